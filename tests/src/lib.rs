@@ -1,0 +1,12 @@
+//! The harness of everything that crosses crates: it starts the `lunette` binary and foreign targets, runs foreign
+//! tools under a time limit, and records tests that were skipped.
+//!
+//! It is not a test itself: the tests stand in `tests/tests/`, the conformance run and the benchmark in `xtask/`.
+
+#![forbid(unsafe_code)]
+
+pub mod lunette;
+pub mod packages;
+pub mod process;
+pub mod skip;
+pub mod tgtd;

@@ -1,0 +1,109 @@
+//! tgtd (Debian's package `tgt`) as a foreign target, for comparison and to develop tests of tests against.
+//!
+//! It ignores SIGTERM, so it is ended with SIGKILL by its process id; it gets a control port of its own.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::packages::find_program;
+use crate::process::run;
+
+/// The name of the one target that is set up.
+pub const TARGET_NAME: &str = "iqn.2026-11.io.lunette:tgtd";
+
+const START_LIMIT: Duration = Duration::from_secs(20);
+const CONTROL_LIMIT: Duration = Duration::from_secs(20);
+
+/// A running tgtd with one target; ended when dropped.
+#[derive(Debug)]
+pub struct Tgtd {
+    child: Child,
+    control_port: u16,
+    portal: SocketAddr,
+    units: usize,
+}
+
+impl Tgtd {
+    /// Starts tgtd on a free port of the loopback address; its log goes to `log`.
+    ///
+    /// # Errors
+    /// tgtd is not installed, did not start or refuses its set-up.
+    pub fn start(log: &Path) -> Result<Self> {
+        let program = find_program("tgtd").context("tgtd is not installed (Debian package tgt)")?;
+        let portal = free_portal()?;
+        let log = File::create(log)?;
+        // The control port is a number in a path of the local socket; the TCP port is as good a free number as any.
+        let control_port = portal.port();
+        let child = Command::new(program)
+            .args(["-f", "-C", &control_port.to_string(), "--iscsi", &format!("portal={portal}")])
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .context("cannot start tgtd")?;
+        let mut tgtd = Self { child, control_port, portal, units: 0 };
+        tgtd.wait_until_it_listens()?;
+        tgtd.control(&["--op", "new", "--mode", "target", "--tid", "1", "-T", TARGET_NAME])?;
+        tgtd.control(&["--op", "bind", "--mode", "target", "--tid", "1", "-I", "ALL"])?;
+        Ok(tgtd)
+    }
+
+    /// Serves `file` as the next logical unit and returns its URL for libiscsi. Unit 0 is tgtd's own controller.
+    ///
+    /// # Errors
+    /// tgtd refuses the file.
+    pub fn add_file(&mut self, file: &Path) -> Result<String> {
+        let lun = (self.units + 1).to_string();
+        let path = file.to_str().context("a path in UTF-8")?;
+        self.control(&["--op", "new", "--mode", "logicalunit", "--tid", "1", "--lun", &lun, "-b", path])?;
+        self.units += 1;
+        Ok(format!("iscsi://{}/{TARGET_NAME}/{lun}", self.portal))
+    }
+
+    /// The process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn wait_until_it_listens(&mut self) -> Result<()> {
+        let start = Instant::now();
+        while TcpStream::connect(self.portal).is_err() {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("tgtd ended at once: {status}");
+            }
+            ensure!(start.elapsed() < START_LIMIT, "tgtd does not listen on {}", self.portal);
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+
+    fn control(&self, arguments: &[&str]) -> Result<()> {
+        let program = find_program("tgtadm").context("tgtadm is not installed (Debian package tgt)")?;
+        let mut command = Command::new(program);
+        command.args(["-C", &self.control_port.to_string(), "--lld", "iscsi"]).args(arguments);
+        let finished = run(&mut command, CONTROL_LIMIT)?;
+        ensure!(finished.success(), "tgtadm {arguments:?}: {}: {}", finished.ending(), finished.output);
+        Ok(())
+    }
+}
+
+impl Drop for Tgtd {
+    fn drop(&mut self) {
+        // It may have ended already; either way nothing is left afterwards.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A port of the loopback address that is free now. Between this and its use another process could take it: tgtd has
+/// no way to be given a listening socket.
+fn free_portal() -> Result<SocketAddr> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+}

@@ -1,0 +1,163 @@
+//! libiscsi's conformance tool against the release binary: one process a test, each under a time limit, so that a crash
+//! or a hang of either side costs one test. What skips must be what the plan says skips.
+
+mod output;
+mod plan;
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use lunette_tests::lunette::Lunette;
+use lunette_tests::packages::{find_program, package_of};
+use lunette_tests::process::{Finished, run};
+use lunette_tests::skip::is_ci;
+
+use crate::report::{Report, Tally};
+use crate::workspace::Workspace;
+use output::{Outcome, parse};
+use plan::{Case, Plan};
+
+const TOOL: &str = "iscsi-test-cu";
+const LIST_LIMIT: Duration = Duration::from_secs(30);
+
+/// What to run.
+#[derive(Debug, Default, Args)]
+pub(crate) struct Options {
+    /// Only this family ("Read10") or test ("Read10.Async")
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
+    /// Print the tool's whole output of tests that did not pass
+    #[arg(long)]
+    verbose: bool,
+    /// Run the first unit's tests against this logical unit of any target instead, which LOSES ITS DATA; what skips is
+    /// only listed
+    #[arg(long, value_name = "iscsi://HOST:PORT/NAME/LUN")]
+    url: Option<String>,
+}
+
+/// The step.
+pub(crate) fn step(workspace: &Workspace, report: &mut Report, binary: &Path, options: &Options) {
+    report.step("conformance: iscsi-test-cu --dataloss", || {
+        if find_program(TOOL).is_none() {
+            let package = package_of(TOOL).unwrap_or_default();
+            ensure!(!is_ci(), "{TOOL} is not installed (Debian package {package})");
+            println!("SKIPPED: {TOOL} is not installed (Debian package {package})");
+            return Ok(Tally::SKIPPED);
+        }
+        let plan = Plan::load(workspace.root())?;
+        let mut cases = plan.cases(&tests_of_tool()?)?;
+        if let Some(only) = &options.only {
+            let family = format!("{only}.");
+            cases.retain(|case| case.test == *only || case.test.starts_with(&family));
+            ensure!(!cases.is_empty(), "the plan has no test {only}");
+        }
+        let mut tally = Tally::default();
+        for absent in &plan.absent {
+            println!("skipped  {:<32} {}", absent.family, absent.reason);
+            tally.skipped += 1;
+        }
+        if let Some(url) = &options.url {
+            cases.retain(|case| case.unit == 0);
+            for case in &mut cases {
+                case.skip = None;
+            }
+            run_cases(&plan, &cases, options, &|_| url.clone(), &mut tally)?;
+            return Ok(tally);
+        }
+        let directory = tempfile::tempdir()?;
+        let luns = plan.units.iter().enumerate().map(|(number, unit)| {
+            format!("{number}={}", unit.lun.replace("{dir}", &directory.path().to_string_lossy()))
+        });
+        let target = Lunette::command(binary).luns(luns).start()?;
+        run_cases(&plan, &cases, options, &|unit| target.url(unit), &mut tally)?;
+        target.stop().context("the target after the conformance run")?;
+        Ok(tally)
+    });
+}
+
+fn run_cases(
+    plan: &Plan,
+    cases: &[Case],
+    options: &Options,
+    url: &dyn Fn(usize) -> String,
+    tally: &mut Tally,
+) -> Result<()> {
+    for case in cases {
+        let limit = Duration::from_secs(plan.time_limit_s);
+        let finished = run(&mut tool(&case.test, &url(case.unit)), limit)?;
+        let outcome = outcome(case, &finished);
+        let judged = judge(case, &outcome, options.url.is_some());
+        tally.add(judged.0);
+        let unit = &plan.units[case.unit].name;
+        let name = format!("{}@{unit}", case.test);
+        println!("{:<8} {name:<40} {:>6.2} s  {}", judged.1, finished.elapsed.as_secs_f64(), judged.2);
+        if options.verbose && outcome != Outcome::Passed {
+            println!("{}", finished.output);
+        }
+    }
+    Ok(())
+}
+
+fn tool(test: &str, url: &str) -> Command {
+    let mut command = Command::new(TOOL);
+    command.args(["-V", "--dataloss", "--test", &format!("ALL.{test}"), url]);
+    command
+}
+
+fn outcome(case: &Case, finished: &Finished) -> Outcome {
+    let name = case.test.split_once('.').map_or(case.test.as_str(), |(_, name)| name);
+    let by_itself = finished.status.is_some_and(|status| status.signal().is_none());
+    let ending = (!by_itself).then(|| finished.ending());
+    parse(&finished.output, name, ending.as_deref())
+}
+
+/// What an outcome counts as, the word for it, and the reason.
+fn judge(case: &Case, outcome: &Outcome, foreign: bool) -> (Tally, &'static str, String) {
+    match (outcome, &case.skip) {
+        (Outcome::Passed, None) => (Tally::PASSED, "passed", String::new()),
+        (Outcome::Skipped(_), Some(reason)) => (Tally::SKIPPED, "skipped", reason.clone()),
+        (Outcome::Skipped(said), None) if foreign => (Tally::SKIPPED, "skipped", said.clone()),
+        (Outcome::Skipped(said), None) => {
+            (Tally::FAILED, "FAILED", format!("skipped, and {} has no reason for it: {said}", plan::FILE))
+        }
+        (Outcome::Passed, Some(reason)) => {
+            (Tally::FAILED, "FAILED", format!("passed, but {} says it skips: {reason}", plan::FILE))
+        }
+        (Outcome::Failed(why), _) => (Tally::FAILED, "FAILED", why.clone()),
+    }
+}
+
+/// All tests that the installed tool has, as "Family.Test".
+fn tests_of_tool() -> Result<Vec<String>> {
+    let finished = run(Command::new(TOOL).arg("--list"), LIST_LIMIT)?;
+    // The tool ends its list with status 10.
+    let tests = finished.output.lines().filter_map(|line| line.trim().strip_prefix("ALL."));
+    let tests: Vec<String> = tests.filter(|test| test.contains('.')).map(str::to_owned).collect();
+    ensure!(!tests.is_empty(), "{TOOL} --list: {}: {}", finished.ending(), finished.output);
+    Ok(tests)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn case(skip: Option<&str>) -> Case {
+        Case { unit: 0, test: "Read10.Async".to_owned(), skip: skip.map(str::to_owned) }
+    }
+
+    #[test]
+    fn a_skip_must_be_listed_and_a_listed_skip_must_skip() {
+        let skipped = Outcome::Skipped("said".to_owned());
+        assert_eq!(judge(&case(None), &Outcome::Passed, false).0, Tally::PASSED);
+        assert_eq!(judge(&case(Some("why")), &skipped, false).0, Tally::SKIPPED);
+        assert_eq!(judge(&case(None), &skipped, false).0, Tally::FAILED);
+        assert_eq!(judge(&case(Some("why")), &Outcome::Passed, false).0, Tally::FAILED);
+        assert_eq!(judge(&case(None), &skipped, true).0, Tally::SKIPPED);
+        let failed = Outcome::Failed("why".to_owned());
+        assert_eq!(judge(&case(Some("why")), &failed, true).0, Tally::FAILED);
+    }
+}

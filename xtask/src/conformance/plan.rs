@@ -1,0 +1,186 @@
+//! tests/conformance/libiscsi.toml: which families run against which unit, and which tests are known to skip, and why.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+
+/// The file, below the repository's root.
+pub(crate) const FILE: &str = "tests/conformance/libiscsi.toml";
+
+/// The whole plan.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Plan {
+    /// How long one test may take; what takes longer hangs, and fails.
+    pub(crate) time_limit_s: u64,
+    /// Logical units; their position is their number.
+    #[serde(rename = "unit")]
+    pub(crate) units: Vec<Unit>,
+    #[serde(rename = "run")]
+    pub(crate) runs: Vec<Run>,
+    #[serde(rename = "absent", default)]
+    pub(crate) absent: Vec<Absent>,
+    #[serde(rename = "skip", default)]
+    skips: Vec<Skip>,
+}
+
+/// One logical unit of the target under test.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Unit {
+    pub(crate) name: String,
+    /// As `--lun` takes it, without the number; `{dir}` stands for a fresh directory.
+    pub(crate) lun: String,
+}
+
+/// Families that run against one unit.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Run {
+    pub(crate) unit: String,
+    /// A family ("Read10") or one test ("Read10.Async").
+    pub(crate) tests: Vec<String>,
+}
+
+/// A family that the installed tool does not have.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Absent {
+    pub(crate) family: String,
+    pub(crate) reason: String,
+}
+
+/// Tests that are known to skip on a unit.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Skip {
+    unit: String,
+    tests: Vec<String>,
+    reason: String,
+}
+
+/// One test to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Case {
+    /// The index of the unit in [`Plan::units`].
+    pub(crate) unit: usize,
+    /// "Family.Test".
+    pub(crate) test: String,
+    /// The reason why it is known to skip, if it is.
+    pub(crate) skip: Option<String>,
+}
+
+impl Plan {
+    /// Reads the plan.
+    pub(crate) fn load(root: &Path) -> Result<Self> {
+        let text = std::fs::read_to_string(root.join(FILE)).context(FILE)?;
+        toml::from_str(&text).context(FILE)
+    }
+
+    /// Every test to run, in order. `list` is what the tool has, as "Family.Test".
+    ///
+    /// # Errors
+    /// The plan names a unit, family or test that does not exist, lists one twice, or gives no reason: a plan that
+    /// drifted from the tool must not pass silently.
+    pub(crate) fn cases(&self, list: &[String]) -> Result<Vec<Case>> {
+        for absent in &self.absent {
+            let present = list.iter().any(|test| family(test) == absent.family);
+            ensure!(!present, "{} is listed as absent, but the tool has it", absent.family);
+            ensure!(!absent.reason.trim().is_empty(), "{}: absent without a reason", absent.family);
+        }
+        let mut skips = BTreeMap::new();
+        for skip in &self.skips {
+            ensure!(!skip.reason.trim().is_empty(), "{:?}: a skip without a reason", skip.tests);
+            for test in &skip.tests {
+                let key = (self.unit(&skip.unit)?, test.as_str());
+                ensure!(skips.insert(key, skip.reason.as_str()).is_none(), "{test} is listed twice");
+            }
+        }
+        let mut cases: Vec<Case> = Vec::new();
+        for run in &self.runs {
+            let unit = self.unit(&run.unit)?;
+            for wanted in &run.tests {
+                let mut found =
+                    list.iter().filter(|test| *test == wanted || family(test) == wanted).peekable();
+                ensure!(found.peek().is_some(), "the tool has no test or family {wanted}");
+                for test in found {
+                    let skip = skips.remove(&(unit, test.as_str())).map(str::to_owned);
+                    let case = Case { unit, test: test.clone(), skip };
+                    ensure!(!cases.contains(&case), "{test} runs twice on {}", run.unit);
+                    cases.push(case);
+                }
+            }
+        }
+        if let Some(((unit, test), _)) = skips.first_key_value() {
+            bail!("{test} is listed as a skip on {}, but does not run there", self.units[*unit].name);
+        }
+        Ok(cases)
+    }
+
+    fn unit(&self, name: &str) -> Result<usize> {
+        self.units.iter().position(|unit| unit.name == name).with_context(|| format!("no unit {name}"))
+    }
+}
+
+/// "Read10" of "Read10.Simple".
+fn family(test: &str) -> &str {
+    test.split('.').next().unwrap_or(test)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UNIT: &str = "time_limit_s = 1\n[[unit]]\nname = \"thin\"\nlun = \"mem:1G\"\n";
+
+    fn cases(text: &str) -> Result<Vec<Case>> {
+        let list = ["Read10.Simple", "Read10.Async", "Unmap.Simple"].map(str::to_owned);
+        toml::from_str::<Plan>(&format!("{UNIT}{text}"))?.cases(&list)
+    }
+
+    #[test]
+    fn expands_families_and_attaches_reasons() {
+        let cases = cases(
+            "[[run]]\nunit = \"thin\"\ntests = [\"Read10\", \"Unmap.Simple\"]\n\
+             [[skip]]\nunit = \"thin\"\ntests = [\"Read10.Async\"]\nreason = \"too small\"\n\
+             [[absent]]\nfamily = \"iSCSINop\"\nreason = \"newer\"\n",
+        )
+        .expect("a good plan");
+        let names: Vec<_> = cases.iter().map(|case| (case.test.as_str(), case.skip.as_deref())).collect();
+        assert_eq!(
+            names,
+            [("Read10.Simple", None), ("Read10.Async", Some("too small")), ("Unmap.Simple", None)]
+        );
+    }
+
+    #[test]
+    fn refuses_a_plan_that_drifted() {
+        let run = "[[run]]\nunit = \"thin\"\ntests = [\"Unmap\"]\n";
+        for (text, why) in [
+            ("[[run]]\nunit = \"thin\"\ntests = [\"Gone\"]\n".to_owned(), "no test or family Gone"),
+            ("[[run]]\nunit = \"fat\"\ntests = [\"Unmap\"]\n".to_owned(), "no unit fat"),
+            (format!("{run}{run}"), "runs twice"),
+            (
+                format!("{run}[[skip]]\nunit = \"thin\"\ntests = [\"Read10.Async\"]\nreason = \"r\"\n"),
+                "does not run there",
+            ),
+            (
+                format!("{run}[[skip]]\nunit = \"thin\"\ntests = [\"Unmap.Simple\"]\nreason = \" \"\n"),
+                "without a reason",
+            ),
+            (format!("{run}[[absent]]\nfamily = \"Unmap\"\nreason = \"r\"\n"), "but the tool has it"),
+        ] {
+            let error = cases(&text).expect_err(&text);
+            assert!(error.to_string().contains(why), "{error} for {text}");
+        }
+    }
+
+    #[test]
+    fn the_committed_plan_can_be_read() {
+        let plan: Plan =
+            toml::from_str(include_str!("../../../tests/conformance/libiscsi.toml")).expect("a plan");
+        assert!(!plan.units.is_empty() && !plan.runs.is_empty());
+    }
+}

@@ -1,0 +1,60 @@
+//! Checks for the Debian packages that the tests use; as root, installs what is missing.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use lunette_tests::packages::{PACKAGES, find_program, install_line, missing};
+use lunette_tests::skip::is_ci;
+
+use crate::cargo::check;
+use crate::report::{Report, Tally};
+
+const LIMIT: Duration = Duration::from_secs(10 * 60);
+
+/// The step. Under `CI=true` a missing package is a failure; elsewhere the tests that need it skip, each with its reason.
+pub(crate) fn step(report: &mut Report) {
+    report.step("Debian packages", || {
+        let absent = missing();
+        if absent.is_empty() {
+            let names: Vec<&str> = PACKAGES.iter().map(|package| package.name).collect();
+            println!("all there: {}", names.join(" "));
+            return Ok(Tally::PASSED);
+        }
+        println!("missing: {}", absent.join(" "));
+        if is_root() && find_program("apt-get").is_some() {
+            install(&absent)?;
+        }
+        let absent = missing();
+        if absent.is_empty() {
+            return Ok(Tally::PASSED);
+        }
+        let advice = format!("install them with:  sudo {}", install_line(&absent));
+        if is_ci() {
+            bail!("packages that the tests need are missing; {advice}");
+        }
+        println!("Tests that need them will be SKIPPED. To run them, {advice}");
+        Ok(Tally::SKIPPED)
+    });
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+fn install(names: &[&str]) -> Result<()> {
+    let apt_get = |arguments: &[&str]| {
+        let mut command = Command::new("apt-get");
+        command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
+        check(&mut command, LIMIT)
+    };
+    let mut install = vec!["install", "-y", "--no-install-recommends"];
+    install.extend(names);
+    // First without an update: where the lists are fresh that is enough, and works without a network.
+    if apt_get(&install).is_ok() {
+        return Ok(());
+    }
+    apt_get(&["update"])?;
+    apt_get(&install)?;
+    Ok(())
+}

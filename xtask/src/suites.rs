@@ -1,0 +1,78 @@
+//! The release binary and the test suites that Cargo runs: the crates' own tests, and `tests/`, which drives the binary.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use crate::cargo::{cargo, check, test};
+use crate::report::{Report, Tally};
+use crate::workspace::Workspace;
+
+const BUILD_LIMIT: Duration = Duration::from_secs(20 * 60);
+const TEST_LIMIT: Duration = Duration::from_secs(20 * 60);
+
+/// A crash round takes a second or two; this is a generous bound for a hang.
+const CRASH_ROUND_LIMIT: Duration = Duration::from_secs(30);
+
+/// Builds the binary as users build it; returns where it is, or nothing after a failure, which the report has.
+pub(crate) fn build(workspace: &Workspace, report: &mut Report) -> Option<PathBuf> {
+    let mut binary = None;
+    report.step("release build", || {
+        let tally =
+            check(&mut cargo(workspace, &["build", "--release", "--package", "lunette-cli"]), BUILD_LIMIT)?;
+        let path = workspace.target_directory()?.join("release/lunette");
+        ensure!(path.is_file(), "the build left no {}", path.display());
+        binary = Some(path);
+        Ok(tally)
+    });
+    binary
+}
+
+/// Unit and property tests of every crate.
+pub(crate) fn unit(workspace: &Workspace, report: &mut Report, binary: &Path) {
+    report.step("unit and property tests", || {
+        run(workspace, binary, &["test", "--workspace", "--exclude", "lunette-tests"], &[], TEST_LIMIT)
+    });
+}
+
+/// The tests that cross crates, all or those whose name contains `filter`.
+pub(crate) fn peers(workspace: &Workspace, report: &mut Report, binary: &Path, filter: Option<&str>) {
+    report.step("tests across crates: peers, crashes, hostile input, fuzz corpus", || {
+        let mut arguments = vec!["test", "--package", "lunette-tests"];
+        arguments.extend(filter);
+        run(workspace, binary, &arguments, &[], TEST_LIMIT)
+    });
+}
+
+/// The crash test with as many rounds as wanted, and a seed to replay.
+pub(crate) fn crash(
+    workspace: &Workspace,
+    report: &mut Report,
+    binary: &Path,
+    rounds: u32,
+    seed: Option<u64>,
+) {
+    let seed = seed.map(|seed| ("LUNETTE_CRASH_SEED", seed.to_string()));
+    let environment: Vec<_> =
+        std::iter::once(("LUNETTE_CRASH_ROUNDS", rounds.to_string())).chain(seed).collect();
+    report.step(&format!("crash test, {rounds} rounds in each mode"), || {
+        let arguments = ["test", "--package", "lunette-tests", "--test", "crash", "--", "--nocapture"];
+        // Two modes, and time to compile.
+        run(workspace, binary, &arguments, &environment, TEST_LIMIT + CRASH_ROUND_LIMIT * rounds * 2)
+    });
+}
+
+fn run(
+    workspace: &Workspace,
+    binary: &Path,
+    arguments: &[&str],
+    environment: &[(&str, String)],
+    limit: Duration,
+) -> Result<Tally> {
+    let scratch = tempfile::tempdir()?;
+    let mut command = cargo(workspace, arguments);
+    command.env(lunette_tests::lunette::BINARY, binary);
+    command.envs(environment.iter().map(|(name, value)| (name, value)));
+    test(&mut command, limit, &scratch.path().join("skips"))
+}

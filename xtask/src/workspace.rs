@@ -1,0 +1,44 @@
+//! Where things are: the repository's root, Cargo's target directory, the dependency graph.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use cargo_metadata::{Metadata, MetadataCommand};
+
+/// The checkout that xtask was built from.
+pub(crate) struct Workspace {
+    root: PathBuf,
+}
+
+impl Workspace {
+    /// Finds the root from xtask's own manifest.
+    pub(crate) fn find() -> Result<Self> {
+        let manifest = env::var_os("CARGO_MANIFEST_DIR")
+            .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+        let root = manifest.parent().context("xtask stands in the repository's root")?.to_owned();
+        Ok(Self { root })
+    }
+
+    /// The repository's root.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The dependency graph with every external crate. Under `CI=true` a Cargo.lock that does not match is an error.
+    pub(crate) fn metadata(&self) -> Result<Metadata> {
+        let mut command = MetadataCommand::new();
+        command.manifest_path(self.root.join("Cargo.toml"));
+        if lunette_tests::skip::is_ci() {
+            command.other_options(["--locked".to_owned()]);
+        }
+        command.exec().context("cargo metadata")
+    }
+
+    /// Cargo's target directory.
+    pub(crate) fn target_directory(&self) -> Result<PathBuf> {
+        let mut command = MetadataCommand::new();
+        command.manifest_path(self.root.join("Cargo.toml")).no_deps();
+        Ok(command.exec().context("cargo metadata")?.target_directory.into_std_path_buf())
+    }
+}
