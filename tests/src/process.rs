@@ -2,10 +2,10 @@
 //!
 //! Not a general process library: standard input is always closed, standard output and standard error are one stream.
 
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, PipeReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -71,15 +71,15 @@ pub fn run_with(
     mut on_line: impl FnMut(&str),
 ) -> io::Result<Finished> {
     let start = Instant::now();
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .process_group(0)
-        .spawn()
-        .map_err(|error| named(command, &error))?;
+    // One pipe for both streams keeps their order.
+    let (reader, writer) = io::pipe()?;
+    command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer).process_group(0);
+    let spawned = command.spawn();
+    // The command holds the pipe's writing ends until they are replaced; only then does the pipe end with the program.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
+    let mut child = spawned.map_err(|error| named(command, &error))?;
     let group = Group::new(&child);
-    let lines = read_lines(&mut child);
+    let lines = read_lines(reader);
 
     let mut output = String::new();
     let mut ended: Option<(ExitStatus, Instant)> = None;
@@ -161,18 +161,8 @@ fn named(command: &Command, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot start {program}: {error}"))
 }
 
-fn read_lines(child: &mut Child) -> Receiver<String> {
+fn read_lines(stream: PipeReader) -> Receiver<String> {
     let (sender, receiver) = channel();
-    if let Some(stdout) = child.stdout.take() {
-        spawn_reader(stdout, sender.clone());
-    }
-    if let Some(stderr) = child.stderr.take() {
-        spawn_reader(stderr, sender);
-    }
-    receiver
-}
-
-fn spawn_reader(stream: impl Read + Send + 'static, sender: Sender<String>) {
     thread::spawn(move || {
         let mut reader = BufReader::new(stream);
         let mut line = Vec::new();
@@ -184,6 +174,7 @@ fn spawn_reader(stream: impl Read + Send + 'static, sender: Sender<String>) {
             line.clear();
         }
     });
+    receiver
 }
 
 fn wait_until(child: &mut Child, deadline: Instant) -> io::Result<Option<ExitStatus>> {
@@ -218,10 +209,8 @@ mod tests {
         )
         .expect("a shell");
         assert_eq!(finished.ending(), "exit status 3");
-        for text in ["out\n", "err\n", "half"] {
-            assert!(finished.output.contains(text), "{text:?} in {:?}", finished.output);
-        }
-        assert!(seen.iter().any(|line| line == "half"));
+        assert_eq!(finished.output, "out\nerr\nhalf");
+        assert_eq!(seen, ["out", "err", "half"]);
     }
 
     #[test]

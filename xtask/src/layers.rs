@@ -41,8 +41,8 @@ const RULES: &[Rule] = &[
     Rule { package: "xtask", may_use: &["lunette-tests"], pure: false },
 ];
 
-/// External crates that a PURE crate may use: bytes, checksums, hashes and error types, nothing that does I/O.
-const PURE_EXTERNAL: &[&str] = &["bytes", "crc-fast", "subtle", "thiserror", "zerocopy"];
+/// External crates that a PURE crate may use: bytes, tables, checksums, hashes and error types, nothing that does I/O.
+const PURE_EXTERNAL: &[&str] = &["bytes", "crc-fast", "slab", "subtle", "thiserror", "zerocopy"];
 
 /// External crates that the tests of a PURE crate may use on top.
 const PURE_EXTERNAL_TESTS: &[&str] = &["proptest"];

@@ -135,8 +135,11 @@ fn run(task: Task) -> Result<bool> {
         Task::Peers { filter } => with_binary(&workspace, &mut report, |report, binary| {
             suites::peers(&workspace, report, binary, filter.as_deref());
         }),
+        Task::Conformance(options) if options.is_foreign() => {
+            conformance::step(&workspace, &mut report, None, &options);
+        }
         Task::Conformance(options) => with_binary(&workspace, &mut report, |report, binary| {
-            conformance::step(&workspace, report, binary, &options);
+            conformance::step(&workspace, report, Some(binary), &options);
         }),
         Task::Fuzz { seconds, target } => fuzz::step(&workspace, &mut report, seconds, target.as_deref()),
         Task::Crash { rounds, seed } => with_binary(&workspace, &mut report, |report, binary| {
@@ -164,7 +167,7 @@ fn test(workspace: &Workspace, report: &mut Report) {
     with_binary(workspace, report, |report, binary| {
         suites::unit(workspace, report, binary);
         suites::peers(workspace, report, binary, None);
-        conformance::step(workspace, report, binary, &conformance::Options::default());
+        conformance::step(workspace, report, Some(binary), &conformance::Options::default());
     });
 }
 

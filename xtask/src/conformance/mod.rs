@@ -39,8 +39,15 @@ pub(crate) struct Options {
     url: Option<String>,
 }
 
-/// The step.
-pub(crate) fn step(workspace: &Workspace, report: &mut Report, binary: &Path, options: &Options) {
+impl Options {
+    /// True if a foreign target is tested and no binary of ours is needed.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.url.is_some()
+    }
+}
+
+/// The step. `binary` may be missing only for a foreign target.
+pub(crate) fn step(workspace: &Workspace, report: &mut Report, binary: Option<&Path>, options: &Options) {
     report.step("conformance: iscsi-test-cu --dataloss", || {
         if find_program(TOOL).is_none() {
             let package = package_of(TOOL).unwrap_or_default();
@@ -68,6 +75,7 @@ pub(crate) fn step(workspace: &Workspace, report: &mut Report, binary: &Path, op
             run_cases(&plan, &cases, options, &|_| url.clone(), &mut tally)?;
             return Ok(tally);
         }
+        let binary = binary.context("no binary to test")?;
         let directory = tempfile::tempdir()?;
         let luns = plan.units.iter().enumerate().map(|(number, unit)| {
             format!("{number}={}", unit.lun.replace("{dir}", &directory.path().to_string_lossy()))
