@@ -1,1 +1,67 @@
-//! lunette-block
+//! Volumes: bytes at offsets, with an identity, a durability contract and an engine that does the blocking calls.
+//!
+//! This crate knows neither SCSI nor iSCSI. A [`Volume`] is opened from a [`VolumeSpec`]; each reactor thread has
+//! one [`IoContext`], submits [`Operation`]s to it and collects [`IoCompletion`]s from it.
+//!
+//! # What is promised
+//!
+//! - A write with `stable: true` completes only after an `fdatasync` that began after the data was written.
+//! - A flush covers every write that had completed when the flush was submitted.
+//! - After a failed `fdatasync` nobody knows what is on the disk. All operations that waited for it fail, and the
+//!   volume is *faulted*: writes and flushes fail until it is opened again. Reads go on.
+//! - Memory and null volumes do not outlive the process; there is nothing to make stable.
+//!
+//! ```
+//! use lunette_block::*;
+//!
+//! let spec = VolumeSpec {
+//!     name: "scratch".into(),
+//!     store: StoreSpec::Memory { size_bytes: 1 << 20 },
+//!     read_only: false,
+//!     engine: EngineKind::Threads,
+//!     identity: IdentityOverride::default(),
+//!     block_length_bytes: 512,
+//! };
+//! let volume = Volume::open(&spec)?;
+//! let pool = BufferPool::new(1 << 20);
+//! let mut context = IoContext::new()?;
+//! let mut done = Vec::new();
+//!
+//! let mut buffer = pool.allocate(512).expect("within the limit");
+//! buffer.fill(0xa5);
+//! let source = WriteSource { buffer: buffer.into(), range: 0..512 };
+//! context.submit(&volume, 1, Operation::Write { offset: 512, buffer: source, stable: true });
+//! context.complete(&mut done);
+//! assert!(done.pop().expect("memory is never waited for").result.is_ok());
+//!
+//! let buffer = pool.allocate(512).expect("within the limit");
+//! context.submit(&volume, 2, Operation::Read { offset: 512, buffer });
+//! context.complete(&mut done);
+//! let read = done.pop().expect("memory is never waited for");
+//! assert!(read.buffer.expect("a read gives its buffer back").iter().all(|byte| *byte == 0xa5));
+//! volume.close()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod buffer;
+mod engine;
+mod error;
+mod flush;
+mod identity;
+mod layer;
+mod log;
+mod size;
+mod spec;
+mod store;
+mod volume;
+
+pub use buffer::{Buffer, BufferPool};
+pub use engine::operation::{Done, IoCompletion, Operation, OperationKind, WriteBuffer, WriteSource};
+pub use engine::{INLINE_BYTES_MAX, IoContext};
+pub use error::{CloseError, ErrorClass, OpenError, StoreError};
+pub use flush::Fault;
+pub use identity::VolumeIdentity;
+pub use layer::fault;
+pub use spec::{EngineError, EngineKind, IdentityOverride, StoreSpec, VolumeSpec};
+pub use store::{EXTENTS_MAX, Extent, Features, Store};
+pub use volume::Volume;

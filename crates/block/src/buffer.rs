@@ -1,0 +1,251 @@
+//! Page-aligned buffers that a session, an engine and a store hand to one another, and the pool they come from.
+//!
+//! Not a general allocator: lengths are rounded up to powers of two, because read and write commands mostly are.
+//! The limit counts the rounded lengths, so it is what the process really holds, kept buffers included.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+/// Alignment and granule: the page size of x86-64 and what O_DIRECT and io_uring are content with everywhere.
+const PAGE_BYTES: usize = 4096;
+
+/// Larger buffers are given back to the system at once: 2^12 pages are 16 MiB, the largest transfer length that
+/// common initiators use.
+const KEPT_CLASSES: usize = 13;
+
+#[repr(C, align(4096))]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable)]
+struct Page([u8; PAGE_BYTES]);
+
+/// Hands out [`Buffer`]s and keeps them for the next command.
+///
+/// Clones share one limit. A pool for each reactor thread avoids contention on its lock.
+#[derive(Clone)]
+pub struct BufferPool {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    limit_bytes: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    in_use_bytes: usize,
+    kept_bytes: usize,
+    kept: [Vec<Box<[Page]>>; KEPT_CLASSES],
+}
+
+impl State {
+    /// Gives kept buffers back to the system, largest first, until at most `bytes` are kept.
+    fn trim_to(&mut self, bytes: usize) -> Vec<Box<[Page]>> {
+        let mut dropped = Vec::new();
+        for class in self.kept.iter_mut().rev() {
+            while self.kept_bytes > bytes {
+                let Some(pages) = class.pop() else { break };
+                self.kept_bytes -= byte_len(&pages);
+                dropped.push(pages);
+            }
+        }
+        dropped
+    }
+}
+
+fn byte_len(pages: &[Page]) -> usize {
+    pages.len() * PAGE_BYTES
+}
+
+/// Pages that a buffer of `len` bytes takes, and its free list if it has one. `None` on overflow.
+fn class_of(len: usize) -> Option<(usize, Option<usize>)> {
+    let pages = len.div_ceil(PAGE_BYTES).checked_next_power_of_two()?;
+    pages.checked_mul(PAGE_BYTES)?;
+    let class = pages.trailing_zeros() as usize;
+    Some((pages, (class < KEPT_CLASSES).then_some(class)))
+}
+
+impl BufferPool {
+    /// A pool that never holds more than `limit_bytes`, in use and kept together.
+    pub fn new(limit_bytes: usize) -> Self {
+        Self { shared: Arc::new(Shared { limit_bytes, state: Mutex::default() }) }
+    }
+
+    /// A buffer of `len` bytes whose contents are unspecified: they may be what another session read or wrote.
+    /// Whoever sends a buffer anywhere must have overwritten all that it sends.
+    ///
+    /// `None` when the limit is reached, or when the system has no memory.
+    pub fn allocate(&self, len: usize) -> Option<Buffer> {
+        let (page_count, class) = class_of(len)?;
+        let bytes = page_count * PAGE_BYTES;
+        let mut state = self.shared.lock();
+        let in_use_bytes = state.in_use_bytes.checked_add(bytes)?;
+        if in_use_bytes > self.shared.limit_bytes {
+            return None;
+        }
+        state.in_use_bytes = in_use_bytes;
+        let kept = class.and_then(|class| state.kept[class].pop());
+        let (pages, dropped) = match kept {
+            Some(pages) => {
+                state.kept_bytes -= bytes;
+                (Some(pages), Vec::new())
+            }
+            None => (None, state.trim_to(self.shared.limit_bytes - in_use_bytes)),
+        };
+        drop(state);
+        drop(dropped);
+        let pages = match pages {
+            Some(pages) => pages,
+            None => match <[Page]>::new_box_zeroed_with_elems(page_count) {
+                Ok(pages) => pages,
+                Err(_) => {
+                    self.shared.lock().in_use_bytes -= bytes;
+                    return None;
+                }
+            },
+        };
+        Some(Buffer { pages, len, shared: Arc::clone(&self.shared) })
+    }
+
+    /// Bytes of all buffers that are out, each rounded up to its power of two.
+    pub fn in_use_bytes(&self) -> usize {
+        self.shared.lock().in_use_bytes
+    }
+
+    /// The limit that the pool was made with.
+    pub fn limit_bytes(&self) -> usize {
+        self.shared.limit_bytes
+    }
+}
+
+impl fmt::Debug for BufferPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.shared.lock();
+        f.debug_struct("BufferPool")
+            .field("limit_bytes", &self.shared.limit_bytes)
+            .field("in_use_bytes", &state.in_use_bytes)
+            .field("kept_bytes", &state.kept_bytes)
+            .finish()
+    }
+}
+
+impl Shared {
+    /// The state is whole between any two statements that could panic, so a poisoned lock is still good.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take_back(&self, pages: Box<[Page]>) {
+        let bytes = byte_len(&pages);
+        let class = pages.len().trailing_zeros() as usize;
+        let mut state = self.lock();
+        state.in_use_bytes -= bytes;
+        if class < KEPT_CLASSES {
+            state.kept_bytes += bytes;
+            state.kept[class].push(pages);
+        }
+    }
+}
+
+/// Memory aligned to 4096 bytes. On drop it goes back to the pool that it came from.
+pub struct Buffer {
+    pages: Box<[Page]>,
+    len: usize,
+    shared: Arc<Shared>,
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.pages.as_bytes()[..self.len]
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.pages.as_mut_bytes()[..self.len]
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Contents are a user's data: they have no place in a log.
+        f.debug_struct("Buffer").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.shared.take_back(std::mem::take(&mut self.pages));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_aligned_and_as_long_as_asked() {
+        let pool = BufferPool::new(64 << 20);
+        for len in [1, 511, 512, 4096, 4097, 65536, 100_000, 16 << 20] {
+            let mut buffer = pool.allocate(len).unwrap();
+            assert_eq!(buffer.len(), len);
+            assert_eq!(buffer.as_ptr().addr() % 4096, 0);
+            buffer.fill(0xa5);
+            assert!(buffer.iter().all(|byte| *byte == 0xa5));
+        }
+        assert_eq!(pool.in_use_bytes(), 0);
+    }
+
+    #[test]
+    fn the_limit_holds_and_frees_up_again() {
+        let pool = BufferPool::new(4 * 4096);
+        let first = pool.allocate(3 * 4096).unwrap();
+        assert_eq!(pool.in_use_bytes(), 4 * 4096, "rounded up to a power of two");
+        assert!(pool.allocate(1).is_none());
+        drop(first);
+        assert_eq!(pool.in_use_bytes(), 0);
+        assert!(pool.allocate(4 * 4096).is_some());
+        assert!(pool.allocate(4 * 4096 + 1).is_none());
+    }
+
+    #[test]
+    fn kept_buffers_count_against_the_limit() {
+        let pool = BufferPool::new(8 * 4096);
+        let small: Vec<Buffer> = (0..8).map(|_| pool.allocate(4096).unwrap()).collect();
+        drop(small);
+        assert_eq!(pool.shared.lock().kept_bytes, 8 * 4096);
+        let large = pool.allocate(8 * 4096).unwrap();
+        assert_eq!(pool.shared.lock().kept_bytes, 0, "kept ones must make room");
+        drop(large);
+        let state = pool.shared.lock();
+        assert_eq!((state.in_use_bytes, state.kept_bytes), (0, 8 * 4096));
+    }
+
+    #[test]
+    fn memory_is_used_again() {
+        let pool = BufferPool::new(1 << 20);
+        let first = pool.allocate(8192).unwrap();
+        let address = first.as_ptr().addr();
+        drop(first);
+        assert_eq!(pool.allocate(5000).unwrap().as_ptr().addr(), address);
+    }
+
+    #[test]
+    fn impossible_lengths_are_refused() {
+        let pool = BufferPool::new(usize::MAX);
+        assert!(pool.allocate(usize::MAX).is_none());
+        assert!(pool.allocate(usize::MAX / 2).is_none());
+        assert_eq!(pool.in_use_bytes(), 0);
+    }
+
+    #[test]
+    fn buffers_outlive_the_pool_on_another_thread() {
+        let buffer = BufferPool::new(1 << 20).allocate(4096).unwrap();
+        let len = std::thread::spawn(move || buffer.len()).join().unwrap();
+        assert_eq!(len, 4096);
+    }
+}

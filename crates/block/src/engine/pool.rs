@@ -1,0 +1,165 @@
+//! The process's pool of threads for blocking calls. Threads start when they are needed and stay.
+//!
+//! A volume has at most [`VOLUME_JOBS_MAX`] jobs in the pool's hands; further ones wait in the volume's own
+//! [`Share`]. So one stuck disk cannot take all threads, and volumes take turns when all threads are busy. Queues
+//! have no bound of their own, because every job comes from a command that the caller has admitted.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use super::operation::{IoCompletion, Operation};
+use super::queue::CompletionQueue;
+use crate::flush::Waiter;
+use crate::volume::Volume;
+
+/// Threads of the process: twice what one volume can use.
+const THREADS_MAX: usize = 32;
+
+/// Jobs of one volume that run at a time: the depth at which a single fast disk is near its best.
+const VOLUME_JOBS_MAX: usize = 16;
+
+/// One operation for a thread of the pool.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) volume: Arc<Volume>,
+    pub(super) queue: Arc<CompletionQueue>,
+    pub(super) tag: u64,
+    pub(super) operation: Operation,
+    /// Bytes of a read that the page cache has already filled in.
+    pub(super) done_bytes: usize,
+}
+
+/// A volume's share of the pool.
+#[derive(Debug, Default)]
+pub(crate) struct Share {
+    state: Mutex<ShareState>,
+}
+
+#[derive(Debug, Default)]
+struct ShareState {
+    running: usize,
+    waiting: VecDeque<Job>,
+}
+
+impl Share {
+    fn lock(&self) -> MutexGuard<'_, ShareState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives the job back if it may run now; keeps it otherwise.
+    fn enter(&self, job: Job) -> Option<Job> {
+        let mut state = self.lock();
+        if state.running >= VOLUME_JOBS_MAX {
+            state.waiting.push_back(job);
+            return None;
+        }
+        state.running += 1;
+        Some(job)
+    }
+
+    /// A job has ended: the one that takes its place, if any.
+    fn leave(&self) -> Option<Job> {
+        let mut state = self.lock();
+        let next = state.waiting.pop_front();
+        if next.is_none() {
+            state.running -= 1;
+        }
+        next
+    }
+}
+
+struct Pool {
+    state: Mutex<PoolState>,
+    work: Condvar,
+}
+
+struct PoolState {
+    jobs: VecDeque<Job>,
+    threads: usize,
+    idle: usize,
+}
+
+static POOL: Pool = Pool {
+    state: Mutex::new(PoolState { jobs: VecDeque::new(), threads: 0, idle: 0 }),
+    work: Condvar::new(),
+};
+
+/// Has a job done; its completion comes through its queue.
+pub(super) fn submit(job: Job) {
+    let volume = Arc::clone(&job.volume);
+    if let Some(job) = volume.share().enter(job) {
+        POOL.push(job);
+    }
+}
+
+impl Pool {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&'static self, job: Job) {
+        let mut state = self.lock();
+        state.jobs.push_back(job);
+        let spawn = state.jobs.len() > state.idle && state.threads < THREADS_MAX;
+        if spawn {
+            state.threads += 1;
+        }
+        drop(state);
+        self.work.notify_one();
+        if spawn {
+            self.spawn();
+        }
+    }
+
+    fn spawn(&'static self) {
+        let spawned = thread::Builder::new().name("block-pool".to_owned()).spawn(move || self.work());
+        if let Err(error) = spawned {
+            let mut state = self.lock();
+            state.threads -= 1;
+            // The threads that exist will come to it; without any, this thread has to do what it asked for.
+            let orphan = if state.threads == 0 { state.jobs.pop_front() } else { None };
+            drop(state);
+            tracing::warn!(%error, "no further thread for blocking I/O");
+            if let Some(job) = orphan {
+                self.run(job);
+            }
+        }
+    }
+
+    fn work(&'static self) {
+        let mut state = self.lock();
+        loop {
+            match state.jobs.pop_front() {
+                Some(job) => {
+                    drop(state);
+                    self.run(job);
+                    state = self.lock();
+                }
+                None => {
+                    state.idle += 1;
+                    state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+                    state.idle -= 1;
+                }
+            }
+        }
+    }
+
+    fn run(&'static self, job: Job) {
+        let Job { volume, queue, tag, operation, done_bytes } = job;
+        let executed = volume.execute(operation, done_bytes);
+        let next = volume.share().leave();
+        let durability = Arc::clone(volume.durability());
+        // The submitter may close the volume and open it again once it has the completion, so this thread must not
+        // be the one that still holds it.
+        drop(volume);
+        if executed.needs_flush {
+            durability.enqueue(Waiter { queue, tag, buffer: executed.buffer });
+        } else {
+            queue.push(IoCompletion { tag, result: executed.result, buffer: executed.buffer });
+        }
+        if let Some(next) = next {
+            self.push(next);
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Durability: the group commit, and what happens when a flush fails.
+//!
+//! Writes that wait for stable storage gather while one `fdatasync` runs; the next one is shared by all of them. One
+//! thread for each volume does it, started when it is first needed. The `sync` engine commits on its own thread.
+//!
+//! There is never more than one `fdatasync` of a volume at a time. The kernel tells a lost write to one caller only:
+//! with two at a time one would fail and the other succeed, though the data of both is lost.
+
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use crate::buffer::Buffer;
+use crate::engine::operation::{Done, IoCompletion};
+use crate::engine::queue::CompletionQueue;
+use crate::error::{ErrorClass, StoreError, classify, copy_io_error};
+use crate::store::Store;
+use crate::volume::shielded;
+
+/// Why a volume takes no more writes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// The class of the error that the flush ended with.
+    pub class: ErrorClass,
+    /// What the kernel said.
+    pub message: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a flush failed: {}", self.message)
+    }
+}
+
+/// An operation whose data is written and not yet stable.
+#[derive(Debug)]
+pub(crate) struct Waiter {
+    pub(crate) queue: Arc<CompletionQueue>,
+    pub(crate) tag: u64,
+    pub(crate) buffer: Option<Buffer>,
+}
+
+impl Waiter {
+    fn finish(self, result: Result<(), StoreError>) {
+        let result = result.map(|()| Done::Nothing);
+        self.queue.push(IoCompletion { tag: self.tag, result, buffer: self.buffer });
+    }
+}
+
+/// A volume's store as far as stable storage is concerned.
+#[derive(Debug)]
+pub(crate) struct Durability {
+    volume_name: String,
+    store: Arc<dyn Store>,
+    faulted: AtomicBool,
+    fault: OnceLock<Fault>,
+    turn: Mutex<()>,
+    group: Mutex<Group>,
+    work: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Group {
+    waiting: Vec<Waiter>,
+    stopping: bool,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Durability {
+    pub(crate) fn new(volume_name: &str, store: Arc<dyn Store>) -> Self {
+        Self {
+            volume_name: volume_name.to_owned(),
+            store,
+            faulted: AtomicBool::new(false),
+            fault: OnceLock::new(),
+            turn: Mutex::new(()),
+            group: Mutex::default(),
+            work: Condvar::new(),
+        }
+    }
+
+    pub(crate) fn is_faulted(&self) -> bool {
+        self.faulted.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn fault(&self) -> Option<&Fault> {
+        self.fault.get()
+    }
+
+    /// Flushes on the calling thread. `Ok`: what was written before the call is stable.
+    pub(crate) fn commit(&self) -> Result<(), StoreError> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_faulted() {
+            return Err(StoreError::Faulted);
+        }
+        shielded(|| self.store.flush()).map_err(|error| {
+            self.fail(&error);
+            StoreError::from_io(0, error)
+        })
+    }
+
+    /// Called with the turn held, so that nobody's later flush can hide this failure.
+    fn fail(&self, error: &io::Error) {
+        let fault = Fault { class: classify(error), message: error.to_string() };
+        tracing::error!(
+            volume = %self.volume_name, operation = "flush", errno = error.raw_os_error(), %error,
+            "acknowledged writes may be lost; the volume takes no writes until it is reopened"
+        );
+        let _ = self.fault.set(fault);
+        self.faulted.store(true, Ordering::Release);
+    }
+
+    fn lock_group(&self) -> MutexGuard<'_, Group> {
+        self.group.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Lets a waiter take part in the next flush to begin.
+    pub(crate) fn enqueue(self: &Arc<Self>, waiter: Waiter) {
+        let mut group = self.lock_group();
+        if group.thread.is_none() && !group.stopping {
+            let this = Arc::clone(self);
+            let spawned = thread::Builder::new().name("block-flush".to_owned()).spawn(move || this.work());
+            match spawned {
+                Ok(thread) => group.thread = Some(thread),
+                Err(error) => tracing::warn!(volume = %self.volume_name, %error, "no thread for flushes"),
+            }
+        }
+        if group.thread.is_none() {
+            drop(group);
+            let result = self.commit();
+            waiter.finish(result);
+            return;
+        }
+        group.waiting.push(waiter);
+        drop(group);
+        self.work.notify_one();
+    }
+
+    fn work(&self) {
+        let mut batch = Vec::new();
+        loop {
+            let mut group = self.lock_group();
+            while group.waiting.is_empty() {
+                if group.stopping {
+                    return;
+                }
+                group = self.work.wait(group).unwrap_or_else(PoisonError::into_inner);
+            }
+            std::mem::swap(&mut batch, &mut group.waiting);
+            drop(group);
+            let result = self.commit();
+            for waiter in batch.drain(..) {
+                waiter.finish(same_for_all(&result));
+            }
+        }
+    }
+
+    /// Ends the flusher after everything that waits for it.
+    pub(crate) fn stop(&self) {
+        let mut group = self.lock_group();
+        group.stopping = true;
+        let thread = group.thread.take();
+        drop(group);
+        self.work.notify_one();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!(volume = %self.volume_name, "the flusher panicked");
+        }
+    }
+}
+
+/// Every member of a group gets the group's result.
+fn same_for_all(result: &Result<(), StoreError>) -> Result<(), StoreError> {
+    match result {
+        Ok(()) => Ok(()),
+        Err(StoreError::Io { kind, offset, source }) => {
+            Err(StoreError::Io { kind: *kind, offset: *offset, source: copy_io_error(source) })
+        }
+        Err(_) => Err(StoreError::Faulted),
+    }
+}

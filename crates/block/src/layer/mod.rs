@@ -1,0 +1,3 @@
+//! Layers: stores that wrap a store.
+
+pub mod fault;

@@ -1,0 +1,157 @@
+//! The block device store: a disk, partition, logical volume or loop device, claimed exclusively.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, Mode, OFlags, SeekFrom};
+use rustix::io::Errno;
+
+use super::kernel::KernelFile;
+use super::sysfs::DeviceDirectory;
+use super::{Extent, Features, Opened, Store, check_size};
+use crate::error::OpenError;
+use crate::identity::{self, VolumeIdentity};
+use crate::spec::VolumeSpec;
+
+/// A block device, through the page cache.
+#[derive(Debug)]
+pub(crate) struct DeviceStore {
+    file: KernelFile,
+    path: PathBuf,
+    size_bytes: u64,
+    features: Features,
+}
+
+/// Claims a device and learns its size, sectors, limits and identity.
+pub(crate) fn open(
+    path: &Path,
+    spec: &VolumeSpec,
+    configured: Option<VolumeIdentity>,
+) -> Result<Opened, OpenError> {
+    let (access, doing) = if spec.read_only {
+        (OFlags::RDONLY, "open it")
+    } else {
+        (OFlags::RDWR, "open it for writing (,ro serves it read-only)")
+    };
+    let file_type = rustix::fs::stat(path).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    match file_type {
+        Ok(FileType::BlockDevice) => {}
+        Ok(_) => {
+            return Err(OpenError::NotServable { path: path.to_owned(), why: "is not a block device" });
+        }
+        Err(errno) => return Err(OpenError::io(path, "look at it", errno)),
+    }
+    // O_EXCL without O_CREAT claims the device: file systems, swap, LVM and RAID claim theirs the same way.
+    let fd = match rustix::fs::open(path, access | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(fd) => fd,
+        Err(Errno::BUSY) => {
+            let why = "it is mounted, or LVM, RAID, swap or another program holds it";
+            return Err(OpenError::InUse { path: path.to_owned(), why });
+        }
+        Err(errno) => return Err(OpenError::io(path, doing, errno)),
+    };
+    let failed = |doing| move |errno| OpenError::io(path, doing, errno);
+    let size_bytes = rustix::fs::seek(&fd, SeekFrom::End(0)).map_err(failed("learn its size"))?;
+    let stat = rustix::fs::fstat(&fd).map_err(failed("learn its number"))?;
+    let logical_bytes = rustix::fs::ioctl_blksszget(&fd).map_err(failed("learn its sector size"))?;
+    let physical_bytes = rustix::fs::ioctl_blkpbszget(&fd).map_err(failed("learn its sector size"))?;
+    let what = format!("block device {}", path.display());
+    check_size(&what, size_bytes, spec.block_length_bytes)?;
+    if spec.block_length_bytes < logical_bytes {
+        let why = format!("the sectors of {} have {logical_bytes} bytes", path.display());
+        return Err(OpenError::BadBlockLength { block_length_bytes: spec.block_length_bytes, why });
+    }
+    let directory = DeviceDirectory::of(stat.st_rdev);
+    let identity = configured.map_or_else(|| identity::for_device(&directory, path), Ok)?;
+    let features = features(&directory.disk(), physical_bytes);
+    let store = DeviceStore { file: KernelFile::new(fd), path: path.to_owned(), size_bytes, features };
+    Ok(Opened { store: std::sync::Arc::new(store), identity })
+}
+
+/// Punching a hole in a device is a write of zeroes that may unmap, so it takes both limits to be non-zero.
+fn features(disk: &DeviceDirectory, physical_bytes: u32) -> Features {
+    let limit = |name: &str| disk.number(format!("queue/{name}")).unwrap_or(0);
+    let granularity_bytes = u32::try_from(limit("discard_granularity")).unwrap_or(0);
+    let physical_block_bytes =
+        if physical_bytes.is_power_of_two() { physical_bytes.clamp(512, 1 << 20) } else { 512 };
+    Features {
+        unmap: limit("discard_max_bytes") != 0 && limit("write_zeroes_max_bytes") != 0,
+        write_zeroes: true,
+        extents: false,
+        unmap_granularity_bytes: if granularity_bytes.is_power_of_two() {
+            granularity_bytes.max(physical_block_bytes)
+        } else {
+            physical_block_bytes
+        },
+        physical_block_bytes,
+        rotational: disk.rotational(),
+    }
+}
+
+/// The kernel says `EOPNOTSUPP` where a device below a mapping has lost what the mapping promised.
+fn not_supported(error: &io::Error) -> bool {
+    matches!(Errno::from_io_error(error), Some(Errno::OPNOTSUPP | Errno::NOSYS))
+}
+
+impl Store for DeviceStore {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn features(&self) -> Features {
+        self.features
+    }
+
+    fn describe(&self) -> String {
+        format!("block device {}", self.path.display())
+    }
+
+    fn in_memory(&self) -> bool {
+        false
+    }
+
+    fn buffers_writes(&self) -> bool {
+        true
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.file.read_at(offset, buffer)
+    }
+
+    fn read_cached(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.file.read_cached(offset, buffer)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.file.write_at(offset, data)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.file.flush()
+    }
+
+    fn zero(&self, offset: u64, length: u64, unmap: bool) -> io::Result<()> {
+        if unmap && self.features.unmap {
+            match self.file.punch_hole(offset, length) {
+                Err(error) if not_supported(&error) => {}
+                result => return result,
+            }
+        }
+        self.file.zero_range(offset, length)
+    }
+
+    fn unmap(&self, offset: u64, length: u64) -> io::Result<()> {
+        if !self.features.unmap {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        self.file.punch_hole(offset, length)
+    }
+
+    fn prefetch(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.file.prefetch(offset, length)
+    }
+
+    fn extents(&self, offset: u64, length: u64) -> io::Result<Vec<Extent>> {
+        Ok(vec![Extent { offset, length, allocated: true }])
+    }
+}

@@ -1,0 +1,266 @@
+//! The file store: an image, sparse where its file system can be sparse, locked against being served twice.
+//!
+//! Not here: image formats. Every byte of the file is a byte of the disk.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, SeekFrom};
+use rustix::io::{Errno, retry_on_intr};
+
+use super::kernel::KernelFile;
+use super::sysfs::DeviceDirectory;
+use super::{Extent, Features, Opened, Store, check_size, push_extent};
+use crate::error::OpenError;
+use crate::identity::{self, VolumeIdentity};
+use crate::spec::VolumeSpec;
+
+/// An image file.
+#[derive(Debug)]
+pub(crate) struct FileStore {
+    file: KernelFile,
+    path: PathBuf,
+    size_bytes: u64,
+    features: Features,
+}
+
+/// Whether the path is (or links to) a block device.
+pub(crate) fn is_block_device(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device())
+}
+
+/// Opens or creates an image, takes its lock and finds its identity.
+pub(crate) fn open(
+    path: &Path,
+    create_bytes: Option<u64>,
+    spec: &VolumeSpec,
+    configured: Option<VolumeIdentity>,
+) -> Result<Opened, OpenError> {
+    let fd = open_or_create(path, create_bytes, spec)?;
+    // The place itself, not a link to it, is where a sidecar belongs and what the log should name.
+    let path = fs::canonicalize(path).map_err(|source| OpenError::Io {
+        path: path.to_owned(),
+        doing: "find its full path",
+        source,
+    })?;
+    let stat = rustix::fs::fstat(&fd).map_err(|errno| OpenError::io(&path, "learn its size", errno))?;
+    let size_bytes = u64::try_from(stat.st_size).unwrap_or(0);
+    if let Some(wanted_bytes) = create_bytes
+        && wanted_bytes != size_bytes
+    {
+        return Err(OpenError::SizeDiffers { path, found_bytes: size_bytes, wanted_bytes });
+    }
+    let what = format!("file {}", path.display());
+    if size_bytes == 0 {
+        let why = "there is nothing to serve; remove it and give its size to have it created".to_owned();
+        return Err(OpenError::BadSize { what, size_bytes, why });
+    }
+    check_size(&what, size_bytes, spec.block_length_bytes)?;
+    let identity = configured.map_or_else(|| identity::for_file(fd.as_fd(), &path), Ok)?;
+    let features = probe(&fd, stat.st_dev, size_bytes);
+    let store = FileStore { file: KernelFile::new(fd), path, size_bytes, features };
+    Ok(Opened { store: std::sync::Arc::new(store), identity })
+}
+
+fn open_or_create(path: &Path, create_bytes: Option<u64>, spec: &VolumeSpec) -> Result<OwnedFd, OpenError> {
+    let metadata = match fs::metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let size_bytes = create_bytes.ok_or_else(|| OpenError::Missing { path: path.to_owned() })?;
+            return create(path, size_bytes, spec);
+        }
+        Err(source) => return Err(OpenError::Io { path: path.to_owned(), doing: "look at it", source }),
+    };
+    // Opening a FIFO would wait for its other end, so what is no file is never opened.
+    if !metadata.file_type().is_file() {
+        let why = if metadata.is_dir() { "is a directory" } else { "is neither a file nor a block device" };
+        return Err(OpenError::NotServable { path: path.to_owned(), why });
+    }
+    let (access, doing) = if spec.read_only {
+        (OFlags::RDONLY, "open it")
+    } else {
+        (OFlags::RDWR, "open it for writing (,ro serves it read-only)")
+    };
+    let fd = rustix::fs::open(path, access | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|errno| OpenError::io(path, doing, errno))?;
+    lock(&fd, path, spec.read_only)?;
+    Ok(fd)
+}
+
+/// Creates a sparse image and makes its existence stable, so that a crash cannot take a served disk away.
+fn create(path: &Path, size_bytes: u64, spec: &VolumeSpec) -> Result<OwnedFd, OpenError> {
+    if spec.read_only {
+        let why = "does not exist, and a new image cannot be read-only";
+        return Err(OpenError::NotServable { path: path.to_owned(), why });
+    }
+    check_size(&format!("file {}", path.display()), size_bytes, spec.block_length_bytes)?;
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR)
+        .map_err(|errno| OpenError::io(path, "create it", errno))?;
+    let made = lock(&fd, path, false).and_then(|()| {
+        rustix::fs::ftruncate(&fd, size_bytes)
+            .and_then(|()| rustix::fs::fsync(&fd))
+            .map_err(|errno| OpenError::io(path, "give it its size", errno))?;
+        sync_directory_of(path).map_err(|errno| OpenError::io(path, "make its name stable", errno))
+    });
+    if let Err(error) = made {
+        // An image of the wrong size left behind would only be in the way of the next attempt.
+        let _ = fs::remove_file(path);
+        return Err(error);
+    }
+    Ok(fd)
+}
+
+/// Makes the names in a file's directory stable. Some file systems have nothing to do there and say `EINVAL`.
+pub(crate) fn sync_directory_of(path: &Path) -> rustix::io::Result<()> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(directory, flags, Mode::empty())?;
+    match retry_on_intr(|| rustix::fs::fsync(&fd)) {
+        Err(Errno::INVAL) => Ok(()),
+        result => result,
+    }
+}
+
+fn lock(fd: &OwnedFd, path: &Path, shared: bool) -> Result<(), OpenError> {
+    let operation =
+        if shared { FlockOperation::NonBlockingLockShared } else { FlockOperation::NonBlockingLockExclusive };
+    match rustix::fs::flock(fd, operation) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => {
+            let why = "another volume, of this program or of another one, serves it";
+            Err(OpenError::InUse { path: path.to_owned(), why })
+        }
+        Err(errno) => Err(OpenError::io(path, "lock it", errno)),
+    }
+}
+
+/// Learns what the file system can do, without changing the image.
+fn probe(fd: &OwnedFd, device: u64, size_bytes: u64) -> Features {
+    let block_bytes = rustix::fs::fstatvfs(fd)
+        .ok()
+        .and_then(|stat| u32::try_from(stat.f_frsize).ok())
+        .filter(|bytes| bytes.is_power_of_two())
+        .map_or(4096, |bytes| bytes.clamp(512, 1 << 20));
+    // A hole past the end changes nothing, but is refused where holes cannot be made at all.
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let probe_at = size_bytes.next_multiple_of(u64::from(block_bytes));
+    let unmap = retry_on_intr(|| rustix::fs::fallocate(fd, punch, probe_at, u64::from(block_bytes))).is_ok();
+    Features {
+        unmap,
+        write_zeroes: true,
+        extents: rustix::fs::seek(fd, SeekFrom::Hole(0)).is_ok(),
+        unmap_granularity_bytes: block_bytes,
+        physical_block_bytes: block_bytes.min(4096),
+        rotational: DeviceDirectory::of(device).rotational(),
+    }
+}
+
+impl FileStore {
+    /// The next data at or after `at`, and where it ends; both at most `end`.
+    fn next_data(&self, at: u64, end: u64) -> rustix::io::Result<(u64, u64)> {
+        let start = match rustix::fs::seek(self.file.as_fd(), SeekFrom::Data(at)) {
+            Ok(start) => start.min(end),
+            Err(Errno::NXIO) => return Ok((end, end)),
+            Err(errno) => return Err(errno),
+        };
+        if start == end {
+            return Ok((end, end));
+        }
+        let stop = match rustix::fs::seek(self.file.as_fd(), SeekFrom::Hole(start)) {
+            Ok(stop) => stop.min(end),
+            Err(Errno::NXIO) => end,
+            Err(errno) => return Err(errno),
+        };
+        // Data that is punched out between the two calls would stop the walk: "allocated" is the safe answer.
+        Ok((start, if stop > start { stop } else { (start + 4096).min(end) }))
+    }
+}
+
+impl Store for FileStore {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn features(&self) -> Features {
+        self.features
+    }
+
+    fn describe(&self) -> String {
+        format!("file {}", self.path.display())
+    }
+
+    fn in_memory(&self) -> bool {
+        false
+    }
+
+    fn buffers_writes(&self) -> bool {
+        true
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.file.read_at(offset, buffer)
+    }
+
+    fn read_cached(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.file.read_cached(offset, buffer)
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.file.write_at(offset, data)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.file.flush()
+    }
+
+    fn zero(&self, offset: u64, length: u64, unmap: bool) -> io::Result<()> {
+        if unmap && self.features.unmap {
+            self.file.punch_hole(offset, length)
+        } else {
+            self.file.zero_range(offset, length)
+        }
+    }
+
+    fn unmap(&self, offset: u64, length: u64) -> io::Result<()> {
+        if !self.features.unmap {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        self.file.punch_hole(offset, length)
+    }
+
+    fn prefetch(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.file.prefetch(offset, length)
+    }
+
+    fn extents(&self, offset: u64, length: u64) -> io::Result<Vec<Extent>> {
+        let end = offset.saturating_add(length);
+        let mut extents = Vec::new();
+        if !self.features.extents {
+            push_extent(&mut extents, Extent { offset, length, allocated: true });
+            return Ok(extents);
+        }
+        let mut at = offset;
+        while at < end {
+            let (start, stop) = self.next_data(at, end)?;
+            let hole = Extent { offset: at, length: start - at, allocated: false };
+            let data = Extent { offset: start, length: stop - start, allocated: true };
+            if !push_extent(&mut extents, hole) || !push_extent(&mut extents, data) {
+                break;
+            }
+            at = stop;
+        }
+        Ok(extents)
+    }
+
+    fn release(&self) {
+        // The lock also goes with the descriptor; an error could only say that there is no lock.
+        let _ = rustix::fs::flock(self.file.as_fd(), FlockOperation::Unlock);
+    }
+}

@@ -1,0 +1,170 @@
+//! What image files and block devices have in common: blocking calls on one file descriptor, through the page
+//! cache. Not here: opening, locking and sizing.
+
+use std::io;
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{Advice, FallocateFlags};
+use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
+
+/// What is written where the kernel cannot zero a range itself. It lies in `.bss`, so it costs no room on disk.
+static ZEROES: [u8; 1 << 20] = [0; 1 << 20];
+
+/// A read-ahead hint covers at most this much, so that one command cannot fill the page cache.
+const PREFETCH_BYTES_MAX: u64 = 16 << 20;
+
+/// A file or a device, and what its file system was found not to do.
+#[derive(Debug)]
+pub(crate) struct KernelFile {
+    fd: OwnedFd,
+    nowait_refused: AtomicBool,
+    zero_range_refused: AtomicBool,
+}
+
+impl KernelFile {
+    pub(crate) fn new(fd: OwnedFd) -> Self {
+        Self { fd, nowait_refused: AtomicBool::new(false), zero_range_refused: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// Fills `buffer`. Zeroes are never made up: an image that ends early was truncated by somebody.
+    pub(crate) fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let mut done = 0;
+        while done < buffer.len() {
+            let at = offset + done as u64;
+            let count = retry_on_intr(|| rustix::io::pread(&self.fd, &mut buffer[done..], at))?;
+            if count == 0 {
+                let text = "it became shorter than it was when it was opened";
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
+            }
+            done += count;
+        }
+        Ok(())
+    }
+
+    /// Reads what the page cache has. 0 also when the file system does not know such reads: ext4, xfs, btrfs,
+    /// tmpfs and block devices do, some network file systems do not.
+    pub(crate) fn read_cached(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.nowait_refused.load(Ordering::Relaxed) {
+            return Ok(0);
+        }
+        let mut parts = [io::IoSliceMut::new(buffer)];
+        match rustix::io::preadv2(&self.fd, &mut parts, offset, ReadWriteFlags::NOWAIT) {
+            Ok(count) => Ok(count),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                self.nowait_refused.store(true, Ordering::Relaxed);
+                Ok(0)
+            }
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    pub(crate) fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            let count = retry_on_intr(|| rustix::io::pwrite(&self.fd, &data[done..], at))?;
+            if count == 0 {
+                return Err(Errno::IO.into());
+            }
+            done += count;
+        }
+        Ok(())
+    }
+
+    /// The size is set before an image is served, so data and the block map are all there is to be made stable.
+    pub(crate) fn flush(&self) -> io::Result<()> {
+        Ok(retry_on_intr(|| rustix::fs::fdatasync(&self.fd))?)
+    }
+
+    /// Gives the range back; it reads as zeroes then, exactly to the byte on files.
+    pub(crate) fn punch_hole(&self, offset: u64, length: u64) -> io::Result<()> {
+        if length == 0 {
+            return Ok(());
+        }
+        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(retry_on_intr(|| rustix::fs::fallocate(&self.fd, mode, offset, length))?)
+    }
+
+    /// Makes the range read as zeroes without giving its space back; writes them where nothing better is known.
+    pub(crate) fn zero_range(&self, offset: u64, length: u64) -> io::Result<()> {
+        if length == 0 {
+            return Ok(());
+        }
+        if !self.zero_range_refused.load(Ordering::Relaxed) {
+            let mode = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
+            match retry_on_intr(|| rustix::fs::fallocate(&self.fd, mode, offset, length)) {
+                Ok(()) => return Ok(()),
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                    self.zero_range_refused.store(true, Ordering::Relaxed);
+                }
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        self.write_zeroes(offset, length)
+    }
+
+    fn write_zeroes(&self, offset: u64, length: u64) -> io::Result<()> {
+        let mut done = 0;
+        while done < length {
+            let count = (length - done).min(ZEROES.len() as u64);
+            // At most the length of ZEROES, so the cast keeps the value.
+            self.write_at(offset + done, &ZEROES[..count as usize])?;
+            done += count;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn prefetch(&self, offset: u64, length: u64) -> io::Result<()> {
+        let Some(length) = NonZeroU64::new(length.min(PREFETCH_BYTES_MAX)) else { return Ok(()) };
+        Ok(rustix::fs::fadvise(&self.fd, offset, Some(length), Advice::WillNeed)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file_of(data: &[u8]) -> KernelFile {
+        let file = tempfile::tempfile().unwrap();
+        let kernel = KernelFile::new(file.into());
+        kernel.write_at(0, data).unwrap();
+        kernel
+    }
+
+    #[test]
+    fn zeroes_are_written_where_the_file_system_cannot_zero() {
+        let file = file_of(&vec![9; 3 << 20]);
+        file.zero_range_refused.store(true, Ordering::Relaxed);
+        file.zero_range(100, (2 << 20) + 5).unwrap();
+        let mut read = vec![1; 3 << 20];
+        file.read_at(0, &mut read).unwrap();
+        let end = 100 + (2 << 20) + 5;
+        assert!(read[..100].iter().all(|byte| *byte == 9));
+        assert!(read[100..end].iter().all(|byte| *byte == 0));
+        assert!(read[end..].iter().all(|byte| *byte == 9));
+    }
+
+    #[test]
+    fn reading_past_the_end_is_an_error_not_zeroes() {
+        let file = file_of(&[9; 1000]);
+        let error = file.read_at(500, &mut [0; 1000]).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    }
+
+    #[test]
+    fn what_was_just_written_is_in_the_page_cache() {
+        let file = file_of(&[9; 8192]);
+        let mut read = [0; 4096];
+        let count = file.read_cached(4096, &mut read).unwrap();
+        // A file system without such reads says 0 and must have been remembered.
+        assert!(count == 4096 || file.nowait_refused.load(Ordering::Relaxed), "{count}");
+        assert!(read[..count].iter().all(|byte| *byte == 9));
+    }
+}

@@ -1,0 +1,287 @@
+//! The memory store: a sparse disk in this process's memory. It is gone when the process ends.
+//!
+//! Memory is taken for 64-KiB chunks when they are first written and given back when they are unmapped. The table
+//! of chunks has two levels, so a large disk that is hardly used costs little.
+
+use std::io;
+use std::sync::{OnceLock, PoisonError, RwLock};
+
+use rustix::io::Errno;
+use zerocopy::FromZeros;
+
+use super::{Extent, Features, Store, push_extent};
+use crate::error::OpenError;
+use crate::size;
+
+const CHUNK_BYTES: usize = 64 * 1024;
+const CHUNKS_IN_GROUP: usize = 1024;
+const GROUP_BYTES: u64 = (CHUNK_BYTES * CHUNKS_IN_GROUP) as u64;
+
+/// Bounds the first-level table to 2^20 entries of 16 bytes.
+const SIZE_BYTES_MAX: u64 = 64 << 40;
+
+type Chunk = RwLock<Option<Box<[u8; CHUNK_BYTES]>>>;
+
+/// A sparse disk in memory.
+#[derive(Debug)]
+pub(crate) struct MemoryStore {
+    size_bytes: u64,
+    groups: Vec<OnceLock<Box<[Chunk]>>>,
+}
+
+/// The part of a range that lies in one chunk.
+#[derive(Clone, Copy)]
+struct Piece {
+    group: usize,
+    chunk: usize,
+    start: usize,
+    len: usize,
+}
+
+/// Splits a range at chunk boundaries.
+fn pieces(offset: u64, length: u64) -> impl Iterator<Item = Piece> {
+    let end = offset.saturating_add(length);
+    let mut at = offset;
+    std::iter::from_fn(move || {
+        if at >= end {
+            return None;
+        }
+        // Both casts are of values below CHUNK_BYTES.
+        let start = (at % CHUNK_BYTES as u64) as usize;
+        let len = (end - at).min((CHUNK_BYTES - start) as u64) as usize;
+        let piece = Piece {
+            group: usize::try_from(at / GROUP_BYTES).ok()?,
+            chunk: ((at % GROUP_BYTES) / CHUNK_BYTES as u64) as usize,
+            start,
+            len,
+        };
+        at += len as u64;
+        Some(piece)
+    })
+}
+
+impl MemoryStore {
+    pub(crate) fn new(size_bytes: u64) -> Result<Self, OpenError> {
+        if size_bytes > SIZE_BYTES_MAX {
+            let why = format!("a memory volume has at most {}", size::text(SIZE_BYTES_MAX));
+            return Err(OpenError::BadSize { what: "memory".to_owned(), size_bytes, why });
+        }
+        // At most 2^20 groups by the check above.
+        let group_count = size_bytes.div_ceil(GROUP_BYTES) as usize;
+        let groups = (0..group_count).map(|_| OnceLock::new()).collect();
+        Ok(Self { size_bytes, groups })
+    }
+
+    /// The chunk of a piece, if its group was ever written to.
+    fn chunk(&self, piece: Piece) -> Option<&Chunk> {
+        self.groups.get(piece.group)?.get()?.get(piece.chunk)
+    }
+
+    fn chunk_for_write(&self, piece: Piece) -> io::Result<&Chunk> {
+        let group = self.groups.get(piece.group).ok_or(Errno::INVAL)?;
+        let chunks = group.get_or_init(|| (0..CHUNKS_IN_GROUP).map(|_| RwLock::new(None)).collect());
+        chunks.get(piece.chunk).ok_or_else(|| Errno::INVAL.into())
+    }
+
+    fn clear(&self, offset: u64, length: u64) {
+        let mut at = offset;
+        let end = offset.saturating_add(length);
+        while at < end {
+            let in_group = (GROUP_BYTES - at % GROUP_BYTES).min(end - at);
+            let written = usize::try_from(at / GROUP_BYTES)
+                .ok()
+                .and_then(|group| self.groups.get(group))
+                .is_some_and(|group| group.get().is_some());
+            if written {
+                pieces(at, in_group).for_each(|piece| self.clear_piece(piece));
+            }
+            at += in_group;
+        }
+    }
+
+    fn clear_piece(&self, piece: Piece) {
+        let Some(chunk) = self.chunk(piece) else { return };
+        let mut slot = chunk.write().unwrap_or_else(PoisonError::into_inner);
+        if piece.len == CHUNK_BYTES {
+            *slot = None;
+        } else if let Some(bytes) = slot.as_mut() {
+            bytes[piece.start..piece.start + piece.len].fill(0);
+        }
+    }
+}
+
+impl Store for MemoryStore {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn features(&self) -> Features {
+        Features {
+            unmap: true,
+            write_zeroes: true,
+            extents: true,
+            unmap_granularity_bytes: CHUNK_BYTES as u32,
+            physical_block_bytes: 4096,
+            rotational: Some(false),
+        }
+    }
+
+    fn describe(&self) -> String {
+        format!("memory, {}", size::text(self.size_bytes))
+    }
+
+    fn in_memory(&self) -> bool {
+        true
+    }
+
+    fn buffers_writes(&self) -> bool {
+        true
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let mut rest = buffer;
+        for piece in pieces(offset, rest.len() as u64) {
+            let (front, back) = rest.split_at_mut(piece.len);
+            rest = back;
+            let slot = self.chunk(piece).map(|chunk| chunk.read().unwrap_or_else(PoisonError::into_inner));
+            match slot.as_deref() {
+                Some(Some(bytes)) => {
+                    front.copy_from_slice(&bytes[piece.start..piece.start + piece.len]);
+                }
+                _ => front.fill(0),
+            }
+        }
+        Ok(())
+    }
+
+    fn read_cached(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.read_at(offset, buffer)?;
+        Ok(buffer.len())
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let mut rest = data;
+        for piece in pieces(offset, rest.len() as u64) {
+            let (front, back) = rest.split_at(piece.len);
+            rest = back;
+            let mut slot = self.chunk_for_write(piece)?.write().unwrap_or_else(PoisonError::into_inner);
+            let bytes = match slot.as_mut() {
+                Some(bytes) => bytes,
+                None => slot.insert(<[u8; CHUNK_BYTES]>::new_box_zeroed().map_err(|_| Errno::NOSPC)?),
+            };
+            bytes[piece.start..piece.start + piece.len].copy_from_slice(front);
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn zero(&self, offset: u64, length: u64, _unmap: bool) -> io::Result<()> {
+        // Memory cannot be reserved without being used, so both kinds of zeroing free it.
+        self.clear(offset, length);
+        Ok(())
+    }
+
+    fn unmap(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.clear(offset, length);
+        Ok(())
+    }
+
+    fn prefetch(&self, _offset: u64, _length: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn extents(&self, offset: u64, length: u64) -> io::Result<Vec<Extent>> {
+        let mut extents = Vec::new();
+        let end = offset.saturating_add(length);
+        let mut at = offset;
+        while at < end {
+            let in_group = (GROUP_BYTES - at % GROUP_BYTES).min(end - at);
+            let group = usize::try_from(at / GROUP_BYTES).ok().and_then(|group| self.groups.get(group));
+            if group.is_none_or(|group| group.get().is_none()) {
+                if !push_extent(&mut extents, Extent { offset: at, length: in_group, allocated: false }) {
+                    break;
+                }
+                at += in_group;
+                continue;
+            }
+            let Some(piece) = pieces(at, in_group).next() else { break };
+            let allocated = self
+                .chunk(piece)
+                .is_some_and(|chunk| chunk.read().unwrap_or_else(PoisonError::into_inner).is_some());
+            let next = Extent { offset: at, length: piece.len as u64, allocated };
+            if !push_extent(&mut extents, next) {
+                break;
+            }
+            at += piece.len as u64;
+        }
+        Ok(extents)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_come_with_writes_and_go_with_unmap() {
+        let store = MemoryStore::new(1 << 40).unwrap();
+        let chunk = CHUNK_BYTES as u64;
+        store.write_at(GROUP_BYTES - 10, &[7; 20]).unwrap();
+        let extents = store.extents(0, 1 << 40).unwrap();
+        assert_eq!(
+            extents,
+            [
+                Extent { offset: 0, length: GROUP_BYTES - chunk, allocated: false },
+                Extent { offset: GROUP_BYTES - chunk, length: 2 * chunk, allocated: true },
+                Extent {
+                    offset: GROUP_BYTES + chunk,
+                    length: (1 << 40) - GROUP_BYTES - chunk,
+                    allocated: false
+                },
+            ]
+        );
+        store.unmap(0, 1 << 40).unwrap();
+        assert_eq!(
+            store.extents(0, 1 << 40).unwrap(),
+            [Extent { offset: 0, length: 1 << 40, allocated: false }]
+        );
+    }
+
+    #[test]
+    fn a_part_of_a_chunk_is_zeroed_and_stays() {
+        let store = MemoryStore::new(1 << 20).unwrap();
+        store.write_at(0, &[7; 1024]).unwrap();
+        store.unmap(256, 256).unwrap();
+        let mut read = [1; 1024];
+        store.read_at(0, &mut read).unwrap();
+        assert!(read[..256].iter().all(|byte| *byte == 7));
+        assert!(read[256..512].iter().all(|byte| *byte == 0));
+        assert!(read[512..].iter().all(|byte| *byte == 7));
+        assert!(store.extents(0, 512).unwrap()[0].allocated);
+    }
+
+    #[test]
+    fn an_answer_about_a_fragmented_disk_is_bounded() {
+        let store = MemoryStore::new(1 << 30).unwrap();
+        for index in (0..4096).step_by(2) {
+            store.write_at(index * CHUNK_BYTES as u64, &[1]).unwrap();
+        }
+        let first = store.extents(0, 1 << 30).unwrap();
+        assert_eq!(first.len(), EXTENTS_MAX_IN_TEST);
+        let last = first[first.len() - 1];
+        let end = last.offset + last.length;
+        assert_eq!(end, EXTENTS_MAX_IN_TEST as u64 * CHUNK_BYTES as u64);
+        assert!(store.extents(end, 1 << 20).unwrap()[0].allocated, "asking again goes on");
+    }
+
+    const EXTENTS_MAX_IN_TEST: usize = super::super::EXTENTS_MAX;
+
+    #[test]
+    fn absurd_sizes_are_refused() {
+        assert!(MemoryStore::new(u64::MAX).is_err());
+        assert!(MemoryStore::new(SIZE_BYTES_MAX + 1).is_err());
+    }
+}

@@ -1,0 +1,182 @@
+//! Where bytes are kept: the interface that stores and layers share, and the four stores.
+//!
+//! Calls block. Engines decide on which thread, and the volume has checked ranges and read-only before a call.
+
+pub(crate) mod device;
+pub(crate) mod file;
+pub(crate) mod kernel;
+pub(crate) mod memory;
+pub(crate) mod null;
+pub(crate) mod sysfs;
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use crate::error::OpenError;
+use crate::identity::{self, VolumeIdentity};
+use crate::spec::{StoreSpec, VolumeSpec};
+
+/// One [`Store::extents`] call returns at most this many extents, so that a fragmented image cannot make an
+/// answer of unbounded size. GET LBA STATUS answers are far smaller.
+pub const EXTENTS_MAX: usize = 1024;
+
+/// What a store can do and what it is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Features {
+    /// Space can be given back; an unmapped range reads as zeroes.
+    pub unmap: bool,
+    /// Zeroes can be written without sending them.
+    pub write_zeroes: bool,
+    /// [`Store::extents`] tells data from holes; otherwise it calls everything data.
+    pub extents: bool,
+    /// Unmapping less than this, or across its multiples, gives back less space. A power of two.
+    pub unmap_granularity_bytes: u32,
+    /// The smallest write that needs no read-modify-write below. A power of two.
+    pub physical_block_bytes: u32,
+    /// Whether a spinning disk is below, where it is known.
+    pub rotational: Option<bool>,
+}
+
+/// A run of bytes that are all allocated or all not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+    /// False for a hole, which reads as zeroes.
+    pub allocated: bool,
+}
+
+/// Something that keeps `size_bytes` bytes. Layers wrap it with the same interface.
+///
+/// Every range handed in lies within the size. Calls may come from several threads at once; what overlapping
+/// calls leave behind is one or the other for each byte.
+pub trait Store: Send + Sync + fmt::Debug {
+    /// Bytes kept.
+    fn size_bytes(&self) -> u64;
+
+    /// What it can do.
+    fn features(&self) -> Features;
+
+    /// For people: the kind and the place, for example `file /srv/vm.img`.
+    fn describe(&self) -> String;
+
+    /// True while no call can ever wait and nothing written could become more stable than it is. Engines then do
+    /// everything on the submitting thread and do not flush.
+    fn in_memory(&self) -> bool;
+
+    /// True while a write is a copy into the page cache, which hardly ever waits for a device.
+    fn buffers_writes(&self) -> bool;
+
+    /// Fills `buffer` from `offset`. Anything less is an error.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
+
+    /// Fills the front of `buffer` with what can be had without waiting for a device; returns how much that was.
+    fn read_cached(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// Writes all of `data` at `offset`, not necessarily to stable storage.
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
+
+    /// Makes everything stable that was written before the call. After an error nothing is known about it.
+    /// The volume never calls this twice at a time, because the kernel reports a lost write only once.
+    fn flush(&self) -> io::Result<()>;
+
+    /// Makes the range read as zeroes. With `unmap` space is given back where the store can; without it the space
+    /// stays reserved where the store can tell the difference.
+    fn zero(&self, offset: u64, length: u64, unmap: bool) -> io::Result<()>;
+
+    /// Gives the range's space back; it then reads as zeroes. An error of kind `Unsupported` where
+    /// [`Features::unmap`] is false.
+    fn unmap(&self, offset: u64, length: u64) -> io::Result<()>;
+
+    /// Asks for the range to be read ahead. A hint: it may do nothing.
+    fn prefetch(&self, offset: u64, length: u64) -> io::Result<()>;
+
+    /// What of the range is allocated: in order, without gaps from `offset` on, neighbours of one kind merged.
+    /// At most [`EXTENTS_MAX`] entries; the rest of a longer answer is had by asking again from its end.
+    fn extents(&self, offset: u64, length: u64) -> io::Result<Vec<Extent>>;
+
+    /// Lets others have what the store is made of: file locks go. Nothing is read or written afterwards.
+    fn release(&self) {}
+}
+
+/// Adds a run to a list, merging it into the last entry where it continues it. False once the list is full.
+pub(crate) fn push_extent(extents: &mut Vec<Extent>, next: Extent) -> bool {
+    if next.length == 0 {
+        return true;
+    }
+    if let Some(last) = extents.last_mut()
+        && last.allocated == next.allocated
+    {
+        last.length += next.length;
+        return true;
+    }
+    if extents.len() == EXTENTS_MAX {
+        return false;
+    }
+    extents.push(next);
+    true
+}
+
+/// A store and the identity that belongs to it.
+pub(crate) struct Opened {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) identity: VolumeIdentity,
+}
+
+/// Opens what the specification names.
+pub(crate) fn open(spec: &VolumeSpec) -> Result<Opened, OpenError> {
+    let block_length_bytes = spec.block_length_bytes;
+    if !block_length_bytes.is_power_of_two() || !(512..=65536).contains(&block_length_bytes) {
+        let why = "it must be a power of two from 512 to 65536".to_owned();
+        return Err(OpenError::BadBlockLength { block_length_bytes, why });
+    }
+    let configured = match &spec.identity.serial {
+        Some(serial) => Some(identity::from_serial(serial)?),
+        None => None,
+    };
+    let opened = match &spec.store {
+        StoreSpec::File { path, create_bytes } => {
+            if file::is_block_device(path) {
+                device::open(path, spec, configured)?
+            } else {
+                file::open(path, *create_bytes, spec, configured)?
+            }
+        }
+        StoreSpec::BlockDevice { path } => device::open(path, spec, configured)?,
+        StoreSpec::Memory { size_bytes } => {
+            check_size("memory", *size_bytes, block_length_bytes)?;
+            Opened {
+                store: Arc::new(memory::MemoryStore::new(*size_bytes)?),
+                identity: configured.map_or_else(identity::random, Ok)?,
+            }
+        }
+        StoreSpec::Null { size_bytes } => {
+            check_size("null", *size_bytes, block_length_bytes)?;
+            Opened {
+                store: Arc::new(null::NullStore::new(*size_bytes)),
+                identity: configured.map_or_else(identity::random, Ok)?,
+            }
+        }
+    };
+    Ok(opened)
+}
+
+/// The largest size: offsets are signed in the kernel's calls.
+const SIZE_BYTES_MAX: u64 = i64::MAX as u64;
+
+/// Refuses sizes that cannot be served in blocks.
+pub(crate) fn check_size(what: &str, size_bytes: u64, block_length_bytes: u32) -> Result<(), OpenError> {
+    let why = if size_bytes == 0 {
+        "there is nothing to serve; give a size, for example ,size=10G".to_owned()
+    } else if !size_bytes.is_multiple_of(u64::from(block_length_bytes)) {
+        format!("not a multiple of the block length, {block_length_bytes} bytes")
+    } else if size_bytes > SIZE_BYTES_MAX {
+        "more than the kernel can address".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(OpenError::BadSize { what: what.to_owned(), size_bytes, why })
+}

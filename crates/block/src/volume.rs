@@ -1,0 +1,275 @@
+//! A volume: a store with a name, an identity, an engine and a durability contract.
+//!
+//! Not here: which thread does what (`engine`), and when data is stable (`flush`).
+
+use std::io;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use crate::buffer::Buffer;
+use crate::engine::operation::{Done, Operation, OperationKind};
+use crate::engine::{Pace, Share};
+use crate::error::{CloseError, ErrorClass, OpenError, StoreError};
+use crate::flush::{Durability, Fault};
+use crate::identity::VolumeIdentity;
+use crate::log::LogLimiter;
+use crate::spec::{EngineKind, VolumeSpec};
+use crate::store::{self, Features, Opened, Store};
+
+/// An open volume. Operations go through an [`crate::IoContext`].
+#[derive(Debug)]
+pub struct Volume {
+    name: String,
+    read_only: bool,
+    engine: EngineKind,
+    identity: VolumeIdentity,
+    size_bytes: u64,
+    features: Features,
+    store: Arc<dyn Store>,
+    durability: Arc<Durability>,
+    closed: AtomicBool,
+    share: Share,
+    pace: Pace,
+    errors: LogLimiter,
+}
+
+/// What one blocking execution of an operation left.
+pub(crate) struct Executed {
+    pub(crate) result: Result<Done, StoreError>,
+    pub(crate) buffer: Option<Buffer>,
+    /// The operation went well so far and is finished by the next flush.
+    pub(crate) needs_flush: bool,
+}
+
+impl Volume {
+    /// Opens, and if asked for creates, what the specification names.
+    ///
+    /// # Errors
+    ///
+    /// Each [`OpenError`] is a sentence for the user. Nothing is changed then, but for an identity that may already
+    /// have been stored.
+    pub fn open(spec: &VolumeSpec) -> Result<Arc<Self>, OpenError> {
+        Self::open_layered(spec, |store| store)
+    }
+
+    /// Opens a volume with layers between its store and its engine. A layer must keep the size.
+    ///
+    /// # Errors
+    ///
+    /// As [`Volume::open`].
+    pub fn open_layered(
+        spec: &VolumeSpec,
+        layer: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Store>,
+    ) -> Result<Arc<Self>, OpenError> {
+        let Opened { store, identity } = store::open(spec)?;
+        let store = layer(store);
+        let mut features = store.features();
+        if spec.read_only {
+            features.unmap = false;
+            features.write_zeroes = false;
+        }
+        tracing::info!(
+            volume = %spec.name, store = %store.describe(), size_bytes = store.size_bytes(),
+            read_only = spec.read_only, engine = %spec.engine, serial = %identity.serial, "opened"
+        );
+        Ok(Arc::new(Self {
+            name: spec.name.clone(),
+            read_only: spec.read_only,
+            engine: spec.engine,
+            identity,
+            size_bytes: store.size_bytes(),
+            features,
+            durability: Arc::new(Durability::new(&spec.name, Arc::clone(&store))),
+            store,
+            closed: AtomicBool::new(false),
+            share: Share::default(),
+            pace: Pace::new(),
+            errors: LogLimiter::default(),
+        }))
+    }
+
+    /// The name in logs.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The size in bytes; it never changes while the volume is open.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// Whether every change is refused.
+    pub fn read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// How the volume names itself to initiators.
+    pub fn identity(&self) -> &VolumeIdentity {
+        &self.identity
+    }
+
+    /// What the volume can do. A read-only volume neither unmaps nor zeroes.
+    pub fn features(&self) -> Features {
+        self.features
+    }
+
+    /// Who does the blocking calls.
+    pub fn engine(&self) -> EngineKind {
+        self.engine
+    }
+
+    /// The store and its layers for people, for example `file /srv/vm.img`.
+    pub fn describe(&self) -> String {
+        self.store.describe()
+    }
+
+    /// Why the volume takes no more writes, once a flush has failed.
+    pub fn fault(&self) -> Option<Fault> {
+        self.durability.fault().cloned()
+    }
+
+    /// Ends the use of the volume: makes everything stable that was acknowledged, then lets others have the store.
+    ///
+    /// Call it when no [`crate::IoContext`] has an operation on this volume in flight; operations submitted later
+    /// fail with [`StoreError::Closed`]. A second call only repeats whether the volume is faulted. A volume that is
+    /// dropped open closes itself, but then only the log tells of a failure.
+    ///
+    /// # Errors
+    ///
+    /// When something acknowledged could not be made stable, now or by an earlier flush.
+    pub fn close(&self) -> Result<(), CloseError> {
+        let first = !self.closed.swap(true, Ordering::AcqRel);
+        let result = if let Some(fault) = self.fault() {
+            Err(CloseError::Faulted { name: self.name.clone(), fault })
+        } else if first && !self.read_only {
+            self.durability.commit().map_err(|source| CloseError::Flush { name: self.name.clone(), source })
+        } else {
+            Ok(())
+        };
+        if first {
+            self.durability.stop();
+            self.store.release();
+            tracing::info!(volume = %self.name, "closed");
+        }
+        result
+    }
+
+    pub(crate) fn store(&self) -> &dyn Store {
+        &*self.store
+    }
+
+    pub(crate) fn durability(&self) -> &Arc<Durability> {
+        &self.durability
+    }
+
+    pub(crate) fn share(&self) -> &Share {
+        &self.share
+    }
+
+    pub(crate) fn pace(&self) -> &Pace {
+        &self.pace
+    }
+
+    /// Refuses what must not reach the store.
+    pub(crate) fn check(&self, operation: &Operation) -> Result<(), StoreError> {
+        let kind = operation.kind();
+        if self.closed.load(Ordering::Acquire) {
+            return Err(StoreError::Closed);
+        }
+        if kind.changes_data() && self.read_only {
+            return Err(StoreError::ReadOnly);
+        }
+        if (kind.changes_data() || kind == OperationKind::Flush) && self.durability.is_faulted() {
+            return Err(StoreError::Faulted);
+        }
+        if kind == OperationKind::Unmap && !self.features.unmap {
+            return Err(StoreError::Unsupported);
+        }
+        let (offset, length) = operation.range().ok_or(StoreError::OutOfRange)?;
+        match offset.checked_add(length) {
+            Some(end) if end <= self.size_bytes => Ok(()),
+            _ => Err(StoreError::OutOfRange),
+        }
+    }
+
+    /// What the page cache has of a range.
+    pub(crate) fn read_cached(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        shielded(|| self.store.read_cached(offset, buffer))
+    }
+
+    /// Does a checked operation up to its flush, and waits for it. The first `done_bytes` of a read are there already.
+    pub(crate) fn execute(&self, mut operation: Operation, done_bytes: usize) -> Executed {
+        let store = &*self.store;
+        let kind = operation.kind();
+        let (offset, length) = operation.range().unwrap_or_default();
+        let mut done = Done::Nothing;
+        let mut stable = false;
+        let result = shielded(|| match &mut operation {
+            Operation::Read { offset, buffer } => {
+                store.read_at(*offset + done_bytes as u64, &mut buffer[done_bytes..])
+            }
+            Operation::Write { offset, buffer, stable: wanted } => {
+                stable = *wanted;
+                store.write_at(*offset, buffer.bytes().unwrap_or_default())
+            }
+            Operation::Flush => {
+                stable = !self.read_only;
+                Ok(())
+            }
+            Operation::Zero { offset, length, unmap, stable: wanted } => {
+                stable = *wanted;
+                store.zero(*offset, *length, *unmap)
+            }
+            Operation::Unmap { offset, length } => store.unmap(*offset, *length),
+            Operation::Prefetch { offset, length } => store.prefetch(*offset, *length),
+            Operation::Extents { offset, length } => {
+                done = Done::Extents(store.extents(*offset, *length)?);
+                Ok(())
+            }
+        });
+        let result = match result {
+            Ok(()) => Ok(done),
+            Err(source) => Err(self.failed(kind, offset, length, source)),
+        };
+        let needs_flush = stable && result.is_ok() && !store.in_memory();
+        Executed { result, buffer: operation.into_buffer(), needs_flush }
+    }
+
+    fn failed(&self, kind: OperationKind, offset: u64, length: u64, source: io::Error) -> StoreError {
+        let error = StoreError::from_io(offset, source);
+        if error.class() == ErrorClass::Unsupported {
+            tracing::debug!(volume = %self.name, operation = %kind, offset, length, "not supported by the store");
+            return StoreError::Unsupported;
+        }
+        if let StoreError::Io { source, .. } = &error
+            && let Some(left_out) = self.errors.admit(Instant::now())
+        {
+            tracing::error!(
+                volume = %self.name, operation = %kind, offset, length, errno = source.raw_os_error(),
+                error = %source, left_out, "the store failed"
+            );
+        }
+        error
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        if !*self.closed.get_mut()
+            && let Err(error) = self.close()
+        {
+            tracing::error!(%error, "a volume was dropped open");
+        }
+    }
+}
+
+/// Turns a panic inside a store into an error, because a completion that never comes hangs its session for good.
+pub(crate) fn shielded<T>(call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    panic::catch_unwind(AssertUnwindSafe(call))
+        .unwrap_or_else(|_| Err(io::Error::other("the store panicked; this is a defect")))
+}
+
+#[cfg(test)]
+mod tests;
