@@ -1,0 +1,126 @@
+//! Unit attention conditions, one queue for each I_T_L nexus (SAM-5 5.14).
+//!
+//! Which commands report a condition is said in the command table, not here.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::sense::{AdditionalSense, SenseData, SenseKey};
+
+/// Something that an initiator must be told once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UnitAttention {
+    PowerOn,
+    BusDeviceReset,
+    MediumMayHaveChanged,
+    ModeParametersChanged,
+    CommandsCleared,
+}
+
+impl UnitAttention {
+    pub(crate) fn sense(self) -> SenseData {
+        let code = match self {
+            UnitAttention::PowerOn => AdditionalSense::POWER_ON,
+            UnitAttention::BusDeviceReset => AdditionalSense::BUS_DEVICE_RESET,
+            UnitAttention::MediumMayHaveChanged => AdditionalSense::MEDIUM_MAY_HAVE_CHANGED,
+            UnitAttention::ModeParametersChanged => AdditionalSense::MODE_PARAMETERS_CHANGED,
+            UnitAttention::CommandsCleared => AdditionalSense::COMMANDS_CLEARED,
+        };
+        SenseData::new(SenseKey::UnitAttention, code)
+    }
+}
+
+/// What one logical unit keeps for one I_T nexus.
+#[derive(Debug, Default)]
+pub(crate) struct ItlNexus {
+    /// True while the queue holds something: the only thing that the common path looks at.
+    pending: AtomicBool,
+    /// At most one of each kind, so the queue is bounded by the number of kinds.
+    queue: Mutex<VecDeque<UnitAttention>>,
+    /// PREVENT ALLOW MEDIUM REMOVAL was set by this nexus.
+    prevents_removal: AtomicBool,
+}
+
+impl ItlNexus {
+    /// A nexus that has just come up: POWER ON comes first (SAM-5 5.14, table 47).
+    pub(crate) fn new() -> ItlNexus {
+        let nexus = ItlNexus::default();
+        nexus.establish(UnitAttention::PowerOn);
+        nexus
+    }
+
+    fn queue(&self) -> MutexGuard<'_, VecDeque<UnitAttention>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a condition, unless it is pending already. A reset clears what was before it, and is itself told by a
+    /// pending POWER ON, which stands for any reset.
+    pub(crate) fn establish(&self, attention: UnitAttention) {
+        let mut queue = self.queue();
+        if attention == UnitAttention::BusDeviceReset {
+            let power_on = queue.contains(&UnitAttention::PowerOn);
+            queue.clear();
+            queue.push_back(if power_on { UnitAttention::PowerOn } else { attention });
+        } else if !queue.contains(&attention) {
+            queue.push_back(attention);
+        }
+        self.pending.store(true, Ordering::Release);
+    }
+
+    /// Takes the oldest condition, which is cleared by being reported.
+    pub(crate) fn take(&self) -> Option<UnitAttention> {
+        if !self.pending.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut queue = self.queue();
+        let attention = queue.pop_front();
+        if queue.is_empty() {
+            self.pending.store(false, Ordering::Release);
+        }
+        attention
+    }
+
+    pub(crate) fn prevents_removal(&self) -> bool {
+        self.prevents_removal.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_prevents_removal(&self, prevents: bool) {
+        self.prevents_removal.store(prevents, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_come_in_order_and_once() {
+        let nexus = ItlNexus::new();
+        nexus.establish(UnitAttention::ModeParametersChanged);
+        nexus.establish(UnitAttention::CommandsCleared);
+        nexus.establish(UnitAttention::ModeParametersChanged);
+        assert_eq!(nexus.take(), Some(UnitAttention::PowerOn));
+        assert_eq!(nexus.take(), Some(UnitAttention::ModeParametersChanged));
+        assert_eq!(nexus.take(), Some(UnitAttention::CommandsCleared));
+        assert_eq!(nexus.take(), None);
+    }
+
+    #[test]
+    fn a_reset_clears_older_conditions() {
+        let nexus = ItlNexus::new();
+        assert_eq!(nexus.take(), Some(UnitAttention::PowerOn));
+        nexus.establish(UnitAttention::ModeParametersChanged);
+        nexus.establish(UnitAttention::BusDeviceReset);
+        assert_eq!(nexus.take(), Some(UnitAttention::BusDeviceReset));
+        assert_eq!(nexus.take(), None);
+    }
+
+    #[test]
+    fn power_on_stands_for_a_reset() {
+        let nexus = ItlNexus::new();
+        nexus.establish(UnitAttention::BusDeviceReset);
+        assert_eq!(nexus.take(), Some(UnitAttention::PowerOn));
+        assert_eq!(nexus.take(), None);
+    }
+}

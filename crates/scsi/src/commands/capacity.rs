@@ -1,0 +1,27 @@
+//! READ CAPACITY (SBC-3 5.15, 5.16).
+
+use super::{Context, Progress, parameter_data};
+use crate::bytes::{Cdb, cdb32, saturate_u32};
+
+pub(super) fn read_capacity_10(context: &Context<'_>, _: &Cdb) -> Progress {
+    let unit = context.unit();
+    // All ones in the LBA send the host to READ CAPACITY(16).
+    let last_lba = saturate_u32(unit.blocks() - 1);
+    let data = [last_lba.to_be_bytes(), unit.block_length_bytes().to_be_bytes()].concat();
+    parameter_data(data, 8)
+}
+
+pub(super) fn read_capacity_16(context: &Context<'_>, cdb: &Cdb) -> Progress {
+    let unit = context.unit();
+    let config = unit.config();
+    let mut data = vec![0; 32];
+    data[..8].copy_from_slice(&(unit.blocks() - 1).to_be_bytes());
+    data[8..12].copy_from_slice(&unit.block_length_bytes().to_be_bytes());
+    // Byte 12 says that there is no protection information; the lowest aligned LBA in bytes 14 and 15 is 0.
+    data[13] = config.physical_block_exponent;
+    if config.provisioning.unmap {
+        // LBPME and LBPRZ
+        data[14] = 0xc0;
+    }
+    parameter_data(data, cdb32::<10>(cdb))
+}

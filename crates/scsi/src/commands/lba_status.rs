@@ -1,0 +1,152 @@
+//! GET LBA STATUS (SBC-3 5.6).
+
+use super::{Context, Progress, State, Step, parameter_data};
+use crate::bytes::{Cdb, cdb32, cdb64};
+use crate::io::{Direction, Extent, Io, IoError, IoOutcome};
+use crate::sense::{AdditionalSense, SenseData};
+use crate::task::Event;
+use crate::unit::LogicalUnit;
+
+/// How much of the medium one command looks at: bounds the extents that a fragmented store can bring. The standard
+/// lets the answer end anywhere; a host asks again from there.
+const WINDOW_BYTES: u64 = 1 << 30;
+
+pub(super) fn get_lba_status(context: &Context<'_>, cdb: &Cdb) -> Progress {
+    let unit = context.unit();
+    let block_length = u64::from(unit.block_length_bytes());
+    let lba = cdb64::<2>(cdb);
+    if lba >= unit.blocks() {
+        return Err(SenseData::illegal(AdditionalSense::LBA_OUT_OF_RANGE));
+    }
+    let blocks = (unit.blocks() - lba).min(WINDOW_BYTES / block_length);
+    let status = LbaStatus { lba, blocks, allocation_length: cdb32::<10>(cdb) };
+    // Without provisioning management every block is mapped (SBC-3 4.7.3).
+    if !unit.config().provisioning.unmap {
+        return status.answer(&[Run { blocks, deallocated: false }]);
+    }
+    let io = Io::Extents { offset_bytes: lba * block_length, length_bytes: blocks * block_length };
+    Ok((State::LbaStatus(status), Step::Io(io)))
+}
+
+/// A GET LBA STATUS that waits for the extents.
+#[derive(Debug)]
+pub(crate) struct LbaStatus {
+    lba: u64,
+    blocks: u64,
+    allocation_length: u32,
+}
+
+/// Blocks in a row with the same status; never none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    blocks: u64,
+    deallocated: bool,
+}
+
+impl LbaStatus {
+    pub(super) fn resume(self, context: &Context<'_>, event: Event<'_>) -> Progress {
+        let extents = match event.io_result()? {
+            Ok(done) => match done.outcome {
+                IoOutcome::Extents(extents) => extents,
+                IoOutcome::Done => return Err(SenseData::internal()),
+            },
+            // What is not known counts as mapped.
+            Err(IoError::Unsupported) => Vec::new(),
+            Err(error) => return Err(error.sense(Direction::Read, context.unit())),
+        };
+        let runs = self.runs(context.unit(), &extents);
+        self.answer(&runs)
+    }
+
+    /// A block is deallocated where it lies in holes as a whole. Extents outside the range asked for, or out of
+    /// order, are the driver's fault and do no harm.
+    fn runs(&self, unit: &LogicalUnit, extents: &[Extent]) -> Vec<Run> {
+        let block_length = u64::from(unit.block_length_bytes());
+        let end = self.lba + self.blocks;
+        let mut runs = Vec::new();
+        let mut push = |blocks: u64, deallocated: bool| match runs.last_mut() {
+            _ if blocks == 0 => {}
+            Some(Run { blocks: last, deallocated: same }) if *same == deallocated => *last += blocks,
+            _ => runs.push(Run { blocks, deallocated }),
+        };
+        let mut at = self.lba;
+        for (start, stop) in holes(extents) {
+            let first = start.div_ceil(block_length).clamp(at, end);
+            let stop = (stop / block_length).clamp(first, end);
+            push(first - at, false);
+            push(stop - first, true);
+            at = stop;
+        }
+        push(end - at, false);
+        runs
+    }
+
+    fn answer(&self, runs: &[Run]) -> Progress {
+        let mut data = vec![0; 8];
+        let mut lba = self.lba;
+        for run in runs {
+            // The window keeps every run below 2^32 blocks.
+            data.extend(lba.to_be_bytes());
+            data.extend((run.blocks as u32).to_be_bytes());
+            data.extend([u8::from(run.deallocated), 0, 0, 0]);
+            lba += run.blocks;
+        }
+        let length = (data.len() - 4) as u32;
+        data[..4].copy_from_slice(&length.to_be_bytes());
+        parameter_data(data, self.allocation_length)
+    }
+}
+
+/// The holes as start and end in bytes; those that touch are one.
+fn holes(extents: &[Extent]) -> Vec<(u64, u64)> {
+    let mut holes: Vec<(u64, u64)> = Vec::new();
+    for extent in extents.iter().filter(|extent| !extent.allocated) {
+        let end = extent.offset_bytes.saturating_add(extent.length_bytes);
+        match holes.last_mut() {
+            Some((_, last)) if *last == extent.offset_bytes => *last = end,
+            _ => holes.push((extent.offset_bytes, end)),
+        }
+    }
+    holes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::unit::tests::config;
+
+    fn runs(lba: u64, blocks: u64, extents: &[(u64, u64, bool)]) -> Vec<(u64, bool)> {
+        let unit = LogicalUnit::new(config()).unwrap();
+        let extents: Vec<_> = extents
+            .iter()
+            .map(|&(offset_bytes, length_bytes, allocated)| Extent { offset_bytes, length_bytes, allocated })
+            .collect();
+        let status = LbaStatus { lba, blocks, allocation_length: 0 };
+        status.runs(&unit, &extents).iter().map(|run| (run.blocks, run.deallocated)).collect()
+    }
+
+    #[test]
+    fn holes_become_deallocated_blocks() {
+        assert_eq!(runs(0, 8, &[]), [(8, false)]);
+        assert_eq!(runs(0, 8, &[(0, 4096, false)]), [(8, true)]);
+        assert_eq!(
+            runs(2, 6, &[(1024, 512, false), (1536, 512, true), (2048, 2048, false)]),
+            [(1, true), (1, false), (4, true)]
+        );
+        assert_eq!(runs(0, 8, &[(0, 512, false), (512, 512, false)]), [(2, true), (6, false)]);
+    }
+
+    #[test]
+    fn a_block_partly_in_a_hole_is_mapped() {
+        assert_eq!(runs(0, 4, &[(100, 1436, false)]), [(1, false), (2, true), (1, false)]);
+        assert_eq!(runs(0, 4, &[(100, 300, false)]), [(4, false)]);
+        assert_eq!(runs(0, 4, &[(0, 256, false), (256, 256, false)]), [(1, true), (3, false)]);
+    }
+
+    #[test]
+    fn extents_outside_the_range_do_no_harm() {
+        assert_eq!(runs(4, 4, &[(0, 4096, false)]), [(4, true)]);
+        assert_eq!(runs(0, 4, &[(u64::MAX - 5, 100, false)]), [(4, false)]);
+        assert_eq!(runs(0, 4, &[(1024, 512, false), (0, 512, false)]), [(2, false), (1, true), (1, false)]);
+    }
+}

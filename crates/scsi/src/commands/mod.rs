@@ -1,0 +1,154 @@
+//! What every command shares: the checks before its handler runs, and the state between two steps.
+//!
+//! The commands are rows of [`table`]; each module here holds the handlers of one family.
+
+mod cache;
+mod capacity;
+mod diagnostic;
+mod inquiry;
+mod lba_status;
+mod mode_pages;
+mod range;
+mod read_write;
+mod readiness;
+mod report_luns;
+mod report_support;
+mod start_stop;
+mod table;
+mod unmap;
+mod verify;
+mod vpd;
+mod without_unit;
+mod write_same;
+
+use crate::attention::ItlNexus;
+use crate::bytes::Cdb;
+use crate::io::{Direction, Io};
+use crate::nexus::{Nexus, Path};
+use crate::sense::{AdditionalSense, SenseData, SenseKey};
+use crate::task::{DataIn, Event};
+use crate::unit::{LogicalUnit, Readiness};
+use std::sync::Arc;
+
+pub use table::command_name;
+pub(crate) use without_unit::start as start_without_unit;
+
+/// Where a command runs.
+pub(crate) struct Context<'a> {
+    pub(crate) nexus: &'a Nexus,
+    pub(crate) path: &'a Path,
+}
+
+impl Context<'_> {
+    fn unit(&self) -> &LogicalUnit {
+        &self.path.unit
+    }
+
+    fn itl(&self) -> &Arc<ItlNexus> {
+        &self.path.itl
+    }
+}
+
+/// The next thing to do, before it is put into the driver's words.
+#[derive(Debug)]
+pub(crate) enum Step {
+    DataOut(u32),
+    Io(Io),
+    Done(DataIn),
+}
+
+/// What a handler answers: the state to keep and the step to take, or the sense data that ends the command.
+pub(crate) type Progress = Result<(State, Step), SenseData>;
+
+/// The handler of a table row. The CDB has passed the row's usage mask.
+type Handler = fn(&Context<'_>, &Cdb) -> Progress;
+
+/// What a command keeps while the driver works for it.
+#[derive(Debug)]
+pub(crate) enum State {
+    Finished,
+    Read(read_write::Read),
+    Write(read_write::Write),
+    Verify(verify::Verify),
+    WriteSame(write_same::WriteSame),
+    Unmap(unmap::Unmap),
+    Flush,
+    Prefetch,
+    StartStop(Readiness),
+    ModeSelect(mode_pages::ModeSelect),
+    LbaStatus(lba_status::LbaStatus),
+}
+
+impl State {
+    pub(crate) fn resume(self, context: &Context<'_>, event: Event<'_>) -> Progress {
+        match self {
+            State::Finished => Err(SenseData::internal()),
+            State::Read(read) => read.resume(context, event),
+            State::Write(write) => write.resume(context, event),
+            State::Verify(verify) => verify.resume(context, event),
+            State::WriteSame(write_same) => write_same.resume(context, event),
+            State::Unmap(unmap) => unmap.resume(context, event),
+            State::Flush => event.io(Direction::Write, context.unit()).and_then(|_| good()),
+            State::Prefetch => cache::prefetched(context, event),
+            State::StartStop(readiness) => start_stop::flushed(readiness, context, event),
+            State::ModeSelect(select) => select.resume(context, event),
+            State::LbaStatus(status) => status.resume(context, event),
+        }
+    }
+}
+
+/// GOOD without data.
+fn good() -> Progress {
+    Ok((State::Finished, Step::Done(DataIn::None)))
+}
+
+/// GOOD with parameter data, cut to the allocation length (SPC-4 4.2.5.6).
+fn parameter_data(mut data: Vec<u8>, allocation_length: u32) -> Progress {
+    data.truncate(allocation_length as usize);
+    let data_in = if data.is_empty() { DataIn::None } else { DataIn::Parameter(data) };
+    Ok((State::Finished, Step::Done(data_in)))
+}
+
+/// Begins a command for a unit that exists. The order of the checks is the order in which a host wants to hear:
+/// what it must know, then what it asked wrongly, then why it cannot be done now.
+pub(crate) fn start(context: &Context<'_>, cdb: &Cdb) -> Progress {
+    let found = table::find(cdb);
+    let passes = found.as_ref().is_ok_and(|row| row.passes_unit_attention);
+    if !passes && let Some(attention) = context.itl().take() {
+        return Err(attention.sense());
+    }
+    let row = found?;
+    let unit = context.unit();
+    if !row.supported_by(unit) {
+        return Err(SenseData::illegal(AdditionalSense::INVALID_COMMAND_OPERATION_CODE));
+    }
+    row.check_usage(cdb)?;
+    if !row.runs_when_not_ready
+        && let Some(sense) = not_ready(unit)
+    {
+        return Err(sense);
+    }
+    if row.writes_medium && unit.write_protected() {
+        return Err(write_protected(unit));
+    }
+    (row.handler)(context, cdb)
+}
+
+/// Why the unit cannot reach its medium, if it cannot.
+fn not_ready(unit: &LogicalUnit) -> Option<SenseData> {
+    let code = match unit.readiness() {
+        Readiness::Ready => return None,
+        Readiness::Stopped => AdditionalSense::INITIALIZING_COMMAND_REQUIRED,
+        Readiness::Ejected => AdditionalSense::MEDIUM_NOT_PRESENT,
+    };
+    Some(SenseData::new(SenseKey::NotReady, code))
+}
+
+fn write_protected(unit: &LogicalUnit) -> SenseData {
+    let code = if unit.config().read_only {
+        AdditionalSense::WRITE_PROTECTED
+    } else {
+        AdditionalSense::SOFTWARE_WRITE_PROTECTED
+    };
+    SenseData::new(SenseKey::DataProtect, code)
+}

@@ -1,0 +1,141 @@
+//! READ and WRITE (SBC-3 5.10 to 5.13, 5.37 to 5.40).
+
+use super::range::{BlockRange, ByteRange};
+use super::verify::{Compare, Verify};
+use super::{Context, Progress, State, Step, good};
+use crate::bytes::Cdb;
+use crate::io::{Direction, Io};
+use crate::sense::{AdditionalSense, SenseData};
+use crate::task::{DataIn, Event};
+
+/// FUA, or FUA_NV of SBC-2: storage that keeps its data without power is stable storage.
+const FORCE_UNIT_ACCESS: u8 = 0x0a;
+
+pub(super) fn read_6(context: &Context<'_>, cdb: &Cdb) -> Progress {
+    Read::start(context, BlockRange::of_6(cdb), false)
+}
+
+pub(super) fn read_10(context: &Context<'_>, cdb: &Cdb) -> Progress {
+    Read::start(context, BlockRange::of_10(cdb), cdb[1] & FORCE_UNIT_ACCESS != 0)
+}
+
+pub(super) fn read_12(context: &Context<'_>, cdb: &Cdb) -> Progress {
+    Read::start(context, BlockRange::of_12(cdb), cdb[1] & FORCE_UNIT_ACCESS != 0)
+}
+
+pub(super) fn read_16(context: &Context<'_>, cdb: &Cdb) -> Progress {
+    Read::start(context, BlockRange::of_16(cdb), cdb[1] & FORCE_UNIT_ACCESS != 0)
+}
+
+pub(super) fn write_6(context: &Context<'_>, cdb: &Cdb) -> Progress {
+    Write::start(context, BlockRange::of_6(cdb), false, None)
+}
+
+pub(super) fn write_10(context: &Context<'_>, cdb: &Cdb) -> Progress {
+    Write::start(context, BlockRange::of_10(cdb), cdb[1] & FORCE_UNIT_ACCESS != 0, None)
+}
+
+pub(super) fn write_12(context: &Context<'_>, cdb: &Cdb) -> Progress {
+    Write::start(context, BlockRange::of_12(cdb), cdb[1] & FORCE_UNIT_ACCESS != 0, None)
+}
+
+pub(super) fn write_16(context: &Context<'_>, cdb: &Cdb) -> Progress {
+    Write::start(context, BlockRange::of_16(cdb), cdb[1] & FORCE_UNIT_ACCESS != 0, None)
+}
+
+/// True where newer data than the medium's may be in a volatile cache, and could be written out.
+pub(super) fn cache_may_be_dirty(context: &Context<'_>) -> bool {
+    let unit = context.unit();
+    unit.write_cache_enabled() && !unit.config().read_only
+}
+
+/// A READ that waits for its flush or for its data.
+#[derive(Debug)]
+pub(crate) struct Read {
+    range: ByteRange,
+    flushing: bool,
+}
+
+impl Read {
+    /// With FUA the data comes from the medium, so what the volatile cache holds must get there first (SBC-3 4.15).
+    fn start(context: &Context<'_>, blocks: BlockRange, force_unit_access: bool) -> Progress {
+        let range = blocks.transfer(context.unit())?;
+        if range.length_bytes == 0 {
+            return good();
+        }
+        if force_unit_access && cache_may_be_dirty(context) {
+            return Ok((State::Read(Read { range, flushing: true }), Step::Io(Io::Flush)));
+        }
+        Ok(Read::from_medium(range))
+    }
+
+    fn from_medium(range: ByteRange) -> (State, Step) {
+        let ByteRange { offset_bytes, length_bytes } = range;
+        (State::Read(Read { range, flushing: false }), Step::Io(Io::Read { offset_bytes, length_bytes }))
+    }
+
+    pub(super) fn resume(self, context: &Context<'_>, event: Event<'_>) -> Progress {
+        if self.flushing {
+            event.io(Direction::Write, context.unit())?;
+            return Ok(Read::from_medium(self.range));
+        }
+        event.io(Direction::Read, context.unit())?;
+        Ok((State::Finished, Step::Done(DataIn::Medium { length_bytes: self.range.length_bytes })))
+    }
+}
+
+/// A WRITE that waits for its data or for the medium, and may be verified afterwards.
+#[derive(Debug)]
+pub(crate) struct Write {
+    range: ByteRange,
+    stable: bool,
+    writing: bool,
+    verify: Option<Compare>,
+}
+
+impl Write {
+    pub(super) fn start(
+        context: &Context<'_>,
+        blocks: BlockRange,
+        force_unit_access: bool,
+        verify: Option<Compare>,
+    ) -> Progress {
+        let range = blocks.transfer(context.unit())?;
+        if range.length_bytes == 0 {
+            return good();
+        }
+        let stable = force_unit_access || !context.unit().write_cache_enabled();
+        Ok((State::Write(Write { range, stable, writing: false, verify }), Step::DataOut(range.length_bytes)))
+    }
+
+    pub(super) fn resume(self, context: &Context<'_>, event: Event<'_>) -> Progress {
+        if !self.writing {
+            return self.data_came(context, event);
+        }
+        event.io(Direction::Write, context.unit())?;
+        match self.verify {
+            None => good(),
+            Some(compare) => Ok(Verify::after_write(self.range, compare)),
+        }
+    }
+
+    /// An initiator may announce less data than the CDB asks for; the transport reports the rest as a residual.
+    /// Whole blocks are written and the command is good. Part of a block cannot be written alone, so then nothing is.
+    fn data_came(self, context: &Context<'_>, event: Event<'_>) -> Progress {
+        let length_bytes = event.data_out(self.range.length_bytes)?.len() as u32;
+        if !length_bytes.is_multiple_of(context.unit().block_length_bytes()) {
+            return Err(SenseData::illegal(AdditionalSense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT));
+        }
+        if length_bytes == 0 {
+            return good();
+        }
+        let range = ByteRange { length_bytes, ..self.range };
+        let io = Io::WriteDataOut {
+            offset_bytes: range.offset_bytes,
+            start: 0,
+            length_bytes,
+            stable: self.stable,
+        };
+        Ok((State::Write(Write { range, writing: true, ..self }), Step::Io(io)))
+    }
+}

@@ -1,0 +1,31 @@
+//! TEST UNIT READY, REQUEST SENSE, PREVENT ALLOW MEDIUM REMOVAL (SPC-4 6.47, 6.39, 6.18).
+
+use super::{Context, Progress, good, not_ready, parameter_data};
+use crate::bytes::Cdb;
+use crate::sense::{AdditionalSense, SenseData, SenseKey};
+
+/// The table has checked readiness already.
+pub(super) fn test_unit_ready(_: &Context<'_>, _: &Cdb) -> Progress {
+    good()
+}
+
+/// Tells the oldest unit attention, which clears it, else why the unit is not ready, else nothing.
+pub(super) fn request_sense(context: &Context<'_>, cdb: &Cdb) -> Progress {
+    let sense = context
+        .itl()
+        .take()
+        .map(|attention| attention.sense())
+        .or_else(|| not_ready(context.unit()))
+        .unwrap_or(SenseData::new(SenseKey::NoSense, AdditionalSense::NONE));
+    sense_as_data(sense, cdb)
+}
+
+/// Sense data as parameter data: the DESC bit of the CDB chooses the format, not D_SENSE.
+pub(super) fn sense_as_data(sense: SenseData, cdb: &Cdb) -> Progress {
+    parameter_data(sense.encode(cdb[1] & 1 != 0).as_bytes().to_vec(), cdb[4].into())
+}
+
+pub(super) fn prevent_allow(context: &Context<'_>, cdb: &Cdb) -> Progress {
+    context.itl().set_prevents_removal(cdb[4] & 1 != 0);
+    good()
+}

@@ -1,0 +1,343 @@
+//! The command table: dispatch and REPORT SUPPORTED OPERATION CODES read the same rows (SPC-4 6.35, SBC-3 table 13).
+//!
+//! A new command is a new row here and a handler in its module.
+
+use super::{
+    Handler, cache, capacity, diagnostic, inquiry, lba_status, mode_pages, read_write, readiness,
+    report_luns, report_support, start_stop, unmap, verify, write_same,
+};
+use crate::bytes::Cdb;
+use crate::sense::{AdditionalSense, SenseData};
+use crate::unit::LogicalUnit;
+
+/// One command.
+pub(crate) struct Command {
+    pub(crate) opcode: u8,
+    pub(crate) service_action: Option<u8>,
+    pub(crate) name: &'static str,
+    pub(super) handler: Handler,
+    /// CDB USAGE DATA: the operation code, then a one for every bit that is looked at. Its length is the CDB's.
+    pub(crate) usage: &'static [u8],
+    /// The bits that may be set, in the order of the CDB; all ones after the CDB's end.
+    allowed: u128,
+    /// Runs and keeps pending unit attentions (SAM-5 5.14).
+    pub(crate) passes_unit_attention: bool,
+    /// Runs while the unit is stopped or has no medium.
+    pub(crate) runs_when_not_ready: bool,
+    /// Refused while the unit is write-protected.
+    pub(crate) writes_medium: bool,
+    /// Exists only where the store can unmap.
+    needs_unmap: bool,
+    /// RECOMMENDED COMMAND TIMEOUT in seconds.
+    pub(crate) timeout_s: u32,
+}
+
+/// Operation codes that are asked for by name outside the table.
+pub(super) const TEST_UNIT_READY: u8 = 0x00;
+pub(super) const REQUEST_SENSE: u8 = 0x03;
+pub(super) const INQUIRY: u8 = 0x12;
+pub(super) const REPORT_LUNS: u8 = 0xa0;
+
+/// What an initiator should give a command that touches the medium.
+const MEDIUM_TIMEOUT_S: u32 = 60;
+/// What it should give one that is answered from memory.
+const MEMORY_TIMEOUT_S: u32 = 10;
+
+/// A row for a command of the medium: it reports unit attentions, needs a ready unit, and reads.
+const fn row(name: &'static str, handler: Handler, usage: &'static [u8]) -> Command {
+    let mut allowed = 0;
+    let mut index = 0;
+    while index < 16 {
+        let byte = if index == 0 || index >= usage.len() { 0xff } else { usage[index] };
+        allowed = allowed << 8 | byte as u128;
+        index += 1;
+    }
+    Command {
+        opcode: usage[0],
+        service_action: None,
+        name,
+        handler,
+        usage,
+        allowed,
+        passes_unit_attention: false,
+        runs_when_not_ready: false,
+        writes_medium: false,
+        needs_unmap: false,
+        timeout_s: MEDIUM_TIMEOUT_S,
+    }
+}
+
+impl Command {
+    /// The second byte's low five bits are a service action with this row's value.
+    const fn service_action(mut self) -> Command {
+        self.service_action = Some(self.usage[1] & 0x1f);
+        self.allowed |= 0x1f << 112;
+        self
+    }
+
+    const fn writes(mut self) -> Command {
+        self.writes_medium = true;
+        self
+    }
+
+    const fn any_readiness(mut self) -> Command {
+        self.runs_when_not_ready = true;
+        self.timeout_s = MEMORY_TIMEOUT_S;
+        self
+    }
+
+    const fn passes_attention(mut self) -> Command {
+        self.passes_unit_attention = true;
+        self.any_readiness()
+    }
+
+    const fn needs_unmap(mut self) -> Command {
+        self.needs_unmap = true;
+        self
+    }
+
+    const fn timeout_s(mut self, timeout_s: u32) -> Command {
+        self.timeout_s = timeout_s;
+        self
+    }
+
+    pub(crate) fn supported_by(&self, unit: &LogicalUnit) -> bool {
+        !self.needs_unmap || unit.config().provisioning.unmap
+    }
+
+    /// Refuses set bits that the command does not define. The field pointer shows the first of them; NACA in the
+    /// CONTROL byte is one, because normal ACA is not supported (SAM-5 5.2).
+    pub(crate) fn check_usage(&self, cdb: &Cdb) -> Result<(), SenseData> {
+        let wrong = u128::from_be_bytes(*cdb) & !self.allowed;
+        if wrong == 0 {
+            return Ok(());
+        }
+        let place = wrong.leading_zeros();
+        Err(SenseData::invalid_cdb_field((place / 8) as u16, 7 - (place % 8) as u8))
+    }
+}
+
+/// Every command, in rising order of operation code and service action.
+pub(crate) static COMMANDS: [Command; 39] = [
+    row("TEST UNIT READY", readiness::test_unit_ready, &[TEST_UNIT_READY, 0, 0, 0, 0, 0])
+        .timeout_s(MEMORY_TIMEOUT_S),
+    row("REQUEST SENSE", readiness::request_sense, &[REQUEST_SENSE, 0x01, 0, 0, 0xff, 0]).passes_attention(),
+    row("READ(6)", read_write::read_6, &[0x08, 0x1f, 0xff, 0xff, 0xff, 0]),
+    row("WRITE(6)", read_write::write_6, &[0x0a, 0x1f, 0xff, 0xff, 0xff, 0]).writes(),
+    row("INQUIRY", inquiry::inquiry, &[INQUIRY, 0x01, 0xff, 0xff, 0xff, 0]).passes_attention(),
+    row("MODE SELECT(6)", mode_pages::mode_select_6, &[0x15, 0x11, 0, 0, 0xff, 0]).any_readiness(),
+    row("MODE SENSE(6)", mode_pages::mode_sense_6, &[0x1a, 0x08, 0xff, 0xff, 0xff, 0]).any_readiness(),
+    row("START STOP UNIT", start_stop::start_stop_unit, &[0x1b, 0x01, 0, 0x0f, 0xf7, 0])
+        .any_readiness()
+        .timeout_s(MEDIUM_TIMEOUT_S),
+    row("SEND DIAGNOSTIC", diagnostic::send_diagnostic, &[0x1d, 0x17, 0, 0, 0, 0]).any_readiness(),
+    row("PREVENT ALLOW MEDIUM REMOVAL", readiness::prevent_allow, &[0x1e, 0, 0, 0, 0x01, 0]).any_readiness(),
+    row("READ CAPACITY(10)", capacity::read_capacity_10, &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+        .timeout_s(MEMORY_TIMEOUT_S),
+    row("READ(10)", read_write::read_10, &[0x28, 0x1a, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0]),
+    row("WRITE(10)", read_write::write_10, &[0x2a, 0x1a, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0])
+        .writes(),
+    row("WRITE AND VERIFY(10)", verify::write_10, &[0x2e, 0x16, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0])
+        .writes(),
+    row("VERIFY(10)", verify::verify_10, &[0x2f, 0x16, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0]),
+    row("PRE-FETCH(10)", cache::prefetch_10, &[0x34, 0x02, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0]),
+    row(
+        "SYNCHRONIZE CACHE(10)",
+        cache::synchronize_10,
+        &[0x35, 0x06, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
+    ),
+    row("READ DEFECT DATA(10)", diagnostic::read_defect_data_10, &[0x37, 0, 0x1f, 0, 0, 0, 0, 0xff, 0xff, 0])
+        .timeout_s(MEMORY_TIMEOUT_S),
+    row(
+        "WRITE SAME(10)",
+        write_same::write_same_10,
+        &[0x41, 0x08, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
+    )
+    .writes(),
+    row("UNMAP", unmap::unmap, &[0x42, 0, 0, 0, 0, 0, 0x1f, 0xff, 0xff, 0]).writes().needs_unmap(),
+    row("MODE SELECT(10)", mode_pages::mode_select_10, &[0x55, 0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0])
+        .any_readiness(),
+    row("MODE SENSE(10)", mode_pages::mode_sense_10, &[0x5a, 0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0])
+        .any_readiness(),
+    row("READ(16)", read_write::read_16, &LONG_CDB[0]),
+    row("WRITE(16)", read_write::write_16, &LONG_CDB[1]).writes(),
+    row("WRITE AND VERIFY(16)", verify::write_16, &LONG_CDB[2]).writes(),
+    row("VERIFY(16)", verify::verify_16, &LONG_CDB[3]),
+    row("PRE-FETCH(16)", cache::prefetch_16, &LONG_CDB[4]),
+    row("SYNCHRONIZE CACHE(16)", cache::synchronize_16, &LONG_CDB[5]),
+    row("WRITE SAME(16)", write_same::write_same_16, &LONG_CDB[6]).writes(),
+    row("READ CAPACITY(16)", capacity::read_capacity_16, &SERVICE_ACTION_IN[0])
+        .service_action()
+        .timeout_s(MEMORY_TIMEOUT_S),
+    row("GET LBA STATUS", lba_status::get_lba_status, &SERVICE_ACTION_IN[1]).service_action(),
+    row(
+        "REPORT LUNS",
+        report_luns::report_luns,
+        &[REPORT_LUNS, 0, 0xff, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
+    )
+    .passes_attention(),
+    row(
+        "REPORT SUPPORTED OPERATION CODES",
+        report_support::operation_codes,
+        &[0xa3, 0x0c, 0x87, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0],
+    )
+    .service_action()
+    .any_readiness(),
+    row(
+        "REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS",
+        report_support::task_management_functions,
+        &[0xa3, 0x0d, 0x80, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
+    )
+    .service_action()
+    .any_readiness(),
+    row("READ(12)", read_write::read_12, &[0xa8, 0x1a, 255, 255, 255, 255, 255, 255, 255, 255, 0x1f, 0]),
+    row("WRITE(12)", read_write::write_12, &[0xaa, 0x1a, 255, 255, 255, 255, 255, 255, 255, 255, 0x1f, 0])
+        .writes(),
+    row(
+        "WRITE AND VERIFY(12)",
+        verify::write_12,
+        &[0xae, 0x16, 255, 255, 255, 255, 255, 255, 255, 255, 0x1f, 0],
+    )
+    .writes(),
+    row("VERIFY(12)", verify::verify_12, &[0xaf, 0x16, 255, 255, 255, 255, 255, 255, 255, 255, 0x1f, 0]),
+    row(
+        "READ DEFECT DATA(12)",
+        diagnostic::read_defect_data_12,
+        &[0xb7, 0x1f, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0],
+    )
+    .timeout_s(MEMORY_TIMEOUT_S),
+];
+
+/// Usage of the sixteen-byte commands: flags, 64-bit LBA, 32-bit length, group number.
+const LONG_CDB: [[u8; 16]; 7] = [
+    long(0x88, 0x1a),
+    long(0x8a, 0x1a),
+    long(0x8e, 0x16),
+    long(0x8f, 0x16),
+    long(0x90, 0x02),
+    long(0x91, 0x06),
+    long(0x93, 0x09),
+];
+
+const fn long(opcode: u8, flags: u8) -> [u8; 16] {
+    [opcode, flags, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 0x1f, 0]
+}
+
+const SERVICE_ACTION_IN: [[u8; 16]; 2] = [
+    [0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0],
+    [0x9e, 0x12, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0],
+];
+
+/// The first row of each operation code; `NO_ROW` where there is none.
+static FIRST_ROW: [u8; 256] = {
+    let mut first = [NO_ROW; 256];
+    let mut index = COMMANDS.len();
+    while index > 0 {
+        index -= 1;
+        first[COMMANDS[index].opcode as usize] = index as u8;
+    }
+    first
+};
+
+const NO_ROW: u8 = u8::MAX;
+
+/// Every row of an operation code: one, or one for each service action.
+pub(crate) fn rows(opcode: u8) -> impl Iterator<Item = &'static Command> {
+    let first = usize::from(FIRST_ROW[usize::from(opcode)]);
+    let rest = COMMANDS.get(first..).unwrap_or_default();
+    rest.iter().take_while(move |row| row.opcode == opcode)
+}
+
+/// The row of a CDB.
+///
+/// # Errors
+/// INVALID COMMAND OPERATION CODE; for an unknown service action INVALID FIELD IN CDB (SPC-4 4.2.5.2).
+pub(crate) fn find(cdb: &Cdb) -> Result<&'static Command, SenseData> {
+    let mut known_opcode = false;
+    for row in rows(cdb[0]) {
+        match row.service_action {
+            Some(action) if action != cdb[1] & 0x1f => known_opcode = true,
+            _ => return Ok(row),
+        }
+    }
+    if known_opcode {
+        Err(SenseData::invalid_cdb_field(1, 4))
+    } else {
+        Err(SenseData::illegal(AdditionalSense::INVALID_COMMAND_OPERATION_CODE))
+    }
+}
+
+/// The name of the command that `cdb` begins with, for logs; `None` for a command that is not supported.
+pub fn command_name(cdb: &[u8]) -> Option<&'static str> {
+    let mut block: Cdb = [0; 16];
+    let length = cdb.len().min(block.len());
+    block[..length].copy_from_slice(&cdb[..length]);
+    if length == 0 {
+        return None;
+    }
+    find(&block).ok().map(|row| row.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_in_order_and_unique() {
+        let keys: Vec<_> = COMMANDS.iter().map(|row| (row.opcode, row.service_action)).collect();
+        assert!(keys.is_sorted());
+        assert!(keys.windows(2).all(|pair| pair[0] != pair[1]));
+        assert!(COMMANDS.len() < usize::from(NO_ROW));
+    }
+
+    #[test]
+    fn every_row_is_found_by_its_own_usage() {
+        for row in &COMMANDS {
+            let mut cdb: Cdb = [0; 16];
+            cdb[0] = row.opcode;
+            cdb[1] = row.service_action.unwrap_or(0);
+            let found = find(&cdb).unwrap_or_else(|_| panic!("{}", row.name));
+            assert_eq!(found.name, row.name);
+            assert_eq!(row.check_usage(&cdb), Ok(()), "{}", row.name);
+        }
+    }
+
+    /// SAM-5 5.2: the group code, the top three bits of the operation code, gives the length of the CDB.
+    #[test]
+    fn lengths_follow_the_group_code() {
+        for row in &COMMANDS {
+            let expected = match row.opcode >> 5 {
+                0 => 6,
+                1 | 2 => 10,
+                4 => 16,
+                5 => 12,
+                group => panic!("group {group}"),
+            };
+            assert_eq!(row.usage.len(), expected, "{}", row.name);
+            assert_eq!(row.usage.last(), Some(&0), "CONTROL of {}", row.name);
+        }
+    }
+
+    #[test]
+    fn undefined_bits_are_pointed_at() {
+        let mut cdb: Cdb = [0; 16];
+        cdb[0] = 0x28;
+        cdb[1] = 0x20;
+        let row = find(&cdb).unwrap();
+        assert_eq!(row.check_usage(&cdb), Err(SenseData::invalid_cdb_field(1, 5)), "RDPROTECT");
+        cdb[1] = 0;
+        cdb[9] = 0x04;
+        assert_eq!(row.check_usage(&cdb), Err(SenseData::invalid_cdb_field(9, 2)), "NACA");
+        cdb[9] = 0;
+        cdb[10] = 0xff;
+        assert_eq!(row.check_usage(&cdb), Ok(()), "bytes after the CDB");
+    }
+
+    #[test]
+    fn names_for_logs() {
+        assert_eq!(command_name(&[0x9e, 0x12]), Some("GET LBA STATUS"));
+        assert_eq!(command_name(&[0x9e, 0x1f]), None);
+        assert_eq!(command_name(&[0xff; 16]), None);
+        assert_eq!(command_name(&[]), None);
+    }
+}

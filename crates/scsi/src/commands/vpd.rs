@@ -1,0 +1,235 @@
+//! Vital product data pages (SPC-4 7.8, SBC-3 6.5).
+
+use super::inquiry::Subject;
+use crate::device::Device;
+use crate::identity::{Identity, put_padded};
+use crate::unit::LogicalUnit;
+
+const SUPPORTED_PAGES: u8 = 0x00;
+const UNIT_SERIAL_NUMBER: u8 = 0x80;
+const DEVICE_IDENTIFICATION: u8 = 0x83;
+const EXTENDED_INQUIRY: u8 = 0x86;
+const BLOCK_LIMITS: u8 = 0xb0;
+const BLOCK_DEVICE_CHARACTERISTICS: u8 = 0xb1;
+const LOGICAL_BLOCK_PROVISIONING: u8 = 0xb2;
+
+/// The pages of a disk, in rising order (SPC-4 7.8.15).
+const UNIT_PAGES: [u8; 7] = [
+    SUPPORTED_PAGES,
+    UNIT_SERIAL_NUMBER,
+    DEVICE_IDENTIFICATION,
+    EXTENDED_INQUIRY,
+    BLOCK_LIMITS,
+    BLOCK_DEVICE_CHARACTERISTICS,
+    LOGICAL_BLOCK_PROVISIONING,
+];
+
+/// A whole page with its header, or `None` where the subject has no such page.
+pub(super) fn page(code: u8, subject: Subject<'_>) -> Option<Vec<u8>> {
+    let body = match (subject, code) {
+        (Subject::Unit(..), SUPPORTED_PAGES) => UNIT_PAGES.to_vec(),
+        (Subject::Unit(unit, _), UNIT_SERIAL_NUMBER) => unit.identity().serial.as_bytes().to_vec(),
+        (Subject::Unit(unit, device), DEVICE_IDENTIFICATION) => {
+            let mut designators = unit_designators(unit.identity());
+            designators.extend(device_designators(device));
+            designators
+        }
+        (Subject::Unit(..), EXTENDED_INQUIRY) => extended_inquiry(),
+        (Subject::Unit(unit, _), BLOCK_LIMITS) => block_limits(unit),
+        (Subject::Unit(unit, _), BLOCK_DEVICE_CHARACTERISTICS) => block_device_characteristics(unit),
+        (Subject::Unit(unit, _), LOGICAL_BLOCK_PROVISIONING) => logical_block_provisioning(unit),
+        (Subject::WellKnown(_), SUPPORTED_PAGES) => vec![SUPPORTED_PAGES, DEVICE_IDENTIFICATION],
+        (Subject::WellKnown(device), DEVICE_IDENTIFICATION) => device_designators(device),
+        (Subject::Missing, SUPPORTED_PAGES) => vec![SUPPORTED_PAGES],
+        _ => return None,
+    };
+    let mut page = vec![subject.peripheral(), code];
+    // Names are bounded, so no page comes near 64 KiB.
+    page.extend((body.len() as u16).to_be_bytes());
+    page.extend(body);
+    Some(page)
+}
+
+/// Whom a designator names (SPC-4 table 608).
+#[derive(Clone, Copy)]
+enum Association {
+    LogicalUnit = 0,
+    TargetPort = 1,
+    TargetDevice = 2,
+}
+
+const BINARY: u8 = 1;
+const ASCII: u8 = 2;
+const UTF_8: u8 = 3;
+
+/// One designation descriptor (SPC-4 7.8.6.1). What belongs to the port or the device tells the protocol, iSCSI.
+fn designator(code_set: u8, association: Association, designator_type: u8, bytes: &[u8]) -> Vec<u8> {
+    let (protocol, protocol_valid) = match association {
+        Association::LogicalUnit => (0, 0),
+        Association::TargetPort | Association::TargetDevice => (0x50, 0x80),
+    };
+    let type_byte = protocol_valid | (association as u8) << 4 | designator_type;
+    let mut descriptor = vec![protocol | code_set, type_byte, 0, bytes.len() as u8];
+    descriptor.extend(bytes);
+    descriptor
+}
+
+fn unit_designators(identity: &Identity) -> Vec<u8> {
+    let mut vendor_id = vec![b' '; 24];
+    put_padded(&mut vendor_id[..8], &identity.vendor);
+    put_padded(&mut vendor_id[8..], &identity.product);
+    vendor_id.extend(identity.serial.as_bytes());
+    // SPC-5 7.7.6.10: four bits that say "locally assigned UUID", then twelve that are reserved.
+    let mut uuid = vec![0x10, 0];
+    uuid.extend(identity.uuid);
+    [
+        designator(BINARY, Association::LogicalUnit, 0x03, &identity.naa.to_be_bytes()),
+        designator(ASCII, Association::LogicalUnit, 0x01, &vendor_id),
+        designator(BINARY, Association::LogicalUnit, 0x0a, &uuid),
+    ]
+    .concat()
+}
+
+fn device_designators(device: &Device) -> Vec<u8> {
+    let relative_port = [[0, 0], device.relative_port_id().to_be_bytes()].concat();
+    [
+        designator(BINARY, Association::TargetPort, 0x04, &relative_port),
+        designator(UTF_8, Association::TargetPort, 0x08, &scsi_name(device.port_name())),
+        designator(UTF_8, Association::TargetDevice, 0x08, &scsi_name(device.name())),
+    ]
+    .concat()
+}
+
+/// A SCSI name string: null-terminated, and null-padded to a multiple of four (SPC-4 7.8.6.11).
+fn scsi_name(name: &str) -> Vec<u8> {
+    let mut bytes = name.as_bytes().to_vec();
+    bytes.resize((bytes.len() + 1).next_multiple_of(4), 0);
+    bytes
+}
+
+/// SPC-4 7.8.7.
+fn extended_inquiry() -> Vec<u8> {
+    let mut body = vec![0; 0x3c];
+    // HEADSUP and SIMPSUP: a command starts when it comes, which serves both. ORDSUP is not claimed.
+    body[5 - 4] = 0x05;
+    // V_SUP: there may be a volatile cache.
+    body[6 - 4] = 0x01;
+    body
+}
+
+/// SBC-3 6.5.3.
+fn block_limits(unit: &LogicalUnit) -> Vec<u8> {
+    let config = unit.config();
+    let mut body = vec![0; 0x3c];
+    // Field places count from the page's first byte. WSNZ is 0: a WRITE SAME of no blocks goes to the end.
+    let mut put = |at: usize, value: u32| body[at - 4..at].copy_from_slice(&value.to_be_bytes());
+    // The last two bytes are OPTIMAL TRANSFER LENGTH GRANULARITY, a physical block; the exponent is at most 15.
+    put(4, 1 << config.physical_block_exponent);
+    put(8, unit.max_transfer_blocks());
+    put(12, config.optimal_transfer_bytes / unit.block_length_bytes());
+    if config.provisioning.unmap {
+        put(20, LogicalUnit::UNMAP_BLOCKS_MAX);
+        put(24, LogicalUnit::UNMAP_DESCRIPTORS_MAX);
+        put(28, config.provisioning.granularity_blocks);
+    }
+    // The low half of the eight-byte MAXIMUM WRITE SAME LENGTH.
+    put(40, unit.write_same_blocks_max());
+    body
+}
+
+/// SBC-3 6.5.2.
+fn block_device_characteristics(unit: &LogicalUnit) -> Vec<u8> {
+    let mut body = vec![0; 0x3c];
+    // MEDIUM ROTATION RATE: 0001h does not rotate, 0000h is not told.
+    body[5 - 4] = u8::from(unit.config().solid_state);
+    // FUAB: SYNCHRONIZE CACHE and FUA reach the medium.
+    body[8 - 4] = 0x02;
+    body
+}
+
+/// SBC-3 6.5.4.
+fn logical_block_provisioning(unit: &LogicalUnit) -> Vec<u8> {
+    if !unit.config().provisioning.unmap {
+        return vec![0; 4];
+    }
+    // LBPU, LBPWS, LBPWS10, LBPRZ; PROVISIONING TYPE 2: thin.
+    vec![0, 0xe4, 0x02, 0]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::lun::Lun;
+    use crate::unit::LogicalUnitConfig;
+    use crate::unit::tests::config;
+
+    fn with_unit<T>(config: LogicalUnitConfig, check: impl FnOnce(Subject<'_>) -> T) -> T {
+        let unit = Arc::new(LogicalUnit::new(config).unwrap());
+        let device = Device::new("iqn.x:d", 1, [(Lun::from_number(0), unit.clone())]).unwrap();
+        check(Subject::Unit(&unit, &device))
+    }
+
+    #[test]
+    fn every_listed_page_exists_and_tells_its_length() {
+        with_unit(config(), |subject| {
+            let list = page(SUPPORTED_PAGES, subject).unwrap();
+            assert!(list[4..].is_sorted());
+            for &code in &list[4..] {
+                let page = page(code, subject).unwrap();
+                assert_eq!(page[1], code);
+                assert_eq!(usize::from(u16::from_be_bytes([page[2], page[3]])), page.len() - 4);
+            }
+            assert!(page(0xb3, subject).is_none());
+        });
+        assert_eq!(page(SUPPORTED_PAGES, Subject::Missing).unwrap(), [0x7f, 0, 0, 1, 0]);
+        assert!(page(UNIT_SERIAL_NUMBER, Subject::Missing).is_none());
+    }
+
+    #[test]
+    fn device_identification() {
+        let page = with_unit(config(), |subject| page(DEVICE_IDENTIFICATION, subject).unwrap());
+        assert_eq!(page[4..16], [0x01, 0x03, 0, 8, 0x31, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef]);
+        assert_eq!(page[16..20], [0x02, 0x01, 0, 28]);
+        assert_eq!(&page[20..48], b"LUNETTE VOLUME          SN-1");
+        assert_eq!(page[48..54], [0x01, 0x0a, 0, 18, 0x10, 0]);
+        assert_eq!(page[54..70], [0x5a; 16]);
+        assert_eq!(page[70..78], [0x51, 0x94, 0, 4, 0, 0, 0, 1]);
+        assert_eq!(page[78..82], [0x53, 0x98, 0, 20]);
+        assert_eq!(&page[82..102], b"iqn.x:d,t,0x0001\0\0\0\0");
+        assert_eq!(page[102..106], [0x53, 0xa8, 0, 8]);
+        assert_eq!(&page[106..], b"iqn.x:d\0");
+    }
+
+    #[test]
+    fn block_limits_with_and_without_unmap() {
+        let thin = with_unit(config(), |subject| page(BLOCK_LIMITS, subject).unwrap());
+        assert_eq!(thin.len(), 64);
+        assert_eq!(thin[6..8], [0, 8], "OPTIMAL TRANSFER LENGTH GRANULARITY");
+        assert_eq!(thin[8..16], [0, 0, 8, 0, 0, 0, 4, 0]);
+        assert_eq!(thin[20..32], [0, 0x10, 0, 0, 0, 0, 1, 0, 0, 0, 0, 8]);
+        assert_eq!(thin[36..44], [0, 0, 0, 0, 0, 0, 0xff, 0xff]);
+        let mut thick = config();
+        thick.provisioning.unmap = false;
+        let thick = with_unit(thick, |subject| page(BLOCK_LIMITS, subject).unwrap());
+        assert_eq!(thick[20..36], [0; 16]);
+    }
+
+    #[test]
+    fn provisioning_and_characteristics() {
+        with_unit(config(), |subject| {
+            assert_eq!(page(LOGICAL_BLOCK_PROVISIONING, subject).unwrap(), [0, 0xb2, 0, 4, 0, 0xe4, 2, 0]);
+            assert_eq!(page(BLOCK_DEVICE_CHARACTERISTICS, subject).unwrap()[4..9], [0, 1, 0, 0, 2]);
+        });
+        let plain = LogicalUnitConfig {
+            provisioning: crate::Provisioning { unmap: false, granularity_blocks: 0, write_zeroes: false },
+            solid_state: false,
+            ..config()
+        };
+        with_unit(plain, |subject| {
+            assert_eq!(page(LOGICAL_BLOCK_PROVISIONING, subject).unwrap()[4..], [0; 4]);
+            assert_eq!(page(BLOCK_DEVICE_CHARACTERISTICS, subject).unwrap()[4..6], [0, 0]);
+        });
+    }
+}

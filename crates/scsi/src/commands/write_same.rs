@@ -1,0 +1,126 @@
+//! WRITE SAME (SBC-3 5.46, 5.47).
+//!
+//! Zeros are left to the store where it can make them; any other pattern is written in pieces.
+
+use super::range::BlockRange;
+use super::{Context, Progress, State, Step, good};
+use crate::bytes::Cdb;
+use crate::io::{Direction, Io, IoError};
+use crate::sense::{AdditionalSense, SenseData};
+use crate::task::Event;
+
+const UNMAP: u8 = 0x08;
+/// NDOB, only in the sixteen-byte command: no Data-Out buffer, the pattern is zeros.
+const NO_DATA_OUT_BUFFER: u8 = 0x01;
+/// The piece written at once: a multiple of every block length.
+const PIECE_BYTES: u64 = 1 << 20;
+
+pub(super) fn write_same_10(context: &Context<'_>, cdb: &Cdb) -> Progress {
+    start(context, cdb, BlockRange::of_10(cdb))
+}
+
+pub(super) fn write_same_16(context: &Context<'_>, cdb: &Cdb) -> Progress {
+    start(context, cdb, BlockRange::of_16(cdb))
+}
+
+fn start(context: &Context<'_>, cdb: &Cdb, range: BlockRange) -> Progress {
+    let unit = context.unit();
+    let unmap = cdb[1] & UNMAP != 0;
+    if unmap && !unit.config().provisioning.unmap {
+        return Err(SenseData::invalid_cdb_field(1, 3));
+    }
+    // WSNZ is 0: no blocks means all to the end, and there must be at least one.
+    let left = range.blocks_left(unit)?;
+    if left == 0 {
+        return Err(SenseData::illegal(AdditionalSense::LBA_OUT_OF_RANGE));
+    }
+    let blocks = if range.blocks == 0 { left } else { range.blocks.into() };
+    if blocks > unit.write_same_blocks_max().into() {
+        return Err(range.too_long());
+    }
+    let block_length = unit.block_length_bytes();
+    let write_same = WriteSame {
+        offset_bytes: range.lba * u64::from(block_length),
+        length_bytes: blocks * u64::from(block_length),
+        unmap,
+        waiting: Waiting::DataOut,
+    };
+    if cdb[1] & NO_DATA_OUT_BUFFER != 0 {
+        return Ok(write_same.pattern_known(context, vec![0; block_length as usize]));
+    }
+    Ok((State::WriteSame(write_same), Step::DataOut(block_length)))
+}
+
+/// A WRITE SAME that waits for its block or for the medium.
+#[derive(Debug)]
+pub(crate) struct WriteSame {
+    offset_bytes: u64,
+    /// What is left to write.
+    length_bytes: u64,
+    unmap: bool,
+    waiting: Waiting,
+}
+
+#[derive(Debug)]
+enum Waiting {
+    DataOut,
+    Zero,
+    Piece { pattern: Vec<u8> },
+}
+
+impl WriteSame {
+    pub(super) fn resume(mut self, context: &Context<'_>, event: Event<'_>) -> Progress {
+        let unit = context.unit();
+        let block_length = unit.block_length_bytes();
+        match std::mem::replace(&mut self.waiting, Waiting::DataOut) {
+            Waiting::DataOut => {
+                let pattern = event.data_out(block_length)?;
+                if pattern.len() as u32 != block_length {
+                    return Err(SenseData::illegal(
+                        AdditionalSense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT,
+                    ));
+                }
+                Ok(self.pattern_known(context, pattern.to_vec()))
+            }
+            Waiting::Zero => match event.io_result()? {
+                Ok(_) => good(),
+                Err(IoError::Unsupported) => Ok(self.next_piece(context, vec![0; block_length as usize])),
+                Err(error) => Err(error.sense(Direction::Write, unit)),
+            },
+            Waiting::Piece { pattern } => {
+                event.io(Direction::Write, unit)?;
+                let written = self.length_bytes.min(PIECE_BYTES);
+                self.offset_bytes += written;
+                self.length_bytes -= written;
+                if self.length_bytes == 0 { good() } else { Ok(self.next_piece(context, pattern)) }
+            }
+        }
+    }
+
+    /// With UNMAP, blocks of zeros may be unmapped because they read as zeros then (LBPRZ); a block of anything else
+    /// is written, as if UNMAP had not been set.
+    fn pattern_known(self, context: &Context<'_>, pattern: Vec<u8>) -> (State, Step) {
+        let provisioning = context.unit().config().provisioning;
+        let store_can_zero = provisioning.write_zeroes || self.unmap && provisioning.unmap;
+        if !store_can_zero || pattern.iter().any(|&byte| byte != 0) {
+            return self.next_piece(context, pattern);
+        }
+        let io = Io::Zero {
+            offset_bytes: self.offset_bytes,
+            length_bytes: self.length_bytes,
+            unmap: self.unmap,
+            stable: !context.unit().write_cache_enabled(),
+        };
+        (State::WriteSame(WriteSame { waiting: Waiting::Zero, ..self }), Step::Io(io))
+    }
+
+    fn next_piece(self, context: &Context<'_>, pattern: Vec<u8>) -> (State, Step) {
+        let blocks = self.length_bytes.min(PIECE_BYTES) as usize / pattern.len();
+        let io = Io::WriteOwned {
+            offset_bytes: self.offset_bytes,
+            bytes: pattern.repeat(blocks),
+            stable: !context.unit().write_cache_enabled(),
+        };
+        (State::WriteSame(WriteSame { waiting: Waiting::Piece { pattern }, ..self }), Step::Io(io))
+    }
+}

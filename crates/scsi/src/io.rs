@@ -1,0 +1,141 @@
+//! What the device server asks of the store, and how the store's errors become sense data (SBC-3 4.18).
+
+use crate::sense::{AdditionalSense, SenseData, SenseKey};
+use crate::unit::LogicalUnit;
+
+/// One operation on the medium. Offsets and lengths are whole blocks inside the capacity; lengths are not zero.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Io {
+    /// Read into the medium buffer.
+    Read {
+        /// Where on the medium.
+        offset_bytes: u64,
+        /// How much; at most the unit's maximum transfer length.
+        length_bytes: u32,
+    },
+    /// Write bytes of the task's Data-Out buffer.
+    WriteDataOut {
+        /// Where on the medium.
+        offset_bytes: u64,
+        /// The first byte of the Data-Out buffer to write.
+        start: u32,
+        /// How many bytes of it.
+        length_bytes: u32,
+        /// True: answer when the data is on stable storage.
+        stable: bool,
+    },
+    /// Write bytes that the device server made (WRITE SAME).
+    WriteOwned {
+        /// Where on the medium.
+        offset_bytes: u64,
+        /// The data, at most 1 MiB.
+        bytes: Vec<u8>,
+        /// True: answer when the data is on stable storage.
+        stable: bool,
+    },
+    /// Make everything that was answered before stable.
+    Flush,
+    /// Make a range read as zeros.
+    Zero {
+        /// Where on the medium.
+        offset_bytes: u64,
+        /// How much.
+        length_bytes: u64,
+        /// True: give the space back where that is possible.
+        unmap: bool,
+        /// True: answer when the zeros are on stable storage.
+        stable: bool,
+    },
+    /// Give the space of a range back. The unit reports LBPRZ, so the range must read as zeros afterwards.
+    Unmap {
+        /// Where on the medium.
+        offset_bytes: u64,
+        /// How much.
+        length_bytes: u64,
+    },
+    /// The range will be read soon. A hint: doing nothing is a right answer.
+    Prefetch {
+        /// Where on the medium.
+        offset_bytes: u64,
+        /// How much.
+        length_bytes: u64,
+    },
+    /// Tell which parts of the range have space allocated.
+    Extents {
+        /// Where on the medium.
+        offset_bytes: u64,
+        /// How much.
+        length_bytes: u64,
+    },
+}
+
+/// A part of the medium, allocated or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// Where it starts.
+    pub offset_bytes: u64,
+    /// How long it is.
+    pub length_bytes: u64,
+    /// True: it has space; false: it is a hole and reads as zeros.
+    pub allocated: bool,
+}
+
+/// What an [`Io`] brought.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IoOutcome {
+    /// It is done; read data is in the medium buffer.
+    Done,
+    /// The answer to [`Io::Extents`]: in rising order. What no extent covers counts as allocated.
+    Extents(Vec<Extent>),
+}
+
+/// Why an [`Io`] failed. The driver maps its store's errors to these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IoError {
+    /// The medium has an error.
+    Medium {
+        /// The first byte in error, where it is known.
+        offset_bytes: Option<u64>,
+    },
+    /// The store failed in some other way.
+    Hardware,
+    /// The store has no space for the data.
+    NoSpace,
+    /// The store may not be written.
+    WriteProtected,
+    /// An earlier write or flush was lost; the store takes no more until it is reopened.
+    Faulted,
+    /// The store cannot do this operation.
+    Unsupported,
+}
+
+/// Which way the failed operation moved data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Read,
+    Write,
+}
+
+impl IoError {
+    /// The sense data that tells this failure.
+    pub(crate) fn sense(self, direction: Direction, unit: &LogicalUnit) -> SenseData {
+        use AdditionalSense as Code;
+        match (self, direction) {
+            (IoError::Medium { offset_bytes }, _) => {
+                let code = match direction {
+                    Direction::Read => Code::UNRECOVERED_READ_ERROR,
+                    Direction::Write => Code::WRITE_ERROR,
+                };
+                let lba = offset_bytes.map(|offset| offset / u64::from(unit.block_length_bytes()));
+                SenseData::new(SenseKey::MediumError, code).with_information(lba)
+            }
+            (IoError::Hardware, _) => SenseData::internal(),
+            (IoError::NoSpace, _) => SenseData::new(SenseKey::DataProtect, Code::SPACE_ALLOCATION_FAILED),
+            (IoError::WriteProtected, _) => SenseData::new(SenseKey::DataProtect, Code::WRITE_PROTECTED),
+            (IoError::Faulted, _) => {
+                SenseData::new(SenseKey::HardwareError, Code::PERIPHERAL_DEVICE_WRITE_FAULT)
+            }
+            (IoError::Unsupported, _) => SenseData::illegal(Code::INVALID_FIELD_IN_CDB),
+        }
+    }
+}

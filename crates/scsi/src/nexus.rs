@@ -1,0 +1,152 @@
+//! One I_T nexus: an initiator port that is logged in to the target port (SAM-5 4.6.4).
+
+use std::sync::Arc;
+
+use crate::attention::{ItlNexus, UnitAttention};
+use crate::device::Device;
+use crate::lun::Lun;
+use crate::unit::LogicalUnit;
+
+/// An I_T nexus. Making one attaches it to every unit, whose first answer is then the POWER ON unit attention;
+/// dropping it is the I_T nexus loss.
+#[derive(Debug)]
+pub struct Nexus {
+    device: Arc<Device>,
+    initiator_port_name: String,
+    /// In rising order of number, so that a lookup is a binary search without a lock.
+    paths: Vec<Path>,
+}
+
+/// The way from this nexus to one unit: the I_T_L nexus and its unit.
+#[derive(Debug)]
+pub(crate) struct Path {
+    number: u16,
+    pub(crate) unit: Arc<LogicalUnit>,
+    pub(crate) itl: Arc<ItlNexus>,
+}
+
+impl Nexus {
+    /// Attaches `initiator_port_name` (for iSCSI `iqn...,i,0x<ISID>`) to every unit of `device`.
+    pub fn new(device: Arc<Device>, initiator_port_name: String) -> Nexus {
+        let paths = device
+            .units()
+            .filter_map(|(lun, unit)| {
+                lun.number().map(|number| Path { number, unit: Arc::clone(unit), itl: unit.attach() })
+            })
+            .collect();
+        Nexus { device, initiator_port_name, paths }
+    }
+
+    /// The target device of this nexus.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// The name of the initiator port.
+    pub fn initiator_port_name(&self) -> &str {
+        &self.initiator_port_name
+    }
+
+    pub(crate) fn find(&self, lun: Lun) -> Option<(usize, &Path)> {
+        let number = lun.number()?;
+        let index = self.paths.binary_search_by_key(&number, |path| path.number).ok()?;
+        Some((index, &self.paths[index]))
+    }
+
+    pub(crate) fn path(&self, index: usize) -> Option<&Path> {
+        self.paths.get(index)
+    }
+
+    /// The state part of LOGICAL UNIT RESET (SAM-5 7.7); the driver aborts the commands first. Every nexus,
+    /// this one too, gets BUS DEVICE RESET FUNCTION OCCURRED. False: there is no such unit.
+    pub fn logical_unit_reset(&self, lun: Lun) -> bool {
+        self.find(lun).map(|(_, path)| path.unit.reset()).is_some()
+    }
+
+    /// The state part of a target reset (RFC 7143 11.5.1): every unit is reset.
+    pub fn target_reset(&self) {
+        for path in &self.paths {
+            path.unit.reset();
+        }
+    }
+
+    /// The state part of CLEAR TASK SET (SAM-5 7.5): the other nexuses get COMMANDS CLEARED BY ANOTHER INITIATOR.
+    /// False: there is no such unit.
+    pub fn clear_task_set(&self, lun: Lun) -> bool {
+        self.find(lun)
+            .map(|(_, path)| path.unit.establish_for_others(&path.itl, UnitAttention::CommandsCleared))
+            .is_some()
+    }
+}
+
+impl Drop for Nexus {
+    fn drop(&mut self) {
+        for path in &self.paths {
+            path.unit.detach(&path.itl);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::unit::tests::config;
+
+    fn device() -> Arc<Device> {
+        let units =
+            [0, 2].map(|number| (Lun::from_number(number), Arc::new(LogicalUnit::new(config()).unwrap())));
+        Arc::new(Device::new("iqn.x", 1, units).unwrap())
+    }
+
+    fn next(nexus: &Nexus, number: u16) -> Option<UnitAttention> {
+        nexus.find(Lun::from_number(number)).unwrap().1.itl.take()
+    }
+
+    #[test]
+    fn lookup_tells_the_place_in_the_device() {
+        let nexus = Nexus::new(device(), "host".into());
+        assert_eq!(nexus.find(Lun::from_number(2)).map(|(index, _)| index), Some(1));
+        assert!(nexus.find(Lun::from_number(1)).is_none());
+        assert!(nexus.find(Lun::REPORT_LUNS).is_none());
+    }
+
+    #[test]
+    fn resets_reach_every_nexus() {
+        let device = device();
+        let (first, second) = (Nexus::new(device.clone(), "a".into()), Nexus::new(device, "b".into()));
+        for nexus in [&first, &second] {
+            assert_eq!(next(nexus, 0), Some(UnitAttention::PowerOn));
+            assert_eq!(next(nexus, 2), Some(UnitAttention::PowerOn));
+        }
+        assert!(first.logical_unit_reset(Lun::from_number(2)));
+        assert!(!first.logical_unit_reset(Lun::from_number(9)));
+        for nexus in [&first, &second] {
+            assert_eq!(next(nexus, 0), None);
+            assert_eq!(next(nexus, 2), Some(UnitAttention::BusDeviceReset));
+        }
+        second.target_reset();
+        assert_eq!(next(&first, 0), Some(UnitAttention::BusDeviceReset));
+    }
+
+    #[test]
+    fn clearing_the_task_set_is_told_to_the_others() {
+        let device = device();
+        let (first, second) = (Nexus::new(device.clone(), "a".into()), Nexus::new(device, "b".into()));
+        assert!(next(&first, 0).is_some() && next(&second, 0).is_some());
+        assert!(first.clear_task_set(Lun::from_number(0)));
+        assert_eq!(next(&first, 0), None);
+        assert_eq!(next(&second, 0), Some(UnitAttention::CommandsCleared));
+    }
+
+    #[test]
+    fn a_dropped_nexus_prevents_nothing() {
+        let device = device();
+        let (first, second) = (Nexus::new(device.clone(), "a".into()), Nexus::new(device, "b".into()));
+        let (_, path) = first.find(Lun::from_number(0)).unwrap();
+        path.itl.set_prevents_removal(true);
+        let unit = Arc::clone(&second.find(Lun::from_number(0)).unwrap().1.unit);
+        assert!(unit.removal_prevented());
+        drop(first);
+        assert!(!unit.removal_prevented());
+    }
+}

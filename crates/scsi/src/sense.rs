@@ -1,0 +1,298 @@
+//! Sense data: keys, additional sense codes, and both encodings (SPC-4 4.5).
+
+use std::fmt;
+
+/// What kind of thing happened (SPC-4 4.5.6). The discriminant is the four-bit value on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum SenseKey {
+    /// Nothing to report.
+    NoSense = 0x0,
+    /// The command worked, with some recovery.
+    RecoveredError = 0x1,
+    /// The unit is not accessible now.
+    NotReady = 0x2,
+    /// The medium has an error.
+    MediumError = 0x3,
+    /// The device has an error that is not the medium's.
+    HardwareError = 0x4,
+    /// The command or its parameters are wrong.
+    IllegalRequest = 0x5,
+    /// Something changed that the initiator must know of.
+    UnitAttention = 0x6,
+    /// The medium may not be written or read here.
+    DataProtect = 0x7,
+    /// Blank or not blank medium was met.
+    BlankCheck = 0x8,
+    /// Meaning given by the vendor.
+    VendorSpecific = 0x9,
+    /// A copy command was aborted.
+    CopyAborted = 0xa,
+    /// The device server aborted the command.
+    AbortedCommand = 0xb,
+    /// A buffered device reached the end of its medium.
+    VolumeOverflow = 0xd,
+    /// Data-Out and medium differ.
+    Miscompare = 0xe,
+    /// The command is done and there is something to tell.
+    Completed = 0xf,
+}
+
+/// An additional sense code with its qualifier: the ASC is the high byte, the ASCQ the low one (SPC-4 annex F).
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct AdditionalSense(u16);
+
+impl AdditionalSense {
+    /// NO ADDITIONAL SENSE INFORMATION
+    pub const NONE: Self = Self::new(0x00, 0x00);
+    /// PERIPHERAL DEVICE WRITE FAULT
+    pub const PERIPHERAL_DEVICE_WRITE_FAULT: Self = Self::new(0x03, 0x00);
+    /// LOGICAL UNIT NOT READY, INITIALIZING COMMAND REQUIRED
+    pub const INITIALIZING_COMMAND_REQUIRED: Self = Self::new(0x04, 0x02);
+    /// WRITE ERROR
+    pub const WRITE_ERROR: Self = Self::new(0x0c, 0x00);
+    /// INVALID FIELD IN COMMAND INFORMATION UNIT
+    pub const INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT: Self = Self::new(0x0e, 0x03);
+    /// UNRECOVERED READ ERROR
+    pub const UNRECOVERED_READ_ERROR: Self = Self::new(0x11, 0x00);
+    /// PARAMETER LIST LENGTH ERROR
+    pub const PARAMETER_LIST_LENGTH_ERROR: Self = Self::new(0x1a, 0x00);
+    /// MISCOMPARE DURING VERIFY OPERATION
+    pub const MISCOMPARE_DURING_VERIFY: Self = Self::new(0x1d, 0x00);
+    /// INVALID COMMAND OPERATION CODE
+    pub const INVALID_COMMAND_OPERATION_CODE: Self = Self::new(0x20, 0x00);
+    /// LOGICAL BLOCK ADDRESS OUT OF RANGE
+    pub const LBA_OUT_OF_RANGE: Self = Self::new(0x21, 0x00);
+    /// INVALID FIELD IN CDB
+    pub const INVALID_FIELD_IN_CDB: Self = Self::new(0x24, 0x00);
+    /// LOGICAL UNIT NOT SUPPORTED
+    pub const LOGICAL_UNIT_NOT_SUPPORTED: Self = Self::new(0x25, 0x00);
+    /// INVALID FIELD IN PARAMETER LIST
+    pub const INVALID_FIELD_IN_PARAMETER_LIST: Self = Self::new(0x26, 0x00);
+    /// WRITE PROTECTED
+    pub const WRITE_PROTECTED: Self = Self::new(0x27, 0x00);
+    /// LOGICAL UNIT SOFTWARE WRITE PROTECTED
+    pub const SOFTWARE_WRITE_PROTECTED: Self = Self::new(0x27, 0x02);
+    /// SPACE ALLOCATION FAILED WRITE PROTECT
+    pub const SPACE_ALLOCATION_FAILED: Self = Self::new(0x27, 0x07);
+    /// NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED
+    pub const MEDIUM_MAY_HAVE_CHANGED: Self = Self::new(0x28, 0x00);
+    /// POWER ON, RESET, OR BUS DEVICE RESET OCCURRED
+    pub const POWER_ON: Self = Self::new(0x29, 0x00);
+    /// BUS DEVICE RESET FUNCTION OCCURRED
+    pub const BUS_DEVICE_RESET: Self = Self::new(0x29, 0x03);
+    /// MODE PARAMETERS CHANGED
+    pub const MODE_PARAMETERS_CHANGED: Self = Self::new(0x2a, 0x01);
+    /// COMMANDS CLEARED BY ANOTHER INITIATOR
+    pub const COMMANDS_CLEARED: Self = Self::new(0x2f, 0x00);
+    /// SAVING PARAMETERS NOT SUPPORTED
+    pub const SAVING_PARAMETERS_NOT_SUPPORTED: Self = Self::new(0x39, 0x00);
+    /// MEDIUM NOT PRESENT
+    pub const MEDIUM_NOT_PRESENT: Self = Self::new(0x3a, 0x00);
+    /// INTERNAL TARGET FAILURE
+    pub const INTERNAL_TARGET_FAILURE: Self = Self::new(0x44, 0x00);
+    /// MEDIUM REMOVAL PREVENTED
+    pub const MEDIUM_REMOVAL_PREVENTED: Self = Self::new(0x53, 0x02);
+
+    /// The pair `asc`, `ascq`.
+    pub const fn new(asc: u8, ascq: u8) -> Self {
+        Self((asc as u16) << 8 | ascq as u16)
+    }
+
+    /// ADDITIONAL SENSE CODE
+    pub const fn asc(self) -> u8 {
+        (self.0 >> 8) as u8
+    }
+
+    /// ADDITIONAL SENSE CODE QUALIFIER
+    pub const fn ascq(self) -> u8 {
+        self.0 as u8
+    }
+}
+
+impl fmt::Debug for AdditionalSense {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:02x}/{:02x}", self.asc(), self.ascq())
+    }
+}
+
+/// Which field of the CDB or of the parameter list is wrong (SPC-4 4.5.2.4.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FieldPointer {
+    /// True for the CDB, false for the parameter list.
+    pub in_cdb: bool,
+    /// The first byte of the field, counted from 0.
+    pub byte: u16,
+    /// The field's most significant bit in that byte (7 is the highest), where a bit can be told.
+    pub bit: Option<u8>,
+}
+
+/// Sense data as a value: what to tell, in neither format yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SenseData {
+    /// The sense key.
+    pub key: SenseKey,
+    /// The additional sense code and qualifier.
+    pub code: AdditionalSense,
+    /// The INFORMATION field: an LBA, or an offset for a miscompare.
+    pub information: Option<u64>,
+    /// The wrong field, for ILLEGAL REQUEST.
+    pub field: Option<FieldPointer>,
+}
+
+impl SenseData {
+    /// Sense data without INFORMATION and field pointer.
+    pub const fn new(key: SenseKey, code: AdditionalSense) -> SenseData {
+        SenseData { key, code, information: None, field: None }
+    }
+
+    /// ILLEGAL REQUEST with `code`.
+    pub(crate) const fn illegal(code: AdditionalSense) -> SenseData {
+        SenseData::new(SenseKey::IllegalRequest, code)
+    }
+
+    /// INVALID FIELD IN CDB that points at `bit` of `byte`.
+    pub(crate) const fn invalid_cdb_field(byte: u16, bit: u8) -> SenseData {
+        let field = Some(FieldPointer { in_cdb: true, byte, bit: Some(bit) });
+        SenseData { field, ..SenseData::illegal(AdditionalSense::INVALID_FIELD_IN_CDB) }
+    }
+
+    /// INVALID FIELD IN PARAMETER LIST that points at `byte`.
+    pub(crate) const fn invalid_parameter(byte: u16) -> SenseData {
+        let field = Some(FieldPointer { in_cdb: false, byte, bit: None });
+        SenseData { field, ..SenseData::illegal(AdditionalSense::INVALID_FIELD_IN_PARAMETER_LIST) }
+    }
+
+    /// HARDWARE ERROR, INTERNAL TARGET FAILURE: this device server, or its driver, went wrong.
+    pub(crate) const fn internal() -> SenseData {
+        SenseData::new(SenseKey::HardwareError, AdditionalSense::INTERNAL_TARGET_FAILURE)
+    }
+
+    /// The same with an INFORMATION field.
+    pub(crate) const fn with_information(self, information: Option<u64>) -> SenseData {
+        SenseData { information, ..self }
+    }
+
+    /// The bytes, in descriptor format (SPC-4 4.5.2) or in fixed format (SPC-4 4.5.3).
+    pub fn encode(&self, descriptor_format: bool) -> EncodedSense {
+        if descriptor_format { self.encode_descriptors() } else { self.encode_fixed() }
+    }
+
+    /// The three sense-key specific bytes, valid bit first.
+    fn sense_key_specific(&self) -> Option<[u8; 3]> {
+        self.field.map(|field| {
+            let in_cdb = if field.in_cdb { 0x40 } else { 0 };
+            let bit = field.bit.map_or(0, |bit| 0x08 | (bit & 0x07));
+            let [high, low] = field.byte.to_be_bytes();
+            [0x80 | in_cdb | bit, high, low]
+        })
+    }
+
+    fn encode_fixed(&self) -> EncodedSense {
+        let mut bytes = [0; EncodedSense::CAPACITY];
+        bytes[0] = 0x70;
+        // The field has 32 bits; a larger value is left out rather than cut (SPC-4 4.5.3).
+        if let Some(information) = self.information.and_then(|value| u32::try_from(value).ok()) {
+            bytes[0] |= 0x80;
+            bytes[3..7].copy_from_slice(&information.to_be_bytes());
+        }
+        bytes[2] = self.key as u8;
+        bytes[7] = 10;
+        bytes[12] = self.code.asc();
+        bytes[13] = self.code.ascq();
+        if let Some(specific) = self.sense_key_specific() {
+            bytes[15..18].copy_from_slice(&specific);
+        }
+        EncodedSense { bytes, length: 18 }
+    }
+
+    fn encode_descriptors(&self) -> EncodedSense {
+        let mut bytes = [0; EncodedSense::CAPACITY];
+        bytes[0] = 0x72;
+        bytes[1] = self.key as u8;
+        bytes[2] = self.code.asc();
+        bytes[3] = self.code.ascq();
+        let mut length = 8;
+        if let Some(information) = self.information {
+            bytes[length..length + 4].copy_from_slice(&[0x00, 0x0a, 0x80, 0x00]);
+            bytes[length + 4..length + 12].copy_from_slice(&information.to_be_bytes());
+            length += 12;
+        }
+        if let Some(specific) = self.sense_key_specific() {
+            bytes[length..length + 2].copy_from_slice(&[0x02, 0x06]);
+            bytes[length + 4..length + 7].copy_from_slice(&specific);
+            length += 8;
+        }
+        bytes[7] = (length - 8) as u8;
+        EncodedSense { bytes, length: length as u8 }
+    }
+}
+
+/// Sense data as bytes, ready to be sent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct EncodedSense {
+    bytes: [u8; EncodedSense::CAPACITY],
+    length: u8,
+}
+
+impl EncodedSense {
+    /// Header and both descriptors: 8 + 12 + 8.
+    const CAPACITY: usize = 28;
+
+    /// The bytes, at most 252 (SPC-4 4.5.1).
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
+
+impl fmt::Debug for EncodedSense {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "EncodedSense({:02x?})", self.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fixed_format() {
+        let sense = SenseData::new(SenseKey::MediumError, AdditionalSense::UNRECOVERED_READ_ERROR)
+            .with_information(Some(0x1234_5678));
+        let expected = [0xf0, 0, 3, 0x12, 0x34, 0x56, 0x78, 10, 0, 0, 0, 0, 0x11, 0, 0, 0, 0, 0];
+        assert_eq!(sense.encode(false).as_bytes(), expected);
+    }
+
+    #[test]
+    fn fixed_format_leaves_out_what_does_not_fit() {
+        let sense = SenseData::new(SenseKey::MediumError, AdditionalSense::WRITE_ERROR)
+            .with_information(Some(1 << 32));
+        let encoded = sense.encode(false);
+        assert_eq!(encoded.as_bytes()[0], 0x70);
+        assert_eq!(encoded.as_bytes()[3..7], [0; 4]);
+    }
+
+    #[test]
+    fn field_pointers() {
+        let fixed = SenseData::invalid_cdb_field(1, 4).encode(false);
+        assert_eq!(fixed.as_bytes()[12..18], [0x24, 0, 0, 0xcc, 0, 1]);
+        let fixed = SenseData::invalid_parameter(0x102).encode(false);
+        assert_eq!(fixed.as_bytes()[12..18], [0x26, 0, 0, 0x80, 1, 2]);
+        let descriptor = SenseData::invalid_cdb_field(9, 2).encode(true);
+        assert_eq!(descriptor.as_bytes(), [0x72, 5, 0x24, 0, 0, 0, 0, 8, 2, 6, 0, 0, 0xca, 0, 9, 0]);
+    }
+
+    #[test]
+    fn descriptor_format_carries_64_bits() {
+        let sense = SenseData::new(SenseKey::Miscompare, AdditionalSense::MISCOMPARE_DURING_VERIFY)
+            .with_information(Some(0x1_0000_0002));
+        let expected = [0x72, 0xe, 0x1d, 0, 0, 0, 0, 12, 0, 10, 0x80, 0, 0, 0, 0, 1, 0, 0, 0, 2];
+        assert_eq!(sense.encode(true).as_bytes(), expected);
+    }
+
+    #[test]
+    fn both_descriptors_fit() {
+        let sense = SenseData::invalid_cdb_field(1, 1).with_information(Some(1));
+        assert_eq!(sense.encode(true).as_bytes().len(), EncodedSense::CAPACITY);
+    }
+}

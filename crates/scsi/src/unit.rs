@@ -1,0 +1,340 @@
+//! A logical unit: what it is, and the state that all I_T nexuses share (SAM-5 4.6.18, SBC-3 4).
+//!
+//! It is not the volume: the bytes are the driver's. Sessions on different threads share a unit; what READ and
+//! WRITE look at is in atomics.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::attention::{ItlNexus, UnitAttention};
+use crate::identity::Identity;
+use crate::mode::ModeFlags;
+
+/// What the store can do for thin provisioning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Provisioning {
+    /// The store can give space back and such ranges then read as zeros (LBPME, LBPU, LBPWS, LBPWS10, LBPRZ).
+    pub unmap: bool,
+    /// OPTIMAL UNMAP GRANULARITY in blocks; 0: not told.
+    pub granularity_blocks: u32,
+    /// The store can zero a range without being sent the zeros.
+    pub write_zeroes: bool,
+}
+
+/// What a logical unit is made from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogicalUnitConfig {
+    /// The unit's names.
+    pub identity: Identity,
+    /// 512 or 4096.
+    pub block_length_bytes: u32,
+    /// The capacity in blocks: at least 1, and at most 2^63 - 1 bytes in all.
+    pub blocks: u64,
+    /// A physical block is two to this power logical blocks; at most 15.
+    pub physical_block_exponent: u8,
+    /// The medium is write-protected.
+    pub read_only: bool,
+    /// The default of the write cache enabled bit. False: every write is stable before it is answered.
+    pub write_cache: bool,
+    /// What the store can do for thin provisioning.
+    pub provisioning: Provisioning,
+    /// MAXIMUM TRANSFER LENGTH: at least one block; what is not a whole block is cut off.
+    pub max_transfer_bytes: u32,
+    /// OPTIMAL TRANSFER LENGTH; 0: not told; at most the maximum.
+    pub optimal_transfer_bytes: u32,
+    /// The medium can be ejected and loaded.
+    pub removable: bool,
+    /// True: a non-rotating medium; false: nothing is told.
+    pub solid_state: bool,
+}
+
+/// Why a configuration is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The world-wide name is not of NAA format 3h.
+    Naa(u64),
+    /// A name has a wrong length or a character outside 20h to 7Eh.
+    Name {
+        /// Which field.
+        field: &'static str,
+        /// The shortest length taken, in bytes.
+        length_min: usize,
+        /// The longest length taken, in bytes.
+        length_max: usize,
+    },
+    /// The block length is neither 512 nor 4096.
+    BlockLength(u32),
+    /// The capacity is zero or more than 2^63 - 1 bytes.
+    Capacity(u64),
+    /// The physical block exponent is above 15.
+    PhysicalBlockExponent(u8),
+    /// The maximum transfer length is less than a block, or the optimal one is more than the maximum.
+    TransferLength,
+    /// A LUN is not a single-level one.
+    Lun(crate::Lun),
+    /// Two units have the same number.
+    DuplicateLun(u16),
+    /// The target name is empty or longer than 223 bytes (RFC 7143 4.2.7.1).
+    TargetName,
+    /// The portal group tag is 0, which is no relative port identifier (SPC-4 7.8.6.2).
+    PortalGroupTag,
+}
+
+impl std::fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ConfigError::Naa(naa) => write!(f, "NAA identifier 0x{naa:016x} does not begin with 3"),
+            ConfigError::Name { field, length_min, length_max } => {
+                write!(f, "{field} must be {length_min} to {length_max} printable ASCII characters")
+            }
+            ConfigError::BlockLength(bytes) => write!(f, "block length {bytes} is neither 512 nor 4096"),
+            ConfigError::Capacity(blocks) => write!(f, "{blocks} blocks are no possible capacity"),
+            ConfigError::PhysicalBlockExponent(exponent) => {
+                write!(f, "physical block exponent {exponent} is above 15")
+            }
+            ConfigError::TransferLength => {
+                write!(f, "transfer lengths must be one block <= maximum, optimal <= maximum")
+            }
+            ConfigError::Lun(lun) => write!(f, "LUN {lun} is not a single-level one"),
+            ConfigError::DuplicateLun(number) => write!(f, "LUN {number} is given twice"),
+            ConfigError::TargetName => write!(f, "the target name must have 1 to 223 bytes"),
+            ConfigError::PortalGroupTag => write!(f, "the portal group tag must not be 0"),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// Whether medium commands can run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Readiness {
+    Ready = 0,
+    /// START STOP UNIT stopped it.
+    Stopped = 1,
+    /// The medium was ejected.
+    Ejected = 2,
+}
+
+/// One logical unit. Shared as `Arc<LogicalUnit>` by every device and nexus that reaches it.
+#[derive(Debug)]
+pub struct LogicalUnit {
+    config: LogicalUnitConfig,
+    max_transfer_blocks: u32,
+    mode: AtomicU8,
+    readiness: AtomicU8,
+    /// Every nexus that can reach the unit. Taken by attach, detach and what is told to all; never by READ or WRITE.
+    nexuses: Mutex<Vec<Arc<ItlNexus>>>,
+}
+
+impl LogicalUnit {
+    /// The largest sum of blocks taken in one UNMAP command: bounds how long one command holds its task.
+    pub(crate) const UNMAP_BLOCKS_MAX: u32 = 1 << 20;
+
+    /// The most block descriptors taken in one UNMAP command: a parameter list of 4 KiB.
+    pub(crate) const UNMAP_DESCRIPTORS_MAX: u32 = 256;
+
+    /// Makes a unit after checking `config`.
+    ///
+    /// # Errors
+    /// [`ConfigError`] names what is wrong.
+    pub fn new(config: LogicalUnitConfig) -> Result<LogicalUnit, ConfigError> {
+        config.identity.validate()?;
+        if !matches!(config.block_length_bytes, 512 | 4096) {
+            return Err(ConfigError::BlockLength(config.block_length_bytes));
+        }
+        let bytes = config.blocks.checked_mul(u64::from(config.block_length_bytes));
+        if config.blocks == 0 || bytes.is_none_or(|bytes| bytes > i64::MAX as u64) {
+            return Err(ConfigError::Capacity(config.blocks));
+        }
+        if config.physical_block_exponent > 15 {
+            return Err(ConfigError::PhysicalBlockExponent(config.physical_block_exponent));
+        }
+        let max_transfer_blocks = config.max_transfer_bytes / config.block_length_bytes;
+        if max_transfer_blocks == 0 || config.optimal_transfer_bytes > config.max_transfer_bytes {
+            return Err(ConfigError::TransferLength);
+        }
+        let unit = LogicalUnit {
+            max_transfer_blocks,
+            mode: AtomicU8::new(0),
+            readiness: AtomicU8::new(Readiness::Ready as u8),
+            nexuses: Mutex::new(Vec::new()),
+            config,
+        };
+        unit.set_mode(unit.mode_default());
+        Ok(unit)
+    }
+
+    /// What the unit was made from.
+    pub fn config(&self) -> &LogicalUnitConfig {
+        &self.config
+    }
+
+    /// The unit's names.
+    pub fn identity(&self) -> &Identity {
+        &self.config.identity
+    }
+
+    /// The length of a logical block in bytes.
+    pub fn block_length_bytes(&self) -> u32 {
+        self.config.block_length_bytes
+    }
+
+    /// The capacity in blocks.
+    pub fn blocks(&self) -> u64 {
+        self.config.blocks
+    }
+
+    /// The capacity in bytes.
+    pub fn capacity_bytes(&self) -> u64 {
+        self.config.blocks * u64::from(self.config.block_length_bytes)
+    }
+
+    /// The longest transfer of one command, in blocks.
+    pub fn max_transfer_blocks(&self) -> u32 {
+        self.max_transfer_blocks
+    }
+
+    /// MAXIMUM WRITE SAME LENGTH in blocks: all that the ten-byte command can ask for, so that none of those is
+    /// refused for its length, and never less than what a WRITE may move.
+    pub(crate) fn write_same_blocks_max(&self) -> u32 {
+        self.max_transfer_blocks.max(u32::from(u16::MAX))
+    }
+
+    /// True while an answered write may still be in a volatile cache (WCE bit of the caching mode page).
+    pub fn write_cache_enabled(&self) -> bool {
+        self.mode().write_cache_enabled()
+    }
+
+    pub(crate) fn mode(&self) -> ModeFlags {
+        ModeFlags::from_bits(self.mode.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_mode(&self, mode: ModeFlags) {
+        self.mode.store(mode.bits(), Ordering::Release);
+    }
+
+    pub(crate) fn mode_default(&self) -> ModeFlags {
+        ModeFlags::new(self.config.write_cache)
+    }
+
+    /// True while WRITE and its kind are refused: by configuration, or by the SWP bit of the control page.
+    pub(crate) fn write_protected(&self) -> bool {
+        self.config.read_only || self.mode().software_write_protect()
+    }
+
+    pub(crate) fn readiness(&self) -> Readiness {
+        match self.readiness.load(Ordering::Acquire) {
+            1 => Readiness::Stopped,
+            2 => Readiness::Ejected,
+            _ => Readiness::Ready,
+        }
+    }
+
+    pub(crate) fn set_readiness(&self, readiness: Readiness) {
+        self.readiness.store(readiness as u8, Ordering::Release);
+    }
+
+    fn nexuses(&self) -> MutexGuard<'_, Vec<Arc<ItlNexus>>> {
+        self.nexuses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn attach(&self) -> Arc<ItlNexus> {
+        let nexus = Arc::new(ItlNexus::new());
+        self.nexuses().push(Arc::clone(&nexus));
+        nexus
+    }
+
+    /// Forgets a nexus, with its unit attentions and its prevention of medium removal (SPC-4 6.18).
+    pub(crate) fn detach(&self, nexus: &Arc<ItlNexus>) {
+        self.nexuses().retain(|other| !Arc::ptr_eq(other, nexus));
+    }
+
+    /// Tells every nexus but `issuer`.
+    pub(crate) fn establish_for_others(&self, issuer: &Arc<ItlNexus>, attention: UnitAttention) {
+        for nexus in self.nexuses().iter().filter(|nexus| !Arc::ptr_eq(nexus, issuer)) {
+            nexus.establish(attention);
+        }
+    }
+
+    /// True while any nexus prevents medium removal.
+    pub(crate) fn removal_prevented(&self) -> bool {
+        self.nexuses().iter().any(|nexus| nexus.prevents_removal())
+    }
+
+    /// The logical unit reset (SAM-5 6.3.3): mode pages go back to their defaults, medium removal is allowed, a
+    /// stopped unit runs again, and every nexus is told. Aborting the commands is the driver's part.
+    pub(crate) fn reset(&self) {
+        let nexuses = self.nexuses();
+        self.set_mode(self.mode_default());
+        if self.readiness() == Readiness::Stopped {
+            self.set_readiness(Readiness::Ready);
+        }
+        for nexus in nexuses.iter() {
+            nexus.set_prevents_removal(false);
+            nexus.establish(UnitAttention::BusDeviceReset);
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A small unit that can do everything.
+    pub(crate) fn config() -> LogicalUnitConfig {
+        LogicalUnitConfig {
+            identity: Identity {
+                naa: 0x3123_4567_89ab_cdef,
+                uuid: [0x5a; 16],
+                serial: "SN-1".into(),
+                vendor: "LUNETTE".into(),
+                product: "VOLUME".into(),
+                revision: "0.1".into(),
+            },
+            block_length_bytes: 512,
+            blocks: 2048,
+            physical_block_exponent: 3,
+            read_only: false,
+            write_cache: true,
+            provisioning: Provisioning { unmap: true, granularity_blocks: 8, write_zeroes: true },
+            max_transfer_bytes: 1 << 20,
+            optimal_transfer_bytes: 1 << 19,
+            removable: false,
+            solid_state: true,
+        }
+    }
+
+    #[test]
+    fn impossible_units_are_refused() {
+        let error = |config| LogicalUnit::new(config).unwrap_err();
+        assert_eq!(
+            error(LogicalUnitConfig { block_length_bytes: 520, ..config() }),
+            ConfigError::BlockLength(520)
+        );
+        assert_eq!(error(LogicalUnitConfig { blocks: 0, ..config() }), ConfigError::Capacity(0));
+        assert_eq!(error(LogicalUnitConfig { blocks: 1 << 54, ..config() }), ConfigError::Capacity(1 << 54));
+        assert_eq!(
+            error(LogicalUnitConfig { max_transfer_bytes: 511, ..config() }),
+            ConfigError::TransferLength
+        );
+        assert_eq!(
+            error(LogicalUnitConfig { optimal_transfer_bytes: u32::MAX, ..config() }),
+            ConfigError::TransferLength
+        );
+        assert_eq!(
+            error(LogicalUnitConfig { physical_block_exponent: 16, ..config() }),
+            ConfigError::PhysicalBlockExponent(16)
+        );
+        assert!(LogicalUnit::new(LogicalUnitConfig { blocks: (1 << 54) - 1, ..config() }).is_ok());
+    }
+
+    #[test]
+    fn units_are_shared_between_threads() {
+        fn shared<T: Send + Sync>() {}
+        shared::<LogicalUnit>();
+        shared::<crate::Nexus>();
+        shared::<crate::Task>();
+    }
+}
