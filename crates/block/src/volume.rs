@@ -272,4 +272,13 @@ pub(crate) fn shielded<T>(call: impl FnOnce() -> io::Result<T>) -> io::Result<T>
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_in_a_store_becomes_an_error() {
+        let error = shielded(|| -> io::Result<()> { panic!("on purpose") }).unwrap_err();
+        assert_eq!(StoreError::from_io(0, error).class(), ErrorClass::Hardware);
+        assert_eq!(shielded(|| Ok(5)).unwrap(), 5);
+    }
+}

@@ -1,0 +1,194 @@
+//! The durability contract: group commit, order of write and flush, and what a failed flush does.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use lunette_block::fault::{Effect, Errno, Faults, Rule, When};
+use lunette_block::*;
+use tempfile::TempDir;
+
+use crate::common::{Bench, class, fail_next_flush, file_spec, hold_next_flush, spec, wait_until};
+
+/// Long enough for a thread that was woken to have done the wrong thing.
+const A_WHILE: Duration = Duration::from_millis(50);
+
+fn file_with_faults(engine: EngineKind) -> (Bench, Faults, VolumeSpec, TempDir) {
+    let directory = TempDir::new().expect("a directory");
+    let path = directory.path().join("a.img");
+    let spec = VolumeSpec { engine, ..file_spec(&path, Some(1 << 20)) };
+    let (volume, faults) = Faults::open(&spec).expect("it opens");
+    (Bench::new(volume), faults, spec, directory)
+}
+
+#[test]
+fn stable_writes_that_wait_together_share_a_flush() {
+    const WRITES: u64 = 64;
+    let (mut bench, faults, _, _directory) = file_with_faults(EngineKind::Threads);
+    let hold = hold_next_flush(&faults);
+    for index in 0..WRITES {
+        let operation = bench.write_operation(index * 4096, &[1; 4096], true);
+        bench.submit(operation);
+    }
+    wait_until("all writes reach the store", || faults.calls(OperationKind::Write) == WRITES);
+    thread::sleep(A_WHILE);
+    assert!(bench.try_next().is_none(), "nothing is stable while the first flush is held");
+    assert_eq!(bench.context.in_flight() as u64, WRITES);
+    faults.remove(hold);
+    for _ in 0..WRITES {
+        let completion = bench.next();
+        assert_eq!(completion.result.unwrap(), Done::Nothing);
+        assert!(completion.buffer.is_some());
+    }
+    let flushes = faults.calls(OperationKind::Flush);
+    assert!((1..WRITES / 4).contains(&flushes), "{flushes} flushes for {WRITES} writes");
+}
+
+#[test]
+fn the_sync_engine_flushes_for_each_stable_write() {
+    let (mut bench, faults, _, _directory) = file_with_faults(EngineKind::Sync);
+    for index in 0..5 {
+        bench.write(index * 512, &[1; 512], true).unwrap();
+        bench.write(index * 512, &[2; 512], false).unwrap();
+    }
+    assert_eq!(faults.calls(OperationKind::Flush), 5);
+    let zero = Operation::Zero { offset: 0, length: 4096, unmap: true, stable: true };
+    bench.run(zero).result.unwrap();
+    assert_eq!(faults.calls(OperationKind::Flush), 6);
+    bench.flush().unwrap();
+    assert_eq!(faults.calls(OperationKind::Flush), 7);
+}
+
+#[test]
+fn a_flush_that_runs_already_does_not_make_a_later_write_stable() {
+    let (mut bench, faults, _, _directory) = file_with_faults(EngineKind::Threads);
+    let hold = hold_next_flush(&faults);
+    let flush = bench.submit(Operation::Flush);
+    wait_until("the flush begins", || faults.calls(OperationKind::Flush) == 1);
+    let operation = bench.write_operation(0, &[1; 512], true);
+    let write = bench.submit(operation);
+    wait_until("the write is done", || faults.calls(OperationKind::Write) == 1);
+    thread::sleep(A_WHILE);
+    faults.remove(hold);
+    assert_eq!(bench.next().tag, flush);
+    assert_eq!(bench.next().tag, write);
+    assert_eq!(faults.calls(OperationKind::Flush), 2, "the write needs a flush of its own");
+}
+
+#[test]
+fn volatile_writes_do_not_flush() {
+    for engine in [EngineKind::Sync, EngineKind::Threads] {
+        let (mut bench, faults, _, _directory) = file_with_faults(engine);
+        bench.write(0, &[1; 4096], false).unwrap();
+        bench.zero(0..4096, false).unwrap();
+        assert_eq!(faults.calls(OperationKind::Flush), 0);
+        bench.volume.close().unwrap();
+        assert_eq!(faults.calls(OperationKind::Flush), 1, "closing flushes");
+    }
+}
+
+#[test]
+fn a_failed_flush_fails_its_whole_group_and_faults_the_volume() {
+    const WRITES: u64 = 10;
+    let (mut bench, faults, spec, _directory) = file_with_faults(EngineKind::Threads);
+    bench.write(0, &[9; 512], true).unwrap();
+    let hold = hold_next_flush(&faults);
+    fail_next_flush(&faults, Errno::IO);
+    let flushes_before = faults.calls(OperationKind::Flush);
+    for index in 0..WRITES {
+        let operation = bench.write_operation(index * 4096, &[1; 512], true);
+        bench.submit(operation);
+    }
+    wait_until("all writes reach the store", || faults.calls(OperationKind::Write) == WRITES + 1);
+    faults.remove(hold);
+    let classes: Vec<_> = (0..WRITES).map(|_| class(bench.next().result)).collect();
+    assert!(classes.contains(&ErrorClass::Medium), "somebody is told the reason");
+    let of_the_fault = |class: &ErrorClass| matches!(class, ErrorClass::Medium | ErrorClass::Faulted);
+    assert!(classes.iter().all(of_the_fault), "{classes:?}");
+
+    // The rule is used up, so only the volume's memory of it keeps these from passing.
+    assert_eq!(class(bench.write(0, &[1; 512], false)), ErrorClass::Faulted);
+    assert_eq!(class(bench.write(0, &[1; 512], true)), ErrorClass::Faulted);
+    assert_eq!(class(bench.zero(0..512, true)), ErrorClass::Faulted);
+    assert_eq!(class(bench.unmap(0..512)), ErrorClass::Faulted);
+    assert_eq!(class(bench.flush()), ErrorClass::Faulted);
+    assert_eq!(faults.calls(OperationKind::Flush), flushes_before + 1, "never tried again");
+    assert_eq!(bench.read(512, 512).unwrap(), vec![0; 512], "reads go on");
+    let fault = bench.volume.fault().unwrap();
+    assert_eq!(fault.class, ErrorClass::Medium);
+    let error = bench.volume.close().unwrap_err();
+    assert!(matches!(error, CloseError::Faulted { .. }), "{error}");
+    assert!(bench.volume.close().is_err(), "it stays so");
+
+    let mut bench = Bench::open(&spec);
+    assert_eq!(bench.volume.fault(), None);
+    bench.write(0, &[1; 512], true).unwrap();
+    bench.volume.close().unwrap();
+}
+
+#[test]
+fn a_failed_flush_faults_under_the_sync_engine_and_in_memory_too() {
+    for engine in [EngineKind::Sync, EngineKind::Threads] {
+        let memory = spec(StoreSpec::Memory { size_bytes: 1 << 20 }, engine);
+        let (volume, faults) = Faults::open(&memory).unwrap();
+        let mut bench = Bench::new(volume);
+        fail_next_flush(&faults, Errno::NOSPC);
+        assert_eq!(class(bench.write(0, &[1; 512], true)), ErrorClass::NoSpace);
+        assert_eq!(class(bench.write(0, &[1; 512], false)), ErrorClass::Faulted);
+        assert_eq!(bench.read(0, 512).unwrap(), vec![1; 512]);
+    }
+}
+
+#[test]
+fn a_failed_last_flush_is_told_by_close() {
+    let (mut bench, faults, _, _directory) = file_with_faults(EngineKind::Threads);
+    bench.write(0, &[1; 512], false).unwrap();
+    fail_next_flush(&faults, Errno::IO);
+    let error = bench.volume.close().unwrap_err();
+    assert!(matches!(error, CloseError::Flush { .. }), "{error}");
+    assert!(error.to_string().contains("volume test"), "{error}");
+    assert!(matches!(bench.volume.close(), Err(CloseError::Faulted { .. })));
+}
+
+#[test]
+fn a_failed_write_fails_alone() {
+    let (mut bench, faults, _, _directory) = file_with_faults(EngineKind::Threads);
+    let bad = Rule::new(OperationKind::Write, When::Every, Effect::Fail(Errno::IO)).within(4096..8192);
+    faults.add(bad);
+    let full = Rule::new(OperationKind::Write, When::Nth(2), Effect::Fail(Errno::NOSPC)).within(0..512);
+    faults.add(full);
+    bench.write(0, &[1; 4096], true).unwrap();
+    assert_eq!(class(bench.write(3584, &[1; 1024], true)), ErrorClass::Medium);
+    assert_eq!(class(bench.write(0, &[2; 512], false)), ErrorClass::NoSpace);
+    bench.write(0, &[3; 512], true).unwrap();
+    bench.write(8192, &[1; 512], true).unwrap();
+    assert_eq!(bench.volume.fault(), None);
+    assert_eq!(bench.read(0, 512).unwrap(), vec![3; 512]);
+    assert_eq!(bench.read(3584, 512).unwrap(), vec![1; 512], "a failed write did not reach the store");
+    bench.volume.close().unwrap();
+}
+
+#[test]
+fn many_threads_write_stably_and_all_of_it_is_there() {
+    const THREADS: u64 = 4;
+    const EACH: u64 = 50;
+    let (bench, faults, spec, _directory) = file_with_faults(EngineKind::Threads);
+    let writers: Vec<_> = (0..THREADS)
+        .map(|thread| {
+            let mut bench = Bench::new(Arc::clone(&bench.volume));
+            thread::spawn(move || {
+                for index in 0..EACH {
+                    let at = (index * THREADS + thread) * 512;
+                    bench.write(at, &[(at / 512 % 255) as u8 + 1; 512], true).unwrap();
+                }
+            })
+        })
+        .collect();
+    writers.into_iter().for_each(|writer| writer.join().unwrap());
+    assert!(faults.calls(OperationKind::Flush) <= THREADS * EACH);
+    bench.volume.close().unwrap();
+    let mut bench = Bench::open(&spec);
+    for index in 0..THREADS * EACH {
+        assert_eq!(bench.read(index * 512, 512).unwrap(), vec![(index % 255) as u8 + 1; 512]);
+    }
+}

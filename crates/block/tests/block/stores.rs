@@ -1,0 +1,268 @@
+//! One behaviour for every store and engine. What only one store does is tested beside it.
+
+use crate::common::{Bench, LoopDevice, class, spec};
+use lunette_block::*;
+use std::fs::{File, OpenOptions};
+use tempfile::TempDir;
+
+const SIZE_BYTES: u64 = 8 << 20;
+
+/// Opens a fresh volume of one kind; what has to outlive it comes along.
+type Open = fn(EngineKind) -> Option<(Bench, Box<dyn std::any::Any>)>;
+
+fn memory(engine: EngineKind) -> Option<(Bench, Box<dyn std::any::Any>)> {
+    Some((Bench::open(&spec(StoreSpec::Memory { size_bytes: SIZE_BYTES }, engine)), Box::new(())))
+}
+
+/// Memory behind the fault layer with a rule, so that every call takes the way of a store that may wait.
+fn layered(engine: EngineKind) -> Option<(Bench, Box<dyn std::any::Any>)> {
+    use fault::{Effect, Faults, Rule, When};
+    let (volume, faults) =
+        Faults::open(&spec(StoreSpec::Memory { size_bytes: SIZE_BYTES }, engine)).expect("it opens");
+    faults.add(Rule::new(OperationKind::Read, When::Nth(u64::MAX), Effect::Hold));
+    Some((Bench::new(volume), Box::new(faults)))
+}
+
+fn file(engine: EngineKind) -> Option<(Bench, Box<dyn std::any::Any>)> {
+    let directory = TempDir::new().expect("a directory");
+    let store = StoreSpec::File { path: directory.path().join("a.img"), create_bytes: Some(SIZE_BYTES) };
+    Some((Bench::open(&spec(store, engine)), Box::new(directory)))
+}
+
+fn device(engine: EngineKind) -> Option<(Bench, Box<dyn std::any::Any>)> {
+    let directory = TempDir::new().expect("a directory");
+    let image = directory.path().join("a.img");
+    File::create(&image).and_then(|file| file.set_len(SIZE_BYTES)).expect("an image");
+    let device = LoopDevice::attach(&image, &[])?;
+    // Named as a file on purpose: it has to be recognised.
+    let store = StoreSpec::File { path: device.path.clone(), create_bytes: None };
+    Some((Bench::open(&spec(store, engine)), Box::new((device, directory))))
+}
+
+/// Bytes that differ from place to place.
+fn pattern(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed | 1;
+    let next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    std::iter::repeat_with(next).take(len).collect()
+}
+
+fn check_data(bench: &mut Bench) {
+    assert_eq!(bench.read(0, 4096).unwrap(), vec![0; 4096], "a fresh volume reads as zeroes");
+    // Within a block, over a chunk's edge, longer than what is done inline, and the very end.
+    let places = [(0, 512), (65536 - 512, 1024), (1 << 20, 3 << 20), (SIZE_BYTES - 4096, 4096), (5 << 20, 1)];
+    for (index, (offset, len)) in places.into_iter().enumerate() {
+        let data = pattern(index as u64, len);
+        bench.write(offset, &data, index % 2 == 0).unwrap();
+        assert!(bench.read(offset, len).unwrap() == data, "{len} bytes at {offset}");
+    }
+    assert!(bench.read(1 << 20, 3 << 20).unwrap() == pattern(2, 3 << 20), "later writes stay away");
+    bench.flush().unwrap();
+    bench.write(0, &[], true).unwrap();
+    assert!(bench.read(SIZE_BYTES, 0).unwrap().is_empty());
+}
+
+fn check_zero_and_unmap(bench: &mut Bench) {
+    let data = pattern(7, 1 << 20);
+    for (unmap, start, end) in [(false, 4096, 12288), (true, 65536, 3 * 65536), (false, 512, 1024)] {
+        bench.write(0, &data, false).unwrap();
+        bench.zero(start..end, unmap).unwrap();
+        let mut expected = data.clone();
+        expected[start as usize..end as usize].fill(0);
+        assert!(bench.read(0, 1 << 20).unwrap() == expected, "zero {start}..{end}, unmap {unmap}");
+    }
+    if bench.volume.features().unmap {
+        bench.write(0, &data, false).unwrap();
+        bench.unmap(131_072..262_144).unwrap();
+        let mut expected = data;
+        expected[131_072..262_144].fill(0);
+        assert!(bench.read(0, 1 << 20).unwrap() == expected);
+    }
+    bench.zero(0..0, true).unwrap();
+    let stable = Operation::Zero { offset: 0, length: 4096, unmap: false, stable: true };
+    bench.run(stable).result.unwrap();
+    bench.run(Operation::Prefetch { offset: 0, length: SIZE_BYTES }).result.unwrap();
+}
+
+fn check_extents(bench: &mut Bench) {
+    bench.write(1 << 20, &pattern(1, 131_072), true).unwrap();
+    let extents = bench.extents(0..SIZE_BYTES);
+    let allocated = |at: u64| {
+        extents
+            .iter()
+            .find(|extent| (extent.offset..extent.offset + extent.length).contains(&at))
+            .unwrap()
+            .allocated
+    };
+    assert!(allocated(1 << 20) && allocated((1 << 20) + 131_071));
+    assert_eq!(allocated(4 << 20), !bench.volume.features().extents);
+    bench.extents(700_000..1_200_000);
+    bench.extents((1 << 20) + 512..(1 << 20) + 1024);
+    if bench.volume.features().extents && bench.volume.features().unmap {
+        bench.unmap(0..SIZE_BYTES).unwrap();
+        assert!(bench.extents(0..SIZE_BYTES).iter().all(|extent| !extent.allocated));
+    }
+}
+
+fn check_refusals(bench: &mut Bench) {
+    let outside = [(SIZE_BYTES, 1), (SIZE_BYTES - 1, 2), (u64::MAX, 1), (u64::MAX - 1, 100)];
+    for (offset, len) in outside {
+        assert_eq!(bench.read(offset, len).unwrap_err().class(), ErrorClass::OutOfRange);
+        assert_eq!(class(bench.write(offset, &vec![1; len], true)), ErrorClass::OutOfRange);
+        let length = len as u64;
+        for operation in [
+            Operation::Zero { offset, length, unmap: true, stable: true },
+            Operation::Unmap { offset, length },
+            Operation::Prefetch { offset, length },
+            Operation::Extents { offset, length },
+        ] {
+            let kind = operation.kind();
+            let result = bench.run(operation).result;
+            if kind == OperationKind::Unmap && !bench.volume.features().unmap {
+                assert_eq!(class(result), ErrorClass::Unsupported);
+            } else {
+                assert_eq!(class(result), ErrorClass::OutOfRange, "{kind}");
+            }
+        }
+    }
+    let buffer = bench.buffer_of(&[1; 512]);
+    let source = WriteSource { buffer: buffer.into(), range: 256..768 };
+    let completion = bench.run(Operation::Write { offset: 0, buffer: source, stable: false });
+    assert_eq!(class(completion.result), ErrorClass::OutOfRange);
+    assert!(completion.buffer.is_some(), "the buffer comes back even then");
+    // Backwards, as arithmetic gone wrong would make it.
+    let buffer = bench.buffer_of(&[1; 512]);
+    #[allow(clippy::reversed_empty_ranges)]
+    let source = WriteSource { buffer: buffer.into(), range: 300..200 };
+    let result = bench.run(Operation::Write { offset: 0, buffer: source, stable: false }).result;
+    assert_eq!(class(result), ErrorClass::OutOfRange);
+}
+
+fn check_shared_sources(bench: &mut Bench) {
+    let buffer = std::sync::Arc::new(bench.buffer_of(&pattern(9, 4096)));
+    for (offset, range) in [(0, 0..2048), (65536, 2048..4096)] {
+        let source = WriteSource { buffer: std::sync::Arc::clone(&buffer).into(), range };
+        let completion = bench.run(Operation::Write { offset, buffer: source, stable: true });
+        assert!(completion.result.is_ok() && completion.buffer.is_none());
+    }
+    assert_eq!(bench.read(0, 2048).unwrap(), buffer[..2048]);
+    assert_eq!(bench.read(65536, 2048).unwrap(), buffer[2048..]);
+    assert_eq!(std::sync::Arc::strong_count(&buffer), 1, "nothing keeps the data");
+}
+
+fn check_close(bench: &mut Bench) {
+    bench.write(0, &[5; 512], false).unwrap();
+    bench.volume.close().unwrap();
+    bench.volume.close().unwrap();
+    assert_eq!(bench.read(0, 512).unwrap_err().class(), ErrorClass::Closed);
+    assert_eq!(class(bench.write(0, &[1; 512], false)), ErrorClass::Closed);
+    assert_eq!(class(bench.flush()), ErrorClass::Closed);
+}
+
+fn with(open: Open, engine: EngineKind, check: fn(&mut Bench)) {
+    let Some((mut bench, _keep)) = open(engine) else { return };
+    assert_eq!(bench.volume.size_bytes(), SIZE_BYTES);
+    check(&mut bench);
+    assert_eq!(bench.pool.in_use_bytes(), 0, "every buffer has come back");
+    // Before what it stands on.
+    drop(bench);
+}
+
+macro_rules! suite {
+    ($($store:ident)*) => {$(
+        mod $store {
+            use super::*;
+            suite!(@engine $store sync Sync);
+            suite!(@engine $store threads Threads);
+        }
+    )*};
+    (@engine $store:ident $module:ident $engine:ident) => {
+        mod $module {
+            use super::*;
+            suite!(@test $store $engine check_data check_zero_and_unmap check_extents check_refusals
+                check_shared_sources check_close);
+        }
+    };
+    (@test $store:ident $engine:ident $($check:ident)*) => {$(
+        #[test]
+        fn $check() {
+            with(super::super::$store, EngineKind::$engine, super::super::$check);
+        }
+    )*};
+}
+
+suite!(memory layered file device);
+
+#[test]
+fn null_keeps_nothing() {
+    for engine in [EngineKind::Sync, EngineKind::Threads] {
+        let mut bench = Bench::open(&spec(StoreSpec::Null { size_bytes: 1 << 40 }, engine));
+        bench.write(1 << 30, &[1; 4096], true).unwrap();
+        assert_eq!(bench.read(1 << 30, 4096).unwrap(), vec![0; 4096]);
+        bench.unmap(0..1 << 40).unwrap();
+        assert_eq!(bench.extents(0..1 << 40).len(), 1);
+        assert!(bench.volume.describe().contains("drops every write"));
+    }
+}
+
+#[test]
+fn a_read_only_volume_is_read_only() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("a.img");
+    std::fs::write(&path, vec![3; 1 << 20]).unwrap();
+    let before = std::fs::metadata(&path).unwrap().modified().unwrap();
+    for engine in [EngineKind::Sync, EngineKind::Threads] {
+        let store = StoreSpec::File { path: path.clone(), create_bytes: None };
+        let mut bench = Bench::open(&VolumeSpec { read_only: true, ..spec(store, engine) });
+        assert!(bench.volume.read_only());
+        assert!(!bench.volume.features().unmap && !bench.volume.features().write_zeroes);
+        assert_eq!(class(bench.write(0, &[1; 512], false)), ErrorClass::ReadOnly);
+        assert_eq!(class(bench.zero(0..512, false)), ErrorClass::ReadOnly);
+        assert_eq!(class(bench.unmap(0..512)), ErrorClass::ReadOnly);
+        bench.flush().unwrap();
+        assert_eq!(bench.read(0, 512).unwrap(), vec![3; 512]);
+        bench.volume.close().unwrap();
+    }
+    assert_eq!(std::fs::metadata(&path).unwrap().modified().unwrap(), before);
+}
+
+#[test]
+fn an_image_cut_short_is_a_medium_error_not_zeroes() {
+    for engine in [EngineKind::Sync, EngineKind::Threads] {
+        let directory = TempDir::new().unwrap();
+        let path = directory.path().join("a.img");
+        let store = StoreSpec::File { path: path.clone(), create_bytes: Some(1 << 20) };
+        let mut bench = Bench::open(&spec(store, engine));
+        bench.write(0, &vec![7; 1 << 20], true).unwrap();
+        OpenOptions::new().write(true).open(&path).unwrap().set_len(600 << 10).unwrap();
+        assert_eq!(bench.read(0, 4096).unwrap(), vec![7; 4096]);
+        assert_eq!(bench.read((600 << 10) - 2048, 4096).unwrap_err().class(), ErrorClass::Medium);
+        assert_eq!(bench.read(1 << 19, 1 << 19).unwrap_err().class(), ErrorClass::Medium);
+        assert_eq!(bench.read((1 << 20) - 512, 512).unwrap_err().class(), ErrorClass::Medium);
+    }
+}
+
+#[test]
+fn written_data_is_there_after_reopening_and_space_is_given_back() {
+    use std::os::unix::fs::MetadataExt;
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("a.img");
+    let store = StoreSpec::File { path: path.clone(), create_bytes: Some(1 << 30) };
+    let spec = spec(store, EngineKind::Threads);
+    let mut bench = Bench::open(&spec);
+    assert!(std::fs::metadata(&path).unwrap().blocks() * 512 < 1 << 20, "created sparse");
+    bench.write(1 << 29, &pattern(4, 4 << 20), true).unwrap();
+    let full = std::fs::metadata(&path).unwrap().blocks();
+    assert!(full * 512 >= 4 << 20);
+    bench.volume.close().unwrap();
+    let mut bench = Bench::open(&spec);
+    assert!(bench.read(1 << 29, 4 << 20).unwrap() == pattern(4, 4 << 20));
+    if bench.volume.features().unmap {
+        bench.unmap(1 << 29..(1 << 29) + (4 << 20)).unwrap();
+        bench.flush().unwrap();
+        assert!(std::fs::metadata(&path).unwrap().blocks() < full / 2);
+    }
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), 1 << 30);
+}
