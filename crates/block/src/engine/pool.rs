@@ -149,14 +149,13 @@ impl Pool {
         let Job { volume, queue, tag, operation, done_bytes } = job;
         let executed = volume.execute(operation, done_bytes);
         let next = volume.share().leave();
-        let durability = Arc::clone(volume.durability());
+        let durability = executed.needs_flush.then(|| Arc::clone(volume.durability()));
         // The submitter may close the volume and open it again once it has the completion, so this thread must not
         // be the one that still holds it.
         drop(volume);
-        if executed.needs_flush {
-            durability.enqueue(Waiter { queue, tag, buffer: executed.buffer });
-        } else {
-            queue.push(IoCompletion { tag, result: executed.result, buffer: executed.buffer });
+        match durability {
+            Some(durability) => durability.enqueue(Waiter { queue, tag, buffer: executed.buffer }),
+            None => queue.push(IoCompletion { tag, result: executed.result, buffer: executed.buffer }),
         }
         if let Some(next) = next {
             self.push(next);

@@ -199,3 +199,36 @@ impl Drop for LoopDevice {
         }
     }
 }
+
+/// A file system mounted for one test.
+pub(crate) struct Mount {
+    pub(crate) path: PathBuf,
+}
+
+impl Mount {
+    /// `None`, after saying so on standard error, where nothing can be mounted: it takes root.
+    pub(crate) fn new(arguments: &[&str], path: &Path) -> Option<Self> {
+        let output = Command::new("mount").args(arguments).arg(path).output();
+        match output {
+            Ok(output) if output.status.success() => Some(Self { path: path.to_owned() }),
+            Ok(output) => {
+                eprintln!("SKIPPED, no mount: {}", String::from_utf8_lossy(&output.stderr).trim());
+                None
+            }
+            Err(error) => {
+                eprintln!("SKIPPED, no mount: {error}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // Lazily: a process that another test is just starting may hold its descriptors for a moment.
+        let unmounted = Command::new("umount").arg("--lazy").arg(&self.path).status();
+        if !unmounted.is_ok_and(|status| status.success()) {
+            eprintln!("{} is still mounted", self.path.display());
+        }
+    }
+}

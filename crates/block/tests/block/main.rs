@@ -1,5 +1,8 @@
 //! Tests of volumes through their public interface, with real files and, where root is had, real block devices.
 
+// Clippy allows this in test functions; the checks that they share are tests too.
+#![allow(clippy::unwrap_used)]
+
 mod common;
 mod durability;
 mod identities;

@@ -8,7 +8,7 @@ use std::process::Command;
 use lunette_block::*;
 use tempfile::TempDir;
 
-use crate::common::{Bench, LoopDevice, class, file_spec, spec};
+use crate::common::{Bench, LoopDevice, Mount, class, file_spec, spec};
 
 fn refusal(spec: &VolumeSpec) -> OpenError {
     match Volume::open(spec) {
@@ -175,16 +175,14 @@ fn a_mounted_device_is_refused() {
     let Some(device) = LoopDevice::attach(&image, &[]) else { return };
     let mount_point = directory.path().join("mnt");
     fs::create_dir(&mount_point).unwrap();
-    let run = |program: &str, arguments: &[&Path]| {
-        Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
-    };
-    if !run("mkfs.ext4", &[&device.path]) || !run("mount", &[&device.path, &mount_point]) {
-        eprintln!("SKIPPED, no file system can be made and mounted here");
+    let made = Command::new("mkfs.ext4").arg(&device.path).output();
+    if !made.is_ok_and(|output| output.status.success()) {
+        eprintln!("SKIPPED, no file system can be made here");
         return;
     }
-    let result = Volume::open(&spec(StoreSpec::BlockDevice { path: device.path.clone() }, EngineKind::Sync));
-    assert!(run("umount", &[&mount_point]));
-    let error = result.expect_err("a mounted device must not be served");
+    let device_path = device.path.to_str().unwrap();
+    let Some(_mount) = Mount::new(&[device_path], &mount_point) else { return };
+    let error = refusal(&spec(StoreSpec::BlockDevice { path: device.path.clone() }, EngineKind::Sync));
     assert!(matches!(error, OpenError::InUse { .. }), "{error}");
     assert!(error.to_string().contains("mounted"), "{error}");
 }
@@ -192,23 +190,35 @@ fn a_mounted_device_is_refused() {
 #[test]
 fn a_full_file_system_is_no_space_and_nothing_worse() {
     let directory = TempDir::new().unwrap();
-    let mount =
-        Command::new("mount").args(["-t", "tmpfs", "-o", "size=1m", "tmpfs"]).arg(directory.path()).output();
-    if !mount.is_ok_and(|output| output.status.success()) {
-        eprintln!("SKIPPED, no small file system can be mounted here");
-        return;
-    }
-    let mut bench = Bench::open(&file_spec(&directory.path().join("a.img"), Some(16 << 20)));
-    let written = bench.write(0, &vec![1; 4 << 20], true);
-    let again = bench.write(8 << 20, &[1; 65536], false);
-    let read = bench.read(0, 65536);
-    let fault = bench.volume.fault();
+    let small = ["-t", "tmpfs", "-o", "size=1m", "tmpfs"];
+    let Some(mount) = Mount::new(&small, directory.path()) else { return };
+    let mut bench = Bench::open(&file_spec(&mount.path.join("a.img"), Some(16 << 20)));
+    assert_eq!(class(bench.write(0, &vec![1; 4 << 20], true)), ErrorClass::NoSpace);
+    assert_eq!(class(bench.write(8 << 20, &[1; 65536], false)), ErrorClass::NoSpace);
+    assert_eq!(bench.read(0, 65536).unwrap(), vec![1; 65536]);
+    assert_eq!(bench.volume.fault(), None);
     bench.volume.close().unwrap();
-    drop(bench);
-    let unmounted = Command::new("umount").arg(directory.path()).status();
-    assert!(unmounted.is_ok_and(|status| status.success()));
-    assert_eq!(class(written), ErrorClass::NoSpace);
-    assert_eq!(class(again), ErrorClass::NoSpace);
-    assert_eq!(read.unwrap(), vec![1; 65536]);
-    assert_eq!(fault, None);
+}
+
+/// A device that lies on a full file system takes writes into the page cache and loses them when they are flushed.
+#[test]
+fn writes_that_the_kernel_loses_fault_the_volume() {
+    for engine in [EngineKind::Sync, EngineKind::Threads] {
+        let directory = TempDir::new().unwrap();
+        let small = ["-t", "tmpfs", "-o", "size=1m", "tmpfs"];
+        let Some(mount) = Mount::new(&small, directory.path()) else { return };
+        let image = mount.path.join("a.img");
+        File::create(&image).and_then(|file| file.set_len(16 << 20)).unwrap();
+        let Some(device) = LoopDevice::attach(&image, &[]) else { return };
+        let store = StoreSpec::BlockDevice { path: device.path.clone() };
+        let mut bench = Bench::open(&spec(store, engine));
+        bench.write(0, &vec![1; 4 << 20], false).unwrap();
+        let failed = bench.write(8 << 20, &[1; 4096], true).unwrap_err();
+        assert!(matches!(failed.class(), ErrorClass::Medium | ErrorClass::NoSpace), "{failed}");
+        assert_eq!(class(bench.flush()), ErrorClass::Faulted);
+        assert!(bench.volume.fault().is_some());
+        assert!(bench.read(15 << 20, 4096).is_ok());
+        assert!(bench.volume.close().is_err());
+        drop(bench);
+    }
 }
