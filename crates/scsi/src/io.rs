@@ -85,7 +85,8 @@ pub struct Extent {
 pub enum IoOutcome {
     /// It is done; read data is in the medium buffer.
     Done,
-    /// The answer to [`Io::Extents`]: in rising order. What no extent covers counts as allocated.
+    /// The answer to [`Io::Extents`]: in rising order, without gaps. It may end before the range does; then nothing
+    /// is told about the rest. An empty list says that the store cannot tell, so everything counts as allocated.
     Extents(Vec<Extent>),
 }
 

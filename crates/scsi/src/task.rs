@@ -129,13 +129,23 @@ impl Completion {
 impl Task {
     /// Begins the command `cdb` (16 bytes, as iSCSI pads it; bytes after those are an extended CDB) for `lun`.
     pub fn start(nexus: &Nexus, lun: Lun, cdb: &[u8]) -> (Task, Next) {
+        Task::begin(nexus, lun, cdb, None)
+    }
+
+    /// As [`Task::start`], for a transport that knows how much Data-Out the initiator announced: a WRITE SAME that
+    /// announces anything but one block is then refused before data moves (INVALID FIELD IN COMMAND INFORMATION UNIT).
+    pub fn start_announced(nexus: &Nexus, lun: Lun, cdb: &[u8], data_out_bytes: u32) -> (Task, Next) {
+        Task::begin(nexus, lun, cdb, Some(data_out_bytes))
+    }
+
+    fn begin(nexus: &Nexus, lun: Lun, cdb: &[u8], announced_bytes: Option<u32>) -> (Task, Next) {
         let mut block: Cdb = [0; 16];
         let length = cdb.len().min(block.len());
         block[..length].copy_from_slice(&cdb[..length]);
 
         let found = nexus.find(lun);
         let progress = match found {
-            Some((_, path)) => commands::start(&Context { nexus, path }, &block),
+            Some((_, path)) => commands::start(&Context { nexus, path, announced_bytes }, &block),
             None => commands::start_without_unit(nexus, lun, &block),
         };
         let mut task = Task { path: found.map(|(index, _)| index), state: State::Finished };
@@ -151,7 +161,7 @@ impl Task {
         let Some(path) = self.path.and_then(|index| nexus.path(index)) else {
             return self.advance(Err(SenseData::internal()), false);
         };
-        let progress = state.resume(&Context { nexus, path }, event);
+        let progress = state.resume(&Context { nexus, path, announced_bytes: None }, event);
         self.advance(progress, path.unit.mode().descriptor_sense())
     }
 

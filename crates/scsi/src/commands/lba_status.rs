@@ -62,7 +62,7 @@ impl LbaStatus {
     /// order, are the driver's fault and do no harm.
     fn runs(&self, unit: &LogicalUnit, extents: &[Extent]) -> Vec<Run> {
         let block_length = u64::from(unit.block_length_bytes());
-        let end = self.lba + self.blocks;
+        let end = self.told_end(block_length, extents);
         let mut runs = Vec::new();
         let mut push = |blocks: u64, deallocated: bool| match runs.last_mut() {
             _ if blocks == 0 => {}
@@ -79,6 +79,14 @@ impl LbaStatus {
         }
         push(end - at, false);
         runs
+    }
+
+    /// The block at which the store's answer ends, if that is inside the range.
+    fn told_end(&self, block_length: u64, extents: &[Extent]) -> u64 {
+        let end = self.lba + self.blocks;
+        let told =
+            extents.last().map(|last| last.offset_bytes.saturating_add(last.length_bytes) / block_length);
+        told.filter(|&told| told > self.lba).map_or(end, |told| told.min(end))
     }
 
     fn answer(&self, runs: &[Run]) -> Progress {
@@ -133,20 +141,35 @@ mod tests {
             runs(2, 6, &[(1024, 512, false), (1536, 512, true), (2048, 2048, false)]),
             [(1, true), (1, false), (4, true)]
         );
-        assert_eq!(runs(0, 8, &[(0, 512, false), (512, 512, false)]), [(2, true), (6, false)]);
+        assert_eq!(
+            runs(0, 8, &[(0, 512, false), (512, 512, false), (1024, 3072, true)]),
+            [(2, true), (6, false)]
+        );
     }
 
     #[test]
     fn a_block_partly_in_a_hole_is_mapped() {
-        assert_eq!(runs(0, 4, &[(100, 1436, false)]), [(1, false), (2, true), (1, false)]);
-        assert_eq!(runs(0, 4, &[(100, 300, false)]), [(4, false)]);
-        assert_eq!(runs(0, 4, &[(0, 256, false), (256, 256, false)]), [(1, true), (3, false)]);
+        assert_eq!(
+            runs(0, 4, &[(0, 100, true), (100, 1436, false), (1536, 512, true)]),
+            [(1, false), (2, true), (1, false)]
+        );
+        assert_eq!(runs(0, 4, &[(0, 100, true), (100, 300, false), (400, 1648, true)]), [(4, false)]);
+        assert_eq!(
+            runs(0, 4, &[(0, 256, false), (256, 256, false), (512, 1536, true)]),
+            [(1, true), (3, false)]
+        );
+    }
+
+    #[test]
+    fn the_answer_ends_where_the_stores_answer_ends() {
+        assert_eq!(runs(0, 8, &[(0, 512, false), (512, 1000, true)]), [(1, true), (1, false)]);
+        assert_eq!(runs(4, 4, &[(2048, 100, false)]), [(4, false)], "not one whole block is told");
     }
 
     #[test]
     fn extents_outside_the_range_do_no_harm() {
         assert_eq!(runs(4, 4, &[(0, 4096, false)]), [(4, true)]);
         assert_eq!(runs(0, 4, &[(u64::MAX - 5, 100, false)]), [(4, false)]);
-        assert_eq!(runs(0, 4, &[(1024, 512, false), (0, 512, false)]), [(2, false), (1, true), (1, false)]);
+        assert_eq!(runs(0, 4, &[(1024, 512, false), (0, 2048, false)]), [(2, false), (2, true)]);
     }
 }

@@ -37,6 +37,8 @@ pub(crate) use without_unit::start as start_without_unit;
 pub(crate) struct Context<'a> {
     pub(crate) nexus: &'a Nexus,
     pub(crate) path: &'a Path,
+    /// How much Data-Out the initiator announced, where the driver told it.
+    pub(crate) announced_bytes: Option<u32>,
 }
 
 impl Context<'_> {

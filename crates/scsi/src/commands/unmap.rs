@@ -26,6 +26,7 @@ pub(super) fn unmap(_: &Context<'_>, cdb: &Cdb) -> Progress {
 pub(crate) enum Unmap {
     List { length_bytes: u32 },
     Ranges { next: usize, ranges: Vec<Range> },
+    Flush,
 }
 
 /// What one block descriptor asks for, in bytes; never empty.
@@ -43,22 +44,26 @@ impl Unmap {
                 if list.len() as u32 != length_bytes {
                     return Err(SenseData::illegal(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR));
                 }
-                next_range(0, parse(context.unit(), list)?)
+                next_range(context, 0, parse(context.unit(), list)?)
             }
             Unmap::Ranges { next, ranges } => match event.io_result()? {
-                Ok(_) => next_range(next, ranges),
+                Ok(_) => next_range(context, next, ranges),
                 Err(IoError::Unsupported) => {
                     Err(SenseData::illegal(AdditionalSense::INVALID_COMMAND_OPERATION_CODE))
                 }
                 Err(error) => Err(error.sense(Direction::Write, context.unit())),
             },
+            Unmap::Flush => event.io(Direction::Write, context.unit()).and_then(|_| good()),
         }
     }
 }
 
-fn next_range(next: usize, ranges: Vec<Range>) -> Progress {
+/// After the last range comes a flush, unless there is a write cache: an answered UNMAP must not be undone by a power
+/// loss then, since the blocks have been promised to read as zeros.
+fn next_range(context: &Context<'_>, next: usize, ranges: Vec<Range>) -> Progress {
     match ranges.get(next).copied() {
-        None => good(),
+        None if ranges.is_empty() || context.unit().write_cache_enabled() => good(),
+        None => Ok((State::Unmap(Unmap::Flush), Step::Io(Io::Flush))),
         Some(Range { offset_bytes, length_bytes }) => {
             let io = Io::Unmap { offset_bytes, length_bytes };
             Ok((State::Unmap(Unmap::Ranges { next: next + 1, ranges }), Step::Io(io)))

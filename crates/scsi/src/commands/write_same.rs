@@ -43,8 +43,13 @@ fn start(context: &Context<'_>, cdb: &Cdb, range: BlockRange) -> Progress {
         offset_bytes: range.lba * u64::from(block_length),
         length_bytes: blocks * u64::from(block_length),
         unmap,
+        first_piece: true,
         waiting: Waiting::DataOut,
     };
+    if cdb[1] & NO_DATA_OUT_BUFFER == 0 && context.announced_bytes.is_some_and(|bytes| bytes != block_length)
+    {
+        return Err(SenseData::illegal(AdditionalSense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT));
+    }
     if cdb[1] & NO_DATA_OUT_BUFFER != 0 {
         return Ok(write_same.pattern_known(context, vec![0; block_length as usize]));
     }
@@ -58,6 +63,8 @@ pub(crate) struct WriteSame {
     /// What is left to write.
     length_bytes: u64,
     unmap: bool,
+    /// Nothing has been written yet.
+    first_piece: bool,
     waiting: Waiting,
 }
 
@@ -65,7 +72,8 @@ pub(crate) struct WriteSame {
 enum Waiting {
     DataOut,
     Zero,
-    Piece { pattern: Vec<u8> },
+    Piece { pattern: Vec<u8>, stable: bool },
+    Flush,
 }
 
 impl WriteSame {
@@ -87,13 +95,21 @@ impl WriteSame {
                 Err(IoError::Unsupported) => Ok(self.next_piece(context, vec![0; block_length as usize])),
                 Err(error) => Err(error.sense(Direction::Write, unit)),
             },
-            Waiting::Piece { pattern } => {
+            Waiting::Piece { pattern, stable } => {
                 event.io(Direction::Write, unit)?;
                 let written = self.length_bytes.min(PIECE_BYTES);
                 self.offset_bytes += written;
                 self.length_bytes -= written;
-                if self.length_bytes == 0 { good() } else { Ok(self.next_piece(context, pattern)) }
+                if self.length_bytes > 0 {
+                    return Ok(self.next_piece(context, pattern));
+                }
+                if stable || unit.write_cache_enabled() {
+                    return good();
+                }
+                self.waiting = Waiting::Flush;
+                Ok((State::WriteSame(self), Step::Io(Io::Flush)))
             }
+            Waiting::Flush => event.io(Direction::Write, unit).and_then(|_| good()),
         }
     }
 
@@ -114,13 +130,13 @@ impl WriteSame {
         (State::WriteSame(WriteSame { waiting: Waiting::Zero, ..self }), Step::Io(io))
     }
 
+    /// Without a write cache a single piece is written as stable; of several, the last is followed by one flush.
     fn next_piece(self, context: &Context<'_>, pattern: Vec<u8>) -> (State, Step) {
+        let single = self.first_piece && self.length_bytes <= PIECE_BYTES;
+        let stable = single && !context.unit().write_cache_enabled();
         let blocks = self.length_bytes.min(PIECE_BYTES) as usize / pattern.len();
-        let io = Io::WriteOwned {
-            offset_bytes: self.offset_bytes,
-            bytes: pattern.repeat(blocks),
-            stable: !context.unit().write_cache_enabled(),
-        };
-        (State::WriteSame(WriteSame { waiting: Waiting::Piece { pattern }, ..self }), Step::Io(io))
+        let io = Io::WriteOwned { offset_bytes: self.offset_bytes, bytes: pattern.repeat(blocks), stable };
+        let waiting = Waiting::Piece { pattern, stable };
+        (State::WriteSame(WriteSame { waiting, first_piece: false, ..self }), Step::Io(io))
     }
 }
