@@ -5,6 +5,10 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "initiator")]
+pub mod connection;
+#[cfg(feature = "initiator")]
+pub mod initiator;
 pub mod lunette;
 pub mod packages;
 pub mod process;

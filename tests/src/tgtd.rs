@@ -38,8 +38,9 @@ impl Tgtd {
         let program = find_program("tgtd").context("tgtd is not installed (Debian package tgt)")?;
         let portal = free_portal()?;
         let log = File::create(log)?;
-        // The control port is a number in a path of the local socket; the TCP port is as good a free number as any.
-        let control_port = portal.port();
+        // The control port is a number in the path of a local socket, at most 15 bits long. Ephemeral ports lie within
+        // 32768 of each other, so their low bits are as good a free number as any.
+        let control_port = portal.port() & 0x7fff;
         let child = Command::new(program)
             .args(["-f", "-C", &control_port.to_string(), "--iscsi", &format!("portal={portal}")])
             .stdin(Stdio::null())
@@ -66,10 +67,22 @@ impl Tgtd {
         Ok(format!("iscsi://{}/{TARGET_NAME}/{lun}", self.portal))
     }
 
-    /// The process id.
+    /// Lets initiators have CRC32C digests; without this tgtd answers None to every wish.
+    ///
+    /// # Errors
+    /// tgtd refuses.
+    pub fn allow_digests(&self) -> Result<()> {
+        for key in ["HeaderDigest", "DataDigest"] {
+            let value = ["--name", key, "--value", "CRC32C,None"];
+            self.control(&[&["--op", "update", "--mode", "target", "--tid", "1"], &value[..]].concat())?;
+        }
+        Ok(())
+    }
+
+    /// Where it listens.
     #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.child.id()
+    pub fn portal(&self) -> SocketAddr {
+        self.portal
     }
 
     fn wait_until_it_listens(&mut self) -> Result<()> {
