@@ -1,0 +1,221 @@
+//! The stages of a login as a consuming enum (RFC 7143, 6.3, and states S3 and S4 of 8.1.4): what each knows, and how
+//! it reads a complete text.
+//!
+//! PDUs, continuation and bounds are the parent module's affair.
+
+use std::collections::BTreeSet;
+
+use lunette_wire::initiator::LoginStage;
+use lunette_wire::text::push;
+
+use super::authentication::Method;
+use super::identity::Identity;
+use super::{LoginFailure, TargetDirectory};
+use crate::parameters::keys::{Key, Row, by_name};
+use crate::parameters::negotiation::Negotiation;
+use crate::parameters::value::{self, NOT_UNDERSTOOD};
+use crate::parameters::{KeyError, TargetLimits};
+
+/// The most keys that one stage takes; the RFCs define fewer than 40.
+pub const STAGE_KEYS_MAX: usize = 256;
+
+/// What all stages need to know about the connection.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Setting {
+    pub(super) limits: TargetLimits,
+    /// The group of the portal that the connection came through.
+    pub(super) portal_group_tag: u16,
+    /// False when the login joins a session.
+    pub(super) is_leading: bool,
+}
+
+/// Where a login stands.
+#[derive(Debug)]
+pub(super) enum Stage {
+    /// S3, XPT_UP: nothing complete has been received. The first request says with which stage it begins (T4).
+    Start(LoginStage),
+    /// S4, IN_LOGIN: SecurityNegotiation.
+    Security(Security),
+    /// S4, IN_LOGIN: LoginOperationalNegotiation.
+    Operational(Box<Operational>),
+    /// S5 by T5, or S1 by T7: this login is over.
+    Ended,
+}
+
+/// SecurityNegotiation.
+#[derive(Debug)]
+pub(super) struct Security {
+    identity: Identity,
+    seen: Seen,
+}
+
+/// LoginOperationalNegotiation.
+#[derive(Debug)]
+pub(super) struct Operational {
+    identity: Identity,
+    seen: Seen,
+    negotiation: Negotiation,
+}
+
+/// The parties and the parameters of a login that is through.
+pub(super) struct Agreed {
+    pub(super) identity: Identity,
+    pub(super) negotiation: Negotiation,
+}
+
+impl Stage {
+    /// The stage code of requests that belong here; none after the end.
+    pub(super) fn code(&self) -> Option<LoginStage> {
+        match self {
+            Self::Start(first) => Some(*first),
+            Self::Security(_) => Some(LoginStage::Security),
+            Self::Operational(_) => Some(LoginStage::Operational),
+            Self::Ended => None,
+        }
+    }
+
+    /// Reads one complete text and writes the answers.
+    ///
+    /// # Errors
+    /// The login has failed; there is no stage any more.
+    pub(super) fn take(
+        self,
+        setting: &Setting,
+        pairs: &[(&str, &str)],
+        directory: &dyn TargetDirectory,
+        answers: &mut Vec<u8>,
+    ) -> Result<Self, LoginFailure> {
+        let entered = match self {
+            Self::Start(first) => {
+                let identity = Identity::read(pairs, directory)?;
+                introduce(&identity, setting, answers);
+                Self::enter(first, identity, setting)
+            }
+            other => other,
+        };
+        match entered {
+            Self::Security(mut stage) => {
+                stage.take(pairs, answers)?;
+                Ok(Self::Security(stage))
+            }
+            Self::Operational(mut stage) => {
+                stage.take(pairs, answers)?;
+                Ok(Self::Operational(stage))
+            }
+            Self::Start(_) | Self::Ended => Ok(Self::Ended),
+        }
+    }
+
+    /// Answers what was put off until the initiator had said all.
+    pub(super) fn settle(&mut self, answers: &mut Vec<u8>) {
+        if let Self::Operational(stage) = self {
+            stage.negotiation.settle(answers);
+        }
+    }
+
+    /// Goes on from security to operational negotiation; from anywhere else there is no such way.
+    pub(super) fn into_operational(self, setting: &Setting) -> Self {
+        match self {
+            Self::Security(stage) => Self::enter(LoginStage::Operational, stage.identity, setting),
+            _ => Self::Ended,
+        }
+    }
+
+    /// Ends the login with what was agreed, out of either stage.
+    pub(super) fn into_agreed(self, setting: &Setting) -> Option<Agreed> {
+        match self {
+            Self::Security(Security { identity, .. }) => {
+                let negotiation = Negotiation::new(setting.limits, identity.session_type, setting.is_leading);
+                Some(Agreed { identity, negotiation })
+            }
+            Self::Operational(stage) => {
+                let Operational { identity, negotiation, .. } = *stage;
+                Some(Agreed { identity, negotiation })
+            }
+            Self::Start(_) | Self::Ended => None,
+        }
+    }
+
+    fn enter(stage: LoginStage, identity: Identity, setting: &Setting) -> Self {
+        if stage == LoginStage::Security {
+            return Self::Security(Security { identity, seen: Seen::default() });
+        }
+        let negotiation = Negotiation::new(setting.limits, identity.session_type, setting.is_leading);
+        Self::Operational(Box::new(Operational { identity, seen: Seen::default(), negotiation }))
+    }
+}
+
+/// Says which portal group serves the login, in the first response that may say so, for every type of session (6.3.1;
+/// Windows waits for it), and how the target calls itself (13.6).
+fn introduce(identity: &Identity, setting: &Setting, answers: &mut Vec<u8>) {
+    let entry = identity.target.as_ref().map(|(_, entry)| entry);
+    let tag = entry.map_or(setting.portal_group_tag, |entry| entry.portal_group_tag);
+    push(answers, "TargetPortalGroupTag", &tag.to_string());
+    if let Some(alias) = entry.and_then(|entry| entry.alias.as_deref()) {
+        push(answers, "TargetAlias", alias);
+    }
+}
+
+impl Security {
+    fn take(&mut self, pairs: &[(&str, &str)], answers: &mut Vec<u8>) -> Result<(), LoginFailure> {
+        for (name, value) in pairs {
+            let Some(row) = self.seen.look_up(name, value, LoginStage::Security, answers)? else { continue };
+            match row.key {
+                Key::AuthMethod => push(answers, row.name, Method::choose(value)?.name()),
+                Key::ChapAlgorithm
+                | Key::ChapIdentifier
+                | Key::ChapChallenge
+                | Key::ChapName
+                | Key::ChapResponse => return Err(KeyError::MethodNotAgreed(row.name).into()),
+                key => self.identity.declare(key, row.name, value)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Operational {
+    fn take(&mut self, pairs: &[(&str, &str)], answers: &mut Vec<u8>) -> Result<(), LoginFailure> {
+        self.negotiation.declare(answers);
+        for (name, value) in pairs {
+            let Some(row) = self.seen.look_up(name, value, LoginStage::Operational, answers)? else {
+                continue;
+            };
+            self.identity.declare(row.key, row.name, value)?;
+            self.negotiation.offer(row, value, answers)?;
+        }
+        Ok(())
+    }
+}
+
+/// The keys that came in this stage. A second time is an error (6.3).
+#[derive(Debug, Default)]
+struct Seen(BTreeSet<String>);
+
+impl Seen {
+    /// Finds the row of a key that may be sent here and now; answers a key that nobody knows.
+    fn look_up(
+        &mut self,
+        name: &str,
+        value: &str,
+        stage: LoginStage,
+        answers: &mut Vec<u8>,
+    ) -> Result<Option<&'static Row>, KeyError> {
+        if self.0.len() == STAGE_KEYS_MAX {
+            return Err(KeyError::TooMany(STAGE_KEYS_MAX));
+        }
+        if !self.0.insert(name.to_owned()) {
+            return Err(KeyError::Repeated(name.to_owned()));
+        }
+        // No key that this side declares may be answered with one of these words either (6.2).
+        if value::is_reserved(value) {
+            return Err(KeyError::ReservedWord { key: name.to_owned(), value: value.to_owned() });
+        }
+        let Some(row) = by_name(name) else {
+            push(answers, name, NOT_UNDERSTOOD);
+            return Ok(None);
+        };
+        row.check_login(stage)?;
+        Ok(Some(row))
+    }
+}
