@@ -1,0 +1,269 @@
+//! A host and a disk in memory: the driver's part, as small as it can be.
+
+use std::sync::Arc;
+
+use lunette_scsi::{
+    Completion, DataIn, Device, Event, Extent, Identity, Io, IoError, IoOutcome, LogicalUnit,
+    LogicalUnitConfig, Lun, Next, Nexus, Provisioning, Status, Task,
+};
+
+pub(crate) const BLOCK: usize = 512;
+pub(crate) const BLOCKS: u64 = 4096;
+
+/// No command may need more steps than this: 32 MiB of WRITE SAME in pieces of 1 MiB, and some for flushes.
+pub(crate) const STEPS_MAX: usize = 300;
+
+pub(crate) fn config() -> LogicalUnitConfig {
+    LogicalUnitConfig {
+        identity: Identity {
+            naa: 0x3aaa_bbbb_cccc_dddd,
+            uuid: [9; 16],
+            serial: "SERIAL-1".into(),
+            vendor: "LUNETTE".into(),
+            product: "VOLUME".into(),
+            revision: "0.1".into(),
+        },
+        block_length_bytes: BLOCK as u32,
+        blocks: BLOCKS,
+        physical_block_exponent: 3,
+        read_only: false,
+        write_cache: true,
+        provisioning: Provisioning { unmap: true, granularity_blocks: 8, write_zeroes: true },
+        max_transfer_bytes: 1 << 20,
+        optimal_transfer_bytes: 1 << 20,
+        removable: false,
+        solid_state: true,
+    }
+}
+
+pub(crate) fn device(config: LogicalUnitConfig) -> Arc<Device> {
+    let unit = Arc::new(LogicalUnit::new(config).expect("a possible unit"));
+    Arc::new(
+        Device::new("iqn.2026-11.io.lunette:t", 1, [(Lun::from_number(0), unit)]).expect("a possible device"),
+    )
+}
+
+/// Which operations fail, and with what.
+pub(crate) type Failure = (fn(&Io) -> bool, IoError);
+
+/// The volume: bytes, which blocks have space, what was asked of it, and what it shall fail with.
+pub(crate) struct Disk {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) allocated: Vec<bool>,
+    pub(crate) log: Vec<Io>,
+    pub(crate) fail: Option<Failure>,
+}
+
+impl Disk {
+    pub(crate) fn new() -> Disk {
+        let size = BLOCKS as usize * BLOCK;
+        Disk { bytes: vec![0; size], allocated: vec![false; BLOCKS as usize], log: Vec::new(), fail: None }
+    }
+
+    fn write(&mut self, offset_bytes: u64, data: &[u8]) {
+        let offset = offset_bytes as usize;
+        self.bytes[offset..offset + data.len()].copy_from_slice(data);
+        self.allocated[offset / BLOCK..(offset + data.len()) / BLOCK].fill(true);
+    }
+
+    fn zero(&mut self, offset_bytes: u64, length_bytes: u64, unmap: bool) {
+        let (start, end) = (offset_bytes as usize, (offset_bytes + length_bytes) as usize);
+        self.bytes[start..end].fill(0);
+        self.allocated[start / BLOCK..end / BLOCK].fill(!unmap);
+    }
+
+    pub(crate) fn run(
+        &mut self,
+        io: Io,
+        data_out: &[u8],
+        medium: &mut Vec<u8>,
+    ) -> Result<IoOutcome, IoError> {
+        self.log.push(io.clone());
+        if let Some((when, error)) = self.fail
+            && when(&io)
+        {
+            return Err(error);
+        }
+        match io {
+            Io::Read { offset_bytes, length_bytes } => {
+                let offset = offset_bytes as usize;
+                *medium = self.bytes[offset..offset + length_bytes as usize].to_vec();
+            }
+            Io::WriteDataOut { offset_bytes, start, length_bytes, .. } => {
+                self.write(offset_bytes, &data_out[start as usize..(start + length_bytes) as usize]);
+            }
+            Io::WriteOwned { offset_bytes, bytes, .. } => self.write(offset_bytes, &bytes),
+            Io::Zero { offset_bytes, length_bytes, unmap, .. } => {
+                self.zero(offset_bytes, length_bytes, unmap);
+            }
+            Io::Unmap { offset_bytes, length_bytes } => self.zero(offset_bytes, length_bytes, true),
+            Io::Extents { offset_bytes, length_bytes } => {
+                let first = offset_bytes as usize / BLOCK;
+                let count = length_bytes as usize / BLOCK;
+                let extents = (first..first + count).map(|block| Extent {
+                    offset_bytes: (block * BLOCK) as u64,
+                    length_bytes: BLOCK as u64,
+                    allocated: self.allocated[block],
+                });
+                return Ok(IoOutcome::Extents(extents.collect()));
+            }
+            Io::Flush | Io::Prefetch { .. } => {}
+        }
+        Ok(IoOutcome::Done)
+    }
+}
+
+/// What the host sees.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Reply {
+    pub(crate) status: Status,
+    /// Sense data as it came.
+    pub(crate) sense: Vec<u8>,
+    pub(crate) data: Vec<u8>,
+    /// How much Data-Out the command asked for.
+    pub(crate) asked_bytes: u32,
+}
+
+impl Reply {
+    /// Sense key, additional sense code and qualifier, from either format; zeros without sense data.
+    pub(crate) fn code(&self) -> (u8, u8, u8) {
+        match self.sense.as_slice() {
+            [0x70 | 0xf0, _, key, rest @ ..] => (*key, rest[9], rest[10]),
+            [0x72, key, asc, ascq, ..] => (*key, *asc, *ascq),
+            [] => (0, 0, 0),
+            other => panic!("{other:02x?}"),
+        }
+    }
+
+    /// The field pointer of fixed format sense data: byte, and bit if it is valid.
+    pub(crate) fn field(&self) -> Option<(u16, Option<u8>)> {
+        let specific = &self.sense[15..18];
+        let bit = (specific[0] & 8 != 0).then_some(specific[0] & 7);
+        (specific[0] & 0x80 != 0).then_some((u16::from_be_bytes([specific[1], specific[2]]), bit))
+    }
+}
+
+/// A nexus with the disk behind it.
+pub(crate) struct Host {
+    pub(crate) nexus: Nexus,
+    pub(crate) lun: Lun,
+    pub(crate) disk: Disk,
+}
+
+impl Host {
+    /// A host that has already heard the POWER ON unit attention.
+    pub(crate) fn new(config: LogicalUnitConfig) -> Host {
+        let host = Host::on(device(config));
+        assert!(host.nexus.device().units().len() == 1);
+        host
+    }
+
+    pub(crate) fn on(device: Arc<Device>) -> Host {
+        let nexus = Nexus::new(device, "iqn.host,i,0x800000000001".into());
+        let mut host = Host { nexus, lun: Lun::from_number(0), disk: Disk::new() };
+        assert_eq!(host.code(&[0]), (6, 0x29, 0));
+        host
+    }
+
+    pub(crate) fn run(&mut self, cdb: &[u8], data_out: &[u8]) -> Reply {
+        let (task, next) = Task::start(&self.nexus, self.lun, &padded(cdb));
+        self.finish(task, next, data_out)
+    }
+
+    pub(crate) fn finish(&mut self, mut task: Task, mut next: Next, data_out: &[u8]) -> Reply {
+        let (mut buffer, mut medium, mut asked_bytes) = (Vec::new(), Vec::new(), 0);
+        for _ in 0..STEPS_MAX {
+            next = match next {
+                Next::DataOut { length_bytes } => {
+                    assert!(length_bytes > 0);
+                    asked_bytes = length_bytes;
+                    buffer = data_out[..data_out.len().min(length_bytes as usize)].to_vec();
+                    task.resume(&self.nexus, Event::DataOut(&buffer))
+                }
+                Next::Io(io) => {
+                    let result = self.disk.run(io, &buffer, &mut medium);
+                    task.resume(&self.nexus, Event::Io { result, data_out: &buffer, medium: &medium })
+                }
+                Next::Done(Completion { status, sense, data_in }) => {
+                    let data = match data_in {
+                        DataIn::None => Vec::new(),
+                        DataIn::Parameter(data) => data,
+                        DataIn::Medium { length_bytes } => medium[..length_bytes as usize].to_vec(),
+                    };
+                    let sense = sense.map_or(Vec::new(), |sense| sense.as_bytes().to_vec());
+                    return Reply { status, sense, data, asked_bytes };
+                }
+            };
+        }
+        panic!("the command does not end");
+    }
+
+    /// Runs a command and tells its sense.
+    pub(crate) fn code(&mut self, cdb: &[u8]) -> (u8, u8, u8) {
+        self.run(cdb, &[]).code()
+    }
+
+    /// Runs a command that must be good and tells its data.
+    pub(crate) fn good(&mut self, cdb: &[u8], data_out: &[u8]) -> Vec<u8> {
+        let reply = self.run(cdb, data_out);
+        assert_eq!(reply.status, Status::Good, "{cdb:02x?}: {:02x?}", reply.sense);
+        reply.data
+    }
+
+    /// The medium operations since the last call.
+    pub(crate) fn log(&mut self) -> Vec<Io> {
+        std::mem::take(&mut self.disk.log)
+    }
+}
+
+pub(crate) fn padded(cdb: &[u8]) -> [u8; 16] {
+    let mut block = [0; 16];
+    block[..cdb.len()].copy_from_slice(cdb);
+    block
+}
+
+/// A ten-byte CDB with LBA and length.
+pub(crate) fn cdb10(opcode: u8, flags: u8, lba: u32, blocks: u16) -> [u8; 16] {
+    let mut cdb = padded(&[opcode, flags]);
+    cdb[2..6].copy_from_slice(&lba.to_be_bytes());
+    cdb[7..9].copy_from_slice(&blocks.to_be_bytes());
+    cdb
+}
+
+/// A twelve-byte CDB with LBA and length.
+pub(crate) fn cdb12(opcode: u8, flags: u8, lba: u32, blocks: u32) -> [u8; 16] {
+    let mut cdb = padded(&[opcode, flags]);
+    cdb[2..6].copy_from_slice(&lba.to_be_bytes());
+    cdb[6..10].copy_from_slice(&blocks.to_be_bytes());
+    cdb
+}
+
+/// A sixteen-byte CDB with LBA and length.
+pub(crate) fn cdb16(opcode: u8, flags: u8, lba: u64, blocks: u32) -> [u8; 16] {
+    let mut cdb = padded(&[opcode, flags]);
+    cdb[2..10].copy_from_slice(&lba.to_be_bytes());
+    cdb[10..14].copy_from_slice(&blocks.to_be_bytes());
+    cdb
+}
+
+/// A six-byte CDB with LBA and length.
+pub(crate) fn cdb6(opcode: u8, lba: u32, blocks: u8) -> [u8; 16] {
+    let mut cdb = padded(&[opcode]);
+    cdb[1..4].copy_from_slice(&lba.to_be_bytes()[1..]);
+    cdb[4] = blocks;
+    cdb
+}
+
+pub(crate) const GOOD: (u8, u8, u8) = (0, 0, 0);
+pub(crate) const NOT_READY_STOPPED: (u8, u8, u8) = (2, 0x04, 0x02);
+pub(crate) const NO_MEDIUM: (u8, u8, u8) = (2, 0x3a, 0x00);
+pub(crate) const INVALID_FIELD_IN_UNIT: (u8, u8, u8) = (5, 0x0e, 0x03);
+pub(crate) const LENGTH_ERROR: (u8, u8, u8) = (5, 0x1a, 0x00);
+pub(crate) const INVALID_OPCODE: (u8, u8, u8) = (5, 0x20, 0x00);
+pub(crate) const OUT_OF_RANGE: (u8, u8, u8) = (5, 0x21, 0x00);
+pub(crate) const INVALID_FIELD: (u8, u8, u8) = (5, 0x24, 0x00);
+pub(crate) const NO_UNIT: (u8, u8, u8) = (5, 0x25, 0x00);
+pub(crate) const INVALID_PARAMETER: (u8, u8, u8) = (5, 0x26, 0x00);
+pub(crate) const PREVENTED: (u8, u8, u8) = (5, 0x53, 0x02);
+pub(crate) const WRITE_PROTECTED: (u8, u8, u8) = (7, 0x27, 0x00);
+pub(crate) const MISCOMPARE: (u8, u8, u8) = (0xe, 0x1d, 0x00);

@@ -1,0 +1,8 @@
+//! The device server as a host sees it, with a disk in memory in the driver's place.
+
+mod attach;
+mod host;
+mod media;
+mod properties;
+mod provisioning;
+mod transfer;
