@@ -12,5 +12,7 @@ pub mod initiator;
 pub mod lunette;
 pub mod packages;
 pub mod process;
+pub mod random;
 pub mod skip;
 pub mod tgtd;
+pub mod tool;
