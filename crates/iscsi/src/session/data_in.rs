@@ -1,0 +1,216 @@
+//! Ends of commands (RFC 7143, 11.4, 11.7): Data-In with phase-collapsed status, responses, residuals.
+
+use lunette_wire::target::{Residual, ScsiDataIn, ScsiResponse};
+use lunette_wire::{Cid, DataSn, LunField, TargetTransferTag};
+
+use super::task::{HeldOutcome, Phase, Task, TaskId};
+use super::{Event, Outbox, Outgoing, Payload, Session};
+
+/// SAM status codes that the transport itself needs.
+const GOOD: u8 = 0x00;
+const CHECK_CONDITION: u8 = 0x02;
+/// Response code "target failure": the command has no SCSI status (11.4.3). Not used here: all tasks get a status.
+const COMPLETED_AT_TARGET: u8 = 0x00;
+
+/// What a command moved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Transfer<D> {
+    /// Nothing.
+    None,
+    /// Data for the initiator.
+    In {
+        /// The driver's buffer; the data starts at its first byte.
+        data: D,
+        /// Bytes that the command brings, whether the initiator expects them or not.
+        length: u32,
+    },
+    /// Data from the initiator.
+    Out {
+        /// Bytes that the command calls for, whether the initiator has them or not.
+        length: u64,
+    },
+}
+
+/// How a command ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Completion<'a, D> {
+    /// SAM status code.
+    pub status: u8,
+    /// Sense data, empty without any; at most 252 bytes are sent (SPC's bound).
+    pub sense: &'a [u8],
+    /// What it moved. Data-In is only sent with status GOOD.
+    pub transfer: Transfer<D>,
+}
+
+/// Bytes of sense data that go into a response.
+const SENSE_LENGTH_MAX: usize = 252;
+
+impl Session {
+    /// Ends a task that the driver was working on. An aborted task ends without an answer.
+    pub fn complete<D: Clone>(
+        &mut self,
+        id: TaskId,
+        completion: Completion<'_, D>,
+        outbox: &mut Outbox<D>,
+    ) {
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        if task.aborted {
+            return self.finish_aborted(id, outbox);
+        }
+        let transferred = match completion.transfer {
+            Transfer::In { data, length } if completion.status == GOOD && task.is_quiet() => {
+                return self.finish_with_data(id, &data, length, outbox);
+            }
+            Transfer::Out { length } => length,
+            Transfer::In { .. } | Transfer::None => 0,
+        };
+        task.held = Some(HeldOutcome {
+            status: completion.status,
+            sense: completion.sense[..completion.sense.len().min(SENSE_LENGTH_MAX)].to_vec(),
+            transferred,
+        });
+        task.phase = Phase::Held;
+        if task.is_quiet() {
+            self.finish_held(id, outbox);
+        }
+    }
+
+    /// Sends Data-In PDUs of at most the initiator's segment length, each burst closed by an F bit, the last with
+    /// the status (11.7.3).
+    fn finish_with_data<D: Clone>(&mut self, id: TaskId, data: &D, length: u32, outbox: &mut Outbox<D>) {
+        let Some(task) = self.forget(id) else { return };
+        let sent = length.min(task.expected_in());
+        if sent == 0 {
+            self.respond(&task, GOOD, Vec::new(), length.into(), outbox);
+            return self.settle(outbox);
+        }
+        let residual = Residual::between(task.expected_in(), length.into());
+        let cid = task.cid;
+        let Some(connection) = self.connections.iter().find(|connection| connection.cid == cid) else {
+            return self.settle(outbox);
+        };
+        let segment_max = connection.parameters.max_send_data_segment_length;
+        let burst_max = self.parameters.max_burst_length;
+        let Some(mut numbers) = self.status_numbers(cid) else { return };
+        let stat_sn = numbers.stat_sn;
+        numbers.stat_sn = lunette_wire::StatSn(0);
+        let (mut offset, mut data_sn) = (0, DataSn(0));
+        while offset < sent {
+            let burst_left = burst_max - offset % burst_max;
+            let segment = (sent - offset).min(segment_max).min(burst_left);
+            let is_last = offset + segment == sent;
+            if is_last {
+                numbers.stat_sn = stat_sn;
+            }
+            let pdu = ScsiDataIn {
+                is_final: is_last || segment == burst_left,
+                acknowledge: false,
+                status: is_last.then_some(GOOD),
+                residual: if is_last { residual } else { Residual::None },
+                lun: LunField::default(),
+                initiator_task_tag: task.command.initiator_task_tag,
+                target_transfer_tag: TargetTransferTag::RESERVED,
+                numbers,
+                data_sn,
+                buffer_offset: offset,
+            };
+            outbox.pdus.push(Outgoing {
+                cid,
+                bhs: pdu.encode(segment as usize),
+                payload: Payload::Buffer { data: data.clone(), start: offset, length: segment },
+            });
+            offset += segment;
+            data_sn = data_sn.next();
+        }
+        self.settle(outbox);
+    }
+
+    /// Answers a task whose outcome was known earlier, now that all its data has come.
+    pub(super) fn finish_held<D>(&mut self, id: TaskId, outbox: &mut Outbox<D>) {
+        let Some(mut task) = self.forget(id) else { return };
+        match (task.fault, task.held.take()) {
+            (Some(_), _) | (None, None) => self.respond_at_fault(&task, outbox),
+            (None, Some(held)) => {
+                self.respond(&task, held.status, held.sense, held.transferred, outbox);
+            }
+        }
+        self.settle(outbox);
+    }
+
+    /// Ends a task that collects data because the transport spoilt it; the driver's context goes.
+    pub(super) fn finish_at_fault<D>(&mut self, id: TaskId, outbox: &mut Outbox<D>) {
+        let Some(task) = self.forget(id) else { return };
+        outbox.event(Event::Dropped(id));
+        self.respond_at_fault(&task, outbox);
+        self.settle(outbox);
+    }
+
+    fn respond_at_fault<D>(&mut self, task: &Task, outbox: &mut Outbox<D>) {
+        let (asc, ascq) = task.fault.unwrap_or((0, 0));
+        self.respond(task, CHECK_CONDITION, transport_sense(asc, ascq), 0, outbox);
+    }
+
+    /// Frees an aborted task once its store has let go of it.
+    fn finish_aborted<D>(&mut self, id: TaskId, outbox: &mut Outbox<D>) {
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        if task.is_quiet() || self.closing {
+            self.forget(id);
+        } else {
+            task.phase = Phase::Draining;
+        }
+        self.settle(outbox);
+    }
+
+    fn respond<D>(
+        &mut self,
+        task: &Task,
+        status: u8,
+        sense: Vec<u8>,
+        transferred: u64,
+        outbox: &mut Outbox<D>,
+    ) {
+        let cid: Cid = task.cid;
+        let Some(numbers) = self.status_numbers(cid) else { return };
+        let response = ScsiResponse {
+            residual: Residual::between(task.expected_out().max(task.expected_in()), transferred),
+            response: COMPLETED_AT_TARGET,
+            status,
+            initiator_task_tag: task.command.initiator_task_tag,
+            snack_tag: 0,
+            numbers,
+            exp_data_sn: task.sent_data_sn,
+        };
+        let segment = if sense.is_empty() {
+            sense
+        } else {
+            // SenseLength (11.4.7), then the sense data; at most 252, so 16 bits hold it.
+            [&(sense.len() as u16).to_be_bytes()[..], &sense].concat()
+        };
+        outbox.send_bytes(cid, response.encode(segment.len()), segment);
+    }
+
+    /// Takes a task out of the table and gives its place in the window back.
+    pub(super) fn forget(&mut self, id: TaskId) -> Option<Task> {
+        let task = self.tasks.remove(id)?;
+        if task.command.immediate {
+            self.immediate_tasks -= 1;
+        } else if task.phase != Phase::Parked {
+            self.window.release();
+        }
+        Some(task)
+    }
+}
+
+/// Fixed-format sense data (SPC-4, 4.5.3) for ABORTED COMMAND: the RFC itself prescribes these codes.
+fn transport_sense(asc: u8, ascq: u8) -> Vec<u8> {
+    const CURRENT_FIXED: u8 = 0x70;
+    const ABORTED_COMMAND: u8 = 0x0b;
+    const ADDITIONAL_LENGTH: u8 = 10;
+    let mut sense = vec![0; 18];
+    sense[0] = CURRENT_FIXED;
+    sense[2] = ABORTED_COMMAND;
+    sense[7] = ADDITIONAL_LENGTH;
+    sense[12] = asc;
+    sense[13] = ascq;
+    sense
+}

@@ -1,0 +1,247 @@
+//! Data from the initiator (RFC 7143, 4.2.5.2, 11.7, 11.8): immediate, unsolicited, and solicited by R2T.
+//!
+//! DataPDUInOrder and DataSequenceInOrder are Yes, so each sequence fills its range from front to back, and a
+//! command's ranges follow one another.
+
+use std::time::Duration;
+
+use lunette_wire::initiator::ScsiDataOut;
+use lunette_wire::target::{ReadyToTransfer, RejectReason};
+use lunette_wire::{Bhs, Cid, DataSn, TargetTransferTag};
+
+use super::task::{OutstandingR2t, Phase, Task, TaskId, TransportFault};
+use super::{Event, Outbox, Session};
+
+/// ABORTED COMMAND, WRITE ERROR - UNEXPECTED UNSOLICITED DATA (11.4.7.2).
+const UNEXPECTED_UNSOLICITED_DATA: TransportFault = (0x0c, 0x0c);
+/// ABORTED COMMAND, WRITE ERROR - NOT ENOUGH UNSOLICITED DATA (11.4.7.2, "incorrect amount of data").
+const INCORRECT_AMOUNT_OF_DATA: TransportFault = (0x0c, 0x0d);
+/// ABORTED COMMAND, PROTOCOL SERVICE CRC ERROR (11.4.7.2).
+const PROTOCOL_SERVICE_CRC_ERROR: TransportFault = (0x47, 0x05);
+
+/// Where the data segment of a Data-Out PDU belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Placement {
+    /// Into the task's buffer.
+    Task {
+        /// The task.
+        id: TaskId,
+        /// First byte, in bytes from the start of the buffer.
+        offset: u32,
+    },
+    /// Nowhere: the task is gone or at fault. The bytes must be read all the same.
+    Discard,
+}
+
+/// What a Data-Out PDU is, after its fields have been checked against the task.
+enum Sequence {
+    Unsolicited,
+    Solicited(usize),
+}
+
+impl Session {
+    /// Says where a Data-Out's segment of `length` bytes belongs. Nothing changes until
+    /// [`Self::data_out_arrived`] reports the whole PDU.
+    #[must_use]
+    pub fn locate_data_out(&self, pdu: &ScsiDataOut, length: u32) -> Placement {
+        let Some(id) = self.tasks.find(pdu.initiator_task_tag) else { return Placement::Discard };
+        let Some(task) = self.tasks.get(id) else { return Placement::Discard };
+        let takes_data = matches!(task.phase, Phase::Executing | Phase::Collecting | Phase::Parked);
+        if !takes_data || task.aborted || task.fault.is_some() || self.check(task, pdu, length).is_err() {
+            return Placement::Discard;
+        }
+        Placement::Task { id, offset: pdu.buffer_offset }
+    }
+
+    /// Counts a Data-Out whose segment of `length` bytes has been read completely.
+    ///
+    /// `intact` is false when its data digest was wrong; the segment is then as good as lost (7.8).
+    pub fn data_out_arrived<D>(
+        &mut self,
+        now: Duration,
+        cid: Cid,
+        (bhs, pdu): (&Bhs, &ScsiDataOut),
+        length: u32,
+        intact: bool,
+        outbox: &mut Outbox<D>,
+    ) {
+        if self.heard(now, cid).is_none() {
+            return;
+        }
+        if !intact {
+            self.reject(cid, bhs, RejectReason::DataDigestError, outbox);
+        }
+        // Data for a task that has ended is thrown away: its answer and this PDU have crossed.
+        let Some(id) = self.tasks.find(pdu.initiator_task_tag) else { return };
+        let Some(task) = self.tasks.get(id) else { return };
+        let sequence = match self.check(task, pdu, length) {
+            Ok(sequence) => sequence,
+            Err(reason) => {
+                self.reject(cid, bhs, reason, outbox);
+                return self.lost(id, pdu, INCORRECT_AMOUNT_OF_DATA, outbox);
+            }
+        };
+        if !intact {
+            self.fail(id, PROTOCOL_SERVICE_CRC_ERROR);
+        }
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        task.received = task.received.max(pdu.buffer_offset + length);
+        match sequence {
+            Sequence::Unsolicited => {
+                task.unsolicited_data_sn = task.unsolicited_data_sn.next();
+                if pdu.is_final {
+                    task.unsolicited_open = false;
+                    let first_burst = self.parameters.first_burst_length;
+                    if task.expected_out() > first_burst && task.received != first_burst {
+                        task.fault.get_or_insert(INCORRECT_AMOUNT_OF_DATA);
+                    }
+                }
+            }
+            Sequence::Solicited(index) => {
+                let r2t = &mut task.r2ts[index];
+                r2t.next_offset += length;
+                r2t.next_data_sn = r2t.next_data_sn.next();
+                if pdu.is_final {
+                    if r2t.next_offset != r2t.end_offset {
+                        task.fault.get_or_insert(INCORRECT_AMOUNT_OF_DATA);
+                    }
+                    task.r2ts.remove(index);
+                }
+            }
+        }
+        self.advance(id, outbox);
+    }
+
+    /// Asks for the first `wanted` bytes of the command's data; [`Event::DataOutComplete`] follows. The initiator
+    /// may have less to send than that: the answer says how much will be there.
+    pub fn solicit<D>(&mut self, id: TaskId, wanted: u32, outbox: &mut Outbox<D>) -> u32 {
+        let Some(task) = self.tasks.get_mut(id) else { return 0 };
+        task.wanted = wanted.min(task.expected_out());
+        let wanted = task.wanted;
+        if !task.aborted {
+            task.phase = Phase::Collecting;
+            self.advance(id, outbox);
+        }
+        wanted
+    }
+
+    /// Moves a task on after data came in, or after it was asked to collect.
+    fn advance<D>(&mut self, id: TaskId, outbox: &mut Outbox<D>) {
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        match task.phase {
+            Phase::Parked | Phase::Executing => {}
+            Phase::Held if task.is_quiet() => self.finish_held(id, outbox),
+            Phase::Draining if task.is_quiet() => {
+                self.forget(id);
+                self.settle(outbox);
+            }
+            Phase::Held | Phase::Draining => {}
+            Phase::Collecting if task.unsolicited_open => {}
+            Phase::Collecting if task.fault.is_some() => {
+                if task.is_quiet() {
+                    self.finish_at_fault(id, outbox);
+                }
+            }
+            Phase::Collecting if task.received >= task.wanted && task.r2ts.is_empty() => {
+                task.phase = Phase::Executing;
+                outbox.event(Event::DataOutComplete(id));
+            }
+            Phase::Collecting => self.send_r2ts(id, outbox),
+        }
+    }
+
+    /// Sends as many R2Ts as may be outstanding (13.17), each for at most MaxBurstLength (13.13).
+    fn send_r2ts<D>(&mut self, id: TaskId, outbox: &mut Outbox<D>) {
+        let burst = self.parameters.max_burst_length;
+        let outstanding_max = usize::from(self.parameters.max_outstanding_r2t);
+        let Some(cid) = self.tasks.get(id).map(|task| task.cid) else { return };
+        let Some(numbers) = self.peek_numbers(cid) else { return };
+        let Some(task) = self.tasks.get_mut(id) else { return };
+        task.next_r2t_offset = task.next_r2t_offset.max(task.received);
+        while task.r2ts.len() < outstanding_max && task.next_r2t_offset < task.wanted {
+            let offset = task.next_r2t_offset;
+            let length = (task.wanted - offset).min(burst);
+            let tag = task.r2t_tag();
+            let r2t = ReadyToTransfer {
+                lun: task.command.lun,
+                initiator_task_tag: task.command.initiator_task_tag,
+                target_transfer_tag: tag,
+                numbers,
+                r2t_sn: task.sent_data_sn,
+                buffer_offset: offset,
+                desired_length: length,
+            };
+            task.sent_data_sn = task.sent_data_sn.next();
+            task.next_r2t_offset = offset + length;
+            task.r2ts.push(OutstandingR2t {
+                tag,
+                next_offset: offset,
+                end_offset: offset + length,
+                next_data_sn: DataSn(0),
+            });
+            outbox.send(cid, r2t.encode());
+        }
+    }
+
+    /// Compares a PDU with what its task expects next.
+    fn check(&self, task: &Task, pdu: &ScsiDataOut, length: u32) -> Result<Sequence, RejectReason> {
+        let end = pdu.buffer_offset.checked_add(length).ok_or(RejectReason::InvalidPduField)?;
+        if pdu.target_transfer_tag == TargetTransferTag::RESERVED {
+            let limit = task.expected_out().min(self.parameters.first_burst_length);
+            let in_order = pdu.data_sn == task.unsolicited_data_sn && pdu.buffer_offset == task.received;
+            return if !task.unsolicited_open {
+                Err(RejectReason::ProtocolError)
+            } else if in_order && end <= limit {
+                Ok(Sequence::Unsolicited)
+            } else {
+                Err(RejectReason::InvalidPduField)
+            };
+        }
+        let index = task
+            .r2ts
+            .iter()
+            .position(|r2t| r2t.tag == pdu.target_transfer_tag)
+            .ok_or(RejectReason::InvalidPduField)?;
+        let r2t = &task.r2ts[index];
+        let in_order = pdu.data_sn == r2t.next_data_sn && pdu.buffer_offset == r2t.next_offset;
+        if in_order && end <= r2t.end_offset {
+            Ok(Sequence::Solicited(index))
+        } else {
+            Err(RejectReason::InvalidPduField)
+        }
+    }
+
+    /// A PDU of this task could not be used: the task fails, and its sequences end with their F bits all the same.
+    fn lost<D>(
+        &mut self,
+        id: TaskId,
+        pdu: &ScsiDataOut,
+        fault: TransportFault,
+        outbox: &mut Outbox<D>,
+    ) {
+        self.fail(id, fault);
+        if let Some(task) = self.tasks.get_mut(id)
+            && pdu.is_final
+        {
+            if pdu.target_transfer_tag == TargetTransferTag::RESERVED {
+                task.unsolicited_open = false;
+            } else {
+                task.r2ts.retain(|r2t| r2t.tag != pdu.target_transfer_tag);
+            }
+        }
+        self.advance(id, outbox);
+    }
+
+    fn fail(&mut self, id: TaskId, fault: TransportFault) {
+        if let Some(task) = self.tasks.get_mut(id) {
+            task.fault.get_or_insert(fault);
+        }
+    }
+
+    /// The fault of a command that brings or announces unsolicited data which was not agreed on (13.10, 13.11).
+    pub(super) fn unsolicited_fault(&self, task: &Task, immediate_data: u32) -> Option<TransportFault> {
+        let immediate_refused = immediate_data > 0 && !self.parameters.immediate_data;
+        let unsolicited_refused = task.unsolicited_open && self.parameters.initial_r2t;
+        (immediate_refused || unsolicited_refused).then_some(UNEXPECTED_UNSOLICITED_DATA)
+    }
+}

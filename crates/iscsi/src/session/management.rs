@@ -1,0 +1,215 @@
+//! Task management (RFC 7143, 4.2.3, 11.5, 11.6): what is aborted, and when the answer may go out.
+
+use std::time::Duration;
+
+use lunette_wire::initiator::{TaskManagementFunction, TaskManagementRequest};
+use lunette_wire::target::{TaskManagementOutcome, TaskManagementResponse};
+use lunette_wire::{Cid, InitiatorTaskTag, LunField};
+
+use super::task::{Phase, Task, TaskId, is_covered};
+use super::window::Admission;
+use super::{Event, Outbox, Request, Session};
+
+/// How long an aborted task waits for data that the initiator still owes. 4.2.3.3 has the target wait for it, yet
+/// Linux' initiator sends none after it asked for an abort (its FastAbort setting), and must not hang for it.
+pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Names a function that the driver carries out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ManagementId(u32);
+
+/// A request whose turn has come or will come.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Management {
+    pub(super) request: TaskManagementRequest,
+    pub(super) cid: Cid,
+}
+
+/// A function that has begun; answered when the tasks are gone and the driver has done its part.
+#[derive(Debug)]
+pub(super) struct PendingManagement {
+    id: ManagementId,
+    cid: Cid,
+    pub(super) initiator_task_tag: InitiatorTaskTag,
+    /// Tasks of this session that it aborted and that have not ended.
+    waiting_for: Vec<TaskId>,
+    /// `None` while the driver works on it.
+    outcome: Option<TaskManagementOutcome>,
+}
+
+impl Session {
+    /// Begins a function at its turn in the command order.
+    pub(super) fn manage<D>(&mut self, management: &Management, outbox: &mut Outbox<D>) {
+        use TaskManagementFunction as Function;
+        use TaskManagementOutcome as Outcome;
+        let request = management.request;
+        match request.function {
+            Function::AbortTask => self.abort_one(management, outbox),
+            Function::AbortTaskSet
+            | Function::ClearTaskSet
+            | Function::LogicalUnitReset
+            | Function::TargetWarmReset
+            | Function::TargetColdReset => {
+                let affected = self.affected(&request);
+                let id = self.pend(management, affected, None, outbox);
+                outbox.event(Event::Manage { id, function: request.function, lun: request.lun });
+            }
+            Function::TaskReassign => {
+                let outcome = Outcome::TaskAllegianceReassignmentNotSupported;
+                self.pend(management, Vec::new(), Some(outcome), outbox);
+            }
+            Function::ClearAca | Function::Other(_) => {
+                self.pend(management, Vec::new(), Some(Outcome::FunctionNotSupported), outbox);
+            }
+        }
+        self.settle(outbox);
+    }
+
+    /// The driver's answer to [`Event::Manage`].
+    pub fn management_done<D>(
+        &mut self,
+        id: ManagementId,
+        outcome: TaskManagementOutcome,
+        outbox: &mut Outbox<D>,
+    ) {
+        if let Some(pending) = self.management.iter_mut().find(|pending| pending.id == id) {
+            pending.outcome = Some(outcome);
+        }
+        self.settle(outbox);
+    }
+
+    /// Aborts this session's tasks on a logical unit, or on all, because another session asked for it (4.2.3.2).
+    /// Returns the tasks that are still in a store; they end without an answer.
+    pub fn abort_tasks<D>(&mut self, lun: Option<LunField>, outbox: &mut Outbox<D>) -> Vec<TaskId> {
+        let affected =
+            self.tasks.ids(|task| task.phase != Phase::Parked && lun.is_none_or(|lun| task.command.lun == lun));
+        let left = affected.into_iter().filter(|&id| self.abort(id, None, outbox)).collect();
+        self.settle(outbox);
+        left
+    }
+
+    /// True while a task that [`Self::abort_tasks`] named has not ended.
+    #[must_use]
+    pub fn is_open(&self, id: TaskId) -> bool {
+        self.tasks.get(id).is_some_and(|task| task.phase != Phase::Draining)
+    }
+
+    fn abort_one<D>(&mut self, management: &Management, outbox: &mut Outbox<D>) {
+        use TaskManagementOutcome as Outcome;
+        let request = management.request;
+        let tag = request.referenced_task_tag;
+        // A task management request cannot be aborted (11.5.1).
+        if self.management.iter().any(|pending| pending.initiator_task_tag == tag) {
+            self.pend(management, Vec::new(), Some(Outcome::FunctionRejected), outbox);
+            return;
+        }
+        let covered = |task: &Task| {
+            is_covered(task.command.cmd_sn, request.cmd_sn, task.command.immediate)
+                && task.phase != Phase::Draining
+        };
+        if let Some(id) = self.tasks.find(tag).filter(|&id| self.tasks.get(id).is_some_and(covered)) {
+            self.pend(management, vec![id], Some(Outcome::FunctionComplete), outbox);
+            return;
+        }
+        // A command that has not come yet counts as received and will be ignored when it does (11.6.1).
+        let missing = request.ref_cmd_sn;
+        let outcome = if missing.precedes(request.cmd_sn)
+            && matches!(self.window.judge(missing), Admission::Next | Admission::Early)
+        {
+            self.order(management.cid, missing, Request::Plugged, outbox);
+            Outcome::FunctionComplete
+        } else {
+            Outcome::TaskDoesNotExist
+        };
+        self.pend(management, Vec::new(), Some(outcome), outbox);
+    }
+
+    /// Tasks of this session that a function on several tasks aborts (4.2.3.2).
+    fn affected(&self, request: &TaskManagementRequest) -> Vec<TaskId> {
+        use TaskManagementFunction as Function;
+        self.tasks.ids(|task| {
+            let same_unit = task.command.lun == request.lun;
+            let earlier = is_covered(task.command.cmd_sn, request.cmd_sn, task.command.immediate);
+            match request.function {
+                Function::AbortTaskSet | Function::ClearTaskSet => same_unit && earlier,
+                Function::LogicalUnitReset => same_unit,
+                _ => true,
+            }
+        })
+    }
+
+    /// Aborts `affected` and remembers that an answer is due.
+    fn pend<D>(
+        &mut self,
+        management: &Management,
+        affected: Vec<TaskId>,
+        outcome: Option<TaskManagementOutcome>,
+        outbox: &mut Outbox<D>,
+    ) -> ManagementId {
+        self.next_management = self.next_management.wrapping_add(1);
+        let id = ManagementId(self.next_management);
+        let cid = management.cid;
+        let waiting_for = affected.into_iter().filter(|&task| self.abort(task, Some(cid), outbox)).collect();
+        self.management.push(PendingManagement {
+            id,
+            cid,
+            initiator_task_tag: management.request.initiator_task_tag,
+            waiting_for,
+            outcome,
+        });
+        id
+    }
+
+    /// Aborts a task. True when it has not ended yet: it is in a store, or its initiator, who asked for the abort
+    /// on `asked_on`, still owes data.
+    pub(super) fn abort<D>(&mut self, id: TaskId, asked_on: Option<Cid>, outbox: &mut Outbox<D>) -> bool {
+        let closing = self.closing;
+        let Some(task) = self.tasks.get_mut(id) else { return false };
+        let wait_for_data = asked_on.is_some() && !closing && !task.is_quiet();
+        match task.phase {
+            Phase::Executing => {
+                task.aborted = true;
+                true
+            }
+            Phase::Parked => {
+                // Its number stays in the window and delivers nothing.
+                outbox.event(Event::Dropped(id));
+                self.forget(id);
+                false
+            }
+            Phase::Collecting | Phase::Held | Phase::Draining => {
+                if task.phase == Phase::Collecting {
+                    outbox.event(Event::Dropped(id));
+                }
+                if wait_for_data {
+                    task.phase = Phase::Draining;
+                } else {
+                    self.forget(id);
+                }
+                wait_for_data
+            }
+        }
+    }
+
+    /// Answers every function whose tasks are gone and whose outcome is known.
+    pub(super) fn settle_management<D>(&mut self, outbox: &mut Outbox<D>) {
+        let mut index = 0;
+        while let Some(pending) = self.management.get_mut(index) {
+            let tasks = &self.tasks;
+            pending.waiting_for.retain(|&id| tasks.get(id).is_some());
+            let (Some(outcome), true) = (pending.outcome, pending.waiting_for.is_empty()) else {
+                index += 1;
+                continue;
+            };
+            let done = self.management.remove(index);
+            if let Some(numbers) = self.status_numbers(done.cid) {
+                let response = TaskManagementResponse {
+                    response: outcome as u8,
+                    initiator_task_tag: done.initiator_task_tag,
+                    numbers,
+                };
+                outbox.send(done.cid, response.encode());
+            }
+        }
+    }
+}

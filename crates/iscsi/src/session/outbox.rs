@@ -1,0 +1,125 @@
+//! What a step of a session leaves behind: PDUs to send and events for the driver, in order.
+
+use lunette_wire::{Bhs, Cid, LunField, initiator::TaskManagementFunction, initiator::TextRequest};
+
+use super::{ManagementId, TaskId};
+
+/// The data segment of an outgoing PDU. `D` is the driver's handle for a buffer that several PDUs may share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Payload<D> {
+    /// No data segment.
+    None,
+    /// Bytes that the core made: text, sense data, a rejected header, an echoed ping.
+    Bytes(Vec<u8>),
+    /// A range of a buffer that the driver handed in with a completion.
+    Buffer {
+        /// The driver's handle.
+        data: D,
+        /// First byte of the range.
+        start: u32,
+        /// Length of the range in bytes.
+        length: u32,
+    },
+}
+
+/// One PDU to send on a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outgoing<D> {
+    /// The connection that carries it.
+    pub cid: Cid,
+    /// The finished header, DataSegmentLength included.
+    pub bhs: Bhs,
+    /// The data segment.
+    pub payload: Payload<D>,
+}
+
+/// Why the core gives up a connection.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CloseReason {
+    /// The initiator logged out; what is queued goes out first.
+    #[error("the initiator logged out")]
+    Logout,
+    /// A format error (7.7): session recovery is the only answer.
+    #[error("format error: {0}")]
+    Format(String),
+    /// A protocol error that leaves the two sides without a common state.
+    #[error("protocol error: {0}")]
+    Protocol(String),
+    /// The initiator answered no ping and sent nothing else.
+    #[error("no answer to a NOP-In within {0} ms")]
+    Silent(u128),
+    /// The initiator did not log out within the time that it was given.
+    #[error("no logout within {0} ms of the request")]
+    LogoutOverdue(u128),
+}
+
+/// Something for the driver to do or to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The task's turn has come (4.2.2.1): start its command.
+    Execute(TaskId),
+    /// All data that [`super::Session::solicit`] asked for is in the task's buffer.
+    DataOutComplete(TaskId),
+    /// The task ended without a completion by the driver; its context can be freed.
+    Dropped(TaskId),
+    /// Carry out a function beyond this session, then call [`super::Session::management_done`].
+    Manage {
+        /// To be given back.
+        id: ManagementId,
+        /// What to do.
+        function: TaskManagementFunction,
+        /// The logical unit, where the function has one.
+        lun: LunField,
+    },
+    /// A Text Request whose turn has come; answer with [`super::Session::send_text`] or
+    /// [`super::Session::reject`].
+    Text {
+        /// The connection it came on.
+        cid: Cid,
+        /// Its header, decoded.
+        request: TextRequest,
+        /// Its header as it came, for a Reject.
+        bhs: Bhs,
+        /// Its text.
+        text: Vec<u8>,
+    },
+    /// Send what is queued on the connection, then close it.
+    Close {
+        /// The connection.
+        cid: Cid,
+        /// Why.
+        reason: CloseReason,
+    },
+    /// No task of the session is left anywhere and no connection will be used again.
+    Ended,
+}
+
+/// Collects the PDUs and events of one or more steps.
+#[derive(Debug)]
+pub struct Outbox<D> {
+    /// PDUs in the order in which they must be sent.
+    pub pdus: Vec<Outgoing<D>>,
+    /// Events in the order in which they happened.
+    pub events: Vec<Event>,
+}
+
+impl<D> Default for Outbox<D> {
+    fn default() -> Self {
+        Self { pdus: Vec::new(), events: Vec::new() }
+    }
+}
+
+impl<D> Outbox<D> {
+    pub(super) fn send(&mut self, cid: Cid, bhs: Bhs) {
+        self.pdus.push(Outgoing { cid, bhs, payload: Payload::None });
+    }
+
+    pub(super) fn send_bytes(&mut self, cid: Cid, bhs: Bhs, bytes: Vec<u8>) {
+        let payload = if bytes.is_empty() { Payload::None } else { Payload::Bytes(bytes) };
+        self.pdus.push(Outgoing { cid, bhs, payload });
+    }
+
+    pub(super) fn event(&mut self, event: Event) {
+        self.events.push(event);
+    }
+}

@@ -1,0 +1,230 @@
+//! SCSI tasks of a session, found by their place or by their Initiator Task Tag.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::time::Duration;
+
+use lunette_wire::initiator::{ScsiCommand, TaskAttribute};
+use lunette_wire::{Cid, CmdSn, DataSn, InitiatorTaskTag, LunField, TargetTransferTag};
+use slab::Slab;
+
+/// Names a task inside its session; a place is used again, its generation is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TaskId {
+    slot: u32,
+    generation: u32,
+}
+
+impl TaskId {
+    /// The place, for a driver that keeps its own context beside the task.
+    /// Places are used again lowest first, so they stay below the most tasks that were ever open at once.
+    #[must_use]
+    pub const fn slot(self) -> usize {
+        self.slot as usize
+    }
+}
+
+/// An R2T that is being answered (11.8).
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OutstandingR2t {
+    pub(super) tag: TargetTransferTag,
+    /// Next byte that is expected.
+    pub(super) next_offset: u32,
+    /// One behind the last byte that was asked for.
+    pub(super) end_offset: u32,
+    pub(super) next_data_sn: DataSn,
+}
+
+/// Where a task stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Waits for its CmdSN's turn.
+    Parked,
+    /// The driver or its store works on it.
+    Executing,
+    /// The driver waits for Data-Out.
+    Collecting,
+    /// Its outcome is known, but the initiator is still sending data for it.
+    Held,
+    /// Aborted; the initiator is still sending data for it.
+    Draining,
+}
+
+/// How a command ended, while the answer has to wait for data that is still on its way.
+#[derive(Debug, Clone)]
+pub(super) struct HeldOutcome {
+    pub(super) status: u8,
+    pub(super) sense: Vec<u8>,
+    pub(super) transferred: u64,
+}
+
+/// A transport fault that ends the task with CHECK CONDITION (11.4.7.2): ASC and ASCQ under ABORTED COMMAND.
+pub(super) type TransportFault = (u8, u8);
+
+#[derive(Debug)]
+pub(super) struct Task {
+    generation: u32,
+    pub(super) cid: Cid,
+    pub(super) command: ScsiCommand,
+    pub(super) extended_cdb: Box<[u8]>,
+    pub(super) phase: Phase,
+    /// Aborted while executing: its completion goes nowhere.
+    pub(super) aborted: bool,
+    pub(super) fault: Option<TransportFault>,
+    pub(super) held: Option<HeldOutcome>,
+    /// When draining is given up.
+    pub(super) drain_due: Option<Duration>,
+    /// Contiguous bytes of Data-Out that are in the buffer or were counted.
+    pub(super) received: u32,
+    /// Bytes that the driver waits for.
+    pub(super) wanted: u32,
+    /// Unsolicited Data-Out PDUs are still to come.
+    pub(super) unsolicited_open: bool,
+    pub(super) unsolicited_data_sn: DataSn,
+    /// Next byte to ask for by R2T.
+    pub(super) next_r2t_offset: u32,
+    pub(super) r2ts: Vec<OutstandingR2t>,
+    /// R2Ts and Data-In PDUs that were sent.
+    pub(super) sent_data_sn: DataSn,
+}
+
+impl Task {
+    pub(super) fn new(cid: Cid, command: ScsiCommand, extended_cdb: &[u8], immediate_data: u32) -> Self {
+        Self {
+            generation: 0,
+            cid,
+            command,
+            extended_cdb: extended_cdb.into(),
+            phase: Phase::Parked,
+            aborted: false,
+            fault: None,
+            held: None,
+            drain_due: None,
+            received: immediate_data,
+            wanted: 0,
+            unsolicited_open: command.write && !command.is_final,
+            unsolicited_data_sn: DataSn(0),
+            next_r2t_offset: 0,
+            r2ts: Vec::new(),
+            sent_data_sn: DataSn(0),
+        }
+    }
+
+    /// Bytes that the initiator will send for this command.
+    pub(super) const fn expected_out(&self) -> u32 {
+        if self.command.write { self.command.expected_data_transfer_length } else { 0 }
+    }
+
+    /// Bytes that the initiator can take from this command.
+    pub(super) const fn expected_in(&self) -> u32 {
+        if self.command.read && !self.command.write { self.command.expected_data_transfer_length } else { 0 }
+    }
+
+    /// A tag for the next R2T. The generation keeps a late answer to an aborted task from being taken for one to
+    /// the task that has its place and tag now; the top bit stays clear, so it is never the reserved value.
+    pub(super) const fn r2t_tag(&self) -> TargetTransferTag {
+        TargetTransferTag((self.generation & 0x7fff) << 16 | (self.sent_data_sn.0 & 0xffff))
+    }
+
+    /// The initiator has nothing more to send for what it was asked or announced.
+    pub(super) fn is_quiet(&self) -> bool {
+        !self.unsolicited_open && self.r2ts.is_empty()
+    }
+}
+
+/// A read-only look at a task, for the driver.
+#[derive(Debug, Clone, Copy)]
+pub struct TaskView<'a> {
+    /// The logical unit.
+    pub lun: LunField,
+    /// First 16 bytes of the CDB.
+    pub cdb: &'a [u8; 16],
+    /// CDB bytes from the 17th on.
+    pub extended_cdb: &'a [u8],
+    /// How the task set orders it.
+    pub attribute: TaskAttribute,
+    /// Its tag.
+    pub initiator_task_tag: InitiatorTaskTag,
+    /// Bytes that the initiator will send.
+    pub expected_out: u32,
+    /// Bytes that the initiator can take.
+    pub expected_in: u32,
+    /// True once it was aborted: whatever it brings goes nowhere.
+    pub aborted: bool,
+}
+
+/// Tags are the initiator's to choose, but a session has few of them: a multiplication spreads them enough.
+#[derive(Default)]
+pub(super) struct TagHasher(u64);
+
+impl Hasher for TagHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u32(byte.into()));
+    }
+
+    fn write_u32(&mut self, tag: u32) {
+        // 2^64 / golden ratio (Knuth's multiplicative hashing).
+        self.0 = (self.0 ^ u64::from(tag)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_right(32);
+    }
+}
+
+/// All tasks of one session.
+#[derive(Debug, Default)]
+pub(super) struct TaskTable {
+    slots: Slab<Task>,
+    by_tag: HashMap<InitiatorTaskTag, TaskId, BuildHasherDefault<TagHasher>>,
+    next_generation: u32,
+}
+
+impl TaskTable {
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(super) fn insert(&mut self, mut task: Task) -> TaskId {
+        self.next_generation = self.next_generation.wrapping_add(1);
+        task.generation = self.next_generation;
+        let tag = task.command.initiator_task_tag;
+        // Slab hands out the lowest free places first, so the place stays below the number of tasks ever held.
+        let slot = self.slots.insert(task) as u32;
+        let id = TaskId { slot, generation: self.next_generation };
+        self.by_tag.insert(tag, id);
+        id
+    }
+
+    pub(super) fn get(&self, id: TaskId) -> Option<&Task> {
+        self.slots.get(id.slot()).filter(|task| task.generation == id.generation)
+    }
+
+    pub(super) fn get_mut(&mut self, id: TaskId) -> Option<&mut Task> {
+        self.slots.get_mut(id.slot()).filter(|task| task.generation == id.generation)
+    }
+
+    pub(super) fn find(&self, tag: InitiatorTaskTag) -> Option<TaskId> {
+        self.by_tag.get(&tag).copied()
+    }
+
+    pub(super) fn remove(&mut self, id: TaskId) -> Option<Task> {
+        self.get(id)?;
+        let task = self.slots.remove(id.slot());
+        self.by_tag.remove(&task.command.initiator_task_tag);
+        Some(task)
+    }
+
+    pub(super) fn ids(&self, mut wanted: impl FnMut(&Task) -> bool) -> Vec<TaskId> {
+        self.slots
+            .iter()
+            .filter(|(_, task)| wanted(task))
+            .map(|(slot, task)| TaskId { slot: slot as u32, generation: task.generation })
+            .collect()
+    }
+}
+
+/// True when `cmd_sn` is the number of a command that a task management request at `limit` acts on (11.5.1).
+pub(super) fn is_covered(cmd_sn: CmdSn, limit: CmdSn, immediate: bool) -> bool {
+    cmd_sn.precedes(limit) || (immediate && cmd_sn == limit)
+}

@@ -1,0 +1,112 @@
+//! What a session does by the clock: pings (RFC 7143, 11.19), overdue logouts (11.9.1), aborted tasks whose
+//! initiator sends no more data.
+
+use std::time::Duration;
+
+use lunette_wire::initiator::NopOut;
+use lunette_wire::target::{AsynchronousMessage, NopIn};
+use lunette_wire::{Cid, InitiatorTaskTag, LunField, TargetTransferTag};
+
+use super::connection::Ping;
+use super::management::DRAIN_TIMEOUT;
+use super::task::Phase;
+use super::{CloseReason, Outbox, Session};
+
+/// AsyncEvent "logout request" (11.9.1).
+const ASYNC_LOGOUT_REQUEST: u8 = 1;
+
+impl Session {
+    /// Looks at the clock; the driver calls this about once a second.
+    pub fn tick<D>(&mut self, now: Duration, outbox: &mut Outbox<D>) {
+        for index in 0..self.connections.len() {
+            self.tick_connection(now, index, outbox);
+        }
+        self.tick_draining(now, outbox);
+    }
+
+    /// Asks the initiator to log out within `within` (11.9.1); after that the connection is dropped.
+    pub fn request_logout<D>(&mut self, now: Duration, within: Duration, outbox: &mut Outbox<D>) {
+        for index in 0..self.connections.len() {
+            let connection = &mut self.connections[index];
+            if connection.closing || connection.logout_due.is_some() {
+                continue;
+            }
+            connection.logout_due = Some(now + within);
+            let cid = connection.cid;
+            let Some(numbers) = self.status_numbers(cid) else { continue };
+            let seconds = u16::try_from(within.as_secs().max(1)).unwrap_or(u16::MAX);
+            let message = AsynchronousMessage {
+                numbers,
+                event: ASYNC_LOGOUT_REQUEST,
+                parameters: [0, 0, seconds],
+                ..AsynchronousMessage::default()
+            };
+            outbox.send(cid, message.encode(0));
+        }
+    }
+
+    fn tick_connection<D>(&mut self, now: Duration, index: usize, outbox: &mut Outbox<D>) {
+        let connection = &mut self.connections[index];
+        if connection.closing {
+            return;
+        }
+        let cid = connection.cid;
+        if connection.logout_due.is_some_and(|due| now >= due) {
+            let late = CloseReason::LogoutOverdue((now - connection.heard_at).as_millis());
+            return self.close_connection(cid, late, outbox);
+        }
+        if let Some(ping) = connection.ping {
+            // Any PDU shows that the initiator lives, even when it leaves the ping unanswered.
+            if connection.heard_at >= ping.sent_at {
+                connection.ping = None;
+            } else if now.saturating_sub(ping.sent_at) >= self.settings.nop_timeout {
+                let silent = CloseReason::Silent(self.settings.nop_timeout.as_millis());
+                return self.close_connection(cid, silent, outbox);
+            }
+            return;
+        }
+        let silence = now.saturating_sub(connection.heard_at);
+        if self.settings.nop_interval.is_some_and(|interval| silence >= interval) {
+            self.ping(now, index, outbox);
+        }
+    }
+
+    fn ping<D>(&mut self, now: Duration, index: usize, outbox: &mut Outbox<D>) {
+        let cid = self.connections[index].cid;
+        let Some(numbers) = self.peek_numbers(cid) else { return };
+        let tag = self.connections[index].ping_tag();
+        self.connections[index].ping = Some(Ping { tag, sent_at: now });
+        let ping = NopIn {
+            lun: LunField::default(),
+            initiator_task_tag: InitiatorTaskTag::RESERVED,
+            target_transfer_tag: tag,
+            numbers,
+        };
+        outbox.send(cid, ping.encode(0));
+    }
+
+    /// A NOP-Out that answers a ping of ours ends it.
+    pub(super) fn answer_to_ping(&mut self, cid: Cid, pdu: &NopOut) {
+        if pdu.target_transfer_tag != TargetTransferTag::RESERVED
+            && let Some(connection) = self.connection_mut(cid)
+            && connection.ping.is_some_and(|ping| ping.tag == pdu.target_transfer_tag)
+        {
+            connection.ping = None;
+        }
+    }
+
+    fn tick_draining<D>(&mut self, now: Duration, outbox: &mut Outbox<D>) {
+        let draining = self.tasks.ids(|task| task.phase == Phase::Draining);
+        let mut gave_up = false;
+        for id in draining {
+            let Some(task) = self.tasks.get_mut(id) else { continue };
+            if now >= *task.drain_due.get_or_insert(now + DRAIN_TIMEOUT) {
+                self.forget(id);
+                gave_up = true;
+            }
+        }
+        if gave_up {
+            self.settle(outbox);
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The command window (RFC 7143, 4.2.2.1): which command numbers a target takes, and in what order.
+
+use std::collections::VecDeque;
+
+use lunette_wire::CmdSn;
+
+/// What becomes of a non-immediate request with a given CmdSN.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    /// It is the next one: deliver it now.
+    Next,
+    /// It is inside the window but an earlier one is missing: keep it.
+    Early,
+    /// Outside the window, or there already: ignore it without a word, as the clause demands.
+    Ignore,
+}
+
+/// Numbers of one session, with the requests that wait for an earlier one.
+///
+/// MaxCmdSN stays where it is while commands are executing and moves on by one for each that ends, so that an
+/// initiator never has more than `depth` commands outstanding. It never moves backwards.
+#[derive(Debug)]
+pub struct CommandWindow<T> {
+    exp_cmd_sn: CmdSn,
+    max_cmd_sn: CmdSn,
+    /// Slot `n` belongs to ExpCmdSN + n; the first is always empty.
+    early: VecDeque<Option<T>>,
+}
+
+impl<T> CommandWindow<T> {
+    /// A window of `depth` commands (1 to 65,535) that starts at `first`.
+    #[must_use]
+    pub fn new(first: CmdSn, depth: u16) -> Self {
+        Self {
+            exp_cmd_sn: first,
+            max_cmd_sn: first.plus(u32::from(depth.max(1)) - 1),
+            early: VecDeque::new(),
+        }
+    }
+
+    /// The next number that is expected.
+    #[must_use]
+    pub const fn exp_cmd_sn(&self) -> CmdSn {
+        self.exp_cmd_sn
+    }
+
+    /// The last number that is taken.
+    #[must_use]
+    pub const fn max_cmd_sn(&self) -> CmdSn {
+        self.max_cmd_sn
+    }
+
+    /// Judges a number; after [`Admission::Next`] the number counts as received.
+    pub fn admit(&mut self, cmd_sn: CmdSn) -> Admission {
+        match self.judge(cmd_sn) {
+            Admission::Next => {
+                self.exp_cmd_sn = self.exp_cmd_sn.next();
+                self.early.pop_front();
+                Admission::Next
+            }
+            other => other,
+        }
+    }
+
+    /// Like [`Self::admit`], without changing anything.
+    #[must_use]
+    pub fn judge(&self, cmd_sn: CmdSn) -> Admission {
+        let ahead = cmd_sn.since(self.exp_cmd_sn);
+        let open = self.max_cmd_sn.since(self.exp_cmd_sn);
+        // A closed window has MaxCmdSN = ExpCmdSN - 1, which shows as the largest distance.
+        if open == u32::MAX || ahead > open {
+            Admission::Ignore
+        } else if ahead == 0 {
+            Admission::Next
+        } else if self.early.get(ahead as usize).is_some_and(Option::is_some) {
+            Admission::Ignore
+        } else {
+            Admission::Early
+        }
+    }
+
+    /// Keeps a request that [`Self::judge`] called early.
+    pub fn park(&mut self, cmd_sn: CmdSn, request: T) {
+        let ahead = cmd_sn.since(self.exp_cmd_sn) as usize;
+        debug_assert!(self.judge(cmd_sn) == Admission::Early);
+        if self.early.len() <= ahead {
+            self.early.resize_with(ahead + 1, || None);
+        }
+        self.early[ahead] = Some(request);
+    }
+
+    /// Takes the next kept request whose turn has come, if any, and counts its number as received.
+    pub fn next_parked(&mut self) -> Option<T> {
+        let request = self.early.front_mut()?.take()?;
+        self.early.pop_front();
+        self.exp_cmd_sn = self.exp_cmd_sn.next();
+        Some(request)
+    }
+
+    /// A command that was delivered has ended: one more may come.
+    pub fn release(&mut self) {
+        self.max_cmd_sn = self.max_cmd_sn.next();
+    }
+
+    /// Drops everything that waits, in order.
+    pub fn drain(&mut self) -> impl Iterator<Item = T> {
+        std::mem::take(&mut self.early).into_iter().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn in_order_early_duplicate_and_outside() {
+        let mut window = CommandWindow::new(CmdSn(0xffff_fffe), 4);
+        assert_eq!(window.max_cmd_sn(), CmdSn(1));
+        assert_eq!(window.admit(CmdSn(0)), Admission::Early);
+        window.park(CmdSn(0), "two ahead");
+        assert_eq!(window.admit(CmdSn(0)), Admission::Ignore);
+        assert_eq!(window.admit(CmdSn(2)), Admission::Ignore);
+        assert_eq!(window.admit(CmdSn(0xffff_fffd)), Admission::Ignore);
+        assert_eq!(window.admit(CmdSn(0xffff_fffe)), Admission::Next);
+        assert_eq!(window.next_parked(), None);
+        assert_eq!(window.admit(CmdSn(0xffff_ffff)), Admission::Next);
+        assert_eq!(window.next_parked(), Some("two ahead"));
+        assert_eq!(window.exp_cmd_sn(), CmdSn(1));
+    }
+
+    #[test]
+    fn a_closed_window_takes_nothing_until_a_command_ends() {
+        let mut window = CommandWindow::<()>::new(CmdSn(10), 1);
+        assert_eq!(window.admit(CmdSn(10)), Admission::Next);
+        assert_eq!(window.admit(CmdSn(11)), Admission::Ignore);
+        window.release();
+        assert_eq!(window.admit(CmdSn(11)), Admission::Next);
+    }
+
+    proptest! {
+        /// Whatever arrives in whatever order: each number is delivered at most once, in order, without gaps.
+        #[test]
+        fn never_opens_twice_for_one_number(
+            first: u32, depth in 1u16..40,
+            arrivals in proptest::collection::vec((0u32..60, any::<bool>()), 0..200),
+        ) {
+            let mut window = CommandWindow::new(CmdSn(first), depth);
+            let mut delivered = Vec::new();
+            for (ahead, release) in arrivals {
+                let cmd_sn = CmdSn(first).plus(ahead);
+                match window.admit(cmd_sn) {
+                    Admission::Next => {
+                        delivered.push(ahead);
+                        while let Some(parked) = window.next_parked() {
+                            delivered.push(parked);
+                        }
+                    }
+                    Admission::Early => window.park(cmd_sn, ahead),
+                    Admission::Ignore => {}
+                }
+                if release && window.max_cmd_sn().since(CmdSn(first)) < 1000 {
+                    window.release();
+                }
+                prop_assert!(window.max_cmd_sn().next().since(window.exp_cmd_sn()) < 2000);
+            }
+            let expected: Vec<u32> = (0..delivered.len() as u32).collect();
+            prop_assert_eq!(delivered, expected);
+        }
+    }
+}
