@@ -1,0 +1,255 @@
+//! `[limits]`: what the target grants, to one initiator and to all together.
+//!
+//! Not here: what follows from these numbers in a login (`lunette_iscsi::parameters`).
+
+use std::fmt;
+use std::str::FromStr;
+
+use lunette_iscsi::parameters::{DigestPolicy, TargetLimits};
+use serde::de::{self, Deserialize, Deserializer};
+
+use super::Invalid;
+use super::size::Size;
+use super::value::{self, Parsed, ValueError};
+
+/// The smallest value of the length keys of RFC 7143, 13.12 to 13.14.
+const LENGTH_MIN: u64 = 512;
+/// The largest: 24 bits.
+const LENGTH_MAX: u64 = (1 << 24) - 1;
+/// A day is longer than anybody waits.
+const TIME_MAX_S: u64 = 86_400;
+/// Two of the longest commands, 16 MiB each.
+const BUFFER_MEMORY_MIN: u64 = 32 << 20;
+/// A bound that no machine reaches today.
+const BUFFER_MEMORY_MAX: u64 = 1 << 50;
+
+/// What the target grants. Every value has a range, which is checked where a file is read, and a default with a reason.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Threads that serve connections, 1 to 1024. Default `None`: one for each core that the process may use, because
+    /// a connection lives on one thread and more threads than cores only take turns.
+    #[serde(deserialize_with = "some_ranged::<1, 1024, _, _>")]
+    pub reactors: Option<usize>,
+    /// Commands that one session may have outstanding, 1 to 4096. Default 128: as much as Linux and ESXi queue.
+    #[serde(deserialize_with = "ranged::<1, 4096, _, _>")]
+    pub window_depth: u16,
+    /// MaxRecvDataSegmentLength, the longest data segment that is received, in bytes, 512 to 2^24 - 1. Default 256 KiB:
+    /// what Linux and libiscsi send at most.
+    #[serde(deserialize_with = "ranged_bytes::<LENGTH_MIN, LENGTH_MAX, _, _>")]
+    pub max_recv_data_segment_length_bytes: u32,
+    /// FirstBurstLength, the most data that a command may send unasked, in bytes, 512 to 2^24 - 1 and not above
+    /// `max_burst_length_bytes`. Default 256 KiB: what Linux and libiscsi offer; up to there a write needs no round
+    /// trip of its own.
+    #[serde(deserialize_with = "ranged_bytes::<LENGTH_MIN, LENGTH_MAX, _, _>")]
+    pub first_burst_length_bytes: u32,
+    /// MaxBurstLength, the most data that one R2T asks for, in bytes, 512 to 2^24 - 1. Default 16 MiB - 4 KiB, the
+    /// largest multiple of 4 KiB: even the longest write then needs one round trip on a long link.
+    #[serde(deserialize_with = "ranged_bytes::<LENGTH_MIN, LENGTH_MAX, _, _>")]
+    pub max_burst_length_bytes: u32,
+    /// MaxOutstandingR2T, R2Ts that one command may have outstanding, 1 to 65535. Default 16: what Windows offers;
+    /// Linux, ESXi and libiscsi take 1 whatever the target says.
+    #[serde(deserialize_with = "ranged::<1, 65535, _, _>")]
+    pub max_outstanding_r2t: u16,
+    /// HeaderDigest: `allow`, `require` or `refuse`. Default `allow`: the initiator knows its network.
+    #[serde(deserialize_with = "digest_policy")]
+    pub header_digest: DigestPolicy,
+    /// DataDigest: `allow`, `require` or `refuse`. Default `allow`, as for `header_digest`.
+    #[serde(deserialize_with = "digest_policy")]
+    pub data_digest: DigestPolicy,
+    /// Silence after which an initiator is asked whether it is still there (NOP-In), in seconds, 0 (never) to 86400.
+    /// Default 30: with the timeout, a dead initiator is noticed within a minute, as with LIO and SCST.
+    #[serde(deserialize_with = "ranged::<0, TIME_MAX_S, _, _>")]
+    pub nop_interval_s: u64,
+    /// How long the answer may take before the connection is dropped, in seconds, 1 to 86400. Default 30.
+    #[serde(deserialize_with = "ranged::<1, TIME_MAX_S, _, _>")]
+    pub nop_timeout_s: u64,
+    /// How long a login may take from the first byte to the last, in seconds, 1 to 3600. Default 15: what LIO gives
+    /// and what Linux waits for.
+    #[serde(deserialize_with = "ranged::<1, 3600, _, _>")]
+    pub login_timeout_s: u64,
+    /// Connections that have not logged in yet, 1 to 65536; for one more the oldest goes. Default 512: a rack of hosts
+    /// that start together, while what strangers can hold stays at a few MiB.
+    #[serde(deserialize_with = "ranged::<1, 65536, _, _>")]
+    pub half_open_max: usize,
+    /// Connections in all, 1 to 1048576; one more is closed at once. Default 4096: more than one machine feeds, and a
+    /// bound to the descriptors that are used.
+    #[serde(deserialize_with = "ranged::<1, 1_048_576, _, _>")]
+    pub connections_max: usize,
+    /// Memory for the data of running commands, in bytes, 32 MiB to 1 PiB. When it is used up commands wait. Default
+    /// 512 MiB: four sessions whose 128 commands have 1 MiB each.
+    #[serde(deserialize_with = "ranged_bytes::<BUFFER_MEMORY_MIN, BUFFER_MEMORY_MAX, _, _>")]
+    pub buffer_memory_bytes: u64,
+    /// How long a drain waits for initiators to log out before it drops their connections, in seconds, 0 to 3600.
+    /// Default 5: half of what service managers and containers give a process before they kill it.
+    #[serde(deserialize_with = "ranged::<0, 3600, _, _>")]
+    pub drain_timeout_s: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        let negotiated = TargetLimits::default();
+        Self {
+            reactors: None,
+            window_depth: 128,
+            max_recv_data_segment_length_bytes: negotiated.max_recv_data_segment_length,
+            first_burst_length_bytes: negotiated.first_burst_length,
+            max_burst_length_bytes: negotiated.max_burst_length,
+            max_outstanding_r2t: negotiated.max_outstanding_r2t,
+            header_digest: negotiated.header_digest,
+            data_digest: negotiated.data_digest,
+            nop_interval_s: 30,
+            nop_timeout_s: 30,
+            login_timeout_s: 15,
+            half_open_max: 512,
+            connections_max: 4096,
+            buffer_memory_bytes: 512 << 20,
+            drain_timeout_s: 5,
+        }
+    }
+}
+
+impl Limits {
+    /// Checks the rules between limits.
+    pub(super) fn validate(&self) -> Result<(), Invalid> {
+        if self.first_burst_length_bytes > self.max_burst_length_bytes {
+            // 13.14 demands it of what is negotiated, so the target must not ask for anything else.
+            let message = format!(
+                "first_burst_length_bytes ({}) must not be above max_burst_length_bytes ({})",
+                self.first_burst_length_bytes, self.max_burst_length_bytes
+            );
+            return Err(Invalid::new(["limits".into(), "first_burst_length_bytes".into()], message));
+        }
+        Ok(())
+    }
+}
+
+/// A plain whole number.
+struct Number(u64);
+
+impl FromStr for Number {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        text.parse().map(Self).map_err(|_| ValueError(format!("{text:?} is not a whole number here")))
+    }
+}
+
+fn ranged<'de, const MIN: u64, const MAX: u64, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: TryFrom<u64>,
+{
+    let Parsed(Number(number)) = Deserialize::deserialize(deserializer)?;
+    within::<MIN, MAX, T>(number).ok_or_else(|| out_of_range(number, MIN, MAX))
+}
+
+fn some_ranged<'de, const MIN: u64, const MAX: u64, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: TryFrom<u64>,
+{
+    ranged::<MIN, MAX, D, T>(deserializer).map(Some)
+}
+
+/// As `ranged`, with units: `"64K"`.
+fn ranged_bytes<'de, const MIN: u64, const MAX: u64, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: TryFrom<u64>,
+{
+    let Parsed(size): Parsed<Size> = Deserialize::deserialize(deserializer)?;
+    within::<MIN, MAX, T>(size.bytes()).ok_or_else(|| {
+        let text =
+            |bytes| Size::from_bytes(bytes).map_or_else(|_| bytes.to_string(), |size| size.to_string());
+        out_of_range(size, text(MIN), text(MAX))
+    })
+}
+
+fn within<const MIN: u64, const MAX: u64, T: TryFrom<u64>>(number: u64) -> Option<T> {
+    (MIN..=MAX).contains(&number).then(|| T::try_from(number).ok()).flatten()
+}
+
+fn out_of_range<T: fmt::Display, E: de::Error>(found: impl fmt::Display, min: T, max: T) -> E {
+    E::custom(format!("must be {min} to {max}, not {found}"))
+}
+
+fn digest_policy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<DigestPolicy, D::Error> {
+    let word = String::deserialize(deserializer)?;
+    value::parse_digest_policy(&word).map_err(de::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Limits, String> {
+        toml::from_str(text).map_err(|error: toml::de::Error| error.message().to_owned())
+    }
+
+    #[test]
+    fn nothing_said_means_the_defaults() {
+        let limits = read("").unwrap();
+        assert_eq!(limits, Limits::default());
+        assert_eq!(limits.max_burst_length_bytes, 16 * 1024 * 1024 - 4096);
+        limits.validate().unwrap();
+    }
+
+    #[test]
+    fn every_limit_can_be_set() {
+        let limits = read(
+            "reactors = 2\nwindow_depth = 64\nmax_recv_data_segment_length_bytes = \"64K\"\n\
+             first_burst_length_bytes = 65536\nmax_burst_length_bytes = \"1M\"\nmax_outstanding_r2t = 1\n\
+             header_digest = \"require\"\ndata_digest = \"refuse\"\nnop_interval_s = 0\nnop_timeout_s = 5\n\
+             login_timeout_s = 60\nhalf_open_max = 8\nconnections_max = 100\nbuffer_memory_bytes = \"1G\"\n\
+             drain_timeout_s = 0\n",
+        );
+        let wanted = Limits {
+            reactors: Some(2),
+            window_depth: 64,
+            max_recv_data_segment_length_bytes: 65536,
+            first_burst_length_bytes: 65536,
+            max_burst_length_bytes: 1 << 20,
+            max_outstanding_r2t: 1,
+            header_digest: DigestPolicy::Required,
+            data_digest: DigestPolicy::Refused,
+            nop_interval_s: 0,
+            nop_timeout_s: 5,
+            login_timeout_s: 60,
+            half_open_max: 8,
+            connections_max: 100,
+            buffer_memory_bytes: 1 << 30,
+            drain_timeout_s: 0,
+        };
+        assert_eq!(limits, Ok(wanted));
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_refused() {
+        for (text, message) in [
+            ("window_depth = 0", "must be 1 to 4096, not 0"),
+            ("window_depth = 70000", "must be 1 to 4096, not 70000"),
+            ("window_depth = -1", "\"-1\" is not a whole number here"),
+            ("window_depth = 1.5", "invalid type: floating point `1.5`, expected a string or a whole number"),
+            ("reactors = 0", "must be 1 to 1024, not 0"),
+            ("max_burst_length_bytes = \"16M\"", "must be 512 to 16777215, not 16M"),
+            ("buffer_memory_bytes = 1024", "must be 32M to 1P, not 1K"),
+            (
+                "header_digest = \"yes\"",
+                "\"yes\" is not known; use allow (the initiator decides), require or refuse",
+            ),
+        ] {
+            assert_eq!(read(text).unwrap_err(), message, "{text}");
+        }
+    }
+
+    #[test]
+    fn bursts_must_fit_each_other() {
+        let limits = Limits { max_burst_length_bytes: 65536, ..Limits::default() };
+        let message = limits.validate().unwrap_err().to_string();
+        assert_eq!(
+            message,
+            "first_burst_length_bytes (262144) must not be above max_burst_length_bytes (65536)"
+        );
+    }
+}

@@ -1,0 +1,247 @@
+//! The configuration of a target as typed values, read from flags (`--lun`) or from `lunette.toml`.
+//!
+//! Not here: whether a volume can be opened or a port is free; that shows when a [`crate::Server`] starts.
+
+mod excerpt;
+mod file;
+mod limits;
+mod lun;
+mod size;
+mod store;
+mod value;
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use lunette_block::{EngineKind, StoreSpec};
+
+pub use excerpt::Excerpt;
+pub use file::FileError;
+pub use limits::Limits;
+pub use lun::{LunError, LunFlag};
+pub use lunette_iscsi::parameters::DigestPolicy;
+pub use size::{Size, SizeError};
+pub use store::{StoreText, StoreTextError};
+pub use value::{
+    DEFAULT_PORT, LUN_MAX, ValueError, WriteMode, default_portals, default_target_name, parse_portal,
+    parse_target_name,
+};
+
+/// All that a server needs to know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// The addresses to listen on; port 0 picks a free port. See [`default_portals`].
+    pub portals: Vec<SocketAddr>,
+    /// The targets, with different names.
+    pub targets: Vec<TargetConfig>,
+    /// What is granted to initiators.
+    pub limits: Limits,
+}
+
+/// One target: a name, and the logical units that are found under it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TargetConfig {
+    /// The iSCSI name, as [`parse_target_name`] spells it. See [`default_target_name`].
+    pub name: String,
+    /// A name for people, which initiators show and never compare.
+    pub alias: Option<String>,
+    /// The logical units, with different numbers.
+    pub units: Vec<UnitConfig>,
+}
+
+/// One logical unit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnitConfig {
+    /// Its number, 0 to [`LUN_MAX`].
+    pub lun: u16,
+    /// Where its bytes are.
+    pub store: StoreSpec,
+    /// Every change is refused.
+    pub read_only: bool,
+    /// 512 or 4096. `None`: 512 for files, memory and null, the device's own for block devices.
+    pub block_length_bytes: Option<u32>,
+    /// When a write is answered.
+    pub write_mode: WriteMode,
+    /// Who does the blocking calls.
+    pub engine: EngineKind,
+    /// The serial number, 1 to 64 printable ASCII characters; the volume's whole identity then derives from it. `None`:
+    /// the identity that is stored with the volume.
+    pub serial: Option<String>,
+    /// T10 vendor identification, 1 to 8 printable ASCII characters. `None`: `LUNETTE`.
+    pub vendor: Option<String>,
+    /// Product identification, 1 to 16 printable ASCII characters. `None`: `VOLUME`.
+    pub product: Option<String>,
+}
+
+impl Config {
+    /// Checks the rules between values: that something is served, that names, numbers, paths and portals differ, and
+    /// that limits fit each other. What [`Config::read`] returns has been checked.
+    ///
+    /// # Errors
+    /// The first rule that is broken.
+    pub fn validate(&self) -> Result<(), Invalid> {
+        if self.portals.is_empty() {
+            return Err(Invalid::new(["portals".into()], "there is no portal to listen on"));
+        }
+        let mut portals = HashSet::new();
+        for (index, portal) in self.portals.iter().enumerate() {
+            // Port 0 is another port each time.
+            if portal.port() != 0 && !portals.insert(portal) {
+                return Err(Invalid::new(
+                    ["portals".into(), index.into()],
+                    format!("portal {portal} is given twice"),
+                ));
+            }
+        }
+        if self.targets.is_empty() {
+            return Err(Invalid::new(
+                [],
+                "there is no target; add [[target]] with a name and a [[target.lun]]",
+            ));
+        }
+        let mut names = HashSet::new();
+        let mut paths = HashMap::new();
+        for (index, target) in self.targets.iter().enumerate() {
+            let at = |key: &str| ["target".into(), index.into(), key.into()];
+            if let Err(error) = parse_target_name(&target.name) {
+                return Err(Invalid::new(at("name"), error));
+            }
+            if !names.insert(&target.name) {
+                return Err(Invalid::new(at("name"), format!("there are two targets named {}", target.name)));
+            }
+            target.validate(index, &mut paths)?;
+        }
+        self.limits.validate()
+    }
+}
+
+impl TargetConfig {
+    /// `paths`: where every image and device of all targets is served.
+    fn validate(&self, index: usize, paths: &mut HashMap<PathBuf, String>) -> Result<(), Invalid> {
+        if self.units.is_empty() {
+            let message =
+                format!("target {} has no logical unit; add one, for example disk0.img,size=10G", self.name);
+            return Err(Invalid::new(["target".into(), index.into()], message));
+        }
+        let mut numbers = HashSet::new();
+        for (position, unit) in self.units.iter().enumerate() {
+            let at = |key: &str| ["target".into(), index.into(), "lun".into(), position.into(), key.into()];
+            if !numbers.insert(unit.lun) {
+                let message =
+                    format!("LUN {} is given twice; each logical unit has its own number", unit.lun);
+                return Err(Invalid::new(at("number"), message));
+            }
+            let (StoreSpec::File { path, .. } | StoreSpec::BlockDevice { path }) = &unit.store else {
+                continue;
+            };
+            // Links and copies are found when the volumes are opened; this one gives the better message.
+            let full = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+            let here = format!("LUN {} of {}", unit.lun, self.name);
+            if let Some(there) = paths.insert(full, here.clone()) {
+                let path = path.display();
+                let message =
+                    format!("{path} is served twice, as {there} and as {here}; initiators would spoil it");
+                return Err(Invalid::new(at("store"), message));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One step on the way to a value in a file: a key, or a place in an array.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Step {
+    Key(String),
+    Index(usize),
+}
+
+impl From<&str> for Step {
+    fn from(key: &str) -> Self {
+        Self::Key(key.to_owned())
+    }
+}
+
+impl From<usize> for Step {
+    fn from(index: usize) -> Self {
+        Self::Index(index)
+    }
+}
+
+/// A rule between values that is broken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Invalid {
+    /// Where the value is in a file.
+    place: Vec<Step>,
+    message: String,
+}
+
+impl Invalid {
+    fn new(place: impl IntoIterator<Item = Step>, message: impl fmt::Display) -> Self {
+        Self { place: place.into_iter().collect(), message: message.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn units(flags: &[&str]) -> Vec<UnitConfig> {
+        LunFlag::number_all(flags.iter().map(|flag| flag.parse().unwrap()).collect()).unwrap()
+    }
+
+    fn target(name: &str, flags: &[&str]) -> TargetConfig {
+        TargetConfig { name: name.to_owned(), alias: None, units: units(flags) }
+    }
+
+    fn config(targets: Vec<TargetConfig>) -> Config {
+        Config { portals: default_portals(), targets, limits: Limits::default() }
+    }
+
+    fn fault(config: &Config) -> String {
+        config.validate().unwrap_err().to_string()
+    }
+
+    const A: &str = "iqn.2026-11.io.lunette:a";
+    const B: &str = "iqn.2026-11.io.lunette:b";
+
+    #[test]
+    fn what_differs_is_taken() {
+        let config = Config {
+            portals: vec!["127.0.0.1:0".parse().unwrap(); 2],
+            ..config(vec![target(A, &["a.img", "mem:1G", "mem:1G"]), target(B, &["b.img", "/dev/loop0"])])
+        };
+        assert_eq!(config.validate(), Ok(()));
+    }
+
+    #[test]
+    fn what_is_given_twice_is_refused() {
+        assert_eq!(
+            fault(&config(vec![target(A, &["3=a.img", "3=mem:1G"])])),
+            "LUN 3 is given twice; each logical unit has its own number"
+        );
+        assert_eq!(
+            fault(&config(vec![target(A, &["a.img"]), target(B, &["./a.img,ro"])])),
+            format!(
+                "./a.img is served twice, as LUN 0 of {A} and as LUN 0 of {B}; initiators would spoil it"
+            )
+        );
+        assert_eq!(
+            fault(&config(vec![target(A, &["a.img"]), target(A, &["b.img"])])),
+            format!("there are two targets named {A}")
+        );
+        let twice = Config { portals: default_portals().repeat(2), ..config(vec![target(A, &["a.img"])]) };
+        assert_eq!(fault(&twice), "portal 127.0.0.1:3260 is given twice");
+    }
+
+    #[test]
+    fn something_must_be_served_somewhere() {
+        assert!(fault(&config(vec![])).contains("there is no target"));
+        assert!(fault(&config(vec![target(A, &[])])).contains("has no logical unit"));
+        let nowhere = Config { portals: vec![], ..config(vec![target(A, &["a.img"])]) };
+        assert!(fault(&nowhere).contains("no portal"));
+        assert!(fault(&config(vec![target("disk", &["a.img"])])).contains("a good name is"));
+    }
+}
