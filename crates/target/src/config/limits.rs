@@ -60,14 +60,14 @@ pub struct Limits {
     /// Silence after which an initiator is asked whether it is still there (NOP-In), in seconds, 0 (never) to 86400.
     /// Default 30: with the timeout, a dead initiator is noticed within a minute, as with LIO and SCST.
     #[serde(deserialize_with = "ranged::<0, TIME_MAX_S, _, _>")]
-    pub nop_interval_s: u64,
+    pub nop_interval_s: u32,
     /// How long the answer may take before the connection is dropped, in seconds, 1 to 86400. Default 30.
     #[serde(deserialize_with = "ranged::<1, TIME_MAX_S, _, _>")]
-    pub nop_timeout_s: u64,
+    pub nop_timeout_s: u32,
     /// How long a login may take from the first byte to the last, in seconds, 1 to 3600. Default 15: what LIO gives
     /// and what Linux waits for.
     #[serde(deserialize_with = "ranged::<1, 3600, _, _>")]
-    pub login_timeout_s: u64,
+    pub login_timeout_s: u32,
     /// Connections that have not logged in yet, 1 to 65536; for one more the oldest goes. Default 512: a rack of hosts
     /// that start together, while what strangers can hold stays at a few MiB.
     #[serde(deserialize_with = "ranged::<1, 65536, _, _>")]
@@ -83,7 +83,7 @@ pub struct Limits {
     /// How long a drain waits for initiators to log out before it drops their connections, in seconds, 0 to 3600.
     /// Default 5: half of what service managers and containers give a process before they kill it.
     #[serde(deserialize_with = "ranged::<0, 3600, _, _>")]
-    pub drain_timeout_s: u64,
+    pub drain_timeout_s: u32,
 }
 
 impl Default for Limits {
@@ -110,6 +110,21 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// What a login may agree to, as the negotiation takes it. What is no limit here keeps that crate's default.
+    #[must_use]
+    pub fn to_target_limits(&self) -> TargetLimits {
+        TargetLimits {
+            max_recv_data_segment_length: self.max_recv_data_segment_length_bytes,
+            max_burst_length: self.max_burst_length_bytes,
+            first_burst_length: self.first_burst_length_bytes,
+            max_outstanding_r2t: self.max_outstanding_r2t,
+            header_digest: self.header_digest,
+            data_digest: self.data_digest,
+            command_window: self.window_depth.into(),
+            ..TargetLimits::default()
+        }
+    }
+
     /// Checks the rules between limits.
     pub(super) fn validate(&self) -> Result<(), Invalid> {
         if self.first_burst_length_bytes > self.max_burst_length_bytes {
@@ -193,6 +208,7 @@ mod tests {
         assert_eq!(limits, Limits::default());
         assert_eq!(limits.max_burst_length_bytes, 16 * 1024 * 1024 - 4096);
         limits.validate().unwrap();
+        assert_eq!(limits.to_target_limits(), TargetLimits::default());
     }
 
     #[test]
@@ -221,7 +237,18 @@ mod tests {
             buffer_memory_bytes: 1 << 30,
             drain_timeout_s: 0,
         };
-        assert_eq!(limits, Ok(wanted));
+        assert_eq!(limits.as_ref(), Ok(&wanted));
+        let negotiated = TargetLimits {
+            max_recv_data_segment_length: 65536,
+            max_burst_length: 1 << 20,
+            first_burst_length: 65536,
+            max_outstanding_r2t: 1,
+            header_digest: DigestPolicy::Required,
+            data_digest: DigestPolicy::Refused,
+            command_window: 64,
+            ..TargetLimits::default()
+        };
+        assert_eq!(wanted.to_target_limits(), negotiated);
     }
 
     #[test]
