@@ -8,6 +8,8 @@
 #[cfg(feature = "initiator")]
 pub mod connection;
 #[cfg(feature = "initiator")]
+pub mod fuzz;
+#[cfg(feature = "initiator")]
 pub mod initiator;
 pub mod lunette;
 pub mod packages;

@@ -1,0 +1,218 @@
+//! A session in full feature phase: PDUs with small tags and numbers near the window, mixed with what a driver does, in
+//! any order.
+//!
+//! Checked: task and data bounds, that no PDU is longer than the initiator takes, and that a closed session ends once the
+//! driver has finished what it had begun.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use lunette_iscsi::parameters::{ConnectionParameters, SessionParameters, SessionType};
+use lunette_iscsi::session::{
+    Completion, Event, IMMEDIATE_TASKS_MAX, Outbox, Payload, Placement, Session, SessionSettings, TaskId,
+    Transfer,
+};
+use lunette_wire::target::TaskManagementOutcome;
+use lunette_wire::{BHS_LENGTH, Bhs, Cid, CmdSn, InitiatorPdu, StatSn};
+
+use super::Input;
+
+const CID: Cid = Cid(0);
+const WINDOW_DEPTH: u16 = 8;
+/// More than any timer of a session.
+const LONG: Duration = Duration::from_secs(3600);
+
+struct Driver {
+    session: Session,
+    outbox: Outbox<()>,
+    now: Duration,
+    /// Tasks whose turn has come and that have not ended.
+    running: BTreeSet<TaskIdKey>,
+    ids: Vec<TaskId>,
+    ended: bool,
+}
+
+/// Where a task's id stands in [`Driver::ids`].
+type TaskIdKey = usize;
+
+/// Plays one session.
+///
+/// # Panics
+/// A property does not hold.
+pub fn session(data: &[u8]) {
+    let mut input = Input(data);
+    let settings = SessionSettings { window_depth: WINDOW_DEPTH, ..SessionSettings::default() };
+    let flags = input.byte();
+    let parameters = SessionParameters {
+        initial_r2t: flags & 1 != 0,
+        immediate_data: flags & 2 != 0,
+        max_burst_length: 4096,
+        first_burst_length: 1024,
+        max_outstanding_r2t: 1 + u16::from(flags >> 6),
+        ..SessionParameters::default()
+    };
+    let kind = if flags & 4 != 0 { SessionType::Discovery } else { SessionType::Normal };
+    let connection =
+        ConnectionParameters { max_send_data_segment_length: 512, ..ConnectionParameters::default() };
+    let leading = (CID, connection, StatSn(0xffff_fff0));
+    let cmd_sn = CmdSn(0xffff_fffc);
+    let mut driver = Driver {
+        session: Session::new(kind, parameters, settings, leading, cmd_sn, Duration::ZERO),
+        outbox: Outbox::default(),
+        now: Duration::ZERO,
+        running: BTreeSet::new(),
+        ids: Vec::new(),
+        ended: false,
+    };
+    while !input.is_empty() {
+        driver.step(&mut input);
+        driver.look_at_outbox();
+    }
+    driver.finish();
+}
+
+impl Driver {
+    fn step(&mut self, input: &mut Input<'_>) {
+        let choice = input.byte();
+        match choice & 7 {
+            0..=3 => {
+                let bhs = header(input);
+                self.receive(&bhs, input);
+            }
+            4 => self.complete(input),
+            5 => {
+                let wanted = u32::from(input.byte()) * 64;
+                if let Some(&key) = self.running.first() {
+                    let there = self.session.solicit(self.ids[key], wanted, &mut self.outbox);
+                    assert!(there <= wanted);
+                }
+            }
+            6 => {
+                self.now += Duration::from_millis(u64::from(input.byte()) * 100);
+                self.session.tick(self.now, &mut self.outbox);
+            }
+            _ if choice & 8 != 0 => {
+                self.session.request_logout(self.now, Duration::from_secs(5), &mut self.outbox);
+            }
+            _ => {
+                self.session.abort_tasks(None, &mut self.outbox);
+            }
+        }
+    }
+
+    fn receive(&mut self, bhs: &Bhs, input: &mut Input<'_>) {
+        // As a driver does: what exceeds the declared maximum never gets here.
+        let length = u32::from_be_bytes([0, bhs[5], bhs[6], bhs[7]]) % 2048;
+        match InitiatorPdu::decode(bhs) {
+            Ok(InitiatorPdu::ScsiCommand(pdu)) => {
+                self.session.command(self.now, CID, (bhs, &pdu, &[]), length, &mut self.outbox);
+            }
+            Ok(InitiatorPdu::ScsiDataOut(pdu)) => {
+                if let Placement::Task { id, offset } = self.session.locate_data_out(&pdu, length) {
+                    let task = self.session.task(id).expect("a placement names a task");
+                    assert!(u64::from(offset) + u64::from(length) <= u64::from(task.expected_out));
+                }
+                let intact = bhs[3] & 1 == 0;
+                self.session.data_out_arrived(self.now, CID, (bhs, &pdu), length, intact, &mut self.outbox);
+            }
+            _ => self.session.request(self.now, CID, bhs, input.bytes(length as usize), &mut self.outbox),
+        }
+    }
+
+    fn complete(&mut self, input: &mut Input<'_>) {
+        let (which, kind) = (usize::from(input.byte()), input.byte());
+        let Some(&key) = self.running.iter().nth(which % self.running.len().max(1)) else { return };
+        self.running.remove(&key);
+        let length = u32::from(input.byte()) * 32;
+        let sense = [0x70; 18];
+        let (status, sense, transfer) = match kind % 4 {
+            0 => (0, &[][..], Transfer::None),
+            1 => (0, &[][..], Transfer::In { data: (), length }),
+            2 => (0, &[][..], Transfer::Out { length: length.into() }),
+            _ => (2, &sense[..], Transfer::None),
+        };
+        self.session.complete(self.ids[key], Completion { status, sense, transfer }, &mut self.outbox);
+    }
+
+    fn look_at_outbox(&mut self) {
+        for pdu in self.outbox.pdus.drain(..) {
+            let carried = match pdu.payload {
+                Payload::None => 0,
+                Payload::Bytes(bytes) => bytes.len(),
+                Payload::Buffer { length, .. } => length as usize,
+            };
+            assert!(carried <= 512, "a PDU longer than the initiator takes");
+            assert_eq!(carried, u32::from_be_bytes([0, pdu.bhs[5], pdu.bhs[6], pdu.bhs[7]]) as usize);
+        }
+        for event in std::mem::take(&mut self.outbox.events) {
+            match event {
+                Event::Execute(id) => {
+                    self.running.insert(self.ids.len());
+                    self.ids.push(id);
+                }
+                Event::Dropped(id) => self.running.retain(|key| self.ids[*key] != id),
+                Event::Manage { id, .. } => {
+                    let outcome = TaskManagementOutcome::FunctionComplete;
+                    self.session.management_done(id, outcome, &mut self.outbox);
+                }
+                Event::Ended => {
+                    assert!(!self.ended, "a session ends once");
+                    self.ended = true;
+                }
+                Event::DataOutComplete(_) | Event::Text { .. } | Event::Close { .. } => {}
+            }
+        }
+        let bound = usize::from(WINDOW_DEPTH) + IMMEDIATE_TASKS_MAX;
+        assert!(self.session.open_tasks() <= bound, "{} open tasks", self.session.open_tasks());
+    }
+
+    fn finish(mut self) {
+        self.session.close(&mut self.outbox);
+        self.look_at_outbox();
+        for key in std::mem::take(&mut self.running) {
+            let completion = Completion { status: 0, sense: &[], transfer: Transfer::None };
+            self.session.complete(self.ids[key], completion, &mut self.outbox);
+            self.look_at_outbox();
+        }
+        self.now += LONG;
+        self.session.tick(self.now, &mut self.outbox);
+        self.look_at_outbox();
+        assert!(self.session.has_ended() && self.ended, "the session does not end");
+    }
+}
+
+/// A header with a defined opcode, small tags and numbers near the window; the rest as the input has it.
+fn header(input: &mut Input<'_>) -> Bhs {
+    const OPCODES: [u8; 8] = [0x01, 0x01, 0x05, 0x00, 0x02, 0x04, 0x06, 0x10];
+    let mut bhs = [0; BHS_LENGTH];
+    let shape = input.byte();
+    if shape == 0xff {
+        return input.array();
+    }
+    bhs[0] = OPCODES[usize::from(shape & 7)] | (shape & 0x40);
+    bhs[1] = input.byte();
+    bhs[6..8].copy_from_slice(&input.array::<2>());
+    bhs[19] = input.byte() & 15;
+    match shape & 7 {
+        // Command: expected length. Data-Out: transfer tag, numbers and offset. Others: referenced tag.
+        0 | 1 => bhs[22..24].copy_from_slice(&input.array::<2>()),
+        2 => {
+            bhs[20..24].copy_from_slice(&if shape & 8 != 0 {
+                [0xff; 4]
+            } else {
+                [0, input.byte(), 0, input.byte()]
+            });
+            bhs[39] = input.byte() & 3;
+            bhs[42..44].copy_from_slice(&input.array::<2>());
+        }
+        _ => bhs[20..24].copy_from_slice(&[0xff, 0xff, 0xff, 0xff]),
+    }
+    if shape & 7 == 4 {
+        bhs[20..24].copy_from_slice(&[0, 0, 0, input.byte() & 15]);
+    }
+    let near = CmdSn(0xffff_fffc).plus(u32::from(input.byte()) & 63);
+    if shape & 7 != 2 {
+        bhs[24..28].copy_from_slice(&near.0.to_be_bytes());
+    }
+    bhs
+}
