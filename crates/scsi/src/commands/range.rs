@@ -55,7 +55,7 @@ impl BlockRange {
     pub(super) fn transfer(&self, unit: &LogicalUnit) -> Result<ByteRange, SenseData> {
         self.blocks_left(unit)?;
         if self.blocks > unit.max_transfer_blocks() {
-            return Err(self.too_long());
+            return Err(self.wrong_length());
         }
         let block_length = unit.block_length_bytes();
         // The product fits: the maximum in blocks was made from a maximum in bytes of 32 bits.
@@ -66,7 +66,7 @@ impl BlockRange {
     }
 
     /// INVALID FIELD IN CDB that points at the number of blocks.
-    pub(super) fn too_long(&self) -> SenseData {
+    pub(super) fn wrong_length(&self) -> SenseData {
         SenseData::invalid_cdb_field(self.blocks_at, 7)
     }
 }

@@ -121,10 +121,12 @@ fn extended_inquiry() -> Vec<u8> {
 fn block_limits(unit: &LogicalUnit) -> Vec<u8> {
     let config = unit.config();
     let mut body = vec![0; 0x3c];
-    // Field places count from the page's first byte. WSNZ is 0: a WRITE SAME of no blocks goes to the end.
+    // Field places count from the page's first byte, which is four before the body. The first is WSNZ: a WRITE SAME of
+    // no blocks is refused.
+    body[0] = 0x01;
+    // OPTIMAL TRANSFER LENGTH GRANULARITY: a physical block. The exponent is at most 15.
+    body[6 - 4..8 - 4].copy_from_slice(&(1u16 << config.physical_block_exponent).to_be_bytes());
     let mut put = |at: usize, value: u32| body[at - 4..at].copy_from_slice(&value.to_be_bytes());
-    // The last two bytes are OPTIMAL TRANSFER LENGTH GRANULARITY, a physical block; the exponent is at most 15.
-    put(4, 1 << config.physical_block_exponent);
     put(8, unit.max_transfer_blocks());
     put(12, config.optimal_transfer_bytes / unit.block_length_bytes());
     if config.provisioning.unmap {
@@ -206,7 +208,7 @@ mod tests {
     fn block_limits_with_and_without_unmap() {
         let thin = with_unit(config(), |subject| page(BLOCK_LIMITS, subject).unwrap());
         assert_eq!(thin.len(), 64);
-        assert_eq!(thin[6..8], [0, 8], "OPTIMAL TRANSFER LENGTH GRANULARITY");
+        assert_eq!(thin[4..8], [1, 0, 0, 8], "WSNZ, OPTIMAL TRANSFER LENGTH GRANULARITY");
         assert_eq!(thin[8..16], [0, 0, 8, 0, 0, 0, 4, 0]);
         assert_eq!(thin[20..32], [0, 0x10, 0, 0, 0, 0, 1, 0, 0, 0, 0, 8]);
         assert_eq!(thin[36..44], [0, 0, 0, 0, 0, 0, 0xff, 0xff]);

@@ -29,19 +29,15 @@ fn start(context: &Context<'_>, cdb: &Cdb, range: BlockRange) -> Progress {
     if unmap && !unit.config().provisioning.unmap {
         return Err(SenseData::invalid_cdb_field(1, 3));
     }
-    // WSNZ is 0: no blocks means all to the end, and there must be at least one.
-    let left = range.blocks_left(unit)?;
-    if left == 0 {
-        return Err(SenseData::illegal(AdditionalSense::LBA_OUT_OF_RANGE));
-    }
-    let blocks = if range.blocks == 0 { left } else { range.blocks.into() };
-    if blocks > unit.write_same_blocks_max().into() {
-        return Err(range.too_long());
+    range.blocks_left(unit)?;
+    // WSNZ is 1: no blocks does not mean "to the end". The longest length would forbid that on all but tiny volumes.
+    if range.blocks == 0 || range.blocks > unit.write_same_blocks_max() {
+        return Err(range.wrong_length());
     }
     let block_length = unit.block_length_bytes();
     let write_same = WriteSame {
         offset_bytes: range.lba * u64::from(block_length),
-        length_bytes: blocks * u64::from(block_length),
+        length_bytes: u64::from(range.blocks) * u64::from(block_length),
         unmap,
         first_piece: true,
         waiting: Waiting::DataOut,

@@ -140,18 +140,17 @@ fn long_patterns_are_written_in_pieces() {
 }
 
 #[test]
-fn no_blocks_means_all_to_the_end() {
+fn no_blocks_are_refused() {
     let mut host = Host::new(config());
-    host.disk.bytes.fill(1);
-    host.good(&cdb10(0x41, 8, BLOCKS as u32 - 3, 0), &[0; BLOCK]);
-    assert_eq!(
-        host.log(),
-        [Io::Zero { offset_bytes: (BLOCKS - 3) * 512, length_bytes: 1536, unmap: true, stable: false }]
-    );
-    host.good(&cdb16(0x93, 8, 0, 0), &[0; BLOCK]);
-    for cdb in [cdb10(0x41, 0, BLOCKS as u32, 0), cdb10(0x41, 0, u32::MAX, 0), cdb16(0x93, 0, u64::MAX, 1)] {
+    for (cdb, blocks_at) in
+        [(cdb10(0x41, 8, 1, 0), 7), (cdb16(0x93, 8, 1, 0), 10), (cdb16(0x93, 9, 1, 0), 10)]
+    {
+        assert_eq!(host.run(&cdb, &[0; BLOCK]).field(), Some((blocks_at, Some(7))));
+    }
+    for cdb in [cdb10(0x41, 0, BLOCKS as u32, 1), cdb10(0x41, 0, u32::MAX, 0), cdb16(0x93, 0, u64::MAX, 1)] {
         assert_eq!(host.code(&cdb), OUT_OF_RANGE);
     }
+    assert_eq!(host.log(), []);
 }
 
 #[test]
@@ -160,7 +159,6 @@ fn write_same_has_a_longest_length() {
     let limits = host.good(&[0x12, 1, 0xb0, 0, 64, 0], &[]);
     assert_eq!(limits[36..44], 65535u64.to_be_bytes());
     assert_eq!(host.run(&cdb16(0x93, 0, 0, 65536), &[0; BLOCK]).code(), INVALID_FIELD);
-    assert_eq!(host.run(&cdb10(0x41, 0, 0, 0), &[0; BLOCK]).code(), INVALID_FIELD, "to the end is too long");
     assert_eq!(host.run(&cdb10(0x41, 0, 0, 1), &[0; BLOCK]).status, Status::Good);
 }
 
