@@ -63,5 +63,6 @@ pub use flush::Fault;
 pub use identity::VolumeIdentity;
 pub use layer::fault;
 pub use spec::{EngineError, EngineKind, IdentityOverride, StoreSpec, VolumeSpec};
+pub use store::device::logical_sector_bytes;
 pub use store::{EXTENTS_MAX, Extent, Features, Store};
 pub use volume::Volume;

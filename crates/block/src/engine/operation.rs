@@ -65,7 +65,8 @@ impl WriteSource {
     }
 }
 
-/// One thing to do to a volume. Offsets and lengths are bytes.
+/// One thing to do to a volume. Offsets and lengths are bytes; zeroing and unmapping on a block device take multiples
+/// of its sector.
 #[derive(Debug)]
 pub enum Operation {
     /// Fill the buffer from `offset`.

@@ -53,6 +53,26 @@ fn the_second_writer_of_a_sidecar_takes_the_first_ones_identity() {
 }
 
 #[test]
+fn readers_that_open_a_new_image_at_once_agree() {
+    for attribute in [ATTRIBUTE, REFUSED] {
+        for _ in 0..20 {
+            let directory = TempDir::new().unwrap();
+            let (file, path) = image(&directory);
+            let start = std::sync::Barrier::new(4);
+            let uuids: Vec<_> = std::thread::scope(|scope| {
+                let read = || {
+                    start.wait();
+                    file_uuid(file.as_fd(), &path, attribute).unwrap()
+                };
+                let threads: Vec<_> = (0..4).map(|_| scope.spawn(read)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            assert!(uuids.iter().all(|uuid| *uuid == uuids[0]), "{attribute}: {uuids:?}");
+        }
+    }
+}
+
+#[test]
 fn damage_is_an_error_that_names_the_way_out() {
     let directory = TempDir::new().unwrap();
     let (file, path) = image(&directory);

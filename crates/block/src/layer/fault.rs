@@ -70,7 +70,7 @@ pub enum Effect {
     Fail(Errno),
     /// It takes this much longer.
     Delay(Duration),
-    /// It waits until the rule is removed.
+    /// It waits until the rule is removed. Under the `sync` engine that is the submitting thread.
     Hold,
 }
 

@@ -68,6 +68,14 @@ pub(crate) fn open(
     Ok(Opened { store: std::sync::Arc::new(store), identity })
 }
 
+/// The logical sector length of a block device in bytes; `None` when `path` is something else or cannot be opened,
+/// which [`crate::Volume::open`] will then explain.
+pub fn logical_sector_bytes(path: &Path) -> Option<u32> {
+    let fd =
+        rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    rustix::fs::ioctl_blksszget(&fd).ok()
+}
+
 /// Punching a hole in a device is a write of zeroes that may unmap, so it takes both limits to be non-zero.
 fn features(disk: &DeviceDirectory, physical_bytes: u32) -> Features {
     let limit = |name: &str| disk.number(format!("queue/{name}")).unwrap_or(0);

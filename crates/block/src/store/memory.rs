@@ -251,6 +251,16 @@ mod tests {
     }
 
     #[test]
+    fn unmapping_goes_past_what_was_never_written() {
+        let store = MemoryStore::new(4 * GROUP_BYTES).unwrap();
+        store.write_at(2 * GROUP_BYTES, &[7; 512]).unwrap();
+        store.unmap(100, 3 * GROUP_BYTES).unwrap();
+        let mut read = [1; 512];
+        store.read_at(2 * GROUP_BYTES, &mut read).unwrap();
+        assert_eq!(read, [0; 512]);
+    }
+
+    #[test]
     fn a_part_of_a_chunk_is_zeroed_and_stays() {
         let store = MemoryStore::new(1 << 20).unwrap();
         store.write_at(0, &[7; 1024]).unwrap();

@@ -18,16 +18,38 @@ fn memory_with_faults() -> (Bench, Faults) {
 #[test]
 fn what_the_page_cache_has_is_done_at_once() {
     let directory = TempDir::new().unwrap();
-    let mut bench = Bench::open(&file_spec(&directory.path().join("a.img"), Some(4 << 20)));
+    let path = directory.path().join("a.img");
+    let (volume, faults) = Faults::open(&file_spec(&path, Some(4 << 20))).unwrap();
+    let mut bench = Bench::new(volume);
     let operation = bench.write_operation(0, &[1; 4096], false);
     bench.submit(operation);
     assert!(bench.try_next().is_some(), "a buffered write is a copy");
+    let mut probe = [0; 4096];
+    let mut parts = [std::io::IoSliceMut::new(&mut probe)];
+    let file = std::fs::File::open(&path).unwrap();
+    if rustix::io::preadv2(&file, &mut parts, 0, rustix::io::ReadWriteFlags::NOWAIT) != Ok(4096) {
+        eprintln!("SKIPPED, this file system has no reads that do not wait");
+        return;
+    }
     let buffer = bench.pool.allocate(4096).unwrap();
     bench.submit(Operation::Read { offset: 0, buffer });
-    match bench.try_next() {
-        Some(read) => assert!(read.buffer.unwrap().iter().all(|byte| *byte == 1)),
-        // A file system without non-waiting reads.
-        None => assert!(bench.next().result.is_ok()),
+    let read = bench.try_next().expect("what is in the page cache is not waited for");
+    assert!(read.buffer.unwrap().iter().all(|byte| *byte == 1));
+    assert_eq!(faults.calls(OperationKind::Read), 0, "a quick thread of the pool does not count");
+}
+
+#[test]
+fn what_the_page_cache_lacks_is_read_to_the_end() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("a.img");
+    let mut bench = Bench::open(&file_spec(&path, Some(4 << 20)));
+    let data: Vec<u8> = (0..1 << 20).map(|at: u32| (at / 512 % 251) as u8).collect();
+    bench.write(0, &data, true).unwrap();
+    let file = std::fs::File::open(&path).unwrap();
+    for (start, length) in [(0, 1 << 20), (0, 1 << 19), (1 << 19, 1 << 19), (8192, 4096)] {
+        let length = std::num::NonZeroU64::new(length);
+        rustix::fs::fadvise(&file, start, length, rustix::fs::Advice::DontNeed).unwrap();
+        assert!(bench.read(512, (1 << 20) - 512).unwrap() == data[512..], "without {length:?} at {start}");
     }
 }
 
