@@ -1,0 +1,17 @@
+//! The iSCSI target: it joins the session core (`lunette-iscsi`), the device server (`lunette-scsi`) and volumes
+//! (`lunette-block`) to sockets and threads.
+//!
+//! [`Server::start`] opens volumes, binds portals and starts one reactor thread a core. A connection lives on one
+//! reactor for life; reactors exchange messages, not locks. A command's way from socket to store and back is in
+//! `reactor`: `receive`, `commands`, `transmit`.
+
+pub mod config;
+mod listener;
+mod mailbox;
+mod reactor;
+mod registry;
+mod server;
+mod units;
+
+pub use server::{Server, ServerHandle, StartError, StopError};
+pub use units::{TargetReport, UnitReport};

@@ -1,0 +1,392 @@
+//! Commands between the session core, the device server and the stores.
+//!
+//! The core says when a command's turn has come and when its data is there; the device server says what it needs
+//! next; the store does it. Each function here carries one answer to the next of the three.
+
+use std::sync::Arc;
+
+use lunette_block::{Buffer, Done, ErrorClass, IoCompletion, Operation, StoreError, WriteSource};
+use lunette_iscsi::session::{Completion, Event, Placement, TaskId, Transfer};
+use lunette_scsi::{DataIn, Io, IoError, IoOutcome, Lun, Next, Status};
+use lunette_wire::initiator::ScsiDataOut;
+use lunette_wire::target::RejectReason;
+use lunette_wire::{Bhs, Cid, InitiatorPdu};
+
+use super::Reactor;
+use super::connection::{Disconnect, Stage};
+use super::receive::Arrived;
+use super::session::{Segment, TargetSession};
+
+impl Reactor {
+    /// The session of a connection in full feature phase.
+    pub(super) fn session_of(&mut self, connection: usize) -> Option<&mut TargetSession> {
+        match self.connections.get(connection)?.stage {
+            Stage::FullFeature { session, .. } => self.sessions.get_mut(session),
+            _ => None,
+        }
+    }
+
+    pub(super) fn locate(&mut self, connection: usize, pdu: &ScsiDataOut, length: usize) -> Placement {
+        // A frame's length has 24 bits.
+        self.session_of(connection)
+            .map_or(Placement::Discard, |session| session.core.locate_data_out(pdu, length as u32))
+    }
+
+    pub(super) fn copy_to_task(&mut self, connection: usize, id: TaskId, offset: usize, data: &[u8]) {
+        if let Some(session) = self.session_of(connection)
+            && let Some(buffer) = session.data_out_buffer(id)
+            && let Some(place) = buffer.get_mut(offset..offset + data.len())
+        {
+            place.copy_from_slice(data);
+        }
+    }
+
+    /// One complete PDU of a session.
+    pub(super) fn full_feature_pdu(
+        &mut self,
+        connection: usize,
+        (index, cid): (usize, Cid),
+        (bhs, ahs): (&Bhs, &[u8]),
+        data: Arrived<'_>,
+        intact: bool,
+    ) {
+        match InitiatorPdu::decode(bhs) {
+            Ok(InitiatorPdu::ScsiDataOut(pdu)) => {
+                let length = data_segment_length(bhs);
+                if let Arrived::Bytes(bytes) = data
+                    && intact
+                    && let Placement::Task { id, offset } = self.locate(connection, &pdu, bytes.len())
+                {
+                    self.copy_to_task(connection, id, offset as usize, bytes);
+                }
+                let Some(session) = self.sessions.get_mut(index) else { return };
+                session.core.data_out_arrived(self.now, cid, (bhs, &pdu), length, intact, &mut self.outbox);
+            }
+            // The PDU is as if it had never come; its sender may try again (RFC 7143, 7.8).
+            Ok(_) if !intact => {
+                let Some(session) = self.sessions.get_mut(index) else { return };
+                session.core.reject(cid, bhs, RejectReason::DataDigestError, &mut self.outbox);
+            }
+            Ok(InitiatorPdu::ScsiCommand(pdu)) => {
+                let length = data_segment_length(bhs);
+                let buffer = match data {
+                    Arrived::Command(buffer) => Some(buffer),
+                    Arrived::Bytes(bytes) if !bytes.is_empty() => {
+                        self.command_buffer(connection, bhs, bytes.len()).map(|mut buffer| {
+                            buffer[..bytes.len()].copy_from_slice(bytes);
+                            buffer
+                        })
+                    }
+                    // Unsolicited data follows: it needs a place before the command's turn comes.
+                    Arrived::Bytes(_) if pdu.write && !pdu.is_final => {
+                        self.command_buffer(connection, bhs, 0)
+                    }
+                    Arrived::Bytes(_) | Arrived::Placed => None,
+                };
+                let Some(session) = self.sessions.get_mut(index) else { return };
+                let command = (bhs, &pdu, ahs);
+                let id = session.core.command(self.now, cid, command, length, &mut self.outbox);
+                if let Some(id) = id {
+                    let is_starved = buffer.is_none() && (length > 0 || (pdu.write && !pdu.is_final));
+                    session.attach(id, buffer, is_starved);
+                }
+            }
+            _ => {
+                let bytes = if let Arrived::Bytes(bytes) = data { bytes } else { &[] };
+                let Some(session) = self.sessions.get_mut(index) else { return };
+                session.core.request(self.now, cid, bhs, bytes, &mut self.outbox);
+            }
+        }
+        self.run_session(index);
+    }
+
+    /// Carries out what the core left in the outbox, until it leaves nothing more.
+    pub(super) fn run_session(&mut self, index: usize) {
+        loop {
+            self.queue_pdus(index);
+            if self.outbox.events.is_empty() {
+                return;
+            }
+            let mut events =
+                std::mem::replace(&mut self.outbox.events, std::mem::take(&mut self.spare_events));
+            for event in events.drain(..) {
+                self.session_event(index, event);
+            }
+            self.spare_events = events;
+        }
+    }
+
+    pub(super) fn queue_pdus(&mut self, index: usize) {
+        let Some(session) = self.sessions.get(index) else {
+            self.outbox.pdus.clear();
+            return;
+        };
+        let token = session.connection;
+        // At present a session has one connection, so all its PDUs go there.
+        let connection = self.connections.get_mut(token.index).filter(|connection| connection.token == token);
+        let Some(connection) = connection else {
+            self.outbox.pdus.clear();
+            return;
+        };
+        for pdu in self.outbox.pdus.drain(..) {
+            connection.transmitter.push(&pdu.bhs, pdu.payload, connection.digests);
+            if !std::mem::replace(&mut connection.is_dirty, true) {
+                self.dirty.push(token.index);
+            }
+        }
+    }
+
+    fn session_event(&mut self, index: usize, event: Event) {
+        match event {
+            Event::Execute(id) => self.execute(index, id),
+            Event::DataOutComplete(id) => self.data_out_complete(index, id),
+            Event::Dropped(id) => {
+                if let Some(session) = self.sessions.get_mut(index) {
+                    session.detach(id);
+                }
+            }
+            Event::Manage { id, function, lun } => self.manage(index, id, function, lun),
+            Event::Text { cid, request, bhs, text } => self.text(index, cid, &request, &bhs, &text),
+            Event::Close { cid: _, reason } => {
+                // What the core had to say before it must still go out.
+                self.queue_pdus(index);
+                let Some(session) = self.sessions.get(index) else { return };
+                let token = session.connection;
+                if let Some(connection) = self.connection(token) {
+                    connection.close_after_sending(Disconnect::Session(reason));
+                    if !std::mem::replace(&mut connection.is_dirty, true) {
+                        self.dirty.push(token.index);
+                    }
+                }
+            }
+            Event::Ended => self.session_ended(index),
+        }
+    }
+
+    /// A command's turn has come.
+    fn execute(&mut self, index: usize, id: TaskId) {
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        let (Some(view), Some(attachment)) = (session.core.task(id), &session.attachment) else {
+            return session.detach(id);
+        };
+        let starved = session
+            .contexts
+            .get(id.slot())
+            .and_then(Option::as_ref)
+            .is_none_or(|context| context.id == id && context.is_starved);
+        if view.aborted || starved {
+            // An aborted command must not reach its store; a starved one is to be sent again.
+            return self.finish(index, id, &lunette_scsi::Completion::status(Status::TaskSetFull));
+        }
+        let lun = Lun::from_bytes(view.lun.0);
+        let (command, next) = if view.extended_cdb.is_empty() {
+            lunette_scsi::Task::start(&attachment.nexus, lun, view.cdb)
+        } else {
+            let cdb = [&view.cdb[..], view.extended_cdb].concat();
+            lunette_scsi::Task::start(&attachment.nexus, lun, &cdb)
+        };
+        if let Some(context) = session.context(id) {
+            context.command = Some(command);
+        }
+        self.drive(index, id, next);
+    }
+
+    /// Does what the device server asks for.
+    fn drive(&mut self, index: usize, id: TaskId, next: Next) {
+        match next {
+            Next::DataOut { length_bytes } => self.collect_data_out(index, id, length_bytes),
+            Next::Io(io) => self.submit(index, id, io),
+            Next::Done(completion) => self.finish(index, id, &completion),
+        }
+    }
+
+    /// Has the core ask the initiator for a command's data, into a buffer that holds all of it.
+    fn collect_data_out(&mut self, index: usize, id: TaskId, length: u32) {
+        let pool = self.shared.pool.clone();
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        let Some(expected) = session.core.task(id).map(|view| view.expected_out) else { return };
+        let Some(context) = session.context(id) else { return };
+        context.out_length = length;
+        let needed = length.min(expected) as usize;
+        let present = context.data_out.as_ref().map_or(0, |buffer| buffer.len());
+        if needed > present {
+            let Some(mut larger) = pool.allocate(needed) else {
+                return self.finish(index, id, &lunette_scsi::Completion::status(Status::TaskSetFull));
+            };
+            if let Some(smaller) = &context.data_out {
+                larger[..present].copy_from_slice(smaller);
+            }
+            context.data_out = Some(larger);
+        }
+        let present = session.core.solicit(id, length, &mut self.outbox);
+        if let Some(context) = session.context(id) {
+            context.out_present = present;
+        }
+    }
+
+    /// All data of a command is there.
+    fn data_out_complete(&mut self, index: usize, id: TaskId) {
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        let Some(attachment) = &session.attachment else { return };
+        let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut) else { return };
+        let data =
+            context.data_out.as_ref().map_or(&[][..], |buffer| &buffer[..context.out_present as usize]);
+        let Some(command) = context.command.as_mut() else { return };
+        let next = command.resume(&attachment.nexus, lunette_scsi::Event::DataOut(data));
+        self.drive(index, id, next);
+    }
+
+    /// Hands an operation to the volume's engine.
+    fn submit(&mut self, index: usize, id: TaskId, io: Io) {
+        let pool = self.shared.pool.clone();
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        let Some(attachment) = &session.attachment else { return };
+        let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut) else { return };
+        let volume = context
+            .command
+            .as_ref()
+            .and_then(lunette_scsi::Task::unit_index)
+            .and_then(|unit| attachment.target.volumes.get(unit));
+        let Some(volume) = volume else { return };
+        let operation = match io {
+            Io::Read { offset_bytes, length_bytes } => pool
+                .allocate(length_bytes as usize)
+                .map(|buffer| Operation::Read { offset: offset_bytes, buffer }),
+            Io::WriteDataOut { offset_bytes, start, length_bytes, stable } => {
+                let range = start as usize..start as usize + length_bytes as usize;
+                context.data_out.take().map(|buffer| Operation::Write {
+                    offset: offset_bytes,
+                    buffer: WriteSource { buffer: buffer.into(), range },
+                    stable,
+                })
+            }
+            Io::WriteOwned { offset_bytes, bytes, stable } => pool.allocate(bytes.len()).map(|mut buffer| {
+                buffer.copy_from_slice(&bytes);
+                let source = WriteSource { buffer: Arc::new(buffer).into(), range: 0..bytes.len() };
+                Operation::Write { offset: offset_bytes, buffer: source, stable }
+            }),
+            Io::Flush => Some(Operation::Flush),
+            Io::Zero { offset_bytes, length_bytes, unmap, stable } => {
+                Some(Operation::Zero { offset: offset_bytes, length: length_bytes, unmap, stable })
+            }
+            Io::Unmap { offset_bytes, length_bytes } => {
+                Some(Operation::Unmap { offset: offset_bytes, length: length_bytes })
+            }
+            Io::Prefetch { offset_bytes, length_bytes } => {
+                Some(Operation::Prefetch { offset: offset_bytes, length: length_bytes })
+            }
+            Io::Extents { offset_bytes, length_bytes } => {
+                Some(Operation::Extents { offset: offset_bytes, length: length_bytes })
+            }
+        };
+        match operation {
+            Some(operation) => {
+                context.in_store = true;
+                self.io.submit(volume, store_tag(index, id), operation);
+            }
+            // No memory for it: the initiator is to try again when other commands have ended.
+            None => self.finish(index, id, &lunette_scsi::Completion::status(Status::TaskSetFull)),
+        }
+    }
+
+    /// A store has finished an operation.
+    pub(super) fn io_finished(&mut self, completion: IoCompletion) {
+        let (index, slot) = ((completion.tag >> 32) as usize, (completion.tag & 0xffff_ffff) as usize);
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        let Some(context) = session.contexts.get_mut(slot).and_then(Option::as_mut) else { return };
+        context.in_store = false;
+        let id = context.id;
+        let Some(command) = context.command.as_mut() else { return };
+        let is_aborted = session.core.task(id).is_none_or(|view| view.aborted);
+        let result = completion.result.map_err(|error| io_error(&error));
+        if is_aborted {
+            self.finish(index, id, &lunette_scsi::Completion::status(Status::TaskAborted));
+            return self.run_session(index);
+        }
+        // A read gives its own buffer back, a write the one with the initiator's data.
+        if let Some(buffer) = completion.buffer {
+            let is_write = context.data_out.is_none() && context.out_length > 0;
+            *(if is_write { &mut context.data_out } else { &mut context.medium }) = Some(buffer);
+        }
+        let Some(attachment) = &session.attachment else { return };
+        let event = lunette_scsi::Event::Io {
+            result: result.map(io_outcome),
+            data_out: present(context.data_out.as_ref(), context.out_present),
+            medium: context.medium.as_deref().unwrap_or(&[]),
+        };
+        let next = command.resume(&attachment.nexus, event);
+        self.drive(index, id, next);
+        self.run_session(index);
+    }
+
+    /// Ends a command.
+    fn finish(&mut self, index: usize, id: TaskId, completion: &lunette_scsi::Completion) {
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        let context = session.contexts.get_mut(id.slot()).and_then(Option::take);
+        let out_length = context.as_ref().map_or(0, |context| context.out_length);
+        let transfer = match &completion.data_in {
+            DataIn::Parameter(bytes) => {
+                // Parameter data is cut to an allocation length of 32 bits.
+                Transfer::In { length: bytes.len() as u32, data: Segment::Parameter(bytes[..].into()) }
+            }
+            DataIn::Medium { length_bytes } => match context.and_then(|context| context.medium) {
+                Some(buffer) => {
+                    Transfer::In { data: Segment::Medium(Arc::new(buffer)), length: *length_bytes }
+                }
+                None => Transfer::None,
+            },
+            DataIn::None if out_length > 0 => Transfer::Out { length: out_length.into() },
+            DataIn::None => Transfer::None,
+        };
+        let sense = completion.sense.as_ref().map_or(&[][..], |sense| sense.as_bytes());
+        let completion = Completion { status: completion.status as u8, sense, transfer };
+        session.core.complete(id, completion, &mut self.outbox);
+    }
+}
+
+fn present(buffer: Option<&Buffer>, length: u32) -> &[u8] {
+    buffer.and_then(|buffer| buffer.get(..length as usize)).unwrap_or(&[])
+}
+
+/// A tag that finds the task again. A session stays in its place until its last task has left the stores.
+const fn store_tag(session: usize, id: TaskId) -> u64 {
+    (session as u64) << 32 | id.slot() as u64
+}
+
+fn data_segment_length(bhs: &Bhs) -> u32 {
+    u32::from_be_bytes([0, bhs[5], bhs[6], bhs[7]])
+}
+
+fn io_outcome(done: Done) -> IoOutcome {
+    match done {
+        Done::Nothing => IoOutcome::Done,
+        Done::Extents(extents) => IoOutcome::Extents(
+            extents
+                .into_iter()
+                .map(|extent| lunette_scsi::Extent {
+                    offset_bytes: extent.offset,
+                    length_bytes: extent.length,
+                    allocated: extent.allocated,
+                })
+                .collect(),
+        ),
+    }
+}
+
+fn io_error(error: &StoreError) -> IoError {
+    match error.class() {
+        ErrorClass::Medium => IoError::Medium {
+            offset_bytes: match error {
+                StoreError::Io { offset, .. } => Some(*offset),
+                _ => None,
+            },
+        },
+        ErrorClass::NoSpace => IoError::NoSpace,
+        ErrorClass::ReadOnly => IoError::WriteProtected,
+        ErrorClass::Faulted => IoError::Faulted,
+        ErrorClass::Unsupported => IoError::Unsupported,
+        ErrorClass::Hardware | ErrorClass::Busy | ErrorClass::OutOfRange | ErrorClass::Closed => {
+            IoError::Hardware
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! One TCP connection: its socket, its stage, its way in and its way out.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use lunette_iscsi::login::{Login, LoginOutcome};
+use lunette_iscsi::session::CloseReason;
+use lunette_wire::frame::Digests;
+use lunette_wire::{Cid, FrameError};
+use rustix::event::epoll;
+use tracing::{debug, info, warn};
+
+use super::login::new_login;
+use super::receive::Receiver;
+use super::transmit::{Progress, Transmitter};
+use crate::server::Shared;
+
+/// How long a connection that is being closed may take to accept what is still queued for it.
+const CLOSING_PATIENCE: Duration = Duration::from_secs(5);
+
+/// With this much queued, nothing more is read from the connection until the initiator has taken some: what it can
+/// make us queue is bounded by what it has outstanding.
+const QUEUED_PDUS_MAX: usize = 4096;
+
+/// Names a connection of one reactor; a place is used again, a generation is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Token {
+    pub(super) index: usize,
+    pub(super) generation: u32,
+}
+
+impl Token {
+    pub(super) const fn to_u64(self) -> u64 {
+        (self.index as u64) << 32 | self.generation as u64
+    }
+
+    pub(super) const fn from_u64(token: u64) -> Self {
+        Self { index: (token >> 32) as usize, generation: token as u32 }
+    }
+}
+
+/// Where a connection stands (RFC 7143, 8.1: S4, S4 again while another session ends, S5 and S6).
+pub(super) enum Stage {
+    Login(Box<Login>),
+    /// Agreed on everything; the session that has the same identity is being ended (6.3.5).
+    AwaitingReinstatement(Box<LoginOutcome>),
+    FullFeature {
+        session: usize,
+        cid: Cid,
+    },
+    /// Nothing is read any more; what is queued still goes out.
+    Closing,
+}
+
+impl Stage {
+    pub(super) const fn is_before_login(&self) -> bool {
+        matches!(self, Self::Login(_) | Self::AwaitingReinstatement(_))
+    }
+}
+
+/// Why a connection ends.
+#[derive(Debug)]
+pub(super) enum Disconnect {
+    /// The peer closed it.
+    Closed,
+    /// The socket failed.
+    Socket(io::Error),
+    /// A PDU's lengths break a bound.
+    Frame(FrameError),
+    /// A header digest is wrong; where the next PDU starts is anybody's guess (RFC 7143, 7.8).
+    HeaderDigest,
+    /// What comes is not a login (RFC 7143, 6.3).
+    NotALogin(u8),
+    /// The login failed; the sentence says why.
+    Login(String),
+    LoginTimeout(Duration),
+    HalfOpenLimit(usize),
+    /// The session core gave it up.
+    Session(CloseReason),
+    /// Another login took the session's place.
+    Reinstated,
+    Reset,
+    Stalled,
+    Draining,
+}
+
+impl fmt::Display for Disconnect {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => write!(f, "closed by the initiator"),
+            Self::Socket(error) => write!(f, "connection failed: {error}"),
+            Self::Frame(error) => write!(f, "format error: {error}"),
+            Self::HeaderDigest => write!(f, "header digest error"),
+            Self::NotALogin(opcode) => write!(f, "opcode {opcode:#04x} before login"),
+            Self::Login(reason) => write!(f, "login failed: {reason}"),
+            Self::LoginTimeout(limit) => write!(f, "no login within {} s", limit.as_secs()),
+            Self::HalfOpenLimit(limit) => write!(f, "oldest of {limit} connections without a login"),
+            Self::Session(reason) => write!(f, "{reason}"),
+            Self::Reinstated => write!(f, "the initiator logged in again"),
+            Self::Reset => write!(f, "target cold reset"),
+            Self::Stalled => write!(f, "the last answers were not taken"),
+            Self::Draining => write!(f, "shutting down"),
+        }
+    }
+}
+
+impl Disconnect {
+    /// One line a connection; a warning when the peer did something wrong.
+    pub(super) fn log(&self, connection: &Connection) {
+        let peer = connection.peer;
+        match self {
+            Self::Closed if connection.stage.is_before_login() => {
+                debug!(%peer, reason = %self, "connection ended before login");
+            }
+            Self::Closed
+            | Self::Draining
+            | Self::Reinstated
+            | Self::Reset
+            | Self::Session(CloseReason::Logout) => info!(%peer, reason = %self, "connection ended"),
+            _ => warn!(%peer, reason = %self, "connection dropped"),
+        }
+    }
+}
+
+/// See the module's documentation.
+pub(super) struct Connection {
+    pub(super) token: Token,
+    pub(super) socket: TcpStream,
+    pub(super) peer: SocketAddr,
+    /// The portal's address as the initiator reached it.
+    pub(super) local: SocketAddr,
+    pub(super) stage: Stage,
+    pub(super) receiver: Receiver,
+    pub(super) transmitter: Transmitter,
+    pub(super) digests: Digests,
+    /// Why it closes once everything is sent.
+    closing: Option<Disconnect>,
+    closing_since: Option<Duration>,
+    accepted_at: Duration,
+    interest: epoll::EventFlags,
+    pub(super) is_dirty: bool,
+}
+
+impl Connection {
+    pub(super) fn new(
+        token: Token,
+        socket: TcpStream,
+        peer: SocketAddr,
+        shared: &Shared,
+        now: Duration,
+    ) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        // Answers are gathered before they are sent, so Nagle's algorithm could only delay them.
+        socket.set_nodelay(true)?;
+        let local = socket.local_addr()?;
+        Ok(Self {
+            token,
+            socket,
+            peer,
+            local,
+            stage: Stage::Login(Box::new(new_login(shared))),
+            receiver: Receiver::default(),
+            transmitter: Transmitter::default(),
+            digests: Digests::default(),
+            closing: None,
+            closing_since: None,
+            accepted_at: now,
+            interest: epoll::EventFlags::IN,
+            is_dirty: false,
+        })
+    }
+
+    pub(super) fn is_login_overdue(&self, now: Duration, limit: Duration) -> bool {
+        self.stage.is_before_login() && now.saturating_sub(self.accepted_at) >= limit
+    }
+
+    /// Closes the connection when all that is queued has gone out.
+    pub(super) fn close_after_sending(&mut self, reason: Disconnect) {
+        self.stage = Stage::Closing;
+        self.closing.get_or_insert(reason);
+    }
+
+    pub(super) fn is_stalled(&mut self, now: Duration) -> bool {
+        self.closing.is_some()
+            && now.saturating_sub(*self.closing_since.get_or_insert(now)) >= CLOSING_PATIENCE
+    }
+
+    /// Sends what is queued, as far as the socket takes it, and asks epoll for what is to be waited for.
+    pub(super) fn flush(&mut self, epoll: &impl AsFd) -> Result<(), Disconnect> {
+        self.is_dirty = false;
+        let progress = self.transmitter.send(&self.socket).map_err(Disconnect::Socket)?;
+        if progress == Progress::Everything
+            && let Some(reason) = self.closing.take()
+        {
+            return Err(reason);
+        }
+        let mut wanted = epoll::EventFlags::empty();
+        if self.transmitter.len() < QUEUED_PDUS_MAX && !matches!(self.stage, Stage::Closing) {
+            wanted |= epoll::EventFlags::IN;
+        }
+        if progress == Progress::Blocked {
+            wanted |= epoll::EventFlags::OUT;
+        }
+        if wanted != self.interest {
+            let data = epoll::EventData::new_u64(self.token.to_u64());
+            epoll::modify(epoll, &self.socket, data, wanted)
+                .map_err(|error| Disconnect::Socket(error.into()))?;
+            self.interest = wanted;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,249 @@
+//! Logins on a reactor (RFC 7143, 6.3): the directory of targets, reinstatement, the step into full feature phase; and
+//! SendTargets afterwards.
+
+use std::net::{IpAddr, SocketAddr};
+
+use lunette_iscsi::login::{
+    Login, LoginFailure, LoginOutcome, LoginReply, LoginStatus, LoginStep, LookupFailure, TargetDirectory,
+    TargetEntry,
+};
+use lunette_iscsi::parameters::SessionType;
+use lunette_iscsi::session::{Payload, Session, SessionSettings};
+use lunette_iscsi::text::{TextFacts, TextNegotiation, TextStep};
+use lunette_scsi::Nexus;
+use lunette_wire::frame::Digests;
+use lunette_wire::initiator::{LoginRequest, TextRequest};
+use lunette_wire::target::Numbers;
+use lunette_wire::{Bhs, Cid, Tsih};
+use tracing::{debug, info};
+
+use super::connection::{Disconnect, Stage, Token};
+use super::session::{Attachment, TargetSession};
+use super::{Message, Reactor, Waiter};
+use crate::registry::{Claim, SessionKey, SessionPlace};
+use crate::server::Shared;
+use crate::units::PORTAL_GROUP_TAG;
+
+impl TargetDirectory for Shared {
+    fn find(&self, name: &str, _initiator: &str) -> Result<TargetEntry, LookupFailure> {
+        let target = self.targets.iter().find(|target| target.name == name).ok_or(LookupFailure::NotFound)?;
+        Ok(TargetEntry { portal_group_tag: PORTAL_GROUP_TAG, alias: target.alias.clone() })
+    }
+}
+
+impl Reactor {
+    /// One Login Request of a connection that has not logged in.
+    pub(super) fn login_pdu(&mut self, index: usize, bhs: &Bhs, text: &[u8]) -> Result<(), Disconnect> {
+        let request = LoginRequest::decode(bhs).map_err(|fault| Disconnect::Login(fault.to_string()))?;
+        let Some(connection) = self.connections.get_mut(index) else { return Ok(()) };
+        let Stage::Login(login) = &mut connection.stage else { return Ok(()) };
+        match login.step(&request, text, &*self.shared) {
+            LoginStep::Respond(reply) => self.send_login(index, reply),
+            LoginStep::Fail(reply, failure) => self.fail_login(index, reply, &failure),
+            LoginStep::Drop(failure) => return Err(Disconnect::Login(failure.to_string())),
+            LoginStep::Ready(outcome) => self.enter(index, outcome),
+        }
+        Ok(())
+    }
+
+    /// A session that a login was waiting for is gone: the login tries again.
+    pub(super) fn retry_login(&mut self, token: Token) {
+        let Some(connection) = self.connection(token) else { return };
+        if let Stage::AwaitingReinstatement(_) = connection.stage
+            && let Stage::AwaitingReinstatement(outcome) =
+                std::mem::replace(&mut connection.stage, Stage::Closing)
+        {
+            self.enter(token.index, outcome);
+        }
+    }
+
+    fn send_login(&mut self, index: usize, reply: LoginReply) {
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        let bhs = reply.pdu.encode(reply.text.len());
+        let payload = if reply.text.is_empty() { Payload::None } else { Payload::Bytes(reply.text) };
+        // Digests begin with the full feature phase (13.1).
+        connection.transmitter.push(&bhs, payload, Digests::default());
+        if !std::mem::replace(&mut connection.is_dirty, true) {
+            self.dirty.push(index);
+        }
+    }
+
+    fn fail_login(&mut self, index: usize, reply: LoginReply, failure: &LoginFailure) {
+        self.send_login(index, reply);
+        if let Some(connection) = self.connections.get_mut(index) {
+            connection.close_after_sending(Disconnect::Login(failure.to_string()));
+        }
+    }
+
+    /// Both sides agree: finds the session's place, ending an older session of the same identity first (6.3.5).
+    fn enter(&mut self, index: usize, outcome: Box<LoginOutcome>) {
+        if outcome.tsih != Tsih(0) {
+            let failure = self.refuse_joining(outcome.tsih);
+            return self.fail_login(index, outcome.refuse(&failure), &failure);
+        }
+        let key = outcome.target.as_ref().map(|(name, entry)| SessionKey {
+            initiator: outcome.initiator_name.as_str().to_owned(),
+            isid: outcome.isid,
+            target: name.as_str().to_owned(),
+            portal_group_tag: entry.portal_group_tag,
+        });
+        match self.shared.registry.claim(key.as_ref(), self.index) {
+            Claim::Granted(place) => self.begin_session(index, &outcome, key, place),
+            Claim::Taken(place) => {
+                let Some(connection) = self.connections.get_mut(index) else { return };
+                let waiter = Waiter { reactor: self.index, connection: connection.token };
+                connection.stage = Stage::AwaitingReinstatement(outcome);
+                self.shared.reactors[place.reactor].send(Message::EndSession { place, waiter });
+            }
+            Claim::Full => {
+                let failure =
+                    LoginFailure::new(LoginStatus::OutOfResources, "all 65,535 session handles are in use");
+                self.fail_login(index, outcome.refuse(&failure), &failure);
+            }
+        }
+    }
+
+    /// A session has one connection at present, so none can be joined.
+    fn refuse_joining(&self, tsih: Tsih) -> LoginFailure {
+        if self.shared.registry.has_handle(tsih) {
+            LoginFailure::new(
+                LoginStatus::TooManyConnections,
+                format!("session {} has its one connection", tsih.0),
+            )
+        } else {
+            LoginFailure::new(LoginStatus::SessionDoesNotExist, format!("there is no session {}", tsih.0))
+        }
+    }
+
+    fn begin_session(
+        &mut self,
+        index: usize,
+        outcome: &LoginOutcome,
+        key: Option<SessionKey>,
+        place: SessionPlace,
+    ) {
+        let Some(token) = self.connections.get(index).map(|connection| connection.token) else {
+            return self.shared.registry.release(key.as_ref(), place);
+        };
+        let settings = self.settings();
+        let numbers = Numbers {
+            max_cmd_sn: outcome.cmd_sn.plus(u32::from(settings.window_depth) - 1),
+            ..outcome.numbers
+        };
+        let core = Session::new(
+            outcome.session_type,
+            outcome.session,
+            settings,
+            (outcome.cid, outcome.connection, outcome.next_stat_sn),
+            outcome.cmd_sn,
+            self.now,
+        );
+        let initiator = outcome.initiator_name.as_str().to_owned();
+        let attachment = self.attachment(outcome);
+        let session = self.sessions.insert(TargetSession {
+            core,
+            place,
+            key,
+            attachment,
+            text: TextNegotiation::default(),
+            initiator,
+            connection: token,
+            contexts: Vec::new(),
+            waiters: Vec::new(),
+        });
+        self.send_login(index, outcome.accept(place.tsih, numbers));
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        connection.digests = outcome.connection.digests;
+        connection.stage = Stage::FullFeature { session, cid: outcome.cid };
+        let peer = connection.peer;
+        let initiator = outcome.initiator_name.as_str();
+        match (&outcome.target, outcome.session_type) {
+            (Some((target, _)), SessionType::Normal) => {
+                info!(%peer, %initiator, target = target.as_str(), reactor = self.index, "logged in");
+            }
+            _ => debug!(%peer, %initiator, "discovery session"),
+        }
+        debug!(session = ?outcome.session, connection = ?outcome.connection, "negotiated");
+    }
+
+    fn attachment(&self, outcome: &LoginOutcome) -> Option<Attachment> {
+        let (name, _) = outcome.target.as_ref()?;
+        let target_index = self.shared.targets.iter().position(|target| target.name == name.as_str())?;
+        let target = std::sync::Arc::clone(&self.shared.targets[target_index]);
+        // The name of an initiator port (4.4.2): the initiator's name, ",i,0x", and the ISID.
+        let port = format!("{},i,0x{}", outcome.initiator_name.as_str(), outcome.isid);
+        let nexus = Nexus::new(std::sync::Arc::clone(&target.device), port);
+        Some(Attachment { nexus, target, target_index })
+    }
+
+    fn settings(&self) -> SessionSettings {
+        let limits = &self.shared.config.limits;
+        let seconds = |seconds: u32| std::time::Duration::from_secs(seconds.into());
+        SessionSettings {
+            window_depth: limits.window_depth,
+            nop_interval: (limits.nop_interval_s > 0).then(|| seconds(limits.nop_interval_s)),
+            nop_timeout: seconds(limits.nop_timeout_s),
+        }
+    }
+
+    /// A Text Request of a session (11.10), mostly SendTargets.
+    pub(super) fn text(&mut self, index: usize, cid: Cid, request: &TextRequest, bhs: &Bhs, text: &[u8]) {
+        let Some(token) = self.sessions.get(index).map(|session| session.connection) else { return };
+        let Some(local) = self.connection(token).map(|connection| connection.local) else { return };
+        let targets = self.visible_targets(local);
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        let facts = TextFacts {
+            session_type: if session.attachment.is_some() {
+                SessionType::Normal
+            } else {
+                SessionType::Discovery
+            },
+            target: session.attachment.as_ref().map(|attachment| attachment.target.name.as_str()),
+            targets: &targets,
+            max_send_data_segment_length: session.core.max_send_data_segment_length(cid),
+        };
+        match session.text.step(request, text, &facts) {
+            TextStep::Reply {
+                is_final,
+                is_continued,
+                target_transfer_tag,
+                text,
+                max_send_data_segment_length,
+            } => {
+                let flags = (is_final, is_continued, target_transfer_tag);
+                session.core.send_text(cid, request.initiator_task_tag, flags, text, &mut self.outbox);
+                if let Some(bytes) = max_send_data_segment_length {
+                    session.core.set_max_send_data_segment_length(cid, bytes);
+                }
+            }
+            TextStep::Reject(reason) => session.core.reject(cid, bhs, reason, &mut self.outbox),
+        }
+    }
+
+    /// All targets, each with the portals through which this initiator can reach them.
+    fn visible_targets(&self, local: SocketAddr) -> Vec<(String, Vec<String>)> {
+        let mut addresses: Vec<String> = Vec::new();
+        // The portal that it came through first: that one surely works.
+        for portal in std::iter::once(&local).chain(&self.shared.portals) {
+            // A wildcard is no address to connect to; the one that was connected to stands for it.
+            let ip = if portal.ip().is_unspecified() { local.ip() } else { portal.ip() };
+            if is_reachable(ip, local.ip()) {
+                let address = format!("{},{PORTAL_GROUP_TAG}", SocketAddr::new(ip, portal.port()));
+                if !addresses.contains(&address) {
+                    addresses.push(address);
+                }
+            }
+        }
+        self.shared.targets.iter().map(|target| (target.name.clone(), addresses.clone())).collect()
+    }
+}
+
+/// A loopback portal is of no use to an initiator on another machine, and it must not be told of it.
+fn is_reachable(portal: IpAddr, through: IpAddr) -> bool {
+    portal.is_ipv4() == through.is_ipv4() && (through.is_loopback() || !portal.is_loopback())
+}
+
+/// A login in its first stage, with the limits of the configuration.
+pub(super) fn new_login(shared: &Shared) -> Login {
+    Login::new(shared.config.limits.to_target_limits(), PORTAL_GROUP_TAG)
+}

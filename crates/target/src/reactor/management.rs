@@ -1,0 +1,220 @@
+//! Task management functions that reach beyond one session, and the ends of sessions (RFC 7143, 4.2.3.2, 6.3.5).
+
+use lunette_iscsi::session::{ManagementId, TaskId};
+use lunette_scsi::Lun;
+use lunette_wire::LunField;
+use lunette_wire::initiator::TaskManagementFunction;
+use lunette_wire::target::TaskManagementOutcome;
+use tracing::{debug, info};
+
+use super::connection::{Disconnect, Token};
+use super::{Message, Reactor, Waiter};
+use crate::registry::SessionPlace;
+
+/// Which tasks a function aborts on all reactors.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct AbortScope {
+    /// Index of the target.
+    pub(super) target: usize,
+    /// One logical unit, or all.
+    pub(super) lun: Option<LunField>,
+    /// The session that asked; it has aborted its own tasks.
+    pub(super) except: SessionPlace,
+    /// Whom to answer.
+    pub(super) reactor: usize,
+    pub(super) request: u64,
+}
+
+/// A function of a session of this reactor that waits for the reactors' answers.
+#[derive(Debug)]
+pub(super) struct PendingFunction {
+    request: u64,
+    reactors_left: usize,
+    session: usize,
+    place: SessionPlace,
+    id: ManagementId,
+    function: TaskManagementFunction,
+    lun: LunField,
+}
+
+/// Tasks of this reactor that were aborted for a function and are still in a store.
+#[derive(Debug)]
+pub(super) struct PendingAbort {
+    scope: AbortScope,
+    tasks: Vec<(usize, SessionPlace, TaskId)>,
+}
+
+impl Reactor {
+    /// Carries out a function for a session that has aborted its own tasks.
+    pub(super) fn manage(
+        &mut self,
+        index: usize,
+        id: ManagementId,
+        function: TaskManagementFunction,
+        lun: LunField,
+    ) {
+        use TaskManagementFunction as Function;
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        let Some(attachment) = &session.attachment else {
+            let outcome = TaskManagementOutcome::FunctionNotSupported;
+            return session.core.management_done(id, outcome, &mut self.outbox);
+        };
+        let of_one_unit =
+            matches!(function, Function::AbortTaskSet | Function::ClearTaskSet | Function::LogicalUnitReset);
+        if of_one_unit && attachment.target.device.unit(Lun::from_bytes(lun.0)).is_none() {
+            let outcome = TaskManagementOutcome::LunDoesNotExist;
+            return session.core.management_done(id, outcome, &mut self.outbox);
+        }
+        info!(initiator = %session.initiator, ?function, lun = ?Lun::from_bytes(lun.0).number(), "task management");
+        if function == Function::AbortTaskSet {
+            let outcome = TaskManagementOutcome::FunctionComplete;
+            return session.core.management_done(id, outcome, &mut self.outbox);
+        }
+        self.next_request += 1;
+        let request = self.next_request;
+        let scope = AbortScope {
+            target: attachment.target_index,
+            lun: of_one_unit.then_some(lun),
+            except: session.place,
+            reactor: self.index,
+            request,
+        };
+        self.pending_functions.push(PendingFunction {
+            request,
+            reactors_left: self.shared.reactors.len(),
+            session: index,
+            place: session.place,
+            id,
+            function,
+            lun,
+        });
+        for reactor in &self.shared.reactors {
+            reactor.send(Message::AbortTasks(scope));
+        }
+    }
+
+    /// Aborts this reactor's tasks in `scope`; the answer follows when none is left in a store.
+    pub(super) fn abort_for(&mut self, scope: AbortScope) {
+        let affected: Vec<usize> = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| session.place != scope.except)
+            .filter(|(_, session)| {
+                session.attachment.as_ref().is_some_and(|attachment| attachment.target_index == scope.target)
+            })
+            .map(|(index, _)| index)
+            .collect();
+        let mut tasks = Vec::new();
+        for index in affected {
+            let Some(session) = self.sessions.get_mut(index) else { continue };
+            let place = session.place;
+            let left = session.core.abort_tasks(scope.lun, &mut self.outbox);
+            tasks.extend(left.into_iter().map(|id| (index, place, id)));
+            self.run_session(index);
+        }
+        self.pending_aborts.push(PendingAbort { scope, tasks });
+    }
+
+    /// Answers aborts whose last task has left its store.
+    pub(super) fn settle_pending(&mut self) {
+        if self.pending_aborts.is_empty() {
+            return;
+        }
+        let sessions = &self.sessions;
+        self.pending_aborts.retain_mut(|pending| {
+            pending.tasks.retain(|(index, place, id)| {
+                sessions
+                    .get(*index)
+                    .is_some_and(|session| session.place == *place && session.core.is_open(*id))
+            });
+            if pending.tasks.is_empty() {
+                let gone = Message::TasksGone { request: pending.scope.request };
+                self.shared.reactors[pending.scope.reactor].send(gone);
+            }
+            !pending.tasks.is_empty()
+        });
+    }
+
+    /// One reactor has answered; after the last one the function takes effect and is answered itself.
+    pub(super) fn tasks_gone(&mut self, request: u64) {
+        let Some(at) = self.pending_functions.iter().position(|pending| pending.request == request) else {
+            return;
+        };
+        self.pending_functions[at].reactors_left -= 1;
+        if self.pending_functions[at].reactors_left > 0 {
+            return;
+        }
+        let pending = self.pending_functions.swap_remove(at);
+        let session = self.sessions.get_mut(pending.session).filter(|session| session.place == pending.place);
+        let Some(session) = session else { return };
+        let Some(attachment) = &session.attachment else { return };
+        let lun = Lun::from_bytes(pending.lun.0);
+        match pending.function {
+            TaskManagementFunction::ClearTaskSet => {
+                attachment.nexus.clear_task_set(lun);
+            }
+            TaskManagementFunction::LogicalUnitReset => {
+                attachment.nexus.logical_unit_reset(lun);
+            }
+            _ => attachment.nexus.target_reset(),
+        }
+        let target = attachment.target_index;
+        let outcome = TaskManagementOutcome::FunctionComplete;
+        session.core.management_done(pending.id, outcome, &mut self.outbox);
+        self.run_session(pending.session);
+        if pending.function == TaskManagementFunction::TargetColdReset {
+            for reactor in &self.shared.reactors {
+                reactor.send(Message::EndTarget { target });
+            }
+        }
+    }
+
+    /// TARGET COLD RESET ends all sessions of the target (11.5.1); what is queued, its response too, goes out.
+    pub(super) fn end_target(&mut self, target: usize) {
+        let connections: Vec<Token> = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| {
+                session.attachment.as_ref().is_some_and(|attachment| attachment.target_index == target)
+            })
+            .map(|(_, session)| session.connection)
+            .collect();
+        for token in connections {
+            if self.connection(token).is_some() {
+                self.send_answers();
+                self.disconnect(token.index, &Disconnect::Reset);
+            }
+        }
+    }
+
+    /// Ends a session because another login has its identity (6.3.5).
+    pub(super) fn end_session(&mut self, place: SessionPlace, waiter: Waiter) {
+        let found = self.sessions.iter_mut().find(|(_, session)| session.place == place);
+        let Some((index, session)) = found else {
+            // It ended while the message was on its way.
+            return self.shared.reactors[waiter.reactor].send(Message::SessionGone(waiter.connection));
+        };
+        session.waiters.push(waiter);
+        let token = session.connection;
+        info!(initiator = %session.initiator, "session is being replaced by a new login");
+        if self.connection(token).is_some() {
+            self.disconnect(token.index, &Disconnect::Reinstated);
+        } else if let Some(session) = self.sessions.get_mut(index) {
+            session.core.close(&mut self.outbox);
+            self.run_session(index);
+        }
+    }
+
+    /// The last task of a session has gone: its identity is free.
+    pub(super) fn session_ended(&mut self, index: usize) {
+        self.queue_pdus(index);
+        let Some(session) = self.sessions.try_remove(index) else { return };
+        debug!(initiator = %session.initiator, reactor = self.index, "session ended");
+        // First the nexus, so that a new session of the same name starts with clean unit attentions.
+        drop(session.attachment);
+        self.shared.registry.release(session.key.as_ref(), session.place);
+        for waiter in session.waiters {
+            self.shared.reactors[waiter.reactor].send(Message::SessionGone(waiter.connection));
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! A reactor: one thread with its connections, its sessions and its way to the volumes.
+//!
+//! Each turn of the loop reads what has come, steps the sessions, lets the stores work, and sends all answers of a
+//! connection with one vectored write. A command's way is `receive` -> `commands` -> `transmit`.
+
+mod commands;
+mod connection;
+mod login;
+mod management;
+mod receive;
+mod session;
+mod transmit;
+
+use std::collections::VecDeque;
+use std::io;
+use std::mem::MaybeUninit;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use lunette_block::{IoCompletion, IoContext};
+use lunette_iscsi::session::{Event, Outbox};
+use rustix::event::epoll;
+use slab::Slab;
+use tracing::{debug, error, info, warn};
+
+use crate::mailbox::Mailbox;
+use crate::registry::SessionPlace;
+use crate::server::Shared;
+use connection::{Connection, Disconnect, Stage, Token};
+use session::{Segment, TargetSession};
+
+pub(crate) use management::AbortScope;
+
+/// Bytes that are read from one connection at a time; also bounds how long one connection keeps the others waiting.
+const SCRATCH_BYTES: usize = 256 << 10;
+
+/// Events that are taken from the kernel at once.
+const EVENTS_MAX: usize = 256;
+
+/// Timers are looked at this often; all of them are counted in seconds.
+const TICK: Duration = Duration::from_secs(1);
+
+/// epoll tokens below the connections' own.
+const TOKEN_MAILBOX: u64 = u64::MAX;
+const TOKEN_IO: u64 = u64::MAX - 1;
+
+/// What other threads tell a reactor.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// A connection was accepted.
+    Connection {
+        /// The socket.
+        socket: TcpStream,
+        /// Who is at the other end.
+        peer: SocketAddr,
+    },
+    /// End a session: another login has its identity. Answered with [`Message::SessionGone`].
+    EndSession {
+        /// Which.
+        place: SessionPlace,
+        /// The login that waits.
+        waiter: Waiter,
+    },
+    /// The session that a login was waiting for is gone.
+    SessionGone(Token),
+    /// Abort tasks for a task management function of another session. Answered with [`Message::TasksGone`].
+    AbortTasks(AbortScope),
+    /// One reactor has no task of the scope any more.
+    TasksGone {
+        /// The function, as its reactor named it.
+        request: u64,
+    },
+    /// End all sessions of a target (TARGET COLD RESET).
+    EndTarget {
+        /// Index of the target.
+        target: usize,
+    },
+    /// No new logins; end when the sessions have ended.
+    Drain,
+    /// End without waiting.
+    StopNow,
+}
+
+/// A login that waits for a session on another reactor to end.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Waiter {
+    pub(crate) reactor: usize,
+    pub(crate) connection: Token,
+}
+
+/// See the module's documentation.
+pub(crate) struct Reactor {
+    shared: Arc<Shared>,
+    index: usize,
+    load: Arc<AtomicUsize>,
+    mailbox: Arc<Mailbox<Message>>,
+    epoll: OwnedFd,
+    io: IoContext,
+    started: Instant,
+    now: Duration,
+    ticked_at: Duration,
+    connections: Slab<Connection>,
+    next_generation: u32,
+    /// Connections that have not logged in, oldest first; may hold tokens of closed ones.
+    half_open: VecDeque<Token>,
+    sessions: Slab<TargetSession>,
+    outbox: Outbox<Segment>,
+    spare_events: Vec<Event>,
+    /// Connections with something to send.
+    dirty: Vec<usize>,
+    scratch: Vec<u8>,
+    finished: Vec<IoCompletion>,
+    pending_functions: Vec<management::PendingFunction>,
+    pending_aborts: Vec<management::PendingAbort>,
+    next_request: u64,
+    draining: bool,
+    stopped: bool,
+}
+
+impl Reactor {
+    /// Starts the thread of reactor `index`.
+    ///
+    /// # Errors
+    /// When the system refuses a thread or a descriptor.
+    pub(crate) fn spawn(
+        shared: Arc<Shared>,
+        index: usize,
+        load: Arc<AtomicUsize>,
+    ) -> io::Result<JoinHandle<()>> {
+        let mailbox = Arc::clone(&shared.reactors[index]);
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let io = IoContext::new()?;
+        epoll::add(&epoll, &*mailbox, epoll::EventData::new_u64(TOKEN_MAILBOX), epoll::EventFlags::IN)?;
+        epoll::add(&epoll, io.as_fd(), epoll::EventData::new_u64(TOKEN_IO), epoll::EventFlags::IN)?;
+        let reactor = Self {
+            shared,
+            index,
+            load,
+            mailbox,
+            epoll,
+            io,
+            started: Instant::now(),
+            now: Duration::ZERO,
+            ticked_at: Duration::ZERO,
+            connections: Slab::new(),
+            next_generation: 0,
+            half_open: VecDeque::new(),
+            sessions: Slab::new(),
+            outbox: Outbox::default(),
+            spare_events: Vec::new(),
+            dirty: Vec::new(),
+            scratch: vec![0; SCRATCH_BYTES],
+            finished: Vec::new(),
+            pending_functions: Vec::new(),
+            pending_aborts: Vec::new(),
+            next_request: 0,
+            draining: false,
+            stopped: false,
+        };
+        std::thread::Builder::new().name(format!("reactor-{index}")).spawn(move || reactor.run())
+    }
+
+    fn run(mut self) {
+        while !self.stopped {
+            if let Err(error) = self.turn() {
+                error!(%error, reactor = self.index, "cannot wait for events; the reactor ends");
+                break;
+            }
+        }
+        debug!(reactor = self.index, "reactor ends");
+    }
+
+    /// One wakeup: all that has come is read, all that can be answered is answered.
+    fn turn(&mut self) -> io::Result<()> {
+        let mut space = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS_MAX];
+        let timeout = rustix::event::Timespec { tv_sec: TICK.as_secs() as i64, tv_nsec: 0 };
+        let events = match epoll::wait(&self.epoll, &mut space, Some(&timeout)) {
+            Ok((events, _)) => events,
+            Err(rustix::io::Errno::INTR) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        self.now = self.started.elapsed();
+        let mut has_mail = false;
+        for event in events.iter() {
+            match event.data.u64() {
+                TOKEN_MAILBOX => has_mail = true,
+                // Completions are collected below, whoever finished them.
+                TOKEN_IO => {}
+                token => self.socket_event(Token::from_u64(token), event.flags),
+            }
+        }
+        if has_mail {
+            for message in self.mailbox.take() {
+                self.message(message);
+            }
+        }
+        self.collect_completions();
+        self.send_answers();
+        if self.now - self.ticked_at >= TICK {
+            self.ticked_at = self.now;
+            self.tick();
+            self.send_answers();
+        }
+        self.settle_pending();
+        if self.draining && self.sessions.is_empty() && self.connections.is_empty() {
+            self.stopped = true;
+        }
+        Ok(())
+    }
+
+    fn socket_event(&mut self, token: Token, flags: epoll::EventFlags) {
+        // A token of an earlier connection in the same place: its event comes too late.
+        if self.connection(token).is_none() {
+            return;
+        }
+        if flags.contains(epoll::EventFlags::OUT) {
+            self.dirty.push(token.index);
+        }
+        if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
+            self.read(token.index);
+        }
+    }
+
+    fn message(&mut self, message: Message) {
+        match message {
+            Message::Connection { socket, peer } => self.adopt(socket, peer),
+            Message::EndSession { place, waiter } => self.end_session(place, waiter),
+            Message::SessionGone(token) => self.retry_login(token),
+            Message::AbortTasks(scope) => self.abort_for(scope),
+            Message::TasksGone { request } => self.tasks_gone(request),
+            Message::EndTarget { target } => self.end_target(target),
+            Message::Drain => self.drain(),
+            Message::StopNow => self.stopped = true,
+        }
+    }
+
+    /// Takes a connection that the listener accepted.
+    fn adopt(&mut self, socket: TcpStream, peer: SocketAddr) {
+        if self.draining {
+            self.load.fetch_sub(1, Ordering::Relaxed);
+            return;
+        }
+        self.make_room_for_login();
+        self.next_generation = self.next_generation.wrapping_add(1);
+        let place = self.connections.vacant_entry();
+        let token = Token { index: place.key(), generation: self.next_generation };
+        let registered =
+            Connection::new(token, socket, peer, &self.shared, self.now).and_then(|connection| {
+                let data = epoll::EventData::new_u64(token.to_u64());
+                epoll::add(&self.epoll, &connection.socket, data, epoll::EventFlags::IN)?;
+                Ok(connection)
+            });
+        match registered {
+            Ok(connection) => {
+                place.insert(connection);
+                self.half_open.push_back(token);
+                debug!(%peer, reactor = self.index, "connection accepted");
+            }
+            Err(error) => {
+                self.load.fetch_sub(1, Ordering::Relaxed);
+                warn!(%peer, %error, "connection given up before its login");
+            }
+        }
+    }
+
+    /// Closes the oldest connection without a login when there are too many: a login takes milliseconds, so the
+    /// oldest is the least likely to be one.
+    fn make_room_for_login(&mut self) {
+        let limit = (self.shared.config.limits.half_open_max / self.shared.reactors.len()).max(1);
+        self.half_open.retain(|token| {
+            self.connections
+                .get(token.index)
+                .is_some_and(|connection| connection.token == *token && connection.stage.is_before_login())
+        });
+        while self.half_open.len() >= limit {
+            let Some(oldest) = self.half_open.pop_front() else { return };
+            self.disconnect(
+                oldest.index,
+                &Disconnect::HalfOpenLimit(self.shared.config.limits.half_open_max),
+            );
+        }
+    }
+
+    fn connection(&mut self, token: Token) -> Option<&mut Connection> {
+        self.connections.get_mut(token.index).filter(|connection| connection.token == token)
+    }
+
+    /// Lets the stores' results go through the device server until nothing more is finished at once.
+    fn collect_completions(&mut self) {
+        let mut finished = std::mem::take(&mut self.finished);
+        loop {
+            self.io.complete(&mut finished);
+            if finished.is_empty() {
+                break;
+            }
+            for completion in finished.drain(..) {
+                self.io_finished(completion);
+            }
+        }
+        self.finished = finished;
+    }
+
+    /// Sends what the turn brought, one vectored write a connection.
+    fn send_answers(&mut self) {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for index in dirty.drain(..) {
+            let Some(connection) = self.connections.get_mut(index) else { continue };
+            match connection.flush(&self.epoll) {
+                Ok(()) => {}
+                Err(reason) => self.disconnect(index, &reason),
+            }
+        }
+        // Closing a connection may have made others dirty; they keep their place.
+        dirty.append(&mut self.dirty);
+        self.dirty = dirty;
+    }
+
+    fn tick(&mut self) {
+        let sessions: Vec<usize> = self.sessions.iter().map(|(index, _)| index).collect();
+        for index in sessions {
+            if let Some(session) = self.sessions.get_mut(index) {
+                session.core.tick(self.now, &mut self.outbox);
+                self.run_session(index);
+            }
+        }
+        let timeout = Duration::from_secs(self.shared.config.limits.login_timeout_s.into());
+        let now = self.now;
+        let late: Vec<usize> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| connection.is_login_overdue(now, timeout))
+            .map(|(index, _)| index)
+            .collect();
+        for index in late {
+            self.disconnect(index, &Disconnect::LoginTimeout(timeout));
+        }
+        self.close_stalled();
+    }
+
+    /// Connections that are closing but whose peer does not take the last bytes.
+    fn close_stalled(&mut self) {
+        let now = self.now;
+        let stalled: Vec<usize> = self
+            .connections
+            .iter_mut()
+            .filter_map(|(index, connection)| connection.is_stalled(now).then_some(index))
+            .collect();
+        for index in stalled {
+            self.disconnect(index, &Disconnect::Stalled);
+        }
+    }
+
+    fn drain(&mut self) {
+        if std::mem::replace(&mut self.draining, true) {
+            return;
+        }
+        let within = Duration::from_secs(self.shared.config.limits.drain_timeout_s.into());
+        let before_login: Vec<usize> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| connection.stage.is_before_login())
+            .map(|(index, _)| index)
+            .collect();
+        for index in before_login {
+            self.disconnect(index, &Disconnect::Draining);
+        }
+        let sessions: Vec<usize> = self.sessions.iter().map(|(index, _)| index).collect();
+        if !sessions.is_empty() {
+            info!(reactor = self.index, sessions = sessions.len(), "asking initiators to log out");
+        }
+        for index in sessions {
+            if let Some(session) = self.sessions.get_mut(index) {
+                session.core.request_logout(self.now, within, &mut self.outbox);
+                self.run_session(index);
+            }
+        }
+    }
+
+    /// Ends a connection; with ErrorRecoveryLevel 0 its session ends with it.
+    fn disconnect(&mut self, index: usize, reason: &Disconnect) {
+        let Some(connection) = self.connections.try_remove(index) else { return };
+        reason.log(&connection);
+        // Closing the descriptor would do it too, but only once no duplicate is left.
+        let _ = epoll::delete(&self.epoll, &connection.socket);
+        self.load.fetch_sub(1, Ordering::Relaxed);
+        if let Stage::FullFeature { session, .. } = connection.stage
+            && let Some(found) = self.sessions.get_mut(session)
+            && found.connection == connection.token
+        {
+            found.core.close(&mut self.outbox);
+            self.run_session(session);
+        }
+    }
+}

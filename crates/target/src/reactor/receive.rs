@@ -1,0 +1,358 @@
+//! The way in: from bytes of a socket to PDUs (RFC 7143, 11.1, 11.2).
+//!
+//! One read brings as many PDUs as have come. A PDU that lies whole in the scratch buffer is handled there. For one
+//! that does not, a *landing* is prepared as soon as its header is there: the rest of its data segment is received
+//! straight into the buffer that the store will write from.
+
+use std::io::{self, IoSliceMut};
+
+use lunette_block::Buffer;
+use lunette_iscsi::session::{Placement, TaskId};
+use lunette_wire::digest::{DIGEST_LENGTH, crc32c, crc32c_of};
+use lunette_wire::frame::{DATA_SEGMENT_LENGTH_MAX, Frame, padding};
+use lunette_wire::initiator::{ScsiCommand, ScsiDataOut};
+use lunette_wire::{BHS_LENGTH, Bhs, DecodeError, Opcode, ahs};
+
+use super::connection::{Disconnect, Stage};
+use super::{Reactor, SCRATCH_BYTES};
+
+/// The longest data segment before full feature phase: the default of MaxRecvDataSegmentLength (RFC 7143, 13.12).
+const LOGIN_DATA_MAX: u32 = 8192;
+
+/// A PDU whose header has come and whose data is still coming.
+struct Landing {
+    bhs: Bhs,
+    ahs: Vec<u8>,
+    frame: Frame,
+    place: Place,
+    /// Bytes of the data segment that are there.
+    filled: usize,
+    /// Padding and data digest.
+    tail: [u8; 3 + DIGEST_LENGTH],
+    tail_filled: usize,
+}
+
+/// Where a landing's data goes.
+enum Place {
+    /// The buffer of a command that becomes a task when its PDU is complete.
+    Command(Buffer),
+    /// The buffer of a task, from this byte on.
+    Task { id: TaskId, offset: usize },
+    /// Text, ping data: small things.
+    Bytes(Vec<u8>),
+    /// Nowhere.
+    Discard,
+}
+
+/// A data segment as it is handed to the session.
+pub(super) enum Arrived<'a> {
+    /// In the scratch buffer or in a landing of its own.
+    Bytes(&'a [u8]),
+    /// In a command's buffer already.
+    Command(Buffer),
+    /// In a task's buffer already, or thrown away.
+    Placed,
+}
+
+/// What is kept of a connection's stream between two reads.
+#[derive(Default)]
+pub(super) struct Receiver {
+    /// The beginning of a PDU whose header is not complete: never more than a header and its digest.
+    partial: Vec<u8>,
+    landing: Option<Box<Landing>>,
+}
+
+impl Reactor {
+    /// Reads once from a connection and handles what came.
+    pub(super) fn read(&mut self, index: usize) {
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        if matches!(connection.stage, Stage::Closing) {
+            return;
+        }
+        let mut receiver = std::mem::take(&mut connection.receiver);
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let outcome = self.receive(index, &mut receiver, &mut scratch);
+        self.scratch = scratch;
+        match outcome {
+            Ok(()) => {
+                if let Some(connection) = self.connections.get_mut(index) {
+                    connection.receiver = receiver;
+                }
+            }
+            Err(reason) => self.disconnect(index, &reason),
+        }
+    }
+
+    fn receive(
+        &mut self,
+        index: usize,
+        receiver: &mut Receiver,
+        scratch: &mut [u8],
+    ) -> Result<(), Disconnect> {
+        let carried = receiver.partial.len();
+        scratch[..carried].copy_from_slice(&receiver.partial);
+        receiver.partial.clear();
+        let Some(read) = self.fill(index, receiver, &mut scratch[carried..])? else {
+            // Nothing came after all; what was carried is kept.
+            receiver.partial.extend_from_slice(&scratch[..carried]);
+            return Ok(());
+        };
+        self.parse(index, receiver, &scratch[..carried + read])
+    }
+
+    /// One read: first into the landing, if there is one, the rest into `scratch`. Answers how much of the latter
+    /// was filled; `None` when there was nothing to read.
+    fn fill(
+        &mut self,
+        index: usize,
+        receiver: &mut Receiver,
+        scratch: &mut [u8],
+    ) -> Result<Option<usize>, Disconnect> {
+        let Some(connection) = self.connections.get(index) else { return Ok(None) };
+        let session = match connection.stage {
+            Stage::FullFeature { session, .. } => self.sessions.get_mut(session),
+            _ => None,
+        };
+        let mut nowhere: [u8; 0] = [];
+        let mut landing = receiver.landing.as_deref_mut();
+        let direct: &mut [u8] = match landing.as_deref_mut() {
+            None => &mut nowhere,
+            Some(Landing { frame, place, filled, .. }) => {
+                let rest = *filled..frame.data_length;
+                match place {
+                    Place::Command(buffer) => &mut buffer[rest],
+                    Place::Bytes(bytes) => &mut bytes[rest],
+                    Place::Task { id, offset } => session
+                        .and_then(|session| session.data_out_buffer(*id))
+                        .and_then(|buffer| buffer.get_mut(*offset + rest.start..*offset + rest.end))
+                        .unwrap_or(&mut nowhere),
+                    Place::Discard => &mut nowhere,
+                }
+            }
+        };
+        let direct_length = direct.len();
+        let result = if direct_length == 0 {
+            rustix::io::read(&connection.socket, &mut *scratch)
+        } else {
+            rustix::io::readv(&connection.socket, &mut [IoSliceMut::new(direct), IoSliceMut::new(scratch)])
+        };
+        let read = match result {
+            Ok(0) => return Err(Disconnect::Closed),
+            Ok(read) => read,
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(None),
+            Err(error) => return Err(Disconnect::Socket(io::Error::from(error))),
+        };
+        let landed = read.min(direct_length);
+        if let Some(landing) = landing {
+            landing.filled += landed;
+        }
+        Ok(Some(read - landed))
+    }
+
+    /// Handles all PDUs in `bytes` and keeps the beginning of the next one.
+    fn parse(&mut self, index: usize, receiver: &mut Receiver, mut bytes: &[u8]) -> Result<(), Disconnect> {
+        loop {
+            let Some(connection) = self.connections.get(index) else { return Ok(()) };
+            if matches!(connection.stage, Stage::Closing) {
+                return Ok(());
+            }
+            if let Some(mut landing) = receiver.landing.take() {
+                bytes = self.continue_landing(index, &mut landing, bytes);
+                if landing.is_complete() {
+                    self.landed(index, *landing)?;
+                    continue;
+                }
+                receiver.landing = Some(landing);
+                return Ok(());
+            }
+            let Some(bhs) = bytes.first_chunk::<BHS_LENGTH>() else { break };
+            let frame = self.frame(index, bhs)?;
+            if bytes.len() < frame.data_offset() {
+                break;
+            }
+            self.check_header_digest(index, bytes, &frame)?;
+            let ahs = &bytes[BHS_LENGTH..BHS_LENGTH + frame.ahs_length];
+            if let Some((pdu, rest)) = bytes.split_at_checked(frame.total_length()) {
+                let segment = &pdu[frame.data_offset()..];
+                let intact = frame.data_digest_length == 0 || {
+                    let (padded, digest) = segment.split_at(frame.data_length + frame.padding());
+                    crc32c(padded) == digest
+                };
+                self.pdu(index, bhs, ahs, Arrived::Bytes(&segment[..frame.data_length]), intact)?;
+                bytes = rest;
+            } else {
+                let landing = self.begin_landing(index, bhs, ahs, frame);
+                receiver.landing = Some(Box::new(landing));
+                bytes = &bytes[frame.data_offset()..];
+            }
+        }
+        receiver.partial.extend_from_slice(bytes);
+        debug_assert!(receiver.partial.len() < SCRATCH_BYTES);
+        Ok(())
+    }
+
+    /// The lengths of a PDU, checked against what this side declared.
+    fn frame(&self, index: usize, bhs: &Bhs) -> Result<Frame, Disconnect> {
+        let Some(connection) = self.connections.get(index) else { return Err(Disconnect::Closed) };
+        let (data_max, ahs_max) = match connection.stage {
+            Stage::FullFeature { .. } => {
+                let limits = &self.shared.config.limits;
+                (limits.max_recv_data_segment_length_bytes.min(DATA_SEGMENT_LENGTH_MAX), ahs::AHS_LENGTH_MAX)
+            }
+            _ => {
+                // Before a login there is nothing but logins; all else need not even be measured.
+                if Opcode::from_byte(bhs[0]) != Some(Opcode::LoginRequest) {
+                    return Err(Disconnect::NotALogin(bhs[0] & 0x3f));
+                }
+                (LOGIN_DATA_MAX, 0)
+            }
+        };
+        Frame::of(bhs, connection.digests, data_max, ahs_max).map_err(Disconnect::Frame)
+    }
+
+    fn check_header_digest(&self, index: usize, bytes: &[u8], frame: &Frame) -> Result<(), Disconnect> {
+        let digests = self.connections.get(index).is_some_and(|connection| connection.digests.header);
+        let (header, rest) = bytes.split_at(BHS_LENGTH + frame.ahs_length);
+        if digests && crc32c(header) != rest[..DIGEST_LENGTH] {
+            return Err(Disconnect::HeaderDigest);
+        }
+        Ok(())
+    }
+
+    /// Decides where the data of an incomplete PDU will go.
+    fn begin_landing(&mut self, index: usize, bhs: &Bhs, ahs: &[u8], frame: Frame) -> Landing {
+        let place = match Opcode::from_byte(bhs[0]) {
+            Some(Opcode::ScsiCommand) => {
+                self.command_buffer(index, bhs, frame.data_length).map_or(Place::Discard, Place::Command)
+            }
+            Some(Opcode::ScsiDataOut) => {
+                let pdu = ScsiDataOut::decode(bhs);
+                match self.locate(index, &pdu, frame.data_length) {
+                    Placement::Task { id, offset } => Place::Task { id, offset: offset as usize },
+                    Placement::Discard => Place::Discard,
+                }
+            }
+            _ => Place::Bytes(vec![0; frame.data_length]),
+        };
+        Landing {
+            bhs: *bhs,
+            ahs: ahs.to_vec(),
+            frame,
+            place,
+            filled: 0,
+            tail: [0; 3 + DIGEST_LENGTH],
+            tail_filled: 0,
+        }
+    }
+
+    /// Adds what has come to a landing; answers what is left of `bytes`.
+    fn continue_landing<'a>(&mut self, index: usize, landing: &mut Landing, bytes: &'a [u8]) -> &'a [u8] {
+        let wanted = landing.frame.data_length - landing.filled;
+        let (data, rest) = bytes.split_at(wanted.min(bytes.len()));
+        if !data.is_empty() {
+            let range = landing.filled..landing.filled + data.len();
+            match &mut landing.place {
+                Place::Command(buffer) => buffer[range].copy_from_slice(data),
+                Place::Bytes(bytes) => bytes[range].copy_from_slice(data),
+                Place::Task { id, offset } => self.copy_to_task(index, *id, *offset + range.start, data),
+                Place::Discard => {}
+            }
+            landing.filled += data.len();
+        }
+        if landing.filled < landing.frame.data_length {
+            return rest;
+        }
+        let wanted = landing.tail_length() - landing.tail_filled;
+        let (tail, rest) = rest.split_at(wanted.min(rest.len()));
+        landing.tail[landing.tail_filled..landing.tail_filled + tail.len()].copy_from_slice(tail);
+        landing.tail_filled += tail.len();
+        rest
+    }
+
+    /// A landing is complete: its digest is checked where its data lies.
+    fn landed(&mut self, index: usize, landing: Landing) -> Result<(), Disconnect> {
+        let Landing { bhs, ahs, frame, place, tail, .. } = landing;
+        let intact = |data: &[u8]| {
+            let (pad, digest) = tail[..frame.padding() + frame.data_digest_length].split_at(frame.padding());
+            digest.is_empty() || crc32c_of(&[data, pad]) == digest
+        };
+        match place {
+            Place::Command(buffer) => {
+                let intact = intact(&buffer[..frame.data_length]);
+                self.pdu(index, &bhs, &ahs, Arrived::Command(buffer), intact)
+            }
+            Place::Task { id, offset } => {
+                let session = self.session_of(index);
+                let buffer = session.and_then(|session| session.data_out_buffer(id));
+                let data = buffer.and_then(|buffer| buffer.get(offset..offset + frame.data_length));
+                // Without a buffer the task is gone, and with it the interest in its data.
+                let intact = data.is_none_or(intact);
+                self.pdu(index, &bhs, &ahs, Arrived::Placed, intact)
+            }
+            Place::Bytes(bytes) => {
+                let intact = intact(&bytes);
+                self.pdu(index, &bhs, &ahs, Arrived::Bytes(&bytes), intact)
+            }
+            Place::Discard => self.pdu(index, &bhs, &ahs, Arrived::Placed, true),
+        }
+    }
+
+    /// One complete PDU.
+    fn pdu(
+        &mut self,
+        index: usize,
+        bhs: &Bhs,
+        ahs: &[u8],
+        data: Arrived<'_>,
+        intact: bool,
+    ) -> Result<(), Disconnect> {
+        let Some(connection) = self.connections.get(index) else { return Ok(()) };
+        match connection.stage {
+            Stage::FullFeature { session, cid } => {
+                self.full_feature_pdu(index, (session, cid), (bhs, ahs), data, intact);
+                Ok(())
+            }
+            Stage::Login(_) => {
+                let Arrived::Bytes(text) = data else { return Ok(()) };
+                self.login_pdu(index, bhs, text)
+            }
+            // The initiator must wait for the answer to its last login PDU.
+            Stage::AwaitingReinstatement(_) => Err(Disconnect::NotALogin(bhs[0] & 0x3f)),
+            Stage::Closing => Ok(()),
+        }
+    }
+
+    /// The buffer for a command's immediate data, large enough for all the data that it announces unless that is
+    /// more than the store takes at once. `None` when memory is short; the data is then thrown away.
+    pub(super) fn command_buffer(&self, index: usize, bhs: &Bhs, data_length: usize) -> Option<Buffer> {
+        let connection = self.connections.get(index)?;
+        let Stage::FullFeature { .. } = connection.stage else { return None };
+        let Ok(command) = decode_command(bhs) else { return None };
+        let expected = command.expected_data_transfer_length as usize;
+        // A large write's buffer is only taken once the command itself was found good.
+        let length = if expected <= SCRATCH_BYTES { expected } else { self.first_burst() };
+        self.shared.pool.allocate(length.max(data_length))
+    }
+
+    /// Bytes that can come unsolicited.
+    pub(super) fn first_burst(&self) -> usize {
+        self.shared.config.limits.first_burst_length_bytes as usize
+    }
+}
+
+fn decode_command(bhs: &Bhs) -> Result<ScsiCommand, DecodeError> {
+    match lunette_wire::InitiatorPdu::decode(bhs)? {
+        lunette_wire::InitiatorPdu::ScsiCommand(command) => Ok(command),
+        _ => Err(DecodeError::Opcode(bhs[0] & 0x3f)),
+    }
+}
+
+impl Landing {
+    const fn tail_length(&self) -> usize {
+        padding(self.frame.data_length) + self.frame.data_digest_length
+    }
+
+    const fn is_complete(&self) -> bool {
+        self.filled == self.frame.data_length && self.tail_filled == self.tail_length()
+    }
+}

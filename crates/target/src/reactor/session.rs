@@ -1,0 +1,114 @@
+//! A session as its reactor keeps it: the core's state, the nexus, and a context beside each task.
+
+use std::sync::Arc;
+
+use lunette_block::Buffer;
+use lunette_iscsi::session::{Session, TaskId};
+use lunette_iscsi::text::TextNegotiation;
+use lunette_scsi::Nexus;
+
+use super::Waiter;
+use super::connection::Token;
+use crate::registry::{SessionKey, SessionPlace};
+use crate::units::ServedTarget;
+
+/// Data on its way to an initiator; PDUs of one command share it.
+#[derive(Debug, Clone)]
+pub(super) enum Segment {
+    /// What a store read.
+    Medium(Arc<Buffer>),
+    /// Parameter data that the device server made.
+    Parameter(Arc<[u8]>),
+}
+
+impl Segment {
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Medium(buffer) => buffer,
+            Self::Parameter(bytes) => bytes,
+        }
+    }
+}
+
+/// What the driver keeps for a task.
+#[derive(Debug)]
+pub(super) struct TaskContext {
+    pub(super) id: TaskId,
+    /// The device server's state; none until the task's turn has come.
+    pub(super) command: Option<lunette_scsi::Task>,
+    /// Data from the initiator. Away while a store writes from it.
+    pub(super) data_out: Option<Buffer>,
+    /// What the last read brought.
+    pub(super) medium: Option<Buffer>,
+    /// Bytes of Data-Out that the command calls for.
+    pub(super) out_length: u32,
+    /// Bytes of Data-Out that are there.
+    pub(super) out_present: u32,
+    /// No memory was to be had for its data: it must be tried again.
+    pub(super) is_starved: bool,
+    /// A store works for it.
+    pub(super) in_store: bool,
+}
+
+/// The part of a session that only full feature phase sessions with logical units have.
+#[derive(Debug)]
+pub(super) struct Attachment {
+    pub(super) nexus: Nexus,
+    pub(super) target: Arc<ServedTarget>,
+    /// Index of the target among the server's.
+    pub(super) target_index: usize,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct TargetSession {
+    pub(super) core: Session,
+    pub(super) place: SessionPlace,
+    /// `None` for a discovery session.
+    pub(super) key: Option<SessionKey>,
+    pub(super) attachment: Option<Attachment>,
+    pub(super) text: TextNegotiation,
+    pub(super) initiator: String,
+    pub(super) connection: Token,
+    /// By the place of the task.
+    pub(super) contexts: Vec<Option<TaskContext>>,
+    /// Logins that wait for this session's end.
+    pub(super) waiters: Vec<Waiter>,
+}
+
+impl TargetSession {
+    /// The context of a task that has not ended.
+    pub(super) fn context(&mut self, id: TaskId) -> Option<&mut TaskContext> {
+        self.contexts.get_mut(id.slot())?.as_mut().filter(|context| context.id == id)
+    }
+
+    pub(super) fn attach(&mut self, id: TaskId, data_out: Option<Buffer>, is_starved: bool) {
+        if self.contexts.len() <= id.slot() {
+            self.contexts.resize_with(id.slot() + 1, || None);
+        }
+        self.contexts[id.slot()] = Some(TaskContext {
+            id,
+            command: None,
+            data_out,
+            medium: None,
+            out_length: 0,
+            out_present: 0,
+            is_starved,
+            in_store: false,
+        });
+    }
+
+    /// Frees a task's context, unless a store still works for it.
+    pub(super) fn detach(&mut self, id: TaskId) {
+        if let Some(context) = self.contexts.get_mut(id.slot())
+            && context.as_ref().is_some_and(|context| context.id == id && !context.in_store)
+        {
+            *context = None;
+        }
+    }
+
+    /// Where the data of a task goes; `None` when it has no buffer, or its store has it.
+    pub(super) fn data_out_buffer(&mut self, id: TaskId) -> Option<&mut Buffer> {
+        self.context(id)?.data_out.as_mut()
+    }
+}

@@ -1,0 +1,135 @@
+//! Which session is where: sessions are found by their identity for reinstatement (RFC 7143, 6.3.5) and by their
+//! TSIH.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+use lunette_wire::{Isid, Tsih};
+
+/// What makes two logins the same session (4.4.2): initiator name and ISID, target name and portal group tag.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct SessionKey {
+    pub(crate) initiator: String,
+    pub(crate) isid: Isid,
+    pub(crate) target: String,
+    pub(crate) portal_group_tag: u16,
+}
+
+/// Where a session lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SessionPlace {
+    /// Index of its reactor.
+    pub(crate) reactor: usize,
+    /// Never used twice.
+    pub(crate) serial: u64,
+    /// Its handle.
+    pub(crate) tsih: Tsih,
+}
+
+/// The answer to a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// The identity is now the claimant's.
+    Granted(SessionPlace),
+    /// This session has it and must end first.
+    Taken(SessionPlace),
+    /// All 65,535 handles are in use.
+    Full,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    sessions: HashMap<SessionKey, SessionPlace>,
+    handles: HashMap<u16, u64>,
+    next_serial: u64,
+    next_tsih: u16,
+}
+
+impl State {
+    /// A free handle; zero is not one (11.12.6).
+    fn free_tsih(&mut self) -> Option<Tsih> {
+        (0..u16::MAX).find_map(|_| {
+            self.next_tsih = self.next_tsih.checked_add(1).unwrap_or(1);
+            (!self.handles.contains_key(&self.next_tsih)).then_some(Tsih(self.next_tsih))
+        })
+    }
+}
+
+/// All sessions of a server. Only logins and ends of sessions take its lock.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    state: Mutex<State>,
+}
+
+impl Registry {
+    /// Claims an identity for a new session on `reactor`. Discovery sessions have no identity to defend: `None`.
+    pub(crate) fn claim(&self, key: Option<&SessionKey>, reactor: usize) -> Claim {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = key.and_then(|key| state.sessions.get(key)) {
+            return Claim::Taken(*place);
+        }
+        let Some(tsih) = state.free_tsih() else { return Claim::Full };
+        state.next_serial += 1;
+        let place = SessionPlace { reactor, serial: state.next_serial, tsih };
+        state.handles.insert(tsih.0, place.serial);
+        if let Some(key) = key {
+            state.sessions.insert(key.clone(), place);
+        }
+        Claim::Granted(place)
+    }
+
+    /// Gives an identity back when its session has ended.
+    pub(crate) fn release(&self, key: Option<&SessionKey>, place: SessionPlace) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.handles.remove(&place.tsih.0);
+        if let Some(key) = key
+            && state.sessions.get(key) == Some(&place)
+        {
+            state.sessions.remove(key);
+        }
+    }
+
+    /// True when a session has this handle.
+    pub(crate) fn has_handle(&self, tsih: Tsih) -> bool {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).handles.contains_key(&tsih.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(initiator: &str) -> SessionKey {
+        SessionKey {
+            initiator: initiator.into(),
+            isid: Isid([0x80, 0, 0, 0, 0, 1]),
+            target: "iqn.2026-11.io.lunette:t".into(),
+            portal_group_tag: 1,
+        }
+    }
+
+    #[test]
+    fn an_identity_has_one_session_at_a_time() {
+        let registry = Registry::default();
+        let Claim::Granted(first) = registry.claim(Some(&key("a")), 0) else { panic!("free") };
+        assert_eq!(registry.claim(Some(&key("a")), 1), Claim::Taken(first));
+        assert!(matches!(registry.claim(Some(&key("b")), 1), Claim::Granted(_)));
+        registry.release(Some(&key("a")), first);
+        let Claim::Granted(second) = registry.claim(Some(&key("a")), 1) else { panic!("free again") };
+        assert_ne!(first.serial, second.serial);
+        // A late release of the first must not take the second's identity away.
+        registry.release(Some(&key("a")), first);
+        assert_eq!(registry.claim(Some(&key("a")), 1), Claim::Taken(second));
+    }
+
+    #[test]
+    fn handles_are_never_zero_nor_shared() {
+        let registry = Registry::default();
+        let mut seen = std::collections::HashSet::new();
+        for _ in 0..u16::MAX {
+            let Claim::Granted(place) = registry.claim(None, 0) else { panic!("handles are left") };
+            assert!(place.tsih.0 != 0 && seen.insert(place.tsih.0));
+        }
+        assert_eq!(registry.claim(None, 0), Claim::Full);
+    }
+}

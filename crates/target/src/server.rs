@@ -1,0 +1,272 @@
+//! The server as a whole: start, drain, stop.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use lunette_block::{BufferPool, CloseError, OpenError};
+use lunette_scsi::ConfigError;
+use tracing::error;
+
+use crate::config::Config;
+use crate::listener::{self, Listener};
+use crate::mailbox::Mailbox;
+use crate::reactor::{Message, Reactor};
+use crate::registry::Registry;
+use crate::units::{ServedTarget, TargetReport};
+
+/// Why a server does not start. Nothing is left behind: volumes are closed and ports free.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A portal's address cannot be listened on.
+    #[error("cannot listen on {address}: {source}{}", advice(.source))]
+    Portal {
+        /// The address.
+        address: SocketAddr,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A volume cannot be opened.
+    #[error("LUN {lun}: {source}")]
+    Volume {
+        /// The logical unit's number.
+        lun: u16,
+        /// Why.
+        source: OpenError,
+    },
+    /// A logical unit cannot be made of a volume.
+    #[error("LUN {lun}: {source}")]
+    Unit {
+        /// The logical unit's number.
+        lun: u16,
+        /// Why.
+        source: ConfigError,
+    },
+    /// A target cannot be made of its logical units.
+    #[error("target {target}: {source}")]
+    Target {
+        /// Its name.
+        target: String,
+        /// Why.
+        source: ConfigError,
+    },
+    /// Two volumes have the same identity, so that initiators would take them for one disk.
+    #[error(
+        "{first} and {second} have the same identity {naa}: one is a copy of the other; give one of them serial=..."
+    )]
+    SameIdentity {
+        /// The identity.
+        naa: String,
+        /// One logical unit.
+        first: String,
+        /// The other.
+        second: String,
+    },
+    /// The system refused a thread or a descriptor.
+    #[error("cannot start a thread of the target: {0}")]
+    System(#[from] io::Error),
+}
+
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => "; another program listens there (port 0 picks a free port)",
+        io::ErrorKind::AddrNotAvailable => "; this machine has no such address",
+        io::ErrorKind::PermissionDenied => "; ports below 1024 need privileges",
+        _ => "",
+    }
+}
+
+/// Why a stop was not clean.
+#[derive(Debug, thiserror::Error)]
+pub enum StopError {
+    /// Something acknowledged could not be made stable.
+    #[error("{0}")]
+    Close(#[from] CloseError),
+    /// The server was told to end at once; commands may have been cut off.
+    #[error("stopped at once, without waiting for running commands")]
+    Forced,
+    /// A thread of the server panicked.
+    #[error("a reactor failed; see the log")]
+    Reactor,
+}
+
+/// What all threads of a server share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) targets: Vec<Arc<ServedTarget>>,
+    /// Where this server listens, with real ports.
+    pub(crate) portals: Vec<SocketAddr>,
+    pub(crate) registry: Registry,
+    pub(crate) reactors: Vec<Arc<Mailbox<Message>>>,
+    pub(crate) pool: BufferPool,
+    pub(crate) stop_now: AtomicBool,
+}
+
+/// A running target.
+#[derive(Debug)]
+pub struct Server {
+    handle: ServerHandle,
+    portals: Vec<SocketAddr>,
+    reports: Vec<TargetReport>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Tells a running server to stop; clones may go to other threads.
+#[derive(Debug, Clone)]
+pub struct ServerHandle {
+    shared: Arc<Shared>,
+    listener_stop: Arc<Mailbox<()>>,
+    listener: Arc<Mutex<Option<JoinHandle<()>>>>,
+}
+
+impl ServerHandle {
+    /// Begins to drain: no new logins, running commands end, initiators are asked to log out and are dropped after
+    /// `limits.drain_timeout_s`. Returns at once; [`Server::wait`] returns when it is over.
+    pub fn drain(&self) {
+        self.close_portals();
+        self.shared.reactors.iter().for_each(|reactor| reactor.send(Message::Drain));
+    }
+
+    /// Ends at once: connections are cut, running commands are not waited for.
+    pub fn stop_now(&self) {
+        self.shared.stop_now.store(true, Ordering::Release);
+        self.close_portals();
+        self.shared.reactors.iter().for_each(|reactor| reactor.send(Message::StopNow));
+    }
+
+    fn close_portals(&self) {
+        let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = listener {
+            self.listener_stop.send(());
+            // Once it is gone its sockets are closed, and a connection attempt is refused.
+            if thread.join().is_err() {
+                error!("the listening thread panicked");
+            }
+        }
+    }
+}
+
+impl Server {
+    /// Opens all volumes, binds all portals, starts all threads.
+    ///
+    /// # Errors
+    /// [`StartError`] names the portal or logical unit at fault and what to do.
+    pub fn start(config: &Config) -> Result<Self, StartError> {
+        // The cheapest failure first: a port that is taken must not create an image.
+        let sockets = config.portals.iter().map(|&at| listener::bind(at)).collect::<Result<Vec<_>, _>>()?;
+        let portals = sockets.iter().map(std::net::TcpListener::local_addr).collect::<Result<Vec<_>, _>>()?;
+        let targets = config
+            .targets
+            .iter()
+            .map(|target| ServedTarget::open(target).map(Arc::new))
+            .collect::<Result<Vec<_>, _>>()?;
+        refuse_copies(&targets)?;
+        let reports = targets.iter().map(|target| target.report.clone()).collect();
+        raise_descriptor_limit();
+
+        let count = config.limits.reactors.unwrap_or_else(cores).max(1);
+        let reactors = (0..count).map(|_| Mailbox::new().map(Arc::new)).collect::<io::Result<Vec<_>>>()?;
+        let loads: Vec<_> = (0..count).map(|_| Arc::new(AtomicUsize::new(0))).collect();
+        let pool_bytes = usize::try_from(config.limits.buffer_memory_bytes).unwrap_or(usize::MAX);
+        let shared = Arc::new(Shared {
+            config: config.clone(),
+            targets,
+            portals: portals.clone(),
+            registry: Registry::default(),
+            reactors: reactors.clone(),
+            pool: BufferPool::new(pool_bytes),
+            stop_now: AtomicBool::new(false),
+        });
+        let mut threads = Vec::new();
+        for (index, load) in loads.iter().enumerate() {
+            threads.push(Reactor::spawn(Arc::clone(&shared), index, Arc::clone(load))?);
+        }
+        let listener_stop = Arc::new(Mailbox::new()?);
+        let listener = Listener {
+            sockets,
+            stop: Arc::clone(&listener_stop),
+            reactors,
+            loads,
+            connections_max: config.limits.connections_max,
+        };
+        let listener = Arc::new(Mutex::new(Some(listener.spawn()?)));
+        let handle = ServerHandle { shared, listener_stop, listener };
+        Ok(Self { handle, portals, reports, threads })
+    }
+
+    /// The addresses that are listened on, with the real ports.
+    #[must_use]
+    pub fn portals(&self) -> &[SocketAddr] {
+        &self.portals
+    }
+
+    /// What is served.
+    #[must_use]
+    pub fn targets(&self) -> &[TargetReport] {
+        &self.reports
+    }
+
+    /// A handle to stop the server with.
+    #[must_use]
+    pub fn handle(&self) -> ServerHandle {
+        self.handle.clone()
+    }
+
+    /// Waits until the server was drained or stopped, then closes the volumes.
+    ///
+    /// # Errors
+    /// [`StopError`] when something acknowledged may not be stable.
+    pub fn wait(self) -> Result<(), StopError> {
+        let panicked = self.threads.into_iter().map(JoinHandle::join).filter(Result::is_err).count();
+        self.handle.close_portals();
+        let shared = &self.handle.shared;
+        if shared.stop_now.load(Ordering::Acquire) {
+            return Err(StopError::Forced);
+        }
+        // Every volume is closed, whatever becomes of the others; the first failure is returned, all are logged.
+        let mut first_failure = None;
+        for volume in shared.targets.iter().flat_map(|target| &target.volumes) {
+            if let Err(failure) = volume.close() {
+                error!(volume = volume.name(), error = %failure, "not closed cleanly");
+                first_failure.get_or_insert(failure);
+            }
+        }
+        match first_failure {
+            Some(failure) => Err(failure.into()),
+            None if panicked > 0 => Err(StopError::Reactor),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Refuses to serve a copy of an image beside the original: initiators would see two paths to one disk.
+fn refuse_copies(targets: &[Arc<ServedTarget>]) -> Result<(), StartError> {
+    let mut seen = std::collections::HashMap::new();
+    for target in targets {
+        for unit in &target.report.units {
+            let here = format!("{} LUN {}", target.name, unit.lun);
+            if let Some(first) = seen.insert(unit.naa.clone(), here.clone()) {
+                return Err(StartError::SameIdentity { naa: unit.naa.clone(), first, second: here });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// Every connection takes a descriptor, and many systems still start with a soft limit of 1024.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum
+        && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })
+    {
+        tracing::warn!(%error, "the limit on open files stays at {:?}", limit.current);
+    }
+}

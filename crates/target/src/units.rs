@@ -1,0 +1,172 @@
+//! Targets and their logical units as they are served: each joins a SCSI unit with the volume behind it.
+
+use std::sync::Arc;
+
+use lunette_block::{EngineKind, IdentityOverride, StoreSpec, Volume, VolumeSpec};
+use lunette_scsi::{Device, Identity, LogicalUnit, LogicalUnitConfig, Lun, Provisioning};
+
+use crate::config::{TargetConfig, UnitConfig, WriteMode};
+use crate::server::StartError;
+
+/// The one portal group of a target at present (RFC 7143, 13.9).
+pub(crate) const PORTAL_GROUP_TAG: u16 = 1;
+
+/// The longest transfer of one command, in bytes, as the Block Limits page says it. It bounds the buffer of a
+/// command; Linux, Windows and ESXi split what is longer.
+pub(crate) const MAX_TRANSFER_BYTES: u32 = 16 << 20;
+/// The transfer length that suits best: large enough that the per-command cost does not show.
+const OPTIMAL_TRANSFER_BYTES: u32 = 1 << 20;
+
+const DEFAULT_VENDOR: &str = "LUNETTE";
+const DEFAULT_PRODUCT: &str = "VOLUME";
+const DEFAULT_BLOCK_LENGTH_BYTES: u32 = 512;
+
+/// A target that is being served.
+#[derive(Debug)]
+pub(crate) struct ServedTarget {
+    pub(crate) name: String,
+    pub(crate) alias: Option<String>,
+    pub(crate) device: Arc<Device>,
+    /// In the order of the device's units, so that [`lunette_scsi::Task::unit_index`] finds the volume.
+    pub(crate) volumes: Vec<Arc<Volume>>,
+    pub(crate) report: TargetReport,
+}
+
+/// What is served under one name, for people and programs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TargetReport {
+    /// iSCSI name.
+    pub name: String,
+    /// TargetAlias, if any.
+    pub alias: Option<String>,
+    /// Logical units in the order of their numbers.
+    pub units: Vec<UnitReport>,
+}
+
+/// One logical unit, for people and programs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnitReport {
+    /// Its number.
+    pub lun: u16,
+    /// The store, in words.
+    pub store: String,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Logical block length in bytes.
+    pub block_length_bytes: u32,
+    /// True when writes are refused.
+    pub read_only: bool,
+    /// When a write is answered.
+    pub write_mode: WriteMode,
+    /// Who does the blocking calls.
+    pub engine: EngineKind,
+    /// NAA designator, `naa.` and 16 hexadecimal digits.
+    pub naa: String,
+    /// Unit serial number.
+    pub serial: String,
+    /// True when UNMAP gives space back.
+    pub unmap: bool,
+}
+
+impl ServedTarget {
+    /// Opens the volumes of a target.
+    ///
+    /// # Errors
+    /// [`StartError`] names the logical unit that cannot be served and why. Volumes opened before are closed.
+    pub(crate) fn open(config: &TargetConfig) -> Result<Self, StartError> {
+        let mut units: Vec<&UnitConfig> = config.units.iter().collect();
+        units.sort_by_key(|unit| unit.lun);
+        let mut served = Vec::new();
+        for unit in units {
+            served.push(open_unit(&config.name, unit)?);
+        }
+        let logical_units =
+            served.iter().map(|(_, unit, report)| (Lun::from_number(report.lun), Arc::clone(unit)));
+        let device = Device::new(config.name.clone(), PORTAL_GROUP_TAG, logical_units)
+            .map_err(|source| StartError::Target { target: config.name.clone(), source })?;
+        let report = TargetReport {
+            name: config.name.clone(),
+            alias: config.alias.clone(),
+            units: served.iter().map(|(_, _, report)| report.clone()).collect(),
+        };
+        Ok(Self {
+            name: config.name.clone(),
+            alias: config.alias.clone(),
+            device: Arc::new(device),
+            volumes: served.into_iter().map(|(volume, _, _)| volume).collect(),
+            report,
+        })
+    }
+}
+
+type OpenedUnit = (Arc<Volume>, Arc<LogicalUnit>, UnitReport);
+
+fn open_unit(target: &str, config: &UnitConfig) -> Result<OpenedUnit, StartError> {
+    let block_length_bytes = config.block_length_bytes.unwrap_or_else(|| native_block_length(&config.store));
+    let volume = Volume::open(&VolumeSpec {
+        name: format!("{target} LUN {}", config.lun),
+        store: config.store.clone(),
+        read_only: config.read_only,
+        engine: config.engine,
+        identity: IdentityOverride { serial: config.serial.clone() },
+        block_length_bytes,
+    })
+    .map_err(|source| StartError::Volume { lun: config.lun, source })?;
+    let features = volume.features();
+    let identity = Identity {
+        naa: volume.identity().naa,
+        uuid: volume.identity().uuid,
+        serial: volume.identity().serial.clone(),
+        vendor: config.vendor.clone().unwrap_or_else(|| DEFAULT_VENDOR.into()),
+        product: config.product.clone().unwrap_or_else(|| DEFAULT_PRODUCT.into()),
+        revision: revision(),
+    };
+    let report = UnitReport {
+        lun: config.lun,
+        store: volume.describe(),
+        size_bytes: volume.size_bytes(),
+        block_length_bytes,
+        read_only: config.read_only,
+        write_mode: config.write_mode,
+        engine: config.engine,
+        naa: format!("naa.{:016x}", identity.naa),
+        serial: identity.serial.clone(),
+        unmap: features.unmap,
+    };
+    let physical_per_logical = (features.physical_block_bytes / block_length_bytes).max(1);
+    let unit = LogicalUnit::new(LogicalUnitConfig {
+        identity,
+        block_length_bytes,
+        blocks: volume.size_bytes() / u64::from(block_length_bytes),
+        // A power of two of at most 64 KiB / 512 B, so the exponent is small.
+        physical_block_exponent: physical_per_logical.ilog2() as u8,
+        read_only: config.read_only,
+        write_cache: config.write_mode == WriteMode::Back,
+        provisioning: Provisioning {
+            unmap: features.unmap,
+            granularity_blocks: (features.unmap_granularity_bytes / block_length_bytes).max(1),
+            write_zeroes: features.write_zeroes,
+        },
+        max_transfer_bytes: MAX_TRANSFER_BYTES,
+        optimal_transfer_bytes: OPTIMAL_TRANSFER_BYTES,
+        removable: false,
+        solid_state: features.rotational != Some(true),
+    })
+    .map_err(|source| StartError::Unit { lun: config.lun, source })?;
+    Ok((volume, Arc::new(unit), report))
+}
+
+/// Files, memory and null have 512-byte blocks unless told otherwise; a block device has its own.
+fn native_block_length(store: &StoreSpec) -> u32 {
+    match store {
+        StoreSpec::File { path, .. } | StoreSpec::BlockDevice { path } => {
+            lunette_block::logical_sector_bytes(path).unwrap_or(DEFAULT_BLOCK_LENGTH_BYTES)
+        }
+        StoreSpec::Memory { .. } | StoreSpec::Null { .. } => DEFAULT_BLOCK_LENGTH_BYTES,
+    }
+}
+
+/// PRODUCT REVISION LEVEL: major and minor version, four characters at most.
+fn revision() -> String {
+    concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR")).chars().take(4).collect()
+}
