@@ -47,12 +47,7 @@ const SENSE_LENGTH_MAX: usize = 252;
 
 impl Session {
     /// Ends a task that the driver was working on. An aborted task ends without an answer.
-    pub fn complete<D: Clone>(
-        &mut self,
-        id: TaskId,
-        completion: Completion<'_, D>,
-        outbox: &mut Outbox<D>,
-    ) {
+    pub fn complete<D: Clone>(&mut self, id: TaskId, completion: Completion<'_, D>, outbox: &mut Outbox<D>) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         if task.aborted {
             return self.finish_aborted(id, outbox);

@@ -212,13 +212,7 @@ impl Session {
     }
 
     /// A PDU of this task could not be used: the task fails, and its sequences end with their F bits all the same.
-    fn lost<D>(
-        &mut self,
-        id: TaskId,
-        pdu: &ScsiDataOut,
-        fault: TransportFault,
-        outbox: &mut Outbox<D>,
-    ) {
+    fn lost<D>(&mut self, id: TaskId, pdu: &ScsiDataOut, fault: TransportFault, outbox: &mut Outbox<D>) {
         self.fail(id, fault);
         if let Some(task) = self.tasks.get_mut(id)
             && pdu.is_final

@@ -81,8 +81,9 @@ impl Session {
     /// Aborts this session's tasks on a logical unit, or on all, because another session asked for it (4.2.3.2).
     /// Returns the tasks that are still in a store; they end without an answer.
     pub fn abort_tasks<D>(&mut self, lun: Option<LunField>, outbox: &mut Outbox<D>) -> Vec<TaskId> {
-        let affected =
-            self.tasks.ids(|task| task.phase != Phase::Parked && lun.is_none_or(|lun| task.command.lun == lun));
+        let affected = self
+            .tasks
+            .ids(|task| task.phase != Phase::Parked && lun.is_none_or(|lun| task.command.lun == lun));
         let left = affected.into_iter().filter(|&id| self.abort(id, None, outbox)).collect();
         self.settle(outbox);
         left

@@ -33,7 +33,8 @@ pub use task::{TaskId, TaskView};
 pub use window::{Admission, CommandWindow};
 
 use crate::parameters::{
-    ConnectionParameters, DEFAULT_MAX_RECV_DATA_SEGMENT_LENGTH, SessionParameters, SessionType};
+    ConnectionParameters, DEFAULT_MAX_RECV_DATA_SEGMENT_LENGTH, SessionParameters, SessionType,
+};
 use connection::Connection;
 use management::{Management, PendingManagement};
 use task::{Phase, Task, TaskTable};
@@ -236,14 +237,7 @@ impl Session {
 
     /// Takes any other PDU of an initiator, its data segment in `data`. A SCSI Command or Data-Out must go to
     /// [`Self::command`] or [`Self::data_out_arrived`]; here they are protocol errors.
-    pub fn request<D>(
-        &mut self,
-        now: Duration,
-        cid: Cid,
-        bhs: &Bhs,
-        data: &[u8],
-        outbox: &mut Outbox<D>,
-    ) {
+    pub fn request<D>(&mut self, now: Duration, cid: Cid, bhs: &Bhs, data: &[u8], outbox: &mut Outbox<D>) {
         if self.heard(now, cid).is_none() {
             return;
         }
