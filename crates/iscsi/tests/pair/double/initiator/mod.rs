@@ -1,0 +1,276 @@
+//! An initiator that logs in, sends commands and data as negotiated, and checks every PDU that it gets.
+//!
+//! It can be told to misbehave: see [`Manners`] and [`Initiator::send_raw`].
+
+mod receive;
+mod send;
+mod wish;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use lunette_iscsi::parameters::{ConnectionParameters, SessionParameters};
+use lunette_wire::initiator::{LoginRequest, LoginStage, ScsiCommand};
+use lunette_wire::target::Residual;
+use lunette_wire::text::push;
+use lunette_wire::{Cid, CmdSn, DataSn, InitiatorPdu, InitiatorTaskTag, StatSn, TargetTransferTag};
+
+pub(crate) use send::cdb;
+pub(crate) use wish::{Manners, Wish};
+
+use super::Rng;
+use super::target::{GOOD, TARGET_NAME};
+
+/// How a task ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum End {
+    Answered {
+        status: u8,
+        residual: Residual,
+        sense: Vec<u8>,
+        data: Vec<u8>,
+    },
+    /// By a task management function, a reset or a logout: no answer may follow.
+    Aborted,
+}
+
+#[derive(Debug)]
+struct Task {
+    command: ScsiCommand,
+    /// Data to send.
+    out: Vec<u8>,
+    /// Data that came.
+    data: Vec<u8>,
+    next_data_sn: DataSn,
+    next_r2t_sn: DataSn,
+    next_r2t_offset: u32,
+    burst: u32,
+    /// R2Ts whose last Data-Out has not left.
+    r2ts_open: u16,
+}
+
+impl Task {
+    fn new(command: ScsiCommand, out: Vec<u8>, next_r2t_offset: u32) -> Self {
+        Self {
+            command,
+            out,
+            data: Vec::new(),
+            next_data_sn: DataSn(0),
+            next_r2t_sn: DataSn(0),
+            next_r2t_offset,
+            burst: 0,
+            r2ts_open: 0,
+        }
+    }
+}
+
+#[derive(Debug)]
+enum Outgoing {
+    Pdu(InitiatorPdu, Vec<u8>),
+    Raw(Vec<u8>),
+}
+
+/// A request that is not a SCSI command and waits for its answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Request {
+    Ping(Vec<u8>),
+    /// The tags that it aborts.
+    Management(Vec<u32>),
+    Logout,
+    Text,
+}
+
+pub(crate) struct Initiator {
+    wish: Wish,
+    pub(crate) manners: Manners,
+    rng: Rng,
+    /// What was agreed, as the answers said.
+    pub(crate) session: SessionParameters,
+    /// From this side: what it may send and what it takes.
+    pub(crate) connection: ConnectionParameters,
+    logged_in: bool,
+    pub(crate) cmd_sn: CmdSn,
+    exp_cmd_sn: CmdSn,
+    pub(crate) max_cmd_sn: CmdSn,
+    exp_stat_sn: Option<StatSn>,
+    next_tag: u32,
+    tasks: BTreeMap<u32, Task>,
+    requests: BTreeMap<u32, Request>,
+    pub(crate) ends: BTreeMap<u32, End>,
+    /// Outcomes of task management functions, by tag.
+    pub(crate) outcomes: BTreeMap<u32, u8>,
+    pub(crate) rejects: Vec<u8>,
+    pub(crate) texts: Vec<u8>,
+    pub(crate) pings: u32,
+    pub(crate) logout_requests: u32,
+    /// R2Ts that came, and the most of one task that were outstanding at once.
+    pub(crate) r2ts: u32,
+    pub(crate) r2ts_open_max: u16,
+    last_r2t: TargetTransferTag,
+    /// Data-In sequences, and PDUs.
+    pub(crate) sequences: u32,
+    pub(crate) segments: u32,
+    pub(crate) logged_out: bool,
+    pub(crate) login_status: Option<(u8, u8)>,
+    queue: VecDeque<Outgoing>,
+}
+
+impl Initiator {
+    pub(crate) fn new(wish: Wish, seed: u64) -> Self {
+        let mut rng = Rng(seed);
+        // Close to the wrap, so that it happens in most tests.
+        let cmd_sn = CmdSn(u32::MAX - rng.below(8));
+        let mut initiator = Self {
+            manners: Manners {
+                answers_pings: true,
+                answers_r2ts: true,
+                sends_for_aborted: true,
+                uses_immediate_data: true,
+                uses_unsolicited_data: true,
+            },
+            rng,
+            session: SessionParameters::default(),
+            connection: ConnectionParameters {
+                max_recv_data_segment_length: wish.max_recv_data_segment_length,
+                ..ConnectionParameters::default()
+            },
+            logged_in: false,
+            cmd_sn,
+            exp_cmd_sn: cmd_sn,
+            max_cmd_sn: cmd_sn,
+            exp_stat_sn: None,
+            next_tag: 0,
+            tasks: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            ends: BTreeMap::new(),
+            outcomes: BTreeMap::new(),
+            rejects: Vec::new(),
+            texts: Vec::new(),
+            pings: 0,
+            logout_requests: 0,
+            r2ts: 0,
+            r2ts_open_max: 0,
+            last_r2t: TargetTransferTag::RESERVED,
+            sequences: 0,
+            segments: 0,
+            logged_out: false,
+            login_status: None,
+            queue: VecDeque::new(),
+            wish,
+        };
+        initiator.log_in();
+        initiator
+    }
+
+    pub(crate) const fn is_logged_in(&self) -> bool {
+        self.logged_in
+    }
+
+    fn log_in(&mut self) {
+        let wish = &self.wish;
+        let yes_or_no = |value| if value { "Yes" } else { "No" };
+        let digest = |wanted| if wanted { "CRC32C,None" } else { "None" };
+        let mut text = Vec::new();
+        push(&mut text, "InitiatorName", "iqn.2026-11.io.lunette:double");
+        if wish.discovery {
+            push(&mut text, "SessionType", "Discovery");
+        } else {
+            push(&mut text, "TargetName", TARGET_NAME);
+            push(&mut text, "InitialR2T", yes_or_no(wish.initial_r2t));
+            push(&mut text, "ImmediateData", yes_or_no(wish.immediate_data));
+            push(&mut text, "MaxBurstLength", &wish.max_burst_length.to_string());
+            push(&mut text, "FirstBurstLength", &wish.first_burst_length.to_string());
+            push(&mut text, "MaxOutstandingR2T", &wish.max_outstanding_r2t.to_string());
+        }
+        push(&mut text, "MaxRecvDataSegmentLength", &wish.max_recv_data_segment_length.to_string());
+        push(&mut text, "HeaderDigest", digest(wish.header_digest));
+        push(&mut text, "DataDigest", digest(wish.data_digest));
+        let request = LoginRequest {
+            transit: true,
+            current_stage: LoginStage::Operational,
+            next_stage: LoginStage::FullFeature,
+            isid: wish.isid,
+            cid: Cid(1),
+            cmd_sn: self.cmd_sn,
+            ..LoginRequest::default()
+        };
+        self.queue.push_back(Outgoing::Pdu(InitiatorPdu::LoginRequest(request), text));
+    }
+
+    pub(crate) fn tag(&mut self) -> InitiatorTaskTag {
+        // Few tags, so that they are used again as soon as they may be.
+        loop {
+            self.next_tag = (self.next_tag + 1) % 200;
+            if !self.tasks.contains_key(&self.next_tag) && !self.requests.contains_key(&self.next_tag) {
+                self.ends.remove(&self.next_tag);
+                return InitiatorTaskTag(self.next_tag);
+            }
+        }
+    }
+
+    /// True when the window has room for another command.
+    pub(crate) fn may_send(&self) -> bool {
+        !self.max_cmd_sn.precedes(self.cmd_sn)
+    }
+
+    pub(crate) fn next_cmd_sn(&mut self) -> CmdSn {
+        let cmd_sn = self.cmd_sn;
+        self.cmd_sn = cmd_sn.next();
+        cmd_sn
+    }
+
+    fn conclude_all(&mut self) {
+        for tag in std::mem::take(&mut self.tasks).into_keys() {
+            self.ends.insert(tag, End::Aborted);
+        }
+        self.requests.clear();
+        self.queue.clear();
+    }
+
+    /// The connection is gone: its tasks are, too.
+    pub(crate) fn give_up(&mut self) {
+        self.conclude_all();
+    }
+
+    /// Forgets a task that was made with `send_raw` or that the target refused.
+    pub(crate) fn conclude(&mut self, tag: u32) {
+        self.tasks.remove(&tag);
+    }
+
+    pub(crate) fn open_tasks(&self) -> Vec<u32> {
+        self.tasks.keys().copied().collect()
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.tasks.is_empty() && self.requests.is_empty() && self.queue.is_empty()
+    }
+
+    pub(crate) fn assert_all_concluded(&self) {
+        assert_eq!(self.open_tasks(), [0u32; 0], "tasks without an answer");
+        assert!(self.requests.is_empty(), "requests without an answer: {:?}", self.requests);
+    }
+
+    /// All that was sent has been received in order, and the whole window is open again.
+    pub(crate) fn assert_window(&self, depth: u16) {
+        if self.logged_out || !self.logged_in {
+            return;
+        }
+        assert_eq!(self.exp_cmd_sn, self.cmd_sn, "a CmdSN is missing at the target");
+        assert_eq!(self.max_cmd_sn.since(self.cmd_sn) + 1, u32::from(depth), "the window has leaked");
+    }
+
+    /// The GOOD answer to a task, with its residual and data.
+    pub(crate) fn good(&self, tag: u32) -> (Residual, &[u8]) {
+        match self.ends.get(&tag) {
+            Some(End::Answered { status: GOOD, residual, data, .. }) => (*residual, data),
+            other => panic!("task {tag} ended with {other:?}"),
+        }
+    }
+
+    /// The sense data of a CHECK CONDITION: key, ASC, ASCQ.
+    pub(crate) fn sense(&self, tag: u32) -> (u8, u8, u8) {
+        match self.ends.get(&tag) {
+            Some(End::Answered { status: 2, sense, .. }) => (sense[2] & 0x0f, sense[12], sense[13]),
+            other => panic!("task {tag} ended with {other:?}"),
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Pair tests (DESIGN, 5.3): an initiator-side test double against this crate's target role, in one thread and
+//! virtual time.
+
+mod double;
+
+mod connection;
+mod faults;
+mod management;
+mod property;
+mod transfers;
+mod window;
