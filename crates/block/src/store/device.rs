@@ -71,6 +71,10 @@ pub(crate) fn open(
 /// The logical sector length of a block device in bytes; `None` when `path` is something else or cannot be opened,
 /// which [`crate::Volume::open`] will then explain.
 pub fn logical_sector_bytes(path: &Path) -> Option<u32> {
+    // Merely opening some other devices does something.
+    if !super::file::is_block_device(path) {
+        return None;
+    }
     let fd =
         rustix::fs::open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()).ok()?;
     rustix::fs::ioctl_blksszget(&fd).ok()

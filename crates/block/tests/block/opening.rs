@@ -154,6 +154,8 @@ fn a_claimed_device_is_refused_and_sectors_are_respected() {
     let image = directory.path().join("a.img");
     File::create(&image).and_then(|file| file.set_len(4 << 20)).unwrap();
     let Some(device) = LoopDevice::attach(&image, &["--sector-size", "4096"]) else { return };
+    assert_eq!(logical_sector_bytes(&device.path), Some(4096));
+    assert_eq!(logical_sector_bytes(&image), None);
     let path = device.path.clone();
     let small = spec(StoreSpec::BlockDevice { path }, EngineKind::Threads);
     let error = refusal(&small);
