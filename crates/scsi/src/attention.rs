@@ -1,4 +1,4 @@
-//! Unit attention conditions, one queue for each I_T_L nexus (SAM-5 5.14).
+//! Unit attention conditions, one queue for each I_T_L nexus (SAM-5, unit attention condition).
 //!
 //! Which commands report a condition is said in the command table, not here.
 
@@ -43,7 +43,7 @@ pub(crate) struct ItlNexus {
 }
 
 impl ItlNexus {
-    /// A nexus that has just come up: POWER ON comes first (SAM-5 5.14, table 47).
+    /// A nexus that has just come up: POWER ON comes first (SAM-5).
     pub(crate) fn new() -> ItlNexus {
         let nexus = ItlNexus::default();
         nexus.establish(UnitAttention::PowerOn);

@@ -1,4 +1,4 @@
-//! The SCSI target device: one target port and the logical units behind it (SAM-5 4.6).
+//! The SCSI target device: one target port and the logical units behind it (SAM-5, SCSI target device).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,7 +44,7 @@ impl Device {
                 return Err(ConfigError::DuplicateLun(number));
             }
         }
-        // RFC 7143 4.2.7.1 and 10.2: the SCSI target port name is the iSCSI name, ",t,", and the tag as 0x and
+        // RFC 7143 4.4.2: the SCSI target port name is the iSCSI name, ",t,", and the tag as 0x and
         // four hexadecimal digits.
         let port_name = format!("{name},t,0x{portal_group_tag:04x}");
         Ok(Device { name, port_name, relative_port_id: portal_group_tag, units: by_number })

@@ -1,4 +1,4 @@
-//! Who a logical unit is: the names that INQUIRY and the VPD pages tell (SPC-4 6.6, 7.8).
+//! Who a logical unit is: the names that INQUIRY and the VPD pages tell (SPC-4).
 //!
 //! An identity belongs to the volume, not to its place: the driver reads it from where the volume keeps it, so it
 //! survives restart, renumbering and moving.
@@ -27,7 +27,7 @@ impl Identity {
     /// T10 designator, and hosts read VPD page 80h with one byte of allocation length.
     pub const SERIAL_LENGTH_MAX: usize = 128;
 
-    /// Checks lengths, characters (SPC-4 4.3.1: ASCII data fields hold 20h to 7Eh) and the NAA format.
+    /// Checks lengths, characters (SPC-4: ASCII data fields hold 20h to 7Eh) and the NAA format.
     ///
     /// # Errors
     /// [`ConfigError::Naa`] or [`ConfigError::Name`] with the field's name.
@@ -51,7 +51,7 @@ impl Identity {
     }
 }
 
-/// Writes `text` left-aligned into a field and fills the rest with spaces (SPC-4 4.3.1).
+/// Writes `text` left-aligned into a field and fills the rest with spaces (SPC-4, ASCII data field).
 pub(crate) fn put_padded(field: &mut [u8], text: &str) {
     let text = text.as_bytes();
     for (index, byte) in field.iter_mut().enumerate() {

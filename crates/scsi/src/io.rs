@@ -1,4 +1,4 @@
-//! What the device server asks of the store, and how the store's errors become sense data (SBC-3 4.18).
+//! What the device server asks of the store, and how the store's errors become sense data (SBC-3, error reporting).
 
 use crate::sense::{AdditionalSense, SenseData, SenseKey};
 use crate::unit::LogicalUnit;

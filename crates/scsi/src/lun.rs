@@ -1,4 +1,4 @@
-//! Logical unit numbers: the eight-byte field and its single-level forms (SAM-5 4.7).
+//! Logical unit numbers: the eight-byte field and its single-level forms (SAM-5, logical unit number).
 //!
 //! Hierarchies of more than one level are carried as bytes but name no unit here.
 
@@ -11,7 +11,7 @@ use std::fmt;
 pub struct Lun(u64);
 
 impl Lun {
-    /// The well-known logical unit that answers REPORT LUNS (SAM-5 4.7.4, SPC-4 8.2).
+    /// The well-known logical unit that answers REPORT LUNS (SAM-5, SPC-4, well-known logical units).
     pub const REPORT_LUNS: Lun = Lun(0xc101_0000_0000_0000);
 
     /// The largest number that the flat space method can carry (14 bits).

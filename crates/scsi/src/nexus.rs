@@ -1,4 +1,4 @@
-//! One I_T nexus: an initiator port that is logged in to the target port (SAM-5 4.6.4).
+//! One I_T nexus: an initiator port that is logged in to the target port (SAM-5, I_T nexus).
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ impl Nexus {
         self.paths.get(index)
     }
 
-    /// The state part of LOGICAL UNIT RESET (SAM-5 7.7); the driver aborts the commands first. Every nexus,
+    /// The state part of LOGICAL UNIT RESET (SAM-5); the driver aborts the commands first. Every nexus,
     /// this one too, gets BUS DEVICE RESET FUNCTION OCCURRED. False: there is no such unit.
     pub fn logical_unit_reset(&self, lun: Lun) -> bool {
         self.find(lun).map(|(_, path)| path.unit.reset()).is_some()
@@ -70,7 +70,7 @@ impl Nexus {
         }
     }
 
-    /// The state part of CLEAR TASK SET (SAM-5 7.5): the other nexuses get COMMANDS CLEARED BY ANOTHER INITIATOR.
+    /// The state part of CLEAR TASK SET (SAM-5): the other nexuses get COMMANDS CLEARED BY ANOTHER INITIATOR.
     /// False: there is no such unit.
     pub fn clear_task_set(&self, lun: Lun) -> bool {
         self.find(lun)

@@ -1,8 +1,8 @@
-//! Sense data: keys, additional sense codes, and both encodings (SPC-4 4.5).
+//! Sense data: keys, additional sense codes, and both encodings (SPC-4, sense data).
 
 use std::fmt;
 
-/// What kind of thing happened (SPC-4 4.5.6). The discriminant is the four-bit value on the wire.
+/// What kind of thing happened (SPC-4, SENSE KEY field). The discriminant is the four-bit value on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum SenseKey {
@@ -38,7 +38,7 @@ pub enum SenseKey {
     Completed = 0xf,
 }
 
-/// An additional sense code with its qualifier: the ASC is the high byte, the ASCQ the low one (SPC-4 annex F).
+/// An additional sense code with its qualifier: the ASC is the high byte, the ASCQ the low one (SPC-4).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AdditionalSense(u16);
 
@@ -116,7 +116,7 @@ impl fmt::Debug for AdditionalSense {
     }
 }
 
-/// Which field of the CDB or of the parameter list is wrong (SPC-4 4.5.2.4.2).
+/// Which field of the CDB or of the parameter list is wrong (SPC-4, field pointer).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldPointer {
     /// True for the CDB, false for the parameter list.
@@ -163,7 +163,7 @@ impl SenseData {
         SenseData { field, ..SenseData::illegal(AdditionalSense::INVALID_FIELD_IN_PARAMETER_LIST) }
     }
 
-    /// HARDWARE ERROR, INTERNAL TARGET FAILURE: this device server, or its driver, went wrong.
+    /// HARDWARE ERROR, INTERNAL TARGET FAILURE: the device server, or its driver, went wrong.
     pub(crate) const fn internal() -> SenseData {
         SenseData::new(SenseKey::HardwareError, AdditionalSense::INTERNAL_TARGET_FAILURE)
     }
@@ -173,7 +173,7 @@ impl SenseData {
         SenseData { information, ..self }
     }
 
-    /// The bytes, in descriptor format (SPC-4 4.5.2) or in fixed format (SPC-4 4.5.3).
+    /// The bytes, in descriptor format (SPC-4) or in fixed format (SPC-4).
     pub fn encode(&self, descriptor_format: bool) -> EncodedSense {
         if descriptor_format { self.encode_descriptors() } else { self.encode_fixed() }
     }
@@ -191,7 +191,7 @@ impl SenseData {
     fn encode_fixed(&self) -> EncodedSense {
         let mut bytes = [0; EncodedSense::CAPACITY];
         bytes[0] = 0x70;
-        // The field has 32 bits; a larger value is left out rather than cut (SPC-4 4.5.3).
+        // The field has 32 bits; a larger value is left out rather than cut (SPC-4).
         if let Some(information) = self.information.and_then(|value| u32::try_from(value).ok()) {
             bytes[0] |= 0x80;
             bytes[3..7].copy_from_slice(&information.to_be_bytes());
@@ -239,7 +239,7 @@ impl EncodedSense {
     /// Header and both descriptors: 8 + 12 + 8.
     const CAPACITY: usize = 28;
 
-    /// The bytes, at most 252 (SPC-4 4.5.1).
+    /// The bytes, at most 252 (SPC-4).
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
     }

@@ -1,4 +1,4 @@
-//! SCSI status codes (SAM-5 5.3).
+//! SCSI status codes (SAM-5, status).
 
 /// How a command ended. The discriminant is the byte on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

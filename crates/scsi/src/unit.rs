@@ -1,4 +1,4 @@
-//! A logical unit: what it is, and the state that all I_T nexuses share (SAM-5 4.6.18, SBC-3 4).
+//! A logical unit: what it is, and the state that all I_T nexuses share (SAM-5, logical unit; SBC-3, block device model).
 //!
 //! It is not the volume: the bytes are the driver's. Sessions on different threads share a unit; what READ and
 //! WRITE look at is in atomics.
@@ -77,7 +77,7 @@ pub enum ConfigError {
     DuplicateLun(u16),
     /// The target name is empty or longer than 223 bytes (RFC 7143 4.2.7.1).
     TargetName,
-    /// The portal group tag is 0, which is no relative port identifier (SPC-4 7.8.6.2).
+    /// The portal group tag is 0, which is no relative port identifier (SPC-4, relative target port designator).
     PortalGroupTag,
 }
 
@@ -215,6 +215,11 @@ impl LogicalUnit {
         self.mode.store(mode.bits(), Ordering::Release);
     }
 
+    /// Changes the values, unless another nexus was faster; false then, and the caller looks at them again.
+    pub(crate) fn change_mode(&self, from: ModeFlags, to: ModeFlags) -> bool {
+        self.mode.compare_exchange(from.bits(), to.bits(), Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
     pub(crate) fn mode_default(&self) -> ModeFlags {
         ModeFlags::new(self.config.write_cache)
     }
@@ -246,7 +251,7 @@ impl LogicalUnit {
         nexus
     }
 
-    /// Forgets a nexus, with its unit attentions and its prevention of medium removal (SPC-4 6.18).
+    /// Forgets a nexus, with its unit attentions and its prevention of medium removal (SPC-4, PREVENT ALLOW MEDIUM REMOVAL).
     pub(crate) fn detach(&self, nexus: &Arc<ItlNexus>) {
         self.nexuses().retain(|other| !Arc::ptr_eq(other, nexus));
     }
@@ -263,7 +268,7 @@ impl LogicalUnit {
         self.nexuses().iter().any(|nexus| nexus.prevents_removal())
     }
 
-    /// The logical unit reset (SAM-5 6.3.3): mode pages go back to their defaults, medium removal is allowed, a
+    /// The logical unit reset (SAM-5): mode pages go back to their defaults, medium removal is allowed, a
     /// stopped unit runs again, and every nexus is told. Aborting the commands is the driver's part.
     pub(crate) fn reset(&self) {
         let nexuses = self.nexuses();

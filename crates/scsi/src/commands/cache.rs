@@ -1,4 +1,4 @@
-//! SYNCHRONIZE CACHE and PRE-FETCH (SBC-3 5.8, 5.9, 5.28, 5.29).
+//! SYNCHRONIZE CACHE and PRE-FETCH (SBC-3).
 
 use super::range::BlockRange;
 use super::{Context, Progress, State, Step, good};

@@ -1,4 +1,4 @@
-//! READ CAPACITY (SBC-3 5.15, 5.16).
+//! READ CAPACITY (SBC-3).
 
 use super::{Context, Progress, parameter_data};
 use crate::bytes::{Cdb, cdb32, saturate_u32};

@@ -1,5 +1,5 @@
 //! SEND DIAGNOSTIC and READ DEFECT DATA: commands that a volume can only answer with "nothing is wrong"
-//! (SPC-4 6.42, SBC-3 5.17, 5.18).
+//! (SPC-4, SBC-3).
 
 use super::{Context, Progress, good, parameter_data};
 use crate::bytes::{Cdb, cdb16, cdb32};

@@ -1,4 +1,4 @@
-//! INQUIRY: standard data (SPC-4 6.6.2). The vital product data pages are in [`super::vpd`].
+//! INQUIRY: standard data (SPC-4, INQUIRY). The vital product data pages are in [`super::vpd`].
 
 use super::{Context, Progress, parameter_data, vpd};
 use crate::bytes::{Cdb, cdb16};
@@ -48,7 +48,7 @@ pub(super) fn answer(subject: Subject<'_>, cdb: &Cdb) -> Progress {
 }
 
 fn standard(subject: Subject<'_>) -> Vec<u8> {
-    // SPC-4 table 177: up to the end of the version descriptors and what is reserved after them.
+    // Up to the end of the version descriptors and what is reserved after them.
     let mut data = vec![0; 96];
     data[0] = subject.peripheral();
     data[2] = 0x06; // VERSION: SPC-4
@@ -66,7 +66,7 @@ fn standard(subject: Subject<'_>) -> Vec<u8> {
     put_padded(&mut data[8..16], vendor);
     put_padded(&mut data[16..32], product);
     put_padded(&mut data[32..36], revision);
-    // VERSION DESCRIPTORS: SAM-5, iSCSI, SPC-4, SBC-3, each with no version claimed (SPC-4 table 181).
+    // VERSION DESCRIPTORS: SAM-5, iSCSI, SPC-4, SBC-3, each with no version claimed (SPC-4).
     for (place, descriptor) in data[58..66].chunks_exact_mut(2).zip([0x00a0u16, 0x0960, 0x0460, 0x04c0]) {
         place.copy_from_slice(&descriptor.to_be_bytes());
     }

@@ -1,4 +1,4 @@
-//! GET LBA STATUS (SBC-3 5.6).
+//! GET LBA STATUS (SBC-3).
 
 use super::{Context, Progress, State, Step, parameter_data};
 use crate::bytes::{Cdb, cdb32, cdb64};
@@ -20,7 +20,7 @@ pub(super) fn get_lba_status(context: &Context<'_>, cdb: &Cdb) -> Progress {
     }
     let blocks = (unit.blocks() - lba).min(WINDOW_BYTES / block_length);
     let status = LbaStatus { lba, blocks, allocation_length: cdb32::<10>(cdb) };
-    // Without provisioning management every block is mapped (SBC-3 4.7.3).
+    // Without provisioning management every block is mapped (SBC-3, logical block provisioning).
     if !unit.config().provisioning.unmap {
         return status.answer(&[Run { blocks, deallocated: false }]);
     }

@@ -104,7 +104,7 @@ fn good() -> Progress {
     Ok((State::Finished, Step::Done(DataIn::None)))
 }
 
-/// GOOD with parameter data, cut to the allocation length (SPC-4 4.2.5.6).
+/// GOOD with parameter data, cut to the allocation length (SPC-4, allocation length).
 fn parameter_data(mut data: Vec<u8>, allocation_length: u32) -> Progress {
     data.truncate(allocation_length as usize);
     let data_in = if data.is_empty() { DataIn::None } else { DataIn::Parameter(data) };

@@ -1,4 +1,4 @@
-//! MODE SENSE and MODE SELECT (SPC-4 6.13, 6.14, 6.11, 6.12).
+//! MODE SENSE and MODE SELECT (SPC-4).
 
 use super::{Context, Progress, State, Step, good, parameter_data};
 use crate::attention::UnitAttention;
@@ -99,12 +99,16 @@ impl ModeSelect {
         if list.len() as u32 != self.length_bytes {
             return Err(SenseData::illegal(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR));
         }
-        let wanted = parse(unit, self.form, list)?;
-        let current = unit.mode();
-        if wanted == current {
-            return good();
-        }
-        unit.set_mode(wanted);
+        let (current, wanted) = loop {
+            let current = unit.mode();
+            let wanted = parse(unit, current, self.form, list)?;
+            if wanted == current {
+                return good();
+            }
+            if unit.change_mode(current, wanted) {
+                break (current, wanted);
+            }
+        };
         unit.establish_for_others(context.itl(), UnitAttention::ModeParametersChanged);
         // From here on writes are stable one by one; what was cached before must become so too. A failed flush is told,
         // and the cache stays off, which is the safe side.

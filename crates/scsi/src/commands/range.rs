@@ -1,4 +1,4 @@
-//! Ranges of logical blocks: taking them out of CDBs and checking them (SBC-3 4.5, 4.20.2).
+//! Ranges of logical blocks: taking them out of CDBs and checking them (SBC-3).
 
 use crate::bytes::{Cdb, cdb16, cdb32, cdb64};
 use crate::sense::{AdditionalSense, SenseData};
@@ -21,7 +21,7 @@ pub(super) struct ByteRange {
 }
 
 impl BlockRange {
-    /// Commands of six bytes: 21-bit LBA; a length of 0 means 256 blocks (SBC-3 5.10).
+    /// Commands of six bytes: 21-bit LBA; a length of 0 means 256 blocks (SBC-2).
     pub(super) fn of_6(cdb: &Cdb) -> BlockRange {
         let lba = cdb32::<0>(cdb) & 0x001f_ffff;
         let blocks = if cdb[4] == 0 { 256 } else { u32::from(cdb[4]) };
@@ -51,7 +51,7 @@ impl BlockRange {
         }
     }
 
-    /// The range in bytes, if it is inside the medium and no longer than MAXIMUM TRANSFER LENGTH (SBC-3 6.5.3).
+    /// The range in bytes, if it is inside the medium and no longer than MAXIMUM TRANSFER LENGTH (SBC-3, Block Limits page).
     pub(super) fn transfer(&self, unit: &LogicalUnit) -> Result<ByteRange, SenseData> {
         self.blocks_left(unit)?;
         if self.blocks > unit.max_transfer_blocks() {

@@ -1,4 +1,4 @@
-//! READ and WRITE (SBC-3 5.10 to 5.13, 5.37 to 5.40).
+//! READ and WRITE (SBC-3; the six-byte commands SBC-2).
 
 use super::range::{BlockRange, ByteRange};
 use super::verify::{Compare, Verify};
@@ -57,7 +57,7 @@ pub(crate) struct Read {
 }
 
 impl Read {
-    /// With FUA the data comes from the medium, so what the volatile cache holds must get there first (SBC-3 4.15).
+    /// With FUA the data comes from the medium, so what the volatile cache holds must get there first (SBC-3, caches).
     fn start(context: &Context<'_>, blocks: BlockRange, force_unit_access: bool) -> Progress {
         let range = blocks.transfer(context.unit())?;
         if range.length_bytes == 0 {

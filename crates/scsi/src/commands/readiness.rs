@@ -1,4 +1,4 @@
-//! TEST UNIT READY, REQUEST SENSE, PREVENT ALLOW MEDIUM REMOVAL (SPC-4 6.47, 6.39, 6.18).
+//! TEST UNIT READY, REQUEST SENSE, PREVENT ALLOW MEDIUM REMOVAL (SPC-4).
 
 use super::{Context, Progress, good, not_ready, parameter_data};
 use crate::bytes::Cdb;

@@ -1,4 +1,4 @@
-//! REPORT LUNS (SPC-4 6.33).
+//! REPORT LUNS (SPC-4).
 
 use super::{Context, Progress, parameter_data};
 use crate::bytes::{Cdb, cdb32};

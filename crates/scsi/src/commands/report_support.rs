@@ -1,4 +1,4 @@
-//! REPORT SUPPORTED OPERATION CODES and REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS (SPC-4 6.35, 6.36).
+//! REPORT SUPPORTED OPERATION CODES and REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS (SPC-4).
 
 use super::table::{COMMANDS, Command, rows};
 use super::{Context, Progress, parameter_data};
@@ -69,7 +69,7 @@ fn describe(row: &Command, timeouts: bool) -> Vec<u8> {
     data
 }
 
-/// SPC-4 6.35.4. The nominal time depends on the store, so it is not told.
+/// The nominal time depends on the store, so it is not told.
 fn timeouts_descriptor(row: &Command) -> [u8; 12] {
     let mut descriptor = [0; 12];
     descriptor[1] = 0x0a;
@@ -81,7 +81,7 @@ fn timeouts_descriptor(row: &Command) -> [u8; 12] {
 pub(super) fn task_management_functions(_: &Context<'_>, cdb: &Cdb) -> Progress {
     const EXTENDED: u8 = 0x80;
     let allocation_length = cdb32::<6>(cdb);
-    // SPC-4 6.36: at least the four bytes of the short form.
+    // SPC-4: at least the four bytes of the short form.
     if allocation_length < 4 {
         return Err(SenseData::invalid_cdb_field(6, 7));
     }

@@ -1,4 +1,4 @@
-//! START STOP UNIT (SBC-3 5.25).
+//! START STOP UNIT (SBC-3).
 
 use super::{Context, Progress, State, Step, good, not_ready};
 use crate::attention::UnitAttention;

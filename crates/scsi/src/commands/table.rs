@@ -1,4 +1,4 @@
-//! The command table: dispatch and REPORT SUPPORTED OPERATION CODES read the same rows (SPC-4 6.35, SBC-3 table 13).
+//! The command table: dispatch and REPORT SUPPORTED OPERATION CODES read the same rows (SPC-4, SBC-3).
 //!
 //! A new command is a new row here and a handler in its module.
 
@@ -20,7 +20,7 @@ pub(crate) struct Command {
     pub(crate) usage: &'static [u8],
     /// The bits that may be set, in the order of the CDB; all ones after the CDB's end.
     allowed: u128,
-    /// Runs and keeps pending unit attentions (SAM-5 5.14).
+    /// Runs and keeps pending unit attentions (SAM-5).
     pub(crate) passes_unit_attention: bool,
     /// Runs while the unit is stopped or has no medium.
     pub(crate) runs_when_not_ready: bool,
@@ -106,7 +106,7 @@ impl Command {
     }
 
     /// Refuses set bits that the command does not define. The field pointer shows the first of them; NACA in the
-    /// CONTROL byte is one, because normal ACA is not supported (SAM-5 5.2).
+    /// CONTROL byte is one, because normal ACA is not supported (SAM-5, CONTROL byte).
     pub(crate) fn check_usage(&self, cdb: &Cdb) -> Result<(), SenseData> {
         let wrong = u128::from_be_bytes(*cdb) & !self.allowed;
         if wrong == 0 {
@@ -251,7 +251,7 @@ pub(crate) fn rows(opcode: u8) -> impl Iterator<Item = &'static Command> {
 /// The row of a CDB.
 ///
 /// # Errors
-/// INVALID COMMAND OPERATION CODE; for an unknown service action INVALID FIELD IN CDB (SPC-4 4.2.5.2).
+/// INVALID COMMAND OPERATION CODE; for an unknown service action INVALID FIELD IN CDB (SPC-4, service action).
 pub(crate) fn find(cdb: &Cdb) -> Result<&'static Command, SenseData> {
     let mut known_opcode = false;
     for row in rows(cdb[0]) {
@@ -302,7 +302,7 @@ mod tests {
         }
     }
 
-    /// SAM-5 5.2: the group code, the top three bits of the operation code, gives the length of the CDB.
+    /// SPC-4, operation code: the group code, the top three bits of the operation code, gives the length of the CDB.
     #[test]
     fn lengths_follow_the_group_code() {
         for row in &COMMANDS {
@@ -315,6 +315,30 @@ mod tests {
             };
             assert_eq!(row.usage.len(), expected, "{}", row.name);
             assert_eq!(row.usage.last(), Some(&0), "CONTROL of {}", row.name);
+        }
+    }
+
+    /// A handler must not read what its row does not tell: the row would refuse it before.
+    #[test]
+    fn usage_covers_the_fields_that_handlers_read() {
+        // A # for each byte that belongs to an LBA or a length.
+        let fields = |row: &Command| match (row.opcode, row.usage.len()) {
+            (TEST_UNIT_READY | 0x1b | 0x1d | 0x1e, 6) | (0x25, 10) => "",
+            (0x08 | 0x0a, 6) => "..###.",
+            (REQUEST_SENSE | 0x15 | 0x1a, 6) => "....#.",
+            (INQUIRY, 6) => "..###.",
+            (0x28 | 0x2a | 0x2e | 0x2f | 0x34 | 0x35 | 0x41, 10) => "..####.##.",
+            (0x37 | 0x42 | 0x55 | 0x5a, 10) => ".......##.",
+            (0xa8 | 0xaa | 0xae | 0xaf, 12) => "..########..",
+            (REPORT_LUNS | 0xa3 | 0xb7, 12) => "......####..",
+            (0x88 | 0x8a | 0x8e | 0x8f | 0x90 | 0x91 | 0x93, 16) => "..############..",
+            (0x9e, 16) => "..........####..",
+            other => panic!("say which fields {other:02x?} has"),
+        };
+        for row in &COMMANDS {
+            for (byte, _) in fields(row).char_indices().filter(|&(_, mark)| mark == '#') {
+                assert_eq!(row.usage[byte], 0xff, "byte {byte} of {}", row.name);
+            }
         }
     }
 

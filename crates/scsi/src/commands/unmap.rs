@@ -1,4 +1,4 @@
-//! UNMAP (SBC-3 5.30).
+//! UNMAP (SBC-3).
 
 use super::{Context, Progress, State, Step, good};
 use crate::bytes::{Cdb, be16, be32, be64, cdb16};

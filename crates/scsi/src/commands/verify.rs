@@ -1,4 +1,4 @@
-//! VERIFY, and the verification after WRITE AND VERIFY (SBC-3 5.32 to 5.35, 5.42 to 5.45).
+//! VERIFY, and the verification after WRITE AND VERIFY (SBC-3).
 //!
 //! The medium is read in pieces, so that a long verification holds little memory.
 
@@ -109,7 +109,7 @@ impl Verify {
         }
     }
 
-    /// The medium is verified, not the volatile cache before it (SBC-3 4.15).
+    /// The medium is verified, not the volatile cache before it (SBC-3, caches).
     fn flush_first(self, context: &Context<'_>) -> (State, Step) {
         if cache_may_be_dirty(context) {
             (State::Verify(Verify { waiting: Waiting::Flush, ..self }), Step::Io(Io::Flush))
@@ -156,7 +156,7 @@ impl Verify {
         let piece = self.piece_bytes();
         let medium = medium.get(..piece as usize).ok_or(SenseData::internal())?;
         if let Some(offset) = self.first_difference(context, data_out, medium)? {
-            // SBC-3 4.18: INFORMATION holds the offset in the Data-Out buffer of the first byte that differs.
+            // INFORMATION holds the offset in the Data-Out buffer of the first byte that differs.
             let code = AdditionalSense::MISCOMPARE_DURING_VERIFY;
             return Err(SenseData::new(SenseKey::Miscompare, code).with_information(Some(offset)));
         }

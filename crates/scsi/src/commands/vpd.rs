@@ -1,4 +1,4 @@
-//! Vital product data pages (SPC-4 7.8, SBC-3 6.5).
+//! Vital product data pages (SPC-4, SBC-3).
 
 use super::inquiry::Subject;
 use crate::device::Device;
@@ -13,7 +13,7 @@ const BLOCK_LIMITS: u8 = 0xb0;
 const BLOCK_DEVICE_CHARACTERISTICS: u8 = 0xb1;
 const LOGICAL_BLOCK_PROVISIONING: u8 = 0xb2;
 
-/// The pages of a disk, in rising order (SPC-4 7.8.15).
+/// The pages of a disk, in rising order (SPC-4, Supported VPD Pages).
 const UNIT_PAGES: [u8; 7] = [
     SUPPORTED_PAGES,
     UNIT_SERIAL_NUMBER,
@@ -50,7 +50,7 @@ pub(super) fn page(code: u8, subject: Subject<'_>) -> Option<Vec<u8>> {
     Some(page)
 }
 
-/// Whom a designator names (SPC-4 table 608).
+/// Whom a designator names (SPC-4, ASSOCIATION field).
 #[derive(Clone, Copy)]
 enum Association {
     LogicalUnit = 0,
@@ -62,7 +62,7 @@ const BINARY: u8 = 1;
 const ASCII: u8 = 2;
 const UTF_8: u8 = 3;
 
-/// One designation descriptor (SPC-4 7.8.6.1). What belongs to the port or the device tells the protocol, iSCSI.
+/// One designation descriptor (SPC-4, Device Identification). What belongs to the port or the device tells the protocol, iSCSI.
 fn designator(code_set: u8, association: Association, designator_type: u8, bytes: &[u8]) -> Vec<u8> {
     let (protocol, protocol_valid) = match association {
         Association::LogicalUnit => (0, 0),
@@ -79,7 +79,7 @@ fn unit_designators(identity: &Identity) -> Vec<u8> {
     put_padded(&mut vendor_id[..8], &identity.vendor);
     put_padded(&mut vendor_id[8..], &identity.product);
     vendor_id.extend(identity.serial.as_bytes());
-    // SPC-5 7.7.6.10: four bits that say "locally assigned UUID", then twelve that are reserved.
+    // SPC-5, UUID designator: four bits that say "locally assigned UUID", then twelve that are reserved.
     let mut uuid = vec![0x10, 0];
     uuid.extend(identity.uuid);
     [
@@ -100,14 +100,14 @@ fn device_designators(device: &Device) -> Vec<u8> {
     .concat()
 }
 
-/// A SCSI name string: null-terminated, and null-padded to a multiple of four (SPC-4 7.8.6.11).
+/// A SCSI name string: null-terminated, and null-padded to a multiple of four (SPC-4).
 fn scsi_name(name: &str) -> Vec<u8> {
     let mut bytes = name.as_bytes().to_vec();
     bytes.resize((bytes.len() + 1).next_multiple_of(4), 0);
     bytes
 }
 
-/// SPC-4 7.8.7.
+/// SPC-4, Extended INQUIRY Data.
 fn extended_inquiry() -> Vec<u8> {
     let mut body = vec![0; 0x3c];
     // HEADSUP and SIMPSUP: a command starts when it comes, which serves both. ORDSUP is not claimed.
@@ -117,7 +117,7 @@ fn extended_inquiry() -> Vec<u8> {
     body
 }
 
-/// SBC-3 6.5.3.
+/// SBC-3, Block Limits.
 fn block_limits(unit: &LogicalUnit) -> Vec<u8> {
     let config = unit.config();
     let mut body = vec![0; 0x3c];
@@ -139,7 +139,7 @@ fn block_limits(unit: &LogicalUnit) -> Vec<u8> {
     body
 }
 
-/// SBC-3 6.5.2.
+/// SBC-3, Block Device Characteristics.
 fn block_device_characteristics(unit: &LogicalUnit) -> Vec<u8> {
     let mut body = vec![0; 0x3c];
     // MEDIUM ROTATION RATE: 0001h does not rotate, 0000h is not told.
@@ -149,7 +149,7 @@ fn block_device_characteristics(unit: &LogicalUnit) -> Vec<u8> {
     body
 }
 
-/// SBC-3 6.5.4.
+/// SBC-3, Logical Block Provisioning.
 fn logical_block_provisioning(unit: &LogicalUnit) -> Vec<u8> {
     if !unit.config().provisioning.unmap {
         return vec![0; 4];

@@ -1,4 +1,4 @@
-//! Commands to a LUN that names no unit, and to the REPORT LUNS well-known logical unit (SPC-4 5.10, 8.2).
+//! Commands to a LUN that names no unit, and to the REPORT LUNS well-known logical unit (SPC-4).
 
 use super::{Progress, good, inquiry, readiness, report_luns, table};
 use crate::bytes::Cdb;

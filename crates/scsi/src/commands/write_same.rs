@@ -1,4 +1,4 @@
-//! WRITE SAME (SBC-3 5.46, 5.47).
+//! WRITE SAME (SBC-3).
 //!
 //! Zeros are left to the store where it can make them; any other pattern is written in pieces.
 

@@ -1,4 +1,4 @@
-//! Mode pages and what in them can be changed (SPC-4 7.5, SBC-3 6.4).
+//! Mode pages and what in them can be changed (SPC-4, SBC-3, mode parameters).
 //!
 //! Only three bits can be changed, so the current values are three bits; the pages are made from them.
 
@@ -53,7 +53,7 @@ impl ModeFlags {
     }
 }
 
-/// Which values MODE SENSE asks for (SPC-4 table 150). Saved values do not exist here.
+/// Which values MODE SENSE asks for (SPC-4, PC field). Saved values do not exist here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageControl {
     Current,
@@ -94,15 +94,15 @@ fn page_with(code: u8, flags: ModeFlags) -> Option<Vec<u8>> {
     page[0] = code;
     page[1] = length as u8;
     match code {
-        // SBC-3 6.4.5. Reads may be cached (RCD = 0); the store's own cache is not segmented.
+        // SBC-3, Caching mode page. Reads may be cached (RCD = 0); the store's own cache is not segmented.
         CACHING => page[2] = u8::from(flags.write_cache_enabled()) << 2,
-        // SPC-4 7.5.8. One task set for all nexuses (TST = 0); commands may be reordered (queue algorithm modifier 1).
+        // SPC-4, Control mode page. One task set for all nexuses (TST = 0); commands may be reordered (queue algorithm modifier 1).
         CONTROL => {
             page[2] = u8::from(flags.descriptor_sense()) << 2;
             page[3] = 0x10;
             page[4] = u8::from(flags.software_write_protect()) << 3;
         }
-        // SPC-4 7.5.11: DEXCPT = 1, a volume has no failure prediction to report.
+        // SPC-4, Informational Exceptions Control mode page: DEXCPT = 1, a volume has no failure prediction to report.
         _ => page[2] = 0x08,
     }
     Some(page)

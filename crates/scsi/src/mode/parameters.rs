@@ -1,6 +1,6 @@
-//! The mode parameter list: header, block descriptor, pages (SPC-4 7.5.5 to 7.5.7, SBC-3 6.4.2).
+//! The mode parameter list: header, block descriptor, pages (SPC-4, SBC-3).
 
-use super::{ModeFlags, PageControl, flags_from, page};
+use super::{ModeFlags, PageControl, flags_from, page, page_with};
 use crate::bytes::{be16, be32, be64, saturate_u32};
 use crate::sense::{AdditionalSense, SenseData};
 use crate::unit::LogicalUnit;
@@ -62,13 +62,18 @@ fn compose_descriptor(unit: &LogicalUnit, descriptor: Descriptor) -> Vec<u8> {
     }
 }
 
-/// Checks a MODE SELECT parameter list and tells the values it asks for. Nothing is changed here: a list that is
-/// wrong anywhere changes nothing (SPC-4 6.11).
+/// Checks a MODE SELECT parameter list against the `current` values and tells those it asks for. Nothing is changed here: a list that is
+/// wrong anywhere changes nothing (SPC-4, MODE SELECT).
 ///
 /// # Errors
 /// PARAMETER LIST LENGTH ERROR where the list ends inside a part of it, INVALID FIELD IN PARAMETER LIST with a field
 /// pointer where a value cannot be.
-pub(crate) fn parse(unit: &LogicalUnit, form: HeaderForm, list: &[u8]) -> Result<ModeFlags, SenseData> {
+pub(crate) fn parse(
+    unit: &LogicalUnit,
+    current: ModeFlags,
+    form: HeaderForm,
+    list: &[u8],
+) -> Result<ModeFlags, SenseData> {
     let too_short = SenseData::illegal(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
     let (header_length, long_lba, descriptor_length) = match form {
         HeaderForm::Short => (4, false, list.get(3).map(|&length| u16::from(length))),
@@ -79,22 +84,22 @@ pub(crate) fn parse(unit: &LogicalUnit, form: HeaderForm, list: &[u8]) -> Result
     let descriptor = list.get(header_length..pages_at).ok_or(too_short)?;
     check_descriptor(unit, descriptor, long_lba, header_length)?;
 
-    let mut flags = unit.mode();
+    let mut flags = current;
     let mut at = pages_at;
     while let Some(&first) = list.get(at) {
         // PS is reserved here, SPF names a subpage, and there are none.
         let code = first & 0x3f;
-        let current = if first & 0x40 == 0 { page(code, PageControl::Current, unit) } else { None };
-        let current = current.ok_or(SenseData::invalid_parameter(at as u16))?;
+        let page_now = if first & 0x40 == 0 { page_with(code, current) } else { None };
+        let page_now = page_now.ok_or(SenseData::invalid_parameter(at as u16))?;
         let length = usize::from(*list.get(at + 1).ok_or(too_short)?) + 2;
-        if length != current.len() {
+        if length != page_now.len() {
             return Err(SenseData::invalid_parameter(at as u16 + 1));
         }
         let mut wanted = list.get(at..at + length).ok_or(too_short)?.to_vec();
         wanted[0] = code;
         let changeable = page(code, PageControl::Changeable, unit).unwrap_or_default();
         for (index, mask) in changeable.iter().enumerate().skip(2) {
-            if (wanted[index] ^ current[index]) & !mask != 0 {
+            if (wanted[index] ^ page_now[index]) & !mask != 0 {
                 return Err(SenseData::invalid_parameter((at + index) as u16));
             }
         }
@@ -105,7 +110,7 @@ pub(crate) fn parse(unit: &LogicalUnit, form: HeaderForm, list: &[u8]) -> Result
 }
 
 /// The capacity and the block length cannot be changed: only the present values, or the number of blocks that means
-/// "leave it" (SBC-3 6.4.2), are taken.
+/// "leave it" (SBC-3, block descriptor), are taken.
 fn check_descriptor(unit: &LogicalUnit, bytes: &[u8], long_lba: bool, at: usize) -> Result<(), SenseData> {
     let (blocks, blocks_max, block_length, block_length_at) = match (bytes.len(), long_lba) {
         (0, _) => return Ok(()),
@@ -134,6 +139,10 @@ mod tests {
 
     fn unit() -> LogicalUnit {
         LogicalUnit::new(config()).unwrap()
+    }
+
+    fn parse(unit: &LogicalUnit, form: HeaderForm, list: &[u8]) -> Result<ModeFlags, SenseData> {
+        super::parse(unit, unit.mode(), form, list)
     }
 
     fn all_pages(unit: &LogicalUnit) -> Vec<Vec<u8>> {
