@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use lunette_block::{BufferPool, CloseError, OpenError};
+use lunette_block::{BufferPool, CloseError, OpenError, Store};
 use lunette_scsi::ConfigError;
 use tracing::error;
 
@@ -155,13 +155,25 @@ impl Server {
     /// # Errors
     /// [`StartError`] names the portal or logical unit at fault and what to do.
     pub fn start(config: &Config) -> Result<Self, StartError> {
+        Self::start_layered(config, |_, store| store)
+    }
+
+    /// Like [`Server::start`], with layers between stores and engines: fault injection, counting. `layer` gets each
+    /// logical unit's number and store.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn start_layered(
+        config: &Config,
+        layer: impl Fn(u16, Arc<dyn Store>) -> Arc<dyn Store>,
+    ) -> Result<Self, StartError> {
         // The cheapest failure first: a port that is taken must not create an image.
         let sockets = config.portals.iter().map(|&at| listener::bind(at)).collect::<Result<Vec<_>, _>>()?;
         let portals = sockets.iter().map(std::net::TcpListener::local_addr).collect::<Result<Vec<_>, _>>()?;
         let targets = config
             .targets
             .iter()
-            .map(|target| ServedTarget::open(target).map(Arc::new))
+            .map(|target| ServedTarget::open(target, &layer).map(Arc::new))
             .collect::<Result<Vec<_>, _>>()?;
         refuse_copies(&targets)?;
         let reports = targets.iter().map(|target| target.report.clone()).collect();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lunette_block::{EngineKind, IdentityOverride, StoreSpec, Volume, VolumeSpec};
+use lunette_block::{EngineKind, IdentityOverride, Store, StoreSpec, Volume, VolumeSpec};
 use lunette_scsi::{Device, Identity, LogicalUnit, LogicalUnitConfig, Lun, Provisioning};
 
 use crate::config::{TargetConfig, UnitConfig, WriteMode};
@@ -20,6 +20,9 @@ const OPTIMAL_TRANSFER_BYTES: u32 = 1 << 20;
 const DEFAULT_VENDOR: &str = "LUNETTE";
 const DEFAULT_PRODUCT: &str = "VOLUME";
 const DEFAULT_BLOCK_LENGTH_BYTES: u32 = 512;
+
+/// Puts layers between the store of a logical unit, by its number, and its engine.
+pub(crate) type Layer<'a> = &'a dyn Fn(u16, Arc<dyn Store>) -> Arc<dyn Store>;
 
 /// A target that is being served.
 #[derive(Debug)]
@@ -73,12 +76,12 @@ impl ServedTarget {
     ///
     /// # Errors
     /// [`StartError`] names the logical unit that cannot be served and why. Volumes opened before are closed.
-    pub(crate) fn open(config: &TargetConfig) -> Result<Self, StartError> {
+    pub(crate) fn open(config: &TargetConfig, layer: Layer<'_>) -> Result<Self, StartError> {
         let mut units: Vec<&UnitConfig> = config.units.iter().collect();
         units.sort_by_key(|unit| unit.lun);
         let mut served = Vec::new();
         for unit in units {
-            served.push(open_unit(&config.name, unit)?);
+            served.push(open_unit(&config.name, unit, layer)?);
         }
         let logical_units =
             served.iter().map(|(_, unit, report)| (Lun::from_number(report.lun), Arc::clone(unit)));
@@ -101,17 +104,18 @@ impl ServedTarget {
 
 type OpenedUnit = (Arc<Volume>, Arc<LogicalUnit>, UnitReport);
 
-fn open_unit(target: &str, config: &UnitConfig) -> Result<OpenedUnit, StartError> {
+fn open_unit(target: &str, config: &UnitConfig, layer: Layer<'_>) -> Result<OpenedUnit, StartError> {
     let block_length_bytes = config.block_length_bytes.unwrap_or_else(|| native_block_length(&config.store));
-    let volume = Volume::open(&VolumeSpec {
+    let spec = VolumeSpec {
         name: format!("{target} LUN {}", config.lun),
         store: config.store.clone(),
         read_only: config.read_only,
         engine: config.engine,
         identity: IdentityOverride { serial: config.serial.clone() },
         block_length_bytes,
-    })
-    .map_err(|source| StartError::Volume { lun: config.lun, source })?;
+    };
+    let volume = Volume::open_layered(&spec, |store| layer(config.lun, store))
+        .map_err(|source| StartError::Volume { lun: config.lun, source })?;
     let features = volume.features();
     let identity = Identity {
         naa: volume.identity().naa,
