@@ -1,7 +1,7 @@
 //! READ, WRITE, VERIFY, WRITE AND VERIFY, PRE-FETCH and SYNCHRONIZE CACHE against a disk in memory.
 
 use crate::host::*;
-use lunette_scsi::{Io, IoError, LogicalUnitConfig, Next, Status, Task};
+use lunette_scsi::{Event, Io, IoError, LogicalUnitConfig, Next, Status, Task};
 
 /// Every form of one command: `opcodes` in the order 6, 10, 12, 16 bytes.
 fn forms(opcodes: [Option<u8>; 4], flags: u8, lba: u64, blocks: u32) -> Vec<[u8; 16]> {
@@ -308,12 +308,21 @@ fn events_that_were_not_asked_for_end_the_command() {
     let (mut task, next) = Task::start(&host.nexus, host.lun, &cdb10(0x28, 0, 0, 1));
     assert!(matches!(next, Next::Io(_)));
     for _ in 0..2 {
-        match task.resume(&host.nexus, lunette_scsi::Event::DataOut(&[])) {
+        match task.resume(&host.nexus, Event::DataOut(&[])) {
             Next::Done(done) => assert_eq!(done.sense.unwrap().as_bytes()[2], 4),
             other => panic!("{other:?}"),
         }
     }
     assert_eq!(host.code(&[0]), GOOD);
+}
+
+#[test]
+fn more_data_than_was_asked_for_is_not_written() {
+    let host = Host::new(config());
+    let (mut task, next) = Task::start(&host.nexus, host.lun, &cdb10(0x2a, 0, 0, 1));
+    assert_eq!(next, Next::DataOut { length_bytes: 512 });
+    let io = Io::WriteDataOut { offset_bytes: 0, start: 0, length_bytes: 512, stable: false };
+    assert_eq!(task.resume(&host.nexus, Event::DataOut(&[0; 2 * BLOCK])), Next::Io(io));
 }
 
 #[test]
