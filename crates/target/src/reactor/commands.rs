@@ -134,6 +134,10 @@ impl Reactor {
                 self.dirty.push(token.index);
             }
         }
+        if connection.transmitter.is_eager() {
+            // A failure shows again, and is dealt with, when the turn's answers are sent.
+            let _ = connection.transmitter.send(&connection.socket);
+        }
     }
 
     fn session_event(&mut self, index: usize, event: Event) {
@@ -180,10 +184,10 @@ impl Reactor {
         }
         let lun = Lun::from_bytes(view.lun.0);
         let (command, next) = if view.extended_cdb.is_empty() {
-            lunette_scsi::Task::start(&attachment.nexus, lun, view.cdb)
+            lunette_scsi::Task::start_announced(&attachment.nexus, lun, view.cdb, view.expected_out)
         } else {
             let cdb = [&view.cdb[..], view.extended_cdb].concat();
-            lunette_scsi::Task::start(&attachment.nexus, lun, &cdb)
+            lunette_scsi::Task::start_announced(&attachment.nexus, lun, &cdb, view.expected_out)
         };
         if let Some(context) = session.context(id) {
             context.command = Some(command);
@@ -202,7 +206,6 @@ impl Reactor {
 
     /// Has the core ask the initiator for a command's data, into a buffer that holds all of it.
     fn collect_data_out(&mut self, index: usize, id: TaskId, length: u32) {
-        let pool = self.shared.pool.clone();
         let Some(session) = self.sessions.get_mut(index) else { return };
         let Some(expected) = session.core.task(id).map(|view| view.expected_out) else { return };
         let Some(context) = session.context(id) else { return };
@@ -210,7 +213,7 @@ impl Reactor {
         let needed = length.min(expected) as usize;
         let present = context.data_out.as_ref().map_or(0, |buffer| buffer.len());
         if needed > present {
-            let Some(mut larger) = pool.allocate(needed) else {
+            let Some(mut larger) = self.shared.pool.allocate(needed) else {
                 return self.finish(index, id, &lunette_scsi::Completion::status(Status::TaskSetFull));
             };
             if let Some(smaller) = &context.data_out {
@@ -238,7 +241,6 @@ impl Reactor {
 
     /// Hands an operation to the volume's engine.
     fn submit(&mut self, index: usize, id: TaskId, io: Io) {
-        let pool = self.shared.pool.clone();
         let Some(session) = self.sessions.get_mut(index) else { return };
         let Some(attachment) = &session.attachment else { return };
         let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut) else { return };
@@ -249,7 +251,9 @@ impl Reactor {
             .and_then(|unit| attachment.target.volumes.get(unit));
         let Some(volume) = volume else { return };
         let operation = match io {
-            Io::Read { offset_bytes, length_bytes } => pool
+            Io::Read { offset_bytes, length_bytes } => self
+                .shared
+                .pool
                 .allocate(length_bytes as usize)
                 .map(|buffer| Operation::Read { offset: offset_bytes, buffer }),
             Io::WriteDataOut { offset_bytes, start, length_bytes, stable } => {
@@ -260,11 +264,13 @@ impl Reactor {
                     stable,
                 })
             }
-            Io::WriteOwned { offset_bytes, bytes, stable } => pool.allocate(bytes.len()).map(|mut buffer| {
-                buffer.copy_from_slice(&bytes);
-                let source = WriteSource { buffer: Arc::new(buffer).into(), range: 0..bytes.len() };
-                Operation::Write { offset: offset_bytes, buffer: source, stable }
-            }),
+            Io::WriteOwned { offset_bytes, bytes, stable } => {
+                self.shared.pool.allocate(bytes.len()).map(|mut buffer| {
+                    buffer.copy_from_slice(&bytes);
+                    let source = WriteSource { buffer: Arc::new(buffer).into(), range: 0..bytes.len() };
+                    Operation::Write { offset: offset_bytes, buffer: source, stable }
+                })
+            }
             Io::Flush => Some(Operation::Flush),
             Io::Zero { offset_bytes, length_bytes, unmap, stable } => {
                 Some(Operation::Zero { offset: offset_bytes, length: length_bytes, unmap, stable })

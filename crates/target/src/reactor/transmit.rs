@@ -16,6 +16,9 @@ use super::session::Segment;
 /// Slices that go into one write: about 80 PDUs with data, which is more than a socket takes at once.
 const SLICES_MAX: usize = 240;
 
+/// A quarter of the second-level cache of the processors of the day.
+const EAGER_SEND_BYTES: usize = 256 << 10;
+
 const HEAD_LENGTH_MAX: usize = BHS_LENGTH + DIGEST_LENGTH;
 const TAIL_LENGTH_MAX: usize = 3 + DIGEST_LENGTH;
 const ZEROES: [u8; 3] = [0; 3];
@@ -101,11 +104,23 @@ pub(super) struct Transmitter {
     queue: VecDeque<QueuedPdu>,
     /// Bytes of the first PDU that have gone out.
     sent: usize,
+    /// Bytes of all PDUs in the queue.
+    queued_bytes: usize,
+    /// The socket took less than it was offered when it was last tried.
+    is_blocked: bool,
 }
 
 impl Transmitter {
     pub(super) fn push(&mut self, bhs: &Bhs, payload: Payload<Segment>, digests: Digests) {
-        self.queue.push_back(QueuedPdu::new(bhs, payload, digests));
+        let pdu = QueuedPdu::new(bhs, payload, digests);
+        self.queued_bytes += pdu.length();
+        self.queue.push_back(pdu);
+    }
+
+    /// True when so much is queued that it should go out before the turn ends: the buffers that it frees are still
+    /// in the processor's cache when the next command takes them.
+    pub(super) const fn is_eager(&self) -> bool {
+        self.queued_bytes >= EAGER_SEND_BYTES && !self.is_blocked
     }
 
     pub(super) fn len(&self) -> usize {
@@ -114,6 +129,7 @@ impl Transmitter {
 
     /// Writes until nothing is left or the socket takes no more.
     pub(super) fn send(&mut self, mut socket: &TcpStream) -> io::Result<Progress> {
+        self.is_blocked = true;
         while !self.queue.is_empty() {
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
             let (count, offered) = self.gather(&mut slices);
@@ -129,6 +145,7 @@ impl Transmitter {
                 Err(error) => return Err(error),
             }
         }
+        self.is_blocked = false;
         Ok(Progress::Everything)
     }
 
@@ -158,6 +175,7 @@ impl Transmitter {
                 break;
             }
             left -= length;
+            self.queued_bytes -= length;
             self.queue.pop_front();
         }
         self.sent = left;
