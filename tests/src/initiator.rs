@@ -203,6 +203,12 @@ impl Initiator {
         &mut self.connection
     }
 
+    /// Gives up the session without a word and keeps its connection.
+    #[must_use]
+    pub fn into_connection(self) -> Connection {
+        self.connection
+    }
+
     /// The number that the next command will carry.
     #[must_use]
     pub fn cmd_sn(&self) -> CmdSn {

@@ -24,6 +24,16 @@ pub const BINARY: &str = "LUNETTE_BIN";
 /// The name of the one target that the harness serves.
 pub const TARGET_NAME: &str = "iqn.2026-11.io.lunette:test";
 
+/// A configuration file with one target on a free port of the loopback address and 64 MiB of memory as unit 0.
+pub const CONFIGURATION: &str = r#"
+portals = ["127.0.0.1:0"]
+[[target]]
+name = "iqn.2026-11.io.lunette:test"
+[[target.lun]]
+number = 0
+store = "mem:64M"
+"#;
+
 const BUILD_LIMIT: Duration = Duration::from_secs(20 * 60);
 const START_LIMIT: Duration = Duration::from_secs(30);
 
@@ -42,6 +52,7 @@ pub struct Ready {
 pub struct Launch {
     command: Command,
     portal: String,
+    configuration: Option<String>,
 }
 
 impl Launch {
@@ -68,6 +79,13 @@ impl Launch {
         self
     }
 
+    /// Serves what a `lunette.toml` says instead of what flags say: [`CONFIGURATION`] followed by `more`.
+    #[must_use]
+    pub fn configuration(mut self, more: &str) -> Self {
+        self.configuration = Some(format!("{CONFIGURATION}{more}"));
+        self
+    }
+
     /// Starts it and waits until it is ready.
     ///
     /// # Errors
@@ -75,7 +93,14 @@ impl Launch {
     pub fn start(mut self) -> Result<Lunette> {
         let directory = tempfile::tempdir()?;
         let log = directory.path().join("log");
-        self.command.args(["--json", "--target", TARGET_NAME, "--portal", &self.portal]);
+        self.command.arg("--json");
+        if let Some(text) = &self.configuration {
+            let path = directory.path().join("lunette.toml");
+            std::fs::write(&path, text)?;
+            self.command.arg("--config").arg(path);
+        } else {
+            self.command.args(["--target", TARGET_NAME, "--portal", &self.portal]);
+        }
         let mut child = self
             .command
             .stdin(Stdio::null())
@@ -112,7 +137,7 @@ impl Lunette {
     pub fn command(binary: &Path) -> Launch {
         let mut command = Command::new(binary);
         command.arg("serve");
-        Launch { command, portal: "127.0.0.1:0".to_owned() }
+        Launch { command, portal: "127.0.0.1:0".to_owned(), configuration: None }
     }
 
     /// As [`Self::command`] with the binary under test ([`binary`]).

@@ -50,17 +50,17 @@ fn iscsi_inq_reads_the_identity_and_every_page() {
     {
         assert!(standard.contains(text), "{text} in {standard}");
     }
-    // The tool takes page codes in decimal: 00, 80, 83, 86, B0, B1, B2.
+    // The tool takes page codes in decimal: 00, 80, 83, B0, B1, B2. It cannot read 86.
     for (page, text) in [
         ("0", "DEVICE_IDENTIFICATION"),
         ("128", "SN-0815"),
         ("131", "Designator"),
-        ("176", "xfer_len"),
-        ("177", "edium"),
-        ("178", "lbp"),
+        ("176", "maximum transfer length:"),
+        ("177", "Medium Rotation Rate:"),
+        ("178", "lbpws:1"),
     ] {
         let output = tool_output("iscsi-inq", ["-e", "1", "-c", page, &url]);
-        assert!(output.to_lowercase().contains(&text.to_lowercase()), "page {page}: {output}");
+        assert!(output.contains(text), "page {page}: {output}");
     }
     target.stop().expect("a clean end");
 }
@@ -160,55 +160,84 @@ fn qemu_img_copies_a_file_system_through_memory() {
     copy_a_file_system_there_and_back("0=mem:64M");
 }
 
-#[test]
-fn qemu_io_finds_its_patterns_again() {
+/// What changes a unit, and what must be found on it afterwards.
+const CHANGES: &[&str] = &[
+    "write -P 0xa5 0 4M",
+    "write -P 0x5a 1M 64k",
+    "write -f -P 0x11 8M 4k",
+    "write -z 64k 128k",
+    "write -z -u 2M 1M",
+    "discard 0 64k",
+    "aio_write -P 0x22 16M 1M",
+    "aio_write -P 0x33 17M 1M",
+    "aio_flush",
+    "write -P 0x77 67104768 4k",
+    "flush",
+];
+const FOUND: &[&str] = &[
+    "read -P 0 0 192k",
+    "read -P 0xa5 192k 832k",
+    "read -P 0x5a 1M 64k",
+    "read -P 0 2M 1M",
+    "read -P 0x11 8M 4k",
+    "read -P 0x22 16M 1M",
+    "read -P 0x33 17M 1M",
+    "read -P 0x77 67104768 4k",
+];
+
+fn change_with_qemu_io(options: &str, through_the_target: bool) {
     need_programs!("qemu-io");
     let directory = tempfile::tempdir().expect("a directory");
     let file = directory.path().join("patterns.img");
-    let luns = [
-        format!("0=file:{},size=64M", file.display()),
-        "1=mem:64M,block=4096".to_owned(),
-        "2=mem:64M,ro".to_owned(),
-    ];
-    let target = Lunette::serve().luns(&luns).start().expect("a target");
-    for lun in [0, 1] {
-        qemu_io_ok(
-            &target.url(lun),
-            &[
-                "write -P 0xa5 0 4M",
-                "write -P 0x5a 1M 64k",
-                "read -P 0xa5 0 1M",
-                "read -P 0x5a 1M 64k",
-                "write -f -P 0x11 8M 4k",
-                "write -z 64k 128k",
-                "read -P 0 64k 128k",
-                "read -P 0xa5 192k 64k",
-                "write -z -u 2M 1M",
-                "read -P 0 2M 1M",
-                "discard 0 64k",
-                "read -P 0 0 64k",
-                "flush",
-                "read -P 0x11 8M 4k",
-                "aio_write -P 0x22 16M 1M",
-                "aio_write -P 0x33 17M 1M",
-                "aio_flush",
-                "read -P 0x22 16M 1M",
-                "read -P 0x33 17M 1M",
-            ],
-        );
+    let path = file.to_str().expect("a path in UTF-8");
+    let target =
+        Lunette::serve().luns([format!("0=file:{path},size=64M{options}")]).start().expect("a target");
+    let url = target.url(0);
+    qemu_io_ok(&url, CHANGES);
+    if through_the_target {
+        qemu_io_ok(&url, FOUND);
+        // The check must be able to fail, and the end of the unit is one.
+        assert!(!qemu_io(&url, &["read -P 0xa6 8M 4k"]).success());
     }
-    // The end of the unit belongs to it; what is behind does not.
-    qemu_io_ok(&target.url(0), &["write -P 0x77 67104768 4k", "read -P 0x77 67104768 4k"]);
-    assert!(!qemu_io(&target.url(0), &["write 64M 4k"]).success());
-    // qemu-io must be able to fail: a wrong pattern.
-    assert!(!qemu_io(&target.url(0), &["read -P 0xa6 8M 4k"]).success());
-    assert!(!qemu_io(&target.url(2), &["write 0 4k"]).success(), "a read-only unit was written");
+    assert!(!qemu_io(&url, &["write 64M 4k"]).success());
     target.stop().expect("a clean end");
+    qemu_io_ok(path, FOUND);
 
-    // What was discarded and zeroed takes no room: the file is thin.
+    // What was discarded and zeroed takes no room: 4 MiB + 2 MiB of patterns less more than a MiB of zeroes.
     use std::os::unix::fs::MetadataExt;
     let allocated = fs::metadata(&file).expect("the file").blocks() * 512;
-    assert!(allocated < 12 << 20, "{allocated} bytes are allocated");
+    assert!((2 << 20..6 << 20).contains(&allocated), "{allocated} bytes are allocated");
+}
+
+#[test]
+fn qemu_io_finds_its_patterns_again() {
+    change_with_qemu_io("", true);
+}
+
+#[test]
+fn qemu_io_finds_its_patterns_again_with_write_back() {
+    change_with_qemu_io(",write=back,engine=sync", true);
+}
+
+/// QEMU 7.2 cannot read a thin unit with 4096-byte blocks through iSCSI: it asks itself for the status of 2^31 - 512
+/// bytes, and asserts that this is whole blocks. So it only writes here, and the image is read.
+#[test]
+fn qemu_io_writes_blocks_of_4096_bytes() {
+    change_with_qemu_io(",block=4096", false);
+}
+
+#[test]
+fn qemu_io_cannot_write_a_read_only_unit() {
+    need_programs!("qemu-io");
+    let target = Lunette::serve().luns(["0=mem:64M,ro"]).start().expect("a target");
+    assert!(
+        qemu_io(&target.url(0), &["read -P 0 0 4k"]).success() || {
+            // QEMU opens for writing unless it is told otherwise.
+            tool("qemu-io", ["-r", "-f", "raw", "-c", "read -P 0 0 4k", &target.url(0)]).success()
+        }
+    );
+    assert!(!qemu_io(&target.url(0), &["write 0 4k"]).success(), "a read-only unit was written");
+    target.stop().expect("a clean end");
 }
 
 #[test]

@@ -1,0 +1,136 @@
+//! How the target ends: SIGTERM drains, a second signal ends at once, and status 0 means that all that was acknowledged
+//! is stable.
+
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use lunette_tests::initiator::{Command, Initiator, LoginOptions, cdb};
+use lunette_tests::lunette::{Lunette, STOP_LIMIT};
+
+/// AsyncEvent 1: the target asks for a logout (RFC 7143, 11.9.1).
+const LOGOUT_REQUEST: u8 = 1;
+
+fn login(target: &Lunette) -> Initiator {
+    let mut initiator = Initiator::login(target.portal(), &LoginOptions::default()).expect("a login");
+    initiator.make_ready(0).expect("a ready unit");
+    initiator
+}
+
+fn write(lba: u64, byte: u8) -> Command {
+    Command { cdb: cdb::write(lba, 8), data_out: vec![byte; 4096], ..Command::default() }
+}
+
+#[test]
+fn without_sessions_it_ends_at_once() {
+    let target = Lunette::serve().luns(["0=mem:8M"]).start().expect("a target");
+    let portal = target.portal();
+    let start = Instant::now();
+    target.stop().expect("status 0");
+    assert!(start.elapsed() < Duration::from_secs(3), "{:?}", start.elapsed());
+    assert!(TcpStream::connect(portal).is_err(), "the port is free again");
+}
+
+#[test]
+fn an_initiator_is_asked_to_log_out_and_is_waited_for() {
+    let mut target = Lunette::serve().luns(["0=mem:8M"]).start().expect("a target");
+    let mut initiator = login(&target);
+    target.terminate().expect("a signal");
+    while initiator.events.is_empty() {
+        initiator.take_in_one().expect("an asynchronous message");
+    }
+    assert_eq!(initiator.events[0].event, LOGOUT_REQUEST);
+    assert!(initiator.events[0].parameters[2] > 0, "Parameter3 says how many seconds there are");
+    // New initiators stay out; the old one is still served.
+    assert!(Initiator::login(target.portal(), &LoginOptions::default()).is_err(), "a new login was taken");
+    initiator.ping(b"one last").expect("an answer");
+    assert!(target.is_running().expect("a state"), "it waits for the initiator");
+    initiator.logout().expect("a logout");
+    let status = target.wait(Duration::from_secs(5)).expect("a state").expect("an end after the last logout");
+    assert!(status.success(), "{status}: {}", target.log());
+}
+
+#[test]
+fn an_initiator_that_stays_is_dropped_in_the_end() {
+    let mut target =
+        Lunette::serve().configuration("[limits]\ndrain_timeout_s = 2\n").start().expect("a target");
+    let initiator = login(&target);
+    let start = Instant::now();
+    target.terminate().expect("a signal");
+    let status = target.wait(STOP_LIMIT).expect("a state").expect("an end although nobody logs out");
+    assert!(status.success(), "{status}: {}", target.log());
+    let elapsed = start.elapsed();
+    assert!((Duration::from_secs(1)..Duration::from_secs(10)).contains(&elapsed), "{elapsed:?}");
+    drop(initiator);
+}
+
+#[test]
+fn running_commands_end_and_what_was_acknowledged_is_there() {
+    const WRITES: u64 = 64;
+    for mode in ["through", "back"] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let image = directory.path().join("disk.img");
+        let lun = format!("0=file:{},size=8M,write={mode}", image.display());
+        let mut target = Lunette::serve().luns([&lun]).start().expect("a target");
+        let mut initiator = login(&target);
+        let tags: Vec<_> = (0..WRITES)
+            .map(|index| initiator.submit(write(index * 8, 1 + index as u8)).expect("sent"))
+            .collect();
+        target.terminate().expect("a signal");
+        let mut acknowledged = Vec::new();
+        while acknowledged.len() < tags.len() {
+            let Ok(completion) = initiator.wait() else { break };
+            assert_eq!(completion.status, 0, "{completion:?}");
+            acknowledged.push(tags.iter().position(|tag| *tag == completion.tag).expect("one of ours"));
+        }
+        assert_eq!(acknowledged.len(), tags.len(), "running commands end before the connection does");
+        initiator.logout().expect("a logout");
+        let status = target.wait(STOP_LIMIT).expect("a state").expect("an end");
+        assert!(status.success(), "{status}: {}", target.log());
+        let bytes = std::fs::read(&image).expect("the image");
+        for index in acknowledged {
+            assert!(
+                bytes[index * 4096..][..4096].iter().all(|byte| *byte == 1 + index as u8),
+                "write {index}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once_and_not_with_status_0() {
+    let mut target = Lunette::serve().luns(["0=mem:8M"]).start().expect("a target");
+    let mut initiator = login(&target);
+    target.terminate().expect("a signal");
+    while initiator.events.is_empty() {
+        initiator.take_in_one().expect("an asynchronous message");
+    }
+    let start = Instant::now();
+    target.terminate().expect("a second signal");
+    let status = target.wait(Duration::from_secs(10)).expect("a state").expect("an end");
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    assert!(!status.success(), "status 0 promises more than a forced end can keep");
+}
+
+#[test]
+fn identities_survive_a_restart_a_new_number_and_a_move() {
+    use lunette_tests::{need_programs, tool::tool_output};
+    need_programs!("iscsi-inq");
+    let directory = tempfile::tempdir().expect("a directory");
+    let (first, moved) = (directory.path().join("first.img"), directory.path().join("moved.img"));
+    let identity = |target: &Lunette, lun| {
+        ["128", "131"].map(|page| tool_output("iscsi-inq", ["-e", "1", "-c", page, &target.url(lun)]))
+    };
+    let target = Lunette::serve().luns([format!("0={},size=8M", first.display())]).start().expect("a target");
+    let before = identity(&target, 0);
+    target.stop().expect("a clean end");
+    let target = Lunette::serve()
+        .luns(["0=mem:8M".to_owned(), format!("5={}", first.display())])
+        .start()
+        .expect("a target");
+    assert_eq!(identity(&target, 5), before, "after a restart, with another number");
+    target.stop().expect("a clean end");
+    std::fs::rename(&first, &moved).expect("a move");
+    let target = Lunette::serve().luns([format!("0={}", moved.display())]).start().expect("a target");
+    assert_eq!(identity(&target, 0), before, "after a move");
+    target.stop().expect("a clean end");
+}
