@@ -1,0 +1,28 @@
+//! The binary `lunette`: the command line of the whole system. What it serves and how is in `lunette_target`.
+
+mod banner;
+mod connect;
+mod failure;
+mod log;
+mod options;
+mod pages;
+mod ready;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use options::{Command, Options};
+
+fn main() -> ExitCode {
+    let result = match Options::parse().command {
+        Command::Serve(options) => serve::serve(options),
+        Command::Man(options) => pages::man(&options),
+        Command::Completions { shell } => pages::completions(shell),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

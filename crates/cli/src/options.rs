@@ -1,0 +1,161 @@
+//! The command line: one definition, from which help, man pages and shell completions come.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+use lunette_target::config::{LunFlag, parse_portal, parse_target_name};
+
+use crate::log::LogFilter;
+
+const EXAMPLES: &str = "\
+Examples:
+  lunette serve --lun disk0.img,size=10G
+  lunette serve --portal 0.0.0.0:3260 --target iqn.2026-11.io.lunette:vm \\
+                --lun 0=file:vm.img,size=20G,write=back --lun 1=mem:1G --lun 2=/dev/loop0,ro
+  lunette serve --config lunette.toml";
+
+const LUN_HELP: &str = "\
+A logical unit: [N=]STORE[,OPTION...]
+
+STORE is
+  PATH or file:PATH    an image file; below /dev/ a block device
+  device:PATH          a block device
+  mem:SIZE             memory; gone when the process ends
+  null:SIZE            reads zeroes, drops writes: to measure
+
+OPTION is
+  size=SIZE            create a missing image, sparse
+  ro                   refuse every change
+  block=512|4096       logical block length
+  write=through|back   answer a write when it is stable, or sooner
+  engine=threads|sync  who does the blocking calls
+  serial=TEXT          serial number, and with it the identity
+  vendor=TEXT          up to 8 characters
+  product=TEXT         up to 16 characters
+
+The first of two is the default; a block device has its own block length. SIZE is bytes, or a number with K, M, G, T \
+or P (1024 times the one before). Without N the lowest free number is taken. A comma in a path \
+or value is written \\, and a backslash \\\\.";
+
+/// Serves files, block devices and memory as SCSI disks over iSCSI, in user space
+#[derive(Debug, Parser)]
+#[command(name = "lunette", version, after_help = EXAMPLES, arg_required_else_help = true)]
+pub(crate) struct Options {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Serve files, block devices and memory as SCSI disks
+    ///
+    /// Runs until SIGTERM or SIGINT (ctrl-C), then drains: no new logins, running commands end, initiators are asked
+    /// to log out, volumes are flushed. A second signal ends it at once. SIGHUP is reserved for reloading.
+    ///
+    /// Exit status: 0 when everything that was acknowledged is stable, 1 when it may not be or when serving failed,
+    /// 2 when the command line or the configuration is wrong.
+    #[command(
+        after_help = EXAMPLES,
+        override_usage = "lunette serve [OPTIONS] --lun <LUN>...\n       lunette serve [OPTIONS] --config <FILE>"
+    )]
+    Serve(ServeOptions),
+    /// Print a manual page, or write all of them
+    Man(ManOptions),
+    /// Print the completions for a shell
+    Completions {
+        /// For which shell
+        shell: Shell,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeOptions {
+    /// A logical unit: [N=]STORE[,OPTION...], for example disk0.img,size=10G; may be repeated
+    #[arg(
+        long,
+        value_name = "LUN",
+        required_unless_present = "config",
+        conflicts_with = "config",
+        long_help = LUN_HELP
+    )]
+    pub(crate) lun: Vec<LunFlag>,
+    /// Serve what this file says (lunette.toml); it takes the place of --lun, --portal and --target
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Listen on this IP address and port; may be repeated [default: 127.0.0.1:3260]
+    ///
+    /// Without a port it is 3260; port 0 picks a free one. 0.0.0.0 and [::] are all addresses of this machine. There
+    /// is no authentication yet: whoever reaches a portal can read and write its disks.
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_portal, conflicts_with = "config")]
+    pub(crate) portal: Vec<SocketAddr>,
+    /// The target's iSCSI name [default: iqn.2026-11.io.lunette: and the name of this host]
+    #[arg(long, value_name = "NAME", value_parser = parse_target_name, conflicts_with = "config")]
+    pub(crate) target: Option<String>,
+    /// Say what is served as one line of JSON on the standard output, instead of in words
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write the same line of JSON to this inherited file descriptor when all is ready, and close it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(3..))]
+    pub(crate) ready_fd: Option<i32>,
+    /// What to log on the standard error: off, error, warn, info, debug, trace, or a filter such as
+    /// info,lunette_target=debug
+    #[arg(long, value_name = "LEVEL", default_value_t)]
+    pub(crate) log: LogFilter,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ManOptions {
+    /// Which page: a subcommand's name, or nothing for the overview
+    #[arg(value_name = "COMMAND")]
+    pub(crate) page: Option<String>,
+    /// Write all pages into this directory, which is created if it is missing
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "page")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+/// The definition of the command line, complete with the names of the subcommands' pages.
+pub(crate) fn definition() -> clap::Command {
+    let mut command = Options::command();
+    command.build();
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::error::ErrorKind;
+
+    fn refused(arguments: &[&str]) -> ErrorKind {
+        Options::try_parse_from(std::iter::once("lunette").chain(arguments.iter().copied()))
+            .unwrap_err()
+            .kind()
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Options::command().debug_assert();
+    }
+
+    #[test]
+    fn flags_and_a_file_exclude_each_other() {
+        for flag in [["--lun", "a"], ["--portal", "::1"], ["--target", "iqn.2026-11.io.lunette:a"]] {
+            let arguments = ["serve", "--config", "l.toml", flag[0], flag[1]];
+            assert_eq!(refused(&arguments), ErrorKind::ArgumentConflict, "{flag:?}");
+        }
+        assert_eq!(refused(&["serve"]), ErrorKind::MissingRequiredArgument);
+    }
+
+    #[test]
+    fn standard_streams_are_no_ready_descriptors() {
+        assert_eq!(refused(&["serve", "--lun", "a", "--ready-fd", "2"]), ErrorKind::ValueValidation);
+    }
+
+    #[test]
+    fn every_lun_option_is_in_the_help() {
+        for option in ["size=", "ro", "block=", "write=", "engine=", "serial=", "vendor=", "product="] {
+            assert!(LUN_HELP.contains(&format!("\n  {option}")), "{option}");
+        }
+    }
+}

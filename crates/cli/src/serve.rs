@@ -1,0 +1,96 @@
+//! `lunette serve`: from options to a running server, and from signals to its end.
+
+use std::io::{self, Write};
+use std::thread;
+
+use lunette_target::config::{Config, Limits, LunFlag, TargetConfig, default_portals, default_target_name};
+use lunette_target::{Server, ServerHandle};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use tracing::{info, warn};
+
+use crate::failure::{Failure, say};
+use crate::options::ServeOptions;
+use crate::ready::{self, ReadyDescriptor};
+use crate::{banner, log};
+
+/// Serves until a signal ends it. Returns without an error only when everything acknowledged is stable.
+pub(crate) fn serve(options: ServeOptions) -> Result<(), Failure> {
+    // Before anything else is opened: see `ReadyDescriptor::take`.
+    let ready = options.ready_fd.map(take_descriptor).transpose()?;
+    log::start(&options.log);
+    // Before the start, so that a signal during a slow start is not lost and does not end us half-way.
+    let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
+        .map_err(|error| Failure::new("cannot wait for signals", &error))?;
+    let json = options.json;
+    let config = config(options)?;
+    let server = Server::start(&config).map_err(|error| Failure::start(&error))?;
+    spawn_signals(signals, server.handle(), config.limits.drain_timeout_s)?;
+
+    let line = ready::line_of(&server);
+    if let Some(Err(error)) = ready.map(|descriptor| descriptor.tell(&line)) {
+        // Whoever asked for it has gone or closed it; the disks are served all the same.
+        warn!(%error, "nobody reads from the descriptor of --ready-fd");
+    }
+    print(&if json { line } else { banner::of(&server) });
+    server.wait().map_err(|error| Failure::new("the end was not clean", &error))?;
+    info!("everything acknowledged is stable");
+    Ok(())
+}
+
+fn take_descriptor(number: i32) -> Result<ReadyDescriptor, Failure> {
+    ReadyDescriptor::take(number).map_err(|error| {
+        Failure::usage(format!(
+            "--ready-fd {number}: {error}; it must be a descriptor that is open for writing when lunette is started"
+        ))
+    })
+}
+
+/// The configuration of the file, or of the flags.
+fn config(options: ServeOptions) -> Result<Config, Failure> {
+    if let Some(path) = options.config {
+        return Config::read(&path).map_err(|error| Failure::usage(error.to_string()));
+    }
+    let host = rustix::system::uname();
+    let name = options.target.unwrap_or_else(|| default_target_name(&host.nodename().to_string_lossy()));
+    let portals = if options.portal.is_empty() { default_portals() } else { options.portal };
+    LunFlag::number_all(options.lun)
+        .and_then(|units| {
+            let targets = vec![TargetConfig { name, alias: None, units }];
+            let config = Config { portals, targets, limits: Limits::default() };
+            config.validate().map(|()| config)
+        })
+        .map_err(|error| Failure::usage(error.to_string()))
+}
+
+/// Handles signals on a thread of their own until the process ends.
+fn spawn_signals(mut signals: Signals, server: ServerHandle, drain_timeout_s: u32) -> Result<(), Failure> {
+    let run = move || {
+        let mut draining = false;
+        for signal in &mut signals {
+            if signal == SIGHUP {
+                info!("SIGHUP: reloading the configuration comes with a later release; nothing changes");
+            } else if draining {
+                say("lunette: ending at once");
+                server.stop_now();
+            } else {
+                draining = true;
+                say(&format!(
+                    "lunette: draining: no new logins; running commands end, and initiators have \
+                     {drain_timeout_s} s to log out; a second signal ends at once"
+                ));
+                server.drain();
+            }
+        }
+    };
+    let spawned = thread::Builder::new().name("signals".into()).spawn(run);
+    spawned.map(drop).map_err(|error| Failure::new("cannot start a thread", &error))
+}
+
+/// Writes to the standard output. If nobody reads it, the disks are served all the same.
+fn print(text: &str) {
+    let mut stdout = io::stdout().lock();
+    if let Err(error) = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        warn!(%error, "cannot write to the standard output");
+    }
+}

@@ -1,0 +1,174 @@
+//! The command line from outside: help, messages, exit statuses, manual pages and completions.
+//!
+//! Nothing is served here; `serve.rs` does that.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// The summary as people see it on a terminal of 100 columns.
+const HELP: &str = "\
+Serves files, block devices and memory as SCSI disks over iSCSI, in user space
+
+Usage: lunette <COMMAND>
+
+Commands:
+  serve        Serve files, block devices and memory as SCSI disks
+  man          Print a manual page, or write all of them
+  completions  Print the completions for a shell
+  help         Print this message or the help of the given subcommand(s)
+
+Options:
+  -h, --help     Print help
+  -V, --version  Print version
+
+Examples:
+  lunette serve --lun disk0.img,size=10G
+  lunette serve --portal 0.0.0.0:3260 --target iqn.2026-11.io.lunette:vm \\
+                --lun 0=file:vm.img,size=20G,write=back --lun 1=mem:1G --lun 2=/dev/loop0,ro
+  lunette serve --config lunette.toml
+";
+
+fn lunette(directory: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_lunette"))
+        .args(arguments)
+        .current_dir(directory)
+        .env_remove("COLUMNS")
+        .output()
+        .expect("the binary runs")
+}
+
+fn stdout(arguments: &[&str]) -> String {
+    let output = lunette(Path::new("."), arguments);
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// What is said on the standard error, and the exit status.
+fn refused(directory: &Path, arguments: &[&str]) -> (String, Option<i32>) {
+    let output = lunette(directory, arguments);
+    assert!(!output.status.success() && output.stdout.is_empty(), "{arguments:?}: {output:?}");
+    (String::from_utf8(output.stderr).expect("text"), output.status.code())
+}
+
+#[test]
+fn help_is_short_and_has_examples() {
+    assert_eq!(stdout(&["--help"]), HELP);
+    assert_eq!(stdout(&["--version"]), format!("lunette {}\n", env!("CARGO_PKG_VERSION")));
+    let serve = stdout(&["serve", "--help"]);
+    for flag in ["--lun", "--config", "--portal", "--target", "--json", "--ready-fd", "--log"] {
+        assert!(serve.contains(flag), "{flag}");
+    }
+    assert!(serve.contains("Exit status: 0 when everything that was acknowledged is stable"), "{serve}");
+}
+
+#[test]
+fn wrong_flags_end_with_status_2_and_a_place() {
+    let (message, status) = refused(Path::new("."), &["serve", "--lun", "0=vm.img,wirte=back"]);
+    assert_eq!(status, Some(2));
+    let carets = "  0=vm.img,wirte=back\n           ^^^^^\n";
+    assert!(message.contains("\"wirte\" is not an option") && message.contains(carets), "{message}");
+
+    let (message, status) = refused(Path::new("."), &["serve", "--lun", "1=mem:1M", "--lun", "1=mem:2M"]);
+    assert_eq!(
+        (message.as_str(), status),
+        ("error: LUN 1 is given twice; each logical unit has its own number\n", Some(2))
+    );
+
+    let (message, status) = refused(Path::new("."), &["serve", "--lun", "mem:1M", "--target", "disk0"]);
+    assert_eq!(status, Some(2));
+    assert!(message.contains("a good name is iqn.2026-11.io.lunette:disk0"), "{message}");
+}
+
+#[test]
+fn what_is_missing_is_named_and_nothing_is_created() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (message, status) = refused(
+        directory.path(),
+        &["serve", "--portal", "127.0.0.1:0", "--log", "off", "--lun", "nowhere.img"],
+    );
+    assert_eq!(
+        (message.as_str(), status),
+        (
+            "error: LUN 0: nowhere.img does not exist; to create it, give its size, for example ,size=10G\n",
+            Some(1)
+        )
+    );
+    assert_eq!(std::fs::read_dir(directory.path()).expect("readable").count(), 0);
+}
+
+#[test]
+fn a_taken_port_is_named_with_a_way_out() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let portal = taken.local_addr().expect("an address").to_string();
+    let (message, status) =
+        refused(Path::new("."), &["serve", "--log", "off", "--lun", "mem:1M", "--portal", &portal]);
+    assert_eq!(status, Some(1));
+    assert!(message.starts_with(&format!("error: cannot listen on {portal}: ")), "{message}");
+    assert!(message.ends_with("help: --portal 127.0.0.1:0 picks a free port and says which\n"), "{message}");
+}
+
+#[test]
+fn a_wrong_configuration_is_shown_in_its_place() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let text =
+        "[[target]]\nname = \"iqn.2026-11.io.lunette:a\"\n\n[[target.lun]]\nnumber = 0\nstore = \"rbd:x\"\n";
+    std::fs::write(directory.path().join("lunette.toml"), text).expect("written");
+    let (message, status) = refused(directory.path(), &["serve", "--config", "lunette.toml"]);
+    assert_eq!(status, Some(2));
+    assert!(
+        message.starts_with("error: lunette.toml:6:9: target.lun.store: rbd: is not a kind of store"),
+        "{message}"
+    );
+    assert!(message.ends_with("\n  store = \"rbd:x\"\n          ^^^^^^^\n"), "{message}");
+
+    let (message, status) = refused(directory.path(), &["serve", "--config", "other.toml"]);
+    assert_eq!(status, Some(2));
+    assert!(message.starts_with("error: cannot read other.toml: No such file"), "{message}");
+}
+
+#[test]
+fn a_descriptor_that_is_not_open_is_refused() {
+    let (message, status) = refused(Path::new("."), &["serve", "--lun", "mem:1M", "--ready-fd", "900"]);
+    assert_eq!(status, Some(2));
+    assert!(
+        message.starts_with("error: --ready-fd 900: ") && message.contains("must be a descriptor"),
+        "{message}"
+    );
+}
+
+#[test]
+fn every_subcommand_has_a_manual_page() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let output = lunette(directory.path(), &["man", "--out", "pages/man1"]);
+    assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
+    let read = |name: &str| {
+        std::fs::read_to_string(directory.path().join("pages/man1").join(name))
+            .unwrap_or_else(|error| panic!("{name}: {error}"))
+    };
+    for (name, heading) in [
+        ("lunette.1", ".TH lunette 1"),
+        ("lunette-serve.1", ".TH lunette-serve 1"),
+        ("lunette-man.1", ".TH lunette-man 1"),
+        ("lunette-completions.1", ".TH lunette-completions 1"),
+    ] {
+        let page = read(name);
+        assert!(page.contains(heading) && page.contains(".SH SYNOPSIS"), "{page}");
+    }
+    assert_eq!(stdout(&["man"]), read("lunette.1"));
+    assert_eq!(stdout(&["man", "serve"]), read("lunette-serve.1"));
+    assert!(read("lunette-serve.1").contains("\\-\\-lun"));
+    let (message, status) = refused(Path::new("."), &["man", "sevre"]);
+    assert_eq!(status, Some(2));
+    assert!(message.contains("there are serve, man, completions"), "{message}");
+}
+
+#[test]
+fn shells_get_completions() {
+    for (shell, registration) in
+        [("bash", "complete -F _lunette"), ("zsh", "#compdef lunette"), ("fish", "complete -c lunette")]
+    {
+        let script = stdout(&["completions", shell]);
+        assert!(script.contains(registration), "{shell}");
+        assert!(script.contains("ready-fd"), "{shell}");
+    }
+}

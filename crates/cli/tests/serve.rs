@@ -1,0 +1,197 @@
+//! `lunette serve` as a process: what it tells, and how signals end it. What it serves is tested across crates.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// Far more than a start or an end takes.
+const LIMIT: Duration = Duration::from_secs(30);
+
+struct Served {
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+    stderr: BufReader<ChildStderr>,
+    /// What was read of the standard error.
+    said: String,
+}
+
+impl Served {
+    /// Runs `lunette serve` with arguments and redirections as the shell takes them.
+    fn shell(arguments: &str) -> Self {
+        let mut child = Command::new("sh")
+            .args(["-c", &format!("exec \"$LUNETTE\" serve {arguments}")])
+            .env("LUNETTE", env!("CARGO_BIN_EXE_lunette"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("a shell");
+        let stdout = BufReader::new(child.stdout.take().expect("piped"));
+        let stderr = BufReader::new(child.stderr.take().expect("piped"));
+        Self { child, stdout, stderr, said: String::new() }
+    }
+
+    /// Reads up to the first line that begins with `prefix`.
+    fn lines_up_to(&mut self, prefix: &str) -> String {
+        let mut text = String::new();
+        loop {
+            let before = text.len();
+            let read = self.stdout.read_line(&mut text).expect("readable");
+            assert_ne!(read, 0, "no line begins with {prefix:?}: {text}");
+            if text[before..].starts_with(prefix) {
+                return text;
+            }
+        }
+    }
+
+    /// Waits until it says a line with `part` on the standard error.
+    fn wait_until_said(&mut self, part: &str) {
+        while !self.said.contains(part) {
+            let read = self.stderr.read_line(&mut self.said).expect("text");
+            assert_ne!(read, 0, "{part:?} is not said: {}", self.said);
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).expect("it runs");
+    }
+
+    /// Waits for its end; returns the status and what it said on the standard error.
+    fn end(mut self) -> (ExitStatus, String) {
+        let deadline = Instant::now() + LIMIT;
+        let status = loop {
+            if let Some(status) = self.child.try_wait().expect("a child") {
+                break status;
+            }
+            assert!(Instant::now() < deadline, "it does not end");
+            thread::sleep(Duration::from_millis(5));
+        };
+        self.stderr.read_to_string(&mut self.said).expect("text");
+        (status, std::mem::take(&mut self.said))
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // It has ended already unless the test failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn people_get_a_banner_and_a_clean_end() {
+    let mut served = Served::shell("--portal 127.0.0.1:0 --target iqn.2026-11.io.lunette:a --lun mem:1M");
+    let banner = served.lines_up_to("Ctrl-C");
+    let first = banner.lines().next().expect("a line");
+    let port: u16 = first.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port at the end");
+    assert_ne!(port, 0);
+    for part in [
+        "\niqn.2026-11.io.lunette:a\n  LUN 0   memory, 1 MiB: ".to_owned(),
+        format!(
+            "iscsiadm --mode node --targetname iqn.2026-11.io.lunette:a --portal 127.0.0.1:{port} --login\n"
+        ),
+        format!("iscsi://127.0.0.1:{port}/iqn.2026-11.io.lunette:a/0"),
+        "Only this machine can connect.".to_owned(),
+    ] {
+        assert!(banner.contains(&part), "{part}\n{banner}");
+    }
+    served.signal(Signal::INT);
+    let (status, said) = served.end();
+    assert!(status.success(), "{status}: {said}");
+    assert!(said.contains("lunette: draining: no new logins"), "{said}");
+    assert!(said.contains("have 5 s to log out"), "{said}");
+}
+
+#[test]
+fn programs_get_a_line_of_json() {
+    let mut served = Served::shell(
+        "--json --log off --portal 127.0.0.1:0 --portal '[::1]:0' \
+         --target iqn.2026-11.io.lunette:a --lun 3=null:1T,ro,block=4096,serial=S-1 \
+         --lun mem:1M,write=back,engine=sync",
+    );
+    let mut line = String::new();
+    served.stdout.read_line(&mut line).expect("readable");
+    let ready: Value = serde_json::from_str(&line).expect("JSON");
+    assert_eq!(ready["pid"], served.child.id());
+    let portals: Vec<&str> =
+        ready["portals"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
+    assert!(portals[0].starts_with("127.0.0.1:") && portals[1].starts_with("[::1]:"), "{portals:?}");
+    assert_eq!(ready["targets"][0]["name"], "iqn.2026-11.io.lunette:a");
+    let units = ready["targets"][0]["units"].as_array().expect("a list");
+    let facts = |unit: &Value| {
+        let keys = ["lun", "size_bytes", "block_bytes", "read_only", "write", "engine", "unmap"];
+        keys.map(|key| unit[key].clone())
+    };
+    assert_eq!(
+        Value::from(facts(&units[0]).to_vec()),
+        serde_json::json!([0, 1_048_576, 512, false, "back", "sync", true])
+    );
+    assert_eq!(
+        Value::from(facts(&units[1]).to_vec()),
+        serde_json::json!([3, 1_099_511_627_776_u64, 4096, true, "through", "threads", false])
+    );
+    assert_eq!(units[1]["serial"], "S-1");
+    assert!(
+        units[1]["naa"].as_str().is_some_and(|naa| naa.starts_with("naa.3") && naa.len() == 20),
+        "{line}"
+    );
+    served.signal(Signal::TERM);
+    let mut rest = String::new();
+    served.stdout.read_to_string(&mut rest).expect("text");
+    assert_eq!(rest, "", "one line and nothing else");
+    let (status, _) = served.end();
+    assert!(status.success(), "{status}");
+}
+
+#[test]
+fn the_ready_descriptor_gets_the_line_and_is_closed() {
+    // The pipe that is read here ends when descriptor 3 is closed, as the standard output goes elsewhere.
+    let mut served =
+        Served::shell("--log off --portal 127.0.0.1:0 --lun mem:1M --ready-fd 3 3>&1 >/dev/null");
+    let mut line = String::new();
+    served.stdout.read_to_string(&mut line).expect("text");
+    let ready: Value = serde_json::from_str(&line).expect("JSON");
+    assert_eq!(ready["pid"], served.child.id());
+    assert!(served.child.try_wait().expect("a child").is_none(), "it goes on serving");
+    served.signal(Signal::TERM);
+    assert!(served.end().0.success());
+}
+
+#[test]
+fn nobody_needs_to_read_the_standard_output() {
+    let mut served = Served::shell("--portal 127.0.0.1:0 --lun mem:1M --ready-fd 3 3>&1 >/dev/full");
+    served.lines_up_to("{");
+    served.signal(Signal::HUP);
+    served.wait_until_said("SIGHUP: reloading the configuration comes with a later release");
+    served.signal(Signal::TERM);
+    let (status, said) = served.end();
+    assert!(status.success(), "{status}: {said}");
+    assert!(said.contains("cannot write to the standard output"), "{said}");
+}
+
+#[test]
+fn a_configuration_serves_what_it_says() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("disks.toml");
+    let text = "portals = [\"127.0.0.1:0\"]\n[[target]]\nname = \"iqn.2026-11.io.lunette:a\"\nalias = \"Scratch\"\n\
+                [[target.lun]]\nnumber = 7\nstore = \"disk.img\"\nsize = \"1M\"\nserial = \"S-7\"\n\
+                [limits]\ndrain_timeout_s = 2\n";
+    std::fs::write(&path, text).expect("written");
+    let mut served = Served::shell(&format!("--json --config '{}'", path.display()));
+    let mut line = String::new();
+    served.stdout.read_line(&mut line).expect("readable");
+    let ready: Value = serde_json::from_str(&line).expect("JSON");
+    assert_eq!(ready["targets"][0]["alias"], "Scratch");
+    assert_eq!(ready["targets"][0]["units"][0]["lun"], 7);
+    let image = directory.path().join("disk.img");
+    assert_eq!(std::fs::metadata(image).expect("created beside the configuration").len(), 1 << 20);
+    served.signal(Signal::TERM);
+    let (status, said) = served.end();
+    assert!(status.success(), "{status}: {said}");
+    assert!(said.contains("have 2 s to log out"), "{said}");
+}
