@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{FileType, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
@@ -20,6 +21,28 @@ pub(crate) struct DeviceStore {
     path: PathBuf,
     size_bytes: u64,
     features: Features,
+    unmap_refused: AtomicBool,
+}
+
+impl DeviceStore {
+    /// Makes the range read as zeroes and gives it back if the device keeps what its limits promised.
+    ///
+    /// The kernel drops what the page cache has of the range before it asks the device. When the device then says
+    /// `EOPNOTSUPP`, the range holds neither the new data nor zeroes, so it has to be zeroed all the same.
+    fn zero_and_unmap(&self, offset: u64, length: u64) -> io::Result<()> {
+        match self.file.punch_hole(offset, length) {
+            Err(error) if not_supported(&error) => {
+                tracing::warn!(device = %self.path.display(), "the device cannot unmap after all");
+                self.unmap_refused.store(true, Ordering::Relaxed);
+                self.file.zero_range(offset, length)
+            }
+            result => result,
+        }
+    }
+
+    fn can_unmap(&self) -> bool {
+        self.features.unmap && !self.unmap_refused.load(Ordering::Relaxed)
+    }
 }
 
 /// Claims a device and learns its size, sectors, limits and identity.
@@ -64,7 +87,9 @@ pub(crate) fn open(
     let directory = DeviceDirectory::of(stat.st_rdev);
     let identity = configured.map_or_else(|| identity::for_device(&directory, path), Ok)?;
     let features = features(&directory.disk(), physical_bytes);
-    let store = DeviceStore { file: KernelFile::new(fd), path: path.to_owned(), size_bytes, features };
+    let unmap_refused = AtomicBool::new(false);
+    let store =
+        DeviceStore { file: KernelFile::new(fd), path: path.to_owned(), size_bytes, features, unmap_refused };
     Ok(Opened { store: std::sync::Arc::new(store), identity })
 }
 
@@ -100,7 +125,7 @@ fn features(disk: &DeviceDirectory, physical_bytes: u32) -> Features {
     }
 }
 
-/// The kernel says `EOPNOTSUPP` where a device below a mapping has lost what the mapping promised.
+/// What the kernel says where a device, or one below a mapping, lacks what its limits promised.
 fn not_supported(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::OPNOTSUPP | Errno::NOSYS))
 }
@@ -143,20 +168,18 @@ impl Store for DeviceStore {
     }
 
     fn zero(&self, offset: u64, length: u64, unmap: bool) -> io::Result<()> {
-        if unmap && self.features.unmap {
-            match self.file.punch_hole(offset, length) {
-                Err(error) if not_supported(&error) => {}
-                result => return result,
-            }
+        if unmap && self.can_unmap() {
+            self.zero_and_unmap(offset, length)
+        } else {
+            self.file.zero_range(offset, length)
         }
-        self.file.zero_range(offset, length)
     }
 
     fn unmap(&self, offset: u64, length: u64) -> io::Result<()> {
-        if !self.features.unmap {
+        if !self.can_unmap() {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        self.file.punch_hole(offset, length)
+        self.zero_and_unmap(offset, length)
     }
 
     fn prefetch(&self, offset: u64, length: u64) -> io::Result<()> {

