@@ -86,7 +86,7 @@ pub(crate) struct ServeOptions {
     pub(crate) config: Option<PathBuf>,
     /// Listen on this IP address and port; may be repeated [default: 127.0.0.1:3260]
     ///
-    /// Without a port it is 3260; port 0 picks a free one. 0.0.0.0 and [::] are all addresses of this machine. There
+    /// Without a port it is 3260; port 0 picks a free one. 0.0.0.0 and :: are all addresses of this machine. There
     /// is no authentication yet: whoever reaches a portal can read and write its disks.
     #[arg(long, value_name = "ADDRESS", value_parser = parse_portal, conflicts_with = "config")]
     pub(crate) portal: Vec<SocketAddr>,
