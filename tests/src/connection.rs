@@ -3,7 +3,7 @@
 //! It frames, pads, checks and makes digests (RFC 7143, 11.1 and 13.1) and blocks with a time limit. It negotiates
 //! nothing and keeps no sequence numbers.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
@@ -56,6 +56,14 @@ impl Connection {
     /// The system call failed.
     pub fn set_patience(&self, limit: Duration) -> Result<()> {
         Ok(self.stream.set_read_timeout(Some(limit))?)
+    }
+
+    /// Another limit than [`PATIENCE`] for writing.
+    ///
+    /// # Errors
+    /// The system call failed.
+    pub fn set_write_patience(&self, limit: Duration) -> Result<()> {
+        Ok(self.stream.set_write_timeout(Some(limit))?)
     }
 
     /// Sends a PDU with its data segment.
@@ -115,6 +123,18 @@ impl Connection {
         Ok((TargetPdu::decode(&header)?, data))
     }
 
+    /// Waits until there is something to read, or the peer has closed; false when neither is so within the patience.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub fn peek(&self) -> Result<bool> {
+        match self.stream.peek(&mut [0]) {
+            Ok(_) => Ok(true),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Reads until the peer closes and returns how many bytes came; a reset counts as a close.
     ///
     /// # Errors
@@ -126,7 +146,7 @@ impl Connection {
             match self.stream.read(&mut buffer) {
                 Ok(0) => return Ok(total),
                 Ok(length) => total += length,
-                Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return Ok(total),
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(total),
                 Err(error) => return Err(error).context("the peer keeps the connection open"),
             }
         }

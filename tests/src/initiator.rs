@@ -215,6 +215,18 @@ impl Initiator {
         self.cmd_sn
     }
 
+    /// The last number that the target takes at present.
+    #[must_use]
+    pub fn max_cmd_sn(&self) -> CmdSn {
+        self.max_cmd_sn
+    }
+
+    /// The status number that is expected next.
+    #[must_use]
+    pub fn exp_stat_sn(&self) -> StatSn {
+        self.exp_stat_sn
+    }
+
     /// Sends a command; waits first, and takes in what comes, while the target's window is closed.
     ///
     /// # Errors

@@ -9,12 +9,16 @@
 pub mod connection;
 #[cfg(feature = "initiator")]
 pub mod fuzz;
+#[cfg(feature = "in-process")]
+pub mod in_process;
 #[cfg(feature = "initiator")]
 pub mod initiator;
 pub mod lunette;
 pub mod packages;
 pub mod process;
 pub mod random;
+#[cfg(feature = "initiator")]
+pub mod raw;
 pub mod skip;
 pub mod tgtd;
 pub mod tool;

@@ -14,25 +14,34 @@ pub(crate) enum Outcome {
     Failed(String),
 }
 
-/// The one test named `name` (without family) in `output`. `ending` says how the tool ended if it did not end by itself.
+/// The test named `name` (without family) in `output`. `ending` says how the tool ended if it did not end by itself.
 pub(crate) fn parse(output: &str, name: &str, ending: Option<&str>) -> Outcome {
     let head = format!("  Test: {name} ...");
     let Some(body) = output.find(&head).map(|start| &output[start + head.len()..]) else {
         let why = ending.unwrap_or("the tool did not come to the test");
         return Outcome::Failed(format!("{why}; its last words: {}", last_lines(output)));
     };
-    if let Some(ending) = ending {
-        return Outcome::Failed(format!("{ending}; last words: {}", last_lines(body)));
-    }
-    let Some(assertions) = assertions(body) else {
-        return Outcome::Failed(format!("no summary; last words: {}", last_lines(body)));
+    // CUnit's verdict is behind the dots or, where the test printed something, at the start of a later line. What
+    // follows it is the tool's own cleaning up, which also prints "[SKIPPED]".
+    let is_verdict = |line: &str| line.starts_with("passed") || line.starts_with("FAILED");
+    let mut position = 0;
+    let verdict = body.split_inclusive('\n').find(|line| {
+        let found = is_verdict(line);
+        position += if found { 0 } else { line.len() };
+        found
+    });
+    let Some(verdict) = verdict else {
+        let why = ending.unwrap_or("no verdict");
+        return Outcome::Failed(format!("{why}; last words: {}", last_lines(body)));
     };
-    let body = body.split("Run Summary:").next().unwrap_or(body);
-    // CUnit's verdict is behind the dots or, where the test printed something, at the start of a later line.
-    let failed = body.lines().any(|line| line.trim_start().starts_with("FAILED"));
-    if failed {
-        return Outcome::Failed(failures(body));
+    let (body, rest) = body.split_at(position);
+    if verdict.starts_with("FAILED") {
+        return Outcome::Failed(failures(body, rest));
     }
+    let Some(assertions) = assertions(rest) else {
+        let why = ending.unwrap_or("no summary");
+        return Outcome::Failed(format!("{why} behind the test; last words: {}", last_lines(rest)));
+    };
     if let Some((_, reason)) = body.split_once("[SKIPPED]") {
         return Outcome::Skipped(reason.lines().next().unwrap_or_default().trim().to_owned());
     }
@@ -50,15 +59,14 @@ fn assertions(body: &str) -> Option<u64> {
     line.split_whitespace().nth(2)?.parse().ok()
 }
 
-/// CUnit's numbered list ("1. file.c:98  - CU_ASSERT...") and the tool's own "[FAILED]" lines.
-fn failures(body: &str) -> String {
-    let telling = |line: &&str| {
-        let line = line.trim_start();
-        line.starts_with("[FAILED]")
-            || (line.starts_with(|first: char| first.is_ascii_digit()) && line.contains(" - "))
-    };
-    let lines: Vec<&str> = body.lines().filter(telling).map(str::trim).take(6).collect();
-    lines.join(" / ")
+/// The tool's own "[FAILED]" lines and CUnit's numbered list behind the verdict ("1. file.c:98  - CU_ASSERT...").
+fn failures(body: &str, rest: &str) -> String {
+    let said = body.lines().map(str::trim).filter(|line| line.starts_with("[FAILED]"));
+    let listed = rest
+        .lines()
+        .map(str::trim)
+        .filter(|line| line.starts_with(|first: char| first.is_ascii_digit()) && line.contains(" - "));
+    said.take(3).chain(listed.take(3)).collect::<Vec<_>>().join(" / ")
 }
 
 fn last_lines(text: &str) -> String {
@@ -85,6 +93,8 @@ mod tests {
         let sends = "\n    Send READ10 (Expecting SUCCESS)\n    [OK] READ10 returned SUCCESS\npassed";
         assert_eq!(parse(&output(sends, 4), "Simple", None), Outcome::Passed);
         assert_eq!(parse(&output("passed", 6593), "Simple", None), Outcome::Passed);
+        let cleaning = "\n    Send READ10\npassed    Send PRIN/READ_KEYS\n    [SKIPPED] PERSISTENT RESERVE IN is not implemented.";
+        assert_eq!(parse(&output(cleaning, 1), "Simple", None), Outcome::Passed);
         let one = "\n    Send TESTUNITREADY (Expecting SUCCESS)\npassed";
         assert_eq!(parse(&output(one, 1), "Simple", None), Outcome::Passed);
     }

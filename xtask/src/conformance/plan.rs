@@ -1,4 +1,5 @@
-//! tests/conformance/libiscsi.toml: which families run against which unit, and which tests are known to skip, and why.
+//! tests/conformance/libiscsi.toml: which families run against which unit, which tests are known to skip, which know
+//! better than the standard, and why.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +24,9 @@ pub(crate) struct Plan {
     #[serde(rename = "absent", default)]
     pub(crate) absent: Vec<Absent>,
     #[serde(rename = "skip", default)]
-    skips: Vec<Skip>,
+    skips: Vec<Known>,
+    #[serde(rename = "tool_fault", default)]
+    tool_faults: Vec<Known>,
 }
 
 /// One logical unit of the target under test.
@@ -42,6 +45,9 @@ pub(crate) struct Run {
     pub(crate) unit: String,
     /// A family ("Read10") or one test ("Read10.Async").
     pub(crate) tests: Vec<String>,
+    /// Run each family in one process, for tests that lean on one another.
+    #[serde(default)]
+    pub(crate) together: bool,
 }
 
 /// A family that the installed tool does not have.
@@ -52,12 +58,14 @@ pub(crate) struct Absent {
     pub(crate) reason: String,
 }
 
-/// Tests that are known to skip on a unit.
+/// Tests of which it is known that they do not pass on a unit.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Skip {
+struct Known {
     unit: String,
     tests: Vec<String>,
+    /// What the failure's text must contain; only where the tool is wrong.
+    says: Option<String>,
     reason: String,
 }
 
@@ -68,8 +76,32 @@ pub(crate) struct Case {
     pub(crate) unit: usize,
     /// "Family.Test".
     pub(crate) test: String,
-    /// The reason why it is known to skip, if it is.
-    pub(crate) skip: Option<String>,
+    pub(crate) expected: Expected,
+    /// Run the whole family in one process.
+    pub(crate) together: bool,
+}
+
+/// What a test must do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Expected {
+    /// Pass.
+    Pass,
+    /// Skip, for this reason.
+    Skip(String),
+    /// Fail with this text although the target is right, for this reason.
+    ToolFault { says: String, reason: String },
+}
+
+impl Case {
+    /// The test's family.
+    pub(crate) fn family(&self) -> &str {
+        family(&self.test)
+    }
+
+    /// The test's name within its family.
+    pub(crate) fn name(&self) -> &str {
+        self.test.split_once('.').map_or(&self.test, |(_, name)| name)
+    }
 }
 
 impl Plan {
@@ -90,14 +122,7 @@ impl Plan {
             ensure!(!present, "{} is listed as absent, but the tool has it", absent.family);
             ensure!(!absent.reason.trim().is_empty(), "{}: absent without a reason", absent.family);
         }
-        let mut skips = BTreeMap::new();
-        for skip in &self.skips {
-            ensure!(!skip.reason.trim().is_empty(), "{:?}: a skip without a reason", skip.tests);
-            for test in &skip.tests {
-                let key = (self.unit(&skip.unit)?, test.as_str());
-                ensure!(skips.insert(key, skip.reason.as_str()).is_none(), "{test} is listed twice");
-            }
-        }
+        let mut known = self.known()?;
         let mut cases: Vec<Case> = Vec::new();
         for run in &self.runs {
             let unit = self.unit(&run.unit)?;
@@ -106,17 +131,43 @@ impl Plan {
                     list.iter().filter(|test| *test == wanted || family(test) == wanted).peekable();
                 ensure!(found.peek().is_some(), "the tool has no test or family {wanted}");
                 for test in found {
-                    let skip = skips.remove(&(unit, test.as_str())).map(str::to_owned);
-                    let case = Case { unit, test: test.clone(), skip };
-                    ensure!(!cases.contains(&case), "{test} runs twice on {}", run.unit);
-                    cases.push(case);
+                    let twice = cases.iter().any(|case| case.unit == unit && case.test == *test);
+                    ensure!(!twice, "{test} runs twice on {}", run.unit);
+                    let expected = known.remove(&(unit, test.as_str())).unwrap_or(Expected::Pass);
+                    cases.push(Case { unit, test: test.clone(), expected, together: run.together });
                 }
             }
         }
-        if let Some(((unit, test), _)) = skips.first_key_value() {
-            bail!("{test} is listed as a skip on {}, but does not run there", self.units[*unit].name);
+        if let Some(((unit, test), _)) = known.first_key_value() {
+            bail!("{test} is listed as known on {}, but does not run there", self.units[*unit].name);
         }
         Ok(cases)
+    }
+
+    /// What is known, by unit and test.
+    fn known(&self) -> Result<BTreeMap<(usize, &str), Expected>> {
+        let mut known = BTreeMap::new();
+        for (entry, is_fault) in self
+            .skips
+            .iter()
+            .map(|entry| (entry, false))
+            .chain(self.tool_faults.iter().map(|entry| (entry, true)))
+        {
+            let Known { unit, tests, says, reason } = entry;
+            ensure!(!reason.trim().is_empty(), "{tests:?}: an entry without a reason");
+            let expected = match (is_fault, says) {
+                (false, None) => Expected::Skip(reason.clone()),
+                (true, Some(says)) if !says.is_empty() => {
+                    Expected::ToolFault { says: says.clone(), reason: reason.clone() }
+                }
+                _ => bail!("{tests:?}: \"says\" belongs to a tool_fault, and only there"),
+            };
+            for test in tests {
+                let previous = known.insert((self.unit(unit)?, test.as_str()), expected.clone());
+                ensure!(previous.is_none(), "{test} is listed twice for {unit}");
+            }
+        }
+        Ok(known)
     }
 
     fn unit(&self, name: &str) -> Result<usize> {
@@ -145,14 +196,18 @@ mod tests {
         let cases = cases(
             "[[run]]\nunit = \"thin\"\ntests = [\"Read10\", \"Unmap.Simple\"]\n\
              [[skip]]\nunit = \"thin\"\ntests = [\"Read10.Async\"]\nreason = \"too small\"\n\
+             [[tool_fault]]\nunit = \"thin\"\ntests = [\"Unmap.Simple\"]\nsays = \"x.c:1\"\nreason = \"its own\"\n\
              [[absent]]\nfamily = \"iSCSINop\"\nreason = \"newer\"\n",
         )
         .expect("a good plan");
-        let names: Vec<_> = cases.iter().map(|case| (case.test.as_str(), case.skip.as_deref())).collect();
-        assert_eq!(
-            names,
-            [("Read10.Simple", None), ("Read10.Async", Some("too small")), ("Unmap.Simple", None)]
-        );
+        let found: Vec<_> = cases.into_iter().map(|case| (case.test, case.expected)).collect();
+        let fault = Expected::ToolFault { says: "x.c:1".to_owned(), reason: "its own".to_owned() };
+        let expected = [
+            ("Read10.Simple", Expected::Pass),
+            ("Read10.Async", Expected::Skip("too small".to_owned())),
+            ("Unmap.Simple", fault),
+        ];
+        assert_eq!(found, expected.map(|(test, expected)| (test.to_owned(), expected)));
     }
 
     #[test]
@@ -169,6 +224,10 @@ mod tests {
             (
                 format!("{run}[[skip]]\nunit = \"thin\"\ntests = [\"Unmap.Simple\"]\nreason = \" \"\n"),
                 "without a reason",
+            ),
+            (
+                format!("{run}[[tool_fault]]\nunit = \"thin\"\ntests = [\"Unmap.Simple\"]\nreason = \"r\"\n"),
+                "\"says\" belongs",
             ),
             (format!("{run}[[absent]]\nfamily = \"Unmap\"\nreason = \"r\"\n"), "but the tool has it"),
         ] {

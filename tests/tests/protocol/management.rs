@@ -1,0 +1,344 @@
+//! Task management across sessions and reactors (4.2.3, 11.5, 11.6): who loses which tasks, who is told, and when the
+//! answer goes out.
+
+use std::thread;
+
+use lunette_block::OperationKind;
+use lunette_tests::in_process::{InProcess, LIMIT};
+use lunette_tests::initiator::LoginOptions;
+use lunette_tests::raw::{BLOCK_BYTES, Raw, lun_field, plain, read, write};
+use lunette_wire::initiator::{TaskManagementFunction as Function, TaskManagementRequest};
+use lunette_wire::target::RejectReason;
+use lunette_wire::{CmdSn, DataSn, InitiatorPdu, InitiatorTaskTag, LunField, TargetPdu};
+
+use crate::{A_WHILE, BUS_DEVICE_RESET, COMMANDS_CLEARED, DISK, SECOND_DISK};
+
+const COMPLETE: u8 = 0;
+const TASK_DOES_NOT_EXIST: u8 = 1;
+const LUN_DOES_NOT_EXIST: u8 = 2;
+
+/// A session that has seen the first unit attention of both units.
+fn session(target: &InProcess, port: u8) -> Raw {
+    let mut session = target.session(port);
+    session.make_ready(1).expect("a ready unit");
+    session
+}
+
+/// The unit has this attention for the session, once.
+fn expect_attention(session: &mut Raw, lun: u8, attention: (u8, u8, u8)) {
+    let ending = session.test_unit_ready(lun).expect("an answer");
+    assert_eq!((ending.status, ending.codes()), (2, attention), "LUN {lun}");
+    expect_ready(session, lun);
+}
+
+fn expect_ready(session: &mut Raw, lun: u8) {
+    let ending = session.test_unit_ready(lun).expect("an answer");
+    assert_eq!(ending.status, 0, "LUN {lun}: {:?}", ending.codes());
+}
+
+/// Reads of two sessions on different reactors are in a store when the first one sends `function`. What comes of it
+/// besides unit attentions is the same for both functions.
+fn held_reads_meet(function: Function) -> (InProcess, Raw, Raw, Raw) {
+    let target = InProcess::start(&[DISK, SECOND_DISK]);
+    let (mut asking, mut other, idle) = (session(&target, 1), session(&target, 2), session(&target, 3));
+    target.hold(0, OperationKind::Read);
+    asking.read(0, 0, 1).expect("sent");
+    other.read(0, 0, 1).expect("sent");
+    other.read(0, 8, 1).expect("sent");
+    target.wait_for_calls(0, OperationKind::Read, 3);
+    let tag = asking.manage(function, 0).expect("sent");
+    asking.waits(A_WHILE).expect("tasks of all sessions are in the store");
+    // Meanwhile others are served, on the other unit and the same connection.
+    let elsewhere = other.read(1, 0, 1).expect("sent");
+    other.data_in(elsewhere).expect("the other unit is no concern of this");
+    target.faults(0).clear();
+    assert_eq!(asking.managed(tag).expect("no read is answered before"), COMPLETE);
+    (target, asking, other, idle)
+}
+
+#[test]
+fn a_logical_unit_reset_ends_the_tasks_of_all_and_tells_all() {
+    let (_target, mut asking, mut other, mut idle) = held_reads_meet(Function::LogicalUnitReset);
+    for session in [&mut asking, &mut other, &mut idle] {
+        expect_attention(session, 0, BUS_DEVICE_RESET);
+        expect_ready(session, 1);
+    }
+}
+
+#[test]
+fn clear_task_set_ends_the_tasks_of_all_and_tells_the_others() {
+    let (_target, mut asking, mut other, _idle) = held_reads_meet(Function::ClearTaskSet);
+    expect_ready(&mut asking, 0);
+    expect_attention(&mut other, 0, COMMANDS_CLEARED);
+    expect_ready(&mut asking, 1);
+    expect_ready(&mut other, 1);
+}
+
+#[test]
+fn a_warm_reset_reaches_all_units_and_leaves_the_sessions() {
+    let target = InProcess::start(&[DISK, SECOND_DISK]);
+    let (mut asking, mut other) = (session(&target, 1), session(&target, 2));
+    for lun in [0, 1] {
+        target.hold(lun, OperationKind::Read);
+        other.read(lun as u8, 0, 1).expect("sent");
+        target.wait_for_calls(lun, OperationKind::Read, 1);
+    }
+    let tag = asking.manage(Function::TargetWarmReset, 0).expect("sent");
+    target.faults(0).clear();
+    asking.waits(A_WHILE).expect("a task is in the second store");
+    target.faults(1).clear();
+    assert_eq!(asking.managed(tag).expect("an answer"), COMPLETE);
+    for session in [&mut asking, &mut other] {
+        expect_attention(session, 0, BUS_DEVICE_RESET);
+        expect_attention(session, 1, BUS_DEVICE_RESET);
+    }
+}
+
+#[test]
+fn a_cold_reset_is_answered_and_ends_all_sessions() {
+    let target = InProcess::start(&[DISK, SECOND_DISK]);
+    let (mut asking, mut other) = (session(&target, 1), session(&target, 2));
+    target.hold(0, OperationKind::Read);
+    other.read(0, 0, 1).expect("sent");
+    target.wait_for_calls(0, OperationKind::Read, 1);
+    let tag = asking.manage(Function::TargetColdReset, 0).expect("sent");
+    asking.waits(A_WHILE).expect("a task is in the store");
+    target.faults(0).clear();
+    assert_eq!(asking.managed(tag).expect("an answer"), COMPLETE);
+    for session in [&mut asking, &mut other] {
+        assert_eq!(session.connection().drain(LIMIT).expect("closed"), 0);
+    }
+    session(&target, 1).silent().expect("a new session");
+}
+
+#[test]
+fn a_reset_finds_tasks_whatever_form_their_lun_has() {
+    let target = InProcess::start(&[DISK, SECOND_DISK]);
+    let (mut asking, mut other) = (session(&target, 1), session(&target, 2));
+    target.hold(1, OperationKind::Read);
+    asking.read(1, 0, 1).expect("sent");
+    other.read(1, 0, 1).expect("sent");
+    target.wait_for_calls(1, OperationKind::Read, 2);
+    // Flat space addressing of LUN 1, where the reads had peripheral addressing (SAM-5, 4.7.7).
+    let request = TaskManagementRequest {
+        immediate: true,
+        function: Function::LogicalUnitReset,
+        lun: LunField([0x40, 1, 0, 0, 0, 0, 0, 0]),
+        initiator_task_tag: asking.new_tag(),
+        referenced_task_tag: InitiatorTaskTag::RESERVED,
+        cmd_sn: asking.cmd_sn,
+        exp_stat_sn: asking.exp_stat_sn,
+        ref_cmd_sn: CmdSn(0),
+        exp_data_sn: DataSn(0),
+    };
+    asking.send(&InitiatorPdu::TaskManagementRequest(request), &[]).expect("sent");
+    asking.waits(A_WHILE).expect("tasks of the unit are in the store");
+    target.faults(1).clear();
+    assert_eq!(asking.managed(request.initiator_task_tag).expect("no read is answered"), COMPLETE);
+    expect_attention(&mut asking, 1, BUS_DEVICE_RESET);
+    expect_attention(&mut other, 1, BUS_DEVICE_RESET);
+}
+
+#[test]
+fn abort_task_set_is_about_one_session_and_one_unit() {
+    let target = InProcess::start(&[DISK, SECOND_DISK]);
+    let (mut asking, mut other) = (session(&target, 1), session(&target, 2));
+    target.hold(0, OperationKind::Read);
+    target.hold(1, OperationKind::Read);
+    asking.read(0, 0, 1).expect("sent");
+    asking.read(0, 8, 1).expect("sent");
+    let elsewhere = asking.read(1, 0, 1).expect("sent");
+    let others = other.read(0, 0, 1).expect("sent");
+    target.wait_for_calls(0, OperationKind::Read, 3);
+    target.wait_for_calls(1, OperationKind::Read, 1);
+    let tag = asking.manage(Function::AbortTaskSet, 0).expect("sent");
+    asking.waits(A_WHILE).expect("tasks are in the store");
+    target.faults(0).clear();
+    assert_eq!(asking.managed(tag).expect("an answer"), COMPLETE);
+    other.data_in(others).expect("another session's read is answered");
+    target.faults(1).clear();
+    asking.data_in(elsewhere).expect("another unit's read is answered");
+    expect_ready(&mut asking, 0);
+    expect_ready(&mut other, 0);
+}
+
+#[test]
+fn an_aborted_command_in_a_store_is_over_when_the_abort_is_answered() {
+    let target = InProcess::start(&[DISK]);
+    let mut session = target.session(1);
+    target.hold(0, OperationKind::Write);
+    let cmd_sn = session.cmd_sn;
+    let tag = session.write(0, 0, &[0xaa; BLOCK_BYTES]).expect("sent");
+    target.wait_for_calls(0, OperationKind::Write, 1);
+    let abort = session.manage_task(Function::AbortTask, 0, tag, cmd_sn).expect("sent");
+    session.waits(A_WHILE).expect("the write is in the store");
+    target.faults(0).clear();
+    assert_eq!(session.managed(abort).expect("the write is not answered"), COMPLETE);
+    let tag = session.write(0, 0, &[0xbb; BLOCK_BYTES]).expect("sent");
+    session.good(tag).expect("a write");
+    thread::sleep(A_WHILE);
+    let tag = session.read(0, 0, 1).expect("sent");
+    assert!(session.data_in(tag).expect("a read").0 == [0xbb; BLOCK_BYTES], "an aborted write came last");
+}
+
+/// A write of 16 KiB of which nothing has been sent but the command, and an abort of it.
+fn abort_while_collecting(target: &InProcess) -> (Raw, [InitiatorTaskTag; 2], lunette_wire::target::ReadyToTransfer) {
+    let options = target.options_with(1, &[("InitialR2T", "Yes"), ("ImmediateData", "No")]);
+    let mut session = Raw::ready(target.portal(), &options, 0).expect("a login");
+    let cmd_sn = session.cmd_sn;
+    let tag = session.command(&write(0, 0, 16384), &[]).expect("sent");
+    let r2t = session.r2t(tag).expect("an R2T");
+    let abort = session.manage_task(Function::AbortTask, 0, tag, cmd_sn).expect("sent");
+    (session, [tag, abort], r2t)
+}
+
+#[test]
+fn an_abort_waits_for_the_data_that_was_asked_for() {
+    let target = InProcess::start(&[DISK]);
+    let (mut session, [tag, abort], r2t) = abort_while_collecting(&target);
+    session.waits(A_WHILE).expect("an R2T is not answered yet (4.2.3.3)");
+    session.answer_r2t(&r2t, &[0xaa; 16384], 4096).expect("sent");
+    assert_eq!(session.managed(abort).expect("an answer"), COMPLETE);
+    // The tag is free again, and nothing of the old command is left under it.
+    let again = session
+        .command(&lunette_wire::initiator::ScsiCommand { initiator_task_tag: tag, ..read(0, 0, 32) }, &[])
+        .expect("sent");
+    assert!(session.data_in(again).expect("a read").0.iter().all(|byte| *byte == 0));
+    assert_eq!(target.faults(0).calls(OperationKind::Write), 0);
+}
+
+#[test]
+fn an_abort_does_not_wait_for_ever_for_data() {
+    let target = InProcess::start(&[DISK]);
+    let (mut session, [_, abort], r2t) = abort_while_collecting(&target);
+    assert_eq!(session.managed(abort).expect("an answer although no data comes"), COMPLETE);
+    // What comes after all is thrown away.
+    session.answer_r2t(&r2t, &[0xaa; 16384], 4096).expect("sent");
+    session.silent().expect("no answer to it");
+    expect_ready(&mut session, 0);
+    assert_eq!(target.faults(0).calls(OperationKind::Write), 0);
+}
+
+#[test]
+fn an_aborted_command_that_comes_later_is_ignored() {
+    let target = InProcess::start(&[DISK]);
+    let mut session = target.session(1);
+    let late = session.number(&write(0, 0, BLOCK_BYTES));
+    let abort =
+        session.manage_task(Function::AbortTask, 0, late.initiator_task_tag, late.cmd_sn).expect("sent");
+    assert_eq!(session.managed(abort).expect("an answer"), COMPLETE);
+    session.send(&InitiatorPdu::ScsiCommand(late), &[0xaa; BLOCK_BYTES]).expect("sent");
+    session.silent().expect("it counts as received already");
+    expect_ready(&mut session, 0);
+    assert_eq!(target.faults(0).calls(OperationKind::Write), 0);
+}
+
+#[test]
+fn an_aborted_command_that_waits_for_its_turn_never_has_it() {
+    let target = InProcess::start(&[DISK]);
+    let mut session = target.session(1);
+    let first = session.number(&plain());
+    let second = session.number(&write(0, 0, BLOCK_BYTES));
+    let third = session.number(&plain());
+    session.send(&InitiatorPdu::ScsiCommand(second), &[0xaa; BLOCK_BYTES]).expect("sent");
+    session.send(&InitiatorPdu::ScsiCommand(third), &[]).expect("sent");
+    let abort = session
+        .manage_task(Function::AbortTask, 0, second.initiator_task_tag, second.cmd_sn)
+        .expect("sent");
+    assert_eq!(session.managed(abort).expect("an answer"), COMPLETE);
+    session.send(&InitiatorPdu::ScsiCommand(first), &[]).expect("sent");
+    session.good(first.initiator_task_tag).expect("the first");
+    session.good(third.initiator_task_tag).expect("the third");
+    session.silent().expect("and not the second");
+    assert_eq!(target.faults(0).calls(OperationKind::Write), 0);
+}
+
+#[test]
+fn what_is_over_cannot_be_aborted() {
+    let target = InProcess::start(&[DISK]);
+    let mut session = target.session(1);
+    let cmd_sn = session.cmd_sn;
+    let tag = session.read(0, 0, 1).expect("sent");
+    session.data_in(tag).expect("a read");
+    let abort = session.manage_task(Function::AbortTask, 0, tag, cmd_sn).expect("sent");
+    assert_eq!(session.managed(abort).expect("an answer"), TASK_DOES_NOT_EXIST);
+    let reset = session.manage(Function::LogicalUnitReset, 9).expect("sent");
+    assert_eq!(session.managed(reset).expect("an answer"), LUN_DOES_NOT_EXIST);
+    expect_ready(&mut session, 0);
+}
+
+#[test]
+fn the_session_that_asked_may_end_before_the_answer() {
+    let target = InProcess::start(&[DISK, SECOND_DISK]);
+    let (mut asking, mut other) = (session(&target, 1), session(&target, 2));
+    target.hold(0, OperationKind::Read);
+    other.read(0, 0, 1).expect("sent");
+    target.wait_for_calls(0, OperationKind::Read, 1);
+    asking.manage(Function::LogicalUnitReset, 0).expect("sent");
+    asking.waits(A_WHILE).expect("a task is in the store");
+    drop(asking);
+    let mut again = session(&target, 1);
+    target.faults(0).clear();
+    // The read was aborted; whether its unit attention comes is open, but an answer to it must not.
+    other.silent().expect("no answer to an aborted read");
+    again.silent().expect("and none to a function of another session");
+    let reset = again.manage(Function::LogicalUnitReset, 0).expect("sent");
+    assert_eq!(again.managed(reset).expect("an answer"), COMPLETE);
+    expect_attention(&mut other, 0, BUS_DEVICE_RESET);
+}
+
+#[test]
+fn a_reset_is_answered_while_the_target_drains() {
+    let target = InProcess::start_with(&[DISK, SECOND_DISK], |config| config.limits.drain_timeout_s = 3);
+    let mut session = session(&target, 1);
+    target.drain();
+    assert!(matches!(session.receive().expect("a message").0, TargetPdu::AsynchronousMessage(_)));
+    // By now the reactor without sessions has nothing left to do.
+    thread::sleep(A_WHILE);
+    let tag = session.manage(Function::LogicalUnitReset, 0).expect("sent");
+    assert_eq!(session.managed(tag).expect("an answer before the time is up"), COMPLETE);
+}
+
+#[test]
+fn functions_that_wait_are_bounded() {
+    const REQUESTS: usize = 1000;
+    let target = InProcess::start(&[DISK, SECOND_DISK]);
+    let (mut asking, mut other) = (session(&target, 1), session(&target, 2));
+    target.hold(0, OperationKind::Read);
+    other.read(0, 0, 1).expect("sent");
+    target.wait_for_calls(0, OperationKind::Read, 1);
+    for _ in 0..REQUESTS {
+        asking.manage(Function::LogicalUnitReset, 0).expect("sent");
+    }
+    let ping = asking.ping(b"all there?").expect("sent");
+    let mut rejected = 0;
+    loop {
+        match asking.receive().expect("an answer").0 {
+            TargetPdu::Reject(pdu) => {
+                assert_eq!(pdu.reason, RejectReason::ImmediateCommandReject as u8);
+                rejected += 1;
+            }
+            TargetPdu::NopIn(pdu) if pdu.initiator_task_tag == ping => break,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(rejected > REQUESTS / 2, "only {rejected} of {REQUESTS} were rejected");
+    target.faults(0).clear();
+    for _ in rejected..REQUESTS {
+        let (pdu, _) = asking.receive().expect("an answer to each that was taken");
+        assert!(matches!(pdu, TargetPdu::TaskManagementResponse(pdu) if pdu.response == COMPLETE), "{pdu:?}");
+    }
+}
+
+#[test]
+fn sessions_of_another_name_are_met_by_a_reset_too() {
+    let target = InProcess::start(&[DISK, SECOND_DISK]);
+    let mut asking = session(&target, 1);
+    let options =
+        LoginOptions { initiator_name: "iqn.2026-11.io.lunette:other".into(), ..target.options(1) };
+    let mut other = Raw::ready(target.portal(), &options, 0).expect("a login");
+    let tag = asking.manage(Function::LogicalUnitReset, 0).expect("sent");
+    assert_eq!(asking.managed(tag).expect("an answer"), COMPLETE);
+    let sense = other.command(&lunette_wire::initiator::ScsiCommand { lun: lun_field(0), ..plain() }, &[]);
+    assert_eq!(other.ending(sense.expect("sent")).expect("an answer").codes(), BUS_DEVICE_RESET);
+}

@@ -1,0 +1,169 @@
+//! Sessions that begin and end: reinstatement (6.3.5), logins that cannot be, logout (11.14, 11.15).
+
+use std::thread;
+
+use lunette_block::OperationKind;
+use lunette_tests::connection::Connection;
+use lunette_tests::in_process::{InProcess, LIMIT, wait_until};
+use lunette_tests::initiator::{Initiator, LoginOptions};
+use lunette_tests::raw::{BLOCK_BYTES, Raw};
+use lunette_wire::initiator::LogoutReason;
+
+use crate::{A_WHILE, DISK};
+
+const CLOSED: u8 = 0;
+const CID_NOT_FOUND: u8 = 1;
+const RECOVERY_NOT_SUPPORTED: u8 = 2;
+
+/// `strangers` connections decide which reactor the new login comes to: the one of the old session, or the other.
+fn old_writes_land_before_the_new_session(strangers: usize) {
+    const WRITES: u64 = 4;
+    let target = InProcess::start(&[DISK]);
+    let mut old = target.session(1);
+    let _strangers: Vec<_> =
+        (0..strangers).map(|_| Connection::open(target.portal()).expect("a connection")).collect();
+    target.hold(0, OperationKind::Write);
+    for lba in 0..WRITES {
+        old.write(0, lba, &[0xaa; BLOCK_BYTES]).expect("sent");
+    }
+    target.wait_for_calls(0, OperationKind::Write, WRITES);
+    let (portal, options) = (target.portal(), target.options(1));
+    let login = thread::spawn(move || Raw::ready(portal, &options, 0).expect("a login"));
+    assert_eq!(old.connection().drain(LIMIT).expect("the old connection is closed"), 0, "and says nothing");
+    thread::sleep(A_WHILE);
+    assert!(!login.is_finished(), "there is a new session while writes of the old one are on their way");
+    target.faults(0).clear();
+    let mut new = login.join().expect("a session");
+    let written = vec![0xbb; WRITES as usize * BLOCK_BYTES];
+    let tag = new.write(0, 0, &written).expect("sent");
+    new.good(tag).expect("a write");
+    thread::sleep(A_WHILE);
+    let tag = new.read(0, 0, WRITES as u32).expect("sent");
+    assert!(new.data_in(tag).expect("a read").0 == written, "a write of the old session came last");
+}
+
+#[test]
+fn a_reinstated_session_writes_after_the_old_one_on_either_reactor() {
+    old_writes_land_before_the_new_session(0);
+    old_writes_land_before_the_new_session(1);
+}
+
+#[test]
+fn a_half_received_write_of_the_old_session_never_lands() {
+    let target = InProcess::start(&[DISK]);
+    let mut old = target.session(1);
+    let command = old.number(&lunette_tests::raw::write(0, 0, 4 * BLOCK_BYTES));
+    let pdu = lunette_wire::InitiatorPdu::ScsiCommand(command);
+    let bytes = old.connection().encode(&pdu, &[0xaa; 4 * BLOCK_BYTES]);
+    old.connection().send_bytes(&bytes[..bytes.len() - 1]).expect("all but a byte");
+    let mut new = target.session(1);
+    assert_eq!(old.connection().drain(LIMIT).expect("the old connection is closed"), 0);
+    let tag = new.read(0, 0, 4).expect("sent");
+    assert!(new.data_in(tag).expect("a read").0.iter().all(|byte| *byte == 0));
+    assert_eq!(target.faults(0).calls(OperationKind::Write), 0);
+}
+
+#[test]
+fn of_logins_that_fight_for_one_identity_one_is_left() {
+    const LOGINS: usize = 8;
+    let target = InProcess::start(&[DISK]);
+    let mut first = target.session(1);
+    target.hold(0, OperationKind::Write);
+    first.write(0, 0, &[0xaa; BLOCK_BYTES]).expect("sent");
+    target.wait_for_calls(0, OperationKind::Write, 1);
+    let logins: Vec<_> = (0..LOGINS)
+        .map(|_| {
+            let (portal, options) = (target.portal(), target.options(1));
+            thread::spawn(move || Raw::login(portal, &options))
+        })
+        .collect();
+    first.connection().drain(LIMIT).expect("the first one is ended");
+    thread::sleep(A_WHILE);
+    target.faults(0).clear();
+    let sessions: Vec<_> = logins.into_iter().map(|login| login.join().expect("no panic")).collect();
+    // Each login waits until the session that it found has ended, so all succeed, one after the other.
+    let alive = sessions
+        .into_iter()
+        .map(|session| session.expect("a login"))
+        .filter_map(|mut session| session.silent().ok().map(|()| session))
+        .collect::<Vec<_>>();
+    assert_eq!(alive.len(), 1);
+    let mut another = target.session(2);
+    another.silent().expect("another identity is nobody's concern");
+}
+
+#[test]
+fn another_identity_replaces_nothing() {
+    let target = InProcess::start(&[DISK]);
+    let mut one = target.session(1);
+    let mut other_isid = target.session(2);
+    let name = LoginOptions { initiator_name: "iqn.2026-11.io.lunette:other".into(), ..target.options(1) };
+    let mut other_name = Raw::ready(target.portal(), &name, 0).expect("a login");
+    for session in [&mut one, &mut other_isid, &mut other_name] {
+        session.silent().expect("alive");
+    }
+}
+
+#[test]
+fn a_target_that_is_not_there_is_not_found() {
+    let target = InProcess::start(&[DISK]);
+    let options = LoginOptions { target_name: Some(format!("{}x", target.name())), ..target.options(1) };
+    let error = Initiator::login(target.portal(), &options).expect_err("no such target").to_string();
+    assert!(error.contains("status 0203"), "{error}");
+    target.session(1).silent().expect("the one that is there can be had");
+}
+
+#[test]
+fn a_logout_ends_the_session_or_its_connection() {
+    let target = InProcess::start(&[DISK]);
+    for reason in [LogoutReason::CloseSession, LogoutReason::CloseConnection] {
+        let mut session = target.session(1);
+        let tag = session.log_out(reason, 0).expect("sent");
+        assert_eq!(session.logged_out(tag).expect("an answer"), CLOSED);
+        assert_eq!(session.connection().drain(LIMIT).expect("closed"), 0);
+    }
+}
+
+#[test]
+fn a_logout_that_cannot_be_leaves_the_session() {
+    let target = InProcess::start(&[DISK]);
+    let mut session = target.session(1);
+    let tag = session.log_out(LogoutReason::CloseConnection, 7).expect("sent");
+    assert_eq!(session.logged_out(tag).expect("an answer"), CID_NOT_FOUND);
+    let tag = session.log_out(LogoutReason::RemoveConnectionForRecovery, 0).expect("sent");
+    assert_eq!(session.logged_out(tag).expect("an answer"), RECOVERY_NOT_SUPPORTED);
+    assert_eq!(session.test_unit_ready(0).expect("an answer").status, 0);
+}
+
+#[test]
+fn a_logout_is_answered_when_the_stores_are_done() {
+    let target = InProcess::start(&[DISK]);
+    let mut session = target.session(1);
+    target.hold(0, OperationKind::Write);
+    for lba in 0..3 {
+        session.write(0, lba, &[0xaa; BLOCK_BYTES]).expect("sent");
+    }
+    target.wait_for_calls(0, OperationKind::Write, 3);
+    let tag = session.log_out(LogoutReason::CloseSession, 0).expect("sent");
+    session.waits(A_WHILE).expect("writes are on their way");
+    target.faults(0).clear();
+    assert_eq!(session.logged_out(tag).expect("the logout is the only thing answered"), CLOSED);
+    assert_eq!(session.connection().drain(LIMIT).expect("closed"), 0);
+}
+
+#[test]
+fn a_connection_that_breaks_frees_its_identity_when_the_stores_are_done() {
+    let target = InProcess::start(&[DISK]);
+    let mut session = target.session(1);
+    target.hold(0, OperationKind::Write);
+    session.write(0, 0, &[0xaa; BLOCK_BYTES]).expect("sent");
+    target.wait_for_calls(0, OperationKind::Write, 1);
+    drop(session);
+    let (portal, options) = (target.portal(), target.options(1));
+    let login = thread::spawn(move || Raw::ready(portal, &options, 0).expect("a login"));
+    thread::sleep(A_WHILE);
+    assert!(!login.is_finished(), "there is a new session while a write of the old one is on its way");
+    target.faults(0).clear();
+    wait_until("a login", || login.is_finished());
+    login.join().expect("a session").silent().expect("alive");
+}
