@@ -76,8 +76,8 @@ pub struct Limits {
     /// bound to the descriptors that are used.
     #[serde(deserialize_with = "ranged::<1, 1_048_576, _, _>")]
     pub connections_max: usize,
-    /// Memory for the data of running commands, in bytes, 32 MiB to 1 PiB. When it is used up commands wait. Default
-    /// 512 MiB: four sessions whose 128 commands have 1 MiB each.
+    /// Memory for the data of running commands, in bytes, 32 MiB to 1 PiB. When it is used up a command ends with TASK
+    /// SET FULL and is tried again by its initiator. Default 512 MiB: four sessions whose 128 commands have 1 MiB each.
     #[serde(deserialize_with = "ranged_bytes::<BUFFER_MEMORY_MIN, BUFFER_MEMORY_MAX, _, _>")]
     pub buffer_memory_bytes: u64,
     /// How long a drain waits for initiators to log out before it drops their connections, in seconds, 0 to 3600.

@@ -193,6 +193,34 @@ fn each_fault_has_its_place() {
     }
 }
 
+const GUIDE: &str = "../../docs/guide/configuration.md";
+
+/// The keys of a table, as the message about an unknown one lists them.
+fn keys(text: &str) -> Vec<String> {
+    let message = parse_at(text).expect_err("an unknown key");
+    let list = message.split("there are ").nth(1).and_then(|rest| rest.lines().next()).expect("a list");
+    list.split(", ").map(str::to_owned).collect()
+}
+
+#[test]
+fn the_guide_is_right_and_complete() {
+    let guide = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(GUIDE)).unwrap();
+    let example = guide.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let config = parse_at(example).unwrap();
+    assert_eq!(config.targets.len(), 2);
+
+    for text in ["x = 1", "[[target]]\nx = 1", "[[target]]\n[[target.lun]]\nx = 1", "[limits]\nx = 1"] {
+        for key in keys(text) {
+            let row = format!("| `{key}` |");
+            let headings = [format!("## [[{key}]]"), format!("## [[target.{key}]]"), format!("## [{key}]")];
+            let told = guide
+                .lines()
+                .any(|line| line.starts_with(&row) || headings.iter().any(|heading| heading == line));
+            assert!(told, "{key}");
+        }
+    }
+}
+
 #[test]
 fn a_file_is_read_from_disk() {
     let directory = tempfile::tempdir().unwrap();
