@@ -152,6 +152,44 @@ mod tests {
         assert_eq!(refused(&["serve", "--lun", "a", "--ready-fd", "2"]), ErrorKind::ValueValidation);
     }
 
+    /// The commands of a page's shell blocks that begin with `lunette`, up to a comment, pipe or redirection.
+    fn commands(page: &str) -> Vec<Vec<String>> {
+        let mut inside = false;
+        let joined = page.replace("\\\n", " ");
+        let lines = joined.lines().filter(|line| {
+            if line.starts_with("```") {
+                inside = *line == "```sh";
+            }
+            inside && line.starts_with("lunette ")
+        });
+        let ends = |word: &&str| ["#", "|", "&"].contains(word) || word.contains('>');
+        let words = |line: &str| {
+            line.split_whitespace()
+                .take_while(|word| !ends(word))
+                .map(|word| word.trim_matches('\'').to_owned())
+                .collect()
+        };
+        lines.map(words).collect()
+    }
+
+    #[test]
+    fn the_commands_of_the_guide_are_good() {
+        let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut seen = 0;
+        for page in ["README.md", "docs/guide/serve.md", "docs/guide/connect.md"] {
+            let text = std::fs::read_to_string(directory.join(page)).unwrap();
+            for command in commands(&text) {
+                match Options::try_parse_from(&command) {
+                    Ok(_) => {}
+                    Err(error) if error.kind() == ErrorKind::DisplayHelp => {}
+                    Err(error) => panic!("{page}: {command:?}: {error}"),
+                }
+                seen += 1;
+            }
+        }
+        assert!(seen >= 12, "only {seen} commands were found");
+    }
+
     #[test]
     fn every_lun_option_is_in_the_help() {
         for option in ["size=", "ro", "block=", "write=", "engine=", "serial=", "vendor=", "product="] {
