@@ -111,6 +111,22 @@ fn send_targets_stands_alone() {
 }
 
 #[test]
+fn send_targets_is_the_only_request_of_its_negotiation() {
+    let targets = targets();
+    let facts = normal(&targets);
+    let mut negotiation = TextNegotiation::default();
+    let open = request(false, false, TargetTransferTag::RESERVED);
+    let TextStep::Reply { target_transfer_tag, .. } = negotiation.step(&open, b"X-a=1\0", &facts) else {
+        panic!("the negotiation goes on");
+    };
+    let second = request(true, false, target_transfer_tag);
+    assert_eq!(
+        negotiation.step(&second, b"SendTargets=\0", &facts),
+        TextStep::Reject(RejectReason::ProtocolError)
+    );
+}
+
+#[test]
 fn a_discovery_session_takes_nothing_but_send_targets() {
     for text in [&b"MaxRecvDataSegmentLength=512\0"[..], b"X-com.example.a=b\0", b"InitiatorAlias=me\0"] {
         assert_eq!(ask(&discovery(&[]), text), TextStep::Reject(RejectReason::ProtocolError));
@@ -229,6 +245,25 @@ fn a_request_without_end_is_refused() {
         }
     }
     assert_eq!(sent, TEXT_LENGTH_MAX);
+}
+
+#[test]
+fn text_without_end_is_refused_in_complete_requests_too() {
+    let facts = normal(&[]);
+    let mut negotiation = TextNegotiation::default();
+    let mut tag = TargetTransferTag::RESERVED;
+    let mut sent = 0;
+    for round in 0.. {
+        let long = format!("X-{round}={}\0", "v".repeat(4000));
+        sent += long.len();
+        let step = negotiation.step(&request(false, false, tag), long.as_bytes(), &facts);
+        if sent > TEXT_LENGTH_MAX {
+            assert_eq!(step, TextStep::Reject(RejectReason::LongOperationReject));
+            break;
+        }
+        let TextStep::Reply { target_transfer_tag, .. } = step else { panic!("{step:?} after {sent} bytes") };
+        tag = target_transfer_tag;
+    }
 }
 
 #[test]

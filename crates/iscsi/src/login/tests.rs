@@ -421,6 +421,23 @@ fn text_without_end_is_refused() {
 }
 
 #[test]
+fn text_without_end_is_refused_in_complete_requests_too() {
+    let mut login = login();
+    respond(login.step(&request(OPERATIONAL, None), &with_names(&[]), &Directory));
+    let mut sent = with_names(&[]).len();
+    for round in 0.. {
+        let long = format!("X-{round}={}\0", "v".repeat(8000));
+        sent += long.len();
+        if sent > LOGIN_TEXT_MAX {
+            let more = request(OPERATIONAL, None);
+            assert_eq!(refused(&mut login, &more, long.as_bytes()), LoginStatus::InitiatorError);
+            break;
+        }
+        respond(login.step(&request(OPERATIONAL, None), long.as_bytes(), &Directory));
+    }
+}
+
+#[test]
 fn requests_without_end_are_refused() {
     let mut login = login();
     respond(login.step(&request(SECURITY, None), &with_names(&[]), &Directory));

@@ -41,7 +41,7 @@ fn an_initiator_that_answers_no_ping_is_dropped_with_its_session() {
     world.pass(7);
     assert!(world.target.closed(0).is_none());
     world.pass(3);
-    assert_eq!(world.target.closed(0), Some("no answer to a NOP-In within 3000 ms"));
+    assert!(world.target.closed(0).is_some_and(|reason| reason.contains("NOP-In")));
     assert_eq!(world.initiator().pings, 1);
     world.initiator().give_up();
     world.finish();

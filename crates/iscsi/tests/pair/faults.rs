@@ -117,7 +117,7 @@ fn less_unsolicited_data_than_the_first_burst() {
 }
 
 #[test]
-fn data_out_of_place() {
+fn unsolicited_data_out_of_place() {
     let wrong: [fn(&mut ScsiDataOut); 5] = [
         |pdu| pdu.data_sn = DataSn(1),
         |pdu| pdu.buffer_offset = 512,
@@ -130,11 +130,39 @@ fn data_out_of_place() {
         let tag = bare_write(&mut world, 1024, false, &[]);
         let mut pdu = data_out(tag);
         change(&mut pdu);
-        send_data(world.initiator(), pdu, 1024);
+        send_data(world.initiator(), ScsiDataOut { is_final: false, ..pdu }, 512);
+        world.settle();
+        assert_eq!(world.initiator().rejects, [RejectReason::InvalidPduField as u8]);
         // The sequence that was announced still has to be closed.
         send_data(world.initiator(), data_out(tag), 1024);
         world.settle();
-        assert_eq!(world.initiator().rejects[0], RejectReason::InvalidPduField as u8);
+        assert_eq!(world.initiator().sense(tag), INCORRECT_AMOUNT_OF_DATA);
+        assert_unharmed(&mut world);
+    }
+}
+
+#[test]
+fn solicited_data_out_of_place() {
+    let wrong: [fn(&mut ScsiDataOut); 3] = [
+        |pdu| pdu.data_sn = DataSn(1),
+        |pdu| pdu.buffer_offset = 512,
+        |pdu| pdu.target_transfer_tag = TargetTransferTag(pdu.target_transfer_tag.0 ^ 1),
+    ];
+    for change in wrong {
+        let wish = Wish { initial_r2t: true, immediate_data: false, ..Wish::default() };
+        let mut world = World::with(45, wish);
+        world.initiator().manners.answers_r2ts = false;
+        let tag = bare_write(&mut world, 1024, true, &[]);
+        world.settle();
+        let asked = ScsiDataOut { target_transfer_tag: world.initiator().last_r2t(), ..data_out(tag) };
+        let mut pdu = ScsiDataOut { is_final: false, ..asked };
+        change(&mut pdu);
+        send_data(world.initiator(), pdu, 512);
+        world.settle();
+        assert_eq!(world.initiator().rejects, [RejectReason::InvalidPduField as u8]);
+        send_data(world.initiator(), asked, 1024);
+        world.initiator().answered_by_hand(tag);
+        world.settle();
         assert_eq!(world.initiator().sense(tag), INCORRECT_AMOUNT_OF_DATA);
         assert_unharmed(&mut world);
     }

@@ -165,6 +165,8 @@ fn a_reset_ends_tasks_in_every_phase() {
         // The last one ends before the reset.
         world.target.work(1);
         let reset = manage(&mut world, function);
+        world.exchange();
+        assert!(!world.initiators[0].outcomes.contains_key(&reset), "a read is still in the store");
         world.settle();
         let initiator = world.initiator();
         assert_eq!(initiator.outcomes[&reset], COMPLETE);
@@ -184,9 +186,11 @@ fn a_function_on_a_unit_leaves_other_units_alone() {
     let none = InitiatorTaskTag::RESERVED;
     let set = world.initiator().manage(TaskManagementFunction::AbortTaskSet, NO_UNIT, none, cmd_sn);
     let reset = world.initiator().manage(TaskManagementFunction::LogicalUnitReset, NO_UNIT, none, cmd_sn);
-    world.settle();
+    // Before the read ends.
+    world.exchange();
     assert_eq!(world.initiators[0].outcomes[&set], COMPLETE);
     assert_eq!(world.initiators[0].outcomes[&reset], TaskManagementOutcome::LunDoesNotExist as u8);
+    world.settle();
     world.initiators[0].good(read);
     world.finish();
 }
