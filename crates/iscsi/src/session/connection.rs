@@ -13,17 +13,25 @@ pub(super) struct Ping {
     pub(super) sent_at: Duration,
 }
 
+/// A logout that was asked for (11.9.1).
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LogoutDue {
+    pub(super) at: Duration,
+    /// How long the initiator was given.
+    pub(super) within: Duration,
+}
+
 #[derive(Debug)]
 pub(super) struct Connection {
     pub(super) cid: Cid,
     pub(super) parameters: ConnectionParameters,
     stat_sn: StatSn,
-    /// When the last PDU of any kind came in.
+    /// When the last sign of life was seen: a PDU, or what the driver saw of one ([`super::Session::saw_progress`]).
     pub(super) heard_at: Duration,
     pub(super) ping: Option<Ping>,
     next_ping_tag: u32,
-    /// When a logout that the target asked for is overdue.
-    pub(super) logout_due: Option<Duration>,
+    /// The logout that the target asked for.
+    pub(super) logout_due: Option<LogoutDue>,
     /// A Close event has been emitted; nothing more is taken from this connection.
     pub(super) closing: bool,
 }
@@ -54,10 +62,27 @@ impl Connection {
         taken
     }
 
-    /// A tag for the next ping; never the reserved value.
+    /// A tag for the next ping; never the reserved value, nor the tag of the ping before.
     pub(super) fn ping_tag(&mut self) -> TargetTransferTag {
+        self.next_ping_tag = (self.next_ping_tag + 1) % 0x7fff_ffff;
         // The top bit keeps pings apart from R2T tags.
-        self.next_ping_tag = (self.next_ping_tag + 1) & 0x7fff_fffe;
         TargetTransferTag(0x8000_0000 | self.next_ping_tag)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ping_has_another_tag_than_the_one_before() {
+        let mut connection =
+            Connection::new(Cid(0), ConnectionParameters::default(), StatSn(0), Duration::ZERO);
+        assert_ne!(connection.ping_tag(), connection.ping_tag());
+        connection.next_ping_tag = 0x7fff_fffd;
+        for _ in 0..3 {
+            let tag = connection.ping_tag();
+            assert!(tag != TargetTransferTag::RESERVED && tag.0 & 0x8000_0000 != 0);
+        }
     }
 }

@@ -14,6 +14,10 @@ use super::{Event, Outbox, Request, Session};
 /// Linux' initiator sends none after it asked for an abort (its FastAbort setting), and must not hang for it.
 pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// The most functions of a session that are open at once; a further one is answered with "function rejected". An
+/// initiator has one or two open; each may wait for a store that takes its time, so their number needs a bound.
+pub const MANAGEMENT_MAX: usize = 64;
+
 /// Names a function that the driver carries out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ManagementId(u32);
@@ -44,6 +48,9 @@ impl Session {
         use TaskManagementOutcome as Outcome;
         let request = management.request;
         match request.function {
+            _ if self.management.len() >= MANAGEMENT_MAX => {
+                self.pend(management, Vec::new(), Some(Outcome::FunctionRejected), outbox);
+            }
             Function::AbortTask => self.abort_one(management, outbox),
             Function::AbortTaskSet
             | Function::ClearTaskSet
@@ -131,10 +138,12 @@ impl Session {
         self.tasks.ids(|task| {
             let same_unit = task.command.lun == request.lun;
             let earlier = is_covered(task.command.cmd_sn, request.cmd_sn, task.command.immediate);
+            // A command behind the request whose turn has not come is none of the reset's, and must be answered.
+            let has_begun = earlier || task.phase != Phase::Parked;
             match request.function {
                 Function::AbortTaskSet | Function::ClearTaskSet => same_unit && earlier,
-                Function::LogicalUnitReset => same_unit,
-                _ => true,
+                Function::LogicalUnitReset => same_unit && has_begun,
+                _ => has_begun,
             }
         })
     }

@@ -27,7 +27,7 @@ use lunette_wire::{
 
 pub use data_in::{Completion, Transfer};
 pub use data_out::Placement;
-pub use management::ManagementId;
+pub use management::{MANAGEMENT_MAX, ManagementId};
 pub use outbox::{CloseReason, Event, Outbox, Outgoing, Payload};
 pub use task::{TaskId, TaskView};
 pub use window::{Admission, CommandWindow};
@@ -42,6 +42,10 @@ use task::{Phase, Task, TaskTable};
 /// The most immediate commands of a session that are open at once; more are rejected with reason 6 (4.2.2.1 lets a
 /// target limit them, and asks for at least one of each kind a connection).
 pub const IMMEDIATE_TASKS_MAX: usize = 32;
+
+/// The most bytes of text and ping data that wait for an earlier command; a request beyond is rejected. They come from
+/// no pool, and no initiator sends requests with data ahead of their turn on a single connection.
+pub const PARKED_BYTES_MAX: usize = 1 << 20;
 
 /// What the two sides did not negotiate: this side's own settings.
 #[derive(Debug, Clone, Copy)]
@@ -78,6 +82,16 @@ enum Request {
     Plugged,
 }
 
+impl Request {
+    /// Bytes that it holds while it waits.
+    fn held_bytes(&self) -> usize {
+        match self {
+            Self::Nop(_, data) | Self::Text(_, _, data) => data.len(),
+            Self::Command(_) | Self::Management(_) | Self::Logout(_) | Self::Plugged => 0,
+        }
+    }
+}
+
 /// A logout that is answered once no task of the session is left in a store.
 #[derive(Debug, Clone, Copy)]
 struct PendingLogout {
@@ -92,6 +106,7 @@ pub struct Session {
     parameters: SessionParameters,
     settings: SessionSettings,
     window: CommandWindow<(Cid, Request)>,
+    parked_bytes: usize,
     connections: Vec<Connection>,
     tasks: TaskTable,
     immediate_tasks: usize,
@@ -122,6 +137,7 @@ impl Session {
             parameters,
             settings,
             window: CommandWindow::new(cmd_sn, settings.window_depth),
+            parked_bytes: 0,
             connections: vec![Connection::new(cid, connection, stat_sn, now)],
             tasks: TaskTable::default(),
             immediate_tasks: 0,
@@ -131,6 +147,12 @@ impl Session {
             closing: false,
             ended: false,
         }
+    }
+
+    /// What the session is for.
+    #[must_use]
+    pub const fn kind(&self) -> SessionType {
+        self.kind
     }
 
     /// What was negotiated for the session.
@@ -276,10 +298,38 @@ impl Session {
             }
         };
         if immediate {
+            if let Some(reason) = self.refusal(&request) {
+                return self.reject(cid, bhs, reason, outbox);
+            }
             self.deliver(cid, request, outbox);
-        } else {
-            self.order(cid, cmd_sn, request, outbox);
+            return;
         }
+        let admission = self.window.judge(cmd_sn);
+        if admission == Admission::Ignore {
+            return;
+        }
+        let no_room =
+            admission == Admission::Early && self.parked_bytes + request.held_bytes() > PARKED_BYTES_MAX;
+        let refusal = if no_room { Some(RejectReason::LongOperationReject) } else { self.refusal(&request) };
+        // What is refused still uses up its number.
+        let request = match refusal {
+            Some(reason) => {
+                self.reject(cid, bhs, reason, outbox);
+                Request::Plugged
+            }
+            None => request,
+        };
+        self.order(cid, cmd_sn, request, outbox);
+    }
+
+    /// Why a session of this kind does not take a request: a discovery session is for text and its end (4.3).
+    fn refusal(&self, request: &Request) -> Option<RejectReason> {
+        let is_taken = match request {
+            Request::Logout(logout) => logout.reason == LogoutReason::CloseSession,
+            Request::Nop(..) | Request::Management(_) => false,
+            Request::Command(_) | Request::Text(..) | Request::Plugged => true,
+        };
+        (self.kind == SessionType::Discovery && !is_taken).then_some(RejectReason::CommandNotSupported)
     }
 
     /// Answers a PDU with a Reject (11.17), which carries the PDU's header back.
@@ -352,6 +402,7 @@ impl Session {
         self.closing = true;
         self.management.clear();
         self.window.drain().for_each(drop);
+        self.parked_bytes = 0;
         for id in self.tasks.ids(|_| true) {
             self.abort(id, None, outbox);
         }
@@ -363,10 +414,14 @@ impl Session {
             Admission::Ignore => {
                 debug_assert!(!matches!(request, Request::Command(_)), "judged before it became a task");
             }
-            Admission::Early => self.window.park(cmd_sn, (cid, request)),
+            Admission::Early => {
+                self.parked_bytes += request.held_bytes();
+                self.window.park(cmd_sn, (cid, request));
+            }
             Admission::Next => {
                 self.deliver_in_order(cid, request, outbox);
                 while let Some((cid, request)) = self.window.next_parked() {
+                    self.parked_bytes = self.parked_bytes.saturating_sub(request.held_bytes());
                     self.deliver_in_order(cid, request, outbox);
                 }
             }
@@ -496,3 +551,6 @@ impl Session {
         Some(Numbers { stat_sn: connection.peek_stat_sn(), exp_cmd_sn, max_cmd_sn })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -48,6 +48,12 @@ pub enum CloseReason {
     /// The initiator answered no ping and sent nothing else.
     #[error("no answer to a NOP-In within {0} ms")]
     Silent(u128),
+    /// A discovery session, which is not pinged, asked for nothing.
+    #[error("no request in a discovery session for {0} ms")]
+    DiscoveryIdle(u128),
+    /// The target stops, and a discovery session is not asked to log out.
+    #[error("the discovery session was ended")]
+    DiscoveryOver,
     /// The initiator did not log out within the time that it was given.
     #[error("no logout within {0} ms of the request")]
     LogoutOverdue(u128),

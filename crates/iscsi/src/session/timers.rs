@@ -7,10 +7,11 @@ use lunette_wire::initiator::NopOut;
 use lunette_wire::target::{AsynchronousMessage, NopIn};
 use lunette_wire::{Cid, InitiatorTaskTag, LunField, TargetTransferTag};
 
-use super::connection::Ping;
+use super::connection::{LogoutDue, Ping};
 use super::management::DRAIN_TIMEOUT;
 use super::task::Phase;
 use super::{CloseReason, Outbox, Session};
+use crate::parameters::SessionType;
 
 /// AsyncEvent "logout request" (11.9.1).
 const ASYNC_LOGOUT_REQUEST: u8 = 1;
@@ -31,8 +32,13 @@ impl Session {
             if connection.closing || connection.logout_due.is_some() {
                 continue;
             }
-            connection.logout_due = Some(now + within);
             let cid = connection.cid;
+            if self.kind == SessionType::Discovery {
+                // Nothing but answers is sent to a discovery session; its connection may simply be dropped (7.4.3).
+                self.close_connection(cid, CloseReason::DiscoveryOver, outbox);
+                continue;
+            }
+            connection.logout_due = Some(LogoutDue { at: now + within, within });
             let Some(numbers) = self.status_numbers(cid) else { continue };
             let seconds = u16::try_from(within.as_secs().max(1)).unwrap_or(u16::MAX);
             let message = AsynchronousMessage {
@@ -51,8 +57,8 @@ impl Session {
             return;
         }
         let cid = connection.cid;
-        if connection.logout_due.is_some_and(|due| now >= due) {
-            let late = CloseReason::LogoutOverdue((now - connection.heard_at).as_millis());
+        if let Some(due) = connection.logout_due.filter(|due| now >= due.at) {
+            let late = CloseReason::LogoutOverdue(due.within.as_millis());
             return self.close_connection(cid, late, outbox);
         }
         if let Some(ping) = connection.ping {
@@ -66,8 +72,23 @@ impl Session {
             return;
         }
         let silence = now.saturating_sub(connection.heard_at);
-        if self.settings.nop_interval.is_some_and(|interval| silence >= interval) {
+        let Some(interval) = self.settings.nop_interval.filter(|&interval| silence >= interval) else {
+            return;
+        };
+        if self.kind == SessionType::Normal {
             self.ping(now, index, outbox);
+        } else if silence >= interval + self.settings.nop_timeout {
+            // A discovery session is not pinged (7.4.3): it has as long as a ping and its answer would have.
+            let idle = CloseReason::DiscoveryIdle(silence.as_millis());
+            self.close_connection(cid, idle, outbox);
+        }
+    }
+
+    /// Notes that bytes moved on a connection at `at`, though no whole PDU has come: on a slow link a PDU, or the way of
+    /// a ping through what is queued before it, can take longer than a dead initiator is given.
+    pub fn saw_progress(&mut self, at: Duration, cid: Cid) {
+        if let Some(connection) = self.connection_mut(cid) {
+            connection.heard_at = connection.heard_at.max(at);
         }
     }
 

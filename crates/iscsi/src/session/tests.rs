@@ -1,0 +1,172 @@
+//! What a session refuses or bounds, with PDUs that a well-behaved initiator does not send. Its ordinary work is tested
+//! with an initiator on the other side, in `tests/pair`.
+
+use lunette_wire::TargetPdu;
+use lunette_wire::initiator::{TaskManagementFunction, TaskManagementRequest};
+
+use super::*;
+
+const CID: Cid = Cid(0);
+const SECOND: Duration = Duration::from_secs(1);
+
+struct Bench {
+    session: Session,
+    outbox: Outbox<()>,
+    now: Duration,
+}
+
+impl Bench {
+    fn new(kind: SessionType) -> Self {
+        let connection = (CID, ConnectionParameters::default(), StatSn(1));
+        let settings = SessionSettings::default();
+        let parameters = SessionParameters::default();
+        let session = Session::new(kind, parameters, settings, connection, CmdSn(1), Duration::ZERO);
+        Self { session, outbox: Outbox::default(), now: Duration::ZERO }
+    }
+
+    fn request(&mut self, bhs: &Bhs, data: &[u8]) {
+        self.session.request(self.now, CID, bhs, data, &mut self.outbox);
+    }
+
+    /// A command without data; `None` when it is not taken.
+    fn command(&mut self, cmd_sn: u32) -> Option<TaskId> {
+        let initiator_task_tag = InitiatorTaskTag(cmd_sn);
+        let pdu = ScsiCommand {
+            is_final: true,
+            initiator_task_tag,
+            cmd_sn: CmdSn(cmd_sn),
+            ..ScsiCommand::default()
+        };
+        let bhs = pdu.encode(0);
+        self.session.command(self.now, CID, (&bhs, &pdu, &[]), 0, &mut self.outbox)
+    }
+
+    fn manage(&mut self, function: TaskManagementFunction, cmd_sn: u32, tag: u32) {
+        let request = TaskManagementRequest {
+            immediate: true,
+            function,
+            initiator_task_tag: InitiatorTaskTag(tag),
+            referenced_task_tag: InitiatorTaskTag::RESERVED,
+            lun: LunField::default(),
+            cmd_sn: CmdSn(cmd_sn),
+            exp_stat_sn: StatSn(1),
+            ref_cmd_sn: CmdSn(0),
+            exp_data_sn: lunette_wire::DataSn(0),
+        };
+        self.request(&request.encode(), &[]);
+    }
+
+    fn nop(cmd_sn: u32, length: usize) -> Bhs {
+        let initiator_task_tag = InitiatorTaskTag(0x1000 + cmd_sn);
+        NopOut { initiator_task_tag, cmd_sn: CmdSn(cmd_sn), ..NopOut::default() }.encode(length)
+    }
+
+    /// What was sent since the last call.
+    fn sent(&mut self) -> Vec<TargetPdu> {
+        self.outbox.pdus.drain(..).map(|pdu| TargetPdu::decode(&pdu.bhs).expect("our own PDU")).collect()
+    }
+
+    fn tick_after(&mut self, pause: Duration) -> Vec<Event> {
+        self.now += pause;
+        self.session.tick(self.now, &mut self.outbox);
+        std::mem::take(&mut self.outbox.events)
+    }
+}
+
+fn reject_reasons(pdus: &[TargetPdu]) -> Vec<u8> {
+    pdus.iter()
+        .filter_map(|pdu| if let TargetPdu::Reject(reject) = pdu { Some(reject.reason) } else { None })
+        .collect()
+}
+
+#[test]
+fn a_discovery_session_takes_text_and_its_end_only() {
+    let mut bench = Bench::new(SessionType::Discovery);
+    bench.request(&Bench::nop(1, 0), &[]);
+    bench.manage(TaskManagementFunction::LogicalUnitReset, 2, 9);
+    let refused = RejectReason::CommandNotSupported as u8;
+    assert_eq!(reject_reasons(&bench.sent()), [refused, refused]);
+    // The number of the refused ping is used up, so the logout's turn has come.
+    let logout = LogoutRequest { cmd_sn: CmdSn(2), ..LogoutRequest::default() };
+    bench.request(&logout.encode(), &[]);
+    assert!(matches!(bench.sent()[..], [TargetPdu::LogoutResponse(_)]));
+    assert!(bench.session.has_ended());
+}
+
+#[test]
+fn an_idle_discovery_session_ends_without_a_ping() {
+    let mut bench = Bench::new(SessionType::Discovery);
+    assert!(bench.tick_after(59 * SECOND).is_empty());
+    let events = bench.tick_after(SECOND);
+    assert!(
+        matches!(&events[0], Event::Close { reason: CloseReason::DiscoveryIdle(60_000), .. }),
+        "{events:?}"
+    );
+    assert!(bench.sent().is_empty());
+}
+
+#[test]
+fn functions_that_wait_for_a_store_are_bounded() {
+    let mut bench = Bench::new(SessionType::Normal);
+    assert!(bench.command(1).is_some(), "it stays in its store");
+    for tag in 0..MANAGEMENT_MAX as u32 {
+        bench.manage(TaskManagementFunction::AbortTaskSet, 2, tag);
+    }
+    assert!(bench.sent().is_empty(), "all wait for the command");
+    bench.manage(TaskManagementFunction::AbortTaskSet, 2, 99);
+    let [TargetPdu::TaskManagementResponse(response)] = bench.sent()[..] else { panic!("one answer") };
+    assert_eq!((response.response, response.initiator_task_tag), (255, InitiatorTaskTag(99)));
+}
+
+#[test]
+fn a_reset_leaves_the_commands_behind_it_alone() {
+    let mut bench = Bench::new(SessionType::Normal);
+    assert!(bench.command(1).is_some());
+    let behind = bench.command(3).expect("it waits for number 2");
+    bench.manage(TaskManagementFunction::LogicalUnitReset, 3, 9);
+    bench.outbox.events.clear();
+    bench.command(2).expect("a command");
+    assert!(bench.outbox.events.contains(&Event::Execute(behind)), "{:?}", bench.outbox.events);
+}
+
+#[test]
+fn data_that_waits_for_an_earlier_command_is_bounded() {
+    const PIECE: usize = PARKED_BYTES_MAX / 4;
+    let mut bench = Bench::new(SessionType::Normal);
+    for cmd_sn in 2..6 {
+        bench.request(&Bench::nop(cmd_sn, PIECE), &[0; PIECE]);
+    }
+    assert!(bench.sent().is_empty());
+    bench.request(&Bench::nop(6, 1), &[0]);
+    assert_eq!(reject_reasons(&bench.sent()), [RejectReason::LongOperationReject as u8]);
+    // The missing one comes: all are answered, and there is room again.
+    bench.request(&Bench::nop(1, 0), &[]);
+    assert_eq!(bench.sent().len(), 5);
+    assert_eq!(bench.session.window.exp_cmd_sn(), CmdSn(7));
+    bench.request(&Bench::nop(8, PIECE), &[0; PIECE]);
+    assert!(bench.sent().is_empty(), "taken, and waits for number 7");
+}
+
+#[test]
+fn an_initiator_that_is_busy_with_one_long_pdu_is_not_silent() {
+    let mut bench = Bench::new(SessionType::Normal);
+    bench.tick_after(30 * SECOND);
+    assert!(matches!(bench.sent()[..], [TargetPdu::NopIn(_)]));
+    bench.session.saw_progress(55 * SECOND, CID);
+    assert!(bench.tick_after(30 * SECOND).is_empty());
+    // From then on it is silent.
+    bench.tick_after(25 * SECOND);
+    assert!(matches!(bench.sent()[..], [TargetPdu::NopIn(_)]));
+    assert!(!bench.tick_after(30 * SECOND).is_empty());
+}
+
+#[test]
+fn an_overdue_logout_says_how_long_there_was() {
+    let mut bench = Bench::new(SessionType::Normal);
+    bench.session.request_logout(bench.now, 5 * SECOND, &mut bench.outbox);
+    let events = bench.tick_after(6 * SECOND);
+    assert!(
+        matches!(&events[0], Event::Close { reason: CloseReason::LogoutOverdue(5000), .. }),
+        "{events:?}"
+    );
+}
