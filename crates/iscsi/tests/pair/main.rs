@@ -1,4 +1,4 @@
-//! Pair tests (DESIGN, 5.3): an initiator-side test double against this crate's target role, in one thread and
+//! Pair tests: an initiator-side test double against this crate's target role, in one thread and
 //! virtual time.
 
 mod double;

@@ -1,4 +1,5 @@
-//! The offers of initiators in the field (PEERS: Windows as seen on the wire, the others from their sources).
+//! The offers of initiators in the field: Windows as seen on the wire, open-iscsi and libiscsi from their sources, ESXi
+//! as its documentation has it.
 
 use super::*;
 use crate::parameters::{SessionType, TaskReporting};
@@ -87,7 +88,7 @@ fn open_iscsi_discovery() {
     assert_eq!(outcome.connection.max_send_data_segment_length, 32768);
 }
 
-/// The offer of PEERS, 2.13.
+/// ErrorRecoveryLevel 2, 32 connections, 16 R2Ts; it stalls without TargetPortalGroupTag in the security stage.
 #[test]
 fn windows() {
     let mut login = login();
