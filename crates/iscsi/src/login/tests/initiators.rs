@@ -1,5 +1,5 @@
-//! The offers of initiators in the field: Windows as seen on the wire, open-iscsi and libiscsi from their sources, ESXi
-//! as its documentation has it.
+//! The offers of initiators in the field: Windows as a third party saw it on the wire, open-iscsi and libiscsi from their
+//! sources, ESXi as it is commonly reported (not confirmed).
 
 use super::*;
 use crate::parameters::{SessionType, TaskReporting};
