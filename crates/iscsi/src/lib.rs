@@ -3,6 +3,8 @@
 //! Nothing here reads a clock, a socket or a file: time and identifiers are arguments, PDUs come in as decoded
 //! headers with their data, and go out through an outbox. A CDB, a LUN and sense data are bytes.
 
+#![forbid(unsafe_code)]
+
 pub mod login;
 pub mod name;
 pub mod parameters;

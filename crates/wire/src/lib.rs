@@ -6,6 +6,8 @@
 //! Decoding is total: any 48 bytes give a value or a [`DecodeError`], never a panic, and a length field is only
 //! believed after it has been compared with a bound ([`frame::Frame::of`]).
 
+#![forbid(unsafe_code)]
+
 pub mod ahs;
 pub mod digest;
 mod fields;
