@@ -51,11 +51,17 @@ pub struct Ready {
 #[derive(Debug)]
 pub struct Launch {
     command: Command,
-    portal: String,
+    portal: Option<String>,
     configuration: Option<String>,
 }
 
 impl Launch {
+    /// Runs exactly this command, which must serve and say so with `--json`.
+    #[must_use]
+    pub fn of(command: Command) -> Self {
+        Self { command, portal: None, configuration: None }
+    }
+
     /// Adds logical units, each as `--lun` takes it.
     #[must_use]
     pub fn luns(mut self, luns: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
@@ -75,7 +81,7 @@ impl Launch {
     /// Listens here instead of on a free port of the loopback address: for a restart that initiators must find again.
     #[must_use]
     pub fn portal(mut self, portal: SocketAddr) -> Self {
-        self.portal = portal.to_string();
+        self.portal = Some(portal.to_string());
         self
     }
 
@@ -93,13 +99,12 @@ impl Launch {
     pub fn start(mut self) -> Result<Lunette> {
         let directory = tempfile::tempdir()?;
         let log = directory.path().join("log");
-        self.command.arg("--json");
         if let Some(text) = &self.configuration {
             let path = directory.path().join("lunette.toml");
             std::fs::write(&path, text)?;
-            self.command.arg("--config").arg(path);
-        } else {
-            self.command.args(["--target", TARGET_NAME, "--portal", &self.portal]);
+            self.command.arg("--json").arg("--config").arg(path);
+        } else if let Some(portal) = &self.portal {
+            self.command.args(["--json", "--target", TARGET_NAME, "--portal", portal]);
         }
         let mut child = self
             .command
@@ -137,7 +142,7 @@ impl Lunette {
     pub fn command(binary: &Path) -> Launch {
         let mut command = Command::new(binary);
         command.arg("serve");
-        Launch { command, portal: "127.0.0.1:0".to_owned(), configuration: None }
+        Launch { command, portal: Some("127.0.0.1:0".to_owned()), configuration: None }
     }
 
     /// As [`Self::command`] with the binary under test ([`binary`]).

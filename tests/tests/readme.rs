@@ -1,0 +1,247 @@
+//! The commands of README.md and docs/guide are executed: each line of a `sh` block either runs here, against a real
+//! target, or its program is in the list of those that cannot, with the reason.
+//!
+//! Addresses become a free port of the loopback address, block devices become files, and each command has a directory of
+//! its own; otherwise the commands are run as they are printed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use lunette_tests::lunette::{Launch, binary};
+use lunette_tests::need_programs;
+use lunette_tests::process::run;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Addresses that the pages use.
+const ADDRESSES: &[&str] = &["127.0.0.1:3260", "0.0.0.0:3260", "192.0.2.7:3260"];
+
+/// Programs that are shown and not run, and why.
+const NOT_RUN: &[(&str, &str)] = &[
+    ("cargo", "this test runs under cargo; the commands' parts are checked instead"),
+    ("apt-get", "changes the machine"),
+    ("iscsiadm", "needs a kernel with open-iscsi, and root"),
+    ("lsblk", "shows the disks of iscsiadm"),
+    ("qemu-system-x86_64", "boots a virtual machine; its block driver is tried through qemu-img and qemu-io"),
+    ("esxcli", "runs on ESXi"),
+    ("HBA", "runs on ESXi"),
+    ("service", "runs on FreeBSD"),
+    ("iscsictl", "runs on FreeBSD"),
+    ("setfattr", "is tried by lunette-block's tests of identities"),
+];
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// README.md and the guide's pages, in order.
+fn pages() -> Vec<(String, String)> {
+    let guide = fs::read_dir(repository().join("docs/guide")).expect("docs/guide");
+    let mut paths: Vec<PathBuf> = guide.map(|entry| entry.expect("an entry").path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "md"));
+    paths.sort();
+    paths.insert(0, repository().join("README.md"));
+    let page = |path: PathBuf| {
+        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+        (name, fs::read_to_string(&path).expect("a page"))
+    };
+    paths.into_iter().map(page).collect()
+}
+
+/// The fenced blocks of one language.
+fn blocks(text: &str, language: &str) -> Vec<String> {
+    let head = format!("```{language}\n");
+    text.split(&head)
+        .skip(1)
+        .filter_map(|rest| rest.split("\n```").next())
+        .map(|block| block.to_owned() + "\n")
+        .collect()
+}
+
+/// The commands of a block: continued lines are joined, comments cut off.
+fn commands(block: &str) -> Vec<String> {
+    let joined = block.replace("\\\n", " ");
+    let without_comment = |line: &str| line.split(" #").next().unwrap_or(line).trim().to_owned();
+    joined.lines().map(without_comment).filter(|line| !line.is_empty() && !line.starts_with('#')).collect()
+}
+
+fn program(command: &str) -> &str {
+    command.split([' ', '=']).next().unwrap_or(command)
+}
+
+/// A directory for one command, with `lunette` in it and every image that the command expects to be there.
+fn prepare(command: &str) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::os::unix::fs::symlink(binary(), directory.path().join("lunette")).expect("a link");
+    for word in command.split([' ', ',', '=', '\'', ':', '"', '\n']) {
+        let is_image = word.ends_with(".img") || word == "loop0";
+        if is_image
+            && !command.contains(&format!("{word},size="))
+            && !command.contains(&format!("{word}\"\nsize"))
+        {
+            let image = fs::File::create(directory.path().join(word)).expect("an image");
+            image.set_len(8 << 20).expect("a length");
+        }
+    }
+    directory
+}
+
+/// What stands for the machine that the page is about.
+fn localized(command: &str, portal: &str) -> String {
+    let with_portal =
+        ADDRESSES.iter().fold(command.to_owned(), |text, address| text.replace(address, portal));
+    with_portal.replace("/dev/loop0", "loop0")
+}
+
+fn shell(directory: &Path, script: &str) -> Command {
+    let mut command = Command::new("sh");
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.args(["-e", "-c", script]).current_dir(directory);
+    command.env("PATH", format!("{}:/usr/sbin:/sbin:{path}", directory.display()));
+    command
+}
+
+fn run_script(directory: &Path, script: &str) {
+    let finished = run(&mut shell(directory, script), LIMIT).expect("a shell");
+    assert!(finished.success(), "{script}: {}:\n{}", finished.ending(), finished.output);
+    assert!(!finished.output.trim().is_empty(), "{script} says nothing");
+}
+
+/// Runs `lunette serve ...` until it is ready, and ends it.
+fn serve(command: &str) {
+    let mut line = localized(command, "127.0.0.1:0");
+    if line.contains("--help") {
+        let directory = prepare("");
+        return run_script(directory.path(), &line);
+    }
+    if !line.contains("--portal") && !line.contains("--config") {
+        line.push_str(" --portal 127.0.0.1:0");
+    }
+    let configuration = line.contains("--config lunette.toml").then(example_configuration);
+    let directory = prepare(configuration.as_deref().unwrap_or(&line));
+    if let Some(text) = configuration {
+        fs::write(directory.path().join("lunette.toml"), text).expect("a file");
+    }
+    let shell = shell(directory.path(), &format!("exec {line} --json"));
+    let target = Launch::of(shell).start().unwrap_or_else(|error| panic!("{command}: {error:#}"));
+    target.stop().unwrap_or_else(|error| panic!("{command}: {error:#}"));
+}
+
+/// The example of docs/guide/configuration.md, on a free port.
+fn example_configuration() -> String {
+    let page = fs::read_to_string(repository().join("docs/guide/configuration.md")).expect("the page");
+    let example = blocks(&page, "toml").into_iter().next().expect("an example of lunette.toml");
+    let mut lines = String::new();
+    for line in localized(&example, "127.0.0.1:0").lines() {
+        // Not every machine has IPv6. Without comments, `prepare` sees which images are to be created.
+        let line = if line.starts_with("portals") { "portals = [\"127.0.0.1:0\"]" } else { line };
+        lines.push_str(line.split(" #").next().unwrap_or(line).trim_end());
+        lines.push('\n');
+    }
+    assert!(lines.contains("portals = "), "the example shows portals");
+    lines
+}
+
+/// Runs a tool of libiscsi or QEMU against a target with the name that the pages use.
+fn connect(command: &str) {
+    let directory = prepare("");
+    let shell_target = shell(
+        directory.path(),
+        "exec lunette serve --json --portal 127.0.0.1:0 --target iqn.2026-11.io.lunette:vm --lun mem:16M",
+    );
+    let target = Launch::of(shell_target).start().expect("a target");
+    let mut script = localized(command, &target.portal().to_string());
+    if script.contains("system.qcow2") {
+        script = format!("qemu-img create -f qcow2 system.qcow2 8M\n{script}");
+    }
+    run_script(directory.path(), &script);
+    target.stop().expect("a clean end");
+}
+
+#[test]
+fn every_command_runs_or_has_a_reason() {
+    need_programs!("iscsi-ls", "qemu-img");
+    let (mut run, mut shown) = (0, 0);
+    for (page, text) in pages() {
+        for block in blocks(&text, "sh") {
+            if block.contains("--ready-fd") {
+                wait_for_readiness(&block);
+                run += 1;
+                continue;
+            }
+            for command in commands(&block) {
+                eprintln!("{page}: {command}");
+                let command = command.replace("cargo run --release -- serve", "lunette serve");
+                match program(&command) {
+                    "lunette" if command.starts_with("lunette serve") => serve(&command),
+                    "lunette" => print(&command),
+                    "iscsi-ls" | "iscsi-inq" | "iscsi-readcapacity16" | "iscsi-perf" | "qemu-img" => {
+                        connect(&command);
+                    }
+                    other => {
+                        let known = NOT_RUN.iter().any(|(name, _)| *name == other);
+                        assert!(known, "{page}: {command}: this test does not know what to do with {other}");
+                        shown += 1;
+                        continue;
+                    }
+                }
+                run += 1;
+            }
+        }
+    }
+    eprintln!("{run} commands were run, {shown} only shown");
+    assert!(run >= 10, "only {run} commands were found");
+}
+
+/// `lunette man` and the like: without the program behind the pipe, and into a directory of our own.
+fn print(command: &str) {
+    let directory = prepare("");
+    let line = command.split(['|', '>']).next().unwrap_or(command).trim();
+    match line.split_once("--out ") {
+        Some((before, _)) => {
+            run_script(directory.path(), &format!("{before} --out pages && ls pages"));
+        }
+        None => run_script(directory.path(), line),
+    }
+}
+
+/// The block that shows how a script waits until all is ready, as one script.
+fn wait_for_readiness(block: &str) {
+    let directory = prepare("");
+    run_script(
+        directory.path(),
+        &format!("{block}\necho \"$line\" | grep portals\nkill -TERM $!\nwait $!\n"),
+    );
+}
+
+#[test]
+fn cargo_commands_name_what_exists() {
+    let (_, readme) = pages().swap_remove(0);
+    let commands: Vec<String> = blocks(&readme, "sh").iter().flat_map(|block| commands(block)).collect();
+    // The first command builds and serves, the second is what CI runs.
+    assert!(commands[0].starts_with("cargo run --release -- serve --lun "), "{}", commands[0]);
+    assert_eq!(commands[1], "cargo xtask test");
+    let ci = fs::read_to_string(repository().join(".ci/run")).expect(".ci/run");
+    assert!(ci.contains(&commands[1]), "{ci}");
+    let manifest = fs::read_to_string(repository().join("Cargo.toml")).expect("Cargo.toml");
+    assert!(manifest.contains("default-members = [\"crates/cli\"]"), "`cargo run` means the binary");
+    for command in commands.iter().filter(|command| command.starts_with("cargo install")) {
+        let (_, path) = command.split_once("--path ").expect("a path");
+        assert!(repository().join(path).join("src/main.rs").is_file(), "{command}");
+    }
+}
+
+#[test]
+fn links_lead_somewhere() {
+    for (page, text) in pages() {
+        let base = if page == "README.md" { repository() } else { repository().join("docs/guide") };
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let path = link.split('#').next().unwrap_or(link);
+            if !path.is_empty() && !path.contains("://") {
+                assert!(base.join(path).exists(), "{page}: {link}");
+            }
+        }
+    }
+}
