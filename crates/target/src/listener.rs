@@ -86,7 +86,8 @@ impl Listener {
     }
 
     fn accept_all(&self, listener: &TcpListener, refusals: &mut Refusals) {
-        loop {
+        // No more than the kernel can have waiting: a flood at one portal must not keep the others, or a stop, waiting.
+        for _ in 0..BACKLOG {
             match listener.accept() {
                 Ok((socket, peer)) => {
                     let load: usize = self.loads.iter().map(|load| load.load(Ordering::Relaxed)).sum();

@@ -2,17 +2,26 @@
 //! TSIH.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 
 use lunette_wire::{Isid, Tsih};
 
-/// What makes two logins the same session (4.4.2): initiator name and ISID, target name and portal group tag.
+/// What makes two logins the same session (4.4.3): the initiator's name and ISID, and the end that they reach.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct SessionKey {
     pub(crate) initiator: String,
     pub(crate) isid: Isid,
-    pub(crate) target: String,
-    pub(crate) portal_group_tag: u16,
+    pub(crate) at: SessionEnd,
+}
+
+/// The target's end of a session.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum SessionEnd {
+    /// A target port, by its target's name.
+    Target { name: String, portal_group_tag: u16 },
+    /// A portal: all that a discovery session without a target's name has (7.4.2.1).
+    Portal(SocketAddr),
 }
 
 /// Where a session lives.
@@ -62,29 +71,25 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// Claims an identity for a new session on `reactor`. Discovery sessions have no identity to defend: `None`.
-    pub(crate) fn claim(&self, key: Option<&SessionKey>, reactor: usize) -> Claim {
+    /// Claims an identity for a new session on `reactor`.
+    pub(crate) fn claim(&self, key: &SessionKey, reactor: usize) -> Claim {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(place) = key.and_then(|key| state.sessions.get(key)) {
+        if let Some(place) = state.sessions.get(key) {
             return Claim::Taken(*place);
         }
         let Some(tsih) = state.free_tsih() else { return Claim::Full };
         state.next_serial += 1;
         let place = SessionPlace { reactor, serial: state.next_serial, tsih };
         state.handles.insert(tsih.0, place.serial);
-        if let Some(key) = key {
-            state.sessions.insert(key.clone(), place);
-        }
+        state.sessions.insert(key.clone(), place);
         Claim::Granted(place)
     }
 
     /// Gives an identity back when its session has ended.
-    pub(crate) fn release(&self, key: Option<&SessionKey>, place: SessionPlace) {
+    pub(crate) fn release(&self, key: &SessionKey, place: SessionPlace) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.handles.remove(&place.tsih.0);
-        if let Some(key) = key
-            && state.sessions.get(key) == Some(&place)
-        {
+        if state.sessions.get(key) == Some(&place) {
             state.sessions.remove(key);
         }
     }
@@ -103,33 +108,34 @@ mod tests {
         SessionKey {
             initiator: initiator.into(),
             isid: Isid([0x80, 0, 0, 0, 0, 1]),
-            target: "iqn.2026-11.io.lunette:t".into(),
-            portal_group_tag: 1,
+            at: SessionEnd::Target { name: "iqn.2026-11.io.lunette:t".into(), portal_group_tag: 1 },
         }
     }
 
     #[test]
     fn an_identity_has_one_session_at_a_time() {
         let registry = Registry::default();
-        let Claim::Granted(first) = registry.claim(Some(&key("a")), 0) else { panic!("free") };
-        assert_eq!(registry.claim(Some(&key("a")), 1), Claim::Taken(first));
-        assert!(matches!(registry.claim(Some(&key("b")), 1), Claim::Granted(_)));
-        registry.release(Some(&key("a")), first);
-        let Claim::Granted(second) = registry.claim(Some(&key("a")), 1) else { panic!("free again") };
+        let Claim::Granted(first) = registry.claim(&key("a"), 0) else { panic!("free") };
+        assert_eq!(registry.claim(&key("a"), 1), Claim::Taken(first));
+        assert!(matches!(registry.claim(&key("b"), 1), Claim::Granted(_)));
+        registry.release(&key("a"), first);
+        let Claim::Granted(second) = registry.claim(&key("a"), 1) else { panic!("free again") };
         assert_ne!(first.serial, second.serial);
         // A late release of the first must not take the second's identity away.
-        registry.release(Some(&key("a")), first);
-        assert_eq!(registry.claim(Some(&key("a")), 1), Claim::Taken(second));
+        registry.release(&key("a"), first);
+        assert_eq!(registry.claim(&key("a"), 1), Claim::Taken(second));
     }
 
     #[test]
     fn handles_are_never_zero_nor_shared() {
         let registry = Registry::default();
         let mut seen = std::collections::HashSet::new();
-        for _ in 0..u16::MAX {
-            let Claim::Granted(place) = registry.claim(None, 0) else { panic!("handles are left") };
+        for number in 0..u16::MAX {
+            let Claim::Granted(place) = registry.claim(&key(&number.to_string()), 0) else {
+                panic!("handles are left")
+            };
             assert!(place.tsih.0 != 0 && seen.insert(place.tsih.0));
         }
-        assert_eq!(registry.claim(None, 0), Claim::Full);
+        assert_eq!(registry.claim(&key("one more"), 0), Claim::Full);
     }
 }

@@ -87,7 +87,7 @@ pub enum StopError {
     /// The server was told to end at once; commands may have been cut off.
     #[error("stopped at once, without waiting for running commands")]
     Forced,
-    /// A thread of the server panicked.
+    /// A reactor failed, and the server ended with it.
     #[error("a reactor failed; see the log")]
     Reactor,
 }
@@ -103,6 +103,8 @@ pub(crate) struct Shared {
     pub(crate) reactors: Vec<Arc<Mailbox<Message>>>,
     pub(crate) pool: BufferPool,
     pub(crate) stop_now: AtomicBool,
+    /// Reactors that have nothing left since they were told to drain.
+    pub(crate) reactors_idle: AtomicUsize,
 }
 
 /// A running target.
@@ -111,7 +113,7 @@ pub struct Server {
     handle: ServerHandle,
     portals: Vec<SocketAddr>,
     reports: Vec<TargetReport>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<JoinHandle<io::Result<()>>>,
 }
 
 /// Tells a running server to stop; clones may go to other threads.
@@ -134,7 +136,7 @@ impl ServerHandle {
     pub fn stop_now(&self) {
         self.shared.stop_now.store(true, Ordering::Release);
         self.close_portals();
-        self.shared.reactors.iter().for_each(|reactor| reactor.send(Message::StopNow));
+        self.shared.reactors.iter().for_each(|reactor| reactor.send(Message::End));
     }
 
     fn close_portals(&self) {
@@ -191,22 +193,34 @@ impl Server {
             reactors: reactors.clone(),
             pool: BufferPool::new(pool_bytes),
             stop_now: AtomicBool::new(false),
+            reactors_idle: AtomicUsize::new(0),
         });
-        let mut threads = Vec::new();
-        for (index, load) in loads.iter().enumerate() {
-            threads.push(Reactor::spawn(Arc::clone(&shared), index, Arc::clone(load))?);
-        }
         let listener_stop = Arc::new(Mailbox::new()?);
         let listener = Listener {
             sockets,
             stop: Arc::clone(&listener_stop),
             reactors,
-            loads,
+            loads: loads.clone(),
             connections_max: config.limits.connections_max,
         };
-        let listener = Arc::new(Mutex::new(Some(listener.spawn()?)));
-        let handle = ServerHandle { shared, listener_stop, listener };
-        Ok(Self { handle, portals, reports, threads })
+        let mut threads = Vec::new();
+        let started = (0..).zip(loads).try_for_each(|(index, load)| {
+            threads.push(Reactor::spawn(Arc::clone(&shared), index, load)?);
+            Ok(())
+        });
+        match started.and_then(|()| listener.spawn()) {
+            Ok(listener) => {
+                let listener = Arc::new(Mutex::new(Some(listener)));
+                let handle = ServerHandle { shared, listener_stop, listener };
+                Ok(Self { handle, portals, reports, threads })
+            }
+            Err(error) => {
+                // The threads that did start hold the volumes.
+                shared.reactors.iter().for_each(|reactor| reactor.send(Message::End));
+                threads.into_iter().for_each(|thread| drop(thread.join()));
+                Err(StartError::System(error))
+            }
+        }
     }
 
     /// The addresses that are listened on, with the real ports.
@@ -232,7 +246,8 @@ impl Server {
     /// # Errors
     /// [`StopError`] when something acknowledged may not be stable.
     pub fn wait(self) -> Result<(), StopError> {
-        let panicked = self.threads.into_iter().map(JoinHandle::join).filter(Result::is_err).count();
+        let failed =
+            self.threads.into_iter().map(JoinHandle::join).filter(|end| !matches!(end, Ok(Ok(())))).count();
         self.handle.close_portals();
         let shared = &self.handle.shared;
         if shared.stop_now.load(Ordering::Acquire) {
@@ -248,7 +263,7 @@ impl Server {
         }
         match first_failure {
             Some(failure) => Err(failure.into()),
-            None if panicked > 0 => Err(StopError::Reactor),
+            None if failed > 0 => Err(StopError::Reactor),
             None => Ok(()),
         }
     }

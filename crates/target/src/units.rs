@@ -153,7 +153,7 @@ fn open_unit(target: &str, config: &UnitConfig, layer: Layer<'_>) -> Result<Open
         },
         max_transfer_bytes: MAX_TRANSFER_BYTES,
         optimal_transfer_bytes: OPTIMAL_TRANSFER_BYTES,
-        removable: false,
+        removable: config.removable,
         solid_state: features.rotational != Some(true),
     })
     .map_err(|source| StartError::Unit { lun: config.lun, source })?;

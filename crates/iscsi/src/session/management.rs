@@ -88,9 +88,10 @@ impl Session {
     /// Aborts this session's tasks on a logical unit, or on all, because another session asked for it (4.2.3.2).
     /// Returns the tasks that are still in a store; they end without an answer.
     pub fn abort_tasks<D>(&mut self, lun: Option<LunField>, outbox: &mut Outbox<D>) -> Vec<TaskId> {
-        let affected = self
-            .tasks
-            .ids(|task| task.phase != Phase::Parked && lun.is_none_or(|lun| task.command.lun == lun));
+        let same_unit = self.settings.same_unit;
+        let affected = self.tasks.ids(|task| {
+            task.phase != Phase::Parked && lun.is_none_or(|lun| same_unit(task.command.lun, lun))
+        });
         let left = affected.into_iter().filter(|&id| self.abort(id, None, outbox)).collect();
         self.settle(outbox);
         left
@@ -136,7 +137,7 @@ impl Session {
     fn affected(&self, request: &TaskManagementRequest) -> Vec<TaskId> {
         use TaskManagementFunction as Function;
         self.tasks.ids(|task| {
-            let same_unit = task.command.lun == request.lun;
+            let same_unit = (self.settings.same_unit)(task.command.lun, request.lun);
             let earlier = is_covered(task.command.cmd_sn, request.cmd_sn, task.command.immediate);
             // A command behind the request whose turn has not come is none of the reset's, and must be answered.
             let has_begun = earlier || task.phase != Phase::Parked;

@@ -56,6 +56,8 @@ pub struct SessionSettings {
     pub nop_interval: Option<Duration>,
     /// How long a ping may stay unanswered.
     pub nop_timeout: Duration,
+    /// Tells whether two LUN fields name the same logical unit; SCSI has several forms for one number.
+    pub same_unit: fn(LunField, LunField) -> bool,
 }
 
 impl Default for SessionSettings {
@@ -66,6 +68,7 @@ impl Default for SessionSettings {
             // LIO and SCST find a dead initiator in about a minute; so do we.
             nop_interval: Some(Duration::from_secs(30)),
             nop_timeout: Duration::from_secs(30),
+            same_unit: |left, right| left == right,
         }
     }
 }

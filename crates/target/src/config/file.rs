@@ -107,6 +107,8 @@ struct RawUnit {
     size: Option<Spanned<Parsed<Size>>>,
     #[serde(default)]
     ro: bool,
+    #[serde(default)]
+    removable: bool,
     block: Option<Parsed<BlockLength>>,
     write: Option<Parsed<WriteMode>>,
     engine: Option<Parsed<EngineKind>>,
@@ -228,6 +230,7 @@ fn unit_of(raw: RawUnit, directory: &Path) -> Result<UnitConfig, Fault> {
     let options = UnitOptions {
         size: raw.size.map(|size| size.into_inner().0),
         read_only: raw.ro,
+        removable: raw.removable,
         block_length_bytes: raw.block.map(|Parsed(BlockLength(bytes))| bytes),
         write_mode: raw.write.map(|Parsed(mode)| mode).unwrap_or_default(),
         engine: raw.engine.map(|Parsed(engine)| engine).unwrap_or_default(),

@@ -16,7 +16,7 @@ use super::value::{BlockLength, InquiryText, LUN_MAX, LunNumber, ValueError, Wri
 use super::{Invalid, UnitConfig};
 
 /// The options, for messages.
-const OPTIONS: &str = "ro, size=, block=, write=, engine=, serial=, vendor=, product=";
+const OPTIONS: &str = "ro, removable, size=, block=, write=, engine=, serial=, vendor=, product=";
 
 /// The longest serial number, in bytes: as volumes take it.
 pub(super) const SERIAL_LENGTH_MAX: usize = 64;
@@ -45,6 +45,7 @@ pub struct LunFlag {
 pub(super) struct UnitOptions {
     pub(super) size: Option<Size>,
     pub(super) read_only: bool,
+    pub(super) removable: bool,
     pub(super) block_length_bytes: Option<u32>,
     pub(super) write_mode: WriteMode,
     pub(super) engine: EngineKind,
@@ -79,6 +80,7 @@ impl UnitOptions {
             lun,
             store,
             read_only: self.read_only,
+            removable: self.removable,
             block_length_bytes: self.block_length_bytes,
             write_mode: self.write_mode,
             engine: self.engine,
@@ -219,11 +221,16 @@ fn option(
     value_at: Option<Range<usize>>,
     options: &mut UnitOptions,
 ) -> Result<(), Fault> {
-    if key == "ro" {
+    let (switch, meaning) = match key {
+        "ro" => (Some(&mut options.read_only), "read-only"),
+        "removable" => (Some(&mut options.removable), "a removable medium"),
+        _ => (None, ""),
+    };
+    if let Some(switch) = switch {
         if let Some(at) = value_at {
-            return Err(Fault::new(at, "ro stands alone: it makes the logical unit read-only"));
+            return Err(Fault::new(at, format_args!("{key} stands alone: it makes the logical unit {meaning}")));
         }
-        options.read_only = true;
+        *switch = true;
         return Ok(());
     }
     if !["size", "block", "write", "engine", "serial", "vendor", "product"].contains(&key) {
@@ -283,6 +290,9 @@ impl fmt::Display for LunFlag {
         }
         if unit.read_only {
             f.write_str(",ro")?;
+        }
+        if unit.removable {
+            f.write_str(",removable")?;
         }
         if let Some(bytes) = unit.block_length_bytes {
             write!(f, ",block={bytes}")?;

@@ -156,12 +156,7 @@ impl Reactor {
                 self.queue_pdus(index);
                 let Some(session) = self.sessions.get(index) else { return };
                 let token = session.connection;
-                if let Some(connection) = self.connection(token) {
-                    connection.close_after_sending(Disconnect::Session(reason));
-                    if !std::mem::replace(&mut connection.is_dirty, true) {
-                        self.dirty.push(token.index);
-                    }
-                }
+                self.close_after_sending(token, Disconnect::Session(reason));
             }
             Event::Ended => self.session_ended(index),
         }

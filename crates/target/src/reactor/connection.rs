@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -21,9 +21,15 @@ use crate::server::Shared;
 /// How long a connection that is being closed may take to accept what is still queued for it.
 const CLOSING_PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long a connection stays after the last byte was sent, for the peer to close its side.
+const LINGERING_PATIENCE: Duration = Duration::from_secs(1);
+
 /// With this much queued, nothing more is read from the connection until the initiator has taken some: what it can
 /// make us queue is bounded by what it has outstanding.
 const QUEUED_PDUS_MAX: usize = 4096;
+
+/// The same for bytes that no buffer pool bounds: echoed pings, text, parameter data. As much as one ping may have.
+const OWNED_BYTES_MAX: usize = 256 << 10;
 
 /// Names a connection of one reactor; a place is used again, a generation is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +57,7 @@ pub(super) enum Stage {
         session: usize,
         cid: Cid,
     },
-    /// Nothing is read any more; what is queued still goes out.
+    /// Nothing that comes counts any more; what is queued still goes out.
     Closing,
 }
 
@@ -125,6 +131,15 @@ impl Disconnect {
     }
 }
 
+/// How far the end of a connection has come.
+enum Closing {
+    /// Something may still have to go out.
+    Sending(Disconnect),
+    /// All is sent and our side is shut. Closing the socket with input unread would reset the connection, and a reset
+    /// can destroy the last answer before the peer has read it: so input is thrown away until the peer has closed.
+    Lingering,
+}
+
 /// See the module's documentation.
 pub(super) struct Connection {
     pub(super) token: Token,
@@ -136,10 +151,13 @@ pub(super) struct Connection {
     pub(super) receiver: Receiver,
     pub(super) transmitter: Transmitter,
     pub(super) digests: Digests,
-    /// Why it closes once everything is sent.
-    closing: Option<Disconnect>,
+    closing: Option<Closing>,
     closing_since: Option<Duration>,
     accepted_at: Duration,
+    /// When bytes last came, or went on a way that was blocked before.
+    active_at: Duration,
+    /// It has reached full feature phase.
+    pub(super) has_logged_in: bool,
     interest: epoll::EventFlags,
     pub(super) is_dirty: bool,
 }
@@ -168,6 +186,8 @@ impl Connection {
             closing: None,
             closing_since: None,
             accepted_at: now,
+            active_at: now,
+            has_logged_in: false,
             interest: epoll::EventFlags::IN,
             is_dirty: false,
         })
@@ -180,25 +200,63 @@ impl Connection {
     /// Closes the connection when all that is queued has gone out.
     pub(super) fn close_after_sending(&mut self, reason: Disconnect) {
         self.stage = Stage::Closing;
-        self.closing.get_or_insert(reason);
+        self.closing.get_or_insert(Closing::Sending(reason));
+    }
+
+    /// True when its end has been logged and only the peer's is waited for.
+    pub(super) const fn is_lingering(&self) -> bool {
+        matches!(self.closing, Some(Closing::Lingering))
     }
 
     pub(super) fn is_stalled(&mut self, now: Duration) -> bool {
-        self.closing.is_some()
-            && now.saturating_sub(*self.closing_since.get_or_insert(now)) >= CLOSING_PATIENCE
+        let patience = match self.closing {
+            None => return false,
+            Some(Closing::Sending(_)) => CLOSING_PATIENCE,
+            Some(Closing::Lingering) => LINGERING_PATIENCE,
+        };
+        now.saturating_sub(*self.closing_since.get_or_insert(now)) >= patience
+    }
+
+    /// Notes that bytes have come.
+    pub(super) const fn bytes_came(&mut self, now: Duration) {
+        self.active_at = now;
+    }
+
+    /// When the peer last showed that it lives: by bytes that came, or by taking some that it had kept waiting.
+    pub(super) fn active_at(&mut self, now: Duration) -> Duration {
+        if self.transmitter.take_was_drained() {
+            self.active_at = now;
+        }
+        self.active_at
+    }
+
+    /// Begins to linger when nothing is left to send.
+    fn shut(&mut self) -> Result<(), Disconnect> {
+        if let Some(Closing::Sending(reason)) = &self.closing {
+            reason.log(self);
+            self.closing = Some(Closing::Lingering);
+            self.closing_since = None;
+            self.socket.shutdown(Shutdown::Write).map_err(Disconnect::Socket)?;
+        }
+        Ok(())
+    }
+
+    fn takes_input(&self) -> bool {
+        match self.stage {
+            Stage::Closing => self.is_lingering(),
+            _ => self.transmitter.len() < QUEUED_PDUS_MAX && self.transmitter.owned_bytes() < OWNED_BYTES_MAX,
+        }
     }
 
     /// Sends what is queued, as far as the socket takes it, and asks epoll for what is to be waited for.
     pub(super) fn flush(&mut self, epoll: &impl AsFd) -> Result<(), Disconnect> {
         self.is_dirty = false;
         let progress = self.transmitter.send(&self.socket).map_err(Disconnect::Socket)?;
-        if progress == Progress::Everything
-            && let Some(reason) = self.closing.take()
-        {
-            return Err(reason);
+        if progress == Progress::Everything {
+            self.shut()?;
         }
         let mut wanted = epoll::EventFlags::empty();
-        if self.transmitter.len() < QUEUED_PDUS_MAX && !matches!(self.stage, Stage::Closing) {
+        if self.takes_input() {
             wanted |= epoll::EventFlags::IN;
         }
         if progress == Progress::Blocked {

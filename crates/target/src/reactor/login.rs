@@ -10,7 +10,7 @@ use lunette_iscsi::login::{
 use lunette_iscsi::parameters::SessionType;
 use lunette_iscsi::session::{Payload, Session, SessionSettings};
 use lunette_iscsi::text::{TextFacts, TextNegotiation, TextStep};
-use lunette_scsi::Nexus;
+use lunette_scsi::{Lun, Nexus};
 use lunette_wire::frame::Digests;
 use lunette_wire::initiator::{LoginRequest, TextRequest};
 use lunette_wire::target::Numbers;
@@ -20,7 +20,7 @@ use tracing::{debug, info};
 use super::connection::{Disconnect, Stage, Token};
 use super::session::{Attachment, TargetSession};
 use super::{Message, Reactor, Waiter};
-use crate::registry::{Claim, SessionKey, SessionPlace};
+use crate::registry::{Claim, SessionEnd, SessionKey, SessionPlace};
 use crate::server::Shared;
 use crate::units::PORTAL_GROUP_TAG;
 
@@ -81,13 +81,18 @@ impl Reactor {
             let failure = self.refuse_joining(outcome.tsih);
             return self.fail_login(index, outcome.refuse(&failure), &failure);
         }
-        let key = outcome.target.as_ref().map(|(name, entry)| SessionKey {
+        let Some(local) = self.connections.get(index).map(|connection| connection.local) else { return };
+        let key = SessionKey {
             initiator: outcome.initiator_name.as_str().to_owned(),
             isid: outcome.isid,
-            target: name.as_str().to_owned(),
-            portal_group_tag: entry.portal_group_tag,
-        });
-        match self.shared.registry.claim(key.as_ref(), self.index) {
+            at: outcome.target.as_ref().map_or(SessionEnd::Portal(local), |(name, entry)| {
+                SessionEnd::Target {
+                    name: name.as_str().to_owned(),
+                    portal_group_tag: entry.portal_group_tag,
+                }
+            }),
+        };
+        match self.shared.registry.claim(&key, self.index) {
             Claim::Granted(place) => self.begin_session(index, &outcome, key, place),
             Claim::Taken(place) => {
                 let Some(connection) = self.connections.get_mut(index) else { return };
@@ -115,15 +120,9 @@ impl Reactor {
         }
     }
 
-    fn begin_session(
-        &mut self,
-        index: usize,
-        outcome: &LoginOutcome,
-        key: Option<SessionKey>,
-        place: SessionPlace,
-    ) {
+    fn begin_session(&mut self, index: usize, outcome: &LoginOutcome, key: SessionKey, place: SessionPlace) {
         let Some(token) = self.connections.get(index).map(|connection| connection.token) else {
-            return self.shared.registry.release(key.as_ref(), place);
+            return self.shared.registry.release(&key, place);
         };
         let settings = self.settings();
         let numbers = Numbers {
@@ -155,6 +154,7 @@ impl Reactor {
         let Some(connection) = self.connections.get_mut(index) else { return };
         connection.digests = outcome.connection.digests;
         connection.stage = Stage::FullFeature { session, cid: outcome.cid };
+        connection.has_logged_in = true;
         let peer = connection.peer;
         let initiator = outcome.initiator_name.as_str();
         match (&outcome.target, outcome.session_type) {
@@ -166,7 +166,11 @@ impl Reactor {
         debug!(session = ?outcome.session, connection = ?outcome.connection, "negotiated");
     }
 
+    /// What joins a normal session to logical units; a discovery session is no I_T nexus, even when it names a target.
     fn attachment(&self, outcome: &LoginOutcome) -> Option<Attachment> {
+        if outcome.session_type == SessionType::Discovery {
+            return None;
+        }
         let (name, _) = outcome.target.as_ref()?;
         let target_index = self.shared.targets.iter().position(|target| target.name == name.as_str())?;
         let target = std::sync::Arc::clone(&self.shared.targets[target_index]);
@@ -183,6 +187,10 @@ impl Reactor {
             window_depth: limits.window_depth,
             nop_interval: (limits.nop_interval_s > 0).then(|| seconds(limits.nop_interval_s)),
             nop_timeout: seconds(limits.nop_timeout_s),
+            same_unit: |left, right| {
+                let [left_number, right_number] = [left, right].map(|lun| Lun::from_bytes(lun.0).number());
+                left == right || (left_number.is_some() && left_number == right_number)
+            },
         }
     }
 
@@ -193,11 +201,7 @@ impl Reactor {
         let targets = self.visible_targets(local);
         let Some(session) = self.sessions.get_mut(index) else { return };
         let facts = TextFacts {
-            session_type: if session.attachment.is_some() {
-                SessionType::Normal
-            } else {
-                SessionType::Discovery
-            },
+            session_type: session.core.kind(),
             target: session.attachment.as_ref().map(|attachment| attachment.target.name.as_str()),
             targets: &targets,
             max_send_data_segment_length: session.core.max_send_data_segment_length(cid),

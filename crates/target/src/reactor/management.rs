@@ -1,7 +1,9 @@
 //! Task management functions that reach beyond one session, and the ends of sessions (RFC 7143, 4.2.3.2, 6.3.5).
 
+use std::sync::Arc;
+
 use lunette_iscsi::session::{ManagementId, TaskId};
-use lunette_scsi::Lun;
+use lunette_scsi::{Lun, Nexus};
 use lunette_wire::LunField;
 use lunette_wire::initiator::TaskManagementFunction;
 use lunette_wire::target::TaskManagementOutcome;
@@ -10,6 +12,7 @@ use tracing::{debug, info};
 use super::connection::{Disconnect, Token};
 use super::{Message, Reactor, Waiter};
 use crate::registry::SessionPlace;
+use crate::units::ServedTarget;
 
 /// Which tasks a function aborts on all reactors.
 #[derive(Debug, Clone, Copy)]
@@ -32,9 +35,26 @@ pub(super) struct PendingFunction {
     reactors_left: usize,
     session: usize,
     place: SessionPlace,
+    target: Arc<ServedTarget>,
     id: ManagementId,
     function: TaskManagementFunction,
     lun: LunField,
+}
+
+impl PendingFunction {
+    /// What the function does to units once the tasks are gone.
+    fn take_effect(&self, nexus: &Nexus) {
+        let lun = Lun::from_bytes(self.lun.0);
+        match self.function {
+            TaskManagementFunction::ClearTaskSet => {
+                nexus.clear_task_set(lun);
+            }
+            TaskManagementFunction::LogicalUnitReset => {
+                nexus.logical_unit_reset(lun);
+            }
+            _ => nexus.target_reset(),
+        }
+    }
 }
 
 /// Tasks of this reactor that were aborted for a function and are still in a store.
@@ -84,6 +104,7 @@ impl Reactor {
             reactors_left: self.shared.reactors.len(),
             session: index,
             place: session.place,
+            target: Arc::clone(&attachment.target),
             id,
             function,
             lun,
@@ -146,21 +167,18 @@ impl Reactor {
         }
         let pending = self.pending_functions.swap_remove(at);
         let session = self.sessions.get_mut(pending.session).filter(|session| session.place == pending.place);
-        let Some(session) = session else { return };
-        let Some(attachment) = &session.attachment else { return };
-        let lun = Lun::from_bytes(pending.lun.0);
-        match pending.function {
-            TaskManagementFunction::ClearTaskSet => {
-                attachment.nexus.clear_task_set(lun);
-            }
-            TaskManagementFunction::LogicalUnitReset => {
-                attachment.nexus.logical_unit_reset(lun);
-            }
-            _ => attachment.nexus.target_reset(),
-        }
+        let Some((session, attachment)) =
+            session.and_then(|session| Some((&mut session.core, session.attachment.as_ref()?)))
+        else {
+            // Who asked is gone. The tasks of others are gone too, and unit attentions are all that tells them: a nexus
+            // for the moment stands in.
+            let port = "a session that has ended".to_owned();
+            return pending.take_effect(&Nexus::new(Arc::clone(&pending.target.device), port));
+        };
+        pending.take_effect(&attachment.nexus);
         let target = attachment.target_index;
         let outcome = TaskManagementOutcome::FunctionComplete;
-        session.core.management_done(pending.id, outcome, &mut self.outbox);
+        session.management_done(pending.id, outcome, &mut self.outbox);
         self.run_session(pending.session);
         if pending.function == TaskManagementFunction::TargetColdReset {
             for reactor in &self.shared.reactors {
@@ -171,19 +189,20 @@ impl Reactor {
 
     /// TARGET COLD RESET ends all sessions of the target (11.5.1); what is queued, its response too, goes out.
     pub(super) fn end_target(&mut self, target: usize) {
-        let connections: Vec<Token> = self
+        let ended: Vec<(usize, Token)> = self
             .sessions
             .iter()
             .filter(|(_, session)| {
                 session.attachment.as_ref().is_some_and(|attachment| attachment.target_index == target)
             })
-            .map(|(_, session)| session.connection)
+            .map(|(index, session)| (index, session.connection))
             .collect();
-        for token in connections {
-            if self.connection(token).is_some() {
-                self.send_answers();
-                self.disconnect(token.index, &Disconnect::Reset);
+        for (index, token) in ended {
+            if let Some(session) = self.sessions.get_mut(index) {
+                session.core.close(&mut self.outbox);
+                self.run_session(index);
             }
+            self.close_after_sending(token, Disconnect::Reset);
         }
     }
 
@@ -212,7 +231,7 @@ impl Reactor {
         debug!(initiator = %session.initiator, reactor = self.index, "session ended");
         // First the nexus, so that a new session of the same name starts with clean unit attentions.
         drop(session.attachment);
-        self.shared.registry.release(session.key.as_ref(), session.place);
+        self.shared.registry.release(&session.key, session.place);
         for waiter in session.waiters {
             self.shared.reactors[waiter.reactor].send(Message::SessionGone(waiter.connection));
         }

@@ -16,6 +16,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -79,10 +80,10 @@ pub(crate) enum Message {
         /// Index of the target.
         target: usize,
     },
-    /// No new logins; end when the sessions have ended.
+    /// No new logins; end when the sessions of all reactors have ended.
     Drain,
-    /// End without waiting.
-    StopNow,
+    /// End: nothing is left to wait for, or nobody wants to wait.
+    End,
 }
 
 /// A login that waits for a session on another reactor to end.
@@ -118,6 +119,8 @@ pub(crate) struct Reactor {
     pending_aborts: Vec<management::PendingAbort>,
     next_request: u64,
     draining: bool,
+    /// Drained, and counted as such.
+    idle: bool,
     stopped: bool,
 }
 
@@ -130,7 +133,7 @@ impl Reactor {
         shared: Arc<Shared>,
         index: usize,
         load: Arc<AtomicUsize>,
-    ) -> io::Result<JoinHandle<()>> {
+    ) -> io::Result<JoinHandle<io::Result<()>>> {
         let mailbox = Arc::clone(&shared.reactors[index]);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let io = IoContext::new()?;
@@ -159,19 +162,33 @@ impl Reactor {
             pending_aborts: Vec::new(),
             next_request: 0,
             draining: false,
+            idle: false,
             stopped: false,
         };
-        std::thread::Builder::new().name(format!("reactor-{index}")).spawn(move || reactor.run())
+        std::thread::Builder::new().name(format!("reactor-{index}")).spawn(move || reactor.run_shielded())
     }
 
-    fn run(mut self) {
-        while !self.stopped {
-            if let Err(error) = self.turn() {
-                error!(%error, reactor = self.index, "cannot wait for events; the reactor ends");
-                break;
+    /// Runs to the end. A reactor that fails takes the others along: its sessions are gone, its peers wait for answers
+    /// that it owes them, and a server that is half dead is not noticed, let alone started again.
+    fn run_shielded(self) -> io::Result<()> {
+        let (shared, index) = (Arc::clone(&self.shared), self.index);
+        let outcome = panic::catch_unwind(AssertUnwindSafe(|| self.run()))
+            .unwrap_or_else(|_| Err(io::Error::other("it panicked; this is a defect")));
+        match &outcome {
+            Ok(()) => debug!(reactor = index, "reactor ends"),
+            Err(error) => {
+                error!(%error, reactor = index, "a reactor failed; the server ends");
+                shared.reactors.iter().for_each(|reactor| reactor.send(Message::End));
             }
         }
-        debug!(reactor = self.index, "reactor ends");
+        outcome
+    }
+
+    fn run(mut self) -> io::Result<()> {
+        while !self.stopped {
+            self.turn()?;
+        }
+        Ok(())
     }
 
     /// One wakeup: all that has come is read, all that can be answered is answered.
@@ -206,10 +223,19 @@ impl Reactor {
             self.send_answers();
         }
         self.settle_pending();
-        if self.draining && self.sessions.is_empty() && self.connections.is_empty() {
-            self.stopped = true;
+        if self.draining && !self.idle && self.sessions.is_empty() && self.connections.is_empty() {
+            self.idle = true;
+            self.end_after_the_last();
         }
         Ok(())
+    }
+
+    /// Reactors end together: while one has a session, its task management functions need the others' answers.
+    fn end_after_the_last(&self) {
+        let idle = self.shared.reactors_idle.fetch_add(1, Ordering::AcqRel) + 1;
+        if idle == self.shared.reactors.len() {
+            self.shared.reactors.iter().for_each(|reactor| reactor.send(Message::End));
+        }
     }
 
     fn socket_event(&mut self, token: Token, flags: epoll::EventFlags) {
@@ -234,7 +260,7 @@ impl Reactor {
             Message::TasksGone { request } => self.tasks_gone(request),
             Message::EndTarget { target } => self.end_target(target),
             Message::Drain => self.drain(),
-            Message::StopNow => self.stopped = true,
+            Message::End => self.stopped = true,
         }
     }
 
@@ -274,7 +300,7 @@ impl Reactor {
         self.half_open.retain(|token| {
             self.connections
                 .get(token.index)
-                .is_some_and(|connection| connection.token == *token && connection.stage.is_before_login())
+                .is_some_and(|connection| connection.token == *token && !connection.has_logged_in)
         });
         while self.half_open.len() >= limit {
             let Some(oldest) = self.half_open.pop_front() else { return };
@@ -282,6 +308,16 @@ impl Reactor {
                 oldest.index,
                 &Disconnect::HalfOpenLimit(self.shared.config.limits.half_open_max),
             );
+        }
+    }
+
+    /// Has a connection closed when all that is queued for it has gone out.
+    fn close_after_sending(&mut self, token: Token, reason: Disconnect) {
+        if let Some(connection) = self.connection(token) {
+            connection.close_after_sending(reason);
+            if !std::mem::replace(&mut connection.is_dirty, true) {
+                self.dirty.push(token.index);
+            }
         }
     }
 
@@ -323,6 +359,13 @@ impl Reactor {
         let sessions: Vec<usize> = self.sessions.iter().map(|(index, _)| index).collect();
         for index in sessions {
             if let Some(session) = self.sessions.get_mut(index) {
+                let token = session.connection;
+                if let Some(connection) = self.connections.get_mut(token.index)
+                    && connection.token == token
+                    && let Stage::FullFeature { cid, .. } = connection.stage
+                {
+                    session.core.saw_progress(connection.active_at(self.now), cid);
+                }
                 session.core.tick(self.now, &mut self.outbox);
                 self.run_session(index);
             }
@@ -383,7 +426,9 @@ impl Reactor {
     /// Ends a connection; with ErrorRecoveryLevel 0 its session ends with it.
     fn disconnect(&mut self, index: usize, reason: &Disconnect) {
         let Some(connection) = self.connections.try_remove(index) else { return };
-        reason.log(&connection);
+        if !connection.is_lingering() {
+            reason.log(&connection);
+        }
         // Closing the descriptor would do it too, but only once no duplicate is left.
         let _ = epoll::delete(&self.epoll, &connection.socket);
         self.load.fetch_sub(1, Ordering::Relaxed);

@@ -67,7 +67,7 @@ impl Reactor {
     pub(super) fn read(&mut self, index: usize) {
         let Some(connection) = self.connections.get_mut(index) else { return };
         if matches!(connection.stage, Stage::Closing) {
-            return;
+            return self.discard_input(index);
         }
         let mut receiver = std::mem::take(&mut connection.receiver);
         let mut scratch = std::mem::take(&mut self.scratch);
@@ -80,6 +80,16 @@ impl Reactor {
                 }
             }
             Err(reason) => self.disconnect(index, &reason),
+        }
+    }
+
+    /// Reads once from a connection that is closing; what comes is of no interest but for its end.
+    fn discard_input(&mut self, index: usize) {
+        let Some(connection) = self.connections.get(index) else { return };
+        match rustix::io::read(&connection.socket, &mut *self.scratch) {
+            Ok(1..) | Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+            Ok(0) => self.disconnect(index, &Disconnect::Closed),
+            Err(error) => self.disconnect(index, &Disconnect::Socket(error.into())),
         }
     }
 
@@ -108,7 +118,7 @@ impl Reactor {
         receiver: &mut Receiver,
         scratch: &mut [u8],
     ) -> Result<Option<usize>, Disconnect> {
-        let Some(connection) = self.connections.get(index) else { return Ok(None) };
+        let Some(connection) = self.connections.get_mut(index) else { return Ok(None) };
         let session = match connection.stage {
             Stage::FullFeature { session, .. } => self.sessions.get_mut(session),
             _ => None,
@@ -142,6 +152,7 @@ impl Reactor {
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Ok(None),
             Err(error) => return Err(Disconnect::Socket(io::Error::from(error))),
         };
+        connection.bytes_came(self.now);
         let landed = read.min(direct_length);
         if let Some(landing) = landing {
             landing.filled += landed;
@@ -293,7 +304,13 @@ impl Reactor {
                 let intact = intact(&bytes);
                 self.pdu(index, &bhs, &ahs, Arrived::Bytes(&bytes), intact)
             }
-            Place::Discard => self.pdu(index, &bhs, &ahs, Arrived::Placed, true),
+            Place::Discard => {
+                // A task that came to want this data after its header had come must not take it for arrived.
+                let is_missed = Opcode::from_byte(bhs[0]) == Some(Opcode::ScsiDataOut)
+                    && self.locate(index, &ScsiDataOut::decode(&bhs), frame.data_length)
+                        != Placement::Discard;
+                self.pdu(index, &bhs, &ahs, Arrived::Placed, !is_missed)
+            }
         }
     }
 

@@ -50,7 +50,7 @@ pub(super) struct TaskContext {
     pub(super) in_store: bool,
 }
 
-/// The part of a session that only full feature phase sessions with logical units have.
+/// The part of a session that reaches logical units.
 #[derive(Debug)]
 pub(super) struct Attachment {
     pub(super) nexus: Nexus,
@@ -64,8 +64,8 @@ pub(super) struct Attachment {
 pub(super) struct TargetSession {
     pub(super) core: Session,
     pub(super) place: SessionPlace,
+    pub(super) key: SessionKey,
     /// `None` for a discovery session.
-    pub(super) key: Option<SessionKey>,
     pub(super) attachment: Option<Attachment>,
     pub(super) text: TextNegotiation,
     pub(super) initiator: String,

@@ -37,6 +37,14 @@ impl Body {
             Self::Range { data, start, end } => &data.bytes()[*start..*end],
         }
     }
+
+    /// Bytes that are not in a buffer of the pool.
+    fn owned_length(&self) -> usize {
+        match self {
+            Self::None | Self::Range { data: Segment::Medium(_), .. } => 0,
+            Self::Bytes(_) | Self::Range { data: Segment::Parameter(_), .. } => self.bytes().len(),
+        }
+    }
 }
 
 /// One PDU as it goes on the wire: header and header digest, data, padding and data digest.
@@ -106,14 +114,19 @@ pub(super) struct Transmitter {
     sent: usize,
     /// Bytes of all PDUs in the queue.
     queued_bytes: usize,
+    /// Bytes of data segments in the queue that no buffer pool counts.
+    owned_bytes: usize,
     /// The socket took less than it was offered when it was last tried.
     is_blocked: bool,
+    /// The socket has since taken bytes after it had been blocked: the peer has taken what was before them.
+    was_drained: bool,
 }
 
 impl Transmitter {
     pub(super) fn push(&mut self, bhs: &Bhs, payload: Payload<Segment>, digests: Digests) {
         let pdu = QueuedPdu::new(bhs, payload, digests);
         self.queued_bytes += pdu.length();
+        self.owned_bytes += pdu.body.owned_length();
         self.queue.push_back(pdu);
     }
 
@@ -127,15 +140,25 @@ impl Transmitter {
         self.queue.len()
     }
 
+    pub(super) const fn owned_bytes(&self) -> usize {
+        self.owned_bytes
+    }
+
+    /// Tells once whether the peer has taken bytes that it had kept waiting.
+    pub(super) const fn take_was_drained(&mut self) -> bool {
+        std::mem::replace(&mut self.was_drained, false)
+    }
+
     /// Writes until nothing is left or the socket takes no more.
     pub(super) fn send(&mut self, mut socket: &TcpStream) -> io::Result<Progress> {
-        self.is_blocked = true;
+        let was_blocked = std::mem::replace(&mut self.is_blocked, true);
         while !self.queue.is_empty() {
             let mut slices = [IoSlice::new(&[]); SLICES_MAX];
             let (count, offered) = self.gather(&mut slices);
             match socket.write_vectored(&slices[..count]) {
                 Ok(written) => {
                     self.advance(written);
+                    self.was_drained |= was_blocked && written > 0;
                     if written < offered {
                         return Ok(Progress::Blocked);
                     }
@@ -176,6 +199,7 @@ impl Transmitter {
             }
             left -= length;
             self.queued_bytes -= length;
+            self.owned_bytes -= first.body.owned_length();
             self.queue.pop_front();
         }
         self.sent = left;

@@ -24,6 +24,7 @@ fn the_smallest_file_has_the_defaults_of_the_flags() {
         lun: 0,
         store: StoreSpec::File { path: "/etc/disk0.img".into(), create_bytes: None },
         read_only: false,
+        removable: false,
         block_length_bytes: None,
         write_mode: WriteMode::Through,
         engine: EngineKind::Threads,
@@ -89,6 +90,7 @@ header_digest = "require"
         lun: 3,
         store: StoreSpec::File { path: "/srv/a,b.img".into(), create_bytes: Some(20 << 30) },
         read_only: false,
+        removable: false,
         block_length_bytes: Some(4096),
         write_mode: WriteMode::Back,
         engine: EngineKind::Sync,
@@ -116,7 +118,7 @@ fn an_unknown_key_is_shown_with_the_known_ones() {
     let text = format!("{SMALLEST}\nwirte = \"back\"\n");
     assert_eq!(
         parse_at(&text).unwrap_err(),
-        "/etc/lunette.toml:8:1: target.lun.wirte: wirte is not a key here; there are number, store, size, ro, block, \
+        "/etc/lunette.toml:8:1: target.lun.wirte: wirte is not a key here; there are number, store, size, ro, removable, block, \
          write, engine, serial, vendor, product\n  wirte = \"back\"\n  ^^^^^"
     );
 }

@@ -69,7 +69,7 @@ fn errors_point_at_the_place() {
     let shown = |text: &str| text.parse::<LunFlag>().unwrap_err().to_string();
     assert_eq!(
         shown("0=vm.img,wirte=back"),
-        "\"wirte\" is not an option; options are ro, size=, block=, write=, engine=, serial=, vendor=, product= \
+        "\"wirte\" is not an option; options are ro, removable, size=, block=, write=, engine=, serial=, vendor=, product= \
          (a comma of a path is written \\,)\n  0=vm.img,wirte=back\n           ^^^^^"
     );
     assert_eq!(
@@ -166,6 +166,7 @@ prop_compose! {
         number in proptest::option::of(0..=LUN_MAX),
         store in any_store(),
         read_only: bool,
+        removable: bool,
         block_length_bytes in proptest::option::of(prop_oneof![Just(512), Just(4096)]),
         write_mode in prop_oneof![Just(WriteMode::Through), Just(WriteMode::Back)],
         engine in prop_oneof![Just(EngineKind::Sync), Just(EngineKind::Threads)],
@@ -174,7 +175,7 @@ prop_compose! {
         product in any_text(PRODUCT_LENGTH_MAX),
     ) -> LunFlag {
         let unit = UnitConfig {
-            lun: 0, store, read_only, block_length_bytes, write_mode, engine, serial, vendor, product,
+            lun: 0, store, read_only, removable, block_length_bytes, write_mode, engine, serial, vendor, product,
         };
         LunFlag { number, unit }
     }
