@@ -66,7 +66,7 @@ impl InProcess {
             Some(faults) => faults.wrap(store),
             None => store,
         })
-            .unwrap_or_else(|error| panic!("no target: {error}"));
+        .unwrap_or_else(|error| panic!("no target: {error}"));
         let portal = server.portals()[0];
         Self { handle: server.handle(), server: Some(server), portal, name, faults }
     }
@@ -111,11 +111,7 @@ impl InProcess {
     /// How to log in to it; `port` tells sessions of the tests' initiator apart.
     #[must_use]
     pub fn options(&self, port: u8) -> LoginOptions {
-        LoginOptions {
-            target_name: Some(self.name.clone()),
-            isid_qualifier: port,
-            ..LoginOptions::default()
-        }
+        LoginOptions { target_name: Some(self.name.clone()), isid_qualifier: port, ..LoginOptions::default() }
     }
 
     /// As [`Self::options`], with keys of the operational stage.

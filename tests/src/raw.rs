@@ -433,7 +433,10 @@ impl Raw {
     pub fn pinged(&mut self, tag: InitiatorTaskTag, echo: &[u8]) -> Result<()> {
         match self.receive()? {
             (TargetPdu::NopIn(pdu), data) if pdu.initiator_task_tag == tag => {
-                ensure!(pdu.target_transfer_tag == TargetTransferTag::RESERVED, "an answer that asks: {pdu:?}");
+                ensure!(
+                    pdu.target_transfer_tag == TargetTransferTag::RESERVED,
+                    "an answer that asks: {pdu:?}"
+                );
                 ensure!(data == echo, "another echo of {} bytes", data.len());
                 Ok(())
             }

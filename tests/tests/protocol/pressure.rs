@@ -1,0 +1,219 @@
+//! Little memory, initiators that do not read, and the end of the server while they are there.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use lunette_block::OperationKind;
+use lunette_tests::in_process::{InProcess, LIMIT};
+use lunette_tests::raw::{BLOCK_BYTES, Raw, plain, read, write};
+use lunette_wire::initiator::{LogoutReason, ScsiCommand, TaskManagementFunction};
+use lunette_wire::{InitiatorPdu, TargetPdu, TargetTransferTag};
+
+use crate::{A_WHILE, DISK, TASK_SET_FULL};
+
+/// AsyncEvent 1: the target asks for a logout (11.9.1).
+const LOGOUT_REQUEST: u8 = 1;
+
+fn expect_logout_request(session: &mut Raw, seconds: u16) {
+    let (pdu, _) = session.receive().expect("a message");
+    let TargetPdu::AsynchronousMessage(message) = pdu else { panic!("{pdu:?}") };
+    assert_eq!((message.event, message.parameters[2]), (LOGOUT_REQUEST, seconds));
+}
+
+#[test]
+fn while_it_drains_sessions_are_served_until_they_log_out() {
+    let target = InProcess::start_with(&[DISK], |config| config.limits.drain_timeout_s = 30);
+    let mut sessions = [target.session(1), target.session(2), target.session(3)];
+    target.hold(0, OperationKind::Write);
+    let held = sessions[0].write(0, 0, &[0xaa; BLOCK_BYTES]).expect("sent");
+    target.wait_for_calls(0, OperationKind::Write, 1);
+    target.drain();
+    for session in &mut sessions {
+        expect_logout_request(session, 30);
+        let tag = session.read(0, 8, 1).expect("sent");
+        session.data_in(tag).expect("commands are served");
+    }
+    assert!(Raw::login(target.portal(), &target.options(4)).is_err(), "nobody new is let in");
+    target.faults(0).clear();
+    sessions[0].good(held).expect("running commands end");
+    for mut session in sessions {
+        let tag = session.log_out(LogoutReason::CloseSession, 0).expect("sent");
+        assert_eq!(session.logged_out(tag).expect("an answer"), 0);
+    }
+    target.end().expect("an end").expect("a clean one");
+}
+
+#[test]
+fn who_ignores_the_logout_request_is_dropped_in_the_end() {
+    let target = InProcess::start_with(&[DISK], |config| config.limits.drain_timeout_s = 1);
+    let mut session = target.session(1);
+    let peer = session.connection().local_address().expect("an address");
+    target.drain();
+    expect_logout_request(&mut session, 1);
+    assert_eq!(session.connection().drain(LIMIT).expect("closed"), 0);
+    assert!(target.log_about(peer, "no logout").starts_with("WARN"));
+    target.end().expect("an end").expect("a clean one");
+}
+
+#[test]
+fn a_drain_waits_for_the_store_of_a_session_that_is_gone() {
+    let target = InProcess::start(&[DISK]);
+    let mut session = target.session(1);
+    target.hold(0, OperationKind::Write);
+    session.write(0, 0, &[0xaa; BLOCK_BYTES]).expect("sent");
+    target.wait_for_calls(0, OperationKind::Write, 1);
+    drop(session);
+    let faults = target.faults(0).clone();
+    target.drain();
+    let end = std::thread::spawn(move || target.end().expect("an end"));
+    std::thread::sleep(A_WHILE);
+    assert!(!end.is_finished(), "it ended while a write was on its way");
+    faults.clear();
+    end.join().expect("no panic").expect("a clean end");
+}
+
+#[test]
+fn without_memory_a_command_is_to_be_tried_again() {
+    let target = InProcess::start_with(&[DISK], |config| config.limits.buffer_memory_bytes = 64 << 10);
+    let keys = [("InitialR2T", "No"), ("FirstBurstLength", "16384")];
+    let mut session = Raw::ready(target.portal(), &target.options_with(1, &keys), 0).expect("a login");
+    target.hold(0, OperationKind::Read);
+    let mut held = BTreeSet::from([0, 64].map(|lba| session.read(0, lba, 64).expect("sent").0));
+    target.wait_for_calls(0, OperationKind::Read, 2);
+    let data = [0xaa; 8192];
+    let full = |session: &mut Raw, tag| {
+        assert_eq!(session.ending(tag).expect("an answer").status, TASK_SET_FULL);
+    };
+    let tag = session.read(0, 0, 16).expect("sent");
+    full(&mut session, tag);
+    let tag = session.write(0, 0, &data).expect("sent");
+    full(&mut session, tag);
+    // Data that was announced comes all the same, and the answer waits for it.
+    let command = ScsiCommand { is_final: false, ..write(0, 0, data.len()) };
+    let tag = session.command(&command, &data[..1024]).expect("sent");
+    session.silent().expect("the rest of the data is on its way");
+    session.sequence((tag, TargetTransferTag::RESERVED), 1024, &data[1024..], 4096).expect("sent");
+    full(&mut session, tag);
+    // Nothing is asked for that has no place.
+    let tag = session.command(&write(0, 0, data.len()), &[]).expect("sent");
+    full(&mut session, tag);
+    assert_eq!(session.test_unit_ready(0).expect("an answer").status, 0);
+    target.faults(0).clear();
+    while !held.is_empty() {
+        let (TargetPdu::ScsiDataIn(pdu), _) = session.receive().expect("data") else { panic!("no data") };
+        if pdu.status.is_some() {
+            assert!(held.remove(&pdu.initiator_task_tag.0));
+        }
+    }
+    assert_eq!(target.faults(0).calls(OperationKind::Write), 0);
+    let tag = session.write(0, 0, &data).expect("sent");
+    session.good(tag).expect("there is memory again");
+    let tag = session.read(0, 0, 16).expect("sent");
+    assert!(session.data_in(tag).expect("a read").0 == data);
+}
+
+#[test]
+fn a_command_larger_than_all_memory_is_refused_not_waited_for() {
+    let target = InProcess::start_with(&[DISK], |config| config.limits.buffer_memory_bytes = 64 << 10);
+    let mut session = target.session(1);
+    let tag = session.read(0, 0, 1024).expect("sent");
+    assert_eq!(session.ending(tag).expect("an answer").status, TASK_SET_FULL);
+    let tag = session.command(&write(0, 0, 512 << 10), &[]).expect("sent");
+    assert_eq!(session.ending(tag).expect("an answer").status, TASK_SET_FULL);
+    let tag = session.read(0, 0, 8).expect("sent");
+    session.data_in(tag).expect("nothing is lost");
+}
+
+#[test]
+fn who_does_not_read_keeps_nobody_from_being_served() {
+    const READS: u32 = 64;
+    const BLOCKS: u32 = 2048;
+    let target = InProcess::start_with(&["0=mem:64M,write=back"], |config| {
+        config.limits.buffer_memory_bytes = 96 << 20;
+        // Both on one thread.
+        config.limits.reactors = Some(1);
+    });
+    let (mut slow, mut other) = (target.session(1), target.session(2));
+    let data: Vec<u8> = (0..64 << 10_u32).map(|index| (index / 5) as u8).collect();
+    let tag = slow.command(&write(0, u64::from(BLOCKS), data.len()), &data).expect("sent");
+    slow.good(tag).expect("a write");
+    let tags: Vec<_> =
+        (0..READS).map(|index| slow.read(0, u64::from(index % 32 * BLOCKS), BLOCKS).expect("sent")).collect();
+    for _ in 0..100 {
+        let tag = other.read(0, u64::from(BLOCKS), 128).expect("sent");
+        assert!(other.data_in(tag).expect("the other is served").0 == data);
+    }
+    // And when it reads at last, all is there and right.
+    for (index, tag) in tags.into_iter().enumerate() {
+        let (bytes, _) = slow.data_in(tag).expect("data");
+        assert_eq!(bytes.len(), BLOCKS as usize * BLOCK_BYTES);
+        let expected = if index % 32 == 1 { &data[..] } else { &[0; 64 << 10] };
+        assert!(bytes[..64 << 10] == *expected, "read {index}");
+    }
+}
+
+#[test]
+fn pings_of_one_who_does_not_read_are_not_kept_without_bound() {
+    const BOUND_BYTES: usize = 128 << 20;
+    let target = InProcess::start(&[DISK]);
+    let (mut slow, mut other) = (target.session(1), target.session(2));
+    // The target must stop reading at some time; then the sockets' buffers fill up and sending blocks.
+    slow.connection().set_write_patience(Duration::from_millis(500)).expect("a limit");
+    let data = vec![0x55; 256 << 10];
+    let mut sent = 0;
+    while sent < BOUND_BYTES && slow.ping(&data).is_ok() {
+        sent += data.len();
+    }
+    assert!(sent < BOUND_BYTES, "{sent} bytes of pings are kept for one who does not read");
+    other.silent().expect("the other is served");
+}
+
+#[test]
+fn the_window_is_whole_again_after_all_that_can_happen_to_a_command() {
+    const DEPTH: u32 = 16;
+    let target = InProcess::start_with(&[DISK], |config| config.limits.window_depth = DEPTH as u16);
+    let keys = [("InitialR2T", "Yes"), ("ImmediateData", "Yes")];
+    let mut session = Raw::ready(target.portal(), &target.options_with(1, &keys), 0).expect("a login");
+    for _ in 0..3 {
+        // Good ones, failed ones, rejected ones.
+        let tag = session.read(0, 0, 1).expect("sent");
+        session.data_in(tag).expect("a read");
+        let tag = session.read(0, 1 << 40, 1).expect("sent");
+        assert_eq!(session.ending(tag).expect("an answer").codes(), (5, 0x21, 0));
+        let command = session.number(&read(0, 0, 1));
+        session.send(&InitiatorPdu::ScsiCommand(command), &[1; 4]).expect("sent");
+        session.rejected(&command.encode(4)).expect("a Reject");
+        // Aborted ones: in a store, while collecting, before their turn, before they came.
+        let reads = target.faults(0).calls(OperationKind::Read);
+        target.hold(0, OperationKind::Read);
+        let in_store = session.number(&read(0, 0, 1));
+        session.send(&InitiatorPdu::ScsiCommand(in_store), &[]).expect("sent");
+        target.wait_for_calls(0, OperationKind::Read, reads + 1);
+        let collecting = session.number(&write(0, 0, 4096));
+        session.send(&InitiatorPdu::ScsiCommand(collecting), &[]).expect("sent");
+        let r2t = session.r2t(collecting.initiator_task_tag).expect("an R2T");
+        let missing = session.number(&plain());
+        let parked = session.number(&plain());
+        session.send(&InitiatorPdu::ScsiCommand(parked), &[]).expect("sent");
+        let aborts = [in_store, collecting, parked, missing].map(|command| {
+            let tags = (command.initiator_task_tag, command.cmd_sn);
+            session.manage_task(TaskManagementFunction::AbortTask, 0, tags.0, tags.1).expect("sent")
+        });
+        session.answer_r2t(&r2t, &[0; 4096], 4096).expect("sent");
+        target.faults(0).clear();
+        let mut answered = BTreeSet::new();
+        for _ in &aborts {
+            let (pdu, _) = session.receive().expect("an answer");
+            let TargetPdu::TaskManagementResponse(pdu) = pdu else { panic!("{pdu:?}") };
+            assert_eq!(pdu.response, 0);
+            answered.insert(pdu.initiator_task_tag.0);
+        }
+        assert_eq!(answered, BTreeSet::from(aborts.map(|tag| tag.0)));
+        // Immediate ones.
+        let tag = session.command(&ScsiCommand { immediate: true, ..read(0, 0, 1) }, &[]).expect("sent");
+        session.data_in(tag).expect("a read");
+        session.silent().expect("nothing is left");
+        assert_eq!(session.exp_cmd_sn(), session.cmd_sn);
+        assert_eq!(session.max_cmd_sn(), session.cmd_sn.plus(DEPTH - 1));
+    }
+}

@@ -1,0 +1,403 @@
+//! Data both ways (4.2.5.2, 11.4.5, 11.7, 11.8): R2Ts, unsolicited data in all combinations, residuals, digests (7.8).
+
+use lunette_block::OperationKind;
+use lunette_tests::in_process::{InProcess, LIMIT};
+use lunette_tests::initiator::{LoginOptions, cdb};
+use lunette_tests::raw::{BLOCK_BYTES, Raw, plain, read, write};
+use lunette_wire::frame::Digests;
+use lunette_wire::initiator::{ScsiCommand, ScsiDataOut};
+use lunette_wire::target::{RejectReason, Residual};
+use lunette_wire::{DataSn, InitiatorPdu, TargetTransferTag};
+
+use crate::DISK;
+
+const CHECK_CONDITION: u8 = 2;
+const UNEXPECTED_UNSOLICITED_DATA: (u8, u8, u8) = (0xb, 0x0c, 0x0c);
+const INCORRECT_AMOUNT_OF_DATA: (u8, u8, u8) = (0xb, 0x0c, 0x0d);
+const PROTOCOL_SERVICE_CRC_ERROR: (u8, u8, u8) = (0xb, 0x47, 0x05);
+
+fn login(target: &InProcess, keys: &[(&str, &str)]) -> Raw {
+    Raw::ready(target.portal(), &target.options_with(1, keys), 0).expect("a login")
+}
+
+/// Bytes that are different at every place.
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|index| (index / 7 + index / BLOCK_BYTES * 31) as u8).collect()
+}
+
+fn expect_on_disk(session: &mut Raw, lba: u64, expected: &[u8]) {
+    let tag = session.read(0, lba, (expected.len() / BLOCK_BYTES) as u32).expect("sent");
+    assert!(session.data_in(tag).expect("a read").0 == expected, "other data is on the disk");
+}
+
+#[test]
+fn several_r2ts_are_outstanding_and_never_more_than_agreed() {
+    const BURST: usize = 8192;
+    const OUTSTANDING: usize = 4;
+    let target = InProcess::start(&[DISK]);
+    let mut session = login(
+        &target,
+        &[
+            ("InitialR2T", "Yes"),
+            ("ImmediateData", "No"),
+            ("MaxBurstLength", "8192"),
+            ("FirstBurstLength", "8192"),
+            ("MaxOutstandingR2T", "4"),
+        ],
+    );
+    let data = pattern(10 * BURST - 3 * BLOCK_BYTES);
+    let tag = session.command(&write(0, 0, data.len()), &[]).expect("sent");
+    let mut outstanding = std::collections::VecDeque::new();
+    let bursts = data.len().div_ceil(BURST);
+    for index in 0..bursts {
+        if index >= OUTSTANDING {
+            session.silent().expect("no R2T beyond what was agreed on");
+            let oldest = outstanding.pop_front().expect("one that was not answered");
+            session.answer_r2t(&oldest, &data, 3000).expect("sent");
+        }
+        let r2t = session.r2t(tag).expect("an R2T");
+        assert_eq!((r2t.r2t_sn, r2t.buffer_offset as usize), (DataSn(index as u32), index * BURST));
+        assert_eq!(r2t.desired_length as usize, BURST.min(data.len() - index * BURST));
+        outstanding.push_back(r2t);
+    }
+    for r2t in outstanding {
+        session.answer_r2t(&r2t, &data, BURST).expect("sent");
+    }
+    session.good(tag).expect("a write");
+    expect_on_disk(&mut session, 0, &data);
+}
+
+#[test]
+fn unsolicited_data_comes_in_every_form_that_was_agreed() {
+    const BURST: usize = 8192;
+    const SEGMENT: usize = 1024;
+    let target = InProcess::start(&[DISK]);
+    let answers = [false, true].map(|answer| if answer { "Yes" } else { "No" });
+    for (immediate, r2t) in answers.iter().flat_map(|first| answers.map(|second| (*first, second))) {
+        for length in [BLOCK_BYTES, 4096, 4096 + BLOCK_BYTES, 5 * BURST] {
+            let what = format!("ImmediateData={immediate}, InitialR2T={r2t}, {length} bytes");
+            let mut session = login(
+                &target,
+                &[
+                    ("ImmediateData", immediate),
+                    ("InitialR2T", r2t),
+                    ("FirstBurstLength", "4096"),
+                    ("MaxBurstLength", "8192"),
+                ],
+            );
+            let data: Vec<u8> = pattern(length).iter().map(|byte| byte ^ length as u8).collect();
+            let first_burst = length.min(4096);
+            // With InitialR2T=No the rest of the first burst follows the command in PDUs of its own.
+            let in_command = if immediate == "Yes" { first_burst.min(SEGMENT) } else { 0 };
+            let unsolicited = if r2t == "No" { first_burst } else { in_command };
+            let command = ScsiCommand { is_final: unsolicited == in_command, ..write(0, 64, length) };
+            let tag = session.command(&command, &data[..in_command]).expect(&what);
+            session
+                .sequence(
+                    (tag, TargetTransferTag::RESERVED),
+                    in_command,
+                    &data[in_command..unsolicited],
+                    SEGMENT,
+                )
+                .expect(&what);
+            let mut there = unsolicited;
+            while there < length {
+                let r2t = session.r2t(tag).expect(&what);
+                assert_eq!(r2t.buffer_offset as usize, there, "{what}");
+                assert!(r2t.desired_length as usize <= BURST, "{what}");
+                session.answer_r2t(&r2t, &data, SEGMENT).expect(&what);
+                there += r2t.desired_length as usize;
+            }
+            session.good(tag).expect(&what);
+            expect_on_disk(&mut session, 64, &data);
+        }
+    }
+}
+
+#[test]
+fn too_much_immediate_data_is_rejected_and_its_number_is_used_up() {
+    let target = InProcess::start(&[DISK]);
+    let mut session = login(&target, &[("FirstBurstLength", "4096"), ("InitialR2T", "No")]);
+    for (announced, sent) in [(8192, 4096 + BLOCK_BYTES), (BLOCK_BYTES, 2 * BLOCK_BYTES)] {
+        let command = session.number(&write(0, 0, announced));
+        session.send(&InitiatorPdu::ScsiCommand(command), &vec![0xaa; sent]).expect("sent");
+        let reason = session.rejected(&command.encode(sent)).expect("a Reject");
+        assert_eq!(reason, RejectReason::ProtocolError as u8);
+        assert_eq!(session.test_unit_ready(0).expect("the next number").status, 0);
+    }
+    assert_eq!(target.faults(0).calls(OperationKind::Write), 0);
+}
+
+/// Sends a command and unsolicited data that break an agreement, and expects CHECK CONDITION with these codes, after
+/// `rejects` Rejects; nothing may reach the store, and the session must go on.
+fn expect_fault(
+    keys: &[(&str, &str)],
+    command: &ScsiCommand,
+    immediate: usize,
+    unsolicited: &[(u32, usize, bool)],
+    rejects: &[RejectReason],
+    codes: (u8, u8, u8),
+) {
+    let target = InProcess::start(&[DISK]);
+    let mut session = login(&target, keys);
+    let tag = session.command(command, &vec![0xaa; immediate]).expect("sent");
+    for (index, (offset, length, is_final)) in unsolicited.iter().enumerate() {
+        let pdu = ScsiDataOut {
+            is_final: *is_final,
+            initiator_task_tag: tag,
+            target_transfer_tag: TargetTransferTag::RESERVED,
+            data_sn: DataSn(index as u32),
+            buffer_offset: *offset,
+            exp_stat_sn: session.exp_stat_sn,
+            ..ScsiDataOut::default()
+        };
+        session.send(&InitiatorPdu::ScsiDataOut(pdu), &vec![0xaa; *length]).expect("sent");
+    }
+    for reason in rejects {
+        let (pdu, _) = session.receive().expect("a Reject");
+        assert!(
+            matches!(pdu, lunette_wire::TargetPdu::Reject(pdu) if pdu.reason == *reason as u8),
+            "{reason:?} was due: {pdu:?}"
+        );
+    }
+    let ending = session.ending(tag).expect("an answer");
+    assert_eq!((ending.status, ending.codes()), (CHECK_CONDITION, codes));
+    assert_eq!(session.test_unit_ready(0).expect("the next number").status, 0);
+    assert_eq!(target.faults(0).calls(OperationKind::Write), 0);
+}
+
+#[test]
+fn unsolicited_data_that_was_not_agreed_on_fails_its_command() {
+    expect_fault(&[("ImmediateData", "No")], &write(0, 0, 4096), 4096, &[], &[], UNEXPECTED_UNSOLICITED_DATA);
+    expect_fault(
+        &[("InitialR2T", "Yes")],
+        &ScsiCommand { is_final: false, ..write(0, 0, 4096) },
+        0,
+        &[(0, 4096, true)],
+        &[],
+        UNEXPECTED_UNSOLICITED_DATA,
+    );
+}
+
+#[test]
+fn unsolicited_data_beyond_the_first_burst_or_short_of_it_fails_its_command() {
+    let keys = [("InitialR2T", "No"), ("ImmediateData", "No"), ("FirstBurstLength", "4096")];
+    let command = ScsiCommand { is_final: false, ..write(0, 0, 8192) };
+    expect_fault(
+        &keys,
+        &command,
+        0,
+        &[(0, 4096, false), (4096, 512, true)],
+        &[RejectReason::InvalidPduField],
+        INCORRECT_AMOUNT_OF_DATA,
+    );
+    expect_fault(&keys, &command, 0, &[(0, 2048, true)], &[], INCORRECT_AMOUNT_OF_DATA);
+    // A gap in the sequence.
+    expect_fault(
+        &keys,
+        &command,
+        0,
+        &[(0, 1024, false), (2048, 1024, true)],
+        &[RejectReason::InvalidPduField],
+        INCORRECT_AMOUNT_OF_DATA,
+    );
+}
+
+#[test]
+fn a_read_of_less_or_more_than_expected_has_a_residual() {
+    let target = InProcess::start(&[DISK]);
+    let mut session = login(&target, &[]);
+    let data = pattern(4 * BLOCK_BYTES);
+    let tag = session.write(0, 0, &data).expect("sent");
+    session.good(tag).expect("a write");
+    for (expected, got, residual) in [
+        (4096, 2048, Residual::Underflow(2048)),
+        (2048, 2048, Residual::None),
+        (1024, 1024, Residual::Overflow(1024)),
+        (700, 700, Residual::Overflow(1348)),
+    ] {
+        let command = ScsiCommand { expected_data_transfer_length: expected, ..read(0, 0, 4) };
+        let tag = session.command(&command, &[]).expect("sent");
+        let (bytes, found) = session.data_in(tag).expect("a read");
+        assert_eq!((bytes.len(), found), (got, residual));
+        assert!(bytes == data[..got]);
+    }
+    // Nothing is expected at all.
+    let command = ScsiCommand { expected_data_transfer_length: 0, read: false, ..read(0, 0, 4) };
+    let tag = session.command(&command, &[]).expect("sent");
+    let ending = session.ending(tag).expect("an answer");
+    assert_eq!((ending.status, ending.residual), (0, Residual::Overflow(2048)));
+    // Parameter data.
+    let inquiry = ScsiCommand {
+        read: true,
+        expected_data_transfer_length: 255,
+        cdb: [0x12, 0, 0, 0, 255, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        ..plain()
+    };
+    let tag = session.command(&inquiry, &[]).expect("sent");
+    let (bytes, found) = session.data_in(tag).expect("data");
+    assert!((36..255).contains(&bytes.len()));
+    assert_eq!(found, Residual::Underflow(255 - bytes.len() as u32));
+}
+
+#[test]
+fn a_write_of_less_or_more_than_expected_has_a_residual() {
+    let target = InProcess::start(&[DISK]);
+    let mut session = login(&target, &[]);
+    // The command takes two blocks of the four that the initiator has.
+    let data = pattern(4 * BLOCK_BYTES);
+    let command = ScsiCommand { cdb: cdb::write(0, 2), ..write(0, 0, data.len()) };
+    let tag = session.command(&command, &data).expect("sent");
+    let ending = session.ending(tag).expect("an answer");
+    assert_eq!((ending.status, ending.residual), (0, Residual::Underflow(1024)));
+    expect_on_disk(&mut session, 0, &[&data[..1024], &[0; 1024][..]].concat());
+    // The command takes four blocks where the initiator has two.
+    let command = ScsiCommand { cdb: cdb::write(8, 4), ..write(0, 8, 1024) };
+    let tag = session.command(&command, &data[..1024]).expect("sent");
+    let ending = session.ending(tag).expect("an answer");
+    assert_eq!((ending.status, ending.residual), (0, Residual::Overflow(1024)));
+    expect_on_disk(&mut session, 8, &[&data[..1024], &[0; 1024][..]].concat());
+    // A command that fails has moved nothing.
+    let command = ScsiCommand { cdb: cdb::write(1 << 40, 2), ..write(0, 0, 1024) };
+    let tag = session.command(&command, &data[..1024]).expect("sent");
+    let ending = session.ending(tag).expect("an answer");
+    assert_eq!((ending.codes(), ending.residual), ((5, 0x21, 0), Residual::Underflow(1024)));
+}
+
+/// A session with digests of data, and of headers too if wanted.
+fn digests(target: &InProcess, header: bool, keys: &[(&str, &str)]) -> Raw {
+    let digests = Digests { header, data: true };
+    let options = LoginOptions { digests, ..target.options_with(1, keys) };
+    Raw::ready(target.portal(), &options, 0).expect("a login")
+}
+
+/// Sends a PDU whose data digest is wrong.
+fn send_spoilt(session: &mut Raw, pdu: &InitiatorPdu, data: &[u8]) {
+    let mut bytes = session.connection().encode(pdu, data);
+    *bytes.last_mut().expect("a digest") ^= 0x40;
+    session.connection().send_bytes(&bytes).expect("sent");
+}
+
+#[test]
+fn digests_of_headers_and_data_go_both_ways() {
+    let target = InProcess::start(&[DISK]);
+    let mut session = digests(&target, true, &[]);
+    for length in [BLOCK_BYTES, 64 << 10] {
+        let data = pattern(length);
+        let tag = session.write(0, 0, &data).expect("sent");
+        session.good(tag).expect("a write");
+        expect_on_disk(&mut session, 0, &data);
+    }
+    // Lengths that need padding, which the digest covers.
+    for length in 1..=5 {
+        let tag = session.ping(&pattern(length)).expect("sent");
+        session.pinged(tag, &pattern(length)).expect("an echo");
+    }
+}
+
+#[test]
+fn a_wrong_digest_on_data_out_fails_the_write_after_its_sequence() {
+    // Short segments lie whole in the receive buffer, long ones come straight into the command's buffer.
+    for (length, segment) in [(8192, 2048), (256 << 10, 128 << 10)] {
+        let target = InProcess::start(&[DISK]);
+        let mut session = digests(&target, true, &[("InitialR2T", "Yes"), ("ImmediateData", "No")]);
+        let data = vec![0xaa; length];
+        let command = write(0, 0, length);
+        let tag = session.command(&command, &[]).expect("sent");
+        let r2t = session.r2t(tag).expect("an R2T");
+        assert_eq!(r2t.desired_length as usize, length);
+        for index in 0..length / segment {
+            let pdu = ScsiDataOut {
+                is_final: (index + 1) * segment == length,
+                initiator_task_tag: tag,
+                target_transfer_tag: r2t.target_transfer_tag,
+                exp_stat_sn: session.exp_stat_sn,
+                data_sn: DataSn(index as u32),
+                buffer_offset: (index * segment) as u32,
+                ..ScsiDataOut::default()
+            };
+            if index == 0 {
+                send_spoilt(&mut session, &InitiatorPdu::ScsiDataOut(pdu), &data[..segment]);
+                let reason = session.rejected(&pdu.encode(segment)).expect("a Reject");
+                assert_eq!(reason, RejectReason::DataDigestError as u8);
+                session.silent().expect("the sequence goes on");
+            } else {
+                session.send(&InitiatorPdu::ScsiDataOut(pdu), &data[..segment]).expect("sent");
+            }
+        }
+        let ending = session.ending(tag).expect("an answer");
+        assert_eq!((ending.status, ending.codes()), (CHECK_CONDITION, PROTOCOL_SERVICE_CRC_ERROR));
+        assert_eq!(target.faults(0).calls(OperationKind::Write), 0);
+        let tag = session.command(&command, &[]).expect("sent");
+        let r2t = session.r2t(tag).expect("an R2T");
+        session.answer_r2t(&r2t, &data, segment).expect("sent");
+        session.good(tag).expect("the second attempt");
+        expect_on_disk(&mut session, 0, &data);
+    }
+}
+
+#[test]
+fn a_command_with_a_wrong_data_digest_can_be_sent_again() {
+    for length in [BLOCK_BYTES, 64 << 10] {
+        let target = InProcess::start(&[DISK]);
+        let mut session = digests(&target, false, &[]);
+        let data = pattern(length);
+        let command = session.number(&write(0, 0, length));
+        send_spoilt(&mut session, &InitiatorPdu::ScsiCommand(command), &data);
+        let reason = session.rejected(&command.encode(length)).expect("a Reject");
+        assert_eq!(reason, RejectReason::DataDigestError as u8);
+        session.silent().expect("and no other answer");
+        assert_eq!(session.exp_cmd_sn(), command.cmd_sn, "it is as if it had never come");
+        session.send(&InitiatorPdu::ScsiCommand(command), &data).expect("sent");
+        session.good(command.initiator_task_tag).expect("the second attempt");
+        expect_on_disk(&mut session, 0, &data);
+    }
+}
+
+#[test]
+fn a_wrong_header_digest_drops_the_connection() {
+    let target = InProcess::start(&[DISK]);
+    let mut session = digests(&target, true, &[]);
+    let peer = session.connection().local_address().expect("an address");
+    let command = session.number(&write(0, 0, BLOCK_BYTES));
+    let mut bytes = session.connection().encode(&InitiatorPdu::ScsiCommand(command), &[0xaa; BLOCK_BYTES]);
+    bytes[lunette_wire::BHS_LENGTH] ^= 1;
+    session.connection().send_bytes(&bytes).expect("sent");
+    assert_eq!(session.connection().drain(LIMIT).expect("closed"), 0);
+    assert!(target.log_about(peer, "header digest error").starts_with("WARN"));
+    let mut again = digests(&target, true, &[]);
+    expect_on_disk(&mut again, 0, &[0; BLOCK_BYTES]);
+}
+
+#[test]
+fn data_in_is_cut_by_what_the_initiator_takes() {
+    let target = InProcess::start(&[DISK]);
+    let mut session = login(&target, &[("MaxRecvDataSegmentLength", "1024"), ("MaxBurstLength", "2560")]);
+    let data = pattern(8192);
+    let tag = session.command(&write(0, 0, data.len()), &[]).expect("sent");
+    // Three bursts of 2560 bytes and the rest.
+    for _ in 0..4 {
+        let r2t = session.r2t(tag).expect("an R2T");
+        session.answer_r2t(&r2t, &data, 1024).expect("sent");
+    }
+    session.good(tag).expect("a write");
+    let tag = session.read(0, 0, 16).expect("sent");
+    let (mut at, mut burst) = (0, 0);
+    loop {
+        let (lunette_wire::TargetPdu::ScsiDataIn(pdu), bytes) = session.receive().expect("data") else {
+            panic!("no data");
+        };
+        assert_eq!((pdu.initiator_task_tag, pdu.buffer_offset as usize), (tag, at));
+        assert!(bytes.len() <= 1024 && bytes == data[at..at + bytes.len()]);
+        at += bytes.len();
+        burst += bytes.len();
+        assert!(burst <= 2560, "a burst of {burst}");
+        if pdu.is_final {
+            burst = 0;
+        }
+        if pdu.status.is_some() {
+            break;
+        }
+    }
+    assert_eq!(at, data.len());
+}
