@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use lunette_tests::lunette::{Lunette, TARGET_NAME};
 use lunette_tests::need_programs;
@@ -238,6 +239,28 @@ fn qemu_io_cannot_write_a_read_only_unit() {
     );
     assert!(!qemu_io(&target.url(0), &["write 0 4k"]).success(), "a read-only unit was written");
     target.stop().expect("a clean end");
+}
+
+#[test]
+fn qemu_goes_on_after_the_target_was_killed_and_started_again() {
+    need_programs!("qemu-img");
+    let directory = tempfile::tempdir().expect("a directory");
+    let lun = format!("0=file:{},size=64M,write=back", directory.path().join("disk.img").display());
+    let first = Lunette::serve().luns([&lun]).start().expect("a target");
+    let (portal, url) = (first.portal(), first.url(0));
+    let worker = std::thread::spawn(move || {
+        tool_output("qemu-img", ["bench", "-f", "raw", "-t", "none", "-w", "-c", "100000", "-d", "8", &url])
+    });
+    let logged_in = |line: &str| line.contains("logged in");
+    assert!(first.wait_for_log(Duration::from_secs(20), logged_in).is_some(), "{}", first.log());
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!worker.is_finished(), "too fast to be interrupted");
+    first.kill().expect("a kill");
+    let second = Lunette::serve().portal(portal).luns([&lun]).start().expect("a second target");
+    let output = worker.join().expect("QEMU notices nothing but a pause");
+    assert!(output.contains("Run completed"), "{output}");
+    assert!(second.log().lines().any(logged_in), "{}", second.log());
+    second.stop().expect("a clean end");
 }
 
 #[test]
