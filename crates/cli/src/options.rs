@@ -28,6 +28,7 @@ STORE is
 OPTION is
   size=SIZE            create a missing image, sparse
   ro                   refuse every change
+  removable            a removable medium: initiators may eject, load and lock it
   block=512|4096       logical block length
   write=through|back   answer a write when it is stable, or sooner
   engine=threads|sync  who does the blocking calls
@@ -192,7 +193,9 @@ mod tests {
 
     #[test]
     fn every_lun_option_is_in_the_help() {
-        for option in ["size=", "ro", "block=", "write=", "engine=", "serial=", "vendor=", "product="] {
+        for option in
+            ["size=", "ro", "removable", "block=", "write=", "engine=", "serial=", "vendor=", "product="]
+        {
             assert!(LUN_HELP.contains(&format!("\n  {option}")), "{option}");
         }
     }

@@ -228,7 +228,10 @@ fn option(
     };
     if let Some(switch) = switch {
         if let Some(at) = value_at {
-            return Err(Fault::new(at, format_args!("{key} stands alone: it makes the logical unit {meaning}")));
+            return Err(Fault::new(
+                at,
+                format_args!("{key} stands alone: it makes the logical unit {meaning}"),
+            ));
         }
         *switch = true;
         return Ok(());

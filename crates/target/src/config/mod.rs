@@ -60,6 +60,8 @@ pub struct UnitConfig {
     pub store: StoreSpec,
     /// Every change is refused.
     pub read_only: bool,
+    /// The medium is removable: initiators may eject it, load it again, and prevent that.
+    pub removable: bool,
     /// 512 or 4096. `None`: 512 for files, memory and null, the device's own for block devices.
     pub block_length_bytes: Option<u32>,
     /// When a write is answered.
