@@ -24,7 +24,7 @@ pub enum ErrorClass {
     ReadOnly,
     /// The range does not lie within the volume, or within the buffer that was handed in.
     OutOfRange,
-    /// An earlier flush failed, so nothing can be promised any more until the volume is reopened.
+    /// A flush failed, this one or an earlier one, so nothing can be promised any more until the volume is reopened.
     Faulted,
     /// The volume was closed.
     Closed,
@@ -40,8 +40,15 @@ pub enum StoreError {
     Io {
         /// The class of `source`.
         kind: ErrorClass,
-        /// Byte at which the operation began; 0 for a flush.
+        /// Byte at which the operation began.
         offset: u64,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The flush that this operation needed failed. What was lost may lie anywhere, so there is no place to name, and
+    /// the volume is faulted whatever the kernel said.
+    #[error("a flush failed: {source}")]
+    Flush {
         /// What the kernel said.
         source: io::Error,
     },
@@ -74,7 +81,7 @@ impl StoreError {
             Self::Io { kind, .. } => *kind,
             Self::ReadOnly => ErrorClass::ReadOnly,
             Self::OutOfRange => ErrorClass::OutOfRange,
-            Self::Faulted => ErrorClass::Faulted,
+            Self::Flush { .. } | Self::Faulted => ErrorClass::Faulted,
             Self::Closed => ErrorClass::Closed,
             Self::Unsupported => ErrorClass::Unsupported,
         }

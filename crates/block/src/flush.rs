@@ -97,7 +97,7 @@ impl Durability {
         }
         shielded(|| self.store.flush()).map_err(|error| {
             self.fail(&error);
-            StoreError::from_io(0, error)
+            StoreError::Flush { source: error }
         })
     }
 
@@ -176,9 +176,7 @@ impl Durability {
 fn same_for_all(result: &Result<(), StoreError>) -> Result<(), StoreError> {
     match result {
         Ok(()) => Ok(()),
-        Err(StoreError::Io { kind, offset, source }) => {
-            Err(StoreError::Io { kind: *kind, offset: *offset, source: copy_io_error(source) })
-        }
+        Err(StoreError::Flush { source }) => Err(StoreError::Flush { source: copy_io_error(source) }),
         Err(_) => Err(StoreError::Faulted),
     }
 }

@@ -21,7 +21,7 @@
 //! context.submit(&volume, 0, Operation::Flush);
 //! let mut done = Vec::new();
 //! context.complete(&mut done);
-//! assert_eq!(done[0].result.as_ref().unwrap_err().class(), ErrorClass::Medium);
+//! assert_eq!(done[0].result.as_ref().unwrap_err().class(), ErrorClass::Faulted);
 //! assert!(volume.fault().is_some());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

@@ -101,10 +101,12 @@ fn a_failed_flush_fails_its_whole_group_and_faults_the_volume() {
     }
     wait_until("all writes reach the store", || faults.calls(OperationKind::Write) == WRITES + 1);
     faults.remove(hold);
-    let classes: Vec<_> = (0..WRITES).map(|_| class(bench.next().result)).collect();
-    assert!(classes.contains(&ErrorClass::Medium), "somebody is told the reason");
-    let of_the_fault = |class: &ErrorClass| matches!(class, ErrorClass::Medium | ErrorClass::Faulted);
-    assert!(classes.iter().all(of_the_fault), "{classes:?}");
+    let errors: Vec<_> = (0..WRITES).map(|_| bench.next().result.unwrap_err()).collect();
+    assert!(
+        errors.iter().any(|error| matches!(error, StoreError::Flush { .. })),
+        "somebody is told the reason"
+    );
+    assert!(errors.iter().all(|error| error.class() == ErrorClass::Faulted), "{errors:?}");
 
     // The rule is used up, so only the volume's memory of it keeps these from passing.
     assert_eq!(class(bench.write(0, &[1; 512], false)), ErrorClass::Faulted);
@@ -133,7 +135,9 @@ fn a_failed_flush_faults_under_the_sync_engine_and_in_memory_too() {
         let (volume, faults) = Faults::open(&memory).unwrap();
         let mut bench = Bench::new(volume);
         fail_next_flush(&faults, Errno::NOSPC);
-        assert_eq!(class(bench.write(0, &[1; 512], true)), ErrorClass::NoSpace);
+        let failed = bench.write(0, &[1; 512], true).unwrap_err();
+        // What was lost may lie anywhere and be of any writer: this is no shortage of space for one write.
+        assert!(matches!(failed, StoreError::Flush { .. }), "{failed}");
         assert_eq!(class(bench.write(0, &[1; 512], false)), ErrorClass::Faulted);
         assert_eq!(bench.read(0, 512).unwrap(), vec![1; 512]);
     }
