@@ -3,51 +3,24 @@
 //!
 //! It is a test double, written to be read; Lunette's initiator is another thing. RFC 7143, clauses 6, 7 and 11.
 
+pub mod cdb;
+mod login;
+
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
 
 use anyhow::{Context, Result, bail, ensure};
-use lunette_wire::frame::Digests;
-use lunette_wire::initiator::{
-    LoginRequest, LoginStage, LogoutRequest, NopOut, ScsiCommand, ScsiDataOut, TextRequest,
-};
+use lunette_wire::initiator::{LogoutRequest, NopOut, ScsiCommand, ScsiDataOut, TextRequest};
 use lunette_wire::target::{AsynchronousMessage, Numbers, ReadyToTransfer, Residual};
 use lunette_wire::{
-    CmdSn, DataSn, InitiatorPdu, InitiatorTaskTag, Isid, LunField, StatSn, TargetPdu, TargetTransferTag, text,
+    CmdSn, DataSn, InitiatorPdu, InitiatorTaskTag, LunField, StatSn, TargetPdu, TargetTransferTag, text,
 };
 
 use crate::connection::Connection;
-use crate::lunette::TARGET_NAME;
+
+pub use login::LoginOptions;
 
 /// What one PDU of ours may carry at most, whatever the target allows.
 const SEGMENT_MAX_BYTES: usize = 256 << 10;
-
-/// How to log in.
-#[derive(Debug, Clone)]
-pub struct LoginOptions {
-    /// The initiator's name.
-    pub initiator_name: String,
-    /// The target's name; `None` for a discovery session.
-    pub target_name: Option<String>,
-    /// Ask for header and data digests.
-    pub digests: Digests,
-    /// The last byte of the ISID: sessions of one initiator name differ in it.
-    pub isid_qualifier: u8,
-    /// Keys for the operational stage that replace or join the usual ones.
-    pub keys: Vec<(String, String)>,
-}
-
-impl Default for LoginOptions {
-    fn default() -> Self {
-        Self {
-            initiator_name: "iqn.2026-11.io.lunette:tests".to_owned(),
-            target_name: Some(TARGET_NAME.to_owned()),
-            digests: Digests::default(),
-            isid_qualifier: 1,
-            keys: Vec::new(),
-        }
-    }
-}
 
 /// One SCSI command to send.
 #[derive(Debug, Clone, Default)]
@@ -100,98 +73,6 @@ pub struct Initiator {
 }
 
 impl Initiator {
-    /// Connects and logs in: security stage without authentication, operational stage, full feature phase.
-    ///
-    /// # Errors
-    /// The target refuses, or does not speak iSCSI.
-    pub fn login(portal: SocketAddr, options: &LoginOptions) -> Result<Self> {
-        let mut initiator = Self {
-            connection: Connection::open(portal)?,
-            negotiated: BTreeMap::new(),
-            next_tag: 1,
-            cmd_sn: CmdSn(1),
-            max_cmd_sn: CmdSn(1),
-            exp_stat_sn: StatSn(0),
-            tasks: BTreeMap::new(),
-            completions: VecDeque::new(),
-            events: Vec::new(),
-        };
-        let session_type = if options.target_name.is_some() { "Normal" } else { "Discovery" };
-        let mut keys =
-            vec![("InitiatorName", options.initiator_name.as_str()), ("SessionType", session_type)];
-        keys.extend(options.target_name.as_deref().map(|name| ("TargetName", name)));
-        keys.push(("AuthMethod", "None"));
-        initiator.login_stage(options, LoginStage::Security, LoginStage::Operational, &keys)?;
-
-        let digest = |wanted| if wanted { "CRC32C" } else { "None" };
-        let mut offered: BTreeMap<&str, &str> = BTreeMap::from([
-            ("HeaderDigest", digest(options.digests.header)),
-            ("DataDigest", digest(options.digests.data)),
-            ("MaxRecvDataSegmentLength", "262144"),
-            ("ErrorRecoveryLevel", "0"),
-        ]);
-        if options.target_name.is_some() {
-            offered.extend([
-                ("InitialR2T", "Yes"),
-                ("ImmediateData", "Yes"),
-                ("MaxBurstLength", "262144"),
-                ("FirstBurstLength", "65536"),
-                ("MaxOutstandingR2T", "1"),
-                ("MaxConnections", "1"),
-            ]);
-        }
-        offered.extend(options.keys.iter().map(|(key, value)| (key.as_str(), value.as_str())));
-        let keys: Vec<_> = offered.into_iter().collect();
-        initiator.login_stage(options, LoginStage::Operational, LoginStage::FullFeature, &keys)?;
-        let agreed = |key: &str| initiator.negotiated.get(key).is_some_and(|value| value == "CRC32C");
-        let digests = Digests { header: agreed("HeaderDigest"), data: agreed("DataDigest") };
-        ensure!(digests == options.digests, "digests were asked for, and not agreed on");
-        initiator.connection.use_digests(digests);
-        Ok(initiator)
-    }
-
-    fn login_stage(
-        &mut self,
-        options: &LoginOptions,
-        current_stage: LoginStage,
-        next_stage: LoginStage,
-        keys: &[(&str, &str)],
-    ) -> Result<()> {
-        let mut data = Vec::new();
-        keys.iter().for_each(|(key, value)| text::push(&mut data, key, value));
-        let request = LoginRequest {
-            transit: true,
-            current_stage,
-            next_stage,
-            // Type "random" (RFC 7143, 11.12.5): no registered number of anybody is used.
-            isid: Isid([0x80, 0x12, 0x34, 0x56, 0, options.isid_qualifier]),
-            initiator_task_tag: InitiatorTaskTag(0),
-            cmd_sn: self.cmd_sn,
-            exp_stat_sn: self.exp_stat_sn,
-            ..LoginRequest::default()
-        };
-        self.connection.send(&InitiatorPdu::LoginRequest(request), &data)?;
-        let (TargetPdu::LoginResponse(response), data) = self.connection.receive()? else {
-            bail!("a login request was answered by something else");
-        };
-        ensure!(
-            response.status_class == 0,
-            "login refused: status {:02x}{:02x}",
-            response.status_class,
-            response.status_detail
-        );
-        ensure!(
-            response.transit && response.next_stage == next_stage,
-            "the target stays in {current_stage:?}"
-        );
-        for (key, value) in text::pairs(&data)? {
-            self.negotiated.insert(key.to_owned(), value.to_owned());
-        }
-        self.exp_stat_sn = response.numbers.stat_sn.next();
-        self.max_cmd_sn = response.numbers.max_cmd_sn;
-        Ok(())
-    }
-
     /// What the target answered to a key.
     #[must_use]
     pub fn negotiated(&self, key: &str) -> Option<&str> {
@@ -514,35 +395,4 @@ impl Initiator {
 /// A single-level LUN with peripheral addressing (SAM-5, 4.7.7.2).
 fn lun_field(lun: u8) -> LunField {
     LunField([0, lun, 0, 0, 0, 0, 0, 0])
-}
-
-/// READ (16) and WRITE (16), SYNCHRONIZE CACHE (10) (SBC-3).
-pub mod cdb {
-    /// READ (16) of `blocks` from `lba`.
-    #[must_use]
-    pub fn read(lba: u64, blocks: u32) -> [u8; 16] {
-        read_or_write(0x88, lba, blocks)
-    }
-
-    /// WRITE (16) of `blocks` to `lba`.
-    #[must_use]
-    pub fn write(lba: u64, blocks: u32) -> [u8; 16] {
-        read_or_write(0x8a, lba, blocks)
-    }
-
-    /// SYNCHRONIZE CACHE (10) of everything.
-    #[must_use]
-    pub fn synchronize_cache() -> [u8; 16] {
-        let mut cdb = [0; 16];
-        cdb[0] = 0x35;
-        cdb
-    }
-
-    fn read_or_write(opcode: u8, lba: u64, blocks: u32) -> [u8; 16] {
-        let mut cdb = [0; 16];
-        cdb[0] = opcode;
-        cdb[2..10].copy_from_slice(&lba.to_be_bytes());
-        cdb[10..14].copy_from_slice(&blocks.to_be_bytes());
-        cdb
-    }
 }

@@ -1,0 +1,134 @@
+//! The login of the tests' initiator: security stage without authentication, operational stage (RFC 7143, 6.3).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+
+use anyhow::{Result, bail, ensure};
+use lunette_wire::frame::Digests;
+use lunette_wire::initiator::{LoginRequest, LoginStage};
+use lunette_wire::{CmdSn, InitiatorPdu, InitiatorTaskTag, Isid, StatSn, TargetPdu, text};
+
+use super::Initiator;
+use crate::connection::Connection;
+use crate::lunette::TARGET_NAME;
+
+/// How to log in.
+#[derive(Debug, Clone)]
+pub struct LoginOptions {
+    /// The initiator's name.
+    pub initiator_name: String,
+    /// The target's name; `None` for a discovery session.
+    pub target_name: Option<String>,
+    /// Ask for header and data digests.
+    pub digests: Digests,
+    /// The last byte of the ISID: sessions of one initiator name differ in it.
+    pub isid_qualifier: u8,
+    /// Keys for the operational stage that replace or join the usual ones.
+    pub keys: Vec<(String, String)>,
+}
+
+impl Default for LoginOptions {
+    fn default() -> Self {
+        Self {
+            initiator_name: "iqn.2026-11.io.lunette:tests".to_owned(),
+            target_name: Some(TARGET_NAME.to_owned()),
+            digests: Digests::default(),
+            isid_qualifier: 1,
+            keys: Vec::new(),
+        }
+    }
+}
+
+impl Initiator {
+    /// Connects and logs in: security stage without authentication, operational stage, full feature phase.
+    ///
+    /// # Errors
+    /// The target refuses, or does not speak iSCSI.
+    pub fn login(portal: SocketAddr, options: &LoginOptions) -> Result<Self> {
+        let mut initiator = Self {
+            connection: Connection::open(portal)?,
+            negotiated: BTreeMap::new(),
+            next_tag: 1,
+            cmd_sn: CmdSn(1),
+            max_cmd_sn: CmdSn(1),
+            exp_stat_sn: StatSn(0),
+            tasks: BTreeMap::new(),
+            completions: VecDeque::new(),
+            events: Vec::new(),
+        };
+        let session_type = if options.target_name.is_some() { "Normal" } else { "Discovery" };
+        let mut keys =
+            vec![("InitiatorName", options.initiator_name.as_str()), ("SessionType", session_type)];
+        keys.extend(options.target_name.as_deref().map(|name| ("TargetName", name)));
+        keys.push(("AuthMethod", "None"));
+        initiator.login_stage(options, LoginStage::Security, LoginStage::Operational, &keys)?;
+
+        let digest = |wanted| if wanted { "CRC32C" } else { "None" };
+        let mut offered: BTreeMap<&str, &str> = BTreeMap::from([
+            ("HeaderDigest", digest(options.digests.header)),
+            ("DataDigest", digest(options.digests.data)),
+            ("MaxRecvDataSegmentLength", "262144"),
+            ("ErrorRecoveryLevel", "0"),
+        ]);
+        if options.target_name.is_some() {
+            offered.extend([
+                ("InitialR2T", "Yes"),
+                ("ImmediateData", "Yes"),
+                ("MaxBurstLength", "262144"),
+                ("FirstBurstLength", "65536"),
+                ("MaxOutstandingR2T", "1"),
+                ("MaxConnections", "1"),
+            ]);
+        }
+        offered.extend(options.keys.iter().map(|(key, value)| (key.as_str(), value.as_str())));
+        let keys: Vec<_> = offered.into_iter().collect();
+        initiator.login_stage(options, LoginStage::Operational, LoginStage::FullFeature, &keys)?;
+        let agreed = |key: &str| initiator.negotiated.get(key).is_some_and(|value| value == "CRC32C");
+        let digests = Digests { header: agreed("HeaderDigest"), data: agreed("DataDigest") };
+        ensure!(digests == options.digests, "digests were asked for, and not agreed on");
+        initiator.connection.use_digests(digests);
+        Ok(initiator)
+    }
+
+    fn login_stage(
+        &mut self,
+        options: &LoginOptions,
+        current_stage: LoginStage,
+        next_stage: LoginStage,
+        keys: &[(&str, &str)],
+    ) -> Result<()> {
+        let mut data = Vec::new();
+        keys.iter().for_each(|(key, value)| text::push(&mut data, key, value));
+        let request = LoginRequest {
+            transit: true,
+            current_stage,
+            next_stage,
+            // Type "random" (RFC 7143, 11.12.5): no registered number of anybody is used.
+            isid: Isid([0x80, 0x12, 0x34, 0x56, 0, options.isid_qualifier]),
+            initiator_task_tag: InitiatorTaskTag(0),
+            cmd_sn: self.cmd_sn,
+            exp_stat_sn: self.exp_stat_sn,
+            ..LoginRequest::default()
+        };
+        self.connection.send(&InitiatorPdu::LoginRequest(request), &data)?;
+        let (TargetPdu::LoginResponse(response), data) = self.connection.receive()? else {
+            bail!("a login request was answered by something else");
+        };
+        ensure!(
+            response.status_class == 0,
+            "login refused: status {:02x}{:02x}",
+            response.status_class,
+            response.status_detail
+        );
+        ensure!(
+            response.transit && response.next_stage == next_stage,
+            "the target stays in {current_stage:?}"
+        );
+        for (key, value) in text::pairs(&data)? {
+            self.negotiated.insert(key.to_owned(), value.to_owned());
+        }
+        self.exp_stat_sn = response.numbers.stat_sn.next();
+        self.max_cmd_sn = response.numbers.max_cmd_sn;
+        Ok(())
+    }
+}
