@@ -25,6 +25,8 @@ pub struct LoginOptions {
     pub isid_qualifier: u8,
     /// Keys for the operational stage that replace or join the usual ones.
     pub keys: Vec<(String, String)>,
+    /// The number of the first command.
+    pub first_cmd_sn: CmdSn,
 }
 
 impl Default for LoginOptions {
@@ -35,6 +37,7 @@ impl Default for LoginOptions {
             digests: Digests::default(),
             isid_qualifier: 1,
             keys: Vec::new(),
+            first_cmd_sn: CmdSn(1),
         }
     }
 }
@@ -49,8 +52,8 @@ impl Initiator {
             connection: Connection::open(portal)?,
             negotiated: BTreeMap::new(),
             next_tag: 1,
-            cmd_sn: CmdSn(1),
-            max_cmd_sn: CmdSn(1),
+            cmd_sn: options.first_cmd_sn,
+            max_cmd_sn: options.first_cmd_sn,
             exp_stat_sn: StatSn(0),
             tasks: BTreeMap::new(),
             completions: VecDeque::new(),

@@ -1,13 +1,20 @@
 //! Task management across sessions and reactors (4.2.3, 11.5, 11.6): who loses which tasks, who is told, and when the
 //! answer goes out.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use lunette_block::OperationKind;
+use lunette_block::fault::{Effect, Rule, When};
+use lunette_target::config::TargetConfig;
 use lunette_tests::in_process::{InProcess, LIMIT};
 use lunette_tests::initiator::LoginOptions;
 use lunette_tests::raw::{BLOCK_BYTES, Raw, lun_field, plain, read, write};
-use lunette_wire::initiator::{TaskManagementFunction as Function, TaskManagementRequest};
+use lunette_wire::initiator::{
+    ScsiCommand, ScsiDataOut, TaskManagementFunction as Function, TaskManagementRequest,
+};
 use lunette_wire::target::RejectReason;
 use lunette_wire::{CmdSn, DataSn, InitiatorPdu, InitiatorTaskTag, LunField, TargetPdu};
 
@@ -113,6 +120,22 @@ fn a_cold_reset_is_answered_and_ends_all_sessions() {
 }
 
 #[test]
+fn a_cold_reset_of_one_target_is_no_concern_of_another() {
+    let target = InProcess::start_with(&[DISK, SECOND_DISK], |config| {
+        let name = format!("{}-other", config.targets[0].name);
+        config.targets.push(TargetConfig { name, ..config.targets[0].clone() });
+    });
+    let name = format!("{}-other", target.name());
+    let options = LoginOptions { target_name: Some(name), ..target.options(1) };
+    let mut other = Raw::ready(target.portal(), &options, 0).expect("a login");
+    let mut asking = session(&target, 1);
+    let tag = asking.manage(Function::TargetColdReset, 0).expect("sent");
+    assert_eq!(asking.managed(tag).expect("an answer"), COMPLETE);
+    assert_eq!(asking.connection().drain(LIMIT).expect("closed"), 0);
+    expect_ready(&mut other, 0);
+}
+
+#[test]
 fn a_reset_finds_tasks_whatever_form_their_lun_has() {
     let target = InProcess::start(&[DISK, SECOND_DISK]);
     let (mut asking, mut other) = (session(&target, 1), session(&target, 2));
@@ -203,9 +226,8 @@ fn an_abort_waits_for_the_data_that_was_asked_for() {
     session.answer_r2t(&r2t, &[0xaa; 16384], 4096).expect("sent");
     assert_eq!(session.managed(abort).expect("an answer"), COMPLETE);
     // The tag is free again, and nothing of the old command is left under it.
-    let again = session
-        .command(&lunette_wire::initiator::ScsiCommand { initiator_task_tag: tag, ..read(0, 0, 32) }, &[])
-        .expect("sent");
+    let again =
+        session.command(&ScsiCommand { initiator_task_tag: tag, ..read(0, 0, 32) }, &[]).expect("sent");
     assert!(session.data_in(again).expect("a read").0.iter().all(|byte| *byte == 0));
     assert_eq!(target.faults(0).calls(OperationKind::Write), 0);
 }
@@ -270,6 +292,81 @@ fn what_is_over_cannot_be_aborted() {
 }
 
 #[test]
+fn a_reset_in_the_middle_of_anothers_data_leaves_its_stream_whole() {
+    let target = InProcess::start(&[DISK, SECOND_DISK]);
+    let options = target.options_with(2, &[("InitialR2T", "Yes"), ("ImmediateData", "No")]);
+    let mut asking = session(&target, 1);
+    let mut writing = Raw::ready(target.portal(), &options, 0).expect("a login");
+    let data = vec![0xaa; 128 << 10];
+    let command = write(0, 0, data.len());
+    let tag = writing.command(&command, &[]).expect("sent");
+    let r2t = writing.r2t(tag).expect("an R2T");
+    let pdu = ScsiDataOut {
+        is_final: true,
+        initiator_task_tag: tag,
+        target_transfer_tag: r2t.target_transfer_tag,
+        exp_stat_sn: writing.exp_stat_sn,
+        ..ScsiDataOut::default()
+    };
+    let bytes = writing.connection().encode(&InitiatorPdu::ScsiDataOut(pdu), &data);
+    let (half, rest) = bytes.split_at(bytes.len() / 2);
+    writing.connection().send_bytes(half).expect("sent");
+    let reset = asking.manage(Function::LogicalUnitReset, 0).expect("sent");
+    assert_eq!(asking.managed(reset).expect("an answer"), COMPLETE);
+    writing.connection().send_bytes(rest).expect("sent");
+    writing.silent().expect("no answer to an aborted write");
+    expect_attention(&mut writing, 0, BUS_DEVICE_RESET);
+    assert_eq!(target.faults(0).calls(OperationKind::Write), 0);
+    let tag = writing.command(&ScsiCommand { initiator_task_tag: tag, ..command }, &[]).expect("sent");
+    let r2t = writing.r2t(tag).expect("an R2T");
+    writing.answer_r2t(&r2t, &data, data.len()).expect("sent");
+    writing.good(tag).expect("a write under the same tag");
+}
+
+#[test]
+fn resets_under_load_are_all_answered_and_leave_nothing_behind() {
+    const RESETS: usize = 40;
+    let target = InProcess::start(&[DISK, SECOND_DISK]);
+    let delay = Effect::Delay(Duration::from_millis(1));
+    target.faults(0).add(Rule::new(OperationKind::Read, When::Every, delay));
+    let stop = Arc::new(AtomicBool::new(false));
+    let readers: Vec<_> = (2..=4)
+        .map(|port| {
+            let (mut reader, told) = (target.session(port), Arc::clone(&stop));
+            let window = reader.max_cmd_sn().since(reader.cmd_sn);
+            thread::spawn(move || {
+                while !told.load(Ordering::Relaxed) {
+                    for _ in 0..8 {
+                        reader.read(0, 0, 1).expect("sent");
+                    }
+                    until_whole(&mut reader, window);
+                }
+            })
+        })
+        .collect();
+    let mut asking = session(&target, 1);
+    for _ in 0..RESETS {
+        let tag = asking.manage(Function::LogicalUnitReset, 0).expect("sent");
+        assert_eq!(asking.managed(tag).expect("an answer"), COMPLETE);
+        thread::sleep(Duration::from_millis(1));
+    }
+    stop.store(true, Ordering::Relaxed);
+    readers.into_iter().for_each(|reader| reader.join().expect("its window became whole again each time"));
+}
+
+/// Takes what comes, and asks for more, until the command window is as wide as in the beginning.
+fn until_whole(session: &mut Raw, window: u32) {
+    let deadline = Instant::now() + LIMIT;
+    while session.max_cmd_sn().since(session.cmd_sn) != window || session.exp_cmd_sn() != session.cmd_sn {
+        assert!(Instant::now() < deadline, "commands are neither answered nor aborted");
+        let ping = session.ping(b"").expect("sent");
+        while !matches!(session.receive().expect("an answer").0,
+            TargetPdu::NopIn(pdu) if pdu.initiator_task_tag == ping)
+        {}
+    }
+}
+
+#[test]
 fn the_session_that_asked_may_end_before_the_answer() {
     let target = InProcess::start(&[DISK, SECOND_DISK]);
     let (mut asking, mut other) = (session(&target, 1), session(&target, 2));
@@ -317,7 +414,7 @@ fn functions_that_wait_are_bounded() {
     loop {
         match asking.receive().expect("an answer").0 {
             TargetPdu::Reject(pdu) if pdu.reason == RejectReason::ImmediateCommandReject as u8 => {
-                refused += 1
+                refused += 1;
             }
             TargetPdu::TaskManagementResponse(pdu) if pdu.response == REJECTED => refused += 1,
             TargetPdu::NopIn(pdu) if pdu.initiator_task_tag == ping => break,
@@ -340,6 +437,6 @@ fn sessions_of_another_name_are_met_by_a_reset_too() {
     let mut other = Raw::ready(target.portal(), &options, 0).expect("a login");
     let tag = asking.manage(Function::LogicalUnitReset, 0).expect("sent");
     assert_eq!(asking.managed(tag).expect("an answer"), COMPLETE);
-    let sense = other.command(&lunette_wire::initiator::ScsiCommand { lun: lun_field(0), ..plain() }, &[]);
+    let sense = other.command(&ScsiCommand { lun: lun_field(0), ..plain() }, &[]);
     assert_eq!(other.ending(sense.expect("sent")).expect("an answer").codes(), BUS_DEVICE_RESET);
 }

@@ -12,7 +12,7 @@ use lunette_wire::initiator::{
     LoginRequest, LogoutReason, NopOut, ScsiCommand, SnackRequest, TaskAttribute, TextRequest,
 };
 use lunette_wire::target::RejectReason;
-use lunette_wire::{InitiatorPdu, InitiatorTaskTag, TargetPdu, TargetTransferTag, text};
+use lunette_wire::{CmdSn, InitiatorPdu, InitiatorTaskTag, TargetPdu, TargetTransferTag, text};
 
 use crate::DISK;
 
@@ -222,7 +222,7 @@ fn commands_outside_the_window_are_ignored_until_it_has_moved() {
     // Numbers that were there already.
     let old = ScsiCommand { initiator_task_tag: InitiatorTaskTag(0x99), ..beyond };
     for back in 1..=DEPTH as u32 + 1 {
-        let old = ScsiCommand { cmd_sn: lunette_wire::CmdSn(beyond.cmd_sn.0.wrapping_sub(back)), ..old };
+        let old = ScsiCommand { cmd_sn: CmdSn(beyond.cmd_sn.0.wrapping_sub(back)), ..old };
         session.send(&InitiatorPdu::ScsiCommand(old), &[0xaa; BLOCK_BYTES]).expect("sent");
     }
     session.silent().expect("not a word about them");
@@ -302,6 +302,24 @@ fn commands_run_in_the_order_of_their_numbers() {
     for command in commands.iter().rev() {
         session.send(&InitiatorPdu::ScsiCommand(*command), &[]).expect("sent");
     }
+    for command in &commands {
+        session.good(command.initiator_task_tag).expect("the next one");
+    }
+}
+
+#[test]
+fn command_numbers_wrap() {
+    let target = InProcess::start(&[DISK]);
+    let options = LoginOptions { first_cmd_sn: CmdSn(u32::MAX - 4), ..target.options(1) };
+    let mut session = Raw::ready(target.portal(), &options, 0).expect("a login");
+    let mut commands: Vec<_> = (0..8).map(|_| session.number(&plain())).collect();
+    assert!(commands[0].cmd_sn.0 > commands[7].cmd_sn.0);
+    // Those behind the wrap first.
+    commands.rotate_left(4);
+    for command in &commands {
+        session.send(&InitiatorPdu::ScsiCommand(*command), &[]).expect("sent");
+    }
+    commands.rotate_right(4);
     for command in &commands {
         session.good(command.initiator_task_tag).expect("the next one");
     }

@@ -1,8 +1,11 @@
 //! Sessions that begin and end: reinstatement (6.3.5), logins that cannot be, logout (11.14, 11.15).
 
+use std::net::SocketAddr;
 use std::thread;
+use std::time::Duration;
 
 use lunette_block::OperationKind;
+use lunette_block::fault::{Effect, Rule, When};
 use lunette_tests::connection::Connection;
 use lunette_tests::in_process::{InProcess, LIMIT, wait_until};
 use lunette_tests::initiator::{Initiator, LoginOptions};
@@ -166,4 +169,41 @@ fn a_connection_that_breaks_frees_its_identity_when_the_stores_are_done() {
     target.faults(0).clear();
     wait_until("a login", || login.is_finished());
     login.join().expect("a session").silent().expect("alive");
+}
+
+/// A session reads what it wrote itself, or is not answered any more: another one of its identity comes after its end.
+#[test]
+fn sessions_that_replace_each_other_never_see_each_others_writes() {
+    const THREADS: u8 = 4;
+    const LOGINS: usize = 12;
+    let target = InProcess::start(&[DISK]);
+    let delay = Effect::Delay(Duration::from_millis(2));
+    target.faults(0).add(Rule::new(OperationKind::Write, When::Every, delay));
+    let threads: Vec<_> = (1..=THREADS)
+        .map(|byte| {
+            let (portal, options) = (target.portal(), target.options(1));
+            thread::spawn(move || {
+                (0..LOGINS).map(|_| write_and_read_until_replaced(portal, &options, byte)).sum::<usize>()
+            })
+        })
+        .collect();
+    let rounds: usize = threads.into_iter().map(|thread| thread.join().expect("no other data")).sum();
+    assert!(rounds > 0, "no session lived long enough for one round");
+    target.session(1).silent().expect("the identity can still be had");
+}
+
+/// Returns how many rounds there were before the connection was closed, at most ten.
+fn write_and_read_until_replaced(portal: SocketAddr, options: &LoginOptions, byte: u8) -> usize {
+    let Ok(mut session) = Raw::ready(portal, options, 0) else { return 0 };
+    for round in 0..10 {
+        let data = [byte; 4 * BLOCK_BYTES];
+        let written = session.write(0, 0, &data).and_then(|tag| session.good(tag));
+        let Ok((bytes, _)) =
+            written.and_then(|()| session.read(0, 0, 4)).and_then(|tag| session.data_in(tag))
+        else {
+            return round;
+        };
+        assert!(bytes == data, "{byte} was written, {:?} was read", bytes.first());
+    }
+    10
 }

@@ -115,6 +115,25 @@ fn unsolicited_data_comes_in_every_form_that_was_agreed() {
 }
 
 #[test]
+fn unsolicited_data_may_come_before_the_turn_of_its_command() {
+    let target = InProcess::start(&[DISK]);
+    let mut session = login(&target, &[("InitialR2T", "No"), ("FirstBurstLength", "8192")]);
+    let data = pattern(16384);
+    let first = session.number(&plain());
+    let command = ScsiCommand { is_final: false, ..write(0, 0, data.len()) };
+    let tag = session.command(&command, &data[..1024]).expect("sent");
+    session.sequence((tag, TargetTransferTag::RESERVED), 1024, &data[1024..8192], 2048).expect("sent");
+    session.silent().expect("nothing is asked for before its turn");
+    session.send(&InitiatorPdu::ScsiCommand(first), &[]).expect("sent");
+    session.good(first.initiator_task_tag).expect("the first");
+    let r2t = session.r2t(tag).expect("an R2T for the rest");
+    assert_eq!((r2t.buffer_offset, r2t.desired_length), (8192, 8192));
+    session.answer_r2t(&r2t, &data, 4096).expect("sent");
+    session.good(tag).expect("a write");
+    expect_on_disk(&mut session, 0, &data);
+}
+
+#[test]
 fn too_much_immediate_data_is_rejected_and_its_number_is_used_up() {
     let target = InProcess::start(&[DISK]);
     let mut session = login(&target, &[("FirstBurstLength", "4096"), ("InitialR2T", "No")]);
