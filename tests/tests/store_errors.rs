@@ -302,7 +302,7 @@ fn the_last_flush_of_all_decides_how_the_server_ends() {
 
 #[test]
 fn a_slow_store_is_waited_for_by_abort_and_logout_alone() {
-    const DELAY: Duration = Duration::from_millis(400);
+    const DELAY: Duration = Duration::from_millis(700);
     let target = start("back");
     let (mut session, mut other) = (login(&target, 1), login(&target, 2));
     target.faults(0).add(Rule::new(OperationKind::Write, When::Every, Effect::Delay(DELAY)));

@@ -3,6 +3,8 @@
 //!
 //! Not here: what the session core does in virtual time (`crates/iscsi/tests/pair`), and the binary (`drain`, `hostile`).
 
+mod aborts;
+mod digests;
 mod management;
 mod pressure;
 mod requests;
@@ -10,6 +12,9 @@ mod sessions;
 mod transfers;
 
 use std::time::Duration;
+
+use lunette_tests::in_process::InProcess;
+use lunette_tests::raw::{BLOCK_BYTES, Raw};
 
 /// Long enough for a target that does not wait to have answered.
 const A_WHILE: Duration = Duration::from_millis(100);
@@ -23,3 +28,36 @@ const BUS_DEVICE_RESET: (u8, u8, u8) = (6, 0x29, 3);
 const COMMANDS_CLEARED: (u8, u8, u8) = (6, 0x2f, 0);
 
 const TASK_SET_FULL: u8 = 0x28;
+const CHECK_CONDITION: u8 = 2;
+
+/// Response "function complete" (11.6.1).
+const COMPLETE: u8 = 0;
+
+/// A session that has seen the first unit attention of both units.
+fn ready_session(target: &InProcess, port: u8) -> Raw {
+    let mut session = target.session(port);
+    session.make_ready(1).expect("a ready unit");
+    session
+}
+
+/// The unit has this attention for the session, once.
+fn expect_attention(session: &mut Raw, lun: u8, attention: (u8, u8, u8)) {
+    let ending = session.test_unit_ready(lun).expect("an answer");
+    assert_eq!((ending.status, ending.codes()), (CHECK_CONDITION, attention), "LUN {lun}");
+    expect_ready(session, lun);
+}
+
+fn expect_ready(session: &mut Raw, lun: u8) {
+    let ending = session.test_unit_ready(lun).expect("an answer");
+    assert_eq!(ending.status, 0, "LUN {lun}: {:?}", ending.codes());
+}
+
+/// Bytes that are different at every place.
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|index| (index / 7 + index / BLOCK_BYTES * 31) as u8).collect()
+}
+
+fn expect_on_disk(session: &mut Raw, lba: u64, expected: &[u8]) {
+    let tag = session.read(0, lba, (expected.len() / BLOCK_BYTES) as u32).expect("sent");
+    assert!(session.data_in(tag).expect("a read").0 == expected, "other data is on the disk");
+}

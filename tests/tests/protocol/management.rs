@@ -11,37 +11,28 @@ use lunette_block::fault::{Effect, Rule, When};
 use lunette_target::config::TargetConfig;
 use lunette_tests::in_process::{InProcess, LIMIT};
 use lunette_tests::initiator::LoginOptions;
-use lunette_tests::raw::{BLOCK_BYTES, Raw, lun_field, plain, read, write};
+use lunette_tests::raw::{Raw, lun_field, plain, write};
 use lunette_wire::initiator::{
     ScsiCommand, ScsiDataOut, TaskManagementFunction as Function, TaskManagementRequest,
 };
 use lunette_wire::target::RejectReason;
 use lunette_wire::{CmdSn, DataSn, InitiatorPdu, InitiatorTaskTag, LunField, TargetPdu};
 
-use crate::{A_WHILE, BUS_DEVICE_RESET, COMMANDS_CLEARED, DISK, SECOND_DISK};
+use crate::{
+    A_WHILE, BUS_DEVICE_RESET, COMMANDS_CLEARED, COMPLETE, DISK, SECOND_DISK, expect_attention, expect_ready,
+    ready_session as session,
+};
 
-const COMPLETE: u8 = 0;
 const TASK_DOES_NOT_EXIST: u8 = 1;
 const LUN_DOES_NOT_EXIST: u8 = 2;
 const REJECTED: u8 = 255;
 
-/// A session that has seen the first unit attention of both units.
-fn session(target: &InProcess, port: u8) -> Raw {
-    let mut session = target.session(port);
-    session.make_ready(1).expect("a ready unit");
-    session
-}
-
-/// The unit has this attention for the session, once.
-fn expect_attention(session: &mut Raw, lun: u8, attention: (u8, u8, u8)) {
-    let ending = session.test_unit_ready(lun).expect("an answer");
-    assert_eq!((ending.status, ending.codes()), (2, attention), "LUN {lun}");
-    expect_ready(session, lun);
-}
-
-fn expect_ready(session: &mut Raw, lun: u8) {
-    let ending = session.test_unit_ready(lun).expect("an answer");
-    assert_eq!(ending.status, 0, "LUN {lun}: {:?}", ending.codes());
+/// A function that `asking` has sent is in force on both reactors, and is not answered while a store has a task of it:
+/// what one reactor tells another is there before the answer to a later ping.
+fn taken_in(asking: &mut Raw, other: &mut Raw) {
+    asking.silent().expect("a task is in a store");
+    other.silent().expect("a task is in a store");
+    asking.waits(A_WHILE).expect("a task is in a store");
 }
 
 /// Reads of two sessions on different reactors are in a store when the first one sends `function`. What comes of it
@@ -55,7 +46,7 @@ fn held_reads_meet(function: Function) -> (InProcess, Raw, Raw, Raw) {
     other.read(0, 8, 1).expect("sent");
     target.wait_for_calls(0, OperationKind::Read, 3);
     let tag = asking.manage(function, 0).expect("sent");
-    asking.waits(A_WHILE).expect("tasks of all sessions are in the store");
+    taken_in(&mut asking, &mut other);
     // Meanwhile others are served, on the other unit and the same connection.
     let elsewhere = other.read(1, 0, 1).expect("sent");
     other.data_in(elsewhere).expect("the other unit is no concern of this");
@@ -92,6 +83,7 @@ fn a_warm_reset_reaches_all_units_and_leaves_the_sessions() {
         target.wait_for_calls(lun, OperationKind::Read, 1);
     }
     let tag = asking.manage(Function::TargetWarmReset, 0).expect("sent");
+    taken_in(&mut asking, &mut other);
     target.faults(0).clear();
     asking.waits(A_WHILE).expect("a task is in the second store");
     target.faults(1).clear();
@@ -110,7 +102,7 @@ fn a_cold_reset_is_answered_and_ends_all_sessions() {
     other.read(0, 0, 1).expect("sent");
     target.wait_for_calls(0, OperationKind::Read, 1);
     let tag = asking.manage(Function::TargetColdReset, 0).expect("sent");
-    asking.waits(A_WHILE).expect("a task is in the store");
+    taken_in(&mut asking, &mut other);
     target.faults(0).clear();
     assert_eq!(asking.managed(tag).expect("an answer"), COMPLETE);
     for session in [&mut asking, &mut other] {
@@ -156,7 +148,7 @@ fn a_reset_finds_tasks_whatever_form_their_lun_has() {
         exp_data_sn: DataSn(0),
     };
     asking.send(&InitiatorPdu::TaskManagementRequest(request), &[]).expect("sent");
-    asking.waits(A_WHILE).expect("tasks of the unit are in the store");
+    taken_in(&mut asking, &mut other);
     target.faults(1).clear();
     assert_eq!(asking.managed(request.initiator_task_tag).expect("no read is answered"), COMPLETE);
     expect_attention(&mut asking, 1, BUS_DEVICE_RESET);
@@ -176,7 +168,7 @@ fn abort_task_set_is_about_one_session_and_one_unit() {
     target.wait_for_calls(0, OperationKind::Read, 3);
     target.wait_for_calls(1, OperationKind::Read, 1);
     let tag = asking.manage(Function::AbortTaskSet, 0).expect("sent");
-    asking.waits(A_WHILE).expect("tasks are in the store");
+    taken_in(&mut asking, &mut other);
     target.faults(0).clear();
     assert_eq!(asking.managed(tag).expect("an answer"), COMPLETE);
     other.data_in(others).expect("another session's read is answered");
@@ -184,97 +176,6 @@ fn abort_task_set_is_about_one_session_and_one_unit() {
     asking.data_in(elsewhere).expect("another unit's read is answered");
     expect_ready(&mut asking, 0);
     expect_ready(&mut other, 0);
-}
-
-#[test]
-fn an_aborted_command_in_a_store_is_over_when_the_abort_is_answered() {
-    let target = InProcess::start(&[DISK]);
-    let mut session = target.session(1);
-    target.hold(0, OperationKind::Write);
-    let cmd_sn = session.cmd_sn;
-    let tag = session.write(0, 0, &[0xaa; BLOCK_BYTES]).expect("sent");
-    target.wait_for_calls(0, OperationKind::Write, 1);
-    let abort = session.manage_task(Function::AbortTask, 0, tag, cmd_sn).expect("sent");
-    session.waits(A_WHILE).expect("the write is in the store");
-    target.faults(0).clear();
-    assert_eq!(session.managed(abort).expect("the write is not answered"), COMPLETE);
-    let tag = session.write(0, 0, &[0xbb; BLOCK_BYTES]).expect("sent");
-    session.good(tag).expect("a write");
-    thread::sleep(A_WHILE);
-    let tag = session.read(0, 0, 1).expect("sent");
-    assert!(session.data_in(tag).expect("a read").0 == [0xbb; BLOCK_BYTES], "an aborted write came last");
-}
-
-/// A write of 16 KiB of which nothing has been sent but the command, and an abort of it.
-fn abort_while_collecting(
-    target: &InProcess,
-) -> (Raw, [InitiatorTaskTag; 2], lunette_wire::target::ReadyToTransfer) {
-    let options = target.options_with(1, &[("InitialR2T", "Yes"), ("ImmediateData", "No")]);
-    let mut session = Raw::ready(target.portal(), &options, 0).expect("a login");
-    let cmd_sn = session.cmd_sn;
-    let tag = session.command(&write(0, 0, 16384), &[]).expect("sent");
-    let r2t = session.r2t(tag).expect("an R2T");
-    let abort = session.manage_task(Function::AbortTask, 0, tag, cmd_sn).expect("sent");
-    (session, [tag, abort], r2t)
-}
-
-#[test]
-fn an_abort_waits_for_the_data_that_was_asked_for() {
-    let target = InProcess::start(&[DISK]);
-    let (mut session, [tag, abort], r2t) = abort_while_collecting(&target);
-    session.waits(A_WHILE).expect("an R2T is not answered yet (4.2.3.3)");
-    session.answer_r2t(&r2t, &[0xaa; 16384], 4096).expect("sent");
-    assert_eq!(session.managed(abort).expect("an answer"), COMPLETE);
-    // The tag is free again, and nothing of the old command is left under it.
-    let again =
-        session.command(&ScsiCommand { initiator_task_tag: tag, ..read(0, 0, 32) }, &[]).expect("sent");
-    assert!(session.data_in(again).expect("a read").0.iter().all(|byte| *byte == 0));
-    assert_eq!(target.faults(0).calls(OperationKind::Write), 0);
-}
-
-#[test]
-fn an_abort_does_not_wait_for_ever_for_data() {
-    let target = InProcess::start(&[DISK]);
-    let (mut session, [_, abort], r2t) = abort_while_collecting(&target);
-    assert_eq!(session.managed(abort).expect("an answer although no data comes"), COMPLETE);
-    // What comes after all is thrown away.
-    session.answer_r2t(&r2t, &[0xaa; 16384], 4096).expect("sent");
-    session.silent().expect("no answer to it");
-    expect_ready(&mut session, 0);
-    assert_eq!(target.faults(0).calls(OperationKind::Write), 0);
-}
-
-#[test]
-fn an_aborted_command_that_comes_later_is_ignored() {
-    let target = InProcess::start(&[DISK]);
-    let mut session = target.session(1);
-    let late = session.number(&write(0, 0, BLOCK_BYTES));
-    let abort =
-        session.manage_task(Function::AbortTask, 0, late.initiator_task_tag, late.cmd_sn).expect("sent");
-    assert_eq!(session.managed(abort).expect("an answer"), COMPLETE);
-    session.send(&InitiatorPdu::ScsiCommand(late), &[0xaa; BLOCK_BYTES]).expect("sent");
-    session.silent().expect("it counts as received already");
-    expect_ready(&mut session, 0);
-    assert_eq!(target.faults(0).calls(OperationKind::Write), 0);
-}
-
-#[test]
-fn an_aborted_command_that_waits_for_its_turn_never_has_it() {
-    let target = InProcess::start(&[DISK]);
-    let mut session = target.session(1);
-    let first = session.number(&plain());
-    let second = session.number(&write(0, 0, BLOCK_BYTES));
-    let third = session.number(&plain());
-    session.send(&InitiatorPdu::ScsiCommand(second), &[0xaa; BLOCK_BYTES]).expect("sent");
-    session.send(&InitiatorPdu::ScsiCommand(third), &[]).expect("sent");
-    let abort =
-        session.manage_task(Function::AbortTask, 0, second.initiator_task_tag, second.cmd_sn).expect("sent");
-    assert_eq!(session.managed(abort).expect("an answer"), COMPLETE);
-    session.send(&InitiatorPdu::ScsiCommand(first), &[]).expect("sent");
-    session.good(first.initiator_task_tag).expect("the first");
-    session.good(third.initiator_task_tag).expect("the third");
-    session.silent().expect("and not the second");
-    assert_eq!(target.faults(0).calls(OperationKind::Write), 0);
 }
 
 #[test]
@@ -374,7 +275,7 @@ fn the_session_that_asked_may_end_before_the_answer() {
     other.read(0, 0, 1).expect("sent");
     target.wait_for_calls(0, OperationKind::Read, 1);
     asking.manage(Function::LogicalUnitReset, 0).expect("sent");
-    asking.waits(A_WHILE).expect("a task is in the store");
+    taken_in(&mut asking, &mut other);
     drop(asking);
     let mut again = session(&target, 1);
     target.faults(0).clear();

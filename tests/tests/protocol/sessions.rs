@@ -140,14 +140,16 @@ fn a_logout_that_cannot_be_leaves_the_session() {
 
 #[test]
 fn a_logout_is_answered_when_the_stores_are_done() {
-    let target = InProcess::start(&[DISK]);
-    let mut session = target.session(1);
+    // One reactor, so that a later ping of another session tells that the logout was taken in.
+    let target = InProcess::start_with(&[DISK], |config| config.limits.reactors = Some(1));
+    let (mut session, mut other) = (target.session(1), target.session(2));
     target.hold(0, OperationKind::Write);
     for lba in 0..3 {
         session.write(0, lba, &[0xaa; BLOCK_BYTES]).expect("sent");
     }
     target.wait_for_calls(0, OperationKind::Write, 3);
     let tag = session.log_out(LogoutReason::CloseSession, 0).expect("sent");
+    other.silent().expect("others are served");
     session.waits(A_WHILE).expect("writes are on their way");
     target.faults(0).clear();
     assert_eq!(session.logged_out(tag).expect("the logout is the only thing answered"), CLOSED);

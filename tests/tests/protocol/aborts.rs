@@ -1,0 +1,102 @@
+//! ABORT TASK (11.5.1, 11.6.1): in a store, while its data is coming, before its turn, before it has come.
+
+use std::thread;
+
+use lunette_block::OperationKind;
+use lunette_tests::in_process::InProcess;
+use lunette_tests::raw::{BLOCK_BYTES, Raw, plain, read, write};
+use lunette_wire::initiator::{ScsiCommand, TaskManagementFunction as Function};
+use lunette_wire::target::ReadyToTransfer;
+use lunette_wire::{InitiatorPdu, InitiatorTaskTag};
+
+use crate::{A_WHILE, COMPLETE, DISK, expect_ready};
+
+#[test]
+fn an_aborted_command_in_a_store_is_over_when_the_abort_is_answered() {
+    let target = InProcess::start(&[DISK]);
+    let mut session = target.session(1);
+    target.hold(0, OperationKind::Write);
+    let cmd_sn = session.cmd_sn;
+    let tag = session.write(0, 0, &[0xaa; BLOCK_BYTES]).expect("sent");
+    target.wait_for_calls(0, OperationKind::Write, 1);
+    let abort = session.manage_task(Function::AbortTask, 0, tag, cmd_sn).expect("sent");
+    session.silent().expect("the write is in the store");
+    session.waits(A_WHILE).expect("the write is in the store");
+    target.faults(0).clear();
+    assert_eq!(session.managed(abort).expect("the write is not answered"), COMPLETE);
+    let tag = session.write(0, 0, &[0xbb; BLOCK_BYTES]).expect("sent");
+    session.good(tag).expect("a write");
+    thread::sleep(A_WHILE);
+    let tag = session.read(0, 0, 1).expect("sent");
+    assert!(session.data_in(tag).expect("a read").0 == [0xbb; BLOCK_BYTES], "an aborted write came last");
+}
+
+/// A write of 16 KiB of which nothing has been sent but the command, and an abort of it.
+fn abort_while_collecting(target: &InProcess) -> (Raw, [InitiatorTaskTag; 2], ReadyToTransfer) {
+    let options = target.options_with(1, &[("InitialR2T", "Yes"), ("ImmediateData", "No")]);
+    let mut session = Raw::ready(target.portal(), &options, 0).expect("a login");
+    let cmd_sn = session.cmd_sn;
+    let tag = session.command(&write(0, 0, 16384), &[]).expect("sent");
+    let r2t = session.r2t(tag).expect("an R2T");
+    let abort = session.manage_task(Function::AbortTask, 0, tag, cmd_sn).expect("sent");
+    (session, [tag, abort], r2t)
+}
+
+#[test]
+fn an_abort_waits_for_the_data_that_was_asked_for() {
+    let target = InProcess::start(&[DISK]);
+    let (mut session, [tag, abort], r2t) = abort_while_collecting(&target);
+    session.waits(A_WHILE).expect("an R2T is not answered yet (4.2.3.3)");
+    session.answer_r2t(&r2t, &[0xaa; 16384], 4096).expect("sent");
+    assert_eq!(session.managed(abort).expect("an answer"), COMPLETE);
+    // The tag is free again, and nothing of the old command is left under it.
+    let again =
+        session.command(&ScsiCommand { initiator_task_tag: tag, ..read(0, 0, 32) }, &[]).expect("sent");
+    assert!(session.data_in(again).expect("a read").0.iter().all(|byte| *byte == 0));
+    assert_eq!(target.faults(0).calls(OperationKind::Write), 0);
+}
+
+#[test]
+fn an_abort_does_not_wait_for_ever_for_data() {
+    let target = InProcess::start(&[DISK]);
+    let (mut session, [_, abort], r2t) = abort_while_collecting(&target);
+    assert_eq!(session.managed(abort).expect("an answer although no data comes"), COMPLETE);
+    // What comes after all is thrown away.
+    session.answer_r2t(&r2t, &[0xaa; 16384], 4096).expect("sent");
+    session.silent().expect("no answer to it");
+    expect_ready(&mut session, 0);
+    assert_eq!(target.faults(0).calls(OperationKind::Write), 0);
+}
+
+#[test]
+fn an_aborted_command_that_comes_later_is_ignored() {
+    let target = InProcess::start(&[DISK]);
+    let mut session = target.session(1);
+    let late = session.number(&write(0, 0, BLOCK_BYTES));
+    let abort =
+        session.manage_task(Function::AbortTask, 0, late.initiator_task_tag, late.cmd_sn).expect("sent");
+    assert_eq!(session.managed(abort).expect("an answer"), COMPLETE);
+    session.send(&InitiatorPdu::ScsiCommand(late), &[0xaa; BLOCK_BYTES]).expect("sent");
+    session.silent().expect("it counts as received already");
+    expect_ready(&mut session, 0);
+    assert_eq!(target.faults(0).calls(OperationKind::Write), 0);
+}
+
+#[test]
+fn an_aborted_command_that_waits_for_its_turn_never_has_it() {
+    let target = InProcess::start(&[DISK]);
+    let mut session = target.session(1);
+    let first = session.number(&plain());
+    let second = session.number(&write(0, 0, BLOCK_BYTES));
+    let third = session.number(&plain());
+    session.send(&InitiatorPdu::ScsiCommand(second), &[0xaa; BLOCK_BYTES]).expect("sent");
+    session.send(&InitiatorPdu::ScsiCommand(third), &[]).expect("sent");
+    let abort =
+        session.manage_task(Function::AbortTask, 0, second.initiator_task_tag, second.cmd_sn).expect("sent");
+    assert_eq!(session.managed(abort).expect("an answer"), COMPLETE);
+    session.send(&InitiatorPdu::ScsiCommand(first), &[]).expect("sent");
+    session.good(first.initiator_task_tag).expect("the first");
+    session.good(third.initiator_task_tag).expect("the third");
+    session.silent().expect("and not the second");
+    assert_eq!(target.faults(0).calls(OperationKind::Write), 0);
+}
