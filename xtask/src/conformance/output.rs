@@ -1,6 +1,6 @@
 //! Reads what `iscsi-test-cu -V` prints for one test.
 //!
-//! The tool counts a test that it skipped as passed. Mostly it prints "[SKIPPED]", some only when verbose, and some
+//! The tool counts a test that it skipped as passed. Mostly it prints `[SKIPPED]`, some only when verbose, and some
 //! skips leave no word at all; a test that sent nothing and asserted nothing is therefore taken for skipped, too.
 
 /// How one test ended.
@@ -59,7 +59,7 @@ fn assertions(body: &str) -> Option<u64> {
     line.split_whitespace().nth(2)?.parse().ok()
 }
 
-/// The tool's own "[FAILED]" lines and CUnit's numbered list behind the verdict ("1. file.c:98  - CU_ASSERT...").
+/// The tool's own `[FAILED]` lines and CUnit's numbered list behind the verdict ("1. file.c:98  - CU_ASSERT...").
 fn failures(body: &str, rest: &str) -> String {
     let said = body.lines().map(str::trim).filter(|line| line.starts_with("[FAILED]"));
     let listed = rest
