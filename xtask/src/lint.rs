@@ -17,7 +17,9 @@ pub(crate) fn steps(workspace: &Workspace, report: &mut Report) {
 
 /// `cargo fmt --check`: what it would change is printed, nothing is changed.
 pub(crate) fn format(workspace: &Workspace, report: &mut Report) {
-    report.step("rustfmt", || check(&mut cargo(workspace, &["fmt", "--all", "--check"]), LIMIT));
+    report.step("rustfmt", || {
+        check(&mut cargo(workspace, &["fmt", "--all", "--check", "--", "--color", "never"]), LIMIT)
+    });
 }
 
 /// Clippy over libraries, binaries, tests and benches.
