@@ -191,6 +191,7 @@ impl Session {
             self.immediate_tasks -= 1;
         } else if task.phase != Phase::Parked {
             self.window.release();
+            self.window_untold = true;
         }
         Some(task)
     }

@@ -6,9 +6,10 @@ use lunette_wire::initiator::{TaskManagementFunction, TaskManagementRequest};
 use lunette_wire::target::{TaskManagementOutcome, TaskManagementResponse};
 use lunette_wire::{Cid, InitiatorTaskTag, LunField};
 
+use super::requests::Request;
 use super::task::{Phase, Task, TaskId, is_covered};
 use super::window::Admission;
-use super::{Event, Outbox, Request, Session};
+use super::{Event, Outbox, Session};
 
 /// How long an aborted task waits for data that the initiator still owes. 4.2.3.3 has the target wait for it, yet
 /// Linux' initiator sends none after it asked for an abort (its FastAbort setting), and must not hang for it.

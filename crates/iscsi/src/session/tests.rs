@@ -1,8 +1,11 @@
 //! What a session refuses or bounds, with PDUs that a well-behaved initiator does not send. Its ordinary work is tested
 //! with an initiator on the other side, in `tests/pair`.
 
-use lunette_wire::TargetPdu;
-use lunette_wire::initiator::{TaskManagementFunction, TaskManagementRequest};
+use lunette_wire::initiator::{
+    LogoutRequest, NopOut, ScsiCommand, TaskManagementFunction, TaskManagementRequest,
+};
+use lunette_wire::target::RejectReason;
+use lunette_wire::{Bhs, TargetPdu};
 
 use super::*;
 
@@ -169,4 +172,22 @@ fn an_overdue_logout_says_how_long_there_was() {
         matches!(&events[0], Event::Close { reason: CloseReason::LogoutOverdue(5000), .. }),
         "{events:?}"
     );
+}
+
+/// 11.4.11: a command that another session's reset took away gives its place back, and its initiator, who gets no
+/// answer, is told.
+#[test]
+fn a_window_that_moves_without_an_answer_is_told() {
+    let mut bench = Bench::new(SessionType::Normal);
+    let id = bench.command(1).expect("in the window");
+    let before = bench.session.window.max_cmd_sn();
+    bench.outbox = Outbox::default();
+    assert_eq!(bench.session.abort_tasks(None, &mut bench.outbox), [id]);
+    assert!(bench.sent().is_empty(), "it is still in its store");
+    let ended = Completion { status: 0, sense: &[], transfer: Transfer::None };
+    bench.session.complete(id, ended, &mut bench.outbox);
+    let sent = bench.sent();
+    let [TargetPdu::NopIn(notice)] = sent[..] else { panic!("one NOP-In, not {sent:?}") };
+    assert_eq!(notice.target_transfer_tag, TargetTransferTag::RESERVED);
+    assert_eq!(notice.numbers.max_cmd_sn, before.next());
 }

@@ -1,0 +1,271 @@
+//! Requests of an initiator as they arrive (RFC 7143, 4.2.2.1): checked, put in order, delivered at their turn.
+
+use std::time::Duration;
+
+use lunette_wire::initiator::{InitiatorPdu, LogoutReason, LogoutRequest, NopOut, ScsiCommand, TextRequest};
+use lunette_wire::target::{NopIn, Reject, RejectReason, TextResponse};
+use lunette_wire::{AhsList, Bhs, Cid, CmdSn, DecodeError, InitiatorTaskTag, LunField, TargetTransferTag};
+
+use super::management::Management;
+use super::task::{Phase, Task, TaskId};
+use super::{Admission, CloseReason, Event, IMMEDIATE_TASKS_MAX, Outbox, PARKED_BYTES_MAX, Session};
+use crate::parameters::SessionType;
+
+/// A request other than a SCSI command, kept until its CmdSN's turn comes.
+#[derive(Debug)]
+pub(super) enum Request {
+    Command(TaskId),
+    Nop(NopOut, Vec<u8>),
+    Text(TextRequest, Box<Bhs>, Vec<u8>),
+    Management(Management),
+    Logout(LogoutRequest),
+    /// A number whose command was aborted or refused before its turn.
+    Plugged,
+}
+
+impl Request {
+    /// Bytes that it holds while it waits.
+    fn held_bytes(&self) -> usize {
+        match self {
+            Self::Nop(_, data) | Self::Text(_, _, data) => data.len(),
+            Self::Command(_) | Self::Management(_) | Self::Logout(_) | Self::Plugged => 0,
+        }
+    }
+}
+
+impl Session {
+    /// Takes a SCSI Command (11.3) with `data_length` bytes of immediate data, whose bytes the driver keeps for the
+    /// task that is returned. `None` when the command is not taken; its data is then to be thrown away.
+    pub fn command<D>(
+        &mut self,
+        now: Duration,
+        cid: Cid,
+        (bhs, pdu, ahs): (&Bhs, &ScsiCommand, &[u8]),
+        data_length: u32,
+        outbox: &mut Outbox<D>,
+    ) -> Option<TaskId> {
+        self.heard(now, cid)?;
+        if !pdu.immediate && self.window.judge(pdu.cmd_sn) == Admission::Ignore {
+            return None;
+        }
+        if let Err(reason) = self.command_fault(pdu, data_length) {
+            return self.refuse_command(cid, (bhs, pdu), reason, outbox);
+        }
+        let Ok(ahs) = AhsList::decode(ahs) else {
+            return self.refuse_command(cid, (bhs, pdu), RejectReason::InvalidPduField, outbox);
+        };
+        let mut task = Task::new(cid, *pdu, ahs.extended_cdb, data_length);
+        task.fault = self.unsolicited_fault(&task, data_length);
+        let id = self.tasks.insert(task);
+        if pdu.immediate {
+            self.immediate_tasks += 1;
+            self.deliver(cid, Request::Command(id), outbox);
+        } else {
+            self.order(cid, pdu.cmd_sn, Request::Command(id), outbox);
+        }
+        Some(id)
+    }
+
+    fn command_fault(&self, pdu: &ScsiCommand, data_length: u32) -> Result<(), RejectReason> {
+        if self.kind == SessionType::Discovery {
+            return Err(RejectReason::CommandNotSupported);
+        }
+        if self.closing {
+            return Err(RejectReason::WaitingForLogout);
+        }
+        if pdu.immediate && self.immediate_tasks >= IMMEDIATE_TASKS_MAX {
+            return Err(RejectReason::ImmediateCommandReject);
+        }
+        let tag_taken = self.tasks.find(pdu.initiator_task_tag).is_some();
+        if tag_taken || pdu.initiator_task_tag == InitiatorTaskTag::RESERVED {
+            return Err(RejectReason::InvalidPduField);
+        }
+        // More immediate data than the command moves, or than was negotiated (11.3.4, 13.14), cannot be placed.
+        let out = if pdu.write { pdu.expected_data_transfer_length } else { 0 };
+        if data_length > out.min(self.parameters.first_burst_length) {
+            return Err(RejectReason::ProtocolError);
+        }
+        Ok(())
+    }
+
+    /// A refused command still uses up its number, or every later one would wait for it.
+    fn refuse_command<D>(
+        &mut self,
+        cid: Cid,
+        (bhs, pdu): (&Bhs, &ScsiCommand),
+        reason: RejectReason,
+        outbox: &mut Outbox<D>,
+    ) -> Option<TaskId> {
+        self.reject(cid, bhs, reason, outbox);
+        if !pdu.immediate {
+            self.order(cid, pdu.cmd_sn, Request::Plugged, outbox);
+        }
+        None
+    }
+
+    /// Takes any other PDU of an initiator, its data segment in `data`. A SCSI Command or Data-Out must go to
+    /// [`Self::command`] or [`Self::data_out_arrived`]; here they are protocol errors.
+    pub fn request<D>(&mut self, now: Duration, cid: Cid, bhs: &Bhs, data: &[u8], outbox: &mut Outbox<D>) {
+        if self.heard(now, cid).is_none() {
+            return;
+        }
+        let (immediate, cmd_sn, request) = match InitiatorPdu::decode(bhs) {
+            Ok(InitiatorPdu::NopOut(pdu)) => {
+                self.answer_to_ping(cid, &pdu);
+                if pdu.initiator_task_tag == InitiatorTaskTag::RESERVED {
+                    // Not a ping, and always immediate (11.18): it takes no number and wants no answer.
+                    return;
+                }
+                (pdu.immediate, pdu.cmd_sn, Request::Nop(pdu, data.to_vec()))
+            }
+            Ok(InitiatorPdu::TextRequest(pdu)) => {
+                (pdu.immediate, pdu.cmd_sn, Request::Text(pdu, Box::new(*bhs), data.to_vec()))
+            }
+            Ok(InitiatorPdu::TaskManagementRequest(pdu)) => {
+                (pdu.immediate, pdu.cmd_sn, Request::Management(Management { request: pdu, cid }))
+            }
+            Ok(InitiatorPdu::LogoutRequest(pdu)) => (pdu.immediate, pdu.cmd_sn, Request::Logout(pdu)),
+            // ErrorRecoveryLevel 0 has no SNACK (11.16).
+            Ok(InitiatorPdu::SnackRequest(_)) => {
+                return self.reject(cid, bhs, RejectReason::SnackReject, outbox);
+            }
+            Ok(InitiatorPdu::LoginRequest(_)) => {
+                return self.reject(cid, bhs, RejectReason::ProtocolError, outbox);
+            }
+            Ok(InitiatorPdu::ScsiCommand(_) | InitiatorPdu::ScsiDataOut(_)) => {
+                return self.reject(cid, bhs, RejectReason::ProtocolError, outbox);
+            }
+            Err(DecodeError::Opcode(_)) => {
+                return self.reject(cid, bhs, RejectReason::CommandNotSupported, outbox);
+            }
+            Err(fault) => {
+                let reason = CloseReason::Format(fault.to_string());
+                return self.close_connection(cid, reason, outbox);
+            }
+        };
+        if immediate {
+            if let Some(reason) = self.refusal(&request) {
+                return self.reject(cid, bhs, reason, outbox);
+            }
+            self.deliver(cid, request, outbox);
+            return;
+        }
+        let admission = self.window.judge(cmd_sn);
+        if admission == Admission::Ignore {
+            return;
+        }
+        let no_room =
+            admission == Admission::Early && self.parked_bytes + request.held_bytes() > PARKED_BYTES_MAX;
+        let refusal = if no_room { Some(RejectReason::LongOperationReject) } else { self.refusal(&request) };
+        // What is refused still uses up its number.
+        let request = match refusal {
+            Some(reason) => {
+                self.reject(cid, bhs, reason, outbox);
+                Request::Plugged
+            }
+            None => request,
+        };
+        self.order(cid, cmd_sn, request, outbox);
+    }
+
+    /// Why a session of this kind does not take a request: a discovery session is for text and its end (4.3).
+    fn refusal(&self, request: &Request) -> Option<RejectReason> {
+        let is_taken = match request {
+            Request::Logout(logout) => logout.reason == LogoutReason::CloseSession,
+            Request::Nop(..) | Request::Management(_) => false,
+            Request::Command(_) | Request::Text(..) | Request::Plugged => true,
+        };
+        (self.kind == SessionType::Discovery && !is_taken).then_some(RejectReason::CommandNotSupported)
+    }
+
+    /// Judges a request's number and delivers all that is in order now.
+    pub(super) fn order<D>(&mut self, cid: Cid, cmd_sn: CmdSn, request: Request, outbox: &mut Outbox<D>) {
+        match self.window.admit(cmd_sn) {
+            Admission::Ignore => {
+                debug_assert!(!matches!(request, Request::Command(_)), "judged before it became a task");
+            }
+            Admission::Early => {
+                self.parked_bytes += request.held_bytes();
+                self.window.park(cmd_sn, (cid, request));
+            }
+            Admission::Next => {
+                self.deliver_in_order(cid, request, outbox);
+                while let Some((cid, request)) = self.window.next_parked() {
+                    self.parked_bytes = self.parked_bytes.saturating_sub(request.held_bytes());
+                    self.deliver_in_order(cid, request, outbox);
+                }
+            }
+        }
+    }
+
+    fn deliver_in_order<D>(&mut self, cid: Cid, request: Request, outbox: &mut Outbox<D>) {
+        // Only SCSI commands hold their place in the window until they end.
+        if !matches!(request, Request::Command(_)) {
+            self.window.release();
+        }
+        self.deliver(cid, request, outbox);
+    }
+
+    fn deliver<D>(&mut self, cid: Cid, request: Request, outbox: &mut Outbox<D>) {
+        match request {
+            Request::Command(id) => {
+                if let Some(task) = self.tasks.get_mut(id) {
+                    task.phase = Phase::Executing;
+                    outbox.event(Event::Execute(id));
+                } else {
+                    // Aborted while it was parked: its number is used up and its place is free again.
+                    self.window.release();
+                }
+            }
+            Request::Nop(pdu, data) => self.answer_nop(cid, &pdu, data, outbox),
+            Request::Text(request, bhs, text) => {
+                outbox.event(Event::Text { cid, request, bhs: *bhs, text });
+            }
+            Request::Management(request) => self.manage(&request, outbox),
+            Request::Logout(pdu) => self.log_out(cid, &pdu, outbox),
+            Request::Plugged => {}
+        }
+    }
+
+    /// Echoes a ping (11.18, 11.19); an echo longer than the initiator takes is cut.
+    fn answer_nop<D>(&mut self, cid: Cid, pdu: &NopOut, mut data: Vec<u8>, outbox: &mut Outbox<D>) {
+        let Some(numbers) = self.status_numbers(cid) else { return };
+        let Some(connection) = self.connection_mut(cid) else { return };
+        data.truncate(connection.parameters.max_send_data_segment_length as usize);
+        let answer = NopIn {
+            lun: pdu.lun,
+            initiator_task_tag: pdu.initiator_task_tag,
+            target_transfer_tag: TargetTransferTag::RESERVED,
+            numbers,
+        };
+        outbox.send_bytes(cid, answer.encode(data.len()), data);
+    }
+
+    /// Answers a PDU with a Reject (11.17), which carries the PDU's header back.
+    pub fn reject<D>(&mut self, cid: Cid, bhs: &Bhs, reason: RejectReason, outbox: &mut Outbox<D>) {
+        let Some(numbers) = self.status_numbers(cid) else { return };
+        let reject = Reject { reason: reason as u8, numbers, ..Reject::default() };
+        outbox.send_bytes(cid, reject.encode(bhs.len()), bhs.to_vec());
+    }
+
+    /// Sends a Text Response (11.11); the driver has run the negotiation.
+    pub fn send_text<D>(
+        &mut self,
+        cid: Cid,
+        initiator_task_tag: InitiatorTaskTag,
+        (is_final, is_continued, target_transfer_tag): (bool, bool, TargetTransferTag),
+        text: Vec<u8>,
+        outbox: &mut Outbox<D>,
+    ) {
+        let Some(numbers) = self.status_numbers(cid) else { return };
+        let response = TextResponse {
+            is_final,
+            is_continued,
+            lun: LunField::default(),
+            initiator_task_tag,
+            target_transfer_tag,
+            numbers,
+        };
+        outbox.send_bytes(cid, response.encode(text.len()), text);
+    }
+}
