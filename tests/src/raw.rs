@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use anyhow::{Result, ensure};
 use lunette_wire::initiator::ScsiCommand;
 use lunette_wire::target::Numbers;
-use lunette_wire::{CmdSn, InitiatorPdu, InitiatorTaskTag, StatSn, TargetPdu};
+use lunette_wire::{CmdSn, InitiatorPdu, InitiatorTaskTag, StatSn, TargetPdu, TargetTransferTag};
 
 use crate::connection::Connection;
 use crate::initiator::{Initiator, LoginOptions};
@@ -129,11 +129,20 @@ impl Raw {
         self.connection.send(pdu, data)
     }
 
-    /// Receives the next PDU and checks its numbers.
+    /// Receives the next PDU that says more than numbers, and checks those of all that come.
     ///
     /// # Errors
     /// Nothing came, or the numbers are wrong.
     pub fn receive(&mut self) -> Result<(TargetPdu, Vec<u8>)> {
+        loop {
+            let (pdu, data) = self.receive_any()?;
+            if !says_numbers_only(&pdu) {
+                return Ok((pdu, data));
+            }
+        }
+    }
+
+    fn receive_any(&mut self) -> Result<(TargetPdu, Vec<u8>)> {
         let (pdu, data) = self.connection.receive()?;
         let (numbers, has_status) = match &pdu {
             TargetPdu::NopIn(pdu) => (pdu.numbers, pdu.initiator_task_tag != InitiatorTaskTag::RESERVED),
@@ -159,4 +168,10 @@ impl Raw {
         }
         Ok((pdu, data))
     }
+}
+
+/// A NOP-In that neither answers nor asks: it may come at any time to tell that the command window has opened (11.19).
+fn says_numbers_only(pdu: &TargetPdu) -> bool {
+    matches!(pdu, TargetPdu::NopIn(pdu) if pdu.initiator_task_tag == InitiatorTaskTag::RESERVED
+        && pdu.target_transfer_tag == TargetTransferTag::RESERVED)
 }

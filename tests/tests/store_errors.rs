@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lunette_block::OperationKind;
 use lunette_block::fault::{Effect, Errno, Rule, When};
-use lunette_tests::in_process::{InProcess, LIMIT};
+use lunette_tests::in_process::InProcess;
 use lunette_tests::raw::{BLOCK_BYTES, Ending, Raw, plain};
 use lunette_tests::skip;
 use lunette_wire::initiator::{LogoutReason, ScsiCommand, TaskManagementFunction};
@@ -321,7 +321,7 @@ fn a_slow_store_is_waited_for_by_abort_and_logout_alone() {
     let logout = session.log_out(LogoutReason::CloseSession, 0).expect("sent");
     expect_read(&mut other, 0, 64, 0);
     assert_eq!(session.logged_out(logout).expect("the write is not answered"), 0);
-    assert_eq!(session.connection().drain(LIMIT).expect("closed"), 0);
+    session.ends().expect("closed");
     // The write is over: what another session writes now stays.
     target.faults(0).clear();
     let tag = other.write(0, 0, &[0xbb; 4096]).expect("sent");

@@ -1,12 +1,13 @@
 //! What comes: each method takes the next PDU and demands that it is what the test waits for.
 
-use std::time::Duration;
+use std::io::{self, ErrorKind};
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use lunette_wire::target::{ReadyToTransfer, Residual};
 use lunette_wire::{DataSn, InitiatorTaskTag, TargetPdu, TargetTransferTag};
 
-use super::Raw;
+use super::{Raw, says_numbers_only};
 use crate::connection::PATIENCE;
 
 /// How a command ended.
@@ -128,11 +129,35 @@ impl Raw {
     /// # Errors
     /// A PDU came, or the connection was closed.
     pub fn waits(&mut self, time: Duration) -> Result<()> {
-        self.connection.set_patience(time)?;
-        let came = self.connection.peek();
-        self.connection.set_patience(PATIENCE)?;
-        ensure!(!came?, "something came: {:?}", self.receive());
-        Ok(())
+        let deadline = Instant::now() + time;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            // A limit of zero would be none.
+            self.connection.set_patience(left.max(Duration::from_millis(1)))?;
+            let came = self.connection.peek();
+            self.connection.set_patience(PATIENCE)?;
+            if !came? {
+                return Ok(());
+            }
+            let (pdu, _) = self.receive_any()?;
+            ensure!(says_numbers_only(&pdu), "it did not wait: {pdu:?}");
+        }
+    }
+
+    /// The target closes the connection without another word.
+    ///
+    /// # Errors
+    /// It says something, or keeps the connection open.
+    pub fn ends(&mut self) -> Result<()> {
+        loop {
+            match self.receive_any() {
+                Ok((pdu, _)) => ensure!(says_numbers_only(&pdu), "a last word: {pdu:?}"),
+                Err(error) => match error.downcast_ref::<io::Error>().map(io::Error::kind) {
+                    Some(ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset) => return Ok(()),
+                    _ => return Err(error),
+                },
+            }
+        }
     }
 
     /// Everything that was sent so far has been handled without a word: a ping's answer is the next PDU.

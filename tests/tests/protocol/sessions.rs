@@ -7,7 +7,7 @@ use std::time::Duration;
 use lunette_block::OperationKind;
 use lunette_block::fault::{Effect, Rule, When};
 use lunette_tests::connection::Connection;
-use lunette_tests::in_process::{InProcess, LIMIT, wait_until};
+use lunette_tests::in_process::{InProcess, wait_until};
 use lunette_tests::initiator::{Initiator, LoginOptions};
 use lunette_tests::raw::{BLOCK_BYTES, Raw};
 use lunette_wire::initiator::LogoutReason;
@@ -32,7 +32,7 @@ fn old_writes_land_before_the_new_session(strangers: usize) {
     target.wait_for_calls(0, OperationKind::Write, WRITES);
     let (portal, options) = (target.portal(), target.options(1));
     let login = thread::spawn(move || Raw::ready(portal, &options, 0).expect("a login"));
-    assert_eq!(old.connection().drain(LIMIT).expect("the old connection is closed"), 0, "and says nothing");
+    old.ends().expect("the old connection is closed");
     thread::sleep(A_WHILE);
     assert!(!login.is_finished(), "there is a new session while writes of the old one are on their way");
     target.faults(0).clear();
@@ -60,7 +60,7 @@ fn a_half_received_write_of_the_old_session_never_lands() {
     let bytes = old.connection().encode(&pdu, &[0xaa; 4 * BLOCK_BYTES]);
     old.connection().send_bytes(&bytes[..bytes.len() - 1]).expect("all but a byte");
     let mut new = target.session(1);
-    assert_eq!(old.connection().drain(LIMIT).expect("the old connection is closed"), 0);
+    old.ends().expect("the old connection is closed");
     let tag = new.read(0, 0, 4).expect("sent");
     assert!(new.data_in(tag).expect("a read").0.iter().all(|byte| *byte == 0));
     assert_eq!(target.faults(0).calls(OperationKind::Write), 0);
@@ -80,7 +80,7 @@ fn of_logins_that_fight_for_one_identity_one_is_left() {
             thread::spawn(move || Raw::login(portal, &options))
         })
         .collect();
-    first.connection().drain(LIMIT).expect("the first one is ended");
+    first.ends().expect("the first one is ended");
     thread::sleep(A_WHILE);
     target.faults(0).clear();
     let sessions: Vec<_> = logins.into_iter().map(|login| login.join().expect("no panic")).collect();
@@ -123,7 +123,7 @@ fn a_logout_ends_the_session_or_its_connection() {
         let mut session = target.session(1);
         let tag = session.log_out(reason, 0).expect("sent");
         assert_eq!(session.logged_out(tag).expect("an answer"), CLOSED);
-        assert_eq!(session.connection().drain(LIMIT).expect("closed"), 0);
+        session.ends().expect("a closed connection");
     }
 }
 
@@ -153,7 +153,7 @@ fn a_logout_is_answered_when_the_stores_are_done() {
     session.waits(A_WHILE).expect("writes are on their way");
     target.faults(0).clear();
     assert_eq!(session.logged_out(tag).expect("the logout is the only thing answered"), CLOSED);
-    assert_eq!(session.connection().drain(LIMIT).expect("closed"), 0);
+    session.ends().expect("a closed connection");
 }
 
 #[test]
