@@ -1,9 +1,11 @@
 //! The release binary and the test suites that Cargo runs: the crates' own tests, and `tests/`, which drives the binary.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use lunette_tests::process;
 
 use crate::cargo::{cargo, check, test};
 use crate::report::{Report, Tally};
@@ -19,14 +21,28 @@ const CRASH_ROUND_LIMIT: Duration = Duration::from_secs(30);
 pub(crate) fn build(workspace: &Workspace, report: &mut Report) -> Option<PathBuf> {
     let mut binary = None;
     report.step("release build", || {
-        let tally =
-            check(&mut cargo(workspace, &["build", "--release", "--package", "lunette-cli"]), BUILD_LIMIT)?;
-        let path = workspace.target_directory()?.join("release/lunette");
-        ensure!(path.is_file(), "the build left no {}", path.display());
-        binary = Some(path);
+        let tally = check(&mut build_command(workspace), BUILD_LIMIT)?;
+        binary = Some(built(workspace)?);
         Ok(tally)
     });
     binary
+}
+
+/// As [`build`], and says nothing unless it fails: where standard output belongs to something else.
+pub(crate) fn build_quietly(workspace: &Workspace) -> Result<PathBuf> {
+    let finished = process::run(&mut build_command(workspace), BUILD_LIMIT)?;
+    ensure!(finished.success(), "cargo build: {}:\n{}", finished.ending(), finished.output);
+    built(workspace)
+}
+
+fn build_command(workspace: &Workspace) -> Command {
+    cargo(workspace, &["build", "--release", "--package", "lunette-cli"])
+}
+
+fn built(workspace: &Workspace) -> Result<PathBuf> {
+    let path = workspace.target_directory()?.join("release/lunette");
+    ensure!(path.is_file(), "the build left no {}", path.display());
+    Ok(path)
 }
 
 /// Unit and property tests of every crate.

@@ -15,7 +15,6 @@ use lunette_tests::lunette::Lunette;
 use lunette_tests::tgtd::Tgtd;
 use serde::Serialize;
 
-use crate::report::Report;
 use crate::suites;
 use crate::workspace::Workspace;
 use tools::{Row, rows};
@@ -75,8 +74,7 @@ struct Outcome {
 
 /// Builds, measures and prints.
 pub(crate) fn smoke(workspace: &Workspace, options: &Options) -> Result<()> {
-    let mut report = Report::new();
-    let binary = suites::build(workspace, &mut report).context("no binary to measure")?;
+    let binary = suites::build_quietly(workspace)?;
     let parent = match &options.directory {
         Some(directory) => directory.clone(),
         None => workspace.target_directory()?,
@@ -87,7 +85,7 @@ pub(crate) fn smoke(workspace: &Workspace, options: &Options) -> Result<()> {
     if options.json {
         println!("{}", serde_json::to_string_pretty(&outcome)?);
     } else {
-        println!("\n{}", markdown(&outcome));
+        println!("{}", markdown(&outcome));
     }
     Ok(())
 }
