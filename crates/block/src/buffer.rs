@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
@@ -22,11 +23,15 @@ struct Page([u8; PAGE_BYTES]);
 
 /// Hands out [`Buffer`]s and keeps them for the next command.
 ///
-/// Clones share one limit. A pool for each reactor thread avoids contention on its lock.
+/// Clones share one limit. A user of the pool that must not starve the others takes a [`BufferPool::share`].
 #[derive(Clone)]
 pub struct BufferPool {
     shared: Arc<Shared>,
+    account: Option<Arc<Account>>,
 }
+
+/// What one share has out, in bytes; only changed with the pool's state locked.
+type Account = AtomicUsize;
 
 struct Shared {
     limit_bytes: usize,
@@ -70,7 +75,14 @@ fn class_of(len: usize) -> Option<(usize, Option<usize>)> {
 impl BufferPool {
     /// A pool that never holds more than `limit_bytes`, in use and kept together.
     pub fn new(limit_bytes: usize) -> Self {
-        Self { shared: Arc::new(Shared { limit_bytes, state: Mutex::default() }) }
+        Self { shared: Arc::new(Shared { limit_bytes, state: Mutex::default() }), account: None }
+    }
+
+    /// The same pool for one of several users: it never takes more than it leaves to the others. One user alone gets
+    /// half of the pool, two get a third each, and something is always left for the next.
+    #[must_use]
+    pub fn share(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), account: Some(Arc::default()) }
     }
 
     /// A buffer of `len` bytes whose contents are unspecified: they may be what another session read or wrote.
@@ -84,6 +96,14 @@ impl BufferPool {
         let in_use_bytes = state.in_use_bytes.checked_add(bytes)?;
         if in_use_bytes > self.shared.limit_bytes {
             return None;
+        }
+        if let Some(account) = &self.account {
+            let taken = account.load(Ordering::Relaxed);
+            // A share's first buffer is always granted, or a small pool would never serve a large command.
+            if taken > 0 && taken + bytes > self.shared.limit_bytes - in_use_bytes {
+                return None;
+            }
+            account.store(taken + bytes, Ordering::Relaxed);
         }
         state.in_use_bytes = in_use_bytes;
         let kept = class.and_then(|class| state.kept[class].pop());
@@ -101,12 +121,12 @@ impl BufferPool {
             None => match <[Page]>::new_box_zeroed_with_elems(page_count) {
                 Ok(pages) => pages,
                 Err(_) => {
-                    self.shared.lock().in_use_bytes -= bytes;
+                    drop(self.shared.give_back(bytes, self.account.as_deref()));
                     return None;
                 }
             },
         };
-        Some(Buffer { pages, len, shared: Arc::clone(&self.shared) })
+        Some(Buffer { pages, len, shared: Arc::clone(&self.shared), account: self.account.clone() })
     }
 
     /// Bytes of all buffers that are out, each rounded up to its power of two.
@@ -137,11 +157,20 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take_back(&self, pages: Box<[Page]>) {
-        let bytes = byte_len(&pages);
-        let class = pages.len().trailing_zeros() as usize;
+    /// Ends the use of `bytes`; the state comes back locked.
+    fn give_back(&self, bytes: usize, account: Option<&Account>) -> MutexGuard<'_, State> {
         let mut state = self.lock();
         state.in_use_bytes -= bytes;
+        if let Some(account) = account {
+            account.store(account.load(Ordering::Relaxed).saturating_sub(bytes), Ordering::Relaxed);
+        }
+        state
+    }
+
+    fn take_back(&self, pages: Box<[Page]>, account: Option<&Account>) {
+        let bytes = byte_len(&pages);
+        let class = pages.len().trailing_zeros() as usize;
+        let mut state = self.give_back(bytes, account);
         if class < KEPT_CLASSES {
             state.kept_bytes += bytes;
             state.kept[class].push(pages);
@@ -154,6 +183,7 @@ pub struct Buffer {
     pages: Box<[Page]>,
     len: usize,
     shared: Arc<Shared>,
+    account: Option<Arc<Account>>,
 }
 
 impl Deref for Buffer {
@@ -179,7 +209,7 @@ impl fmt::Debug for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.shared.take_back(std::mem::take(&mut self.pages));
+        self.shared.take_back(std::mem::take(&mut self.pages), self.account.as_deref());
     }
 }
 
@@ -223,6 +253,30 @@ mod tests {
         drop(large);
         let state = pool.shared.lock();
         assert_eq!((state.in_use_bytes, state.kept_bytes), (0, 8 * 4096));
+    }
+
+    #[test]
+    fn a_share_takes_no_more_than_it_leaves() {
+        let pool = BufferPool::new(12 * 4096);
+        let (first, second) = (pool.share(), pool.share());
+        let greedy: Vec<Buffer> = std::iter::from_fn(|| first.allocate(4096)).collect();
+        assert_eq!(greedy.len(), 6, "half for one user alone");
+        let modest: Vec<Buffer> = std::iter::from_fn(|| second.allocate(4096)).collect();
+        assert_eq!(modest.len(), 3, "half of what is left");
+        drop(greedy);
+        assert_eq!(std::iter::from_fn(|| second.allocate(4096)).collect::<Vec<_>>().len(), 3);
+        drop(modest);
+        assert_eq!(pool.in_use_bytes(), 0, "all of it was given back");
+    }
+
+    #[test]
+    fn a_share_gets_its_first_buffer_however_large() {
+        let pool = BufferPool::new(16 << 20);
+        let share = pool.share();
+        let whole = share.allocate(16 << 20).unwrap();
+        assert!(share.allocate(1).is_none());
+        drop(whole);
+        assert!(share.allocate(1).is_some());
     }
 
     #[test]

@@ -203,12 +203,12 @@ impl Reactor {
     fn collect_data_out(&mut self, index: usize, id: TaskId, length: u32) {
         let Some(session) = self.sessions.get_mut(index) else { return };
         let Some(expected) = session.core.task(id).map(|view| view.expected_out) else { return };
-        let Some(context) = session.context(id) else { return };
+        let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut) else { return };
         context.out_length = length;
         let needed = length.min(expected) as usize;
         let present = context.data_out.as_ref().map_or(0, |buffer| buffer.len());
         if needed > present {
-            let Some(mut larger) = self.shared.pool.allocate(needed) else {
+            let Some(mut larger) = session.pool.allocate(needed) else {
                 return self.finish(index, id, &lunette_scsi::Completion::status(Status::TaskSetFull));
             };
             if let Some(smaller) = &context.data_out {
@@ -244,10 +244,9 @@ impl Reactor {
             .as_ref()
             .and_then(lunette_scsi::Task::unit_index)
             .and_then(|unit| attachment.target.volumes.get(unit));
-        let Some(volume) = volume else { return };
+        let Some(volume) = volume else { return self.finish(index, id, &hardware_error()) };
         let operation = match io {
-            Io::Read { offset_bytes, length_bytes } => self
-                .shared
+            Io::Read { offset_bytes, length_bytes } => session
                 .pool
                 .allocate(length_bytes as usize)
                 .map(|buffer| Operation::Read { offset: offset_bytes, buffer }),
@@ -260,7 +259,7 @@ impl Reactor {
                 })
             }
             Io::WriteOwned { offset_bytes, bytes, stable } => {
-                self.shared.pool.allocate(bytes.len()).map(|mut buffer| {
+                session.pool.allocate(bytes.len()).map(|mut buffer| {
                     buffer.copy_from_slice(&bytes);
                     let source = WriteSource { buffer: Arc::new(buffer).into(), range: 0..bytes.len() };
                     Operation::Write { offset: offset_bytes, buffer: source, stable }
@@ -334,7 +333,8 @@ impl Reactor {
                 Some(buffer) => {
                     Transfer::In { data: Segment::Medium(Arc::new(buffer)), length: *length_bytes }
                 }
-                None => Transfer::None,
+                // The device server only says so after a read; without its buffer there is nothing to send.
+                None => return self.finish(index, id, &hardware_error()),
             },
             DataIn::None if out_length > 0 => Transfer::Out { length: out_length.into() },
             DataIn::None => Transfer::None,
@@ -343,6 +343,11 @@ impl Reactor {
         let completion = Completion { status: completion.status as u8, sense, transfer };
         session.core.complete(id, completion, &mut self.outbox);
     }
+}
+
+/// INTERNAL TARGET FAILURE, for what cannot happen.
+fn hardware_error() -> lunette_scsi::Completion {
+    lunette_scsi::Completion::check_condition(lunette_scsi::SenseKey::HardwareError, 0x44, 0x00)
 }
 
 fn present(buffer: Option<&Buffer>, length: u32) -> &[u8] {

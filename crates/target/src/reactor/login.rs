@@ -147,6 +147,7 @@ impl Reactor {
             text: TextNegotiation::default(),
             initiator,
             connection: token,
+            pool: self.shared.pool.share(),
             contexts: Vec::new(),
             waiters: Vec::new(),
         });

@@ -343,12 +343,12 @@ impl Reactor {
     /// more than the store takes at once. `None` when memory is short; the data is then thrown away.
     pub(super) fn command_buffer(&self, index: usize, bhs: &Bhs, data_length: usize) -> Option<Buffer> {
         let connection = self.connections.get(index)?;
-        let Stage::FullFeature { .. } = connection.stage else { return None };
+        let Stage::FullFeature { session, .. } = connection.stage else { return None };
         let Ok(command) = decode_command(bhs) else { return None };
         let expected = command.expected_data_transfer_length as usize;
         // A large write's buffer is only taken once the command itself was found good.
         let length = if expected <= SCRATCH_BYTES { expected } else { self.first_burst() };
-        self.shared.pool.allocate(length.max(data_length))
+        self.sessions.get(session)?.pool.allocate(length.max(data_length))
     }
 
     /// Bytes that can come unsolicited.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lunette_block::Buffer;
+use lunette_block::{Buffer, BufferPool};
 use lunette_iscsi::session::{Session, TaskId};
 use lunette_iscsi::text::TextNegotiation;
 use lunette_scsi::Nexus;
@@ -70,6 +70,8 @@ pub(super) struct TargetSession {
     pub(super) text: TextNegotiation,
     pub(super) initiator: String,
     pub(super) connection: Token,
+    /// Its share of the buffers.
+    pub(super) pool: BufferPool,
     /// By the place of the task.
     pub(super) contexts: Vec<Option<TaskContext>>,
     /// Logins that wait for this session's end.
