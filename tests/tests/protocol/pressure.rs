@@ -74,12 +74,13 @@ fn a_drain_waits_for_the_store_of_a_session_that_is_gone() {
 
 #[test]
 fn without_memory_a_command_is_to_be_tried_again() {
-    let target = InProcess::start_with(&[DISK], |config| config.limits.buffer_memory_bytes = 64 << 10);
+    let target = InProcess::start_with(&[DISK], |config| config.limits.buffer_memory_bytes = 128 << 10);
     let keys = [("InitialR2T", "No"), ("FirstBurstLength", "16384")];
     let mut session = Raw::ready(target.portal(), &target.options_with(1, &keys), 0).expect("a login");
     target.hold(0, OperationKind::Read);
     let mut held = BTreeSet::from([0, 64].map(|lba| session.read(0, lba, 64).expect("sent").0));
     target.wait_for_calls(0, OperationKind::Read, 2);
+    // Both reads together have what one session alone may have: half.
     let data = [0xaa; 8192];
     let full = |session: &mut Raw, tag| {
         assert_eq!(session.ending(tag).expect("an answer").status, TASK_SET_FULL);
@@ -129,7 +130,7 @@ fn who_does_not_read_keeps_nobody_from_being_served() {
     const READS: u32 = 64;
     const BLOCKS: u32 = 2048;
     let target = InProcess::start_with(&["0=mem:64M,write=back"], |config| {
-        config.limits.buffer_memory_bytes = 96 << 20;
+        config.limits.buffer_memory_bytes = 192 << 20;
         // Both on one thread.
         config.limits.reactors = Some(1);
     });
@@ -216,4 +217,22 @@ fn the_window_is_whole_again_after_all_that_can_happen_to_a_command() {
         assert_eq!(session.exp_cmd_sn(), session.cmd_sn);
         assert_eq!(session.max_cmd_sn(), session.cmd_sn.plus(DEPTH - 1));
     }
+}
+
+#[test]
+fn who_does_not_read_cannot_take_all_memory() {
+    let target = InProcess::start_with(&["0=mem:64M,write=back"], |config| {
+        config.limits.buffer_memory_bytes = 32 << 20;
+    });
+    let (mut slow, mut other) = (target.session(1), target.session(2));
+    for index in 0..64 {
+        slow.read(0, index % 32 * 2048, 2048).expect("sent");
+    }
+    std::thread::sleep(A_WHILE);
+    for _ in 0..10 {
+        let tag = other.read(0, 0, 128).expect("sent");
+        other.data_in(tag).expect("the other is served");
+    }
+    let tag = other.write(0, 0, &[0xaa; 8192]).expect("sent");
+    other.good(tag).expect("the other is served");
 }
