@@ -249,7 +249,7 @@ fn qemu_goes_on_after_the_target_was_killed_and_started_again() {
     let first = Lunette::serve().luns([&lun]).start().expect("a target");
     let (portal, url) = (first.portal(), first.url(0));
     let worker = std::thread::spawn(move || {
-        tool_output("qemu-img", ["bench", "-f", "raw", "-t", "none", "-w", "-c", "100000", "-d", "8", &url])
+        tool_output("qemu-img", ["bench", "-f", "raw", "-t", "none", "-w", "-c", "200000", "-d", "8", &url])
     });
     let logged_in = |line: &str| line.contains("logged in");
     assert!(first.wait_for_log(Duration::from_secs(20), logged_in).is_some(), "{}", first.log());
