@@ -298,9 +298,14 @@ impl Reactor {
         let id = context.id;
         let Some(command) = context.command.as_mut() else { return };
         let is_aborted = session.core.task(id).is_none_or(|view| view.aborted);
-        let result = completion.result.map_err(|error| io_error(&error));
-        if is_aborted {
-            self.finish(index, id, &lunette_scsi::Completion::status(Status::TaskAborted));
+        let early = match &completion.result {
+            _ if is_aborted => Some(Status::TaskAborted),
+            // Short of memory or descriptors: the same command may succeed later.
+            Err(error) if error.class() == ErrorClass::Busy => Some(Status::Busy),
+            _ => None,
+        };
+        if let Some(status) = early {
+            self.finish(index, id, &lunette_scsi::Completion::status(status));
             return self.run_session(index);
         }
         // A read gives its own buffer back, a write the one with the initiator's data.
@@ -310,7 +315,7 @@ impl Reactor {
         }
         let Some(attachment) = &session.attachment else { return };
         let event = lunette_scsi::Event::Io {
-            result: result.map(io_outcome),
+            result: completion.result.map(io_outcome).map_err(|error| io_error(&error)),
             data_out: present(context.data_out.as_ref(), context.out_present),
             medium: context.medium.as_deref().unwrap_or(&[]),
         };

@@ -121,6 +121,10 @@ impl Disconnect {
             Self::Closed if connection.stage.is_before_login() => {
                 debug!(%peer, reason = %self, "connection ended before login");
             }
+            // iscsiadm ends its discovery sessions so, and a host that restarts all of its.
+            Self::Socket(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                info!(%peer, reason = %self, "connection ended");
+            }
             Self::Closed
             | Self::Draining
             | Self::Reinstated
