@@ -84,7 +84,8 @@ impl Session {
         let Some(connection) = self.connections.iter().find(|connection| connection.cid == cid) else {
             return self.settle(outbox);
         };
-        let segment_max = connection.parameters.max_send_data_segment_length;
+        // Only the last segment of a command may need padding (11.7.7); nobody declares less than 512.
+        let segment_max = connection.parameters.max_send_data_segment_length & !3;
         let burst_max = self.parameters.max_burst_length;
         let Some(mut numbers) = self.status_numbers(cid) else { return };
         let stat_sn = numbers.stat_sn;
@@ -173,7 +174,8 @@ impl Session {
             initiator_task_tag: task.command.initiator_task_tag,
             snack_tag: 0,
             numbers,
-            exp_data_sn: task.sent_data_sn,
+            // Data-In of a command always carries its status, so a response follows none (11.4.8).
+            exp_data_sn: DataSn(0),
         };
         let segment = if sense.is_empty() {
             sense

@@ -76,9 +76,9 @@ impl Session {
         let Some(task) = self.tasks.get(id) else { return };
         let sequence = match self.check(task, pdu, length) {
             Ok(sequence) => sequence,
-            Err(reason) => {
+            Err((reason, fault)) => {
                 self.reject(cid, bhs, reason, outbox);
-                return self.lost(id, pdu, INCORRECT_AMOUNT_OF_DATA, outbox);
+                return self.lost(id, pdu, fault, outbox);
             }
         };
         if !intact {
@@ -184,30 +184,38 @@ impl Session {
     }
 
     /// Compares a PDU with what its task expects next.
-    fn check(&self, task: &Task, pdu: &ScsiDataOut, length: u32) -> Result<Sequence, RejectReason> {
-        let end = pdu.buffer_offset.checked_add(length).ok_or(RejectReason::InvalidPduField)?;
+    fn check(
+        &self,
+        task: &Task,
+        pdu: &ScsiDataOut,
+        length: u32,
+    ) -> Result<Sequence, (RejectReason, TransportFault)> {
+        const MISPLACED: (RejectReason, TransportFault) =
+            (RejectReason::InvalidPduField, INCORRECT_AMOUNT_OF_DATA);
+        /// A number out of order means that a PDU before it was lost, as by a digest error (7.9).
+        const PDU_MISSING: (RejectReason, TransportFault) =
+            (RejectReason::InvalidPduField, PROTOCOL_SERVICE_CRC_ERROR);
+        let end = pdu.buffer_offset.checked_add(length).ok_or(MISPLACED)?;
         if pdu.target_transfer_tag == TargetTransferTag::RESERVED {
             let limit = task.expected_out().min(self.parameters.first_burst_length);
-            let in_order = pdu.data_sn == task.unsolicited_data_sn && pdu.buffer_offset == task.received;
             return if !task.unsolicited_open {
-                Err(RejectReason::ProtocolError)
-            } else if in_order && end <= limit {
+                Err((RejectReason::ProtocolError, INCORRECT_AMOUNT_OF_DATA))
+            } else if pdu.data_sn != task.unsolicited_data_sn {
+                Err(PDU_MISSING)
+            } else if pdu.buffer_offset == task.received && end <= limit {
                 Ok(Sequence::Unsolicited)
             } else {
-                Err(RejectReason::InvalidPduField)
+                Err(MISPLACED)
             };
         }
-        let index = task
-            .r2ts
-            .iter()
-            .position(|r2t| r2t.tag == pdu.target_transfer_tag)
-            .ok_or(RejectReason::InvalidPduField)?;
+        let index = task.r2ts.iter().position(|r2t| r2t.tag == pdu.target_transfer_tag).ok_or(MISPLACED)?;
         let r2t = &task.r2ts[index];
-        let in_order = pdu.data_sn == r2t.next_data_sn && pdu.buffer_offset == r2t.next_offset;
-        if in_order && end <= r2t.end_offset {
+        if pdu.data_sn != r2t.next_data_sn {
+            Err(PDU_MISSING)
+        } else if pdu.buffer_offset == r2t.next_offset && end <= r2t.end_offset {
             Ok(Sequence::Solicited(index))
         } else {
-            Err(RejectReason::InvalidPduField)
+            Err(MISPLACED)
         }
     }
 

@@ -75,6 +75,7 @@ impl Session {
     fn begin_closing<D>(&mut self, outbox: &mut Outbox<D>) {
         self.closing = true;
         self.management.clear();
+        self.early_functions.clear();
         self.window.drain().for_each(drop);
         self.parked_bytes = 0;
         for id in self.tasks.ids(|_| true) {

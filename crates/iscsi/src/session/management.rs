@@ -49,15 +49,22 @@ impl Session {
         use TaskManagementOutcome as Outcome;
         let request = management.request;
         match request.function {
-            _ if self.management.len() >= MANAGEMENT_MAX => {
+            _ if self.management.len() + self.early_functions.len() >= MANAGEMENT_MAX => {
                 self.pend(management, Vec::new(), Some(Outcome::FunctionRejected), outbox);
             }
             Function::AbortTask => self.abort_one(management, outbox),
+            // It covers commands that have not come yet: they are waited for (4.2.3.3, step b).
+            Function::AbortTaskSet | Function::ClearTaskSet | Function::LogicalUnitReset
+                if self.window.exp_cmd_sn().precedes(request.cmd_sn) =>
+            {
+                self.early_functions.push(*management);
+            }
             Function::AbortTaskSet
             | Function::ClearTaskSet
             | Function::LogicalUnitReset
             | Function::TargetWarmReset
             | Function::TargetColdReset => {
+                self.plug_before(management, outbox);
                 let affected = self.affected(&request);
                 let id = self.pend(management, affected, None, outbox);
                 outbox.event(Event::Manage { id, function: request.function, lun: request.lun });
@@ -71,6 +78,34 @@ impl Session {
             }
         }
         self.settle(outbox);
+    }
+
+    /// Commands that have not come before a reset of the target count as received (4.2.3.3, step b).
+    fn plug_before<D>(&mut self, management: &Management, outbox: &mut Outbox<D>) {
+        let limit = management.request.cmd_sn;
+        let mut missing = self.window.exp_cmd_sn();
+        while missing.precedes(limit) {
+            match self.window.judge(missing) {
+                Admission::Next | Admission::Early => {
+                    self.order(management.cid, missing, Request::Plugged, outbox);
+                    missing = missing.next();
+                }
+                // Parked already, or beyond what the initiator may send.
+                Admission::Ignore if missing.precedes(self.window.max_cmd_sn()) => missing = missing.next(),
+                Admission::Ignore => return,
+            }
+        }
+    }
+
+    /// Begins the functions whose last earlier command has come.
+    pub(super) fn begin_early_functions<D>(&mut self, outbox: &mut Outbox<D>) {
+        let exp_cmd_sn = self.window.exp_cmd_sn();
+        while let Some(at) =
+            self.early_functions.iter().position(|early| !exp_cmd_sn.precedes(early.request.cmd_sn))
+        {
+            let management = self.early_functions.remove(at);
+            self.manage(&management, outbox);
+        }
     }
 
     /// The driver's answer to [`Event::Manage`].
@@ -109,7 +144,9 @@ impl Session {
         let request = management.request;
         let tag = request.referenced_task_tag;
         // A task management request cannot be aborted (11.5.1).
-        if self.management.iter().any(|pending| pending.initiator_task_tag == tag) {
+        let is_function = self.management.iter().any(|pending| pending.initiator_task_tag == tag)
+            || self.early_functions.iter().any(|early| early.request.initiator_task_tag == tag);
+        if is_function {
             self.pend(management, Vec::new(), Some(Outcome::FunctionRejected), outbox);
             return;
         }

@@ -36,7 +36,7 @@ use crate::parameters::{
 };
 use connection::Connection;
 use logout::PendingLogout;
-use management::PendingManagement;
+use management::{Management, PendingManagement};
 use requests::Request;
 use task::TaskTable;
 
@@ -88,6 +88,8 @@ pub struct Session {
     tasks: TaskTable,
     immediate_tasks: usize,
     management: Vec<PendingManagement>,
+    /// Immediate functions that wait for earlier commands.
+    early_functions: Vec<Management>,
     next_management: u32,
     logout: Option<PendingLogout>,
     /// No new task is taken; the session ends with its last one.
@@ -120,6 +122,7 @@ impl Session {
             tasks: TaskTable::default(),
             immediate_tasks: 0,
             management: Vec::new(),
+            early_functions: Vec::new(),
             next_management: 0,
             logout: None,
             closing: false,

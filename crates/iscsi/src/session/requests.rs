@@ -96,10 +96,10 @@ impl Session {
         reason: RejectReason,
         outbox: &mut Outbox<D>,
     ) -> Option<TaskId> {
-        self.reject(cid, bhs, reason, outbox);
         if !pdu.immediate {
             self.order(cid, pdu.cmd_sn, Request::Plugged, outbox);
         }
+        self.reject(cid, bhs, reason, outbox);
         None
     }
 
@@ -157,15 +157,10 @@ impl Session {
         let no_room =
             admission == Admission::Early && self.parked_bytes + request.held_bytes() > PARKED_BYTES_MAX;
         let refusal = if no_room { Some(RejectReason::LongOperationReject) } else { self.refusal(&request) };
-        // What is refused still uses up its number.
-        let request = match refusal {
-            Some(reason) => {
-                self.reject(cid, bhs, reason, outbox);
-                Request::Plugged
-            }
-            None => request,
-        };
-        self.order(cid, cmd_sn, request, outbox);
+        let Some(reason) = refusal else { return self.order(cid, cmd_sn, request, outbox) };
+        // What is refused still uses up its number, and the Reject tells how the window moved by it (11.4.11).
+        self.order(cid, cmd_sn, Request::Plugged, outbox);
+        self.reject(cid, bhs, reason, outbox);
     }
 
     /// Why a session of this kind does not take a request: a discovery session is for text and its end (4.3).
@@ -190,9 +185,11 @@ impl Session {
             }
             Admission::Next => {
                 self.deliver_in_order(cid, request, outbox);
+                self.begin_early_functions(outbox);
                 while let Some((cid, request)) = self.window.next_parked() {
                     self.parked_bytes = self.parked_bytes.saturating_sub(request.held_bytes());
                     self.deliver_in_order(cid, request, outbox);
+                    self.begin_early_functions(outbox);
                 }
             }
         }

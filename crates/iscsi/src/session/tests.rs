@@ -132,6 +132,44 @@ fn a_reset_leaves_the_commands_behind_it_alone() {
     assert!(bench.outbox.events.contains(&Event::Execute(behind)), "{:?}", bench.outbox.events);
 }
 
+/// 4.2.3.3, step b: commands before the function count, also those that come after it.
+#[test]
+fn a_function_waits_for_the_commands_before_it() {
+    for function in [TaskManagementFunction::AbortTaskSet, TaskManagementFunction::LogicalUnitReset] {
+        let mut bench = Bench::new(SessionType::Normal);
+        let first = bench.command(1).expect("in the window");
+        bench.manage(function, 3, 9);
+        assert!(bench.outbox.events.iter().all(|event| !matches!(event, Event::Manage { .. })));
+        let second = bench.command(2).expect("it was missing");
+        let aborted = |id| bench.session.task(id).is_some_and(|task| task.aborted);
+        assert!(aborted(first) && aborted(second));
+        assert!(matches!(bench.outbox.events.last(), Some(Event::Manage { .. })));
+    }
+}
+
+/// 4.2.3.3, step b, for a reset of the target: what has not come counts as received, and is ignored when it does.
+#[test]
+fn a_target_reset_plugs_the_numbers_before_it() {
+    let mut bench = Bench::new(SessionType::Normal);
+    let early = bench.command(2).expect("it waits for number 1");
+    bench.manage(TaskManagementFunction::TargetWarmReset, 4, 9);
+    assert_eq!(bench.session.window.exp_cmd_sn(), CmdSn(4));
+    assert!(bench.session.task(early).is_none_or(|task| task.aborted));
+    assert!(bench.command(1).is_none() && bench.command(3).is_none());
+    assert!(bench.command(4).is_some());
+}
+
+/// 11.4.11: the window is closed but for the number that is refused; the Reject tells that it is open again.
+#[test]
+fn a_reject_tells_of_the_window_that_it_moves() {
+    let mut bench = Bench::new(SessionType::Discovery);
+    let before = bench.session.window.max_cmd_sn();
+    bench.request(&Bench::nop(1, 0), &[]);
+    let sent = bench.sent();
+    let [TargetPdu::Reject(reject)] = sent[..] else { panic!("one Reject, not {sent:?}") };
+    assert_eq!((reject.numbers.exp_cmd_sn, reject.numbers.max_cmd_sn), (CmdSn(2), before.next()));
+}
+
 #[test]
 fn data_that_waits_for_an_earlier_command_is_bounded() {
     const PIECE: usize = PARKED_BYTES_MAX / 4;

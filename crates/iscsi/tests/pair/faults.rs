@@ -118,14 +118,14 @@ fn less_unsolicited_data_than_the_first_burst() {
 
 #[test]
 fn unsolicited_data_out_of_place() {
-    let wrong: [fn(&mut ScsiDataOut); 5] = [
-        |pdu| pdu.data_sn = DataSn(1),
-        |pdu| pdu.buffer_offset = 512,
-        |pdu| pdu.buffer_offset = u32::MAX - 3,
-        |pdu| pdu.target_transfer_tag = TargetTransferTag(0x7777),
-        |pdu| pdu.buffer_offset = 1 << 20,
+    let wrong: [(fn(&mut ScsiDataOut), _); 5] = [
+        (|pdu| pdu.data_sn = DataSn(1), PROTOCOL_SERVICE_CRC_ERROR),
+        (|pdu| pdu.buffer_offset = 512, INCORRECT_AMOUNT_OF_DATA),
+        (|pdu| pdu.buffer_offset = u32::MAX - 3, INCORRECT_AMOUNT_OF_DATA),
+        (|pdu| pdu.target_transfer_tag = TargetTransferTag(0x7777), INCORRECT_AMOUNT_OF_DATA),
+        (|pdu| pdu.buffer_offset = 1 << 20, INCORRECT_AMOUNT_OF_DATA),
     ];
-    for change in wrong {
+    for (change, sense) in wrong {
         let mut world = World::with(35, Wish { immediate_data: false, ..Wish::default() });
         let tag = bare_write(&mut world, 1024, false, &[]);
         let mut pdu = data_out(tag);
@@ -136,19 +136,22 @@ fn unsolicited_data_out_of_place() {
         // The sequence that was announced still has to be closed.
         send_data(world.initiator(), data_out(tag), 1024);
         world.settle();
-        assert_eq!(world.initiator().sense(tag), INCORRECT_AMOUNT_OF_DATA);
+        assert_eq!(world.initiator().sense(tag), sense);
         assert_unharmed(&mut world);
     }
 }
 
 #[test]
 fn solicited_data_out_of_place() {
-    let wrong: [fn(&mut ScsiDataOut); 3] = [
-        |pdu| pdu.data_sn = DataSn(1),
-        |pdu| pdu.buffer_offset = 512,
-        |pdu| pdu.target_transfer_tag = TargetTransferTag(pdu.target_transfer_tag.0 ^ 1),
+    let wrong: [(fn(&mut ScsiDataOut), _); 3] = [
+        (|pdu| pdu.data_sn = DataSn(1), PROTOCOL_SERVICE_CRC_ERROR),
+        (|pdu| pdu.buffer_offset = 512, INCORRECT_AMOUNT_OF_DATA),
+        (
+            |pdu| pdu.target_transfer_tag = TargetTransferTag(pdu.target_transfer_tag.0 ^ 1),
+            INCORRECT_AMOUNT_OF_DATA,
+        ),
     ];
-    for change in wrong {
+    for (change, sense) in wrong {
         let wish = Wish { initial_r2t: true, immediate_data: false, ..Wish::default() };
         let mut world = World::with(45, wish);
         world.initiator().manners.answers_r2ts = false;
@@ -163,7 +166,7 @@ fn solicited_data_out_of_place() {
         send_data(world.initiator(), asked, 1024);
         world.initiator().answered_by_hand(tag);
         world.settle();
-        assert_eq!(world.initiator().sense(tag), INCORRECT_AMOUNT_OF_DATA);
+        assert_eq!(world.initiator().sense(tag), sense);
         assert_unharmed(&mut world);
     }
 }

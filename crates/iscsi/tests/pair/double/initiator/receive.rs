@@ -129,8 +129,8 @@ impl Initiator {
             data: self.tasks.get(&pdu.initiator_task_tag.0).map_or_else(Vec::new, |task| task.data.clone()),
         };
         let task = self.end(pdu.initiator_task_tag, end);
-        let sent = if task.command.write { task.next_r2t_sn } else { task.next_data_sn };
-        assert_eq!(pdu.exp_data_sn, sent);
+        // The number of Data-In PDUs, which a write has none of (11.4.8).
+        assert_eq!(pdu.exp_data_sn, task.next_data_sn);
         assert_eq!(task.r2ts_open, 0, "answered with an R2T outstanding");
     }
 
