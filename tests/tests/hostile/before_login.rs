@@ -82,6 +82,36 @@ fn nonsense_before_login_is_dropped_and_named() {
 }
 
 #[test]
+fn what_is_no_login_in_the_middle_of_one_is_refused() {
+    let target = Lunette::serve().luns(["0=mem:64M"]).start().expect("a target");
+    let bystander = Bystander::start(&target);
+    let named = login_text(&[("InitiatorName", "iqn.2026-11.io.lunette:h"), ("SessionType", "Discovery")]);
+    let command = ScsiCommand { write: true, expected_data_transfer_length: 512, ..ScsiCommand::default() };
+    // All data there is, a part of it, and lengths that no login may have.
+    for (announced, sent) in [(512, 512), (512, 100), (0x00ff_ffff, 0)] {
+        let mut offender = Connection::open(target.portal()).expect("a connection");
+        offender.send(&login_request(false, false), &named).expect("a first request");
+        let (TargetPdu::LoginResponse(first), _) = offender.receive().expect("an answer") else {
+            panic!("no Login Response")
+        };
+        assert_eq!(first.status_class, 0);
+        let mut bytes = command.encode(0).to_vec();
+        bytes[5..8].copy_from_slice(&u32::to_be_bytes(announced)[1..]);
+        bytes.resize(BHS_LENGTH + sent, 0);
+        offender.send_bytes(&bytes).expect("a command");
+        let (TargetPdu::LoginResponse(last), _) = offender.receive().expect("an answer") else {
+            panic!("no Login Response")
+        };
+        // "Invalid during login" (RFC 7143, 4.2.4, 11.13.5).
+        assert_eq!((last.status_class, last.status_detail), (0x02, 0x0b), "{sent} of {announced} bytes");
+        assert_eq!(last.numbers.stat_sn, first.numbers.stat_sn.next());
+        expect_dropped(&target, offender, "status 020b: a PDU with opcode 0x01");
+    }
+    bystander.finish();
+    target.stop().expect("a clean end");
+}
+
+#[test]
 fn endless_text_ends() {
     let target = Lunette::serve().luns(["0=mem:64M"]).start().expect("a target");
     let bystander = Bystander::start(&target);

@@ -7,10 +7,11 @@ use std::time::Duration;
 use lunette_block::OperationKind;
 use lunette_block::fault::{Effect, Rule, When};
 use lunette_tests::connection::Connection;
-use lunette_tests::in_process::{InProcess, wait_until};
+use lunette_tests::in_process::{InProcess, LIMIT, wait_until};
 use lunette_tests::initiator::{Initiator, LoginOptions};
-use lunette_tests::raw::{BLOCK_BYTES, Raw};
-use lunette_wire::initiator::LogoutReason;
+use lunette_tests::raw::{BLOCK_BYTES, Raw, plain};
+use lunette_wire::initiator::{LoginRequest, LoginStage, LogoutReason};
+use lunette_wire::{InitiatorPdu, Isid, TargetPdu, text};
 
 use crate::{A_WHILE, DISK};
 
@@ -49,6 +50,38 @@ fn old_writes_land_before_the_new_session(strangers: usize) {
 fn a_reinstated_session_writes_after_the_old_one_on_either_reactor() {
     old_writes_land_before_the_new_session(0);
     old_writes_land_before_the_new_session(1);
+}
+
+#[test]
+fn what_comes_before_the_last_answer_of_a_login_ends_it() {
+    let target = InProcess::start(&[DISK]);
+    let options = target.options(1);
+    let mut old = target.session(1);
+    target.hold(0, OperationKind::Write);
+    old.write(0, 0, &[0xaa; BLOCK_BYTES]).expect("sent");
+    target.wait_for_calls(0, OperationKind::Write, 1);
+    let mut hasty = Connection::open(target.portal()).expect("a connection");
+    let mut keys = Vec::new();
+    for (key, value) in [("InitiatorName", options.initiator_name.as_str()), ("TargetName", target.name())] {
+        text::push(&mut keys, key, value);
+    }
+    let login = LoginRequest {
+        transit: true,
+        current_stage: LoginStage::Operational,
+        next_stage: LoginStage::FullFeature,
+        isid: Isid([0x80, 0x12, 0x34, 0x56, 0, options.isid_qualifier]),
+        ..LoginRequest::default()
+    };
+    hasty.send(&InitiatorPdu::LoginRequest(login), &keys).expect("sent");
+    old.ends().expect("the old connection is closed");
+    hasty.send(&InitiatorPdu::ScsiCommand(plain()), &[]).expect("sent");
+    match hasty.receive().expect("an answer").0 {
+        TargetPdu::LoginResponse(pdu) => assert_eq!((pdu.status_class, pdu.status_detail), (0x02, 0x0b)),
+        other => panic!("{other:?}"),
+    }
+    hasty.drain(LIMIT).expect("a closed connection");
+    target.faults(0).clear();
+    target.session(1).silent().expect("the identity is free for another login");
 }
 
 #[test]

@@ -46,6 +46,25 @@ impl Reactor {
         Ok(())
     }
 
+    /// A PDU that is no Login Request: dropped without a word where nobody has begun to log in, refused later (4.2.4).
+    pub(super) fn other_pdu(&mut self, index: usize, opcode: u8) -> Result<(), Disconnect> {
+        let Some(connection) = self.connections.get_mut(index) else { return Ok(()) };
+        let (reply, failure) = match &mut connection.stage {
+            Stage::Login(login) => match login.other_pdu(opcode) {
+                LoginStep::Fail(reply, failure) => (reply, failure),
+                _ => return Err(Disconnect::NotALogin(opcode)),
+            },
+            Stage::AwaitingReinstatement(outcome) => {
+                let reason = format!("a PDU with opcode {opcode:#04x} came before the last answer");
+                let failure = LoginFailure::new(LoginStatus::InvalidDuringLogin, reason);
+                (outcome.refuse(&failure), failure)
+            }
+            Stage::FullFeature { .. } | Stage::Closing => return Ok(()),
+        };
+        self.fail_login(index, reply, &failure);
+        Ok(())
+    }
+
     /// A session that a login was waiting for is gone: the login tries again.
     pub(super) fn retry_login(&mut self, token: Token) {
         let Some(connection) = self.connection(token) else { return };

@@ -177,6 +177,10 @@ impl Reactor {
                 return Ok(());
             }
             let Some(bhs) = bytes.first_chunk::<BHS_LENGTH>() else { break };
+            if connection.stage.is_before_login() && Opcode::from_byte(bhs[0]) != Some(Opcode::LoginRequest) {
+                // It ends the connection, so it need not even be measured.
+                return self.other_pdu(index, bhs[0] & 0x3f);
+            }
             let frame = self.frame(index, bhs)?;
             if bytes.len() < frame.data_offset() {
                 break;
@@ -210,13 +214,7 @@ impl Reactor {
                 let limits = &self.shared.config.limits;
                 (limits.max_recv_data_segment_length_bytes.min(DATA_SEGMENT_LENGTH_MAX), ahs::AHS_LENGTH_MAX)
             }
-            _ => {
-                // Before a login there is nothing but logins; all else need not even be measured.
-                if Opcode::from_byte(bhs[0]) != Some(Opcode::LoginRequest) {
-                    return Err(Disconnect::NotALogin(bhs[0] & 0x3f));
-                }
-                (LOGIN_DATA_MAX, 0)
-            }
+            _ => (LOGIN_DATA_MAX, 0),
         };
         Frame::of(bhs, connection.digests, data_max, ahs_max).map_err(Disconnect::Frame)
     }
@@ -334,7 +332,7 @@ impl Reactor {
                 self.login_pdu(index, bhs, text)
             }
             // The initiator must wait for the answer to its last login PDU.
-            Stage::AwaitingReinstatement(_) => Err(Disconnect::NotALogin(bhs[0] & 0x3f)),
+            Stage::AwaitingReinstatement(_) => self.other_pdu(index, bhs[0] & 0x3f),
             Stage::Closing => Ok(()),
         }
     }
