@@ -77,10 +77,10 @@ impl IscsiName {
     /// QEMU's initiator name, for one) and harm nobody, so only what could is refused.
     ///
     /// # Errors
-    /// [`NameError::Length`]; [`NameError::Character`] for white space and control characters.
+    /// [`NameError::Length`]; [`NameError::Character`] for white space, control and format characters.
     pub fn from_peer(text: &str) -> Result<Self, NameError> {
         let name = lower(text)?;
-        match name.chars().find(|c| c.is_whitespace() || c.is_control()) {
+        match name.chars().find(|&c| c.is_whitespace() || c.is_control() || is_format(c)) {
             Some(character) => Err(NameError::Character { name, character }),
             None => Ok(Self(name)),
         }
@@ -114,6 +114,35 @@ fn is_allowed(character: char) -> bool {
 
 fn is_hexadecimal(digits: &str, lengths: &[usize]) -> bool {
     lengths.contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Characters of Unicode's category Cf. They are not seen, but two names can look alike because of them, and those that
+/// turn the direction of writing rearrange whatever they are shown in. RFC 3722 lets none of them through.
+const fn is_format(character: char) -> bool {
+    matches!(
+        character,
+        '\u{ad}'
+            | '\u{600}'..='\u{605}'
+            | '\u{61c}'
+            | '\u{6dd}'
+            | '\u{70f}'
+            | '\u{890}'..='\u{891}'
+            | '\u{8e2}'
+            | '\u{180e}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2060}'..='\u{2064}'
+            | '\u{2066}'..='\u{206f}'
+            | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}'
+            | '\u{110bd}'
+            | '\u{110cd}'
+            | '\u{13430}'..='\u{1343f}'
+            | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0001}'
+            | '\u{e0020}'..='\u{e007f}'
+    )
 }
 
 /// Checks `iqn.yyyy-mm.reversed.domain[:anything]`.
@@ -232,6 +261,20 @@ mod tests {
         assert!(matches!(IscsiName::from_peer("a\u{3000}b"), Err(NameError::Character { .. })));
         assert_eq!(IscsiName::from_peer(&"x".repeat(224)), Err(NameError::Length(224)));
         assert!(IscsiName::from_peer(&"x".repeat(223)).is_ok());
+    }
+
+    #[test]
+    fn no_format_character_gets_into_a_name() {
+        for character in ['\u{ad}', '\u{200b}', '\u{200d}', '\u{202e}', '\u{2066}', '\u{feff}', '\u{e0041}'] {
+            let name = format!("iqn.2001-04.com.example:a{character}b");
+            let refused = Err(NameError::Character { name: name.clone(), character });
+            assert_eq!(IscsiName::from_peer(&name), refused, "{character:?}");
+            assert_eq!(IscsiName::parse(&name), refused, "{character:?}");
+        }
+        // Marks and letters of any script stay: they are seen.
+        for name in ["iqn.2001-04.com.example:\u{e01}\u{e34}", "iqn.2001-04.com.example:\u{5d0}\u{5d1}"] {
+            assert!(IscsiName::from_peer(name).is_ok(), "{name:?}");
+        }
     }
 
     proptest! {

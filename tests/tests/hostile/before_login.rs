@@ -248,16 +248,29 @@ fn thousands_of_half_open_connections_cost_little() {
 #[test]
 fn a_peer_cannot_write_into_the_log() {
     let target = Lunette::serve().luns(["0=mem:64M"]).start().expect("a target");
-    for value in
-        ["iqn.2026-11.io.lunette:h\nERROR all is lost", "iqn.2026-11.io.lunette:h\x1b[2J", "\u{202e}evil"]
-    {
+    for value in [
+        "iqn.2026-11.io.lunette:h\nERROR all is lost",
+        "iqn.2026-11.io.lunette:h\x1b[2J",
+        "\u{202e}evil",
+        "iqn.2026-11.io.lunette:go\u{200b}od",
+        "iqn.2026-11.io.lunette:\u{2066}h\u{2069}",
+    ] {
         let mut offender = Connection::open(target.portal()).expect("a connection");
         let keys = [("InitiatorName", value), ("TargetName", TARGET_NAME), ("X-\u{1b}[31m", "v")];
         offender.send(&login_request(true, false), &login_text(&keys)).expect("sent");
         expect_dropped(&target, offender, "login failed");
     }
+    // A name that is only strange logs in, and stays one word of one line.
+    let initiator_name = format!("iqn.2026-11.io.lunette:\"target={TARGET_NAME}\\n\u{5d0}");
+    let options = LoginOptions { initiator_name: initiator_name.clone(), ..LoginOptions::default() };
+    let guest = Initiator::login(target.portal(), &options).expect("a login");
+    let word = format!(" initiator={initiator_name} ");
+    let found = target.wait_for_log(CLOSE_LIMIT, |line| line.contains("logged in") && line.contains(&word));
+    assert!(found.is_some(), "{}", target.log());
+    guest.logout().expect("a logout");
     let log = target.log();
-    assert!(!log.contains('\u{1b}') && !log.contains('\u{202e}'), "{log:?}");
+    let is_raw = |c: char| matches!(c, '\u{1b}' | '\u{200b}' | '\u{202e}' | '\u{2066}' | '\u{2069}');
+    assert!(!log.contains(is_raw), "{log:?}");
     assert!(!log.lines().any(|line| line.starts_with("ERROR all")), "{log}");
     target.stop().expect("a clean end");
 }

@@ -137,8 +137,8 @@ mod tests {
 
     #[test]
     fn the_sentence_has_no_raw_text_of_a_peer() {
-        let name = IscsiName::from_peer("iqn.evil\u{202e}").unwrap();
+        let name = IscsiName::from_peer("iqn.evil\"\\").unwrap();
         let shown = LoginFailure::lookup(LookupFailure::NotFound, &name).to_string();
-        assert_eq!(shown, "login refused with status 0203: target \"iqn.evil\\u{202e}\" is not served here");
+        assert_eq!(shown, "login refused with status 0203: target \"iqn.evil\\\"\\\\\" is not served here");
     }
 }
