@@ -77,6 +77,12 @@ impl InProcess {
         self.portal
     }
 
+    /// All its portals.
+    #[must_use]
+    pub fn portals(&self) -> &[SocketAddr] {
+        self.server.as_ref().map_or(&[], Server::portals)
+    }
+
     /// The target's name.
     #[must_use]
     pub fn name(&self) -> &str {

@@ -1,5 +1,6 @@
 //! What is no data: pings, keepalive, text, immediate requests, the command window, tags, PDUs that cannot be.
 
+use std::net::TcpListener;
 use std::thread;
 
 use lunette_block::{EngineKind, OperationKind};
@@ -8,6 +9,7 @@ use lunette_target::config::{Config, LunFlag, TargetConfig};
 use lunette_tests::in_process::{InProcess, LIMIT};
 use lunette_tests::initiator::LoginOptions;
 use lunette_tests::raw::{BLOCK_BYTES, Raw, plain, read, write};
+use lunette_tests::skip;
 use lunette_wire::initiator::{
     LoginRequest, LogoutReason, NopOut, ScsiCommand, SnackRequest, TaskAttribute, TextRequest,
 };
@@ -160,6 +162,25 @@ fn discovery_lists_all_targets_however_long_that_is() {
     assert_eq!(text_of(&mut session, &[("SendTargets", "All")]).0, pairs, "it goes on");
     let tag = session.log_out(LogoutReason::CloseSession, 0).expect("sent");
     assert_eq!(session.logged_out(tag).expect("an answer"), 0);
+}
+
+#[test]
+fn discovery_lists_portals_of_both_ip_versions() {
+    if TcpListener::bind("[::1]:0").is_err() {
+        skip!("this machine has no IPv6 loopback address");
+    }
+    let target = InProcess::start_with(&[DISK], |config: &mut Config| {
+        config.portals.push("[::1]:0".parse().expect("an address"));
+    });
+    let mut wanted: Vec<_> = target.portals().iter().map(|portal| format!("{portal},1")).collect();
+    for &portal in target.portals() {
+        let options = LoginOptions { target_name: None, ..target.options(1) };
+        let mut session = Raw::login(portal, &options).expect("a discovery session");
+        let (pairs, _) = text_of(&mut session, &[("SendTargets", "All")]);
+        let addresses: Vec<_> = pairs.into_iter().skip(1).map(|(_, address)| address).collect();
+        assert_eq!(addresses, wanted);
+        wanted.reverse();
+    }
 }
 
 #[test]

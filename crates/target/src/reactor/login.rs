@@ -1,7 +1,7 @@
 //! Logins on a reactor (RFC 7143, 6.3): the directory of targets, reinstatement, the step into full feature phase; and
 //! SendTargets afterwards.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use lunette_iscsi::login::{
     Login, LoginFailure, LoginOutcome, LoginReply, LoginStatus, LoginStep, LookupFailure, TargetDirectory,
@@ -244,30 +244,68 @@ impl Reactor {
         }
     }
 
-    /// All targets, each with the portals through which this initiator can reach them.
+    /// All targets, each with the portals through which this initiator may reach them.
     fn visible_targets(&self, local: SocketAddr) -> Vec<(String, Vec<String>)> {
-        let mut addresses: Vec<String> = Vec::new();
-        // The portal that it came through first: that one surely works.
-        for portal in std::iter::once(&local).chain(&self.shared.portals) {
-            // A wildcard is no address to connect to; the one that was connected to stands for it.
-            let ip = if portal.ip().is_unspecified() { local.ip() } else { portal.ip() };
-            if is_reachable(ip, local.ip()) {
-                let address = format!("{},{PORTAL_GROUP_TAG}", SocketAddr::new(ip, portal.port()));
-                if !addresses.contains(&address) {
-                    addresses.push(address);
-                }
-            }
-        }
+        let addresses: Vec<String> = visible_portals(local, &self.shared.portals)
+            .iter()
+            .map(|portal| format!("{portal},{PORTAL_GROUP_TAG}"))
+            .collect();
         self.shared.targets.iter().map(|target| (target.name.clone(), addresses.clone())).collect()
     }
 }
 
-/// A loopback portal is of no use to an initiator on another machine, and it must not be told of it.
-fn is_reachable(portal: IpAddr, through: IpAddr) -> bool {
-    portal.is_ipv4() == through.is_ipv4() && (through.is_loopback() || !portal.is_loopback())
+/// The portals that an initiator is told of, of either IP version: the one that it came through first, since that one
+/// surely works.
+fn visible_portals(local: SocketAddr, portals: &[SocketAddr]) -> Vec<SocketAddr> {
+    let mut visible = vec![local];
+    for portal in portals {
+        let ip = match portal.ip() {
+            // A wildcard is no address to connect to. The one that was connected to stands for it, as far as it can.
+            ip if ip.is_unspecified() && ip.is_ipv4() == local.is_ipv4() => local.ip(),
+            ip if ip.is_unspecified() => continue,
+            ip => ip,
+        };
+        let portal = SocketAddr::new(ip, portal.port());
+        // A loopback portal is of no use to an initiator on another machine, and it must not be told of it.
+        if (local.ip().is_loopback() || !ip.is_loopback()) && !visible.contains(&portal) {
+            visible.push(portal);
+        }
+    }
+    visible
 }
 
 /// A login in its first stage, with the limits of the configuration.
 pub(super) fn new_login(shared: &Shared) -> Login {
     Login::new(shared.config.limits.to_target_limits(), PORTAL_GROUP_TAG)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(local: &str, portals: &[&str]) -> Vec<String> {
+        let portals: Vec<SocketAddr> = portals.iter().map(|portal| portal.parse().unwrap()).collect();
+        visible_portals(local.parse().unwrap(), &portals).iter().map(SocketAddr::to_string).collect()
+    }
+
+    #[test]
+    fn portals_of_both_ip_versions_are_told() {
+        let portals = ["192.0.2.1:3260", "[2001:db8::1]:3260", "192.0.2.2:3261"];
+        assert_eq!(told("192.0.2.1:3260", &portals), portals);
+        assert_eq!(told("[2001:db8::1]:3260", &portals), [portals[1], portals[0], portals[2]]);
+    }
+
+    #[test]
+    fn loopback_portals_are_told_to_those_who_came_through_one() {
+        let portals = ["127.0.0.1:3260", "[::1]:3260", "192.0.2.1:3260"];
+        assert_eq!(told("192.0.2.1:3260", &portals), ["192.0.2.1:3260"]);
+        assert_eq!(told("[::1]:3260", &portals), ["[::1]:3260", "127.0.0.1:3260", "192.0.2.1:3260"]);
+    }
+
+    #[test]
+    fn an_address_stands_for_the_wildcard_of_its_version() {
+        let portals = ["0.0.0.0:3260", "[::]:3261", "0.0.0.0:3262"];
+        assert_eq!(told("192.0.2.1:3260", &portals), ["192.0.2.1:3260", "192.0.2.1:3262"]);
+        assert_eq!(told("[2001:db8::1]:3261", &portals), ["[2001:db8::1]:3261"]);
+    }
 }
