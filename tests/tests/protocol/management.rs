@@ -27,6 +27,9 @@ const TASK_DOES_NOT_EXIST: u8 = 1;
 const LUN_DOES_NOT_EXIST: u8 = 2;
 const REJECTED: u8 = 255;
 
+/// AsyncEvent "session drop notification" (11.9.1).
+const SESSION_DROP: u8 = 3;
+
 /// A function that `asking` has sent is in force on both reactors, and is not answered while a store has a task of it:
 /// what one reactor tells another is there before the answer to a later ping.
 fn taken_in(asking: &mut Raw, other: &mut Raw) {
@@ -110,6 +113,13 @@ fn a_cold_reset_is_answered_and_ends_all_sessions() {
     target.faults(0).clear();
     assert_eq!(asking.managed(tag).expect("an answer"), COMPLETE);
     for session in [&mut asking, &mut other] {
+        match session.receive().expect("an announcement").0 {
+            // Come again after DefaultTime2Wait; no task is kept (11.9.1).
+            TargetPdu::AsynchronousMessage(pdu) => {
+                assert_eq!((pdu.event, pdu.parameters), (SESSION_DROP, [0, 2, 0]));
+            }
+            other => panic!("{other:?}"),
+        }
         session.ends().expect("a closed connection");
     }
     session(&target, 1).silent().expect("a new session");
@@ -127,6 +137,8 @@ fn a_cold_reset_of_one_target_is_no_concern_of_another() {
     let mut asking = session(&target, 1);
     let tag = asking.manage(Function::TargetColdReset, 0).expect("sent");
     assert_eq!(asking.managed(tag).expect("an answer"), COMPLETE);
+    let (announcement, _) = asking.receive().expect("an announcement");
+    assert!(matches!(announcement, TargetPdu::AsynchronousMessage(_)), "{announcement:?}");
     asking.ends().expect("a closed connection");
     expect_ready(&mut other, 0);
 }

@@ -15,6 +15,8 @@ use crate::parameters::SessionType;
 
 /// AsyncEvent "logout request" (11.9.1).
 const ASYNC_LOGOUT_REQUEST: u8 = 1;
+/// AsyncEvent "session drop notification" (11.9.1).
+const ASYNC_SESSION_DROP: u8 = 3;
 
 impl Session {
     /// Looks at the clock; the driver calls this about once a second.
@@ -45,6 +47,27 @@ impl Session {
                 numbers,
                 event: ASYNC_LOGOUT_REQUEST,
                 parameters: [0, 0, seconds],
+                ..AsynchronousMessage::default()
+            };
+            outbox.send(cid, message.encode(0));
+        }
+    }
+
+    /// Tells the initiator that all connections of this session are about to be dropped (4.2.6, 11.9.1). It may come
+    /// back after DefaultTime2Wait; no task is kept for it.
+    pub fn announce_drop<D>(&mut self, outbox: &mut Outbox<D>) {
+        let time2wait_s = self.parameters.default_time2wait_s;
+        for index in 0..self.connections.len() {
+            let connection = &self.connections[index];
+            if connection.closing {
+                continue;
+            }
+            let cid = connection.cid;
+            let Some(numbers) = self.status_numbers(cid) else { continue };
+            let message = AsynchronousMessage {
+                numbers,
+                event: ASYNC_SESSION_DROP,
+                parameters: [0, time2wait_s, 0],
                 ..AsynchronousMessage::default()
             };
             outbox.send(cid, message.encode(0));

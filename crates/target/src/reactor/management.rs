@@ -187,7 +187,8 @@ impl Reactor {
         }
     }
 
-    /// TARGET COLD RESET ends all sessions of the target (11.5.1); what is queued, its response too, goes out.
+    /// TARGET COLD RESET ends all sessions of the target (11.5.1) and tells them (4.2.6); what is queued, its response
+    /// too, goes out.
     pub(super) fn end_target(&mut self, target: usize) {
         let ended: Vec<(usize, Token)> = self
             .sessions
@@ -199,6 +200,7 @@ impl Reactor {
             .collect();
         for (index, token) in ended {
             if let Some(session) = self.sessions.get_mut(index) {
+                session.core.announce_drop(&mut self.outbox);
                 session.core.close(&mut self.outbox);
                 self.run_session(index);
             }
