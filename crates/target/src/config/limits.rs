@@ -76,8 +76,10 @@ pub struct Limits {
     /// bound to the descriptors that are used.
     #[serde(deserialize_with = "ranged::<1, 1_048_576, _, _>")]
     pub connections_max: usize,
-    /// Memory for the data of running commands, in bytes, 32 MiB to 1 PiB. When it is used up a command ends with TASK
-    /// SET FULL and is tried again by its initiator. Default 512 MiB: four sessions whose 128 commands have 1 MiB each.
+    /// Memory for the data of running commands, in bytes, 32 MiB to 1 PiB. No session takes more of it than it leaves to
+    /// the others: one alone gets half, two a third each. When nothing is left for a command, it ends with TASK SET FULL
+    /// and is tried again by its initiator. Default 512 MiB: three sessions whose 128 commands have 1 MiB each, with as
+    /// much left for a fourth.
     #[serde(deserialize_with = "ranged_bytes::<BUFFER_MEMORY_MIN, BUFFER_MEMORY_MAX, _, _>")]
     pub buffer_memory_bytes: u64,
     /// How long a drain waits for initiators to log out before it drops their connections, in seconds, 0 to 3600.

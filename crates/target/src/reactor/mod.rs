@@ -10,10 +10,10 @@ mod management;
 mod receive;
 mod session;
 mod transmit;
+mod wait;
 
 use std::collections::VecDeque;
 use std::io;
-use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::panic::{self, AssertUnwindSafe};
@@ -33,6 +33,7 @@ use crate::registry::SessionPlace;
 use crate::server::Shared;
 use connection::{Connection, Disconnect, Stage, Token};
 use session::{Segment, TargetSession};
+use wait::Vigil;
 
 pub(crate) use management::AbortScope;
 
@@ -100,6 +101,9 @@ pub(crate) struct Reactor {
     load: Arc<AtomicUsize>,
     mailbox: Arc<Mailbox<Message>>,
     epoll: OwnedFd,
+    vigil: Vigil,
+    /// PDUs that this turn has brought so far.
+    pdus: usize,
     io: IoContext,
     started: Instant,
     now: Duration,
@@ -145,6 +149,8 @@ impl Reactor {
             load,
             mailbox,
             epoll,
+            vigil: Vigil::default(),
+            pdus: 0,
             io,
             started: Instant::now(),
             now: Duration::ZERO,
@@ -185,21 +191,16 @@ impl Reactor {
     }
 
     fn run(mut self) -> io::Result<()> {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
         while !self.stopped {
-            self.turn()?;
+            self.turn(&mut events)?;
         }
         Ok(())
     }
 
     /// One wakeup: all that has come is read, all that can be answered is answered.
-    fn turn(&mut self) -> io::Result<()> {
-        let mut space = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS_MAX];
-        let timeout = rustix::event::Timespec { tv_sec: TICK.as_secs() as i64, tv_nsec: 0 };
-        let events = match epoll::wait(&self.epoll, &mut space, Some(&timeout)) {
-            Ok((events, _)) => events,
-            Err(rustix::io::Errno::INTR) => return Ok(()),
-            Err(error) => return Err(error.into()),
-        };
+    fn turn(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
+        self.vigil.wait(&self.epoll, events, TICK, std::mem::take(&mut self.pdus))?;
         self.now = self.started.elapsed();
         let mut has_mail = false;
         for event in events.iter() {

@@ -321,6 +321,7 @@ impl Reactor {
         data: Arrived<'_>,
         intact: bool,
     ) -> Result<(), Disconnect> {
+        self.pdus += 1;
         let Some(connection) = self.connections.get(index) else { return Ok(()) };
         match connection.stage {
             Stage::FullFeature { session, cid } => {
