@@ -302,3 +302,19 @@ fn data_in_is_cut_by_what_the_initiator_takes() {
     }
     assert_eq!(at, data.len());
 }
+
+/// 11.7.7: only the last segment of a sequence may need padding.
+#[test]
+fn data_in_is_sent_in_whole_words() {
+    let target = InProcess::start(&[DISK]);
+    let mut session = login(&target, &[("MaxRecvDataSegmentLength", "1023")]);
+    let tag = session.read(0, 0, 4).expect("sent");
+    let lengths = [(); 3].map(|()| {
+        let (lunette_wire::TargetPdu::ScsiDataIn(pdu), bytes) = session.receive().expect("data") else {
+            panic!("no data");
+        };
+        assert_eq!(pdu.initiator_task_tag, tag);
+        bytes.len()
+    });
+    assert_eq!(lengths, [1020, 1020, 8]);
+}
