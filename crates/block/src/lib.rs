@@ -44,6 +44,7 @@
 //! ```
 
 mod buffer;
+mod cached;
 mod engine;
 mod error;
 mod flush;
@@ -56,6 +57,7 @@ mod store;
 mod volume;
 
 pub use buffer::{Buffer, BufferPool};
+pub use cached::{CachedRange, SendError};
 pub use engine::operation::{Done, IoCompletion, Operation, OperationKind, WriteBuffer, WriteSource};
 pub use engine::{INLINE_BYTES_MAX, IoContext};
 pub use error::{CloseError, ErrorClass, OpenError, StoreError};

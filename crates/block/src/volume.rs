@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use crate::buffer::Buffer;
+use crate::cached::CachedRange;
 use crate::engine::operation::{Done, Operation, OperationKind};
 use crate::engine::{Pace, Share};
 use crate::error::{CloseError, ErrorClass, OpenError, StoreError};
@@ -32,6 +33,8 @@ pub struct Volume {
     closed: AtomicBool,
     share: Share,
     pace: Pace,
+    /// A cached range could not be sent; none is offered any more.
+    cached_failed: AtomicBool,
     errors: LogLimiter,
 }
 
@@ -86,6 +89,7 @@ impl Volume {
             closed: AtomicBool::new(false),
             share: Share::default(),
             pace: Pace::new(),
+            cached_failed: AtomicBool::new(false),
             errors: LogLimiter::default(),
         }))
     }
@@ -154,6 +158,20 @@ impl Volume {
             tracing::info!(volume = %self.name, "closed");
         }
         result
+    }
+
+    /// The range, if the page cache has all of it and the engine uses the page cache: its data can then be sent
+    /// without being read. `None` says nothing but that it must be read.
+    pub fn cached(self: &Arc<Self>, offset: u64, length: u32) -> Option<CachedRange> {
+        let is_usable = self.engine == EngineKind::Threads
+            && !self.cached_failed.load(Ordering::Relaxed)
+            && !self.closed.load(Ordering::Acquire)
+            && offset.checked_add(length.into()).is_some_and(|end| end <= self.size_bytes);
+        if is_usable { CachedRange::of(self, offset, length) } else { None }
+    }
+
+    pub(crate) fn stop_offering_cached(&self) {
+        self.cached_failed.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn store(&self) -> &dyn Store {

@@ -12,6 +12,9 @@ pub enum Io {
         offset_bytes: u64,
         /// How much; at most the unit's maximum transfer length.
         length_bytes: u32,
+        /// False: the data only goes to the initiator, so the driver may send it from where it lies and leave the
+        /// medium buffer empty.
+        inspected: bool,
     },
     /// Write bytes of the task's Data-Out buffer.
     WriteDataOut {

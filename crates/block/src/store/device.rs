@@ -1,7 +1,9 @@
 //! The block device store: a disk, partition, logical volume or loop device, claimed exclusively.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{FileType, Mode, OFlags, SeekFrom};
@@ -90,7 +92,7 @@ pub(crate) fn open(
     let unmap_refused = AtomicBool::new(false);
     let store =
         DeviceStore { file: KernelFile::new(fd), path: path.to_owned(), size_bytes, features, unmap_refused };
-    Ok(Opened { store: std::sync::Arc::new(store), identity })
+    Ok(Opened { store: Arc::new(store), identity })
 }
 
 /// The logical sector length of a block device in bytes; `None` when `path` is something else or cannot be opened,
@@ -157,6 +159,10 @@ impl Store for DeviceStore {
 
     fn read_cached(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         self.file.read_cached(offset, buffer)
+    }
+
+    fn cached_file(&self, offset: u64, length: u64) -> Option<Arc<OwnedFd>> {
+        self.file.cached_file(offset, length)
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {

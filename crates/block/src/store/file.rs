@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, SeekFrom};
 use rustix::io::{Errno, retry_on_intr};
@@ -62,7 +63,7 @@ pub(crate) fn open(
     let identity = configured.map_or_else(|| identity::for_file(fd.as_fd(), &path), Ok)?;
     let features = probe(&fd, stat.st_dev, size_bytes);
     let store = FileStore { file: KernelFile::new(fd), path, size_bytes, features };
-    Ok(Opened { store: std::sync::Arc::new(store), identity })
+    Ok(Opened { store: Arc::new(store), identity })
 }
 
 fn open_or_create(path: &Path, create_bytes: Option<u64>, spec: &VolumeSpec) -> Result<OwnedFd, OpenError> {
@@ -210,6 +211,10 @@ impl Store for FileStore {
 
     fn read_cached(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         self.file.read_cached(offset, buffer)
+    }
+
+    fn cached_file(&self, offset: u64, length: u64) -> Option<Arc<OwnedFd>> {
+        self.file.cached_file(offset, length)
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {

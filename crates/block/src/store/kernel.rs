@@ -4,10 +4,13 @@
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
+
+use super::residency;
 
 /// What is written where the kernel cannot zero a range itself. It lies in `.bss`, so it costs no room on disk.
 static ZEROES: [u8; 1 << 20] = [0; 1 << 20];
@@ -18,14 +21,18 @@ const PREFETCH_BYTES_MAX: u64 = 16 << 20;
 /// A file or a device, and what its file system was found not to do.
 #[derive(Debug)]
 pub(crate) struct KernelFile {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     nowait_refused: AtomicBool,
     zero_range_refused: AtomicBool,
 }
 
 impl KernelFile {
     pub(crate) fn new(fd: OwnedFd) -> Self {
-        Self { fd, nowait_refused: AtomicBool::new(false), zero_range_refused: AtomicBool::new(false) }
+        Self {
+            fd: Arc::new(fd),
+            nowait_refused: AtomicBool::new(false),
+            zero_range_refused: AtomicBool::new(false),
+        }
     }
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
@@ -63,6 +70,11 @@ impl KernelFile {
             }
             Err(errno) => Err(errno.into()),
         }
+    }
+
+    /// The descriptor, if the page cache has all of the range.
+    pub(crate) fn cached_file(&self, offset: u64, length: u64) -> Option<Arc<OwnedFd>> {
+        residency::is_cached(self.fd.as_fd(), offset, length).then(|| Arc::clone(&self.fd))
     }
 
     pub(crate) fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {

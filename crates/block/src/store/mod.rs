@@ -7,10 +7,12 @@ pub(crate) mod file;
 pub(crate) mod kernel;
 pub(crate) mod memory;
 pub(crate) mod null;
+mod residency;
 pub(crate) mod sysfs;
 
 use std::fmt;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::error::OpenError;
@@ -75,6 +77,12 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// Fills the front of `buffer` with what can be had without waiting for a device; returns how much that was.
     fn read_cached(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// The file whose page cache has all of the range, if there is one: its pages can be sent without a copy. `None`
+    /// where that is not known for certain, and from a layer that wants to see every read.
+    fn cached_file(&self, _offset: u64, _length: u64) -> Option<Arc<OwnedFd>> {
+        None
+    }
 
     /// Writes all of `data` at `offset`, not necessarily to stable storage.
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;

@@ -71,7 +71,8 @@ impl Read {
 
     fn from_medium(range: ByteRange) -> (State, Step) {
         let ByteRange { offset_bytes, length_bytes } = range;
-        (State::Read(Read { range, flushing: false }), Step::Io(Io::Read { offset_bytes, length_bytes }))
+        let io = Io::Read { offset_bytes, length_bytes, inspected: false };
+        (State::Read(Read { range, flushing: false }), Step::Io(io))
     }
 
     pub(super) fn resume(self, context: &Context<'_>, event: Event<'_>) -> Progress {

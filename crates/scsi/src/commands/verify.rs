@@ -126,6 +126,7 @@ impl Verify {
         let io = Io::Read {
             offset_bytes: self.range.offset_bytes + u64::from(self.position),
             length_bytes: self.piece_bytes(),
+            inspected: true,
         };
         (State::Verify(Verify { waiting: Waiting::Piece, ..self }), Step::Io(io))
     }

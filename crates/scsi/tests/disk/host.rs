@@ -85,7 +85,7 @@ impl Disk {
             return Err(error);
         }
         match io {
-            Io::Read { offset_bytes, length_bytes } => {
+            Io::Read { offset_bytes, length_bytes, .. } => {
                 let offset = offset_bytes as usize;
                 *medium = self.bytes[offset..offset + length_bytes as usize].to_vec();
             }

@@ -86,7 +86,7 @@ fn configs() -> impl Strategy<Value = LogicalUnitConfig> {
 fn check_range(unit: &LogicalUnit, io: &Io) {
     let (offset, length) = match io {
         Io::Flush => return,
-        Io::Read { offset_bytes, length_bytes } | Io::WriteDataOut { offset_bytes, length_bytes, .. } => {
+        Io::Read { offset_bytes, length_bytes, .. } | Io::WriteDataOut { offset_bytes, length_bytes, .. } => {
             (*offset_bytes, u64::from(*length_bytes))
         }
         Io::WriteOwned { offset_bytes, bytes, .. } => {
@@ -198,7 +198,11 @@ proptest! {
     fn reads_inside_the_capacity_reach_the_medium(lba in 0..BLOCKS as u32 - 8, blocks in 1..=8u16) {
         let host = Host::new(config());
         let (_, next) = Task::start(&host.nexus, host.lun, &cdb10(0x28, 0, lba, blocks));
-        let expected = Io::Read { offset_bytes: u64::from(lba) * 512, length_bytes: u32::from(blocks) * 512 };
+        let expected = Io::Read {
+            offset_bytes: u64::from(lba) * 512,
+            length_bytes: u32::from(blocks) * 512,
+            inspected: false,
+        };
         prop_assert_eq!(next, Next::Io(expected));
     }
 }

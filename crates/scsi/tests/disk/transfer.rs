@@ -141,7 +141,7 @@ fn writes_are_stable_with_fua_or_without_a_cache() {
 #[test]
 fn a_read_with_fua_flushes_the_cache_first() {
     let mut host = Host::new(config());
-    let read = Io::Read { offset_bytes: 512, length_bytes: 512 };
+    let read = Io::Read { offset_bytes: 512, length_bytes: 512, inspected: false };
     for cdb in forms(READ, 0x08, 1, 1) {
         host.good(&cdb, &[]);
         assert_eq!(host.log(), [Io::Flush, read.clone()]);
@@ -225,7 +225,7 @@ fn long_verifications_read_in_pieces() {
     host.good(&cdb10(0x2a, 0, 0, BLOCKS as u16), &data);
     host.log();
     host.good(&cdb10(0x2f, 0x02, 0, BLOCKS as u16), &data);
-    let piece = |offset_bytes| Io::Read { offset_bytes, length_bytes: 1 << 20 };
+    let piece = |offset_bytes| Io::Read { offset_bytes, length_bytes: 1 << 20, inspected: true };
     assert_eq!(host.log(), [Io::Flush, piece(0), piece(1 << 20)]);
     let mut changed = data;
     changed[(1 << 20) + 5] ^= 1;
@@ -240,7 +240,8 @@ fn write_and_verify_writes_stable_and_reads_back() {
         for cdb in forms(WRITE_AND_VERIFY, flags, 2, 1) {
             host.good(&cdb, &pattern(4, 1));
             let write = Io::WriteDataOut { offset_bytes: 1024, start: 0, length_bytes: 512, stable: true };
-            assert_eq!(host.log(), [write, Io::Read { offset_bytes: 1024, length_bytes: 512 }]);
+            let read = Io::Read { offset_bytes: 1024, length_bytes: 512, inspected: true };
+            assert_eq!(host.log(), [write, read]);
         }
     }
 }

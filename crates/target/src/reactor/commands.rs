@@ -15,7 +15,11 @@ use lunette_wire::{Bhs, Cid, InitiatorPdu};
 use super::Reactor;
 use super::connection::{Disconnect, Stage};
 use super::receive::Arrived;
-use super::session::{Segment, TargetSession};
+use super::session::{Medium, Segment, TargetSession};
+
+/// Reads from this length on are sent from the page cache where that is possible: below it the system calls cost more
+/// than the copy (docs/decisions/0011).
+const CACHED_SEND_BYTES_MIN: u32 = 16 << 10;
 
 impl Reactor {
     /// The session of a connection in full feature phase.
@@ -234,8 +238,46 @@ impl Reactor {
         self.drive(index, id, next);
     }
 
+    /// Answers a large read from the page cache without reading it, where nobody has to look at the data. False: it
+    /// must be read.
+    fn answer_from_cache(&mut self, index: usize, id: TaskId, io: &Io) -> bool {
+        let Io::Read { offset_bytes, length_bytes, inspected: false } = *io else { return false };
+        if length_bytes < CACHED_SEND_BYTES_MIN || !self.sends_uncopied(index) {
+            return false;
+        }
+        let Some(session) = self.sessions.get_mut(index) else { return false };
+        let Some(attachment) = &session.attachment else { return false };
+        let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut) else {
+            return false;
+        };
+        let Some(command) = context.command.as_mut() else { return false };
+        let volume = command.unit_index().and_then(|unit| attachment.target.volumes.get(unit));
+        let Some(range) = volume.and_then(|volume| volume.cached(offset_bytes, length_bytes)) else {
+            return false;
+        };
+        context.medium = Some(Medium::Cached(range));
+        let event = lunette_scsi::Event::Io { result: Ok(IoOutcome::Done), data_out: &[], medium: &[] };
+        let next = command.resume(&attachment.nexus, event);
+        self.drive(index, id, next);
+        true
+    }
+
+    /// Whether pages may go to a session's socket as they are: a digest would have to look at them, and short segments
+    /// would cost a system call each.
+    fn sends_uncopied(&self, index: usize) -> bool {
+        let Some(session) = self.sessions.get(index) else { return false };
+        self.connections.get(session.connection.index).is_some_and(|connection| {
+            let Stage::FullFeature { cid, .. } = connection.stage else { return false };
+            !connection.digests.data
+                && session.core.max_send_data_segment_length(cid) >= CACHED_SEND_BYTES_MIN
+        })
+    }
+
     /// Hands an operation to the volume's engine.
     fn submit(&mut self, index: usize, id: TaskId, io: Io) {
+        if self.answer_from_cache(index, id, &io) {
+            return;
+        }
         let Some(session) = self.sessions.get_mut(index) else { return };
         let Some(attachment) = &session.attachment else { return };
         let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut) else { return };
@@ -246,7 +288,7 @@ impl Reactor {
             .and_then(|unit| attachment.target.volumes.get(unit));
         let Some(volume) = volume else { return self.finish(index, id, &hardware_error()) };
         let operation = match io {
-            Io::Read { offset_bytes, length_bytes } => session
+            Io::Read { offset_bytes, length_bytes, .. } => session
                 .pool
                 .allocate(length_bytes as usize)
                 .map(|buffer| Operation::Read { offset: offset_bytes, buffer }),
@@ -311,13 +353,17 @@ impl Reactor {
         // A read gives its own buffer back, a write the one with the initiator's data.
         if let Some(buffer) = completion.buffer {
             let is_write = context.data_out.is_none() && context.out_length > 0;
-            *(if is_write { &mut context.data_out } else { &mut context.medium }) = Some(buffer);
+            if is_write {
+                context.data_out = Some(buffer);
+            } else {
+                context.medium = Some(Medium::Read(buffer));
+            }
         }
         let Some(attachment) = &session.attachment else { return };
         let event = lunette_scsi::Event::Io {
             result: completion.result.map(io_outcome).map_err(|error| io_error(&error)),
             data_out: present(context.data_out.as_ref(), context.out_present),
-            medium: context.medium.as_deref().unwrap_or(&[]),
+            medium: context.medium.as_ref().map_or(&[], Medium::bytes),
         };
         let next = command.resume(&attachment.nexus, event);
         self.drive(index, id, next);
@@ -335,9 +381,7 @@ impl Reactor {
                 Transfer::In { length: bytes.len() as u32, data: Segment::Parameter(bytes[..].into()) }
             }
             DataIn::Medium { length_bytes } => match context.and_then(|context| context.medium) {
-                Some(buffer) => {
-                    Transfer::In { data: Segment::Medium(Arc::new(buffer)), length: *length_bytes }
-                }
+                Some(medium) => Transfer::In { data: medium.into(), length: *length_bytes },
                 // The device server only says so after a read; without its buffer there is nothing to send.
                 None => return self.finish(index, id, &hardware_error()),
             },

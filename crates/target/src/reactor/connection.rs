@@ -6,6 +6,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use lunette_block::SendError;
 use lunette_iscsi::login::{Login, LoginOutcome};
 use lunette_iscsi::session::CloseReason;
 use lunette_wire::frame::Digests;
@@ -74,6 +75,8 @@ pub(super) enum Disconnect {
     Closed,
     /// The socket failed.
     Socket(io::Error),
+    /// A store that had the data of an answer did not bring it.
+    Store(io::Error),
     /// A PDU's lengths break a bound.
     Frame(FrameError),
     /// A header digest is wrong; where the next PDU starts is anybody's guess (RFC 7143, 7.8).
@@ -98,6 +101,12 @@ impl fmt::Display for Disconnect {
         match self {
             Self::Closed => write!(f, "closed by the initiator"),
             Self::Socket(error) => write!(f, "connection failed: {error}"),
+            Self::Store(error) => {
+                write!(
+                    f,
+                    "the store failed while its data was being sent: {error}; the initiator must log in again"
+                )
+            }
             Self::Frame(error) => write!(f, "format error: {error}"),
             Self::HeaderDigest => write!(f, "header digest error"),
             Self::NotALogin(opcode) => write!(f, "opcode {opcode:#04x} before login"),
@@ -109,6 +118,15 @@ impl fmt::Display for Disconnect {
             Self::Reset => write!(f, "target cold reset"),
             Self::Stalled => write!(f, "the last answers were not taken"),
             Self::Draining => write!(f, "shutting down"),
+        }
+    }
+}
+
+impl From<SendError> for Disconnect {
+    fn from(error: SendError) -> Self {
+        match error {
+            SendError::Socket(error) => Self::Socket(error),
+            SendError::Store(error) => Self::Store(error),
         }
     }
 }
@@ -255,7 +273,7 @@ impl Connection {
     /// Sends what is queued, as far as the socket takes it, and asks epoll for what is to be waited for.
     pub(super) fn flush(&mut self, epoll: &impl AsFd) -> Result<(), Disconnect> {
         self.is_dirty = false;
-        let progress = self.transmitter.send(&self.socket).map_err(Disconnect::Socket)?;
+        let progress = self.transmitter.send(&self.socket).map_err(Disconnect::from)?;
         if progress == Progress::Everything {
             self.shut()?;
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lunette_block::{Buffer, BufferPool};
+use lunette_block::{Buffer, BufferPool, CachedRange};
 use lunette_iscsi::session::{Session, TaskId};
 use lunette_iscsi::text::TextNegotiation;
 use lunette_scsi::Nexus;
@@ -17,15 +17,47 @@ use crate::units::ServedTarget;
 pub(super) enum Segment {
     /// What a store read.
     Medium(Arc<Buffer>),
+    /// What the page cache has.
+    Cached(Arc<CachedRange>),
     /// Parameter data that the device server made.
     Parameter(Arc<[u8]>),
 }
 
 impl Segment {
+    /// The data, if it is in this process's memory.
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
             Self::Medium(buffer) => buffer,
+            Self::Cached(_) => &[],
             Self::Parameter(bytes) => bytes,
+        }
+    }
+}
+
+/// What a read brought.
+#[derive(Debug)]
+pub(super) enum Medium {
+    /// The data.
+    Read(Buffer),
+    /// Where the data lies.
+    Cached(CachedRange),
+}
+
+impl Medium {
+    /// The data, as far as the device server may look at it.
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Read(buffer) => buffer,
+            Self::Cached(_) => &[],
+        }
+    }
+}
+
+impl From<Medium> for Segment {
+    fn from(medium: Medium) -> Self {
+        match medium {
+            Medium::Read(buffer) => Self::Medium(Arc::new(buffer)),
+            Medium::Cached(range) => Self::Cached(Arc::new(range)),
         }
     }
 }
@@ -39,7 +71,7 @@ pub(super) struct TaskContext {
     /// Data from the initiator. Away while a store writes from it.
     pub(super) data_out: Option<Buffer>,
     /// What the last read brought.
-    pub(super) medium: Option<Buffer>,
+    pub(super) medium: Option<Medium>,
     /// Bytes of Data-Out that the command calls for.
     pub(super) out_length: u32,
     /// Bytes of Data-Out that are there.

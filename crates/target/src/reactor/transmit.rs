@@ -1,15 +1,19 @@
 //! The way out: PDUs in order, sent with as few vectored writes as the socket allows.
 //!
-//! A PDU's data is never copied here: it stays in the command's buffer until the socket has taken it.
+//! A PDU's data is never copied here: it stays in the command's buffer, or in the page cache, until the socket has
+//! taken it.
 
 use std::collections::VecDeque;
-use std::io::{self, IoSlice, Write};
+use std::io::{self, IoSlice};
 use std::net::TcpStream;
 
+use lunette_block::{CachedRange, SendError};
 use lunette_iscsi::session::Payload;
 use lunette_wire::digest::{DIGEST_LENGTH, crc32c, crc32c_of};
 use lunette_wire::frame::{Digests, padding};
 use lunette_wire::{BHS_LENGTH, Bhs};
+use rustix::io::retry_on_intr;
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
 use super::session::Segment;
 
@@ -30,19 +34,36 @@ enum Body {
 }
 
 impl Body {
+    /// What has to be in memory to be sent; nothing of what the kernel takes from the page cache.
     fn bytes(&self) -> &[u8] {
         match self {
             Self::None => &[],
             Self::Bytes(bytes) => bytes,
-            Self::Range { data, start, end } => &data.bytes()[*start..*end],
+            Self::Range { data, start, end } => data.bytes().get(*start..*end).unwrap_or_default(),
         }
     }
 
-    /// Bytes that are not in a buffer of the pool.
+    /// The range of a volume, and the bytes of it, that the kernel takes from the page cache.
+    fn cached(&self) -> Option<(&CachedRange, usize, usize)> {
+        match self {
+            Self::Range { data: Segment::Cached(range), start, end } => Some((range, *start, *end)),
+            _ => None,
+        }
+    }
+
+    fn length(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Range { start, end, .. } => end - start,
+        }
+    }
+
+    /// Bytes that are neither in a buffer of the pool nor in the page cache.
     fn owned_length(&self) -> usize {
         match self {
-            Self::None | Self::Range { data: Segment::Medium(_), .. } => 0,
-            Self::Bytes(_) | Self::Range { data: Segment::Parameter(_), .. } => self.bytes().len(),
+            Self::None | Self::Range { data: Segment::Medium(_) | Segment::Cached(_), .. } => 0,
+            Self::Bytes(_) | Self::Range { data: Segment::Parameter(_), .. } => self.length(),
         }
     }
 }
@@ -78,7 +99,7 @@ impl QueuedPdu {
             pdu.head[BHS_LENGTH..].copy_from_slice(&crc32c(bhs));
             pdu.head_length = HEAD_LENGTH_MAX as u8;
         }
-        let pad = padding(pdu.body.bytes().len());
+        let pad = padding(pdu.body.length());
         pdu.tail_length = pad as u8;
         if digests.data && !pdu.body.bytes().is_empty() {
             let digest = crc32c_of(&[pdu.body.bytes(), &ZEROES[..pad]]);
@@ -93,7 +114,14 @@ impl QueuedPdu {
     }
 
     fn length(&self) -> usize {
-        self.parts().iter().map(|part| part.len()).sum()
+        usize::from(self.head_length) + self.body.length() + usize::from(self.tail_length)
+    }
+
+    /// Where the bytes lie that come after the first `sent` ones, if that is the page cache.
+    fn cached_after(&self, sent: usize) -> Option<(&CachedRange, usize, usize)> {
+        let (range, start, end) = self.body.cached()?;
+        let start = start + sent.checked_sub(self.head_length.into())?;
+        (start < end).then_some((range, start, end))
     }
 }
 
@@ -104,6 +132,14 @@ pub(super) enum Progress {
     Everything,
     /// The socket takes no more for now.
     Blocked,
+}
+
+/// What one write is made of.
+struct Gathered {
+    count: usize,
+    offered: usize,
+    /// The data of the last PDU comes next, from the page cache.
+    ends_at_cached: bool,
 }
 
 /// What is queued for one connection.
@@ -150,12 +186,15 @@ impl Transmitter {
     }
 
     /// Writes until nothing is left or the socket takes no more.
-    pub(super) fn send(&mut self, mut socket: &TcpStream) -> io::Result<Progress> {
+    pub(super) fn send(&mut self, socket: &TcpStream) -> Result<Progress, SendError> {
         let was_blocked = std::mem::replace(&mut self.is_blocked, true);
-        while !self.queue.is_empty() {
-            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-            let (count, offered) = self.gather(&mut slices);
-            match socket.write_vectored(&slices[..count]) {
+        while let Some(first) = self.queue.front() {
+            let (offered, written) = match first.cached_after(self.sent) {
+                // A range of a volume has a length of 32 bits.
+                Some((range, start, end)) => (end - start, range.send(socket, start as u32, end as u32)),
+                None => self.send_gathered(socket),
+            };
+            match written {
                 Ok(written) => {
                     self.advance(written);
                     self.was_drained |= was_blocked && written > 0;
@@ -163,8 +202,9 @@ impl Transmitter {
                         return Ok(Progress::Blocked);
                     }
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Progress::Blocked),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(SendError::Socket(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok(Progress::Blocked);
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -172,22 +212,46 @@ impl Transmitter {
         Ok(Progress::Everything)
     }
 
-    fn gather<'a>(&'a self, slices: &mut [IoSlice<'a>; SLICES_MAX]) -> (usize, usize) {
-        let (mut count, mut offered, mut skip) = (0, 0, self.sent);
-        for part in self.queue.iter().flat_map(QueuedPdu::parts) {
-            let rest = &part[skip.min(part.len())..];
-            skip -= part.len() - rest.len();
-            if rest.is_empty() {
-                continue;
+    /// Writes what is in memory, up to the first PDU whose data is not; answers how much there was, and how much of it
+    /// the socket took.
+    fn send_gathered(&self, socket: &TcpStream) -> (usize, Result<usize, SendError>) {
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let Gathered { count, offered, ends_at_cached } = self.gather(&mut slices);
+        // The header and the data from the page cache are to share segments.
+        let flags = if ends_at_cached { SendFlags::NOSIGNAL | SendFlags::MORE } else { SendFlags::NOSIGNAL };
+        let written =
+            retry_on_intr(|| sendmsg(socket, &slices[..count], &mut SendAncillaryBuffer::default(), flags));
+        (offered, written.map_err(|errno| SendError::Socket(errno.into())))
+    }
+
+    fn gather<'a>(&'a self, slices: &mut [IoSlice<'a>; SLICES_MAX]) -> Gathered {
+        let mut gathered = Gathered { count: 0, offered: 0, ends_at_cached: false };
+        let mut skip = self.sent;
+        for pdu in &self.queue {
+            let uncopied = if pdu.body.cached().is_some() { pdu.body.length() } else { 0 };
+            let stops_here = uncopied > 0 && skip < usize::from(pdu.head_length) + uncopied;
+            if !stops_here {
+                skip -= skip.min(uncopied);
             }
-            if count == SLICES_MAX {
-                break;
+            for part in pdu.parts() {
+                let rest = &part[skip.min(part.len())..];
+                skip -= part.len() - rest.len();
+                if rest.is_empty() {
+                    continue;
+                }
+                if gathered.count == SLICES_MAX {
+                    return gathered;
+                }
+                slices[gathered.count] = IoSlice::new(rest);
+                gathered.count += 1;
+                gathered.offered += rest.len();
+                if stops_here {
+                    gathered.ends_at_cached = true;
+                    return gathered;
+                }
             }
-            slices[count] = IoSlice::new(rest);
-            count += 1;
-            offered += rest.len();
         }
-        (count, offered)
+        gathered
     }
 
     fn advance(&mut self, written: usize) {
@@ -203,5 +267,80 @@ impl Transmitter {
             self.queue.pop_front();
         }
         self.sent = left;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::net::TcpListener;
+    use std::sync::Arc;
+
+    use lunette_block::{EngineKind, IdentityOverride, StoreSpec, Volume, VolumeSpec};
+
+    const CACHED_BYTES: usize = 300_000;
+
+    /// A volume in the page cache, and what it has.
+    fn volume(directory: &tempfile::TempDir) -> (Arc<Volume>, Vec<u8>) {
+        let path = directory.path().join("image");
+        let bytes: Vec<u8> =
+            (0..512 * 1024_u32).map(|index| index.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
+        std::fs::write(&path, &bytes).unwrap();
+        let spec = VolumeSpec {
+            name: "transmit".into(),
+            store: StoreSpec::File { path, create_bytes: None },
+            read_only: false,
+            engine: EngineKind::Threads,
+            identity: IdentityOverride::default(),
+            block_length_bytes: 512,
+        };
+        (Volume::open(&spec).unwrap(), bytes)
+    }
+
+    #[test]
+    fn data_from_memory_and_from_the_page_cache_go_out_in_order() {
+        let directory = tempfile::tempdir().unwrap();
+        let (volume, bytes) = volume(&directory);
+        // A kernel before Linux 6.5 cannot tell what its page cache has.
+        let Some(range) = volume.cached(0, CACHED_BYTES as u32) else { return };
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let near = listener.accept().unwrap().0;
+        near.set_nonblocking(true).unwrap();
+
+        let cached = Segment::Cached(Arc::new(range));
+        let digests = Digests { header: true, data: false };
+        let mut transmitter = Transmitter::default();
+        let mut expected = Vec::new();
+        let mut push = |index: u8, payload: Payload<Segment>, data: &[u8]| {
+            let bhs = [index; BHS_LENGTH];
+            transmitter.push(&bhs, payload, digests);
+            expected.extend_from_slice(&bhs);
+            expected.extend_from_slice(&crc32c(&bhs));
+            expected.extend_from_slice(data);
+            expected.resize(expected.len() + padding(data.len()), 0);
+        };
+        push(0, Payload::None, &[]);
+        for (index, (start, length)) in
+            [(0, 100_001), (100_004, 65_538), (0, CACHED_BYTES)].iter().enumerate()
+        {
+            let payload =
+                Payload::Buffer { data: cached.clone(), start: *start as u32, length: *length as u32 };
+            push(2 * index as u8 + 1, payload, &bytes[*start..start + length]);
+            push(2 * index as u8 + 2, Payload::Bytes(vec![7; 5 + index]), &vec![7; 5 + index]);
+        }
+
+        let reader = std::thread::spawn(move || {
+            let mut received = Vec::new();
+            far.read_to_end(&mut received).unwrap();
+            received
+        });
+        while transmitter.send(&near).unwrap() == Progress::Blocked {
+            std::thread::yield_now();
+        }
+        assert_eq!((transmitter.len(), transmitter.owned_bytes(), transmitter.queued_bytes), (0, 0, 0));
+        drop(near);
+        assert!(reader.join().unwrap() == expected);
     }
 }

@@ -1,0 +1,146 @@
+//! Reads that need no copy: the page cache has the data, and the socket takes its pages from there.
+//!
+//! The pages are not frozen. A write to the same blocks that begins before the socket has sent them may show in what
+//! the initiator receives, as SAM allows for tasks that run at the same time.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::io::{Errno, retry_on_intr};
+
+use crate::volume::Volume;
+
+/// A range of a volume that the page cache has.
+#[derive(Debug)]
+pub struct CachedRange {
+    volume: Arc<Volume>,
+    file: Arc<OwnedFd>,
+    offset: u64,
+    length: u32,
+}
+
+/// Why a cached range could not be sent.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// The socket failed, or takes nothing for now.
+    #[error("{0}")]
+    Socket(#[source] io::Error),
+    /// The store could not bring the data after all. The volume offers no cached ranges any more.
+    #[error("the store failed while its data was being sent: {0}")]
+    Store(#[source] io::Error),
+}
+
+impl CachedRange {
+    /// `None` where the page cache does not have all of the range, or the volume is not read through it.
+    pub(crate) fn of(volume: &Arc<Volume>, offset: u64, length: u32) -> Option<Self> {
+        let file = volume.store().cached_file(offset, length.into())?;
+        Some(Self { volume: Arc::clone(volume), file, offset, length })
+    }
+
+    /// Bytes of the range.
+    #[must_use]
+    pub fn length(&self) -> u32 {
+        self.length
+    }
+
+    /// Sends the bytes from `start` to `end` (both at most [`Self::length`]) as far as the socket takes them, and answers
+    /// how many it took.
+    ///
+    /// # Errors
+    /// [`SendError::Socket`] with the kind `WouldBlock` when the socket takes nothing for now. After any other error
+    /// nobody knows how much was sent.
+    pub fn send(&self, socket: impl AsFd, start: u32, end: u32) -> Result<usize, SendError> {
+        let mut offset = self.offset + u64::from(start);
+        let count = end.saturating_sub(start) as usize;
+        match retry_on_intr(|| rustix::fs::sendfile(&socket, &*self.file, Some(&mut offset), count)) {
+            Ok(0) if count > 0 => {
+                Err(self.failed(io::Error::new(io::ErrorKind::UnexpectedEof, "the file became shorter")))
+            }
+            Ok(sent) => Ok(sent),
+            // A socket never says these.
+            Err(errno @ (Errno::IO | Errno::INVAL | Errno::NODATA | Errno::OVERFLOW)) => {
+                Err(self.failed(errno.into()))
+            }
+            Err(errno) => Err(SendError::Socket(errno.into())),
+        }
+    }
+
+    /// The next reads go the ordinary way, which can tell the initiator what is wrong.
+    fn failed(&self, error: io::Error) -> SendError {
+        self.volume.stop_offering_cached();
+        SendError::Store(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{EngineKind, IdentityOverride, StoreSpec, VolumeSpec};
+    use std::fs::OpenOptions;
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
+    use std::path::Path;
+
+    const LENGTH: usize = 64 << 10;
+
+    fn pattern() -> Vec<u8> {
+        (0..2 * LENGTH as u32).map(|index| index.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect()
+    }
+
+    fn volume(path: &Path, engine: EngineKind) -> Arc<Volume> {
+        let spec = VolumeSpec {
+            name: "cached".into(),
+            store: StoreSpec::File { path: path.to_owned(), create_bytes: None },
+            read_only: false,
+            engine,
+            identity: IdentityOverride::default(),
+            block_length_bytes: 512,
+        };
+        Volume::open(&spec).unwrap()
+    }
+
+    fn sockets() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (near, listener.accept().unwrap().0)
+    }
+
+    #[test]
+    fn what_the_page_cache_has_is_sent_from_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("image");
+        std::fs::write(&path, pattern()).unwrap();
+        let cached = volume(&path, EngineKind::Threads);
+        assert!(cached.cached(LENGTH as u64, LENGTH as u32 + 1).is_none(), "it ends outside the volume");
+        // A kernel before Linux 6.5 cannot tell what its page cache has.
+        let Some(range) = cached.cached(512, LENGTH as u32) else { return };
+        let (near, mut far) = sockets();
+        let (mut at, end) = (100, range.length() - 7);
+        while at < end {
+            at += range.send(&near, at, end).unwrap() as u32;
+        }
+        drop(near);
+        let mut received = Vec::new();
+        far.read_to_end(&mut received).unwrap();
+        assert!(received == pattern()[512 + 100..512 + LENGTH - 7]);
+        cached.close().unwrap();
+        assert!(cached.cached(0, 512).is_none(), "a closed volume offers nothing");
+        assert!(volume(&path, EngineKind::Sync).cached(0, 512).is_none(), "this engine reads");
+    }
+
+    #[test]
+    fn a_file_that_became_shorter_is_no_end_of_the_stream_and_nothing_is_offered_any_more() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("image");
+        std::fs::write(&path, pattern()).unwrap();
+        let volume = volume(&path, EngineKind::Threads);
+        let Some(range) = volume.cached(0, LENGTH as u32) else { return };
+        OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
+        let (near, _far) = sockets();
+        assert_eq!(range.send(&near, 0, 8192).unwrap(), 4096, "what is there goes out");
+        let error = range.send(&near, 4096, 8192).unwrap_err();
+        assert!(matches!(&error, SendError::Store(_)), "{error}");
+        assert!(volume.cached(0, 4096).is_none());
+    }
+}

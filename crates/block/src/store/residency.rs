@@ -1,0 +1,81 @@
+//! Whether the page cache has a range: `cachestat(2)`, Linux 6.5.
+//!
+//! Not here: reading what is there. The answer may be out of date when it comes; who acts on it then waits for a device,
+//! as any reader does.
+
+#![allow(unsafe_code)]
+
+use std::mem;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The number of the system call, the same on all architectures. The C library has no function for it.
+const SYS_CACHESTAT: libc::c_long = 451;
+
+/// Page size below which no kernel goes, so that a count of pages can be compared without asking for it.
+const PAGE_BYTES: u64 = 4096;
+
+/// `struct cachestat_range` of the kernel's interface.
+#[repr(C)]
+struct Range {
+    offset: u64,
+    length: u64,
+}
+
+/// `struct cachestat` of the kernel's interface; all numbers are pages.
+#[repr(C)]
+#[derive(Default)]
+struct Statistics {
+    cached: u64,
+    dirty: u64,
+    under_writeback: u64,
+    evicted: u64,
+    recently_evicted: u64,
+}
+
+/// The kernel has no such call, or a container's filter refuses it: it is not asked again.
+static REFUSED: AtomicBool = AtomicBool::new(false);
+
+/// True if the page cache has every page of the range. False also where the kernel cannot tell.
+pub(super) fn is_cached(fd: BorrowedFd<'_>, offset: u64, length: u64) -> bool {
+    if REFUSED.load(Ordering::Relaxed) {
+        return false;
+    }
+    let range = Range { offset, length };
+    let mut statistics = Statistics::default();
+    // SAFETY: the descriptor is open for the time of the call, and the kernel reads one `cachestat_range` and writes
+    // one `cachestat`, which the two structures are; both outlive the call.
+    let result = unsafe {
+        libc::syscall(SYS_CACHESTAT, fd.as_raw_fd(), &raw const range, &raw mut statistics, 0 as libc::c_uint)
+    };
+    if result != 0 {
+        let error = std::io::Error::last_os_error().raw_os_error();
+        if matches!(error, Some(libc::ENOSYS | libc::EPERM)) {
+            REFUSED.store(true, Ordering::Relaxed);
+        }
+        return false;
+    }
+    // Larger pages make the count smaller, which only says "no" too often.
+    let pages = (offset + length).div_ceil(PAGE_BYTES) - offset / PAGE_BYTES;
+    statistics.cached >= pages
+}
+
+const _: () = assert!(mem::size_of::<Statistics>() == 40 && mem::size_of::<Range>() == 16);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn what_was_written_is_cached_and_a_hole_is_not() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.set_len(1 << 20).unwrap();
+        file.write_all(&[1; 64 << 10]).unwrap();
+        let is_written_cached = is_cached(file.as_fd(), 0, 64 << 10);
+        assert!(is_written_cached || REFUSED.load(Ordering::Relaxed), "the kernel knows the call");
+        assert!(!is_cached(file.as_fd(), 512 << 10, 64 << 10), "nobody has read the hole");
+        assert!(!is_cached(file.as_fd(), 0, 1 << 20), "part of it is a hole");
+    }
+}

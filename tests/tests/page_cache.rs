@@ -1,0 +1,81 @@
+//! Large reads of an image in the page cache, which the binary sends without copying: every byte, however the
+//! initiator cuts it.
+//!
+//! In-process targets have a fault layer over their stores, which sees every read; so this is about the binary.
+
+use lunette_tests::initiator::LoginOptions;
+use lunette_tests::lunette::Lunette;
+use lunette_tests::raw::{BLOCK_BYTES, Raw, read};
+use lunette_wire::frame::Digests;
+use lunette_wire::initiator::ScsiCommand;
+use lunette_wire::target::Residual;
+
+const IMAGE_BYTES: usize = 4 << 20;
+
+fn pattern() -> Vec<u8> {
+    (0..IMAGE_BYTES as u32).map(|index| index.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect()
+}
+
+/// An image with the pattern, served.
+fn start(directory: &tempfile::TempDir) -> Lunette {
+    let image = directory.path().join("disk.img");
+    std::fs::write(&image, pattern()).expect("an image");
+    Lunette::serve().luns([format!("0={},write=back", image.display())]).start().expect("a target")
+}
+
+fn login(target: &Lunette, digests: Digests, segment: &str) -> Raw {
+    let keys = vec![("MaxRecvDataSegmentLength".to_owned(), segment.to_owned())];
+    let options = LoginOptions { digests, keys, ..LoginOptions::default() };
+    Raw::ready(target.portal(), &options, 0).expect("a login")
+}
+
+#[test]
+fn every_byte_of_a_large_read_is_right_however_it_is_cut() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let target = start(&directory);
+    let disk = pattern();
+    let digests = |header, data| Digests { header, data };
+    for (digests, segment) in [
+        (digests(false, false), "262144"),
+        (digests(true, false), "65539"),
+        (digests(true, true), "262144"),
+        (digests(false, false), "8192"),
+    ] {
+        let mut session = login(&target, digests, segment);
+        for (lba, blocks, expected) in
+            [(0, 2048, 1 << 20), (7, 1000, 512_000), (3, 2048, 700_001), (100, 33, 16_895), (1, 256, 200_000)]
+        {
+            let command = ScsiCommand { expected_data_transfer_length: expected, ..read(0, lba, blocks) };
+            let tag = session.command(&command, &[]).expect("sent");
+            let (bytes, residual) = session.data_in(tag).expect("a read");
+            let (start, length) = (lba as usize * BLOCK_BYTES, blocks * BLOCK_BYTES as u32);
+            let sent = length.min(expected);
+            assert!(bytes == disk[start..start + sent as usize], "{digests:?} {segment} LBA {lba}");
+            let wanted = match length.cmp(&expected) {
+                std::cmp::Ordering::Less => Residual::Underflow(expected - length),
+                std::cmp::Ordering::Equal => Residual::None,
+                std::cmp::Ordering::Greater => Residual::Overflow(length - expected),
+            };
+            assert_eq!(residual, wanted, "{digests:?} {segment} LBA {lba}");
+        }
+    }
+    target.stop().expect("a clean end");
+}
+
+#[test]
+fn a_read_that_follows_a_write_has_its_data() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let target = start(&directory);
+    let mut session = login(&target, Digests::default(), "262144");
+    for round in 0..20_u8 {
+        let data = vec![round; 64 << 10];
+        let write = session.write(0, 512, &data).expect("sent");
+        session.good(write).expect("a write");
+        let tag = session.read(0, 512, (data.len() / BLOCK_BYTES) as u32).expect("sent");
+        let (bytes, _) = session.data_in(tag).expect("a read");
+        assert!(bytes == data, "round {round}");
+    }
+    // A drain would wait for it to log out.
+    drop(session);
+    target.stop().expect("a clean end");
+}
