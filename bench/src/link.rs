@@ -1,0 +1,254 @@
+//! A connection while it is set up, one PDU at a time and blocking: login, and the first commands of a session.
+//!
+//! What is measured under load is not here. Keys: RFC 7143, clause 13; numbers: 4.2.2.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use lunette_wire::digest::crc32c_of;
+use lunette_wire::frame::{Digests, Frame, padding};
+use lunette_wire::initiator::{LogoutRequest, NopOut, ScsiCommand};
+use lunette_wire::target::{NopIn, Numbers, Residual};
+use lunette_wire::{
+    BHS_LENGTH, CmdSn, InitiatorPdu, InitiatorTaskTag, LunField, StatSn, TargetPdu, TargetTransferTag,
+};
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// The MaxRecvDataSegmentLength that every session declares.
+pub(crate) const SEGMENT_MAX_BYTES: u32 = 256 << 10;
+
+/// An answer that takes longer than this never comes.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Sessions from one source address: well below the ephemeral ports that Linux has for one.
+const SESSIONS_OF_AN_ADDRESS: u32 = 4096;
+
+/// Where the session stands in its numbers (4.2.2).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Counters {
+    /// The number of the next command.
+    pub(crate) cmd_sn: CmdSn,
+    /// The next command that the target waits for.
+    pub(crate) exp_cmd_sn: CmdSn,
+    /// The last command that the target takes.
+    pub(crate) max_cmd_sn: CmdSn,
+    /// The next status to come.
+    pub(crate) exp_stat_sn: StatSn,
+}
+
+impl Counters {
+    /// Takes in the numbers of a PDU; those of one with a status must be the next in turn.
+    ///
+    /// # Errors
+    /// A status was left out.
+    pub(crate) fn take(&mut self, numbers: Numbers, has_status: bool) -> Result<()> {
+        if has_status {
+            ensure!(
+                numbers.stat_sn == self.exp_stat_sn,
+                "{:?} came when {:?} was due",
+                numbers.stat_sn,
+                self.exp_stat_sn
+            );
+            self.exp_stat_sn = self.exp_stat_sn.next();
+        }
+        if self.max_cmd_sn.precedes(numbers.max_cmd_sn) {
+            self.max_cmd_sn = numbers.max_cmd_sn;
+        }
+        if self.exp_cmd_sn.precedes(numbers.exp_cmd_sn) {
+            self.exp_cmd_sn = numbers.exp_cmd_sn;
+        }
+        Ok(())
+    }
+
+    /// The answer to a ping of the target's (11.18).
+    pub(crate) fn pong(&self, ping: &NopIn) -> NopOut {
+        NopOut {
+            immediate: true,
+            lun: ping.lun,
+            initiator_task_tag: InitiatorTaskTag::RESERVED,
+            target_transfer_tag: ping.target_transfer_tag,
+            cmd_sn: self.cmd_sn,
+            exp_stat_sn: self.exp_stat_sn,
+        }
+    }
+}
+
+/// How a command of the set-up ended.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) status: u8,
+    /// What was read, or the sense data.
+    pub(crate) data: Vec<u8>,
+}
+
+/// How large a logical unit is.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Capacity {
+    pub(crate) blocks: u64,
+    pub(crate) block_bytes: u32,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) stream: TcpStream,
+    pub(crate) digests: Digests,
+    pub(crate) counters: Counters,
+    /// When `connect` was called.
+    pub(crate) began: Instant,
+}
+
+impl Link {
+    /// Connects; the `number` of a session picks its source address where there are many.
+    ///
+    /// # Errors
+    /// Nobody listens.
+    pub(crate) fn open(portal: SocketAddr, number: u32) -> Result<Self> {
+        let socket = Socket::new(Domain::for_address(portal), Type::STREAM, Some(Protocol::TCP))?;
+        let first = CmdSn(1);
+        let began = Instant::now();
+        if let (IpAddr::V4(ip), group @ 1..) = (portal.ip(), number / SESSIONS_OF_AN_ADDRESS)
+            && ip.is_loopback()
+        {
+            let source = Ipv4Addr::from(u32::from(Ipv4Addr::LOCALHOST) + group);
+            socket.bind(&SocketAddr::from((source, 0)).into())?;
+        }
+        socket
+            .connect_timeout(&portal.into(), PATIENCE)
+            .with_context(|| format!("cannot connect to {portal}"))?;
+        socket.set_tcp_nodelay(true)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.set_write_timeout(Some(PATIENCE))?;
+        let counters =
+            Counters { cmd_sn: first, exp_cmd_sn: first, max_cmd_sn: first, exp_stat_sn: StatSn(0) };
+        Ok(Self { stream: socket.into(), digests: Digests::default(), counters, began })
+    }
+
+    /// Sends a PDU whose data segment has a length that needs no padding, or is text.
+    pub(crate) fn send(&mut self, pdu: &InitiatorPdu, data: &[u8]) -> Result<()> {
+        let header = pdu.encode(data.len());
+        let mut bytes = header.to_vec();
+        if self.digests.header {
+            bytes.extend(crc32c_of(&[&header]));
+        }
+        let start = bytes.len();
+        bytes.extend_from_slice(data);
+        bytes.resize(bytes.len() + padding(data.len()), 0);
+        if self.digests.data && !data.is_empty() {
+            let digest = crc32c_of(&[&bytes[start..]]);
+            bytes.extend(digest);
+        }
+        Ok(self.stream.write_all(&bytes)?)
+    }
+
+    /// Waits for the next PDU.
+    pub(crate) fn receive(&mut self) -> Result<(TargetPdu, Vec<u8>)> {
+        let mut header = [0; BHS_LENGTH];
+        self.stream.read_exact(&mut header).context("waiting for a PDU")?;
+        let frame = Frame::of(&header, self.digests, SEGMENT_MAX_BYTES, 0)?;
+        let mut rest = vec![0; frame.total_length() - BHS_LENGTH];
+        self.stream.read_exact(&mut rest).context("waiting for a data segment")?;
+        let (header_digest, segment) = rest.split_at(frame.header_digest_length);
+        ensure!(header_digest.is_empty() || header_digest == crc32c_of(&[&header]), "wrong header digest");
+        let (data, data_digest) = segment.split_at(segment.len() - frame.data_digest_length);
+        ensure!(data_digest.is_empty() || data_digest == crc32c_of(&[data]), "wrong data digest");
+        Ok((TargetPdu::decode(&header)?, data[..frame.data_length].to_vec()))
+    }
+
+    /// One command without Data-Out, from request to status.
+    pub(crate) fn command(&mut self, lun: LunField, cdb: [u8; 16], data_in_bytes: u32) -> Result<Outcome> {
+        let pdu = ScsiCommand {
+            is_final: true,
+            read: data_in_bytes > 0,
+            lun,
+            expected_data_transfer_length: data_in_bytes,
+            cmd_sn: self.counters.cmd_sn,
+            exp_stat_sn: self.counters.exp_stat_sn,
+            cdb,
+            ..ScsiCommand::default()
+        };
+        self.counters.cmd_sn = self.counters.cmd_sn.next();
+        self.send(&InitiatorPdu::ScsiCommand(pdu), &[])?;
+        let mut read = Vec::new();
+        loop {
+            match self.receive()? {
+                (TargetPdu::ScsiDataIn(pdu), data) => {
+                    ensure!(pdu.buffer_offset as usize == read.len(), "Data-In out of order");
+                    read.extend(data);
+                    self.counters.take(pdu.numbers, pdu.status.is_some())?;
+                    if let Some(status) = pdu.status {
+                        return Ok(Outcome { status, data: read });
+                    }
+                }
+                (TargetPdu::ScsiResponse(pdu), sense) => {
+                    self.counters.take(pdu.numbers, true)?;
+                    ensure!(pdu.response == 0, "SCSI response {:#04x}", pdu.response);
+                    let data = if pdu.status == 0 { read } else { sense };
+                    ensure!(
+                        pdu.status != 0 || !matches!(pdu.residual, Residual::Overflow(_)),
+                        "{:?}",
+                        pdu.residual
+                    );
+                    return Ok(Outcome { status: pdu.status, data });
+                }
+                (TargetPdu::NopIn(ping), _) => {
+                    if ping.target_transfer_tag != TargetTransferTag::RESERVED {
+                        let pong = self.counters.pong(&ping);
+                        self.send(&InitiatorPdu::NopOut(pong), &[])?;
+                    }
+                }
+                (other, _) => bail!("not expected now: {other:?}"),
+            }
+        }
+    }
+
+    /// As [`Self::command`], again as long as there is a unit attention to be told.
+    ///
+    /// # Errors
+    /// The command does not end with GOOD.
+    pub(crate) fn insist(&mut self, lun: LunField, cdb: [u8; 16], data_in_bytes: u32) -> Result<Vec<u8>> {
+        const UNIT_ATTENTION: u8 = 6;
+        for _ in 0..8 {
+            let Outcome { status, data } = self.command(lun, cdb, data_in_bytes)?;
+            // The sense data stand behind their length (11.4.7); the key is in their third byte (SPC-4, 4.5.3).
+            match (status, data.get(4)) {
+                (0, _) => return Ok(data),
+                (2, Some(key)) if key & 0xf == UNIT_ATTENTION => {}
+                _ => bail!("command {:#04x} ends with status {status:#04x}, sense {data:02x?}", cdb[0]),
+            }
+        }
+        bail!("the unit attentions do not end")
+    }
+
+    /// READ CAPACITY(16) (SBC-3, 5.16).
+    pub(crate) fn capacity(&mut self, lun: LunField) -> Result<Capacity> {
+        let mut cdb = [0; 16];
+        (cdb[0], cdb[1], cdb[13]) = (0x9e, 0x10, 32);
+        let data = self.insist(lun, cdb, 32)?;
+        let (Some(last), Some(size)) = (data.first_chunk::<8>(), data.get(8..12)) else {
+            bail!("READ CAPACITY(16) answers {} bytes", data.len())
+        };
+        let block_bytes = u32::from_be_bytes([size[0], size[1], size[2], size[3]]);
+        ensure!((512..=65536).contains(&block_bytes), "blocks of {block_bytes} bytes");
+        Ok(Capacity { blocks: u64::from_be_bytes(*last).saturating_add(1), block_bytes })
+    }
+
+    /// Ends the session in order, and waits for the target to close.
+    pub(crate) fn logout(mut self) -> Result<()> {
+        let pdu = LogoutRequest {
+            immediate: true,
+            cmd_sn: self.counters.cmd_sn,
+            exp_stat_sn: self.counters.exp_stat_sn,
+            ..LogoutRequest::default()
+        };
+        self.send(&InitiatorPdu::LogoutRequest(pdu), &[])?;
+        loop {
+            if let (TargetPdu::LogoutResponse(pdu), _) = self.receive()? {
+                ensure!(pdu.response == 0, "logout refused: {}", pdu.response);
+                return Ok(());
+            }
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! `lunette-bench load`: an initiator that costs as little as possible, so that what is measured is the target.
+//!
+//! Sessions log in one after the other; then each thread serves its sessions from one epoll instance: one large read,
+//! all new commands in one write. What is read is thrown away unless a digest covers it.
+
+mod pdu;
+mod plan;
+mod session;
+mod statistics;
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use clap::{Args, ValueEnum};
+use lunette_wire::frame::Digests;
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::link::PATIENCE;
+use crate::login::{LoggedIn, first_block, login};
+use crate::url::Url;
+use crate::wait::{Wait, Waiter};
+use plan::{Mix, Order, Pattern, Plan};
+use session::{Habits, Session, Shared};
+use statistics::{Frame, Report, Statistics};
+
+/// What one read takes at most: a deep queue of small answers, and still in the second-level cache.
+const SCRATCH_BYTES: usize = 256 << 10;
+
+/// From this average size on, read data is thrown away in the kernel.
+const DISCARD_MEAN_BYTES: u32 = 32 << 10;
+
+/// What `load` is told.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// iscsi://host[:port]/target-name/lun
+    url: Url,
+    /// How many of a hundred commands read; the others write
+    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u8).range(..=100))]
+    read_percent: u8,
+    /// Bytes of a transfer, or several sizes with weights such as 8192:50,65536:50
+    #[arg(long, value_name = "MIX", default_value = "4096")]
+    block_bytes: Mix,
+    /// Where transfers go
+    #[arg(long, value_enum, default_value_t = Order::Random)]
+    order: Order,
+    /// Commands in flight in each session
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    depth: u32,
+    /// Sessions, each of one connection
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    sessions: u32,
+    /// Threads that share the sessions
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    threads: u32,
+    /// How long to measure
+    #[arg(long, value_name = "SECONDS", conflicts_with = "count")]
+    seconds: Option<f64>,
+    /// Exactly so many commands, all sessions together, without warming up
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+    /// How long to run before measuring
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.3)]
+    warmup_s: f64,
+    /// Use only so much of the unit, from its beginning
+    #[arg(long, value_name = "BYTES")]
+    span_bytes: Option<u64>,
+    /// CRC32C on headers, data or both
+    #[arg(long, value_enum, default_value_t = DigestChoice::None)]
+    digests: DigestChoice,
+    /// A SYNCHRONIZE CACHE after so many writes of a session, when these have been answered
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    flush_every: u64,
+    /// Another seed, other places
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Lock step: as many commands as `--depth` says in one write, all their answers, and again
+    #[arg(long)]
+    burst: bool,
+    /// How to wait for answers
+    #[arg(long, value_enum, default_value_t = Wait::Block)]
+    wait: Wait,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum DigestChoice {
+    None,
+    Header,
+    Data,
+    Both,
+}
+
+impl From<DigestChoice> for Digests {
+    fn from(choice: DigestChoice) -> Self {
+        Self {
+            header: matches!(choice, DigestChoice::Header | DigestChoice::Both),
+            data: matches!(choice, DigestChoice::Data | DigestChoice::Both),
+        }
+    }
+}
+
+/// When to stop, and what counts.
+#[derive(Debug, Clone, Copy)]
+enum Limit {
+    /// Warm up, then measure for so long.
+    Time { warmup: Duration, measured: Duration },
+    /// So many commands, all of which count.
+    Count(u64),
+}
+
+impl Options {
+    fn limit(&self) -> Result<Limit> {
+        let duration = |seconds: f64| {
+            Duration::try_from_secs_f64(seconds).with_context(|| format!("{seconds} is no length of time"))
+        };
+        match (self.seconds, self.count) {
+            (_, Some(count)) => Ok(Limit::Count(count)),
+            (seconds, None) => {
+                let measured = duration(seconds.unwrap_or(1.0))?;
+                ensure!(!measured.is_zero(), "nothing is measured in no time");
+                Ok(Limit::Time { warmup: duration(self.warmup_s)?, measured })
+            }
+        }
+    }
+
+    fn pattern(&self) -> Pattern {
+        Pattern {
+            mix: self.block_bytes.clone(),
+            order: self.order,
+            read_percent: self.read_percent,
+            span_bytes: self.span_bytes,
+            seed: self.seed,
+        }
+    }
+}
+
+/// The sessions, and what logging in took.
+struct Sessions {
+    sessions: Vec<Session>,
+    login_us: Vec<f64>,
+    first_block_us: Vec<f64>,
+}
+
+/// Measures, and answers the object to print.
+///
+/// # Errors
+/// The target refuses, is slow beyond patience, or answers what it must not.
+pub(crate) fn run(options: &Options) -> Result<String> {
+    crate::limits::raise_open_files();
+    let limit = options.limit()?;
+    let Sessions { sessions, login_us, first_block_us } = connect(options, limit)?;
+    let mut hands: Vec<Vec<Session>> =
+        (0..options.threads.min(options.sessions)).map(|_| Vec::new()).collect();
+    let count = hands.len();
+    for (index, session) in sessions.into_iter().enumerate() {
+        hands[index % count].push(session);
+    }
+    let (outcomes, seconds, processor_s) = measure(options, limit, hands)?;
+    let mut statistics = Statistics::new();
+    let mut counted = Vec::new();
+    for (of_thread, sessions) in outcomes {
+        statistics.add(&of_thread);
+        for session in sessions {
+            counted.push(session.counted);
+            session.logout().context("logging out")?;
+        }
+    }
+    ensure!(statistics.operations > 0, "no command ended while it counted");
+    let frame = Frame {
+        seconds,
+        processor_s,
+        sessions: &counted,
+        login_us: &login_us,
+        first_block_us: &first_block_us,
+    };
+    Ok(serde_json::to_string(&Report::new(&statistics, &frame))?)
+}
+
+fn connect(options: &Options, limit: Limit) -> Result<Sessions> {
+    let habits =
+        Habits { depth: options.depth as usize, burst: options.burst, flush_every: options.flush_every };
+    let pattern = options.pattern();
+    let mut all = Sessions { sessions: Vec::new(), login_us: Vec::new(), first_block_us: Vec::new() };
+    for number in 0..options.sessions {
+        let session = || -> Result<_> {
+            let LoggedIn { mut link, agreed, took } = login(&options.url, number, options.digests.into())?;
+            let (capacity, first_block) = first_block(&mut link, &options.url)?;
+            let plan = Plan::new(&pattern, capacity, number, options.sessions)?;
+            link.stream.set_nonblocking(true)?;
+            let quota = match limit {
+                Limit::Time { .. } => u64::MAX,
+                Limit::Count(count) => share(count, number, options.sessions),
+            };
+            Ok((Session::new(link, agreed, options.url.lun, plan, habits, quota), took, first_block))
+        };
+        let (session, login, first_block) = session().with_context(|| format!("session {number}"))?;
+        all.sessions.push(session);
+        all.login_us.push(login.as_secs_f64() * 1e6);
+        all.first_block_us.push(first_block.as_secs_f64() * 1e6);
+    }
+    Ok(all)
+}
+
+/// The part of `count` that falls to one of the sessions.
+fn share(count: u64, number: u32, sessions: u32) -> u64 {
+    let sessions = u64::from(sessions.max(1));
+    count / sessions + u64::from(u64::from(number) < count % sessions)
+}
+
+type OutcomeOfThread = (Statistics, Vec<Session>);
+
+/// Runs the threads; answers what each counted, for how long it counted, and the processor time of this process in
+/// that time, both in seconds.
+fn measure(
+    options: &Options,
+    limit: Limit,
+    hands: Vec<Vec<Session>>,
+) -> Result<(Vec<OutcomeOfThread>, f64, f64)> {
+    let barrier = Barrier::new(hands.len() + 1);
+    thread::scope(|scope| {
+        let threads: Vec<_> = hands
+            .into_iter()
+            .map(|sessions| scope.spawn(|| Worker::new(options, limit, sessions, &barrier)?.run()))
+            .collect();
+        barrier.wait();
+        let began = Instant::now();
+        let processor_at = |offset: Duration| {
+            thread::sleep((began + offset).saturating_duration_since(Instant::now()));
+            processor_s()
+        };
+        let timed = match limit {
+            Limit::Time { warmup, measured } => {
+                let before = processor_at(warmup);
+                Some((measured.as_secs_f64(), processor_at(warmup + measured) - before))
+            }
+            Limit::Count(_) => None,
+        };
+        let before = processor_s();
+        let mut outcomes = Vec::new();
+        for thread in threads {
+            outcomes.push(thread.join().map_err(|_| anyhow!("a thread panicked"))??);
+        }
+        let (seconds, processor_s) =
+            timed.unwrap_or_else(|| (began.elapsed().as_secs_f64(), processor_s() - before));
+        Ok((outcomes, seconds, processor_s))
+    })
+}
+
+/// Processor time that this process has used, user and system, in seconds.
+fn processor_s() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// One thread with its sessions.
+struct Worker {
+    sessions: Vec<Session>,
+    shared: Shared,
+    waiter: Waiter,
+    /// No transfer begins after this.
+    end: Option<Instant>,
+}
+
+impl Worker {
+    /// Waits for the others when all is prepared; the clock starts then.
+    fn new(options: &Options, limit: Limit, sessions: Vec<Session>, barrier: &Barrier) -> Result<Self> {
+        let mix = &options.block_bytes;
+        let prepared = Waiter::new(options.wait).map_err(anyhow::Error::from).and_then(|waiter| {
+            for (key, session) in (0..).zip(&sessions) {
+                waiter.add(session.socket(), key)?;
+            }
+            Ok(waiter)
+        });
+        let pattern =
+            (0..mix.largest()).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        let scratch = vec![0; SCRATCH_BYTES].into_boxed_slice();
+        let statistics = Statistics::new();
+        // Before the barrier nothing may return, or the others would wait for ever.
+        barrier.wait();
+        let began = Instant::now();
+        let (counted, end) = match limit {
+            Limit::Time { warmup, measured } => {
+                let end = began + warmup + measured;
+                (began + warmup..end, Some(end))
+            }
+            // Longer than anybody measures.
+            Limit::Count(_) => (began..began + Duration::from_secs(1 << 30), None),
+        };
+        let mean_bytes = u32::midpoint(mix.smallest(), mix.largest());
+        let discards = options.read_percent > 0
+            && mean_bytes >= DISCARD_MEAN_BYTES
+            && !Digests::from(options.digests).data;
+        let shared = Shared { scratch, pattern, statistics, counted, discards };
+        Ok(Self { sessions, shared, waiter: prepared?, end })
+    }
+
+    fn run(mut self) -> Result<OutcomeOfThread> {
+        let Self { sessions, shared, waiter, end } = &mut self;
+        for (key, session) in (0..).zip(sessions.iter_mut()) {
+            session.start(shared)?;
+            waiter.watch(session.socket(), key, true, session.is_blocked())?;
+        }
+        let mut open = sessions.len();
+        let mut last_event = Instant::now();
+        while open > 0 {
+            let count = waiter.wait()?;
+            let now = Instant::now();
+            if end.is_some_and(|end| now >= end) {
+                *end = None;
+                sessions.iter_mut().for_each(Session::wind_down);
+                open = sessions.iter().filter(|session| !session.is_done()).count();
+            }
+            if count > 0 {
+                last_event = now;
+            } else if now - last_event > PATIENCE {
+                bail!("no answer within {} s", PATIENCE.as_secs());
+            }
+            for index in 0..count {
+                let Some(key) = waiter.ready(index) else { break };
+                let Some(session) = sessions.get_mut(usize::try_from(key)?) else { continue };
+                let (was_blocked, was_done) = (session.is_blocked(), session.is_done());
+                session.turn(shared)?;
+                if session.is_blocked() != was_blocked {
+                    waiter.watch(session.socket(), key, true, session.is_blocked())?;
+                }
+                open -= usize::from(session.is_done() && !was_done);
+            }
+        }
+        Ok((self.shared.statistics, self.sessions))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_shared_out_without_remainder() {
+        for (count, sessions) in [(10, 3), (2, 4), (100, 1), (0, 2)] {
+            assert_eq!((0..sessions).map(|number| share(count, number, sessions)).sum::<u64>(), count);
+        }
+        assert_eq!(share(10, 0, 3), 4);
+    }
+
+    #[test]
+    fn options_say_when_to_stop() {
+        #[derive(Debug, clap::Parser)]
+        struct Command {
+            #[command(flatten)]
+            options: Options,
+        }
+        let parse = |arguments: &[&str]| {
+            let all = ["load", "iscsi://127.0.0.1/x/0"].iter().chain(arguments);
+            <Command as clap::Parser>::try_parse_from(all).map(|command| command.options)
+        };
+        let limit = |arguments: &[&str]| parse(arguments).unwrap().limit();
+        assert!(matches!(limit(&["--count", "7"]), Ok(Limit::Count(7))));
+        let Ok(Limit::Time { warmup, measured }) = limit(&["--seconds", "2.5"]) else { panic!() };
+        assert_eq!((warmup.as_millis(), measured.as_millis()), (300, 2500));
+        assert!(limit(&["--seconds", "0"]).is_err());
+        assert!(limit(&["--seconds", "NaN"]).is_err());
+        assert!(parse(&["--seconds", "1", "--count", "1"]).is_err());
+        assert!(parse(&["--read-percent", "101"]).is_err());
+        assert!(parse(&["--block-bytes", "4096:0"]).is_err());
+        assert!(parse(&["--depth", "0"]).is_err());
+        let digests = Digests::from(parse(&["--digests", "both"]).unwrap().digests);
+        assert!(digests.header && digests.data);
+    }
+}

@@ -1,0 +1,52 @@
+//! `lunette-bench`: a load generator and the yardsticks that Lunette is measured with. It is not shipped.
+//!
+//! Each subcommand prints JSON on standard output, one object a line, and says everything else on standard error.
+#![allow(clippy::print_stdout, reason = "standard output is what it is for")]
+
+mod floor;
+mod limits;
+mod link;
+mod load;
+mod login;
+mod outbox;
+mod url;
+mod wait;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// A load generator and yardsticks for iSCSI targets
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Options {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Reads and writes as fast as the target answers, and says how fast that was
+    Load(load::Options),
+    /// Serves a disk without a protocol core, as fast as plain code can: the yardstick
+    Floor(floor::Options),
+}
+
+fn main() -> ExitCode {
+    match run(Options::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    match command {
+        Command::Load(options) => println!("{}", load::run(&options)?),
+        Command::Floor(options) => floor::run(&options)?,
+    }
+    Ok(())
+}

@@ -1,0 +1,155 @@
+//! The load generator against the yardstick and against the target itself: counts, checks and messages, no speeds.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use lunette_tests::lunette::{Lunette, binary};
+use serde_json::Value;
+
+const BENCH: &str = env!("CARGO_BIN_EXE_lunette-bench");
+
+/// A running `lunette-bench floor`; killed when dropped.
+struct Floor {
+    child: Child,
+    url: String,
+}
+
+impl Floor {
+    fn start(arguments: &[&str]) -> Self {
+        let mut child = Command::new(BENCH)
+            .arg("floor")
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the yardstick starts");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("its standard output");
+        BufReader::new(stdout).read_line(&mut line).expect("its first line");
+        let ready: Value = serde_json::from_str(&line).expect("JSON");
+        let portal = ready["portal"].as_str().expect("a portal");
+        Self { child, url: format!("iscsi://{portal}/iqn.2026-11.io.lunette:floor/0") }
+    }
+}
+
+impl Drop for Floor {
+    fn drop(&mut self) {
+        // It may have ended already; either way nothing is left afterwards.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn load(url: &str, arguments: &[&str]) -> Output {
+    Command::new(BENCH).arg("load").arg(url).args(arguments).output().expect("the generator runs")
+}
+
+/// Runs the generator, which must succeed, and answers the object that it prints.
+fn report(url: &str, arguments: &[&str]) -> Value {
+    let output = load(url, arguments);
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).expect("one JSON object")
+}
+
+/// Runs the generator, which must fail, and answers what it says.
+fn fault(url: &str, arguments: &[&str]) -> String {
+    let output = load(url, arguments);
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}: {}", String::from_utf8_lossy(&output.stdout));
+    assert!(output.stdout.is_empty(), "nothing is reported after a fault");
+    String::from_utf8(output.stderr).expect("text")
+}
+
+/// Every path through the generator: immediate data, unsolicited data and R2T, reads whole and in pieces, barriers.
+const WORKLOADS: &[&[&str]] = &[
+    &["--count", "1"],
+    &["--count", "1000", "--depth", "32"],
+    &["--count", "1000", "--depth", "32", "--read-percent", "0"],
+    &["--count", "100", "--depth", "8", "--block-bytes", "524288", "--order", "sequential"],
+    &["--count", "100", "--depth", "8", "--block-bytes", "524288", "--read-percent", "0"],
+    &["--count", "20", "--depth", "2", "--block-bytes", "4194304", "--read-percent", "50"],
+    &["--count", "500", "--depth", "16", "--block-bytes", "512:1,8192:2,65536:1", "--read-percent", "50"],
+    &["--count", "501", "--depth", "4", "--sessions", "5", "--threads", "2", "--read-percent", "50"],
+    &["--count", "200", "--depth", "8", "--burst", "--read-percent", "50", "--wait", "adaptive"],
+];
+
+fn passes_all_workloads(url: &str) {
+    for workload in WORKLOADS {
+        let report = report(url, workload);
+        let count: u64 = workload[1].parse().expect("a count");
+        assert_eq!(report["operations"], count, "{workload:?}");
+        assert_eq!(report["busy"], 0, "{workload:?}");
+        for number in ["seconds", "operations_per_s", "bytes_per_s", "processor_s"] {
+            assert!(report[number].as_f64() > Some(0.0), "{number}: {report}");
+        }
+        assert!(report["latency_us"]["max"].as_f64() >= report["latency_us"]["median"].as_f64());
+        assert!(report["first_block_us"]["median"].as_f64() >= report["login_us"]["median"].as_f64());
+        assert!(report["window"]["max"].as_u64() > Some(1), "{report}");
+    }
+}
+
+fn image(directory: &Path) -> String {
+    let path = directory.join("disk.img");
+    std::fs::write(&path, vec![0x5a; 16 << 20]).expect("an image");
+    path.into_os_string().into_string().expect("text")
+}
+
+#[test]
+fn the_yardstick_serves_memory_and_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = image(directory.path());
+    let stores: [&[&str]; 4] =
+        [&["mem:16M"], &[&image], &[&image, "--sendfile"], &["mem:16M", "--wait", "adaptive"]];
+    for store in stores {
+        passes_all_workloads(&Floor::start(store).url);
+    }
+}
+
+#[test]
+fn the_yardstick_keeps_what_is_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = image(directory.path());
+    let floor = Floor::start(&[&image]);
+    let whole = ["--count", "16", "--block-bytes", "1048576", "--order", "sequential", "--read-percent", "0"];
+    report(&floor.url, &whole);
+    let disk = std::fs::read(&image).unwrap();
+    // Every transfer carries the same megabyte, whichever way its parts went.
+    assert!(disk.chunks(1 << 20).all(|chunk| chunk == &disk[..1 << 20]));
+    assert!(disk.iter().any(|&byte| byte != 0x5a) && disk.iter().any(|&byte| byte != 0));
+}
+
+#[test]
+fn the_target_passes_what_the_generator_checks() {
+    let lunette = Lunette::command(binary()).luns(["0=mem:16M"]).start().unwrap();
+    let url = lunette.url(0);
+    passes_all_workloads(&url);
+    for digests in ["header", "data", "both"] {
+        for size in ["512", "4096", "524288"] {
+            let mut arguments = vec!["--count", "60", "--depth", "4", "--read-percent", "50"];
+            arguments.extend(["--block-bytes", size, "--digests", digests]);
+            assert_eq!(report(&url, &arguments)["operations"], 60);
+        }
+    }
+    let flushed =
+        report(&url, &["--count", "100", "--depth", "8", "--read-percent", "0", "--flush-every", "10"]);
+    assert_eq!((flushed["operations"].as_u64(), flushed["flushes"].as_u64()), (Some(100), Some(9)));
+    let timed = report(&url, &["--seconds", "0.2", "--warmup-s", "0.05", "--depth", "4"]);
+    assert_eq!(timed["seconds"], 0.2);
+    lunette.stop().unwrap();
+}
+
+#[test]
+fn what_is_not_good_is_an_error() {
+    let lunette = Lunette::command(binary()).luns(["0=mem:16M", "1=mem:16M,ro"]).start().unwrap();
+    let no_unit = fault(&lunette.url(7), &["--count", "1"]);
+    assert!(no_unit.contains("status 0x02"), "{no_unit}");
+    let protected = fault(&lunette.url(1), &["--count", "1", "--read-percent", "0"]);
+    assert!(protected.contains("status 0x02"), "{protected}");
+    let beyond = fault(&lunette.url(0), &["--count", "1", "--span-bytes", "33554432"]);
+    assert!(beyond.contains("span"), "{beyond}");
+    let no_target = fault(&lunette.url(0).replace("lunette:", "nobody:"), &["--count", "1"]);
+    assert!(no_target.contains("login refused: status 02"), "{no_target}");
+    lunette.stop().unwrap();
+    let floor = Floor::start(&["mem:1M"]);
+    let no_digests = fault(&floor.url, &["--count", "1", "--digests", "both"]);
+    assert!(no_digests.contains("agrees"), "{no_digests}");
+}
