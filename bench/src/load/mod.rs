@@ -34,7 +34,7 @@ const DISCARD_MEAN_BYTES: u32 = 32 << 10;
 /// What `load` is told.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// iscsi://host[:port]/target-name/lun
+    /// Where the unit is: iscsi://host:port/target-name/lun
     url: Url,
     /// How many of a hundred commands read; the others write
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u8).range(..=100))]
