@@ -32,6 +32,7 @@ use crate::mailbox::Mailbox;
 use crate::registry::SessionPlace;
 use crate::server::Shared;
 use connection::{Connection, Disconnect, Stage, Token};
+use receive::Company;
 use session::{Segment, TargetSession};
 use wait::Vigil;
 
@@ -102,6 +103,7 @@ pub(crate) struct Reactor {
     mailbox: Arc<Mailbox<Message>>,
     epoll: OwnedFd,
     vigil: Vigil,
+    company: Company,
     /// PDUs that this turn has brought so far.
     pdus: usize,
     io: IoContext,
@@ -150,6 +152,7 @@ impl Reactor {
             mailbox,
             epoll,
             vigil: Vigil::default(),
+            company: Company::default(),
             pdus: 0,
             io,
             started: Instant::now(),
