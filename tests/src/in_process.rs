@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use lunette_block::OperationKind;
 use lunette_block::fault::{Effect, Faults, Rule, When};
-use lunette_target::config::{Config, Limits, LunFlag, TargetConfig};
+use lunette_target::config::{Config, Limits, LunFlag, Reactors, TargetConfig};
 use lunette_target::{Server, ServerHandle, StopError};
 use tracing::field::{Field, Visit};
 
@@ -59,7 +59,8 @@ impl InProcess {
         let mut config = Config {
             portals: vec!["127.0.0.1:0".parse().expect("an address")],
             targets: vec![TargetConfig { name: name.clone(), alias: None, units }],
-            limits: Limits { reactors: Some(2), ..Limits::default() },
+            limits: Limits::default(),
+            reactors: Reactors { count: Some(2), ..Reactors::default() },
         };
         change(&mut config);
         let server = Server::start_layered(&config, |lun, store| match faults.get(&lun) {

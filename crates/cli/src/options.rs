@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
-use lunette_target::config::{LunFlag, parse_portal, parse_target_name};
+use lunette_target::config::{Cores, LunFlag, parse_portal, parse_target_name};
 
 use crate::log::LogFilter;
 
@@ -94,6 +94,13 @@ pub(crate) struct ServeOptions {
     /// The target's iSCSI name [default: iqn.2026-11.io.lunette: and the name of this host]
     #[arg(long, value_name = "NAME", value_parser = parse_target_name, conflicts_with = "config")]
     pub(crate) target: Option<String>,
+    /// Serve connections on these processors only, one thread on each, for example 0-3,6 [default: one thread for each
+    /// processor, wherever the system puts them]
+    #[arg(long, value_name = "LIST", conflicts_with = "config")]
+    pub(crate) cores: Option<Cores>,
+    /// Never sleep: each thread that serves connections takes a whole processor, and answers without being woken
+    #[arg(long, conflicts_with = "config")]
+    pub(crate) poll: bool,
     /// Say what is served as one line of JSON on the standard output, instead of in words
     #[arg(long)]
     pub(crate) json: bool,

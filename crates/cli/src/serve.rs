@@ -3,7 +3,9 @@
 use std::io::{self, Write};
 use std::thread;
 
-use lunette_target::config::{Config, Limits, LunFlag, TargetConfig, default_portals, default_target_name};
+use lunette_target::config::{
+    Config, Limits, LunFlag, Reactors, TargetConfig, default_portals, default_target_name,
+};
 use lunette_target::{Server, ServerHandle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -57,7 +59,8 @@ fn config(options: ServeOptions) -> Result<Config, Failure> {
     LunFlag::number_all(options.lun)
         .and_then(|units| {
             let targets = vec![TargetConfig { name, alias: None, units }];
-            let config = Config { portals, targets, limits: Limits::default() };
+            let reactors = Reactors { count: None, cores: options.cores, poll: options.poll };
+            let config = Config { portals, targets, limits: Limits::default(), reactors };
             config.validate().map(|()| config)
         })
         .map_err(|error| Failure::usage(error.to_string()))

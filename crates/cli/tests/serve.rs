@@ -195,3 +195,11 @@ fn a_configuration_serves_what_it_says() {
     assert!(status.success(), "{status}: {said}");
     assert!(said.contains("have 2 s to log out"), "{said}");
 }
+
+#[test]
+fn a_processor_that_there_is_not_is_named() {
+    let served = Served::shell("--cores 1023 --portal 127.0.0.1:0 --lun mem:1M");
+    let (status, said) = served.end();
+    assert!(!status.success(), "{said}");
+    assert!(said.contains("may not use processor 1023"), "{said}");
+}

@@ -8,9 +8,10 @@ use std::thread::JoinHandle;
 
 use lunette_block::{BufferPool, CloseError, OpenError, Store};
 use lunette_scsi::ConfigError;
+use rustix::thread::sched_getaffinity;
 use tracing::error;
 
-use crate::config::Config;
+use crate::config::{Config, Reactors};
 use crate::listener::{self, Listener};
 use crate::mailbox::Mailbox;
 use crate::reactor::{Message, Reactor};
@@ -63,6 +64,14 @@ pub enum StartError {
         first: String,
         /// The other.
         second: String,
+    },
+    /// A reactor is to stay on a processor that there is not, or that the process may not use.
+    #[error(
+        "cores: this process may not use processor {core}; `nproc` and `taskset -p $$` show what it may use"
+    )]
+    Core {
+        /// Its number.
+        core: usize,
     },
     /// The system refused a thread or a descriptor.
     #[error("cannot start a thread of the target: {0}")]
@@ -181,7 +190,8 @@ impl Server {
         let reports = targets.iter().map(|target| target.report.clone()).collect();
         raise_descriptor_limit();
 
-        let count = config.limits.reactors.unwrap_or_else(cores).max(1);
+        let homes = homes(&config.reactors)?;
+        let count = homes.len();
         let reactors = (0..count).map(|_| Mailbox::new().map(Arc::new)).collect::<io::Result<Vec<_>>>()?;
         let loads: Vec<_> = (0..count).map(|_| Arc::new(AtomicUsize::new(0))).collect();
         let pool_bytes = usize::try_from(config.limits.buffer_memory_bytes).unwrap_or(usize::MAX);
@@ -204,8 +214,8 @@ impl Server {
             connections_max: config.limits.connections_max,
         };
         let mut threads = Vec::new();
-        let started = (0..).zip(loads).try_for_each(|(index, load)| {
-            threads.push(Reactor::spawn(Arc::clone(&shared), index, load)?);
+        let started = homes.into_iter().enumerate().zip(loads).try_for_each(|((index, home), load)| {
+            threads.push(Reactor::spawn(Arc::clone(&shared), index, load, home)?);
             Ok(())
         });
         match started.and_then(|()| listener.spawn()) {
@@ -283,8 +293,18 @@ fn refuse_copies(targets: &[Arc<ServedTarget>]) -> Result<(), StartError> {
     Ok(())
 }
 
-fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+/// For each reactor the processor that it stays on, if it has to stay on one.
+fn homes(reactors: &Reactors) -> Result<Vec<Option<usize>>, StartError> {
+    let Some(cores) = &reactors.cores else {
+        let one_a_core = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        return Ok(vec![None; reactors.count.unwrap_or_else(one_a_core).max(1)]);
+    };
+    let allowed = sched_getaffinity(None).map_err(io::Error::from)?;
+    cores
+        .numbers()
+        .iter()
+        .map(|&core| if allowed.is_set(core) { Ok(Some(core)) } else { Err(StartError::Core { core }) })
+        .collect()
 }
 
 /// Every connection takes a descriptor, and many systems still start with a soft limit of 1024.

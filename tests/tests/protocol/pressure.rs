@@ -132,7 +132,7 @@ fn who_does_not_read_keeps_nobody_from_being_served() {
     let target = InProcess::start_with(&["0=mem:64M,write=back"], |config| {
         config.limits.buffer_memory_bytes = 192 << 20;
         // Both on one thread.
-        config.limits.reactors = Some(1);
+        config.reactors.count = Some(1);
     });
     let (mut slow, mut other) = (target.session(1), target.session(2));
     let data: Vec<u8> = (0..64 << 10_u32).map(|index| (index / 5) as u8).collect();

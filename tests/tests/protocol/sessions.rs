@@ -174,7 +174,7 @@ fn a_logout_that_cannot_be_leaves_the_session() {
 #[test]
 fn a_logout_is_answered_when_the_stores_are_done() {
     // One reactor, so that a later ping of another session tells that the logout was taken in.
-    let target = InProcess::start_with(&[DISK], |config| config.limits.reactors = Some(1));
+    let target = InProcess::start_with(&[DISK], |config| config.reactors.count = Some(1));
     let (mut session, mut other) = (target.session(1), target.session(2));
     target.hold(0, OperationKind::Write);
     for lba in 0..3 {
@@ -241,4 +241,21 @@ fn write_and_read_until_replaced(portal: SocketAddr, options: &LoginOptions, byt
         assert!(bytes == data, "{byte} was written, {:?} was read", bytes.first());
     }
     10
+}
+
+#[test]
+fn a_reactor_that_stays_on_its_processor_and_never_sleeps_serves() {
+    let allowed = rustix::thread::sched_getaffinity(None).expect("the processors of this test");
+    let first = (0..1024).find(|core| allowed.is_set(*core)).expect("at least one");
+    let target = InProcess::start_with(&[DISK], |config| {
+        config.reactors.count = None;
+        config.reactors.cores = Some(first.to_string().parse().expect("a list of one"));
+        config.reactors.poll = true;
+    });
+    let mut session = target.session(1);
+    let tag = session.write(0, 5, &[0xaa; BLOCK_BYTES]).expect("sent");
+    session.good(tag).expect("a write");
+    drop(session);
+    target.drain();
+    target.end().expect("in time").expect("a clean end");
 }

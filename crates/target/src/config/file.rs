@@ -18,6 +18,7 @@ use toml::de::{DeTable, DeValue};
 use super::excerpt::Excerpt;
 use super::limits::Limits;
 use super::lun::{PRODUCT_LENGTH_MAX, SERIAL_LENGTH_MAX, UnitOptions, VENDOR_LENGTH_MAX};
+use super::reactors::Reactors;
 use super::size::Size;
 use super::store::{self, StoreTextError};
 use super::value::{Alias, BlockLength, InquiryText, LunNumber, Parsed, ValueError, WriteMode};
@@ -88,6 +89,8 @@ struct RawConfig {
     target: Vec<RawTarget>,
     #[serde(default)]
     limits: Limits,
+    #[serde(default)]
+    reactors: Reactors,
 }
 
 #[derive(Debug, Deserialize)]
@@ -213,6 +216,7 @@ fn parse(text: &str, directory: &Path) -> Result<Config, Fault> {
             })
             .collect::<Result<_, Fault>>()?,
         limits: raw.limits,
+        reactors: raw.reactors,
     };
     config.validate().map_err(|Invalid { place, message }| Fault {
         at: span_of(table.get_ref(), &place).unwrap_or(0..0),

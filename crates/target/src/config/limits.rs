@@ -27,10 +27,6 @@ const BUFFER_MEMORY_MAX: u64 = 1 << 50;
 #[derive(Debug, Clone, PartialEq, Eq, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Threads that serve connections, 1 to 1024. Default `None`: one for each core that the process may use, because
-    /// a connection lives on one thread and more threads than cores only take turns.
-    #[serde(deserialize_with = "some_ranged::<1, 1024, _, _>")]
-    pub reactors: Option<usize>,
     /// Commands that one session may have outstanding, 1 to 4096. Default 128: as much as Linux and ESXi queue.
     #[serde(deserialize_with = "ranged::<1, 4096, _, _>")]
     pub window_depth: u16,
@@ -92,7 +88,6 @@ impl Default for Limits {
     fn default() -> Self {
         let negotiated = TargetLimits::default();
         Self {
-            reactors: None,
             window_depth: 128,
             max_recv_data_segment_length_bytes: negotiated.max_recv_data_segment_length,
             first_burst_length_bytes: negotiated.first_burst_length,
@@ -161,14 +156,6 @@ where
     within::<MIN, MAX, T>(number).ok_or_else(|| out_of_range(number, MIN, MAX))
 }
 
-fn some_ranged<'de, const MIN: u64, const MAX: u64, D, T>(deserializer: D) -> Result<Option<T>, D::Error>
-where
-    D: Deserializer<'de>,
-    T: TryFrom<u64>,
-{
-    ranged::<MIN, MAX, D, T>(deserializer).map(Some)
-}
-
 /// As `ranged`, with units: `"64K"`.
 fn ranged_bytes<'de, const MIN: u64, const MAX: u64, D, T>(deserializer: D) -> Result<T, D::Error>
 where
@@ -216,14 +203,13 @@ mod tests {
     #[test]
     fn every_limit_can_be_set() {
         let limits = read(
-            "reactors = 2\nwindow_depth = 64\nmax_recv_data_segment_length_bytes = \"64K\"\n\
+            "window_depth = 64\nmax_recv_data_segment_length_bytes = \"64K\"\n\
              first_burst_length_bytes = 65536\nmax_burst_length_bytes = \"1M\"\nmax_outstanding_r2t = 1\n\
              header_digest = \"require\"\ndata_digest = \"refuse\"\nnop_interval_s = 0\nnop_timeout_s = 5\n\
              login_timeout_s = 60\nhalf_open_max = 8\nconnections_max = 100\nbuffer_memory_bytes = \"1G\"\n\
              drain_timeout_s = 0\n",
         );
         let wanted = Limits {
-            reactors: Some(2),
             window_depth: 64,
             max_recv_data_segment_length_bytes: 65536,
             first_burst_length_bytes: 65536,
@@ -260,7 +246,6 @@ mod tests {
             ("window_depth = 70000", "must be 1 to 4096, not 70000"),
             ("window_depth = -1", "\"-1\" is not a whole number here"),
             ("window_depth = 1.5", "invalid type: floating point `1.5`, expected a string or a whole number"),
-            ("reactors = 0", "must be 1 to 1024, not 0"),
             ("max_burst_length_bytes = \"16M\"", "must be 512 to 16777215, not 16M"),
             ("buffer_memory_bytes = 1024", "must be 32M to 1P, not 1K"),
             (

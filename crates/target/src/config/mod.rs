@@ -6,6 +6,7 @@ mod excerpt;
 mod file;
 mod limits;
 mod lun;
+mod reactors;
 mod size;
 mod store;
 mod value;
@@ -22,6 +23,7 @@ pub use file::FileError;
 pub use limits::Limits;
 pub use lun::{LunError, LunFlag};
 pub use lunette_iscsi::parameters::DigestPolicy;
+pub use reactors::{Cores, Reactors};
 pub use size::{Size, SizeError};
 pub use store::{StoreText, StoreTextError};
 pub use value::{
@@ -38,6 +40,8 @@ pub struct Config {
     pub targets: Vec<TargetConfig>,
     /// What is granted to initiators.
     pub limits: Limits,
+    /// The threads that serve connections.
+    pub reactors: Reactors,
 }
 
 /// One target: a name, and the logical units that are found under it.
@@ -115,7 +119,8 @@ impl Config {
             }
             target.validate(index, &mut paths)?;
         }
-        self.limits.validate()
+        self.limits.validate()?;
+        self.reactors.validate()
     }
 }
 
@@ -199,7 +204,12 @@ mod tests {
     }
 
     fn config(targets: Vec<TargetConfig>) -> Config {
-        Config { portals: default_portals(), targets, limits: Limits::default() }
+        Config {
+            portals: default_portals(),
+            targets,
+            limits: Limits::default(),
+            reactors: Reactors::default(),
+        }
     }
 
     fn fault(config: &Config) -> String {

@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 use lunette_block::{IoCompletion, IoContext};
 use lunette_iscsi::session::{Event, Outbox};
 use rustix::event::epoll;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use slab::Slab;
 use tracing::{debug, error, info, warn};
 
@@ -131,7 +132,7 @@ pub(crate) struct Reactor {
 }
 
 impl Reactor {
-    /// Starts the thread of reactor `index`.
+    /// Starts the thread of reactor `index`, on processor `home` if one is given.
     ///
     /// # Errors
     /// When the system refuses a thread or a descriptor.
@@ -139,19 +140,21 @@ impl Reactor {
         shared: Arc<Shared>,
         index: usize,
         load: Arc<AtomicUsize>,
+        home: Option<usize>,
     ) -> io::Result<JoinHandle<io::Result<()>>> {
         let mailbox = Arc::clone(&shared.reactors[index]);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let io = IoContext::new()?;
         epoll::add(&epoll, &*mailbox, epoll::EventData::new_u64(TOKEN_MAILBOX), epoll::EventFlags::IN)?;
         epoll::add(&epoll, io.as_fd(), epoll::EventData::new_u64(TOKEN_IO), epoll::EventFlags::IN)?;
+        let vigil = if shared.config.reactors.poll { Vigil::sleepless() } else { Vigil::default() };
         let reactor = Self {
             shared,
             index,
             load,
             mailbox,
             epoll,
-            vigil: Vigil::default(),
+            vigil,
             company: Company::default(),
             pdus: 0,
             io,
@@ -174,7 +177,12 @@ impl Reactor {
             idle: false,
             stopped: false,
         };
-        std::thread::Builder::new().name(format!("reactor-{index}")).spawn(move || reactor.run_shielded())
+        std::thread::Builder::new().name(format!("reactor-{index}")).spawn(move || {
+            if let Some(core) = home {
+                stay_on(core);
+            }
+            reactor.run_shielded()
+        })
     }
 
     /// Runs to the end. A reactor that fails takes the others along: its sessions are gone, its peers wait for answers
@@ -443,5 +451,14 @@ impl Reactor {
             found.core.close(&mut self.outbox);
             self.run_session(session);
         }
+    }
+}
+
+/// Keeps the calling thread on one processor. Where that fails it only costs speed.
+fn stay_on(core: usize) {
+    let mut cores = CpuSet::new();
+    cores.set(core);
+    if let Err(error) = sched_setaffinity(None, &cores) {
+        warn!(core, %error, "a reactor does not stay on its processor");
     }
 }

@@ -30,9 +30,15 @@ const EXPERIENCE_MAX: u8 = 8;
 #[derive(Debug, Default)]
 pub(super) struct Vigil {
     experience: u8,
+    is_sleepless: bool,
 }
 
 impl Vigil {
+    /// One that stays awake always, for those who have a processor to spend.
+    pub(super) fn sleepless() -> Self {
+        Self { is_sleepless: true, ..Self::default() }
+    }
+
     /// Waits for events at most `limit`, and puts them into `events`; none when time ran out or a signal came. `pdus`
     /// says how many PDUs the turn before brought.
     ///
@@ -47,6 +53,12 @@ impl Vigil {
     ) -> io::Result<()> {
         events.clear();
         let began = Instant::now();
+        if self.is_sleepless {
+            while events.is_empty() && began.elapsed() < limit {
+                poll(epoll, events, Duration::ZERO)?;
+            }
+            return Ok(());
+        }
         if pdus > SHALLOW_MAX {
             self.experience = 0;
             return poll(epoll, events, limit);
@@ -115,10 +127,12 @@ mod tests {
         asleep.wait(&epoll, &mut events, Duration::from_millis(1), 1).unwrap();
         assert!(events.is_empty());
         epoll::add(&epoll, &ready, epoll::EventData::new_u64(7), epoll::EventFlags::IN).unwrap();
-        let mut busy = Vigil { experience: EXPERIENCE_MAX };
+        let mut busy = Vigil { experience: EXPERIENCE_MAX, ..Vigil::default() };
         busy.wait(&epoll, &mut events, Duration::from_secs(10), SHALLOW_MAX + 1).unwrap();
         assert_eq!((events.len(), busy.experience), (1, 0), "a queue is not waited for awake");
-        for mut vigil in [asleep, Vigil { experience: EXPERIENCE_MAX }] {
+        for mut vigil in
+            [asleep, Vigil::sleepless(), Vigil { experience: EXPERIENCE_MAX, ..Vigil::default() }]
+        {
             vigil.wait(&epoll, &mut events, Duration::from_secs(10), 1).unwrap();
             assert_eq!(events.len(), 1);
             assert_eq!(events[0].data.u64(), 7);

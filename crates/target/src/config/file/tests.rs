@@ -35,7 +35,12 @@ fn the_smallest_file_has_the_defaults_of_the_flags() {
     let target = TargetConfig { name: "iqn.2026-11.io.lunette:vm".into(), alias: None, units: vec![unit] };
     assert_eq!(
         config,
-        Config { portals: default_portals(), targets: vec![target], limits: Limits::default() }
+        Config {
+            portals: default_portals(),
+            targets: vec![target],
+            limits: Limits::default(),
+            reactors: Reactors::default()
+        }
     );
 }
 
@@ -150,11 +155,7 @@ fn each_fault_has_its_place() {
         (unit("number = 1"), "7:1", ["duplicate key", "number = 1"]),
         (unit("block ="), "7:8", ["", "string values must be quoted"]),
         (unit("[limits]\nwindow_depth = 0"), "8:16", ["limits.window_depth: ", "must be 1 to 4096, not 0"]),
-        (
-            unit("[limits]\nwindow_size = 0"),
-            "8:1",
-            ["limits.window_size: ", "there are reactors, window_depth,"],
-        ),
+        (unit("[limits]\nwindow_size = 0"), "8:1", ["limits.window_size: ", "there are window_depth,"]),
         (
             unit("[limits]\nmax_burst_length_bytes = \"4K\""),
             "7:1",
@@ -167,7 +168,7 @@ fn each_fault_has_its_place() {
             "1:21",
             ["portals: ", "portal [::1]:3260 is given twice"],
         ),
-        (top("portal = \"::1\""), "1:1", ["portal: ", "there are portals, target, limits"]),
+        (top("portal = \"::1\""), "1:1", ["portal: ", "there are portals, target, limits, reactors"]),
         (String::new(), "1:1", ["", "there is no target"]),
         ("[[target]]\nname = \"disk\"\n".into(), "2:8", ["target.name: ", "a good name is"]),
         ("[[target]]\nalias = \"x\"\n".into(), "1:1", ["target: ", "the key name is missing"]),
