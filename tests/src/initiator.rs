@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use lunette_wire::initiator::{LogoutRequest, NopOut, ScsiCommand, ScsiDataOut, TextRequest};
 use lunette_wire::target::{AsynchronousMessage, Numbers, ReadyToTransfer, Residual};
 use lunette_wire::{
-    CmdSn, DataSn, InitiatorPdu, InitiatorTaskTag, LunField, StatSn, TargetPdu, TargetTransferTag, text,
+    CmdSn, DataSn, InitiatorPdu, InitiatorTaskTag, LunField, StatSn, TargetPdu, TargetTransferTag, Tsih, text,
 };
 
 use crate::connection::Connection;
@@ -64,7 +64,9 @@ pub struct Initiator {
     negotiated: BTreeMap<String, String>,
     next_tag: u32,
     cmd_sn: CmdSn,
+    exp_cmd_sn: CmdSn,
     max_cmd_sn: CmdSn,
+    tsih: Tsih,
     exp_stat_sn: StatSn,
     tasks: BTreeMap<u32, Task>,
     completions: VecDeque<Completion>,
@@ -94,6 +96,18 @@ impl Initiator {
     #[must_use]
     pub fn cmd_sn(&self) -> CmdSn {
         self.cmd_sn
+    }
+
+    /// The number that the target expected next when the login ended.
+    #[must_use]
+    pub fn exp_cmd_sn(&self) -> CmdSn {
+        self.exp_cmd_sn
+    }
+
+    /// The session's handle.
+    #[must_use]
+    pub fn tsih(&self) -> Tsih {
+        self.tsih
     }
 
     /// The last number that the target takes at present.

@@ -1,4 +1,4 @@
-//! A logged-in session whose every PDU the test writes and reads itself: for order, timing and broken rules.
+//! A connection of a logged-in session whose every PDU the test writes and reads itself: for order, timing and broken rules.
 //!
 //! It keeps the numbers, and checks those of every PDU that comes: StatSN counts without a gap, ExpCmdSN and MaxCmdSN
 //! never go back (RFC 7143, 4.2.2). It answers nothing by itself.
@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use anyhow::{Result, ensure};
 use lunette_wire::initiator::ScsiCommand;
 use lunette_wire::target::Numbers;
-use lunette_wire::{CmdSn, InitiatorPdu, InitiatorTaskTag, StatSn, TargetPdu, TargetTransferTag};
+use lunette_wire::{CmdSn, InitiatorPdu, InitiatorTaskTag, StatSn, TargetPdu, TargetTransferTag, Tsih};
 
 use crate::connection::Connection;
 use crate::initiator::{Initiator, LoginOptions};
@@ -30,6 +30,8 @@ pub struct Raw {
     pub cmd_sn: CmdSn,
     /// The status number that must come next.
     pub exp_stat_sn: StatSn,
+    /// The session's handle.
+    pub tsih: Tsih,
     exp_cmd_sn: CmdSn,
     max_cmd_sn: CmdSn,
     next_tag: u32,
@@ -44,13 +46,16 @@ impl Raw {
         let initiator = Initiator::login(portal, options)?;
         let (cmd_sn, exp_stat_sn, max_cmd_sn) =
             (initiator.cmd_sn(), initiator.exp_stat_sn(), initiator.max_cmd_sn());
+        let (exp_cmd_sn, tsih) = (initiator.exp_cmd_sn(), initiator.tsih());
         Ok(Self {
             connection: initiator.into_connection(),
             cmd_sn,
             exp_stat_sn,
-            exp_cmd_sn: cmd_sn,
+            tsih,
+            exp_cmd_sn,
             max_cmd_sn,
-            next_tag: 0x100,
+            // No connection of a session uses another's tags.
+            next_tag: 0x100 | u32::from(options.cid.0) << 16,
         })
     }
 

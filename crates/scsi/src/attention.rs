@@ -16,6 +16,7 @@ pub(crate) enum UnitAttention {
     MediumMayHaveChanged,
     ModeParametersChanged,
     CommandsCleared,
+    CommandsClearedByProtocol,
 }
 
 impl UnitAttention {
@@ -26,6 +27,7 @@ impl UnitAttention {
             UnitAttention::MediumMayHaveChanged => AdditionalSense::MEDIUM_MAY_HAVE_CHANGED,
             UnitAttention::ModeParametersChanged => AdditionalSense::MODE_PARAMETERS_CHANGED,
             UnitAttention::CommandsCleared => AdditionalSense::COMMANDS_CLEARED,
+            UnitAttention::CommandsClearedByProtocol => AdditionalSense::COMMANDS_CLEARED_BY_PROTOCOL,
         };
         SenseData::new(SenseKey::UnitAttention, code)
     }

@@ -77,6 +77,12 @@ impl Nexus {
             .map(|(_, path)| path.unit.establish_for_others(&path.itl, UnitAttention::CommandsCleared))
             .is_some()
     }
+
+    /// Commands of this nexus were ended without a status by an event of the transport, as the loss of a connection (RFC
+    /// 7143, 11.14.5): its next command gets SOME COMMANDS CLEARED BY ISCSI PROTOCOL EVENT. False: there is no such unit.
+    pub fn commands_cleared_by_protocol(&self, lun: Lun) -> bool {
+        self.find(lun).map(|(_, path)| path.itl.establish(UnitAttention::CommandsClearedByProtocol)).is_some()
+    }
 }
 
 impl Drop for Nexus {
@@ -136,6 +142,17 @@ mod tests {
         assert!(first.clear_task_set(Lun::from_number(0)));
         assert_eq!(next(&first, 0), None);
         assert_eq!(next(&second, 0), Some(UnitAttention::CommandsCleared));
+    }
+
+    #[test]
+    fn commands_cleared_by_the_transport_are_told_to_their_own_nexus() {
+        let device = device();
+        let (first, second) = (Nexus::new(device.clone(), "a".into()), Nexus::new(device, "b".into()));
+        assert!(next(&first, 0).is_some() && next(&first, 2).is_some() && next(&second, 0).is_some());
+        assert!(first.commands_cleared_by_protocol(Lun::from_number(0)));
+        assert!(!first.commands_cleared_by_protocol(Lun::from_number(9)));
+        assert_eq!(next(&first, 0), Some(UnitAttention::CommandsClearedByProtocol));
+        assert_eq!((next(&first, 2), next(&second, 0)), (None, None));
     }
 
     #[test]

@@ -85,6 +85,8 @@ impl AdditionalSense {
     pub const MODE_PARAMETERS_CHANGED: Self = Self::new(0x2a, 0x01);
     /// COMMANDS CLEARED BY ANOTHER INITIATOR
     pub const COMMANDS_CLEARED: Self = Self::new(0x2f, 0x00);
+    /// SOME COMMANDS CLEARED BY ISCSI PROTOCOL EVENT
+    pub const COMMANDS_CLEARED_BY_PROTOCOL: Self = Self::new(0x47, 0x7f);
     /// SAVING PARAMETERS NOT SUPPORTED
     pub const SAVING_PARAMETERS_NOT_SUPPORTED: Self = Self::new(0x39, 0x00);
     /// MEDIUM NOT PRESENT

@@ -1,5 +1,5 @@
-//! Which session is where: sessions are found by their identity for reinstatement (RFC 7143, 6.3.5) and by their
-//! TSIH.
+//! Which session is where: sessions are found by their identity for reinstatement and joining (RFC 7143, 6.3.1, 6.3.5),
+//! and by their TSIH.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -49,7 +49,7 @@ pub(crate) enum Claim {
 #[derive(Debug, Default)]
 struct State {
     sessions: HashMap<SessionKey, SessionPlace>,
-    handles: HashMap<u16, u64>,
+    handles: HashMap<u16, SessionPlace>,
     next_serial: u64,
     next_tsih: u16,
 }
@@ -80,7 +80,7 @@ impl Registry {
         let Some(tsih) = state.free_tsih() else { return Claim::Full };
         state.next_serial += 1;
         let place = SessionPlace { reactor, serial: state.next_serial, tsih };
-        state.handles.insert(tsih.0, place.serial);
+        state.handles.insert(tsih.0, place);
         state.sessions.insert(key.clone(), place);
         Claim::Granted(place)
     }
@@ -94,9 +94,16 @@ impl Registry {
         }
     }
 
-    /// True when a session has this handle.
-    pub(crate) fn has_handle(&self, tsih: Tsih) -> bool {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).handles.contains_key(&tsih.0)
+    /// The session that has this identity and handle: one without the other names nobody's (6.3.1).
+    pub(crate) fn find(&self, key: &SessionKey, tsih: Tsih) -> Option<SessionPlace> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.sessions.get(key).copied().filter(|place| place.tsih == tsih)
+    }
+
+    /// The reactor of the session that has this handle.
+    pub(crate) fn reactor_of(&self, tsih: Tsih) -> Option<usize> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.handles.get(&tsih.0).map(|place| place.reactor)
     }
 }
 
@@ -124,6 +131,19 @@ mod tests {
         // A late release of the first must not take the second's identity away.
         registry.release(&key("a"), first);
         assert_eq!(registry.claim(&key("a"), 1), Claim::Taken(second));
+    }
+
+    #[test]
+    fn a_handle_needs_its_identity() {
+        let registry = Registry::default();
+        let Claim::Granted(place) = registry.claim(&key("a"), 3) else { panic!("free") };
+        let Claim::Granted(other) = registry.claim(&key("b"), 1) else { panic!("free") };
+        assert_eq!(registry.find(&key("a"), place.tsih), Some(place));
+        assert_eq!(registry.find(&key("a"), other.tsih), None);
+        assert_eq!(registry.find(&key("c"), place.tsih), None);
+        assert_eq!((registry.reactor_of(place.tsih), registry.reactor_of(Tsih(9999))), (Some(3), None));
+        registry.release(&key("a"), place);
+        assert_eq!((registry.find(&key("a"), place.tsih), registry.reactor_of(place.tsih)), (None, None));
     }
 
     #[test]

@@ -108,7 +108,7 @@ impl Driver {
                 self.session.command(self.now, CID, (bhs, &pdu, &[]), length, &mut self.outbox);
             }
             Ok(InitiatorPdu::ScsiDataOut(pdu)) => {
-                if let Placement::Task { id, offset } = self.session.locate_data_out(&pdu, length) {
+                if let Placement::Task { id, offset } = self.session.locate_data_out(CID, &pdu, length) {
                     let task = self.session.task(id).expect("a placement names a task");
                     assert!(u64::from(offset) + u64::from(length) <= u64::from(task.expected_out));
                 }
@@ -159,7 +159,11 @@ impl Driver {
                     assert!(!self.ended, "a session ends once");
                     self.ended = true;
                 }
-                Event::DataOutComplete(_) | Event::Text { .. } | Event::Close { .. } => {}
+                Event::DataOutComplete(_)
+                | Event::Text { .. }
+                | Event::Close { .. }
+                | Event::Cleared { .. }
+                | Event::ConnectionEnded { .. } => {}
             }
         }
         let bound = usize::from(WINDOW_DEPTH) + IMMEDIATE_TASKS_MAX;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use anyhow::{Result, bail, ensure};
 use lunette_wire::frame::Digests;
 use lunette_wire::initiator::{LoginRequest, LoginStage};
-use lunette_wire::{CmdSn, InitiatorPdu, InitiatorTaskTag, Isid, StatSn, TargetPdu, text};
+use lunette_wire::{Cid, CmdSn, InitiatorPdu, InitiatorTaskTag, Isid, StatSn, TargetPdu, Tsih, text};
 
 use super::Initiator;
 use crate::connection::Connection;
@@ -25,8 +25,12 @@ pub struct LoginOptions {
     pub isid_qualifier: u8,
     /// Keys for the operational stage that replace or join the usual ones.
     pub keys: Vec<(String, String)>,
-    /// The number of the first command.
+    /// The number of the first command; where a session is joined, of its next one.
     pub first_cmd_sn: CmdSn,
+    /// The session to join; zero begins a new one.
+    pub tsih: Tsih,
+    /// The connection's name in its session.
+    pub cid: Cid,
 }
 
 impl Default for LoginOptions {
@@ -38,6 +42,8 @@ impl Default for LoginOptions {
             isid_qualifier: 1,
             keys: Vec::new(),
             first_cmd_sn: CmdSn(1),
+            tsih: Tsih(0),
+            cid: Cid(0),
         }
     }
 }
@@ -53,7 +59,9 @@ impl Initiator {
             negotiated: BTreeMap::new(),
             next_tag: 1,
             cmd_sn: options.first_cmd_sn,
+            exp_cmd_sn: options.first_cmd_sn,
             max_cmd_sn: options.first_cmd_sn,
+            tsih: options.tsih,
             exp_stat_sn: StatSn(0),
             tasks: BTreeMap::new(),
             completions: VecDeque::new(),
@@ -71,9 +79,12 @@ impl Initiator {
             ("HeaderDigest", digest(options.digests.header)),
             ("DataDigest", digest(options.digests.data)),
             ("MaxRecvDataSegmentLength", "262144"),
-            ("ErrorRecoveryLevel", "0"),
         ]);
-        if options.target_name.is_some() {
+        let is_leading = options.tsih == Tsih(0);
+        if is_leading {
+            offered.insert("ErrorRecoveryLevel", "0");
+        }
+        if options.target_name.is_some() && is_leading {
             offered.extend([
                 ("InitialR2T", "Yes"),
                 ("ImmediateData", "Yes"),
@@ -108,7 +119,9 @@ impl Initiator {
             next_stage,
             // Type "random" (RFC 7143, 11.12.5): no registered number of anybody is used.
             isid: Isid([0x80, 0x12, 0x34, 0x56, 0, options.isid_qualifier]),
+            tsih: options.tsih,
             initiator_task_tag: InitiatorTaskTag(0),
+            cid: options.cid,
             cmd_sn: self.cmd_sn,
             exp_stat_sn: self.exp_stat_sn,
             ..LoginRequest::default()
@@ -131,7 +144,9 @@ impl Initiator {
             self.negotiated.insert(key.to_owned(), value.to_owned());
         }
         self.exp_stat_sn = response.numbers.stat_sn.next();
+        self.exp_cmd_sn = response.numbers.exp_cmd_sn;
         self.max_cmd_sn = response.numbers.max_cmd_sn;
+        self.tsih = response.tsih;
         Ok(())
     }
 }

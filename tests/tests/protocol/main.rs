@@ -4,6 +4,7 @@
 //! Not here: what the session core does in virtual time (`crates/iscsi/tests/pair`), and the binary (`drain`, `hostile`).
 
 mod aborts;
+mod connections;
 mod digests;
 mod management;
 mod pressure;

@@ -128,6 +128,12 @@ impl Login {
         self
     }
 
+    /// True once a Login Request has been taken.
+    #[must_use]
+    pub const fn has_begun(&self) -> bool {
+        self.head.is_some()
+    }
+
     /// Takes one Login Request with its data segment.
     pub fn step(
         &mut self,

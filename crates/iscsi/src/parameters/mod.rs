@@ -14,6 +14,10 @@ use crate::Quoted;
 /// MaxRecvDataSegmentLength before anybody has declared one, and throughout the login (13.12, 6.3), in bytes.
 pub const DEFAULT_MAX_RECV_DATA_SEGMENT_LENGTH: u32 = 8192;
 
+/// The most connections that one session may have here. The key (13.2) goes to 65535; 32 is what Windows offers, and more
+/// than a host has links and processors to gain from.
+pub const CONNECTIONS_MAX: u16 = 32;
+
 /// What a session is for (4.3, 13.21).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SessionType {
@@ -55,7 +59,8 @@ pub struct TargetLimits {
     /// R2Ts that may be outstanding for one task, 1 to 65535. Default 16: what Windows offers; several bursts in
     /// flight hide the round trip of a long link.
     pub max_outstanding_r2t: u16,
-    /// Connections of one session, 1 to 65535. Default 1: more are not served yet.
+    /// Connections of one session, 1 to [`CONNECTIONS_MAX`]. Default 8: more than most hosts have links,
+    /// while one session's share of all connections stays small.
     pub max_connections: u16,
     /// 0 to 2. Default 0: higher levels are not served yet.
     pub error_recovery_level: u8,
@@ -82,7 +87,7 @@ impl Default for TargetLimits {
             initial_r2t: false,
             immediate_data: true,
             max_outstanding_r2t: 16,
-            max_connections: 1,
+            max_connections: 8,
             error_recovery_level: 0,
             default_time2wait_s: 0,
             default_time2retain_s: 0,

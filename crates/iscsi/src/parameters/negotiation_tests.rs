@@ -58,7 +58,7 @@ fn numbers_follow_their_functions() {
     for (key, offer, expected) in [
         ("MaxBurstLength", "16776192", "16773120"),
         ("MaxBurstLength", "262144", "262144"),
-        ("MaxConnections", "32", "1"),
+        ("MaxConnections", "32", "8"),
         ("MaxOutstandingR2T", "16", "16"),
         ("MaxOutstandingR2T", "1", "1"),
         ("MaxOutstandingR2T", "65535", "16"),

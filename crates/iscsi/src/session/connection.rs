@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lunette_wire::{Cid, StatSn, TargetTransferTag};
+use lunette_wire::{Cid, LunField, StatSn, TargetTransferTag};
 
 use crate::parameters::ConnectionParameters;
 
@@ -32,8 +32,12 @@ pub(super) struct Connection {
     next_ping_tag: u32,
     /// The logout that the target asked for.
     pub(super) logout_due: Option<LogoutDue>,
-    /// A Close event has been emitted; nothing more is taken from this connection.
+    /// A Close event has been emitted, or the driver has dropped it: nothing more is taken from this connection.
     pub(super) closing: bool,
+    /// It is being logged out, and goes with the last of its tasks; the session stays.
+    pub(super) leaving: bool,
+    /// Logical units whose commands were ended without an answer when it began to leave (11.14.5).
+    pub(super) cleared: Vec<LunField>,
 }
 
 impl Connection {
@@ -47,7 +51,14 @@ impl Connection {
             next_ping_tag: 0,
             logout_due: None,
             closing: false,
+            leaving: false,
+            cleared: Vec::new(),
         }
+    }
+
+    /// True while new requests are taken from it.
+    pub(super) const fn is_open(&self) -> bool {
+        !self.closing && !self.leaving
     }
 
     /// The next status number, without using it up.

@@ -149,10 +149,13 @@ impl Session {
     /// Frees an aborted task once its store has let go of it.
     fn finish_aborted<D>(&mut self, id: TaskId, outbox: &mut Outbox<D>) {
         let Some(task) = self.tasks.get_mut(id) else { return };
-        if task.is_quiet() || self.closing {
-            self.forget(id);
-        } else {
+        let cid = task.cid;
+        // Data for it can only come on its own connection.
+        let may_come = !self.closing && self.connections.iter().any(|of| of.cid == cid && of.is_open());
+        if may_come && !task.is_quiet() {
             task.phase = Phase::Draining;
+        } else {
+            self.forget(id);
         }
         self.settle(outbox);
     }

@@ -40,14 +40,19 @@ enum Sequence {
 }
 
 impl Session {
-    /// Says where a Data-Out's segment of `length` bytes belongs. Nothing changes until
+    /// Says where the segment of `length` bytes of a Data-Out on connection `cid` belongs. Nothing changes until
     /// [`Self::data_out_arrived`] reports the whole PDU.
     #[must_use]
-    pub fn locate_data_out(&self, pdu: &ScsiDataOut, length: u32) -> Placement {
+    pub fn locate_data_out(&self, cid: Cid, pdu: &ScsiDataOut, length: u32) -> Placement {
         let Some(id) = self.tasks.find(pdu.initiator_task_tag) else { return Placement::Discard };
         let Some(task) = self.tasks.get(id) else { return Placement::Discard };
         let takes_data = matches!(task.phase, Phase::Executing | Phase::Collecting | Phase::Parked);
-        if !takes_data || task.aborted || task.fault.is_some() || self.check(task, pdu, length).is_err() {
+        if task.cid != cid
+            || !takes_data
+            || task.aborted
+            || task.fault.is_some()
+            || self.check(task, pdu, length).is_err()
+        {
             return Placement::Discard;
         }
         Placement::Task { id, offset: pdu.buffer_offset }
@@ -74,6 +79,10 @@ impl Session {
         // Data for a task that has ended is thrown away: its answer and this PDU have crossed.
         let Some(id) = self.tasks.find(pdu.initiator_task_tag) else { return };
         let Some(task) = self.tasks.get(id) else { return };
+        if task.cid != cid {
+            // A command's data comes on its own connection (4.2.5.1); this is none of the task's, and does not harm it.
+            return self.reject(cid, bhs, RejectReason::ProtocolError, outbox);
+        }
         let sequence = match self.check(task, pdu, length) {
             Ok(sequence) => sequence,
             Err((reason, fault)) => {

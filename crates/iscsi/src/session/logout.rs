@@ -1,37 +1,68 @@
-//! Ends of sessions (RFC 7143, 6.3.5, 7.1.4.4, 11.14, 11.15): logout, lost connections, and what waits for the last task.
+//! Ends of connections and sessions (RFC 7143, 6.3.4, 6.3.5, 7.1.4.4, 7.14, 11.14, 11.15): logout, reinstatement, lost
+//! connections, and what waits for the last task.
+//!
+//! A connection that is logged out, or whose CID another login takes, *leaves*: its tasks end without an answer, and the
+//! session goes on. One that fails takes the session along, since ErrorRecoveryLevel 0 has nobody who would send again
+//! what was lost with it (7.14).
 
 use lunette_wire::initiator::{LogoutReason, LogoutRequest};
 use lunette_wire::target::LogoutResponse;
 use lunette_wire::{Cid, InitiatorTaskTag};
 
+use super::requests::Request;
+use super::task::Phase;
 use super::{CloseReason, Event, Outbox, Session};
+use crate::parameters::SessionType;
 
-/// A logout that is answered once no task of the session is left in a store.
+/// The most logouts of a session that wait for stores at once: one for each connection that may be logged out.
+const LOGOUTS_MAX: usize = crate::parameters::CONNECTIONS_MAX as usize;
+
+/// A logout that is answered once no task of what it closes is left in a store.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PendingLogout {
-    cid: Cid,
+    /// The connection that it came on.
+    on: Cid,
     initiator_task_tag: InitiatorTaskTag,
+    /// The connection that it closes; `None` for the session.
+    of: Option<Cid>,
 }
 
 impl Session {
-    /// Logout (11.14, 11.15). The answer waits until no task is left in a store, so that nothing of this session
-    /// can overtake what a later session writes.
+    /// Logout (11.14, 11.15). The answer waits until no task is left in a store, so that nothing of the connection or
+    /// session can overtake what is written later.
     pub(super) fn log_out<D>(&mut self, cid: Cid, pdu: &LogoutRequest, outbox: &mut Outbox<D>) {
         const CID_NOT_FOUND: u8 = 1;
         const RECOVERY_NOT_SUPPORTED: u8 = 2;
+        const CLEANUP_FAILED: u8 = 3;
+        if self.logouts.iter().any(|logout| logout.on == cid && logout.of.is_none_or(|of| of == cid)) {
+            // An initiator has nothing to say after its Logout; a second one changes nothing.
+            return;
+        }
         let refusal = match pdu.reason {
-            LogoutReason::CloseSession => None,
-            LogoutReason::CloseConnection => (pdu.cid != cid).then_some(CID_NOT_FOUND),
             LogoutReason::RemoveConnectionForRecovery => Some(RECOVERY_NOT_SUPPORTED),
+            LogoutReason::CloseConnection if self.connection_mut(pdu.cid).is_none() => Some(CID_NOT_FOUND),
+            _ => (self.logouts.len() >= LOGOUTS_MAX).then_some(CLEANUP_FAILED),
         };
         if let Some(response) = refusal {
-            self.send_logout_response(cid, pdu.initiator_task_tag, response, outbox);
-        } else {
-            // An initiator has nothing to say after its Logout; a second one changes nothing.
-            self.logout.get_or_insert(PendingLogout { cid, initiator_task_tag: pdu.initiator_task_tag });
-            self.begin_closing(outbox);
-            self.settle(outbox);
+            return self.send_logout_response(cid, pdu.initiator_task_tag, response, outbox);
         }
+        // The last connection's end is the session's (6.3.5).
+        let is_last = self.connections.iter().all(|other| other.cid == pdu.cid || other.leaving);
+        let of = (pdu.reason == LogoutReason::CloseConnection && !is_last).then_some(pdu.cid);
+        self.logouts.push(PendingLogout { on: cid, initiator_task_tag: pdu.initiator_task_tag, of });
+        match of {
+            Some(of) => {
+                self.retire(of, outbox);
+                if of != cid {
+                    self.emit_close(of, CloseReason::Logout, outbox);
+                }
+            }
+            None => {
+                self.close_others(cid, &CloseReason::Logout, outbox);
+                self.begin_closing(outbox);
+            }
+        }
+        self.settle(outbox);
     }
 
     fn send_logout_response<D>(
@@ -41,6 +72,10 @@ impl Session {
         response: u8,
         outbox: &mut Outbox<D>,
     ) {
+        // Who has gone meanwhile gets no answer.
+        if self.connection_mut(cid).is_none_or(|connection| connection.closing) {
+            return;
+        }
         let Some(numbers) = self.status_numbers(cid) else { return };
         let answer = LogoutResponse {
             response,
@@ -52,8 +87,28 @@ impl Session {
         outbox.send(cid, answer.encode());
     }
 
-    /// Ends the session because its connection is gone or it is being replaced (6.3.5, 7.1.4.4): tasks are
-    /// dropped without an answer. [`Event::Ended`] follows when the last one has left its store.
+    /// Begins the implicit logout of a connection whose CID a login brings again (6.3.4). The driver has closed it, or
+    /// does so now; [`Event::ConnectionEnded`] follows when its last task has left its store.
+    pub fn reinstate<D>(&mut self, cid: Cid, outbox: &mut Outbox<D>) {
+        if let Some(connection) = self.connection_mut(cid) {
+            connection.closing = true;
+            self.retire(cid, outbox);
+            self.settle(outbox);
+        }
+    }
+
+    /// The driver has lost a connection. Unless that was leaving, the session ends (7.1.4.4, 7.14): the initiator is
+    /// told on the others, which are closed; tasks are dropped without an answer. [`Event::Ended`] follows.
+    pub fn connection_lost<D>(&mut self, cid: Cid, outbox: &mut Outbox<D>) {
+        let Some(connection) = self.connection_mut(cid) else { return };
+        let was_leaving = connection.leaving;
+        if !std::mem::replace(&mut connection.closing, true) && !was_leaving {
+            self.recover_session(cid, outbox);
+        }
+    }
+
+    /// Ends the session because it is being replaced or its target reset (6.3.5, 11.5.1): tasks are dropped without an
+    /// answer. [`Event::Ended`] follows when the last one has left its store. The driver closes the connections.
     pub fn close<D>(&mut self, outbox: &mut Outbox<D>) {
         for connection in &mut self.connections {
             connection.closing = true;
@@ -62,14 +117,95 @@ impl Session {
         self.settle(outbox);
     }
 
+    /// Gives a connection up, and the session with it.
     pub(super) fn close_connection<D>(&mut self, cid: Cid, reason: CloseReason, outbox: &mut Outbox<D>) {
-        let Some(connection) = self.connection_mut(cid) else { return };
-        if !std::mem::replace(&mut connection.closing, true) {
-            outbox.event(Event::Close { cid, reason });
+        self.emit_close(cid, reason, outbox);
+        self.recover_session(cid, outbox);
+    }
+
+    /// Session recovery (7.1.4.4) after `cid` has failed.
+    fn recover_session<D>(&mut self, cid: Cid, outbox: &mut Outbox<D>) {
+        if self.kind == SessionType::Normal {
+            self.announce_drop(outbox);
         }
-        // With ErrorRecoveryLevel 0 a lost connection takes its session along (7.1.4.4).
+        self.close_others(cid, &CloseReason::SessionFailed, outbox);
         self.begin_closing(outbox);
         self.settle(outbox);
+    }
+
+    fn close_others<D>(&mut self, cid: Cid, reason: &CloseReason, outbox: &mut Outbox<D>) {
+        for index in 0..self.connections.len() {
+            let other = self.connections[index].cid;
+            if other != cid {
+                self.emit_close(other, reason.clone(), outbox);
+            }
+        }
+    }
+
+    fn emit_close<D>(&mut self, cid: Cid, reason: CloseReason, outbox: &mut Outbox<D>) {
+        if let Some(connection) = self.connection_mut(cid)
+            && !std::mem::replace(&mut connection.closing, true)
+        {
+            outbox.event(Event::Close { cid, reason });
+        }
+    }
+
+    /// Ends all that belongs to a connection while the session goes on (11.14, 11.14.5).
+    fn retire<D>(&mut self, cid: Cid, outbox: &mut Outbox<D>) {
+        let Some(connection) = self.connection_mut(cid).filter(|connection| !connection.leaving) else {
+            return;
+        };
+        connection.leaving = true;
+        self.leaving += 1;
+        self.management.retain(|pending| pending.cid != cid);
+        self.early_functions.retain(|early| early.cid != cid);
+        let tasks = &self.tasks;
+        // Requests whose turn had not come are as if they had never been sent: another connection may bring them again.
+        // What was refused or aborted has used up its number.
+        let unwanted = self.window.discard(|(of, request)| {
+            *of == cid
+                && match request {
+                    Request::Plugged => false,
+                    Request::Command(id) => tasks.get(*id).is_some(),
+                    _ => true,
+                }
+        });
+        for (_, request) in unwanted {
+            self.parked_bytes = self.parked_bytes.saturating_sub(request.held_bytes());
+        }
+        let mut cleared = Vec::new();
+        for id in self.tasks.ids(|task| task.cid == cid) {
+            if let Some(task) = self.tasks.get(id)
+                && task.phase != Phase::Parked
+                && !cleared.iter().any(|&lun| (self.settings.same_unit)(lun, task.command.lun))
+            {
+                cleared.push(task.command.lun);
+            }
+            self.abort(id, None, outbox);
+        }
+        if let Some(connection) = self.connection_mut(cid) {
+            connection.cleared = cleared;
+        }
+    }
+
+    /// Lets connections go that are leaving and have no task any more.
+    fn settle_leaving<D>(&mut self, outbox: &mut Outbox<D>) {
+        while let Some(index) = self
+            .connections
+            .iter()
+            .position(|connection| connection.leaving && !self.tasks.any(|task| task.cid == connection.cid))
+        {
+            let cid = self.connections[index].cid;
+            let is_answered = |logout: &PendingLogout| logout.of == Some(cid);
+            for logout in self.logouts.extract_if(.., |logout| is_answered(logout)).collect::<Vec<_>>() {
+                self.send_logout_response(logout.on, logout.initiator_task_tag, 0, outbox);
+            }
+            self.emit_close(cid, CloseReason::Logout, outbox);
+            let gone = self.connections.remove(index);
+            self.leaving -= 1;
+            gone.cleared.into_iter().for_each(|lun| outbox.event(Event::Cleared { lun }));
+            outbox.event(Event::ConnectionEnded { cid });
+        }
     }
 
     fn begin_closing<D>(&mut self, outbox: &mut Outbox<D>) {
@@ -86,17 +222,16 @@ impl Session {
     /// After anything that may have ended a task: sends what was waiting for that.
     pub(super) fn settle<D>(&mut self, outbox: &mut Outbox<D>) {
         self.settle_management(outbox);
+        if self.leaving > 0 && !self.closing {
+            self.settle_leaving(outbox);
+        }
         self.tell_window(outbox);
         if !self.closing || self.tasks.len() > 0 || self.ended {
             return;
         }
-        if let Some(logout) = self.logout.take() {
-            self.send_logout_response(logout.cid, logout.initiator_task_tag, 0, outbox);
-            if let Some(connection) = self.connection_mut(logout.cid)
-                && !std::mem::replace(&mut connection.closing, true)
-            {
-                outbox.event(Event::Close { cid: logout.cid, reason: CloseReason::Logout });
-            }
+        for logout in std::mem::take(&mut self.logouts) {
+            self.send_logout_response(logout.on, logout.initiator_task_tag, 0, outbox);
+            self.emit_close(logout.on, CloseReason::Logout, outbox);
         }
         self.ended = true;
         outbox.event(Event::Ended);

@@ -15,8 +15,9 @@ use super::{Event, Outbox, Session};
 /// Linux' initiator sends none after it asked for an abort (its FastAbort setting), and must not hang for it.
 pub(super) const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The most functions of a session that are open at once; a further one is answered with "function rejected". An
-/// initiator has one or two open; each may wait for a store that takes its time, so their number needs a bound.
+/// The most functions of a session that are open at once; a further one is answered with "function rejected", unless it
+/// is the only one of its connection (4.2.2.1). An initiator has one or two open; each may wait for a store that takes
+/// its time, so their number needs a bound.
 pub const MANAGEMENT_MAX: usize = 64;
 
 /// Names a function that the driver carries out.
@@ -34,7 +35,7 @@ pub(super) struct Management {
 #[derive(Debug)]
 pub(super) struct PendingManagement {
     id: ManagementId,
-    cid: Cid,
+    pub(super) cid: Cid,
     pub(super) initiator_task_tag: InitiatorTaskTag,
     /// Tasks of this session that it aborted and that have not ended.
     waiting_for: Vec<TaskId>,
@@ -49,7 +50,7 @@ impl Session {
         use TaskManagementOutcome as Outcome;
         let request = management.request;
         match request.function {
-            _ if self.management.len() + self.early_functions.len() >= MANAGEMENT_MAX => {
+            _ if self.has_too_many_functions(management.cid) => {
                 self.pend(management, Vec::new(), Some(Outcome::FunctionRejected), outbox);
             }
             Function::AbortTask => self.abort_one(management, outbox),
@@ -78,6 +79,12 @@ impl Session {
             }
         }
         self.settle(outbox);
+    }
+
+    fn has_too_many_functions(&self, cid: Cid) -> bool {
+        self.management.len() + self.early_functions.len() >= MANAGEMENT_MAX
+            && (self.management.iter().any(|pending| pending.cid == cid)
+                || self.early_functions.iter().any(|early| early.cid == cid))
     }
 
     /// Commands that have not come before a reset of the target count as received (4.2.3.3, step b).

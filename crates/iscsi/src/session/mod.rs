@@ -5,8 +5,9 @@
 //! read or write: the driver puts Data-Out where [`Session::locate_data_out`] says and hands buffers for Data-In
 //! through [`Transfer::In`].
 //!
-//! One connection and ErrorRecoveryLevel 0 are negotiated at present. State that RFC 7143 gives to a connection is
-//! in `connection`, state that it gives to the session here, so that more connections fit in.
+//! A session has up to MaxConnections connections, named by their CIDs. State that RFC 7143 gives to a connection is in
+//! `connection`, state that it gives to the session here: one command window, one set of tasks, each of which belongs to
+//! the connection that brought it (4.2.5.1). ErrorRecoveryLevel 0 is served at present.
 
 mod connection;
 mod data_in;
@@ -40,12 +41,12 @@ use management::{Management, PendingManagement};
 use requests::Request;
 use task::TaskTable;
 
-/// The most immediate commands of a session that are open at once; more are rejected with reason 6 (4.2.2.1 lets a
-/// target limit them, and asks for at least one of each kind a connection).
+/// The most immediate commands of a session that are open at once; more are rejected with reason 6, unless they are the
+/// only one of their connection (4.2.2.1 lets a target limit them, and asks for at least one of each kind a connection).
 pub const IMMEDIATE_TASKS_MAX: usize = 32;
 
 /// The most bytes of text and ping data that wait for an earlier command; a request beyond is rejected. They come from
-/// no pool, and no initiator sends requests with data ahead of their turn on a single connection.
+/// no pool, and initiators that spread requests over connections do so with commands.
 pub const PARKED_BYTES_MAX: usize = 1 << 20;
 
 /// What the two sides did not negotiate: this side's own settings.
@@ -74,6 +75,19 @@ impl Default for SessionSettings {
     }
 }
 
+/// What a login finds that joins a session (6.3.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Joining {
+    /// There is a place for it.
+    Free,
+    /// A connection of the session has this CID: it is to be reinstated (6.3.4).
+    InUse,
+    /// The session has as many connections as were agreed on.
+    Full,
+    /// The session is ending.
+    Over,
+}
+
 /// A session of a target, from the end of its leading login to its last task.
 #[derive(Debug)]
 pub struct Session {
@@ -91,7 +105,9 @@ pub struct Session {
     /// Immediate functions that wait for earlier commands.
     early_functions: Vec<Management>,
     next_management: u32,
-    logout: Option<PendingLogout>,
+    logouts: Vec<PendingLogout>,
+    /// Connections that are leaving.
+    leaving: usize,
     /// No new task is taken; the session ends with its last one.
     closing: bool,
     ended: bool,
@@ -124,10 +140,39 @@ impl Session {
             management: Vec::new(),
             early_functions: Vec::new(),
             next_management: 0,
-            logout: None,
+            logouts: Vec::new(),
+            leaving: 0,
             closing: false,
             ended: false,
         }
+    }
+
+    /// What a login with connection `cid` finds that joins this session (6.3.1).
+    #[must_use]
+    pub fn joining(&self, cid: Cid) -> Joining {
+        let staying = self.connections.iter().filter(|connection| !connection.leaving).count();
+        if self.closing {
+            Joining::Over
+        } else if self.connections.iter().any(|connection| connection.cid == cid) {
+            Joining::InUse
+        } else if staying >= usize::from(self.parameters.max_connections) {
+            Joining::Full
+        } else {
+            Joining::Free
+        }
+    }
+
+    /// Adds a connection that has reached full feature phase; [`Self::joining`] has found its CID free. `stat_sn` is its
+    /// next status number.
+    pub fn join(&mut self, now: Duration, cid: Cid, parameters: ConnectionParameters, stat_sn: StatSn) {
+        debug_assert_eq!(self.joining(cid), Joining::Free);
+        self.connections.push(Connection::new(cid, parameters, stat_sn, now));
+    }
+
+    /// ExpCmdSN and MaxCmdSN as they are now, for the responses of a login that joins (11.13).
+    #[must_use]
+    pub const fn command_numbers(&self) -> (CmdSn, CmdSn) {
+        (self.window.exp_cmd_sn(), self.window.max_cmd_sn())
     }
 
     /// What the session is for.
@@ -163,6 +208,12 @@ impl Session {
         self.tasks.len()
     }
 
+    /// True once the session takes no new task and ends with its last one.
+    #[must_use]
+    pub const fn is_closing(&self) -> bool {
+        self.closing
+    }
+
     /// True after [`Event::Ended`].
     #[must_use]
     pub const fn has_ended(&self) -> bool {
@@ -193,7 +244,8 @@ impl Session {
         if !std::mem::take(&mut self.window_untold) || self.closing {
             return;
         }
-        let Some(cid) = self.connections.first().map(|connection| connection.cid) else { return };
+        let open = self.connections.iter().find(|connection| connection.is_open());
+        let Some(cid) = open.map(|connection| connection.cid) else { return };
         let Some(numbers) = self.peek_numbers(cid) else { return };
         let notice = NopIn {
             lun: LunField::default(),

@@ -39,6 +39,9 @@ pub enum CloseReason {
     /// The initiator logged out; what is queued goes out first.
     #[error("the initiator logged out")]
     Logout,
+    /// Another connection of the session failed, and with ErrorRecoveryLevel 0 that ends the session (7.1.4.4).
+    #[error("another connection of its session failed")]
+    SessionFailed,
     /// A format error (7.7): session recovery is the only answer.
     #[error("format error: {0}")]
     Format(String),
@@ -88,6 +91,17 @@ pub enum Event {
         bhs: Bhs,
         /// Its text.
         text: Vec<u8>,
+    },
+    /// Commands for this logical unit were ended without an answer, because their connection was logged out while the
+    /// session goes on (11.14.5). None of them is in a store any more.
+    Cleared {
+        /// The logical unit.
+        lun: LunField,
+    },
+    /// A connection has left the session, and none of its tasks is anywhere: its CID is free.
+    ConnectionEnded {
+        /// The connection.
+        cid: Cid,
     },
     /// Send what is queued on the connection, then close it.
     Close {

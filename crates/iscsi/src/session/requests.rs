@@ -25,7 +25,7 @@ pub(super) enum Request {
 
 impl Request {
     /// Bytes that it holds while it waits.
-    fn held_bytes(&self) -> usize {
+    pub(super) fn held_bytes(&self) -> usize {
         match self {
             Self::Nop(_, data) | Self::Text(_, _, data) => data.len(),
             Self::Command(_) | Self::Management(_) | Self::Logout(_) | Self::Plugged => 0,
@@ -48,7 +48,7 @@ impl Session {
         if !pdu.immediate && self.window.judge(pdu.cmd_sn) == Admission::Ignore {
             return None;
         }
-        if let Err(reason) = self.command_fault(pdu, data_length) {
+        if let Err(reason) = self.command_fault(cid, pdu, data_length) {
             return self.refuse_command(cid, (bhs, pdu), reason, outbox);
         }
         let Ok(ahs) = AhsList::decode(ahs) else {
@@ -66,14 +66,17 @@ impl Session {
         Some(id)
     }
 
-    fn command_fault(&self, pdu: &ScsiCommand, data_length: u32) -> Result<(), RejectReason> {
+    fn command_fault(&self, cid: Cid, pdu: &ScsiCommand, data_length: u32) -> Result<(), RejectReason> {
         if self.kind == SessionType::Discovery {
             return Err(RejectReason::CommandNotSupported);
         }
-        if self.closing {
+        if self.is_logging_out(cid) {
             return Err(RejectReason::WaitingForLogout);
         }
-        if pdu.immediate && self.immediate_tasks >= IMMEDIATE_TASKS_MAX {
+        if pdu.immediate
+            && self.immediate_tasks >= IMMEDIATE_TASKS_MAX
+            && self.tasks.any(|task| task.command.immediate && task.cid == cid)
+        {
             return Err(RejectReason::ImmediateCommandReject);
         }
         let tag_taken = self.tasks.find(pdu.initiator_task_tag).is_some();
@@ -144,7 +147,7 @@ impl Session {
             }
         };
         if immediate {
-            if let Some(reason) = self.refusal(&request) {
+            if let Some(reason) = self.refusal(cid, &request) {
                 return self.reject(cid, bhs, reason, outbox);
             }
             self.deliver(cid, request, outbox);
@@ -156,15 +159,24 @@ impl Session {
         }
         let no_room =
             admission == Admission::Early && self.parked_bytes + request.held_bytes() > PARKED_BYTES_MAX;
-        let refusal = if no_room { Some(RejectReason::LongOperationReject) } else { self.refusal(&request) };
+        let refusal =
+            if no_room { Some(RejectReason::LongOperationReject) } else { self.refusal(cid, &request) };
         let Some(reason) = refusal else { return self.order(cid, cmd_sn, request, outbox) };
         // What is refused still uses up its number, and the Reject tells how the window moved by it (11.4.11).
         self.order(cid, cmd_sn, Request::Plugged, outbox);
         self.reject(cid, bhs, reason, outbox);
     }
 
-    /// Why a session of this kind does not take a request: a discovery session is for text and its end (4.3).
-    fn refusal(&self, request: &Request) -> Option<RejectReason> {
+    /// True when the initiator has logged the connection out, or the session, and must not ask for more (11.14).
+    fn is_logging_out(&self, cid: Cid) -> bool {
+        self.closing || self.leaving > 0 && self.connections.iter().any(|of| of.cid == cid && of.leaving)
+    }
+
+    /// Why a request is not taken: a discovery session is for text and its end (4.3), and after a logout nothing is.
+    fn refusal(&self, cid: Cid, request: &Request) -> Option<RejectReason> {
+        if matches!(request, Request::Text(..) | Request::Management(_)) && self.is_logging_out(cid) {
+            return Some(RejectReason::WaitingForLogout);
+        }
         let is_taken = match request {
             Request::Logout(logout) => logout.reason == LogoutReason::CloseSession,
             Request::Nop(..) | Request::Management(_) => false,

@@ -215,6 +215,10 @@ impl TaskTable {
         Some(task)
     }
 
+    pub(super) fn any(&self, mut wanted: impl FnMut(&Task) -> bool) -> bool {
+        self.slots.iter().any(|(_, task)| wanted(task))
+    }
+
     pub(super) fn ids(&self, mut wanted: impl FnMut(&Task) -> bool) -> Vec<TaskId> {
         self.slots
             .iter()

@@ -31,7 +31,7 @@ impl Session {
     pub fn request_logout<D>(&mut self, now: Duration, within: Duration, outbox: &mut Outbox<D>) {
         for index in 0..self.connections.len() {
             let connection = &mut self.connections[index];
-            if connection.closing || connection.logout_due.is_some() {
+            if !connection.is_open() || connection.logout_due.is_some() {
                 continue;
             }
             let cid = connection.cid;

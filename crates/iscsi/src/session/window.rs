@@ -102,6 +102,11 @@ impl<T> CommandWindow<T> {
         self.max_cmd_sn = self.max_cmd_sn.next();
     }
 
+    /// Takes out what waits and is `unwanted`. Its numbers count as never received.
+    pub fn discard(&mut self, mut unwanted: impl FnMut(&T) -> bool) -> Vec<T> {
+        self.early.iter_mut().filter_map(|slot| slot.take_if(|request| unwanted(request))).collect()
+    }
+
     /// Drops everything that waits, in order.
     pub fn drain(&mut self) -> impl Iterator<Item = T> {
         std::mem::take(&mut self.early).into_iter().flatten()
@@ -127,6 +132,22 @@ mod tests {
         assert_eq!(window.admit(CmdSn(0xffff_ffff)), Admission::Next);
         assert_eq!(window.next_parked(), Some("two ahead"));
         assert_eq!(window.exp_cmd_sn(), CmdSn(1));
+    }
+
+    #[test]
+    fn what_is_discarded_may_come_again() {
+        let mut window = CommandWindow::new(CmdSn(0), 8);
+        for early in 1..4 {
+            window.park(CmdSn(early), early);
+        }
+        assert_eq!(window.discard(|&early| early != 2), [1, 3]);
+        assert_eq!(window.judge(CmdSn(2)), Admission::Ignore);
+        assert_eq!(window.judge(CmdSn(3)), Admission::Early);
+        assert_eq!(window.admit(CmdSn(0)), Admission::Next);
+        assert_eq!(window.next_parked(), None);
+        assert_eq!(window.admit(CmdSn(1)), Admission::Next);
+        assert_eq!(window.next_parked(), Some(2));
+        assert_eq!(window.exp_cmd_sn(), CmdSn(3));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use lunette_iscsi::parameters::{DigestPolicy, TargetLimits};
+use lunette_iscsi::parameters::{CONNECTIONS_MAX, DigestPolicy, TargetLimits};
 use serde::de::{self, Deserialize, Deserializer};
 
 use super::Invalid;
@@ -47,6 +47,10 @@ pub struct Limits {
     /// Linux, ESXi and libiscsi take 1 whatever the target says.
     #[serde(deserialize_with = "ranged::<1, 65535, _, _>")]
     pub max_outstanding_r2t: u16,
+    /// MaxConnections, connections that one session may have, 1 to 32. Default 8: more than most hosts have links, while
+    /// one session's share of `connections_max` stays small. Linux, ESXi and libiscsi use 1 whatever the target says.
+    #[serde(deserialize_with = "ranged::<1, { CONNECTIONS_MAX as u64 }, _, _>")]
+    pub max_connections: u16,
     /// HeaderDigest: `allow`, `require` or `refuse`. Default `allow`: the initiator knows its network.
     #[serde(deserialize_with = "digest_policy")]
     pub header_digest: DigestPolicy,
@@ -93,6 +97,7 @@ impl Default for Limits {
             first_burst_length_bytes: negotiated.first_burst_length,
             max_burst_length_bytes: negotiated.max_burst_length,
             max_outstanding_r2t: negotiated.max_outstanding_r2t,
+            max_connections: negotiated.max_connections,
             header_digest: negotiated.header_digest,
             data_digest: negotiated.data_digest,
             nop_interval_s: 30,
@@ -115,6 +120,7 @@ impl Limits {
             max_burst_length: self.max_burst_length_bytes,
             first_burst_length: self.first_burst_length_bytes,
             max_outstanding_r2t: self.max_outstanding_r2t,
+            max_connections: self.max_connections,
             header_digest: self.header_digest,
             data_digest: self.data_digest,
             command_window: self.window_depth.into(),
@@ -205,7 +211,7 @@ mod tests {
         let limits = read(
             "window_depth = 64\nmax_recv_data_segment_length_bytes = \"64K\"\n\
              first_burst_length_bytes = 65536\nmax_burst_length_bytes = \"1M\"\nmax_outstanding_r2t = 1\n\
-             header_digest = \"require\"\ndata_digest = \"refuse\"\nnop_interval_s = 0\nnop_timeout_s = 5\n\
+             max_connections = 2\nheader_digest = \"require\"\ndata_digest = \"refuse\"\nnop_interval_s = 0\nnop_timeout_s = 5\n\
              login_timeout_s = 60\nhalf_open_max = 8\nconnections_max = 100\nbuffer_memory_bytes = \"1G\"\n\
              drain_timeout_s = 0\n",
         );
@@ -215,6 +221,7 @@ mod tests {
             first_burst_length_bytes: 65536,
             max_burst_length_bytes: 1 << 20,
             max_outstanding_r2t: 1,
+            max_connections: 2,
             header_digest: DigestPolicy::Required,
             data_digest: DigestPolicy::Refused,
             nop_interval_s: 0,
@@ -231,6 +238,7 @@ mod tests {
             max_burst_length: 1 << 20,
             first_burst_length: 65536,
             max_outstanding_r2t: 1,
+            max_connections: 2,
             header_digest: DigestPolicy::Required,
             data_digest: DigestPolicy::Refused,
             command_window: 64,
@@ -246,6 +254,7 @@ mod tests {
             ("window_depth = 70000", "must be 1 to 4096, not 70000"),
             ("window_depth = -1", "\"-1\" is not a whole number here"),
             ("window_depth = 1.5", "invalid type: floating point `1.5`, expected a string or a whole number"),
+            ("max_connections = 33", "must be 1 to 32, not 33"),
             ("max_burst_length_bytes = \"16M\"", "must be 512 to 16777215, not 16M"),
             ("buffer_memory_bytes = 1024", "must be 32M to 1P, not 1K"),
             (

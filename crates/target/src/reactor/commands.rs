@@ -30,10 +30,15 @@ impl Reactor {
         }
     }
 
-    pub(super) fn locate(&mut self, connection: usize, pdu: &ScsiDataOut, length: usize) -> Placement {
+    pub(super) fn locate(&self, connection: usize, pdu: &ScsiDataOut, length: usize) -> Placement {
+        let Some(Stage::FullFeature { session, cid }) = self.connections.get(connection).map(|of| &of.stage)
+        else {
+            return Placement::Discard;
+        };
         // A frame's length has 24 bits.
-        self.session_of(connection)
-            .map_or(Placement::Discard, |session| session.core.locate_data_out(pdu, length as u32))
+        self.sessions
+            .get(*session)
+            .map_or(Placement::Discard, |session| session.core.locate_data_out(*cid, pdu, length as u32))
     }
 
     pub(super) fn copy_to_task(&mut self, connection: usize, id: TaskId, offset: usize, data: &[u8]) {
@@ -121,26 +126,32 @@ impl Reactor {
     }
 
     pub(super) fn queue_pdus(&mut self, index: usize) {
+        if self.outbox.pdus.is_empty() {
+            return;
+        }
         let Some(session) = self.sessions.get(index) else {
             self.outbox.pdus.clear();
             return;
         };
-        let token = session.connection;
-        // At present a session has one connection, so all its PDUs go there.
-        let connection = self.connections.get_mut(token.index).filter(|connection| connection.token == token);
-        let Some(connection) = connection else {
-            self.outbox.pdus.clear();
-            return;
-        };
         for pdu in self.outbox.pdus.drain(..) {
+            // What was meant for a connection that has gone goes nowhere.
+            let Some(token) = session.link(pdu.cid).map(|link| link.token) else { continue };
+            let connection =
+                self.connections.get_mut(token.index).filter(|connection| connection.token == token);
+            let Some(connection) = connection else { continue };
             connection.transmitter.push(&pdu.bhs, pdu.payload, connection.digests);
             if !std::mem::replace(&mut connection.is_dirty, true) {
                 self.dirty.push(token.index);
             }
         }
-        if connection.transmitter.is_eager() {
-            // A failure shows again, and is dealt with, when the turn's answers are sent.
-            let _ = connection.transmitter.send(&connection.socket);
+        for link in &session.links {
+            if let Some(connection) = self.connections.get_mut(link.token.index)
+                && connection.token == link.token
+                && connection.transmitter.is_eager()
+            {
+                // A failure shows again, and is dealt with, when the turn's answers are sent.
+                let _ = connection.transmitter.send(&connection.socket);
+            }
         }
     }
 
@@ -155,13 +166,19 @@ impl Reactor {
             }
             Event::Manage { id, function, lun } => self.manage(index, id, function, lun),
             Event::Text { cid, request, bhs, text } => self.text(index, cid, &request, &bhs, &text),
-            Event::Close { cid: _, reason } => {
+            Event::Close { cid, reason } => {
                 // What the core had to say before it must still go out.
                 self.queue_pdus(index);
-                let Some(session) = self.sessions.get(index) else { return };
-                let token = session.connection;
-                self.close_after_sending(token, Disconnect::Session(reason));
+                if let Some(token) = self.sessions.get_mut(index).and_then(|session| session.unlink(cid)) {
+                    self.close_after_sending(token, Disconnect::Session(reason));
+                }
             }
+            Event::Cleared { lun } => {
+                if let Some(attachment) = self.sessions.get(index).and_then(|of| of.attachment.as_ref()) {
+                    attachment.nexus.commands_cleared_by_protocol(Lun::from_bytes(lun.0));
+                }
+            }
+            Event::ConnectionEnded { cid } => self.connection_ended(index, cid),
             Event::Ended => self.session_ended(index),
         }
     }

@@ -52,7 +52,8 @@ impl Token {
 /// Where a connection stands (RFC 7143, 8.1: S4, S4 again while another session ends, S5 and S6).
 pub(super) enum Stage {
     Login(Box<Login>),
-    /// Agreed on everything; the session that has the same identity is being ended (6.3.5).
+    /// Agreed on everything; the session that has the same identity is being ended (6.3.5), or the connection that has the
+    /// same CID (6.3.4).
     AwaitingReinstatement(Box<LoginOutcome>),
     FullFeature {
         session: usize,
@@ -89,7 +90,7 @@ pub(super) enum Disconnect {
     HalfOpenLimit(usize),
     /// The session core gave it up.
     Session(CloseReason),
-    /// Another login took the session's place.
+    /// Another login took the session's place, or the connection's.
     Reinstated,
     Reset,
     Stalled,
@@ -176,6 +177,8 @@ pub(super) struct Connection {
     closing: Option<Closing>,
     closing_since: Option<Duration>,
     accepted_at: Duration,
+    /// It has come from another reactor, and will not be sent on.
+    pub(super) has_moved: bool,
     /// When bytes last came, or went on a way that was blocked before.
     active_at: Duration,
     /// It has reached full feature phase.
@@ -208,6 +211,7 @@ impl Connection {
             closing: None,
             closing_since: None,
             accepted_at: now,
+            has_moved: false,
             active_at: now,
             has_logged_in: false,
             interest: epoll::EventFlags::IN,
@@ -215,8 +219,19 @@ impl Connection {
         })
     }
 
+    /// How long ago it was accepted.
+    pub(super) const fn age(&self, now: Duration) -> Duration {
+        now.saturating_sub(self.accepted_at)
+    }
+
+    /// Notes that it has come from another reactor, where it was accepted so long ago.
+    pub(super) const fn moved(&mut self, now: Duration, age: Duration) {
+        self.has_moved = true;
+        self.accepted_at = now.saturating_sub(age);
+    }
+
     pub(super) fn is_login_overdue(&self, now: Duration, limit: Duration) -> bool {
-        self.stage.is_before_login() && now.saturating_sub(self.accepted_at) >= limit
+        self.stage.is_before_login() && self.age(now) >= limit
     }
 
     /// Closes the connection when all that is queued has gone out.

@@ -9,7 +9,7 @@ use lunette_iscsi::login::{
 };
 use lunette_iscsi::parameters::SessionType;
 use lunette_iscsi::session::{Payload, Session, SessionSettings};
-use lunette_iscsi::text::{TextFacts, TextNegotiation, TextStep};
+use lunette_iscsi::text::{TextFacts, TextStep};
 use lunette_scsi::{Lun, Nexus};
 use lunette_wire::frame::Digests;
 use lunette_wire::initiator::{LoginRequest, TextRequest};
@@ -18,7 +18,7 @@ use lunette_wire::{Bhs, Cid, Tsih};
 use tracing::{debug, info};
 
 use super::connection::{Disconnect, Stage, Token};
-use super::session::{Attachment, TargetSession};
+use super::session::{Attachment, Link, TargetSession};
 use super::{Message, Reactor, Waiter};
 use crate::registry::{Claim, SessionEnd, SessionKey, SessionPlace};
 use crate::server::Shared;
@@ -38,7 +38,10 @@ impl Reactor {
         let Some(connection) = self.connections.get_mut(index) else { return Ok(()) };
         let Stage::Login(login) = &mut connection.stage else { return Ok(()) };
         match login.step(&request, text, &*self.shared) {
-            LoginStep::Respond(reply) => self.send_login(index, reply),
+            LoginStep::Respond(mut reply) => {
+                self.number_joining_reply(&request, &mut reply);
+                self.send_login(index, reply);
+            }
             LoginStep::Fail(reply, failure) => self.fail_login(index, reply, &failure),
             LoginStep::Drop(failure) => return Err(Disconnect::Login(failure.to_string())),
             LoginStep::Ready(outcome) => self.enter(index, outcome),
@@ -76,7 +79,7 @@ impl Reactor {
         }
     }
 
-    fn send_login(&mut self, index: usize, reply: LoginReply) {
+    pub(super) fn send_login(&mut self, index: usize, reply: LoginReply) {
         let Some(connection) = self.connections.get_mut(index) else { return };
         let bhs = reply.pdu.encode(reply.text.len());
         let payload = if reply.text.is_empty() { Payload::None } else { Payload::Bytes(reply.text) };
@@ -87,19 +90,15 @@ impl Reactor {
         }
     }
 
-    fn fail_login(&mut self, index: usize, reply: LoginReply, failure: &LoginFailure) {
+    pub(super) fn fail_login(&mut self, index: usize, reply: LoginReply, failure: &LoginFailure) {
         self.send_login(index, reply);
         if let Some(connection) = self.connections.get_mut(index) {
             connection.close_after_sending(Disconnect::Login(failure.to_string()));
         }
     }
 
-    /// Both sides agree: finds the session's place, ending an older session of the same identity first (6.3.5).
+    /// Both sides agree: finds the session's place (6.3.1), ending an older session of the same identity first (6.3.5).
     fn enter(&mut self, index: usize, outcome: Box<LoginOutcome>) {
-        if outcome.tsih != Tsih(0) {
-            let failure = self.refuse_joining(outcome.tsih);
-            return self.fail_login(index, outcome.refuse(&failure), &failure);
-        }
         let Some(local) = self.connections.get(index).map(|connection| connection.local) else { return };
         let key = SessionKey {
             initiator: outcome.initiator_name.as_str().to_owned(),
@@ -111,6 +110,9 @@ impl Reactor {
                 }
             }),
         };
+        if outcome.tsih != Tsih(0) {
+            return self.join(index, outcome, &key);
+        }
         match self.shared.registry.claim(&key, self.index) {
             Claim::Granted(place) => self.begin_session(index, &outcome, key, place),
             Claim::Taken(place) => {
@@ -124,18 +126,6 @@ impl Reactor {
                     LoginFailure::new(LoginStatus::OutOfResources, "all 65,535 session handles are in use");
                 self.fail_login(index, outcome.refuse(&failure), &failure);
             }
-        }
-    }
-
-    /// A session has one connection at present, so none can be joined.
-    fn refuse_joining(&self, tsih: Tsih) -> LoginFailure {
-        if self.shared.registry.has_handle(tsih) {
-            LoginFailure::new(
-                LoginStatus::TooManyConnections,
-                format!("session {} has its one connection", tsih.0),
-            )
-        } else {
-            LoginFailure::new(LoginStatus::SessionDoesNotExist, format!("there is no session {}", tsih.0))
         }
     }
 
@@ -163,19 +153,16 @@ impl Reactor {
             place,
             key,
             attachment,
-            text: TextNegotiation::default(),
             initiator,
-            connection: token,
+            links: vec![Link::new(outcome.cid, token)],
             pool: self.shared.pool.share(),
             contexts: Vec::new(),
             waiters: Vec::new(),
+            joiners: Vec::new(),
         });
-        self.send_login(index, outcome.accept(place.tsih, numbers));
-        let Some(connection) = self.connections.get_mut(index) else { return };
-        connection.digests = outcome.connection.digests;
-        connection.stage = Stage::FullFeature { session, cid: outcome.cid };
-        connection.has_logged_in = true;
-        let peer = connection.peer;
+        let Some(peer) = self.begin_full_feature(index, session, outcome, (place.tsih, numbers)) else {
+            return;
+        };
         let initiator = outcome.initiator_name.as_str();
         match (&outcome.target, outcome.session_type) {
             (Some((target, _)), SessionType::Normal) => {
@@ -184,6 +171,22 @@ impl Reactor {
             _ => debug!(%peer, %initiator, "discovery session"),
         }
         debug!(session = ?outcome.session, connection = ?outcome.connection, "negotiated");
+    }
+
+    /// Sends the last reply of a login and lets its connection be one of the session's; answers who is at the other end.
+    pub(super) fn begin_full_feature(
+        &mut self,
+        index: usize,
+        session: usize,
+        outcome: &LoginOutcome,
+        (tsih, numbers): (Tsih, Numbers),
+    ) -> Option<SocketAddr> {
+        self.send_login(index, outcome.accept(tsih, numbers));
+        let connection = self.connections.get_mut(index)?;
+        connection.digests = outcome.connection.digests;
+        connection.stage = Stage::FullFeature { session, cid: outcome.cid };
+        connection.has_logged_in = true;
+        Some(connection.peer)
     }
 
     /// What joins a normal session to logical units; a discovery session is no I_T nexus, even when it names a target.
@@ -216,7 +219,8 @@ impl Reactor {
 
     /// A Text Request of a session (11.10), mostly SendTargets.
     pub(super) fn text(&mut self, index: usize, cid: Cid, request: &TextRequest, bhs: &Bhs, text: &[u8]) {
-        let Some(token) = self.sessions.get(index).map(|session| session.connection) else { return };
+        let token = self.sessions.get(index).and_then(|session| session.link(cid)).map(|link| link.token);
+        let Some(token) = token else { return };
         let Some(local) = self.connection(token).map(|connection| connection.local) else { return };
         let targets = self.visible_targets(local);
         let Some(session) = self.sessions.get_mut(index) else { return };
@@ -226,7 +230,8 @@ impl Reactor {
             targets: &targets,
             max_send_data_segment_length: session.core.max_send_data_segment_length(cid),
         };
-        match session.text.step(request, text, &facts) {
+        let Some(link) = session.links.iter_mut().find(|link| link.cid == cid) else { return };
+        match link.text.step(request, text, &facts) {
             TextStep::Reply {
                 is_final,
                 is_continued,

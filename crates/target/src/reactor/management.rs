@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use lunette_iscsi::session::{ManagementId, TaskId};
 use lunette_scsi::{Lun, Nexus};
-use lunette_wire::LunField;
 use lunette_wire::initiator::TaskManagementFunction;
 use lunette_wire::target::TaskManagementOutcome;
+use lunette_wire::{Cid, LunField};
 use tracing::{debug, info};
 
 use super::connection::{Disconnect, Token};
@@ -190,21 +190,43 @@ impl Reactor {
     /// TARGET COLD RESET ends all sessions of the target (11.5.1) and tells them (4.2.6); what is queued, its response
     /// too, goes out.
     pub(super) fn end_target(&mut self, target: usize) {
-        let ended: Vec<(usize, Token)> = self
+        let ended: Vec<usize> = self
             .sessions
             .iter()
             .filter(|(_, session)| {
                 session.attachment.as_ref().is_some_and(|attachment| attachment.target_index == target)
             })
-            .map(|(index, session)| (index, session.connection))
+            .map(|(index, _)| index)
             .collect();
-        for (index, token) in ended {
-            if let Some(session) = self.sessions.get_mut(index) {
-                session.core.announce_drop(&mut self.outbox);
-                session.core.close(&mut self.outbox);
-                self.run_session(index);
+        for index in ended {
+            let Some(session) = self.sessions.get_mut(index) else { continue };
+            session.core.announce_drop(&mut self.outbox);
+            self.queue_pdus(index);
+            for token in self.close_session(index) {
+                self.close_after_sending(token, Disconnect::Reset);
             }
-            self.close_after_sending(token, Disconnect::Reset);
+        }
+    }
+
+    /// Ends a session whose connections, which are returned, the caller closes.
+    fn close_session(&mut self, index: usize) -> Vec<Token> {
+        let Some(session) = self.sessions.get_mut(index) else { return Vec::new() };
+        let links = std::mem::take(&mut session.links);
+        session.core.close(&mut self.outbox);
+        self.run_session(index);
+        links.into_iter().map(|link| link.token).collect()
+    }
+
+    /// A connection was logged out or lost its CID to a login (6.3.4), and its last task has gone.
+    pub(super) fn connection_ended(&mut self, index: usize, cid: Cid) {
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        debug!(initiator = %session.initiator, cid = cid.0, "connection left its session");
+        for token in std::mem::take(&mut session.joiners) {
+            self.retry_login(token);
+        }
+        // The login that was to take its place may have gone.
+        if self.sessions.get(index).is_some_and(|of| of.links.is_empty() && !of.core.is_closing()) {
+            self.close_session(index);
         }
     }
 
@@ -216,13 +238,11 @@ impl Reactor {
             return self.shared.reactors[waiter.reactor].send(Message::SessionGone(waiter.connection));
         };
         session.waiters.push(waiter);
-        let token = session.connection;
         info!(initiator = %session.initiator, "session is being replaced by a new login");
-        if self.connection(token).is_some() {
-            self.disconnect(token.index, &Disconnect::Reinstated);
-        } else if let Some(session) = self.sessions.get_mut(index) {
-            session.core.close(&mut self.outbox);
-            self.run_session(index);
+        for token in self.close_session(index) {
+            if self.connection(token).is_some() {
+                self.disconnect(token.index, &Disconnect::Reinstated);
+            }
         }
     }
 
@@ -236,6 +256,9 @@ impl Reactor {
         self.shared.registry.release(&session.key, session.place);
         for waiter in session.waiters {
             self.shared.reactors[waiter.reactor].send(Message::SessionGone(waiter.connection));
+        }
+        for token in session.joiners {
+            self.retry_login(token);
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod commands;
 mod connection;
+mod joining;
 mod login;
 mod management;
 mod receive;
@@ -37,6 +38,7 @@ use receive::Company;
 use session::{Segment, TargetSession};
 use wait::Vigil;
 
+pub(crate) use joining::Moved;
 pub(crate) use management::AbortScope;
 
 /// Bytes that are read from one connection at a time; also bounds how long one connection keeps the others waiting.
@@ -62,6 +64,8 @@ pub(crate) enum Message {
         /// Who is at the other end.
         peer: SocketAddr,
     },
+    /// A connection of another reactor begins to log in to a session of this one.
+    Moved(Box<Moved>),
     /// End a session: another login has its identity. Answered with [`Message::SessionGone`].
     EndSession {
         /// Which.
@@ -265,7 +269,8 @@ impl Reactor {
 
     fn message(&mut self, message: Message) {
         match message {
-            Message::Connection { socket, peer } => self.adopt(socket, peer),
+            Message::Connection { socket, peer } => drop(self.adopt(socket, peer)),
+            Message::Moved(moved) => self.adopt_moved(*moved),
             Message::EndSession { place, waiter } => self.end_session(place, waiter),
             Message::SessionGone(token) => self.retry_login(token),
             Message::AbortTasks(scope) => self.abort_for(scope),
@@ -276,11 +281,11 @@ impl Reactor {
         }
     }
 
-    /// Takes a connection that the listener accepted.
-    fn adopt(&mut self, socket: TcpStream, peer: SocketAddr) {
+    /// Takes a connection that the listener accepted; answers where it is kept.
+    fn adopt(&mut self, socket: TcpStream, peer: SocketAddr) -> Option<usize> {
         if self.draining {
             self.load.fetch_sub(1, Ordering::Relaxed);
-            return;
+            return None;
         }
         self.make_room_for_login();
         self.next_generation = self.next_generation.wrapping_add(1);
@@ -297,10 +302,12 @@ impl Reactor {
                 place.insert(connection);
                 self.half_open.push_back(token);
                 debug!(%peer, reactor = self.index, "connection accepted");
+                Some(token.index)
             }
             Err(error) => {
                 self.load.fetch_sub(1, Ordering::Relaxed);
                 warn!(%peer, %error, "connection given up before its login");
+                None
             }
         }
     }
@@ -371,12 +378,12 @@ impl Reactor {
         let sessions: Vec<usize> = self.sessions.iter().map(|(index, _)| index).collect();
         for index in sessions {
             if let Some(session) = self.sessions.get_mut(index) {
-                let token = session.connection;
-                if let Some(connection) = self.connections.get_mut(token.index)
-                    && connection.token == token
-                    && let Stage::FullFeature { cid, .. } = connection.stage
-                {
-                    session.core.saw_progress(connection.active_at(self.now), cid);
+                for link in &session.links {
+                    if let Some(connection) = self.connections.get_mut(link.token.index)
+                        && connection.token == link.token
+                    {
+                        session.core.saw_progress(connection.active_at(self.now), link.cid);
+                    }
                 }
                 session.core.tick(self.now, &mut self.outbox);
                 self.run_session(index);
@@ -435,7 +442,7 @@ impl Reactor {
         }
     }
 
-    /// Ends a connection; with ErrorRecoveryLevel 0 its session ends with it.
+    /// Ends a connection. The session decides what that means for it.
     fn disconnect(&mut self, index: usize, reason: &Disconnect) {
         let Some(connection) = self.connections.try_remove(index) else { return };
         if !connection.is_lingering() {
@@ -444,11 +451,12 @@ impl Reactor {
         // Closing the descriptor would do it too, but only once no duplicate is left.
         let _ = epoll::delete(&self.epoll, &connection.socket);
         self.load.fetch_sub(1, Ordering::Relaxed);
-        if let Stage::FullFeature { session, .. } = connection.stage
+        if let Stage::FullFeature { session, cid } = connection.stage
             && let Some(found) = self.sessions.get_mut(session)
-            && found.connection == connection.token
+            && found.link(cid).is_some_and(|link| link.token == connection.token)
         {
-            found.core.close(&mut self.outbox);
+            found.unlink(cid);
+            found.core.connection_lost(cid, &mut self.outbox);
             self.run_session(session);
         }
     }

@@ -196,7 +196,12 @@ impl Reactor {
     }
 
     /// Handles all PDUs in `bytes` and keeps the beginning of the next one.
-    fn parse(&mut self, index: usize, receiver: &mut Receiver, mut bytes: &[u8]) -> Result<(), Disconnect> {
+    pub(super) fn parse(
+        &mut self,
+        index: usize,
+        receiver: &mut Receiver,
+        mut bytes: &[u8],
+    ) -> Result<(), Disconnect> {
         loop {
             let Some(connection) = self.connections.get(index) else { return Ok(()) };
             if matches!(connection.stage, Stage::Closing) {
@@ -215,6 +220,10 @@ impl Reactor {
             if connection.stage.is_before_login() && Opcode::from_byte(bhs[0]) != Some(Opcode::LoginRequest) {
                 // It ends the connection, so it need not even be measured.
                 return self.other_pdu(index, bhs[0] & 0x3f);
+            }
+            if let Some(reactor) = self.home_of(index, bhs) {
+                self.move_to(index, reactor, bytes);
+                return Ok(());
             }
             let frame = self.frame(index, bhs)?;
             if bytes.len() < frame.data_offset() {

@@ -1,4 +1,4 @@
-//! A session as its reactor keeps it: the core's state, the nexus, and a context beside each task.
+//! A session as its reactor keeps it: the core's state, its connections, the nexus, and a context beside each task.
 
 use std::sync::Arc;
 
@@ -6,6 +6,7 @@ use lunette_block::{Buffer, BufferPool, CachedRange};
 use lunette_iscsi::session::{Session, TaskId};
 use lunette_iscsi::text::TextNegotiation;
 use lunette_scsi::Nexus;
+use lunette_wire::Cid;
 
 use super::Waiter;
 use super::connection::Token;
@@ -91,6 +92,20 @@ pub(super) struct Attachment {
     pub(super) target_index: usize,
 }
 
+/// One connection of a session in full feature phase.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) cid: Cid,
+    pub(super) token: Token,
+    pub(super) text: TextNegotiation,
+}
+
+impl Link {
+    pub(super) fn new(cid: Cid, token: Token) -> Self {
+        Self { cid, token, text: TextNegotiation::default() }
+    }
+}
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct TargetSession {
@@ -99,18 +114,30 @@ pub(super) struct TargetSession {
     pub(super) key: SessionKey,
     /// `None` for a discovery session.
     pub(super) attachment: Option<Attachment>,
-    pub(super) text: TextNegotiation,
     pub(super) initiator: String,
-    pub(super) connection: Token,
+    /// All of them belong to this reactor. Few, so that looking through them costs less than an index.
+    pub(super) links: Vec<Link>,
     /// Its share of the buffers.
     pub(super) pool: BufferPool,
     /// By the place of the task.
     pub(super) contexts: Vec<Option<TaskContext>>,
     /// Logins that wait for this session's end.
     pub(super) waiters: Vec<Waiter>,
+    /// Logins that wait for the end of a connection whose CID they take.
+    pub(super) joiners: Vec<Token>,
 }
 
 impl TargetSession {
+    pub(super) fn link(&self, cid: Cid) -> Option<&Link> {
+        self.links.iter().find(|link| link.cid == cid)
+    }
+
+    /// Forgets a connection: nothing more is sent on it.
+    pub(super) fn unlink(&mut self, cid: Cid) -> Option<Token> {
+        let at = self.links.iter().position(|link| link.cid == cid)?;
+        Some(self.links.swap_remove(at).token)
+    }
+
     /// The context of a task that has not ended.
     pub(super) fn context(&mut self, id: TaskId) -> Option<&mut TaskContext> {
         self.contexts.get_mut(id.slot())?.as_mut().filter(|context| context.id == id)

@@ -113,7 +113,7 @@ fn windows() {
     ]);
     let outcome = ready(login.step(&request(OPERATIONAL, Some(FULL)), &second, &Directory));
     let expected = SessionParameters {
-        max_connections: 1,
+        max_connections: 8,
         initial_r2t: false,
         immediate_data: true,
         max_burst_length: 262_144,

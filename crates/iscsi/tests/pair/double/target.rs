@@ -274,7 +274,7 @@ impl Target {
                     }
                 }
                 Ok(InitiatorPdu::ScsiDataOut(pdu)) => {
-                    if let Placement::Task { id, offset } = full.session.locate_data_out(&pdu, length) {
+                    if let Placement::Task { id, offset } = full.session.locate_data_out(cid, &pdu, length) {
                         let context = full.tasks.get_mut(&id).expect("the task is open");
                         context.buffer[offset as usize..][..data.len()].copy_from_slice(&data);
                     }
@@ -366,7 +366,7 @@ impl Target {
             Event::Close { reason, .. } => {
                 connection.closed.get_or_insert_with(|| reason.to_string());
             }
-            Event::Ended => {}
+            Event::Cleared { .. } | Event::ConnectionEnded { .. } | Event::Ended => {}
         }
     }
 
