@@ -191,6 +191,7 @@ impl Session {
     #[must_use]
     pub fn task(&self, id: TaskId) -> Option<TaskView<'_>> {
         self.tasks.get(id).map(|task| TaskView {
+            cid: task.cid,
             lun: task.command.lun,
             cdb: &task.command.cdb,
             extended_cdb: &task.extended_cdb,

@@ -135,6 +135,8 @@ impl Task {
 /// A read-only look at a task, for the driver.
 #[derive(Debug, Clone, Copy)]
 pub struct TaskView<'a> {
+    /// The connection that it belongs to.
+    pub cid: Cid,
     /// The logical unit.
     pub lun: LunField,
     /// First 16 bytes of the CDB.

@@ -259,7 +259,7 @@ impl Reactor {
     /// must be read.
     fn answer_from_cache(&mut self, index: usize, id: TaskId, io: &Io) -> bool {
         let Io::Read { offset_bytes, length_bytes, inspected: false } = *io else { return false };
-        if length_bytes < CACHED_SEND_BYTES_MIN || !self.sends_uncopied(index) {
+        if length_bytes < CACHED_SEND_BYTES_MIN || !self.sends_uncopied(index, id) {
             return false;
         }
         let Some(session) = self.sessions.get_mut(index) else { return false };
@@ -279,14 +279,15 @@ impl Reactor {
         true
     }
 
-    /// Whether pages may go to a session's socket as they are: a digest would have to look at them, and short segments
+    /// Whether pages may go to a command's socket as they are: a digest would have to look at them, and short segments
     /// would cost a system call each.
-    fn sends_uncopied(&self, index: usize) -> bool {
+    fn sends_uncopied(&self, index: usize, id: TaskId) -> bool {
         let Some(session) = self.sessions.get(index) else { return false };
-        self.connections.get(session.connection.index).is_some_and(|connection| {
-            let Stage::FullFeature { cid, .. } = connection.stage else { return false };
-            !connection.digests.data
-                && session.core.max_send_data_segment_length(cid) >= CACHED_SEND_BYTES_MIN
+        let Some(link) = session.core.task(id).and_then(|view| session.link(view.cid)) else { return false };
+        self.connections.get(link.token.index).is_some_and(|connection| {
+            connection.token == link.token
+                && !connection.digests.data
+                && session.core.max_send_data_segment_length(link.cid) >= CACHED_SEND_BYTES_MIN
         })
     }
 
