@@ -4,6 +4,7 @@
 #![allow(clippy::print_stdout, reason = "standard output is what it is for")]
 
 mod floor;
+mod idle;
 mod limits;
 mod link;
 mod load;
@@ -31,6 +32,8 @@ enum Command {
     Load(load::Options),
     /// Serves a disk without a protocol core, as fast as plain code can: the yardstick
     Floor(floor::Options),
+    /// Logs sessions in and holds them, idle, until standard input ends
+    Idle(idle::Options),
 }
 
 fn main() -> ExitCode {
@@ -47,6 +50,7 @@ fn run(command: Command) -> Result<()> {
     match command {
         Command::Load(options) => println!("{}", load::run(&options)?),
         Command::Floor(options) => floor::run(&options)?,
+        Command::Idle(options) => idle::run(&options)?,
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! The load generator against the yardstick and against the target itself: counts, checks and messages, no speeds.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -152,4 +152,30 @@ fn what_is_not_good_is_an_error() {
     let floor = Floor::start(&["mem:1M"]);
     let no_digests = fault(&floor.url, &["--count", "1", "--digests", "both"]);
     assert!(no_digests.contains("agrees"), "{no_digests}");
+}
+
+#[test]
+fn idle_sessions_stay_until_the_input_ends() {
+    let lunette = Lunette::command(binary()).luns(["0=mem:1M"]).start().unwrap();
+    let mut idle = Command::new(BENCH)
+        .args(["idle", &lunette.url(0), "--sessions", "40"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut output = BufReader::new(idle.stdout.take().unwrap());
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    let ready: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(ready["sessions"], 40);
+    assert!(ready["login_us"]["max"].as_f64() >= ready["login_us"]["median"].as_f64());
+    // Sessions of another process do not replace them.
+    report(&lunette.url(0), &["--count", "10", "--sessions", "3"]);
+    assert!(idle.try_wait().unwrap().is_none(), "it ended before its input");
+    drop(idle.stdin.take());
+    line.clear();
+    output.read_to_string(&mut line).unwrap();
+    assert_eq!(line, "");
+    assert!(idle.wait().unwrap().success());
+    lunette.stop().unwrap();
 }

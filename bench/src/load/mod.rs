@@ -23,6 +23,7 @@ use crate::url::Url;
 use crate::wait::{Wait, Waiter};
 use plan::{Mix, Order, Pattern, Plan};
 use session::{Habits, Session, Shared};
+pub(crate) use statistics::quantile;
 use statistics::{Frame, Report, Statistics};
 
 /// What one read takes at most: a deep queue of small answers, and still in the second-level cache.
