@@ -5,9 +5,11 @@
 //! whoever connects.
 
 mod connection;
+mod control;
 mod login;
 mod scsi;
 mod store;
+mod transfer;
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};

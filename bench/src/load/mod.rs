@@ -5,6 +5,7 @@
 
 mod pdu;
 mod plan;
+mod requests;
 mod session;
 mod statistics;
 
@@ -29,8 +30,9 @@ use statistics::{Frame, Report, Statistics};
 /// What one read takes at most: a deep queue of small answers, and still in the second-level cache.
 const SCRATCH_BYTES: usize = 256 << 10;
 
-/// From this average size on, read data is thrown away in the kernel.
-const DISCARD_MEAN_BYTES: u32 = 32 << 10;
+/// From this average size on, read data is thrown away in the kernel: below, the extra system calls cost more than they
+/// save (docs/decisions/0012-own-load-generator.md).
+const DISCARD_MEAN_BYTES: u32 = 64 << 10;
 
 /// What `load` is told.
 #[derive(Debug, Args)]

@@ -4,10 +4,9 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
-use lunette_wire::digest::{DIGEST_LENGTH, crc32c};
-use lunette_wire::initiator::{ScsiCommand, ScsiDataOut};
-use lunette_wire::target::{ReadyToTransfer, Residual, ScsiDataIn};
-use lunette_wire::{Bhs, DataSn, InitiatorTaskTag, LunField, TargetPdu, TargetTransferTag};
+use lunette_wire::digest::DIGEST_LENGTH;
+use lunette_wire::target::{Residual, ScsiDataIn};
+use lunette_wire::{InitiatorTaskTag, LunField, TargetPdu, TargetTransferTag};
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
@@ -17,10 +16,6 @@ use super::statistics::Statistics;
 use crate::link::{Counters, Link};
 use crate::login::Agreed;
 use crate::outbox::{Outbox, Source};
-
-const READ_16: u8 = 0x88;
-const WRITE_16: u8 = 0x8a;
-const SYNCHRONIZE_CACHE_10: u8 = 0x35;
 
 const GOOD: u8 = 0x00;
 const BUSY: u8 = 0x08;
@@ -37,18 +32,18 @@ const READS_MAX: usize = 16;
 
 /// What is in flight under one task tag.
 #[derive(Debug, Clone, Copy)]
-enum Work {
+pub(super) enum Work {
     Nothing,
     Transfer(Transfer),
     Flush,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Task {
-    work: Work,
-    began: Instant,
+pub(super) struct Task {
+    pub(super) work: Work,
+    pub(super) began: Instant,
     /// Bytes that were read, or sent.
-    moved: u32,
+    pub(super) moved: u32,
 }
 
 /// What all sessions of a thread have in common.
@@ -86,23 +81,24 @@ pub(super) struct Habits {
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Session {
-    link: Link,
-    agreed: Agreed,
-    lun: LunField,
+    pub(super) link: Link,
+    pub(super) agreed: Agreed,
+    pub(super) lun: LunField,
     plan: Plan,
     habits: Habits,
     inbox: Inbox,
-    outbox: Outbox,
-    tasks: Vec<Task>,
+    pub(super) outbox: Outbox,
+    pub(super) tasks: Vec<Task>,
     free: Vec<u32>,
     /// Tasks that the target was too busy for.
     again: Vec<u32>,
-    in_flight: usize,
+    pub(super) in_flight: usize,
     /// New transfers that may still begin.
     quota: u64,
+    winds_down: bool,
     writes_since_flush: u64,
     /// Checksums of the beginnings of the pattern, by length.
-    data_digests: Vec<(u32, [u8; DIGEST_LENGTH])>,
+    pub(super) data_digests: Vec<(u32, [u8; DIGEST_LENGTH])>,
     /// Transfers that ended while they count.
     pub(super) counted: u64,
 }
@@ -126,6 +122,7 @@ impl Session {
             free: (0..depth as u32).rev().collect(),
             again: Vec::with_capacity(depth),
             in_flight: 0,
+            winds_down: false,
             writes_since_flush: 0,
             data_digests: Vec::new(),
             counted: 0,
@@ -142,9 +139,11 @@ impl Session {
         &self.link.stream
     }
 
-    /// Begins no further transfer.
+    /// Begins no further transfer, and repeats none.
     pub(super) fn wind_down(&mut self) {
         self.quota = 0;
+        self.winds_down = true;
+        self.free.append(&mut self.again);
     }
 
     /// True when nothing is left to do.
@@ -283,9 +282,14 @@ impl Session {
             GOOD => {}
             BUSY | TASK_SET_FULL => {
                 ensure!(!matches!(task.work, Work::Nothing), "an answer to a task that does not exist");
-                statistics.busy += 1;
                 self.in_flight -= 1;
-                self.again.push(tag.0);
+                statistics.busy += u64::from(moment.counts);
+                if self.winds_down {
+                    task.work = Work::Nothing;
+                    self.free.push(tag.0);
+                } else {
+                    self.again.push(tag.0);
+                }
                 return Ok(());
             }
             _ => {
@@ -353,126 +357,4 @@ impl Session {
         let counters: &Counters = &self.link.counters;
         !counters.max_cmd_sn.precedes(counters.cmd_sn)
     }
-
-    /// Queues the command of a task, with what may be sent unasked.
-    fn command(&mut self, slot: u32, shared: &Shared) -> Result<()> {
-        let counters = &mut self.link.counters;
-        let mut pdu = ScsiCommand {
-            is_final: true,
-            lun: self.lun,
-            initiator_task_tag: InitiatorTaskTag(slot),
-            cmd_sn: counters.cmd_sn,
-            exp_stat_sn: counters.exp_stat_sn,
-            ..ScsiCommand::default()
-        };
-        counters.cmd_sn = counters.cmd_sn.next();
-        self.in_flight += 1;
-        let Work::Transfer(transfer) = self.tasks[slot as usize].work else {
-            pdu.cdb[0] = SYNCHRONIZE_CACHE_10;
-            self.push_head(&pdu.encode(0));
-            return Ok(());
-        };
-        (pdu.read, pdu.write) = (transfer.is_read, !transfer.is_read);
-        pdu.expected_data_transfer_length = transfer.bytes;
-        pdu.cdb[0] = if transfer.is_read { READ_16 } else { WRITE_16 };
-        pdu.cdb[2..10].copy_from_slice(&transfer.lba.to_be_bytes());
-        pdu.cdb[10..14].copy_from_slice(&transfer.blocks.to_be_bytes());
-        if transfer.is_read {
-            self.push_head(&pdu.encode(0));
-            return Ok(());
-        }
-        let Agreed { immediate_data, initial_r2t, first_burst_bytes, segment_max_bytes } = self.agreed;
-        let first_burst = first_burst_bytes.min(transfer.bytes);
-        let immediate = if immediate_data { first_burst.min(segment_max_bytes) } else { 0 };
-        let unsolicited = if initial_r2t { immediate } else { first_burst };
-        pdu.is_final = unsolicited == immediate;
-        self.push(&pdu.encode(immediate as usize), immediate, &shared.pattern)?;
-        self.tasks[slot as usize].moved = immediate;
-        if immediate < unsolicited {
-            let rest = Sequence {
-                lun: self.lun,
-                target_transfer_tag: TargetTransferTag::RESERVED,
-                from: immediate,
-                to: unsolicited,
-            };
-            self.data_out(slot, &rest, &shared.pattern)?;
-        }
-        Ok(())
-    }
-
-    /// Queues what an R2T asks for (11.8).
-    fn solicited(&mut self, r2t: &ReadyToTransfer, pattern: &[u8]) -> Result<()> {
-        let slot = r2t.initiator_task_tag.0;
-        let Some(Task { work: Work::Transfer(transfer), moved, .. }) = self.tasks.get(slot as usize) else {
-            bail!("an R2T for a task that does not exist")
-        };
-        let is_due = !transfer.is_read && r2t.buffer_offset == *moved && r2t.desired_length > 0;
-        ensure!(is_due && r2t.desired_length <= transfer.bytes - *moved, "an R2T that was not due: {r2t:?}");
-        let sequence = Sequence {
-            lun: r2t.lun,
-            target_transfer_tag: r2t.target_transfer_tag,
-            from: r2t.buffer_offset,
-            to: r2t.buffer_offset + r2t.desired_length,
-        };
-        self.data_out(slot, &sequence, pattern)
-    }
-
-    /// Queues a sequence of Data-Out PDUs (11.7).
-    fn data_out(&mut self, slot: u32, sequence: &Sequence, pattern: &[u8]) -> Result<()> {
-        let (mut offset, mut data_sn) = (sequence.from, DataSn(0));
-        while offset < sequence.to {
-            let length = self.agreed.segment_max_bytes.min(sequence.to - offset);
-            let pdu = ScsiDataOut {
-                is_final: offset + length == sequence.to,
-                lun: sequence.lun,
-                initiator_task_tag: InitiatorTaskTag(slot),
-                target_transfer_tag: sequence.target_transfer_tag,
-                exp_stat_sn: self.link.counters.exp_stat_sn,
-                data_sn,
-                buffer_offset: offset,
-            };
-            self.push(&pdu.encode(length as usize), length, pattern)?;
-            (offset, data_sn) = (offset + length, data_sn.next());
-        }
-        self.tasks[slot as usize].moved = sequence.to;
-        Ok(())
-    }
-
-    fn push_head(&mut self, bhs: &Bhs) {
-        self.outbox.push(bhs);
-        if self.link.digests.header {
-            self.outbox.push(&crc32c(bhs));
-        }
-    }
-
-    /// Queues a PDU with the beginning of the pattern as its data segment; whole words, so without padding.
-    fn push(&mut self, bhs: &Bhs, length: u32, pattern: &[u8]) -> Result<()> {
-        self.push_head(bhs);
-        if length > 0 {
-            self.outbox.push_shared(0, length as usize);
-            if self.link.digests.data {
-                let digest = self.data_digest(length, pattern)?;
-                self.outbox.push(&digest);
-            }
-        }
-        Ok(())
-    }
-
-    /// There are few lengths, so each checksum is made once.
-    fn data_digest(&mut self, length: u32, pattern: &[u8]) -> Result<[u8; DIGEST_LENGTH]> {
-        if let Some((_, digest)) = self.data_digests.iter().find(|(known, _)| *known == length) {
-            return Ok(*digest);
-        }
-        let digest = crc32c(pattern.get(..length as usize).context("a data segment beyond the pattern")?);
-        self.data_digests.push((length, digest));
-        Ok(digest)
-    }
-}
-
-/// A sequence of Data-Out: bytes `from` to `to` of a command's data.
-struct Sequence {
-    lun: LunField,
-    target_transfer_tag: TargetTransferTag,
-    from: u32,
-    to: u32,
 }
