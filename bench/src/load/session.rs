@@ -358,3 +358,6 @@ impl Session {
         !counters.max_cmd_sn.precedes(counters.cmd_sn)
     }
 }
+
+#[cfg(test)]
+mod tests;
