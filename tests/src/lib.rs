@@ -13,12 +13,14 @@ pub mod fuzz;
 pub mod in_process;
 #[cfg(feature = "initiator")]
 pub mod initiator;
+pub mod istgt;
 pub mod lunette;
 pub mod packages;
 pub mod process;
 pub mod random;
 #[cfg(feature = "initiator")]
 pub mod raw;
+pub mod server;
 pub mod skip;
 pub mod tgtd;
 pub mod tool;

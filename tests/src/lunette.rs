@@ -2,13 +2,11 @@
 
 use std::env;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
-use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,6 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 
 use crate::process::run;
+use crate::server::first_line;
 
 /// The environment variable with the path of the binary under test; without it the harness builds the release binary.
 pub const BINARY: &str = "LUNETTE_BIN";
@@ -115,7 +114,7 @@ impl Launch {
             .with_context(|| format!("cannot start {:?}", self.command.get_program()))?;
         let stdout = child.stdout.take().context("the child's standard output")?;
         let mut lunette = Lunette { child, ready: Ready { portals: Vec::new() }, log, _directory: directory };
-        lunette.ready = first_line(stdout)
+        lunette.ready = first_line(stdout, START_LIMIT)
             .and_then(|line| serde_json::from_str(&line).with_context(|| format!("ready line {line:?}")))
             .map_err(|error| {
                 // Gives a process that is just dying the time to say why.
@@ -312,21 +311,5 @@ fn describe(status: ExitStatus) -> String {
     match status.signal() {
         Some(signal) => format!("killed by signal {signal}"),
         None => status.to_string(),
-    }
-}
-
-/// The first line; what follows is read and dropped, so that the child never waits for us.
-fn first_line(stdout: ChildStdout) -> Result<String> {
-    let (sender, receiver) = channel();
-    thread::spawn(move || {
-        for line in BufReader::new(stdout).lines().map_while(std::result::Result::ok) {
-            // Only the first is waited for.
-            let _ = sender.send(line);
-        }
-    });
-    match receiver.recv_timeout(START_LIMIT) {
-        Ok(line) => Ok(line),
-        Err(RecvTimeoutError::Timeout) => bail!("not ready within {} s", START_LIMIT.as_secs()),
-        Err(RecvTimeoutError::Disconnected) => bail!("ended before it was ready"),
     }
 }

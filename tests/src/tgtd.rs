@@ -79,6 +79,12 @@ impl Tgtd {
         Ok(())
     }
 
+    /// The process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Where it listens.
     #[must_use]
     pub fn portal(&self) -> SocketAddr {
@@ -115,8 +121,8 @@ impl Drop for Tgtd {
     }
 }
 
-/// A port of the loopback address that is free now. Between this and its use another process could take it: tgtd has
-/// no way to be given a listening socket.
-fn free_portal() -> Result<SocketAddr> {
+/// A port of the loopback address that is free now. Between this and its use another process could take it: tgtd and
+/// istgt have no way to be given a listening socket.
+pub(crate) fn free_portal() -> Result<SocketAddr> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
 }

@@ -160,7 +160,7 @@ impl Driver {
                     self.ended = true;
                 }
                 Event::DataOutComplete(_)
-                | Event::Text(_)
+                | Event::Text { .. }
                 | Event::Close { .. }
                 | Event::Cleared { .. }
                 | Event::ConnectionEnded { .. } => {}

@@ -1,0 +1,128 @@
+//! istgt (Debian's package of that name, 2011) as a foreign target, for comparison.
+//!
+//! It is told everything by a file, and serves what the file names when it starts.
+
+use std::fs::File;
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::packages::find_program;
+use crate::tgtd::free_portal;
+
+/// What its target's name begins with.
+const NODE_BASE: &str = "iqn.2026-11.io.lunette";
+
+const START_LIMIT: Duration = Duration::from_secs(20);
+
+/// A running istgt with one target; ended when dropped.
+#[derive(Debug)]
+pub struct Istgt {
+    child: Child,
+    portal: SocketAddr,
+}
+
+impl Istgt {
+    /// Starts istgt on a free port of the loopback address, serving `file` as unit 0. Its configuration and log go to
+    /// `directory`.
+    ///
+    /// # Errors
+    /// istgt is not installed or did not start.
+    pub fn start(directory: &Path, file: &Path) -> Result<Self> {
+        let program = find_program("istgt").context("istgt is not installed (Debian package istgt)")?;
+        // It wants a port for its control protocol, too.
+        let (portal, control) = (free_portal()?, free_portal()?);
+        let path = directory.join("istgt.conf");
+        std::fs::write(&path, configuration(directory, portal, control, file))?;
+        // Who may log in with CHAP: nobody has to.
+        std::fs::write(directory.join("istgt.auth"), "")?;
+        let log = File::create(directory.join("istgt.log"))?;
+        let child = Command::new(program)
+            .args(["-D".as_ref(), "-c".as_ref(), path.as_os_str()])
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()
+            .context("cannot start istgt")?;
+        let mut istgt = Self { child, portal };
+        istgt.wait_until_it_listens()?;
+        Ok(istgt)
+    }
+
+    /// The URL of the unit, for libiscsi.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("iscsi://{}/{NODE_BASE}:istgt/0", self.portal)
+    }
+
+    /// The process id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn wait_until_it_listens(&mut self) -> Result<()> {
+        let start = Instant::now();
+        while TcpStream::connect(self.portal).is_err() {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("istgt ended at once: {status}");
+            }
+            ensure!(start.elapsed() < START_LIMIT, "istgt does not listen on {}", self.portal);
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Istgt {
+    fn drop(&mut self) {
+        // It may have ended already; either way nothing is left afterwards.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The lengths are those of the sample that comes with it; the queue is as deep as ours, so that its window does not
+/// decide a comparison.
+fn configuration(directory: &Path, portal: SocketAddr, control: SocketAddr, file: &Path) -> String {
+    let (directory, file) = (directory.display(), file.display());
+    format!(
+        "[Global]
+NodeBase \"{NODE_BASE}\"
+PidFile {directory}/istgt.pid
+AuthFile {directory}/istgt.auth
+MediaDirectory {directory}
+Timeout 30
+NopInInterval 20
+DiscoveryAuthMethod None
+MaxSessions 300
+MaxConnections 4
+MaxR2T 32
+MaxOutstandingR2T 16
+FirstBurstLength 262144
+MaxBurstLength 1048576
+MaxRecvDataSegmentLength 262144
+[UnitControl]
+AuthMethod None
+Portal UC1 {control}
+Netmask 127.0.0.1
+[PortalGroup1]
+Portal DA1 {portal}
+[InitiatorGroup1]
+InitiatorName \"ALL\"
+Netmask 127.0.0.1
+[LogicalUnit1]
+TargetName \"istgt\"
+Mapping PortalGroup1 InitiatorGroup1
+AuthMethod None
+UseDigest Auto
+UnitType Disk
+QueueDepth 128
+LUN0 Storage {file} Auto
+"
+    )
+}
