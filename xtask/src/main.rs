@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Args, Parser, Subcommand};
+use clap::{Parser, Subcommand};
 
 use crate::report::Report;
 use crate::workspace::Workspace;
@@ -39,7 +39,7 @@ struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Everything that must be green before a merge: the steps below up to `conformance`, in that order, and a last line
+    /// Everything that must be green before a merge: the steps below up to `conformance`, in that order, `bench instructions`, and a last line
     /// "N passed, N failed, N skipped"
     Test,
     /// Check that the Debian packages that the tests use are there; as root, install the missing ones
@@ -69,8 +69,9 @@ enum Task {
         /// Only this target
         target: Option<String>,
     },
-    /// Measure Lunette and tgtd side by side
-    Bench(BenchOptions),
+    /// Measure speed: beside other targets, a bare loop and local disks, at scale, in instructions (docs/guide/measure.md)
+    #[command(subcommand)]
+    Bench(bench::Bench),
     /// Kill the target at random moments under load and check that what it acknowledged is there
     Crash {
         /// How many rounds, in each of the two durability modes
@@ -82,18 +83,6 @@ enum Task {
     },
     /// What a night has time for: `test`, then 100 crash rounds and every fuzz target for five minutes
     Nightly,
-}
-
-#[derive(Debug, Args)]
-struct BenchOptions {
-    #[command(subcommand)]
-    what: BenchTask,
-}
-
-#[derive(Debug, Subcommand)]
-enum BenchTask {
-    /// A file-backed disk in the page cache: 4 KiB at depth 1 and 32, 512 KiB sequential, as ratios to tgtd
-    Smoke(bench::Options),
 }
 
 fn main() -> ExitCode {
@@ -117,10 +106,7 @@ fn run(task: Task) -> Result<bool> {
     let workspace = Workspace::find()?;
     let mut report = Report::new();
     match task {
-        Task::Bench(BenchOptions { what: BenchTask::Smoke(options) }) => {
-            bench::smoke(&workspace, &options)?;
-            return Ok(true);
-        }
+        Task::Bench(what) => return bench::run(&workspace, &what),
         Task::Test => test(&workspace, &mut report),
         Task::Packages => packages::step(&mut report),
         Task::Lint => lint::steps(&workspace, &mut report),
@@ -168,6 +154,7 @@ fn test(workspace: &Workspace, report: &mut Report) {
         suites::unit(workspace, report, binary);
         suites::peers(workspace, report, binary, None);
         conformance::step(workspace, report, Some(binary), &conformance::Options::default());
+        bench::instructions::step(workspace, report);
     });
 }
 

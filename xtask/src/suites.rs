@@ -22,25 +22,28 @@ pub(crate) fn build(workspace: &Workspace, report: &mut Report) -> Option<PathBu
     let mut binary = None;
     report.step("release build", || {
         let tally = check(&mut build_command(workspace), BUILD_LIMIT)?;
-        binary = Some(built(workspace)?);
+        binary = Some(built(workspace, "lunette")?);
         Ok(tally)
     });
     binary
 }
 
-/// As [`build`], and says nothing unless it fails: where standard output belongs to something else.
-pub(crate) fn build_quietly(workspace: &Workspace) -> Result<PathBuf> {
-    let finished = process::run(&mut build_command(workspace), BUILD_LIMIT)?;
+/// The binary and the load generator, `lunette-bench`, for a benchmark. Says nothing unless it fails: standard output
+/// belongs to the results.
+pub(crate) fn build_bench(workspace: &Workspace) -> Result<(PathBuf, PathBuf)> {
+    let mut command = build_command(workspace);
+    command.args(["--package", "lunette-bench"]);
+    let finished = process::run(&mut command, BUILD_LIMIT)?;
     ensure!(finished.success(), "cargo build: {}:\n{}", finished.ending(), finished.output);
-    built(workspace)
+    Ok((built(workspace, "lunette")?, built(workspace, "lunette-bench")?))
 }
 
 fn build_command(workspace: &Workspace) -> Command {
     cargo(workspace, &["build", "--release", "--package", "lunette-cli"])
 }
 
-fn built(workspace: &Workspace) -> Result<PathBuf> {
-    let path = workspace.target_directory()?.join("release/lunette");
+fn built(workspace: &Workspace, program: &str) -> Result<PathBuf> {
+    let path = workspace.target_directory()?.join("release").join(program);
     ensure!(path.is_file(), "the build left no {}", path.display());
     Ok(path)
 }

@@ -84,8 +84,9 @@ impl Row {
         format!("{} KiB {order} {verb}, depth {}", self.block_bytes >> 10, self.depth)
     }
 
-    pub(crate) fn block_bytes(&self) -> u64 {
-        self.block_bytes
+    /// (bytes a block, depth, true for writes)
+    pub(crate) fn shape(&self) -> (u64, u32, bool) {
+        (self.block_bytes, self.depth, self.write)
     }
 
     fn random(&self) -> bool {

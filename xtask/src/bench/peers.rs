@@ -1,0 +1,221 @@
+//! `bench peers`: Lunette beside other targets, by foreign tools and by our own generator.
+//!
+//! tgtd and istgt come from Debian packages; any other is a URL in the environment (`targets::Target::foreign`).
+
+use anyhow::{Result, ensure};
+
+use super::generator::Workload;
+use super::report::{Bar, Figure, Row, Section, Unit};
+use super::sample::{Samples, interleave};
+use super::targets::{Sample, Target, processor_us};
+use super::{Findings, Stand, tools};
+
+/// What stands under the tables.
+pub(crate) const SETTING: &str =
+    "Each with a file in the page cache and a write cache (`write=back`), one session over loopback.";
+
+const KIB: u64 = 1 << 10;
+
+/// A tool and what it does.
+enum Job {
+    Tool(tools::Row),
+    Load(Workload),
+}
+
+/// What one run gave: operations a second, and what more is known.
+#[derive(Debug, Clone)]
+struct Run {
+    operations_per_s: f64,
+    sample: Option<Sample>,
+}
+
+impl Job {
+    fn title(&self) -> String {
+        match self {
+            Self::Tool(row) => format!("{}: {}", row.tool_name(), row.workload()),
+            Self::Load(workload) => format!("lunette-bench: {}", workload.title()),
+        }
+    }
+
+    /// (bytes a block, depth, true for writes)
+    fn shape(&self) -> (u64, u32, bool) {
+        match self {
+            Self::Tool(row) => row.shape(),
+            Self::Load(workload) => (workload.block_bytes, workload.depth, workload.read_percent == 0),
+        }
+    }
+
+    /// How many operations the tool is to do, where it counts them.
+    fn calibrate(&self, target: &Target) -> Result<u64> {
+        match self {
+            Self::Tool(row) => row.calibrate(target.url()),
+            Self::Load(_) => Ok(0),
+        }
+    }
+
+    fn run(&self, stand: &Stand<'_>, target: &Target, count: u64) -> Result<Run> {
+        match self {
+            Self::Tool(row) => {
+                row.run(target.url(), count).map(|rate| Run { operations_per_s: rate, sample: None })
+            }
+            Self::Load(workload) => {
+                let sample = target.load(stand, workload, stand.until())?;
+                Ok(Run { operations_per_s: sample.measured.operations_per_s, sample: Some(sample) })
+            }
+        }
+    }
+}
+
+/// What Lunette should reach beside a target: the issue's table for tgtd, level with SPDK.
+fn bar(peer: &str, (block_bytes, depth, is_write): (u64, u32, bool)) -> Option<Bar> {
+    let times = match (peer, block_bytes, depth, is_write) {
+        ("SPDK", ..) => 1.0,
+        ("tgtd", 4096, 1, _) => 2.0,
+        ("tgtd", 4096, 32, false) => 3.0,
+        ("tgtd", 4096, 32, true) => 2.5,
+        ("tgtd", 524_288, _, false) => 1.6,
+        ("tgtd", 524_288, _, true) => 5.0,
+        _ => return None,
+    };
+    Some(Bar::AtLeast(times))
+}
+
+fn jobs(stand: &Stand<'_>) -> Result<Vec<Job>> {
+    let mut jobs: Vec<Job> = tools::rows(stand.seconds()).into_iter().map(Job::Tool).collect();
+    for (block_bytes, depth) in [(4 * KIB, 1), (4 * KIB, 32), (512 * KIB, 8)] {
+        jobs.push(Job::Load(Workload::read(block_bytes, depth)));
+        jobs.push(Job::Load(Workload::write(block_bytes, depth)));
+    }
+    jobs.retain(|job| stand.wants(&job.title()));
+    ensure!(!jobs.is_empty(), "no row has that name");
+    Ok(jobs)
+}
+
+fn targets(stand: &Stand<'_>, findings: &mut Findings) -> Result<Vec<Target>> {
+    // tgtd declares a write cache and answers from the page cache by default: the same contract as write=back.
+    let ours = stand.file("lunette.img")?;
+    let mut targets = vec![Target::lunette(stand, &format!("file:{},write=back", ours.display()))?];
+    let directory = stand.directory.path();
+    match Target::tgtd(directory, &stand.file("tgtd.img")?) {
+        Ok(tgtd) => targets.push(tgtd),
+        Err(error) => findings.skip("tgtd", &error),
+    }
+    match Target::istgt(directory, &stand.file("istgt.img")?) {
+        Ok(istgt) => targets.push(istgt),
+        Err(error) => findings.skip("istgt", &error),
+    }
+    targets.extend(Target::foreign());
+    Ok(targets)
+}
+
+pub(crate) fn measure(stand: &Stand<'_>, findings: &mut Findings) -> Result<()> {
+    let jobs = jobs(stand)?;
+    let targets = targets(stand, findings)?;
+    let runs = run_all(stand, findings, &jobs, &targets)?;
+    let names: Vec<&str> = targets.iter().map(Target::name).collect();
+    let mut rates_section = Section::new("Tool and workload");
+    let mut processor_section = Section::new("Target's processor time for each operation");
+    for (job, sides) in jobs.iter().zip(runs) {
+        let sides: Vec<Vec<Run>> =
+            sides.into_iter().map(|runs| runs.into_iter().flatten().collect()).collect();
+        rates_section.rows.push(rates_row(job, &names, &sides));
+        if let Job::Load(workload) = job {
+            processor_section.rows.push(processor_row(workload, &names, &sides));
+        }
+    }
+    findings.sections.extend([rates_section, processor_section]);
+    if let Some(lunette) = targets.into_iter().next() {
+        lunette.stop()?;
+    }
+    Ok(())
+}
+
+/// By job, target and round. A target that does not get through a row drops out of it; Lunette must.
+fn run_all(
+    stand: &Stand<'_>,
+    findings: &mut Findings,
+    jobs: &[Job],
+    targets: &[Target],
+) -> Result<Vec<Vec<Vec<Option<Run>>>>> {
+    let mut drop_out = |row: usize, side: usize, error: anyhow::Error| {
+        let target: &Target = &targets[side];
+        if side == 0 {
+            return Err(error);
+        }
+        findings.skip(&format!("{}, {}", target.name(), jobs[row].title()), &error);
+        Ok(None)
+    };
+    // A count for each tool and target, and a run to warm up.
+    let mut counts: Vec<Vec<Option<u64>>> = vec![Vec::new(); jobs.len()];
+    for (row, job) in jobs.iter().enumerate() {
+        for (side, target) in targets.iter().enumerate() {
+            let count = job.calibrate(target).and_then(|count| job.run(stand, target, count).map(|_| count));
+            counts[row].push(count.map(Some).or_else(|error| drop_out(row, side, error))?);
+        }
+    }
+    interleave(stand.rounds(), jobs.len(), targets.len(), |row, side| {
+        let Some(count) = counts[row][side] else { return Ok(None) };
+        let run = jobs[row].run(stand, &targets[side], count);
+        run.map(Some).or_else(|error| {
+            drop_out(row, side, error)?;
+            counts[row][side] = None;
+            Ok(None)
+        })
+    })
+}
+
+fn rates_row(job: &Job, names: &[&str], sides: &[Vec<Run>]) -> Row {
+    let (block_bytes, ..) = job.shape();
+    let unit = Unit::of_rate(block_bytes);
+    let factor = if unit == Unit::PerSecond { 1.0 } else { block_bytes as f64 };
+    let values: Vec<Vec<f64>> =
+        sides.iter().map(|runs| runs.iter().map(|run| run.operations_per_s * factor).collect()).collect();
+    let mut figures: Vec<Option<Figure>> = names
+        .iter()
+        .zip(&values)
+        .map(|(name, values)| Figure::new(*name, unit, Samples::of(values.clone())))
+        .collect();
+    for (name, theirs) in names.iter().zip(&values).skip(1) {
+        let ratio = Figure::ratio(format!("Lunette / {name}"), &values[0], theirs);
+        figures.push(ratio.map(|figure| figure.with_bar(bar(name, job.shape()))));
+    }
+    Row::new(job.title(), figures)
+}
+
+fn processor_row(workload: &Workload, names: &[&str], sides: &[Vec<Run>]) -> Row {
+    let spent = |runs: &Vec<Run>| {
+        let samples: Vec<Sample> = runs.iter().filter_map(|run| run.sample.clone()).collect();
+        processor_us(&samples)
+    };
+    let figures = names
+        .iter()
+        .zip(sides)
+        .map(|(name, runs)| Figure::new(*name, Unit::Microseconds, Samples::of(spent(runs))));
+    Row::new(workload.title(), figures)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bars_of_the_issue() {
+        let read = Job::Load(Workload::read(4 * KIB, 32));
+        let write = Job::Load(Workload::write(512 * KIB, 8));
+        assert_eq!(bar("tgtd", read.shape()), Some(Bar::AtLeast(3.0)));
+        assert_eq!(bar("tgtd", write.shape()), Some(Bar::AtLeast(5.0)));
+        assert_eq!(bar("SPDK", write.shape()), Some(Bar::AtLeast(1.0)));
+        assert_eq!(bar("istgt", read.shape()), None);
+    }
+
+    #[test]
+    fn a_row_names_every_side_and_every_ratio() {
+        let run = |operations_per_s| Run { operations_per_s, sample: None };
+        let job = Job::Load(Workload::read(4 * KIB, 1));
+        let row = rates_row(&job, &["Lunette", "tgtd", "istgt"], &[vec![run(30.0)], vec![run(10.0)], vec![]]);
+        let cells: Vec<String> = row.figures.iter().map(ToString::to_string).collect();
+        // istgt did not get through: no figure of it, and no ratio.
+        assert_eq!(cells, ["30/s", "10/s", "3.00 ≥ 2.00"]);
+        assert_eq!(row.name, "lunette-bench: 4 KiB random read, depth 1");
+    }
+}

@@ -1,0 +1,285 @@
+//! Targets under measurement: started, stopped, and asked for their processor time and memory.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use lunette_tests::istgt::Istgt;
+use lunette_tests::lunette::{Launch, Lunette};
+use lunette_tests::server::Server;
+use lunette_tests::tgtd::Tgtd;
+use serde::Deserialize;
+
+use super::Stand;
+use super::generator::{Measured, Until, Workload};
+use super::report::Unit;
+
+/// URLs of targets that somebody else started: `LUNETTE_BENCH_PEER_SPDK=iscsi://...`, and with `_PID` behind it the
+/// process id, for its processor time.
+const PEER_PREFIX: &str = "LUNETTE_BENCH_PEER_";
+const PID_SUFFIX: &str = "_PID";
+
+const START_LIMIT: Duration = Duration::from_secs(30);
+
+/// The name of the target that `lunette-bench floor` serves.
+const FLOOR_NAME: &str = "iqn.2026-11.io.lunette:floor";
+
+/// Kinds of the bare loop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Floor {
+    /// Sleeps whenever there is nothing to do.
+    Plain,
+    /// Stays awake between the commands of a shallow queue, as Lunette does.
+    Awake,
+    /// No data enters the process.
+    Sendfile,
+}
+
+/// Ends a process when dropped, but for a foreign one.
+#[derive(Debug)]
+enum Process {
+    Lunette(Lunette),
+    Tgtd(Tgtd),
+    Istgt(Istgt),
+    Floor(Server),
+    Foreign(Option<u32>),
+}
+
+/// What a process has taken of the processors, in two ways.
+#[derive(Debug, Clone, Copy)]
+struct ProcessorTime {
+    /// To the nanosecond, but only of the threads that are there now.
+    threads_ns: u64,
+    /// In ticks of the system's clock, with the threads that have ended.
+    process_ns: u64,
+}
+
+impl ProcessorTime {
+    /// The exact one, unless threads came and went: some targets have one for each connection.
+    fn since(&self, before: &Self) -> u64 {
+        let threads_ns = self.threads_ns.saturating_sub(before.threads_ns);
+        let process_ns = self.process_ns.saturating_sub(before.process_ns);
+        if process_ns > threads_ns + 2 * tick_ns() { process_ns } else { threads_ns }
+    }
+}
+
+fn tick_ns() -> u64 {
+    1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)
+}
+
+/// A running target with one logical unit to measure.
+#[derive(Debug)]
+pub(crate) struct Target {
+    name: String,
+    url: String,
+    process: Process,
+}
+
+/// What one run of the generator gave.
+#[derive(Debug, Clone)]
+pub(crate) struct Sample {
+    pub(crate) measured: Measured,
+    /// The target's processor time for each operation, in microseconds.
+    pub(crate) processor_us: Option<f64>,
+}
+
+impl Target {
+    /// Lunette with one unit, described as `--lun` takes it.
+    pub(crate) fn lunette(stand: &Stand<'_>, lun: &str) -> Result<Self> {
+        let mut lun = format!("0={lun}");
+        if let Some(more) = stand.lun_options() {
+            lun.push(',');
+            lun.push_str(more);
+        }
+        Self::launched(Lunette::command(stand.lunette()).luns([lun]))
+    }
+
+    /// Lunette with what `launch` says.
+    pub(crate) fn launched(launch: Launch) -> Result<Self> {
+        let lunette = launch.args(["--log", "warn"]).start()?;
+        Ok(Self { name: "Lunette".to_owned(), url: lunette.url(0), process: Process::Lunette(lunette) })
+    }
+
+    pub(crate) fn tgtd(directory: &Path, file: &Path) -> Result<Self> {
+        let mut tgtd = Tgtd::start(&directory.join("tgtd.log"))?;
+        Ok(Self { name: "tgtd".to_owned(), url: tgtd.add_file(file)?, process: Process::Tgtd(tgtd) })
+    }
+
+    pub(crate) fn istgt(directory: &Path, file: &Path) -> Result<Self> {
+        let istgt = Istgt::start(directory, file)?;
+        Ok(Self { name: "istgt".to_owned(), url: istgt.url(), process: Process::Istgt(istgt) })
+    }
+
+    /// The bare loop over a file or `mem:SIZE`.
+    pub(crate) fn floor(stand: &Stand<'_>, store: &str, kind: Floor) -> Result<Self> {
+        #[derive(Deserialize)]
+        struct Ready {
+            portal: String,
+        }
+        let mut command = Command::new(stand.generator().program());
+        command.args(["floor", store, "--portal", "127.0.0.1:0"]);
+        let name = match kind {
+            Floor::Plain => "floor",
+            Floor::Awake => {
+                command.arg("--wait=adaptive");
+                "floor, awake"
+            }
+            Floor::Sendfile => {
+                command.arg("--sendfile");
+                "floor, sendfile"
+            }
+        };
+        let server = Server::start(&mut command, &stand.path("floor.log"), START_LIMIT)?;
+        let ready: Ready = serde_json::from_str(server.first_line()).context("the floor's first line")?;
+        let url = format!("iscsi://{}/{FLOOR_NAME}/0", ready.portal);
+        Ok(Self { name: name.to_owned(), url, process: Process::Floor(server) })
+    }
+
+    /// Those that the environment names.
+    pub(crate) fn foreign() -> Vec<Self> {
+        let variables: Vec<(String, String)> = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect();
+        foreign(&variables)
+    }
+
+    /// Under another name, where several of a kind run.
+    pub(crate) fn named(mut self, name: &str) -> Self {
+        self.name = name.to_owned();
+        self
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    fn pid(&self) -> Option<u32> {
+        match &self.process {
+            Process::Lunette(lunette) => Some(lunette.pid()),
+            Process::Tgtd(tgtd) => Some(tgtd.pid()),
+            Process::Istgt(istgt) => Some(istgt.pid()),
+            Process::Floor(server) => Some(server.pid()),
+            Process::Foreign(pid) => *pid,
+        }
+    }
+
+    /// Processor time so far.
+    fn processor_time(&self) -> Option<ProcessorTime> {
+        let process = PathBuf::from(format!("/proc/{}", self.pid()?));
+        let threads = std::fs::read_dir(process.join("task")).ok()?.filter_map(|task| {
+            // A thread may end meanwhile.
+            read_schedstat(&std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?)
+        });
+        let threads_ns = threads.sum();
+        let ticks = read_stat_ticks(&std::fs::read_to_string(process.join("stat")).ok()?)?;
+        let process_ns = ticks.saturating_mul(tick_ns());
+        Some(ProcessorTime { threads_ns, process_ns })
+    }
+
+    /// Memory in use now (resident set), in bytes.
+    pub(crate) fn resident_bytes(&self) -> Result<f64> {
+        let pid = self.pid().context("a target whose process is known")?;
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+        read_resident(&status).context("no VmRSS")
+    }
+
+    /// One measurement with the generator.
+    pub(crate) fn load(&self, stand: &Stand<'_>, workload: &Workload, until: Until) -> Result<Sample> {
+        let before = self.processor_time();
+        let measured = stand.generator().load(&self.url, workload, until)?;
+        let spent_ns = self.processor_time().zip(before).map(|(after, before)| after.since(&before));
+        let processor_us = spent_ns.map(|spent| spent as f64 / 1e3 / measured.operations.max(1) as f64);
+        Ok(Sample { measured, processor_us })
+    }
+
+    /// Ends it; Lunette must drain without a complaint.
+    pub(crate) fn stop(self) -> Result<()> {
+        match self.process {
+            Process::Lunette(lunette) => lunette.stop(),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Operations (or for large blocks bytes) a second of each sample.
+pub(crate) fn rates(samples: &[Sample], block_bytes: u64) -> Vec<f64> {
+    let small = Unit::of_rate(block_bytes) == Unit::PerSecond;
+    let rate =
+        |sample: &Sample| if small { sample.measured.operations_per_s } else { sample.measured.bytes_per_s };
+    samples.iter().map(rate).collect()
+}
+
+pub(crate) fn processor_us(samples: &[Sample]) -> Vec<f64> {
+    samples.iter().filter_map(|sample| sample.processor_us).collect()
+}
+
+fn foreign(variables: &[(String, String)]) -> Vec<Target> {
+    let value = |name: &str| variables.iter().find(|(found, _)| found == name).map(|(_, value)| value);
+    let named = |(name, url): &(String, String)| {
+        let short = name.strip_prefix(PEER_PREFIX).filter(|short| !short.ends_with(PID_SUFFIX))?;
+        let pid = value(&format!("{name}{PID_SUFFIX}")).and_then(|pid| pid.parse().ok());
+        Some(Target { name: short.to_owned(), url: url.clone(), process: Process::Foreign(pid) })
+    };
+    variables.iter().filter_map(named).collect()
+}
+
+/// The first field: nanoseconds on a processor.
+fn read_schedstat(text: &str) -> Option<u64> {
+    text.split_whitespace().next()?.parse().ok()
+}
+
+/// Fields 14 and 15, user and system time in ticks; the second field is the program's name in brackets, with anything in
+/// it.
+fn read_stat_ticks(text: &str) -> Option<u64> {
+    let (_, rest) = text.rsplit_once(") ")?;
+    let mut fields = rest.split(' ').skip(11);
+    let mut ticks = || fields.next()?.parse::<u64>().ok();
+    Some(ticks()? + ticks()?)
+}
+
+fn read_resident(status: &str) -> Option<f64> {
+    let value = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: f64 = value.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_of_the_environment() {
+        let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let targets = foreign(&[
+            variable("LUNETTE_BENCH_PEER_SPDK", "iscsi://127.0.0.1:1/a/0"),
+            variable("LUNETTE_BENCH_PEER_SPDK_PID", "7"),
+            variable("LUNETTE_BENCH_PEER_gotgt", "iscsi://127.0.0.1:2/b/1"),
+            variable("HOME", "x"),
+        ]);
+        let seen: Vec<_> = targets.iter().map(|target| (target.name(), target.pid())).collect();
+        assert_eq!(seen, [("SPDK", Some(7)), ("gotgt", None)]);
+        assert_eq!(targets[1].url(), "iscsi://127.0.0.1:2/b/1");
+    }
+
+    #[test]
+    fn what_the_kernel_says_of_a_process() {
+        assert_eq!(read_schedstat("123456 99 7\n"), Some(123_456));
+        assert_eq!(read_resident("Name:\tx\nVmRSS:\t    2048 kB\nThreads:\t3\n"), Some(2_097_152.0));
+        assert_eq!(read_resident("Name:\tx\n"), None);
+        assert_eq!(read_stat_ticks("7 (a) b) S 1 7 7 0 -1 4 1 2 3 4 150 25 0 0 20 0 3 0\n"), Some(175));
+        let time = |threads_ns, process_ns| ProcessorTime { threads_ns, process_ns };
+        assert_eq!(time(1_500, 0).since(&time(1_000, 0)), 500);
+        assert_eq!(time(1_500, 1_000_000_000).since(&time(1_000, 0)), 1_000_000_000, "threads have ended");
+        let me = Target {
+            name: String::new(),
+            url: String::new(),
+            process: Process::Foreign(Some(std::process::id())),
+        };
+        assert!(me.resident_bytes().is_ok_and(|bytes| bytes > 0.0));
+    }
+}
