@@ -8,13 +8,13 @@ use lunette_iscsi::login::{
     TargetEntry,
 };
 use lunette_iscsi::parameters::SessionType;
-use lunette_iscsi::session::{Payload, PendingText, Session, SessionSettings};
+use lunette_iscsi::session::{Payload, Session, SessionSettings};
 use lunette_iscsi::text::{TextFacts, TextStep};
 use lunette_scsi::{Lun, Nexus};
 use lunette_wire::frame::Digests;
-use lunette_wire::initiator::LoginRequest;
+use lunette_wire::initiator::{LoginRequest, TextRequest};
 use lunette_wire::target::Numbers;
-use lunette_wire::{Bhs, Tsih};
+use lunette_wire::{Bhs, Cid, Tsih};
 use tracing::{debug, info};
 
 use super::connection::{Disconnect, Stage, Token};
@@ -218,9 +218,7 @@ impl Reactor {
     }
 
     /// A Text Request of a session (11.10), mostly SendTargets.
-    pub(super) fn text(&mut self, index: usize, pending: &PendingText) {
-        let PendingText { cid, request, bhs, text } = pending;
-        let cid = *cid;
+    pub(super) fn text(&mut self, index: usize, cid: Cid, request: &TextRequest, bhs: &Bhs, text: &[u8]) {
         let token = self.sessions.get(index).and_then(|session| session.link(cid)).map(|link| link.token);
         let Some(token) = token else { return };
         let Some(local) = self.connection(token).map(|connection| connection.local) else { return };

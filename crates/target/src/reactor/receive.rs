@@ -135,9 +135,7 @@ impl Reactor {
             receiver.partial.extend_from_slice(&scratch[..carried]);
             return Ok(());
         };
-        let outcome = self.parse(index, receiver, &scratch[..carried + read]);
-        self.run_received();
-        outcome
+        self.parse(index, receiver, &scratch[..carried + read])
     }
 
     /// One read: first into the landing, if there is one, the rest into `scratch`. Answers how much of the latter

@@ -360,8 +360,8 @@ impl Target {
                 };
                 full.session.management_done(id, outcome, outbox);
             }
-            Event::Text(pending) => {
-                answer_text(full, pending.cid, (&pending.request, &pending.bhs, &pending.text), outbox);
+            Event::Text { cid, request, bhs, text } => {
+                answer_text(full, cid, (&request, &bhs, &text), outbox);
             }
             Event::Close { reason, .. } => {
                 connection.closed.get_or_insert_with(|| reason.to_string());
