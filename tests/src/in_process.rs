@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use lunette_block::OperationKind;
 use lunette_block::fault::{Effect, Faults, Rule, When};
-use lunette_target::config::{Config, Limits, LunFlag, Reactors, TargetConfig};
+use lunette_target::config::{ChapConfig, ChapRules, Config, Limits, LunFlag, Reactors, TargetConfig};
 use lunette_target::{Server, ServerHandle, StopError};
 use tracing::field::{Field, Visit};
 
@@ -58,7 +58,14 @@ impl InProcess {
         let faults: BTreeMap<_, _> = units.iter().map(|unit| (unit.lun, Faults::new())).collect();
         let mut config = Config {
             portals: vec!["127.0.0.1:0".parse().expect("an address")],
-            targets: vec![TargetConfig { name: name.clone(), alias: None, units }],
+            targets: vec![TargetConfig {
+                name: name.clone(),
+                alias: None,
+                units,
+                chap: ChapConfig::default(),
+            }],
+            discovery: ChapConfig::default(),
+            chap: ChapRules::default(),
             limits: Limits::default(),
             reactors: Reactors { count: Some(2), ..Reactors::default() },
         };

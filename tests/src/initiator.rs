@@ -17,7 +17,7 @@ use lunette_wire::{
 
 use crate::connection::Connection;
 
-pub use login::LoginOptions;
+pub use login::{ChapOptions, LoginOptions};
 
 /// What one PDU of ours may carry at most, whatever the target allows.
 const SEGMENT_MAX_BYTES: usize = 256 << 10;

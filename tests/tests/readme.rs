@@ -5,6 +5,7 @@
 //! its own; otherwise the commands are run as they are printed.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -71,7 +72,7 @@ fn program(command: &str) -> &str {
     command.split([' ', '=']).next().unwrap_or(command)
 }
 
-/// A directory for one command, with `lunette` in it and every image that the command expects to be there.
+/// A directory for one command, with `lunette` in it and every image and secret that the command expects to be there.
 fn prepare(command: &str) -> tempfile::TempDir {
     let directory = tempfile::tempdir().expect("a directory");
     std::os::unix::fs::symlink(binary(), directory.path().join("lunette")).expect("a link");
@@ -83,6 +84,12 @@ fn prepare(command: &str) -> tempfile::TempDir {
         {
             let image = fs::File::create(directory.path().join(word)).expect("an image");
             image.set_len(8 << 20).expect("a length");
+        }
+        if word.ends_with(".secret") && command.contains("serve") {
+            let secret = directory.path().join(word);
+            // Each is another one: a user and the target must not share theirs.
+            fs::write(&secret, format!("{word:->16}\n")).expect("a secret");
+            fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("a mode");
         }
     }
     directory

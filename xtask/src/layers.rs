@@ -44,7 +44,19 @@ const RULES: &[Rule] = &[
 ];
 
 /// External crates that a PURE crate may use: bytes, tables, checksums, hashes and error types, nothing that does I/O.
-const PURE_EXTERNAL: &[&str] = &["bytes", "crc-fast", "slab", "subtle", "thiserror", "zerocopy"];
+const PURE_EXTERNAL: &[&str] = &[
+    "base64",
+    "bytes",
+    "crc-fast",
+    "md-5",
+    "sha1",
+    "sha2",
+    "sha3",
+    "slab",
+    "subtle",
+    "thiserror",
+    "zerocopy",
+];
 
 /// External crates that the tests of a PURE crate may use on top.
 const PURE_EXTERNAL_TESTS: &[&str] = &["proptest"];

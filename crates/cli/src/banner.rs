@@ -46,9 +46,10 @@ fn write_banner(
 }
 
 fn write_target(text: &mut String, target: &TargetReport) -> std::fmt::Result {
+    let chap = if target.chap { ", CHAP" } else { "" };
     match &target.alias {
-        Some(alias) => writeln!(text, "{} ({})", target.name, printable(alias))?,
-        None => writeln!(text, "{}", target.name)?,
+        Some(alias) => writeln!(text, "{} ({}){chap}", target.name, printable(alias))?,
+        None => writeln!(text, "{}{chap}", target.name)?,
     }
     for unit in &target.units {
         let (store, size) = (printable(&unit.store), size(unit.size_bytes));
@@ -106,18 +107,20 @@ fn write_advice(text: &mut String, portals: &[SocketAddr], targets: &[TargetRepo
             "write=through: a write is answered when it is stable. write=back is faster, for initiators that flush."
         )?;
     }
+    let open = targets.iter().filter(|target| !target.chap).count();
+    if open < targets.len() {
+        let which =
+            if open == 0 { "Initiators log in" } else { "To the targets marked CHAP initiators log in" };
+        writeln!(text, "{which} with CHAP: give them a user's name and secret.")?;
+    }
     if portals.iter().all(|portal| portal.ip().is_loopback()) {
         let port = portals.first().map_or(3260, SocketAddr::port);
-        writeln!(
-            text,
-            "Only this machine can connect. To let others connect: --portal 0.0.0.0:{port} (there is no authentication \
-             yet: whoever reaches it can read and write)."
-        )?;
-    } else {
-        writeln!(
-            text,
-            "There is no authentication yet: whoever reaches a portal can read and write these disks."
-        )?;
+        write!(text, "Only this machine can connect. To let others connect: --portal 0.0.0.0:{port}")?;
+        let warning = " (without --chap-user, whoever reaches it can read and write)";
+        writeln!(text, "{}.", if open > 0 { warning } else { "" })?;
+    } else if open > 0 {
+        let which = if open == targets.len() { "these disks" } else { "the disks of targets without CHAP" };
+        writeln!(text, "There is no authentication: whoever reaches a portal can read and write {which}.")?;
     }
     writeln!(text, "Ctrl-C drains and ends; a second one ends at once.")
 }
@@ -147,6 +150,7 @@ pub(crate) mod tests {
         TargetReport {
             name: "iqn.2026-11.io.lunette:vm".into(),
             alias: Some("Machines".into()),
+            chap: false,
             units: vec![UnitReport {
                 lun: 0,
                 store: "file /srv/vm.img".into(),
@@ -191,7 +195,7 @@ Connect with
             iscsi-inq iscsi://127.0.0.1:3260/iqn.2026-11.io.lunette:vm/0
 
 write=through: a write is answered when it is stable. write=back is faster, for initiators that flush.
-Only this machine can connect. To let others connect: --portal 0.0.0.0:3260 (there is no authentication yet: whoever reaches it can read and write).
+Only this machine can connect. To let others connect: --portal 0.0.0.0:3260 (without --chap-user, whoever reaches it can read and write).
 Ctrl-C drains and ends; a second one ends at once.
 ",
             env!("CARGO_PKG_VERSION")
@@ -204,8 +208,25 @@ Ctrl-C drains and ends; a second one ends at once.
         let banner = rendered(&["0.0.0.0:3261"], &[report()]);
         assert!(banner.contains("--portal ADDRESS:3261"), "{banner}");
         assert!(banner.contains("Put an address of this machine in place of ADDRESS."), "{banner}");
-        assert!(banner.contains("There is no authentication yet"), "{banner}");
+        assert!(banner.contains("There is no authentication: whoever"), "{banner}");
         assert!(!banner.contains("Only this machine"), "{banner}");
+    }
+
+    #[test]
+    fn chap_is_told_and_takes_the_warning_away() {
+        let locked = TargetReport { chap: true, ..report() };
+        let banner = rendered(&["0.0.0.0:3261"], std::slice::from_ref(&locked));
+        assert!(banner.contains("\niqn.2026-11.io.lunette:vm (Machines), CHAP\n"), "{banner}");
+        assert!(
+            banner.contains("Initiators log in with CHAP") && !banner.contains("no authentication"),
+            "{banner}"
+        );
+        let inside = rendered(&["127.0.0.1:3261"], std::slice::from_ref(&locked));
+        assert!(inside.contains("--portal 0.0.0.0:3261.\n"), "{inside}");
+        let open = TargetReport { name: "iqn.2026-11.io.lunette:b".into(), ..report() };
+        let mixed = rendered(&["0.0.0.0:3261"], &[locked, open]);
+        assert!(mixed.contains("To the targets marked CHAP initiators log in"), "{mixed}");
+        assert!(mixed.contains("the disks of targets without CHAP"), "{mixed}");
     }
 
     #[test]

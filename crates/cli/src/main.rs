@@ -7,6 +7,7 @@ mod log;
 mod options;
 mod pages;
 mod ready;
+mod secret;
 mod serve;
 
 use std::process::ExitCode;
@@ -18,6 +19,7 @@ use options::{Command, Options};
 fn main() -> ExitCode {
     let result = match Options::parse().command {
         Command::Serve(options) => serve::serve(options),
+        Command::Secret(options) => secret::secret(&options),
         Command::Man(options) => pages::man(&options),
         Command::Completions { shell } => pages::completions(shell),
     };

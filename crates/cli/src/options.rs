@@ -14,6 +14,7 @@ Examples:
   lunette serve --lun disk0.img,size=10G
   lunette serve --portal 0.0.0.0:3260 --target iqn.2026-11.io.lunette:vm \\
                 --lun 0=file:vm.img,size=20G,write=back --lun 1=mem:1G --lun 2=/dev/loop0,ro
+  lunette serve --lun disk0.img --chap-user host-a=file:host-a.secret
   lunette serve --config lunette.toml";
 
 const LUN_HELP: &str = "\
@@ -62,6 +63,11 @@ pub(crate) enum Command {
         override_usage = "lunette serve [OPTIONS] --lun <LUN>...\n       lunette serve [OPTIONS] --config <FILE>"
     )]
     Serve(ServeOptions),
+    /// Make a random secret for CHAP
+    ///
+    /// 16 characters, which carry 96 random bits: as many as RFC 7143 asks for, and as many characters as Windows
+    /// takes. It is printed, or written to a new file that only its owner can read.
+    Secret(SecretOptions),
     /// Print a manual page, or write all of them
     Man(ManOptions),
     /// Print the completions for a shell
@@ -87,8 +93,8 @@ pub(crate) struct ServeOptions {
     pub(crate) config: Option<PathBuf>,
     /// Listen on this IP address and port; may be repeated [default: 127.0.0.1:3260]
     ///
-    /// Without a port it is 3260; port 0 picks a free one. 0.0.0.0 and :: are all addresses of this machine. There
-    /// is no authentication yet: whoever reaches a portal can read and write its disks.
+    /// Without a port it is 3260; port 0 picks a free one. 0.0.0.0 and :: are all addresses of this machine. Without
+    /// --chap-user, whoever reaches a portal can read and write its disks.
     #[arg(long, value_name = "ADDRESS", value_parser = parse_portal, conflicts_with = "config")]
     pub(crate) portal: Vec<SocketAddr>,
     /// The target's iSCSI name [default: iqn.2026-11.io.lunette: and the name of this host]
@@ -101,6 +107,18 @@ pub(crate) struct ServeOptions {
     /// Never sleep: each thread that serves connections takes a whole processor, and answers without being woken
     #[arg(long, conflicts_with = "config")]
     pub(crate) poll: bool,
+    /// Let in only who proves by CHAP to be this user: NAME=file:PATH or NAME=env:VARIABLE; may be repeated
+    ///
+    /// The secret is the one line of the file, or the value of the environment variable: 12 bytes at least, see
+    /// `lunette secret`. Others must not be able to read the file, nor its group to write it.
+    #[arg(long, value_name = "USER", conflicts_with = "config")]
+    pub(crate) chap_user: Vec<String>,
+    /// Prove the target to initiators that ask for it (mutual CHAP): NAME=file:PATH or NAME=env:VARIABLE
+    #[arg(long, value_name = "NAME", conflicts_with = "config", requires = "chap_user")]
+    pub(crate) chap_mutual: Option<String>,
+    /// Let only this user discover targets; as --chap-user [default: everybody]
+    #[arg(long, value_name = "USER", conflicts_with = "config")]
+    pub(crate) discovery_user: Vec<String>,
     /// Say what is served as one line of JSON on the standard output, instead of in words
     #[arg(long)]
     pub(crate) json: bool,
@@ -111,6 +129,24 @@ pub(crate) struct ServeOptions {
     /// info,lunette_target=debug
     #[arg(long, value_name = "LEVEL", default_value_t)]
     pub(crate) log: LogFilter,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SecretOptions {
+    /// Random bits: 96 or 128. 128 take 22 characters, more than Windows takes
+    #[arg(long, value_name = "BITS", default_value_t = 96, value_parser = parse_bits)]
+    pub(crate) bits: u16,
+    /// Write it to this file, which must not exist, instead of the standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+}
+
+fn parse_bits(text: &str) -> Result<u16, String> {
+    match text {
+        "96" => Ok(96),
+        "128" => Ok(128),
+        _ => Err("use 96 or 128".to_owned()),
+    }
 }
 
 #[derive(Debug, Args)]
@@ -148,11 +184,19 @@ mod tests {
 
     #[test]
     fn flags_and_a_file_exclude_each_other() {
-        for flag in [["--lun", "a"], ["--portal", "::1"], ["--target", "iqn.2026-11.io.lunette:a"]] {
+        for flag in [
+            ["--lun", "a"],
+            ["--portal", "::1"],
+            ["--target", "iqn.2026-11.io.lunette:a"],
+            ["--chap-user", "a=env:A"],
+            ["--discovery-user", "a=env:A"],
+        ] {
             let arguments = ["serve", "--config", "l.toml", flag[0], flag[1]];
             assert_eq!(refused(&arguments), ErrorKind::ArgumentConflict, "{flag:?}");
         }
         assert_eq!(refused(&["serve"]), ErrorKind::MissingRequiredArgument);
+        let lonely = ["serve", "--lun", "a", "--chap-mutual", "t=env:T"];
+        assert_eq!(refused(&lonely), ErrorKind::MissingRequiredArgument);
     }
 
     #[test]
@@ -184,7 +228,9 @@ mod tests {
     fn the_commands_of_the_guide_are_good() {
         let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let mut seen = 0;
-        for page in ["README.md", "docs/guide/serve.md", "docs/guide/connect.md"] {
+        for page in
+            ["README.md", "docs/guide/serve.md", "docs/guide/connect.md", "docs/guide/authentication.md"]
+        {
             let text = std::fs::read_to_string(directory.join(page)).unwrap();
             for command in commands(&text) {
                 match Options::try_parse_from(&command) {

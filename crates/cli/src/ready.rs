@@ -19,6 +19,7 @@ struct Ready<'a> {
 struct Target<'a> {
     name: &'a str,
     alias: Option<&'a str>,
+    chap: bool,
     units: Vec<Unit<'a>>,
 }
 
@@ -62,6 +63,7 @@ fn line(portals: &[SocketAddr], targets: &[TargetReport], pid: u32) -> String {
     let targets = targets.iter().map(|target| Target {
         name: &target.name,
         alias: target.alias.as_deref(),
+        chap: target.chap,
         units: target.units.iter().map(Unit::from).collect(),
     });
     let ready = Ready { portals, targets: targets.collect(), pid };
@@ -108,7 +110,7 @@ mod tests {
             line(&portals, &[report()], 42),
             concat!(
                 r#"{"portals":["127.0.0.1:3260","[::1]:3260"],"targets":[{"name":"iqn.2026-11.io.lunette:vm","#,
-                r#""alias":"Machines","units":[{"lun":0,"store":"file /srv/vm.img","size_bytes":21474836480,"#,
+                r#""alias":"Machines","chap":false,"units":[{"lun":0,"store":"file /srv/vm.img","size_bytes":21474836480,"#,
                 r#""block_bytes":512,"read_only":false,"write":"through","engine":"threads","#,
                 r#""naa":"naa.3000000000000001","serial":"S-1","unmap":true}]}],"pid":42}"#,
                 "\n"

@@ -4,7 +4,8 @@ use std::io::{self, Write};
 use std::thread;
 
 use lunette_target::config::{
-    Config, Limits, LunFlag, Reactors, TargetConfig, default_portals, default_target_name,
+    ChapConfig, ChapCredential, ChapRules, ChapUser, Config, Limits, LunFlag, Reactors, TargetConfig,
+    default_portals, default_target_name, parse_chap_flag,
 };
 use lunette_target::{Server, ServerHandle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -56,14 +57,34 @@ fn config(options: ServeOptions) -> Result<Config, Failure> {
     let host = rustix::system::uname();
     let name = options.target.unwrap_or_else(|| default_target_name(&host.nodename().to_string_lossy()));
     let portals = if options.portal.is_empty() { default_portals() } else { options.portal };
+    let rules = ChapRules::default();
+    let users = |flag: &str, texts: &[String]| {
+        let user = |text: &String| {
+            Ok(ChapUser { credential: credential(flag, text, &rules)?, initiators: Vec::new() })
+        };
+        texts.iter().map(user).collect::<Result<Vec<_>, Failure>>()
+    };
+    let mutual = options.chap_mutual.as_deref().map(|text| credential("--chap-mutual", text, &rules));
+    let chap = ChapConfig { users: users("--chap-user", &options.chap_user)?, mutual: mutual.transpose()? };
+    let discovery = ChapConfig { users: users("--discovery-user", &options.discovery_user)?, mutual: None };
     LunFlag::number_all(options.lun)
         .and_then(|units| {
-            let targets = vec![TargetConfig { name, alias: None, units }];
+            let targets = vec![TargetConfig { name, alias: None, units, chap }];
             let reactors = Reactors { count: None, cores: options.cores, poll: options.poll };
-            let config = Config { portals, targets, limits: Limits::default(), reactors };
+            let limits = Limits::default();
+            let config = Config { portals, targets, discovery, chap: rules, limits, reactors };
             config.validate().map(|()| config)
         })
         .map_err(|error| Failure::usage(error.to_string()))
+}
+
+/// A CHAP name and its secret, as a flag gives them.
+fn credential(flag: &str, text: &str, rules: &ChapRules) -> Result<ChapCredential, Failure> {
+    let (name, source) = parse_chap_flag(text).map_err(|error| Failure::usage(format!("{flag}: {error}")))?;
+    let secret = source
+        .read(rules.secret_length_min_bytes)
+        .map_err(|error| Failure::usage(format!("{flag} {name}: {error}")))?;
+    Ok(ChapCredential { name, secret })
 }
 
 /// Handles signals on a thread of their own until the process ends.

@@ -13,6 +13,7 @@ Usage: lunette <COMMAND>
 
 Commands:
   serve        Serve files, block devices and memory as SCSI disks
+  secret       Make a random secret for CHAP
   man          Print a manual page, or write all of them
   completions  Print the completions for a shell
   help         Print this message or the help of the given subcommand(s)
@@ -25,6 +26,7 @@ Examples:
   lunette serve --lun disk0.img,size=10G
   lunette serve --portal 0.0.0.0:3260 --target iqn.2026-11.io.lunette:vm \\
                 --lun 0=file:vm.img,size=20G,write=back --lun 1=mem:1G --lun 2=/dev/loop0,ro
+  lunette serve --lun disk0.img --chap-user host-a=file:host-a.secret
   lunette serve --config lunette.toml
 ";
 
@@ -55,7 +57,8 @@ fn help_is_short_and_has_examples() {
     assert_eq!(stdout(&["--help"]), HELP);
     assert_eq!(stdout(&["--version"]), format!("lunette {}\n", env!("CARGO_PKG_VERSION")));
     let serve = stdout(&["serve", "--help"]);
-    for flag in ["--lun", "--config", "--portal", "--target", "--json", "--ready-fd", "--log"] {
+    for flag in ["--lun", "--config", "--portal", "--target", "--chap-user", "--json", "--ready-fd", "--log"]
+    {
         assert!(serve.contains(flag), "{flag}");
     }
     assert!(serve.contains("Exit status: 0 when everything that was acknowledged is stable"), "{serve}");
@@ -148,6 +151,7 @@ fn every_subcommand_has_a_manual_page() {
     for (name, heading) in [
         ("lunette.1", ".TH lunette 1"),
         ("lunette-serve.1", ".TH lunette-serve 1"),
+        ("lunette-secret.1", ".TH lunette-secret 1"),
         ("lunette-man.1", ".TH lunette-man 1"),
         ("lunette-completions.1", ".TH lunette-completions 1"),
     ] {
@@ -159,7 +163,7 @@ fn every_subcommand_has_a_manual_page() {
     assert!(read("lunette-serve.1").contains("\\-\\-lun"));
     let (message, status) = refused(Path::new("."), &["man", "sevre"]);
     assert_eq!(status, Some(2));
-    assert!(message.contains("there are serve, man, completions"), "{message}");
+    assert!(message.contains("there are serve, secret, man, completions"), "{message}");
 }
 
 #[test]

@@ -5,12 +5,15 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use lunette_block::{BufferPool, CloseError, OpenError, Store};
+use lunette_iscsi::chap::ChapPolicy;
 use lunette_scsi::ConfigError;
 use rustix::thread::sched_getaffinity;
-use tracing::error;
+use tracing::{error, warn};
 
+use crate::attempts::Attempts;
 use crate::config::{Config, Reactors};
 use crate::listener::{self, Listener};
 use crate::mailbox::Mailbox;
@@ -109,6 +112,10 @@ pub(crate) struct Shared {
     /// Where this server listens, with real ports.
     pub(crate) portals: Vec<SocketAddr>,
     pub(crate) registry: Registry,
+    /// Who may discover targets; `None`: everybody.
+    pub(crate) discovery: Option<Arc<ChapPolicy>>,
+    /// Failed logins of late.
+    pub(crate) attempts: Mutex<Attempts>,
     pub(crate) reactors: Vec<Arc<Mailbox<Message>>>,
     pub(crate) pool: BufferPool,
     pub(crate) stop_now: AtomicBool,
@@ -184,9 +191,10 @@ impl Server {
         let targets = config
             .targets
             .iter()
-            .map(|target| ServedTarget::open(target, &layer).map(Arc::new))
+            .map(|target| ServedTarget::open(target, &config.chap, &layer).map(Arc::new))
             .collect::<Result<Vec<_>, _>>()?;
         refuse_copies(&targets)?;
+        config.warnings().iter().for_each(|warning| warn!("{warning}"));
         let reports = targets.iter().map(|target| target.report.clone()).collect();
         raise_descriptor_limit();
 
@@ -200,6 +208,8 @@ impl Server {
             targets,
             portals: portals.clone(),
             registry: Registry::default(),
+            discovery: config.discovery.policy(&config.chap),
+            attempts: Mutex::new(attempts(config)),
             reactors: reactors.clone(),
             pool: BufferPool::new(pool_bytes),
             stop_now: AtomicBool::new(false),
@@ -307,6 +317,14 @@ fn homes(reactors: &Reactors) -> Result<Vec<Option<usize>>, StartError> {
         .collect()
 }
 
+/// The limit on failed logins, for all users of all targets and of discovery.
+fn attempts(config: &Config) -> Attempts {
+    let places = config.targets.iter().map(|target| &target.chap).chain([&config.discovery]);
+    let names = places.flat_map(|chap| &chap.users).map(|user| user.credential.name.as_str());
+    let interval = Duration::from_secs(config.limits.login_failure_forgiven_s.into());
+    Attempts::new(config.limits.login_failures_max, interval, names)
+}
+
 /// Every connection takes a descriptor, and many systems still start with a soft limit of 1024.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -314,6 +332,6 @@ fn raise_descriptor_limit() {
     if limit.current != limit.maximum
         && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })
     {
-        tracing::warn!(%error, "the limit on open files stays at {:?}", limit.current);
+        warn!(%error, "the limit on open files stays at {:?}", limit.current);
     }
 }

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use lunette_block::{EngineKind, IdentityOverride, Store, StoreSpec, Volume, VolumeSpec};
+use lunette_iscsi::chap::ChapPolicy;
 use lunette_scsi::{Device, Identity, LogicalUnit, LogicalUnitConfig, Lun, Provisioning};
 
-use crate::config::{TargetConfig, UnitConfig, WriteMode};
+use crate::config::{ChapRules, TargetConfig, UnitConfig, WriteMode};
 use crate::server::StartError;
 
 /// The one portal group of a target at present (RFC 7143, 13.9).
@@ -32,6 +33,8 @@ pub(crate) struct ServedTarget {
     pub(crate) device: Arc<Device>,
     /// In the order of the device's units, so that [`lunette_scsi::Task::unit_index`] finds the volume.
     pub(crate) volumes: Vec<Arc<Volume>>,
+    /// Who may log in; `None`: everybody.
+    pub(crate) policy: Option<Arc<ChapPolicy>>,
     pub(crate) report: TargetReport,
 }
 
@@ -42,6 +45,8 @@ pub struct TargetReport {
     pub name: String,
     /// TargetAlias, if any.
     pub alias: Option<String>,
+    /// True when initiators have to log in with CHAP.
+    pub chap: bool,
     /// Logical units in the order of their numbers.
     pub units: Vec<UnitReport>,
 }
@@ -76,7 +81,11 @@ impl ServedTarget {
     ///
     /// # Errors
     /// [`StartError`] names the logical unit that cannot be served and why. Volumes opened before are closed.
-    pub(crate) fn open(config: &TargetConfig, layer: Layer<'_>) -> Result<Self, StartError> {
+    pub(crate) fn open(
+        config: &TargetConfig,
+        rules: &ChapRules,
+        layer: Layer<'_>,
+    ) -> Result<Self, StartError> {
         let mut units: Vec<&UnitConfig> = config.units.iter().collect();
         units.sort_by_key(|unit| unit.lun);
         let mut served = Vec::new();
@@ -87,9 +96,11 @@ impl ServedTarget {
             served.iter().map(|(_, unit, report)| (Lun::from_number(report.lun), Arc::clone(unit)));
         let device = Device::new(config.name.clone(), PORTAL_GROUP_TAG, logical_units)
             .map_err(|source| StartError::Target { target: config.name.clone(), source })?;
+        let policy = config.chap.policy(rules);
         let report = TargetReport {
             name: config.name.clone(),
             alias: config.alias.clone(),
+            chap: policy.is_some(),
             units: served.iter().map(|(_, _, report)| report.clone()).collect(),
         };
         Ok(Self {
@@ -97,6 +108,7 @@ impl ServedTarget {
             alias: config.alias.clone(),
             device: Arc::new(device),
             volumes: served.into_iter().map(|(volume, _, _)| volume).collect(),
+            policy,
             report,
         })
     }

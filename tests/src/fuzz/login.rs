@@ -3,6 +3,9 @@
 //! Input: for each request one byte of choice, one of length, one of flags, and the text. Headers are mostly right,
 //! so that the text is what is tried; every choice with the top bit set brings a header of raw bytes.
 
+use std::sync::Arc;
+
+use lunette_iscsi::chap::{ChapAlgorithm, ChapCredential, ChapNonce, ChapPolicy, ChapUser, Secret};
 use lunette_iscsi::login::{
     LOGIN_SEGMENT_MAX, Login, LoginStep, LookupFailure, TargetDirectory, TargetEntry,
 };
@@ -26,6 +29,22 @@ impl TargetDirectory for Directory {
             _ => Ok(TargetEntry { portal_group_tag: 1, alias: Some("an alias".to_owned()) }),
         }
     }
+
+    /// Names of a length that leaves 3 are for those who know the secret of `user`; it is "0123456789ab".
+    fn authentication(&self, target: Option<&str>) -> Option<Arc<ChapPolicy>> {
+        let credential =
+            |name: &str, secret: &str| ChapCredential { name: name.to_owned(), secret: Secret::new(secret) };
+        (target?.len() % 4 == 3).then(|| {
+            Arc::new(ChapPolicy {
+                users: vec![ChapUser {
+                    credential: credential("user", "0123456789ab"),
+                    initiators: Vec::new(),
+                }],
+                own: Some(credential("target", "ba9876543210")),
+                algorithms: ChapAlgorithm::ALL.to_vec(),
+            })
+        })
+    }
 }
 
 /// Plays one connection.
@@ -34,7 +53,7 @@ impl TargetDirectory for Directory {
 /// A property does not hold.
 pub fn login(data: &[u8]) {
     let mut input = Input(data);
-    let mut login = Login::new(TargetLimits::default(), 1);
+    let mut login = Login::new(TargetLimits::default(), 1, ChapNonce::from([0; 33]));
     for _ in 0..REQUESTS_MAX {
         if input.is_empty() {
             return;
@@ -72,6 +91,8 @@ pub fn login(data: &[u8]) {
                 assert!(reply.pdu.transit && reply.text.len() <= LOGIN_SEGMENT_MAX);
                 assert!(outcome.session.first_burst_length <= outcome.session.max_burst_length);
                 assert_eq!(outcome.session.error_recovery_level, 0);
+                let is_locked = outcome.target.as_ref().is_some_and(|(name, _)| name.as_str().len() % 4 == 3);
+                assert_eq!(outcome.user.as_deref(), is_locked.then_some("user"), "nobody gets past CHAP");
                 assert!((512..1 << 24).contains(&outcome.connection.max_send_data_segment_length));
                 return negotiate_further(&mut input, outcome.connection.max_send_data_segment_length);
             }

@@ -1,11 +1,13 @@
-//! The login of the tests' initiator: security stage without authentication, operational stage (RFC 7143, 6.3).
+//! The login of the tests' initiator: security stage with or without CHAP, operational stage (RFC 7143, 6.3).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use lunette_iscsi::chap::{CHAP_VALUE_LENGTH_MAX, ChapAlgorithm, Secret, decode_binary, encode_hex};
 use lunette_wire::frame::Digests;
 use lunette_wire::initiator::{LoginRequest, LoginStage};
+use lunette_wire::target::LoginResponse;
 use lunette_wire::{Cid, CmdSn, InitiatorPdu, InitiatorTaskTag, Isid, StatSn, TargetPdu, Tsih, text};
 
 use super::Initiator;
@@ -31,6 +33,19 @@ pub struct LoginOptions {
     pub tsih: Tsih,
     /// The connection's name in its session.
     pub cid: Cid,
+    /// Log in with CHAP.
+    pub chap: Option<ChapOptions>,
+}
+
+/// What the initiator knows for CHAP, one-way or mutual (RFC 7143, 12.1.3).
+#[derive(Debug, Clone)]
+pub struct ChapOptions {
+    /// CHAP_A.
+    pub algorithms: String,
+    /// Its name and secret.
+    pub user: (String, String),
+    /// The target's name and secret, if the target has to prove them.
+    pub target: Option<(String, String)>,
 }
 
 impl Default for LoginOptions {
@@ -44,12 +59,13 @@ impl Default for LoginOptions {
             first_cmd_sn: CmdSn(1),
             tsih: Tsih(0),
             cid: Cid(0),
+            chap: None,
         }
     }
 }
 
 impl Initiator {
-    /// Connects and logs in: security stage without authentication, operational stage, full feature phase.
+    /// Connects and logs in: security stage, operational stage, full feature phase.
     ///
     /// # Errors
     /// The target refuses, or does not speak iSCSI.
@@ -71,8 +87,14 @@ impl Initiator {
         let mut keys =
             vec![("InitiatorName", options.initiator_name.as_str()), ("SessionType", session_type)];
         keys.extend(options.target_name.as_deref().map(|name| ("TargetName", name)));
-        keys.push(("AuthMethod", "None"));
-        initiator.login_stage(options, LoginStage::Security, LoginStage::Operational, &keys)?;
+        keys.push(("AuthMethod", if options.chap.is_some() { "CHAP" } else { "None" }));
+        match &options.chap {
+            Some(chap) => {
+                initiator.login_request(options, LoginStage::Security, LoginStage::Security, &keys)?;
+                initiator.authenticate(options, chap)?;
+            }
+            None => initiator.login_stage(options, LoginStage::Security, LoginStage::Operational, &keys)?,
+        }
 
         let digest = |wanted| if wanted { "CRC32C" } else { "None" };
         let mut offered: BTreeMap<&str, &str> = BTreeMap::from([
@@ -104,6 +126,34 @@ impl Initiator {
         Ok(initiator)
     }
 
+    /// Answers the target's challenge, and has it answer ours where that is wished.
+    fn authenticate(&mut self, options: &LoginOptions, chap: &ChapOptions) -> Result<()> {
+        let value_of = |initiator: &Self, key: &str| {
+            initiator.negotiated.get(key).cloned().with_context(|| format!("the target sends no {key}"))
+        };
+        let algorithms = [("CHAP_A", chap.algorithms.as_str())];
+        self.login_request(options, LoginStage::Security, LoginStage::Security, &algorithms)?;
+        let algorithm = ChapAlgorithm::from_number(value_of(self, "CHAP_A")?.parse()?).context("CHAP_A")?;
+        let challenge = decode_binary(&value_of(self, "CHAP_C")?, CHAP_VALUE_LENGTH_MAX)?;
+        let identifier = value_of(self, "CHAP_I")?.parse()?;
+        let (user, secret) = &chap.user;
+        let response = encode_hex(algorithm.respond(identifier, &Secret::new(secret), &challenge).bytes());
+        let mut keys = vec![("CHAP_N", user.as_str()), ("CHAP_R", &response)];
+        let own_challenge = [!identifier; 16];
+        let (number, own_challenge_text) = (identifier.to_string(), encode_hex(&own_challenge));
+        if chap.target.is_some() {
+            keys.extend([("CHAP_I", number.as_str()), ("CHAP_C", &own_challenge_text)]);
+        }
+        self.login_stage(options, LoginStage::Security, LoginStage::Operational, &keys)?;
+        if let Some((name, secret)) = &chap.target {
+            ensure!(value_of(self, "CHAP_N")? == *name, "the target gives another name");
+            let received = decode_binary(&value_of(self, "CHAP_R")?, CHAP_VALUE_LENGTH_MAX)?;
+            let expected = algorithm.respond(identifier, &Secret::new(secret), &own_challenge);
+            ensure!(expected.is(&received), "the target does not prove itself");
+        }
+        Ok(())
+    }
+
     fn login_stage(
         &mut self,
         options: &LoginOptions,
@@ -111,10 +161,26 @@ impl Initiator {
         next_stage: LoginStage,
         keys: &[(&str, &str)],
     ) -> Result<()> {
+        let response = self.login_request(options, current_stage, next_stage, keys)?;
+        ensure!(
+            response.transit && response.next_stage == next_stage,
+            "the target stays in {current_stage:?}"
+        );
+        Ok(())
+    }
+
+    /// One request, which wants to go on where the two stages differ, and its answer.
+    fn login_request(
+        &mut self,
+        options: &LoginOptions,
+        current_stage: LoginStage,
+        next_stage: LoginStage,
+        keys: &[(&str, &str)],
+    ) -> Result<LoginResponse> {
         let mut data = Vec::new();
         keys.iter().for_each(|(key, value)| text::push(&mut data, key, value));
         let request = LoginRequest {
-            transit: true,
+            transit: current_stage != next_stage,
             current_stage,
             next_stage,
             // Type "random" (RFC 7143, 11.12.5): no registered number of anybody is used.
@@ -136,10 +202,6 @@ impl Initiator {
             response.status_class,
             response.status_detail
         );
-        ensure!(
-            response.transit && response.next_stage == next_stage,
-            "the target stays in {current_stage:?}"
-        );
         for (key, value) in text::pairs(&data)? {
             self.negotiated.insert(key.to_owned(), value.to_owned());
         }
@@ -147,6 +209,6 @@ impl Initiator {
         self.exp_cmd_sn = response.numbers.exp_cmd_sn;
         self.max_cmd_sn = response.numbers.max_cmd_sn;
         self.tsih = response.tsih;
-        Ok(())
+        Ok(response)
     }
 }

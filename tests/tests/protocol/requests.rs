@@ -5,7 +5,7 @@ use std::thread;
 
 use lunette_block::{EngineKind, OperationKind};
 use lunette_iscsi::session::IMMEDIATE_TASKS_MAX;
-use lunette_target::config::{Config, LunFlag, TargetConfig};
+use lunette_target::config::{ChapConfig, Config, LunFlag, TargetConfig};
 use lunette_tests::in_process::{InProcess, LIMIT};
 use lunette_tests::initiator::LoginOptions;
 use lunette_tests::raw::{BLOCK_BYTES, Raw, plain, read, write};
@@ -127,7 +127,7 @@ fn many_targets(portals: usize) -> InProcess {
             let flag: LunFlag = "mem:1M".parse().expect("a good flag");
             let units = LunFlag::number_all(vec![flag]).expect("a free number");
             assert_eq!(units[0].engine, EngineKind::Threads);
-            TargetConfig { name: other_name(index), alias: None, units }
+            TargetConfig { name: other_name(index), alias: None, units, chap: ChapConfig::default() }
         }));
     })
 }

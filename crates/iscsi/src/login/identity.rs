@@ -19,6 +19,8 @@ pub(super) struct Identity {
     pub(super) session_type: SessionType,
     /// None in a discovery session.
     pub(super) target: Option<(IscsiName, TargetEntry)>,
+    /// The CHAP name that was proven.
+    pub(super) user: Option<String>,
 }
 
 impl Identity {
@@ -50,7 +52,14 @@ impl Identity {
                 Some((name, entry))
             }
         };
-        Ok(Self { initiator_name, initiator_alias: None, initiator_architecture: None, session_type, target })
+        Ok(Self {
+            initiator_name,
+            initiator_alias: None,
+            initiator_architecture: None,
+            session_type,
+            target,
+            user: None,
+        })
     }
 
     /// Takes a declaration. What `read` has used already may come once in each stage, and must not have changed:
@@ -98,14 +107,21 @@ fn describe(kept: &mut Option<String>, value: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::super::LookupFailure;
     use super::*;
+    use crate::chap::ChapPolicy;
 
     struct Nothing;
 
     impl TargetDirectory for Nothing {
         fn find(&self, _: &str, _: &str) -> Result<TargetEntry, LookupFailure> {
             Err(LookupFailure::NotFound)
+        }
+
+        fn authentication(&self, _: Option<&str>) -> Option<Arc<ChapPolicy>> {
+            None
         }
     }
 

@@ -11,6 +11,8 @@ mod identity;
 mod outcome;
 mod stage;
 
+use std::sync::Arc;
+
 use lunette_wire::StatSn;
 use lunette_wire::initiator::{LoginRequest, LoginStage};
 use lunette_wire::target::{LoginResponse, Numbers};
@@ -20,6 +22,7 @@ pub use failure::{LoginFailure, LoginStatus};
 pub use outcome::LoginOutcome;
 pub use stage::STAGE_KEYS_MAX;
 
+use crate::chap::{ChapNonce, ChapPolicy};
 use crate::parameters::{DEFAULT_MAX_RECV_DATA_SEGMENT_LENGTH, TargetLimits};
 use crate::text::cut;
 use stage::{Setting, Stage};
@@ -34,13 +37,25 @@ pub const LOGIN_SEGMENT_MAX: usize = DEFAULT_MAX_RECV_DATA_SEGMENT_LENGTH as usi
 /// The only protocol version (11.12.4).
 const VERSION: u8 = 0x00;
 
-/// Where a login finds out about targets.
+/// Where a login finds out about targets, and about those who want to use them.
 pub trait TargetDirectory {
     /// Looks up the target `name` for the initiator `initiator`; both are in lower case.
     ///
     /// # Errors
     /// [`LookupFailure`] says why this initiator cannot have it.
     fn find(&self, name: &str, initiator: &str) -> Result<TargetEntry, LookupFailure>;
+
+    /// Who may log in to the target `name`, or to discovery; `None` lets everybody in.
+    fn authentication(&self, target: Option<&str>) -> Option<Arc<ChapPolicy>>;
+
+    /// Whether a response of the CHAP name `user` may be looked at now. If not, the login ends with status 0301 and
+    /// nobody learns whether the response was right.
+    fn may_try(&self, _user: &str) -> bool {
+        true
+    }
+
+    /// How a response that was looked at came out.
+    fn tried(&self, _user: &str, _is_right: bool) {}
 }
 
 /// What a login has to know about a target.
@@ -106,11 +121,11 @@ pub struct Login {
 
 impl Login {
     /// A login in which nothing has been said (S3 of 8.1.4). `portal_group_tag` is that of the portal that the
-    /// connection came through; a target's own entry overrides it.
+    /// connection came through; a target's own entry overrides it. `nonce` is random, and new for each login.
     #[must_use]
-    pub fn new(limits: TargetLimits, portal_group_tag: u16) -> Self {
+    pub fn new(limits: TargetLimits, portal_group_tag: u16, nonce: ChapNonce) -> Self {
         Self {
-            setting: Setting { limits, portal_group_tag, is_leading: true },
+            setting: Setting { limits, portal_group_tag, is_leading: true, nonce },
             stage: Stage::Start(LoginStage::Security),
             head: None,
             stat_sn: StatSn(0),
@@ -195,7 +210,8 @@ impl Login {
         if request.transit || is_waiting {
             self.stage.settle(&mut self.answers);
         }
-        self.answer(&head, request)
+        let may_leave = !request.transit || self.stage.may_end()?;
+        self.answer(&head, &LoginRequest { transit: request.transit && may_leave, ..*request })
     }
 
     /// The first request, with which the others have to agree.
@@ -304,6 +320,7 @@ impl Login {
             numbers: pdu.numbers,
             next_stat_sn: self.stat_sn,
             cmd_sn: head.cmd_sn,
+            user: identity.user,
             reply: LoginReply { pdu, text },
         })))
     }

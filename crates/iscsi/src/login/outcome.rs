@@ -37,6 +37,8 @@ pub struct LoginOutcome {
     pub next_stat_sn: StatSn,
     /// CmdSN of the first command of a new session (11.12.8).
     pub cmd_sn: CmdSn,
+    /// The CHAP name that was proven; none where nobody was asked. All connections of a session have the same (9.2).
+    pub user: Option<String>,
     /// The last reply, but for TSIH and numbers.
     pub(super) reply: LoginReply,
 }

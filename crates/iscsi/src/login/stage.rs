@@ -8,10 +8,11 @@ use std::collections::BTreeSet;
 use lunette_wire::initiator::LoginStage;
 use lunette_wire::text::push;
 
-use super::authentication::Method;
+use super::authentication::{Authentication, Circumstances, Keys};
 use super::identity::Identity;
 use super::{LoginFailure, TargetDirectory};
-use crate::parameters::keys::{Key, Row, by_name};
+use crate::chap::ChapNonce;
+use crate::parameters::keys::{Row, by_name};
 use crate::parameters::negotiation::Negotiation;
 use crate::parameters::value::{self, NOT_UNDERSTOOD};
 use crate::parameters::{KeyError, TargetLimits};
@@ -27,6 +28,8 @@ pub(super) struct Setting {
     pub(super) portal_group_tag: u16,
     /// False when the login joins a session.
     pub(super) is_leading: bool,
+    /// For the challenge.
+    pub(super) nonce: ChapNonce,
 }
 
 /// Where a login stands.
@@ -35,7 +38,7 @@ pub(super) enum Stage {
     /// S3, XPT_UP: nothing complete has been received. The first request says with which stage it begins (T4).
     Start(LoginStage),
     /// S4, IN_LOGIN: SecurityNegotiation.
-    Security(Security),
+    Security(Box<Security>),
     /// S4, IN_LOGIN: LoginOperationalNegotiation.
     Operational(Box<Operational>),
     /// S5 by T5, or S1 by T7: this login is over.
@@ -47,6 +50,7 @@ pub(super) enum Stage {
 pub(super) struct Security {
     identity: Identity,
     seen: Seen,
+    authentication: Authentication,
 }
 
 /// LoginOperationalNegotiation.
@@ -89,13 +93,20 @@ impl Stage {
             Self::Start(first) => {
                 let identity = Identity::read(pairs, directory)?;
                 introduce(&identity, setting, answers);
-                Self::enter(first, identity, setting)
+                let target = identity.target.as_ref().map(|(name, _)| name.as_str());
+                let authentication = Authentication::new(directory.authentication(target));
+                if first == LoginStage::Security {
+                    Self::Security(Box::new(Security { identity, seen: Seen::default(), authentication }))
+                } else {
+                    authentication.check_skipped()?;
+                    Self::operational(identity, setting)
+                }
             }
             other => other,
         };
         match entered {
             Self::Security(mut stage) => {
-                stage.take(pairs, answers)?;
+                stage.take(pairs, setting, directory, answers)?;
                 Ok(Self::Security(stage))
             }
             Self::Operational(mut stage) => {
@@ -113,10 +124,23 @@ impl Stage {
         }
     }
 
+    /// Whether the stage can end now that the initiator wants it to; if not, it has to go on first.
+    ///
+    /// # Errors
+    /// It cannot end at all: see [`Authentication::may_end`].
+    pub(super) fn may_end(&self) -> Result<bool, LoginFailure> {
+        match self {
+            Self::Security(stage) => stage.authentication.may_end(),
+            _ => Ok(true),
+        }
+    }
+
     /// Goes on from security to operational negotiation; from anywhere else there is no such way.
     pub(super) fn into_operational(self, setting: &Setting) -> Self {
         match self {
-            Self::Security(stage) => Self::enter(LoginStage::Operational, stage.identity, setting),
+            Self::Security(stage) => {
+                stage.settled().map_or(Self::Ended, |identity| Self::operational(identity, setting))
+            }
             _ => Self::Ended,
         }
     }
@@ -124,7 +148,8 @@ impl Stage {
     /// Ends the login with what was agreed, out of either stage.
     pub(super) fn into_agreed(self, setting: &Setting) -> Option<Agreed> {
         match self {
-            Self::Security(Security { identity, .. }) => {
+            Self::Security(stage) => {
+                let identity = stage.settled()?;
                 let negotiation = Negotiation::new(setting.limits, identity.session_type, setting.is_leading);
                 Some(Agreed { identity, negotiation })
             }
@@ -136,10 +161,7 @@ impl Stage {
         }
     }
 
-    fn enter(stage: LoginStage, identity: Identity, setting: &Setting) -> Self {
-        if stage == LoginStage::Security {
-            return Self::Security(Security { identity, seen: Seen::default() });
-        }
+    fn operational(identity: Identity, setting: &Setting) -> Self {
         let negotiation = Negotiation::new(setting.limits, identity.session_type, setting.is_leading);
         Self::Operational(Box::new(Operational { identity, seen: Seen::default(), negotiation }))
     }
@@ -157,20 +179,29 @@ fn introduce(identity: &Identity, setting: &Setting, answers: &mut Vec<u8>) {
 }
 
 impl Security {
-    fn take(&mut self, pairs: &[(&str, &str)], answers: &mut Vec<u8>) -> Result<(), LoginFailure> {
+    fn take(
+        &mut self,
+        pairs: &[(&str, &str)],
+        setting: &Setting,
+        directory: &dyn TargetDirectory,
+        answers: &mut Vec<u8>,
+    ) -> Result<(), LoginFailure> {
+        let mut keys = Keys::default();
         for (name, value) in pairs {
             let Some(row) = self.seen.look_up(name, value, LoginStage::Security, answers)? else { continue };
-            match row.key {
-                Key::AuthMethod => push(answers, row.name, Method::choose(value)?.name()),
-                Key::ChapAlgorithm
-                | Key::ChapIdentifier
-                | Key::ChapChallenge
-                | Key::ChapName
-                | Key::ChapResponse => return Err(KeyError::MethodNotAgreed(row.name).into()),
-                key => self.identity.declare(key, row.name, value)?,
+            if !keys.take(row.key, value) {
+                self.identity.declare(row.key, row.name, value)?;
             }
         }
-        Ok(())
+        let circumstances =
+            Circumstances { nonce: &setting.nonce, initiator: &self.identity.initiator_name, directory };
+        self.authentication.take(&keys, &circumstances, answers)
+    }
+
+    /// The parties, once everybody is who they have to be.
+    fn settled(self) -> Option<Identity> {
+        let user = self.authentication.into_user()?;
+        Some(Identity { user, ..self.identity })
     }
 }
 

@@ -1,5 +1,6 @@
 //! The login at PDU level: numbers, transitions, answers and every refusal.
 
+mod chap;
 mod initiators;
 mod properties;
 
@@ -7,10 +8,13 @@ use lunette_wire::text::push;
 use lunette_wire::{Cid, CmdSn, InitiatorTaskTag, Isid, Tsih};
 
 use super::*;
+use crate::chap::{ChapAlgorithm, ChapCredential, ChapUser, Secret};
 use crate::parameters::{ConnectionParameters, DigestPolicy, SessionParameters};
 
 const INITIATOR: &str = "iqn.2026-11.io.lunette:initiator";
 const TARGET: &str = "iqn.2026-11.io.lunette:disk0";
+
+const NONCE: ChapNonce = ChapNonce { identifier: 0x2a, challenge: [0x5c; 32] };
 
 struct Directory;
 
@@ -18,12 +22,22 @@ impl TargetDirectory for Directory {
     fn find(&self, name: &str, initiator: &str) -> Result<TargetEntry, LookupFailure> {
         match name.strip_prefix("iqn.2026-11.io.lunette:") {
             Some("disk0") if initiator.ends_with(":stranger") => Err(LookupFailure::Forbidden),
-            Some("disk0") => Ok(TargetEntry { portal_group_tag: 3, alias: None }),
+            Some("disk0" | "locked" | "mutual") => Ok(TargetEntry { portal_group_tag: 3, alias: None }),
             Some("named") => Ok(TargetEntry { portal_group_tag: 4, alias: Some("A Disk".to_owned()) }),
             Some("gone") => Err(LookupFailure::Removed),
             Some("busy") => Err(LookupFailure::Busy),
             _ => Err(LookupFailure::NotFound),
         }
+    }
+
+    fn authentication(&self, target: Option<&str>) -> Option<Arc<ChapPolicy>> {
+        let is_mutual = target.is_some_and(|name| name.ends_with(":mutual"));
+        let is_locked = is_mutual || target.is_some_and(|name| name.ends_with(":locked"));
+        is_locked.then(|| Arc::new(chap::policy(is_mutual)))
+    }
+
+    fn may_try(&self, user: &str) -> bool {
+        user != "hasty"
     }
 }
 
@@ -61,7 +75,7 @@ fn with_names(offers: &[(&'static str, &'static str)]) -> Vec<u8> {
 }
 
 fn login() -> Login {
-    Login::new(TargetLimits::default(), 1)
+    Login::new(TargetLimits::default(), 1, NONCE)
 }
 
 fn respond(step: LoginStep) -> LoginReply {
@@ -114,7 +128,7 @@ fn owned(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
 #[test]
 fn responses_carry_the_logins_numbers() {
     let limits = TargetLimits { command_window: 32, ..TargetLimits::default() };
-    let mut login = Login::new(limits, 1).starting_with(StatSn(0xffff_ffff));
+    let mut login = Login::new(limits, 1, NONCE).starting_with(StatSn(0xffff_ffff));
     let reply = respond(login.step(&request(SECURITY, None), &with_names(&[]), &Directory));
     assert_eq!(reply.pdu.isid, Isid([0x80, 1, 2, 3, 4, 5]));
     assert_eq!(reply.pdu.tsih, Tsih(0));
@@ -354,7 +368,7 @@ fn keys_out_of_place_are_refused() {
 #[test]
 fn a_required_digest_decides_even_when_nothing_was_negotiated() {
     let limits = TargetLimits { header_digest: DigestPolicy::Required, ..TargetLimits::default() };
-    let mut strict = Login::new(limits, 1);
+    let mut strict = Login::new(limits, 1, NONCE);
     let straight = request(SECURITY, Some(FULL));
     assert_eq!(refused(&mut strict, &straight, &with_names(&[])), LoginStatus::InitiatorError);
 }

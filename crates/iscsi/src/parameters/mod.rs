@@ -215,6 +215,9 @@ pub enum KeyError {
     /// A key of an authentication method that was not agreed on.
     #[error("the key {0} belongs to an authentication method that was not agreed on")]
     MethodNotAgreed(&'static str),
+    /// A key that does not belong to the present step of the authentication (9.2).
+    #[error("the key {0} does not belong to this step of the authentication")]
+    OutOfStep(&'static str),
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 
 mod double;
 
+mod authentication;
 mod connection;
 mod faults;
 mod management;

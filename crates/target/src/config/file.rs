@@ -15,6 +15,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::credentials::{Credentials, RawDiscovery, RawMutual, RawRules, RawUser, hide};
 use super::excerpt::Excerpt;
 use super::limits::Limits;
 use super::lun::{PRODUCT_LENGTH_MAX, SERIAL_LENGTH_MAX, UnitOptions, VENDOR_LENGTH_MAX};
@@ -88,6 +89,10 @@ struct RawConfig {
     #[serde(default)]
     target: Vec<RawTarget>,
     #[serde(default)]
+    discovery: RawDiscovery,
+    #[serde(default)]
+    chap: RawRules,
+    #[serde(default)]
     limits: Limits,
     #[serde(default)]
     reactors: Reactors,
@@ -100,6 +105,9 @@ struct RawTarget {
     alias: Option<Parsed<Alias>>,
     #[serde(default)]
     lun: Vec<RawUnit>,
+    #[serde(default)]
+    user: Vec<Spanned<RawUser>>,
+    mutual: Option<Spanned<RawMutual>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -156,9 +164,9 @@ impl FromStr for Store {
 }
 
 /// Something wrong at a place of the file, in bytes.
-struct Fault {
-    at: Range<usize>,
-    message: String,
+pub(super) struct Fault {
+    pub(super) at: Range<usize>,
+    pub(super) message: String,
 }
 
 impl Config {
@@ -200,6 +208,8 @@ fn parse(text: &str, directory: &Path) -> Result<Config, Fault> {
     };
     let table = DeTable::parse(text).map_err(failed)?;
     let raw: RawConfig = toml::from_str(text).map_err(failed)?;
+    let chap = raw.chap.into_rules();
+    let credentials = Credentials { directory, length_min: chap.secret_length_min_bytes };
     let config = Config {
         portals: match raw.portals {
             Some(portals) => portals.into_iter().map(|Parsed(Portal(address))| address).collect(),
@@ -211,10 +221,14 @@ fn parse(text: &str, directory: &Path) -> Result<Config, Fault> {
             .map(|target| {
                 let Parsed(TargetName(name)) = target.name;
                 let units = target.lun.into_iter().map(|unit| unit_of(unit, directory));
+                let units = units.collect::<Result<_, Fault>>()?;
                 let alias = target.alias.map(|Parsed(Alias(alias))| alias);
-                Ok(TargetConfig { name, alias, units: units.collect::<Result<_, Fault>>()? })
+                let chap = credentials.read(target.user, target.mutual, Some(&name))?;
+                Ok(TargetConfig { name, alias, units, chap })
             })
             .collect::<Result<_, Fault>>()?,
+        discovery: credentials.read(raw.discovery.user, raw.discovery.mutual, None)?,
+        chap,
         limits: raw.limits,
         reactors: raw.reactors,
     };
@@ -251,7 +265,11 @@ fn in_plain_words(message: &str) -> String {
     if let Some(rest) = message.strip_prefix("unknown field ") {
         if let Some((found, known)) = rest.split_once(", expected ") {
             let known = known.strip_prefix("one of ").unwrap_or(known);
-            return format!("{} is not a key here; there are {}", unquoted(found), unquoted(known));
+            return format!(
+                "{} is not a key here; there are {}",
+                unquoted(found),
+                unquoted(&known.replace(" or ", ", "))
+            );
         }
     } else if let Some(key) = message.strip_prefix("missing field ") {
         return format!("the key {} is missing in this table", unquoted(key));
@@ -265,13 +283,14 @@ fn content_error(text: &str, path: &Path, Fault { at, message }: Fault) -> FileE
     let line_end = text[start..].find('\n').map_or(text.len(), |at| start + at);
     let line = text[line_start..line_end].trim_end_matches('\r');
     let key = DeTable::parse(text).map_or_else(|_| String::new(), |table| key_at(table.get_ref(), start));
+    let (line, message) = hide(line, message);
     FileError::Content {
         path: path.to_owned(),
         line: 1 + text[..line_start].matches('\n').count(),
         column: 1 + text[line_start..start].chars().count(),
         key,
         message,
-        excerpt: Box::new(Excerpt::new(line, start - line_start..at.end.max(start) - line_start)),
+        excerpt: Box::new(Excerpt::new(&line, start - line_start..at.end.max(start) - line_start)),
     }
 }
 

@@ -68,6 +68,15 @@ pub struct Limits {
     /// and what Linux waits for.
     #[serde(deserialize_with = "ranged::<1, 3600, _, _>")]
     pub login_timeout_s: u32,
+    /// Failed logins that one address, or one CHAP name, may have against it at a time, 1 to 1000; with so many, a further
+    /// one is put off (status 0301) without a look at its response. Default 10: enough for somebody who types a secret
+    /// anew, and for some paths of a host whose secret is an old one.
+    #[serde(deserialize_with = "ranged::<1, 1000, _, _>")]
+    pub login_failures_max: u32,
+    /// After how long one of them is forgiven, in seconds, 1 to 3600. Default 6: ten a minute, at which guessing even a
+    /// poor secret takes years.
+    #[serde(deserialize_with = "ranged::<1, 3600, _, _>")]
+    pub login_failure_forgiven_s: u32,
     /// Connections that have not logged in yet, 1 to 65536; for one more the oldest goes. Default 512: a rack of hosts
     /// that start together, while what strangers can hold stays at a few MiB.
     #[serde(deserialize_with = "ranged::<1, 65536, _, _>")]
@@ -103,6 +112,8 @@ impl Default for Limits {
             nop_interval_s: 30,
             nop_timeout_s: 30,
             login_timeout_s: 15,
+            login_failures_max: 10,
+            login_failure_forgiven_s: 6,
             half_open_max: 512,
             connections_max: 4096,
             buffer_memory_bytes: 512 << 20,
@@ -212,7 +223,7 @@ mod tests {
             "window_depth = 64\nmax_recv_data_segment_length_bytes = \"64K\"\n\
              first_burst_length_bytes = 65536\nmax_burst_length_bytes = \"1M\"\nmax_outstanding_r2t = 1\n\
              max_connections = 2\nheader_digest = \"require\"\ndata_digest = \"refuse\"\nnop_interval_s = 0\nnop_timeout_s = 5\n\
-             login_timeout_s = 60\nhalf_open_max = 8\nconnections_max = 100\nbuffer_memory_bytes = \"1G\"\n\
+             login_timeout_s = 60\nlogin_failures_max = 3\nlogin_failure_forgiven_s = 60\nhalf_open_max = 8\nconnections_max = 100\nbuffer_memory_bytes = \"1G\"\n\
              drain_timeout_s = 0\n",
         );
         let wanted = Limits {
@@ -227,6 +238,8 @@ mod tests {
             nop_interval_s: 0,
             nop_timeout_s: 5,
             login_timeout_s: 60,
+            login_failures_max: 3,
+            login_failure_forgiven_s: 60,
             half_open_max: 8,
             connections_max: 100,
             buffer_memory_bytes: 1 << 30,

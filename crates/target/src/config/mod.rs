@@ -2,11 +2,14 @@
 //!
 //! Not here: whether a volume can be opened or a port is free; that shows when a [`crate::Server`] starts.
 
+mod chap;
+mod credentials;
 mod excerpt;
 mod file;
 mod limits;
 mod lun;
 mod reactors;
+mod secret;
 mod size;
 mod store;
 mod value;
@@ -18,12 +21,15 @@ use std::path::PathBuf;
 
 use lunette_block::{EngineKind, StoreSpec};
 
+pub use chap::{ChapConfig, ChapRules, SECRET_LENGTH_MIN, parse_chap_flag};
 pub use excerpt::Excerpt;
 pub use file::FileError;
 pub use limits::Limits;
 pub use lun::{LunError, LunFlag};
+pub use lunette_iscsi::chap::{ChapAlgorithm, ChapCredential, ChapUser, Secret};
 pub use lunette_iscsi::parameters::DigestPolicy;
 pub use reactors::{Cores, Reactors};
+pub use secret::{SecretError, SecretFault, SecretSource, parse_chap_name};
 pub use size::{Size, SizeError};
 pub use store::{StoreText, StoreTextError};
 pub use value::{
@@ -38,6 +44,10 @@ pub struct Config {
     pub portals: Vec<SocketAddr>,
     /// The targets, with different names.
     pub targets: Vec<TargetConfig>,
+    /// Who may discover targets.
+    pub discovery: ChapConfig,
+    /// What holds for CHAP everywhere.
+    pub chap: ChapRules,
     /// What is granted to initiators.
     pub limits: Limits,
     /// The threads that serve connections.
@@ -53,6 +63,8 @@ pub struct TargetConfig {
     pub alias: Option<String>,
     /// The logical units, with different numbers.
     pub units: Vec<UnitConfig>,
+    /// Who may log in.
+    pub chap: ChapConfig,
 }
 
 /// One logical unit.
@@ -119,6 +131,7 @@ impl Config {
             }
             target.validate(index, &mut paths)?;
         }
+        self.validate_chap()?;
         self.limits.validate()?;
         self.reactors.validate()
     }
@@ -200,13 +213,15 @@ mod tests {
     }
 
     fn target(name: &str, flags: &[&str]) -> TargetConfig {
-        TargetConfig { name: name.to_owned(), alias: None, units: units(flags) }
+        TargetConfig { name: name.to_owned(), alias: None, units: units(flags), chap: ChapConfig::default() }
     }
 
     fn config(targets: Vec<TargetConfig>) -> Config {
         Config {
             portals: default_portals(),
             targets,
+            discovery: ChapConfig::default(),
+            chap: ChapRules::default(),
             limits: Limits::default(),
             reactors: Reactors::default(),
         }

@@ -204,7 +204,7 @@ impl Connection {
             socket,
             peer,
             local,
-            stage: Stage::Login(Box::new(new_login(shared))),
+            stage: Stage::Login(Box::new(new_login(shared)?)),
             receiver: Receiver::default(),
             transmitter: Transmitter::default(),
             digests: Digests::default(),

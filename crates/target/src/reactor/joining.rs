@@ -95,6 +95,11 @@ impl Reactor {
         let place = self.shared.registry.find(key, tsih);
         let found = self.sessions.iter().find(|(_, session)| Some(session.place) == place);
         let at = found.map(|(at, _)| at);
+        if found.is_some_and(|(_, session)| session.user != outcome.user) {
+            let reason = format!("another CHAP user has begun session {}", tsih.0);
+            let failure = LoginFailure::new(LoginStatus::AuthenticationFailure, reason);
+            return self.fail_login(index, outcome.refuse(&failure), &failure);
+        }
         let joining = found.map_or(Joining::Over, |(_, session)| session.core.joining(outcome.cid));
         let (status, reason) = match (joining, at) {
             (Joining::Free, Some(at)) => return self.add_connection(index, at, &outcome),

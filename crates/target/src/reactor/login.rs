@@ -1,12 +1,11 @@
 //! Logins on a reactor (RFC 7143, 6.3): the directory of targets, reinstatement, the step into full feature phase; and
 //! SendTargets afterwards.
 
+use std::io;
 use std::net::SocketAddr;
 
-use lunette_iscsi::login::{
-    Login, LoginFailure, LoginOutcome, LoginReply, LoginStatus, LoginStep, LookupFailure, TargetDirectory,
-    TargetEntry,
-};
+use lunette_iscsi::chap::ChapNonce;
+use lunette_iscsi::login::{Login, LoginFailure, LoginOutcome, LoginReply, LoginStatus, LoginStep};
 use lunette_iscsi::parameters::SessionType;
 use lunette_iscsi::session::{Payload, Session, SessionSettings};
 use lunette_iscsi::text::{TextFacts, TextStep};
@@ -19,17 +18,11 @@ use tracing::{debug, info};
 
 use super::connection::{Disconnect, Stage, Token};
 use super::session::{Attachment, Link, TargetSession};
+use super::visitor::Visitor;
 use super::{Message, Reactor, Waiter};
 use crate::registry::{Claim, SessionEnd, SessionKey, SessionPlace};
 use crate::server::Shared;
 use crate::units::PORTAL_GROUP_TAG;
-
-impl TargetDirectory for Shared {
-    fn find(&self, name: &str, _initiator: &str) -> Result<TargetEntry, LookupFailure> {
-        let target = self.targets.iter().find(|target| target.name == name).ok_or(LookupFailure::NotFound)?;
-        Ok(TargetEntry { portal_group_tag: PORTAL_GROUP_TAG, alias: target.alias.clone() })
-    }
-}
 
 impl Reactor {
     /// One Login Request of a connection that has not logged in.
@@ -37,7 +30,8 @@ impl Reactor {
         let request = LoginRequest::decode(bhs).map_err(|fault| Disconnect::Login(fault.to_string()))?;
         let Some(connection) = self.connections.get_mut(index) else { return Ok(()) };
         let Stage::Login(login) = &mut connection.stage else { return Ok(()) };
-        match login.step(&request, text, &*self.shared) {
+        let visitor = Visitor { shared: &self.shared, peer: connection.peer, now: self.now };
+        match login.step(&request, text, &visitor) {
             LoginStep::Respond(mut reply) => {
                 self.number_joining_reply(&request, &mut reply);
                 self.send_login(index, reply);
@@ -154,6 +148,7 @@ impl Reactor {
             key,
             attachment,
             initiator,
+            user: outcome.user.clone(),
             links: vec![Link::new(outcome.cid, token)],
             pool: self.shared.pool.share(),
             contexts: Vec::new(),
@@ -164,9 +159,10 @@ impl Reactor {
             return;
         };
         let initiator = outcome.initiator_name.as_str();
+        let user = outcome.user.as_deref();
         match (&outcome.target, outcome.session_type) {
             (Some((target, _)), SessionType::Normal) => {
-                info!(%peer, %initiator, target = target.as_str(), reactor = self.index, "logged in");
+                info!(%peer, %initiator, target = target.as_str(), user, reactor = self.index, "logged in");
             }
             _ => debug!(%peer, %initiator, "discovery session"),
         }
@@ -279,9 +275,15 @@ fn visible_portals(local: SocketAddr, portals: &[SocketAddr]) -> Vec<SocketAddr>
     visible
 }
 
-/// A login in its first stage, with the limits of the configuration.
-pub(super) fn new_login(shared: &Shared) -> Login {
-    Login::new(shared.config.limits.to_target_limits(), PORTAL_GROUP_TAG)
+/// A login in its first stage, with the limits of the configuration and random numbers of the kernel's.
+///
+/// # Errors
+/// The kernel gives no random numbers.
+pub(super) fn new_login(shared: &Shared) -> io::Result<Login> {
+    let mut random = [0; 33];
+    getrandom::fill(&mut random).map_err(io::Error::from)?;
+    let limits = shared.config.limits.to_target_limits();
+    Ok(Login::new(limits, PORTAL_GROUP_TAG, ChapNonce::from(random)))
 }
 
 #[cfg(test)]

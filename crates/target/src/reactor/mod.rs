@@ -11,6 +11,7 @@ mod management;
 mod receive;
 mod session;
 mod transmit;
+mod visitor;
 mod wait;
 
 use std::collections::VecDeque;

@@ -115,6 +115,8 @@ pub(super) struct TargetSession {
     /// `None` for a discovery session.
     pub(super) attachment: Option<Attachment>,
     pub(super) initiator: String,
+    /// The CHAP name that its first connection proved; all others have to prove the same (9.2).
+    pub(super) user: Option<String>,
     /// All of them belong to this reactor. Few, so that looking through them costs less than an index.
     pub(super) links: Vec<Link>,
     /// Its share of the buffers.

@@ -1,8 +1,10 @@
 //! A driver around `Login` and `Session`: the smallest one that does all a driver must, with a disk in memory.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
+use lunette_iscsi::chap::{ChapNonce, ChapPolicy};
 use lunette_iscsi::login::{Login, LoginOutcome, LoginStep, LookupFailure, TargetDirectory, TargetEntry};
 use lunette_iscsi::parameters::{ConnectionParameters, DEFAULT_MAX_RECV_DATA_SEGMENT_LENGTH, TargetLimits};
 use lunette_iscsi::session::{
@@ -16,7 +18,7 @@ use lunette_wire::{Bhs, Cid, InitiatorPdu, LunField, Tsih};
 
 use super::frame::{self, Received};
 use super::initiator::Initiator;
-use super::{BLOCK, frame::encode};
+use super::{BLOCK, Rng, frame::encode};
 
 pub(crate) const TARGET_NAME: &str = "iqn.2026-11.io.lunette:disk0";
 /// The one logical unit that there is.
@@ -31,12 +33,18 @@ pub(crate) const TEST_UNIT_READY: u8 = 0x00;
 pub(crate) const READ_10: u8 = 0x28;
 pub(crate) const WRITE_10: u8 = 0x2a;
 
-struct Directory;
+struct Directory<'a> {
+    policy: Option<&'a Arc<ChapPolicy>>,
+}
 
-impl TargetDirectory for Directory {
+impl TargetDirectory for Directory<'_> {
     fn find(&self, name: &str, _: &str) -> Result<TargetEntry, LookupFailure> {
         let entry = TargetEntry { portal_group_tag: 1, alias: None };
         if name == TARGET_NAME { Ok(entry) } else { Err(LookupFailure::NotFound) }
+    }
+
+    fn authentication(&self, _: Option<&str>) -> Option<Arc<ChapPolicy>> {
+        self.policy.cloned()
     }
 }
 
@@ -77,6 +85,10 @@ struct Connection {
 pub(crate) struct Target {
     limits: TargetLimits,
     settings: SessionSettings,
+    /// Who may log in; `None`: everybody.
+    pub(crate) policy: Option<Arc<ChapPolicy>>,
+    /// Random numbers for challenges.
+    nonces: Rng,
     connections: Vec<Connection>,
     disk: Vec<u8>,
     operations: Vec<(usize, TaskId, Operation)>,
@@ -91,6 +103,8 @@ impl Target {
         Self {
             limits,
             settings,
+            policy: None,
+            nonces: Rng(settings.window_depth.into()),
             connections: Vec::new(),
             disk: vec![0; (DISK_BLOCKS * BLOCK) as usize],
             operations: Vec::new(),
@@ -100,7 +114,8 @@ impl Target {
     }
 
     pub(crate) fn connect(&mut self) -> usize {
-        let phase = Phase::Login(Box::new(Login::new(self.limits, 1)));
+        let nonce = ChapNonce::from(std::array::from_fn(|_| self.nonces.next() as u8));
+        let phase = Phase::Login(Box::new(Login::new(self.limits, 1, nonce)));
         self.connections.push(Connection { phase, outbound: VecDeque::new(), closed: None });
         self.connections.len() - 1
     }
@@ -167,7 +182,9 @@ impl Target {
                 let received =
                     frame::decode(&bytes, Digests::default(), DEFAULT_MAX_RECV_DATA_SEGMENT_LENGTH);
                 let step = match InitiatorPdu::decode(&received.bhs) {
-                    Ok(InitiatorPdu::LoginRequest(pdu)) => login.step(&pdu, &received.data, &Directory),
+                    Ok(InitiatorPdu::LoginRequest(pdu)) => {
+                        login.step(&pdu, &received.data, &Directory { policy: self.policy.as_ref() })
+                    }
                     _ => login.other_pdu(received.bhs[0] & 0x3f),
                 };
                 self.log_in(index, step);

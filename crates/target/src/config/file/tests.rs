@@ -3,11 +3,13 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::config::Limits;
+use crate::config::{ChapAlgorithm, ChapConfig, ChapRules, Limits, Secret};
 
 fn parse_at(text: &str) -> Result<Config, String> {
     Config::from_toml(text, Path::new("/etc/lunette.toml")).map_err(|error| error.to_string())
 }
+
+const SMALLEST_NAME: &str = "iqn.2026-11.io.lunette:vm";
 
 const SMALLEST: &str = r#"
 [[target]]
@@ -32,14 +34,21 @@ fn the_smallest_file_has_the_defaults_of_the_flags() {
         vendor: None,
         product: None,
     };
-    let target = TargetConfig { name: "iqn.2026-11.io.lunette:vm".into(), alias: None, units: vec![unit] };
+    let target = TargetConfig {
+        name: "iqn.2026-11.io.lunette:vm".into(),
+        alias: None,
+        units: vec![unit],
+        chap: ChapConfig::default(),
+    };
     assert_eq!(
         config,
         Config {
             portals: default_portals(),
             targets: vec![target],
+            discovery: ChapConfig::default(),
+            chap: ChapRules::default(),
             limits: Limits::default(),
-            reactors: Reactors::default()
+            reactors: Reactors::default(),
         }
     );
 }
@@ -168,7 +177,11 @@ fn each_fault_has_its_place() {
             "1:21",
             ["portals: ", "portal [::1]:3260 is given twice"],
         ),
-        (top("portal = \"::1\""), "1:1", ["portal: ", "there are portals, target, limits, reactors"]),
+        (
+            top("portal = \"::1\""),
+            "1:1",
+            ["portal: ", "there are portals, target, discovery, chap, limits, reactors"],
+        ),
         (String::new(), "1:1", ["", "there is no target"]),
         ("[[target]]\nname = \"disk\"\n".into(), "2:8", ["target.name: ", "a good name is"]),
         ("[[target]]\nalias = \"x\"\n".into(), "1:1", ["target: ", "the key name is missing"]),
@@ -196,6 +209,126 @@ fn each_fault_has_its_place() {
     }
 }
 
+/// A directory with a good secret for `alice` and one for the target, and a configuration in it.
+fn with_secrets(more: &str) -> (tempfile::TempDir, Result<Config, String>) {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, secret, mode) in [
+        ("alice", "alice's own 16 b\n", 0o600),
+        ("target", "the target's 16b", 0o640),
+        ("open", "alice's own 16 b", 0o644),
+        ("short", "hunter2", 0o600),
+    ] {
+        let path = directory.path().join(name);
+        std::fs::write(&path, secret).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    }
+    let text = format!("{SMALLEST}{more}\n");
+    let config =
+        Config::from_toml(&text, &directory.path().join("l.toml")).map_err(|error| error.to_string());
+    (directory, config)
+}
+
+#[test]
+fn users_get_their_secrets_from_files_and_the_environment() {
+    let (_directory, config) = with_secrets(
+        r#"
+[[target.user]]
+name = "alice"
+secret_file = "alice"
+initiators = ["iqn.2026-11.io.Lunette:host_a"]
+[[target.user]]
+name = "bob"
+secret_env = "CARGO_PKG_DESCRIPTION"
+[target.mutual]
+secret_file = "target"
+[[discovery.user]]
+name = "seeker"
+secret_file = "alice"
+[discovery.mutual]
+name = "portal"
+secret_file = "target"
+[chap]
+algorithms = ["SHA-256", "MD5"]
+secret_length_min_bytes = 16"#,
+    );
+    let config = config.unwrap();
+    let [alice, bob] = &config.targets[0].chap.users[..] else { panic!("two users") };
+    assert_eq!(alice.credential.secret, Secret::new("alice's own 16 b"));
+    assert_eq!(alice.initiators[0].as_str(), "iqn.2026-11.io.lunette:host_a");
+    assert_eq!(bob.credential.secret, Secret::new(env!("CARGO_PKG_DESCRIPTION")));
+    let own = config.targets[0].chap.mutual.as_ref().unwrap();
+    assert_eq!((own.name.as_str(), &own.secret), (SMALLEST_NAME, &Secret::new("the target's 16b")));
+    assert_eq!(config.discovery.users[0].credential.name, "seeker");
+    assert_eq!(config.discovery.mutual.as_ref().unwrap().name, "portal");
+    assert_eq!(config.chap.algorithms, [ChapAlgorithm::Sha256, ChapAlgorithm::Md5]);
+    assert_eq!(config.chap.secret_length_min_bytes, 16);
+    let shown = format!("{config:?}");
+    assert!(shown.contains("alice") && !shown.contains("16 b"), "{shown}");
+}
+
+/// Each fault with its place and what is said; no message has a secret in it.
+#[test]
+fn wrong_users_are_shown_in_their_place_and_secrets_are_not() {
+    let user = |lines: &str| format!("[[target.user]]\nname = \"alice\"\n{lines}");
+    let two = "secret_file = \"alice\"\n[[target.user]]\nname = \"alice\"\nsecret_file = \"target\"";
+    let one_secret = "secret_file = \"alice\"\n[target.mutual]\nsecret_file = \"alice\"";
+    for (text, place, parts) in [
+        (user(""), "7:1", ["target.user: ", "give secret_file or secret_env"]),
+        (
+            user("secret_file = \"nowhere\""),
+            "9:15",
+            ["target.user.secret_file: ", "cannot read the secret file"],
+        ),
+        (user("secret_file = \"open\""), "9:15", ["target.user.secret_file: ", "mode 0644"]),
+        (
+            user("secret_file = \"short\""),
+            "9:15",
+            ["target.user.secret_file: ", "a secret of 7 bytes, and 12"],
+        ),
+        (user("secret = \"hunter2\""), "9:1", ["target.user.secret: ", "secret is not a key here"]),
+        (
+            user("secret_env = \"hunter2-hunter2\""),
+            "9:14",
+            ["target.user.secret_env: ", "letters, digits and _"],
+        ),
+        (user("secret_env = \"NOT_SET_ANYWHERE\""), "9:14", ["target.user.secret_env: ", "is not set"]),
+        (
+            user("secret_file = \"alice\"\nsecret_env = \"A\""),
+            "10:14",
+            ["target.user.secret_env: ", "give one of the two"],
+        ),
+        (user(two), "11:8", ["target.user.name: ", "two users named alice"]),
+        (user(one_secret), "10:1", ["target.mutual: ", "have one secret"]),
+        (
+            user("secret_file = \"alice\"\ninitiators = [\"a b\"]"),
+            "10:15",
+            ["target.user.initiators: ", "an iSCSI name is made of"],
+        ),
+        ("[target.mutual]\nsecret_file = \"target\"".into(), "7:1", ["target.mutual: ", "add a user"]),
+        ("mutual = \"hunter2\"".into(), "7:1", ["target.lun.mutual: ", "mutual is not a key here"]),
+        (
+            "[discovery.mutual]\nsecret_file = \"target\"".into(),
+            "7:1",
+            ["discovery.mutual: ", "discovery belongs to no target"],
+        ),
+        ("[discovery]\nuser = \"hunter2\"".into(), "8:8", ["discovery.user: ", "invalid type"]),
+        ("[chap]\nalgorithms = [\"MD4\"]".into(), "8:14", ["chap.algorithms: ", "\"SHA3-256\""]),
+        ("[chap]\nalgorithms = []".into(), "8:14", ["chap.algorithms: ", "nobody can log in"]),
+        (
+            "[chap]\nsecret_length_min_bytes = 0".into(),
+            "8:27",
+            ["chap.secret_length_min_bytes: ", "must be 1 to 64"],
+        ),
+    ] {
+        let (directory, config) = with_secrets(&text);
+        let error = config.expect_err(&text);
+        let head = format!("{}:{place}: {}", directory.path().join("l.toml").display(), parts[0]);
+        assert!(error.starts_with(&head), "{text}\n{head}\n{error}");
+        assert!(error.contains(parts[1]), "{text}\n{error}");
+        assert!(!error.contains("hunter2"), "{text}\n{error}");
+    }
+}
+
 const GUIDE: &str = "../../docs/guide/configuration.md";
 
 /// The keys of a table, as the message about an unknown one lists them.
@@ -212,16 +345,53 @@ fn the_guide_is_right_and_complete() {
     let config = parse_at(example).unwrap();
     assert_eq!(config.targets.len(), 2);
 
-    for text in ["x = 1", "[[target]]\nx = 1", "[[target]]\n[[target.lun]]\nx = 1", "[limits]\nx = 1"] {
+    for text in [
+        "x = 1",
+        "[[target]]\nx = 1",
+        "[[target]]\n[[target.lun]]\nx = 1",
+        "[[target]]\n[[target.user]]\nx = 1",
+        "[[target]]\n[target.mutual]\nx = 1",
+        "[discovery]\nx = 1",
+        "[chap]\nx = 1",
+        "[limits]\nx = 1",
+    ] {
         for key in keys(text) {
             let row = format!("| `{key}` |");
-            let headings = [format!("## [[{key}]]"), format!("## [[target.{key}]]"), format!("## [{key}]")];
+            let headings = [
+                format!("## [[{key}]]"),
+                format!("## [[target.{key}]]"),
+                format!("## [target.{key}]"),
+                format!("## [{key}]"),
+            ];
             let told = guide
                 .lines()
                 .any(|line| line.starts_with(&row) || headings.iter().any(|heading| heading == line));
             assert!(told, "{key}");
         }
     }
+}
+
+#[test]
+fn the_examples_of_the_guide_to_authentication_are_good() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/authentication.md");
+    let guide = std::fs::read_to_string(path).unwrap();
+    let [users, rules] = &guide
+        .split("```toml\n")
+        .skip(1)
+        .map(|rest| rest.split("```").next().unwrap().replace("HOST_B_SECRET", "CARGO_PKG_DESCRIPTION"))
+        .collect::<Vec<_>>()[..]
+    else {
+        panic!("two examples")
+    };
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["host-a.secret", "target.secret", "discovery.secret"] {
+        let path = directory.path().join(name);
+        std::fs::write(&path, format!("{name:-<16}")).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    }
+    let config = Config::from_toml(&format!("{users}{rules}"), &directory.path().join("l.toml")).unwrap();
+    assert_eq!((config.targets[0].chap.users.len(), config.discovery.users.len()), (2, 1));
+    assert_eq!(config.chap.algorithms.len(), 2);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //!
 //! It can be told to misbehave: see [`Manners`] and [`Initiator::send_raw`].
 
+mod authenticate;
 mod receive;
 mod send;
 mod wish;
@@ -15,7 +16,9 @@ use lunette_wire::text::push;
 use lunette_wire::{Cid, CmdSn, DataSn, InitiatorPdu, InitiatorTaskTag, StatSn, TargetTransferTag};
 
 pub(crate) use send::cdb;
-pub(crate) use wish::{Manners, Wish};
+pub(crate) use wish::{ChapWish, Manners, Wish};
+
+use authenticate::Step;
 
 use super::Rng;
 use super::target::{GOOD, TARGET_NAME};
@@ -111,6 +114,7 @@ pub(crate) struct Initiator {
     pub(crate) segments: u32,
     pub(crate) logged_out: bool,
     pub(crate) login_status: Option<(u8, u8)>,
+    authentication: Step,
     queue: VecDeque<Outgoing>,
 }
 
@@ -154,10 +158,15 @@ impl Initiator {
             segments: 0,
             logged_out: false,
             login_status: None,
+            authentication: Step::NotAsked,
             queue: VecDeque::new(),
             wish,
         };
-        initiator.log_in();
+        if initiator.wish.chap.is_some() {
+            initiator.offer_chap();
+        } else {
+            initiator.log_in();
+        }
         initiator
     }
 
@@ -184,11 +193,16 @@ impl Initiator {
         push(&mut text, "MaxRecvDataSegmentLength", &wish.max_recv_data_segment_length.to_string());
         push(&mut text, "HeaderDigest", digest(wish.header_digest));
         push(&mut text, "DataDigest", digest(wish.data_digest));
+        self.request_login(LoginStage::Operational, LoginStage::FullFeature, text);
+    }
+
+    /// A Login Request that wants to go on to `next_stage`.
+    fn request_login(&mut self, current_stage: LoginStage, next_stage: LoginStage, text: Vec<u8>) {
         let request = LoginRequest {
             transit: true,
-            current_stage: LoginStage::Operational,
-            next_stage: LoginStage::FullFeature,
-            isid: wish.isid,
+            current_stage,
+            next_stage,
+            isid: self.wish.isid,
             cid: Cid(1),
             cmd_sn: self.cmd_sn,
             ..LoginRequest::default()

@@ -66,6 +66,9 @@ impl Initiator {
             return;
         }
         self.count_status(pdu.numbers);
+        if pdu.current_stage == LoginStage::Security {
+            return self.authenticate(pdu, data);
+        }
         assert!(pdu.transit && pdu.next_stage == LoginStage::FullFeature && pdu.tsih.0 != 0);
         self.session.max_burst_length = 262_144;
         for (key, value) in pairs(data).expect("text of key=value pairs") {

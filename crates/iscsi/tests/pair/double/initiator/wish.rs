@@ -15,6 +15,20 @@ pub(crate) struct Wish {
     pub(crate) header_digest: bool,
     pub(crate) data_digest: bool,
     pub(crate) discovery: bool,
+    /// Log in with CHAP.
+    pub(crate) chap: Option<ChapWish>,
+}
+
+/// What the initiator knows for CHAP.
+#[derive(Debug, Clone)]
+pub(crate) struct ChapWish {
+    /// CHAP_A.
+    pub(crate) algorithms: &'static str,
+    /// Its name and secret.
+    pub(crate) name: &'static str,
+    pub(crate) secret: &'static str,
+    /// What the target has to prove, if anything.
+    pub(crate) target: Option<(&'static str, &'static str)>,
 }
 
 impl Default for Wish {
@@ -30,6 +44,7 @@ impl Default for Wish {
             header_digest: false,
             data_digest: false,
             discovery: false,
+            chap: None,
         }
     }
 }
