@@ -6,8 +6,8 @@ use std::thread;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use lunette_wire::TargetPdu;
 use lunette_wire::frame::Digests;
-use lunette_wire::{InitiatorPdu, TargetPdu, TargetTransferTag};
 use serde::Serialize;
 
 use crate::link::Link;
@@ -53,7 +53,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut links = Vec::new();
     let mut login_us = Vec::new();
     for number in 0..options.sessions {
-        let logged_in = login(&options.url, number, Digests::default());
+        let logged_in = login(&options.url, number, Digests::default(), 1);
         let logged_in = logged_in.with_context(|| format!("session {number}"))?;
         login_us.push(logged_in.took.as_secs_f64() * 1e6);
         links.push(logged_in.link);
@@ -101,14 +101,7 @@ fn hold(links: &mut [Link]) -> Result<()> {
 /// Receives one PDU, which is there at least in part, and answers it.
 fn serve(link: &mut Link) -> Result<()> {
     match link.receive()? {
-        (TargetPdu::NopIn(ping), _) => {
-            link.counters.take(ping.numbers, false)?;
-            if ping.target_transfer_tag != TargetTransferTag::RESERVED {
-                let pong = link.counters.pong(&ping);
-                link.send(&InitiatorPdu::NopOut(pong), &[])?;
-            }
-            Ok(())
-        }
+        (TargetPdu::NopIn(ping), _) => link.answer(&ping),
         (other, _) => bail!("not expected now: {other:?}"),
     }
 }

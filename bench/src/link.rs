@@ -25,53 +25,64 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// Sessions from one source address: well below the ephemeral ports that Linux has for one.
 const SESSIONS_OF_AN_ADDRESS: u32 = 4096;
 
-/// Where the session stands in its numbers (4.2.2).
+/// The command numbering of a session, over all of its connections (4.2.2.1).
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Counters {
+pub(crate) struct Window {
     /// The number of the next command.
     pub(crate) cmd_sn: CmdSn,
     /// The next command that the target waits for.
     pub(crate) exp_cmd_sn: CmdSn,
     /// The last command that the target takes.
     pub(crate) max_cmd_sn: CmdSn,
-    /// The next status to come.
-    pub(crate) exp_stat_sn: StatSn,
 }
 
-impl Counters {
-    /// Takes in the numbers of a PDU; those of one with a status must be the next in turn.
-    ///
-    /// # Errors
-    /// A status was left out.
-    pub(crate) fn take(&mut self, numbers: Numbers, has_status: bool) -> Result<()> {
-        if has_status {
-            ensure!(
-                numbers.stat_sn == self.exp_stat_sn,
-                "{:?} came when {:?} was due",
-                numbers.stat_sn,
-                self.exp_stat_sn
-            );
-            self.exp_stat_sn = self.exp_stat_sn.next();
-        }
+impl Window {
+    /// The numbering that begins with this command.
+    pub(crate) fn new(first: CmdSn) -> Self {
+        Self { cmd_sn: first, exp_cmd_sn: first, max_cmd_sn: first }
+    }
+
+    /// Takes in what a PDU says about it; it only ever moves on.
+    pub(crate) fn take(&mut self, numbers: Numbers) {
         if self.max_cmd_sn.precedes(numbers.max_cmd_sn) {
             self.max_cmd_sn = numbers.max_cmd_sn;
         }
         if self.exp_cmd_sn.precedes(numbers.exp_cmd_sn) {
             self.exp_cmd_sn = numbers.exp_cmd_sn;
         }
-        Ok(())
     }
 
-    /// The answer to a ping of the target's (11.18).
-    pub(crate) fn pong(&self, ping: &NopIn) -> NopOut {
-        NopOut {
-            immediate: true,
-            lun: ping.lun,
-            initiator_task_tag: InitiatorTaskTag::RESERVED,
-            target_transfer_tag: ping.target_transfer_tag,
-            cmd_sn: self.cmd_sn,
-            exp_stat_sn: self.exp_stat_sn,
-        }
+    /// True when the target takes another command.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.max_cmd_sn.precedes(self.cmd_sn)
+    }
+}
+
+/// The status numbering of one connection: what must come next (4.2.2.2).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ExpStatSn(pub(crate) StatSn);
+
+impl ExpStatSn {
+    /// A status came.
+    ///
+    /// # Errors
+    /// Another one was due.
+    pub(crate) fn take(&mut self, numbers: Numbers) -> Result<()> {
+        ensure!(numbers.stat_sn == self.0, "{:?} came when {:?} was due", numbers.stat_sn, self.0);
+        self.0 = self.0.next();
+        Ok(())
+    }
+}
+
+/// The answer to a ping of the target's (11.18).
+pub(crate) fn pong(ping: &NopIn, cmd_sn: CmdSn, exp_stat_sn: ExpStatSn) -> NopOut {
+    NopOut {
+        immediate: true,
+        lun: ping.lun,
+        initiator_task_tag: InitiatorTaskTag::RESERVED,
+        target_transfer_tag: ping.target_transfer_tag,
+        cmd_sn,
+        exp_stat_sn: exp_stat_sn.0,
     }
 }
 
@@ -95,7 +106,8 @@ pub(crate) struct Capacity {
 pub(crate) struct Link {
     pub(crate) stream: TcpStream,
     pub(crate) digests: Digests,
-    pub(crate) counters: Counters,
+    pub(crate) window: Window,
+    pub(crate) exp_stat_sn: ExpStatSn,
     /// When `connect` was called.
     pub(crate) began: Instant,
 }
@@ -107,7 +119,6 @@ impl Link {
     /// Nobody listens.
     pub(crate) fn open(portal: SocketAddr, number: u32) -> Result<Self> {
         let socket = Socket::new(Domain::for_address(portal), Type::STREAM, Some(Protocol::TCP))?;
-        let first = CmdSn(1);
         let began = Instant::now();
         if let (IpAddr::V4(ip), group @ 1..) = (portal.ip(), number / SESSIONS_OF_AN_ADDRESS)
             && ip.is_loopback()
@@ -121,9 +132,13 @@ impl Link {
         socket.set_tcp_nodelay(true)?;
         socket.set_read_timeout(Some(PATIENCE))?;
         socket.set_write_timeout(Some(PATIENCE))?;
-        let counters =
-            Counters { cmd_sn: first, exp_cmd_sn: first, max_cmd_sn: first, exp_stat_sn: StatSn(0) };
-        Ok(Self { stream: socket.into(), digests: Digests::default(), counters, began })
+        Ok(Self {
+            stream: socket.into(),
+            digests: Digests::default(),
+            window: Window::new(CmdSn(1)),
+            exp_stat_sn: ExpStatSn(StatSn(0)),
+            began,
+        })
     }
 
     /// Sends a PDU whose data segment has a length that needs no padding, or is text.
@@ -157,6 +172,22 @@ impl Link {
         Ok((TargetPdu::decode(&header)?, data[..frame.data_length].to_vec()))
     }
 
+    /// Takes in the numbers of a PDU; a status must be the next in turn.
+    pub(crate) fn take(&mut self, numbers: Numbers, has_status: bool) -> Result<()> {
+        self.window.take(numbers);
+        if has_status { self.exp_stat_sn.take(numbers) } else { Ok(()) }
+    }
+
+    /// Takes in a NOP-In, and answers it if it is a ping.
+    pub(crate) fn answer(&mut self, ping: &NopIn) -> Result<()> {
+        self.take(ping.numbers, false)?;
+        if ping.target_transfer_tag == TargetTransferTag::RESERVED {
+            return Ok(());
+        }
+        let pong = pong(ping, self.window.cmd_sn, self.exp_stat_sn);
+        self.send(&InitiatorPdu::NopOut(pong), &[])
+    }
+
     /// One command without Data-Out, from request to status.
     pub(crate) fn command(&mut self, lun: LunField, cdb: [u8; 16], data_in_bytes: u32) -> Result<Outcome> {
         let pdu = ScsiCommand {
@@ -164,12 +195,12 @@ impl Link {
             read: data_in_bytes > 0,
             lun,
             expected_data_transfer_length: data_in_bytes,
-            cmd_sn: self.counters.cmd_sn,
-            exp_stat_sn: self.counters.exp_stat_sn,
+            cmd_sn: self.window.cmd_sn,
+            exp_stat_sn: self.exp_stat_sn.0,
             cdb,
             ..ScsiCommand::default()
         };
-        self.counters.cmd_sn = self.counters.cmd_sn.next();
+        self.window.cmd_sn = self.window.cmd_sn.next();
         self.send(&InitiatorPdu::ScsiCommand(pdu), &[])?;
         let mut read = Vec::new();
         loop {
@@ -177,13 +208,13 @@ impl Link {
                 (TargetPdu::ScsiDataIn(pdu), data) => {
                     ensure!(pdu.buffer_offset as usize == read.len(), "Data-In out of order");
                     read.extend(data);
-                    self.counters.take(pdu.numbers, pdu.status.is_some())?;
+                    self.take(pdu.numbers, pdu.status.is_some())?;
                     if let Some(status) = pdu.status {
                         return Ok(Outcome { status, data: read });
                     }
                 }
                 (TargetPdu::ScsiResponse(pdu), sense) => {
-                    self.counters.take(pdu.numbers, true)?;
+                    self.take(pdu.numbers, true)?;
                     ensure!(pdu.response == 0, "SCSI response {:#04x}", pdu.response);
                     let data = if pdu.status == 0 { read } else { sense };
                     ensure!(
@@ -194,10 +225,7 @@ impl Link {
                     return Ok(Outcome { status: pdu.status, data });
                 }
                 (TargetPdu::NopIn(ping), _) => {
-                    if ping.target_transfer_tag != TargetTransferTag::RESERVED {
-                        let pong = self.counters.pong(&ping);
-                        self.send(&InitiatorPdu::NopOut(pong), &[])?;
-                    }
+                    self.answer(&ping)?;
                 }
                 (other, _) => bail!("not expected now: {other:?}"),
             }
@@ -239,8 +267,8 @@ impl Link {
     pub(crate) fn logout(mut self) -> Result<()> {
         let pdu = LogoutRequest {
             immediate: true,
-            cmd_sn: self.counters.cmd_sn,
-            exp_stat_sn: self.counters.exp_stat_sn,
+            cmd_sn: self.window.cmd_sn,
+            exp_stat_sn: self.exp_stat_sn.0,
             ..LogoutRequest::default()
         };
         self.send(&InitiatorPdu::LogoutRequest(pdu), &[])?;

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use lunette_wire::frame::{DATA_SEGMENT_LENGTH_MAX, Digests};
 use lunette_wire::initiator::{LoginRequest, LoginStage};
-use lunette_wire::{InitiatorPdu, Isid, TargetPdu, text};
+use lunette_wire::{Cid, InitiatorPdu, Isid, TargetPdu, Tsih, text};
 
-use crate::link::{Link, SEGMENT_MAX_BYTES};
+use crate::link::{Capacity, ExpStatSn, Link, SEGMENT_MAX_BYTES};
 use crate::url::Url;
 
 /// What is offered for MaxBurstLength and FirstBurstLength: the largest transfers that are measured, in one burst.
@@ -22,6 +22,8 @@ pub(crate) struct Agreed {
     pub(crate) first_burst_bytes: u32,
     /// The target's MaxRecvDataSegmentLength.
     pub(crate) segment_max_bytes: u32,
+    /// Of one session.
+    pub(crate) max_connections: u16,
 }
 
 impl Agreed {
@@ -37,6 +39,7 @@ impl Agreed {
             first_burst_bytes: number("FirstBurstLength", 65536)?,
             // Whole blocks, so that no data segment needs padding.
             segment_max_bytes: number("MaxRecvDataSegmentLength", 8192)? & !511,
+            max_connections: u16::try_from(number("MaxConnections", 1)?)?,
         };
         ensure!(
             (512..=DATA_SEGMENT_LENGTH_MAX).contains(&agreed.segment_max_bytes),
@@ -54,26 +57,88 @@ pub(crate) struct LoggedIn {
     pub(crate) agreed: Agreed,
     /// From `connect` to the last login response.
     pub(crate) took: Duration,
+    /// What further connections join.
+    pub(crate) identity: Identity,
 }
 
-/// Logs in session `number`, which shares its initiator's name with the other sessions of this process.
+/// Logs in session `number`, which shares its initiator's name with the other sessions of this process and may have so
+/// many `connections`.
 ///
 /// # Errors
 /// The target refuses, or does not agree to the digests.
-pub(crate) fn login(url: &Url, number: u32, digests: Digests) -> Result<LoggedIn> {
+pub(crate) fn login(url: &Url, number: u32, digests: Digests, connections: u16) -> Result<LoggedIn> {
     let mut link = Link::open(url.portal, number)?;
-    let initiator_name = format!("iqn.2026-11.io.lunette:bench-{}", std::process::id());
-    let stage = |current_stage, next_stage| {
-        let [_, high, middle, low] = number.to_be_bytes();
-        LoginRequest {
-            transit: true,
-            current_stage,
-            next_stage,
-            // Type "random" (11.12.5): no registered number of anybody is used.
-            isid: Isid([0x80, 0, 0, high, middle, low]),
-            ..LoginRequest::default()
-        }
+    let (segment, burst) = (SEGMENT_MAX_BYTES.to_string(), BURST_MAX_BYTES.to_string());
+    let connections = connections.to_string();
+    let offers = [
+        ("MaxRecvDataSegmentLength", segment.as_str()),
+        ("InitialR2T", "No"),
+        ("ImmediateData", "Yes"),
+        ("MaxBurstLength", &burst),
+        ("FirstBurstLength", &burst),
+        ("MaxOutstandingR2T", "1"),
+        ("MaxConnections", &connections),
+        ("DataPDUInOrder", "Yes"),
+        ("DataSequenceInOrder", "Yes"),
+        ("DefaultTime2Wait", "0"),
+        ("DefaultTime2Retain", "0"),
+        ("ErrorRecoveryLevel", "0"),
+    ];
+    let identity = Identity { isid: isid(number), tsih: Tsih(0), cid: Cid(0) };
+    let (answers, tsih) = stages(&mut link, url, identity, digests, &offers)?;
+    let took = link.began.elapsed();
+    let agreed = Agreed::of(&answers)?;
+    Ok(LoggedIn { agreed, link, took, identity: Identity { tsih, ..identity } })
+}
+
+/// Adds connection `cid` to a session whose leading connection is `leading`.
+///
+/// # Errors
+/// As [`login`].
+pub(crate) fn join(url: &Url, number: u32, session: Identity, leading: &Link, cid: u16) -> Result<Link> {
+    let mut link = Link::open(url.portal, number)?;
+    link.window = leading.window;
+    let segment = SEGMENT_MAX_BYTES.to_string();
+    // The other keys belong to the leading connection (13).
+    let offers = [("MaxRecvDataSegmentLength", segment.as_str())];
+    let identity = Identity { cid: Cid(cid), ..session };
+    stages(&mut link, url, identity, leading.digests, &offers)?;
+    Ok(link)
+}
+
+/// What a connection says it belongs to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Identity {
+    isid: Isid,
+    tsih: Tsih,
+    cid: Cid,
+}
+
+/// Type "random" (11.12.5): no registered number of anybody is used.
+fn isid(number: u32) -> Isid {
+    let [_, high, middle, low] = number.to_be_bytes();
+    Isid([0x80, 0, 0, high, middle, low])
+}
+
+/// Both stages of a login; answers what the target answered, and the session's handle.
+fn stages(
+    link: &mut Link,
+    url: &Url,
+    identity: Identity,
+    digests: Digests,
+    offers: &[(&str, &str)],
+) -> Result<(BTreeMap<String, String>, Tsih)> {
+    let Identity { isid, tsih, cid } = identity;
+    let stage = |current_stage, next_stage| LoginRequest {
+        transit: true,
+        current_stage,
+        next_stage,
+        isid,
+        tsih,
+        cid,
+        ..LoginRequest::default()
     };
+    let initiator_name = format!("iqn.2026-11.io.lunette:bench-{}", std::process::id());
     let names = [
         ("InitiatorName", initiator_name.as_str()),
         ("SessionType", "Normal"),
@@ -81,44 +146,27 @@ pub(crate) fn login(url: &Url, number: u32, digests: Digests) -> Result<LoggedIn
         ("AuthMethod", "None"),
     ];
     let mut answers = BTreeMap::new();
-    exchange(&mut link, stage(LoginStage::Security, LoginStage::Operational), &names, &mut answers)?;
+    exchange(link, stage(LoginStage::Security, LoginStage::Operational), &names, &mut answers)?;
     let digest = |wanted| if wanted { "CRC32C" } else { "None" };
-    let (segment, burst) = (SEGMENT_MAX_BYTES.to_string(), BURST_MAX_BYTES.to_string());
-    let offers = [
-        ("HeaderDigest", digest(digests.header)),
-        ("DataDigest", digest(digests.data)),
-        ("MaxRecvDataSegmentLength", &segment),
-        ("InitialR2T", "No"),
-        ("ImmediateData", "Yes"),
-        ("MaxBurstLength", &burst),
-        ("FirstBurstLength", &burst),
-        ("MaxOutstandingR2T", "1"),
-        ("MaxConnections", "1"),
-        ("DataPDUInOrder", "Yes"),
-        ("DataSequenceInOrder", "Yes"),
-        ("DefaultTime2Wait", "0"),
-        ("DefaultTime2Retain", "0"),
-        ("ErrorRecoveryLevel", "0"),
-    ];
-    exchange(&mut link, stage(LoginStage::Operational, LoginStage::FullFeature), &offers, &mut answers)?;
-    let took = link.began.elapsed();
+    let mut keys = vec![("HeaderDigest", digest(digests.header)), ("DataDigest", digest(digests.data))];
+    keys.extend(offers);
+    let tsih = exchange(link, stage(LoginStage::Operational, LoginStage::FullFeature), &keys, &mut answers)?;
     let has = |key: &str| answers.get(key).is_some_and(|value| value == "CRC32C");
     link.digests = Digests { header: has("HeaderDigest"), data: has("DataDigest") };
     ensure!(link.digests == digests, "the target agrees to {:?}, not to {digests:?}", link.digests);
-    Ok(LoggedIn { agreed: Agreed::of(&answers)?, link, took })
+    Ok((answers, tsih))
 }
 
-/// One login request and its answer, which must take the login to the next stage.
+/// One login request and its answer, which must take the login to the next stage; answers the session's handle.
 fn exchange(
     link: &mut Link,
     request: LoginRequest,
     keys: &[(&str, &str)],
     answers: &mut BTreeMap<String, String>,
-) -> Result<()> {
+) -> Result<Tsih> {
     let mut data = Vec::new();
     keys.iter().for_each(|(key, value)| text::push(&mut data, key, value));
-    let counters = &mut link.counters;
-    let request = LoginRequest { cmd_sn: counters.cmd_sn, exp_stat_sn: counters.exp_stat_sn, ..request };
+    let request = LoginRequest { cmd_sn: link.window.cmd_sn, exp_stat_sn: link.exp_stat_sn.0, ..request };
     link.send(&InitiatorPdu::LoginRequest(request), &data)?;
     let (TargetPdu::LoginResponse(response), data) = link.receive()? else {
         bail!("a login request was answered by something else");
@@ -134,8 +182,9 @@ fn exchange(
         answers.insert(key.to_owned(), value.to_owned());
     }
     // The first response begins the numbering of statuses.
-    link.counters.exp_stat_sn = response.numbers.stat_sn;
-    link.counters.take(response.numbers, true)
+    link.exp_stat_sn = ExpStatSn(response.numbers.stat_sn);
+    link.take(response.numbers, true)?;
+    Ok(response.tsih)
 }
 
 /// Reads the first block: what a host does with a new disk before anything else.
@@ -144,7 +193,7 @@ fn exchange(
 ///
 /// # Errors
 /// The unit cannot be read.
-pub(crate) fn first_block(link: &mut Link, url: &Url) -> Result<(crate::link::Capacity, Duration)> {
+pub(crate) fn first_block(link: &mut Link, url: &Url) -> Result<(Capacity, Duration)> {
     let capacity = link.capacity(url.lun)?;
     let mut cdb = [0; 16];
     (cdb[0], cdb[13]) = (0x88, 1);
@@ -170,7 +219,8 @@ mod tests {
                 immediate_data: true,
                 initial_r2t: true,
                 first_burst_bytes: 65536,
-                segment_max_bytes: 8192
+                segment_max_bytes: 8192,
+                max_connections: 1,
             }
         );
     }

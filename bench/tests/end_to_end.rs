@@ -150,6 +150,8 @@ fn what_is_not_good_is_an_error() {
     assert!(no_target.contains("login refused: status 02"), "{no_target}");
     lunette.stop().unwrap();
     let floor = Floor::start(&["mem:1M"]);
+    let one_connection = fault(&floor.url, &["--count", "1", "--connections", "2"]);
+    assert!(one_connection.contains("grants a session 1 connections"), "{one_connection}");
     let no_digests = fault(&floor.url, &["--count", "1", "--digests", "both"]);
     assert!(no_digests.contains("agrees"), "{no_digests}");
 }

@@ -3,36 +3,31 @@
 //! Sessions log in one after the other; then each thread serves its sessions from one epoll instance: one large read,
 //! all new commands in one write. What is read is thrown away unless a digest covers it.
 
+mod connection;
 mod pdu;
 mod plan;
 mod requests;
 mod session;
 mod statistics;
+mod worker;
 
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Args, ValueEnum};
 use lunette_wire::frame::Digests;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::link::PATIENCE;
-use crate::login::{LoggedIn, first_block, login};
+use crate::login::{LoggedIn, first_block, join, login};
 use crate::url::Url;
-use crate::wait::{Wait, Waiter};
+use crate::wait::Wait;
 use plan::{Mix, Order, Pattern, Plan};
-use session::{Habits, Session, Shared};
+use session::{Habits, Session};
 pub(crate) use statistics::quantile;
 use statistics::{Frame, Report, Statistics};
-
-/// What one read takes at most: a deep queue of small answers, and still in the second-level cache.
-const SCRATCH_BYTES: usize = 256 << 10;
-
-/// From this average size on, read data is thrown away in the kernel: below, the extra system calls cost more than they
-/// save (docs/decisions/0012-own-load-generator.md).
-const DISCARD_MEAN_BYTES: u32 = 64 << 10;
+use worker::Worker;
 
 /// What `load` is told.
 #[derive(Debug, Args)]
@@ -51,9 +46,12 @@ pub(crate) struct Options {
     /// Commands in flight in each session
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     depth: u32,
-    /// Sessions, each of one connection
+    /// Sessions
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     sessions: u32,
+    /// Connections of each session, which share its commands evenly
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=32))]
+    connections: u16,
     /// Threads that share the sessions
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     threads: u32,
@@ -186,23 +184,43 @@ fn connect(options: &Options, limit: Limit) -> Result<Sessions> {
     let pattern = options.pattern();
     let mut all = Sessions { sessions: Vec::new(), login_us: Vec::new(), first_block_us: Vec::new() };
     for number in 0..options.sessions {
-        let session = || -> Result<_> {
-            let LoggedIn { mut link, agreed, took } = login(&options.url, number, options.digests.into())?;
-            let (capacity, first_block) = first_block(&mut link, &options.url)?;
-            let plan = Plan::new(&pattern, capacity, number, options.sessions)?;
-            link.stream.set_nonblocking(true)?;
-            let quota = match limit {
-                Limit::Time { .. } => u64::MAX,
-                Limit::Count(count) => share(count, number, options.sessions),
-            };
-            Ok((Session::new(link, agreed, options.url.lun, plan, habits, quota), took, first_block))
-        };
-        let (session, login, first_block) = session().with_context(|| format!("session {number}"))?;
-        all.sessions.push(session);
-        all.login_us.push(login.as_secs_f64() * 1e6);
-        all.first_block_us.push(first_block.as_secs_f64() * 1e6);
+        connect_one(options, limit, &pattern, habits, number, &mut all)
+            .with_context(|| format!("session {number}"))?;
     }
     Ok(all)
+}
+
+fn connect_one(
+    options: &Options,
+    limit: Limit,
+    pattern: &Pattern,
+    habits: Habits,
+    number: u32,
+    all: &mut Sessions,
+) -> Result<()> {
+    let Options { url, sessions, connections, digests, .. } = options;
+    let LoggedIn { mut link, agreed, took, identity } = login(url, number, (*digests).into(), *connections)?;
+    let (capacity, first_block) = first_block(&mut link, url)?;
+    let plan = Plan::new(pattern, capacity, number, *sessions)?;
+    let granted = agreed.max_connections;
+    ensure!(granted >= *connections, "the target grants a session {granted} connections");
+    let mut links = vec![link];
+    for cid in 1..*connections {
+        let link = join(url, number, identity, &links[0], cid);
+        links.push(link.with_context(|| format!("connection {cid}"))?);
+    }
+    let window = links[0].window;
+    for link in &links {
+        link.stream.set_nonblocking(true)?;
+    }
+    let quota = match limit {
+        Limit::Time { .. } => u64::MAX,
+        Limit::Count(count) => share(count, number, *sessions),
+    };
+    all.sessions.push(Session::new(links, window, agreed, url.lun, plan, habits, quota));
+    all.login_us.push(took.as_secs_f64() * 1e6);
+    all.first_block_us.push(first_block.as_secs_f64() * 1e6);
+    Ok(())
 }
 
 /// The part of `count` that falls to one of the sessions.
@@ -211,15 +229,12 @@ fn share(count: u64, number: u32, sessions: u32) -> u64 {
     count / sessions + u64::from(u64::from(number) < count % sessions)
 }
 
-type OutcomeOfThread = (Statistics, Vec<Session>);
+/// What a thread counted, and its sessions.
+type Outcome = (Statistics, Vec<Session>);
 
 /// Runs the threads; answers what each counted, for how long it counted, and the processor time of this process in
 /// that time, both in seconds.
-fn measure(
-    options: &Options,
-    limit: Limit,
-    hands: Vec<Vec<Session>>,
-) -> Result<(Vec<OutcomeOfThread>, f64, f64)> {
+fn measure(options: &Options, limit: Limit, hands: Vec<Vec<Session>>) -> Result<(Vec<Outcome>, f64, f64)> {
     let barrier = Barrier::new(hands.len() + 1);
     thread::scope(|scope| {
         let threads: Vec<_> = hands
@@ -254,84 +269,6 @@ fn measure(
 fn processor_s() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
-}
-
-/// One thread with its sessions.
-struct Worker {
-    sessions: Vec<Session>,
-    shared: Shared,
-    waiter: Waiter,
-    /// No transfer begins after this.
-    end: Option<Instant>,
-}
-
-impl Worker {
-    /// Waits for the others when all is prepared; the clock starts then.
-    fn new(options: &Options, limit: Limit, sessions: Vec<Session>, barrier: &Barrier) -> Result<Self> {
-        let mix = &options.block_bytes;
-        let prepared = Waiter::new(options.wait).map_err(anyhow::Error::from).and_then(|waiter| {
-            for (key, session) in (0..).zip(&sessions) {
-                waiter.add(session.socket(), key)?;
-            }
-            Ok(waiter)
-        });
-        let pattern =
-            (0..mix.largest()).map(|index| (index.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-        let scratch = vec![0; SCRATCH_BYTES].into_boxed_slice();
-        let statistics = Statistics::new();
-        // Before the barrier nothing may return, or the others would wait for ever.
-        barrier.wait();
-        let began = Instant::now();
-        let (counted, end) = match limit {
-            Limit::Time { warmup, measured } => {
-                let end = began + warmup + measured;
-                (began + warmup..end, Some(end))
-            }
-            // Longer than anybody measures.
-            Limit::Count(_) => (began..began + Duration::from_secs(1 << 30), None),
-        };
-        let mean_bytes = u32::midpoint(mix.smallest(), mix.largest());
-        let discards = options.read_percent > 0
-            && mean_bytes >= DISCARD_MEAN_BYTES
-            && !Digests::from(options.digests).data;
-        let shared = Shared { scratch, pattern, statistics, counted, discards };
-        Ok(Self { sessions, shared, waiter: prepared?, end })
-    }
-
-    fn run(mut self) -> Result<OutcomeOfThread> {
-        let Self { sessions, shared, waiter, end } = &mut self;
-        for (key, session) in (0..).zip(sessions.iter_mut()) {
-            session.start(shared)?;
-            waiter.watch(session.socket(), key, true, session.is_blocked())?;
-        }
-        let mut open = sessions.len();
-        let mut last_event = Instant::now();
-        while open > 0 {
-            let count = waiter.wait()?;
-            let now = Instant::now();
-            if end.is_some_and(|end| now >= end) {
-                *end = None;
-                sessions.iter_mut().for_each(Session::wind_down);
-                open = sessions.iter().filter(|session| !session.is_done()).count();
-            }
-            if count > 0 {
-                last_event = now;
-            } else if now - last_event > PATIENCE {
-                bail!("no answer within {} s", PATIENCE.as_secs());
-            }
-            for index in 0..count {
-                let Some(key) = waiter.ready(index) else { break };
-                let Some(session) = sessions.get_mut(usize::try_from(key)?) else { continue };
-                let (was_blocked, was_done) = (session.is_blocked(), session.is_done());
-                session.turn(shared)?;
-                if session.is_blocked() != was_blocked {
-                    waiter.watch(session.socket(), key, true, session.is_blocked())?;
-                }
-                open -= usize::from(session.is_done() && !was_done);
-            }
-        }
-        Ok((self.shared.statistics, self.sessions))
-    }
 }
 
 #[cfg(test)]

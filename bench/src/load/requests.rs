@@ -1,10 +1,9 @@
 //! What a session under load sends: commands, their data, and data that an R2T asks for (RFC 7143, 11.3, 11.7, 11.8).
 
-use anyhow::{Context, Result, bail, ensure};
-use lunette_wire::digest::{DIGEST_LENGTH, crc32c};
+use anyhow::{Result, bail, ensure};
 use lunette_wire::initiator::{ScsiCommand, ScsiDataOut};
 use lunette_wire::target::ReadyToTransfer;
-use lunette_wire::{Bhs, DataSn, InitiatorTaskTag, LunField, TargetTransferTag};
+use lunette_wire::{DataSn, InitiatorTaskTag, LunField, TargetTransferTag};
 
 use super::session::{Session, Shared, Task, Work};
 use crate::login::Agreed;
@@ -24,20 +23,20 @@ struct Sequence {
 impl Session {
     /// Queues the command of a task, with what may be sent unasked.
     pub(super) fn command(&mut self, slot: u32, shared: &Shared) -> Result<()> {
-        let counters = &mut self.link.counters;
+        let exp_stat_sn = self.connection_of(slot).link.exp_stat_sn.0;
         let mut pdu = ScsiCommand {
             is_final: true,
             lun: self.lun,
             initiator_task_tag: InitiatorTaskTag(slot),
-            cmd_sn: counters.cmd_sn,
-            exp_stat_sn: counters.exp_stat_sn,
+            cmd_sn: self.window.cmd_sn,
+            exp_stat_sn,
             ..ScsiCommand::default()
         };
-        counters.cmd_sn = counters.cmd_sn.next();
+        self.window.cmd_sn = self.window.cmd_sn.next();
         self.in_flight += 1;
         let Work::Transfer(transfer) = self.tasks[slot as usize].work else {
             pdu.cdb[0] = SYNCHRONIZE_CACHE_10;
-            self.push_head(&pdu.encode(0));
+            self.connection_of(slot).push_head(&pdu.encode(0));
             return Ok(());
         };
         (pdu.read, pdu.write) = (transfer.is_read, !transfer.is_read);
@@ -46,15 +45,15 @@ impl Session {
         pdu.cdb[2..10].copy_from_slice(&transfer.lba.to_be_bytes());
         pdu.cdb[10..14].copy_from_slice(&transfer.blocks.to_be_bytes());
         if transfer.is_read {
-            self.push_head(&pdu.encode(0));
+            self.connection_of(slot).push_head(&pdu.encode(0));
             return Ok(());
         }
-        let Agreed { immediate_data, initial_r2t, first_burst_bytes, segment_max_bytes } = self.agreed;
+        let Agreed { immediate_data, initial_r2t, first_burst_bytes, segment_max_bytes, .. } = self.agreed;
         let first_burst = first_burst_bytes.min(transfer.bytes);
         let immediate = if immediate_data { first_burst.min(segment_max_bytes) } else { 0 };
         let unsolicited = if initial_r2t { immediate } else { first_burst };
         pdu.is_final = unsolicited == immediate;
-        self.push(&pdu.encode(immediate as usize), immediate, &shared.pattern)?;
+        self.connection_of(slot).push(&pdu.encode(immediate as usize), immediate, &shared.pattern)?;
         self.tasks[slot as usize].moved = immediate;
         if immediate < unsolicited {
             let rest = Sequence {
@@ -95,44 +94,14 @@ impl Session {
                 lun: sequence.lun,
                 initiator_task_tag: InitiatorTaskTag(slot),
                 target_transfer_tag: sequence.target_transfer_tag,
-                exp_stat_sn: self.link.counters.exp_stat_sn,
+                exp_stat_sn: self.connection_of(slot).link.exp_stat_sn.0,
                 data_sn,
                 buffer_offset: offset,
             };
-            self.push(&pdu.encode(length as usize), length, pattern)?;
+            self.connection_of(slot).push(&pdu.encode(length as usize), length, pattern)?;
             (offset, data_sn) = (offset + length, data_sn.next());
         }
         self.tasks[slot as usize].moved = sequence.to;
         Ok(())
-    }
-
-    pub(super) fn push_head(&mut self, bhs: &Bhs) {
-        self.outbox.push(bhs);
-        if self.link.digests.header {
-            self.outbox.push(&crc32c(bhs));
-        }
-    }
-
-    /// Queues a PDU with the beginning of the pattern as its data segment; whole words, so without padding.
-    fn push(&mut self, bhs: &Bhs, length: u32, pattern: &[u8]) -> Result<()> {
-        self.push_head(bhs);
-        if length > 0 {
-            self.outbox.push_shared(0, length as usize);
-            if self.link.digests.data {
-                let digest = self.data_digest(length, pattern)?;
-                self.outbox.push(&digest);
-            }
-        }
-        Ok(())
-    }
-
-    /// There are few lengths, so each checksum is made once.
-    fn data_digest(&mut self, length: u32, pattern: &[u8]) -> Result<[u8; DIGEST_LENGTH]> {
-        if let Some((_, digest)) = self.data_digests.iter().find(|(known, _)| *known == length) {
-            return Ok(*digest);
-        }
-        let digest = crc32c(pattern.get(..length as usize).context("a data segment beyond the pattern")?);
-        self.data_digests.push((length, digest));
-        Ok(digest)
     }
 }

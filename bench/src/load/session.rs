@@ -4,28 +4,19 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
-use lunette_wire::digest::DIGEST_LENGTH;
-use lunette_wire::target::{Residual, ScsiDataIn};
+use lunette_wire::target::{Numbers, Residual, ScsiDataIn};
 use lunette_wire::{InitiatorTaskTag, LunField, TargetPdu, TargetTransferTag};
-use rustix::io::Errno;
-use rustix::net::RecvFlags;
 
-use super::pdu::{Arrived, Inbox};
+use super::connection::Connection;
+use super::pdu::Arrived;
 use super::plan::{Plan, Transfer};
 use super::statistics::Statistics;
-use crate::link::{Counters, Link};
+use crate::link::{Link, Window, pong};
 use crate::login::Agreed;
-use crate::outbox::{Outbox, Source};
 
 const GOOD: u8 = 0x00;
 const BUSY: u8 = 0x08;
 const TASK_SET_FULL: u8 = 0x28;
-
-/// From this many bytes on, throwing data away in the kernel saves more than the extra system call costs.
-const DISCARD_MIN_BYTES: usize = 16 << 10;
-
-/// How far a read looks beyond the data of a PDU where most data is thrown away in the kernel: a few headers.
-const LOOK_AHEAD_BYTES: usize = 512;
 
 /// Reads of one turn: large transfers of one session must not keep the others waiting.
 const READS_MAX: usize = 16;
@@ -61,6 +52,8 @@ pub(super) struct Shared {
 
 /// What handling a PDU needs to know of the turn.
 struct Moment<'a> {
+    /// The connection that it came on.
+    connection: usize,
     now: Instant,
     /// What ends now counts.
     counts: bool,
@@ -81,13 +74,12 @@ pub(super) struct Habits {
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Session {
-    pub(super) link: Link,
+    connections: Vec<Connection>,
+    pub(super) window: Window,
     pub(super) agreed: Agreed,
     pub(super) lun: LunField,
     plan: Plan,
     habits: Habits,
-    inbox: Inbox,
-    pub(super) outbox: Outbox,
     pub(super) tasks: Vec<Task>,
     free: Vec<u32>,
     /// Tasks that the target was too busy for.
@@ -97,16 +89,15 @@ pub(super) struct Session {
     quota: u64,
     winds_down: bool,
     writes_since_flush: u64,
-    /// Checksums of the beginnings of the pattern, by length.
-    pub(super) data_digests: Vec<(u32, [u8; DIGEST_LENGTH])>,
     /// Transfers that ended while they count.
     pub(super) counted: u64,
 }
 
 impl Session {
-    /// A session that has logged in, and its first transfer still to send.
+    /// A session that has logged in on these connections, the leading one first.
     pub(super) fn new(
-        link: Link,
+        links: Vec<Link>,
+        window: Window,
         agreed: Agreed,
         lun: LunField,
         plan: Plan,
@@ -115,18 +106,15 @@ impl Session {
     ) -> Self {
         let depth = habits.depth;
         Self {
-            inbox: Inbox::new(link.digests),
-            // A command, its immediate data and as many Data-Out headers as a transfer commonly has.
-            outbox: Outbox::new(depth * 8 * (48 + 8), depth * 16),
-            tasks: vec![Task { work: Work::Nothing, began: link.began, moved: 0 }; depth],
+            connections: links.into_iter().map(|link| Connection::new(link, depth)).collect(),
+            window,
+            tasks: vec![Task { work: Work::Nothing, began: Instant::now(), moved: 0 }; depth],
             free: (0..depth as u32).rev().collect(),
             again: Vec::with_capacity(depth),
             in_flight: 0,
             winds_down: false,
             writes_since_flush: 0,
-            data_digests: Vec::new(),
             counted: 0,
-            link,
             agreed,
             lun,
             plan,
@@ -135,8 +123,14 @@ impl Session {
         }
     }
 
-    pub(super) fn socket(&self) -> &std::net::TcpStream {
-        &self.link.stream
+    pub(super) fn connections(&mut self) -> &mut [Connection] {
+        &mut self.connections
+    }
+
+    /// The connection that a task belongs to for good: its command, data and status all go there (4.2.5.1).
+    pub(super) fn connection_of(&mut self, slot: u32) -> &mut Connection {
+        let index = slot as usize % self.connections.len();
+        &mut self.connections[index]
     }
 
     /// Begins no further transfer, and repeats none.
@@ -148,12 +142,10 @@ impl Session {
 
     /// True when nothing is left to do.
     pub(super) fn is_done(&self) -> bool {
-        self.quota == 0 && self.in_flight == 0 && self.again.is_empty() && self.outbox.is_empty()
-    }
-
-    /// True when the socket took less than there was to send.
-    pub(super) fn is_blocked(&self) -> bool {
-        !self.outbox.is_empty()
+        self.quota == 0
+            && self.in_flight == 0
+            && self.again.is_empty()
+            && self.connections.iter().all(Connection::is_flushed)
     }
 
     /// Ends the session in order.
@@ -161,17 +153,20 @@ impl Session {
     /// # Errors
     /// The target does not answer the logout.
     pub(super) fn logout(self) -> Result<()> {
-        ensure!(self.inbox.is_at_rest(), "the connection is in the middle of a PDU");
-        self.link.stream.set_nonblocking(false)?;
-        self.link.logout()
+        let leading = self.connections.into_iter().next().context("a session without connection")?;
+        ensure!(leading.inbox.is_at_rest(), "the connection is in the middle of a PDU");
+        let mut link = leading.link;
+        link.window = self.window;
+        link.stream.set_nonblocking(false)?;
+        link.logout()
     }
 
-    /// Everything that can be done now: receive, handle, send.
+    /// Everything that can be done now that connection `index` has something to read, or room to write.
     ///
     /// # Errors
     /// The connection broke, or the target answered what it must not.
-    pub(super) fn turn(&mut self, shared: &mut Shared) -> Result<()> {
-        self.receive(shared)?;
+    pub(super) fn turn(&mut self, index: usize, shared: &mut Shared) -> Result<()> {
+        self.receive(index, shared)?;
         self.start(shared)
     }
 
@@ -181,45 +176,28 @@ impl Session {
     /// The connection broke.
     pub(super) fn start(&mut self, shared: &Shared) -> Result<()> {
         self.issue(shared)?;
-        Ok(self.outbox.send(&self.link.stream, Source::Memory(&shared.pattern))?)
+        for connection in &mut self.connections {
+            connection.send(&shared.pattern)?;
+        }
+        Ok(())
     }
 
-    fn receive(&mut self, shared: &mut Shared) -> Result<()> {
+    fn receive(&mut self, index: usize, shared: &mut Shared) -> Result<()> {
         for _ in 0..READS_MAX {
-            let skippable = self.inbox.skippable();
-            let discard = shared.discards && skippable >= DISCARD_MIN_BYTES;
-            let limit = match (discard, shared.discards) {
-                (true, _) => skippable,
-                (false, true) => skippable + LOOK_AHEAD_BYTES,
-                (false, false) => usize::MAX,
-            };
-            let limit = limit.min(shared.scratch.len());
-            // TCP: the bytes are taken off the queue and copied nowhere.
-            let flags = if discard { RecvFlags::TRUNC } else { RecvFlags::empty() };
-            let read = match rustix::net::recv(&self.link.stream, &mut shared.scratch[..limit], flags) {
-                Ok((_, 0)) => bail!("the target closed the connection"),
-                Ok((_, read)) => read,
-                Err(Errno::AGAIN) => break,
-                Err(Errno::INTR) => continue,
-                Err(error) => return Err(error).context("receiving"),
-            };
-            let mut bytes = if discard {
-                self.inbox.skip(read);
-                &[][..]
-            } else {
-                &shared.scratch[..read]
-            };
+            let received = self.connections[index].receive(&mut shared.scratch, shared.discards)?;
             let now = Instant::now();
             let mut moment = Moment {
+                connection: index,
                 now,
                 counts: shared.counted.contains(&now),
                 statistics: &mut shared.statistics,
                 pattern: &shared.pattern,
             };
-            while let Some(arrived) = self.inbox.take(&mut bytes)? {
+            let mut bytes = &shared.scratch[..received.bytes];
+            while let Some(arrived) = self.connections[index].inbox.take(&mut bytes)? {
                 self.handle(&arrived, &mut moment)?;
             }
-            if read < limit || !shared.discards {
+            if received.is_last {
                 break;
             }
         }
@@ -227,45 +205,58 @@ impl Session {
     }
 
     fn handle(&mut self, arrived: &Arrived, moment: &mut Moment<'_>) -> Result<()> {
-        let counters = &mut self.link.counters;
         match TargetPdu::decode(&arrived.bhs)? {
             TargetPdu::ScsiDataIn(pdu) => {
-                counters.take(pdu.numbers, pdu.status.is_some())?;
-                self.data_in(&pdu, arrived.data_length)?;
+                self.count(pdu.numbers, pdu.status.is_some(), moment)?;
+                self.data_in(&pdu, arrived.data_length, moment)?;
                 if let Some(status) = pdu.status {
                     self.end(pdu.initiator_task_tag, (status, pdu.residual), moment)?;
                 }
             }
             TargetPdu::ScsiResponse(pdu) => {
-                counters.take(pdu.numbers, true)?;
+                self.count(pdu.numbers, true, moment)?;
                 ensure!(pdu.response == 0, "SCSI response {:#04x}", pdu.response);
                 self.end(pdu.initiator_task_tag, (pdu.status, pdu.residual), moment)?;
             }
             TargetPdu::ReadyToTransfer(pdu) => {
-                counters.take(pdu.numbers, false)?;
+                self.count(pdu.numbers, false, moment)?;
+                self.task(pdu.initiator_task_tag, moment)?;
                 self.solicited(&pdu, moment.pattern)?;
             }
             TargetPdu::NopIn(pdu) => {
-                counters.take(pdu.numbers, false)?;
+                self.count(pdu.numbers, false, moment)?;
                 if pdu.target_transfer_tag != TargetTransferTag::RESERVED {
-                    let pong = counters.pong(&pdu);
-                    self.push_head(&pong.encode(0));
+                    let connection = &mut self.connections[moment.connection];
+                    let pong = pong(&pdu, self.window.cmd_sn, connection.link.exp_stat_sn);
+                    connection.push_head(&pong.encode(0));
                 }
             }
             other => bail!("not expected now: {other:?}"),
         }
-        moment.statistics.window(&self.link.counters);
+        moment.statistics.window(&self.window);
         Ok(())
     }
 
-    fn data_in(&mut self, pdu: &ScsiDataIn, length: u32) -> Result<()> {
-        let task = self.tasks.get_mut(pdu.initiator_task_tag.0 as usize);
-        let Some(Task { work: Work::Transfer(transfer), moved, .. }) = task else {
-            bail!("data for a task that does not exist")
-        };
-        ensure!(transfer.is_read && pdu.buffer_offset == *moved, "Data-In that was not due: {pdu:?}");
-        ensure!(length <= transfer.bytes - *moved, "more data than the command asked for");
-        *moved += length;
+    fn count(&mut self, numbers: Numbers, has_status: bool, moment: &Moment<'_>) -> Result<()> {
+        self.window.take(numbers);
+        let connection = &mut self.connections[moment.connection];
+        if has_status { connection.link.exp_stat_sn.take(numbers) } else { Ok(()) }
+    }
+
+    /// The task that a PDU is about, which must be one of the connection's.
+    fn task(&mut self, tag: InitiatorTaskTag, moment: &Moment<'_>) -> Result<&mut Task> {
+        let is_of_connection = tag.0 as usize % self.connections.len() == moment.connection;
+        let task = self.tasks.get_mut(tag.0 as usize);
+        let task = task.filter(|task| is_of_connection && !matches!(task.work, Work::Nothing));
+        task.context("an answer to a task that does not exist")
+    }
+
+    fn data_in(&mut self, pdu: &ScsiDataIn, length: u32, moment: &Moment<'_>) -> Result<()> {
+        let task = self.task(pdu.initiator_task_tag, moment)?;
+        let Work::Transfer(transfer) = task.work else { bail!("data for a flush") };
+        ensure!(transfer.is_read && pdu.buffer_offset == task.moved, "Data-In that was not due: {pdu:?}");
+        ensure!(length <= transfer.bytes - task.moved, "more data than the command asked for");
+        task.moved += length;
         Ok(())
     }
 
@@ -276,48 +267,47 @@ impl Session {
         (status, residual): (u8, Residual),
         moment: &mut Moment<'_>,
     ) -> Result<()> {
-        let statistics = &mut *moment.statistics;
-        let task = self.tasks.get_mut(tag.0 as usize).context("an answer to a task that does not exist")?;
+        let task = *self.task(tag, moment)?;
+        self.in_flight = self.in_flight.checked_sub(1).context("more answers than commands")?;
         match status {
             GOOD => {}
             BUSY | TASK_SET_FULL => {
-                ensure!(!matches!(task.work, Work::Nothing), "an answer to a task that does not exist");
-                self.in_flight -= 1;
-                statistics.busy += u64::from(moment.counts);
+                moment.statistics.busy += u64::from(moment.counts);
                 if self.winds_down {
-                    task.work = Work::Nothing;
-                    self.free.push(tag.0);
+                    self.release(tag);
                 } else {
                     self.again.push(tag.0);
                 }
                 return Ok(());
             }
             _ => {
-                let sense = self.inbox.kept();
+                let sense = self.connections[moment.connection].inbox.kept();
                 bail!("{:?} ended with status {status:#04x}, sense {sense:02x?}", task.work)
             }
         }
         ensure!(residual == Residual::None, "{:?} ended with {residual:?}", task.work);
-        match std::mem::replace(&mut task.work, Work::Nothing) {
-            Work::Nothing => bail!("an answer to a task that does not exist"),
+        match task.work {
+            Work::Nothing => {}
             Work::Flush => {
                 self.writes_since_flush = 0;
-                if moment.counts {
-                    statistics.flushes += 1;
-                }
+                moment.statistics.flushes += u64::from(moment.counts);
             }
             Work::Transfer(transfer) => {
                 ensure!(task.moved == transfer.bytes, "{transfer:?} ended after {} bytes", task.moved);
                 if moment.counts {
                     let latency = moment.now - task.began;
-                    statistics.operation(u64::try_from(latency.as_nanos())?, transfer.bytes);
+                    moment.statistics.operation(u64::try_from(latency.as_nanos())?, transfer.bytes);
                     self.counted += 1;
                 }
             }
         }
-        self.in_flight -= 1;
-        self.free.push(tag.0);
+        self.release(tag);
         Ok(())
+    }
+
+    fn release(&mut self, tag: InitiatorTaskTag) {
+        self.tasks[tag.0 as usize].work = Work::Nothing;
+        self.free.push(tag.0);
     }
 
     /// Queues the commands that may go now.
@@ -326,7 +316,7 @@ impl Session {
             return Ok(());
         }
         let mut now = None;
-        while self.window_is_open() {
+        while self.window.is_open() {
             let began = *now.get_or_insert_with(Instant::now);
             if let Some(slot) = self.again.pop() {
                 self.tasks[slot as usize].moved = 0;
@@ -351,11 +341,6 @@ impl Session {
             self.command(slot, shared)?;
         }
         Ok(())
-    }
-
-    fn window_is_open(&self) -> bool {
-        let counters: &Counters = &self.link.counters;
-        !counters.max_cmd_sn.precedes(counters.cmd_sn)
     }
 }
 

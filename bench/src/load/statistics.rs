@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::link::Counters;
+use crate::link;
 
 /// Latencies beyond a minute count as a minute.
 const LATENCY_MAX_NS: u64 = 60_000_000_000;
@@ -35,8 +35,8 @@ impl Statistics {
     }
 
     /// Looks at how wide the command window is.
-    pub(crate) fn window(&mut self, counters: &Counters) {
-        let width = counters.max_cmd_sn.next().since(counters.exp_cmd_sn);
+    pub(crate) fn window(&mut self, window: &link::Window) {
+        let width = window.max_cmd_sn.next().since(window.exp_cmd_sn);
         self.window_min = self.window_min.min(width);
         self.window_max = self.window_max.max(width);
     }
@@ -176,7 +176,7 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lunette_wire::{CmdSn, StatSn};
+    use lunette_wire::CmdSn;
 
     #[test]
     fn quantiles_are_samples() {
@@ -197,11 +197,10 @@ mod tests {
         other.operation(200_000, 8192);
         other.busy = 3;
         let number = |n| CmdSn(n);
-        other.window(&Counters {
+        other.window(&link::Window {
             cmd_sn: number(5),
             exp_cmd_sn: number(0xffff_fffe),
             max_cmd_sn: number(1),
-            exp_stat_sn: StatSn(0),
         });
         one.add(&other);
         let frame = Frame {

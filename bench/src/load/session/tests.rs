@@ -10,14 +10,19 @@ use lunette_wire::target::{NopIn, Numbers, ReadyToTransfer, Reject, ScsiResponse
 use lunette_wire::{BHS_LENGTH, CmdSn, DataSn, InitiatorPdu, StatSn};
 
 use super::*;
-use crate::link::Capacity;
+use crate::link::{Capacity, ExpStatSn};
 use crate::load::plan::{Order, Pattern};
 
 const FIRST_STAT_SN: u32 = 5;
 
 /// What the sessions of these tests agree on: nothing goes unasked.
-const ASKED_ONLY: Agreed =
-    Agreed { immediate_data: false, initial_r2t: true, first_burst_bytes: 65536, segment_max_bytes: 2048 };
+const ASKED_ONLY: Agreed = Agreed {
+    immediate_data: false,
+    initial_r2t: true,
+    first_burst_bytes: 65536,
+    segment_max_bytes: 2048,
+    max_connections: 1,
+};
 
 const PLAIN: Habits = Habits { depth: 1, burst: false, flush_every: 0 };
 
@@ -39,18 +44,14 @@ impl Pair {
         for socket in [&stream, &peer] {
             socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         }
-        let counters = Counters {
-            cmd_sn: CmdSn(1),
-            exp_cmd_sn: CmdSn(1),
-            max_cmd_sn: CmdSn(8),
-            exp_stat_sn: StatSn(FIRST_STAT_SN),
-        };
+        let window = Window { max_cmd_sn: CmdSn(8), ..Window::new(CmdSn(1)) };
         let now = Instant::now();
-        let link = Link { stream, digests: Digests::default(), counters, began: now };
+        let exp_stat_sn = ExpStatSn(StatSn(FIRST_STAT_SN));
+        let link = Link { stream, digests: Digests::default(), window, exp_stat_sn, began: now };
         let mix = "4096".parse().unwrap();
         let pattern = Pattern { mix, order: Order::Sequential, read_percent, span_bytes: None, seed: 1 };
         let plan = Plan::new(&pattern, Capacity { blocks: 1024, block_bytes: 512 }, 0, 1).unwrap();
-        let mut session = Session::new(link, agreed, LunField::default(), plan, habits, quota);
+        let mut session = Session::new(vec![link], window, agreed, LunField::default(), plan, habits, quota);
         let shared = Shared {
             scratch: vec![0; 65536].into(),
             pattern: (0..4096_u32).map(|index| (index / 16) as u8).collect(),
@@ -95,7 +96,7 @@ impl Pair {
     /// Has the session take in a PDU of the peer.
     fn say(&mut self, bhs: &[u8], data_bytes: usize) -> Result<()> {
         self.peer.write_all(&[bhs, &vec![0; data_bytes]].concat()).unwrap();
-        self.session.turn(&mut self.shared)
+        self.session.turn(0, &mut self.shared)
     }
 
     /// As [`Self::say`]: a Data-In with status, changed by `change`.
@@ -236,6 +237,7 @@ fn data_goes_out_unasked_as_far_as_was_agreed() {
         initial_r2t,
         first_burst_bytes,
         segment_max_bytes: 2048,
+        max_connections: 1,
     };
     // Agreed; immediate bytes, then unsolicited ones.
     for (agreed, immediate, unsolicited) in [
