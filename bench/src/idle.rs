@@ -66,7 +66,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let ready = Ready { sessions: options.sessions, login_us: times };
     println!("{}", serde_json::to_string(&ready)?);
     hold(&mut links)?;
-    for (number, link) in links.into_iter().enumerate() {
+    for (number, link) in links.iter_mut().enumerate() {
         link.logout().with_context(|| format!("logging out session {number}"))?;
     }
     Ok(())

@@ -263,8 +263,8 @@ impl Link {
         Ok(Capacity { blocks: u64::from_be_bytes(*last).saturating_add(1), block_bytes })
     }
 
-    /// Ends the session in order, and waits for the target to close.
-    pub(crate) fn logout(mut self) -> Result<()> {
+    /// Ends the session in order: a logout of all its connections, and the answer.
+    pub(crate) fn logout(&mut self) -> Result<()> {
         let pdu = LogoutRequest {
             immediate: true,
             cmd_sn: self.window.cmd_sn,

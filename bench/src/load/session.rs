@@ -153,12 +153,16 @@ impl Session {
     /// # Errors
     /// The target does not answer the logout.
     pub(super) fn logout(self) -> Result<()> {
-        let leading = self.connections.into_iter().next().context("a session without connection")?;
-        ensure!(leading.inbox.is_at_rest(), "the connection is in the middle of a PDU");
-        let mut link = leading.link;
-        link.window = self.window;
-        link.stream.set_nonblocking(false)?;
-        link.logout()
+        // The others stay open until the target has answered: a connection that breaks off is a failure to it.
+        let mut links = Vec::new();
+        for connection in self.connections {
+            ensure!(connection.inbox.is_at_rest(), "a connection is in the middle of a PDU");
+            links.push(connection.link);
+        }
+        let leading = links.first_mut().context("a session without connection")?;
+        leading.window = self.window;
+        leading.stream.set_nonblocking(false)?;
+        leading.logout()
     }
 
     /// Everything that can be done now that connection `index` has something to read, or room to write.
