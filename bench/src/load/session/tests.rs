@@ -26,7 +26,21 @@ const ASKED_ONLY: Agreed = Agreed {
 
 const PLAIN: Habits = Habits { depth: 1, burst: false, flush_every: 0 };
 
-/// A session and its peer.
+/// A connection in full feature phase and its peer; the window is 8 wide.
+fn link() -> (Link, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    // Blocking, so that a turn takes in what was sent before it.
+    let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let peer = listener.accept().unwrap().0;
+    for socket in [&stream, &peer] {
+        socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    }
+    let window = Window { max_cmd_sn: CmdSn(8), ..Window::new(CmdSn(1)) };
+    let exp_stat_sn = ExpStatSn(StatSn(FIRST_STAT_SN));
+    (Link { stream, digests: Digests::default(), window, exp_stat_sn, began: Instant::now() }, peer)
+}
+
+/// A session and its peer: that of the leading connection, where there are several.
 struct Pair {
     session: Session,
     shared: Shared,
@@ -35,23 +49,25 @@ struct Pair {
 }
 
 impl Pair {
-    /// Transfers of 4096 bytes; the window is 8 wide.
     fn new(read_percent: u8, agreed: Agreed, habits: Habits, quota: u64) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        // Blocking, so that a turn takes in what was sent before it.
-        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let peer = listener.accept().unwrap().0;
-        for socket in [&stream, &peer] {
-            socket.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        }
-        let window = Window { max_cmd_sn: CmdSn(8), ..Window::new(CmdSn(1)) };
-        let now = Instant::now();
-        let exp_stat_sn = ExpStatSn(StatSn(FIRST_STAT_SN));
-        let link = Link { stream, digests: Digests::default(), window, exp_stat_sn, began: now };
+        let (link, peer) = link();
+        Self::of(vec![link], peer, read_percent, agreed, habits, quota)
+    }
+
+    /// Transfers of 4096 bytes.
+    fn of(
+        links: Vec<Link>,
+        peer: TcpStream,
+        read_percent: u8,
+        agreed: Agreed,
+        habits: Habits,
+        quota: u64,
+    ) -> Self {
         let mix = "4096".parse().unwrap();
         let pattern = Pattern { mix, order: Order::Sequential, read_percent, span_bytes: None, seed: 1 };
         let plan = Plan::new(&pattern, Capacity { blocks: 1024, block_bytes: 512 }, 0, 1).unwrap();
-        let mut session = Session::new(vec![link], window, agreed, LunField::default(), plan, habits, quota);
+        let (now, window) = (Instant::now(), links[0].window);
+        let mut session = Session::new(links, window, agreed, LunField::default(), plan, habits, quota);
         let shared = Shared {
             scratch: vec![0; 65536].into(),
             pattern: (0..4096_u32).map(|index| (index / 16) as u8).collect(),
@@ -312,4 +328,25 @@ fn no_command_goes_beyond_the_window() {
     pair.data_in(4096, |pdu| pdu.initiator_task_tag = tags[3]).unwrap();
     assert_eq!(pair.command().cmd_sn, CmdSn(9));
     assert!(pair.nothing_was_sent());
+}
+
+#[test]
+fn a_task_stays_on_its_connection() {
+    let session = || {
+        let ((leading, peer), (second, mut second_peer)) = (link(), link());
+        let habits = Habits { depth: 2, burst: false, flush_every: 0 };
+        let mut pair = Pair::of(vec![leading, second], peer, 100, ASKED_ONLY, habits, 3);
+        let first = pair.command();
+        let mut bhs = [0; BHS_LENGTH];
+        second_peer.read_exact(&mut bhs).unwrap();
+        let InitiatorPdu::ScsiCommand(second) = InitiatorPdu::decode(&bhs).unwrap() else { panic!() };
+        // One numbering over both, and each tag on its own.
+        assert_eq!((first.cmd_sn, second.cmd_sn), (CmdSn(1), CmdSn(2)));
+        (pair, first.initiator_task_tag, second.initiator_task_tag)
+    };
+    let (mut good, first, _) = session();
+    good.data_in(4096, |pdu| pdu.initiator_task_tag = first).unwrap();
+    assert_eq!(good.command().initiator_task_tag, first);
+    let (mut crossed, _, second) = session();
+    assert!(crossed.data_in(4096, |pdu| pdu.initiator_task_tag = second).is_err());
 }
