@@ -11,7 +11,7 @@ use anyhow::Result;
 use lunette_iscsi::chap::{ChapAlgorithm, Secret, encode_hex};
 use lunette_target::config::{ChapCredential, ChapUser, Config};
 use lunette_tests::connection::Connection;
-use lunette_tests::in_process::InProcess;
+use lunette_tests::in_process::{InProcess, wait_until};
 use lunette_tests::initiator::{ChapOptions, Initiator, LoginOptions};
 use lunette_tests::lunette::{Lunette, TARGET_NAME};
 use lunette_tests::need_programs;
@@ -396,6 +396,23 @@ fn all_connections_of_a_session_are_one_users() {
     let options = LoginOptions { tsih: first.tsih(), cid: Cid(1), ..as_user(chap("7", SECRET, None)) };
     let _second = Initiator::login(target.portal(), &options).expect("a second connection");
     first.logout().expect("the session is untouched");
+}
+
+#[test]
+fn no_user_ends_anothers_session() {
+    let target = in_process(|_| ());
+    let as_user = |chap| LoginOptions { chap: Some(chap), ..target.options(1) };
+    let bob = ChapOptions { user: ("bob".to_owned(), SEEKER_SECRET.to_owned()), ..chap("5", "", None) };
+    let first = Initiator::login(target.portal(), &as_user(chap("5", SECRET, None))).expect("a session");
+    // Of the same initiator name and ISID.
+    let error = Initiator::login(target.portal(), &as_user(bob.clone())).expect_err("Alice's").to_string();
+    assert!(error.contains("status 0201"), "{error}");
+    let again = Initiator::login(target.portal(), &as_user(chap("5", SECRET, None))).expect("her own again");
+    drop(first);
+    again.logout().expect("a logout");
+    wait_until("it is nobody's any more", || {
+        Initiator::login(target.portal(), &as_user(bob.clone())).is_ok()
+    });
 }
 
 #[test]

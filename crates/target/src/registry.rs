@@ -42,13 +42,22 @@ pub(crate) enum Claim {
     Granted(SessionPlace),
     /// This session has it and must end first.
     Taken(SessionPlace),
+    /// A session has it that another CHAP user began: it is not the claimant's to end (9.2).
+    Anothers,
     /// All 65,535 handles are in use.
     Full,
 }
 
+/// A session, and the CHAP user that began it.
+#[derive(Debug)]
+struct Entry {
+    place: SessionPlace,
+    user: Option<String>,
+}
+
 #[derive(Debug, Default)]
 struct State {
-    sessions: HashMap<SessionKey, SessionPlace>,
+    sessions: HashMap<SessionKey, Entry>,
     handles: HashMap<u16, SessionPlace>,
     next_serial: u64,
     next_tsih: u16,
@@ -71,17 +80,17 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// Claims an identity for a new session on `reactor`.
-    pub(crate) fn claim(&self, key: &SessionKey, reactor: usize) -> Claim {
+    /// Claims an identity for a new session of `user` on `reactor`.
+    pub(crate) fn claim(&self, key: &SessionKey, user: Option<&str>, reactor: usize) -> Claim {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(place) = state.sessions.get(key) {
-            return Claim::Taken(*place);
+        if let Some(entry) = state.sessions.get(key) {
+            return if entry.user.as_deref() == user { Claim::Taken(entry.place) } else { Claim::Anothers };
         }
         let Some(tsih) = state.free_tsih() else { return Claim::Full };
         state.next_serial += 1;
         let place = SessionPlace { reactor, serial: state.next_serial, tsih };
         state.handles.insert(tsih.0, place);
-        state.sessions.insert(key.clone(), place);
+        state.sessions.insert(key.clone(), Entry { place, user: user.map(str::to_owned) });
         Claim::Granted(place)
     }
 
@@ -89,7 +98,7 @@ impl Registry {
     pub(crate) fn release(&self, key: &SessionKey, place: SessionPlace) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.handles.remove(&place.tsih.0);
-        if state.sessions.get(key) == Some(&place) {
+        if state.sessions.get(key).is_some_and(|entry| entry.place == place) {
             state.sessions.remove(key);
         }
     }
@@ -97,7 +106,7 @@ impl Registry {
     /// The session that has this identity and handle: one without the other names nobody's (6.3.1).
     pub(crate) fn find(&self, key: &SessionKey, tsih: Tsih) -> Option<SessionPlace> {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.sessions.get(key).copied().filter(|place| place.tsih == tsih)
+        state.sessions.get(key).map(|entry| entry.place).filter(|place| place.tsih == tsih)
     }
 
     /// The reactor of the session that has this handle.
@@ -122,22 +131,33 @@ mod tests {
     #[test]
     fn an_identity_has_one_session_at_a_time() {
         let registry = Registry::default();
-        let Claim::Granted(first) = registry.claim(&key("a"), 0) else { panic!("free") };
-        assert_eq!(registry.claim(&key("a"), 1), Claim::Taken(first));
-        assert!(matches!(registry.claim(&key("b"), 1), Claim::Granted(_)));
+        let Claim::Granted(first) = registry.claim(&key("a"), None, 0) else { panic!("free") };
+        assert_eq!(registry.claim(&key("a"), None, 1), Claim::Taken(first));
+        assert!(matches!(registry.claim(&key("b"), None, 1), Claim::Granted(_)));
         registry.release(&key("a"), first);
-        let Claim::Granted(second) = registry.claim(&key("a"), 1) else { panic!("free again") };
+        let Claim::Granted(second) = registry.claim(&key("a"), None, 1) else { panic!("free again") };
         assert_ne!(first.serial, second.serial);
         // A late release of the first must not take the second's identity away.
         registry.release(&key("a"), first);
-        assert_eq!(registry.claim(&key("a"), 1), Claim::Taken(second));
+        assert_eq!(registry.claim(&key("a"), None, 1), Claim::Taken(second));
+    }
+
+    #[test]
+    fn a_session_is_for_the_user_that_began_it() {
+        let registry = Registry::default();
+        let Claim::Granted(first) = registry.claim(&key("a"), Some("alice"), 0) else { panic!("free") };
+        assert_eq!(registry.claim(&key("a"), Some("bob"), 0), Claim::Anothers);
+        assert_eq!(registry.claim(&key("a"), None, 0), Claim::Anothers);
+        assert_eq!(registry.claim(&key("a"), Some("alice"), 1), Claim::Taken(first));
+        registry.release(&key("a"), first);
+        assert!(matches!(registry.claim(&key("a"), Some("bob"), 0), Claim::Granted(_)));
     }
 
     #[test]
     fn a_handle_needs_its_identity() {
         let registry = Registry::default();
-        let Claim::Granted(place) = registry.claim(&key("a"), 3) else { panic!("free") };
-        let Claim::Granted(other) = registry.claim(&key("b"), 1) else { panic!("free") };
+        let Claim::Granted(place) = registry.claim(&key("a"), None, 3) else { panic!("free") };
+        let Claim::Granted(other) = registry.claim(&key("b"), None, 1) else { panic!("free") };
         assert_eq!(registry.find(&key("a"), place.tsih), Some(place));
         assert_eq!(registry.find(&key("a"), other.tsih), None);
         assert_eq!(registry.find(&key("c"), place.tsih), None);
@@ -151,11 +171,11 @@ mod tests {
         let registry = Registry::default();
         let mut seen = std::collections::HashSet::new();
         for number in 0..u16::MAX {
-            let Claim::Granted(place) = registry.claim(&key(&number.to_string()), 0) else {
+            let Claim::Granted(place) = registry.claim(&key(&number.to_string()), None, 0) else {
                 panic!("handles are left")
             };
             assert!(place.tsih.0 != 0 && seen.insert(place.tsih.0));
         }
-        assert_eq!(registry.claim(&key("one more"), 0), Claim::Full);
+        assert_eq!(registry.claim(&key("one more"), None, 0), Claim::Full);
     }
 }

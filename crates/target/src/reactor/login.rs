@@ -107,13 +107,18 @@ impl Reactor {
         if outcome.tsih != Tsih(0) {
             return self.join(index, outcome, &key);
         }
-        match self.shared.registry.claim(&key, self.index) {
+        match self.shared.registry.claim(&key, outcome.user.as_deref(), self.index) {
             Claim::Granted(place) => self.begin_session(index, &outcome, key, place),
             Claim::Taken(place) => {
                 let Some(connection) = self.connections.get_mut(index) else { return };
                 let waiter = Waiter { reactor: self.index, connection: connection.token };
                 connection.stage = Stage::AwaitingReinstatement(outcome);
                 self.shared.reactors[place.reactor].send(Message::EndSession { place, waiter });
+            }
+            Claim::Anothers => {
+                let reason = "another CHAP user has a session under this initiator name and ISID";
+                let failure = LoginFailure::new(LoginStatus::AuthenticationFailure, reason);
+                self.fail_login(index, outcome.refuse(&failure), &failure);
             }
             Claim::Full => {
                 let failure =
