@@ -81,15 +81,13 @@ impl Reactor {
                 let buffer = match data {
                     Arrived::Command(buffer) => Some(buffer),
                     Arrived::Bytes(bytes) if !bytes.is_empty() => {
-                        self.command_buffer(connection, bhs, bytes.len()).map(|mut buffer| {
+                        self.command_buffer(index, &pdu, bytes.len()).map(|mut buffer| {
                             buffer[..bytes.len()].copy_from_slice(bytes);
                             buffer
                         })
                     }
                     // Unsolicited data follows: it needs a place before the command's turn comes.
-                    Arrived::Bytes(_) if pdu.write && !pdu.is_final => {
-                        self.command_buffer(connection, bhs, 0)
-                    }
+                    Arrived::Bytes(_) if pdu.write && !pdu.is_final => self.command_buffer(index, &pdu, 0),
                     Arrived::Bytes(_) | Arrived::Placed => None,
                 };
                 let Some(session) = self.sessions.get_mut(index) else { return };

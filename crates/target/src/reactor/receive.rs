@@ -276,7 +276,7 @@ impl Reactor {
     fn begin_landing(&mut self, index: usize, bhs: &Bhs, ahs: &[u8], frame: Frame) -> Landing {
         let place = match Opcode::from_byte(bhs[0]) {
             Some(Opcode::ScsiCommand) => {
-                self.command_buffer(index, bhs, frame.data_length).map_or(Place::Discard, Place::Command)
+                self.landing_buffer(index, bhs, frame.data_length).map_or(Place::Discard, Place::Command)
             }
             Some(Opcode::ScsiDataOut) => {
                 let pdu = ScsiDataOut::decode(bhs);
@@ -382,12 +382,19 @@ impl Reactor {
         }
     }
 
+    fn landing_buffer(&self, index: usize, bhs: &Bhs, data_length: usize) -> Option<Buffer> {
+        let Stage::FullFeature { session, .. } = self.connections.get(index)?.stage else { return None };
+        self.command_buffer(session, &decode_command(bhs).ok()?, data_length)
+    }
+
     /// The buffer for a command's immediate data, large enough for all the data that it announces unless that is
     /// more than the store takes at once. `None` when memory is short; the data is then thrown away.
-    pub(super) fn command_buffer(&self, index: usize, bhs: &Bhs, data_length: usize) -> Option<Buffer> {
-        let connection = self.connections.get(index)?;
-        let Stage::FullFeature { session, .. } = connection.stage else { return None };
-        let Ok(command) = decode_command(bhs) else { return None };
+    pub(super) fn command_buffer(
+        &self,
+        session: usize,
+        command: &ScsiCommand,
+        data_length: usize,
+    ) -> Option<Buffer> {
         let expected = command.expected_data_transfer_length as usize;
         // A large write's buffer is only taken once the command itself was found good.
         let length = if expected <= SCRATCH_BYTES { expected } else { self.first_burst() };
