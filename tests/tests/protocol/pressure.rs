@@ -85,10 +85,12 @@ fn without_memory_a_command_is_to_be_tried_again() {
     let full = |session: &mut Raw, tag| {
         assert_eq!(session.ending(tag).expect("an answer").status, TASK_SET_FULL);
     };
+    let last = session.max_cmd_sn();
     let tag = session.read(0, 0, 16).expect("sent");
     full(&mut session, tag);
     let tag = session.write(0, 0, &data).expect("sent");
     full(&mut session, tag);
+    assert_eq!(session.max_cmd_sn(), last, "the window narrows");
     // Data that was announced comes all the same, and the answer waits for it.
     let command = ScsiCommand { is_final: false, ..write(0, 0, data.len()) };
     let tag = session.command(&command, &data[..1024]).expect("sent");

@@ -221,6 +221,12 @@ impl Session {
         self.ended
     }
 
+    /// The driver has no room for what the initiator has sent: fewer commands at a time, until all goes well again
+    /// (4.2.2.1; what could not be served ends with TASK SET FULL).
+    pub fn narrow_window(&mut self) {
+        self.window.narrow();
+    }
+
     /// The longest data segment that the initiator takes on a connection, in bytes (13.12).
     #[must_use]
     pub fn max_send_data_segment_length(&self, cid: Cid) -> u32 {

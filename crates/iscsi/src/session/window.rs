@@ -19,10 +19,22 @@ pub enum Admission {
 ///
 /// MaxCmdSN stays where it is while commands are executing and moves on by one for each that ends, so that an
 /// initiator never has more than `depth` commands outstanding. It never moves backwards.
+///
+/// A target that was asked for more than it can serve narrows the window ([`Self::narrow`]): places of commands that end
+/// are kept back until half are left, and given again one at a time while all goes well.
 #[derive(Debug)]
 pub struct CommandWindow<T> {
     exp_cmd_sn: CmdSn,
     max_cmd_sn: CmdSn,
+    depth: u32,
+    /// Places that the initiator is to have, 1 to `depth`.
+    wanted: u32,
+    /// Places that it does not have, 0 to `depth` - 1.
+    kept_back: u32,
+    /// Commands that ended well since `wanted` changed.
+    ended: u32,
+    /// Commands of the window that was too wide and may still be outstanding: they say nothing about the new width.
+    of_before: u32,
     /// Slot `n` belongs to ExpCmdSN + n; the first is always empty.
     early: VecDeque<Option<T>>,
 }
@@ -34,6 +46,11 @@ impl<T> CommandWindow<T> {
         Self {
             exp_cmd_sn: first,
             max_cmd_sn: first.plus(u32::from(depth.max(1)) - 1),
+            depth: depth.max(1).into(),
+            wanted: depth.max(1).into(),
+            kept_back: 0,
+            ended: 0,
+            of_before: 0,
             early: VecDeque::new(),
         }
     }
@@ -97,9 +114,32 @@ impl<T> CommandWindow<T> {
         Some(request)
     }
 
-    /// A command that was delivered has ended: one more may come.
+    /// A command that was delivered has ended: one more may come, unless the window is to become narrower.
     pub fn release(&mut self) {
-        self.max_cmd_sn = self.max_cmd_sn.next();
+        self.kept_back += 1;
+        if self.of_before > 0 {
+            self.of_before -= 1;
+        } else if self.wanted < self.depth {
+            self.ended += 1;
+            // A window's worth of commands went well with this width.
+            if self.ended >= self.wanted {
+                self.ended = 0;
+                self.wanted += 1;
+            }
+        }
+        while self.kept_back > self.depth - self.wanted {
+            self.kept_back -= 1;
+            self.max_cmd_sn = self.max_cmd_sn.next();
+        }
+    }
+
+    /// More came than can be served: halves the window, at most once for the commands of one window.
+    pub fn narrow(&mut self) {
+        if self.of_before == 0 {
+            self.of_before = self.depth - self.kept_back;
+            self.wanted = (self.wanted / 2).max(1);
+            self.ended = 0;
+        }
     }
 
     /// Takes out what waits and is `unwanted`. Its numbers count as never received.
@@ -159,16 +199,61 @@ mod tests {
         assert_eq!(window.admit(CmdSn(11)), Admission::Next);
     }
 
+    /// Commands that fit into the window when none is outstanding.
+    fn width(window: &CommandWindow<()>) -> u32 {
+        window.max_cmd_sn().next().since(window.exp_cmd_sn())
+    }
+
+    /// Fills the window and lets all commands of it end.
+    fn serve_all(window: &mut CommandWindow<()>) {
+        let outstanding = width(window);
+        for _ in 0..outstanding {
+            assert_eq!(window.admit(window.exp_cmd_sn()), Admission::Next);
+        }
+        assert_eq!(width(window), 0, "it is full");
+        (0..outstanding).for_each(|_| window.release());
+    }
+
+    #[test]
+    fn overload_halves_the_window_and_calm_opens_it_again() {
+        let mut window = CommandWindow::<()>::new(CmdSn(0xffff_ff00), 64);
+        (0..64).for_each(|_| assert_ne!(window.admit(window.exp_cmd_sn()), Admission::Ignore));
+        (0..64).for_each(|_| {
+            window.narrow();
+            window.release();
+        });
+        assert_eq!(width(&window), 32, "halved once, not for each command");
+        let mut widths = vec![32];
+        while width(&window) < 64 {
+            serve_all(&mut window);
+            widths.push(width(&window));
+            assert!(widths.len() < 100, "it opens again: {widths:?}");
+        }
+        assert!(widths.is_sorted() && widths.len() > 20, "a little at a time: {widths:?}");
+        serve_all(&mut window);
+        assert_eq!(width(&window), 64, "never beyond what was agreed on");
+    }
+
+    #[test]
+    fn a_window_never_closes_for_good() {
+        let mut window = CommandWindow::<()>::new(CmdSn(0), 5);
+        for _ in 0..50 {
+            window.narrow();
+            serve_all(&mut window);
+            assert!(width(&window) >= 1);
+        }
+    }
+
     proptest! {
         /// Whatever arrives in whatever order: each number is delivered at most once, in order, without gaps.
         #[test]
         fn never_opens_twice_for_one_number(
             first: u32, depth in 1u16..40,
-            arrivals in proptest::collection::vec((0u32..60, any::<bool>()), 0..200),
+            arrivals in proptest::collection::vec((0u32..60, any::<bool>(), any::<bool>()), 0..200),
         ) {
             let mut window = CommandWindow::new(CmdSn(first), depth);
             let mut delivered = Vec::new();
-            for (ahead, release) in arrivals {
+            for (ahead, release, narrow) in arrivals {
                 let cmd_sn = CmdSn(first).plus(ahead);
                 match window.admit(cmd_sn) {
                     Admission::Next => {
@@ -179,6 +264,9 @@ mod tests {
                     }
                     Admission::Early => window.park(cmd_sn, ahead),
                     Admission::Ignore => {}
+                }
+                if narrow {
+                    window.narrow();
                 }
                 if release && window.max_cmd_sn().since(CmdSn(first)) < 1000 {
                     window.release();

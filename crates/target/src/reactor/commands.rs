@@ -192,9 +192,12 @@ impl Reactor {
             .get(id.slot())
             .and_then(Option::as_ref)
             .is_none_or(|context| context.id == id && context.is_starved);
-        if view.aborted || starved {
-            // An aborted command must not reach its store; a starved one is to be sent again.
-            return self.finish(index, id, &lunette_scsi::Completion::status(Status::TaskSetFull));
+        if starved && !view.aborted {
+            return self.finish_starved(index, id);
+        }
+        if view.aborted {
+            // It must not reach its store, and nobody sees how it ends.
+            return self.finish(index, id, &lunette_scsi::Completion::status(Status::TaskAborted));
         }
         let lun = Lun::from_bytes(view.lun.0);
         let (command, next) = if view.extended_cdb.is_empty() {
@@ -228,7 +231,7 @@ impl Reactor {
         let present = context.data_out.as_ref().map_or(0, |buffer| buffer.len());
         if needed > present {
             let Some(mut larger) = session.pool.allocate(needed) else {
-                return self.finish(index, id, &lunette_scsi::Completion::status(Status::TaskSetFull));
+                return self.finish_starved(index, id);
             };
             if let Some(smaller) = &context.data_out {
                 larger[..present].copy_from_slice(smaller);
@@ -342,9 +345,16 @@ impl Reactor {
                 context.in_store = true;
                 self.io.submit(volume, store_tag(index, id), operation);
             }
-            // No memory for it: the initiator is to try again when other commands have ended.
-            None => self.finish(index, id, &lunette_scsi::Completion::status(Status::TaskSetFull)),
+            None => self.finish_starved(index, id),
         }
+    }
+
+    /// There is no memory for a command: its initiator is to try again when others have ended, with fewer at a time.
+    fn finish_starved(&mut self, index: usize, id: TaskId) {
+        if let Some(session) = self.sessions.get_mut(index) {
+            session.core.narrow_window();
+        }
+        self.finish(index, id, &lunette_scsi::Completion::status(Status::TaskSetFull));
     }
 
     /// A store has finished an operation.
