@@ -123,6 +123,8 @@ fn a_silent_initiator_is_dropped() {
     let peer = session.connection().local_address().expect("an address");
     let (pdu, _) = session.connection().receive().expect("a ping");
     assert!(matches!(pdu, TargetPdu::NopIn(_)));
+    let (pdu, _) = session.connection().receive().expect("it is told that it is being dropped");
+    assert!(matches!(pdu, TargetPdu::AsynchronousMessage(message) if message.event == 3), "{pdu:?}");
     assert_eq!(session.connection().drain(LIMIT).expect("closed"), 0);
     assert!(target.log_about(peer, "NOP-In").starts_with("WARN"));
 }

@@ -10,14 +10,16 @@ use lunette_tests::in_process::{InProcess, wait_until};
 use lunette_tests::initiator::LoginOptions;
 use lunette_tests::raw::{BLOCK_BYTES, Raw, plain, read, write};
 use lunette_wire::initiator::{
-    LoginRequest, LoginStage, LogoutReason, ScsiDataOut, TaskManagementFunction as Function,
+    LoginRequest, LoginStage, LogoutReason, NopOut, ScsiDataOut, TaskManagementFunction as Function,
 };
 use lunette_wire::target::{LoginResponse, RejectReason};
-use lunette_wire::{Cid, CmdSn, DataSn, InitiatorPdu, InitiatorTaskTag, Isid, TargetPdu, Tsih, text};
+use lunette_wire::{
+    Cid, CmdSn, DataSn, InitiatorPdu, InitiatorTaskTag, Isid, TargetPdu, TargetTransferTag, Tsih, text,
+};
 
 use crate::{
-    A_WHILE, BUS_DEVICE_RESET, COMPLETE, DISK, SECOND_DISK, expect_attention, expect_on_disk, expect_ready,
-    pattern,
+    A_WHILE, BUS_DEVICE_RESET, COMPLETE, DISK, SECOND_DISK, SESSION_DROP, event, expect_attention,
+    expect_on_disk, expect_ready, pattern,
 };
 
 /// SOME COMMANDS CLEARED BY ISCSI PROTOCOL EVENT.
@@ -25,9 +27,8 @@ const CLEARED_BY_PROTOCOL: (u8, u8, u8) = (6, 0x47, 0x7f);
 /// Response "connection or session closed successfully", and "CID not found" (11.15.1).
 const CLOSED: u8 = 0;
 const CID_NOT_FOUND: u8 = 1;
-/// AsyncEvents (11.9.1).
+/// AsyncEvent "logout request" (11.9.1).
 const LOGOUT_REQUEST: u8 = 1;
-const SESSION_DROP: u8 = 3;
 
 /// One session; its connections have their place for a CID.
 struct Session {
@@ -89,12 +90,19 @@ fn refusal(login: anyhow::Result<Raw>) -> String {
     login.expect_err("a login that must be refused").to_string()
 }
 
-/// The next PDU must be an Asynchronous Message; returns its event.
-fn event(link: &mut Raw) -> u8 {
-    match link.receive().expect("an Asynchronous Message").0 {
-        TargetPdu::AsynchronousMessage(pdu) => pdu.event,
-        other => panic!("{other:?}"),
-    }
+/// The next PDU must be a ping of the target's, whose answer acknowledges all that came before it.
+fn acknowledge(link: &mut Raw) {
+    let (TargetPdu::NopIn(ping), _) = link.receive().expect("a ping") else { panic!("no ping") };
+    assert_ne!(ping.target_transfer_tag, TargetTransferTag::RESERVED);
+    let answer = NopOut {
+        immediate: true,
+        lun: ping.lun,
+        initiator_task_tag: InitiatorTaskTag::RESERVED,
+        target_transfer_tag: ping.target_transfer_tag,
+        cmd_sn: link.cmd_sn,
+        exp_stat_sn: link.exp_stat_sn,
+    };
+    link.send(&InitiatorPdu::NopOut(answer), &[]).expect("sent");
 }
 
 #[test]
@@ -594,6 +602,8 @@ fn a_reset_ends_the_tasks_of_all_connections() {
     let tag = session.on(1).manage(Function::LogicalUnitReset, 0).expect("sent");
     session.links[1].waits(A_WHILE).expect("tasks are in the store");
     target.faults(0).clear();
+    // It has the answer of the other unit, and has not said so; the first one has nothing to acknowledge.
+    acknowledge(&mut session.links[2]);
     assert_eq!(session.links[1].managed(tag).expect("an answer"), COMPLETE);
     session.all_alive();
     expect_attention(session.on(2), 0, BUS_DEVICE_RESET);
@@ -616,6 +626,32 @@ fn a_function_waits_for_commands_of_other_connections() {
     session.all_alive();
     assert_eq!(target.faults(0).calls(OperationKind::Read), 0);
     session.expect_open_window();
+}
+
+/// 4.2.3.3, step d, and 11.6.1: who is told that a task set is gone has all the answers that were sent before.
+#[test]
+fn the_response_to_a_function_on_many_tasks_overtakes_no_answer_of_another_connection() {
+    let target = InProcess::start(&[DISK]);
+    let mut session = Session::open(&target, 1, 3);
+    for cid in [0, 2] {
+        let tag = session.on(cid).read(0, 0, 1).expect("sent");
+        session.links[cid].data_in(tag).expect("a read");
+    }
+    let tag = session.on(1).manage(Function::AbortTaskSet, 0).expect("sent");
+    session.links[1].waits(A_WHILE).expect("two connections have acknowledged nothing");
+    acknowledge(&mut session.links[2]);
+    session.links[1].waits(A_WHILE).expect("one connection has acknowledged nothing");
+    acknowledge(&mut session.links[0]);
+    assert_eq!(session.links[1].managed(tag).expect("an answer"), COMPLETE);
+    // A connection that leaves will never acknowledge, and is not waited for.
+    session.on(2).silent().expect("alive");
+    session.on(0).silent().expect("alive");
+    let tag = session.on(1).manage(Function::AbortTaskSet, 0).expect("sent");
+    acknowledge(&mut session.links[0]);
+    session.links[1].waits(A_WHILE).expect("one connection has acknowledged nothing");
+    let logout = session.on(1).log_out(LogoutReason::CloseConnection, 2).expect("sent");
+    assert_eq!(session.links[1].managed(tag).expect("an answer"), COMPLETE);
+    assert_eq!(session.links[1].logged_out(logout).expect("an answer"), CLOSED);
 }
 
 #[test]

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use lunette_tests::in_process::InProcess;
 use lunette_tests::raw::{BLOCK_BYTES, Raw};
+use lunette_wire::TargetPdu;
 
 /// Long enough for a target that does not wait to have answered.
 const A_WHILE: Duration = Duration::from_millis(100);
@@ -33,6 +34,17 @@ const CHECK_CONDITION: u8 = 2;
 
 /// Response "function complete" (11.6.1).
 const COMPLETE: u8 = 0;
+
+/// AsyncEvent "session drop notification" (11.9.1).
+const SESSION_DROP: u8 = 3;
+
+/// The next PDU must be an Asynchronous Message; returns its event.
+fn event(session: &mut Raw) -> u8 {
+    match session.receive().expect("an Asynchronous Message").0 {
+        TargetPdu::AsynchronousMessage(pdu) => pdu.event,
+        other => panic!("{other:?}"),
+    }
+}
 
 /// A session that has seen the first unit attention of both units.
 fn ready_session(target: &InProcess, port: u8) -> Raw {

@@ -19,16 +19,13 @@ use lunette_wire::target::RejectReason;
 use lunette_wire::{CmdSn, DataSn, InitiatorPdu, InitiatorTaskTag, LunField, TargetPdu};
 
 use crate::{
-    A_WHILE, BUS_DEVICE_RESET, COMMANDS_CLEARED, COMPLETE, DISK, SECOND_DISK, expect_attention, expect_ready,
-    ready_session as session,
+    A_WHILE, BUS_DEVICE_RESET, COMMANDS_CLEARED, COMPLETE, DISK, SECOND_DISK, SESSION_DROP, expect_attention,
+    expect_ready, ready_session as session,
 };
 
 const TASK_DOES_NOT_EXIST: u8 = 1;
 const LUN_DOES_NOT_EXIST: u8 = 2;
 const REJECTED: u8 = 255;
-
-/// AsyncEvent "session drop notification" (11.9.1).
-const SESSION_DROP: u8 = 3;
 
 /// A function that `asking` has sent is in force on both reactors, and is not answered while a store has a task of it:
 /// what one reactor tells another is there before the answer to a later ping.

@@ -9,7 +9,7 @@ use lunette_tests::raw::{BLOCK_BYTES, Raw, plain, read, write};
 use lunette_wire::initiator::{LogoutReason, ScsiCommand, TaskManagementFunction};
 use lunette_wire::{InitiatorPdu, TargetPdu, TargetTransferTag};
 
-use crate::{A_WHILE, DISK, TASK_SET_FULL};
+use crate::{A_WHILE, DISK, SESSION_DROP, TASK_SET_FULL, event};
 
 /// AsyncEvent 1: the target asks for a logout (11.9.1).
 const LOGOUT_REQUEST: u8 = 1;
@@ -50,6 +50,7 @@ fn who_ignores_the_logout_request_is_dropped_in_the_end() {
     let peer = session.connection().local_address().expect("an address");
     target.drain();
     expect_logout_request(&mut session, 1);
+    assert_eq!(event(&mut session), SESSION_DROP);
     session.ends().expect("a closed connection");
     assert!(target.log_about(peer, "no logout").starts_with("WARN"));
     target.end().expect("an end").expect("a clean one");

@@ -70,7 +70,11 @@ fn a_mute_initiator_is_dropped_and_one_that_answers_stays() {
         answering.send(&InitiatorPdu::NopOut(answer), &[]).expect("sent");
         pings += 1;
     }
-    assert_eq!(closed.join().expect("closed"), lunette_wire::BHS_LENGTH, "one ping, and nothing else");
+    assert_eq!(
+        closed.join().expect("closed"),
+        2 * lunette_wire::BHS_LENGTH,
+        "one ping, and the notice of the end"
+    );
     assert!(target.log_about(peer, "no answer to a NOP-In").starts_with("WARN"));
     answering.silent().expect("alive");
 }

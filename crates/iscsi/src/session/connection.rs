@@ -26,6 +26,8 @@ pub(super) struct Connection {
     pub(super) cid: Cid,
     pub(super) parameters: ConnectionParameters,
     stat_sn: StatSn,
+    /// The newest ExpStatSN: everything before it has arrived at the initiator.
+    acknowledged: StatSn,
     /// When the last sign of life was seen: a PDU, or what the driver saw of one ([`super::Session::saw_progress`]).
     pub(super) heard_at: Duration,
     pub(super) ping: Option<Ping>,
@@ -46,6 +48,7 @@ impl Connection {
             cid,
             parameters,
             stat_sn,
+            acknowledged: stat_sn,
             heard_at: now,
             ping: None,
             next_ping_tag: 0,
@@ -54,6 +57,18 @@ impl Connection {
             leaving: false,
             cleared: Vec::new(),
         }
+    }
+
+    /// Notes an ExpStatSN; one that is old, or that nothing was sent for, says nothing.
+    pub(super) const fn acknowledge(&mut self, exp_stat_sn: StatSn) {
+        if self.acknowledged.precedes(exp_stat_sn) && !self.stat_sn.precedes(exp_stat_sn) {
+            self.acknowledged = exp_stat_sn;
+        }
+    }
+
+    /// True when all status before `stat_sn` has arrived.
+    pub(super) const fn has_acknowledged(&self, stat_sn: StatSn) -> bool {
+        !self.acknowledged.precedes(stat_sn)
     }
 
     /// True while new requests are taken from it.

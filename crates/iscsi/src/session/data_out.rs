@@ -70,7 +70,7 @@ impl Session {
         intact: bool,
         outbox: &mut Outbox<D>,
     ) {
-        if self.heard(now, cid).is_none() {
+        if self.heard(now, cid, bhs, outbox).is_none() {
             return;
         }
         if !intact {

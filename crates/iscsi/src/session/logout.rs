@@ -119,18 +119,27 @@ impl Session {
 
     /// Gives a connection up, and the session with it.
     pub(super) fn close_connection<D>(&mut self, cid: Cid, reason: CloseReason, outbox: &mut Outbox<D>) {
+        if matches!(reason, CloseReason::Silent(_) | CloseReason::LogoutOverdue(_)) {
+            // Nothing is wrong with its stream: it is told, too (4.2.6).
+            self.announce_failure(outbox);
+        }
         self.emit_close(cid, reason, outbox);
         self.recover_session(cid, outbox);
     }
 
     /// Session recovery (7.1.4.4) after `cid` has failed.
     fn recover_session<D>(&mut self, cid: Cid, outbox: &mut Outbox<D>) {
-        if self.kind == SessionType::Normal {
-            self.announce_drop(outbox);
-        }
+        self.announce_failure(outbox);
         self.close_others(cid, &CloseReason::SessionFailed, outbox);
         self.begin_closing(outbox);
         self.settle(outbox);
+    }
+
+    /// Once, on all connections that can still be told.
+    fn announce_failure<D>(&mut self, outbox: &mut Outbox<D>) {
+        if self.kind == SessionType::Normal && !std::mem::replace(&mut self.is_failed, true) {
+            self.announce_drop(outbox);
+        }
     }
 
     fn close_others<D>(&mut self, cid: Cid, reason: &CloseReason, outbox: &mut Outbox<D>) {
@@ -158,6 +167,7 @@ impl Session {
         connection.leaving = true;
         self.leaving += 1;
         self.management.retain(|pending| pending.cid != cid);
+        self.count_fences();
         self.early_functions.retain(|early| early.cid != cid);
         let tasks = &self.tasks;
         // Requests whose turn had not come are as if they had never been sent: another connection may bring them again.
@@ -211,6 +221,7 @@ impl Session {
     fn begin_closing<D>(&mut self, outbox: &mut Outbox<D>) {
         self.closing = true;
         self.management.clear();
+        self.fences = 0;
         self.early_functions.clear();
         self.window.drain().for_each(drop);
         self.parked_bytes = 0;

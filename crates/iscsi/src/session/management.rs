@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lunette_wire::initiator::{TaskManagementFunction, TaskManagementRequest};
 use lunette_wire::target::{TaskManagementOutcome, TaskManagementResponse};
-use lunette_wire::{Cid, InitiatorTaskTag, LunField};
+use lunette_wire::{Cid, InitiatorTaskTag, LunField, StatSn};
 
 use super::requests::Request;
 use super::task::{Phase, Task, TaskId, is_covered};
@@ -41,6 +41,19 @@ pub(super) struct PendingManagement {
     waiting_for: Vec<TaskId>,
     /// `None` while the driver works on it.
     outcome: Option<TaskManagementOutcome>,
+    fence: Fence,
+}
+
+/// The response to a function on several tasks must not overtake the responses that other connections carry (4.2.2.3.2,
+/// 4.2.3.3, step d): an initiator takes all affected tasks for over, and may use their tags again.
+#[derive(Debug, PartialEq, Eq)]
+enum Fence {
+    /// A function on one task needs none.
+    None,
+    /// To be raised when nothing else is waited for.
+    Down,
+    /// Connections with the status numbers before which all must have arrived.
+    Up(Vec<(Cid, StatSn)>),
 }
 
 impl Session {
@@ -66,7 +79,7 @@ impl Session {
             | Function::TargetWarmReset
             | Function::TargetColdReset => {
                 self.plug_before(management, outbox);
-                let affected = self.affected(&request);
+                let affected = self.affected(management);
                 let id = self.pend(management, affected, None, outbox);
                 outbox.event(Event::Manage { id, function: request.function, lun: request.lun });
             }
@@ -179,13 +192,14 @@ impl Session {
     }
 
     /// Tasks of this session that a function on several tasks aborts (4.2.3.2).
-    fn affected(&self, request: &TaskManagementRequest) -> Vec<TaskId> {
+    fn affected(&self, &Management { request, cid }: &Management) -> Vec<TaskId> {
         use TaskManagementFunction as Function;
         self.tasks.ids(|task| {
             let same_unit = (self.settings.same_unit)(task.command.lun, request.lun);
             let earlier = is_covered(task.command.cmd_sn, request.cmd_sn, task.command.immediate);
-            // A command behind the request whose turn has not come is none of the reset's, and must be answered.
-            let has_begun = earlier || task.phase != Phase::Parked;
+            // Commands behind the request are none of the reset's and must be answered, though another connection may have
+            // brought them sooner; on its own connection what has begun came before it.
+            let has_begun = earlier || (task.phase != Phase::Parked && task.cid == cid);
             match request.function {
                 Function::AbortTaskSet | Function::ClearTaskSet => same_unit && earlier,
                 Function::LogicalUnitReset => same_unit && has_begun,
@@ -206,13 +220,11 @@ impl Session {
         let id = ManagementId(self.next_management);
         let cid = management.cid;
         let waiting_for = affected.into_iter().filter(|&task| self.abort(task, Some(cid), outbox)).collect();
-        self.management.push(PendingManagement {
-            id,
-            cid,
-            initiator_task_tag: management.request.initiator_task_tag,
-            waiting_for,
-            outcome,
-        });
+        // Functions on several tasks have their outcomes from the driver. A cold reset ends all connections anyway.
+        let is_last_word = management.request.function == TaskManagementFunction::TargetColdReset;
+        let fence = if outcome.is_none() && !is_last_word { Fence::Down } else { Fence::None };
+        let initiator_task_tag = management.request.initiator_task_tag;
+        self.management.push(PendingManagement { id, cid, initiator_task_tag, waiting_for, outcome, fence });
         id
     }
 
@@ -247,6 +259,46 @@ impl Session {
         }
     }
 
+    /// After functions were forgotten.
+    pub(super) fn count_fences(&mut self) {
+        self.fences = self.management.iter().filter(|pending| matches!(pending.fence, Fence::Up(_))).count();
+    }
+
+    /// Raises the fence of a function that is done, and tells whether it is down again.
+    fn passes_fence<D>(&mut self, index: usize, outbox: &mut Outbox<D>) -> bool {
+        let pending = &mut self.management[index];
+        match &mut pending.fence {
+            Fence::None => true,
+            Fence::Down => {
+                let cid = pending.cid;
+                let late: Vec<(Cid, StatSn)> = (self.connections.iter())
+                    .filter(|other| other.cid != cid && other.is_open())
+                    .filter(|other| !other.has_acknowledged(other.peek_stat_sn()))
+                    .map(|other| (other.cid, other.peek_stat_sn()))
+                    .collect();
+                if late.is_empty() {
+                    return true;
+                }
+                for &(other, _) in &late {
+                    // It makes the initiator acknowledge at once; the keepalive finds a connection that is dead.
+                    self.send_ping(other, outbox);
+                }
+                self.management[index].fence = Fence::Up(late);
+                self.fences += 1;
+                false
+            }
+            Fence::Up(late) => {
+                late.retain(|&(other, stat_sn)| {
+                    let mut others = self.connections.iter().filter(|of| of.is_open());
+                    others.any(|of| of.cid == other && !of.has_acknowledged(stat_sn))
+                });
+                let is_down = late.is_empty();
+                self.fences -= usize::from(is_down);
+                is_down
+            }
+        }
+    }
+
     /// Answers every function whose tasks are gone and whose outcome is known.
     pub(super) fn settle_management<D>(&mut self, outbox: &mut Outbox<D>) {
         let mut index = 0;
@@ -257,6 +309,10 @@ impl Session {
                 index += 1;
                 continue;
             };
+            if !self.passes_fence(index, outbox) {
+                index += 1;
+                continue;
+            }
             let done = self.management.remove(index);
             if let Some(numbers) = self.status_numbers(done.cid) {
                 let response = TaskManagementResponse {

@@ -23,7 +23,7 @@ mod window;
 use std::time::Duration;
 
 use lunette_wire::target::{NopIn, Numbers};
-use lunette_wire::{Cid, CmdSn, InitiatorTaskTag, LunField, StatSn, TargetTransferTag};
+use lunette_wire::{Bhs, Cid, CmdSn, InitiatorTaskTag, LunField, StatSn, TargetTransferTag};
 
 pub use data_in::{Completion, Transfer};
 pub use data_out::Placement;
@@ -105,9 +105,13 @@ pub struct Session {
     /// Immediate functions that wait for earlier commands.
     early_functions: Vec<Management>,
     next_management: u32,
+    /// Functions whose answers wait for acknowledgements.
+    fences: usize,
     logouts: Vec<PendingLogout>,
     /// Connections that are leaving.
     leaving: usize,
+    /// A connection has failed, and with it the session.
+    is_failed: bool,
     /// No new task is taken; the session ends with its last one.
     closing: bool,
     ended: bool,
@@ -140,8 +144,10 @@ impl Session {
             management: Vec::new(),
             early_functions: Vec::new(),
             next_management: 0,
+            fences: 0,
             logouts: Vec::new(),
             leaving: 0,
+            is_failed: false,
             closing: false,
             ended: false,
         }
@@ -263,10 +269,15 @@ impl Session {
         outbox.send(cid, notice.encode(0));
     }
 
-    /// Notes that a connection is alive; `None` when nothing more is taken from it.
-    fn heard(&mut self, now: Duration, cid: Cid) -> Option<()> {
+    /// Notes that a connection is alive, and what a PDU on it acknowledges; `None` when nothing more is taken from it.
+    fn heard<D>(&mut self, now: Duration, cid: Cid, bhs: &Bhs, outbox: &mut Outbox<D>) -> Option<()> {
         let connection = self.connection_mut(cid).filter(|connection| !connection.closing)?;
         connection.heard_at = now;
+        // ExpStatSN has the same place in all PDUs of an initiator (11.3 to 11.18).
+        connection.acknowledge(StatSn(u32::from_be_bytes([bhs[28], bhs[29], bhs[30], bhs[31]])));
+        if self.fences > 0 {
+            self.settle_management(outbox);
+        }
         Some(())
     }
 

@@ -44,7 +44,7 @@ impl Session {
         data_length: u32,
         outbox: &mut Outbox<D>,
     ) -> Option<TaskId> {
-        self.heard(now, cid)?;
+        self.heard(now, cid, bhs, outbox)?;
         if !pdu.immediate && self.window.judge(pdu.cmd_sn) == Admission::Ignore {
             return None;
         }
@@ -109,7 +109,7 @@ impl Session {
     /// Takes any other PDU of an initiator, its data segment in `data`. A SCSI Command or Data-Out must go to
     /// [`Self::command`] or [`Self::data_out_arrived`]; here they are protocol errors.
     pub fn request<D>(&mut self, now: Duration, cid: Cid, bhs: &Bhs, data: &[u8], outbox: &mut Outbox<D>) {
-        if self.heard(now, cid).is_none() {
+        if self.heard(now, cid, bhs, outbox).is_none() {
             return;
         }
         let (immediate, cmd_sn, request) = match InitiatorPdu::decode(bhs) {

@@ -199,6 +199,8 @@ fn an_initiator_that_is_busy_with_one_long_pdu_is_not_silent() {
     bench.tick_after(25 * SECOND);
     assert!(matches!(bench.sent()[..], [TargetPdu::NopIn(_)]));
     assert!(!bench.tick_after(30 * SECOND).is_empty());
+    let sent = bench.sent();
+    assert!(matches!(sent[..], [TargetPdu::AsynchronousMessage(message)] if message.event == 3), "{sent:?}");
 }
 
 #[test]
@@ -210,6 +212,11 @@ fn an_overdue_logout_says_how_long_there_was() {
         matches!(&events[0], Event::Close { reason: CloseReason::LogoutOverdue(5000), .. }),
         "{events:?}"
     );
+    let sent = bench.sent();
+    let [TargetPdu::AsynchronousMessage(request), TargetPdu::AsynchronousMessage(drop)] = sent[..] else {
+        panic!("the request and the drop, not {sent:?}")
+    };
+    assert_eq!((request.event, drop.event), (1, 3));
 }
 
 /// 11.4.11: a command that another session's reset took away gives its place back, and its initiator, who gets no

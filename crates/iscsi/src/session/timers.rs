@@ -117,9 +117,15 @@ impl Session {
 
     fn ping<D>(&mut self, now: Duration, index: usize, outbox: &mut Outbox<D>) {
         let cid = self.connections[index].cid;
-        let Some(numbers) = self.peek_numbers(cid) else { return };
-        let tag = self.connections[index].ping_tag();
-        self.connections[index].ping = Some(Ping { tag, sent_at: now });
+        if let Some(tag) = self.send_ping(cid, outbox) {
+            self.connections[index].ping = Some(Ping { tag, sent_at: now });
+        }
+    }
+
+    /// Sends a ping, whose answer brings an ExpStatSN.
+    pub(super) fn send_ping<D>(&mut self, cid: Cid, outbox: &mut Outbox<D>) -> Option<TargetTransferTag> {
+        let numbers = self.peek_numbers(cid)?;
+        let tag = self.connection_mut(cid)?.ping_tag();
         let ping = NopIn {
             lun: LunField::default(),
             initiator_task_tag: InitiatorTaskTag::RESERVED,
@@ -127,6 +133,7 @@ impl Session {
             numbers,
         };
         outbox.send(cid, ping.encode(0));
+        Some(tag)
     }
 
     /// A NOP-Out that answers a ping of ours ends it.

@@ -61,7 +61,7 @@ fn who_cannot_prove_anything_is_told_so_and_has_no_session() {
         let shown = format!("{wish:?}");
         world.start(wish);
         world.settle();
-        assert_eq!(world.initiator().login_status, refused, "{shown}");
+        assert_eq!(world.initiator().links[0].login_status, refused, "{shown}");
         assert!(world.target.outcome(0).is_none() && world.target.closed(0).is_some(), "{shown}");
     }
 }

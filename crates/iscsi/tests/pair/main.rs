@@ -5,6 +5,7 @@ mod double;
 
 mod authentication;
 mod connection;
+mod connections;
 mod faults;
 mod management;
 mod property;

@@ -229,7 +229,7 @@ fn an_abort_of_an_abort_is_refused() {
 fn a_write_aborted_amid_unsolicited_data() {
     let wish = Wish { immediate_data: true, first_burst_length: 8192, ..Wish::default() };
     let mut world = World::with(61, wish);
-    world.initiator().connection.max_send_data_segment_length = 1024;
+    world.initiator().links[0].connection.max_send_data_segment_length = 1024;
     let write = world.initiator().write(0, vec![0xee; 8192]);
     world.send(0);
     world.send(0);

@@ -1,5 +1,6 @@
-//! Any seed: random parameters, commands, aborts, resets, pings and disk order end with every task answered exactly
-//! once, the data where it belongs, no CmdSN missing and nothing kept.
+//! Any seed: random parameters, commands over one to eight connections, aborts, resets, pings, connections that join, are
+//! replaced and leave, and disk order end with every task answered exactly once or ended as its clause says, the data where
+//! it belongs, no CmdSN missing and nothing kept.
 
 use lunette_iscsi::parameters::TargetLimits;
 use lunette_iscsi::session::SessionSettings;
@@ -14,6 +15,8 @@ use crate::double::{BLOCK, Rng, World};
 /// Blocks that one command may use; each command has a place on the disk of its own, used again when it is free.
 const SLOT_BLOCKS: u32 = 48;
 const SLOTS: usize = 40;
+/// As many as the target takes unless told otherwise.
+const CONNECTIONS_MAX: u16 = 8;
 
 /// What a place on the disk must hold.
 enum Slot {
@@ -47,6 +50,7 @@ fn wish(rng: &mut Rng) -> Wish {
         max_recv_data_segment_length: length(rng),
         header_digest: rng.one_in(3),
         data_digest: rng.one_in(3),
+        max_connections: CONNECTIONS_MAX,
         ..Wish::default()
     }
 }
@@ -68,6 +72,13 @@ impl Workload {
         let settings = SessionSettings { window_depth: depth, ..SessionSettings::default() };
         let mut world = World::new(rng.next(), limits, settings);
         world.connect(wish(&mut rng));
+        if !rng.one_in(3) {
+            for _ in 0..rng.below(CONNECTIONS_MAX.into()) {
+                world.join();
+                world.settle();
+            }
+            world.initiator().spreads = true;
+        }
         world.initiator().manners.uses_immediate_data = !rng.one_in(4);
         world.initiator().manners.uses_unsolicited_data = !rng.one_in(4);
         world.initiator().manners.sends_for_aborted = !rng.one_in(3);
@@ -78,7 +89,10 @@ impl Workload {
     /// Queues something, if there is room for it.
     fn submit(&mut self) {
         let slot = self.world.rng.below(SLOTS as u32) as usize;
-        let choice = self.world.rng.below(20);
+        let choice = self.world.rng.below(22);
+        if self.world.initiators[0].up().is_empty() {
+            return;
+        }
         let initiator = &mut self.world.initiators[0];
         if choice < 16 && !initiator.may_send() {
             return;
@@ -94,6 +108,7 @@ impl Workload {
             15 => drop(initiator.ping(false, vec![1; 40])),
             16 => drop(initiator.ping(true, vec![2; 3])),
             17 | 18 => self.abort(),
+            19 | 20 => self.shake(),
             _ => self.reset(),
         }
     }
@@ -132,6 +147,27 @@ impl Workload {
                 TaskManagementFunction::AbortTaskSet
             };
             self.world.initiators[0].manage(function, UNIT, InitiatorTaskTag::RESERVED, cmd_sn);
+        }
+    }
+
+    /// Has a connection join, leave, or replaced, one at a time.
+    fn shake(&mut self) {
+        let up = self.world.initiators[0].up();
+        if !self.world.initiators[0].spreads || !self.world.initiators[0].is_steady() {
+            return;
+        }
+        let pick = |world: &mut World| up[world.rng.below(up.len() as u32) as usize];
+        let (link, other) = (pick(&mut self.world), pick(&mut self.world));
+        if self.world.initiators[0].has_function_on(link) {
+            return;
+        }
+        match self.world.rng.below(3) {
+            0 if up.len() < CONNECTIONS_MAX.into() => drop(self.world.join()),
+            1 if up.len() > 1 => {
+                self.world.initiators[0].on = other;
+                self.world.initiators[0].log_out_of(Some(link));
+            }
+            _ => drop(self.world.reinstate(link)),
         }
     }
 
@@ -206,10 +242,17 @@ proptest! {
             workload.submit();
             workload.world.step();
         }
+        while !workload.world.initiator().is_steady() {
+            assert!(workload.world.step());
+        }
+        let up = workload.world.initiator().up();
+        let link = up[workload.world.rng.below(up.len() as u32) as usize];
         if logs_out {
+            workload.world.initiator().on = link;
             workload.world.initiator().log_out();
         } else {
-            workload.world.target.disconnect(0);
+            let wire = workload.world.wire_of(link);
+            workload.world.target.disconnect(wire);
             workload.world.initiator().give_up();
         }
         workload.world.finish();

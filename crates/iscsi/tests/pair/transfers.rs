@@ -60,9 +60,15 @@ fn both_sides_have_the_same_view_of_the_parameters() {
     assert_eq!(initiator.session.initial_r2t, session.initial_r2t);
     assert_eq!(initiator.session.immediate_data, session.immediate_data);
     assert_eq!(initiator.session.max_outstanding_r2t, session.max_outstanding_r2t);
-    assert_eq!(initiator.connection.digests, connection.digests);
-    assert_eq!(initiator.connection.max_send_data_segment_length, connection.max_recv_data_segment_length);
-    assert_eq!(initiator.connection.max_recv_data_segment_length, connection.max_send_data_segment_length);
+    assert_eq!(initiator.links[0].connection.digests, connection.digests);
+    assert_eq!(
+        initiator.links[0].connection.max_send_data_segment_length,
+        connection.max_recv_data_segment_length
+    );
+    assert_eq!(
+        initiator.links[0].connection.max_recv_data_segment_length,
+        connection.max_send_data_segment_length
+    );
 }
 
 #[test]
@@ -201,7 +207,7 @@ fn a_declared_segment_length_holds_for_later_data() {
     let mut world = World::with(12, Wish::default());
     world.initiator().text(b"MaxRecvDataSegmentLength=512\0");
     world.settle();
-    world.initiator().connection.max_recv_data_segment_length = 512;
+    world.initiator().links[0].connection.max_recv_data_segment_length = 512;
     let read = world.initiator().read(0, 4);
     world.settle();
     assert_eq!(world.initiators[0].good(read).1.len(), 2048);

@@ -46,12 +46,15 @@ impl Rng {
     }
 }
 
-/// A target, its initiators, and what is on the wires between them. Initiator `n` uses connection `n`.
+/// A target, its initiators, and what is on the wires between them. The first connections of initiators have the wires
+/// with the initiators' numbers, unless another joins before.
 pub(crate) struct World {
     pub(crate) now: Duration,
     pub(crate) rng: Rng,
     pub(crate) target: Target,
     pub(crate) initiators: Vec<Initiator>,
+    /// Initiator and connection at the other end of each of the target's; none when it has been given up.
+    wires: Vec<Option<(usize, usize)>>,
 }
 
 impl World {
@@ -61,6 +64,7 @@ impl World {
             rng: Rng(seed),
             target: Target::new(limits, settings),
             initiators: Vec::new(),
+            wires: Vec::new(),
         }
     }
 
@@ -81,10 +85,40 @@ impl World {
 
     /// Adds an initiator whose first request waits to be sent.
     pub(crate) fn start(&mut self, wish: Wish) -> usize {
-        let index = self.target.connect();
+        let index = self.initiators.len();
         self.initiators.push(Initiator::new(wish, self.rng.next()));
-        assert_eq!(self.initiators.len(), index + 1);
+        self.wire(index, 0);
         index
+    }
+
+    fn wire(&mut self, initiator: usize, link: usize) -> usize {
+        self.wires.push(Some((initiator, link)));
+        let wire = self.target.connect();
+        assert_eq!(wire, self.wires.len() - 1);
+        wire
+    }
+
+    /// Adds a connection to the first initiator's session; answers its wire, while its login is under way.
+    pub(crate) fn join(&mut self) -> usize {
+        let link = self.initiators[0].join();
+        self.wire(0, link)
+    }
+
+    /// Has a connection of the first initiator replaced (6.3.4): what is on its wire is lost.
+    pub(crate) fn reinstate(&mut self, link: usize) -> usize {
+        self.unwire(link);
+        self.initiators[0].reinstate(link);
+        self.wire(0, link)
+    }
+
+    /// The wire of a connection of the first initiator.
+    pub(crate) fn wire_of(&self, link: usize) -> usize {
+        self.wires.iter().position(|wire| *wire == Some((0, link))).expect("the connection is there")
+    }
+
+    fn unwire(&mut self, link: usize) {
+        let wire = self.wire_of(link);
+        self.wires[wire] = None;
     }
 
     /// The first initiator, which most tests have alone.
@@ -93,16 +127,21 @@ impl World {
     }
 
     /// Moves one PDU of the initiator's to the target.
-    pub(crate) fn send(&mut self, index: usize) -> bool {
-        let Some(bytes) = self.initiators[index].next_to_send() else { return false };
-        self.target.receive(self.now, index, bytes);
+    pub(crate) fn send(&mut self, wire: usize) -> bool {
+        let Some((initiator, link)) = self.wires[wire] else { return false };
+        let Some(bytes) = self.initiators[initiator].next_to_send(link) else { return false };
+        self.target.receive(self.now, wire, bytes);
         true
     }
 
     /// Moves one PDU of the target's to the initiator.
-    pub(crate) fn receive(&mut self, index: usize) -> bool {
-        let Some(bytes) = self.target.next_to_send(index) else { return false };
-        self.initiators[index].receive(&bytes);
+    pub(crate) fn receive(&mut self, wire: usize) -> bool {
+        let Some(bytes) = self.target.next_to_send(wire) else { return false };
+        if let Some((initiator, link)) = self.wires[wire]
+            && !self.initiators[initiator].links[link].is_gone
+        {
+            self.initiators[initiator].receive(link, &bytes);
+        }
         true
     }
 
@@ -119,7 +158,7 @@ impl World {
 
     /// Does one thing that can be done, at random; false when there is nothing.
     pub(crate) fn step(&mut self) -> bool {
-        let choices = 2 * self.initiators.len() as u32 + 1;
+        let choices = 2 * self.wires.len() as u32 + 1;
         let first = self.rng.below(choices);
         (0..choices).any(|offset| match (first + offset) % choices {
             0 => self.work(),
@@ -135,7 +174,7 @@ impl World {
 
     /// Moves PDUs until the wires are empty, and leaves the disk's operations where they are.
     pub(crate) fn exchange(&mut self) {
-        let count = self.initiators.len();
+        let count = self.wires.len();
         while (0..count).any(|index| self.receive(index) || self.send(index)) {}
     }
 
@@ -151,17 +190,22 @@ impl World {
     /// Ends the test: everything was answered once, nothing is kept, no number is missing.
     pub(crate) fn finish(&mut self) {
         self.settle();
-        for index in 0..self.initiators.len() {
-            let initiator = &mut self.initiators[index];
-            if initiator.is_logged_in() && !initiator.logged_out && self.target.closed(index).is_none() {
+        for initiator in &mut self.initiators {
+            if let Some(&up) = initiator.up().first() {
                 // Fetches the numbers as they are now.
+                initiator.on = up;
                 initiator.ping(true, Vec::new());
             }
         }
         self.settle();
-        for (index, initiator) in self.initiators.iter().enumerate() {
+        for initiator in &self.initiators {
             initiator.assert_all_concluded();
-            self.target.assert_clean(index, initiator);
+        }
+        for (wire, end) in self.wires.iter().enumerate() {
+            self.target.assert_clean(wire);
+            if let Some((initiator, _)) = end.filter(|_| self.target.closed(wire).is_none()) {
+                self.initiators[initiator].assert_window(self.target.window_depth());
+            }
         }
         assert_eq!(self.target.operations(), 0);
     }

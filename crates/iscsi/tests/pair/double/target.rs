@@ -5,19 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lunette_iscsi::chap::{ChapNonce, ChapPolicy};
-use lunette_iscsi::login::{Login, LoginOutcome, LoginStep, LookupFailure, TargetDirectory, TargetEntry};
+use lunette_iscsi::login::{
+    Login, LoginFailure, LoginOutcome, LoginStatus, LoginStep, LookupFailure, TargetDirectory, TargetEntry,
+};
 use lunette_iscsi::parameters::{ConnectionParameters, DEFAULT_MAX_RECV_DATA_SEGMENT_LENGTH, TargetLimits};
 use lunette_iscsi::session::{
-    Completion, Event, Outbox, Payload, Placement, Session, SessionSettings, TaskId, Transfer,
+    Completion, Event, Joining, Outbox, Payload, Placement, Session, SessionSettings, TaskId, Transfer,
 };
 use lunette_iscsi::text::{TextFacts, TextNegotiation, TextStep};
 use lunette_wire::frame::Digests;
 use lunette_wire::initiator::TaskManagementFunction;
-use lunette_wire::target::TaskManagementOutcome;
+use lunette_wire::target::{Numbers, TaskManagementOutcome};
 use lunette_wire::{Bhs, Cid, InitiatorPdu, LunField, Tsih};
 
 use super::frame::{self, Received};
-use super::initiator::Initiator;
 use super::{BLOCK, Rng, frame::encode};
 
 pub(crate) const TARGET_NAME: &str = "iqn.2026-11.io.lunette:disk0";
@@ -63,21 +64,29 @@ struct Context {
 
 struct Full {
     session: Session,
-    text: TextNegotiation,
+    /// Of its leading login.
     outcome: LoginOutcome,
     tasks: HashMap<TaskId, Context>,
+    /// Its connections, and theirs in the target.
+    links: Vec<(Cid, usize)>,
+    /// Logins that wait for the end of a connection.
+    joiners: Vec<usize>,
 }
 
 enum Phase {
     Login(Box<Login>),
-    /// Agreed, and waiting for the session that it replaces to end.
+    /// Agreed, and waiting for the session or connection that it replaces to end.
     Waiting(Box<LoginOutcome>),
-    Full(Box<Full>),
+    Full {
+        session: usize,
+        outcome: Box<LoginOutcome>,
+    },
     Refused,
 }
 
 struct Connection {
     phase: Phase,
+    text: TextNegotiation,
     outbound: VecDeque<Vec<u8>>,
     closed: Option<String>,
 }
@@ -90,9 +99,12 @@ pub(crate) struct Target {
     /// Random numbers for challenges.
     nonces: Rng,
     connections: Vec<Connection>,
+    /// A session's handle is its place and one.
+    sessions: Vec<Full>,
+    /// Units that had commands ended without an answer while their session went on.
+    pub(crate) cleared: Vec<LunField>,
     disk: Vec<u8>,
     operations: Vec<(usize, TaskId, Operation)>,
-    next_tsih: u16,
     now: Duration,
 }
 
@@ -106,9 +118,10 @@ impl Target {
             policy: None,
             nonces: Rng(settings.window_depth.into()),
             connections: Vec::new(),
+            sessions: Vec::new(),
+            cleared: Vec::new(),
             disk: vec![0; (DISK_BLOCKS * BLOCK) as usize],
             operations: Vec::new(),
-            next_tsih: 0,
             now: Duration::ZERO,
         }
     }
@@ -116,7 +129,8 @@ impl Target {
     pub(crate) fn connect(&mut self) -> usize {
         let nonce = ChapNonce::from(std::array::from_fn(|_| self.nonces.next() as u8));
         let phase = Phase::Login(Box::new(Login::new(self.limits, 1, nonce)));
-        self.connections.push(Connection { phase, outbound: VecDeque::new(), closed: None });
+        let text = TextNegotiation::default();
+        self.connections.push(Connection { phase, text, outbound: VecDeque::new(), closed: None });
         self.connections.len() - 1
     }
 
@@ -133,9 +147,14 @@ impl Target {
         self.connections[index].closed.as_deref()
     }
 
+    /// The session of a connection that has logged in.
     pub(crate) fn session(&self, index: usize) -> Option<&Session> {
+        self.full(index).map(|full| &full.session)
+    }
+
+    fn full(&self, index: usize) -> Option<&Full> {
         match &self.connections[index].phase {
-            Phase::Full(full) => Some(&full.session),
+            Phase::Full { session, .. } => Some(&self.sessions[*session]),
             _ => None,
         }
     }
@@ -143,9 +162,13 @@ impl Target {
     /// What the login gave this side, for comparison with the initiator's view.
     pub(crate) fn outcome(&self, index: usize) -> Option<&LoginOutcome> {
         match &self.connections[index].phase {
-            Phase::Full(full) => Some(&full.outcome),
+            Phase::Full { outcome, .. } => Some(outcome),
             _ => None,
         }
+    }
+
+    pub(crate) const fn window_depth(&self) -> u16 {
+        self.settings.window_depth
     }
 
     pub(crate) fn next_to_send(&mut self, index: usize) -> Option<Vec<u8>> {
@@ -154,21 +177,30 @@ impl Target {
 
     /// The transport connection is gone without a word.
     pub(crate) fn disconnect(&mut self, index: usize) {
-        self.connections[index].closed.get_or_insert_with(|| "disconnected".to_owned());
-        self.connections[index].outbound.clear();
-        self.with_session(index, |full, outbox| full.session.close(outbox));
+        let connection = &mut self.connections[index];
+        connection.outbound.clear();
+        let is_first = connection.closed.is_none();
+        connection.closed.get_or_insert_with(|| "disconnected".to_owned());
+        if let Phase::Full { session, outcome } = &connection.phase
+            && is_first
+        {
+            let (session, cid) = (*session, outcome.cid);
+            self.with_session(session, |full, outbox| full.session.connection_lost(cid, outbox));
+        }
     }
 
     pub(crate) fn tick(&mut self, now: Duration) {
         self.now = now;
-        for index in 0..self.connections.len() {
-            self.with_session(index, |full, outbox| full.session.tick(now, outbox));
+        for session in 0..self.sessions.len() {
+            self.with_session(session, |full, outbox| full.session.tick(now, outbox));
         }
     }
 
+    /// Asks all connections of a connection's session to be logged out.
     pub(crate) fn request_logout(&mut self, index: usize, within: Duration) {
         let now = self.now;
-        self.with_session(index, |full, outbox| full.session.request_logout(now, within, outbox));
+        let Phase::Full { session, .. } = self.connections[index].phase else { return };
+        self.with_session(session, |full, outbox| full.session.request_logout(now, within, outbox));
     }
 
     /// Takes the bytes of one PDU.
@@ -189,12 +221,12 @@ impl Target {
                 };
                 self.log_in(index, step);
             }
-            Phase::Full(full) => {
-                let parameters = full.outcome.connection;
+            Phase::Full { session, outcome } => {
+                let (session, cid, parameters) = (*session, outcome.cid, outcome.connection);
                 let data_max = parameters.max_recv_data_segment_length;
                 let received = frame::decode(&bytes, parameters.digests, data_max);
                 if received.header_intact {
-                    self.take(index, received);
+                    self.take(session, cid, received);
                 } else {
                     // The length may be wrong too, so nothing behind it can be found (7.8).
                     self.disconnect(index);
@@ -221,6 +253,7 @@ impl Target {
                 connection.closed = Some(failure.to_string());
                 connection.phase = Phase::Refused;
             }
+            LoginStep::Ready(outcome) if outcome.tsih != Tsih(0) => self.join(index, outcome),
             LoginStep::Ready(outcome) => {
                 self.replace_session(index, &outcome);
                 self.connections[index].phase = Phase::Waiting(outcome);
@@ -231,34 +264,31 @@ impl Target {
 
     /// Session reinstatement (6.3.5): the same initiator port, logging in anew, ends what it had.
     fn replace_session(&mut self, index: usize, outcome: &LoginOutcome) {
-        for other in 0..self.connections.len() {
-            let is_same = |full: &Full| {
-                full.outcome.initiator_name == outcome.initiator_name && full.outcome.isid == outcome.isid
-            };
-            if other != index && matches!(&self.connections[other].phase, Phase::Full(full) if is_same(full))
-            {
-                self.disconnect(other);
+        for session in 0..self.sessions.len() {
+            let full = &self.sessions[session];
+            let is_same =
+                full.outcome.initiator_name == outcome.initiator_name && full.outcome.isid == outcome.isid;
+            if !is_same || full.session.has_ended() {
+                continue;
             }
+            for (_, connection) in full.links.clone() {
+                assert_ne!(connection, index);
+                self.connections[connection].closed.get_or_insert_with(|| "replaced".to_owned());
+                self.connections[connection].outbound.clear();
+            }
+            self.with_session(session, |full, outbox| full.session.close(outbox));
         }
     }
 
     /// Accepts a login once no replaced session has a task left.
     fn enter_full_feature(&mut self, index: usize) {
-        let is_ending = |connection: &Connection| match &connection.phase {
-            Phase::Full(full) => connection.closed.is_some() && !full.session.has_ended(),
-            _ => false,
-        };
-        if self.connections.iter().any(is_ending) {
+        if self.sessions.iter().any(|full| full.session.is_closing() && !full.session.has_ended()) {
             return;
         }
-        let connection = &mut self.connections[index];
-        let Phase::Waiting(outcome) = std::mem::replace(&mut connection.phase, Phase::Refused) else {
+        let Phase::Waiting(outcome) = std::mem::replace(&mut self.connections[index].phase, Phase::Refused)
+        else {
             return;
         };
-        self.next_tsih += 1;
-        let reply = outcome.accept(Tsih(self.next_tsih), outcome.numbers);
-        let bhs = reply.pdu.encode(reply.text.len());
-        connection.outbound.push_back(encode(&bhs, &reply.text, Digests::default()));
         let session = Session::new(
             outcome.session_type,
             outcome.session,
@@ -267,19 +297,58 @@ impl Target {
             outcome.cmd_sn,
             self.now,
         );
-        connection.phase = Phase::Full(Box::new(Full {
-            session,
-            text: TextNegotiation::default(),
-            outcome: *outcome,
-            tasks: HashMap::new(),
-        }));
+        let links = vec![(outcome.cid, index)];
+        let (tasks, joiners) = (HashMap::new(), Vec::new());
+        self.sessions.push(Full { session, outcome: (*outcome).clone(), tasks, links, joiners });
+        self.accept(index, self.sessions.len() - 1, outcome);
     }
 
-    fn take(&mut self, index: usize, received: Received) {
+    /// A login names a session (6.3.1): adds its connection, or brings one again (6.3.4).
+    fn join(&mut self, index: usize, outcome: Box<LoginOutcome>) {
+        let session = usize::from(outcome.tsih.0) - 1;
+        let cid = outcome.cid;
+        let full = &mut self.sessions[session];
+        match full.session.joining(cid) {
+            Joining::Free => {
+                full.session.join(self.now, cid, outcome.connection, outcome.next_stat_sn);
+                full.links.push((cid, index));
+                self.accept(index, session, outcome);
+            }
+            Joining::InUse => {
+                full.joiners.push(index);
+                if let Some(&(_, old)) = full.links.iter().find(|(of, _)| *of == cid) {
+                    self.connections[old].closed.get_or_insert_with(|| "reinstated".to_owned());
+                    self.connections[old].outbound.clear();
+                }
+                self.connections[index].phase = Phase::Waiting(outcome);
+                self.with_session(session, |full, outbox| full.session.reinstate(cid, outbox));
+            }
+            other @ (Joining::Full | Joining::Over) => {
+                let status = if other == Joining::Full {
+                    LoginStatus::TooManyConnections
+                } else {
+                    LoginStatus::SessionDoesNotExist
+                };
+                let failure = LoginFailure::new(status, "the session cannot be joined");
+                self.log_in(index, LoginStep::Fail(outcome.refuse(&failure), failure));
+            }
+        }
+    }
+
+    fn accept(&mut self, index: usize, session: usize, outcome: Box<LoginOutcome>) {
+        let (exp_cmd_sn, max_cmd_sn) = self.sessions[session].session.command_numbers();
+        let numbers = Numbers { exp_cmd_sn, max_cmd_sn, ..outcome.numbers };
+        let reply = outcome.accept(Tsih(session as u16 + 1), numbers);
+        let bhs = reply.pdu.encode(reply.text.len());
+        let connection = &mut self.connections[index];
+        connection.outbound.push_back(encode(&bhs, &reply.text, Digests::default()));
+        connection.phase = Phase::Full { session, outcome };
+    }
+
+    fn take(&mut self, session: usize, cid: Cid, received: Received) {
         let now = self.now;
         let Received { bhs, data, data_intact, .. } = received;
-        self.with_session(index, |full, outbox| {
-            let cid = full.outcome.cid;
+        self.with_session(session, |full, outbox| {
             let length = data.len() as u32;
             match InitiatorPdu::decode(&bhs) {
                 Ok(InitiatorPdu::ScsiCommand(pdu)) => {
@@ -305,7 +374,7 @@ impl Target {
     /// Ends the operation at `pick`.
     pub(crate) fn work(&mut self, pick: usize) {
         let (index, id, operation) = self.operations.swap_remove(pick);
-        let Phase::Full(full) = &mut self.connections[index].phase else { panic!("the session has gone") };
+        let full = &mut self.sessions[index];
         let context = full.tasks.remove(&id).expect("an open operation has its task");
         let transfer = match operation {
             Operation::Read { offset, length } => {
@@ -322,11 +391,10 @@ impl Target {
         self.with_session(index, |full, outbox| full.session.complete(id, completion, outbox));
     }
 
-    /// Steps the session of a connection, then does what it asks for until it asks for nothing more.
+    /// Steps a session, then does what it asks for until it asks for nothing more.
     fn with_session(&mut self, index: usize, step: impl FnOnce(&mut Full, &mut Out)) {
-        let Phase::Full(full) = &mut self.connections[index].phase else { return };
         let mut outbox = Out::default();
-        step(full, &mut outbox);
+        step(&mut self.sessions[index], &mut outbox);
         let mut ended = false;
         while !outbox.events.is_empty() || !outbox.pdus.is_empty() {
             self.flush(index, &mut outbox);
@@ -337,31 +405,46 @@ impl Target {
         }
         if ended {
             for waiting in 0..self.connections.len() {
-                if matches!(self.connections[waiting].phase, Phase::Waiting(_)) {
+                let is_joiner = self.sessions.iter().any(|full| full.joiners.contains(&waiting));
+                if matches!(self.connections[waiting].phase, Phase::Waiting(_)) && !is_joiner {
                     self.enter_full_feature(waiting);
                 }
+            }
+            self.retry_joiners(index);
+        }
+    }
+
+    fn retry_joiners(&mut self, session: usize) {
+        for index in std::mem::take(&mut self.sessions[session].joiners) {
+            let phase = std::mem::replace(&mut self.connections[index].phase, Phase::Refused);
+            if let Phase::Waiting(outcome) = phase
+                && self.connections[index].closed.is_none()
+            {
+                self.join(index, outcome);
             }
         }
     }
 
     fn flush(&mut self, index: usize, outbox: &mut Out) {
-        let connection = &mut self.connections[index];
-        let Phase::Full(full) = &connection.phase else { return };
         for pdu in std::mem::take(&mut outbox.pdus) {
             let bytes = match &pdu.payload {
                 Payload::None => &[][..],
                 Payload::Bytes(bytes) => bytes,
                 Payload::Buffer { data, start, length } => &data[*start as usize..][..*length as usize],
             };
-            if connection.closed.is_none() {
-                connection.outbound.push_back(encode(&pdu.bhs, bytes, full.outcome.connection.digests));
+            let link = self.sessions[index].links.iter().find(|(cid, _)| *cid == pdu.cid);
+            let Some(&(_, connection)) = link else { panic!("a PDU for a connection that has gone") };
+            let connection = &mut self.connections[connection];
+            if connection.closed.is_none()
+                && let Phase::Full { outcome, .. } = &connection.phase
+            {
+                connection.outbound.push_back(encode(&pdu.bhs, bytes, outcome.connection.digests));
             }
         }
     }
 
     fn handle(&mut self, index: usize, event: Event, outbox: &mut Out) {
-        let connection = &mut self.connections[index];
-        let Phase::Full(full) = &mut connection.phase else { panic!("the session has gone") };
+        let full = &mut self.sessions[index];
         match event {
             Event::Execute(id) => self.execute(index, id, outbox),
             Event::DataOutComplete(id) => self.submit_write(index, id),
@@ -378,20 +461,41 @@ impl Target {
                 full.session.management_done(id, outcome, outbox);
             }
             Event::Text { cid, request, bhs, text } => {
-                answer_text(full, cid, (&request, &bhs, &text), outbox);
+                let connection =
+                    full.links.iter().find(|(of, _)| *of == cid).expect("the connection is there").1;
+                let text_state = &mut self.connections[connection].text;
+                answer_text(full, text_state, cid, (&request, &bhs, &text), outbox);
             }
-            Event::Close { reason, .. } => {
-                connection.closed.get_or_insert_with(|| reason.to_string());
+            Event::Close { cid, reason } => {
+                // What the session had to say before goes out.
+                self.flush(index, outbox);
+                let link = self.sessions[index].links.iter().find(|(of, _)| *of == cid);
+                let connection = link.expect("the connection is there").1;
+                self.connections[connection].closed.get_or_insert_with(|| reason.to_string());
             }
-            Event::Cleared { .. } | Event::ConnectionEnded { .. } | Event::Ended => {}
+            Event::Cleared { lun } => self.cleared.push(lun),
+            Event::ConnectionEnded { cid } => {
+                full.links.retain(|(of, _)| *of != cid);
+                self.retry_joiners(index);
+                if self.sessions[index].links.is_empty() && !self.sessions[index].session.is_closing() {
+                    self.sessions[index].session.close(outbox);
+                }
+            }
+            Event::Ended => {}
         }
     }
 
     fn execute(&mut self, index: usize, id: TaskId, outbox: &mut Out) {
-        let Phase::Full(full) = &mut self.connections[index].phase else { panic!("the session has gone") };
+        let full = &mut self.sessions[index];
         let task = full.session.task(id).expect("a task that is to be executed is open");
         let (offset, length) = extent(task.cdb);
         match task.cdb[0] {
+            // A function that was waiting for it has aborted it already.
+            _ if task.aborted => {
+                full.tasks.remove(&id).expect("the task is open");
+                let ended = Completion { status: GOOD, sense: &[], transfer: Transfer::None };
+                full.session.complete(id, ended, outbox);
+            }
             _ if task.lun != UNIT => {
                 full.tasks.remove(&id).expect("the task is open");
                 let failed = Completion { status: CHECK_CONDITION, sense: &SENSE, transfer: Transfer::None };
@@ -406,7 +510,7 @@ impl Target {
     }
 
     fn submit_write(&mut self, index: usize, id: TaskId) {
-        let task = self.session(index).and_then(|session| session.task(id)).expect("the task is open");
+        let task = self.sessions[index].session.task(id).expect("the task is open");
         let (offset, called_for) = extent(task.cdb);
         // Whole blocks of what the initiator has.
         let length = called_for.min(task.expected_out) / BLOCK * BLOCK;
@@ -414,16 +518,14 @@ impl Target {
         self.operations.push((index, id, Operation::Write { offset, length, called_for }));
     }
 
-    /// Nothing of this connection is kept, and no number is missing.
-    pub(crate) fn assert_clean(&self, index: usize, initiator: &Initiator) {
-        let Phase::Full(full) = &self.connections[index].phase else { return };
+    /// Nothing of this connection's session is kept.
+    pub(crate) fn assert_clean(&self, index: usize) {
+        let Some(full) = self.full(index) else { return };
         assert_eq!(full.session.open_tasks(), 0, "the session keeps a task");
         assert!(full.tasks.is_empty(), "the driver keeps a context");
-        if self.connections[index].closed.is_none() {
-            initiator.assert_window(self.settings.window_depth);
-        } else {
-            assert!(full.session.has_ended(), "a session without a connection lives on");
-        }
+        let is_alive =
+            full.links.iter().any(|&(_, connection)| self.connections[connection].closed.is_none());
+        assert_eq!(full.session.has_ended(), !is_alive, "a session lives as long as a connection of it");
     }
 
     pub(crate) fn connection_parameters(&self, index: usize) -> ConnectionParameters {
@@ -443,6 +545,7 @@ fn extent(cdb: &[u8; 16]) -> (usize, u32) {
 
 fn answer_text(
     full: &mut Full,
+    negotiation: &mut TextNegotiation,
     cid: Cid,
     (request, bhs, text): (&lunette_wire::initiator::TextRequest, &Bhs, &[u8]),
     outbox: &mut Out,
@@ -454,7 +557,7 @@ fn answer_text(
         targets: &targets,
         max_send_data_segment_length: full.session.max_send_data_segment_length(cid),
     };
-    match full.text.step(request, text, &facts) {
+    match negotiation.step(request, text, &facts) {
         TextStep::Reply {
             is_final,
             is_continued,

@@ -27,10 +27,10 @@ pub(super) enum Step {
 impl Initiator {
     /// True when the target did not prove itself.
     pub(crate) fn has_seen_a_rogue(&self) -> bool {
-        self.authentication == Step::Rogue
+        self.links[0].authentication == Step::Rogue
     }
 
-    pub(super) fn offer_chap(&mut self) {
+    pub(super) fn offer_chap(&mut self, at: usize) {
         let mut text = Vec::new();
         push(&mut text, "InitiatorName", "iqn.2026-11.io.lunette:double");
         if self.wish.discovery {
@@ -39,16 +39,16 @@ impl Initiator {
             push(&mut text, "TargetName", TARGET_NAME);
         }
         push(&mut text, "AuthMethod", "CHAP,None");
-        self.authentication = Step::Method;
-        self.request_login(LoginStage::Security, LoginStage::Operational, text);
+        self.links[at].authentication = Step::Method;
+        self.request_login(at, LoginStage::Security, LoginStage::Operational, text);
     }
 
     /// Takes a Login Response of the security stage.
-    pub(super) fn authenticate(&mut self, pdu: &LoginResponse, data: &[u8]) {
+    pub(super) fn authenticate(&mut self, at: usize, pdu: &LoginResponse, data: &[u8]) {
         let found = pairs(data).expect("text of key=value pairs");
         let value_of = |name: &str| found.iter().find(|(key, _)| *key == name).map(|(_, value)| *value);
         let wish = self.wish.chap.clone().expect("only CHAP has a security stage here");
-        match self.authentication {
+        match self.links[at].authentication {
             Step::Method => {
                 assert!(
                     value_of("TargetPortalGroupTag").is_some(),
@@ -56,13 +56,13 @@ impl Initiator {
                 );
                 if value_of("AuthMethod") == Some("None") {
                     assert!(pdu.transit);
-                    return self.log_in();
+                    return self.log_in(at);
                 }
                 assert_eq!((value_of("AuthMethod"), pdu.transit), (Some("CHAP"), false));
                 let mut text = Vec::new();
                 push(&mut text, "CHAP_A", wish.algorithms);
-                self.authentication = Step::Challenge;
-                self.request_login(LoginStage::Security, LoginStage::Operational, text);
+                self.links[at].authentication = Step::Challenge;
+                self.request_login(at, LoginStage::Security, LoginStage::Operational, text);
             }
             Step::Challenge => {
                 assert!(!pdu.transit);
@@ -73,23 +73,23 @@ impl Initiator {
                 let challenge = value_of("CHAP_C").expect("a challenge");
                 let challenge = decode_binary(challenge, 1024).expect("a binary value");
                 assert!(challenge.len() >= 16, "too short to be never used again (RFC 1994, 2.3)");
-                self.answer_challenge(&wish, algorithm, identifier, &challenge);
+                self.answer_challenge(at, &wish, algorithm, identifier, &challenge);
             }
             Step::Verdict(algorithm) => {
                 assert!(pdu.transit && pdu.next_stage == LoginStage::Operational);
                 let proof = value_of("CHAP_N").zip(value_of("CHAP_R"));
                 let Some((name, secret)) = wish.target else {
                     assert_eq!(proof, None, "the target was not asked to prove itself");
-                    return self.log_in();
+                    return self.log_in(at);
                 };
                 let expected = algorithm.respond(IDENTIFIER, &Secret::new(secret), CHALLENGE);
                 let is_proven = proof.is_some_and(|(told, response)| {
                     told == name && expected.is(&decode_binary(response, 1024).expect("a binary value"))
                 });
                 if is_proven {
-                    self.log_in();
+                    self.log_in(at);
                 } else {
-                    self.authentication = Step::Rogue;
+                    self.links[at].authentication = Step::Rogue;
                 }
             }
             Step::NotAsked | Step::Rogue => panic!("a response that nobody waits for: {pdu:?}"),
@@ -98,6 +98,7 @@ impl Initiator {
 
     fn answer_challenge(
         &mut self,
+        at: usize,
         wish: &ChapWish,
         algorithm: ChapAlgorithm,
         identifier: u8,
@@ -111,7 +112,7 @@ impl Initiator {
             push(&mut text, "CHAP_I", &IDENTIFIER.to_string());
             push(&mut text, "CHAP_C", &encode_hex(CHALLENGE));
         }
-        self.authentication = Step::Verdict(algorithm);
-        self.request_login(LoginStage::Security, LoginStage::Operational, text);
+        self.links[at].authentication = Step::Verdict(algorithm);
+        self.request_login(at, LoginStage::Security, LoginStage::Operational, text);
     }
 }

@@ -3,22 +3,22 @@
 //! It can be told to misbehave: see [`Manners`] and [`Initiator::send_raw`].
 
 mod authenticate;
+mod link;
 mod receive;
 mod send;
 mod wish;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
-use lunette_iscsi::parameters::{ConnectionParameters, SessionParameters};
+use lunette_iscsi::parameters::SessionParameters;
 use lunette_wire::initiator::{LoginRequest, LoginStage, ScsiCommand};
 use lunette_wire::target::Residual;
 use lunette_wire::text::push;
-use lunette_wire::{Cid, CmdSn, DataSn, InitiatorPdu, InitiatorTaskTag, StatSn, TargetTransferTag};
+use lunette_wire::{Cid, CmdSn, DataSn, InitiatorPdu, InitiatorTaskTag, TargetTransferTag, Tsih};
 
+use link::Link;
 pub(crate) use send::cdb;
 pub(crate) use wish::{ChapWish, Manners, Wish};
-
-use authenticate::Step;
 
 use super::Rng;
 use super::target::{GOOD, TARGET_NAME};
@@ -32,13 +32,15 @@ pub(crate) enum End {
         sense: Vec<u8>,
         data: Vec<u8>,
     },
-    /// By a task management function, a reset or a logout: no answer may follow.
+    /// By a task management function, a reset, a logout or the loss of its connection: no answer may follow.
     Aborted,
 }
 
 #[derive(Debug)]
 struct Task {
     command: ScsiCommand,
+    /// The connection that it was sent on.
+    link: usize,
     /// Data to send.
     out: Vec<u8>,
     /// Data that came.
@@ -52,9 +54,10 @@ struct Task {
 }
 
 impl Task {
-    fn new(command: ScsiCommand, out: Vec<u8>, next_r2t_offset: u32) -> Self {
+    fn new(link: usize, command: ScsiCommand, out: Vec<u8>, next_r2t_offset: u32) -> Self {
         Self {
             command,
+            link,
             out,
             data: Vec::new(),
             next_data_sn: DataSn(0),
@@ -72,14 +75,26 @@ enum Outgoing {
     Raw(Vec<u8>),
 }
 
-/// A request that is not a SCSI command and waits for its answer.
+/// What a request that is not a SCSI command is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Request {
+enum Kind {
     Ping(Vec<u8>),
+    /// A ping with a number that was sent on a connection that is gone. If it had been received, there is no answer.
+    Filler,
     /// The tags that it aborts.
     Management(Vec<u32>),
-    Logout,
+    /// Of this connection, or of the session.
+    Logout(Option<usize>),
     Text,
+}
+
+/// Such a request, which waits for its answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Request {
+    link: usize,
+    /// Its number, unless it is immediate.
+    cmd_sn: Option<CmdSn>,
+    kind: Kind,
 }
 
 pub(crate) struct Initiator {
@@ -88,13 +103,15 @@ pub(crate) struct Initiator {
     rng: Rng,
     /// What was agreed, as the answers said.
     pub(crate) session: SessionParameters,
-    /// From this side: what it may send and what it takes.
-    pub(crate) connection: ConnectionParameters,
-    logged_in: bool,
+    pub(crate) links: Vec<Link>,
+    /// The connection that requests are sent on.
+    pub(crate) on: usize,
+    /// Picks it anew for each command.
+    pub(crate) spreads: bool,
+    tsih: Tsih,
     pub(crate) cmd_sn: CmdSn,
     exp_cmd_sn: CmdSn,
     pub(crate) max_cmd_sn: CmdSn,
-    exp_stat_sn: Option<StatSn>,
     next_tag: u32,
     tasks: BTreeMap<u32, Task>,
     requests: BTreeMap<u32, Request>,
@@ -112,10 +129,9 @@ pub(crate) struct Initiator {
     /// Data-In sequences, and PDUs.
     pub(crate) sequences: u32,
     pub(crate) segments: u32,
+    /// Notices that the session is being dropped.
+    pub(crate) drop_notices: u32,
     pub(crate) logged_out: bool,
-    pub(crate) login_status: Option<(u8, u8)>,
-    authentication: Step,
-    queue: VecDeque<Outgoing>,
 }
 
 impl Initiator {
@@ -133,15 +149,13 @@ impl Initiator {
             },
             rng,
             session: SessionParameters::default(),
-            connection: ConnectionParameters {
-                max_recv_data_segment_length: wish.max_recv_data_segment_length,
-                ..ConnectionParameters::default()
-            },
-            logged_in: false,
+            links: Vec::new(),
+            on: 0,
+            spreads: false,
+            tsih: Tsih(0),
             cmd_sn,
             exp_cmd_sn: cmd_sn,
             max_cmd_sn: cmd_sn,
-            exp_stat_sn: None,
             next_tag: 0,
             tasks: BTreeMap::new(),
             requests: BTreeMap::new(),
@@ -156,26 +170,37 @@ impl Initiator {
             last_r2t: TargetTransferTag::RESERVED,
             sequences: 0,
             segments: 0,
+            drop_notices: 0,
             logged_out: false,
-            login_status: None,
-            authentication: Step::NotAsked,
-            queue: VecDeque::new(),
             wish,
         };
-        if initiator.wish.chap.is_some() {
-            initiator.offer_chap();
-        } else {
-            initiator.log_in();
-        }
+        initiator.begin_login(0, Cid(1));
         initiator
     }
 
-    pub(crate) const fn is_logged_in(&self) -> bool {
-        self.logged_in
+    pub(crate) fn is_logged_in(&self) -> bool {
+        self.links.iter().any(|link| link.is_up)
     }
 
-    fn log_in(&mut self) {
+    /// Begins the login of a connection: of a new session's first, or of one that joins it or takes the place of another.
+    fn begin_login(&mut self, at: usize, cid: Cid) {
+        let link = Link::new(cid, self.wish.max_recv_data_segment_length);
+        if at == self.links.len() {
+            self.links.push(link);
+        } else {
+            self.links[at] = link;
+        }
+        if self.wish.chap.is_some() {
+            self.offer_chap(at);
+        } else {
+            self.log_in(at);
+        }
+    }
+
+    /// Queues the request of the operational stage.
+    fn log_in(&mut self, at: usize) {
         let wish = &self.wish;
+        let is_leading = self.tsih == Tsih(0);
         let yes_or_no = |value| if value { "Yes" } else { "No" };
         let digest = |wanted| if wanted { "CRC32C,None" } else { "None" };
         let mut text = Vec::new();
@@ -184,30 +209,34 @@ impl Initiator {
             push(&mut text, "SessionType", "Discovery");
         } else {
             push(&mut text, "TargetName", TARGET_NAME);
+        }
+        if !wish.discovery && is_leading {
             push(&mut text, "InitialR2T", yes_or_no(wish.initial_r2t));
             push(&mut text, "ImmediateData", yes_or_no(wish.immediate_data));
             push(&mut text, "MaxBurstLength", &wish.max_burst_length.to_string());
             push(&mut text, "FirstBurstLength", &wish.first_burst_length.to_string());
             push(&mut text, "MaxOutstandingR2T", &wish.max_outstanding_r2t.to_string());
+            push(&mut text, "MaxConnections", &wish.max_connections.to_string());
         }
         push(&mut text, "MaxRecvDataSegmentLength", &wish.max_recv_data_segment_length.to_string());
         push(&mut text, "HeaderDigest", digest(wish.header_digest));
         push(&mut text, "DataDigest", digest(wish.data_digest));
-        self.request_login(LoginStage::Operational, LoginStage::FullFeature, text);
+        self.request_login(at, LoginStage::Operational, LoginStage::FullFeature, text);
     }
 
     /// A Login Request that wants to go on to `next_stage`.
-    fn request_login(&mut self, current_stage: LoginStage, next_stage: LoginStage, text: Vec<u8>) {
+    fn request_login(&mut self, at: usize, current_stage: LoginStage, next_stage: LoginStage, text: Vec<u8>) {
         let request = LoginRequest {
             transit: true,
             current_stage,
             next_stage,
             isid: self.wish.isid,
-            cid: Cid(1),
+            tsih: self.tsih,
+            cid: self.links[at].cid,
             cmd_sn: self.cmd_sn,
             ..LoginRequest::default()
         };
-        self.queue.push_back(Outgoing::Pdu(InitiatorPdu::LoginRequest(request), text));
+        self.links[at].queue.push_back(Outgoing::Pdu(InitiatorPdu::LoginRequest(request), text));
     }
 
     pub(crate) fn tag(&mut self) -> InitiatorTaskTag {
@@ -237,10 +266,10 @@ impl Initiator {
             self.ends.insert(tag, End::Aborted);
         }
         self.requests.clear();
-        self.queue.clear();
+        self.links.iter_mut().for_each(Link::cut);
     }
 
-    /// The connection is gone: its tasks are, too.
+    /// The session is gone: its tasks are, too.
     pub(crate) fn give_up(&mut self) {
         self.conclude_all();
     }
@@ -255,17 +284,19 @@ impl Initiator {
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.tasks.is_empty() && self.requests.is_empty() && self.queue.is_empty()
+        let has_requests = self.requests.values().any(|request| request.kind != Kind::Filler);
+        self.tasks.is_empty() && !has_requests && self.links.iter().all(|link| link.queue.is_empty())
     }
 
     pub(crate) fn assert_all_concluded(&self) {
         assert_eq!(self.open_tasks(), [0u32; 0], "tasks without an answer");
-        assert!(self.requests.is_empty(), "requests without an answer: {:?}", self.requests);
+        let open: Vec<_> = self.requests.values().filter(|request| request.kind != Kind::Filler).collect();
+        assert!(open.is_empty(), "requests without an answer: {open:?}");
     }
 
     /// All that was sent has been received in order, and the whole window is open again.
     pub(crate) fn assert_window(&self, depth: u16) {
-        if self.logged_out || !self.logged_in {
+        if self.logged_out || !self.is_logged_in() {
             return;
         }
         assert_eq!(self.exp_cmd_sn, self.cmd_sn, "a CmdSN is missing at the target");

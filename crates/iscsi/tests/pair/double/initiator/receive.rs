@@ -7,38 +7,46 @@ use lunette_wire::target::{
 use lunette_wire::text::pairs;
 use lunette_wire::{Bhs, InitiatorPdu, InitiatorTaskTag, TargetPdu, TargetTransferTag};
 
-use super::{End, Initiator, Outgoing, Request, Task};
+use super::{End, Initiator, Kind, Outgoing, Task};
 use crate::double::frame::decode;
 use crate::double::target::GOOD;
 
 impl Initiator {
-    /// Takes one PDU of the target's.
-    pub(crate) fn receive(&mut self, bytes: &[u8]) {
+    /// Takes one PDU of the target's from a connection.
+    pub(crate) fn receive(&mut self, at: usize, bytes: &[u8]) {
         assert!(!self.logged_out, "a PDU came behind the Logout Response");
-        let received = decode(bytes, self.connection.digests, self.connection.max_recv_data_segment_length);
+        let agreed = &self.links[at].connection;
+        let received = decode(bytes, agreed.digests, agreed.max_recv_data_segment_length);
         assert!(received.header_intact && received.data_intact, "a digest of the target's is wrong");
         let (bhs, data) = (received.bhs, received.data);
         let pdu = TargetPdu::decode(&bhs).expect("a target's PDU");
         match pdu {
-            TargetPdu::LoginResponse(pdu) => self.take_login(&pdu, &data),
-            TargetPdu::ScsiResponse(pdu) => self.take_response(&pdu, &data),
-            TargetPdu::ScsiDataIn(pdu) => self.take_data_in(&pdu, &data),
-            TargetPdu::ReadyToTransfer(pdu) => self.take_r2t(&pdu),
-            TargetPdu::TaskManagementResponse(pdu) => self.take_management(&pdu),
-            TargetPdu::NopIn(pdu) => self.take_nop_in(&pdu, &data),
-            TargetPdu::Reject(pdu) => self.take_reject(&pdu, &data),
+            TargetPdu::LoginResponse(pdu) => self.take_login(at, &pdu, &data),
+            TargetPdu::ScsiResponse(pdu) => self.take_response(at, &pdu, &data),
+            TargetPdu::ScsiDataIn(pdu) => self.take_data_in(at, &pdu, &data),
+            TargetPdu::ReadyToTransfer(pdu) => self.take_r2t(at, &pdu),
+            TargetPdu::TaskManagementResponse(pdu) => self.take_management(at, &pdu),
+            TargetPdu::NopIn(pdu) => self.take_nop_in(at, &pdu, &data),
+            TargetPdu::Reject(pdu) => self.take_reject(at, &pdu, &data),
             TargetPdu::LogoutResponse(pdu) => {
-                self.count_status(pdu.numbers);
-                assert_eq!(self.requests.remove(&pdu.initiator_task_tag.0), Some(Request::Logout));
+                self.count_status(at, pdu.numbers);
+                let Kind::Logout(of) = self.answered(at, pdu.initiator_task_tag) else {
+                    panic!("an answer to no logout")
+                };
                 assert_eq!(pdu.response, 0);
-                self.logged_out = true;
-                self.conclude_all();
+                match of {
+                    Some(of) if !self.up().is_empty() => self.left(of, pdu.numbers.exp_cmd_sn),
+                    _ => {
+                        self.logged_out = true;
+                        self.conclude_all();
+                    }
+                }
             }
             TargetPdu::TextResponse(pdu) => {
-                self.count_status(pdu.numbers);
+                self.count_status(at, pdu.numbers);
                 self.texts.extend_from_slice(&data);
                 if pdu.is_final {
-                    assert_eq!(self.requests.remove(&pdu.initiator_task_tag.0), Some(Request::Text));
+                    assert_eq!(self.answered(at, pdu.initiator_task_tag), Kind::Text);
                 } else {
                     let next = TextRequest {
                         immediate: true,
@@ -48,29 +56,39 @@ impl Initiator {
                         cmd_sn: self.cmd_sn,
                         ..TextRequest::default()
                     };
-                    self.queue.push_back(Outgoing::Pdu(InitiatorPdu::TextRequest(next), Vec::new()));
+                    let next = Outgoing::Pdu(InitiatorPdu::TextRequest(next), Vec::new());
+                    self.links[at].queue.push_back(next);
                 }
             }
             TargetPdu::AsynchronousMessage(pdu) => {
-                self.count_status(pdu.numbers);
-                assert_eq!(pdu.event, 1, "the only event that is used");
-                self.logout_requests += 1;
+                self.count_status(at, pdu.numbers);
+                match pdu.event {
+                    1 => self.logout_requests += 1,
+                    3 => self.drop_notices += 1,
+                    other => panic!("event {other} is not used"),
+                }
             }
         }
     }
 
-    fn take_login(&mut self, pdu: &LoginResponse, data: &[u8]) {
-        assert!(!self.logged_in);
-        self.login_status = Some((pdu.status_class, pdu.status_detail));
+    fn take_login(&mut self, at: usize, pdu: &LoginResponse, data: &[u8]) {
+        assert!(!self.links[at].is_up);
+        self.links[at].login_status = Some((pdu.status_class, pdu.status_detail));
         if pdu.status_class != 0 {
             return;
         }
-        self.count_status(pdu.numbers);
+        self.count_status(at, pdu.numbers);
         if pdu.current_stage == LoginStage::Security {
-            return self.authenticate(pdu, data);
+            return self.authenticate(at, pdu, data);
         }
         assert!(pdu.transit && pdu.next_stage == LoginStage::FullFeature && pdu.tsih.0 != 0);
-        self.session.max_burst_length = 262_144;
+        let is_leading = self.tsih.0 == 0;
+        assert!(is_leading || pdu.tsih == self.tsih);
+        self.tsih = pdu.tsih;
+        if is_leading {
+            self.session.max_burst_length = 262_144;
+        }
+        let connection = &mut self.links[at].connection;
         for (key, value) in pairs(data).expect("text of key=value pairs") {
             let number = value.parse::<u32>();
             match key {
@@ -80,43 +98,70 @@ impl Initiator {
                 "FirstBurstLength" => self.session.first_burst_length = number.unwrap_or(65536),
                 "MaxOutstandingR2T" => self.session.max_outstanding_r2t = number.unwrap_or(1) as u16,
                 "MaxRecvDataSegmentLength" => {
-                    self.connection.max_send_data_segment_length = number.expect("a number");
+                    connection.max_send_data_segment_length = number.expect("a number");
                 }
-                "HeaderDigest" => self.connection.digests.header = value == "CRC32C",
-                "DataDigest" => self.connection.digests.data = value == "CRC32C",
+                "HeaderDigest" => connection.digests.header = value == "CRC32C",
+                "DataDigest" => connection.digests.data = value == "CRC32C",
                 _ => {}
             }
         }
         self.session.first_burst_length = self.session.first_burst_length.min(self.session.max_burst_length);
-        self.logged_in = true;
+        self.links[at].is_up = true;
+        if !is_leading {
+            self.replaced(at, pdu.numbers.exp_cmd_sn);
+        }
     }
 
     /// Checks a PDU that uses up a StatSN, and the numbers in it.
-    fn count_status(&mut self, numbers: Numbers) {
-        let expected = *self.exp_stat_sn.get_or_insert(numbers.stat_sn);
+    fn count_status(&mut self, at: usize, numbers: Numbers) {
+        let expected = *self.links[at].exp_stat_sn.get_or_insert(numbers.stat_sn);
         assert_eq!(numbers.stat_sn, expected, "StatSN has a gap or a repetition");
-        self.exp_stat_sn = Some(expected.next());
-        self.count_commands(numbers);
+        self.links[at].exp_stat_sn = Some(expected.next());
+        self.count_commands(at, numbers);
     }
 
-    fn count_commands(&mut self, numbers: Numbers) {
-        assert!(!numbers.exp_cmd_sn.precedes(self.exp_cmd_sn), "ExpCmdSN went backwards");
+    /// Numbers never go back on one connection; those of another may have been on their way for longer.
+    fn count_commands(&mut self, at: usize, numbers: Numbers) {
+        let link = &mut self.links[at];
+        let exp_before = link.exp_cmd_sn.replace(numbers.exp_cmd_sn).unwrap_or(numbers.exp_cmd_sn);
+        let max_before = link.max_cmd_sn.replace(numbers.max_cmd_sn).unwrap_or(numbers.max_cmd_sn);
+        assert!(!numbers.exp_cmd_sn.precedes(exp_before), "ExpCmdSN went backwards");
         assert!(!self.cmd_sn.precedes(numbers.exp_cmd_sn), "ExpCmdSN is ahead of what was sent");
-        assert!(!numbers.max_cmd_sn.precedes(self.max_cmd_sn), "MaxCmdSN went backwards");
+        assert!(!numbers.max_cmd_sn.precedes(max_before), "MaxCmdSN went backwards");
         assert!(!numbers.max_cmd_sn.next().precedes(numbers.exp_cmd_sn), "MaxCmdSN is below ExpCmdSN - 1");
-        self.exp_cmd_sn = numbers.exp_cmd_sn;
-        self.max_cmd_sn = numbers.max_cmd_sn;
+        if self.exp_cmd_sn.precedes(numbers.exp_cmd_sn) {
+            self.exp_cmd_sn = numbers.exp_cmd_sn;
+        }
+        if self.max_cmd_sn.precedes(numbers.max_cmd_sn) {
+            self.max_cmd_sn = numbers.max_cmd_sn;
+        }
     }
 
-    fn end(&mut self, tag: InitiatorTaskTag, end: End) -> Task {
+    /// The request that a PDU on connection `at` answers.
+    fn answered(&mut self, at: usize, tag: InitiatorTaskTag) -> Kind {
+        let request = self.requests.remove(&tag.0).expect("an answer to a request that is open");
+        assert_eq!(request.link, at, "answered on another connection");
+        request.kind
+    }
+
+    /// What was on its way on a connection that is being logged out, for a task that was aborted on another meanwhile.
+    fn is_stray(&self, at: usize, tag: InitiatorTaskTag) -> bool {
+        self.links[at].is_leaving && self.tasks.get(&tag.0).is_none_or(|task| task.link != at)
+    }
+
+    fn end(&mut self, at: usize, tag: InitiatorTaskTag, end: End) -> Task {
         let task = self.tasks.remove(&tag.0).expect("an answer to a task that is open");
+        assert_eq!(task.link, at, "answered on another connection");
         assert_eq!(self.ends.insert(tag.0, end), None, "a task was answered twice");
         task
     }
 
-    fn take_response(&mut self, pdu: &ScsiResponse, data: &[u8]) {
-        self.count_status(pdu.numbers);
+    fn take_response(&mut self, at: usize, pdu: &ScsiResponse, data: &[u8]) {
+        self.count_status(at, pdu.numbers);
         assert_eq!(pdu.response, 0);
+        if self.is_stray(at, pdu.initiator_task_tag) {
+            return;
+        }
         let sense = match data {
             [] => Vec::new(),
             [high, low, sense @ ..] => {
@@ -131,19 +176,23 @@ impl Initiator {
             sense,
             data: self.tasks.get(&pdu.initiator_task_tag.0).map_or_else(Vec::new, |task| task.data.clone()),
         };
-        let task = self.end(pdu.initiator_task_tag, end);
+        let task = self.end(at, pdu.initiator_task_tag, end);
         // The number of Data-In PDUs, which a write has none of (11.4.8).
         assert_eq!(pdu.exp_data_sn, task.next_data_sn);
         assert_eq!(task.r2ts_open, 0, "answered with an R2T outstanding");
     }
 
-    fn take_data_in(&mut self, pdu: &ScsiDataIn, data: &[u8]) {
+    fn take_data_in(&mut self, at: usize, pdu: &ScsiDataIn, data: &[u8]) {
         if pdu.status.is_some() {
-            self.count_status(pdu.numbers);
+            self.count_status(at, pdu.numbers);
         } else {
-            self.count_commands(pdu.numbers);
+            self.count_commands(at, pdu.numbers);
+        }
+        if self.is_stray(at, pdu.initiator_task_tag) {
+            return;
         }
         let task = self.tasks.get_mut(&pdu.initiator_task_tag.0).expect("data for a task that is open");
+        assert_eq!(task.link, at, "data on another connection");
         assert_eq!(pdu.data_sn, task.next_data_sn);
         assert_eq!(pdu.buffer_offset as usize, task.data.len());
         assert!(!data.is_empty());
@@ -165,17 +214,21 @@ impl Initiator {
                 sense: Vec::new(),
                 data: std::mem::take(&mut task.data),
             };
-            self.end(pdu.initiator_task_tag, end);
+            self.end(at, pdu.initiator_task_tag, end);
         }
     }
 
-    fn take_r2t(&mut self, pdu: &ReadyToTransfer) {
-        self.count_commands(pdu.numbers);
-        assert_eq!(Some(pdu.numbers.stat_sn), self.exp_stat_sn, "an R2T shows the next StatSN");
+    fn take_r2t(&mut self, at: usize, pdu: &ReadyToTransfer) {
+        self.count_commands(at, pdu.numbers);
+        assert_eq!(Some(pdu.numbers.stat_sn), self.links[at].exp_stat_sn, "an R2T shows the next StatSN");
         assert_ne!(pdu.target_transfer_tag, TargetTransferTag::RESERVED);
         let limit = self.session.max_outstanding_r2t;
         let tag = pdu.initiator_task_tag;
+        if self.is_stray(at, tag) {
+            return;
+        }
         let task = self.tasks.get_mut(&tag.0).expect("an R2T for a task that is open");
+        assert_eq!(task.link, at, "an R2T on another connection");
         assert_eq!(pdu.lun, task.command.lun);
         assert_eq!(pdu.r2t_sn, task.next_r2t_sn);
         assert_eq!(pdu.buffer_offset, task.next_r2t_offset, "ranges follow one another");
@@ -192,16 +245,16 @@ impl Initiator {
         let is_being_aborted = self
             .requests
             .values()
-            .any(|request| matches!(request, Request::Management(tags) if tags.contains(&tag.0)));
+            .any(|request| matches!(&request.kind, Kind::Management(tags) if tags.contains(&tag.0)));
         if self.manners.answers_r2ts && (self.manners.sends_for_aborted || !is_being_aborted) {
             self.queue_data(tag, pdu.lun, pdu.target_transfer_tag, pdu.buffer_offset..end);
         }
     }
 
-    fn take_management(&mut self, pdu: &TaskManagementResponse) {
-        self.count_status(pdu.numbers);
+    fn take_management(&mut self, at: usize, pdu: &TaskManagementResponse) {
+        self.count_status(at, pdu.numbers);
         let tag = pdu.initiator_task_tag.0;
-        let Some(Request::Management(affected)) = self.requests.remove(&tag) else {
+        let Kind::Management(affected) = self.answered(at, pdu.initiator_task_tag) else {
             panic!("a response to no function");
         };
         self.outcomes.insert(tag, pdu.response);
@@ -215,10 +268,10 @@ impl Initiator {
         }
     }
 
-    fn take_nop_in(&mut self, pdu: &NopIn, data: &[u8]) {
+    fn take_nop_in(&mut self, at: usize, pdu: &NopIn, data: &[u8]) {
         if pdu.initiator_task_tag == InitiatorTaskTag::RESERVED {
-            self.count_commands(pdu.numbers);
-            assert_eq!(Some(pdu.numbers.stat_sn), self.exp_stat_sn, "a ping uses up no StatSN");
+            self.count_commands(at, pdu.numbers);
+            assert_eq!(Some(pdu.numbers.stat_sn), self.links[at].exp_stat_sn, "a ping uses up no StatSN");
             if pdu.target_transfer_tag == TargetTransferTag::RESERVED {
                 // It only carries numbers (11.19) and wants no answer.
                 return;
@@ -231,23 +284,25 @@ impl Initiator {
                     initiator_task_tag: InitiatorTaskTag::RESERVED,
                     target_transfer_tag: pdu.target_transfer_tag,
                     cmd_sn: self.cmd_sn,
-                    exp_stat_sn: self.exp_stat_sn.unwrap_or_default(),
+                    exp_stat_sn: self.links[at].exp_stat_sn.unwrap_or_default(),
                 };
-                self.queue.push_back(Outgoing::Pdu(InitiatorPdu::NopOut(answer), Vec::new()));
+                self.links[at].queue.push_back(Outgoing::Pdu(InitiatorPdu::NopOut(answer), Vec::new()));
             }
             return;
         }
-        self.count_status(pdu.numbers);
+        self.count_status(at, pdu.numbers);
         assert_eq!(pdu.target_transfer_tag, TargetTransferTag::RESERVED);
-        let Some(Request::Ping(mut sent)) = self.requests.remove(&pdu.initiator_task_tag.0) else {
-            panic!("an answer to no ping");
+        let mut sent = match self.answered(at, pdu.initiator_task_tag) {
+            Kind::Ping(sent) => sent,
+            Kind::Filler => Vec::new(),
+            other => panic!("an echo of {other:?}"),
         };
-        sent.truncate(self.connection.max_recv_data_segment_length as usize);
+        sent.truncate(self.links[at].connection.max_recv_data_segment_length as usize);
         assert_eq!(data, sent, "a ping comes back as it was, as far as it fits");
     }
 
-    fn take_reject(&mut self, pdu: &Reject, data: &[u8]) {
-        self.count_status(pdu.numbers);
+    fn take_reject(&mut self, at: usize, pdu: &Reject, data: &[u8]) {
+        self.count_status(at, pdu.numbers);
         let header: Bhs = data.try_into().expect("the header of the rejected PDU");
         let rejected = InitiatorTaskTag(u32::from_be_bytes([header[16], header[17], header[18], header[19]]));
         self.requests.remove(&rejected.0);

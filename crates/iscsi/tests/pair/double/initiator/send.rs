@@ -1,25 +1,47 @@
 //! What the initiator sends: commands with their data as negotiated, requests, and PDUs that break rules.
 
 use lunette_wire::initiator::{
-    LoginRequest, LogoutReason, LogoutRequest, NopOut, ScsiCommand, ScsiDataOut, TaskManagementFunction,
-    TaskManagementRequest, TextRequest,
+    LoginRequest, NopOut, ScsiCommand, ScsiDataOut, TaskManagementFunction, TaskManagementRequest,
+    TextRequest,
 };
-use lunette_wire::{Cid, CmdSn, DataSn, InitiatorPdu, InitiatorTaskTag, LunField, TargetTransferTag};
+use lunette_wire::{Cid, CmdSn, DataSn, InitiatorPdu, InitiatorTaskTag, LunField, StatSn, TargetTransferTag};
 
-use super::{Initiator, Outgoing, Request, Task};
+use super::{Initiator, Kind, Outgoing, Request, Task};
 use crate::double::BLOCK;
 use crate::double::frame::encode;
 use crate::double::target::{READ_10, TEST_UNIT_READY, UNIT, WRITE_10};
 
 impl Initiator {
-    /// The bytes of the next PDU.
-    pub(crate) fn next_to_send(&mut self) -> Option<Vec<u8>> {
-        let outgoing = self.queue.pop_front()?;
-        Some(self.leave(outgoing))
+    /// The bytes of the next PDU on a connection.
+    pub(crate) fn next_to_send(&mut self, link: usize) -> Option<Vec<u8>> {
+        let outgoing = self.links[link].queue.pop_front()?;
+        Some(self.leave(link, outgoing))
+    }
+
+    /// Queues a PDU on the present connection.
+    fn queue(&mut self, pdu: InitiatorPdu, data: Vec<u8>) {
+        self.links[self.on].queue.push_back(Outgoing::Pdu(pdu, data));
+    }
+
+    /// Queues a request that is not a SCSI command and is to be answered.
+    pub(super) fn ask(
+        &mut self,
+        tag: InitiatorTaskTag,
+        cmd_sn: Option<CmdSn>,
+        kind: Kind,
+        pdu: InitiatorPdu,
+        data: Vec<u8>,
+    ) {
+        self.requests.insert(tag.0, Request { link: self.on, cmd_sn, kind });
+        self.queue(pdu, data);
+    }
+
+    pub(super) fn exp_stat_sn(&self) -> StatSn {
+        self.links[self.on].exp_stat_sn.unwrap_or_default()
     }
 
     /// The bytes of a PDU that leaves now; the last one for an R2T ends it.
-    fn leave(&mut self, outgoing: Outgoing) -> Vec<u8> {
+    fn leave(&mut self, link: usize, outgoing: Outgoing) -> Vec<u8> {
         let (pdu, data) = match outgoing {
             Outgoing::Pdu(pdu, data) => (pdu, data),
             Outgoing::Raw(bytes) => return bytes,
@@ -31,22 +53,22 @@ impl Initiator {
         {
             task.r2ts_open -= 1;
         }
-        encode(&pdu.encode(data.len()), &data, self.connection.digests)
+        encode(&pdu.encode(data.len()), &data, self.links[link].connection.digests)
     }
 
     /// Queues a PDU as it is, without any check.
     pub(crate) fn send_raw(&mut self, pdu: InitiatorPdu, data: &[u8]) {
-        let bytes = encode(&pdu.encode(data.len()), data, self.connection.digests);
-        self.queue.push_back(Outgoing::Raw(bytes));
+        let bytes = encode(&pdu.encode(data.len()), data, self.links[self.on].connection.digests);
+        self.links[self.on].queue.push_back(Outgoing::Raw(bytes));
     }
 
     /// Flips a bit in the last PDU in the queue, `back` bytes from its end.
     pub(crate) fn spoil_last(&mut self, back: usize) {
-        let last = self.queue.pop_back().expect("a PDU is queued");
-        let mut bytes = self.leave(last);
+        let last = self.links[self.on].queue.pop_back().expect("a PDU is queued");
+        let mut bytes = self.leave(self.on, last);
         let at = bytes.len() - back;
         bytes[at] ^= 1;
-        self.queue.push_back(Outgoing::Raw(bytes));
+        self.links[self.on].queue.push_back(Outgoing::Raw(bytes));
     }
 
     /// Queues a command with as much data as may go unsolicited. `expected` is its expected data transfer length.
@@ -57,6 +79,7 @@ impl Initiator {
         expected: u32,
         out: Option<Vec<u8>>,
     ) -> u32 {
+        self.pick_link();
         let tag = self.tag();
         let is_write = out.is_some();
         let out = out.unwrap_or_default();
@@ -73,8 +96,8 @@ impl Initiator {
             ..ScsiCommand::default()
         };
         let first = out[..immediate as usize].to_vec();
-        self.queue.push_back(Outgoing::Pdu(InitiatorPdu::ScsiCommand(command), first));
-        self.tasks.insert(tag.0, Task::new(command, out, unsolicited.end));
+        self.queue(InitiatorPdu::ScsiCommand(command), first);
+        self.tasks.insert(tag.0, Task::new(self.on, command, out, unsolicited.end));
         if !unsolicited.is_empty() {
             self.queue_data(tag, lun, TargetTransferTag::RESERVED, unsolicited);
         }
@@ -84,7 +107,7 @@ impl Initiator {
     /// How many bytes go into the command PDU, and which ones follow it unasked (4.2.5.2, 13.10, 13.11).
     fn unsolicited(&mut self, out: &[u8]) -> (u32, std::ops::Range<u32>) {
         let first_burst = self.session.first_burst_length.min(out.len() as u32);
-        let segment = self.connection.max_send_data_segment_length;
+        let segment = self.links[self.on].connection.max_send_data_segment_length;
         let immediate = if self.session.immediate_data && self.manners.uses_immediate_data {
             first_burst.min(segment)
         } else {
@@ -103,7 +126,8 @@ impl Initiator {
         target_transfer_tag: TargetTransferTag,
         range: std::ops::Range<u32>,
     ) {
-        let segment_max = self.connection.max_send_data_segment_length;
+        let link = self.tasks[&tag.0].link;
+        let segment_max = self.links[link].connection.max_send_data_segment_length;
         let mut offset = range.start;
         let mut data_sn = DataSn(0);
         while offset < range.end {
@@ -115,12 +139,12 @@ impl Initiator {
                 lun,
                 initiator_task_tag: tag,
                 target_transfer_tag,
-                exp_stat_sn: self.exp_stat_sn.unwrap_or_default(),
+                exp_stat_sn: self.links[link].exp_stat_sn.unwrap_or_default(),
                 data_sn,
                 buffer_offset: offset,
             };
             let data = self.tasks[&tag.0].out[offset as usize..][..length as usize].to_vec();
-            self.queue.push_back(Outgoing::Pdu(InitiatorPdu::ScsiDataOut(pdu), data));
+            self.links[link].queue.push_back(Outgoing::Pdu(InitiatorPdu::ScsiDataOut(pdu), data));
             offset += length;
             data_sn = data_sn.next();
         }
@@ -141,6 +165,7 @@ impl Initiator {
 
     /// Queues a ping; immediate ones take no number.
     pub(crate) fn ping(&mut self, immediate: bool, data: Vec<u8>) -> u32 {
+        self.pick_link();
         let tag = self.tag();
         let cmd_sn = if immediate { self.cmd_sn } else { self.next_cmd_sn() };
         let pdu = NopOut {
@@ -150,8 +175,8 @@ impl Initiator {
             cmd_sn,
             ..NopOut::default()
         };
-        self.requests.insert(tag.0, Request::Ping(data.clone()));
-        self.queue.push_back(Outgoing::Pdu(InitiatorPdu::NopOut(pdu), data));
+        let number = (!immediate).then_some(cmd_sn);
+        self.ask(tag, number, Kind::Ping(data.clone()), InitiatorPdu::NopOut(pdu), data);
         tag.0
     }
 
@@ -165,8 +190,7 @@ impl Initiator {
             cmd_sn: self.cmd_sn,
             ..TextRequest::default()
         };
-        self.requests.insert(tag.0, Request::Text);
-        self.queue.push_back(Outgoing::Pdu(InitiatorPdu::TextRequest(pdu), text.to_vec()));
+        self.ask(tag, None, Kind::Text, InitiatorPdu::TextRequest(pdu), text.to_vec());
         tag.0
     }
 
@@ -180,14 +204,14 @@ impl Initiator {
             cmd_sn: self.cmd_sn,
             ..ScsiCommand::default()
         };
-        self.tasks.insert(tag.0, Task::new(command, vec![0xee; length as usize], 0));
+        self.tasks.insert(tag.0, Task::new(self.on, command, vec![0xee; length as usize], 0));
         tag.0
     }
 
     /// Makes up an empty ping that the test sends by itself.
     pub(crate) fn expect_ping(&mut self) -> u32 {
         let tag = self.tag();
-        self.requests.insert(tag.0, Request::Ping(Vec::new()));
+        self.requests.insert(tag.0, Request { link: self.on, cmd_sn: None, kind: Kind::Ping(Vec::new()) });
         tag.0
     }
 
@@ -250,6 +274,7 @@ impl Initiator {
         if !self.manners.sends_for_aborted {
             self.forget_queued_data(&affected);
         }
+        self.pick_link();
         let tag = self.tag();
         let pdu = TaskManagementRequest {
             immediate: true,
@@ -258,35 +283,25 @@ impl Initiator {
             initiator_task_tag: tag,
             referenced_task_tag,
             cmd_sn: self.cmd_sn,
-            exp_stat_sn: self.exp_stat_sn.unwrap_or_default(),
+            exp_stat_sn: self.exp_stat_sn(),
             ref_cmd_sn,
             exp_data_sn: DataSn(0),
         };
-        self.requests.insert(tag.0, Request::Management(affected));
-        self.queue.push_back(Outgoing::Pdu(InitiatorPdu::TaskManagementRequest(pdu), Vec::new()));
+        self.ask(tag, None, Kind::Management(affected), InitiatorPdu::TaskManagementRequest(pdu), Vec::new());
         tag.0
     }
 
     pub(super) fn forget_queued_data(&mut self, tags: &[u32]) {
-        self.queue.retain(|outgoing| match outgoing {
-            Outgoing::Pdu(InitiatorPdu::ScsiDataOut(pdu), _) => !tags.contains(&pdu.initiator_task_tag.0),
-            _ => true,
-        });
+        for link in &mut self.links {
+            link.queue.retain(|outgoing| match outgoing {
+                Outgoing::Pdu(InitiatorPdu::ScsiDataOut(pdu), _) => !tags.contains(&pdu.initiator_task_tag.0),
+                _ => true,
+            });
+        }
     }
 
     pub(crate) fn log_out(&mut self) -> u32 {
-        let tag = self.tag();
-        let pdu = LogoutRequest {
-            immediate: true,
-            reason: LogoutReason::CloseSession,
-            initiator_task_tag: tag,
-            cid: Cid(1),
-            cmd_sn: self.cmd_sn,
-            exp_stat_sn: self.exp_stat_sn.unwrap_or_default(),
-        };
-        self.requests.insert(tag.0, Request::Logout);
-        self.queue.push_back(Outgoing::Pdu(InitiatorPdu::LogoutRequest(pdu), Vec::new()));
-        tag.0
+        self.log_out_of(None)
     }
 }
 

@@ -15,6 +15,7 @@ pub(crate) struct Wish {
     pub(crate) header_digest: bool,
     pub(crate) data_digest: bool,
     pub(crate) discovery: bool,
+    pub(crate) max_connections: u16,
     /// Log in with CHAP.
     pub(crate) chap: Option<ChapWish>,
 }
@@ -45,6 +46,7 @@ impl Default for Wish {
             data_digest: false,
             discovery: false,
             chap: None,
+            max_connections: 1,
         }
     }
 }
