@@ -25,6 +25,8 @@ pub(crate) struct Workload {
     pub(crate) sequential: bool,
     pub(crate) depth: u32,
     pub(crate) sessions: u32,
+    /// Of each session.
+    pub(crate) connections: u32,
     /// Header and data digests.
     pub(crate) digests: bool,
     /// SYNCHRONIZE CACHE after so many writes; 0 is never.
@@ -43,6 +45,7 @@ impl Default for Workload {
             sequential: false,
             depth: 1,
             sessions: 1,
+            connections: 1,
             digests: false,
             flush_every: 0,
             burst: false,
@@ -84,6 +87,7 @@ impl Workload {
             format!("--order={}", if self.sequential { "sequential" } else { "random" }),
             format!("--depth={}", self.depth),
             format!("--sessions={}", self.sessions),
+            format!("--connections={}", self.connections),
             format!("--digests={}", if self.digests { "both" } else { "none" }),
         ];
         if self.flush_every > 0 {

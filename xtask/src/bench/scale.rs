@@ -12,7 +12,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::generator::{Background, Idle, Until, Workload};
 use super::report::{Bar, Figure, Row, Section, Unit};
 use super::sample::{Samples, interleave};
-use super::targets::Target;
+use super::targets::{Target, rates};
 use super::{Findings, Stand};
 
 /// What stands under the tables.
@@ -24,6 +24,10 @@ const SESSIONS: &[u32] = &[1, 8, 64, 256];
 /// What 256 sessions must reach of the best, and the slowest of the mean.
 const TOTAL_BAR: Bar = Bar::AtLeast(0.9);
 const FAIR_BAR: Bar = Bar::AtLeast(0.5);
+
+/// A session with so many connections must not be slower than with one.
+const CONNECTIONS: u32 = 4;
+const CONNECTIONS_BAR: Bar = Bar::AtLeast(1.0);
 
 const IDLE_SESSIONS: u64 = 10_000;
 const IDLE_SESSIONS_QUICK: u64 = 100;
@@ -56,6 +60,7 @@ type Part = fn(&Stand<'_>, &mut Findings) -> Result<Section>;
 
 const PARTS: &[(&str, Part)] = &[
     ("sessions", sessions),
+    ("connections", connections),
     ("idle sessions", idle_sessions),
     ("units", units),
     ("latency", latency),
@@ -117,6 +122,31 @@ fn sessions(stand: &Stand<'_>, _: &mut Findings) -> Result<Section> {
 fn best(totals: &[Vec<f64>]) -> Vec<f64> {
     let median = |rounds: &Vec<f64>| Samples::of(rounds.clone()).map_or(0.0, |samples| samples.median);
     totals.iter().max_by(|a, b| median(a).total_cmp(&median(b))).cloned().unwrap_or_default()
+}
+
+fn connections(stand: &Stand<'_>, _: &mut Findings) -> Result<Section> {
+    let target = Target::lunette(stand, "mem:256M")?;
+    let workloads = [Workload::read(4 * KIB, 32), Workload::write(4 * KIB, 32), Workload::read(512 * KIB, 8)];
+    let samples = interleave(stand.rounds(), workloads.len(), 2, |row, side| {
+        let connections = if side == 0 { 1 } else { CONNECTIONS };
+        target.load(stand, &Workload { connections, ..workloads[row].clone() }, stand.until())
+    })?;
+    let mut section = Section::new("Connections of one session");
+    for (workload, sides) in workloads.iter().zip(samples) {
+        let unit = Unit::of_rate(workload.block_bytes);
+        let [one, several] = [0, 1].map(|side: usize| rates(&sides[side], workload.block_bytes));
+        let ratio = Figure::ratio("ratio", &several, &one);
+        section.rows.push(Row::new(
+            workload.title(),
+            [
+                Figure::new("one", unit, Samples::of(one)),
+                Figure::new(CONNECTIONS.to_string(), unit, Samples::of(several)),
+                ratio.map(|figure| figure.with_bar(Some(CONNECTIONS_BAR))),
+            ],
+        ));
+    }
+    target.stop()?;
+    Ok(section)
 }
 
 /// So many descriptors as there may be; returns how many sessions that lets one process hold.
