@@ -100,6 +100,11 @@ impl Authentication {
         Self { policy, state: State::Unsettled }
     }
 
+    /// True when nobody has anything to prove any more.
+    pub(super) fn is_settled(&self) -> bool {
+        self.policy.is_none() || matches!(self.state, State::Proven(_))
+    }
+
     /// For a login without a security stage.
     ///
     /// # Errors

@@ -92,9 +92,12 @@ impl Stage {
         let entered = match self {
             Self::Start(first) => {
                 let identity = Identity::read(pairs, directory)?;
-                introduce(&identity, setting, answers);
                 let target = identity.target.as_ref().map(|(name, _)| name.as_str());
                 let authentication = Authentication::new(directory.authentication(target));
+                introduce(&identity, setting, answers);
+                if authentication.is_settled() {
+                    tell_alias(&identity, answers);
+                }
                 if first == LoginStage::Security {
                     Self::Security(Box::new(Security { identity, seen: Seen::default(), authentication }))
                 } else {
@@ -168,11 +171,16 @@ impl Stage {
 }
 
 /// Says which portal group serves the login, in the first response that may say so, for every type of session (6.3.1;
-/// Windows waits for it), and how the target calls itself (13.6).
+/// Windows waits for it).
 fn introduce(identity: &Identity, setting: &Setting, answers: &mut Vec<u8>) {
     let entry = identity.target.as_ref().map(|(_, entry)| entry);
     let tag = entry.map_or(setting.portal_group_tag, |entry| entry.portal_group_tag);
     push(answers, "TargetPortalGroupTag", &tag.to_string());
+}
+
+/// Says how the target calls itself (13.6), to nobody who has still to prove something.
+fn tell_alias(identity: &Identity, answers: &mut Vec<u8>) {
+    let entry = identity.target.as_ref().map(|(_, entry)| entry);
     if let Some(alias) = entry.and_then(|entry| entry.alias.as_deref()) {
         push(answers, "TargetAlias", alias);
     }
@@ -195,7 +203,12 @@ impl Security {
         }
         let circumstances =
             Circumstances { nonce: &setting.nonce, initiator: &self.identity.initiator_name, directory };
-        self.authentication.take(&keys, &circumstances, answers)
+        let was_settled = self.authentication.is_settled();
+        self.authentication.take(&keys, &circumstances, answers)?;
+        if !was_settled && self.authentication.is_settled() {
+            tell_alias(&self.identity, answers);
+        }
+        Ok(())
     }
 
     /// The parties, once everybody is who they have to be.

@@ -109,6 +109,30 @@ fn mutual_with_values_in_base64() {
 }
 
 #[test]
+fn the_alias_is_for_those_who_are_proven() {
+    struct Named;
+    impl TargetDirectory for Named {
+        fn find(&self, _: &str, _: &str) -> Result<TargetEntry, LookupFailure> {
+            Ok(TargetEntry { portal_group_tag: 1, alias: Some("A Disk".to_owned()) })
+        }
+
+        fn authentication(&self, _: Option<&str>) -> Option<Arc<ChapPolicy>> {
+            Some(Arc::new(policy(false)))
+        }
+    }
+    let mut login = login();
+    let mut first = names_of(LOCKED);
+    first.extend([("AuthMethod", "CHAP"), ("CHAP_A", "5")]);
+    let reply = respond(login.step(&request(SECURITY, None), &text(&first), &Named));
+    assert!(answers(&reply).iter().all(|(key, _)| *key != "TargetAlias"));
+    let proof = text(&[("CHAP_N", "alice"), ("CHAP_R", &hex(MD5, SECRET))]);
+    let reply = respond(login.step(&request(SECURITY, None), &proof, &Named));
+    assert_eq!(answers(&reply), [("TargetAlias", "A Disk")]);
+    let reply = respond(login.step(&request(SECURITY, Some(OPERATIONAL)), b"", &Named));
+    assert!(reply.text.is_empty() && reply.pdu.transit);
+}
+
+#[test]
 fn security_may_lead_straight_to_full_feature_once_somebody_is_proven() {
     let mut login = challenged(LOCKED, "5");
     let pairs = text(&[("CHAP_N", "alice"), ("CHAP_R", &hex(MD5, SECRET))]);
