@@ -23,6 +23,9 @@ const SLICES_MAX: usize = 240;
 /// A quarter of the second-level cache of the processors of the day.
 const EAGER_SEND_BYTES: usize = 256 << 10;
 
+/// Header, data, and what follows the data.
+const PARTS: usize = 3;
+
 const HEAD_LENGTH_MAX: usize = BHS_LENGTH + DIGEST_LENGTH;
 const TAIL_LENGTH_MAX: usize = 3 + DIGEST_LENGTH;
 const ZEROES: [u8; 3] = [0; 3];
@@ -74,6 +77,8 @@ struct QueuedPdu {
     head_length: u8,
     tail: [u8; TAIL_LENGTH_MAX],
     tail_length: u8,
+    /// Bytes of all parts.
+    length: usize,
     body: Body,
 }
 
@@ -92,6 +97,7 @@ impl QueuedPdu {
             head_length: BHS_LENGTH as u8,
             tail: [0; TAIL_LENGTH_MAX],
             tail_length: 0,
+            length: 0,
             body,
         };
         pdu.head[..BHS_LENGTH].copy_from_slice(bhs);
@@ -99,22 +105,20 @@ impl QueuedPdu {
             pdu.head[BHS_LENGTH..].copy_from_slice(&crc32c(bhs));
             pdu.head_length = HEAD_LENGTH_MAX as u8;
         }
-        let pad = padding(pdu.body.length());
+        let body_length = pdu.body.length();
+        let pad = padding(body_length);
         pdu.tail_length = pad as u8;
-        if digests.data && !pdu.body.bytes().is_empty() {
+        if digests.data && body_length > 0 {
             let digest = crc32c_of(&[pdu.body.bytes(), &ZEROES[..pad]]);
             pdu.tail[pad..pad + DIGEST_LENGTH].copy_from_slice(&digest);
             pdu.tail_length += DIGEST_LENGTH as u8;
         }
+        pdu.length = usize::from(pdu.head_length) + body_length + usize::from(pdu.tail_length);
         pdu
     }
 
-    fn parts(&self) -> [&[u8]; 3] {
+    fn parts(&self) -> [&[u8]; PARTS] {
         [&self.head[..self.head_length.into()], self.body.bytes(), &self.tail[..self.tail_length.into()]]
-    }
-
-    fn length(&self) -> usize {
-        usize::from(self.head_length) + self.body.length() + usize::from(self.tail_length)
     }
 
     /// Where the bytes lie that come after the first `sent` ones, if that is the page cache.
@@ -161,7 +165,7 @@ pub(super) struct Transmitter {
 impl Transmitter {
     pub(super) fn push(&mut self, bhs: &Bhs, payload: Payload<Segment>, digests: Digests) {
         let pdu = QueuedPdu::new(bhs, payload, digests);
-        self.queued_bytes += pdu.length();
+        self.queued_bytes += pdu.length;
         self.owned_bytes += pdu.body.owned_length();
         self.queue.push_back(pdu);
     }
@@ -226,6 +230,7 @@ impl Transmitter {
 
     fn gather<'a>(&'a self, slices: &mut [IoSlice<'a>; SLICES_MAX]) -> Gathered {
         let mut gathered = Gathered { count: 0, offered: 0, ends_at_cached: false };
+        // Only the first PDU can have been sent in part.
         let mut skip = self.sent;
         for pdu in &self.queue {
             let uncopied = if pdu.body.cached().is_some() { pdu.body.length() } else { 0 };
@@ -233,14 +238,14 @@ impl Transmitter {
             if !stops_here {
                 skip -= skip.min(uncopied);
             }
+            if gathered.count + PARTS > SLICES_MAX {
+                return gathered;
+            }
             for part in pdu.parts() {
-                let rest = &part[skip.min(part.len())..];
-                skip -= part.len() - rest.len();
+                let rest = if skip == 0 { part } else { part.get(skip..).unwrap_or_default() };
+                skip = skip.saturating_sub(part.len());
                 if rest.is_empty() {
                     continue;
-                }
-                if gathered.count == SLICES_MAX {
-                    return gathered;
                 }
                 slices[gathered.count] = IoSlice::new(rest);
                 gathered.count += 1;
@@ -257,7 +262,7 @@ impl Transmitter {
     fn advance(&mut self, written: usize) {
         let mut left = self.sent + written;
         while let Some(first) = self.queue.front() {
-            let length = first.length();
+            let length = first.length;
             if left < length {
                 break;
             }
