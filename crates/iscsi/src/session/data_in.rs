@@ -4,7 +4,7 @@ use lunette_wire::target::{Residual, ScsiDataIn, ScsiResponse};
 use lunette_wire::{Cid, DataSn, LunField, TargetTransferTag};
 
 use super::task::{HeldOutcome, Phase, Task, TaskId};
-use super::{Event, Outbox, Outgoing, Payload, Session};
+use super::{Event, Outbox, Outgoing, Payload, Session, Share};
 
 /// SAM status codes that the transport itself needs.
 const GOOD: u8 = 0x00;
@@ -47,14 +47,14 @@ const SENSE_LENGTH_MAX: usize = 252;
 
 impl Session {
     /// Ends a task that the driver was working on. An aborted task ends without an answer.
-    pub fn complete<D: Clone>(&mut self, id: TaskId, completion: Completion<'_, D>, outbox: &mut Outbox<D>) {
+    pub fn complete<D: Share>(&mut self, id: TaskId, completion: Completion<'_, D>, outbox: &mut Outbox<D>) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         if task.aborted {
             return self.finish_aborted(id, outbox);
         }
         let transferred = match completion.transfer {
             Transfer::In { data, length } if completion.status == GOOD && task.is_quiet() => {
-                return self.finish_with_data(id, &data, length, outbox);
+                return self.finish_with_data(id, data, length, outbox);
             }
             Transfer::Out { length } => length,
             Transfer::In { .. } | Transfer::None => 0,
@@ -72,7 +72,7 @@ impl Session {
 
     /// Sends Data-In PDUs of at most the initiator's segment length, each burst closed by an F bit, the last with
     /// the status (11.7.3).
-    fn finish_with_data<D: Clone>(&mut self, id: TaskId, data: &D, length: u32, outbox: &mut Outbox<D>) {
+    fn finish_with_data<D: Share>(&mut self, id: TaskId, mut data: D, length: u32, outbox: &mut Outbox<D>) {
         let Some(task) = self.forget(id) else { return };
         let sent = length.min(task.expected_in());
         if sent == 0 {
@@ -91,7 +91,7 @@ impl Session {
         let stat_sn = numbers.stat_sn;
         numbers.stat_sn = lunette_wire::StatSn(0);
         let (mut offset, mut data_sn) = (0, DataSn(0));
-        while offset < sent {
+        loop {
             let burst_left = burst_max - offset % burst_max;
             let segment = (sent - offset).min(segment_max).min(burst_left);
             let is_last = offset + segment == sent;
@@ -110,11 +110,14 @@ impl Session {
                 data_sn,
                 buffer_offset: offset,
             };
-            outbox.pdus.push(Outgoing {
-                cid,
-                bhs: pdu.encode(segment as usize),
-                payload: Payload::Buffer { data: data.clone(), start: offset, length: segment },
-            });
+            let bhs = pdu.encode(segment as usize);
+            if is_last {
+                let payload = Payload::Buffer { data, start: offset, length: segment };
+                outbox.pdus.push(Outgoing { cid, bhs, payload });
+                break;
+            }
+            let payload = Payload::Buffer { data: data.share(), start: offset, length: segment };
+            outbox.pdus.push(Outgoing { cid, bhs, payload });
             offset += segment;
             data_sn = data_sn.next();
         }

@@ -28,7 +28,7 @@ use lunette_wire::{Bhs, Cid, CmdSn, InitiatorTaskTag, LunField, StatSn, TargetTr
 pub use data_in::{Completion, Transfer};
 pub use data_out::Placement;
 pub use management::{MANAGEMENT_MAX, ManagementId};
-pub use outbox::{CloseReason, Event, Outbox, Outgoing, Payload};
+pub use outbox::{CloseReason, Event, Outbox, Outgoing, Payload, PendingText, Share};
 pub use task::{TaskId, TaskView};
 pub use window::{Admission, CommandWindow};
 

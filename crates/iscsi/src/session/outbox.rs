@@ -22,6 +22,19 @@ pub enum Payload<D> {
     },
 }
 
+/// A handle for data that several PDUs may share. Most commands have one PDU, which then owns the data alone.
+pub trait Share: Sized {
+    /// Another handle for the same data.
+    #[must_use]
+    fn share(&mut self) -> Self;
+}
+
+impl<T: Clone> Share for T {
+    fn share(&mut self) -> Self {
+        self.clone()
+    }
+}
+
 /// One PDU to send on a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outgoing<D> {
@@ -82,16 +95,7 @@ pub enum Event {
     },
     /// A Text Request whose turn has come; answer with [`super::Session::send_text`] or
     /// [`super::Session::reject`].
-    Text {
-        /// The connection it came on.
-        cid: Cid,
-        /// Its header, decoded.
-        request: TextRequest,
-        /// Its header as it came, for a Reject.
-        bhs: Bhs,
-        /// Its text.
-        text: Vec<u8>,
-    },
+    Text(Box<PendingText>),
     /// Commands for this logical unit were ended without an answer, because their connection was logged out while the
     /// session goes on (11.14.5). None of them is in a store any more.
     Cleared {
@@ -112,6 +116,19 @@ pub enum Event {
     },
     /// No task of the session is left anywhere and no connection will be used again.
     Ended,
+}
+
+/// A Text Request whose turn has come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PendingText {
+    /// The connection it came on.
+    pub cid: Cid,
+    /// Its header, decoded.
+    pub request: TextRequest,
+    /// Its header as it came, for a Reject.
+    pub bhs: Bhs,
+    /// Its text.
+    pub text: Vec<u8>,
 }
 
 /// Collects the PDUs and events of one or more steps.

@@ -8,7 +8,9 @@ use lunette_wire::{AhsList, Bhs, Cid, CmdSn, DecodeError, InitiatorTaskTag, LunF
 
 use super::management::Management;
 use super::task::{Phase, Task, TaskId};
-use super::{Admission, CloseReason, Event, IMMEDIATE_TASKS_MAX, Outbox, PARKED_BYTES_MAX, Session};
+use super::{
+    Admission, CloseReason, Event, IMMEDIATE_TASKS_MAX, Outbox, PARKED_BYTES_MAX, PendingText, Session,
+};
 use crate::parameters::SessionType;
 
 /// A request other than a SCSI command, kept until its CmdSN's turn comes.
@@ -228,7 +230,7 @@ impl Session {
             }
             Request::Nop(pdu, data) => self.answer_nop(cid, &pdu, data, outbox),
             Request::Text(request, bhs, text) => {
-                outbox.event(Event::Text { cid, request, bhs: *bhs, text });
+                outbox.event(Event::Text(Box::new(PendingText { cid, request, bhs: *bhs, text })));
             }
             Request::Management(request) => self.manage(&request, outbox),
             Request::Logout(pdu) => self.log_out(cid, &pdu, outbox),

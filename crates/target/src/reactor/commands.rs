@@ -21,6 +21,9 @@ use super::session::{Medium, Segment, TargetSession};
 /// than the copy (docs/decisions/0011).
 const CACHED_SEND_BYTES_MIN: u32 = 16 << 10;
 
+/// PDUs that gather before they are queued: enough to share the work, few enough that large ones are sent early.
+const PDUS_GATHERED_MAX: usize = 8;
+
 impl Reactor {
     /// The session of a connection in full feature phase.
     pub(super) fn session_of(&mut self, connection: usize) -> Option<&mut TargetSession> {
@@ -99,12 +102,46 @@ impl Reactor {
                 }
             }
             _ => {
+                // What came before it is done before it.
+                self.run_session(index);
                 let bytes = if let Arrived::Bytes(bytes) = data { bytes } else { &[] };
                 let Some(session) = self.sessions.get_mut(index) else { return };
                 session.core.request(self.now, cid, bhs, bytes, &mut self.outbox);
+                self.run_session(index);
             }
         }
-        self.run_session(index);
+        self.to_run = Some(index);
+    }
+
+    /// Carries out what the PDUs of one read have left in the outbox.
+    pub(super) fn run_received(&mut self) {
+        if let Some(index) = self.to_run.take() {
+            self.run_session(index);
+        }
+    }
+
+    /// Lets the stores' results go through the device server until nothing more is finished at once.
+    pub(super) fn collect_completions(&mut self) {
+        let mut finished = std::mem::take(&mut self.finished);
+        loop {
+            self.io.complete(&mut finished);
+            if finished.is_empty() {
+                break;
+            }
+            for completion in finished.drain(..) {
+                let index = session_of_tag(completion.tag);
+                if self.to_run.is_some_and(|other| other != index) {
+                    self.run_received();
+                }
+                self.to_run = Some(index);
+                self.io_finished(index, completion);
+                if self.outbox.pdus.len() >= PDUS_GATHERED_MAX {
+                    self.queue_pdus(index);
+                }
+            }
+            self.run_received();
+        }
+        self.finished = finished;
     }
 
     /// Carries out what the core left in the outbox, until it leaves nothing more.
@@ -118,6 +155,9 @@ impl Reactor {
                 std::mem::replace(&mut self.outbox.events, std::mem::take(&mut self.spare_events));
             for event in events.drain(..) {
                 self.session_event(index, event);
+                if self.outbox.pdus.len() >= PDUS_GATHERED_MAX {
+                    self.queue_pdus(index);
+                }
             }
             self.spare_events = events;
         }
@@ -163,7 +203,7 @@ impl Reactor {
                 }
             }
             Event::Manage { id, function, lun } => self.manage(index, id, function, lun),
-            Event::Text { cid, request, bhs, text } => self.text(index, cid, &request, &bhs, &text),
+            Event::Text(pending) => self.text(index, &pending),
             Event::Close { cid, reason } => {
                 // What the core had to say before it must still go out.
                 self.queue_pdus(index);
@@ -358,8 +398,8 @@ impl Reactor {
     }
 
     /// A store has finished an operation.
-    pub(super) fn io_finished(&mut self, completion: IoCompletion) {
-        let (index, slot) = ((completion.tag >> 32) as usize, (completion.tag & 0xffff_ffff) as usize);
+    fn io_finished(&mut self, index: usize, completion: IoCompletion) {
+        let slot = (completion.tag & 0xffff_ffff) as usize;
         let Some(session) = self.sessions.get_mut(index) else { return };
         let Some(context) = session.contexts.get_mut(slot).and_then(Option::as_mut) else { return };
         context.in_store = false;
@@ -373,8 +413,7 @@ impl Reactor {
             _ => None,
         };
         if let Some(status) = early {
-            self.finish(index, id, &lunette_scsi::Completion::status(status));
-            return self.run_session(index);
+            return self.finish(index, id, &lunette_scsi::Completion::status(status));
         }
         // A read gives its own buffer back, a write the one with the initiator's data.
         if let Some(buffer) = completion.buffer {
@@ -393,7 +432,6 @@ impl Reactor {
         };
         let next = command.resume(&attachment.nexus, event);
         self.drive(index, id, next);
-        self.run_session(index);
     }
 
     /// Ends a command.
@@ -407,7 +445,7 @@ impl Reactor {
                 Transfer::In { length: bytes.len() as u32, data: Segment::Parameter(bytes[..].into()) }
             }
             DataIn::Medium { length_bytes } => match context.and_then(|context| context.medium) {
-                Some(medium) => Transfer::In { data: medium.into(), length: *length_bytes },
+                Some(medium) => Transfer::In { data: Segment::Medium(medium), length: *length_bytes },
                 // The device server only says so after a read; without its buffer there is nothing to send.
                 None => return self.finish(index, id, &hardware_error()),
             },
@@ -432,6 +470,10 @@ fn present(buffer: Option<&Buffer>, length: u32) -> &[u8] {
 /// A tag that finds the task again. A session stays in its place until its last task has left the stores.
 const fn store_tag(session: usize, id: TaskId) -> u64 {
     (session as u64) << 32 | id.slot() as u64
+}
+
+const fn session_of_tag(tag: u64) -> usize {
+    (tag >> 32) as usize
 }
 
 fn data_segment_length(bhs: &Bhs) -> u32 {

@@ -7,13 +7,13 @@ use std::net::SocketAddr;
 use lunette_iscsi::chap::ChapNonce;
 use lunette_iscsi::login::{Login, LoginFailure, LoginOutcome, LoginReply, LoginStatus, LoginStep};
 use lunette_iscsi::parameters::SessionType;
-use lunette_iscsi::session::{Payload, Session, SessionSettings};
+use lunette_iscsi::session::{Payload, PendingText, Session, SessionSettings};
 use lunette_iscsi::text::{TextFacts, TextStep};
 use lunette_scsi::{Lun, Nexus};
 use lunette_wire::frame::Digests;
-use lunette_wire::initiator::{LoginRequest, TextRequest};
+use lunette_wire::initiator::LoginRequest;
 use lunette_wire::target::Numbers;
-use lunette_wire::{Bhs, Cid, Tsih};
+use lunette_wire::{Bhs, Tsih};
 use tracing::{debug, info};
 
 use super::connection::{Disconnect, Stage, Token};
@@ -219,7 +219,9 @@ impl Reactor {
     }
 
     /// A Text Request of a session (11.10), mostly SendTargets.
-    pub(super) fn text(&mut self, index: usize, cid: Cid, request: &TextRequest, bhs: &Bhs, text: &[u8]) {
+    pub(super) fn text(&mut self, index: usize, pending: &PendingText) {
+        let PendingText { cid, request, bhs, text } = pending;
+        let cid = *cid;
         let token = self.sessions.get(index).and_then(|session| session.link(cid)).map(|link| link.token);
         let Some(token) = token else { return };
         let Some(local) = self.connection(token).map(|connection| connection.local) else { return };

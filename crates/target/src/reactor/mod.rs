@@ -123,6 +123,8 @@ pub(crate) struct Reactor {
     sessions: Slab<TargetSession>,
     outbox: Outbox<Segment>,
     spare_events: Vec<Event>,
+    /// The session whose PDUs or completions have left something in the outbox.
+    to_run: Option<usize>,
     /// Connections with something to send.
     dirty: Vec<usize>,
     scratch: Vec<u8>,
@@ -172,6 +174,7 @@ impl Reactor {
             sessions: Slab::new(),
             outbox: Outbox::default(),
             spare_events: Vec::new(),
+            to_run: None,
             dirty: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES],
             finished: Vec::new(),
@@ -343,21 +346,6 @@ impl Reactor {
 
     fn connection(&mut self, token: Token) -> Option<&mut Connection> {
         self.connections.get_mut(token.index).filter(|connection| connection.token == token)
-    }
-
-    /// Lets the stores' results go through the device server until nothing more is finished at once.
-    fn collect_completions(&mut self) {
-        let mut finished = std::mem::take(&mut self.finished);
-        loop {
-            self.io.complete(&mut finished);
-            if finished.is_empty() {
-                break;
-            }
-            for completion in finished.drain(..) {
-                self.io_finished(completion);
-            }
-        }
-        self.finished = finished;
     }
 
     /// Sends what the turn brought, one vectored write a connection.

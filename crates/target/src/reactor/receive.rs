@@ -135,7 +135,9 @@ impl Reactor {
             receiver.partial.extend_from_slice(&scratch[..carried]);
             return Ok(());
         };
-        self.parse(index, receiver, &scratch[..carried + read])
+        let outcome = self.parse(index, receiver, &scratch[..carried + read]);
+        self.run_received();
+        outcome
     }
 
     /// One read: first into the landing, if there is one, the rest into `scratch`. Answers how much of the latter

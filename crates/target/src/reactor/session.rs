@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lunette_block::{Buffer, BufferPool, CachedRange};
-use lunette_iscsi::session::{Session, TaskId};
+use lunette_iscsi::session::{Session, Share, TaskId};
 use lunette_iscsi::text::TextNegotiation;
 use lunette_scsi::Nexus;
 use lunette_wire::Cid;
@@ -13,25 +13,50 @@ use super::connection::Token;
 use crate::registry::{SessionKey, SessionPlace};
 use crate::units::ServedTarget;
 
-/// Data on its way to an initiator; PDUs of one command share it.
-#[derive(Debug, Clone)]
+/// Data on its way to an initiator.
+#[derive(Debug)]
 pub(super) enum Segment {
-    /// What a store read.
-    Medium(Arc<Buffer>),
-    /// What the page cache has.
-    Cached(Arc<CachedRange>),
+    /// What a read brought, for one PDU.
+    Medium(Medium),
+    /// What a read brought, for several.
+    Shared(Arc<Medium>),
     /// Parameter data that the device server made.
     Parameter(Arc<[u8]>),
 }
 
 impl Segment {
+    /// What a read brought, if that is what it is.
+    pub(super) fn medium(&self) -> Option<&Medium> {
+        match self {
+            Self::Medium(medium) => Some(medium),
+            Self::Shared(medium) => Some(medium),
+            Self::Parameter(_) => None,
+        }
+    }
+
     /// The data, if it is in this process's memory.
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
-            Self::Medium(buffer) => buffer,
-            Self::Cached(_) => &[],
             Self::Parameter(bytes) => bytes,
+            Self::Medium(medium) => medium.bytes(),
+            Self::Shared(medium) => medium.bytes(),
         }
+    }
+}
+
+impl Share for Segment {
+    fn share(&mut self) -> Self {
+        let shared = match std::mem::replace(self, Self::Parameter(Arc::default())) {
+            Self::Medium(medium) => Self::Shared(Arc::new(medium)),
+            shared => shared,
+        };
+        let handle = match &shared {
+            Self::Shared(medium) => Self::Shared(Arc::clone(medium)),
+            Self::Medium(_) => unreachable!("it has just been shared"),
+            Self::Parameter(bytes) => Self::Parameter(Arc::clone(bytes)),
+        };
+        *self = shared;
+        handle
     }
 }
 
@@ -50,15 +75,6 @@ impl Medium {
         match self {
             Self::Read(buffer) => buffer,
             Self::Cached(_) => &[],
-        }
-    }
-}
-
-impl From<Medium> for Segment {
-    fn from(medium: Medium) -> Self {
-        match medium {
-            Medium::Read(buffer) => Self::Medium(Arc::new(buffer)),
-            Medium::Cached(range) => Self::Cached(Arc::new(range)),
         }
     }
 }

@@ -15,7 +15,7 @@ use lunette_wire::{BHS_LENGTH, Bhs};
 use rustix::io::retry_on_intr;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
-use super::session::Segment;
+use super::session::{Medium, Segment};
 
 /// Slices that go into one write: about 80 PDUs with data, which is more than a socket takes at once.
 const SLICES_MAX: usize = 240;
@@ -49,7 +49,10 @@ impl Body {
     /// The range of a volume, and the bytes of it, that the kernel takes from the page cache.
     fn cached(&self) -> Option<(&CachedRange, usize, usize)> {
         match self {
-            Self::Range { data: Segment::Cached(range), start, end } => Some((range, *start, *end)),
+            Self::Range { data, start, end } => match data.medium() {
+                Some(Medium::Cached(range)) => Some((range, *start, *end)),
+                _ => None,
+            },
             _ => None,
         }
     }
@@ -65,8 +68,8 @@ impl Body {
     /// Bytes that are neither in a buffer of the pool nor in the page cache.
     fn owned_length(&self) -> usize {
         match self {
-            Self::None | Self::Range { data: Segment::Medium(_) | Segment::Cached(_), .. } => 0,
-            Self::Bytes(_) | Self::Range { data: Segment::Parameter(_), .. } => self.length(),
+            Self::Range { data, .. } if data.medium().is_some() => 0,
+            _ => self.length(),
         }
     }
 }
@@ -283,6 +286,7 @@ mod tests {
     use std::sync::Arc;
 
     use lunette_block::{EngineKind, IdentityOverride, StoreSpec, Volume, VolumeSpec};
+    use lunette_iscsi::session::Share;
 
     const CACHED_BYTES: usize = 300_000;
 
@@ -314,7 +318,7 @@ mod tests {
         let near = listener.accept().unwrap().0;
         near.set_nonblocking(true).unwrap();
 
-        let cached = Segment::Cached(Arc::new(range));
+        let mut cached = Segment::Medium(Medium::Cached(range));
         let digests = Digests { header: true, data: false };
         let mut transmitter = Transmitter::default();
         let mut expected = Vec::new();
@@ -331,7 +335,7 @@ mod tests {
             [(0, 100_001), (100_004, 65_538), (0, CACHED_BYTES)].iter().enumerate()
         {
             let payload =
-                Payload::Buffer { data: cached.clone(), start: *start as u32, length: *length as u32 };
+                Payload::Buffer { data: cached.share(), start: *start as u32, length: *length as u32 };
             push(2 * index as u8 + 1, payload, &bytes[*start..start + length]);
             push(2 * index as u8 + 2, Payload::Bytes(vec![7; 5 + index]), &vec![7; 5 + index]);
         }

@@ -460,11 +460,13 @@ impl Target {
                 };
                 full.session.management_done(id, outcome, outbox);
             }
-            Event::Text { cid, request, bhs, text } => {
+            Event::Text(pending) => {
+                let cid = pending.cid;
                 let connection =
                     full.links.iter().find(|(of, _)| *of == cid).expect("the connection is there").1;
                 let text_state = &mut self.connections[connection].text;
-                answer_text(full, text_state, cid, (&request, &bhs, &text), outbox);
+                let parts = (&pending.request, &pending.bhs, pending.text.as_slice());
+                answer_text(full, text_state, cid, parts, outbox);
             }
             Event::Close { cid, reason } => {
                 // What the session had to say before goes out.
