@@ -1,23 +1,25 @@
-//! A session in full feature phase: PDUs with small tags and numbers near the window, mixed with what a driver does, in
-//! any order.
+//! A session in full feature phase: PDUs with small tags and numbers near the window, on several connections that come and
+//! go, mixed with what a driver does, in any order.
 //!
-//! Checked: task and data bounds, that no PDU is longer than the initiator takes, and that a closed session ends once the
-//! driver has finished what it had begun.
+//! Checked: task and data bounds, that no PDU is longer than the initiator takes or meant for a connection that has gone,
+//! that data is only taken on its command's connection, and that a closed session ends once the driver has finished what
+//! it had begun.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use lunette_iscsi::parameters::{ConnectionParameters, SessionParameters, SessionType};
 use lunette_iscsi::session::{
-    Completion, Event, IMMEDIATE_TASKS_MAX, Outbox, Payload, Placement, Session, SessionSettings, TaskId,
-    Transfer,
+    Completion, Event, IMMEDIATE_TASKS_MAX, Joining, Outbox, Payload, Placement, Session, SessionSettings,
+    TaskId, Transfer,
 };
 use lunette_wire::target::TaskManagementOutcome;
 use lunette_wire::{BHS_LENGTH, Bhs, Cid, CmdSn, InitiatorPdu, StatSn};
 
 use super::Input;
 
-const CID: Cid = Cid(0);
+/// CIDs are below this; the first one is the leading connection's.
+const CIDS: u8 = 4;
 const WINDOW_DEPTH: u16 = 8;
 /// More than any timer of a session.
 const LONG: Duration = Duration::from_secs(3600);
@@ -29,6 +31,10 @@ struct Driver {
     /// Tasks whose turn has come and that have not ended.
     running: BTreeSet<TaskIdKey>,
     ids: Vec<TaskId>,
+    /// Connections on which something may be sent.
+    open: BTreeSet<u16>,
+    /// The connection that the input is at.
+    cid: Cid,
     ended: bool,
 }
 
@@ -49,12 +55,11 @@ pub fn session(data: &[u8]) {
         max_burst_length: 4096,
         first_burst_length: 1024,
         max_outstanding_r2t: 1 + u16::from(flags >> 6),
+        max_connections: if flags & 8 != 0 { u16::from(CIDS) } else { 1 },
         ..SessionParameters::default()
     };
     let kind = if flags & 4 != 0 { SessionType::Discovery } else { SessionType::Normal };
-    let connection =
-        ConnectionParameters { max_send_data_segment_length: 512, ..ConnectionParameters::default() };
-    let leading = (CID, connection, StatSn(0xffff_fff0));
+    let leading = (Cid(0), connection(), StatSn(0xffff_fff0));
     let cmd_sn = CmdSn(0xffff_fffc);
     let mut driver = Driver {
         session: Session::new(kind, parameters, settings, leading, cmd_sn, Duration::ZERO),
@@ -62,6 +67,8 @@ pub fn session(data: &[u8]) {
         now: Duration::ZERO,
         running: BTreeSet::new(),
         ids: Vec::new(),
+        open: BTreeSet::from([0]),
+        cid: Cid(0),
         ended: false,
     };
     while !input.is_empty() {
@@ -91,6 +98,7 @@ impl Driver {
                 self.now += Duration::from_millis(u64::from(input.byte()) * 100);
                 self.session.tick(self.now, &mut self.outbox);
             }
+            _ if choice & 16 != 0 => self.shake(choice >> 5, input),
             _ if choice & 8 != 0 => {
                 self.session.request_logout(self.now, Duration::from_secs(5), &mut self.outbox);
             }
@@ -100,22 +108,44 @@ impl Driver {
         }
     }
 
+    /// Something happens to a connection, and it is the one that is looked at from here on.
+    fn shake(&mut self, what: u8, input: &mut Input<'_>) {
+        self.cid = Cid(u16::from(input.byte() % CIDS));
+        match (what, self.session.joining(self.cid)) {
+            (0..=3, Joining::Free) => {
+                self.session.join(self.now, self.cid, connection(), StatSn(0xffff_ffff));
+                self.open.insert(self.cid.0);
+            }
+            (4, Joining::InUse) => {
+                self.open.remove(&self.cid.0);
+                self.session.reinstate(self.cid, &mut self.outbox);
+            }
+            (5, _) => {
+                self.open.remove(&self.cid.0);
+                self.session.connection_lost(self.cid, &mut self.outbox);
+            }
+            _ => {}
+        }
+    }
+
     fn receive(&mut self, bhs: &Bhs, input: &mut Input<'_>) {
         // As a driver does: what exceeds the declared maximum never gets here.
         let length = u32::from_be_bytes([0, bhs[5], bhs[6], bhs[7]]) % 2048;
+        let cid = self.cid;
         match InitiatorPdu::decode(bhs) {
             Ok(InitiatorPdu::ScsiCommand(pdu)) => {
-                self.session.command(self.now, CID, (bhs, &pdu, &[]), length, &mut self.outbox);
+                self.session.command(self.now, cid, (bhs, &pdu, &[]), length, &mut self.outbox);
             }
             Ok(InitiatorPdu::ScsiDataOut(pdu)) => {
-                if let Placement::Task { id, offset } = self.session.locate_data_out(CID, &pdu, length) {
+                if let Placement::Task { id, offset } = self.session.locate_data_out(cid, &pdu, length) {
                     let task = self.session.task(id).expect("a placement names a task");
+                    assert_eq!(task.cid, cid, "data of another connection");
                     assert!(u64::from(offset) + u64::from(length) <= u64::from(task.expected_out));
                 }
                 let intact = bhs[3] & 1 == 0;
-                self.session.data_out_arrived(self.now, CID, (bhs, &pdu), length, intact, &mut self.outbox);
+                self.session.data_out_arrived(self.now, cid, (bhs, &pdu), length, intact, &mut self.outbox);
             }
-            _ => self.session.request(self.now, CID, bhs, input.bytes(length as usize), &mut self.outbox),
+            _ => self.session.request(self.now, cid, bhs, input.bytes(length as usize), &mut self.outbox),
         }
     }
 
@@ -135,6 +165,15 @@ impl Driver {
     }
 
     fn look_at_outbox(&mut self) {
+        while !self.outbox.pdus.is_empty() || !self.outbox.events.is_empty() {
+            self.look_once();
+        }
+        // Each connection may have an immediate command, whatever the others have.
+        let bound = usize::from(WINDOW_DEPTH) + IMMEDIATE_TASKS_MAX + usize::from(CIDS);
+        assert!(self.session.open_tasks() <= bound, "{} open tasks", self.session.open_tasks());
+    }
+
+    fn look_once(&mut self) {
         for pdu in self.outbox.pdus.drain(..) {
             let carried = match pdu.payload {
                 Payload::None => 0,
@@ -142,6 +181,7 @@ impl Driver {
                 Payload::Buffer { length, .. } => length as usize,
             };
             assert!(carried <= 512, "a PDU longer than the initiator takes");
+            assert!(self.open.contains(&pdu.cid.0), "a PDU for a connection that has gone");
             assert_eq!(carried, u32::from_be_bytes([0, pdu.bhs[5], pdu.bhs[6], pdu.bhs[7]]) as usize);
         }
         for event in std::mem::take(&mut self.outbox.events) {
@@ -159,18 +199,18 @@ impl Driver {
                     assert!(!self.ended, "a session ends once");
                     self.ended = true;
                 }
-                Event::DataOutComplete(_)
-                | Event::Text { .. }
-                | Event::Close { .. }
-                | Event::Cleared { .. }
-                | Event::ConnectionEnded { .. } => {}
+                Event::Close { cid, .. } => assert!(self.open.remove(&cid.0), "a connection is closed once"),
+                Event::ConnectionEnded { cid } => {
+                    assert!(!self.open.contains(&cid.0), "it was closed before");
+                    assert_ne!(self.session.joining(cid), Joining::InUse, "its CID is free");
+                }
+                Event::DataOutComplete(_) | Event::Text { .. } | Event::Cleared { .. } => {}
             }
         }
-        let bound = usize::from(WINDOW_DEPTH) + IMMEDIATE_TASKS_MAX;
-        assert!(self.session.open_tasks() <= bound, "{} open tasks", self.session.open_tasks());
     }
 
     fn finish(mut self) {
+        self.open.clear();
         self.session.close(&mut self.outbox);
         self.look_at_outbox();
         for key in std::mem::take(&mut self.running) {
@@ -183,6 +223,10 @@ impl Driver {
         self.look_at_outbox();
         assert!(self.session.has_ended() && self.ended, "the session does not end");
     }
+}
+
+fn connection() -> ConnectionParameters {
+    ConnectionParameters { max_send_data_segment_length: 512, ..ConnectionParameters::default() }
 }
 
 /// A header with a defined opcode, small tags and numbers near the window; the rest as the input has it.
@@ -209,6 +253,8 @@ fn header(input: &mut Input<'_>) -> Bhs {
             bhs[39] = input.byte() & 3;
             bhs[42..44].copy_from_slice(&input.array::<2>());
         }
+        // Logout: a connection.
+        6 => bhs[20..22].copy_from_slice(&[0, input.byte() % CIDS]),
         _ => bhs[20..24].copy_from_slice(&[0xff, 0xff, 0xff, 0xff]),
     }
     if shape & 7 == 4 {

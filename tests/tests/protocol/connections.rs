@@ -559,6 +559,21 @@ fn a_lost_connection_ends_the_session_and_the_others_are_told() {
     login.join().expect("a session").silent().expect("alive");
 }
 
+/// 7.7: whoever breaks the layout of a PDU loses all connections of the session.
+#[test]
+fn a_format_error_ends_all_connections() {
+    let target = InProcess::start(&[DISK]);
+    let mut session = Session::open(&target, 1, 3);
+    let mut header = InitiatorPdu::NopOut(NopOut { immediate: true, ..NopOut::default() }).encode(0);
+    header[5..8].fill(0xff);
+    session.links[1].connection().send_bytes(&header).expect("sent");
+    session.links[1].ends().expect("closed");
+    for cid in [0, 2] {
+        assert_eq!(event(&mut session.links[cid]), SESSION_DROP);
+        session.links[cid].ends().expect("closed");
+    }
+}
+
 #[test]
 fn session_reinstatement_closes_all_connections() {
     let target = InProcess::start(&[DISK]);

@@ -79,6 +79,10 @@ impl Session {
             | Function::TargetWarmReset
             | Function::TargetColdReset => {
                 self.plug_before(management, outbox);
+                if self.is_logging_out(management.cid) {
+                    // A Logout was waiting before it.
+                    return;
+                }
                 let affected = self.affected(management);
                 let id = self.pend(management, affected, None, outbox);
                 outbox.event(Event::Manage { id, function: request.function, lun: request.lun });

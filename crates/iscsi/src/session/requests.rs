@@ -170,7 +170,7 @@ impl Session {
     }
 
     /// True when the initiator has logged the connection out, or the session, and must not ask for more (11.14).
-    fn is_logging_out(&self, cid: Cid) -> bool {
+    pub(super) fn is_logging_out(&self, cid: Cid) -> bool {
         self.closing || self.leaving > 0 && self.connections.iter().any(|of| of.cid == cid && of.leaving)
     }
 

@@ -159,6 +159,18 @@ fn a_target_reset_plugs_the_numbers_before_it() {
     assert!(bench.command(4).is_some());
 }
 
+/// What it plugs can deliver a Logout that came before it: then nobody is left to answer.
+#[test]
+fn a_target_reset_behind_a_logout_has_no_effect() {
+    let mut bench = Bench::new(SessionType::Normal);
+    let logout = LogoutRequest { cmd_sn: CmdSn(2), ..LogoutRequest::default() };
+    bench.request(&logout.encode(), &[]);
+    assert!(bench.sent().is_empty(), "it waits for number 1");
+    bench.manage(TaskManagementFunction::TargetWarmReset, 4, 9);
+    assert!(matches!(bench.sent()[..], [TargetPdu::LogoutResponse(_)]));
+    assert_eq!(bench.outbox.events.last(), Some(&Event::Ended));
+}
+
 /// 11.4.11: the window is closed but for the number that is refused; the Reject tells that it is open again.
 #[test]
 fn a_reject_tells_of_the_window_that_it_moves() {
