@@ -19,7 +19,7 @@ use super::session::{Medium, Segment, TargetSession};
 
 /// Reads from this length on are sent from the page cache where that is possible: below it the system calls cost more
 /// than the copy (docs/decisions/0011).
-const CACHED_SEND_BYTES_MIN: u32 = 16 << 10;
+const CACHED_SEND_BYTES_MIN: u32 = 32 << 10;
 
 /// PDUs that gather before they are queued: enough to share the work, few enough that large ones are sent early.
 const PDUS_GATHERED_MAX: usize = 8;

@@ -60,6 +60,30 @@ pub(super) struct Receiver {
     /// The beginning of a PDU whose header is not complete: never more than a header and its digest.
     partial: Vec<u8>,
     landing: Option<Box<Landing>>,
+    /// PDUs to come until short ones are thought to be the rule again; see [`LONG_DATA_BYTES`].
+    long_left: u8,
+}
+
+/// From this length on data is worth landing directly: what comes into the scratch buffer has to be copied once more.
+/// While such PDUs come, little more than their headers is read there.
+const LONG_DATA_BYTES: usize = 32 << 10;
+
+/// What is read into the scratch buffer between long PDUs: headers, commands without data.
+const SCRATCH_BYTES_AMONG_LONG: usize = 8 << 10;
+
+/// Short PDUs in a row after which no long one is expected: a few commands come between the data of others.
+const SHORT_AMONG_LONG: u8 = 8;
+
+impl Receiver {
+    /// The most that is to be read into the scratch buffer.
+    fn scratch_bytes_max(&self) -> usize {
+        if self.long_left > 0 { SCRATCH_BYTES_AMONG_LONG } else { SCRATCH_BYTES }
+    }
+
+    fn note_length(&mut self, data_length: usize) {
+        self.long_left =
+            if data_length >= LONG_DATA_BYTES { SHORT_AMONG_LONG } else { self.long_left.saturating_sub(1) };
+    }
 }
 
 /// What is read at a time from one of several busy connections: some 40 microseconds of copying, for which the others
@@ -149,6 +173,7 @@ impl Reactor {
         scratch: &mut [u8],
     ) -> Result<Option<usize>, Disconnect> {
         let bytes_max = self.company.read_bytes_max(index);
+        let scratch_max = receiver.scratch_bytes_max();
         let Some(connection) = self.connections.get_mut(index) else { return Ok(None) };
         let session = match connection.stage {
             Stage::FullFeature { session, .. } => self.sessions.get_mut(session),
@@ -176,7 +201,7 @@ impl Reactor {
         let direct_length = direct.len();
         // What comes after a landing that is cut short belongs to it, too.
         let is_cut = direct_length > 0 && direct_length < missing;
-        let scratch_length = if is_cut { 0 } else { scratch.len().min(bytes_max) };
+        let scratch_length = if is_cut { 0 } else { scratch.len().min(bytes_max).min(scratch_max) };
         let scratch = &mut scratch[..scratch_length];
         let result = if direct_length == 0 {
             rustix::io::read(&connection.socket, &mut *scratch)
@@ -232,6 +257,7 @@ impl Reactor {
                 break;
             }
             self.check_header_digest(index, bytes, &frame)?;
+            receiver.note_length(frame.data_length);
             let ahs = &bytes[BHS_LENGTH..BHS_LENGTH + frame.ahs_length];
             if let Some((pdu, rest)) = bytes.split_at_checked(frame.total_length()) {
                 let segment = &pdu[frame.data_offset()..];
