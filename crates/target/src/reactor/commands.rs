@@ -188,14 +188,14 @@ impl Reactor {
                 && connection.transmitter.is_eager()
             {
                 // A failure shows again, and is dealt with, when the turn's answers are sent.
-                let _ = connection.transmitter.send(&connection.socket);
+                let _ = connection.transmitter.send(&connection.socket, self.company.send_bytes_max());
             }
         }
     }
 
     fn session_event(&mut self, index: usize, event: Event) {
         match event {
-            Event::Execute(id) => self.execute(index, id),
+            Event::Execute(id) => self.begin(index, id),
             Event::DataOutComplete(id) => self.data_out_complete(index, id),
             Event::Dropped(id) => {
                 if let Some(session) = self.sessions.get_mut(index) {
@@ -221,7 +221,35 @@ impl Reactor {
         }
     }
 
-    /// A command's turn has come.
+    /// A command's turn in its session has come. A long read lets the short ones of other sessions go first.
+    fn begin(&mut self, index: usize, id: TaskId) {
+        let is_behind = || self.postponed.iter().any(|(session, _)| *session == index);
+        if self.company.is_long(self.data_in_bytes(index, id)) || is_behind() {
+            self.postponed.push_back((index, id));
+        } else {
+            self.execute(index, id);
+        }
+    }
+
+    fn data_in_bytes(&self, index: usize, id: TaskId) -> usize {
+        let task = self.sessions.get(index).and_then(|session| session.core.task(id));
+        task.map_or(0, |task| task.expected_in as usize)
+    }
+
+    /// Begins long reads that let others go first, as many as one turn takes. A session stays in its place until the
+    /// last of them has ended.
+    pub(super) fn begin_postponed(&mut self) {
+        while let Some(&(index, id)) = self.postponed.front() {
+            if !self.company.may_begin(self.data_in_bytes(index, id)) {
+                return;
+            }
+            self.postponed.pop_front();
+            self.execute(index, id);
+            self.run_session(index);
+        }
+    }
+
+    /// A command may be given to its device server.
     fn execute(&mut self, index: usize, id: TaskId) {
         let Some(session) = self.sessions.get_mut(index) else { return };
         let (Some(view), Some(attachment)) = (session.core.task(id), &session.attachment) else {

@@ -285,10 +285,10 @@ impl Connection {
         }
     }
 
-    /// Sends what is queued, as far as the socket takes it, and asks epoll for what is to be waited for.
-    pub(super) fn flush(&mut self, epoll: &impl AsFd) -> Result<(), Disconnect> {
+    /// Sends what is queued, as far as the socket takes it and up to about `bytes_max`, and asks epoll for what is to be waited for.
+    pub(super) fn flush(&mut self, epoll: &impl AsFd, bytes_max: usize) -> Result<(), Disconnect> {
         self.is_dirty = false;
-        let progress = self.transmitter.send(&self.socket).map_err(Disconnect::from)?;
+        let progress = self.transmitter.send(&self.socket, bytes_max).map_err(Disconnect::from)?;
         if progress == Progress::Everything {
             self.shut()?;
         }
@@ -296,7 +296,7 @@ impl Connection {
         if self.takes_input() {
             wanted |= epoll::EventFlags::IN;
         }
-        if progress == Progress::Blocked {
+        if progress != Progress::Everything {
             wanted |= epoll::EventFlags::OUT;
         }
         if wanted != self.interest {

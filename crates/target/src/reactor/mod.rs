@@ -4,6 +4,7 @@
 //! connection with one vectored write. A command's way is `receive` -> `commands` -> `transmit`.
 
 mod commands;
+mod company;
 mod connection;
 mod joining;
 mod login;
@@ -25,7 +26,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use lunette_block::{IoCompletion, IoContext};
-use lunette_iscsi::session::{Event, Outbox};
+use lunette_iscsi::session::{Event, Outbox, TaskId};
 use rustix::event::epoll;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use slab::Slab;
@@ -34,8 +35,8 @@ use tracing::{debug, error, info, warn};
 use crate::mailbox::Mailbox;
 use crate::registry::SessionPlace;
 use crate::server::Shared;
+use company::Company;
 use connection::{Connection, Disconnect, Stage, Token};
-use receive::Company;
 use session::{Segment, TargetSession};
 use wait::Vigil;
 
@@ -110,6 +111,8 @@ pub(crate) struct Reactor {
     epoll: OwnedFd,
     vigil: Vigil,
     company: Company,
+    /// Commands that have to wait for another turn, of sessions by place.
+    postponed: VecDeque<(usize, TaskId)>,
     /// PDUs that this turn has brought so far.
     pdus: usize,
     io: IoContext,
@@ -163,6 +166,7 @@ impl Reactor {
             epoll,
             vigil,
             company: Company::default(),
+            postponed: VecDeque::new(),
             pdus: 0,
             io,
             started: Instant::now(),
@@ -219,7 +223,9 @@ impl Reactor {
 
     /// One wakeup: all that has come is read, all that can be answered is answered.
     fn turn(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
-        self.vigil.wait(&self.epoll, events, TICK, std::mem::take(&mut self.pdus))?;
+        let limit = if self.postponed.is_empty() { TICK } else { Duration::ZERO };
+        self.vigil.wait(&self.epoll, events, limit, std::mem::take(&mut self.pdus))?;
+        self.company.next_turn();
         self.now = self.started.elapsed();
         let mut has_mail = false;
         for event in events.iter() {
@@ -237,6 +243,11 @@ impl Reactor {
         }
         self.collect_completions();
         self.send_answers();
+        if !self.postponed.is_empty() {
+            self.begin_postponed();
+            self.collect_completions();
+            self.send_answers();
+        }
         if self.now - self.ticked_at >= TICK {
             self.ticked_at = self.now;
             self.tick();
@@ -351,9 +362,13 @@ impl Reactor {
     /// Sends what the turn brought, one vectored write a connection.
     fn send_answers(&mut self) {
         let mut dirty = std::mem::take(&mut self.dirty);
+        // Who has little to get does not wait for who has much.
+        dirty.sort_by_key(|index| {
+            self.connections.get(*index).map_or(0, |connection| connection.transmitter.queued_bytes())
+        });
         for index in dirty.drain(..) {
             let Some(connection) = self.connections.get_mut(index) else { continue };
-            match connection.flush(&self.epoll) {
+            match connection.flush(&self.epoll, self.company.send_bytes_max()) {
                 Ok(()) => {}
                 Err(reason) => self.disconnect(index, &reason),
             }

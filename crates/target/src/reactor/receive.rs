@@ -86,34 +86,6 @@ impl Receiver {
     }
 }
 
-/// What is read at a time from one of several busy connections: some 40 microseconds of copying, for which the others
-/// wait.
-const SHARED_READ_BYTES: usize = 128 << 10;
-
-/// Reads of one connection in a row after which it has the reactor to itself.
-const READS_ALONE: u8 = 64;
-
-/// Whether a reactor's connections take turns: then long reads would make the others wait.
-#[derive(Debug, Default)]
-pub(super) struct Company {
-    last: usize,
-    shared_reads_left: u8,
-}
-
-impl Company {
-    /// The most that is to be read at once from this connection.
-    fn read_bytes_max(&mut self, connection: usize) -> usize {
-        if std::mem::replace(&mut self.last, connection) != connection {
-            self.shared_reads_left = READS_ALONE;
-        }
-        if self.shared_reads_left == 0 {
-            return usize::MAX;
-        }
-        self.shared_reads_left -= 1;
-        SHARED_READ_BYTES
-    }
-}
-
 impl Reactor {
     /// Reads once from a connection and handles what came.
     pub(super) fn read(&mut self, index: usize) {

@@ -139,6 +139,8 @@ pub(super) enum Progress {
     Everything,
     /// The socket takes no more for now.
     Blocked,
+    /// It may take more; others are to have their turn first.
+    Partial,
 }
 
 /// What one write is made of.
@@ -179,6 +181,11 @@ impl Transmitter {
         self.queued_bytes >= EAGER_SEND_BYTES && !self.is_blocked
     }
 
+    /// Bytes that are still to be sent.
+    pub(super) const fn queued_bytes(&self) -> usize {
+        self.queued_bytes
+    }
+
     pub(super) fn len(&self) -> usize {
         self.queue.len()
     }
@@ -192,17 +199,23 @@ impl Transmitter {
         std::mem::replace(&mut self.was_drained, false)
     }
 
-    /// Writes until nothing is left or the socket takes no more.
-    pub(super) fn send(&mut self, socket: &TcpStream) -> Result<Progress, SendError> {
+    /// Writes until nothing is left, the socket takes no more, or `bytes_max` and perhaps the rest of a write is sent.
+    pub(super) fn send(&mut self, socket: &TcpStream, bytes_max: usize) -> Result<Progress, SendError> {
         let was_blocked = std::mem::replace(&mut self.is_blocked, true);
+        let mut sent = 0;
         while let Some(first) = self.queue.front() {
+            if sent >= bytes_max {
+                self.is_blocked = false;
+                return Ok(Progress::Partial);
+            }
             let (offered, written) = match first.cached_after(self.sent) {
                 // A range of a volume has a length of 32 bits.
                 Some((range, start, end)) => (end - start, range.send(socket, start as u32, end as u32)),
-                None => self.send_gathered(socket),
+                None => self.send_gathered(socket, bytes_max - sent),
             };
             match written {
                 Ok(written) => {
+                    sent += written;
                     self.advance(written);
                     self.was_drained |= was_blocked && written > 0;
                     if written < offered {
@@ -221,9 +234,9 @@ impl Transmitter {
 
     /// Writes what is in memory, up to the first PDU whose data is not; answers how much there was, and how much of it
     /// the socket took.
-    fn send_gathered(&self, socket: &TcpStream) -> (usize, Result<usize, SendError>) {
+    fn send_gathered(&self, socket: &TcpStream, bytes_max: usize) -> (usize, Result<usize, SendError>) {
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-        let Gathered { count, offered, ends_at_cached } = self.gather(&mut slices);
+        let Gathered { count, offered, ends_at_cached } = self.gather(&mut slices, bytes_max);
         // The header and the data from the page cache are to share segments.
         let flags = if ends_at_cached { SendFlags::NOSIGNAL | SendFlags::MORE } else { SendFlags::NOSIGNAL };
         let written =
@@ -231,7 +244,7 @@ impl Transmitter {
         (offered, written.map_err(|errno| SendError::Socket(errno.into())))
     }
 
-    fn gather<'a>(&'a self, slices: &mut [IoSlice<'a>; SLICES_MAX]) -> Gathered {
+    fn gather<'a>(&'a self, slices: &mut [IoSlice<'a>; SLICES_MAX], bytes_max: usize) -> Gathered {
         let mut gathered = Gathered { count: 0, offered: 0, ends_at_cached: false };
         // Only the first PDU can have been sent in part.
         let mut skip = self.sent;
@@ -241,7 +254,7 @@ impl Transmitter {
             if !stops_here {
                 skip -= skip.min(uncopied);
             }
-            if gathered.count + PARTS > SLICES_MAX {
+            if gathered.count + PARTS > SLICES_MAX || gathered.offered >= bytes_max {
                 return gathered;
             }
             for part in pdu.parts() {
@@ -345,7 +358,7 @@ mod tests {
             far.read_to_end(&mut received).unwrap();
             received
         });
-        while transmitter.send(&near).unwrap() == Progress::Blocked {
+        while transmitter.send(&near, 100_000).unwrap() != Progress::Everything {
             std::thread::yield_now();
         }
         assert_eq!((transmitter.len(), transmitter.owned_bytes(), transmitter.queued_bytes), (0, 0, 0));

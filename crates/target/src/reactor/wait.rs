@@ -39,7 +39,7 @@ impl Vigil {
         Self { is_sleepless: true, ..Self::default() }
     }
 
-    /// Waits for events at most `limit`, and puts them into `events`; none when time ran out or a signal came. `pdus`
+    /// Waits for events at most `limit` (not at all if it is zero), and puts them into `events`; none when time ran out or a signal came. `pdus`
     /// says how many PDUs the turn before brought.
     ///
     /// # Errors
@@ -53,6 +53,9 @@ impl Vigil {
     ) -> io::Result<()> {
         events.clear();
         let began = Instant::now();
+        if limit.is_zero() {
+            return poll(epoll, events, limit);
+        }
         if self.is_sleepless {
             while events.is_empty() && began.elapsed() < limit {
                 poll(epoll, events, Duration::ZERO)?;

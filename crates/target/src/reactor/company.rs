@@ -1,0 +1,89 @@
+//! How much one connection gets of a reactor at a time when it has company: what one of them moves, the others wait for.
+
+/// What is read at a time from one of several busy connections: some 20 microseconds of copying.
+const READ_BYTES_MAX: usize = 64 << 10;
+
+/// Data of the long reads that are begun in one turn, and of what is sent to one connection in one go: some 20
+/// microseconds. The first long read of a turn is always begun, however long it is.
+const TURN_BYTES_MAX: usize = 128 << 10;
+
+/// Shorter reads are never put off: they are what the long ones are put off for.
+const LONG_READ_BYTES: usize = 32 << 10;
+
+/// Reads of one connection in a row after which it has the reactor to itself.
+const READS_ALONE: u8 = 64;
+
+/// Whether a reactor's connections take turns, and what this turn has begun.
+#[derive(Debug, Default)]
+pub(super) struct Company {
+    last: usize,
+    shared_reads_left: u8,
+    begun_bytes: usize,
+}
+
+impl Company {
+    /// A new turn.
+    pub(super) const fn next_turn(&mut self) {
+        self.begun_bytes = 0;
+    }
+
+    /// The most that is to be read at once from this connection, which has something to read.
+    pub(super) fn read_bytes_max(&mut self, connection: usize) -> usize {
+        if std::mem::replace(&mut self.last, connection) != connection {
+            self.shared_reads_left = READS_ALONE;
+        }
+        if self.shared_reads_left == 0 {
+            return usize::MAX;
+        }
+        self.shared_reads_left -= 1;
+        READ_BYTES_MAX
+    }
+
+    /// Whether a read of so much must let shorter commands go first.
+    pub(super) const fn is_long(&self, data_bytes: usize) -> bool {
+        self.shared_reads_left > 0 && data_bytes >= LONG_READ_BYTES
+    }
+
+    /// Whether a long read may begin in this turn; it counts if it may.
+    pub(super) const fn may_begin(&mut self, data_bytes: usize) -> bool {
+        let may = self.begun_bytes < TURN_BYTES_MAX;
+        if may {
+            self.begun_bytes += data_bytes;
+        }
+        may
+    }
+
+    /// The most that is to be sent to one connection in one go.
+    pub(super) const fn send_bytes_max(&self) -> usize {
+        if self.shared_reads_left == 0 { usize::MAX } else { TURN_BYTES_MAX }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_alone_is_not_held_back() {
+        let mut company = Company::default();
+        assert_eq!(company.read_bytes_max(0), usize::MAX);
+        assert!(!company.is_long(1 << 20));
+        assert_eq!(company.send_bytes_max(), usize::MAX);
+    }
+
+    #[test]
+    fn who_has_company_takes_turns_until_alone_again() {
+        let mut company = Company::default();
+        company.read_bytes_max(0);
+        assert_eq!(company.read_bytes_max(1), READ_BYTES_MAX);
+        assert!(company.is_long(LONG_READ_BYTES) && !company.is_long(LONG_READ_BYTES - 1));
+        assert!(company.may_begin(1 << 20), "the first one of a turn");
+        assert!(!company.may_begin(LONG_READ_BYTES));
+        company.next_turn();
+        assert!((0..4).all(|_| company.may_begin(LONG_READ_BYTES)));
+        assert!(!company.may_begin(LONG_READ_BYTES));
+        assert_eq!(company.send_bytes_max(), TURN_BYTES_MAX);
+        let reads = (0..1000).take_while(|_| company.read_bytes_max(1) == READ_BYTES_MAX).count();
+        assert_eq!(reads, usize::from(READS_ALONE) - 1);
+    }
+}
