@@ -4,6 +4,7 @@
 //! The limit counts the rounded lengths, so it is what the process really holds, kept buffers included.
 
 use std::fmt;
+use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -210,6 +211,38 @@ impl fmt::Debug for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         self.shared.take_back(std::mem::take(&mut self.pages), self.account.as_deref());
+    }
+}
+
+/// Memory aligned like a [`Buffer`] that no pool counts, for a moment's work with a bound of its own.
+pub(crate) struct Scratch {
+    pages: Box<[Page]>,
+    len: usize,
+}
+
+impl Scratch {
+    /// `len` bytes of zeroes.
+    ///
+    /// # Errors
+    /// When the system has no memory.
+    pub(crate) fn new(len: usize) -> io::Result<Self> {
+        let pages = <[Page]>::new_box_zeroed_with_elems(len.div_ceil(PAGE_BYTES))
+            .map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        Ok(Self { pages, len })
+    }
+}
+
+impl Deref for Scratch {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.pages.as_bytes()[..self.len]
+    }
+}
+
+impl DerefMut for Scratch {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.pages.as_mut_bytes()[..self.len]
     }
 }
 

@@ -172,6 +172,24 @@ pub enum OpenError {
         /// What it is, as the rest of the sentence.
         why: &'static str,
     },
+    /// The engine goes past the page cache, and that is not possible there.
+    #[error("{} cannot be served past the page cache: {why}; use engine=threads, or auto", path.display())]
+    NoDirect {
+        /// The image or device.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
+    /// The engine needs io_uring, and the kernel refuses it.
+    #[error(
+        "{} cannot be served with engine=uring: {why}; use engine=direct, threads or auto", path.display()
+    )]
+    NoUring {
+        /// The image or device.
+        path: PathBuf,
+        /// What the kernel said and where it is allowed.
+        why: String,
+    },
     /// No stable identity could be found or stored.
     #[error("{} has no stable identity ({why}); give it one with ,serial=NAME", path.display())]
     NoIdentity {

@@ -1,7 +1,8 @@
 //! Durability: the group commit, and what happens when a flush fails.
 //!
 //! Writes that wait for stable storage gather while one `fdatasync` runs; the next one is shared by all of them. One
-//! thread for each volume does it, started when it is first needed. The `sync` engine commits on its own thread.
+//! thread for each volume does it, started when it is first needed. The `sync` engine commits on its own thread, and
+//! others do so for a single write where flushes have lately been short.
 //!
 //! There is never more than one `fdatasync` of a volume at a time. The kernel tells a lost write to one caller only:
 //! with two at a time one would fail and the other succeed, though the data of both is lost.
@@ -9,10 +10,12 @@
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use crate::buffer::Buffer;
+use crate::engine::Average;
 use crate::engine::operation::{Done, IoCompletion};
 use crate::engine::queue::CompletionQueue;
 use crate::error::{ErrorClass, StoreError, classify, copy_io_error};
@@ -56,6 +59,8 @@ pub(crate) struct Durability {
     store: Arc<dyn Store>,
     faulted: AtomicBool,
     fault: OnceLock<Fault>,
+    /// What flushes have lately taken.
+    pace: Average,
     turn: Mutex<()>,
     group: Mutex<Group>,
     work: Condvar,
@@ -75,6 +80,7 @@ impl Durability {
             store,
             faulted: AtomicBool::new(false),
             fault: OnceLock::new(),
+            pace: Average::default(),
             turn: Mutex::new(()),
             group: Mutex::default(),
             work: Condvar::new(),
@@ -91,11 +97,32 @@ impl Durability {
 
     /// Flushes on the calling thread. `Ok`: what was written before the call is stable.
     pub(crate) fn commit(&self) -> Result<(), StoreError> {
-        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        self.commit_in(&turn)
+    }
+
+    /// Flushes on the calling thread if that is known to be quick and nobody flushes already.
+    pub(crate) fn try_commit(&self) -> Option<Result<(), StoreError>> {
+        if !self.pace.is_quick() || self.store.is_slow() {
+            return None;
+        }
+        let turn = match self.turn.try_lock() {
+            Ok(turn) => turn,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        Some(self.commit_in(&turn))
+    }
+
+    /// Flushes. The guard is of `turn`, so that there is one at a time.
+    fn commit_in(&self, _turn: &MutexGuard<'_, ()>) -> Result<(), StoreError> {
         if self.is_faulted() {
             return Err(StoreError::Faulted);
         }
-        shielded(|| self.store.flush()).map_err(|error| {
+        let began = Instant::now();
+        let result = shielded(|| self.store.flush());
+        self.pace.note(began.elapsed());
+        result.map_err(|error| {
             self.fail(&error);
             StoreError::Flush { source: error }
         })
@@ -116,7 +143,7 @@ impl Durability {
         self.group.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a waiter take part in the next flush to begin.
+    /// Lets a waiter take part in the next flush to begin after [`Durability::wake`].
     pub(crate) fn enqueue(self: &Arc<Self>, waiter: Waiter) {
         let mut group = self.lock_group();
         if group.thread.is_none() && !group.stopping {
@@ -134,7 +161,10 @@ impl Durability {
             return;
         }
         group.waiting.push(waiter);
-        drop(group);
+    }
+
+    /// Has the flusher look for waiters.
+    pub(crate) fn wake(&self) {
         self.work.notify_one();
     }
 

@@ -66,5 +66,5 @@ pub use identity::VolumeIdentity;
 pub use layer::fault;
 pub use spec::{EngineError, EngineKind, IdentityOverride, StoreSpec, VolumeSpec};
 pub use store::device::logical_sector_bytes;
-pub use store::{EXTENTS_MAX, Extent, Features, Store};
+pub use store::{EXTENTS_MAX, Extent, Features, RawFile, Store};
 pub use volume::Volume;

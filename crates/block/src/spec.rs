@@ -34,49 +34,55 @@ pub enum StoreSpec {
 /// Who does the blocking calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum EngineKind {
+    /// What suits the volume; [`crate::Volume::engine`] says what that was. It is never `Auto` itself.
+    #[default]
+    Auto,
     /// The submitting thread, one operation after the other.
     Sync,
     /// The submitting thread where the page cache answers at once, otherwise a pool of threads.
-    #[default]
     Threads,
+    /// A pool of threads past the page cache (O_DIRECT).
+    Direct,
+    /// The kernel's own queue, io_uring, past the page cache (O_DIRECT).
+    Uring,
+}
+
+impl EngineKind {
+    /// All engines, in the order in which they are listed for people.
+    pub const ALL: [Self; 5] = [Self::Auto, Self::Sync, Self::Threads, Self::Direct, Self::Uring];
+
+    /// The word for it in flags, files and logs.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Sync => "sync",
+            Self::Threads => "threads",
+            Self::Direct => "direct",
+            Self::Uring => "uring",
+        }
+    }
 }
 
 impl fmt::Display for EngineKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Sync => "sync",
-            Self::Threads => "threads",
-        })
+        f.write_str(self.word())
     }
 }
 
-/// Why a word does not name an engine.
+/// A word that names no engine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum EngineError {
-    /// The word is kept for an engine that does not exist yet.
-    #[error("engine={word} comes with a later release; use sync or threads")]
-    Later {
-        /// The word.
-        word: String,
-    },
-    /// The word means nothing.
-    #[error("engine={word} is not known; use sync or threads")]
-    Unknown {
-        /// The word.
-        word: String,
-    },
+#[error("engine={word} is not known; use auto, sync, threads, direct or uring")]
+pub struct EngineError {
+    /// The word.
+    pub word: String,
 }
 
 impl FromStr for EngineKind {
     type Err = EngineError;
 
     fn from_str(word: &str) -> Result<Self, Self::Err> {
-        match word {
-            "sync" => Ok(Self::Sync),
-            "threads" => Ok(Self::Threads),
-            "direct" | "uring" | "auto" => Err(EngineError::Later { word: word.to_owned() }),
-            _ => Err(EngineError::Unknown { word: word.to_owned() }),
-        }
+        let named = Self::ALL.into_iter().find(|engine| engine.word() == word);
+        named.ok_or_else(|| EngineError { word: word.to_owned() })
     }
 }
 
@@ -111,16 +117,10 @@ mod tests {
 
     #[test]
     fn engines_have_words() {
-        assert_eq!("sync".parse(), Ok(EngineKind::Sync));
-        assert_eq!("threads".parse(), Ok(EngineKind::Threads));
-        assert_eq!(EngineKind::Threads.to_string().parse(), Ok(EngineKind::default()));
-        for word in ["direct", "uring", "auto"] {
-            let error = word.parse::<EngineKind>().unwrap_err();
-            assert_eq!(
-                error.to_string(),
-                format!("engine={word} comes with a later release; use sync or threads")
-            );
+        for engine in EngineKind::ALL {
+            assert_eq!(engine.to_string().parse(), Ok(engine));
         }
-        assert!(matches!("fast".parse::<EngineKind>(), Err(EngineError::Unknown { .. })));
+        let error = "fast".parse::<EngineKind>().unwrap_err();
+        assert_eq!(error.to_string(), "engine=fast is not known; use auto, sync, threads, direct or uring");
     }
 }

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use crate::buffer::Buffer;
 use crate::cached::CachedRange;
+use crate::engine::choice::EngineChoice;
 use crate::engine::operation::{Done, Operation, OperationKind};
 use crate::engine::{Pace, Share};
 use crate::error::{CloseError, ErrorClass, OpenError, StoreError};
@@ -24,7 +25,7 @@ use crate::store::{self, Features, Opened, Store};
 pub struct Volume {
     name: String,
     read_only: bool,
-    engine: EngineKind,
+    engine: EngineChoice,
     identity: VolumeIdentity,
     size_bytes: u64,
     features: Features,
@@ -66,7 +67,7 @@ impl Volume {
         spec: &VolumeSpec,
         layer: impl FnOnce(Arc<dyn Store>) -> Arc<dyn Store>,
     ) -> Result<Arc<Self>, OpenError> {
-        let Opened { store, identity } = store::open(spec)?;
+        let Opened { store, identity, engine } = store::open(spec)?;
         let store = layer(store);
         let mut features = store.features();
         if spec.read_only {
@@ -75,12 +76,12 @@ impl Volume {
         }
         tracing::info!(
             volume = %spec.name, store = %store.describe(), size_bytes = store.size_bytes(),
-            read_only = spec.read_only, engine = %spec.engine, serial = %identity.serial, "opened"
+            read_only = spec.read_only, engine = %engine.kind, why = engine.reason, serial = %identity.serial, "opened"
         );
         Ok(Arc::new(Self {
             name: spec.name.clone(),
             read_only: spec.read_only,
-            engine: spec.engine,
+            engine,
             identity,
             size_bytes: store.size_bytes(),
             features,
@@ -119,9 +120,14 @@ impl Volume {
         self.features
     }
 
-    /// Who does the blocking calls.
+    /// Who does the blocking calls. Never [`EngineKind::Auto`].
     pub fn engine(&self) -> EngineKind {
-        self.engine
+        self.engine.kind
+    }
+
+    /// Why this engine was picked, as half a sentence; `None` where it was asked for by name.
+    pub fn engine_reason(&self) -> Option<&str> {
+        self.engine.reason.as_deref()
     }
 
     /// The store and its layers for people, for example `file /srv/vm.img`.
@@ -163,7 +169,7 @@ impl Volume {
     /// The range, if the page cache has all of it and the engine uses the page cache: its data can then be sent
     /// without being read. `None` says nothing but that it must be read.
     pub fn cached(self: &Arc<Self>, offset: u64, length: u32) -> Option<CachedRange> {
-        let is_usable = self.engine == EngineKind::Threads
+        let is_usable = self.engine.kind == EngineKind::Threads
             && !self.cached_failed.load(Ordering::Relaxed)
             && !self.closed.load(Ordering::Acquire)
             && offset.checked_add(length.into()).is_some_and(|end| end <= self.size_bytes);
@@ -255,7 +261,14 @@ impl Volume {
         Executed { result, buffer: operation.into_buffer(), needs_flush }
     }
 
-    fn failed(&self, kind: OperationKind, offset: u64, length: u64, source: io::Error) -> StoreError {
+    /// Tells the log of a failure, and sorts it.
+    pub(crate) fn failed(
+        &self,
+        kind: OperationKind,
+        offset: u64,
+        length: u64,
+        source: io::Error,
+    ) -> StoreError {
         let error = StoreError::from_io(offset, source);
         if error.class() == ErrorClass::Unsupported {
             tracing::debug!(volume = %self.name, operation = %kind, offset, length, "not supported by the store");

@@ -69,6 +69,9 @@ fn write_target(text: &mut String, target: &TargetReport) -> std::fmt::Result {
         }
         writeln!(text, "  LUN {:<3} {store}: {}", unit.lun, facts.join(", "))?;
         writeln!(text, "          {}, serial {}", unit.naa, unit.serial)?;
+        if let Some(reason) = &unit.engine_reason {
+            writeln!(text, "          engine=auto is {} here: {reason}", unit.engine)?;
+        }
     }
     writeln!(text)
 }
@@ -159,6 +162,7 @@ pub(crate) mod tests {
                 read_only: false,
                 write_mode: WriteMode::Through,
                 engine: EngineKind::Threads,
+                engine_reason: None,
                 naa: "naa.3000000000000001".into(),
                 serial: "S-1".into(),
                 unmap: true,
@@ -259,6 +263,10 @@ Ctrl-C drains and ends; a second one ends at once.
         assert!(
             with(|unit| unit.store = "memory, 20 GiB".into())
                 .contains("memory, 20 GiB: 512-byte blocks, write")
+        );
+        assert!(
+            with(|unit| unit.engine_reason = Some("it may".into()))
+                .contains("\n          engine=auto is threads here: it may\n")
         );
         assert!(with(|unit| unit.store = "file /a\u{1b}[2Jb".into()).contains("file /a\u{fffd}[2Jb"));
     }

@@ -32,12 +32,13 @@ OPTION is
   removable            a removable medium: initiators may eject, load and lock it
   block=512|4096       logical block length
   write=through|back   answer a write when it is stable, or sooner
-  engine=threads|sync  who does the blocking calls
+  engine=auto|sync|threads|direct|uring
+                       who waits for the disk; direct and uring go past the page cache
   serial=TEXT          serial number, and with it the identity
   vendor=TEXT          up to 8 characters
   product=TEXT         up to 16 characters
 
-The first of two is the default; a block device has its own block length. SIZE is bytes, or a number with K, M, G, T \
+The first is the default; a block device has its own block length. SIZE is bytes, or a number with K, M, G, T \
 or P (1024 times the one before). Without N the lowest free number is taken. A comma in a path \
 or value is written \\, and a backslash \\\\.";
 

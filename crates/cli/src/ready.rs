@@ -32,6 +32,7 @@ struct Unit<'a> {
     read_only: bool,
     write: String,
     engine: String,
+    engine_reason: Option<&'a str>,
     naa: &'a str,
     serial: &'a str,
     unmap: bool,
@@ -47,6 +48,7 @@ impl<'a> From<&'a UnitReport> for Unit<'a> {
             read_only: unit.read_only,
             write: unit.write_mode.to_string(),
             engine: unit.engine.to_string(),
+            engine_reason: unit.engine_reason.as_deref(),
             naa: &unit.naa,
             serial: &unit.serial,
             unmap: unit.unmap,
@@ -111,7 +113,7 @@ mod tests {
             concat!(
                 r#"{"portals":["127.0.0.1:3260","[::1]:3260"],"targets":[{"name":"iqn.2026-11.io.lunette:vm","#,
                 r#""alias":"Machines","chap":false,"units":[{"lun":0,"store":"file /srv/vm.img","size_bytes":21474836480,"#,
-                r#""block_bytes":512,"read_only":false,"write":"through","engine":"threads","#,
+                r#""block_bytes":512,"read_only":false,"write":"through","engine":"threads","engine_reason":null,"#,
                 r#""naa":"naa.3000000000000001","serial":"S-1","unmap":true}]}],"pid":42}"#,
                 "\n"
             )

@@ -68,6 +68,8 @@ pub struct UnitReport {
     pub write_mode: WriteMode,
     /// Who does the blocking calls.
     pub engine: EngineKind,
+    /// Why that engine was picked, where it was left to us.
+    pub engine_reason: Option<String>,
     /// NAA designator, `naa.` and 16 hexadecimal digits.
     pub naa: String,
     /// Unit serial number.
@@ -144,7 +146,8 @@ fn open_unit(target: &str, config: &UnitConfig, layer: Layer<'_>) -> Result<Open
         block_length_bytes,
         read_only: config.read_only,
         write_mode: config.write_mode,
-        engine: config.engine,
+        engine: volume.engine(),
+        engine_reason: volume.engine_reason().map(str::to_owned),
         naa: format!("naa.{:016x}", identity.naa),
         serial: identity.serial.clone(),
         unmap: features.unmap,

@@ -130,7 +130,7 @@ fn many_targets(portals: usize) -> InProcess {
         config.targets.extend((0..OTHER_TARGETS).map(|index| {
             let flag: LunFlag = "mem:1M".parse().expect("a good flag");
             let units = LunFlag::number_all(vec![flag]).expect("a free number");
-            assert_eq!(units[0].engine, EngineKind::Threads);
+            assert_eq!(units[0].engine, EngineKind::Auto);
             TargetConfig { name: other_name(index), alias: None, units, chap: ChapConfig::default() }
         }));
     })

@@ -1,36 +1,65 @@
 //! Engines: who does a store's blocking calls, behind one interface of owned buffers.
 //!
-//! An [`IoContext`] belongs to one thread. Whatever an engine needs once per thread lives in it, and its `complete`
-//! is the place where a gathered batch would be handed to the kernel; the two engines of today gather nothing.
+//! An [`IoContext`] belongs to one thread. Engines do at once what need not wait and say what else there is to do
+//! ([`step::Step`]); the context gathers that during a turn and begins it in `complete`: on the submitting thread, if
+//! it is the only thing there is to do and lately was short, otherwise on others, or through its ring.
 
+pub(crate) mod choice;
+mod direct;
 pub(crate) mod operation;
+mod pace;
 mod pool;
 pub(crate) mod queue;
+mod ring;
+mod step;
 mod sync;
 mod threads;
+mod uring;
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use rustix::event::epoll;
+
+use crate::flush::{Durability, Waiter};
 use crate::spec::EngineKind;
 use crate::volume::Volume;
 use operation::{IoCompletion, Operation};
 use queue::CompletionQueue;
+use ring::Flight;
+use step::{Call, Commit, Step};
+use uring::Uring;
 
+pub(crate) use pace::{Average, Pace};
 pub(crate) use pool::Share;
-pub(crate) use threads::Pace;
 
-/// The `threads` engine does operations up to this length on the submitting thread when they need not wait.
-/// Copying 1 MiB takes some 100 microseconds; more would hold up the other connections of the thread.
+/// Operations up to this length may be done on the submitting thread. Copying 1 MiB takes some 100 microseconds; more
+/// would hold up the other connections of the thread.
 pub const INLINE_BYTES_MAX: usize = 1 << 20;
 
 /// One thread's way to all volumes.
 #[derive(Debug)]
 pub struct IoContext {
+    /// Operations submitted since the last [`IoContext::complete`].
+    submitted: usize,
     finished: Vec<IoCompletion>,
+    calls: Vec<Call>,
+    commits: Vec<Commit>,
+    /// Operations in the hands of other threads.
     elsewhere: usize,
     queue: Arc<CompletionQueue>,
+    ring: RingState,
+    /// Watches the queue's event descriptor and the ring.
+    epoll: OwnedFd,
+}
+
+/// A ring is made when the first operation wants it.
+#[derive(Debug)]
+enum RingState {
+    Unused,
+    Open(Box<Uring>),
+    Refused,
 }
 
 impl IoContext {
@@ -38,36 +67,63 @@ impl IoContext {
     ///
     /// # Errors
     ///
-    /// When the process has no file descriptor left for the event descriptor.
+    /// When the process has no file descriptor left for the two that it takes.
     pub fn new() -> io::Result<Self> {
         let queue = Arc::new(CompletionQueue::new()?);
-        Ok(Self { finished: Vec::new(), elsewhere: 0, queue })
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, queue.as_fd(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        Ok(Self {
+            submitted: 0,
+            finished: Vec::new(),
+            calls: Vec::new(),
+            commits: Vec::new(),
+            elsewhere: 0,
+            queue,
+            ring: RingState::Unused,
+            epoll,
+        })
     }
 
-    /// An event descriptor: readable when another thread finished an operation of this context. It says nothing
-    /// about operations that finished in [`Self::submit`], so call [`Self::complete`] after each batch as well.
+    /// A descriptor that is readable when operations of this context were finished elsewhere. It says nothing about
+    /// operations that [`Self::complete`] begins or finishes, so call that after each batch as well.
     pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.queue.as_fd()
+        self.epoll.as_fd()
     }
 
-    /// Starts an operation. `tag` comes back unchanged in its completion. Everything wrong with it is told in the
-    /// completion, too. Operations are not ordered among each other.
+    /// Takes an operation, which begins at the latest in the next [`Self::complete`]. `tag` comes back unchanged in
+    /// its completion. Everything wrong with it is told in the completion, too. Operations are not ordered among each
+    /// other.
     pub fn submit(&mut self, volume: &Arc<Volume>, tag: u64, operation: Operation) {
-        let finished = match volume.check(&operation) {
-            Err(error) => Some(IoCompletion { tag, result: Err(error), buffer: operation.into_buffer() }),
+        self.submitted += 1;
+        let step = match volume.check(&operation) {
+            Err(error) => {
+                Step::Done(IoCompletion { tag, result: Err(error), buffer: operation.into_buffer() })
+            }
+            Ok(()) if volume.store().in_memory() => Step::Done(sync::run(volume, tag, operation)),
             Ok(()) => match volume.engine() {
-                EngineKind::Sync => Some(sync::run(volume, tag, operation)),
-                EngineKind::Threads => threads::submit(volume, &self.queue, tag, operation),
+                EngineKind::Sync => Step::Done(sync::run(volume, tag, operation)),
+                EngineKind::Threads | EngineKind::Auto => threads::submit(volume, tag, operation),
+                EngineKind::Direct => direct::submit(volume, tag, operation),
+                EngineKind::Uring => match uring::prepare(volume, tag, operation) {
+                    Ok(flight) => return self.fly(flight),
+                    Err(step) => step,
+                },
             },
         };
-        match finished {
-            Some(completion) => self.finished.push(completion),
-            None => self.elsewhere += 1,
-        }
+        self.take(step);
     }
 
-    /// Moves everything that is finished to the end of `out`. Never waits.
+    /// Begins what was submitted and moves everything that is finished to the end of `out`. Waits for a store only
+    /// for a single operation beside which nothing is in flight, where the store's calls have lately been short.
     pub fn complete(&mut self, out: &mut Vec<IoCompletion>) {
+        self.turn_ring();
+        if !self.calls.is_empty() || !self.commits.is_empty() {
+            if self.submitted <= 1 && self.in_flight() == 1 {
+                self.try_inline();
+            }
+            self.hand_out();
+        }
+        self.submitted = 0;
         out.append(&mut self.finished);
         if self.elsewhere > 0 {
             self.elsewhere -= self.queue.take_into(out);
@@ -76,12 +132,115 @@ impl IoContext {
 
     /// Operations that were submitted and not yet handed out by [`Self::complete`].
     pub fn in_flight(&self) -> usize {
-        self.finished.len() + self.elsewhere
+        let flying = if let RingState::Open(ring) = &self.ring { ring.in_flight() } else { 0 };
+        self.finished.len() + self.calls.len() + self.commits.len() + self.elsewhere + flying
+    }
+
+    /// Gives the ring's operations to the kernel, and takes those that came back.
+    fn turn_ring(&mut self) {
+        let Self { ring: RingState::Open(ring), finished, calls, commits, .. } = self else { return };
+        ring.turn(|step| match step {
+            Step::Done(completion) => finished.push(completion),
+            Step::Call(call) => calls.push(call),
+            Step::Commit(commit) => commits.push(commit),
+        });
+    }
+
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Done(completion) => self.finished.push(completion),
+            Step::Call(call) => self.calls.push(call),
+            Step::Commit(commit) => self.commits.push(commit),
+        }
+    }
+
+    /// Gives an operation to the ring, or to the pool where there is none after all.
+    fn fly(&mut self, flight: Flight) {
+        if matches!(self.ring, RingState::Unused) {
+            self.ring = self.open_ring();
+        }
+        match &mut self.ring {
+            RingState::Open(ring) => ring.push(flight),
+            RingState::Unused | RingState::Refused => {
+                let Flight { volume, tag, operation, .. } = flight;
+                self.calls.push(Call { volume, tag, operation, done_bytes: 0 });
+            }
+        }
+    }
+
+    fn open_ring(&self) -> RingState {
+        let opened = Uring::new().and_then(|ring| {
+            epoll::add(&self.epoll, ring.as_fd(), epoll::EventData::new_u64(1), epoll::EventFlags::IN)?;
+            Ok(ring)
+        });
+        match opened {
+            Ok(ring) => RingState::Open(Box::new(ring)),
+            Err(error) => {
+                // It worked when the volume was opened: a limit was met meanwhile.
+                tracing::warn!(%error, "no io_uring for this thread; a pool of threads does its work");
+                RingState::Refused
+            }
+        }
+    }
+
+    /// Two switches of threads cost as much as a short call, so the only operation that there is may be done here.
+    fn try_inline(&mut self) {
+        if let Some(call) = self.calls.pop_if(|call| call.is_quick()) {
+            self.take(call.execute().into());
+        }
+        if let Some(commit) = self.commits.pop() {
+            match commit.volume.durability().try_commit() {
+                Some(result) => {
+                    let result = result.map(|()| operation::Done::Nothing);
+                    self.finished.push(IoCompletion { tag: commit.tag, result, buffer: commit.buffer });
+                }
+                None => self.commits.push(commit),
+            }
+        }
+    }
+
+    /// Lets others do what is left of the turn. Writes that become stable are all there before a flusher is woken, so
+    /// that they share a flush.
+    fn hand_out(&mut self) {
+        self.elsewhere += self.calls.len() + self.commits.len();
+        for call in self.calls.drain(..) {
+            pool::submit(call, &self.queue);
+        }
+        let mut last: Option<Arc<Durability>> = None;
+        for Commit { volume, tag, buffer } in self.commits.drain(..) {
+            let durability = volume.durability();
+            durability.enqueue(Waiter { queue: Arc::clone(&self.queue), tag, buffer });
+            if last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, durability))
+                && let Some(before) = last.replace(Arc::clone(durability))
+            {
+                before.wake();
+            }
+        }
+        if let Some(last) = last {
+            last.wake();
+        }
+    }
+}
+
+impl Drop for IoContext {
+    fn drop(&mut self) {
+        // What was submitted is done, though nobody hears of it. The ring waits for its own.
+        self.turn_ring();
+        if let RingState::Open(ring) = &mut self.ring {
+            let calls = ring.take_backlog().map(|Flight { volume, tag, operation, .. }| Call {
+                volume,
+                tag,
+                operation,
+                done_bytes: 0,
+            });
+            self.calls.extend(calls);
+        }
+        self.hand_out();
     }
 }
 
 impl AsFd for IoContext {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.queue.as_fd()
+        self.epoll.as_fd()
     }
 }

@@ -8,10 +8,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use super::operation::{IoCompletion, Operation};
 use super::queue::CompletionQueue;
+use super::step::{Call, Commit, Outcome};
 use crate::flush::Waiter;
-use crate::volume::Volume;
 
 /// Threads of the process: twice what one volume can use.
 const THREADS_MAX: usize = 32;
@@ -21,13 +20,9 @@ const VOLUME_JOBS_MAX: usize = 16;
 
 /// One operation for a thread of the pool.
 #[derive(Debug)]
-pub(super) struct Job {
-    pub(super) volume: Arc<Volume>,
-    pub(super) queue: Arc<CompletionQueue>,
-    pub(super) tag: u64,
-    pub(super) operation: Operation,
-    /// Bytes of a read that the page cache has already filled in.
-    pub(super) done_bytes: usize,
+struct Job {
+    call: Call,
+    queue: Arc<CompletionQueue>,
 }
 
 /// A volume's share of the pool.
@@ -85,10 +80,10 @@ static POOL: Pool = Pool {
     work: Condvar::new(),
 };
 
-/// Has a job done; its completion comes through its queue.
-pub(super) fn submit(job: Job) {
-    let volume = Arc::clone(&job.volume);
-    if let Some(job) = volume.share().enter(job) {
+/// Has an operation done; its completion comes through the queue.
+pub(super) fn submit(call: Call, queue: &Arc<CompletionQueue>) {
+    let volume = Arc::clone(&call.volume);
+    if let Some(job) = volume.share().enter(Job { call, queue: Arc::clone(queue) }) {
         POOL.push(job);
     }
 }
@@ -146,16 +141,21 @@ impl Pool {
     }
 
     fn run(&'static self, job: Job) {
-        let Job { volume, queue, tag, operation, done_bytes } = job;
-        let executed = volume.execute(operation, done_bytes);
+        let Job { call, queue } = job;
+        let volume = Arc::clone(&call.volume);
+        let outcome = call.execute();
         let next = volume.share().leave();
-        let durability = executed.needs_flush.then(|| Arc::clone(volume.durability()));
         // The submitter may close the volume and open it again once it has the completion, so this thread must not
         // be the one that still holds it.
         drop(volume);
-        match durability {
-            Some(durability) => durability.enqueue(Waiter { queue, tag, buffer: executed.buffer }),
-            None => queue.push(IoCompletion { tag, result: executed.result, buffer: executed.buffer }),
+        match outcome {
+            Outcome::Done(completion) => queue.push(completion),
+            Outcome::Commit(Commit { volume, tag, buffer }) => {
+                let durability = Arc::clone(volume.durability());
+                drop(volume);
+                durability.enqueue(Waiter { queue, tag, buffer });
+                durability.wake();
+            }
         }
         if let Some(next) = next {
             self.push(next);

@@ -38,7 +38,7 @@ pub use rustix::io::Errno;
 use crate::engine::operation::OperationKind;
 use crate::error::OpenError;
 use crate::spec::VolumeSpec;
-use crate::store::{Extent, Features, Store};
+use crate::store::{Extent, Features, RawFile, Store};
 use crate::volume::Volume;
 
 /// Which of the calls that a rule is about it applies to, counted from when the rule was added.
@@ -185,7 +185,8 @@ impl Faults {
     }
 
     /// How many calls of this kind were made to the layer, failed ones included. Reads that the page cache answered
-    /// on the submitting thread are not counted.
+    /// on the submitting thread are not counted, nor are reads and writes that io_uring did, which it does while
+    /// there is no rule.
     pub fn calls(&self, kind: OperationKind) -> u64 {
         self.table.calls[kind as usize].load(Ordering::Acquire)
     }
@@ -198,6 +199,11 @@ impl Table {
 
     fn any_rule(&self) -> bool {
         self.rule_count.load(Ordering::Acquire) > 0
+    }
+
+    fn any_rule_that_waits(&self) -> bool {
+        let waits = |active: &Active| matches!(active.rule.effect, Effect::Delay(_) | Effect::Hold);
+        self.any_rule() && self.lock().active.iter().any(waits)
     }
 
     /// Counts a call and lets the rules have their way with it.
@@ -259,6 +265,15 @@ impl Store for FaultStore {
 
     fn buffers_writes(&self) -> bool {
         self.below.buffers_writes() && !self.table.any_rule()
+    }
+
+    fn raw(&self) -> Option<RawFile<'_>> {
+        // Rules are met by read_at and write_at.
+        if self.table.any_rule() { None } else { self.below.raw() }
+    }
+
+    fn is_slow(&self) -> bool {
+        self.table.any_rule_that_waits() || self.below.is_slow()
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {

@@ -9,14 +9,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{FileType, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
+use super::direct::{self, RawFile};
 use super::kernel::KernelFile;
 use super::sysfs::DeviceDirectory;
 use super::{Extent, Features, Opened, Store, check_size};
+use crate::engine::choice;
 use crate::error::OpenError;
 use crate::identity::{self, VolumeIdentity};
 use crate::spec::VolumeSpec;
 
-/// A block device, through the page cache.
+/// A block device.
 #[derive(Debug)]
 pub(crate) struct DeviceStore {
     file: KernelFile,
@@ -89,10 +91,15 @@ pub(crate) fn open(
     let directory = DeviceDirectory::of(stat.st_rdev);
     let identity = configured.map_or_else(|| identity::for_device(&directory, path), Ok)?;
     let features = features(&directory.disk(), physical_bytes);
-    let unmap_refused = AtomicBool::new(false);
-    let store =
-        DeviceStore { file: KernelFile::new(fd), path: path.to_owned(), size_bytes, features, unmap_refused };
-    Ok(Opened { store: Arc::new(store), identity })
+    let (engine, direct) = choice::choose(spec.engine, path, || direct::enter(&fd, path, size_bytes))?;
+    let store = DeviceStore {
+        file: KernelFile::new(fd, direct),
+        path: path.to_owned(),
+        size_bytes,
+        features,
+        unmap_refused: AtomicBool::new(false),
+    };
+    Ok(Opened { store: Arc::new(store), identity, engine })
 }
 
 /// The logical sector length of a block device in bytes; `None` when `path` is something else or cannot be opened,
@@ -150,7 +157,11 @@ impl Store for DeviceStore {
     }
 
     fn buffers_writes(&self) -> bool {
-        true
+        self.file.is_cached()
+    }
+
+    fn raw(&self) -> Option<RawFile<'_>> {
+        self.file.raw()
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {

@@ -12,9 +12,11 @@ use std::sync::Arc;
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, SeekFrom};
 use rustix::io::{Errno, retry_on_intr};
 
+use super::direct::{self, RawFile};
 use super::kernel::KernelFile;
 use super::sysfs::DeviceDirectory;
 use super::{Extent, Features, Opened, Store, check_size, push_extent};
+use crate::engine::choice;
 use crate::error::OpenError;
 use crate::identity::{self, VolumeIdentity};
 use crate::spec::VolumeSpec;
@@ -62,8 +64,9 @@ pub(crate) fn open(
     check_size(&what, size_bytes, spec.block_length_bytes)?;
     let identity = configured.map_or_else(|| identity::for_file(fd.as_fd(), &path), Ok)?;
     let features = probe(&fd, stat.st_dev, size_bytes);
-    let store = FileStore { file: KernelFile::new(fd), path, size_bytes, features };
-    Ok(Opened { store: Arc::new(store), identity })
+    let (engine, direct) = choice::choose(spec.engine, &path, || direct::enter(&fd, &path, size_bytes))?;
+    let store = FileStore { file: KernelFile::new(fd, direct), path, size_bytes, features };
+    Ok(Opened { store: Arc::new(store), identity, engine })
 }
 
 fn open_or_create(path: &Path, create_bytes: Option<u64>, spec: &VolumeSpec) -> Result<OwnedFd, OpenError> {
@@ -202,7 +205,11 @@ impl Store for FileStore {
     }
 
     fn buffers_writes(&self) -> bool {
-        true
+        self.file.is_cached()
+    }
+
+    fn raw(&self) -> Option<RawFile<'_>> {
+        self.file.raw()
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {

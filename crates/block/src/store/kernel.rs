@@ -1,5 +1,5 @@
-//! What image files and block devices have in common: blocking calls on one file descriptor, through the page
-//! cache. Not here: opening, locking and sizing.
+//! What image files and block devices have in common: blocking calls on one file descriptor, through the page cache
+//! or past it. Not here: opening, locking and sizing.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -10,10 +10,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
+use super::direct::{Direct, RawFile};
 use super::residency;
 
 /// What is written where the kernel cannot zero a range itself. It lies in `.bss`, so it costs no room on disk.
-static ZEROES: [u8; 1 << 20] = [0; 1 << 20];
+static ZEROES: Zeroes = Zeroes([0; 1 << 20]);
+
+/// Aligned like a buffer, for writing past the page cache.
+#[repr(align(4096))]
+struct Zeroes([u8; 1 << 20]);
 
 /// A read-ahead hint covers at most this much, so that one command cannot fill the page cache.
 const PREFETCH_BYTES_MAX: u64 = 16 << 20;
@@ -22,32 +27,48 @@ const PREFETCH_BYTES_MAX: u64 = 16 << 20;
 #[derive(Debug)]
 pub(crate) struct KernelFile {
     fd: Arc<OwnedFd>,
+    direct: Option<Direct>,
     nowait_refused: AtomicBool,
     zero_range_refused: AtomicBool,
 }
 
+/// An image is as long as when it was opened unless somebody truncated it.
+pub(crate) fn became_shorter() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "it became shorter than it was when it was opened")
+}
+
 impl KernelFile {
-    pub(crate) fn new(fd: OwnedFd) -> Self {
-        Self {
-            fd: Arc::new(fd),
-            nowait_refused: AtomicBool::new(false),
-            zero_range_refused: AtomicBool::new(false),
-        }
+    /// Takes a descriptor; with `direct` it is one that goes past the page cache.
+    pub(crate) fn new(fd: OwnedFd, direct: Option<Direct>) -> Self {
+        let (nowait_refused, zero_range_refused) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { fd: Arc::new(fd), direct, nowait_refused, zero_range_refused }
     }
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
+    /// Whether writes are copies into the page cache.
+    pub(crate) fn is_cached(&self) -> bool {
+        self.direct.is_none()
+    }
+
+    /// What an engine may use by itself: only past the page cache, where nothing but alignment has to be looked at.
+    pub(crate) fn raw(&self) -> Option<RawFile<'_>> {
+        self.direct.as_ref().map(|direct| RawFile::new(self.as_fd(), direct))
+    }
+
     /// Fills `buffer`. Zeroes are never made up: an image that ends early was truncated by somebody.
     pub(crate) fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        if let Some(direct) = &self.direct {
+            return direct.read_at(self.as_fd(), offset, buffer);
+        }
         let mut done = 0;
         while done < buffer.len() {
             let at = offset + done as u64;
             let count = retry_on_intr(|| rustix::io::pread(&self.fd, &mut buffer[done..], at))?;
             if count == 0 {
-                let text = "it became shorter than it was when it was opened";
-                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
+                return Err(became_shorter());
             }
             done += count;
         }
@@ -57,7 +78,7 @@ impl KernelFile {
     /// Reads what the page cache has. 0 also when the file system does not know such reads: ext4, xfs, btrfs,
     /// tmpfs and block devices do, some network file systems do not.
     pub(crate) fn read_cached(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.nowait_refused.load(Ordering::Relaxed) {
+        if self.direct.is_some() || self.nowait_refused.load(Ordering::Relaxed) {
             return Ok(0);
         }
         let mut parts = [io::IoSliceMut::new(buffer)];
@@ -74,10 +95,14 @@ impl KernelFile {
 
     /// The descriptor, if the page cache has all of the range.
     pub(crate) fn cached_file(&self, offset: u64, length: u64) -> Option<Arc<OwnedFd>> {
-        residency::is_cached(self.fd.as_fd(), offset, length).then(|| Arc::clone(&self.fd))
+        (self.direct.is_none() && residency::is_cached(self.fd.as_fd(), offset, length))
+            .then(|| Arc::clone(&self.fd))
     }
 
     pub(crate) fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        if let Some(direct) = &self.direct {
+            return direct.write_at(self.as_fd(), offset, data);
+        }
         let mut done = 0;
         while done < data.len() {
             let at = offset + done as u64;
@@ -100,8 +125,15 @@ impl KernelFile {
         if length == 0 {
             return Ok(());
         }
-        let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        Ok(retry_on_intr(|| rustix::fs::fallocate(&self.fd, mode, offset, length))?)
+        self.allocate(FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, offset, length)?;
+        Ok(())
+    }
+
+    /// `fallocate`, kept apart from read-modify-writes like every other change: one would bring back what this takes
+    /// away. The kernel itself keeps it apart from direct writes in flight.
+    fn allocate(&self, mode: FallocateFlags, offset: u64, length: u64) -> rustix::io::Result<()> {
+        let _shared = self.direct.as_ref().map(|direct| direct.gate().share());
+        retry_on_intr(|| rustix::fs::fallocate(&self.fd, mode, offset, length))
     }
 
     /// Makes the range read as zeroes without giving its space back; writes them where nothing better is known.
@@ -111,7 +143,7 @@ impl KernelFile {
         }
         if !self.zero_range_refused.load(Ordering::Relaxed) {
             let mode = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
-            match retry_on_intr(|| rustix::fs::fallocate(&self.fd, mode, offset, length)) {
+            match self.allocate(mode, offset, length) {
                 Ok(()) => return Ok(()),
                 Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
                     self.zero_range_refused.store(true, Ordering::Relaxed);
@@ -125,15 +157,18 @@ impl KernelFile {
     fn write_zeroes(&self, offset: u64, length: u64) -> io::Result<()> {
         let mut done = 0;
         while done < length {
-            let count = (length - done).min(ZEROES.len() as u64);
+            let count = (length - done).min(ZEROES.0.len() as u64);
             // At most the length of ZEROES, so the cast keeps the value.
-            self.write_at(offset + done, &ZEROES[..count as usize])?;
+            self.write_at(offset + done, &ZEROES.0[..count as usize])?;
             done += count;
         }
         Ok(())
     }
 
     pub(crate) fn prefetch(&self, offset: u64, length: u64) -> io::Result<()> {
+        if self.direct.is_some() {
+            return Ok(());
+        }
         let Some(length) = NonZeroU64::new(length.min(PREFETCH_BYTES_MAX)) else { return Ok(()) };
         Ok(rustix::fs::fadvise(&self.fd, offset, Some(length), Advice::WillNeed)?)
     }
@@ -145,7 +180,7 @@ mod tests {
 
     fn file_of(data: &[u8]) -> KernelFile {
         let file = tempfile::tempfile().unwrap();
-        let kernel = KernelFile::new(file.into());
+        let kernel = KernelFile::new(file.into(), None);
         kernel.write_at(0, data).unwrap();
         kernel
     }

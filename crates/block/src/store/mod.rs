@@ -3,7 +3,9 @@
 //! Calls block. Engines decide on which thread, and the volume has checked ranges and read-only before a call.
 
 pub(crate) mod device;
+pub(crate) mod direct;
 pub(crate) mod file;
+pub(crate) mod gate;
 pub(crate) mod kernel;
 pub(crate) mod memory;
 pub(crate) mod null;
@@ -15,6 +17,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+pub use direct::RawFile;
+
+use crate::engine::choice::{self, EngineChoice};
 use crate::error::OpenError;
 use crate::identity::{self, VolumeIdentity};
 use crate::spec::{StoreSpec, VolumeSpec};
@@ -72,6 +77,18 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// True while a write is a copy into the page cache, which hardly ever waits for a device.
     fn buffers_writes(&self) -> bool;
 
+    /// Where an engine may read and write by itself instead of calling [`Store::read_at`] and [`Store::write_at`].
+    /// `None` where it must not: a layer that has something to do with calls leaves this out.
+    fn raw(&self) -> Option<RawFile<'_>> {
+        None
+    }
+
+    /// True while calls are known to take longer than the store's device explains. Engines then never make one on the
+    /// submitting thread in the hope that it is short.
+    fn is_slow(&self) -> bool {
+        false
+    }
+
     /// Fills `buffer` from `offset`. Anything less is an error.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
 
@@ -128,10 +145,11 @@ pub(crate) fn push_extent(extents: &mut Vec<Extent>, next: Extent) -> bool {
     true
 }
 
-/// A store and the identity that belongs to it.
+/// A store, the identity that belongs to it, and the engine that suits the way it was opened.
 pub(crate) struct Opened {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) identity: VolumeIdentity,
+    pub(crate) engine: EngineChoice,
 }
 
 /// Opens what the specification names.
@@ -159,6 +177,7 @@ pub(crate) fn open(spec: &VolumeSpec) -> Result<Opened, OpenError> {
             Opened {
                 store: Arc::new(memory::MemoryStore::new(*size_bytes)?),
                 identity: configured.map_or_else(identity::random, Ok)?,
+                engine: choice::in_memory(spec.engine),
             }
         }
         StoreSpec::Null { size_bytes } => {
@@ -166,6 +185,7 @@ pub(crate) fn open(spec: &VolumeSpec) -> Result<Opened, OpenError> {
             Opened {
                 store: Arc::new(null::NullStore::new(*size_bytes)),
                 identity: configured.map_or_else(identity::random, Ok)?,
+                engine: choice::in_memory(spec.engine),
             }
         }
     };

@@ -8,23 +8,53 @@ use lunette_block::fault::{Effect, Errno, Faults, Rule, When};
 use lunette_block::*;
 use tempfile::TempDir;
 
-use crate::common::{Bench, class, fail_next_flush, file_spec, hold_next_flush, spec, wait_until};
+use crate::common::{
+    Bench, ENGINES, class, fail_next_flush, file_spec, hold_next_flush, skip_refused, spec, wait_until,
+};
 
 /// Long enough for a thread that was woken to have done the wrong thing.
 const A_WHILE: Duration = Duration::from_millis(50);
 
-fn file_with_faults(engine: EngineKind) -> (Bench, Faults, VolumeSpec, TempDir) {
+fn file_with_faults(engine: EngineKind) -> Option<(Bench, Faults, VolumeSpec, TempDir)> {
     let directory = TempDir::new().expect("a directory");
     let path = directory.path().join("a.img");
     let spec = VolumeSpec { engine, ..file_spec(&path, Some(1 << 20)) };
-    let (volume, faults) = Faults::open(&spec).expect("it opens");
-    (Bench::new(volume), faults, spec, directory)
+    let (volume, faults) = skip_refused(Faults::open(&spec))?;
+    Some((Bench::new(volume), faults, spec, directory))
 }
 
-#[test]
-fn stable_writes_that_wait_together_share_a_flush() {
+/// The same for every engine under which several operations can wait for one flush.
+macro_rules! with_engines {
+    ($($check:ident)*) => {
+        with_engines!(@engine threads Threads $($check)*);
+        with_engines!(@engine direct Direct $($check)*);
+        with_engines!(@engine uring Uring $($check)*);
+    };
+    (@engine $module:ident $engine:ident $($check:ident)*) => {
+        mod $module {
+            use super::*;
+            $(
+                #[test]
+                fn $check() {
+                    super::$check(EngineKind::$engine);
+                }
+            )*
+        }
+    };
+}
+
+with_engines!(
+    stable_writes_that_wait_together_share_a_flush
+    a_flush_that_runs_already_does_not_make_a_later_write_stable
+    a_failed_flush_fails_its_whole_group_and_faults_the_volume
+    a_failed_last_flush_is_told_by_close
+    a_failed_write_fails_alone
+    many_threads_write_stably_and_all_of_it_is_there
+);
+
+fn stable_writes_that_wait_together_share_a_flush(engine: EngineKind) {
     const WRITES: u64 = 64;
-    let (mut bench, faults, _, _directory) = file_with_faults(EngineKind::Threads);
+    let Some((mut bench, faults, _, _directory)) = file_with_faults(engine) else { return };
     let hold = hold_next_flush(&faults);
     for index in 0..WRITES {
         let operation = bench.write_operation(index * 4096, &[1; 4096], true);
@@ -46,7 +76,7 @@ fn stable_writes_that_wait_together_share_a_flush() {
 
 #[test]
 fn the_sync_engine_flushes_for_each_stable_write() {
-    let (mut bench, faults, _, _directory) = file_with_faults(EngineKind::Sync);
+    let Some((mut bench, faults, _, _directory)) = file_with_faults(EngineKind::Sync) else { return };
     for index in 0..5 {
         bench.write(index * 512, &[1; 512], true).unwrap();
         bench.write(index * 512, &[2; 512], false).unwrap();
@@ -59,9 +89,8 @@ fn the_sync_engine_flushes_for_each_stable_write() {
     assert_eq!(faults.calls(OperationKind::Flush), 7);
 }
 
-#[test]
-fn a_flush_that_runs_already_does_not_make_a_later_write_stable() {
-    let (mut bench, faults, _, _directory) = file_with_faults(EngineKind::Threads);
+fn a_flush_that_runs_already_does_not_make_a_later_write_stable(engine: EngineKind) {
+    let Some((mut bench, faults, _, _directory)) = file_with_faults(engine) else { return };
     let hold = hold_next_flush(&faults);
     let flush = bench.submit(Operation::Flush);
     wait_until("the flush begins", || faults.calls(OperationKind::Flush) == 1);
@@ -77,8 +106,8 @@ fn a_flush_that_runs_already_does_not_make_a_later_write_stable() {
 
 #[test]
 fn volatile_writes_do_not_flush() {
-    for engine in [EngineKind::Sync, EngineKind::Threads] {
-        let (mut bench, faults, _, _directory) = file_with_faults(engine);
+    for engine in ENGINES {
+        let Some((mut bench, faults, _, _directory)) = file_with_faults(engine) else { continue };
         bench.write(0, &[1; 4096], false).unwrap();
         bench.zero(0..4096, false).unwrap();
         assert_eq!(faults.calls(OperationKind::Flush), 0);
@@ -87,19 +116,19 @@ fn volatile_writes_do_not_flush() {
     }
 }
 
-#[test]
-fn a_failed_flush_fails_its_whole_group_and_faults_the_volume() {
+fn a_failed_flush_fails_its_whole_group_and_faults_the_volume(engine: EngineKind) {
     const WRITES: u64 = 10;
-    let (mut bench, faults, spec, _directory) = file_with_faults(EngineKind::Threads);
+    let Some((mut bench, faults, spec, _directory)) = file_with_faults(engine) else { return };
     bench.write(0, &[9; 512], true).unwrap();
     let hold = hold_next_flush(&faults);
     fail_next_flush(&faults, Errno::IO);
     let flushes_before = faults.calls(OperationKind::Flush);
+    let writes_before = faults.calls(OperationKind::Write);
     for index in 0..WRITES {
         let operation = bench.write_operation(index * 4096, &[1; 512], true);
         bench.submit(operation);
     }
-    wait_until("all writes reach the store", || faults.calls(OperationKind::Write) == WRITES + 1);
+    wait_until("all writes reach the store", || faults.calls(OperationKind::Write) == writes_before + WRITES);
     faults.remove(hold);
     let errors: Vec<_> = (0..WRITES).map(|_| bench.next().result.unwrap_err()).collect();
     assert!(
@@ -130,7 +159,7 @@ fn a_failed_flush_fails_its_whole_group_and_faults_the_volume() {
 
 #[test]
 fn a_failed_flush_faults_under_the_sync_engine_and_in_memory_too() {
-    for engine in [EngineKind::Sync, EngineKind::Threads] {
+    for engine in ENGINES {
         let memory = spec(StoreSpec::Memory { size_bytes: 1 << 20 }, engine);
         let (volume, faults) = Faults::open(&memory).unwrap();
         let mut bench = Bench::new(volume);
@@ -143,9 +172,8 @@ fn a_failed_flush_faults_under_the_sync_engine_and_in_memory_too() {
     }
 }
 
-#[test]
-fn a_failed_last_flush_is_told_by_close() {
-    let (mut bench, faults, _, _directory) = file_with_faults(EngineKind::Threads);
+fn a_failed_last_flush_is_told_by_close(engine: EngineKind) {
+    let Some((mut bench, faults, _, _directory)) = file_with_faults(engine) else { return };
     bench.write(0, &[1; 512], false).unwrap();
     fail_next_flush(&faults, Errno::IO);
     let error = bench.volume.close().unwrap_err();
@@ -154,9 +182,8 @@ fn a_failed_last_flush_is_told_by_close() {
     assert!(matches!(bench.volume.close(), Err(CloseError::Faulted { .. })));
 }
 
-#[test]
-fn a_failed_write_fails_alone() {
-    let (mut bench, faults, _, _directory) = file_with_faults(EngineKind::Threads);
+fn a_failed_write_fails_alone(engine: EngineKind) {
+    let Some((mut bench, faults, _, _directory)) = file_with_faults(engine) else { return };
     let bad = Rule::new(OperationKind::Write, When::Every, Effect::Fail(Errno::IO)).within(4096..8192);
     faults.add(bad);
     let full = Rule::new(OperationKind::Write, When::Nth(2), Effect::Fail(Errno::NOSPC)).within(0..512);
@@ -172,11 +199,10 @@ fn a_failed_write_fails_alone() {
     bench.volume.close().unwrap();
 }
 
-#[test]
-fn many_threads_write_stably_and_all_of_it_is_there() {
+fn many_threads_write_stably_and_all_of_it_is_there(engine: EngineKind) {
     const THREADS: u64 = 4;
     const EACH: u64 = 50;
-    let (bench, faults, spec, _directory) = file_with_faults(EngineKind::Threads);
+    let Some((bench, faults, spec, _directory)) = file_with_faults(engine) else { return };
     let writers: Vec<_> = (0..THREADS)
         .map(|thread| {
             let mut bench = Bench::new(Arc::clone(&bench.volume));

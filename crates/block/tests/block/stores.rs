@@ -1,6 +1,6 @@
 //! One behaviour for every store and engine. What only one store does is tested beside it.
 
-use crate::common::{Bench, LoopDevice, Mount, class, spec};
+use crate::common::{Bench, ENGINES, LoopDevice, Mount, class, open_or_skip, spec};
 use lunette_block::*;
 use std::fs::{File, OpenOptions};
 use tempfile::TempDir;
@@ -26,7 +26,7 @@ fn layered(engine: EngineKind) -> Option<(Bench, Box<dyn std::any::Any>)> {
 fn file(engine: EngineKind) -> Option<(Bench, Box<dyn std::any::Any>)> {
     let directory = TempDir::new().expect("a directory");
     let store = StoreSpec::File { path: directory.path().join("a.img"), create_bytes: Some(SIZE_BYTES) };
-    Some((Bench::open(&spec(store, engine)), Box::new(directory)))
+    Some((Bench::new(open_or_skip(&spec(store, engine))?), Box::new(directory)))
 }
 
 fn device(engine: EngineKind) -> Option<(Bench, Box<dyn std::any::Any>)> {
@@ -36,7 +36,7 @@ fn device(engine: EngineKind) -> Option<(Bench, Box<dyn std::any::Any>)> {
     let device = LoopDevice::attach(&image, &[])?;
     // Named as a file on purpose: it has to be recognised.
     let store = StoreSpec::File { path: device.path.clone(), create_bytes: None };
-    Some((Bench::open(&spec(store, engine)), Box::new((device, directory))))
+    Some((Bench::new(open_or_skip(&spec(store, engine))?), Box::new((device, directory))))
 }
 
 /// Bytes that differ from place to place.
@@ -182,6 +182,8 @@ macro_rules! suite {
             use super::*;
             suite!(@engine $store sync Sync);
             suite!(@engine $store threads Threads);
+            suite!(@engine $store direct Direct);
+            suite!(@engine $store uring Uring);
         }
     )*};
     (@engine $store:ident $module:ident $engine:ident) => {
@@ -203,7 +205,7 @@ suite!(memory layered file device);
 
 #[test]
 fn null_keeps_nothing() {
-    for engine in [EngineKind::Sync, EngineKind::Threads] {
+    for engine in ENGINES {
         let mut bench = Bench::open(&spec(StoreSpec::Null { size_bytes: 1 << 40 }, engine));
         bench.write(1 << 30, &[1; 4096], true).unwrap();
         assert_eq!(bench.read(1 << 30, 4096).unwrap(), vec![0; 4096]);
@@ -219,9 +221,10 @@ fn a_read_only_volume_is_read_only() {
     let path = directory.path().join("a.img");
     std::fs::write(&path, vec![3; 1 << 20]).unwrap();
     let before = std::fs::metadata(&path).unwrap().modified().unwrap();
-    for engine in [EngineKind::Sync, EngineKind::Threads] {
+    for engine in ENGINES {
         let store = StoreSpec::File { path: path.clone(), create_bytes: None };
-        let mut bench = Bench::open(&VolumeSpec { read_only: true, ..spec(store, engine) });
+        let spec = VolumeSpec { read_only: true, ..spec(store, engine) };
+        let Some(mut bench) = open_or_skip(&spec).map(Bench::new) else { continue };
         assert!(bench.volume.read_only());
         assert!(!bench.volume.features().unmap && !bench.volume.features().write_zeroes);
         assert_eq!(class(bench.write(0, &[1; 512], false)), ErrorClass::ReadOnly);
@@ -236,11 +239,11 @@ fn a_read_only_volume_is_read_only() {
 
 #[test]
 fn an_image_cut_short_is_a_medium_error_not_zeroes() {
-    for engine in [EngineKind::Sync, EngineKind::Threads] {
+    for engine in ENGINES {
         let directory = TempDir::new().unwrap();
         let path = directory.path().join("a.img");
         let store = StoreSpec::File { path: path.clone(), create_bytes: Some(1 << 20) };
-        let mut bench = Bench::open(&spec(store, engine));
+        let Some(mut bench) = open_or_skip(&spec(store, engine)).map(Bench::new) else { continue };
         bench.write(0, &vec![7; 1 << 20], true).unwrap();
         OpenOptions::new().write(true).open(&path).unwrap().set_len(600 << 10).unwrap();
         assert_eq!(bench.read(0, 4096).unwrap(), vec![7; 4096]);

@@ -22,7 +22,7 @@ fn three_words_are_enough() {
     assert_eq!(flag.number, None);
     assert_eq!(flag.unit.store, file("disk0.img", None));
     assert_eq!(flag.unit.write_mode, WriteMode::Through);
-    assert_eq!(flag.unit.engine, EngineKind::Threads);
+    assert_eq!(flag.unit.engine, EngineKind::Auto);
     assert!(!flag.unit.read_only);
     assert_eq!(flag.unit.block_length_bytes, None);
 }
@@ -87,8 +87,8 @@ fn errors_point_at_the_place() {
         "99999 is not a LUN; they are numbered 0 to 16383\n  99999=vm.img\n  ^^^^^"
     );
     assert_eq!(
-        shown("vm.img,engine=uring"),
-        "engine=uring comes with a later release; use sync or threads\n  vm.img,engine=uring\n                ^^^^^"
+        shown("vm.img,engine=magic"),
+        "engine=magic is not known; use auto, sync, threads, direct or uring\n  vm.img,engine=magic\n                ^^^^^"
     );
 }
 
@@ -115,8 +115,7 @@ fn each_fault_is_named() {
         ("a.img,size=", "a size is a number"),
         ("a.img,block=1024", "512 or 4096"),
         ("a.img,write=never", "use through"),
-        ("a.img,engine=direct", "later release"),
-        ("a.img,engine=warp", "use sync or threads"),
+        ("a.img,engine=warp", "use auto, sync"),
         ("a.img,serial=", "1 to 64 printable"),
         ("a.img,vendor=TOOLONG89", "1 to 8 printable"),
         ("a.img,product=12345678901234567", "1 to 16 printable"),
@@ -169,7 +168,7 @@ prop_compose! {
         removable: bool,
         block_length_bytes in proptest::option::of(prop_oneof![Just(512), Just(4096)]),
         write_mode in prop_oneof![Just(WriteMode::Through), Just(WriteMode::Back)],
-        engine in prop_oneof![Just(EngineKind::Sync), Just(EngineKind::Threads)],
+        engine in proptest::sample::select(&EngineKind::ALL[..]),
         serial in any_text(SERIAL_LENGTH_MAX),
         vendor in any_text(VENDOR_LENGTH_MAX),
         product in any_text(PRODUCT_LENGTH_MAX),

@@ -1,0 +1,136 @@
+//! Keeps a read-modify-write apart from the other writes of its volume.
+//!
+//! Past the page cache a write that does not fill whole blocks of the device has to read them, change its part and
+//! write them back. A write beside it in the same block would be undone. So whole writes share the gate, and a
+//! read-modify-write has it alone. Who waits to have it alone goes before those who come later.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    sharing: usize,
+    alone: bool,
+    waiting_alone: usize,
+}
+
+/// One write among others. It may be given up on another thread than it was taken on.
+#[derive(Debug)]
+pub(crate) struct Shared(Arc<Gate>);
+
+/// The only write.
+#[derive(Debug)]
+pub(crate) struct Alone(Arc<Gate>);
+
+impl Gate {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Enters for a write of whole blocks if nobody has, or waits for, the gate alone.
+    pub(crate) fn try_share(self: &Arc<Self>) -> Option<Shared> {
+        let mut state = self.lock();
+        if state.alone || state.waiting_alone > 0 {
+            return None;
+        }
+        state.sharing += 1;
+        Some(Shared(Arc::clone(self)))
+    }
+
+    /// Enters for a write of whole blocks; waits where [`Gate::try_share`] would not enter.
+    pub(crate) fn share(self: &Arc<Self>) -> Shared {
+        let mut state = self.lock();
+        while state.alone || state.waiting_alone > 0 {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.sharing += 1;
+        Shared(Arc::clone(self))
+    }
+
+    /// Enters alone, once all others have left.
+    pub(crate) fn alone(self: &Arc<Self>) -> Alone {
+        let mut state = self.lock();
+        state.waiting_alone += 1;
+        while state.alone || state.sharing > 0 {
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.waiting_alone -= 1;
+        state.alone = true;
+        Alone(Arc::clone(self))
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.sharing -= 1;
+        if state.sharing == 0 && state.waiting_alone > 0 {
+            self.0.changed.notify_all();
+        }
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        self.0.lock().alone = false;
+        self.0.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::thread;
+
+    #[test]
+    fn who_waits_to_be_alone_goes_before_later_ones() {
+        let gate = Arc::new(Gate::default());
+        let first = gate.try_share().unwrap();
+        let second = gate.share();
+        let waits = {
+            let gate = Arc::clone(&gate);
+            thread::spawn(move || drop(gate.alone()))
+        };
+        while gate.lock().waiting_alone == 0 {
+            thread::yield_now();
+        }
+        assert!(gate.try_share().is_none());
+        drop((first, second));
+        waits.join().unwrap();
+        assert!(gate.try_share().is_some());
+    }
+
+    #[test]
+    fn alone_is_alone() {
+        let gate = Arc::new(Gate::default());
+        let inside = Arc::new(AtomicUsize::new(0));
+        let threads: Vec<_> = (0..4)
+            .map(|thread| {
+                let (gate, inside) = (Arc::clone(&gate), Arc::clone(&inside));
+                thread::spawn(move || {
+                    for turn in 0..500 {
+                        if (turn + thread) % 3 == 0 {
+                            let _alone = gate.alone();
+                            assert_eq!(inside.load(Ordering::SeqCst), 0);
+                        } else {
+                            let _shared = gate.share();
+                            inside.fetch_add(1, Ordering::SeqCst);
+                            thread::yield_now();
+                            inside.fetch_sub(1, Ordering::SeqCst);
+                        }
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        let state = gate.lock();
+        assert_eq!((state.sharing, state.alone, state.waiting_alone), (0, false, 0));
+    }
+}
