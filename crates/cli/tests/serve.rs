@@ -133,7 +133,7 @@ fn programs_get_a_line_of_json() {
     );
     assert_eq!(
         Value::from(facts(&units[1]).to_vec()),
-        serde_json::json!([3, 1_099_511_627_776_u64, 4096, true, "through", "sync", false])
+        serde_json::json!([3, 1_099_511_627_776_u64, 4096, true, "through", "threads", false])
     );
     assert_eq!(units[0]["engine_reason"], Value::Null, "it was asked for");
     assert_eq!(units[1]["engine_reason"], "memory is never waited for");

@@ -16,11 +16,12 @@ pub(crate) struct EngineChoice {
     pub(crate) reason: Option<String>,
 }
 
-/// For stores that never wait.
+/// For stores that never wait. Every engine answers from them at once; `threads` also keeps the submitting thread free
+/// when a layer makes calls wait.
 pub(crate) fn in_memory(asked: EngineKind) -> EngineChoice {
     match asked {
         EngineKind::Auto => {
-            EngineChoice { kind: EngineKind::Sync, reason: Some("memory is never waited for".to_owned()) }
+            EngineChoice { kind: EngineKind::Threads, reason: Some("memory is never waited for".to_owned()) }
         }
         kind => EngineChoice { kind, reason: None },
     }
