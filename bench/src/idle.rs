@@ -7,12 +7,11 @@ use std::thread;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use lunette_wire::TargetPdu;
-use lunette_wire::frame::Digests;
 use serde::Serialize;
 
 use crate::link::Link;
 use crate::load::quantile;
-use crate::login::login;
+use crate::login::{Terms, login};
 use crate::url::Url;
 use crate::wait::{Wait, Waiter};
 
@@ -53,7 +52,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let mut links = Vec::new();
     let mut login_us = Vec::new();
     for number in 0..options.sessions {
-        let logged_in = login(&options.url, number, Digests::default(), 1);
+        let logged_in = login(&options.url, number, &Terms::default(), 1);
         let logged_in = logged_in.with_context(|| format!("session {number}"))?;
         login_us.push(logged_in.took.as_secs_f64() * 1e6);
         links.push(logged_in.link);

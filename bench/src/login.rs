@@ -1,18 +1,29 @@
-//! Login without authentication: security stage, operational stage (RFC 7143, 6.3), and what came out of it.
+//! Login: security stage with or without CHAP, operational stage (RFC 7143, 6.3), and what came out of it.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use lunette_iscsi::chap::ChapNonce;
 use lunette_wire::frame::{DATA_SEGMENT_LENGTH_MAX, Digests};
 use lunette_wire::initiator::{LoginRequest, LoginStage};
 use lunette_wire::{Cid, InitiatorPdu, Isid, TargetPdu, Tsih, text};
 
+use crate::chap::Chap;
 use crate::link::{Capacity, ExpStatSn, Link, SEGMENT_MAX_BYTES};
 use crate::url::Url;
 
 /// What is offered for MaxBurstLength and FirstBurstLength: the largest transfers that are measured, in one burst.
 const BURST_MAX_BYTES: u32 = 1 << 20;
+
+/// What every connection asks for.
+#[derive(Debug, Default)]
+pub(crate) struct Terms {
+    pub(crate) digests: Digests,
+    /// `None`: without authentication.
+    pub(crate) chap: Option<Chap>,
+}
 
 /// What the two sides agreed on for Data-Out (clause 13).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,8 +76,8 @@ pub(crate) struct LoggedIn {
 /// many `connections`.
 ///
 /// # Errors
-/// The target refuses, or does not agree to the digests.
-pub(crate) fn login(url: &Url, number: u32, digests: Digests, connections: u16) -> Result<LoggedIn> {
+/// The target refuses, does not agree to the digests, or does not prove itself where it has to.
+pub(crate) fn login(url: &Url, number: u32, terms: &Terms, connections: u16) -> Result<LoggedIn> {
     let mut link = Link::open(url.portal, number)?;
     let (segment, burst) = (SEGMENT_MAX_BYTES.to_string(), BURST_MAX_BYTES.to_string());
     let connections = connections.to_string();
@@ -85,7 +96,7 @@ pub(crate) fn login(url: &Url, number: u32, digests: Digests, connections: u16) 
         ("ErrorRecoveryLevel", "0"),
     ];
     let identity = Identity { isid: isid(number), tsih: Tsih(0), cid: Cid(0) };
-    let (answers, tsih) = stages(&mut link, url, identity, digests, &offers)?;
+    let (answers, tsih) = stages(&mut link, url, identity, terms, &offers)?;
     let took = link.began.elapsed();
     let agreed = Agreed::of(&answers)?;
     Ok(LoggedIn { agreed, link, took, identity: Identity { tsih, ..identity } })
@@ -95,14 +106,21 @@ pub(crate) fn login(url: &Url, number: u32, digests: Digests, connections: u16) 
 ///
 /// # Errors
 /// As [`login`].
-pub(crate) fn join(url: &Url, number: u32, session: Identity, leading: &Link, cid: u16) -> Result<Link> {
+pub(crate) fn join(
+    url: &Url,
+    number: u32,
+    terms: &Terms,
+    session: Identity,
+    leading: &Link,
+    cid: u16,
+) -> Result<Link> {
     let mut link = Link::open(url.portal, number)?;
     link.window = leading.window;
     let segment = SEGMENT_MAX_BYTES.to_string();
     // The other keys belong to the leading connection (13).
     let offers = [("MaxRecvDataSegmentLength", segment.as_str())];
     let identity = Identity { cid: Cid(cid), ..session };
-    stages(&mut link, url, identity, leading.digests, &offers)?;
+    stages(&mut link, url, identity, terms, &offers)?;
     Ok(link)
 }
 
@@ -125,12 +143,12 @@ fn stages(
     link: &mut Link,
     url: &Url,
     identity: Identity,
-    digests: Digests,
+    terms: &Terms,
     offers: &[(&str, &str)],
 ) -> Result<(BTreeMap<String, String>, Tsih)> {
     let Identity { isid, tsih, cid } = identity;
     let stage = |current_stage, next_stage| LoginRequest {
-        transit: true,
+        transit: current_stage != next_stage,
         current_stage,
         next_stage,
         isid,
@@ -143,10 +161,19 @@ fn stages(
         ("InitiatorName", initiator_name.as_str()),
         ("SessionType", "Normal"),
         ("TargetName", url.target_name.as_str()),
-        ("AuthMethod", "None"),
+        ("AuthMethod", if terms.chap.is_some() { "CHAP" } else { "None" }),
     ];
     let mut answers = BTreeMap::new();
-    exchange(link, stage(LoginStage::Security, LoginStage::Operational), &names, &mut answers)?;
+    let to_operational = stage(LoginStage::Security, LoginStage::Operational);
+    if let Some(chap) = &terms.chap {
+        let stay = stage(LoginStage::Security, LoginStage::Security);
+        exchange(link, stay, &names, &mut answers)?;
+        exchange(link, stay, &[("CHAP_A", &Chap::algorithms())], &mut answers)?;
+        authenticate(link, to_operational, chap, &mut answers)?;
+    } else {
+        exchange(link, to_operational, &names, &mut answers)?;
+    }
+    let Terms { digests, .. } = *terms;
     let digest = |wanted| if wanted { "CRC32C" } else { "None" };
     let mut keys = vec![("HeaderDigest", digest(digests.header)), ("DataDigest", digest(digests.data))];
     keys.extend(offers);
@@ -157,7 +184,24 @@ fn stages(
     Ok((answers, tsih))
 }
 
-/// One login request and its answer, which must take the login to the next stage; answers the session's handle.
+/// Answers the challenge that came, which ends the security stage, and has the target answer ours in mutual CHAP.
+fn authenticate(
+    link: &mut Link,
+    request: LoginRequest,
+    chap: &Chap,
+    answers: &mut BTreeMap<String, String>,
+) -> Result<()> {
+    let mut random = [0; 33];
+    getrandom::fill(&mut random).map_err(io::Error::from)?;
+    let own = ChapNonce::from(random);
+    let keys = chap.answer(answers, &own)?;
+    let keys: Vec<_> = keys.iter().map(|(key, value)| (*key, value.as_str())).collect();
+    exchange(link, request, &keys, answers)?;
+    chap.verify(answers, &own)
+}
+
+/// One login request and its answer, which must take the login to the next stage if and only if that is asked for;
+/// answers the session's handle.
 fn exchange(
     link: &mut Link,
     request: LoginRequest,
@@ -174,8 +218,9 @@ fn exchange(
     let (class, detail) = (response.status_class, response.status_detail);
     ensure!(class == 0, "login refused: status {class:02x}{detail:02x}");
     ensure!(
-        response.transit && response.next_stage == request.next_stage,
-        "the target stays in {:?}",
+        response.transit == request.transit
+            && (!request.transit || response.next_stage == request.next_stage),
+        "the target stays in {:?} or leaves it unasked",
         response.current_stage
     );
     for (key, value) in text::pairs(&data)? {

@@ -3,6 +3,7 @@
 //! Each subcommand prints JSON on standard output, one object a line, and says everything else on standard error.
 #![allow(clippy::print_stdout, reason = "standard output is what it is for")]
 
+mod chap;
 mod floor;
 mod idle;
 mod limits;
@@ -29,7 +30,7 @@ struct Options {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Reads and writes as fast as the target answers, and says how fast that was
-    Load(load::Options),
+    Load(Box<load::Options>),
     /// Serves a disk without a protocol core, as fast as plain code can: the yardstick
     Floor(floor::Options),
     /// Logs sessions in and holds them, idle, until standard input ends

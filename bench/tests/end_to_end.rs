@@ -1,6 +1,7 @@
 //! The load generator against the yardstick and against the target itself: counts, checks and messages, no speeds.
 
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -154,6 +155,77 @@ fn what_is_not_good_is_an_error() {
     assert!(one_connection.contains("grants a session 1 connections"), "{one_connection}");
     let no_digests = fault(&floor.url, &["--count", "1", "--digests", "both"]);
     assert!(no_digests.contains("agrees"), "{no_digests}");
+}
+
+/// Names and secret files for CHAP, as arguments of the target and of the generator.
+struct Secrets(tempfile::TempDir);
+
+impl Secrets {
+    fn new() -> Self {
+        let secrets = Self(tempfile::tempdir().expect("a directory"));
+        for name in ["host", "disk", "other"] {
+            let path = secrets.path(name);
+            std::fs::write(&path, format!("the secret of {name}\n")).expect("a secret file");
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).expect("its mode");
+        }
+        secrets
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).into_os_string().into_string().expect("text")
+    }
+
+    fn one_way(&self, name: &str, secret: &str) -> [String; 4] {
+        ["--chap-user", name, "--chap-secret-file", &self.path(secret)].map(str::to_owned)
+    }
+
+    fn mutual(&self, name: &str, secret: &str) -> [String; 4] {
+        ["--chap-mutual", name, "--chap-mutual-secret-file", &self.path(secret)].map(str::to_owned)
+    }
+}
+
+/// One session of two connections.
+fn with<'a>(chap: &[&'a [String]]) -> Vec<&'a str> {
+    let words = ["--count", "10", "--connections", "2"].into_iter();
+    words.chain(chap.iter().copied().flatten().map(String::as_str)).collect()
+}
+
+#[test]
+fn chap_lets_in_who_knows_the_secrets() {
+    let secrets = Secrets::new();
+    let flag = |name: &str| format!("{name}=file:{}", secrets.path(name));
+    let lunette = Lunette::command(binary())
+        .luns(["0=mem:16M"])
+        .args(["--chap-user", &flag("host"), "--chap-mutual", &flag("disk")])
+        .start()
+        .unwrap();
+    let url = lunette.url(0);
+    let (user, target) = (secrets.one_way("host", "host"), secrets.mutual("disk", "disk"));
+    for chap in [&[&user[..]][..], &[&user, &target]] {
+        let report = report(&url, &with(chap));
+        assert_eq!(report["operations"], 10);
+        assert!(report["first_block_us"]["median"].as_f64() >= report["login_us"]["median"].as_f64());
+    }
+    let refused = "login refused: status 0201";
+    for (chap, wanted) in [
+        (&[][..], refused),
+        (&[&secrets.one_way("host", "other")[..]], refused),
+        (&[&secrets.one_way("other", "host")], refused),
+        (&[&user, &secrets.mutual("disk", "other")], "does not prove itself"),
+        (&[&user, &secrets.mutual("other", "disk")], "calls itself \"disk\""),
+        (&[&secrets.one_way("host", "nowhere")], "cannot read the secret file"),
+    ] {
+        let message = fault(&url, &with(chap));
+        assert!(message.contains(wanted) && !message.contains("the secret of"), "{message}");
+    }
+    // Each name needs its secret, and a target that proves itself needs a user.
+    for words in [&user[..2], &user[2..], &target] {
+        assert_eq!(load(&url, &with(&[words])).status.code(), Some(2), "{words:?}");
+    }
+    lunette.stop().unwrap();
+    // Who lets everybody in cannot be asked for CHAP.
+    let floor = Floor::start(&["mem:1M"]);
+    assert!(!load(&floor.url, &with(&[&user])).status.success());
 }
 
 #[test]

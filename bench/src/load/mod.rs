@@ -20,7 +20,9 @@ use clap::{Args, ValueEnum};
 use lunette_wire::frame::Digests;
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::login::{LoggedIn, first_block, join, login};
+use crate::chap::ChapOptions;
+use crate::link::Link;
+use crate::login::{Agreed, LoggedIn, Terms, first_block, join, login};
 use crate::url::Url;
 use crate::wait::Wait;
 use plan::{Mix, Order, Pattern, Plan};
@@ -70,6 +72,8 @@ pub(crate) struct Options {
     /// CRC32C on headers, data or both
     #[arg(long, value_enum, default_value_t = DigestChoice::None)]
     digests: DigestChoice,
+    #[command(flatten)]
+    chap: ChapOptions,
     /// A SYNCHRONIZE CACHE after so many writes of a session, when these have been answered
     #[arg(long, value_name = "N", default_value_t = 0)]
     flush_every: u64,
@@ -182,45 +186,46 @@ fn connect(options: &Options, limit: Limit) -> Result<Sessions> {
     let habits =
         Habits { depth: options.depth as usize, burst: options.burst, flush_every: options.flush_every };
     let pattern = options.pattern();
+    let terms = Terms { digests: options.digests.into(), chap: options.chap.chap()? };
     let mut all = Sessions { sessions: Vec::new(), login_us: Vec::new(), first_block_us: Vec::new() };
     for number in 0..options.sessions {
-        connect_one(options, limit, &pattern, habits, number, &mut all)
+        let quota = match limit {
+            Limit::Time { .. } => u64::MAX,
+            Limit::Count(count) => share(count, number, options.sessions),
+        };
+        let (links, agreed, plan) = connect_one(options, &terms, &pattern, number, &mut all)
             .with_context(|| format!("session {number}"))?;
+        let window = links[0].window;
+        all.sessions.push(Session::new(links, window, agreed, options.url.lun, plan, habits, quota));
     }
     Ok(all)
 }
 
+/// Logs one session in, with all its connections, and adds the times of the first of these to `all`.
 fn connect_one(
     options: &Options,
-    limit: Limit,
+    terms: &Terms,
     pattern: &Pattern,
-    habits: Habits,
     number: u32,
     all: &mut Sessions,
-) -> Result<()> {
-    let Options { url, sessions, connections, digests, .. } = options;
-    let LoggedIn { mut link, agreed, took, identity } = login(url, number, (*digests).into(), *connections)?;
+) -> Result<(Vec<Link>, Agreed, Plan)> {
+    let Options { url, sessions, connections, .. } = options;
+    let LoggedIn { mut link, agreed, took, identity } = login(url, number, terms, *connections)?;
     let (capacity, first_block) = first_block(&mut link, url)?;
     let plan = Plan::new(pattern, capacity, number, *sessions)?;
     let granted = agreed.max_connections;
     ensure!(granted >= *connections, "the target grants a session {granted} connections");
     let mut links = vec![link];
     for cid in 1..*connections {
-        let link = join(url, number, identity, &links[0], cid);
+        let link = join(url, number, terms, identity, &links[0], cid);
         links.push(link.with_context(|| format!("connection {cid}"))?);
     }
-    let window = links[0].window;
     for link in &links {
         link.stream.set_nonblocking(true)?;
     }
-    let quota = match limit {
-        Limit::Time { .. } => u64::MAX,
-        Limit::Count(count) => share(count, number, *sessions),
-    };
-    all.sessions.push(Session::new(links, window, agreed, url.lun, plan, habits, quota));
     all.login_us.push(took.as_secs_f64() * 1e6);
     all.first_block_us.push(first_block.as_secs_f64() * 1e6);
-    Ok(())
+    Ok((links, agreed, plan))
 }
 
 /// The part of `count` that falls to one of the sessions.

@@ -35,6 +35,16 @@ pub(crate) struct Workload {
     pub(crate) burst: bool,
     /// What part of the unit is used, from its beginning; 0 is all of it.
     pub(crate) span_bytes: u64,
+    /// `None` is a login without authentication.
+    pub(crate) chap: Option<MutualChap>,
+}
+
+/// Names, and files with the secrets that belong to them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct MutualChap {
+    pub(crate) user: (&'static str, PathBuf),
+    /// Under which the target proves itself.
+    pub(crate) target: (&'static str, PathBuf),
 }
 
 impl Default for Workload {
@@ -50,6 +60,7 @@ impl Default for Workload {
             flush_every: 0,
             burst: false,
             span_bytes: 0,
+            chap: None,
         }
     }
 }
@@ -98,6 +109,14 @@ impl Workload {
         }
         if self.burst {
             words.push("--burst".to_owned());
+        }
+        if let Some(MutualChap { user, target }) = &self.chap {
+            words.extend([
+                format!("--chap-user={}", user.0),
+                format!("--chap-secret-file={}", user.1.display()),
+                format!("--chap-mutual={}", target.0),
+                format!("--chap-mutual-secret-file={}", target.1.display()),
+            ]);
         }
         words
     }
@@ -281,6 +300,12 @@ pub(crate) mod tests {
                 && words.contains(&"--order=sequential".to_owned())
         );
         assert!(!words.iter().any(|word| word.starts_with("--flush-every") || word == "--burst"));
+        assert!(!words.iter().any(|word| word.starts_with("--chap")));
+        let chap = MutualChap { user: ("host", "a".into()), target: ("disk", "b".into()) };
+        let words = Workload { chap: Some(chap), ..write }.arguments();
+        let chap =
+            ["--chap-user=host", "--chap-secret-file=a", "--chap-mutual=disk", "--chap-mutual-secret-file=b"];
+        assert!(words.ends_with(&chap.map(str::to_owned)));
     }
 
     #[test]

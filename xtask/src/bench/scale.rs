@@ -1,6 +1,10 @@
 //! `bench scale`: many sessions, many units, logins, the tail, a stream beside a small reader, and overload.
 
 use std::fmt::Write as _;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -9,7 +13,7 @@ use anyhow::Result;
 use lunette_tests::lunette::Lunette;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::generator::{Background, Idle, Until, Workload};
+use super::generator::{Background, Idle, MutualChap, Until, Workload};
 use super::report::{Bar, Figure, Row, Section, Unit};
 use super::sample::{Samples, interleave};
 use super::targets::{Target, rates};
@@ -38,6 +42,7 @@ const PROBES: u64 = 200;
 const PROBES_QUICK: u64 = 10;
 const LOGIN_BAR: Bar = Bar::AtMost(5_000.0);
 const FIRST_BLOCK_BAR: Bar = Bar::AtMost(3_000.0);
+const FIRST_BLOCK_CHAP_BAR: Bar = Bar::AtMost(5_000.0);
 
 const UNITS: u64 = 4_096;
 const UNITS_QUICK: u64 = 64;
@@ -225,16 +230,12 @@ fn units(stand: &Stand<'_>, _: &mut Findings) -> Result<Section> {
 fn latency(stand: &Stand<'_>, _: &mut Findings) -> Result<Section> {
     let mut section = Section::new("Latency");
     let target = Target::lunette(stand, "mem:256M")?;
-    let mut first_block = Vec::new();
-    for _ in 0..stand.rounds() * 4 {
-        let sample = target.load(stand, &Workload::default(), Until::Count(1))?;
-        first_block.push(sample.measured.first_block_us.median);
-    }
-    let figure = Figure::new("time", Unit::Microseconds, Samples::of(first_block));
-    section.rows.push(Row::new(
-        "from login to the first block",
-        [figure.map(|figure| figure.with_bar(Some(FIRST_BLOCK_BAR)))],
-    ));
+    let workload = Workload::default();
+    section.rows.push(first_block(stand, &target, &workload, "", FIRST_BLOCK_BAR)?);
+    let (authenticating, workload) = authenticating(stand)?;
+    let row = first_block(stand, &authenticating, &workload, ", mutual CHAP", FIRST_BLOCK_CHAP_BAR)?;
+    section.rows.push(row);
+    authenticating.stop()?;
     section.rows.push(tail(stand, &target)?);
     target.stop()?;
     // One reactor has both; two may have one each.
@@ -244,6 +245,41 @@ fn latency(stand: &Stand<'_>, _: &mut Findings) -> Result<Section> {
         target.stop()?;
     }
     Ok(section)
+}
+
+/// From `connect` to the data of a first read, one new session after the other.
+fn first_block(stand: &Stand<'_>, target: &Target, workload: &Workload, name: &str, bar: Bar) -> Result<Row> {
+    let mut times = Vec::new();
+    for _ in 0..stand.rounds() * 4 {
+        times.push(target.load(stand, workload, Until::Count(1))?.measured.first_block_us.median);
+    }
+    let figure = Figure::new("time", Unit::Microseconds, Samples::of(times));
+    Ok(Row::new(
+        format!("from login to the first block{name}"),
+        [figure.map(|figure| figure.with_bar(Some(bar)))],
+    ))
+}
+
+/// Lunette with one user and a secret of its own, and the workload that logs in there with mutual CHAP.
+fn authenticating(stand: &Stand<'_>) -> Result<(Target, Workload)> {
+    let secret = |name: &'static str, secret: &str| {
+        let path = stand.path(&format!("{name}.secret"));
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        file.write_all(secret.as_bytes())?;
+        Ok::<_, anyhow::Error>((name, path))
+    };
+    let chap = MutualChap {
+        user: secret("host", "only for this measurement")?,
+        target: secret("disk", "and this one as well")?,
+    };
+    let flag = |(name, path): &(&str, PathBuf)| format!("{name}=file:{}", path.display());
+    let launch = Lunette::command(stand.lunette()).luns(["0=mem:256M"]).args([
+        "--chap-user",
+        &flag(&chap.user),
+        "--chap-mutual",
+        &flag(&chap.target),
+    ]);
+    Ok((Target::launched(launch)?, Workload { chap: Some(chap), ..Workload::default() }))
 }
 
 fn tail(stand: &Stand<'_>, target: &Target) -> Result<Row> {
