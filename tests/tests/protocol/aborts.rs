@@ -7,7 +7,7 @@ use lunette_tests::in_process::InProcess;
 use lunette_tests::raw::{BLOCK_BYTES, Raw, plain, read, write};
 use lunette_wire::initiator::{ScsiCommand, TaskManagementFunction as Function};
 use lunette_wire::target::ReadyToTransfer;
-use lunette_wire::{InitiatorPdu, InitiatorTaskTag};
+use lunette_wire::{InitiatorPdu, InitiatorTaskTag, TargetPdu};
 
 use crate::{A_WHILE, COMPLETE, DISK, expect_ready};
 
@@ -99,4 +99,37 @@ fn an_aborted_command_that_waits_for_its_turn_never_has_it() {
     session.good(third.initiator_task_tag).expect("the third");
     session.silent().expect("and not the second");
     assert_eq!(target.faults(0).calls(OperationKind::Write), 0);
+}
+
+#[test]
+fn long_reads_that_let_others_go_first_are_aborted_like_any() {
+    const READS: u64 = 8;
+    const BLOCKS: u32 = 1024;
+    // One reactor, on which the two sessions take turns.
+    let target = InProcess::start_with(&[DISK], |config| config.reactors.count = Some(1));
+    let (mut session, mut other) = (target.session(1), target.session(2));
+    for round in 0..20 {
+        other.silent().expect("it is served");
+        let mut open: Vec<_> =
+            (0..READS).map(|index| session.read(0, index, BLOCKS).expect("sent")).collect();
+        let abort = session.manage(Function::AbortTaskSet, 0).expect("sent");
+        other.silent().expect("it is served");
+        // Reads that had begun are answered; the others are not, and nothing comes after the answer to the abort.
+        loop {
+            match session.receive().expect("an answer") {
+                (TargetPdu::ScsiDataIn(pdu), _) if pdu.status.is_some() => {
+                    open.retain(|tag| *tag != pdu.initiator_task_tag);
+                }
+                (TargetPdu::ScsiDataIn(_), _) => {}
+                (TargetPdu::TaskManagementResponse(pdu), _) => {
+                    assert_eq!((pdu.initiator_task_tag, pdu.response), (abort, COMPLETE), "round {round}");
+                    break;
+                }
+                (pdu, _) => panic!("round {round}: {pdu:?}"),
+            }
+        }
+        session.silent().expect("nothing of them is left");
+        let tag = session.read(0, 0, BLOCKS).expect("sent");
+        assert_eq!(session.data_in(tag).expect("a read").0.len(), BLOCKS as usize * BLOCK_BYTES);
+    }
 }
