@@ -2,10 +2,12 @@
 //!
 //! It ignores SIGTERM, so it is ended with SIGKILL by its process id; it gets a control port of its own.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -122,7 +124,14 @@ impl Drop for Tgtd {
 }
 
 /// A port of the loopback address that is free now. Between this and its use another process could take it: tgtd and
-/// istgt have no way to be given a listening socket.
+/// istgt have no way to be given a listening socket. Two tests of one process never get the same: the kernel would give
+/// a port that was just given back to the next who asks.
 pub(crate) fn free_portal() -> Result<SocketAddr> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?)
+    static GIVEN: Mutex<BTreeSet<SocketAddr>> = Mutex::new(BTreeSet::new());
+    loop {
+        let portal = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
+        if GIVEN.lock().unwrap_or_else(PoisonError::into_inner).insert(portal) {
+            return Ok(portal);
+        }
+    }
 }
