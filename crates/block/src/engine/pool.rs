@@ -13,10 +13,10 @@ use super::step::{Call, Commit, Outcome};
 use crate::flush::Waiter;
 
 /// Threads of the process: twice what one volume can use.
-const THREADS_MAX: usize = 32;
+const THREADS_MAX: usize = 64;
 
-/// Jobs of one volume that run at a time: the depth at which a single fast disk is near its best.
-const VOLUME_JOBS_MAX: usize = 16;
+/// Jobs of one volume that run at a time: enough to come near what a fast disk does with 128 (docs/decisions/0009).
+const VOLUME_JOBS_MAX: usize = 32;
 
 /// One operation for a thread of the pool.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use super::direct::{self, RawFile};
 use super::kernel::KernelFile;
 use super::sysfs::DeviceDirectory;
 use super::{Extent, Features, Opened, Store, check_size};
-use crate::engine::choice;
+use crate::engine::choice::{self, Kind};
 use crate::error::OpenError;
 use crate::identity::{self, VolumeIdentity};
 use crate::spec::VolumeSpec;
@@ -91,7 +91,8 @@ pub(crate) fn open(
     let directory = DeviceDirectory::of(stat.st_rdev);
     let identity = configured.map_or_else(|| identity::for_device(&directory, path), Ok)?;
     let features = features(&directory.disk(), physical_bytes);
-    let (engine, direct) = choice::choose(spec.engine, path, || direct::enter(&fd, path, size_bytes))?;
+    let (engine, direct) =
+        choice::choose(spec.engine, path, Kind::Device, size_bytes, || direct::enter(&fd, path, size_bytes))?;
     let store = DeviceStore {
         file: KernelFile::new(fd, direct),
         path: path.to_owned(),

@@ -16,7 +16,7 @@ use super::direct::{self, RawFile};
 use super::kernel::KernelFile;
 use super::sysfs::DeviceDirectory;
 use super::{Extent, Features, Opened, Store, check_size, push_extent};
-use crate::engine::choice;
+use crate::engine::choice::{self, Kind};
 use crate::error::OpenError;
 use crate::identity::{self, VolumeIdentity};
 use crate::spec::VolumeSpec;
@@ -42,6 +42,7 @@ pub(crate) fn open(
     spec: &VolumeSpec,
     configured: Option<VolumeIdentity>,
 ) -> Result<Opened, OpenError> {
+    let created = !path.exists();
     let fd = open_or_create(path, create_bytes, spec)?;
     // The place itself, not a link to it, is where a sidecar belongs and what the log should name.
     let path = fs::canonicalize(path).map_err(|source| OpenError::Io {
@@ -64,7 +65,13 @@ pub(crate) fn open(
     check_size(&what, size_bytes, spec.block_length_bytes)?;
     let identity = configured.map_or_else(|| identity::for_file(fd.as_fd(), &path), Ok)?;
     let features = probe(&fd, stat.st_dev, size_bytes);
-    let (engine, direct) = choice::choose(spec.engine, &path, || direct::enter(&fd, &path, size_bytes))?;
+    let enter = || direct::enter(&fd, &path, size_bytes);
+    let chosen = choice::choose(spec.engine, &path, Kind::File, size_bytes, enter);
+    if chosen.is_err() && created {
+        // An image that nobody has used would only look as if it had been.
+        let _ = fs::remove_file(&path);
+    }
+    let (engine, direct) = chosen?;
     let store = FileStore { file: KernelFile::new(fd, direct), path, size_bytes, features };
     Ok(Opened { store: Arc::new(store), identity, engine })
 }

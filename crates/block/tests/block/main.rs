@@ -5,6 +5,7 @@
 
 mod common;
 mod durability;
+mod engines;
 mod identities;
 mod model;
 mod opening;
