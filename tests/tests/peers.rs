@@ -128,7 +128,14 @@ fn copy_a_file_system_there_and_back(lun: &str) {
 
     let served = path(&directory.path().join("served.img"));
     let lun = lun.replace("{served}", &served);
-    let target = Lunette::serve().luns([&lun]).start().expect("a target");
+    let target = match Lunette::serve().luns([&lun]).start() {
+        Ok(target) => target,
+        // No O_DIRECT below this directory, or no io_uring: the unit says so and is not served.
+        Err(error) if error.to_string().contains("cannot be served") => {
+            return eprintln!("SKIPPED, {error}");
+        }
+        Err(error) => panic!("{error}"),
+    };
     let url = target.url(0);
     tool_output("qemu-img", ["convert", "-n", "-f", "raw", "-O", "raw", &path(&image), &url]);
     tool_output("qemu-img", ["convert", "-f", "raw", "-O", "raw", &url, &path(&back)]);
@@ -154,6 +161,13 @@ fn qemu_img_copies_a_file_system_through_a_write_back_file_of_4096_byte_blocks()
 #[test]
 fn qemu_img_copies_a_file_system_through_the_synchronous_engine() {
     copy_a_file_system_there_and_back("0=file:{served},size=64M,engine=sync");
+}
+
+#[test]
+fn qemu_img_copies_a_file_system_past_the_page_cache() {
+    copy_a_file_system_there_and_back("0=file:{served},size=64M,engine=direct");
+    copy_a_file_system_there_and_back("0=file:{served},size=64M,engine=uring");
+    copy_a_file_system_there_and_back("0=file:{served},size=64M,engine=uring,write=back");
 }
 
 #[test]

@@ -135,3 +135,16 @@ fn land(flight: Flight, result: i32) -> Step {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_who_refuses() {
+        let said = |errno: Errno| explain(&errno.into());
+        assert!(said(Errno::PERM).contains("kernel.io_uring_disabled"));
+        assert!(said(Errno::NOSYS).contains("old kernel"));
+        assert!(said(Errno::NOMEM).contains("ulimit -l"));
+    }
+}
