@@ -223,11 +223,14 @@ impl Reactor {
 
     /// A command's turn in its session has come. A long read lets the short ones of other sessions go first.
     fn begin(&mut self, index: usize, id: TaskId) {
-        let is_behind = || self.postponed.iter().any(|(session, _)| *session == index);
-        if self.company.is_long(self.data_in_bytes(index, id)) || is_behind() {
-            self.postponed.push_back((index, id));
-        } else {
-            self.execute(index, id);
+        let is_long = self.company.is_long(self.data_in_bytes(index, id));
+        match self.sessions.get_mut(index) {
+            // The commands of one session keep their order.
+            Some(session) if is_long || session.postponed > 0 => {
+                session.postponed += 1;
+                self.postponed.push_back((index, id));
+            }
+            _ => self.execute(index, id),
         }
     }
 
@@ -244,6 +247,9 @@ impl Reactor {
                 return;
             }
             self.postponed.pop_front();
+            if let Some(session) = self.sessions.get_mut(index) {
+                session.postponed -= 1;
+            }
             self.execute(index, id);
             self.run_session(index);
         }

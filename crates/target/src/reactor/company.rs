@@ -7,7 +7,7 @@ const READ_BYTES_MAX: usize = 64 << 10;
 /// microseconds. The first long read of a turn is always begun, however long it is.
 const TURN_BYTES_MAX: usize = 128 << 10;
 
-/// Shorter reads are never put off: they are what the long ones are put off for.
+/// Shorter reads are only put off behind long ones of their own session: they are what those are put off for.
 const LONG_READ_BYTES: usize = 32 << 10;
 
 /// Reads of one connection in a row after which it has the reactor to itself.

@@ -156,6 +156,7 @@ impl Reactor {
             user: outcome.user.clone(),
             links: vec![Link::new(outcome.cid, token)],
             pool: self.shared.pool.share(),
+            postponed: 0,
             contexts: Vec::new(),
             waiters: Vec::new(),
             joiners: Vec::new(),

@@ -131,9 +131,7 @@ impl Reactor {
             receiver.partial.extend_from_slice(&scratch[..carried]);
             return Ok(());
         };
-        let outcome = self.parse(index, receiver, &scratch[..carried + read]);
-        self.run_received();
-        outcome
+        self.parse(index, receiver, &scratch[..carried + read])
     }
 
     /// One read: first into the landing, if there is one, the rest into `scratch`. Answers how much of the latter
@@ -194,8 +192,19 @@ impl Reactor {
         Ok(Some(read - landed))
     }
 
-    /// Handles all PDUs in `bytes` and keeps the beginning of the next one.
+    /// Handles all PDUs in `bytes`, carries out what they ask for, and keeps the beginning of the next one.
     pub(super) fn parse(
+        &mut self,
+        index: usize,
+        receiver: &mut Receiver,
+        bytes: &[u8],
+    ) -> Result<(), Disconnect> {
+        let outcome = self.take_pdus(index, receiver, bytes);
+        self.run_received();
+        outcome
+    }
+
+    fn take_pdus(
         &mut self,
         index: usize,
         receiver: &mut Receiver,

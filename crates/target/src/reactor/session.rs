@@ -46,17 +46,16 @@ impl Segment {
 
 impl Share for Segment {
     fn share(&mut self) -> Self {
-        let shared = match std::mem::replace(self, Self::Parameter(Arc::default())) {
-            Self::Medium(medium) => Self::Shared(Arc::new(medium)),
-            shared => shared,
+        let medium = match std::mem::replace(self, Self::Parameter(Arc::default())) {
+            Self::Medium(medium) => Arc::new(medium),
+            Self::Shared(medium) => medium,
+            Self::Parameter(bytes) => {
+                *self = Self::Parameter(Arc::clone(&bytes));
+                return Self::Parameter(bytes);
+            }
         };
-        let handle = match &shared {
-            Self::Shared(medium) => Self::Shared(Arc::clone(medium)),
-            Self::Medium(_) => unreachable!("it has just been shared"),
-            Self::Parameter(bytes) => Self::Parameter(Arc::clone(bytes)),
-        };
-        *self = shared;
-        handle
+        *self = Self::Shared(Arc::clone(&medium));
+        Self::Shared(medium)
     }
 }
 
@@ -137,6 +136,8 @@ pub(super) struct TargetSession {
     pub(super) links: Vec<Link>,
     /// Its share of the buffers.
     pub(super) pool: BufferPool,
+    /// Commands of it that have to wait for another turn of the reactor.
+    pub(super) postponed: usize,
     /// By the place of the task.
     pub(super) contexts: Vec<Option<TaskContext>>,
     /// Logins that wait for this session's end.

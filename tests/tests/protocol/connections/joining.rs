@@ -9,7 +9,7 @@ use lunette_tests::in_process::InProcess;
 use lunette_tests::initiator::LoginOptions;
 use lunette_tests::raw::{BLOCK_BYTES, Raw, plain};
 use lunette_wire::initiator::LoginStage;
-use lunette_wire::{Cid, InitiatorTaskTag, Tsih, text};
+use lunette_wire::{Cid, InitiatorPdu, InitiatorTaskTag, TargetPdu, Tsih, text};
 
 use super::{Session, login_request, login_response, names, refusal};
 use crate::DISK;
@@ -177,4 +177,28 @@ fn a_flood_of_logins_at_one_session_leaves_it_alone() {
     session.links[1].data_in(tag).expect("a read");
     assert_eq!(threads.into_iter().map(|thread| thread.join().expect("no panic")).sum::<usize>(), 0);
     session.all_alive();
+}
+
+/// No initiator may do that, but what comes all the same is this session's and nobody else's.
+#[test]
+fn a_command_right_behind_a_login_that_moves_is_answered() {
+    let target = InProcess::start(&[DISK]);
+    let mut session = Session::open(&target, 1, 1);
+    // Every second connection comes to the other reactor and moves.
+    for cid in 1..=4 {
+        let mut connection = Connection::open(target.portal()).expect("a connection");
+        let login = login_request(&session, cid, LoginStage::Operational, LoginStage::FullFeature);
+        let mut bytes = connection.encode(&login, &names(&session));
+        let command = session.on(0).number(&plain());
+        bytes.extend(connection.encode(&InitiatorPdu::ScsiCommand(command), &[]));
+        connection.send_bytes(&bytes).expect("sent");
+        assert_eq!(login_response(&mut connection).0.status_class, 0);
+        let (answer, _) = connection.receive().expect("an answer to the command");
+        let TargetPdu::ScsiResponse(answer) = answer else { panic!("{answer:?}") };
+        assert_eq!(answer.initiator_task_tag, command.initiator_task_tag);
+        session.links[0].silent().expect("nothing of it comes here");
+        // The next one is to find as many connections on either reactor as this one did.
+        drop(connection);
+        session = Session::open(&target, cid as u8 + 1, 1);
+    }
 }
