@@ -3,9 +3,13 @@
 //!
 //! In-process targets have a fault layer over their stores, which sees every read; so this is about the binary.
 
+use std::path::Path;
+
+use lunette_block::{EngineKind, IdentityOverride, StoreSpec, Volume, VolumeSpec};
 use lunette_tests::initiator::LoginOptions;
 use lunette_tests::lunette::Lunette;
 use lunette_tests::raw::{BLOCK_BYTES, Raw, read};
+use lunette_tests::skip;
 use lunette_wire::frame::Digests;
 use lunette_wire::initiator::ScsiCommand;
 use lunette_wire::target::Residual;
@@ -78,4 +82,49 @@ fn a_read_that_follows_a_write_has_its_data() {
     // A drain would wait for it to log out.
     drop(session);
     target.stop().expect("a clean end");
+}
+
+/// Without copies, reads take nothing of the memory for data, so that more of it can be outstanding than there is.
+#[test]
+fn large_reads_take_no_buffers() {
+    const READ_BYTES: usize = 16 << 20;
+    let directory = tempfile::tempdir().expect("a directory");
+    let image = directory.path().join("disk.img");
+    let disk: Vec<u8> = pattern().repeat(2 * READ_BYTES / IMAGE_BYTES);
+    std::fs::write(&image, &disk).expect("an image");
+    if !knows_its_page_cache(&image) {
+        return skip::record_lacking("this kernel cannot tell what its page cache has (Linux 6.5 can)");
+    }
+    let unit = format!("[[target.lun]]\nnumber = 1\nstore = \"{}\"\nwrite = \"back\"\n", image.display());
+    let target = Lunette::serve()
+        .configuration(&format!("{unit}[limits]\nbuffer_memory_bytes = \"32M\"\n"))
+        .start()
+        .expect("a target");
+    let options = LoginOptions {
+        keys: vec![("MaxRecvDataSegmentLength".to_owned(), "262144".to_owned())],
+        ..LoginOptions::default()
+    };
+    let mut session = Raw::ready(target.portal(), &options, 1).expect("a login");
+    // One read alone may take 16 MiB of the 32 for copies, and a second one nothing.
+    let blocks = (READ_BYTES / BLOCK_BYTES) as u32;
+    let tags: Vec<_> = (0..4).map(|index| session.read(1, index % 2 * u64::from(blocks), blocks)).collect();
+    for (index, tag) in tags.into_iter().enumerate() {
+        let (bytes, _) = session.data_in(tag.expect("sent")).expect("a read that needs no buffer");
+        let start = index % 2 * READ_BYTES;
+        assert!(bytes == disk[start..start + READ_BYTES], "read {index}");
+    }
+    drop(session);
+    target.stop().expect("a clean end");
+}
+
+fn knows_its_page_cache(image: &Path) -> bool {
+    let spec = VolumeSpec {
+        name: "probe".into(),
+        store: StoreSpec::File { path: image.to_owned(), create_bytes: None },
+        read_only: true,
+        engine: EngineKind::Threads,
+        identity: IdentityOverride::default(),
+        block_length_bytes: BLOCK_BYTES as u32,
+    };
+    Volume::open(&spec).expect("the image opens").cached(0, BLOCK_BYTES as u32).is_some()
 }

@@ -42,8 +42,7 @@ pub(crate) fn open(
     spec: &VolumeSpec,
     configured: Option<VolumeIdentity>,
 ) -> Result<Opened, OpenError> {
-    let created = !path.exists();
-    let fd = open_or_create(path, create_bytes, spec)?;
+    let Image { fd, is_new } = open_or_create(path, create_bytes, spec)?;
     // The place itself, not a link to it, is where a sidecar belongs and what the log should name.
     let path = fs::canonicalize(path).map_err(|source| OpenError::Io {
         path: path.to_owned(),
@@ -67,7 +66,7 @@ pub(crate) fn open(
     let features = probe(&fd, stat.st_dev, size_bytes);
     let enter = || direct::enter(&fd, &path, size_bytes);
     let chosen = choice::choose(spec.engine, &path, Kind::File, size_bytes, enter);
-    if chosen.is_err() && created {
+    if chosen.is_err() && is_new {
         // An image that nobody has used would only look as if it had been.
         let _ = fs::remove_file(&path);
     }
@@ -76,12 +75,19 @@ pub(crate) fn open(
     Ok(Opened { store: Arc::new(store), identity, engine })
 }
 
-fn open_or_create(path: &Path, create_bytes: Option<u64>, spec: &VolumeSpec) -> Result<OwnedFd, OpenError> {
+/// An open image.
+struct Image {
+    fd: OwnedFd,
+    /// It was created by this very call.
+    is_new: bool,
+}
+
+fn open_or_create(path: &Path, create_bytes: Option<u64>, spec: &VolumeSpec) -> Result<Image, OpenError> {
     let metadata = match fs::metadata(path) {
         Ok(metadata) => metadata,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let size_bytes = create_bytes.ok_or_else(|| OpenError::Missing { path: path.to_owned() })?;
-            return create(path, size_bytes, spec);
+            return create(path, size_bytes, spec).map(|fd| Image { fd, is_new: true });
         }
         Err(source) => return Err(OpenError::Io { path: path.to_owned(), doing: "look at it", source }),
     };
@@ -98,7 +104,7 @@ fn open_or_create(path: &Path, create_bytes: Option<u64>, spec: &VolumeSpec) -> 
     let fd = rustix::fs::open(path, access | OFlags::CLOEXEC, Mode::empty())
         .map_err(|errno| OpenError::io(path, doing, errno))?;
     lock(&fd, path, spec.read_only)?;
-    Ok(fd)
+    Ok(Image { fd, is_new: false })
 }
 
 /// Creates a sparse image and makes its existence stable, so that a crash cannot take a served disk away.

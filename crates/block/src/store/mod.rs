@@ -9,7 +9,7 @@ pub(crate) mod gate;
 pub(crate) mod kernel;
 pub(crate) mod memory;
 pub(crate) mod null;
-mod residency;
+pub(crate) mod residency;
 pub(crate) mod sysfs;
 
 use std::fmt;

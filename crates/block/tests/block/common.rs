@@ -33,7 +33,7 @@ pub(crate) fn file_spec(path: &Path, create_bytes: Option<u64>) -> VolumeSpec {
 pub(crate) const ENGINES: [EngineKind; 4] =
     [EngineKind::Sync, EngineKind::Threads, EngineKind::Direct, EngineKind::Uring];
 
-/// Opens a volume. `None`, after saying so on standard error, where this system refuses what the engine needs.
+/// Opens a volume. `None`, recorded as a skip, where this system refuses what the engine needs.
 pub(crate) fn open_or_skip(spec: &VolumeSpec) -> Option<Arc<Volume>> {
     skip_refused(Volume::open(spec))
 }
@@ -43,7 +43,7 @@ pub(crate) fn skip_refused<T>(opened: Result<T, OpenError>) -> Option<T> {
     match opened {
         Ok(opened) => Some(opened),
         Err(error @ (OpenError::NoDirect { .. } | OpenError::NoUring { .. })) => {
-            eprintln!("SKIPPED, {error}");
+            lunette_skip::record_lacking(&error.to_string());
             None
         }
         Err(error) => panic!("{error}"),
@@ -201,7 +201,7 @@ pub(crate) struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// `None`, after saying so on standard error, where loop devices cannot be had: they take root and a kernel with
+    /// `None`, recorded as a skip, where loop devices cannot be had: they take root and a kernel with
     /// the loop driver.
     pub(crate) fn attach(image: &Path, options: &[&str]) -> Option<Self> {
         let output = Command::new("losetup").args(options).args(["--find", "--show"]).arg(image).output();
@@ -211,11 +211,14 @@ impl LoopDevice {
                 Some(Self { path })
             }
             Ok(output) => {
-                eprintln!("SKIPPED, no loop device: {}", String::from_utf8_lossy(&output.stderr).trim());
+                lunette_skip::record_lacking(&format!(
+                    "no loop device: {}",
+                    String::from_utf8_lossy(&output.stderr).trim()
+                ));
                 None
             }
             Err(error) => {
-                eprintln!("SKIPPED, no losetup: {error}");
+                lunette_skip::record_lacking(&format!("no losetup: {error}"));
                 None
             }
         }
@@ -237,17 +240,20 @@ pub(crate) struct Mount {
 }
 
 impl Mount {
-    /// `None`, after saying so on standard error, where nothing can be mounted: it takes root.
+    /// `None`, recorded as a skip, where nothing can be mounted: it takes root.
     pub(crate) fn new(arguments: &[&str], path: &Path) -> Option<Self> {
         let output = Command::new("mount").args(arguments).arg(path).output();
         match output {
             Ok(output) if output.status.success() => Some(Self { path: path.to_owned() }),
             Ok(output) => {
-                eprintln!("SKIPPED, no mount: {}", String::from_utf8_lossy(&output.stderr).trim());
+                lunette_skip::record_lacking(&format!(
+                    "no mount: {}",
+                    String::from_utf8_lossy(&output.stderr).trim()
+                ));
                 None
             }
             Err(error) => {
-                eprintln!("SKIPPED, no mount: {error}");
+                lunette_skip::record_lacking(&format!("no mount: {error}"));
                 None
             }
         }

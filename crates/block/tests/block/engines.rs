@@ -30,7 +30,7 @@ fn with_large_sectors(engine: EngineKind, check: impl FnOnce(&VolumeSpec)) {
     let Some(device) = LoopDevice::attach(&below, &["--sector-size", "4096"]) else { return };
     let made = std::process::Command::new("mkfs.ext4").arg("-q").arg(&device.path).output();
     if !made.is_ok_and(|output| output.status.success()) {
-        eprintln!("SKIPPED, no file system can be made here");
+        lunette_skip::record_lacking("no file system can be made here");
         return;
     }
     let mount_point = directory.path().join("mnt");
@@ -229,7 +229,7 @@ fn a_file_system_in_memory_is_refused_by_name_and_left_to_threads_by_auto() {
     for engine in PAST_THE_CACHE {
         let error = Volume::open(&VolumeSpec { engine, ..file_spec(&path, Some(SIZE_BYTES)) }).unwrap_err();
         if matches!(error, OpenError::NoUring { .. }) {
-            eprintln!("SKIPPED, {error}");
+            lunette_skip::record_lacking(&error.to_string());
             continue;
         }
         let text = error.to_string();

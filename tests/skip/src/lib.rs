@@ -1,6 +1,10 @@
-//! Skips as data. Rust's test runner has no "skipped": a test that cannot run here says so with [`skip!`](crate::skip!)
-//! and returns; the reason goes to standard error past the runner's capture and, under `cargo xtask test`, to the file
-//! that [`SKIP_FILE`] names, so that xtask takes the test out of the passed ones.
+//! Skips as data. Rust's test runner has no "skipped": a test that cannot run here says so with [`skip!`]
+//! or [`record_lacking`]; the reason goes to standard error past the runner's capture and, under `cargo xtask test`, to
+//! the file that [`SKIP_FILE`] names, so that xtask takes the test out of the passed ones.
+//!
+//! A crate of its own without dependencies, so that the tests of every crate can use it.
+
+#![forbid(unsafe_code)]
 
 use std::env;
 use std::fs::OpenOptions;
@@ -9,12 +13,21 @@ use std::io::{self, Write};
 /// The environment variable with the path of the file to which skips are appended, one a line.
 pub const SKIP_FILE: &str = "LUNETTE_SKIPS";
 
-/// Records that the running test was skipped, with its reason; prefer [`skip!`](crate::skip!), which also returns.
+/// Records that the running test was skipped, with its reason; prefer [`skip!`], which also returns.
 ///
 /// # Panics
 /// Under `CI=true`: there, what is missing is an error, not a reason to look away. And when the file cannot be written.
 pub fn record(reason: &str) {
     assert!(!is_ci(), "this test cannot be skipped under CI=true: {reason}");
+    record_lacking(reason);
+}
+
+/// Records that the running test, or a part of it, was skipped because the machine lacks what nobody can install: a
+/// newer kernel, a privilege, a file system. Also under `CI=true`.
+///
+/// # Panics
+/// When the file of skips cannot be written.
+pub fn record_lacking(reason: &str) {
     let test = std::thread::current().name().unwrap_or("unnamed").to_owned();
     let line = format!("SKIPPED {test}: {}\n", reason.replace('\n', " "));
     // Straight to the stream: the runner captures only what the print macros write.
@@ -39,21 +52,7 @@ pub fn is_ci() -> bool {
 #[macro_export]
 macro_rules! skip {
     ($($reason:tt)+) => {{
-        $crate::skip::record(&format!($($reason)+));
+        $crate::record(&format!($($reason)+));
         return;
     }};
-}
-
-/// Skips the running test unless every named program is there; the reason names the Debian package.
-#[macro_export]
-macro_rules! need_programs {
-    ($($program:expr),+ $(,)?) => {
-        $(if $crate::packages::find_program($program).is_none() {
-            $crate::skip!(
-                "{} is not installed (Debian package {})",
-                $program,
-                $crate::packages::package_of($program).unwrap_or("unknown")
-            );
-        })+
-    };
 }
