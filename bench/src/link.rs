@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use lunette_wire::digest::crc32c_of;
-use lunette_wire::frame::{Digests, Frame, padding};
+use lunette_wire::frame::{Digests, Frame, assemble};
 use lunette_wire::initiator::{LogoutRequest, NopOut, ScsiCommand};
 use lunette_wire::target::{NopIn, Numbers, Residual};
 use lunette_wire::{
@@ -141,21 +141,9 @@ impl Link {
         })
     }
 
-    /// Sends a PDU whose data segment has a length that needs no padding, or is text.
+    /// Sends a PDU.
     pub(crate) fn send(&mut self, pdu: &InitiatorPdu, data: &[u8]) -> Result<()> {
-        let header = pdu.encode(data.len());
-        let mut bytes = header.to_vec();
-        if self.digests.header {
-            bytes.extend(crc32c_of(&[&header]));
-        }
-        let start = bytes.len();
-        bytes.extend_from_slice(data);
-        bytes.resize(bytes.len() + padding(data.len()), 0);
-        if self.digests.data && !data.is_empty() {
-            let digest = crc32c_of(&[&bytes[start..]]);
-            bytes.extend(digest);
-        }
-        Ok(self.stream.write_all(&bytes)?)
+        Ok(self.stream.write_all(&assemble(&pdu.encode(data.len()), data, self.digests))?)
     }
 
     /// Waits for the next PDU.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use lunette_wire::digest::crc32c_of;
-use lunette_wire::frame::{Digests, Frame};
+use lunette_wire::frame::{Digests, Frame, assemble};
 use lunette_wire::{BHS_LENGTH, InitiatorPdu, TargetPdu};
 
 /// How long one read or write may block: an answer later than this is no answer.
@@ -78,19 +78,7 @@ impl Connection {
     /// The bytes that [`Self::send`] would send.
     #[must_use]
     pub fn encode(&self, pdu: &InitiatorPdu, data: &[u8]) -> Vec<u8> {
-        let header = pdu.encode(data.len());
-        let mut bytes = header.to_vec();
-        if self.digests.header {
-            bytes.extend(crc32c_of(&[&header]));
-        }
-        let start = bytes.len();
-        bytes.extend_from_slice(data);
-        bytes.resize(bytes.len() + lunette_wire::frame::padding(data.len()), 0);
-        if self.digests.data && !data.is_empty() {
-            let digest = crc32c_of(&[&bytes[start..]]);
-            bytes.extend(digest);
-        }
-        bytes
+        assemble(&pdu.encode(data.len()), data, self.digests)
     }
 
     /// Sends whatever it is given.
