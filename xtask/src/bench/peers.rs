@@ -47,6 +47,7 @@ impl Job {
 
     /// How many operations the tool is to do, where it counts them.
     fn calibrate(&self, target: &Target) -> Result<u64> {
+        let _awake = target.awake();
         match self {
             Self::Tool(row) => row.calibrate(target.url()),
             Self::Load(_) => Ok(0),
@@ -54,6 +55,7 @@ impl Job {
     }
 
     fn run(&self, stand: &Stand<'_>, target: &Target, count: u64) -> Result<Run> {
+        let _awake = target.awake();
         match self {
             Self::Tool(row) => {
                 row.run(target.url(), count).map(|rate| Run { operations_per_s: rate, sample: None })

@@ -9,6 +9,7 @@ use lunette_tests::istgt::Istgt;
 use lunette_tests::lunette::{Launch, Lunette};
 use lunette_tests::server::Server;
 use lunette_tests::tgtd::Tgtd;
+use rustix::process::{Pid, Signal};
 use serde::Deserialize;
 
 use super::Stand;
@@ -16,7 +17,7 @@ use super::generator::{Measured, Until, Workload};
 use super::report::Unit;
 
 /// URLs of targets that somebody else started: `LUNETTE_BENCH_PEER_SPDK=iscsi://...`, and with `_PID` behind it the
-/// process id, for its processor time.
+/// process id, for its processor time and so that it is halted while others are measured.
 const PEER_PREFIX: &str = "LUNETTE_BENCH_PEER_";
 const PID_SUFFIX: &str = "_PID";
 
@@ -43,7 +44,48 @@ enum Process {
     Tgtd(Tgtd),
     Istgt(Istgt),
     Floor(Server),
-    Foreign(Option<u32>),
+    Foreign(Option<Halted>),
+}
+
+/// Somebody else's process, halted but for the time of its own measurements: one that polls would take a processor from
+/// all the others. It goes on when this is dropped.
+#[derive(Debug)]
+struct Halted {
+    pid: Pid,
+}
+
+impl Halted {
+    fn new(pid: u32) -> Option<Self> {
+        let pid = Pid::from_raw(i32::try_from(pid).ok()?)?;
+        rustix::process::kill_process(pid, Signal::STOP).ok()?;
+        Some(Self { pid })
+    }
+
+    fn id(&self) -> u32 {
+        self.pid.as_raw_nonzero().get().unsigned_abs()
+    }
+
+    fn goes_on(&self) -> GoesOn<'_> {
+        // A process that has ended shows itself by not answering.
+        let _ = rustix::process::kill_process(self.pid, Signal::CONT);
+        GoesOn(self)
+    }
+}
+
+impl Drop for Halted {
+    fn drop(&mut self) {
+        let _ = rustix::process::kill_process(self.pid, Signal::CONT);
+    }
+}
+
+/// Until it is dropped, a foreign process runs.
+#[derive(Debug)]
+pub(crate) struct GoesOn<'a>(&'a Halted);
+
+impl Drop for GoesOn<'_> {
+    fn drop(&mut self) {
+        let _ = rustix::process::kill_process(self.0.pid, Signal::STOP);
+    }
 }
 
 /// What a process has taken of the processors, in two ways.
@@ -164,7 +206,15 @@ impl Target {
             Process::Tgtd(tgtd) => Some(tgtd.pid()),
             Process::Istgt(istgt) => Some(istgt.pid()),
             Process::Floor(server) => Some(server.pid()),
-            Process::Foreign(pid) => *pid,
+            Process::Foreign(halted) => halted.as_ref().map(Halted::id),
+        }
+    }
+
+    /// Whoever measures this target holds the answer meanwhile: others' processes are halted without it.
+    pub(crate) fn awake(&self) -> Option<GoesOn<'_>> {
+        match &self.process {
+            Process::Foreign(halted) => halted.as_ref().map(Halted::goes_on),
+            _ => None,
         }
     }
 
@@ -223,7 +273,8 @@ fn foreign(variables: &[(String, String)]) -> Vec<Target> {
     let named = |(name, url): &(String, String)| {
         let short = name.strip_prefix(PEER_PREFIX).filter(|short| !short.ends_with(PID_SUFFIX))?;
         let pid = value(&format!("{name}{PID_SUFFIX}")).and_then(|pid| pid.parse().ok());
-        Some(Target { name: short.to_owned(), url: url.clone(), process: Process::Foreign(pid) })
+        let process = Process::Foreign(pid.and_then(Halted::new));
+        Some(Target { name: short.to_owned(), url: url.clone(), process })
     };
     variables.iter().filter_map(named).collect()
 }
@@ -252,18 +303,41 @@ fn read_resident(status: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
+    fn is_halted(pid: u32) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+    }
+
     #[test]
     fn peers_of_the_environment() {
         let variable = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let mut sleeper = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = sleeper.id();
         let targets = foreign(&[
             variable("LUNETTE_BENCH_PEER_SPDK", "iscsi://127.0.0.1:1/a/0"),
-            variable("LUNETTE_BENCH_PEER_SPDK_PID", "7"),
+            variable("LUNETTE_BENCH_PEER_SPDK_PID", &pid.to_string()),
             variable("LUNETTE_BENCH_PEER_gotgt", "iscsi://127.0.0.1:2/b/1"),
             variable("HOME", "x"),
         ]);
         let seen: Vec<_> = targets.iter().map(|target| (target.name(), target.pid())).collect();
-        assert_eq!(seen, [("SPDK", Some(7)), ("gotgt", None)]);
+        assert_eq!(seen, [("SPDK", Some(pid)), ("gotgt", None)]);
         assert_eq!(targets[1].url(), "iscsi://127.0.0.1:2/b/1");
+        // The kernel needs a moment from the signal to the state.
+        let becomes = |halted: bool| {
+            (0..10_000).any(|_| {
+                std::thread::yield_now();
+                is_halted(pid) == halted
+            })
+        };
+        assert!(becomes(true));
+        let awake = targets[0].awake();
+        assert!(awake.is_some() && becomes(false) && targets[1].awake().is_none());
+        drop(awake);
+        assert!(becomes(true));
+        drop(targets);
+        assert!(becomes(false));
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
     }
 
     #[test]
@@ -275,11 +349,7 @@ mod tests {
         let time = |threads_ns, process_ns| ProcessorTime { threads_ns, process_ns };
         assert_eq!(time(1_500, 0).since(&time(1_000, 0)), 500);
         assert_eq!(time(1_500, 1_000_000_000).since(&time(1_000, 0)), 1_000_000_000, "threads have ended");
-        let me = Target {
-            name: String::new(),
-            url: String::new(),
-            process: Process::Foreign(Some(std::process::id())),
-        };
-        assert!(me.resident_bytes().is_ok_and(|bytes| bytes > 0.0));
+        let me = Target { name: String::new(), url: String::new(), process: Process::Foreign(None) };
+        assert!(me.resident_bytes().is_err(), "nobody knows its process");
     }
 }
