@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use lunette_iscsi::chap::{ChapAlgorithm, ChapCredential, ChapNonce, ChapPolicy, ChapUser, Secret};
 use lunette_iscsi::login::{
-    LOGIN_SEGMENT_MAX, Login, LoginStep, LookupFailure, TargetDirectory, TargetEntry,
+    LOGIN_SEGMENT_MAX, Login, LoginStep, LookupFailure, Redirection, TargetDirectory, TargetEntry,
 };
 use lunette_iscsi::parameters::TargetLimits;
 use lunette_iscsi::text::{TextFacts, TextNegotiation, TextStep};
@@ -26,7 +26,16 @@ impl TargetDirectory for Directory {
         match name.len() % 4 {
             0 => Err(LookupFailure::NotFound),
             1 => Err(LookupFailure::Forbidden),
-            _ => Ok(TargetEntry { portal_group_tag: 1, alias: Some("an alias".to_owned()) }),
+            _ => Ok(TargetEntry {
+                portal_group_tag: 1,
+                alias: Some("an alias".to_owned()),
+                // Every other of these names is served elsewhere.
+                moved: "192.0.2.7"
+                    .parse()
+                    .ok()
+                    .filter(|_| name.len() % 8 > 3)
+                    .and_then(|address| Redirection::new(false, vec![address])),
+            }),
         }
     }
 
@@ -92,6 +101,8 @@ pub fn login(data: &[u8]) {
                 assert!(outcome.session.first_burst_length <= outcome.session.max_burst_length);
                 assert_eq!(outcome.session.error_recovery_level, 0);
                 let is_locked = outcome.target.as_ref().is_some_and(|(name, _)| name.as_str().len() % 4 == 3);
+                let is_here = |(_, entry): &(_, TargetEntry)| entry.moved.is_none();
+                assert!(outcome.target.as_ref().is_none_or(is_here), "who is sent elsewhere gets no session");
                 assert_eq!(outcome.user.as_deref(), is_locked.then_some("user"), "nobody gets past CHAP");
                 assert!((512..1 << 24).contains(&outcome.connection.max_send_data_segment_length));
                 return negotiate_further(&mut input, outcome.connection.max_send_data_segment_length);

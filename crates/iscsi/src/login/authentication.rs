@@ -100,9 +100,14 @@ impl Authentication {
         Self { policy, state: State::Unsettled }
     }
 
+    /// True where everybody may log in.
+    pub(super) const fn is_open(&self) -> bool {
+        self.policy.is_none()
+    }
+
     /// True when nobody has anything to prove any more.
     pub(super) fn is_settled(&self) -> bool {
-        self.policy.is_none() || matches!(self.state, State::Proven(_))
+        self.is_open() || matches!(self.state, State::Proven(_))
     }
 
     /// For a login without a security stage.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use lunette_wire::text::TextError;
 
-use super::LookupFailure;
+use super::{LookupFailure, Redirection};
 use crate::Quoted;
 use crate::name::{IscsiName, NameError};
 use crate::parameters::KeyError;
@@ -15,6 +15,10 @@ use crate::parameters::KeyError;
 pub enum LoginStatus {
     /// The login goes on, or is accepted.
     Success = 0x0000,
+    /// The target is elsewhere for the moment; TargetAddress says where.
+    MovedTemporarily = 0x0101,
+    /// The target is elsewhere from now on; TargetAddress says where.
+    MovedPermanently = 0x0102,
     /// An initiator's error without a code of its own.
     InitiatorError = 0x0200,
     /// The initiator could not be authenticated, or the two sides have no method in common.
@@ -54,7 +58,7 @@ impl LoginStatus {
         self as u16
     }
 
-    /// Status-Class: 0 success, 2 the initiator's error, 3 the target's.
+    /// Status-Class: 0 success, 1 redirection, 2 the initiator's error, 3 the target's.
     #[must_use]
     pub const fn class(self) -> u8 {
         (self.code() >> 8) as u8
@@ -73,13 +77,30 @@ pub struct LoginFailure {
     /// What the peer is told, if it is told anything.
     pub status: LoginStatus,
     reason: String,
+    /// What a redirection tells the peer.
+    text: Vec<u8>,
 }
 
 impl LoginFailure {
     /// A failure with this status; `reason` is a clause for the log, with any text of a peer's in it [`Quoted`].
     #[must_use]
     pub fn new(status: LoginStatus, reason: impl Into<String>) -> Self {
-        Self { status, reason: reason.into() }
+        Self { status, reason: reason.into(), text: Vec::new() }
+    }
+
+    /// The target is to be had elsewhere.
+    pub(super) fn moved(to: &Redirection) -> Self {
+        let mut reason = String::from("the target is served elsewhere, at");
+        for address in to.addresses() {
+            reason.push(' ');
+            reason.push_str(&address.to_string());
+        }
+        Self { text: to.text(), ..Self::new(to.status(), reason) }
+    }
+
+    /// The data segment of the response that tells the peer.
+    pub(super) fn text(&self) -> &[u8] {
+        &self.text
     }
 
     /// An initiator's error without a code of its own.

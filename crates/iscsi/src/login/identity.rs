@@ -1,6 +1,6 @@
 //! Who logs in, and to what: the names of the first Login Request (RFC 7143, 6.3.1, 13.4 to 13.7, 13.21).
 
-use super::{LoginFailure, LoginStatus, TargetDirectory, TargetEntry};
+use super::{LoginFailure, LoginStatus, Redirection, TargetDirectory, TargetEntry};
 use crate::Quoted;
 use crate::name::IscsiName;
 use crate::parameters::keys::Key;
@@ -60,6 +60,11 @@ impl Identity {
             target,
             user: None,
         })
+    }
+
+    /// Where the initiator has to go instead of the target that it named.
+    pub(super) fn redirection(&self) -> Option<&Redirection> {
+        self.target.as_ref().and_then(|(_, entry)| entry.moved.as_ref())
     }
 
     /// Takes a declaration. What `read` has used already may come once in each stage, and must not have changed:

@@ -9,6 +9,7 @@ mod authentication;
 mod failure;
 mod identity;
 mod outcome;
+mod redirection;
 mod stage;
 
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use lunette_wire::text::{TextBuffer, pairs};
 
 pub use failure::{LoginFailure, LoginStatus};
 pub use outcome::LoginOutcome;
+pub use redirection::{REDIRECTION_ADDRESSES_MAX, Redirection, TargetAddress, TargetAddressError};
 pub use stage::STAGE_KEYS_MAX;
 
 use crate::chap::{ChapNonce, ChapPolicy};
@@ -65,6 +67,9 @@ pub struct TargetEntry {
     pub portal_group_tag: u16,
     /// The target's name for people (13.6).
     pub alias: Option<String>,
+    /// Where this initiator has to go instead. It is told as soon as all authentication that is asked for is through: who
+    /// is nobody here learns nothing, and every initiator takes a redirection then (11.13.5).
+    pub moved: Option<Redirection>,
 }
 
 /// Why a target cannot be logged in to.
@@ -180,7 +185,7 @@ impl Login {
     fn fail(&mut self, failure: LoginFailure) -> LoginStep {
         self.stage = Stage::Ended;
         let head = self.head.unwrap_or_default();
-        let reply = LoginReply::refusal(self.response(&head), failure.status);
+        let reply = LoginReply::refusal(self.response(&head), &failure);
         LoginStep::Fail(reply, failure)
     }
 
@@ -205,6 +210,9 @@ impl Login {
         if !is_answering {
             self.received.extend(text, LOGIN_TEXT_MAX)?;
             is_waiting = self.read(directory)?;
+            if let Some(moved) = self.stage.redirection() {
+                return Err(LoginFailure::moved(moved));
+            }
         }
         // T says that the initiator has offered all; a request without text, that it waits for answers.
         if request.transit || is_waiting {
@@ -302,6 +310,9 @@ impl Login {
         let agreed = stage
             .into_agreed(&self.setting)
             .ok_or_else(|| LoginFailure::new(LoginStatus::TargetError, "the login has no stage to end"))?;
+        if let Some(moved) = agreed.identity.redirection() {
+            return Err(LoginFailure::moved(moved));
+        }
         let connection = agreed.negotiation.connection()?;
         let pdu = self.transition(head, request);
         self.stat_sn = self.stat_sn.next();

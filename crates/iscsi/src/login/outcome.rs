@@ -4,7 +4,7 @@
 use lunette_wire::target::{LoginResponse, Numbers};
 use lunette_wire::{Cid, CmdSn, Isid, StatSn, Tsih};
 
-use super::{LoginFailure, LoginReply, LoginStatus, TargetEntry};
+use super::{LoginFailure, LoginReply, TargetEntry};
 use crate::name::IscsiName;
 use crate::parameters::{ConnectionParameters, SessionParameters, SessionType};
 
@@ -57,22 +57,22 @@ impl LoginOutcome {
     /// it.
     #[must_use]
     pub fn refuse(&self, failure: &LoginFailure) -> LoginReply {
-        LoginReply::refusal(self.reply.pdu, failure.status)
+        LoginReply::refusal(self.reply.pdu, failure)
     }
 }
 
 impl LoginReply {
-    /// A response that ends the login: T, C and the stages are reserved in it (6.3.1).
-    pub(super) fn refusal(pdu: LoginResponse, status: LoginStatus) -> Self {
+    /// A response that ends the login: T, C and the stages are reserved in it (6.3.1). Only a redirection has a text.
+    pub(super) fn refusal(pdu: LoginResponse, failure: &LoginFailure) -> Self {
         let pdu = LoginResponse {
             transit: false,
             is_continued: false,
             current_stage: Default::default(),
             next_stage: Default::default(),
-            status_class: status.class(),
-            status_detail: status.detail(),
+            status_class: failure.status.class(),
+            status_detail: failure.status.detail(),
             ..pdu
         };
-        Self { pdu, text: Vec::new() }
+        Self { pdu, text: failure.text().to_vec() }
     }
 }

@@ -10,7 +10,7 @@ use lunette_wire::text::push;
 
 use super::authentication::{Authentication, Circumstances, Keys};
 use super::identity::Identity;
-use super::{LoginFailure, TargetDirectory};
+use super::{LoginFailure, Redirection, TargetDirectory};
 use crate::chap::ChapNonce;
 use crate::parameters::keys::{Row, by_name};
 use crate::parameters::negotiation::Negotiation;
@@ -117,6 +117,16 @@ impl Stage {
                 Ok(Self::Operational(stage))
             }
             Self::Start(_) | Self::Ended => Ok(Self::Ended),
+        }
+    }
+
+    /// Where the initiator has to go, once nobody has anything to prove any more: with the security stage behind, so that
+    /// the target's own proof has gone out too, or within it where no proof was asked for.
+    pub(super) fn redirection(&self) -> Option<&Redirection> {
+        match self {
+            Self::Security(stage) if stage.authentication.is_open() => stage.identity.redirection(),
+            Self::Operational(stage) => stage.identity.redirection(),
+            Self::Start(_) | Self::Security(_) | Self::Ended => None,
         }
     }
 

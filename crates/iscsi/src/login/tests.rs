@@ -3,6 +3,7 @@
 mod chap;
 mod initiators;
 mod properties;
+mod redirection;
 
 use lunette_wire::text::push;
 use lunette_wire::{Cid, CmdSn, InitiatorTaskTag, Isid, Tsih};
@@ -22,8 +23,17 @@ impl TargetDirectory for Directory {
     fn find(&self, name: &str, initiator: &str) -> Result<TargetEntry, LookupFailure> {
         match name.strip_prefix("iqn.2026-11.io.lunette:") {
             Some("disk0") if initiator.ends_with(":stranger") => Err(LookupFailure::Forbidden),
-            Some("disk0" | "locked" | "mutual") => Ok(TargetEntry { portal_group_tag: 3, alias: None }),
-            Some("named") => Ok(TargetEntry { portal_group_tag: 4, alias: Some("A Disk".to_owned()) }),
+            Some("disk0" | "locked" | "mutual") => {
+                Ok(TargetEntry { portal_group_tag: 3, alias: None, moved: None })
+            }
+            Some("named") => {
+                Ok(TargetEntry { portal_group_tag: 4, alias: Some("A Disk".to_owned()), moved: None })
+            }
+            Some("away" | "away:locked" | "away:mutual") => {
+                let addresses = ["192.0.2.7", "[2001:db8::7]:3261"].map(|text| text.parse().unwrap());
+                let moved = Redirection::new(initiator.ends_with(":for-good"), addresses.to_vec());
+                Ok(TargetEntry { portal_group_tag: 3, alias: Some("A Disk".to_owned()), moved })
+            }
             Some("gone") => Err(LookupFailure::Removed),
             Some("busy") => Err(LookupFailure::Busy),
             _ => Err(LookupFailure::NotFound),

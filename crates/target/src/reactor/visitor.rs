@@ -33,7 +33,7 @@ impl TargetDirectory for Visitor<'_> {
     fn find(&self, name: &str, _initiator: &str) -> Result<TargetEntry, LookupFailure> {
         let target = self.shared.targets.iter().find(|target| target.name == name);
         let target = target.ok_or(LookupFailure::NotFound)?;
-        Ok(TargetEntry { portal_group_tag: PORTAL_GROUP_TAG, alias: target.alias.clone() })
+        Ok(TargetEntry { portal_group_tag: PORTAL_GROUP_TAG, alias: target.alias.clone(), moved: None })
     }
 
     fn authentication(&self, target: Option<&str>) -> Option<Arc<ChapPolicy>> {

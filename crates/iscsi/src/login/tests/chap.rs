@@ -8,7 +8,7 @@ use crate::name::IscsiName;
 
 const LOCKED: &str = "iqn.2026-11.io.lunette:locked";
 const MUTUAL: &str = "iqn.2026-11.io.lunette:mutual";
-const SECRET: &str = "alice's own 16 b";
+pub(super) const SECRET: &str = "alice's own 16 b";
 const TARGET_SECRET: &str = "the target's 16b";
 
 /// Alice for everybody, Bob for another initiator than that of the tests, and one who is over the limit.
@@ -30,7 +30,7 @@ fn names_of(target: &'static str) -> Vec<(&'static str, &'static str)> {
 }
 
 /// A login that has agreed on CHAP, by libiscsi's offer.
-fn chosen(target: &'static str) -> Login {
+pub(super) fn chosen(target: &'static str) -> Login {
     let mut login = login();
     let mut first = names_of(target);
     first.push(("AuthMethod", "CHAP,None"));
@@ -41,7 +41,7 @@ fn chosen(target: &'static str) -> Login {
 }
 
 /// A login whose challenge is out.
-fn challenged(target: &'static str, algorithms: &str) -> Login {
+pub(super) fn challenged(target: &'static str, algorithms: &str) -> Login {
     let mut login = chosen(target);
     let offer = text(&[("CHAP_A", algorithms)]);
     let reply = respond(login.step(&request(SECURITY, None), &offer, &Directory));
@@ -53,14 +53,14 @@ fn response(algorithm: ChapAlgorithm, secret: &str) -> ChapResponse {
     algorithm.respond(NONCE.identifier, &Secret::new(secret), &NONCE.challenge[..algorithm.digest_length()])
 }
 
-fn hex(algorithm: ChapAlgorithm, secret: &str) -> String {
+pub(super) fn hex(algorithm: ChapAlgorithm, secret: &str) -> String {
     encode_hex(response(algorithm, secret).bytes())
 }
 
-const MD5: ChapAlgorithm = ChapAlgorithm::Md5;
+pub(super) const MD5: ChapAlgorithm = ChapAlgorithm::Md5;
 
 /// The last step, with T as libiscsi and Linux set it.
-fn answer(login: &mut Login, pairs: &[(&str, &str)]) -> LoginStep {
+pub(super) fn answer(login: &mut Login, pairs: &[(&str, &str)]) -> LoginStep {
     login.step(&request(SECURITY, Some(OPERATIONAL)), &text(pairs), &Directory)
 }
 
@@ -89,20 +89,20 @@ fn one_way_with_each_algorithm() {
     }
 }
 
+/// Alice's last step towards a target that is to prove itself, after `challenged(.., "7,5")`.
+/// Python: base64 of sha256(2a | secret | 32 x 5c), and sha256(07 | the target's secret | "0123456789abcdef").
+pub(super) const MUTUAL_STEP: [(&str, &str); 4] = [
+    ("CHAP_N", "alice"),
+    ("CHAP_R", "0bK1MWXW9QTxCoFK23yiob1POYwdUJ8rRvsP2tTDkPjFU="),
+    ("CHAP_I", "0x7"),
+    ("CHAP_C", "0bMDEyMzQ1Njc4OWFiY2RlZg=="),
+];
+
 /// The challenge is cut by the algorithm, the identifier and the base64 form are as Windows' test kit has them.
 #[test]
 fn mutual_with_values_in_base64() {
     let mut login = challenged(MUTUAL, "7,5");
-    // Python: base64 of sha256(2a | secret | 32 x 5c), and sha256(07 | the target's secret | "0123456789abcdef").
-    let reply = respond(answer(
-        &mut login,
-        &[
-            ("CHAP_N", "alice"),
-            ("CHAP_R", "0bK1MWXW9QTxCoFK23yiob1POYwdUJ8rRvsP2tTDkPjFU="),
-            ("CHAP_I", "0x7"),
-            ("CHAP_C", "0bMDEyMzQ1Njc4OWFiY2RlZg=="),
-        ],
-    ));
+    let reply = respond(answer(&mut login, &MUTUAL_STEP));
     let expected = "0x40e07c91802fea0b07c780288505df31bd8d0455ed36d246f8c144374601d38d";
     assert_eq!(answers(&reply), [("CHAP_N", "storage"), ("CHAP_R", expected)]);
     assert!(reply.pdu.transit);
@@ -113,7 +113,7 @@ fn the_alias_is_for_those_who_are_proven() {
     struct Named;
     impl TargetDirectory for Named {
         fn find(&self, _: &str, _: &str) -> Result<TargetEntry, LookupFailure> {
-            Ok(TargetEntry { portal_group_tag: 1, alias: Some("A Disk".to_owned()) })
+            Ok(TargetEntry { portal_group_tag: 1, alias: Some("A Disk".to_owned()), moved: None })
         }
 
         fn authentication(&self, _: Option<&str>) -> Option<Arc<ChapPolicy>> {
@@ -359,7 +359,7 @@ fn discovery_has_a_policy_of_its_own() {
     struct LockedDiscovery;
     impl TargetDirectory for LockedDiscovery {
         fn find(&self, _: &str, _: &str) -> Result<TargetEntry, LookupFailure> {
-            Ok(TargetEntry { portal_group_tag: 1, alias: None })
+            Ok(TargetEntry { portal_group_tag: 1, alias: None, moved: None })
         }
 
         fn authentication(&self, target: Option<&str>) -> Option<Arc<ChapPolicy>> {

@@ -40,7 +40,7 @@ struct Directory<'a> {
 
 impl TargetDirectory for Directory<'_> {
     fn find(&self, name: &str, _: &str) -> Result<TargetEntry, LookupFailure> {
-        let entry = TargetEntry { portal_group_tag: 1, alias: None };
+        let entry = TargetEntry { portal_group_tag: 1, alias: None, moved: None };
         if name == TARGET_NAME { Ok(entry) } else { Err(LookupFailure::NotFound) }
     }
 
