@@ -51,6 +51,7 @@ pub(crate) fn measure(stand: &Stand<'_>, findings: &mut Findings) -> Result<()> 
 
     let memory = format!("mem:{}", stand.file_bytes());
     let lunette = Target::lunette(stand, &memory)?;
+    lunette.fill(stand)?;
     findings.sections.insert(1, compare(stand, "Memory", &lunette, &memory)?);
     lunette.stop()
 }

@@ -41,7 +41,7 @@ const QUICK_FILE_BYTES: u64 = 64 << 20;
 #[derive(Debug, Subcommand)]
 pub(crate) enum Bench {
     /// Lunette beside tgtd, istgt and others: iscsi-perf, qemu-img, fio and our own generator, as ratios
-    Peers(Options),
+    Peers(peers::Options),
     /// Lunette beside a bare loop without a protocol core, with processor time; and what digests cost
     Floor(Options),
     /// I/O engines beside local fio, and what durability costs
@@ -191,7 +191,12 @@ impl<'a> Stand<'a> {
 pub(crate) fn run(workspace: &Workspace, bench: &Bench) -> Result<bool> {
     type Body = fn(&Stand<'_>, &mut Findings) -> Result<()>;
     let (name, setting, options, body): (_, _, _, Body) = match bench {
-        Bench::Peers(options) => ("peers", peers::SETTING, options, peers::measure),
+        Bench::Peers(peers::Options { memory: false, common }) => {
+            ("peers", peers::SETTING, common, peers::measure_file)
+        }
+        Bench::Peers(peers::Options { memory: true, common }) => {
+            ("peers", peers::SETTING_MEMORY, common, peers::measure_memory)
+        }
         Bench::Floor(options) => ("floor", floor::SETTING, options, floor::measure),
         Bench::Engines(options) => ("engines", engines::SETTING, options, engines::measure),
         Bench::Scale(options) => ("scale", scale::SETTING, options, scale::measure),

@@ -3,6 +3,7 @@
 //! tgtd and istgt come from Debian packages; any other is a URL in the environment (`targets::Target::foreign`).
 
 use anyhow::{Result, ensure};
+use clap::Args;
 
 use super::generator::Workload;
 use super::report::{Bar, Figure, Row, Section, Unit};
@@ -14,7 +15,22 @@ use super::{Findings, Stand, tools};
 pub(crate) const SETTING: &str =
     "Each with a file in the page cache and a write cache (`write=back`), one session over loopback.";
 
+/// The same with `--memory`.
+pub(crate) const SETTING_MEMORY: &str = "Lunette with a memory unit, tgtd and istgt with a file in the page cache, others with what they \
+                                         were given; one session over loopback.";
+
 const KIB: u64 = 1 << 10;
+
+/// How to measure.
+#[derive(Debug, Clone, Args)]
+#[group(skip)]
+pub(crate) struct Options {
+    /// Lunette serves memory instead of a file, for a comparison with peers that do
+    #[arg(long)]
+    pub(crate) memory: bool,
+    #[command(flatten)]
+    pub(crate) common: super::Options,
+}
 
 /// A tool and what it does.
 enum Job {
@@ -93,10 +109,8 @@ fn jobs(stand: &Stand<'_>) -> Result<Vec<Job>> {
     Ok(jobs)
 }
 
-fn targets(stand: &Stand<'_>, findings: &mut Findings) -> Result<Vec<Target>> {
-    // tgtd declares a write cache and answers from the page cache by default: the same contract as write=back.
-    let ours = stand.file("lunette.img")?;
-    let mut targets = vec![Target::lunette(stand, &format!("file:{},write=back", ours.display()))?];
+fn targets(stand: &Stand<'_>, lunette: Target, findings: &mut Findings) -> Result<Vec<Target>> {
+    let mut targets = vec![lunette];
     let directory = stand.directory.path();
     match Target::tgtd(directory, &stand.file("tgtd.img")?) {
         Ok(tgtd) => targets.push(tgtd),
@@ -110,9 +124,22 @@ fn targets(stand: &Stand<'_>, findings: &mut Findings) -> Result<Vec<Target>> {
     Ok(targets)
 }
 
-pub(crate) fn measure(stand: &Stand<'_>, findings: &mut Findings) -> Result<()> {
+pub(crate) fn measure_file(stand: &Stand<'_>, findings: &mut Findings) -> Result<()> {
+    // tgtd declares a write cache and answers from the page cache by default: the same contract as write=back.
+    let lunette =
+        Target::lunette(stand, &format!("file:{},write=back", stand.file("lunette.img")?.display()))?;
+    measure(stand, lunette, findings)
+}
+
+pub(crate) fn measure_memory(stand: &Stand<'_>, findings: &mut Findings) -> Result<()> {
+    let lunette = Target::lunette(stand, &format!("mem:{}", stand.file_bytes()))?;
+    lunette.fill(stand)?;
+    measure(stand, lunette, findings)
+}
+
+fn measure(stand: &Stand<'_>, lunette: Target, findings: &mut Findings) -> Result<()> {
     let jobs = jobs(stand)?;
-    let targets = targets(stand, findings)?;
+    let targets = targets(stand, lunette, findings)?;
     let runs = run_all(stand, findings, &jobs, &targets)?;
     let names: Vec<&str> = targets.iter().map(Target::name).collect();
     let mut rates_section = Section::new("Tool and workload");

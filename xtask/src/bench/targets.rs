@@ -23,6 +23,8 @@ const PID_SUFFIX: &str = "_PID";
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 
+const FILL_BLOCK_BYTES: u64 = 512 << 10;
+
 /// The name of the target that `lunette-bench floor` serves.
 const FLOOR_NAME: &str = "iqn.2026-11.io.lunette:floor";
 
@@ -245,6 +247,12 @@ impl Target {
         let spent_ns = self.processor_time().zip(before).map(|(after, before)| after.since(&before));
         let processor_us = spent_ns.map(|spent| spent as f64 / 1e3 / measured.operations.max(1) as f64);
         Ok(Sample { measured, processor_us })
+    }
+
+    /// Writes every block once: what was never written is not read but made up.
+    pub(crate) fn fill(&self, stand: &Stand<'_>) -> Result<()> {
+        let workload = Workload::write(FILL_BLOCK_BYTES, 8);
+        self.load(stand, &workload, Until::Count(stand.file_bytes() / FILL_BLOCK_BYTES)).map(|_| ())
     }
 
     /// Ends it; Lunette must drain without a complaint.
