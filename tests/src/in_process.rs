@@ -68,6 +68,7 @@ impl InProcess {
             chap: ChapRules::default(),
             limits: Limits::default(),
             reactors: Reactors { count: Some(2), ..Reactors::default() },
+            state_directory: None,
         };
         change(&mut config);
         let server = Server::start_layered(&config, |lun, store| match faults.get(&lun) {

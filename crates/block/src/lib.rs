@@ -53,6 +53,7 @@ mod layer;
 mod log;
 mod size;
 mod spec;
+mod state;
 mod store;
 mod volume;
 
@@ -65,6 +66,8 @@ pub use flush::Fault;
 pub use identity::VolumeIdentity;
 pub use layer::fault;
 pub use spec::{EngineError, EngineKind, IdentityOverride, StoreSpec, VolumeSpec};
+pub use state::{STATE_BYTES_MAX, StateError, StateFile};
 pub use store::device::logical_sector_bytes;
+pub use store::file::is_block_device;
 pub use store::{EXTENTS_MAX, Extent, Features, RawFile, Store};
 pub use volume::Volume;

@@ -18,7 +18,7 @@ use options::{Command, Options};
 
 fn main() -> ExitCode {
     let result = match Options::parse().command {
-        Command::Serve(options) => serve::serve(options),
+        Command::Serve(options) => serve::serve(*options),
         Command::Secret(options) => secret::secret(&options),
         Command::Man(options) => pages::man(&options),
         Command::Completions { shell } => pages::completions(shell),

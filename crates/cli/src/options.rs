@@ -63,7 +63,7 @@ pub(crate) enum Command {
         after_help = EXAMPLES,
         override_usage = "lunette serve [OPTIONS] --lun <LUN>...\n       lunette serve [OPTIONS] --config <FILE>"
     )]
-    Serve(ServeOptions),
+    Serve(Box<ServeOptions>),
     /// Make a random secret for CHAP
     ///
     /// 16 characters, which carry 96 random bits: as many as RFC 7143 asks for, and as many characters as Windows
@@ -108,6 +108,10 @@ pub(crate) struct ServeOptions {
     /// Never sleep: each thread that serves connections takes a whole processor, and answers without being woken
     #[arg(long, conflicts_with = "config")]
     pub(crate) poll: bool,
+    /// Keep the state of the logical units in this directory, which is made if it is missing: reservations that outlive
+    /// a restart, and settings [default: beside each image; for block devices nowhere]
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "config")]
+    pub(crate) state_directory: Option<PathBuf>,
     /// Let in only who proves by CHAP to be this user: NAME=file:PATH or NAME=env:VARIABLE; may be repeated
     ///
     /// The secret is the one line of the file, or the value of the environment variable: 12 bytes at least, see

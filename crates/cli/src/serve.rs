@@ -72,7 +72,9 @@ fn config(options: ServeOptions) -> Result<Config, Failure> {
             let targets = vec![TargetConfig { name, alias: None, units, chap }];
             let reactors = Reactors { count: None, cores: options.cores, poll: options.poll };
             let limits = Limits::default();
-            let config = Config { portals, targets, discovery, chap: rules, limits, reactors };
+            let state_directory = options.state_directory;
+            let config =
+                Config { portals, targets, discovery, chap: rules, limits, reactors, state_directory };
             config.validate().map(|()| config)
         })
         .map_err(|error| Failure::usage(error.to_string()))

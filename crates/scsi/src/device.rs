@@ -1,17 +1,37 @@
-//! The SCSI target device: one target port and the logical units behind it (SAM-5, SCSI target device).
+//! The SCSI target device: its target ports and the logical units behind them (SAM-5, SCSI target device).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use crate::lun::Lun;
 use crate::unit::{ConfigError, LogicalUnit};
 
-/// A SCSI target device as one target port shows it.
+/// A relative target port identifier, 1 to 65535 (SPC-4). For iSCSI it is the portal group tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TargetPort(NonZeroU16);
+
+impl TargetPort {
+    /// The port with identifier `id`; `None` for 0, which is none.
+    pub const fn new(id: u16) -> Option<TargetPort> {
+        match NonZeroU16::new(id) {
+            Some(id) => Some(TargetPort(id)),
+            None => None,
+        }
+    }
+
+    /// The identifier.
+    pub const fn id(self) -> u16 {
+        self.0.get()
+    }
+}
+
+/// A SCSI target device.
 #[derive(Debug)]
 pub struct Device {
     name: String,
-    port_name: String,
-    relative_port_id: u16,
+    /// In rising order.
+    ports: Vec<TargetPort>,
     /// By number, so that every address method of a LUN finds the same unit.
     units: BTreeMap<u16, Arc<LogicalUnit>>,
 }
@@ -20,23 +40,23 @@ impl Device {
     /// The longest target name, in bytes (RFC 7143 4.2.7.1).
     const NAME_LENGTH_MAX: usize = 223;
 
-    /// A device named `target_name` whose port is the portal group `portal_group_tag`; the tag is also the relative
-    /// port identifier.
+    /// A device named `target_name` with one port for each of `portal_group_tags`; the tag is the port's relative
+    /// identifier.
     ///
     /// # Errors
-    /// [`ConfigError`] for a name or tag that cannot be, a LUN of more than one level, or a number given twice.
+    /// [`ConfigError`] for a name or tag that cannot be, no tag at all, a LUN of more than one level, or a number given
+    /// twice.
     pub fn new(
         target_name: impl Into<String>,
-        portal_group_tag: u16,
+        portal_group_tags: impl IntoIterator<Item = u16>,
         units: impl IntoIterator<Item = (Lun, Arc<LogicalUnit>)>,
     ) -> Result<Device, ConfigError> {
         let name = target_name.into();
         if name.is_empty() || name.len() > Device::NAME_LENGTH_MAX {
             return Err(ConfigError::TargetName);
         }
-        if portal_group_tag == 0 {
-            return Err(ConfigError::PortalGroupTag);
-        }
+        let ports: Option<BTreeSet<_>> = portal_group_tags.into_iter().map(TargetPort::new).collect();
+        let ports = ports.filter(|ports| !ports.is_empty()).ok_or(ConfigError::PortalGroupTag)?;
         let mut by_number = BTreeMap::new();
         for (lun, unit) in units {
             let number = lun.number().ok_or(ConfigError::Lun(lun))?;
@@ -44,10 +64,7 @@ impl Device {
                 return Err(ConfigError::DuplicateLun(number));
             }
         }
-        // RFC 7143 4.4.2: the SCSI target port name is the iSCSI name, ",t,", and the tag as 0x and
-        // four hexadecimal digits.
-        let port_name = format!("{name},t,0x{portal_group_tag:04x}");
-        Ok(Device { name, port_name, relative_port_id: portal_group_tag, units: by_number })
+        Ok(Device { name, ports: ports.into_iter().collect(), units: by_number })
     }
 
     /// The name of the SCSI target device.
@@ -55,14 +72,15 @@ impl Device {
         &self.name
     }
 
-    /// The name of the SCSI target port.
-    pub fn port_name(&self) -> &str {
-        &self.port_name
+    /// The target ports in rising order of identifier; at least one.
+    pub fn ports(&self) -> &[TargetPort] {
+        &self.ports
     }
 
-    /// The relative port identifier.
-    pub fn relative_port_id(&self) -> u16 {
-        self.relative_port_id
+    /// The name of a SCSI target port: the iSCSI name, ",t,", and the tag as 0x and four hexadecimal digits (RFC 7143
+    /// 4.4.2).
+    pub fn port_name(&self, port: TargetPort) -> String {
+        format!("{},t,0x{:04x}", self.name, port.id())
     }
 
     /// The unit that `lun` names, in any single-level form.
@@ -79,17 +97,18 @@ impl Device {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::unit::tests::config;
+    use crate::unit::tests::{config, unit_of};
 
     fn unit() -> Arc<LogicalUnit> {
-        Arc::new(LogicalUnit::new(config()).unwrap())
+        Arc::new(unit_of(config()))
     }
 
     #[test]
     fn units_are_found_in_every_form_and_listed_in_order() {
         let units = [(Lun::from_number(300), unit()), (Lun::from_number(0), unit())];
-        let device = Device::new("iqn.x", 7, units).unwrap();
-        assert_eq!(device.port_name(), "iqn.x,t,0x0007");
+        let device = Device::new("iqn.x", [9, 7, 9], units).unwrap();
+        let ports: Vec<_> = device.ports().iter().map(|&port| device.port_name(port)).collect();
+        assert_eq!(ports, ["iqn.x,t,0x0007", "iqn.x,t,0x0009"]);
         assert!(device.unit(Lun::from_bytes([0x40, 0, 0, 0, 0, 0, 0, 0])).is_some());
         assert!(device.unit(Lun::from_number(1)).is_none());
         let numbers: Vec<_> = device.units().map(|(lun, _)| lun.number()).collect();
@@ -98,12 +117,13 @@ mod tests {
 
     #[test]
     fn impossible_devices_are_refused() {
-        let error = |name: &str, tag, units: &[Lun]| {
-            Device::new(name, tag, units.iter().map(|&lun| (lun, unit()))).unwrap_err()
+        let error = |name: &str, tag: u16, units: &[Lun]| {
+            Device::new(name, [tag], units.iter().map(|&lun| (lun, unit()))).unwrap_err()
         };
         assert_eq!(error("", 1, &[]), ConfigError::TargetName);
         assert_eq!(error(&"x".repeat(224), 1, &[]), ConfigError::TargetName);
         assert_eq!(error("iqn.x", 0, &[]), ConfigError::PortalGroupTag);
+        assert_eq!(Device::new("iqn.x", [], []).unwrap_err(), ConfigError::PortalGroupTag);
         assert_eq!(error("iqn.x", 1, &[Lun::REPORT_LUNS]), ConfigError::Lun(Lun::REPORT_LUNS));
         let flat = Lun::from_bytes([0x40, 3, 0, 0, 0, 0, 0, 0]);
         assert_eq!(error("iqn.x", 1, &[Lun::from_number(3), flat]), ConfigError::DuplicateLun(3));

@@ -63,6 +63,9 @@ pub enum Io {
         /// How much.
         length_bytes: u64,
     },
+    /// Store [`LogicalUnit::state`], and answer when it is stable. It is taken after this was asked for, so that it has
+    /// what the command changed.
+    SaveState,
     /// Tell which parts of the range have space allocated.
     Extents {
         /// Where on the medium.

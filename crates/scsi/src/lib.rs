@@ -7,10 +7,12 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use lunette_scsi::{Device, Identity, LogicalUnit, LogicalUnitConfig, Lun, Next, Nexus, Provisioning, Status, Task};
+//! use lunette_scsi::{
+//!     Device, Identity, LogicalUnit, LogicalUnitConfig, Lun, Next, Nexus, Provisioning, Saved, Status, Task,
+//! };
 //!
 //! # fn main() -> Result<(), lunette_scsi::ConfigError> {
-//! let unit = Arc::new(LogicalUnit::new(LogicalUnitConfig {
+//! let config = LogicalUnitConfig {
 //!     identity: Identity {
 //!         naa: 0x3123_4567_89ab_cdef,
 //!         uuid: [7; 16],
@@ -29,9 +31,11 @@
 //!     optimal_transfer_bytes: 1 << 20,
 //!     removable: false,
 //!     solid_state: true,
-//! })?);
-//! let device = Device::new("iqn.2026-11.io.lunette:vm", 1, [(Lun::from_number(0), unit)])?;
-//! let nexus = Nexus::new(Arc::new(device), "iqn.2026-11.io.example:host,i,0x800000000001".into());
+//! };
+//! let unit = Arc::new(LogicalUnit::new(config, Saved::Nowhere)?);
+//! let device = Device::new("iqn.2026-11.io.lunette:vm", [1], [(Lun::from_number(0), unit)])?;
+//! let port = device.ports()[0];
+//! let nexus = Nexus::new(Arc::new(device), port, "iqn.2026-11.io.example:host,i,0x800000000001".into());
 //!
 //! // The first command of a new nexus reports the POWER ON unit attention; the next one runs.
 //! let test_unit_ready = [0; 16];
@@ -54,17 +58,19 @@ mod io;
 mod lun;
 mod mode;
 mod nexus;
+mod saved;
 mod sense;
 mod status;
 mod task;
 mod unit;
 
 pub use commands::command_name;
-pub use device::Device;
+pub use device::{Device, TargetPort};
 pub use identity::Identity;
 pub use io::{Extent, Io, IoError, IoOutcome};
 pub use lun::Lun;
 pub use nexus::Nexus;
+pub use saved::{Saved, SavedFault};
 pub use sense::{AdditionalSense, EncodedSense, FieldPointer, SenseData, SenseKey};
 pub use status::Status;
 pub use task::{Completion, DataIn, Event, Next, Task};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::attention::{ItlNexus, UnitAttention};
-use crate::device::Device;
+use crate::device::{Device, TargetPort};
 use crate::lun::Lun;
 use crate::unit::LogicalUnit;
 
@@ -12,6 +12,7 @@ use crate::unit::LogicalUnit;
 #[derive(Debug)]
 pub struct Nexus {
     device: Arc<Device>,
+    target_port: TargetPort,
     initiator_port_name: String,
     /// In rising order of number, so that a lookup is a binary search without a lock.
     paths: Vec<Path>,
@@ -26,20 +27,26 @@ pub(crate) struct Path {
 }
 
 impl Nexus {
-    /// Attaches `initiator_port_name` (for iSCSI `iqn...,i,0x<ISID>`) to every unit of `device`.
-    pub fn new(device: Arc<Device>, initiator_port_name: String) -> Nexus {
+    /// Attaches `initiator_port_name` (for iSCSI `iqn...,i,0x<ISID>`) to every unit of `device` through `target_port`, one
+    /// of the device's ports.
+    pub fn new(device: Arc<Device>, target_port: TargetPort, initiator_port_name: String) -> Nexus {
         let paths = device
             .units()
             .filter_map(|(lun, unit)| {
                 lun.number().map(|number| Path { number, unit: Arc::clone(unit), itl: unit.attach() })
             })
             .collect();
-        Nexus { device, initiator_port_name, paths }
+        Nexus { device, target_port, initiator_port_name, paths }
     }
 
     /// The target device of this nexus.
     pub fn device(&self) -> &Arc<Device> {
         &self.device
+    }
+
+    /// The target port.
+    pub fn target_port(&self) -> TargetPort {
+        self.target_port
     }
 
     /// The name of the initiator port.
@@ -96,12 +103,15 @@ impl Drop for Nexus {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::unit::tests::config;
+    use crate::unit::tests::{config, unit_of};
 
     fn device() -> Arc<Device> {
-        let units =
-            [0, 2].map(|number| (Lun::from_number(number), Arc::new(LogicalUnit::new(config()).unwrap())));
-        Arc::new(Device::new("iqn.x", 1, units).unwrap())
+        let units = [0, 2].map(|number| (Lun::from_number(number), Arc::new(unit_of(config()))));
+        Arc::new(Device::new("iqn.x", [1], units).unwrap())
+    }
+
+    fn nexus(device: &Arc<Device>, initiator: &str) -> Nexus {
+        Nexus::new(Arc::clone(device), device.ports()[0], initiator.into())
     }
 
     fn next(nexus: &Nexus, number: u16) -> Option<UnitAttention> {
@@ -110,7 +120,7 @@ mod tests {
 
     #[test]
     fn lookup_tells_the_place_in_the_device() {
-        let nexus = Nexus::new(device(), "host".into());
+        let nexus = nexus(&device(), "host");
         assert_eq!(nexus.find(Lun::from_number(2)).map(|(index, _)| index), Some(1));
         assert!(nexus.find(Lun::from_number(1)).is_none());
         assert!(nexus.find(Lun::REPORT_LUNS).is_none());
@@ -119,7 +129,7 @@ mod tests {
     #[test]
     fn resets_reach_every_nexus() {
         let device = device();
-        let (first, second) = (Nexus::new(device.clone(), "a".into()), Nexus::new(device, "b".into()));
+        let (first, second) = (nexus(&device, "a"), nexus(&device, "b"));
         for nexus in [&first, &second] {
             assert_eq!(next(nexus, 0), Some(UnitAttention::PowerOn));
             assert_eq!(next(nexus, 2), Some(UnitAttention::PowerOn));
@@ -137,7 +147,7 @@ mod tests {
     #[test]
     fn clearing_the_task_set_is_told_to_the_others() {
         let device = device();
-        let (first, second) = (Nexus::new(device.clone(), "a".into()), Nexus::new(device, "b".into()));
+        let (first, second) = (nexus(&device, "a"), nexus(&device, "b"));
         assert!(next(&first, 0).is_some() && next(&second, 0).is_some());
         assert!(first.clear_task_set(Lun::from_number(0)));
         assert_eq!(next(&first, 0), None);
@@ -147,7 +157,7 @@ mod tests {
     #[test]
     fn commands_cleared_by_the_transport_are_told_to_their_own_nexus() {
         let device = device();
-        let (first, second) = (Nexus::new(device.clone(), "a".into()), Nexus::new(device, "b".into()));
+        let (first, second) = (nexus(&device, "a"), nexus(&device, "b"));
         assert!(next(&first, 0).is_some() && next(&first, 2).is_some() && next(&second, 0).is_some());
         assert!(first.commands_cleared_by_protocol(Lun::from_number(0)));
         assert!(!first.commands_cleared_by_protocol(Lun::from_number(9)));
@@ -158,7 +168,7 @@ mod tests {
     #[test]
     fn a_dropped_nexus_prevents_nothing() {
         let device = device();
-        let (first, second) = (Nexus::new(device.clone(), "a".into()), Nexus::new(device, "b".into()));
+        let (first, second) = (nexus(&device, "a"), nexus(&device, "b"));
         let (_, path) = first.find(Lun::from_number(0)).unwrap();
         path.itl.set_prevents_removal(true);
         let unit = Arc::clone(&second.find(Lun::from_number(0)).unwrap().1.unit);

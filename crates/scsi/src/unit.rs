@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::attention::{ItlNexus, UnitAttention};
 use crate::identity::Identity;
 use crate::mode::ModeFlags;
+use crate::saved::{Saved, SavedFault, SavedState};
 
 /// What the store can do for thin provisioning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,8 +78,11 @@ pub enum ConfigError {
     DuplicateLun(u16),
     /// The target name is empty or longer than 223 bytes (RFC 7143 4.2.7.1).
     TargetName,
-    /// The portal group tag is 0, which is no relative port identifier (SPC-4, relative target port designator).
+    /// A portal group tag is 0, which is no relative port identifier (SPC-4, relative target port designator), or there
+    /// is none.
     PortalGroupTag,
+    /// What was kept of the unit's state cannot be used.
+    SavedState(SavedFault),
 }
 
 impl std::fmt::Display for ConfigError {
@@ -99,7 +103,8 @@ impl std::fmt::Display for ConfigError {
             ConfigError::Lun(lun) => write!(f, "LUN {lun} is not a single-level one"),
             ConfigError::DuplicateLun(number) => write!(f, "LUN {number} is given twice"),
             ConfigError::TargetName => write!(f, "the target name must have 1 to 223 bytes"),
-            ConfigError::PortalGroupTag => write!(f, "the portal group tag must not be 0"),
+            ConfigError::PortalGroupTag => write!(f, "there must be a portal group tag, and none may be 0"),
+            ConfigError::SavedState(fault) => write!(f, "its saved state cannot be used: {fault}"),
         }
     }
 }
@@ -126,6 +131,7 @@ pub struct LogicalUnit {
     readiness: AtomicU8,
     /// Every nexus that can reach the unit. Taken by attach, detach and what is told to all; never by READ or WRITE.
     nexuses: Mutex<Vec<Arc<ItlNexus>>>,
+    saved: SavedState,
 }
 
 impl LogicalUnit {
@@ -135,11 +141,11 @@ impl LogicalUnit {
     /// The most block descriptors taken in one UNMAP command: a parameter list of 4 KiB.
     pub(crate) const UNMAP_DESCRIPTORS_MAX: u32 = 256;
 
-    /// Makes a unit after checking `config`.
+    /// Makes a unit after checking `config`, in the state that was `saved`.
     ///
     /// # Errors
     /// [`ConfigError`] names what is wrong.
-    pub fn new(config: LogicalUnitConfig) -> Result<LogicalUnit, ConfigError> {
+    pub fn new(config: LogicalUnitConfig, saved: Saved<'_>) -> Result<LogicalUnit, ConfigError> {
         config.identity.validate()?;
         if !matches!(config.block_length_bytes, 512 | 4096) {
             return Err(ConfigError::BlockLength(config.block_length_bytes));
@@ -155,15 +161,28 @@ impl LogicalUnit {
         if max_transfer_blocks == 0 || config.optimal_transfer_bytes > config.max_transfer_bytes {
             return Err(ConfigError::TransferLength);
         }
+        let saved = SavedState::restore(config.identity.uuid, saved).map_err(ConfigError::SavedState)?;
         let unit = LogicalUnit {
             max_transfer_blocks,
             mode: AtomicU8::new(0),
             readiness: AtomicU8::new(Readiness::Ready as u8),
             nexuses: Mutex::new(Vec::new()),
+            saved,
             config,
         };
         unit.set_mode(unit.mode_default());
         Ok(unit)
+    }
+
+    /// All that is to be kept over a restart, for the driver to store on [`crate::Io::SaveState`]. A later call never
+    /// returns an older state.
+    pub fn state(&self) -> Vec<u8> {
+        self.saved.image()
+    }
+
+    #[expect(dead_code, reason = "persistent reservations come next")]
+    pub(crate) fn saved(&self) -> &SavedState {
+        &self.saved
     }
 
     /// What the unit was made from.
@@ -311,9 +330,14 @@ pub(crate) mod tests {
         }
     }
 
+    /// Such a unit, or a changed one, that keeps nothing over a restart.
+    pub(crate) fn unit_of(config: LogicalUnitConfig) -> LogicalUnit {
+        LogicalUnit::new(config, Saved::Nowhere).unwrap()
+    }
+
     #[test]
     fn impossible_units_are_refused() {
-        let error = |config| LogicalUnit::new(config).unwrap_err();
+        let error = |config| LogicalUnit::new(config, Saved::Nowhere).unwrap_err();
         assert_eq!(
             error(LogicalUnitConfig { block_length_bytes: 520, ..config() }),
             ConfigError::BlockLength(520)
@@ -332,7 +356,10 @@ pub(crate) mod tests {
             error(LogicalUnitConfig { physical_block_exponent: 16, ..config() }),
             ConfigError::PhysicalBlockExponent(16)
         );
-        assert!(LogicalUnit::new(LogicalUnitConfig { blocks: (1 << 54) - 1, ..config() }).is_ok());
+        let largest = LogicalUnitConfig { blocks: (1 << 54) - 1, ..config() };
+        assert!(LogicalUnit::new(largest, Saved::Nowhere).is_ok());
+        let damaged = LogicalUnit::new(config(), Saved::Bytes(&[0])).unwrap_err();
+        assert_eq!(damaged, ConfigError::SavedState(SavedFault::Damaged));
     }
 
     #[test]

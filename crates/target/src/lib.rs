@@ -11,6 +11,7 @@ mod listener;
 mod mailbox;
 mod reactor;
 mod registry;
+mod saver;
 mod server;
 mod units;
 

@@ -2,14 +2,17 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use lunette_block::{BufferPool, CloseError, OpenError, Store};
+use lunette_block::{BufferPool, CloseError, OpenError, StateError, Store};
 use lunette_iscsi::chap::ChapPolicy;
-use lunette_scsi::ConfigError;
+use lunette_scsi::{ConfigError, SavedFault};
 use rustix::thread::sched_getaffinity;
 use tracing::{error, warn};
 
@@ -19,6 +22,7 @@ use crate::listener::{self, Listener};
 use crate::mailbox::Mailbox;
 use crate::reactor::{Message, Reactor};
 use crate::registry::Registry;
+use crate::saver::{self, Save};
 use crate::units::{ServedTarget, TargetReport};
 
 /// Why a server does not start. Nothing is left behind: volumes are closed and ports free.
@@ -47,6 +51,32 @@ pub enum StartError {
         lun: u16,
         /// Why.
         source: ConfigError,
+    },
+    /// The file with the state of a logical unit cannot be used.
+    #[error("LUN {lun}: {source}")]
+    StateFile {
+        /// The logical unit's number.
+        lun: u16,
+        /// Why.
+        source: StateError,
+    },
+    /// The file with the state of a logical unit has something else in it.
+    #[error("LUN {lun}: {}: {fault}; move it away to go on without what it keeps", path.display())]
+    State {
+        /// The logical unit's number.
+        lun: u16,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        fault: SavedFault,
+    },
+    /// The directory for the states of logical units cannot be made.
+    #[error("state_directory {}: {source}", path.display())]
+    StateDirectory {
+        /// The directory.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
     },
     /// A target cannot be made of its logical units.
     #[error("target {target}: {source}")]
@@ -118,6 +148,8 @@ pub(crate) struct Shared {
     pub(crate) attempts: Mutex<Attempts>,
     pub(crate) reactors: Vec<Arc<Mailbox<Message>>>,
     pub(crate) pool: BufferPool,
+    /// The thread that stores the state of units.
+    pub(crate) saver: Sender<Save>,
     pub(crate) stop_now: AtomicBool,
     /// Reactors that have nothing left since they were told to drain.
     pub(crate) reactors_idle: AtomicUsize,
@@ -188,10 +220,12 @@ impl Server {
         // The cheapest failure first: a port that is taken must not create an image.
         let sockets = config.portals.iter().map(|&at| listener::bind(at)).collect::<Result<Vec<_>, _>>()?;
         let portals = sockets.iter().map(std::net::TcpListener::local_addr).collect::<Result<Vec<_>, _>>()?;
+        let state_directory = config.state_directory.as_deref();
+        state_directory.map(make_state_directory).transpose()?;
         let targets = config
             .targets
             .iter()
-            .map(|target| ServedTarget::open(target, &config.chap, &layer).map(Arc::new))
+            .map(|target| ServedTarget::open(target, &config.chap, state_directory, &layer).map(Arc::new))
             .collect::<Result<Vec<_>, _>>()?;
         refuse_copies(&targets)?;
         config.warnings().iter().for_each(|warning| warn!("{warning}"));
@@ -212,6 +246,7 @@ impl Server {
             attempts: Mutex::new(attempts(config)),
             reactors: reactors.clone(),
             pool: BufferPool::new(pool_bytes),
+            saver: saver::spawn()?,
             stop_now: AtomicBool::new(false),
             reactors_idle: AtomicUsize::new(0),
         });
@@ -287,6 +322,13 @@ impl Server {
             None => Ok(()),
         }
     }
+}
+
+/// The directory for the states of units, which others need not read.
+fn make_state_directory(path: &Path) -> Result<(), StartError> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    builder.create(path).map_err(|source| StartError::StateDirectory { path: path.to_owned(), source })
 }
 
 /// Refuses to serve a copy of an image beside the original: initiators would see two paths to one disk.

@@ -1,16 +1,22 @@
 //! Targets and their logical units as they are served: each joins a SCSI unit with the volume behind it.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lunette_block::{EngineKind, IdentityOverride, Store, StoreSpec, Volume, VolumeSpec};
+use lunette_block::{EngineKind, IdentityOverride, StateFile, Store, StoreSpec, Volume, VolumeSpec};
 use lunette_iscsi::chap::ChapPolicy;
-use lunette_scsi::{Device, Identity, LogicalUnit, LogicalUnitConfig, Lun, Provisioning};
+use lunette_scsi::{
+    ConfigError, Device, Identity, LogicalUnit, LogicalUnitConfig, Lun, Provisioning, Saved, TargetPort,
+};
+use tracing::info;
 
 use crate::config::{ChapRules, TargetConfig, UnitConfig, WriteMode};
 use crate::server::StartError;
 
 /// The one portal group of a target at present (RFC 7143, 13.9).
 pub(crate) const PORTAL_GROUP_TAG: u16 = 1;
+/// The target port that it is.
+pub(crate) const TARGET_PORT: TargetPort = TargetPort::new(PORTAL_GROUP_TAG).expect("not zero");
 
 /// The longest transfer of one command, in bytes, as the Block Limits page says it. It bounds the buffer of a
 /// command; Linux, Windows and ESXi split what is longer.
@@ -33,6 +39,8 @@ pub(crate) struct ServedTarget {
     pub(crate) device: Arc<Device>,
     /// In the order of the device's units, so that [`lunette_scsi::Task::unit_index`] finds the volume.
     pub(crate) volumes: Vec<Arc<Volume>>,
+    /// In the same order, where the state of each unit is kept; `None`: nowhere.
+    pub(crate) states: Vec<Option<Arc<StateFile>>>,
     /// Who may log in; `None`: everybody.
     pub(crate) policy: Option<Arc<ChapPolicy>>,
     pub(crate) report: TargetReport,
@@ -86,39 +94,51 @@ impl ServedTarget {
     pub(crate) fn open(
         config: &TargetConfig,
         rules: &ChapRules,
+        state_directory: Option<&Path>,
         layer: Layer<'_>,
     ) -> Result<Self, StartError> {
         let mut units: Vec<&UnitConfig> = config.units.iter().collect();
         units.sort_by_key(|unit| unit.lun);
         let mut served = Vec::new();
         for unit in units {
-            served.push(open_unit(&config.name, unit, layer)?);
+            served.push(open_unit(&config.name, unit, state_directory, layer)?);
         }
         let logical_units =
-            served.iter().map(|(_, unit, report)| (Lun::from_number(report.lun), Arc::clone(unit)));
-        let device = Device::new(config.name.clone(), PORTAL_GROUP_TAG, logical_units)
+            served.iter().map(|opened| (Lun::from_number(opened.report.lun), Arc::clone(&opened.unit)));
+        let device = Device::new(config.name.clone(), [PORTAL_GROUP_TAG], logical_units)
             .map_err(|source| StartError::Target { target: config.name.clone(), source })?;
         let policy = config.chap.policy(rules);
         let report = TargetReport {
             name: config.name.clone(),
             alias: config.alias.clone(),
             chap: policy.is_some(),
-            units: served.iter().map(|(_, _, report)| report.clone()).collect(),
+            units: served.iter().map(|opened| opened.report.clone()).collect(),
         };
         Ok(Self {
             name: config.name.clone(),
             alias: config.alias.clone(),
             device: Arc::new(device),
-            volumes: served.into_iter().map(|(volume, _, _)| volume).collect(),
+            states: served.iter().map(|opened| opened.state.clone()).collect(),
+            volumes: served.into_iter().map(|opened| opened.volume).collect(),
             policy,
             report,
         })
     }
 }
 
-type OpenedUnit = (Arc<Volume>, Arc<LogicalUnit>, UnitReport);
+struct OpenedUnit {
+    volume: Arc<Volume>,
+    unit: Arc<LogicalUnit>,
+    state: Option<Arc<StateFile>>,
+    report: UnitReport,
+}
 
-fn open_unit(target: &str, config: &UnitConfig, layer: Layer<'_>) -> Result<OpenedUnit, StartError> {
+fn open_unit(
+    target: &str,
+    config: &UnitConfig,
+    state_directory: Option<&Path>,
+    layer: Layer<'_>,
+) -> Result<OpenedUnit, StartError> {
     let block_length_bytes = config.block_length_bytes.unwrap_or_else(|| native_block_length(&config.store));
     let spec = VolumeSpec {
         name: format!("{target} LUN {}", config.lun),
@@ -152,8 +172,17 @@ fn open_unit(target: &str, config: &UnitConfig, layer: Layer<'_>) -> Result<Open
         serial: identity.serial.clone(),
         unmap: features.unmap,
     };
+    let (state, saved) = match state_path(&config.store, identity.naa, state_directory) {
+        Some(path) => open_state(path, config.lun)?,
+        None => (None, None),
+    };
+    let saved = match (&state, &saved) {
+        (_, Some(bytes)) => Saved::Bytes(bytes),
+        (Some(_), None) => Saved::Nothing,
+        (None, None) => Saved::Nowhere,
+    };
     let physical_per_logical = (features.physical_block_bytes / block_length_bytes).max(1);
-    let unit = LogicalUnit::new(LogicalUnitConfig {
+    let unit_config = LogicalUnitConfig {
         identity,
         block_length_bytes,
         blocks: volume.size_bytes() / u64::from(block_length_bytes),
@@ -170,9 +199,39 @@ fn open_unit(target: &str, config: &UnitConfig, layer: Layer<'_>) -> Result<Open
         optimal_transfer_bytes: OPTIMAL_TRANSFER_BYTES,
         removable: config.removable,
         solid_state: features.rotational != Some(true),
-    })
-    .map_err(|source| StartError::Unit { lun: config.lun, source })?;
-    Ok((volume, Arc::new(unit), report))
+    };
+    let unit = LogicalUnit::new(unit_config, saved).map_err(|source| match (&state, source) {
+        (Some(file), ConfigError::SavedState(fault)) => {
+            StartError::State { lun: config.lun, path: file.path().to_owned(), fault }
+        }
+        (_, source) => StartError::Unit { lun: config.lun, source },
+    })?;
+    Ok(OpenedUnit { volume, unit: Arc::new(unit), state, report })
+}
+
+/// Where the state of a unit is kept (docs/decisions/0016): in the directory that was chosen for all units, otherwise
+/// beside the image. What is gone with the process has none.
+fn state_path(store: &StoreSpec, naa: u64, directory: Option<&Path>) -> Option<PathBuf> {
+    match (store, directory) {
+        (StoreSpec::Memory { .. } | StoreSpec::Null { .. }, _) => None,
+        (_, Some(directory)) => Some(directory.join(format!("naa.{naa:016x}.state"))),
+        (StoreSpec::File { path, .. }, None) if !lunette_block::is_block_device(path) => {
+            Some(StateFile::beside(path))
+        }
+        (StoreSpec::File { .. } | StoreSpec::BlockDevice { .. }, None) => None,
+    }
+}
+
+type OpenedState = (Option<Arc<StateFile>>, Option<Vec<u8>>);
+
+/// The place for a unit's state and what is in it. What cannot be written is no place, unless there is something in it.
+fn open_state(path: PathBuf, lun: u16) -> Result<OpenedState, StartError> {
+    let (file, saved) = StateFile::open(path).map_err(|source| StartError::StateFile { lun, source })?;
+    if saved.is_none() && !file.is_writable() {
+        info!(lun, path = %file.path().display(), "the unit's state cannot be kept here");
+        return Ok((None, None));
+    }
+    Ok((Some(Arc::new(file)), saved))
 }
 
 /// Files, memory and null have 512-byte blocks unless told otherwise; a block device has its own.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use lunette_scsi::{
     DataIn, Device, Event, Extent, Identity, Io, IoError, IoOutcome, LogicalUnit, LogicalUnitConfig, Lun,
-    Next, Nexus, Provisioning, Task,
+    Next, Nexus, Provisioning, Saved, Task,
 };
 
 use super::Input;
@@ -50,11 +50,16 @@ pub fn scsi(data: &[u8]) {
             removable: flags & 32 != 0,
             solid_state: flags & 64 != 0,
         };
-        (Lun::from_number(number.into()), Arc::new(LogicalUnit::new(config).expect("a right configuration")))
+        (
+            Lun::from_number(number.into()),
+            Arc::new(LogicalUnit::new(config, Saved::Nowhere).expect("a right configuration")),
+        )
     };
-    let device = Device::new("iqn.2026-11.io.lunette:fuzz", 1, [unit(0), unit(1)]).expect("a right device");
+    let device =
+        Device::new("iqn.2026-11.io.lunette:fuzz", [1, 2], [unit(0), unit(1)]).expect("a right device");
     let device = Arc::new(device);
-    let nexuses = ["one", "two"].map(|name| Nexus::new(Arc::clone(&device), name.to_owned()));
+    let nexuses = [("one", 0), ("two", 1)]
+        .map(|(name, port)| Nexus::new(Arc::clone(&device), device.ports()[port], name.to_owned()));
     let capacity = BLOCKS * u64::from(block_length_bytes);
     while !input.is_empty() {
         let choice = input.byte();
@@ -132,7 +137,7 @@ fn answer(input: &mut Input<'_>, io: &Io) -> Result<IoOutcome, IoError> {
 
 fn check(io: &Io, capacity_bytes: u64, data_out_bytes: usize) {
     let (offset, length) = match io {
-        Io::Flush => return,
+        Io::Flush | Io::SaveState => return,
         Io::Read { offset_bytes, length_bytes, .. } => {
             assert!(*length_bytes <= MAX_TRANSFER_BYTES);
             (*offset_bytes, u64::from(*length_bytes))

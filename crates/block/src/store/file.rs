@@ -31,7 +31,7 @@ pub(crate) struct FileStore {
 }
 
 /// Whether the path is (or links to) a block device.
-pub(crate) fn is_block_device(path: &Path) -> bool {
+pub fn is_block_device(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device())
 }
 

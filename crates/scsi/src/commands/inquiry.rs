@@ -2,18 +2,18 @@
 
 use super::{Context, Progress, parameter_data, vpd};
 use crate::bytes::{Cdb, cdb16};
-use crate::device::Device;
 use crate::identity::put_padded;
+use crate::nexus::Nexus;
 use crate::sense::SenseData;
 use crate::unit::LogicalUnit;
 
 /// What is asked about.
 #[derive(Clone, Copy)]
 pub(super) enum Subject<'a> {
-    /// A disk, reached through a device.
-    Unit(&'a LogicalUnit, &'a Device),
-    /// The REPORT LUNS well-known logical unit of a device.
-    WellKnown(&'a Device),
+    /// A disk, reached through a nexus.
+    Unit(&'a LogicalUnit, &'a Nexus),
+    /// The REPORT LUNS well-known logical unit of a nexus's device.
+    WellKnown(&'a Nexus),
     /// A LUN that names no unit.
     Missing,
 }
@@ -31,7 +31,7 @@ impl Subject<'_> {
 }
 
 pub(super) fn inquiry(context: &Context<'_>, cdb: &Cdb) -> Progress {
-    answer(Subject::Unit(context.unit(), context.nexus.device()), cdb)
+    answer(Subject::Unit(context.unit(), context.nexus), cdb)
 }
 
 pub(super) fn answer(subject: Subject<'_>, cdb: &Cdb) -> Progress {

@@ -121,10 +121,10 @@ fn holes(extents: &[Extent]) -> Vec<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::unit::tests::config;
+    use crate::unit::tests::{config, unit_of};
 
     fn runs(lba: u64, blocks: u64, extents: &[(u64, u64, bool)]) -> Vec<(u64, bool)> {
-        let unit = LogicalUnit::new(config()).unwrap();
+        let unit = unit_of(config());
         let extents: Vec<_> = extents
             .iter()
             .map(|&(offset_bytes, length_bytes, allocated)| Extent { offset_bytes, length_bytes, allocated })

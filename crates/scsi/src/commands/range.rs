@@ -75,7 +75,7 @@ impl BlockRange {
 mod tests {
     use super::*;
     use crate::unit::LogicalUnitConfig;
-    use crate::unit::tests::config;
+    use crate::unit::tests::{config, unit_of};
 
     #[test]
     fn fields_of_every_length() {
@@ -97,12 +97,8 @@ mod tests {
 
     #[test]
     fn ranges_end_with_the_medium() {
-        let unit = LogicalUnit::new(LogicalUnitConfig {
-            max_transfer_bytes: 4096,
-            optimal_transfer_bytes: 0,
-            ..config()
-        })
-        .unwrap();
+        let unit =
+            unit_of(LogicalUnitConfig { max_transfer_bytes: 4096, optimal_transfer_bytes: 0, ..config() });
         let transfer = |lba, blocks| BlockRange { lba, blocks, blocks_at: 7 }.transfer(&unit);
         let out_of_range = Err(SenseData::illegal(AdditionalSense::LBA_OUT_OF_RANGE));
         assert_eq!(transfer(2047, 1), Ok(ByteRange { offset_bytes: 2047 * 512, length_bytes: 512 }));

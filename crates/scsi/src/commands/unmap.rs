@@ -105,7 +105,7 @@ fn parse(unit: &LogicalUnit, list: &[u8]) -> Result<Vec<Range>, SenseData> {
 mod tests {
     use super::*;
     use crate::unit::LogicalUnitConfig;
-    use crate::unit::tests::config;
+    use crate::unit::tests::{config, unit_of};
 
     fn list(descriptors: &[(u64, u32)]) -> Vec<u8> {
         let length = (descriptors.len() * DESCRIPTOR_BYTES) as u16;
@@ -117,7 +117,7 @@ mod tests {
     }
 
     fn big() -> LogicalUnit {
-        LogicalUnit::new(LogicalUnitConfig { blocks: 1 << 30, ..config() }).unwrap()
+        unit_of(LogicalUnitConfig { blocks: 1 << 30, ..config() })
     }
 
     #[test]

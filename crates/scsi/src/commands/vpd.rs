@@ -1,8 +1,8 @@
 //! Vital product data pages (SPC-4, SBC-3).
 
 use super::inquiry::Subject;
-use crate::device::Device;
 use crate::identity::{Identity, put_padded};
+use crate::nexus::Nexus;
 use crate::unit::LogicalUnit;
 
 const SUPPORTED_PAGES: u8 = 0x00;
@@ -29,9 +29,9 @@ pub(super) fn page(code: u8, subject: Subject<'_>) -> Option<Vec<u8>> {
     let body = match (subject, code) {
         (Subject::Unit(..), SUPPORTED_PAGES) => UNIT_PAGES.to_vec(),
         (Subject::Unit(unit, _), UNIT_SERIAL_NUMBER) => unit.identity().serial.as_bytes().to_vec(),
-        (Subject::Unit(unit, device), DEVICE_IDENTIFICATION) => {
+        (Subject::Unit(unit, nexus), DEVICE_IDENTIFICATION) => {
             let mut designators = unit_designators(unit.identity());
-            designators.extend(device_designators(device));
+            designators.extend(device_designators(nexus));
             designators
         }
         (Subject::Unit(..), EXTENDED_INQUIRY) => extended_inquiry(),
@@ -39,7 +39,7 @@ pub(super) fn page(code: u8, subject: Subject<'_>) -> Option<Vec<u8>> {
         (Subject::Unit(unit, _), BLOCK_DEVICE_CHARACTERISTICS) => block_device_characteristics(unit),
         (Subject::Unit(unit, _), LOGICAL_BLOCK_PROVISIONING) => logical_block_provisioning(unit),
         (Subject::WellKnown(_), SUPPORTED_PAGES) => vec![SUPPORTED_PAGES, DEVICE_IDENTIFICATION],
-        (Subject::WellKnown(device), DEVICE_IDENTIFICATION) => device_designators(device),
+        (Subject::WellKnown(nexus), DEVICE_IDENTIFICATION) => device_designators(nexus),
         (Subject::Missing, SUPPORTED_PAGES) => vec![SUPPORTED_PAGES],
         _ => return None,
     };
@@ -90,11 +90,12 @@ fn unit_designators(identity: &Identity) -> Vec<u8> {
     .concat()
 }
 
-fn device_designators(device: &Device) -> Vec<u8> {
-    let relative_port = [[0, 0], device.relative_port_id().to_be_bytes()].concat();
+fn device_designators(nexus: &Nexus) -> Vec<u8> {
+    let (device, port) = (nexus.device(), nexus.target_port());
+    let relative_port = [[0, 0], port.id().to_be_bytes()].concat();
     [
         designator(BINARY, Association::TargetPort, 0x04, &relative_port),
-        designator(UTF_8, Association::TargetPort, 0x08, &scsi_name(device.port_name())),
+        designator(UTF_8, Association::TargetPort, 0x08, &scsi_name(&device.port_name(port))),
         designator(UTF_8, Association::TargetDevice, 0x08, &scsi_name(device.name())),
     ]
     .concat()
@@ -163,14 +164,16 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::device::{Device, TargetPort};
     use crate::lun::Lun;
     use crate::unit::LogicalUnitConfig;
-    use crate::unit::tests::config;
+    use crate::unit::tests::{config, unit_of};
 
     fn with_unit<T>(config: LogicalUnitConfig, check: impl FnOnce(Subject<'_>) -> T) -> T {
-        let unit = Arc::new(LogicalUnit::new(config).unwrap());
-        let device = Device::new("iqn.x:d", 1, [(Lun::from_number(0), unit.clone())]).unwrap();
-        check(Subject::Unit(&unit, &device))
+        let unit = Arc::new(unit_of(config));
+        let device = Device::new("iqn.x:d", [1, 2], [(Lun::from_number(0), unit.clone())]).unwrap();
+        let nexus = Nexus::new(Arc::new(device), TargetPort::new(1).unwrap(), "host".into());
+        check(Subject::Unit(&unit, &nexus))
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub(crate) fn start(nexus: &Nexus, lun: Lun, cdb: &Cdb) -> Progress {
     }
     row.check_usage(cdb)?;
     match row.opcode {
-        table::INQUIRY if well_known => inquiry::answer(inquiry::Subject::WellKnown(nexus.device()), cdb),
+        table::INQUIRY if well_known => inquiry::answer(inquiry::Subject::WellKnown(nexus), cdb),
         table::INQUIRY => inquiry::answer(inquiry::Subject::Missing, cdb),
         table::REPORT_LUNS => report_luns::list(nexus, cdb),
         table::REQUEST_SENSE if well_known => {

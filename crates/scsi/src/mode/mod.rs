@@ -124,11 +124,11 @@ fn flags_from(page: &[u8], mut flags: ModeFlags) -> ModeFlags {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::unit::tests::config;
+    use crate::unit::tests::{config, unit_of};
 
     #[test]
     fn pages_have_their_lengths_and_bits() {
-        let unit = LogicalUnit::new(config()).unwrap();
+        let unit = unit_of(config());
         let caching = page(CACHING, PageControl::Current, &unit).unwrap();
         assert_eq!(caching.len(), 20);
         assert_eq!(caching[..4], [0x08, 0x12, 0x04, 0]);
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn default_values_do_not_follow_the_current_ones() {
-        let unit = LogicalUnit::new(config()).unwrap();
+        let unit = unit_of(config());
         unit.set_mode(ModeFlags::NONE);
         assert_eq!(page(CACHING, PageControl::Default, &unit).unwrap()[2], 0x04);
         assert_eq!(page(CACHING, PageControl::Current, &unit).unwrap()[2], 0);

@@ -135,10 +135,10 @@ mod tests {
     use super::*;
     use crate::mode::PAGES;
     use crate::unit::LogicalUnitConfig;
-    use crate::unit::tests::config;
+    use crate::unit::tests::{config, unit_of};
 
     fn unit() -> LogicalUnit {
-        LogicalUnit::new(config()).unwrap()
+        unit_of(config())
     }
 
     fn parse(unit: &LogicalUnit, form: HeaderForm, list: &[u8]) -> Result<ModeFlags, SenseData> {
@@ -171,7 +171,7 @@ mod tests {
         let long = compose(&unit, HeaderForm::Long, Descriptor::Long, &[]);
         assert_eq!(long[..8], [0, 22, 0, 0x10, 1, 0, 0, 16]);
         assert_eq!(long[8..], [0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 2, 0]);
-        let protected = LogicalUnit::new(LogicalUnitConfig { read_only: true, ..config() }).unwrap();
+        let protected = unit_of(LogicalUnitConfig { read_only: true, ..config() });
         assert_eq!(compose(&protected, HeaderForm::Short, Descriptor::None, &[]), [3, 0, 0x90, 0]);
     }
 

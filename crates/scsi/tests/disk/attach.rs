@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use lunette_scsi::{
-    Completion, Device, Io, IoError, LogicalUnit, LogicalUnitConfig, Lun, Nexus, SenseKey, Status, Task,
+    Completion, Device, Io, IoError, LogicalUnit, LogicalUnitConfig, Lun, Nexus, Saved, SenseKey, Status,
+    Task,
 };
 
 use crate::host::*;
@@ -78,9 +79,9 @@ fn capacity() {
 
 #[test]
 fn report_luns_lists_the_inventory_to_any_lun() {
-    let unit = || Arc::new(LogicalUnit::new(config()).unwrap());
+    let unit = || Arc::new(LogicalUnit::new(config(), Saved::Nowhere).unwrap());
     let units = [0, 1, 300].map(|number| (Lun::from_number(number), unit()));
-    let device = Arc::new(Device::new("iqn.x", 1, units).unwrap());
+    let device = Arc::new(Device::new("iqn.x", [1], units).unwrap());
     let mut host = Host::on(device);
     let report = |select: u8, length: u8| padded(&[0xa0, 0, select, 0, 0, 0, 0, 0, 0, length]);
     let expected =
@@ -287,7 +288,8 @@ fn nothing_is_wrong_with_the_medium() {
 #[test]
 fn unit_attentions_pass_by_the_commands_that_may_not_report_them() {
     let device = device(config());
-    let nexus = Nexus::new(device, "host".into());
+    let port = device.ports()[0];
+    let nexus = Nexus::new(device, port, "host".into());
     let mut host = Host { nexus, lun: Lun::from_number(0), disk: Disk::new() };
     host.good(&inquiry(None, LARGE), &[]);
     host.good(&[0xa0, 0, 0, 0, 0, 0, 0, 0, 0, 16], &[]);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lunette_scsi::{
     Completion, DataIn, Device, Event, Extent, Identity, Io, IoError, IoOutcome, LogicalUnit,
-    LogicalUnitConfig, Lun, Next, Nexus, Provisioning, Status, Task,
+    LogicalUnitConfig, Lun, Next, Nexus, Provisioning, Saved, Status, Task,
 };
 
 pub(crate) const BLOCK: usize = 512;
@@ -37,9 +37,10 @@ pub(crate) fn config() -> LogicalUnitConfig {
 }
 
 pub(crate) fn device(config: LogicalUnitConfig) -> Arc<Device> {
-    let unit = Arc::new(LogicalUnit::new(config).expect("a possible unit"));
+    let unit = Arc::new(LogicalUnit::new(config, Saved::Nowhere).expect("a possible unit"));
     Arc::new(
-        Device::new("iqn.2026-11.io.lunette:t", 1, [(Lun::from_number(0), unit)]).expect("a possible device"),
+        Device::new("iqn.2026-11.io.lunette:t", [1], [(Lun::from_number(0), unit)])
+            .expect("a possible device"),
     )
 }
 
@@ -107,7 +108,7 @@ impl Disk {
                 });
                 return Ok(IoOutcome::Extents(extents.collect()));
             }
-            Io::Flush | Io::Prefetch { .. } => {}
+            Io::Flush | Io::Prefetch { .. } | Io::SaveState => {}
         }
         Ok(IoOutcome::Done)
     }
@@ -159,7 +160,8 @@ impl Host {
     }
 
     pub(crate) fn on(device: Arc<Device>) -> Host {
-        let nexus = Nexus::new(device, "iqn.host,i,0x800000000001".into());
+        let port = device.ports()[0];
+        let nexus = Nexus::new(device, port, "iqn.host,i,0x800000000001".into());
         let mut host = Host { nexus, lun: Lun::from_number(0), disk: Disk::new() };
         assert_eq!(host.code(&[0]), (6, 0x29, 0));
         host

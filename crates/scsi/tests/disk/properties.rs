@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use lunette_scsi::{
-    Device, Event, Extent, Io, IoError, IoOutcome, LogicalUnit, LogicalUnitConfig, Lun, Next, Nexus, Task,
+    Device, Event, Extent, Io, IoError, IoOutcome, LogicalUnit, LogicalUnitConfig, Lun, Next, Nexus, Saved,
+    Task,
 };
 use proptest::prelude::*;
 
@@ -85,7 +86,7 @@ fn configs() -> impl Strategy<Value = LogicalUnitConfig> {
 /// Whole blocks inside the capacity, and never nothing.
 fn check_range(unit: &LogicalUnit, io: &Io) {
     let (offset, length) = match io {
-        Io::Flush => return,
+        Io::Flush | Io::SaveState => return,
         Io::Read { offset_bytes, length_bytes, .. } | Io::WriteDataOut { offset_bytes, length_bytes, .. } => {
             (*offset_bytes, u64::from(*length_bytes))
         }
@@ -174,9 +175,10 @@ proptest! {
         data in prop_oneof![Just(vec![0]), prop::collection::vec(any::<u8>(), 1..64)],
         answers in prop::collection::vec(answers(), 1..6),
     ) {
-        let unit = Arc::new(LogicalUnit::new(config).unwrap());
-        let device = Device::new("iqn.x", 1, [(Lun::from_number(0), Arc::clone(&unit))]).unwrap();
-        let nexus = Nexus::new(Arc::new(device), "host".into());
+        let unit = Arc::new(LogicalUnit::new(config, Saved::Nowhere).unwrap());
+        let device = Device::new("iqn.x", [1], [(Lun::from_number(0), Arc::clone(&unit))]).unwrap();
+        let port = device.ports()[0];
+        let nexus = Nexus::new(Arc::new(device), port, "host".into());
         drive(&nexus, &unit, Lun::from_number(0), &[0; 16], &data, &answers);
         for (cdb, number) in &commands {
             drive(&nexus, &unit, Lun::from_number(*number), cdb, &data, &answers);
@@ -185,7 +187,9 @@ proptest! {
 
     #[test]
     fn any_lun_field_is_taken(bytes in any::<[u8; 8]>(), cdb in cdbs()) {
-        let nexus = Nexus::new(device(config()), "host".into());
+        let device = device(config());
+        let port = device.ports()[0];
+        let nexus = Nexus::new(device, port, "host".into());
         let unit = Arc::clone(nexus.device().unit(Lun::from_number(0)).unwrap());
         let lun = Lun::from_bytes(bytes);
         prop_assert_eq!(Lun::from_bytes(lun.to_bytes()), lun);

@@ -182,6 +182,7 @@ mod tests {
             chap: ChapRules::default(),
             limits: Limits::default(),
             reactors: Reactors::default(),
+            state_directory: None,
         }
     }
 

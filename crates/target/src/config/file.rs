@@ -96,6 +96,7 @@ struct RawConfig {
     limits: Limits,
     #[serde(default)]
     reactors: Reactors,
+    state_directory: Option<PathBuf>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -231,6 +232,7 @@ fn parse(text: &str, directory: &Path) -> Result<Config, Fault> {
         chap,
         limits: raw.limits,
         reactors: raw.reactors,
+        state_directory: raw.state_directory.map(|path| directory.join(path)),
     };
     config.validate().map_err(|Invalid { place, message }| Fault {
         at: span_of(table.get_ref(), &place).unwrap_or(0..0),

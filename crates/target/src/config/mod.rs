@@ -52,6 +52,9 @@ pub struct Config {
     pub limits: Limits,
     /// The threads that serve connections.
     pub reactors: Reactors,
+    /// The directory that keeps the state of all logical units over restarts; it is made if it is missing. `None`: beside
+    /// each image, and for block devices nowhere.
+    pub state_directory: Option<PathBuf>,
 }
 
 /// One target: a name, and the logical units that are found under it.
@@ -224,6 +227,7 @@ mod tests {
             chap: ChapRules::default(),
             limits: Limits::default(),
             reactors: Reactors::default(),
+            state_directory: None,
         }
     }
 

@@ -413,6 +413,7 @@ impl Reactor {
             Io::Extents { offset_bytes, length_bytes } => {
                 Some(Operation::Extents { offset: offset_bytes, length: length_bytes })
             }
+            Io::SaveState => return self.store_state(index, id),
         };
         match operation {
             Some(operation) => {
@@ -432,7 +433,7 @@ impl Reactor {
     }
 
     /// A store has finished an operation.
-    fn io_finished(&mut self, index: usize, completion: IoCompletion) {
+    pub(super) fn io_finished(&mut self, index: usize, completion: IoCompletion) {
         let slot = (completion.tag & 0xffff_ffff) as usize;
         let Some(session) = self.sessions.get_mut(index) else { return };
         let Some(context) = session.contexts.get_mut(slot).and_then(Option::as_mut) else { return };
@@ -469,7 +470,7 @@ impl Reactor {
     }
 
     /// Ends a command.
-    fn finish(&mut self, index: usize, id: TaskId, completion: &lunette_scsi::Completion) {
+    pub(super) fn finish(&mut self, index: usize, id: TaskId, completion: &lunette_scsi::Completion) {
         let Some(session) = self.sessions.get_mut(index) else { return };
         let context = session.contexts.get_mut(id.slot()).and_then(Option::take);
         let out_length = context.as_ref().map_or(0, |context| context.out_length);
@@ -493,7 +494,7 @@ impl Reactor {
 }
 
 /// INTERNAL TARGET FAILURE, for what cannot happen.
-fn hardware_error() -> lunette_scsi::Completion {
+pub(super) fn hardware_error() -> lunette_scsi::Completion {
     lunette_scsi::Completion::check_condition(lunette_scsi::SenseKey::HardwareError, 0x44, 0x00)
 }
 
@@ -502,7 +503,7 @@ fn present(buffer: Option<&Buffer>, length: u32) -> &[u8] {
 }
 
 /// A tag that finds the task again. A session stays in its place until its last task has left the stores.
-const fn store_tag(session: usize, id: TaskId) -> u64 {
+pub(super) const fn store_tag(session: usize, id: TaskId) -> u64 {
     (session as u64) << 32 | id.slot() as u64
 }
 

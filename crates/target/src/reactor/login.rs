@@ -22,7 +22,7 @@ use super::visitor::Visitor;
 use super::{Message, Reactor, Waiter};
 use crate::registry::{Claim, SessionEnd, SessionKey, SessionPlace};
 use crate::server::Shared;
-use crate::units::PORTAL_GROUP_TAG;
+use crate::units::{PORTAL_GROUP_TAG, TARGET_PORT};
 
 impl Reactor {
     /// One Login Request of a connection that has not logged in.
@@ -201,7 +201,7 @@ impl Reactor {
         let target = std::sync::Arc::clone(&self.shared.targets[target_index]);
         // The name of an initiator port (4.4.2): the initiator's name, ",i,0x", and the ISID.
         let port = format!("{},i,0x{}", outcome.initiator_name.as_str(), outcome.isid);
-        let nexus = Nexus::new(std::sync::Arc::clone(&target.device), port);
+        let nexus = Nexus::new(std::sync::Arc::clone(&target.device), TARGET_PORT, port);
         Some(Attachment { nexus, target, target_index })
     }
 

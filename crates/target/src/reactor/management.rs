@@ -12,7 +12,7 @@ use tracing::{debug, info};
 use super::connection::{Disconnect, Token};
 use super::{Message, Reactor, Waiter};
 use crate::registry::SessionPlace;
-use crate::units::ServedTarget;
+use crate::units::{ServedTarget, TARGET_PORT};
 
 /// Which tasks a function aborts on all reactors.
 #[derive(Debug, Clone, Copy)]
@@ -173,7 +173,7 @@ impl Reactor {
             // Who asked is gone. The tasks of others are gone too, and unit attentions are all that tells them: a nexus
             // for the moment stands in.
             let port = "a session that has ended".to_owned();
-            return pending.take_effect(&Nexus::new(Arc::clone(&pending.target.device), port));
+            return pending.take_effect(&Nexus::new(Arc::clone(&pending.target.device), TARGET_PORT, port));
         };
         pending.take_effect(&attachment.nexus);
         let target = attachment.target_index;

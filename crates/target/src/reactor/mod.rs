@@ -11,6 +11,7 @@ mod login;
 mod management;
 mod receive;
 mod session;
+mod state;
 mod transmit;
 mod visitor;
 mod wait;
@@ -34,6 +35,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::mailbox::Mailbox;
 use crate::registry::SessionPlace;
+use crate::saver::SaveWaiter;
 use crate::server::Shared;
 use company::Company;
 use connection::{Connection, Disconnect, Stage, Token};
@@ -83,6 +85,13 @@ pub(crate) enum Message {
     TasksGone {
         /// The function, as its reactor named it.
         request: u64,
+    },
+    /// The state of a unit was stored for a command of this reactor, or could not be.
+    StateStored {
+        /// The command.
+        waiter: SaveWaiter,
+        /// False: it failed.
+        is_stable: bool,
     },
     /// End all sessions of a target (TARGET COLD RESET).
     EndTarget {
@@ -290,6 +299,7 @@ impl Reactor {
             Message::SessionGone(token) => self.retry_login(token),
             Message::AbortTasks(scope) => self.abort_for(scope),
             Message::TasksGone { request } => self.tasks_gone(request),
+            Message::StateStored { waiter, is_stable } => self.state_stored(waiter, is_stable),
             Message::EndTarget { target } => self.end_target(target),
             Message::Drain => self.drain(),
             Message::End => self.stopped = true,

@@ -49,6 +49,7 @@ fn the_smallest_file_has_the_defaults_of_the_flags() {
             chap: ChapRules::default(),
             limits: Limits::default(),
             reactors: Reactors::default(),
+            state_directory: None,
         }
     );
 }
@@ -58,6 +59,7 @@ fn everything_can_be_said() {
     let config = parse_at(
         r#"
 portals = ["0.0.0.0:3260", "[::1]"]
+state_directory = "state"
 
 [[target]]
 name = "iqn.2026-11.io.Lunette:vm"
@@ -93,6 +95,7 @@ header_digest = "require"
     )
     .unwrap();
     assert_eq!(config.portals, ["0.0.0.0:3260".parse().unwrap(), "[::1]:3260".parse().unwrap()]);
+    assert_eq!(config.state_directory.as_deref(), Some(Path::new("/etc/state")), "beside the file");
     assert_eq!(config.limits.window_depth, 32);
     assert_eq!(config.limits.header_digest, crate::config::DigestPolicy::Required);
     let [vm, scratch] = &config.targets[..] else { panic!("{config:?}") };

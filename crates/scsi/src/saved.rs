@@ -1,0 +1,192 @@
+//! What a logical unit keeps over a restart: named sections of bytes, and the one piece that they are stored as.
+//!
+//! It is not the file: the driver stores the bytes and brings them back (`Io::SaveState`). What a section means is
+//! known to the module that writes it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::bytes::{be16, be32};
+
+/// What the driver knows of a unit's state when it makes the unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Saved<'a> {
+    /// Nothing can be kept over a restart; commands that ask for it are refused.
+    Nowhere,
+    /// There is a place, and nothing in it yet.
+    Nothing,
+    /// What [`crate::LogicalUnit::state`] returned before, as it was stored last.
+    Bytes(&'a [u8]),
+}
+
+/// Why stored bytes are not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SavedFault {
+    /// They are of a version that is not known here.
+    Version(u16),
+    /// They belong to another volume.
+    Owner,
+    /// They end too early, are too many, or contradict themselves.
+    Damaged,
+}
+
+impl fmt::Display for SavedFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SavedFault::Version(version) => write!(f, "it has version {version}, which is not known here"),
+            SavedFault::Owner => write!(f, "it belongs to another volume"),
+            SavedFault::Damaged => write!(f, "it is damaged"),
+        }
+    }
+}
+
+/// The parts of a unit's state. The discriminant is stored and never used again for something else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u16)]
+pub(crate) enum Section {
+    /// Persistent reservations with APTPL.
+    Reservations = 1,
+}
+
+impl Section {
+    const ALL: [Section; 1] = [Section::Reservations];
+}
+
+const VERSION: u16 = 1;
+/// Version, two reserved bytes, the unit's UUID.
+const HEADER_BYTES: usize = 20;
+/// Which section, two reserved bytes, its length.
+const SECTION_HEADER_BYTES: usize = 8;
+
+/// The sections of one unit as they are to be stored.
+#[derive(Debug)]
+pub(crate) struct SavedState {
+    owner: [u8; 16],
+    is_kept: bool,
+    sections: Mutex<BTreeMap<u16, Vec<u8>>>,
+}
+
+impl SavedState {
+    /// Reads what was stored for the unit whose UUID is `owner`.
+    ///
+    /// # Errors
+    /// [`SavedFault`]; a section that is not known counts as damage, because dropping it would lose what it keeps.
+    pub(crate) fn restore(owner: [u8; 16], saved: Saved<'_>) -> Result<SavedState, SavedFault> {
+        let sections = match saved {
+            Saved::Nowhere | Saved::Nothing => BTreeMap::new(),
+            Saved::Bytes(bytes) => parse(owner, bytes)?,
+        };
+        Ok(SavedState { owner, is_kept: saved != Saved::Nowhere, sections: Mutex::new(sections) })
+    }
+
+    /// False: nothing outlives the process.
+    #[cfg_attr(not(test), expect(dead_code, reason = "persistent reservations come next"))]
+    pub(crate) fn is_kept(&self) -> bool {
+        self.is_kept
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u16, Vec<u8>>> {
+        self.sections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[cfg_attr(not(test), expect(dead_code, reason = "persistent reservations come next"))]
+    pub(crate) fn section(&self, section: Section) -> Option<Vec<u8>> {
+        self.lock().get(&(section as u16)).cloned()
+    }
+
+    /// What is to be stored of a section from now on; nothing for no bytes. It is stable when an `Io::SaveState` that is
+    /// asked for afterwards has ended well.
+    #[cfg_attr(not(test), expect(dead_code, reason = "persistent reservations come next"))]
+    pub(crate) fn set_section(&self, section: Section, bytes: Vec<u8>) {
+        let mut sections = self.lock();
+        if bytes.is_empty() {
+            sections.remove(&(section as u16));
+        } else {
+            sections.insert(section as u16, bytes);
+        }
+    }
+
+    pub(crate) fn image(&self) -> Vec<u8> {
+        let mut image = Vec::new();
+        image.extend(VERSION.to_be_bytes());
+        image.extend([0; 2]);
+        image.extend(self.owner);
+        for (section, bytes) in self.lock().iter() {
+            image.extend(section.to_be_bytes());
+            image.extend([0; 2]);
+            image.extend((bytes.len() as u32).to_be_bytes());
+            image.extend(bytes);
+        }
+        image
+    }
+}
+
+fn parse(owner: [u8; 16], bytes: &[u8]) -> Result<BTreeMap<u16, Vec<u8>>, SavedFault> {
+    let version = be16(bytes, 0).ok_or(SavedFault::Damaged)?;
+    if version != VERSION {
+        return Err(SavedFault::Version(version));
+    }
+    let (header, mut rest) = bytes.split_at_checked(HEADER_BYTES).ok_or(SavedFault::Damaged)?;
+    if header[4..] != owner {
+        return Err(SavedFault::Owner);
+    }
+    let mut sections = BTreeMap::new();
+    while !rest.is_empty() {
+        let (header, body) = rest.split_at_checked(SECTION_HEADER_BYTES).ok_or(SavedFault::Damaged)?;
+        let (Some(section), Some(length)) = (be16(header, 0), be32(header, 4)) else {
+            return Err(SavedFault::Damaged);
+        };
+        let (content, after) = body.split_at_checked(length as usize).ok_or(SavedFault::Damaged)?;
+        let is_known = Section::ALL.iter().any(|&known| known as u16 == section);
+        if !is_known || content.is_empty() || sections.insert(section, content.to_vec()).is_some() {
+            return Err(SavedFault::Damaged);
+        }
+        rest = after;
+    }
+    Ok(sections)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWNER: [u8; 16] = [7; 16];
+
+    fn image() -> Vec<u8> {
+        let state = SavedState::restore(OWNER, Saved::Nothing).unwrap();
+        state.set_section(Section::Reservations, vec![1, 2, 3]);
+        state.image()
+    }
+
+    #[test]
+    fn what_was_stored_comes_back() {
+        let restored = SavedState::restore(OWNER, Saved::Bytes(&image())).unwrap();
+        assert_eq!(restored.section(Section::Reservations), Some(vec![1, 2, 3]));
+        assert_eq!(restored.image(), image());
+        restored.set_section(Section::Reservations, Vec::new());
+        assert_eq!(restored.section(Section::Reservations), None);
+        assert!(restored.is_kept());
+        assert!(!SavedState::restore(OWNER, Saved::Nowhere).unwrap().is_kept());
+    }
+
+    #[test]
+    fn damage_is_an_error() {
+        let image = image();
+        let fault = |owner, bytes: &[u8]| SavedState::restore(owner, Saved::Bytes(bytes)).unwrap_err();
+        for length in (0..image.len()).filter(|&length| length != HEADER_BYTES) {
+            assert_eq!(fault(OWNER, &image[..length]), SavedFault::Damaged, "{length}");
+        }
+        let with = |at: usize, value: u8| {
+            let mut changed = image.clone();
+            changed[at] = value;
+            fault(OWNER, &changed)
+        };
+        assert_eq!(with(1, 2), SavedFault::Version(2));
+        assert_eq!(with(HEADER_BYTES + 1, 99), SavedFault::Damaged, "a section that is not known");
+        assert_eq!(with(HEADER_BYTES + 7, 0), SavedFault::Damaged, "an empty section");
+        assert_eq!(fault([8; 16], &image), SavedFault::Owner);
+        let twice = [&image[..], &image[HEADER_BYTES..]].concat();
+        assert_eq!(fault(OWNER, &twice), SavedFault::Damaged, "a section twice");
+    }
+}

@@ -1,0 +1,51 @@
+//! Commands that are answered when their unit's state is stable.
+//!
+//! What the state is, the device server knows; who stores it is in `crate::saver`.
+
+use std::io;
+use std::sync::Arc;
+
+use lunette_block::{Done, ErrorClass, IoCompletion, StoreError};
+use lunette_iscsi::session::TaskId;
+
+use super::Reactor;
+use super::commands::{hardware_error, store_tag};
+use crate::saver::{Save, SaveWaiter};
+
+impl Reactor {
+    /// Has the state of a command's unit stored. The command is in a store until then.
+    pub(super) fn store_state(&mut self, index: usize, id: TaskId) {
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        let place = session.place;
+        let Some(attachment) = &session.attachment else { return };
+        let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut) else { return };
+        let unit_index = context.command.as_ref().and_then(lunette_scsi::Task::unit_index);
+        let found = unit_index.and_then(|index| {
+            let (_, unit) = attachment.target.device.units().nth(index)?;
+            Some((Arc::clone(unit), attachment.target.states.get(index)?.clone()?))
+        });
+        let Some((unit, file)) = found else { return self.finish(index, id, &hardware_error()) };
+        let waiter = SaveWaiter { session: index, place, task: id };
+        let save = Save { unit, file, reactor: Arc::clone(&self.mailbox), waiter };
+        context.in_store = true;
+        if self.shared.saver.send(save).is_err() {
+            self.state_stored(waiter, false);
+        }
+    }
+
+    /// The state of a command's unit was stored, or could not be.
+    pub(super) fn state_stored(&mut self, waiter: SaveWaiter, is_stable: bool) {
+        let SaveWaiter { session: index, place, task } = waiter;
+        if self.sessions.get(index).is_none_or(|session| session.place != place) {
+            return;
+        }
+        let failed = || StoreError::Io {
+            kind: ErrorClass::Hardware,
+            offset: 0,
+            source: io::Error::other("the state of the logical unit cannot be stored"),
+        };
+        let result = if is_stable { Ok(Done::Nothing) } else { Err(failed()) };
+        self.io_finished(index, IoCompletion { tag: store_tag(index, task), result, buffer: None });
+        self.run_session(index);
+    }
+}
