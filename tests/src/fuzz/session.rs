@@ -25,7 +25,7 @@ const WINDOW_DEPTH: u16 = 8;
 const LONG: Duration = Duration::from_secs(3600);
 
 struct Driver {
-    session: Session,
+    session: Session<()>,
     outbox: Outbox<()>,
     now: Duration,
     /// Tasks whose turn has come and that have not ended.

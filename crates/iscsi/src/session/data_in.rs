@@ -45,9 +45,9 @@ pub struct Completion<'a, D> {
 /// Bytes of sense data that go into a response.
 const SENSE_LENGTH_MAX: usize = 252;
 
-impl Session {
+impl<D: Share> Session<D> {
     /// Ends a task that the driver was working on. An aborted task ends without an answer.
-    pub fn complete<D: Share>(&mut self, id: TaskId, completion: Completion<'_, D>, outbox: &mut Outbox<D>) {
+    pub fn complete(&mut self, id: TaskId, completion: Completion<'_, D>, outbox: &mut Outbox<D>) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         if task.aborted {
             return self.finish_aborted(id, outbox);
@@ -72,7 +72,7 @@ impl Session {
 
     /// Sends Data-In PDUs of at most the initiator's segment length, each burst closed by an F bit, the last with
     /// the status (11.7.3).
-    fn finish_with_data<D: Share>(&mut self, id: TaskId, mut data: D, length: u32, outbox: &mut Outbox<D>) {
+    fn finish_with_data(&mut self, id: TaskId, mut data: D, length: u32, outbox: &mut Outbox<D>) {
         let Some(task) = self.forget(id) else { return };
         let sent = length.min(task.expected_in());
         if sent == 0 {
@@ -125,7 +125,7 @@ impl Session {
     }
 
     /// Answers a task whose outcome was known earlier, now that all its data has come.
-    pub(super) fn finish_held<D>(&mut self, id: TaskId, outbox: &mut Outbox<D>) {
+    pub(super) fn finish_held(&mut self, id: TaskId, outbox: &mut Outbox<D>) {
         let Some(mut task) = self.forget(id) else { return };
         match (task.fault, task.held.take()) {
             (Some(_), _) | (None, None) => self.respond_at_fault(&task, outbox),
@@ -137,20 +137,20 @@ impl Session {
     }
 
     /// Ends a task that collects data because the transport spoilt it; the driver's context goes.
-    pub(super) fn finish_at_fault<D>(&mut self, id: TaskId, outbox: &mut Outbox<D>) {
+    pub(super) fn finish_at_fault(&mut self, id: TaskId, outbox: &mut Outbox<D>) {
         let Some(task) = self.forget(id) else { return };
         outbox.event(Event::Dropped(id));
         self.respond_at_fault(&task, outbox);
         self.settle(outbox);
     }
 
-    fn respond_at_fault<D>(&mut self, task: &Task, outbox: &mut Outbox<D>) {
+    fn respond_at_fault(&mut self, task: &Task, outbox: &mut Outbox<D>) {
         let (asc, ascq) = task.fault.unwrap_or((0, 0));
         self.respond(task, CHECK_CONDITION, transport_sense(asc, ascq), 0, outbox);
     }
 
     /// Frees an aborted task once its store has let go of it.
-    fn finish_aborted<D>(&mut self, id: TaskId, outbox: &mut Outbox<D>) {
+    fn finish_aborted(&mut self, id: TaskId, outbox: &mut Outbox<D>) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         let cid = task.cid;
         // Data for it can only come on its own connection.
@@ -163,33 +163,24 @@ impl Session {
         self.settle(outbox);
     }
 
-    fn respond<D>(
-        &mut self,
-        task: &Task,
-        status: u8,
-        sense: Vec<u8>,
-        transferred: u64,
-        outbox: &mut Outbox<D>,
-    ) {
+    fn respond(&mut self, task: &Task, status: u8, sense: Vec<u8>, transferred: u64, outbox: &mut Outbox<D>) {
         let cid: Cid = task.cid;
-        let Some(numbers) = self.status_numbers(cid) else { return };
-        let response = ScsiResponse {
-            residual: Residual::between(task.expected_out().max(task.expected_in()), transferred),
-            response: COMPLETED_AT_TARGET,
-            status,
-            initiator_task_tag: task.command.initiator_task_tag,
-            snack_tag: 0,
-            numbers,
-            // Data-In of a command always carries its status, so a response follows none (11.4.8).
-            exp_data_sn: DataSn(0),
-        };
         let segment = if sense.is_empty() {
             sense
         } else {
             // SenseLength (11.4.7), then the sense data; at most 252, so 16 bits hold it.
             [&(sense.len() as u16).to_be_bytes()[..], &sense].concat()
         };
-        outbox.send_bytes(cid, response.encode(segment.len()), segment);
+        let response = ScsiResponse {
+            residual: Residual::between(task.expected_out().max(task.expected_in()), transferred),
+            response: COMPLETED_AT_TARGET,
+            status,
+            initiator_task_tag: task.command.initiator_task_tag,
+            // Data-In of a command always carries its status, so a response follows none (11.4.8).
+            ..ScsiResponse::default()
+        };
+        let length = segment.len();
+        self.send_status(cid, segment, outbox, |numbers| ScsiResponse { numbers, ..response }.encode(length));
     }
 
     /// Takes a task out of the table and gives its place in the window back.

@@ -10,7 +10,7 @@ use lunette_wire::target::{ReadyToTransfer, RejectReason};
 use lunette_wire::{Bhs, Cid, DataSn, TargetTransferTag};
 
 use super::task::{OutstandingR2t, Phase, Task, TaskId, TransportFault};
-use super::{Event, Outbox, Session};
+use super::{Event, Outbox, Session, Share};
 
 /// ABORTED COMMAND, WRITE ERROR - UNEXPECTED UNSOLICITED DATA (11.4.7.2).
 const UNEXPECTED_UNSOLICITED_DATA: TransportFault = (0x0c, 0x0c);
@@ -39,7 +39,7 @@ enum Sequence {
     Solicited(usize),
 }
 
-impl Session {
+impl<D: Share> Session<D> {
     /// Says where the segment of `length` bytes of a Data-Out on connection `cid` belongs. Nothing changes until
     /// [`Self::data_out_arrived`] reports the whole PDU.
     #[must_use]
@@ -61,7 +61,7 @@ impl Session {
     /// Counts a Data-Out whose segment of `length` bytes has been read completely.
     ///
     /// `intact` is false when its data digest was wrong; the segment is then as good as lost (7.8).
-    pub fn data_out_arrived<D>(
+    pub fn data_out_arrived(
         &mut self,
         now: Duration,
         cid: Cid,
@@ -123,7 +123,7 @@ impl Session {
 
     /// Asks for the first `wanted` bytes of the command's data; [`Event::DataOutComplete`] follows. The initiator
     /// may have less to send than that: the answer says how much will be there.
-    pub fn solicit<D>(&mut self, id: TaskId, wanted: u32, outbox: &mut Outbox<D>) -> u32 {
+    pub fn solicit(&mut self, id: TaskId, wanted: u32, outbox: &mut Outbox<D>) -> u32 {
         let Some(task) = self.tasks.get_mut(id) else { return 0 };
         task.wanted = wanted.min(task.expected_out());
         let wanted = task.wanted;
@@ -135,7 +135,7 @@ impl Session {
     }
 
     /// Moves a task on after data came in, or after it was asked to collect.
-    fn advance<D>(&mut self, id: TaskId, outbox: &mut Outbox<D>) {
+    fn advance(&mut self, id: TaskId, outbox: &mut Outbox<D>) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         match task.phase {
             Phase::Parked | Phase::Executing => {}
@@ -160,7 +160,7 @@ impl Session {
     }
 
     /// Sends as many R2Ts as may be outstanding (13.17), each for at most MaxBurstLength (13.13).
-    fn send_r2ts<D>(&mut self, id: TaskId, outbox: &mut Outbox<D>) {
+    fn send_r2ts(&mut self, id: TaskId, outbox: &mut Outbox<D>) {
         let burst = self.parameters.max_burst_length;
         let outstanding_max = usize::from(self.parameters.max_outstanding_r2t);
         let Some(cid) = self.tasks.get(id).map(|task| task.cid) else { return };
@@ -229,7 +229,7 @@ impl Session {
     }
 
     /// A PDU of this task could not be used: the task fails, and its sequences end with their F bits all the same.
-    fn lost<D>(&mut self, id: TaskId, pdu: &ScsiDataOut, fault: TransportFault, outbox: &mut Outbox<D>) {
+    fn lost(&mut self, id: TaskId, pdu: &ScsiDataOut, fault: TransportFault, outbox: &mut Outbox<D>) {
         self.fail(id, fault);
         if let Some(task) = self.tasks.get_mut(id)
             && pdu.is_final

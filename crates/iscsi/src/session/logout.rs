@@ -11,7 +11,7 @@ use lunette_wire::{Cid, InitiatorTaskTag};
 
 use super::requests::Request;
 use super::task::Phase;
-use super::{CloseReason, Event, Outbox, Session};
+use super::{CloseReason, Event, Outbox, Session, Share};
 use crate::parameters::SessionType;
 
 /// The most logouts of a session that wait for stores at once: one for each connection that may be logged out.
@@ -27,10 +27,10 @@ pub(super) struct PendingLogout {
     of: Option<Cid>,
 }
 
-impl Session {
+impl<D: Share> Session<D> {
     /// Logout (11.14, 11.15). The answer waits until no task is left in a store, so that nothing of the connection or
     /// session can overtake what is written later.
-    pub(super) fn log_out<D>(&mut self, cid: Cid, pdu: &LogoutRequest, outbox: &mut Outbox<D>) {
+    pub(super) fn log_out(&mut self, cid: Cid, pdu: &LogoutRequest, outbox: &mut Outbox<D>) {
         const CID_NOT_FOUND: u8 = 1;
         const RECOVERY_NOT_SUPPORTED: u8 = 2;
         const CLEANUP_FAILED: u8 = 3;
@@ -65,7 +65,7 @@ impl Session {
         self.settle(outbox);
     }
 
-    fn send_logout_response<D>(
+    fn send_logout_response(
         &mut self,
         cid: Cid,
         initiator_task_tag: InitiatorTaskTag,
@@ -76,20 +76,19 @@ impl Session {
         if self.connection_mut(cid).is_none_or(|connection| connection.closing) {
             return;
         }
-        let Some(numbers) = self.status_numbers(cid) else { return };
         let answer = LogoutResponse {
             response,
             initiator_task_tag,
-            numbers,
             time2wait_s: self.parameters.default_time2wait_s,
             time2retain_s: self.parameters.default_time2retain_s,
+            ..LogoutResponse::default()
         };
-        outbox.send(cid, answer.encode());
+        self.send_status(cid, Vec::new(), outbox, |numbers| LogoutResponse { numbers, ..answer }.encode());
     }
 
     /// Begins the implicit logout of a connection whose CID a login brings again (6.3.4). The driver has closed it, or
     /// does so now; [`Event::ConnectionEnded`] follows when its last task has left its store.
-    pub fn reinstate<D>(&mut self, cid: Cid, outbox: &mut Outbox<D>) {
+    pub fn reinstate(&mut self, cid: Cid, outbox: &mut Outbox<D>) {
         if let Some(connection) = self.connection_mut(cid) {
             connection.closing = true;
             self.retire(cid, outbox);
@@ -99,7 +98,7 @@ impl Session {
 
     /// The driver has lost a connection. Unless that was leaving, the session ends (7.1.4.4, 7.14): the initiator is
     /// told on the others, which are closed; tasks are dropped without an answer. [`Event::Ended`] follows.
-    pub fn connection_lost<D>(&mut self, cid: Cid, outbox: &mut Outbox<D>) {
+    pub fn connection_lost(&mut self, cid: Cid, outbox: &mut Outbox<D>) {
         let Some(connection) = self.connection_mut(cid) else { return };
         let was_leaving = connection.leaving;
         if !std::mem::replace(&mut connection.closing, true) && !was_leaving {
@@ -109,7 +108,7 @@ impl Session {
 
     /// Ends the session because it is being replaced or its target reset (6.3.5, 11.5.1): tasks are dropped without an
     /// answer. [`Event::Ended`] follows when the last one has left its store. The driver closes the connections.
-    pub fn close<D>(&mut self, outbox: &mut Outbox<D>) {
+    pub fn close(&mut self, outbox: &mut Outbox<D>) {
         for connection in &mut self.connections {
             connection.closing = true;
         }
@@ -118,7 +117,7 @@ impl Session {
     }
 
     /// Gives a connection up, and the session with it.
-    pub(super) fn close_connection<D>(&mut self, cid: Cid, reason: CloseReason, outbox: &mut Outbox<D>) {
+    pub(super) fn close_connection(&mut self, cid: Cid, reason: CloseReason, outbox: &mut Outbox<D>) {
         if matches!(reason, CloseReason::Silent(_) | CloseReason::LogoutOverdue(_)) {
             // Nothing is wrong with its stream: it is told, too (4.2.6).
             self.announce_failure(outbox);
@@ -128,7 +127,7 @@ impl Session {
     }
 
     /// Session recovery (7.1.4.4) after `cid` has failed.
-    fn recover_session<D>(&mut self, cid: Cid, outbox: &mut Outbox<D>) {
+    fn recover_session(&mut self, cid: Cid, outbox: &mut Outbox<D>) {
         self.announce_failure(outbox);
         self.close_others(cid, &CloseReason::SessionFailed, outbox);
         self.begin_closing(outbox);
@@ -136,13 +135,13 @@ impl Session {
     }
 
     /// Once, on all connections that can still be told.
-    fn announce_failure<D>(&mut self, outbox: &mut Outbox<D>) {
+    fn announce_failure(&mut self, outbox: &mut Outbox<D>) {
         if self.kind == SessionType::Normal && !std::mem::replace(&mut self.is_failed, true) {
             self.announce_drop(outbox);
         }
     }
 
-    fn close_others<D>(&mut self, cid: Cid, reason: &CloseReason, outbox: &mut Outbox<D>) {
+    fn close_others(&mut self, cid: Cid, reason: &CloseReason, outbox: &mut Outbox<D>) {
         for index in 0..self.connections.len() {
             let other = self.connections[index].cid;
             if other != cid {
@@ -151,7 +150,7 @@ impl Session {
         }
     }
 
-    fn emit_close<D>(&mut self, cid: Cid, reason: CloseReason, outbox: &mut Outbox<D>) {
+    fn emit_close(&mut self, cid: Cid, reason: CloseReason, outbox: &mut Outbox<D>) {
         if let Some(connection) = self.connection_mut(cid)
             && !std::mem::replace(&mut connection.closing, true)
         {
@@ -160,7 +159,7 @@ impl Session {
     }
 
     /// Ends all that belongs to a connection while the session goes on (11.14, 11.14.5).
-    fn retire<D>(&mut self, cid: Cid, outbox: &mut Outbox<D>) {
+    fn retire(&mut self, cid: Cid, outbox: &mut Outbox<D>) {
         let Some(connection) = self.connection_mut(cid).filter(|connection| !connection.leaving) else {
             return;
         };
@@ -199,7 +198,7 @@ impl Session {
     }
 
     /// Lets connections go that are leaving and have no task any more.
-    fn settle_leaving<D>(&mut self, outbox: &mut Outbox<D>) {
+    fn settle_leaving(&mut self, outbox: &mut Outbox<D>) {
         while let Some(index) = self
             .connections
             .iter()
@@ -218,7 +217,7 @@ impl Session {
         }
     }
 
-    fn begin_closing<D>(&mut self, outbox: &mut Outbox<D>) {
+    fn begin_closing(&mut self, outbox: &mut Outbox<D>) {
         self.closing = true;
         self.management.clear();
         self.fences = 0;
@@ -231,7 +230,7 @@ impl Session {
     }
 
     /// After anything that may have ended a task: sends what was waiting for that.
-    pub(super) fn settle<D>(&mut self, outbox: &mut Outbox<D>) {
+    pub(super) fn settle(&mut self, outbox: &mut Outbox<D>) {
         self.settle_management(outbox);
         if self.leaving > 0 && !self.closing {
             self.settle_leaving(outbox);

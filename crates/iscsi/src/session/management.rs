@@ -9,7 +9,7 @@ use lunette_wire::{Cid, InitiatorTaskTag, LunField, StatSn};
 use super::requests::Request;
 use super::task::{Phase, Task, TaskId, is_covered};
 use super::window::Admission;
-use super::{Event, Outbox, Session};
+use super::{Event, Outbox, Session, Share};
 
 /// How long an aborted task waits for data that the initiator still owes. 4.2.3.3 has the target wait for it, yet
 /// Linux' initiator sends none after it asked for an abort (its FastAbort setting), and must not hang for it.
@@ -56,9 +56,9 @@ enum Fence {
     Up(Vec<(Cid, StatSn)>),
 }
 
-impl Session {
+impl<D: Share> Session<D> {
     /// Begins a function at its turn in the command order.
-    pub(super) fn manage<D>(&mut self, management: &Management, outbox: &mut Outbox<D>) {
+    pub(super) fn manage(&mut self, management: &Management, outbox: &mut Outbox<D>) {
         use TaskManagementFunction as Function;
         use TaskManagementOutcome as Outcome;
         let request = management.request;
@@ -105,7 +105,7 @@ impl Session {
     }
 
     /// Commands that have not come before a reset of the target count as received (4.2.3.3, step b).
-    fn plug_before<D>(&mut self, management: &Management, outbox: &mut Outbox<D>) {
+    fn plug_before(&mut self, management: &Management, outbox: &mut Outbox<D>) {
         let limit = management.request.cmd_sn;
         let mut missing = self.window.exp_cmd_sn();
         while missing.precedes(limit) {
@@ -122,7 +122,7 @@ impl Session {
     }
 
     /// Begins the functions whose last earlier command has come.
-    pub(super) fn begin_early_functions<D>(&mut self, outbox: &mut Outbox<D>) {
+    pub(super) fn begin_early_functions(&mut self, outbox: &mut Outbox<D>) {
         let exp_cmd_sn = self.window.exp_cmd_sn();
         while let Some(at) =
             self.early_functions.iter().position(|early| !exp_cmd_sn.precedes(early.request.cmd_sn))
@@ -133,7 +133,7 @@ impl Session {
     }
 
     /// The driver's answer to [`Event::Manage`].
-    pub fn management_done<D>(
+    pub fn management_done(
         &mut self,
         id: ManagementId,
         outcome: TaskManagementOutcome,
@@ -147,7 +147,7 @@ impl Session {
 
     /// Aborts this session's tasks on a logical unit, or on all, because another session asked for it (4.2.3.2).
     /// Returns the tasks that are still in a store; they end without an answer.
-    pub fn abort_tasks<D>(&mut self, lun: Option<LunField>, outbox: &mut Outbox<D>) -> Vec<TaskId> {
+    pub fn abort_tasks(&mut self, lun: Option<LunField>, outbox: &mut Outbox<D>) -> Vec<TaskId> {
         let same_unit = self.settings.same_unit;
         let affected = self.tasks.ids(|task| {
             task.phase != Phase::Parked && lun.is_none_or(|lun| same_unit(task.command.lun, lun))
@@ -163,7 +163,7 @@ impl Session {
         self.tasks.get(id).is_some_and(|task| task.phase != Phase::Draining)
     }
 
-    fn abort_one<D>(&mut self, management: &Management, outbox: &mut Outbox<D>) {
+    fn abort_one(&mut self, management: &Management, outbox: &mut Outbox<D>) {
         use TaskManagementOutcome as Outcome;
         let request = management.request;
         let tag = request.referenced_task_tag;
@@ -213,7 +213,7 @@ impl Session {
     }
 
     /// Aborts `affected` and remembers that an answer is due.
-    fn pend<D>(
+    fn pend(
         &mut self,
         management: &Management,
         affected: Vec<TaskId>,
@@ -234,7 +234,7 @@ impl Session {
 
     /// Aborts a task. True when it has not ended yet: it is in a store, or its initiator, who asked for the abort
     /// on `asked_on`, still owes data.
-    pub(super) fn abort<D>(&mut self, id: TaskId, asked_on: Option<Cid>, outbox: &mut Outbox<D>) -> bool {
+    pub(super) fn abort(&mut self, id: TaskId, asked_on: Option<Cid>, outbox: &mut Outbox<D>) -> bool {
         let closing = self.closing;
         let Some(task) = self.tasks.get_mut(id) else { return false };
         let wait_for_data = asked_on.is_some() && !closing && !task.is_quiet();
@@ -269,7 +269,7 @@ impl Session {
     }
 
     /// Raises the fence of a function that is done, and tells whether it is down again.
-    fn passes_fence<D>(&mut self, index: usize, outbox: &mut Outbox<D>) -> bool {
+    fn passes_fence(&mut self, index: usize, outbox: &mut Outbox<D>) -> bool {
         let pending = &mut self.management[index];
         match &mut pending.fence {
             Fence::None => true,
@@ -304,7 +304,7 @@ impl Session {
     }
 
     /// Answers every function whose tasks are gone and whose outcome is known.
-    pub(super) fn settle_management<D>(&mut self, outbox: &mut Outbox<D>) {
+    pub(super) fn settle_management(&mut self, outbox: &mut Outbox<D>) {
         let mut index = 0;
         while let Some(pending) = self.management.get_mut(index) {
             let tasks = &self.tasks;
@@ -318,14 +318,10 @@ impl Session {
                 continue;
             }
             let done = self.management.remove(index);
-            if let Some(numbers) = self.status_numbers(done.cid) {
-                let response = TaskManagementResponse {
-                    response: outcome as u8,
-                    initiator_task_tag: done.initiator_task_tag,
-                    numbers,
-                };
-                outbox.send(done.cid, response.encode());
-            }
+            let (response, initiator_task_tag) = (outcome as u8, done.initiator_task_tag);
+            self.send_status(done.cid, Vec::new(), outbox, |numbers| {
+                TaskManagementResponse { response, initiator_task_tag, numbers }.encode()
+            });
         }
     }
 }

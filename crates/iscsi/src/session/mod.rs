@@ -20,6 +20,7 @@ mod task;
 mod timers;
 mod window;
 
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use lunette_wire::target::{NopIn, Numbers};
@@ -88,9 +89,10 @@ pub enum Joining {
     Over,
 }
 
-/// A session of a target, from the end of its leading login to its last task.
+/// A session of a target, from the end of its leading login to its last task. `D` is the driver's handle for data that
+/// goes to the initiator.
 #[derive(Debug)]
-pub struct Session {
+pub struct Session<D> {
     kind: SessionType,
     parameters: SessionParameters,
     settings: SessionSettings,
@@ -115,9 +117,11 @@ pub struct Session {
     /// No new task is taken; the session ends with its last one.
     closing: bool,
     ended: bool,
+    /// What is kept for recovery has this handle.
+    data: PhantomData<D>,
 }
 
-impl Session {
+impl<D: Share> Session<D> {
     /// A session that has just reached full feature phase on its leading connection.
     ///
     /// `cmd_sn` is the number that the next non-immediate request will carry, `stat_sn` the next status number of
@@ -150,6 +154,7 @@ impl Session {
             is_failed: false,
             closing: false,
             ended: false,
+            data: PhantomData,
         }
     }
 
@@ -253,7 +258,7 @@ impl Session {
 
     /// Tells the initiator of a MaxCmdSN that moved without an answer going out, as after another session's reset: it
     /// may be waiting for nothing else (11.4.11).
-    fn tell_window<D>(&mut self, outbox: &mut Outbox<D>) {
+    fn tell_window(&mut self, outbox: &mut Outbox<D>) {
         if !std::mem::take(&mut self.window_untold) || self.closing {
             return;
         }
@@ -270,7 +275,7 @@ impl Session {
     }
 
     /// Notes that a connection is alive, and what a PDU on it acknowledges; `None` when nothing more is taken from it.
-    fn heard<D>(&mut self, now: Duration, cid: Cid, bhs: &Bhs, outbox: &mut Outbox<D>) -> Option<()> {
+    fn heard(&mut self, now: Duration, cid: Cid, bhs: &Bhs, outbox: &mut Outbox<D>) -> Option<()> {
         let connection = self.connection_mut(cid).filter(|connection| !connection.closing)?;
         connection.heard_at = now;
         // ExpStatSN has the same place in all PDUs of an initiator (11.3 to 11.18).
@@ -283,6 +288,19 @@ impl Session {
 
     fn connection_mut(&mut self, cid: Cid) -> Option<&mut Connection> {
         self.connections.iter_mut().find(|connection| connection.cid == cid)
+    }
+
+    /// Sends a PDU that uses up a StatSN; nothing when the connection is gone. All but the data of reads go out here.
+    fn send_status(
+        &mut self,
+        cid: Cid,
+        data: Vec<u8>,
+        outbox: &mut Outbox<D>,
+        encode: impl FnOnce(Numbers) -> Bhs,
+    ) {
+        if let Some(numbers) = self.status_numbers(cid) {
+            outbox.send_bytes(cid, encode(numbers), data);
+        }
     }
 
     /// Numbers for a PDU that uses up a StatSN; `None` when the connection is gone.

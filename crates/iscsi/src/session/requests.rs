@@ -9,7 +9,7 @@ use lunette_wire::{AhsList, Bhs, Cid, CmdSn, DecodeError, InitiatorTaskTag, LunF
 use super::management::Management;
 use super::task::{Phase, Task, TaskId};
 use super::{
-    Admission, CloseReason, Event, IMMEDIATE_TASKS_MAX, Outbox, PARKED_BYTES_MAX, PendingText, Session,
+    Admission, CloseReason, Event, IMMEDIATE_TASKS_MAX, Outbox, PARKED_BYTES_MAX, PendingText, Session, Share,
 };
 use crate::parameters::SessionType;
 
@@ -35,10 +35,10 @@ impl Request {
     }
 }
 
-impl Session {
+impl<D: Share> Session<D> {
     /// Takes a SCSI Command (11.3) with `data_length` bytes of immediate data, whose bytes the driver keeps for the
     /// task that is returned. `None` when the command is not taken; its data is then to be thrown away.
-    pub fn command<D>(
+    pub fn command(
         &mut self,
         now: Duration,
         cid: Cid,
@@ -94,7 +94,7 @@ impl Session {
     }
 
     /// A refused command still uses up its number, or every later one would wait for it.
-    fn refuse_command<D>(
+    fn refuse_command(
         &mut self,
         cid: Cid,
         (bhs, pdu): (&Bhs, &ScsiCommand),
@@ -110,7 +110,7 @@ impl Session {
 
     /// Takes any other PDU of an initiator, its data segment in `data`. A SCSI Command or Data-Out must go to
     /// [`Self::command`] or [`Self::data_out_arrived`]; here they are protocol errors.
-    pub fn request<D>(&mut self, now: Duration, cid: Cid, bhs: &Bhs, data: &[u8], outbox: &mut Outbox<D>) {
+    pub fn request(&mut self, now: Duration, cid: Cid, bhs: &Bhs, data: &[u8], outbox: &mut Outbox<D>) {
         if self.heard(now, cid, bhs, outbox).is_none() {
             return;
         }
@@ -188,7 +188,7 @@ impl Session {
     }
 
     /// Judges a request's number and delivers all that is in order now.
-    pub(super) fn order<D>(&mut self, cid: Cid, cmd_sn: CmdSn, request: Request, outbox: &mut Outbox<D>) {
+    pub(super) fn order(&mut self, cid: Cid, cmd_sn: CmdSn, request: Request, outbox: &mut Outbox<D>) {
         match self.window.admit(cmd_sn) {
             Admission::Ignore => {
                 debug_assert!(!matches!(request, Request::Command(_)), "judged before it became a task");
@@ -209,7 +209,7 @@ impl Session {
         }
     }
 
-    fn deliver_in_order<D>(&mut self, cid: Cid, request: Request, outbox: &mut Outbox<D>) {
+    fn deliver_in_order(&mut self, cid: Cid, request: Request, outbox: &mut Outbox<D>) {
         // Only SCSI commands hold their place in the window until they end.
         if !matches!(request, Request::Command(_)) {
             self.window.release();
@@ -217,7 +217,7 @@ impl Session {
         self.deliver(cid, request, outbox);
     }
 
-    fn deliver<D>(&mut self, cid: Cid, request: Request, outbox: &mut Outbox<D>) {
+    fn deliver(&mut self, cid: Cid, request: Request, outbox: &mut Outbox<D>) {
         match request {
             Request::Command(id) => {
                 if let Some(task) = self.tasks.get_mut(id) {
@@ -239,28 +239,23 @@ impl Session {
     }
 
     /// Echoes a ping (11.18, 11.19); an echo longer than the initiator takes is cut.
-    fn answer_nop<D>(&mut self, cid: Cid, pdu: &NopOut, mut data: Vec<u8>, outbox: &mut Outbox<D>) {
-        let Some(numbers) = self.status_numbers(cid) else { return };
-        let Some(connection) = self.connection_mut(cid) else { return };
-        data.truncate(connection.parameters.max_send_data_segment_length as usize);
-        let answer = NopIn {
-            lun: pdu.lun,
-            initiator_task_tag: pdu.initiator_task_tag,
-            target_transfer_tag: TargetTransferTag::RESERVED,
-            numbers,
-        };
-        outbox.send_bytes(cid, answer.encode(data.len()), data);
+    fn answer_nop(&mut self, cid: Cid, pdu: &NopOut, mut data: Vec<u8>, outbox: &mut Outbox<D>) {
+        data.truncate(self.max_send_data_segment_length(cid) as usize);
+        let (lun, initiator_task_tag, length) = (pdu.lun, pdu.initiator_task_tag, data.len());
+        let target_transfer_tag = TargetTransferTag::RESERVED;
+        self.send_status(cid, data, outbox, |numbers| {
+            NopIn { lun, initiator_task_tag, target_transfer_tag, numbers }.encode(length)
+        });
     }
 
     /// Answers a PDU with a Reject (11.17), which carries the PDU's header back.
-    pub fn reject<D>(&mut self, cid: Cid, bhs: &Bhs, reason: RejectReason, outbox: &mut Outbox<D>) {
-        let Some(numbers) = self.status_numbers(cid) else { return };
-        let reject = Reject { reason: reason as u8, numbers, ..Reject::default() };
-        outbox.send_bytes(cid, reject.encode(bhs.len()), bhs.to_vec());
+    pub fn reject(&mut self, cid: Cid, bhs: &Bhs, reason: RejectReason, outbox: &mut Outbox<D>) {
+        let reject = Reject { reason: reason as u8, ..Reject::default() };
+        self.send_status(cid, bhs.to_vec(), outbox, |numbers| Reject { numbers, ..reject }.encode(bhs.len()));
     }
 
     /// Sends a Text Response (11.11); the driver has run the negotiation.
-    pub fn send_text<D>(
+    pub fn send_text(
         &mut self,
         cid: Cid,
         initiator_task_tag: InitiatorTaskTag,
@@ -268,15 +263,10 @@ impl Session {
         text: Vec<u8>,
         outbox: &mut Outbox<D>,
     ) {
-        let Some(numbers) = self.status_numbers(cid) else { return };
-        let response = TextResponse {
-            is_final,
-            is_continued,
-            lun: LunField::default(),
-            initiator_task_tag,
-            target_transfer_tag,
-            numbers,
-        };
-        outbox.send_bytes(cid, response.encode(text.len()), text);
+        let (lun, length) = (LunField::default(), text.len());
+        self.send_status(cid, text, outbox, |numbers| {
+            TextResponse { is_final, is_continued, lun, initiator_task_tag, target_transfer_tag, numbers }
+                .encode(length)
+        });
     }
 }

@@ -13,7 +13,7 @@ const CID: Cid = Cid(0);
 const SECOND: Duration = Duration::from_secs(1);
 
 struct Bench {
-    session: Session,
+    session: Session<()>,
     outbox: Outbox<()>,
     now: Duration,
 }

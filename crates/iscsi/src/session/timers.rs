@@ -10,7 +10,7 @@ use lunette_wire::{Cid, InitiatorTaskTag, LunField, TargetTransferTag};
 use super::connection::{LogoutDue, Ping};
 use super::management::DRAIN_TIMEOUT;
 use super::task::Phase;
-use super::{CloseReason, Outbox, Session};
+use super::{CloseReason, Outbox, Session, Share};
 use crate::parameters::SessionType;
 
 /// AsyncEvent "logout request" (11.9.1).
@@ -18,9 +18,9 @@ const ASYNC_LOGOUT_REQUEST: u8 = 1;
 /// AsyncEvent "session drop notification" (11.9.1).
 const ASYNC_SESSION_DROP: u8 = 3;
 
-impl Session {
+impl<D: Share> Session<D> {
     /// Looks at the clock; the driver calls this about once a second.
-    pub fn tick<D>(&mut self, now: Duration, outbox: &mut Outbox<D>) {
+    pub fn tick(&mut self, now: Duration, outbox: &mut Outbox<D>) {
         for index in 0..self.connections.len() {
             self.tick_connection(now, index, outbox);
         }
@@ -28,7 +28,7 @@ impl Session {
     }
 
     /// Asks the initiator to log out within `within` (11.9.1); after that the connection is dropped.
-    pub fn request_logout<D>(&mut self, now: Duration, within: Duration, outbox: &mut Outbox<D>) {
+    pub fn request_logout(&mut self, now: Duration, within: Duration, outbox: &mut Outbox<D>) {
         for index in 0..self.connections.len() {
             let connection = &mut self.connections[index];
             if !connection.is_open() || connection.logout_due.is_some() {
@@ -41,21 +41,14 @@ impl Session {
                 continue;
             }
             connection.logout_due = Some(LogoutDue { at: now + within, within });
-            let Some(numbers) = self.status_numbers(cid) else { continue };
             let seconds = u16::try_from(within.as_secs().max(1)).unwrap_or(u16::MAX);
-            let message = AsynchronousMessage {
-                numbers,
-                event: ASYNC_LOGOUT_REQUEST,
-                parameters: [0, 0, seconds],
-                ..AsynchronousMessage::default()
-            };
-            outbox.send(cid, message.encode(0));
+            self.send_event(cid, ASYNC_LOGOUT_REQUEST, [0, 0, seconds], outbox);
         }
     }
 
     /// Tells the initiator that all connections of this session are about to be dropped (4.2.6, 11.9.1). It may come
     /// back after DefaultTime2Wait; no task is kept for it.
-    pub fn announce_drop<D>(&mut self, outbox: &mut Outbox<D>) {
+    pub fn announce_drop(&mut self, outbox: &mut Outbox<D>) {
         let time2wait_s = self.parameters.default_time2wait_s;
         for index in 0..self.connections.len() {
             let connection = &self.connections[index];
@@ -63,18 +56,19 @@ impl Session {
                 continue;
             }
             let cid = connection.cid;
-            let Some(numbers) = self.status_numbers(cid) else { continue };
-            let message = AsynchronousMessage {
-                numbers,
-                event: ASYNC_SESSION_DROP,
-                parameters: [0, time2wait_s, 0],
-                ..AsynchronousMessage::default()
-            };
-            outbox.send(cid, message.encode(0));
+            self.send_event(cid, ASYNC_SESSION_DROP, [0, time2wait_s, 0], outbox);
         }
     }
 
-    fn tick_connection<D>(&mut self, now: Duration, index: usize, outbox: &mut Outbox<D>) {
+    /// An Asynchronous Message (11.9) without data.
+    fn send_event(&mut self, cid: Cid, event: u8, parameters: [u16; 3], outbox: &mut Outbox<D>) {
+        let message = AsynchronousMessage { event, parameters, ..AsynchronousMessage::default() };
+        self.send_status(cid, Vec::new(), outbox, |numbers| {
+            AsynchronousMessage { numbers, ..message }.encode(0)
+        });
+    }
+
+    fn tick_connection(&mut self, now: Duration, index: usize, outbox: &mut Outbox<D>) {
         let connection = &mut self.connections[index];
         if connection.closing {
             return;
@@ -115,7 +109,7 @@ impl Session {
         }
     }
 
-    fn ping<D>(&mut self, now: Duration, index: usize, outbox: &mut Outbox<D>) {
+    fn ping(&mut self, now: Duration, index: usize, outbox: &mut Outbox<D>) {
         let cid = self.connections[index].cid;
         if let Some(tag) = self.send_ping(cid, outbox) {
             self.connections[index].ping = Some(Ping { tag, sent_at: now });
@@ -123,7 +117,7 @@ impl Session {
     }
 
     /// Sends a ping, whose answer brings an ExpStatSN.
-    pub(super) fn send_ping<D>(&mut self, cid: Cid, outbox: &mut Outbox<D>) -> Option<TargetTransferTag> {
+    pub(super) fn send_ping(&mut self, cid: Cid, outbox: &mut Outbox<D>) -> Option<TargetTransferTag> {
         let numbers = self.peek_numbers(cid)?;
         let tag = self.connection_mut(cid)?.ping_tag();
         let ping = NopIn {
@@ -146,7 +140,7 @@ impl Session {
         }
     }
 
-    fn tick_draining<D>(&mut self, now: Duration, outbox: &mut Outbox<D>) {
+    fn tick_draining(&mut self, now: Duration, outbox: &mut Outbox<D>) {
         let draining = self.tasks.ids(|task| task.phase == Phase::Draining);
         let mut gave_up = false;
         for id in draining {

@@ -124,7 +124,7 @@ impl Link {
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct TargetSession {
-    pub(super) core: Session,
+    pub(super) core: Session<Segment>,
     pub(super) place: SessionPlace,
     pub(super) key: SessionKey,
     /// `None` for a discovery session.

@@ -63,7 +63,7 @@ struct Context {
 }
 
 struct Full {
-    session: Session,
+    session: Session<Vec<u8>>,
     /// Of its leading login.
     outcome: LoginOutcome,
     tasks: HashMap<TaskId, Context>,
@@ -148,7 +148,7 @@ impl Target {
     }
 
     /// The session of a connection that has logged in.
-    pub(crate) fn session(&self, index: usize) -> Option<&Session> {
+    pub(crate) fn session(&self, index: usize) -> Option<&Session<Vec<u8>>> {
         self.full(index).map(|full| &full.session)
     }
 
