@@ -1,9 +1,11 @@
 //! One connection of a session in full feature phase: status numbers, segment sizes, keepalive.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use lunette_wire::{Cid, LunField, StatSn, TargetTransferTag};
 
+use super::task::TaskId;
 use crate::parameters::ConnectionParameters;
 
 /// A ping that has not been answered yet (11.19).
@@ -38,6 +40,9 @@ pub(super) struct Connection {
     pub(super) closing: bool,
     /// It is being logged out, and goes with the last of its tasks; the session stays.
     pub(super) leaving: bool,
+    /// Commands whose unsolicited data is still to come, in the order of the commands (4.2.5.2); may hold some that have
+    /// ended.
+    pub(super) unsolicited: VecDeque<TaskId>,
     /// Logical units whose commands were ended without an answer when it began to leave (11.14.5).
     pub(super) cleared: Vec<LunField>,
 }
@@ -55,6 +60,7 @@ impl Connection {
             logout_due: None,
             closing: false,
             leaving: false,
+            unsolicited: VecDeque::new(),
             cleared: Vec::new(),
         }
     }

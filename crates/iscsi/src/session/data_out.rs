@@ -51,7 +51,7 @@ impl<D: Share> Session<D> {
             || !takes_data
             || task.aborted
             || task.fault.is_some()
-            || self.check(task, pdu, length).is_err()
+            || self.check(id, task, pdu, length).is_err()
         {
             return Placement::Discard;
         }
@@ -83,7 +83,7 @@ impl<D: Share> Session<D> {
             // A command's data comes on its own connection (4.2.5.1); this is none of the task's, and does not harm it.
             return self.reject(cid, bhs, RejectReason::ProtocolError, outbox);
         }
-        let sequence = match self.check(task, pdu, length) {
+        let sequence = match self.check(id, task, pdu, length) {
             Ok(sequence) => sequence,
             Err((reason, fault)) => {
                 self.reject(cid, bhs, reason, outbox);
@@ -195,6 +195,7 @@ impl<D: Share> Session<D> {
     /// Compares a PDU with what its task expects next.
     fn check(
         &self,
+        id: TaskId,
         task: &Task,
         pdu: &ScsiDataOut,
         length: u32,
@@ -209,6 +210,9 @@ impl<D: Share> Session<D> {
             let limit = task.expected_out().min(self.parameters.first_burst_length);
             return if !task.unsolicited_open {
                 Err((RejectReason::ProtocolError, INCORRECT_AMOUNT_OF_DATA))
+            } else if !self.is_first_unsolicited(id, task.cid) {
+                // Data of a command before it is missing, or comes later than it may (4.2.5.2).
+                Err((RejectReason::ProtocolError, INCORRECT_AMOUNT_OF_DATA))
             } else if pdu.data_sn != task.unsolicited_data_sn {
                 Err(PDU_MISSING)
             } else if pdu.buffer_offset == task.received && end <= limit {
@@ -219,12 +223,42 @@ impl<D: Share> Session<D> {
         }
         let index = task.r2ts.iter().position(|r2t| r2t.tag == pdu.target_transfer_tag).ok_or(MISPLACED)?;
         let r2t = &task.r2ts[index];
+        if !(self.settings.same_unit)(pdu.lun, task.command.lun) {
+            // With a transfer tag the LUN is the command's (4.2.5.3, 11.7.4).
+            return Err((RejectReason::ProtocolError, INCORRECT_AMOUNT_OF_DATA));
+        }
         if pdu.data_sn != r2t.next_data_sn {
             Err(PDU_MISSING)
         } else if pdu.buffer_offset == r2t.next_offset && end <= r2t.end_offset {
             Ok(Sequence::Solicited(index))
         } else {
             Err(MISPLACED)
+        }
+    }
+
+    /// Whether no command before it on its connection still has unsolicited data to come: data comes in the order of the
+    /// commands (4.2.5.2). What was aborted does not count: Linux sends nothing more for it.
+    fn is_first_unsolicited(&self, id: TaskId, cid: Cid) -> bool {
+        let Some(connection) = self.connections.iter().find(|connection| connection.cid == cid) else {
+            return false;
+        };
+        let mut expected = connection.unsolicited.iter().filter(|&&of| self.awaits_unsolicited(of));
+        expected.next() == Some(&id)
+    }
+
+    fn awaits_unsolicited(&self, id: TaskId) -> bool {
+        let awaits = |task: &Task| task.unsolicited_open && !task.aborted && task.phase != Phase::Draining;
+        self.tasks.get(id).is_some_and(awaits)
+    }
+
+    /// Notes that unsolicited data follows a command, behind that of the commands before it.
+    pub(super) fn expect_unsolicited(&mut self, id: TaskId, cid: Cid) {
+        let Some(connection) = self.connection_mut(cid) else { return };
+        let mut expected = std::mem::take(&mut connection.unsolicited);
+        expected.retain(|&of| self.awaits_unsolicited(of));
+        expected.push_back(id);
+        if let Some(connection) = self.connection_mut(cid) {
+            connection.unsolicited = expected;
         }
     }
 

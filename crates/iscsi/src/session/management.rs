@@ -179,6 +179,12 @@ impl<D: Share> Session<D> {
                 && task.phase != Phase::Draining
         };
         if let Some(id) = self.tasks.find(tag).filter(|&id| self.tasks.get(id).is_some_and(covered)) {
+            let is_of_its_unit = |task: &Task| (self.settings.same_unit)(task.command.lun, request.lun);
+            if !self.tasks.get(id).is_some_and(is_of_its_unit) {
+                // The tag of one task with the LUN of another: nobody knows which of the two is meant (4.2.5.3).
+                self.pend(management, Vec::new(), Some(Outcome::FunctionRejected), outbox);
+                return;
+            }
             self.pend(management, vec![id], Some(Outcome::FunctionComplete), outbox);
             return;
         }

@@ -58,7 +58,11 @@ impl<D: Share> Session<D> {
         };
         let mut task = Task::new(cid, *pdu, ahs.extended_cdb, data_length);
         task.fault = self.unsolicited_fault(&task, data_length);
+        let is_awaiting_data = task.unsolicited_open;
         let id = self.tasks.insert(task);
+        if is_awaiting_data {
+            self.expect_unsolicited(id, cid);
+        }
         if pdu.immediate {
             self.immediate_tasks += 1;
             self.deliver(cid, Request::Command(id), outbox);

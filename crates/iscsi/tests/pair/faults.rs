@@ -6,7 +6,7 @@ use lunette_wire::target::RejectReason;
 use lunette_wire::{DataSn, InitiatorPdu, InitiatorTaskTag, TargetTransferTag};
 
 use crate::double::initiator::{Initiator, Wish, cdb};
-use crate::double::target::{UNIT, WRITE_10};
+use crate::double::target::{NO_UNIT, UNIT, WRITE_10};
 use crate::double::{BLOCK, World};
 
 const ABORTED_COMMAND: u8 = 0x0b;
@@ -141,17 +141,62 @@ fn unsolicited_data_out_of_place() {
     }
 }
 
+/// 4.2.5.2: the data of command N comes before that of command N + 1 on the same connection.
+#[test]
+fn unsolicited_data_in_another_order_than_its_commands() {
+    let mut world = World::with(46, Wish { immediate_data: false, ..Wish::default() });
+    let first = bare_write(&mut world, 1024, false, &[]);
+    let second = bare_write(&mut world, 1024, false, &[]);
+    send_data(world.initiator(), data_out(second), 1024);
+    world.settle();
+    assert_eq!(world.initiator().rejects, [RejectReason::ProtocolError as u8]);
+    assert_eq!(world.initiator().sense(second), INCORRECT_AMOUNT_OF_DATA);
+    // The command whose turn it was is not harmed.
+    world.initiator().send_raw(InitiatorPdu::ScsiDataOut(data_out(first)), &[0x11; 1024]);
+    world.settle();
+    world.initiators[0].good(first);
+    assert_unharmed(&mut world);
+}
+
+/// Commands may overtake the data of earlier ones, and an aborted command's data may never come (4.2.5.2).
+#[test]
+fn unsolicited_data_in_the_order_of_its_commands_may_come_late() {
+    let mut world = World::with(47, Wish { immediate_data: false, ..Wish::default() });
+    world.initiator().manners.sends_for_aborted = false;
+    let dropped = bare_write(&mut world, 1024, false, &[]);
+    let first = bare_write(&mut world, 1024, false, &[]);
+    let read = world.initiator().read(64, 1);
+    let second = bare_write(&mut world, 1024, false, &[]);
+    let abort = world.initiator().abort(dropped);
+    world.exchange();
+    for tag in [first, second] {
+        world.initiator().send_raw(InitiatorPdu::ScsiDataOut(data_out(tag)), &[0x11; 1024]);
+    }
+    world.settle();
+    world.pass(4);
+    assert!(world.initiator().rejects.is_empty());
+    for tag in [first, read, second] {
+        world.initiators[0].good(tag);
+    }
+    assert_eq!(world.initiators[0].outcomes[&abort], 0);
+    world.finish();
+}
+
 #[test]
 fn solicited_data_out_of_place() {
-    let wrong: [(fn(&mut ScsiDataOut), _); 3] = [
-        (|pdu| pdu.data_sn = DataSn(1), PROTOCOL_SERVICE_CRC_ERROR),
-        (|pdu| pdu.buffer_offset = 512, INCORRECT_AMOUNT_OF_DATA),
+    let field = RejectReason::InvalidPduField;
+    let wrong: [(fn(&mut ScsiDataOut), _, _); 4] = [
+        (|pdu| pdu.data_sn = DataSn(1), field, PROTOCOL_SERVICE_CRC_ERROR),
+        (|pdu| pdu.buffer_offset = 512, field, INCORRECT_AMOUNT_OF_DATA),
         (
             |pdu| pdu.target_transfer_tag = TargetTransferTag(pdu.target_transfer_tag.0 ^ 1),
+            field,
             INCORRECT_AMOUNT_OF_DATA,
         ),
+        // 4.2.5.3: the LUN is not the command's.
+        (|pdu| pdu.lun = NO_UNIT, RejectReason::ProtocolError, INCORRECT_AMOUNT_OF_DATA),
     ];
-    for (change, sense) in wrong {
+    for (change, reason, sense) in wrong {
         let wish = Wish { initial_r2t: true, immediate_data: false, ..Wish::default() };
         let mut world = World::with(45, wish);
         world.initiator().manners.answers_r2ts = false;
@@ -162,7 +207,7 @@ fn solicited_data_out_of_place() {
         change(&mut pdu);
         send_data(world.initiator(), pdu, 512);
         world.settle();
-        assert_eq!(world.initiator().rejects, [RejectReason::InvalidPduField as u8]);
+        assert_eq!(world.initiator().rejects, [reason as u8]);
         send_data(world.initiator(), asked, 1024);
         world.initiator().answered_by_hand(tag);
         world.settle();

@@ -104,6 +104,22 @@ fn a_task_that_was_answered_does_not_exist() {
     world.finish();
 }
 
+/// 4.2.5.3: a tag with another unit's number names no task for sure, so none is aborted.
+#[test]
+fn an_abort_with_the_lun_of_another_unit_is_refused() {
+    let mut world = World::with(60, Wish::default());
+    let cmd_sn = world.initiator().cmd_sn;
+    let read = world.initiator().read(0, 1);
+    world.exchange();
+    let abort =
+        world.initiator().manage(TaskManagementFunction::AbortTask, NO_UNIT, InitiatorTaskTag(read), cmd_sn);
+    world.exchange();
+    assert_eq!(world.initiators[0].outcomes[&abort], TaskManagementOutcome::FunctionRejected as u8);
+    world.settle();
+    world.initiators[0].good(read);
+    world.finish();
+}
+
 #[test]
 fn a_command_that_has_not_come_is_aborted_in_advance() {
     let mut world = World::with(55, Wish::default());

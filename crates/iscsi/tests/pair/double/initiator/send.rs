@@ -249,8 +249,9 @@ impl Initiator {
     }
 
     pub(crate) fn abort(&mut self, task: u32) -> u32 {
-        let ref_cmd_sn = self.tasks.get(&task).map_or(self.cmd_sn, |task| task.command.cmd_sn);
-        self.manage(TaskManagementFunction::AbortTask, UNIT, InitiatorTaskTag(task), ref_cmd_sn)
+        let command = self.tasks.get(&task).map(|task| &task.command);
+        let (ref_cmd_sn, lun) = command.map_or((self.cmd_sn, UNIT), |of| (of.cmd_sn, of.lun));
+        self.manage(TaskManagementFunction::AbortTask, lun, InitiatorTaskTag(task), ref_cmd_sn)
     }
 
     /// Queues an immediate function; it acts on the commands that were queued before it.
@@ -291,10 +292,15 @@ impl Initiator {
         tag.0
     }
 
+    /// Answers to R2Ts of these tasks will not be sent. Unsolicited data still is: without it, that of later commands
+    /// would be out of order (4.2.5.2).
     pub(super) fn forget_queued_data(&mut self, tags: &[u32]) {
         for link in &mut self.links {
             link.queue.retain(|outgoing| match outgoing {
-                Outgoing::Pdu(InitiatorPdu::ScsiDataOut(pdu), _) => !tags.contains(&pdu.initiator_task_tag.0),
+                Outgoing::Pdu(InitiatorPdu::ScsiDataOut(pdu), _) => {
+                    pdu.target_transfer_tag == TargetTransferTag::RESERVED
+                        || !tags.contains(&pdu.initiator_task_tag.0)
+                }
                 _ => true,
             });
         }
