@@ -1,6 +1,6 @@
-//! How much one connection gets of a reactor at a time when it has company: what one of them moves, the others wait for.
+//! How much one session gets of a reactor at a time when it has company: what one of them moves, the others wait for.
 
-/// What is read at a time from one of several busy connections: some 20 microseconds of copying.
+/// What is read at a time from a connection, where several sessions are busy: some 20 microseconds of copying.
 const READ_BYTES_MAX: usize = 64 << 10;
 
 /// Data of the long reads that are begun in one turn, and of what is sent to one connection in one go: some 20
@@ -10,13 +10,20 @@ const TURN_BYTES_MAX: usize = 128 << 10;
 /// Shorter reads are only put off behind long ones of their own session: they are what those are put off for.
 const LONG_READ_BYTES: usize = 32 << 10;
 
-/// Reads of one connection in a row after which it has the reactor to itself.
+/// Reads from one session in a row after which it has the reactor to itself.
 const READS_ALONE: u8 = 64;
 
-/// Whether a reactor's connections take turns, and what this turn has begun.
+/// Who shares a reactor: a session with all its connections, or a connection that has none yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Party {
+    Session(usize),
+    Connection(usize),
+}
+
+/// Whether a reactor's sessions take turns, and what this turn has begun.
 #[derive(Debug, Default)]
 pub(super) struct Company {
-    last: usize,
+    last: Option<Party>,
     shared_reads_left: u8,
     begun_bytes: usize,
 }
@@ -27,9 +34,9 @@ impl Company {
         self.begun_bytes = 0;
     }
 
-    /// The most that is to be read at once from this connection, which has something to read.
-    pub(super) fn read_bytes_max(&mut self, connection: usize) -> usize {
-        if std::mem::replace(&mut self.last, connection) != connection {
+    /// The most that is to be read at once from a connection of this party, which has something to read.
+    pub(super) fn read_bytes_max(&mut self, party: Party) -> usize {
+        if self.last.replace(party).is_some_and(|last| last != party) {
             self.shared_reads_left = READS_ALONE;
         }
         if self.shared_reads_left == 0 {
@@ -63,10 +70,13 @@ impl Company {
 mod tests {
     use super::*;
 
+    const FIRST: Party = Party::Session(0);
+    const SECOND: Party = Party::Connection(0);
+
     #[test]
     fn who_is_alone_is_not_held_back() {
         let mut company = Company::default();
-        assert_eq!(company.read_bytes_max(0), usize::MAX);
+        assert_eq!(company.read_bytes_max(FIRST), usize::MAX);
         assert!(!company.is_long(1 << 20));
         assert_eq!(company.send_bytes_max(), usize::MAX);
     }
@@ -74,8 +84,8 @@ mod tests {
     #[test]
     fn who_has_company_takes_turns_until_alone_again() {
         let mut company = Company::default();
-        company.read_bytes_max(0);
-        assert_eq!(company.read_bytes_max(1), READ_BYTES_MAX);
+        company.read_bytes_max(FIRST);
+        assert_eq!(company.read_bytes_max(SECOND), READ_BYTES_MAX);
         assert!(company.is_long(LONG_READ_BYTES) && !company.is_long(LONG_READ_BYTES - 1));
         assert!(company.may_begin(1 << 20), "the first one of a turn");
         assert!(!company.may_begin(LONG_READ_BYTES));
@@ -83,7 +93,7 @@ mod tests {
         assert!((0..4).all(|_| company.may_begin(LONG_READ_BYTES)));
         assert!(!company.may_begin(LONG_READ_BYTES));
         assert_eq!(company.send_bytes_max(), TURN_BYTES_MAX);
-        let reads = (0..1000).take_while(|_| company.read_bytes_max(1) == READ_BYTES_MAX).count();
+        let reads = (0..1000).take_while(|_| company.read_bytes_max(SECOND) == READ_BYTES_MAX).count();
         assert_eq!(reads, usize::from(READS_ALONE) - 1);
     }
 }
