@@ -5,7 +5,7 @@
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::buffer::Buffer;
@@ -27,7 +27,9 @@ pub struct Volume {
     read_only: bool,
     engine: EngineChoice,
     identity: VolumeIdentity,
-    size_bytes: u64,
+    block_length_bytes: u32,
+    /// What operations are held against; see [`Volume::look_at_size`].
+    size_bytes: AtomicU64,
     features: Features,
     store: Arc<dyn Store>,
     durability: Arc<Durability>,
@@ -58,7 +60,7 @@ impl Volume {
         Self::open_layered(spec, |store| store)
     }
 
-    /// Opens a volume with layers between its store and its engine. A layer must keep the size.
+    /// Opens a volume with layers between its store and its engine. A layer must keep the sizes.
     ///
     /// # Errors
     ///
@@ -83,7 +85,8 @@ impl Volume {
             read_only: spec.read_only,
             engine,
             identity,
-            size_bytes: store.size_bytes(),
+            block_length_bytes: spec.block_length_bytes,
+            size_bytes: AtomicU64::new(store.size_bytes()),
             features,
             durability: Arc::new(Durability::new(&spec.name, Arc::clone(&store))),
             store,
@@ -100,9 +103,34 @@ impl Volume {
         &self.name
     }
 
-    /// The size in bytes; it never changes while the volume is open.
+    /// The size in bytes, as it was last looked at.
     pub fn size_bytes(&self) -> u64 {
-        self.size_bytes
+        self.size_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Looks whether the image or device below was enlarged or cut, and takes its present size for its own, in whole
+    /// blocks; that size, if it is another one. A store that has less than a block left, or does not answer, is broken
+    /// and not cut: the size stays, and operations tell. Call it now and then from one thread, which may wait for the
+    /// file system.
+    pub fn look_at_size(&self) -> Option<u64> {
+        if self.closed.load(Ordering::Acquire) {
+            return None;
+        }
+        let present_bytes = shielded(|| self.store.present_size_bytes()).ok()?.min(store::SIZE_BYTES_MAX);
+        let present_bytes = present_bytes - present_bytes % u64::from(self.block_length_bytes);
+        let before_bytes = self.size_bytes();
+        if present_bytes == 0 || present_bytes == before_bytes {
+            return None;
+        }
+        self.size_bytes.store(present_bytes, Ordering::Relaxed);
+        if present_bytes < before_bytes {
+            tracing::warn!(
+                volume = %self.name, before_bytes, present_bytes, "the volume was cut; what lay behind is lost"
+            );
+        } else {
+            tracing::info!(volume = %self.name, before_bytes, present_bytes, "the volume was enlarged");
+        }
+        Some(present_bytes)
     }
 
     /// Whether every change is refused.
@@ -172,7 +200,7 @@ impl Volume {
         let is_usable = self.engine.kind == EngineKind::Threads
             && !self.cached_failed.load(Ordering::Relaxed)
             && !self.closed.load(Ordering::Acquire)
-            && offset.checked_add(length.into()).is_some_and(|end| end <= self.size_bytes);
+            && offset.checked_add(length.into()).is_some_and(|end| end <= self.size_bytes());
         if is_usable { CachedRange::of(self, offset, length) } else { None }
     }
 
@@ -213,7 +241,7 @@ impl Volume {
         }
         let (offset, length) = operation.range().ok_or(StoreError::OutOfRange)?;
         match offset.checked_add(length) {
-            Some(end) if end <= self.size_bytes => Ok(()),
+            Some(end) if end <= self.size_bytes() => Ok(()),
             _ => Err(StoreError::OutOfRange),
         }
     }

@@ -15,6 +15,7 @@ pub(crate) enum UnitAttention {
     BusDeviceReset,
     MediumMayHaveChanged,
     ModeParametersChanged,
+    CapacityChanged,
     CommandsCleared,
     CommandsClearedByProtocol,
 }
@@ -26,6 +27,7 @@ impl UnitAttention {
             UnitAttention::BusDeviceReset => AdditionalSense::BUS_DEVICE_RESET,
             UnitAttention::MediumMayHaveChanged => AdditionalSense::MEDIUM_MAY_HAVE_CHANGED,
             UnitAttention::ModeParametersChanged => AdditionalSense::MODE_PARAMETERS_CHANGED,
+            UnitAttention::CapacityChanged => AdditionalSense::CAPACITY_CHANGED,
             UnitAttention::CommandsCleared => AdditionalSense::COMMANDS_CLEARED,
             UnitAttention::CommandsClearedByProtocol => AdditionalSense::COMMANDS_CLEARED_BY_PROTOCOL,
         };

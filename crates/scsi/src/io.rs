@@ -112,6 +112,8 @@ pub enum IoError {
     WriteProtected,
     /// An earlier write or flush was lost; the store takes no more until it is reopened.
     Faulted,
+    /// The medium was cut while the command ran, and ends before the range does.
+    OutOfRange,
     /// The store cannot do this operation.
     Unsupported,
 }
@@ -142,6 +144,7 @@ impl IoError {
             (IoError::Faulted, _) => {
                 SenseData::new(SenseKey::HardwareError, Code::PERIPHERAL_DEVICE_WRITE_FAULT)
             }
+            (IoError::OutOfRange, _) => SenseData::illegal(Code::LBA_OUT_OF_RANGE),
             (IoError::Unsupported, _) => SenseData::illegal(Code::INVALID_FIELD_IN_CDB),
         }
     }

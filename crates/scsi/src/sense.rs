@@ -83,6 +83,8 @@ impl AdditionalSense {
     pub const BUS_DEVICE_RESET: Self = Self::new(0x29, 0x03);
     /// MODE PARAMETERS CHANGED
     pub const MODE_PARAMETERS_CHANGED: Self = Self::new(0x2a, 0x01);
+    /// CAPACITY DATA HAS CHANGED
+    pub const CAPACITY_CHANGED: Self = Self::new(0x2a, 0x09);
     /// COMMANDS CLEARED BY ANOTHER INITIATOR
     pub const COMMANDS_CLEARED: Self = Self::new(0x2f, 0x00);
     /// SOME COMMANDS CLEARED BY ISCSI PROTOCOL EVENT

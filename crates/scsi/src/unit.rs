@@ -3,7 +3,7 @@
 //! It is not the volume: the bytes are the driver's. Sessions on different threads share a unit; what READ and
 //! WRITE look at is in atomics.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::attention::{ItlNexus, UnitAttention};
@@ -29,7 +29,7 @@ pub struct LogicalUnitConfig {
     pub identity: Identity,
     /// 512 or 4096.
     pub block_length_bytes: u32,
-    /// The capacity in blocks: at least 1, and at most 2^63 - 1 bytes in all.
+    /// The capacity in blocks at the start: at least 1, and at most 2^63 - 1 bytes in all.
     pub blocks: u64,
     /// A physical block is two to this power logical blocks; at most 15.
     pub physical_block_exponent: u8,
@@ -111,6 +111,14 @@ impl std::fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
+fn check_capacity(blocks: u64, block_length_bytes: u32) -> Result<(), ConfigError> {
+    let bytes = blocks.checked_mul(u64::from(block_length_bytes));
+    if blocks == 0 || bytes.is_none_or(|bytes| bytes > i64::MAX as u64) {
+        return Err(ConfigError::Capacity(blocks));
+    }
+    Ok(())
+}
+
 /// Whether medium commands can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -127,6 +135,8 @@ pub(crate) enum Readiness {
 pub struct LogicalUnit {
     config: LogicalUnitConfig,
     max_transfer_blocks: u32,
+    /// The capacity now.
+    blocks: AtomicU64,
     mode: AtomicU8,
     readiness: AtomicU8,
     /// Every nexus that can reach the unit. Taken by attach, detach and what is told to all; never by READ or WRITE.
@@ -150,10 +160,7 @@ impl LogicalUnit {
         if !matches!(config.block_length_bytes, 512 | 4096) {
             return Err(ConfigError::BlockLength(config.block_length_bytes));
         }
-        let bytes = config.blocks.checked_mul(u64::from(config.block_length_bytes));
-        if config.blocks == 0 || bytes.is_none_or(|bytes| bytes > i64::MAX as u64) {
-            return Err(ConfigError::Capacity(config.blocks));
-        }
+        check_capacity(config.blocks, config.block_length_bytes)?;
         if config.physical_block_exponent > 15 {
             return Err(ConfigError::PhysicalBlockExponent(config.physical_block_exponent));
         }
@@ -164,6 +171,7 @@ impl LogicalUnit {
         let saved = SavedState::restore(config.identity.uuid, saved).map_err(ConfigError::SavedState)?;
         let unit = LogicalUnit {
             max_transfer_blocks,
+            blocks: AtomicU64::new(config.blocks),
             mode: AtomicU8::new(0),
             readiness: AtomicU8::new(Readiness::Ready as u8),
             nexuses: Mutex::new(Vec::new()),
@@ -200,14 +208,31 @@ impl LogicalUnit {
         self.config.block_length_bytes
     }
 
-    /// The capacity in blocks.
+    /// The capacity in blocks; never 0.
     pub fn blocks(&self) -> u64 {
-        self.config.blocks
+        // The volume had its new size before.
+        self.blocks.load(Ordering::Acquire)
     }
 
     /// The capacity in bytes.
     pub fn capacity_bytes(&self) -> u64 {
-        self.config.blocks * u64::from(self.config.block_length_bytes)
+        self.blocks() * u64::from(self.config.block_length_bytes)
+    }
+
+    /// The medium has become larger or smaller: commands are held against the new capacity from now on, and every
+    /// nexus gets CAPACITY DATA HAS CHANGED (SBC-3, unit attention conditions). False: the capacity is this already.
+    ///
+    /// # Errors
+    /// [`ConfigError::Capacity`]
+    pub fn resize(&self, blocks: u64) -> Result<bool, ConfigError> {
+        check_capacity(blocks, self.config.block_length_bytes)?;
+        // Under the lock: a nexus that comes up meanwhile is told, or reads the new capacity after its POWER ON.
+        let nexuses = self.nexuses();
+        if self.blocks.swap(blocks, Ordering::AcqRel) == blocks {
+            return Ok(false);
+        }
+        nexuses.iter().for_each(|nexus| nexus.establish(UnitAttention::CapacityChanged));
+        Ok(true)
     }
 
     /// The longest transfer of one command, in blocks.

@@ -14,6 +14,7 @@ mod registry;
 mod saver;
 mod server;
 mod units;
+mod upkeep;
 
 pub use server::{Server, ServerHandle, StartError, StopError};
 pub use units::{TargetReport, UnitReport};

@@ -24,6 +24,7 @@ use crate::reactor::{Message, Reactor};
 use crate::registry::Registry;
 use crate::saver::{self, Save};
 use crate::units::{ServedTarget, TargetReport};
+use crate::upkeep::Upkeep;
 
 /// Why a server does not start. Nothing is left behind: volumes are closed and ports free.
 #[derive(Debug, thiserror::Error)]
@@ -162,6 +163,7 @@ pub struct Server {
     portals: Vec<SocketAddr>,
     reports: Vec<TargetReport>,
     threads: Vec<JoinHandle<io::Result<()>>>,
+    upkeep: Upkeep,
 }
 
 /// Tells a running server to stop; clones may go to other threads.
@@ -263,11 +265,12 @@ impl Server {
             threads.push(Reactor::spawn(Arc::clone(&shared), index, load, home)?);
             Ok(())
         });
-        match started.and_then(|()| listener.spawn()) {
-            Ok(listener) => {
+        let upkeep = || Upkeep::spawn(shared.targets.clone());
+        match started.and_then(|()| Ok((upkeep()?, listener.spawn()?))) {
+            Ok((upkeep, listener)) => {
                 let listener = Arc::new(Mutex::new(Some(listener)));
                 let handle = ServerHandle { shared, listener_stop, listener };
-                Ok(Self { handle, portals, reports, threads })
+                Ok(Self { handle, portals, reports, threads, upkeep })
             }
             Err(error) => {
                 // The threads that did start hold the volumes.
@@ -304,6 +307,7 @@ impl Server {
         let failed =
             self.threads.into_iter().map(JoinHandle::join).filter(|end| !matches!(end, Ok(Ok(())))).count();
         self.handle.close_portals();
+        drop(self.upkeep);
         let shared = &self.handle.shared;
         if shared.stop_now.load(Ordering::Acquire) {
             return Err(StopError::Forced);

@@ -250,6 +250,10 @@ impl Store for FaultStore {
         self.below.size_bytes()
     }
 
+    fn present_size_bytes(&self) -> io::Result<u64> {
+        self.below.present_size_bytes()
+    }
+
     fn features(&self) -> Features {
         self.below.features()
     }

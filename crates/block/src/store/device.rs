@@ -145,6 +145,11 @@ impl Store for DeviceStore {
         self.size_bytes
     }
 
+    fn present_size_bytes(&self) -> io::Result<u64> {
+        // The end of a device is looked up in memory; nothing else uses the descriptor's position.
+        Ok(self.file.whole_blocks(rustix::fs::seek(self.file.as_fd(), SeekFrom::End(0))?))
+    }
+
     fn features(&self) -> Features {
         self.features
     }

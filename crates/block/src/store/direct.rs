@@ -76,6 +76,11 @@ impl Direct {
         &self.gate
     }
 
+    /// The part of a size that whole blocks of the device make up.
+    pub(crate) fn whole_blocks(&self, size_bytes: u64) -> u64 {
+        size_bytes - size_bytes % u64::from(self.alignment.offset_bytes)
+    }
+
     /// Fills `buffer`, or fails.
     pub(crate) fn read_at(&self, fd: BorrowedFd<'_>, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         if self.alignment.fits(offset, buffer) {

@@ -205,6 +205,11 @@ impl Store for FileStore {
         self.size_bytes
     }
 
+    fn present_size_bytes(&self) -> io::Result<u64> {
+        let stat = rustix::fs::fstat(self.file.as_fd())?;
+        Ok(self.file.whole_blocks(u64::try_from(stat.st_size).unwrap_or(0)))
+    }
+
     fn features(&self) -> Features {
         self.features
     }

@@ -48,6 +48,11 @@ impl KernelFile {
         self.fd.as_fd()
     }
 
+    /// The part of a size that can be read and written.
+    pub(crate) fn whole_blocks(&self, size_bytes: u64) -> u64 {
+        self.direct.as_ref().map_or(size_bytes, |direct| direct.whole_blocks(size_bytes))
+    }
+
     /// Whether writes are copies into the page cache.
     pub(crate) fn is_cached(&self) -> bool {
         self.direct.is_none()

@@ -58,11 +58,17 @@ pub struct Extent {
 
 /// Something that keeps `size_bytes` bytes. Layers wrap it with the same interface.
 ///
-/// Every range handed in lies within the size. Calls may come from several threads at once; what overlapping
+/// Every range handed in lies within the size that was last told. Calls may come from several threads at once; what overlapping
 /// calls leave behind is one or the other for each byte.
 pub trait Store: Send + Sync + fmt::Debug {
-    /// Bytes kept.
+    /// Bytes kept when it was opened.
     fn size_bytes(&self) -> u64;
+
+    /// Bytes that it could keep now: what it is made of may have been enlarged or cut since. Only what can be served
+    /// is counted, in whole blocks of the device where that matters.
+    fn present_size_bytes(&self) -> io::Result<u64> {
+        Ok(self.size_bytes())
+    }
 
     /// What it can do.
     fn features(&self) -> Features;
@@ -193,7 +199,7 @@ pub(crate) fn open(spec: &VolumeSpec) -> Result<Opened, OpenError> {
 }
 
 /// The largest size: offsets are signed in the kernel's calls.
-const SIZE_BYTES_MAX: u64 = i64::MAX as u64;
+pub(crate) const SIZE_BYTES_MAX: u64 = i64::MAX as u64;
 
 /// Refuses sizes that cannot be served in blocks.
 pub(crate) fn check_size(what: &str, size_bytes: u64, block_length_bytes: u32) -> Result<(), OpenError> {

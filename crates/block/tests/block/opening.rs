@@ -225,3 +225,51 @@ fn writes_that_the_kernel_loses_fault_the_volume() {
         drop(bench);
     }
 }
+
+#[test]
+fn another_size_is_seen_when_it_is_looked_for() {
+    let directory = TempDir::new().unwrap();
+    let path = directory.path().join("a.img");
+    let mut bench = Bench::open(&VolumeSpec { block_length_bytes: 4096, ..file_spec(&path, Some(1 << 20)) });
+    let set = |bytes: u64| File::options().write(true).open(&path).unwrap().set_len(bytes).unwrap();
+    assert_eq!(bench.volume.look_at_size(), None);
+    set((2 << 20) + 4095);
+    assert_eq!(class(bench.write(1 << 20, &[1; 4096], false)), ErrorClass::OutOfRange);
+    assert_eq!(bench.volume.look_at_size(), Some(2 << 20));
+    assert_eq!(bench.volume.look_at_size(), None);
+    assert_eq!(bench.volume.size_bytes(), 2 << 20);
+    bench.write((2 << 20) - 4096, &[1; 4096], true).unwrap();
+    assert_eq!(class(bench.write(2 << 20, &[1; 512], false)), ErrorClass::OutOfRange);
+    set(8192);
+    assert_eq!(bench.volume.look_at_size(), Some(8192));
+    assert_eq!(class(bench.write(8192, &[1; 4096], false)), ErrorClass::OutOfRange);
+    assert_eq!(fs::metadata(&path).unwrap().len(), 8192, "a write does not make it longer");
+    set(100);
+    assert_eq!(bench.volume.look_at_size(), None, "less than a block is no disk");
+    assert_eq!(bench.volume.size_bytes(), 8192);
+    bench.volume.close().unwrap();
+    set(1 << 20);
+    assert_eq!(bench.volume.look_at_size(), None, "it is closed");
+}
+
+#[test]
+fn a_larger_device_is_seen() {
+    let directory = TempDir::new().unwrap();
+    let image = directory.path().join("a.img");
+    File::create(&image).unwrap().set_len(4 << 20).unwrap();
+    let Some(device) = LoopDevice::attach(&image, &[]) else { return };
+    for engine in [EngineKind::Threads, EngineKind::Direct] {
+        File::options().write(true).open(&image).unwrap().set_len(4 << 20).unwrap();
+        let renew = || Command::new("losetup").arg("--set-capacity").arg(&device.path).status().unwrap();
+        assert!(renew().success());
+        let store = StoreSpec::BlockDevice { path: device.path.clone() };
+        let volume = Volume::open(&spec(store, engine)).unwrap();
+        File::options().write(true).open(&image).unwrap().set_len(8 << 20).unwrap();
+        assert!(renew().success());
+        assert_eq!(volume.look_at_size(), Some(8 << 20), "{engine}");
+        let mut bench = Bench::new(volume);
+        bench.write((8 << 20) - 512, &[7; 512], true).unwrap();
+        assert_eq!(bench.read((8 << 20) - 512, 512).unwrap(), [7; 512]);
+        bench.volume.close().unwrap();
+    }
+}

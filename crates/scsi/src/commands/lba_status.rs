@@ -15,10 +15,10 @@ pub(super) fn get_lba_status(context: &Context<'_>, cdb: &Cdb) -> Progress {
     let unit = context.unit();
     let block_length = u64::from(unit.block_length_bytes());
     let lba = cdb64::<2>(cdb);
-    if lba >= unit.blocks() {
+    let Some(left) = unit.blocks().checked_sub(lba).filter(|&left| left > 0) else {
         return Err(SenseData::illegal(AdditionalSense::LBA_OUT_OF_RANGE));
-    }
-    let blocks = (unit.blocks() - lba).min(WINDOW_BYTES / block_length);
+    };
+    let blocks = left.min(WINDOW_BYTES / block_length);
     let status = LbaStatus { lba, blocks, allocation_length: cdb32::<10>(cdb) };
     // Without provisioning management every block is mapped (SBC-3, logical block provisioning).
     if !unit.config().provisioning.unmap {

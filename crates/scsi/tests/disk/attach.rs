@@ -308,3 +308,31 @@ fn completions_for_the_driver() {
     assert_eq!(done.sense.unwrap().as_bytes()[..14], [0x70, 0, 0xb, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x0e, 3]);
     assert_eq!(Completion::status(Status::TaskSetFull).status.code(), 0x28);
 }
+
+/// SBC-3, READ CAPACITY: a change of the capacity is told to every nexus, once.
+#[test]
+fn another_capacity_is_told_to_every_nexus() {
+    let device = device(config());
+    let (mut first, mut second) = (Host::on(device.clone()), Host::on(device.clone()));
+    let (_, unit) = device.units().next().expect("a unit");
+    assert_eq!(unit.resize(BLOCKS), Ok(false));
+    assert_eq!(first.code(&[0]), GOOD);
+    assert_eq!(unit.resize(BLOCKS / 2), Ok(true));
+    assert_eq!(unit.capacity_bytes(), BLOCKS / 2 * BLOCK as u64);
+    for host in [&mut first, &mut second] {
+        assert_eq!(host.code(&[0]), (6, 0x2a, 0x09));
+        assert_eq!(host.good(&padded(&[0x25]), &[])[..4], (BLOCKS as u32 / 2 - 1).to_be_bytes());
+        assert_eq!(host.code(&cdb10(0x28, 0, BLOCKS as u32 / 2, 1)), OUT_OF_RANGE);
+        assert_eq!(host.code(&cdb16(0x9e, 0x12, BLOCKS / 2, 24)), OUT_OF_RANGE);
+    }
+    assert!(unit.resize(0).is_err() && unit.resize(1 << 55).is_err());
+    assert_eq!(first.code(&[0]), GOOD);
+}
+
+/// What was in range when the command began may not be when the store gets it.
+#[test]
+fn a_medium_that_is_cut_under_a_command_is_told() {
+    let mut host = Host::new(config());
+    host.disk.fail = Some((|_| true, IoError::OutOfRange));
+    assert_eq!(host.code(&cdb10(0x28, 0, 0, 1)), OUT_OF_RANGE);
+}

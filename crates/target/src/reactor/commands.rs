@@ -543,8 +543,7 @@ fn io_error(error: &StoreError) -> IoError {
         ErrorClass::ReadOnly => IoError::WriteProtected,
         ErrorClass::Faulted => IoError::Faulted,
         ErrorClass::Unsupported => IoError::Unsupported,
-        ErrorClass::Hardware | ErrorClass::Busy | ErrorClass::OutOfRange | ErrorClass::Closed => {
-            IoError::Hardware
-        }
+        ErrorClass::OutOfRange => IoError::OutOfRange,
+        ErrorClass::Hardware | ErrorClass::Busy | ErrorClass::Closed => IoError::Hardware,
     }
 }
