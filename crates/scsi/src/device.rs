@@ -88,6 +88,12 @@ impl Device {
         self.units.get(&lun.number()?)
     }
 
+    /// The place in [`Device::units`] of the unit that `lun` names.
+    pub(crate) fn place(&self, lun: Lun) -> Option<usize> {
+        let number = lun.number()?;
+        self.units.keys().position(|&other| other == number)
+    }
+
     /// Every unit in rising order of number. The position in this order is what [`crate::Task::unit_index`] tells.
     pub fn units(&self) -> impl ExactSizeIterator<Item = (Lun, &Arc<LogicalUnit>)> {
         self.units.iter().map(|(&number, unit)| (Lun::from_number(number), unit))

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use crate::attention::{ItlNexus, UnitAttention};
 use crate::device::{Device, TargetPort};
 use crate::lun::Lun;
+use crate::lun_map::{Entry, LunMap};
 use crate::unit::LogicalUnit;
 
-/// An I_T nexus. Making one attaches it to every unit, whose first answer is then the POWER ON unit attention;
-/// dropping it is the I_T nexus loss.
+/// An I_T nexus. Making one attaches it to every unit that it may reach, whose first answer is then the POWER ON unit
+/// attention; dropping it is the I_T nexus loss.
 #[derive(Debug)]
 pub struct Nexus {
     device: Arc<Device>,
@@ -24,18 +25,41 @@ pub(crate) struct Path {
     number: u16,
     pub(crate) unit: Arc<LogicalUnit>,
     pub(crate) itl: Arc<ItlNexus>,
+    /// Where the unit is in [`Device::units`].
+    pub(crate) place: usize,
+    /// This nexus may not change the medium.
+    pub(crate) read_only: bool,
+}
+
+impl Path {
+    /// True while WRITE and its kind are refused to this nexus.
+    pub(crate) fn write_protected(&self) -> bool {
+        self.read_only || self.unit.write_protected()
+    }
 }
 
 impl Nexus {
     /// Attaches `initiator_port_name` (for iSCSI `iqn...,i,0x<ISID>`) to every unit of `device` through `target_port`, one
     /// of the device's ports.
     pub fn new(device: Arc<Device>, target_port: TargetPort, initiator_port_name: String) -> Nexus {
-        let paths = device
-            .units()
-            .filter_map(|(lun, unit)| {
-                lun.number().map(|number| Path { number, unit: Arc::clone(unit), itl: unit.attach() })
-            })
-            .collect();
+        let map = LunMap::everything(&device);
+        Nexus::mapped(device, target_port, &map, initiator_port_name)
+    }
+
+    /// As [`Nexus::new`], to what `map`, a view of this device, shows of it.
+    pub fn mapped(
+        device: Arc<Device>,
+        target_port: TargetPort,
+        map: &LunMap,
+        initiator_port_name: String,
+    ) -> Nexus {
+        let units: Vec<_> = device.units().map(|(_, unit)| unit).collect();
+        let path = |entry: &Entry| {
+            let unit = Arc::clone(units.get(entry.place)?);
+            let itl = unit.attach();
+            Some(Path { number: entry.number, unit, itl, place: entry.place, read_only: entry.read_only })
+        };
+        let paths = map.entries().iter().filter_map(path).collect();
         Nexus { device, target_port, initiator_port_name, paths }
     }
 
@@ -54,6 +78,21 @@ impl Nexus {
         &self.initiator_port_name
     }
 
+    /// The numbers of the units that this nexus can reach, in rising order.
+    pub fn luns(&self) -> impl ExactSizeIterator<Item = Lun> {
+        self.paths.iter().map(|path| Lun::from_number(path.number))
+    }
+
+    /// The place in [`Device::units`] of the unit that `lun` names for this nexus.
+    pub fn place_of(&self, lun: Lun) -> Option<usize> {
+        self.find(lun).map(|(_, path)| path.place)
+    }
+
+    /// The number under which this nexus reaches the unit at a place of [`Device::units`].
+    pub fn lun_at(&self, place: usize) -> Option<Lun> {
+        self.paths.iter().find(|path| path.place == place).map(|path| Lun::from_number(path.number))
+    }
+
     pub(crate) fn find(&self, lun: Lun) -> Option<(usize, &Path)> {
         let number = lun.number()?;
         let index = self.paths.binary_search_by_key(&number, |path| path.number).ok()?;
@@ -70,7 +109,7 @@ impl Nexus {
         self.find(lun).map(|(_, path)| path.unit.reset()).is_some()
     }
 
-    /// The state part of a target reset (RFC 7143 11.5.1): every unit is reset.
+    /// The state part of a target reset (RFC 7143 11.5.1): every unit that this nexus can reach is reset.
     pub fn target_reset(&self) {
         for path in &self.paths {
             path.unit.reset();

@@ -15,6 +15,8 @@ use crate::unit::LogicalUnit;
 #[derive(Debug)]
 pub struct Task {
     path: Option<usize>,
+    /// The place of its unit in the device.
+    unit: Option<usize>,
     state: State,
 }
 
@@ -148,7 +150,8 @@ impl Task {
             Some((_, path)) => commands::start(&Context { nexus, path, announced_bytes }, &block),
             None => commands::start_without_unit(nexus, lun, &block),
         };
-        let mut task = Task { path: found.map(|(index, _)| index), state: State::Finished };
+        let (path, unit) = found.map(|(index, path)| (index, path.place)).unzip();
+        let mut task = Task { path, unit, state: State::Finished };
         let descriptor_format = found.is_some_and(|(_, path)| path.unit.mode().descriptor_sense());
         let next = task.advance(progress, descriptor_format);
         (task, next)
@@ -167,7 +170,7 @@ impl Task {
 
     /// The place of the task's unit in [`crate::Device::units`]; `None` where the LUN names no unit.
     pub fn unit_index(&self) -> Option<usize> {
-        self.path
+        self.unit
     }
 
     fn advance(&mut self, progress: Result<(State, Step), SenseData>, descriptor_format: bool) -> Next {

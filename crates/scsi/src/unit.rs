@@ -76,6 +76,10 @@ pub enum ConfigError {
     Lun(crate::Lun),
     /// Two units have the same number.
     DuplicateLun(u16),
+    /// A view names a unit that the device does not have.
+    NoSuchUnit(crate::Lun),
+    /// A view shows a unit under two numbers.
+    UnitMappedTwice(crate::Lun),
     /// The target name is empty or longer than 223 bytes (RFC 7143 4.2.7.1).
     TargetName,
     /// A portal group tag is 0, which is no relative port identifier (SPC-4, relative target port designator), or there
@@ -102,6 +106,8 @@ impl std::fmt::Display for ConfigError {
             }
             ConfigError::Lun(lun) => write!(f, "LUN {lun} is not a single-level one"),
             ConfigError::DuplicateLun(number) => write!(f, "LUN {number} is given twice"),
+            ConfigError::NoSuchUnit(lun) => write!(f, "there is no logical unit {lun}"),
+            ConfigError::UnitMappedTwice(lun) => write!(f, "logical unit {lun} is shown twice"),
             ConfigError::TargetName => write!(f, "the target name must have 1 to 223 bytes"),
             ConfigError::PortalGroupTag => write!(f, "there must be a portal group tag, and none may be 0"),
             ConfigError::SavedState(fault) => write!(f, "its saved state cannot be used: {fault}"),

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use lunette_block::{EngineKind, IdentityOverride, StateFile, Store, StoreSpec, Volume, VolumeSpec};
 use lunette_iscsi::chap::ChapPolicy;
 use lunette_scsi::{
-    ConfigError, Device, Identity, LogicalUnit, LogicalUnitConfig, Lun, Provisioning, Saved, TargetPort,
+    ConfigError, Device, Identity, LogicalUnit, LogicalUnitConfig, Lun, LunMap, Provisioning, Saved,
+    TargetPort,
 };
 use tracing::info;
 
@@ -37,6 +38,8 @@ pub(crate) struct ServedTarget {
     pub(crate) name: String,
     pub(crate) alias: Option<String>,
     pub(crate) device: Arc<Device>,
+    /// What an initiator sees that nothing is hidden from.
+    pub(crate) everything: Arc<LunMap>,
     /// In the order of the device's units, so that [`lunette_scsi::Task::unit_index`] finds the volume.
     pub(crate) volumes: Vec<Arc<Volume>>,
     /// In the same order, where the state of each unit is kept; `None`: nowhere.
@@ -117,6 +120,7 @@ impl ServedTarget {
         Ok(Self {
             name: config.name.clone(),
             alias: config.alias.clone(),
+            everything: Arc::new(LunMap::everything(&device)),
             device: Arc::new(device),
             states: served.iter().map(|opened| opened.state.clone()).collect(),
             volumes: served.into_iter().map(|opened| opened.volume).collect(),

@@ -67,6 +67,9 @@ impl<D: Share> Session<D> {
                 self.pend(management, Vec::new(), Some(Outcome::FunctionRejected), outbox);
             }
             Function::AbortTask => self.abort_one(management, outbox),
+            Function::TargetWarmReset | Function::TargetColdReset if !self.settings.may_reset_target => {
+                self.pend(management, Vec::new(), Some(Outcome::AuthorizationFailed), outbox);
+            }
             // It covers commands that have not come yet: they are waited for (4.2.3.3, step b).
             Function::AbortTaskSet | Function::ClearTaskSet | Function::LogicalUnitReset
                 if self.window.exp_cmd_sn().precedes(request.cmd_sn) =>

@@ -61,6 +61,9 @@ pub struct SessionSettings {
     pub nop_timeout: Duration,
     /// Tells whether two LUN fields name the same logical unit; SCSI has several forms for one number.
     pub same_unit: fn(LunField, LunField) -> bool,
+    /// Whether the initiator may reset the whole target (11.5.1); if not, it is told so (11.6.1, function authorization
+    /// failed), and nothing is aborted.
+    pub may_reset_target: bool,
 }
 
 impl Default for SessionSettings {
@@ -72,6 +75,7 @@ impl Default for SessionSettings {
             nop_interval: Some(Duration::from_secs(30)),
             nop_timeout: Duration::from_secs(30),
             same_unit: |left, right| left == right,
+            may_reset_target: true,
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Task management (RFC 7143, 4.2.3, 11.5, 11.6): what is aborted in which phase, and when the answer comes.
 
+use lunette_iscsi::parameters::TargetLimits;
+use lunette_iscsi::session::SessionSettings;
 use lunette_wire::initiator::TaskManagementFunction;
 use lunette_wire::target::TaskManagementOutcome;
 use lunette_wire::{InitiatorPdu, InitiatorTaskTag};
@@ -253,5 +255,22 @@ fn a_write_aborted_amid_unsolicited_data() {
     world.settle();
     assert_eq!(world.initiators[0].outcomes[&abort], COMPLETE);
     assert_eq!(world.initiators[0].ends[&write], End::Aborted);
+    world.finish();
+}
+
+#[test]
+fn who_may_not_reset_the_target_is_told_so_and_nothing_is_aborted() {
+    let settings = SessionSettings { may_reset_target: false, ..SessionSettings::default() };
+    let mut world = World::new(58, TargetLimits::default(), settings);
+    world.connect(Wish::default());
+    let read = world.initiator().read(0, 1);
+    world.exchange();
+    let functions = [TaskManagementFunction::TargetWarmReset, TaskManagementFunction::TargetColdReset];
+    let tags = functions.map(|function| manage(&mut world, function));
+    world.settle();
+    for tag in tags {
+        assert_eq!(world.initiators[0].outcomes[&tag], TaskManagementOutcome::AuthorizationFailed as u8);
+    }
+    assert_ne!(world.initiators[0].ends[&read], End::Aborted);
     world.finish();
 }

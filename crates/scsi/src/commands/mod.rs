@@ -130,8 +130,8 @@ pub(crate) fn start(context: &Context<'_>, cdb: &Cdb) -> Progress {
     {
         return Err(sense);
     }
-    if row.writes_medium && unit.write_protected() {
-        return Err(write_protected(unit));
+    if row.writes_medium && context.path.write_protected() {
+        return Err(write_protected(context.path));
     }
     (row.handler)(context, cdb)
 }
@@ -146,8 +146,8 @@ fn not_ready(unit: &LogicalUnit) -> Option<SenseData> {
     Some(SenseData::new(SenseKey::NotReady, code))
 }
 
-fn write_protected(unit: &LogicalUnit) -> SenseData {
-    let code = if unit.config().read_only {
+fn write_protected(path: &Path) -> SenseData {
+    let code = if path.read_only || path.unit.config().read_only {
         AdditionalSense::WRITE_PROTECTED
     } else {
         AdditionalSense::SOFTWARE_WRITE_PROTECTED

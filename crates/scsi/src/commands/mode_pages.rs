@@ -56,7 +56,8 @@ fn mode_sense(
         ALL_PAGES => PAGES.iter().filter_map(|&code| page(code, control, unit)).collect(),
         code => vec![page(code, control, unit).ok_or(SenseData::invalid_cdb_field(2, 5))?],
     };
-    parameter_data(compose(unit, form, descriptor, &pages), allocation_length)
+    let write_protected = context.path.write_protected();
+    parameter_data(compose(unit, write_protected, form, descriptor, &pages), allocation_length)
 }
 
 pub(super) fn mode_select_6(_: &Context<'_>, cdb: &Cdb) -> Progress {

@@ -10,7 +10,7 @@ pub(super) fn report_luns(context: &Context<'_>, cdb: &Cdb) -> Progress {
     list(context.nexus, cdb)
 }
 
-/// The list is the device's, so any LUN, even one without a unit, may be asked for it.
+/// The list is the nexus's, so any LUN, even one without a unit, may be asked for it.
 pub(super) fn list(nexus: &Nexus, cdb: &Cdb) -> Progress {
     let (units, well_known) = match cdb[2] {
         0x00 => (true, false),
@@ -23,7 +23,7 @@ pub(super) fn list(nexus: &Nexus, cdb: &Cdb) -> Progress {
         luns.push(Lun::REPORT_LUNS);
     }
     if units {
-        luns.extend(nexus.device().units().map(|(lun, _)| lun));
+        luns.extend(nexus.luns());
     }
     let mut data = vec![0; 8];
     data[..4].copy_from_slice(&((luns.len() * 8) as u32).to_be_bytes());

@@ -22,15 +22,16 @@ pub(crate) enum Descriptor {
     Long,
 }
 
-/// The whole list for MODE SENSE, with its length field right.
+/// The whole list for MODE SENSE, with its length field right. `write_protected` is what holds for who asks.
 pub(crate) fn compose(
     unit: &LogicalUnit,
+    write_protected: bool,
     form: HeaderForm,
     descriptor: Descriptor,
     pages: &[Vec<u8>],
 ) -> Vec<u8> {
     // WP of what is written to, and DPOFUA: both bits are honoured.
-    let device_specific = u8::from(unit.write_protected()) << 7 | 0x10;
+    let device_specific = u8::from(write_protected) << 7 | 0x10;
     let descriptor_bytes = compose_descriptor(unit, descriptor);
     let descriptor_length = descriptor_bytes.len() as u8;
     let mut list = match form {
@@ -157,7 +158,7 @@ mod tests {
                 if (form, descriptor) == (HeaderForm::Short, Descriptor::Long) {
                     continue;
                 }
-                let list = compose(&unit, form, descriptor, &all_pages(&unit));
+                let list = compose(&unit, false, form, descriptor, &all_pages(&unit));
                 assert_eq!(parse(&unit, form, &list), Ok(unit.mode()), "{form:?} {descriptor:?}");
             }
         }
@@ -166,19 +167,22 @@ mod tests {
     #[test]
     fn header_fields() {
         let unit = unit();
-        let short = compose(&unit, HeaderForm::Short, Descriptor::Short, &[]);
+        let short = compose(&unit, false, HeaderForm::Short, Descriptor::Short, &[]);
         assert_eq!(short, [11, 0, 0x10, 8, 0, 0, 8, 0, 0, 0, 2, 0]);
-        let long = compose(&unit, HeaderForm::Long, Descriptor::Long, &[]);
+        let long = compose(&unit, false, HeaderForm::Long, Descriptor::Long, &[]);
         assert_eq!(long[..8], [0, 22, 0, 0x10, 1, 0, 0, 16]);
         assert_eq!(long[8..], [0, 0, 0, 0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 2, 0]);
         let protected = unit_of(LogicalUnitConfig { read_only: true, ..config() });
-        assert_eq!(compose(&protected, HeaderForm::Short, Descriptor::None, &[]), [3, 0, 0x90, 0]);
+        assert_eq!(
+            compose(&protected, protected.write_protected(), HeaderForm::Short, Descriptor::None, &[]),
+            [3, 0, 0x90, 0]
+        );
     }
 
     #[test]
     fn truncated_lists_change_nothing() {
         let unit = unit();
-        let list = compose(&unit, HeaderForm::Short, Descriptor::Short, &all_pages(&unit));
+        let list = compose(&unit, false, HeaderForm::Short, Descriptor::Short, &all_pages(&unit));
         let whole = [4, 12, 32, 44, list.len()];
         for length in 0..list.len() {
             let result = parse(&unit, HeaderForm::Short, &list[..length]);
@@ -197,7 +201,7 @@ mod tests {
     #[test]
     fn values_that_cannot_be_changed_are_pointed_at() {
         let unit = unit();
-        let list = compose(&unit, HeaderForm::Short, Descriptor::Short, &all_pages(&unit));
+        let list = compose(&unit, false, HeaderForm::Short, Descriptor::Short, &all_pages(&unit));
         let with = |at: usize, value: u8| {
             let mut changed = list.clone();
             changed[at] = value;

@@ -6,3 +6,4 @@ mod media;
 mod properties;
 mod provisioning;
 mod transfer;
+mod views;

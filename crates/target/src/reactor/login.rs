@@ -132,7 +132,8 @@ impl Reactor {
         let Some(token) = self.connections.get(index).map(|connection| connection.token) else {
             return self.shared.registry.release(&key, place);
         };
-        let settings = self.settings();
+        let attachment = self.attachment(outcome);
+        let settings = self.settings(attachment.as_ref());
         let numbers = Numbers {
             max_cmd_sn: outcome.cmd_sn.plus(u32::from(settings.window_depth) - 1),
             ..outcome.numbers
@@ -146,7 +147,6 @@ impl Reactor {
             self.now,
         );
         let initiator = outcome.initiator_name.as_str().to_owned();
-        let attachment = self.attachment(outcome);
         let session = self.sessions.insert(TargetSession {
             core,
             place,
@@ -201,11 +201,12 @@ impl Reactor {
         let target = std::sync::Arc::clone(&self.shared.targets[target_index]);
         // The name of an initiator port (4.4.2): the initiator's name, ",i,0x", and the ISID.
         let port = format!("{},i,0x{}", outcome.initiator_name.as_str(), outcome.isid);
-        let nexus = Nexus::new(std::sync::Arc::clone(&target.device), TARGET_PORT, port);
-        Some(Attachment { nexus, target, target_index })
+        let view = std::sync::Arc::clone(&target.everything);
+        let nexus = Nexus::mapped(std::sync::Arc::clone(&target.device), TARGET_PORT, &view, port);
+        Some(Attachment { nexus, view, target, target_index })
     }
 
-    fn settings(&self) -> SessionSettings {
+    fn settings(&self, attachment: Option<&Attachment>) -> SessionSettings {
         let limits = &self.shared.config.limits;
         let seconds = |seconds: u32| std::time::Duration::from_secs(seconds.into());
         SessionSettings {
@@ -216,6 +217,8 @@ impl Reactor {
                 let [left_number, right_number] = [left, right].map(|lun| Lun::from_bytes(lun.0).number());
                 left == right || (left_number.is_some() && left_number == right_number)
             },
+            // A reset of the target reaches every unit: it is not for who is kept away from some.
+            may_reset_target: attachment.is_some_and(|attachment| attachment.view.shows_everything()),
         }
     }
 

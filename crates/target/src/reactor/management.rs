@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lunette_iscsi::session::{ManagementId, TaskId};
-use lunette_scsi::{Lun, Nexus};
+use lunette_scsi::{Lun, LunMap, Nexus};
 use lunette_wire::initiator::TaskManagementFunction;
 use lunette_wire::target::TaskManagementOutcome;
 use lunette_wire::{Cid, LunField};
@@ -19,8 +19,8 @@ use crate::units::{ServedTarget, TARGET_PORT};
 pub(crate) struct AbortScope {
     /// Index of the target.
     pub(super) target: usize,
-    /// One logical unit, or all.
-    pub(super) lun: Option<LunField>,
+    /// One logical unit, by its place in the device, or all: sessions may know it by different numbers.
+    pub(super) unit: Option<usize>,
     /// The session that asked; it has aborted its own tasks.
     pub(super) except: SessionPlace,
     /// Whom to answer.
@@ -36,6 +36,8 @@ pub(super) struct PendingFunction {
     session: usize,
     place: SessionPlace,
     target: Arc<ServedTarget>,
+    /// What the session's initiator sees of the target.
+    view: Arc<LunMap>,
     id: ManagementId,
     function: TaskManagementFunction,
     lun: LunField,
@@ -81,7 +83,8 @@ impl Reactor {
         };
         let of_one_unit =
             matches!(function, Function::AbortTaskSet | Function::ClearTaskSet | Function::LogicalUnitReset);
-        if of_one_unit && attachment.target.device.unit(Lun::from_bytes(lun.0)).is_none() {
+        let unit = attachment.nexus.place_of(Lun::from_bytes(lun.0)).filter(|_| of_one_unit);
+        if of_one_unit && unit.is_none() {
             let outcome = TaskManagementOutcome::LunDoesNotExist;
             return session.core.management_done(id, outcome, &mut self.outbox);
         }
@@ -94,7 +97,7 @@ impl Reactor {
         let request = self.next_request;
         let scope = AbortScope {
             target: attachment.target_index,
-            lun: of_one_unit.then_some(lun),
+            unit,
             except: session.place,
             reactor: self.index,
             request,
@@ -105,6 +108,7 @@ impl Reactor {
             session: index,
             place: session.place,
             target: Arc::clone(&attachment.target),
+            view: Arc::clone(&attachment.view),
             id,
             function,
             lun,
@@ -129,7 +133,15 @@ impl Reactor {
         for index in affected {
             let Some(session) = self.sessions.get_mut(index) else { continue };
             let place = session.place;
-            let left = session.core.abort_tasks(scope.lun, &mut self.outbox);
+            let lun = match (scope.unit, &session.attachment) {
+                (Some(unit), Some(attachment)) => match attachment.nexus.lun_at(unit) {
+                    Some(lun) => Some(LunField(lun.to_bytes())),
+                    // A unit that the session does not see has no tasks of it.
+                    None => continue,
+                },
+                _ => None,
+            };
+            let left = session.core.abort_tasks(lun, &mut self.outbox);
             tasks.extend(left.into_iter().map(|id| (index, place, id)));
             self.run_session(index);
         }
@@ -173,7 +185,8 @@ impl Reactor {
             // Who asked is gone. The tasks of others are gone too, and unit attentions are all that tells them: a nexus
             // for the moment stands in.
             let port = "a session that has ended".to_owned();
-            return pending.take_effect(&Nexus::new(Arc::clone(&pending.target.device), TARGET_PORT, port));
+            let device = Arc::clone(&pending.target.device);
+            return pending.take_effect(&Nexus::mapped(device, TARGET_PORT, &pending.view, port));
         };
         pending.take_effect(&attachment.nexus);
         let target = attachment.target_index;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lunette_block::{Buffer, BufferPool, CachedRange};
 use lunette_iscsi::session::{Session, Share, TaskId};
 use lunette_iscsi::text::TextNegotiation;
-use lunette_scsi::Nexus;
+use lunette_scsi::{LunMap, Nexus};
 use lunette_wire::Cid;
 
 use super::Waiter;
@@ -102,6 +102,8 @@ pub(super) struct TaskContext {
 #[derive(Debug)]
 pub(super) struct Attachment {
     pub(super) nexus: Nexus,
+    /// What the initiator sees of the target.
+    pub(super) view: Arc<LunMap>,
     pub(super) target: Arc<ServedTarget>,
     /// Index of the target among the server's.
     pub(super) target_index: usize,
