@@ -107,11 +107,13 @@ impl<D: Share> Session<D> {
                 || self.early_functions.iter().any(|early| early.cid == cid))
     }
 
-    /// Commands that have not come before a reset of the target count as received (4.2.3.3, step b).
+    /// Commands that have not come before a reset of the target count as received (4.2.3.3, step b), as far as the
+    /// initiator may have sent them: each number that is used up moves the window on, and would let the next one in.
     fn plug_before(&mut self, management: &Management, outbox: &mut Outbox<D>) {
         let limit = management.request.cmd_sn;
+        let last = self.window.max_cmd_sn();
         let mut missing = self.window.exp_cmd_sn();
-        while missing.precedes(limit) {
+        while missing.precedes(limit) && !last.precedes(missing) {
             match self.window.judge(missing) {
                 Admission::Next | Admission::Early => {
                     self.order(management.cid, missing, Request::Plugged, outbox);

@@ -161,6 +161,18 @@ fn a_target_reset_plugs_the_numbers_before_it() {
 
 /// What it plugs can deliver a Logout that came before it: then nobody is left to answer.
 #[test]
+fn a_target_reset_plugs_no_further_than_the_window() {
+    let mut bench = Bench::new(SessionType::Normal);
+    let last = bench.session.command_numbers().1;
+    // Each plugged number moves the window on by one: without a bound this would be two thousand million steps.
+    bench.manage(TaskManagementFunction::TargetWarmReset, 1 + 0x7fff_ffff, 9);
+    let (exp_cmd_sn, _) = bench.session.command_numbers();
+    assert_eq!(exp_cmd_sn, last.next());
+    assert!(matches!(bench.outbox.events[..], [Event::Manage { .. }]), "it is carried out all the same");
+    assert!(bench.command(exp_cmd_sn.0).is_some(), "and the session goes on");
+}
+
+#[test]
 fn a_target_reset_behind_a_logout_has_no_effect() {
     let mut bench = Bench::new(SessionType::Normal);
     let logout = LogoutRequest { cmd_sn: CmdSn(2), ..LogoutRequest::default() };
