@@ -191,24 +191,36 @@ fn fault(at: Range<usize>, message: impl fmt::Display) -> Fault {
     Fault { at, message: message.to_string() }
 }
 
-/// Keys whose values must not be repeated: somebody may have taken them for the place of the secret itself.
-const HIDDEN_KEYS: [&str; 6] = ["secret", "secret_env", "password", "user", "mutual", "chap"];
+/// Keys whose values must not be repeated, though they do not say so: somebody may have taken them for the place of the
+/// secret itself.
+const HIDDEN_KEYS: [&str; 3] = ["user", "mutual", "chap"];
+
+/// Keys that speak of secrets and have none in them.
+const SHOWN_KEYS: [&str; 2] = ["secret_file", "secret_length_min_bytes"];
+
+/// Whether the value of a key, or of what somebody took for one, may be a secret.
+fn is_hidden(key: &str) -> bool {
+    let key = key.to_lowercase();
+    let speaks_of_secrets = key.contains("secret") || key.contains("pass");
+    HIDDEN_KEYS.contains(&key.as_str()) || (speaks_of_secrets && !SHOWN_KEYS.contains(&key.as_str()))
+}
 
 /// A line of the file and a message about it, without what may be a secret in either.
 pub(super) fn hide(line: &str, message: String) -> (String, String) {
     let is_part_of_key =
         |character: char| character.is_alphanumeric() || character == '_' || character == '-';
-    let value_of = |key: &str| {
-        line.match_indices(key).find_map(|(at, _)| {
-            let behind = &line[at + key.len()..];
-            if line[..at].ends_with(is_part_of_key) || behind.starts_with(is_part_of_key) {
-                return None;
-            }
-            let value = behind.trim_start_matches(['"', '\'', ' ', '\t']).strip_prefix('=')?;
-            Some(line.len() - value.len())
-        })
-    };
-    let Some(value) = HIDDEN_KEYS.into_iter().filter_map(value_of).min() else {
+    let mut keys = line.split_inclusive(|character| !is_part_of_key(character)).scan(0, |end, part| {
+        *end += part.len();
+        let key = part.trim_end_matches(|character| !is_part_of_key(character));
+        Some((key, *end - part.len() + key.len()))
+    });
+    let value = keys.find_map(|(key, end)| {
+        let behind = line[end..].trim_start_matches(['"', '\'', ' ', '\t']);
+        // A colon is a mistake, and what is behind it a secret all the same.
+        let value = behind.strip_prefix(['=', ':'])?;
+        is_hidden(key).then_some(line.len() - value.len())
+    });
+    let Some(value) = value else {
         return (line.to_owned(), message);
     };
     // The parser quotes a value of the wrong type.
@@ -231,6 +243,10 @@ mod tests {
             ("user = [{ name = \"a\", secret = 'hunter2' }]", "user = (not shown)"),
             ("{ name = \"a\", secret = 'hunter2' }", "{ name = \"a\", secret = (not shown)"),
             ("secret_env = \"hunter-2\"", "secret_env = (not shown)"),
+            ("chap_secret = \"hunter2\"", "chap_secret = (not shown)"),
+            ("Secret = \"hunter2\"", "Secret = (not shown)"),
+            ("passwd=\"hunter2\"", "passwd= (not shown)"),
+            ("secret: \"hunter2\"", "secret: (not shown)"),
             ("secret_file = \"a.secret\"", "secret_file = \"a.secret\""),
             ("[[target.user]]", "[[target.user]]"),
             ("name = \"user\"", "name = \"user\""),
