@@ -1,7 +1,7 @@
 //! The process's pool of threads for blocking calls. Threads start when they are needed and stay.
 //!
 //! A volume has at most [`VOLUME_JOBS_MAX`] jobs in the pool's hands; further ones wait in the volume's own
-//! [`Share`]. So one stuck disk cannot take all threads, and volumes take turns when all threads are busy. Queues
+//! [`Share`]. So it takes many stuck disks to take all threads, and volumes take turns when all threads are busy. Queues
 //! have no bound of their own, because every job comes from a command that the caller has admitted.
 
 use std::collections::VecDeque;
@@ -12,8 +12,9 @@ use super::queue::CompletionQueue;
 use super::step::{Call, Commit, Outcome};
 use crate::flush::Waiter;
 
-/// Threads of the process: twice what one volume can use.
-const THREADS_MAX: usize = 64;
+/// Threads of the process: what sixteen volumes can use. The disks of an enclosure get stuck together, and must leave
+/// something to those of another. A thread that waits costs little more than its stack's first pages.
+const THREADS_MAX: usize = 16 * VOLUME_JOBS_MAX;
 
 /// Jobs of one volume that run at a time: enough to come near what a fast disk does with 128 (docs/decisions/0009).
 const VOLUME_JOBS_MAX: usize = 32;
@@ -73,10 +74,12 @@ struct PoolState {
     jobs: VecDeque<Job>,
     threads: usize,
     idle: usize,
+    /// The system gave no thread when one was last asked for; said once.
+    is_refused: bool,
 }
 
 static POOL: Pool = Pool {
-    state: Mutex::new(PoolState { jobs: VecDeque::new(), threads: 0, idle: 0 }),
+    state: Mutex::new(PoolState { jobs: VecDeque::new(), threads: 0, idle: 0, is_refused: false }),
     work: Condvar::new(),
 };
 
@@ -114,8 +117,12 @@ impl Pool {
             state.threads -= 1;
             // The threads that exist will come to it; without any, this thread has to do what it asked for.
             let orphan = if state.threads == 0 { state.jobs.pop_front() } else { None };
+            let is_news = !std::mem::replace(&mut state.is_refused, true);
+            let threads = state.threads;
             drop(state);
-            tracing::warn!(%error, "no further thread for blocking I/O");
+            if is_news {
+                tracing::warn!(%error, threads, "no further thread for blocking I/O");
+            }
             if let Some(job) = orphan {
                 self.run(job);
             }

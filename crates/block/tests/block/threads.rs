@@ -129,6 +129,29 @@ fn a_stuck_volume_does_not_stop_another() {
     }
 }
 
+/// Disks of one enclosure fail together.
+#[test]
+fn several_stuck_volumes_do_not_stop_another() {
+    let mut stuck: Vec<_> = (0..6).map(|_| memory_with_faults()).collect();
+    for (bench, faults) in &mut stuck {
+        faults.add(Rule::new(OperationKind::Read, When::Every, Effect::Hold));
+        for _ in 0..40 {
+            let buffer = bench.pool.allocate(512).unwrap();
+            bench.submit(Operation::Read { offset: 0, buffer });
+        }
+    }
+    let (mut other, other_faults) = memory_with_faults();
+    other_faults.add(Rule::new(OperationKind::Read, When::Nth(u64::MAX), Effect::Hold));
+    let buffer = other.pool.allocate(512).unwrap();
+    other.submit(Operation::Read { offset: 0, buffer });
+    wait_until("the read reaches its store", || other_faults.calls(OperationKind::Read) == 1);
+    assert!(other.next().result.is_ok());
+    for (bench, faults) in &mut stuck {
+        faults.clear();
+        (0..40).for_each(|_| assert!(bench.next().result.is_ok()));
+    }
+}
+
 #[test]
 fn a_context_that_goes_away_leaves_nothing_behind() {
     let directory = TempDir::new().unwrap();
