@@ -3,9 +3,11 @@
 //! Which commands report a condition is said in the command table, not here.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::nexus::NexusName;
+use crate::reservations::access::Permission;
 use crate::sense::{AdditionalSense, SenseData, SenseKey};
 
 /// Something that an initiator must be told once.
@@ -18,6 +20,9 @@ pub(crate) enum UnitAttention {
     CapacityChanged,
     CommandsCleared,
     CommandsClearedByProtocol,
+    ReservationsPreempted,
+    ReservationsReleased,
+    RegistrationsPreempted,
 }
 
 impl UnitAttention {
@@ -30,15 +35,21 @@ impl UnitAttention {
             UnitAttention::CapacityChanged => AdditionalSense::CAPACITY_CHANGED,
             UnitAttention::CommandsCleared => AdditionalSense::COMMANDS_CLEARED,
             UnitAttention::CommandsClearedByProtocol => AdditionalSense::COMMANDS_CLEARED_BY_PROTOCOL,
+            UnitAttention::ReservationsPreempted => AdditionalSense::RESERVATIONS_PREEMPTED,
+            UnitAttention::ReservationsReleased => AdditionalSense::RESERVATIONS_RELEASED,
+            UnitAttention::RegistrationsPreempted => AdditionalSense::REGISTRATIONS_PREEMPTED,
         };
         SenseData::new(SenseKey::UnitAttention, code)
     }
 }
 
 /// What one logical unit keeps for one I_T nexus.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct ItlNexus {
-    /// True while the queue holds something: the only thing that the common path looks at.
+    name: NexusName,
+    /// What reservations let it do: [`Permission`]. With `pending` the only thing that the common path looks at.
+    permission: AtomicU8,
+    /// True while the queue holds something.
     pending: AtomicBool,
     /// At most one of each kind, so the queue is bounded by the number of kinds.
     queue: Mutex<VecDeque<UnitAttention>>,
@@ -48,10 +59,28 @@ pub(crate) struct ItlNexus {
 
 impl ItlNexus {
     /// A nexus that has just come up: POWER ON comes first (SAM-5).
-    pub(crate) fn new() -> ItlNexus {
-        let nexus = ItlNexus::default();
+    pub(crate) fn new(name: NexusName) -> ItlNexus {
+        let nexus = ItlNexus {
+            name,
+            permission: AtomicU8::new(Permission::All as u8),
+            pending: AtomicBool::new(false),
+            queue: Mutex::default(),
+            prevents_removal: AtomicBool::new(false),
+        };
         nexus.establish(UnitAttention::PowerOn);
         nexus
+    }
+
+    pub(crate) fn name(&self) -> &NexusName {
+        &self.name
+    }
+
+    pub(crate) fn permission(&self) -> Permission {
+        Permission::from_bits(self.permission.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set_permission(&self, permission: Permission) {
+        self.permission.store(permission as u8, Ordering::Release);
     }
 
     fn queue(&self) -> MutexGuard<'_, VecDeque<UnitAttention>> {
@@ -97,10 +126,16 @@ impl ItlNexus {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::TargetPort;
+
+    fn new() -> ItlNexus {
+        let target_port = TargetPort::new(1).unwrap();
+        ItlNexus::new(NexusName { initiator_port: "host".into(), target_port })
+    }
 
     #[test]
     fn conditions_come_in_order_and_once() {
-        let nexus = ItlNexus::new();
+        let nexus = new();
         nexus.establish(UnitAttention::ModeParametersChanged);
         nexus.establish(UnitAttention::CommandsCleared);
         nexus.establish(UnitAttention::ModeParametersChanged);
@@ -112,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_reset_clears_older_conditions() {
-        let nexus = ItlNexus::new();
+        let nexus = new();
         assert_eq!(nexus.take(), Some(UnitAttention::PowerOn));
         nexus.establish(UnitAttention::ModeParametersChanged);
         nexus.establish(UnitAttention::BusDeviceReset);
@@ -122,7 +157,7 @@ mod tests {
 
     #[test]
     fn power_on_stands_for_a_reset() {
-        let nexus = ItlNexus::new();
+        let nexus = new();
         nexus.establish(UnitAttention::BusDeviceReset);
         assert_eq!(nexus.take(), Some(UnitAttention::PowerOn));
         assert_eq!(nexus.take(), None);

@@ -1,5 +1,6 @@
 //! What the device server asks of the store, and how the store's errors become sense data (SBC-3, error reporting).
 
+use crate::nexus::NexusName;
 use crate::sense::{AdditionalSense, SenseData, SenseKey};
 use crate::unit::LogicalUnit;
 
@@ -66,6 +67,12 @@ pub enum Io {
     /// Store [`LogicalUnit::state`], and answer when it is stable. It is taken after this was asked for, so that it has
     /// what the command changed.
     SaveState,
+    /// Abort all commands of these I_T nexuses for this unit, on whatever thread they run, and answer when none is left.
+    /// The command that asks for it is not one of them.
+    AbortTasks {
+        /// Whose commands.
+        nexuses: Vec<NexusName>,
+    },
     /// Tell which parts of the range have space allocated.
     Extents {
         /// Where on the medium.

@@ -8,13 +8,21 @@ use crate::lun::Lun;
 use crate::lun_map::{Entry, LunMap};
 use crate::unit::LogicalUnit;
 
+/// Which I_T nexus: by the names of its ports, whether it exists at the moment or not.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NexusName {
+    /// The name of the initiator port; for iSCSI `iqn...,i,0x<ISID>`.
+    pub initiator_port: Arc<str>,
+    /// The target port.
+    pub target_port: TargetPort,
+}
+
 /// An I_T nexus. Making one attaches it to every unit that it may reach, whose first answer is then the POWER ON unit
 /// attention; dropping it is the I_T nexus loss.
 #[derive(Debug)]
 pub struct Nexus {
     device: Arc<Device>,
-    target_port: TargetPort,
-    initiator_port_name: String,
+    name: NexusName,
     /// In rising order of number, so that a lookup is a binary search without a lock.
     paths: Vec<Path>,
 }
@@ -53,14 +61,15 @@ impl Nexus {
         map: &LunMap,
         initiator_port_name: String,
     ) -> Nexus {
+        let name = NexusName { initiator_port: initiator_port_name.into(), target_port };
         let units: Vec<_> = device.units().map(|(_, unit)| unit).collect();
         let path = |entry: &Entry| {
             let unit = Arc::clone(units.get(entry.place)?);
-            let itl = unit.attach();
+            let itl = unit.attach(&name);
             Some(Path { number: entry.number, unit, itl, place: entry.place, read_only: entry.read_only })
         };
         let paths = map.entries().iter().filter_map(path).collect();
-        Nexus { device, target_port, initiator_port_name, paths }
+        Nexus { device, name, paths }
     }
 
     /// The target device of this nexus.
@@ -70,12 +79,12 @@ impl Nexus {
 
     /// The target port.
     pub fn target_port(&self) -> TargetPort {
-        self.target_port
+        self.name.target_port
     }
 
-    /// The name of the initiator port.
-    pub fn initiator_port_name(&self) -> &str {
-        &self.initiator_port_name
+    /// Its name.
+    pub fn name(&self) -> &NexusName {
+        &self.name
     }
 
     /// The numbers of the units that this nexus can reach, in rising order.

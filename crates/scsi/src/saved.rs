@@ -81,7 +81,6 @@ impl SavedState {
     }
 
     /// False: nothing outlives the process.
-    #[cfg_attr(not(test), expect(dead_code, reason = "persistent reservations come next"))]
     pub(crate) fn is_kept(&self) -> bool {
         self.is_kept
     }
@@ -90,14 +89,12 @@ impl SavedState {
         self.sections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    #[cfg_attr(not(test), expect(dead_code, reason = "persistent reservations come next"))]
     pub(crate) fn section(&self, section: Section) -> Option<Vec<u8>> {
         self.lock().get(&(section as u16)).cloned()
     }
 
     /// What is to be stored of a section from now on; nothing for no bytes. It is stable when an `Io::SaveState` that is
     /// asked for afterwards has ended well.
-    #[cfg_attr(not(test), expect(dead_code, reason = "persistent reservations come next"))]
     pub(crate) fn set_section(&self, section: Section, bytes: Vec<u8>) {
         let mut sections = self.lock();
         if bytes.is_empty() {

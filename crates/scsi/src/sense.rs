@@ -69,6 +69,8 @@ impl AdditionalSense {
     pub const LOGICAL_UNIT_NOT_SUPPORTED: Self = Self::new(0x25, 0x00);
     /// INVALID FIELD IN PARAMETER LIST
     pub const INVALID_FIELD_IN_PARAMETER_LIST: Self = Self::new(0x26, 0x00);
+    /// INVALID RELEASE OF PERSISTENT RESERVATION
+    pub const INVALID_RELEASE: Self = Self::new(0x26, 0x04);
     /// WRITE PROTECTED
     pub const WRITE_PROTECTED: Self = Self::new(0x27, 0x00);
     /// LOGICAL UNIT SOFTWARE WRITE PROTECTED
@@ -85,6 +87,12 @@ impl AdditionalSense {
     pub const MODE_PARAMETERS_CHANGED: Self = Self::new(0x2a, 0x01);
     /// CAPACITY DATA HAS CHANGED
     pub const CAPACITY_CHANGED: Self = Self::new(0x2a, 0x09);
+    /// RESERVATIONS PREEMPTED
+    pub const RESERVATIONS_PREEMPTED: Self = Self::new(0x2a, 0x03);
+    /// RESERVATIONS RELEASED
+    pub const RESERVATIONS_RELEASED: Self = Self::new(0x2a, 0x04);
+    /// REGISTRATIONS PREEMPTED
+    pub const REGISTRATIONS_PREEMPTED: Self = Self::new(0x2a, 0x05);
     /// COMMANDS CLEARED BY ANOTHER INITIATOR
     pub const COMMANDS_CLEARED: Self = Self::new(0x2f, 0x00);
     /// SOME COMMANDS CLEARED BY ISCSI PROTOCOL EVENT
@@ -97,6 +105,8 @@ impl AdditionalSense {
     pub const INTERNAL_TARGET_FAILURE: Self = Self::new(0x44, 0x00);
     /// MEDIUM REMOVAL PREVENTED
     pub const MEDIUM_REMOVAL_PREVENTED: Self = Self::new(0x53, 0x02);
+    /// INSUFFICIENT REGISTRATION RESOURCES
+    pub const INSUFFICIENT_REGISTRATION_RESOURCES: Self = Self::new(0x55, 0x04);
 
     /// The pair `asc`, `ascq`.
     pub const fn new(asc: u8, ascq: u8) -> Self {
@@ -164,6 +174,12 @@ impl SenseData {
     /// INVALID FIELD IN PARAMETER LIST that points at `byte`.
     pub(crate) const fn invalid_parameter(byte: u16) -> SenseData {
         let field = Some(FieldPointer { in_cdb: false, byte, bit: None });
+        SenseData { field, ..SenseData::illegal(AdditionalSense::INVALID_FIELD_IN_PARAMETER_LIST) }
+    }
+
+    /// INVALID FIELD IN PARAMETER LIST that points at `bit` of `byte`.
+    pub(crate) const fn invalid_parameter_bit(byte: u16, bit: u8) -> SenseData {
+        let field = Some(FieldPointer { in_cdb: false, byte, bit: Some(bit) });
         SenseData { field, ..SenseData::illegal(AdditionalSense::INVALID_FIELD_IN_PARAMETER_LIST) }
     }
 

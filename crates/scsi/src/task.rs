@@ -186,6 +186,7 @@ impl Task {
             Ok((_, Step::Done(data_in))) => {
                 Next::Done(Completion { status: Status::Good, sense: None, data_in })
             }
+            Ok((_, Step::End(status))) => Next::Done(Completion::status(status)),
             Err(sense) => Next::Done(Completion::from_sense(sense, descriptor_format)),
         }
     }

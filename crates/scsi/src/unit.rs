@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::attention::{ItlNexus, UnitAttention};
 use crate::identity::Identity;
 use crate::mode::ModeFlags;
-use crate::saved::{Saved, SavedFault, SavedState};
+use crate::nexus::NexusName;
+use crate::reservations::{Effects, Refusal, Reservations};
+use crate::saved::{Saved, SavedFault, SavedState, Section};
 
 /// What the store can do for thin provisioning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,6 +149,8 @@ pub struct LogicalUnit {
     readiness: AtomicU8,
     /// Every nexus that can reach the unit. Taken by attach, detach and what is told to all; never by READ or WRITE.
     nexuses: Mutex<Vec<Arc<ItlNexus>>>,
+    /// Locked before `nexuses`. Commands look at [`ItlNexus::permission`] instead.
+    reservations: Mutex<Reservations>,
     saved: SavedState,
 }
 
@@ -175,12 +179,16 @@ impl LogicalUnit {
             return Err(ConfigError::TransferLength);
         }
         let saved = SavedState::restore(config.identity.uuid, saved).map_err(ConfigError::SavedState)?;
+        let reservations =
+            Reservations::from_bytes(&saved.section(Section::Reservations).unwrap_or_default())
+                .map_err(ConfigError::SavedState)?;
         let unit = LogicalUnit {
             max_transfer_blocks,
             blocks: AtomicU64::new(config.blocks),
             mode: AtomicU8::new(0),
             readiness: AtomicU8::new(Readiness::Ready as u8),
             nexuses: Mutex::new(Vec::new()),
+            reservations: Mutex::new(reservations),
             saved,
             config,
         };
@@ -194,7 +202,6 @@ impl LogicalUnit {
         self.saved.image()
     }
 
-    #[expect(dead_code, reason = "persistent reservations come next")]
     pub(crate) fn saved(&self) -> &SavedState {
         &self.saved
     }
@@ -295,15 +302,61 @@ impl LogicalUnit {
         self.nexuses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn attach(&self) -> Arc<ItlNexus> {
-        let nexus = Arc::new(ItlNexus::new());
+    /// What is reserved, and for whom.
+    pub(crate) fn reservations(&self) -> MutexGuard<'_, Reservations> {
+        self.reservations.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what is reserved: every nexus is held to it at once, and told what it must know.
+    ///
+    /// # Errors
+    /// Those of `change`, which then has changed nothing.
+    pub(crate) fn change_reservations(
+        &self,
+        change: impl FnOnce(&mut Reservations) -> Result<Effects, Refusal>,
+    ) -> Result<Effects, Refusal> {
+        let mut reservations = self.reservations();
+        let effects = change(&mut reservations)?;
+        self.saved.set_section(Section::Reservations, reservations.to_bytes());
+        for nexus in self.nexuses().iter() {
+            nexus.set_permission(reservations.permission(nexus.name()));
+            let told = effects.told.iter().filter(|(name, _)| name == nexus.name());
+            told.for_each(|(_, attention)| nexus.establish(*attention));
+            if effects.preempted.contains(nexus.name()) {
+                nexus.set_prevents_removal(false);
+            }
+        }
+        Ok(effects)
+    }
+
+    /// The nexuses that exist at the moment.
+    pub(crate) fn nexus_names(&self) -> Vec<NexusName> {
+        self.nexuses().iter().map(|nexus| nexus.name().clone()).collect()
+    }
+
+    pub(crate) fn attach(&self, name: &NexusName) -> Arc<ItlNexus> {
+        let reservations = self.reservations();
+        let nexus = Arc::new(ItlNexus::new(name.clone()));
+        nexus.set_permission(reservations.permission(name));
         self.nexuses().push(Arc::clone(&nexus));
         nexus
     }
 
-    /// Forgets a nexus, with its unit attentions and its prevention of medium removal (SPC-4, PREVENT ALLOW MEDIUM REMOVAL).
+    /// Forgets a nexus, with its unit attentions, its prevention of medium removal (SPC-4, PREVENT ALLOW MEDIUM REMOVAL)
+    /// and what it reserved by RESERVE (SPC-2). Its registration stays.
     pub(crate) fn detach(&self, nexus: &Arc<ItlNexus>) {
         self.nexuses().retain(|other| !Arc::ptr_eq(other, nexus));
+        self.end_spc2_reservation(Some(nexus.name()));
+    }
+
+    fn end_spc2_reservation(&self, holder: Option<&NexusName>) {
+        if self.reservations().is_reserved_by_spc2() {
+            let ended = self.change_reservations(|reservations| {
+                reservations.end_spc2(holder);
+                Ok(Effects::default())
+            });
+            debug_assert!(ended.is_ok(), "the change refuses nothing");
+        }
     }
 
     /// Tells every nexus but `issuer`.
@@ -319,8 +372,9 @@ impl LogicalUnit {
     }
 
     /// The logical unit reset (SAM-5): mode pages go back to their defaults, medium removal is allowed, a
-    /// stopped unit runs again, and every nexus is told. Aborting the commands is the driver's part.
+    /// stopped unit runs again, what RESERVE reserved is released, and every nexus is told. Aborting the commands is the driver's part.
     pub(crate) fn reset(&self) {
+        self.end_spc2_reservation(None);
         let nexuses = self.nexuses();
         self.set_mode(self.mode_default());
         if self.readiness() == Readiness::Stopped {

@@ -23,12 +23,12 @@ pub(crate) struct Save {
     pub(crate) file: Arc<StateFile>,
     /// Who is told.
     pub(crate) reactor: Arc<Mailbox<Message>>,
-    pub(crate) waiter: SaveWaiter,
+    pub(crate) waiter: WaitingCommand,
 }
 
-/// Which command it is.
+/// A command that waits for something that is neither its data nor its store.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SaveWaiter {
+pub(crate) struct WaitingCommand {
     pub(crate) session: usize,
     pub(crate) place: SessionPlace,
     pub(crate) task: TaskId,

@@ -137,7 +137,7 @@ fn answer(input: &mut Input<'_>, io: &Io) -> Result<IoOutcome, IoError> {
 
 fn check(io: &Io, capacity_bytes: u64, data_out_bytes: usize) {
     let (offset, length) = match io {
-        Io::Flush | Io::SaveState => return,
+        Io::Flush | Io::SaveState | Io::AbortTasks { .. } => return,
         Io::Read { offset_bytes, length_bytes, .. } => {
             assert!(*length_bytes <= MAX_TRANSFER_BYTES);
             (*offset_bytes, u64::from(*length_bytes))

@@ -8,11 +8,13 @@ mod diagnostic;
 mod inquiry;
 mod lba_status;
 mod mode_pages;
+mod persistent_reserve;
 mod range;
 mod read_write;
 mod readiness;
 mod report_luns;
 mod report_support;
+mod reserve;
 mod start_stop;
 mod table;
 mod unmap;
@@ -26,6 +28,7 @@ use crate::bytes::Cdb;
 use crate::io::{Direction, Io};
 use crate::nexus::{Nexus, Path};
 use crate::sense::{AdditionalSense, SenseData, SenseKey};
+use crate::status::Status;
 use crate::task::{DataIn, Event};
 use crate::unit::{LogicalUnit, Readiness};
 use std::sync::Arc;
@@ -57,6 +60,8 @@ pub(crate) enum Step {
     DataOut(u32),
     Io(Io),
     Done(DataIn),
+    /// The command ends with a status that brings nothing along.
+    End(Status),
 }
 
 /// What a handler answers: the state to keep and the step to take, or the sense data that ends the command.
@@ -79,6 +84,7 @@ pub(crate) enum State {
     StartStop(Readiness),
     ModeSelect(mode_pages::ModeSelect),
     LbaStatus(lba_status::LbaStatus),
+    PersistentReserve(persistent_reserve::PersistentReserve),
 }
 
 impl State {
@@ -95,6 +101,7 @@ impl State {
             State::StartStop(readiness) => start_stop::flushed(readiness, context, event),
             State::ModeSelect(select) => select.resume(context, event),
             State::LbaStatus(status) => status.resume(context, event),
+            State::PersistentReserve(reserve) => reserve.resume(context, event),
         }
     }
 }
@@ -102,6 +109,11 @@ impl State {
 /// GOOD without data.
 fn good() -> Progress {
     Ok((State::Finished, Step::Done(DataIn::None)))
+}
+
+/// A status alone.
+fn end(status: Status) -> Progress {
+    Ok((State::Finished, Step::End(status)))
 }
 
 /// GOOD with parameter data, cut to the allocation length (SPC-4, allocation length).
@@ -123,6 +135,9 @@ pub(crate) fn start(context: &Context<'_>, cdb: &Cdb) -> Progress {
     let unit = context.unit();
     if !row.supported_by(unit) {
         return Err(SenseData::illegal(AdditionalSense::INVALID_COMMAND_OPERATION_CODE));
+    }
+    if !context.itl().permission().allows(row.access, cdb) {
+        return end(Status::ReservationConflict);
     }
     row.check_usage(cdb)?;
     if !row.runs_when_not_ready

@@ -2,11 +2,13 @@
 //!
 //! A new command is a new row here and a handler in its module.
 
+use super::persistent_reserve::report;
 use super::{
-    Handler, cache, capacity, diagnostic, inquiry, lba_status, mode_pages, read_write, readiness,
-    report_luns, report_support, start_stop, unmap, verify, write_same,
+    Handler, cache, capacity, diagnostic, inquiry, lba_status, mode_pages, persistent_reserve, read_write,
+    readiness, report_luns, report_support, reserve, start_stop, unmap, verify, write_same,
 };
 use crate::bytes::Cdb;
+use crate::reservations::access::{Access, of_prevent_allow, of_start_stop};
 use crate::sense::{AdditionalSense, SenseData};
 use crate::unit::LogicalUnit;
 
@@ -16,6 +18,8 @@ pub(crate) struct Command {
     pub(crate) service_action: Option<u8>,
     pub(crate) name: &'static str,
     pub(super) handler: Handler,
+    /// What it does to a unit that is reserved.
+    pub(crate) access: Access,
     /// CDB USAGE DATA: the operation code, then a one for every bit that is looked at. Its length is the CDB's.
     pub(crate) usage: &'static [u8],
     /// The bits that may be set, in the order of the CDB; all ones after the CDB's end.
@@ -43,8 +47,13 @@ const MEDIUM_TIMEOUT_S: u32 = 60;
 /// What it should give one that is answered from memory.
 const MEMORY_TIMEOUT_S: u32 = 10;
 
+const FREE: Access = Access::Free;
+const INSPECTS: Access = Access::Inspects;
+const READS: Access = Access::Reads;
+const WRITES: Access = Access::Writes;
+
 /// A row for a command of the medium: it reports unit attentions, needs a ready unit, and reads.
-const fn row(name: &'static str, handler: Handler, usage: &'static [u8]) -> Command {
+const fn row(name: &'static str, access: Access, handler: Handler, usage: &'static [u8]) -> Command {
     let mut allowed = 0;
     let mut index = 0;
     while index < 16 {
@@ -57,6 +66,7 @@ const fn row(name: &'static str, handler: Handler, usage: &'static [u8]) -> Comm
         service_action: None,
         name,
         handler,
+        access,
         usage,
         allowed,
         passes_unit_attention: false,
@@ -118,66 +128,167 @@ impl Command {
 }
 
 /// Every command, in rising order of operation code and service action.
-pub(crate) static COMMANDS: [Command; 39] = [
-    row("TEST UNIT READY", readiness::test_unit_ready, &[TEST_UNIT_READY, 0, 0, 0, 0, 0])
+pub(crate) static COMMANDS: [Command; 55] = [
+    row("TEST UNIT READY", INSPECTS, readiness::test_unit_ready, &[TEST_UNIT_READY, 0, 0, 0, 0, 0])
         .timeout_s(MEMORY_TIMEOUT_S),
-    row("REQUEST SENSE", readiness::request_sense, &[REQUEST_SENSE, 0x01, 0, 0, 0xff, 0]).passes_attention(),
-    row("READ(6)", read_write::read_6, &[0x08, 0x1f, 0xff, 0xff, 0xff, 0]),
-    row("WRITE(6)", read_write::write_6, &[0x0a, 0x1f, 0xff, 0xff, 0xff, 0]).writes(),
-    row("INQUIRY", inquiry::inquiry, &[INQUIRY, 0x01, 0xff, 0xff, 0xff, 0]).passes_attention(),
-    row("MODE SELECT(6)", mode_pages::mode_select_6, &[0x15, 0x11, 0, 0, 0xff, 0]).any_readiness(),
-    row("MODE SENSE(6)", mode_pages::mode_sense_6, &[0x1a, 0x08, 0xff, 0xff, 0xff, 0]).any_readiness(),
-    row("START STOP UNIT", start_stop::start_stop_unit, &[0x1b, 0x01, 0, 0x0f, 0xf7, 0])
-        .any_readiness()
-        .timeout_s(MEDIUM_TIMEOUT_S),
-    row("SEND DIAGNOSTIC", diagnostic::send_diagnostic, &[0x1d, 0x17, 0, 0, 0, 0]).any_readiness(),
-    row("PREVENT ALLOW MEDIUM REMOVAL", readiness::prevent_allow, &[0x1e, 0, 0, 0, 0x01, 0]).any_readiness(),
-    row("READ CAPACITY(10)", capacity::read_capacity_10, &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+    row("REQUEST SENSE", FREE, readiness::request_sense, &[REQUEST_SENSE, 0x01, 0, 0, 0xff, 0])
+        .passes_attention(),
+    row("READ(6)", READS, read_write::read_6, &[0x08, 0x1f, 0xff, 0xff, 0xff, 0]),
+    row("WRITE(6)", WRITES, read_write::write_6, &[0x0a, 0x1f, 0xff, 0xff, 0xff, 0]).writes(),
+    row("INQUIRY", FREE, inquiry::inquiry, &[INQUIRY, 0x01, 0xff, 0xff, 0xff, 0]).passes_attention(),
+    row("MODE SELECT(6)", WRITES, mode_pages::mode_select_6, &[0x15, 0x11, 0, 0, 0xff, 0]).any_readiness(),
+    row("RESERVE(6)", FREE, reserve::reserve, &[0x16, 0, 0, 0, 0, 0]).any_readiness(),
+    row("RELEASE(6)", FREE, reserve::release, &[0x17, 0, 0, 0, 0, 0]).any_readiness(),
+    row("MODE SENSE(6)", READS, mode_pages::mode_sense_6, &[0x1a, 0x08, 0xff, 0xff, 0xff, 0]).any_readiness(),
+    row(
+        "START STOP UNIT",
+        Access::Cdb(of_start_stop),
+        start_stop::start_stop_unit,
+        &[0x1b, 0x01, 0, 0x0f, 0xf7, 0],
+    )
+    .any_readiness()
+    .timeout_s(MEDIUM_TIMEOUT_S),
+    row("SEND DIAGNOSTIC", WRITES, diagnostic::send_diagnostic, &[0x1d, 0x17, 0, 0, 0, 0]).any_readiness(),
+    row(
+        "PREVENT ALLOW MEDIUM REMOVAL",
+        Access::Cdb(of_prevent_allow),
+        readiness::prevent_allow,
+        &[0x1e, 0, 0, 0, 0x01, 0],
+    )
+    .any_readiness(),
+    row("READ CAPACITY(10)", INSPECTS, capacity::read_capacity_10, &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0])
         .timeout_s(MEMORY_TIMEOUT_S),
-    row("READ(10)", read_write::read_10, &[0x28, 0x1a, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0]),
-    row("WRITE(10)", read_write::write_10, &[0x2a, 0x1a, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0])
-        .writes(),
-    row("WRITE AND VERIFY(10)", verify::write_10, &[0x2e, 0x16, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0])
-        .writes(),
-    row("VERIFY(10)", verify::verify_10, &[0x2f, 0x16, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0]),
-    row("PRE-FETCH(10)", cache::prefetch_10, &[0x34, 0x02, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0]),
+    row("READ(10)", READS, read_write::read_10, &[0x28, 0x1a, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0]),
+    row(
+        "WRITE(10)",
+        WRITES,
+        read_write::write_10,
+        &[0x2a, 0x1a, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
+    )
+    .writes(),
+    row(
+        "WRITE AND VERIFY(10)",
+        WRITES,
+        verify::write_10,
+        &[0x2e, 0x16, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
+    )
+    .writes(),
+    row("VERIFY(10)", READS, verify::verify_10, &[0x2f, 0x16, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0]),
+    row(
+        "PRE-FETCH(10)",
+        READS,
+        cache::prefetch_10,
+        &[0x34, 0x02, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
+    ),
     row(
         "SYNCHRONIZE CACHE(10)",
+        WRITES,
         cache::synchronize_10,
         &[0x35, 0x06, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
     ),
-    row("READ DEFECT DATA(10)", diagnostic::read_defect_data_10, &[0x37, 0, 0x1f, 0, 0, 0, 0, 0xff, 0xff, 0])
-        .timeout_s(MEMORY_TIMEOUT_S),
+    row(
+        "READ DEFECT DATA(10)",
+        READS,
+        diagnostic::read_defect_data_10,
+        &[0x37, 0, 0x1f, 0, 0, 0, 0, 0xff, 0xff, 0],
+    )
+    .timeout_s(MEMORY_TIMEOUT_S),
     row(
         "WRITE SAME(10)",
+        WRITES,
         write_same::write_same_10,
         &[0x41, 0x08, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
     )
     .writes(),
-    row("UNMAP", unmap::unmap, &[0x42, 0, 0, 0, 0, 0, 0x1f, 0xff, 0xff, 0]).writes().needs_unmap(),
-    row("MODE SELECT(10)", mode_pages::mode_select_10, &[0x55, 0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0])
+    row("UNMAP", WRITES, unmap::unmap, &[0x42, 0, 0, 0, 0, 0, 0x1f, 0xff, 0xff, 0]).writes().needs_unmap(),
+    row("MODE SELECT(10)", WRITES, mode_pages::mode_select_10, &[0x55, 0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0])
         .any_readiness(),
-    row("MODE SENSE(10)", mode_pages::mode_sense_10, &[0x5a, 0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0])
+    row("RESERVE(10)", FREE, reserve::reserve, &[0x56, 0, 0, 0, 0, 0, 0, 0, 0, 0]).any_readiness(),
+    row("RELEASE(10)", FREE, reserve::release, &[0x57, 0, 0, 0, 0, 0, 0, 0, 0, 0]).any_readiness(),
+    row(
+        "MODE SENSE(10)",
+        READS,
+        mode_pages::mode_sense_10,
+        &[0x5a, 0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0],
+    )
+    .any_readiness(),
+    row("PERSISTENT RESERVE IN, READ KEYS", FREE, report::read_keys, &[0x5e, 0, 0, 0, 0, 0, 0, 255, 255, 0])
+        .service_action()
         .any_readiness(),
-    row("READ(16)", read_write::read_16, &LONG_CDB[0]),
-    row("WRITE(16)", read_write::write_16, &LONG_CDB[1]).writes(),
-    row("WRITE AND VERIFY(16)", verify::write_16, &LONG_CDB[2]).writes(),
-    row("VERIFY(16)", verify::verify_16, &LONG_CDB[3]),
-    row("PRE-FETCH(16)", cache::prefetch_16, &LONG_CDB[4]),
-    row("SYNCHRONIZE CACHE(16)", cache::synchronize_16, &LONG_CDB[5]),
-    row("WRITE SAME(16)", write_same::write_same_16, &LONG_CDB[6]).writes(),
-    row("READ CAPACITY(16)", capacity::read_capacity_16, &SERVICE_ACTION_IN[0])
+    row(
+        "PERSISTENT RESERVE IN, READ RESERVATION",
+        FREE,
+        report::read_reservation,
+        &[0x5e, 1, 0, 0, 0, 0, 0, 255, 255, 0],
+    )
+    .service_action()
+    .any_readiness(),
+    row(
+        "PERSISTENT RESERVE IN, REPORT CAPABILITIES",
+        FREE,
+        report::report_capabilities,
+        &[0x5e, 2, 0, 0, 0, 0, 0, 255, 255, 0],
+    )
+    .service_action()
+    .any_readiness(),
+    row(
+        "PERSISTENT RESERVE IN, READ FULL STATUS",
+        FREE,
+        report::read_full_status,
+        &[0x5e, 3, 0, 0, 0, 0, 0, 255, 255, 0],
+    )
+    .service_action()
+    .any_readiness(),
+    row("PERSISTENT RESERVE OUT, REGISTER", FREE, persistent_reserve::out, &RESERVE_OUT[0])
+        .service_action()
+        .any_readiness(),
+    row("PERSISTENT RESERVE OUT, RESERVE", FREE, persistent_reserve::out, &RESERVE_OUT[1])
+        .service_action()
+        .any_readiness(),
+    row("PERSISTENT RESERVE OUT, RELEASE", FREE, persistent_reserve::out, &RESERVE_OUT[2])
+        .service_action()
+        .any_readiness(),
+    row("PERSISTENT RESERVE OUT, CLEAR", FREE, persistent_reserve::out, &RESERVE_OUT[3])
+        .service_action()
+        .any_readiness(),
+    row("PERSISTENT RESERVE OUT, PREEMPT", FREE, persistent_reserve::out, &RESERVE_OUT[4])
+        .service_action()
+        .any_readiness(),
+    row("PERSISTENT RESERVE OUT, PREEMPT AND ABORT", FREE, persistent_reserve::out, &RESERVE_OUT[5])
+        .service_action()
+        .any_readiness(),
+    row(
+        "PERSISTENT RESERVE OUT, REGISTER AND IGNORE EXISTING KEY",
+        FREE,
+        persistent_reserve::out,
+        &RESERVE_OUT[6],
+    )
+    .service_action()
+    .any_readiness(),
+    row("PERSISTENT RESERVE OUT, REGISTER AND MOVE", FREE, persistent_reserve::out, &RESERVE_OUT[7])
+        .service_action()
+        .any_readiness(),
+    row("READ(16)", READS, read_write::read_16, &LONG_CDB[0]),
+    row("WRITE(16)", WRITES, read_write::write_16, &LONG_CDB[1]).writes(),
+    row("WRITE AND VERIFY(16)", WRITES, verify::write_16, &LONG_CDB[2]).writes(),
+    row("VERIFY(16)", READS, verify::verify_16, &LONG_CDB[3]),
+    row("PRE-FETCH(16)", READS, cache::prefetch_16, &LONG_CDB[4]),
+    row("SYNCHRONIZE CACHE(16)", WRITES, cache::synchronize_16, &LONG_CDB[5]),
+    row("WRITE SAME(16)", WRITES, write_same::write_same_16, &LONG_CDB[6]).writes(),
+    row("READ CAPACITY(16)", INSPECTS, capacity::read_capacity_16, &SERVICE_ACTION_IN[0])
         .service_action()
         .timeout_s(MEMORY_TIMEOUT_S),
-    row("GET LBA STATUS", lba_status::get_lba_status, &SERVICE_ACTION_IN[1]).service_action(),
+    row("GET LBA STATUS", READS, lba_status::get_lba_status, &SERVICE_ACTION_IN[1]).service_action(),
     row(
         "REPORT LUNS",
+        FREE,
         report_luns::report_luns,
         &[REPORT_LUNS, 0, 0xff, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
     )
     .passes_attention(),
     row(
         "REPORT SUPPORTED OPERATION CODES",
+        READS,
         report_support::operation_codes,
         &[0xa3, 0x0c, 0x87, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0],
     )
@@ -185,28 +296,57 @@ pub(crate) static COMMANDS: [Command; 39] = [
     .any_readiness(),
     row(
         "REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS",
+        READS,
         report_support::task_management_functions,
         &[0xa3, 0x0d, 0x80, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
     )
     .service_action()
     .any_readiness(),
-    row("READ(12)", read_write::read_12, &[0xa8, 0x1a, 255, 255, 255, 255, 255, 255, 255, 255, 0x1f, 0]),
-    row("WRITE(12)", read_write::write_12, &[0xaa, 0x1a, 255, 255, 255, 255, 255, 255, 255, 255, 0x1f, 0])
-        .writes(),
+    row(
+        "READ(12)",
+        READS,
+        read_write::read_12,
+        &[0xa8, 0x1a, 255, 255, 255, 255, 255, 255, 255, 255, 0x1f, 0],
+    ),
+    row(
+        "WRITE(12)",
+        WRITES,
+        read_write::write_12,
+        &[0xaa, 0x1a, 255, 255, 255, 255, 255, 255, 255, 255, 0x1f, 0],
+    )
+    .writes(),
     row(
         "WRITE AND VERIFY(12)",
+        WRITES,
         verify::write_12,
         &[0xae, 0x16, 255, 255, 255, 255, 255, 255, 255, 255, 0x1f, 0],
     )
     .writes(),
-    row("VERIFY(12)", verify::verify_12, &[0xaf, 0x16, 255, 255, 255, 255, 255, 255, 255, 255, 0x1f, 0]),
+    row(
+        "VERIFY(12)",
+        READS,
+        verify::verify_12,
+        &[0xaf, 0x16, 255, 255, 255, 255, 255, 255, 255, 255, 0x1f, 0],
+    ),
     row(
         "READ DEFECT DATA(12)",
+        READS,
         diagnostic::read_defect_data_12,
         &[0xb7, 0x1f, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0],
     )
     .timeout_s(MEMORY_TIMEOUT_S),
 ];
+
+/// Usage of PERSISTENT RESERVE OUT by service action: scope and type, which some ignore, and the list's length.
+const RESERVE_OUT: [[u8; 10]; 8] = {
+    let mut usage = [[0x5f, 0, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, 0]; 8];
+    let mut action = 0;
+    while action < usage.len() {
+        usage[action][1] = action as u8;
+        action += 1;
+    }
+    usage
+};
 
 /// Usage of the sixteen-byte commands: flags, 64-bit LBA, 32-bit length, group number.
 const LONG_CDB: [[u8; 16]; 7] = [
@@ -323,12 +463,13 @@ mod tests {
     fn usage_covers_the_fields_that_handlers_read() {
         // A # for each byte that belongs to an LBA or a length.
         let fields = |row: &Command| match (row.opcode, row.usage.len()) {
-            (TEST_UNIT_READY | 0x1b | 0x1d | 0x1e, 6) | (0x25, 10) => "",
+            (TEST_UNIT_READY | 0x16 | 0x17 | 0x1b | 0x1d | 0x1e, 6) | (0x25 | 0x56 | 0x57, 10) => "",
             (0x08 | 0x0a, 6) => "..###.",
             (REQUEST_SENSE | 0x15 | 0x1a, 6) => "....#.",
             (INQUIRY, 6) => "..###.",
             (0x28 | 0x2a | 0x2e | 0x2f | 0x34 | 0x35 | 0x41, 10) => "..####.##.",
-            (0x37 | 0x42 | 0x55 | 0x5a, 10) => ".......##.",
+            (0x5f, 10) => "..#..####.",
+            (0x37 | 0x42 | 0x55 | 0x5a | 0x5e, 10) => ".......##.",
             (0xa8 | 0xaa | 0xae | 0xaf, 12) => "..########..",
             (REPORT_LUNS | 0xa3 | 0xb7, 12) => "......####..",
             (0x88 | 0x8a | 0x8e | 0x8f | 0x90 | 0x91 | 0x93, 16) => "..############..",

@@ -108,7 +108,7 @@ impl Disk {
                 });
                 return Ok(IoOutcome::Extents(extents.collect()));
             }
-            Io::Flush | Io::Prefetch { .. } | Io::SaveState => {}
+            Io::Flush | Io::Prefetch { .. } | Io::SaveState | Io::AbortTasks { .. } => {}
         }
         Ok(IoOutcome::Done)
     }

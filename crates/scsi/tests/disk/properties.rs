@@ -86,7 +86,7 @@ fn configs() -> impl Strategy<Value = LogicalUnitConfig> {
 /// Whole blocks inside the capacity, and never nothing.
 fn check_range(unit: &LogicalUnit, io: &Io) {
     let (offset, length) = match io {
-        Io::Flush | Io::SaveState => return,
+        Io::Flush | Io::SaveState | Io::AbortTasks { .. } => return,
         Io::Read { offset_bytes, length_bytes, .. } | Io::WriteDataOut { offset_bytes, length_bytes, .. } => {
             (*offset_bytes, u64::from(*length_bytes))
         }

@@ -414,6 +414,7 @@ impl Reactor {
                 Some(Operation::Extents { offset: offset_bytes, length: length_bytes })
             }
             Io::SaveState => return self.store_state(index, id),
+            Io::AbortTasks { nexuses } => return self.preempt(index, id, nexuses),
         };
         match operation {
             Some(operation) => {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lunette_iscsi::session::{ManagementId, TaskId};
-use lunette_scsi::{Lun, LunMap, Nexus};
+use lunette_scsi::{Lun, LunMap, Nexus, NexusName};
 use lunette_wire::initiator::TaskManagementFunction;
 use lunette_wire::target::TaskManagementOutcome;
 use lunette_wire::{Cid, LunField};
@@ -15,12 +15,14 @@ use crate::registry::SessionPlace;
 use crate::units::{ServedTarget, TARGET_PORT};
 
 /// Which tasks a function aborts on all reactors.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct AbortScope {
     /// Index of the target.
     pub(super) target: usize,
     /// One logical unit, by its place in the device, or all: sessions may know it by different numbers.
     pub(super) unit: Option<usize>,
+    /// Sessions of these I_T nexuses only; `None`: of all.
+    pub(super) only: Option<Arc<[NexusName]>>,
     /// The session that asked; it has aborted its own tasks.
     pub(super) except: SessionPlace,
     /// Whom to answer.
@@ -98,6 +100,7 @@ impl Reactor {
         let scope = AbortScope {
             target: attachment.target_index,
             unit,
+            only: None,
             except: session.place,
             reactor: self.index,
             request,
@@ -114,7 +117,7 @@ impl Reactor {
             lun,
         });
         for reactor in &self.shared.reactors {
-            reactor.send(Message::AbortTasks(scope));
+            reactor.send(Message::AbortTasks(scope.clone()));
         }
     }
 
@@ -125,7 +128,10 @@ impl Reactor {
             .iter()
             .filter(|(_, session)| session.place != scope.except)
             .filter(|(_, session)| {
-                session.attachment.as_ref().is_some_and(|attachment| attachment.target_index == scope.target)
+                session.attachment.as_ref().is_some_and(|attachment| {
+                    let is_meant = |only: &[NexusName]| only.contains(attachment.nexus.name());
+                    attachment.target_index == scope.target && scope.only.as_deref().is_none_or(is_meant)
+                })
             })
             .map(|(index, _)| index)
             .collect();
@@ -170,6 +176,9 @@ impl Reactor {
 
     /// One reactor has answered; after the last one the function takes effect and is answered itself.
     pub(super) fn tasks_gone(&mut self, request: u64) {
+        if self.preemption_answered(request) {
+            return;
+        }
         let Some(at) = self.pending_functions.iter().position(|pending| pending.request == request) else {
             return;
         };

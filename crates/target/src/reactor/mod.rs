@@ -9,6 +9,7 @@ mod connection;
 mod joining;
 mod login;
 mod management;
+mod preempt;
 mod receive;
 mod session;
 mod state;
@@ -35,7 +36,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::mailbox::Mailbox;
 use crate::registry::SessionPlace;
-use crate::saver::SaveWaiter;
+use crate::saver::WaitingCommand;
 use crate::server::Shared;
 use company::Company;
 use connection::{Connection, Disconnect, Stage, Token};
@@ -89,7 +90,7 @@ pub(crate) enum Message {
     /// The state of a unit was stored for a command of this reactor, or could not be.
     StateStored {
         /// The command.
-        waiter: SaveWaiter,
+        waiter: WaitingCommand,
         /// False: it failed.
         is_stable: bool,
     },
@@ -143,6 +144,7 @@ pub(crate) struct Reactor {
     finished: Vec<IoCompletion>,
     pending_functions: Vec<management::PendingFunction>,
     pending_aborts: Vec<management::PendingAbort>,
+    pending_preemptions: Vec<preempt::PendingPreemption>,
     next_request: u64,
     draining: bool,
     /// Drained, and counted as such.
@@ -193,6 +195,7 @@ impl Reactor {
             finished: Vec::new(),
             pending_functions: Vec::new(),
             pending_aborts: Vec::new(),
+            pending_preemptions: Vec::new(),
             next_request: 0,
             draining: false,
             idle: false,
@@ -299,7 +302,7 @@ impl Reactor {
             Message::SessionGone(token) => self.retry_login(token),
             Message::AbortTasks(scope) => self.abort_for(scope),
             Message::TasksGone { request } => self.tasks_gone(request),
-            Message::StateStored { waiter, is_stable } => self.state_stored(waiter, is_stable),
+            Message::StateStored { waiter, is_stable } => self.wait_over(waiter, is_stable),
             Message::EndTarget { target } => self.end_target(target),
             Message::Drain => self.drain(),
             Message::End => self.stopped = true,

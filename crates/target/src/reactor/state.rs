@@ -10,7 +10,7 @@ use lunette_iscsi::session::TaskId;
 
 use super::Reactor;
 use super::commands::{hardware_error, store_tag};
-use crate::saver::{Save, SaveWaiter};
+use crate::saver::{Save, WaitingCommand};
 
 impl Reactor {
     /// Has the state of a command's unit stored. The command is in a store until then.
@@ -25,26 +25,26 @@ impl Reactor {
             Some((Arc::clone(unit), attachment.target.states.get(index)?.clone()?))
         });
         let Some((unit, file)) = found else { return self.finish(index, id, &hardware_error()) };
-        let waiter = SaveWaiter { session: index, place, task: id };
+        let waiter = WaitingCommand { session: index, place, task: id };
         let save = Save { unit, file, reactor: Arc::clone(&self.mailbox), waiter };
         context.in_store = true;
         if self.shared.saver.send(save).is_err() {
-            self.state_stored(waiter, false);
+            self.wait_over(waiter, false);
         }
     }
 
-    /// The state of a command's unit was stored, or could not be.
-    pub(super) fn state_stored(&mut self, waiter: SaveWaiter, is_stable: bool) {
-        let SaveWaiter { session: index, place, task } = waiter;
+    /// What a command waited for has happened, or cannot.
+    pub(super) fn wait_over(&mut self, waiter: WaitingCommand, went_well: bool) {
+        let WaitingCommand { session: index, place, task } = waiter;
         if self.sessions.get(index).is_none_or(|session| session.place != place) {
             return;
         }
         let failed = || StoreError::Io {
             kind: ErrorClass::Hardware,
             offset: 0,
-            source: io::Error::other("the state of the logical unit cannot be stored"),
+            source: io::Error::other("what the command waited for failed"),
         };
-        let result = if is_stable { Ok(Done::Nothing) } else { Err(failed()) };
+        let result = if went_well { Ok(Done::Nothing) } else { Err(failed()) };
         self.io_finished(index, IoCompletion { tag: store_tag(index, task), result, buffer: None });
         self.run_session(index);
     }

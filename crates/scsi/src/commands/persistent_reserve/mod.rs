@@ -1,0 +1,182 @@
+//! PERSISTENT RESERVE OUT (SPC-4). What the service actions do is in `crate::reservations`, PERSISTENT RESERVE IN in
+//! [`report`].
+//!
+//! The change is made at once; then the commands of who was preempted are aborted, if that was asked for, then the new
+//! state is stored, if it is kept over a restart, and then the command is answered.
+
+mod parameters;
+pub(super) mod report;
+
+use super::{Context, Progress, State, Step, end, good};
+use crate::bytes::{Cdb, cdb32};
+use crate::io::{Direction, Io};
+use crate::reservations::{Effects, Refusal, ReservationType};
+use crate::sense::{AdditionalSense, SenseData};
+use crate::status::Status;
+use crate::task::Event;
+use crate::unit::LogicalUnit;
+use parameters::{LIST_BYTES, LIST_BYTES_MAX, List, MoveList};
+
+/// Service actions (SPC-4, PERSISTENT RESERVE OUT). The table has let no other through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    Register,
+    Reserve,
+    Release,
+    Clear,
+    Preempt { aborts: bool },
+    RegisterAndIgnore,
+    RegisterAndMove,
+}
+
+impl Action {
+    fn of(cdb: &Cdb) -> Action {
+        match cdb[1] & 0x1f {
+            0 => Action::Register,
+            1 => Action::Reserve,
+            2 => Action::Release,
+            3 => Action::Clear,
+            4 => Action::Preempt { aborts: false },
+            5 => Action::Preempt { aborts: true },
+            6 => Action::RegisterAndIgnore,
+            _ => Action::RegisterAndMove,
+        }
+    }
+
+    /// SCOPE and TYPE are looked at.
+    fn has_type(self) -> bool {
+        matches!(self, Action::Reserve | Action::Release | Action::Preempt { .. })
+    }
+
+    /// The list may be longer than the fixed part: TransportIDs follow.
+    fn may_name_others(self) -> bool {
+        matches!(self, Action::Register | Action::RegisterAndMove)
+    }
+}
+
+pub(super) fn out(context: &Context<'_>, cdb: &Cdb) -> Progress {
+    if context.unit().reservations().is_reserved_by_spc2() {
+        return end(Status::ReservationConflict);
+    }
+    let action = Action::of(cdb);
+    let length_bytes = cdb32::<5>(cdb);
+    let is_possible = length_bytes == LIST_BYTES
+        || action.may_name_others() && (LIST_BYTES..=LIST_BYTES_MAX).contains(&length_bytes);
+    if !is_possible {
+        return Err(SenseData::illegal(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR));
+    }
+    let (scope, code) = (cdb[2] >> 4, cdb[2] & 0x0f);
+    if action.has_type() && scope != 0 {
+        return Err(SenseData::invalid_cdb_field(2, 7));
+    }
+    let kind = ReservationType::from_code(code);
+    if matches!(action, Action::Reserve | Action::Release) && kind.is_none() {
+        return Err(SenseData::invalid_cdb_field(2, 3));
+    }
+    let waiting = PersistentReserve::List { action, kind, length_bytes };
+    Ok((State::PersistentReserve(waiting), Step::DataOut(length_bytes)))
+}
+
+/// A PERSISTENT RESERVE OUT that waits for its list, for the aborts that it asked for, or for its unit's state to be
+/// stored.
+#[derive(Debug)]
+pub(crate) enum PersistentReserve {
+    List { action: Action, kind: Option<ReservationType>, length_bytes: u32 },
+    Aborting { stores: bool },
+    Storing,
+}
+
+impl PersistentReserve {
+    pub(super) fn resume(self, context: &Context<'_>, event: Event<'_>) -> Progress {
+        match self {
+            PersistentReserve::List { action, kind, length_bytes } => {
+                let list = event.data_out(length_bytes)?;
+                if list.len() as u32 != length_bytes {
+                    return Err(SenseData::illegal(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR));
+                }
+                let mut stores = false;
+                match change(context, action, kind, list, &mut stores) {
+                    Ok(effects) => Ok(carry_on(action, effects, stores)),
+                    Err(Refusal::Conflict) => end(Status::ReservationConflict),
+                    Err(Refusal::Sense(sense)) => Err(sense),
+                }
+            }
+            PersistentReserve::Aborting { stores } => {
+                event.io(Direction::Write, context.unit())?;
+                Ok(store(stores))
+            }
+            PersistentReserve::Storing => event.io(Direction::Write, context.unit()).and_then(|_| good()),
+        }
+    }
+}
+
+/// Makes the change. `stores` becomes true where it has to be stable before it is answered.
+fn change(
+    context: &Context<'_>,
+    action: Action,
+    kind: Option<ReservationType>,
+    list: &[u8],
+    stores: &mut bool,
+) -> Result<Effects, Refusal> {
+    let unit = context.unit();
+    let name = context.nexus.name();
+    if action == Action::RegisterAndMove {
+        let list = MoveList::parse(list)?;
+        refuse_what_is_not_kept(unit, list.aptpl, 17)?;
+        return unit.change_reservations(|reservations| {
+            *stores = reservations.aptpl();
+            let request = list.resolve(context, reservations)?;
+            let effects = reservations.register_and_move(name, &request)?;
+            *stores |= reservations.aptpl();
+            Ok(effects)
+        });
+    }
+    let list = List::parse(list)?;
+    let (key, victim) = (list.key, list.service_action_key);
+    let registration = match action {
+        Action::Register | Action::RegisterAndIgnore => {
+            refuse_what_is_not_kept(unit, list.aptpl, 20)?;
+            Some(list.registration(context, action == Action::RegisterAndIgnore)?)
+        }
+        _ => None,
+    };
+    unit.change_reservations(|reservations| {
+        if reservations.is_reserved_by_spc2() {
+            return Err(Refusal::Conflict);
+        }
+        *stores = reservations.aptpl();
+        let effects = match (action, kind, &registration) {
+            (_, _, Some(registration)) => reservations.register(name, registration),
+            (Action::Reserve, Some(kind), _) => reservations.reserve(name, key, kind),
+            (Action::Release, Some(kind), _) => reservations.release(name, key, kind),
+            (Action::Preempt { .. }, kind, _) => reservations.preempt(name, (key, victim), kind),
+            _ => reservations.clear(name, key),
+        }?;
+        *stores |= reservations.aptpl();
+        Ok(effects)
+    })
+}
+
+/// APTPL where nothing outlives the process (SPC-4: INVALID FIELD IN PARAMETER LIST).
+fn refuse_what_is_not_kept(unit: &LogicalUnit, aptpl: bool, byte: u16) -> Result<(), SenseData> {
+    if aptpl && !unit.saved().is_kept() {
+        return Err(SenseData::invalid_parameter_bit(byte, 0));
+    }
+    Ok(())
+}
+
+fn carry_on(action: Action, effects: Effects, stores: bool) -> (State, Step) {
+    if action == (Action::Preempt { aborts: true }) && !effects.preempted.is_empty() {
+        let io = Io::AbortTasks { nexuses: effects.preempted };
+        return (State::PersistentReserve(PersistentReserve::Aborting { stores }), Step::Io(io));
+    }
+    store(stores)
+}
+
+fn store(stores: bool) -> (State, Step) {
+    if stores {
+        (State::PersistentReserve(PersistentReserve::Storing), Step::Io(Io::SaveState))
+    } else {
+        (State::Finished, Step::Done(crate::task::DataIn::None))
+    }
+}

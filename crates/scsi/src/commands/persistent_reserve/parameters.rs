@@ -1,0 +1,168 @@
+//! The parameter lists of PERSISTENT RESERVE OUT (SPC-4).
+
+use super::super::Context;
+use crate::bytes::{be16, be32, be64};
+use crate::device::TargetPort;
+use crate::nexus::NexusName;
+use crate::reservations::preempt::Move;
+use crate::reservations::{Key, REGISTRANTS_MAX, Refusal, Registration, Reservations};
+use crate::sense::{AdditionalSense, SenseData};
+use crate::transport_id::TransportId;
+
+/// The fixed part of either list, in bytes.
+pub(super) const LIST_BYTES: u32 = 24;
+/// The longest list taken: far more TransportIDs than there are nexuses to name.
+pub(super) const LIST_BYTES_MAX: u32 = 64 << 10;
+
+const SPEC_I_PT: u8 = 0x08;
+const ALL_TG_PT: u8 = 0x04;
+const APTPL: u8 = 0x01;
+const UNREG: u8 = 0x02;
+
+fn length_error() -> SenseData {
+    SenseData::illegal(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR)
+}
+
+fn key_at(list: &[u8], at: usize) -> Result<Key, SenseData> {
+    be64(list, at).map(Key).ok_or_else(length_error)
+}
+
+/// The list of every service action but REGISTER AND MOVE.
+pub(super) struct List<'a> {
+    pub(super) key: Key,
+    pub(super) service_action_key: Key,
+    pub(super) aptpl: bool,
+    flags: u8,
+    whole: &'a [u8],
+}
+
+impl<'a> List<'a> {
+    pub(super) fn parse(whole: &'a [u8]) -> Result<List<'a>, SenseData> {
+        let flags = *whole.get(20).ok_or_else(length_error)?;
+        Ok(List {
+            key: key_at(whole, 0)?,
+            service_action_key: key_at(whole, 8)?,
+            aptpl: flags & APTPL != 0,
+            flags,
+            whole,
+        })
+    }
+
+    /// What REGISTER, or REGISTER AND IGNORE EXISTING KEY, asks for.
+    pub(super) fn registration(
+        &self,
+        context: &Context<'_>,
+        ignores_key: bool,
+    ) -> Result<Registration, SenseData> {
+        let name = context.nexus.name();
+        let ports = if self.flags & ALL_TG_PT != 0 {
+            context.nexus.device().ports()
+        } else {
+            std::slice::from_ref(&name.target_port)
+        };
+        let specified = match (self.flags & SPEC_I_PT != 0, self.whole.len() as u32) {
+            (true, _) => Some(self.specified(context, ports)?),
+            (false, LIST_BYTES) => None,
+            (false, _) => return Err(length_error()),
+        };
+        Ok(Registration {
+            key: (!ignores_key).then_some(self.key),
+            new_key: self.service_action_key,
+            specified,
+            elsewhere: through(ports, &name.initiator_port).filter(|nexus| nexus != name).collect(),
+            aptpl: self.aptpl,
+        })
+    }
+
+    /// The nexuses that the TransportIDs name, each once, without the one that the command came through. An initiator
+    /// device stands for those of its ports that are logged in.
+    fn specified(&self, context: &Context<'_>, ports: &[TargetPort]) -> Result<Vec<NexusName>, SenseData> {
+        let mut rest = self.whole.get(28..).ok_or_else(length_error)?;
+        if be32(self.whole, 24).is_none_or(|length| length as usize != rest.len()) {
+            return Err(SenseData::invalid_parameter(24));
+        }
+        let known = context.unit().nexus_names();
+        let mut specified = Vec::new();
+        while !rest.is_empty() {
+            // The list is shorter than 64 KiB.
+            let at = (self.whole.len() - rest.len()) as u16;
+            let (id, length) = TransportId::parse(rest).ok_or(SenseData::invalid_parameter(at))?;
+            let mut initiators: Vec<_> = match &id {
+                TransportId::Port(name) => vec![name.as_str().into()],
+                TransportId::Device(_) => known
+                    .iter()
+                    .filter(|nexus| id.names(&nexus.initiator_port))
+                    .map(|nexus| std::sync::Arc::clone(&nexus.initiator_port))
+                    .collect(),
+            };
+            initiators.sort();
+            initiators.dedup();
+            if initiators.is_empty() {
+                return Err(SenseData::invalid_parameter(at));
+            }
+            for nexus in initiators.iter().flat_map(|initiator| through(ports, initiator)) {
+                if nexus != *context.nexus.name() && !specified.contains(&nexus) {
+                    specified.push(nexus);
+                }
+            }
+            if specified.len() > REGISTRANTS_MAX {
+                return Err(SenseData::illegal(AdditionalSense::INSUFFICIENT_REGISTRATION_RESOURCES));
+            }
+            rest = &rest[length..];
+        }
+        Ok(specified)
+    }
+}
+
+/// The nexuses of one initiator port with each of `ports`.
+fn through(ports: &[TargetPort], initiator_port: &std::sync::Arc<str>) -> impl Iterator<Item = NexusName> {
+    let initiator_port = std::sync::Arc::clone(initiator_port);
+    ports.iter().map(move |&target_port| NexusName {
+        initiator_port: std::sync::Arc::clone(&initiator_port),
+        target_port,
+    })
+}
+
+/// The list of REGISTER AND MOVE.
+pub(super) struct MoveList {
+    key: Key,
+    new_key: Key,
+    unregister: bool,
+    pub(super) aptpl: bool,
+    target_port: u16,
+    initiator_port: Result<String, SenseData>,
+}
+
+impl MoveList {
+    pub(super) fn parse(whole: &[u8]) -> Result<MoveList, SenseData> {
+        let flags = *whole.get(17).ok_or_else(length_error)?;
+        let id = whole.get(24..).ok_or_else(length_error)?;
+        let length_fits = be32(whole, 20).is_some_and(|length| length as usize == id.len());
+        // One port has to be named, and nothing may follow it.
+        let initiator_port = match TransportId::parse(id) {
+            Some((TransportId::Port(name), length)) if length_fits && length == id.len() => Ok(name),
+            _ => Err(SenseData::invalid_parameter(if length_fits { 24 } else { 20 })),
+        };
+        Ok(MoveList {
+            key: key_at(whole, 0)?,
+            new_key: key_at(whole, 8)?,
+            unregister: flags & UNREG != 0,
+            aptpl: flags & APTPL != 0,
+            target_port: be16(whole, 18).ok_or_else(length_error)?,
+            initiator_port,
+        })
+    }
+
+    /// The same with ports that exist. A nexus that may not ask for it has a conflict, whatever is wrong with the list.
+    pub(super) fn resolve(self, context: &Context<'_>, reservations: &Reservations) -> Result<Move, Refusal> {
+        let name = context.nexus.name();
+        if reservations.key_of(name) != Some(self.key) || !reservations.is_holder(name) {
+            return Err(Refusal::Conflict);
+        }
+        let target_port = TargetPort::new(self.target_port)
+            .filter(|port| context.nexus.device().ports().contains(port))
+            .ok_or(SenseData::invalid_parameter(18))?;
+        let to = NexusName { initiator_port: self.initiator_port?.into(), target_port };
+        Ok(Move { key: self.key, new_key: self.new_key, to, unregister: self.unregister, aptpl: self.aptpl })
+    }
+}

@@ -1,0 +1,62 @@
+//! Commands that wait until those of other I_T nexuses have been aborted (SPC-4, PREEMPT AND ABORT).
+//!
+//! How tasks are aborted on all reactors is in `management`; this is who waits for it.
+
+use lunette_iscsi::session::TaskId;
+use lunette_scsi::NexusName;
+
+use super::management::AbortScope;
+use super::{Message, Reactor};
+use crate::saver::WaitingCommand;
+
+/// A command of this reactor that waits for the reactors' answers.
+#[derive(Debug)]
+pub(super) struct PendingPreemption {
+    request: u64,
+    reactors_left: usize,
+    waiter: WaitingCommand,
+}
+
+impl Reactor {
+    /// Has the commands of `nexuses` for a command's unit aborted on all reactors. The command is in a store until none
+    /// is left.
+    pub(super) fn preempt(&mut self, index: usize, id: TaskId, nexuses: Vec<NexusName>) {
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        let place = session.place;
+        let Some(target) = session.attachment.as_ref().map(|attachment| attachment.target_index) else {
+            return;
+        };
+        let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut) else { return };
+        context.in_store = true;
+        self.next_request += 1;
+        let scope = AbortScope {
+            target,
+            unit: context.command.as_ref().and_then(lunette_scsi::Task::unit_index),
+            only: Some(nexuses.into()),
+            except: place,
+            reactor: self.index,
+            request: self.next_request,
+        };
+        self.pending_preemptions.push(PendingPreemption {
+            request: self.next_request,
+            reactors_left: self.shared.reactors.len(),
+            waiter: WaitingCommand { session: index, place, task: id },
+        });
+        for reactor in &self.shared.reactors {
+            reactor.send(Message::AbortTasks(scope.clone()));
+        }
+    }
+
+    /// One reactor has answered `request`; after the last one the command goes on. False: no command waits for it.
+    pub(super) fn preemption_answered(&mut self, request: u64) -> bool {
+        let Some(at) = self.pending_preemptions.iter().position(|pending| pending.request == request) else {
+            return false;
+        };
+        self.pending_preemptions[at].reactors_left -= 1;
+        if self.pending_preemptions[at].reactors_left == 0 {
+            let waiter = self.pending_preemptions.swap_remove(at).waiter;
+            self.wait_over(waiter, true);
+        }
+        true
+    }
+}
