@@ -151,6 +151,7 @@ impl Reactor {
             tasks.extend(left.into_iter().map(|id| (index, place, id)));
             self.run_session(index);
         }
+        self.end_preemptions(&tasks);
         self.pending_aborts.push(PendingAbort { scope, tasks });
     }
 

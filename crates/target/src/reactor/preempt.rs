@@ -7,6 +7,7 @@ use lunette_scsi::NexusName;
 
 use super::management::AbortScope;
 use super::{Message, Reactor};
+use crate::registry::SessionPlace;
 use crate::saver::WaitingCommand;
 
 /// A command of this reactor that waits for the reactors' answers.
@@ -44,6 +45,19 @@ impl Reactor {
         });
         for reactor in &self.shared.reactors {
             reactor.send(Message::AbortTasks(scope.clone()));
+        }
+    }
+
+    /// Lets commands that are themselves aborted wait no longer: whom they wait for may wait for them, and what they have
+    /// done to the reservations is done.
+    pub(super) fn end_preemptions(&mut self, aborted: &[(usize, SessionPlace, TaskId)]) {
+        let is_aborted = |pending: &mut PendingPreemption| {
+            let WaitingCommand { session, place, task } = pending.waiter;
+            aborted.contains(&(session, place, task))
+        };
+        let over: Vec<_> = self.pending_preemptions.extract_if(.., is_aborted).collect();
+        for PendingPreemption { waiter, .. } in over {
+            self.wait_over(waiter, true);
         }
     }
 
