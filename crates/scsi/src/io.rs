@@ -73,6 +73,11 @@ pub enum Io {
         /// Whose commands.
         nexuses: Vec<NexusName>,
     },
+    /// The unit has taken work on ([`LogicalUnit::next_work`]): begin with it.
+    Work {
+        /// True: answer when [`LogicalUnit::is_at_work`] is false. The command may be aborted before; the work goes on.
+        until_over: bool,
+    },
     /// Tell which parts of the range have space allocated.
     Extents {
         /// Where on the medium.

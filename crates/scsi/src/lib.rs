@@ -66,6 +66,7 @@ mod status;
 mod task;
 mod transport_id;
 mod unit;
+mod work;
 
 pub use commands::command_name;
 pub use device::{Device, TargetPort};

@@ -47,10 +47,12 @@ impl fmt::Display for SavedFault {
 pub(crate) enum Section {
     /// Persistent reservations with APTPL.
     Reservations = 1,
+    /// SANITIZE or FORMAT UNIT that has not ended.
+    Work = 10,
 }
 
 impl Section {
-    const ALL: [Section; 1] = [Section::Reservations];
+    const ALL: [Section; 2] = [Section::Reservations, Section::Work];
 }
 
 const VERSION: u16 = 1;

@@ -49,6 +49,10 @@ impl AdditionalSense {
     pub const PERIPHERAL_DEVICE_WRITE_FAULT: Self = Self::new(0x03, 0x00);
     /// LOGICAL UNIT NOT READY, INITIALIZING COMMAND REQUIRED
     pub const INITIALIZING_COMMAND_REQUIRED: Self = Self::new(0x04, 0x02);
+    /// LOGICAL UNIT NOT READY, FORMAT IN PROGRESS
+    pub const FORMAT_IN_PROGRESS: Self = Self::new(0x04, 0x04);
+    /// LOGICAL UNIT NOT READY, SANITIZE IN PROGRESS
+    pub const SANITIZE_IN_PROGRESS: Self = Self::new(0x04, 0x1b);
     /// WRITE ERROR
     pub const WRITE_ERROR: Self = Self::new(0x0c, 0x00);
     /// INVALID FIELD IN COMMAND INFORMATION UNIT
@@ -97,6 +101,12 @@ impl AdditionalSense {
     pub const COMMANDS_CLEARED: Self = Self::new(0x2f, 0x00);
     /// SOME COMMANDS CLEARED BY ISCSI PROTOCOL EVENT
     pub const COMMANDS_CLEARED_BY_PROTOCOL: Self = Self::new(0x47, 0x7f);
+    /// MEDIUM FORMAT CORRUPTED
+    pub const MEDIUM_FORMAT_CORRUPTED: Self = Self::new(0x31, 0x00);
+    /// FORMAT COMMAND FAILED
+    pub const FORMAT_COMMAND_FAILED: Self = Self::new(0x31, 0x01);
+    /// SANITIZE COMMAND FAILED
+    pub const SANITIZE_COMMAND_FAILED: Self = Self::new(0x31, 0x03);
     /// SAVING PARAMETERS NOT SUPPORTED
     pub const SAVING_PARAMETERS_NOT_SUPPORTED: Self = Self::new(0x39, 0x00);
     /// MEDIUM NOT PRESENT
@@ -152,12 +162,14 @@ pub struct SenseData {
     pub information: Option<u64>,
     /// The wrong field, for ILLEGAL REQUEST.
     pub field: Option<FieldPointer>,
+    /// How much of something long is done, in parts of 65536, for NOT READY (SPC-4, progress indication).
+    pub progress: Option<u16>,
 }
 
 impl SenseData {
     /// Sense data without INFORMATION and field pointer.
     pub const fn new(key: SenseKey, code: AdditionalSense) -> SenseData {
-        SenseData { key, code, information: None, field: None }
+        SenseData { key, code, information: None, field: None, progress: None }
     }
 
     /// ILLEGAL REQUEST with `code`.
@@ -169,6 +181,12 @@ impl SenseData {
     pub(crate) const fn invalid_cdb_field(byte: u16, bit: u8) -> SenseData {
         let field = Some(FieldPointer { in_cdb: true, byte, bit: Some(bit) });
         SenseData { field, ..SenseData::illegal(AdditionalSense::INVALID_FIELD_IN_CDB) }
+    }
+
+    /// INVALID FIELD IN PARAMETER LIST that points at `bit` of `byte`.
+    pub(crate) const fn invalid_parameter_bit(byte: u16, bit: u8) -> SenseData {
+        let field = Some(FieldPointer { in_cdb: false, byte, bit: Some(bit) });
+        SenseData { field, ..SenseData::illegal(AdditionalSense::INVALID_FIELD_IN_PARAMETER_LIST) }
     }
 
     /// INVALID FIELD IN PARAMETER LIST that points at `byte`.
@@ -200,6 +218,10 @@ impl SenseData {
 
     /// The three sense-key specific bytes, valid bit first.
     fn sense_key_specific(&self) -> Option<[u8; 3]> {
+        if let Some(progress) = self.progress {
+            let [high, low] = progress.to_be_bytes();
+            return Some([0x80, high, low]);
+        }
         self.field.map(|field| {
             let in_cdb = if field.in_cdb { 0x40 } else { 0 };
             let bit = field.bit.map_or(0, |bit| 0x08 | (bit & 0x07));
@@ -300,6 +322,17 @@ mod tests {
         assert_eq!(fixed.as_bytes()[12..18], [0x26, 0, 0, 0x80, 1, 2]);
         let descriptor = SenseData::invalid_cdb_field(9, 2).encode(true);
         assert_eq!(descriptor.as_bytes(), [0x72, 5, 0x24, 0, 0, 0, 0, 8, 2, 6, 0, 0, 0xca, 0, 9, 0]);
+    }
+
+    #[test]
+    fn progress_is_told_in_both_formats() {
+        let sense = SenseData::new(SenseKey::NotReady, AdditionalSense::FORMAT_IN_PROGRESS);
+        let sense = SenseData { progress: Some(0x1234), ..sense };
+        assert_eq!(sense.encode(false).as_bytes()[12..18], [0x04, 0x04, 0, 0x80, 0x12, 0x34]);
+        assert_eq!(
+            sense.encode(true).as_bytes(),
+            [0x72, 2, 0x04, 0x04, 0, 0, 0, 8, 2, 6, 0, 0, 0x80, 0x12, 0x34, 0]
+        );
     }
 
     #[test]

@@ -8,10 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::attention::{ItlNexus, UnitAttention};
 use crate::identity::Identity;
+use crate::io::{Io, IoError};
 use crate::mode::ModeFlags;
 use crate::nexus::NexusName;
 use crate::reservations::{Effects, Refusal, Reservations};
 use crate::saved::{Saved, SavedFault, SavedState, Section};
+use crate::sense::SenseData;
+use crate::work::{Kept, Medium, Occupation, Work};
 
 /// What the store can do for thin provisioning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,6 +155,7 @@ pub struct LogicalUnit {
     /// Locked before `nexuses`. Commands look at [`ItlNexus::permission`] instead.
     reservations: Mutex<Reservations>,
     saved: SavedState,
+    work: Work,
 }
 
 impl LogicalUnit {
@@ -182,6 +186,8 @@ impl LogicalUnit {
         let reservations =
             Reservations::from_bytes(&saved.section(Section::Reservations).unwrap_or_default())
                 .map_err(ConfigError::SavedState)?;
+        let section = saved.section(Section::Work);
+        let work = Work::restore(section.as_deref()).ok_or(ConfigError::SavedState(SavedFault::Damaged))?;
         let unit = LogicalUnit {
             max_transfer_blocks,
             blocks: AtomicU64::new(config.blocks),
@@ -190,6 +196,7 @@ impl LogicalUnit {
             nexuses: Mutex::new(Vec::new()),
             reservations: Mutex::new(reservations),
             saved,
+            work,
             config,
         };
         unit.set_mode(unit.mode_default());
@@ -246,6 +253,44 @@ impl LogicalUnit {
         }
         nexuses.iter().for_each(|nexus| nexus.establish(UnitAttention::CapacityChanged));
         Ok(true)
+    }
+
+    /// What is to be done next of the work that the unit has taken on: SANITIZE or FORMAT UNIT. The driver does it, one
+    /// operation at a time, and calls [`Self::work_done`]. It looks here at the start, after [`Io::Work`], and after
+    /// each operation. `None`: nothing is left.
+    pub fn next_work(&self) -> Option<Io> {
+        if self.work.occupation() == Occupation::None { None } else { self.work.next(self.medium()) }
+    }
+
+    /// The operation that [`Self::next_work`] told has ended.
+    pub fn work_done(&self, result: Result<(), IoError>) {
+        if let Kept::Now(section) = self.work.done(self.medium(), result) {
+            self.saved.set_section(Section::Work, section);
+        }
+    }
+
+    /// True until the work has ended, well or not: a command that waits for it after [`Io::Work`] waits on.
+    pub fn is_at_work(&self) -> bool {
+        self.work.is_going_on()
+    }
+
+    pub(crate) fn work(&self) -> &Work {
+        &self.work
+    }
+
+    /// Why no command may have the medium, where its own work, or the failure of that, is the reason.
+    pub(crate) fn occupied(&self) -> Option<SenseData> {
+        if self.work.occupation() == Occupation::None { None } else { self.work.sense(self.medium()) }
+    }
+
+    /// The medium as the work sees it.
+    pub(crate) fn medium(&self) -> Medium {
+        Medium {
+            blocks: self.blocks(),
+            block_length_bytes: self.config.block_length_bytes,
+            unmap: self.config.provisioning.unmap,
+            is_kept: self.saved.is_kept(),
+        }
     }
 
     /// The longest transfer of one command, in blocks.

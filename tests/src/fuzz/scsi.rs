@@ -106,12 +106,24 @@ fn command(input: &mut Input<'_>, nexus: &Nexus, choice: u8, capacity_bytes: u64
                 if let Io::Read { length_bytes, .. } = io {
                     medium = vec![input.byte(); length_bytes as usize];
                 }
+                if let (Io::Work { .. }, Some(unit)) = (&io, nexus.device().unit(lun)) {
+                    work(input, unit, capacity_bytes);
+                }
                 let result = answer(input, &io);
                 task.resume(nexus, Event::Io { result, data_out: &data_out, medium: &medium })
             }
         };
     }
     panic!("a command does not end: {cdb:02x?}");
+}
+
+/// Some of the work that a unit has taken on.
+fn work(input: &mut Input<'_>, unit: &LogicalUnit, capacity_bytes: u64) {
+    for _ in 0..4 {
+        let Some(io) = unit.next_work() else { return };
+        check(&io, capacity_bytes, 0);
+        unit.work_done(answer(input, &io).map(|_| ()));
+    }
 }
 
 fn answer(input: &mut Input<'_>, io: &Io) -> Result<IoOutcome, IoError> {
@@ -137,7 +149,7 @@ fn answer(input: &mut Input<'_>, io: &Io) -> Result<IoOutcome, IoError> {
 
 fn check(io: &Io, capacity_bytes: u64, data_out_bytes: usize) {
     let (offset, length) = match io {
-        Io::Flush | Io::SaveState | Io::AbortTasks { .. } => return,
+        Io::Flush | Io::SaveState | Io::AbortTasks { .. } | Io::Work { .. } => return,
         Io::Read { offset_bytes, length_bytes, .. } => {
             assert!(*length_bytes <= MAX_TRANSFER_BYTES);
             (*offset_bytes, u64::from(*length_bytes))

@@ -5,6 +5,7 @@
 mod cache;
 mod capacity;
 mod diagnostic;
+mod format;
 mod inquiry;
 mod lba_status;
 mod mode_pages;
@@ -15,6 +16,7 @@ mod readiness;
 mod report_luns;
 mod report_support;
 mod reserve;
+mod sanitize;
 mod start_stop;
 mod table;
 mod unmap;
@@ -85,10 +87,18 @@ pub(crate) enum State {
     ModeSelect(mode_pages::ModeSelect),
     LbaStatus(lba_status::LbaStatus),
     PersistentReserve(persistent_reserve::PersistentReserve),
+    Begin(sanitize::Begin),
+    Format(format::Format),
 }
 
 impl State {
     pub(crate) fn resume(self, context: &Context<'_>, event: Event<'_>) -> Progress {
+        // While an initiator took its time with its data, the unit may have begun to sanitize itself.
+        if let (Event::DataOut(_), State::Write(_) | State::WriteSame(_) | State::Unmap(_)) = (&event, &self)
+            && let Some(sense) = context.unit().occupied()
+        {
+            return Err(sense);
+        }
         match self {
             State::Finished => Err(SenseData::internal()),
             State::Read(read) => read.resume(context, event),
@@ -102,6 +112,8 @@ impl State {
             State::ModeSelect(select) => select.resume(context, event),
             State::LbaStatus(status) => status.resume(context, event),
             State::PersistentReserve(reserve) => reserve.resume(context, event),
+            State::Begin(begin) => begin.resume(context, event),
+            State::Format(format) => format.resume(context, event),
         }
     }
 }
@@ -140,6 +152,12 @@ pub(crate) fn start(context: &Context<'_>, cdb: &Cdb) -> Progress {
         return end(Status::ReservationConflict);
     }
     row.check_usage(cdb)?;
+    if !row.runs_when_occupied
+        && let Some(sense) = unit.occupied()
+        && !row.mends(unit.work().occupation())
+    {
+        return Err(sense);
+    }
     if !row.runs_when_not_ready
         && let Some(sense) = not_ready(unit)
     {

@@ -1,4 +1,4 @@
-//! TEST UNIT READY, REQUEST SENSE, PREVENT ALLOW MEDIUM REMOVAL (SPC-4).
+//! TEST UNIT READY, REQUEST SENSE, PREVENT ALLOW MEDIUM REMOVAL (SPC-4), BACKGROUND CONTROL (SBC-4).
 
 use super::{Context, Progress, good, not_ready, parameter_data};
 use crate::bytes::Cdb;
@@ -15,6 +15,7 @@ pub(super) fn request_sense(context: &Context<'_>, cdb: &Cdb) -> Progress {
         .itl()
         .take()
         .map(|attention| attention.sense())
+        .or_else(|| context.unit().occupied())
         .or_else(|| not_ready(context.unit()))
         .unwrap_or(SenseData::new(SenseKey::NoSense, AdditionalSense::NONE));
     sense_as_data(sense, cdb)
@@ -27,5 +28,15 @@ pub(super) fn sense_as_data(sense: SenseData, cdb: &Cdb) -> Progress {
 
 pub(super) fn prevent_allow(context: &Context<'_>, cdb: &Cdb) -> Progress {
     context.itl().set_prevents_removal(cdb[4] & 1 != 0);
+    good()
+}
+
+/// BACKGROUND CONTROL (SBC-4): a volume has no background operations that an initiator could start or stop, so each
+/// request is met by doing nothing.
+pub(super) fn background_control(_: &Context<'_>, cdb: &Cdb) -> Progress {
+    const RESERVED: u8 = 3;
+    if cdb[2] >> 6 == RESERVED {
+        return Err(SenseData::invalid_cdb_field(2, 7));
+    }
     good()
 }

@@ -145,6 +145,10 @@ fn block_device_characteristics(unit: &LogicalUnit) -> Vec<u8> {
     let mut body = vec![0; 0x3c];
     // MEDIUM ROTATION RATE: 0001h does not rotate, 0000h is not told.
     body[5 - 4] = u8::from(unit.config().solid_state);
+    if unit.config().provisioning.unmap {
+        // WABEREQ 01b: what was erased by SANITIZE can be read.
+        body[7 - 4] = 0x40;
+    }
     // FUAB: SYNCHRONIZE CACHE and FUA reach the medium.
     body[8 - 4] = 0x02;
     body
@@ -225,7 +229,7 @@ mod tests {
     fn provisioning_and_characteristics() {
         with_unit(config(), |subject| {
             assert_eq!(page(LOGICAL_BLOCK_PROVISIONING, subject).unwrap(), [0, 0xb2, 0, 4, 0, 0xe4, 2, 0]);
-            assert_eq!(page(BLOCK_DEVICE_CHARACTERISTICS, subject).unwrap()[4..9], [0, 1, 0, 0, 2]);
+            assert_eq!(page(BLOCK_DEVICE_CHARACTERISTICS, subject).unwrap()[4..9], [0, 1, 0, 0x40, 2]);
         });
         let plain = LogicalUnitConfig {
             provisioning: crate::Provisioning { unmap: false, granularity_blocks: 0, write_zeroes: false },

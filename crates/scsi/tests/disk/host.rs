@@ -108,7 +108,7 @@ impl Disk {
                 });
                 return Ok(IoOutcome::Extents(extents.collect()));
             }
-            Io::Flush | Io::Prefetch { .. } | Io::SaveState | Io::AbortTasks { .. } => {}
+            Io::Flush | Io::Prefetch { .. } | Io::SaveState | Io::AbortTasks { .. } | Io::Work { .. } => {}
         }
         Ok(IoOutcome::Done)
     }
@@ -183,6 +183,8 @@ impl Host {
                     task.resume(&self.nexus, Event::DataOut(&buffer))
                 }
                 Next::Io(io) => {
+                    let whole_work = io == Io::Work { until_over: true };
+                    while whole_work && self.work() {}
                     let result = self.disk.run(io, &buffer, &mut medium);
                     task.resume(&self.nexus, Event::Io { result, data_out: &buffer, medium: &medium })
                 }
@@ -210,6 +212,15 @@ impl Host {
         let reply = self.run(cdb, data_out);
         assert_eq!(reply.status, Status::Good, "{cdb:02x?}: {:02x?}", reply.sense);
         reply.data
+    }
+
+    /// Does one operation of the unit's own work; false when there was none.
+    pub(crate) fn work(&mut self) -> bool {
+        let unit = Arc::clone(self.nexus.device().unit(self.lun).expect("a unit"));
+        let Some(io) = unit.next_work() else { return false };
+        let result = self.disk.run(io, &[], &mut Vec::new());
+        unit.work_done(result.map(|_| ()));
+        true
     }
 
     /// The medium operations since the last call.

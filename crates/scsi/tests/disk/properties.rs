@@ -12,10 +12,10 @@ use proptest::prelude::*;
 use crate::host::*;
 
 /// Operation codes that have rows, with service actions where they have some.
-const OPCODES: [u8; 37] = [
-    0x00, 0x03, 0x08, 0x0a, 0x12, 0x15, 0x1a, 0x1b, 0x1d, 0x1e, 0x25, 0x28, 0x2a, 0x2e, 0x2f, 0x34, 0x35,
-    0x37, 0x41, 0x42, 0x55, 0x5a, 0x88, 0x8a, 0x8e, 0x8f, 0x90, 0x91, 0x93, 0x9e, 0xa0, 0xa3, 0xa8, 0xaa,
-    0xae, 0xaf, 0xb7,
+const OPCODES: [u8; 39] = [
+    0x00, 0x03, 0x04, 0x48, 0x08, 0x0a, 0x12, 0x15, 0x1a, 0x1b, 0x1d, 0x1e, 0x25, 0x28, 0x2a, 0x2e, 0x2f,
+    0x34, 0x35, 0x37, 0x41, 0x42, 0x55, 0x5a, 0x88, 0x8a, 0x8e, 0x8f, 0x90, 0x91, 0x93, 0x9e, 0xa0, 0xa3,
+    0xa8, 0xaa, 0xae, 0xaf, 0xb7,
 ];
 
 /// A driver that answers with whatever the test drew.
@@ -86,7 +86,7 @@ fn configs() -> impl Strategy<Value = LogicalUnitConfig> {
 /// Whole blocks inside the capacity, and never nothing.
 fn check_range(unit: &LogicalUnit, io: &Io) {
     let (offset, length) = match io {
-        Io::Flush | Io::SaveState | Io::AbortTasks { .. } => return,
+        Io::Flush | Io::SaveState | Io::AbortTasks { .. } | Io::Work { .. } => return,
         Io::Read { offset_bytes, length_bytes, .. } | Io::WriteDataOut { offset_bytes, length_bytes, .. } => {
             (*offset_bytes, u64::from(*length_bytes))
         }
@@ -108,6 +108,15 @@ fn check_range(unit: &LogicalUnit, io: &Io) {
     let writes =
         matches!(io, Io::WriteDataOut { .. } | Io::WriteOwned { .. } | Io::Zero { .. } | Io::Unmap { .. });
     assert!(!(writes && unit.config().read_only), "{io:?} on a read-only unit");
+}
+
+/// Some of the unit's own work, with errors as the commands meet them.
+fn work(unit: &LogicalUnit, answers: &[Answer]) {
+    for answer in answers {
+        let Some(io) = unit.next_work() else { return };
+        check_range(unit, &io);
+        unit.work_done(answer.error.map_or(Ok(()), Err));
+    }
 }
 
 fn drive(nexus: &Nexus, unit: &LogicalUnit, lun: Lun, cdb: &[u8], data: &[u8], answers: &[Answer]) {
@@ -134,6 +143,9 @@ fn drive(nexus: &Nexus, unit: &LogicalUnit, lun: Lun, cdb: &[u8], data: &[u8], a
             }
             Next::Io(io) => {
                 check_range(unit, &io);
+                if let Io::Work { .. } = io {
+                    work(unit, answers);
+                }
                 if let Io::WriteDataOut { start, length_bytes, .. } = io {
                     assert!((start + length_bytes) as usize <= data_out.len());
                 }

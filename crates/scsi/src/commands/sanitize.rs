@@ -1,0 +1,155 @@
+//! SANITIZE (SBC-3). What is done to the medium, and what other commands get meanwhile, is in [`crate::work`].
+//!
+//! There is no cryptographic erase: a volume is not encrypted here, so no key could be thrown away.
+
+use super::{Context, Progress, State, Step, good};
+use crate::bytes::{Cdb, be16, cdb16};
+use crate::io::{Direction, Io};
+use crate::saved::Section;
+use crate::sense::{AdditionalSense, SenseData, SenseKey};
+use crate::task::Event;
+use crate::unit::LogicalUnit;
+use crate::work::{Method, Occupation, Purpose};
+
+const IMMEDIATE: u8 = 0x80;
+/// AUSE; the bit above it, ZNR, is about zones, which a disk has none of.
+const UNRESTRICTED_EXIT: u8 = 0x20;
+const HEADER_BYTES: u32 = 4;
+
+pub(super) fn overwrite(context: &Context<'_>, cdb: &Cdb) -> Progress {
+    let length_bytes = u32::from(cdb16::<7>(cdb));
+    if length_bytes <= HEADER_BYTES || length_bytes > HEADER_BYTES + context.unit().block_length_bytes() {
+        return Err(SenseData::invalid_cdb_field(7, 7));
+    }
+    let begin = begin(context, cdb)?;
+    Ok((State::Begin(begin), Step::DataOut(length_bytes)))
+}
+
+pub(super) fn block_erase(context: &Context<'_>, cdb: &Cdb) -> Progress {
+    begin(context, cdb)?.with(context, Method::Erase)
+}
+
+/// Ends what a failed SANITIZE has left, if that one allowed it.
+pub(super) fn exit_failure_mode(context: &Context<'_>, _: &Cdb) -> Progress {
+    let unit = context.unit();
+    match unit.work().occupation() {
+        Occupation::SanitizeFailed => Err(SenseData::invalid_cdb_field(1, 4)),
+        Occupation::SanitizeFailedUnrestricted => {
+            unit.work().forget();
+            unit.saved().set_section(Section::Work, Vec::new());
+            if unit.saved().is_kept() { Ok((State::Flush, Step::Io(Io::SaveState))) } else { good() }
+        }
+        _ => good(),
+    }
+}
+
+fn begin(context: &Context<'_>, cdb: &Cdb) -> Result<Begin, SenseData> {
+    let unrestricted_exit = cdb[1] & UNRESTRICTED_EXIT != 0;
+    // After a failure in restricted mode the way out must not become an easier one.
+    if unrestricted_exit && context.unit().work().occupation() == Occupation::SanitizeFailed {
+        return Err(SenseData::invalid_cdb_field(1, 5));
+    }
+    Ok(Begin {
+        purpose: Purpose::Sanitize { unrestricted_exit },
+        immediate: cdb[1] & IMMEDIATE != 0,
+        waiting: Waiting::List,
+    })
+}
+
+/// A command that gives the unit work: it waits for its parameter list, then for the work to be saved, and unless it is
+/// immediate for the end of it.
+#[derive(Debug)]
+pub(crate) struct Begin {
+    pub(super) purpose: Purpose,
+    pub(super) immediate: bool,
+    pub(super) waiting: Waiting,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waiting {
+    List,
+    Saved,
+    Work,
+}
+
+impl Begin {
+    /// Takes the work on.
+    pub(super) fn with(self, context: &Context<'_>, method: Method) -> Progress {
+        let unit = context.unit();
+        let Some(section) = unit.work().arm(self.purpose, method) else {
+            // Another command was faster.
+            return Err(unit.work().sense(unit.medium()).unwrap_or(SenseData::internal()));
+        };
+        if !unit.saved().is_kept() {
+            return Ok(self.launch(unit));
+        }
+        unit.saved().set_section(Section::Work, section);
+        Ok((State::Begin(Begin { waiting: Waiting::Saved, ..self }), Step::Io(Io::SaveState)))
+    }
+
+    fn launch(self, unit: &LogicalUnit) -> (State, Step) {
+        unit.work().launch();
+        let io = Io::Work { until_over: !self.immediate };
+        (State::Begin(Begin { waiting: Waiting::Work, ..self }), Step::Io(io))
+    }
+
+    pub(super) fn resume(self, context: &Context<'_>, event: Event<'_>) -> Progress {
+        let unit = context.unit();
+        match self.waiting {
+            Waiting::List => {
+                let method = overwrite_method(unit, event.data_out(u32::MAX)?)?;
+                self.with(context, method)
+            }
+            Waiting::Saved => match event.io(Direction::Write, unit) {
+                Ok(_) => Ok(self.launch(unit)),
+                Err(sense) => {
+                    unit.work().forget();
+                    unit.saved().set_section(Section::Work, Vec::new());
+                    Err(sense)
+                }
+            },
+            Waiting::Work => {
+                event.io(Direction::Write, unit)?;
+                match unit.work().occupation() {
+                    // It begins behind the status.
+                    Occupation::None | Occupation::Sanitizing | Occupation::Formatting => good(),
+                    _ if self.immediate => good(),
+                    _ => Err(failure(self.purpose)),
+                }
+            }
+        }
+    }
+}
+
+fn failure(purpose: Purpose) -> SenseData {
+    let code = match purpose {
+        Purpose::Sanitize { .. } => AdditionalSense::SANITIZE_COMMAND_FAILED,
+        Purpose::Format => AdditionalSense::FORMAT_COMMAND_FAILED,
+    };
+    SenseData::new(SenseKey::MediumError, code)
+}
+
+/// The OVERWRITE parameter list: INVERT, TEST, OVERWRITE COUNT, the pattern's length, the pattern.
+fn overwrite_method(unit: &LogicalUnit, list: &[u8]) -> Result<Method, SenseData> {
+    const INVERT: u8 = 0x80;
+    const TEST: u8 = 0x60;
+    let too_short = SenseData::illegal(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
+    let (&[flags, reserved, ..], pattern) =
+        list.split_first_chunk::<{ HEADER_BYTES as usize }>().ok_or(too_short)?;
+    let length = usize::from(be16(list, 2).unwrap_or(0));
+    if flags & TEST != 0 {
+        return Err(SenseData::invalid_parameter_bit(0, 6));
+    }
+    let passes = flags & 0x1f;
+    if passes == 0 {
+        return Err(SenseData::invalid_parameter_bit(0, 4));
+    }
+    if reserved != 0 {
+        return Err(SenseData::invalid_parameter(1));
+    }
+    if length == 0 || length > unit.block_length_bytes() as usize {
+        return Err(SenseData::invalid_parameter(2));
+    }
+    let pattern = pattern.get(..length).ok_or(too_short)?.to_vec();
+    Ok(Method::Overwrite { pattern, passes, invert: flags & INVERT != 0 })
+}

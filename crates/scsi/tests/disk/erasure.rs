@@ -1,0 +1,255 @@
+//! SANITIZE and FORMAT UNIT, and what other commands get meanwhile (SBC-3).
+
+use std::sync::Arc;
+
+use lunette_scsi::{
+    Device, Io, IoError, LogicalUnit, LogicalUnitConfig, Lun, Next, Provisioning, Saved, Task,
+};
+
+use crate::host::*;
+
+const IN_PROGRESS: (u8, u8, u8) = (2, 0x04, 0x1b);
+const FORMATTING: (u8, u8, u8) = (2, 0x04, 0x04);
+const FAILED: (u8, u8, u8) = (3, 0x31, 0x03);
+const CORRUPTED: (u8, u8, u8) = (3, 0x31, 0x00);
+const SOFTWARE_WRITE_PROTECTED: (u8, u8, u8) = (7, 0x27, 0x02);
+
+const IMMEDIATE: u8 = 0x80;
+const UNRESTRICTED: u8 = 0x20;
+
+fn sanitize(action: u8, list_bytes: u16) -> [u8; 16] {
+    let mut cdb = padded(&[0x48, action]);
+    cdb[7..9].copy_from_slice(&list_bytes.to_be_bytes());
+    cdb
+}
+
+fn overwrite(flags: u8, host: &mut Host, list: &[u8]) -> Reply {
+    host.run(&sanitize(1 | flags, list.len() as u16), list)
+}
+
+/// Commands that a unit at work does not take.
+fn kept_out() -> Vec<[u8; 16]> {
+    vec![
+        padded(&[0]),
+        padded(&[0x1a, 0, 0x3f, 0, 255]),
+        padded(&[0x1b, 0, 0, 0, 1]),
+        padded(&[0x25]),
+        cdb10(0x28, 0, 0, 1),
+        cdb10(0x2a, 0, 0, 1),
+        cdb16(0x9e, 0x12, 0, 24),
+        sanitize(2, 0),
+        padded(&[0x04]),
+    ]
+}
+
+fn on_kept_state(saved: Saved<'_>) -> Host {
+    let unit = Arc::new(LogicalUnit::new(config(), saved).expect("a possible unit"));
+    let units = [(Lun::from_number(0), unit)];
+    Host::on(Arc::new(Device::new("iqn.2026-11.io.lunette:t", [1], units).expect("a possible device")))
+}
+
+#[test]
+fn an_overwrite_reaches_every_block_before_it_is_answered() {
+    let mut host = Host::new(config());
+    host.disk.bytes.fill(7);
+    assert_eq!(overwrite(0, &mut host, &[0x83, 0, 0, 2, 0xab, 0xcd]).code(), GOOD);
+    assert!(host.disk.bytes.chunks(2).all(|pair| pair == [0xab, 0xcd]), "three passes, inverted twice");
+    assert_eq!(host.log().iter().filter(|io| **io == Io::Flush).count(), 3, "each pass is made stable");
+    assert_eq!(host.code(&[0]), GOOD);
+}
+
+#[test]
+fn a_block_erase_gives_the_space_back() {
+    let mut host = Host::new(config());
+    host.disk.bytes.fill(7);
+    host.disk.allocated.fill(true);
+    host.good(&sanitize(2, 0), &[]);
+    assert!(host.disk.bytes.iter().all(|&byte| byte == 0));
+    assert!(host.disk.allocated.iter().all(|&allocated| !allocated));
+    assert_eq!(host.run(&sanitize(2, 1), &[]).field(), Some((8, Some(0))), "no parameter list");
+    let thick = Provisioning { unmap: false, granularity_blocks: 0, write_zeroes: true };
+    let mut thick = Host::new(LogicalUnitConfig { provisioning: thick, ..config() });
+    assert_eq!(thick.code(&sanitize(2, 0)), INVALID_OPCODE);
+    assert_eq!(host.code(&sanitize(3, 0)), INVALID_FIELD, "there is no cryptographic erase");
+}
+
+#[test]
+fn wrong_lists_are_pointed_at_and_start_nothing() {
+    let mut host = Host::new(config());
+    for length in [0, 1, 4, 517] {
+        let reply = host.run(&sanitize(1, length), &[1; 600]);
+        assert_eq!((reply.code(), reply.field()), (INVALID_FIELD, Some((7, Some(7)))), "{length}");
+    }
+    let cases: [(&[u8], (u16, Option<u8>)); 5] = [
+        (&[0x00, 0, 0, 1, 9], (0, Some(4))),
+        (&[0x21, 0, 0, 1, 9], (0, Some(6))),
+        (&[0x01, 1, 0, 1, 9], (1, None)),
+        (&[0x01, 0, 0, 0, 9], (2, None)),
+        (&[0x01, 0, 2, 1, 9], (2, None)),
+    ];
+    for (list, field) in cases {
+        let reply = overwrite(0, &mut host, list);
+        assert_eq!((reply.code(), reply.field()), (INVALID_PARAMETER, Some(field)), "{list:02x?}");
+    }
+    assert_eq!(overwrite(0, &mut host, &[1, 0, 0, 2, 9]).code(), LENGTH_ERROR, "a pattern that is cut off");
+    assert_eq!(host.log(), []);
+    assert_eq!(host.code(&[0]), GOOD);
+}
+
+/// SBC-3, SANITIZE: while it is in progress few commands are processed, and REQUEST SENSE tells how far it is.
+#[test]
+fn an_immediate_one_keeps_the_others_out_until_its_end() {
+    let device = device(config());
+    let (mut host, mut other) = (Host::on(device.clone()), Host::on(device));
+    assert_eq!(overwrite(IMMEDIATE, &mut host, &[1, 0, 0, 1, 0x33]).code(), GOOD);
+    assert!(host.disk.bytes.iter().all(|&byte| byte == 0), "it has yet to begin");
+    let mut steps = 0;
+    let mut progress = 0;
+    loop {
+        for cdb in kept_out() {
+            assert_eq!(other.code(&cdb), IN_PROGRESS, "{cdb:02x?}");
+        }
+        for cdb in [padded(&[0x12, 0, 0, 0, 36]), padded(&[0xa0, 0, 0, 0, 0, 0, 0, 0, 0, 16])] {
+            other.good(&cdb, &[]);
+        }
+        let sense = other.good(&[0x03, 0, 0, 0, 18], &[]);
+        assert_eq!((sense[2], sense[12], sense[13], sense[15]), (2, 0x04, 0x1b, 0x80));
+        let now = u16::from_be_bytes([sense[16], sense[17]]);
+        assert!(now >= progress);
+        progress = now;
+        assert!(host.work());
+        steps += 1;
+        if steps == 3 {
+            break;
+        }
+    }
+    assert!(host.nexus.logical_unit_reset(host.lun));
+    assert_eq!(host.code(&[0]), (6, 0x29, 3));
+    assert_eq!(host.code(&[0]), GOOD, "two pieces and a flush were all");
+    assert!(!host.work());
+    assert!(host.disk.bytes.iter().all(|&byte| byte == 0x33));
+}
+
+#[test]
+fn a_reset_does_not_end_it() {
+    let mut host = Host::new(config());
+    overwrite(IMMEDIATE, &mut host, &[1, 0, 0, 1, 0x33]);
+    assert!(host.nexus.logical_unit_reset(host.lun));
+    assert_eq!(host.code(&[0]), (6, 0x29, 3));
+    assert_eq!(host.code(&[0]), IN_PROGRESS);
+    while host.work() {}
+    assert_eq!(host.code(&[0]), GOOD);
+}
+
+/// A command that was let in before may have its data come late.
+#[test]
+fn what_comes_late_does_not_undo_it() {
+    let device = device(config());
+    let (mut host, other) = (Host::on(device.clone()), Host::on(device));
+    for cdb in [cdb10(0x2a, 0, 0, 1), cdb10(0x41, 0, 0, 1)] {
+        let (task, next) = Task::start(&other.nexus, other.lun, &cdb);
+        assert_eq!(next, Next::DataOut { length_bytes: BLOCK as u32 });
+        overwrite(IMMEDIATE, &mut host, &[1, 0, 0, 1, 0x33]);
+        let reply = Host::finish(&mut host, task, next, &[7; BLOCK]);
+        assert_eq!(reply.code(), IN_PROGRESS);
+        while host.work() {}
+    }
+}
+
+#[test]
+fn it_is_refused_where_writing_is() {
+    let mut read_only = Host::new(LogicalUnitConfig { read_only: true, ..config() });
+    let unmap_less = padded(&[0x04]);
+    for cdb in [sanitize(1, 5), unmap_less] {
+        assert_eq!(read_only.code(&cdb), WRITE_PROTECTED);
+    }
+    let mut host = Host::new(config());
+    let mut list = vec![0, 0, 0, 0];
+    list.extend([0x0a, 0x0a, 0, 0x10, 0x08, 0, 0, 0, 0, 0, 0, 0]);
+    host.good(&[0x15, 0x10, 0, 0, 16], &list);
+    for cdb in [sanitize(1, 5), sanitize(2, 0), sanitize(0x1f, 0), unmap_less] {
+        assert_eq!(host.code(&cdb), SOFTWARE_WRITE_PROTECTED);
+    }
+}
+
+#[test]
+fn after_a_failure_only_what_it_allows_helps() {
+    for (flags, exit) in [(0, (5, 0x24, 0)), (UNRESTRICTED, GOOD)] {
+        let mut host = Host::new(config());
+        host.good(&sanitize(0x1f, 0), &[]);
+        host.disk.fail = Some((|io| matches!(io, Io::Zero { .. }), IoError::Hardware));
+        assert_eq!(host.code(&sanitize(2 | flags, 0)), FAILED);
+        assert_eq!(host.code(&[0]), FAILED);
+        assert_eq!(host.code(&cdb10(0x28, 0, 0, 1)), FAILED);
+        assert_eq!(host.code(&padded(&[0x04])), FAILED, "FORMAT UNIT is no way out");
+        assert_eq!(host.code(&sanitize(0x1f, 0)), exit);
+        assert_eq!(host.code(&[0]), if exit == GOOD { GOOD } else { FAILED });
+        if exit != GOOD {
+            assert_eq!(host.run(&sanitize(2 | UNRESTRICTED, 0), &[]).field(), Some((1, Some(5))));
+        }
+        host.disk.fail = None;
+        host.good(&sanitize(2, 0), &[]);
+        assert_eq!(host.code(&[0]), GOOD);
+    }
+}
+
+#[test]
+fn it_goes_on_after_a_restart() {
+    let mut host = on_kept_state(Saved::Nothing);
+    overwrite(IMMEDIATE, &mut host, &[2, 0, 0, 1, 0x33]);
+    assert_eq!(
+        host.log(),
+        [Io::SaveState, Io::Work { until_over: false }],
+        "first it is sure to be finished"
+    );
+    assert!(host.work());
+    let (_, unit) = host.nexus.device().units().next().expect("a unit");
+    let state = unit.state();
+    let mut after = on_kept_state(Saved::Bytes(&state));
+    assert_eq!(after.code(&[0]), IN_PROGRESS);
+    while after.work() {}
+    assert_eq!(after.code(&[0]), GOOD);
+    assert!(after.disk.bytes.iter().all(|&byte| byte == 0x33));
+    assert_eq!(after.log().last(), Some(&Io::SaveState));
+    let (_, unit) = after.nexus.device().units().next().expect("a unit");
+    let state = unit.state();
+    assert_eq!(on_kept_state(Saved::Bytes(&state)).code(&[0]), GOOD);
+}
+
+#[test]
+fn what_cannot_be_saved_is_not_begun() {
+    let mut host = on_kept_state(Saved::Nothing);
+    host.disk.fail = Some((|io| *io == Io::SaveState, IoError::Hardware));
+    assert_eq!(host.code(&sanitize(2 | IMMEDIATE, 0)), (4, 0x44, 0));
+    assert_eq!(host.code(&[0]), GOOD);
+    assert!(!host.work());
+}
+
+#[test]
+fn a_format_writes_zeros_or_a_pattern() {
+    let mut host = Host::new(config());
+    host.disk.bytes.fill(7);
+    host.good(&padded(&[0x04]), &[]);
+    assert!(host.disk.bytes.iter().all(|&byte| byte == 0));
+    host.good(&padded(&[0x04, 0x10]), &[0, 0x88, 0, 0, 0, 1, 0, 1, 0x44]);
+    assert!(host.disk.bytes.iter().all(|&byte| byte == 0x44));
+    assert_eq!(host.run(&padded(&[0x04, 0x08]), &[]).field(), Some((1, Some(3))), "CMPLST without a list");
+    assert_eq!(host.run(&padded(&[0x04, 0x80]), &[]).field(), Some((1, Some(7))), "FMTPINFO");
+    assert_eq!(host.run(&padded(&[0x04, 0x10]), &[0, 0xc0, 0, 0]).field(), Some((1, Some(6))), "DPRY");
+}
+
+#[test]
+fn a_format_keeps_the_others_out_and_fails_like_one() {
+    let mut host = Host::new(config());
+    host.good(&padded(&[0x04, 0x10]), &[0, 0x82, 0, 0]);
+    for cdb in kept_out() {
+        assert_eq!(host.code(&cdb), FORMATTING, "{cdb:02x?}");
+    }
+    host.disk.fail = Some((|io| matches!(io, Io::Zero { .. }), IoError::NoSpace));
+    assert!(host.work());
+    assert_eq!(host.code(&[0]), CORRUPTED);
+    assert_eq!(host.code(&padded(&[0x04])), (3, 0x31, 0x01));
+    host.disk.fail = None;
+    host.good(&padded(&[0x04]), &[]);
+    assert_eq!(host.code(&[0]), GOOD);
+}
