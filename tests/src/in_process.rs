@@ -44,18 +44,42 @@ impl InProcess {
         Self::start_with(luns, |_| {})
     }
 
+    /// As [`Self::start`], with every call of this kind on unit 0 held from the start.
+    ///
+    /// # Panics
+    /// It does not start.
+    #[must_use]
+    pub fn start_held(luns: &[&str], kind: OperationKind) -> Self {
+        Self::start_faulty(
+            luns,
+            |_| {},
+            |faults| {
+                faults[&0].add(Rule::new(kind, When::Every, Effect::Hold));
+            },
+        )
+    }
+
     /// As [`Self::start`], with another configuration. The fault layers are those of the first target's units.
     ///
     /// # Panics
     /// It does not start.
     #[must_use]
     pub fn start_with(luns: &[&str], change: impl FnOnce(&mut Config)) -> Self {
+        Self::start_faulty(luns, change, |_| {})
+    }
+
+    fn start_faulty(
+        luns: &[&str],
+        change: impl FnOnce(&mut Config),
+        prepare: impl FnOnce(&BTreeMap<u16, Faults>),
+    ) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         keep_log();
         let name = format!("iqn.2026-11.io.lunette:in-process-{}", COUNT.fetch_add(1, Ordering::Relaxed));
         let flags: Vec<LunFlag> = luns.iter().map(|lun| lun.parse().expect("a good flag")).collect();
         let units = LunFlag::number_all(flags).expect("free numbers");
         let faults: BTreeMap<_, _> = units.iter().map(|unit| (unit.lun, Faults::new())).collect();
+        prepare(&faults);
         let mut config = Config {
             portals: vec!["127.0.0.1:0".parse().expect("an address")],
             targets: vec![TargetConfig {

@@ -183,12 +183,6 @@ impl SenseData {
         SenseData { field, ..SenseData::illegal(AdditionalSense::INVALID_FIELD_IN_CDB) }
     }
 
-    /// INVALID FIELD IN PARAMETER LIST that points at `bit` of `byte`.
-    pub(crate) const fn invalid_parameter_bit(byte: u16, bit: u8) -> SenseData {
-        let field = Some(FieldPointer { in_cdb: false, byte, bit: Some(bit) });
-        SenseData { field, ..SenseData::illegal(AdditionalSense::INVALID_FIELD_IN_PARAMETER_LIST) }
-    }
-
     /// INVALID FIELD IN PARAMETER LIST that points at `byte`.
     pub(crate) const fn invalid_parameter(byte: u16) -> SenseData {
         let field = Some(FieldPointer { in_cdb: false, byte, bit: None });

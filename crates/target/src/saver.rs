@@ -15,15 +15,34 @@ use tracing::error;
 use crate::mailbox::Mailbox;
 use crate::reactor::Message;
 use crate::registry::SessionPlace;
+use crate::upkeep;
 
-/// A command that waits for its unit's state to be stable.
+/// A wish that the state of a unit be stable.
 #[derive(Debug)]
 pub(crate) struct Save {
     pub(crate) unit: Arc<LogicalUnit>,
     pub(crate) file: Arc<StateFile>,
-    /// Who is told.
-    pub(crate) reactor: Arc<Mailbox<Message>>,
-    pub(crate) waiter: WaitingCommand,
+    pub(crate) told: Told,
+}
+
+/// Who hears of it.
+#[derive(Debug)]
+pub(crate) enum Told {
+    /// A command of a reactor.
+    Command { reactor: Arc<Mailbox<Message>>, waiter: WaitingCommand },
+    /// A unit's own work.
+    Upkeep { mailbox: Arc<Mailbox<upkeep::Message>>, unit: usize },
+}
+
+impl Told {
+    fn tell(&self, is_stable: bool) {
+        match self {
+            Told::Command { reactor, waiter } => {
+                reactor.send(Message::StateStored { waiter: *waiter, is_stable });
+            }
+            Told::Upkeep { mailbox, unit } => mailbox.send(upkeep::Message::Saved { unit: *unit, is_stable }),
+        }
+    }
 }
 
 /// A command that waits for something that is neither its data nor its store.
@@ -64,6 +83,6 @@ fn store(served: Vec<Save>) {
         error!(path = %file.path().display(), %error, "the state of a logical unit cannot be stored");
     }
     for save in &served {
-        save.reactor.send(Message::StateStored { waiter: save.waiter, is_stable: result.is_ok() });
+        save.told.tell(result.is_ok());
     }
 }

@@ -24,7 +24,7 @@ use crate::reactor::{Message, Reactor};
 use crate::registry::Registry;
 use crate::saver::{self, Save};
 use crate::units::{ServedTarget, TargetReport};
-use crate::upkeep::Upkeep;
+use crate::upkeep::{self, Upkeep};
 
 /// Why a server does not start. Nothing is left behind: volumes are closed and ports free.
 #[derive(Debug, thiserror::Error)]
@@ -151,6 +151,7 @@ pub(crate) struct Shared {
     pub(crate) pool: BufferPool,
     /// The thread that stores the state of units.
     pub(crate) saver: Sender<Save>,
+    pub(crate) upkeep: Arc<Mailbox<upkeep::Message>>,
     pub(crate) stop_now: AtomicBool,
     /// Reactors that have nothing left since they were told to drain.
     pub(crate) reactors_idle: AtomicUsize,
@@ -249,6 +250,7 @@ impl Server {
             reactors: reactors.clone(),
             pool: BufferPool::new(pool_bytes),
             saver: saver::spawn()?,
+            upkeep: Arc::new(Mailbox::new()?),
             stop_now: AtomicBool::new(false),
             reactors_idle: AtomicUsize::new(0),
         });
@@ -265,7 +267,7 @@ impl Server {
             threads.push(Reactor::spawn(Arc::clone(&shared), index, load, home)?);
             Ok(())
         });
-        let upkeep = || Upkeep::spawn(shared.targets.clone());
+        let upkeep = || Upkeep::spawn(&shared);
         match started.and_then(|()| Ok((upkeep()?, listener.spawn()?))) {
             Ok((upkeep, listener)) => {
                 let listener = Arc::new(Mutex::new(Some(listener)));

@@ -1,50 +1,67 @@
-//! What a server does for its logical units without being asked: one thread that looks after them.
+//! What a server does for its logical units without a command that waits for it: one thread that looks after their sizes
+//! and carries out the work that they have taken on (SANITIZE, FORMAT UNIT).
 //!
-//! Not here: anything a command waits for.
+//! It is no part of the data path. Work goes in pieces, one of a unit at a time, so that others of the same disk get their
+//! turns; when the server ends, it ends with the piece at hand and goes on after the next start.
 
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use lunette_block::{
+    ErrorClass, IoCompletion, IoContext, Operation, StateFile, StoreError, Volume, WriteSource,
+};
+use lunette_scsi::{Io, IoError, LogicalUnit};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 
 use crate::mailbox::Mailbox;
-use crate::units::ServedTarget;
+use crate::reactor::{self, io_error};
+use crate::saver::{Save, Told};
+use crate::server::Shared;
 
 /// Volumes are looked at this often. It is how late an initiator may hear of a larger disk; a look costs one system call
 /// that reads memory.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
+/// What other threads tell this one.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// A unit has taken work on.
+    Work,
+    /// The state of a unit was stored for its work, or could not be.
+    Saved {
+        /// Its place in the list of all units.
+        unit: usize,
+        is_stable: bool,
+    },
+    End,
+}
+
 /// The thread; dropping this ends it.
 #[derive(Debug)]
 pub(crate) struct Upkeep {
-    stop: Arc<Mailbox<()>>,
+    mailbox: Arc<Mailbox<Message>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Upkeep {
-    /// Starts the thread for these targets.
+    /// Starts the thread.
     ///
     /// # Errors
     /// When the system refuses a thread or a descriptor.
-    pub(crate) fn spawn(targets: Vec<Arc<ServedTarget>>) -> io::Result<Self> {
-        let stop = Arc::new(Mailbox::new()?);
-        let stopped = Arc::clone(&stop);
-        let thread = std::thread::Builder::new().name("upkeep".to_owned()).spawn(move || {
-            while !wait(&stopped) {
-                targets.iter().for_each(|target| look_at_sizes(target));
-            }
-        })?;
-        Ok(Self { stop, thread: Some(thread) })
+    pub(crate) fn spawn(shared: &Arc<Shared>) -> io::Result<Self> {
+        let keeper = Keeper::new(Arc::clone(shared))?;
+        let thread = std::thread::Builder::new().name("upkeep".to_owned()).spawn(move || keeper.run())?;
+        Ok(Self { mailbox: Arc::clone(&shared.upkeep), thread: Some(thread) })
     }
 }
 
 impl Drop for Upkeep {
     fn drop(&mut self) {
-        self.stop.send(());
+        self.mailbox.send(Message::End);
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
@@ -53,21 +70,180 @@ impl Drop for Upkeep {
     }
 }
 
-/// Waits until it is time for the next look; true when there is to be none.
-fn wait(stop: &Mailbox<()>) -> bool {
-    let interval = Timespec { tv_sec: LOOK_INTERVAL.as_secs() as i64, tv_nsec: 0 };
-    let mut watched = [PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
-    // Failing, as an interrupted wait does, only makes the look come early.
-    let _ = poll(&mut watched, Some(&interval));
-    !stop.take().is_empty()
+/// A logical unit with what is behind it.
+struct Ward {
+    unit: Arc<LogicalUnit>,
+    volume: Arc<Volume>,
+    state: Option<Arc<StateFile>>,
+    /// An operation of its work has not ended.
+    is_busy: bool,
+    /// Its work was begun or taken up, and has not ended.
+    is_at_work: bool,
+    /// Short of memory: its work goes on after the next look.
+    pauses: bool,
 }
 
-/// Gives units the sizes that their volumes have come to have.
-fn look_at_sizes(target: &ServedTarget) {
-    for ((lun, unit), volume) in target.device.units().zip(&target.volumes) {
-        let Some(size_bytes) = volume.look_at_size() else { continue };
-        if let Err(error) = unit.resize(size_bytes / u64::from(unit.block_length_bytes())) {
-            warn!(target = target.name, %lun, %error, "the volume's new size is not served");
+struct Keeper {
+    shared: Arc<Shared>,
+    io: IoContext,
+    wards: Vec<Ward>,
+    finished: Vec<IoCompletion>,
+    next_look: Instant,
+    ends: bool,
+}
+
+impl Keeper {
+    fn new(shared: Arc<Shared>) -> io::Result<Self> {
+        let mut wards = Vec::new();
+        for target in &shared.targets {
+            for ((_, unit), (volume, state)) in
+                target.device.units().zip(target.volumes.iter().zip(&target.states))
+            {
+                wards.push(Ward {
+                    unit: Arc::clone(unit),
+                    volume: Arc::clone(volume),
+                    state: state.clone(),
+                    is_busy: false,
+                    is_at_work: false,
+                    pauses: false,
+                });
+            }
+        }
+        let next_look = Instant::now() + LOOK_INTERVAL;
+        Ok(Self { shared, io: IoContext::new()?, wards, finished: Vec::new(), next_look, ends: false })
+    }
+
+    fn run(mut self) {
+        // Work that was left by the last run is taken up at once.
+        self.work();
+        while !self.ends || self.wards.iter().any(|ward| ward.is_busy) {
+            self.wait();
+            for message in self.shared.upkeep.take() {
+                match message {
+                    Message::Work => {}
+                    Message::Saved { unit, is_stable } => {
+                        self.done(unit, if is_stable { Ok(()) } else { Err(IoError::Hardware) });
+                    }
+                    Message::End => self.ends = true,
+                }
+            }
+            if Instant::now() >= self.next_look {
+                self.next_look = Instant::now() + LOOK_INTERVAL;
+                self.wards.iter_mut().for_each(Ward::look);
+            }
+            self.collect();
+            if !self.ends {
+                self.work();
+            }
+        }
+    }
+
+    /// Waits for a message, a store, or the time of the next look.
+    fn wait(&self) {
+        let left = self.next_look.saturating_duration_since(Instant::now());
+        let limit = if self.finished.is_empty() { left } else { Duration::ZERO };
+        let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() };
+        let mut watched = [
+            PollFd::from_borrowed_fd(self.shared.upkeep.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.io.as_fd(), PollFlags::IN),
+        ];
+        // Failing, as an interrupted wait does, only makes the next turn come early.
+        let _ = poll(&mut watched, Some(&limit));
+    }
+
+    /// Takes in what stores have finished.
+    fn collect(&mut self) {
+        self.io.complete(&mut self.finished);
+        for IoCompletion { tag, result, .. } in std::mem::take(&mut self.finished) {
+            // Tags are places in the list.
+            let unit = tag as usize;
+            match result {
+                Ok(_) => self.done(unit, Ok(())),
+                Err(error) if error.class() == ErrorClass::Busy => self.wards[unit].pause(),
+                Err(error) => self.failed(unit, &error),
+            }
+        }
+    }
+
+    fn failed(&mut self, unit: usize, error: &StoreError) {
+        warn!(volume = self.wards[unit].volume.name(), %error, "work on a logical unit failed");
+        self.done(unit, Err(io_error(error)));
+    }
+
+    /// An operation has ended, and with it the work perhaps.
+    fn done(&mut self, unit: usize, result: Result<(), IoError>) {
+        let Some(ward) = self.wards.get_mut(unit) else { return };
+        ward.is_busy = false;
+        ward.unit.work_done(result);
+        if ward.is_at_work && !ward.unit.is_at_work() {
+            ward.is_at_work = false;
+            info!(volume = ward.volume.name(), "work on a logical unit has ended");
+            for reactor in &self.shared.reactors {
+                reactor.send(reactor::Message::WorkEnded);
+            }
+        }
+    }
+
+    /// Begins the next operation of every unit that has work.
+    fn work(&mut self) {
+        for index in 0..self.wards.len() {
+            let ward = &mut self.wards[index];
+            if ward.is_busy || ward.pauses {
+                continue;
+            }
+            let Some(io) = ward.unit.next_work() else { continue };
+            if ward.unit.is_at_work() && !std::mem::replace(&mut ward.is_at_work, true) {
+                info!(volume = ward.volume.name(), "work on a logical unit begins");
+            }
+            self.begin(index, io);
+        }
+        self.io.complete(&mut self.finished);
+    }
+
+    fn begin(&mut self, unit: usize, io: Io) {
+        let ward = &mut self.wards[unit];
+        let operation = match io {
+            Io::WriteOwned { offset_bytes, bytes, stable } => {
+                let Some(mut buffer) = self.shared.pool.allocate(bytes.len()) else { return ward.pause() };
+                buffer.copy_from_slice(&bytes);
+                let buffer = WriteSource { buffer: buffer.into(), range: 0..bytes.len() };
+                Operation::Write { offset: offset_bytes, buffer, stable }
+            }
+            Io::Zero { offset_bytes, length_bytes, unmap, stable } => {
+                Operation::Zero { offset: offset_bytes, length: length_bytes, unmap, stable }
+            }
+            Io::Flush => Operation::Flush,
+            Io::SaveState => return self.save(unit),
+            // Work is made of nothing else.
+            _ => return self.done(unit, Err(IoError::Unsupported)),
+        };
+        ward.is_busy = true;
+        self.io.submit(&ward.volume, unit as u64, operation);
+    }
+
+    fn save(&mut self, unit: usize) {
+        let ward = &mut self.wards[unit];
+        ward.is_busy = true;
+        let told = Told::Upkeep { mailbox: Arc::clone(&self.shared.upkeep), unit };
+        let save = ward.state.clone().map(|file| Save { unit: Arc::clone(&ward.unit), file, told });
+        if save.is_none_or(|save| self.shared.saver.send(save).is_err()) {
+            self.done(unit, Err(IoError::Hardware));
+        }
+    }
+}
+
+impl Ward {
+    /// Its work goes on when there may be memory again.
+    fn pause(&mut self) {
+        (self.is_busy, self.pauses) = (false, true);
+    }
+
+    /// Gives the unit the size that its volume has come to have.
+    fn look(&mut self) {
+        self.pauses = false;
+        let Some(size_bytes) = self.volume.look_at_size() else { return };
+        if let Err(error) = self.unit.resize(size_bytes / u64::from(self.unit.block_length_bytes())) {
+            warn!(volume = self.volume.name(), %error, "the volume's new size is not served");
         }
     }
 }

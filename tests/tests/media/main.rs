@@ -3,7 +3,10 @@
 //!
 //! Not here: what the device server does with a medium in memory (`crates/scsi/tests/disk`).
 
+mod erasure;
 mod resize;
+
+use std::time::Duration;
 
 use lunette_tests::in_process::InProcess;
 use lunette_tests::initiator::{Command, Completion, Initiator};
@@ -32,5 +35,11 @@ fn code(completion: &Completion) -> (u8, u8, u8) {
     let byte = |at: usize| completion.sense.get(at).copied().unwrap_or(0);
     (byte(2) & 0x0f, byte(12), byte(13))
 }
+
+/// Long enough for a target that does not wait to have answered.
+const A_WHILE: Duration = Duration::from_millis(100);
+
+/// Task management response "function complete" (RFC 7143, 11.6.1).
+const FUNCTION_COMPLETE: u8 = 0;
 
 const TEST_UNIT_READY: [u8; 6] = [0; 6];

@@ -4,13 +4,15 @@
 
 use super::persistent_reserve::report;
 use super::{
-    Handler, cache, capacity, diagnostic, inquiry, lba_status, mode_pages, persistent_reserve, read_write,
-    readiness, report_luns, report_support, reserve, start_stop, unmap, verify, write_same,
+    Handler, cache, capacity, diagnostic, format, inquiry, lba_status, mode_pages, persistent_reserve,
+    read_write, readiness, report_luns, report_support, reserve, sanitize, start_stop, unmap, verify,
+    write_same,
 };
 use crate::bytes::Cdb;
 use crate::reservations::access::{Access, of_prevent_allow, of_start_stop};
 use crate::sense::{AdditionalSense, SenseData};
 use crate::unit::LogicalUnit;
+use crate::work::Occupation;
 
 /// One command.
 pub(crate) struct Command {
@@ -28,6 +30,8 @@ pub(crate) struct Command {
     pub(crate) passes_unit_attention: bool,
     /// Runs while the unit is stopped or has no medium.
     pub(crate) runs_when_not_ready: bool,
+    /// Runs while the unit sanitizes or formats itself, or has failed to (SBC-3, SANITIZE).
+    pub(crate) runs_when_occupied: bool,
     /// Refused while the unit is write-protected.
     pub(crate) writes_medium: bool,
     /// Exists only where the store can unmap.
@@ -39,11 +43,15 @@ pub(crate) struct Command {
 /// Operation codes that are asked for by name outside the table.
 pub(super) const TEST_UNIT_READY: u8 = 0x00;
 pub(super) const REQUEST_SENSE: u8 = 0x03;
+const FORMAT_UNIT: u8 = 0x04;
 pub(super) const INQUIRY: u8 = 0x12;
+const SANITIZE: u8 = 0x48;
 pub(super) const REPORT_LUNS: u8 = 0xa0;
 
 /// What an initiator should give a command that touches the medium.
 const MEDIUM_TIMEOUT_S: u32 = 60;
+/// What it should give one that writes the whole medium.
+const WHOLE_MEDIUM_TIMEOUT_S: u32 = 7 * 24 * 60 * 60;
 /// What it should give one that is answered from memory.
 const MEMORY_TIMEOUT_S: u32 = 10;
 
@@ -71,6 +79,7 @@ const fn row(name: &'static str, access: Access, handler: Handler, usage: &'stat
         allowed,
         passes_unit_attention: false,
         runs_when_not_ready: false,
+        runs_when_occupied: false,
         writes_medium: false,
         needs_unmap: false,
         timeout_s: MEDIUM_TIMEOUT_S,
@@ -96,9 +105,14 @@ impl Command {
         self
     }
 
+    const fn any_occupation(mut self) -> Command {
+        self.runs_when_occupied = true;
+        self.any_readiness()
+    }
+
     const fn passes_attention(mut self) -> Command {
         self.passes_unit_attention = true;
-        self.any_readiness()
+        self.any_occupation()
     }
 
     const fn needs_unmap(mut self) -> Command {
@@ -109,6 +123,15 @@ impl Command {
     const fn timeout_s(mut self, timeout_s: u32) -> Command {
         self.timeout_s = timeout_s;
         self
+    }
+
+    /// Runs although such a failure keeps others from the medium, because it may end that.
+    pub(super) fn mends(&self, occupation: Occupation) -> bool {
+        match occupation {
+            Occupation::SanitizeFailed | Occupation::SanitizeFailedUnrestricted => self.opcode == SANITIZE,
+            Occupation::FormatFailed => matches!(self.opcode, SANITIZE | FORMAT_UNIT),
+            Occupation::None | Occupation::Sanitizing | Occupation::Formatting => false,
+        }
     }
 
     pub(crate) fn supported_by(&self, unit: &LogicalUnit) -> bool {
@@ -128,11 +151,14 @@ impl Command {
 }
 
 /// Every command, in rising order of operation code and service action.
-pub(crate) static COMMANDS: [Command; 55] = [
+pub(crate) static COMMANDS: [Command; 60] = [
     row("TEST UNIT READY", INSPECTS, readiness::test_unit_ready, &[TEST_UNIT_READY, 0, 0, 0, 0, 0])
         .timeout_s(MEMORY_TIMEOUT_S),
     row("REQUEST SENSE", FREE, readiness::request_sense, &[REQUEST_SENSE, 0x01, 0, 0, 0xff, 0])
         .passes_attention(),
+    row("FORMAT UNIT", WRITES, format::format_unit, &[FORMAT_UNIT, 0x3f, 0, 0, 0, 0])
+        .writes()
+        .timeout_s(WHOLE_MEDIUM_TIMEOUT_S),
     row("READ(6)", READS, read_write::read_6, &[0x08, 0x1f, 0xff, 0xff, 0xff, 0]),
     row("WRITE(6)", WRITES, read_write::write_6, &[0x0a, 0x1f, 0xff, 0xff, 0xff, 0]).writes(),
     row("INQUIRY", FREE, inquiry::inquiry, &[INQUIRY, 0x01, 0xff, 0xff, 0xff, 0]).passes_attention(),
@@ -201,6 +227,23 @@ pub(crate) static COMMANDS: [Command; 55] = [
     )
     .writes(),
     row("UNMAP", WRITES, unmap::unmap, &[0x42, 0, 0, 0, 0, 0, 0x1f, 0xff, 0xff, 0]).writes().needs_unmap(),
+    row("SANITIZE, OVERWRITE", WRITES, sanitize::overwrite, &[SANITIZE, 0xe1, 0, 0, 0, 0, 0, 0xff, 0xff, 0])
+        .service_action()
+        .writes()
+        .timeout_s(WHOLE_MEDIUM_TIMEOUT_S),
+    row("SANITIZE, BLOCK ERASE", WRITES, sanitize::block_erase, &[SANITIZE, 0xe2, 0, 0, 0, 0, 0, 0, 0, 0])
+        .service_action()
+        .writes()
+        .needs_unmap()
+        .timeout_s(WHOLE_MEDIUM_TIMEOUT_S),
+    row(
+        "SANITIZE, EXIT FAILURE MODE",
+        WRITES,
+        sanitize::exit_failure_mode,
+        &[SANITIZE, 0xff, 0, 0, 0, 0, 0, 0, 0, 0],
+    )
+    .service_action()
+    .writes(),
     row("MODE SELECT(10)", WRITES, mode_pages::mode_select_10, &[0x55, 0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0])
         .any_readiness(),
     row("RESERVE(10)", FREE, reserve::reserve, &[0x56, 0, 0, 0, 0, 0, 0, 0, 0, 0]).any_readiness(),
@@ -279,6 +322,9 @@ pub(crate) static COMMANDS: [Command; 55] = [
         .service_action()
         .timeout_s(MEMORY_TIMEOUT_S),
     row("GET LBA STATUS", READS, lba_status::get_lba_status, &SERVICE_ACTION_IN[1]).service_action(),
+    row("BACKGROUND CONTROL", WRITES, readiness::background_control, &SERVICE_ACTION_IN[2])
+        .service_action()
+        .any_readiness(),
     row(
         "REPORT LUNS",
         FREE,
@@ -293,7 +339,7 @@ pub(crate) static COMMANDS: [Command; 55] = [
         &[0xa3, 0x0c, 0x87, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0],
     )
     .service_action()
-    .any_readiness(),
+    .any_occupation(),
     row(
         "REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS",
         READS,
@@ -301,7 +347,7 @@ pub(crate) static COMMANDS: [Command; 55] = [
         &[0xa3, 0x0d, 0x80, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
     )
     .service_action()
-    .any_readiness(),
+    .any_occupation(),
     row(
         "READ(12)",
         READS,
@@ -363,9 +409,10 @@ const fn long(opcode: u8, flags: u8) -> [u8; 16] {
     [opcode, flags, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 0x1f, 0]
 }
 
-const SERVICE_ACTION_IN: [[u8; 16]; 2] = [
+const SERVICE_ACTION_IN: [[u8; 16]; 3] = [
     [0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0],
     [0x9e, 0x12, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0],
+    [0x9e, 0x15, 0xc0, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
 ];
 
 /// The first row of each operation code; `NO_ROW` where there is none.
@@ -463,7 +510,8 @@ mod tests {
     fn usage_covers_the_fields_that_handlers_read() {
         // A # for each byte that belongs to an LBA or a length.
         let fields = |row: &Command| match (row.opcode, row.usage.len()) {
-            (TEST_UNIT_READY | 0x16 | 0x17 | 0x1b | 0x1d | 0x1e, 6) | (0x25 | 0x56 | 0x57, 10) => "",
+            (TEST_UNIT_READY | FORMAT_UNIT | 0x16 | 0x17 | 0x1b | 0x1d | 0x1e, 6)
+            | (0x25 | 0x56 | 0x57, 10) => "",
             (0x08 | 0x0a, 6) => "..###.",
             (REQUEST_SENSE | 0x15 | 0x1a, 6) => "....#.",
             (INQUIRY, 6) => "..###.",
@@ -473,6 +521,9 @@ mod tests {
             (0xa8 | 0xaa | 0xae | 0xaf, 12) => "..########..",
             (REPORT_LUNS | 0xa3 | 0xb7, 12) => "......####..",
             (0x88 | 0x8a | 0x8e | 0x8f | 0x90 | 0x91 | 0x93, 16) => "..############..",
+            (SANITIZE, 10) if row.service_action == Some(1) => ".......##.",
+            (SANITIZE, 10) => "",
+            (0x9e, 16) if row.service_action == Some(0x15) => "...#............",
             (0x9e, 16) => "..........####..",
             other => panic!("say which fields {other:02x?} has"),
         };

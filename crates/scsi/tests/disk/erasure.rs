@@ -80,15 +80,15 @@ fn wrong_lists_are_pointed_at_and_start_nothing() {
         let reply = host.run(&sanitize(1, length), &[1; 600]);
         assert_eq!((reply.code(), reply.field()), (INVALID_FIELD, Some((7, Some(7)))), "{length}");
     }
-    let cases: [(&[u8], (u16, Option<u8>)); 5] = [
-        (&[0x00, 0, 0, 1, 9], (0, Some(4))),
-        (&[0x21, 0, 0, 1, 9], (0, Some(6))),
-        (&[0x01, 1, 0, 1, 9], (1, None)),
-        (&[0x01, 0, 0, 0, 9], (2, None)),
-        (&[0x01, 0, 2, 1, 9], (2, None)),
+    let cases = [
+        ([0x00, 0, 0, 1, 9], (0, Some(4))),
+        ([0x21, 0, 0, 1, 9], (0, Some(6))),
+        ([0x01, 1, 0, 1, 9], (1, None)),
+        ([0x01, 0, 0, 0, 9], (2, None)),
+        ([0x01, 0, 2, 1, 9], (2, None)),
     ];
     for (list, field) in cases {
-        let reply = overwrite(0, &mut host, list);
+        let reply = overwrite(0, &mut host, &list);
         assert_eq!((reply.code(), reply.field()), (INVALID_PARAMETER, Some(field)), "{list:02x?}");
     }
     assert_eq!(overwrite(0, &mut host, &[1, 0, 0, 2, 9]).code(), LENGTH_ERROR, "a pattern that is cut off");

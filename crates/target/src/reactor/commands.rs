@@ -415,6 +415,7 @@ impl Reactor {
             }
             Io::SaveState => return self.store_state(index, id),
             Io::AbortTasks { nexuses } => return self.preempt(index, id, nexuses),
+            Io::Work { until_over } => return self.begin_work(index, id, until_over),
         };
         match operation {
             Some(operation) => {
@@ -532,7 +533,7 @@ fn io_outcome(done: Done) -> IoOutcome {
     }
 }
 
-fn io_error(error: &StoreError) -> IoError {
+pub(crate) fn io_error(error: &StoreError) -> IoError {
     match error.class() {
         ErrorClass::Medium => IoError::Medium {
             offset_bytes: match error {

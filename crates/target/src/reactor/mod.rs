@@ -16,6 +16,7 @@ mod state;
 mod transmit;
 mod visitor;
 mod wait;
+mod work;
 
 use std::collections::VecDeque;
 use std::io;
@@ -43,6 +44,7 @@ use connection::{Connection, Disconnect, Stage, Token};
 use session::{Segment, TargetSession};
 use wait::Vigil;
 
+pub(crate) use commands::io_error;
 pub(crate) use joining::Moved;
 pub(crate) use management::AbortScope;
 
@@ -94,6 +96,8 @@ pub(crate) enum Message {
         /// False: it failed.
         is_stable: bool,
     },
+    /// The work of some unit has ended.
+    WorkEnded,
     /// End all sessions of a target (TARGET COLD RESET).
     EndTarget {
         /// Index of the target.
@@ -145,6 +149,7 @@ pub(crate) struct Reactor {
     pending_functions: Vec<management::PendingFunction>,
     pending_aborts: Vec<management::PendingAbort>,
     pending_preemptions: Vec<preempt::PendingPreemption>,
+    at_work: Vec<WaitingCommand>,
     next_request: u64,
     draining: bool,
     /// Drained, and counted as such.
@@ -196,6 +201,7 @@ impl Reactor {
             pending_functions: Vec::new(),
             pending_aborts: Vec::new(),
             pending_preemptions: Vec::new(),
+            at_work: Vec::new(),
             next_request: 0,
             draining: false,
             idle: false,
@@ -265,6 +271,7 @@ impl Reactor {
             self.tick();
             self.send_answers();
         }
+        self.settle_work();
         self.settle_pending();
         if self.draining && !self.idle && self.sessions.is_empty() && self.connections.is_empty() {
             self.idle = true;
@@ -303,6 +310,8 @@ impl Reactor {
             Message::AbortTasks(scope) => self.abort_for(scope),
             Message::TasksGone { request } => self.tasks_gone(request),
             Message::StateStored { waiter, is_stable } => self.wait_over(waiter, is_stable),
+            // Who waits for it is answered at the end of the turn.
+            Message::WorkEnded => {}
             Message::EndTarget { target } => self.end_target(target),
             Message::Drain => self.drain(),
             Message::End => self.stopped = true,

@@ -10,7 +10,7 @@ use lunette_iscsi::session::TaskId;
 
 use super::Reactor;
 use super::commands::{hardware_error, store_tag};
-use crate::saver::{Save, WaitingCommand};
+use crate::saver::{Save, Told, WaitingCommand};
 
 impl Reactor {
     /// Has the state of a command's unit stored. The command is in a store until then.
@@ -26,7 +26,8 @@ impl Reactor {
         });
         let Some((unit, file)) = found else { return self.finish(index, id, &hardware_error()) };
         let waiter = WaitingCommand { session: index, place, task: id };
-        let save = Save { unit, file, reactor: Arc::clone(&self.mailbox), waiter };
+        let told = Told::Command { reactor: Arc::clone(&self.mailbox), waiter };
+        let save = Save { unit, file, told };
         context.in_store = true;
         if self.shared.saver.send(save).is_err() {
             self.wait_over(waiter, false);
