@@ -87,6 +87,7 @@ impl InProcess {
                 alias: None,
                 units,
                 chap: ChapConfig::default(),
+                access: Vec::new(),
             }],
             discovery: ChapConfig::default(),
             chap: ChapRules::default(),

@@ -47,9 +47,14 @@ fn write_banner(
 
 fn write_target(text: &mut String, target: &TargetReport) -> std::fmt::Result {
     let chap = if target.chap { ", CHAP" } else { "" };
+    let access = match target.access.len() {
+        0 => String::new(),
+        1 => ", 1 access rule".to_owned(),
+        count => format!(", {count} access rules"),
+    };
     match &target.alias {
-        Some(alias) => writeln!(text, "{} ({}){chap}", target.name, printable(alias))?,
-        None => writeln!(text, "{}{chap}", target.name)?,
+        Some(alias) => writeln!(text, "{} ({}){chap}{access}", target.name, printable(alias))?,
+        None => writeln!(text, "{}{chap}{access}", target.name)?,
     }
     for unit in &target.units {
         let (store, size) = (printable(&unit.store), size(unit.size_bytes));
@@ -111,6 +116,9 @@ fn write_advice(text: &mut String, portals: &[SocketAddr], targets: &[TargetRepo
         )?;
     }
     let open = targets.iter().filter(|target| !target.chap).count();
+    if targets.iter().any(|target| !target.access.is_empty()) {
+        writeln!(text, "Access rules show each initiator only the targets and units that it may use.")?;
+    }
     if open < targets.len() {
         let which =
             if open == 0 { "Initiators log in" } else { "To the targets marked CHAP initiators log in" };
@@ -154,6 +162,7 @@ pub(crate) mod tests {
             name: "iqn.2026-11.io.lunette:vm".into(),
             alias: Some("Machines".into()),
             chap: false,
+            access: Vec::new(),
             units: vec![UnitReport {
                 lun: 0,
                 store: "file /srv/vm.img".into(),

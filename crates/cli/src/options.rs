@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
-use lunette_target::config::{Cores, LunFlag, parse_portal, parse_target_name};
+use lunette_target::config::{AccessRule, Cores, LunFlag, parse_allow_flag, parse_portal, parse_target_name};
 
 use crate::log::LogFilter;
 
@@ -124,6 +124,12 @@ pub(crate) struct ServeOptions {
     /// Let only this user discover targets; as --chap-user [default: everybody]
     #[arg(long, value_name = "USER", conflicts_with = "config")]
     pub(crate) discovery_user: Vec<String>,
+    /// Let in only initiators from this IP address or network, or with this name, in which * and ? are wildcards; may be
+    /// repeated, and one that fits is enough [default: everybody]
+    ///
+    /// A name is what an initiator says of itself: --chap-user has it proven.
+    #[arg(long, value_name = "WHO", value_parser = parse_allow_flag, conflicts_with = "config")]
+    pub(crate) allow: Vec<AccessRule>,
     /// Say what is served as one line of JSON on the standard output, instead of in words
     #[arg(long)]
     pub(crate) json: bool,
@@ -195,6 +201,7 @@ mod tests {
             ["--target", "iqn.2026-11.io.lunette:a"],
             ["--chap-user", "a=env:A"],
             ["--discovery-user", "a=env:A"],
+            ["--allow", "::1"],
         ] {
             let arguments = ["serve", "--config", "l.toml", flag[0], flag[1]];
             assert_eq!(refused(&arguments), ErrorKind::ArgumentConflict, "{flag:?}");
@@ -233,9 +240,13 @@ mod tests {
     fn the_commands_of_the_guide_are_good() {
         let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let mut seen = 0;
-        for page in
-            ["README.md", "docs/guide/serve.md", "docs/guide/connect.md", "docs/guide/authentication.md"]
-        {
+        for page in [
+            "README.md",
+            "docs/guide/serve.md",
+            "docs/guide/connect.md",
+            "docs/guide/authentication.md",
+            "docs/guide/access.md",
+        ] {
             let text = std::fs::read_to_string(directory.join(page)).unwrap();
             for command in commands(&text) {
                 match Options::try_parse_from(&command) {

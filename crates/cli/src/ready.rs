@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 
+use lunette_target::config::{AccessRule, Grant};
 use lunette_target::{Server, TargetReport, UnitReport};
 use serde::Serialize;
 
@@ -20,7 +21,36 @@ struct Target<'a> {
     name: &'a str,
     alias: Option<&'a str>,
     chap: bool,
+    access: Vec<Access>,
     units: Vec<Unit<'a>>,
+}
+
+/// One access rule. No `luns`: all.
+#[derive(Debug, Serialize)]
+struct Access {
+    initiators: Vec<String>,
+    addresses: Vec<String>,
+    users: Vec<String>,
+    refuse: bool,
+    luns: Option<Vec<String>>,
+    read_only: bool,
+}
+
+impl From<&AccessRule> for Access {
+    fn from(rule: &AccessRule) -> Self {
+        let luns = match &rule.grant {
+            Grant::Units(units) => Some(units.iter().map(ToString::to_string).collect()),
+            Grant::Nothing | Grant::Everything { .. } => None,
+        };
+        Self {
+            initiators: rule.initiators.iter().map(ToString::to_string).collect(),
+            addresses: rule.addresses.iter().map(ToString::to_string).collect(),
+            users: rule.users.clone(),
+            refuse: rule.grant == Grant::Nothing,
+            luns,
+            read_only: rule.grant == Grant::Everything { read_only: true },
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -66,6 +96,7 @@ fn line(portals: &[SocketAddr], targets: &[TargetReport], pid: u32) -> String {
         name: &target.name,
         alias: target.alias.as_deref(),
         chap: target.chap,
+        access: target.access.iter().map(Access::from).collect(),
         units: target.units.iter().map(Unit::from).collect(),
     });
     let ready = Ready { portals, targets: targets.collect(), pid };
@@ -112,7 +143,7 @@ mod tests {
             line(&portals, &[report()], 42),
             concat!(
                 r#"{"portals":["127.0.0.1:3260","[::1]:3260"],"targets":[{"name":"iqn.2026-11.io.lunette:vm","#,
-                r#""alias":"Machines","chap":false,"units":[{"lun":0,"store":"file /srv/vm.img","size_bytes":21474836480,"#,
+                r#""alias":"Machines","chap":false,"access":[],"units":[{"lun":0,"store":"file /srv/vm.img","size_bytes":21474836480,"#,
                 r#""block_bytes":512,"read_only":false,"write":"through","engine":"threads","engine_reason":null,"#,
                 r#""naa":"naa.3000000000000001","serial":"S-1","unmap":true}]}],"pid":42}"#,
                 "\n"

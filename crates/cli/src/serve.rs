@@ -67,9 +67,10 @@ fn config(options: ServeOptions) -> Result<Config, Failure> {
     let mutual = options.chap_mutual.as_deref().map(|text| credential("--chap-mutual", text, &rules));
     let chap = ChapConfig { users: users("--chap-user", &options.chap_user)?, mutual: mutual.transpose()? };
     let discovery = ChapConfig { users: users("--discovery-user", &options.discovery_user)?, mutual: None };
+    let access = options.allow;
     LunFlag::number_all(options.lun)
         .and_then(|units| {
-            let targets = vec![TargetConfig { name, alias: None, units, chap }];
+            let targets = vec![TargetConfig { name, alias: None, units, chap, access }];
             let reactors = Reactors { count: None, cores: options.cores, poll: options.poll };
             let limits = Limits::default();
             let state_directory = options.state_directory;

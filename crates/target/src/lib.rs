@@ -5,6 +5,7 @@
 //! reactor for life; reactors exchange messages, not locks. A command's way from socket to store and back is in
 //! `reactor`: `receive`, `commands`, `transmit`.
 
+mod access;
 mod attempts;
 pub mod config;
 mod listener;

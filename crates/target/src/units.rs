@@ -6,12 +6,12 @@ use std::sync::Arc;
 use lunette_block::{EngineKind, IdentityOverride, StateFile, Store, StoreSpec, Volume, VolumeSpec};
 use lunette_iscsi::chap::ChapPolicy;
 use lunette_scsi::{
-    ConfigError, Device, Identity, LogicalUnit, LogicalUnitConfig, Lun, LunMap, Provisioning, Saved,
-    TargetPort,
+    ConfigError, Device, Identity, LogicalUnit, LogicalUnitConfig, Lun, Provisioning, Saved, TargetPort,
 };
 use tracing::info;
 
-use crate::config::{ChapRules, TargetConfig, UnitConfig, WriteMode};
+use crate::access::Access;
+use crate::config::{AccessRule, ChapRules, TargetConfig, UnitConfig, WriteMode};
 use crate::server::StartError;
 
 /// The one portal group of a target at present (RFC 7143, 13.9).
@@ -38,8 +38,7 @@ pub(crate) struct ServedTarget {
     pub(crate) name: String,
     pub(crate) alias: Option<String>,
     pub(crate) device: Arc<Device>,
-    /// What an initiator sees that nothing is hidden from.
-    pub(crate) everything: Arc<LunMap>,
+    pub(crate) access: Access,
     /// In the order of the device's units, so that [`lunette_scsi::Task::unit_index`] finds the volume.
     pub(crate) volumes: Vec<Arc<Volume>>,
     /// In the same order, where the state of each unit is kept; `None`: nowhere.
@@ -58,6 +57,8 @@ pub struct TargetReport {
     pub alias: Option<String>,
     /// True when initiators have to log in with CHAP.
     pub chap: bool,
+    /// What who gets of it; without rules everybody gets all.
+    pub access: Vec<AccessRule>,
     /// Logical units in the order of their numbers.
     pub units: Vec<UnitReport>,
 }
@@ -110,17 +111,20 @@ impl ServedTarget {
             served.iter().map(|opened| (Lun::from_number(opened.report.lun), Arc::clone(&opened.unit)));
         let device = Device::new(config.name.clone(), [PORTAL_GROUP_TAG], logical_units)
             .map_err(|source| StartError::Target { target: config.name.clone(), source })?;
+        let access = Access::new(&config.access, &device)
+            .map_err(|source| StartError::Target { target: config.name.clone(), source })?;
         let policy = config.chap.policy(rules);
         let report = TargetReport {
             name: config.name.clone(),
             alias: config.alias.clone(),
             chap: policy.is_some(),
+            access: config.access.clone(),
             units: served.iter().map(|opened| opened.report.clone()).collect(),
         };
         Ok(Self {
             name: config.name.clone(),
             alias: config.alias.clone(),
-            everything: Arc::new(LunMap::everything(&device)),
+            access,
             device: Arc::new(device),
             states: served.iter().map(|opened| opened.state.clone()).collect(),
             volumes: served.into_iter().map(|opened| opened.volume).collect(),

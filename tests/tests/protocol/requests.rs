@@ -131,7 +131,8 @@ fn many_targets(portals: usize) -> InProcess {
             let flag: LunFlag = "mem:1M".parse().expect("a good flag");
             let units = LunFlag::number_all(vec![flag]).expect("a free number");
             assert_eq!(units[0].engine, EngineKind::Auto);
-            TargetConfig { name: other_name(index), alias: None, units, chap: ChapConfig::default() }
+            let (chap, access) = (ChapConfig::default(), Vec::new());
+            TargetConfig { name: other_name(index), alias: None, units, chap, access }
         }));
     })
 }

@@ -173,7 +173,13 @@ mod tests {
     fn config(first: ChapConfig, second: ChapConfig, discovery: ChapConfig) -> Config {
         let target = |name: &str, chap| {
             let units = crate::config::LunFlag::number_all(vec!["mem:1G".parse().unwrap()]).unwrap();
-            TargetConfig { name: format!("iqn.2026-11.io.lunette:{name}"), alias: None, units, chap }
+            TargetConfig {
+                name: format!("iqn.2026-11.io.lunette:{name}"),
+                alias: None,
+                units,
+                chap,
+                access: Vec::new(),
+            }
         };
         Config {
             portals: default_portals(),

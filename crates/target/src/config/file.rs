@@ -15,6 +15,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::access_table::RawAccess;
 use super::credentials::{Credentials, RawDiscovery, RawMutual, RawRules, RawUser, hide};
 use super::excerpt::Excerpt;
 use super::limits::Limits;
@@ -109,6 +110,8 @@ struct RawTarget {
     #[serde(default)]
     user: Vec<Spanned<RawUser>>,
     mutual: Option<Spanned<RawMutual>>,
+    #[serde(default)]
+    access: Vec<Spanned<RawAccess>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -225,7 +228,9 @@ fn parse(text: &str, directory: &Path) -> Result<Config, Fault> {
                 let units = units.collect::<Result<_, Fault>>()?;
                 let alias = target.alias.map(|Parsed(Alias(alias))| alias);
                 let chap = credentials.read(target.user, target.mutual, Some(&name))?;
-                Ok(TargetConfig { name, alias, units, chap })
+                let access =
+                    target.access.into_iter().map(RawAccess::into_rule).collect::<Result<_, Fault>>()?;
+                Ok(TargetConfig { name, alias, units, chap, access })
             })
             .collect::<Result<_, Fault>>()?,
         discovery: credentials.read(raw.discovery.user, raw.discovery.mutual, None)?,

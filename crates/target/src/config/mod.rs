@@ -2,6 +2,8 @@
 //!
 //! Not here: whether a volume can be opened or a port is free; that shows when a [`crate::Server`] starts.
 
+mod access;
+mod access_table;
 mod chap;
 mod credentials;
 mod excerpt;
@@ -21,6 +23,7 @@ use std::path::PathBuf;
 
 use lunette_block::{EngineKind, StoreSpec};
 
+pub use access::{AccessRule, AddressRange, Grant, NamePattern, UnitGrant, parse_allow_flag};
 pub use chap::{ChapConfig, ChapRules, SECRET_LENGTH_MIN, parse_chap_flag};
 pub use excerpt::Excerpt;
 pub use file::FileError;
@@ -68,6 +71,8 @@ pub struct TargetConfig {
     pub units: Vec<UnitConfig>,
     /// Who may log in.
     pub chap: ChapConfig,
+    /// What who gets of it, the first rule that fits; without rules everybody gets all.
+    pub access: Vec<AccessRule>,
 }
 
 /// One logical unit.
@@ -169,7 +174,7 @@ impl TargetConfig {
                 return Err(Invalid::new(at("store"), message));
             }
         }
-        Ok(())
+        self.validate_access(&["target".into(), index.into()])
     }
 }
 
@@ -216,7 +221,13 @@ mod tests {
     }
 
     fn target(name: &str, flags: &[&str]) -> TargetConfig {
-        TargetConfig { name: name.to_owned(), alias: None, units: units(flags), chap: ChapConfig::default() }
+        TargetConfig {
+            name: name.to_owned(),
+            alias: None,
+            units: units(flags),
+            chap: ChapConfig::default(),
+            access: Vec::new(),
+        }
     }
 
     fn config(targets: Vec<TargetConfig>) -> Config {

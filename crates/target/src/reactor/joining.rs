@@ -4,6 +4,7 @@
 //! header of its first Login Request has come and names a session: before anything of it is handled.
 
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -16,8 +17,9 @@ use rustix::event::epoll;
 use tracing::{debug, info};
 
 use super::connection::{Disconnect, Stage, Token};
+use super::login::View;
 use super::receive::Receiver;
-use super::session::Link;
+use super::session::{Link, TargetSession};
 use super::{Message, Reactor};
 use crate::registry::SessionKey;
 
@@ -90,7 +92,13 @@ impl Reactor {
     }
 
     /// A login that names a session is through: finds out what it finds there.
-    pub(super) fn join(&mut self, index: usize, outcome: Box<LoginOutcome>, key: &SessionKey) {
+    pub(super) fn join(
+        &mut self,
+        index: usize,
+        outcome: Box<LoginOutcome>,
+        key: &SessionKey,
+        view: Option<&View>,
+    ) {
         let tsih = outcome.tsih;
         let place = self.shared.registry.find(key, tsih);
         let found = self.sessions.iter().find(|(_, session)| Some(session.place) == place);
@@ -98,6 +106,14 @@ impl Reactor {
         if found.is_some_and(|(_, session)| session.user != outcome.user) {
             let reason = format!("another CHAP user has begun session {}", tsih.0);
             let failure = LoginFailure::new(LoginStatus::AuthenticationFailure, reason);
+            return self.fail_login(index, outcome.refuse(&failure), &failure);
+        }
+        let sees = |session: &TargetSession| {
+            session.attachment.as_ref().map(|attachment| Arc::as_ptr(&attachment.view))
+        };
+        if found.is_some_and(|(_, session)| sees(session) != view.map(|view| Arc::as_ptr(&view.units))) {
+            let reason = format!("session {} sees other units than this connection would", tsih.0);
+            let failure = LoginFailure::new(LoginStatus::CannotIncludeInSession, reason);
             return self.fail_login(index, outcome.refuse(&failure), &failure);
         }
         let joining = found.map_or(Joining::Over, |(_, session)| session.core.joining(outcome.cid));

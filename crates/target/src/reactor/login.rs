@@ -3,13 +3,14 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use lunette_iscsi::chap::ChapNonce;
 use lunette_iscsi::login::{Login, LoginFailure, LoginOutcome, LoginReply, LoginStatus, LoginStep};
 use lunette_iscsi::parameters::SessionType;
 use lunette_iscsi::session::{Payload, PendingText, Session, SessionSettings};
 use lunette_iscsi::text::{TextFacts, TextStep};
-use lunette_scsi::{Lun, Nexus};
+use lunette_scsi::{Lun, LunMap, Nexus};
 use lunette_wire::frame::Digests;
 use lunette_wire::initiator::LoginRequest;
 use lunette_wire::target::Numbers;
@@ -23,6 +24,12 @@ use super::{Message, Reactor, Waiter};
 use crate::registry::{Claim, SessionEnd, SessionKey, SessionPlace};
 use crate::server::Shared;
 use crate::units::{PORTAL_GROUP_TAG, TARGET_PORT};
+
+/// What an initiator sees of which target.
+pub(super) struct View {
+    target_index: usize,
+    pub(super) units: Arc<LunMap>,
+}
 
 impl Reactor {
     /// One Login Request of a connection that has not logged in.
@@ -93,7 +100,8 @@ impl Reactor {
 
     /// Both sides agree: finds the session's place (6.3.1), ending an older session of the same identity first (6.3.5).
     fn enter(&mut self, index: usize, outcome: Box<LoginOutcome>) {
-        let Some(local) = self.connections.get(index).map(|connection| connection.local) else { return };
+        let Some(connection) = self.connections.get(index) else { return };
+        let (local, peer) = (connection.local, connection.peer);
         let key = SessionKey {
             initiator: outcome.initiator_name.as_str().to_owned(),
             isid: outcome.isid,
@@ -104,11 +112,15 @@ impl Reactor {
                 }
             }),
         };
+        let view = match self.admit(&outcome, peer) {
+            Ok(view) => view,
+            Err(failure) => return self.fail_login(index, outcome.refuse(&failure), &failure),
+        };
         if outcome.tsih != Tsih(0) {
-            return self.join(index, outcome, &key);
+            return self.join(index, outcome, &key, view.as_ref());
         }
         match self.shared.registry.claim(&key, outcome.user.as_deref(), self.index) {
-            Claim::Granted(place) => self.begin_session(index, &outcome, key, place),
+            Claim::Granted(place) => self.begin_session(index, &outcome, view, (key, place)),
             Claim::Taken(place) => {
                 let Some(connection) = self.connections.get_mut(index) else { return };
                 let waiter = Waiter { reactor: self.index, connection: connection.token };
@@ -128,11 +140,36 @@ impl Reactor {
         }
     }
 
-    fn begin_session(&mut self, index: usize, outcome: &LoginOutcome, key: SessionKey, place: SessionPlace) {
+    /// What whoever has logged in sees of the target, now that it is known who that is; nothing in a discovery session.
+    fn admit(&self, outcome: &LoginOutcome, peer: SocketAddr) -> Result<Option<View>, LoginFailure> {
+        let Some((name, _)) = outcome.target.as_ref().filter(|_| outcome.session_type == SessionType::Normal)
+        else {
+            return Ok(None);
+        };
+        let failure =
+            |status, reason: &str| LoginFailure::new(status, format!("target {} {reason}", name.as_str()));
+        let target_index = self.shared.targets.iter().position(|target| target.name == name.as_str());
+        let target_index =
+            target_index.ok_or_else(|| failure(LoginStatus::NotFound, "is not served here"))?;
+        let access = &self.shared.targets[target_index].access;
+        access
+            .admit(outcome.initiator_name.as_str(), peer.ip(), outcome.user.as_deref())
+            .map(|units| Some(View { target_index, units }))
+            .ok_or_else(|| failure(LoginStatus::AuthorizationFailure, "is closed to this initiator"))
+    }
+
+    fn begin_session(
+        &mut self,
+        index: usize,
+        outcome: &LoginOutcome,
+        view: Option<View>,
+        (key, place): (SessionKey, SessionPlace),
+    ) {
         let Some(token) = self.connections.get(index).map(|connection| connection.token) else {
             return self.shared.registry.release(&key, place);
         };
-        let attachment = self.attachment(outcome);
+        // A discovery session sees no units, and is no I_T nexus.
+        let attachment = view.map(|view| self.attachment(outcome, view));
         let settings = self.settings(attachment.as_ref());
         let numbers = Numbers {
             max_cmd_sn: outcome.cmd_sn.plus(u32::from(settings.window_depth) - 1),
@@ -191,19 +228,14 @@ impl Reactor {
         Some(connection.peer)
     }
 
-    /// What joins a normal session to logical units; a discovery session is no I_T nexus, even when it names a target.
-    fn attachment(&self, outcome: &LoginOutcome) -> Option<Attachment> {
-        if outcome.session_type == SessionType::Discovery {
-            return None;
-        }
-        let (name, _) = outcome.target.as_ref()?;
-        let target_index = self.shared.targets.iter().position(|target| target.name == name.as_str())?;
-        let target = std::sync::Arc::clone(&self.shared.targets[target_index]);
+    /// What joins a session to what its initiator sees of a target.
+    fn attachment(&self, outcome: &LoginOutcome, view: View) -> Attachment {
+        let View { target_index, units } = view;
+        let target = Arc::clone(&self.shared.targets[target_index]);
         // The name of an initiator port (4.4.2): the initiator's name, ",i,0x", and the ISID.
         let port = format!("{},i,0x{}", outcome.initiator_name.as_str(), outcome.isid);
-        let view = std::sync::Arc::clone(&target.everything);
-        let nexus = Nexus::mapped(std::sync::Arc::clone(&target.device), TARGET_PORT, &view, port);
-        Some(Attachment { nexus, view, target, target_index })
+        let nexus = Nexus::mapped(Arc::clone(&target.device), TARGET_PORT, &units, port);
+        Attachment { nexus, view: units, target, target_index }
     }
 
     fn settings(&self, attachment: Option<&Attachment>) -> SessionSettings {
@@ -228,8 +260,10 @@ impl Reactor {
         let cid = *cid;
         let token = self.sessions.get(index).and_then(|session| session.link(cid)).map(|link| link.token);
         let Some(token) = token else { return };
-        let Some(local) = self.connection(token).map(|connection| connection.local) else { return };
-        let targets = self.visible_targets(local);
+        let Some(connection) = self.connection(token) else { return };
+        let (local, peer) = (connection.local, connection.peer);
+        let Some(session) = self.sessions.get(index) else { return };
+        let targets = self.visible_targets(&session.initiator, local, peer);
         let Some(session) = self.sessions.get_mut(index) else { return };
         let facts = TextFacts {
             session_type: session.core.kind(),
@@ -256,13 +290,20 @@ impl Reactor {
         }
     }
 
-    /// All targets, each with the portals through which this initiator may reach them.
-    fn visible_targets(&self, local: SocketAddr) -> Vec<(String, Vec<String>)> {
+    /// The targets that this initiator may log in to, each with the portals through which it may reach them.
+    fn visible_targets(
+        &self,
+        initiator: &str,
+        local: SocketAddr,
+        peer: SocketAddr,
+    ) -> Vec<(String, Vec<String>)> {
         let addresses: Vec<String> = visible_portals(local, &self.shared.portals)
             .iter()
             .map(|portal| format!("{portal},{PORTAL_GROUP_TAG}"))
             .collect();
-        self.shared.targets.iter().map(|target| (target.name.clone(), addresses.clone())).collect()
+        let targets = self.shared.targets.iter();
+        let visible = targets.filter(|target| target.access.may_admit(initiator, peer.ip()));
+        visible.map(|target| (target.name.clone(), addresses.clone())).collect()
     }
 }
 

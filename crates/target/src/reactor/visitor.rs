@@ -30,9 +30,12 @@ impl Visitor<'_> {
 }
 
 impl TargetDirectory for Visitor<'_> {
-    fn find(&self, name: &str, _initiator: &str) -> Result<TargetEntry, LookupFailure> {
+    fn find(&self, name: &str, initiator: &str) -> Result<TargetEntry, LookupFailure> {
         let target = self.shared.targets.iter().find(|target| target.name == name);
         let target = target.ok_or(LookupFailure::NotFound)?;
+        if !target.access.may_admit(initiator, self.peer.ip()) {
+            return Err(LookupFailure::Forbidden);
+        }
         Ok(TargetEntry { portal_group_tag: PORTAL_GROUP_TAG, alias: target.alias.clone(), moved: None })
     }
 

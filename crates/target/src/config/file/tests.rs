@@ -39,6 +39,7 @@ fn the_smallest_file_has_the_defaults_of_the_flags() {
         alias: None,
         units: vec![unit],
         chap: ChapConfig::default(),
+        access: Vec::new(),
     };
     assert_eq!(
         config,
@@ -185,6 +186,22 @@ fn each_fault_has_its_place() {
             "1:1",
             ["portal: ", "there are portals, target, discovery, chap, limits, reactors"],
         ),
+        (unit("[[target.access]]\nluns = [1]"), "8:8", ["target.access.luns: ", "has no logical unit 1"]),
+        (
+            unit("[[target.access]]\nluns = [0, \"5=0\"]"),
+            "8:8",
+            ["target.access.luns: ", "would take it for two disks"],
+        ),
+        (unit("[[target.access]]\nluns = [\"0=x\"]"), "8:9", ["target.access.luns: ", "is not a LUN from 0"]),
+        (unit("[[target.access]]\nluns = []"), "8:8", ["target.access.luns: ", "write refuse = true"]),
+        (unit("[[target.access]]\nrefuse = true\nro = true"), "7:1", ["target.access: ", "grants nothing"]),
+        (unit("[[target.access]]\nusers = [\"eve\"]"), "8:9", ["target.access.users: ", "no CHAP user eve"]),
+        (
+            unit("[[target.access]]\naddresses = [\"192.0.2.1/8\"]"),
+            "8:14",
+            ["target.access.addresses: ", "write 192.0.0.0/8"],
+        ),
+        (unit("[[target.access]]\n[[target.access]]\nro = true"), "8:1", ["", "never looked at: rule 1"]),
         (String::new(), "1:1", ["", "there is no target"]),
         ("[[target]]\nname = \"disk\"\n".into(), "2:8", ["target.name: ", "a good name is"]),
         ("[[target]]\nalias = \"x\"\n".into(), "1:1", ["target: ", "the key name is missing"]),
