@@ -227,7 +227,7 @@ impl Reservations {
         if !is_known_by(registered) {
             return Err(Refusal::Conflict);
         }
-        if request.specified.is_some() && (registered.is_some() || request.key.is_none()) {
+        if request.specified.is_some() && registered.is_some() {
             return Err(SenseData::invalid_parameter_bit(20, 3).into());
         }
         // Where the command would conflict through another port, nothing happens to the nexus there.

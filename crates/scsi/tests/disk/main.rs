@@ -6,5 +6,6 @@ mod host;
 mod media;
 mod properties;
 mod provisioning;
+mod reservations;
 mod transfer;
 mod views;

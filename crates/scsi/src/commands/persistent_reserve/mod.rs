@@ -48,9 +48,9 @@ impl Action {
         matches!(self, Action::Reserve | Action::Release | Action::Preempt { .. })
     }
 
-    /// The list may be longer than the fixed part: TransportIDs follow.
+    /// The list may be longer than the fixed part: TransportIDs follow, or are refused by their bit.
     fn may_name_others(self) -> bool {
-        matches!(self, Action::Register | Action::RegisterAndMove)
+        matches!(self, Action::Register | Action::RegisterAndIgnore | Action::RegisterAndMove)
     }
 }
 

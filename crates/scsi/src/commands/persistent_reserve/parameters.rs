@@ -54,6 +54,9 @@ impl<'a> List<'a> {
         context: &Context<'_>,
         ignores_key: bool,
     ) -> Result<Registration, SenseData> {
+        if ignores_key && self.flags & SPEC_I_PT != 0 {
+            return Err(SenseData::invalid_parameter_bit(20, 3));
+        }
         let name = context.nexus.name();
         let ports = if self.flags & ALL_TG_PT != 0 {
             context.nexus.device().ports()
