@@ -20,6 +20,8 @@ pub mod process;
 pub mod random;
 #[cfg(feature = "initiator")]
 pub mod raw;
+#[cfg(feature = "initiator")]
+pub mod reservations;
 pub mod server;
 pub mod tgtd;
 pub mod tool;

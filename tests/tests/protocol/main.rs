@@ -10,6 +10,7 @@ mod management;
 mod preemption;
 mod pressure;
 mod requests;
+mod reservations;
 mod sessions;
 mod transfers;
 

@@ -1,0 +1,126 @@
+//! What a logical unit keeps over a restart: reservations with APTPL after a crash, and what becomes of a state that was
+//! damaged (SPC-4, APTPL; docs/decisions/0016).
+
+use std::path::Path;
+
+use lunette_tests::initiator::LoginOptions;
+use lunette_tests::lunette::{Launch, Lunette, TARGET_NAME};
+use lunette_tests::raw::Raw;
+use lunette_tests::reservations::{Action, persistent_reserve_in, persistent_reserve_out};
+
+const RESERVATION_CONFLICT: u8 = 0x18;
+const EXCLUSIVE_ACCESS: u8 = 3;
+const KEY: u64 = 0x0123_4567_89ab_cdef;
+
+fn session(target: &Lunette, port: u8) -> Raw {
+    let options = LoginOptions {
+        target_name: Some(TARGET_NAME.to_owned()),
+        isid_qualifier: port,
+        ..LoginOptions::default()
+    };
+    let mut raw = Raw::login(target.portal(), &options).expect("a login");
+    let first = raw.test_unit_ready(0).expect("an answer");
+    assert_eq!(first.codes(), (6, 0x29, 0));
+    raw
+}
+
+fn out(session: &mut Raw, action: Action, kind: u8, keys: (u64, u64)) {
+    let ending = persistent_reserve_out(session, 0, action, kind, keys).expect("an answer");
+    assert_eq!(ending.status, 0, "{action:?}: {:?}", ending.codes());
+}
+
+fn serve(image: &Path) -> Launch {
+    Lunette::serve().luns([format!("0={},size=8M", image.display())])
+}
+
+/// The reservation of initiator port 1 is in effect.
+fn expect_reserved(target: &Lunette) {
+    let (mut holder, mut other) = (session(target, 1), session(target, 2));
+    let keys = persistent_reserve_in(&mut holder, 0, 0).expect("READ KEYS");
+    assert_eq!(keys[8..], KEY.to_be_bytes());
+    let read = |session: &mut Raw| session.read(0, 0, 1).expect("sent");
+    let tag = read(&mut holder);
+    holder.data_in(tag).expect("the holder reads");
+    let tag = read(&mut other);
+    assert_eq!(other.ending(tag).expect("an answer").status, RESERVATION_CONFLICT);
+}
+
+fn reserve_and_keep(target: &Lunette) {
+    let mut holder = session(target, 1);
+    out(&mut holder, Action::RegisterAndKeep, 0, (0, KEY));
+    out(&mut holder, Action::Reserve, EXCLUSIVE_ACCESS, (KEY, 0));
+}
+
+#[test]
+fn a_reservation_with_aptpl_survives_a_crash() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let image = directory.path().join("disk.img");
+    let target = serve(&image).start().expect("a target");
+    reserve_and_keep(&target);
+    target.kill().expect("killed");
+    assert!(directory.path().join("disk.img.lunette-state").exists(), "beside the image");
+    let target = serve(&image).start().expect("a target");
+    expect_reserved(&target);
+    // Without APTPL nothing of it is left after the next one.
+    let mut holder = session(&target, 1);
+    out(&mut holder, Action::Register, 0, (KEY, KEY));
+    target.kill().expect("killed");
+    let target = serve(&image).start().expect("a target");
+    let keys = persistent_reserve_in(&mut session(&target, 1), 0, 0).expect("READ KEYS");
+    assert_eq!(keys[4..], [0; 4]);
+    target.stop().expect("a clean end");
+}
+
+#[test]
+fn states_are_kept_where_they_are_told_to() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (image, states) = (directory.path().join("disk.img"), directory.path().join("made/for/this"));
+    let serve = || serve(&image).args(["--state-directory", &states.display().to_string()]);
+    let target = serve().start().expect("a target");
+    reserve_and_keep(&target);
+    target.kill().expect("killed");
+    let names: Vec<_> = std::fs::read_dir(&states)
+        .expect("the directory was made")
+        .map(|entry| entry.expect("a name").file_name().to_string_lossy().into_owned())
+        .collect();
+    let [name] = &names[..] else { panic!("{names:?}") };
+    assert!(name.starts_with("naa.3") && name.ends_with(".state"), "{name}");
+    let target = serve().start().expect("a target");
+    expect_reserved(&target);
+    target.stop().expect("a clean end");
+}
+
+#[test]
+fn a_damaged_state_stops_the_start_and_is_named() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let image = directory.path().join("disk.img");
+    let state = directory.path().join("disk.img.lunette-state");
+    let target = serve(&image).start().expect("a target");
+    reserve_and_keep(&target);
+    target.kill().expect("killed");
+    let good = std::fs::read(&state).expect("a state");
+    let mut bad = good.clone();
+    *bad.last_mut().expect("content") ^= 1;
+    for content in [&bad[..], &good[..good.len() / 2], b""] {
+        std::fs::write(&state, content).expect("written");
+        let error = format!("{:#}", serve(&image).start().expect_err("no start with a damaged state"));
+        assert!(error.contains("disk.img.lunette-state"), "{error}");
+    }
+    std::fs::write(&state, &good).expect("written");
+    let target = serve(&image).start().expect("a target");
+    expect_reserved(&target);
+    target.stop().expect("a clean end");
+}
+
+#[test]
+fn a_state_of_another_volume_stops_the_start() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (image, other) = (directory.path().join("disk.img"), directory.path().join("other.img"));
+    let target = serve(&image).start().expect("a target");
+    reserve_and_keep(&target);
+    target.stop().expect("a clean end");
+    let beside = |name: &str| directory.path().join(name);
+    std::fs::copy(beside("disk.img.lunette-state"), beside("other.img.lunette-state")).expect("copied");
+    let error = format!("{:#}", serve(&other).start().expect_err("a copied state"));
+    assert!(error.contains("other.img.lunette-state") && error.contains("another volume"), "{error}");
+}
