@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::alua::AccessState;
 use crate::nexus::NexusName;
 use crate::reservations::access::Permission;
 use crate::sense::{AdditionalSense, SenseData, SenseKey};
@@ -23,6 +24,7 @@ pub(crate) enum UnitAttention {
     ReservationsPreempted,
     ReservationsReleased,
     RegistrationsPreempted,
+    AccessStateChanged,
 }
 
 impl UnitAttention {
@@ -38,6 +40,7 @@ impl UnitAttention {
             UnitAttention::ReservationsPreempted => AdditionalSense::RESERVATIONS_PREEMPTED,
             UnitAttention::ReservationsReleased => AdditionalSense::RESERVATIONS_RELEASED,
             UnitAttention::RegistrationsPreempted => AdditionalSense::REGISTRATIONS_PREEMPTED,
+            UnitAttention::AccessStateChanged => AdditionalSense::ACCESS_STATE_CHANGED,
         };
         SenseData::new(SenseKey::UnitAttention, code)
     }
@@ -47,8 +50,10 @@ impl UnitAttention {
 #[derive(Debug)]
 pub(crate) struct ItlNexus {
     name: NexusName,
-    /// What reservations let it do: [`Permission`]. With `pending` the only thing that the common path looks at.
+    /// What reservations let it do: [`Permission`]. With the next two all that the common path looks at.
     permission: AtomicU8,
+    /// How the unit can be reached through its target port: [`AccessState`].
+    access_state: AtomicU8,
     /// True while the queue holds something.
     pending: AtomicBool,
     /// At most one of each kind, so the queue is bounded by the number of kinds.
@@ -63,6 +68,7 @@ impl ItlNexus {
         let nexus = ItlNexus {
             name,
             permission: AtomicU8::new(Permission::All as u8),
+            access_state: AtomicU8::new(AccessState::default() as u8),
             pending: AtomicBool::new(false),
             queue: Mutex::default(),
             prevents_removal: AtomicBool::new(false),
@@ -81,6 +87,14 @@ impl ItlNexus {
 
     pub(crate) fn set_permission(&self, permission: Permission) {
         self.permission.store(permission as u8, Ordering::Release);
+    }
+
+    pub(crate) fn access_state(&self) -> AccessState {
+        AccessState::from_code(self.access_state.load(Ordering::Acquire)).unwrap_or_default()
+    }
+
+    pub(crate) fn set_access_state(&self, state: AccessState) {
+        self.access_state.store(state as u8, Ordering::Release);
     }
 
     fn queue(&self) -> MutexGuard<'_, VecDeque<UnitAttention>> {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU16;
 use std::sync::Arc;
 
+use crate::alua::AccessState;
 use crate::lun::Lun;
 use crate::unit::{ConfigError, LogicalUnit};
 
@@ -40,7 +41,7 @@ impl Device {
     /// The longest target name, in bytes (RFC 7143 4.2.7.1).
     const NAME_LENGTH_MAX: usize = 223;
 
-    /// A device named `target_name` with one port for each of `portal_group_tags`; the tag is the port's relative
+    /// A device whose units are active and optimized through all ports (see [`LogicalUnit::begin_access`]), named `target_name`, with one port for each of `portal_group_tags`; the tag is the port's relative
     /// identifier.
     ///
     /// # Errors
@@ -60,6 +61,7 @@ impl Device {
         let mut by_number = BTreeMap::new();
         for (lun, unit) in units {
             let number = lun.number().ok_or(ConfigError::Lun(lun))?;
+            ports.iter().for_each(|&port| unit.begin_access(port, AccessState::default(), false));
             if by_number.insert(number, unit).is_some() {
                 return Err(ConfigError::DuplicateLun(number));
             }

@@ -49,6 +49,7 @@
 
 #![forbid(unsafe_code)]
 
+mod alua;
 mod attention;
 mod bytes;
 mod commands;
@@ -68,6 +69,7 @@ mod transport_id;
 mod unit;
 mod work;
 
+pub use alua::AccessState;
 pub use commands::command_name;
 pub use device::{Device, TargetPort};
 pub use identity::Identity;

@@ -47,12 +47,14 @@ impl fmt::Display for SavedFault {
 pub(crate) enum Section {
     /// Persistent reservations with APTPL.
     Reservations = 1,
+    /// States of target port groups that are not the initial ones.
+    AccessStates = 2,
     /// SANITIZE or FORMAT UNIT that has not ended.
     Work = 10,
 }
 
 impl Section {
-    const ALL: [Section; 2] = [Section::Reservations, Section::Work];
+    const ALL: [Section; 3] = [Section::Reservations, Section::AccessStates, Section::Work];
 }
 
 const VERSION: u16 = 1;

@@ -53,6 +53,14 @@ impl AdditionalSense {
     pub const FORMAT_IN_PROGRESS: Self = Self::new(0x04, 0x04);
     /// LOGICAL UNIT NOT READY, SANITIZE IN PROGRESS
     pub const SANITIZE_IN_PROGRESS: Self = Self::new(0x04, 0x1b);
+    /// LOGICAL UNIT NOT ACCESSIBLE, ASYMMETRIC ACCESS STATE TRANSITION
+    pub const ACCESS_STATE_TRANSITION: Self = Self::new(0x04, 0x0a);
+    /// LOGICAL UNIT NOT ACCESSIBLE, TARGET PORT IN STANDBY STATE
+    pub const TARGET_PORT_IN_STANDBY: Self = Self::new(0x04, 0x0b);
+    /// LOGICAL UNIT NOT ACCESSIBLE, TARGET PORT IN UNAVAILABLE STATE
+    pub const TARGET_PORT_UNAVAILABLE: Self = Self::new(0x04, 0x0c);
+    /// LOGICAL UNIT NOT READY, OFFLINE
+    pub const LOGICAL_UNIT_OFFLINE: Self = Self::new(0x04, 0x12);
     /// WRITE ERROR
     pub const WRITE_ERROR: Self = Self::new(0x0c, 0x00);
     /// INVALID FIELD IN COMMAND INFORMATION UNIT
@@ -97,6 +105,8 @@ impl AdditionalSense {
     pub const RESERVATIONS_RELEASED: Self = Self::new(0x2a, 0x04);
     /// REGISTRATIONS PREEMPTED
     pub const REGISTRATIONS_PREEMPTED: Self = Self::new(0x2a, 0x05);
+    /// ASYMMETRIC ACCESS STATE CHANGED
+    pub const ACCESS_STATE_CHANGED: Self = Self::new(0x2a, 0x06);
     /// COMMANDS CLEARED BY ANOTHER INITIATOR
     pub const COMMANDS_CLEARED: Self = Self::new(0x2f, 0x00);
     /// SOME COMMANDS CLEARED BY ISCSI PROTOCOL EVENT

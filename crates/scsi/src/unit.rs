@@ -6,7 +6,9 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::alua::{AccessState, AsymmetricAccess, Cause, Group};
 use crate::attention::{ItlNexus, UnitAttention};
+use crate::device::TargetPort;
 use crate::identity::Identity;
 use crate::io::{Io, IoError};
 use crate::mode::ModeFlags;
@@ -152,6 +154,8 @@ pub struct LogicalUnit {
     readiness: AtomicU8,
     /// Every nexus that can reach the unit. Taken by attach, detach and what is told to all; never by READ or WRITE.
     nexuses: Mutex<Vec<Arc<ItlNexus>>>,
+    /// Locked after `reservations` and before `nexuses`, as far as they are locked together.
+    access: Mutex<AsymmetricAccess>,
     /// Locked before `nexuses`. Commands look at [`ItlNexus::permission`] instead.
     reservations: Mutex<Reservations>,
     saved: SavedState,
@@ -188,12 +192,15 @@ impl LogicalUnit {
                 .map_err(ConfigError::SavedState)?;
         let section = saved.section(Section::Work);
         let work = Work::restore(section.as_deref()).ok_or(ConfigError::SavedState(SavedFault::Damaged))?;
+        let access = AsymmetricAccess::from_bytes(&saved.section(Section::AccessStates).unwrap_or_default())
+            .map_err(ConfigError::SavedState)?;
         let unit = LogicalUnit {
             max_transfer_blocks,
             blocks: AtomicU64::new(config.blocks),
             mode: AtomicU8::new(0),
             readiness: AtomicU8::new(Readiness::Ready as u8),
             nexuses: Mutex::new(Vec::new()),
+            access: Mutex::new(access),
             reservations: Mutex::new(reservations),
             saved,
             work,
@@ -374,6 +381,53 @@ impl LogicalUnit {
         Ok(effects)
     }
 
+    fn access(&self) -> MutexGuard<'_, AsymmetricAccess> {
+        self.access.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The target port groups in rising order.
+    pub(crate) fn access_groups(&self) -> Vec<Group> {
+        self.access().groups().to_vec()
+    }
+
+    /// How the unit can be reached through `port`.
+    pub fn access_state(&self, port: TargetPort) -> AccessState {
+        self.access().state(port)
+    }
+
+    /// Says, before anybody is attached, in which state the group of `port` begins, and whether it is the preferred one. A
+    /// state that was set before a restart comes back as long as `initial` is what it was then.
+    pub fn begin_access(&self, port: TargetPort, initial: AccessState, preferred: bool) {
+        self.access().begin(port, initial, preferred);
+    }
+
+    /// Changes the states of target port groups for a reason of the device's own (SPC-4, implicit transition), and tells
+    /// every nexus. True if one is another than before: then [`LogicalUnit::state`] has changed too.
+    pub fn change_access_implicitly(&self, changes: &[(TargetPort, AccessState)]) -> bool {
+        self.change_access(changes, Cause::Implicit, None)
+    }
+
+    /// Changes states, and tells every nexus but `issuer`. True if one is another than before.
+    pub(crate) fn change_access(
+        &self,
+        changes: &[(TargetPort, AccessState)],
+        cause: Cause,
+        issuer: Option<&NexusName>,
+    ) -> bool {
+        let mut access = self.access();
+        if !access.change(changes, cause) {
+            return false;
+        }
+        self.saved.set_section(Section::AccessStates, access.to_bytes());
+        for nexus in self.nexuses().iter() {
+            nexus.set_access_state(access.state(nexus.name().target_port));
+            if issuer != Some(nexus.name()) {
+                nexus.establish(UnitAttention::AccessStateChanged);
+            }
+        }
+        true
+    }
+
     /// The nexuses that exist at the moment.
     pub(crate) fn nexus_names(&self) -> Vec<NexusName> {
         self.nexuses().iter().map(|nexus| nexus.name().clone()).collect()
@@ -383,6 +437,8 @@ impl LogicalUnit {
         let reservations = self.reservations();
         let nexus = Arc::new(ItlNexus::new(name.clone()));
         nexus.set_permission(reservations.permission(name));
+        let access = self.access();
+        nexus.set_access_state(access.state(name.target_port));
         self.nexuses().push(Arc::clone(&nexus));
         nexus
     }

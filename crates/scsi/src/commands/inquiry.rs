@@ -3,15 +3,14 @@
 use super::{Context, Progress, parameter_data, vpd};
 use crate::bytes::{Cdb, cdb16};
 use crate::identity::put_padded;
-use crate::nexus::Nexus;
+use crate::nexus::{Nexus, Path};
 use crate::sense::SenseData;
-use crate::unit::LogicalUnit;
 
 /// What is asked about.
 #[derive(Clone, Copy)]
 pub(super) enum Subject<'a> {
     /// A disk, reached through a nexus.
-    Unit(&'a LogicalUnit, &'a Nexus),
+    Unit(&'a Path, &'a Nexus),
     /// The REPORT LUNS well-known logical unit of a nexus's device.
     WellKnown(&'a Nexus),
     /// A LUN that names no unit.
@@ -31,7 +30,7 @@ impl Subject<'_> {
 }
 
 pub(super) fn inquiry(context: &Context<'_>, cdb: &Cdb) -> Progress {
-    answer(Subject::Unit(context.unit(), context.nexus), cdb)
+    answer(Subject::Unit(context.path, context.nexus), cdb)
 }
 
 pub(super) fn answer(subject: Subject<'_>, cdb: &Cdb) -> Progress {
@@ -56,8 +55,10 @@ fn standard(subject: Subject<'_>) -> Vec<u8> {
     data[4] = (data.len() - 5) as u8;
     data[7] = 0x02; // CMDQUE
     let (vendor, product, revision) = match subject {
-        Subject::Unit(unit, _) => {
+        Subject::Unit(path, _) => {
+            let unit = &path.unit;
             data[1] = u8::from(unit.config().removable) << 7;
+            data[5] = 0x30; // TPGS: states of target port groups change by themselves and by command
             let identity = unit.identity();
             (identity.vendor.as_str(), identity.product.as_str(), identity.revision.as_str())
         }

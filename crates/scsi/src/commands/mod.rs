@@ -19,6 +19,7 @@ mod reserve;
 mod sanitize;
 mod start_stop;
 mod table;
+mod target_port_groups;
 mod unmap;
 mod verify;
 mod vpd;
@@ -89,6 +90,7 @@ pub(crate) enum State {
     PersistentReserve(persistent_reserve::PersistentReserve),
     Begin(sanitize::Begin),
     Format(format::Format),
+    SetTargetPortGroups(target_port_groups::SetTargetPortGroups),
 }
 
 impl State {
@@ -114,6 +116,7 @@ impl State {
             State::PersistentReserve(reserve) => reserve.resume(context, event),
             State::Begin(begin) => begin.resume(context, event),
             State::Format(format) => format.resume(context, event),
+            State::SetTargetPortGroups(set) => set.resume(context, event),
         }
     }
 }
@@ -147,6 +150,9 @@ pub(crate) fn start(context: &Context<'_>, cdb: &Cdb) -> Progress {
     let unit = context.unit();
     if !row.supported_by(unit) {
         return Err(SenseData::illegal(AdditionalSense::INVALID_COMMAND_OPERATION_CODE));
+    }
+    if let Some(sense) = context.itl().access_state().refusal(row.works_in) {
+        return Err(sense);
     }
     if !context.itl().permission().allows(row.access, cdb) {
         return end(Status::ReservationConflict);

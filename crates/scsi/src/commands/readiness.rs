@@ -1,6 +1,7 @@
 //! TEST UNIT READY, REQUEST SENSE, PREVENT ALLOW MEDIUM REMOVAL (SPC-4), BACKGROUND CONTROL (SBC-4).
 
 use super::{Context, Progress, good, not_ready, parameter_data};
+use crate::alua::WorksIn;
 use crate::bytes::Cdb;
 use crate::sense::{AdditionalSense, SenseData, SenseKey};
 
@@ -9,12 +10,13 @@ pub(super) fn test_unit_ready(_: &Context<'_>, _: &Cdb) -> Progress {
     good()
 }
 
-/// Tells the oldest unit attention, which clears it, else why the unit is not ready, else nothing.
+/// Tells the oldest unit attention, which clears it, else why the unit cannot be reached or is not ready, else nothing.
 pub(super) fn request_sense(context: &Context<'_>, cdb: &Cdb) -> Progress {
     let sense = context
         .itl()
         .take()
         .map(|attention| attention.sense())
+        .or_else(|| context.itl().access_state().refusal(WorksIn::Active))
         .or_else(|| context.unit().occupied())
         .or_else(|| not_ready(context.unit()))
         .unwrap_or(SenseData::new(SenseKey::NoSense, AdditionalSense::NONE));

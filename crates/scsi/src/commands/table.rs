@@ -5,9 +5,10 @@
 use super::persistent_reserve::report;
 use super::{
     Handler, cache, capacity, diagnostic, format, inquiry, lba_status, mode_pages, persistent_reserve,
-    read_write, readiness, report_luns, report_support, reserve, sanitize, start_stop, unmap, verify,
-    write_same,
+    read_write, readiness, report_luns, report_support, reserve, sanitize, start_stop, target_port_groups,
+    unmap, verify, write_same,
 };
+use crate::alua::WorksIn;
 use crate::bytes::Cdb;
 use crate::reservations::access::{Access, of_prevent_allow, of_start_stop};
 use crate::sense::{AdditionalSense, SenseData};
@@ -22,6 +23,8 @@ pub(crate) struct Command {
     pub(super) handler: Handler,
     /// What it does to a unit that is reserved.
     pub(crate) access: Access,
+    /// In which asymmetric access states it works.
+    pub(crate) works_in: WorksIn,
     /// CDB USAGE DATA: the operation code, then a one for every bit that is looked at. Its length is the CDB's.
     pub(crate) usage: &'static [u8],
     /// The bits that may be set, in the order of the CDB; all ones after the CDB's end.
@@ -60,7 +63,7 @@ const INSPECTS: Access = Access::Inspects;
 const READS: Access = Access::Reads;
 const WRITES: Access = Access::Writes;
 
-/// A row for a command of the medium: it reports unit attentions, needs a ready unit, and reads.
+/// A row for a command of the medium: it reports unit attentions, needs a ready unit that is active, and reads.
 const fn row(name: &'static str, access: Access, handler: Handler, usage: &'static [u8]) -> Command {
     let mut allowed = 0;
     let mut index = 0;
@@ -75,6 +78,7 @@ const fn row(name: &'static str, access: Access, handler: Handler, usage: &'stat
         name,
         handler,
         access,
+        works_in: WorksIn::Active,
         usage,
         allowed,
         passes_unit_attention: false,
@@ -110,9 +114,21 @@ impl Command {
         self.any_readiness()
     }
 
+    /// Works in standby too (SPC-4, standby state).
+    const fn in_standby(mut self) -> Command {
+        self.works_in = WorksIn::Standby;
+        self
+    }
+
+    /// Works however badly the unit can be reached (SPC-4, unavailable state).
+    const fn in_every_state(mut self) -> Command {
+        self.works_in = WorksIn::EveryState;
+        self
+    }
+
     const fn passes_attention(mut self) -> Command {
         self.passes_unit_attention = true;
-        self.any_occupation()
+        self.in_every_state().any_occupation()
     }
 
     const fn needs_unmap(mut self) -> Command {
@@ -151,7 +167,7 @@ impl Command {
 }
 
 /// Every command, in rising order of operation code and service action.
-pub(crate) static COMMANDS: [Command; 60] = [
+pub(crate) static COMMANDS: [Command; 62] = [
     row("TEST UNIT READY", INSPECTS, readiness::test_unit_ready, &[TEST_UNIT_READY, 0, 0, 0, 0, 0])
         .timeout_s(MEMORY_TIMEOUT_S),
     row("REQUEST SENSE", FREE, readiness::request_sense, &[REQUEST_SENSE, 0x01, 0, 0, 0xff, 0])
@@ -162,10 +178,14 @@ pub(crate) static COMMANDS: [Command; 60] = [
     row("READ(6)", READS, read_write::read_6, &[0x08, 0x1f, 0xff, 0xff, 0xff, 0]),
     row("WRITE(6)", WRITES, read_write::write_6, &[0x0a, 0x1f, 0xff, 0xff, 0xff, 0]).writes(),
     row("INQUIRY", FREE, inquiry::inquiry, &[INQUIRY, 0x01, 0xff, 0xff, 0xff, 0]).passes_attention(),
-    row("MODE SELECT(6)", WRITES, mode_pages::mode_select_6, &[0x15, 0x11, 0, 0, 0xff, 0]).any_readiness(),
+    row("MODE SELECT(6)", WRITES, mode_pages::mode_select_6, &[0x15, 0x11, 0, 0, 0xff, 0])
+        .in_standby()
+        .any_readiness(),
     row("RESERVE(6)", FREE, reserve::reserve, &[0x16, 0, 0, 0, 0, 0]).any_readiness(),
     row("RELEASE(6)", FREE, reserve::release, &[0x17, 0, 0, 0, 0, 0]).any_readiness(),
-    row("MODE SENSE(6)", READS, mode_pages::mode_sense_6, &[0x1a, 0x08, 0xff, 0xff, 0xff, 0]).any_readiness(),
+    row("MODE SENSE(6)", READS, mode_pages::mode_sense_6, &[0x1a, 0x08, 0xff, 0xff, 0xff, 0])
+        .in_standby()
+        .any_readiness(),
     row(
         "START STOP UNIT",
         Access::Cdb(of_start_stop),
@@ -174,7 +194,9 @@ pub(crate) static COMMANDS: [Command; 60] = [
     )
     .any_readiness()
     .timeout_s(MEDIUM_TIMEOUT_S),
-    row("SEND DIAGNOSTIC", WRITES, diagnostic::send_diagnostic, &[0x1d, 0x17, 0, 0, 0, 0]).any_readiness(),
+    row("SEND DIAGNOSTIC", WRITES, diagnostic::send_diagnostic, &[0x1d, 0x17, 0, 0, 0, 0])
+        .in_standby()
+        .any_readiness(),
     row(
         "PREVENT ALLOW MEDIUM REMOVAL",
         Access::Cdb(of_prevent_allow),
@@ -183,6 +205,7 @@ pub(crate) static COMMANDS: [Command; 60] = [
     )
     .any_readiness(),
     row("READ CAPACITY(10)", INSPECTS, capacity::read_capacity_10, &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+        .in_standby()
         .timeout_s(MEMORY_TIMEOUT_S),
     row("READ(10)", READS, read_write::read_10, &[0x28, 0x1a, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0]),
     row(
@@ -245,6 +268,7 @@ pub(crate) static COMMANDS: [Command; 60] = [
     .service_action()
     .writes(),
     row("MODE SELECT(10)", WRITES, mode_pages::mode_select_10, &[0x55, 0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0])
+        .in_standby()
         .any_readiness(),
     row("RESERVE(10)", FREE, reserve::reserve, &[0x56, 0, 0, 0, 0, 0, 0, 0, 0, 0]).any_readiness(),
     row("RELEASE(10)", FREE, reserve::release, &[0x57, 0, 0, 0, 0, 0, 0, 0, 0, 0]).any_readiness(),
@@ -254,8 +278,10 @@ pub(crate) static COMMANDS: [Command; 60] = [
         mode_pages::mode_sense_10,
         &[0x5a, 0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, 0],
     )
+    .in_standby()
     .any_readiness(),
     row("PERSISTENT RESERVE IN, READ KEYS", FREE, report::read_keys, &[0x5e, 0, 0, 0, 0, 0, 0, 255, 255, 0])
+        .in_standby()
         .service_action()
         .any_readiness(),
     row(
@@ -264,6 +290,7 @@ pub(crate) static COMMANDS: [Command; 60] = [
         report::read_reservation,
         &[0x5e, 1, 0, 0, 0, 0, 0, 255, 255, 0],
     )
+    .in_standby()
     .service_action()
     .any_readiness(),
     row(
@@ -272,6 +299,7 @@ pub(crate) static COMMANDS: [Command; 60] = [
         report::report_capabilities,
         &[0x5e, 2, 0, 0, 0, 0, 0, 255, 255, 0],
     )
+    .in_standby()
     .service_action()
     .any_readiness(),
     row(
@@ -280,24 +308,31 @@ pub(crate) static COMMANDS: [Command; 60] = [
         report::read_full_status,
         &[0x5e, 3, 0, 0, 0, 0, 0, 255, 255, 0],
     )
+    .in_standby()
     .service_action()
     .any_readiness(),
     row("PERSISTENT RESERVE OUT, REGISTER", FREE, persistent_reserve::out, &RESERVE_OUT[0])
+        .in_standby()
         .service_action()
         .any_readiness(),
     row("PERSISTENT RESERVE OUT, RESERVE", FREE, persistent_reserve::out, &RESERVE_OUT[1])
+        .in_standby()
         .service_action()
         .any_readiness(),
     row("PERSISTENT RESERVE OUT, RELEASE", FREE, persistent_reserve::out, &RESERVE_OUT[2])
+        .in_standby()
         .service_action()
         .any_readiness(),
     row("PERSISTENT RESERVE OUT, CLEAR", FREE, persistent_reserve::out, &RESERVE_OUT[3])
+        .in_standby()
         .service_action()
         .any_readiness(),
     row("PERSISTENT RESERVE OUT, PREEMPT", FREE, persistent_reserve::out, &RESERVE_OUT[4])
+        .in_standby()
         .service_action()
         .any_readiness(),
     row("PERSISTENT RESERVE OUT, PREEMPT AND ABORT", FREE, persistent_reserve::out, &RESERVE_OUT[5])
+        .in_standby()
         .service_action()
         .any_readiness(),
     row(
@@ -306,9 +341,11 @@ pub(crate) static COMMANDS: [Command; 60] = [
         persistent_reserve::out,
         &RESERVE_OUT[6],
     )
+    .in_standby()
     .service_action()
     .any_readiness(),
     row("PERSISTENT RESERVE OUT, REGISTER AND MOVE", FREE, persistent_reserve::out, &RESERVE_OUT[7])
+        .in_standby()
         .service_action()
         .any_readiness(),
     row("READ(16)", READS, read_write::read_16, &LONG_CDB[0]),
@@ -319,6 +356,7 @@ pub(crate) static COMMANDS: [Command; 60] = [
     row("SYNCHRONIZE CACHE(16)", WRITES, cache::synchronize_16, &LONG_CDB[5]),
     row("WRITE SAME(16)", WRITES, write_same::write_same_16, &LONG_CDB[6]).writes(),
     row("READ CAPACITY(16)", INSPECTS, capacity::read_capacity_16, &SERVICE_ACTION_IN[0])
+        .in_standby()
         .service_action()
         .timeout_s(MEMORY_TIMEOUT_S),
     row("GET LBA STATUS", READS, lba_status::get_lba_status, &SERVICE_ACTION_IN[1]).service_action(),
@@ -332,6 +370,15 @@ pub(crate) static COMMANDS: [Command; 60] = [
         &[REPORT_LUNS, 0, 0xff, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
     )
     .passes_attention(),
+    row(
+        "REPORT TARGET PORT GROUPS",
+        INSPECTS,
+        target_port_groups::report,
+        &[0xa3, 0xea, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
+    )
+    .service_action()
+    .any_readiness()
+    .in_every_state(),
     row(
         "REPORT SUPPORTED OPERATION CODES",
         READS,
@@ -348,6 +395,15 @@ pub(crate) static COMMANDS: [Command; 60] = [
     )
     .service_action()
     .any_occupation(),
+    row(
+        "SET TARGET PORT GROUPS",
+        WRITES,
+        target_port_groups::set,
+        &[0xa4, 0x0a, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
+    )
+    .service_action()
+    .any_readiness()
+    .in_every_state(),
     row(
         "READ(12)",
         READS,
@@ -519,7 +575,7 @@ mod tests {
             (0x5f, 10) => "..#..####.",
             (0x37 | 0x42 | 0x55 | 0x5a | 0x5e, 10) => ".......##.",
             (0xa8 | 0xaa | 0xae | 0xaf, 12) => "..########..",
-            (REPORT_LUNS | 0xa3 | 0xb7, 12) => "......####..",
+            (REPORT_LUNS | 0xa3 | 0xa4 | 0xb7, 12) => "......####..",
             (0x88 | 0x8a | 0x8e | 0x8f | 0x90 | 0x91 | 0x93, 16) => "..############..",
             (SANITIZE, 10) if row.service_action == Some(1) => ".......##.",
             (SANITIZE, 10) => "",

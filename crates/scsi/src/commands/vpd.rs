@@ -1,24 +1,27 @@
 //! Vital product data pages (SPC-4, SBC-3).
 
 use super::inquiry::Subject;
+use crate::device::{Device, TargetPort};
 use crate::identity::{Identity, put_padded};
-use crate::nexus::Nexus;
+use crate::nexus::{Nexus, Path};
 use crate::unit::LogicalUnit;
 
 const SUPPORTED_PAGES: u8 = 0x00;
 const UNIT_SERIAL_NUMBER: u8 = 0x80;
 const DEVICE_IDENTIFICATION: u8 = 0x83;
 const EXTENDED_INQUIRY: u8 = 0x86;
+const SCSI_PORTS: u8 = 0x88;
 const BLOCK_LIMITS: u8 = 0xb0;
 const BLOCK_DEVICE_CHARACTERISTICS: u8 = 0xb1;
 const LOGICAL_BLOCK_PROVISIONING: u8 = 0xb2;
 
 /// The pages of a disk, in rising order (SPC-4, Supported VPD Pages).
-const UNIT_PAGES: [u8; 7] = [
+const UNIT_PAGES: [u8; 8] = [
     SUPPORTED_PAGES,
     UNIT_SERIAL_NUMBER,
     DEVICE_IDENTIFICATION,
     EXTENDED_INQUIRY,
+    SCSI_PORTS,
     BLOCK_LIMITS,
     BLOCK_DEVICE_CHARACTERISTICS,
     LOGICAL_BLOCK_PROVISIONING,
@@ -28,16 +31,18 @@ const UNIT_PAGES: [u8; 7] = [
 pub(super) fn page(code: u8, subject: Subject<'_>) -> Option<Vec<u8>> {
     let body = match (subject, code) {
         (Subject::Unit(..), SUPPORTED_PAGES) => UNIT_PAGES.to_vec(),
-        (Subject::Unit(unit, _), UNIT_SERIAL_NUMBER) => unit.identity().serial.as_bytes().to_vec(),
-        (Subject::Unit(unit, nexus), DEVICE_IDENTIFICATION) => {
-            let mut designators = unit_designators(unit.identity());
-            designators.extend(device_designators(nexus));
-            designators
-        }
+        (Subject::Unit(path, _), UNIT_SERIAL_NUMBER) => path.unit.identity().serial.as_bytes().to_vec(),
+        (Subject::Unit(path, nexus), DEVICE_IDENTIFICATION) => [
+            unit_designators(path.unit.identity()),
+            group_designators(path, nexus),
+            device_designators(nexus),
+        ]
+        .concat(),
+        (Subject::Unit(_, nexus), SCSI_PORTS) => scsi_ports(nexus),
         (Subject::Unit(..), EXTENDED_INQUIRY) => extended_inquiry(),
-        (Subject::Unit(unit, _), BLOCK_LIMITS) => block_limits(unit),
-        (Subject::Unit(unit, _), BLOCK_DEVICE_CHARACTERISTICS) => block_device_characteristics(unit),
-        (Subject::Unit(unit, _), LOGICAL_BLOCK_PROVISIONING) => logical_block_provisioning(unit),
+        (Subject::Unit(path, _), BLOCK_LIMITS) => block_limits(&path.unit),
+        (Subject::Unit(path, _), BLOCK_DEVICE_CHARACTERISTICS) => block_device_characteristics(&path.unit),
+        (Subject::Unit(path, _), LOGICAL_BLOCK_PROVISIONING) => logical_block_provisioning(&path.unit),
         (Subject::WellKnown(_), SUPPORTED_PAGES) => vec![SUPPORTED_PAGES, DEVICE_IDENTIFICATION],
         (Subject::WellKnown(nexus), DEVICE_IDENTIFICATION) => device_designators(nexus),
         (Subject::Missing, SUPPORTED_PAGES) => vec![SUPPORTED_PAGES],
@@ -90,12 +95,45 @@ fn unit_designators(identity: &Identity) -> Vec<u8> {
     .concat()
 }
 
+/// The target port group of the port, which has its number, and the unit's own logical unit group: the access states of one
+/// unit say nothing of another's (SPC-4).
+fn group_designators(path: &Path, nexus: &Nexus) -> Vec<u8> {
+    let field = |group: u16| [[0, 0], group.to_be_bytes()].concat();
+    // Places are fewer than LUNs, of which there are at most 65,536; group 0 is as good as any.
+    let unit_group = path.place as u16;
+    [
+        designator(BINARY, Association::TargetPort, 0x05, &field(nexus.target_port().id())),
+        designator(BINARY, Association::LogicalUnit, 0x06, &field(unit_group)),
+    ]
+    .concat()
+}
+
+/// SPC-4, SCSI Ports: every target port with its name.
+fn scsi_ports(nexus: &Nexus) -> Vec<u8> {
+    let device = nexus.device();
+    let mut body = vec![0; 4];
+    for &port in device.ports() {
+        let name = port_name(device, port);
+        body.extend([0, 0]);
+        body.extend(port.id().to_be_bytes());
+        // No initiator port has a TransportID here.
+        body.extend([0; 6]);
+        body.extend((name.len() as u16).to_be_bytes());
+        body.extend(name);
+    }
+    body
+}
+
+fn port_name(device: &Device, port: TargetPort) -> Vec<u8> {
+    designator(UTF_8, Association::TargetPort, 0x08, &scsi_name(&device.port_name(port)))
+}
+
 fn device_designators(nexus: &Nexus) -> Vec<u8> {
     let (device, port) = (nexus.device(), nexus.target_port());
     let relative_port = [[0, 0], port.id().to_be_bytes()].concat();
     [
         designator(BINARY, Association::TargetPort, 0x04, &relative_port),
-        designator(UTF_8, Association::TargetPort, 0x08, &scsi_name(&device.port_name(port))),
+        port_name(device, port),
         designator(UTF_8, Association::TargetDevice, 0x08, &scsi_name(device.name())),
     ]
     .concat()
@@ -177,7 +215,8 @@ mod tests {
         let unit = Arc::new(unit_of(config));
         let device = Device::new("iqn.x:d", [1, 2], [(Lun::from_number(0), unit.clone())]).unwrap();
         let nexus = Nexus::new(Arc::new(device), TargetPort::new(1).unwrap(), "host".into());
-        check(Subject::Unit(&unit, &nexus))
+        let (_, path) = nexus.find(Lun::from_number(0)).unwrap();
+        check(Subject::Unit(path, &nexus))
     }
 
     #[test]
@@ -204,11 +243,24 @@ mod tests {
         assert_eq!(&page[20..48], b"LUNETTE VOLUME          SN-1");
         assert_eq!(page[48..54], [0x01, 0x0a, 0, 18, 0x10, 0]);
         assert_eq!(page[54..70], [0x5a; 16]);
-        assert_eq!(page[70..78], [0x51, 0x94, 0, 4, 0, 0, 0, 1]);
-        assert_eq!(page[78..82], [0x53, 0x98, 0, 20]);
-        assert_eq!(&page[82..102], b"iqn.x:d,t,0x0001\0\0\0\0");
-        assert_eq!(page[102..106], [0x53, 0xa8, 0, 8]);
-        assert_eq!(&page[106..], b"iqn.x:d\0");
+        assert_eq!(page[70..78], [0x51, 0x95, 0, 4, 0, 0, 0, 1], "target port group");
+        assert_eq!(page[78..86], [0x01, 0x06, 0, 4, 0, 0, 0, 0], "logical unit group");
+        assert_eq!(page[86..94], [0x51, 0x94, 0, 4, 0, 0, 0, 1], "relative target port");
+        assert_eq!(page[94..98], [0x53, 0x98, 0, 20]);
+        assert_eq!(&page[98..118], b"iqn.x:d,t,0x0001\0\0\0\0");
+        assert_eq!(page[118..122], [0x53, 0xa8, 0, 8]);
+        assert_eq!(&page[122..], b"iqn.x:d\0");
+    }
+
+    #[test]
+    fn every_port_is_listed() {
+        let page = with_unit(config(), |subject| page(SCSI_PORTS, subject).unwrap());
+        assert_eq!(page[..8], [0, 0x88, 0, 76, 0, 0, 0, 0]);
+        for (descriptor, number) in page[8..].chunks(36).zip([1, 2]) {
+            assert_eq!(descriptor[..12], [0, 0, 0, number, 0, 0, 0, 0, 0, 0, 0, 24]);
+            assert_eq!(descriptor[12..16], [0x53, 0x98, 0, 20]);
+            assert_eq!(&descriptor[16..32], format!("iqn.x:d,t,0x000{number}").as_bytes());
+        }
     }
 
     #[test]

@@ -29,7 +29,7 @@ fn standard_inquiry() {
     let mut host = Host::new(config());
     let data = host.good(&inquiry(None, LARGE), &[]);
     assert_eq!(data.len(), 96);
-    assert_eq!(data[..8], [0, 0, 6, 0x12, 91, 0, 0, 2]);
+    assert_eq!(data[..8], [0, 0, 6, 0x12, 91, 0x30, 0, 2]);
     assert_eq!(&data[8..36], b"LUNETTE VOLUME          0.1 ");
     assert_eq!(data[58..66], [0, 0xa0, 0x09, 0x60, 0x04, 0x60, 0x04, 0xc0]);
     for length in 0..=255 {
@@ -51,7 +51,7 @@ fn standard_inquiry() {
 fn vital_product_data() {
     let mut host = Host::new(config());
     let pages = host.good(&inquiry(Some(0), LARGE), &[]);
-    assert_eq!(pages, [0, 0, 0, 7, 0x00, 0x80, 0x83, 0x86, 0xb0, 0xb1, 0xb2]);
+    assert_eq!(pages, [0, 0, 0, 8, 0x00, 0x80, 0x83, 0x86, 0x88, 0xb0, 0xb1, 0xb2]);
     for &page in &pages[4..] {
         assert_eq!(host.good(&inquiry(Some(page), LARGE), &[])[1], page);
     }

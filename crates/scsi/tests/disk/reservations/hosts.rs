@@ -31,8 +31,9 @@ impl Hosts {
     }
 
     pub(super) fn with(config: LogicalUnitConfig, saved: Saved<'_>) -> Hosts {
-        let unit = Arc::new(LogicalUnit::new(config, saved).unwrap());
-        let device = Arc::new(Device::new("iqn.t", PORTS, [(Lun::from_number(0), unit)]).unwrap());
+        let unit = Arc::new(LogicalUnit::new(config, saved).expect("a possible unit"));
+        let device =
+            Arc::new(Device::new("iqn.t", PORTS, [(Lun::from_number(0), unit)]).expect("a possible device"));
         let mut hosts = Hosts { all: Vec::new(), device };
         hosts.all = (0..4).map(|who| hosts.log_in(who)).collect();
         hosts
@@ -40,7 +41,7 @@ impl Hosts {
 
     fn log_in(&self, who: Who) -> Host {
         let (initiator, port) = ports_of(who);
-        let port = *self.device.ports().iter().find(|other| other.id() == port).unwrap();
+        let port = *self.device.ports().iter().find(|other| other.id() == port).expect("a port");
         let nexus = Nexus::new(Arc::clone(&self.device), port, initiator.into());
         let mut host = Host { nexus, lun: Lun::from_number(0), disk: Disk::new() };
         assert_eq!(host.good(&[0x03, 0, 0, 0, 18, 0], &[])[12..14], [0x29, 0], "POWER ON");
@@ -55,7 +56,7 @@ impl Hosts {
     }
 
     pub(super) fn unit(&self) -> Arc<LogicalUnit> {
-        Arc::clone(self.device.unit(Lun::from_number(0)).unwrap())
+        Arc::clone(self.device.unit(Lun::from_number(0)).expect("unit 0"))
     }
 
     pub(super) fn out(&mut self, who: Who, action: u8, kind: u8, list: &[u8]) -> Reply {

@@ -136,7 +136,7 @@ fn check_reports(hosts: &mut Hosts, model: &Model) {
     let keys = hosts.report(0, 0);
     assert_eq!(keys[..4], model.generation.to_be_bytes());
     let mut told: Vec<_> =
-        keys[8..].chunks(8).map(|key| u64::from_be_bytes(key.try_into().unwrap())).collect();
+        keys[8..].chunks(8).map(|key| u64::from_be_bytes(key.try_into().expect("eight bytes"))).collect();
     told.sort_unstable();
     let mut expected: Vec<_> = model.keys.values().copied().collect();
     expected.sort_unstable();
@@ -160,7 +160,7 @@ fn full_status(data: &[u8]) -> Vec<&[u8]> {
     let mut rest = &data[8..];
     let mut descriptors = Vec::new();
     while !rest.is_empty() {
-        let length = 24 + u32::from_be_bytes(rest[20..24].try_into().unwrap()) as usize;
+        let length = 24 + u32::from_be_bytes(rest[20..24].try_into().expect("four bytes")) as usize;
         let (descriptor, after) = rest.split_at(length);
         descriptors.push(descriptor);
         rest = after;

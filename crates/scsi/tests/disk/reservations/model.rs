@@ -6,6 +6,9 @@ use std::collections::BTreeMap;
 /// A nexus, by its place among those of the test.
 pub(crate) type Who = usize;
 
+/// Whom a unit attention is for, with its additional sense code and qualifier.
+pub(crate) type Told = (Who, (u8, u8));
+
 /// One PERSISTENT RESERVE OUT, or another event that reservations know of.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
@@ -96,7 +99,7 @@ impl Model {
         who: Who,
         step: &Step,
         same_host: impl Fn(Who, Who) -> bool,
-    ) -> (End, Vec<(Who, (u8, u8))>, Vec<Who>) {
+    ) -> (End, Vec<Told>, Vec<Who>) {
         let mut told = Vec::new();
         let mut aborted = Vec::new();
         let before = self.clone();
@@ -114,7 +117,7 @@ impl Model {
         who: Who,
         step: &Step,
         same_host: impl Fn(Who, Who) -> bool,
-        told: &mut Vec<(Who, (u8, u8))>,
+        told: &mut Vec<Told>,
         aborted: &mut Vec<Who>,
     ) -> End {
         let persistent =
@@ -253,13 +256,7 @@ impl Model {
     }
 
     /// Who lost its registration, without `who`.
-    fn preempt(
-        &mut self,
-        who: Who,
-        victim: u64,
-        kind: u8,
-        told: &mut Vec<(Who, (u8, u8))>,
-    ) -> Result<Vec<Who>, End> {
+    fn preempt(&mut self, who: Who, victim: u64, kind: u8, told: &mut Vec<Told>) -> Result<Vec<Who>, End> {
         let of_holder = self.held.and_then(|(_, holder)| self.keys.get(&holder).copied());
         let takes_over =
             if self.all_hold() { victim == 0 } else { self.held.is_some() && of_holder == Some(victim) };
