@@ -71,6 +71,7 @@ impl Connection {
                 self.count(request.immediate, request.cmd_sn);
                 let response = TaskManagementResponse {
                     response: 0,
+                    additional: [0; 3],
                     initiator_task_tag: request.initiator_task_tag,
                     numbers: self.numbers(true),
                 };

@@ -16,6 +16,7 @@ use crate::sense::{AdditionalSense, SenseData, SenseKey};
 pub(crate) enum UnitAttention {
     PowerOn,
     BusDeviceReset,
+    ItNexusLoss,
     MediumMayHaveChanged,
     ModeParametersChanged,
     CapacityChanged,
@@ -32,6 +33,7 @@ impl UnitAttention {
         let code = match self {
             UnitAttention::PowerOn => AdditionalSense::POWER_ON,
             UnitAttention::BusDeviceReset => AdditionalSense::BUS_DEVICE_RESET,
+            UnitAttention::ItNexusLoss => AdditionalSense::IT_NEXUS_LOSS,
             UnitAttention::MediumMayHaveChanged => AdditionalSense::MEDIUM_MAY_HAVE_CHANGED,
             UnitAttention::ModeParametersChanged => AdditionalSense::MODE_PARAMETERS_CHANGED,
             UnitAttention::CapacityChanged => AdditionalSense::CAPACITY_CHANGED,
@@ -126,6 +128,12 @@ impl ItlNexus {
             self.pending.store(false, Ordering::Release);
         }
         attention
+    }
+
+    /// The oldest condition, and how many there are, without clearing anything.
+    pub(crate) fn peek(&self) -> Option<(UnitAttention, usize)> {
+        let queue = self.queue();
+        queue.front().map(|&first| (first, queue.len()))
     }
 
     pub(crate) fn prevents_removal(&self) -> bool {

@@ -6,6 +6,7 @@ use crate::attention::{ItlNexus, UnitAttention};
 use crate::device::{Device, TargetPort};
 use crate::lun::Lun;
 use crate::lun_map::{Entry, LunMap};
+use crate::sense::SenseKey;
 use crate::unit::LogicalUnit;
 
 /// Which I_T nexus: by the names of its ports, whether it exists at the moment or not.
@@ -133,6 +134,26 @@ impl Nexus {
             .is_some()
     }
 
+    /// The state part of I_T NEXUS RESET (SAM-5): what the loss of the nexus would undo is undone, and its next commands
+    /// get I_T NEXUS LOSS OCCURRED.
+    pub fn reset(&self) {
+        for path in &self.paths {
+            path.unit.lose(&path.itl);
+        }
+    }
+
+    /// QUERY ASYNCHRONOUS EVENT (SAM-5): what the next command to the unit would be told, as additional response
+    /// information: how many conditions there are (one, or more) with the sense key, then the additional sense code and its
+    /// qualifier. None: nothing is pending, or there is no such unit.
+    pub fn query_asynchronous_event(&self, lun: Lun) -> Option<[u8; 3]> {
+        const ONE: u8 = 0x10;
+        const SEVERAL: u8 = 0x20;
+        let (first, count) = self.find(lun)?.1.itl.peek()?;
+        let code = first.sense().code;
+        let depth = if count == 1 { ONE } else { SEVERAL };
+        Some([depth | SenseKey::UnitAttention as u8, code.asc(), code.ascq()])
+    }
+
     /// Commands of this nexus were ended without a status by an event of the transport, as the loss of a connection (RFC
     /// 7143, 11.14.5): its next command gets SOME COMMANDS CLEARED BY ISCSI PROTOCOL EVENT. False: there is no such unit.
     pub fn commands_cleared_by_protocol(&self, lun: Lun) -> bool {
@@ -211,6 +232,36 @@ mod tests {
         assert!(!first.commands_cleared_by_protocol(Lun::from_number(9)));
         assert_eq!(next(&first, 0), Some(UnitAttention::CommandsClearedByProtocol));
         assert_eq!((next(&first, 2), next(&second, 0)), (None, None));
+    }
+
+    #[test]
+    fn a_query_tells_of_events_without_clearing_them() {
+        let nexus = nexus(&device(), "a");
+        let zero = Lun::from_number(0);
+        assert_eq!(nexus.query_asynchronous_event(zero), Some([0x16, 0x29, 0x00]));
+        assert!(nexus.clear_task_set(zero) && nexus.commands_cleared_by_protocol(zero));
+        assert_eq!(nexus.query_asynchronous_event(zero), Some([0x26, 0x29, 0x00]));
+        assert_eq!(next(&nexus, 0), Some(UnitAttention::PowerOn));
+        assert_eq!(nexus.query_asynchronous_event(zero), Some([0x16, 0x47, 0x7f]));
+        assert!(next(&nexus, 0).is_some());
+        assert_eq!(nexus.query_asynchronous_event(zero), None);
+        assert_eq!(nexus.query_asynchronous_event(Lun::from_number(9)), None);
+    }
+
+    #[test]
+    fn a_reset_nexus_has_lost_what_it_had_and_is_told() {
+        let device = device();
+        let (first, second) = (nexus(&device, "a"), nexus(&device, "b"));
+        for number in [0, 2] {
+            assert!(next(&first, number).is_some() && next(&second, number).is_some());
+        }
+        first.find(Lun::from_number(0)).unwrap().1.itl.set_prevents_removal(true);
+        first.reset();
+        assert!(!second.find(Lun::from_number(0)).unwrap().1.unit.removal_prevented());
+        for number in [0, 2] {
+            assert_eq!(next(&first, number), Some(UnitAttention::ItNexusLoss));
+            assert_eq!(next(&second, number), None);
+        }
     }
 
     #[test]

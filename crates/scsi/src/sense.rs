@@ -95,6 +95,8 @@ impl AdditionalSense {
     pub const POWER_ON: Self = Self::new(0x29, 0x00);
     /// BUS DEVICE RESET FUNCTION OCCURRED
     pub const BUS_DEVICE_RESET: Self = Self::new(0x29, 0x03);
+    /// I_T NEXUS LOSS OCCURRED
+    pub const IT_NEXUS_LOSS: Self = Self::new(0x29, 0x07);
     /// MODE PARAMETERS CHANGED
     pub const MODE_PARAMETERS_CHANGED: Self = Self::new(0x2a, 0x01);
     /// CAPACITY DATA HAS CHANGED
@@ -288,6 +290,22 @@ impl EncodedSense {
     /// The bytes, at most 252 (SPC-4).
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length)]
+    }
+
+    /// The sense key, in either format (SPC-4, 4.5).
+    pub const fn key(&self) -> u8 {
+        let byte = if self.is_descriptors() { self.bytes[1] } else { self.bytes[2] };
+        byte & 0x0f
+    }
+
+    /// ADDITIONAL SENSE CODE, in either format.
+    pub const fn asc(&self) -> u8 {
+        if self.is_descriptors() { self.bytes[2] } else { self.bytes[12] }
+    }
+
+    /// Response codes 72h and 73h.
+    const fn is_descriptors(&self) -> bool {
+        self.bytes[0] & 0x02 != 0
     }
 }
 

@@ -450,6 +450,13 @@ impl LogicalUnit {
         self.end_spc2_reservation(Some(nexus.name()));
     }
 
+    /// An I_T nexus loss (SAM-5) after which the nexus is there again: it holds nothing any more, and is told.
+    pub(crate) fn lose(&self, nexus: &ItlNexus) {
+        nexus.set_prevents_removal(false);
+        self.end_spc2_reservation(Some(nexus.name()));
+        nexus.establish(UnitAttention::ItNexusLoss);
+    }
+
     fn end_spc2_reservation(&self, holder: Option<&NexusName>) {
         if self.reservations().is_reserved_by_spc2() {
             let ended = self.change_reservations(|reservations| {

@@ -53,6 +53,7 @@ fn scsi_command() {
         read: false,
         write: true,
         attribute: TaskAttribute::HeadOfQueue,
+        priority: 0x0b,
         lun: LUN,
         initiator_task_tag: ITT,
         expected_data_transfer_length: 4096,
@@ -64,7 +65,7 @@ fn scsi_command() {
         InitiatorPdu::ScsiCommand(pdu),
         4096,
         [
-            "41 a3 00 00",
+            "41 a3 b0 00",
             "00 00 10 00",
             "00 05 00 00",
             "00 00 00 00",
@@ -310,13 +311,14 @@ fn nop_out() {
     );
 }
 
-/// 11.4: flags . . . o u O U .; 2 Response, 3 Status, 20 SNACK Tag, 36 ExpDataSN, 44 residual.
+/// 11.4: flags . . . o u O U .; 2 Response, 3 Status, 20 SNACK Tag, 36 ExpDataSN, 44 residual. RFC 7144: 8 Status Qualifier.
 #[test]
 fn scsi_response() {
     let pdu = ScsiResponse {
         residual: Residual::Underflow(512),
         response: 0,
         status: 2,
+        status_qualifier: 0x1234,
         initiator_task_tag: ITT,
         snack_tag: 0,
         numbers: NUMBERS,
@@ -328,7 +330,7 @@ fn scsi_response() {
         [
             "21 82 00 02",
             "00 00 00 14",
-            "00 00 00 00",
+            "12 34 00 00",
             "00 00 00 00",
             "a1 a2 a3 a4",
             "00 00 00 00",
@@ -342,11 +344,12 @@ fn scsi_response() {
     );
 }
 
-/// 11.6: 2 Response.
+/// 11.6: 2 Response. RFC 7144: 8 Additional Response Information.
 #[test]
 fn task_management_response() {
     let pdu = TaskManagementResponse {
         response: TaskManagementOutcome::FunctionRejected as u8,
+        additional: [0x26, 0x29, 0x01],
         initiator_task_tag: ITT,
         numbers: NUMBERS,
     };
@@ -356,7 +359,7 @@ fn task_management_response() {
         [
             "22 80 ff 00",
             "00 00 00 00",
-            "00 00 00 00",
+            "26 29 01 00",
             "00 00 00 00",
             "a1 a2 a3 a4",
             "00 00 00 00",

@@ -161,7 +161,11 @@ impl Driver {
             2 => (0, &[][..], Transfer::Out { length: length.into() }),
             _ => (2, &sense[..], Transfer::None),
         };
-        self.session.complete(self.ids[key], Completion { status, sense, transfer }, &mut self.outbox);
+        self.session.complete(
+            self.ids[key],
+            Completion { status, status_qualifier: 0, sense, transfer, fenced: kind & 0x80 != 0 },
+            &mut self.outbox,
+        );
     }
 
     fn look_at_outbox(&mut self) {
@@ -214,7 +218,13 @@ impl Driver {
         self.session.close(&mut self.outbox);
         self.look_at_outbox();
         for key in std::mem::take(&mut self.running) {
-            let completion = Completion { status: 0, sense: &[], transfer: Transfer::None };
+            let completion = Completion {
+                status: 0,
+                status_qualifier: 0,
+                sense: &[],
+                transfer: Transfer::None,
+                fenced: false,
+            };
             self.session.complete(self.ids[key], completion, &mut self.outbox);
             self.look_at_outbox();
         }

@@ -127,6 +127,22 @@ impl Raw {
         Ok(nop.initiator_task_tag)
     }
 
+    /// Acknowledges all that has come, by a NOP-Out that wants no answer; `lun` is that of a task termination (11.9.1).
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub fn acknowledge(&mut self, lun: LunField) -> Result<()> {
+        let nop = NopOut {
+            immediate: true,
+            lun,
+            initiator_task_tag: InitiatorTaskTag::RESERVED,
+            target_transfer_tag: TargetTransferTag::RESERVED,
+            cmd_sn: self.cmd_sn,
+            exp_stat_sn: self.exp_stat_sn,
+        };
+        self.send(&InitiatorPdu::NopOut(nop), &[])
+    }
+
     /// Sends an immediate logout request.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use lunette_wire::initiator::{
 };
 use lunette_wire::target::{LoginResponse, RejectReason};
 use lunette_wire::{
-    Cid, CmdSn, DataSn, InitiatorPdu, InitiatorTaskTag, Isid, TargetPdu, TargetTransferTag, text,
+    Cid, CmdSn, DataSn, InitiatorPdu, InitiatorTaskTag, Isid, LunField, TargetPdu, TargetTransferTag, text,
 };
 
 use crate::{
@@ -70,6 +70,18 @@ impl Session {
     fn all_alive(&mut self) {
         for cid in 0..self.links.len() {
             self.on(cid).silent().expect("alive");
+        }
+    }
+
+    /// All that came on any connection is acknowledged: no response has to wait for that of another one.
+    fn acknowledge_all(&mut self) {
+        for cid in 0..self.links.len() {
+            self.on(cid).acknowledge(LunField::default()).expect("sent");
+        }
+        // What a connection has read before its next command has been read from the others, too.
+        for cid in 0..self.links.len() {
+            self.on(cid).silent().expect("alive");
+            self.on(cid).acknowledge(LunField::default()).expect("sent");
         }
     }
 
@@ -227,7 +239,7 @@ fn a_reset_ends_the_tasks_of_all_connections() {
     // It has the answer of the other unit, and has not said so; the first one has nothing to acknowledge.
     acknowledge(&mut session.links[2]);
     assert_eq!(session.links[1].managed(tag).expect("an answer"), COMPLETE);
-    session.all_alive();
+    session.acknowledge_all();
     expect_attention(session.on(2), 0, BUS_DEVICE_RESET);
     expect_ready(session.on(0), 0);
     session.expect_open_window();

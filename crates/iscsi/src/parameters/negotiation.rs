@@ -17,8 +17,14 @@ use super::{
 };
 
 const CRC32C: &str = "CRC32C";
-/// The one semantics of 13.23 that is served.
-const RFC3720: &str = "RFC3720";
+/// The semantics of 13.23, all of them served.
+const TASK_REPORTING: [(&str, TaskReporting); 3] = [
+    ("RFC3720", TaskReporting::Rfc3720),
+    ("ResponseFence", TaskReporting::ResponseFence),
+    ("FastAbort", TaskReporting::FastAbort),
+];
+/// The highest iSCSIProtocolLevel that is served: RFC 7144's.
+const PROTOCOL_LEVEL: u32 = 2;
 
 /// One login's operational negotiation.
 #[derive(Debug)]
@@ -31,6 +37,7 @@ pub(crate) struct Negotiation {
     /// Offers that wait for the keys on which their answers depend.
     waiting: Vec<(Key, u32)>,
     digests: Digests,
+    task_reporting: TaskReporting,
     has_declared: bool,
 }
 
@@ -44,6 +51,7 @@ impl Negotiation {
             agreed: BTreeMap::new(),
             waiting: Vec::new(),
             digests: Digests::default(),
+            task_reporting: TaskReporting::default(),
             has_declared: false,
         }
     }
@@ -116,8 +124,7 @@ impl Negotiation {
             error_recovery_level: self.tiny(Key::ErrorRecoveryLevel),
             default_time2wait_s: self.small(Key::DefaultTime2Wait),
             default_time2retain_s: self.small(Key::DefaultTime2Retain),
-            // The one that `choose` can agree to is also the default.
-            task_reporting: TaskReporting::Rfc3720,
+            task_reporting: self.task_reporting,
             protocol_level: self.tiny(Key::ProtocolLevel),
         }
     }
@@ -194,7 +201,8 @@ impl Negotiation {
             Key::ErrorRecoveryLevel => u32::from(limits.error_recovery_level),
             Key::DefaultTime2Wait => u32::from(limits.default_time2wait_s),
             Key::DefaultTime2Retain => u32::from(limits.default_time2retain_s),
-            // No wish of its own: order within and between sequences as the RFC's default has it, and protocol level 1.
+            Key::ProtocolLevel => PROTOCOL_LEVEL,
+            // No wish of its own: order within and between sequences as the RFC's default has it.
             _ => default(row),
         };
         match row.rule {
@@ -210,7 +218,7 @@ impl Negotiation {
         let (policy, agreed) = match row.key {
             Key::HeaderDigest => (self.limits.header_digest, &mut self.digests.header),
             Key::DataDigest => (self.limits.data_digest, &mut self.digests.data),
-            _ => return Ok(value::first_known(offer, &[RFC3720]).map_or(REJECT, |_| RFC3720)),
+            _ => return Ok(self.choose_task_reporting(offer)),
         };
         let known: &[&str] = match policy {
             DigestPolicy::Allowed => &[NONE, CRC32C],
@@ -221,6 +229,17 @@ impl Negotiation {
             .ok_or_else(|| KeyError::NoCommonValue { key: row.name, value: offer.to_owned() })?;
         *agreed = chosen == CRC32C;
         Ok(if *agreed { CRC32C } else { NONE })
+    }
+
+    /// The initiator's order decides, as in any list (6.2.1).
+    fn choose_task_reporting(&mut self, offer: &str) -> &'static str {
+        let known = TASK_REPORTING.map(|(name, _)| name);
+        let chosen = value::first_known(offer, &known);
+        let Some((name, meaning)) = TASK_REPORTING.iter().find(|(name, _)| chosen == Some(name)) else {
+            return REJECT;
+        };
+        self.task_reporting = *meaning;
+        name
     }
 
     /// The agreed value, or the RFC's default.

@@ -67,7 +67,9 @@ fn numbers_follow_their_functions() {
         ("DefaultTime2Retain", "20", "0"),
         ("FirstBurstLength", "0x10000", "65536"),
         ("FirstBurstLength", "262144", "262144"),
-        ("iSCSIProtocolLevel", "2", "1"),
+        ("iSCSIProtocolLevel", "1", "1"),
+        ("iSCSIProtocolLevel", "2", "2"),
+        ("iSCSIProtocolLevel", "31", "2"),
         ("iSCSIProtocolLevel", "0", "0"),
     ] {
         assert_eq!(answer(key, offer), expected, "{key}={offer}");
@@ -91,7 +93,7 @@ fn an_inadmissible_value_is_rejected_and_leaves_the_default() {
         ("iSCSIProtocolLevel", "32"),
         ("InitialR2T", "no"),
         ("ImmediateData", ""),
-        ("TaskReporting", "FastAbort"),
+        ("TaskReporting", "fastabort,NoFence"),
     ] {
         let mut negotiation = normal(TargetLimits::default());
         let answers = negotiate(&mut negotiation, &[(key, value)]).unwrap();
@@ -151,7 +153,16 @@ fn a_required_digest_that_was_not_offered_fails() {
 
 #[test]
 fn task_reporting_takes_what_is_served() {
-    assert_eq!(answer("TaskReporting", "FastAbort,ResponseFence,RFC3720"), "RFC3720");
+    for (offer, chosen, meaning) in [
+        ("FastAbort,ResponseFence,RFC3720", "FastAbort", TaskReporting::FastAbort),
+        ("ResponseFence,RFC3720", "ResponseFence", TaskReporting::ResponseFence),
+        ("X-Other,RFC3720,FastAbort", "RFC3720", TaskReporting::Rfc3720),
+    ] {
+        let mut negotiation = normal(TargetLimits::default());
+        let answers = negotiate(&mut negotiation, &[("TaskReporting", offer)]).unwrap();
+        assert_eq!(answers, [("TaskReporting".to_owned(), chosen.to_owned())], "{offer}");
+        assert_eq!(negotiation.session().task_reporting, meaning);
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use lunette_wire::{Cid, LunField, StatSn, TargetTransferTag};
 
 use super::task::TaskId;
+use super::termination::Termination;
 use crate::parameters::ConnectionParameters;
 
 /// A ping that has not been answered yet (11.19).
@@ -43,6 +44,8 @@ pub(super) struct Connection {
     /// Commands whose unsolicited data is still to come, in the order of the commands (4.2.5.2); may hold some that have
     /// ended.
     pub(super) unsolicited: VecDeque<TaskId>,
+    /// Task terminations that are not acknowledged.
+    pub(super) terminations: Vec<Termination>,
     /// Logical units whose commands were ended without an answer when it began to leave (11.14.5).
     pub(super) cleared: Vec<LunField>,
 }
@@ -61,6 +64,7 @@ impl Connection {
             closing: false,
             leaving: false,
             unsolicited: VecDeque::new(),
+            terminations: Vec::new(),
             cleared: Vec::new(),
         }
     }

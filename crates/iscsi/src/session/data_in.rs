@@ -3,6 +3,7 @@
 use lunette_wire::target::{Residual, ScsiDataIn, ScsiResponse};
 use lunette_wire::{Cid, DataSn, LunField, TargetTransferTag};
 
+use super::fence::Holder;
 use super::task::{HeldOutcome, Phase, Task, TaskId};
 use super::{Event, Outbox, Outgoing, Payload, Session, Share};
 
@@ -36,10 +37,14 @@ pub enum Transfer<D> {
 pub struct Completion<'a, D> {
     /// SAM status code.
     pub status: u8,
+    /// Status qualifier (SAM-5); sent at iSCSIProtocolLevel 2 and above.
+    pub status_qualifier: u16,
     /// Sense data, empty without any; at most 252 bytes are sent (SPC's bound).
     pub sense: &'a [u8],
     /// What it moved. Data-In is only sent with status GOOD.
     pub transfer: Transfer<D>,
+    /// The response needs a fence (4.2.2.3.4): on a session of several connections nothing overtakes it, nor it anything.
+    pub fenced: bool,
 }
 
 /// Bytes of sense data that go into a response.
@@ -52,6 +57,9 @@ impl<D: Share> Session<D> {
         if task.aborted {
             return self.finish_aborted(id, outbox);
         }
+        if self.fence.is_up() && task.is_quiet() {
+            return self.keep_behind_fence(id, completion, outbox);
+        }
         let transferred = match completion.transfer {
             Transfer::In { data, length } if completion.status == GOOD && task.is_quiet() => {
                 return self.finish_with_data(id, data, length, outbox);
@@ -61,8 +69,10 @@ impl<D: Share> Session<D> {
         };
         task.held = Some(HeldOutcome {
             status: completion.status,
+            status_qualifier: completion.status_qualifier,
             sense: completion.sense[..completion.sense.len().min(SENSE_LENGTH_MAX)].to_vec(),
             transferred,
+            fenced: completion.fenced,
         });
         task.phase = Phase::Held;
         if task.is_quiet() {
@@ -76,7 +86,8 @@ impl<D: Share> Session<D> {
         let Some(task) = self.forget(id) else { return };
         let sent = length.min(task.expected_in());
         if sent == 0 {
-            self.respond(&task, GOOD, Vec::new(), length.into(), outbox);
+            let outcome = HeldOutcome { transferred: length.into(), ..HeldOutcome::default() };
+            self.respond(&task, outcome, outbox);
             return self.settle(outbox);
         }
         let residual = Residual::between(task.expected_in(), length.into());
@@ -126,27 +137,36 @@ impl<D: Share> Session<D> {
 
     /// Answers a task whose outcome was known earlier, now that all its data has come.
     pub(super) fn finish_held(&mut self, id: TaskId, outbox: &mut Outbox<D>) {
+        let Some(task) = self.tasks.get(id) else { return };
+        let fenced = task.held.as_ref().is_some_and(|held| held.fenced);
+        let (holder, cid) = (Holder::Task(id), task.cid);
+        if (fenced || self.fence.is_up()) && !self.passes_fence((holder, cid), fenced, outbox) {
+            return self.hold_back(id);
+        }
         let Some(mut task) = self.forget(id) else { return };
         match (task.fault, task.held.take()) {
             (Some(_), _) | (None, None) => self.respond_at_fault(&task, outbox),
-            (None, Some(held)) => {
-                self.respond(&task, held.status, held.sense, held.transferred, outbox);
-            }
+            (None, Some(held)) => self.respond(&task, held, outbox),
+        }
+        if fenced {
+            self.fenced_response_sent(holder, cid, outbox);
         }
         self.settle(outbox);
     }
 
     /// Ends a task that collects data because the transport spoilt it; the driver's context goes.
     pub(super) fn finish_at_fault(&mut self, id: TaskId, outbox: &mut Outbox<D>) {
-        let Some(task) = self.forget(id) else { return };
-        outbox.event(Event::Dropped(id));
-        self.respond_at_fault(&task, outbox);
-        self.settle(outbox);
+        if let Some(task) = self.tasks.get_mut(id) {
+            outbox.event(Event::Dropped(id));
+            task.phase = Phase::Held;
+            self.finish_held(id, outbox);
+        }
     }
 
     fn respond_at_fault(&mut self, task: &Task, outbox: &mut Outbox<D>) {
         let (asc, ascq) = task.fault.unwrap_or((0, 0));
-        self.respond(task, CHECK_CONDITION, transport_sense(asc, ascq), 0, outbox);
+        let sense = transport_sense(asc, ascq);
+        self.respond(task, HeldOutcome { status: CHECK_CONDITION, sense, ..HeldOutcome::default() }, outbox);
     }
 
     /// Frees an aborted task once its store has let go of it.
@@ -163,8 +183,9 @@ impl<D: Share> Session<D> {
         self.settle(outbox);
     }
 
-    fn respond(&mut self, task: &Task, status: u8, sense: Vec<u8>, transferred: u64, outbox: &mut Outbox<D>) {
+    fn respond(&mut self, task: &Task, outcome: HeldOutcome, outbox: &mut Outbox<D>) {
         let cid: Cid = task.cid;
+        let HeldOutcome { status, status_qualifier, sense, transferred, .. } = outcome;
         let segment = if sense.is_empty() {
             sense
         } else {
@@ -175,6 +196,8 @@ impl<D: Share> Session<D> {
             residual: Residual::between(task.expected_out().max(task.expected_in()), transferred),
             response: COMPLETED_AT_TARGET,
             status,
+            // Reserved below (RFC 7144).
+            status_qualifier: if self.parameters.protocol_level >= 2 { status_qualifier } else { 0 },
             initiator_task_tag: task.command.initiator_task_tag,
             // Data-In of a command always carries its status, so a response follows none (11.4.8).
             ..ScsiResponse::default()

@@ -81,10 +81,14 @@ impl<D: Share> Session<D> {
         let Some(task) = self.tasks.get(id) else { return };
         if task.cid != cid {
             // A command's data comes on its own connection (4.2.5.1); this is none of the task's, and does not harm it.
+            if self.is_terminated(cid, pdu) {
+                return;
+            }
             return self.reject(cid, bhs, RejectReason::ProtocolError, outbox);
         }
         let sequence = match self.check(id, task, pdu, length) {
             Ok(sequence) => sequence,
+            Err(_) if self.is_terminated(cid, pdu) => return,
             Err((reason, fault)) => {
                 self.reject(cid, bhs, reason, outbox);
                 return self.lost(id, pdu, fault, outbox);

@@ -9,6 +9,7 @@ use lunette_wire::initiator::{LogoutReason, LogoutRequest};
 use lunette_wire::target::LogoutResponse;
 use lunette_wire::{Cid, InitiatorTaskTag};
 
+use super::fence::Fence;
 use super::requests::Request;
 use super::task::Phase;
 use super::{CloseReason, Event, Outbox, Session, Share};
@@ -166,7 +167,6 @@ impl<D: Share> Session<D> {
         connection.leaving = true;
         self.leaving += 1;
         self.management.retain(|pending| pending.cid != cid);
-        self.count_fences();
         self.early_functions.retain(|early| early.cid != cid);
         let tasks = &self.tasks;
         // Requests whose turn had not come are as if they had never been sent: another connection may bring them again.
@@ -220,17 +220,18 @@ impl<D: Share> Session<D> {
     fn begin_closing(&mut self, outbox: &mut Outbox<D>) {
         self.closing = true;
         self.management.clear();
-        self.fences = 0;
         self.early_functions.clear();
         self.window.drain().for_each(drop);
         self.parked_bytes = 0;
         for id in self.tasks.ids(|_| true) {
             self.abort(id, None, outbox);
         }
+        self.fence = Fence::default();
     }
 
     /// After anything that may have ended a task: sends what was waiting for that.
     pub(super) fn settle(&mut self, outbox: &mut Outbox<D>) {
+        self.settle_fence(outbox);
         self.settle_management(outbox);
         if self.leaving > 0 && !self.closing {
             self.settle_leaving(outbox);

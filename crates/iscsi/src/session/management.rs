@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use lunette_wire::initiator::{TaskManagementFunction, TaskManagementRequest};
 use lunette_wire::target::{TaskManagementOutcome, TaskManagementResponse};
-use lunette_wire::{Cid, InitiatorTaskTag, LunField, StatSn};
+use lunette_wire::{Cid, InitiatorTaskTag, LunField};
 
+use super::fence::Holder;
 use super::requests::Request;
 use super::task::{Phase, Task, TaskId, is_covered};
 use super::window::Admission;
@@ -40,20 +41,57 @@ pub(super) struct PendingManagement {
     /// Tasks of this session that it aborted and that have not ended.
     waiting_for: Vec<TaskId>,
     /// `None` while the driver works on it.
-    outcome: Option<TaskManagementOutcome>,
-    fence: Fence,
+    answer: Option<FunctionAnswer>,
+    /// A query that found what it asks for.
+    is_found: bool,
+    order: Order,
 }
 
-/// The response to a function on several tasks must not overtake the responses that other connections carry (4.2.2.3.2,
-/// 4.2.3.3, step d): an initiator takes all affected tasks for over, and may use their tags again.
-#[derive(Debug, PartialEq, Eq)]
-enum Fence {
-    /// A function on one task needs none.
-    None,
-    /// To be raised when nothing else is waited for.
-    Down,
-    /// Connections with the status numbers before which all must have arrived.
-    Up(Vec<(Cid, StatSn)>),
+/// What a function's response may overtake (4.2.2.3.4, 4.2.3.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// It is a response like others.
+    Plain,
+    /// It is fenced: an initiator takes all affected tasks for over, and may use their tags again.
+    Fenced,
+    /// Nothing comes behind it: a cold reset ends all connections.
+    LastWord,
+}
+
+impl Order {
+    const fn of(function: TaskManagementFunction) -> Self {
+        use TaskManagementFunction as Function;
+        match function {
+            Function::AbortTaskSet
+            | Function::ClearTaskSet
+            | Function::LogicalUnitReset
+            | Function::TargetWarmReset
+            | Function::ItNexusReset
+            | Function::ClearAca => Self::Fenced,
+            Function::TargetColdReset => Self::LastWord,
+            Function::AbortTask
+            | Function::TaskReassign
+            | Function::QueryTask
+            | Function::QueryTaskSet
+            | Function::QueryAsynchronousEvent
+            | Function::Other(_) => Self::Plain,
+        }
+    }
+}
+
+/// What the driver says about a function that it has carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FunctionAnswer {
+    /// How it went.
+    pub outcome: TaskManagementOutcome,
+    /// Additional Response Information (SAM-5) of a query; zeros otherwise.
+    pub additional: [u8; 3],
+}
+
+impl From<TaskManagementOutcome> for FunctionAnswer {
+    fn from(outcome: TaskManagementOutcome) -> Self {
+        Self { outcome, additional: [0; 3] }
+    }
 }
 
 impl<D: Share> Session<D> {
@@ -66,12 +104,24 @@ impl<D: Share> Session<D> {
             _ if self.has_too_many_functions(management.cid) => {
                 self.pend(management, Vec::new(), Some(Outcome::FunctionRejected), outbox);
             }
+            Function::QueryTask
+            | Function::QueryTaskSet
+            | Function::ItNexusReset
+            | Function::QueryAsynchronousEvent
+                if self.parameters.protocol_level < 2 =>
+            {
+                self.pend(management, Vec::new(), Some(Outcome::FunctionNotSupported), outbox);
+            }
             Function::AbortTask => self.abort_one(management, outbox),
             Function::TargetWarmReset | Function::TargetColdReset if !self.settings.may_reset_target => {
                 self.pend(management, Vec::new(), Some(Outcome::AuthorizationFailed), outbox);
             }
             // It covers commands that have not come yet: they are waited for (4.2.3.3, step b).
-            Function::AbortTaskSet | Function::ClearTaskSet | Function::LogicalUnitReset
+            Function::AbortTaskSet
+            | Function::ClearTaskSet
+            | Function::LogicalUnitReset
+            | Function::ItNexusReset
+            | Function::QueryTaskSet
                 if self.window.exp_cmd_sn().precedes(request.cmd_sn) =>
             {
                 self.early_functions.push(*management);
@@ -88,6 +138,19 @@ impl<D: Share> Session<D> {
                 }
                 let affected = self.affected(management);
                 let id = self.pend(management, affected, None, outbox);
+                outbox.event(Event::Manage { id, function: request.function, lun: request.lun });
+            }
+            Function::ItNexusReset => {
+                let affected = self.affected(management);
+                let id = self.pend(management, affected, None, outbox);
+                outbox.event(Event::Manage { id, function: request.function, lun: request.lun });
+            }
+            Function::QueryTask | Function::QueryTaskSet | Function::QueryAsynchronousEvent => {
+                let is_found = self.query(&request);
+                let id = self.pend(management, Vec::new(), None, outbox);
+                if let Some(pending) = self.management.last_mut() {
+                    pending.is_found = is_found;
+                }
                 outbox.event(Event::Manage { id, function: request.function, lun: request.lun });
             }
             Function::TaskReassign => {
@@ -141,11 +204,15 @@ impl<D: Share> Session<D> {
     pub fn management_done(
         &mut self,
         id: ManagementId,
-        outcome: TaskManagementOutcome,
+        answer: impl Into<FunctionAnswer>,
         outbox: &mut Outbox<D>,
     ) {
+        let mut answer = answer.into();
         if let Some(pending) = self.management.iter_mut().find(|pending| pending.id == id) {
-            pending.outcome = Some(outcome);
+            if pending.is_found && answer.outcome == TaskManagementOutcome::FunctionComplete {
+                answer.outcome = TaskManagementOutcome::FunctionSucceeded;
+            }
+            pending.answer = Some(answer);
         }
         self.settle(outbox);
     }
@@ -157,6 +224,7 @@ impl<D: Share> Session<D> {
         let affected = self.tasks.ids(|task| {
             task.phase != Phase::Parked && lun.is_none_or(|lun| same_unit(task.command.lun, lun))
         });
+        self.announce_termination(&affected, None, outbox);
         let left = affected.into_iter().filter(|&id| self.abort(id, None, outbox)).collect();
         self.settle(outbox);
         left
@@ -206,6 +274,35 @@ impl<D: Share> Session<D> {
         self.pend(management, Vec::new(), Some(outcome), outbox);
     }
 
+    /// Whether the task, or any task of the nexus and unit, that a query asks for is there (SAM-5, QUERY TASK and QUERY TASK
+    /// SET). An event is the driver's to look for.
+    fn query(&self, request: &TaskManagementRequest) -> bool {
+        let is_meant = |task: &Task| {
+            is_covered(task.command.cmd_sn, request.cmd_sn, task.command.immediate)
+                && (self.settings.same_unit)(task.command.lun, request.lun)
+                && !task.aborted
+                && task.phase != Phase::Draining
+        };
+        match request.function {
+            TaskManagementFunction::QueryTask => {
+                let task = self.tasks.find(request.referenced_task_tag).and_then(|id| self.tasks.get(id));
+                task.is_some_and(is_meant)
+            }
+            TaskManagementFunction::QueryTaskSet => self.tasks.any(is_meant),
+            _ => false,
+        }
+    }
+
+    /// True while any function has not been answered.
+    pub(super) fn has_functions(&self) -> bool {
+        !self.management.is_empty()
+    }
+
+    /// True while a function has not been answered.
+    pub(super) fn is_pending(&self, id: ManagementId) -> bool {
+        self.management.iter().any(|pending| pending.id == id)
+    }
+
     /// Tasks of this session that a function on several tasks aborts (4.2.3.2).
     fn affected(&self, &Management { request, cid }: &Management) -> Vec<TaskId> {
         use TaskManagementFunction as Function;
@@ -234,18 +331,33 @@ impl<D: Share> Session<D> {
         self.next_management = self.next_management.wrapping_add(1);
         let id = ManagementId(self.next_management);
         let cid = management.cid;
-        let waiting_for = affected.into_iter().filter(|&task| self.abort(task, Some(cid), outbox)).collect();
-        // Functions on several tasks have their outcomes from the driver. A cold reset ends all connections anyway.
-        let is_last_word = management.request.function == TaskManagementFunction::TargetColdReset;
-        let fence = if outcome.is_none() && !is_last_word { Fence::Down } else { Fence::None };
-        let initiator_task_tag = management.request.initiator_task_tag;
-        self.management.push(PendingManagement { id, cid, initiator_task_tag, waiting_for, outcome, fence });
+        let function = management.request.function;
+        let is_fast = self.aborts_fast() && function != TaskManagementFunction::AbortTask;
+        if is_fast {
+            self.announce_termination(&affected, Some(cid), outbox);
+        }
+        let asked_on = (!is_fast).then_some(cid);
+        let waiting_for = affected.into_iter().filter(|&task| self.abort(task, asked_on, outbox)).collect();
+        self.management.push(PendingManagement {
+            id,
+            cid,
+            initiator_task_tag: management.request.initiator_task_tag,
+            waiting_for,
+            answer: outcome.map(FunctionAnswer::from),
+            is_found: false,
+            order: Order::of(function),
+        });
         id
     }
 
     /// Aborts a task. True when it has not ended yet: it is in a store, or its initiator, who asked for the abort
     /// on `asked_on`, still owes data.
     pub(super) fn abort(&mut self, id: TaskId, asked_on: Option<Cid>, outbox: &mut Outbox<D>) -> bool {
+        if self.fence.forget(id) {
+            // The driver is through with it.
+            self.forget(id);
+            return false;
+        }
         let closing = self.closing;
         let Some(task) = self.tasks.get_mut(id) else { return false };
         let wait_for_data = asked_on.is_some() && !closing && !task.is_quiet();
@@ -274,65 +386,31 @@ impl<D: Share> Session<D> {
         }
     }
 
-    /// After functions were forgotten.
-    pub(super) fn count_fences(&mut self) {
-        self.fences = self.management.iter().filter(|pending| matches!(pending.fence, Fence::Up(_))).count();
-    }
-
-    /// Raises the fence of a function that is done, and tells whether it is down again.
-    fn passes_fence(&mut self, index: usize, outbox: &mut Outbox<D>) -> bool {
-        let pending = &mut self.management[index];
-        match &mut pending.fence {
-            Fence::None => true,
-            Fence::Down => {
-                let cid = pending.cid;
-                let late: Vec<(Cid, StatSn)> = (self.connections.iter())
-                    .filter(|other| other.cid != cid && other.is_open())
-                    .filter(|other| !other.has_acknowledged(other.peek_stat_sn()))
-                    .map(|other| (other.cid, other.peek_stat_sn()))
-                    .collect();
-                if late.is_empty() {
-                    return true;
-                }
-                for &(other, _) in &late {
-                    // It makes the initiator acknowledge at once; the keepalive finds a connection that is dead.
-                    self.send_ping(other, outbox);
-                }
-                self.management[index].fence = Fence::Up(late);
-                self.fences += 1;
-                false
-            }
-            Fence::Up(late) => {
-                late.retain(|&(other, stat_sn)| {
-                    let mut others = self.connections.iter().filter(|of| of.is_open());
-                    others.any(|of| of.cid == other && !of.has_acknowledged(stat_sn))
-                });
-                let is_down = late.is_empty();
-                self.fences -= usize::from(is_down);
-                is_down
-            }
-        }
-    }
-
     /// Answers every function whose tasks are gone and whose outcome is known.
     pub(super) fn settle_management(&mut self, outbox: &mut Outbox<D>) {
         let mut index = 0;
         while let Some(pending) = self.management.get_mut(index) {
             let tasks = &self.tasks;
             pending.waiting_for.retain(|&id| tasks.get(id).is_some());
-            let (Some(outcome), true) = (pending.outcome, pending.waiting_for.is_empty()) else {
+            let (Some(answer), true) = (pending.answer, pending.waiting_for.is_empty()) else {
                 index += 1;
                 continue;
             };
-            if !self.passes_fence(index, outbox) {
+            let (holder, cid, order) = (Holder::Function(pending.id), pending.cid, pending.order);
+            let fenced = order == Order::Fenced;
+            if order != Order::LastWord && !self.passes_fence((holder, cid), fenced, outbox) {
                 index += 1;
                 continue;
             }
             let done = self.management.remove(index);
+            let FunctionAnswer { outcome, additional } = answer;
             let (response, initiator_task_tag) = (outcome as u8, done.initiator_task_tag);
-            self.send_status(done.cid, Vec::new(), outbox, |numbers| {
-                TaskManagementResponse { response, initiator_task_tag, numbers }.encode()
+            self.send_status(cid, Vec::new(), outbox, |numbers| {
+                TaskManagementResponse { response, additional, initiator_task_tag, numbers }.encode()
             });
+            if fenced {
+                self.fenced_response_sent(holder, cid, outbox);
+            }
         }
     }
 }

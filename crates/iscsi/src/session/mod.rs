@@ -12,11 +12,13 @@
 mod connection;
 mod data_in;
 mod data_out;
+mod fence;
 mod logout;
 mod management;
 mod outbox;
 mod requests;
 mod task;
+mod termination;
 mod timers;
 mod window;
 
@@ -28,7 +30,7 @@ use lunette_wire::{Bhs, Cid, CmdSn, InitiatorTaskTag, LunField, StatSn, TargetTr
 
 pub use data_in::{Completion, Transfer};
 pub use data_out::Placement;
-pub use management::{MANAGEMENT_MAX, ManagementId};
+pub use management::{FunctionAnswer, MANAGEMENT_MAX, ManagementId};
 pub use outbox::{CloseReason, Event, Outbox, Outgoing, Payload, PendingText, Share};
 pub use task::{TaskId, TaskView};
 pub use window::{Admission, CommandWindow};
@@ -37,6 +39,7 @@ use crate::parameters::{
     ConnectionParameters, DEFAULT_MAX_RECV_DATA_SEGMENT_LENGTH, SessionParameters, SessionType,
 };
 use connection::Connection;
+use fence::Fence;
 use logout::PendingLogout;
 use management::{Management, PendingManagement};
 use requests::Request;
@@ -111,8 +114,7 @@ pub struct Session<D> {
     /// Immediate functions that wait for earlier commands.
     early_functions: Vec<Management>,
     next_management: u32,
-    /// Functions whose answers wait for acknowledgements.
-    fences: usize,
+    fence: Fence<D>,
     logouts: Vec<PendingLogout>,
     /// Connections that are leaving.
     leaving: usize,
@@ -152,7 +154,7 @@ impl<D: Share> Session<D> {
             management: Vec::new(),
             early_functions: Vec::new(),
             next_management: 0,
-            fences: 0,
+            fence: Fence::default(),
             logouts: Vec::new(),
             leaving: 0,
             is_failed: false,
@@ -211,6 +213,7 @@ impl<D: Share> Session<D> {
             cdb: &task.command.cdb,
             extended_cdb: &task.extended_cdb,
             attribute: task.command.attribute,
+            priority: if self.parameters.protocol_level >= 2 { task.command.priority } else { 0 },
             initiator_task_tag: task.command.initiator_task_tag,
             expected_out: task.expected_out(),
             expected_in: task.expected_in(),
@@ -284,8 +287,8 @@ impl<D: Share> Session<D> {
         connection.heard_at = now;
         // ExpStatSN has the same place in all PDUs of an initiator (11.3 to 11.18).
         connection.acknowledge(StatSn(u32::from_be_bytes([bhs[28], bhs[29], bhs[30], bhs[31]])));
-        if self.fences > 0 {
-            self.settle_management(outbox);
+        if self.fence.is_up() {
+            self.settle_fence(outbox);
         }
         Some(())
     }

@@ -122,6 +122,7 @@ impl<D: Share> Session<D> {
             Ok(InitiatorPdu::NopOut(pdu)) => {
                 self.answer_to_ping(cid, &pdu);
                 if pdu.initiator_task_tag == InitiatorTaskTag::RESERVED {
+                    self.acknowledge_termination(cid, &pdu);
                     // Not a ping, and always immediate (11.18): it takes no number and wants no answer.
                     return;
                 }

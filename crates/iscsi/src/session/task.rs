@@ -51,11 +51,14 @@ pub(super) enum Phase {
 }
 
 /// How a command ended, while the answer has to wait for data that is still on its way.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct HeldOutcome {
     pub(super) status: u8,
+    pub(super) status_qualifier: u16,
     pub(super) sense: Vec<u8>,
     pub(super) transferred: u64,
+    /// Its response needs a fence.
+    pub(super) fenced: bool,
 }
 
 /// A transport fault that ends the task with CHECK CONDITION (11.4.7.2): ASC and ASCQ under ABORTED COMMAND.
@@ -145,6 +148,8 @@ pub struct TaskView<'a> {
     pub extended_cdb: &'a [u8],
     /// How the task set orders it.
     pub attribute: TaskAttribute,
+    /// Command priority (SAM-5), 0 for none; always 0 below iSCSIProtocolLevel 2.
+    pub priority: u8,
     /// Its tag.
     pub initiator_task_tag: InitiatorTaskTag,
     /// Bytes that the initiator will send.

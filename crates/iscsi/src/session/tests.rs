@@ -1,6 +1,8 @@
 //! What a session refuses or bounds, with PDUs that a well-behaved initiator does not send. Its ordinary work is tested
 //! with an initiator on the other side, in `tests/pair`.
 
+mod order;
+
 use lunette_wire::initiator::{
     LogoutRequest, NopOut, ScsiCommand, TaskManagementFunction, TaskManagementRequest,
 };
@@ -253,7 +255,8 @@ fn a_window_that_moves_without_an_answer_is_told() {
     bench.outbox = Outbox::default();
     assert_eq!(bench.session.abort_tasks(None, &mut bench.outbox), [id]);
     assert!(bench.sent().is_empty(), "it is still in its store");
-    let ended = Completion { status: 0, sense: &[], transfer: Transfer::None };
+    let ended =
+        Completion { status: 0, status_qualifier: 0, sense: &[], transfer: Transfer::None, fenced: false };
     bench.session.complete(id, ended, &mut bench.outbox);
     let sent = bench.sent();
     let [TargetPdu::NopIn(notice)] = sent[..] else { panic!("one NOP-In, not {sent:?}") };

@@ -51,6 +51,8 @@ fn wish(rng: &mut Rng) -> Wish {
         header_digest: rng.one_in(3),
         data_digest: rng.one_in(3),
         max_connections: CONNECTIONS_MAX,
+        task_reporting: [None, Some("ResponseFence,RFC3720"), Some("FastAbort,ResponseFence,RFC3720")]
+            [rng.below(3) as usize],
         ..Wish::default()
     }
 }
@@ -81,7 +83,8 @@ impl Workload {
         }
         world.initiator().manners.uses_immediate_data = !rng.one_in(4);
         world.initiator().manners.uses_unsolicited_data = !rng.one_in(4);
-        world.initiator().manners.sends_for_aborted = !rng.one_in(3);
+        world.initiator().manners.sends_for_aborted = !rng.one_in(3) && !world.initiator().aborts_fast();
+        world.target.fences = rng.one_in(3);
         let empty = || Slot::Settled(vec![0; (SLOT_BLOCKS * BLOCK) as usize]);
         Self { world, slots: (0..SLOTS).map(|_| empty()).collect() }
     }

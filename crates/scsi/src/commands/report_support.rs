@@ -77,7 +77,7 @@ fn timeouts_descriptor(row: &Command) -> [u8; 12] {
     descriptor
 }
 
-/// What an iSCSI target can be asked for (RFC 7143 11.5.1) and does.
+/// What an iSCSI target can be asked for (RFC 7143 11.5.1, RFC 7144) and does.
 pub(super) fn task_management_functions(_: &Context<'_>, cdb: &Cdb) -> Progress {
     const EXTENDED: u8 = 0x80;
     let allocation_length = cdb32::<6>(cdb);
@@ -85,8 +85,9 @@ pub(super) fn task_management_functions(_: &Context<'_>, cdb: &Cdb) -> Progress 
     if allocation_length < 4 {
         return Err(SenseData::invalid_cdb_field(6, 7));
     }
-    // ABORT TASK, ABORT TASK SET, CLEAR TASK SET, LOGICAL UNIT RESET, TARGET RESET
-    let mut data = vec![0xda, 0, 0, 0];
+    // ABORT TASK, ABORT TASK SET, CLEAR TASK SET, LOGICAL UNIT RESET, QUERY TASK, TARGET RESET; then QUERY ASYNCHRONOUS
+    // EVENT, QUERY TASK SET, I_T NEXUS RESET.
+    let mut data = vec![0xde, 0x07, 0, 0];
     if cdb[2] & EXTENDED != 0 {
         data[3] = 0x0c;
         data.resize(16, 0);

@@ -264,9 +264,9 @@ fn unmap_is_listed_where_it_exists() {
 fn task_management_functions() {
     let mut host = Host::new(config());
     let mut cdb = padded(&[0xa3, 0x0d, 0, 0, 0, 0, 0, 0, 0, 255]);
-    assert_eq!(host.good(&cdb, &[]), [0xda, 0, 0, 0]);
+    assert_eq!(host.good(&cdb, &[]), [0xde, 0x07, 0, 0]);
     cdb[2] = 0x80;
-    assert_eq!(host.good(&cdb, &[])[..4], [0xda, 0, 0, 12]);
+    assert_eq!(host.good(&cdb, &[])[..4], [0xde, 0x07, 0, 12]);
     assert_eq!(host.good(&cdb, &[]).len(), 16);
     cdb[9] = 3;
     assert_eq!(host.code(&cdb), INVALID_FIELD);

@@ -14,6 +14,7 @@ use lunette_wire::{Bhs, Cid, InitiatorPdu};
 
 use super::Reactor;
 use super::connection::{Disconnect, Stage};
+use super::fenced::needs_fence;
 use super::receive::Arrived;
 use super::session::{Medium, Segment, TargetSession};
 
@@ -490,7 +491,11 @@ impl Reactor {
             DataIn::None => Transfer::None,
         };
         let sense = completion.sense.as_ref().map_or(&[][..], |sense| sense.as_bytes());
-        let completion = Completion { status: completion.status as u8, sense, transfer };
+        // One connection keeps the order of its responses by itself.
+        let fenced = session.links.len() > 1
+            && session.core.task(id).is_some_and(|view| needs_fence(completion, view.cdb));
+        let status = completion.status as u8;
+        let completion = Completion { status, status_qualifier: 0, sense, transfer, fenced };
         session.core.complete(id, completion, &mut self.outbox);
     }
 }

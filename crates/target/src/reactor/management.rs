@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lunette_iscsi::session::{ManagementId, TaskId};
+use lunette_iscsi::session::{FunctionAnswer, ManagementId, TaskId};
 use lunette_scsi::{Lun, LunMap, Nexus, NexusName};
 use lunette_wire::initiator::TaskManagementFunction;
 use lunette_wire::target::TaskManagementOutcome;
@@ -68,6 +68,24 @@ pub(super) struct PendingAbort {
     tasks: Vec<(usize, SessionPlace, TaskId)>,
 }
 
+/// Carries out a function that concerns nobody but the session that asks. The session itself has aborted its tasks, and
+/// knows them when it is asked for them.
+fn answer_alone(nexus: &Nexus, function: TaskManagementFunction, lun: LunField) -> Option<FunctionAnswer> {
+    use TaskManagementFunction as Function;
+    match function {
+        Function::AbortTaskSet | Function::QueryTask | Function::QueryTaskSet => {}
+        Function::ItNexusReset => nexus.reset(),
+        Function::QueryAsynchronousEvent => {
+            if let Some(additional) = nexus.query_asynchronous_event(Lun::from_bytes(lun.0)) {
+                let outcome = TaskManagementOutcome::FunctionSucceeded;
+                return Some(FunctionAnswer { outcome, additional });
+            }
+        }
+        _ => return None,
+    }
+    Some(TaskManagementOutcome::FunctionComplete.into())
+}
+
 impl Reactor {
     /// Carries out a function for a session that has aborted its own tasks.
     pub(super) fn manage(
@@ -83,17 +101,18 @@ impl Reactor {
             let outcome = TaskManagementOutcome::FunctionNotSupported;
             return session.core.management_done(id, outcome, &mut self.outbox);
         };
-        let of_one_unit =
-            matches!(function, Function::AbortTaskSet | Function::ClearTaskSet | Function::LogicalUnitReset);
+        let of_one_unit = !matches!(
+            function,
+            Function::TargetWarmReset | Function::TargetColdReset | Function::ItNexusReset
+        );
         let unit = attachment.nexus.place_of(Lun::from_bytes(lun.0)).filter(|_| of_one_unit);
         if of_one_unit && unit.is_none() {
             let outcome = TaskManagementOutcome::LunDoesNotExist;
             return session.core.management_done(id, outcome, &mut self.outbox);
         }
         info!(initiator = %session.initiator, ?function, lun = ?Lun::from_bytes(lun.0).number(), "task management");
-        if function == Function::AbortTaskSet {
-            let outcome = TaskManagementOutcome::FunctionComplete;
-            return session.core.management_done(id, outcome, &mut self.outbox);
+        if let Some(answer) = answer_alone(&attachment.nexus, function, lun) {
+            return session.core.management_done(id, answer, &mut self.outbox);
         }
         self.next_request += 1;
         let request = self.next_request;

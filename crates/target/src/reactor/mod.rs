@@ -6,6 +6,7 @@
 mod commands;
 mod company;
 mod connection;
+mod fenced;
 mod joining;
 mod login;
 mod management;

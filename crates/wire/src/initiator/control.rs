@@ -6,7 +6,7 @@ use crate::{
     Bhs, Cid, CmdSn, DataSn, DecodeError, InitiatorTaskTag, LunField, Opcode, StatSn, TargetTransferTag,
 };
 
-/// Functions of a Task Management Function Request (11.5.1).
+/// Functions of a Task Management Function Request (11.5.1; from 9 on RFC 7144).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the clause's names")]
 pub enum TaskManagementFunction {
@@ -18,7 +18,11 @@ pub enum TaskManagementFunction {
     TargetWarmReset,
     TargetColdReset,
     TaskReassign,
-    /// A code that RFC 7143 does not define.
+    QueryTask,
+    QueryTaskSet,
+    ItNexusReset,
+    QueryAsynchronousEvent,
+    /// A code that neither RFC defines.
     Other(u8),
 }
 
@@ -35,6 +39,10 @@ impl TaskManagementFunction {
             6 => Self::TargetWarmReset,
             7 => Self::TargetColdReset,
             8 => Self::TaskReassign,
+            9 => Self::QueryTask,
+            10 => Self::QueryTaskSet,
+            11 => Self::ItNexusReset,
+            12 => Self::QueryAsynchronousEvent,
             other => Self::Other(other),
         }
     }
@@ -51,6 +59,10 @@ impl TaskManagementFunction {
             Self::TargetWarmReset => 6,
             Self::TargetColdReset => 7,
             Self::TaskReassign => 8,
+            Self::QueryTask => 9,
+            Self::QueryTaskSet => 10,
+            Self::ItNexusReset => 11,
+            Self::QueryAsynchronousEvent => 12,
             Self::Other(code) => code & 0x7f,
         }
     }

@@ -29,6 +29,8 @@ pub struct ScsiCommand {
     pub write: bool,
     /// How the task set orders this task.
     pub attribute: TaskAttribute,
+    /// Command priority, 0 (none) or 1 (first) to 15 (RFC 7144; SAM-5). Reserved at iSCSIProtocolLevel 1.
+    pub priority: u8,
     /// The logical unit.
     pub lun: LunField,
     /// Names the task until its status is acknowledged.
@@ -59,6 +61,7 @@ impl ScsiCommand {
             read: bhs[1] & 0x40 != 0,
             write: bhs[1] & 0x20 != 0,
             attribute,
+            priority: bhs[2] >> 4,
             lun: LunField(bytes_at(bhs, 8)),
             initiator_task_tag: InitiatorTaskTag(u32_at(bhs, 16)),
             expected_data_transfer_length: u32_at(bhs, 20),
@@ -74,6 +77,7 @@ impl ScsiCommand {
         let flags =
             bit(self.is_final, FINAL) | bit(self.read, 0x40) | bit(self.write, 0x20) | self.attribute as u8;
         let mut bhs = header(Opcode::ScsiCommand, self.immediate, flags, data_length);
+        bhs[2] = self.priority << 4;
         put(&mut bhs, 8, self.lun.0);
         put(&mut bhs, 16, self.initiator_task_tag.0.to_be_bytes());
         put(&mut bhs, 20, self.expected_data_transfer_length.to_be_bytes());

@@ -4,7 +4,7 @@ use super::{FINAL, Numbers, header};
 use crate::fields::{bytes_at, put, u16_at, u32_at};
 use crate::{Bhs, DataSn, InitiatorTaskTag, LunField, Opcode, TargetTransferTag};
 
-/// Outcomes of a task management function (11.6.1).
+/// Outcomes of a task management function (11.6.1; 7 is RFC 7144's).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs, reason = "the clause's names")]
 pub enum TaskManagementOutcome {
@@ -16,6 +16,7 @@ pub enum TaskManagementOutcome {
     TaskAllegianceReassignmentNotSupported = 4,
     FunctionNotSupported = 5,
     AuthorizationFailed = 6,
+    FunctionSucceeded = 7,
     FunctionRejected = 255,
 }
 
@@ -24,6 +25,8 @@ pub enum TaskManagementOutcome {
 pub struct TaskManagementResponse {
     /// The response code, see [`TaskManagementOutcome`].
     pub response: u8,
+    /// Additional Response Information (RFC 7144; SAM-5): what a query found. Zero at iSCSIProtocolLevel 1.
+    pub additional: [u8; 3],
     /// The request that is answered.
     pub initiator_task_tag: InitiatorTaskTag,
     /// Status and command numbers.
@@ -34,6 +37,7 @@ impl TaskManagementResponse {
     pub(super) fn decode(bhs: &Bhs) -> Self {
         Self {
             response: bhs[2],
+            additional: bytes_at(bhs, 8),
             initiator_task_tag: InitiatorTaskTag(u32_at(bhs, 16)),
             numbers: Numbers::decode(bhs),
         }
@@ -44,6 +48,7 @@ impl TaskManagementResponse {
     pub fn encode(&self) -> Bhs {
         let mut bhs = header(Opcode::TaskManagementResponse, FINAL, 0);
         bhs[2] = self.response;
+        put(&mut bhs, 8, self.additional);
         put(&mut bhs, 16, self.initiator_task_tag.0.to_be_bytes());
         self.numbers.put(&mut bhs);
         bhs
@@ -53,11 +58,12 @@ impl TaskManagementResponse {
 /// Asynchronous Message (11.9).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AsynchronousMessage {
-    /// The logical unit, for a SCSI event.
+    /// The logical unit, for a SCSI event and a task termination.
     pub lun: LunField,
     /// Status and command numbers.
     pub numbers: Numbers,
-    /// AsyncEvent (11.9.1): 0 SCSI event, 1 logout request, 2 connection drop, 3 session drop, 4 negotiation.
+    /// AsyncEvent (11.9.1): 0 SCSI event, 1 logout request, 2 connection drop, 3 session drop, 4 negotiation request, 5 task
+    /// termination, 248 to 255 a vendor's.
     pub event: u8,
     /// AsyncVCode: vendor's code, for event 255.
     pub vendor_code: u8,

@@ -1,7 +1,7 @@
 //! PDUs of SCSI commands: the response, Data-In, R2T (RFC 7143, 11.4, 11.7, 11.8).
 
 use super::{FINAL, Numbers, header};
-use crate::fields::{bit, bytes_at, put, u32_at};
+use crate::fields::{bit, bytes_at, put, u16_at, u32_at};
 use crate::{Bhs, DataSn, InitiatorTaskTag, LunField, Opcode, TargetTransferTag};
 
 /// How the transferred length differs from the expected one (11.4.5).
@@ -68,6 +68,8 @@ pub struct ScsiResponse {
     pub response: u8,
     /// SAM status code; valid with response 0.
     pub status: u8,
+    /// Status qualifier (RFC 7144; SAM-5): more about the status. Zero at iSCSIProtocolLevel 1.
+    pub status_qualifier: u16,
     /// The task.
     pub initiator_task_tag: InitiatorTaskTag,
     /// SNACK Tag; zero at ErrorRecoveryLevel 0.
@@ -84,6 +86,7 @@ impl ScsiResponse {
             residual: Residual::from_parts(bhs[1], u32_at(bhs, 44)),
             response: bhs[2],
             status: bhs[3],
+            status_qualifier: u16_at(bhs, 8),
             initiator_task_tag: InitiatorTaskTag(u32_at(bhs, 16)),
             snack_tag: u32_at(bhs, 20),
             numbers: Numbers::decode(bhs),
@@ -96,6 +99,7 @@ impl ScsiResponse {
     pub fn encode(&self, data_length: usize) -> Bhs {
         let mut bhs = header(Opcode::ScsiResponse, FINAL | self.residual.flags(), data_length);
         put(&mut bhs, 2, [self.response, self.status]);
+        put(&mut bhs, 8, self.status_qualifier.to_be_bytes());
         put(&mut bhs, 16, self.initiator_task_tag.0.to_be_bytes());
         put(&mut bhs, 20, self.snack_tag.to_be_bytes());
         self.numbers.put(&mut bhs);

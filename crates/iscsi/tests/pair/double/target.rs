@@ -103,12 +103,18 @@ pub(crate) struct Target {
     sessions: Vec<Full>,
     /// Units that had commands ended without an answer while their session went on.
     pub(crate) cleared: Vec<LunField>,
+    /// Every response asks for a fence.
+    pub(crate) fences: bool,
     disk: Vec<u8>,
     operations: Vec<(usize, TaskId, Operation)>,
     now: Duration,
 }
 
 type Out = Outbox<Vec<u8>>;
+
+fn completion(status: u8, sense: &[u8], transfer: Transfer<Vec<u8>>) -> Completion<'_, Vec<u8>> {
+    Completion { status, status_qualifier: 0, sense, transfer, fenced: false }
+}
 
 impl Target {
     pub(crate) fn new(limits: TargetLimits, settings: SessionSettings) -> Self {
@@ -120,6 +126,7 @@ impl Target {
             connections: Vec::new(),
             sessions: Vec::new(),
             cleared: Vec::new(),
+            fences: false,
             disk: vec![0; (DISK_BLOCKS * BLOCK) as usize],
             operations: Vec::new(),
             now: Duration::ZERO,
@@ -387,7 +394,7 @@ impl Target {
             }
             Operation::Nothing => Transfer::None,
         };
-        let completion = Completion { status: GOOD, sense: &[], transfer };
+        let completion = Completion { fenced: self.fences, ..completion(GOOD, &[], transfer) };
         self.with_session(index, |full, outbox| full.session.complete(id, completion, outbox));
     }
 
@@ -495,12 +502,12 @@ impl Target {
             // A function that was waiting for it has aborted it already.
             _ if task.aborted => {
                 full.tasks.remove(&id).expect("the task is open");
-                let ended = Completion { status: GOOD, sense: &[], transfer: Transfer::None };
+                let ended = Completion { fenced: self.fences, ..completion(GOOD, &[], Transfer::None) };
                 full.session.complete(id, ended, outbox);
             }
             _ if task.lun != UNIT => {
                 full.tasks.remove(&id).expect("the task is open");
-                let failed = Completion { status: CHECK_CONDITION, sense: &SENSE, transfer: Transfer::None };
+                let failed = completion(CHECK_CONDITION, &SENSE, Transfer::None);
                 full.session.complete(id, failed, outbox);
             }
             WRITE_10 => {

@@ -131,6 +131,8 @@ pub(crate) struct Initiator {
     pub(crate) segments: u32,
     /// Notices that the session is being dropped.
     pub(crate) drop_notices: u32,
+    /// Task terminations that were announced.
+    pub(crate) terminations: u32,
     pub(crate) logged_out: bool,
 }
 
@@ -171,6 +173,7 @@ impl Initiator {
             sequences: 0,
             segments: 0,
             drop_notices: 0,
+            terminations: 0,
             logged_out: false,
             wish,
         };
@@ -217,6 +220,9 @@ impl Initiator {
             push(&mut text, "FirstBurstLength", &wish.first_burst_length.to_string());
             push(&mut text, "MaxOutstandingR2T", &wish.max_outstanding_r2t.to_string());
             push(&mut text, "MaxConnections", &wish.max_connections.to_string());
+            if let Some(offer) = wish.task_reporting {
+                push(&mut text, "TaskReporting", offer);
+            }
         }
         push(&mut text, "MaxRecvDataSegmentLength", &wish.max_recv_data_segment_length.to_string());
         push(&mut text, "HeaderDigest", digest(wish.header_digest));
@@ -237,6 +243,11 @@ impl Initiator {
             ..LoginRequest::default()
         };
         self.links[at].queue.push_back(Outgoing::Pdu(InitiatorPdu::LoginRequest(request), text));
+    }
+
+    /// It asks for FastAbort, which the target agrees to: then no data follows an abort of several tasks (4.2.3.4).
+    pub(crate) fn aborts_fast(&self) -> bool {
+        self.wish.task_reporting.is_some_and(|offer| offer.starts_with("FastAbort"))
     }
 
     pub(crate) fn tag(&mut self) -> InitiatorTaskTag {

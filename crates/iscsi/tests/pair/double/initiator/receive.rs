@@ -65,6 +65,7 @@ impl Initiator {
                 match pdu.event {
                     1 => self.logout_requests += 1,
                     3 => self.drop_notices += 1,
+                    5 => self.end_data(at, pdu.lun),
                     other => panic!("event {other} is not used"),
                 }
             }
@@ -225,6 +226,10 @@ impl Initiator {
         let limit = self.session.max_outstanding_r2t;
         let tag = pdu.initiator_task_tag;
         if self.is_stray(at, tag) {
+            return;
+        }
+        if self.aborts_fast() && self.tasks.get(&tag.0).is_none_or(|task| task.link != at) {
+            // It was under way when its task was aborted on another connection: nobody waits for its answer.
             return;
         }
         let task = self.tasks.get_mut(&tag.0).expect("an R2T for a task that is open");

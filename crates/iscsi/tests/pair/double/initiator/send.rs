@@ -306,6 +306,28 @@ impl Initiator {
         }
     }
 
+    /// A task termination (11.9.1): no more data for the unit on this connection, and the LUN comes back.
+    pub(super) fn end_data(&mut self, at: usize, lun: LunField) {
+        self.terminations += 1;
+        let affected: Vec<u32> = self
+            .tasks
+            .iter()
+            .filter(|(_, task)| task.command.lun == lun && task.link == at)
+            .map(|(tag, _)| *tag)
+            .collect();
+        self.forget_queued_data(&affected);
+        let link = &mut self.links[at];
+        let answer = NopOut {
+            immediate: true,
+            lun,
+            initiator_task_tag: InitiatorTaskTag::RESERVED,
+            target_transfer_tag: TargetTransferTag::RESERVED,
+            cmd_sn: self.cmd_sn,
+            exp_stat_sn: link.exp_stat_sn.unwrap_or_default(),
+        };
+        link.queue.push_back(Outgoing::Pdu(InitiatorPdu::NopOut(answer), Vec::new()));
+    }
+
     pub(crate) fn log_out(&mut self) -> u32 {
         self.log_out_of(None)
     }

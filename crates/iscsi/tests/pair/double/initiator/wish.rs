@@ -16,6 +16,8 @@ pub(crate) struct Wish {
     pub(crate) data_digest: bool,
     pub(crate) discovery: bool,
     pub(crate) max_connections: u16,
+    /// TaskReporting, if it is offered.
+    pub(crate) task_reporting: Option<&'static str>,
     /// Log in with CHAP.
     pub(crate) chap: Option<ChapWish>,
 }
@@ -47,6 +49,7 @@ impl Default for Wish {
             discovery: false,
             chap: None,
             max_connections: 1,
+            task_reporting: None,
         }
     }
 }
