@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::alua::AccessState;
+use crate::copy::CopyRecords;
 use crate::nexus::NexusName;
 use crate::reservations::access::Permission;
 use crate::sense::{AdditionalSense, SenseData, SenseKey};
@@ -62,6 +63,7 @@ pub(crate) struct ItlNexus {
     queue: Mutex<VecDeque<UnitAttention>>,
     /// PREVENT ALLOW MEDIUM REMOVAL was set by this nexus.
     prevents_removal: AtomicBool,
+    copies: CopyRecords,
 }
 
 impl ItlNexus {
@@ -74,6 +76,7 @@ impl ItlNexus {
             pending: AtomicBool::new(false),
             queue: Mutex::default(),
             prevents_removal: AtomicBool::new(false),
+            copies: CopyRecords::default(),
         };
         nexus.establish(UnitAttention::PowerOn);
         nexus
@@ -134,6 +137,11 @@ impl ItlNexus {
     pub(crate) fn peek(&self) -> Option<(UnitAttention, usize)> {
         let queue = self.queue();
         queue.front().map(|&first| (first, queue.len()))
+    }
+
+    /// The copy operations that were begun through this nexus.
+    pub(crate) fn copies(&self) -> &CopyRecords {
+        &self.copies
     }
 
     pub(crate) fn prevents_removal(&self) -> bool {

@@ -37,6 +37,15 @@ pub enum Io {
         /// True: answer when the data is on stable storage.
         stable: bool,
     },
+    /// Write bytes of the medium buffer: what the last [`Io::Read`] brought.
+    WriteMedium {
+        /// Where on the medium.
+        offset_bytes: u64,
+        /// How many bytes of the buffer, from its first on.
+        length_bytes: u32,
+        /// True: answer when the data is on stable storage.
+        stable: bool,
+    },
     /// Make everything that was answered before stable.
     Flush,
     /// Make a range read as zeros.

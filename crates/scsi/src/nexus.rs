@@ -29,7 +29,7 @@ pub struct Nexus {
 }
 
 /// The way from this nexus to one unit: the I_T_L nexus and its unit.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Path {
     number: u16,
     pub(crate) unit: Arc<LogicalUnit>,
@@ -111,6 +111,11 @@ impl Nexus {
 
     pub(crate) fn path(&self, index: usize) -> Option<&Path> {
         self.paths.get(index)
+    }
+
+    /// The way to the unit that `is_meant` picks, among all that the initiator reaches.
+    pub(crate) fn reach(&self, mut is_meant: impl FnMut(&LogicalUnit) -> bool) -> Option<&Path> {
+        self.paths.iter().find(|path| is_meant(&path.unit))
     }
 
     /// The state part of LOGICAL UNIT RESET (SAM-5); the driver aborts the commands first. Every nexus,

@@ -45,6 +45,8 @@ pub struct AdditionalSense(u16);
 impl AdditionalSense {
     /// NO ADDITIONAL SENSE INFORMATION
     pub const NONE: Self = Self::new(0x00, 0x00);
+    /// OPERATION IN PROGRESS
+    pub const OPERATION_IN_PROGRESS: Self = Self::new(0x00, 0x16);
     /// PERIPHERAL DEVICE WRITE FAULT
     pub const PERIPHERAL_DEVICE_WRITE_FAULT: Self = Self::new(0x03, 0x00);
     /// LOGICAL UNIT NOT READY, INITIALIZING COMMAND REQUIRED
@@ -61,8 +63,16 @@ impl AdditionalSense {
     pub const TARGET_PORT_UNAVAILABLE: Self = Self::new(0x04, 0x0c);
     /// LOGICAL UNIT NOT READY, OFFLINE
     pub const LOGICAL_UNIT_OFFLINE: Self = Self::new(0x04, 0x12);
+    /// UNREACHABLE COPY TARGET
+    pub const UNREACHABLE_COPY_TARGET: Self = Self::new(0x08, 0x04);
     /// WRITE ERROR
     pub const WRITE_ERROR: Self = Self::new(0x0c, 0x00);
+    /// THIRD PARTY DEVICE FAILURE
+    pub const THIRD_PARTY_DEVICE_FAILURE: Self = Self::new(0x0d, 0x01);
+    /// COPY TARGET DEVICE NOT REACHABLE
+    pub const COPY_TARGET_DEVICE_NOT_REACHABLE: Self = Self::new(0x0d, 0x02);
+    /// INCORRECT COPY TARGET DEVICE TYPE
+    pub const INCORRECT_COPY_TARGET_DEVICE_TYPE: Self = Self::new(0x0d, 0x03);
     /// INVALID FIELD IN COMMAND INFORMATION UNIT
     pub const INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT: Self = Self::new(0x0e, 0x03);
     /// UNRECOVERED READ ERROR
@@ -83,6 +93,18 @@ impl AdditionalSense {
     pub const INVALID_FIELD_IN_PARAMETER_LIST: Self = Self::new(0x26, 0x00);
     /// INVALID RELEASE OF PERSISTENT RESERVATION
     pub const INVALID_RELEASE: Self = Self::new(0x26, 0x04);
+    /// TOO MANY TARGET DESCRIPTORS
+    pub const TOO_MANY_TARGET_DESCRIPTORS: Self = Self::new(0x26, 0x06);
+    /// UNSUPPORTED TARGET DESCRIPTOR TYPE CODE
+    pub const UNSUPPORTED_TARGET_DESCRIPTOR: Self = Self::new(0x26, 0x07);
+    /// TOO MANY SEGMENT DESCRIPTORS
+    pub const TOO_MANY_SEGMENT_DESCRIPTORS: Self = Self::new(0x26, 0x08);
+    /// UNSUPPORTED SEGMENT DESCRIPTOR TYPE CODE
+    pub const UNSUPPORTED_SEGMENT_DESCRIPTOR: Self = Self::new(0x26, 0x09);
+    /// UNEXPECTED INEXACT SEGMENT
+    pub const UNEXPECTED_INEXACT_SEGMENT: Self = Self::new(0x26, 0x0a);
+    /// INLINE DATA LENGTH EXCEEDED
+    pub const INLINE_DATA_LENGTH_EXCEEDED: Self = Self::new(0x26, 0x0b);
     /// WRITE PROTECTED
     pub const WRITE_PROTECTED: Self = Self::new(0x27, 0x00);
     /// LOGICAL UNIT SOFTWARE WRITE PROTECTED
@@ -125,6 +147,8 @@ impl AdditionalSense {
     pub const MEDIUM_NOT_PRESENT: Self = Self::new(0x3a, 0x00);
     /// INTERNAL TARGET FAILURE
     pub const INTERNAL_TARGET_FAILURE: Self = Self::new(0x44, 0x00);
+    /// INSUFFICIENT RESOURCES
+    pub const INSUFFICIENT_RESOURCES: Self = Self::new(0x55, 0x03);
     /// MEDIUM REMOVAL PREVENTED
     pub const MEDIUM_REMOVAL_PREVENTED: Self = Self::new(0x53, 0x02);
     /// INSUFFICIENT REGISTRATION RESOURCES
@@ -152,11 +176,22 @@ impl fmt::Debug for AdditionalSense {
     }
 }
 
-/// Which field of the CDB or of the parameter list is wrong (SPC-4, field pointer).
+/// What a field pointer counts its bytes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FieldPlace {
+    /// The CDB.
+    Cdb,
+    /// The parameter list.
+    ParameterList,
+    /// The segment descriptor that the COMMAND-SPECIFIC INFORMATION names (SPC-4, segment pointer; with COPY ABORTED).
+    SegmentDescriptor,
+}
+
+/// Which field is wrong (SPC-4, field pointer and segment pointer).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldPointer {
-    /// True for the CDB, false for the parameter list.
-    pub in_cdb: bool,
+    /// What it is a field of.
+    pub place: FieldPlace,
     /// The first byte of the field, counted from 0.
     pub byte: u16,
     /// The field's most significant bit in that byte (7 is the highest), where a bit can be told.
@@ -172,7 +207,9 @@ pub struct SenseData {
     pub code: AdditionalSense,
     /// The INFORMATION field: an LBA, or an offset for a miscompare.
     pub information: Option<u64>,
-    /// The wrong field, for ILLEGAL REQUEST.
+    /// COMMAND-SPECIFIC INFORMATION: for a copy, the number of the segment.
+    pub command_specific: Option<u64>,
+    /// The wrong field, for ILLEGAL REQUEST and COPY ABORTED.
     pub field: Option<FieldPointer>,
     /// How much of something long is done, in parts of 65536, for NOT READY (SPC-4, progress indication).
     pub progress: Option<u16>,
@@ -181,7 +218,7 @@ pub struct SenseData {
 impl SenseData {
     /// Sense data without INFORMATION and field pointer.
     pub const fn new(key: SenseKey, code: AdditionalSense) -> SenseData {
-        SenseData { key, code, information: None, field: None, progress: None }
+        SenseData { key, code, information: None, command_specific: None, field: None, progress: None }
     }
 
     /// ILLEGAL REQUEST with `code`.
@@ -191,25 +228,42 @@ impl SenseData {
 
     /// INVALID FIELD IN CDB that points at `bit` of `byte`.
     pub(crate) const fn invalid_cdb_field(byte: u16, bit: u8) -> SenseData {
-        let field = Some(FieldPointer { in_cdb: true, byte, bit: Some(bit) });
+        let field = Some(FieldPointer { place: FieldPlace::Cdb, byte, bit: Some(bit) });
         SenseData { field, ..SenseData::illegal(AdditionalSense::INVALID_FIELD_IN_CDB) }
     }
 
     /// INVALID FIELD IN PARAMETER LIST that points at `byte`.
     pub(crate) const fn invalid_parameter(byte: u16) -> SenseData {
-        let field = Some(FieldPointer { in_cdb: false, byte, bit: None });
-        SenseData { field, ..SenseData::illegal(AdditionalSense::INVALID_FIELD_IN_PARAMETER_LIST) }
+        SenseData::illegal(AdditionalSense::INVALID_FIELD_IN_PARAMETER_LIST).pointing_at(byte)
     }
 
     /// INVALID FIELD IN PARAMETER LIST that points at `bit` of `byte`.
     pub(crate) const fn invalid_parameter_bit(byte: u16, bit: u8) -> SenseData {
-        let field = Some(FieldPointer { in_cdb: false, byte, bit: Some(bit) });
+        let field = Some(FieldPointer { place: FieldPlace::ParameterList, byte, bit: Some(bit) });
         SenseData { field, ..SenseData::illegal(AdditionalSense::INVALID_FIELD_IN_PARAMETER_LIST) }
     }
 
     /// HARDWARE ERROR, INTERNAL TARGET FAILURE: the device server, or its driver, went wrong.
     pub(crate) const fn internal() -> SenseData {
         SenseData::new(SenseKey::HardwareError, AdditionalSense::INTERNAL_TARGET_FAILURE)
+    }
+
+    /// COPY ABORTED with `code` in segment `segment` of a copy.
+    pub(crate) const fn copy_aborted(code: AdditionalSense, segment: u16) -> SenseData {
+        let sense = SenseData::new(SenseKey::CopyAborted, code);
+        SenseData { command_specific: Some(segment as u64), ..sense }
+    }
+
+    /// The same, pointing at `byte` of the parameter list.
+    pub(crate) const fn pointing_at(self, byte: u16) -> SenseData {
+        let field = Some(FieldPointer { place: FieldPlace::ParameterList, byte, bit: None });
+        SenseData { field, ..self }
+    }
+
+    /// The same, pointing at `byte` of the segment descriptor.
+    pub(crate) const fn pointing_into_segment(self, byte: u16) -> SenseData {
+        let field = Some(FieldPointer { place: FieldPlace::SegmentDescriptor, byte, bit: None });
+        SenseData { field, ..self }
     }
 
     /// The same with an INFORMATION field.
@@ -229,10 +283,14 @@ impl SenseData {
             return Some([0x80, high, low]);
         }
         self.field.map(|field| {
-            let in_cdb = if field.in_cdb { 0x40 } else { 0 };
+            let place = match field.place {
+                FieldPlace::Cdb => 0x40,
+                FieldPlace::ParameterList => 0,
+                FieldPlace::SegmentDescriptor => 0x20,
+            };
             let bit = field.bit.map_or(0, |bit| 0x08 | (bit & 0x07));
             let [high, low] = field.byte.to_be_bytes();
-            [0x80 | in_cdb | bit, high, low]
+            [0x80 | place | bit, high, low]
         })
     }
 
@@ -246,6 +304,9 @@ impl SenseData {
         }
         bytes[2] = self.key as u8;
         bytes[7] = 10;
+        if let Some(information) = self.command_specific.and_then(|value| u32::try_from(value).ok()) {
+            bytes[8..12].copy_from_slice(&information.to_be_bytes());
+        }
         bytes[12] = self.code.asc();
         bytes[13] = self.code.ascq();
         if let Some(specific) = self.sense_key_specific() {
@@ -261,10 +322,14 @@ impl SenseData {
         bytes[2] = self.code.asc();
         bytes[3] = self.code.ascq();
         let mut length = 8;
-        if let Some(information) = self.information {
-            bytes[length..length + 4].copy_from_slice(&[0x00, 0x0a, 0x80, 0x00]);
-            bytes[length + 4..length + 12].copy_from_slice(&information.to_be_bytes());
-            length += 12;
+        let information =
+            [(self.information, [0x00, 0x0a, 0x80, 0x00]), (self.command_specific, [0x01, 0x0a, 0, 0])];
+        for (value, header) in information {
+            if let Some(value) = value {
+                bytes[length..length + 4].copy_from_slice(&header);
+                bytes[length + 4..length + 12].copy_from_slice(&value.to_be_bytes());
+                length += 12;
+            }
         }
         if let Some(specific) = self.sense_key_specific() {
             bytes[length..length + 2].copy_from_slice(&[0x02, 0x06]);
@@ -284,8 +349,8 @@ pub struct EncodedSense {
 }
 
 impl EncodedSense {
-    /// Header and both descriptors: 8 + 12 + 8.
-    const CAPACITY: usize = 28;
+    /// Header and all descriptors: 8 + 12 + 12 + 8.
+    const CAPACITY: usize = 40;
 
     /// The bytes, at most 252 (SPC-4).
     pub fn as_bytes(&self) -> &[u8] {
@@ -366,8 +431,20 @@ mod tests {
     }
 
     #[test]
-    fn both_descriptors_fit() {
-        let sense = SenseData::invalid_cdb_field(1, 1).with_information(Some(1));
+    fn a_copy_names_its_segment() {
+        let sense =
+            SenseData::copy_aborted(AdditionalSense::UNREACHABLE_COPY_TARGET, 3).pointing_into_segment(6);
+        let fixed = [0x70, 0, 0xa, 0, 0, 0, 0, 10, 0, 0, 0, 3, 8, 4, 0, 0xa0, 0, 6];
+        assert_eq!(sense.encode(false).as_bytes(), fixed);
+        let descriptors = sense.encode(true);
+        assert_eq!(descriptors.as_bytes()[7..20], [20, 1, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3]);
+        assert_eq!(descriptors.as_bytes()[20..], [2, 6, 0, 0, 0xa0, 0, 6, 0]);
+    }
+
+    #[test]
+    fn all_descriptors_fit() {
+        let sense =
+            SenseData::copy_aborted(AdditionalSense::NONE, 1).pointing_at(1).with_information(Some(1));
         assert_eq!(sense.encode(true).as_bytes().len(), EncodedSense::CAPACITY);
     }
 }

@@ -30,6 +30,14 @@ pub enum Next {
     },
     /// Do this on the medium, then resume with [`Event::Io`].
     Io(Io),
+    /// Do this on the medium of another unit, which may belong to another device, then resume with [`Event::Io`]. The
+    /// medium buffer is the task's all the same.
+    IoOn {
+        /// Whose medium: the unit's [`crate::Identity::naa`].
+        naa: u64,
+        /// What to do.
+        io: Io,
+    },
     /// The command is over.
     Done(Completion),
 }
@@ -182,6 +190,10 @@ impl Task {
             Ok((state, Step::Io(io))) => {
                 self.state = state;
                 Next::Io(io)
+            }
+            Ok((state, Step::IoOn(unit, io))) => {
+                self.state = state;
+                Next::IoOn { naa: unit.identity().naa, io }
             }
             Ok((_, Step::Done(data_in))) => {
                 Next::Done(Completion { status: Status::Good, sense: None, data_in })

@@ -490,6 +490,7 @@ impl LogicalUnit {
         }
         for nexus in nexuses.iter() {
             nexus.set_prevents_removal(false);
+            nexus.copies().clear();
             nexus.establish(UnitAttention::BusDeviceReset);
         }
     }

@@ -1,5 +1,6 @@
 //! The server as a whole: start, drain, stop.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
@@ -10,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use lunette_block::{BufferPool, CloseError, OpenError, StateError, Store};
+use lunette_block::{BufferPool, CloseError, OpenError, StateError, Store, Volume};
 use lunette_iscsi::chap::ChapPolicy;
 use lunette_scsi::{ConfigError, SavedFault};
 use rustix::thread::sched_getaffinity;
@@ -140,6 +141,8 @@ pub enum StopError {
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) targets: Vec<Arc<ServedTarget>>,
+    /// The volumes of all targets by the NAA identifiers of their units, of which no two are the same.
+    pub(crate) volumes: HashMap<u64, Arc<Volume>>,
     /// Where this server listens, with real ports.
     pub(crate) portals: Vec<SocketAddr>,
     pub(crate) registry: Registry,
@@ -239,10 +242,13 @@ impl Server {
         let count = homes.len();
         let reactors = (0..count).map(|_| Mailbox::new().map(Arc::new)).collect::<io::Result<Vec<_>>>()?;
         let loads: Vec<_> = (0..count).map(|_| Arc::new(AtomicUsize::new(0))).collect();
+        let volumes = targets.iter().flat_map(|target| target.volumes.iter().map(Arc::clone));
+        let volumes = volumes.map(|volume| (volume.identity().naa, volume)).collect();
         let pool_bytes = usize::try_from(config.limits.buffer_memory_bytes).unwrap_or(usize::MAX);
         let shared = Arc::new(Shared {
             config: config.clone(),
             targets,
+            volumes,
             portals: portals.clone(),
             registry: Registry::default(),
             discovery: config.discovery.policy(&config.chap),
@@ -339,7 +345,7 @@ fn make_state_directory(path: &Path) -> Result<(), StartError> {
 
 /// Refuses to serve a copy of an image beside the original: initiators would see two paths to one disk.
 fn refuse_copies(targets: &[Arc<ServedTarget>]) -> Result<(), StartError> {
-    let mut seen = std::collections::HashMap::new();
+    let mut seen = HashMap::new();
     for target in targets {
         for unit in &target.report.units {
             let here = format!("{} LUN {}", target.name, unit.lun);

@@ -101,7 +101,7 @@ fn command(input: &mut Input<'_>, nexus: &Nexus, choice: u8, capacity_bytes: u64
                 }
                 task.resume(nexus, Event::DataOut(&data_out))
             }
-            Next::Io(io) => {
+            Next::Io(io) | Next::IoOn { io, .. } => {
                 check(&io, capacity_bytes, data_out.len());
                 if let Io::Read { length_bytes, .. } = io {
                     medium = vec![input.byte(); length_bytes as usize];
@@ -161,6 +161,7 @@ fn check(io: &Io, capacity_bytes: u64, data_out_bytes: usize) {
             );
             (*offset_bytes, u64::from(*length_bytes))
         }
+        Io::WriteMedium { offset_bytes, length_bytes, .. } => (*offset_bytes, u64::from(*length_bytes)),
         Io::WriteOwned { offset_bytes, bytes, .. } => (*offset_bytes, bytes.len() as u64),
         Io::Zero { offset_bytes, length_bytes, .. }
         | Io::Unmap { offset_bytes, length_bytes }

@@ -58,7 +58,8 @@ fn standard(subject: Subject<'_>) -> Vec<u8> {
         Subject::Unit(path, _) => {
             let unit = &path.unit;
             data[1] = u8::from(unit.config().removable) << 7;
-            data[5] = 0x30; // TPGS: states of target port groups change by themselves and by command
+            // TPGS: states of target port groups change by themselves and by command; 3PC: copies of third parties.
+            data[5] = 0x30 | 0x08;
             let identity = unit.identity();
             (identity.vendor.as_str(), identity.product.as_str(), identity.revision.as_str())
         }

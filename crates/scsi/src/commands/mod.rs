@@ -4,11 +4,14 @@
 
 mod cache;
 mod capacity;
+mod copy_results;
 mod diagnostic;
+mod extended_copy;
 mod format;
 mod inquiry;
 mod lba_status;
 mod mode_pages;
+mod mover;
 mod persistent_reserve;
 mod range;
 mod read_write;
@@ -20,16 +23,19 @@ mod sanitize;
 mod start_stop;
 mod table;
 mod target_port_groups;
+mod third_party_copy;
 mod unmap;
 mod verify;
 mod vpd;
 mod without_unit;
 mod write_same;
 
+use crate::alua::WorksIn;
 use crate::attention::ItlNexus;
 use crate::bytes::Cdb;
 use crate::io::{Direction, Io};
 use crate::nexus::{Nexus, Path};
+use crate::reservations::access::Access;
 use crate::sense::{AdditionalSense, SenseData, SenseKey};
 use crate::status::Status;
 use crate::task::{DataIn, Event};
@@ -62,6 +68,8 @@ impl Context<'_> {
 pub(crate) enum Step {
     DataOut(u32),
     Io(Io),
+    /// On the medium of another unit.
+    IoOn(Arc<LogicalUnit>, Io),
     Done(DataIn),
     /// The command ends with a status that brings nothing along.
     End(Status),
@@ -87,6 +95,7 @@ pub(crate) enum State {
     StartStop(Readiness),
     ModeSelect(mode_pages::ModeSelect),
     LbaStatus(lba_status::LbaStatus),
+    ExtendedCopy(Box<extended_copy::ExtendedCopy>),
     PersistentReserve(persistent_reserve::PersistentReserve),
     Begin(sanitize::Begin),
     Format(format::Format),
@@ -113,6 +122,7 @@ impl State {
             State::StartStop(readiness) => start_stop::flushed(readiness, context, event),
             State::ModeSelect(select) => select.resume(context, event),
             State::LbaStatus(status) => status.resume(context, event),
+            State::ExtendedCopy(copy) => copy.resume(context, event),
             State::PersistentReserve(reserve) => reserve.resume(context, event),
             State::Begin(begin) => begin.resume(context, event),
             State::Format(format) => format.resume(context, event),
@@ -183,6 +193,20 @@ fn not_ready(unit: &LogicalUnit) -> Option<SenseData> {
         Readiness::Ejected => AdditionalSense::MEDIUM_NOT_PRESENT,
     };
     Some(SenseData::new(SenseKey::NotReady, code))
+}
+
+/// Why the copy manager may not reach a unit's medium, if it may not.
+fn refuses_copy(path: &Path, writes: bool) -> Option<SenseData> {
+    if let Some(sense) = path.itl.access_state().refusal(WorksIn::Active) {
+        return Some(sense);
+    }
+    let access = if writes { Access::Writes } else { Access::Reads };
+    if !path.itl.permission().allows(access, &[0; 16]) {
+        return Some(SenseData::new(SenseKey::CopyAborted, AdditionalSense::THIRD_PARTY_DEVICE_FAILURE));
+    }
+    let unit = &path.unit;
+    let not_now = unit.occupied().or_else(|| not_ready(unit));
+    not_now.or_else(|| (writes && path.write_protected()).then(|| write_protected(path)))
 }
 
 fn write_protected(path: &Path) -> SenseData {

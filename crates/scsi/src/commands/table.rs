@@ -4,9 +4,9 @@
 
 use super::persistent_reserve::report;
 use super::{
-    Handler, cache, capacity, diagnostic, format, inquiry, lba_status, mode_pages, persistent_reserve,
-    read_write, readiness, report_luns, report_support, reserve, sanitize, start_stop, target_port_groups,
-    unmap, verify, write_same,
+    Handler, cache, capacity, copy_results, diagnostic, extended_copy, format, inquiry, lba_status,
+    mode_pages, persistent_reserve, read_write, readiness, report_luns, report_support, reserve, sanitize,
+    start_stop, target_port_groups, unmap, verify, write_same,
 };
 use crate::alua::WorksIn;
 use crate::bytes::Cdb;
@@ -55,6 +55,8 @@ pub(super) const REPORT_LUNS: u8 = 0xa0;
 const MEDIUM_TIMEOUT_S: u32 = 60;
 /// What it should give one that writes the whole medium.
 const WHOLE_MEDIUM_TIMEOUT_S: u32 = 7 * 24 * 60 * 60;
+/// What it should give one that copies as much as a parameter list can ask for.
+const COPY_TIMEOUT_S: u32 = 600;
 /// What it should give one that is answered from memory.
 const MEMORY_TIMEOUT_S: u32 = 10;
 
@@ -167,7 +169,7 @@ impl Command {
 }
 
 /// Every command, in rising order of operation code and service action.
-pub(crate) static COMMANDS: [Command; 62] = [
+pub(crate) static COMMANDS: [Command; 70] = [
     row("TEST UNIT READY", INSPECTS, readiness::test_unit_ready, &[TEST_UNIT_READY, 0, 0, 0, 0, 0])
         .timeout_s(MEMORY_TIMEOUT_S),
     row("REQUEST SENSE", FREE, readiness::request_sense, &[REQUEST_SENSE, 0x01, 0, 0, 0xff, 0])
@@ -348,6 +350,40 @@ pub(crate) static COMMANDS: [Command; 62] = [
         .in_standby()
         .service_action()
         .any_readiness(),
+    row("EXTENDED COPY(LID1)", WRITES, extended_copy::extended_copy_lid1, &THIRD_PARTY_COPY_OUT[0])
+        .service_action()
+        .timeout_s(COPY_TIMEOUT_S),
+    row("EXTENDED COPY(LID4)", WRITES, extended_copy::extended_copy_lid4, &THIRD_PARTY_COPY_OUT[1])
+        .service_action()
+        .timeout_s(COPY_TIMEOUT_S),
+    row("COPY OPERATION ABORT", WRITES, extended_copy::copy_operation_abort, &THIRD_PARTY_COPY_OUT[2])
+        .service_action()
+        .any_readiness(),
+    row("RECEIVE COPY STATUS(LID1)", WRITES, copy_results::status_lid1, &THIRD_PARTY_COPY_IN[0])
+        .service_action()
+        .any_readiness(),
+    row("RECEIVE COPY DATA(LID1)", WRITES, copy_results::data_lid1, &THIRD_PARTY_COPY_IN[1])
+        .service_action()
+        .any_readiness(),
+    row(
+        "RECEIVE COPY OPERATING PARAMETERS",
+        WRITES,
+        copy_results::operating_parameters,
+        &THIRD_PARTY_COPY_IN[2],
+    )
+    .service_action()
+    .any_readiness(),
+    row(
+        "RECEIVE COPY FAILURE DETAILS(LID1)",
+        WRITES,
+        copy_results::failure_details_lid1,
+        &THIRD_PARTY_COPY_IN[3],
+    )
+    .service_action()
+    .any_readiness(),
+    row("RECEIVE COPY STATUS(LID4)", WRITES, copy_results::status_lid4, &THIRD_PARTY_COPY_IN[4])
+        .service_action()
+        .any_readiness(),
     row("READ(16)", READS, read_write::read_16, &LONG_CDB[0]),
     row("WRITE(16)", WRITES, read_write::write_16, &LONG_CDB[1]).writes(),
     row("WRITE AND VERIFY(16)", WRITES, verify::write_16, &LONG_CDB[2]).writes(),
@@ -465,6 +501,21 @@ const fn long(opcode: u8, flags: u8) -> [u8; 16] {
     [opcode, flags, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 0x1f, 0]
 }
 
+/// Usage of the third-party copy commands: a list identifier of one or four bytes, if any, and a length.
+const THIRD_PARTY_COPY_OUT: [[u8; 16]; 3] = [
+    [0x83, 0x00, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0],
+    [0x83, 0x01, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0],
+    [0x83, 0x1c, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+];
+
+const THIRD_PARTY_COPY_IN: [[u8; 16]; 5] = [
+    [0x84, 0x00, 255, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0],
+    [0x84, 0x01, 255, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0],
+    [0x84, 0x03, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0],
+    [0x84, 0x04, 255, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0],
+    [0x84, 0x05, 255, 255, 255, 255, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0],
+];
+
 const SERVICE_ACTION_IN: [[u8; 16]; 3] = [
     [0x9e, 0x10, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0],
     [0x9e, 0x12, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0],
@@ -580,7 +631,10 @@ mod tests {
             (SANITIZE, 10) if row.service_action == Some(1) => ".......##.",
             (SANITIZE, 10) => "",
             (0x9e, 16) if row.service_action == Some(0x15) => "...#............",
-            (0x9e, 16) => "..........####..",
+            (0x83, 16) if row.service_action == Some(0x1c) => "..####..........",
+            (0x84, 16) if row.service_action == Some(0x05) => "..####....####..",
+            (0x84, 16) if row.service_action != Some(0x03) => "..#.......####..",
+            (0x83 | 0x84 | 0x9e, 16) => "..........####..",
             other => panic!("say which fields {other:02x?} has"),
         };
         for row in &COMMANDS {

@@ -1,6 +1,7 @@
 //! Vital product data pages (SPC-4, SBC-3).
 
 use super::inquiry::Subject;
+use super::third_party_copy;
 use crate::device::{Device, TargetPort};
 use crate::identity::{Identity, put_padded};
 use crate::nexus::{Nexus, Path};
@@ -11,17 +12,19 @@ const UNIT_SERIAL_NUMBER: u8 = 0x80;
 const DEVICE_IDENTIFICATION: u8 = 0x83;
 const EXTENDED_INQUIRY: u8 = 0x86;
 const SCSI_PORTS: u8 = 0x88;
+const THIRD_PARTY_COPY: u8 = 0x8f;
 const BLOCK_LIMITS: u8 = 0xb0;
 const BLOCK_DEVICE_CHARACTERISTICS: u8 = 0xb1;
 const LOGICAL_BLOCK_PROVISIONING: u8 = 0xb2;
 
 /// The pages of a disk, in rising order (SPC-4, Supported VPD Pages).
-const UNIT_PAGES: [u8; 8] = [
+const UNIT_PAGES: [u8; 9] = [
     SUPPORTED_PAGES,
     UNIT_SERIAL_NUMBER,
     DEVICE_IDENTIFICATION,
     EXTENDED_INQUIRY,
     SCSI_PORTS,
+    THIRD_PARTY_COPY,
     BLOCK_LIMITS,
     BLOCK_DEVICE_CHARACTERISTICS,
     LOGICAL_BLOCK_PROVISIONING,
@@ -40,6 +43,7 @@ pub(super) fn page(code: u8, subject: Subject<'_>) -> Option<Vec<u8>> {
         .concat(),
         (Subject::Unit(_, nexus), SCSI_PORTS) => scsi_ports(nexus),
         (Subject::Unit(..), EXTENDED_INQUIRY) => extended_inquiry(),
+        (Subject::Unit(..), THIRD_PARTY_COPY) => third_party_copy::page(),
         (Subject::Unit(path, _), BLOCK_LIMITS) => block_limits(&path.unit),
         (Subject::Unit(path, _), BLOCK_DEVICE_CHARACTERISTICS) => block_device_characteristics(&path.unit),
         (Subject::Unit(path, _), LOGICAL_BLOCK_PROVISIONING) => logical_block_provisioning(&path.unit),
@@ -126,6 +130,22 @@ fn scsi_ports(nexus: &Nexus) -> Vec<u8> {
 
 fn port_name(device: &Device, port: TargetPort) -> Vec<u8> {
     designator(UTF_8, Association::TargetPort, 0x08, &scsi_name(&device.port_name(port)))
+}
+
+/// Whether a unit has the name that a designation descriptor tells, its designator filled up to twenty bytes. Whose
+/// protocol it is makes no difference.
+pub(super) fn has_designation(identity: &Identity, wanted: &[u8; 24]) -> bool {
+    let designators = unit_designators(identity);
+    let mut rest = designators.as_slice();
+    while let Some((header, after)) = rest.split_first_chunk::<4>() {
+        let (designator, after) = after.split_at(usize::from(header[3]).min(after.len()));
+        let same_kind = (header[0] ^ wanted[0]) & 0x0f == 0 && (header[1] ^ wanted[1]) & 0x3f == 0;
+        if same_kind && header[3] == wanted[3] && wanted[4..].get(..designator.len()) == Some(designator) {
+            return true;
+        }
+        rest = after;
+    }
+    false
 }
 
 fn device_designators(nexus: &Nexus) -> Vec<u8> {
@@ -261,6 +281,28 @@ mod tests {
             assert_eq!(descriptor[12..16], [0x53, 0x98, 0, 20]);
             assert_eq!(&descriptor[16..32], format!("iqn.x:d,t,0x000{number}").as_bytes());
         }
+    }
+
+    #[test]
+    fn a_unit_knows_its_own_designations() {
+        let identity = config().identity;
+        let wanted = |header: [u8; 4], designator: &[u8]| {
+            let mut wanted = [0; 24];
+            wanted[..4].copy_from_slice(&header);
+            wanted[4..4 + designator.len()].copy_from_slice(designator);
+            has_designation(&identity, &wanted)
+        };
+        let naa = identity.naa.to_be_bytes();
+        assert!(wanted([1, 3, 0, 8], &naa));
+        assert!(wanted([0x51, 0x83, 0, 8], &naa), "protocol identifier");
+        assert!(!wanted([1, 3, 0, 7], &naa[..7]), "another length");
+        assert!(!wanted([2, 3, 0, 8], &naa), "another code set");
+        assert!(!wanted([1, 0x13, 0, 8], &naa), "another association");
+        assert!(!wanted([1, 2, 0, 8], &naa), "another type");
+        let uuid = [&[0x10, 0][..], &identity.uuid].concat();
+        assert!(wanted([1, 0x0a, 0, 18], &uuid));
+        assert!(!wanted([0, 0, 0, 0], &[]));
+        assert!(!wanted([2, 1, 0, 28], b"LUNETTE VOLUME      "), "longer than the descriptor");
     }
 
     #[test]

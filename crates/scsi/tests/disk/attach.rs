@@ -29,7 +29,7 @@ fn standard_inquiry() {
     let mut host = Host::new(config());
     let data = host.good(&inquiry(None, LARGE), &[]);
     assert_eq!(data.len(), 96);
-    assert_eq!(data[..8], [0, 0, 6, 0x12, 91, 0x30, 0, 2]);
+    assert_eq!(data[..8], [0, 0, 6, 0x12, 91, 0x38, 0, 2]);
     assert_eq!(&data[8..36], b"LUNETTE VOLUME          0.1 ");
     assert_eq!(data[58..66], [0, 0xa0, 0x09, 0x60, 0x04, 0x60, 0x04, 0xc0]);
     for length in 0..=255 {
@@ -51,7 +51,7 @@ fn standard_inquiry() {
 fn vital_product_data() {
     let mut host = Host::new(config());
     let pages = host.good(&inquiry(Some(0), LARGE), &[]);
-    assert_eq!(pages, [0, 0, 0, 8, 0x00, 0x80, 0x83, 0x86, 0x88, 0xb0, 0xb1, 0xb2]);
+    assert_eq!(pages, [0, 0, 0, 9, 0x00, 0x80, 0x83, 0x86, 0x88, 0x8f, 0xb0, 0xb1, 0xb2]);
     for &page in &pages[4..] {
         assert_eq!(host.good(&inquiry(Some(page), LARGE), &[])[1], page);
     }
@@ -290,7 +290,7 @@ fn unit_attentions_pass_by_the_commands_that_may_not_report_them() {
     let device = device(config());
     let port = device.ports()[0];
     let nexus = Nexus::new(device, port, "host".into());
-    let mut host = Host { nexus, lun: Lun::from_number(0), disk: Disk::new() };
+    let mut host = Host { nexus, lun: Lun::from_number(0), disk: Disk::new(), others: Default::default() };
     host.good(&inquiry(None, LARGE), &[]);
     host.good(&[0xa0, 0, 0, 0, 0, 0, 0, 0, 0, 16], &[]);
     assert_eq!(host.good(&[0x03, 0, 0, 0, 18], &[])[2..14], [6, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x29, 0]);

@@ -1,5 +1,6 @@
 //! A host and a disk in memory: the driver's part, as small as it can be.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lunette_scsi::{
@@ -94,6 +95,9 @@ impl Disk {
                 self.write(offset_bytes, &data_out[start as usize..(start + length_bytes) as usize]);
             }
             Io::WriteOwned { offset_bytes, bytes, .. } => self.write(offset_bytes, &bytes),
+            Io::WriteMedium { offset_bytes, length_bytes, .. } => {
+                self.write(offset_bytes, &medium[..length_bytes as usize]);
+            }
             Io::Zero { offset_bytes, length_bytes, unmap, .. } => {
                 self.zero(offset_bytes, length_bytes, unmap);
             }
@@ -149,6 +153,8 @@ pub(crate) struct Host {
     pub(crate) nexus: Nexus,
     pub(crate) lun: Lun,
     pub(crate) disk: Disk,
+    /// The media of other units, by their NAA identifiers.
+    pub(crate) others: BTreeMap<u64, Disk>,
 }
 
 impl Host {
@@ -162,7 +168,7 @@ impl Host {
     pub(crate) fn on(device: Arc<Device>) -> Host {
         let port = device.ports()[0];
         let nexus = Nexus::new(device, port, "iqn.host,i,0x800000000001".into());
-        let mut host = Host { nexus, lun: Lun::from_number(0), disk: Disk::new() };
+        let mut host = Host { nexus, lun: Lun::from_number(0), disk: Disk::new(), others: BTreeMap::new() };
         assert_eq!(host.code(&[0]), (6, 0x29, 0));
         host
     }
@@ -186,6 +192,11 @@ impl Host {
                     let whole_work = io == Io::Work { until_over: true };
                     while whole_work && self.work() {}
                     let result = self.disk.run(io, &buffer, &mut medium);
+                    task.resume(&self.nexus, Event::Io { result, data_out: &buffer, medium: &medium })
+                }
+                Next::IoOn { naa, io } => {
+                    let disk = self.others.get_mut(&naa).unwrap_or(&mut self.disk);
+                    let result = disk.run(io, &buffer, &mut medium);
                     task.resume(&self.nexus, Event::Io { result, data_out: &buffer, medium: &medium })
                 }
                 Next::Done(Completion { status, sense, data_in }) => {

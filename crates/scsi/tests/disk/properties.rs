@@ -87,9 +87,9 @@ fn configs() -> impl Strategy<Value = LogicalUnitConfig> {
 fn check_range(unit: &LogicalUnit, io: &Io) {
     let (offset, length) = match io {
         Io::Flush | Io::SaveState | Io::AbortTasks { .. } | Io::Work { .. } => return,
-        Io::Read { offset_bytes, length_bytes, .. } | Io::WriteDataOut { offset_bytes, length_bytes, .. } => {
-            (*offset_bytes, u64::from(*length_bytes))
-        }
+        Io::Read { offset_bytes, length_bytes, .. }
+        | Io::WriteDataOut { offset_bytes, length_bytes, .. }
+        | Io::WriteMedium { offset_bytes, length_bytes, .. } => (*offset_bytes, u64::from(*length_bytes)),
         Io::WriteOwned { offset_bytes, bytes, .. } => {
             assert!(bytes.len() <= 1 << 20);
             (*offset_bytes, bytes.len() as u64)
@@ -105,8 +105,14 @@ fn check_range(unit: &LogicalUnit, io: &Io) {
         "{io:?}"
     );
     assert!(offset.checked_add(length).is_some_and(|end| end <= unit.capacity_bytes()), "{io:?}");
-    let writes =
-        matches!(io, Io::WriteDataOut { .. } | Io::WriteOwned { .. } | Io::Zero { .. } | Io::Unmap { .. });
+    let writes = matches!(
+        io,
+        Io::WriteDataOut { .. }
+            | Io::WriteMedium { .. }
+            | Io::WriteOwned { .. }
+            | Io::Zero { .. }
+            | Io::Unmap { .. }
+    );
     assert!(!(writes && unit.config().read_only), "{io:?} on a read-only unit");
 }
 
@@ -141,7 +147,7 @@ fn drive(nexus: &Nexus, unit: &LogicalUnit, lun: Lun, cdb: &[u8], data: &[u8], a
                 };
                 task.resume(nexus, event)
             }
-            Next::Io(io) => {
+            Next::Io(io) | Next::IoOn { io, .. } => {
                 check_range(unit, &io);
                 if let Io::Work { .. } = io {
                     work(unit, answers);

@@ -291,7 +291,8 @@ impl Reactor {
     fn drive(&mut self, index: usize, id: TaskId, next: Next) {
         match next {
             Next::DataOut { length_bytes } => self.collect_data_out(index, id, length_bytes),
-            Next::Io(io) => self.submit(index, id, io),
+            Next::Io(io) => self.submit(index, id, None, io),
+            Next::IoOn { naa, io } => self.copy(index, id, naa, io),
             Next::Done(completion) => self.finish(index, id, &completion),
         }
     }
@@ -367,25 +368,41 @@ impl Reactor {
         })
     }
 
-    /// Hands an operation to the volume's engine.
-    fn submit(&mut self, index: usize, id: TaskId, io: Io) {
+    /// Hands an operation to the engine of the task's volume, or of the volume of unit `naa`.
+    pub(super) fn submit(&mut self, index: usize, id: TaskId, naa: Option<u64>, io: Io) {
         if self.answer_from_cache(index, id, &io) {
             return;
         }
         let Some(session) = self.sessions.get_mut(index) else { return };
         let Some(attachment) = &session.attachment else { return };
         let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut) else { return };
-        let volume = context
-            .command
-            .as_ref()
-            .and_then(lunette_scsi::Task::unit_index)
-            .and_then(|unit| attachment.target.volumes.get(unit));
+        let volume = match naa {
+            Some(naa) => self.shared.volumes.get(&naa),
+            None => context
+                .command
+                .as_ref()
+                .and_then(lunette_scsi::Task::unit_index)
+                .and_then(|unit| attachment.target.volumes.get(unit)),
+        };
         let Some(volume) = volume else { return self.finish(index, id, &hardware_error()) };
         let operation = match io {
-            Io::Read { offset_bytes, length_bytes, .. } => session
-                .pool
-                .allocate(length_bytes as usize)
-                .map(|buffer| Operation::Read { offset: offset_bytes, buffer }),
+            Io::Read { offset_bytes, length_bytes, .. } => {
+                // What was read before has been looked at; its buffer may serve again.
+                context.medium = None;
+                session
+                    .pool
+                    .allocate(length_bytes as usize)
+                    .map(|buffer| Operation::Read { offset: offset_bytes, buffer })
+            }
+            Io::WriteMedium { offset_bytes, length_bytes, stable } => {
+                let range = 0..length_bytes as usize;
+                let source = context.medium.take().and_then(Medium::into_buffer);
+                source.map(|buffer| Operation::Write {
+                    offset: offset_bytes,
+                    buffer: WriteSource { buffer: buffer.into(), range },
+                    stable,
+                })
+            }
             Io::WriteDataOut { offset_bytes, start, length_bytes, stable } => {
                 let range = start as usize..start as usize + length_bytes as usize;
                 context.data_out.take().map(|buffer| Operation::Write {

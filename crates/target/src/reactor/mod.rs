@@ -6,6 +6,7 @@
 mod commands;
 mod company;
 mod connection;
+mod copying;
 mod fenced;
 mod joining;
 mod login;
@@ -128,6 +129,7 @@ pub(crate) struct Reactor {
     company: Company,
     /// Commands that have to wait for another turn, of sessions by place.
     postponed: VecDeque<(usize, TaskId)>,
+    copying: copying::Copying,
     /// PDUs that this turn has brought so far.
     pdus: usize,
     io: IoContext,
@@ -184,6 +186,7 @@ impl Reactor {
             vigil,
             company: Company::default(),
             postponed: VecDeque::new(),
+            copying: copying::Copying::default(),
             pdus: 0,
             io,
             started: Instant::now(),
@@ -242,9 +245,11 @@ impl Reactor {
 
     /// One wakeup: all that has come is read, all that can be answered is answered.
     fn turn(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
-        let limit = if self.postponed.is_empty() { TICK } else { Duration::ZERO };
+        let waits = self.postponed.is_empty() && self.copying.is_empty();
+        let limit = if waits { TICK } else { Duration::ZERO };
         self.vigil.wait(&self.epoll, events, limit, std::mem::take(&mut self.pdus))?;
         self.company.next_turn();
+        self.copying.next_turn();
         self.now = self.started.elapsed();
         let mut has_mail = false;
         for event in events.iter() {
@@ -260,6 +265,7 @@ impl Reactor {
                 self.message(message);
             }
         }
+        self.go_on_copying();
         self.collect_completions();
         self.send_answers();
         if !self.postponed.is_empty() {

@@ -76,6 +76,14 @@ impl Medium {
             Self::Cached(_) => &[],
         }
     }
+
+    /// The data, to be written elsewhere; `None` where it was not read.
+    pub(super) fn into_buffer(self) -> Option<Buffer> {
+        match self {
+            Self::Read(buffer) => Some(buffer),
+            Self::Cached(_) => None,
+        }
+    }
 }
 
 /// What the driver keeps for a task.

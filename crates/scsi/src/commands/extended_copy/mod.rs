@@ -1,0 +1,271 @@
+//! EXTENDED COPY with list identifiers of one and of four bytes, and COPY OPERATION ABORT (SPC-4).
+//!
+//! The copy manager is the device server of the unit that the command is sent to. It reaches what the initiator
+//! itself reaches, so that nobody can copy what it could not read.
+
+pub(crate) mod parameters;
+
+use std::sync::Arc;
+
+use super::mover::{Mover, Place};
+use super::{Context, Progress, State, Step, good, refuses_copy, vpd};
+use crate::bytes::{Cdb, cdb32};
+use crate::copy::{CopyRecords, ListId, Outcome, Refusal, Running};
+use crate::io::{Direction, Io};
+use crate::nexus::Path;
+use crate::sense::{AdditionalSense, SenseData};
+use crate::status::Status;
+use crate::task::Event;
+use crate::unit::LogicalUnit;
+use parameters::{Amount, BlockCopy, Cscd, LIST_BYTES_MAX, ListForm, OWN_UNIT, Parameters, Segment};
+
+pub(super) fn extended_copy_lid1(_: &Context<'_>, cdb: &Cdb) -> Progress {
+    extended_copy(cdb, ListForm::Lid1)
+}
+
+pub(super) fn extended_copy_lid4(_: &Context<'_>, cdb: &Cdb) -> Progress {
+    extended_copy(cdb, ListForm::Lid4)
+}
+
+fn extended_copy(cdb: &Cdb, form: ListForm) -> Progress {
+    let length_bytes = cdb32::<10>(cdb);
+    if length_bytes == 0 {
+        return good();
+    }
+    if length_bytes as usize > LIST_BYTES_MAX {
+        return Err(SenseData::illegal(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR));
+    }
+    let copy = ExtendedCopy::List { form, length_bytes, service_action: cdb[1] & 0x1f };
+    Ok((State::ExtendedCopy(Box::new(copy)), Step::DataOut(length_bytes)))
+}
+
+/// Asks an operation of this nexus to end; it does at its next piece.
+pub(super) fn copy_operation_abort(context: &Context<'_>, cdb: &Cdb) -> Progress {
+    let record = context.itl().copies().find(ListId(cdb32::<2>(cdb)));
+    record.ok_or(SenseData::invalid_cdb_field(2, 7))?.abort();
+    good()
+}
+
+/// Begins the record of an operation that has a list identifier, or not.
+pub(super) fn begin_record(
+    context: &Context<'_>,
+    list: Option<ListId>,
+    service_action: u8,
+) -> Result<Running, SenseData> {
+    let Some(list) = list else { return Ok(CopyRecords::begin_unlisted(service_action)) };
+    context.itl().copies().begin(list, service_action).map_err(|refusal| {
+        SenseData::illegal(match refusal {
+            Refusal::InProgress => AdditionalSense::OPERATION_IN_PROGRESS,
+            Refusal::TooMany => AdditionalSense::INSUFFICIENT_RESOURCES,
+        })
+    })
+}
+
+/// An EXTENDED COPY that waits for its list or for a medium.
+#[derive(Debug)]
+pub(crate) enum ExtendedCopy {
+    List { form: ListForm, length_bytes: u32, service_action: u8 },
+    Copying(Copying),
+}
+
+impl ExtendedCopy {
+    pub(super) fn resume(self, context: &Context<'_>, event: Event<'_>) -> Progress {
+        match self {
+            ExtendedCopy::List { form, length_bytes, service_action } => {
+                let list = event.data_out(length_bytes)?;
+                let Parameters { list, cscds, segments } = Parameters::parse(form, list)?;
+                let copying = Copying {
+                    running: begin_record(context, list, service_action)?,
+                    cscds: cscds.into_iter().map(|cscd| Reached::find(context, cscd)).collect(),
+                    segments,
+                    segment: 0,
+                    mover: None,
+                    unflushed: Vec::new(),
+                    flushing: false,
+                };
+                copying.go_on(context)
+            }
+            ExtendedCopy::Copying(copying) => copying.resume(context, event),
+        }
+    }
+}
+
+/// A CSCD descriptor and the way to the unit that it names.
+#[derive(Debug)]
+struct Reached {
+    cscd: Cscd,
+    path: Option<Path>,
+}
+
+impl Reached {
+    fn find(context: &Context<'_>, cscd: Cscd) -> Reached {
+        let named = |unit: &LogicalUnit| vpd::has_designation(unit.identity(), &cscd.designation);
+        let path = context.nexus.reach(named).cloned();
+        Reached { cscd, path }
+    }
+}
+
+/// The segments of a list being done in their order.
+#[derive(Debug)]
+pub(crate) struct Copying {
+    running: Running,
+    cscds: Vec<Reached>,
+    segments: Vec<Segment>,
+    /// The place of the segment that is being done.
+    segment: usize,
+    mover: Option<Mover>,
+    /// Units that were written in several pieces.
+    unflushed: Vec<Arc<LogicalUnit>>,
+    flushing: bool,
+}
+
+impl Copying {
+    fn resume(mut self, context: &Context<'_>, event: Event<'_>) -> Progress {
+        if self.flushing {
+            let flushed =
+                self.unflushed.pop().map_or(Ok(()), |unit| event.io(Direction::Write, &unit).map(drop));
+            return match flushed {
+                Ok(()) => self.flush(),
+                Err(sense) => self.third_party_failed(context, sense),
+            };
+        }
+        let ended = self.mover.as_mut().ok_or(SenseData::internal()).and_then(|mover| mover.ended(event));
+        match ended {
+            Ok(bytes) => {
+                self.running.moved(bytes);
+                self.go_on(context)
+            }
+            Err(sense) => self.third_party_failed(context, sense),
+        }
+    }
+
+    fn go_on(mut self, context: &Context<'_>) -> Progress {
+        loop {
+            if self.running.is_aborted() {
+                return Ok((State::Finished, Step::End(Status::TaskAborted)));
+            }
+            if let Some(mover) = self.mover.take() {
+                match mover.next() {
+                    Ok(Some((unit, io))) => {
+                        self.mover = Some(mover);
+                        return Ok(self.wait_for(unit, io));
+                    }
+                    Ok(None) => self.segment_done(Some(&mover)),
+                    Err(sense) => return self.third_party_failed(context, sense),
+                }
+            }
+            let Some(&segment) = self.segments.get(self.segment) else { return self.flush() };
+            match self.begin(context, segment) {
+                Ok(Some(mover)) => self.mover = Some(mover),
+                Ok(None) => self.segment_done(None),
+                Err(sense) => return self.failed(context, sense),
+            }
+        }
+    }
+
+    fn wait_for(self, unit: Arc<LogicalUnit>, io: Io) -> (State, Step) {
+        (State::ExtendedCopy(Box::new(ExtendedCopy::Copying(self))), Step::IoOn(unit, io))
+    }
+
+    fn segment_done(&mut self, mover: Option<&Mover>) {
+        if let Some(mover) = mover.filter(|mover| mover.left_volatile())
+            && !self.unflushed.iter().any(|unit| Arc::ptr_eq(unit, mover.destination()))
+        {
+            self.unflushed.push(Arc::clone(mover.destination()));
+        }
+        self.running.segment_done();
+        self.segment += 1;
+    }
+
+    /// The last thing: what was written in pieces becomes stable where no write cache is declared.
+    fn flush(mut self) -> Progress {
+        self.unflushed.retain(|unit| !unit.write_cache_enabled());
+        self.flushing = true;
+        match self.unflushed.last().map(Arc::clone) {
+            Some(unit) => Ok(self.wait_for(unit, Io::Flush)),
+            None => {
+                self.running.end(Outcome::Completed);
+                good()
+            }
+        }
+    }
+
+    /// A unit failed while it was read or written: COPY ABORTED says where (SPC-4).
+    fn third_party_failed(self, context: &Context<'_>, sense: SenseData) -> Progress {
+        let number = self.segment as u16;
+        let failure = SenseData::copy_aborted(AdditionalSense::THIRD_PARTY_DEVICE_FAILURE, number);
+        self.failed(context, failure.with_information(sense.information))
+    }
+
+    fn failed(self, context: &Context<'_>, sense: SenseData) -> Progress {
+        self.running.end(Outcome::Failed(sense.encode(context.unit().mode().descriptor_sense())));
+        Err(sense)
+    }
+
+    /// Looks at a segment. `None`: there is nothing to move.
+    fn begin(&self, context: &Context<'_>, segment: Segment) -> Result<Option<Mover>, SenseData> {
+        match segment {
+            Segment::Copy(copy) => self.begin_copy(context, &copy),
+            Segment::Verify { cscd, test_ready } => {
+                let path = self.path(context, cscd, 4)?;
+                match refuses_copy(&path, false).filter(|_| test_ready) {
+                    Some(_) => Err(self.aborted(AdditionalSense::THIRD_PARTY_DEVICE_FAILURE)),
+                    None => Ok(None),
+                }
+            }
+        }
+    }
+
+    fn begin_copy(&self, context: &Context<'_>, copy: &BlockCopy) -> Result<Option<Mover>, SenseData> {
+        let source = self.path(context, copy.source, 4)?;
+        let destination = self.path(context, copy.destination, 6)?;
+        let source_block = u64::from(source.unit.block_length_bytes());
+        let destination_block = u64::from(destination.unit.block_length_bytes());
+        let length_bytes = match copy.amount {
+            Amount::SourceBlocks(blocks) => u64::from(blocks) * source_block,
+            Amount::DestinationBlocks(blocks) => u64::from(blocks) * destination_block,
+            Amount::Bytes(bytes) => bytes.into(),
+        };
+        // What is left of a block is neither padded nor carried to the next segment.
+        if !length_bytes.is_multiple_of(source_block) || !length_bytes.is_multiple_of(destination_block) {
+            return Err(self.aborted(AdditionalSense::UNEXPECTED_INEXACT_SEGMENT));
+        }
+        let place = |path: Path, lba: u64, field: u16| {
+            let block_length = u64::from(path.unit.block_length_bytes());
+            match lba.checked_add(length_bytes / block_length) {
+                Some(end) if end <= path.unit.blocks() => {
+                    Ok(Place { path, offset_bytes: lba * block_length })
+                }
+                _ => Err(self
+                    .aborted(AdditionalSense::COPY_TARGET_DEVICE_NOT_REACHABLE)
+                    .pointing_into_segment(field)),
+            }
+        };
+        let source = place(source, copy.source_lba, 12)?;
+        let destination = place(destination, copy.destination_lba, 20)?;
+        Ok((length_bytes > 0).then(|| Mover::new(source, destination, length_bytes)))
+    }
+
+    /// The way to the unit that a segment names at `field`.
+    fn path(&self, context: &Context<'_>, cscd: u16, field: u16) -> Result<Path, SenseData> {
+        if cscd == OWN_UNIT {
+            return Ok(context.path.clone());
+        }
+        let refuse = |code| self.aborted(code).pointing_into_segment(field);
+        let reached =
+            self.cscds.get(usize::from(cscd)).ok_or(refuse(AdditionalSense::UNREACHABLE_COPY_TARGET))?;
+        let path = reached.path.as_ref();
+        let path = path.ok_or(refuse(AdditionalSense::COPY_TARGET_DEVICE_NOT_REACHABLE))?;
+        let block_length = reached.cscd.block_length_bytes;
+        if reached.cscd.peripheral != 0 || block_length != 0 && block_length != path.unit.block_length_bytes()
+        {
+            return Err(refuse(AdditionalSense::INCORRECT_COPY_TARGET_DEVICE_TYPE));
+        }
+        Ok(path.clone())
+    }
+
+    fn aborted(&self, code: AdditionalSense) -> SenseData {
+        // There are at most SEGMENTS_MAX.
+        SenseData::copy_aborted(code, self.segment as u16)
+    }
+}

@@ -1,0 +1,115 @@
+//! Moves a range from one unit to another, piece by piece: what third-party copies are made of.
+//!
+//! Which range, and what its failure means, is said by the command that moves it.
+
+use std::sync::Arc;
+
+use super::refuses_copy;
+use crate::io::{Direction, Io};
+use crate::nexus::Path;
+use crate::sense::SenseData;
+use crate::task::Event;
+use crate::unit::LogicalUnit;
+
+/// The most moved at once. More than what engines copy on the thread of the reactor, so that others do it, and little
+/// enough that an abort does not wait for long.
+const PIECE_BYTES: u64 = 2 << 20;
+
+/// A place on a medium.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) path: Path,
+    pub(super) offset_bytes: u64,
+}
+
+/// A range on its way. Both places and the length are whole blocks of their units and inside their capacities.
+#[derive(Debug)]
+pub(super) struct Mover {
+    source: Place,
+    destination: Place,
+    length_bytes: u64,
+    moved_bytes: u64,
+    /// The range overlaps itself and moves up: its end goes first, so that nothing is overwritten before it is read.
+    backwards: bool,
+    /// The piece is in the medium buffer.
+    is_read: bool,
+}
+
+impl Mover {
+    pub(super) fn new(source: Place, destination: Place, length_bytes: u64) -> Mover {
+        let (from, to) = (source.offset_bytes, destination.offset_bytes);
+        let backwards =
+            Arc::ptr_eq(&source.path.unit, &destination.path.unit) && from < to && to - from < length_bytes;
+        Mover { source, destination, length_bytes, moved_bytes: 0, backwards, is_read: false }
+    }
+
+    /// Where the data goes.
+    pub(super) fn destination(&self) -> &Arc<LogicalUnit> {
+        &self.destination.path.unit
+    }
+
+    /// What to do next, and on which unit; `None` when all is moved. Units may have changed since the last piece.
+    ///
+    /// # Errors
+    /// Why a unit cannot be reached now.
+    pub(super) fn next(&self) -> Result<Option<(Arc<LogicalUnit>, Io)>, SenseData> {
+        if self.moved_bytes == self.length_bytes {
+            return Ok(None);
+        }
+        let length = self.piece_bytes();
+        let at =
+            if self.backwards { self.length_bytes - self.moved_bytes - length } else { self.moved_bytes };
+        // A piece is at most PIECE_BYTES.
+        let length_bytes = length as u32;
+        let (place, io) = if self.is_read {
+            let offset_bytes = self.destination.offset_bytes + at;
+            // Several pieces share one flush, which is for the command to ask for.
+            let stable = length == self.length_bytes && !self.destination.path.unit.write_cache_enabled();
+            (&self.destination, Io::WriteMedium { offset_bytes, length_bytes, stable })
+        } else {
+            let offset_bytes = self.source.offset_bytes + at;
+            (&self.source, Io::Read { offset_bytes, length_bytes, inspected: true })
+        };
+        match refuses_copy(&place.path, self.is_read) {
+            Some(sense) => Err(sense),
+            None => Ok(Some((Arc::clone(&place.path.unit), io))),
+        }
+    }
+
+    /// The last operation has ended. Tells how many bytes have reached their destination by it.
+    ///
+    /// # Errors
+    /// How the unit failed.
+    pub(super) fn ended(&mut self, event: Event<'_>) -> Result<u64, SenseData> {
+        if !self.is_read {
+            event.io(Direction::Read, &self.source.path.unit)?;
+            self.is_read = true;
+            return Ok(0);
+        }
+        event.io(Direction::Write, &self.destination.path.unit)?;
+        let length = self.piece_bytes();
+        self.is_read = false;
+        self.moved_bytes += length;
+        Ok(length)
+    }
+
+    /// True when what was written still needs a flush to be stable, in so far as its unit wants that.
+    pub(super) fn left_volatile(&self) -> bool {
+        self.length_bytes > self.largest_piece_bytes()
+    }
+
+    fn piece_bytes(&self) -> u64 {
+        self.largest_piece_bytes().min(self.length_bytes - self.moved_bytes)
+    }
+
+    fn largest_piece_bytes(&self) -> u64 {
+        let units = [&self.source.path.unit, &self.destination.path.unit];
+        let transfer = |unit: &&Arc<LogicalUnit>| {
+            u64::from(unit.max_transfer_blocks()) * u64::from(unit.block_length_bytes())
+        };
+        let granule = units.map(|unit| u64::from(unit.block_length_bytes()));
+        let granule = granule[0].max(granule[1]);
+        let largest = units.iter().map(transfer).min().unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
+        (largest / granule * granule).max(granule)
+    }
+}

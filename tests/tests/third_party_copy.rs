@@ -1,0 +1,169 @@
+//! Third-party copies through the whole stack: EXTENDED COPY between volumes (SPC-4), and how it ends when its task is
+//! aborted, its unit reset or its connection lost.
+
+use lunette_block::OperationKind;
+use lunette_tests::in_process::{InProcess, wait_until};
+use lunette_tests::initiator::{Command, Initiator, cdb};
+use lunette_tests::raw::{Raw, plain};
+use lunette_wire::InitiatorTaskTag;
+use lunette_wire::initiator::{ScsiCommand, TaskManagementFunction as Function};
+
+const MIB: usize = 1 << 20;
+const FUNCTION_COMPLETE: u8 = 0;
+
+/// Two memory units and a file unit; all of the same vendor and product, as ESXi wants it.
+fn start() -> (InProcess, tempfile::TempDir) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = format!("2=file:{},size=64M", directory.path().join("disk.img").display());
+    (InProcess::start(&["0=mem:64M", "1=mem:64M", &file]), directory)
+}
+
+fn login(target: &InProcess) -> Initiator {
+    let mut initiator = Initiator::login(target.portal(), &target.options(1)).expect("a login");
+    (0..3).for_each(|lun| initiator.make_ready(lun).expect("a ready unit"));
+    initiator
+}
+
+/// The NAA designation descriptor of a unit, from its Device Identification page, as a CSCD descriptor.
+fn cscd(initiator: &mut Initiator, lun: u8) -> Vec<u8> {
+    let inquiry =
+        Command { cdb: cdb_of(&[0x12, 1, 0x83, 0, 255]), data_in_bytes: 255, lun, ..Command::default() };
+    let page = initiator.execute_good(inquiry).expect("the page");
+    let mut descriptor = vec![0; 32];
+    descriptor[0] = 0xe4;
+    descriptor[4..16].copy_from_slice(&page[4..16]);
+    assert_eq!(descriptor[5] & 0x0f, 3, "the first designator is the NAA one");
+    descriptor
+}
+
+fn cdb_of(head: &[u8]) -> [u8; 16] {
+    let mut cdb = [0; 16];
+    cdb[..head.len()].copy_from_slice(head);
+    cdb
+}
+
+/// An EXTENDED COPY (LID1) of `blocks` from the first of two units to the second, and its list.
+fn extended_copy(cscds: [&[u8]; 2], blocks: u16, from: u64, to: u64) -> ([u8; 16], Vec<u8>) {
+    let mut list = vec![7, 0, 0, 64, 0, 0, 0, 0, 0, 0, 0, 28, 0, 0, 0, 0];
+    list.extend(cscds.concat());
+    list.extend([2, 0, 0, 0x18, 0, 0, 0, 1, 0, 0]);
+    list.extend(blocks.to_be_bytes());
+    list.extend(from.to_be_bytes());
+    list.extend(to.to_be_bytes());
+    let mut cdb = cdb_of(&[0x83]);
+    cdb[13] = list.len() as u8;
+    (cdb, list)
+}
+
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length).map(|at| (at / 512) as u8 ^ (at / 131_072) as u8 ^ at as u8).collect()
+}
+
+fn write(initiator: &mut Initiator, lun: u8, lba: u64, data: &[u8]) {
+    for (index, piece) in data.chunks(MIB).enumerate() {
+        let cdb = cdb::write(lba + (index * MIB / 512) as u64, (piece.len() / 512) as u32);
+        initiator
+            .execute_good(Command { cdb, lun, data_out: piece.to_vec(), ..Command::default() })
+            .expect("a write");
+    }
+}
+
+fn read(initiator: &mut Initiator, lun: u8, lba: u64, length: usize) -> Vec<u8> {
+    let read = |at: usize| Command {
+        cdb: cdb::read(lba + (at / 512) as u64, (MIB.min(length - at) / 512) as u32),
+        lun,
+        data_in_bytes: MIB.min(length - at) as u32,
+        ..Command::default()
+    };
+    (0..length).step_by(MIB).flat_map(|at| initiator.execute_good(read(at)).expect("a read")).collect()
+}
+
+/// As ESXi clones a disk: aligned segments of some MiB, between units of one product, in both directions.
+#[test]
+fn data_goes_from_volume_to_volume_without_passing_the_network() {
+    let (target, _directory) = start();
+    let mut initiator = login(&target);
+    let data = pattern(9 * MIB);
+    write(&mut initiator, 0, 2048, &data);
+    let cscds = [0, 1, 2].map(|lun| cscd(&mut initiator, lun));
+    for (from, to) in [(0, 1), (1, 2), (2, 0)] {
+        let (cdb, list) = extended_copy([&cscds[from], &cscds[to]], (9 * MIB / 512) as u16, 2048, 2048);
+        let copy = Command { cdb, lun: to as u8, data_out: list, ..Command::default() };
+        initiator.execute_good(copy).expect("a copy");
+        assert!(read(&mut initiator, to as u8, 2048, data.len()) == data, "from {from} to {to}");
+    }
+    let status = Command {
+        cdb: cdb_of(&[0x84, 0, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 12]),
+        data_in_bytes: 12,
+        lun: 0,
+        ..Command::default()
+    };
+    let status = initiator.execute_good(status).expect("the status of the last copy");
+    assert_eq!(status, [0, 0, 0, 8, 1, 0, 1, 0, 0, 0x90, 0, 0]);
+}
+
+/// Sends a copy of 8 MiB from unit 0 to unit 1 whose first read is held in its store.
+fn held_copy(target: &InProcess, session: &mut Raw) -> InitiatorTaskTag {
+    let mut initiator = Initiator::login(target.portal(), &target.options(9)).expect("a login");
+    (0..2).for_each(|lun| initiator.make_ready(lun).expect("a ready unit"));
+    let cscds = [0, 1].map(|lun| cscd(&mut initiator, lun));
+    initiator.logout().expect("a logout");
+    let (cdb, list) = extended_copy([&cscds[0], &cscds[1]], (8 * MIB / 512) as u16, 0, 0);
+    target.hold(0, OperationKind::Read);
+    let command =
+        ScsiCommand { cdb, write: true, expected_data_transfer_length: list.len() as u32, ..plain() };
+    let tag = session.command(&command, &list).expect("sent");
+    target.wait_for_calls(0, OperationKind::Read, 1);
+    tag
+}
+
+#[test]
+fn an_aborted_copy_writes_nothing_more() {
+    let (target, _directory) = start();
+    let mut session = target.session(1);
+    let cmd_sn = session.cmd_sn;
+    let tag = held_copy(&target, &mut session);
+    let abort = session.manage_task(Function::AbortTask, 0, tag, cmd_sn).expect("sent");
+    session.silent().expect("a piece is in the store");
+    target.faults(0).clear();
+    assert_eq!(session.managed(abort).expect("an answer"), FUNCTION_COMPLETE);
+    assert_eq!(target.faults(1).calls(OperationKind::Write), 0);
+}
+
+#[test]
+fn a_reset_waits_for_the_piece_that_is_in_its_store() {
+    let (target, _directory) = start();
+    let mut session = target.session(1);
+    let mut other = target.session(2);
+    held_copy(&target, &mut session);
+    let reset = other.manage(Function::LogicalUnitReset, 0).expect("sent");
+    other.silent().expect("a piece is in the store");
+    target.faults(0).clear();
+    assert_eq!(other.managed(reset).expect("an answer"), FUNCTION_COMPLETE);
+    assert_eq!(target.faults(1).calls(OperationKind::Write), 0);
+}
+
+#[test]
+fn a_copy_whose_connection_is_lost_ends_at_its_next_piece() {
+    let (target, _directory) = start();
+    let mut session = target.session(1);
+    held_copy(&target, &mut session);
+    drop(session);
+    // The session ends once the store has given its task back; only then is its name free for a new login.
+    target.faults(0).clear();
+    let mut again = target.session(1);
+    let tag = again.read(1, 0, 1).expect("sent");
+    drop(again.ending(tag));
+    wait_until("nothing more is copied", || target.faults(1).calls(OperationKind::Write) == 0);
+}
+
+#[test]
+fn a_copy_does_not_outlive_a_drain() {
+    let (target, _directory) = start();
+    let mut session = target.session(1);
+    held_copy(&target, &mut session);
+    target.drain();
+    target.faults(0).clear();
+    drop(session);
+    target.end().expect("an end").expect("a clean one");
+}
