@@ -2,7 +2,7 @@
 //! aborted, its unit reset or its connection lost.
 
 use lunette_block::OperationKind;
-use lunette_tests::in_process::{InProcess, wait_until};
+use lunette_tests::in_process::InProcess;
 use lunette_tests::initiator::{Command, Initiator, cdb};
 use lunette_tests::raw::{Raw, plain};
 use lunette_wire::InitiatorTaskTag;
@@ -149,12 +149,10 @@ fn a_copy_whose_connection_is_lost_ends_at_its_next_piece() {
     let mut session = target.session(1);
     held_copy(&target, &mut session);
     drop(session);
-    // The session ends once the store has given its task back; only then is its name free for a new login.
+    // The session ends once the store has given its task back; only then does a new login get its name.
     target.faults(0).clear();
-    let mut again = target.session(1);
-    let tag = again.read(1, 0, 1).expect("sent");
-    drop(again.ending(tag));
-    wait_until("nothing more is copied", || target.faults(1).calls(OperationKind::Write) == 0);
+    let _again = target.session(1);
+    assert_eq!(target.faults(1).calls(OperationKind::Write), 0);
 }
 
 #[test]
