@@ -43,7 +43,8 @@ impl Hosts {
         let (initiator, port) = ports_of(who);
         let port = *self.device.ports().iter().find(|other| other.id() == port).expect("a port");
         let nexus = Nexus::new(Arc::clone(&self.device), port, initiator.into());
-        let mut host = Host { nexus, lun: Lun::from_number(0), disk: Disk::new() };
+        let mut host =
+            Host { nexus, lun: Lun::from_number(0), disk: Disk::new(), others: Default::default() };
         assert_eq!(host.good(&[0x03, 0, 0, 0, 18, 0], &[])[12..14], [0x29, 0], "POWER ON");
         host
     }
