@@ -7,6 +7,7 @@ use crate::device::{Device, TargetPort};
 use crate::lun::Lun;
 use crate::lun_map::{Entry, LunMap};
 use crate::sense::SenseKey;
+use crate::task_set::{Member, NobodyWaits, Wake};
 use crate::unit::LogicalUnit;
 
 /// Which I_T nexus: by the names of its ports, whether it exists at the moment or not.
@@ -24,6 +25,7 @@ pub struct NexusName {
 pub struct Nexus {
     device: Arc<Device>,
     name: NexusName,
+    waker: Arc<dyn Wake>,
     /// In rising order of number, so that a lookup is a binary search without a lock.
     paths: Vec<Path>,
 }
@@ -38,6 +40,7 @@ pub(crate) struct Path {
     pub(crate) place: usize,
     /// This nexus may not change the medium.
     pub(crate) read_only: bool,
+    pub(crate) member: Arc<Member>,
 }
 
 impl Path {
@@ -66,11 +69,23 @@ impl Nexus {
         let units: Vec<_> = device.units().map(|(_, unit)| unit).collect();
         let path = |entry: &Entry| {
             let unit = Arc::clone(units.get(entry.place)?);
-            let itl = unit.attach(&name);
-            Some(Path { number: entry.number, unit, itl, place: entry.place, read_only: entry.read_only })
+            let (itl, member) = (unit.attach(&name), unit.tasks().join());
+            let Entry { number, place, read_only } = *entry;
+            Some(Path { number, unit, itl, member, place, read_only })
         };
         let paths = map.entries().iter().filter_map(path).collect();
-        Nexus { device, name, paths }
+        Nexus { device, name, waker: Arc::new(NobodyWaits), paths }
+    }
+
+    /// The same, with somebody to tell when commands of this nexus that had to [wait](crate::Next::Wait) may go on. A
+    /// driver that runs more than one command at a time needs it.
+    pub fn waking(mut self, waker: Arc<dyn Wake>) -> Nexus {
+        self.waker = waker;
+        self
+    }
+
+    pub(crate) fn waker(&self) -> Arc<dyn Wake> {
+        Arc::clone(&self.waker)
     }
 
     /// The target device of this nexus.
@@ -170,6 +185,7 @@ impl Drop for Nexus {
     fn drop(&mut self) {
         for path in &self.paths {
             path.unit.detach(&path.itl);
+            path.unit.tasks().part(&path.member);
         }
     }
 }

@@ -1,23 +1,61 @@
 //! One command as a state machine: it asks for data and medium operations and ends with a completion.
 //!
-//! It is not the task set: ordering, abort and the command window are the transport's.
+//! It is not the task set ([`crate::task_set`]), which says when it may go on; the command window is the transport's.
+
+use std::sync::Arc;
 
 use crate::bytes::Cdb;
 use crate::commands::{self, Context, State, Step};
 use crate::io::{Direction, Io, IoError, IoOutcome};
 use crate::lun::Lun;
-use crate::nexus::Nexus;
+use crate::nexus::{Nexus, Path};
 use crate::sense::{AdditionalSense, EncodedSense, SenseData, SenseKey};
 use crate::status::Status;
+use crate::task_set::{Attribute, Entry, Member, Ticket, Turn};
 use crate::unit::LogicalUnit;
 
-/// A running command. Dropping it aborts it: nothing outside the task is held.
+/// A running command. To abort it is to [abandon](Task::abandon) it: others of its logical unit may wait for its end.
 #[derive(Debug)]
 pub struct Task {
     path: Option<usize>,
     /// The place of its unit in the device.
     unit: Option<usize>,
     state: State,
+    attribute: Attribute,
+    place: Place,
+    /// What it waits for, where it does.
+    ticket: Ticket,
+    /// It runs alone once its data is there.
+    wants_alone: bool,
+    /// What [`crate::Wake`] is told.
+    key: u64,
+}
+
+/// Where a command stands in its task set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// It has ended, or was never in one.
+    Outside,
+    /// Its turn has not come.
+    Dormant,
+    Running,
+    /// It waits for data of its initiator.
+    Collecting,
+    /// It has begun and waits for the medium.
+    Stalled,
+    Alone,
+}
+
+/// What a transport knows of a command besides its CDB.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Terms {
+    /// Its place among the commands of its logical unit.
+    pub attribute: Attribute,
+    /// How much Data-Out the initiator announced, where that is known: a WRITE SAME that announces anything but one
+    /// block is then refused before data moves (INVALID FIELD IN COMMAND INFORMATION UNIT).
+    pub data_out_bytes: Option<u32>,
+    /// What [`crate::Wake::wake`] is told when the command may go on.
+    pub key: u64,
 }
 
 /// What the driver must do next.
@@ -38,6 +76,8 @@ pub enum Next {
         /// What to do.
         io: Io,
     },
+    /// Wait until the nexus' [`crate::Wake`] is told this command's key, then resume with [`Event::Turn`].
+    Wait,
     /// The command is over.
     Done(Completion),
 }
@@ -56,6 +96,11 @@ pub enum Event<'a> {
         /// What the last [`Io::Read`] brought; of no meaning after other operations.
         medium: &'a [u8],
     },
+    /// The command, which had to wait, was woken. If that was too soon it waits on.
+    Turn {
+        /// The task's whole Data-Out buffer; empty if none was asked for.
+        data_out: &'a [u8],
+    },
 }
 
 /// A finished medium operation, as the command modules look at it.
@@ -70,7 +115,7 @@ impl<'a> Event<'a> {
     pub(crate) fn data_out(self, length_bytes: u32) -> Result<&'a [u8], SenseData> {
         match self {
             Event::DataOut(bytes) => Ok(&bytes[..bytes.len().min(length_bytes as usize)]),
-            Event::Io { .. } => Err(SenseData::internal()),
+            Event::Io { .. } | Event::Turn { .. } => Err(SenseData::internal()),
         }
     }
 
@@ -80,7 +125,7 @@ impl<'a> Event<'a> {
             Event::Io { result, data_out, medium } => {
                 Ok(result.map(|outcome| IoDone { outcome, data_out, medium }))
             }
-            Event::DataOut(_) => Err(SenseData::internal()),
+            Event::DataOut(_) | Event::Turn { .. } => Err(SenseData::internal()),
         }
     }
 
@@ -137,43 +182,180 @@ impl Completion {
 }
 
 impl Task {
-    /// Begins the command `cdb` (16 bytes, as iSCSI pads it; bytes after those are an extended CDB) for `lun`.
+    /// Begins the command `cdb` (16 bytes, as iSCSI pads it; bytes after those are an extended CDB) for `lun`, as a
+    /// SIMPLE one.
     pub fn start(nexus: &Nexus, lun: Lun, cdb: &[u8]) -> (Task, Next) {
-        Task::begin(nexus, lun, cdb, None)
+        Task::start_with(nexus, lun, cdb, &Terms::default())
     }
 
-    /// As [`Task::start`], for a transport that knows how much Data-Out the initiator announced: a WRITE SAME that
-    /// announces anything but one block is then refused before data moves (INVALID FIELD IN COMMAND INFORMATION UNIT).
-    pub fn start_announced(nexus: &Nexus, lun: Lun, cdb: &[u8], data_out_bytes: u32) -> (Task, Next) {
-        Task::begin(nexus, lun, cdb, Some(data_out_bytes))
-    }
-
-    fn begin(nexus: &Nexus, lun: Lun, cdb: &[u8], announced_bytes: Option<u32>) -> (Task, Next) {
-        let mut block: Cdb = [0; 16];
-        let length = cdb.len().min(block.len());
-        block[..length].copy_from_slice(&cdb[..length]);
-
-        let found = nexus.find(lun);
-        let progress = match found {
-            Some((_, path)) => commands::start(&Context { nexus, path, announced_bytes }, &block),
-            None => commands::start_without_unit(nexus, lun, &block),
+    /// As [`Task::start`], for a transport that knows more.
+    pub fn start_with(nexus: &Nexus, lun: Lun, cdb: &[u8], terms: &Terms) -> (Task, Next) {
+        let block = cdb.first_chunk().map_or_else(|| padded(cdb), |block: &Cdb| *block);
+        let mut task = Task {
+            path: None,
+            unit: None,
+            state: State::Finished,
+            attribute: terms.attribute,
+            place: Place::Outside,
+            ticket: 0,
+            wants_alone: false,
+            key: terms.key,
         };
-        let (path, unit) = found.map(|(index, path)| (index, path.place)).unzip();
-        let mut task = Task { path, unit, state: State::Finished };
-        let descriptor_format = found.is_some_and(|(_, path)| path.unit.mode().descriptor_sense());
-        let next = task.advance(progress, descriptor_format);
+        let Some((index, path)) = nexus.find(lun) else {
+            let progress = commands::start_without_unit(nexus, lun, &block);
+            let next = task.advance_outside(progress);
+            return (task, next);
+        };
+        (task.path, task.unit) = (Some(index), Some(path.place));
+        if path.unit.tasks().enter(&path.member, terms.attribute) {
+            task.place = Place::Running;
+        } else if let Some(next) = task.enter_late(nexus, path, &block, terms.data_out_bytes) {
+            return (task, next);
+        }
+        let context = Context { nexus, path, announced_bytes: terms.data_out_bytes };
+        let progress = commands::start(&context, &block);
+        let next = task.advance(progress, nexus, path);
         (task, next)
+    }
+
+    /// The command is ordered, or something of its task set keeps it from beginning at once; `None`: it may after all.
+    #[cold]
+    fn enter_late(
+        &mut self,
+        nexus: &Nexus,
+        path: &Path,
+        cdb: &Cdb,
+        announced_bytes: Option<u32>,
+    ) -> Option<Next> {
+        let tasks = path.unit.tasks();
+        if commands::touches_nothing(cdb) {
+            tasks.pass();
+            return None;
+        }
+        match tasks.enter_late(&path.member, self.attribute, self.turn(nexus)) {
+            Entry::Begun => {
+                self.place = Place::Running;
+                None
+            }
+            Entry::Waits(ticket) => {
+                (self.place, self.ticket) = (Place::Dormant, ticket);
+                self.state = State::Dormant { cdb: *cdb, announced_bytes };
+                Some(Next::Wait)
+            }
+            Entry::Full => Some(Next::Done(Completion::status(Status::TaskSetFull))),
+        }
     }
 
     /// Goes on after what [`Next`] asked for. `nexus` is the one the task was started with. An event that was not
     /// asked for ends the command with HARDWARE ERROR.
     pub fn resume(&mut self, nexus: &Nexus, event: Event<'_>) -> Next {
-        let state = std::mem::replace(&mut self.state, State::Finished);
         let Some(path) = self.path.and_then(|index| nexus.path(index)) else {
-            return self.advance(Err(SenseData::internal()), false);
+            return self.advance_outside(Err(SenseData::internal()));
         };
+        let event = if self.place == Place::Running && !self.wants_alone {
+            event
+        } else {
+            match self.resume_late(nexus, path, event) {
+                Some(event) => event,
+                None => return Next::Wait,
+            }
+        };
+        let state = std::mem::replace(&mut self.state, State::Finished);
         let progress = state.resume(&Context { nexus, path, announced_bytes: None }, event);
-        self.advance(progress, path.unit.mode().descriptor_sense())
+        self.advance(progress, nexus, path)
+    }
+
+    /// What a command that waited, or may have to, goes on with; `None`: it waits.
+    #[cold]
+    fn resume_late<'a>(&mut self, nexus: &Nexus, path: &Path, event: Event<'a>) -> Option<Event<'a>> {
+        let tasks = path.unit.tasks();
+        match (self.place, event) {
+            (Place::Dormant | Place::Stalled, Event::Turn { .. }) if !tasks.take_turn(self.ticket) => None,
+            (Place::Dormant, event @ Event::Turn { .. }) => {
+                self.place = Place::Running;
+                Some(event)
+            }
+            (Place::Stalled, Event::Turn { data_out }) => {
+                self.reaches_medium();
+                Some(Event::DataOut(data_out))
+            }
+            (Place::Running | Place::Collecting, event @ Event::DataOut(_)) => {
+                let entry = if self.wants_alone {
+                    tasks.be_alone(&path.member, self.place == Place::Collecting, self.turn(nexus))
+                } else {
+                    tasks.go_on(&path.member, self.turn(nexus))
+                };
+                if let Entry::Waits(ticket) = entry {
+                    (self.place, self.ticket) = (Place::Stalled, ticket);
+                    return None;
+                }
+                self.reaches_medium();
+                Some(event)
+            }
+            // What was not asked for is for the command's own state to refuse.
+            (_, event) => Some(event),
+        }
+    }
+
+    fn reaches_medium(&mut self) {
+        self.place = if self.wants_alone { Place::Alone } else { Place::Running };
+        self.wants_alone = false;
+    }
+
+    fn turn(&self, nexus: &Nexus) -> Turn {
+        Turn { waker: nexus.waker(), key: self.key }
+    }
+
+    /// The data that [`Next::DataOut`] asked for is not there yet, and the initiator may take its time: others need not
+    /// wait for it to be alone at the medium.
+    pub fn collects(&mut self, nexus: &Nexus) {
+        if self.place == Place::Running
+            && let Some(path) = self.path.and_then(|index| nexus.path(index))
+        {
+            self.place = Place::Collecting;
+            path.unit.tasks().collect(&path.member);
+        }
+    }
+
+    /// Ends a command without a completion of its own: it was aborted, or its driver could not go on. Nothing that
+    /// it asked for may be under way any more.
+    #[cold]
+    pub fn abandon(&mut self, nexus: &Nexus) {
+        self.leave(nexus);
+    }
+
+    /// True until it has ended or was abandoned, if it ever took part in its unit's task set.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        self.place != Place::Outside
+    }
+
+    #[cold]
+    fn leave(&mut self, nexus: &Nexus) {
+        let Some(path) = self.path.and_then(|index| nexus.path(index)) else { return };
+        let tasks = path.unit.tasks();
+        match std::mem::replace(&mut self.place, Place::Outside) {
+            Place::Outside => {}
+            Place::Running => tasks.leave(&path.member, self.attribute, false),
+            Place::Collecting => tasks.leave(&path.member, self.attribute, true),
+            Place::Alone => tasks.leave_alone(&path.member, self.attribute),
+            Place::Dormant | Place::Stalled => {
+                tasks.cancel(self.ticket, &path.member, self.attribute);
+            }
+        }
+    }
+
+    /// Whether the answer to a read may be taken from the medium after the command has ended: while commands of other
+    /// attributes than SIMPLE come, they would have to wait for an initiator that does not take its data.
+    pub fn may_send_later(&self, nexus: &Nexus) -> bool {
+        self.path.and_then(|index| nexus.path(index)).is_some_and(|path| !path.unit.tasks().has_had_order())
+    }
+
+    /// Holds up ORDERED commands until the answer to this read, which ends now, has been taken from the medium.
+    pub fn send_later(&self, nexus: &Nexus) -> Option<Unsent> {
+        let path = self.path.and_then(|index| nexus.path(index))?;
+        path.unit.tasks().hold_unsent(&path.member);
+        Some(Unsent { unit: Arc::clone(&path.unit), member: Arc::clone(&path.member) })
     }
 
     /// The place of the task's unit in [`crate::Device::units`]; `None` where the LUN names no unit.
@@ -181,7 +363,7 @@ impl Task {
         self.unit
     }
 
-    fn advance(&mut self, progress: Result<(State, Step), SenseData>, descriptor_format: bool) -> Next {
+    fn advance(&mut self, progress: Result<(State, Step), SenseData>, nexus: &Nexus, path: &Path) -> Next {
         match progress {
             Ok((state, Step::DataOut(length_bytes))) => {
                 self.state = state;
@@ -196,10 +378,68 @@ impl Task {
                 Next::IoOn { naa: unit.identity().naa, io }
             }
             Ok((_, Step::Done(data_in))) => {
+                self.end(nexus, path);
                 Next::Done(Completion { status: Status::Good, sense: None, data_in })
             }
-            Ok((_, Step::End(status))) => Next::Done(Completion::status(status)),
-            Err(sense) => Next::Done(Completion::from_sense(sense, descriptor_format)),
+            Ok((state, Step::DataOutThenAlone(length_bytes))) => {
+                self.state = state;
+                self.wants_alone = true;
+                Next::DataOut { length_bytes }
+            }
+            Ok((state, Step::Alone)) => {
+                self.state = state;
+                self.wants_alone = true;
+                self.resume(nexus, Event::DataOut(&[]))
+            }
+            Ok((_, Step::End(status))) => {
+                self.end(nexus, path);
+                Next::Done(Completion::status(status))
+            }
+            Err(sense) => {
+                self.end(nexus, path);
+                Next::Done(Completion::from_sense(sense, path.unit.mode().descriptor_sense()))
+            }
         }
+    }
+
+    #[inline]
+    fn end(&mut self, nexus: &Nexus, path: &Path) {
+        if self.place != Place::Running {
+            return self.leave(nexus);
+        }
+        self.place = Place::Outside;
+        path.unit.tasks().leave(&path.member, self.attribute, false);
+    }
+
+    /// What a command without a unit answers comes at once.
+    fn advance_outside(&mut self, progress: Result<(State, Step), SenseData>) -> Next {
+        Next::Done(match progress {
+            Ok((_, Step::Done(data_in))) => Completion { status: Status::Good, sense: None, data_in },
+            Ok((_, Step::End(status))) => Completion::status(status),
+            Ok(_) => Completion::from_sense(SenseData::internal(), false),
+            Err(sense) => Completion::from_sense(sense, false),
+        })
+    }
+}
+
+#[cold]
+fn padded(cdb: &[u8]) -> Cdb {
+    let mut block: Cdb = [0; 16];
+    let length = cdb.len().min(block.len());
+    block[..length].copy_from_slice(&cdb[..length]);
+    block
+}
+
+/// The answer to a read whose command has ended, while the transport has yet to take it from the medium. An ORDERED
+/// command waits until it is dropped.
+#[derive(Debug)]
+pub struct Unsent {
+    unit: Arc<LogicalUnit>,
+    member: Arc<Member>,
+}
+
+impl Drop for Unsent {
+    fn drop(&mut self) {
+        self.unit.tasks().release_unsent(&self.member);
     }
 }

@@ -16,6 +16,7 @@ use crate::nexus::NexusName;
 use crate::reservations::{Effects, Refusal, Reservations};
 use crate::saved::{Saved, SavedFault, SavedState, Section};
 use crate::sense::SenseData;
+use crate::task_set::TaskSet;
 use crate::work::{Kept, Medium, Occupation, Work};
 
 /// What the store can do for thin provisioning.
@@ -152,6 +153,7 @@ pub struct LogicalUnit {
     blocks: AtomicU64,
     mode: AtomicU8,
     readiness: AtomicU8,
+    tasks: TaskSet,
     /// Every nexus that can reach the unit. Taken by attach, detach and what is told to all; never by READ or WRITE.
     nexuses: Mutex<Vec<Arc<ItlNexus>>>,
     /// Locked after `reservations` and before `nexuses`, as far as they are locked together.
@@ -199,6 +201,7 @@ impl LogicalUnit {
             blocks: AtomicU64::new(config.blocks),
             mode: AtomicU8::new(0),
             readiness: AtomicU8::new(Readiness::Ready as u8),
+            tasks: TaskSet::default(),
             nexuses: Mutex::new(Vec::new()),
             access: Mutex::new(access),
             reservations: Mutex::new(reservations),
@@ -314,6 +317,10 @@ impl LogicalUnit {
     /// True while an answered write may still be in a volatile cache (WCE bit of the caching mode page).
     pub fn write_cache_enabled(&self) -> bool {
         self.mode().write_cache_enabled()
+    }
+
+    pub(crate) fn tasks(&self) -> &TaskSet {
+        &self.tasks
     }
 
     pub(crate) fn mode(&self) -> ModeFlags {

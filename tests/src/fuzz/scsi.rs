@@ -90,6 +90,7 @@ fn command(input: &mut Input<'_>, nexus: &Nexus, choice: u8, capacity_bytes: u64
                 }
                 return;
             }
+            Next::Wait => panic!("no other command is there"),
             Next::DataOut { length_bytes } => {
                 assert!(length_bytes > 0);
                 data_out = vec![input.byte(); length_bytes.min(MAX_TRANSFER_BYTES) as usize];

@@ -194,6 +194,7 @@ impl Driver {
                     self.running.insert(self.ids.len());
                     self.ids.push(id);
                 }
+                Event::Aborted(_) => {}
                 Event::Dropped(id) => self.running.retain(|key| self.ids[*key] != id),
                 Event::Manage { id, .. } => {
                     let outcome = TaskManagementOutcome::FunctionComplete;

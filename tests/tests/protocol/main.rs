@@ -7,6 +7,7 @@ mod aborts;
 mod connections;
 mod digests;
 mod management;
+mod ordering;
 mod preemption;
 mod pressure;
 mod requests;

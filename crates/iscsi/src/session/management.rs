@@ -364,6 +364,7 @@ impl<D: Share> Session<D> {
         match task.phase {
             Phase::Executing => {
                 task.aborted = true;
+                outbox.event(Event::Aborted(id));
                 true
             }
             Phase::Parked => {

@@ -82,6 +82,9 @@ pub enum Event {
     Execute(TaskId),
     /// All data that [`super::Session::solicit`] asked for is in the task's buffer.
     DataOutComplete(TaskId),
+    /// The task, whose command has begun, was aborted: it is to be ended as soon as that can be, with a completion that
+    /// goes nowhere.
+    Aborted(TaskId),
     /// The task ended without a completion by the driver; its context can be freed.
     Dropped(TaskId),
     /// Carry out a function beyond this session, then call [`super::Session::management_done`].

@@ -42,6 +42,7 @@ use crate::task::{DataIn, Event};
 use crate::unit::{LogicalUnit, Readiness};
 use std::sync::Arc;
 
+use table::Company;
 pub use table::command_name;
 pub(crate) use without_unit::start as start_without_unit;
 
@@ -67,6 +68,10 @@ impl Context<'_> {
 #[derive(Debug)]
 pub(crate) enum Step {
     DataOut(u32),
+    /// As `DataOut`; and then it goes on alone.
+    DataOutThenAlone(u32),
+    /// Go on with an empty Data-Out buffer, alone.
+    Alone,
     Io(Io),
     /// On the medium of another unit.
     IoOn(Arc<LogicalUnit>, Io),
@@ -85,6 +90,16 @@ type Handler = fn(&Context<'_>, &Cdb) -> Progress;
 #[derive(Debug)]
 pub(crate) enum State {
     Finished,
+    /// Its turn in the task set has not come.
+    Dormant {
+        cdb: Cdb,
+        announced_bytes: Option<u32>,
+    },
+    /// Its handler is called when it is alone.
+    Deferred {
+        handler: Handler,
+        cdb: Cdb,
+    },
     Read(read_write::Read),
     Write(read_write::Write),
     Verify(verify::Verify),
@@ -112,6 +127,8 @@ impl State {
         }
         match self {
             State::Finished => Err(SenseData::internal()),
+            State::Dormant { cdb, announced_bytes } => start_late(context, event, &cdb, announced_bytes),
+            State::Deferred { handler, cdb } => handler(context, &cdb),
             State::Read(read) => read.resume(context, event),
             State::Write(write) => write.resume(context, event),
             State::Verify(verify) => verify.resume(context, event),
@@ -128,6 +145,15 @@ impl State {
             State::Format(format) => format.resume(context, event),
             State::SetTargetPortGroups(set) => set.resume(context, event),
         }
+    }
+}
+
+/// Begins a command whose turn has come.
+#[cold]
+fn start_late(context: &Context<'_>, event: Event<'_>, cdb: &Cdb, announced_bytes: Option<u32>) -> Progress {
+    match event {
+        Event::Turn { .. } => start(&Context { announced_bytes, ..*context }, cdb),
+        _ => Err(SenseData::internal()),
     }
 }
 
@@ -150,6 +176,8 @@ fn parameter_data(mut data: Vec<u8>, allocation_length: u32) -> Progress {
 
 /// Begins a command for a unit that exists. The order of the checks is the order in which a host wants to hear:
 /// what it must know, then what it asked wrongly, then why it cannot be done now.
+#[allow(clippy::inline_always, reason = "of its two callers one is every command's way, the other is cold")]
+#[inline(always)]
 pub(crate) fn start(context: &Context<'_>, cdb: &Cdb) -> Progress {
     let found = table::find(cdb);
     let passes = found.as_ref().is_ok_and(|row| row.passes_unit_attention);
@@ -182,7 +210,20 @@ pub(crate) fn start(context: &Context<'_>, cdb: &Cdb) -> Progress {
     if row.writes_medium && context.path.write_protected() {
         return Err(write_protected(context.path));
     }
-    (row.handler)(context, cdb)
+    match row.company {
+        Company::Any => (row.handler)(context, cdb),
+        Company::NoneAfterData => match (row.handler)(context, cdb)? {
+            (state, Step::DataOut(length_bytes)) => Ok((state, Step::DataOutThenAlone(length_bytes))),
+            progress => Ok(progress),
+        },
+        Company::None => Ok((State::Deferred { handler: row.handler, cdb: *cdb }, Step::Alone)),
+    }
+}
+
+/// Commands that only tell what the device server knows, and have to be answered whatever else goes on: no other
+/// command's order is a concern of theirs.
+pub(crate) fn touches_nothing(cdb: &Cdb) -> bool {
+    table::find(cdb).is_ok_and(|row| row.passes_unit_attention)
 }
 
 /// Why the unit cannot reach its medium, if it cannot.

@@ -15,6 +15,17 @@ use crate::sense::{AdditionalSense, SenseData};
 use crate::unit::LogicalUnit;
 use crate::work::Occupation;
 
+/// Which other commands of the unit may be at the medium while this one is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Company {
+    /// Any that want company too.
+    Any,
+    /// None from the moment when its Data-Out is there. It has one, or does nothing.
+    NoneAfterData,
+    /// None, and it has no Data-Out to wait for.
+    None,
+}
+
 /// One command.
 pub(crate) struct Command {
     pub(crate) opcode: u8,
@@ -39,6 +50,7 @@ pub(crate) struct Command {
     pub(crate) writes_medium: bool,
     /// Exists only where the store can unmap.
     needs_unmap: bool,
+    pub(super) company: Company,
     /// RECOMMENDED COMMAND TIMEOUT in seconds.
     pub(crate) timeout_s: u32,
 }
@@ -88,6 +100,7 @@ const fn row(name: &'static str, access: Access, handler: Handler, usage: &'stat
         runs_when_occupied: false,
         writes_medium: false,
         needs_unmap: false,
+        company: Company::Any,
         timeout_s: MEDIUM_TIMEOUT_S,
     }
 }
@@ -138,6 +151,18 @@ impl Command {
         self
     }
 
+    /// Others see either all of it or nothing; it takes its Data-Out before.
+    const fn alone_after_data(mut self) -> Command {
+        self.company = Company::NoneAfterData;
+        self
+    }
+
+    /// Others see either all of it or nothing; it has no Data-Out.
+    const fn alone(mut self) -> Command {
+        self.company = Company::None;
+        self
+    }
+
     const fn timeout_s(mut self, timeout_s: u32) -> Command {
         self.timeout_s = timeout_s;
         self
@@ -182,7 +207,8 @@ pub(crate) static COMMANDS: [Command; 70] = [
     row("INQUIRY", FREE, inquiry::inquiry, &[INQUIRY, 0x01, 0xff, 0xff, 0xff, 0]).passes_attention(),
     row("MODE SELECT(6)", WRITES, mode_pages::mode_select_6, &[0x15, 0x11, 0, 0, 0xff, 0])
         .in_standby()
-        .any_readiness(),
+        .any_readiness()
+        .alone_after_data(),
     row("RESERVE(6)", FREE, reserve::reserve, &[0x16, 0, 0, 0, 0, 0]).any_readiness(),
     row("RELEASE(6)", FREE, reserve::release, &[0x17, 0, 0, 0, 0, 0]).any_readiness(),
     row("MODE SENSE(6)", READS, mode_pages::mode_sense_6, &[0x1a, 0x08, 0xff, 0xff, 0xff, 0])
@@ -195,6 +221,7 @@ pub(crate) static COMMANDS: [Command; 70] = [
         &[0x1b, 0x01, 0, 0x0f, 0xf7, 0],
     )
     .any_readiness()
+    .alone()
     .timeout_s(MEDIUM_TIMEOUT_S),
     row("SEND DIAGNOSTIC", WRITES, diagnostic::send_diagnostic, &[0x1d, 0x17, 0, 0, 0, 0])
         .in_standby()
@@ -271,7 +298,8 @@ pub(crate) static COMMANDS: [Command; 70] = [
     .writes(),
     row("MODE SELECT(10)", WRITES, mode_pages::mode_select_10, &[0x55, 0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0])
         .in_standby()
-        .any_readiness(),
+        .any_readiness()
+        .alone_after_data(),
     row("RESERVE(10)", FREE, reserve::reserve, &[0x56, 0, 0, 0, 0, 0, 0, 0, 0, 0]).any_readiness(),
     row("RELEASE(10)", FREE, reserve::release, &[0x57, 0, 0, 0, 0, 0, 0, 0, 0, 0]).any_readiness(),
     row(

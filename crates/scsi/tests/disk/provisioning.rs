@@ -1,7 +1,7 @@
 //! UNMAP, WRITE SAME and GET LBA STATUS against a disk in memory.
 
 use crate::host::*;
-use lunette_scsi::{Io, IoError, LogicalUnitConfig, Provisioning, Status, Task};
+use lunette_scsi::{Io, IoError, LogicalUnitConfig, Provisioning, Status, Task, Terms};
 
 fn unmap(host: &mut Host, descriptors: &[(u64, u32)]) -> Reply {
     let length = (descriptors.len() * 16) as u16;
@@ -12,6 +12,10 @@ fn unmap(host: &mut Host, descriptors: &[(u64, u32)]) -> Reply {
     let mut cdb = padded(&[0x42]);
     cdb[7..9].copy_from_slice(&(list.len() as u16).to_be_bytes());
     host.run(&cdb, &list)
+}
+
+fn announcing(bytes: usize) -> Terms {
+    Terms { data_out_bytes: Some(bytes as u32), ..Terms::default() }
 }
 
 fn without(change: impl FnOnce(&mut Provisioning)) -> Host {
@@ -168,11 +172,11 @@ fn write_same_wants_one_block() {
     for cdb in [cdb10(0x41, 8, 0, 1), cdb16(0x93, 8, 0, 1)] {
         assert_eq!(host.run(&cdb, &[0; BLOCK / 2]).code(), INVALID_FIELD_IN_UNIT);
         for announced in [0, BLOCK / 2, 2 * BLOCK] {
-            let (task, next) = Task::start_announced(&host.nexus, host.lun, &cdb, announced as u32);
+            let (task, next) = Task::start_with(&host.nexus, host.lun, &cdb, &announcing(announced));
             let reply = host.finish(task, next, &vec![0; announced]);
             assert_eq!((reply.code(), reply.asked_bytes), (INVALID_FIELD_IN_UNIT, 0));
         }
-        let (task, next) = Task::start_announced(&host.nexus, host.lun, &cdb, BLOCK as u32);
+        let (task, next) = Task::start_with(&host.nexus, host.lun, &cdb, &announcing(BLOCK));
         assert_eq!(host.finish(task, next, &[0; BLOCK]).status, Status::Good);
     }
     for flags in [0x10, 0x18, 0x20, 0x04] {

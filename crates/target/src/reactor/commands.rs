@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use lunette_block::{Buffer, Done, ErrorClass, IoCompletion, Operation, StoreError, WriteSource};
 use lunette_iscsi::session::{Completion, Event, Placement, TaskId, Transfer};
-use lunette_scsi::{DataIn, Io, IoError, IoOutcome, Lun, Next, Status};
+use lunette_scsi::{DataIn, Io, IoError, IoOutcome, Lun, Next, Status, Terms};
 use lunette_wire::initiator::ScsiDataOut;
 use lunette_wire::target::RejectReason;
 use lunette_wire::{Bhs, Cid, InitiatorPdu};
@@ -17,6 +17,7 @@ use super::connection::{Disconnect, Stage};
 use super::fenced::needs_fence;
 use super::receive::Arrived;
 use super::session::{Medium, Segment, TargetSession};
+use super::waiting::attribute;
 
 /// Reads from this length on are sent from the page cache where that is possible: below it the system calls cost more
 /// than the copy (docs/decisions/0011).
@@ -198,6 +199,7 @@ impl Reactor {
         match event {
             Event::Execute(id) => self.begin(index, id),
             Event::DataOutComplete(id) => self.data_out_complete(index, id),
+            Event::Aborted(id) => self.aborted(index, id),
             Event::Dropped(id) => {
                 if let Some(session) = self.sessions.get_mut(index) {
                     session.detach(id);
@@ -275,11 +277,16 @@ impl Reactor {
             return self.finish(index, id, &lunette_scsi::Completion::status(Status::TaskAborted));
         }
         let lun = Lun::from_bytes(view.lun.0);
+        let terms = Terms {
+            attribute: attribute(view.attribute),
+            data_out_bytes: Some(view.expected_out),
+            key: store_tag(index, id),
+        };
         let (command, next) = if view.extended_cdb.is_empty() {
-            lunette_scsi::Task::start_announced(&attachment.nexus, lun, view.cdb, view.expected_out)
+            lunette_scsi::Task::start_with(&attachment.nexus, lun, view.cdb, &terms)
         } else {
             let cdb = [&view.cdb[..], view.extended_cdb].concat();
-            lunette_scsi::Task::start_announced(&attachment.nexus, lun, &cdb, view.expected_out)
+            lunette_scsi::Task::start_with(&attachment.nexus, lun, &cdb, &terms)
         };
         if let Some(context) = session.context(id) {
             context.command = Some(command);
@@ -288,11 +295,12 @@ impl Reactor {
     }
 
     /// Does what the device server asks for.
-    fn drive(&mut self, index: usize, id: TaskId, next: Next) {
+    pub(super) fn drive(&mut self, index: usize, id: TaskId, next: Next) {
         match next {
             Next::DataOut { length_bytes } => self.collect_data_out(index, id, length_bytes),
             Next::Io(io) => self.submit(index, id, None, io),
             Next::IoOn { naa, io } => self.copy(index, id, naa, io),
+            Next::Wait => self.wait_for_turn(index, id),
             Next::Done(completion) => self.finish(index, id, &completion),
         }
     }
@@ -315,8 +323,12 @@ impl Reactor {
             context.data_out = Some(larger);
         }
         let present = session.core.solicit(id, length, &mut self.outbox);
-        if let Some(context) = session.context(id) {
-            context.out_present = present;
+        let is_complete = self.outbox.events.last() == Some(&Event::DataOutComplete(id));
+        let attachment = &session.attachment;
+        let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut) else { return };
+        context.out_present = present;
+        if !is_complete && let (Some(command), Some(attachment)) = (&mut context.command, attachment) {
+            command.collects(&attachment.nexus);
         }
     }
 
@@ -345,11 +357,14 @@ impl Reactor {
             return false;
         };
         let Some(command) = context.command.as_mut() else { return false };
+        if !command.may_send_later(&attachment.nexus) {
+            return false;
+        }
         let volume = command.unit_index().and_then(|unit| attachment.target.volumes.get(unit));
         let Some(range) = volume.and_then(|volume| volume.cached(offset_bytes, length_bytes)) else {
             return false;
         };
-        context.medium = Some(Medium::Cached(range));
+        context.medium = Some(Medium::Cached { range, _held: command.send_later(&attachment.nexus) });
         let event = lunette_scsi::Event::Io { result: Ok(IoOutcome::Done), data_out: &[], medium: &[] };
         let next = command.resume(&attachment.nexus, event);
         self.drive(index, id, next);
@@ -454,7 +469,7 @@ impl Reactor {
 
     /// A store has finished an operation.
     pub(super) fn io_finished(&mut self, index: usize, completion: IoCompletion) {
-        let slot = (completion.tag & 0xffff_ffff) as usize;
+        let slot = slot_of_tag(completion.tag);
         let Some(session) = self.sessions.get_mut(index) else { return };
         let Some(context) = session.contexts.get_mut(slot).and_then(Option::as_mut) else { return };
         context.in_store = false;
@@ -492,7 +507,7 @@ impl Reactor {
     /// Ends a command.
     pub(super) fn finish(&mut self, index: usize, id: TaskId, completion: &lunette_scsi::Completion) {
         let Some(session) = self.sessions.get_mut(index) else { return };
-        let context = session.contexts.get_mut(id.slot()).and_then(Option::take);
+        let context = session.take_context(id);
         let out_length = context.as_ref().map_or(0, |context| context.out_length);
         let transfer = match &completion.data_in {
             DataIn::Parameter(bytes) => {
@@ -522,7 +537,7 @@ pub(super) fn hardware_error() -> lunette_scsi::Completion {
     lunette_scsi::Completion::check_condition(lunette_scsi::SenseKey::HardwareError, 0x44, 0x00)
 }
 
-fn present(buffer: Option<&Buffer>, length: u32) -> &[u8] {
+pub(super) fn present(buffer: Option<&Buffer>, length: u32) -> &[u8] {
     buffer.and_then(|buffer| buffer.get(..length as usize)).unwrap_or(&[])
 }
 
@@ -531,8 +546,12 @@ pub(super) const fn store_tag(session: usize, id: TaskId) -> u64 {
     (session as u64) << 32 | id.slot() as u64
 }
 
-const fn session_of_tag(tag: u64) -> usize {
+pub(super) const fn session_of_tag(tag: u64) -> usize {
     (tag >> 32) as usize
+}
+
+pub(super) const fn slot_of_tag(tag: u64) -> usize {
+    (tag & 0xffff_ffff) as usize
 }
 
 fn data_segment_length(bhs: &Bhs) -> u32 {

@@ -234,7 +234,8 @@ impl Reactor {
         let target = Arc::clone(&self.shared.targets[target_index]);
         // The name of an initiator port (4.4.2): the initiator's name, ",i,0x", and the ISID.
         let port = format!("{},i,0x{}", outcome.initiator_name.as_str(), outcome.isid);
-        let nexus = Nexus::mapped(Arc::clone(&target.device), TARGET_PORT, &units, port);
+        let waker: Arc<dyn lunette_scsi::Wake> = Arc::clone(&self.mailbox) as _;
+        let nexus = Nexus::mapped(Arc::clone(&target.device), TARGET_PORT, &units, port).waking(waker);
         Attachment { nexus, view: units, target, target_index }
     }
 

@@ -18,6 +18,7 @@ mod state;
 mod transmit;
 mod visitor;
 mod wait;
+mod waiting;
 mod work;
 
 use std::collections::VecDeque;
@@ -100,6 +101,11 @@ pub(crate) enum Message {
     },
     /// The work of some unit has ended.
     WorkEnded,
+    /// A command of this reactor that waited for others of its unit may go on.
+    Turn {
+        /// As the device server was told it.
+        key: u64,
+    },
     /// End all sessions of a target (TARGET COLD RESET).
     EndTarget {
         /// Index of the target.
@@ -315,6 +321,7 @@ impl Reactor {
             Message::EndSession { place, waiter } => self.end_session(place, waiter),
             Message::SessionGone(token) => self.retry_login(token),
             Message::AbortTasks(scope) => self.abort_for(scope),
+            Message::Turn { key } => self.go_on(key),
             Message::TasksGone { request } => self.tasks_gone(request),
             Message::StateStored { waiter, is_stable } => self.wait_over(waiter, is_stable),
             // Who waits for it is answered at the end of the turn.

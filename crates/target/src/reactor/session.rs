@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lunette_block::{Buffer, BufferPool, CachedRange};
 use lunette_iscsi::session::{Session, Share, TaskId};
 use lunette_iscsi::text::TextNegotiation;
-use lunette_scsi::{LunMap, Nexus};
+use lunette_scsi::{LunMap, Nexus, Unsent};
 use lunette_wire::Cid;
 
 use super::Waiter;
@@ -64,8 +64,8 @@ impl Share for Segment {
 pub(super) enum Medium {
     /// The data.
     Read(Buffer),
-    /// Where the data lies.
-    Cached(CachedRange),
+    /// Where the data lies, and what keeps ORDERED commands from changing it before it is sent.
+    Cached { range: CachedRange, _held: Option<Unsent> },
 }
 
 impl Medium {
@@ -73,7 +73,7 @@ impl Medium {
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
             Self::Read(buffer) => buffer,
-            Self::Cached(_) => &[],
+            Self::Cached { .. } => &[],
         }
     }
 
@@ -104,6 +104,8 @@ pub(super) struct TaskContext {
     pub(super) is_starved: bool,
     /// A store works for it.
     pub(super) in_store: bool,
+    /// Other commands of its unit keep it from going on.
+    pub(super) is_waiting: bool,
 }
 
 /// The part of a session that reaches logical units.
@@ -185,16 +187,27 @@ impl TargetSession {
             out_present: 0,
             is_starved,
             in_store: false,
+            is_waiting: false,
         });
     }
 
     /// Frees a task's context, unless a store still works for it.
     pub(super) fn detach(&mut self, id: TaskId) {
-        if let Some(context) = self.contexts.get_mut(id.slot())
-            && context.as_ref().is_some_and(|context| context.id == id && !context.in_store)
-        {
-            *context = None;
+        if self.context(id).is_some_and(|context| !context.in_store) {
+            self.take_context(id);
         }
+    }
+
+    /// Frees the context in a task's place. Its command is over, or is now.
+    pub(super) fn take_context(&mut self, id: TaskId) -> Option<TaskContext> {
+        let context = self.contexts.get_mut(id.slot())?;
+        if let Some(command) = context.as_mut().and_then(|context| context.command.as_mut())
+            && command.is_open()
+            && let Some(attachment) = &self.attachment
+        {
+            command.abandon(&attachment.nexus);
+        }
+        context.take()
     }
 
     /// Where the data of a task goes; `None` when it has no buffer, or its store has it.

@@ -50,7 +50,7 @@ impl Body {
     fn cached(&self) -> Option<(&CachedRange, usize, usize)> {
         match self {
             Self::Range { data, start, end } => match data.medium() {
-                Some(Medium::Cached(range)) => Some((range, *start, *end)),
+                Some(Medium::Cached { range, .. }) => Some((range, *start, *end)),
                 _ => None,
             },
             _ => None,
@@ -337,7 +337,7 @@ mod tests {
         let near = listener.accept().unwrap().0;
         near.set_nonblocking(true).unwrap();
 
-        let mut cached = Segment::Medium(Medium::Cached(range));
+        let mut cached = Segment::Medium(Medium::Cached { range, _held: None });
         let digests = Digests { header: true, data: false };
         let mut transmitter = Transmitter::default();
         let mut expected = Vec::new();

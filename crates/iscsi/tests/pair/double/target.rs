@@ -455,6 +455,8 @@ impl Target {
         match event {
             Event::Execute(id) => self.execute(index, id, outbox),
             Event::DataOutComplete(id) => self.submit_write(index, id),
+            // It completes whatever it has begun.
+            Event::Aborted(_) => {}
             Event::Dropped(id) => {
                 full.tasks.remove(&id).expect("a dropped task was open");
                 assert!(!self.operations.iter().any(|(at, busy, _)| *at == index && *busy == id));

@@ -1,0 +1,279 @@
+//! The task set of a logical unit: which of its commands may run together (SAM-5, task set management).
+//!
+//! A SIMPLE command that meets no other kind pays for it with one atomic addition and one look at the gate when it
+//! begins, and the same when it ends. Everything else shuts the gate, and goes through a lock: see [`queue`] for the
+//! rules and `docs/decisions/0018` for the mechanism. It is not the order of a session's commands, which is the
+//! transport's, and it starts nothing by itself: who has to wait is woken through [`Wake`].
+
+mod queue;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use queue::{Dormant, Queue, Stalled};
+
+/// How a command is ordered among those of its logical unit (SAM-5, task attributes).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Attribute {
+    /// In any order with other SIMPLE commands. What comes untagged is taken for it.
+    #[default]
+    Simple,
+    /// After all older commands, before all newer ones.
+    Ordered,
+    /// Before everything that has not begun.
+    HeadOfQueue,
+}
+
+/// Tells a driver that one of its waiting commands may go on.
+pub trait Wake: fmt::Debug + Send + Sync {
+    /// The command with this key is to be resumed with [`crate::Event::Turn`]. Called on any thread, with no lock held;
+    /// the command may have ended meanwhile.
+    fn wake(&self, key: u64);
+}
+
+/// For who never has two commands at a time.
+#[derive(Debug)]
+pub(crate) struct NobodyWaits;
+
+impl Wake for NobodyWaits {
+    fn wake(&self, _: u64) {}
+}
+
+/// Whom to wake.
+#[derive(Clone, Debug)]
+pub(crate) struct Turn {
+    pub(crate) waker: Arc<dyn Wake>,
+    pub(crate) key: u64,
+}
+
+/// What one I_T nexus has in the task set. Its counts are its own cache line: a nexus lives on one thread.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(crate) struct Member {
+    /// The low half counts commands that have begun, the high half those of them that wait for the initiator's data.
+    tally: AtomicU64,
+    /// Reads that have ended and whose data the transport has yet to take from the medium.
+    unsent: AtomicU32,
+}
+
+const RUNNING: u64 = 1;
+const COLLECTING: u64 = 1 << 32;
+
+impl Member {
+    fn running(&self) -> u64 {
+        self.tally.load(Ordering::SeqCst) % COLLECTING
+    }
+
+    /// Commands that may reach the medium at any moment.
+    fn in_medium(&self) -> u64 {
+        let tally = self.tally.load(Ordering::SeqCst);
+        tally % COLLECTING - tally / COLLECTING
+    }
+
+    fn add(&self, count: u64) {
+        self.tally.fetch_add(count, Ordering::SeqCst);
+    }
+
+    fn remove(&self, count: u64) {
+        self.tally.fetch_sub(count, Ordering::SeqCst);
+    }
+}
+
+/// Names a command that waits.
+pub(crate) type Ticket = u64;
+
+/// What became of a wish to begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    Begun,
+    Waits(Ticket),
+    Full,
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(crate) struct TaskSet {
+    /// Shut while anything but SIMPLE commands without a wish to be alone is there. A command counts itself first and
+    /// looks at the gate then; who shuts it looks at the counts afterwards. So one of the two sees the other.
+    is_shut: AtomicBool,
+    /// A command of another attribute than SIMPLE has been here.
+    has_had_order: AtomicBool,
+    queue: Mutex<Queue>,
+}
+
+impl TaskSet {
+    /// A new I_T nexus.
+    pub(crate) fn join(&self) -> Arc<Member> {
+        let member = Arc::new(Member::default());
+        self.lock().join(Arc::clone(&member));
+        member
+    }
+
+    /// An I_T nexus is lost; its commands have ended.
+    pub(crate) fn part(&self, member: &Arc<Member>) {
+        self.change(|queue| queue.part(member));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a command; false sends it to [`Self::enter_late`].
+    #[inline]
+    pub(crate) fn enter(&self, member: &Member, attribute: Attribute) -> bool {
+        if attribute != Attribute::Simple {
+            return false;
+        }
+        member.add(RUNNING);
+        if !self.is_shut.load(Ordering::SeqCst) {
+            return true;
+        }
+        member.remove(RUNNING);
+        false
+    }
+
+    /// Begins a command that is ordered, or that has found the gate shut.
+    #[cold]
+    pub(crate) fn enter_late(&self, member: &Arc<Member>, attribute: Attribute, turn: Turn) -> Entry {
+        if attribute != Attribute::Simple {
+            self.has_had_order.store(true, Ordering::Relaxed);
+        }
+        self.ask(|queue| queue.enter(Dormant { ticket: 0, member: Arc::clone(member), attribute, turn }))
+    }
+
+    /// After a command that has found the gate shut begins without being counted, because it touches nothing.
+    #[cold]
+    pub(crate) fn pass(&self) {
+        // Its count, though it was taken back, may have kept somebody waiting.
+        self.change(|_| ());
+    }
+
+    /// Ends a command that has begun. `was_collecting`: it was aborted while its data was waited for.
+    #[inline]
+    pub(crate) fn leave(&self, member: &Member, attribute: Attribute, was_collecting: bool) {
+        if attribute != Attribute::Simple {
+            return self.change(|queue| {
+                member.remove(weight(was_collecting));
+                queue.ended(attribute);
+            });
+        }
+        member.remove(weight(was_collecting));
+        if self.is_shut.load(Ordering::SeqCst) {
+            self.change(|_| ());
+        }
+    }
+
+    /// As [`Self::leave`], for a command that was alone.
+    #[cold]
+    pub(crate) fn leave_alone(&self, member: &Member, attribute: Attribute) {
+        self.change(|queue| {
+            member.remove(RUNNING);
+            queue.alone_ended();
+            queue.ended(attribute);
+        });
+    }
+
+    /// A command begins to wait for data: until [`Self::go_on`] or [`Self::be_alone`] it stays away from the medium.
+    pub(crate) fn collect(&self, member: &Member) {
+        member.add(COLLECTING);
+        if self.is_shut.load(Ordering::SeqCst) {
+            self.change(|_| ());
+        }
+    }
+
+    /// The data of a command has come.
+    pub(crate) fn go_on(&self, member: &Arc<Member>, turn: Turn) -> Entry {
+        member.remove(COLLECTING);
+        if !self.is_shut.load(Ordering::SeqCst) {
+            return Entry::Begun;
+        }
+        member.add(COLLECTING);
+        let stalled = Stalled { ticket: 0, member: Arc::clone(member), alone: false, turn };
+        self.ask(|queue| Some(queue.stall(stalled)))
+    }
+
+    /// A command wants to go on when no other is at the medium, and then alone.
+    #[cold]
+    pub(crate) fn be_alone(&self, member: &Arc<Member>, was_collecting: bool, turn: Turn) -> Entry {
+        let stalled = Stalled { ticket: 0, member: Arc::clone(member), alone: true, turn };
+        self.ask(|queue| {
+            if was_collecting {
+                stalled.member.remove(COLLECTING);
+            }
+            Some(queue.stall(stalled))
+        })
+    }
+
+    /// Whether a command that waits may go on. It is told so once.
+    pub(crate) fn take_turn(&self, ticket: Ticket) -> bool {
+        self.lock().take_grant(ticket)
+    }
+
+    /// Gives up a command that waits.
+    pub(crate) fn cancel(&self, ticket: Ticket, member: &Member, attribute: Attribute) {
+        self.change(|queue| queue.cancel(ticket, member, attribute));
+    }
+
+    /// True once commands of other attributes than SIMPLE come: then what is read must not change until it is sent.
+    pub(crate) fn has_had_order(&self) -> bool {
+        self.has_had_order.load(Ordering::Relaxed)
+    }
+
+    /// The answer to a read that ends now is still to be taken from the medium.
+    pub(crate) fn hold_unsent(&self, member: &Member) {
+        member.unsent.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// It was taken.
+    pub(crate) fn release_unsent(&self, member: &Member) {
+        member.unsent.fetch_sub(1, Ordering::SeqCst);
+        if self.is_shut.load(Ordering::SeqCst) {
+            self.change(|_| ());
+        }
+    }
+
+    /// Changes something, then lets go on who may.
+    #[cold]
+    fn change(&self, change: impl FnOnce(&mut Queue)) {
+        let mut queue = self.lock();
+        self.is_shut.store(true, Ordering::SeqCst);
+        change(&mut queue);
+        queue.settle();
+        self.unlock(queue);
+    }
+
+    /// Adds a command that may have to wait; `None`: there is no room for it.
+    fn ask(&self, add: impl FnOnce(&mut Queue) -> Option<Ticket>) -> Entry {
+        let mut queue = self.lock();
+        // Before the counts are looked at, and so before anything is decided by them.
+        self.is_shut.store(true, Ordering::SeqCst);
+        let ticket = add(&mut queue);
+        queue.settle();
+        let entry = match ticket {
+            None => Entry::Full,
+            Some(ticket) if queue.take_grant(ticket) => Entry::Begun,
+            Some(ticket) => Entry::Waits(ticket),
+        };
+        self.unlock(queue);
+        entry
+    }
+
+    fn unlock(&self, mut queue: MutexGuard<'_, Queue>) {
+        let turns = queue.turns();
+        if queue.is_plain() {
+            self.is_shut.store(false, Ordering::SeqCst);
+        }
+        drop(queue);
+        for turn in turns {
+            turn.waker.wake(turn.key);
+        }
+    }
+}
+
+const fn weight(was_collecting: bool) -> u64 {
+    if was_collecting { RUNNING + COLLECTING } else { RUNNING }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,194 @@
+//! The part of a task set that its lock covers: who waits, and for what.
+//!
+//! A command that has not begun is dormant. It begins in the order of arrival, where SAM-5 lets it: an ORDERED one when
+//! no older command is left, a newer one when no ORDERED and no HEAD OF QUEUE command is left before it, a HEAD OF QUEUE
+//! one at once. A command that has begun may be stalled on its way to the medium: it wants to be alone there, or another
+//! is or wants to be. Stalled commands go on in their own order and before any dormant one, so that none of them waits for
+//! ever. A command that collects data from its initiator, who may take long or never send it, is older than the ones that
+//! come after it, but does not keep anybody from being alone.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Attribute, COLLECTING, Member, RUNNING, Ticket, Turn};
+
+/// The most commands of a unit that have not begun: those of 32 initiators with 128 each. Further ones get TASK SET FULL.
+pub(super) const DORMANT_MAX: usize = 4096;
+
+/// A command that has not begun.
+#[derive(Debug)]
+pub(super) struct Dormant {
+    pub(super) ticket: Ticket,
+    pub(super) member: Arc<Member>,
+    pub(super) attribute: Attribute,
+    pub(super) turn: Turn,
+}
+
+/// A command that has begun and waits for the medium. It counts as running; and as collecting, unless it is to be alone.
+#[derive(Debug)]
+pub(super) struct Stalled {
+    pub(super) ticket: Ticket,
+    pub(super) member: Arc<Member>,
+    pub(super) alone: bool,
+    pub(super) turn: Turn,
+}
+
+/// A command that may go on and has not been resumed.
+#[derive(Debug)]
+struct Grant {
+    ticket: Ticket,
+    alone: bool,
+    /// Until it has been woken.
+    turn: Option<Turn>,
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    members: Vec<Arc<Member>>,
+    last_ticket: Ticket,
+    dormant: VecDeque<Dormant>,
+    stalled: VecDeque<Stalled>,
+    grants: Vec<Grant>,
+    /// A command is alone at the medium.
+    is_taken: bool,
+    ordered_running: bool,
+    heads_running: usize,
+}
+
+impl Queue {
+    pub(super) fn join(&mut self, member: Arc<Member>) {
+        // Of those that have parted, what was still to be sent has been.
+        self.members.retain(|other| Arc::strong_count(other) > 1);
+        self.members.push(member);
+    }
+
+    /// A member of whose reads something is still unsent stays until that is over.
+    pub(super) fn part(&mut self, member: &Arc<Member>) {
+        self.members.retain(|other| !Arc::ptr_eq(other, member) || member.unsent.load(Ordering::SeqCst) > 0);
+    }
+
+    /// True while only SIMPLE commands are there, none of which waits or is alone.
+    pub(super) fn is_plain(&self) -> bool {
+        self.dormant.is_empty()
+            && self.stalled.is_empty()
+            && !self.is_taken
+            && !self.ordered_running
+            && self.heads_running == 0
+    }
+
+    fn new_ticket(&mut self) -> Ticket {
+        self.last_ticket += 1;
+        self.last_ticket
+    }
+
+    /// Adds a command that has not begun; `None`: there are too many.
+    pub(super) fn enter(&mut self, dormant: Dormant) -> Option<Ticket> {
+        if self.dormant.len() >= DORMANT_MAX {
+            return None;
+        }
+        let ticket = self.new_ticket();
+        self.dormant.push_back(Dormant { ticket, ..dormant });
+        Some(ticket)
+    }
+
+    /// Adds a command that has begun and waits for the medium.
+    pub(super) fn stall(&mut self, stalled: Stalled) -> Ticket {
+        let ticket = self.new_ticket();
+        self.stalled.push_back(Stalled { ticket, ..stalled });
+        ticket
+    }
+
+    pub(super) fn ended(&mut self, attribute: Attribute) {
+        match attribute {
+            Attribute::Simple => {}
+            Attribute::Ordered => self.ordered_running = false,
+            Attribute::HeadOfQueue => self.heads_running -= 1,
+        }
+    }
+
+    pub(super) fn alone_ended(&mut self) {
+        self.is_taken = false;
+    }
+
+    /// Takes a grant; false: there is none yet.
+    pub(super) fn take_grant(&mut self, ticket: Ticket) -> bool {
+        let found = self.grants.iter().position(|grant| grant.ticket == ticket);
+        found.map(|at| self.grants.swap_remove(at)).is_some()
+    }
+
+    /// Whom to wake: commands that have a grant since the last call.
+    pub(super) fn turns(&mut self) -> Vec<Turn> {
+        self.grants.iter_mut().filter_map(|grant| grant.turn.take()).collect()
+    }
+
+    /// Takes a command out that waits, or that may go on and does not know it yet.
+    pub(super) fn cancel(&mut self, ticket: Ticket, member: &Member, attribute: Attribute) {
+        if let Some(at) = self.dormant.iter().position(|dormant| dormant.ticket == ticket) {
+            self.dormant.remove(at);
+        } else if let Some(at) = self.stalled.iter().position(|stalled| stalled.ticket == ticket) {
+            let stalled = self.stalled.remove(at);
+            let is_alone = stalled.is_some_and(|stalled| stalled.alone);
+            member.remove(if is_alone { RUNNING } else { RUNNING + COLLECTING });
+            self.ended(attribute);
+        } else if let Some(at) = self.grants.iter().position(|grant| grant.ticket == ticket) {
+            if self.grants.swap_remove(at).alone {
+                self.alone_ended();
+            }
+            member.remove(RUNNING);
+            self.ended(attribute);
+        }
+    }
+
+    /// Lets everything go on that may. Called with the gate shut.
+    pub(super) fn settle(&mut self) {
+        while !self.is_taken && (self.resume_stalled() || self.begin_dormant()) {}
+    }
+
+    fn grant(&mut self, ticket: Ticket, alone: bool, turn: Turn) {
+        self.grants.push(Grant { ticket, alone, turn: Some(turn) });
+    }
+
+    fn resume_stalled(&mut self) -> bool {
+        let Some(first) = self.stalled.front() else { return false };
+        if first.alone {
+            let waiting = self.stalled.iter().filter(|stalled| stalled.alone).count() as u64;
+            let in_medium: u64 = self.members.iter().map(|member| member.in_medium()).sum();
+            if in_medium > waiting {
+                return false;
+            }
+            self.is_taken = true;
+        } else {
+            first.member.remove(COLLECTING);
+        }
+        let Some(Stalled { ticket, alone, turn, .. }) = self.stalled.pop_front() else { return false };
+        self.grant(ticket, alone, turn);
+        true
+    }
+
+    fn begin_dormant(&mut self) -> bool {
+        let is_head = |dormant: &Dormant| dormant.attribute == Attribute::HeadOfQueue;
+        let at = match self.dormant.iter().position(is_head) {
+            Some(head) => head,
+            None if self.stalled.is_empty() && !self.ordered_running && self.heads_running == 0 => 0,
+            None => return false,
+        };
+        let Some(next) = self.dormant.get(at) else { return false };
+        match next.attribute {
+            Attribute::Ordered if !self.is_idle() => return false,
+            Attribute::Ordered => self.ordered_running = true,
+            Attribute::HeadOfQueue => self.heads_running += 1,
+            Attribute::Simple => {}
+        }
+        next.member.add(RUNNING);
+        let Some(Dormant { ticket, turn, .. }) = self.dormant.remove(at) else { return false };
+        self.grant(ticket, false, turn);
+        true
+    }
+
+    /// No command has begun and not ended, its answer included.
+    fn is_idle(&self) -> bool {
+        self.members.iter().all(|member| member.running() == 0 && member.unsent.load(Ordering::SeqCst) == 0)
+    }
+}

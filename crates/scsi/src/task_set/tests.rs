@@ -1,0 +1,399 @@
+//! Random commands against the rules of SAM-5, in virtual time; and threads that would find a count or a wake-up lost.
+
+use std::sync::atomic::AtomicI64;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// Keeps the keys that were woken.
+#[derive(Debug, Default)]
+struct Woken(Mutex<Vec<u64>>);
+
+impl Wake for Woken {
+    fn wake(&self, key: u64) {
+        self.0.lock().unwrap().push(key);
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Dormant(Ticket),
+    Medium,
+    Collecting,
+    Stalled(Ticket),
+    Alone,
+    Ended,
+}
+
+/// What the test knows of a command.
+#[derive(Debug)]
+struct Command {
+    nexus: usize,
+    attribute: Attribute,
+    wants_alone: bool,
+    state: State,
+}
+
+impl Command {
+    fn has_begun(&self) -> bool {
+        !matches!(self.state, State::Dormant(_) | State::Ended)
+    }
+}
+
+/// A driver with several nexuses, and all commands there were in the order in which they came.
+struct World {
+    set: TaskSet,
+    members: Vec<Arc<Member>>,
+    woken: Arc<Woken>,
+    commands: Vec<Command>,
+}
+
+impl World {
+    fn new() -> World {
+        let set = TaskSet::default();
+        let members = (0..3).map(|_| set.join()).collect();
+        World { set, members, woken: Arc::default(), commands: Vec::new() }
+    }
+
+    fn turn(&self, index: usize) -> Turn {
+        Turn { waker: Arc::clone(&self.woken) as _, key: index as u64 }
+    }
+
+    fn arrive(&mut self, nexus: usize, attribute: Attribute, wants_alone: bool) {
+        let index = self.commands.len();
+        self.commands.push(Command { nexus, attribute, wants_alone, state: State::Ended });
+        let member = &self.members[nexus];
+        let entry = if self.set.enter(member, attribute) {
+            Entry::Begun
+        } else {
+            self.set.enter_late(member, attribute, self.turn(index))
+        };
+        match entry {
+            Entry::Begun => self.begin(index),
+            Entry::Waits(ticket) => self.commands[index].state = State::Dormant(ticket),
+            Entry::Full => panic!("there are few"),
+        }
+    }
+
+    /// SAM-5: what may not be there when a command begins.
+    fn begin(&mut self, index: usize) {
+        let attribute = self.commands[index].attribute;
+        for (other, command) in self.commands.iter().enumerate() {
+            let is_older = other < index;
+            let hinders = match (attribute, command.attribute) {
+                _ if command.state == State::Ended || other == index => false,
+                (Attribute::HeadOfQueue, _) => false,
+                // A newer one may have come between this one's turn and the news of it.
+                (_, Attribute::HeadOfQueue) => is_older,
+                (Attribute::Ordered, _) => is_older || command.has_begun(),
+                (Attribute::Simple, Attribute::Ordered) => is_older || command.has_begun(),
+                (Attribute::Simple, Attribute::Simple) => false,
+            };
+            assert!(!hinders, "{index} begins in spite of {other}: {:#?}", self.commands);
+        }
+        self.commands[index].state = State::Medium;
+        self.check_company();
+    }
+
+    /// Whoever is alone is.
+    fn check_company(&self) {
+        let at_medium = |state| matches!(state, State::Medium | State::Alone);
+        let count = self.commands.iter().filter(|command| at_medium(command.state)).count();
+        let is_alone = self.commands.iter().any(|command| command.state == State::Alone);
+        assert!(!is_alone || count == 1, "{:#?}", self.commands);
+    }
+
+    /// A command that has begun moves on: to its data, to the medium alone, to its end.
+    fn step(&mut self, index: usize, collects: bool) {
+        let turn = self.turn(index);
+        let Command { nexus, attribute, wants_alone, state } = self.commands[index];
+        let member = Arc::clone(&self.members[nexus]);
+        let next = match state {
+            State::Medium if collects => {
+                self.set.collect(&member);
+                State::Collecting
+            }
+            State::Medium | State::Collecting if wants_alone => {
+                // It is not at the medium while it waits to be alone there.
+                self.commands[index].wants_alone = false;
+                match self.set.be_alone(&member, state == State::Collecting, turn) {
+                    Entry::Begun => State::Alone,
+                    Entry::Waits(ticket) => {
+                        self.commands[index].wants_alone = true;
+                        State::Stalled(ticket)
+                    }
+                    Entry::Full => panic!("no such bound"),
+                }
+            }
+            State::Collecting => match self.set.go_on(&member, turn) {
+                Entry::Begun => State::Medium,
+                Entry::Waits(ticket) => State::Stalled(ticket),
+                Entry::Full => panic!("no such bound"),
+            },
+            // The end is known before others are let on by it.
+            State::Medium => {
+                self.commands[index].state = State::Ended;
+                self.set.leave(&member, attribute, false);
+                State::Ended
+            }
+            State::Alone => {
+                self.commands[index].state = State::Ended;
+                self.set.leave_alone(&member, attribute);
+                State::Ended
+            }
+            State::Dormant(_) | State::Stalled(_) | State::Ended => state,
+        };
+        self.commands[index].state = next;
+        self.check_company();
+    }
+
+    fn abort(&mut self, index: usize) {
+        let command = &mut self.commands[index];
+        let attribute = command.attribute;
+        let member = Arc::clone(&self.members[command.nexus]);
+        match std::mem::replace(&mut command.state, State::Ended) {
+            State::Dormant(ticket) | State::Stalled(ticket) => self.set.cancel(ticket, &member, attribute),
+            State::Medium => self.set.leave(&member, attribute, false),
+            State::Collecting => self.set.leave(&member, attribute, true),
+            State::Alone => self.set.leave_alone(&member, attribute),
+            State::Ended => {}
+        }
+    }
+
+    /// The driver hears of those that may go on.
+    fn hear(&mut self) {
+        let woken = std::mem::take(&mut *self.woken.0.lock().unwrap());
+        for key in woken {
+            let index = key as usize;
+            match self.commands[index].state {
+                State::Dormant(ticket) => {
+                    assert!(self.set.take_turn(ticket), "woken for nothing");
+                    self.begin(index);
+                }
+                State::Stalled(ticket) => {
+                    assert!(self.set.take_turn(ticket), "woken for nothing");
+                    let command = &mut self.commands[index];
+                    let is_alone = std::mem::take(&mut command.wants_alone);
+                    command.state = if is_alone { State::Alone } else { State::Medium };
+                    self.check_company();
+                }
+                // It was aborted after it had been woken.
+                State::Ended => {}
+                other => panic!("{index} was woken as {other:?}"),
+            }
+        }
+    }
+
+    /// What must not wait any longer once all that was woken has been heard.
+    fn check_progress(&self) {
+        let is = |wanted: fn(&Command) -> bool| self.commands.iter().any(wanted);
+        let begun = is(|of| matches!(of.state, State::Medium | State::Collecting | State::Alone));
+        let waiting = is(|of| matches!(of.state, State::Dormant(_) | State::Stalled(_)));
+        assert!(begun || !waiting, "nobody is left to wake them: {:#?}", self.commands);
+        let alone = is(|of| of.state == State::Alone);
+        let head = is(|of| of.attribute == Attribute::HeadOfQueue && matches!(of.state, State::Dormant(_)));
+        assert!(alone || !head, "a HEAD OF QUEUE command waits: {:#?}", self.commands);
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Action {
+    Arrive { nexus: usize, attribute: Attribute, wants_alone: bool },
+    Step { choice: usize, collects: bool },
+    Abort { choice: usize },
+    Hear,
+}
+
+fn actions() -> impl Strategy<Value = Vec<Action>> {
+    let attribute = prop_oneof![
+        6 => Just(Attribute::Simple), 2 => Just(Attribute::Ordered), 1 => Just(Attribute::HeadOfQueue),
+    ];
+    let action = prop_oneof![
+        4 => (0..3usize, attribute, prop::bool::weighted(0.2))
+            .prop_map(|(nexus, attribute, wants_alone)| Action::Arrive { nexus, attribute, wants_alone }),
+        6 => (any::<usize>(), prop::bool::weighted(0.3))
+            .prop_map(|(choice, collects)| Action::Step { choice, collects }),
+        1 => any::<usize>().prop_map(|choice| Action::Abort { choice }),
+        3 => Just(Action::Hear),
+    ];
+    prop::collection::vec(action, 1..120)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn commands_keep_the_order_and_none_is_forgotten(actions in actions()) {
+        let mut world = World::new();
+        for action in actions {
+            let open: Vec<usize> = (0..world.commands.len())
+                .filter(|&index| world.commands[index].state != State::Ended)
+                .collect();
+            let pick = |choice: usize| open.get(choice % open.len().max(1)).copied();
+            match action {
+                Action::Arrive { nexus, attribute, wants_alone } => world.arrive(nexus, attribute, wants_alone),
+                Action::Step { choice, collects } => {
+                    pick(choice).into_iter().for_each(|index| world.step(index, collects));
+                }
+                Action::Abort { choice } => pick(choice).into_iter().for_each(|index| world.abort(index)),
+                Action::Hear => {
+                    world.hear();
+                    world.check_progress();
+                }
+            }
+        }
+        // Everything ends if only what has begun is carried on.
+        for _ in 0..4 * world.commands.len() + 4 {
+            world.hear();
+            world.check_progress();
+            (0..world.commands.len()).for_each(|index| world.step(index, false));
+        }
+        prop_assert!(world.commands.iter().all(|command| command.state == State::Ended));
+        prop_assert!(world.members.iter().all(|member| member.tally.load(Ordering::SeqCst) == 0));
+        prop_assert!(!world.set.is_shut.load(Ordering::SeqCst), "the gate is open again");
+        prop_assert!(world.set.lock().is_plain());
+    }
+}
+
+#[test]
+fn an_ordered_command_waits_for_answers_that_are_still_on_the_medium() {
+    let mut world = World::new();
+    world.set.hold_unsent(&world.members[1]);
+    world.arrive(0, Attribute::Ordered, false);
+    world.hear();
+    assert!(matches!(world.commands[0].state, State::Dormant(_)));
+    world.arrive(2, Attribute::Simple, false);
+    let gone = world.members.swap_remove(1);
+    world.set.part(&gone);
+    world.hear();
+    assert!(matches!(world.commands[0].state, State::Dormant(_)), "its nexus has gone, its answer not");
+    world.set.release_unsent(&gone);
+    world.hear();
+    assert_eq!(world.commands[0].state, State::Medium);
+}
+
+#[test]
+fn a_command_that_never_gets_its_data_keeps_nobody_from_being_alone() {
+    let mut world = World::new();
+    world.arrive(0, Attribute::Simple, false);
+    world.step(0, true);
+    world.arrive(1, Attribute::Simple, true);
+    world.step(1, false);
+    assert_eq!(world.commands[1].state, State::Alone);
+    world.step(0, false);
+    assert!(matches!(world.commands[0].state, State::Stalled(_)), "its data comes too soon");
+    world.step(1, false);
+    world.hear();
+    assert_eq!(world.commands[0].state, State::Medium);
+}
+
+#[test]
+fn there_is_room_for_so_many() {
+    let mut world = World::new();
+    world.arrive(0, Attribute::Ordered, false);
+    for _ in 0..queue::DORMANT_MAX {
+        world.arrive(0, Attribute::Simple, false);
+    }
+    let (member, turn) = (Arc::clone(&world.members[0]), world.turn(0));
+    assert!(!world.set.enter(&member, Attribute::Simple));
+    assert_eq!(world.set.enter_late(&member, Attribute::Simple, turn), Entry::Full);
+}
+
+/// A thread's way to be woken.
+#[derive(Debug)]
+struct Bell(Mutex<Sender<()>>);
+
+impl Wake for Bell {
+    fn wake(&self, _: u64) {
+        self.0.lock().unwrap().send(()).unwrap();
+    }
+}
+
+/// One thread's commands, one at a time.
+struct Worker {
+    set: Arc<TaskSet>,
+    member: Arc<Member>,
+    bell: Arc<Bell>,
+    rings: Receiver<()>,
+}
+
+impl Worker {
+    fn wait(&self, entry: Entry) {
+        if let Entry::Waits(ticket) = entry {
+            while !self.set.take_turn(ticket) {
+                self.rings.recv().unwrap();
+            }
+            // A ring may have come although the turn was seen before it; it belongs to nobody.
+            while self.rings.try_recv().is_ok() {}
+        }
+    }
+
+    fn turn(&self) -> Turn {
+        Turn { waker: Arc::clone(&self.bell) as _, key: 0 }
+    }
+
+    fn begin(&self, attribute: Attribute) {
+        if !self.set.enter(&self.member, attribute) {
+            self.wait(self.set.enter_late(&self.member, attribute, self.turn()));
+        }
+    }
+}
+
+/// Threads race on the gate: who is alone adds to a number in two steps, which loses additions if another does the same,
+/// and sees those that are not alone; a lost wake-up would never end.
+#[allow(clippy::disallowed_methods, reason = "threads are what is tested here")]
+#[test]
+fn threads_do_not_meet_who_is_alone() {
+    const THREADS: usize = 4;
+    const ROUNDS: usize = 3000;
+    let set = Arc::new(TaskSet::default());
+    let (sum, guests) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));
+    let threads: Vec<_> = (0..THREADS)
+        .map(|thread| {
+            let (sender, rings) = channel();
+            let bell = Arc::new(Bell(Mutex::new(sender)));
+            let worker = Worker { member: set.join(), set: Arc::clone(&set), bell, rings };
+            let (sum, guests) = (Arc::clone(&sum), Arc::clone(&guests));
+            thread::spawn(move || {
+                for round in 0..ROUNDS {
+                    match (round * 7 + thread * 3) % 8 {
+                        0 | 5 => {
+                            worker.begin(Attribute::Simple);
+                            worker.wait(worker.set.be_alone(&worker.member, false, worker.turn()));
+                            assert_eq!(guests.load(Ordering::SeqCst), 0, "somebody is there");
+                            let before = sum.load(Ordering::SeqCst);
+                            thread::yield_now();
+                            sum.store(before + 1, Ordering::SeqCst);
+                            worker.set.leave_alone(&worker.member, Attribute::Simple);
+                        }
+                        3 => {
+                            worker.begin(Attribute::Ordered);
+                            assert_eq!(guests.load(Ordering::SeqCst), 0, "somebody is there");
+                            let before = sum.load(Ordering::SeqCst);
+                            thread::yield_now();
+                            sum.store(before + 1, Ordering::SeqCst);
+                            worker.set.leave(&worker.member, Attribute::Ordered, false);
+                        }
+                        choice => {
+                            worker.begin(Attribute::Simple);
+                            if choice == 4 {
+                                worker.set.collect(&worker.member);
+                                worker.wait(worker.set.go_on(&worker.member, worker.turn()));
+                            }
+                            guests.fetch_add(1, Ordering::SeqCst);
+                            thread::yield_now();
+                            guests.fetch_sub(1, Ordering::SeqCst);
+                            worker.set.leave(&worker.member, Attribute::Simple, false);
+                        }
+                    }
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(sum.load(Ordering::SeqCst), (THREADS * ROUNDS * 3 / 8) as i64);
+    assert!(set.lock().is_plain());
+}

@@ -1,0 +1,60 @@
+//! Commands that other commands of their logical unit keep waiting (SAM-5, task set management).
+//!
+//! Who waits for whom is the device server's matter. It tells a command's reactor, by a message, when it may go on.
+
+use lunette_iscsi::session::TaskId;
+use lunette_scsi::{Attribute, Status, Wake};
+use lunette_wire::initiator::TaskAttribute;
+
+use super::commands::{present, session_of_tag, slot_of_tag};
+use super::{Message, Reactor};
+use crate::mailbox::Mailbox;
+
+impl Wake for Mailbox<Message> {
+    fn wake(&self, key: u64) {
+        self.send(Message::Turn { key });
+    }
+}
+
+impl Reactor {
+    /// The device server will say when a command may go on.
+    pub(super) fn wait_for_turn(&mut self, index: usize, id: TaskId) {
+        if let Some(context) = self.sessions.get_mut(index).and_then(|session| session.context(id)) {
+            context.is_waiting = true;
+        }
+    }
+
+    /// A command that other commands of its unit kept waiting may go on; or one has its place that knows nothing of it.
+    pub(super) fn go_on(&mut self, key: u64) {
+        let (index, slot) = (session_of_tag(key), slot_of_tag(key));
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        let Some(context) = session.contexts.get_mut(slot).and_then(Option::as_mut) else { return };
+        if !std::mem::take(&mut context.is_waiting) {
+            return;
+        }
+        let id = context.id;
+        let (Some(command), Some(attachment)) = (&mut context.command, &session.attachment) else { return };
+        let data_out = present(context.data_out.as_ref(), context.out_present);
+        let next = command.resume(&attachment.nexus, lunette_scsi::Event::Turn { data_out });
+        self.drive(index, id, next);
+        self.run_session(index);
+    }
+
+    /// A command was aborted. In a store it stays until that is done with it, and one that has yet to be looked at ends
+    /// then; but others may keep it waiting for ever.
+    pub(super) fn aborted(&mut self, index: usize, id: TaskId) {
+        let context = self.sessions.get_mut(index).and_then(|session| session.context(id));
+        if context.is_some_and(|context| context.is_waiting) {
+            self.finish(index, id, &lunette_scsi::Completion::status(Status::TaskAborted));
+        }
+    }
+}
+
+/// The device server's word for a task attribute (11.3.1.2): what is untagged is taken for SIMPLE.
+pub(super) const fn attribute(attribute: TaskAttribute) -> Attribute {
+    match attribute {
+        TaskAttribute::Untagged | TaskAttribute::Simple | TaskAttribute::Aca => Attribute::Simple,
+        TaskAttribute::Ordered => Attribute::Ordered,
+        TaskAttribute::HeadOfQueue => Attribute::HeadOfQueue,
+    }
+}

@@ -1,0 +1,207 @@
+//! Task attributes over sessions and reactors (SAM-5, task set management; RFC 7143, 11.3.1.2): what begins before what.
+
+use lunette_block::OperationKind;
+use lunette_block::fault::{Effect, Rule, When};
+use lunette_target::config::LunFlag;
+use lunette_tests::in_process::InProcess;
+use lunette_tests::raw::{BLOCK_BYTES, Raw, lun_field, plain, read, write};
+use lunette_wire::InitiatorTaskTag;
+use lunette_wire::initiator::{ScsiCommand, TaskAttribute, TaskManagementFunction as Function};
+
+use crate::{
+    A_WHILE, BUS_DEVICE_RESET, COMPLETE, DISK, SECOND_DISK, expect_attention, expect_ready,
+    ready_session as session,
+};
+
+/// Long enough that its data goes to the socket from where it lies.
+const LONG_BLOCKS: u32 = 512;
+
+fn with(attribute: TaskAttribute, command: ScsiCommand) -> ScsiCommand {
+    ScsiCommand { attribute, ..command }
+}
+
+/// Sends a write of one block, all of whose bytes are `byte`.
+fn write_block(session: &mut Raw, attribute: TaskAttribute, lba: u64, byte: u8) -> InitiatorTaskTag {
+    let command = with(attribute, write(0, lba, BLOCK_BYTES));
+    session.command(&command, &[byte; BLOCK_BYTES]).expect("sent")
+}
+
+fn expect_block(session: &mut Raw, tag: InitiatorTaskTag, byte: u8) {
+    assert!(session.data_in(tag).expect("a read").0 == [byte; BLOCK_BYTES], "not {byte:#x}");
+}
+
+/// Two sessions on different reactors, the first of which has a write in the store that is held there.
+fn held_write() -> (InProcess, Raw, Raw, InitiatorTaskTag) {
+    let target = InProcess::start(&[DISK, SECOND_DISK]);
+    let (mut first, second) = (session(&target, 1), session(&target, 2));
+    target.hold(0, OperationKind::Write);
+    let held = write_block(&mut first, TaskAttribute::Simple, 0, 0xaa);
+    target.wait_for_calls(0, OperationKind::Write, 1);
+    (target, first, second, held)
+}
+
+#[test]
+fn an_ordered_command_waits_for_older_ones_of_all_sessions_and_holds_newer_ones() {
+    let (target, mut first, mut second, held) = held_write();
+    let ordered = second.command(&with(TaskAttribute::Ordered, read(0, 0, 1)), &[]).expect("sent");
+    second.waits(A_WHILE).expect("an older write of another session is in the store");
+    // What comes after it waits, too: in the session of the write, and in its own.
+    let newer = write_block(&mut first, TaskAttribute::Simple, 0, 0xbb);
+    let untagged = second.command(&with(TaskAttribute::Untagged, read(0, 0, 1)), &[]).expect("sent");
+    first.waits(A_WHILE).expect("it is newer than the ordered one");
+    assert_eq!(target.faults(0).calls(OperationKind::Write), 1);
+    // Another unit is another task set.
+    expect_ready(&mut first, 1);
+    target.faults(0).clear();
+    first.good(held).expect("a write");
+    expect_block(&mut second, ordered, 0xaa);
+    first.good(newer).expect("a write");
+    second.data_in(untagged).expect("a read");
+}
+
+#[test]
+fn commands_of_one_session_are_ordered_among_themselves() {
+    let target = InProcess::start(&[DISK]);
+    let mut session = target.session(1);
+    let hold = |range| {
+        target.faults(0).add(Rule::new(OperationKind::Write, When::Every, Effect::Hold).within(range))
+    };
+    let first_rule = hold(0..512);
+    let older = write_block(&mut session, TaskAttribute::Simple, 0, 1);
+    let ordered = write_block(&mut session, TaskAttribute::Ordered, 1, 2);
+    let newer = write_block(&mut session, TaskAttribute::Simple, 2, 3);
+    target.wait_for_calls(0, OperationKind::Write, 1);
+    session.waits(A_WHILE).expect("the first is in the store");
+    let second_rule = hold(512..1024);
+    target.faults(0).remove(first_rule);
+    session.good(older).expect("the first");
+    target.wait_for_calls(0, OperationKind::Write, 2);
+    session.waits(A_WHILE).expect("the second is in the store");
+    assert_eq!(target.faults(0).calls(OperationKind::Write), 2);
+    target.faults(0).remove(second_rule);
+    session.good(ordered).expect("the second");
+    session.good(newer).expect("the third");
+}
+
+#[test]
+fn a_head_of_queue_command_passes_what_has_not_begun() {
+    let (target, mut first, mut second, held) = held_write();
+    let ordered = second.command(&with(TaskAttribute::Ordered, read(0, 0, 1)), &[]).expect("sent");
+    second.waits(A_WHILE).expect("an older write is in the store");
+    let head = second.command(&with(TaskAttribute::HeadOfQueue, read(0, 8, 1)), &[]).expect("sent");
+    expect_block(&mut second, head, 0);
+    // INQUIRY touches nothing that could be out of order.
+    let inquiry = ScsiCommand {
+        read: true,
+        expected_data_transfer_length: 36,
+        cdb: [0x12, 0, 0, 0, 36, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        ..plain()
+    };
+    let tag = second.command(&inquiry, &[]).expect("sent");
+    assert_eq!(second.data_in(tag).expect("an answer").0.len(), 36);
+    target.faults(0).clear();
+    first.good(held).expect("a write");
+    expect_block(&mut second, ordered, 0xaa);
+}
+
+#[test]
+fn commands_that_wait_are_aborted_at_once() {
+    let (target, mut first, mut second, held) = held_write();
+    let cmd_sn = second.cmd_sn;
+    let ordered = second.command(&with(TaskAttribute::Ordered, read(0, 0, 1)), &[]).expect("sent");
+    let behind = second.read(0, 1, 1).expect("sent");
+    second.waits(A_WHILE).expect("an older write is in the store");
+    let abort = second.manage_task(Function::AbortTask, 0, ordered, cmd_sn).expect("sent");
+    assert_eq!(second.managed(abort).expect("nothing of it is in a store"), COMPLETE);
+    // What it has held goes on, without waiting for the write.
+    expect_block(&mut second, behind, 0);
+    target.faults(0).clear();
+    first.good(held).expect("a write");
+}
+
+#[test]
+fn a_reset_ends_commands_that_wait() {
+    let (target, mut first, mut second, _) = held_write();
+    second.command(&with(TaskAttribute::Ordered, read(0, 0, 1)), &[]).expect("sent");
+    write_block(&mut second, TaskAttribute::Simple, 0, 0xbb);
+    second.waits(A_WHILE).expect("an older write is in the store");
+    let reset = first.manage(Function::LogicalUnitReset, 0).expect("sent");
+    first.waits(A_WHILE).expect("its own write is in the store");
+    target.faults(0).clear();
+    assert_eq!(first.managed(reset).expect("no write is answered"), COMPLETE);
+    expect_attention(&mut first, 0, BUS_DEVICE_RESET);
+    expect_attention(&mut second, 0, BUS_DEVICE_RESET);
+    assert_eq!(target.faults(0).calls(OperationKind::Write), 1);
+    let tag = write_block(&mut second, TaskAttribute::Ordered, 0, 0xcc);
+    second.good(tag).expect("nothing is left to wait for");
+}
+
+#[test]
+fn who_is_gone_holds_nobody() {
+    let (target, mut first, mut second, held) = held_write();
+    second
+        .command(&with(TaskAttribute::Ordered, write(0, 0, BLOCK_BYTES)), &[0xbb; BLOCK_BYTES])
+        .expect("sent");
+    second.waits(A_WHILE).expect("an older write is in the store");
+    let behind = first.read(0, 0, 1).expect("sent");
+    first.waits(A_WHILE).expect("it is behind the ordered one");
+    drop(second);
+    // The write is still held: the read of the first session goes on because the ordered command is gone.
+    expect_block(&mut first, behind, 0);
+    target.faults(0).clear();
+    first.good(held).expect("a write");
+    assert_eq!(target.faults(0).calls(OperationKind::Write), 1);
+}
+
+#[test]
+fn an_ordered_write_waits_for_reads_that_are_still_being_sent() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let image = format!("1=file:{},size=16M,write=back", directory.path().join("image").display());
+    let unit = image.parse::<LunFlag>().map(|flag| LunFlag::number_all(vec![flag]).expect("a free number"));
+    // Without a fault layer, which would look at what is read.
+    let target = InProcess::start_with(&[DISK], |config| {
+        config.targets[0].units.extend(unit.expect("a good flag"));
+    });
+    let keys = [("MaxRecvDataSegmentLength", "262144")];
+    let mut reading = Raw::ready(target.portal(), &target.options_with(1, &keys), 1).expect("a login");
+    let mut writing = Raw::ready(target.portal(), &target.options(2), 1).expect("a login");
+    // The page cache has all of it.
+    for lba in (0..16).map(|index| index * LONG_BLOCKS) {
+        let tag = writing.write(1, lba.into(), &vec![0xaa; 64 << 10]).expect("sent");
+        writing.good(tag).expect("a write");
+        let tag = writing.read(1, lba.into(), LONG_BLOCKS).expect("sent");
+        writing.data_in(tag).expect("a read");
+    }
+    // More than sockets hold, so that some of it stays where it lies.
+    let tags: Vec<_> = (0..96).map(|_| reading.read(1, 0, LONG_BLOCKS).expect("sent")).collect();
+    // The first answer is there, so that the reads are older than what comes next.
+    let (first, _) = reading.data_in(tags[0]).expect("a read");
+    let command = with(TaskAttribute::Ordered, write(1, 0, BLOCK_BYTES));
+    let ordered = writing.command(&command, &[0xbb; BLOCK_BYTES]).expect("sent");
+    writing.waits(A_WHILE).expect("reads are still being sent");
+    for tag in &tags[1..] {
+        assert!(reading.data_in(*tag).expect("a read").0 == first, "a newer write shows in an older read");
+    }
+    writing.good(ordered).expect("a write");
+    let tag = reading.read(1, 0, 1).expect("sent");
+    expect_block(&mut reading, tag, 0xbb);
+}
+
+#[test]
+fn a_stop_waits_for_writes_and_is_alone() {
+    let (target, mut first, mut second, held) = held_write();
+    let stop = ScsiCommand {
+        lun: lun_field(0),
+        cdb: [0x1b, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        ..plain()
+    };
+    let stop = second.command(&stop, &[]).expect("sent");
+    second.waits(A_WHILE).expect("a write is in the store");
+    let newer = write_block(&mut first, TaskAttribute::Simple, 0, 0xbb);
+    first.waits(A_WHILE).expect("it comes after the stop");
+    target.faults(0).clear();
+    first.good(held).expect("a write");
+    second.good(stop).expect("a stopped unit");
+    let ending = first.ending(newer).expect("an answer");
+    assert_eq!(ending.codes(), (2, 0x04, 0x02), "the unit is stopped");
+}
