@@ -116,10 +116,16 @@ impl Connection {
     /// # Errors
     /// The connection broke.
     pub fn peek(&self) -> Result<bool> {
-        match self.stream.peek(&mut [0]) {
-            Ok(_) => Ok(true),
-            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Ok(false),
-            Err(error) => Err(error.into()),
+        loop {
+            return match self.stream.peek(&mut [0]) {
+                Ok(_) => Ok(true),
+                // Whoever was stopped for a moment waits again.
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    Ok(false)
+                }
+                Err(error) => Err(error.into()),
+            };
         }
     }
 
