@@ -81,7 +81,7 @@ impl Medium {
     pub(super) fn into_buffer(self) -> Option<Buffer> {
         match self {
             Self::Read(buffer) => Some(buffer),
-            Self::Cached(_) => None,
+            Self::Cached { .. } => None,
         }
     }
 }
