@@ -67,8 +67,10 @@ const PURE_EXTERNAL: &[&str] = &[
     "sha2",
     "sha3",
     "slab",
+    "stringprep",
     "subtle",
     "thiserror",
+    "unicode-normalization",
     "zerocopy",
 ];
 

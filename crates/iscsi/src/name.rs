@@ -1,8 +1,9 @@
 //! iSCSI names (RFC 7143, 4.2.7): the three forms iqn., eui. and naa., checked and brought to one spelling.
 //!
-//! Names are compared byte for byte, so they are lower-cased here, as RFC 3722 maps them. Of its character table the
-//! ASCII part is enforced in full; beyond ASCII any letter or digit is taken, and Normalization Form C is expected of
-//! the input, not made.
+//! Names are compared byte for byte, so each is brought to one spelling first, by the stringprep profile of RFC 3722
+//! (`prep`): lower case, Normalization Form KC.
+
+mod prep;
 
 use std::fmt;
 use std::str::FromStr;
@@ -59,8 +60,9 @@ impl IscsiName {
     /// # Errors
     /// [`NameError`] says what is wrong and shows a good name.
     pub fn parse(text: &str) -> Result<Self, NameError> {
-        let name = lower(text)?;
-        if let Some(character) = name.chars().find(|&c| !is_allowed(c)) {
+        let name = mapped(text)?;
+        let unfit = text.chars().find(|&c| prep::is_unfit_to_keep(c));
+        if let Some(character) = unfit.or_else(|| name.chars().find(|&c| !is_allowed(c))) {
             return Err(NameError::Character { name, character });
         }
         match name.get(..4) {
@@ -77,10 +79,13 @@ impl IscsiName {
     /// QEMU's initiator name, for one) and harm nobody, so only what could is refused.
     ///
     /// # Errors
-    /// [`NameError::Length`]; [`NameError::Character`] for white space, control and format characters.
+    /// [`NameError::Length`]; [`NameError::Character`] for white space, control characters, and what RFC 3722 lets none of
+    /// through.
     pub fn from_peer(text: &str) -> Result<Self, NameError> {
-        let name = lower(text)?;
-        match name.chars().find(|&c| c.is_whitespace() || c.is_control() || is_format(c)) {
+        let name = mapped(text)?;
+        let is_refused = |c: &char| c.is_whitespace() || c.is_control() || prep::is_prohibited(*c);
+        let unseen = text.chars().find(|&c| prep::is_unseen(c));
+        match unseen.or_else(|| name.chars().find(is_refused)) {
             Some(character) => Err(NameError::Character { name, character }),
             None => Ok(Self(name)),
         }
@@ -93,13 +98,13 @@ impl IscsiName {
     }
 }
 
-fn lower(text: &str) -> Result<String, NameError> {
-    // Lower-casing can lengthen a text, but not without bound: three characters for one at most.
+fn mapped(text: &str) -> Result<String, NameError> {
+    // Mapping can lengthen a text, but not without bound: eighteen characters for one at most.
     if text.is_empty() || text.len() > NAME_LENGTH_MAX {
         return Err(NameError::Length(text.len()));
     }
-    let name = text.to_lowercase();
-    if name.len() > NAME_LENGTH_MAX {
+    let name = prep::map(text);
+    if name.is_empty() || name.len() > NAME_LENGTH_MAX {
         return Err(NameError::Length(name.len()));
     }
     Ok(name)
@@ -108,41 +113,12 @@ fn lower(text: &str) -> Result<String, NameError> {
 fn is_allowed(character: char) -> bool {
     match character {
         'a'..='z' | '0'..='9' | '-' | '.' | ':' => true,
-        other => !other.is_ascii() && other.is_alphanumeric(),
+        other => !other.is_ascii() && !prep::is_prohibited(other) && !prep::is_unseen(other),
     }
 }
 
 fn is_hexadecimal(digits: &str, lengths: &[usize]) -> bool {
     lengths.contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
-/// Characters of Unicode's category Cf. They are not seen, but two names can look alike because of them, and those that
-/// turn the direction of writing rearrange whatever they are shown in. RFC 3722 lets none of them through.
-const fn is_format(character: char) -> bool {
-    matches!(
-        character,
-        '\u{ad}'
-            | '\u{600}'..='\u{605}'
-            | '\u{61c}'
-            | '\u{6dd}'
-            | '\u{70f}'
-            | '\u{890}'..='\u{891}'
-            | '\u{8e2}'
-            | '\u{180e}'
-            | '\u{200b}'..='\u{200f}'
-            | '\u{202a}'..='\u{202e}'
-            | '\u{2060}'..='\u{2064}'
-            | '\u{2066}'..='\u{206f}'
-            | '\u{feff}'
-            | '\u{fff9}'..='\u{fffb}'
-            | '\u{110bd}'
-            | '\u{110cd}'
-            | '\u{13430}'..='\u{1343f}'
-            | '\u{1bca0}'..='\u{1bca3}'
-            | '\u{1d173}'..='\u{1d17a}'
-            | '\u{e0001}'
-            | '\u{e0020}'..='\u{e007f}'
-    )
 }
 
 /// Checks `iqn.yyyy-mm.reversed.domain[:anything]`.
@@ -220,6 +196,65 @@ mod tests {
         );
     }
 
+    /// RFC 3722, clauses 3 and 4: what people type is brought to one spelling.
+    #[test]
+    fn spellings_that_look_alike_are_one_name() {
+        let name = |end: &str| IscsiName::parse(&format!("iqn.2001-04.com.example:{end}")).unwrap();
+        for (one, other) in [
+            // Composed and decomposed.
+            ("b\u{fc}cher", "bu\u{308}cher"),
+            ("\u{c5}ngstr\u{f6}m", "\u{212b}ngstro\u{308}m"),
+            // Case, where lower-casing alone would not do.
+            ("strasse", "STRA\u{df}E"),
+            ("\u{3c3}", "\u{3c2}"),
+            // Full and half width, ligatures, circled digits.
+            ("disk1", "\u{ff24}\u{ff29}\u{ff33}\u{ff2b}\u{2460}"),
+            ("file", "\u{fb01}le"),
+            ("\u{30ac}", "\u{ff76}\u{ff9e}"),
+            // Not seen.
+            ("diskarray", "disk\u{ad}array"),
+            ("disk", "di\u{200b}sk\u{fe0f}"),
+        ] {
+            assert_eq!(name(one), name(other), "{other:?}");
+        }
+        let from_peer = |end: &str| IscsiName::from_peer(&format!("iqn.2001-04.com.example:{end}")).unwrap();
+        assert_eq!(from_peer("bu\u{308}cher"), name("b\u{fc}cher"));
+    }
+
+    /// RFC 3722, clauses 5 to 7.
+    #[test]
+    fn what_the_profile_forbids_is_in_no_name() {
+        for (character, is_for_peers) in [
+            ('\u{3002}', true),
+            ('\u{e000}', true),
+            ('\u{fdd0}', true),
+            ('\u{fffd}', true),
+            ('\u{2ff0}', true),
+            ('\u{206a}', true),
+            // What it maps to may not stand there: a space and a diaeresis, a slash.
+            ('\u{a8}', true),
+            ('\u{ff0f}', false),
+            // Right to left, and younger than Unicode 3.2.
+            ('\u{5d0}', false),
+            ('\u{1f4be}', false),
+        ] {
+            let text = format!("iqn.2001-04.com.example:a{character}b");
+            assert!(matches!(IscsiName::parse(&text), Err(NameError::Character { .. })), "{character:?}");
+            assert_eq!(IscsiName::from_peer(&text).is_err(), is_for_peers, "{character:?}");
+        }
+    }
+
+    #[test]
+    fn mapping_is_bounded_by_the_length_of_a_name() {
+        // One character of three bytes that stands for eighteen.
+        let text = format!("iqn.2001-04.com.example:{}", "\u{fdfa}".repeat(10));
+        assert!(matches!(
+            IscsiName::from_peer(&text),
+            Err(NameError::Length(300..)) | Err(NameError::Character { .. })
+        ));
+        assert_eq!(IscsiName::parse("\u{ad}"), Err(NameError::Length(0)));
+    }
+
     #[test]
     fn each_fault_is_named() {
         let error = |name: &str| IscsiName::parse(name).unwrap_err();
@@ -267,9 +302,14 @@ mod tests {
     fn no_format_character_gets_into_a_name() {
         for character in ['\u{ad}', '\u{200b}', '\u{200d}', '\u{202e}', '\u{2066}', '\u{feff}', '\u{e0041}'] {
             let name = format!("iqn.2001-04.com.example:a{character}b");
-            let refused = Err(NameError::Character { name: name.clone(), character });
-            assert_eq!(IscsiName::from_peer(&name), refused, "{character:?}");
-            assert_eq!(IscsiName::parse(&name), refused, "{character:?}");
+            let found = |name: Result<_, _>| match name {
+                Err(NameError::Character { character, .. }) => Some(character),
+                _ => None,
+            };
+            assert_eq!(found(IscsiName::from_peer(&name)), Some(character), "{character:?}");
+            // What people type is mapped first, and comes out without it or not at all.
+            let typed = IscsiName::parse(&name);
+            assert!(typed.is_err() || !typed.unwrap().as_str().contains(character), "{character:?}");
         }
         // Marks and letters of any script stay: they are seen.
         for name in ["iqn.2001-04.com.example:\u{e01}\u{e34}", "iqn.2001-04.com.example:\u{5d0}\u{5d1}"] {
@@ -282,9 +322,20 @@ mod tests {
         fn parsing_is_total_and_stable(text in "\\PC{0,240}") {
             if let Ok(name) = IscsiName::from_peer(&text) {
                 prop_assert!(name.as_str().len() <= NAME_LENGTH_MAX);
+                prop_assert!(!name.as_str().is_empty());
             }
             if let Ok(name) = IscsiName::parse(&text) {
-                prop_assert_eq!(IscsiName::parse(name.as_str()).unwrap(), name);
+                prop_assert_eq!(IscsiName::parse(name.as_str()).unwrap(), name.clone());
+                prop_assert_eq!(IscsiName::from_peer(name.as_str()).unwrap(), name);
+            }
+        }
+
+        /// A name that people typed is the same for its peer, whatever they typed.
+        #[test]
+        fn a_good_name_has_one_spelling(end in "[^\\x00-\\x7f]{1,20}") {
+            if let Ok(name) = IscsiName::parse(&format!("iqn.2001-04.com.example:{end}")) {
+                prop_assert_eq!(IscsiName::parse(name.as_str()).unwrap(), name.clone());
+                prop_assert_eq!(IscsiName::from_peer(name.as_str()).unwrap(), name);
             }
         }
     }
