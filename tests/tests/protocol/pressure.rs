@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use lunette_block::OperationKind;
+use lunette_block::fault::{Effect, Rule, When};
 use lunette_tests::in_process::InProcess;
-use lunette_tests::raw::{BLOCK_BYTES, Raw, plain, read, write};
+use lunette_tests::raw::{BLOCK_BYTES, Raw, lun_field, plain, read, write};
 use lunette_wire::initiator::{LogoutReason, ScsiCommand, TaskManagementFunction};
 use lunette_wire::{InitiatorPdu, TargetPdu, TargetTransferTag};
 
-use crate::{A_WHILE, DISK, SESSION_DROP, TASK_SET_FULL, event};
+use crate::{A_WHILE, DISK, SESSION_DROP, TASK_SET_FULL, event, ready_session};
 
 /// AsyncEvent 1: the target asks for a logout (11.9.1).
 const LOGOUT_REQUEST: u8 = 1;
@@ -238,4 +239,29 @@ fn who_does_not_read_cannot_take_all_memory() {
     }
     let tag = other.write(0, 0, &[0xaa; 8192]).expect("sent");
     other.good(tag).expect("the other is served");
+}
+
+/// A command of many pieces, each of which is done at once, lets others go in between.
+#[test]
+fn a_long_command_of_short_steps_does_not_keep_its_reactor() {
+    // This engine does each piece on the reactor itself.
+    let target = InProcess::start_with(&["0=mem:32M,engine=sync", "1=mem:8M"], |config| {
+        config.reactors.count = Some(1);
+    });
+    let (mut long, mut short) = (target.session(1), ready_session(&target, 2));
+    let nth = |call| target.faults(0).add(Rule::new(OperationKind::Write, When::Nth(call), Effect::Hold));
+    let (first, twentieth) = (nth(1), nth(20));
+    // WRITE SAME (10) of 30 MiB that are not zero.
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[7]) = (0x41, 0xf0);
+    let command = ScsiCommand { cdb, ..write(0, 0, BLOCK_BYTES) };
+    let tag = long.command(&command, &[0xaa; BLOCK_BYTES]).expect("sent");
+    target.wait_for_calls(0, OperationKind::Write, 1);
+    let other = short.command(&ScsiCommand { lun: lun_field(1), ..plain() }, &[]).expect("sent");
+    std::thread::sleep(A_WHILE);
+    target.faults(0).remove(first);
+    short.good(other).expect("an answer while the other command still has to do the rest");
+    target.faults(0).remove(twentieth);
+    long.good(tag).expect("the end");
+    assert_eq!(target.faults(0).calls(OperationKind::Write), 30);
 }

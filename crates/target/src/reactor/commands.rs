@@ -23,6 +23,9 @@ use super::waiting::attribute;
 /// than the copy (docs/decisions/0011).
 const CACHED_SEND_BYTES_MIN: u32 = 32 << 10;
 
+/// Steps that commands go on by in one turn: the write, flush or comparison that follows a read or write, and some more.
+const STEPS_MAX: usize = 4;
+
 /// PDUs that gather before they are queued: enough to share the work, few enough that large ones are sent early.
 const PDUS_GATHERED_MAX: usize = 8;
 
@@ -122,12 +125,15 @@ impl Reactor {
         }
     }
 
-    /// Lets the stores' results go through the device server until nothing more is finished at once.
+    /// Lets the stores' results go through the device server until nothing more is finished at once. A command of many
+    /// steps, each of which is done at once, is not to keep the reactor: what is left has to wait for another turn.
     pub(super) fn collect_completions(&mut self) {
         let mut finished = std::mem::take(&mut self.finished);
-        loop {
+        self.is_collecting = true;
+        for _ in 0..STEPS_MAX {
             self.io.complete(&mut finished);
             if finished.is_empty() {
+                self.is_collecting = false;
                 break;
             }
             for completion in finished.drain(..) {

@@ -155,6 +155,8 @@ pub(crate) struct Reactor {
     dirty: Vec<usize>,
     scratch: Vec<u8>,
     finished: Vec<IoCompletion>,
+    /// The stores may have finished more than the last turn has looked at.
+    is_collecting: bool,
     pending_functions: Vec<management::PendingFunction>,
     pending_aborts: Vec<management::PendingAbort>,
     pending_preemptions: Vec<preempt::PendingPreemption>,
@@ -208,6 +210,7 @@ impl Reactor {
             dirty: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES],
             finished: Vec::new(),
+            is_collecting: false,
             pending_functions: Vec::new(),
             pending_aborts: Vec::new(),
             pending_preemptions: Vec::new(),
@@ -251,8 +254,8 @@ impl Reactor {
 
     /// One wakeup: all that has come is read, all that can be answered is answered.
     fn turn(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
-        let waits = self.postponed.is_empty() && self.copying.is_empty();
-        let limit = if waits { TICK } else { Duration::ZERO };
+        let has_work = self.is_collecting || !self.postponed.is_empty() || !self.copying.is_empty();
+        let limit = if has_work { Duration::ZERO } else { TICK };
         self.vigil.wait(&self.epoll, events, limit, std::mem::take(&mut self.pdus))?;
         self.company.next_turn();
         self.copying.next_turn();
