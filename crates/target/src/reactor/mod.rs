@@ -274,6 +274,7 @@ impl Reactor {
                 self.message(message);
             }
         }
+        self.settle_work();
         self.go_on_copying();
         self.collect_completions();
         self.send_answers();
@@ -287,7 +288,6 @@ impl Reactor {
             self.tick();
             self.send_answers();
         }
-        self.settle_work();
         self.settle_pending();
         if self.draining && !self.idle && self.sessions.is_empty() && self.connections.is_empty() {
             self.idle = true;
