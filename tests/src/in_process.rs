@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use lunette_block::OperationKind;
 use lunette_block::fault::{Effect, Faults, Rule, When};
-use lunette_target::config::{ChapConfig, ChapRules, Config, Limits, LunFlag, Reactors, TargetConfig};
+use lunette_target::config::{
+    AccessState, ChapConfig, ChapRules, Config, Limits, LunFlag, Reactors, TargetConfig,
+};
 use lunette_target::{Server, ServerHandle, StopError};
 use tracing::field::{Field, Visit};
 
@@ -88,6 +90,7 @@ impl InProcess {
                 units,
                 chap: ChapConfig::default(),
                 access: Vec::new(),
+                port_groups: Vec::new(),
             }],
             discovery: ChapConfig::default(),
             chap: ChapRules::default(),
@@ -168,6 +171,15 @@ impl InProcess {
     #[must_use]
     pub fn session(&self, port: u8) -> Raw {
         Raw::ready(self.portal, &self.options(port), 0).unwrap_or_else(|error| panic!("{error:#}"))
+    }
+
+    /// Changes the state of a portal group, as its operator.
+    ///
+    /// # Panics
+    /// There is no such portal group.
+    pub fn set_access_state(&self, portal_group_tag: u16, state: AccessState) {
+        let result = self.handle.set_access_state(&self.name, portal_group_tag, state);
+        result.unwrap_or_else(|error| panic!("portal group {portal_group_tag}: {error}"));
     }
 
     /// Begins to drain.

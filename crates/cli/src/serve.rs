@@ -70,7 +70,8 @@ fn config(options: ServeOptions) -> Result<Config, Failure> {
     let access = options.allow;
     LunFlag::number_all(options.lun)
         .and_then(|units| {
-            let targets = vec![TargetConfig { name, alias: None, units, chap, access }];
+            let port_groups = Vec::new();
+            let targets = vec![TargetConfig { name, alias: None, units, chap, access, port_groups }];
             let reactors = Reactors { count: None, cores: options.cores, poll: options.poll };
             let limits = Limits::default();
             let state_directory = options.state_directory;

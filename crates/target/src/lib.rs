@@ -17,5 +17,5 @@ mod server;
 mod units;
 mod upkeep;
 
-pub use server::{Server, ServerHandle, StartError, StopError};
+pub use server::{AccessStateError, Server, ServerHandle, StartError, StopError};
 pub use units::{TargetReport, UnitReport};

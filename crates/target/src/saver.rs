@@ -30,6 +30,8 @@ pub(crate) struct Save {
 pub(crate) enum Told {
     /// A command of a reactor.
     Command { reactor: Arc<Mailbox<Message>>, waiter: WaitingCommand },
+    /// What the operator has changed waits for nothing.
+    Nobody,
     /// A unit's own work.
     Upkeep { mailbox: Arc<Mailbox<upkeep::Message>>, unit: usize },
 }
@@ -37,6 +39,7 @@ pub(crate) enum Told {
 impl Told {
     fn tell(&self, is_stable: bool) {
         match self {
+            Told::Nobody => {}
             Told::Command { reactor, waiter } => {
                 reactor.send(Message::StateStored { waiter: *waiter, is_stable });
             }

@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use lunette_block::{BufferPool, CloseError, OpenError, StateError, Store, Volume};
 use lunette_iscsi::chap::ChapPolicy;
-use lunette_scsi::{ConfigError, SavedFault};
+use lunette_scsi::{AccessState, ConfigError, SavedFault, TargetPort};
 use rustix::thread::sched_getaffinity;
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 
 use crate::attempts::Attempts;
 use crate::config::{Config, Reactors};
@@ -23,7 +23,7 @@ use crate::listener::{self, Listener};
 use crate::mailbox::Mailbox;
 use crate::reactor::{Message, Reactor};
 use crate::registry::Registry;
-use crate::saver::{self, Save};
+use crate::saver::{self, Save, Told};
 use crate::units::{ServedTarget, TargetReport};
 use crate::upkeep::{self, Upkeep};
 
@@ -80,6 +80,14 @@ pub enum StartError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// Something is said of a portal group that the target does not have.
+    #[error("target {target}: port_group: there is no portal group {tag}")]
+    PortGroup {
+        /// The target's name.
+        target: String,
+        /// The tag.
+        tag: u16,
+    },
     /// A target cannot be made of its logical units.
     #[error("target {target}: {source}")]
     Target {
@@ -120,6 +128,17 @@ fn advice(error: &io::Error) -> &'static str {
         io::ErrorKind::PermissionDenied => "; ports below 1024 need privileges",
         _ => "",
     }
+}
+
+/// Why the state of a portal group is not changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AccessStateError {
+    /// There is no such target.
+    #[error("there is no target {0}")]
+    NoTarget(String),
+    /// The target has no such portal group.
+    #[error("the target has no portal group {0}")]
+    NoPortGroup(u16),
 }
 
 /// Why a stop was not clean.
@@ -184,6 +203,36 @@ impl ServerHandle {
     pub fn drain(&self) {
         self.close_portals();
         self.shared.reactors.iter().for_each(|reactor| reactor.send(Message::Drain));
+    }
+
+    /// Changes how well the logical units of a target can be reached through one of its portal groups (SPC-4, implicit
+    /// transition): initiators are told by a unit attention, and the state is kept over a restart where there is a
+    /// place for it.
+    ///
+    /// # Errors
+    /// [`AccessStateError`]; nothing is changed then.
+    pub fn set_access_state(
+        &self,
+        target: &str,
+        portal_group_tag: u16,
+        state: AccessState,
+    ) -> Result<(), AccessStateError> {
+        let found = self.shared.targets.iter().find(|served| served.name == target);
+        let served = found.ok_or_else(|| AccessStateError::NoTarget(target.to_owned()))?;
+        let port = TargetPort::new(portal_group_tag)
+            .filter(|port| served.device.ports().contains(port))
+            .ok_or(AccessStateError::NoPortGroup(portal_group_tag))?;
+        info!(target, portal_group_tag, ?state, "access state changed");
+        for ((_, unit), file) in served.device.units().zip(&served.states) {
+            if unit.change_access_implicitly(&[(port, state)])
+                && let Some(file) = file
+            {
+                let save = Save { unit: Arc::clone(unit), file: Arc::clone(file), told: Told::Nobody };
+                // The thread that stores states ends with the server.
+                let _ = self.shared.saver.send(save);
+            }
+        }
+        Ok(())
     }
 
     /// Ends at once: connections are cut, running commands are not waited for.

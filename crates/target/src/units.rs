@@ -113,6 +113,12 @@ impl ServedTarget {
             .map_err(|source| StartError::Target { target: config.name.clone(), source })?;
         let access = Access::new(&config.access, &device)
             .map_err(|source| StartError::Target { target: config.name.clone(), source })?;
+        for group in &config.port_groups {
+            let port = TargetPort::new(group.tag).filter(|port| device.ports().contains(port));
+            let port =
+                port.ok_or_else(|| StartError::PortGroup { target: config.name.clone(), tag: group.tag })?;
+            served.iter().for_each(|opened| opened.unit.begin_access(port, group.state, group.preferred));
+        }
         let policy = config.chap.policy(rules);
         let report = TargetReport {
             name: config.name.clone(),

@@ -8,6 +8,7 @@ mod connections;
 mod digests;
 mod management;
 mod ordering;
+mod port_groups;
 mod preemption;
 mod pressure;
 mod requests;

@@ -132,7 +132,14 @@ fn many_targets(portals: usize) -> InProcess {
             let units = LunFlag::number_all(vec![flag]).expect("a free number");
             assert_eq!(units[0].engine, EngineKind::Auto);
             let (chap, access) = (ChapConfig::default(), Vec::new());
-            TargetConfig { name: other_name(index), alias: None, units, chap, access }
+            TargetConfig {
+                name: other_name(index),
+                alias: None,
+                units,
+                chap,
+                access,
+                port_groups: Vec::new(),
+            }
         }));
     })
 }

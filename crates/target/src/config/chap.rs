@@ -179,6 +179,7 @@ mod tests {
                 units,
                 chap,
                 access: Vec::new(),
+                port_groups: Vec::new(),
             }
         };
         Config {

@@ -20,6 +20,7 @@ use super::credentials::{Credentials, RawDiscovery, RawMutual, RawRules, RawUser
 use super::excerpt::Excerpt;
 use super::limits::Limits;
 use super::lun::{PRODUCT_LENGTH_MAX, SERIAL_LENGTH_MAX, UnitOptions, VENDOR_LENGTH_MAX};
+use super::port_group::RawPortGroup;
 use super::reactors::Reactors;
 use super::size::Size;
 use super::store::{self, StoreTextError};
@@ -112,6 +113,8 @@ struct RawTarget {
     mutual: Option<Spanned<RawMutual>>,
     #[serde(default)]
     access: Vec<Spanned<RawAccess>>,
+    #[serde(default)]
+    port_group: Vec<RawPortGroup>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -230,7 +233,8 @@ fn parse(text: &str, directory: &Path) -> Result<Config, Fault> {
                 let chap = credentials.read(target.user, target.mutual, Some(&name))?;
                 let access =
                     target.access.into_iter().map(RawAccess::into_rule).collect::<Result<_, Fault>>()?;
-                Ok(TargetConfig { name, alias, units, chap, access })
+                let port_groups = target.port_group.into_iter().map(Into::into).collect();
+                Ok(TargetConfig { name, alias, units, chap, access, port_groups })
             })
             .collect::<Result<_, Fault>>()?,
         discovery: credentials.read(raw.discovery.user, raw.discovery.mutual, None)?,

@@ -10,6 +10,7 @@ mod excerpt;
 mod file;
 mod limits;
 mod lun;
+mod port_group;
 mod reactors;
 mod secret;
 mod size;
@@ -31,6 +32,8 @@ pub use limits::Limits;
 pub use lun::{LunError, LunFlag};
 pub use lunette_iscsi::chap::{ChapAlgorithm, ChapCredential, ChapUser, Secret};
 pub use lunette_iscsi::parameters::DigestPolicy;
+pub use lunette_scsi::AccessState;
+pub use port_group::{PortGroupConfig, parse_access_state};
 pub use reactors::{Cores, Reactors};
 pub use secret::{SecretError, SecretFault, SecretSource, parse_chap_name};
 pub use size::{Size, SizeError};
@@ -73,6 +76,8 @@ pub struct TargetConfig {
     pub chap: ChapConfig,
     /// What who gets of it, the first rule that fits; without rules everybody gets all.
     pub access: Vec<AccessRule>,
+    /// How well the units can be reached through each portal group; those that are left out are active and optimized.
+    pub port_groups: Vec<PortGroupConfig>,
 }
 
 /// One logical unit.
@@ -153,6 +158,14 @@ impl TargetConfig {
                 format!("target {} has no logical unit; add one, for example disk0.img,size=10G", self.name);
             return Err(Invalid::new(["target".into(), index.into()], message));
         }
+        let mut tags = HashSet::new();
+        for (position, group) in self.port_groups.iter().enumerate() {
+            if !tags.insert(group.tag) {
+                let place =
+                    ["target".into(), index.into(), "port_group".into(), position.into(), "tag".into()];
+                return Err(Invalid::new(place, format!("portal group {} is given twice", group.tag)));
+            }
+        }
         let mut numbers = HashSet::new();
         for (position, unit) in self.units.iter().enumerate() {
             let at = |key: &str| ["target".into(), index.into(), "lun".into(), position.into(), key.into()];
@@ -227,6 +240,7 @@ mod tests {
             units: units(flags),
             chap: ChapConfig::default(),
             access: Vec::new(),
+            port_groups: Vec::new(),
         }
     }
 

@@ -7,7 +7,7 @@ use lunette_scsi::{Device, LogicalUnit, LogicalUnitConfig, Lun, Nexus, Saved};
 use super::model::{End, Step, Who};
 use crate::host::*;
 
-pub(super) const HOSTS: [&str; 2] = ["iqn.host-a,i,0x800000000001", "iqn.host-b,i,0x800000000002"];
+pub(crate) const HOSTS: [&str; 2] = ["iqn.host-a,i,0x800000000001", "iqn.host-b,i,0x800000000002"];
 const PORTS: [u16; 2] = [1, 2];
 
 /// Which initiator port and which target port `who` is.
@@ -16,21 +16,21 @@ fn ports_of(who: Who) -> (&'static str, u16) {
 }
 
 /// One initiator port through different target ports.
-pub(super) fn same_host(left: Who, right: Who) -> bool {
+pub(crate) fn same_host(left: Who, right: Who) -> bool {
     left / 2 == right / 2
 }
 
-pub(super) struct Hosts {
+pub(crate) struct Hosts {
     device: Arc<Device>,
-    pub(super) all: Vec<Host>,
+    pub(crate) all: Vec<Host>,
 }
 
 impl Hosts {
-    pub(super) fn new(saved: Saved<'_>) -> Hosts {
+    pub(crate) fn new(saved: Saved<'_>) -> Hosts {
         Hosts::with(config(), saved)
     }
 
-    pub(super) fn with(config: LogicalUnitConfig, saved: Saved<'_>) -> Hosts {
+    pub(crate) fn with(config: LogicalUnitConfig, saved: Saved<'_>) -> Hosts {
         let unit = Arc::new(LogicalUnit::new(config, saved).expect("a possible unit"));
         let device =
             Arc::new(Device::new("iqn.t", PORTS, [(Lun::from_number(0), unit)]).expect("a possible device"));
@@ -50,27 +50,27 @@ impl Hosts {
     }
 
     /// The nexus is lost, and comes up again.
-    pub(super) fn lose(&mut self, who: Who) {
+    pub(crate) fn lose(&mut self, who: Who) {
         self.all.remove(who);
         let host = self.log_in(who);
         self.all.insert(who, host);
     }
 
-    pub(super) fn unit(&self) -> Arc<LogicalUnit> {
+    pub(crate) fn unit(&self) -> Arc<LogicalUnit> {
         Arc::clone(self.device.unit(Lun::from_number(0)).expect("unit 0"))
     }
 
-    pub(super) fn out(&mut self, who: Who, action: u8, kind: u8, list: &[u8]) -> Reply {
+    pub(crate) fn out(&mut self, who: Who, action: u8, kind: u8, list: &[u8]) -> Reply {
         self.all[who].run(&out_cdb(action, kind, list.len()), list)
     }
 
     /// What PERSISTENT RESERVE IN tells.
-    pub(super) fn report(&mut self, who: Who, action: u8) -> Vec<u8> {
+    pub(crate) fn report(&mut self, who: Who, action: u8) -> Vec<u8> {
         self.all[who].good(&[0x5e, action, 0, 0, 0, 0, 0, 0xff, 0xff, 0], &[])
     }
 
     /// Does `step` of the model for real.
-    pub(super) fn step(&mut self, who: Who, step: &Step) -> End {
+    pub(crate) fn step(&mut self, who: Who, step: &Step) -> End {
         let reply = match *step {
             Step::Register { key, new, ignore, ref along, all_ports } => {
                 let flags = if all_ports { 0x04 } else { 0 };
@@ -115,7 +115,7 @@ impl Hosts {
     }
 
     /// The unit attentions that wait for `who`, oldest first.
-    pub(super) fn attentions(&mut self, who: Who) -> Vec<(u8, u8)> {
+    pub(crate) fn attentions(&mut self, who: Who) -> Vec<(u8, u8)> {
         let mut attentions = Vec::new();
         loop {
             let sense = self.all[who].good(&[0x03, 0, 0, 0, 18, 0], &[]);
@@ -127,19 +127,19 @@ impl Hosts {
     }
 }
 
-pub(super) fn out_cdb(action: u8, kind: u8, length: usize) -> [u8; 16] {
+pub(crate) fn out_cdb(action: u8, kind: u8, length: usize) -> [u8; 16] {
     let mut cdb = padded(&[0x5f, action, kind]);
     cdb[5..9].copy_from_slice(&(length as u32).to_be_bytes());
     cdb
 }
 
 /// The fixed parameter list.
-pub(super) fn list(key: u64, service_action_key: u64, flags: u8) -> Vec<u8> {
+pub(crate) fn list(key: u64, service_action_key: u64, flags: u8) -> Vec<u8> {
     [&key.to_be_bytes()[..], &service_action_key.to_be_bytes(), &[0; 4], &[flags, 0, 0, 0]].concat()
 }
 
 /// The parameter list of REGISTER AND MOVE.
-pub(super) fn move_list(key: u64, new: u64, flags: u8, port: u16, initiator: &str) -> Vec<u8> {
+pub(crate) fn move_list(key: u64, new: u64, flags: u8, port: u16, initiator: &str) -> Vec<u8> {
     let id = transport_id(initiator);
     let length = (id.len() as u32).to_be_bytes();
     let keys = [key.to_be_bytes(), new.to_be_bytes()].concat();
@@ -147,7 +147,7 @@ pub(super) fn move_list(key: u64, new: u64, flags: u8, port: u16, initiator: &st
 }
 
 /// A TransportID of format 01b.
-pub(super) fn transport_id(initiator_port: &str) -> Vec<u8> {
+pub(crate) fn transport_id(initiator_port: &str) -> Vec<u8> {
     let mut id = vec![0x45, 0, 0, 0];
     id.extend(initiator_port.bytes());
     id.resize((id.len() + 1).next_multiple_of(4).max(24), 0);

@@ -1,6 +1,6 @@
 //! Persistent reservations, and RESERVE and RELEASE beside them (SPC-4, SPC-2): against a model, and byte by byte.
 
-mod hosts;
+pub(crate) mod hosts;
 mod model;
 mod rules;
 

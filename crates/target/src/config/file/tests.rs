@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::config::{ChapAlgorithm, ChapConfig, ChapRules, Limits, Secret};
+use crate::config::{AccessState, ChapAlgorithm, ChapConfig, ChapRules, Limits, Secret};
 
 fn parse_at(text: &str) -> Result<Config, String> {
     Config::from_toml(text, Path::new("/etc/lunette.toml")).map_err(|error| error.to_string())
@@ -40,6 +40,7 @@ fn the_smallest_file_has_the_defaults_of_the_flags() {
         units: vec![unit],
         chap: ChapConfig::default(),
         access: Vec::new(),
+        port_groups: Vec::new(),
     };
     assert_eq!(
         config,
@@ -82,6 +83,14 @@ number = 1
 store = "/dev/loop0"
 ro = true
 
+[[target.port_group]]
+tag = 2
+state = "standby"
+
+[[target.port_group]]
+tag = 1
+preferred = true
+
 [[target]]
 name = "iqn.2026-11.io.lunette:scratch"
 
@@ -102,6 +111,9 @@ header_digest = "require"
     let [vm, scratch] = &config.targets[..] else { panic!("{config:?}") };
     assert_eq!(vm.name, "iqn.2026-11.io.lunette:vm");
     assert_eq!(vm.alias.as_deref(), Some("Virtual machines"));
+    let groups = vm.port_groups.iter().map(|group| (group.tag, group.state, group.preferred));
+    let wanted = [(2, AccessState::Standby, false), (1, AccessState::ActiveOptimized, true)];
+    assert_eq!(groups.collect::<Vec<_>>(), wanted);
     assert_eq!(scratch.units[0].store, StoreSpec::Memory { size_bytes: 1 << 30 });
     let [image, device] = &vm.units[..] else { panic!("{vm:?}") };
     let wanted = UnitConfig {
@@ -166,6 +178,17 @@ fn each_fault_has_its_place() {
         (unit("serial = \" x\""), "7:10", ["target.lun.serial: ", "1 to 64 printable"]),
         (unit("vendor = \"TOOLONG89\""), "7:10", ["target.lun.vendor: ", "1 to 8 printable"]),
         (unit("number = 1"), "7:1", ["duplicate key", "number = 1"]),
+        (unit("[[target.port_group]]\ntag = 0"), "8:7", ["target.port_group.tag: ", "use 1 to 65535"]),
+        (
+            unit("[[target.port_group]]\ntag = 1\nstate = \"idle\""),
+            "9:9",
+            ["target.port_group.state: ", "use active-optimized,"],
+        ),
+        (
+            unit("[[target.port_group]]\ntag = 1\n[[target.port_group]]\ntag = 1"),
+            "10:7",
+            ["target.port_group.tag: ", "portal group 1 is given twice"],
+        ),
         (unit("block ="), "7:8", ["", "string values must be quoted"]),
         (unit("[limits]\nwindow_depth = 0"), "8:16", ["limits.window_depth: ", "must be 1 to 4096, not 0"]),
         (unit("[limits]\nwindow_size = 0"), "8:1", ["limits.window_size: ", "there are window_depth,"]),
