@@ -151,6 +151,36 @@ fn a_discovery_session_is_replaced_by_one_of_the_same_port_only() {
     assert!(matches!(other.receive().expect("an answer").0, TargetPdu::Reject(_)));
 }
 
+/// 7.4.2.2: one that names a target has that target's end, as a normal session has, whatever portal it came through.
+#[test]
+fn a_named_discovery_session_is_replaced_by_any_of_the_same_identity() {
+    let target = InProcess::start(&[DISK]);
+    let named = |port: u8| {
+        let mut connection = Connection::open(target.portal()).expect("a connection");
+        let mut keys = Vec::new();
+        text::push(&mut keys, "InitiatorName", &target.options(port).initiator_name);
+        text::push(&mut keys, "SessionType", "Discovery");
+        text::push(&mut keys, "TargetName", target.name());
+        let login = LoginRequest {
+            isid: Isid([0x80, 0x12, 0x34, 0x56, 0, port]),
+            ..login_request(LoginStage::Operational, LoginStage::FullFeature)
+        };
+        connection.send(&InitiatorPdu::LoginRequest(login), &keys).expect("sent");
+        let (pdu, _) = connection.receive().expect("an answer");
+        assert!(matches!(pdu, TargetPdu::LoginResponse(pdu) if pdu.status_class == 0), "{pdu:?}");
+        connection
+    };
+    let mut normal = target.session(2);
+    let (mut first, mut other) = (named(1), named(3));
+    let mut second = named(1);
+    assert_eq!(first.drain(LIMIT).expect("it is replaced by its like"), 0);
+    let _normal = target.session(1);
+    assert_eq!(second.drain(LIMIT).expect("it is replaced by a normal session"), 0);
+    let _named = named(2);
+    normal.ends().expect("a normal session is replaced as well");
+    other.drain(Duration::from_millis(200)).expect_err("another initiator port is another session");
+}
+
 #[test]
 fn a_named_discovery_session_is_told_of_targets() {
     let target = InProcess::start(&[DISK]);

@@ -20,7 +20,7 @@ pub(crate) struct SessionKey {
 pub(crate) enum SessionEnd {
     /// A target port, by its target's name.
     Target { name: String, portal_group_tag: u16 },
-    /// A portal: all that a discovery session without a target's name has (7.4.2.1).
+    /// A portal: all that an unnamed discovery session has (7.4.2.1).
     Portal(SocketAddr),
 }
 
@@ -53,6 +53,8 @@ pub(crate) enum Claim {
 struct Entry {
     place: SessionPlace,
     user: Option<String>,
+    /// It is for discovery, and nobody loses anything by its end.
+    is_discovery: bool,
 }
 
 #[derive(Debug, Default)]
@@ -80,17 +82,25 @@ pub(crate) struct Registry {
 }
 
 impl Registry {
-    /// Claims an identity for a new session of `user` on `reactor`.
-    pub(crate) fn claim(&self, key: &SessionKey, user: Option<&str>, reactor: usize) -> Claim {
+    /// Claims an identity for a new session of `user` on `reactor`. Anybody may have a discovery session's (7.4.2.2): whoever
+    /// could begin one under the name of a host would else keep the host itself from logging in.
+    pub(crate) fn claim(
+        &self,
+        key: &SessionKey,
+        (user, is_discovery): (Option<&str>, bool),
+        reactor: usize,
+    ) -> Claim {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = state.sessions.get(key) {
-            return if entry.user.as_deref() == user { Claim::Taken(entry.place) } else { Claim::Anothers };
+            let is_theirs = entry.is_discovery || entry.user.as_deref() == user;
+            return if is_theirs { Claim::Taken(entry.place) } else { Claim::Anothers };
         }
         let Some(tsih) = state.free_tsih() else { return Claim::Full };
         state.next_serial += 1;
         let place = SessionPlace { reactor, serial: state.next_serial, tsih };
         state.handles.insert(tsih.0, place);
-        state.sessions.insert(key.clone(), Entry { place, user: user.map(str::to_owned) });
+        let user = user.map(str::to_owned);
+        state.sessions.insert(key.clone(), Entry { place, user, is_discovery });
         Claim::Granted(place)
     }
 
@@ -131,33 +141,37 @@ mod tests {
     #[test]
     fn an_identity_has_one_session_at_a_time() {
         let registry = Registry::default();
-        let Claim::Granted(first) = registry.claim(&key("a"), None, 0) else { panic!("free") };
-        assert_eq!(registry.claim(&key("a"), None, 1), Claim::Taken(first));
-        assert!(matches!(registry.claim(&key("b"), None, 1), Claim::Granted(_)));
+        let Claim::Granted(first) = registry.claim(&key("a"), (None, false), 0) else { panic!("free") };
+        assert_eq!(registry.claim(&key("a"), (None, false), 1), Claim::Taken(first));
+        assert!(matches!(registry.claim(&key("b"), (None, false), 1), Claim::Granted(_)));
         registry.release(&key("a"), first);
-        let Claim::Granted(second) = registry.claim(&key("a"), None, 1) else { panic!("free again") };
+        let Claim::Granted(second) = registry.claim(&key("a"), (None, false), 1) else {
+            panic!("free again")
+        };
         assert_ne!(first.serial, second.serial);
         // A late release of the first must not take the second's identity away.
         registry.release(&key("a"), first);
-        assert_eq!(registry.claim(&key("a"), None, 1), Claim::Taken(second));
+        assert_eq!(registry.claim(&key("a"), (None, false), 1), Claim::Taken(second));
     }
 
     #[test]
     fn a_session_is_for_the_user_that_began_it() {
         let registry = Registry::default();
-        let Claim::Granted(first) = registry.claim(&key("a"), Some("alice"), 0) else { panic!("free") };
-        assert_eq!(registry.claim(&key("a"), Some("bob"), 0), Claim::Anothers);
-        assert_eq!(registry.claim(&key("a"), None, 0), Claim::Anothers);
-        assert_eq!(registry.claim(&key("a"), Some("alice"), 1), Claim::Taken(first));
+        let Claim::Granted(first) = registry.claim(&key("a"), (Some("alice"), false), 0) else {
+            panic!("free")
+        };
+        assert_eq!(registry.claim(&key("a"), (Some("bob"), false), 0), Claim::Anothers);
+        assert_eq!(registry.claim(&key("a"), (None, false), 0), Claim::Anothers);
+        assert_eq!(registry.claim(&key("a"), (Some("alice"), false), 1), Claim::Taken(first));
         registry.release(&key("a"), first);
-        assert!(matches!(registry.claim(&key("a"), Some("bob"), 0), Claim::Granted(_)));
+        assert!(matches!(registry.claim(&key("a"), (Some("bob"), false), 0), Claim::Granted(_)));
     }
 
     #[test]
     fn a_handle_needs_its_identity() {
         let registry = Registry::default();
-        let Claim::Granted(place) = registry.claim(&key("a"), None, 3) else { panic!("free") };
-        let Claim::Granted(other) = registry.claim(&key("b"), None, 1) else { panic!("free") };
+        let Claim::Granted(place) = registry.claim(&key("a"), (None, false), 3) else { panic!("free") };
+        let Claim::Granted(other) = registry.claim(&key("b"), (None, false), 1) else { panic!("free") };
         assert_eq!(registry.find(&key("a"), place.tsih), Some(place));
         assert_eq!(registry.find(&key("a"), other.tsih), None);
         assert_eq!(registry.find(&key("c"), place.tsih), None);
@@ -166,16 +180,27 @@ mod tests {
         assert_eq!((registry.find(&key("a"), place.tsih), registry.reactor_of(place.tsih)), (None, None));
     }
 
+    /// 7.4.2.2: under CHAP, too.
+    #[test]
+    fn a_discovery_session_keeps_nobody_out() {
+        let registry = Registry::default();
+        let Claim::Granted(found) = registry.claim(&key("a"), (None, true), 0) else { panic!("free") };
+        assert_eq!(registry.claim(&key("a"), (Some("alice"), false), 0), Claim::Taken(found));
+        registry.release(&key("a"), found);
+        assert!(matches!(registry.claim(&key("a"), (Some("alice"), false), 0), Claim::Granted(_)));
+        assert_eq!(registry.claim(&key("a"), (None, true), 0), Claim::Anothers);
+    }
+
     #[test]
     fn handles_are_never_zero_nor_shared() {
         let registry = Registry::default();
         let mut seen = std::collections::HashSet::new();
         for number in 0..u16::MAX {
-            let Claim::Granted(place) = registry.claim(&key(&number.to_string()), None, 0) else {
+            let Claim::Granted(place) = registry.claim(&key(&number.to_string()), (None, false), 0) else {
                 panic!("handles are left")
             };
             assert!(place.tsih.0 != 0 && seen.insert(place.tsih.0));
         }
-        assert_eq!(registry.claim(&key("one more"), None, 0), Claim::Full);
+        assert_eq!(registry.claim(&key("one more"), (None, false), 0), Claim::Full);
     }
 }

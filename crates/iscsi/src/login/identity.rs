@@ -17,7 +17,7 @@ pub(super) struct Identity {
     pub(super) initiator_alias: Option<String>,
     pub(super) initiator_architecture: Option<String>,
     pub(super) session_type: SessionType,
-    /// None in a discovery session.
+    /// None in a discovery session that named none (7.4.2.1).
     pub(super) target: Option<(IscsiName, TargetEntry)>,
     /// The CHAP name that was proven.
     pub(super) user: Option<String>,
@@ -42,16 +42,17 @@ impl Identity {
         let initiator_name = IscsiName::from_peer(initiator)?;
         let session_type = session_type(value_of("SessionType").unwrap_or("Normal"))?;
         let target = match session_type {
-            // 13.4: a name is not needed here, and one that came all the same selects nothing.
-            SessionType::Discovery => None,
-            SessionType::Normal => {
-                let name = value_of("TargetName").ok_or_else(|| missing("TargetName"))?;
-                let name = IscsiName::from_peer(name)?;
-                let found = directory.find(name.as_str(), initiator_name.as_str());
-                let entry = found.map_err(|failure| LoginFailure::lookup(failure, &name))?;
-                Some((name, entry))
-            }
+            // A name is not needed here (13.4); one makes it a named discovery session (7.4.2.2).
+            SessionType::Discovery => value_of("TargetName"),
+            SessionType::Normal => Some(value_of("TargetName").ok_or_else(|| missing("TargetName"))?),
         };
+        let find = |name: &str| {
+            let name = IscsiName::from_peer(name)?;
+            let found = directory.find(name.as_str(), initiator_name.as_str());
+            let entry = found.map_err(|failure| LoginFailure::lookup(failure, &name))?;
+            Ok::<_, LoginFailure>((name, entry))
+        };
+        let target = target.map(find).transpose()?;
         Ok(Self {
             initiator_name,
             initiator_alias: None,
@@ -62,9 +63,15 @@ impl Identity {
         })
     }
 
-    /// Where the initiator has to go instead of the target that it named.
+    /// The target that is logged in to; a discovery session only names one.
+    pub(super) fn entry(&self) -> Option<(&IscsiName, &TargetEntry)> {
+        let (name, entry) = self.target.as_ref().filter(|_| self.session_type == SessionType::Normal)?;
+        Some((name, entry))
+    }
+
+    /// Where the initiator has to go instead.
     pub(super) fn redirection(&self) -> Option<&Redirection> {
-        self.target.as_ref().and_then(|(_, entry)| entry.moved.as_ref())
+        self.entry().and_then(|(_, entry)| entry.moved.as_ref())
     }
 
     /// Takes a declaration. What `read` has used already may come once in each stage, and must not have changed:
@@ -155,6 +162,6 @@ mod tests {
         assert!(!declare(Key::InitiatorName, "iqn.2026-11.io.lunette:other"));
         assert!(declare(Key::SessionType, "Discovery"));
         assert!(!declare(Key::SessionType, "Normal"));
-        assert!(declare(Key::TargetName, "iqn.2026-11.io.lunette:ignored"));
+        assert!(declare(Key::TargetName, "iqn.2026-11.io.lunette:late"), "nothing was named before");
     }
 }

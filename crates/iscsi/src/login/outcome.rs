@@ -17,7 +17,7 @@ pub struct LoginOutcome {
     pub initiator_alias: Option<String>,
     /// X#NodeArchitecture, for the log only (13.26.2).
     pub initiator_architecture: Option<String>,
-    /// The target and what the directory said about it; none in a discovery session.
+    /// The target and what the directory said about it; none in a discovery session that named none.
     pub target: Option<(IscsiName, TargetEntry)>,
     /// What the session is for.
     pub session_type: SessionType,

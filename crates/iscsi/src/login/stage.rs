@@ -92,7 +92,7 @@ impl Stage {
         let entered = match self {
             Self::Start(first) => {
                 let identity = Identity::read(pairs, directory)?;
-                let target = identity.target.as_ref().map(|(name, _)| name.as_str());
+                let target = identity.entry().map(|(name, _)| name.as_str());
                 let authentication = Authentication::new(directory.authentication(target));
                 introduce(&identity, setting, answers);
                 if authentication.is_settled() {
@@ -190,8 +190,7 @@ fn introduce(identity: &Identity, setting: &Setting, answers: &mut Vec<u8>) {
 
 /// Says how the target calls itself (13.6), to nobody who has still to prove something.
 fn tell_alias(identity: &Identity, answers: &mut Vec<u8>) {
-    let entry = identity.target.as_ref().map(|(_, entry)| entry);
-    if let Some(alias) = entry.and_then(|entry| entry.alias.as_deref()) {
+    if let Some(alias) = identity.entry().and_then(|(_, entry)| entry.alias.as_deref()) {
         push(answers, "TargetAlias", alias);
     }
 }

@@ -273,6 +273,27 @@ fn a_text_that_is_no_name_is_refused() {
     }
 }
 
+/// 7.4.2.2: it has the target's portal group, is let in as discovery is, and logs in to nothing.
+#[test]
+fn a_discovery_session_may_name_a_target() {
+    let named = |target: &'static str| {
+        text(&[("InitiatorName", INITIATOR), ("SessionType", "Discovery"), ("TargetName", target)])
+    };
+    for (target, tag) in [
+        ("iqn.2026-11.io.lunette:named", "4"),
+        ("iqn.2026-11.io.lunette:locked", "3"),
+        ("iqn.2026-11.io.lunette:away", "3"),
+    ] {
+        let step = login().step(&request(OPERATIONAL, Some(FULL)), &named(target), &Directory);
+        let outcome = ready(step);
+        assert_eq!(outcome.target.as_ref().map(|(name, _)| name.as_str()), Some(target));
+        assert_eq!(last_answers(&outcome)[0], ("TargetPortalGroupTag".to_owned(), tag.to_owned()));
+        assert!(last_answers(&outcome).iter().all(|(key, _)| key != "TargetAlias"));
+    }
+    let unknown = named("iqn.2026-11.io.lunette:elsewhere");
+    assert_eq!(refused_at_once(&request(OPERATIONAL, Some(FULL)), &unknown), LoginStatus::NotFound);
+}
+
 #[test]
 fn other_session_types_are_refused() {
     let first = text(&[("InitiatorName", INITIATOR), ("SessionType", "discovery")]);

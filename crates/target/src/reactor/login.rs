@@ -119,7 +119,8 @@ impl Reactor {
         if outcome.tsih != Tsih(0) {
             return self.join(index, outcome, &key, view.as_ref());
         }
-        match self.shared.registry.claim(&key, outcome.user.as_deref(), self.index) {
+        let claimant = (outcome.user.as_deref(), outcome.session_type == SessionType::Discovery);
+        match self.shared.registry.claim(&key, claimant, self.index) {
             Claim::Granted(place) => self.begin_session(index, &outcome, view, (key, place)),
             Claim::Taken(place) => {
                 let Some(connection) = self.connections.get_mut(index) else { return };
