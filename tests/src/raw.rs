@@ -32,6 +32,8 @@ pub struct Raw {
     pub exp_stat_sn: StatSn,
     /// The session's handle.
     pub tsih: Tsih,
+    /// What requests acknowledge, unless it is all that has come: statuses before this one.
+    pub acknowledged: Option<StatSn>,
     exp_cmd_sn: CmdSn,
     max_cmd_sn: CmdSn,
     next_tag: u32,
@@ -52,6 +54,7 @@ impl Raw {
             cmd_sn,
             exp_stat_sn,
             tsih,
+            acknowledged: None,
             exp_cmd_sn,
             max_cmd_sn,
             // No connection of a session uses another's tags.
@@ -106,6 +109,12 @@ impl Raw {
         self.exp_cmd_sn
     }
 
+    /// The ExpStatSN of the next request.
+    #[must_use]
+    pub fn acknowledged(&self) -> StatSn {
+        self.acknowledged.unwrap_or(self.exp_stat_sn)
+    }
+
     /// A tag that no other task of this session has had.
     pub fn new_tag(&mut self) -> InitiatorTaskTag {
         self.next_tag += 1;
@@ -119,7 +128,7 @@ impl Raw {
             command.initiator_task_tag = self.new_tag();
         }
         command.cmd_sn = self.cmd_sn;
-        command.exp_stat_sn = self.exp_stat_sn;
+        command.exp_stat_sn = self.acknowledged();
         if !command.immediate {
             self.cmd_sn = self.cmd_sn.next();
         }

@@ -12,6 +12,7 @@ mod listener;
 mod mailbox;
 mod reactor;
 mod registry;
+mod retained;
 mod saver;
 mod server;
 mod units;

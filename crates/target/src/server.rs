@@ -23,6 +23,7 @@ use crate::listener::{self, Listener};
 use crate::mailbox::Mailbox;
 use crate::reactor::{Message, Reactor};
 use crate::registry::Registry;
+use crate::retained::RetainedSessions;
 use crate::saver::{self, Save, Told};
 use crate::units::{ServedTarget, TargetReport};
 use crate::upkeep::{self, Upkeep};
@@ -169,6 +170,7 @@ pub(crate) struct Shared {
     pub(crate) discovery: Option<Arc<ChapPolicy>>,
     /// Failed logins of late.
     pub(crate) attempts: Mutex<Attempts>,
+    pub(crate) retained: RetainedSessions,
     pub(crate) reactors: Vec<Arc<Mailbox<Message>>>,
     pub(crate) pool: BufferPool,
     /// The thread that stores the state of units.
@@ -302,6 +304,7 @@ impl Server {
             registry: Registry::default(),
             discovery: config.discovery.policy(&config.chap),
             attempts: Mutex::new(attempts(config)),
+            retained: RetainedSessions::new(config.limits.retained_sessions_max),
             reactors: reactors.clone(),
             pool: BufferPool::new(pool_bytes),
             saver: saver::spawn()?,

@@ -55,6 +55,7 @@ pub fn session(data: &[u8]) {
         max_burst_length: 4096,
         first_burst_length: 1024,
         max_outstanding_r2t: 1 + u16::from(flags >> 6),
+        error_recovery_level: if flags & 4 != 0 { 0 } else { (flags >> 4 & 3).min(2) },
         max_connections: if flags & 8 != 0 { u16::from(CIDS) } else { 1 },
         ..SessionParameters::default()
     };
@@ -122,7 +123,7 @@ impl Driver {
             }
             (5, _) => {
                 self.open.remove(&self.cid.0);
-                self.session.connection_lost(self.cid, &mut self.outbox);
+                self.session.connection_lost(self.cid, true, &mut self.outbox);
             }
             _ => {}
         }
@@ -139,7 +140,7 @@ impl Driver {
             Ok(InitiatorPdu::ScsiDataOut(pdu)) => {
                 if let Placement::Task { id, offset } = self.session.locate_data_out(cid, &pdu, length) {
                     let task = self.session.task(id).expect("a placement names a task");
-                    assert_eq!(task.cid, cid, "data of another connection");
+                    assert_eq!(task.cid, Some(cid), "data of another connection");
                     assert!(u64::from(offset) + u64::from(length) <= u64::from(task.expected_out));
                 }
                 let intact = bhs[3] & 1 == 0;

@@ -66,7 +66,7 @@ impl Raw {
                 is_final: (index + 1) * segment_max >= data.len(),
                 initiator_task_tag,
                 target_transfer_tag,
-                exp_stat_sn: self.exp_stat_sn,
+                exp_stat_sn: self.acknowledged(),
                 data_sn: DataSn(u32::try_from(index)?),
                 buffer_offset: u32::try_from(start + index * segment_max)?,
                 ..ScsiDataOut::default()
@@ -102,7 +102,7 @@ impl Raw {
             initiator_task_tag: self.new_tag(),
             referenced_task_tag,
             cmd_sn: self.cmd_sn,
-            exp_stat_sn: self.exp_stat_sn,
+            exp_stat_sn: self.acknowledged(),
             ref_cmd_sn,
             exp_data_sn: DataSn(0),
         };
@@ -120,7 +120,7 @@ impl Raw {
             initiator_task_tag: self.new_tag(),
             target_transfer_tag: TargetTransferTag::RESERVED,
             cmd_sn: self.cmd_sn,
-            exp_stat_sn: self.exp_stat_sn,
+            exp_stat_sn: self.acknowledged(),
             ..NopOut::default()
         };
         self.send(&InitiatorPdu::NopOut(nop), data)?;
@@ -154,7 +154,7 @@ impl Raw {
             initiator_task_tag: self.new_tag(),
             cid: Cid(cid),
             cmd_sn: self.cmd_sn,
-            exp_stat_sn: self.exp_stat_sn,
+            exp_stat_sn: self.acknowledged(),
         };
         self.send(&InitiatorPdu::LogoutRequest(request), &[])?;
         Ok(request.initiator_task_tag)

@@ -62,12 +62,12 @@ pub struct TargetLimits {
     /// Connections of one session, 1 to [`CONNECTIONS_MAX`]. Default 8: more than most hosts have links,
     /// while one session's share of all connections stays small.
     pub max_connections: u16,
-    /// 0 to 2. Default 0: higher levels are not served yet.
+    /// 0 to 2. Default 0: no recovery but by a new session.
     pub error_recovery_level: u8,
     /// The least wait before a reconnection, 0 to 3600. Default 0: an initiator may come back at once, and the larger
     /// offer wins in any case.
     pub default_time2wait_s: u16,
-    /// How long tasks outlive their connection, 0 to 3600. Default 0: at ErrorRecoveryLevel 0 they do not.
+    /// How long tasks outlive their connection, 0 to 3600. Default 0: below ErrorRecoveryLevel 2 they do not.
     pub default_time2retain_s: u16,
     /// The digest over headers. Default: the initiator decides.
     pub header_digest: DigestPolicy,

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use lunette_wire::{Cid, LunField, StatSn, TargetTransferTag};
+use lunette_wire::{Cid, InitiatorTaskTag, LunField, StatSn, TargetTransferTag};
 
+use super::recovery::{Resends, StatusLog};
 use super::task::TaskId;
 use super::termination::Termination;
 use crate::parameters::ConnectionParameters;
@@ -48,6 +49,15 @@ pub(super) struct Connection {
     pub(super) terminations: Vec<Termination>,
     /// Logical units whose commands were ended without an answer when it began to leave (11.14.5).
     pub(super) cleared: Vec<LunField>,
+    /// It was lost, and waits to be logged out (CLEANUP_WAIT of 8.2); `closing` is set, too.
+    pub(super) failed: bool,
+    /// When that is given up.
+    pub(super) failed_until: Option<Duration>,
+    /// A text negotiation that has not ended.
+    pub(super) text: Option<InitiatorTaskTag>,
+    /// What can be sent again, above ErrorRecoveryLevel 0.
+    pub(super) log: StatusLog,
+    pub(super) resends: Resends,
 }
 
 impl Connection {
@@ -66,6 +76,11 @@ impl Connection {
             unsolicited: VecDeque::new(),
             terminations: Vec::new(),
             cleared: Vec::new(),
+            failed: false,
+            failed_until: None,
+            text: None,
+            log: StatusLog::new(stat_sn),
+            resends: Resends::default(),
         }
     }
 
@@ -74,6 +89,11 @@ impl Connection {
         if self.acknowledged.precedes(exp_stat_sn) && !self.stat_sn.precedes(exp_stat_sn) {
             self.acknowledged = exp_stat_sn;
         }
+    }
+
+    /// The oldest status that has not arrived, as far as is known.
+    pub(super) const fn acknowledged(&self) -> StatSn {
+        self.acknowledged
     }
 
     /// True when all status before `stat_sn` has arrived.

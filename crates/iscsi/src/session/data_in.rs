@@ -1,9 +1,10 @@
 //! Ends of commands (RFC 7143, 11.4, 11.7): Data-In with phase-collapsed status, responses, residuals.
 
 use lunette_wire::target::{Residual, ScsiDataIn, ScsiResponse};
-use lunette_wire::{Cid, DataSn, LunField, TargetTransferTag};
+use lunette_wire::{LunField, TargetTransferTag};
 
 use super::fence::Holder;
+use super::segments::{Mark, Segment};
 use super::task::{HeldOutcome, Phase, Task, TaskId};
 use super::{Event, Outbox, Outgoing, Payload, Session, Share};
 
@@ -91,26 +92,24 @@ impl<D: Share> Session<D> {
             return self.settle(outbox);
         }
         let residual = Residual::between(task.expected_in(), length.into());
-        let cid = task.cid;
-        let Some(connection) = self.connections.iter().find(|connection| connection.cid == cid) else {
+        if self.recovers() {
+            let response = ScsiResponse { residual, status: GOOD, ..ScsiResponse::default() };
+            self.conclude(&task, response, Vec::new(), Some((data, sent)), outbox);
             return self.settle(outbox);
-        };
-        // Only the last segment of a command may need padding (11.7.7); nobody declares less than 512.
-        let segment_max = connection.parameters.max_send_data_segment_length & !3;
-        let burst_max = self.parameters.max_burst_length;
-        let Some(mut numbers) = self.status_numbers(cid) else { return };
+        }
+        let cut = self.cut(task.allegiance.cid(), sent);
+        let Some(cid) = task.allegiance.cid() else { return self.settle(outbox) };
+        let Some(mut numbers) = self.status_numbers(cid) else { return self.settle(outbox) };
         let stat_sn = numbers.stat_sn;
         numbers.stat_sn = lunette_wire::StatSn(0);
-        let (mut offset, mut data_sn) = (0, DataSn(0));
+        let mut at = Mark::default();
         loop {
-            let burst_left = burst_max - offset % burst_max;
-            let segment = (sent - offset).min(segment_max).min(burst_left);
-            let is_last = offset + segment == sent;
+            let Segment { length, ends_burst, is_last } = cut.segment(at);
             if is_last {
                 numbers.stat_sn = stat_sn;
             }
             let pdu = ScsiDataIn {
-                is_final: is_last || segment == burst_left,
+                is_final: ends_burst,
                 acknowledge: false,
                 status: is_last.then_some(GOOD),
                 residual: if is_last { residual } else { Residual::None },
@@ -118,19 +117,18 @@ impl<D: Share> Session<D> {
                 initiator_task_tag: task.command.initiator_task_tag,
                 target_transfer_tag: TargetTransferTag::RESERVED,
                 numbers,
-                data_sn,
-                buffer_offset: offset,
+                data_sn: at.data_sn,
+                buffer_offset: at.offset,
             };
-            let bhs = pdu.encode(segment as usize);
+            let bhs = pdu.encode(length as usize);
             if is_last {
-                let payload = Payload::Buffer { data, start: offset, length: segment };
+                let payload = Payload::Buffer { data, start: at.offset, length };
                 outbox.pdus.push(Outgoing { cid, bhs, payload });
                 break;
             }
-            let payload = Payload::Buffer { data: data.share(), start: offset, length: segment };
+            let payload = Payload::Buffer { data: data.share(), start: at.offset, length };
             outbox.pdus.push(Outgoing { cid, bhs, payload });
-            offset += segment;
-            data_sn = data_sn.next();
+            at = at.behind(length);
         }
         self.settle(outbox);
     }
@@ -138,8 +136,10 @@ impl<D: Share> Session<D> {
     /// Answers a task whose outcome was known earlier, now that all its data has come.
     pub(super) fn finish_held(&mut self, id: TaskId, outbox: &mut Outbox<D>) {
         let Some(task) = self.tasks.get(id) else { return };
-        let fenced = task.held.as_ref().is_some_and(|held| held.fenced);
-        let (holder, cid) = (Holder::Task(id), task.cid);
+        // What ends while its connection is gone goes out later, if at all, and waits for nothing now.
+        let cid = task.allegiance.cid().filter(|&cid| self.carries(cid));
+        let fenced = cid.is_some() && task.held.as_ref().is_some_and(|held| held.fenced);
+        let (holder, cid) = (Holder::Task(id), cid.unwrap_or_default());
         if (fenced || self.fence.is_up()) && !self.passes_fence((holder, cid), fenced, outbox) {
             return self.hold_back(id);
         }
@@ -172,9 +172,9 @@ impl<D: Share> Session<D> {
     /// Frees an aborted task once its store has let go of it.
     fn finish_aborted(&mut self, id: TaskId, outbox: &mut Outbox<D>) {
         let Some(task) = self.tasks.get_mut(id) else { return };
-        let cid = task.cid;
+        let cid = task.allegiance.cid();
         // Data for it can only come on its own connection.
-        let may_come = !self.closing && self.connections.iter().any(|of| of.cid == cid && of.is_open());
+        let may_come = !self.closing && self.connections.iter().any(|of| Some(of.cid) == cid && of.is_open());
         if may_come && !task.is_quiet() {
             task.phase = Phase::Draining;
         } else {
@@ -184,7 +184,6 @@ impl<D: Share> Session<D> {
     }
 
     fn respond(&mut self, task: &Task, outcome: HeldOutcome, outbox: &mut Outbox<D>) {
-        let cid: Cid = task.cid;
         let HeldOutcome { status, status_qualifier, sense, transferred, .. } = outcome;
         let segment = if sense.is_empty() {
             sense
@@ -202,6 +201,10 @@ impl<D: Share> Session<D> {
             // Data-In of a command always carries its status, so a response follows none (11.4.8).
             ..ScsiResponse::default()
         };
+        if self.recovers() {
+            return self.conclude(task, response, segment, None, outbox);
+        }
+        let Some(cid) = task.allegiance.cid() else { return };
         let length = segment.len();
         self.send_status(cid, segment, outbox, |numbers| ScsiResponse { numbers, ..response }.encode(length));
     }

@@ -1,12 +1,13 @@
 //! Data from the initiator (RFC 7143, 4.2.5.2, 11.7, 11.8): immediate, unsolicited, and solicited by R2T.
 //!
 //! DataPDUInOrder and DataSequenceInOrder are Yes, so each sequence fills its range from front to back, and a
-//! command's ranges follow one another.
+//! command's ranges follow one another. Above ErrorRecoveryLevel 0 what a sequence has lost is asked for again when it is
+//! over, by a recovery R2T (7.8, 7.9); at level 0 the command fails.
 
 use std::time::Duration;
 
-use lunette_wire::initiator::ScsiDataOut;
-use lunette_wire::target::{ReadyToTransfer, RejectReason};
+use lunette_wire::initiator::{ScsiCommand, ScsiDataOut};
+use lunette_wire::target::{Numbers, ReadyToTransfer, RejectReason};
 use lunette_wire::{Bhs, Cid, DataSn, TargetTransferTag};
 
 use super::task::{OutstandingR2t, Phase, Task, TaskId, TransportFault};
@@ -18,6 +19,12 @@ const UNEXPECTED_UNSOLICITED_DATA: TransportFault = (0x0c, 0x0c);
 const INCORRECT_AMOUNT_OF_DATA: TransportFault = (0x0c, 0x0d);
 /// ABORTED COMMAND, PROTOCOL SERVICE CRC ERROR (11.4.7.2).
 const PROTOCOL_SERVICE_CRC_ERROR: TransportFault = (0x47, 0x05);
+
+/// How often data of one task is asked for again; then it fails, as at ErrorRecoveryLevel 0.
+const LOSSES_MAX: u32 = 256;
+
+/// How long an R2T may stay without an answer, above ErrorRecoveryLevel 0: then it, or what answered it, was lost (7.1.4.1).
+const SEQUENCE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Where the data segment of a Data-Out PDU belongs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,7 +54,7 @@ impl<D: Share> Session<D> {
         let Some(id) = self.tasks.find(pdu.initiator_task_tag) else { return Placement::Discard };
         let Some(task) = self.tasks.get(id) else { return Placement::Discard };
         let takes_data = matches!(task.phase, Phase::Executing | Phase::Collecting | Phase::Parked);
-        if task.cid != cid
+        if !task.is_of(cid)
             || !takes_data
             || task.aborted
             || task.fault.is_some()
@@ -79,7 +86,7 @@ impl<D: Share> Session<D> {
         // Data for a task that has ended is thrown away: its answer and this PDU have crossed.
         let Some(id) = self.tasks.find(pdu.initiator_task_tag) else { return };
         let Some(task) = self.tasks.get(id) else { return };
-        if task.cid != cid {
+        if !task.is_of(cid) {
             // A command's data comes on its own connection (4.2.5.1); this is none of the task's, and does not harm it.
             if self.is_terminated(cid, pdu) {
                 return;
@@ -90,18 +97,35 @@ impl<D: Share> Session<D> {
             Ok(sequence) => sequence,
             Err(_) if self.is_terminated(cid, pdu) => return,
             Err((reason, fault)) => {
+                let is_late = self.recovers() && !task.has_sequence(pdu.target_transfer_tag);
                 self.reject(cid, bhs, reason, outbox);
-                return self.lost(id, pdu, fault, outbox);
+                // What was given up and asked for again may come after all.
+                if !is_late {
+                    self.lost(id, pdu, fault, outbox);
+                }
+                return;
             }
         };
-        if !intact {
+        let recovers = self.recovers();
+        if !intact && !recovers {
             self.fail(id, PROTOCOL_SERVICE_CRC_ERROR);
         }
         let Some(task) = self.tasks.get_mut(id) else { return };
-        task.received = task.received.max(pdu.buffer_offset + length);
+        let end = pdu.buffer_offset + length;
+        if recovers {
+            let expected = match sequence {
+                Sequence::Unsolicited => task.received,
+                Sequence::Solicited(index) => task.r2ts[index].next_offset,
+            };
+            task.lose(expected, if intact { pdu.buffer_offset } else { end });
+            if !intact || expected < pdu.buffer_offset {
+                task.count_loss();
+            }
+        }
+        task.received = task.received.max(end);
         match sequence {
             Sequence::Unsolicited => {
-                task.unsolicited_data_sn = task.unsolicited_data_sn.next();
+                task.unsolicited_data_sn = pdu.data_sn.next();
                 if pdu.is_final {
                     task.unsolicited_open = false;
                     let first_burst = self.parameters.first_burst_length;
@@ -112,8 +136,9 @@ impl<D: Share> Session<D> {
             }
             Sequence::Solicited(index) => {
                 let r2t = &mut task.r2ts[index];
-                r2t.next_offset += length;
-                r2t.next_data_sn = r2t.next_data_sn.next();
+                r2t.next_offset = end;
+                r2t.next_data_sn = pdu.data_sn.next();
+                r2t.due = None;
                 if pdu.is_final {
                     if r2t.next_offset != r2t.end_offset {
                         task.fault.get_or_insert(INCORRECT_AMOUNT_OF_DATA);
@@ -139,7 +164,7 @@ impl<D: Share> Session<D> {
     }
 
     /// Moves a task on after data came in, or after it was asked to collect.
-    fn advance(&mut self, id: TaskId, outbox: &mut Outbox<D>) {
+    pub(super) fn advance(&mut self, id: TaskId, outbox: &mut Outbox<D>) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         match task.phase {
             Phase::Parked | Phase::Executing => {}
@@ -155,7 +180,9 @@ impl<D: Share> Session<D> {
                     self.finish_at_fault(id, outbox);
                 }
             }
-            Phase::Collecting if task.received >= task.wanted && task.r2ts.is_empty() => {
+            Phase::Collecting
+                if task.received >= task.wanted && task.r2ts.is_empty() && !task.has_holes() =>
+            {
                 task.phase = Phase::Executing;
                 outbox.event(Event::DataOutComplete(id));
             }
@@ -167,32 +194,47 @@ impl<D: Share> Session<D> {
     fn send_r2ts(&mut self, id: TaskId, outbox: &mut Outbox<D>) {
         let burst = self.parameters.max_burst_length;
         let outstanding_max = usize::from(self.parameters.max_outstanding_r2t);
-        let Some(cid) = self.tasks.get(id).map(|task| task.cid) else { return };
+        // A task that waits for a new allegiance asks when it has one.
+        let Some(cid) = self.tasks.get(id).and_then(|task| task.allegiance.cid()) else { return };
+        if self.connection_mut(cid).is_none_or(|connection| connection.failed) {
+            return;
+        }
         let Some(numbers) = self.peek_numbers(cid) else { return };
         let Some(task) = self.tasks.get_mut(id) else { return };
         task.next_r2t_offset = task.next_r2t_offset.max(task.received);
-        while task.r2ts.len() < outstanding_max && task.next_r2t_offset < task.wanted {
-            let offset = task.next_r2t_offset;
-            let length = (task.wanted - offset).min(burst);
-            let tag = task.r2t_tag();
-            let r2t = ReadyToTransfer {
-                lun: task.command.lun,
-                initiator_task_tag: task.command.initiator_task_tag,
-                target_transfer_tag: tag,
-                numbers,
+        while task.r2ts.len() < outstanding_max
+            && let Some((offset, length)) = task.next_to_ask_for(burst)
+        {
+            let r2t = OutstandingR2t {
+                tag: task.r2t_tag(),
                 r2t_sn: task.sent_data_sn,
-                buffer_offset: offset,
-                desired_length: length,
-            };
-            task.sent_data_sn = task.sent_data_sn.next();
-            task.next_r2t_offset = offset + length;
-            task.r2ts.push(OutstandingR2t {
-                tag,
+                start_offset: offset,
                 next_offset: offset,
                 end_offset: offset + length,
                 next_data_sn: DataSn(0),
-            });
-            outbox.send(cid, r2t.encode());
+                due: None,
+            };
+            task.sent_data_sn = task.sent_data_sn.next();
+            task.r2ts.push(r2t);
+            outbox.send(cid, r2t_pdu(&task.command, &r2t, numbers).encode());
+        }
+    }
+
+    /// Gives up R2Ts that have gone unanswered for long: they are sent anew, under the next number.
+    pub(super) fn tick_sequences(&mut self, now: Duration, outbox: &mut Outbox<D>) {
+        for id in self.tasks.ids(|task| task.phase == Phase::Collecting && !task.r2ts.is_empty()) {
+            let Some(task) = self.tasks.get_mut(id) else { continue };
+            let late: Vec<OutstandingR2t> = task
+                .r2ts
+                .extract_if(.., |r2t| now >= *r2t.due.get_or_insert(now + SEQUENCE_TIMEOUT))
+                .collect();
+            for r2t in &late {
+                task.lose(r2t.next_offset, r2t.end_offset);
+                task.count_loss();
+            }
+            if !late.is_empty() {
+                self.advance(id, outbox);
+            }
         }
     }
 
@@ -210,13 +252,19 @@ impl<D: Share> Session<D> {
         const PDU_MISSING: (RejectReason, TransportFault) =
             (RejectReason::InvalidPduField, PROTOCOL_SERVICE_CRC_ERROR);
         let end = pdu.buffer_offset.checked_add(length).ok_or(MISPLACED)?;
+        // Above level 0 what is missing before this PDU is asked for again.
+        let skips = |expected: DataSn, offset: u32| {
+            self.recovers() && expected.precedes(pdu.data_sn) && pdu.buffer_offset >= offset
+        };
         if pdu.target_transfer_tag == TargetTransferTag::RESERVED {
             let limit = task.expected_out().min(self.parameters.first_burst_length);
             return if !task.unsolicited_open {
                 Err((RejectReason::ProtocolError, INCORRECT_AMOUNT_OF_DATA))
-            } else if !self.is_first_unsolicited(id, task.cid) {
+            } else if !self.is_first_unsolicited(id, task) {
                 // Data of a command before it is missing, or comes later than it may (4.2.5.2).
                 Err((RejectReason::ProtocolError, INCORRECT_AMOUNT_OF_DATA))
+            } else if skips(task.unsolicited_data_sn, task.received) && end <= limit {
+                Ok(Sequence::Unsolicited)
             } else if pdu.data_sn != task.unsolicited_data_sn {
                 Err(PDU_MISSING)
             } else if pdu.buffer_offset == task.received && end <= limit {
@@ -231,7 +279,9 @@ impl<D: Share> Session<D> {
             // With a transfer tag the LUN is the command's (4.2.5.3, 11.7.4).
             return Err((RejectReason::ProtocolError, INCORRECT_AMOUNT_OF_DATA));
         }
-        if pdu.data_sn != r2t.next_data_sn {
+        if skips(r2t.next_data_sn, r2t.next_offset) && end <= r2t.end_offset {
+            Ok(Sequence::Solicited(index))
+        } else if pdu.data_sn != r2t.next_data_sn {
             Err(PDU_MISSING)
         } else if pdu.buffer_offset == r2t.next_offset && end <= r2t.end_offset {
             Ok(Sequence::Solicited(index))
@@ -242,8 +292,8 @@ impl<D: Share> Session<D> {
 
     /// Whether no command before it on its connection still has unsolicited data to come: data comes in the order of the
     /// commands (4.2.5.2). What was aborted does not count: Linux sends nothing more for it.
-    fn is_first_unsolicited(&self, id: TaskId, cid: Cid) -> bool {
-        let Some(connection) = self.connections.iter().find(|connection| connection.cid == cid) else {
+    fn is_first_unsolicited(&self, id: TaskId, task: &Task) -> bool {
+        let Some(connection) = self.connections.iter().find(|connection| task.is_of(connection.cid)) else {
             return false;
         };
         let mut expected = connection.unsolicited.iter().filter(|&&of| self.awaits_unsolicited(of));
@@ -281,7 +331,7 @@ impl<D: Share> Session<D> {
         self.advance(id, outbox);
     }
 
-    fn fail(&mut self, id: TaskId, fault: TransportFault) {
+    pub(super) fn fail(&mut self, id: TaskId, fault: TransportFault) {
         if let Some(task) = self.tasks.get_mut(id) {
             task.fault.get_or_insert(fault);
         }
@@ -292,5 +342,60 @@ impl<D: Share> Session<D> {
         let immediate_refused = immediate_data > 0 && !self.parameters.immediate_data;
         let unsolicited_refused = task.unsolicited_open && self.parameters.initial_r2t;
         (immediate_refused || unsolicited_refused).then_some(UNEXPECTED_UNSOLICITED_DATA)
+    }
+}
+
+/// An R2T as it goes out, the first time and again.
+pub(super) fn r2t_pdu(command: &ScsiCommand, r2t: &OutstandingR2t, numbers: Numbers) -> ReadyToTransfer {
+    ReadyToTransfer {
+        lun: command.lun,
+        initiator_task_tag: command.initiator_task_tag,
+        target_transfer_tag: r2t.tag,
+        numbers,
+        r2t_sn: r2t.r2t_sn,
+        buffer_offset: r2t.start_offset,
+        desired_length: r2t.end_offset - r2t.start_offset,
+    }
+}
+
+impl Task {
+    /// A sequence with this tag is open.
+    fn has_sequence(&self, tag: TargetTransferTag) -> bool {
+        if tag == TargetTransferTag::RESERVED {
+            self.unsolicited_open
+        } else {
+            self.r2ts.iter().any(|r2t| r2t.tag == tag)
+        }
+    }
+
+    /// Data that is wanted was lost and has not been asked for again.
+    fn has_holes(&self) -> bool {
+        self.recovery.holes.iter().any(|&(start, _)| start < self.wanted)
+    }
+
+    fn count_loss(&mut self) {
+        self.recovery.losses += 1;
+        if self.recovery.losses > LOSSES_MAX {
+            self.fault.get_or_insert(PROTOCOL_SERVICE_CRC_ERROR);
+        }
+    }
+
+    /// Offset and length of the next range to ask for, of at most `burst` bytes: first what was lost.
+    fn next_to_ask_for(&mut self, burst: u32) -> Option<(u32, u32)> {
+        let wanted = self.wanted;
+        if let Some(at) = self.recovery.holes.iter().position(|&(start, _)| start < wanted) {
+            let (start, end) = self.recovery.holes[at];
+            let length = (end.min(wanted) - start).min(burst);
+            if start + length < end {
+                self.recovery.holes[at].0 = start + length;
+            } else {
+                self.recovery.holes.remove(at);
+            }
+            return Some((start, length));
+        }
+        let offset = self.next_r2t_offset;
+        let length = wanted.saturating_sub(offset).min(burst);
+        self.next_r2t_offset = offset + length;
+        (length > 0).then_some((offset, length))
     }
 }

@@ -2,21 +2,24 @@
 //! connections, and what waits for the last task.
 //!
 //! A connection that is logged out, or whose CID another login takes, *leaves*: its tasks end without an answer, and the
-//! session goes on. One that fails takes the session along, since ErrorRecoveryLevel 0 has nobody who would send again
-//! what was lost with it (7.14).
+//! session goes on. One that fails takes the session along, since below ErrorRecoveryLevel 2 nobody would send again
+//! what was lost with it (7.14); at level 2 see `recovery/connections`.
 
 use lunette_wire::initiator::{LogoutReason, LogoutRequest};
 use lunette_wire::target::LogoutResponse;
-use lunette_wire::{Cid, InitiatorTaskTag};
+use lunette_wire::{Cid, InitiatorTaskTag, LunField};
 
 use super::fence::Fence;
 use super::requests::Request;
-use super::task::Phase;
+use super::task::{Phase, TaskId};
 use super::{CloseReason, Event, Outbox, Session, Share};
 use crate::parameters::SessionType;
 
 /// The most logouts of a session that wait for stores at once: one for each connection that may be logged out.
 const LOGOUTS_MAX: usize = crate::parameters::CONNECTIONS_MAX as usize;
+
+/// AsyncEvent "connection drop notification" (11.9.1).
+pub(super) const ASYNC_CONNECTION_DROP: u8 = 2;
 
 /// A logout that is answered once no task of what it closes is left in a store.
 #[derive(Debug, Clone, Copy)]
@@ -39,17 +42,25 @@ impl<D: Share> Session<D> {
             // An initiator has nothing to say after its Logout; a second one changes nothing.
             return;
         }
-        let refusal = match pdu.reason {
-            LogoutReason::RemoveConnectionForRecovery => Some(RECOVERY_NOT_SUPPORTED),
-            LogoutReason::CloseConnection if self.connection_mut(pdu.cid).is_none() => Some(CID_NOT_FOUND),
+        let for_recovery = pdu.reason == LogoutReason::RemoveConnectionForRecovery;
+        let refusal = match self.connection_mut(pdu.cid).map(|connection| connection.leaving) {
+            _ if for_recovery && self.parameters.error_recovery_level < 2 => Some(RECOVERY_NOT_SUPPORTED),
+            None if pdu.reason != LogoutReason::CloseSession => Some(CID_NOT_FOUND),
+            Some(true) if for_recovery => Some(CLEANUP_FAILED),
             _ => (self.logouts.len() >= LOGOUTS_MAX).then_some(CLEANUP_FAILED),
         };
         if let Some(response) = refusal {
             return self.send_logout_response(cid, pdu.initiator_task_tag, response, outbox);
         }
-        // The last connection's end is the session's (6.3.5).
-        let is_last = self.connections.iter().all(|other| other.cid == pdu.cid || other.leaving);
-        let of = (pdu.reason == LogoutReason::CloseConnection && !is_last).then_some(pdu.cid);
+        if for_recovery && self.retains() {
+            // Nothing is waited for: what is in a store is answered on another connection.
+            self.send_logout_response(cid, pdu.initiator_task_tag, 0, outbox);
+            return self.remove_for_recovery(pdu.cid, outbox);
+        }
+        // The last connection's end is the session's, unless something waits for recovery (6.3.5).
+        let is_last = self.connections.iter().all(|other| other.cid == pdu.cid || other.leaving)
+            && self.recovery.removed.is_empty();
+        let of = (pdu.reason != LogoutReason::CloseSession && !is_last).then_some(pdu.cid);
         self.logouts.push(PendingLogout { on: cid, initiator_task_tag: pdu.initiator_task_tag, of });
         match of {
             Some(of) => {
@@ -87,11 +98,20 @@ impl<D: Share> Session<D> {
         self.send_status(cid, Vec::new(), outbox, |numbers| LogoutResponse { numbers, ..answer }.encode());
     }
 
+    /// True while a logout with this tag waits for its answer.
+    pub(super) fn is_logout(&self, tag: InitiatorTaskTag) -> bool {
+        self.logouts.iter().any(|logout| logout.initiator_task_tag == tag)
+    }
+
     /// Begins the implicit logout of a connection whose CID a login brings again (6.3.4). The driver has closed it, or
     /// does so now; [`Event::ConnectionEnded`] follows when its last task has left its store.
     pub fn reinstate(&mut self, cid: Cid, outbox: &mut Outbox<D>) {
-        if let Some(connection) = self.connection_mut(cid) {
-            connection.closing = true;
+        let retains = self.retains();
+        let Some(connection) = self.connection_mut(cid) else { return };
+        connection.closing = true;
+        if retains && !connection.leaving {
+            self.remove_for_recovery(cid, outbox);
+        } else {
             self.retire(cid, outbox);
             self.settle(outbox);
         }
@@ -99,10 +119,18 @@ impl<D: Share> Session<D> {
 
     /// The driver has lost a connection. Unless that was leaving, the session ends (7.1.4.4, 7.14): the initiator is
     /// told on the others, which are closed; tasks are dropped without an answer. [`Event::Ended`] follows.
-    pub fn connection_lost(&mut self, cid: Cid, outbox: &mut Outbox<D>) {
+    ///
+    /// Where the session retains what a connection leaves ([`Self::retains`]), it goes on, unless the stream was
+    /// broken by something that session recovery has to follow (`is_recoverable` is false): a format error (7.7).
+    pub fn connection_lost(&mut self, cid: Cid, is_recoverable: bool, outbox: &mut Outbox<D>) {
+        let retains = self.retains() && is_recoverable;
         let Some(connection) = self.connection_mut(cid) else { return };
-        let was_leaving = connection.leaving;
-        if !std::mem::replace(&mut connection.closing, true) && !was_leaving {
+        if connection.closing || connection.leaving {
+            connection.closing = true;
+        } else if retains {
+            self.retain(cid, outbox);
+        } else {
+            connection.closing = true;
             self.recover_session(cid, outbox);
         }
     }
@@ -119,6 +147,10 @@ impl<D: Share> Session<D> {
 
     /// Gives a connection up, and the session with it.
     pub(super) fn close_connection(&mut self, cid: Cid, reason: CloseReason, outbox: &mut Outbox<D>) {
+        if matches!(reason, CloseReason::Silent(_)) && self.retains() {
+            self.emit_close(cid, reason, outbox);
+            return self.retain(cid, outbox);
+        }
         if matches!(reason, CloseReason::Silent(_) | CloseReason::LogoutOverdue(_)) {
             // Nothing is wrong with its stream: it is told, too (4.2.6).
             self.announce_failure(outbox);
@@ -151,7 +183,7 @@ impl<D: Share> Session<D> {
         }
     }
 
-    fn emit_close(&mut self, cid: Cid, reason: CloseReason, outbox: &mut Outbox<D>) {
+    pub(super) fn emit_close(&mut self, cid: Cid, reason: CloseReason, outbox: &mut Outbox<D>) {
         if let Some(connection) = self.connection_mut(cid)
             && !std::mem::replace(&mut connection.closing, true)
         {
@@ -160,12 +192,36 @@ impl<D: Share> Session<D> {
     }
 
     /// Ends all that belongs to a connection while the session goes on (11.14, 11.14.5).
-    fn retire(&mut self, cid: Cid, outbox: &mut Outbox<D>) {
+    pub(super) fn retire(&mut self, cid: Cid, outbox: &mut Outbox<D>) {
         let Some(connection) = self.connection_mut(cid).filter(|connection| !connection.leaving) else {
             return;
         };
         connection.leaving = true;
         self.leaving += 1;
+        self.drop_requests(cid);
+        let mut cleared = Vec::new();
+        for id in self.tasks.ids(|task| task.is_of(cid)) {
+            self.note_cleared(id, &mut cleared);
+            self.abort(id, None, outbox);
+        }
+        self.recovery.answers.retain(|answer| !answer.is_of(cid));
+        if let Some(connection) = self.connection_mut(cid) {
+            connection.cleared = cleared;
+        }
+    }
+
+    /// A task is about to end without an answer: its unit is to tell the initiator, unless the command never began.
+    pub(super) fn note_cleared(&self, id: TaskId, cleared: &mut Vec<LunField>) {
+        if let Some(task) = self.tasks.get(id)
+            && task.phase != Phase::Parked
+            && !cleared.iter().any(|&lun| (self.settings.same_unit)(lun, task.command.lun))
+        {
+            cleared.push(task.command.lun);
+        }
+    }
+
+    /// Forgets what a connection has asked for and has not begun, or is nobody's to answer any more.
+    pub(super) fn drop_requests(&mut self, cid: Cid) {
         self.management.retain(|pending| pending.cid != cid);
         self.early_functions.retain(|early| early.cid != cid);
         let tasks = &self.tasks;
@@ -182,19 +238,6 @@ impl<D: Share> Session<D> {
         for (_, request) in unwanted {
             self.parked_bytes = self.parked_bytes.saturating_sub(request.held_bytes());
         }
-        let mut cleared = Vec::new();
-        for id in self.tasks.ids(|task| task.cid == cid) {
-            if let Some(task) = self.tasks.get(id)
-                && task.phase != Phase::Parked
-                && !cleared.iter().any(|&lun| (self.settings.same_unit)(lun, task.command.lun))
-            {
-                cleared.push(task.command.lun);
-            }
-            self.abort(id, None, outbox);
-        }
-        if let Some(connection) = self.connection_mut(cid) {
-            connection.cleared = cleared;
-        }
     }
 
     /// Lets connections go that are leaving and have no task any more.
@@ -202,7 +245,7 @@ impl<D: Share> Session<D> {
         while let Some(index) = self
             .connections
             .iter()
-            .position(|connection| connection.leaving && !self.tasks.any(|task| task.cid == connection.cid))
+            .position(|connection| connection.leaving && !self.tasks.any(|task| task.is_of(connection.cid)))
         {
             let cid = self.connections[index].cid;
             let is_answered = |logout: &PendingLogout| logout.of == Some(cid);
@@ -217,12 +260,14 @@ impl<D: Share> Session<D> {
         }
     }
 
-    fn begin_closing(&mut self, outbox: &mut Outbox<D>) {
+    pub(super) fn begin_closing(&mut self, outbox: &mut Outbox<D>) {
         self.closing = true;
         self.management.clear();
         self.early_functions.clear();
         self.window.drain().for_each(drop);
         self.parked_bytes = 0;
+        self.recovery.answers.retain(|_| false);
+        self.recovery.removed.clear();
         for id in self.tasks.ids(|_| true) {
             self.abort(id, None, outbox);
         }
@@ -235,6 +280,9 @@ impl<D: Share> Session<D> {
         self.settle_management(outbox);
         if self.leaving > 0 && !self.closing {
             self.settle_leaving(outbox);
+        }
+        if !self.recovery.removed.is_empty() && !self.closing {
+            self.settle_removed(outbox);
         }
         self.tell_window(outbox);
         if !self.closing || self.tasks.len() > 0 || self.ended {

@@ -153,10 +153,7 @@ impl<D: Share> Session<D> {
                 }
                 outbox.event(Event::Manage { id, function: request.function, lun: request.lun });
             }
-            Function::TaskReassign => {
-                let outcome = Outcome::TaskAllegianceReassignmentNotSupported;
-                self.pend(management, Vec::new(), Some(outcome), outbox);
-            }
+            Function::TaskReassign => return self.reassign(management, outbox),
             Function::ClearAca | Function::Other(_) => {
                 self.pend(management, Vec::new(), Some(Outcome::FunctionNotSupported), outbox);
             }
@@ -241,9 +238,7 @@ impl<D: Share> Session<D> {
         let request = management.request;
         let tag = request.referenced_task_tag;
         // A task management request cannot be aborted (11.5.1).
-        let is_function = self.management.iter().any(|pending| pending.initiator_task_tag == tag)
-            || self.early_functions.iter().any(|early| early.request.initiator_task_tag == tag);
-        if is_function {
+        if self.is_function(tag) {
             self.pend(management, Vec::new(), Some(Outcome::FunctionRejected), outbox);
             return;
         }
@@ -259,6 +254,10 @@ impl<D: Share> Session<D> {
                 return;
             }
             self.pend(management, vec![id], Some(Outcome::FunctionComplete), outbox);
+            return;
+        }
+        if self.abort_answer(tag, management.cid, outbox) {
+            self.pend(management, Vec::new(), Some(Outcome::FunctionComplete), outbox);
             return;
         }
         // A command that has not come yet counts as received and will be ignored when it does (11.6.1).
@@ -303,6 +302,12 @@ impl<D: Share> Session<D> {
         self.management.iter().any(|pending| pending.id == id)
     }
 
+    /// True while a function with this tag waits for its answer.
+    pub(super) fn is_function(&self, tag: InitiatorTaskTag) -> bool {
+        self.management.iter().any(|pending| pending.initiator_task_tag == tag)
+            || self.early_functions.iter().any(|early| early.request.initiator_task_tag == tag)
+    }
+
     /// Tasks of this session that a function on several tasks aborts (4.2.3.2).
     fn affected(&self, &Management { request, cid }: &Management) -> Vec<TaskId> {
         use TaskManagementFunction as Function;
@@ -311,7 +316,7 @@ impl<D: Share> Session<D> {
             let earlier = is_covered(task.command.cmd_sn, request.cmd_sn, task.command.immediate);
             // Commands behind the request are none of the reset's and must be answered, though another connection may have
             // brought them sooner; on its own connection what has begun came before it.
-            let has_begun = earlier || (task.phase != Phase::Parked && task.cid == cid);
+            let has_begun = earlier || (task.phase != Phase::Parked && task.is_of(cid));
             match request.function {
                 Function::AbortTaskSet | Function::ClearTaskSet => same_unit && earlier,
                 Function::LogicalUnitReset => same_unit && has_begun,

@@ -7,7 +7,7 @@
 //!
 //! A session has up to MaxConnections connections, named by their CIDs. State that RFC 7143 gives to a connection is in
 //! `connection`, state that it gives to the session here: one command window, one set of tasks, each of which belongs to
-//! the connection that brought it (4.2.5.1). ErrorRecoveryLevel 0 is served at present.
+//! the connection that brought it (4.2.5.1). What ErrorRecoveryLevel 1 and 2 add is in `recovery`.
 
 mod connection;
 mod data_in;
@@ -16,13 +16,14 @@ mod fence;
 mod logout;
 mod management;
 mod outbox;
+mod recovery;
 mod requests;
+mod segments;
 mod task;
 mod termination;
 mod timers;
 mod window;
 
-use std::marker::PhantomData;
 use std::time::Duration;
 
 use lunette_wire::target::{NopIn, Numbers};
@@ -42,6 +43,7 @@ use connection::Connection;
 use fence::Fence;
 use logout::PendingLogout;
 use management::{Management, PendingManagement};
+use recovery::{Logged, Recovery};
 use requests::Request;
 use task::TaskTable;
 
@@ -62,6 +64,9 @@ pub struct SessionSettings {
     pub nop_interval: Option<Duration>,
     /// How long a ping may stay unanswered.
     pub nop_timeout: Duration,
+    /// The most data of reads, in bytes, that is kept until it is acknowledged (above ErrorRecoveryLevel 0); the oldest is
+    /// forgotten where there is more.
+    pub kept_read_bytes_max: u64,
     /// Tells whether two LUN fields name the same logical unit; SCSI has several forms for one number.
     pub same_unit: fn(LunField, LunField) -> bool,
     /// Whether the initiator may reset the whole target (11.5.1); if not, it is told so (11.6.1, function authorization
@@ -77,6 +82,8 @@ impl Default for SessionSettings {
             // LIO and SCST find a dead initiator in about a minute; so do we.
             nop_interval: Some(Duration::from_secs(30)),
             nop_timeout: Duration::from_secs(30),
+            // All that a window of 128 commands of 512 KiB has outstanding.
+            kept_read_bytes_max: 64 << 20,
             same_unit: |left, right| left == right,
             may_reset_target: true,
         }
@@ -123,8 +130,7 @@ pub struct Session<D> {
     /// No new task is taken; the session ends with its last one.
     closing: bool,
     ended: bool,
-    /// What is kept for recovery has this handle.
-    data: PhantomData<D>,
+    recovery: Recovery<D>,
 }
 
 impl<D: Share> Session<D> {
@@ -160,19 +166,22 @@ impl<D: Share> Session<D> {
             is_failed: false,
             closing: false,
             ended: false,
-            data: PhantomData,
+            recovery: Recovery::new(settings.kept_read_bytes_max),
         }
     }
 
     /// What a login with connection `cid` finds that joins this session (6.3.1).
     #[must_use]
     pub fn joining(&self, cid: Cid) -> Joining {
-        let staying = self.connections.iter().filter(|connection| !connection.leaving).count();
+        let is_staying = |connection: &&Connection| !connection.leaving && !connection.failed;
+        let staying = self.connections.iter().filter(is_staying).count();
+        // At level 2 one more is taken, so that a connection can be cleaned up whose loss only the initiator knows (6.3.4).
+        let spare = usize::from(self.parameters.error_recovery_level > 1);
         if self.closing {
             Joining::Over
         } else if self.connections.iter().any(|connection| connection.cid == cid) {
             Joining::InUse
-        } else if staying >= usize::from(self.parameters.max_connections) {
+        } else if staying >= usize::from(self.parameters.max_connections) + spare {
             Joining::Full
         } else {
             Joining::Free
@@ -208,7 +217,7 @@ impl<D: Share> Session<D> {
     #[must_use]
     pub fn task(&self, id: TaskId) -> Option<TaskView<'_>> {
         self.tasks.get(id).map(|task| TaskView {
-            cid: task.cid,
+            cid: task.allegiance.cid(),
             lun: task.command.lun,
             cdb: &task.command.cdb,
             extended_cdb: &task.extended_cdb,
@@ -283,10 +292,16 @@ impl<D: Share> Session<D> {
 
     /// Notes that a connection is alive, and what a PDU on it acknowledges; `None` when nothing more is taken from it.
     fn heard(&mut self, now: Duration, cid: Cid, bhs: &Bhs, outbox: &mut Outbox<D>) -> Option<()> {
+        let recovers = self.recovers();
         let connection = self.connection_mut(cid).filter(|connection| !connection.closing)?;
         connection.heard_at = now;
         // ExpStatSN has the same place in all PDUs of an initiator (11.3 to 11.18).
-        connection.acknowledge(StatSn(u32::from_be_bytes([bhs[28], bhs[29], bhs[30], bhs[31]])));
+        let exp_stat_sn = StatSn(u32::from_be_bytes([bhs[28], bhs[29], bhs[30], bhs[31]]));
+        if recovers {
+            self.acknowledge(cid, bhs, exp_stat_sn);
+        } else {
+            connection.acknowledge(exp_stat_sn);
+        }
         if self.fence.is_up() {
             self.settle_fence(outbox);
         }
@@ -305,8 +320,14 @@ impl<D: Share> Session<D> {
         outbox: &mut Outbox<D>,
         encode: impl FnOnce(Numbers) -> Bhs,
     ) {
-        if let Some(numbers) = self.status_numbers(cid) {
-            outbox.send_bytes(cid, encode(numbers), data);
+        let Some(numbers) = self.status_numbers(cid) else { return };
+        let bhs = encode(numbers);
+        if self.recovers() {
+            self.log_status(cid, Logged::Pdu(Box::new(bhs), data.clone()));
+            outbox.send_bytes(cid, bhs, data);
+            self.ask_for_acknowledgement(cid, outbox);
+        } else {
+            outbox.send_bytes(cid, bhs, data);
         }
     }
 

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use lunette_wire::initiator::{InitiatorPdu, LogoutReason, LogoutRequest, NopOut, ScsiCommand, TextRequest};
 use lunette_wire::target::{NopIn, Reject, RejectReason, TextResponse};
-use lunette_wire::{AhsList, Bhs, Cid, CmdSn, DecodeError, InitiatorTaskTag, LunField, TargetTransferTag};
+use lunette_wire::{
+    AhsList, Bhs, Cid, CmdSn, DataSn, DecodeError, InitiatorTaskTag, LunField, TargetTransferTag,
+};
 
 use super::management::Management;
 use super::task::{Phase, Task, TaskId};
@@ -50,6 +52,10 @@ impl<D: Share> Session<D> {
         if !pdu.immediate && self.window.judge(pdu.cmd_sn) == Admission::Ignore {
             return None;
         }
+        if self.recovers() {
+            // A new command under a tag says that the answer to the one before has arrived, acknowledged or not.
+            self.recovery.answers.remove_tag(pdu.initiator_task_tag);
+        }
         if let Err(reason) = self.command_fault(cid, pdu, data_length) {
             return self.refuse_command(cid, (bhs, pdu), reason, outbox);
         }
@@ -81,7 +87,7 @@ impl<D: Share> Session<D> {
         }
         if pdu.immediate
             && self.immediate_tasks >= IMMEDIATE_TASKS_MAX
-            && self.tasks.any(|task| task.command.immediate && task.cid == cid)
+            && self.tasks.any(|task| task.command.immediate && task.is_of(cid))
         {
             return Err(RejectReason::ImmediateCommandReject);
         }
@@ -135,10 +141,7 @@ impl<D: Share> Session<D> {
                 (pdu.immediate, pdu.cmd_sn, Request::Management(Management { request: pdu, cid }))
             }
             Ok(InitiatorPdu::LogoutRequest(pdu)) => (pdu.immediate, pdu.cmd_sn, Request::Logout(pdu)),
-            // ErrorRecoveryLevel 0 has no SNACK (11.16).
-            Ok(InitiatorPdu::SnackRequest(_)) => {
-                return self.reject(cid, bhs, RejectReason::SnackReject, outbox);
-            }
+            Ok(InitiatorPdu::SnackRequest(pdu)) => return self.snack(now, cid, (bhs, &pdu), outbox),
             Ok(InitiatorPdu::LoginRequest(_)) => {
                 return self.reject(cid, bhs, RejectReason::ProtocolError, outbox);
             }
@@ -255,7 +258,18 @@ impl<D: Share> Session<D> {
 
     /// Answers a PDU with a Reject (11.17), which carries the PDU's header back.
     pub fn reject(&mut self, cid: Cid, bhs: &Bhs, reason: RejectReason, outbox: &mut Outbox<D>) {
-        let reject = Reject { reason: reason as u8, ..Reject::default() };
+        self.reject_about(cid, bhs, (reason, DataSn(0)), outbox);
+    }
+
+    /// As [`Self::reject`], with the number that 11.17.2 asks for.
+    pub(super) fn reject_about(
+        &mut self,
+        cid: Cid,
+        bhs: &Bhs,
+        (reason, data_sn): (RejectReason, DataSn),
+        outbox: &mut Outbox<D>,
+    ) {
+        let reject = Reject { reason: reason as u8, data_sn, ..Reject::default() };
         self.send_status(cid, bhs.to_vec(), outbox, |numbers| Reject { numbers, ..reject }.encode(bhs.len()));
     }
 
@@ -268,6 +282,9 @@ impl<D: Share> Session<D> {
         text: Vec<u8>,
         outbox: &mut Outbox<D>,
     ) {
+        if let Some(connection) = self.connection_mut(cid) {
+            connection.text = (!is_final).then_some(initiator_task_tag);
+        }
         let (lun, length) = (LunField::default(), text.len());
         self.send_status(cid, text, outbox, |numbers| {
             TextResponse { is_final, is_continued, lun, initiator_task_tag, target_transfer_tag, numbers }

@@ -24,15 +24,55 @@ impl TaskId {
     }
 }
 
+/// The connection that a task belongs to (4.2.5.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Allegiance {
+    /// This one.
+    To(Cid),
+    /// None since its connection was removed for recovery, in this group: TASK REASSIGN may give it another (7.2.2).
+    Waiting(RemovalId),
+}
+
+/// Names a removal of a connection for recovery; never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RemovalId(pub(super) u32);
+
+impl Allegiance {
+    pub(super) const fn cid(self) -> Option<Cid> {
+        match self {
+            Self::To(cid) => Some(cid),
+            Self::Waiting(_) => None,
+        }
+    }
+}
+
 /// An R2T that is being answered (11.8).
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OutstandingR2t {
     pub(super) tag: TargetTransferTag,
+    pub(super) r2t_sn: DataSn,
+    /// First byte that was asked for.
+    pub(super) start_offset: u32,
     /// Next byte that is expected.
     pub(super) next_offset: u32,
     /// One behind the last byte that was asked for.
     pub(super) end_offset: u32,
     pub(super) next_data_sn: DataSn,
+    /// When the sequence counts as lost (7.1.4.1).
+    pub(super) due: Option<Duration>,
+}
+
+/// What a task needs to recover its data, above ErrorRecoveryLevel 0.
+#[derive(Debug, Default)]
+pub(super) struct TaskRecovery {
+    /// Ranges that were lost, to be asked for again.
+    pub(super) holes: Vec<(u32, u32)>,
+    /// How often something was.
+    pub(super) losses: u32,
+    /// An R2T that its initiator may never have got, because the connection went before anything came for it.
+    pub(super) unsure_r2t_sn: Option<DataSn>,
+    /// Of the last R-Data SNACK (11.16.5).
+    pub(super) snack_tag: u32,
 }
 
 /// Where a task stands.
@@ -67,7 +107,7 @@ pub(super) type TransportFault = (u8, u8);
 #[derive(Debug)]
 pub(super) struct Task {
     generation: u32,
-    pub(super) cid: Cid,
+    pub(super) allegiance: Allegiance,
     pub(super) command: ScsiCommand,
     pub(super) extended_cdb: Box<[u8]>,
     pub(super) phase: Phase,
@@ -89,13 +129,14 @@ pub(super) struct Task {
     pub(super) r2ts: Vec<OutstandingR2t>,
     /// R2Ts and Data-In PDUs that were sent.
     pub(super) sent_data_sn: DataSn,
+    pub(super) recovery: TaskRecovery,
 }
 
 impl Task {
     pub(super) fn new(cid: Cid, command: ScsiCommand, extended_cdb: &[u8], immediate_data: u32) -> Self {
         Self {
             generation: 0,
-            cid,
+            allegiance: Allegiance::To(cid),
             command,
             extended_cdb: extended_cdb.into(),
             phase: Phase::Parked,
@@ -110,6 +151,39 @@ impl Task {
             next_r2t_offset: 0,
             r2ts: Vec::new(),
             sent_data_sn: DataSn(0),
+            recovery: TaskRecovery::default(),
+        }
+    }
+
+    /// True when it belongs to this connection.
+    pub(super) fn is_of(&self, cid: Cid) -> bool {
+        self.allegiance == Allegiance::To(cid)
+    }
+
+    /// Bytes from `start` to before `end` have not come and are to be asked for again. What lies between holes is asked
+    /// for with them once there are many, so that few are kept.
+    pub(super) fn lose(&mut self, start: u32, end: u32) {
+        const HOLES_MAX: usize = 32;
+        if start >= end {
+            return;
+        }
+        let holes = &mut self.recovery.holes;
+        let is_full = holes.len() >= HOLES_MAX;
+        match holes.last_mut() {
+            Some(last) if last.1 == start || is_full => *last = (last.0.min(start), last.1.max(end)),
+            _ => holes.push((start, end)),
+        }
+        self.received = self.received.max(end);
+    }
+
+    /// Its connection is gone: nothing more comes for what was asked or announced on it.
+    pub(super) fn cut_off(&mut self) {
+        self.unsolicited_open = false;
+        for r2t in std::mem::take(&mut self.r2ts) {
+            if r2t.next_offset == r2t.start_offset {
+                self.recovery.unsure_r2t_sn.get_or_insert(r2t.r2t_sn);
+            }
+            self.lose(r2t.next_offset, r2t.end_offset);
         }
     }
 
@@ -138,8 +212,8 @@ impl Task {
 /// A read-only look at a task, for the driver.
 #[derive(Debug, Clone, Copy)]
 pub struct TaskView<'a> {
-    /// The connection that it belongs to.
-    pub cid: Cid,
+    /// The connection that it belongs to; none while it waits for another one (7.2.2).
+    pub cid: Option<Cid>,
     /// The logical unit.
     pub lun: LunField,
     /// First 16 bytes of the CDB.

@@ -47,11 +47,12 @@ impl<D: Share> Session<D> {
         }
         let mut messages: Vec<(Cid, LunField, Vec<_>)> = Vec::new();
         for task in affected.iter().filter_map(|&id| self.tasks.get(id)) {
-            if asked_on == Some(task.cid) {
+            let Some(cid) = task.allegiance.cid() else { continue };
+            if asked_on == Some(cid) {
                 // The request itself says so there, and nothing comes behind it (step a of the initiator).
                 continue;
             }
-            let (cid, lun) = (task.cid, task.command.lun);
+            let lun = task.command.lun;
             let tags = task.r2ts.iter().map(|r2t| (task.command.initiator_task_tag, r2t.tag));
             let same_unit = self.settings.same_unit;
             match messages.iter_mut().find(|(of, unit, _)| *of == cid && same_unit(*unit, lun)) {

@@ -25,10 +25,12 @@ impl<D: Share> Session<D> {
             self.tick_connection(now, index, outbox);
         }
         self.tick_draining(now, outbox);
+        self.tick_recovery(now, outbox);
     }
 
     /// Asks the initiator to log out within `within` (11.9.1); after that the connection is dropped.
     pub fn request_logout(&mut self, now: Duration, within: Duration, outbox: &mut Outbox<D>) {
+        self.end_retention(outbox);
         for index in 0..self.connections.len() {
             let connection = &mut self.connections[index];
             if !connection.is_open() || connection.logout_due.is_some() {
@@ -61,7 +63,7 @@ impl<D: Share> Session<D> {
     }
 
     /// An Asynchronous Message (11.9) without data.
-    fn send_event(&mut self, cid: Cid, event: u8, parameters: [u16; 3], outbox: &mut Outbox<D>) {
+    pub(super) fn send_event(&mut self, cid: Cid, event: u8, parameters: [u16; 3], outbox: &mut Outbox<D>) {
         let message = AsynchronousMessage { event, parameters, ..AsynchronousMessage::default() };
         self.send_status(cid, Vec::new(), outbox, |numbers| {
             AsynchronousMessage { numbers, ..message }.encode(0)

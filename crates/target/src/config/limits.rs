@@ -51,6 +51,24 @@ pub struct Limits {
     /// one session's share of `connections_max` stays small. Linux, ESXi and libiscsi use 1 whatever the target says.
     #[serde(deserialize_with = "ranged::<1, { CONNECTIONS_MAX as u64 }, _, _>")]
     pub max_connections: u16,
+    /// ErrorRecoveryLevel, 0 to 2; the initiator may want less. Default 0: Linux, ESXi and libiscsi use no other, and above it
+    /// reads are kept until they are acknowledged, are never sent straight from the page cache, and a write has one R2T at
+    /// a time.
+    #[serde(deserialize_with = "ranged::<0, 2, _, _>")]
+    pub error_recovery_level: u8,
+    /// DefaultTime2Wait, the least time before an initiator comes back for what a lost connection has left, in seconds, 0 to
+    /// 3600; the larger of both sides' values holds. Default 0: at once.
+    #[serde(deserialize_with = "ranged::<0, 3600, _, _>")]
+    pub time2wait_s: u16,
+    /// DefaultTime2Retain, how long after that a lost connection's tasks, and a session without a connection, are kept at
+    /// ErrorRecoveryLevel 2, in seconds, 0 to 3600; the smaller of both sides' values holds. Below that level 0 is answered.
+    /// Default 20, as in RFC 7143: a switch has failed over by then, and SCSI's own time limit (30 s and more) has not passed.
+    #[serde(deserialize_with = "ranged::<0, 3600, _, _>")]
+    pub time2retain_s: u16,
+    /// Sessions without a connection that are kept for `time2retain_s` at a time, 0 to 65536; a further one ends at once, as at
+    /// a lower level. Default 256: more hosts than one switch has, while strangers who come and go cost a bounded memory.
+    #[serde(deserialize_with = "ranged::<0, 65536, _, _>")]
+    pub retained_sessions_max: usize,
     /// HeaderDigest: `allow`, `require` or `refuse`. Default `allow`: the initiator knows its network.
     #[serde(deserialize_with = "digest_policy")]
     pub header_digest: DigestPolicy,
@@ -107,6 +125,10 @@ impl Default for Limits {
             max_burst_length_bytes: negotiated.max_burst_length,
             max_outstanding_r2t: negotiated.max_outstanding_r2t,
             max_connections: negotiated.max_connections,
+            error_recovery_level: negotiated.error_recovery_level,
+            time2wait_s: negotiated.default_time2wait_s,
+            time2retain_s: 20,
+            retained_sessions_max: 256,
             header_digest: negotiated.header_digest,
             data_digest: negotiated.data_digest,
             nop_interval_s: 30,
@@ -132,6 +154,10 @@ impl Limits {
             first_burst_length: self.first_burst_length_bytes,
             max_outstanding_r2t: self.max_outstanding_r2t,
             max_connections: self.max_connections,
+            error_recovery_level: self.error_recovery_level,
+            default_time2wait_s: self.time2wait_s,
+            // Below level 2 nothing is retained.
+            default_time2retain_s: if self.error_recovery_level > 1 { self.time2retain_s } else { 0 },
             header_digest: self.header_digest,
             data_digest: self.data_digest,
             command_window: self.window_depth.into(),
@@ -222,7 +248,8 @@ mod tests {
         let limits = read(
             "window_depth = 64\nmax_recv_data_segment_length_bytes = \"64K\"\n\
              first_burst_length_bytes = 65536\nmax_burst_length_bytes = \"1M\"\nmax_outstanding_r2t = 1\n\
-             max_connections = 2\nheader_digest = \"require\"\ndata_digest = \"refuse\"\nnop_interval_s = 0\nnop_timeout_s = 5\n\
+             max_connections = 2\nerror_recovery_level = 2\ntime2wait_s = 3\ntime2retain_s = 60\n\
+             retained_sessions_max = 9\nheader_digest = \"require\"\ndata_digest = \"refuse\"\nnop_interval_s = 0\nnop_timeout_s = 5\n\
              login_timeout_s = 60\nlogin_failures_max = 3\nlogin_failure_forgiven_s = 60\nhalf_open_max = 8\nconnections_max = 100\nbuffer_memory_bytes = \"1G\"\n\
              drain_timeout_s = 0\n",
         );
@@ -233,6 +260,10 @@ mod tests {
             max_burst_length_bytes: 1 << 20,
             max_outstanding_r2t: 1,
             max_connections: 2,
+            error_recovery_level: 2,
+            time2wait_s: 3,
+            time2retain_s: 60,
+            retained_sessions_max: 9,
             header_digest: DigestPolicy::Required,
             data_digest: DigestPolicy::Refused,
             nop_interval_s: 0,
@@ -252,6 +283,9 @@ mod tests {
             first_burst_length: 65536,
             max_outstanding_r2t: 1,
             max_connections: 2,
+            error_recovery_level: 2,
+            default_time2wait_s: 3,
+            default_time2retain_s: 60,
             header_digest: DigestPolicy::Required,
             data_digest: DigestPolicy::Refused,
             command_window: 64,

@@ -381,7 +381,12 @@ impl Reactor {
     /// would cost a system call each.
     fn sends_uncopied(&self, index: usize, id: TaskId) -> bool {
         let Some(session) = self.sessions.get(index) else { return false };
-        let Some(link) = session.core.task(id).and_then(|view| session.link(view.cid)) else { return false };
+        // What is kept to be sent again must not change meanwhile (docs/decisions/0017).
+        if session.core.parameters().error_recovery_level > 0 {
+            return false;
+        }
+        let link = session.core.task(id).and_then(|view| session.link(view.cid?));
+        let Some(link) = link else { return false };
         self.connections.get(link.token.index).is_some_and(|connection| {
             connection.token == link.token
                 && !connection.digests.data

@@ -133,6 +133,12 @@ impl From<SendError> for Disconnect {
 }
 
 impl Disconnect {
+    /// Whether the initiator may go on with what the connection leaves, where that was agreed on: not after a format error
+    /// (RFC 7143, 7.7), nor when a store has failed.
+    pub(super) const fn is_recoverable(&self) -> bool {
+        !matches!(self, Self::Frame(_) | Self::Store(_))
+    }
+
     /// One line a connection; a warning when the peer did something wrong.
     pub(super) fn log(&self, connection: &Connection) {
         let peer = connection.peer;

@@ -134,6 +134,7 @@ impl Reactor {
         let Some(session) = self.sessions.get_mut(at) else { return };
         session.core.join(self.now, outcome.cid, outcome.connection, outcome.next_stat_sn);
         session.links.push(Link::new(outcome.cid, token));
+        session.retained = None;
         let (exp_cmd_sn, max_cmd_sn) = session.core.command_numbers();
         let numbers = Numbers { exp_cmd_sn, max_cmd_sn, ..outcome.numbers };
         let (tsih, count) = (session.place.tsih, session.links.len());

@@ -196,6 +196,7 @@ impl Reactor {
             pool: self.shared.pool.share(),
             postponed: 0,
             contexts: Vec::new(),
+            retained: None,
             waiters: Vec::new(),
             joiners: Vec::new(),
         });
@@ -247,6 +248,8 @@ impl Reactor {
             window_depth: limits.window_depth,
             nop_interval: (limits.nop_interval_s > 0).then(|| seconds(limits.nop_interval_s)),
             nop_timeout: seconds(limits.nop_timeout_s),
+            // What waits for acknowledgements must leave most of the buffers to commands.
+            kept_read_bytes_max: limits.buffer_memory_bytes / 8,
             same_unit: |left, right| {
                 let [left_number, right_number] = [left, right].map(|lun| Lun::from_bytes(lun.0).number());
                 left == right || (left_number.is_some() && left_number == right_number)

@@ -7,9 +7,10 @@ use lunette_scsi::{Lun, LunMap, Nexus, NexusName};
 use lunette_wire::initiator::TaskManagementFunction;
 use lunette_wire::target::TaskManagementOutcome;
 use lunette_wire::{Cid, LunField};
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::connection::{Disconnect, Token};
+use super::session::TargetSession;
 use super::{Message, Reactor, Waiter};
 use crate::registry::SessionPlace;
 use crate::units::{ServedTarget, TARGET_PORT};
@@ -267,8 +268,29 @@ impl Reactor {
             self.retry_login(token);
         }
         // The login that was to take its place may have gone.
-        if self.sessions.get(index).is_some_and(|of| of.links.is_empty() && !of.core.is_closing()) {
+        let is_deserted =
+            |of: &TargetSession| of.links.is_empty() && !of.core.is_closing() && !of.core.retains();
+        if self.sessions.get(index).is_some_and(is_deserted) {
             self.close_session(index);
+        }
+        self.bound_retained(index);
+    }
+
+    /// Counts a session that is left without a connection and waits for one (6.3.6); ends it where too many do.
+    pub(super) fn bound_retained(&mut self, index: usize) {
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        if !session.core.is_alone() || !session.core.retains() {
+            session.retained = None;
+            return;
+        }
+        if session.retained.is_none() {
+            session.retained = self.shared.retained.take();
+        }
+        if session.retained.is_none() {
+            warn!(initiator = %session.initiator, "too many sessions wait for their initiators; this one ends");
+            self.close_session(index);
+        } else {
+            info!(initiator = %session.initiator, "session waits for its initiator to come back");
         }
     }
 

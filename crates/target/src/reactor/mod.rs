@@ -499,8 +499,9 @@ impl Reactor {
             && found.link(cid).is_some_and(|link| link.token == connection.token)
         {
             found.unlink(cid);
-            found.core.connection_lost(cid, &mut self.outbox);
+            found.core.connection_lost(cid, reason.is_recoverable(), &mut self.outbox);
             self.run_session(session);
+            self.bound_retained(session);
         }
     }
 }

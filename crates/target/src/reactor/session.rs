@@ -11,6 +11,7 @@ use lunette_wire::Cid;
 use super::Waiter;
 use super::connection::Token;
 use crate::registry::{SessionKey, SessionPlace};
+use crate::retained::Retained;
 use crate::units::ServedTarget;
 
 /// Data on its way to an initiator.
@@ -152,6 +153,8 @@ pub(super) struct TargetSession {
     pub(super) postponed: usize,
     /// By the place of the task.
     pub(super) contexts: Vec<Option<TaskContext>>,
+    /// Its place among the sessions that wait for a connection, while it has none.
+    pub(super) retained: Option<Retained>,
     /// Logins that wait for this session's end.
     pub(super) waiters: Vec<Waiter>,
     /// Logins that wait for the end of a connection whose CID they take.

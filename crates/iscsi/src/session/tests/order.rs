@@ -232,7 +232,7 @@ fn a_session_that_ends_forgets_its_fence() {
     let (fenced, behind) = (pair.command(CID, false), pair.command(OTHER, false));
     pair.complete(fenced, true);
     pair.complete(behind, false);
-    pair.bench.session.connection_lost(CID, &mut pair.bench.outbox);
+    pair.bench.session.connection_lost(CID, true, &mut pair.bench.outbox);
     assert_eq!(pair.bench.outbox.events.last(), Some(&Event::Ended));
 }
 

@@ -192,7 +192,7 @@ impl Target {
             && is_first
         {
             let (session, cid) = (*session, outcome.cid);
-            self.with_session(session, |full, outbox| full.session.connection_lost(cid, outbox));
+            self.with_session(session, |full, outbox| full.session.connection_lost(cid, true, outbox));
         }
     }
 

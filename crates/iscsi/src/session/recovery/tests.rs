@@ -1,0 +1,197 @@
+//! What recovery refuses, bounds and gives back (RFC 7143, 7.8, 11.16), with a session alone; what it does for an initiator
+//! is tested with one, in `tests/pair` and end to end.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use lunette_wire::initiator::{ScsiCommand, ScsiDataOut, SnackRequest};
+use lunette_wire::target::{ReadyToTransfer, RejectReason, ScsiResponse};
+use lunette_wire::{Cid, CmdSn, InitiatorTaskTag, StatSn, TargetPdu, TargetTransferTag};
+
+use super::super::{Completion, Event, Outbox, Session, SessionSettings, TaskId, Transfer};
+use crate::parameters::{ConnectionParameters, SessionParameters, SessionType};
+
+const CID: Cid = Cid(1);
+const GOOD: u8 = 0;
+
+/// A session at level 2 whose data is counted by its handles.
+struct Bench {
+    session: Session<Rc<()>>,
+    outbox: Outbox<Rc<()>>,
+    now: Duration,
+    cmd_sn: u32,
+    exp_stat_sn: StatSn,
+    /// Whoever has a share of this has a read's data.
+    data: Rc<()>,
+}
+
+impl Bench {
+    fn new(kept_read_bytes_max: u64) -> Self {
+        let parameters =
+            SessionParameters { error_recovery_level: 2, initial_r2t: true, ..SessionParameters::default() };
+        let settings = SessionSettings { window_depth: 8, kept_read_bytes_max, ..SessionSettings::default() };
+        let leading = (CID, ConnectionParameters::default(), StatSn(1));
+        let now = Duration::ZERO;
+        let session = Session::new(SessionType::Normal, parameters, settings, leading, CmdSn(1), now);
+        let outbox = Outbox::default();
+        Self { session, outbox, now, cmd_sn: 1, exp_stat_sn: StatSn(1), data: Rc::new(()) }
+    }
+
+    fn command(&mut self, command: ScsiCommand) -> TaskId {
+        let cmd_sn = CmdSn(self.cmd_sn);
+        let initiator_task_tag = InitiatorTaskTag(self.cmd_sn);
+        self.cmd_sn += 1;
+        let exp_stat_sn = self.exp_stat_sn;
+        let pdu = ScsiCommand { is_final: true, cmd_sn, initiator_task_tag, exp_stat_sn, ..command };
+        let taken = self.session.command(self.now, CID, (&pdu.encode(0), &pdu, &[]), 0, &mut self.outbox);
+        taken.expect("a command within the window")
+    }
+
+    /// A read that has been answered; returns its tag.
+    fn read(&mut self, length: u32) -> InitiatorTaskTag {
+        let command =
+            ScsiCommand { read: true, expected_data_transfer_length: length, ..ScsiCommand::default() };
+        let id = self.command(command);
+        let transfer = Transfer::In { data: Rc::clone(&self.data), length };
+        let completion =
+            Completion { status: GOOD, status_qualifier: 0, sense: &[], transfer, fenced: false };
+        self.session.complete(id, completion, &mut self.outbox);
+        InitiatorTaskTag(self.cmd_sn - 1)
+    }
+
+    fn snack(&mut self, kind: u8, initiator_task_tag: InitiatorTaskTag, (begin_run, run_length): (u32, u32)) {
+        let exp_stat_sn = self.exp_stat_sn;
+        let pdu = SnackRequest {
+            kind,
+            initiator_task_tag,
+            exp_stat_sn,
+            begin_run,
+            run_length,
+            ..SnackRequest::default()
+        };
+        self.session.request(self.now, CID, &pdu.encode(), &[], &mut self.outbox);
+    }
+
+    /// What was sent since the last call; whose data it had is forgotten.
+    fn sent(&mut self) -> Vec<TargetPdu> {
+        self.outbox.pdus.drain(..).map(|pdu| TargetPdu::decode(&pdu.bhs).expect("our own PDU")).collect()
+    }
+
+    /// Reads whose data the session keeps.
+    fn kept(&self) -> usize {
+        assert!(self.outbox.pdus.is_empty(), "what is to be sent has shares, too");
+        Rc::strong_count(&self.data) - 1
+    }
+}
+
+fn rejects(pdus: &[TargetPdu]) -> Vec<u8> {
+    let reason =
+        |pdu: &TargetPdu| if let TargetPdu::Reject(reject) = pdu { Some(reject.reason) } else { None };
+    pdus.iter().filter_map(reason).collect()
+}
+
+#[test]
+fn data_of_reads_is_given_back_with_their_status() {
+    let mut bench = Bench::new(1 << 20);
+    for _ in 0..5 {
+        bench.read(4096);
+    }
+    assert_eq!(bench.sent().len(), 5);
+    assert_eq!(bench.kept(), 5);
+    bench.exp_stat_sn = StatSn(4);
+    bench.snack(2, InitiatorTaskTag::RESERVED, (0, 0));
+    bench.sent();
+    assert_eq!(bench.kept(), 2, "three statuses were acknowledged");
+    bench.session.close(&mut bench.outbox);
+    assert_eq!(bench.kept(), 0);
+    assert!(bench.session.has_ended());
+}
+
+/// 11.7.2: memory is bounded; an acknowledgement is asked for before it runs out, and the oldest is forgotten when it has.
+#[test]
+fn data_that_is_kept_is_bounded() {
+    let mut bench = Bench::new(10_000);
+    let tags: Vec<_> = (0..6).map(|_| bench.read(3000)).collect();
+    let sent = bench.sent();
+    let asks = |pdu: &TargetPdu| matches!(pdu, TargetPdu::ScsiDataIn(pdu) if pdu.acknowledge);
+    assert_eq!(sent.iter().map(asks).collect::<Vec<_>>(), [false, true, true, true, true, true]);
+    assert_eq!(bench.kept(), 3);
+    bench.snack(0, tags[0], (0, 0));
+    assert_eq!(rejects(&bench.sent()), [RejectReason::SnackReject as u8]);
+    bench.snack(0, tags[3], (0, 0));
+    assert!(matches!(bench.sent()[..], [TargetPdu::ScsiDataIn(_)]));
+    // The status of one without its data comes alone.
+    bench.snack(1, InitiatorTaskTag::RESERVED, (1, 1));
+    let [TargetPdu::ScsiResponse(ScsiResponse { status: GOOD, .. })] = bench.sent()[..] else {
+        panic!("one response")
+    };
+}
+
+/// Responses that nobody acknowledges are bounded, too: a ping asks for it, then the oldest are forgotten.
+#[test]
+fn responses_that_are_kept_are_bounded() {
+    let mut bench = Bench::new(1 << 20);
+    let most = 2 * 8 + 256;
+    for _ in 0..most + 1 {
+        bench.snack(0, InitiatorTaskTag(77), (0, 1));
+    }
+    let sent = bench.sent();
+    let pings = sent.iter().filter(|pdu| matches!(pdu, TargetPdu::NopIn(_))).count();
+    assert_eq!((rejects(&sent).len(), pings), (most + 1, 1));
+    bench.snack(1, InitiatorTaskTag::RESERVED, (1, 1));
+    assert_eq!(rejects(&bench.sent()), [RejectReason::SnackReject as u8]);
+}
+
+/// 7.8, a.1: a SNACK that is refused before the status ends its command, once its data has come.
+#[test]
+fn a_command_whose_snack_is_refused_fails() {
+    let mut bench = Bench::new(1 << 20);
+    let command = ScsiCommand { write: true, expected_data_transfer_length: 512, ..ScsiCommand::default() };
+    let id = bench.command(command);
+    bench.session.solicit(id, 512, &mut bench.outbox);
+    let tag = InitiatorTaskTag(1);
+    let [TargetPdu::ReadyToTransfer(ReadyToTransfer { target_transfer_tag, .. })] = bench.sent()[..] else {
+        panic!("one R2T")
+    };
+    let mut copies = 0;
+    let refused = loop {
+        bench.snack(0, tag, (0, 1));
+        match bench.sent()[..] {
+            [TargetPdu::ReadyToTransfer(_)] => copies += 1,
+            ref other => break rejects(other),
+        }
+    };
+    assert_eq!(refused, [RejectReason::SnackReject as u8]);
+    assert_eq!(copies, 16384);
+    let data = ScsiDataOut {
+        is_final: true,
+        initiator_task_tag: tag,
+        target_transfer_tag,
+        ..ScsiDataOut::default()
+    };
+    let parts = (&data.encode(512), &data);
+    bench.session.data_out_arrived(bench.now, CID, parts, 512, true, &mut bench.outbox);
+    let response = bench.outbox.pdus.last().expect("a response");
+    let super::super::Payload::Bytes(sense) = &response.payload else { panic!("no sense data") };
+    assert_eq!((sense[2 + 2] & 0x0f, sense[2 + 12], sense[2 + 13]), (0x0b, 0x11, 0x13));
+    assert!(bench.outbox.events.contains(&Event::Dropped(id)));
+    // A second later there is as much to be had as before.
+    bench.now += Duration::from_secs(1);
+    bench.sent();
+    bench.snack(1, InitiatorTaskTag::RESERVED, (0, 0));
+    assert!(matches!(bench.sent()[..], [TargetPdu::Reject(_), TargetPdu::ScsiResponse(_)]));
+}
+
+/// A tag in a DataACK that was never given out names nobody's data (11.16.5).
+#[test]
+fn transfer_tags_name_answers() {
+    use super::answers::{AnswerId, Answers};
+    let mut answers = Answers::<()>::new(0);
+    assert_eq!(answers.of_transfer_tag(TargetTransferTag(1)), None, "nothing was sent");
+    answers.skip_to_for_test(0x8000_0005);
+    for (tag, id) in
+        [(4, Some(0x8000_0004)), (0x7fff_ffff, Some(0x7fff_ffff)), (5, None), (0x8000_0004, None)]
+    {
+        assert_eq!(answers.of_transfer_tag(TargetTransferTag(tag)), id.map(AnswerId::for_test), "{tag:#x}");
+    }
+}
