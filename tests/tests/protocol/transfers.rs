@@ -270,6 +270,49 @@ fn a_write_of_less_or_more_than_expected_has_a_residual() {
     assert_eq!((ending.codes(), ending.residual), ((5, 0x21, 0), Residual::Underflow(1024)));
 }
 
+/// 11.4.5: what fails moves nothing, in either direction; ESXi gives a disk up whose counts are wrong.
+#[test]
+fn a_command_that_moves_nothing_has_all_that_was_expected_as_residual() {
+    let target = InProcess::start(&[DISK]);
+    let mut session = login(&target, &[("InitialR2T", "Yes"), ("ImmediateData", "No")]);
+    let outside = [0x88, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 4, 0, 0];
+    let unknown = [0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let ready = plain().cdb;
+    let expecting = |read: bool, length: u32, cdb: [u8; 16]| ScsiCommand {
+        read,
+        write: !read,
+        expected_data_transfer_length: length,
+        cdb,
+        ..plain()
+    };
+    for (command, status, residual) in [
+        (expecting(true, 2048, outside), 2, Residual::Underflow(2048)),
+        (expecting(true, 0xffff_fffc, outside), 2, Residual::Underflow(0xffff_fffc)),
+        (expecting(true, 36, unknown), 2, Residual::Underflow(36)),
+        (expecting(false, 1024, unknown), 2, Residual::Underflow(1024)),
+        (expecting(true, 512, ready), 0, Residual::Underflow(512)),
+        (expecting(false, 512, ready), 0, Residual::Underflow(512)),
+        (expecting(true, 0, outside), 2, Residual::None),
+        // Nothing is asked for, so nothing is short.
+        (
+            expecting(true, 512, [0x28, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+            0,
+            Residual::Underflow(512),
+        ),
+        // All that it has to say is lost on an initiator that expects to write.
+        (
+            expecting(false, 512, [0x12, 0, 0, 0, 36, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+            0,
+            Residual::Underflow(476),
+        ),
+    ] {
+        let tag = session.command(&command, &[]).expect("sent");
+        let ending = session.ending(tag).expect("an answer without data");
+        assert_eq!((ending.status, ending.residual), (status, residual), "{command:?}");
+    }
+    session.silent().expect("alive");
+}
+
 #[test]
 fn data_in_is_cut_by_what_the_initiator_takes() {
     let target = InProcess::start(&[DISK]);

@@ -332,6 +332,89 @@ fn run(limits: TargetLimits, offers: &Offers) -> (Vec<(String, String)>, Session
     (answers, negotiation.session())
 }
 
+/// Any value of any key, right or wrong.
+fn anything() -> impl Strategy<Value = String> {
+    prop_oneof![
+        yes_or_no(),
+        number_up_to(1 << 24),
+        (0..70_000u32).prop_map(|number| format!("{number:#x}")),
+        proptest::sample::select(vec![
+            "None",
+            "CRC32C",
+            "CRC32C,None",
+            "None,CRC32C",
+            "RFC3720",
+            "FastAbort,RFC3720",
+            "ResponseFence",
+            "Y-other",
+            "",
+            ",",
+            "yes",
+            "1~2",
+            "4294967296",
+        ])
+        .prop_map(str::to_owned),
+        "[ -~]{0,12}",
+    ]
+}
+
+/// Each operational key at most once, in any order.
+fn offers_of_anything() -> impl Strategy<Value = Offers> {
+    let keys: Vec<&'static str> = super::super::keys::TABLE
+        .iter()
+        .filter(|row| row.check_login(lunette_wire::initiator::LoginStage::Operational).is_ok())
+        .map(|row| row.name)
+        .collect();
+    let some = proptest::sample::subsequence(keys.clone(), 0..=keys.len()).prop_shuffle();
+    some.prop_flat_map(|keys| {
+        let values = proptest::collection::vec(anything(), keys.len());
+        values.prop_map(move |values| keys.iter().copied().zip(values).collect::<Offers>())
+    })
+}
+
+type Result3 = Result<(Vec<(String, String)>, SessionParameters, ConnectionParameters), ()>;
+
+fn end(limits: TargetLimits, kind: SessionType, offers: &Offers) -> Result3 {
+    let borrowed: Vec<_> = offers.iter().map(|(key, value)| (*key, value.as_str())).collect();
+    let mut negotiation = Negotiation::new(limits, kind, true);
+    let mut answers = negotiate(&mut negotiation, &borrowed).map_err(drop)?;
+    answers.sort();
+    let connection = negotiation.connection().map_err(drop)?;
+    Ok((answers, negotiation.session(), connection))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    /// Any offer in any order by any peer gives one result or one clean failure.
+    #[test]
+    fn anything_at_all_has_one_end_in_any_order(
+        limits in limits(),
+        (first, second) in offers_of_anything().prop_flat_map(|all| (Just(all.clone()), Just(all).prop_shuffle())),
+        is_discovery: bool,
+    ) {
+        let kind = if is_discovery { SessionType::Discovery } else { SessionType::Normal };
+        let ended = end(limits, kind, &first);
+        prop_assert_eq!(&ended, &end(limits, kind, &second));
+        let Ok((answers, session, connection)) = ended else { return Ok(()) };
+        // Only what was offered is answered, and once; the result is within what both sides and the RFC allow.
+        for (index, (key, value)) in answers.iter().enumerate() {
+            prop_assert!(first.iter().any(|(offered, _)| offered == key));
+            prop_assert!(index == 0 || answers[index - 1].0 != *key);
+            prop_assert!(!value.is_empty() && value != "NotUnderstood");
+        }
+        prop_assert!((512..1 << 24).contains(&session.max_burst_length));
+        prop_assert!((512..=session.max_burst_length).contains(&session.first_burst_length));
+        prop_assert!(session.max_outstanding_r2t >= 1 && session.max_connections >= 1);
+        prop_assert!(session.max_connections <= limits.max_connections.max(1));
+        let level_max = if is_discovery { 0 } else { limits.error_recovery_level };
+        prop_assert!(session.error_recovery_level <= level_max);
+        prop_assert!(session.default_time2wait_s <= 3600 && session.default_time2retain_s <= 3600);
+        prop_assert!(session.protocol_level <= 2);
+        prop_assert!((512..1 << 24).contains(&connection.max_send_data_segment_length));
+    }
+}
+
 proptest! {
     #[test]
     fn order_makes_no_difference(

@@ -1,5 +1,5 @@
-//! The offers of initiators in the field: Windows as a third party saw it on the wire, open-iscsi and libiscsi from their
-//! sources, ESXi as it is commonly reported (not confirmed).
+//! The offers of initiators in the field: Windows as a third party saw it on the wire, open-iscsi, libiscsi (which is QEMU's
+//! too) and FreeBSD from their sources, ESXi as it is commonly reported (not confirmed).
 
 use super::*;
 use crate::parameters::{SessionType, TaskReporting};
@@ -195,6 +195,66 @@ fn esxi() {
     let outcome = ready(login.step(&request(OPERATIONAL, Some(FULL)), &offers, &Directory));
     assert_eq!(outcome.session.first_burst_length, 262_144);
     assert_eq!(outcome.connection.max_send_data_segment_length, 131_072);
+}
+
+/// A virtual machine of QEMU's: libiscsi, under a name with the machine's in it, which may have an underscore.
+#[test]
+fn qemu() {
+    let mut offers = vec![
+        ("InitiatorName", "iqn.2008-11.org.linux-kvm:my_vm"),
+        ("TargetName", TARGET),
+        ("SessionType", "Normal"),
+    ];
+    offers.extend(LIBISCSI);
+    let outcome = ready(login().step(&request(OPERATIONAL, Some(FULL)), &text(&offers), &Directory));
+    assert_eq!(outcome.initiator_name.as_str(), "iqn.2008-11.org.linux-kvm:my_vm");
+}
+
+/// FreeBSD's iscsid: a security stage of its own, then digests and lengths; it waits for an R2T before any write.
+#[test]
+fn freebsd() {
+    let mut login = login();
+    let first = with_names(&[("InitiatorAlias", ""), ("AuthMethod", "None")]);
+    let reply = respond(login.step(&request(SECURITY, Some(OPERATIONAL)), &first, &Directory));
+    assert_eq!(answers(&reply), [("TargetPortalGroupTag", "3"), ("AuthMethod", "None")]);
+    let second = text(&[
+        ("HeaderDigest", "CRC32C"),
+        ("DataDigest", "None"),
+        ("ImmediateData", "Yes"),
+        ("MaxBurstLength", "1048576"),
+        ("FirstBurstLength", "1048576"),
+        ("InitialR2T", "Yes"),
+        ("MaxOutstandingR2T", "1"),
+        ("MaxRecvDataSegmentLength", "262144"),
+        ("DefaultTime2Wait", "0"),
+        ("DefaultTime2Retain", "0"),
+        ("ErrorRecoveryLevel", "0"),
+    ]);
+    let outcome = ready(login.step(&request(OPERATIONAL, Some(FULL)), &second, &Directory));
+    assert!(outcome.session.initial_r2t && outcome.session.immediate_data);
+    assert_eq!(outcome.session.max_burst_length, 1 << 20);
+    assert_eq!(outcome.session.first_burst_length, 256 << 10);
+    assert!(outcome.connection.digests.header && !outcome.connection.digests.data);
+}
+
+/// An initiator that knows all of RFC 7143 and RFC 7144.
+#[test]
+fn one_that_offers_everything() {
+    let offers = with_names(&[
+        ("TaskReporting", "FastAbort,ResponseFence,RFC3720"),
+        ("iSCSIProtocolLevel", "2"),
+        ("X#NodeArchitecture", "ExampleOS/v1234"),
+    ]);
+    let outcome = ready(login().step(&request(OPERATIONAL, Some(FULL)), &offers, &Directory));
+    assert_eq!(
+        (outcome.session.task_reporting, outcome.session.protocol_level),
+        (TaskReporting::FastAbort, 2)
+    );
+    assert_eq!(outcome.initiator_architecture.as_deref(), Some("ExampleOS/v1234"));
+    let told: Vec<_> = last_answers(&outcome).into_iter().map(|(key, _)| key).collect();
+    let expected =
+        ["TargetPortalGroupTag", "MaxRecvDataSegmentLength", "TaskReporting", "iSCSIProtocolLevel"];
+    assert_eq!(told, expected, "declarations have no answers");
 }
 
 /// iSER's keys (RFC 7145) are not served.
