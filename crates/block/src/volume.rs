@@ -18,7 +18,7 @@ use crate::flush::{Durability, Fault};
 use crate::identity::VolumeIdentity;
 use crate::log::LogLimiter;
 use crate::spec::{EngineKind, VolumeSpec};
-use crate::store::{self, Features, Opened, Store};
+use crate::store::{self, Features, Opened, Space, Store};
 
 /// An open volume. Operations go through an [`crate::IoContext`].
 #[derive(Debug)]
@@ -131,6 +131,15 @@ impl Volume {
             tracing::info!(volume = %self.name, before_bytes, present_bytes, "the volume was enlarged");
         }
         Some(present_bytes)
+    }
+
+    /// How much space the volume takes and could take; `None` where that is not known, means nothing, or is of no use
+    /// because nothing can be unmapped. It may wait for the file system.
+    pub fn space(&self) -> Option<Space> {
+        if !self.features.unmap || self.closed.load(Ordering::Acquire) {
+            return None;
+        }
+        shielded(|| self.store.space()).ok().flatten()
     }
 
     /// Whether every change is refused.

@@ -51,10 +51,13 @@ pub(crate) enum Section {
     AccessStates = 2,
     /// SANITIZE or FORMAT UNIT that has not ended.
     Work = 10,
+    /// Saved mode pages.
+    ModePages = 11,
 }
 
 impl Section {
-    const ALL: [Section; 3] = [Section::Reservations, Section::AccessStates, Section::Work];
+    const ALL: [Section; 4] =
+        [Section::Reservations, Section::AccessStates, Section::Work, Section::ModePages];
 }
 
 const VERSION: u16 = 1;

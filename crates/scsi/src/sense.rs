@@ -141,6 +141,8 @@ impl AdditionalSense {
     pub const FORMAT_COMMAND_FAILED: Self = Self::new(0x31, 0x01);
     /// SANITIZE COMMAND FAILED
     pub const SANITIZE_COMMAND_FAILED: Self = Self::new(0x31, 0x03);
+    /// THIN PROVISIONING SOFT THRESHOLD REACHED
+    pub const SOFT_THRESHOLD_REACHED: Self = Self::new(0x38, 0x07);
     /// SAVING PARAMETERS NOT SUPPORTED
     pub const SAVING_PARAMETERS_NOT_SUPPORTED: Self = Self::new(0x39, 0x00);
     /// MEDIUM NOT PRESENT

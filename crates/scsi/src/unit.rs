@@ -11,11 +11,12 @@ use crate::attention::{ItlNexus, UnitAttention};
 use crate::device::TargetPort;
 use crate::identity::Identity;
 use crate::io::{Io, IoError};
-use crate::mode::ModeFlags;
+use crate::mode::{ModeFlags, ModeValues};
 use crate::nexus::NexusName;
 use crate::reservations::{Effects, Refusal, Reservations};
 use crate::saved::{Saved, SavedFault, SavedState, Section};
 use crate::sense::SenseData;
+use crate::space::{Space, SpaceWatch, THRESHOLD_EXPONENT};
 use crate::task_set::TaskSet;
 use crate::work::{Kept, Medium, Occupation, Work};
 
@@ -144,6 +145,13 @@ pub(crate) enum Readiness {
     Ejected = 2,
 }
 
+/// Mode parameters: what is, and what will be after a restart.
+#[derive(Debug)]
+struct Modes {
+    current: ModeValues,
+    saved: Option<ModeValues>,
+}
+
 /// One logical unit. Shared as `Arc<LogicalUnit>` by every device and nexus that reaches it.
 #[derive(Debug)]
 pub struct LogicalUnit {
@@ -151,7 +159,10 @@ pub struct LogicalUnit {
     max_transfer_blocks: u32,
     /// The capacity now.
     blocks: AtomicU64,
+    /// The flags of `modes`, for commands to look at.
     mode: AtomicU8,
+    modes: Mutex<Modes>,
+    space: SpaceWatch,
     readiness: AtomicU8,
     tasks: TaskSet,
     /// Every nexus that can reach the unit. Taken by attach, detach and what is told to all; never by READ or WRITE.
@@ -196,10 +207,21 @@ impl LogicalUnit {
         let work = Work::restore(section.as_deref()).ok_or(ConfigError::SavedState(SavedFault::Damaged))?;
         let access = AsymmetricAccess::from_bytes(&saved.section(Section::AccessStates).unwrap_or_default())
             .map_err(ConfigError::SavedState)?;
-        let unit = LogicalUnit {
+        let saved_modes = match saved.section(Section::ModePages) {
+            Some(bytes) => {
+                let values = ModeValues::from_bytes(&bytes);
+                Some(values.ok_or(ConfigError::SavedState(SavedFault::Damaged))?)
+            }
+            None => None,
+        };
+        let default = ModeValues::new(ModeFlags::new(config.write_cache));
+        let modes = Modes { current: saved_modes.unwrap_or(default), saved: saved_modes };
+        Ok(LogicalUnit {
             max_transfer_blocks,
             blocks: AtomicU64::new(config.blocks),
-            mode: AtomicU8::new(0),
+            mode: AtomicU8::new(modes.current.flags.bits()),
+            modes: Mutex::new(modes),
+            space: SpaceWatch::default(),
             readiness: AtomicU8::new(Readiness::Ready as u8),
             tasks: TaskSet::default(),
             nexuses: Mutex::new(Vec::new()),
@@ -208,9 +230,7 @@ impl LogicalUnit {
             saved,
             work,
             config,
-        };
-        unit.set_mode(unit.mode_default());
-        Ok(unit)
+        })
     }
 
     /// All that is to be kept over a restart, for the driver to store on [`crate::Io::SaveState`]. A later call never
@@ -327,17 +347,66 @@ impl LogicalUnit {
         ModeFlags::from_bits(self.mode.load(Ordering::Acquire))
     }
 
-    pub(crate) fn set_mode(&self, mode: ModeFlags) {
-        self.mode.store(mode.bits(), Ordering::Release);
+    fn modes(&self) -> MutexGuard<'_, Modes> {
+        self.modes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the values, unless another nexus was faster; false then, and the caller looks at them again.
-    pub(crate) fn change_mode(&self, from: ModeFlags, to: ModeFlags) -> bool {
-        self.mode.compare_exchange(from.bits(), to.bits(), Ordering::AcqRel, Ordering::Acquire).is_ok()
+    pub(crate) fn mode_values(&self) -> ModeValues {
+        self.modes().current
     }
 
-    pub(crate) fn mode_default(&self) -> ModeFlags {
-        ModeFlags::new(self.config.write_cache)
+    /// What is there after a restart or a reset.
+    pub(crate) fn mode_saved(&self) -> ModeValues {
+        self.modes().saved.unwrap_or_else(|| self.mode_default())
+    }
+
+    pub(crate) fn mode_default(&self) -> ModeValues {
+        ModeValues::new(ModeFlags::new(self.config.write_cache))
+    }
+
+    pub(crate) fn set_mode(&self, values: ModeValues) {
+        let mut modes = self.modes();
+        modes.current = values;
+        self.mode.store(values.flags.bits(), Ordering::Release);
+    }
+
+    /// Changes the values to what `wanted` makes of them, and answers those before and after. With `save` they are what
+    /// the saved state has from now on.
+    pub(crate) fn change_mode(
+        &self,
+        save: bool,
+        wanted: impl FnOnce(&ModeValues) -> Result<ModeValues, SenseData>,
+    ) -> Result<(ModeValues, ModeValues), SenseData> {
+        let mut modes = self.modes();
+        let before = modes.current;
+        let after = wanted(&before)?;
+        modes.current = after;
+        self.mode.store(after.flags.bits(), Ordering::Release);
+        if save {
+            modes.saved = Some(after);
+            self.saved.set_section(Section::ModePages, after.to_bytes());
+        }
+        Ok((before, after))
+    }
+
+    /// The store says how much space the unit has. Initiators that set a threshold in the logical block provisioning mode
+    /// page hear when it is reached, by THIN PROVISIONING SOFT THRESHOLD REACHED (SBC-3). Call it before the unit is
+    /// served, and again now and then; not for a unit that is not thin.
+    pub fn note_space(&self, space: Space) {
+        let values = self.mode_values();
+        let unit_bytes = u64::from(self.config.block_length_bytes) << THRESHOLD_EXPONENT;
+        let is_reached = self.space.note(space, &values.thresholds, unit_bytes);
+        if !is_reached || !values.flags.provisioning_reports() {
+            return;
+        }
+        let told = if values.flags.single_initiator() { 1 } else { usize::MAX };
+        for nexus in self.nexuses().iter().take(told) {
+            nexus.establish(UnitAttention::ThresholdReached);
+        }
+    }
+
+    pub(crate) fn space(&self) -> &SpaceWatch {
+        &self.space
     }
 
     /// True while WRITE and its kind are refused: by configuration, or by the SWP bit of the control page.
@@ -486,12 +555,12 @@ impl LogicalUnit {
         self.nexuses().iter().any(|nexus| nexus.prevents_removal())
     }
 
-    /// The logical unit reset (SAM-5): mode pages go back to their defaults, medium removal is allowed, a
+    /// The logical unit reset (SAM-5): mode pages go back to their saved values, medium removal is allowed, a
     /// stopped unit runs again, what RESERVE reserved is released, and every nexus is told. Aborting the commands is the driver's part.
     pub(crate) fn reset(&self) {
         self.end_spc2_reservation(None);
         let nexuses = self.nexuses();
-        self.set_mode(self.mode_default());
+        self.set_mode(self.mode_saved());
         if self.readiness() == Readiness::Stopped {
             self.set_readiness(Readiness::Ready);
         }

@@ -13,6 +13,7 @@ use tracing::info;
 use crate::access::Access;
 use crate::config::{AccessRule, ChapRules, TargetConfig, UnitConfig, WriteMode};
 use crate::server::StartError;
+use crate::upkeep::unit_space;
 
 /// The one portal group of a target at present (RFC 7143, 13.9).
 pub(crate) const PORTAL_GROUP_TAG: u16 = 1;
@@ -220,6 +221,9 @@ fn open_unit(
         }
         (_, source) => StartError::Unit { lun: config.lun, source },
     })?;
+    if let Some(space) = volume.space() {
+        unit.note_space(unit_space(space));
+    }
     Ok(OpenedUnit { volume, unit: Arc::new(unit), state, report })
 }
 

@@ -238,12 +238,20 @@ impl Ward {
         (self.is_busy, self.pauses) = (false, true);
     }
 
-    /// Gives the unit the size that its volume has come to have.
+    /// Tells the unit how much space its volume has, and gives it the size that the volume has come to have.
     fn look(&mut self) {
         self.pauses = false;
+        if let Some(space) = self.volume.space() {
+            self.unit.note_space(unit_space(space));
+        }
         let Some(size_bytes) = self.volume.look_at_size() else { return };
         if let Err(error) = self.unit.resize(size_bytes / u64::from(self.unit.block_length_bytes())) {
             warn!(volume = self.volume.name(), %error, "the volume's new size is not served");
         }
     }
+}
+
+/// The same numbers in the device server's words.
+pub(crate) fn unit_space(space: lunette_block::Space) -> lunette_scsi::Space {
+    lunette_scsi::Space { used_bytes: space.used_bytes, available_bytes: space.available_bytes }
 }

@@ -15,7 +15,7 @@ use rustix::io::{Errno, retry_on_intr};
 use super::direct::{self, RawFile};
 use super::kernel::KernelFile;
 use super::sysfs::DeviceDirectory;
-use super::{Extent, Features, Opened, Store, check_size, push_extent};
+use super::{Extent, Features, Opened, Space, Store, check_size, push_extent};
 use crate::engine::choice::{self, Kind};
 use crate::error::OpenError;
 use crate::identity::{self, VolumeIdentity};
@@ -208,6 +208,20 @@ impl Store for FileStore {
     fn present_size_bytes(&self) -> io::Result<u64> {
         let stat = rustix::fs::fstat(self.file.as_fd())?;
         Ok(self.file.whole_blocks(u64::try_from(stat.st_size).unwrap_or(0)))
+    }
+
+    fn space(&self) -> io::Result<Option<Space>> {
+        // Of a size in blocks of 512 bytes, whatever the file system's own are (stat(2)).
+        const STAT_BLOCK_BYTES: u64 = 512;
+        if !self.features.unmap {
+            return Ok(None);
+        }
+        let stat = rustix::fs::fstat(self.file.as_fd())?;
+        let system = rustix::fs::fstatvfs(self.file.as_fd())?;
+        Ok(Some(Space {
+            used_bytes: u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(STAT_BLOCK_BYTES),
+            available_bytes: system.f_bavail.saturating_mul(system.f_frsize),
+        }))
     }
 
     fn features(&self) -> Features {

@@ -45,6 +45,15 @@ pub struct Features {
     pub rotational: Option<bool>,
 }
 
+/// How much space a sparse store takes, and could take yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    /// Bytes that have space allocated.
+    pub used_bytes: u64,
+    /// Bytes that its file system has left, for it and for all others.
+    pub available_bytes: u64,
+}
+
 /// A run of bytes that are all allocated or all not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
@@ -68,6 +77,11 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// is counted, in whole blocks of the device where that matters.
     fn present_size_bytes(&self) -> io::Result<u64> {
         Ok(self.size_bytes())
+    }
+
+    /// How much space it takes and could take; `None` where that means nothing or is not known.
+    fn space(&self) -> io::Result<Option<Space>> {
+        Ok(None)
     }
 
     /// What it can do.

@@ -45,31 +45,36 @@ fn mode_sense(
         0 => PageControl::Current,
         1 => PageControl::Changeable,
         2 => PageControl::Default,
+        _ if context.unit().saved().is_kept() => PageControl::Saved,
         _ => return Err(SenseData::illegal(AdditionalSense::SAVING_PARAMETERS_NOT_SUPPORTED)),
     };
-    // No page has subpages, so "all subpages" is the page itself.
-    if !matches!(cdb[3], 0 | ALL_SUBPAGES) {
+    let unit = context.unit();
+    let (code, subpage) = (cdb[2] & 0x3f, cdb[3]);
+    let of_code = || PAGES.iter().filter(|id| code == ALL_PAGES || id.code == code);
+    if of_code().all(|&id| page(id, control, unit).is_none()) {
+        return Err(SenseData::invalid_cdb_field(2, 5));
+    }
+    let wanted = of_code().filter(|id| subpage == ALL_SUBPAGES || id.subpage == subpage);
+    let pages: Vec<_> = wanted.filter_map(|&id| page(id, control, unit)).collect();
+    // Neither one subpage of all pages nor a subpage that a page lacks can be asked for.
+    if pages.is_empty() || code == ALL_PAGES && !matches!(subpage, 0 | ALL_SUBPAGES) {
         return Err(SenseData::invalid_cdb_field(3, 7));
     }
-    let unit = context.unit();
-    let pages: Vec<_> = match cdb[2] & 0x3f {
-        ALL_PAGES => PAGES.iter().filter_map(|&code| page(code, control, unit)).collect(),
-        code => vec![page(code, control, unit).ok_or(SenseData::invalid_cdb_field(2, 5))?],
-    };
     let write_protected = context.path.write_protected();
     parameter_data(compose(unit, write_protected, form, descriptor, &pages), allocation_length)
 }
 
-pub(super) fn mode_select_6(_: &Context<'_>, cdb: &Cdb) -> Progress {
-    mode_select(cdb, HeaderForm::Short, cdb[4].into())
+pub(super) fn mode_select_6(context: &Context<'_>, cdb: &Cdb) -> Progress {
+    mode_select(context, cdb, HeaderForm::Short, cdb[4].into())
 }
 
-pub(super) fn mode_select_10(_: &Context<'_>, cdb: &Cdb) -> Progress {
-    mode_select(cdb, HeaderForm::Long, cdb16::<7>(cdb).into())
+pub(super) fn mode_select_10(context: &Context<'_>, cdb: &Cdb) -> Progress {
+    mode_select(context, cdb, HeaderForm::Long, cdb16::<7>(cdb).into())
 }
 
-fn mode_select(cdb: &Cdb, form: HeaderForm, length_bytes: u32) -> Progress {
-    if cdb[1] & SAVE_PAGES != 0 {
+fn mode_select(context: &Context<'_>, cdb: &Cdb, form: HeaderForm, length_bytes: u32) -> Progress {
+    let save = cdb[1] & SAVE_PAGES != 0;
+    if save && !context.unit().saved().is_kept() {
         return Err(SenseData::invalid_cdb_field(1, 0));
     }
     if length_bytes == 0 {
@@ -78,44 +83,63 @@ fn mode_select(cdb: &Cdb, form: HeaderForm, length_bytes: u32) -> Progress {
     if cdb[1] & PAGE_FORMAT == 0 {
         return Err(SenseData::invalid_cdb_field(1, 4));
     }
-    Ok((State::ModeSelect(ModeSelect { form, length_bytes, flushing: false }), Step::DataOut(length_bytes)))
+    let select = ModeSelect { form, length_bytes, save, waiting: Waiting::List };
+    Ok((State::ModeSelect(select), Step::DataOut(length_bytes)))
 }
 
-/// A MODE SELECT that waits for its list, or for the flush that ends write caching.
+/// A MODE SELECT that waits for its list, for the flush that ends write caching, or for its values to be saved.
 #[derive(Debug)]
 pub(crate) struct ModeSelect {
     form: HeaderForm,
     length_bytes: u32,
-    flushing: bool,
+    save: bool,
+    waiting: Waiting,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waiting {
+    List,
+    Flush,
+    Saved,
 }
 
 impl ModeSelect {
     pub(super) fn resume(self, context: &Context<'_>, event: Event<'_>) -> Progress {
-        let unit = context.unit();
-        if self.flushing {
-            event.io(Direction::Write, unit)?;
-            return good();
+        match self.waiting {
+            Waiting::List => self.list_came(context, event),
+            Waiting::Flush => {
+                event.io(Direction::Write, context.unit())?;
+                self.save_or_end()
+            }
+            Waiting::Saved => event.io(Direction::Write, context.unit()).and_then(|_| good()),
         }
+    }
+
+    fn list_came(self, context: &Context<'_>, event: Event<'_>) -> Progress {
+        let unit = context.unit();
         let list = event.data_out(self.length_bytes)?;
         if list.len() as u32 != self.length_bytes {
             return Err(SenseData::illegal(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR));
         }
-        let (current, wanted) = loop {
-            let current = unit.mode();
-            let wanted = parse(unit, current, self.form, list)?;
-            if wanted == current {
-                return good();
-            }
-            if unit.change_mode(current, wanted) {
-                break (current, wanted);
-            }
-        };
-        unit.establish_for_others(context.itl(), UnitAttention::ModeParametersChanged);
+        let (before, after) = unit.change_mode(self.save, |current| parse(unit, current, self.form, list))?;
+        if before != after {
+            unit.establish_for_others(context.itl(), UnitAttention::ModeParametersChanged);
+        }
         // From here on writes are stable one by one; what was cached before must become so too. A failed flush is told,
         // and the cache stays off, which is the safe side.
-        if current.write_cache_enabled() && !wanted.write_cache_enabled() && !unit.config().read_only {
-            return Ok((State::ModeSelect(ModeSelect { flushing: true, ..self }), Step::Io(Io::Flush)));
+        let caching_ends = before.flags.write_cache_enabled() && !after.flags.write_cache_enabled();
+        if caching_ends && !unit.config().read_only {
+            let select = ModeSelect { waiting: Waiting::Flush, ..self };
+            return Ok((State::ModeSelect(select), Step::Io(Io::Flush)));
         }
-        good()
+        self.save_or_end()
+    }
+
+    fn save_or_end(self) -> Progress {
+        if !self.save {
+            return good();
+        }
+        let select = ModeSelect { waiting: Waiting::Saved, ..self };
+        Ok((State::ModeSelect(select), Step::Io(Io::SaveState)))
     }
 }

@@ -5,6 +5,7 @@ use super::third_party_copy;
 use crate::device::{Device, TargetPort};
 use crate::identity::{Identity, put_padded};
 use crate::nexus::{Nexus, Path};
+use crate::space::THRESHOLD_EXPONENT;
 use crate::unit::LogicalUnit;
 
 const SUPPORTED_PAGES: u8 = 0x00;
@@ -217,8 +218,9 @@ fn logical_block_provisioning(unit: &LogicalUnit) -> Vec<u8> {
     if !unit.config().provisioning.unmap {
         return vec![0; 4];
     }
-    // LBPU, LBPWS, LBPWS10, LBPRZ; PROVISIONING TYPE 2: thin.
-    vec![0, 0xe4, 0x02, 0]
+    // THRESHOLD EXPONENT; LBPU, LBPWS, LBPWS10, LBPRZ; PROVISIONING TYPE 2: thin.
+    let exponent = if unit.space().is_known() { THRESHOLD_EXPONENT } else { 0 };
+    vec![exponent, 0xe4, 0x02, 0]
 }
 
 #[cfg(test)]

@@ -1,21 +1,31 @@
 //! Mode pages and what in them can be changed (SPC-4, SBC-3, mode parameters).
 //!
-//! Only three bits can be changed, so the current values are three bits; the pages are made from them.
+//! What can be changed is few bits and the thresholds, so those are the current values; the pages are made from them.
 
 pub(crate) mod parameters;
+mod saved;
 
+use crate::space::{THRESHOLDS, Threshold};
 use crate::unit::LogicalUnit;
 
-/// The changeable bits of all mode pages.
+/// The changeable bits of all mode pages: what commands look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ModeFlags(u8);
 
 impl ModeFlags {
     const NONE: ModeFlags = ModeFlags(0);
-    const ALL: ModeFlags = ModeFlags(0x07);
+    const ALL: ModeFlags = ModeFlags(
+        ModeFlags::WRITE_CACHE_ENABLED
+            | ModeFlags::SOFTWARE_WRITE_PROTECT
+            | ModeFlags::DESCRIPTOR_SENSE
+            | ModeFlags::PROVISIONING_REPORTS
+            | ModeFlags::SINGLE_INITIATOR,
+    );
     const WRITE_CACHE_ENABLED: u8 = 0x01;
     const SOFTWARE_WRITE_PROTECT: u8 = 0x02;
     const DESCRIPTOR_SENSE: u8 = 0x04;
+    const PROVISIONING_REPORTS: u8 = 0x40;
+    const SINGLE_INITIATOR: u8 = 0x80;
 
     pub(crate) fn new(write_cache_enabled: bool) -> ModeFlags {
         ModeFlags(if write_cache_enabled { ModeFlags::WRITE_CACHE_ENABLED } else { 0 })
@@ -29,19 +39,33 @@ impl ModeFlags {
         self.0
     }
 
+    fn has(self, flag: u8) -> bool {
+        self.0 & flag != 0
+    }
+
     /// WCE of the caching page.
     pub(crate) fn write_cache_enabled(self) -> bool {
-        self.0 & ModeFlags::WRITE_CACHE_ENABLED != 0
+        self.has(ModeFlags::WRITE_CACHE_ENABLED)
     }
 
     /// SWP of the control page.
     pub(crate) fn software_write_protect(self) -> bool {
-        self.0 & ModeFlags::SOFTWARE_WRITE_PROTECT != 0
+        self.has(ModeFlags::SOFTWARE_WRITE_PROTECT)
     }
 
     /// D_SENSE of the control page.
     pub(crate) fn descriptor_sense(self) -> bool {
-        self.0 & ModeFlags::DESCRIPTOR_SENSE != 0
+        self.has(ModeFlags::DESCRIPTOR_SENSE)
+    }
+
+    /// LBPERE of the read-write error recovery page: thresholds are reported.
+    pub(crate) fn provisioning_reports(self) -> bool {
+        self.has(ModeFlags::PROVISIONING_REPORTS)
+    }
+
+    /// SITUA of the logical block provisioning page: one initiator is told of a threshold, not all.
+    pub(crate) fn single_initiator(self) -> bool {
+        self.has(ModeFlags::SINGLE_INITIATOR)
     }
 
     fn set(&mut self, flag: u8, value: bool) {
@@ -53,82 +77,163 @@ impl ModeFlags {
     }
 }
 
-/// Which values MODE SENSE asks for (SPC-4, PC field). Saved values do not exist here.
+/// All that can be changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ModeValues {
+    pub(crate) flags: ModeFlags,
+    pub(crate) thresholds: [Threshold; THRESHOLDS],
+}
+
+impl ModeValues {
+    const NONE: ModeValues = ModeValues { flags: ModeFlags::NONE, thresholds: [Threshold::NONE; THRESHOLDS] };
+    const ALL: ModeValues = ModeValues { flags: ModeFlags::ALL, thresholds: [Threshold::ALL; THRESHOLDS] };
+
+    /// What a unit begins with that has nothing saved.
+    pub(crate) fn new(flags: ModeFlags) -> ModeValues {
+        ModeValues { flags, ..ModeValues::NONE }
+    }
+}
+
+/// Which values MODE SENSE asks for (SPC-4, PC field).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageControl {
     Current,
     Changeable,
     Default,
+    /// What is there after a restart: what was saved, or else the default.
+    Saved,
 }
 
-const CACHING: u8 = 0x08;
-const CONTROL: u8 = 0x0a;
-const INFORMATIONAL_EXCEPTIONS: u8 = 0x1c;
+/// A page code with its subpage code; 0 for a page in the short format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PageId {
+    pub(crate) code: u8,
+    pub(crate) subpage: u8,
+}
+
+const fn id(code: u8, subpage: u8) -> PageId {
+    PageId { code, subpage }
+}
+
+const ERROR_RECOVERY: PageId = id(0x01, 0);
+const CACHING: PageId = id(0x08, 0);
+const CONTROL: PageId = id(0x0a, 0);
+const CONTROL_EXTENSION: PageId = id(0x0a, 0x01);
+const INFORMATIONAL_EXCEPTIONS: PageId = id(0x1c, 0);
+const LOGICAL_BLOCK_PROVISIONING: PageId = id(0x1c, 0x02);
 
 /// Every page, in the order in which MODE SENSE returns them.
-pub(crate) const PAGES: [u8; 3] = [CACHING, CONTROL, INFORMATIONAL_EXCEPTIONS];
+pub(crate) const PAGES: [PageId; 6] = [
+    ERROR_RECOVERY,
+    CACHING,
+    CONTROL,
+    CONTROL_EXTENSION,
+    INFORMATIONAL_EXCEPTIONS,
+    LOGICAL_BLOCK_PROVISIONING,
+];
 
-/// A page with its two-byte header, or `None` for a page that does not exist.
-pub(crate) fn page(code: u8, control: PageControl, unit: &LogicalUnit) -> Option<Vec<u8>> {
-    match control {
-        PageControl::Current => page_with(code, unit.mode()),
-        PageControl::Default => page_with(code, unit.mode_default()),
+/// A page with its header, or `None` for a page that does not exist.
+pub(crate) fn page(id: PageId, control: PageControl, unit: &LogicalUnit) -> Option<Vec<u8>> {
+    let mut page = match control {
+        PageControl::Current => page_with(id, &unit.mode_values(), unit),
+        PageControl::Default => page_with(id, &unit.mode_default(), unit),
+        PageControl::Saved => page_with(id, &unit.mode_saved(), unit),
         PageControl::Changeable => {
-            let mut mask = page_with(code, ModeFlags::ALL)?;
-            let unset = page_with(code, ModeFlags::NONE)?;
-            for (byte, other) in mask.iter_mut().zip(unset).skip(2) {
+            let mut mask = page_with(id, &ModeValues::ALL, unit)?;
+            let unset = page_with(id, &ModeValues::NONE, unit)?;
+            for (byte, other) in mask.iter_mut().zip(unset).skip(header_bytes(id)) {
                 *byte ^= other;
             }
             Some(mask)
         }
-    }
+    }?;
+    // PS: the page can be saved.
+    page[0] |= u8::from(unit.saved().is_kept()) << 7;
+    Some(page)
 }
 
-fn page_with(code: u8, flags: ModeFlags) -> Option<Vec<u8>> {
-    let length = match code {
+const fn header_bytes(id: PageId) -> usize {
+    if id.subpage == 0 { 2 } else { 4 }
+}
+
+fn page_with(id: PageId, values: &ModeValues, unit: &LogicalUnit) -> Option<Vec<u8>> {
+    let length = match id {
+        ERROR_RECOVERY | CONTROL | INFORMATIONAL_EXCEPTIONS => 0x0a,
         CACHING => 0x12,
-        CONTROL | INFORMATIONAL_EXCEPTIONS => 0x0a,
+        CONTROL_EXTENSION => 0x1c,
+        LOGICAL_BLOCK_PROVISIONING if unit.space().is_known() => 12 + 8 * THRESHOLDS,
         _ => return None,
     };
-    let mut page = vec![0; 2 + length];
-    page[0] = code;
-    page[1] = length as u8;
-    match code {
-        // SBC-3, Caching mode page. Reads may be cached (RCD = 0); the store's own cache is not segmented.
+    let mut page = vec![id.code, length as u8];
+    if id.subpage != 0 {
+        page = vec![0x40 | id.code, id.subpage, 0, length as u8];
+    }
+    page.resize(header_bytes(id) + length, 0);
+    let flags = values.flags;
+    match id {
+        // SBC-3, Read-Write Error Recovery: what the store below recovers it does not tell.
+        ERROR_RECOVERY => page[7] = u8::from(flags.provisioning_reports()) << 7,
+        // SBC-3, Caching. Reads may be cached (RCD = 0); the store's own cache is not segmented.
         CACHING => page[2] = u8::from(flags.write_cache_enabled()) << 2,
-        // SPC-4, Control mode page. One task set for all nexuses (TST = 0); commands may be reordered (queue algorithm modifier 1).
+        // SPC-4, Control. One task set for all nexuses (TST = 0); commands may be reordered (queue algorithm modifier 1).
         CONTROL => {
             page[2] = u8::from(flags.descriptor_sense()) << 2;
             page[3] = 0x10;
             page[4] = u8::from(flags.software_write_protect()) << 3;
         }
-        // SPC-4, Informational Exceptions Control mode page: DEXCPT = 1, a volume has no failure prediction to report.
-        _ => page[2] = 0x08,
+        // SPC-4, Informational Exceptions Control: DEXCPT = 1, a volume has no failure prediction to report.
+        INFORMATIONAL_EXCEPTIONS => page[2] = 0x08,
+        LOGICAL_BLOCK_PROVISIONING => {
+            page[4] = u8::from(flags.single_initiator());
+            for (place, threshold) in
+                page[16..].chunks_exact_mut(8).zip(Threshold::describe(&values.thresholds))
+            {
+                place.copy_from_slice(&threshold);
+            }
+        }
+        // SPC-4, Control Extension: nothing that it could say is so here.
+        _ => {}
     }
     Some(page)
 }
 
-/// Takes the changeable bits out of a whole page.
-fn flags_from(page: &[u8], mut flags: ModeFlags) -> ModeFlags {
-    match page {
-        [CACHING, _, third, ..] => flags.set(ModeFlags::WRITE_CACHE_ENABLED, third & 0x04 != 0),
-        [CONTROL, _, third, _, fifth, ..] => {
-            flags.set(ModeFlags::DESCRIPTOR_SENSE, third & 0x04 != 0);
-            flags.set(ModeFlags::SOFTWARE_WRITE_PROTECT, fifth & 0x08 != 0);
+/// Takes the changeable values out of a whole page.
+fn values_from(id: PageId, page: &[u8], mut values: ModeValues) -> ModeValues {
+    let bit = |at: usize, mask: u8| page.get(at).is_some_and(|byte| byte & mask != 0);
+    let flags = &mut values.flags;
+    match id {
+        ERROR_RECOVERY => flags.set(ModeFlags::PROVISIONING_REPORTS, bit(7, 0x80)),
+        CACHING => flags.set(ModeFlags::WRITE_CACHE_ENABLED, bit(2, 0x04)),
+        CONTROL => {
+            flags.set(ModeFlags::DESCRIPTOR_SENSE, bit(2, 0x04));
+            flags.set(ModeFlags::SOFTWARE_WRITE_PROTECT, bit(4, 0x08));
+        }
+        LOGICAL_BLOCK_PROVISIONING => {
+            flags.set(ModeFlags::SINGLE_INITIATOR, bit(4, 0x01));
+            for (threshold, bytes) in values.thresholds.iter_mut().zip(page[16..].chunks_exact(8)) {
+                *threshold = Threshold::from_descriptor(bytes);
+            }
         }
         _ => {}
     }
-    flags
+    values
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::space::Space;
     use crate::unit::tests::{config, unit_of};
+
+    fn thin_unit() -> LogicalUnit {
+        let unit = unit_of(config());
+        unit.note_space(Space { used_bytes: 0, available_bytes: 1 << 40 });
+        unit
+    }
 
     #[test]
     fn pages_have_their_lengths_and_bits() {
-        let unit = unit_of(config());
+        let unit = thin_unit();
         let caching = page(CACHING, PageControl::Current, &unit).unwrap();
         assert_eq!(caching.len(), 20);
         assert_eq!(caching[..4], [0x08, 0x12, 0x04, 0]);
@@ -136,24 +241,44 @@ mod tests {
         assert_eq!(control, [0x0a, 0x0a, 0x04, 0, 0x08, 0, 0, 0, 0, 0, 0, 0]);
         let exceptions = page(INFORMATIONAL_EXCEPTIONS, PageControl::Changeable, &unit).unwrap();
         assert_eq!(exceptions, [0x1c, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(page(0x01, PageControl::Current, &unit), None);
+        let recovery = page(ERROR_RECOVERY, PageControl::Changeable, &unit).unwrap();
+        assert_eq!(recovery, [0x01, 0x0a, 0, 0, 0, 0, 0, 0x80, 0, 0, 0, 0]);
+        let extension = page(CONTROL_EXTENSION, PageControl::Current, &unit).unwrap();
+        assert_eq!((extension.len(), &extension[..4]), (32, &[0x4a, 0x01, 0, 0x1c][..]));
+        assert_eq!(page(id(0x03, 0), PageControl::Current, &unit), None);
+    }
+
+    /// SBC-3, Logical Block Provisioning mode page.
+    #[test]
+    fn thresholds_have_a_page_where_the_space_is_known() {
+        assert_eq!(page(LOGICAL_BLOCK_PROVISIONING, PageControl::Current, &unit_of(config())), None);
+        let unit = thin_unit();
+        let current = page(LOGICAL_BLOCK_PROVISIONING, PageControl::Current, &unit).unwrap();
+        assert_eq!(current[..5], [0x5c, 0x02, 0, 28, 0]);
+        assert_eq!(current[16..], [0, 1, 0, 0, 0, 0, 0, 0, 0x01, 2, 0, 0, 0, 0, 0, 0]);
+        let changeable = page(LOGICAL_BLOCK_PROVISIONING, PageControl::Changeable, &unit).unwrap();
+        assert_eq!(changeable[4], 1);
+        assert_eq!(changeable[16..24], [0x80, 0, 0, 0, 255, 255, 255, 255]);
     }
 
     #[test]
-    fn flags_survive_the_pages() {
-        for bits in 0..8 {
-            let flags = ModeFlags::from_bits(bits);
-            let read = PAGES
-                .iter()
-                .fold(ModeFlags::NONE, |read, &code| flags_from(&page_with(code, flags).unwrap(), read));
-            assert_eq!(read, flags);
+    fn values_survive_the_pages() {
+        let unit = thin_unit();
+        for bits in 0..=u8::MAX {
+            let flags = ModeFlags::from_bits(bits & ModeFlags::ALL.bits());
+            let thresholds = [0, 1].map(|index| Threshold { enabled: bits & 1 == index, count: bits.into() });
+            let values = ModeValues { flags, thresholds };
+            let read = PAGES.iter().fold(ModeValues::NONE, |read, &id| {
+                values_from(id, &page_with(id, &values, &unit).unwrap(), read)
+            });
+            assert_eq!(read, values);
         }
     }
 
     #[test]
     fn default_values_do_not_follow_the_current_ones() {
         let unit = unit_of(config());
-        unit.set_mode(ModeFlags::NONE);
+        unit.set_mode(ModeValues::NONE);
         assert_eq!(page(CACHING, PageControl::Default, &unit).unwrap()[2], 0x04);
         assert_eq!(page(CACHING, PageControl::Current, &unit).unwrap()[2], 0);
     }

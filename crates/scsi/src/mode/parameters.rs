@@ -1,6 +1,6 @@
 //! The mode parameter list: header, block descriptor, pages (SPC-4, SBC-3).
 
-use super::{ModeFlags, PageControl, flags_from, page, page_with};
+use super::{ModeValues, PAGES, PageControl, PageId, header_bytes, page, page_with, values_from};
 use crate::bytes::{be16, be32, be64, saturate_u32};
 use crate::sense::{AdditionalSense, SenseData};
 use crate::unit::LogicalUnit;
@@ -71,10 +71,10 @@ fn compose_descriptor(unit: &LogicalUnit, descriptor: Descriptor) -> Vec<u8> {
 /// pointer where a value cannot be.
 pub(crate) fn parse(
     unit: &LogicalUnit,
-    current: ModeFlags,
+    current: &ModeValues,
     form: HeaderForm,
     list: &[u8],
-) -> Result<ModeFlags, SenseData> {
+) -> Result<ModeValues, SenseData> {
     let too_short = SenseData::illegal(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
     let (header_length, long_lba, descriptor_length) = match form {
         HeaderForm::Short => (4, false, list.get(3).map(|&length| u16::from(length))),
@@ -85,29 +85,47 @@ pub(crate) fn parse(
     let descriptor = list.get(header_length..pages_at).ok_or(too_short)?;
     check_descriptor(unit, descriptor, long_lba, header_length)?;
 
-    let mut flags = current;
+    let mut values = *current;
     let mut at = pages_at;
-    while let Some(&first) = list.get(at) {
-        // PS is reserved here, SPF names a subpage, and there are none.
-        let code = first & 0x3f;
-        let page_now = if first & 0x40 == 0 { page_with(code, current) } else { None };
-        let page_now = page_now.ok_or(SenseData::invalid_parameter(at as u16))?;
-        let length = usize::from(*list.get(at + 1).ok_or(too_short)?) + 2;
-        if length != page_now.len() {
-            return Err(SenseData::invalid_parameter(at as u16 + 1));
+    while at < list.len() {
+        let id = page_id(list, at)?;
+        let page_now = page_with(id, current, unit).ok_or(SenseData::invalid_parameter(at as u16))?;
+        let header = header_bytes(id);
+        let told = match header {
+            2 => list.get(at + 1).map(|&length| usize::from(length)),
+            _ => be16(list, at + 2).map(usize::from),
+        };
+        if told.ok_or(too_short)? != page_now.len() - header {
+            return Err(SenseData::invalid_parameter((at + header - if header == 2 { 1 } else { 2 }) as u16));
         }
-        let mut wanted = list.get(at..at + length).ok_or(too_short)?.to_vec();
-        wanted[0] = code;
-        let changeable = page(code, PageControl::Changeable, unit).unwrap_or_default();
-        for (index, mask) in changeable.iter().enumerate().skip(2) {
-            if (wanted[index] ^ page_now[index]) & !mask != 0 {
-                return Err(SenseData::invalid_parameter((at + index) as u16));
+        let wanted = list.get(at..at + page_now.len()).ok_or(too_short)?;
+        let changeable = page(id, PageControl::Changeable, unit).unwrap_or_default();
+        for index in header..page_now.len() {
+            let fixed = (wanted[index] ^ page_now[index]) & !changeable.get(index).copied().unwrap_or(0);
+            if fixed != 0 {
+                let bit = 7 - fixed.leading_zeros() as u8;
+                return Err(SenseData::invalid_parameter_bit((at + index) as u16, bit));
             }
         }
-        flags = flags_from(&wanted, flags);
-        at += length;
+        values = values_from(id, wanted, values);
+        at += page_now.len();
     }
-    Ok(flags)
+    Ok(values)
+}
+
+/// Which page begins at byte `at` of the list. PS is reserved there; SPF says that a subpage code follows.
+fn page_id(list: &[u8], at: usize) -> Result<PageId, SenseData> {
+    const SUBPAGE_FORMAT: u8 = 0x40;
+    let too_short = SenseData::illegal(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
+    let first = *list.get(at).ok_or(too_short)?;
+    let has_subpage = first & SUBPAGE_FORMAT != 0;
+    let subpage = if has_subpage { *list.get(at + 1).ok_or(too_short)? } else { 0 };
+    let id = PageId { code: first & 0x3f, subpage };
+    // The short format names no page in the long one.
+    if (has_subpage && subpage == 0) || !PAGES.contains(&id) {
+        return Err(SenseData::invalid_parameter(at as u16));
+    }
+    Ok(id)
 }
 
 /// The capacity and the block length cannot be changed: only the present values, or the number of blocks that means
@@ -134,16 +152,20 @@ fn check_descriptor(unit: &LogicalUnit, bytes: &[u8], long_lba: bool, at: usize)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::mode::PAGES;
+    use crate::mode::ModeFlags;
+    use crate::space::Space;
     use crate::unit::LogicalUnitConfig;
     use crate::unit::tests::{config, unit_of};
 
+    /// A unit that has all pages.
     fn unit() -> LogicalUnit {
-        unit_of(config())
+        let unit = unit_of(config());
+        unit.note_space(Space { used_bytes: 0, available_bytes: 0 });
+        unit
     }
 
-    fn parse(unit: &LogicalUnit, form: HeaderForm, list: &[u8]) -> Result<ModeFlags, SenseData> {
-        super::parse(unit, unit.mode(), form, list)
+    fn parse(unit: &LogicalUnit, form: HeaderForm, list: &[u8]) -> Result<ModeValues, SenseData> {
+        super::parse(unit, &unit.mode_values(), form, list)
     }
 
     fn all_pages(unit: &LogicalUnit) -> Vec<Vec<u8>> {
@@ -159,7 +181,7 @@ mod tests {
                     continue;
                 }
                 let list = compose(&unit, false, form, descriptor, &all_pages(&unit));
-                assert_eq!(parse(&unit, form, &list), Ok(unit.mode()), "{form:?} {descriptor:?}");
+                assert_eq!(parse(&unit, form, &list), Ok(unit.mode_values()), "{form:?} {descriptor:?}");
             }
         }
     }
@@ -183,11 +205,11 @@ mod tests {
     fn truncated_lists_change_nothing() {
         let unit = unit();
         let list = compose(&unit, false, HeaderForm::Short, Descriptor::Short, &all_pages(&unit));
-        let whole = [4, 12, 32, 44, list.len()];
+        let whole = [4, 12, 24, 44, 56, 88, 100, list.len()];
         for length in 0..list.len() {
             let result = parse(&unit, HeaderForm::Short, &list[..length]);
             if whole.contains(&length) && length != 4 {
-                assert_eq!(result, Ok(unit.mode()), "{length}");
+                assert_eq!(result, Ok(unit.mode_values()), "{length}");
             } else {
                 assert_eq!(
                     result,
@@ -207,13 +229,25 @@ mod tests {
             changed[at] = value;
             parse(&unit, HeaderForm::Short, &changed)
         };
-        assert_eq!(with(12 + 2, 0), Ok(ModeFlags::NONE), "WCE");
-        assert_eq!(with(12 + 3, 1), Err(SenseData::invalid_parameter(15)), "retention priority");
-        assert_eq!(with(12 + 1, 0x11), Err(SenseData::invalid_parameter(13)), "page length");
-        assert_eq!(with(12, 0x48), Err(SenseData::invalid_parameter(12)), "subpage format");
-        assert_eq!(with(12, 0x01), Err(SenseData::invalid_parameter(12)), "no such page");
+        // The pages begin at 12, 24, 44, 56, 88 and 100.
+        let without_cache = ModeValues { flags: ModeFlags::new(false), ..unit.mode_values() };
+        assert_eq!(with(24 + 2, 0), Ok(without_cache), "WCE");
+        assert_eq!(with(24 + 3, 1), Err(SenseData::invalid_parameter_bit(27, 0)), "retention priority");
+        assert_eq!(with(24 + 1, 0x11), Err(SenseData::invalid_parameter(25)), "page length");
+        assert_eq!(with(24, 0x48), Err(SenseData::invalid_parameter(24)), "no such subpage");
+        assert_eq!(with(24, 0x03), Err(SenseData::invalid_parameter(24)), "no such page");
+        assert_eq!(with(56 + 1, 0x02), Err(SenseData::invalid_parameter(56)), "no such subpage");
+        assert_eq!(
+            with(56 + 1, 0x00),
+            Err(SenseData::invalid_parameter(56)),
+            "a short page in the long format"
+        );
+        assert_eq!(with(56 + 3, 0x1d), Err(SenseData::invalid_parameter(58)), "subpage length");
+        assert_eq!(with(100 + 17, 3), Err(SenseData::invalid_parameter_bit(117, 1)), "threshold resource");
         assert_eq!(with(4 + 3, 9), Err(SenseData::invalid_parameter(4)), "number of blocks");
         assert_eq!(with(4 + 6, 4), Err(SenseData::invalid_parameter(9)), "block length");
-        assert_eq!(with(12, 0x88), Ok(unit.mode()), "PS is reserved");
+        assert_eq!(with(24, 0x88), Ok(unit.mode_values()), "PS is reserved");
+        let armed = with(100 + 16, 0x80).unwrap();
+        assert!(armed.thresholds[0].enabled && !armed.thresholds[1].enabled);
     }
 }

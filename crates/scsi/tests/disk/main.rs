@@ -5,6 +5,7 @@ mod copying;
 mod erasure;
 mod host;
 mod media;
+mod mode;
 mod port_groups;
 mod properties;
 mod provisioning;

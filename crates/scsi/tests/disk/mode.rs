@@ -1,0 +1,152 @@
+//! Mode pages that are changed, saved, and come back (SPC-4, MODE SELECT; SBC-3, mode parameters).
+
+use std::sync::Arc;
+
+use lunette_scsi::{Device, Io, IoError, LogicalUnit, Lun, Saved, Space};
+
+use crate::host::*;
+
+const MIB: u64 = 1 << 20;
+const THRESHOLD_REACHED: (u8, u8, u8) = (6, 0x38, 0x07);
+const MODE_CHANGED: (u8, u8, u8) = (6, 0x2a, 0x01);
+const NOT_SAVED: (u8, u8, u8) = (5, 0x39, 0x00);
+
+const CURRENT: u8 = 0x00;
+const CHANGEABLE: u8 = 0x40;
+const DEFAULT: u8 = 0x80;
+const SAVED: u8 = 0xc0;
+
+/// A device whose state is kept, as far as `saved` says.
+fn device_with(saved: Saved<'_>) -> (Arc<Device>, Arc<LogicalUnit>) {
+    let unit = Arc::new(LogicalUnit::new(config(), saved).expect("a possible unit"));
+    unit.note_space(Space { used_bytes: 0, available_bytes: 100 * MIB });
+    let units = [(Lun::from_number(0), Arc::clone(&unit))];
+    (Arc::new(Device::new("iqn.2026-11.io.lunette:t", [1], units).expect("a possible device")), unit)
+}
+
+/// A page without header and descriptor.
+fn sense(host: &mut Host, control: u8, page: u8, subpage: u8) -> Vec<u8> {
+    host.good(&[0x1a, 0x08, control | page, subpage, 255], &[])[4..].to_vec()
+}
+
+fn select(host: &mut Host, flags: u8, page: &[u8]) -> Reply {
+    let mut list = vec![0; 4];
+    list.extend(page);
+    host.run(&[0x15, 0x10 | flags, 0, 0, list.len() as u8], &list)
+}
+
+/// The control page with D_SENSE and SWP as asked for.
+fn control(software_write_protect: bool) -> [u8; 12] {
+    let mut page = [0; 12];
+    (page[0], page[1], page[3]) = (0x0a, 0x0a, 0x10);
+    page[4] = u8::from(software_write_protect) << 3;
+    page
+}
+
+#[test]
+fn saved_values_come_back_after_a_restart_and_a_reset() {
+    let (device, unit) = device_with(Saved::Nothing);
+    let (mut host, mut other) = (Host::on(device.clone()), Host::on(device));
+    assert_eq!(sense(&mut host, SAVED, 0x0a, 0), sense(&mut host, DEFAULT, 0x0a, 0), "nothing was saved yet");
+    assert_eq!(select(&mut host, 1, &control(true)).code(), GOOD);
+    assert_eq!(host.log(), [Io::SaveState]);
+    assert_eq!(other.code(&[0]), MODE_CHANGED);
+    // What is changed without being saved goes with the reset.
+    let mut caching = sense(&mut host, CURRENT, 0x08, 0);
+    caching[2] = 0;
+    assert_eq!(select(&mut host, 0, &caching).code(), GOOD);
+    assert_eq!(host.log(), [Io::Flush]);
+    assert_eq!(sense(&mut host, SAVED, 0x08, 0)[2], 0x04);
+    let state = unit.state();
+    assert!(host.nexus.logical_unit_reset(host.lun));
+    assert_eq!(host.code(&[0]), (6, 0x29, 3));
+    let (device, _) = device_with(Saved::Bytes(&state));
+    for host in [&mut host, &mut Host::on(device)] {
+        assert_eq!(sense(host, CURRENT, 0x0a, 0)[4], 0x08, "SWP");
+        assert_eq!(sense(host, SAVED, 0x0a, 0)[4], 0x08);
+        assert_eq!(sense(host, DEFAULT, 0x0a, 0)[4], 0);
+        assert_eq!(sense(host, CURRENT, 0x08, 0)[2], 0x04, "WCE");
+        assert_eq!(host.code(&cdb10(0x2a, 0, 0, 1)), (7, 0x27, 0x02));
+    }
+}
+
+#[test]
+fn where_nothing_is_kept_nothing_is_saved() {
+    let mut host = Host::new(config());
+    assert_eq!(host.code(&[0x1a, 0, SAVED | 0x08, 0, 255]), NOT_SAVED);
+    let reply = select(&mut host, 1, &control(true));
+    assert_eq!((reply.code(), reply.field()), (INVALID_FIELD, Some((1, Some(0)))), "SP");
+    assert_eq!(sense(&mut host, CURRENT, 0x08, 0)[0], 0x08, "PS");
+    let (device, _) = device_with(Saved::Nothing);
+    assert_eq!(sense(&mut Host::on(device), CHANGEABLE, 0x08, 0)[0], 0x88, "PS");
+}
+
+#[test]
+fn a_save_that_fails_is_told() {
+    let (device, _) = device_with(Saved::Nothing);
+    let mut host = Host::on(device);
+    host.disk.fail = Some((|io| *io == Io::SaveState, IoError::Hardware));
+    assert_eq!(select(&mut host, 1, &control(true)).code(), (4, 0x44, 0));
+}
+
+#[test]
+fn pages_and_subpages_are_told_apart() {
+    let (device, _) = device_with(Saved::Nowhere);
+    let mut host = Host::on(device);
+    let codes = |list: &[u8]| {
+        let (mut at, mut codes) = (0, Vec::new());
+        while at < list.len() {
+            let is_long = list[at] & 0x40 != 0;
+            codes.push((list[at] & 0x3f, if is_long { list[at + 1] } else { 0 }));
+            at += if is_long { 4 + usize::from(list[at + 3]) } else { 2 + usize::from(list[at + 1]) };
+        }
+        codes
+    };
+    let short = [(0x01, 0), (0x08, 0), (0x0a, 0), (0x1c, 0)];
+    assert_eq!(codes(&sense(&mut host, CURRENT, 0x3f, 0)), short);
+    let all = [(0x01, 0), (0x08, 0), (0x0a, 0), (0x0a, 1), (0x1c, 0), (0x1c, 2)];
+    assert_eq!(codes(&sense(&mut host, CURRENT, 0x3f, 0xff)), all);
+    assert_eq!(codes(&sense(&mut host, CURRENT, 0x0a, 0xff)), [(0x0a, 0), (0x0a, 1)]);
+    assert_eq!(codes(&sense(&mut host, CURRENT, 0x1c, 2)), [(0x1c, 2)]);
+    for (page, subpage, field) in [(0x0a, 2, (3, 7)), (0x3f, 1, (3, 7)), (0x03, 0, (2, 5)), (0x08, 1, (3, 7))]
+    {
+        let reply = host.run(&[0x1a, 0, page, subpage, 255], &[]);
+        assert_eq!(reply.field(), Some((field.0, Some(field.1))), "{page:02x}/{subpage:02x}");
+    }
+}
+
+/// SBC-3, logical block provisioning thresholds: told once for each time that one is reached.
+#[test]
+fn space_that_runs_out_is_told_in_time() {
+    let (device, unit) = device_with(Saved::Nothing);
+    let (mut first, mut second) = (Host::on(device.clone()), Host::on(device));
+    let note = |available: u64| unit.note_space(Space { used_bytes: 0, available_bytes: available * MIB });
+    let mut thresholds = sense(&mut first, CURRENT, 0x1c, 2);
+    thresholds[16] = 0x80;
+    thresholds[20..24].copy_from_slice(&50u32.to_be_bytes());
+    assert_eq!(select(&mut first, 0, &thresholds).code(), GOOD);
+    assert_eq!(second.code(&[0]), MODE_CHANGED);
+    note(40);
+    assert_eq!(first.code(&[0]), GOOD, "LBPERE is off");
+    note(60);
+    let mut recovery = sense(&mut first, CURRENT, 0x01, 0);
+    recovery[7] = 0x80;
+    assert_eq!(select(&mut first, 0, &recovery).code(), GOOD);
+    assert_eq!(second.code(&[0]), MODE_CHANGED);
+    note(50);
+    for host in [&mut first, &mut second] {
+        assert_eq!(host.code(&[0]), THRESHOLD_REACHED);
+        assert_eq!(host.code(&[0]), GOOD);
+    }
+    note(49);
+    assert_eq!(first.code(&[0]), GOOD);
+    thresholds[4] = 0x01;
+    assert_eq!(select(&mut first, 0, &thresholds).code(), GOOD);
+    assert_eq!(second.code(&[0]), MODE_CHANGED);
+    note(60);
+    note(10);
+    let told = [first.code(&[0]), second.code(&[0])];
+    assert_eq!(told.iter().filter(|code| **code == THRESHOLD_REACHED).count(), 1, "SITUA: {told:02x?}");
+    let page = first.good(&[0x12, 1, 0xb2, 0, 255, 0], &[]);
+    assert_eq!(page[4], 11, "THRESHOLD EXPONENT");
+}
