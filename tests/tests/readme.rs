@@ -31,6 +31,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("service", "runs on FreeBSD"),
     ("iscsictl", "runs on FreeBSD"),
     ("sg_sanitize", "needs a disk that the kernel's initiator has attached"),
+    ("sg_wr_mode", "needs a disk that the kernel's initiator has attached"),
     ("sg_format", "needs a disk that the kernel's initiator has attached"),
     ("setfattr", "is tried by lunette-block's tests of identities"),
 ];
