@@ -373,6 +373,11 @@ impl Task {
                 self.state = state;
                 Next::Io(io)
             }
+            Ok((state, Step::Work { until_over })) => {
+                self.state = state;
+                self.leave(nexus);
+                Next::Io(Io::Work { until_over })
+            }
             Ok((state, Step::IoOn(unit, io))) => {
                 self.state = state;
                 Next::IoOn { naa: unit.identity().naa, io }

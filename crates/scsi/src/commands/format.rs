@@ -17,13 +17,12 @@ const FORMAT_DATA: u8 = 0x10;
 const LIST_BYTES_BEFORE_PATTERN: u32 = 12;
 
 pub(super) fn format_unit(context: &Context<'_>, cdb: &Cdb) -> Progress {
-    let begin = Begin { purpose: Purpose::Format, immediate: false, waiting: Waiting::List };
     if cdb[1] & FORMAT_DATA == 0 {
         // Nothing else of the byte means anything without a list.
         if cdb[1] & 0x2f != 0 {
             return Err(SenseData::invalid_cdb_field(1, 7 - (cdb[1] & 0x2f).leading_zeros() as u8));
         }
-        return begin.with(context, default_method());
+        return Ok((State::Deferred { handler: format_without_list, cdb: *cdb }, Step::Alone));
     }
     // The CDB does not tell how long the list is; the initiator does.
     let length_max = LIST_BYTES_BEFORE_PATTERN + context.unit().block_length_bytes();
@@ -32,7 +31,14 @@ pub(super) fn format_unit(context: &Context<'_>, cdb: &Cdb) -> Progress {
     if length_bytes < form.header_bytes() as u32 {
         return Err(SenseData::illegal(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR));
     }
+    let begin = Begin { purpose: Purpose::Format, immediate: false, waiting: Waiting::List };
     Ok((State::Format(Format { form, begin }), Step::DataOut(length_bytes)))
+}
+
+/// FORMAT UNIT without a parameter list, once no other command is at the medium.
+fn format_without_list(context: &Context<'_>, _: &Cdb) -> Progress {
+    let begin = Begin { purpose: Purpose::Format, immediate: false, waiting: Waiting::List };
+    begin.with(context, default_method())
 }
 
 /// Zeros, whose space is given back where that is possible.

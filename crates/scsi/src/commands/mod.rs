@@ -73,6 +73,10 @@ pub(crate) enum Step {
     /// Go on with an empty Data-Out buffer, alone.
     Alone,
     Io(Io),
+    /// The unit has taken work on, which keeps other commands out by itself: the command leaves the task set.
+    Work {
+        until_over: bool,
+    },
     /// On the medium of another unit.
     IoOn(Arc<LogicalUnit>, Io),
     Done(DataIn),

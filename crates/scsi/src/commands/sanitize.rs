@@ -89,8 +89,8 @@ impl Begin {
 
     fn launch(self, unit: &LogicalUnit) -> (State, Step) {
         unit.work().launch();
-        let io = Io::Work { until_over: !self.immediate };
-        (State::Begin(Begin { waiting: Waiting::Work, ..self }), Step::Io(io))
+        let step = Step::Work { until_over: !self.immediate };
+        (State::Begin(Begin { waiting: Waiting::Work, ..self }), step)
     }
 
     pub(super) fn resume(self, context: &Context<'_>, event: Event<'_>) -> Progress {

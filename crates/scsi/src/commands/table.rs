@@ -201,6 +201,7 @@ pub(crate) static COMMANDS: [Command; 70] = [
         .passes_attention(),
     row("FORMAT UNIT", WRITES, format::format_unit, &[FORMAT_UNIT, 0x3f, 0, 0, 0, 0])
         .writes()
+        .alone_after_data()
         .timeout_s(WHOLE_MEDIUM_TIMEOUT_S),
     row("READ(6)", READS, read_write::read_6, &[0x08, 0x1f, 0xff, 0xff, 0xff, 0]),
     row("WRITE(6)", WRITES, read_write::write_6, &[0x0a, 0x1f, 0xff, 0xff, 0xff, 0]).writes(),
@@ -282,11 +283,13 @@ pub(crate) static COMMANDS: [Command; 70] = [
     row("SANITIZE, OVERWRITE", WRITES, sanitize::overwrite, &[SANITIZE, 0xe1, 0, 0, 0, 0, 0, 0xff, 0xff, 0])
         .service_action()
         .writes()
+        .alone_after_data()
         .timeout_s(WHOLE_MEDIUM_TIMEOUT_S),
     row("SANITIZE, BLOCK ERASE", WRITES, sanitize::block_erase, &[SANITIZE, 0xe2, 0, 0, 0, 0, 0, 0, 0, 0])
         .service_action()
         .writes()
         .needs_unmap()
+        .alone()
         .timeout_s(WHOLE_MEDIUM_TIMEOUT_S),
     row(
         "SANITIZE, EXIT FAILURE MODE",

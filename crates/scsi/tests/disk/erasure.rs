@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use lunette_scsi::{
-    Device, Io, IoError, LogicalUnit, LogicalUnitConfig, Lun, Next, Provisioning, Saved, Task,
+    Device, Event, Io, IoError, IoOutcome, LogicalUnit, LogicalUnitConfig, Lun, Next, Provisioning, Saved,
+    Status, Task,
 };
 
 use crate::host::*;
@@ -145,14 +146,38 @@ fn a_reset_does_not_end_it() {
 #[test]
 fn what_comes_late_does_not_undo_it() {
     let device = device(config());
-    let (mut host, other) = (Host::on(device.clone()), Host::on(device));
+    let (mut host, mut other) = (Host::on(device.clone()), Host::on(device));
     for cdb in [cdb10(0x2a, 0, 0, 1), cdb10(0x41, 0, 0, 1)] {
-        let (task, next) = Task::start(&other.nexus, other.lun, &cdb);
+        let (mut task, next) = Task::start(&other.nexus, other.lun, &cdb);
         assert_eq!(next, Next::DataOut { length_bytes: BLOCK as u32 });
+        task.collects(&other.nexus);
         overwrite(IMMEDIATE, &mut host, &[1, 0, 0, 1, 0x33]);
-        let reply = Host::finish(&mut host, task, next, &[7; BLOCK]);
+        let reply = other.finish(task, next, &[7; BLOCK]);
         assert_eq!(reply.code(), IN_PROGRESS);
         while host.work() {}
+    }
+}
+
+/// Its first pass must not overtake what is on its way to the medium, and others need not wait for its end.
+#[test]
+fn it_waits_for_what_is_at_the_medium_and_nobody_waits_for_it() {
+    let device = device(config());
+    let (host, mut other) = (Host::on(device.clone()), Host::on(device));
+    for cdb in [sanitize(2, 0), padded(&[0x04])] {
+        let (mut read, next) = Task::start(&other.nexus, other.lun, &cdb10(0x28, 0, 0, 1));
+        assert!(matches!(next, Next::Io(Io::Read { .. })));
+        let (mut erase, next) = Task::start(&host.nexus, host.lun, &cdb);
+        assert_eq!(next, Next::Wait);
+        let done = Event::Io { result: Ok(IoOutcome::Done), data_out: &[], medium: &[] };
+        assert!(matches!(read.resume(&other.nexus, done), Next::Done(_)));
+        let next = erase.resume(&host.nexus, Event::Turn { data_out: &[] });
+        assert_eq!(next, Next::Io(Io::Work { until_over: true }));
+        let sense = other.code(&[0]);
+        assert!([IN_PROGRESS, FORMATTING].contains(&sense), "{sense:02x?}");
+        while other.work() {}
+        let done = Event::Io { result: Ok(IoOutcome::Done), data_out: &[], medium: &[] };
+        assert!(matches!(erase.resume(&host.nexus, done), Next::Done(done) if done.status == Status::Good));
+        assert_eq!(other.code(&[0]), GOOD);
     }
 }
 
