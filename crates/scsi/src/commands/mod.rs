@@ -114,7 +114,7 @@ pub(crate) enum State {
     StartStop(Readiness),
     ModeSelect(mode_pages::ModeSelect),
     LbaStatus(lba_status::LbaStatus),
-    ExtendedCopy(Box<extended_copy::ExtendedCopy>),
+    ExtendedCopy(extended_copy::ExtendedCopy),
     PersistentReserve(persistent_reserve::PersistentReserve),
     Begin(sanitize::Begin),
     Format(format::Format),

@@ -36,7 +36,7 @@ fn extended_copy(cdb: &Cdb, form: ListForm) -> Progress {
         return Err(SenseData::illegal(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR));
     }
     let copy = ExtendedCopy::List { form, length_bytes, service_action: cdb[1] & 0x1f };
-    Ok((State::ExtendedCopy(Box::new(copy)), Step::DataOut(length_bytes)))
+    Ok((State::ExtendedCopy(copy), Step::DataOut(length_bytes)))
 }
 
 /// Asks an operation of this nexus to end; it does at its next piece.
@@ -65,7 +65,7 @@ pub(super) fn begin_record(
 #[derive(Debug)]
 pub(crate) enum ExtendedCopy {
     List { form: ListForm, length_bytes: u32, service_action: u8 },
-    Copying(Copying),
+    Copying(Box<Copying>),
 }
 
 impl ExtendedCopy {
@@ -164,7 +164,7 @@ impl Copying {
     }
 
     fn wait_for(self, unit: Arc<LogicalUnit>, io: Io) -> (State, Step) {
-        (State::ExtendedCopy(Box::new(ExtendedCopy::Copying(self))), Step::IoOn(unit, io))
+        (State::ExtendedCopy(ExtendedCopy::Copying(Box::new(self))), Step::IoOn(unit, io))
     }
 
     fn segment_done(&mut self, mover: Option<&Mover>) {
