@@ -91,6 +91,8 @@ impl InProcess {
                 chap: ChapConfig::default(),
                 access: Vec::new(),
                 port_groups: Vec::new(),
+                groups: Vec::new(),
+                redirect: None,
             }],
             discovery: ChapConfig::default(),
             chap: ChapRules::default(),

@@ -56,6 +56,11 @@ fn write_target(text: &mut String, target: &TargetReport) -> std::fmt::Result {
         Some(alias) => writeln!(text, "{} ({}){chap}{access}", target.name, printable(alias))?,
         None => writeln!(text, "{}{chap}{access}", target.name)?,
     }
+    if let Some(redirect) = &target.redirect {
+        let to: Vec<String> = redirect.addresses().iter().map(ToString::to_string).collect();
+        let how = if redirect.is_permanent() { "for good" } else { "for now" };
+        writeln!(text, "  initiators are sent {how} to {}", to.join(", "))?;
+    }
     for unit in &target.units {
         let (store, size) = (printable(&unit.store), size(unit.size_bytes));
         let mut facts = vec![format!("{}-byte blocks", unit.block_length_bytes)];
@@ -163,6 +168,8 @@ pub(crate) mod tests {
             alias: Some("Machines".into()),
             chap: false,
             access: Vec::new(),
+            groups: vec![1],
+            redirect: None,
             units: vec![UnitReport {
                 lun: 0,
                 store: "file /srv/vm.img".into(),

@@ -22,6 +22,8 @@ struct Target<'a> {
     alias: Option<&'a str>,
     chap: bool,
     access: Vec<Access>,
+    groups: &'a [u16],
+    redirect: Vec<String>,
     units: Vec<Unit<'a>>,
 }
 
@@ -97,6 +99,8 @@ fn line(portals: &[SocketAddr], targets: &[TargetReport], pid: u32) -> String {
         alias: target.alias.as_deref(),
         chap: target.chap,
         access: target.access.iter().map(Access::from).collect(),
+        groups: &target.groups,
+        redirect: target.redirect.iter().flat_map(|to| to.addresses()).map(ToString::to_string).collect(),
         units: target.units.iter().map(Unit::from).collect(),
     });
     let ready = Ready { portals, targets: targets.collect(), pid };
@@ -143,7 +147,7 @@ mod tests {
             line(&portals, &[report()], 42),
             concat!(
                 r#"{"portals":["127.0.0.1:3260","[::1]:3260"],"targets":[{"name":"iqn.2026-11.io.lunette:vm","#,
-                r#""alias":"Machines","chap":false,"access":[],"units":[{"lun":0,"store":"file /srv/vm.img","size_bytes":21474836480,"#,
+                r#""alias":"Machines","chap":false,"access":[],"groups":[1],"redirect":[],"units":[{"lun":0,"store":"file /srv/vm.img","size_bytes":21474836480,"#,
                 r#""block_bytes":512,"read_only":false,"write":"through","engine":"threads","engine_reason":null,"#,
                 r#""naa":"naa.3000000000000001","serial":"S-1","unmap":true}]}],"pid":42}"#,
                 "\n"

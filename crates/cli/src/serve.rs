@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::thread;
 
 use lunette_target::config::{
-    ChapConfig, ChapCredential, ChapRules, ChapUser, Config, Limits, LunFlag, Reactors, TargetConfig,
-    default_portals, default_target_name, parse_chap_flag,
+    ChapConfig, ChapCredential, ChapRules, ChapUser, Config, Limits, LunFlag, PortalConfig, Reactors,
+    TargetConfig, default_portals, default_target_name, parse_chap_flag,
 };
 use lunette_target::{Server, ServerHandle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -56,7 +56,8 @@ fn config(options: ServeOptions) -> Result<Config, Failure> {
     }
     let host = rustix::system::uname();
     let name = options.target.unwrap_or_else(|| default_target_name(&host.nodename().to_string_lossy()));
-    let portals = if options.portal.is_empty() { default_portals() } else { options.portal };
+    let portals = options.portal.into_iter().map(PortalConfig::from).collect::<Vec<_>>();
+    let portals = if portals.is_empty() { default_portals() } else { portals };
     let rules = ChapRules::default();
     let users = |flag: &str, texts: &[String]| {
         let user = |text: &String| {
@@ -70,8 +71,16 @@ fn config(options: ServeOptions) -> Result<Config, Failure> {
     let access = options.allow;
     LunFlag::number_all(options.lun)
         .and_then(|units| {
-            let port_groups = Vec::new();
-            let targets = vec![TargetConfig { name, alias: None, units, chap, access, port_groups }];
+            let targets = vec![TargetConfig {
+                name,
+                alias: None,
+                units,
+                chap,
+                access,
+                port_groups: Vec::new(),
+                groups: Vec::new(),
+                redirect: None,
+            }];
             let reactors = Reactors { count: None, cores: options.cores, poll: options.poll };
             let limits = Limits::default();
             let state_directory = options.state_directory;

@@ -10,6 +10,7 @@ mod attempts;
 pub mod config;
 mod listener;
 mod mailbox;
+mod portals;
 mod reactor;
 mod registry;
 mod retained;

@@ -21,6 +21,7 @@ use crate::attempts::Attempts;
 use crate::config::{Config, Reactors};
 use crate::listener::{self, Listener};
 use crate::mailbox::Mailbox;
+use crate::portals::{Portal, Portals};
 use crate::reactor::{Message, Reactor};
 use crate::registry::Registry;
 use crate::retained::RetainedSessions;
@@ -164,7 +165,7 @@ pub(crate) struct Shared {
     /// The volumes of all targets by the NAA identifiers of their units, of which no two are the same.
     pub(crate) volumes: HashMap<u64, Arc<Volume>>,
     /// Where this server listens, with real ports.
-    pub(crate) portals: Vec<SocketAddr>,
+    pub(crate) portals: Portals,
     pub(crate) registry: Registry,
     /// Who may discover targets; `None`: everybody.
     pub(crate) discovery: Option<Arc<ChapPolicy>>,
@@ -275,14 +276,18 @@ impl Server {
         layer: impl Fn(u16, Arc<dyn Store>) -> Arc<dyn Store>,
     ) -> Result<Self, StartError> {
         // The cheapest failure first: a port that is taken must not create an image.
-        let sockets = config.portals.iter().map(|&at| listener::bind(at)).collect::<Result<Vec<_>, _>>()?;
+        let sockets =
+            config.portals.iter().map(|at| listener::bind(at.address)).collect::<Result<Vec<_>, _>>()?;
         let portals = sockets.iter().map(std::net::TcpListener::local_addr).collect::<Result<Vec<_>, _>>()?;
         let state_directory = config.state_directory.as_deref();
         state_directory.map(make_state_directory).transpose()?;
         let targets = config
             .targets
             .iter()
-            .map(|target| ServedTarget::open(target, &config.chap, state_directory, &layer).map(Arc::new))
+            .map(|target| {
+                ServedTarget::open(target, &config.chap, state_directory, &config.portals, &layer)
+                    .map(Arc::new)
+            })
             .collect::<Result<Vec<_>, _>>()?;
         refuse_copies(&targets)?;
         config.warnings().iter().for_each(|warning| warn!("{warning}"));
@@ -300,7 +305,7 @@ impl Server {
             config: config.clone(),
             targets,
             volumes,
-            portals: portals.clone(),
+            portals: Portals::new(groups_of(&portals, config)),
             registry: Registry::default(),
             discovery: config.discovery.policy(&config.chap),
             attempts: Mutex::new(attempts(config)),
@@ -393,6 +398,12 @@ fn make_state_directory(path: &Path) -> Result<(), StartError> {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true).mode(0o700);
     builder.create(path).map_err(|source| StartError::StateDirectory { path: path.to_owned(), source })
+}
+
+/// The portals as they are listened on, with the groups of their configuration.
+fn groups_of(addresses: &[SocketAddr], config: &Config) -> Vec<Portal> {
+    let portals = addresses.iter().zip(&config.portals);
+    portals.map(|(&address, portal)| Portal { address, group: portal.group }).collect()
 }
 
 /// Refuses to serve a copy of an image beside the original: initiators would see two paths to one disk.

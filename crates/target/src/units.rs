@@ -11,14 +11,9 @@ use lunette_scsi::{
 use tracing::info;
 
 use crate::access::Access;
-use crate::config::{AccessRule, ChapRules, TargetConfig, UnitConfig, WriteMode};
+use crate::config::{AccessRule, ChapRules, PortalConfig, Redirection, TargetConfig, UnitConfig, WriteMode};
 use crate::server::StartError;
 use crate::upkeep::unit_space;
-
-/// The one portal group of a target at present (RFC 7143, 13.9).
-pub(crate) const PORTAL_GROUP_TAG: u16 = 1;
-/// The target port that it is.
-pub(crate) const TARGET_PORT: TargetPort = TargetPort::new(PORTAL_GROUP_TAG).expect("not zero");
 
 /// The longest transfer of one command, in bytes, as the Block Limits page says it. It bounds the buffer of a
 /// command; Linux, Windows and ESXi split what is longer.
@@ -40,6 +35,10 @@ pub(crate) struct ServedTarget {
     pub(crate) alias: Option<String>,
     pub(crate) device: Arc<Device>,
     pub(crate) access: Access,
+    /// The portal groups through which it is reached, each a port of the device (RFC 7143, 4.4.1).
+    pub(crate) groups: Vec<u16>,
+    /// Where it is now, if not here.
+    pub(crate) redirect: Option<Redirection>,
     /// In the order of the device's units, so that [`lunette_scsi::Task::unit_index`] finds the volume.
     pub(crate) volumes: Vec<Arc<Volume>>,
     /// In the same order, where the state of each unit is kept; `None`: nowhere.
@@ -60,6 +59,10 @@ pub struct TargetReport {
     pub chap: bool,
     /// What who gets of it; without rules everybody gets all.
     pub access: Vec<AccessRule>,
+    /// The portal groups through which it is reached.
+    pub groups: Vec<u16>,
+    /// Where initiators are sent instead.
+    pub redirect: Option<Redirection>,
     /// Logical units in the order of their numbers.
     pub units: Vec<UnitReport>,
 }
@@ -100,6 +103,7 @@ impl ServedTarget {
         config: &TargetConfig,
         rules: &ChapRules,
         state_directory: Option<&Path>,
+        portals: &[PortalConfig],
         layer: Layer<'_>,
     ) -> Result<Self, StartError> {
         let mut units: Vec<&UnitConfig> = config.units.iter().collect();
@@ -110,7 +114,11 @@ impl ServedTarget {
         }
         let logical_units =
             served.iter().map(|opened| (Lun::from_number(opened.report.lun), Arc::clone(&opened.unit)));
-        let device = Device::new(config.name.clone(), [PORTAL_GROUP_TAG], logical_units)
+        let mut groups: Vec<u16> =
+            portals.iter().map(|portal| portal.group).filter(|&group| config.is_in(group)).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        let device = Device::new(config.name.clone(), groups.iter().copied(), logical_units)
             .map_err(|source| StartError::Target { target: config.name.clone(), source })?;
         let access = Access::new(&config.access, &device)
             .map_err(|source| StartError::Target { target: config.name.clone(), source })?;
@@ -126,12 +134,16 @@ impl ServedTarget {
             alias: config.alias.clone(),
             chap: policy.is_some(),
             access: config.access.clone(),
+            groups: groups.clone(),
+            redirect: config.redirect.clone(),
             units: served.iter().map(|opened| opened.report.clone()).collect(),
         };
         Ok(Self {
             name: config.name.clone(),
             alias: config.alias.clone(),
             access,
+            groups,
+            redirect: config.redirect.clone(),
             device: Arc::new(device),
             states: served.iter().map(|opened| opened.state.clone()).collect(),
             volumes: served.into_iter().map(|opened| opened.volume).collect(),

@@ -139,6 +139,8 @@ fn many_targets(portals: usize) -> InProcess {
                 chap,
                 access,
                 port_groups: Vec::new(),
+                groups: Vec::new(),
+                redirect: None,
             }
         }));
     })

@@ -180,6 +180,8 @@ mod tests {
                 chap,
                 access: Vec::new(),
                 port_groups: Vec::new(),
+                groups: Vec::new(),
+                redirect: None,
             }
         };
         Config {

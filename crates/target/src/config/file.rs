@@ -5,7 +5,6 @@
 
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -21,13 +20,12 @@ use super::excerpt::Excerpt;
 use super::limits::Limits;
 use super::lun::{PRODUCT_LENGTH_MAX, SERIAL_LENGTH_MAX, UnitOptions, VENDOR_LENGTH_MAX};
 use super::port_group::RawPortGroup;
+use super::portal::{Group, PortalConfig, RawPortal, RawRedirect};
 use super::reactors::Reactors;
 use super::size::Size;
 use super::store::{self, StoreTextError};
 use super::value::{Alias, BlockLength, InquiryText, LunNumber, Parsed, ValueError, WriteMode};
-use super::{
-    Config, Invalid, Step, TargetConfig, UnitConfig, default_portals, parse_portal, parse_target_name,
-};
+use super::{Config, Invalid, Step, TargetConfig, UnitConfig, default_portals, parse_target_name};
 
 /// The longest file that is read, in bytes: thousands of logical units.
 const FILE_LENGTH_MAX: u64 = 1 << 22;
@@ -87,7 +85,9 @@ impl fmt::Display for Key<'_> {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawConfig {
-    portals: Option<Vec<Parsed<Portal>>>,
+    portals: Option<Vec<Parsed<PortalConfig>>>,
+    #[serde(default)]
+    portal: Vec<RawPortal>,
     #[serde(default)]
     target: Vec<RawTarget>,
     #[serde(default)]
@@ -115,6 +115,9 @@ struct RawTarget {
     access: Vec<Spanned<RawAccess>>,
     #[serde(default)]
     port_group: Vec<RawPortGroup>,
+    #[serde(default)]
+    groups: Vec<Parsed<Group>>,
+    redirect: Option<Spanned<RawRedirect>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -133,17 +136,6 @@ struct RawUnit {
     serial: Option<Parsed<InquiryText<SERIAL_LENGTH_MAX>>>,
     vendor: Option<Parsed<InquiryText<VENDOR_LENGTH_MAX>>>,
     product: Option<Parsed<InquiryText<PRODUCT_LENGTH_MAX>>>,
-}
-
-#[derive(Debug)]
-struct Portal(SocketAddr);
-
-impl FromStr for Portal {
-    type Err = ValueError;
-
-    fn from_str(text: &str) -> Result<Self, ValueError> {
-        parse_portal(text).map(Self)
-    }
 }
 
 #[derive(Debug)]
@@ -218,10 +210,7 @@ fn parse(text: &str, directory: &Path) -> Result<Config, Fault> {
     let chap = raw.chap.into_rules();
     let credentials = Credentials { directory, length_min: chap.secret_length_min_bytes };
     let config = Config {
-        portals: match raw.portals {
-            Some(portals) => portals.into_iter().map(|Parsed(Portal(address))| address).collect(),
-            None => default_portals(),
-        },
+        portals: portals_of(raw.portals, raw.portal)?,
         targets: raw
             .target
             .into_iter()
@@ -234,7 +223,9 @@ fn parse(text: &str, directory: &Path) -> Result<Config, Fault> {
                 let access =
                     target.access.into_iter().map(RawAccess::into_rule).collect::<Result<_, Fault>>()?;
                 let port_groups = target.port_group.into_iter().map(Into::into).collect();
-                Ok(TargetConfig { name, alias, units, chap, access, port_groups })
+                let groups = target.groups.into_iter().map(|Parsed(Group(group))| group).collect();
+                let redirect = target.redirect.map(RawRedirect::into_redirection).transpose()?;
+                Ok(TargetConfig { name, alias, units, chap, access, port_groups, groups, redirect })
             })
             .collect::<Result<_, Fault>>()?,
         discovery: credentials.read(raw.discovery.user, raw.discovery.mutual, None)?,
@@ -248,6 +239,21 @@ fn parse(text: &str, directory: &Path) -> Result<Config, Fault> {
         message,
     })?;
     Ok(config)
+}
+
+/// The portals of the list, which come first, and of the tables.
+fn portals_of(
+    listed: Option<Vec<Parsed<PortalConfig>>>,
+    tables: Vec<RawPortal>,
+) -> Result<Vec<PortalConfig>, Fault> {
+    if listed.is_none() && tables.is_empty() {
+        return Ok(default_portals());
+    }
+    let mut portals: Vec<PortalConfig> = listed.into_iter().flatten().map(|Parsed(portal)| portal).collect();
+    for table in tables {
+        portals.extend(table.resolve()?);
+    }
+    Ok(portals)
 }
 
 fn unit_of(raw: RawUnit, directory: &Path) -> Result<UnitConfig, Fault> {

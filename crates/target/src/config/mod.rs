@@ -11,6 +11,7 @@ mod file;
 mod limits;
 mod lun;
 mod port_group;
+mod portal;
 mod reactors;
 mod secret;
 mod size;
@@ -19,7 +20,6 @@ mod value;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use lunette_block::{EngineKind, StoreSpec};
@@ -31,9 +31,11 @@ pub use file::FileError;
 pub use limits::Limits;
 pub use lun::{LunError, LunFlag};
 pub use lunette_iscsi::chap::{ChapAlgorithm, ChapCredential, ChapUser, Secret};
+pub use lunette_iscsi::login::{Redirection, TargetAddress};
 pub use lunette_iscsi::parameters::DigestPolicy;
 pub use lunette_scsi::AccessState;
 pub use port_group::{PortGroupConfig, parse_access_state};
+pub use portal::{DEFAULT_GROUP, PortalConfig};
 pub use reactors::{Cores, Reactors};
 pub use secret::{SecretError, SecretFault, SecretSource, parse_chap_name};
 pub use size::{Size, SizeError};
@@ -46,8 +48,8 @@ pub use value::{
 /// All that a server needs to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// The addresses to listen on; port 0 picks a free port. See [`default_portals`].
-    pub portals: Vec<SocketAddr>,
+    /// Where to listen. See [`default_portals`].
+    pub portals: Vec<PortalConfig>,
     /// The targets, with different names.
     pub targets: Vec<TargetConfig>,
     /// Who may discover targets.
@@ -78,6 +80,10 @@ pub struct TargetConfig {
     pub access: Vec<AccessRule>,
     /// How well the units can be reached through each portal group; those that are left out are active and optimized.
     pub port_groups: Vec<PortGroupConfig>,
+    /// The portal groups through which it is reached; empty: all.
+    pub groups: Vec<u16>,
+    /// Where initiators are sent instead. Such a target needs no logical units.
+    pub redirect: Option<Redirection>,
 }
 
 /// One logical unit.
@@ -113,19 +119,7 @@ impl Config {
     /// # Errors
     /// The first rule that is broken.
     pub fn validate(&self) -> Result<(), Invalid> {
-        if self.portals.is_empty() {
-            return Err(Invalid::new(["portals".into()], "there is no portal to listen on"));
-        }
-        let mut portals = HashSet::new();
-        for (index, portal) in self.portals.iter().enumerate() {
-            // Port 0 is another port each time.
-            if portal.port() != 0 && !portals.insert(portal) {
-                return Err(Invalid::new(
-                    ["portals".into(), index.into()],
-                    format!("portal {portal} is given twice"),
-                ));
-            }
-        }
+        self.validate_portals()?;
         if self.targets.is_empty() {
             return Err(Invalid::new(
                 [],
@@ -143,6 +137,7 @@ impl Config {
                 return Err(Invalid::new(at("name"), format!("there are two targets named {}", target.name)));
             }
             target.validate(index, &mut paths)?;
+            target.validate_groups(&["target".into(), index.into()], &self.portals)?;
         }
         self.validate_chap()?;
         self.limits.validate()?;
@@ -153,7 +148,7 @@ impl Config {
 impl TargetConfig {
     /// `paths`: where every image and device of all targets is served.
     fn validate(&self, index: usize, paths: &mut HashMap<PathBuf, String>) -> Result<(), Invalid> {
-        if self.units.is_empty() {
+        if self.units.is_empty() && self.redirect.is_none() {
             let message =
                 format!("target {} has no logical unit; add one, for example disk0.img,size=10G", self.name);
             return Err(Invalid::new(["target".into(), index.into()], message));
@@ -241,6 +236,8 @@ mod tests {
             chap: ChapConfig::default(),
             access: Vec::new(),
             port_groups: Vec::new(),
+            groups: Vec::new(),
+            redirect: None,
         }
     }
 

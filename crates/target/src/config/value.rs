@@ -11,6 +11,8 @@ use lunette_iscsi::name::IscsiName;
 use lunette_iscsi::parameters::DigestPolicy;
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 
+use super::portal::{PortalConfig, parse_scoped};
+
 /// The port that is registered for iSCSI (RFC 7143, 13.8).
 pub const DEFAULT_PORT: u16 = 3260;
 
@@ -132,7 +134,8 @@ impl FromStr for Alias {
     }
 }
 
-/// Reads a portal: an IP address, with a port or for port 3260. IPv6 addresses with a port are in brackets.
+/// Reads a portal: an IP address, with a port or for port 3260. IPv6 addresses with a port are in brackets, link-local ones
+/// have their interface behind them (`fe80::1%eth0`).
 ///
 /// # Errors
 /// A sentence with an example. Host names are not looked up: what they stand for may change unseen.
@@ -141,6 +144,9 @@ pub fn parse_portal(text: &str) -> Result<SocketAddr, ValueError> {
         return Ok(address);
     }
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    if let Some(scoped) = parse_scoped_portal(text) {
+        return scoped;
+    }
     if let Ok(address) = bare.parse::<IpAddr>() {
         return Ok(SocketAddr::new(address, DEFAULT_PORT));
     }
@@ -156,11 +162,21 @@ pub fn parse_portal(text: &str) -> Result<SocketAddr, ValueError> {
     Err(ValueError(format!("{text:?} is not an IP address with a port; {advice}")))
 }
 
+/// `fe80::1%eth0`, or `[fe80::1%eth0]` with or without a port.
+fn parse_scoped_portal(text: &str) -> Option<Result<SocketAddr, ValueError>> {
+    let (address, port) = match text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, "")) => (address, DEFAULT_PORT),
+        Some((address, port)) => (address, port.strip_prefix(':')?.parse().ok()?),
+        None => (text, DEFAULT_PORT),
+    };
+    Some(parse_scoped(address)?.map(|scoped| scoped.with_port(port)))
+}
+
 /// The portals that are listened on when none is given: port 3260 of the loopback address, because there is no
 /// authentication and nothing should be reachable from elsewhere without having been asked for.
 #[must_use]
-pub fn default_portals() -> Vec<SocketAddr> {
-    vec![SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT))]
+pub fn default_portals() -> Vec<PortalConfig> {
+    vec![SocketAddr::from(([127, 0, 0, 1], DEFAULT_PORT)).into()]
 }
 
 /// Reads a target's name and brings it to its one spelling.

@@ -176,6 +176,8 @@ pub(super) struct Connection {
     pub(super) peer: SocketAddr,
     /// The portal's address as the initiator reached it.
     pub(super) local: SocketAddr,
+    /// Its portal group.
+    pub(super) group: u16,
     pub(super) stage: Stage,
     pub(super) receiver: Receiver,
     pub(super) transmitter: Transmitter,
@@ -205,12 +207,17 @@ impl Connection {
         // Answers are gathered before they are sent, so Nagle's algorithm could only delay them.
         socket.set_nodelay(true)?;
         let local = socket.local_addr()?;
+        let group = shared
+            .portals
+            .group_of(local)
+            .ok_or_else(|| io::Error::other(format!("it came to {local}, which is none of the portals")))?;
         Ok(Self {
             token,
             socket,
             peer,
             local,
-            stage: Stage::Login(Box::new(new_login(shared)?)),
+            group,
+            stage: Stage::Login(Box::new(new_login(shared, group)?)),
             receiver: Receiver::default(),
             transmitter: Transmitter::default(),
             digests: Digests::default(),

@@ -21,7 +21,7 @@ use super::login::View;
 use super::receive::Receiver;
 use super::session::{Link, TargetSession};
 use super::{Message, Reactor};
-use crate::registry::SessionKey;
+use crate::registry::{SessionEnd, SessionKey};
 
 /// A connection on its way to the reactor of the session that it wants to join.
 #[derive(Debug)]
@@ -123,10 +123,30 @@ impl Reactor {
             (Joining::Full, _) => {
                 (LoginStatus::TooManyConnections, format!("session {} has all its connections", tsih.0))
             }
+            // Its session has its connections through another portal group (6.3.1).
+            (Joining::Over, _) if self.has_session_elsewhere(key, tsih) => (
+                LoginStatus::CannotIncludeInSession,
+                format!("session {} belongs to another portal group", tsih.0),
+            ),
             _ => (LoginStatus::SessionDoesNotExist, format!("this initiator has no session {}", tsih.0)),
         };
         let failure = LoginFailure::new(status, reason);
         self.fail_login(index, outcome.refuse(&failure), &failure);
+    }
+
+    /// Whether the session that a login names is the initiator's, and at another port of the target.
+    fn has_session_elsewhere(&self, key: &SessionKey, tsih: Tsih) -> bool {
+        let target = |key: &SessionKey| match &key.at {
+            SessionEnd::Target { name, .. } => Some(name.clone()),
+            SessionEnd::Portal(_) => None,
+        };
+        self.sessions.iter().any(|(_, session)| {
+            let own = &session.key;
+            session.place.tsih == tsih
+                && (&own.initiator, own.isid) == (&key.initiator, key.isid)
+                && target(own).is_some()
+                && target(own) == target(key)
+        })
     }
 
     fn add_connection(&mut self, index: usize, at: usize, outcome: &LoginOutcome) {

@@ -10,24 +10,26 @@ use lunette_iscsi::login::{Login, LoginFailure, LoginOutcome, LoginReply, LoginS
 use lunette_iscsi::parameters::SessionType;
 use lunette_iscsi::session::{Payload, PendingText, Session, SessionSettings};
 use lunette_iscsi::text::{TextFacts, TextStep};
-use lunette_scsi::{Lun, LunMap, Nexus};
+use lunette_scsi::{Lun, LunMap, Nexus, TargetPort};
 use lunette_wire::frame::Digests;
 use lunette_wire::initiator::LoginRequest;
 use lunette_wire::target::Numbers;
 use lunette_wire::{Bhs, Tsih};
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use super::connection::{Disconnect, Stage, Token};
 use super::session::{Attachment, Link, TargetSession};
 use super::visitor::Visitor;
 use super::{Message, Reactor, Waiter};
+use crate::portals::own_addresses;
 use crate::registry::{Claim, SessionEnd, SessionKey, SessionPlace};
 use crate::server::Shared;
-use crate::units::{PORTAL_GROUP_TAG, TARGET_PORT};
 
 /// What an initiator sees of which target.
 pub(super) struct View {
     target_index: usize,
+    /// The portal group that it came through.
+    port: TargetPort,
     pub(super) units: Arc<LunMap>,
 }
 
@@ -37,7 +39,8 @@ impl Reactor {
         let request = LoginRequest::decode(bhs).map_err(|fault| Disconnect::Login(fault.to_string()))?;
         let Some(connection) = self.connections.get_mut(index) else { return Ok(()) };
         let Stage::Login(login) = &mut connection.stage else { return Ok(()) };
-        let visitor = Visitor { shared: &self.shared, peer: connection.peer, now: self.now };
+        let visitor =
+            Visitor { shared: &self.shared, peer: connection.peer, group: connection.group, now: self.now };
         match login.step(&request, text, &visitor) {
             LoginStep::Respond(mut reply) => {
                 self.number_joining_reply(&request, &mut reply);
@@ -143,7 +146,8 @@ impl Reactor {
 
     /// What whoever has logged in sees of the target, now that it is known who that is; nothing in a discovery session.
     fn admit(&self, outcome: &LoginOutcome, peer: SocketAddr) -> Result<Option<View>, LoginFailure> {
-        let Some((name, _)) = outcome.target.as_ref().filter(|_| outcome.session_type == SessionType::Normal)
+        let Some((name, entry)) =
+            outcome.target.as_ref().filter(|_| outcome.session_type == SessionType::Normal)
         else {
             return Ok(None);
         };
@@ -155,7 +159,8 @@ impl Reactor {
         let access = &self.shared.targets[target_index].access;
         access
             .admit(outcome.initiator_name.as_str(), peer.ip(), outcome.user.as_deref())
-            .map(|units| Some(View { target_index, units }))
+            .zip(TargetPort::new(entry.portal_group_tag))
+            .map(|(units, port)| Some(View { target_index, port, units }))
             .ok_or_else(|| failure(LoginStatus::AuthorizationFailure, "is closed to this initiator"))
     }
 
@@ -232,12 +237,12 @@ impl Reactor {
 
     /// What joins a session to what its initiator sees of a target.
     fn attachment(&self, outcome: &LoginOutcome, view: View) -> Attachment {
-        let View { target_index, units } = view;
+        let View { target_index, port: target_port, units } = view;
         let target = Arc::clone(&self.shared.targets[target_index]);
         // The name of an initiator port (4.4.2): the initiator's name, ",i,0x", and the ISID.
         let port = format!("{},i,0x{}", outcome.initiator_name.as_str(), outcome.isid);
         let waker: Arc<dyn lunette_scsi::Wake> = Arc::clone(&self.mailbox) as _;
-        let nexus = Nexus::mapped(Arc::clone(&target.device), TARGET_PORT, &units, port).waking(waker);
+        let nexus = Nexus::mapped(Arc::clone(&target.device), target_port, &units, port).waking(waker);
         Attachment { nexus, view: units, target, target_index }
     }
 
@@ -302,74 +307,35 @@ impl Reactor {
         local: SocketAddr,
         peer: SocketAddr,
     ) -> Vec<(String, Vec<String>)> {
-        let addresses: Vec<String> = visible_portals(local, &self.shared.portals)
-            .iter()
-            .map(|portal| format!("{portal},{PORTAL_GROUP_TAG}"))
-            .collect();
+        let own = std::cell::OnceCell::new();
+        let own = || own.get_or_init(addresses_of_wildcards).clone();
         let targets = self.shared.targets.iter();
         let visible = targets.filter(|target| target.access.may_admit(initiator, peer.ip()));
-        visible.map(|target| (target.name.clone(), addresses.clone())).collect()
+        let portals = visible.map(|target| {
+            let told = self.shared.portals.told(local, |group| target.groups.contains(&group), own);
+            let addresses = told.into_iter().map(|(address, group)| format!("{address},{group}"));
+            (target.name.clone(), addresses.collect::<Vec<_>>())
+        });
+        // A target that cannot be reached from there is not named (appendix C).
+        portals.filter(|(_, addresses)| !addresses.is_empty()).collect()
     }
 }
 
-/// The portals that an initiator is told of, of either IP version: the one that it came through first, since that one
-/// surely works.
-fn visible_portals(local: SocketAddr, portals: &[SocketAddr]) -> Vec<SocketAddr> {
-    let mut visible = vec![local];
-    for portal in portals {
-        let ip = match portal.ip() {
-            // A wildcard is no address to connect to. The one that was connected to stands for it, as far as it can.
-            ip if ip.is_unspecified() && ip.is_ipv4() == local.is_ipv4() => local.ip(),
-            ip if ip.is_unspecified() => continue,
-            ip => ip,
-        };
-        let portal = SocketAddr::new(ip, portal.port());
-        // A loopback portal is of no use to an initiator on another machine, and it must not be told of it.
-        if (local.ip().is_loopback() || !ip.is_loopback()) && !visible.contains(&portal) {
-            visible.push(portal);
-        }
-    }
-    visible
+/// This machine's addresses; none, and a warning, where they cannot be found out: the one that was come to is told anyway.
+fn addresses_of_wildcards() -> Vec<SocketAddr> {
+    own_addresses().unwrap_or_else(|error| {
+        warn!(%error, "cannot tell this machine's addresses to an initiator that asks for them");
+        Vec::new()
+    })
 }
 
 /// A login in its first stage, with the limits of the configuration and random numbers of the kernel's.
 ///
 /// # Errors
 /// The kernel gives no random numbers.
-pub(super) fn new_login(shared: &Shared) -> io::Result<Login> {
+pub(super) fn new_login(shared: &Shared, group: u16) -> io::Result<Login> {
     let mut random = [0; 33];
     getrandom::fill(&mut random).map_err(io::Error::from)?;
     let limits = shared.config.limits.to_target_limits();
-    Ok(Login::new(limits, PORTAL_GROUP_TAG, ChapNonce::from(random)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn told(local: &str, portals: &[&str]) -> Vec<String> {
-        let portals: Vec<SocketAddr> = portals.iter().map(|portal| portal.parse().unwrap()).collect();
-        visible_portals(local.parse().unwrap(), &portals).iter().map(SocketAddr::to_string).collect()
-    }
-
-    #[test]
-    fn portals_of_both_ip_versions_are_told() {
-        let portals = ["192.0.2.1:3260", "[2001:db8::1]:3260", "192.0.2.2:3261"];
-        assert_eq!(told("192.0.2.1:3260", &portals), portals);
-        assert_eq!(told("[2001:db8::1]:3260", &portals), [portals[1], portals[0], portals[2]]);
-    }
-
-    #[test]
-    fn loopback_portals_are_told_to_those_who_came_through_one() {
-        let portals = ["127.0.0.1:3260", "[::1]:3260", "192.0.2.1:3260"];
-        assert_eq!(told("192.0.2.1:3260", &portals), ["192.0.2.1:3260"]);
-        assert_eq!(told("[::1]:3260", &portals), ["[::1]:3260", "127.0.0.1:3260", "192.0.2.1:3260"]);
-    }
-
-    #[test]
-    fn an_address_stands_for_the_wildcard_of_its_version() {
-        let portals = ["0.0.0.0:3260", "[::]:3261", "0.0.0.0:3262"];
-        assert_eq!(told("192.0.2.1:3260", &portals), ["192.0.2.1:3260", "192.0.2.1:3262"]);
-        assert_eq!(told("[2001:db8::1]:3261", &portals), ["[2001:db8::1]:3261"]);
-    }
+    Ok(Login::new(limits, group, ChapNonce::from(random)))
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lunette_iscsi::session::{FunctionAnswer, ManagementId, TaskId};
-use lunette_scsi::{Lun, LunMap, Nexus, NexusName};
+use lunette_scsi::{Lun, LunMap, Nexus, NexusName, TargetPort};
 use lunette_wire::initiator::TaskManagementFunction;
 use lunette_wire::target::TaskManagementOutcome;
 use lunette_wire::{Cid, LunField};
@@ -13,7 +13,7 @@ use super::connection::{Disconnect, Token};
 use super::session::TargetSession;
 use super::{Message, Reactor, Waiter};
 use crate::registry::SessionPlace;
-use crate::units::{ServedTarget, TARGET_PORT};
+use crate::units::ServedTarget;
 
 /// Which tasks a function aborts on all reactors.
 #[derive(Debug, Clone)]
@@ -41,6 +41,7 @@ pub(super) struct PendingFunction {
     target: Arc<ServedTarget>,
     /// What the session's initiator sees of the target.
     view: Arc<LunMap>,
+    port: TargetPort,
     id: ManagementId,
     function: TaskManagementFunction,
     lun: LunField,
@@ -132,6 +133,7 @@ impl Reactor {
             place: session.place,
             target: Arc::clone(&attachment.target),
             view: Arc::clone(&attachment.view),
+            port: attachment.nexus.target_port(),
             id,
             function,
             lun,
@@ -216,7 +218,7 @@ impl Reactor {
             // for the moment stands in.
             let port = "a session that has ended".to_owned();
             let device = Arc::clone(&pending.target.device);
-            return pending.take_effect(&Nexus::mapped(device, TARGET_PORT, &pending.view, port));
+            return pending.take_effect(&Nexus::mapped(device, pending.port, &pending.view, port));
         };
         pending.take_effect(&attachment.nexus);
         let target = attachment.target_index;

@@ -9,12 +9,13 @@ use lunette_iscsi::login::{LookupFailure, TargetDirectory, TargetEntry};
 
 use crate::attempts::{Attempts, Origin};
 use crate::server::Shared;
-use crate::units::PORTAL_GROUP_TAG;
 
 /// One who logs in, at one moment.
 pub(super) struct Visitor<'a> {
     pub(super) shared: &'a Shared,
     pub(super) peer: SocketAddr,
+    /// The portal group that the connection came through.
+    pub(super) group: u16,
     pub(super) now: Duration,
 }
 
@@ -32,11 +33,14 @@ impl Visitor<'_> {
 impl TargetDirectory for Visitor<'_> {
     fn find(&self, name: &str, initiator: &str) -> Result<TargetEntry, LookupFailure> {
         let target = self.shared.targets.iter().find(|target| target.name == name);
+        // A target that is elsewhere is not found here (11.13.5: "at this address").
+        let target = target.filter(|target| target.groups.contains(&self.group));
         let target = target.ok_or(LookupFailure::NotFound)?;
         if !target.access.may_admit(initiator, self.peer.ip()) {
             return Err(LookupFailure::Forbidden);
         }
-        Ok(TargetEntry { portal_group_tag: PORTAL_GROUP_TAG, alias: target.alias.clone(), moved: None })
+        let (alias, moved) = (target.alias.clone(), target.redirect.clone());
+        Ok(TargetEntry { portal_group_tag: self.group, alias, moved })
     }
 
     fn authentication(&self, target: Option<&str>) -> Option<Arc<ChapPolicy>> {

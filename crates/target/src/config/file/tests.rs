@@ -41,6 +41,8 @@ fn the_smallest_file_has_the_defaults_of_the_flags() {
         chap: ChapConfig::default(),
         access: Vec::new(),
         port_groups: Vec::new(),
+        groups: Vec::new(),
+        redirect: None,
     };
     assert_eq!(
         config,
@@ -205,9 +207,9 @@ fn each_fault_has_its_place() {
             ["portals: ", "portal [::1]:3260 is given twice"],
         ),
         (
-            top("portal = \"::1\""),
+            top("portls = \"::1\""),
             "1:1",
-            ["portal: ", "there are portals, target, discovery, chap, limits, reactors"],
+            ["portls: ", "there are portals, portal, target, discovery, chap, limits, reactors"],
         ),
         (unit("[[target.access]]\nluns = [1]"), "8:8", ["target.access.luns: ", "has no logical unit 1"]),
         (
@@ -225,6 +227,25 @@ fn each_fault_has_its_place() {
             ["target.access.addresses: ", "write 192.0.0.0/8"],
         ),
         (unit("[[target.access]]\n[[target.access]]\nro = true"), "8:1", ["", "never looked at: rule 1"]),
+        (top("[[portal]]\naddress = \"::1\"\ngroup = 0"), "3:9", ["portal.group: ", "numbered 1 to 65535"]),
+        (top("[[portal]]\naddress = \"a b\""), "2:11", ["portal.address: ", "is no address"]),
+        (top("[[portal]]\naddress = \"::1%nowhere\""), "2:11", ["portal.address: ", "no network interface"]),
+        (top("portals = [\"fe80::1\"]"), "1:12", ["portals: ", "say on which interface"]),
+        (
+            SMALLEST.replace("[[target.lun]]", "groups = [2]\n[[target.lun]]"),
+            "4:10",
+            ["target.groups: ", "no portal in group 2"],
+        ),
+        (
+            SMALLEST.replace("[[target.lun]]", "redirect.to = []\n[[target.lun]]"),
+            "4:1",
+            ["target.redirect", "1 to 16 addresses"],
+        ),
+        (
+            SMALLEST.replace("[[target.lun]]", "redirect.to = [\"192.0.2.7,1\"]\n[[target.lun]]"),
+            "4:16",
+            ["target.redirect.to: ", "is not an address to log in to"],
+        ),
         (String::new(), "1:1", ["", "there is no target"]),
         ("[[target]]\nname = \"disk\"\n".into(), "2:8", ["target.name: ", "a good name is"]),
         ("[[target]]\nalias = \"x\"\n".into(), "1:1", ["target: ", "the key name is missing"]),
