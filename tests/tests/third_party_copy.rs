@@ -102,6 +102,59 @@ fn data_goes_from_volume_to_volume_without_passing_the_network() {
     assert_eq!(status, [0, 0, 0, 8, 1, 0, 1, 0, 0, 0x90, 0, 0]);
 }
 
+/// POPULATE TOKEN or WRITE USING TOKEN, by its service action, with list identifier 9.
+fn token_command(action: u8, lun: u8, list: Vec<u8>) -> Command {
+    let mut cdb = cdb_of(&[0x83, action, 0, 0, 0, 0, 0, 0, 0, 9]);
+    cdb[10..14].copy_from_slice(&(list.len() as u32).to_be_bytes());
+    Command { cdb, lun, data_out: list, ..Command::default() }
+}
+
+/// RECEIVE ROD TOKEN INFORMATION for list identifier 9.
+fn token_information(lun: u8) -> Command {
+    let mut cdb = cdb_of(&[0x84, 0x07, 0, 0, 0, 9]);
+    cdb[12] = 4;
+    Command { cdb, lun, data_in_bytes: 1024, ..Command::default() }
+}
+
+/// One range descriptor.
+fn range(lba: u64, blocks: u32) -> Vec<u8> {
+    [&lba.to_be_bytes()[..], &blocks.to_be_bytes(), &[0; 4]].concat()
+}
+
+/// As Windows copies a file (offloaded data transfer): one host makes the token, another one may use it, until the source
+/// changes (SBC-3).
+#[test]
+fn a_token_is_taken_to_another_session_and_volume() {
+    let (target, _directory) = start();
+    let mut reader = login(&target);
+    let mut writer = Initiator::login(target.portal(), &target.options(2)).expect("a login");
+    (0..3).for_each(|lun| writer.make_ready(lun).expect("a ready unit"));
+    let data = pattern(5 * MIB);
+    write(&mut reader, 2, 64, &data);
+    let blocks = (data.len() / 512) as u32;
+
+    let mut list = vec![0, 30, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 16];
+    list.extend(range(64, blocks));
+    reader.execute_good(token_command(0x10, 2, list)).expect("a token");
+    let told = reader.execute_good(token_information(2)).expect("the token");
+    let token = &told[38..550];
+
+    let mut list = vec![0; 536];
+    list[..2].copy_from_slice(&550u16.to_be_bytes());
+    list[16..528].copy_from_slice(token);
+    list[535] = 16;
+    list.extend(range(1000, blocks));
+    writer.execute_good(token_command(0x11, 1, list.clone())).expect("a copy");
+    assert!(read(&mut writer, 1, 1000, data.len()) == data);
+    let told = writer.execute_good(token_information(1)).expect("how it went");
+    assert_eq!((told[5], &told[16..24]), (1, &u64::from(blocks).to_be_bytes()[..]));
+
+    write(&mut reader, 2, 64 + 7, &[0; 512]);
+    let ending = writer.execute(token_command(0x11, 1, list)).expect("an answer");
+    assert_eq!((ending.status, &ending.sense[12..14]), (2, &[0x23, 0x06][..]), "TOKEN REVOKED");
+    assert!(read(&mut writer, 1, 1000, data.len()) == data, "nothing of the changed data is there");
+}
+
 /// Sends a copy of 8 MiB from unit 0 to unit 1 whose first read is held in its store.
 fn held_copy(target: &InProcess, session: &mut Raw) -> InitiatorTaskTag {
     let mut initiator = Initiator::login(target.portal(), &target.options(9)).expect("a login");

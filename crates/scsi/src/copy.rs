@@ -3,8 +3,9 @@
 //! Not how they copy: that is the commands' part. What is kept here goes with the I_T_L nexus and with a reset.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use crate::rod::Token;
 use crate::sense::EncodedSense;
 
 /// Operations of one I_T_L nexus that are remembered, running ones included. A host has a few under way.
@@ -43,16 +44,29 @@ pub(crate) struct CopyRecord {
     pub(crate) service_action: u8,
     abort: AtomicBool,
     progress: Mutex<Progress>,
+    /// The token that it made.
+    token: OnceLock<Box<Token>>,
 }
 
 impl CopyRecord {
     fn new(list: ListId, service_action: u8) -> CopyRecord {
         let progress = Progress { outcome: Outcome::InProgress, segments: 0, operations: 0, bytes: 0 };
-        CopyRecord { list, service_action, abort: AtomicBool::new(false), progress: Mutex::new(progress) }
+        CopyRecord {
+            list,
+            service_action,
+            abort: AtomicBool::new(false),
+            progress: Mutex::new(progress),
+            token: OnceLock::new(),
+        }
     }
 
     pub(crate) fn progress(&self) -> Progress {
         *self.lock()
+    }
+
+    /// The token that the operation made, if it has made one.
+    pub(crate) fn token(&self) -> Option<&Token> {
+        self.token.get().map(Box::as_ref)
     }
 
     fn lock(&self) -> MutexGuard<'_, Progress> {
@@ -85,6 +99,11 @@ impl Running {
         let mut progress = self.0.lock();
         progress.operations = progress.operations.wrapping_add(1);
         progress.bytes = progress.bytes.saturating_add(bytes);
+    }
+
+    /// The operation has made a token; another one afterwards is ignored.
+    pub(crate) fn token(&self, token: Token) {
+        self.0.token.get_or_init(|| Box::new(token));
     }
 
     /// One more segment is done.

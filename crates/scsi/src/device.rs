@@ -5,6 +5,7 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use crate::alua::AccessState;
+use crate::domain::Domain;
 use crate::lun::Lun;
 use crate::unit::{ConfigError, LogicalUnit};
 
@@ -35,6 +36,7 @@ pub struct Device {
     ports: Vec<TargetPort>,
     /// By number, so that every address method of a LUN finds the same unit.
     units: BTreeMap<u16, Arc<LogicalUnit>>,
+    domain: Arc<Domain>,
 }
 
 impl Device {
@@ -66,7 +68,17 @@ impl Device {
                 return Err(ConfigError::DuplicateLun(number));
             }
         }
-        Ok(Device { name, ports: ports.into_iter().collect(), units: by_number })
+        Ok(Device { name, ports: ports.into_iter().collect(), units: by_number, domain: Arc::default() })
+    }
+
+    /// The device as part of `domain`. Without one, time stands still and no tokens can be made.
+    #[must_use]
+    pub fn in_domain(self, domain: Arc<Domain>) -> Device {
+        Device { domain, ..self }
+    }
+
+    pub(crate) fn domain(&self) -> &Domain {
+        &self.domain
     }
 
     /// The name of the SCSI target device.

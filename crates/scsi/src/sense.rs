@@ -87,6 +87,16 @@ impl AdditionalSense {
     pub const LBA_OUT_OF_RANGE: Self = Self::new(0x21, 0x00);
     /// INVALID FIELD IN CDB
     pub const INVALID_FIELD_IN_CDB: Self = Self::new(0x24, 0x00);
+    /// INVALID TOKEN OPERATION, CAUSE NOT REPORTABLE
+    pub const INVALID_TOKEN_OPERATION: Self = Self::new(0x23, 0x00);
+    /// INVALID TOKEN OPERATION, UNSUPPORTED TOKEN TYPE
+    pub const UNSUPPORTED_TOKEN_TYPE: Self = Self::new(0x23, 0x01);
+    /// INVALID TOKEN OPERATION, TOKEN UNKNOWN
+    pub const TOKEN_UNKNOWN: Self = Self::new(0x23, 0x04);
+    /// INVALID TOKEN OPERATION, TOKEN REVOKED
+    pub const TOKEN_REVOKED: Self = Self::new(0x23, 0x06);
+    /// INVALID TOKEN OPERATION, INVALID TOKEN LENGTH
+    pub const INVALID_TOKEN_LENGTH: Self = Self::new(0x23, 0x0a);
     /// LOGICAL UNIT NOT SUPPORTED
     pub const LOGICAL_UNIT_NOT_SUPPORTED: Self = Self::new(0x25, 0x00);
     /// INVALID FIELD IN PARAMETER LIST

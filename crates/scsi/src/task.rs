@@ -371,6 +371,7 @@ impl Task {
             }
             Ok((state, Step::Io(io))) => {
                 self.state = state;
+                path.unit.watch().about_to(&io, path.unit.block_length_bytes());
                 Next::Io(io)
             }
             Ok((state, Step::Work { until_over })) => {
@@ -380,6 +381,7 @@ impl Task {
             }
             Ok((state, Step::IoOn(unit, io))) => {
                 self.state = state;
+                unit.watch().about_to(&io, unit.block_length_bytes());
                 Next::IoOn { naa: unit.identity().naa, io }
             }
             Ok((_, Step::Done(data_in))) => {

@@ -14,6 +14,7 @@ use crate::io::{Io, IoError};
 use crate::mode::{ModeFlags, ModeValues};
 use crate::nexus::NexusName;
 use crate::reservations::{Effects, Refusal, Reservations};
+use crate::rod::Watch;
 use crate::saved::{Saved, SavedFault, SavedState, Section};
 use crate::sense::SenseData;
 use crate::space::{Space, SpaceWatch, THRESHOLD_EXPONENT};
@@ -173,6 +174,7 @@ pub struct LogicalUnit {
     reservations: Mutex<Reservations>,
     saved: SavedState,
     work: Work,
+    watch: Watch,
 }
 
 impl LogicalUnit {
@@ -229,8 +231,14 @@ impl LogicalUnit {
             reservations: Mutex::new(reservations),
             saved,
             work,
+            watch: Watch::default(),
             config,
         })
+    }
+
+    /// The tokens that stand for blocks of this unit, and what revokes them.
+    pub(crate) fn watch(&self) -> &Watch {
+        &self.watch
     }
 
     /// All that is to be kept over a restart, for the driver to store on [`crate::Io::SaveState`]. A later call never

@@ -16,6 +16,7 @@ mod registry;
 mod retained;
 mod saver;
 mod server;
+mod surroundings;
 mod units;
 mod upkeep;
 

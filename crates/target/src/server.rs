@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use lunette_block::{BufferPool, CloseError, OpenError, StateError, Store, Volume};
 use lunette_iscsi::chap::ChapPolicy;
-use lunette_scsi::{AccessState, ConfigError, SavedFault, TargetPort};
+use lunette_scsi::{AccessState, ConfigError, Domain, SavedFault, TargetPort};
 use rustix::thread::sched_getaffinity;
 use tracing::{error, info, warn};
 
@@ -26,6 +26,7 @@ use crate::reactor::{Message, Reactor};
 use crate::registry::Registry;
 use crate::retained::RetainedSessions;
 use crate::saver::{self, Save, Told};
+use crate::surroundings::Surroundings;
 use crate::units::{ServedTarget, TargetReport};
 use crate::upkeep::{self, Upkeep};
 
@@ -281,14 +282,11 @@ impl Server {
         let portals = sockets.iter().map(std::net::TcpListener::local_addr).collect::<Result<Vec<_>, _>>()?;
         let state_directory = config.state_directory.as_deref();
         state_directory.map(make_state_directory).transpose()?;
-        let targets = config
-            .targets
-            .iter()
-            .map(|target| {
-                ServedTarget::open(target, &config.chap, state_directory, &config.portals, &layer)
-                    .map(Arc::new)
-            })
-            .collect::<Result<Vec<_>, _>>()?;
+        let domain = Arc::new(Domain::new(Arc::new(Surroundings::new())));
+        let (rules, places) = (&config.chap, &config.portals);
+        let open = |target| ServedTarget::open(target, rules, state_directory, places, &domain, &layer);
+        let targets =
+            config.targets.iter().map(|target| open(target).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
         refuse_copies(&targets)?;
         config.warnings().iter().for_each(|warning| warn!("{warning}"));
         let reports = targets.iter().map(|target| target.report.clone()).collect();

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use lunette_block::{EngineKind, IdentityOverride, StateFile, Store, StoreSpec, Volume, VolumeSpec};
 use lunette_iscsi::chap::ChapPolicy;
 use lunette_scsi::{
-    ConfigError, Device, Identity, LogicalUnit, LogicalUnitConfig, Lun, Provisioning, Saved, TargetPort,
+    ConfigError, Device, Domain, Identity, LogicalUnit, LogicalUnitConfig, Lun, Provisioning, Saved,
+    TargetPort,
 };
 use tracing::info;
 
@@ -104,6 +105,7 @@ impl ServedTarget {
         rules: &ChapRules,
         state_directory: Option<&Path>,
         portals: &[PortalConfig],
+        domain: &Arc<Domain>,
         layer: Layer<'_>,
     ) -> Result<Self, StartError> {
         let mut units: Vec<&UnitConfig> = config.units.iter().collect();
@@ -119,6 +121,7 @@ impl ServedTarget {
         groups.sort_unstable();
         groups.dedup();
         let device = Device::new(config.name.clone(), groups.iter().copied(), logical_units)
+            .map(|device| device.in_domain(Arc::clone(domain)))
             .map_err(|source| StartError::Target { target: config.name.clone(), source })?;
         let access = Access::new(&config.access, &device)
             .map_err(|source| StartError::Target { target: config.name.clone(), source })?;

@@ -19,7 +19,7 @@ pub(super) const DESCRIPTOR_TYPES: [u8; 4] = [BLOCKS_TO_BLOCKS, VERIFY, BYTES_TO
 const BYTES: u8 = 0x00;
 const MEBIBYTES: u8 = 0x02;
 
-fn find(context: &Context<'_>, list: ListId) -> Result<Arc<CopyRecord>, SenseData> {
+pub(super) fn find(context: &Context<'_>, list: ListId) -> Result<Arc<CopyRecord>, SenseData> {
     context.itl().copies().find(list).ok_or(SenseData::invalid_cdb_field(2, 7))
 }
 
@@ -80,7 +80,7 @@ pub(super) fn status_lid4(context: &Context<'_>, cdb: &Cdb) -> Progress {
 }
 
 /// The status of an operation in the long form, with its length field right.
-fn long_status(record: &CopyRecord, progress: copy::Progress, units: u8, count: u64) -> Vec<u8> {
+pub(super) fn long_status(record: &CopyRecord, progress: copy::Progress, units: u8, count: u64) -> Vec<u8> {
     let (status, completion) = status_bytes(progress.outcome);
     let status = if status == IN_PROGRESS_LID1 { IN_PROGRESS } else { status };
     let sense = match &progress.outcome {

@@ -24,6 +24,7 @@ mod start_stop;
 mod table;
 mod target_port_groups;
 mod third_party_copy;
+mod tokens;
 mod unmap;
 mod verify;
 mod vpd;
@@ -115,6 +116,8 @@ pub(crate) enum State {
     ModeSelect(mode_pages::ModeSelect),
     LbaStatus(lba_status::LbaStatus),
     ExtendedCopy(extended_copy::ExtendedCopy),
+    Populate(tokens::Populate),
+    WriteUsingToken(Box<tokens::WriteUsingToken>),
     PersistentReserve(persistent_reserve::PersistentReserve),
     Begin(sanitize::Begin),
     Format(format::Format),
@@ -144,6 +147,8 @@ impl State {
             State::ModeSelect(select) => select.resume(context, event),
             State::LbaStatus(status) => status.resume(context, event),
             State::ExtendedCopy(copy) => copy.resume(context, event),
+            State::Populate(populate) => populate.resume(context, event),
+            State::WriteUsingToken(write) => write.resume(context, event),
             State::PersistentReserve(reserve) => reserve.resume(context, event),
             State::Begin(begin) => begin.resume(context, event),
             State::Format(format) => format.resume(context, event),
@@ -240,6 +245,11 @@ fn not_ready(unit: &LogicalUnit) -> Option<SenseData> {
     Some(SenseData::new(SenseKey::NotReady, code))
 }
 
+/// Why nobody can reach the unit's medium now, if nobody can.
+fn is_not_ready(unit: &LogicalUnit) -> Option<SenseData> {
+    unit.occupied().or_else(|| not_ready(unit))
+}
+
 /// Why the copy manager may not reach a unit's medium, if it may not.
 fn refuses_copy(path: &Path, writes: bool) -> Option<SenseData> {
     if let Some(sense) = path.itl.access_state().refusal(WorksIn::Active) {
@@ -249,9 +259,7 @@ fn refuses_copy(path: &Path, writes: bool) -> Option<SenseData> {
     if !path.itl.permission().allows(access, &[0; 16]) {
         return Some(SenseData::new(SenseKey::CopyAborted, AdditionalSense::THIRD_PARTY_DEVICE_FAILURE));
     }
-    let unit = &path.unit;
-    let not_now = unit.occupied().or_else(|| not_ready(unit));
-    not_now.or_else(|| (writes && path.write_protected()).then(|| write_protected(path)))
+    is_not_ready(&path.unit).or_else(|| (writes && path.write_protected()).then(|| write_protected(path)))
 }
 
 fn write_protected(path: &Path) -> SenseData {

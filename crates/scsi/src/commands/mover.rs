@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::refuses_copy;
+use super::{is_not_ready, refuses_copy};
 use crate::io::{Direction, Io};
 use crate::nexus::Path;
 use crate::sense::SenseData;
@@ -18,8 +18,29 @@ const PIECE_BYTES: u64 = 2 << 20;
 /// A place on a medium.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
-    pub(super) path: Path,
-    pub(super) offset_bytes: u64,
+    unit: Arc<LogicalUnit>,
+    /// The way by which the initiator reaches the unit; none where a token stands for that.
+    path: Option<Path>,
+    offset_bytes: u64,
+}
+
+impl Place {
+    /// A place that the initiator reaches by `path`: what it may do there is looked at for each piece.
+    pub(super) fn of(path: &Path, offset_bytes: u64) -> Place {
+        Place { unit: Arc::clone(&path.unit), path: Some(path.clone()), offset_bytes }
+    }
+
+    /// A place that a token lets anybody read, if only the unit is ready.
+    pub(super) fn unchecked(unit: &Arc<LogicalUnit>, offset_bytes: u64) -> Place {
+        Place { unit: Arc::clone(unit), path: None, offset_bytes }
+    }
+
+    fn refuses(&self, writes: bool) -> Option<SenseData> {
+        match &self.path {
+            Some(path) => refuses_copy(path, writes),
+            None => is_not_ready(&self.unit),
+        }
+    }
 }
 
 /// A range on its way. Both places and the length are whole blocks of their units and inside their capacities.
@@ -38,14 +59,13 @@ pub(super) struct Mover {
 impl Mover {
     pub(super) fn new(source: Place, destination: Place, length_bytes: u64) -> Mover {
         let (from, to) = (source.offset_bytes, destination.offset_bytes);
-        let backwards =
-            Arc::ptr_eq(&source.path.unit, &destination.path.unit) && from < to && to - from < length_bytes;
+        let backwards = Arc::ptr_eq(&source.unit, &destination.unit) && from < to && to - from < length_bytes;
         Mover { source, destination, length_bytes, moved_bytes: 0, backwards, is_read: false }
     }
 
     /// Where the data goes.
     pub(super) fn destination(&self) -> &Arc<LogicalUnit> {
-        &self.destination.path.unit
+        &self.destination.unit
     }
 
     /// What to do next, and on which unit; `None` when all is moved. Units may have changed since the last piece.
@@ -64,15 +84,15 @@ impl Mover {
         let (place, io) = if self.is_read {
             let offset_bytes = self.destination.offset_bytes + at;
             // Several pieces share one flush, which is for the command to ask for.
-            let stable = length == self.length_bytes && !self.destination.path.unit.write_cache_enabled();
+            let stable = length == self.length_bytes && !self.destination.unit.write_cache_enabled();
             (&self.destination, Io::WriteMedium { offset_bytes, length_bytes, stable })
         } else {
             let offset_bytes = self.source.offset_bytes + at;
             (&self.source, Io::Read { offset_bytes, length_bytes, inspected: true })
         };
-        match refuses_copy(&place.path, self.is_read) {
+        match place.refuses(self.is_read) {
             Some(sense) => Err(sense),
-            None => Ok(Some((Arc::clone(&place.path.unit), io))),
+            None => Ok(Some((Arc::clone(&place.unit), io))),
         }
     }
 
@@ -82,11 +102,11 @@ impl Mover {
     /// How the unit failed.
     pub(super) fn ended(&mut self, event: Event<'_>) -> Result<u64, SenseData> {
         if !self.is_read {
-            event.io(Direction::Read, &self.source.path.unit)?;
+            event.io(Direction::Read, &self.source.unit)?;
             self.is_read = true;
             return Ok(0);
         }
-        event.io(Direction::Write, &self.destination.path.unit)?;
+        event.io(Direction::Write, &self.destination.unit)?;
         let length = self.piece_bytes();
         self.is_read = false;
         self.moved_bytes += length;
@@ -103,7 +123,7 @@ impl Mover {
     }
 
     fn largest_piece_bytes(&self) -> u64 {
-        let units = [&self.source.path.unit, &self.destination.path.unit];
+        let units = [&self.source.unit, &self.destination.unit];
         let transfer = |unit: &&Arc<LogicalUnit>| {
             u64::from(unit.max_transfer_blocks()) * u64::from(unit.block_length_bytes())
         };

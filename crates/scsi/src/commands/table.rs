@@ -6,7 +6,7 @@ use super::persistent_reserve::report;
 use super::{
     Handler, cache, capacity, copy_results, diagnostic, extended_copy, format, inquiry, lba_status,
     mode_pages, persistent_reserve, read_write, readiness, report_luns, report_support, reserve, sanitize,
-    start_stop, target_port_groups, unmap, verify, write_same,
+    start_stop, target_port_groups, tokens, unmap, verify, write_same,
 };
 use crate::alua::WorksIn;
 use crate::bytes::Cdb;
@@ -194,7 +194,7 @@ impl Command {
 }
 
 /// Every command, in rising order of operation code and service action.
-pub(crate) static COMMANDS: [Command; 70] = [
+pub(crate) static COMMANDS: [Command; 74] = [
     row("TEST UNIT READY", INSPECTS, readiness::test_unit_ready, &[TEST_UNIT_READY, 0, 0, 0, 0, 0])
         .timeout_s(MEMORY_TIMEOUT_S),
     row("REQUEST SENSE", FREE, readiness::request_sense, &[REQUEST_SENSE, 0x01, 0, 0, 0xff, 0])
@@ -387,7 +387,11 @@ pub(crate) static COMMANDS: [Command; 70] = [
     row("EXTENDED COPY(LID4)", WRITES, extended_copy::extended_copy_lid4, &THIRD_PARTY_COPY_OUT[1])
         .service_action()
         .timeout_s(COPY_TIMEOUT_S),
-    row("COPY OPERATION ABORT", WRITES, extended_copy::copy_operation_abort, &THIRD_PARTY_COPY_OUT[2])
+    row("POPULATE TOKEN", READS, tokens::populate_token, &THIRD_PARTY_COPY_OUT[2]).service_action(),
+    row("WRITE USING TOKEN", WRITES, tokens::write_using_token, &THIRD_PARTY_COPY_OUT[3])
+        .service_action()
+        .writes(),
+    row("COPY OPERATION ABORT", WRITES, extended_copy::copy_operation_abort, &THIRD_PARTY_COPY_OUT[4])
         .service_action()
         .any_readiness(),
     row("RECEIVE COPY STATUS(LID1)", WRITES, copy_results::status_lid1, &THIRD_PARTY_COPY_IN[0])
@@ -413,6 +417,17 @@ pub(crate) static COMMANDS: [Command; 70] = [
     .service_action()
     .any_readiness(),
     row("RECEIVE COPY STATUS(LID4)", WRITES, copy_results::status_lid4, &THIRD_PARTY_COPY_IN[4])
+        .service_action()
+        .any_readiness(),
+    row(
+        "RECEIVE ROD TOKEN INFORMATION",
+        READS,
+        tokens::receive_rod_token_information,
+        &THIRD_PARTY_COPY_IN[5],
+    )
+    .service_action()
+    .any_readiness(),
+    row("REPORT ALL ROD TOKENS", READS, tokens::report_all_rod_tokens, &THIRD_PARTY_COPY_IN[6])
         .service_action()
         .any_readiness(),
     row("READ(16)", READS, read_write::read_16, &LONG_CDB[0]),
@@ -533,18 +548,22 @@ const fn long(opcode: u8, flags: u8) -> [u8; 16] {
 }
 
 /// Usage of the third-party copy commands: a list identifier of one or four bytes, if any, and a length.
-const THIRD_PARTY_COPY_OUT: [[u8; 16]; 3] = [
+const THIRD_PARTY_COPY_OUT: [[u8; 16]; 5] = [
     [0x83, 0x00, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0],
     [0x83, 0x01, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0],
+    [0x83, 0x10, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 0x1f, 0],
+    [0x83, 0x11, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255, 0x1f, 0],
     [0x83, 0x1c, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
 ];
 
-const THIRD_PARTY_COPY_IN: [[u8; 16]; 5] = [
+const THIRD_PARTY_COPY_IN: [[u8; 16]; 7] = [
     [0x84, 0x00, 255, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0],
     [0x84, 0x01, 255, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0],
     [0x84, 0x03, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0],
     [0x84, 0x04, 255, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0],
     [0x84, 0x05, 255, 255, 255, 255, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0],
+    [0x84, 0x07, 255, 255, 255, 255, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0],
+    [0x84, 0x08, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0],
 ];
 
 const SERVICE_ACTION_IN: [[u8; 16]; 3] = [
@@ -663,8 +682,9 @@ mod tests {
             (SANITIZE, 10) => "",
             (0x9e, 16) if row.service_action == Some(0x15) => "...#............",
             (0x83, 16) if row.service_action == Some(0x1c) => "..####..........",
-            (0x84, 16) if row.service_action == Some(0x05) => "..####....####..",
-            (0x84, 16) if row.service_action != Some(0x03) => "..#.......####..",
+            (0x83, 16) if matches!(row.service_action, Some(0x10 | 0x11)) => "......########..",
+            (0x84, 16) if matches!(row.service_action, Some(0x05 | 0x07)) => "..####....####..",
+            (0x84, 16) if !matches!(row.service_action, Some(0x03 | 0x08)) => "..#.......####..",
             (0x83 | 0x84 | 0x9e, 16) => "..........####..",
             other => panic!("say which fields {other:02x?} has"),
         };

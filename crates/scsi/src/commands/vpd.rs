@@ -44,7 +44,7 @@ pub(super) fn page(code: u8, subject: Subject<'_>) -> Option<Vec<u8>> {
         .concat(),
         (Subject::Unit(_, nexus), SCSI_PORTS) => scsi_ports(nexus),
         (Subject::Unit(..), EXTENDED_INQUIRY) => extended_inquiry(),
-        (Subject::Unit(..), THIRD_PARTY_COPY) => third_party_copy::page(),
+        (Subject::Unit(path, _), THIRD_PARTY_COPY) => third_party_copy::page(&path.unit),
         (Subject::Unit(path, _), BLOCK_LIMITS) => block_limits(&path.unit),
         (Subject::Unit(path, _), BLOCK_DEVICE_CHARACTERISTICS) => block_device_characteristics(&path.unit),
         (Subject::Unit(path, _), LOGICAL_BLOCK_PROVISIONING) => logical_block_provisioning(&path.unit),

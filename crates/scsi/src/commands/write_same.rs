@@ -73,6 +73,19 @@ enum Waiting {
 }
 
 impl WriteSame {
+    /// Begins to write zeros to blocks that are inside the medium, and gives their space back where that is possible.
+    pub(super) fn zeros(context: &Context<'_>, lba: u64, blocks: u32) -> (State, Step) {
+        let block_length = context.unit().block_length_bytes();
+        let write_same = WriteSame {
+            offset_bytes: lba * u64::from(block_length),
+            length_bytes: u64::from(blocks) * u64::from(block_length),
+            unmap: context.unit().config().provisioning.unmap,
+            first_piece: true,
+            waiting: Waiting::DataOut,
+        };
+        write_same.pattern_known(context, vec![0; block_length as usize])
+    }
+
     pub(super) fn resume(mut self, context: &Context<'_>, event: Event<'_>) -> Progress {
         let unit = context.unit();
         let block_length = unit.block_length_bytes();

@@ -10,5 +10,6 @@ mod port_groups;
 mod properties;
 mod provisioning;
 mod reservations;
+mod tokens;
 mod transfer;
 mod views;

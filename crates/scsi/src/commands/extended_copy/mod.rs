@@ -233,9 +233,7 @@ impl Copying {
         let place = |path: Path, lba: u64, field: u16| {
             let block_length = u64::from(path.unit.block_length_bytes());
             match lba.checked_add(length_bytes / block_length) {
-                Some(end) if end <= path.unit.blocks() => {
-                    Ok(Place { path, offset_bytes: lba * block_length })
-                }
+                Some(end) if end <= path.unit.blocks() => Ok(Place::of(&path, lba * block_length)),
                 _ => Err(self
                     .aborted(AdditionalSense::COPY_TARGET_DEVICE_NOT_REACHABLE)
                     .pointing_into_segment(field)),

@@ -1,0 +1,254 @@
+//! WRITE USING TOKEN: writes the data that a token stands for, or zeros, to ranges of the unit (SBC-3).
+
+use std::sync::Arc;
+
+use super::super::extended_copy::begin_record;
+use super::super::mover::{Mover, Place};
+use super::super::write_same::WriteSame;
+use super::super::{Context, Progress, State, Step, good};
+use super::{
+    BLOCK_ZERO, CHANGE_VULNERABLE, RANGE_BYTES, RANGES_MAX, TOKEN_LENGTH, list_id, parse_ranges, uptime,
+};
+use crate::bytes::{Cdb, be16, be32, be64, cdb32};
+use crate::copy::{ListId, Outcome, Running};
+use crate::io::{Direction, Io};
+use crate::rod::{Blocks, Rod, TOKEN_BYTES, Token};
+use crate::sense::{AdditionalSense, SenseData};
+use crate::status::Status;
+use crate::task::Event;
+
+const HEADER_BYTES: usize = 536;
+const TOKEN_AT: usize = 16;
+/// DEL_TKN: the token is not wanted any more.
+const DELETE_TOKEN: u8 = 0x02;
+
+pub(crate) fn write_using_token(_: &Context<'_>, cdb: &Cdb) -> Progress {
+    let length_bytes = cdb32::<10>(cdb);
+    let longest = HEADER_BYTES + (usize::from(RANGES_MAX) + 1) * RANGE_BYTES;
+    if (length_bytes as usize) < HEADER_BYTES || length_bytes as usize > longest {
+        return Err(SenseData::illegal(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR));
+    }
+    let list = WriteUsingToken::List { list: list_id(cdb), service_action: cdb[1] & 0x1f, length_bytes };
+    Ok((State::WriteUsingToken(Box::new(list)), Step::DataOut(length_bytes)))
+}
+
+/// A WRITE USING TOKEN that waits for its list or for a medium.
+#[derive(Debug)]
+pub(crate) enum WriteUsingToken {
+    List { list: ListId, service_action: u8, length_bytes: u32 },
+    Moving(Moving),
+    Zeroing(Zeroing),
+}
+
+impl WriteUsingToken {
+    pub(crate) fn resume(self, context: &Context<'_>, event: Event<'_>) -> Progress {
+        match self {
+            WriteUsingToken::List { list, service_action, length_bytes } => {
+                let bytes = event.data_out(length_bytes)?;
+                let ranges = parse_ranges(&context.path.unit, bytes, HEADER_BYTES)?;
+                let kind = be32(bytes, TOKEN_AT).unwrap_or(0);
+                check_token(kind, bytes)?;
+                if kind == BLOCK_ZERO {
+                    let running = begin_record(context, Some(list), service_action)?;
+                    return Zeroing { running, ranges, next: 0, write: None }.go_on(context);
+                }
+                let moving = Moving::begin(context, bytes, &ranges)?;
+                let running = begin_record(context, Some(list), service_action)?;
+                Moving { running: Some(running), ..moving }.go_on(context)
+            }
+            WriteUsingToken::Moving(moving) => moving.resume(context, event),
+            WriteUsingToken::Zeroing(zeroing) => zeroing.resume(context, event),
+        }
+    }
+}
+
+/// What can be said of a token without looking for it.
+fn check_token(kind: u32, list: &[u8]) -> Result<(), SenseData> {
+    if kind != BLOCK_ZERO && kind != CHANGE_VULNERABLE {
+        return Err(SenseData::illegal(AdditionalSense::UNSUPPORTED_TOKEN_TYPE));
+    }
+    if be16(list, TOKEN_AT + 6) != Some(TOKEN_LENGTH) {
+        return Err(SenseData::illegal(AdditionalSense::INVALID_TOKEN_LENGTH));
+    }
+    Ok(())
+}
+
+/// Data on its way from where the token was made.
+#[derive(Debug)]
+pub(crate) struct Moving {
+    running: Option<Running>,
+    rod: Arc<Rod>,
+    /// The last is the next.
+    movers: Vec<Mover>,
+    left_volatile: bool,
+    is_flushing: bool,
+}
+
+impl Moving {
+    fn begin(context: &Context<'_>, list: &[u8], ranges: &[Blocks]) -> Result<Moving, SenseData> {
+        let unit = &context.path.unit;
+        let tokens = context.nexus.device().domain().tokens();
+        let token: &Token =
+            list[TOKEN_AT..].first_chunk::<TOKEN_BYTES>().ok_or(SenseData::invalid_parameter(16))?;
+        let now = uptime(context);
+        let rod = tokens.find(token, now).ok_or(SenseData::illegal(AdditionalSense::TOKEN_UNKNOWN))?;
+        // Whoever begins to use a token may also end it; who uses it already goes on.
+        if list[2] & DELETE_TOKEN != 0 {
+            tokens.delete(&rod, now);
+        }
+        if rod.unit.block_length_bytes() != unit.block_length_bytes() {
+            return Err(SenseData::illegal(AdditionalSense::INVALID_TOKEN_OPERATION));
+        }
+        let offset = be64(list, 8).unwrap_or(0);
+        let wanted: u64 = ranges.iter().map(|range| u64::from(range.count)).sum();
+        if offset.checked_add(wanted).is_none_or(|end| end > rod.blocks()) {
+            return Err(SenseData::invalid_parameter(8));
+        }
+        let mut movers = pair(&rod, offset, context, ranges);
+        movers.reverse();
+        Ok(Moving { running: None, rod, movers, left_volatile: false, is_flushing: false })
+    }
+
+    fn resume(mut self, context: &Context<'_>, event: Event<'_>) -> Progress {
+        if self.is_flushing {
+            return match event.io(Direction::Write, &context.path.unit) {
+                Ok(_) => self.done(),
+                Err(sense) => self.failed(context, sense),
+            };
+        }
+        let ended = self.movers.last_mut().ok_or(SenseData::internal()).and_then(|mover| mover.ended(event));
+        match ended {
+            // A read has ended: what it brought is what the token stands for if nothing was changed before.
+            Ok(0) if self.rod.is_revoked() => {
+                self.failed(context, SenseData::illegal(AdditionalSense::TOKEN_REVOKED))
+            }
+            Ok(bytes) => {
+                self.rod.touch(uptime(context));
+                if let Some(running) = &self.running {
+                    running.moved(bytes);
+                }
+                self.go_on(context)
+            }
+            Err(sense) => self.failed(context, sense),
+        }
+    }
+
+    fn go_on(mut self, context: &Context<'_>) -> Progress {
+        if self.running.as_ref().is_some_and(Running::is_aborted) {
+            return Ok((State::Finished, Step::End(Status::TaskAborted)));
+        }
+        while let Some(mover) = self.movers.last() {
+            match mover.next() {
+                Ok(Some((unit, io))) => {
+                    let state = State::WriteUsingToken(Box::new(WriteUsingToken::Moving(self)));
+                    return Ok((state, Step::IoOn(unit, io)));
+                }
+                Ok(None) => {
+                    self.left_volatile |= mover.left_volatile();
+                    self.movers.pop();
+                }
+                Err(sense) => return self.failed(context, sense),
+            }
+        }
+        if self.left_volatile && !context.path.unit.write_cache_enabled() {
+            self.is_flushing = true;
+            let state = State::WriteUsingToken(Box::new(WriteUsingToken::Moving(self)));
+            return Ok((state, Step::Io(Io::Flush)));
+        }
+        self.done()
+    }
+
+    fn done(self) -> Progress {
+        if let Some(running) = self.running {
+            running.end(Outcome::Completed);
+        }
+        good()
+    }
+
+    fn failed(self, context: &Context<'_>, sense: SenseData) -> Progress {
+        if let Some(running) = self.running {
+            running.end(Outcome::Failed(sense.encode(context.unit().mode().descriptor_sense())));
+        }
+        Err(sense)
+    }
+}
+
+/// Which piece of the token's data goes where, from block `offset` of it on.
+fn pair(rod: &Rod, offset: u64, context: &Context<'_>, ranges: &[Blocks]) -> Vec<Mover> {
+    let block_length = u64::from(rod.unit.block_length_bytes());
+    let mut sources = rod.ranges.iter().copied();
+    let (mut source, mut skip) = (sources.next(), offset);
+    let mut movers = Vec::new();
+    for range in ranges {
+        let mut done = 0;
+        while done < u64::from(range.count)
+            && let Some(from) = source
+        {
+            let left = u64::from(from.count) - skip.min(from.count.into());
+            if left == 0 {
+                skip -= u64::from(from.count);
+                source = sources.next();
+                continue;
+            }
+            let count = left.min(u64::from(range.count) - done);
+            movers.push(Mover::new(
+                Place::unchecked(&rod.unit, (from.lba + skip) * block_length),
+                Place::of(context.path, (range.lba + done) * block_length),
+                count * block_length,
+            ));
+            done += count;
+            skip += count;
+        }
+    }
+    movers
+}
+
+/// Zeros being written: the token for them has no source.
+#[derive(Debug)]
+pub(crate) struct Zeroing {
+    running: Running,
+    ranges: Vec<Blocks>,
+    next: usize,
+    write: Option<WriteSame>,
+}
+
+impl Zeroing {
+    fn resume(mut self, context: &Context<'_>, event: Event<'_>) -> Progress {
+        let Some(write) = self.write.take() else { return Err(SenseData::internal()) };
+        let progress = write.resume(context, event);
+        self.continue_with(context, progress)
+    }
+
+    fn go_on(mut self, context: &Context<'_>) -> Progress {
+        if self.running.is_aborted() {
+            return Ok((State::Finished, Step::End(Status::TaskAborted)));
+        }
+        let Some(&range) = self.ranges.get(self.next) else {
+            self.running.end(Outcome::Completed);
+            return good();
+        };
+        self.next += 1;
+        let progress = Ok(WriteSame::zeros(context, range.lba, range.count));
+        self.continue_with(context, progress)
+    }
+
+    /// A WRITE SAME of zeros does the work on a range; when it is over the next one begins.
+    fn continue_with(mut self, context: &Context<'_>, progress: Progress) -> Progress {
+        match progress {
+            Ok((State::WriteSame(write), step)) => {
+                self.write = Some(write);
+                Ok((State::WriteUsingToken(Box::new(WriteUsingToken::Zeroing(self))), step))
+            }
+            Ok(_) => {
+                let blocks = self.next.checked_sub(1).and_then(|last| self.ranges.get(last));
+                let blocks = blocks.map_or(0, |range| u64::from(range.count));
+                self.running.moved(blocks * u64::from(context.unit().block_length_bytes()));
+                self.go_on(context)
+            }
+            Err(sense) => {
+                self.running.end(Outcome::Failed(sense.encode(context.unit().mode().descriptor_sense())));
+                Err(sense)
+            }
+        }
+    }
+}
