@@ -117,7 +117,7 @@ pub(crate) enum State {
     LbaStatus(lba_status::LbaStatus),
     ExtendedCopy(extended_copy::ExtendedCopy),
     Populate(tokens::Populate),
-    WriteUsingToken(Box<tokens::WriteUsingToken>),
+    WriteUsingToken(tokens::WriteUsingToken),
     PersistentReserve(persistent_reserve::PersistentReserve),
     Begin(sanitize::Begin),
     Format(format::Format),

@@ -39,8 +39,7 @@ impl Environment for Surroundings {
 }
 
 fn device_in(domain: &Arc<Domain>, naa: u64, change: impl FnOnce(&mut LogicalUnitConfig)) -> Arc<Device> {
-    let identity =
-        Identity { naa, uuid: naa.to_be_bytes().repeat(2).try_into().unwrap(), ..config().identity };
+    let identity = Identity { naa, uuid: [naa as u8; 16], ..config().identity };
     let mut config = LogicalUnitConfig { identity, ..config() };
     change(&mut config);
     let unit = Arc::new(LogicalUnit::new(config, Saved::Nowhere).expect("a possible unit"));

@@ -29,15 +29,15 @@ pub(crate) fn write_using_token(_: &Context<'_>, cdb: &Cdb) -> Progress {
         return Err(SenseData::illegal(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR));
     }
     let list = WriteUsingToken::List { list: list_id(cdb), service_action: cdb[1] & 0x1f, length_bytes };
-    Ok((State::WriteUsingToken(Box::new(list)), Step::DataOut(length_bytes)))
+    Ok((State::WriteUsingToken(list), Step::DataOut(length_bytes)))
 }
 
 /// A WRITE USING TOKEN that waits for its list or for a medium.
 #[derive(Debug)]
 pub(crate) enum WriteUsingToken {
     List { list: ListId, service_action: u8, length_bytes: u32 },
-    Moving(Moving),
-    Zeroing(Zeroing),
+    Moving(Box<Moving>),
+    Zeroing(Box<Zeroing>),
 }
 
 impl WriteUsingToken {
@@ -140,7 +140,7 @@ impl Moving {
         while let Some(mover) = self.movers.last() {
             match mover.next() {
                 Ok(Some((unit, io))) => {
-                    let state = State::WriteUsingToken(Box::new(WriteUsingToken::Moving(self)));
+                    let state = State::WriteUsingToken(WriteUsingToken::Moving(Box::new(self)));
                     return Ok((state, Step::IoOn(unit, io)));
                 }
                 Ok(None) => {
@@ -152,7 +152,7 @@ impl Moving {
         }
         if self.left_volatile && !context.path.unit.write_cache_enabled() {
             self.is_flushing = true;
-            let state = State::WriteUsingToken(Box::new(WriteUsingToken::Moving(self)));
+            let state = State::WriteUsingToken(WriteUsingToken::Moving(Box::new(self)));
             return Ok((state, Step::Io(Io::Flush)));
         }
         self.done()
@@ -237,7 +237,7 @@ impl Zeroing {
         match progress {
             Ok((State::WriteSame(write), step)) => {
                 self.write = Some(write);
-                Ok((State::WriteUsingToken(Box::new(WriteUsingToken::Zeroing(self))), step))
+                Ok((State::WriteUsingToken(WriteUsingToken::Zeroing(Box::new(self))), step))
             }
             Ok(_) => {
                 let blocks = self.next.checked_sub(1).and_then(|last| self.ranges.get(last));
