@@ -270,6 +270,111 @@ fn a_write_of_less_or_more_than_expected_has_a_residual() {
     assert_eq!((ending.codes(), ending.residual), ((5, 0x21, 0), Residual::Underflow(1024)));
 }
 
+/// 13.18: with DataPDUInOrder=No each sequence may come in any order, whatever else was agreed on.
+#[test]
+fn data_comes_in_any_order_where_that_was_agreed_on() {
+    const SEGMENT: usize = 512;
+    let target = InProcess::start(&[DISK]);
+    let data = pattern(16 * 1024);
+    let combinations = [
+        ("Yes", "No", "1"),
+        ("Yes", "No", "16"),
+        ("Yes", "Yes", "3"),
+        ("No", "No", "2"),
+        ("No", "Yes", "16"),
+    ];
+    for (index, (initial_r2t, immediate_data, r2ts)) in combinations.into_iter().enumerate() {
+        let keys = [
+            ("DataPDUInOrder", "No"),
+            ("DataSequenceInOrder", "No"),
+            ("InitialR2T", initial_r2t),
+            ("ImmediateData", immediate_data),
+            ("MaxOutstandingR2T", r2ts),
+            ("MaxBurstLength", "2048"),
+            ("FirstBurstLength", "2048"),
+        ];
+        let mut session = login(&target, &keys);
+        let mut come = if immediate_data == "Yes" { SEGMENT } else { 0 };
+        let is_unsolicited = initial_r2t == "No";
+        let lba = 64 * index as u64;
+        let command = ScsiCommand { is_final: !is_unsolicited, ..write(0, lba, data.len()) };
+        let tag = session.command(&command, &data[..come]).expect("sent");
+        // The last segment of a sequence first, then the others from the front.
+        let send = |session: &mut Raw, target_transfer_tag, range: std::ops::Range<usize>| {
+            let mut starts: Vec<usize> = range.step_by(SEGMENT).collect();
+            starts.rotate_right(1);
+            for (index, &start) in starts.iter().enumerate() {
+                let pdu = ScsiDataOut {
+                    is_final: index + 1 == starts.len(),
+                    lun: command.lun,
+                    initiator_task_tag: tag,
+                    target_transfer_tag,
+                    data_sn: DataSn(index as u32),
+                    buffer_offset: start as u32,
+                    ..ScsiDataOut::default()
+                };
+                let segment = &data[start..start + SEGMENT];
+                session.send(&InitiatorPdu::ScsiDataOut(pdu), segment).expect("sent");
+            }
+        };
+        if is_unsolicited {
+            send(&mut session, TargetTransferTag::RESERVED, come..2048);
+            come = 2048;
+        }
+        while come < data.len() {
+            let r2t = session.r2t(tag).expect("an R2T");
+            assert_eq!(r2t.buffer_offset as usize, come, "sequences stay in order");
+            let end = come + r2t.desired_length as usize;
+            send(&mut session, r2t.target_transfer_tag, come..end);
+            come = end;
+        }
+        session.good(tag).expect("a write");
+        expect_on_disk(&mut session, lba, &data);
+    }
+}
+
+/// A byte that comes twice, or never, fails its command all the same.
+#[test]
+fn any_order_is_no_licence_for_gaps_and_overlaps() {
+    let target = InProcess::start(&[DISK]);
+    let keys = [("DataPDUInOrder", "No"), ("InitialR2T", "Yes"), ("ImmediateData", "No")];
+    for (pieces, rejects_min) in [
+        // A gap that stays, an overlap with what has come, one beyond the end, one before the sequence's first PDU again.
+        (vec![(0, 512), (1024, 1024)], 0),
+        (vec![(512, 512), (256, 512), (1024, 1024)], 1),
+        (vec![(1536, 1024), (0, 1536)], 1),
+        (vec![(0, 1024), (0, 512), (1024, 1024)], 1),
+    ] {
+        let mut session = login(&target, &keys);
+        let command = write(0, 64, 2048);
+        let tag = session.command(&command, &[]).expect("sent");
+        let r2t = session.r2t(tag).expect("an R2T");
+        for (index, &(start, length)) in pieces.iter().enumerate() {
+            let pdu = ScsiDataOut {
+                is_final: index + 1 == pieces.len(),
+                lun: command.lun,
+                initiator_task_tag: tag,
+                target_transfer_tag: r2t.target_transfer_tag,
+                data_sn: DataSn(index as u32),
+                buffer_offset: start,
+                ..ScsiDataOut::default()
+            };
+            session.send(&InitiatorPdu::ScsiDataOut(pdu), &vec![0xee; length]).expect("sent");
+        }
+        let mut rejected = 0;
+        let ending = loop {
+            match session.receive().expect("an answer") {
+                (lunette_wire::TargetPdu::Reject(_), _) => rejected += 1,
+                (lunette_wire::TargetPdu::ScsiResponse(pdu), _) => break pdu,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(rejected >= rejects_min, "{pieces:?}");
+        assert_eq!(ending.status, 2, "{pieces:?}");
+        expect_on_disk(&mut session, 64, &[0; 2048]);
+    }
+}
+
 /// 11.4.5: what fails moves nothing, in either direction; ESXi gives a disk up whose counts are wrong.
 #[test]
 fn a_command_that_moves_nothing_has_all_that_was_expected_as_residual() {

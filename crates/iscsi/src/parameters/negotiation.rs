@@ -85,6 +85,7 @@ impl Negotiation {
             _ if row.when == Use::LeadingLogin && !self.is_leading => push(answers, row.name, REJECT),
             Rule::List { .. } => push(answers, row.name, self.choose(row, value)?),
             Rule::And { .. } | Rule::Or { .. } => match value::boolean(value) {
+                Some(offer) if self.depends_on_others(row.key) => self.waiting.push((row.key, offer.into())),
                 Some(offer) => self.agree(row, u32::from(offer), answers),
                 None => push(answers, row.name, REJECT),
             },
@@ -99,7 +100,10 @@ impl Negotiation {
 
     /// Answers what has waited. To be called when the initiator has no more to offer.
     pub(crate) fn settle(&mut self, answers: &mut Vec<u8>) {
-        for (key, offer) in std::mem::take(&mut self.waiting) {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        // What others hang on comes first: MaxOutstandingR2T looks at DataSequenceInOrder (13.19).
+        waiting.sort_by_key(|(key, _)| *key == Key::MaxOutstandingR2T);
+        for (key, offer) in waiting {
             let (initial_r2t, immediate_data) = (self.flag(Key::InitialR2T), self.flag(Key::ImmediateData));
             if key == Key::FirstBurstLength && initial_r2t && !immediate_data {
                 push(answers, row(key).name, IRRELEVANT);
@@ -154,11 +158,13 @@ impl Negotiation {
     }
 
     /// True for an answer that cannot be given before others are known: FirstBurstLength hangs on MaxBurstLength,
-    /// InitialR2T and ImmediateData (13.14), MaxOutstandingR2T on ErrorRecoveryLevel (13.19).
+    /// InitialR2T and ImmediateData (13.14), MaxOutstandingR2T (13.19) and our wish for order on ErrorRecoveryLevel.
     fn depends_on_others(&self, key: Key) -> bool {
         match key {
             Key::FirstBurstLength => true,
-            Key::MaxOutstandingR2T => self.limits.error_recovery_level > 0,
+            Key::MaxOutstandingR2T | Key::DataPduInOrder | Key::DataSequenceInOrder => {
+                self.limits.error_recovery_level > 0
+            }
             _ => false,
         }
     }
@@ -202,7 +208,10 @@ impl Negotiation {
             Key::DefaultTime2Wait => u32::from(limits.default_time2wait_s),
             Key::DefaultTime2Retain => u32::from(limits.default_time2retain_s),
             Key::ProtocolLevel => PROTOCOL_LEVEL,
-            // No wish of its own: order within and between sequences as the RFC's default has it.
+            // What is lost is found by the order of what comes (7.8); without recovery any order will do.
+            Key::DataPduInOrder | Key::DataSequenceInOrder => {
+                u32::from(self.number(Key::ErrorRecoveryLevel) > 0)
+            }
             _ => default(row),
         };
         match row.rule {

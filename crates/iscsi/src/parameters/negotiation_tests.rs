@@ -44,12 +44,30 @@ fn booleans_follow_their_functions() {
         ("InitialR2T", "Yes", "Yes", "Yes"),
         ("ImmediateData", "Yes", "Yes", "No"),
         ("ImmediateData", "No", "No", "No"),
-        ("DataPDUInOrder", "No", "Yes", "Yes"),
-        ("DataSequenceInOrder", "No", "Yes", "Yes"),
+        ("DataPDUInOrder", "No", "No", "No"),
+        ("DataPDUInOrder", "Yes", "Yes", "Yes"),
+        ("DataSequenceInOrder", "No", "No", "No"),
         ("DataSequenceInOrder", "Yes", "Yes", "Yes"),
     ] {
         assert_eq!(answer(key, offer), ours_open, "{key}={offer}");
         assert_eq!(answer_with(picky, key, offer), ours_picky, "{key}={offer}");
+    }
+}
+
+/// Where lost data is to be recovered, the order of what comes tells what is missing.
+#[test]
+fn recovery_wants_order() {
+    let limits = TargetLimits { error_recovery_level: 2, ..TargetLimits::default() };
+    for (level, order) in [("0", "No"), ("1", "Yes"), ("2", "Yes")] {
+        for offers in [
+            [("DataPDUInOrder", "No"), ("DataSequenceInOrder", "No"), ("ErrorRecoveryLevel", level)],
+            [("ErrorRecoveryLevel", level), ("DataSequenceInOrder", "No"), ("DataPDUInOrder", "No")],
+        ] {
+            let answers = negotiate(&mut normal(limits), &offers).unwrap();
+            for key in ["DataPDUInOrder", "DataSequenceInOrder"] {
+                assert!(answers.contains(&(key.to_owned(), order.to_owned())), "{level}: {answers:?}");
+            }
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Data from the initiator (RFC 7143, 4.2.5.2, 11.7, 11.8): immediate, unsolicited, and solicited by R2T.
 //!
-//! DataPDUInOrder and DataSequenceInOrder are Yes, so each sequence fills its range from front to back, and a
-//! command's ranges follow one another. Above ErrorRecoveryLevel 0 what a sequence has lost is asked for again when it is
+//! With DataPDUInOrder=Yes each sequence fills its range from front to back; with No, which is for ErrorRecoveryLevel 0, its
+//! PDUs fill it in any order. A command's ranges follow one another: DataSequenceInOrder=No would be ours to use. Above ErrorRecoveryLevel 0 what a sequence has lost is asked for again when it is
 //! over, by a recovery R2T (7.8, 7.9); at level 0 the command fails.
 
 use std::time::Duration;
@@ -112,11 +112,15 @@ impl<D: Share> Session<D> {
         }
         let Some(task) = self.tasks.get_mut(id) else { return };
         let end = pdu.buffer_offset + length;
+        let expected = match sequence {
+            Sequence::Unsolicited => task.received,
+            Sequence::Solicited(index) => task.r2ts[index].next_offset,
+        };
+        if !self.parameters.data_pdu_in_order && !task.takes_in_any_order((pdu.buffer_offset, end), expected)
+        {
+            task.fault.get_or_insert(INCORRECT_AMOUNT_OF_DATA);
+        }
         if recovers {
-            let expected = match sequence {
-                Sequence::Unsolicited => task.received,
-                Sequence::Solicited(index) => task.r2ts[index].next_offset,
-            };
             task.lose(expected, if intact { pdu.buffer_offset } else { end });
             if !intact || expected < pdu.buffer_offset {
                 task.count_loss();
@@ -129,18 +133,20 @@ impl<D: Share> Session<D> {
                 if pdu.is_final {
                     task.unsolicited_open = false;
                     let first_burst = self.parameters.first_burst_length;
-                    if task.expected_out() > first_burst && task.received != first_burst {
+                    let is_short = task.expected_out() > first_burst && task.received != first_burst;
+                    if is_short || task.gaps.close(0, task.received) {
                         task.fault.get_or_insert(INCORRECT_AMOUNT_OF_DATA);
                     }
                 }
             }
             Sequence::Solicited(index) => {
                 let r2t = &mut task.r2ts[index];
-                r2t.next_offset = end;
+                r2t.next_offset = end.max(expected);
                 r2t.next_data_sn = pdu.data_sn.next();
                 r2t.due = None;
                 if pdu.is_final {
-                    if r2t.next_offset != r2t.end_offset {
+                    let is_short = r2t.next_offset != r2t.end_offset;
+                    if is_short || task.gaps.close(r2t.start_offset, r2t.end_offset) {
                         task.fault.get_or_insert(INCORRECT_AMOUNT_OF_DATA);
                     }
                     task.r2ts.remove(index);
@@ -256,6 +262,12 @@ impl<D: Share> Session<D> {
         let skips = |expected: DataSn, offset: u32| {
             self.recovers() && expected.precedes(pdu.data_sn) && pdu.buffer_offset >= offset
         };
+        // Where PDUs may come in any order, each fills a place that is still free.
+        let fits = |offset: u32| {
+            pdu.buffer_offset == offset
+                || !self.parameters.data_pdu_in_order
+                    && (pdu.buffer_offset > offset || task.gaps.contain(pdu.buffer_offset, end))
+        };
         if pdu.target_transfer_tag == TargetTransferTag::RESERVED {
             let limit = task.expected_out().min(self.parameters.first_burst_length);
             return if !task.unsolicited_open {
@@ -267,7 +279,7 @@ impl<D: Share> Session<D> {
                 Ok(Sequence::Unsolicited)
             } else if pdu.data_sn != task.unsolicited_data_sn {
                 Err(PDU_MISSING)
-            } else if pdu.buffer_offset == task.received && end <= limit {
+            } else if fits(task.received) && end <= limit {
                 Ok(Sequence::Unsolicited)
             } else {
                 Err(MISPLACED)
@@ -283,7 +295,7 @@ impl<D: Share> Session<D> {
             Ok(Sequence::Solicited(index))
         } else if pdu.data_sn != r2t.next_data_sn {
             Err(PDU_MISSING)
-        } else if pdu.buffer_offset == r2t.next_offset && end <= r2t.end_offset {
+        } else if fits(r2t.next_offset) && pdu.buffer_offset >= r2t.start_offset && end <= r2t.end_offset {
             Ok(Sequence::Solicited(index))
         } else {
             Err(MISPLACED)
@@ -371,6 +383,11 @@ impl Task {
     /// Data that is wanted was lost and has not been asked for again.
     fn has_holes(&self) -> bool {
         self.recovery.holes.iter().any(|&(start, _)| start < self.wanted)
+    }
+
+    /// Counts a range that came where `expected` would have been next. False when it leaves too many gaps.
+    fn takes_in_any_order(&mut self, (start, end): (u32, u32), expected: u32) -> bool {
+        if start >= expected { self.gaps.pass_over(expected, start) } else { self.gaps.fill(start, end) }
     }
 
     fn count_loss(&mut self) {

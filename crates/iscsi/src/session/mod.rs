@@ -13,6 +13,7 @@ mod connection;
 mod data_in;
 mod data_out;
 mod fence;
+mod gaps;
 mod logout;
 mod management;
 mod outbox;

@@ -8,6 +8,8 @@ use lunette_wire::initiator::{ScsiCommand, TaskAttribute};
 use lunette_wire::{Cid, CmdSn, DataSn, InitiatorTaskTag, LunField, TargetTransferTag};
 use slab::Slab;
 
+use super::gaps::Gaps;
+
 /// Names a task inside its session; a place is used again, its generation is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TaskId {
@@ -124,6 +126,8 @@ pub(super) struct Task {
     /// Unsolicited Data-Out PDUs are still to come.
     pub(super) unsolicited_open: bool,
     pub(super) unsolicited_data_sn: DataSn,
+    /// What the open sequences have passed over, where their PDUs come in any order.
+    pub(super) gaps: Gaps,
     /// Next byte to ask for by R2T.
     pub(super) next_r2t_offset: u32,
     pub(super) r2ts: Vec<OutstandingR2t>,
@@ -148,6 +152,7 @@ impl Task {
             wanted: 0,
             unsolicited_open: command.write && !command.is_final,
             unsolicited_data_sn: DataSn(0),
+            gaps: Gaps::default(),
             next_r2t_offset: 0,
             r2ts: Vec::new(),
             sent_data_sn: DataSn(0),
