@@ -165,7 +165,16 @@ impl Lunette {
     /// The URL of a logical unit, as libiscsi's tools and QEMU take it.
     #[must_use]
     pub fn url(&self, lun: usize) -> String {
-        format!("iscsi://{}/{TARGET_NAME}/{lun}", self.portal())
+        self.url_through(0, lun)
+    }
+
+    /// As [`Self::url`], through the portal in this place.
+    ///
+    /// # Panics
+    /// There is none.
+    #[must_use]
+    pub fn url_through(&self, portal: usize, lun: usize) -> String {
+        format!("iscsi://{}/{TARGET_NAME}/{lun}", self.ready.portals[portal])
     }
 
     /// The URL of the portal, for discovery.

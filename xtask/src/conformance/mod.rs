@@ -68,11 +68,11 @@ pub(crate) fn step(workspace: &Workspace, report: &mut Report, binary: Option<&P
             tally.skipped += 1;
         }
         if let Some(url) = &options.url {
-            cases.retain(|case| case.unit == 0);
+            cases.retain(|case| case.unit == 0 && !case.multipath);
             for case in &mut cases {
                 case.expected = Expected::Pass;
             }
-            run_cases(&plan, &cases, options, &|_| url.clone(), &mut tally)?;
+            run_cases(&plan, &cases, options, &|_, _| url.clone(), &mut tally)?;
             return Ok(tally);
         }
         let binary = binary.context("no binary to test")?;
@@ -80,8 +80,9 @@ pub(crate) fn step(workspace: &Workspace, report: &mut Report, binary: Option<&P
         let luns = plan.units.iter().enumerate().map(|(number, unit)| {
             format!("{number}={}", unit.lun.replace("{dir}", &directory.path().to_string_lossy()))
         });
-        let target = Lunette::command(binary).luns(luns).start()?;
-        run_cases(&plan, &cases, options, &|unit| target.url(unit), &mut tally)?;
+        let target = Lunette::command(binary).luns(luns).args(["--portal", "127.0.0.1:0"]).start()?;
+        let url = |portal, unit| target.url_through(portal, unit);
+        run_cases(&plan, &cases, options, &url, &mut tally)?;
         target.stop().context("the target after the conformance run")?;
         Ok(tally)
     });
@@ -91,7 +92,7 @@ fn run_cases(
     plan: &Plan,
     cases: &[Case],
     options: &Options,
-    url: &dyn Fn(usize) -> String,
+    url: &dyn Fn(usize, usize) -> String,
     tally: &mut Tally,
 ) -> Result<()> {
     let mut last: Option<(usize, String, Finished)> = None;
@@ -100,7 +101,9 @@ fn run_cases(
         let is_done = last.as_ref().is_some_and(|(unit, run, _)| *unit == case.unit && run == what);
         if !is_done {
             let limit = Duration::from_secs(plan.time_limit_s);
-            let finished = run(&mut tool(what, &url(case.unit)), limit)?;
+            let portals = if case.multipath { 0..2 } else { 0..1 };
+            let urls = portals.map(|portal| url(portal, case.unit));
+            let finished = run(&mut tool(what, urls), limit)?;
             last = Some((case.unit, what.to_owned(), finished));
         }
         let Some((_, _, finished)) = &last else { continue };
@@ -116,9 +119,9 @@ fn run_cases(
     Ok(())
 }
 
-fn tool(test: &str, url: &str) -> Command {
+fn tool(test: &str, urls: impl Iterator<Item = String>) -> Command {
     let mut command = Command::new(TOOL);
-    command.args(["-V", "--dataloss", "--test", &format!("ALL.{test}"), url]);
+    command.args(["-V", "--dataloss", "--test", &format!("ALL.{test}")]).args(urls);
     command
 }
 
@@ -163,7 +166,12 @@ mod tests {
 
     fn judged(expected: &Expected, outcome: &Outcome, foreign: bool) -> Tally {
         let test = "Read10.Async".to_owned();
-        judge(&Case { unit: 0, test, expected: expected.clone(), together: false }, outcome, foreign).0
+        judge(
+            &Case { unit: 0, test, expected: expected.clone(), together: false, multipath: false },
+            outcome,
+            foreign,
+        )
+        .0
     }
 
     #[test]

@@ -48,6 +48,9 @@ pub(crate) struct Run {
     /// Run each family in one process, for tests that lean on one another.
     #[serde(default)]
     pub(crate) together: bool,
+    /// Give the tool the unit through two portals.
+    #[serde(default)]
+    pub(crate) multipath: bool,
 }
 
 /// A family that the installed tool does not have.
@@ -79,6 +82,8 @@ pub(crate) struct Case {
     pub(crate) expected: Expected,
     /// Run the whole family in one process.
     pub(crate) together: bool,
+    /// Give the tool the unit through two portals.
+    pub(crate) multipath: bool,
 }
 
 /// What a test must do.
@@ -134,7 +139,8 @@ impl Plan {
                     let twice = cases.iter().any(|case| case.unit == unit && case.test == *test);
                     ensure!(!twice, "{test} runs twice on {}", run.unit);
                     let expected = known.remove(&(unit, test.as_str())).unwrap_or(Expected::Pass);
-                    cases.push(Case { unit, test: test.clone(), expected, together: run.together });
+                    let (together, multipath) = (run.together, run.multipath);
+                    cases.push(Case { unit, test: test.clone(), expected, together, multipath });
                 }
             }
         }

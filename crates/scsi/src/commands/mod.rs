@@ -100,7 +100,7 @@ pub(crate) enum State {
         cdb: Cdb,
         announced_bytes: Option<u32>,
     },
-    /// Its handler is called when it is alone.
+    /// It runs when it is alone.
     Deferred {
         handler: Handler,
         cdb: Cdb,
@@ -135,7 +135,7 @@ impl State {
         match self {
             State::Finished => Err(SenseData::internal()),
             State::Dormant { cdb, announced_bytes } => start_late(context, event, &cdb, announced_bytes),
-            State::Deferred { handler, cdb } => handler(context, &cdb),
+            State::Deferred { handler, cdb } => run(context, table::find(&cdb)?, handler, &cdb),
             State::Read(read) => read.resume(context, event),
             State::Write(write) => write.resume(context, event),
             State::Verify(verify) => verify.resume(context, event),
@@ -198,6 +198,20 @@ pub(crate) fn start(context: &Context<'_>, cdb: &Cdb) -> Progress {
     if !row.supported_by(unit) {
         return Err(SenseData::illegal(AdditionalSense::INVALID_COMMAND_OPERATION_CODE));
     }
+    match row.company {
+        Company::Any => run(context, row, row.handler, cdb),
+        Company::NoneAfterData => match run(context, row, row.handler, cdb)? {
+            (state, Step::DataOut(length_bytes)) => Ok((state, Step::DataOutThenAlone(length_bytes))),
+            progress => Ok(progress),
+        },
+        // What would refuse it is looked at when its time has come: what it waits for may change it.
+        Company::None => Ok((State::Deferred { handler: row.handler, cdb: *cdb }, Step::Alone)),
+    }
+}
+
+/// Calls the handler of a command, unless something stands in its way at present.
+fn run(context: &Context<'_>, row: &table::Command, handler: Handler, cdb: &Cdb) -> Progress {
+    let unit = context.unit();
     if let Some(sense) = context.itl().access_state().refusal(row.works_in) {
         return Err(sense);
     }
@@ -216,17 +230,11 @@ pub(crate) fn start(context: &Context<'_>, cdb: &Cdb) -> Progress {
     {
         return Err(sense);
     }
-    if row.writes_medium && context.path.write_protected() {
+    let is_protected = row.writes_medium && context.path.write_protected();
+    if is_protected || row.changes_for_others && context.path.read_only {
         return Err(write_protected(context.path));
     }
-    match row.company {
-        Company::Any => (row.handler)(context, cdb),
-        Company::NoneAfterData => match (row.handler)(context, cdb)? {
-            (state, Step::DataOut(length_bytes)) => Ok((state, Step::DataOutThenAlone(length_bytes))),
-            progress => Ok(progress),
-        },
-        Company::None => Ok((State::Deferred { handler: row.handler, cdb: *cdb }, Step::Alone)),
-    }
+    handler(context, cdb)
 }
 
 /// Commands that only tell what the device server knows, and have to be answered whatever else goes on: no other

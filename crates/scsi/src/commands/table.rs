@@ -48,6 +48,8 @@ pub(crate) struct Command {
     pub(crate) runs_when_occupied: bool,
     /// Refused while the unit is write-protected.
     pub(crate) writes_medium: bool,
+    /// Refused to a nexus that may only read, whatever the unit allows: it would decide for others.
+    pub(crate) changes_for_others: bool,
     /// Exists only where the store can unmap.
     needs_unmap: bool,
     pub(super) company: Company,
@@ -99,6 +101,7 @@ const fn row(name: &'static str, access: Access, handler: Handler, usage: &'stat
         runs_when_not_ready: false,
         runs_when_occupied: false,
         writes_medium: false,
+        changes_for_others: false,
         needs_unmap: false,
         company: Company::Any,
         timeout_s: MEDIUM_TIMEOUT_S,
@@ -115,6 +118,11 @@ impl Command {
 
     const fn writes(mut self) -> Command {
         self.writes_medium = true;
+        self
+    }
+
+    const fn changes_for_others(mut self) -> Command {
+        self.changes_for_others = true;
         self
     }
 
@@ -207,10 +215,11 @@ pub(crate) static COMMANDS: [Command; 74] = [
     row("WRITE(6)", WRITES, read_write::write_6, &[0x0a, 0x1f, 0xff, 0xff, 0xff, 0]).writes(),
     row("INQUIRY", FREE, inquiry::inquiry, &[INQUIRY, 0x01, 0xff, 0xff, 0xff, 0]).passes_attention(),
     row("MODE SELECT(6)", WRITES, mode_pages::mode_select_6, &[0x15, 0x11, 0, 0, 0xff, 0])
+        .changes_for_others()
         .in_standby()
         .any_readiness()
         .alone_after_data(),
-    row("RESERVE(6)", FREE, reserve::reserve, &[0x16, 0, 0, 0, 0, 0]).any_readiness(),
+    row("RESERVE(6)", FREE, reserve::reserve, &[0x16, 0, 0, 0, 0, 0]).changes_for_others().any_readiness(),
     row("RELEASE(6)", FREE, reserve::release, &[0x17, 0, 0, 0, 0, 0]).any_readiness(),
     row("MODE SENSE(6)", READS, mode_pages::mode_sense_6, &[0x1a, 0x08, 0xff, 0xff, 0xff, 0])
         .in_standby()
@@ -221,6 +230,7 @@ pub(crate) static COMMANDS: [Command; 74] = [
         start_stop::start_stop_unit,
         &[0x1b, 0x01, 0, 0x0f, 0xf7, 0],
     )
+    .changes_for_others()
     .any_readiness()
     .alone()
     .timeout_s(MEDIUM_TIMEOUT_S),
@@ -300,10 +310,13 @@ pub(crate) static COMMANDS: [Command; 74] = [
     .service_action()
     .writes(),
     row("MODE SELECT(10)", WRITES, mode_pages::mode_select_10, &[0x55, 0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0])
+        .changes_for_others()
         .in_standby()
         .any_readiness()
         .alone_after_data(),
-    row("RESERVE(10)", FREE, reserve::reserve, &[0x56, 0, 0, 0, 0, 0, 0, 0, 0, 0]).any_readiness(),
+    row("RESERVE(10)", FREE, reserve::reserve, &[0x56, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+        .changes_for_others()
+        .any_readiness(),
     row("RELEASE(10)", FREE, reserve::release, &[0x57, 0, 0, 0, 0, 0, 0, 0, 0, 0]).any_readiness(),
     row(
         "MODE SENSE(10)",
@@ -345,26 +358,32 @@ pub(crate) static COMMANDS: [Command; 74] = [
     .service_action()
     .any_readiness(),
     row("PERSISTENT RESERVE OUT, REGISTER", FREE, persistent_reserve::out, &RESERVE_OUT[0])
+        .changes_for_others()
         .in_standby()
         .service_action()
         .any_readiness(),
     row("PERSISTENT RESERVE OUT, RESERVE", FREE, persistent_reserve::out, &RESERVE_OUT[1])
+        .changes_for_others()
         .in_standby()
         .service_action()
         .any_readiness(),
     row("PERSISTENT RESERVE OUT, RELEASE", FREE, persistent_reserve::out, &RESERVE_OUT[2])
+        .changes_for_others()
         .in_standby()
         .service_action()
         .any_readiness(),
     row("PERSISTENT RESERVE OUT, CLEAR", FREE, persistent_reserve::out, &RESERVE_OUT[3])
+        .changes_for_others()
         .in_standby()
         .service_action()
         .any_readiness(),
     row("PERSISTENT RESERVE OUT, PREEMPT", FREE, persistent_reserve::out, &RESERVE_OUT[4])
+        .changes_for_others()
         .in_standby()
         .service_action()
         .any_readiness(),
     row("PERSISTENT RESERVE OUT, PREEMPT AND ABORT", FREE, persistent_reserve::out, &RESERVE_OUT[5])
+        .changes_for_others()
         .in_standby()
         .service_action()
         .any_readiness(),
@@ -374,10 +393,12 @@ pub(crate) static COMMANDS: [Command; 74] = [
         persistent_reserve::out,
         &RESERVE_OUT[6],
     )
+    .changes_for_others()
     .in_standby()
     .service_action()
     .any_readiness(),
     row("PERSISTENT RESERVE OUT, REGISTER AND MOVE", FREE, persistent_reserve::out, &RESERVE_OUT[7])
+        .changes_for_others()
         .in_standby()
         .service_action()
         .any_readiness(),
@@ -483,6 +504,7 @@ pub(crate) static COMMANDS: [Command; 74] = [
         target_port_groups::set,
         &[0xa4, 0x0a, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0],
     )
+    .changes_for_others()
     .service_action()
     .any_readiness()
     .in_every_state(),

@@ -6,7 +6,7 @@
 use crate::bytes::Cdb;
 
 /// What a command does to the unit, as far as reservations care.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Access {
     /// Never conflicts, not even with a RESERVE of SPC-2; or its handler decides.
     Free,

@@ -89,6 +89,33 @@ fn what_may_only_be_read_is_so_for_its_nexus_alone() {
     assert_eq!(reader.run(&cdb10(0x28, 0, 0, 1), &[]).status, Status::Good);
 }
 
+/// Who may only read keeps nobody from the unit, and changes nothing that others see.
+#[test]
+fn who_may_only_read_decides_nothing_for_others() {
+    let device = three();
+    let mut reader = host(&device, &[(0, 0, true)]);
+    let mut writer = host(&device, &[(0, 0, false)]);
+    for host in [&mut reader, &mut writer] {
+        assert_eq!(host.code(&[0]), (6, 0x29, 0));
+    }
+    let register = padded(&[0x5f, 6, 0, 0, 0, 0, 0, 0, 24]);
+    let key = [&[0; 8][..], &7u64.to_be_bytes(), &[0; 8]].concat();
+    let standby = padded(&[0xa4, 0x0a, 0, 0, 0, 0, 0, 0, 0, 8]);
+    for (cdb, data) in [
+        (padded(&[0x16]), &[][..]),
+        (padded(&[0x56]), &[]),
+        (register, &key),
+        (standby, &[0, 0, 0, 0, 2, 0, 0, 1]),
+        (padded(&[0x1b, 0, 0, 0, 0]), &[]),
+        (padded(&[0x15, 0x10, 0, 0, 4]), &[0; 4]),
+    ] {
+        assert_eq!(reader.run(&cdb, data).code(), WRITE_PROTECTED, "{cdb:02x?}");
+    }
+    assert_eq!(reader.code(&padded(&[0x17])), GOOD, "RELEASE of nothing");
+    assert_eq!(reader.good(&padded(&[0x5e, 0, 0, 0, 0, 0, 0, 0, 255]), &[]), [0; 8]);
+    assert_eq!(writer.run(&register, &key).status, Status::Good);
+}
+
 #[test]
 fn resets_act_on_the_shared_unit_and_stay_within_the_view() {
     let device = three();
