@@ -11,6 +11,7 @@ mod ordering;
 mod port_groups;
 mod preemption;
 mod pressure;
+mod queries;
 mod recovery;
 mod requests;
 mod reservations;
