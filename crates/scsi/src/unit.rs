@@ -342,6 +342,11 @@ impl LogicalUnit {
         self.max_transfer_blocks.max(u32::from(u16::MAX))
     }
 
+    /// MAXIMUM COMPARE AND WRITE LENGTH in blocks. The blocks to compare with and those to write come together.
+    pub(crate) fn compare_and_write_blocks_max(&self) -> u8 {
+        u8::try_from(self.max_transfer_blocks / 2).unwrap_or(u8::MAX)
+    }
+
     /// True while an answered write may still be in a volatile cache (WCE bit of the caching mode page).
     pub fn write_cache_enabled(&self) -> bool {
         self.mode().write_cache_enabled()

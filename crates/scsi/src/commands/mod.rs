@@ -14,6 +14,7 @@ mod mode_pages;
 mod mover;
 mod persistent_reserve;
 mod range;
+mod read_modify_write;
 mod read_write;
 mod readiness;
 mod report_luns;
@@ -107,6 +108,7 @@ pub(crate) enum State {
     },
     Read(read_write::Read),
     Write(read_write::Write),
+    ReadModifyWrite(read_modify_write::ReadModifyWrite),
     Verify(verify::Verify),
     WriteSame(write_same::WriteSame),
     Unmap(unmap::Unmap),
@@ -127,7 +129,10 @@ pub(crate) enum State {
 impl State {
     pub(crate) fn resume(self, context: &Context<'_>, event: Event<'_>) -> Progress {
         // While an initiator took its time with its data, the unit may have begun to sanitize itself.
-        if let (Event::DataOut(_), State::Write(_) | State::WriteSame(_) | State::Unmap(_)) = (&event, &self)
+        if let (
+            Event::DataOut(_),
+            State::Write(_) | State::ReadModifyWrite(_) | State::WriteSame(_) | State::Unmap(_),
+        ) = (&event, &self)
             && let Some(sense) = context.unit().occupied()
         {
             return Err(sense);
@@ -138,6 +143,7 @@ impl State {
             State::Deferred { handler, cdb } => run(context, table::find(&cdb)?, handler, &cdb),
             State::Read(read) => read.resume(context, event),
             State::Write(write) => write.resume(context, event),
+            State::ReadModifyWrite(command) => command.resume(context, event),
             State::Verify(verify) => verify.resume(context, event),
             State::WriteSame(write_same) => write_same.resume(context, event),
             State::Unmap(unmap) => unmap.resume(context, event),

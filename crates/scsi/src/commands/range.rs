@@ -43,6 +43,11 @@ impl BlockRange {
         BlockRange { lba: cdb64::<2>(cdb), blocks: cdb32::<10>(cdb), blocks_at: 10 }
     }
 
+    /// COMPARE AND WRITE: 64-bit LBA, and a length of one byte.
+    pub(super) fn of_compare_and_write(cdb: &Cdb) -> BlockRange {
+        BlockRange { lba: cdb64::<2>(cdb), blocks: cdb[13].into(), blocks_at: 13 }
+    }
+
     /// The blocks from `lba` to the end of the medium; refuses a range that goes past it.
     pub(super) fn blocks_left(&self, unit: &LogicalUnit) -> Result<u64, SenseData> {
         match unit.blocks().checked_sub(self.lba) {

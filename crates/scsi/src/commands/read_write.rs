@@ -16,15 +16,15 @@ pub(super) fn read_6(context: &Context<'_>, cdb: &Cdb) -> Progress {
 }
 
 pub(super) fn read_10(context: &Context<'_>, cdb: &Cdb) -> Progress {
-    Read::start(context, BlockRange::of_10(cdb), cdb[1] & FORCE_UNIT_ACCESS != 0)
+    Read::start(context, BlockRange::of_10(cdb), is_forced(cdb))
 }
 
 pub(super) fn read_12(context: &Context<'_>, cdb: &Cdb) -> Progress {
-    Read::start(context, BlockRange::of_12(cdb), cdb[1] & FORCE_UNIT_ACCESS != 0)
+    Read::start(context, BlockRange::of_12(cdb), is_forced(cdb))
 }
 
 pub(super) fn read_16(context: &Context<'_>, cdb: &Cdb) -> Progress {
-    Read::start(context, BlockRange::of_16(cdb), cdb[1] & FORCE_UNIT_ACCESS != 0)
+    Read::start(context, BlockRange::of_16(cdb), is_forced(cdb))
 }
 
 pub(super) fn write_6(context: &Context<'_>, cdb: &Cdb) -> Progress {
@@ -32,15 +32,20 @@ pub(super) fn write_6(context: &Context<'_>, cdb: &Cdb) -> Progress {
 }
 
 pub(super) fn write_10(context: &Context<'_>, cdb: &Cdb) -> Progress {
-    Write::start(context, BlockRange::of_10(cdb), cdb[1] & FORCE_UNIT_ACCESS != 0, None)
+    Write::start(context, BlockRange::of_10(cdb), is_forced(cdb), None)
 }
 
 pub(super) fn write_12(context: &Context<'_>, cdb: &Cdb) -> Progress {
-    Write::start(context, BlockRange::of_12(cdb), cdb[1] & FORCE_UNIT_ACCESS != 0, None)
+    Write::start(context, BlockRange::of_12(cdb), is_forced(cdb), None)
 }
 
 pub(super) fn write_16(context: &Context<'_>, cdb: &Cdb) -> Progress {
-    Write::start(context, BlockRange::of_16(cdb), cdb[1] & FORCE_UNIT_ACCESS != 0, None)
+    Write::start(context, BlockRange::of_16(cdb), is_forced(cdb), None)
+}
+
+/// True where the data must be on the medium before the command is answered.
+pub(super) fn is_forced(cdb: &Cdb) -> bool {
+    cdb[1] & FORCE_UNIT_ACCESS != 0
 }
 
 /// True where newer data than the medium's may be in a volatile cache, and could be written out.

@@ -5,8 +5,8 @@
 use super::persistent_reserve::report;
 use super::{
     Handler, cache, capacity, copy_results, diagnostic, extended_copy, format, inquiry, lba_status,
-    mode_pages, persistent_reserve, read_write, readiness, report_luns, report_support, reserve, sanitize,
-    start_stop, target_port_groups, tokens, unmap, verify, write_same,
+    mode_pages, persistent_reserve, read_modify_write, read_write, readiness, report_luns, report_support,
+    reserve, sanitize, start_stop, target_port_groups, tokens, unmap, verify, write_same,
 };
 use crate::alua::WorksIn;
 use crate::bytes::Cdb;
@@ -202,7 +202,7 @@ impl Command {
 }
 
 /// Every command, in rising order of operation code and service action.
-pub(crate) static COMMANDS: [Command; 74] = [
+pub(crate) static COMMANDS: [Command; 76] = [
     row("TEST UNIT READY", INSPECTS, readiness::test_unit_ready, &[TEST_UNIT_READY, 0, 0, 0, 0, 0])
         .timeout_s(MEMORY_TIMEOUT_S),
     row("REQUEST SENSE", FREE, readiness::request_sense, &[REQUEST_SENSE, 0x01, 0, 0, 0xff, 0])
@@ -452,7 +452,16 @@ pub(crate) static COMMANDS: [Command; 74] = [
         .service_action()
         .any_readiness(),
     row("READ(16)", READS, read_write::read_16, &LONG_CDB[0]),
+    row(
+        "COMPARE AND WRITE",
+        WRITES,
+        read_modify_write::compare_and_write,
+        &[0x89, 0x1a, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 255, 0x1f, 0],
+    )
+    .writes()
+    .alone_after_data(),
     row("WRITE(16)", WRITES, read_write::write_16, &LONG_CDB[1]).writes(),
+    row("ORWRITE(16)", WRITES, read_modify_write::or_write, &LONG_CDB[7]).writes().alone_after_data(),
     row("WRITE AND VERIFY(16)", WRITES, verify::write_16, &LONG_CDB[2]).writes(),
     row("VERIFY(16)", READS, verify::verify_16, &LONG_CDB[3]),
     row("PRE-FETCH(16)", READS, cache::prefetch_16, &LONG_CDB[4]),
@@ -555,7 +564,7 @@ const RESERVE_OUT: [[u8; 10]; 8] = {
 };
 
 /// Usage of the sixteen-byte commands: flags, 64-bit LBA, 32-bit length, group number.
-const LONG_CDB: [[u8; 16]; 7] = [
+const LONG_CDB: [[u8; 16]; 8] = [
     long(0x88, 0x1a),
     long(0x8a, 0x1a),
     long(0x8e, 0x16),
@@ -563,6 +572,7 @@ const LONG_CDB: [[u8; 16]; 7] = [
     long(0x90, 0x02),
     long(0x91, 0x06),
     long(0x93, 0x09),
+    long(0x8b, 0x1a),
 ];
 
 const fn long(opcode: u8, flags: u8) -> [u8; 16] {
@@ -699,9 +709,10 @@ mod tests {
             (0x37 | 0x42 | 0x55 | 0x5a | 0x5e, 10) => ".......##.",
             (0xa8 | 0xaa | 0xae | 0xaf, 12) => "..########..",
             (REPORT_LUNS | 0xa3 | 0xa4 | 0xb7, 12) => "......####..",
-            (0x88 | 0x8a | 0x8e | 0x8f | 0x90 | 0x91 | 0x93, 16) => "..############..",
+            (0x88 | 0x8a | 0x8b | 0x8e | 0x8f | 0x90 | 0x91 | 0x93, 16) => "..############..",
             (SANITIZE, 10) if row.service_action == Some(1) => ".......##.",
             (SANITIZE, 10) => "",
+            (0x89, 16) => "..########...#..",
             (0x9e, 16) if row.service_action == Some(0x15) => "...#............",
             (0x83, 16) if row.service_action == Some(0x1c) => "..####..........",
             (0x83, 16) if matches!(row.service_action, Some(0x10 | 0x11)) => "......########..",

@@ -157,9 +157,7 @@ impl Verify {
         let piece = self.piece_bytes();
         let medium = medium.get(..piece as usize).ok_or(SenseData::internal())?;
         if let Some(offset) = self.first_difference(context, data_out, medium)? {
-            // INFORMATION holds the offset in the Data-Out buffer of the first byte that differs.
-            let code = AdditionalSense::MISCOMPARE_DURING_VERIFY;
-            return Err(SenseData::new(SenseKey::Miscompare, code).with_information(Some(offset)));
+            return Err(miscompare_at(offset));
         }
         let position = self.position + piece;
         if position == self.range.length_bytes {
@@ -192,6 +190,16 @@ impl Verify {
             }
         }
     }
+}
+
+/// MISCOMPARE DURING VERIFY OPERATION with the offset of the first byte that differs in INFORMATION, if one does.
+pub(super) fn miscompare(expected: &[u8], actual: &[u8]) -> Option<SenseData> {
+    difference(expected, actual).map(|at| miscompare_at(at as u64))
+}
+
+fn miscompare_at(offset: u64) -> SenseData {
+    SenseData::new(SenseKey::Miscompare, AdditionalSense::MISCOMPARE_DURING_VERIFY)
+        .with_information(Some(offset))
 }
 
 /// The first place where two equally long slices differ. Equal ones, the usual case, are found by one comparison.

@@ -170,8 +170,8 @@ fn scsi_name(name: &str) -> Vec<u8> {
 /// SPC-4, Extended INQUIRY Data.
 fn extended_inquiry() -> Vec<u8> {
     let mut body = vec![0; 0x3c];
-    // HEADSUP and SIMPSUP: a command starts when it comes, which serves both. ORDSUP is not claimed.
-    body[5 - 4] = 0x05;
+    // HEADSUP, ORDSUP, SIMPSUP: the task attributes that there are.
+    body[5 - 4] = 0x07;
     // V_SUP: there may be a volatile cache.
     body[6 - 4] = 0x01;
     body
@@ -184,6 +184,8 @@ fn block_limits(unit: &LogicalUnit) -> Vec<u8> {
     // Field places count from the page's first byte, which is four before the body. The first is WSNZ: a WRITE SAME of
     // no blocks is refused.
     body[0] = 0x01;
+    // MAXIMUM COMPARE AND WRITE LENGTH
+    body[5 - 4] = unit.compare_and_write_blocks_max();
     // OPTIMAL TRANSFER LENGTH GRANULARITY: a physical block. The exponent is at most 15.
     body[6 - 4..8 - 4].copy_from_slice(&(1u16 << config.physical_block_exponent).to_be_bytes());
     let mut put = |at: usize, value: u32| body[at - 4..at].copy_from_slice(&value.to_be_bytes());
@@ -311,7 +313,11 @@ mod tests {
     fn block_limits_with_and_without_unmap() {
         let thin = with_unit(config(), |subject| page(BLOCK_LIMITS, subject).unwrap());
         assert_eq!(thin.len(), 64);
-        assert_eq!(thin[4..8], [1, 0, 0, 8], "WSNZ, OPTIMAL TRANSFER LENGTH GRANULARITY");
+        assert_eq!(
+            thin[4..8],
+            [1, 255, 0, 8],
+            "WSNZ, COMPARE AND WRITE, OPTIMAL TRANSFER LENGTH GRANULARITY"
+        );
         assert_eq!(thin[8..16], [0, 0, 8, 0, 0, 0, 4, 0]);
         assert_eq!(thin[20..32], [0, 0x10, 0, 0, 0, 0, 1, 0, 0, 0, 0, 8]);
         assert_eq!(thin[36..44], [0, 0, 0, 0, 0, 0, 0xff, 0xff]);

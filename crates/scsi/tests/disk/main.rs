@@ -9,6 +9,7 @@ mod mode;
 mod port_groups;
 mod properties;
 mod provisioning;
+mod read_modify_write;
 mod reservations;
 mod tokens;
 mod transfer;
