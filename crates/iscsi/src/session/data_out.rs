@@ -202,7 +202,7 @@ impl<D: Share> Session<D> {
         let outstanding_max = usize::from(self.parameters.max_outstanding_r2t);
         // A task that waits for a new allegiance asks when it has one.
         let Some(cid) = self.tasks.get(id).and_then(|task| task.allegiance.cid()) else { return };
-        if self.connection_mut(cid).is_none_or(|connection| connection.failed) {
+        if !self.carries(cid) {
             return;
         }
         let Some(numbers) = self.peek_numbers(cid) else { return };

@@ -57,6 +57,7 @@ impl<D: Share> Session<D> {
             self.send_logout_response(cid, pdu.initiator_task_tag, 0, outbox);
             return self.remove_for_recovery(pdu.cid, outbox);
         }
+        self.settle_removed(outbox);
         // The last connection's end is the session's, unless something waits for recovery (6.3.5).
         let is_last = self.connections.iter().all(|other| other.cid == pdu.cid || other.leaving)
             && self.recovery.removed.is_empty();
@@ -280,9 +281,6 @@ impl<D: Share> Session<D> {
         self.settle_management(outbox);
         if self.leaving > 0 && !self.closing {
             self.settle_leaving(outbox);
-        }
-        if !self.recovery.removed.is_empty() && !self.closing {
-            self.settle_removed(outbox);
         }
         self.tell_window(outbox);
         if !self.closing || self.tasks.len() > 0 || self.ended {

@@ -182,7 +182,9 @@ impl<D: Share> Session<D> {
             Joining::Over
         } else if self.connections.iter().any(|connection| connection.cid == cid) {
             Joining::InUse
-        } else if staying >= usize::from(self.parameters.max_connections) + spare {
+        } else if self.connections.len() >= 2 * usize::from(self.parameters.max_connections) + spare
+            || staying >= usize::from(self.parameters.max_connections) + spare
+        {
             Joining::Full
         } else {
             Joining::Free

@@ -9,5 +9,6 @@ mod connections;
 mod faults;
 mod management;
 mod property;
+mod recovery;
 mod transfers;
 mod window;

@@ -285,14 +285,15 @@ impl Reactor {
             session.retained = None;
             return;
         }
-        if session.retained.is_none() {
-            session.retained = self.shared.retained.take();
+        if session.retained.is_some() {
+            return;
         }
-        if session.retained.is_none() {
+        session.retained = self.shared.retained.take();
+        if session.retained.is_some() {
+            info!(initiator = %session.initiator, "session waits for its initiator to come back");
+        } else {
             warn!(initiator = %session.initiator, "too many sessions wait for their initiators; this one ends");
             self.close_session(index);
-        } else {
-            info!(initiator = %session.initiator, "session waits for its initiator to come back");
         }
     }
 

@@ -430,6 +430,7 @@ impl Reactor {
                 }
                 session.core.tick(self.now, &mut self.outbox);
                 self.run_session(index);
+                self.bound_retained(index);
             }
         }
         let timeout = Duration::from_secs(self.shared.config.limits.login_timeout_s.into());

@@ -223,6 +223,31 @@ fn a_write_goes_on_with_the_data_that_is_missing() {
     }
 }
 
+/// 11.14: the connection may be in good health when it is removed; nothing more comes on it, and what it was asked for is asked
+/// for again.
+#[test]
+fn a_write_goes_on_after_its_connection_was_removed() {
+    let target = target(2, 60);
+    let keys = [("InitialR2T", "Yes"), ("ImmediateData", "No"), ("MaxBurstLength", "4096")];
+    for removes_itself in [false, true] {
+        let Pair { mut first, mut second } = pair(&target, &keys);
+        let data = pattern(8192);
+        let tag = second.command(&write(0, 0, data.len()), &[]).expect("sent");
+        let r2t = second.r2t(tag).expect("an R2T");
+        first.cmd_sn = second.cmd_sn;
+        remove(if removes_itself { &mut second } else { &mut first }, 1);
+        second.ends().expect("a closed connection, without another word");
+        take_over(&mut first, tag, 0);
+        let again = first.r2t(tag).expect("an R2T");
+        assert_eq!((again.r2t_sn, again.buffer_offset, again.desired_length), (r2t.r2t_sn, 0, 4096));
+        first.answer_r2t(&again, &data, 4096).expect("sent");
+        let last = first.r2t(tag).expect("the second half");
+        first.answer_r2t(&last, &data, 4096).expect("sent");
+        first.good(tag).expect("the write");
+        expect_on_disk(&mut first, 0, &data);
+    }
+}
+
 /// Unsolicited data that was announced and did not come is asked for by R2T.
 #[test]
 fn a_write_whose_unsolicited_data_did_not_come_asks_for_it() {

@@ -85,6 +85,9 @@ impl<D: Share> Session<D> {
     /// Removes a connection for recovery, by a Logout or a login that takes its CID (11.14): its tasks wait for TASK
     /// REASSIGN, its CID is free.
     pub(in super::super) fn remove_for_recovery(&mut self, cid: Cid, outbox: &mut Outbox<D>) {
+        if let Some(connection) = self.connection_mut(cid) {
+            connection.failed = true;
+        }
         self.suspend(cid, outbox);
         let id = RemovalId(self.recovery.next_removal);
         self.recovery.next_removal = id.0.wrapping_add(1);
@@ -109,7 +112,7 @@ impl<D: Share> Session<D> {
 
     /// Only for a bound: of connections that come and go, answers wait for as many commands as a few windows have.
     pub(super) fn forget_waiting_answers(&mut self) {
-        let most = 4 * usize::from(self.settings.window_depth);
+        let most = 4 * usize::from(self.settings.window_depth) + 256;
         while let (count, Some(oldest)) = self.recovery.answers.waiting()
             && count > most
         {
@@ -141,6 +144,7 @@ impl<D: Share> Session<D> {
         } else if now >= *self.recovery.alone_due.get_or_insert(until) {
             self.begin_closing(outbox);
         }
+        self.settle_removed(outbox);
         self.settle(outbox);
     }
 
@@ -160,7 +164,7 @@ impl<D: Share> Session<D> {
         self.recovery.answers.retain(|answer| answer.allegiance != waiting);
     }
 
-    /// Forgets groups that nothing belongs to any more.
+    /// Forgets groups that nothing belongs to any more. It looks at all that is kept, so once a second is often enough.
     pub(in super::super) fn settle_removed(&mut self, outbox: &mut Outbox<D>) {
         let (tasks, answers) = (&self.tasks, &mut self.recovery.answers);
         self.recovery.removed.retain_mut(|removed| {

@@ -19,7 +19,7 @@ pub(in super::super) enum Logged {
 }
 
 impl Logged {
-    fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Pdu(_, data) => data.len(),
             Self::Answer(_) => 0,
@@ -51,10 +51,14 @@ impl StatusLog {
         self.entries.len()
     }
 
-    /// Keeps the next response. Answers one that is forgotten for it, where there are more than `entries_max`.
-    pub(super) fn push(&mut self, logged: Logged, entries_max: usize) -> Option<Logged> {
+    /// Keeps the next response.
+    pub(super) fn push(&mut self, logged: Logged) {
         self.bytes += logged.bytes();
         self.entries.push_back(logged);
+    }
+
+    /// Takes out one response that is to be forgotten, because there are more than `entries_max`, or too many bytes.
+    pub(super) fn take_excess(&mut self, entries_max: usize) -> Option<Logged> {
         (self.entries.len() > entries_max || self.bytes > LOG_BYTES_MAX).then(|| self.pop()).flatten()
     }
 

@@ -23,6 +23,7 @@ pub(super) use connections::Removed;
 pub(super) use log::{Logged, StatusLog};
 pub(super) use snack::Resends;
 
+use super::connection::Connection;
 use super::{Outbox, Session, Share};
 
 /// What a session keeps beyond its connections.
@@ -67,15 +68,21 @@ impl<D: Share> Session<D> {
 
     /// True while something can be sent on a connection.
     pub(super) fn carries(&self, cid: Cid) -> bool {
-        self.connections.iter().any(|connection| connection.cid == cid && !connection.closing)
+        let is_fit = |connection: &Connection| !connection.closing && !connection.failed;
+        self.connections.iter().any(|connection| connection.cid == cid && is_fit(connection))
     }
 
     /// Keeps a numbered response that goes out now, within bounds.
     pub(super) fn log_status(&mut self, cid: Cid, logged: Logged) {
         let entries_max = self.statuses_kept_max();
-        let Some(connection) = self.connection_mut(cid) else { return };
-        if let Some(Logged::Answer(id)) = connection.log.push(logged, entries_max) {
-            self.recovery.answers.remove(id);
+        let Some(connection) = self.connections.iter_mut().find(|connection| connection.cid == cid) else {
+            return;
+        };
+        connection.log.push(logged);
+        while let Some(excess) = connection.log.take_excess(entries_max) {
+            if let Logged::Answer(id) = excess {
+                self.recovery.answers.remove(id);
+            }
         }
     }
 

@@ -27,6 +27,9 @@ const SNACK_REJECTED: TransportFault = (0x11, 0x13);
 /// of any use.
 const RESENDS_PER_S_MAX: u32 = 16384;
 
+/// Bytes that have to be copied to be sent again count as a PDU.
+const COPIED_BYTES_PER_PDU: usize = 512;
+
 /// Counts what is sent again on a connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in super::super) struct Resends {
@@ -183,7 +186,11 @@ impl<D: Share> Session<D> {
         if run.start < forgotten && !run.is_empty() {
             return Err(Refusal::new(RejectReason::SnackReject));
         }
-        self.take_resends(now, cid, run.end - run.start)?;
+        // Text and the data of pings have no buffer that they could share.
+        let kept = (run.clone()).filter_map(|at| connection.log.get(acknowledged.plus(at)));
+        let bytes: usize = kept.map(Logged::bytes).sum();
+        let count = run.end - run.start + (bytes / COPIED_BYTES_PER_PDU) as u32;
+        self.take_resends(now, cid, count)?;
         run.for_each(|at| self.resend_status(cid, acknowledged.plus(at), outbox));
         Ok(())
     }

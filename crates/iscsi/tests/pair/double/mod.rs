@@ -5,6 +5,7 @@
 
 pub(crate) mod frame;
 pub(crate) mod initiator;
+pub(crate) mod recovering;
 pub(crate) mod target;
 
 use std::time::Duration;

@@ -488,8 +488,9 @@ impl Target {
             Event::ConnectionEnded { cid } => {
                 full.links.retain(|(of, _)| *of != cid);
                 self.retry_joiners(index);
-                if self.sessions[index].links.is_empty() && !self.sessions[index].session.is_closing() {
-                    self.sessions[index].session.close(outbox);
+                let Full { session, links, .. } = &mut self.sessions[index];
+                if links.is_empty() && !session.is_closing() && !session.retains() {
+                    session.close(outbox);
                 }
             }
             Event::Ended => {}
@@ -537,6 +538,14 @@ impl Target {
         let is_alive =
             full.links.iter().any(|&(_, connection)| self.connections[connection].closed.is_none());
         assert_eq!(full.session.has_ended(), !is_alive, "a session lives as long as a connection of it");
+    }
+
+    /// Nothing of this connection's session is kept, and it lives.
+    pub(crate) fn assert_nothing_kept(&self, index: usize) {
+        let full = self.full(index).expect("a connection that has logged in");
+        assert_eq!(full.session.open_tasks(), 0, "the session keeps a task");
+        assert!(full.tasks.is_empty(), "the driver keeps a context");
+        assert!(!full.session.is_closing() && self.operations.is_empty());
     }
 
     pub(crate) fn connection_parameters(&self, index: usize) -> ConnectionParameters {
