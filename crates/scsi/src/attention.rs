@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::alua::AccessState;
+use crate::commands::Buffers;
 use crate::copy::CopyRecords;
 use crate::nexus::NexusName;
 use crate::reservations::access::Permission;
@@ -28,6 +29,9 @@ pub(crate) enum UnitAttention {
     ReservationsReleased,
     RegistrationsPreempted,
     AccessStateChanged,
+    TimestampChanged,
+    IdentifyingInformationChanged,
+    LogParametersChanged,
 }
 
 impl UnitAttention {
@@ -46,6 +50,9 @@ impl UnitAttention {
             UnitAttention::ReservationsReleased => AdditionalSense::RESERVATIONS_RELEASED,
             UnitAttention::RegistrationsPreempted => AdditionalSense::REGISTRATIONS_PREEMPTED,
             UnitAttention::AccessStateChanged => AdditionalSense::ACCESS_STATE_CHANGED,
+            UnitAttention::TimestampChanged => AdditionalSense::TIMESTAMP_CHANGED,
+            UnitAttention::IdentifyingInformationChanged => AdditionalSense::DEVICE_IDENTIFIER_CHANGED,
+            UnitAttention::LogParametersChanged => AdditionalSense::LOG_PARAMETERS_CHANGED,
         };
         SenseData::new(SenseKey::UnitAttention, code)
     }
@@ -66,6 +73,7 @@ pub(crate) struct ItlNexus {
     /// PREVENT ALLOW MEDIUM REMOVAL was set by this nexus.
     prevents_removal: AtomicBool,
     copies: CopyRecords,
+    buffers: Buffers,
 }
 
 impl ItlNexus {
@@ -79,6 +87,7 @@ impl ItlNexus {
             queue: Mutex::default(),
             prevents_removal: AtomicBool::new(false),
             copies: CopyRecords::default(),
+            buffers: Buffers::default(),
         };
         nexus.establish(UnitAttention::PowerOn);
         nexus
@@ -139,6 +148,11 @@ impl ItlNexus {
     pub(crate) fn peek(&self) -> Option<(UnitAttention, usize)> {
         let queue = self.queue();
         queue.front().map(|&first| (first, queue.len()))
+    }
+
+    /// What WRITE BUFFER has written through this nexus.
+    pub(crate) fn buffers(&self) -> &Buffers {
+        &self.buffers
     }
 
     /// The copy operations that were begun through this nexus.

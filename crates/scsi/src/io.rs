@@ -149,6 +149,7 @@ pub(crate) enum Direction {
 impl IoError {
     /// The sense data that tells this failure.
     pub(crate) fn sense(self, direction: Direction, unit: &LogicalUnit) -> SenseData {
+        unit.errors().count(self, direction);
         use AdditionalSense as Code;
         match (self, direction) {
             (IoError::Medium { offset_bytes }, _) => {

@@ -49,6 +49,8 @@ pub(crate) enum Section {
     Reservations = 1,
     /// States of target port groups that are not the initial ones.
     AccessStates = 2,
+    /// What SET IDENTIFYING INFORMATION has written.
+    IdentifyingInformation = 3,
     /// SANITIZE or FORMAT UNIT that has not ended.
     Work = 10,
     /// Saved mode pages.
@@ -56,8 +58,13 @@ pub(crate) enum Section {
 }
 
 impl Section {
-    const ALL: [Section; 4] =
-        [Section::Reservations, Section::AccessStates, Section::Work, Section::ModePages];
+    const ALL: [Section; 5] = [
+        Section::Reservations,
+        Section::AccessStates,
+        Section::IdentifyingInformation,
+        Section::Work,
+        Section::ModePages,
+    ];
 }
 
 const VERSION: u16 = 1;

@@ -129,6 +129,14 @@ impl AdditionalSense {
     pub const BUS_DEVICE_RESET: Self = Self::new(0x29, 0x03);
     /// I_T NEXUS LOSS OCCURRED
     pub const IT_NEXUS_LOSS: Self = Self::new(0x29, 0x07);
+    /// LOG PARAMETERS CHANGED
+    pub const LOG_PARAMETERS_CHANGED: Self = Self::new(0x2a, 0x02);
+    /// TIMESTAMP CHANGED
+    pub const TIMESTAMP_CHANGED: Self = Self::new(0x2a, 0x10);
+    /// COMMAND SEQUENCE ERROR
+    pub const COMMAND_SEQUENCE_ERROR: Self = Self::new(0x2c, 0x00);
+    /// DEVICE IDENTIFIER CHANGED
+    pub const DEVICE_IDENTIFIER_CHANGED: Self = Self::new(0x3f, 0x05);
     /// MODE PARAMETERS CHANGED
     pub const MODE_PARAMETERS_CHANGED: Self = Self::new(0x2a, 0x01);
     /// CAPACITY DATA HAS CHANGED

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::alua::{AccessState, AsymmetricAccess, Cause, Group};
 use crate::attention::{ItlNexus, UnitAttention};
+use crate::commands::{self, Clock, ErrorCounters};
 use crate::device::TargetPort;
 use crate::identity::Identity;
 use crate::io::{Io, IoError};
@@ -175,6 +176,8 @@ pub struct LogicalUnit {
     saved: SavedState,
     work: Work,
     watch: Watch,
+    clock: Clock,
+    errors: ErrorCounters,
 }
 
 impl LogicalUnit {
@@ -205,6 +208,9 @@ impl LogicalUnit {
         let reservations =
             Reservations::from_bytes(&saved.section(Section::Reservations).unwrap_or_default())
                 .map_err(ConfigError::SavedState)?;
+        let section = saved.section(Section::IdentifyingInformation).unwrap_or_default();
+        commands::parse_identifying_information(&section)
+            .ok_or(ConfigError::SavedState(SavedFault::Damaged))?;
         let section = saved.section(Section::Work);
         let work = Work::restore(section.as_deref()).ok_or(ConfigError::SavedState(SavedFault::Damaged))?;
         let access = AsymmetricAccess::from_bytes(&saved.section(Section::AccessStates).unwrap_or_default())
@@ -232,8 +238,20 @@ impl LogicalUnit {
             saved,
             work,
             watch: Watch::default(),
+            clock: Clock::default(),
+            errors: ErrorCounters::default(),
             config,
         })
+    }
+
+    /// The clock that initiators may set.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// How often the store has failed.
+    pub(crate) fn errors(&self) -> &ErrorCounters {
+        &self.errors
     }
 
     /// The tokens that stand for blocks of this unit, and what revokes them.

@@ -2,14 +2,17 @@
 //!
 //! The commands are rows of [`table`]; each module here holds the handlers of one family.
 
+mod buffer;
 mod cache;
 mod capacity;
 mod copy_results;
 mod diagnostic;
 mod extended_copy;
 mod format;
+mod identifying;
 mod inquiry;
 mod lba_status;
+mod log_pages;
 mod mode_pages;
 mod mover;
 mod persistent_reserve;
@@ -25,6 +28,7 @@ mod start_stop;
 mod table;
 mod target_port_groups;
 mod third_party_copy;
+mod timestamp;
 mod tokens;
 mod unmap;
 mod verify;
@@ -44,8 +48,12 @@ use crate::task::{DataIn, Event};
 use crate::unit::{LogicalUnit, Readiness};
 use std::sync::Arc;
 
+pub(crate) use buffer::Buffers;
+pub(crate) use identifying::parse as parse_identifying_information;
+pub(crate) use log_pages::ErrorCounters;
 use table::Company;
 pub use table::command_name;
+pub(crate) use timestamp::Clock;
 pub(crate) use without_unit::start as start_without_unit;
 
 /// Where a command runs.
@@ -119,6 +127,9 @@ pub(crate) enum State {
     LbaStatus(lba_status::LbaStatus),
     ExtendedCopy(extended_copy::ExtendedCopy),
     Populate(tokens::Populate),
+    WriteBuffer(buffer::WriteBuffer),
+    SetTimestamp,
+    SetIdentifyingInformation(identifying::SetIdentifyingInformation),
     WriteUsingToken(tokens::WriteUsingToken),
     PersistentReserve(persistent_reserve::PersistentReserve),
     Begin(sanitize::Begin),
@@ -154,6 +165,9 @@ impl State {
             State::LbaStatus(status) => status.resume(context, event),
             State::ExtendedCopy(copy) => copy.resume(context, event),
             State::Populate(populate) => populate.resume(context, event),
+            State::WriteBuffer(write) => write.resume(context, event),
+            State::SetTimestamp => timestamp::list_came(context, event),
+            State::SetIdentifyingInformation(set) => set.resume(context, event),
             State::WriteUsingToken(write) => write.resume(context, event),
             State::PersistentReserve(reserve) => reserve.resume(context, event),
             State::Begin(begin) => begin.resume(context, event),

@@ -4,9 +4,10 @@
 
 use super::persistent_reserve::report;
 use super::{
-    Handler, cache, capacity, copy_results, diagnostic, extended_copy, format, inquiry, lba_status,
-    mode_pages, persistent_reserve, read_modify_write, read_write, readiness, report_luns, report_support,
-    reserve, sanitize, start_stop, target_port_groups, tokens, unmap, verify, write_same,
+    Handler, buffer, cache, capacity, copy_results, diagnostic, extended_copy, format, identifying, inquiry,
+    lba_status, log_pages, mode_pages, persistent_reserve, read_modify_write, read_write, readiness,
+    report_luns, report_support, reserve, sanitize, start_stop, target_port_groups, timestamp, tokens, unmap,
+    verify, write_same,
 };
 use crate::alua::WorksIn;
 use crate::bytes::Cdb;
@@ -202,7 +203,7 @@ impl Command {
 }
 
 /// Every command, in rising order of operation code and service action.
-pub(crate) static COMMANDS: [Command; 76] = [
+pub(crate) static COMMANDS: [Command; 84] = [
     row("TEST UNIT READY", INSPECTS, readiness::test_unit_ready, &[TEST_UNIT_READY, 0, 0, 0, 0, 0])
         .timeout_s(MEMORY_TIMEOUT_S),
     row("REQUEST SENSE", FREE, readiness::request_sense, &[REQUEST_SENSE, 0x01, 0, 0, 0xff, 0])
@@ -283,6 +284,15 @@ pub(crate) static COMMANDS: [Command; 76] = [
     )
     .timeout_s(MEMORY_TIMEOUT_S),
     row(
+        "WRITE BUFFER(10)",
+        WRITES,
+        buffer::write_buffer,
+        &[0x3b, 0x1f, 255, 255, 255, 255, 255, 255, 255, 0],
+    )
+    .any_readiness(),
+    row("READ BUFFER(10)", READS, buffer::read_buffer, &[0x3c, 0x1f, 255, 255, 255, 255, 255, 255, 255, 0])
+        .any_readiness(),
+    row(
         "WRITE SAME(10)",
         WRITES,
         write_same::write_same_10,
@@ -309,6 +319,11 @@ pub(crate) static COMMANDS: [Command; 76] = [
     )
     .service_action()
     .writes(),
+    row("LOG SELECT", WRITES, log_pages::log_select, &[0x4c, 0x02, 0xc0, 0, 0, 0, 0, 255, 255, 0])
+        .changes_for_others()
+        .any_readiness(),
+    row("LOG SENSE", READS, log_pages::log_sense, &[0x4d, 0, 255, 255, 0, 255, 255, 255, 255, 0])
+        .any_readiness(),
     row("MODE SELECT(10)", WRITES, mode_pages::mode_select_10, &[0x55, 0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0])
         .changes_for_others()
         .in_standby()
@@ -483,6 +498,14 @@ pub(crate) static COMMANDS: [Command; 76] = [
     )
     .passes_attention(),
     row(
+        "REPORT IDENTIFYING INFORMATION",
+        READS,
+        identifying::report,
+        &[0xa3, 0x05, 0, 0, 0, 0, 255, 255, 255, 255, 0xfe, 0],
+    )
+    .service_action()
+    .any_readiness(),
+    row(
         "REPORT TARGET PORT GROUPS",
         INSPECTS,
         target_port_groups::report,
@@ -507,6 +530,18 @@ pub(crate) static COMMANDS: [Command; 76] = [
     )
     .service_action()
     .any_occupation(),
+    row("REPORT TIMESTAMP", READS, timestamp::report, &[0xa3, 0x0f, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0])
+        .service_action()
+        .any_readiness(),
+    row(
+        "SET IDENTIFYING INFORMATION",
+        WRITES,
+        identifying::set,
+        &[0xa4, 0x06, 0, 0, 0, 0, 255, 255, 255, 255, 0xfe, 0],
+    )
+    .changes_for_others()
+    .service_action()
+    .any_readiness(),
     row(
         "SET TARGET PORT GROUPS",
         WRITES,
@@ -517,6 +552,10 @@ pub(crate) static COMMANDS: [Command; 76] = [
     .service_action()
     .any_readiness()
     .in_every_state(),
+    row("SET TIMESTAMP", WRITES, timestamp::set, &[0xa4, 0x0f, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0])
+        .changes_for_others()
+        .service_action()
+        .any_readiness(),
     row(
         "READ(12)",
         READS,
@@ -710,6 +749,9 @@ mod tests {
             (0xa8 | 0xaa | 0xae | 0xaf, 12) => "..########..",
             (REPORT_LUNS | 0xa3 | 0xa4 | 0xb7, 12) => "......####..",
             (0x88 | 0x8a | 0x8b | 0x8e | 0x8f | 0x90 | 0x91 | 0x93, 16) => "..############..",
+            (0x3b | 0x3c, 10) => "..#######.",
+            (0x4c, 10) => ".......##.",
+            (0x4d, 10) => "..##.####.",
             (SANITIZE, 10) if row.service_action == Some(1) => ".......##.",
             (SANITIZE, 10) => "",
             (0x89, 16) => "..########...#..",

@@ -4,6 +4,7 @@ mod attach;
 mod copying;
 mod erasure;
 mod host;
+mod housekeeping;
 mod media;
 mod mode;
 mod port_groups;
