@@ -48,7 +48,7 @@ impl Options {
 
 /// The step. `binary` may be missing only for a foreign target.
 pub(crate) fn step(workspace: &Workspace, report: &mut Report, binary: Option<&Path>, options: &Options) {
-    report.step("conformance: iscsi-test-cu --dataloss", || {
+    report.step("conformance: iscsi-test-cu --dataloss --allow-sanitize", || {
         if find_program(TOOL).is_none() {
             let package = package_of(TOOL).unwrap_or_default();
             ensure!(!is_ci(), "{TOOL} is not installed (Debian package {package})");
@@ -121,7 +121,7 @@ fn run_cases(
 
 fn tool(test: &str, urls: impl Iterator<Item = String>) -> Command {
     let mut command = Command::new(TOOL);
-    command.args(["-V", "--dataloss", "--test", &format!("ALL.{test}")]).args(urls);
+    command.args(["-V", "--dataloss", "--allow-sanitize", "--test", &format!("ALL.{test}")]).args(urls);
     command
 }
 

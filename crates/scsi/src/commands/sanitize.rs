@@ -12,7 +12,7 @@ use crate::unit::LogicalUnit;
 use crate::work::{Method, Occupation, Purpose};
 
 const IMMEDIATE: u8 = 0x80;
-/// AUSE; the bit above it, ZNR, is about zones, which a disk has none of.
+/// AUSE. The bit above it, ZNR, is about zones and newer than SBC-3: reserved here.
 const UNRESTRICTED_EXIT: u8 = 0x20;
 const HEADER_BYTES: u32 = 4;
 

@@ -300,12 +300,12 @@ pub(crate) static COMMANDS: [Command; 84] = [
     )
     .writes(),
     row("UNMAP", WRITES, unmap::unmap, &[0x42, 0, 0, 0, 0, 0, 0x1f, 0xff, 0xff, 0]).writes().needs_unmap(),
-    row("SANITIZE, OVERWRITE", WRITES, sanitize::overwrite, &[SANITIZE, 0xe1, 0, 0, 0, 0, 0, 0xff, 0xff, 0])
+    row("SANITIZE, OVERWRITE", WRITES, sanitize::overwrite, &[SANITIZE, 0xa1, 0, 0, 0, 0, 0, 0xff, 0xff, 0])
         .service_action()
         .writes()
         .alone_after_data()
         .timeout_s(WHOLE_MEDIUM_TIMEOUT_S),
-    row("SANITIZE, BLOCK ERASE", WRITES, sanitize::block_erase, &[SANITIZE, 0xe2, 0, 0, 0, 0, 0, 0, 0, 0])
+    row("SANITIZE, BLOCK ERASE", WRITES, sanitize::block_erase, &[SANITIZE, 0xa2, 0, 0, 0, 0, 0, 0, 0, 0])
         .service_action()
         .writes()
         .needs_unmap()
@@ -315,7 +315,7 @@ pub(crate) static COMMANDS: [Command; 84] = [
         "SANITIZE, EXIT FAILURE MODE",
         WRITES,
         sanitize::exit_failure_mode,
-        &[SANITIZE, 0xff, 0, 0, 0, 0, 0, 0, 0, 0],
+        &[SANITIZE, 0xbf, 0, 0, 0, 0, 0, 0, 0, 0],
     )
     .service_action()
     .writes(),

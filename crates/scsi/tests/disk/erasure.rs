@@ -92,6 +92,10 @@ fn wrong_lists_are_pointed_at_and_start_nothing() {
         let reply = overwrite(0, &mut host, &list);
         assert_eq!((reply.code(), reply.field()), (INVALID_PARAMETER, Some(field)), "{list:02x?}");
     }
+    for action in [1, 2, 0x1f] {
+        let reply = host.run(&sanitize(0x40 | action, 0), &[]);
+        assert_eq!((reply.code(), reply.field()), (INVALID_FIELD, Some((1, Some(6)))), "ZNR of SBC-4");
+    }
     assert_eq!(overwrite(0, &mut host, &[1, 0, 0, 2, 9]).code(), LENGTH_ERROR, "a pattern that is cut off");
     assert_eq!(host.log(), []);
     assert_eq!(host.code(&[0]), GOOD);

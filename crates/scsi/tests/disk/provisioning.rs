@@ -218,3 +218,16 @@ fn everything_is_mapped_where_nothing_is_known() {
     host.disk.fail = Some((|_| true, IoError::Hardware));
     assert_eq!(host.code(&cdb16(0x9e, 0x12, 1, 4096)), (4, 0x44, 0));
 }
+
+/// SBC-3, ANC_SUP 0: there are no anchored blocks, and whoever asks for one hears which bit is wrong.
+#[test]
+fn nothing_is_anchored() {
+    let mut host = Host::new(config());
+    let mut unmap = padded(&[0x42, 0x01]);
+    unmap[8] = 24;
+    assert_eq!(host.run(&unmap, &[0; 24]).field(), Some((1, Some(0))));
+    for cdb in [cdb10(0x41, 0x18, 0, 8), cdb16(0x93, 0x18, 0, 8)] {
+        assert_eq!(host.run(&cdb, &[0; BLOCK]).field(), Some((1, Some(4))));
+    }
+    assert_eq!(host.log(), []);
+}
