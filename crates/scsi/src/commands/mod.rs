@@ -140,10 +140,8 @@ pub(crate) enum State {
 impl State {
     pub(crate) fn resume(self, context: &Context<'_>, event: Event<'_>) -> Progress {
         // While an initiator took its time with its data, the unit may have begun to sanitize itself.
-        if let (
-            Event::DataOut(_),
-            State::Write(_) | State::ReadModifyWrite(_) | State::WriteSame(_) | State::Unmap(_),
-        ) = (&event, &self)
+        if matches!(event, Event::DataOut(_))
+            && !matches!(self, State::Begin(_) | State::Format(_) | State::Deferred { .. })
             && let Some(sense) = context.unit().occupied()
         {
             return Err(sense);
