@@ -146,12 +146,20 @@ impl Nexus {
         }
     }
 
-    /// The state part of CLEAR TASK SET (SAM-5): the other nexuses get COMMANDS CLEARED BY ANOTHER INITIATOR.
-    /// False: there is no such unit.
+    /// The state part of CLEAR TASK SET (SAM-5): the other nexuses get COMMANDS CLEARED BY ANOTHER INITIATOR, unless
+    /// their commands end with a status that says so. False: there is no such unit.
     pub fn clear_task_set(&self, lun: Lun) -> bool {
-        self.find(lun)
-            .map(|(_, path)| path.unit.establish_for_others(&path.itl, UnitAttention::CommandsCleared))
-            .is_some()
+        let Some((_, path)) = self.find(lun) else { return false };
+        if !path.unit.mode().task_aborted_status() {
+            path.unit.establish_for_others(&path.itl, UnitAttention::CommandsCleared);
+        }
+        true
+    }
+
+    /// Whether commands of this nexus that another one aborts end with TASK ABORTED, instead of without an answer (TAS
+    /// bit of the control mode page). A target reset takes no notice of it.
+    pub fn answers_aborted(&self, lun: Lun) -> bool {
+        self.find(lun).is_some_and(|(_, path)| path.unit.mode().task_aborted_status())
     }
 
     /// The state part of I_T NEXUS RESET (SAM-5): what the loss of the nexus would undo is undone, and its next commands

@@ -27,6 +27,8 @@ const TASK_DOES_NOT_EXIST: u8 = 1;
 const LUN_DOES_NOT_EXIST: u8 = 2;
 const REJECTED: u8 = 255;
 
+const TASK_ABORTED: u8 = 0x40;
+
 /// A function that `asking` has sent is in force on both reactors, and is not answered while a store has a task of it:
 /// what one reactor tells another is there before the answer to a later ping.
 fn taken_in(asking: &mut Raw, other: &mut Raw) {
@@ -75,6 +77,45 @@ fn clear_task_set_ends_the_tasks_of_all_and_tells_the_others() {
     expect_attention(&mut other, 0, COMMANDS_CLEARED);
     expect_ready(&mut asking, 1);
     expect_ready(&mut other, 1);
+}
+
+/// SAM-5, aborting commands; SPC-4, control mode page.
+#[test]
+fn with_tas_what_another_session_aborts_is_answered() {
+    let target = InProcess::start(&[DISK]);
+    let keys = [("InitialR2T", "Yes"), ("ImmediateData", "No")];
+    let mut asking = target.session(1);
+    let mut other = Raw::ready(target.portal(), &target.options_with(2, &keys), 0).expect("a login");
+    // MODE SELECT (6) of the control page with TAS and queue algorithm modifier 1.
+    let list = [0, 0, 0, 0, 0x0a, 0x0a, 0, 0x10, 0, 0x40, 0, 0, 0, 0, 0, 0];
+    let select = ScsiCommand {
+        write: true,
+        expected_data_transfer_length: 16,
+        cdb: [0x15, 0x10, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        ..plain()
+    };
+    let tag = asking.command(&select, &list).expect("sent");
+    asking.good(tag).expect("a changeable bit");
+    expect_attention(&mut other, 0, (6, 0x2a, 1));
+
+    target.hold(0, OperationKind::Read);
+    let reading = other.read(0, 0, 1).expect("sent");
+    let writing = other.command(&write(0, 0, 512), &[]).expect("sent");
+    let r2t = other.r2t(writing).expect("an R2T");
+    let own = asking.read(0, 0, 1).expect("sent");
+    target.wait_for_calls(0, OperationKind::Read, 2);
+    let tag = asking.manage(Function::ClearTaskSet, 0).expect("sent");
+    taken_in(&mut asking, &mut other);
+    // What it was asked for it sends, and is answered then.
+    other.answer_r2t(&r2t, &[0xaa; 512], 512).expect("sent");
+    assert_eq!(other.ending(writing).expect("an answer").status, TASK_ABORTED);
+    target.faults(0).clear();
+    assert_eq!(other.ending(reading).expect("an answer").status, TASK_ABORTED);
+    assert_eq!(asking.managed(tag).expect("its own read is not answered"), COMPLETE);
+    expect_ready(&mut other, 0);
+    let again = asking.command(&ScsiCommand { initiator_task_tag: own, ..plain() }, &[]).expect("sent");
+    asking.good(again).expect("the tag is free");
+    assert_eq!(target.faults(0).calls(OperationKind::Write), 0);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use super::{Event, Outbox, Outgoing, Payload, Session, Share};
 /// SAM status codes that the transport itself needs.
 const GOOD: u8 = 0x00;
 const CHECK_CONDITION: u8 = 0x02;
+pub(super) const TASK_ABORTED: u8 = 0x40;
 /// Response code "target failure": the command has no SCSI status (11.4.3). Not used here: all tasks get a status.
 const COMPLETED_AT_TARGET: u8 = 0x00;
 
@@ -48,15 +49,27 @@ pub struct Completion<'a, D> {
     pub fenced: bool,
 }
 
+impl<D> Completion<'_, D> {
+    /// A status alone.
+    #[must_use]
+    pub const fn status(status: u8) -> Self {
+        Self { status, status_qualifier: 0, sense: &[], transfer: Transfer::None, fenced: false }
+    }
+}
+
 /// Bytes of sense data that go into a response.
 const SENSE_LENGTH_MAX: usize = 252;
 
 impl<D: Share> Session<D> {
-    /// Ends a task that the driver was working on. An aborted task ends without an answer.
+    /// Ends a task that the driver was working on. An aborted task ends without an answer, or with that of its abort.
     pub fn complete(&mut self, id: TaskId, completion: Completion<'_, D>, outbox: &mut Outbox<D>) {
         let Some(task) = self.tasks.get_mut(id) else { return };
+        let mut completion = completion;
         if task.aborted {
-            return self.finish_aborted(id, outbox);
+            if self.closing || !task.abort_is_answered {
+                return self.finish_aborted(id, outbox);
+            }
+            completion = Completion::status(TASK_ABORTED);
         }
         if self.fence.is_up() && task.is_quiet() {
             return self.keep_behind_fence(id, completion, outbox);

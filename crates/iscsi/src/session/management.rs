@@ -6,6 +6,7 @@ use lunette_wire::initiator::{TaskManagementFunction, TaskManagementRequest};
 use lunette_wire::target::{TaskManagementOutcome, TaskManagementResponse};
 use lunette_wire::{Cid, InitiatorTaskTag, LunField};
 
+use super::data_in::{Completion, TASK_ABORTED};
 use super::fence::Holder;
 use super::requests::Request;
 use super::task::{Phase, Task, TaskId, is_covered};
@@ -215,22 +216,57 @@ impl<D: Share> Session<D> {
     }
 
     /// Aborts this session's tasks on a logical unit, or on all, because another session asked for it (4.2.3.2).
-    /// Returns the tasks that are still in a store; they end without an answer.
-    pub fn abort_tasks(&mut self, lun: Option<LunField>, outbox: &mut Outbox<D>) -> Vec<TaskId> {
+    /// Returns the tasks that are still in a store. They end without an answer, or with status TASK ABORTED where they
+    /// are to be `answered`.
+    pub fn abort_tasks(
+        &mut self,
+        lun: Option<LunField>,
+        answered: bool,
+        outbox: &mut Outbox<D>,
+    ) -> Vec<TaskId> {
         let same_unit = self.settings.same_unit;
         let affected = self.tasks.ids(|task| {
             task.phase != Phase::Parked && lun.is_none_or(|lun| same_unit(task.command.lun, lun))
         });
         self.announce_termination(&affected, None, outbox);
-        let left = affected.into_iter().filter(|&id| self.abort(id, None, outbox)).collect();
+        let abort = |&id: &TaskId| {
+            if answered { self.abort_answered(id, outbox) } else { self.abort(id, None, outbox) }
+        };
+        let left = affected.into_iter().filter(abort).collect();
         self.settle(outbox);
         left
+    }
+
+    /// As [`Self::abort`], for another session, with an answer. What has its outcome keeps it.
+    fn abort_answered(&mut self, id: TaskId, outbox: &mut Outbox<D>) -> bool {
+        let Some(task) = self.tasks.get_mut(id) else { return false };
+        match task.phase {
+            Phase::Executing if self.fence.forget(id) => {
+                // The driver is through with it.
+                self.complete(id, Completion::status(TASK_ABORTED), outbox);
+                false
+            }
+            Phase::Executing if !task.aborted => {
+                let is_left = self.abort(id, None, outbox);
+                if let Some(task) = self.tasks.get_mut(id) {
+                    task.abort_is_answered = true;
+                }
+                is_left
+            }
+            Phase::Collecting => {
+                outbox.event(Event::Dropped(id));
+                self.complete(id, Completion::status(TASK_ABORTED), outbox);
+                false
+            }
+            Phase::Executing => true,
+            Phase::Parked | Phase::Held | Phase::Draining => false,
+        }
     }
 
     /// True while a task that [`Self::abort_tasks`] named has not ended.
     #[must_use]
     pub fn is_open(&self, id: TaskId) -> bool {
-        self.tasks.get(id).is_some_and(|task| task.phase != Phase::Draining)
+        self.tasks.get(id).is_some_and(|task| !matches!(task.phase, Phase::Draining | Phase::Held))
     }
 
     fn abort_one(&mut self, management: &Management, outbox: &mut Outbox<D>) {
@@ -369,6 +405,7 @@ impl<D: Share> Session<D> {
         match task.phase {
             Phase::Executing => {
                 task.aborted = true;
+                task.abort_is_answered = false;
                 outbox.event(Event::Aborted(id));
                 true
             }

@@ -115,6 +115,8 @@ pub(super) struct Task {
     pub(super) phase: Phase,
     /// Aborted while executing: its completion goes nowhere.
     pub(super) aborted: bool,
+    /// Aborted by another session, and answered with TASK ABORTED.
+    pub(super) abort_is_answered: bool,
     pub(super) fault: Option<TransportFault>,
     pub(super) held: Option<HeldOutcome>,
     /// When draining is given up.
@@ -145,6 +147,7 @@ impl Task {
             extended_cdb: extended_cdb.into(),
             phase: Phase::Parked,
             aborted: false,
+            abort_is_answered: false,
             fault: None,
             held: None,
             drain_due: None,

@@ -18,12 +18,14 @@ impl ModeFlags {
         ModeFlags::WRITE_CACHE_ENABLED
             | ModeFlags::SOFTWARE_WRITE_PROTECT
             | ModeFlags::DESCRIPTOR_SENSE
+            | ModeFlags::TASK_ABORTED_STATUS
             | ModeFlags::PROVISIONING_REPORTS
             | ModeFlags::SINGLE_INITIATOR,
     );
     const WRITE_CACHE_ENABLED: u8 = 0x01;
     const SOFTWARE_WRITE_PROTECT: u8 = 0x02;
     const DESCRIPTOR_SENSE: u8 = 0x04;
+    const TASK_ABORTED_STATUS: u8 = 0x08;
     const PROVISIONING_REPORTS: u8 = 0x40;
     const SINGLE_INITIATOR: u8 = 0x80;
 
@@ -56,6 +58,11 @@ impl ModeFlags {
     /// D_SENSE of the control page.
     pub(crate) fn descriptor_sense(self) -> bool {
         self.has(ModeFlags::DESCRIPTOR_SENSE)
+    }
+
+    /// TAS of the control page: a command that another nexus aborts ends with TASK ABORTED.
+    pub(crate) fn task_aborted_status(self) -> bool {
+        self.has(ModeFlags::TASK_ABORTED_STATUS)
     }
 
     /// LBPERE of the read-write error recovery page: thresholds are reported.
@@ -180,6 +187,7 @@ fn page_with(id: PageId, values: &ModeValues, unit: &LogicalUnit) -> Option<Vec<
             page[2] = u8::from(flags.descriptor_sense()) << 2;
             page[3] = 0x10;
             page[4] = u8::from(flags.software_write_protect()) << 3;
+            page[5] = u8::from(flags.task_aborted_status()) << 6;
         }
         // SPC-4, Informational Exceptions Control: DEXCPT = 1, a volume has no failure prediction to report.
         INFORMATIONAL_EXCEPTIONS => page[2] = 0x08,
@@ -207,6 +215,7 @@ fn values_from(id: PageId, page: &[u8], mut values: ModeValues) -> ModeValues {
         CONTROL => {
             flags.set(ModeFlags::DESCRIPTOR_SENSE, bit(2, 0x04));
             flags.set(ModeFlags::SOFTWARE_WRITE_PROTECT, bit(4, 0x08));
+            flags.set(ModeFlags::TASK_ABORTED_STATUS, bit(5, 0x40));
         }
         LOGICAL_BLOCK_PROVISIONING => {
             flags.set(ModeFlags::SINGLE_INITIATOR, bit(4, 0x01));
@@ -238,7 +247,7 @@ mod tests {
         assert_eq!(caching.len(), 20);
         assert_eq!(caching[..4], [0x08, 0x12, 0x04, 0]);
         let control = page(CONTROL, PageControl::Changeable, &unit).unwrap();
-        assert_eq!(control, [0x0a, 0x0a, 0x04, 0, 0x08, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(control, [0x0a, 0x0a, 0x04, 0, 0x08, 0x40, 0, 0, 0, 0, 0, 0]);
         let exceptions = page(INFORMATIONAL_EXCEPTIONS, PageControl::Changeable, &unit).unwrap();
         assert_eq!(exceptions, [0x1c, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         let recovery = page(ERROR_RECOVERY, PageControl::Changeable, &unit).unwrap();

@@ -10,6 +10,7 @@ use lunette_wire::{Cid, LunField};
 use tracing::{debug, info, warn};
 
 use super::connection::{Disconnect, Token};
+use super::session::Attachment;
 use super::session::TargetSession;
 use super::{Message, Reactor, Waiter};
 use crate::registry::SessionPlace;
@@ -169,7 +170,11 @@ impl Reactor {
                 },
                 _ => None,
             };
-            let left = session.core.abort_tasks(lun, &mut self.outbox);
+            let is_answered = |attachment: &Attachment| {
+                lun.is_some_and(|lun| attachment.nexus.answers_aborted(Lun::from_bytes(lun.0)))
+            };
+            let answered = session.attachment.as_ref().is_some_and(is_answered);
+            let left = session.core.abort_tasks(lun, answered, &mut self.outbox);
             tasks.extend(left.into_iter().map(|id| (index, place, id)));
             self.run_session(index);
         }
