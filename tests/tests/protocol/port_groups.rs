@@ -1,9 +1,10 @@
 //! Asymmetric access end to end: what the operator says of a portal group, in the configuration and while it is served
 //! (SPC-4, target port groups).
 
-use lunette_target::config::{AccessState, PortGroupConfig};
+use lunette_target::config::{AccessState, PortGroupConfig, PortalConfig};
 use lunette_tests::in_process::{InProcess, wait_until};
 use lunette_tests::raw::{Raw, lun_field, plain};
+use lunette_tests::reservations::{Action, persistent_reserve_in, persistent_reserve_out};
 use lunette_wire::initiator::ScsiCommand;
 
 use crate::{DISK, SECOND_DISK, expect_attention, expect_ready, ready_session as session};
@@ -75,4 +76,52 @@ fn a_state_is_configured_and_outlives_a_restart() {
     drop(target);
     let target = serve(AccessState::ActiveNonOptimized);
     assert_eq!(groups(&mut target.session(1))[4], 0x81, "the operator has changed his mind");
+}
+
+/// Two portal groups of one target are two ports to the same units: what is registered through both is told apart, and
+/// either can be taken out of service by a host.
+#[test]
+fn two_portal_groups_are_two_ports() {
+    let target = InProcess::start_with(&[DISK, SECOND_DISK], |config| {
+        let address = config.portals[0].address;
+        config.portals = vec![PortalConfig { address, group: 1 }, PortalConfig { address, group: 7 }];
+    });
+    let [first, second] = target.portals() else { panic!("two portals") };
+    let ready = |portal| {
+        let mut session = Raw::ready(portal, &target.options(1), 0).expect("a session");
+        session.make_ready(1).expect("a ready unit");
+        session
+    };
+    // The same initiator port: two I_T nexuses, not one that replaces the other.
+    let (mut near, mut far) = (ready(*first), ready(*second));
+    let told = groups(&mut near);
+    assert_eq!(told[4..16], [0, 0xcf, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1]);
+    assert_eq!(told[16..28], [0, 0xcf, 0, 7, 0, 0, 0, 1, 0, 0, 0, 7]);
+    let register = |session: &mut Raw, key| {
+        let ending = persistent_reserve_out(session, 0, Action::Register, 0, (0, key)).expect("an answer");
+        assert_eq!(ending.status, 0);
+    };
+    register(&mut near, 1);
+    register(&mut far, 2);
+    let full = persistent_reserve_in(&mut far, 0, 3).expect("READ FULL STATUS");
+    let length = 24 + usize::from(full[8 + 23]);
+    let port = |place: usize| full[8 + place * length + 19];
+    assert_eq!((port(0), port(1)), (1, 7), "RELATIVE TARGET PORT IDENTIFIER");
+
+    let list = [0, 0, 0, 0, 2, 0, 0, 7];
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[1], cdb[9]) = (0xa4, 0x0a, list.len() as u8);
+    let command = ScsiCommand {
+        write: true,
+        lun: lun_field(0),
+        expected_data_transfer_length: list.len() as u32,
+        cdb,
+        ..plain()
+    };
+    let tag = near.command(&command, &list).expect("sent");
+    near.good(tag).expect("SET TARGET PORT GROUPS");
+    assert_eq!(far.test_unit_ready(0).expect("an answer").codes(), STATE_CHANGED);
+    expect_standby(&mut far, 0);
+    expect_ready(&mut far, 1);
+    expect_ready(&mut near, 0);
 }
