@@ -97,6 +97,12 @@ impl ItlNexus {
         &self.name
     }
 
+    /// True where reservations or the state of the target port may keep the nexus from something.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.permission.load(Ordering::Acquire) != Permission::All as u8
+            || self.access_state.load(Ordering::Acquire) != AccessState::ActiveOptimized as u8
+    }
+
     pub(crate) fn permission(&self) -> Permission {
         Permission::from_bits(self.permission.load(Ordering::Acquire))
     }

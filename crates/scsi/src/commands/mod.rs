@@ -230,11 +230,10 @@ pub(crate) fn start(context: &Context<'_>, cdb: &Cdb) -> Progress {
 /// Calls the handler of a command, unless something stands in its way at present.
 fn run(context: &Context<'_>, row: &table::Command, handler: Handler, cdb: &Cdb) -> Progress {
     let unit = context.unit();
-    if let Some(sense) = context.itl().access_state().refusal(row.works_in) {
-        return Err(sense);
-    }
-    if !context.itl().permission().allows(row.access, cdb) {
-        return end(Status::ReservationConflict);
+    if context.itl().is_limited()
+        && let Some(refusal) = refused_to_nexus(context.itl(), row, cdb)
+    {
+        return refusal;
     }
     row.check_usage(cdb)?;
     if !row.runs_when_occupied
@@ -253,6 +252,15 @@ fn run(context: &Context<'_>, row: &table::Command, handler: Handler, cdb: &Cdb)
         return Err(write_protected(context.path));
     }
     handler(context, cdb)
+}
+
+/// What ends a command that the state of its target port, or a reservation, keeps its nexus from.
+#[cold]
+fn refused_to_nexus(itl: &ItlNexus, row: &table::Command, cdb: &Cdb) -> Option<Progress> {
+    if let Some(sense) = itl.access_state().refusal(row.works_in) {
+        return Some(Err(sense));
+    }
+    (!itl.permission().allows(row.access, cdb)).then(|| end(Status::ReservationConflict))
 }
 
 /// Commands that only tell what the device server knows, and have to be answered whatever else goes on: no other
