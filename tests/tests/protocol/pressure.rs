@@ -188,6 +188,7 @@ fn the_window_is_whole_again_after_all_that_can_happen_to_a_command() {
         let command = session.number(&read(0, 0, 1));
         session.send(&InitiatorPdu::ScsiCommand(command), &[1; 4]).expect("sent");
         session.rejected(&command.encode(4)).expect("a Reject");
+        session.cmd_sn = command.cmd_sn;
         // Aborted ones: in a store, while collecting, before their turn, before they came.
         let reads = target.faults(0).calls(OperationKind::Read);
         target.hold(0, OperationKind::Read);

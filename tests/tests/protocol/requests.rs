@@ -284,6 +284,8 @@ fn a_tag_in_use_cannot_be_used_and_a_free_one_can() {
     session.send(&InitiatorPdu::ScsiCommand(second), &[0xaa; BLOCK_BYTES]).expect("sent");
     let reason = session.rejected(&second.encode(BLOCK_BYTES)).expect("a Reject");
     assert_eq!(reason, RejectReason::InvalidPduField as u8);
+    // Its number is still to come (7.3).
+    session.cmd_sn = second.cmd_sn;
     target.faults(0).clear();
     session.data_in(first.initiator_task_tag).expect("the first is not harmed");
     let again =
@@ -294,7 +296,8 @@ fn a_tag_in_use_cannot_be_used_and_a_free_one_can() {
     session.send(&InitiatorPdu::ScsiCommand(reserved), &[]).expect("sent");
     let reason = session.rejected(&reserved.encode(0)).expect("a Reject");
     assert_eq!(reason, RejectReason::InvalidPduField as u8);
-    assert_eq!(session.test_unit_ready(0).expect("the next number").status, 0);
+    session.cmd_sn = reserved.cmd_sn;
+    assert_eq!(session.test_unit_ready(0).expect("the same number").status, 0);
 }
 
 #[test]

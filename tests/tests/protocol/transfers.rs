@@ -121,7 +121,7 @@ fn unsolicited_data_may_come_before_the_turn_of_its_command() {
 }
 
 #[test]
-fn too_much_immediate_data_is_rejected_and_its_number_is_used_up() {
+fn too_much_immediate_data_is_rejected_and_its_number_is_still_to_come() {
     let target = InProcess::start(&[DISK]);
     let mut session = login(&target, &[("FirstBurstLength", "4096"), ("InitialR2T", "No")]);
     for (announced, sent) in [(8192, 4096 + BLOCK_BYTES), (BLOCK_BYTES, 2 * BLOCK_BYTES)] {
@@ -129,7 +129,9 @@ fn too_much_immediate_data_is_rejected_and_its_number_is_used_up() {
         session.send(&InitiatorPdu::ScsiCommand(command), &vec![0xaa; sent]).expect("sent");
         let reason = session.rejected(&command.encode(sent)).expect("a Reject");
         assert_eq!(reason, RejectReason::ProtocolError as u8);
-        assert_eq!(session.test_unit_ready(0).expect("the next number").status, 0);
+        assert_eq!(session.exp_cmd_sn(), command.cmd_sn, "a gap (7.3)");
+        session.cmd_sn = command.cmd_sn;
+        assert_eq!(session.test_unit_ready(0).expect("the same number").status, 0);
     }
     assert_eq!(target.faults(0).calls(OperationKind::Write), 0);
 }

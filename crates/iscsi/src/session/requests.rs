@@ -23,7 +23,7 @@ pub(super) enum Request {
     Text(TextRequest, Box<Bhs>, Vec<u8>),
     Management(Management),
     Logout(LogoutRequest),
-    /// A number whose command was aborted or refused before its turn.
+    /// A number whose command was aborted before its turn.
     Plugged,
 }
 
@@ -57,10 +57,12 @@ impl<D: Share> Session<D> {
             self.recovery.answers.remove_tag(pdu.initiator_task_tag);
         }
         if let Err(reason) = self.command_fault(cid, pdu, data_length) {
-            return self.refuse_command(cid, (bhs, pdu), reason, outbox);
+            self.reject(cid, bhs, reason, outbox);
+            return None;
         }
         let Ok(ahs) = AhsList::decode(ahs) else {
-            return self.refuse_command(cid, (bhs, pdu), RejectReason::InvalidPduField, outbox);
+            self.reject(cid, bhs, RejectReason::InvalidPduField, outbox);
+            return None;
         };
         let mut task = Task::new(cid, *pdu, ahs.extended_cdb, data_length);
         task.fault = self.unsolicited_fault(&task, data_length);
@@ -103,23 +105,11 @@ impl<D: Share> Session<D> {
         Ok(())
     }
 
-    /// A refused command still uses up its number, or every later one would wait for it.
-    fn refuse_command(
-        &mut self,
-        cid: Cid,
-        (bhs, pdu): (&Bhs, &ScsiCommand),
-        reason: RejectReason,
-        outbox: &mut Outbox<D>,
-    ) -> Option<TaskId> {
-        if !pdu.immediate {
-            self.order(cid, pdu.cmd_sn, Request::Plugged, outbox);
-        }
-        self.reject(cid, bhs, reason, outbox);
-        None
-    }
-
     /// Takes any other PDU of an initiator, its data segment in `data`. A SCSI Command or Data-Out must go to
     /// [`Self::command`] or [`Self::data_out_arrived`]; here they are protocol errors.
+    ///
+    /// A request or command that is rejected counts as never received: its number is still to come, with another command or
+    /// by an abort of this one (7.3).
     pub fn request(&mut self, now: Duration, cid: Cid, bhs: &Bhs, data: &[u8], outbox: &mut Outbox<D>) {
         if self.heard(now, cid, bhs, outbox).is_none() {
             return;
@@ -172,8 +162,6 @@ impl<D: Share> Session<D> {
         let refusal =
             if no_room { Some(RejectReason::LongOperationReject) } else { self.refusal(cid, &request) };
         let Some(reason) = refusal else { return self.order(cid, cmd_sn, request, outbox) };
-        // What is refused still uses up its number, and the Reject tells how the window moved by it (11.4.11).
-        self.order(cid, cmd_sn, Request::Plugged, outbox);
         self.reject(cid, bhs, reason, outbox);
     }
 

@@ -91,8 +91,8 @@ fn a_discovery_session_takes_text_and_its_end_only() {
     bench.manage(TaskManagementFunction::LogicalUnitReset, 2, 9);
     let refused = RejectReason::CommandNotSupported as u8;
     assert_eq!(reject_reasons(&bench.sent()), [refused, refused]);
-    // The number of the refused ping is used up, so the logout's turn has come.
-    let logout = LogoutRequest { cmd_sn: CmdSn(2), ..LogoutRequest::default() };
+    // The number of the refused ping is still to come (7.3).
+    let logout = LogoutRequest { cmd_sn: CmdSn(1), ..LogoutRequest::default() };
     bench.request(&logout.encode(), &[]);
     assert!(matches!(bench.sent()[..], [TargetPdu::LogoutResponse(_)]));
     assert!(bench.session.has_ended());
@@ -185,15 +185,26 @@ fn a_target_reset_behind_a_logout_has_no_effect() {
     assert_eq!(bench.outbox.events.last(), Some(&Event::Ended));
 }
 
-/// 11.4.11: the window is closed but for the number that is refused; the Reject tells that it is open again.
+/// 7.3: what is rejected was never received; the same number may come again, with something that is taken.
 #[test]
-fn a_reject_tells_of_the_window_that_it_moves() {
-    let mut bench = Bench::new(SessionType::Discovery);
-    let before = bench.session.window.max_cmd_sn();
-    bench.request(&Bench::nop(1, 0), &[]);
+fn the_number_of_what_is_rejected_is_still_to_come() {
+    let mut bench = Bench::new(SessionType::Normal);
+    let first = bench.command(1).expect("in the window");
+    let pdu = ScsiCommand {
+        is_final: true,
+        initiator_task_tag: InitiatorTaskTag(1),
+        cmd_sn: CmdSn(2),
+        ..ScsiCommand::default()
+    };
+    let bhs = pdu.encode(0);
+    assert_eq!(bench.session.command(bench.now, CID, (&bhs, &pdu, &[]), 0, &mut bench.outbox), None);
     let sent = bench.sent();
     let [TargetPdu::Reject(reject)] = sent[..] else { panic!("one Reject, not {sent:?}") };
-    assert_eq!((reject.numbers.exp_cmd_sn, reject.numbers.max_cmd_sn), (CmdSn(2), before.next()));
+    assert_eq!(reject.numbers.exp_cmd_sn, CmdSn(2));
+    let behind = bench.command(3).expect("it waits for number 2");
+    let again = bench.command(2).expect("under a tag of its own");
+    let executed: Vec<_> = bench.outbox.events.iter().collect();
+    assert_eq!(executed, [&Event::Execute(first), &Event::Execute(again), &Event::Execute(behind)]);
 }
 
 #[test]
@@ -209,9 +220,9 @@ fn data_that_waits_for_an_earlier_command_is_bounded() {
     // The missing one comes: all are answered, and there is room again.
     bench.request(&Bench::nop(1, 0), &[]);
     assert_eq!(bench.sent().len(), 5);
-    assert_eq!(bench.session.window.exp_cmd_sn(), CmdSn(7));
-    bench.request(&Bench::nop(8, PIECE), &[0; PIECE]);
-    assert!(bench.sent().is_empty(), "taken, and waits for number 7");
+    assert_eq!(bench.session.window.exp_cmd_sn(), CmdSn(6));
+    bench.request(&Bench::nop(7, PIECE), &[0; PIECE]);
+    assert!(bench.sent().is_empty(), "taken, and waits for number 6");
 }
 
 #[test]

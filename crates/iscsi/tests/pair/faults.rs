@@ -85,9 +85,12 @@ fn unsolicited_data_that_was_not_agreed_on() {
 fn more_immediate_data_than_the_command_or_the_first_burst_has() {
     let mut world = World::with(32, Wish { first_burst_length: 512, ..Wish::default() });
     for (length, immediate) in [(512, 516), (1024, 1024)] {
+        let cmd_sn = world.initiator().cmd_sn;
         let tag = bare_write(&mut world, length, true, &vec![0xee; immediate]);
         world.settle();
         assert_eq!(world.initiator().rejects.pop(), Some(RejectReason::ProtocolError as u8));
+        // Its number is still to come (7.3).
+        world.initiator().cmd_sn = cmd_sn;
         world.initiator().conclude(tag);
     }
     assert_unharmed(&mut world);
