@@ -124,7 +124,7 @@ impl Reactor {
                 (LoginStatus::TooManyConnections, format!("session {} has all its connections", tsih.0))
             }
             // Its session has its connections through another portal group (6.3.1).
-            (Joining::Over, _) if self.has_session_elsewhere(key, tsih) => (
+            (Joining::Over, None) if self.has_session_elsewhere(key, tsih) => (
                 LoginStatus::CannotIncludeInSession,
                 format!("session {} belongs to another portal group", tsih.0),
             ),
