@@ -277,7 +277,9 @@ impl<D: Share> Session<D> {
 
     /// After anything that may have ended a task: sends what was waiting for that.
     pub(super) fn settle(&mut self, outbox: &mut Outbox<D>) {
-        self.settle_fence(outbox);
+        if self.fence.is_up() {
+            self.settle_fence(outbox);
+        }
         self.settle_management(outbox);
         if self.leaving > 0 && !self.closing {
             self.settle_leaving(outbox);
