@@ -112,7 +112,16 @@ struct Woken(Mutex<Vec<u64>>);
 
 impl Wake for Woken {
     fn wake(&self, key: u64) {
-        self.0.lock().unwrap().push(key);
+        self.0.lock().expect("no panic before").push(key);
+    }
+}
+
+impl Woken {
+    /// Those since the last call, in rising order.
+    fn take(&self) -> Vec<u64> {
+        let mut keys = std::mem::take(&mut *self.0.lock().expect("no panic before"));
+        keys.sort_unstable();
+        keys
     }
 }
 
@@ -147,15 +156,13 @@ fn others_wait_while_a_compare_and_write_is_at_the_medium() {
 
     let io = |data_out, medium| Event::Io { result: Ok(lunette_scsi::IoOutcome::Done), data_out, medium };
     assert!(matches!(reading.resume(&nexus, io(&[], &[0; BLOCK])), Next::Done(_)));
-    assert_eq!(std::mem::take(&mut *woken.0.lock().unwrap()), [3]);
+    assert_eq!(woken.take(), [3]);
     let next = swapping.resume(&nexus, Event::Turn { data_out: &data });
     assert!(matches!(next, Next::Io(Io::Read { inspected: true, .. })));
     let next = swapping.resume(&nexus, io(&data, &[0; BLOCK]));
     assert!(matches!(next, Next::Io(Io::WriteDataOut { start: 512, .. })), "{next:?}");
     assert!(matches!(swapping.resume(&nexus, io(&data, &[])), Next::Done(_)));
-    let mut keys = std::mem::take(&mut *woken.0.lock().unwrap());
-    keys.sort_unstable();
-    assert_eq!(keys, [2, 4]);
+    assert_eq!(woken.take(), [2, 4]);
     // One of them goes on, the other is aborted: nothing is left that would keep a third waiting.
     assert!(matches!(writing.resume(&nexus, Event::Turn { data_out: &[2; BLOCK] }), Next::Io(_)));
     later.abandon(&nexus);
