@@ -2,8 +2,9 @@
 //! aborted, its unit reset or its connection lost.
 
 use lunette_block::OperationKind;
+use lunette_target::config::{LunFlag, TargetConfig};
 use lunette_tests::in_process::InProcess;
-use lunette_tests::initiator::{Command, Initiator, cdb};
+use lunette_tests::initiator::{Command, Initiator, LoginOptions, cdb};
 use lunette_tests::raw::{Raw, plain};
 use lunette_wire::InitiatorTaskTag;
 use lunette_wire::initiator::{ScsiCommand, TaskManagementFunction as Function};
@@ -100,6 +101,40 @@ fn data_goes_from_volume_to_volume_without_passing_the_network() {
     };
     let status = initiator.execute_good(status).expect("the status of the last copy");
     assert_eq!(status, [0, 0, 0, 8, 1, 0, 1, 0, 0, 0x90, 0, 0]);
+}
+
+/// A second target in the process, with one memory unit.
+fn start_two(second: &str) -> InProcess {
+    InProcess::start_with(&["0=mem:16M"], |config| {
+        let flags = vec!["0=mem:16M".parse().expect("a good flag")];
+        let units = LunFlag::number_all(flags).expect("free numbers");
+        config.targets.push(TargetConfig { name: second.to_owned(), units, ..config.targets[0].clone() });
+    })
+}
+
+/// A copy reaches a unit of another target while its initiator has a session with that target, and only then.
+#[test]
+fn units_of_another_target_are_reached_by_those_who_are_logged_in_there() {
+    const SECOND: &str = "iqn.2026-11.io.lunette:copies-second";
+    let target = start_two(SECOND);
+    let login = |options: &LoginOptions| {
+        let mut initiator = Initiator::login(target.portal(), options).expect("a login");
+        initiator.make_ready(0).expect("a ready unit");
+        initiator
+    };
+    let mut near = login(&target.options(1));
+    let far_options = LoginOptions { target: Some(SECOND.to_owned()), ..target.options(1) };
+    let mut far = login(&far_options);
+    let data = pattern(MIB);
+    write(&mut near, 0, 0, &data);
+    let cscds = [cscd(&mut near, 0), cscd(&mut far, 0)];
+    let (cdb, list) = extended_copy([&cscds[0], &cscds[1]], 2048, 0, 64);
+    let copy = || Command { cdb, data_out: list.clone(), ..Command::default() };
+    near.execute_good(copy()).expect("a copy");
+    assert!(read(&mut far, 0, 64, MIB) == data);
+    far.logout().expect("a logout");
+    let ending = near.execute(copy()).expect("an answer");
+    assert_eq!((ending.status, ending.sense[2], &ending.sense[12..14]), (2, 0xa, &[0x0d, 0x02][..]));
 }
 
 /// POPULATE TOKEN or WRITE USING TOKEN, by its service action, with list identifier 9.

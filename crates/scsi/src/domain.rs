@@ -3,10 +3,12 @@
 //! The clock and the random numbers are the driver's; here is only what they are needed for.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use crate::nexus::Path;
 use crate::rod::Tokens;
+use crate::unit::LogicalUnit;
 
 /// What a driver brings of its surroundings.
 pub trait Environment: fmt::Debug + Send + Sync {
@@ -43,12 +45,24 @@ impl Environment for Nothing {
 pub struct Domain {
     environment: Arc<dyn Environment>,
     tokens: Tokens,
+    members: Mutex<Members>,
+}
+
+/// A nexus among those of its initiator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Membership(u64);
+
+/// The nexuses whose initiators are known.
+#[derive(Debug, Default)]
+struct Members {
+    next: u64,
+    nexuses: Vec<(Membership, Arc<str>, Vec<Path>)>,
 }
 
 impl Domain {
     /// A domain in its surroundings.
     pub fn new(environment: Arc<dyn Environment>) -> Domain {
-        Domain { environment, tokens: Tokens::default() }
+        Domain { environment, tokens: Tokens::default(), members: Mutex::default() }
     }
 
     pub(crate) fn environment(&self) -> &dyn Environment {
@@ -57,6 +71,36 @@ impl Domain {
 
     pub(crate) fn tokens(&self) -> &Tokens {
         &self.tokens
+    }
+
+    fn members(&self) -> MutexGuard<'_, Members> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A nexus of the initiator `party` has come up, with these ways.
+    pub(crate) fn join(&self, party: &str, paths: Vec<Path>) -> Membership {
+        let mut members = self.members();
+        members.next += 1;
+        let membership = Membership(members.next);
+        members.nexuses.push((membership, party.into(), paths));
+        membership
+    }
+
+    /// A nexus is lost.
+    pub(crate) fn part(&self, membership: Membership) {
+        self.members().nexuses.retain(|(other, ..)| *other != membership);
+    }
+
+    /// The way to the unit that `is_meant` picks, by any nexus of the same initiator.
+    pub(crate) fn reach(
+        &self,
+        membership: Membership,
+        is_meant: impl Fn(&LogicalUnit) -> bool,
+    ) -> Option<Path> {
+        let members = self.members();
+        let (_, party, _) = members.nexuses.iter().find(|(other, ..)| *other == membership)?;
+        let of_party = members.nexuses.iter().filter(|(_, other, _)| other == party);
+        of_party.flat_map(|(.., paths)| paths).find(|path| is_meant(&path.unit)).cloned()
     }
 }
 

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use crate::attention::{ItlNexus, UnitAttention};
 use crate::device::{Device, TargetPort};
+use crate::domain::Membership;
 use crate::lun::Lun;
 use crate::lun_map::{Entry, LunMap};
+use crate::reservations::access::Permission;
 use crate::sense::SenseKey;
 use crate::task_set::{Member, NobodyWaits, Wake};
 use crate::unit::LogicalUnit;
@@ -28,6 +30,8 @@ pub struct Nexus {
     waker: Arc<dyn Wake>,
     /// In rising order of number, so that a lookup is a binary search without a lock.
     paths: Vec<Path>,
+    /// Its place among the nexuses of its initiator, if that is known.
+    membership: Option<Membership>,
 }
 
 /// The way from this nexus to one unit: the I_T_L nexus and its unit.
@@ -74,13 +78,20 @@ impl Nexus {
             Some(Path { number, unit, itl, member, place, read_only })
         };
         let paths = map.entries().iter().filter_map(path).collect();
-        Nexus { device, name, waker: Arc::new(NobodyWaits), paths }
+        Nexus { device, name, waker: Arc::new(NobodyWaits), paths, membership: None }
     }
 
     /// The same, with somebody to tell when commands of this nexus that had to [wait](crate::Next::Wait) may go on. A
     /// driver that runs more than one command at a time needs it.
     pub fn waking(mut self, waker: Arc<dyn Wake>) -> Nexus {
         self.waker = waker;
+        self
+    }
+
+    /// The same, for the initiator `party`: its copies reach what its nexuses to other devices of the domain reach too.
+    /// The driver answers for it that two nexuses of the same party have the same rights to everything.
+    pub fn of_party(mut self, party: &str) -> Nexus {
+        self.membership = Some(self.device.domain().join(party, self.paths.clone()));
         self
     }
 
@@ -128,9 +139,10 @@ impl Nexus {
         self.paths.get(index)
     }
 
-    /// The way to the unit that `is_meant` picks, among all that the initiator reaches.
-    pub(crate) fn reach(&self, mut is_meant: impl FnMut(&LogicalUnit) -> bool) -> Option<&Path> {
-        self.paths.iter().find(|path| is_meant(&path.unit))
+    /// The way to the unit that `is_meant` picks, among all that the initiator reaches: by this nexus if it does.
+    pub(crate) fn reach(&self, is_meant: impl Fn(&LogicalUnit) -> bool) -> Option<Path> {
+        let own = self.paths.iter().find(|path| is_meant(&path.unit)).cloned();
+        own.or_else(|| self.device.domain().reach(self.membership?, is_meant))
     }
 
     /// The state part of LOGICAL UNIT RESET (SAM-5); the driver aborts the commands first. Every nexus,
@@ -191,8 +203,13 @@ impl Nexus {
 
 impl Drop for Nexus {
     fn drop(&mut self) {
+        if let Some(membership) = self.membership {
+            self.device.domain().part(membership);
+        }
         for path in &self.paths {
             path.unit.detach(&path.itl);
+            // A copy that still has the way must not go on: reservations are not told to it any more.
+            path.itl.set_permission(Permission::Identify);
             path.unit.tasks().part(&path.member);
         }
     }

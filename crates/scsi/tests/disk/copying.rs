@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lunette_scsi::{
-    Device, Event, Identity, Io, IoError, LogicalUnit, LogicalUnitConfig, Lun, Next, Nexus, Saved, Status,
-    Task,
+    Device, Domain, Event, Identity, Io, IoError, LogicalUnit, LogicalUnitConfig, Lun, Next, Nexus, Saved,
+    Status, Task,
 };
 use proptest::prelude::*;
 
@@ -395,4 +395,51 @@ proptest! {
         }
         host.run(&cdb(&[0x83, action], list.len()), &list);
     }
+}
+
+/// A device with one unit, in `domain`.
+fn device_in(domain: &Arc<Domain>, naa: u64) -> Arc<Device> {
+    let identity = Identity { naa, uuid: [naa as u8; 16], ..config().identity };
+    let config = LogicalUnitConfig { identity, ..config() };
+    let unit = Arc::new(LogicalUnit::new(config, Saved::Nowhere).expect("a possible unit"));
+    let device = Device::new(format!("iqn.x:{naa:x}"), [1], [(Lun::from_number(0), unit)]);
+    Arc::new(device.expect("a possible device").in_domain(Arc::clone(domain)))
+}
+
+/// A nexus of `party` to a device, after its POWER ON unit attention.
+fn nexus_of(device: &Arc<Device>, party: Option<&str>) -> Host {
+    let nexus = Nexus::new(Arc::clone(device), device.ports()[0], "iqn.host,i,0x800000000001".into());
+    let nexus = match party {
+        Some(party) => nexus.of_party(party),
+        None => nexus,
+    };
+    let others = BTreeMap::from([(OTHER_NAA, Disk::new())]);
+    let mut host = Host { nexus, lun: Lun::from_number(0), disk: Disk::new(), others };
+    assert_eq!(host.code(&[0]), (6, 0x29, 0));
+    host
+}
+
+#[test]
+fn other_devices_are_reached_as_far_as_the_same_initiator_has_a_nexus_to_them() {
+    let domain = Arc::new(Domain::default());
+    let (near, far) = (device_in(&domain, config().identity.naa), device_in(&domain, OTHER_NAA));
+    let list = lid1(1, 3, &cscd(OTHER_NAA, 512), &blocks(0xffff, 0, 8, 0, 16));
+    let not_reachable = (0xa, 0x0d, 0x02);
+    let mut host = nexus_of(&near, Some("alice"));
+    assert_eq!(copy(&mut host, &list).code(), not_reachable, "no nexus to it");
+    let somebody = nexus_of(&far, Some("bob"));
+    let unknown = nexus_of(&far, None);
+    assert_eq!(copy(&mut host, &list).code(), not_reachable, "those of others");
+    assert_eq!(
+        copy(&mut nexus_of(&near, None), &list).code(),
+        not_reachable,
+        "unknown ones are not the same"
+    );
+    drop((somebody, unknown));
+    let own = nexus_of(&far, Some("alice"));
+    host.disk.bytes[..8 * BLOCK].fill(0x5a);
+    assert_eq!(copy(&mut host, &list).code(), GOOD);
+    assert!(other(&mut host).bytes[16 * BLOCK..24 * BLOCK].iter().all(|&byte| byte == 0x5a));
+    drop(own);
+    assert_eq!(copy(&mut host, &list).code(), not_reachable, "it is lost");
 }

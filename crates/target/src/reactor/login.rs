@@ -171,11 +171,12 @@ impl Reactor {
         view: Option<View>,
         (key, place): (SessionKey, SessionPlace),
     ) {
-        let Some(token) = self.connections.get(index).map(|connection| connection.token) else {
+        let connection = self.connections.get(index).map(|connection| (connection.token, connection.peer));
+        let Some((token, peer)) = connection else {
             return self.shared.registry.release(&key, place);
         };
         // A discovery session sees no units, and is no I_T nexus.
-        let attachment = view.map(|view| self.attachment(outcome, view));
+        let attachment = view.map(|view| self.attachment(outcome, peer, view));
         let settings = self.settings(attachment.as_ref());
         let numbers = Numbers {
             max_cmd_sn: outcome.cmd_sn.plus(u32::from(settings.window_depth) - 1),
@@ -236,13 +237,17 @@ impl Reactor {
     }
 
     /// What joins a session to what its initiator sees of a target.
-    fn attachment(&self, outcome: &LoginOutcome, view: View) -> Attachment {
+    fn attachment(&self, outcome: &LoginOutcome, peer: SocketAddr, view: View) -> Attachment {
         let View { target_index, port: target_port, units } = view;
         let target = Arc::clone(&self.shared.targets[target_index]);
         // The name of an initiator port (4.4.2): the initiator's name, ",i,0x", and the ISID.
         let port = format!("{},i,0x{}", outcome.initiator_name.as_str(), outcome.isid);
         let waker: Arc<dyn lunette_scsi::Wake> = Arc::clone(&self.mailbox) as _;
-        let nexus = Nexus::mapped(Arc::clone(&target.device), target_port, &units, port).waking(waker);
+        // Everything that access rules look at: who is the same in all of it may copy between what its sessions see.
+        let user = outcome.user.as_deref().unwrap_or_default();
+        let party = format!("{} {} {user}", outcome.initiator_name.as_str(), peer.ip());
+        let nexus = Nexus::mapped(Arc::clone(&target.device), target_port, &units, port);
+        let nexus = nexus.waking(waker).of_party(&party);
         Attachment { nexus, view: units, target, target_index }
     }
 

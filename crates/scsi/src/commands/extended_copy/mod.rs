@@ -100,7 +100,7 @@ struct Reached {
 impl Reached {
     fn find(context: &Context<'_>, cscd: Cscd) -> Reached {
         let named = |unit: &LogicalUnit| vpd::has_designation(unit.identity(), &cscd.designation);
-        let path = context.nexus.reach(named).cloned();
+        let path = context.nexus.reach(named);
         Reached { cscd, path }
     }
 }
