@@ -123,7 +123,7 @@ fn units_of_another_target_are_reached_by_those_who_are_logged_in_there() {
         initiator
     };
     let mut near = login(&target.options(1));
-    let far_options = LoginOptions { target: Some(SECOND.to_owned()), ..target.options(1) };
+    let far_options = LoginOptions { target_name: Some(SECOND.to_owned()), ..target.options(1) };
     let mut far = login(&far_options);
     let data = pattern(MIB);
     write(&mut near, 0, 0, &data);
