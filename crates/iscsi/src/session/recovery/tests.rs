@@ -8,7 +8,7 @@ use lunette_wire::initiator::{ScsiCommand, ScsiDataOut, SnackRequest};
 use lunette_wire::target::{ReadyToTransfer, RejectReason, ScsiResponse};
 use lunette_wire::{Cid, CmdSn, InitiatorTaskTag, StatSn, TargetPdu, TargetTransferTag};
 
-use super::super::{Completion, Event, Outbox, Session, SessionSettings, TaskId, Transfer};
+use super::super::{CloseReason, Completion, Event, Outbox, Session, SessionSettings, TaskId, Transfer};
 use crate::parameters::{ConnectionParameters, SessionParameters, SessionType};
 
 const CID: Cid = Cid(1);
@@ -194,4 +194,98 @@ fn transfer_tags_name_answers() {
     {
         assert_eq!(answers.of_transfer_tag(TargetTransferTag(tag)), id.map(AnswerId::for_test), "{tag:#x}");
     }
+}
+
+/// What a session at this level asks its driver to do in so many seconds, with a look at the clock in each.
+fn events_within(bench: &mut Bench, seconds: u64) -> Vec<Event> {
+    for _ in 0..seconds {
+        bench.now += Duration::from_secs(1);
+        bench.session.tick(bench.now, &mut bench.outbox);
+    }
+    std::mem::take(&mut bench.outbox.events)
+}
+
+/// 7.1.4.1: an R2T that nobody answers was lost, or what answered it was; it is sent anew, under the next number.
+#[test]
+fn an_r2t_without_an_answer_is_sent_anew() {
+    let mut bench = Bench::new(1 << 20);
+    let command = ScsiCommand { write: true, expected_data_transfer_length: 1024, ..ScsiCommand::default() };
+    let id = bench.command(command);
+    bench.session.solicit(id, 1024, &mut bench.outbox);
+    let r2ts = |sent: &[TargetPdu]| -> Vec<(u32, u32, u32)> {
+        let range = |pdu: &TargetPdu| match pdu {
+            TargetPdu::ReadyToTransfer(r2t) => Some((r2t.r2t_sn.0, r2t.buffer_offset, r2t.desired_length)),
+            _ => None,
+        };
+        sent.iter().filter_map(range).collect()
+    };
+    let sent = bench.sent();
+    assert_eq!(r2ts(&sent), [(0, 0, 1024)]);
+    let [TargetPdu::ReadyToTransfer(ReadyToTransfer { target_transfer_tag, .. })] = sent[..] else {
+        panic!("one R2T")
+    };
+    events_within(&mut bench, 25);
+    let data = ScsiDataOut {
+        initiator_task_tag: InitiatorTaskTag(1),
+        target_transfer_tag,
+        ..ScsiDataOut::default()
+    };
+    let parts = (&data.encode(512), &data);
+    bench.session.data_out_arrived(bench.now, CID, parts, 512, true, &mut bench.outbox);
+    // Half of it came: from then on there is as much time again, and then the other half is asked for.
+    events_within(&mut bench, 29);
+    assert!(r2ts(&bench.sent()).is_empty());
+    events_within(&mut bench, 3);
+    assert_eq!(r2ts(&bench.sent()), [(1, 512, 512)]);
+}
+
+/// 7.5, 7.6: tasks of a lost connection are kept for Time2Wait and Time2Retain together, and so is a session without a
+/// connection (6.3.5); not longer.
+#[test]
+fn what_is_retained_ends_in_time() {
+    let (wait, retain) = (2, 20);
+    let mut bench = Bench::new(1 << 20);
+    bench.read(512);
+    let command = ScsiCommand { read: true, expected_data_transfer_length: 512, ..ScsiCommand::default() };
+    let id = bench.command(command);
+    bench.outbox.events.clear();
+    bench.sent();
+    bench.session.connection_lost(CID, true, &mut bench.outbox);
+    assert!(bench.session.is_alone() && bench.outbox.events.is_empty());
+    assert!(events_within(&mut bench, wait + retain).is_empty());
+    assert_eq!((bench.kept(), bench.session.open_tasks()), (1, 1));
+    let events = events_within(&mut bench, 1);
+    assert!(events.iter().all(|event| *event == Event::Aborted(id)), "it is still in its store: {events:?}");
+    assert_eq!(bench.kept(), 0);
+    let completion =
+        Completion { status: GOOD, status_qualifier: 0, sense: &[], transfer: Transfer::None, fenced: false };
+    bench.session.complete(id, completion, &mut bench.outbox);
+    assert_eq!(bench.outbox.events, [Event::Ended]);
+}
+
+/// 7.14: a connection that answers no ping is lost like any other: the session goes on without it.
+#[test]
+fn a_silent_connection_is_lost_and_not_its_session() {
+    let mut bench = Bench::new(1 << 20);
+    bench.read(512);
+    bench.sent();
+    bench.outbox.events.clear();
+    let events = events_within(&mut bench, 61);
+    assert!(matches!(&events[..], [Event::Close { cid: CID, reason: CloseReason::Silent(_) }]), "{events:?}");
+    assert!(bench.session.is_alone() && !bench.session.is_closing());
+    bench.outbox.pdus.clear();
+    assert_eq!(bench.kept(), 1);
+}
+
+/// A target that drains asks nobody to come back: what it kept ends at once.
+#[test]
+fn a_target_that_drains_keeps_nothing() {
+    let mut bench = Bench::new(1 << 20);
+    bench.read(512);
+    bench.sent();
+    bench.session.connection_lost(CID, true, &mut bench.outbox);
+    bench.outbox.events.clear();
+    bench.session.request_logout(bench.now, Duration::from_secs(5), &mut bench.outbox);
+    assert_eq!(bench.outbox.events, [Event::Ended]);
+    assert_eq!(bench.kept(), 0);
 }
