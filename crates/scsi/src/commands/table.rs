@@ -289,8 +289,10 @@ pub(crate) static COMMANDS: [Command; 84] = [
         buffer::write_buffer,
         &[0x3b, 0x1f, 255, 255, 255, 255, 255, 255, 255, 0],
     )
+    .in_standby()
     .any_readiness(),
     row("READ BUFFER(10)", READS, buffer::read_buffer, &[0x3c, 0x1f, 255, 255, 255, 255, 255, 255, 255, 0])
+        .in_standby()
         .any_readiness(),
     row(
         "WRITE SAME(10)",
@@ -320,9 +322,11 @@ pub(crate) static COMMANDS: [Command; 84] = [
     .service_action()
     .writes(),
     row("LOG SELECT", WRITES, log_pages::log_select, &[0x4c, 0x02, 0xc0, 0, 0, 0, 0, 255, 255, 0])
+        .in_standby()
         .changes_for_others()
         .any_readiness(),
-    row("LOG SENSE", READS, log_pages::log_sense, &[0x4d, 0, 255, 255, 0, 255, 255, 255, 255, 0])
+    row("LOG SENSE", FREE, log_pages::log_sense, &[0x4d, 0, 255, 255, 0, 255, 255, 255, 255, 0])
+        .in_standby()
         .any_readiness(),
     row("MODE SELECT(10)", WRITES, mode_pages::mode_select_10, &[0x55, 0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0])
         .changes_for_others()
@@ -499,7 +503,7 @@ pub(crate) static COMMANDS: [Command; 84] = [
     .passes_attention(),
     row(
         "REPORT IDENTIFYING INFORMATION",
-        READS,
+        INSPECTS,
         identifying::report,
         &[0xa3, 0x05, 0, 0, 0, 0, 255, 255, 255, 255, 0xfe, 0],
     )
@@ -530,7 +534,7 @@ pub(crate) static COMMANDS: [Command; 84] = [
     )
     .service_action()
     .any_occupation(),
-    row("REPORT TIMESTAMP", READS, timestamp::report, &[0xa3, 0x0f, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0])
+    row("REPORT TIMESTAMP", INSPECTS, timestamp::report, &[0xa3, 0x0f, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0])
         .service_action()
         .any_readiness(),
     row(

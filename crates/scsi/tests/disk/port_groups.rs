@@ -83,6 +83,7 @@ fn each_state_lets_through_what_it_must() {
         padded(&[0x25]),
         padded(&[0x5e, 0, 0, 0, 0, 0, 0, 0, 255]),
         padded(&[0x1d, 4]),
+        padded(&[0x4d, 0, 0x40, 0, 0, 0, 0, 0, 255]),
     ];
     let everywhere =
         [padded(&[0x12, 0, 0, 0, 36]), padded(&[0xa0, 0, 0, 0, 0, 0, 0, 0, 0, 64]), report(0), set_cdb(0)];

@@ -195,6 +195,9 @@ fn some_commands_conflict_by_what_they_ask() {
         (&[0x1a, 0, 0x3f, 0, 255], Status::ReservationConflict),
         (&[0x35], Status::ReservationConflict),
         (&[0xa0, 0, 0, 0, 0, 0, 0, 0, 0, 64], Status::Good),
+        (&[0x4d, 0, 0x40, 0, 0, 0, 0, 0, 64], Status::Good),
+        (&[0xa3, 0x0f, 0, 0, 0, 0, 0, 0, 0, 64], Status::Good),
+        (&[0xa3, 0x0c, 0, 0, 0, 0, 0, 0, 0, 64], Status::ReservationConflict),
     ] {
         assert_eq!(status(&mut hosts, cdb), expected, "{cdb:02x?}");
     }
