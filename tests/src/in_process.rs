@@ -99,6 +99,7 @@ impl InProcess {
             limits: Limits::default(),
             reactors: Reactors { count: Some(2), ..Reactors::default() },
             state_directory: None,
+            isns: lunette_target::config::IsnsConfig::default(),
         };
         change(&mut config);
         let server = Server::start_layered(&config, |lun, store| match faults.get(&lun) {

@@ -38,6 +38,8 @@ pub const PACKAGES: &[Package] = &[
     Package { name: "tgt", needs: &[Need::Program("tgtd"), Need::Program("tgtadm")] },
     Package { name: "qemu-utils", needs: &[Need::Program("qemu-img"), Need::Program("qemu-io")] },
     Package { name: "qemu-block-extra", needs: &[Need::Library("qemu/block-iscsi.so")] },
+    Package { name: "open-isns-server", needs: &[Need::Program("isnsd")] },
+    Package { name: "open-isns-utils", needs: &[Need::Program("isnsadm")] },
     Package { name: "valgrind", needs: &[Need::Program("valgrind")] },
     Package { name: "e2fsprogs", needs: &[Need::Program("mke2fs"), Need::Program("e2fsck")] },
 ];

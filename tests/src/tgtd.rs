@@ -126,7 +126,10 @@ impl Drop for Tgtd {
 /// A port of the loopback address that is free now. Between this and its use another process could take it: tgtd and
 /// istgt have no way to be given a listening socket. Two tests of one process never get the same: the kernel would give
 /// a port that was just given back to the next who asks.
-pub(crate) fn free_portal() -> Result<SocketAddr> {
+///
+/// # Errors
+/// The system has none.
+pub fn free_portal() -> Result<SocketAddr> {
     static GIVEN: Mutex<BTreeSet<SocketAddr>> = Mutex::new(BTreeSet::new());
     loop {
         let portal = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;

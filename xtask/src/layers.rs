@@ -21,12 +21,20 @@ const RULES: &[Rule] = &[
     Rule { package: "lunette-wire", may_use: &[], pure: true },
     Rule { package: "lunette-scsi", may_use: &[], pure: true },
     Rule { package: "lunette-iscsi", may_use: &["lunette-wire"], pure: true },
+    Rule { package: "lunette-isns", may_use: &[], pure: true },
     // How a test says that it was skipped; only tests use it.
     Rule { package: "lunette-skip", may_use: &[], pure: false },
     Rule { package: "lunette-block", may_use: &["lunette-skip"], pure: false },
     Rule {
         package: "lunette-target",
-        may_use: &["lunette-iscsi", "lunette-scsi", "lunette-block", "lunette-wire", "lunette-skip"],
+        may_use: &[
+            "lunette-iscsi",
+            "lunette-isns",
+            "lunette-scsi",
+            "lunette-block",
+            "lunette-wire",
+            "lunette-skip",
+        ],
         pure: false,
     },
     Rule {

@@ -4,8 +4,8 @@ use std::io::{self, Write};
 use std::thread;
 
 use lunette_target::config::{
-    ChapConfig, ChapCredential, ChapRules, ChapUser, Config, Limits, LunFlag, PortalConfig, Reactors,
-    TargetConfig, default_portals, default_target_name, parse_chap_flag,
+    ChapConfig, ChapCredential, ChapRules, ChapUser, Config, IsnsConfig, Limits, LunFlag, PortalConfig,
+    Reactors, TargetConfig, default_portals, default_target_name, parse_chap_flag,
 };
 use lunette_target::{Server, ServerHandle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -84,8 +84,16 @@ fn config(options: ServeOptions) -> Result<Config, Failure> {
             let reactors = Reactors { count: None, cores: options.cores, poll: options.poll };
             let limits = Limits::default();
             let state_directory = options.state_directory;
-            let config =
-                Config { portals, targets, discovery, chap: rules, limits, reactors, state_directory };
+            let config = Config {
+                portals,
+                targets,
+                discovery,
+                chap: rules,
+                limits,
+                reactors,
+                state_directory,
+                isns: IsnsConfig::default(),
+            };
             config.validate().map(|()| config)
         })
         .map_err(|error| Failure::usage(error.to_string()))

@@ -8,6 +8,7 @@
 mod access;
 mod attempts;
 pub mod config;
+mod isns;
 mod listener;
 mod mailbox;
 mod portals;

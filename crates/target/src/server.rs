@@ -19,6 +19,7 @@ use tracing::{error, info, warn};
 
 use crate::attempts::Attempts;
 use crate::config::{Config, Reactors};
+use crate::isns::{self, Registrars};
 use crate::listener::{self, Listener};
 use crate::mailbox::Mailbox;
 use crate::portals::{Portal, Portals};
@@ -178,6 +179,8 @@ pub(crate) struct Shared {
     /// The thread that stores the state of units.
     pub(crate) saver: Sender<Save>,
     pub(crate) upkeep: Arc<Mailbox<upkeep::Message>>,
+    /// Each wakes the thread of one iSNS server.
+    pub(crate) isns_stops: Arc<[Mailbox<()>]>,
     pub(crate) stop_now: AtomicBool,
     /// Reactors that have nothing left since they were told to drain.
     pub(crate) reactors_idle: AtomicUsize,
@@ -191,6 +194,8 @@ pub struct Server {
     reports: Vec<TargetReport>,
     threads: Vec<JoinHandle<io::Result<()>>>,
     upkeep: Upkeep,
+    /// Kept for its end.
+    registrars: Registrars,
 }
 
 /// Tells a running server to stop; clones may go to other threads.
@@ -205,6 +210,7 @@ impl ServerHandle {
     /// Begins to drain: no new logins, running commands end, initiators are asked to log out and are dropped after
     /// `limits.drain_timeout_s`. Returns at once; [`Server::wait`] returns when it is over.
     pub fn drain(&self) {
+        isns::leave(&self.shared.isns_stops);
         self.close_portals();
         self.shared.reactors.iter().for_each(|reactor| reactor.send(Message::Drain));
     }
@@ -312,6 +318,7 @@ impl Server {
             pool: BufferPool::new(pool_bytes),
             saver: saver::spawn()?,
             upkeep: Arc::new(Mailbox::new()?),
+            isns_stops: config.isns.servers.iter().map(|_| Mailbox::new()).collect::<io::Result<_>>()?,
             stop_now: AtomicBool::new(false),
             reactors_idle: AtomicUsize::new(0),
         });
@@ -329,11 +336,12 @@ impl Server {
             Ok(())
         });
         let upkeep = || Upkeep::spawn(&shared);
-        match started.and_then(|()| Ok((upkeep()?, listener.spawn()?))) {
-            Ok((upkeep, listener)) => {
+        let begun = started.and_then(|()| Ok((upkeep()?, Registrars::spawn(&shared)?, listener.spawn()?)));
+        match begun {
+            Ok((upkeep, registrars, listener)) => {
                 let listener = Arc::new(Mutex::new(Some(listener)));
                 let handle = ServerHandle { shared, listener_stop, listener };
-                Ok(Self { handle, portals, reports, threads, upkeep })
+                Ok(Self { handle, portals, reports, threads, upkeep, registrars })
             }
             Err(error) => {
                 // The threads that did start hold the volumes.
@@ -371,6 +379,7 @@ impl Server {
             self.threads.into_iter().map(JoinHandle::join).filter(|end| !matches!(end, Ok(Ok(())))).count();
         self.handle.close_portals();
         drop(self.upkeep);
+        drop(self.registrars);
         let shared = &self.handle.shared;
         if shared.stop_now.load(Ordering::Acquire) {
             return Err(StopError::Forced);

@@ -192,6 +192,7 @@ mod tests {
             limits: Limits::default(),
             reactors: Reactors::default(),
             state_directory: None,
+            isns: crate::config::IsnsConfig::default(),
         }
     }
 

@@ -17,6 +17,7 @@ use toml::de::{DeTable, DeValue};
 use super::access_table::RawAccess;
 use super::credentials::{Credentials, RawDiscovery, RawMutual, RawRules, RawUser, hide};
 use super::excerpt::Excerpt;
+use super::isns::RawIsns;
 use super::limits::Limits;
 use super::lun::{PRODUCT_LENGTH_MAX, SERIAL_LENGTH_MAX, UnitOptions, VENDOR_LENGTH_MAX};
 use super::port_group::RawPortGroup;
@@ -99,6 +100,8 @@ struct RawConfig {
     #[serde(default)]
     reactors: Reactors,
     state_directory: Option<PathBuf>,
+    #[serde(default)]
+    isns: RawIsns,
 }
 
 #[derive(Debug, Deserialize)]
@@ -233,6 +236,7 @@ fn parse(text: &str, directory: &Path) -> Result<Config, Fault> {
         limits: raw.limits,
         reactors: raw.reactors,
         state_directory: raw.state_directory.map(|path| directory.join(path)),
+        isns: raw.isns.into(),
     };
     config.validate().map_err(|Invalid { place, message }| Fault {
         at: span_of(table.get_ref(), &place).unwrap_or(0..0),

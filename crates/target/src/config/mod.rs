@@ -8,6 +8,7 @@ mod chap;
 mod credentials;
 mod excerpt;
 mod file;
+mod isns;
 mod limits;
 mod lun;
 mod port_group;
@@ -28,6 +29,7 @@ pub use access::{AccessRule, AddressRange, Grant, NamePattern, UnitGrant, parse_
 pub use chap::{ChapConfig, ChapRules, SECRET_LENGTH_MIN, parse_chap_flag};
 pub use excerpt::Excerpt;
 pub use file::FileError;
+pub use isns::{IsnsConfig, IsnsServer};
 pub use limits::Limits;
 pub use lun::{LunError, LunFlag};
 pub use lunette_iscsi::chap::{ChapAlgorithm, ChapCredential, ChapUser, Secret};
@@ -60,6 +62,8 @@ pub struct Config {
     pub limits: Limits,
     /// The threads that serve connections.
     pub reactors: Reactors,
+    /// Name servers.
+    pub isns: IsnsConfig,
     /// The directory that keeps the state of all logical units over restarts; it is made if it is missing. `None`: beside
     /// each image, and for block devices nowhere.
     pub state_directory: Option<PathBuf>,
@@ -140,6 +144,7 @@ impl Config {
             target.validate_groups(&["target".into(), index.into()], &self.portals)?;
         }
         self.validate_chap()?;
+        self.validate_isns()?;
         self.limits.validate()?;
         self.reactors.validate()
     }
@@ -250,6 +255,7 @@ mod tests {
             limits: Limits::default(),
             reactors: Reactors::default(),
             state_directory: None,
+            isns: IsnsConfig::default(),
         }
     }
 

@@ -54,6 +54,7 @@ fn the_smallest_file_has_the_defaults_of_the_flags() {
             limits: Limits::default(),
             reactors: Reactors::default(),
             state_directory: None,
+            isns: crate::config::IsnsConfig::default(),
         }
     );
 }
@@ -209,7 +210,10 @@ fn each_fault_has_its_place() {
         (
             top("portls = \"::1\""),
             "1:1",
-            ["portls: ", "there are portals, portal, target, discovery, chap, limits, reactors"],
+            [
+                "portls: ",
+                "there are portals, portal, target, discovery, chap, limits, reactors, state_directory, isns",
+            ],
         ),
         (unit("[[target.access]]\nluns = [1]"), "8:8", ["target.access.luns: ", "has no logical unit 1"]),
         (
@@ -246,6 +250,9 @@ fn each_fault_has_its_place() {
             "4:16",
             ["target.redirect.to: ", "is not an address to log in to"],
         ),
+        (unit("[isns]\nservers = [\"a b\"]"), "8:12", ["isns.servers: ", "is not the address of an iSNS"]),
+        (unit("[isns]\nperiod_s = 9"), "8:12", ["isns.period_s: ", "10 to 86400"]),
+        (unit("[isns]\nentity = \"\""), "8:10", ["isns.entity: ", "1 to 255 bytes"]),
         (String::new(), "1:1", ["", "there is no target"]),
         ("[[target]]\nname = \"disk\"\n".into(), "2:8", ["target.name: ", "a good name is"]),
         ("[[target]]\nalias = \"x\"\n".into(), "1:1", ["target: ", "the key name is missing"]),
