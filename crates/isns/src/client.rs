@@ -223,7 +223,7 @@ mod tests {
     fn answered(client: &mut Client, function: u16, status: u32, now: Duration) -> News {
         let mut reader = Reader::default();
         reader.extend(&answer(function, client.transaction, status, &[]));
-        client.received(&reader.next().unwrap().unwrap(), now)
+        client.received(&reader.response().unwrap().unwrap(), now)
     }
 
     /// A client that has registered at second 0, with a period of 120 seconds.

@@ -173,7 +173,7 @@ impl Reader {
     ///
     /// # Errors
     /// [`Fault`].
-    pub fn next(&mut self) -> Result<Option<Response>, Fault> {
+    pub fn response(&mut self) -> Result<Option<Response>, Fault> {
         loop {
             let Some(header) = self.received.get(..HEADER_LENGTH) else { return Ok(None) };
             let field = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
@@ -233,7 +233,7 @@ pub(crate) mod tests {
     fn read(bytes: &[u8]) -> Result<Option<Response>, Fault> {
         let mut reader = Reader::default();
         reader.extend(bytes);
-        reader.next()
+        reader.response()
     }
 
     #[test]
@@ -265,13 +265,13 @@ pub(crate) mod tests {
         let mut reader = Reader::default();
         for byte in &bytes[..bytes.len() - 1] {
             reader.extend(&[*byte]);
-            assert_eq!(reader.next(), Ok(None));
+            assert_eq!(reader.response(), Ok(None));
         }
         reader.extend(&bytes[bytes.len() - 1..]);
-        let response = reader.next().unwrap().unwrap();
+        let response = reader.response().unwrap().unwrap();
         assert_eq!((response.function, response.transaction, response.status), (1, 7, 0));
         assert_eq!((response.number(6), response.number(7)), (Some(120), None));
-        assert_eq!(reader.next(), Ok(None));
+        assert_eq!(reader.response(), Ok(None));
     }
 
     #[test]
@@ -294,7 +294,7 @@ pub(crate) mod tests {
         let mut reader = Reader::default();
         let fault = (0..8).find_map(|_| {
             reader.extend(&endless);
-            reader.next().err()
+            reader.response().err()
         });
         assert_eq!(fault, Some(Fault::TooLong));
     }

@@ -167,7 +167,7 @@ impl<'a> Registrar<'a> {
             0 => return Err(io::Error::other("the server closed the connection")),
             count => reader.extend(&bytes[..count]),
         }
-        while let Some(response) = reader.next().map_err(io::Error::other)? {
+        while let Some(response) = reader.response().map_err(io::Error::other)? {
             match self.client.received(&response, now) {
                 News::None => {}
                 News::Registered => {
