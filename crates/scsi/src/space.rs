@@ -77,6 +77,12 @@ impl SpaceWatch {
         self.is_known.load(Ordering::Acquire)
     }
 
+    /// The available and the used space, in units of so many bytes; `None` where they are not known.
+    pub(crate) fn counts(&self, unit_bytes: u64) -> Option<[u32; THRESHOLDS]> {
+        let space = self.state.lock().unwrap_or_else(PoisonError::into_inner).space?;
+        Some([space.available_bytes, space.used_bytes].map(|bytes| saturate_u32(bytes / unit_bytes)))
+    }
+
     /// Takes new numbers. True: an enabled threshold has just been reached.
     pub(crate) fn note(&self, space: Space, thresholds: &[Threshold; THRESHOLDS], unit_bytes: u64) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -425,8 +425,7 @@ impl LogicalUnit {
     /// served, and again now and then; not for a unit that is not thin.
     pub fn note_space(&self, space: Space) {
         let values = self.mode_values();
-        let unit_bytes = u64::from(self.config.block_length_bytes) << THRESHOLD_EXPONENT;
-        let is_reached = self.space.note(space, &values.thresholds, unit_bytes);
+        let is_reached = self.space.note(space, &values.thresholds, self.space_unit_bytes());
         if !is_reached || !values.flags.provisioning_reports() {
             return;
         }
@@ -434,6 +433,11 @@ impl LogicalUnit {
         for nexus in self.nexuses().iter().take(told) {
             nexus.establish(UnitAttention::ThresholdReached);
         }
+    }
+
+    /// What thresholds and the log page count space in.
+    pub(crate) fn space_unit_bytes(&self) -> u64 {
+        u64::from(self.config.block_length_bytes) << THRESHOLD_EXPONENT
     }
 
     pub(crate) fn space(&self) -> &SpaceWatch {

@@ -1,4 +1,4 @@
-//! LOG SENSE and LOG SELECT (SPC-4): counters of errors.
+//! LOG SENSE and LOG SELECT (SPC-4): counters of errors, and the space of a thin unit (SBC-3).
 //!
 //! Temperature, wear and traffic are not told: a volume has no thermometer, its store hides what it wears out, and to
 //! count traffic would cost each command more than it tells.
@@ -16,9 +16,16 @@ const SUPPORTED_PAGES: u8 = 0x00;
 const WRITE_ERRORS: u8 = 0x02;
 const READ_ERRORS: u8 = 0x03;
 const NON_MEDIUM_ERRORS: u8 = 0x06;
+const LOGICAL_BLOCK_PROVISIONING: u8 = 0x0c;
 const INFORMATIONAL_EXCEPTIONS: u8 = 0x2f;
-const PAGES: [u8; 5] =
-    [SUPPORTED_PAGES, WRITE_ERRORS, READ_ERRORS, NON_MEDIUM_ERRORS, INFORMATIONAL_EXCEPTIONS];
+const PAGES: [u8; 6] = [
+    SUPPORTED_PAGES,
+    WRITE_ERRORS,
+    READ_ERRORS,
+    NON_MEDIUM_ERRORS,
+    LOGICAL_BLOCK_PROVISIONING,
+    INFORMATIONAL_EXCEPTIONS,
+];
 const ALL_SUBPAGES: u8 = 0xff;
 
 /// Parameter codes of the error counter pages.
@@ -61,10 +68,12 @@ impl ErrorCounters {
 
 pub(super) fn log_sense(context: &Context<'_>, cdb: &Cdb) -> Progress {
     let (control, page, subpage) = (cdb[2] >> 6, cdb[2] & 0x3f, cdb[3]);
+    let is_thin = context.unit().space().is_known();
+    let pages = || PAGES.into_iter().filter(|&page| is_thin || page != LOGICAL_BLOCK_PROVISIONING);
     let body = match (page, subpage) {
-        (SUPPORTED_PAGES, 0) => PAGES.to_vec(),
+        (SUPPORTED_PAGES, 0) => pages().collect(),
         (SUPPORTED_PAGES, ALL_SUBPAGES) => {
-            let subpages = PAGES.into_iter().map(|page| [page, 0]).chain([[SUPPORTED_PAGES, ALL_SUBPAGES]]);
+            let subpages = pages().map(|page| [page, 0]).chain([[SUPPORTED_PAGES, ALL_SUBPAGES]]);
             let mut subpages: Vec<_> = subpages.collect();
             subpages.sort_unstable();
             subpages.concat()
@@ -101,6 +110,13 @@ fn parameters(unit: &LogicalUnit, page: u8, is_default: bool) -> Option<Paramete
         WRITE_ERRORS => vec![counter(TOTAL_CORRECTED, &none), counter(TOTAL_UNCORRECTED, &errors.writes)],
         READ_ERRORS => vec![counter(TOTAL_CORRECTED, &none), counter(TOTAL_UNCORRECTED, &errors.reads)],
         NON_MEDIUM_ERRORS => vec![counter(0, &errors.others)],
+        LOGICAL_BLOCK_PROVISIONING => {
+            const DEDICATED: u8 = 1;
+            const SHARED: u8 = 2;
+            let [available, used] = unit.space().counts(unit.space_unit_bytes())?;
+            let resource = |count: u32, scope| [&count.to_be_bytes()[..], &[scope, 0, 0, 0]].concat();
+            vec![(1, 0x03, resource(available, SHARED)), (2, 0x03, resource(used, DEDICATED))]
+        }
         // No exception; the temperature is not known. The list is binary.
         INFORMATIONAL_EXCEPTIONS => vec![(0, 0x03, vec![0, 0, 0xff, 0])],
         _ => return None,

@@ -150,3 +150,17 @@ fn space_that_runs_out_is_told_in_time() {
     let page = first.good(&[0x12, 1, 0xb2, 0, 255, 0], &[]);
     assert_eq!(page[4], 11, "THRESHOLD EXPONENT");
 }
+
+/// SBC-3, Logical Block Provisioning log page: both resources, in the unit of the thresholds.
+#[test]
+fn the_space_is_in_the_log() {
+    let (device, unit) = device_with(Saved::Nothing);
+    let mut host = Host::on(device);
+    unit.note_space(Space { used_bytes: 3 * MIB, available_bytes: 70 * MIB });
+    assert!(host.good(&padded(&[0x4d, 0, 0x40, 0, 0, 0, 0, 0, 255]), &[])[4..].contains(&0x0c));
+    let log = host.good(&padded(&[0x4d, 0, 0x4c, 0, 0, 0, 0, 0, 255]), &[]);
+    assert_eq!(log[..16], [0x0c, 0, 0, 24, 0, 1, 3, 8, 0, 0, 0, 70, 2, 0, 0, 0]);
+    assert_eq!(log[16..], [0, 2, 3, 8, 0, 0, 0, 3, 1, 0, 0, 0]);
+    let mut unknown = Host::new(config());
+    assert_eq!(unknown.run(&padded(&[0x4d, 0, 0x4c, 0, 0, 0, 0, 0, 255]), &[]).field(), Some((2, Some(5))));
+}
