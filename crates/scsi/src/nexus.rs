@@ -158,14 +158,14 @@ impl Nexus {
         }
     }
 
-    /// The state part of CLEAR TASK SET (SAM-5): the other nexuses get COMMANDS CLEARED BY ANOTHER INITIATOR, unless
-    /// their commands end with a status that says so. False: there is no such unit.
-    pub fn clear_task_set(&self, lun: Lun) -> bool {
-        let Some((_, path)) = self.find(lun) else { return false };
-        if !path.unit.mode().task_aborted_status() {
-            path.unit.establish_for_others(&path.itl, UnitAttention::CommandsCleared);
+    /// Commands of this nexus were aborted by the CLEAR TASK SET of another one (SAM-5): it gets COMMANDS CLEARED BY
+    /// ANOTHER INITIATOR, unless they end with a status that says so.
+    pub fn commands_cleared(&self, lun: Lun) {
+        if let Some((_, path)) = self.find(lun)
+            && !path.unit.mode().task_aborted_status()
+        {
+            path.itl.establish(UnitAttention::CommandsCleared);
         }
-        true
     }
 
     /// Whether commands of this nexus that another one aborts end with TASK ABORTED, instead of without an answer (TAS
@@ -260,13 +260,14 @@ mod tests {
     }
 
     #[test]
-    fn clearing_the_task_set_is_told_to_the_others() {
+    fn who_loses_commands_to_another_is_told_or_answered() {
         let device = device();
         let (first, second) = (nexus(&device, "a"), nexus(&device, "b"));
+        let zero = Lun::from_number(0);
         assert!(next(&first, 0).is_some() && next(&second, 0).is_some());
-        assert!(first.clear_task_set(Lun::from_number(0)));
-        assert_eq!(next(&first, 0), None);
-        assert_eq!(next(&second, 0), Some(UnitAttention::CommandsCleared));
+        second.commands_cleared(zero);
+        assert!(!second.answers_aborted(zero));
+        assert_eq!((next(&first, 0), next(&second, 0)), (None, Some(UnitAttention::CommandsCleared)));
     }
 
     #[test]
@@ -285,7 +286,7 @@ mod tests {
         let nexus = nexus(&device(), "a");
         let zero = Lun::from_number(0);
         assert_eq!(nexus.query_asynchronous_event(zero), Some([0x16, 0x29, 0x00]));
-        assert!(nexus.clear_task_set(zero) && nexus.commands_cleared_by_protocol(zero));
+        assert!(nexus.commands_cleared_by_protocol(zero));
         assert_eq!(nexus.query_asynchronous_event(zero), Some([0x26, 0x29, 0x00]));
         assert_eq!(next(&nexus, 0), Some(UnitAttention::PowerOn));
         assert_eq!(nexus.query_asynchronous_event(zero), Some([0x16, 0x47, 0x7f]));

@@ -72,7 +72,9 @@ fn a_logical_unit_reset_ends_the_tasks_of_all_and_tells_all() {
 
 #[test]
 fn clear_task_set_ends_the_tasks_of_all_and_tells_the_others() {
-    let (_target, mut asking, mut other, _idle) = held_reads_meet(Function::ClearTaskSet);
+    let (_target, mut asking, mut other, mut idle) = held_reads_meet(Function::ClearTaskSet);
+    // Who had no command there has lost none.
+    expect_ready(&mut idle, 0);
     expect_ready(&mut asking, 0);
     expect_attention(&mut other, 0, COMMANDS_CLEARED);
     expect_ready(&mut asking, 1);

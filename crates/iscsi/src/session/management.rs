@@ -263,6 +263,13 @@ impl<D: Share> Session<D> {
         }
     }
 
+    /// True while a command for a logical unit has begun and not ended.
+    #[must_use]
+    pub fn has_tasks(&self, lun: LunField) -> bool {
+        let same_unit = self.settings.same_unit;
+        self.tasks.any(|task| task.phase != Phase::Parked && same_unit(task.command.lun, lun))
+    }
+
     /// True while a task that [`Self::abort_tasks`] named has not ended.
     #[must_use]
     pub fn is_open(&self, id: TaskId) -> bool {

@@ -25,6 +25,8 @@ pub(crate) struct AbortScope {
     pub(super) unit: Option<usize>,
     /// Sessions of these I_T nexuses only; `None`: of all.
     pub(super) only: Option<Arc<[NexusName]>>,
+    /// Who loses commands of the unit is told by a unit attention (CLEAR TASK SET).
+    pub(super) is_told: bool,
     /// The session that asked; it has aborted its own tasks.
     pub(super) except: SessionPlace,
     /// Whom to answer.
@@ -53,9 +55,8 @@ impl PendingFunction {
     fn take_effect(&self, nexus: &Nexus) {
         let lun = Lun::from_bytes(self.lun.0);
         match self.function {
-            TaskManagementFunction::ClearTaskSet => {
-                nexus.clear_task_set(lun);
-            }
+            // Who has lost commands by it knows already.
+            TaskManagementFunction::ClearTaskSet => {}
             TaskManagementFunction::LogicalUnitReset => {
                 nexus.logical_unit_reset(lun);
             }
@@ -123,6 +124,7 @@ impl Reactor {
             target: attachment.target_index,
             unit,
             only: None,
+            is_told: function == Function::ClearTaskSet,
             except: session.place,
             reactor: self.index,
             request,
@@ -173,6 +175,12 @@ impl Reactor {
             let is_answered = |attachment: &Attachment| {
                 lun.is_some_and(|lun| attachment.nexus.answers_aborted(Lun::from_bytes(lun.0)))
             };
+            if let (Some(lun), Some(attachment)) = (lun, &session.attachment)
+                && scope.is_told
+                && session.core.has_tasks(lun)
+            {
+                attachment.nexus.commands_cleared(Lun::from_bytes(lun.0));
+            }
             let answered = session.attachment.as_ref().is_some_and(is_answered);
             let left = session.core.abort_tasks(lun, answered, &mut self.outbox);
             tasks.extend(left.into_iter().map(|id| (index, place, id)));

@@ -34,6 +34,7 @@ impl Reactor {
             target,
             unit: context.command.as_ref().and_then(lunette_scsi::Task::unit_index),
             only: Some(nexuses.into()),
+            is_told: false,
             except: place,
             reactor: self.index,
             request: self.next_request,
