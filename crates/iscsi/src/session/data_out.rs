@@ -10,7 +10,7 @@ use lunette_wire::initiator::{ScsiCommand, ScsiDataOut};
 use lunette_wire::target::{Numbers, ReadyToTransfer, RejectReason};
 use lunette_wire::{Bhs, Cid, DataSn, TargetTransferTag};
 
-use super::task::{OutstandingR2t, Phase, Task, TaskId, TransportFault};
+use super::task::{OutstandingR2t, Phase, Task, TaskId, TaskRecovery, TransportFault};
 use super::{Event, Outbox, Session, Share};
 
 /// ABORTED COMMAND, WRITE ERROR - UNEXPECTED UNSOLICITED DATA (11.4.7.2).
@@ -382,7 +382,8 @@ impl Task {
 
     /// Data that is wanted was lost and has not been asked for again.
     fn has_holes(&self) -> bool {
-        self.recovery.holes.iter().any(|&(start, _)| start < self.wanted)
+        let is_wanted = |&(start, _): &(u32, u32)| start < self.wanted;
+        self.recovery.as_ref().is_some_and(|recovery| recovery.holes.iter().any(is_wanted))
     }
 
     /// Counts a range that came where `expected` would have been next. False when it leaves too many gaps.
@@ -391,8 +392,9 @@ impl Task {
     }
 
     fn count_loss(&mut self) {
-        self.recovery.losses += 1;
-        if self.recovery.losses > LOSSES_MAX {
+        let losses = &mut self.recovery_mut().losses;
+        *losses += 1;
+        if *losses > LOSSES_MAX {
             self.fault.get_or_insert(PROTOCOL_SERVICE_CRC_ERROR);
         }
     }
@@ -400,13 +402,15 @@ impl Task {
     /// Offset and length of the next range to ask for, of at most `burst` bytes: first what was lost.
     fn next_to_ask_for(&mut self, burst: u32) -> Option<(u32, u32)> {
         let wanted = self.wanted;
-        if let Some(at) = self.recovery.holes.iter().position(|&(start, _)| start < wanted) {
-            let (start, end) = self.recovery.holes[at];
+        if let Some(TaskRecovery { holes, .. }) = self.recovery.as_deref_mut()
+            && let Some(at) = holes.iter().position(|&(start, _)| start < wanted)
+        {
+            let (start, end) = holes[at];
             let length = (end.min(wanted) - start).min(burst);
             if start + length < end {
-                self.recovery.holes[at].0 = start + length;
+                holes[at].0 = start + length;
             } else {
-                self.recovery.holes.remove(at);
+                holes.remove(at);
             }
             return Some((start, length));
         }

@@ -135,7 +135,8 @@ pub(super) struct Task {
     pub(super) r2ts: Vec<OutstandingR2t>,
     /// R2Ts and Data-In PDUs that were sent.
     pub(super) sent_data_sn: DataSn,
-    pub(super) recovery: TaskRecovery,
+    /// None while there was nothing to recover: a task that is small is cheap to move.
+    pub(super) recovery: Option<Box<TaskRecovery>>,
 }
 
 impl Task {
@@ -159,8 +160,13 @@ impl Task {
             next_r2t_offset: 0,
             r2ts: Vec::new(),
             sent_data_sn: DataSn(0),
-            recovery: TaskRecovery::default(),
+            recovery: None,
         }
+    }
+
+    /// What it needs for recovery, from now on.
+    pub(super) fn recovery_mut(&mut self) -> &mut TaskRecovery {
+        self.recovery.get_or_insert_default()
     }
 
     /// True when it belongs to this connection.
@@ -175,7 +181,7 @@ impl Task {
         if start >= end {
             return;
         }
-        let holes = &mut self.recovery.holes;
+        let holes = &mut self.recovery_mut().holes;
         let is_full = holes.len() >= HOLES_MAX;
         match holes.last_mut() {
             Some(last) if last.1 == start || is_full => *last = (last.0.min(start), last.1.max(end)),
@@ -189,7 +195,7 @@ impl Task {
         self.unsolicited_open = false;
         for r2t in std::mem::take(&mut self.r2ts) {
             if r2t.next_offset == r2t.start_offset {
-                self.recovery.unsure_r2t_sn.get_or_insert(r2t.r2t_sn);
+                self.recovery_mut().unsure_r2t_sn.get_or_insert(r2t.r2t_sn);
             }
             self.lose(r2t.next_offset, r2t.end_offset);
         }

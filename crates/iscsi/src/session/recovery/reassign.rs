@@ -83,10 +83,12 @@ impl<D: Share> Session<D> {
     fn resume_task(&mut self, id: TaskId, cid: Cid, request: &TaskManagementRequest, outbox: &mut Outbox<D>) {
         let Some(task) = self.tasks.get_mut(id) else { return };
         task.allegiance = Allegiance::To(cid);
-        task.recovery.snack_tag = 0;
         // The next R2T has the number that the initiator expects. It tells by ExpDataSN; by 0, where that says nothing
         // new (11.5.6), an R2T that it may never have got is numbered again.
-        let unsure = task.recovery.unsure_r2t_sn.take();
+        let unsure = task.recovery.as_mut().and_then(|recovery| {
+            recovery.snack_tag = 0;
+            recovery.unsure_r2t_sn.take()
+        });
         let first_unacknowledged = unsure.unwrap_or(task.sent_data_sn);
         let exp_data_sn = request.exp_data_sn;
         let is_within =

@@ -30,7 +30,7 @@ impl<D: Share> Session<D> {
             lun: task.command.lun,
             response: ScsiResponse {
                 initiator_task_tag: task.command.initiator_task_tag,
-                snack_tag: task.recovery.snack_tag,
+                snack_tag: task.recovery.as_ref().map_or(0, |recovery| recovery.snack_tag),
                 ..response
             },
             sense,

@@ -262,7 +262,7 @@ impl<D: Share> Session<D> {
         if let Some(id) = self.tasks.find(pdu.initiator_task_tag) {
             let task = self.tasks.get_mut(id).filter(|task| task.is_of(cid) && task.phase != Phase::Draining);
             // Nothing has been sent: the status that follows carries the tag.
-            task.ok_or_else(|| Refusal::unknown(DataSn(0)))?.recovery.snack_tag = snack_tag;
+            task.ok_or_else(|| Refusal::unknown(DataSn(0)))?.recovery_mut().snack_tag = snack_tag;
             return Ok(());
         }
         let id = self.recovery.answers.find_on(pdu.initiator_task_tag, cid);
