@@ -72,7 +72,8 @@ impl Job {
 /// What the driver does, or is asked to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The command has yet to be sure that the work outlives a crash.
+    /// It has yet to be sure that the work outlives a crash. The command sees to that, or the driver where the command
+    /// was aborted meanwhile.
     Armed,
     Piece {
         blocks: u64,
@@ -87,6 +88,8 @@ struct Running {
     stage: Stage,
     /// Bytes that a crash would undo.
     unsaved_bytes: u64,
+    /// What had failed before, until this has begun.
+    failed_before: Option<Job>,
 }
 
 /// What keeps commands from the medium.
@@ -162,7 +165,12 @@ impl Work {
             None => None,
         };
         let occupation = job.as_ref().map_or(Occupation::None, Occupation::of);
-        let running = job.map(|job| Running { job, stage: Stage::Piece { blocks: 0 }, unsaved_bytes: 0 });
+        let running = job.map(|job| Running {
+            job,
+            stage: Stage::Piece { blocks: 0 },
+            unsaved_bytes: 0,
+            failed_before: None,
+        });
         Some(Work { occupation: AtomicU8::new(occupation as u8), running: Mutex::new(running) })
     }
 
@@ -194,7 +202,8 @@ impl Work {
         let job = Job { purpose, method, pass: 0, position: 0, has_failed: false };
         let bytes = saved::bytes(&job);
         self.occupy(Occupation::of(&job));
-        *running = Some(Running { job, stage: Stage::Armed, unsaved_bytes: 0 });
+        let failed_before = running.take().map(|running| running.job);
+        *running = Some(Running { job, stage: Stage::Armed, unsaved_bytes: 0, failed_before });
         Some(bytes)
     }
 
@@ -205,7 +214,21 @@ impl Work {
         }
     }
 
-    /// Forgets what was armed and cannot begin, or what has failed.
+    /// Gives up what was armed and cannot begin; a failure before it stands again. Answers what is to be saved.
+    pub(crate) fn disarm(&self) -> Vec<u8> {
+        let mut running = self.lock();
+        let Some(job) = running.take().and_then(|running| running.failed_before) else {
+            self.occupy(Occupation::None);
+            return Vec::new();
+        };
+        self.occupy(Occupation::of(&job));
+        let bytes = saved::bytes(&job);
+        let stage = Stage::Piece { blocks: 0 };
+        *running = Some(Running { job, stage, unsaved_bytes: 0, failed_before: None });
+        bytes
+    }
+
+    /// Forgets what has failed.
     pub(crate) fn forget(&self) {
         let mut running = self.lock();
         *running = None;
@@ -230,8 +253,8 @@ impl Work {
         }
         match running.stage {
             Stage::Flush => Some(Io::Flush),
-            Stage::Save => Some(Io::SaveState),
-            Stage::Armed | Stage::Piece { .. } => None,
+            Stage::Armed | Stage::Save => Some(Io::SaveState),
+            Stage::Piece { .. } => None,
         }
     }
 
@@ -302,7 +325,6 @@ impl Running {
     /// Goes from an operation that went well to the next stage.
     fn advance(&mut self, medium: Medium) -> Kept {
         match self.stage {
-            Stage::Armed => Kept::Same,
             Stage::Piece { blocks } => {
                 self.job.position += blocks;
                 self.unsaved_bytes += blocks * u64::from(medium.block_length_bytes);
@@ -321,7 +343,7 @@ impl Running {
                 Kept::Now(if self.job.is_over() { Vec::new() } else { saved::bytes(&self.job) })
             }
             // A state that could not be saved only costs time after a crash.
-            Stage::Save => {
+            Stage::Armed | Stage::Save => {
                 self.stage = Stage::Piece { blocks: 0 };
                 Kept::Same
             }
@@ -364,7 +386,7 @@ mod tests {
             let work = Work::restore(None).unwrap();
             assert!(work.next(MEDIUM).is_none());
             assert!(work.arm(SANITIZE, overwrite(2, invert)).is_some());
-            assert!(work.next(MEDIUM).is_none(), "not before it is sure to outlive a crash");
+            assert_eq!(work.next(MEDIUM), Some(Io::SaveState), "not before it is sure to outlive a crash");
             assert!(work.arm(SANITIZE, Method::Erase).is_none(), "one at a time");
             work.launch();
             let (disk, others) = finish(&work);
@@ -436,6 +458,32 @@ mod tests {
             after.forget();
             assert_eq!(after.occupation(), Occupation::None);
         }
+    }
+
+    /// The command may be aborted before it has seen its work saved.
+    #[test]
+    fn what_is_armed_begins_without_its_command() {
+        let work = Work::restore(None).unwrap();
+        work.arm(SANITIZE, Method::Erase);
+        assert_eq!(work.next(MEDIUM), Some(Io::SaveState));
+        work.done(MEDIUM, Ok(()));
+        assert!(matches!(work.next(MEDIUM), Some(Io::Zero { .. })));
+    }
+
+    #[test]
+    fn a_try_that_cannot_begin_frees_nothing() {
+        let work = Work::restore(None).unwrap();
+        work.arm(SANITIZE, Method::Erase);
+        work.launch();
+        assert!(work.next(MEDIUM).is_some());
+        let Kept::Now(failed) = work.done(MEDIUM, Err(IoError::Hardware)) else { panic!("it is kept") };
+        assert!(work.arm(SANITIZE, Method::Erase).is_some());
+        assert_eq!(work.disarm(), failed);
+        assert_eq!(work.occupation(), Occupation::SanitizeFailed);
+        work.forget();
+        work.arm(SANITIZE, Method::Erase);
+        assert_eq!(work.disarm(), []);
+        assert_eq!(work.occupation(), Occupation::None);
     }
 
     #[test]

@@ -103,8 +103,8 @@ impl Begin {
             Waiting::Saved => match event.io(Direction::Write, unit) {
                 Ok(_) => Ok(self.launch(unit)),
                 Err(sense) => {
-                    unit.work().forget();
-                    unit.saved().set_section(Section::Work, Vec::new());
+                    let section = unit.work().disarm();
+                    unit.saved().set_section(Section::Work, section);
                     Err(sense)
                 }
             },
