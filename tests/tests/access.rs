@@ -1,6 +1,7 @@
 //! Who may use a target, and what of it: access rules from outside, with foreign initiators and the tests' own (RFC 7143,
 //! 4.2.7.1, 6.3.1, 11.13.5, appendix C).
 
+use std::net::TcpListener;
 use std::process::Command as Process;
 use std::time::Duration;
 
@@ -9,10 +10,10 @@ use lunette_target::config::{AccessRule, ChapCredential, ChapUser, Config, Secre
 use lunette_tests::in_process::InProcess;
 use lunette_tests::initiator::{ChapOptions, Initiator, LoginOptions};
 use lunette_tests::lunette::{Lunette, TARGET_NAME};
-use lunette_tests::need_programs;
 use lunette_tests::packages::find_program;
 use lunette_tests::process::{Finished, run};
 use lunette_tests::raw::Raw;
+use lunette_tests::{need_programs, skip};
 use lunette_wire::initiator::TaskManagementFunction;
 use lunette_wire::{Cid, Tsih};
 
@@ -199,6 +200,9 @@ fn a_user_gets_what_is_meant_for_it() {
 
 #[test]
 fn a_connection_that_would_see_other_units_does_not_join() {
+    if TcpListener::bind("[::1]:0").is_err() {
+        skip!("this machine has no IPv6 loopback address");
+    }
     let target = InProcess::start_with(&["0=mem:8M", "1=mem:8M"], |config| {
         config.portals.push("[::1]:0".parse().expect("an address"));
         let over_ipv4 = AccessRule {
