@@ -25,6 +25,12 @@ pub(super) struct Dormant {
     pub(super) turn: Turn,
 }
 
+impl Dormant {
+    fn is_head(&self) -> bool {
+        self.attribute == Attribute::HeadOfQueue
+    }
+}
+
 /// A command that has begun and waits for the medium. It counts as running; and as collecting, unless it is to be alone.
 #[derive(Debug)]
 pub(super) struct Stalled {
@@ -49,6 +55,8 @@ pub(super) struct Queue {
     members: Vec<Arc<Member>>,
     last_ticket: Ticket,
     dormant: VecDeque<Dormant>,
+    /// How many of them are HEAD OF QUEUE ones.
+    dormant_heads: usize,
     stalled: VecDeque<Stalled>,
     grants: Vec<Grant>,
     /// A command is alone at the medium.
@@ -89,8 +97,15 @@ impl Queue {
             return None;
         }
         let ticket = self.new_ticket();
+        self.dormant_heads += usize::from(dormant.is_head());
         self.dormant.push_back(Dormant { ticket, ..dormant });
         Some(ticket)
+    }
+
+    fn take_dormant(&mut self, at: usize) -> Option<Dormant> {
+        let dormant = self.dormant.remove(at)?;
+        self.dormant_heads -= usize::from(dormant.is_head());
+        Some(dormant)
     }
 
     /// Adds a command that has begun and waits for the medium.
@@ -126,7 +141,7 @@ impl Queue {
     /// Takes a command out that waits, or that may go on and does not know it yet.
     pub(super) fn cancel(&mut self, ticket: Ticket, member: &Member, attribute: Attribute) {
         if let Some(at) = self.dormant.iter().position(|dormant| dormant.ticket == ticket) {
-            self.dormant.remove(at);
+            self.take_dormant(at);
         } else if let Some(at) = self.stalled.iter().position(|stalled| stalled.ticket == ticket) {
             let stalled = self.stalled.remove(at);
             let is_alone = stalled.is_some_and(|stalled| stalled.alone);
@@ -168,11 +183,10 @@ impl Queue {
     }
 
     fn begin_dormant(&mut self) -> bool {
-        let is_head = |dormant: &Dormant| dormant.attribute == Attribute::HeadOfQueue;
-        let at = match self.dormant.iter().position(is_head) {
-            Some(head) => head,
-            None if self.stalled.is_empty() && !self.ordered_running && self.heads_running == 0 => 0,
-            None => return false,
+        let at = match self.dormant_heads {
+            1.. => self.dormant.iter().position(Dormant::is_head).unwrap_or(0),
+            0 if self.stalled.is_empty() && !self.ordered_running && self.heads_running == 0 => 0,
+            0 => return false,
         };
         let Some(next) = self.dormant.get(at) else { return false };
         match next.attribute {
@@ -182,7 +196,7 @@ impl Queue {
             Attribute::Simple => {}
         }
         next.member.add(RUNNING);
-        let Some(Dormant { ticket, turn, .. }) = self.dormant.remove(at) else { return false };
+        let Some(Dormant { ticket, turn, .. }) = self.take_dormant(at) else { return false };
         self.grant(ticket, false, turn);
         true
     }
