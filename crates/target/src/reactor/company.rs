@@ -13,17 +13,10 @@ const LONG_READ_BYTES: usize = 32 << 10;
 /// Reads from one session in a row after which it has the reactor to itself.
 const READS_ALONE: u8 = 64;
 
-/// Who shares a reactor: a session with all its connections, or a connection that has none yet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Party {
-    Session(usize),
-    Connection(usize),
-}
-
 /// Whether a reactor's sessions take turns, and what this turn has begun.
 #[derive(Debug, Default)]
 pub(super) struct Company {
-    last: Option<Party>,
+    last: Option<usize>,
     shared_reads_left: u8,
     begun_bytes: usize,
 }
@@ -34,9 +27,13 @@ impl Company {
         self.begun_bytes = 0;
     }
 
-    /// The most that is to be read at once from a connection of this party, which has something to read.
-    pub(super) fn read_bytes_max(&mut self, party: Party) -> usize {
-        if self.last.replace(party).is_some_and(|last| last != party) {
+    /// The most that is to be read at once from a connection of this session, which has something to read. One that has
+    /// not logged in keeps nobody from anything.
+    pub(super) fn read_bytes_max(&mut self, session: Option<usize>) -> usize {
+        if session.is_none() {
+            return READ_BYTES_MAX;
+        }
+        if std::mem::replace(&mut self.last, session).is_some_and(|last| Some(last) != session) {
             self.shared_reads_left = READS_ALONE;
         }
         if self.shared_reads_left == 0 {
@@ -70,12 +67,14 @@ impl Company {
 mod tests {
     use super::*;
 
-    const FIRST: Party = Party::Session(0);
-    const SECOND: Party = Party::Connection(0);
+    const FIRST: Option<usize> = Some(0);
+    const SECOND: Option<usize> = Some(1);
 
     #[test]
     fn who_is_alone_is_not_held_back() {
         let mut company = Company::default();
+        assert_eq!(company.read_bytes_max(FIRST), usize::MAX);
+        assert_eq!(company.read_bytes_max(None), READ_BYTES_MAX, "a login");
         assert_eq!(company.read_bytes_max(FIRST), usize::MAX);
         assert!(!company.is_long(1 << 20));
         assert_eq!(company.send_bytes_max(), usize::MAX);

@@ -13,7 +13,6 @@ use lunette_wire::frame::{DATA_SEGMENT_LENGTH_MAX, Frame, padding};
 use lunette_wire::initiator::{ScsiCommand, ScsiDataOut};
 use lunette_wire::{BHS_LENGTH, Bhs, DecodeError, Opcode, ahs};
 
-use super::company::Party;
 use super::connection::{Disconnect, Stage};
 use super::{Reactor, SCRATCH_BYTES};
 
@@ -145,11 +144,12 @@ impl Reactor {
     ) -> Result<Option<usize>, Disconnect> {
         let scratch_max = receiver.scratch_bytes_max();
         let Some(connection) = self.connections.get_mut(index) else { return Ok(None) };
-        let (party, session) = match connection.stage {
-            Stage::FullFeature { session, .. } => (Party::Session(session), self.sessions.get_mut(session)),
-            _ => (Party::Connection(index), None),
+        let place = match connection.stage {
+            Stage::FullFeature { session, .. } => Some(session),
+            _ => None,
         };
-        let bytes_max = self.company.read_bytes_max(party);
+        let bytes_max = self.company.read_bytes_max(place);
+        let session = place.and_then(|session| self.sessions.get_mut(session));
         let mut nowhere: [u8; 0] = [];
         let mut missing = 0;
         let mut landing = receiver.landing.as_deref_mut();
