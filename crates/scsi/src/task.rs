@@ -20,6 +20,7 @@ pub struct Task {
     path: Option<usize>,
     /// The place of its unit in the device.
     unit: Option<usize>,
+    cdb: Cdb,
     state: State,
     attribute: Attribute,
     place: Place,
@@ -194,6 +195,7 @@ impl Task {
         let mut task = Task {
             path: None,
             unit: None,
+            cdb: block,
             state: State::Finished,
             attribute: terms.attribute,
             place: Place::Outside,
@@ -256,6 +258,13 @@ impl Task {
             event
         } else {
             match self.resume_late(nexus, path, event) {
+                Some(event @ Event::DataOut(_)) => {
+                    let context = Context { nexus, path, announced_bytes: None };
+                    if let Some(refusal) = commands::refused_after_wait(&context, &self.state, &self.cdb) {
+                        return self.advance(refusal, nexus, path);
+                    }
+                    event
+                }
                 Some(event) => event,
                 None => return Next::Wait,
             }

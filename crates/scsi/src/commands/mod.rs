@@ -139,13 +139,6 @@ pub(crate) enum State {
 
 impl State {
     pub(crate) fn resume(self, context: &Context<'_>, event: Event<'_>) -> Progress {
-        // While an initiator took its time with its data, the unit may have begun to sanitize itself.
-        if matches!(event, Event::DataOut(_))
-            && !matches!(self, State::Begin(_) | State::Format(_) | State::Deferred { .. })
-            && let Some(sense) = context.unit().occupied()
-        {
-            return Err(sense);
-        }
         match self {
             State::Finished => Err(SenseData::internal()),
             State::Dormant { cdb, announced_bytes } => start_late(context, event, &cdb, announced_bytes),
@@ -229,13 +222,36 @@ pub(crate) fn start(context: &Context<'_>, cdb: &Cdb) -> Progress {
 
 /// Calls the handler of a command, unless something stands in its way at present.
 fn run(context: &Context<'_>, row: &table::Command, handler: Handler, cdb: &Cdb) -> Progress {
-    let unit = context.unit();
     if context.itl().is_limited()
         && let Some(refusal) = refused_to_nexus(context.itl(), row, cdb)
     {
         return refusal;
     }
     row.check_usage(cdb)?;
+    check_unit(context, row)?;
+    handler(context, cdb)
+}
+
+/// What ends a command that has begun and had to wait, for its data or for its turn at the medium: the unit was
+/// another's meanwhile, who may have stopped, protected, reserved or begun to erase it.
+#[cold]
+pub(crate) fn refused_after_wait(context: &Context<'_>, state: &State, cdb: &Cdb) -> Option<Progress> {
+    if matches!(state, State::Deferred { .. }) {
+        // All of it is still to be looked at.
+        return None;
+    }
+    let row = match table::find(cdb) {
+        Ok(row) => row,
+        Err(sense) => return Some(Err(sense)),
+    };
+    let refusal = if context.itl().is_limited() { refused_to_nexus(context.itl(), row, cdb) } else { None };
+    refusal.or_else(|| check_unit(context, row).err().map(Err))
+}
+
+/// What keeps a command from the unit, whichever nexus it comes from.
+#[inline]
+fn check_unit(context: &Context<'_>, row: &table::Command) -> Result<(), SenseData> {
+    let unit = context.unit();
     if !row.runs_when_occupied
         && let Some(sense) = unit.occupied()
         && !row.mends(unit.work().occupation())
@@ -251,7 +267,7 @@ fn run(context: &Context<'_>, row: &table::Command, handler: Handler, cdb: &Cdb)
     if is_protected || row.changes_for_others && context.path.read_only {
         return Err(write_protected(context.path));
     }
-    handler(context, cdb)
+    Ok(())
 }
 
 /// What ends a command that the state of its target port, or a reservation, keeps its nexus from.

@@ -33,7 +33,7 @@ pub(super) fn compare_and_write(context: &Context<'_>, cdb: &Cdb) -> Progress {
     if context.announced_bytes.is_some_and(|bytes| bytes != data_out_bytes) {
         return Err(wrong_amount());
     }
-    start(context, cdb, range, What::CompareAndWrite, data_out_bytes)
+    Ok(start(cdb, range, What::CompareAndWrite, data_out_bytes))
 }
 
 pub(super) fn or_write(context: &Context<'_>, cdb: &Cdb) -> Progress {
@@ -41,13 +41,13 @@ pub(super) fn or_write(context: &Context<'_>, cdb: &Cdb) -> Progress {
     if range.length_bytes == 0 {
         return good();
     }
-    start(context, cdb, range, What::Or, range.length_bytes)
+    Ok(start(cdb, range, What::Or, range.length_bytes))
 }
 
-fn start(context: &Context<'_>, cdb: &Cdb, range: ByteRange, what: What, data_out_bytes: u32) -> Progress {
-    let stable = is_forced(cdb) || !context.unit().write_cache_enabled();
+fn start(cdb: &Cdb, range: ByteRange, what: What, data_out_bytes: u32) -> (State, Step) {
+    let stable = is_forced(cdb);
     let command = ReadModifyWrite { range, what, stable, position: 0, waiting: Waiting::DataOut };
-    Ok((State::ReadModifyWrite(command), Step::DataOut(data_out_bytes)))
+    (State::ReadModifyWrite(command), Step::DataOut(data_out_bytes))
 }
 
 /// INVALID FIELD IN COMMAND INFORMATION UNIT: the initiator has another amount of data than the CDB calls for.
@@ -74,6 +74,7 @@ enum Waiting {
 pub(crate) struct ReadModifyWrite {
     range: ByteRange,
     what: What,
+    /// FUA; and once the data is there, also true without a write cache.
     stable: bool,
     /// How much of the range is done, in bytes.
     position: u32,
@@ -92,7 +93,9 @@ impl ReadModifyWrite {
                 if event.data_out(needed)?.len() as u32 != needed {
                     return Err(wrong_amount());
                 }
-                Ok(self.read())
+                // A MODE SELECT may have turned the cache off while the data was waited for.
+                let stable = self.stable || !unit.write_cache_enabled();
+                Ok(ReadModifyWrite { stable, ..self }.read())
             }
             Waiting::Read => {
                 let done = event.io(Direction::Read, unit)?;

@@ -94,7 +94,7 @@ impl Read {
 #[derive(Debug)]
 pub(crate) struct Write {
     range: ByteRange,
-    stable: bool,
+    force_unit_access: bool,
     writing: bool,
     verify: Option<Compare>,
 }
@@ -110,8 +110,8 @@ impl Write {
         if range.length_bytes == 0 {
             return good();
         }
-        let stable = force_unit_access || !context.unit().write_cache_enabled();
-        Ok((State::Write(Write { range, stable, writing: false, verify }), Step::DataOut(range.length_bytes)))
+        let write = Write { range, force_unit_access, writing: false, verify };
+        Ok((State::Write(write), Step::DataOut(range.length_bytes)))
     }
 
     pub(super) fn resume(self, context: &Context<'_>, event: Event<'_>) -> Progress {
@@ -136,12 +136,9 @@ impl Write {
             return good();
         }
         let range = ByteRange { length_bytes, ..self.range };
-        let io = Io::WriteDataOut {
-            offset_bytes: range.offset_bytes,
-            start: 0,
-            length_bytes,
-            stable: self.stable,
-        };
+        // A MODE SELECT may have turned the cache off while the data was waited for.
+        let stable = self.force_unit_access || !context.unit().write_cache_enabled();
+        let io = Io::WriteDataOut { offset_bytes: range.offset_bytes, start: 0, length_bytes, stable };
         Ok((State::Write(Write { range, writing: true, ..self }), Step::Io(io)))
     }
 }

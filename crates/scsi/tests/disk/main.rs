@@ -5,6 +5,7 @@ mod copying;
 mod erasure;
 mod host;
 mod housekeeping;
+mod late_data;
 mod media;
 mod mode;
 mod port_groups;
