@@ -1,16 +1,20 @@
 //! Third-party copies through the whole stack: EXTENDED COPY between volumes (SPC-4), and how it ends when its task is
 //! aborted, its unit reset or its connection lost.
 
+use std::time::Duration;
+
 use lunette_block::OperationKind;
 use lunette_target::config::{LunFlag, TargetConfig};
 use lunette_tests::in_process::InProcess;
 use lunette_tests::initiator::{Command, Initiator, LoginOptions, cdb};
-use lunette_tests::raw::{Raw, plain};
+use lunette_tests::raw::{Raw, lun_field, plain};
 use lunette_wire::InitiatorTaskTag;
 use lunette_wire::initiator::{ScsiCommand, TaskManagementFunction as Function};
 
 const MIB: usize = 1 << 20;
 const FUNCTION_COMPLETE: u8 = 0;
+/// Much longer than an answer takes that nothing holds up.
+const A_WHILE: Duration = Duration::from_millis(100);
 
 /// Two memory units and a file unit; all of the same vendor and product, as ESXi wants it.
 fn start() -> (InProcess, tempfile::TempDir) {
@@ -225,10 +229,71 @@ fn a_reset_waits_for_the_piece_that_is_in_its_store() {
     let mut other = target.session(2);
     held_copy(&target, &mut session);
     let reset = other.manage(Function::LogicalUnitReset, 0).expect("sent");
-    other.silent().expect("a piece is in the store");
+    other.waits(A_WHILE).expect("a piece is in the store");
     target.faults(0).clear();
     assert_eq!(other.managed(reset).expect("an answer"), FUNCTION_COMPLETE);
     assert_eq!(target.faults(1).calls(OperationKind::Write), 0);
+}
+
+/// Sends the same copy; its first write is held in the store of unit 1.
+fn copy_held_at_its_destination(target: &InProcess, session: &mut Raw) -> InitiatorTaskTag {
+    target.hold(1, OperationKind::Write);
+    let tag = held_copy(target, session);
+    target.faults(0).clear();
+    target.wait_for_calls(1, OperationKind::Write, 1);
+    tag
+}
+
+/// The piece is in the task set of its destination too (SAM-5).
+#[test]
+fn a_reset_of_the_destination_waits_for_the_piece_that_is_in_its_store() {
+    for function in [Function::LogicalUnitReset, Function::ClearTaskSet] {
+        let (target, _directory) = start();
+        let mut session = target.session(1);
+        let mut other = target.session(2);
+        let copy = copy_held_at_its_destination(&target, &mut session);
+        let reset = other.manage(function, 1).expect("sent");
+        other.waits(A_WHILE).expect("a piece is in the store");
+        target.faults(1).clear();
+        assert_eq!(other.managed(reset).expect("an answer"), FUNCTION_COMPLETE);
+        session.good(copy).expect("the copy goes on");
+    }
+}
+
+fn reserve_out(session: &mut Raw, action: u8, [key, other]: [u64; 2]) -> InitiatorTaskTag {
+    let list = [&key.to_be_bytes()[..], &other.to_be_bytes(), &[0; 8]].concat();
+    let command = ScsiCommand {
+        write: true,
+        lun: lun_field(1),
+        expected_data_transfer_length: list.len() as u32,
+        cdb: cdb_of(&[0x5f, action, 5, 0, 0, 0, 0, 0, 24]),
+        ..plain()
+    };
+    session.command(&command, &list).expect("sent")
+}
+
+/// Nothing of a nexus that was preempted reaches the medium after PREEMPT AND ABORT is answered (SPC-4).
+#[test]
+fn a_preempted_copy_writes_nothing_after_the_answer() {
+    const RESERVE: u8 = 1;
+    const PREEMPT_AND_ABORT: u8 = 5;
+    const REGISTER_AND_IGNORE: u8 = 6;
+    let (target, _directory) = start();
+    let [mut victim, mut holder] = [1, 2].map(|port| target.session(port));
+    for (session, key) in [(&mut victim, 0xa1), (&mut holder, 0xb1)] {
+        session.make_ready(1).expect("a ready unit");
+        let tag = reserve_out(session, REGISTER_AND_IGNORE, [0, key]);
+        session.good(tag).expect("registered");
+    }
+    let tag = reserve_out(&mut holder, RESERVE, [0xb1, 0]);
+    holder.good(tag).expect("write exclusive, registrants only");
+    let copy = copy_held_at_its_destination(&target, &mut victim);
+    let tag = reserve_out(&mut holder, PREEMPT_AND_ABORT, [0xb1, 0xa1]);
+    holder.waits(A_WHILE).expect("a piece is in the store");
+    target.faults(1).clear();
+    holder.good(tag).expect("preempted");
+    assert_eq!(victim.ending(copy).expect("an answer").codes(), (0xa, 0x0d, 0x01));
+    assert_eq!(target.faults(1).calls(OperationKind::Write), 1, "the held one");
 }
 
 #[test]

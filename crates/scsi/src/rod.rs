@@ -1,8 +1,9 @@
 //! Representations of data (ROD): tokens that stand for blocks of a unit, for whoever holds them (SPC-4, SBC-3).
 //!
 //! A token does not keep the data. It stands for what the blocks held when it was made, and is revoked by the first change
-//! of any of them: what SPC-4 calls a point in time copy that is vulnerable to change. So it never yields other data
-//! than it was made for, and costs nothing to make. docs/decisions/0020 has the reasons.
+//! of any of them: what SPC-4 calls a point in time copy that is vulnerable to change. It is made while no write, of an
+//! initiator or of a copy, is on its way to the unit, and revoked before a later one is given to the store; so it never
+//! yields other data than it was made for, and costs nothing to make. docs/decisions/0020 has the reasons.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -30,6 +30,8 @@ pub struct Task {
     wants_alone: bool,
     /// What [`crate::Wake`] is told.
     key: u64,
+    /// The operation of a copy that is about to be done, or being done.
+    piece: Option<Box<Piece>>,
 }
 
 /// Where a command stands in its task set.
@@ -77,6 +79,8 @@ pub enum Next {
         /// What to do.
         io: Io,
     },
+    /// Let others go first for a while, then resume with [`Event::Turn`]: a piece of a copy is next.
+    Yield,
     /// Wait until the nexus' [`crate::Wake`] is told this command's key, then resume with [`Event::Turn`].
     Wait,
     /// The command is over.
@@ -97,7 +101,7 @@ pub enum Event<'a> {
         /// What the last [`Io::Read`] brought; of no meaning after other operations.
         medium: &'a [u8],
     },
-    /// The command, which had to wait, was woken. If that was too soon it waits on.
+    /// The command, which had to wait, was woken; or it has yielded. If that was too soon it waits on.
     Turn {
         /// The task's whole Data-Out buffer; empty if none was asked for.
         data_out: &'a [u8],
@@ -202,6 +206,7 @@ impl Task {
             ticket: 0,
             wants_alone: false,
             key: terms.key,
+            piece: None,
         };
         let Some((index, path)) = nexus.find(lun) else {
             let progress = commands::start_without_unit(nexus, lun, &block);
@@ -277,6 +282,9 @@ impl Task {
     /// What a command that waited, or may have to, goes on with; `None`: it waits.
     #[cold]
     fn resume_late<'a>(&mut self, nexus: &Nexus, path: &Path, event: Event<'a>) -> Option<Event<'a>> {
+        if let Some(piece) = self.piece.take() {
+            return self.resume_piece(nexus, piece, event);
+        }
         let tasks = path.unit.tasks();
         match (self.place, event) {
             (Place::Dormant | Place::Stalled, Event::Turn { .. }) if !tasks.take_turn(self.ticket) => None,
@@ -304,6 +312,25 @@ impl Task {
             // What was not asked for is for the command's own state to refuse.
             (_, event) => Some(event),
         }
+    }
+
+    /// A piece of a copy goes into the task set of its unit before it is done, and leaves it afterwards. Only when it is
+    /// there does the command look, once more, whether it may be done.
+    fn resume_piece<'a>(
+        &mut self,
+        nexus: &Nexus,
+        mut piece: Box<Piece>,
+        event: Event<'a>,
+    ) -> Option<Event<'a>> {
+        let may_go_on = match event {
+            Event::Turn { .. } => piece.enter(|| self.turn(nexus)),
+            _ => {
+                piece.leave();
+                return Some(event);
+            }
+        };
+        self.piece = Some(piece);
+        may_go_on.then_some(event)
     }
 
     fn reaches_medium(&mut self) {
@@ -341,6 +368,9 @@ impl Task {
 
     #[cold]
     fn leave(&mut self, nexus: &Nexus) {
+        if let Some(piece) = self.piece.take() {
+            piece.leave();
+        }
         let Some(path) = self.path.and_then(|index| nexus.path(index)) else { return };
         let tasks = path.unit.tasks();
         match std::mem::replace(&mut self.place, Place::Outside) {
@@ -388,10 +418,9 @@ impl Task {
                 self.leave(nexus);
                 Next::Io(Io::Work { until_over })
             }
-            Ok((state, Step::IoOn(unit, io))) => {
+            Ok((state, Step::IoOn { unit, member, io })) => {
                 self.state = state;
-                unit.watch().about_to(&io, unit.block_length_bytes());
-                Next::IoOn { naa: unit.identity().naa, io }
+                self.begin_piece(nexus, unit, member, io)
             }
             Ok((_, Step::Done(data_in))) => {
                 self.end(nexus, path);
@@ -418,6 +447,25 @@ impl Task {
         }
     }
 
+    /// The first time the piece has yet to wait for its turn; then it is asked for again.
+    fn begin_piece(
+        &mut self,
+        nexus: &Nexus,
+        unit: Arc<LogicalUnit>,
+        member: Option<Arc<Member>>,
+        io: Io,
+    ) -> Next {
+        if self.piece.is_none() {
+            // Of its own unit's task set, too, it is at the medium with its pieces only. So two copies that cross each other
+            // do not wait for each other's ends.
+            self.collects(nexus);
+            self.piece = Some(Box::new(Piece { unit, member, place: Place::Outside, ticket: 0 }));
+            return Next::Yield;
+        }
+        unit.watch().about_to(&io, unit.block_length_bytes());
+        Next::IoOn { naa: unit.identity().naa, io }
+    }
+
     #[inline]
     fn end(&mut self, nexus: &Nexus, path: &Path) {
         if self.place != Place::Running {
@@ -435,6 +483,47 @@ impl Task {
             Ok(_) => Completion::from_sense(SenseData::internal(), false),
             Err(sense) => Completion::from_sense(sense, false),
         })
+    }
+}
+
+/// One read or write of a copy. In its unit's task set it counts as a SIMPLE command that has begun before all that wait.
+#[derive(Debug)]
+struct Piece {
+    unit: Arc<LogicalUnit>,
+    /// As whose; nobody's is not counted.
+    member: Option<Arc<Member>>,
+    place: Place,
+    /// What it waits for, where it does.
+    ticket: Ticket,
+}
+
+impl Piece {
+    /// Its turn has come, or may have. False: it has to wait.
+    fn enter(&mut self, turn: impl FnOnce() -> Turn) -> bool {
+        let Some(member) = &self.member else { return true };
+        let tasks = self.unit.tasks();
+        self.place = match self.place {
+            Place::Stalled if !tasks.take_turn(self.ticket) => Place::Stalled,
+            Place::Outside => match tasks.enter_begun(member, turn()) {
+                Entry::Waits(ticket) => {
+                    self.ticket = ticket;
+                    Place::Stalled
+                }
+                Entry::Begun | Entry::Full => Place::Running,
+            },
+            _ => Place::Running,
+        };
+        self.place == Place::Running
+    }
+
+    /// It is over, or will not be done.
+    fn leave(self) {
+        let Some(member) = &self.member else { return };
+        match self.place {
+            Place::Running => self.unit.tasks().leave(member, Attribute::Simple, false),
+            Place::Stalled => self.unit.tasks().cancel(self.ticket, member, Attribute::Simple),
+            _ => {}
+        }
     }
 }
 

@@ -90,6 +90,7 @@ fn command(input: &mut Input<'_>, nexus: &Nexus, choice: u8, capacity_bytes: u64
                 }
                 return;
             }
+            Next::Yield => task.resume(nexus, Event::Turn { data_out: &data_out }),
             Next::Wait => panic!("no other command is there"),
             Next::DataOut { length_bytes } => {
                 assert!(length_bytes > 0);

@@ -45,6 +45,7 @@ use crate::reservations::access::Access;
 use crate::sense::{AdditionalSense, SenseData, SenseKey};
 use crate::status::Status;
 use crate::task::{DataIn, Event};
+use crate::task_set::Member;
 use crate::unit::{LogicalUnit, Readiness};
 use std::sync::Arc;
 
@@ -87,8 +88,13 @@ pub(crate) enum Step {
     Work {
         until_over: bool,
     },
-    /// On the medium of another unit.
-    IoOn(Arc<LogicalUnit>, Io),
+    /// On the medium of `unit`, as a piece of a copy: asked for again, and looked at anew, when it is in the task set there.
+    IoOn {
+        unit: Arc<LogicalUnit>,
+        /// As whose command the task set there counts it.
+        member: Option<Arc<Member>>,
+        io: Io,
+    },
     Done(DataIn),
     /// The command ends with a status that brings nothing along.
     End(Status),

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::{is_not_ready, refuses_copy};
+use super::{Step, is_not_ready, refuses_copy};
 use crate::io::{Direction, Io};
 use crate::nexus::Path;
 use crate::sense::SenseData;
@@ -33,6 +33,12 @@ impl Place {
     /// A place that a token lets anybody read, if only the unit is ready.
     pub(super) fn unchecked(unit: &Arc<LogicalUnit>, offset_bytes: u64) -> Place {
         Place { unit: Arc::clone(unit), path: None, offset_bytes }
+    }
+
+    /// A token's reads are not counted: what they may meet is a write, which has revoked the token.
+    fn step(&self, io: Io) -> Step {
+        let member = self.path.as_ref().map(|path| Arc::clone(&path.member));
+        Step::IoOn { unit: Arc::clone(&self.unit), member, io }
     }
 
     fn refuses(&self, writes: bool) -> Option<SenseData> {
@@ -68,11 +74,12 @@ impl Mover {
         &self.destination.unit
     }
 
-    /// What to do next, and on which unit; `None` when all is moved. Units may have changed since the last piece.
+    /// What to do next, and on which unit; `None` when all is moved. Units may have changed since the last piece, or
+    /// since the same one was asked for.
     ///
     /// # Errors
     /// Why a unit cannot be reached now.
-    pub(super) fn next(&self) -> Result<Option<(Arc<LogicalUnit>, Io)>, SenseData> {
+    pub(super) fn next(&self) -> Result<Option<Step>, SenseData> {
         if self.moved_bytes == self.length_bytes {
             return Ok(None);
         }
@@ -92,7 +99,7 @@ impl Mover {
         };
         match place.refuses(self.is_read) {
             Some(sense) => Err(sense),
-            None => Ok(Some((Arc::clone(&place.unit), io))),
+            None => Ok(Some(place.step(io))),
         }
     }
 

@@ -193,6 +193,18 @@ impl TaskSet {
         self.ask(|queue| Some(queue.stall(stalled)))
     }
 
+    /// Begins an operation of a command that has begun elsewhere. It waits for commands that are alone, and for nothing else:
+    /// what waits for the command's own end must not keep it from that.
+    pub(crate) fn enter_begun(&self, member: &Arc<Member>, turn: Turn) -> Entry {
+        member.add(RUNNING);
+        if !self.is_shut.load(Ordering::SeqCst) {
+            return Entry::Begun;
+        }
+        member.add(COLLECTING);
+        let stalled = Stalled { ticket: 0, member: Arc::clone(member), alone: false, turn };
+        self.ask(|queue| Some(queue.stall(stalled)))
+    }
+
     /// A command wants to go on when no other is at the medium, and then alone.
     #[cold]
     pub(crate) fn be_alone(&self, member: &Arc<Member>, was_collecting: bool, turn: Turn) -> Entry {

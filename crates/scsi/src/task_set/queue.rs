@@ -72,9 +72,11 @@ impl Queue {
         self.members.push(member);
     }
 
-    /// A member of whose reads something is still unsent stays until that is over.
+    /// A member of whose reads something is still unsent, or through which a copy is at the medium, stays until that is
+    /// over.
     pub(super) fn part(&mut self, member: &Arc<Member>) {
-        self.members.retain(|other| !Arc::ptr_eq(other, member) || member.unsent.load(Ordering::SeqCst) > 0);
+        let is_busy = member.unsent.load(Ordering::SeqCst) > 0 || member.running() > 0;
+        self.members.retain(|other| is_busy || !Arc::ptr_eq(other, member));
     }
 
     /// True while only SIMPLE commands are there, none of which waits or is alone.

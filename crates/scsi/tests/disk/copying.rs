@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use crate::host::*;
 
 const OTHER_NAA: u64 = 0x3eee_0000_0000_0001;
-const COPY: [u8; 2] = [0x83, 0x00];
+pub(crate) const COPY: [u8; 2] = [0x83, 0x00];
 
 /// A host that reaches two units; commands go to the first.
 fn host_with(first: LogicalUnitConfig, second: LogicalUnitConfig) -> Host {
@@ -29,7 +29,7 @@ fn host_with(first: LogicalUnitConfig, second: LogicalUnitConfig) -> Host {
     host
 }
 
-fn host() -> Host {
+pub(crate) fn host() -> Host {
     host_with(config(), config())
 }
 
@@ -48,7 +48,7 @@ fn cscd(naa: u64, block_length: u32) -> Vec<u8> {
 }
 
 /// Segment descriptor 02h.
-fn blocks(source: u16, destination: u16, blocks: u16, from: u64, to: u64) -> Vec<u8> {
+pub(crate) fn blocks(source: u16, destination: u16, blocks: u16, from: u64, to: u64) -> Vec<u8> {
     let mut descriptor = vec![0x02, 0, 0, 0x18];
     for field in [source, destination, 0, blocks] {
         descriptor.extend(field.to_be_bytes());
@@ -71,12 +71,12 @@ fn bytes(source: u16, destination: u16, bytes: u32, from: u64, to: u64) -> Vec<u
 }
 
 /// Both units as CSCD descriptors 0 and 1.
-fn both() -> Vec<u8> {
+pub(crate) fn both() -> Vec<u8> {
     [cscd(config().identity.naa, 512), cscd(OTHER_NAA, 512)].concat()
 }
 
 /// A LID1 list. `usage` is LIST ID USAGE.
-fn lid1(list: u8, usage: u8, cscds: &[u8], segments: &[u8]) -> Vec<u8> {
+pub(crate) fn lid1(list: u8, usage: u8, cscds: &[u8], segments: &[u8]) -> Vec<u8> {
     let mut header = vec![list, usage << 3];
     header.extend((cscds.len() as u16).to_be_bytes());
     header.extend([0; 4]);
@@ -96,7 +96,7 @@ fn lid4(list: u32, cscds: &[u8], segments: &[u8]) -> Vec<u8> {
     [&header, cscds, segments].concat()
 }
 
-fn cdb(head: &[u8], length: usize) -> [u8; 16] {
+pub(crate) fn cdb(head: &[u8], length: usize) -> [u8; 16] {
     let mut cdb = padded(head);
     cdb[10..14].copy_from_slice(&(length as u32).to_be_bytes());
     cdb
@@ -306,7 +306,8 @@ fn an_operation_is_aborted_at_its_next_piece() {
     let list = lid1(3, 0, &both(), &blocks(0, 1, 1, 0, 0).repeat(2));
     let (mut task, next) = Task::start(&host.nexus, host.lun, &cdb(&COPY, list.len()));
     assert!(matches!(next, Next::DataOut { .. }));
-    let next = task.resume(&host.nexus, Event::DataOut(&list));
+    assert_eq!(task.resume(&host.nexus, Event::DataOut(&list)), Next::Yield);
+    let next = task.resume(&host.nexus, Event::Turn { data_out: &list });
     assert!(matches!(next, Next::IoOn { .. }));
     assert_eq!(copy(&mut host, &list).code(), (5, 0x00, 0x16), "OPERATION IN PROGRESS");
     assert_eq!(receive(&mut host, 0x00, 3).data[4], 0);

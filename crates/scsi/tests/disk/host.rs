@@ -199,6 +199,7 @@ impl Host {
                     let result = disk.run(io, &buffer, &mut medium);
                     task.resume(&self.nexus, Event::Io { result, data_out: &buffer, medium: &medium })
                 }
+                Next::Yield => task.resume(&self.nexus, Event::Turn { data_out: &buffer }),
                 Next::Wait => panic!("nobody else is there"),
                 Next::Done(Completion { status, sense, data_in }) => {
                     let data = match data_in {

@@ -136,6 +136,7 @@ fn drive(nexus: &Nexus, unit: &LogicalUnit, lun: Lun, cdb: &[u8], data: &[u8], a
                 assert!(done.sense.is_none_or(|sense| sense.as_bytes().len() <= 252));
                 return;
             }
+            Next::Yield => task.resume(nexus, Event::Turn { data_out: &data_out }),
             Next::Wait => panic!("nobody else is there"),
             Next::DataOut { length_bytes } => {
                 assert!(length_bytes > 0);

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use crate::host::*;
 use lunette_scsi::{Event, Io, LogicalUnitConfig, Next, Nexus, Status, Task, Terms, Wake};
 
-fn compare_and_write(flags: u8, lba: u64, blocks: u8) -> [u8; 16] {
+pub(crate) fn compare_and_write(flags: u8, lba: u64, blocks: u8) -> [u8; 16] {
     let mut cdb = cdb16(0x89, flags, lba, 0);
     cdb[13] = blocks;
     cdb
@@ -108,7 +108,7 @@ fn or_write_sets_bits_and_clears_none() {
 
 /// Keeps the keys that were woken.
 #[derive(Debug, Default)]
-struct Woken(Mutex<Vec<u64>>);
+pub(crate) struct Woken(Mutex<Vec<u64>>);
 
 impl Wake for Woken {
     fn wake(&self, key: u64) {
@@ -118,7 +118,7 @@ impl Wake for Woken {
 
 impl Woken {
     /// Those since the last call, in rising order.
-    fn take(&self) -> Vec<u64> {
+    pub(crate) fn take(&self) -> Vec<u64> {
         let mut keys = std::mem::take(&mut *self.0.lock().expect("no panic before"));
         keys.sort_unstable();
         keys

@@ -191,7 +191,8 @@ fn a_change_while_a_token_is_used_is_found() {
     let list = write_list(&token, 0, 0, &[(0, 8)]);
     let nexus = &world.destination.nexus;
     let (mut task, _) = Task::start(nexus, Lun::from_number(0), &cdb(0x83, 0x11, 7, list.len()));
-    let next = task.resume(nexus, Event::DataOut(&list));
+    assert_eq!(task.resume(nexus, Event::DataOut(&list)), Next::Yield);
+    let next = task.resume(nexus, Event::Turn { data_out: &list });
     let Next::IoOn { naa, io: Io::Read { .. } } = next else { panic!("{next:?}") };
     assert_eq!(naa, config().identity.naa);
     world.source.good(&cdb10(0x2a, 0, 7, 1), &[0; 512]);

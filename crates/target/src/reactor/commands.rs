@@ -306,6 +306,7 @@ impl Reactor {
             Next::DataOut { length_bytes } => self.collect_data_out(index, id, length_bytes),
             Next::Io(io) => self.submit(index, id, None, io),
             Next::IoOn { naa, io } => self.copy(index, id, naa, io),
+            Next::Yield => self.yielded(index, id),
             Next::Wait => self.wait_for_turn(index, id),
             Next::Done(completion) => self.finish(index, id, &completion),
         }
@@ -484,6 +485,7 @@ impl Reactor {
         let Some(session) = self.sessions.get_mut(index) else { return };
         let Some(context) = session.contexts.get_mut(slot).and_then(Option::as_mut) else { return };
         context.in_store = false;
+        context.copies_on = None;
         let id = context.id;
         let Some(command) = context.command.as_mut() else { return };
         let is_aborted = session.core.task(id).is_none_or(|view| view.aborted);

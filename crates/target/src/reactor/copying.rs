@@ -7,6 +7,9 @@ use lunette_iscsi::session::TaskId;
 use lunette_scsi::{Io, Status};
 
 use super::Reactor;
+use super::management::AbortScope;
+use super::session::TaskContext;
+use crate::registry::SessionPlace;
 
 /// Pieces of copies that may be begun in one turn: one read or one write of some hundred microseconds. Stores that do
 /// not answer at once take a turn for each anyway.
@@ -19,13 +22,11 @@ pub(super) struct Copying {
     begun: usize,
 }
 
-/// An operation of a copy that has not been given to its store. Its task counts as being in one.
+/// A copy that may not begin its next operation yet. Its task counts as being in a store.
 #[derive(Debug)]
 struct Held {
     session: usize,
     id: TaskId,
-    naa: u64,
-    io: Io,
 }
 
 impl Copying {
@@ -47,21 +48,44 @@ impl Copying {
 }
 
 impl Reactor {
-    /// Begins an operation of a copy on the medium of unit `naa`, now or in another turn.
-    pub(super) fn copy(&mut self, session: usize, id: TaskId, naa: u64, io: Io) {
+    /// A copy goes on with its next operation, now or in another turn. What it may do is looked at only then.
+    pub(super) fn yielded(&mut self, session: usize, id: TaskId) {
         if self.copying.is_empty() && self.copying.may_begin() {
-            return self.submit(session, id, Some(naa), io);
+            return self.resume_turn(session, id);
         }
         if let Some(context) = self.sessions.get_mut(session).and_then(|session| session.context(id)) {
             context.in_store = true;
-            self.copying.held.push_back(Held { session, id, naa, io });
+            self.copying.held.push_back(Held { session, id });
         }
+    }
+
+    /// Does an operation of a copy on the medium of unit `naa`.
+    pub(super) fn copy(&mut self, session: usize, id: TaskId, naa: u64, io: Io) {
+        if let Some(context) = self.sessions.get_mut(session).and_then(|session| session.context(id)) {
+            context.copies_on = Some(naa);
+            self.submit(session, id, Some(naa), io);
+        }
+    }
+
+    /// The copies of this reactor, whosever they are, that read or write a unit of `scope` just now.
+    pub(super) fn copies_on_units_of(&self, scope: &AbortScope) -> Vec<(usize, SessionPlace, TaskId)> {
+        let Some(target) = self.shared.targets.get(scope.target) else { return Vec::new() };
+        let units = target.device.units().enumerate();
+        let units = units.filter(|(place, _)| scope.unit.is_none_or(|unit| unit == *place));
+        let units: Vec<u64> = units.map(|(_, (_, unit))| unit.identity().naa).collect();
+        let mut copies = Vec::new();
+        for (index, session) in self.sessions.iter() {
+            let is_meant = |context: &&TaskContext| context.copies_on.is_some_and(|naa| units.contains(&naa));
+            let meant = session.contexts.iter().flatten().filter(is_meant);
+            copies.extend(meant.map(|context| (index, session.place, context.id)));
+        }
+        copies
     }
 
     /// Begins what was held back, as much as one turn takes.
     pub(super) fn go_on_copying(&mut self) {
         while !self.copying.is_empty() && self.copying.may_begin() {
-            let Some(Held { session: index, id, naa, io }) = self.copying.held.pop_front() else { return };
+            let Some(Held { session: index, id }) = self.copying.held.pop_front() else { return };
             let Some(session) = self.sessions.get_mut(index) else { continue };
             let is_aborted = session.core.task(id).is_none_or(|view| view.aborted);
             let Some(context) = session.context(id) else { continue };
@@ -69,7 +93,7 @@ impl Reactor {
             if is_aborted {
                 self.finish(index, id, &lunette_scsi::Completion::status(Status::TaskAborted));
             } else {
-                self.submit(index, id, Some(naa), io);
+                self.resume_turn(index, id);
             }
             self.run_session(index);
         }

@@ -70,6 +70,8 @@ impl PendingFunction {
 pub(super) struct PendingAbort {
     scope: AbortScope,
     tasks: Vec<(usize, SessionPlace, TaskId)>,
+    /// Operations of copies on units of the scope, for commands of other units: those go on, and find what has changed.
+    pieces: Vec<(usize, SessionPlace, TaskId)>,
 }
 
 /// Carries out a function that concerns nobody but the session that asks. The session itself has aborted its tasks, and
@@ -187,7 +189,8 @@ impl Reactor {
             self.run_session(index);
         }
         self.end_preemptions(&tasks);
-        self.pending_aborts.push(PendingAbort { scope, tasks });
+        let pieces = self.copies_on_units_of(&scope);
+        self.pending_aborts.push(PendingAbort { scope, tasks, pieces });
     }
 
     /// Answers aborts whose last task has left its store.
@@ -202,11 +205,19 @@ impl Reactor {
                     .get(*index)
                     .is_some_and(|session| session.place == *place && session.core.is_open(*id))
             });
-            if pending.tasks.is_empty() {
+            pending.pieces.retain(|(index, place, id)| {
+                sessions
+                    .get(*index)
+                    .filter(|session| session.place == *place)
+                    .and_then(|session| session.contexts.get(id.slot())?.as_ref())
+                    .is_some_and(|context| context.id == *id && context.copies_on.is_some())
+            });
+            let is_over = pending.tasks.is_empty() && pending.pieces.is_empty();
+            if is_over {
                 let gone = Message::TasksGone { request: pending.scope.request };
                 self.shared.reactors[pending.scope.reactor].send(gone);
             }
-            !pending.tasks.is_empty()
+            !is_over
         });
     }
 

@@ -105,6 +105,8 @@ pub(super) struct TaskContext {
     pub(super) is_starved: bool,
     /// A store works for it.
     pub(super) in_store: bool,
+    /// The unit, by its NAA identifier, that a copy reads or writes just now.
+    pub(super) copies_on: Option<u64>,
     /// Other commands of its unit keep it from going on.
     pub(super) is_waiting: bool,
 }
@@ -190,6 +192,7 @@ impl TargetSession {
             out_present: 0,
             is_starved,
             in_store: false,
+            copies_on: None,
             is_waiting: false,
         });
     }

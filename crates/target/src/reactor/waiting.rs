@@ -33,11 +33,18 @@ impl Reactor {
             return;
         }
         let id = context.id;
+        self.resume_turn(index, id);
+        self.run_session(index);
+    }
+
+    /// Tells a command that it may go on.
+    pub(super) fn resume_turn(&mut self, index: usize, id: TaskId) {
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut) else { return };
         let (Some(command), Some(attachment)) = (&mut context.command, &session.attachment) else { return };
         let data_out = present(context.data_out.as_ref(), context.out_present);
         let next = command.resume(&attachment.nexus, lunette_scsi::Event::Turn { data_out });
         self.drive(index, id, next);
-        self.run_session(index);
     }
 
     /// A command was aborted. In a store it stays until that is done with it, and one that has yet to be looked at ends

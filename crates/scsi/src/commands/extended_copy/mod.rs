@@ -121,6 +121,11 @@ pub(crate) struct Copying {
 
 impl Copying {
     fn resume(mut self, context: &Context<'_>, event: Event<'_>) -> Progress {
+        match (&event, self.flushing) {
+            (Event::Turn { .. }, true) => return self.flush(),
+            (Event::Turn { .. }, false) => return self.go_on(context),
+            _ => {}
+        }
         if self.flushing {
             let flushed =
                 self.unflushed.pop().map_or(Ok(()), |unit| event.io(Direction::Write, &unit).map(drop));
@@ -146,9 +151,9 @@ impl Copying {
             }
             if let Some(mover) = self.mover.take() {
                 match mover.next() {
-                    Ok(Some((unit, io))) => {
+                    Ok(Some(piece)) => {
                         self.mover = Some(mover);
-                        return Ok(self.wait_for(unit, io));
+                        return Ok(self.wait_for(piece));
                     }
                     Ok(None) => self.segment_done(Some(&mover)),
                     Err(sense) => return self.third_party_failed(context, sense),
@@ -163,8 +168,8 @@ impl Copying {
         }
     }
 
-    fn wait_for(self, unit: Arc<LogicalUnit>, io: Io) -> (State, Step) {
-        (State::ExtendedCopy(ExtendedCopy::Copying(Box::new(self))), Step::IoOn(unit, io))
+    fn wait_for(self, piece: Step) -> (State, Step) {
+        (State::ExtendedCopy(ExtendedCopy::Copying(Box::new(self))), piece)
     }
 
     fn segment_done(&mut self, mover: Option<&Mover>) {
@@ -182,7 +187,8 @@ impl Copying {
         self.unflushed.retain(|unit| !unit.write_cache_enabled());
         self.flushing = true;
         match self.unflushed.last().map(Arc::clone) {
-            Some(unit) => Ok(self.wait_for(unit, Io::Flush)),
+            // It changes nothing that others could see.
+            Some(unit) => Ok(self.wait_for(Step::IoOn { unit, member: None, io: Io::Flush })),
             None => {
                 self.running.end(Outcome::Completed);
                 good()

@@ -116,6 +116,9 @@ impl Moving {
                 Err(sense) => self.failed(context, sense),
             };
         }
+        if let Event::Turn { .. } = event {
+            return self.go_on(context);
+        }
         let ended = self.movers.last_mut().ok_or(SenseData::internal()).and_then(|mover| mover.ended(event));
         match ended {
             // A read has ended: what it brought is what the token stands for if nothing was changed before.
@@ -139,9 +142,9 @@ impl Moving {
         }
         while let Some(mover) = self.movers.last() {
             match mover.next() {
-                Ok(Some((unit, io))) => {
+                Ok(Some(piece)) => {
                     let state = State::WriteUsingToken(WriteUsingToken::Moving(Box::new(self)));
-                    return Ok((state, Step::IoOn(unit, io)));
+                    return Ok((state, piece));
                 }
                 Ok(None) => {
                     self.left_volatile |= mover.left_volatile();
