@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::bytes::{be16, be32};
@@ -78,6 +79,8 @@ const SECTION_HEADER_BYTES: usize = 8;
 pub(crate) struct SavedState {
     owner: [u8; 16],
     is_kept: bool,
+    /// Something was changed that no command sees stored any more.
+    is_owed: AtomicBool,
     sections: Mutex<BTreeMap<u16, Vec<u8>>>,
 }
 
@@ -91,12 +94,23 @@ impl SavedState {
             Saved::Nowhere | Saved::Nothing => BTreeMap::new(),
             Saved::Bytes(bytes) => parse(owner, bytes)?,
         };
-        Ok(SavedState { owner, is_kept: saved != Saved::Nowhere, sections: Mutex::new(sections) })
+        let is_kept = saved != Saved::Nowhere;
+        Ok(SavedState { owner, is_kept, is_owed: AtomicBool::new(false), sections: Mutex::new(sections) })
     }
 
     /// False: nothing outlives the process.
     pub(crate) fn is_kept(&self) -> bool {
         self.is_kept
+    }
+
+    /// What was changed could not be stored, or nobody waits for that any more: the unit itself sees to it.
+    pub(crate) fn owe(&self) {
+        self.is_owed.store(self.is_kept, Ordering::Release);
+    }
+
+    /// Whether something is owed. Nothing is from now on: who asks stores it, or owes it again.
+    pub(crate) fn take_debt(&self) -> bool {
+        self.is_owed.swap(false, Ordering::AcqRel)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u16, Vec<u8>>> {

@@ -357,6 +357,9 @@ impl Task {
     /// it asked for may be under way any more.
     #[cold]
     pub fn abandon(&mut self, nexus: &Nexus) {
+        if let Some(path) = self.path.and_then(|index| nexus.path(index)) {
+            std::mem::replace(&mut self.state, State::Finished).abandon(&path.unit);
+        }
         self.leave(nexus);
     }
 

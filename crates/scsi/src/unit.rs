@@ -265,6 +265,12 @@ impl LogicalUnit {
         self.saved.image()
     }
 
+    /// The state could not be stored, and no command is told: it is work from now on to store it
+    /// ([`Self::next_work`]). Where it was stored for a command or for work, those see to it themselves.
+    pub fn note_state_not_stored(&self) {
+        self.saved.owe();
+    }
+
     pub(crate) fn saved(&self) -> &SavedState {
         &self.saved
     }
@@ -311,17 +317,27 @@ impl LogicalUnit {
         Ok(true)
     }
 
-    /// What is to be done next of the work that the unit has taken on: SANITIZE or FORMAT UNIT. The driver does it, one
-    /// operation at a time, and calls [`Self::work_done`]. It looks here at the start, after [`Io::Work`], and after
-    /// each operation. `None`: nothing is left.
+    /// What is to be done next of the work that the unit has taken on: SANITIZE or FORMAT UNIT; or to store a state that
+    /// a command has changed and not seen stored. The driver does it, one operation at a time, and calls
+    /// [`Self::work_done`]. It looks here at the start, after [`Io::Work`], after a command with [`Io::SaveState`] has
+    /// gone on or was abandoned, and after each operation; after a state that could not be stored not at once. `None`:
+    /// nothing is left.
     pub fn next_work(&self) -> Option<Io> {
-        if self.work.occupation() == Occupation::None { None } else { self.work.next(self.medium()) }
+        if self.work.occupation() != Occupation::None
+            && let Some(io) = self.work.next(self.medium())
+        {
+            return Some(io);
+        }
+        self.saved.take_debt().then_some(Io::SaveState)
     }
 
     /// The operation that [`Self::next_work`] told has ended.
     pub fn work_done(&self, result: Result<(), IoError>) {
-        if let Kept::Now(section) = self.work.done(self.medium(), result) {
-            self.saved.set_section(Section::Work, section);
+        match self.work.done(self.medium(), result) {
+            Kept::Now(section) => self.saved.set_section(Section::Work, section),
+            // It was a state that was owed.
+            Kept::NotMine if result.is_err() => self.saved.owe(),
+            Kept::NotMine | Kept::Same => {}
         }
     }
 

@@ -67,13 +67,17 @@ impl Job {
     fn is_over(&self) -> bool {
         self.pass >= self.passes()
     }
+
+    /// What is to be saved of it.
+    fn section(&self) -> Vec<u8> {
+        if self.is_over() { Vec::new() } else { saved::bytes(self) }
+    }
 }
 
 /// What the driver does, or is asked to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// It has yet to be sure that the work outlives a crash. The command sees to that, or the driver where the command
-    /// was aborted meanwhile.
+    /// The command has yet to be sure that the work outlives a crash.
     Armed,
     Piece {
         blocks: u64,
@@ -85,11 +89,13 @@ enum Stage {
 #[derive(Debug)]
 struct Running {
     job: Job,
+    /// What failed before and was to be made good by this.
+    before: Option<Job>,
     stage: Stage,
+    /// The driver was told an operation that it has not ended.
+    is_asked: bool,
     /// Bytes that a crash would undo.
     unsaved_bytes: u64,
-    /// What had failed before, until this has begun.
-    failed_before: Option<Job>,
 }
 
 /// What keeps commands from the medium.
@@ -148,9 +154,11 @@ pub(crate) struct Medium {
     pub(crate) is_kept: bool,
 }
 
-/// What is to become of the saved state.
+/// What is to become of the saved state after an operation.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
+    /// Nothing; the operation was none of the work that there is.
+    NotMine,
     /// Nothing.
     Same,
     /// This; nothing for no bytes.
@@ -165,12 +173,7 @@ impl Work {
             None => None,
         };
         let occupation = job.as_ref().map_or(Occupation::None, Occupation::of);
-        let running = job.map(|job| Running {
-            job,
-            stage: Stage::Piece { blocks: 0 },
-            unsaved_bytes: 0,
-            failed_before: None,
-        });
+        let running = job.map(|job| Running::new(job, None, Stage::Piece { blocks: 0 }));
         Some(Work { occupation: AtomicU8::new(occupation as u8), running: Mutex::new(running) })
     }
 
@@ -202,8 +205,8 @@ impl Work {
         let job = Job { purpose, method, pass: 0, position: 0, has_failed: false };
         let bytes = saved::bytes(&job);
         self.occupy(Occupation::of(&job));
-        let failed_before = running.take().map(|running| running.job);
-        *running = Some(Running { job, stage: Stage::Armed, unsaved_bytes: 0, failed_before });
+        let before = running.take().map(|failed| failed.job);
+        *running = Some(Running::new(job, before, Stage::Armed));
         Some(bytes)
     }
 
@@ -214,25 +217,29 @@ impl Work {
         }
     }
 
-    /// Gives up what was armed and cannot begin; a failure before it stands again. Answers what is to be saved.
-    pub(crate) fn disarm(&self) -> Vec<u8> {
+    /// What was armed does not begin. If it was to make good what had failed, that is there again; otherwise the medium
+    /// stays closed until the saved state surely has nothing of it: the work must not begin after a restart either.
+    /// `keep` is told what is to be saved.
+    pub(crate) fn withdraw(&self, keep: impl FnOnce(Vec<u8>)) {
         let mut running = self.lock();
-        let Some(job) = running.take().and_then(|running| running.failed_before) else {
-            self.occupy(Occupation::None);
-            return Vec::new();
-        };
-        self.occupy(Occupation::of(&job));
-        let bytes = saved::bytes(&job);
-        let stage = Stage::Piece { blocks: 0 };
-        *running = Some(Running { job, stage, unsaved_bytes: 0, failed_before: None });
-        bytes
+        let Some(running) = running.as_mut().filter(|running| running.stage == Stage::Armed) else { return };
+        match running.before.take() {
+            Some(failed) => running.job = failed,
+            None => running.job.pass = running.job.passes(),
+        }
+        running.stage = Stage::Save;
+        self.occupy(Occupation::of(&running.job));
+        // Under the lock: the driver must not save before.
+        keep(running.job.section());
     }
 
-    /// Forgets what has failed.
-    pub(crate) fn forget(&self) {
+    /// Forgets what has failed. The saved state has nothing of it any more.
+    pub(crate) fn forget_failure(&self) {
         let mut running = self.lock();
-        *running = None;
-        self.occupy(Occupation::None);
+        if running.as_ref().is_some_and(|running| running.job.has_failed) {
+            *running = None;
+            self.occupy(Occupation::None);
+        }
     }
 
     /// The operation that comes next.
@@ -248,25 +255,34 @@ impl Work {
                 // The medium was cut meanwhile.
                 running.stage = Stage::Flush;
             } else {
+                running.is_asked = true;
                 return Some(running.piece(left, medium));
             }
         }
-        match running.stage {
-            Stage::Flush => Some(Io::Flush),
-            Stage::Armed | Stage::Save => Some(Io::SaveState),
-            Stage::Piece { .. } => None,
-        }
+        let io = match running.stage {
+            Stage::Flush => Io::Flush,
+            Stage::Save => Io::SaveState,
+            Stage::Armed | Stage::Piece { .. } => return None,
+        };
+        running.is_asked = true;
+        Some(io)
     }
 
     /// The operation that [`Self::next`] told has ended.
     pub(crate) fn done(&self, medium: Medium, result: Result<(), IoError>) -> Kept {
         let mut slot = self.lock();
-        let Some(running) = slot.as_mut() else { return Kept::Same };
+        // Other work may have begun since.
+        let Some(running) = slot.as_mut().filter(|running| running.is_asked) else { return Kept::NotMine };
+        running.is_asked = false;
         if result.is_err() && running.stage != Stage::Save {
             running.job.has_failed = true;
             running.stage = if medium.is_kept { Stage::Save } else { Stage::Piece { blocks: 0 } };
             self.occupy(Occupation::of(&running.job));
-            return Kept::Now(saved::bytes(&running.job));
+            return Kept::Now(running.job.section());
+        }
+        if result.is_err() && running.job.is_over() {
+            // What is saved would do it all again after a restart, to what is written meanwhile: once more.
+            return Kept::Same;
         }
         let kept = running.advance(medium);
         if running.job.is_over() && matches!(running.stage, Stage::Piece { .. }) {
@@ -304,6 +320,10 @@ impl Work {
 }
 
 impl Running {
+    fn new(job: Job, before: Option<Job>, stage: Stage) -> Running {
+        Running { job, before, stage, is_asked: false, unsaved_bytes: 0 }
+    }
+
     /// The next part of this pass; `left` blocks of it are not done.
     fn piece(&mut self, left: u64, medium: Medium) -> Io {
         let block_length = u64::from(medium.block_length_bytes);
@@ -325,6 +345,7 @@ impl Running {
     /// Goes from an operation that went well to the next stage.
     fn advance(&mut self, medium: Medium) -> Kept {
         match self.stage {
+            Stage::Armed => Kept::Same,
             Stage::Piece { blocks } => {
                 self.job.position += blocks;
                 self.unsaved_bytes += blocks * u64::from(medium.block_length_bytes);
@@ -340,10 +361,10 @@ impl Running {
                 }
                 self.unsaved_bytes = 0;
                 self.stage = if medium.is_kept { Stage::Save } else { Stage::Piece { blocks: 0 } };
-                Kept::Now(if self.job.is_over() { Vec::new() } else { saved::bytes(&self.job) })
+                Kept::Now(self.job.section())
             }
-            // A state that could not be saved only costs time after a crash.
-            Stage::Armed | Stage::Save => {
+            // How far work has come only costs time after a crash where it could not be saved.
+            Stage::Save => {
                 self.stage = Stage::Piece { blocks: 0 };
                 Kept::Same
             }
@@ -386,7 +407,7 @@ mod tests {
             let work = Work::restore(None).unwrap();
             assert!(work.next(MEDIUM).is_none());
             assert!(work.arm(SANITIZE, overwrite(2, invert)).is_some());
-            assert_eq!(work.next(MEDIUM), Some(Io::SaveState), "not before it is sure to outlive a crash");
+            assert!(work.next(MEDIUM).is_none(), "not before it is sure to outlive a crash");
             assert!(work.arm(SANITIZE, Method::Erase).is_none(), "one at a time");
             work.launch();
             let (disk, others) = finish(&work);
@@ -455,34 +476,49 @@ mod tests {
                 after.sense(MEDIUM),
                 Some(SenseData::new(SenseKey::MediumError, AdditionalSense::SANITIZE_COMMAND_FAILED))
             );
-            after.forget();
+            after.forget_failure();
             assert_eq!(after.occupation(), Occupation::None);
         }
     }
 
-    /// The command may be aborted before it has seen its work saved.
+    /// The driver had an operation of what failed before.
     #[test]
-    fn what_is_armed_begins_without_its_command() {
-        let work = Work::restore(None).unwrap();
-        work.arm(SANITIZE, Method::Erase);
-        assert_eq!(work.next(MEDIUM), Some(Io::SaveState));
-        work.done(MEDIUM, Ok(()));
-        assert!(matches!(work.next(MEDIUM), Some(Io::Zero { .. })));
-    }
-
-    #[test]
-    fn a_try_that_cannot_begin_frees_nothing() {
+    fn what_ends_late_is_not_taken_for_other_work() {
         let work = Work::restore(None).unwrap();
         work.arm(SANITIZE, Method::Erase);
         work.launch();
         assert!(work.next(MEDIUM).is_some());
+        work.done(MEDIUM, Err(IoError::Hardware));
+        assert_eq!(work.next(MEDIUM), Some(Io::SaveState));
+        assert!(work.arm(SANITIZE, Method::Erase).is_some());
+        work.launch();
+        assert_eq!(work.done(MEDIUM, Err(IoError::Hardware)), Kept::NotMine);
+        assert_eq!(work.occupation(), Occupation::Sanitizing);
+        finish(&work);
+        assert_eq!(work.occupation(), Occupation::None);
+    }
+
+    #[test]
+    fn a_try_that_does_not_begin_frees_nothing() {
+        let work = Work::restore(None).unwrap();
+        let withdrawn = || {
+            let mut section = None;
+            work.withdraw(|bytes| section = Some(bytes));
+            section
+        };
+        work.arm(SANITIZE, Method::Erase);
+        work.launch();
+        assert_eq!(withdrawn(), None, "it has begun");
+        assert!(work.next(MEDIUM).is_some());
         let Kept::Now(failed) = work.done(MEDIUM, Err(IoError::Hardware)) else { panic!("it is kept") };
         assert!(work.arm(SANITIZE, Method::Erase).is_some());
-        assert_eq!(work.disarm(), failed);
+        assert_eq!(withdrawn(), Some(failed));
         assert_eq!(work.occupation(), Occupation::SanitizeFailed);
-        work.forget();
+        work.forget_failure();
         work.arm(SANITIZE, Method::Erase);
-        assert_eq!(work.disarm(), []);
+        assert_eq!(withdrawn(), Some(Vec::new()));
+        assert_eq!(work.occupation(), Occupation::Sanitizing, "until that is saved");
+        finish(&work);
         assert_eq!(work.occupation(), Occupation::None);
     }
 
@@ -497,7 +533,7 @@ mod tests {
         assert_eq!(work.next(cut), Some(Io::Flush));
         work.done(cut, Ok(()));
         assert_eq!(work.next(cut), Some(Io::SaveState));
-        work.done(cut, Err(IoError::Hardware));
+        work.done(cut, Ok(()));
         assert_eq!(work.occupation(), Occupation::None);
     }
 }

@@ -86,6 +86,9 @@ fn store(served: Vec<Save>) {
         error!(path = %file.path().display(), %error, "the state of a logical unit cannot be stored");
     }
     for save in &served {
+        if result.is_err() && matches!(save.told, Told::Nobody) {
+            unit.note_state_not_stored();
+        }
         save.told.tell(result.is_ok());
     }
 }

@@ -1,5 +1,5 @@
 //! What a server does for its logical units without a command that waits for it: one thread that looks after their sizes
-//! and carries out the work that they have taken on (SANITIZE, FORMAT UNIT).
+//! and carries out the work that they have taken on (SANITIZE, FORMAT UNIT), with the storing of what no command waits for.
 //!
 //! It is no part of the data path. Work goes in pieces, one of a unit at a time, so that others of the same disk get their
 //! turns; when the server ends, it ends with the piece at hand and goes on after the next start.
@@ -29,7 +29,7 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// What other threads tell this one.
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// A unit has taken work on.
+    /// A unit may have taken work on.
     Work,
     /// The state of a unit was stored for its work, or could not be.
     Saved {
@@ -79,7 +79,7 @@ struct Ward {
     is_busy: bool,
     /// Its work was begun or taken up, and has not ended.
     is_at_work: bool,
-    /// Short of memory: its work goes on after the next look.
+    /// Short of memory, or its state could not be stored: its work goes on after the next look.
     pauses: bool,
 }
 
@@ -121,10 +121,12 @@ impl Keeper {
             for message in self.shared.upkeep.take() {
                 match message {
                     Message::Work => {}
-                    Message::Saved { unit, is_stable } => {
-                        self.done(unit, if is_stable { Ok(()) } else { Err(IoError::Hardware) });
+                    Message::Saved { unit, is_stable } => self.saved(unit, is_stable),
+                    Message::End => {
+                        // What the last commands have left to be stored gets its chance.
+                        self.work();
+                        self.ends = true;
                     }
-                    Message::End => self.ends = true,
                 }
             }
             if Instant::now() >= self.next_look {
@@ -168,6 +170,14 @@ impl Keeper {
     fn failed(&mut self, unit: usize, error: &StoreError) {
         warn!(volume = self.wards[unit].volume.name(), %error, "work on a logical unit failed");
         self.done(unit, Err(io_error(error)));
+    }
+
+    /// What cannot be stored is tried again, but not all the time.
+    fn saved(&mut self, unit: usize, is_stable: bool) {
+        self.done(unit, if is_stable { Ok(()) } else { Err(IoError::Hardware) });
+        if !is_stable && let Some(ward) = self.wards.get_mut(unit) {
+            ward.pause();
+        }
     }
 
     /// An operation has ended, and with it the work perhaps.
@@ -227,7 +237,7 @@ impl Keeper {
         let told = Told::Upkeep { mailbox: Arc::clone(&self.shared.upkeep), unit };
         let save = ward.state.clone().map(|file| Save { unit: Arc::clone(&ward.unit), file, told });
         if save.is_none_or(|save| self.shared.saver.send(save).is_err()) {
-            self.done(unit, Err(IoError::Hardware));
+            self.saved(unit, false);
         }
     }
 }

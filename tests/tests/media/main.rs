@@ -6,6 +6,7 @@
 mod erasure;
 mod mode;
 mod resize;
+mod saving;
 
 use std::time::Duration;
 

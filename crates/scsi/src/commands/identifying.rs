@@ -2,10 +2,9 @@
 //!
 //! It is kept in the unit's saved state. It has nothing to do with the unit's identity, which nobody can change.
 
-use super::{Context, Progress, State, Step, good, parameter_data};
+use super::{Context, Progress, State, Step, parameter_data, save};
 use crate::attention::UnitAttention;
 use crate::bytes::{Cdb, be16, cdb32};
-use crate::io::Io;
 use crate::saved::Section;
 use crate::sense::{AdditionalSense, SenseData};
 use crate::task::Event;
@@ -103,7 +102,6 @@ impl SetIdentifyingInformation {
         };
         unit.saved().set_section(Section::IdentifyingInformation, section);
         unit.establish_for_others(context.itl(), UnitAttention::IdentifyingInformationChanged);
-        // The answer waits for the state to be stored as it waits for a flush.
-        if unit.saved().is_kept() { Ok((State::Flush, Step::Io(Io::SaveState))) } else { good() }
+        save(unit)
     }
 }

@@ -139,11 +139,28 @@ pub(crate) enum State {
     WriteUsingToken(tokens::WriteUsingToken),
     PersistentReserve(persistent_reserve::PersistentReserve),
     Begin(sanitize::Begin),
+    ExitFailureMode,
     Format(format::Format),
-    SetTargetPortGroups(target_port_groups::SetTargetPortGroups),
+    SetTargetPortGroups {
+        length_bytes: u32,
+    },
+    /// What the command has changed is to be stable before it is answered.
+    Saving,
 }
 
 impl State {
+    /// The command ends without being resumed. What it has changed of the unit's saved state is not left half done.
+    #[cold]
+    pub(crate) fn abandon(self, unit: &LogicalUnit) {
+        match self {
+            State::Begin(begin) => begin.abandon(unit),
+            State::Saving => unit.saved().owe(),
+            State::PersistentReserve(reserve) if reserve.will_save() => unit.saved().owe(),
+            State::ModeSelect(select) if select.will_save() => unit.saved().owe(),
+            _ => {}
+        }
+    }
+
     pub(crate) fn resume(self, context: &Context<'_>, event: Event<'_>) -> Progress {
         match self {
             State::Finished => Err(SenseData::internal()),
@@ -168,8 +185,12 @@ impl State {
             State::WriteUsingToken(write) => write.resume(context, event),
             State::PersistentReserve(reserve) => reserve.resume(context, event),
             State::Begin(begin) => begin.resume(context, event),
+            State::ExitFailureMode => sanitize::exit_saved(context, event),
             State::Format(format) => format.resume(context, event),
-            State::SetTargetPortGroups(set) => set.resume(context, event),
+            State::SetTargetPortGroups { length_bytes } => {
+                target_port_groups::list_came(context, length_bytes, event)
+            }
+            State::Saving => saved(context.unit(), event),
         }
     }
 }
@@ -186,6 +207,20 @@ fn start_late(context: &Context<'_>, event: Event<'_>, cdb: &Cdb, announced_byte
 /// GOOD without data.
 fn good() -> Progress {
     Ok((State::Finished, Step::Done(DataIn::None)))
+}
+
+/// GOOD once what the command has changed of the unit's saved state is stable, where there is a place for that.
+fn save(unit: &LogicalUnit) -> Progress {
+    if unit.saved().is_kept() { Ok((State::Saving, Step::Io(Io::SaveState))) } else { good() }
+}
+
+/// The change stays where it could not be stored: others may have acted on it. The unit tries again.
+fn saved(unit: &LogicalUnit, event: Event<'_>) -> Progress {
+    let stored = event.io(Direction::Write, unit);
+    if stored.is_err() {
+        unit.saved().owe();
+    }
+    stored.and_then(|_| good())
 }
 
 /// A status alone.

@@ -1,6 +1,6 @@
 //! MODE SENSE and MODE SELECT (SPC-4).
 
-use super::{Context, Progress, State, Step, good, parameter_data};
+use super::{Context, Progress, State, Step, good, parameter_data, save};
 use crate::attention::UnitAttention;
 use crate::bytes::{Cdb, cdb16};
 use crate::io::{Direction, Io};
@@ -87,7 +87,7 @@ fn mode_select(context: &Context<'_>, cdb: &Cdb, form: HeaderForm, length_bytes:
     Ok((State::ModeSelect(select), Step::DataOut(length_bytes)))
 }
 
-/// A MODE SELECT that waits for its list, for the flush that ends write caching, or for its values to be saved.
+/// A MODE SELECT that waits for its list, or for the flush that ends write caching.
 #[derive(Debug)]
 pub(crate) struct ModeSelect {
     form: HeaderForm,
@@ -100,7 +100,6 @@ pub(crate) struct ModeSelect {
 enum Waiting {
     List,
     Flush,
-    Saved,
 }
 
 impl ModeSelect {
@@ -108,11 +107,18 @@ impl ModeSelect {
         match self.waiting {
             Waiting::List => self.list_came(context, event),
             Waiting::Flush => {
-                event.io(Direction::Write, context.unit())?;
-                self.save_or_end()
+                let flushed = event.io(Direction::Write, context.unit());
+                if flushed.is_err() && self.save {
+                    context.unit().saved().owe();
+                }
+                flushed.and_then(|_| self.save_or_end(context))
             }
-            Waiting::Saved => event.io(Direction::Write, context.unit()).and_then(|_| good()),
         }
+    }
+
+    /// Values have changed that are still to be saved.
+    pub(super) fn will_save(&self) -> bool {
+        self.save && self.waiting == Waiting::Flush
     }
 
     fn list_came(self, context: &Context<'_>, event: Event<'_>) -> Progress {
@@ -132,14 +138,10 @@ impl ModeSelect {
             let select = ModeSelect { waiting: Waiting::Flush, ..self };
             return Ok((State::ModeSelect(select), Step::Io(Io::Flush)));
         }
-        self.save_or_end()
+        self.save_or_end(context)
     }
 
-    fn save_or_end(self) -> Progress {
-        if !self.save {
-            return good();
-        }
-        let select = ModeSelect { waiting: Waiting::Saved, ..self };
-        Ok((State::ModeSelect(select), Step::Io(Io::SaveState)))
+    fn save_or_end(self, context: &Context<'_>) -> Progress {
+        if self.save { save(context.unit()) } else { good() }
     }
 }

@@ -34,13 +34,24 @@ pub(super) fn exit_failure_mode(context: &Context<'_>, _: &Cdb) -> Progress {
     let unit = context.unit();
     match unit.work().occupation() {
         Occupation::SanitizeFailed => Err(SenseData::invalid_cdb_field(1, 4)),
-        Occupation::SanitizeFailedUnrestricted => {
-            unit.work().forget();
+        Occupation::SanitizeFailedUnrestricted if unit.saved().is_kept() => {
             unit.saved().set_section(Section::Work, Vec::new());
-            if unit.saved().is_kept() { Ok((State::Flush, Step::Io(Io::SaveState))) } else { good() }
+            Ok((State::ExitFailureMode, Step::Io(Io::SaveState)))
         }
+        Occupation::SanitizeFailedUnrestricted => exited(unit),
         _ => good(),
     }
+}
+
+/// The medium is free again once no restart can bring the failed work back.
+pub(super) fn exit_saved(context: &Context<'_>, event: Event<'_>) -> Progress {
+    event.io(Direction::Write, context.unit())?;
+    exited(context.unit())
+}
+
+fn exited(unit: &LogicalUnit) -> Progress {
+    unit.work().forget_failure();
+    good()
 }
 
 fn begin(context: &Context<'_>, cdb: &Cdb) -> Result<Begin, SenseData> {
@@ -93,6 +104,13 @@ impl Begin {
         (State::Begin(Begin { waiting: Waiting::Work, ..self }), step)
     }
 
+    /// The command ends here. Work that goes on does so without it, and work that it has not begun does not begin.
+    pub(super) fn abandon(self, unit: &LogicalUnit) {
+        if self.waiting == Waiting::Saved {
+            withdraw(unit);
+        }
+    }
+
     pub(super) fn resume(self, context: &Context<'_>, event: Event<'_>) -> Progress {
         let unit = context.unit();
         match self.waiting {
@@ -103,8 +121,7 @@ impl Begin {
             Waiting::Saved => match event.io(Direction::Write, unit) {
                 Ok(_) => Ok(self.launch(unit)),
                 Err(sense) => {
-                    let section = unit.work().disarm();
-                    unit.saved().set_section(Section::Work, section);
+                    withdraw(unit);
                     Err(sense)
                 }
             },
@@ -119,6 +136,10 @@ impl Begin {
             }
         }
     }
+}
+
+fn withdraw(unit: &LogicalUnit) {
+    unit.work().withdraw(|section| unit.saved().set_section(Section::Work, section));
 }
 
 fn failure(purpose: Purpose) -> SenseData {

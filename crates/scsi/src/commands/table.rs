@@ -320,7 +320,8 @@ pub(crate) static COMMANDS: [Command; 84] = [
         &[SANITIZE, 0xbf, 0, 0, 0, 0, 0, 0, 0, 0],
     )
     .service_action()
-    .writes(),
+    .writes()
+    .alone(),
     row("LOG SELECT", WRITES, log_pages::log_select, &[0x4c, 0x02, 0xc0, 0, 0, 0, 0, 255, 255, 0])
         .in_standby()
         .changes_for_others()

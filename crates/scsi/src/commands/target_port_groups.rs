@@ -1,10 +1,9 @@
 //! REPORT TARGET PORT GROUPS and SET TARGET PORT GROUPS (SPC-4, asymmetric logical unit access).
 
-use super::{Context, Progress, State, Step, good, parameter_data};
+use super::{Context, Progress, State, Step, good, parameter_data, save};
 use crate::alua::{AccessState, Cause, Group};
 use crate::bytes::{Cdb, be16, cdb32};
 use crate::device::TargetPort;
-use crate::io::{Direction, Io};
 use crate::sense::{AdditionalSense, SenseData};
 use crate::task::Event;
 
@@ -50,34 +49,17 @@ pub(super) fn set(_: &Context<'_>, cdb: &Cdb) -> Progress {
     if length_bytes > LIST_BYTES_MAX {
         return Err(SenseData::illegal(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR));
     }
-    let waiting = SetTargetPortGroups::List { length_bytes };
-    Ok((State::SetTargetPortGroups(waiting), Step::DataOut(length_bytes)))
+    Ok((State::SetTargetPortGroups { length_bytes }, Step::DataOut(length_bytes)))
 }
 
-/// A SET TARGET PORT GROUPS that waits for its list, or for the new states to be stored.
-#[derive(Debug)]
-pub(crate) enum SetTargetPortGroups {
-    List { length_bytes: u32 },
-    Storing,
-}
-
-impl SetTargetPortGroups {
-    pub(super) fn resume(self, context: &Context<'_>, event: Event<'_>) -> Progress {
-        let unit = context.unit();
-        match self {
-            SetTargetPortGroups::List { length_bytes } => {
-                let list = event.data_out(length_bytes)?;
-                let changes = parse(context, list, length_bytes as usize)?;
-                let has_changed = unit.change_access(&changes, Cause::Explicit, Some(context.nexus.name()));
-                if has_changed && unit.saved().is_kept() {
-                    let storing = State::SetTargetPortGroups(SetTargetPortGroups::Storing);
-                    return Ok((storing, Step::Io(Io::SaveState)));
-                }
-                good()
-            }
-            SetTargetPortGroups::Storing => event.io(Direction::Write, unit).and_then(|_| good()),
-        }
+pub(super) fn list_came(context: &Context<'_>, length_bytes: u32, event: Event<'_>) -> Progress {
+    let unit = context.unit();
+    let list = event.data_out(length_bytes)?;
+    let changes = parse(context, list, length_bytes as usize)?;
+    if unit.change_access(&changes, Cause::Explicit, Some(context.nexus.name())) {
+        return save(unit);
     }
+    good()
 }
 
 /// All of the list, or nothing: a list that is wrong anywhere changes no state.

@@ -245,13 +245,95 @@ fn it_goes_on_after_a_restart() {
     assert_eq!(on_kept_state(Saved::Bytes(&state)).code(&[0]), GOOD);
 }
 
+fn state(host: &Host) -> Vec<u8> {
+    host.nexus.device().unit(host.lun).expect("a unit").state()
+}
+
+const SAVES_FAIL: Failure = (|io| *io == Io::SaveState, IoError::Hardware);
+
+/// What is saved says that it must be done: it would be done again after a restart, to data that is new.
 #[test]
-fn what_cannot_be_saved_is_not_begun() {
+fn the_medium_stays_closed_until_its_end_is_saved() {
     let mut host = on_kept_state(Saved::Nothing);
-    host.disk.fail = Some((|io| *io == Io::SaveState, IoError::Hardware));
-    assert_eq!(host.code(&sanitize(2 | IMMEDIATE, 0)), (4, 0x44, 0));
+    assert_eq!(overwrite(IMMEDIATE, &mut host, &[1, 0, 0, 1, 0x33]).code(), GOOD);
+    host.disk.fail = Some(SAVES_FAIL);
+    for _ in 0..8 {
+        assert!(host.work());
+        assert_eq!(host.code(&cdb10(0x2a, 0, 0, 1)), IN_PROGRESS);
+    }
+    assert_eq!(host.log().last(), Some(&Io::SaveState));
+    host.disk.fail = None;
+    assert!(host.work());
+    assert_eq!(host.log(), [Io::SaveState]);
     assert_eq!(host.code(&[0]), GOOD);
     assert!(!host.work());
+}
+
+/// The save that failed may have gone through all the same, or another command's with it.
+#[test]
+fn what_cannot_be_saved_is_not_begun_and_does_not_begin_later() {
+    let mut host = on_kept_state(Saved::Nothing);
+    let before = state(&host);
+    host.disk.fail = Some(SAVES_FAIL);
+    assert_eq!(host.code(&sanitize(2 | IMMEDIATE, 0)), (4, 0x44, 0));
+    assert_eq!(state(&host), before);
+    for _ in 0..3 {
+        assert_eq!(host.code(&[0]), IN_PROGRESS);
+        assert!(host.work());
+    }
+    host.disk.fail = None;
+    assert!(host.work());
+    assert_eq!(host.log(), vec![Io::SaveState; 5]);
+    assert_eq!(host.code(&[0]), GOOD);
+    assert!(!host.work());
+}
+
+#[test]
+fn an_abort_before_it_is_saved_leaves_nothing_of_it() {
+    for cdb in [sanitize(2, 0), sanitize(2 | IMMEDIATE, 0), padded(&[0x04])] {
+        let mut host = on_kept_state(Saved::Nothing);
+        let before = state(&host);
+        let (mut task, next) = Task::start(&host.nexus, host.lun, &cdb);
+        assert_eq!(next, Next::Io(Io::SaveState));
+        assert_ne!(state(&host), before);
+        task.abandon(&host.nexus);
+        assert_eq!(state(&host), before);
+        assert!([IN_PROGRESS, FORMATTING].contains(&host.code(&[0])), "what was stored is to go first");
+        assert!(host.work());
+        assert_eq!(host.log(), [Io::SaveState]);
+        assert_eq!(host.code(&[0]), GOOD);
+        assert!(!host.work());
+    }
+}
+
+#[test]
+fn a_second_try_that_does_not_begin_leaves_the_failure_of_the_first() {
+    let mut host = on_kept_state(Saved::Nothing);
+    host.disk.fail = Some((|io| matches!(io, Io::Zero { .. }), IoError::Hardware));
+    assert_eq!(host.code(&sanitize(2, 0)), FAILED);
+    while host.work() {}
+    let failed = state(&host);
+    host.disk.fail = Some(SAVES_FAIL);
+    assert_eq!(host.code(&sanitize(2, 0)), (4, 0x44, 0));
+    let (mut task, _) = Task::start(&host.nexus, host.lun, &sanitize(2, 0));
+    task.abandon(&host.nexus);
+    assert_eq!(host.code(&[0]), FAILED);
+    assert_eq!(host.code(&sanitize(0x1f, 0)), INVALID_FIELD, "restricted as before");
+    assert_eq!(state(&host), failed);
+}
+
+#[test]
+fn the_way_out_of_a_failure_is_open_when_that_is_saved() {
+    let mut host = on_kept_state(Saved::Nothing);
+    host.disk.fail = Some((|io| matches!(io, Io::Zero { .. }), IoError::Hardware));
+    assert_eq!(host.code(&sanitize(2 | UNRESTRICTED, 0)), FAILED);
+    while host.work() {}
+    host.disk.fail = Some(SAVES_FAIL);
+    assert_eq!(host.code(&sanitize(0x1f, 0)), (4, 0x44, 0));
+    assert_eq!(host.code(&[0]), FAILED);
+    host.disk.fail = None;
+    host.good(&sanitize(0x1f, 0), &[]);
+    assert_eq!(host.code(&[0]), GOOD);
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod properties;
 mod provisioning;
 mod read_modify_write;
 mod reservations;
+mod saving;
 mod tokens;
 mod transfer;
 mod views;

@@ -326,7 +326,7 @@ impl Reactor {
             Message::AbortTasks(scope) => self.abort_for(scope),
             Message::Turn { key } => self.go_on(key),
             Message::TasksGone { request } => self.tasks_gone(request),
-            Message::StateStored { waiter, is_stable } => self.wait_over(waiter, is_stable),
+            Message::StateStored { waiter, is_stable } => self.state_stored(waiter, is_stable),
             // Who waits for it is answered at the end of the turn.
             Message::WorkEnded => {}
             Message::EndTarget { target } => self.end_target(target),

@@ -11,6 +11,7 @@ use lunette_iscsi::session::TaskId;
 use super::Reactor;
 use super::commands::{hardware_error, store_tag};
 use crate::saver::{Save, Told, WaitingCommand};
+use crate::upkeep;
 
 impl Reactor {
     /// Has the state of a command's unit stored. The command is in a store until then.
@@ -30,8 +31,15 @@ impl Reactor {
         let save = Save { unit, file, told };
         context.in_store = true;
         if self.shared.saver.send(save).is_err() {
-            self.wait_over(waiter, false);
+            self.state_stored(waiter, false);
         }
+    }
+
+    /// The state was stored for a command, or could not be. What the command leaves undone, because it was aborted or
+    /// because of the failure, is the unit's own work.
+    pub(super) fn state_stored(&mut self, waiter: WaitingCommand, is_stable: bool) {
+        self.wait_over(waiter, is_stable);
+        self.shared.upkeep.send(upkeep::Message::Work);
     }
 
     /// What a command waited for has happened, or cannot.

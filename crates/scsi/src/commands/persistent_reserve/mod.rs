@@ -7,7 +7,7 @@
 mod parameters;
 pub(super) mod report;
 
-use super::{Context, Progress, State, Step, end, good};
+use super::{Context, Progress, State, Step, end, good, save};
 use crate::bytes::{Cdb, cdb32};
 use crate::io::{Direction, Io};
 use crate::reservations::{Effects, Refusal, ReservationType};
@@ -77,16 +77,19 @@ pub(super) fn out(context: &Context<'_>, cdb: &Cdb) -> Progress {
     Ok((State::PersistentReserve(waiting), Step::DataOut(length_bytes)))
 }
 
-/// A PERSISTENT RESERVE OUT that waits for its list, for the aborts that it asked for, or for its unit's state to be
-/// stored.
+/// A PERSISTENT RESERVE OUT that waits for its list, or for the aborts that it asked for.
 #[derive(Debug)]
 pub(crate) enum PersistentReserve {
     List { action: Action, kind: Option<ReservationType>, length_bytes: u32 },
     Aborting { stores: bool },
-    Storing,
 }
 
 impl PersistentReserve {
+    /// A change is still to be stored.
+    pub(super) fn will_save(&self) -> bool {
+        matches!(self, PersistentReserve::Aborting { stores: true })
+    }
+
     pub(super) fn resume(self, context: &Context<'_>, event: Event<'_>) -> Progress {
         match self {
             PersistentReserve::List { action, kind, length_bytes } => {
@@ -96,16 +99,18 @@ impl PersistentReserve {
                 }
                 let mut stores = false;
                 match change(context, action, kind, list, &mut stores) {
-                    Ok(effects) => Ok(carry_on(action, effects, stores)),
+                    Ok(effects) => carry_on(context.unit(), action, effects, stores),
                     Err(Refusal::Conflict) => end(Status::ReservationConflict),
                     Err(Refusal::Sense(sense)) => Err(sense),
                 }
             }
             PersistentReserve::Aborting { stores } => {
-                event.io(Direction::Write, context.unit())?;
-                Ok(store(stores))
+                let aborted = event.io(Direction::Write, context.unit());
+                if aborted.is_err() && stores {
+                    context.unit().saved().owe();
+                }
+                aborted.and_then(|_| store(context.unit(), stores))
             }
-            PersistentReserve::Storing => event.io(Direction::Write, context.unit()).and_then(|_| good()),
         }
     }
 }
@@ -165,18 +170,14 @@ fn refuse_what_is_not_kept(unit: &LogicalUnit, aptpl: bool, byte: u16) -> Result
     Ok(())
 }
 
-fn carry_on(action: Action, effects: Effects, stores: bool) -> (State, Step) {
+fn carry_on(unit: &LogicalUnit, action: Action, effects: Effects, stores: bool) -> Progress {
     if action == (Action::Preempt { aborts: true }) && !effects.preempted.is_empty() {
         let io = Io::AbortTasks { nexuses: effects.preempted };
-        return (State::PersistentReserve(PersistentReserve::Aborting { stores }), Step::Io(io));
+        return Ok((State::PersistentReserve(PersistentReserve::Aborting { stores }), Step::Io(io)));
     }
-    store(stores)
+    store(unit, stores)
 }
 
-fn store(stores: bool) -> (State, Step) {
-    if stores {
-        (State::PersistentReserve(PersistentReserve::Storing), Step::Io(Io::SaveState))
-    } else {
-        (State::Finished, Step::Done(crate::task::DataIn::None))
-    }
+fn store(unit: &LogicalUnit, stores: bool) -> Progress {
+    if stores { save(unit) } else { good() }
 }
