@@ -353,6 +353,16 @@ impl Task {
         }
     }
 
+    /// Whether it waits for its initiator's data while other commands of its unit wait to begin, which may be until it
+    /// ends: the driver is to give the initiator so much time and no more.
+    pub fn keeps_others_waiting(&self, nexus: &Nexus) -> bool {
+        self.place == Place::Collecting
+            && self
+                .path
+                .and_then(|index| nexus.path(index))
+                .is_some_and(|path| path.unit.tasks().has_dormant())
+    }
+
     /// Ends a command without a completion of its own: it was aborted, or its driver could not go on. Nothing that
     /// it asked for may be under way any more.
     #[cold]
@@ -387,13 +397,14 @@ impl Task {
         }
     }
 
-    /// Whether the answer to a read may be taken from the medium after the command has ended: while commands of other
-    /// attributes than SIMPLE come, they would have to wait for an initiator that does not take its data.
+    /// Whether the answer to a read may be taken from the medium after the command has ended: while commands come that are
+    /// not SIMPLE, or are alone at the medium, they would have to wait for an initiator that does not take its data. To
+    /// be asked once a read: the answer is yes again after many of them without such a command.
     pub fn may_send_later(&self, nexus: &Nexus) -> bool {
-        self.path.and_then(|index| nexus.path(index)).is_some_and(|path| !path.unit.tasks().has_had_order())
+        self.path.and_then(|index| nexus.path(index)).is_some_and(|path| path.unit.tasks().may_send_later())
     }
 
-    /// Holds up ORDERED commands until the answer to this read, which ends now, has been taken from the medium.
+    /// Holds up ORDERED commands, and those that are to be alone at the medium, until the answer to this read, which ends now, has been taken from the medium.
     pub fn send_later(&self, nexus: &Nexus) -> Option<Unsent> {
         let path = self.path.and_then(|index| nexus.path(index))?;
         path.unit.tasks().hold_unsent(&path.member);
@@ -539,7 +550,7 @@ fn padded(cdb: &[u8]) -> Cdb {
 }
 
 /// The answer to a read whose command has ended, while the transport has yet to take it from the medium. An ORDERED
-/// command waits until it is dropped.
+/// command waits until it is dropped, and so does one that is to be alone at the medium.
 #[derive(Debug)]
 pub struct Unsent {
     unit: Arc<LogicalUnit>,

@@ -57,6 +57,10 @@ pub(crate) struct Member {
     unsent: AtomicU32,
 }
 
+/// So many long reads of a unit are copied after each command that would have to wait until they are sent: half a minute
+/// of a fast unit's, so that one that comes every few seconds, as a cluster's heartbeat, waits for none after the first.
+const READS_COPIED: u32 = 1 << 20;
+
 const RUNNING: u64 = 1;
 const COLLECTING: u64 = 1 << 32;
 
@@ -97,8 +101,9 @@ pub(crate) struct TaskSet {
     /// Shut while anything but SIMPLE commands without a wish to be alone is there. A command counts itself first and
     /// looks at the gate then; who shuts it looks at the counts afterwards. So one of the two sees the other.
     is_shut: AtomicBool,
-    /// A command of another attribute than SIMPLE has been here.
-    has_had_order: AtomicBool,
+    /// How many more reads are to be copied before they are sent, since somebody came for whom what is still to be sent
+    /// must not change.
+    copies_left: AtomicU32,
     queue: Mutex<Queue>,
 }
 
@@ -137,7 +142,7 @@ impl TaskSet {
     #[cold]
     pub(crate) fn enter_late(&self, member: &Arc<Member>, attribute: Attribute, turn: Turn) -> Entry {
         if attribute != Attribute::Simple {
-            self.has_had_order.store(true, Ordering::Relaxed);
+            self.copies_left.store(READS_COPIED, Ordering::Relaxed);
         }
         self.ask(|queue| queue.enter(Dormant { ticket: 0, member: Arc::clone(member), attribute, turn }))
     }
@@ -208,6 +213,7 @@ impl TaskSet {
     /// A command wants to go on when no other is at the medium, and then alone.
     #[cold]
     pub(crate) fn be_alone(&self, member: &Arc<Member>, was_collecting: bool, turn: Turn) -> Entry {
+        self.copies_left.store(READS_COPIED, Ordering::Relaxed);
         let stalled = Stalled { ticket: 0, member: Arc::clone(member), alone: true, turn };
         self.ask(|queue| {
             if was_collecting {
@@ -215,6 +221,11 @@ impl TaskSet {
             }
             Some(queue.stall(stalled))
         })
+    }
+
+    /// Whether commands wait to begin; who has begun and collects data keeps them waiting, or does so soon.
+    pub(crate) fn has_dormant(&self) -> bool {
+        self.is_shut.load(Ordering::SeqCst) && self.lock().has_dormant()
     }
 
     /// Whether a command that waits may go on. It is told so once.
@@ -227,9 +238,15 @@ impl TaskSet {
         self.change(|queue| queue.cancel(ticket, member, attribute));
     }
 
-    /// True once commands of other attributes than SIMPLE come: then what is read must not change until it is sent.
-    pub(crate) fn has_had_order(&self) -> bool {
-        self.has_had_order.load(Ordering::Relaxed)
+    /// Whether a read may be sent from the medium after it has ended. Not while commands come that would have to wait for
+    /// that; they are taken to have ceased after [`READS_COPIED`] reads without one.
+    pub(crate) fn may_send_later(&self) -> bool {
+        let left = self.copies_left.load(Ordering::Relaxed);
+        if left > 0 {
+            // Of two that count at once, one may be lost; that is no matter.
+            self.copies_left.store(left - 1, Ordering::Relaxed);
+        }
+        left == 0
     }
 
     /// The answer to a read that ends now is still to be taken from the medium.

@@ -5,7 +5,8 @@
 //! one at once. A command that has begun may be stalled on its way to the medium: it wants to be alone there, or another
 //! is or wants to be. Stalled commands go on in their own order and before any dormant one, so that none of them waits for
 //! ever. A command that collects data from its initiator, who may take long or never send it, is older than the ones that
-//! come after it, but does not keep anybody from being alone.
+//! come after it, but does not keep anybody from being alone. A read whose answer is still to be taken from the medium does:
+//! it must not be sent half old and half new.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -172,7 +173,7 @@ impl Queue {
         if first.alone {
             let waiting = self.stalled.iter().filter(|stalled| stalled.alone).count() as u64;
             let in_medium: u64 = self.members.iter().map(|member| member.in_medium()).sum();
-            if in_medium > waiting {
+            if in_medium > waiting || self.has_unsent() {
                 return false;
             }
             self.is_taken = true;
@@ -205,6 +206,16 @@ impl Queue {
 
     /// No command has begun and not ended, its answer included.
     fn is_idle(&self) -> bool {
-        self.members.iter().all(|member| member.running() == 0 && member.unsent.load(Ordering::SeqCst) == 0)
+        self.members.iter().all(|member| member.running() == 0) && !self.has_unsent()
+    }
+
+    /// The answer to a read that has ended is still to be taken from the medium.
+    fn has_unsent(&self) -> bool {
+        self.members.iter().any(|member| member.unsent.load(Ordering::SeqCst) > 0)
+    }
+
+    /// Commands wait to begin.
+    pub(super) fn has_dormant(&self) -> bool {
+        !self.dormant.is_empty()
     }
 }

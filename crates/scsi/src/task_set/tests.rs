@@ -275,6 +275,55 @@ fn an_ordered_command_waits_for_answers_that_are_still_on_the_medium() {
     assert_eq!(world.commands[0].state, State::Medium);
 }
 
+/// COMPARE AND WRITE would otherwise show in a part of what an older read sends.
+#[test]
+fn who_is_to_be_alone_waits_for_answers_that_are_still_on_the_medium() {
+    let mut world = World::new();
+    world.set.hold_unsent(&world.members[1]);
+    world.arrive(0, Attribute::Simple, true);
+    world.step(0, false);
+    assert!(matches!(world.commands[0].state, State::Stalled(_)));
+    world.set.hold_unsent(&world.members[2]);
+    world.set.release_unsent(&world.members[1]);
+    world.hear();
+    assert!(matches!(world.commands[0].state, State::Stalled(_)), "another answer is left");
+    world.set.release_unsent(&world.members[2]);
+    world.hear();
+    assert_eq!(world.commands[0].state, State::Alone);
+}
+
+#[test]
+fn reads_are_copied_for_a_while_after_a_command_that_would_wait_for_them() {
+    let mut world = World::new();
+    assert!(world.set.may_send_later());
+    for (attribute, wants_alone) in
+        [(Attribute::Ordered, false), (Attribute::HeadOfQueue, false), (Attribute::Simple, true)]
+    {
+        world.arrive(0, attribute, wants_alone);
+        let index = world.commands.len() - 1;
+        world.step(index, false);
+        world.step(index, false);
+        assert!(world.commands.iter().all(|command| command.state == State::Ended));
+        assert!((0..READS_COPIED).all(|_| !world.set.may_send_later()));
+        assert!(world.set.may_send_later(), "it is long ago");
+        world.arrive(1, Attribute::Simple, false);
+        world.step(index + 1, false);
+        assert!(world.set.may_send_later(), "a SIMPLE command does not matter");
+    }
+}
+
+#[test]
+fn who_collects_data_knows_whether_others_wait() {
+    let mut world = World::new();
+    world.arrive(0, Attribute::Simple, false);
+    world.step(0, true);
+    assert!(!world.set.has_dormant());
+    world.arrive(1, Attribute::Ordered, false);
+    assert!(world.set.has_dormant());
+    world.abort(1);
+    assert!(!world.set.has_dormant());
+}
+
 #[test]
 fn a_command_that_never_gets_its_data_keeps_nobody_from_being_alone() {
     let mut world = World::new();
