@@ -136,6 +136,26 @@ fn a_reset_ends_commands_that_wait() {
     second.good(tag).expect("nothing is left to wait for");
 }
 
+/// Its initiator lives, answers pings, and never sends the data.
+#[test]
+fn a_reset_by_another_initiator_ends_a_command_whose_data_does_not_come() {
+    let target = InProcess::start(&[DISK, SECOND_DISK]);
+    let [mut first, mut second, mut third] = [1, 2, 3].map(|port| session(&target, port));
+    let owing = first.command(&write(0, 0, BLOCK_BYTES), &[]).expect("sent");
+    first.r2t(owing).expect("an R2T");
+    second.command(&with(TaskAttribute::Ordered, read(0, 0, 1)), &[]).expect("sent");
+    second.waits(A_WHILE).expect("an older command collects its data");
+    third.read(0, 0, 1).expect("sent");
+    third.waits(A_WHILE).expect("it is behind the ordered one");
+    let reset = third.manage(Function::LogicalUnitReset, 0).expect("sent");
+    assert_eq!(third.managed(reset).expect("nothing of it is in a store"), COMPLETE);
+    for session in [&mut first, &mut second, &mut third] {
+        expect_attention(session, 0, BUS_DEVICE_RESET);
+    }
+    let ordered = second.command(&with(TaskAttribute::Ordered, read(0, 0, 1)), &[]).expect("sent");
+    expect_block(&mut second, ordered, 0);
+}
+
 #[test]
 fn who_is_gone_holds_nobody() {
     let (target, mut first, mut second, held) = held_write();

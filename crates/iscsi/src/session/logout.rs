@@ -152,7 +152,7 @@ impl<D: Share> Session<D> {
             self.emit_close(cid, reason, outbox);
             return self.retain(cid, outbox);
         }
-        if matches!(reason, CloseReason::Silent(_) | CloseReason::LogoutOverdue(_)) {
+        if let CloseReason::Silent(_) | CloseReason::LogoutOverdue(_) | CloseReason::DataOverdue(_) = reason {
             // Nothing is wrong with its stream: it is told, too (4.2.6).
             self.announce_failure(outbox);
         }

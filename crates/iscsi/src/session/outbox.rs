@@ -73,6 +73,9 @@ pub enum CloseReason {
     /// The initiator did not log out within the time that it was given.
     #[error("no logout within {0} ms of the request")]
     LogoutOverdue(u128),
+    /// Other initiators' commands waited for one whose data did not come.
+    #[error("data that others wait for did not come within {0} ms")]
+    DataOverdue(u128),
 }
 
 /// Something for the driver to do or to know.

@@ -121,6 +121,8 @@ pub(super) struct Task {
     pub(super) held: Option<HeldOutcome>,
     /// When draining is given up.
     pub(super) drain_due: Option<Duration>,
+    /// When the session is given up, because others wait for the data of this task.
+    pub(super) data_due: Option<Duration>,
     /// Contiguous bytes of Data-Out that are in the buffer or were counted.
     pub(super) received: u32,
     /// Bytes that the driver waits for.
@@ -152,6 +154,7 @@ impl Task {
             fault: None,
             held: None,
             drain_due: None,
+            data_due: None,
             received: immediate_data,
             wanted: 0,
             unsolicited_open: command.write && !command.is_final,

@@ -274,3 +274,44 @@ fn a_window_that_moves_without_an_answer_is_told() {
     assert_eq!(notice.target_transfer_tag, TargetTransferTag::RESERVED);
     assert_eq!(notice.numbers.max_cmd_sn, before.next());
 }
+
+/// An initiator that answers pings may owe data for ever: others are not to wait so long (7.1.4.4).
+#[test]
+fn data_that_others_wait_for_has_a_limit() {
+    let mut bench = Bench::new(SessionType::Normal);
+    let pdu = ScsiCommand {
+        is_final: true,
+        write: true,
+        expected_data_transfer_length: 512,
+        initiator_task_tag: InitiatorTaskTag(1),
+        cmd_sn: CmdSn(1),
+        ..ScsiCommand::default()
+    };
+    let taken = bench.session.command(bench.now, CID, (&pdu.encode(0), &pdu, &[]), 0, &mut bench.outbox);
+    let id = taken.expect("a command");
+    bench.session.others_wait(bench.now, id, &mut bench.outbox);
+    bench.now += 60 * SECOND;
+    bench.session.others_wait(bench.now, id, &mut bench.outbox);
+    // Until data is asked for, the task is not its initiator's affair.
+    assert!(matches!(bench.outbox.events[..], [Event::Execute(_)]));
+    bench.session.solicit(id, 512, &mut bench.outbox);
+    assert!(matches!(bench.sent()[..], [TargetPdu::ReadyToTransfer(_)]));
+    bench.outbox.events.clear();
+    bench.session.others_wait(bench.now, id, &mut bench.outbox);
+    bench.now += 29 * SECOND;
+    bench.session.others_wait(bench.now, id, &mut bench.outbox);
+    assert!(bench.outbox.events.is_empty());
+    bench.now += SECOND;
+    bench.session.others_wait(bench.now, id, &mut bench.outbox);
+    let events = std::mem::take(&mut bench.outbox.events);
+    assert!(
+        matches!(
+            events[..],
+            [Event::Close { reason: CloseReason::DataOverdue(30_000), .. }, Event::Dropped(_), Event::Ended]
+        ),
+        "{events:?}"
+    );
+    assert!(matches!(bench.sent()[..], [TargetPdu::AsynchronousMessage(_)]), "it is told (11.9.1)");
+    bench.session.others_wait(bench.now, id, &mut bench.outbox);
+    assert!(bench.outbox.events.is_empty(), "the task has gone");
+}

@@ -1,5 +1,5 @@
 //! What a session does by the clock: pings (RFC 7143, 11.19), overdue logouts (11.9.1), aborted tasks whose
-//! initiator sends no more data.
+//! initiator sends no more data, and data that others wait for.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use lunette_wire::{Cid, InitiatorTaskTag, LunField, TargetTransferTag};
 
 use super::connection::{LogoutDue, Ping};
 use super::management::DRAIN_TIMEOUT;
-use super::task::Phase;
+use super::task::{Phase, TaskId};
 use super::{CloseReason, Outbox, Session, Share};
 use crate::parameters::SessionType;
 
@@ -18,7 +18,35 @@ const ASYNC_LOGOUT_REQUEST: u8 = 1;
 /// AsyncEvent "session drop notification" (11.9.1).
 const ASYNC_SESSION_DROP: u8 = 3;
 
+/// How long others wait for a command whose initiator owes it data. Linux gives a command as long from its beginning, so
+/// who needs more has mostly given it up itself.
+const DATA_TIMEOUT: Duration = Duration::from_secs(30);
+
 impl<D: Share> Session<D> {
+    /// Says that other initiators' commands wait for a task that has been [solicited](Self::solicit) and whose data has not come; the
+    /// driver calls this about once a second for each such task. Thirty seconds after the first time the session
+    /// ends (session recovery, 7.1.4.4): the task alone cannot, since its status may not go out before the end of the
+    /// sequences that were asked for (7.8), and a task whose connection is gone has nobody to hear of it.
+    pub fn others_wait(&mut self, now: Duration, id: TaskId, outbox: &mut Outbox<D>) {
+        let Some(task) = self.tasks.get_mut(id).filter(|task| task.phase == Phase::Collecting) else {
+            return;
+        };
+        if now < *task.data_due.get_or_insert(now + DATA_TIMEOUT) {
+            return;
+        }
+        match task.allegiance.cid().filter(|&cid| self.carries(cid)) {
+            Some(cid) => {
+                let overdue = CloseReason::DataOverdue(DATA_TIMEOUT.as_millis());
+                self.close_connection(cid, overdue, outbox);
+            }
+            // It is kept for an initiator that may come back; a reassignment finds no such task then (7.2.2).
+            None => {
+                self.abort(id, None, outbox);
+                self.settle(outbox);
+            }
+        }
+    }
+
     /// Looks at the clock; the driver calls this about once a second.
     pub fn tick(&mut self, now: Duration, outbox: &mut Outbox<D>) {
         for index in 0..self.connections.len() {

@@ -429,6 +429,7 @@ impl Reactor {
                     }
                 }
                 session.core.tick(self.now, &mut self.outbox);
+                session.bound_waiting(self.now, &mut self.outbox);
                 self.run_session(index);
                 self.bound_retained(index);
             }

@@ -1,9 +1,10 @@
 //! A session as its reactor keeps it: the core's state, its connections, the nexus, and a context beside each task.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use lunette_block::{Buffer, BufferPool, CachedRange};
-use lunette_iscsi::session::{Session, Share, TaskId};
+use lunette_iscsi::session::{Outbox, Session, Share, TaskId};
 use lunette_iscsi::text::TextNegotiation;
 use lunette_scsi::{LunMap, Nexus, Unsent};
 use lunette_wire::Cid;
@@ -214,6 +215,17 @@ impl TargetSession {
             command.abandon(&attachment.nexus);
         }
         context.take()
+    }
+
+    /// Tells the core of tasks that keep other initiators waiting because their data has not come.
+    pub(super) fn bound_waiting(&mut self, now: Duration, outbox: &mut Outbox<Segment>) {
+        let Some(attachment) = &self.attachment else { return };
+        for context in self.contexts.iter().flatten() {
+            if context.command.as_ref().is_some_and(|command| command.keeps_others_waiting(&attachment.nexus))
+            {
+                self.core.others_wait(now, context.id, outbox);
+            }
+        }
     }
 
     /// Where the data of a task goes; `None` when it has no buffer, or its store has it.

@@ -289,3 +289,20 @@ fn a_target_that_drains_keeps_nothing() {
     assert_eq!(bench.outbox.events, [Event::Ended]);
     assert_eq!(bench.kept(), 0);
 }
+
+/// A task that is kept for an initiator that may come back does not keep others waiting longer than any other.
+#[test]
+fn a_kept_task_that_others_wait_for_is_given_up() {
+    let mut bench = Bench::new(1 << 20);
+    let command = ScsiCommand { write: true, expected_data_transfer_length: 1024, ..ScsiCommand::default() };
+    let id = bench.command(command);
+    bench.session.solicit(id, 1024, &mut bench.outbox);
+    bench.session.others_wait(bench.now, id, &mut bench.outbox);
+    bench.session.connection_lost(CID, true, &mut bench.outbox);
+    bench.outbox.events.clear();
+    bench.session.others_wait(bench.now + Duration::from_secs(29), id, &mut bench.outbox);
+    assert!(bench.outbox.events.is_empty());
+    bench.session.others_wait(bench.now + Duration::from_secs(30), id, &mut bench.outbox);
+    assert!(matches!(bench.outbox.events[..], [Event::Dropped(dropped)] if dropped == id));
+    assert!(!bench.session.has_ended());
+}
