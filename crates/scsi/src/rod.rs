@@ -14,7 +14,7 @@ use crate::unit::LogicalUnit;
 
 /// The length of every token.
 pub(crate) const TOKEN_BYTES: usize = 512;
-/// Tokens of one initiator port; the one used longest ago makes room for another.
+/// Tokens of one initiator, whatever ports it has; the one used longest ago makes room for another.
 const TOKENS_OF_ONE_MAX: usize = 128;
 /// Tokens of all.
 const TOKENS_MAX: usize = 4096;
@@ -42,7 +42,7 @@ pub(crate) struct Rod {
     pub(crate) unit: Arc<LogicalUnit>,
     /// In the order in which they stand in the data; none is empty.
     pub(crate) ranges: Vec<Blocks>,
-    /// The initiator port that made it.
+    /// The initiator that made it.
     owner: Arc<str>,
     is_revoked: AtomicBool,
     /// Not used for so long, it ends.

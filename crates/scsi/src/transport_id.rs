@@ -58,11 +58,14 @@ impl TransportId {
     pub(crate) fn names(&self, initiator_port: &str) -> bool {
         match self {
             TransportId::Port(name) => name == initiator_port,
-            TransportId::Device(name) => {
-                initiator_port.split_once(SEPARATOR).is_some_and(|(device, _)| device == name)
-            }
+            TransportId::Device(name) => initiator_of(initiator_port) == Some(name),
         }
     }
+}
+
+/// The name of the initiator whose port this is; `None`: it is not a port of iSCSI.
+pub(crate) fn initiator_of(initiator_port: &str) -> Option<&str> {
+    initiator_port.split_once(SEPARATOR).map(|(initiator, _)| initiator)
 }
 
 /// The TransportID of an initiator port.

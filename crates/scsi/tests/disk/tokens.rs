@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lunette_scsi::{
     Device, Domain, Environment, Event, Identity, Io, IoOutcome, LogicalUnit, LogicalUnitConfig, Lun, Next,
-    Saved, Status, Task,
+    Nexus, Saved, Status, Task,
 };
 use proptest::prelude::*;
 
@@ -220,6 +220,24 @@ fn tokens_end_by_time_and_by_request_and_cannot_be_made_up() {
     let mut host = Host::new(config());
     let list = populate_list(0, None, &[(0, 8)]);
     assert_eq!(populate(&mut host, &list).code(), (5, 0x55, 0x03), "no random numbers, no tokens");
+}
+
+/// Whoever logs in under many ISIDs has no more room than others, and cannot take theirs.
+#[test]
+fn the_ports_of_one_initiator_share_its_tokens() {
+    let mut world = world();
+    let first = token(&mut world.source, &[(0, 8)]);
+    world.surroundings.now_s.store(1, Ordering::Relaxed);
+    let (device, port) = (Arc::clone(world.source.nexus.device()), world.source.nexus.target_port());
+    let mut second = Vec::new();
+    for isid in 2..10 {
+        let name = format!("iqn.host,i,0x80000000000{isid}");
+        world.source.nexus = Nexus::new(Arc::clone(&device), port, name);
+        assert_eq!(world.source.code(&[0]), (6, 0x29, 0));
+        (0..16).for_each(|_| second = token(&mut world.source, &[(0, 8)]));
+    }
+    assert_eq!(world.write(&first, 0, &[(0, 8)]).code(), TOKEN_UNKNOWN, "there are 128 newer ones");
+    assert_eq!(world.write(&second, 0, &[(0, 8)]).code(), GOOD);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use crate::copy::{ListId, Outcome};
 use crate::rod::{Blocks, Rod, TOKEN_BYTES, Token};
 use crate::sense::{AdditionalSense, SenseData};
 use crate::task::Event;
+use crate::transport_id::initiator_of;
 
 const HEADER_BYTES: usize = 16;
 /// RTV: the ROD TYPE field is valid.
@@ -60,7 +61,8 @@ impl Populate {
         let token = make_token(context, &ranges)
             .ok_or(SenseData::illegal(AdditionalSense::INSUFFICIENT_RESOURCES))?;
         let running = begin_record(context, Some(self.list), self.service_action)?;
-        let owner = Arc::clone(&context.nexus.name().initiator_port);
+        let port = &context.nexus.name().initiator_port;
+        let owner = initiator_of(port).unwrap_or(port).into();
         let rod = Arc::new(Rod::new(token, Arc::clone(unit), ranges, owner, timeout_s));
         let blocks = rod.blocks();
         if !context.nexus.device().domain().tokens().add(rod, uptime(context)) {
