@@ -35,6 +35,16 @@ pub(crate) enum UnitAttention {
 }
 
 impl UnitAttention {
+    /// What is told first (SAM-5, unit attention condition precedence): the lowest. Resets, of which at most one is pending,
+    /// then the loss of the nexus, then everything else.
+    const fn precedence(self) -> u8 {
+        match self {
+            UnitAttention::PowerOn | UnitAttention::BusDeviceReset => 0,
+            UnitAttention::ItNexusLoss => 1,
+            _ => 2,
+        }
+    }
+
     pub(crate) fn sense(self) -> SenseData {
         let code = match self {
             UnitAttention::PowerOn => AdditionalSense::POWER_ON,
@@ -123,7 +133,8 @@ impl ItlNexus {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a condition, unless it is pending already. A reset clears what was before it, and is itself told by a
+    /// Adds a condition, unless it is pending already: behind those that come first, and behind those of its own rank,
+    /// which came earlier. A reset clears what was before it, and is itself told by a
     /// pending POWER ON, which stands for any reset.
     pub(crate) fn establish(&self, attention: UnitAttention) {
         let mut queue = self.queue();
@@ -132,12 +143,13 @@ impl ItlNexus {
             queue.clear();
             queue.push_back(if power_on { UnitAttention::PowerOn } else { attention });
         } else if !queue.contains(&attention) {
-            queue.push_back(attention);
+            let at = queue.partition_point(|pending| pending.precedence() <= attention.precedence());
+            queue.insert(at, attention);
         }
         self.pending.store(true, Ordering::Release);
     }
 
-    /// Takes the oldest condition, which is cleared by being reported.
+    /// Takes the first condition, which is cleared by being reported.
     pub(crate) fn take(&self) -> Option<UnitAttention> {
         if !self.pending.load(Ordering::Acquire) {
             return None;
@@ -150,7 +162,7 @@ impl ItlNexus {
         attention
     }
 
-    /// The oldest condition, and how many there are, without clearing anything.
+    /// The first condition, and how many there are, without clearing anything.
     pub(crate) fn peek(&self) -> Option<(UnitAttention, usize)> {
         let queue = self.queue();
         queue.front().map(|&first| (first, queue.len()))
@@ -195,6 +207,27 @@ mod tests {
         assert_eq!(nexus.take(), Some(UnitAttention::ModeParametersChanged));
         assert_eq!(nexus.take(), Some(UnitAttention::CommandsCleared));
         assert_eq!(nexus.take(), None);
+    }
+
+    #[test]
+    fn what_takes_precedence_comes_first() {
+        let nexus = new();
+        assert_eq!(nexus.take(), Some(UnitAttention::PowerOn));
+        nexus.establish(UnitAttention::ModeParametersChanged);
+        nexus.establish(UnitAttention::CapacityChanged);
+        nexus.establish(UnitAttention::ItNexusLoss);
+        assert_eq!(nexus.peek(), Some((UnitAttention::ItNexusLoss, 3)));
+        nexus.establish(UnitAttention::PowerOn);
+        nexus.establish(UnitAttention::ReservationsReleased);
+        let told = std::iter::from_fn(|| nexus.take()).collect::<Vec<_>>();
+        let expected = [
+            UnitAttention::PowerOn,
+            UnitAttention::ItNexusLoss,
+            UnitAttention::ModeParametersChanged,
+            UnitAttention::CapacityChanged,
+            UnitAttention::ReservationsReleased,
+        ];
+        assert_eq!(told, expected);
     }
 
     #[test]
