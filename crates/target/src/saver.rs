@@ -1,11 +1,13 @@
-//! The thread that stores the state of logical units, for commands that are answered when it is stable.
+//! The threads that store the state of logical units, for commands that are answered when it is stable.
 //!
-//! It is no part of the data path: what it stores changes a few times a day. One thread for all units keeps the
-//! states of a unit in order, because each write takes the newest.
+//! They are no part of the data path: what they store changes a few times a day. A file has a thread as long as it has
+//! something to be stored, so that one that hangs holds up its own unit alone. That it has one keeps the states of a unit in
+//! order, because each write takes the newest.
 
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
+use std::collections::HashMap;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{io, thread};
 
 use lunette_block::StateFile;
 use lunette_iscsi::session::TaskId;
@@ -36,10 +38,11 @@ pub(crate) enum Told {
     Upkeep { mailbox: Arc<Mailbox<upkeep::Message>>, unit: usize },
 }
 
-impl Told {
+impl Save {
     fn tell(&self, is_stable: bool) {
-        match self {
-            Told::Nobody => {}
+        match &self.told {
+            Told::Nobody if is_stable => {}
+            Told::Nobody => self.unit.note_state_not_stored(),
             Told::Command { reactor, waiter } => {
                 reactor.send(Message::StateStored { waiter: *waiter, is_stable });
             }
@@ -56,39 +59,66 @@ pub(crate) struct WaitingCommand {
     pub(crate) task: TaskId,
 }
 
-/// Starts the thread. It ends when nobody can ask it any more.
-///
-/// # Errors
-/// The system refuses a thread.
-pub(crate) fn spawn() -> std::io::Result<Sender<Save>> {
-    let (sender, receiver) = channel();
-    thread::Builder::new().name("state".into()).spawn(move || run(&receiver))?;
-    Ok(sender)
+/// Who stores states.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Saver {
+    files: Arc<Mutex<Files>>,
 }
 
-fn run(requests: &Receiver<Save>) {
-    while let Ok(first) = requests.recv() {
-        let mut waiting: Vec<Save> = std::iter::once(first).chain(requests.try_iter()).collect();
-        while let Some(file) = waiting.first().map(|save| Arc::clone(&save.file)) {
-            // All that asked before the state is taken are served by one write.
-            let (served, rest) = waiting.into_iter().partition(|save| Arc::ptr_eq(&save.file, &file));
-            waiting = rest;
-            store(served);
+/// What waits for the thread of each file that has one. The files are those of the wishes, and told apart by where they
+/// are in memory, which a thread keeps them at until it takes its entry away.
+type Files = HashMap<usize, Vec<Save>>;
+
+impl Saver {
+    /// Has a state stored. Whoever is to hear of it does, in every case.
+    pub(crate) fn store(&self, save: Save) {
+        let key = Arc::as_ptr(&save.file).addr();
+        let mut files = self.lock();
+        if let Some(waiting) = files.get_mut(&key) {
+            return waiting.push(save);
         }
+        let (saver, file) = (self.clone(), Arc::clone(&save.file));
+        files.insert(key, vec![save]);
+        // Nobody else looks at this entry before the lock is let go.
+        let run = move || saver.run(key, &file);
+        if let Err(error) = thread::Builder::new().name("state".into()).spawn(run) {
+            error!(%error, "no thread to store the state of a logical unit");
+            let refused = files.remove(&key);
+            drop(files);
+            refused.into_iter().flatten().for_each(|save| save.tell(false));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Files> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stores the state of one unit until nobody asks for it any more.
+    fn run(&self, key: usize, file: &StateFile) {
+        while let Some(served) = self.take(key) {
+            // All that asked before the state is taken are served by one write. Who panics still owes them an answer.
+            let stored = panic::catch_unwind(AssertUnwindSafe(|| store(&served, file)))
+                .unwrap_or_else(|_| Err(io::Error::other("storing it panicked; this is a defect")));
+            if let Err(error) = &stored {
+                error!(path = %file.path().display(), %error, "the state of a logical unit cannot be stored");
+            }
+            served.iter().for_each(|save| save.tell(stored.is_ok()));
+        }
+    }
+
+    /// What waits for a file; the entry of one that nothing waits for is taken away.
+    fn take(&self, key: usize) -> Option<Vec<Save>> {
+        let mut files = self.lock();
+        let served = std::mem::take(files.get_mut(&key)?);
+        if served.is_empty() {
+            files.remove(&key);
+            return None;
+        }
+        Some(served)
     }
 }
 
 /// Stores the state of the one unit that all of `served` are about.
-fn store(served: Vec<Save>) {
-    let Some(Save { unit, file, .. }) = served.first() else { return };
-    let result = file.replace(&unit.state());
-    if let Err(error) = &result {
-        error!(path = %file.path().display(), %error, "the state of a logical unit cannot be stored");
-    }
-    for save in &served {
-        if result.is_err() && matches!(save.told, Told::Nobody) {
-            unit.note_state_not_stored();
-        }
-        save.told.tell(result.is_ok());
-    }
+fn store(served: &[Save], file: &StateFile) -> io::Result<()> {
+    served.first().map_or(Ok(()), |save| file.replace(&save.unit.state()))
 }

@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -26,7 +25,7 @@ use crate::portals::{Portal, Portals};
 use crate::reactor::{Message, Reactor};
 use crate::registry::Registry;
 use crate::retained::RetainedSessions;
-use crate::saver::{self, Save, Told};
+use crate::saver::{Save, Saver, Told};
 use crate::surroundings::Surroundings;
 use crate::units::{ServedTarget, TargetReport};
 use crate::upkeep::{self, Upkeep};
@@ -176,8 +175,7 @@ pub(crate) struct Shared {
     pub(crate) retained: RetainedSessions,
     pub(crate) reactors: Vec<Arc<Mailbox<Message>>>,
     pub(crate) pool: BufferPool,
-    /// The thread that stores the state of units.
-    pub(crate) saver: Sender<Save>,
+    pub(crate) saver: Saver,
     pub(crate) upkeep: Arc<Mailbox<upkeep::Message>>,
     /// Each wakes the thread of one iSNS server.
     pub(crate) isns_stops: Arc<[Mailbox<()>]>,
@@ -237,9 +235,8 @@ impl ServerHandle {
             if unit.change_access_implicitly(&[(port, state)])
                 && let Some(file) = file
             {
-                let save = Save { unit: Arc::clone(unit), file: Arc::clone(file), told: Told::Nobody };
-                // The thread that stores states ends with the server.
-                let _ = self.shared.saver.send(save);
+                let (unit, file) = (Arc::clone(unit), Arc::clone(file));
+                self.shared.saver.store(Save { unit, file, told: Told::Nobody });
             }
         }
         Ok(())
@@ -316,7 +313,7 @@ impl Server {
             retained: RetainedSessions::new(config.limits.retained_sessions_max),
             reactors: reactors.clone(),
             pool: BufferPool::new(pool_bytes),
-            saver: saver::spawn()?,
+            saver: Saver::default(),
             upkeep: Arc::new(Mailbox::new()?),
             isns_stops: config.isns.servers.iter().map(|_| Mailbox::new()).collect::<io::Result<_>>()?,
             stop_now: AtomicBool::new(false),

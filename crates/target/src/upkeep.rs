@@ -235,9 +235,9 @@ impl Keeper {
         let ward = &mut self.wards[unit];
         ward.is_busy = true;
         let told = Told::Upkeep { mailbox: Arc::clone(&self.shared.upkeep), unit };
-        let save = ward.state.clone().map(|file| Save { unit: Arc::clone(&ward.unit), file, told });
-        if save.is_none_or(|save| self.shared.saver.send(save).is_err()) {
-            self.saved(unit, false);
+        match ward.state.clone() {
+            Some(file) => self.shared.saver.store(Save { unit: Arc::clone(&ward.unit), file, told }),
+            None => self.saved(unit, false),
         }
     }
 }

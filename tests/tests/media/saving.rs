@@ -31,7 +31,12 @@ impl Place {
     }
 
     fn flag(&self) -> String {
-        format!("0=file:{},size=8M,serial=saving", self.directory.path().join("disk").display())
+        self.flag_of(0)
+    }
+
+    fn flag_of(&self, lun: u8) -> String {
+        let path = self.directory.path().join("disk");
+        format!("{lun}=file:{},size=8M,serial=saving-{lun}", path.display())
     }
 
     fn written_first(&self) -> PathBuf {
@@ -168,4 +173,22 @@ fn what_was_erased_is_open_when_the_file_has_no_note_of_it() {
     assert_eq!(code(&run(&mut session, &TEST_UNIT_READY, 0)), IN_PROGRESS);
     fs::remove_dir(place.written_first()).expect("it is empty");
     wait_until("the end", || code(&run(&mut session, &TEST_UNIT_READY, 0)) == GOOD);
+}
+
+#[test]
+fn a_file_that_hangs_holds_up_its_own_unit_alone() {
+    let (place, other) = (Place::new(), Place::new());
+    let target = InProcess::start(&[&place.flag_of(0), &other.flag_of(1)]);
+    let hung = place.hang();
+    let mut waiting = Raw::ready(target.portal(), &target.options(1), 0).expect("a session");
+    let command = ScsiCommand { read: false, lun: lun_field(0), cdb: erase(false), ..plain() };
+    let tag = waiting.command(&command, &[]).expect("sent");
+    expect_read(&mut waiting);
+    let mut session = Initiator::login(target.portal(), &target.options(2)).expect("a session");
+    session.make_ready(1).expect("a ready unit");
+    for _ in 0..2 {
+        session.execute_good(Command { lun: 1, cdb: erase(false), ..Command::default() }).expect("GOOD");
+    }
+    hung.release();
+    assert_eq!(waiting.ending(tag).expect("an answer").codes(), (4, 0x44, 0));
 }

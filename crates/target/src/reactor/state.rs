@@ -28,11 +28,8 @@ impl Reactor {
         let Some((unit, file)) = found else { return self.finish(index, id, &hardware_error()) };
         let waiter = WaitingCommand { session: index, place, task: id };
         let told = Told::Command { reactor: Arc::clone(&self.mailbox), waiter };
-        let save = Save { unit, file, told };
         context.in_store = true;
-        if self.shared.saver.send(save).is_err() {
-            self.state_stored(waiter, false);
-        }
+        self.shared.saver.store(Save { unit, file, told });
     }
 
     /// The state was stored for a command, or could not be. What the command leaves undone, because it was aborted or
