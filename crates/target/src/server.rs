@@ -153,9 +153,9 @@ pub enum StopError {
     /// The server was told to end at once; commands may have been cut off.
     #[error("stopped at once, without waiting for running commands")]
     Forced,
-    /// A reactor failed, and the server ended with it.
-    #[error("a reactor failed; see the log")]
-    Reactor,
+    /// A reactor failed, or the thread that looks after logical units, and the server ended with it.
+    #[error("a thread of the target failed; see the log")]
+    Thread,
 }
 
 /// What all threads of a server share.
@@ -375,7 +375,7 @@ impl Server {
         let failed =
             self.threads.into_iter().map(JoinHandle::join).filter(|end| !matches!(end, Ok(Ok(())))).count();
         self.handle.close_portals();
-        drop(self.upkeep);
+        let failed = failed + usize::from(!self.upkeep.end());
         drop(self.registrars);
         let shared = &self.handle.shared;
         if shared.stop_now.load(Ordering::Acquire) {
@@ -391,7 +391,7 @@ impl Server {
         }
         match first_failure {
             Some(failure) => Err(failure.into()),
-            None if failed > 0 => Err(StopError::Reactor),
+            None if failed > 0 => Err(StopError::Thread),
             None => Ok(()),
         }
     }

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -44,7 +45,8 @@ pub(crate) enum Message {
 #[derive(Debug)]
 pub(crate) struct Upkeep {
     mailbox: Arc<Mailbox<Message>>,
-    thread: Option<JoinHandle<()>>,
+    /// Answers whether it ended as it should.
+    thread: Option<JoinHandle<bool>>,
 }
 
 impl Upkeep {
@@ -54,20 +56,39 @@ impl Upkeep {
     /// When the system refuses a thread or a descriptor.
     pub(crate) fn spawn(shared: &Arc<Shared>) -> io::Result<Self> {
         let keeper = Keeper::new(Arc::clone(shared))?;
-        let thread = std::thread::Builder::new().name("upkeep".to_owned()).spawn(move || keeper.run())?;
-        Ok(Self { mailbox: Arc::clone(&shared.upkeep), thread: Some(thread) })
+        let shared = Arc::clone(shared);
+        let mailbox = Arc::clone(&shared.upkeep);
+        let run = move || shielded(&shared.reactors, || keeper.run());
+        let thread = std::thread::Builder::new().name("upkeep".to_owned()).spawn(run)?;
+        Ok(Self { mailbox, thread: Some(thread) })
+    }
+
+    /// Ends the thread; false: it had failed before.
+    pub(crate) fn end(mut self) -> bool {
+        self.join()
+    }
+
+    fn join(&mut self) -> bool {
+        self.mailbox.send(Message::End);
+        self.thread.take().is_none_or(|thread| thread.join().unwrap_or(false))
     }
 }
 
 impl Drop for Upkeep {
     fn drop(&mut self) {
-        self.mailbox.send(Message::End);
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            error!("the thread that looks after logical units panicked");
-        }
+        self.join();
     }
+}
+
+/// Runs to the end; false: it panicked. Commands would wait for ever then for work that nobody does, so the server ends, as
+/// it does with a reactor.
+fn shielded(reactors: &[Arc<Mailbox<reactor::Message>>], run: impl FnOnce()) -> bool {
+    let ended = panic::catch_unwind(AssertUnwindSafe(run)).is_ok();
+    if !ended {
+        error!("the thread that looks after logical units panicked; this is a defect; the server ends");
+        reactors.iter().for_each(|reactor| reactor.send(reactor::Message::End));
+    }
+    ended
 }
 
 /// A logical unit with what is behind it.
@@ -264,4 +285,19 @@ impl Ward {
 /// The same numbers in the device server's words.
 pub(crate) fn unit_space(space: lunette_block::Space) -> lunette_scsi::Space {
     lunette_scsi::Space { used_bytes: space.used_bytes, available_bytes: space.available_bytes }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_ends_the_server() {
+        let reactors: Vec<_> = (0..2).map(|_| Arc::new(Mailbox::new().unwrap())).collect();
+        let told = || reactors.iter().map(|reactor| reactor.take()).collect::<Vec<_>>();
+        assert!(shielded(&reactors, || {}));
+        assert!(told().iter().all(Vec::is_empty));
+        assert!(!shielded(&reactors, || panic!("on purpose")));
+        assert!(told().iter().all(|messages| matches!(messages[..], [reactor::Message::End])));
+    }
 }
