@@ -17,6 +17,7 @@ mod registry;
 mod retained;
 mod saver;
 mod server;
+mod store_io;
 mod surroundings;
 mod units;
 mod upkeep;

@@ -14,7 +14,7 @@ use tracing::info;
 use crate::access::Access;
 use crate::config::{AccessRule, ChapRules, PortalConfig, Redirection, TargetConfig, UnitConfig, WriteMode};
 use crate::server::StartError;
-use crate::upkeep::unit_space;
+use crate::store_io::unit_space;
 
 /// The longest transfer of one command, in bytes, as the Block Limits page says it. It bounds the buffer of a
 /// command; Linux, Windows and ESXi split what is longer.

@@ -11,17 +11,16 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use lunette_block::{
-    ErrorClass, IoCompletion, IoContext, Operation, StateFile, StoreError, Volume, WriteSource,
-};
+use lunette_block::{ErrorClass, IoCompletion, IoContext, StateFile, StoreError, Volume};
 use lunette_scsi::{Io, IoError, LogicalUnit};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::{error, info, warn};
 
 use crate::mailbox::Mailbox;
-use crate::reactor::{self, io_error};
+use crate::reactor;
 use crate::saver::{Save, Told};
 use crate::server::Shared;
+use crate::store_io::{NoOperation, io_error, operation_of, unit_space};
 
 /// Volumes are looked at this often. It is how late an initiator may hear of a larger disk; a look costs one system call
 /// that reads memory.
@@ -233,20 +232,14 @@ impl Keeper {
 
     fn begin(&mut self, unit: usize, io: Io) {
         let ward = &mut self.wards[unit];
-        let operation = match io {
-            Io::WriteOwned { offset_bytes, bytes, stable } => {
-                let Some(mut buffer) = self.shared.pool.allocate(bytes.len()) else { return ward.pause() };
-                buffer.copy_from_slice(&bytes);
-                let buffer = WriteSource { buffer: buffer.into(), range: 0..bytes.len() };
-                Operation::Write { offset: offset_bytes, buffer, stable }
-            }
-            Io::Zero { offset_bytes, length_bytes, unmap, stable } => {
-                Operation::Zero { offset: offset_bytes, length: length_bytes, unmap, stable }
-            }
-            Io::Flush => Operation::Flush,
-            Io::SaveState => return self.save(unit),
-            // Work is made of nothing else.
-            _ => return self.done(unit, Err(IoError::Unsupported)),
+        if io == Io::SaveState {
+            return self.save(unit);
+        }
+        let operation = match operation_of(io, &self.shared.pool) {
+            Ok(operation) => operation,
+            Err(NoOperation::Memory) => return ward.pause(),
+            // Work is made of no such thing.
+            Err(NoOperation::CommandBuffers) => return self.done(unit, Err(IoError::Unsupported)),
         };
         ward.is_busy = true;
         self.io.submit(&ward.volume, unit as u64, operation);
@@ -280,11 +273,6 @@ impl Ward {
             warn!(volume = self.volume.name(), %error, "the volume's new size is not served");
         }
     }
-}
-
-/// The same numbers in the device server's words.
-pub(crate) fn unit_space(space: lunette_block::Space) -> lunette_scsi::Space {
-    lunette_scsi::Space { used_bytes: space.used_bytes, available_bytes: space.available_bytes }
 }
 
 #[cfg(test)]

@@ -3,11 +3,9 @@
 //! The core says when a command's turn has come and when its data is there; the device server says what it needs
 //! next; the store does it. Each function here carries one answer to the next of the three.
 
-use std::sync::Arc;
-
-use lunette_block::{Buffer, Done, ErrorClass, IoCompletion, Operation, StoreError, WriteSource};
+use lunette_block::{Buffer, ErrorClass, IoCompletion, Operation, WriteSource};
 use lunette_iscsi::session::{Completion, Event, Placement, TaskId, Transfer};
-use lunette_scsi::{DataIn, Io, IoError, IoOutcome, Lun, Next, Status, Terms};
+use lunette_scsi::{DataIn, Io, IoOutcome, Lun, Next, Status, Terms};
 use lunette_wire::initiator::ScsiDataOut;
 use lunette_wire::target::RejectReason;
 use lunette_wire::{Bhs, Cid, InitiatorPdu};
@@ -18,6 +16,7 @@ use super::fenced::needs_fence;
 use super::receive::Arrived;
 use super::session::{Medium, Segment, TargetSession};
 use super::waiting::attribute;
+use crate::store_io::{NoOperation, io_error, io_outcome, operation_of};
 
 /// Reads from this length on are sent from the page cache where that is possible: below it the system calls cost more
 /// than the copy (docs/decisions/0011).
@@ -438,29 +437,14 @@ impl Reactor {
                     stable,
                 })
             }
-            Io::WriteOwned { offset_bytes, bytes, stable } => {
-                session.pool.allocate(bytes.len()).map(|mut buffer| {
-                    buffer.copy_from_slice(&bytes);
-                    let source = WriteSource { buffer: Arc::new(buffer).into(), range: 0..bytes.len() };
-                    Operation::Write { offset: offset_bytes, buffer: source, stable }
-                })
-            }
-            Io::Flush => Some(Operation::Flush),
-            Io::Zero { offset_bytes, length_bytes, unmap, stable } => {
-                Some(Operation::Zero { offset: offset_bytes, length: length_bytes, unmap, stable })
-            }
-            Io::Unmap { offset_bytes, length_bytes } => {
-                Some(Operation::Unmap { offset: offset_bytes, length: length_bytes })
-            }
-            Io::Prefetch { offset_bytes, length_bytes } => {
-                Some(Operation::Prefetch { offset: offset_bytes, length: length_bytes })
-            }
-            Io::Extents { offset_bytes, length_bytes } => {
-                Some(Operation::Extents { offset: offset_bytes, length: length_bytes })
-            }
             Io::SaveState => return self.store_state(index, id),
             Io::AbortTasks { nexuses } => return self.preempt(index, id, nexuses),
             Io::Work { until_over } => return self.begin_work(index, id, until_over),
+            io => match operation_of(io, &session.pool) {
+                Ok(operation) => Some(operation),
+                Err(NoOperation::Memory) => None,
+                Err(NoOperation::CommandBuffers) => return self.finish(index, id, &hardware_error()),
+            },
         };
         match operation {
             Some(operation) => {
@@ -569,37 +553,4 @@ pub(super) const fn slot_of_tag(tag: u64) -> usize {
 
 fn data_segment_length(bhs: &Bhs) -> u32 {
     u32::from_be_bytes([0, bhs[5], bhs[6], bhs[7]])
-}
-
-fn io_outcome(done: Done) -> IoOutcome {
-    match done {
-        Done::Nothing => IoOutcome::Done,
-        Done::Extents(extents) => IoOutcome::Extents(
-            extents
-                .into_iter()
-                .map(|extent| lunette_scsi::Extent {
-                    offset_bytes: extent.offset,
-                    length_bytes: extent.length,
-                    allocated: extent.allocated,
-                })
-                .collect(),
-        ),
-    }
-}
-
-pub(crate) fn io_error(error: &StoreError) -> IoError {
-    match error.class() {
-        ErrorClass::Medium => IoError::Medium {
-            offset_bytes: match error {
-                StoreError::Io { offset, .. } => Some(*offset),
-                _ => None,
-            },
-        },
-        ErrorClass::NoSpace => IoError::NoSpace,
-        ErrorClass::ReadOnly => IoError::WriteProtected,
-        ErrorClass::Faulted => IoError::Faulted,
-        ErrorClass::Unsupported => IoError::Unsupported,
-        ErrorClass::OutOfRange => IoError::OutOfRange,
-        ErrorClass::Hardware | ErrorClass::Busy | ErrorClass::Closed => IoError::Hardware,
-    }
 }

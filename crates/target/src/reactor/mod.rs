@@ -47,7 +47,6 @@ use connection::{Connection, Disconnect, Stage, Token};
 use session::{Segment, TargetSession};
 use wait::Vigil;
 
-pub(crate) use commands::io_error;
 pub(crate) use joining::Moved;
 pub(crate) use management::AbortScope;
 
