@@ -306,14 +306,25 @@ impl Initiator {
         }
     }
 
-    /// A task termination (11.9.1): no more data for the unit on this connection, and the LUN comes back.
+    /// A task termination (11.9.1): no more data for the unit on this connection, and the LUN comes back. When a function
+    /// of its own ends the tasks, an initiator knows which ones: what it sent later may have overtaken the function on
+    /// another connection and wants its data.
     pub(super) fn end_data(&mut self, at: usize, lun: LunField) {
         self.terminations += 1;
+        let own: Vec<&Vec<u32>> = self
+            .requests
+            .values()
+            .filter_map(|request| match &request.kind {
+                Kind::Management(tags) => Some(tags),
+                _ => None,
+            })
+            .collect();
         let affected: Vec<u32> = self
             .tasks
             .iter()
             .filter(|(_, task)| task.command.lun == lun && task.link == at)
             .map(|(tag, _)| *tag)
+            .filter(|tag| own.is_empty() || own.iter().any(|tags| tags.contains(tag)))
             .collect();
         self.forget_queued_data(&affected);
         let link = &mut self.links[at];
