@@ -11,6 +11,7 @@ use anyhow::{Context, Result, ensure};
 use lunette_wire::digest::crc32c_of;
 use lunette_wire::frame::{Digests, Frame, assemble};
 use lunette_wire::{BHS_LENGTH, InitiatorPdu, TargetPdu};
+use rustix::net::sockopt;
 
 /// How long one read or write may block: an answer later than this is no answer.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -64,6 +65,14 @@ impl Connection {
     /// The system call failed.
     pub fn set_write_patience(&self, limit: Duration) -> Result<()> {
         Ok(self.stream.set_write_timeout(Some(limit))?)
+    }
+
+    /// Has the socket hold no more than about `bytes` that have not been read, so that the target's own has to.
+    ///
+    /// # Errors
+    /// The system call failed.
+    pub fn set_receive_buffer(&self, bytes: usize) -> Result<()> {
+        Ok(sockopt::set_socket_recv_buffer_size(&self.stream, bytes)?)
     }
 
     /// Sends a PDU with its data segment.
