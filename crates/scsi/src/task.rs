@@ -2,17 +2,23 @@
 //!
 //! It is not the task set ([`crate::task_set`]), which says when it may go on; the command window is the transport's.
 
+mod exchange;
+mod piece;
+
 use std::sync::Arc;
 
 use crate::bytes::Cdb;
 use crate::commands::{self, Context, State, Step};
-use crate::io::{Direction, Io, IoError, IoOutcome};
+use crate::io::Io;
 use crate::lun::Lun;
 use crate::nexus::{Nexus, Path};
-use crate::sense::{AdditionalSense, EncodedSense, SenseData, SenseKey};
+use crate::sense::SenseData;
 use crate::status::Status;
 use crate::task_set::{Attribute, Entry, Member, Ticket, Turn};
 use crate::unit::LogicalUnit;
+use piece::Piece;
+
+pub use exchange::{Completion, DataIn, Event, Next, Terms};
 
 /// A running command. To abort it is to [abandon](Task::abandon) it: others of its logical unit may wait for its end.
 #[derive(Debug)]
@@ -47,143 +53,6 @@ enum Place {
     /// It has begun and waits for the medium.
     Stalled,
     Alone,
-}
-
-/// What a transport knows of a command besides its CDB.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Terms {
-    /// Its place among the commands of its logical unit.
-    pub attribute: Attribute,
-    /// How much Data-Out the initiator announced, where that is known: a WRITE SAME that announces anything but one
-    /// block is then refused before data moves (INVALID FIELD IN COMMAND INFORMATION UNIT).
-    pub data_out_bytes: Option<u32>,
-    /// What [`crate::Wake::wake`] is told when the command may go on.
-    pub key: u64,
-}
-
-/// What the driver must do next.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Next {
-    /// Bring the Data-Out buffer, then resume with [`Event::DataOut`].
-    DataOut {
-        /// How much the command needs; not zero. The initiator may have less.
-        length_bytes: u32,
-    },
-    /// Do this on the medium, then resume with [`Event::Io`].
-    Io(Io),
-    /// Do this on the medium of another unit, which may belong to another device, then resume with [`Event::Io`]. The
-    /// medium buffer is the task's all the same.
-    IoOn {
-        /// Whose medium: the unit's [`crate::Identity::naa`].
-        naa: u64,
-        /// What to do.
-        io: Io,
-    },
-    /// Let others go first for a while, then resume with [`Event::Turn`]: a piece of a copy is next.
-    Yield,
-    /// Wait until the nexus' [`crate::Wake`] is told this command's key, then resume with [`Event::Turn`].
-    Wait,
-    /// The command is over.
-    Done(Completion),
-}
-
-/// What happened since the last [`Next`].
-#[derive(Debug)]
-pub enum Event<'a> {
-    /// The bytes asked for, or fewer if the initiator has fewer.
-    DataOut(&'a [u8]),
-    /// The operation asked for has ended.
-    Io {
-        /// How it ended.
-        result: Result<IoOutcome, IoError>,
-        /// The task's whole Data-Out buffer; empty if none was asked for.
-        data_out: &'a [u8],
-        /// What the last [`Io::Read`] brought; of no meaning after other operations.
-        medium: &'a [u8],
-    },
-    /// The command, which had to wait, was woken; or it has yielded. If that was too soon it waits on.
-    Turn {
-        /// The task's whole Data-Out buffer; empty if none was asked for.
-        data_out: &'a [u8],
-    },
-}
-
-/// A finished medium operation, as the command modules look at it.
-pub(crate) struct IoDone<'a> {
-    pub(crate) outcome: IoOutcome,
-    pub(crate) data_out: &'a [u8],
-    pub(crate) medium: &'a [u8],
-}
-
-impl<'a> Event<'a> {
-    /// The Data-Out bytes, at most `length_bytes` of them. Another event is the driver's fault.
-    pub(crate) fn data_out(self, length_bytes: u32) -> Result<&'a [u8], SenseData> {
-        match self {
-            Event::DataOut(bytes) => Ok(&bytes[..bytes.len().min(length_bytes as usize)]),
-            Event::Io { .. } | Event::Turn { .. } => Err(SenseData::internal()),
-        }
-    }
-
-    /// A finished operation, with the error as the store told it.
-    pub(crate) fn io_result(self) -> Result<Result<IoDone<'a>, IoError>, SenseData> {
-        match self {
-            Event::Io { result, data_out, medium } => {
-                Ok(result.map(|outcome| IoDone { outcome, data_out, medium }))
-            }
-            Event::DataOut(_) | Event::Turn { .. } => Err(SenseData::internal()),
-        }
-    }
-
-    /// A finished operation, with the error as sense data.
-    pub(crate) fn io(self, direction: Direction, unit: &LogicalUnit) -> Result<IoDone<'a>, SenseData> {
-        self.io_result()?.map_err(|error| error.sense(direction, unit))
-    }
-}
-
-/// The data that goes to the initiator.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DataIn {
-    /// Nothing.
-    None,
-    /// Parameter data, already cut to the allocation length and not empty.
-    Parameter(Vec<u8>),
-    /// The medium buffer of the last [`Io::Read`] is the answer.
-    Medium {
-        /// How much of it.
-        length_bytes: u32,
-    },
-}
-
-/// How a command ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Completion {
-    /// The status.
-    pub status: Status,
-    /// Sense data; only with CHECK CONDITION.
-    pub sense: Option<EncodedSense>,
-    /// What goes to the initiator.
-    pub data_in: DataIn,
-}
-
-impl Completion {
-    /// A status without sense data and data.
-    pub const fn status(status: Status) -> Completion {
-        Completion { status, sense: None, data_in: DataIn::None }
-    }
-
-    /// CHECK CONDITION with sense data in fixed format, for what the driver itself finds.
-    pub fn check_condition(key: SenseKey, asc: u8, ascq: u8) -> Completion {
-        Completion::from_sense(SenseData::new(key, AdditionalSense::new(asc, ascq)), false)
-    }
-
-    /// CHECK CONDITION with `sense` in the format asked for.
-    pub fn from_sense(sense: SenseData, descriptor_format: bool) -> Completion {
-        Completion {
-            status: Status::CheckCondition,
-            sense: Some(sense.encode(descriptor_format)),
-            data_in: DataIn::None,
-        }
-    }
 }
 
 impl Task {
@@ -497,47 +366,6 @@ impl Task {
             Ok(_) => Completion::from_sense(SenseData::internal(), false),
             Err(sense) => Completion::from_sense(sense, false),
         })
-    }
-}
-
-/// One read or write of a copy. In its unit's task set it counts as a SIMPLE command that has begun before all that wait.
-#[derive(Debug)]
-struct Piece {
-    unit: Arc<LogicalUnit>,
-    /// As whose; nobody's is not counted.
-    member: Option<Arc<Member>>,
-    place: Place,
-    /// What it waits for, where it does.
-    ticket: Ticket,
-}
-
-impl Piece {
-    /// Its turn has come, or may have. False: it has to wait.
-    fn enter(&mut self, turn: impl FnOnce() -> Turn) -> bool {
-        let Some(member) = &self.member else { return true };
-        let tasks = self.unit.tasks();
-        self.place = match self.place {
-            Place::Stalled if !tasks.take_turn(self.ticket) => Place::Stalled,
-            Place::Outside => match tasks.enter_begun(member, turn()) {
-                Entry::Waits(ticket) => {
-                    self.ticket = ticket;
-                    Place::Stalled
-                }
-                Entry::Begun | Entry::Full => Place::Running,
-            },
-            _ => Place::Running,
-        };
-        self.place == Place::Running
-    }
-
-    /// It is over, or will not be done.
-    fn leave(self) {
-        let Some(member) = &self.member else { return };
-        match self.place {
-            Place::Running => self.unit.tasks().leave(member, Attribute::Simple, false),
-            Place::Stalled => self.unit.tasks().cancel(self.ticket, member, Attribute::Simple),
-            _ => {}
-        }
     }
 }
 

@@ -3,138 +3,30 @@
 //! It is not the volume: the bytes are the driver's. Sessions on different threads share a unit; what READ and
 //! WRITE look at is in atomics.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+mod config;
+mod modes;
+mod nexuses;
 
-use crate::alua::{AccessState, AsymmetricAccess, Cause, Group};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::alua::AsymmetricAccess;
 use crate::attention::{ItlNexus, UnitAttention};
 use crate::commands::{self, Clock, ErrorCounters};
-use crate::device::TargetPort;
 use crate::identity::Identity;
 use crate::io::{Io, IoError};
 use crate::mode::{ModeFlags, ModeValues};
-use crate::nexus::NexusName;
-use crate::reservations::{Effects, Refusal, Reservations};
+use crate::reservations::Reservations;
 use crate::rod::Watch;
 use crate::saved::{Saved, SavedFault, SavedState, Section};
 use crate::sense::SenseData;
-use crate::space::{Space, SpaceWatch, THRESHOLD_EXPONENT};
+use crate::space::SpaceWatch;
 use crate::task_set::TaskSet;
 use crate::work::{Kept, Medium, Occupation, Work};
+use config::check_capacity;
+use modes::Modes;
 
-/// What the store can do for thin provisioning.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Provisioning {
-    /// The store can give space back and such ranges then read as zeros (LBPME, LBPU, LBPWS, LBPWS10, LBPRZ).
-    pub unmap: bool,
-    /// OPTIMAL UNMAP GRANULARITY in blocks; 0: not told.
-    pub granularity_blocks: u32,
-    /// The store can zero a range without being sent the zeros.
-    pub write_zeroes: bool,
-}
-
-/// What a logical unit is made from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogicalUnitConfig {
-    /// The unit's names.
-    pub identity: Identity,
-    /// 512 or 4096.
-    pub block_length_bytes: u32,
-    /// The capacity in blocks at the start: at least 1, and at most 2^63 - 1 bytes in all.
-    pub blocks: u64,
-    /// A physical block is two to this power logical blocks; at most 15.
-    pub physical_block_exponent: u8,
-    /// The medium is write-protected.
-    pub read_only: bool,
-    /// The default of the write cache enabled bit. False: every write is stable before it is answered.
-    pub write_cache: bool,
-    /// What the store can do for thin provisioning.
-    pub provisioning: Provisioning,
-    /// MAXIMUM TRANSFER LENGTH: at least one block; what is not a whole block is cut off.
-    pub max_transfer_bytes: u32,
-    /// OPTIMAL TRANSFER LENGTH; 0: not told; at most the maximum.
-    pub optimal_transfer_bytes: u32,
-    /// The medium can be ejected and loaded.
-    pub removable: bool,
-    /// True: a non-rotating medium; false: nothing is told.
-    pub solid_state: bool,
-}
-
-/// Why a configuration is refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// The world-wide name is not of NAA format 3h.
-    Naa(u64),
-    /// A name has a wrong length or a character outside 20h to 7Eh.
-    Name {
-        /// Which field.
-        field: &'static str,
-        /// The shortest length taken, in bytes.
-        length_min: usize,
-        /// The longest length taken, in bytes.
-        length_max: usize,
-    },
-    /// The block length is neither 512 nor 4096.
-    BlockLength(u32),
-    /// The capacity is zero or more than 2^63 - 1 bytes.
-    Capacity(u64),
-    /// The physical block exponent is above 15.
-    PhysicalBlockExponent(u8),
-    /// The maximum transfer length is less than a block, or the optimal one is more than the maximum.
-    TransferLength,
-    /// A LUN is not a single-level one.
-    Lun(crate::Lun),
-    /// Two units have the same number.
-    DuplicateLun(u16),
-    /// A view names a unit that the device does not have.
-    NoSuchUnit(crate::Lun),
-    /// A view shows a unit under two numbers.
-    UnitMappedTwice(crate::Lun),
-    /// The target name is empty or longer than 223 bytes (RFC 7143 4.2.7.1).
-    TargetName,
-    /// A portal group tag is 0, which is no relative port identifier (SPC-4, relative target port designator), or there
-    /// is none.
-    PortalGroupTag,
-    /// What was kept of the unit's state cannot be used.
-    SavedState(SavedFault),
-}
-
-impl std::fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            ConfigError::Naa(naa) => write!(f, "NAA identifier 0x{naa:016x} does not begin with 3"),
-            ConfigError::Name { field, length_min, length_max } => {
-                write!(f, "{field} must be {length_min} to {length_max} printable ASCII characters")
-            }
-            ConfigError::BlockLength(bytes) => write!(f, "block length {bytes} is neither 512 nor 4096"),
-            ConfigError::Capacity(blocks) => write!(f, "{blocks} blocks are no possible capacity"),
-            ConfigError::PhysicalBlockExponent(exponent) => {
-                write!(f, "physical block exponent {exponent} is above 15")
-            }
-            ConfigError::TransferLength => {
-                write!(f, "transfer lengths must be one block <= maximum, optimal <= maximum")
-            }
-            ConfigError::Lun(lun) => write!(f, "LUN {lun} is not a single-level one"),
-            ConfigError::DuplicateLun(number) => write!(f, "LUN {number} is given twice"),
-            ConfigError::NoSuchUnit(lun) => write!(f, "there is no logical unit {lun}"),
-            ConfigError::UnitMappedTwice(lun) => write!(f, "logical unit {lun} is shown twice"),
-            ConfigError::TargetName => write!(f, "the target name must have 1 to 223 bytes"),
-            ConfigError::PortalGroupTag => write!(f, "there must be a portal group tag, and none may be 0"),
-            ConfigError::SavedState(fault) => write!(f, "its saved state cannot be used: {fault}"),
-        }
-    }
-}
-
-impl std::error::Error for ConfigError {}
-
-fn check_capacity(blocks: u64, block_length_bytes: u32) -> Result<(), ConfigError> {
-    let bytes = blocks.checked_mul(u64::from(block_length_bytes));
-    if blocks == 0 || bytes.is_none_or(|bytes| bytes > i64::MAX as u64) {
-        return Err(ConfigError::Capacity(blocks));
-    }
-    Ok(())
-}
+pub use config::{ConfigError, LogicalUnitConfig, Provisioning};
 
 /// Whether medium commands can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,13 +37,6 @@ pub(crate) enum Readiness {
     Stopped = 1,
     /// The medium was ejected.
     Ejected = 2,
-}
-
-/// Mode parameters: what is, and what will be after a restart.
-#[derive(Debug)]
-struct Modes {
-    current: ModeValues,
-    saved: Option<ModeValues>,
 }
 
 /// One logical unit. Shared as `Arc<LogicalUnit>` by every device and nexus that reaches it.
@@ -381,88 +266,8 @@ impl LogicalUnit {
         u8::try_from(self.max_transfer_blocks / 2).unwrap_or(u8::MAX)
     }
 
-    /// True while an answered write may still be in a volatile cache (WCE bit of the caching mode page).
-    pub fn write_cache_enabled(&self) -> bool {
-        self.mode().write_cache_enabled()
-    }
-
     pub(crate) fn tasks(&self) -> &TaskSet {
         &self.tasks
-    }
-
-    pub(crate) fn mode(&self) -> ModeFlags {
-        ModeFlags::from_bits(self.mode.load(Ordering::Acquire))
-    }
-
-    fn modes(&self) -> MutexGuard<'_, Modes> {
-        self.modes.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn mode_values(&self) -> ModeValues {
-        self.modes().current
-    }
-
-    /// What is there after a restart or a reset.
-    pub(crate) fn mode_saved(&self) -> ModeValues {
-        self.modes().saved.unwrap_or_else(|| self.mode_default())
-    }
-
-    pub(crate) fn mode_default(&self) -> ModeValues {
-        ModeValues::new(ModeFlags::new(self.config.write_cache))
-    }
-
-    pub(crate) fn set_mode(&self, values: ModeValues) {
-        let mut modes = self.modes();
-        modes.current = values;
-        self.mode.store(values.flags.bits(), Ordering::Release);
-    }
-
-    /// Changes the values to what `wanted` makes of them, and answers those before and after. With `save` they are what
-    /// the saved state has from now on.
-    pub(crate) fn change_mode(
-        &self,
-        save: bool,
-        wanted: impl FnOnce(&ModeValues) -> Result<ModeValues, SenseData>,
-    ) -> Result<(ModeValues, ModeValues), SenseData> {
-        let mut modes = self.modes();
-        let before = modes.current;
-        let after = wanted(&before)?;
-        modes.current = after;
-        self.mode.store(after.flags.bits(), Ordering::Release);
-        if save {
-            modes.saved = Some(after);
-            self.saved.set_section(Section::ModePages, after.to_bytes());
-        }
-        Ok((before, after))
-    }
-
-    /// The store says how much space the unit has. Initiators that set a threshold in the logical block provisioning mode
-    /// page hear when it is reached, by THIN PROVISIONING SOFT THRESHOLD REACHED (SBC-3). Call it before the unit is
-    /// served, and again now and then; not for a unit that is not thin.
-    pub fn note_space(&self, space: Space) {
-        let values = self.mode_values();
-        let is_reached = self.space.note(space, &values.thresholds, self.space_unit_bytes());
-        if !is_reached || !values.flags.provisioning_reports() {
-            return;
-        }
-        let told = if values.flags.single_initiator() { 1 } else { usize::MAX };
-        for nexus in self.nexuses().iter().take(told) {
-            nexus.establish(UnitAttention::ThresholdReached);
-        }
-    }
-
-    /// What thresholds and the log page count space in.
-    pub(crate) fn space_unit_bytes(&self) -> u64 {
-        u64::from(self.config.block_length_bytes) << THRESHOLD_EXPONENT
-    }
-
-    pub(crate) fn space(&self) -> &SpaceWatch {
-        &self.space
-    }
-
-    /// True while WRITE and its kind are refused: by configuration, or by the SWP bit of the control page.
-    pub(crate) fn write_protected(&self) -> bool {
-        self.config.read_only || self.mode().software_write_protect()
     }
 
     pub(crate) fn readiness(&self) -> Readiness {
@@ -475,151 +280,6 @@ impl LogicalUnit {
 
     pub(crate) fn set_readiness(&self, readiness: Readiness) {
         self.readiness.store(readiness as u8, Ordering::Release);
-    }
-
-    fn nexuses(&self) -> MutexGuard<'_, Vec<Arc<ItlNexus>>> {
-        self.nexuses.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What is reserved, and for whom.
-    pub(crate) fn reservations(&self) -> MutexGuard<'_, Reservations> {
-        self.reservations.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Changes what is reserved: every nexus is held to it at once, and told what it must know.
-    ///
-    /// # Errors
-    /// Those of `change`, which then has changed nothing.
-    pub(crate) fn change_reservations(
-        &self,
-        change: impl FnOnce(&mut Reservations) -> Result<Effects, Refusal>,
-    ) -> Result<Effects, Refusal> {
-        let mut reservations = self.reservations();
-        let effects = change(&mut reservations)?;
-        self.saved.set_section(Section::Reservations, reservations.to_bytes());
-        for nexus in self.nexuses().iter() {
-            nexus.set_permission(reservations.permission(nexus.name()));
-            let told = effects.told.iter().filter(|(name, _)| name == nexus.name());
-            told.for_each(|(_, attention)| nexus.establish(*attention));
-            if effects.preempted.contains(nexus.name()) {
-                nexus.set_prevents_removal(false);
-            }
-        }
-        Ok(effects)
-    }
-
-    fn access(&self) -> MutexGuard<'_, AsymmetricAccess> {
-        self.access.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The target port groups in rising order.
-    pub(crate) fn access_groups(&self) -> Vec<Group> {
-        self.access().groups().to_vec()
-    }
-
-    /// How the unit can be reached through `port`.
-    pub fn access_state(&self, port: TargetPort) -> AccessState {
-        self.access().state(port)
-    }
-
-    /// Says, before anybody is attached, in which state the group of `port` begins, and whether it is the preferred one. A
-    /// state that was set before a restart comes back as long as `initial` is what it was then.
-    pub fn begin_access(&self, port: TargetPort, initial: AccessState, preferred: bool) {
-        self.access().begin(port, initial, preferred);
-    }
-
-    /// Changes the states of target port groups for a reason of the device's own (SPC-4, implicit transition), and tells
-    /// every nexus. True if one is another than before: then [`LogicalUnit::state`] has changed too.
-    pub fn change_access_implicitly(&self, changes: &[(TargetPort, AccessState)]) -> bool {
-        self.change_access(changes, Cause::Implicit, None)
-    }
-
-    /// Changes states, and tells every nexus but `issuer`. True if one is another than before.
-    pub(crate) fn change_access(
-        &self,
-        changes: &[(TargetPort, AccessState)],
-        cause: Cause,
-        issuer: Option<&NexusName>,
-    ) -> bool {
-        let mut access = self.access();
-        if !access.change(changes, cause) {
-            return false;
-        }
-        self.saved.set_section(Section::AccessStates, access.to_bytes());
-        for nexus in self.nexuses().iter() {
-            nexus.set_access_state(access.state(nexus.name().target_port));
-            if issuer != Some(nexus.name()) {
-                nexus.establish(UnitAttention::AccessStateChanged);
-            }
-        }
-        true
-    }
-
-    /// The nexuses that exist at the moment.
-    pub(crate) fn nexus_names(&self) -> Vec<NexusName> {
-        self.nexuses().iter().map(|nexus| nexus.name().clone()).collect()
-    }
-
-    pub(crate) fn attach(&self, name: &NexusName) -> Arc<ItlNexus> {
-        let reservations = self.reservations();
-        let nexus = Arc::new(ItlNexus::new(name.clone()));
-        nexus.set_permission(reservations.permission(name));
-        let access = self.access();
-        nexus.set_access_state(access.state(name.target_port));
-        self.nexuses().push(Arc::clone(&nexus));
-        nexus
-    }
-
-    /// Forgets a nexus, with its unit attentions, its prevention of medium removal (SPC-4, PREVENT ALLOW MEDIUM REMOVAL)
-    /// and what it reserved by RESERVE (SPC-2). Its registration stays.
-    pub(crate) fn detach(&self, nexus: &Arc<ItlNexus>) {
-        self.nexuses().retain(|other| !Arc::ptr_eq(other, nexus));
-        self.end_spc2_reservation(Some(nexus.name()));
-    }
-
-    /// An I_T nexus loss (SAM-5) after which the nexus is there again: it holds nothing any more, and is told.
-    pub(crate) fn lose(&self, nexus: &ItlNexus) {
-        nexus.set_prevents_removal(false);
-        self.end_spc2_reservation(Some(nexus.name()));
-        nexus.establish(UnitAttention::ItNexusLoss);
-    }
-
-    fn end_spc2_reservation(&self, holder: Option<&NexusName>) {
-        if self.reservations().is_reserved_by_spc2() {
-            let ended = self.change_reservations(|reservations| {
-                reservations.end_spc2(holder);
-                Ok(Effects::default())
-            });
-            debug_assert!(ended.is_ok(), "the change refuses nothing");
-        }
-    }
-
-    /// Tells every nexus but `issuer`.
-    pub(crate) fn establish_for_others(&self, issuer: &Arc<ItlNexus>, attention: UnitAttention) {
-        for nexus in self.nexuses().iter().filter(|nexus| !Arc::ptr_eq(nexus, issuer)) {
-            nexus.establish(attention);
-        }
-    }
-
-    /// True while any nexus prevents medium removal.
-    pub(crate) fn removal_prevented(&self) -> bool {
-        self.nexuses().iter().any(|nexus| nexus.prevents_removal())
-    }
-
-    /// The logical unit reset (SAM-5): mode pages go back to their saved values, medium removal is allowed, a
-    /// stopped unit runs again, what RESERVE reserved is released, and every nexus is told. Aborting the commands is the driver's part.
-    pub(crate) fn reset(&self) {
-        self.end_spc2_reservation(None);
-        let nexuses = self.nexuses();
-        self.set_mode(self.mode_saved());
-        if self.readiness() == Readiness::Stopped {
-            self.set_readiness(Readiness::Ready);
-        }
-        for nexus in nexuses.iter() {
-            nexus.set_prevents_removal(false);
-            nexus.copies().clear();
-            nexus.establish(UnitAttention::BusDeviceReset);
-        }
     }
 }
 

@@ -23,6 +23,7 @@ mod readiness;
 mod report_luns;
 mod report_support;
 mod reserve;
+mod row;
 mod sanitize;
 mod start_stop;
 mod table;
@@ -52,7 +53,7 @@ use std::sync::Arc;
 pub(crate) use buffer::Buffers;
 pub(crate) use identifying::parse as parse_identifying_information;
 pub(crate) use log_pages::ErrorCounters;
-use table::Company;
+use row::{Command, Company};
 pub use table::command_name;
 pub(crate) use timestamp::Clock;
 pub(crate) use without_unit::start as start_without_unit;
@@ -262,7 +263,7 @@ pub(crate) fn start(context: &Context<'_>, cdb: &Cdb) -> Progress {
 }
 
 /// Calls the handler of a command, unless something stands in its way at present.
-fn run(context: &Context<'_>, row: &table::Command, handler: Handler, cdb: &Cdb) -> Progress {
+fn run(context: &Context<'_>, row: &Command, handler: Handler, cdb: &Cdb) -> Progress {
     if context.itl().is_limited()
         && let Some(refusal) = refused_to_nexus(context.itl(), row, cdb)
     {
@@ -291,7 +292,7 @@ pub(crate) fn refused_after_wait(context: &Context<'_>, state: &State, cdb: &Cdb
 
 /// What keeps a command from the unit, whichever nexus it comes from.
 #[inline]
-fn check_unit(context: &Context<'_>, row: &table::Command) -> Result<(), SenseData> {
+fn check_unit(context: &Context<'_>, row: &Command) -> Result<(), SenseData> {
     let unit = context.unit();
     if !row.runs_when_occupied
         && let Some(sense) = unit.occupied()
@@ -313,7 +314,7 @@ fn check_unit(context: &Context<'_>, row: &table::Command) -> Result<(), SenseDa
 
 /// What ends a command that the state of its target port, or a reservation, keeps its nexus from.
 #[cold]
-fn refused_to_nexus(itl: &ItlNexus, row: &table::Command, cdb: &Cdb) -> Option<Progress> {
+fn refused_to_nexus(itl: &ItlNexus, row: &Command, cdb: &Cdb) -> Option<Progress> {
     if let Some(sense) = itl.access_state().refusal(row.works_in) {
         return Some(Err(sense));
     }

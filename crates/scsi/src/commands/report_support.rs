@@ -1,6 +1,7 @@
 //! REPORT SUPPORTED OPERATION CODES and REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS (SPC-4).
 
-use super::table::{COMMANDS, Command, rows};
+use super::row::Command;
+use super::table::{COMMANDS, rows};
 use super::{Context, Progress, parameter_data};
 use crate::bytes::{Cdb, cdb16, cdb32};
 use crate::sense::SenseData;

@@ -1,0 +1,188 @@
+//! One row of the command table: what a command looks at in its CDB, and when it may run.
+//!
+//! The rows themselves are in [`super::table`].
+
+use super::Handler;
+use crate::alua::WorksIn;
+use crate::bytes::Cdb;
+use crate::reservations::access::Access;
+use crate::sense::SenseData;
+use crate::unit::LogicalUnit;
+use crate::work::Occupation;
+
+/// Which other commands of the unit may be at the medium while this one is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Company {
+    /// Any that want company too.
+    Any,
+    /// None from the moment when its Data-Out is there. It has one, or does nothing.
+    NoneAfterData,
+    /// None, and it has no Data-Out to wait for.
+    None,
+}
+
+/// One command.
+pub(crate) struct Command {
+    pub(crate) opcode: u8,
+    pub(crate) service_action: Option<u8>,
+    pub(crate) name: &'static str,
+    pub(super) handler: Handler,
+    /// What it does to a unit that is reserved.
+    pub(crate) access: Access,
+    /// In which asymmetric access states it works.
+    pub(crate) works_in: WorksIn,
+    /// CDB USAGE DATA: the operation code, then a one for every bit that is looked at. Its length is the CDB's.
+    pub(crate) usage: &'static [u8],
+    /// The bits that may be set, in the order of the CDB; all ones after the CDB's end.
+    allowed: u128,
+    /// Runs and keeps pending unit attentions (SAM-5).
+    pub(crate) passes_unit_attention: bool,
+    /// Runs while the unit is stopped or has no medium.
+    pub(crate) runs_when_not_ready: bool,
+    /// Runs while the unit sanitizes or formats itself, or has failed to (SBC-3, SANITIZE).
+    pub(crate) runs_when_occupied: bool,
+    /// Refused while the unit is write-protected.
+    pub(crate) writes_medium: bool,
+    /// Refused to a nexus that may only read, whatever the unit allows: it would decide for others.
+    pub(crate) changes_for_others: bool,
+    /// Exists only where the store can unmap.
+    needs_unmap: bool,
+    pub(super) company: Company,
+    /// RECOMMENDED COMMAND TIMEOUT in seconds.
+    pub(crate) timeout_s: u32,
+}
+
+pub(super) const FORMAT_UNIT: u8 = 0x04;
+pub(super) const SANITIZE: u8 = 0x48;
+
+/// What an initiator should give a command that touches the medium.
+pub(super) const MEDIUM_TIMEOUT_S: u32 = 60;
+/// What it should give one that is answered from memory.
+pub(super) const MEMORY_TIMEOUT_S: u32 = 10;
+
+/// A row for a command of the medium: it reports unit attentions, needs a ready unit that is active, and reads.
+pub(super) const fn row(
+    name: &'static str,
+    access: Access,
+    handler: Handler,
+    usage: &'static [u8],
+) -> Command {
+    let mut allowed = 0;
+    let mut index = 0;
+    while index < 16 {
+        let byte = if index == 0 || index >= usage.len() { 0xff } else { usage[index] };
+        allowed = allowed << 8 | byte as u128;
+        index += 1;
+    }
+    Command {
+        opcode: usage[0],
+        service_action: None,
+        name,
+        handler,
+        access,
+        works_in: WorksIn::Active,
+        usage,
+        allowed,
+        passes_unit_attention: false,
+        runs_when_not_ready: false,
+        runs_when_occupied: false,
+        writes_medium: false,
+        changes_for_others: false,
+        needs_unmap: false,
+        company: Company::Any,
+        timeout_s: MEDIUM_TIMEOUT_S,
+    }
+}
+
+impl Command {
+    /// The second byte's low five bits are a service action with this row's value.
+    pub(super) const fn service_action(mut self) -> Command {
+        self.service_action = Some(self.usage[1] & 0x1f);
+        self.allowed |= 0x1f << 112;
+        self
+    }
+
+    pub(super) const fn writes(mut self) -> Command {
+        self.writes_medium = true;
+        self
+    }
+
+    pub(super) const fn changes_for_others(mut self) -> Command {
+        self.changes_for_others = true;
+        self
+    }
+
+    pub(super) const fn any_readiness(mut self) -> Command {
+        self.runs_when_not_ready = true;
+        self.timeout_s = MEMORY_TIMEOUT_S;
+        self
+    }
+
+    pub(super) const fn any_occupation(mut self) -> Command {
+        self.runs_when_occupied = true;
+        self.any_readiness()
+    }
+
+    /// Works in standby too (SPC-4, standby state).
+    pub(super) const fn in_standby(mut self) -> Command {
+        self.works_in = WorksIn::Standby;
+        self
+    }
+
+    /// Works however badly the unit can be reached (SPC-4, unavailable state).
+    pub(super) const fn in_every_state(mut self) -> Command {
+        self.works_in = WorksIn::EveryState;
+        self
+    }
+
+    pub(super) const fn passes_attention(mut self) -> Command {
+        self.passes_unit_attention = true;
+        self.in_every_state().any_occupation()
+    }
+
+    pub(super) const fn needs_unmap(mut self) -> Command {
+        self.needs_unmap = true;
+        self
+    }
+
+    /// Others see either all of it or nothing; it takes its Data-Out before.
+    pub(super) const fn alone_after_data(mut self) -> Command {
+        self.company = Company::NoneAfterData;
+        self
+    }
+
+    /// Others see either all of it or nothing; it has no Data-Out.
+    pub(super) const fn alone(mut self) -> Command {
+        self.company = Company::None;
+        self
+    }
+
+    pub(super) const fn timeout_s(mut self, timeout_s: u32) -> Command {
+        self.timeout_s = timeout_s;
+        self
+    }
+
+    /// Runs although such a failure keeps others from the medium, because it may end that.
+    pub(super) fn mends(&self, occupation: Occupation) -> bool {
+        match occupation {
+            Occupation::SanitizeFailed | Occupation::SanitizeFailedUnrestricted => self.opcode == SANITIZE,
+            Occupation::FormatFailed => matches!(self.opcode, SANITIZE | FORMAT_UNIT),
+            Occupation::None | Occupation::Sanitizing | Occupation::Formatting => false,
+        }
+    }
+
+    pub(crate) fn supported_by(&self, unit: &LogicalUnit) -> bool {
+        !self.needs_unmap || unit.config().provisioning.unmap
+    }
+
+    /// Refuses set bits that the command does not define. The field pointer shows the first of them; NACA in the
+    /// CONTROL byte is one, because normal ACA is not supported (SAM-5, CONTROL byte).
+    pub(crate) fn check_usage(&self, cdb: &Cdb) -> Result<(), SenseData> {
+        let wrong = u128::from_be_bytes(*cdb) & !self.allowed;
+        if wrong == 0 {
+            return Ok(());
+        }
+        let place = wrong.leading_zeros();
+        Err(SenseData::invalid_cdb_field((place / 8) as u16, 7 - (place % 8) as u8))
+    }
+}

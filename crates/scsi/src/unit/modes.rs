@@ -1,0 +1,101 @@
+//! The mode parameters of a logical unit, now and after a restart (SPC-4), and the thresholds of a thin one (SBC-3).
+//!
+//! The pages are made in [`crate::mode`].
+
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
+
+use super::LogicalUnit;
+use crate::attention::UnitAttention;
+use crate::mode::{ModeFlags, ModeValues};
+use crate::saved::Section;
+use crate::sense::SenseData;
+use crate::space::{Space, SpaceWatch, THRESHOLD_EXPONENT};
+
+/// Mode parameters: what is, and what will be after a restart.
+#[derive(Debug)]
+pub(super) struct Modes {
+    pub(super) current: ModeValues,
+    pub(super) saved: Option<ModeValues>,
+}
+
+impl LogicalUnit {
+    /// True while an answered write may still be in a volatile cache (WCE bit of the caching mode page).
+    pub fn write_cache_enabled(&self) -> bool {
+        self.mode().write_cache_enabled()
+    }
+    pub(crate) fn mode(&self) -> ModeFlags {
+        ModeFlags::from_bits(self.mode.load(Ordering::Acquire))
+    }
+
+    fn modes(&self) -> MutexGuard<'_, Modes> {
+        self.modes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn mode_values(&self) -> ModeValues {
+        self.modes().current
+    }
+
+    /// What is there after a restart or a reset.
+    pub(crate) fn mode_saved(&self) -> ModeValues {
+        self.modes().saved.unwrap_or_else(|| self.mode_default())
+    }
+
+    pub(crate) fn mode_default(&self) -> ModeValues {
+        ModeValues::new(ModeFlags::new(self.config.write_cache))
+    }
+
+    pub(crate) fn set_mode(&self, values: ModeValues) {
+        let mut modes = self.modes();
+        modes.current = values;
+        self.mode.store(values.flags.bits(), Ordering::Release);
+    }
+
+    /// Changes the values to what `wanted` makes of them, and answers those before and after. With `save` they are what
+    /// the saved state has from now on.
+    pub(crate) fn change_mode(
+        &self,
+        save: bool,
+        wanted: impl FnOnce(&ModeValues) -> Result<ModeValues, SenseData>,
+    ) -> Result<(ModeValues, ModeValues), SenseData> {
+        let mut modes = self.modes();
+        let before = modes.current;
+        let after = wanted(&before)?;
+        modes.current = after;
+        self.mode.store(after.flags.bits(), Ordering::Release);
+        if save {
+            modes.saved = Some(after);
+            self.saved.set_section(Section::ModePages, after.to_bytes());
+        }
+        Ok((before, after))
+    }
+
+    /// The store says how much space the unit has. Initiators that set a threshold in the logical block provisioning mode
+    /// page hear when it is reached, by THIN PROVISIONING SOFT THRESHOLD REACHED (SBC-3). Call it before the unit is
+    /// served, and again now and then; not for a unit that is not thin.
+    pub fn note_space(&self, space: Space) {
+        let values = self.mode_values();
+        let is_reached = self.space.note(space, &values.thresholds, self.space_unit_bytes());
+        if !is_reached || !values.flags.provisioning_reports() {
+            return;
+        }
+        let told = if values.flags.single_initiator() { 1 } else { usize::MAX };
+        for nexus in self.nexuses().iter().take(told) {
+            nexus.establish(UnitAttention::ThresholdReached);
+        }
+    }
+
+    /// What thresholds and the log page count space in.
+    pub(crate) fn space_unit_bytes(&self) -> u64 {
+        u64::from(self.config.block_length_bytes) << THRESHOLD_EXPONENT
+    }
+
+    pub(crate) fn space(&self) -> &SpaceWatch {
+        &self.space
+    }
+
+    /// True while WRITE and its kind are refused: by configuration, or by the SWP bit of the control page.
+    pub(crate) fn write_protected(&self) -> bool {
+        self.config.read_only || self.mode().software_write_protect()
+    }
+}
