@@ -18,13 +18,15 @@ struct Rule {
 }
 
 const RULES: &[Rule] = &[
-    Rule { package: "lunette-wire", may_use: &[], pure: true },
-    Rule { package: "lunette-scsi", may_use: &[], pure: true },
-    Rule { package: "lunette-iscsi", may_use: &["lunette-wire"], pure: true },
-    Rule { package: "lunette-isns", may_use: &[], pure: true },
+    Rule { package: "lunette-wire", may_use: &["lunette-cases"], pure: true },
+    Rule { package: "lunette-scsi", may_use: &["lunette-cases"], pure: true },
+    Rule { package: "lunette-iscsi", may_use: &["lunette-wire", "lunette-cases"], pure: true },
+    Rule { package: "lunette-isns", may_use: &["lunette-cases"], pure: true },
+    // How many cases a property test runs; only tests use it.
+    Rule { package: "lunette-cases", may_use: &[], pure: false },
     // How a test says that it was skipped; only tests use it.
     Rule { package: "lunette-skip", may_use: &[], pure: false },
-    Rule { package: "lunette-block", may_use: &["lunette-skip"], pure: false },
+    Rule { package: "lunette-block", may_use: &["lunette-cases", "lunette-skip"], pure: false },
     Rule {
         package: "lunette-target",
         may_use: &[
@@ -33,6 +35,7 @@ const RULES: &[Rule] = &[
             "lunette-scsi",
             "lunette-block",
             "lunette-wire",
+            "lunette-cases",
             "lunette-skip",
         ],
         pure: false,
@@ -51,6 +54,7 @@ const RULES: &[Rule] = &[
             "lunette-scsi",
             "lunette-block",
             "lunette-wire",
+            "lunette-cases",
             "lunette-skip",
         ],
         pure: false,

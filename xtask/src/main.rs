@@ -81,7 +81,7 @@ enum Task {
         #[arg(long, value_name = "NUMBER")]
         seed: Option<u64>,
     },
-    /// What a night has time for: `test`, then 100 crash rounds and every fuzz target for five minutes
+    /// What a night has time for: `test`, then every property with 100 times its cases, 100 crash rounds and every fuzz target for five minutes
     Nightly,
 }
 
@@ -161,6 +161,7 @@ fn test(workspace: &Workspace, report: &mut Report) {
 fn nightly(workspace: &Workspace, report: &mut Report) {
     test(workspace, report);
     with_binary(workspace, report, |report, binary| {
+        suites::properties(workspace, report, binary, 100);
         suites::crash(workspace, report, binary, 100, None);
     });
     fuzz::step(workspace, report, 300, None);

@@ -13,6 +13,8 @@ use crate::workspace::Workspace;
 
 const BUILD_LIMIT: Duration = Duration::from_secs(20 * 60);
 const TEST_LIMIT: Duration = Duration::from_secs(20 * 60);
+/// The properties of a night, with 100 times their cases: without optimisation they take hours.
+const PROPERTIES_LIMIT: Duration = Duration::from_secs(2 * 3600);
 
 /// A crash round takes a second or two; this is a generous bound for a hang.
 const CRASH_ROUND_LIMIT: Duration = Duration::from_secs(30);
@@ -52,6 +54,15 @@ fn built(workspace: &Workspace, program: &str) -> Result<PathBuf> {
 pub(crate) fn unit(workspace: &Workspace, report: &mut Report, binary: &Path) {
     report.step("unit and property tests", || {
         run(workspace, binary, &["test", "--workspace", "--exclude", "lunette-tests"], &[], TEST_LIMIT)
+    });
+}
+
+/// The unit and property tests of every crate once more, optimised, with `times` as many cases of each property.
+pub(crate) fn properties(workspace: &Workspace, report: &mut Report, binary: &Path, times: u32) {
+    report.step(&format!("property tests, {times} times the cases"), || {
+        let arguments = ["test", "--release", "--workspace", "--exclude", "lunette-tests"];
+        let environment = [("LUNETTE_CASES_TIMES", times.to_string())];
+        run(workspace, binary, &arguments, &environment, PROPERTIES_LIMIT)
     });
 }
 

@@ -171,6 +171,7 @@ impl AsRef<str> for IscsiName {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lunette_cases::cases;
     use proptest::prelude::*;
 
     #[test]
@@ -318,6 +319,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(cases(256))]
+
         #[test]
         fn parsing_is_total_and_stable(text in "\\PC{0,240}") {
             if let Ok(name) = IscsiName::from_peer(&text) {

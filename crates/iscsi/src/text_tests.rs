@@ -1,5 +1,6 @@
 //! SendTargets in all its forms, long answers, and what else a Text Request may and may not say.
 
+use lunette_cases::cases;
 use proptest::prelude::*;
 
 use super::*;
@@ -341,6 +342,8 @@ fn a_request_in_parts_is_read_as_one() {
 }
 
 proptest! {
+    #![proptest_config(cases(256))]
+
     #[test]
     fn long_answers_arrive_whole(
         count in 0usize..200, max in 512u32..4096, always_final: bool, addresses in 0usize..4,

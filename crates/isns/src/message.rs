@@ -217,6 +217,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use lunette_cases::cases;
     use proptest::prelude::*;
 
     /// An answer as a server sends it.
@@ -300,6 +301,8 @@ pub(crate) mod tests {
     }
 
     proptest! {
+        #![proptest_config(cases(256))]
+
         #[test]
         fn whatever_comes_is_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200), valid: bool) {
             let bytes = if valid { answer(1, 1, 0, &bytes[..bytes.len() / 4 * 4]) } else { bytes };

@@ -77,6 +77,7 @@ fn view(grant: &Grant, device: &Device) -> Result<Option<Arc<LunMap>>, ConfigErr
 mod tests {
     use super::*;
     use crate::config::UnitGrant;
+    use lunette_cases::cases;
     use proptest::prelude::*;
 
     fn device() -> Device {
@@ -151,6 +152,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(cases(256))]
+
         /// Discovery shows a target exactly to those who get in as somebody.
         #[test]
         fn whoever_gets_in_is_shown_the_target(

@@ -67,6 +67,7 @@ impl<'a> AhsList<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lunette_cases::cases;
     use proptest::prelude::*;
 
     #[test]
@@ -88,6 +89,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(cases(256))]
+
         #[test]
         fn decoding_is_total(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
             if let Ok(list) = AhsList::decode(&bytes) {

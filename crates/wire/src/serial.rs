@@ -54,6 +54,7 @@ serial_number! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lunette_cases::cases;
     use proptest::prelude::*;
 
     #[test]
@@ -64,6 +65,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(cases(256))]
+
         #[test]
         fn at_most_one_precedes_the_other(a: u32, b: u32) {
             let (a, b) = (StatSn(a), StatSn(b));

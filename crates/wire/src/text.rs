@@ -110,6 +110,7 @@ impl TextBuffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lunette_cases::cases;
     use proptest::prelude::*;
 
     #[test]
@@ -148,6 +149,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(cases(256))]
+
         #[test]
         fn splitting_is_total(bytes in proptest::collection::vec(any::<u8>(), 0..600)) {
             if let Ok(found) = pairs(&bytes) {

@@ -1,5 +1,6 @@
 //! Decode is total, and what was decoded and encoded once decodes to the same value again, for all PDUs.
 
+use lunette_cases::cases;
 use lunette_wire::{BHS_LENGTH, Bhs, InitiatorPdu, Opcode, TargetPdu};
 use proptest::prelude::*;
 
@@ -22,7 +23,7 @@ fn headers() -> impl Strategy<Value = Bhs> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4096))]
+    #![proptest_config(cases(4096))]
 
     #[test]
     fn initiator_pdus(header in headers()) {

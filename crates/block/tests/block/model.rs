@@ -1,5 +1,6 @@
 //! Random operations against a vector of bytes.
 
+use lunette_cases::cases;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
@@ -78,7 +79,7 @@ fn engine() -> impl Strategy<Value = EngineKind> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(48))]
 
     #[test]
     fn memory_is_a_vector(engine in engine(), steps in prop::collection::vec(step(), 1..40)) {

@@ -78,6 +78,7 @@ pub fn encode_hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lunette_cases::cases;
     use proptest::prelude::*;
 
     #[test]
@@ -106,6 +107,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(cases(256))]
+
         #[test]
         fn what_is_written_is_read(bytes in proptest::collection::vec(any::<u8>(), 1..200)) {
             prop_assert_eq!(decode_binary(&encode_hex(&bytes), 200), Ok(bytes.clone()));

@@ -1,5 +1,6 @@
 //! Each key's own rule, the rules between keys, and independence of order.
 
+use lunette_cases::cases;
 use lunette_wire::text::pairs;
 use proptest::prelude::*;
 
@@ -402,7 +403,7 @@ fn end(limits: TargetLimits, kind: SessionType, offers: &Offers) -> Result3 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(cases(2000))]
 
     /// Any offer in any order by any peer gives one result or one clean failure.
     #[test]
@@ -434,6 +435,8 @@ proptest! {
 }
 
 proptest! {
+    #![proptest_config(cases(256))]
+
     #[test]
     fn order_makes_no_difference(
         limits in limits(),

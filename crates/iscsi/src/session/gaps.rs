@@ -47,6 +47,7 @@ impl Gaps {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lunette_cases::cases;
     use proptest::prelude::*;
 
     #[test]
@@ -61,6 +62,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(cases(256))]
+
         /// The pieces of a range in any order leave nothing; without one of them, that is missing.
         #[test]
         fn pieces_in_any_order_fill_a_range(

@@ -87,9 +87,12 @@ impl Cut {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lunette_cases::cases;
     use proptest::prelude::*;
 
     proptest! {
+        #![proptest_config(cases(256))]
+
         /// Whatever is computed about the PDUs is what walking along them gives.
         #[test]
         fn a_walk_agrees_with_the_arithmetic(

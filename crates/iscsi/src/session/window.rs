@@ -156,6 +156,7 @@ impl<T> CommandWindow<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lunette_cases::cases;
     use proptest::prelude::*;
 
     #[test]
@@ -245,6 +246,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(cases(256))]
+
         /// Whatever arrives in whatever order: each number is delivered at most once, in order, without gaps.
         #[test]
         fn never_opens_twice_for_one_number(

@@ -2,6 +2,7 @@
 //! replaced and leave, and disk order end with every task answered exactly once or ended as its clause says, the data where
 //! it belongs, no CmdSN missing and nothing kept.
 
+use lunette_cases::cases;
 use lunette_iscsi::parameters::TargetLimits;
 use lunette_iscsi::session::SessionSettings;
 use lunette_wire::InitiatorTaskTag;
@@ -231,7 +232,7 @@ impl Workload {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(300))]
+    #![proptest_config(cases(300))]
 
     #[test]
     fn every_task_is_answered_once_and_nothing_leaks(seed: u64) {

@@ -2,6 +2,7 @@
 //! break, in any order; once that stops, every command is answered, with the right data, no number is missing and nothing
 //! is kept.
 
+use lunette_cases::cases;
 use lunette_iscsi::parameters::TargetLimits;
 use lunette_iscsi::session::SessionSettings;
 use proptest::prelude::*;
@@ -35,7 +36,7 @@ fn run(seed: u64, faults: Faults, connections: u16) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(cases(200))]
 
     #[test]
     fn what_is_lost_is_recovered(seed: u64, connections in 1u16..4) {

@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicI64;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
+use lunette_cases::cases;
 use proptest::prelude::*;
 
 use super::*;
@@ -223,7 +224,7 @@ fn actions() -> impl Strategy<Value = Vec<Action>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(500))]
+    #![proptest_config(cases(500))]
 
     #[test]
     fn commands_keep_the_order_and_none_is_forgotten(actions in actions()) {

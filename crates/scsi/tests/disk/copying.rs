@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use lunette_cases::cases;
 use lunette_scsi::{
     Device, Domain, Event, Identity, Io, IoError, LogicalUnit, LogicalUnitConfig, Lun, Next, Nexus, Saved,
     Status, Task,
@@ -351,7 +352,7 @@ fn segment() -> impl Strategy<Value = (usize, usize, u16, u64, u64)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(cases(64))]
 
     /// Random lists do what the same copies between two arrays of bytes do, up to the first that cannot be.
     #[test]

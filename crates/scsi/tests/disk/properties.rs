@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use lunette_cases::cases;
 use lunette_scsi::{
     Device, Event, Extent, Io, IoError, IoOutcome, LogicalUnit, LogicalUnitConfig, Lun, Next, Nexus, Saved,
     Task,
@@ -186,7 +187,7 @@ fn drive(nexus: &Nexus, unit: &LogicalUnit, lun: Lun, cdb: &[u8], data: &[u8], a
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cases(512))]
 
     #[test]
     fn any_commands_with_any_events_end(

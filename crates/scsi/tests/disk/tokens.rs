@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use lunette_cases::cases;
 use lunette_scsi::{
     Device, Domain, Environment, Event, Identity, Io, IoOutcome, LogicalUnit, LogicalUnitConfig, Lun, Next,
     Nexus, Saved, Status, Task,
@@ -317,7 +318,7 @@ fn ranges() -> impl Strategy<Value = Vec<(u64, u32)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(cases(48))]
 
     /// Whatever the ranges on both sides, the destination gets the token's blocks one after another.
     #[test]

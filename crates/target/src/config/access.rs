@@ -279,6 +279,7 @@ fn check_units(units: &[UnitGrant], own: &HashSet<u16>, target: &str) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lunette_cases::cases;
     use proptest::prelude::*;
 
     fn rule(initiators: &[&str], addresses: &[&str]) -> AccessRule {
@@ -355,6 +356,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(cases(256))]
+
         #[test]
         fn a_network_has_the_addresses_that_begin_like_it(
             network: u32, length in 0u8..=32, address: u32

@@ -97,6 +97,7 @@ impl fmt::Display for Size {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lunette_cases::cases;
     use proptest::prelude::*;
 
     #[test]
@@ -146,6 +147,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(cases(256))]
+
         #[test]
         fn what_is_printed_parses_again(bytes in 1..=i64::MAX as u64, shift in 0..63_u32) {
             let size = Size::from_bytes((bytes >> shift << shift).max(1)).unwrap();

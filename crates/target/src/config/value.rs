@@ -251,6 +251,7 @@ impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for Text<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lunette_cases::cases;
     use proptest::prelude::*;
 
     #[test]
@@ -323,6 +324,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(cases(256))]
+
         #[test]
         fn every_host_gives_a_good_name(host in "\\PC{0,80}") {
             let name = default_target_name(&host);

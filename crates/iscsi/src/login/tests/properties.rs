@@ -1,5 +1,6 @@
 //! Order, splits over PDUs, and any sequence of requests at all.
 
+use lunette_cases::cases;
 use proptest::prelude::*;
 
 use super::*;
@@ -58,6 +59,8 @@ fn offers() -> impl Strategy<Value = Vec<(&'static str, String)>> {
 }
 
 proptest! {
+    #![proptest_config(cases(256))]
+
     #[test]
     fn order_and_splits_make_no_difference(
         (plain, shuffled) in offers().prop_flat_map(|all| (Just(all.clone()), Just(all).prop_shuffle())),

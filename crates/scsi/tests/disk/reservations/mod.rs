@@ -4,6 +4,7 @@ pub(crate) mod hosts;
 mod model;
 mod rules;
 
+use lunette_cases::cases;
 use lunette_scsi::{Io, Saved, Status};
 use proptest::prelude::*;
 
@@ -69,6 +70,8 @@ fn through_the_same_port(step: Step, who: usize) -> Step {
 }
 
 proptest! {
+    #![proptest_config(cases(256))]
+
     /// Every answer, every unit attention, what every class of command meets, and what PERSISTENT RESERVE IN tells.
     #[test]
     fn random_reservations_agree_with_the_model(

@@ -1,5 +1,6 @@
 //! Whole files, and the messages for what is wrong in them.
 
+use lunette_cases::cases;
 use proptest::prelude::*;
 
 use super::*;
@@ -489,6 +490,8 @@ fn a_file_is_read_from_disk() {
 }
 
 proptest! {
+    #![proptest_config(cases(256))]
+
     #[test]
     fn any_text_has_an_answer(
         lines in proptest::collection::vec(

@@ -1,5 +1,6 @@
 //! The grammar of `--lun`, its messages, and that what is printed parses again.
 
+use lunette_cases::cases;
 use proptest::prelude::*;
 
 use super::*;
@@ -181,6 +182,8 @@ prop_compose! {
 }
 
 proptest! {
+    #![proptest_config(cases(256))]
+
     #[test]
     fn what_is_printed_parses_again(flag in any_flag()) {
         prop_assert_eq!(flag.to_string().parse::<LunFlag>(), Ok(flag));

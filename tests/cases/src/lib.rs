@@ -1,0 +1,23 @@
+//! How many cases a property test runs: each names what a run before a merge has time for, and [`TIMES`] multiplies all of
+//! them, so that a night can look further without a change to any test. `PROPTEST_CASES` cannot do that: it is only a
+//! default, which tests with a number of their own do not see.
+
+#![forbid(unsafe_code)]
+
+use std::env;
+
+pub use proptest::test_runner::Config;
+
+/// The environment variable with the number by which every property test's cases are multiplied: 1 without it.
+pub const TIMES: &str = "LUNETTE_CASES_TIMES";
+
+/// The configuration of a property test that runs `count` cases before a merge.
+///
+/// # Panics
+/// When [`TIMES`] is no number.
+#[must_use]
+pub fn cases(count: u32) -> Config {
+    let times = env::var(TIMES)
+        .map_or(1, |text| text.parse::<u32>().unwrap_or_else(|error| panic!("{TIMES}={text}: {error}")));
+    Config::with_cases(count.saturating_mul(times))
+}
