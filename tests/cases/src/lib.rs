@@ -19,5 +19,7 @@ pub const TIMES: &str = "LUNETTE_CASES_TIMES";
 pub fn cases(count: u32) -> Config {
     let times = env::var(TIMES)
         .map_or(1, |text| text.parse::<u32>().unwrap_or_else(|error| panic!("{TIMES}={text}: {error}")));
-    Config::with_cases(count.saturating_mul(times))
+    let config = Config::with_cases(count.saturating_mul(times));
+    // What a property has no answer for may come up as much more often.
+    Config { max_global_rejects: config.max_global_rejects.saturating_mul(times), ..config }
 }
