@@ -124,11 +124,21 @@ impl Raw {
         }
     }
 
-    /// Nothing comes for `time`: what is due must wait for something that the test holds back.
+    /// What was sent so far has been taken in, and nothing comes for `time`: what is due must wait for something that the
+    /// test holds back.
     ///
     /// # Errors
     /// A PDU came, or the connection was closed.
     pub fn waits(&mut self, time: Duration) -> Result<()> {
+        self.silent()?;
+        self.is_quiet(time)
+    }
+
+    /// Nothing comes for `time`. Where something has to be taken in first, it is for [`Self::waits`], or for the test, to see to it.
+    ///
+    /// # Errors
+    /// A PDU came, or the connection was closed.
+    pub fn is_quiet(&mut self, time: Duration) -> Result<()> {
         let deadline = Instant::now() + time;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());

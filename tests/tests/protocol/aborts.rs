@@ -20,7 +20,6 @@ fn an_aborted_command_in_a_store_is_over_when_the_abort_is_answered() {
     let tag = session.write(0, 0, &[0xaa; BLOCK_BYTES]).expect("sent");
     target.wait_for_calls(0, OperationKind::Write, 1);
     let abort = session.manage_task(Function::AbortTask, 0, tag, cmd_sn).expect("sent");
-    session.silent().expect("the write is in the store");
     session.waits(A_WHILE).expect("the write is in the store");
     target.faults(0).clear();
     assert_eq!(session.managed(abort).expect("the write is not answered"), COMPLETE);

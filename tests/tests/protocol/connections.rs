@@ -272,9 +272,9 @@ fn the_response_to_a_function_on_many_tasks_overtakes_no_answer_of_another_conne
         session.links[cid].data_in(tag).expect("a read");
     }
     let tag = session.on(1).manage(Function::AbortTaskSet, 0).expect("sent");
-    session.links[1].waits(A_WHILE).expect("two connections have acknowledged nothing");
+    session.links[1].is_quiet(A_WHILE).expect("two connections have acknowledged nothing");
     acknowledge(&mut session.links[2]);
-    session.links[1].waits(A_WHILE).expect("one connection has acknowledged nothing");
+    session.links[1].is_quiet(A_WHILE).expect("one connection has acknowledged nothing");
     acknowledge(&mut session.links[0]);
     assert_eq!(session.links[1].managed(tag).expect("an answer"), COMPLETE);
     // A connection that leaves will never acknowledge, and is not waited for.
@@ -282,7 +282,7 @@ fn the_response_to_a_function_on_many_tasks_overtakes_no_answer_of_another_conne
     session.on(0).silent().expect("alive");
     let tag = session.on(1).manage(Function::AbortTaskSet, 0).expect("sent");
     acknowledge(&mut session.links[0]);
-    session.links[1].waits(A_WHILE).expect("one connection has acknowledged nothing");
+    session.links[1].is_quiet(A_WHILE).expect("one connection has acknowledged nothing");
     let logout = session.on(1).log_out(LogoutReason::CloseConnection, 2).expect("sent");
     assert_eq!(session.links[1].managed(tag).expect("an answer"), COMPLETE);
     assert_eq!(session.links[1].logged_out(logout).expect("an answer"), CLOSED);

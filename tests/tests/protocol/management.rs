@@ -345,7 +345,7 @@ fn the_session_that_asked_may_end_before_the_answer() {
 
 #[test]
 fn a_reset_is_answered_while_the_target_drains() {
-    let target = InProcess::start_with(&[DISK, SECOND_DISK], |config| config.limits.drain_timeout_s = 3);
+    let target = InProcess::start_with(&[DISK, SECOND_DISK], |config| config.limits.drain_timeout_s = 30);
     let mut session = session(&target, 1);
     target.drain();
     assert!(matches!(session.receive().expect("a message").0, TargetPdu::AsynchronousMessage(_)));

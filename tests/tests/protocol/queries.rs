@@ -85,6 +85,7 @@ fn an_it_nexus_reset_ends_the_tasks_of_its_session_on_all_units() {
     let kept = other.read(1, 8, 1).expect("sent");
     target.wait_for_calls(1, OperationKind::Read, 2);
     let tag = session.manage(Function::ItNexusReset, 0).expect("sent");
+    session.silent().expect("tasks are in the stores");
     target.faults(0).clear();
     session.waits(A_WHILE).expect("a task of the second unit is in its store");
     target.faults(1).clear();

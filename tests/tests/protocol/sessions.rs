@@ -183,7 +183,7 @@ fn a_logout_is_answered_when_the_stores_are_done() {
     target.wait_for_calls(0, OperationKind::Write, 3);
     let tag = session.log_out(LogoutReason::CloseSession, 0).expect("sent");
     other.silent().expect("others are served");
-    session.waits(A_WHILE).expect("writes are on their way");
+    session.is_quiet(A_WHILE).expect("writes are on their way");
     target.faults(0).clear();
     assert_eq!(session.logged_out(tag).expect("the logout is the only thing answered"), CLOSED);
     session.ends().expect("a closed connection");

@@ -194,7 +194,7 @@ fn a_session_logout_closes_all_connections() {
     let tag = session.on(2).log_out(LogoutReason::CloseSession, 0).expect("sent");
     session.links[0].ends().expect("closed");
     session.links[1].ends().expect("closed");
-    session.links[2].waits(A_WHILE).expect("a write is in the store");
+    session.links[2].is_quiet(A_WHILE).expect("a write is in the store");
     target.faults(0).clear();
     assert_eq!(session.links[2].logged_out(tag).expect("an answer"), CLOSED);
     session.links[2].ends().expect("closed");

@@ -351,7 +351,7 @@ fn a_logout_of_the_session_ends_what_waits() {
     target.wait_for_calls(0, OperationKind::Write, 1);
     let mut first = pair.lose();
     let tag = first.log_out(LogoutReason::CloseSession, 0).expect("sent");
-    first.waits(crate::A_WHILE).expect("a write is in the store");
+    first.is_quiet(crate::A_WHILE).expect("a write is in the store");
     target.faults(0).clear();
     assert_eq!(first.logged_out(tag).expect("an answer"), 0);
     first.ends().expect("a closed connection");
