@@ -125,8 +125,13 @@ fn checked(content: &[u8]) -> Option<&[u8]> {
 }
 
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // One that a crash left behind is in nobody's way.
-    let mut file = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    // One that a crash left behind is in nobody's way; and what is created anew is no link of somebody else's.
+    if let Err(error) = fs::remove_file(path)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        return Err(error);
+    }
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(FIRST_LINE)?;
     file.write_all(&Sha256::digest(bytes))?;
     file.write_all(bytes)?;
@@ -164,6 +169,20 @@ mod tests {
         fs::write(path.with_extension("lunette-state.new"), "half of it").unwrap();
         file.replace(b"whole").unwrap();
         assert_eq!(StateFile::open(path).unwrap().1.as_deref(), Some(&b"whole"[..]));
+    }
+
+    /// Who may write to the directory of an image must not have the target write elsewhere.
+    #[test]
+    fn a_link_in_the_way_is_replaced_and_not_followed() {
+        let (directory, path) = place();
+        let (file, _) = StateFile::open(path.clone()).unwrap();
+        let elsewhere = directory.path().join("elsewhere");
+        fs::write(&elsewhere, "precious").unwrap();
+        std::os::unix::fs::symlink(&elsewhere, path.with_extension("lunette-state.new")).unwrap();
+        file.replace(b"state").unwrap();
+        assert_eq!(fs::read(&elsewhere).unwrap(), b"precious");
+        assert!(fs::symlink_metadata(&path).unwrap().is_file());
+        assert_eq!(StateFile::open(path).unwrap().1.as_deref(), Some(&b"state"[..]));
     }
 
     #[test]
