@@ -8,7 +8,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net};
 use lunette_iscsi::name::{IscsiName, NAME_LENGTH_MAX};
 use wildmatch::WildMatch;
 
@@ -146,7 +146,7 @@ pub struct AddressRange(IpNet);
 
 impl AddressRange {
     fn has(&self, address: IpAddr) -> bool {
-        self.0.contains(&address)
+        self.0.contains(&address.to_canonical())
     }
 }
 
@@ -171,8 +171,17 @@ impl FromStr for AddressRange {
                 network.addr()
             )));
         }
-        Ok(Self(network))
+        Ok(Self(as_peers_come(network)))
     }
+}
+
+/// IPv4 addresses in IPv6 clothes (`::ffff:192.0.2.0/120`) as the IPv4 addresses that they are: initiators come with those.
+fn as_peers_come(network: IpNet) -> IpNet {
+    const MAPPED_PREFIX: u8 = 96;
+    let IpNet::V6(mapped) = network else { return network };
+    let length = mapped.prefix_len().checked_sub(MAPPED_PREFIX);
+    let plain = mapped.addr().to_ipv4_mapped().zip(length);
+    plain.and_then(|(address, length)| Ipv4Net::new(address, length).ok()).map_or(network, IpNet::V4)
 }
 
 impl fmt::Display for AddressRange {
@@ -199,7 +208,6 @@ pub fn parse_allow_flag(text: &str) -> Result<AccessRule, ValueError> {
 impl AccessRule {
     /// Whether name and address fit, whatever becomes of the user.
     pub(crate) fn fits(&self, initiator: &str, address: IpAddr) -> bool {
-        let address = address.to_canonical();
         (self.initiators.is_empty() || self.initiators.iter().any(|pattern| pattern.fits(initiator)))
             && (self.addresses.is_empty() || self.addresses.iter().any(|range| range.has(address)))
     }
@@ -313,6 +321,15 @@ mod tests {
         assert!(users.fits_user(Some("alice")));
         assert!(!users.fits_user(Some("bob")) && !users.fits_user(None));
         assert!(AccessRule::default().fits_user(None));
+    }
+
+    #[test]
+    fn ipv4_addresses_may_be_written_in_ipv6_clothes() {
+        let range = |text: &str| text.parse::<AddressRange>().unwrap();
+        assert_eq!(range("::ffff:192.0.2.0/120"), range("192.0.2.0/24"));
+        assert_eq!(range("::ffff:192.0.2.7"), range("192.0.2.7"));
+        assert_eq!(range("::ffff:0:0/96"), range("0.0.0.0/0"));
+        assert!(range("::/0").has("2001:db8::1".parse().unwrap()));
     }
 
     #[test]
