@@ -22,8 +22,8 @@ const BACKLOG: i32 = 1024;
 /// How long accepting pauses when the process has run out of descriptors.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
-/// Refusals are logged at most this often, with their number; a flood must not become a flood of log lines.
-const REFUSAL_LOG_INTERVAL: Duration = Duration::from_secs(1);
+/// What keeps initiators from connecting is logged at most this often, with its number; a flood must not become one of log lines.
+const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Binds one portal; port 0 picks a free one.
 pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
@@ -63,7 +63,7 @@ impl Listener {
     }
 
     fn run(self) {
-        let mut refusals = Refusals::default();
+        let mut troubles = Troubles::default();
         loop {
             let mut fds: Vec<PollFd<'_>> =
                 self.sockets.iter().map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
@@ -80,19 +80,22 @@ impl Listener {
                 return;
             }
             for socket in &self.sockets {
-                self.accept_all(socket, &mut refusals);
+                self.accept_all(socket, &mut troubles);
             }
         }
     }
 
-    fn accept_all(&self, listener: &TcpListener, refusals: &mut Refusals) {
+    fn accept_all(&self, listener: &TcpListener, troubles: &mut Troubles) {
         // No more than the kernel can have waiting: a flood at one portal must not keep the others, or a stop, waiting.
         for _ in 0..BACKLOG {
             match listener.accept() {
                 Ok((socket, peer)) => {
                     let load: usize = self.loads.iter().map(|load| load.load(Ordering::Relaxed)).sum();
                     if load >= self.connections_max {
-                        refusals.note(peer, self.connections_max);
+                        if let Some(refused) = troubles.refused.note(Instant::now()) {
+                            let limit = self.connections_max;
+                            warn!(%peer, refused, "connection refused: limits.connections_max = {limit} is reached");
+                        }
                         continue;
                     }
                     let least =
@@ -105,7 +108,9 @@ impl Listener {
                 // The peer gave up between the kernel's handshake and our accept.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
                 Err(error) => {
-                    warn!(%error, "cannot accept a connection; trying again shortly");
+                    if let Some(attempts) = troubles.failed.note(Instant::now()) {
+                        warn!(%error, attempts, "cannot accept a connection; trying again shortly");
+                    }
                     std::thread::sleep(EXHAUSTED_PAUSE);
                     return;
                 }
@@ -114,26 +119,50 @@ impl Listener {
     }
 }
 
-/// Counts connections that were turned away, and logs them now and then.
+/// What keeps initiators from connecting.
 #[derive(Default)]
-struct Refusals {
-    logged_at: Option<Instant>,
-    unlogged: u64,
+struct Troubles {
+    /// There are as many connections as there may be.
+    refused: Seldom,
+    /// The process is out of descriptors, or the system of memory.
+    failed: Seldom,
 }
 
-impl Refusals {
-    fn note(&mut self, peer: SocketAddr, limit: usize) {
-        self.unlogged += 1;
-        if self.logged_at.is_none_or(|at| at.elapsed() >= REFUSAL_LOG_INTERVAL) {
-            warn!(%peer, refused = self.unlogged, "connection refused: limits.connections_max = {limit} is reached");
-            self.logged_at = Some(Instant::now());
-            self.unlogged = 0;
-        }
+/// Counts what would be logged too often.
+#[derive(Default)]
+struct Seldom {
+    told_at: Option<Instant>,
+    untold: u64,
+}
+
+impl Seldom {
+    /// Once more; the number of times that are to be told now, if it is time to tell.
+    fn note(&mut self, now: Instant) -> Option<u64> {
+        self.untold += 1;
+        let is_time = self.told_at.is_none_or(|at| now.saturating_duration_since(at) >= LOG_INTERVAL);
+        is_time.then(|| {
+            self.told_at = Some(now);
+            std::mem::take(&mut self.untold)
+        })
     }
 }
 
 impl Drop for Listener {
     fn drop(&mut self) {
         info!("no longer accepting connections");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_told_now_and_then_with_its_number() {
+        let mut seldom = Seldom::default();
+        let start = Instant::now();
+        assert_eq!(seldom.note(start), Some(1));
+        assert!((1..10).all(|tenth| seldom.note(start + LOG_INTERVAL * tenth / 10).is_none()));
+        assert_eq!(seldom.note(start + LOG_INTERVAL), Some(10));
     }
 }
