@@ -12,6 +12,7 @@ use crate::copy::CopyRecords;
 use crate::nexus::NexusName;
 use crate::reservations::access::Permission;
 use crate::sense::{AdditionalSense, SenseData, SenseKey};
+use crate::status::Status;
 
 /// Something that an initiator must be told once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +33,9 @@ pub(crate) enum UnitAttention {
     TimestampChanged,
     IdentifyingInformationChanged,
     LogParametersChanged,
+    PreviousBusy,
+    PreviousTaskSetFull,
+    PreviousReservationConflict,
 }
 
 impl UnitAttention {
@@ -43,6 +47,25 @@ impl UnitAttention {
             UnitAttention::ItNexusLoss => 1,
             _ => 2,
         }
+    }
+
+    /// What a status without sense data is followed by, where it is (SPC-4, UA_INTLCK_CTRL).
+    const fn after(status: Status) -> Option<UnitAttention> {
+        match status {
+            Status::Busy => Some(UnitAttention::PreviousBusy),
+            Status::TaskSetFull => Some(UnitAttention::PreviousTaskSetFull),
+            Status::ReservationConflict => Some(UnitAttention::PreviousReservationConflict),
+            Status::Good | Status::CheckCondition | Status::AcaActive | Status::TaskAborted => None,
+        }
+    }
+
+    const fn follows_status(self) -> bool {
+        matches!(
+            self,
+            UnitAttention::PreviousBusy
+                | UnitAttention::PreviousTaskSetFull
+                | UnitAttention::PreviousReservationConflict
+        )
     }
 
     pub(crate) fn sense(self) -> SenseData {
@@ -63,6 +86,9 @@ impl UnitAttention {
             UnitAttention::TimestampChanged => AdditionalSense::TIMESTAMP_CHANGED,
             UnitAttention::IdentifyingInformationChanged => AdditionalSense::DEVICE_IDENTIFIER_CHANGED,
             UnitAttention::LogParametersChanged => AdditionalSense::LOG_PARAMETERS_CHANGED,
+            UnitAttention::PreviousBusy => AdditionalSense::PREVIOUS_BUSY,
+            UnitAttention::PreviousTaskSetFull => AdditionalSense::PREVIOUS_TASK_SET_FULL,
+            UnitAttention::PreviousReservationConflict => AdditionalSense::PREVIOUS_RESERVATION_CONFLICT,
         };
         SenseData::new(SenseKey::UnitAttention, code)
     }
@@ -149,9 +175,26 @@ impl ItlNexus {
         self.pending.store(true, Ordering::Release);
     }
 
+    /// A command was refused by `status`, which the nexus is to be told again by sense data. Of such conditions there is one at
+    /// a time, whatever is refused until it is cleared (SPC-4, UA_INTLCK_CTRL).
+    pub(crate) fn establish_after(&self, status: Status) {
+        let is_told = || self.queue().iter().any(|pending| pending.follows_status());
+        if let Some(attention) = UnitAttention::after(status)
+            && !is_told()
+        {
+            self.establish(attention);
+        }
+    }
+
+    /// True while a condition is pending.
+    #[inline]
+    pub(crate) fn is_pending(&self) -> bool {
+        self.pending.load(Ordering::Acquire)
+    }
+
     /// Takes the first condition, which is cleared by being reported.
     pub(crate) fn take(&self) -> Option<UnitAttention> {
-        if !self.pending.load(Ordering::Acquire) {
+        if !self.is_pending() {
             return None;
         }
         let mut queue = self.queue();

@@ -9,6 +9,7 @@ use crate::lun::Lun;
 use crate::lun_map::{Entry, LunMap};
 use crate::reservations::access::Permission;
 use crate::sense::SenseKey;
+use crate::status::Status;
 use crate::task_set::{Member, NobodyWaits, Wake};
 use crate::unit::LogicalUnit;
 
@@ -48,6 +49,14 @@ pub(crate) struct Path {
 }
 
 impl Path {
+    /// A command of the nexus ends with `status`, which the initiator may be told again (SPC-4, UA_INTLCK_CTRL).
+    #[cold]
+    pub(crate) fn note_refusal(&self, status: Status) {
+        if self.unit.mode().tells_refusals() {
+            self.itl.establish_after(status);
+        }
+    }
+
     /// True while WRITE and its kind are refused to this nexus.
     pub(crate) fn write_protected(&self) -> bool {
         self.read_only || self.unit.write_protected()
@@ -192,6 +201,13 @@ impl Nexus {
         let code = first.sense().code;
         let depth = if count == 1 { ONE } else { SEVERAL };
         Some([depth | SenseKey::UnitAttention as u8, code.asc(), code.ascq()])
+    }
+
+    /// The transport ended a command by `status` of its own, as BUSY or TASK SET FULL where it has no room.
+    pub fn refused(&self, lun: Lun, status: Status) {
+        if let Some((_, path)) = self.find(lun) {
+            path.note_refusal(status);
+        }
     }
 
     /// Commands of this nexus were ended without a status by an event of the transport, as the loss of a connection (RFC

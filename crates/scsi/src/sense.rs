@@ -133,6 +133,12 @@ impl AdditionalSense {
     pub const LOG_PARAMETERS_CHANGED: Self = Self::new(0x2a, 0x02);
     /// TIMESTAMP CHANGED
     pub const TIMESTAMP_CHANGED: Self = Self::new(0x2a, 0x10);
+    /// PREVIOUS BUSY STATUS
+    pub const PREVIOUS_BUSY: Self = Self::new(0x2c, 0x07);
+    /// PREVIOUS TASK SET FULL STATUS
+    pub const PREVIOUS_TASK_SET_FULL: Self = Self::new(0x2c, 0x08);
+    /// PREVIOUS RESERVATION CONFLICT STATUS
+    pub const PREVIOUS_RESERVATION_CONFLICT: Self = Self::new(0x2c, 0x09);
     /// COMMAND SEQUENCE ERROR
     pub const COMMAND_SEQUENCE_ERROR: Self = Self::new(0x2c, 0x00);
     /// DEVICE IDENTIFIER CHANGED

@@ -108,6 +108,13 @@ impl Task {
             tasks.pass();
             return None;
         }
+        // All older writes of the nexus before it, all newer ones after it: more than is asked for, and simple.
+        if self.attribute == Attribute::Simple
+            && path.unit.mode().restricted_reordering()
+            && commands::writes_medium(cdb)
+        {
+            self.attribute = Attribute::Ordered;
+        }
         match tasks.enter_late(&path.member, self.attribute, self.turn(nexus)) {
             Entry::Begun => {
                 self.place = Place::Running;
@@ -118,7 +125,10 @@ impl Task {
                 self.state = State::Dormant { cdb: *cdb, announced_bytes };
                 Some(Next::Wait)
             }
-            Entry::Full => Some(Next::Done(Completion::status(Status::TaskSetFull))),
+            Entry::Full => {
+                path.note_refusal(Status::TaskSetFull);
+                Some(Next::Done(Completion::status(Status::TaskSetFull)))
+            }
         }
     }
 
@@ -321,6 +331,7 @@ impl Task {
             }
             Ok((_, Step::End(status))) => {
                 self.end(nexus, path);
+                path.note_refusal(status);
                 Next::Done(Completion::status(status))
             }
             Err(sense) => {

@@ -7,7 +7,7 @@ mod config;
 mod modes;
 mod nexuses;
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::alua::AsymmetricAccess;
@@ -47,7 +47,7 @@ pub struct LogicalUnit {
     /// The capacity now.
     blocks: AtomicU64,
     /// The flags of `modes`, for commands to look at.
-    mode: AtomicU8,
+    mode: AtomicU16,
     modes: Mutex<Modes>,
     space: SpaceWatch,
     readiness: AtomicU8,
@@ -109,14 +109,16 @@ impl LogicalUnit {
         };
         let default = ModeValues::new(ModeFlags::new(config.write_cache));
         let modes = Modes { current: saved_modes.unwrap_or(default), saved: saved_modes };
+        let tasks = TaskSet::default();
+        tasks.restrict(modes.current.flags.restricted_reordering());
         Ok(LogicalUnit {
             max_transfer_blocks,
             blocks: AtomicU64::new(config.blocks),
-            mode: AtomicU8::new(modes.current.flags.bits()),
+            mode: AtomicU16::new(modes.current.flags.bits()),
             modes: Mutex::new(modes),
             space: SpaceWatch::default(),
             readiness: AtomicU8::new(Readiness::Ready as u8),
-            tasks: TaskSet::default(),
+            tasks,
             nexuses: Mutex::new(Vec::new()),
             access: Mutex::new(access),
             reservations: Mutex::new(reservations),

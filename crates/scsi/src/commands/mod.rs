@@ -38,7 +38,7 @@ mod without_unit;
 mod write_same;
 
 use crate::alua::WorksIn;
-use crate::attention::ItlNexus;
+use crate::attention::{ItlNexus, UnitAttention};
 use crate::bytes::Cdb;
 use crate::io::{Direction, Io};
 use crate::nexus::{Nexus, Path};
@@ -73,6 +73,18 @@ impl Context<'_> {
 
     fn itl(&self) -> &Arc<ItlNexus> {
         &self.path.itl
+    }
+
+    /// The unit attention that ends the command. It is cleared by that, unless the control page has it stay until REQUEST SENSE
+    /// fetches it (SPC-4, UA_INTLCK_CTRL).
+    #[cold]
+    fn attention(&self) -> Option<SenseData> {
+        let attention = if self.unit().mode().keeps_attentions() {
+            self.itl().peek().map(|(first, _)| first)
+        } else {
+            self.itl().take()
+        };
+        attention.map(UnitAttention::sense)
     }
 }
 
@@ -243,8 +255,11 @@ fn parameter_data(mut data: Vec<u8>, allocation_length: u32) -> Progress {
 pub(crate) fn start(context: &Context<'_>, cdb: &Cdb) -> Progress {
     let found = table::find(cdb);
     let passes = found.as_ref().is_ok_and(|row| row.passes_unit_attention);
-    if !passes && let Some(attention) = context.itl().take() {
-        return Err(attention.sense());
+    if !passes
+        && context.itl().is_pending()
+        && let Some(attention) = context.attention()
+    {
+        return Err(attention);
     }
     let row = found?;
     let unit = context.unit();
@@ -319,6 +334,11 @@ fn refused_to_nexus(itl: &ItlNexus, row: &Command, cdb: &Cdb) -> Option<Progress
         return Some(Err(sense));
     }
     (!itl.permission().allows(row.access, cdb)).then(|| end(Status::ReservationConflict))
+}
+
+/// The command may change the medium.
+pub(crate) fn writes_medium(cdb: &Cdb) -> bool {
+    table::find(cdb).is_ok_and(|row| row.writes_medium)
 }
 
 /// Commands that only tell what the device server knows, and have to be answered whatever else goes on: no other

@@ -10,7 +10,7 @@ use crate::unit::LogicalUnit;
 
 /// The changeable bits of all mode pages: what commands look at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ModeFlags(u8);
+pub(crate) struct ModeFlags(u16);
 
 impl ModeFlags {
     const NONE: ModeFlags = ModeFlags(0);
@@ -20,28 +20,35 @@ impl ModeFlags {
             | ModeFlags::DESCRIPTOR_SENSE
             | ModeFlags::TASK_ABORTED_STATUS
             | ModeFlags::PROVISIONING_REPORTS
-            | ModeFlags::SINGLE_INITIATOR,
+            | ModeFlags::SINGLE_INITIATOR
+            | ModeFlags::KEEPS_ATTENTIONS
+            | ModeFlags::TELLS_REFUSALS
+            | ModeFlags::RESTRICTED_REORDERING,
     );
-    const WRITE_CACHE_ENABLED: u8 = 0x01;
-    const SOFTWARE_WRITE_PROTECT: u8 = 0x02;
-    const DESCRIPTOR_SENSE: u8 = 0x04;
-    const TASK_ABORTED_STATUS: u8 = 0x08;
-    const PROVISIONING_REPORTS: u8 = 0x40;
-    const SINGLE_INITIATOR: u8 = 0x80;
+    // Saved states have them: a bit is never used again for something else.
+    const WRITE_CACHE_ENABLED: u16 = 0x0001;
+    const SOFTWARE_WRITE_PROTECT: u16 = 0x0002;
+    const DESCRIPTOR_SENSE: u16 = 0x0004;
+    const TASK_ABORTED_STATUS: u16 = 0x0008;
+    const PROVISIONING_REPORTS: u16 = 0x0040;
+    const SINGLE_INITIATOR: u16 = 0x0080;
+    const KEEPS_ATTENTIONS: u16 = 0x0100;
+    const TELLS_REFUSALS: u16 = 0x0200;
+    const RESTRICTED_REORDERING: u16 = 0x0400;
 
     pub(crate) fn new(write_cache_enabled: bool) -> ModeFlags {
         ModeFlags(if write_cache_enabled { ModeFlags::WRITE_CACHE_ENABLED } else { 0 })
     }
 
-    pub(crate) fn from_bits(bits: u8) -> ModeFlags {
+    pub(crate) fn from_bits(bits: u16) -> ModeFlags {
         ModeFlags(bits)
     }
 
-    pub(crate) fn bits(self) -> u8 {
+    pub(crate) fn bits(self) -> u16 {
         self.0
     }
 
-    fn has(self, flag: u8) -> bool {
+    fn has(self, flag: u16) -> bool {
         self.0 & flag != 0
     }
 
@@ -75,7 +82,22 @@ impl ModeFlags {
         self.has(ModeFlags::SINGLE_INITIATOR)
     }
 
-    fn set(&mut self, flag: u8, value: bool) {
+    /// UA_INTLCK_CTRL of the control page is 10b or 11b: a unit attention that is told with CHECK CONDITION stays.
+    pub(crate) fn keeps_attentions(self) -> bool {
+        self.has(ModeFlags::KEEPS_ATTENTIONS)
+    }
+
+    /// UA_INTLCK_CTRL is 11b: BUSY, TASK SET FULL and RESERVATION CONFLICT are followed by a unit attention.
+    pub(crate) fn tells_refusals(self) -> bool {
+        self.has(ModeFlags::TELLS_REFUSALS)
+    }
+
+    /// QUEUE ALGORITHM MODIFIER of the control page is 0h: the writes of a nexus take effect in the order in which they came.
+    pub(crate) fn restricted_reordering(self) -> bool {
+        self.has(ModeFlags::RESTRICTED_REORDERING)
+    }
+
+    fn set(&mut self, flag: u16, value: bool) {
         if value {
             self.0 |= flag;
         } else {
@@ -182,11 +204,13 @@ fn page_with(id: PageId, values: &ModeValues, unit: &LogicalUnit) -> Option<Vec<
         ERROR_RECOVERY => page[7] = u8::from(flags.provisioning_reports()) << 7,
         // SBC-3, Caching. Reads may be cached (RCD = 0); the store's own cache is not segmented.
         CACHING => page[2] = u8::from(flags.write_cache_enabled()) << 2,
-        // SPC-4, Control. One task set for all nexuses (TST = 0); commands may be reordered (queue algorithm modifier 1).
+        // SPC-4, Control. One task set for all nexuses (TST = 0).
         CONTROL => {
             page[2] = u8::from(flags.descriptor_sense()) << 2;
-            page[3] = 0x10;
-            page[4] = u8::from(flags.software_write_protect()) << 3;
+            page[3] = u8::from(!flags.restricted_reordering()) << 4;
+            page[4] = u8::from(flags.keeps_attentions()) << 5
+                | u8::from(flags.tells_refusals()) << 4
+                | u8::from(flags.software_write_protect()) << 3;
             page[5] = u8::from(flags.task_aborted_status()) << 6;
         }
         // SPC-4, Informational Exceptions Control: DEXCPT = 1, a volume has no failure prediction to report.
@@ -199,10 +223,19 @@ fn page_with(id: PageId, values: &ModeValues, unit: &LogicalUnit) -> Option<Vec<
                 place.copy_from_slice(&threshold);
             }
         }
-        // SPC-4, Control Extension: nothing that it could say is so here.
+        // SPC-4, Control Extension: the clock is the driver's (TCMOS) until an initiator sets it, which prevails (SCSIP);
+        // access states may change without a command (IALUAE). No initial priority is told, and no limit of sense data.
+        CONTROL_EXTENSION => page[4] = 0x07,
         _ => {}
     }
     Some(page)
+}
+
+/// The byte and bit of a page where a changeable field has a value that is reserved.
+fn reserved_value(id: PageId, page: &[u8]) -> Option<(usize, u8)> {
+    // UA_INTLCK_CTRL
+    let is_reserved = id == CONTROL && page.get(4).is_some_and(|byte| byte & 0x30 == 0x10);
+    is_reserved.then_some((4, 5))
 }
 
 /// Takes the changeable values out of a whole page.
@@ -214,6 +247,9 @@ fn values_from(id: PageId, page: &[u8], mut values: ModeValues) -> ModeValues {
         CACHING => flags.set(ModeFlags::WRITE_CACHE_ENABLED, bit(2, 0x04)),
         CONTROL => {
             flags.set(ModeFlags::DESCRIPTOR_SENSE, bit(2, 0x04));
+            flags.set(ModeFlags::RESTRICTED_REORDERING, !bit(3, 0x10));
+            flags.set(ModeFlags::KEEPS_ATTENTIONS, bit(4, 0x20));
+            flags.set(ModeFlags::TELLS_REFUSALS, bit(4, 0x10));
             flags.set(ModeFlags::SOFTWARE_WRITE_PROTECT, bit(4, 0x08));
             flags.set(ModeFlags::TASK_ABORTED_STATUS, bit(5, 0x40));
         }
@@ -247,13 +283,13 @@ mod tests {
         assert_eq!(caching.len(), 20);
         assert_eq!(caching[..4], [0x08, 0x12, 0x04, 0]);
         let control = page(CONTROL, PageControl::Changeable, &unit).unwrap();
-        assert_eq!(control, [0x0a, 0x0a, 0x04, 0, 0x08, 0x40, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(control, [0x0a, 0x0a, 0x04, 0x10, 0x38, 0x40, 0, 0, 0, 0, 0, 0]);
         let exceptions = page(INFORMATIONAL_EXCEPTIONS, PageControl::Changeable, &unit).unwrap();
         assert_eq!(exceptions, [0x1c, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         let recovery = page(ERROR_RECOVERY, PageControl::Changeable, &unit).unwrap();
         assert_eq!(recovery, [0x01, 0x0a, 0, 0, 0, 0, 0, 0x80, 0, 0, 0, 0]);
         let extension = page(CONTROL_EXTENSION, PageControl::Current, &unit).unwrap();
-        assert_eq!((extension.len(), &extension[..4]), (32, &[0x4a, 0x01, 0, 0x1c][..]));
+        assert_eq!((extension.len(), &extension[..6]), (32, &[0x4a, 0x01, 0, 0x1c, 0x07, 0][..]));
         assert_eq!(page(id(0x03, 0), PageControl::Current, &unit), None);
     }
 
@@ -273,7 +309,7 @@ mod tests {
     #[test]
     fn values_survive_the_pages() {
         let unit = thin_unit();
-        for bits in 0..=u8::MAX {
+        for bits in 0..=ModeFlags::ALL.bits() {
             let flags = ModeFlags::from_bits(bits & ModeFlags::ALL.bits());
             let thresholds = [0, 1].map(|index| Threshold { enabled: bits & 1 == index, count: bits.into() });
             let values = ModeValues { flags, thresholds };

@@ -1,6 +1,8 @@
 //! The mode parameter list: header, block descriptor, pages (SPC-4, SBC-3).
 
-use super::{ModeValues, PAGES, PageControl, PageId, header_bytes, page, page_with, values_from};
+use super::{
+    ModeValues, PAGES, PageControl, PageId, header_bytes, page, page_with, reserved_value, values_from,
+};
 use crate::bytes::{be16, be32, be64, saturate_u32};
 use crate::sense::{AdditionalSense, SenseData};
 use crate::unit::LogicalUnit;
@@ -106,6 +108,9 @@ pub(crate) fn parse(
                 let bit = 7 - fixed.leading_zeros() as u8;
                 return Err(SenseData::invalid_parameter_bit((at + index) as u16, bit));
             }
+        }
+        if let Some((byte, bit)) = reserved_value(id, wanted) {
+            return Err(SenseData::invalid_parameter_bit((at + byte) as u16, bit));
         }
         values = values_from(id, wanted, values);
         at += page_now.len();
@@ -236,6 +241,12 @@ mod tests {
         assert_eq!(with(24 + 1, 0x11), Err(SenseData::invalid_parameter(25)), "page length");
         assert_eq!(with(24, 0x48), Err(SenseData::invalid_parameter(24)), "no such subpage");
         assert_eq!(with(24, 0x03), Err(SenseData::invalid_parameter(24)), "no such page");
+        assert_eq!(with(44 + 4, 0x10), Err(SenseData::invalid_parameter_bit(48, 5)), "UA_INTLCK_CTRL 01b");
+        assert_eq!(
+            with(44 + 3, 0x20),
+            Err(SenseData::invalid_parameter_bit(47, 5)),
+            "queue algorithm modifier"
+        );
         assert_eq!(with(56 + 1, 0x02), Err(SenseData::invalid_parameter(56)), "no such subpage");
         assert_eq!(
             with(56 + 1, 0x00),

@@ -7,20 +7,29 @@ use crate::space::{THRESHOLDS, Threshold};
 const THRESHOLD_BYTES: usize = 5;
 
 impl ModeValues {
-    /// Flags, then for each threshold whether it is enabled and its count.
+    /// The low half of the flags, then for each threshold whether it is enabled and its count, then the high half.
     pub(crate) fn to_bytes(self) -> Vec<u8> {
-        let mut bytes = vec![self.flags.bits()];
+        let [high, low] = self.flags.bits().to_be_bytes();
+        let mut bytes = vec![low];
         for threshold in self.thresholds {
             bytes.push(threshold.enabled.into());
             bytes.extend(threshold.count.to_be_bytes());
         }
+        bytes.push(high);
         bytes
     }
 
-    /// `None` for what [`Self::to_bytes`] never makes.
+    /// `None` for what [`Self::to_bytes`] never makes. What was stored before there were so many flags has no high half.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<ModeValues> {
-        let (&flags, rest) = bytes.split_first()?;
-        if flags & !ModeFlags::ALL.bits() != 0 || rest.len() != THRESHOLDS * THRESHOLD_BYTES {
+        let (&low, rest) = bytes.split_first()?;
+        let (rest, high) = rest.split_at_checked(THRESHOLDS * THRESHOLD_BYTES)?;
+        let high = match high {
+            [] => 0,
+            &[high] => high,
+            _ => return None,
+        };
+        let flags = u16::from_be_bytes([high, low]);
+        if flags & !ModeFlags::ALL.bits() != 0 {
             return None;
         }
         let mut values = ModeValues::new(ModeFlags::from_bits(flags));
@@ -46,10 +55,13 @@ mod tests {
         let values = ModeValues { flags: ModeFlags::new(true), thresholds };
         let bytes = values.to_bytes();
         assert_eq!(ModeValues::from_bytes(&bytes), Some(values));
-        for length in 0..bytes.len() {
+        let without_high = bytes.len() - 1;
+        assert_eq!(ModeValues::from_bytes(&bytes[..without_high]), Some(values), "an older version's");
+        for length in 0..without_high {
             assert_eq!(ModeValues::from_bytes(&bytes[..length]), None);
         }
-        for (at, value) in [(0, 0x20), (1, 2)] {
+        assert_eq!(ModeValues::from_bytes(&[&bytes[..], &[0]].concat()), None);
+        for (at, value) in [(0, 0x20), (1, 2), (without_high, 0x80)] {
             let mut changed = bytes.clone();
             changed[at] = value;
             assert_eq!(ModeValues::from_bytes(&changed), None);

@@ -108,6 +108,11 @@ pub(crate) struct TaskSet {
 }
 
 impl TaskSet {
+    /// Whether SIMPLE commands come one by one too, so that each can be given an order (SPC-4, QUEUE ALGORITHM MODIFIER).
+    pub(crate) fn restrict(&self, is_restricted: bool) {
+        self.change(|queue| queue.is_restricted = is_restricted);
+    }
+
     /// A new I_T nexus.
     pub(crate) fn join(&self) -> Arc<Member> {
         let member = Arc::new(Member::default());

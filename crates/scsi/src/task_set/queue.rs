@@ -62,6 +62,8 @@ pub(super) struct Queue {
     grants: Vec<Grant>,
     /// A command is alone at the medium.
     is_taken: bool,
+    /// SIMPLE commands do not pass the gate unseen.
+    pub(super) is_restricted: bool,
     ordered_running: bool,
     heads_running: usize,
 }
@@ -87,6 +89,7 @@ impl Queue {
             && !self.is_taken
             && !self.ordered_running
             && self.heads_running == 0
+            && !self.is_restricted
     }
 
     fn new_ticket(&mut self) -> Ticket {

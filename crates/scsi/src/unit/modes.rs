@@ -48,7 +48,13 @@ impl LogicalUnit {
     pub(crate) fn set_mode(&self, values: ModeValues) {
         let mut modes = self.modes();
         modes.current = values;
-        self.mode.store(values.flags.bits(), Ordering::Release);
+        self.put_into_effect(values.flags);
+    }
+
+    /// With the lock of the values held.
+    fn put_into_effect(&self, flags: ModeFlags) {
+        self.mode.store(flags.bits(), Ordering::Release);
+        self.tasks.restrict(flags.restricted_reordering());
     }
 
     /// Changes the values to what `wanted` makes of them, and answers those before and after. With `save` they are what
@@ -62,7 +68,7 @@ impl LogicalUnit {
         let before = modes.current;
         let after = wanted(&before)?;
         modes.current = after;
-        self.mode.store(after.flags.bits(), Ordering::Release);
+        self.put_into_effect(after.flags);
         if save {
             modes.saved = Some(after);
             self.saved.set_section(Section::ModePages, after.to_bytes());

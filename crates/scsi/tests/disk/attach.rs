@@ -156,7 +156,7 @@ fn change(host: &mut Host, page: u8, byte: usize, value: u8) -> Reply {
 #[test]
 fn software_write_protect() {
     let mut host = Host::new(config());
-    assert_eq!(host.good(&mode_sense(0x4a, 0, 8), &[])[4 + 4], 8, "SWP is changeable");
+    assert_eq!(host.good(&mode_sense(0x4a, 0, 8), &[])[4 + 4], 0x38, "SWP and UA_INTLCK_CTRL are changeable");
     assert_eq!(change(&mut host, 0x0a, 4, 8).status, Status::Good);
     let list = host.good(&mode_sense(0x0a, 0, 8), &[]);
     assert_eq!((list[2], list[8]), (0x90, 8));

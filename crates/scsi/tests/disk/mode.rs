@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lunette_scsi::{Device, Io, IoError, LogicalUnit, Lun, Saved, Space};
+use lunette_scsi::{Device, Event, Io, IoError, LogicalUnit, Lun, Next, Nexus, Saved, Space, Status, Task};
 
 use crate::host::*;
 
@@ -163,4 +163,86 @@ fn the_space_is_in_the_log() {
     assert_eq!(log[16..], [0, 2, 3, 8, 0, 0, 0, 3, 1, 0, 0, 0]);
     let mut unknown = Host::new(config());
     assert_eq!(unknown.run(&padded(&[0x4d, 0, 0x4c, 0, 0, 0, 0, 0, 255]), &[]).field(), Some((2, Some(5))));
+}
+
+/// The control page with byte 3 or 4 as asked for.
+fn control_with(at: usize, value: u8) -> [u8; 12] {
+    let mut page = control(false);
+    page[at] = value;
+    page
+}
+
+const READ: [u8; 10] = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+
+/// SPC-4, UA_INTLCK_CTRL 10b: a unit attention is told until REQUEST SENSE fetches it.
+#[test]
+fn interlocked_attentions_stay_until_they_are_fetched() {
+    let (device, _) = device_with(Saved::Nowhere);
+    let (mut host, mut other) = (Host::on(device.clone()), Host::on(device));
+    assert_eq!(select(&mut host, 0, &control_with(4, 0x20)).code(), GOOD);
+    for _ in 0..3 {
+        assert_eq!(other.code(&[0]), MODE_CHANGED);
+        assert_eq!(other.code(&READ), MODE_CHANGED);
+    }
+    let sense = other.good(&[0x03, 0, 0, 0, 18], &[]);
+    assert_eq!((sense[2], sense[12], sense[13]), MODE_CHANGED);
+    assert_eq!(other.code(&[0]), GOOD);
+    assert_eq!(select(&mut host, 0, &control_with(4, 0x10)).field(), Some((8, Some(5))), "01b is reserved");
+}
+
+/// SPC-4, UA_INTLCK_CTRL 11b: a refusal without sense data is told again, once until it is fetched.
+#[test]
+fn refusals_are_followed_by_an_attention() {
+    let (device, _) = device_with(Saved::Nowhere);
+    let (mut host, mut other) = (Host::on(device.clone()), Host::on(device.clone()));
+    other.nexus = Nexus::new(device.clone(), device.ports()[0], "iqn.other,i,0x800000000002".into());
+    assert_eq!(other.code(&[0]), (6, 0x29, 0));
+    assert_eq!(host.run(&[0x16], &[]).status, Status::Good, "RESERVE(6)");
+    assert_eq!(other.run(&READ, &[]).status, Status::ReservationConflict);
+    assert_eq!(other.code(&[0x12, 0, 0, 0, 36]), GOOD);
+    assert_eq!(select(&mut host, 0, &control_with(4, 0x30)).code(), GOOD);
+    let fetch = |host: &mut Host| {
+        let sense = host.good(&[0x03, 0, 0, 0, 18], &[]);
+        (sense[2], sense[12], sense[13])
+    };
+    assert_eq!(fetch(&mut other), MODE_CHANGED);
+    for _ in 0..2 {
+        assert_eq!(other.run(&READ, &[]).status, Status::ReservationConflict);
+        other.nexus.refused(other.lun, Status::Busy);
+        assert_eq!(other.code(&READ), (6, 0x2c, 0x09), "PREVIOUS RESERVATION CONFLICT STATUS");
+        assert_eq!(other.code(&[0]), (6, 0x2c, 0x09), "and it stays");
+        assert_eq!(fetch(&mut other), (6, 0x2c, 0x09));
+        assert_eq!(fetch(&mut other), GOOD);
+    }
+    other.nexus.refused(other.lun, Status::TaskSetFull);
+    assert_eq!(fetch(&mut other), (6, 0x2c, 0x08));
+    other.nexus.refused(other.lun, Status::Busy);
+    assert_eq!(fetch(&mut other), (6, 0x2c, 0x07));
+    other.nexus.refused(other.lun, Status::TaskAborted);
+    assert_eq!(fetch(&mut other), GOOD);
+}
+
+/// SPC-4, QUEUE ALGORITHM MODIFIER 0h: what a nexus writes takes effect in the order in which it came.
+#[test]
+fn writes_keep_their_order_where_that_is_asked_for() {
+    let (device, _) = device_with(Saved::Nowhere);
+    let mut host = Host::on(device);
+    let write = padded(&[0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+    let begin = |host: &Host| Task::start(&host.nexus, host.lun, &write);
+    let (first, second) = (begin(&host), begin(&host));
+    assert!(matches!((&first.1, &second.1), (Next::DataOut { .. }, Next::DataOut { .. })));
+    for (task, next) in [first, second] {
+        assert_eq!(host.finish(task, next, &[1; BLOCK]).code(), GOOD);
+    }
+    assert_eq!(select(&mut host, 0, &control_with(3, 0)).code(), GOOD);
+    let ((first, next), (mut second, waits)) = (begin(&host), begin(&host));
+    assert_eq!(waits, Next::Wait);
+    let (mut read, reads) = Task::start(&host.nexus, host.lun, &padded(&READ));
+    assert_eq!(reads, Next::Wait, "an ORDERED write is before it");
+    assert_eq!(host.finish(first, next, &[2; BLOCK]).code(), GOOD);
+    let next = second.resume(&host.nexus, Event::Turn { data_out: &[] });
+    assert_eq!(host.finish(second, next, &[3; BLOCK]).code(), GOOD);
+    let next = read.resume(&host.nexus, Event::Turn { data_out: &[] });
+    assert_eq!(host.finish(read, next, &[]).data, [3; BLOCK]);
+    assert_eq!(select(&mut host, 0, &control_with(3, 0x20)).field(), Some((7, Some(5))), "2h is reserved");
 }

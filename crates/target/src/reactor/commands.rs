@@ -460,7 +460,17 @@ impl Reactor {
         if let Some(session) = self.sessions.get_mut(index) {
             session.core.narrow_window();
         }
-        self.finish(index, id, &lunette_scsi::Completion::status(Status::TaskSetFull));
+        self.refuse(index, id, Status::TaskSetFull);
+    }
+
+    /// Ends a command for a reason that its device server knows nothing of.
+    fn refuse(&mut self, index: usize, id: TaskId, status: Status) {
+        if let Some(session) = self.sessions.get(index)
+            && let (Some(view), Some(attachment)) = (session.core.task(id), &session.attachment)
+        {
+            attachment.nexus.refused(Lun::from_bytes(view.lun.0), status);
+        }
+        self.finish(index, id, &lunette_scsi::Completion::status(status));
     }
 
     /// A store has finished an operation.
@@ -473,14 +483,12 @@ impl Reactor {
         let id = context.id;
         let Some(command) = context.command.as_mut() else { return };
         let is_aborted = session.core.task(id).is_none_or(|view| view.aborted);
-        let early = match &completion.result {
-            _ if is_aborted => Some(Status::TaskAborted),
-            // Short of memory or descriptors: the same command may succeed later.
-            Err(error) if error.class() == ErrorClass::Busy => Some(Status::Busy),
-            _ => None,
-        };
-        if let Some(status) = early {
-            return self.finish(index, id, &lunette_scsi::Completion::status(status));
+        if is_aborted {
+            return self.finish(index, id, &lunette_scsi::Completion::status(Status::TaskAborted));
+        }
+        // Short of memory or descriptors: the same command may succeed later.
+        if completion.result.as_ref().is_err_and(|error| error.class() == ErrorClass::Busy) {
+            return self.refuse(index, id, Status::Busy);
         }
         // A read gives its own buffer back, a write the one with the initiator's data.
         if let Some(buffer) = completion.buffer {
