@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod chap;
+pub mod initiator;
 pub mod login;
 pub mod name;
 pub mod parameters;

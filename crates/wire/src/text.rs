@@ -32,6 +32,14 @@ pub enum TextError {
 /// # Errors
 /// [`TextError`] names the first fault; nothing of a faulty text is returned.
 pub fn pairs(text: &[u8]) -> Result<Vec<(&str, &str)>, TextError> {
+    pairs_up_to(text, PAIRS_MAX)
+}
+
+/// As [`pairs`], with room for `max` pairs: for the answer to SendTargets.
+///
+/// # Errors
+/// As [`pairs`].
+pub fn pairs_up_to(text: &[u8], max: usize) -> Result<Vec<(&str, &str)>, TextError> {
     let mut found = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
@@ -42,8 +50,8 @@ pub fn pairs(text: &[u8]) -> Result<Vec<(&str, &str)>, TextError> {
         if pair.is_empty() {
             continue;
         }
-        if found.len() == PAIRS_MAX {
-            return Err(TextError::TooLong(PAIRS_MAX));
+        if found.len() == max {
+            return Err(TextError::TooLong(max));
         }
         found.push(pair_of(pair)?);
     }

@@ -52,10 +52,38 @@ pub enum LoginStatus {
 }
 
 impl LoginStatus {
+    /// All of them.
+    const ALL: [Self; 18] = [
+        Self::Success,
+        Self::MovedTemporarily,
+        Self::MovedPermanently,
+        Self::InitiatorError,
+        Self::AuthenticationFailure,
+        Self::AuthorizationFailure,
+        Self::NotFound,
+        Self::TargetRemoved,
+        Self::UnsupportedVersion,
+        Self::TooManyConnections,
+        Self::MissingParameter,
+        Self::CannotIncludeInSession,
+        Self::SessionTypeNotSupported,
+        Self::SessionDoesNotExist,
+        Self::InvalidDuringLogin,
+        Self::TargetError,
+        Self::ServiceUnavailable,
+        Self::OutOfResources,
+    ];
+
     /// The class in the high byte, the detail in the low one.
     #[must_use]
     pub const fn code(self) -> u16 {
         self as u16
+    }
+
+    /// The status with this class and detail, if RFC 7143 has one.
+    #[must_use]
+    pub fn from_code(code: u16) -> Option<Self> {
+        Self::ALL.into_iter().find(|status| status.code() == code)
     }
 
     /// Status-Class: 0 success, 1 redirection, 2 the initiator's error, 3 the target's.

@@ -271,7 +271,7 @@ impl Negotiation {
     }
 }
 
-const fn default(row: &Row) -> u32 {
+pub(crate) const fn default(row: &Row) -> u32 {
     match row.rule {
         Rule::Minimum { default, .. }
         | Rule::Maximum { default, .. }
