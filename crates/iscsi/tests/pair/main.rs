@@ -10,5 +10,6 @@ mod faults;
 mod management;
 mod property;
 mod recovery;
+mod session;
 mod transfers;
 mod window;

@@ -1,0 +1,123 @@
+//! One connection of a session: what was agreed for it, its status numbers, and what waits to be sent on it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use lunette_wire::target::Numbers;
+use lunette_wire::{Bhs, Cid, CmdSn, InitiatorTaskTag, StatSn, TargetTransferTag};
+
+use super::round_trip::RoundTrip;
+use super::{ConnectionId, RequestHandle};
+use crate::parameters::ConnectionParameters;
+
+/// Answers to what a target says unasked that may wait to be sent; who says more does not read what it gets.
+const PONGS_MAX: usize = 32;
+
+/// What a login brought, for [`super::Session::add_connection`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoggedIn {
+    /// Its name in the session.
+    pub cid: Cid,
+    /// What was agreed for it.
+    pub parameters: ConnectionParameters,
+    /// The numbers of the last Login Response.
+    pub numbers: Numbers,
+}
+
+/// Something that waits to be sent.
+#[derive(Debug)]
+pub(super) enum Entry {
+    /// A command, with its immediate data; and its number, which is sent without it if the task has ended by then.
+    Command(InitiatorTaskTag, CmdSn),
+    /// The rest of a sequence of Data-Out.
+    Data(DataOut),
+    /// Any other PDU; ExpStatSN is put in when it leaves. With the request that it is, if it waits for an answer.
+    Pdu(Box<(Bhs, Box<[u8]>)>, Option<InitiatorTaskTag>),
+}
+
+/// A sequence of Data-Out that is under way.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DataOut {
+    pub(super) task: InitiatorTaskTag,
+    /// Of the R2T; reserved for unsolicited data.
+    pub(super) target_transfer_tag: TargetTransferTag,
+    pub(super) next: u32,
+    pub(super) end: u32,
+    pub(super) data_sn: u32,
+}
+
+impl DataOut {
+    pub(super) fn is_solicited(&self) -> bool {
+        self.target_transfer_tag != TargetTransferTag::RESERVED
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) id: ConnectionId,
+    pub(super) cid: Cid,
+    pub(super) parameters: ConnectionParameters,
+    /// The next StatSN that is expected; all before it is acknowledged.
+    pub(super) exp_stat_sn: StatSn,
+    /// Requests and unsolicited data, in the order of their numbers (4.2.2.1, 4.2.5.2).
+    pub(super) requests: VecDeque<Entry>,
+    /// Answers to R2Ts, in the order of the R2Ts (11.8).
+    pub(super) solicited: VecDeque<DataOut>,
+    /// Answers to what the target said unasked among the requests.
+    pub(super) pongs: usize,
+    /// Nothing new is sent on it: a logout was asked for, by the target or by this side.
+    pub(super) is_leaving: bool,
+    /// Its Logout Request has left: nothing at all is sent behind it (11.14).
+    pub(super) is_silent: bool,
+    /// Bytes of tasks that are under way on it.
+    pub(super) load: u64,
+    pub(super) heard_at: Duration,
+    /// The keepalive that is under way, and when it was begun.
+    pub(super) keepalive: Option<(RequestHandle, Duration)>,
+    pub(super) round_trip: RoundTrip,
+    /// A text exchange is under way; there is one at a time (11.10).
+    pub(super) has_text: bool,
+}
+
+impl Connection {
+    pub(super) fn new(now: Duration, id: ConnectionId, login: &LoggedIn) -> Self {
+        Self {
+            id,
+            cid: login.cid,
+            parameters: login.parameters,
+            // The last Login Response used one up.
+            exp_stat_sn: login.numbers.stat_sn.next(),
+            requests: VecDeque::new(),
+            solicited: VecDeque::new(),
+            pongs: 0,
+            is_leaving: false,
+            is_silent: false,
+            load: 0,
+            heard_at: now,
+            keepalive: None,
+            round_trip: RoundTrip::default(),
+            has_text: false,
+        }
+    }
+
+    /// The longest data segment that the target takes, in bytes; a multiple of four, so that only the last PDU of a
+    /// sequence is padded (11.7.7).
+    pub(super) const fn segment_max(&self) -> u32 {
+        self.parameters.max_send_data_segment_length & !3
+    }
+
+    pub(super) fn queue(&mut self, bhs: Bhs, data: Box<[u8]>, request: Option<InitiatorTaskTag>) {
+        self.requests.push_back(Entry::Pdu(Box::new((bhs, data)), request));
+    }
+
+    /// Counts an answer to something that the target said unasked; false when it has not read those before.
+    pub(super) const fn owes_another_answer(&mut self) -> bool {
+        self.pongs += 1;
+        self.pongs <= PONGS_MAX
+    }
+
+    /// Something waits to be sent.
+    pub(super) fn has_work(&self) -> bool {
+        !(self.is_silent || self.requests.is_empty() && self.solicited.is_empty())
+    }
+}

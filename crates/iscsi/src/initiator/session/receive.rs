@@ -1,0 +1,159 @@
+//! What comes from the target: each PDU is checked, numbered and given to what it is about (RFC 7143, 4.2.2, 7.7 to 7.9).
+
+use std::time::Duration;
+
+use lunette_wire::target::NopIn;
+use lunette_wire::{InitiatorTaskTag, StatSn, TargetPdu};
+
+use super::{ConnectionId, Event, Loss, Outbox, Place, Segment, Session, Violation};
+
+/// The PDU's name, and its StatSN if it uses one up (4.2.2.2).
+fn naming(pdu: &TargetPdu) -> (&'static str, Option<StatSn>) {
+    match pdu {
+        TargetPdu::ScsiResponse(pdu) => ("SCSI Response", Some(pdu.numbers.stat_sn)),
+        TargetPdu::ScsiDataIn(pdu) => ("Data-In", pdu.status.map(|_| pdu.numbers.stat_sn)),
+        TargetPdu::ReadyToTransfer(_) => ("R2T", None),
+        TargetPdu::NopIn(pdu) => ("NOP-In", is_answer(pdu).then_some(pdu.numbers.stat_sn)),
+        TargetPdu::TaskManagementResponse(pdu) => ("Task Management Response", Some(pdu.numbers.stat_sn)),
+        TargetPdu::LoginResponse(pdu) => ("Login Response", Some(pdu.numbers.stat_sn)),
+        TargetPdu::TextResponse(pdu) => ("Text Response", Some(pdu.numbers.stat_sn)),
+        TargetPdu::LogoutResponse(pdu) => ("Logout Response", Some(pdu.numbers.stat_sn)),
+        TargetPdu::AsynchronousMessage(pdu) => ("Asynchronous Message", Some(pdu.numbers.stat_sn)),
+        TargetPdu::Reject(pdu) => ("Reject", Some(pdu.numbers.stat_sn)),
+    }
+}
+
+/// A NOP-In that answers a NOP-Out uses up a StatSN, a ping of the target's does not (11.19).
+fn is_answer(pdu: &NopIn) -> bool {
+    pdu.initiator_task_tag != InitiatorTaskTag::RESERVED
+}
+
+impl Session {
+    /// Where the data segment of a PDU belongs whose header has come, of `length` bytes (at most what was declared for
+    /// the connection, 13.12). To be asked for each PDU, before [`Self::received`].
+    #[must_use]
+    pub fn place(&self, connection: ConnectionId, pdu: &TargetPdu, length: u32) -> Place {
+        match pdu {
+            TargetPdu::ScsiDataIn(pdu) => self.place_data_in(connection, pdu, length),
+            _ => Place::Core,
+        }
+    }
+
+    /// A PDU has come whole, and its data segment has been received to its [place](Self::place).
+    pub fn received(
+        &mut self,
+        now: Duration,
+        connection: ConnectionId,
+        pdu: &TargetPdu,
+        segment: &Segment<'_>,
+        outbox: &mut Outbox,
+    ) {
+        let Some(heard) = self.connection_mut(connection) else { return };
+        heard.heard_at = now;
+        let (name, stat_sn) = naming(pdu);
+        if !segment.is_intact && !matches!(pdu, TargetPdu::ScsiDataIn(_)) {
+            // What cannot be asked for again is lost, and the numbers with it (7.8).
+            return self.connection_lost(connection, Loss::DataDigest(name), outbox);
+        }
+        let taken = match stat_sn {
+            Some(stat_sn) => self.count_status(connection, name, stat_sn),
+            None => Ok(()),
+        };
+        if let Err(violation) = taken.and_then(|()| self.take(now, connection, pdu, segment, outbox)) {
+            self.connection_lost(connection, Loss::Violation(violation), outbox);
+        }
+    }
+
+    /// A header came that is no PDU of a target's: a format error (7.7).
+    pub fn undecodable(&mut self, connection: ConnectionId, outbox: &mut Outbox) {
+        let violation = Violation::format("PDU", "7.7", "has an opcode or a field that none may have");
+        self.connection_lost(connection, Loss::Violation(violation), outbox);
+    }
+
+    fn take(
+        &mut self,
+        now: Duration,
+        id: ConnectionId,
+        pdu: &TargetPdu,
+        segment: &Segment<'_>,
+        outbox: &mut Outbox,
+    ) -> Result<(), Violation> {
+        match pdu {
+            TargetPdu::ScsiDataIn(pdu) => self.data_in(now, id, pdu, segment, outbox),
+            TargetPdu::ScsiResponse(pdu) => self.scsi_response(id, pdu, segment.bytes, outbox),
+            TargetPdu::ReadyToTransfer(pdu) => self.ready_to_transfer(id, pdu),
+            TargetPdu::NopIn(pdu) => self.nop_in(now, id, pdu, segment.bytes, outbox),
+            TargetPdu::TaskManagementResponse(pdu) => self.management_response(id, pdu, outbox),
+            TargetPdu::TextResponse(pdu) => self.text_response(id, pdu, segment.bytes, outbox),
+            TargetPdu::LogoutResponse(pdu) => self.logout_response(pdu, outbox),
+            TargetPdu::AsynchronousMessage(pdu) => self.asynchronous_message(id, pdu, segment.bytes, outbox),
+            TargetPdu::Reject(pdu) => self.reject(id, pdu, segment.bytes, outbox),
+            TargetPdu::LoginResponse(_) => {
+                Err(Violation::protocol("Login Response", "4.2.4", "came in full feature phase"))
+            }
+        }
+    }
+
+    /// Takes the number of a status: they come without a gap or a repetition (4.2.2.2, 7.9).
+    fn count_status(
+        &mut self,
+        id: ConnectionId,
+        pdu: &'static str,
+        stat_sn: StatSn,
+    ) -> Result<(), Violation> {
+        let Some(connection) = self.connection_mut(id) else { return Ok(()) };
+        if stat_sn != connection.exp_stat_sn {
+            return Err(Violation::sequence(pdu, "4.2.2.2", "has a StatSN out of order")
+                .values(stat_sn.0, connection.exp_stat_sn.0));
+        }
+        connection.exp_stat_sn = stat_sn.next();
+        Ok(())
+    }
+
+    /// A PDU is for a task that there is not: what was under way for one that has ended is dropped (4.2.3.3).
+    pub(super) fn stray_task(&self, pdu: &'static str, tag: InitiatorTaskTag) -> Result<(), Violation> {
+        if self.tasks.has_ended(tag) {
+            return Ok(());
+        }
+        Err(Violation::protocol(pdu, "11.2.1.8", "is for a task that there is not"))
+    }
+
+    /// The same for an answer to a request.
+    pub(super) fn stray_request(&self, pdu: &'static str, tag: InitiatorTaskTag) -> Result<(), Violation> {
+        if self.requests.has_ended(tag) {
+            return Ok(());
+        }
+        Err(Violation::protocol(pdu, "11.2.1.8", "answers a request that there is not"))
+    }
+
+    /// A Reject (11.17): of a command, which has never begun then, or of something else, for the log (7.3).
+    fn reject(
+        &mut self,
+        id: ConnectionId,
+        pdu: &lunette_wire::target::Reject,
+        header: &[u8],
+        outbox: &mut Outbox,
+    ) -> Result<(), Violation> {
+        self.count_commands("Reject", pdu.numbers)?;
+        let Some(header) = header.first_chunk::<{ lunette_wire::BHS_LENGTH }>() else {
+            return Err(Violation::format("Reject", "11.17", "lacks the header of what is rejected"));
+        };
+        self.rejected(id, pdu.reason, header, outbox);
+        Ok(())
+    }
+
+    fn rejected(&mut self, id: ConnectionId, reason: u8, header: &lunette_wire::Bhs, outbox: &mut Outbox) {
+        let tag = InitiatorTaskTag(u32::from_be_bytes([header[16], header[17], header[18], header[19]]));
+        let opcode = header[0] & 0x3f;
+        let is_command = opcode == lunette_wire::Opcode::ScsiCommand as u8;
+        let is_of_task = self.tasks.get(tag).is_some_and(|task| task.connection == id);
+        if is_command && is_of_task {
+            self.reject_command(id, tag, outbox);
+        }
+        if self.requests.get(tag).is_some_and(|request| request.connection == id) {
+            self.drop_request(tag, Some(reason), outbox);
+        } else {
+            outbox.tell(Event::Rejected { connection: id, reason, opcode });
+        }
+    }
+}
