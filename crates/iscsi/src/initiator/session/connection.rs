@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use lunette_wire::target::Numbers;
 use lunette_wire::{Bhs, Cid, CmdSn, InitiatorTaskTag, StatSn, TargetTransferTag};
 
 use super::round_trip::RoundTrip;
 use super::{ConnectionId, RequestHandle};
+use crate::initiator::login::Outcome;
 use crate::parameters::ConnectionParameters;
 
 /// Answers to what a target says unasked that may wait to be sent; who says more does not read what it gets.
@@ -20,8 +20,24 @@ pub struct LoggedIn {
     pub cid: Cid,
     /// What was agreed for it.
     pub parameters: ConnectionParameters,
-    /// The numbers of the last Login Response.
-    pub numbers: Numbers,
+    /// StatSN of the first status in full feature phase.
+    pub exp_stat_sn: StatSn,
+    /// ExpCmdSN of the last Login Response.
+    pub exp_cmd_sn: CmdSn,
+    /// MaxCmdSN of the last Login Response.
+    pub max_cmd_sn: CmdSn,
+}
+
+impl From<&Outcome> for LoggedIn {
+    fn from(login: &Outcome) -> Self {
+        Self {
+            cid: login.cid,
+            parameters: login.connection,
+            exp_stat_sn: login.exp_stat_sn,
+            exp_cmd_sn: login.exp_cmd_sn,
+            max_cmd_sn: login.max_cmd_sn,
+        }
+    }
 }
 
 /// Something that waits to be sent.
@@ -85,8 +101,7 @@ impl Connection {
             id,
             cid: login.cid,
             parameters: login.parameters,
-            // The last Login Response used one up.
-            exp_stat_sn: login.numbers.stat_sn.next(),
+            exp_stat_sn: login.exp_stat_sn,
             requests: VecDeque::new(),
             solicited: VecDeque::new(),
             pongs: 0,

@@ -210,7 +210,8 @@ impl Session {
         self.next_connection += 1;
         self.connections.push(Connection::new(now, id, login));
         // Numbers that make no sense are none; those of the next PDU will be looked at.
-        let _ = self.count_commands("Login Response", login.numbers);
+        let (stat_sn, exp_cmd_sn, max_cmd_sn) = (login.exp_stat_sn, login.exp_cmd_sn, login.max_cmd_sn);
+        let _ = self.count_commands("Login Response", Numbers { stat_sn, exp_cmd_sn, max_cmd_sn });
         self.assign_waiting();
         Ok(id)
     }

@@ -163,7 +163,9 @@ impl CoreWorld {
             max_recv_data_segment_length: agreed.max_send_data_segment_length,
             max_send_data_segment_length: agreed.max_recv_data_segment_length,
         };
-        (wire, LoggedIn { cid, parameters, numbers: response.numbers })
+        let numbers = response.numbers;
+        let (exp_cmd_sn, max_cmd_sn) = (numbers.exp_cmd_sn, numbers.max_cmd_sn);
+        (wire, LoggedIn { cid, parameters, exp_stat_sn: numbers.stat_sn.next(), exp_cmd_sn, max_cmd_sn })
     }
 
     /// Submits a command.
