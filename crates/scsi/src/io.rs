@@ -4,6 +4,10 @@ use crate::nexus::NexusName;
 use crate::sense::{AdditionalSense, SenseData, SenseKey};
 use crate::unit::LogicalUnit;
 
+/// What commands that go through more of the medium than they move read or write at once: a multiple of every block
+/// length, and little enough that the buffers of many such commands fit.
+pub(crate) const PIECE_BYTES: u32 = 1 << 20;
+
 /// One operation on the medium. Offsets and lengths are whole blocks inside the capacity; lengths are not zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Io {

@@ -10,11 +10,9 @@ mod saved;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::io::{Io, IoError};
+use crate::io::{Io, IoError, PIECE_BYTES};
 use crate::sense::{AdditionalSense, SenseData, SenseKey};
 
-/// Written at once: a multiple of every block length.
-const PIECE_BYTES: u64 = 1 << 20;
 /// Given back at once: a store that has to write zeros instead needs no longer than for any other large command.
 const ERASE_PIECE_BYTES: u64 = 64 << 20;
 /// What a crash makes the work do again at most.
@@ -327,7 +325,8 @@ impl Running {
     /// The next part of this pass; `left` blocks of it are not done.
     fn piece(&mut self, left: u64, medium: Medium) -> Io {
         let block_length = u64::from(medium.block_length_bytes);
-        let piece_bytes = if self.job.method == Method::Erase { ERASE_PIECE_BYTES } else { PIECE_BYTES };
+        let piece_bytes =
+            if self.job.method == Method::Erase { ERASE_PIECE_BYTES } else { PIECE_BYTES.into() };
         let blocks = left.min(piece_bytes / block_length);
         self.stage = Stage::Piece { blocks };
         let (offset_bytes, length_bytes) = (self.job.position * block_length, blocks * block_length);

@@ -7,12 +7,9 @@ use super::read_write::is_forced;
 use super::verify::miscompare;
 use super::{Context, Progress, State, Step, good};
 use crate::bytes::Cdb;
-use crate::io::{Direction, Io};
+use crate::io::{Direction, Io, PIECE_BYTES};
 use crate::sense::{AdditionalSense, SenseData};
 use crate::task::Event;
-
-/// ORWRITE in pieces of this size: a multiple of every block length.
-const PIECE_BYTES: u32 = 1 << 20;
 
 /// The Data-Out buffer holds the expected blocks, then the new ones.
 pub(super) fn compare_and_write(context: &Context<'_>, cdb: &Cdb) -> Progress {

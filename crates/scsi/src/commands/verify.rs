@@ -6,12 +6,9 @@ use super::range::{BlockRange, ByteRange};
 use super::read_write::{Write, cache_may_be_dirty};
 use super::{Context, Progress, State, Step, good};
 use crate::bytes::Cdb;
-use crate::io::{Direction, Io};
+use crate::io::{Direction, Io, PIECE_BYTES};
 use crate::sense::{AdditionalSense, SenseData, SenseKey};
 use crate::task::Event;
-
-/// The piece read at once: a multiple of every block length.
-const PIECE_BYTES: u32 = 1 << 20;
 
 /// What the medium is compared with (the BYTCHK field).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,15 +5,13 @@
 use super::range::BlockRange;
 use super::{Context, Progress, State, Step, good};
 use crate::bytes::Cdb;
-use crate::io::{Direction, Io, IoError};
+use crate::io::{Direction, Io, IoError, PIECE_BYTES};
 use crate::sense::{AdditionalSense, SenseData};
 use crate::task::Event;
 
 const UNMAP: u8 = 0x08;
 /// NDOB, only in the sixteen-byte command: no Data-Out buffer, the pattern is zeros.
 const NO_DATA_OUT_BUFFER: u8 = 0x01;
-/// The piece written at once: a multiple of every block length.
-const PIECE_BYTES: u64 = 1 << 20;
 
 pub(super) fn write_same_10(context: &Context<'_>, cdb: &Cdb) -> Progress {
     start(context, cdb, BlockRange::of_10(cdb))
@@ -106,7 +104,7 @@ impl WriteSame {
             },
             Waiting::Piece { pattern, stable } => {
                 event.io(Direction::Write, unit)?;
-                let written = self.length_bytes.min(PIECE_BYTES);
+                let written = self.length_bytes.min(PIECE_BYTES.into());
                 self.offset_bytes += written;
                 self.length_bytes -= written;
                 if self.length_bytes > 0 {
@@ -141,9 +139,9 @@ impl WriteSame {
 
     /// Without a write cache a single piece is written as stable; of several, the last is followed by one flush.
     fn next_piece(self, context: &Context<'_>, pattern: Vec<u8>) -> (State, Step) {
-        let single = self.first_piece && self.length_bytes <= PIECE_BYTES;
+        let single = self.first_piece && self.length_bytes <= u64::from(PIECE_BYTES);
         let stable = single && !context.unit().write_cache_enabled();
-        let blocks = self.length_bytes.min(PIECE_BYTES) as usize / pattern.len();
+        let blocks = self.length_bytes.min(PIECE_BYTES.into()) as usize / pattern.len();
         let io = Io::WriteOwned { offset_bytes: self.offset_bytes, bytes: pattern.repeat(blocks), stable };
         let waiting = Waiting::Piece { pattern, stable };
         (State::WriteSame(WriteSame { waiting, first_piece: false, ..self }), Step::Io(io))
