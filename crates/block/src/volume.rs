@@ -75,6 +75,7 @@ impl Volume {
         if spec.read_only {
             features.unmap = false;
             features.write_zeroes = false;
+            features.atomic_writes = None;
         }
         tracing::info!(
             volume = %spec.name, store = %store.describe(), size_bytes = store.size_bytes(),
@@ -249,6 +250,11 @@ impl Volume {
             return Err(StoreError::Unsupported);
         }
         let (offset, length) = operation.range().ok_or(StoreError::OutOfRange)?;
+        if kind == OperationKind::WriteAtomic
+            && !self.features.atomic_writes.is_some_and(|atomic| atomic.takes(offset, length))
+        {
+            return Err(StoreError::Unsupported);
+        }
         match offset.checked_add(length) {
             Some(end) if end <= self.size_bytes() => Ok(()),
             _ => Err(StoreError::OutOfRange),
@@ -274,6 +280,10 @@ impl Volume {
             Operation::Write { offset, buffer, stable: wanted } => {
                 stable = *wanted;
                 store.write_at(*offset, buffer.bytes().unwrap_or_default())
+            }
+            Operation::WriteAtomic { offset, buffer, stable: wanted } => {
+                stable = *wanted;
+                store.write_atomic_at(*offset, buffer.bytes().unwrap_or_default())
             }
             Operation::Flush => {
                 stable = !self.read_only;

@@ -32,6 +32,16 @@ pub enum Io {
         /// True: answer when the data is on stable storage.
         stable: bool,
     },
+    /// Write the task's Data-Out buffer from its first byte on, all of it or nothing, even if power is lost. It is within
+    /// [`crate::LogicalUnitConfig::atomic_writes`].
+    WriteAtomic {
+        /// Where on the medium.
+        offset_bytes: u64,
+        /// How many bytes.
+        length_bytes: u32,
+        /// True: answer when the data is on stable storage.
+        stable: bool,
+    },
     /// Write bytes that the device server made (WRITE SAME).
     WriteOwned {
         /// Where on the medium.

@@ -27,6 +27,7 @@
 //!     read_only: false,
 //!     write_cache: true,
 //!     provisioning: Provisioning { unmap: true, granularity_blocks: 8, write_zeroes: true },
+//!     atomic_writes: None,
 //!     max_transfer_bytes: 1 << 20,
 //!     optimal_transfer_bytes: 1 << 20,
 //!     removable: false,
@@ -89,4 +90,4 @@ pub use space::Space;
 pub use status::Status;
 pub use task::{Completion, DataIn, Event, Next, Task, Terms, Unsent};
 pub use task_set::{Attribute, Wake};
-pub use unit::{ConfigError, LogicalUnit, LogicalUnitConfig, Provisioning};
+pub use unit::{AtomicWrites, ConfigError, LogicalUnit, LogicalUnitConfig, Provisioning};

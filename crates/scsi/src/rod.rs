@@ -138,6 +138,7 @@ impl Watch {
             | Io::SaveState
             | Io::AbortTasks { .. } => return,
             Io::WriteDataOut { offset_bytes, length_bytes, .. }
+            | Io::WriteAtomic { offset_bytes, length_bytes, .. }
             | Io::WriteMedium { offset_bytes, length_bytes, .. } => (*offset_bytes, u64::from(*length_bytes)),
             Io::WriteOwned { offset_bytes, bytes, .. } => (*offset_bytes, bytes.len() as u64),
             Io::Zero { offset_bytes, length_bytes, .. } | Io::Unmap { offset_bytes, length_bytes } => {

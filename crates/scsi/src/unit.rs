@@ -26,7 +26,7 @@ use crate::work::{Kept, Medium, Occupation, Work};
 use config::check_capacity;
 use modes::Modes;
 
-pub use config::{ConfigError, LogicalUnitConfig, Provisioning};
+pub use config::{AtomicWrites, ConfigError, LogicalUnitConfig, Provisioning};
 
 /// Whether medium commands can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +88,9 @@ impl LogicalUnit {
         let max_transfer_blocks = config.max_transfer_bytes / config.block_length_bytes;
         if max_transfer_blocks == 0 || config.optimal_transfer_bytes > config.max_transfer_bytes {
             return Err(ConfigError::TransferLength);
+        }
+        if config.atomic_writes.is_some_and(|atomic| !atomic.is_possible(max_transfer_blocks)) {
+            return Err(ConfigError::AtomicWrites);
         }
         let saved = SavedState::restore(config.identity.uuid, saved).map_err(ConfigError::SavedState)?;
         let reservations =
@@ -287,6 +290,8 @@ impl LogicalUnit {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::num::NonZeroU16;
+
     use super::*;
 
     /// A small unit that can do everything.
@@ -306,6 +311,8 @@ pub(crate) mod tests {
             read_only: false,
             write_cache: true,
             provisioning: Provisioning { unmap: true, granularity_blocks: 8, write_zeroes: true },
+            atomic_writes: NonZeroU16::new(8)
+                .map(|granularity_blocks| AtomicWrites { granularity_blocks, blocks_max: 64 }),
             max_transfer_bytes: 1 << 20,
             optimal_transfer_bytes: 1 << 19,
             removable: false,
@@ -339,6 +346,15 @@ pub(crate) mod tests {
             error(LogicalUnitConfig { physical_block_exponent: 16, ..config() }),
             ConfigError::PhysicalBlockExponent(16)
         );
+        let atomic = |blocks_max| {
+            let granularity_blocks = NonZeroU16::new(8).unwrap();
+            let atomic_writes = Some(AtomicWrites { granularity_blocks, blocks_max });
+            LogicalUnit::new(LogicalUnitConfig { atomic_writes, ..config() }, Saved::Nowhere).err()
+        };
+        for blocks_max in [0, 7, 12, 2056] {
+            assert_eq!(atomic(blocks_max), Some(ConfigError::AtomicWrites), "{blocks_max}");
+        }
+        assert_eq!(atomic(2048), None);
         let largest = LogicalUnitConfig { blocks: (1 << 54) - 1, ..config() };
         assert!(LogicalUnit::new(largest, Saved::Nowhere).is_ok());
         let damaged = LogicalUnit::new(config(), Saved::Bytes(&[0])).unwrap_err();

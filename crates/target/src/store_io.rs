@@ -1,7 +1,9 @@
 //! What device servers ask of stores, and what stores answer, each in the other's words.
 
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
+use crate::units::MAX_TRANSFER_BYTES;
 use lunette_block::{BufferPool, Done, ErrorClass, Operation, StoreError, WriteSource};
 use lunette_scsi::{Io, IoError, IoOutcome};
 
@@ -39,6 +41,7 @@ pub(crate) fn operation_of(io: Io, pool: &BufferPool) -> Result<Operation, NoOpe
         Io::Read { .. }
         | Io::WriteMedium { .. }
         | Io::WriteDataOut { .. }
+        | Io::WriteAtomic { .. }
         | Io::SaveState
         | Io::AbortTasks { .. }
         | Io::Work { .. } => return Err(NoOperation::CommandBuffers),
@@ -83,4 +86,38 @@ pub(crate) fn io_error(error: &StoreError) -> IoError {
 /// The space that a store takes and has.
 pub(crate) fn unit_space(space: lunette_block::Space) -> lunette_scsi::Space {
     lunette_scsi::Space { used_bytes: space.used_bytes, available_bytes: space.available_bytes }
+}
+
+/// The atomic writes of a store in blocks; `None` where not one whole block is such a write.
+pub(crate) fn unit_atomic_writes(
+    atomic: lunette_block::AtomicWrites,
+    block_length_bytes: u32,
+) -> Option<lunette_scsi::AtomicWrites> {
+    // Both are powers of two, so one is a multiple of the other.
+    let granularity = (atomic.granularity_bytes / block_length_bytes).max(1);
+    let longest = atomic.length_bytes_max.min(MAX_TRANSFER_BYTES) / block_length_bytes;
+    // The command has sixteen bits for its length.
+    let longest = longest.min(u16::MAX.into());
+    let blocks_max = u16::try_from(longest - longest % granularity).ok().filter(|&blocks| blocks > 0)?;
+    let granularity_blocks = NonZeroU16::new(u16::try_from(granularity).ok()?)?;
+    Some(lunette_scsi::AtomicWrites { granularity_blocks, blocks_max })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn atomic_writes_are_told_in_blocks() {
+        let told = |granularity_bytes, length_bytes_max, block_length_bytes| {
+            let atomic = lunette_block::AtomicWrites { granularity_bytes, length_bytes_max };
+            let told = unit_atomic_writes(atomic, block_length_bytes);
+            told.map(|atomic| (atomic.granularity_blocks.get(), atomic.blocks_max))
+        };
+        assert_eq!(told(16 << 10, 16 << 10, 512), Some((32, 32)));
+        assert_eq!(told(16 << 10, 16 << 10, 4096), Some((4, 4)));
+        assert_eq!(told(1, u32::MAX, 512), Some((1, 32768)));
+        assert_eq!(told(1, u32::MAX, 4096), Some((1, 4096)));
+        assert_eq!(told(512, 512, 4096), None, "less than a block");
+    }
 }

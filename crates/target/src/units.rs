@@ -14,7 +14,7 @@ use tracing::info;
 use crate::access::Access;
 use crate::config::{AccessRule, ChapRules, PortalConfig, Redirection, TargetConfig, UnitConfig, WriteMode};
 use crate::server::StartError;
-use crate::store_io::unit_space;
+use crate::store_io::{unit_atomic_writes, unit_space};
 
 /// The longest transfer of one command, in bytes, as the Block Limits page says it. It bounds the buffer of a
 /// command; Linux, Windows and ESXi split what is longer.
@@ -225,6 +225,9 @@ fn open_unit(
             granularity_blocks: (features.unmap_granularity_bytes / block_length_bytes).max(1),
             write_zeroes: features.write_zeroes,
         },
+        atomic_writes: features
+            .atomic_writes
+            .and_then(|atomic| unit_atomic_writes(atomic, block_length_bytes)),
         max_transfer_bytes: MAX_TRANSFER_BYTES,
         optimal_transfer_bytes: OPTIMAL_TRANSFER_BYTES,
         removable: config.removable,

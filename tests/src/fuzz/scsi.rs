@@ -3,11 +3,12 @@
 //! Checked: every command ends within a bounded number of steps, and asks the medium only for whole blocks inside the
 //! capacity.
 
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use lunette_scsi::{
-    DataIn, Device, Event, Extent, Identity, Io, IoError, IoOutcome, LogicalUnit, LogicalUnitConfig, Lun,
-    Next, Nexus, Provisioning, Saved, Task,
+    AtomicWrites, DataIn, Device, Event, Extent, Identity, Io, IoError, IoOutcome, LogicalUnit,
+    LogicalUnitConfig, Lun, Next, Nexus, Provisioning, Saved, Task,
 };
 
 use super::Input;
@@ -45,6 +46,8 @@ pub fn scsi(data: &[u8]) {
                 granularity_blocks: 8,
                 write_zeroes: flags & 16 != 0,
             },
+            atomic_writes: NonZeroU16::new(8)
+                .map(|granularity_blocks| AtomicWrites { granularity_blocks, blocks_max: 64 }),
             max_transfer_bytes: MAX_TRANSFER_BYTES,
             optimal_transfer_bytes: 0,
             removable: flags & 32 != 0,
@@ -161,6 +164,10 @@ fn check(io: &Io, capacity_bytes: u64, data_out_bytes: usize) {
                 u64::from(*start) + u64::from(*length_bytes) <= data_out_bytes as u64,
                 "more than there is"
             );
+            (*offset_bytes, u64::from(*length_bytes))
+        }
+        Io::WriteAtomic { offset_bytes, length_bytes, .. } => {
+            assert!(*length_bytes as usize <= data_out_bytes, "more than there is");
             (*offset_bytes, u64::from(*length_bytes))
         }
         Io::WriteMedium { offset_bytes, length_bytes, .. } => (*offset_bytes, u64::from(*length_bytes)),

@@ -18,6 +18,7 @@ mod requests;
 mod reservations;
 mod sessions;
 mod transfers;
+mod write_atomic;
 
 use std::time::Duration;
 

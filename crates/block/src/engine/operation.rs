@@ -86,6 +86,16 @@ pub enum Operation {
         /// Complete only when the data is on stable storage.
         stable: bool,
     },
+    /// Write the source's bytes at `offset`, all of them or nothing, even if power is lost: see
+    /// [`crate::Features::atomic_writes`].
+    WriteAtomic {
+        /// First byte.
+        offset: u64,
+        /// The data.
+        buffer: WriteSource,
+        /// Complete only when the data is on stable storage.
+        stable: bool,
+    },
     /// Make everything stable that had completed before this was submitted.
     Flush,
     /// Make the range read as zeroes.
@@ -128,6 +138,7 @@ impl Operation {
         match self {
             Self::Read { .. } => OperationKind::Read,
             Self::Write { .. } => OperationKind::Write,
+            Self::WriteAtomic { .. } => OperationKind::WriteAtomic,
             Self::Flush => OperationKind::Flush,
             Self::Zero { .. } => OperationKind::Zero,
             Self::Unmap { .. } => OperationKind::Unmap,
@@ -140,7 +151,9 @@ impl Operation {
     pub(crate) fn range(&self) -> Option<(u64, u64)> {
         match self {
             Self::Read { offset, buffer } => Some((*offset, buffer.len() as u64)),
-            Self::Write { offset, buffer, .. } => Some((*offset, buffer.bytes()?.len() as u64)),
+            Self::Write { offset, buffer, .. } | Self::WriteAtomic { offset, buffer, .. } => {
+                Some((*offset, buffer.bytes()?.len() as u64))
+            }
             Self::Flush => Some((0, 0)),
             Self::Zero { offset, length, .. }
             | Self::Unmap { offset, length }
@@ -153,7 +166,7 @@ impl Operation {
     pub(crate) fn into_buffer(self) -> Option<Buffer> {
         match self {
             Self::Read { buffer, .. } => Some(buffer),
-            Self::Write { buffer, .. } => buffer.into_buffer(),
+            Self::Write { buffer, .. } | Self::WriteAtomic { buffer, .. } => buffer.into_buffer(),
             _ => None,
         }
     }
@@ -166,6 +179,8 @@ pub enum OperationKind {
     Read,
     /// [`Operation::Write`]
     Write,
+    /// [`Operation::WriteAtomic`]
+    WriteAtomic,
     /// [`Operation::Flush`], and the flush that makes a write stable
     Flush,
     /// [`Operation::Zero`]
@@ -180,12 +195,20 @@ pub enum OperationKind {
 
 impl OperationKind {
     /// All kinds, in the order of their numbers.
-    pub(crate) const ALL: [Self; 7] =
-        [Self::Read, Self::Write, Self::Flush, Self::Zero, Self::Unmap, Self::Prefetch, Self::Extents];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Read,
+        Self::Write,
+        Self::WriteAtomic,
+        Self::Flush,
+        Self::Zero,
+        Self::Unmap,
+        Self::Prefetch,
+        Self::Extents,
+    ];
 
     /// Whether a read-only volume must refuse it.
     pub(crate) fn changes_data(self) -> bool {
-        matches!(self, Self::Write | Self::Zero | Self::Unmap)
+        matches!(self, Self::Write | Self::WriteAtomic | Self::Zero | Self::Unmap)
     }
 }
 
@@ -194,6 +217,7 @@ impl fmt::Display for OperationKind {
         f.write_str(match self {
             Self::Read => "read",
             Self::Write => "write",
+            Self::WriteAtomic => "atomic write",
             Self::Flush => "flush",
             Self::Zero => "zero",
             Self::Unmap => "unmap",

@@ -299,6 +299,11 @@ impl Store for FaultStore {
         self.below.write_at(offset, data)
     }
 
+    fn write_atomic_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.table.meet(OperationKind::WriteAtomic, offset, data.len() as u64)?;
+        self.below.write_atomic_at(offset, data)
+    }
+
     fn flush(&self) -> io::Result<()> {
         self.table.meet(OperationKind::Flush, 0, 0)?;
         self.below.flush()

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::direct::{self, RawFile};
 use super::kernel::KernelFile;
 use super::sysfs::DeviceDirectory;
-use super::{Extent, Features, Opened, Store, check_size};
+use super::{AtomicWrites, Extent, Features, Opened, Store, check_size};
 use crate::engine::choice::{self, Kind};
 use crate::error::OpenError;
 use crate::identity::{self, VolumeIdentity};
@@ -90,9 +90,10 @@ pub(crate) fn open(
     }
     let directory = DeviceDirectory::of(stat.st_rdev);
     let identity = configured.map_or_else(|| identity::for_device(&directory, path), Ok)?;
-    let features = features(&directory.disk(), physical_bytes);
+    let mut features = features(&directory.disk(), physical_bytes);
     let (engine, direct) =
         choice::choose(spec.engine, path, Kind::Device, size_bytes, || direct::enter(&fd, path, size_bytes))?;
+    features.atomic_writes = direct.as_ref().and_then(|_| AtomicWrites::of(&fd));
     let store = DeviceStore {
         file: KernelFile::new(fd, direct),
         path: path.to_owned(),
@@ -131,6 +132,7 @@ fn features(disk: &DeviceDirectory, physical_bytes: u32) -> Features {
             physical_block_bytes
         },
         physical_block_bytes,
+        atomic_writes: None,
         rotational: disk.rotational(),
     }
 }
@@ -184,6 +186,10 @@ impl Store for DeviceStore {
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.file.write_at(offset, data)
+    }
+
+    fn write_atomic_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.file.write_atomic_at(offset, data)
     }
 
     fn flush(&self) -> io::Result<()> {

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, FileType, OFlags, StatxFlags};
 use rustix::io::{Errno, retry_on_intr};
 
+use super::atomic;
 use super::gate::{Gate, Shared};
 use crate::buffer::Scratch;
 use crate::error::OpenError;
@@ -110,6 +111,20 @@ impl Direct {
         }
         let _alone = self.gate.alone();
         self.write_bounced(fd, offset, data)
+    }
+
+    /// Writes all of `data`, whole blocks of the device, or nothing of it.
+    pub(crate) fn write_atomic_at(&self, fd: BorrowedFd<'_>, offset: u64, data: &[u8]) -> io::Result<()> {
+        if !self.alignment.covers_blocks(offset, data.len()) {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let _shared = self.gate.share();
+        if self.alignment.fits(offset, data) {
+            return atomic::write(fd, offset, data);
+        }
+        let mut aligned = Scratch::new(data.len())?;
+        aligned.copy_from_slice(data);
+        atomic::write(fd, offset, &aligned)
     }
 
     /// The caller has the gate, alone if blocks at the ends are not written whole.

@@ -15,7 +15,7 @@ use rustix::io::{Errno, retry_on_intr};
 use super::direct::{self, RawFile};
 use super::kernel::KernelFile;
 use super::sysfs::DeviceDirectory;
-use super::{Extent, Features, Opened, Space, Store, check_size, push_extent};
+use super::{AtomicWrites, Extent, Features, Opened, Space, Store, check_size, push_extent};
 use crate::engine::choice::{self, Kind};
 use crate::error::OpenError;
 use crate::identity::{self, VolumeIdentity};
@@ -63,7 +63,7 @@ pub(crate) fn open(
     }
     check_size(&what, size_bytes, spec.block_length_bytes)?;
     let identity = configured.map_or_else(|| identity::for_file(fd.as_fd(), &path), Ok)?;
-    let features = probe(&fd, stat.st_dev, size_bytes);
+    let mut features = probe(&fd, stat.st_dev, size_bytes);
     let enter = || direct::enter(&fd, &path, size_bytes);
     let chosen = choice::choose(spec.engine, &path, Kind::File, size_bytes, enter);
     if chosen.is_err() && is_new {
@@ -71,6 +71,7 @@ pub(crate) fn open(
         let _ = fs::remove_file(&path);
     }
     let (engine, direct) = chosen?;
+    features.atomic_writes = direct.as_ref().and_then(|_| AtomicWrites::of(&fd));
     let store = FileStore { file: KernelFile::new(fd, direct), path, size_bytes, features };
     Ok(Opened { store: Arc::new(store), identity, engine })
 }
@@ -175,6 +176,7 @@ fn probe(fd: &OwnedFd, device: u64, size_bytes: u64) -> Features {
         extents: rustix::fs::seek(fd, SeekFrom::Hole(0)).is_ok(),
         unmap_granularity_bytes: block_bytes,
         physical_block_bytes: block_bytes.min(4096),
+        atomic_writes: None,
         rotational: DeviceDirectory::of(device).rotational(),
     }
 }
@@ -258,6 +260,10 @@ impl Store for FileStore {
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.file.write_at(offset, data)
+    }
+
+    fn write_atomic_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.file.write_atomic_at(offset, data)
     }
 
     fn flush(&self) -> io::Result<()> {

@@ -120,6 +120,12 @@ impl KernelFile {
         Ok(())
     }
 
+    /// Only past the page cache, where the kernel does such writes.
+    pub(crate) fn write_atomic_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let direct = self.direct.as_ref().ok_or(io::ErrorKind::Unsupported)?;
+        direct.write_atomic_at(self.as_fd(), offset, data)
+    }
+
     /// The size is set before an image is served, so data and the block map are all there is to be made stable.
     pub(crate) fn flush(&self) -> io::Result<()> {
         Ok(retry_on_intr(|| rustix::fs::fdatasync(&self.fd))?)

@@ -9,7 +9,7 @@ use std::sync::{OnceLock, PoisonError, RwLock};
 use rustix::io::Errno;
 use zerocopy::FromZeros;
 
-use super::{Extent, Features, Store, push_extent};
+use super::{AtomicWrites, Extent, Features, Store, push_extent};
 use crate::error::OpenError;
 use crate::size;
 
@@ -122,6 +122,8 @@ impl Store for MemoryStore {
             extents: true,
             unmap_granularity_bytes: CHUNK_BYTES as u32,
             physical_block_bytes: 4096,
+            // Nothing outlives a loss of power, least of all a part.
+            atomic_writes: Some(AtomicWrites { granularity_bytes: 1, length_bytes_max: u32::MAX }),
             rotational: Some(false),
         }
     }
@@ -172,6 +174,17 @@ impl Store for MemoryStore {
             bytes[piece.start..piece.start + piece.len].copy_from_slice(front);
         }
         Ok(())
+    }
+
+    fn write_atomic_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        // All its memory is there before any of it is written.
+        for piece in pieces(offset, data.len() as u64) {
+            let mut slot = self.chunk_for_write(piece)?.write().unwrap_or_else(PoisonError::into_inner);
+            if slot.is_none() {
+                *slot = Some(<[u8; CHUNK_BYTES]>::new_box_zeroed().map_err(|_| Errno::NOSPC)?);
+            }
+        }
+        self.write_at(offset, data)
     }
 
     fn flush(&self) -> io::Result<()> {

@@ -2,6 +2,7 @@
 //!
 //! Calls block. Engines decide on which thread, and the volume has checked ranges and read-only before a call.
 
+pub(crate) mod atomic;
 pub(crate) mod device;
 pub(crate) mod direct;
 pub(crate) mod file;
@@ -17,6 +18,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+pub use atomic::AtomicWrites;
 pub use direct::RawFile;
 
 use crate::engine::choice::{self, EngineChoice};
@@ -41,6 +43,8 @@ pub struct Features {
     pub unmap_granularity_bytes: u32,
     /// The smallest write that needs no read-modify-write below. A power of two.
     pub physical_block_bytes: u32,
+    /// Which writes are done whole or not at all, even if power is lost; `None`: none.
+    pub atomic_writes: Option<AtomicWrites>,
     /// Whether a spinning disk is below, where it is known.
     pub rotational: Option<bool>,
 }
@@ -123,6 +127,12 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// Writes all of `data` at `offset`, not necessarily to stable storage.
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
+
+    /// Writes all of `data` at `offset` or nothing of it, not necessarily to stable storage. An error of kind
+    /// `Unsupported`, with nothing changed, for what is not within [`Features::atomic_writes`].
+    fn write_atomic_at(&self, _offset: u64, _data: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// Makes everything stable that was written before the call. After an error nothing is known about it.
     /// The volume never calls this twice at a time, because the kernel reports a lost write only once.

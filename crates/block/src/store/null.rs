@@ -29,6 +29,7 @@ impl Store for NullStore {
             extents: true,
             unmap_granularity_bytes: 4096,
             physical_block_bytes: 4096,
+            atomic_writes: None,
             rotational: Some(false),
         }
     }

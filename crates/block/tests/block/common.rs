@@ -126,6 +126,11 @@ impl Bench {
         Operation::Write { offset, buffer: WriteSource { buffer, range: 0..data.len() }, stable }
     }
 
+    pub(crate) fn write_atomic_operation(&self, offset: u64, data: &[u8], stable: bool) -> Operation {
+        let buffer = self.buffer_of(data).into();
+        Operation::WriteAtomic { offset, buffer: WriteSource { buffer, range: 0..data.len() }, stable }
+    }
+
     pub(crate) fn write(&mut self, offset: u64, data: &[u8], stable: bool) -> Result<Done, StoreError> {
         let operation = self.write_operation(offset, data, stable);
         let completion = self.run(operation);
@@ -183,6 +188,13 @@ pub(crate) fn wait_until(what: &str, condition: impl Fn() -> bool) {
         assert!(Instant::now() < deadline, "never came: {what}");
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// A memory volume behind the pool of threads, and the hand on its faults.
+pub(crate) fn memory_with_faults() -> (Bench, Faults) {
+    let memory = spec(StoreSpec::Memory { size_bytes: 16 << 20 }, EngineKind::Threads);
+    let (volume, faults) = Faults::open(&memory).expect("it opens");
+    (Bench::new(volume), faults)
 }
 
 /// A rule that makes the next flush wait.

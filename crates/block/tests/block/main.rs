@@ -3,6 +3,7 @@
 // Clippy allows this in test functions; the checks that they share are tests too.
 #![allow(clippy::unwrap_used)]
 
+mod atomic;
 mod common;
 mod durability;
 mod engines;

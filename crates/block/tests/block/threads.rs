@@ -7,13 +7,7 @@ use lunette_block::fault::{Effect, Errno, Faults, Rule, When};
 use lunette_block::*;
 use tempfile::TempDir;
 
-use crate::common::{Bench, class, file_spec, spec, wait_until};
-
-fn memory_with_faults() -> (Bench, Faults) {
-    let memory = spec(StoreSpec::Memory { size_bytes: 16 << 20 }, EngineKind::Threads);
-    let (volume, faults) = Faults::open(&memory).expect("it opens");
-    (Bench::new(volume), faults)
-}
+use crate::common::{Bench, class, file_spec, memory_with_faults, spec, wait_until};
 
 #[test]
 fn what_the_page_cache_has_is_done_at_once() {
@@ -60,6 +54,7 @@ fn the_submitting_thread_never_waits_for_the_store() {
     for kind in [
         OperationKind::Read,
         OperationKind::Write,
+        OperationKind::WriteAtomic,
         OperationKind::Flush,
         OperationKind::Zero,
         OperationKind::Unmap,
@@ -73,6 +68,7 @@ fn the_submitting_thread_never_waits_for_the_store() {
                 Operation::Read { offset, buffer: bench.pool.allocate(512).expect("a buffer") }
             }
             OperationKind::Write => bench.write_operation(offset, &[7; 512], false),
+            OperationKind::WriteAtomic => bench.write_atomic_operation(offset, &[7; 512], false),
             OperationKind::Flush => Operation::Flush,
             OperationKind::Zero => Operation::Zero { offset, length, unmap: false, stable: false },
             OperationKind::Unmap => Operation::Unmap { offset, length },

@@ -35,6 +35,7 @@ mod unmap;
 mod verify;
 mod vpd;
 mod without_unit;
+mod write_atomic;
 mod write_same;
 
 use crate::alua::WorksIn;
@@ -135,6 +136,7 @@ pub(crate) enum State {
     },
     Read(read_write::Read),
     Write(read_write::Write),
+    WriteAtomic(write_atomic::WriteAtomic),
     ReadModifyWrite(read_modify_write::ReadModifyWrite),
     Verify(verify::Verify),
     WriteSame(write_same::WriteSame),
@@ -181,6 +183,7 @@ impl State {
             State::Deferred { handler, cdb } => run(context, table::find(&cdb)?, handler, &cdb),
             State::Read(read) => read.resume(context, event),
             State::Write(write) => write.resume(context, event),
+            State::WriteAtomic(write) => write.resume(context, event),
             State::ReadModifyWrite(command) => command.resume(context, event),
             State::Verify(verify) => verify.resume(context, event),
             State::WriteSame(write_same) => write_same.resume(context, event),

@@ -48,6 +48,11 @@ impl BlockRange {
         BlockRange { lba: cdb64::<2>(cdb), blocks: cdb[13].into(), blocks_at: 13 }
     }
 
+    /// WRITE ATOMIC (16): 64-bit LBA, and a length of two bytes.
+    pub(super) fn of_write_atomic(cdb: &Cdb) -> BlockRange {
+        BlockRange { lba: cdb64::<2>(cdb), blocks: cdb16::<12>(cdb).into(), blocks_at: 12 }
+    }
+
     /// The blocks from `lba` to the end of the medium; refuses a range that goes past it.
     pub(super) fn blocks_left(&self, unit: &LogicalUnit) -> Result<u64, SenseData> {
         match unit.blocks().checked_sub(self.lba) {
@@ -102,8 +107,12 @@ mod tests {
 
     #[test]
     fn ranges_end_with_the_medium() {
-        let unit =
-            unit_of(LogicalUnitConfig { max_transfer_bytes: 4096, optimal_transfer_bytes: 0, ..config() });
+        let unit = unit_of(LogicalUnitConfig {
+            max_transfer_bytes: 4096,
+            atomic_writes: None,
+            optimal_transfer_bytes: 0,
+            ..config()
+        });
         let transfer = |lba, blocks| BlockRange { lba, blocks, blocks_at: 7 }.transfer(&unit);
         let out_of_range = Err(SenseData::illegal(AdditionalSense::LBA_OUT_OF_RANGE));
         assert_eq!(transfer(2047, 1), Ok(ByteRange { offset_bytes: 2047 * 512, length_bytes: 512 }));

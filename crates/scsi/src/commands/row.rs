@@ -45,8 +45,8 @@ pub(crate) struct Command {
     pub(crate) writes_medium: bool,
     /// Refused to a nexus that may only read, whatever the unit allows: it would decide for others.
     pub(crate) changes_for_others: bool,
-    /// Exists only where the store can unmap.
-    needs_unmap: bool,
+    /// Whether a unit has it; `None`: every unit.
+    exists_on: Option<fn(&LogicalUnit) -> bool>,
     pub(super) company: Company,
     /// RECOMMENDED COMMAND TIMEOUT in seconds.
     pub(crate) timeout_s: u32,
@@ -88,7 +88,7 @@ pub(super) const fn row(
         runs_when_occupied: false,
         writes_medium: false,
         changes_for_others: false,
-        needs_unmap: false,
+        exists_on: None,
         company: Company::Any,
         timeout_s: MEDIUM_TIMEOUT_S,
     }
@@ -140,9 +140,15 @@ impl Command {
         self.in_every_state().any_occupation()
     }
 
-    pub(super) const fn needs_unmap(mut self) -> Command {
-        self.needs_unmap = true;
+    /// Exists only on units of which this is true.
+    pub(super) const fn exists_on(mut self, has_it: fn(&LogicalUnit) -> bool) -> Command {
+        self.exists_on = Some(has_it);
         self
+    }
+
+    /// Exists only where the store can unmap.
+    pub(super) const fn needs_unmap(self) -> Command {
+        self.exists_on(|unit| unit.config().provisioning.unmap)
     }
 
     /// Others see either all of it or nothing; it takes its Data-Out before.
@@ -172,7 +178,7 @@ impl Command {
     }
 
     pub(crate) fn supported_by(&self, unit: &LogicalUnit) -> bool {
-        !self.needs_unmap || unit.config().provisioning.unmap
+        self.exists_on.is_none_or(|has_it| has_it(unit))
     }
 
     /// Refuses set bits that the command does not define. The field pointer shows the first of them; NACA in the

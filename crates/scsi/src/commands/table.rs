@@ -4,7 +4,9 @@
 
 mod usage;
 
-use usage::{LONG_CDB, RESERVE_OUT, SERVICE_ACTION_IN, THIRD_PARTY_COPY_IN, THIRD_PARTY_COPY_OUT};
+use usage::{
+    LONG_CDB, RESERVE_OUT, SERVICE_ACTION_IN, THIRD_PARTY_COPY_IN, THIRD_PARTY_COPY_OUT, WRITE_ATOMIC,
+};
 
 use super::persistent_reserve::report;
 use super::row::{Command, FORMAT_UNIT, MEDIUM_TIMEOUT_S, MEMORY_TIMEOUT_S, SANITIZE, row};
@@ -12,7 +14,7 @@ use super::{
     buffer, cache, capacity, copy_results, diagnostic, extended_copy, format, identifying, inquiry,
     lba_status, log_pages, mode_pages, persistent_reserve, read_modify_write, read_write, readiness,
     report_luns, report_support, reserve, sanitize, start_stop, target_port_groups, timestamp, tokens, unmap,
-    verify, write_same,
+    verify, write_atomic, write_same,
 };
 use crate::bytes::Cdb;
 use crate::reservations::access::{Access, of_prevent_allow, of_start_stop};
@@ -35,7 +37,7 @@ const READS: Access = Access::Reads;
 const WRITES: Access = Access::Writes;
 
 /// Every command, in rising order of operation code and service action.
-pub(crate) static COMMANDS: [Command; 84] = [
+pub(crate) static COMMANDS: [Command; 85] = [
     row("TEST UNIT READY", INSPECTS, readiness::test_unit_ready, &[TEST_UNIT_READY, 0, 0, 0, 0, 0])
         .timeout_s(MEMORY_TIMEOUT_S),
     row("REQUEST SENSE", FREE, readiness::request_sense, &[REQUEST_SENSE, 0x01, 0, 0, 0xff, 0])
@@ -319,6 +321,10 @@ pub(crate) static COMMANDS: [Command; 84] = [
     row("PRE-FETCH(16)", READS, cache::prefetch_16, &LONG_CDB[4]),
     row("SYNCHRONIZE CACHE(16)", WRITES, cache::synchronize_16, &LONG_CDB[5]),
     row("WRITE SAME(16)", WRITES, write_same::write_same_16, &LONG_CDB[6]).writes(),
+    row("WRITE ATOMIC(16)", WRITES, write_atomic::write_atomic_16, &WRITE_ATOMIC)
+        .writes()
+        .exists_on(|unit| unit.config().atomic_writes.is_some())
+        .alone_after_data(),
     row("READ CAPACITY(16)", INSPECTS, capacity::read_capacity_16, &SERVICE_ACTION_IN[0])
         .in_standby()
         .service_action()

@@ -6,7 +6,7 @@ use crate::device::{Device, TargetPort};
 use crate::identity::{Identity, put_padded};
 use crate::nexus::{Nexus, Path};
 use crate::space::THRESHOLD_EXPONENT;
-use crate::unit::LogicalUnit;
+use crate::unit::{AtomicWrites, LogicalUnit};
 
 const SUPPORTED_PAGES: u8 = 0x00;
 const UNIT_SERIAL_NUMBER: u8 = 0x80;
@@ -177,7 +177,7 @@ fn extended_inquiry() -> Vec<u8> {
     body
 }
 
-/// SBC-3, Block Limits.
+/// SBC-4, Block Limits.
 fn block_limits(unit: &LogicalUnit) -> Vec<u8> {
     let config = unit.config();
     let mut body = vec![0; 0x3c];
@@ -195,6 +195,15 @@ fn block_limits(unit: &LogicalUnit) -> Vec<u8> {
         put(20, LogicalUnit::UNMAP_BLOCKS_MAX);
         put(24, LogicalUnit::UNMAP_DESCRIPTORS_MAX);
         put(28, config.provisioning.granularity_blocks);
+    }
+    if let Some(AtomicWrites { granularity_blocks, blocks_max }) = config.atomic_writes {
+        // MAXIMUM ATOMIC TRANSFER LENGTH, ATOMIC ALIGNMENT, ATOMIC TRANSFER LENGTH GRANULARITY; then MAXIMUM ATOMIC
+        // TRANSFER LENGTH WITH ATOMIC BOUNDARY and MAXIMUM ATOMIC BOUNDARY SIZE: what is atomic as a whole is so in parts.
+        put(44, blocks_max.into());
+        put(48, granularity_blocks.get().into());
+        put(52, granularity_blocks.get().into());
+        put(56, blocks_max.into());
+        put(60, blocks_max.into());
     }
     // The low half of the eight-byte MAXIMUM WRITE SAME LENGTH.
     put(40, unit.write_same_blocks_max());
@@ -321,10 +330,13 @@ mod tests {
         assert_eq!(thin[8..16], [0, 0, 8, 0, 0, 0, 4, 0]);
         assert_eq!(thin[20..32], [0, 0x10, 0, 0, 0, 0, 1, 0, 0, 0, 0, 8]);
         assert_eq!(thin[36..44], [0, 0, 0, 0, 0, 0, 0xff, 0xff]);
+        assert_eq!(thin[44..64], [0, 0, 0, 64, 0, 0, 0, 8, 0, 0, 0, 8, 0, 0, 0, 64, 0, 0, 0, 64], "atomic");
         let mut thick = config();
+        thick.atomic_writes = None;
         thick.provisioning.unmap = false;
         let thick = with_unit(thick, |subject| page(BLOCK_LIMITS, subject).unwrap());
         assert_eq!(thick[20..36], [0; 16]);
+        assert_eq!(thick[44..], [0; 20]);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //!
 //! Where it comes from, a file or a command line, is the driver's affair.
 
+use std::num::NonZeroU16;
+
 use crate::identity::Identity;
 use crate::saved::SavedFault;
 
@@ -14,6 +16,23 @@ pub struct Provisioning {
     pub granularity_blocks: u32,
     /// The store can zero a range without being sent the zeros.
     pub write_zeroes: bool,
+}
+
+/// Which writes the store does whole or not at all, even if power is lost. Offsets are held to the granularity too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtomicWrites {
+    /// ATOMIC ALIGNMENT and ATOMIC TRANSFER LENGTH GRANULARITY in blocks.
+    pub granularity_blocks: NonZeroU16,
+    /// MAXIMUM ATOMIC TRANSFER LENGTH in blocks: a multiple of the granularity, and no more than one transfer.
+    pub blocks_max: u16,
+}
+
+impl AtomicWrites {
+    pub(super) fn is_possible(self, max_transfer_blocks: u32) -> bool {
+        self.blocks_max >= self.granularity_blocks.get()
+            && self.blocks_max.is_multiple_of(self.granularity_blocks.get())
+            && u32::from(self.blocks_max) <= max_transfer_blocks
+    }
 }
 
 /// What a logical unit is made from.
@@ -33,6 +52,8 @@ pub struct LogicalUnitConfig {
     pub write_cache: bool,
     /// What the store can do for thin provisioning.
     pub provisioning: Provisioning,
+    /// Which writes can be atomic; `None`: none.
+    pub atomic_writes: Option<AtomicWrites>,
     /// MAXIMUM TRANSFER LENGTH: at least one block; what is not a whole block is cut off.
     pub max_transfer_bytes: u32,
     /// OPTIMAL TRANSFER LENGTH; 0: not told; at most the maximum.
@@ -66,6 +87,8 @@ pub enum ConfigError {
     PhysicalBlockExponent(u8),
     /// The maximum transfer length is less than a block, or the optimal one is more than the maximum.
     TransferLength,
+    /// The longest atomic write is not a multiple of the granularity, or longer than a transfer.
+    AtomicWrites,
     /// A LUN is not a single-level one.
     Lun(crate::Lun),
     /// Two units have the same number.
@@ -97,6 +120,9 @@ impl std::fmt::Display for ConfigError {
             }
             ConfigError::TransferLength => {
                 write!(f, "transfer lengths must be one block <= maximum, optimal <= maximum")
+            }
+            ConfigError::AtomicWrites => {
+                write!(f, "the longest atomic write must be a multiple of the granularity and one transfer")
             }
             ConfigError::Lun(lun) => write!(f, "LUN {lun} is not a single-level one"),
             ConfigError::DuplicateLun(number) => write!(f, "LUN {number} is given twice"),

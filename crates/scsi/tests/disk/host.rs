@@ -1,10 +1,11 @@
 //! A host and a disk in memory: the driver's part, as small as it can be.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use lunette_scsi::{
-    Completion, DataIn, Device, Event, Extent, Identity, Io, IoError, IoOutcome, LogicalUnit,
+    AtomicWrites, Completion, DataIn, Device, Event, Extent, Identity, Io, IoError, IoOutcome, LogicalUnit,
     LogicalUnitConfig, Lun, Next, Nexus, Provisioning, Saved, Status, Task,
 };
 
@@ -30,6 +31,8 @@ pub(crate) fn config() -> LogicalUnitConfig {
         read_only: false,
         write_cache: true,
         provisioning: Provisioning { unmap: true, granularity_blocks: 8, write_zeroes: true },
+        atomic_writes: NonZeroU16::new(8)
+            .map(|granularity_blocks| AtomicWrites { granularity_blocks, blocks_max: 64 }),
         max_transfer_bytes: 1 << 20,
         optimal_transfer_bytes: 1 << 20,
         removable: false,
@@ -93,6 +96,9 @@ impl Disk {
             }
             Io::WriteDataOut { offset_bytes, start, length_bytes, .. } => {
                 self.write(offset_bytes, &data_out[start as usize..(start + length_bytes) as usize]);
+            }
+            Io::WriteAtomic { offset_bytes, length_bytes, .. } => {
+                self.write(offset_bytes, &data_out[..length_bytes as usize]);
             }
             Io::WriteOwned { offset_bytes, bytes, .. } => self.write(offset_bytes, &bytes),
             Io::WriteMedium { offset_bytes, length_bytes, .. } => {

@@ -18,3 +18,4 @@ mod saving;
 mod tokens;
 mod transfer;
 mod views;
+mod write_atomic;

@@ -53,7 +53,12 @@ fn compare_and_write_has_its_limits() {
     let terms = Terms { data_out_bytes: Some(512 * BLOCK as u32), ..Terms::default() };
     let (task, next) = Task::start_with(&host.nexus, host.lun, &compare_and_write(0, 0, 0), &terms);
     assert_eq!(host.finish(task, next, &[]).field(), Some((13, Some(7))), "256 blocks have no number");
-    let config = LogicalUnitConfig { max_transfer_bytes: 4096, optimal_transfer_bytes: 0, ..config() };
+    let config = LogicalUnitConfig {
+        max_transfer_bytes: 4096,
+        atomic_writes: None,
+        optimal_transfer_bytes: 0,
+        ..config()
+    };
     let mut small = Host::new(config);
     assert_eq!(small.run(&compare_and_write(0, 0, 4), &[0; 8 * BLOCK]).status, Status::Good);
     assert_eq!(small.code(&compare_and_write(0, 0, 5)), INVALID_FIELD);

@@ -88,8 +88,12 @@ fn nothing_is_moved_for_a_length_of_zero() {
 
 #[test]
 fn transfers_above_the_maximum_are_refused() {
-    let mut host =
-        Host::new(LogicalUnitConfig { max_transfer_bytes: 8 * 512, optimal_transfer_bytes: 0, ..config() });
+    let mut host = Host::new(LogicalUnitConfig {
+        max_transfer_bytes: 8 * 512,
+        optimal_transfer_bytes: 0,
+        atomic_writes: None,
+        ..config()
+    });
     for opcodes in [READ, WRITE, WRITE_AND_VERIFY, VERIFY] {
         for cdb in forms(opcodes, 0, 0, 9) {
             assert_eq!(host.code(&cdb), INVALID_FIELD, "{cdb:02x?}");
@@ -219,8 +223,12 @@ fn verify_compares_one_block_with_all() {
 
 #[test]
 fn long_verifications_read_in_pieces() {
-    let mut host =
-        Host::new(LogicalUnitConfig { max_transfer_bytes: 2 << 20, optimal_transfer_bytes: 0, ..config() });
+    let mut host = Host::new(LogicalUnitConfig {
+        max_transfer_bytes: 2 << 20,
+        optimal_transfer_bytes: 0,
+        atomic_writes: None,
+        ..config()
+    });
     let data = pattern(1, BLOCKS as usize);
     host.good(&cdb10(0x2a, 0, 0, BLOCKS as u16), &data);
     host.log();
@@ -248,8 +256,12 @@ fn write_and_verify_writes_stable_and_reads_back() {
 
 #[test]
 fn prefetch_is_a_bounded_hint() {
-    let mut host =
-        Host::new(LogicalUnitConfig { max_transfer_bytes: 8 * 512, optimal_transfer_bytes: 0, ..config() });
+    let mut host = Host::new(LogicalUnitConfig {
+        max_transfer_bytes: 8 * 512,
+        optimal_transfer_bytes: 0,
+        atomic_writes: None,
+        ..config()
+    });
     let mut cdb = cdb10(0x34, 0x02, 1, 4);
     cdb[6] = 3;
     host.good(&cdb, &[]);

@@ -437,6 +437,14 @@ impl Reactor {
                     stable,
                 })
             }
+            Io::WriteAtomic { offset_bytes, length_bytes, stable } => {
+                let range = 0..length_bytes as usize;
+                context.data_out.take().map(|buffer| Operation::WriteAtomic {
+                    offset: offset_bytes,
+                    buffer: WriteSource { buffer: buffer.into(), range },
+                    stable,
+                })
+            }
             Io::SaveState => return self.store_state(index, id),
             Io::AbortTasks { nexuses } => return self.preempt(index, id, nexuses),
             Io::Work { until_over } => return self.begin_work(index, id, until_over),

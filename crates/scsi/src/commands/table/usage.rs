@@ -27,6 +27,9 @@ const fn long(opcode: u8, flags: u8) -> [u8; 16] {
     [opcode, flags, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 0x1f, 0]
 }
 
+/// Usage of WRITE ATOMIC (16): as above, with ATOMIC BOUNDARY and a 16-bit length.
+pub(super) const WRITE_ATOMIC: [u8; 16] = long(0x9c, 0x18);
+
 /// Usage of the third-party copy commands: a list identifier of one or four bytes, if any, and a length.
 pub(super) const THIRD_PARTY_COPY_OUT: [[u8; 16]; 5] = [
     [0x83, 0x00, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0],
