@@ -70,6 +70,10 @@ pub(crate) fn open(
         // An image that nobody has used would only look as if it had been.
         let _ = fs::remove_file(&path);
     }
+    if chosen.is_err() {
+        // The lock would stay until a process that is just being started has closed its copy of the descriptor.
+        let _ = rustix::fs::flock(&fd, FlockOperation::Unlock);
+    }
     let (engine, direct) = chosen?;
     features.atomic_writes = direct.as_ref().and_then(|_| AtomicWrites::of(&fd));
     let store = FileStore { file: KernelFile::new(fd, direct), path, size_bytes, features };

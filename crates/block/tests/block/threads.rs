@@ -7,7 +7,7 @@ use lunette_block::fault::{Effect, Errno, Faults, Rule, When};
 use lunette_block::*;
 use tempfile::TempDir;
 
-use crate::common::{Bench, class, file_spec, memory_with_faults, spec, wait_until};
+use crate::common::{Bench, class, file_spec, memory_with_faults, wait_until};
 
 #[test]
 fn what_the_page_cache_has_is_done_at_once() {
