@@ -41,8 +41,20 @@ const RULES: &[Rule] = &[
         pure: false,
     },
     Rule {
+        package: "lunette-initiator",
+        may_use: &["lunette-iscsi", "lunette-scsi", "lunette-wire", "lunette-cases"],
+        pure: false,
+    },
+    Rule {
         package: "lunette-cli",
-        may_use: &["lunette-target", "lunette-iscsi", "lunette-scsi", "lunette-block", "lunette-wire"],
+        may_use: &[
+            "lunette-target",
+            "lunette-initiator",
+            "lunette-iscsi",
+            "lunette-scsi",
+            "lunette-block",
+            "lunette-wire",
+        ],
         pure: false,
     },
     // Tests speak to the binary from outside and, where they need a fault or a look inside, to a target in process.
@@ -50,6 +62,7 @@ const RULES: &[Rule] = &[
         package: "lunette-tests",
         may_use: &[
             "lunette-target",
+            "lunette-initiator",
             "lunette-iscsi",
             "lunette-scsi",
             "lunette-block",

@@ -138,6 +138,7 @@ pub fn read(text: &[u8]) -> Result<Vec<DiscoveredTarget>, DiscoveryError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lunette_cases::cases;
     use proptest::prelude::*;
 
     #[test]
@@ -188,6 +189,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(cases(256))]
+
         #[test]
         fn reading_is_total(text in proptest::collection::vec(any::<u8>(), 0..300)) {
             let _ = read(&text);

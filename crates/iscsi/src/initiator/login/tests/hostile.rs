@@ -1,5 +1,6 @@
 //! Targets that break the rules: wrong headers, texts without end, anything at all.
 
+use lunette_cases::cases;
 use proptest::prelude::*;
 
 use super::*;
@@ -97,6 +98,8 @@ fn a_text_while_ours_is_on_its_way_is_taken_and_one_in_parts_is_not() {
 const STAGES: [LoginStage; 3] = [HERE, OPERATIONAL, FULL];
 
 proptest! {
+    #![proptest_config(cases(256))]
+
     #[test]
     fn any_answers_end_in_bounds(
         with_chap: bool,

@@ -1,5 +1,6 @@
 //! Both roles in one thread: any wishes and any limits give one result on both sides.
 
+use lunette_cases::cases;
 use proptest::prelude::*;
 
 use super::*;
@@ -218,6 +219,8 @@ fn limits() -> impl Strategy<Value = TargetLimits> {
 }
 
 proptest! {
+    #![proptest_config(cases(256))]
+
     #[test]
     fn any_wishes_and_limits_give_one_result(wishes in wishes(), limits in limits(), is_discovery: bool) {
         let purpose = if is_discovery { Purpose::Discovery(None) } else { Purpose::Normal(name(TARGET)) };

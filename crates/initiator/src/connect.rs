@@ -1,0 +1,306 @@
+//! From a portal's name to a connection in full feature phase: addresses, TCP, login, redirections; with a record of each
+//! step for people.
+
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use lunette_iscsi::chap::{ChapAlgorithm, ChapNonce};
+use lunette_iscsi::initiator::discovery::Portal;
+use lunette_iscsi::initiator::login::{
+    Credentials, Login, LoginError, LoginSettings, Moved, Outcome, Purpose, Step, Trace, Trail, Wishes,
+};
+use lunette_wire::initiator::{LogoutReason, LogoutRequest};
+use lunette_wire::{BHS_LENGTH, Cid, CmdSn, InitiatorTaskTag, Isid, TargetPdu, Tsih};
+
+use crate::identity::random_isid;
+use crate::wire::{Wire, connect, resolve};
+use crate::{Error, Options, Phase};
+
+/// What was done to log in, for people: each portal that was tried.
+#[derive(Debug, Default)]
+pub struct LoginRecord {
+    /// The tries in their order; redirections lead from one to the next.
+    pub attempts: Vec<Attempt>,
+}
+
+/// One try. Times are from the beginning of the first.
+#[derive(Debug)]
+pub struct Attempt {
+    /// The portal.
+    pub portal: Portal,
+    /// Its address, once a connection was there.
+    pub address: Option<SocketAddr>,
+    /// When it began.
+    pub began: Duration,
+    /// When the host's addresses were known.
+    pub resolved: Option<Duration>,
+    /// When the TCP connection was there.
+    pub connected: Option<Duration>,
+    /// When it was over.
+    pub ended: Duration,
+    /// What was said.
+    pub trace: Trace,
+    /// How it ended, in a sentence.
+    pub end: String,
+}
+
+/// What a login is for.
+#[derive(Debug, Clone)]
+pub(crate) struct Goal {
+    pub(crate) purpose: Purpose,
+    pub(crate) isid: Isid,
+    /// Zero for a new session.
+    pub(crate) tsih: Tsih,
+    pub(crate) cid: Cid,
+    pub(crate) cmd_sn: CmdSn,
+}
+
+impl Goal {
+    /// A new session's first connection.
+    pub(crate) const fn leading(purpose: Purpose, isid: Isid) -> Self {
+        Self { purpose, isid, tsih: Tsih(0), cid: Cid(0), cmd_sn: CmdSn(1) }
+    }
+}
+
+/// A connection in full feature phase.
+#[derive(Debug)]
+pub(crate) struct Connected {
+    pub(crate) stream: TcpStream,
+    pub(crate) portal: Portal,
+    pub(crate) address: Option<SocketAddr>,
+    pub(crate) outcome: Outcome,
+}
+
+/// Logs in for a trace, and out again: each step with its time, each key with its result.
+///
+/// # Errors
+/// What the login failed with is the second part; the record has what was said until then.
+pub fn login_trace(options: &Options) -> (LoginRecord, Result<Outcome, Error>) {
+    let mut record = LoginRecord::default();
+    let isid = match options.isid.map_or_else(random_isid, Ok) {
+        Ok(isid) => isid,
+        Err(error) => return (record, Err(no_random(error))),
+    };
+    let goal = Goal::leading(Purpose::Normal(options.target.clone()), isid);
+    let result = Connector::new(options, &mut record).log_in(&goal, 0);
+    let result = result.map(|connected| {
+        let outcome = connected.outcome.clone();
+        // What the target says to the farewell does not matter to the trace.
+        let _ = say_goodbye(connected, options.timing.logout);
+        outcome
+    });
+    (record, result)
+}
+
+pub(crate) fn no_random(error: getrandom::Error) -> Error {
+    Error::System { what: "random numbers", source: error.into() }
+}
+
+/// Logs out a session that has done nothing.
+fn say_goodbye(connected: Connected, limit: Duration) -> Result<(), Error> {
+    let outcome = &connected.outcome;
+    let mut wire = Wire::new(connected.stream, connected.portal, limit);
+    wire.phase = Phase::Logout;
+    wire.digests = outcome.connection.digests;
+    wire.data_segment_length_max = outcome.connection.max_recv_data_segment_length;
+    let request = LogoutRequest {
+        immediate: true,
+        reason: LogoutReason::CloseSession,
+        initiator_task_tag: InitiatorTaskTag(1),
+        cmd_sn: outcome.cmd_sn,
+        exp_stat_sn: outcome.exp_stat_sn,
+        ..LogoutRequest::default()
+    };
+    wire.send(&request.encode(), &[])?;
+    wire.receive().map(|_| ())
+}
+
+/// Logs in as options say.
+pub(crate) struct Connector<'a> {
+    options: &'a Options,
+    record: &'a mut LoginRecord,
+    start: Instant,
+}
+
+/// How a try at one portal ended.
+enum Tried {
+    There(Box<Connected>),
+    Moved(Moved),
+}
+
+impl<'a> Connector<'a> {
+    pub(crate) fn new(options: &'a Options, record: &'a mut LoginRecord) -> Self {
+        Self { options, record, start: Instant::now() }
+    }
+
+    /// Logs in at the first portal that takes the login, beginning with the one at `first` (modulo their number).
+    ///
+    /// # Errors
+    /// What the first portal said; another one is tried only where that may help.
+    pub(crate) fn log_in(&mut self, goal: &Goal, first: usize) -> Result<Connected, Error> {
+        let portals = &self.options.portals;
+        if portals.is_empty() {
+            return Err(Error::Options("there is no portal to log in to".into()));
+        }
+        let mut failed = None;
+        for offset in 0..portals.len() {
+            match self.follow(goal, &portals[(first + offset) % portals.len()]) {
+                Ok(connected) => return Ok(connected),
+                Err(error) if error.is_temporary() => failed = failed.or(Some(error)),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(failed.unwrap_or(Error::Ended))
+    }
+
+    /// Logs in at a portal, or where it leads to.
+    fn follow(&mut self, goal: &Goal, portal: &Portal) -> Result<Connected, Error> {
+        let mut trail = Trail::new(portal.clone());
+        let mut portal = portal.clone();
+        loop {
+            match self.try_algorithms(goal, &portal)? {
+                Tried::There(connected) => return Ok(*connected),
+                Tried::Moved(moved) => {
+                    let next = trail.follow(&moved);
+                    portal = next.map_err(|error| Error::Login { portal: portal.clone(), error })?;
+                }
+            }
+        }
+    }
+
+    /// tgtd computes SHA-1 where SHA-256 is meant. Whoever fails with SHA-256 and has offered MD5 anyway tries that alone,
+    /// once: nobody who could listen or change what is said gains by it.
+    fn try_algorithms(&mut self, goal: &Goal, portal: &Portal) -> Result<Tried, Error> {
+        let credentials = self.options.credentials.as_ref();
+        let first = self.attempt(goal, portal, credentials);
+        match (&first, credentials) {
+            (Err(Error::Login { error, .. }), Some(credentials))
+                if is_of_sha_256(error, self.record)
+                    && credentials.algorithms.contains(&ChapAlgorithm::Md5) =>
+            {
+                let only = Credentials { algorithms: vec![ChapAlgorithm::Md5], ..credentials.clone() };
+                // What SHA-256 failed with says more than what MD5 does.
+                self.attempt(goal, portal, Some(&only)).or(first)
+            }
+            _ => first,
+        }
+    }
+
+    /// One connection, one login; it is noted in the record.
+    fn attempt(
+        &mut self,
+        goal: &Goal,
+        portal: &Portal,
+        credentials: Option<&Credentials>,
+    ) -> Result<Tried, Error> {
+        let mut attempt = Attempt {
+            portal: portal.clone(),
+            address: None,
+            began: self.start.elapsed(),
+            resolved: None,
+            connected: None,
+            ended: Duration::ZERO,
+            trace: Trace::default(),
+            end: String::new(),
+        };
+        let result = self.connect_and_log_in(goal, portal, credentials, &mut attempt);
+        attempt.ended = self.start.elapsed();
+        attempt.end = match &result {
+            Ok(Tried::There(_)) => "logged in".to_owned(),
+            Ok(Tried::Moved(moved)) => {
+                let how = if moved.is_permanent { "permanently" } else { "for now" };
+                format!("sent elsewhere, {how}")
+            }
+            Err(error) => error.to_string(),
+        };
+        self.record.attempts.push(attempt);
+        result
+    }
+
+    fn connect_and_log_in(
+        &self,
+        goal: &Goal,
+        portal: &Portal,
+        credentials: Option<&Credentials>,
+        attempt: &mut Attempt,
+    ) -> Result<Tried, Error> {
+        let options = self.options;
+        let settings = LoginSettings {
+            initiator_name: options.initiator_name.clone(),
+            initiator_alias: options.initiator_alias.clone(),
+            purpose: goal.purpose.clone(),
+            isid: goal.isid,
+            tsih: goal.tsih,
+            cid: goal.cid,
+            cmd_sn: goal.cmd_sn,
+            wishes: Wishes { max_connections: options.connections.max(1), ..options.wishes.clone() },
+            credentials: credentials.cloned(),
+        };
+        let mut random = [0; 33];
+        getrandom::fill(&mut random).map_err(no_random)?;
+        let failed = |error| Error::Login { portal: portal.clone(), error };
+        // What cannot be offered is found out before anybody is bothered.
+        let began = Login::begin(settings, ChapNonce::from(random), self.start.elapsed());
+        let (mut login, first) = began.map_err(failed)?;
+
+        let addresses = resolve(portal)?;
+        attempt.resolved = Some(self.start.elapsed());
+        let stream = connect(portal, &addresses, options.timing.connect)?;
+        attempt.connected = Some(self.start.elapsed());
+        let mut wire = Wire::new(stream, portal.clone(), options.timing.login);
+        attempt.address = wire.address();
+        let end = self.exchange(&mut login, first, &mut wire);
+        attempt.trace = login.trace().clone();
+        match end? {
+            Step::Done(outcome) => Ok(Tried::There(Box::new(Connected {
+                address: wire.address(),
+                stream: wire.stream,
+                portal: portal.clone(),
+                outcome: *outcome,
+            }))),
+            Step::Moved(moved) => Ok(Tried::Moved(moved)),
+            Step::Failed(error) => Err(failed(error)),
+            Step::Send(_) => Err(wire.format("the login does not end".into())),
+        }
+    }
+
+    /// Carries PDUs until the login is over.
+    fn exchange(
+        &self,
+        login: &mut Login,
+        first: lunette_iscsi::initiator::login::LoginPdu,
+        wire: &mut Wire,
+    ) -> Result<Step, Error> {
+        let mut next = first;
+        loop {
+            wire.send(&next.pdu.encode(next.text.len()), &next.text)?;
+            let (bhs, data) = wire.receive()?;
+            let step = match decoded(&bhs) {
+                Some(response) => login.received(self.start.elapsed(), &response, &data),
+                None => login.other_pdu(bhs[0] & 0x3f),
+            };
+            match step {
+                Step::Send(pdu) => next = pdu,
+                end => return Ok(end),
+            }
+        }
+    }
+}
+
+fn decoded(bhs: &[u8; BHS_LENGTH]) -> Option<lunette_wire::target::LoginResponse> {
+    match TargetPdu::decode(bhs) {
+        Ok(TargetPdu::LoginResponse(response)) => Some(response),
+        _ => None,
+    }
+}
+
+/// Whether a login failed on a response that was computed with SHA-256.
+fn is_of_sha_256(error: &LoginError, record: &LoginRecord) -> bool {
+    let has_chosen = || {
+        let pdus = record.attempts.last().map(|attempt| &attempt.trace.pdus);
+        let mut said = pdus.into_iter().flatten().flat_map(|pdu| &pdu.pairs);
+        let number = ChapAlgorithm::Sha256.number().to_string();
+        said.rfind(|(name, _)| name == "CHAP_A").is_some_and(|(_, value)| *value == number)
+    };
+    error.is_authentication() && has_chosen()
+}

@@ -1,0 +1,194 @@
+//! What goes wrong with a session: where, which side it was, and what to try.
+
+use std::io;
+use std::time::Duration;
+
+use lunette_iscsi::Quoted;
+use lunette_iscsi::initiator::discovery::{DiscoveryError, Portal};
+use lunette_iscsi::initiator::login::LoginError;
+
+pub use lunette_iscsi::initiator::login::Side;
+
+/// What to try, as a clause.
+pub type Advice = &'static str;
+
+/// How far a connection had come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// TCP.
+    Connect,
+    /// The login (RFC 7143, 6.3).
+    Login,
+    /// Commands.
+    FullFeature,
+    /// SendTargets (appendix C).
+    Discovery,
+    /// The logout (11.14).
+    Logout,
+}
+
+impl std::fmt::Display for Phase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Connect => "connecting",
+            Self::Login => "login",
+            Self::FullFeature => "the session",
+            Self::Discovery => "discovery",
+            Self::Logout => "logout",
+        })
+    }
+}
+
+/// Why there is no session, or no longer. Secrets are in none of them; text of a peer's is escaped and cut.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Options that cannot be.
+    #[error("{0}")]
+    Options(String),
+    /// The host's name leads nowhere.
+    #[error("cannot find the address of {}: {source}", Quoted(&portal.host))]
+    Resolve {
+        /// The portal.
+        portal: Portal,
+        /// Why.
+        source: io::Error,
+    },
+    /// Nobody answers there.
+    #[error("cannot connect to {portal}: {source}")]
+    Connect {
+        /// The portal.
+        portal: Portal,
+        /// Why.
+        source: io::Error,
+    },
+    /// The target closed the connection, or the network did.
+    #[error("{portal} closed the connection during {phase}{}", because(source.as_ref()))]
+    Closed {
+        /// The portal.
+        portal: Portal,
+        /// How far it had come.
+        phase: Phase,
+        /// More about it, where it is known.
+        source: Option<io::Error>,
+    },
+    /// No answer came in time.
+    #[error("{portal} did not answer within {} s during {phase}", after.as_secs_f32())]
+    Timeout {
+        /// The portal.
+        portal: Portal,
+        /// How far it had come.
+        phase: Phase,
+        /// How long it was waited for.
+        after: Duration,
+    },
+    /// The login failed.
+    #[error("login at {portal}: {error}")]
+    Login {
+        /// The portal.
+        portal: Portal,
+        /// Why.
+        error: LoginError,
+    },
+    /// SendTargets failed.
+    #[error("discovery at {portal}: {error}")]
+    Discovery {
+        /// The portal.
+        portal: Portal,
+        /// Why.
+        error: DiscoveryError,
+    },
+    /// What came is no PDU that may come.
+    #[error("{portal} sent something that is no iSCSI during {phase}: {what}")]
+    Format {
+        /// The portal.
+        portal: Portal,
+        /// How far it had come.
+        phase: Phase,
+        /// What it was.
+        what: String,
+    },
+    /// The session is over, and could not be had again.
+    #[error("the session with {portal} was lost: {reason}")]
+    Lost {
+        /// The last portal.
+        portal: Portal,
+        /// Why.
+        reason: String,
+    },
+    /// The session was ended on this side.
+    #[error("the session was closed on this side")]
+    Ended,
+    /// The system refuses something that a session needs.
+    #[error("the system refuses {what}: {source}")]
+    System {
+        /// What.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+fn because(source: Option<&io::Error>) -> String {
+    source.map_or_else(String::new, |source| format!(": {source}"))
+}
+
+impl Error {
+    /// Whose doing it is; neither side's where nobody can be reached.
+    #[must_use]
+    pub fn side(&self) -> Option<Side> {
+        match self {
+            Self::Options(_) | Self::Ended | Self::System { .. } | Self::Resolve { .. } => {
+                Some(Side::Initiator)
+            }
+            Self::Connect { .. } | Self::Lost { .. } => None,
+            Self::Closed { .. } | Self::Timeout { .. } | Self::Discovery { .. } | Self::Format { .. } => {
+                Some(Side::Target)
+            }
+            Self::Login { error, .. } => Some(error.side()),
+        }
+    }
+
+    /// What to try.
+    #[must_use]
+    pub fn advice(&self) -> Advice {
+        match self {
+            Self::Options(_) => "change the options",
+            Self::Resolve { .. } => "check the host's name, or use its address",
+            Self::Connect { source, .. } if source.kind() == io::ErrorKind::ConnectionRefused => {
+                "check the port (iSCSI's is 3260) and whether the target runs"
+            }
+            Self::Connect { .. } => "check the address, the network, and firewalls on the way",
+            Self::Closed { phase: Phase::Login, .. } => {
+                "look at the target's log; targets close without a word where too many logins wait, or an address is \
+                 not let in"
+            }
+            Self::Closed { .. } => "look at the target's log and at the network",
+            Self::Timeout { .. } => {
+                "check whether the target is overloaded, and whether this is an iSCSI portal"
+            }
+            // A login's error says it itself.
+            Self::Login { .. } => "see what is said about the login, and its trace",
+            Self::Discovery { .. } => "name the target in place of asking for all",
+            Self::Format { .. } => "check whether this is an iSCSI portal",
+            Self::Lost { .. } => "look at the target's log and at the network, then connect again",
+            Self::Ended => "connect again",
+            Self::System { .. } => "check the limits of this process (open files, memory)",
+        }
+    }
+
+    /// True where authentication is what failed.
+    #[must_use]
+    pub fn is_authentication(&self) -> bool {
+        matches!(self, Self::Login { error, .. } if error.is_authentication())
+    }
+
+    /// True where the same may succeed a little later.
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        match self {
+            Self::Connect { .. } | Self::Closed { .. } | Self::Timeout { .. } | Self::Resolve { .. } => true,
+            Self::Login { error, .. } => error.is_temporary(),
+            _ => false,
+        }
+    }
+}

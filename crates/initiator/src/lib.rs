@@ -1,0 +1,29 @@
+//! The iSCSI initiator's driver: sessions with targets in user space, without root and without a kernel module.
+//!
+//! What is said is decided in `lunette_iscsi::initiator`, which does no I/O; here are the sockets, the clock, the threads
+//! and the buffers around it. What a CDB means is the caller's affair; [`lunette_scsi`] has builders and decoders.
+
+#![forbid(unsafe_code)]
+
+mod connect;
+mod discover;
+mod error;
+mod identity;
+mod options;
+mod secret;
+mod url;
+mod wire;
+
+pub use connect::{Attempt, LoginRecord, login_trace};
+pub use discover::discover;
+pub use error::{Advice, Error, Phase, Side};
+pub use identity::default_initiator_name;
+pub use lunette_iscsi::chap::{ChapAlgorithm, ChapCredential, Secret};
+pub use lunette_iscsi::initiator::discovery::{DEFAULT_PORT, DiscoveredTarget, Portal};
+pub use lunette_iscsi::initiator::login::{
+    Credentials, DigestWish, LoginError, Outcome, Purpose, Reason, Trace, TracedKey, TracedPdu, Wishes,
+};
+pub use lunette_iscsi::name::IscsiName;
+pub use options::{Options, Timing};
+pub use secret::{SecretError, secret_from_environment, secret_from_file};
+pub use url::{Lun, TargetUrl, URL_FORM, UrlError};
