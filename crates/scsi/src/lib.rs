@@ -53,6 +53,8 @@
 mod alua;
 mod attention;
 mod bytes;
+pub mod client;
+mod codes;
 mod commands;
 mod copy;
 mod device;

@@ -38,6 +38,31 @@ pub enum SenseKey {
     Completed = 0xf,
 }
 
+impl SenseKey {
+    const ALL: [SenseKey; 15] = [
+        SenseKey::NoSense,
+        SenseKey::RecoveredError,
+        SenseKey::NotReady,
+        SenseKey::MediumError,
+        SenseKey::HardwareError,
+        SenseKey::IllegalRequest,
+        SenseKey::UnitAttention,
+        SenseKey::DataProtect,
+        SenseKey::BlankCheck,
+        SenseKey::VendorSpecific,
+        SenseKey::CopyAborted,
+        SenseKey::AbortedCommand,
+        SenseKey::VolumeOverflow,
+        SenseKey::Miscompare,
+        SenseKey::Completed,
+    ];
+
+    /// The key with this four-bit value; `None`: the value is reserved.
+    pub fn from_code(code: u8) -> Option<SenseKey> {
+        SenseKey::ALL.into_iter().find(|key| *key as u8 == code)
+    }
+}
+
 /// An additional sense code with its qualifier: the ASC is the high byte, the ASCQ the low one (SPC-4).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct AdditionalSense(u16);

@@ -21,6 +21,34 @@ pub enum Status {
 }
 
 impl Status {
+    const ALL: [Status; 7] = [
+        Status::Good,
+        Status::CheckCondition,
+        Status::Busy,
+        Status::ReservationConflict,
+        Status::TaskSetFull,
+        Status::AcaActive,
+        Status::TaskAborted,
+    ];
+
+    /// The status with this byte; `None`: the byte is reserved or obsolete.
+    pub fn from_code(code: u8) -> Option<Status> {
+        Status::ALL.into_iter().find(|status| *status as u8 == code)
+    }
+
+    /// The name in the standard.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Status::Good => "GOOD",
+            Status::CheckCondition => "CHECK CONDITION",
+            Status::Busy => "BUSY",
+            Status::ReservationConflict => "RESERVATION CONFLICT",
+            Status::TaskSetFull => "TASK SET FULL",
+            Status::AcaActive => "ACA ACTIVE",
+            Status::TaskAborted => "TASK ABORTED",
+        }
+    }
+
     /// The byte on the wire.
     pub const fn code(self) -> u8 {
         self as u8

@@ -8,16 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{Context, Progress, good, parameter_data};
 use crate::attention::UnitAttention;
 use crate::bytes::{Cdb, cdb16};
+use crate::codes::log_page::*;
 use crate::io::{Direction, IoError};
 use crate::sense::SenseData;
 use crate::unit::LogicalUnit;
 
-const SUPPORTED_PAGES: u8 = 0x00;
-const WRITE_ERRORS: u8 = 0x02;
-const READ_ERRORS: u8 = 0x03;
-const NON_MEDIUM_ERRORS: u8 = 0x06;
-const LOGICAL_BLOCK_PROVISIONING: u8 = 0x0c;
-const INFORMATIONAL_EXCEPTIONS: u8 = 0x2f;
 const PAGES: [u8; 6] = [
     SUPPORTED_PAGES,
     WRITE_ERRORS,
@@ -26,7 +21,6 @@ const PAGES: [u8; 6] = [
     LOGICAL_BLOCK_PROVISIONING,
     INFORMATIONAL_EXCEPTIONS,
 ];
-const ALL_SUBPAGES: u8 = 0xff;
 
 /// Parameter codes of the error counter pages.
 const TOTAL_CORRECTED: u16 = 0x0003;

@@ -350,6 +350,12 @@ pub(crate) fn touches_nothing(cdb: &Cdb) -> bool {
     table::find(cdb).is_ok_and(|row| row.passes_unit_attention)
 }
 
+/// Whether a CDB is one that the device server takes: a command of the table, with no bit set that it does not look at.
+#[cfg(test)]
+pub(crate) fn check_cdb(cdb: &Cdb) -> Result<(), SenseData> {
+    table::find(cdb)?.check_usage(cdb)
+}
+
 /// Why the unit cannot reach its medium, if it cannot.
 fn not_ready(unit: &LogicalUnit) -> Option<SenseData> {
     let code = match unit.readiness() {

@@ -3,14 +3,13 @@
 use super::{Context, Progress, State, Step, good, parameter_data, save};
 use crate::attention::UnitAttention;
 use crate::bytes::{Cdb, cdb16};
+use crate::codes::mode_page::{ALL_PAGES, ALL_SUBPAGES};
 use crate::io::{Direction, Io};
 use crate::mode::parameters::{Descriptor, HeaderForm, compose, parse};
 use crate::mode::{PAGES, PageControl, page};
 use crate::sense::{AdditionalSense, SenseData};
 use crate::task::Event;
 
-const ALL_PAGES: u8 = 0x3f;
-const ALL_SUBPAGES: u8 = 0xff;
 const DISABLE_BLOCK_DESCRIPTORS: u8 = 0x08;
 const LONG_LBA_ACCEPTED: u8 = 0x10;
 /// PF: the pages have the format of the standard. Without it their format would be the vendor's.

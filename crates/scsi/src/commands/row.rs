@@ -5,6 +5,7 @@
 use super::Handler;
 use crate::alua::WorksIn;
 use crate::bytes::Cdb;
+use crate::codes::opcode::{FORMAT_UNIT, SANITIZE};
 use crate::reservations::access::Access;
 use crate::sense::SenseData;
 use crate::unit::LogicalUnit;
@@ -51,9 +52,6 @@ pub(crate) struct Command {
     /// RECOMMENDED COMMAND TIMEOUT in seconds.
     pub(crate) timeout_s: u32,
 }
-
-pub(super) const FORMAT_UNIT: u8 = 0x04;
-pub(super) const SANITIZE: u8 = 0x48;
 
 /// What an initiator should give a command that touches the medium.
 pub(super) const MEDIUM_TIMEOUT_S: u32 = 60;

@@ -9,7 +9,7 @@ use usage::{
 };
 
 use super::persistent_reserve::report;
-use super::row::{Command, FORMAT_UNIT, MEDIUM_TIMEOUT_S, MEMORY_TIMEOUT_S, SANITIZE, row};
+use super::row::{Command, MEDIUM_TIMEOUT_S, MEMORY_TIMEOUT_S, row};
 use super::{
     buffer, cache, capacity, copy_results, diagnostic, extended_copy, format, identifying, inquiry,
     lba_status, log_pages, mode_pages, persistent_reserve, read_modify_write, read_write, readiness,
@@ -17,14 +17,10 @@ use super::{
     verify, write_atomic, write_same,
 };
 use crate::bytes::Cdb;
+use crate::codes::opcode::{FORMAT_UNIT, SANITIZE};
+pub(super) use crate::codes::opcode::{INQUIRY, REPORT_LUNS, REQUEST_SENSE, TEST_UNIT_READY};
 use crate::reservations::access::{Access, of_prevent_allow, of_start_stop};
 use crate::sense::{AdditionalSense, SenseData};
-
-/// Operation codes that are asked for by name outside the table.
-pub(super) const TEST_UNIT_READY: u8 = 0x00;
-pub(super) const REQUEST_SENSE: u8 = 0x03;
-pub(super) const INQUIRY: u8 = 0x12;
-pub(super) const REPORT_LUNS: u8 = 0xa0;
 
 /// What it should give one that writes the whole medium.
 const WHOLE_MEDIUM_TIMEOUT_S: u32 = 7 * 24 * 60 * 60;

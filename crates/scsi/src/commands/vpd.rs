@@ -2,21 +2,13 @@
 
 use super::inquiry::Subject;
 use super::third_party_copy;
+use crate::codes::designator::{self as types, ASCII, BINARY, UTF_8};
+use crate::codes::vpd_page::*;
 use crate::device::{Device, TargetPort};
 use crate::identity::{Identity, put_padded};
 use crate::nexus::{Nexus, Path};
 use crate::space::THRESHOLD_EXPONENT;
 use crate::unit::{AtomicWrites, LogicalUnit};
-
-const SUPPORTED_PAGES: u8 = 0x00;
-const UNIT_SERIAL_NUMBER: u8 = 0x80;
-const DEVICE_IDENTIFICATION: u8 = 0x83;
-const EXTENDED_INQUIRY: u8 = 0x86;
-const SCSI_PORTS: u8 = 0x88;
-const THIRD_PARTY_COPY: u8 = 0x8f;
-const BLOCK_LIMITS: u8 = 0xb0;
-const BLOCK_DEVICE_CHARACTERISTICS: u8 = 0xb1;
-const LOGICAL_BLOCK_PROVISIONING: u8 = 0xb2;
 
 /// The pages of a disk, in rising order (SPC-4, Supported VPD Pages).
 const UNIT_PAGES: [u8; 9] = [
@@ -68,10 +60,6 @@ enum Association {
     TargetDevice = 2,
 }
 
-const BINARY: u8 = 1;
-const ASCII: u8 = 2;
-const UTF_8: u8 = 3;
-
 /// One designation descriptor (SPC-4, Device Identification). What belongs to the port or the device tells the protocol, iSCSI.
 fn designator(code_set: u8, association: Association, designator_type: u8, bytes: &[u8]) -> Vec<u8> {
     let (protocol, protocol_valid) = match association {
@@ -93,9 +81,9 @@ fn unit_designators(identity: &Identity) -> Vec<u8> {
     let mut uuid = vec![0x10, 0];
     uuid.extend(identity.uuid);
     [
-        designator(BINARY, Association::LogicalUnit, 0x03, &identity.naa.to_be_bytes()),
-        designator(ASCII, Association::LogicalUnit, 0x01, &vendor_id),
-        designator(BINARY, Association::LogicalUnit, 0x0a, &uuid),
+        designator(BINARY, Association::LogicalUnit, types::NAA, &identity.naa.to_be_bytes()),
+        designator(ASCII, Association::LogicalUnit, types::VENDOR_ID, &vendor_id),
+        designator(BINARY, Association::LogicalUnit, types::UUID, &uuid),
     ]
     .concat()
 }
@@ -107,8 +95,13 @@ fn group_designators(path: &Path, nexus: &Nexus) -> Vec<u8> {
     // Places are fewer than LUNs, of which there are at most 65,536; group 0 is as good as any.
     let unit_group = path.place as u16;
     [
-        designator(BINARY, Association::TargetPort, 0x05, &field(nexus.target_port().id())),
-        designator(BINARY, Association::LogicalUnit, 0x06, &field(unit_group)),
+        designator(
+            BINARY,
+            Association::TargetPort,
+            types::TARGET_PORT_GROUP,
+            &field(nexus.target_port().id()),
+        ),
+        designator(BINARY, Association::LogicalUnit, types::LOGICAL_UNIT_GROUP, &field(unit_group)),
     ]
     .concat()
 }
@@ -130,7 +123,7 @@ fn scsi_ports(nexus: &Nexus) -> Vec<u8> {
 }
 
 fn port_name(device: &Device, port: TargetPort) -> Vec<u8> {
-    designator(UTF_8, Association::TargetPort, 0x08, &scsi_name(&device.port_name(port)))
+    designator(UTF_8, Association::TargetPort, types::SCSI_NAME, &scsi_name(&device.port_name(port)))
 }
 
 /// Whether a unit has the name that a designation descriptor tells, its designator filled up to twenty bytes. Whose
@@ -153,9 +146,9 @@ fn device_designators(nexus: &Nexus) -> Vec<u8> {
     let (device, port) = (nexus.device(), nexus.target_port());
     let relative_port = [[0, 0], port.id().to_be_bytes()].concat();
     [
-        designator(BINARY, Association::TargetPort, 0x04, &relative_port),
+        designator(BINARY, Association::TargetPort, types::RELATIVE_TARGET_PORT, &relative_port),
         port_name(device, port),
-        designator(UTF_8, Association::TargetDevice, 0x08, &scsi_name(device.name())),
+        designator(UTF_8, Association::TargetDevice, types::SCSI_NAME, &scsi_name(device.name())),
     ]
     .concat()
 }

@@ -5,6 +5,7 @@
 pub(crate) mod parameters;
 mod saved;
 
+use crate::codes::mode_page;
 use crate::space::{THRESHOLDS, Threshold};
 use crate::unit::LogicalUnit;
 
@@ -123,14 +124,17 @@ impl ModeValues {
     }
 }
 
-/// Which values MODE SENSE asks for (SPC-4, PC field).
+/// Which values MODE SENSE asks for (SPC-4, PC field). The discriminant is the field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PageControl {
-    Current,
-    Changeable,
-    Default,
+pub enum PageControl {
+    /// What holds now.
+    Current = 0,
+    /// A one for each bit that can be changed.
+    Changeable = 1,
+    /// What a unit begins with.
+    Default = 2,
     /// What is there after a restart: what was saved, or else the default.
-    Saved,
+    Saved = 3,
 }
 
 /// A page code with its subpage code; 0 for a page in the short format.
@@ -140,16 +144,16 @@ pub(crate) struct PageId {
     pub(crate) subpage: u8,
 }
 
-const fn id(code: u8, subpage: u8) -> PageId {
+const fn id((code, subpage): (u8, u8)) -> PageId {
     PageId { code, subpage }
 }
 
-const ERROR_RECOVERY: PageId = id(0x01, 0);
-const CACHING: PageId = id(0x08, 0);
-const CONTROL: PageId = id(0x0a, 0);
-const CONTROL_EXTENSION: PageId = id(0x0a, 0x01);
-const INFORMATIONAL_EXCEPTIONS: PageId = id(0x1c, 0);
-const LOGICAL_BLOCK_PROVISIONING: PageId = id(0x1c, 0x02);
+const ERROR_RECOVERY: PageId = id(mode_page::ERROR_RECOVERY);
+const CACHING: PageId = id(mode_page::CACHING);
+const CONTROL: PageId = id(mode_page::CONTROL);
+const CONTROL_EXTENSION: PageId = id(mode_page::CONTROL_EXTENSION);
+const INFORMATIONAL_EXCEPTIONS: PageId = id(mode_page::INFORMATIONAL_EXCEPTIONS);
+const LOGICAL_BLOCK_PROVISIONING: PageId = id(mode_page::LOGICAL_BLOCK_PROVISIONING);
 
 /// Every page, in the order in which MODE SENSE returns them.
 pub(crate) const PAGES: [PageId; 6] = [
@@ -290,7 +294,7 @@ mod tests {
         assert_eq!(recovery, [0x01, 0x0a, 0, 0, 0, 0, 0, 0x80, 0, 0, 0, 0]);
         let extension = page(CONTROL_EXTENSION, PageControl::Current, &unit).unwrap();
         assert_eq!((extension.len(), &extension[..6]), (32, &[0x4a, 0x01, 0, 0x1c, 0x07, 0][..]));
-        assert_eq!(page(id(0x03, 0), PageControl::Current, &unit), None);
+        assert_eq!(page(id((0x03, 0)), PageControl::Current, &unit), None);
     }
 
     /// SBC-3, Logical Block Provisioning mode page.

@@ -27,17 +27,24 @@ impl Key {
 /// TYPE field of a persistent reservation (SPC-4). The discriminant is the field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum ReservationType {
+pub enum ReservationType {
+    /// Only the holder writes.
     WriteExclusive = 1,
+    /// Only the holder reads and writes.
     ExclusiveAccess = 3,
+    /// Only who is registered writes.
     WriteExclusiveRegistrantsOnly = 5,
+    /// Only who is registered reads and writes.
     ExclusiveAccessRegistrantsOnly = 6,
+    /// As type 5, and every registrant is a holder.
     WriteExclusiveAllRegistrants = 7,
+    /// As type 6, and every registrant is a holder.
     ExclusiveAccessAllRegistrants = 8,
 }
 
 impl ReservationType {
-    pub(crate) const ALL: [ReservationType; 6] = [
+    /// All types, in the order of their codes.
+    pub const ALL: [ReservationType; 6] = [
         ReservationType::WriteExclusive,
         ReservationType::ExclusiveAccess,
         ReservationType::WriteExclusiveRegistrantsOnly,
@@ -46,7 +53,8 @@ impl ReservationType {
         ReservationType::ExclusiveAccessAllRegistrants,
     ];
 
-    pub(crate) fn from_code(code: u8) -> Option<ReservationType> {
+    /// The type with this code, if there is one.
+    pub fn from_code(code: u8) -> Option<ReservationType> {
         ReservationType::ALL.into_iter().find(|kind| *kind as u8 == code)
     }
 

@@ -1,6 +1,7 @@
 //! The device server as a host sees it, with a disk in memory in the driver's place.
 
 mod attach;
+mod client;
 mod copy_fencing;
 mod copying;
 mod erasure;

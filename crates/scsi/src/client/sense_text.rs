@@ -1,0 +1,248 @@
+//! What additional sense codes mean, in the words of SPC-4's table: those that disks and their transports send.
+
+use crate::sense::{AdditionalSense, SenseKey};
+
+/// The name of a sense key.
+pub(super) fn of_key(key: SenseKey) -> &'static str {
+    match key {
+        SenseKey::NoSense => "NO SENSE",
+        SenseKey::RecoveredError => "RECOVERED ERROR",
+        SenseKey::NotReady => "NOT READY",
+        SenseKey::MediumError => "MEDIUM ERROR",
+        SenseKey::HardwareError => "HARDWARE ERROR",
+        SenseKey::IllegalRequest => "ILLEGAL REQUEST",
+        SenseKey::UnitAttention => "UNIT ATTENTION",
+        SenseKey::DataProtect => "DATA PROTECT",
+        SenseKey::BlankCheck => "BLANK CHECK",
+        SenseKey::VendorSpecific => "VENDOR SPECIFIC",
+        SenseKey::CopyAborted => "COPY ABORTED",
+        SenseKey::AbortedCommand => "ABORTED COMMAND",
+        SenseKey::VolumeOverflow => "VOLUME OVERFLOW",
+        SenseKey::Miscompare => "MISCOMPARE",
+        SenseKey::Completed => "COMPLETED",
+    }
+}
+
+/// The text of a code with its qualifier. Of a qualifier that is not known the code's own text is told, which is the one
+/// with qualifier 0.
+pub(super) fn of(code: AdditionalSense) -> &'static str {
+    let (asc, ascq) = (code.asc(), code.ascq());
+    let exact = TEXTS.binary_search_by_key(&(asc, ascq), |&(asc, ascq, _)| (asc, ascq));
+    let general = || TEXTS.binary_search_by_key(&(asc, 0), |&(asc, ascq, _)| (asc, ascq));
+    match exact.or_else(|_| if asc == 0 { exact } else { general() }) {
+        Ok(place) => TEXTS[place].2,
+        Err(_) if asc >= 0x80 || ascq >= 0x80 => "vendor-specific",
+        Err(_) => "unknown",
+    }
+}
+
+/// Code, qualifier, text; in rising order.
+#[rustfmt::skip]
+static TEXTS: &[(u8, u8, &str)] = &[
+    (0x00, 0x00, "NO ADDITIONAL SENSE INFORMATION"),
+    (0x00, 0x06, "I/O PROCESS TERMINATED"),
+    (0x00, 0x16, "OPERATION IN PROGRESS"),
+    (0x00, 0x1d, "ATA PASS THROUGH INFORMATION AVAILABLE"),
+    (0x01, 0x00, "NO INDEX/SECTOR SIGNAL"),
+    (0x02, 0x00, "NO SEEK COMPLETE"),
+    (0x03, 0x00, "PERIPHERAL DEVICE WRITE FAULT"),
+    (0x04, 0x00, "LOGICAL UNIT NOT READY, CAUSE NOT REPORTABLE"),
+    (0x04, 0x01, "LOGICAL UNIT IS IN PROCESS OF BECOMING READY"),
+    (0x04, 0x02, "LOGICAL UNIT NOT READY, INITIALIZING COMMAND REQUIRED"),
+    (0x04, 0x03, "LOGICAL UNIT NOT READY, MANUAL INTERVENTION REQUIRED"),
+    (0x04, 0x04, "LOGICAL UNIT NOT READY, FORMAT IN PROGRESS"),
+    (0x04, 0x05, "LOGICAL UNIT NOT READY, REBUILD IN PROGRESS"),
+    (0x04, 0x07, "LOGICAL UNIT NOT READY, OPERATION IN PROGRESS"),
+    (0x04, 0x09, "LOGICAL UNIT NOT READY, SELF-TEST IN PROGRESS"),
+    (0x04, 0x0a, "LOGICAL UNIT NOT ACCESSIBLE, ASYMMETRIC ACCESS STATE TRANSITION"),
+    (0x04, 0x0b, "LOGICAL UNIT NOT ACCESSIBLE, TARGET PORT IN STANDBY STATE"),
+    (0x04, 0x0c, "LOGICAL UNIT NOT ACCESSIBLE, TARGET PORT IN UNAVAILABLE STATE"),
+    (0x04, 0x11, "LOGICAL UNIT NOT READY, NOTIFY (ENABLE SPINUP) REQUIRED"),
+    (0x04, 0x12, "LOGICAL UNIT NOT READY, OFFLINE"),
+    (0x04, 0x14, "LOGICAL UNIT NOT READY, SPACE ALLOCATION IN PROGRESS"),
+    (0x04, 0x1b, "LOGICAL UNIT NOT READY, SANITIZE IN PROGRESS"),
+    (0x05, 0x00, "LOGICAL UNIT DOES NOT RESPOND TO SELECTION"),
+    (0x08, 0x00, "LOGICAL UNIT COMMUNICATION FAILURE"),
+    (0x08, 0x01, "LOGICAL UNIT COMMUNICATION TIME-OUT"),
+    (0x08, 0x04, "UNREACHABLE COPY TARGET"),
+    (0x09, 0x00, "TRACK FOLLOWING ERROR"),
+    (0x0b, 0x00, "WARNING"),
+    (0x0b, 0x01, "WARNING - SPECIFIED TEMPERATURE EXCEEDED"),
+    (0x0c, 0x00, "WRITE ERROR"),
+    (0x0c, 0x02, "WRITE ERROR - AUTO REALLOCATION FAILED"),
+    (0x0c, 0x03, "WRITE ERROR - RECOMMEND REASSIGNMENT"),
+    (0x0c, 0x0d, "WRITE ERROR - NOT ENOUGH UNSOLICITED DATA"),
+    (0x0d, 0x00, "ERROR DETECTED BY THIRD PARTY TEMPORARY INITIATOR"),
+    (0x0d, 0x01, "THIRD PARTY DEVICE FAILURE"),
+    (0x0d, 0x02, "COPY TARGET DEVICE NOT REACHABLE"),
+    (0x0d, 0x03, "INCORRECT COPY TARGET DEVICE TYPE"),
+    (0x0e, 0x00, "INVALID INFORMATION UNIT"),
+    (0x0e, 0x01, "INFORMATION UNIT TOO SHORT"),
+    (0x0e, 0x02, "INFORMATION UNIT TOO LONG"),
+    (0x0e, 0x03, "INVALID FIELD IN COMMAND INFORMATION UNIT"),
+    (0x10, 0x00, "ID CRC OR ECC ERROR"),
+    (0x10, 0x01, "LOGICAL BLOCK GUARD CHECK FAILED"),
+    (0x10, 0x02, "LOGICAL BLOCK APPLICATION TAG CHECK FAILED"),
+    (0x10, 0x03, "LOGICAL BLOCK REFERENCE TAG CHECK FAILED"),
+    (0x11, 0x00, "UNRECOVERED READ ERROR"),
+    (0x11, 0x01, "READ RETRIES EXHAUSTED"),
+    (0x11, 0x04, "UNRECOVERED READ ERROR - AUTO REALLOCATE FAILED"),
+    (0x11, 0x14, "READ ERROR - LBA MARKED BAD BY APPLICATION CLIENT"),
+    (0x14, 0x01, "RECORD NOT FOUND"),
+    (0x15, 0x00, "RANDOM POSITIONING ERROR"),
+    (0x16, 0x00, "DATA SYNCHRONIZATION MARK ERROR"),
+    (0x17, 0x00, "RECOVERED DATA WITH NO ERROR CORRECTION APPLIED"),
+    (0x17, 0x01, "RECOVERED DATA WITH RETRIES"),
+    (0x18, 0x00, "RECOVERED DATA WITH ERROR CORRECTION APPLIED"),
+    (0x1a, 0x00, "PARAMETER LIST LENGTH ERROR"),
+    (0x1b, 0x00, "SYNCHRONOUS DATA TRANSFER ERROR"),
+    (0x1c, 0x00, "DEFECT LIST NOT FOUND"),
+    (0x1d, 0x00, "MISCOMPARE DURING VERIFY OPERATION"),
+    (0x1d, 0x01, "MISCOMPARE VERIFY OF UNMAPPED LBA"),
+    (0x20, 0x00, "INVALID COMMAND OPERATION CODE"),
+    (0x20, 0x02, "ACCESS DENIED - NO ACCESS RIGHTS"),
+    (0x21, 0x00, "LOGICAL BLOCK ADDRESS OUT OF RANGE"),
+    (0x22, 0x00, "ILLEGAL FUNCTION (USE 20 00, 24 00, OR 26 00)"),
+    (0x23, 0x00, "INVALID TOKEN OPERATION, CAUSE NOT REPORTABLE"),
+    (0x23, 0x01, "INVALID TOKEN OPERATION, UNSUPPORTED TOKEN TYPE"),
+    (0x23, 0x02, "INVALID TOKEN OPERATION, REMOTE TOKEN USAGE NOT SUPPORTED"),
+    (0x23, 0x03, "INVALID TOKEN OPERATION, REMOTE ROD TOKEN CREATION NOT SUPPORTED"),
+    (0x23, 0x04, "INVALID TOKEN OPERATION, TOKEN UNKNOWN"),
+    (0x23, 0x05, "INVALID TOKEN OPERATION, TOKEN CORRUPT"),
+    (0x23, 0x06, "INVALID TOKEN OPERATION, TOKEN REVOKED"),
+    (0x23, 0x07, "INVALID TOKEN OPERATION, TOKEN EXPIRED"),
+    (0x23, 0x08, "INVALID TOKEN OPERATION, TOKEN CANCELLED"),
+    (0x23, 0x09, "INVALID TOKEN OPERATION, TOKEN DELETED"),
+    (0x23, 0x0a, "INVALID TOKEN OPERATION, INVALID TOKEN LENGTH"),
+    (0x24, 0x00, "INVALID FIELD IN CDB"),
+    (0x24, 0x01, "CDB DECRYPTION ERROR"),
+    (0x25, 0x00, "LOGICAL UNIT NOT SUPPORTED"),
+    (0x26, 0x00, "INVALID FIELD IN PARAMETER LIST"),
+    (0x26, 0x01, "PARAMETER NOT SUPPORTED"),
+    (0x26, 0x02, "PARAMETER VALUE INVALID"),
+    (0x26, 0x04, "INVALID RELEASE OF PERSISTENT RESERVATION"),
+    (0x26, 0x06, "TOO MANY TARGET DESCRIPTORS"),
+    (0x26, 0x07, "UNSUPPORTED TARGET DESCRIPTOR TYPE CODE"),
+    (0x26, 0x08, "TOO MANY SEGMENT DESCRIPTORS"),
+    (0x26, 0x09, "UNSUPPORTED SEGMENT DESCRIPTOR TYPE CODE"),
+    (0x26, 0x0a, "UNEXPECTED INEXACT SEGMENT"),
+    (0x26, 0x0b, "INLINE DATA LENGTH EXCEEDED"),
+    (0x26, 0x0c, "INVALID OPERATION FOR COPY SOURCE OR DESTINATION"),
+    (0x26, 0x0d, "COPY SEGMENT GRANULARITY VIOLATION"),
+    (0x27, 0x00, "WRITE PROTECTED"),
+    (0x27, 0x01, "HARDWARE WRITE PROTECTED"),
+    (0x27, 0x02, "LOGICAL UNIT SOFTWARE WRITE PROTECTED"),
+    (0x27, 0x07, "SPACE ALLOCATION FAILED WRITE PROTECT"),
+    (0x27, 0x08, "ZONE IS READ ONLY"),
+    (0x28, 0x00, "NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED"),
+    (0x29, 0x00, "POWER ON, RESET, OR BUS DEVICE RESET OCCURRED"),
+    (0x29, 0x01, "POWER ON OCCURRED"),
+    (0x29, 0x02, "SCSI BUS RESET OCCURRED"),
+    (0x29, 0x03, "BUS DEVICE RESET FUNCTION OCCURRED"),
+    (0x29, 0x04, "DEVICE INTERNAL RESET"),
+    (0x29, 0x07, "I_T NEXUS LOSS OCCURRED"),
+    (0x2a, 0x00, "PARAMETERS CHANGED"),
+    (0x2a, 0x01, "MODE PARAMETERS CHANGED"),
+    (0x2a, 0x02, "LOG PARAMETERS CHANGED"),
+    (0x2a, 0x03, "RESERVATIONS PREEMPTED"),
+    (0x2a, 0x04, "RESERVATIONS RELEASED"),
+    (0x2a, 0x05, "REGISTRATIONS PREEMPTED"),
+    (0x2a, 0x06, "ASYMMETRIC ACCESS STATE CHANGED"),
+    (0x2a, 0x07, "IMPLICIT ASYMMETRIC ACCESS STATE TRANSITION FAILED"),
+    (0x2a, 0x08, "PRIORITY CHANGED"),
+    (0x2a, 0x09, "CAPACITY DATA HAS CHANGED"),
+    (0x2a, 0x0a, "ERROR HISTORY I_T NEXUS CLEARED"),
+    (0x2a, 0x10, "TIMESTAMP CHANGED"),
+    (0x2c, 0x00, "COMMAND SEQUENCE ERROR"),
+    (0x2c, 0x09, "PREVIOUS RESERVATION CONFLICT STATUS"),
+    (0x2c, 0x0c, "ORWRITE GENERATION DOES NOT MATCH"),
+    (0x2f, 0x00, "COMMANDS CLEARED BY ANOTHER INITIATOR"),
+    (0x2f, 0x01, "COMMANDS CLEARED BY POWER LOSS NOTIFICATION"),
+    (0x2f, 0x02, "COMMANDS CLEARED BY DEVICE SERVER"),
+    (0x30, 0x00, "INCOMPATIBLE MEDIUM INSTALLED"),
+    (0x31, 0x00, "MEDIUM FORMAT CORRUPTED"),
+    (0x31, 0x01, "FORMAT COMMAND FAILED"),
+    (0x31, 0x03, "SANITIZE COMMAND FAILED"),
+    (0x32, 0x00, "NO DEFECT SPARE LOCATION AVAILABLE"),
+    (0x34, 0x00, "ENCLOSURE FAILURE"),
+    (0x35, 0x00, "ENCLOSURE SERVICES FAILURE"),
+    (0x37, 0x00, "ROUNDED PARAMETER"),
+    (0x38, 0x07, "THIN PROVISIONING SOFT THRESHOLD REACHED"),
+    (0x39, 0x00, "SAVING PARAMETERS NOT SUPPORTED"),
+    (0x3a, 0x00, "MEDIUM NOT PRESENT"),
+    (0x3a, 0x01, "MEDIUM NOT PRESENT - TRAY CLOSED"),
+    (0x3a, 0x02, "MEDIUM NOT PRESENT - TRAY OPEN"),
+    (0x3d, 0x00, "INVALID BITS IN IDENTIFY MESSAGE"),
+    (0x3e, 0x00, "LOGICAL UNIT HAS NOT SELF-CONFIGURED YET"),
+    (0x3e, 0x01, "LOGICAL UNIT FAILURE"),
+    (0x3e, 0x02, "TIMEOUT ON LOGICAL UNIT"),
+    (0x3f, 0x00, "TARGET OPERATING CONDITIONS HAVE CHANGED"),
+    (0x3f, 0x01, "MICROCODE HAS BEEN CHANGED"),
+    (0x3f, 0x02, "CHANGED OPERATING DEFINITION"),
+    (0x3f, 0x03, "INQUIRY DATA HAS CHANGED"),
+    (0x3f, 0x05, "DEVICE IDENTIFIER CHANGED"),
+    (0x3f, 0x0e, "REPORTED LUNS DATA HAS CHANGED"),
+    (0x41, 0x00, "DATA PATH FAILURE (SHOULD USE 40 NN)"),
+    (0x43, 0x00, "MESSAGE ERROR"),
+    (0x44, 0x00, "INTERNAL TARGET FAILURE"),
+    (0x45, 0x00, "SELECT OR RESELECT FAILURE"),
+    (0x47, 0x00, "SCSI PARITY ERROR"),
+    (0x47, 0x05, "PROTOCOL SERVICE CRC ERROR"),
+    (0x47, 0x7f, "SOME COMMANDS CLEARED BY ISCSI PROTOCOL EVENT"),
+    (0x48, 0x00, "INITIATOR DETECTED ERROR MESSAGE RECEIVED"),
+    (0x49, 0x00, "INVALID MESSAGE ERROR"),
+    (0x4a, 0x00, "COMMAND PHASE ERROR"),
+    (0x4b, 0x00, "DATA PHASE ERROR"),
+    (0x4c, 0x00, "LOGICAL UNIT FAILED SELF-CONFIGURATION"),
+    (0x4e, 0x00, "OVERLAPPED COMMANDS ATTEMPTED"),
+    (0x53, 0x00, "MEDIA LOAD OR EJECT FAILED"),
+    (0x53, 0x02, "MEDIUM REMOVAL PREVENTED"),
+    (0x55, 0x00, "SYSTEM RESOURCE FAILURE"),
+    (0x55, 0x03, "INSUFFICIENT RESOURCES"),
+    (0x55, 0x04, "INSUFFICIENT REGISTRATION RESOURCES"),
+    (0x55, 0x0d, "INSUFFICIENT RESOURCES TO CREATE ROD TOKEN"),
+    (0x5b, 0x00, "LOG EXCEPTION"),
+    (0x5d, 0x00, "FAILURE PREDICTION THRESHOLD EXCEEDED"),
+    (0x5e, 0x00, "LOW POWER CONDITION ON"),
+    (0x65, 0x00, "VOLTAGE FAULT"),
+    (0x67, 0x0a, "SET TARGET PORT GROUPS COMMAND FAILED"),
+    (0x68, 0x00, "LOGICAL UNIT NOT CONFIGURED"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_in_order() {
+        let codes: Vec<_> = TEXTS.iter().map(|&(asc, ascq, _)| (asc, ascq)).collect();
+        assert!(codes.windows(2).all(|pair| pair[0] < pair[1]));
+    }
+
+    #[test]
+    fn the_known_the_general_and_the_unknown() {
+        let text = |asc, ascq| of(AdditionalSense::new(asc, ascq));
+        assert_eq!(text(0x27, 0x07), "SPACE ALLOCATION FAILED WRITE PROTECT");
+        assert_eq!(text(0x21, 0x0f), "LOGICAL BLOCK ADDRESS OUT OF RANGE");
+        assert_eq!(text(0x00, 0x7f), "unknown");
+        assert_eq!(text(0x77, 0x01), "unknown");
+        assert_eq!(text(0x77, 0x80), "vendor-specific");
+        assert_eq!(text(0x81, 0x00), "vendor-specific");
+    }
+
+    #[test]
+    fn what_the_device_server_sends_is_known() {
+        for code in [
+            AdditionalSense::POWER_ON,
+            AdditionalSense::SANITIZE_IN_PROGRESS,
+            AdditionalSense::COMMANDS_CLEARED_BY_PROTOCOL,
+            AdditionalSense::SOFT_THRESHOLD_REACHED,
+            AdditionalSense::INVALID_RELEASE,
+            AdditionalSense::MEDIUM_REMOVAL_PREVENTED,
+            AdditionalSense::DEVICE_IDENTIFIER_CHANGED,
+        ] {
+            let exact = TEXTS.iter().any(|&(asc, ascq, _)| (asc, ascq) == (code.asc(), code.ascq()));
+            assert!(exact, "{code:?}");
+        }
+    }
+}
