@@ -1,5 +1,6 @@
 //! The SCSI device server for disks: it reads command descriptor blocks and says what the store must do and what
-//! the initiator gets back (SAM-5, SPC-4, SBC-3).
+//! the initiator gets back (SAM-5, SPC-4, SBC-3). Its other side, the commands that an initiator sends and what it reads in the
+//! answers, is in [`client`].
 //!
 //! It is not a transport and does no I/O: it knows an I_T nexus, not iSCSI, and it asks its driver for data and
 //! for medium operations through values. [`Task::start`] takes a CDB and answers with a [`Next`]; the driver does

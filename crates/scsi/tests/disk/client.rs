@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use lunette_cases::cases;
 use lunette_scsi::client::capacity::{self, Capacity};
 use lunette_scsi::client::inquiry::{self, PortGroupSupport};
 use lunette_scsi::client::medium::{self, BlockRange, Caching, Comparison, SameBlock};
@@ -172,6 +173,7 @@ fn decode_all(data: &[u8], lba: u64, page: u8) {
 }
 
 proptest! {
+    #![proptest_config(cases(512))]
     #[test]
     fn a_probe_finds_out_what_the_configuration_says(config in configs()) {
         let mut host = Host::on(device(config.clone()));

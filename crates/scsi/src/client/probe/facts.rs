@@ -26,7 +26,7 @@ pub struct Reply<'a> {
 /// What the driver has to do next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Send this command, then call [`Probe::answered`].
+    /// Send this command, then call [`super::Probe::answered`].
     Send(Command),
     /// The unit is busy: wait a moment, then send this.
     SendLater(Command),
