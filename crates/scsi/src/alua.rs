@@ -154,6 +154,16 @@ impl AsymmetricAccess {
         self.groups.sort_by_key(|group| group.port);
     }
 
+    /// Has the group of `port` begin anew, as its operator wants it now; true if that changes anything. A port that is not
+    /// there stays so.
+    pub(crate) fn begin_anew(&mut self, port: TargetPort, initial: AccessState, preferred: bool) -> bool {
+        let Some(group) = self.groups.iter_mut().find(|group| group.port == port) else { return false };
+        let before = *group;
+        let cause = if before.state == initial { before.cause } else { Cause::Implicit };
+        *group = Group { port, initial, state: initial, preferred, cause };
+        *group != before
+    }
+
     /// Changes states; true if one is another than before. Ports that are not there stay so.
     pub(crate) fn change(&mut self, changes: &[(TargetPort, AccessState)], cause: Cause) -> bool {
         let mut has_changed = false;
@@ -201,6 +211,22 @@ mod tests {
         for damaged in [&bytes[..3], &[0, 0, 0, 1], &[0, 1, 4, 0], &[0, 1, 0, 4]] {
             assert_eq!(AsymmetricAccess::from_bytes(damaged).err(), Some(SavedFault::Damaged));
         }
+    }
+
+    #[test]
+    fn what_the_operator_wants_now_counts_for_what_was_set_before() {
+        let mut access = AsymmetricAccess::default();
+        access.begin(port(1), AccessState::ActiveOptimized, false);
+        access.change(&[(port(1), AccessState::Unavailable)], Cause::Explicit);
+        assert!(access.begin_anew(port(1), AccessState::Standby, true));
+        let group = access.groups()[0];
+        assert_eq!(
+            (group.state, group.preferred, group.cause),
+            (AccessState::Standby, true, Cause::Implicit)
+        );
+        assert!(access.to_bytes().is_empty(), "what was set before is forgotten");
+        assert!(!access.begin_anew(port(1), AccessState::Standby, true), "nothing new");
+        assert!(!access.begin_anew(port(2), AccessState::Standby, true), "no such port");
     }
 
     #[test]

@@ -22,6 +22,15 @@ pub struct ChapUser {
     pub initiators: Vec<IscsiName>,
 }
 
+impl ChapUser {
+    /// Whether this is the user `name`, and `initiator` may be it.
+    #[must_use]
+    pub fn is(&self, name: &str, initiator: &str) -> bool {
+        self.credential.name == name
+            && (self.initiators.is_empty() || self.initiators.iter().any(|bound| bound.as_str() == initiator))
+    }
+}
+
 /// What is asked of those who log in. At least one user, with different names; no user has the target's own secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChapPolicy {

@@ -70,6 +70,17 @@ impl LogicalUnit {
         self.change_access(changes, Cause::Implicit, None)
     }
 
+    /// Has the group of `port` begin anew while the unit is in use, as its operator wants it now, and tells every nexus. True if
+    /// that changes anything: then [`LogicalUnit::state`] has changed too.
+    pub fn begin_access_anew(&self, port: TargetPort, initial: AccessState, preferred: bool) -> bool {
+        let mut access = self.access();
+        let has_changed = access.begin_anew(port, initial, preferred);
+        if has_changed {
+            self.tell_access(&access, None);
+        }
+        has_changed
+    }
+
     /// Changes states, and tells every nexus but `issuer`. True if one is another than before.
     pub(crate) fn change_access(
         &self,
@@ -78,9 +89,14 @@ impl LogicalUnit {
         issuer: Option<&NexusName>,
     ) -> bool {
         let mut access = self.access();
-        if !access.change(changes, cause) {
-            return false;
+        let has_changed = access.change(changes, cause);
+        if has_changed {
+            self.tell_access(&access, issuer);
         }
+        has_changed
+    }
+
+    fn tell_access(&self, access: &AsymmetricAccess, issuer: Option<&NexusName>) {
         self.saved.set_section(Section::AccessStates, access.to_bytes());
         for nexus in self.nexuses().iter() {
             nexus.set_access_state(access.state(nexus.name().target_port));
@@ -88,7 +104,6 @@ impl LogicalUnit {
                 nexus.establish(UnitAttention::AccessStateChanged);
             }
         }
-        true
     }
 
     /// The nexuses that exist at the moment.
