@@ -17,7 +17,7 @@ use lunette_block::fault::{Effect, Faults, Rule, When};
 use lunette_target::config::{
     AccessState, ChapConfig, ChapRules, Config, Limits, LunFlag, Reactors, TargetConfig,
 };
-use lunette_target::{Server, ServerHandle, StopError};
+use lunette_target::{ReloadError, Reloaded, Server, ServerHandle, StopError};
 use tracing::field::{Field, Visit};
 
 use crate::initiator::LoginOptions;
@@ -33,6 +33,8 @@ pub struct InProcess {
     handle: ServerHandle,
     portal: SocketAddr,
     name: String,
+    /// What holds of its configuration.
+    config: Config,
     faults: BTreeMap<u16, Faults>,
 }
 
@@ -108,7 +110,7 @@ impl InProcess {
         })
         .unwrap_or_else(|error| panic!("no target: {error}"));
         let portal = server.portals()[0];
-        Self { handle: server.handle(), server: Some(server), portal, name, faults }
+        Self { handle: server.handle(), server: Some(server), portal, name, config, faults }
     }
 
     /// Where it listens.
@@ -183,6 +185,18 @@ impl InProcess {
     pub fn set_access_state(&self, portal_group_tag: u16, state: AccessState) {
         let result = self.handle.set_access_state(&self.name, portal_group_tag, state);
         result.unwrap_or_else(|error| panic!("portal group {portal_group_tag}: {error}"));
+    }
+
+    /// Changes the configuration, as its operator, as far as that can be done while it runs.
+    ///
+    /// # Errors
+    /// [`ReloadError`].
+    pub fn reload(&mut self, change: impl FnOnce(&mut Config)) -> Result<Reloaded, ReloadError> {
+        let mut config = self.config.clone();
+        change(&mut config);
+        let reloaded = self.handle.reload(&config)?;
+        self.config = config;
+        Ok(reloaded)
     }
 
     /// Begins to drain.

@@ -55,7 +55,7 @@ pub(crate) enum Command {
     /// Serve files, block devices and memory as SCSI disks
     ///
     /// Runs until SIGTERM or SIGINT (ctrl-C), then drains: no new logins, running commands end, initiators are asked
-    /// to log out, volumes are flushed. A second signal ends it at once. SIGHUP is reserved for reloading.
+    /// to log out, volumes are flushed. A second signal ends it at once. SIGHUP reads the file of --config again.
     ///
     /// Exit status: 0 when everything that was acknowledged is stable, 1 when it may not be or when serving failed,
     /// 2 when the command line or the configuration is wrong.

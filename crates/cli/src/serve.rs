@@ -1,6 +1,7 @@
 //! `lunette serve`: from options to a running server, and from signals to its end.
 
 use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 use std::thread;
 
 use lunette_target::config::{
@@ -10,7 +11,7 @@ use lunette_target::config::{
 use lunette_target::{Server, ServerHandle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use crate::failure::{Failure, say};
 use crate::options::ServeOptions;
@@ -26,9 +27,10 @@ pub(crate) fn serve(options: ServeOptions) -> Result<(), Failure> {
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|error| Failure::new("cannot wait for signals", &error))?;
     let json = options.json;
+    let file = options.config.clone();
     let config = config(options)?;
     let server = Server::start(&config).map_err(|error| Failure::start(&error))?;
-    spawn_signals(signals, server.handle(), config.limits.drain_timeout_s)?;
+    spawn_signals(signals, server.handle(), (file, config.limits.drain_timeout_s))?;
 
     let line = ready::line_of(&server);
     if let Some(Err(error)) = ready.map(|descriptor| descriptor.tell(&line)) {
@@ -109,12 +111,16 @@ fn credential(flag: &str, text: &str, rules: &ChapRules) -> Result<ChapCredentia
 }
 
 /// Handles signals on a thread of their own until the process ends.
-fn spawn_signals(mut signals: Signals, server: ServerHandle, drain_timeout_s: u32) -> Result<(), Failure> {
+fn spawn_signals(
+    mut signals: Signals,
+    server: ServerHandle,
+    (file, drain_timeout_s): (Option<PathBuf>, u32),
+) -> Result<(), Failure> {
     let run = move || {
         let mut draining = false;
         for signal in &mut signals {
             if signal == SIGHUP {
-                info!("SIGHUP: reloading the configuration comes with a later release; nothing changes");
+                reload(file.as_deref(), &server);
             } else if draining {
                 say("lunette: ending at once");
                 server.stop_now();
@@ -130,6 +136,26 @@ fn spawn_signals(mut signals: Signals, server: ServerHandle, drain_timeout_s: u3
     };
     let spawned = thread::Builder::new().name("signals".into()).spawn(run);
     spawned.map(drop).map_err(|error| Failure::new("cannot start a thread", &error))
+}
+
+/// Takes over from the configuration file what may change while disks are served, and says what may not.
+fn reload(file: Option<&Path>, server: &ServerHandle) {
+    let Some(file) = file else {
+        return warn!("SIGHUP: there is no configuration file to read again; nothing changes");
+    };
+    let outcome = Config::read(file)
+        .map_err(|error| error.to_string())
+        .and_then(|config| server.reload(&config).map_err(|error| error.to_string()));
+    match outcome {
+        Ok(reloaded) => {
+            if reloaded.applied.is_empty() && reloaded.waiting.is_empty() {
+                info!("SIGHUP: the configuration is as before");
+            }
+            reloaded.applied.iter().for_each(|what| info!("SIGHUP: changed now: {what}"));
+            reloaded.waiting.iter().for_each(|what| warn!("SIGHUP: changes with a restart only: {what}"));
+        }
+        Err(error) => error!("SIGHUP: the configuration is not taken, and nothing changes: {error}"),
+    }
 }
 
 /// Writes to the standard output. If nobody reads it, the disks are served all the same.

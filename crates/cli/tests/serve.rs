@@ -169,7 +169,7 @@ fn nobody_needs_to_read_the_standard_output() {
     let mut served = Served::shell("--portal 127.0.0.1:0 --lun mem:1M --ready-fd 3 3>&1 >/dev/full");
     served.lines_up_to("{");
     served.signal(Signal::HUP);
-    served.wait_until_said("SIGHUP: reloading the configuration comes with a later release");
+    served.wait_until_said("SIGHUP: there is no configuration file to read again; nothing changes");
     served.signal(Signal::TERM);
     let (status, said) = served.end();
     assert!(status.success(), "{status}: {said}");
@@ -196,6 +196,35 @@ fn a_configuration_serves_what_it_says() {
     let (status, said) = served.end();
     assert!(status.success(), "{status}: {said}");
     assert!(said.contains("have 2 s to log out"), "{said}");
+}
+
+#[test]
+fn a_configuration_is_read_again() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("disks.toml");
+    let text = |access: &str, window: u16| {
+        format!(
+            "portals = [\"127.0.0.1:0\"]\n[limits]\nwindow_depth = {window}\n[[target]]\nname = \"iqn.2026-11.io.lunette:a\"\n\
+             [[target.lun]]\nnumber = 0\nstore = \"mem:1M\"\n[[target.access]]\ninitiators = [\"{access}\"]\n"
+        )
+    };
+    std::fs::write(&path, text("iqn.a:*", 32)).expect("written");
+    let mut served = Served::shell(&format!("--json --config '{}'", path.display()));
+    let mut line = String::new();
+    served.stdout.read_line(&mut line).expect("readable");
+    served.signal(Signal::HUP);
+    served.wait_until_said("SIGHUP: the configuration is as before");
+    std::fs::write(&path, text("iqn.b:*", 64)).expect("written");
+    served.signal(Signal::HUP);
+    served.wait_until_said("changed now: target iqn.2026-11.io.lunette:a: who may log in");
+    served.wait_until_said("changes with a restart only: [limits]");
+    std::fs::write(&path, text("no name", 64)).expect("written");
+    served.signal(Signal::HUP);
+    served.wait_until_said("the configuration is not taken, and nothing changes");
+    served.signal(Signal::TERM);
+    let (status, said) = served.end();
+    assert!(status.success(), "{status}: {said}");
+    assert!(said.contains("disks.toml:10:"), "{said}");
 }
 
 #[test]

@@ -81,6 +81,13 @@ impl Attempts {
         }
     }
 
+    /// Other CHAP names can be proven from now on; what is known of those that stay, stays.
+    pub(crate) fn set_names<'a>(&mut self, names: impl IntoIterator<Item = &'a str>) {
+        let mut known = std::mem::take(&mut self.names);
+        let keep = |name: &str| (name.to_owned(), known.remove(name).unwrap_or_default());
+        self.names = names.into_iter().map(keep).collect();
+    }
+
     /// Whether somebody at `origin` may try to prove `name` now.
     pub(crate) fn may_try(&self, origin: Origin, name: &str, now: Duration) -> bool {
         let has_room = |debt: &Debt| debt.leaves_room(now, self.interval, self.limit);

@@ -6,6 +6,7 @@
 //! `reactor`: `receive`, `commands`, `transmit`.
 
 mod access;
+mod admission;
 mod attempts;
 pub mod config;
 mod isns;
@@ -14,6 +15,7 @@ mod mailbox;
 mod portals;
 mod reactor;
 mod registry;
+mod reload;
 mod retained;
 mod saver;
 mod server;
@@ -22,5 +24,6 @@ mod surroundings;
 mod units;
 mod upkeep;
 
+pub use reload::{ReloadError, Reloaded};
 pub use server::{AccessStateError, Server, ServerHandle, StartError, StopError};
 pub use units::{TargetReport, UnitReport};

@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use lunette_block::{BufferPool, CloseError, OpenError, StateError, Store, Volume};
 use lunette_iscsi::chap::ChapPolicy;
-use lunette_scsi::{AccessState, ConfigError, Domain, SavedFault, TargetPort};
+use lunette_scsi::{AccessState, ConfigError, Domain, LogicalUnit, SavedFault, TargetPort};
 use rustix::thread::sched_getaffinity;
 use tracing::{error, info, warn};
 
+use crate::admission::Changing;
 use crate::attempts::Attempts;
 use crate::config::{Config, Reactors};
 use crate::isns::{self, Registrars};
@@ -169,7 +170,9 @@ pub(crate) struct Shared {
     pub(crate) portals: Portals,
     pub(crate) registry: Registry,
     /// Who may discover targets; `None`: everybody.
-    pub(crate) discovery: Option<Arc<ChapPolicy>>,
+    pub(crate) discovery: Changing<Option<Arc<ChapPolicy>>>,
+    /// What holds of the configuration, with all that was changed since the start.
+    pub(crate) in_force: Mutex<Config>,
     /// Failed logins of late.
     pub(crate) attempts: Mutex<Attempts>,
     pub(crate) retained: RetainedSessions,
@@ -199,7 +202,7 @@ pub struct Server {
 /// Tells a running server to stop; clones may go to other threads.
 #[derive(Debug, Clone)]
 pub struct ServerHandle {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     listener_stop: Arc<Mailbox<()>>,
     listener: Arc<Mutex<Option<JoinHandle<()>>>>,
 }
@@ -231,15 +234,21 @@ impl ServerHandle {
             .filter(|port| served.device.ports().contains(port))
             .ok_or(AccessStateError::NoPortGroup(portal_group_tag))?;
         info!(target, portal_group_tag, ?state, "access state changed");
+        self.change_units(served, |unit| unit.change_access_implicitly(&[(port, state)]));
+        Ok(())
+    }
+
+    /// Changes something of all units of a target that is kept over a restart. `change` tells whether there was anything to
+    /// change.
+    pub(crate) fn change_units(&self, served: &ServedTarget, change: impl Fn(&LogicalUnit) -> bool) {
         for ((_, unit), file) in served.device.units().zip(&served.states) {
-            if unit.change_access_implicitly(&[(port, state)])
+            if change(unit)
                 && let Some(file) = file
             {
                 let (unit, file) = (Arc::clone(unit), Arc::clone(file));
                 self.shared.saver.store(Save { unit, file, told: Told::Nobody });
             }
         }
-        Ok(())
     }
 
     /// Ends at once: connections are cut, running commands are not waited for.
@@ -308,7 +317,8 @@ impl Server {
             volumes,
             portals: Portals::new(groups_of(&portals, config)),
             registry: Registry::default(),
-            discovery: config.discovery.policy(&config.chap),
+            discovery: Changing::new(config.discovery.policy(&config.chap)),
+            in_force: Mutex::new(config.clone()),
             attempts: Mutex::new(attempts(config)),
             retained: RetainedSessions::new(config.limits.retained_sessions_max),
             reactors: reactors.clone(),
@@ -440,10 +450,14 @@ fn homes(reactors: &Reactors) -> Result<Vec<Option<usize>>, StartError> {
 
 /// The limit on failed logins, for all users of all targets and of discovery.
 fn attempts(config: &Config) -> Attempts {
-    let places = config.targets.iter().map(|target| &target.chap).chain([&config.discovery]);
-    let names = places.flat_map(|chap| &chap.users).map(|user| user.credential.name.as_str());
     let interval = Duration::from_secs(config.limits.login_failure_forgiven_s.into());
-    Attempts::new(config.limits.login_failures_max, interval, names)
+    Attempts::new(config.limits.login_failures_max, interval, chap_names(config))
+}
+
+/// The names of all users of all targets and of discovery.
+pub(crate) fn chap_names(config: &Config) -> impl Iterator<Item = &str> {
+    let places = config.targets.iter().map(|target| &target.chap).chain([&config.discovery]);
+    places.flat_map(|chap| &chap.users).map(|user| user.credential.name.as_str())
 }
 
 /// Every connection takes a descriptor, and many systems still start with a soft limit of 1024.

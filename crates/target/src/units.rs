@@ -4,14 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lunette_block::{EngineKind, IdentityOverride, StateFile, Store, StoreSpec, Volume, VolumeSpec};
-use lunette_iscsi::chap::ChapPolicy;
 use lunette_scsi::{
     ConfigError, Device, Domain, Identity, LogicalUnit, LogicalUnitConfig, Lun, Provisioning, Saved,
     TargetPort,
 };
 use tracing::info;
 
-use crate::access::Access;
+use crate::admission::{Admission, Changing};
 use crate::config::{AccessRule, ChapRules, PortalConfig, Redirection, TargetConfig, UnitConfig, WriteMode};
 use crate::server::StartError;
 use crate::store_io::{unit_atomic_writes, unit_space};
@@ -35,17 +34,13 @@ pub(crate) struct ServedTarget {
     pub(crate) name: String,
     pub(crate) alias: Option<String>,
     pub(crate) device: Arc<Device>,
-    pub(crate) access: Access,
+    pub(crate) admission: Changing<Admission>,
     /// The portal groups through which it is reached, each a port of the device (RFC 7143, 4.4.1).
     pub(crate) groups: Vec<u16>,
-    /// Where it is now, if not here.
-    pub(crate) redirect: Option<Redirection>,
     /// In the order of the device's units, so that [`lunette_scsi::Task::unit_index`] finds the volume.
     pub(crate) volumes: Vec<Arc<Volume>>,
     /// In the same order, where the state of each unit is kept; `None`: nowhere.
     pub(crate) states: Vec<Option<Arc<StateFile>>>,
-    /// Who may log in; `None`: everybody.
-    pub(crate) policy: Option<Arc<ChapPolicy>>,
     pub(crate) report: TargetReport,
 }
 
@@ -123,7 +118,7 @@ impl ServedTarget {
         let device = Device::new(config.name.clone(), groups.iter().copied(), logical_units)
             .map(|device| device.in_domain(Arc::clone(domain)))
             .map_err(|source| StartError::Target { target: config.name.clone(), source })?;
-        let access = Access::new(&config.access, &device)
+        let admission = Admission::new(config, rules, &device)
             .map_err(|source| StartError::Target { target: config.name.clone(), source })?;
         for group in &config.port_groups {
             let port = TargetPort::new(group.tag).filter(|port| device.ports().contains(port));
@@ -131,11 +126,10 @@ impl ServedTarget {
                 port.ok_or_else(|| StartError::PortGroup { target: config.name.clone(), tag: group.tag })?;
             served.iter().for_each(|opened| opened.unit.begin_access(port, group.state, group.preferred));
         }
-        let policy = config.chap.policy(rules);
         let report = TargetReport {
             name: config.name.clone(),
             alias: config.alias.clone(),
-            chap: policy.is_some(),
+            chap: admission.policy.is_some(),
             access: config.access.clone(),
             groups: groups.clone(),
             redirect: config.redirect.clone(),
@@ -144,13 +138,11 @@ impl ServedTarget {
         Ok(Self {
             name: config.name.clone(),
             alias: config.alias.clone(),
-            access,
+            admission: Changing::new(admission),
             groups,
-            redirect: config.redirect.clone(),
             device: Arc::new(device),
             states: served.iter().map(|opened| opened.state.clone()).collect(),
             volumes: served.into_iter().map(|opened| opened.volume).collect(),
-            policy,
             report,
         })
     }

@@ -14,6 +14,7 @@ mod preemption;
 mod pressure;
 mod queries;
 mod recovery;
+mod reload;
 mod requests;
 mod reservations;
 mod sessions;

@@ -93,6 +93,8 @@ pub(super) enum Disconnect {
     /// Another login took the session's place, or the connection's.
     Reinstated,
     Reset,
+    /// Its operator has changed who may do what.
+    NotAdmitted,
     Stalled,
     Draining,
 }
@@ -117,6 +119,7 @@ impl fmt::Display for Disconnect {
             Self::Session(reason) => write!(f, "{reason}"),
             Self::Reinstated => write!(f, "the initiator logged in again"),
             Self::Reset => write!(f, "target cold reset"),
+            Self::NotAdmitted => write!(f, "the configuration does not let it in as before"),
             Self::Stalled => write!(f, "the last answers were not taken"),
             Self::Draining => write!(f, "shutting down"),
         }

@@ -109,9 +109,9 @@ impl Reactor {
             return self.fail_login(index, outcome.refuse(&failure), &failure);
         }
         let sees = |session: &TargetSession| {
-            session.attachment.as_ref().map(|attachment| Arc::as_ptr(&attachment.view))
+            session.attachment.as_ref().map(|attachment| Arc::clone(&attachment.view))
         };
-        if found.is_some_and(|(_, session)| sees(session) != view.map(|view| Arc::as_ptr(&view.units))) {
+        if found.is_some_and(|(_, session)| sees(session) != view.map(|view| Arc::clone(&view.units))) {
             let reason = format!("session {} sees other units than this connection would", tsih.0);
             let failure = LoginFailure::new(LoginStatus::CannotIncludeInSession, reason);
             return self.fail_login(index, outcome.refuse(&failure), &failure);

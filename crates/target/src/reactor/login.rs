@@ -156,8 +156,8 @@ impl Reactor {
         let target_index = self.shared.targets.iter().position(|target| target.name == name.as_str());
         let target_index =
             target_index.ok_or_else(|| failure(LoginStatus::NotFound, "is not served here"))?;
-        let access = &self.shared.targets[target_index].access;
-        access
+        let admission = self.shared.targets[target_index].admission.get();
+        admission
             .admit(outcome.initiator_name.as_str(), peer.ip(), outcome.user.as_deref())
             .zip(TargetPort::new(entry.portal_group_tag))
             .map(|(units, port)| Some(View { target_index, port, units }))
@@ -315,7 +315,7 @@ impl Reactor {
         let own = std::cell::OnceCell::new();
         let own = || own.get_or_init(addresses_of_wildcards).clone();
         let targets = self.shared.targets.iter();
-        let visible = targets.filter(|target| target.access.may_admit(initiator, peer.ip()));
+        let visible = targets.filter(|target| target.admission.get().access.may_admit(initiator, peer.ip()));
         let portals = visible.map(|target| {
             let told = self.shared.portals.told(local, |group| target.groups.contains(&group), own);
             let addresses = told.into_iter().map(|(address, group)| format!("{address},{group}"));

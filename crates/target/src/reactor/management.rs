@@ -268,12 +268,38 @@ impl Reactor {
             .map(|(index, _)| index)
             .collect();
         for index in ended {
-            let Some(session) = self.sessions.get_mut(index) else { continue };
-            session.core.announce_drop(&mut self.outbox);
-            self.queue_pdus(index);
-            for token in self.close_session(index) {
-                self.close_after_sending(token, Disconnect::Reset);
-            }
+            self.dismiss(index, || Disconnect::Reset);
+        }
+    }
+
+    /// Ends the sessions whose initiators would not get in again as they are; those log in again, where they may, and
+    /// see what they may see now.
+    pub(super) fn reconsider(&mut self) {
+        let connections = &self.connections;
+        let is_as_before = |session: &TargetSession| {
+            let Some(attachment) = &session.attachment else { return true };
+            let admission = attachment.target.admission.get();
+            let mut peers = session.links.iter().filter_map(|link| connections.get(link.token.index));
+            // One that is without a connection is looked at when it gets one.
+            peers.all(|connection| {
+                let view = admission.admit(&session.initiator, connection.peer.ip(), session.user.as_deref());
+                view.is_some_and(|view| view == attachment.view)
+            })
+        };
+        let ended: Vec<usize> =
+            self.sessions.iter().filter(|(_, of)| !is_as_before(of)).map(|(index, _)| index).collect();
+        for index in ended {
+            self.dismiss(index, || Disconnect::NotAdmitted);
+        }
+    }
+
+    /// Tells an initiator that its session ends (4.2.6), and ends it; what is queued for it goes out.
+    fn dismiss(&mut self, index: usize, reason: impl Fn() -> Disconnect) {
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        session.core.announce_drop(&mut self.outbox);
+        self.queue_pdus(index);
+        for token in self.close_session(index) {
+            self.close_after_sending(token, reason());
         }
     }
 

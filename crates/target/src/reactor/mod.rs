@@ -110,6 +110,8 @@ pub(crate) enum Message {
         /// Index of the target.
         target: usize,
     },
+    /// Who may log in, or what they see, is another than before: end the sessions that this concerns.
+    Reconsider,
     /// No new logins; end when the sessions of all reactors have ended.
     Drain,
     /// End: nothing is left to wait for, or nobody wants to wait.
@@ -329,6 +331,7 @@ impl Reactor {
             // Who waits for it is answered at the end of the turn.
             Message::WorkEnded => {}
             Message::EndTarget { target } => self.end_target(target),
+            Message::Reconsider => self.reconsider(),
             Message::Drain => self.drain(),
             Message::End => self.stopped = true,
         }

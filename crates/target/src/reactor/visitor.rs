@@ -36,16 +36,17 @@ impl TargetDirectory for Visitor<'_> {
         // A target that is elsewhere is not found here (11.13.5: "at this address").
         let target = target.filter(|target| target.groups.contains(&self.group));
         let target = target.ok_or(LookupFailure::NotFound)?;
-        if !target.access.may_admit(initiator, self.peer.ip()) {
+        let admission = target.admission.get();
+        if !admission.access.may_admit(initiator, self.peer.ip()) {
             return Err(LookupFailure::Forbidden);
         }
-        let (alias, moved) = (target.alias.clone(), target.redirect.clone());
+        let (alias, moved) = (target.alias.clone(), admission.redirect.clone());
         Ok(TargetEntry { portal_group_tag: self.group, alias, moved })
     }
 
     fn authentication(&self, target: Option<&str>) -> Option<Arc<ChapPolicy>> {
-        let Some(name) = target else { return self.shared.discovery.clone() };
-        self.shared.targets.iter().find(|target| target.name == name)?.policy.clone()
+        let Some(name) = target else { return (*self.shared.discovery.get()).clone() };
+        self.shared.targets.iter().find(|target| target.name == name)?.admission.get().policy.clone()
     }
 
     fn may_try(&self, user: &str) -> bool {
