@@ -138,6 +138,12 @@ impl Nexus {
         self.paths.iter().find(|path| path.place == place).map(|path| Lun::from_number(path.number))
     }
 
+    /// Whether commands of others wait until answers to reads of this nexus have been taken from the medium, which may be until it ends:
+    /// the driver is to give the initiator so much time and no more.
+    pub fn keeps_others_waiting(&self) -> bool {
+        self.paths.iter().any(|path| path.unit.tasks().waits_for_unsent(&path.member))
+    }
+
     pub(crate) fn find(&self, lun: Lun) -> Option<(usize, &Path)> {
         let number = lun.number()?;
         let index = self.paths.binary_search_by_key(&number, |path| path.number).ok()?;

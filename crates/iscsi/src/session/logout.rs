@@ -152,12 +152,28 @@ impl<D: Share> Session<D> {
             self.emit_close(cid, reason, outbox);
             return self.retain(cid, outbox);
         }
-        if let CloseReason::Silent(_) | CloseReason::LogoutOverdue(_) | CloseReason::DataOverdue(_) = reason {
+        if let CloseReason::Silent(_)
+        | CloseReason::LogoutOverdue(_)
+        | CloseReason::DataOverdue(_)
+        | CloseReason::ReadsOverdue(_) = reason
+        {
             // Nothing is wrong with its stream: it is told, too (4.2.6).
             self.announce_failure(outbox);
         }
         self.emit_close(cid, reason, outbox);
         self.recover_session(cid, outbox);
+    }
+
+    /// Gives all connections up, and the session with them, whether it has one or not.
+    pub(super) fn give_up(&mut self, reason: CloseReason, outbox: &mut Outbox<D>) {
+        match self.connections.iter().find(|connection| !connection.closing).map(|connection| connection.cid)
+        {
+            Some(cid) => self.close_connection(cid, reason, outbox),
+            None => {
+                self.begin_closing(outbox);
+                self.settle(outbox);
+            }
+        }
     }
 
     /// Session recovery (7.1.4.4) after `cid` has failed.

@@ -128,6 +128,8 @@ pub struct Session<D> {
     leaving: usize,
     /// A connection has failed, and with it the session.
     is_failed: bool,
+    /// When the session is given up because others wait until its reads have been taken.
+    reads_due: Option<Duration>,
     /// No new task is taken; the session ends with its last one.
     closing: bool,
     ended: bool,
@@ -165,6 +167,7 @@ impl<D: Share> Session<D> {
             logouts: Vec::new(),
             leaving: 0,
             is_failed: false,
+            reads_due: None,
             closing: false,
             ended: false,
             recovery: Recovery::new(settings.kept_read_bytes_max),

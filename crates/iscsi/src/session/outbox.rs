@@ -76,6 +76,9 @@ pub enum CloseReason {
     /// Other initiators' commands waited for one whose data did not come.
     #[error("data that others wait for did not come within {0} ms")]
     DataOverdue(u128),
+    /// Other initiators' commands waited until answers to reads were taken.
+    #[error("answers to reads that others wait for were not taken within {0} ms")]
+    ReadsOverdue(u128),
 }
 
 /// Something for the driver to do or to know.

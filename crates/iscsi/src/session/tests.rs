@@ -275,6 +275,32 @@ fn a_window_that_moves_without_an_answer_is_told() {
     assert_eq!(notice.numbers.max_cmd_sn, before.next());
 }
 
+/// An initiator that answers pings may leave the answers to its reads where they are: others are not to wait so long.
+#[test]
+fn reads_that_others_wait_for_have_a_limit() {
+    let mut bench = Bench::new(SessionType::Normal);
+    let say = |bench: &mut Bench, do_wait| {
+        bench.session.others_wait_for_reads(bench.now, do_wait, &mut bench.outbox);
+    };
+    say(&mut bench, true);
+    bench.now += 29 * SECOND;
+    say(&mut bench, true);
+    say(&mut bench, false);
+    bench.now += SECOND;
+    say(&mut bench, true);
+    bench.now += 29 * SECOND;
+    say(&mut bench, true);
+    assert!(bench.outbox.events.is_empty(), "they did not wait all the time");
+    bench.now += SECOND;
+    say(&mut bench, true);
+    let events = std::mem::take(&mut bench.outbox.events);
+    assert!(
+        matches!(events[..], [Event::Close { reason: CloseReason::ReadsOverdue(30_000), .. }, Event::Ended]),
+        "{events:?}"
+    );
+    assert!(matches!(bench.sent()[..], [TargetPdu::AsynchronousMessage(_)]), "it is told (11.9.1)");
+}
+
 /// An initiator that answers pings may owe data for ever: others are not to wait so long (7.1.4.4).
 #[test]
 fn data_that_others_wait_for_has_a_limit() {

@@ -47,6 +47,16 @@ impl<D: Share> Session<D> {
         }
     }
 
+    /// Says whether other initiators' commands wait until answers to reads of this session have been taken; the driver calls this
+    /// about once a second. Once that has been so for thirty seconds the session ends (session recovery, 7.1.4.4).
+    pub fn others_wait_for_reads(&mut self, now: Duration, do_wait: bool, outbox: &mut Outbox<D>) {
+        if !do_wait || self.closing {
+            self.reads_due = None;
+        } else if now >= *self.reads_due.get_or_insert(now + DATA_TIMEOUT) {
+            self.give_up(CloseReason::ReadsOverdue(DATA_TIMEOUT.as_millis()), outbox);
+        }
+    }
+
     /// Looks at the clock; the driver calls this about once a second.
     pub fn tick(&mut self, now: Duration, outbox: &mut Outbox<D>) {
         for index in 0..self.connections.len() {

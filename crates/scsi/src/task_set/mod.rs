@@ -233,6 +233,13 @@ impl TaskSet {
         self.is_shut.load(Ordering::SeqCst) && self.lock().has_dormant()
     }
 
+    /// Whether commands of others wait while answers to this member's reads have yet to be taken.
+    pub(crate) fn waits_for_unsent(&self, member: &Member) -> bool {
+        member.unsent.load(Ordering::SeqCst) > 0
+            && self.is_shut.load(Ordering::SeqCst)
+            && self.lock().has_waiting_beside(member)
+    }
+
     /// Whether a command that waits may go on. It is told so once.
     pub(crate) fn take_turn(&self, ticket: Ticket) -> bool {
         self.lock().take_grant(ticket)

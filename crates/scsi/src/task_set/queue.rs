@@ -217,6 +217,14 @@ impl Queue {
         self.members.iter().any(|member| member.unsent.load(Ordering::SeqCst) > 0)
     }
 
+    /// Commands of others than `member` wait to begin, or to be at the medium.
+    pub(super) fn has_waiting_beside(&self, member: &Member) -> bool {
+        let mut dormant = self.dormant.iter().map(|command| &command.member);
+        let mut stalled = self.stalled.iter().map(|command| &command.member);
+        let is_other = |waiting: &Arc<Member>| !std::ptr::eq(&**waiting, member);
+        dormant.any(is_other) || stalled.any(is_other)
+    }
+
     /// Commands wait to begin.
     pub(super) fn has_dormant(&self) -> bool {
         !self.dormant.is_empty()

@@ -326,6 +326,20 @@ fn who_collects_data_knows_whether_others_wait() {
 }
 
 #[test]
+fn who_leaves_answers_where_they_are_knows_whether_others_wait() {
+    let mut world = World::new();
+    let waits = |world: &World| [0, 1].map(|nexus| world.set.waits_for_unsent(&world.members[nexus]));
+    world.set.hold_unsent(&world.members[0]);
+    assert_eq!(waits(&world), [false, false], "nobody is there");
+    world.arrive(0, Attribute::Ordered, false);
+    assert_eq!(waits(&world), [false, false], "whoever waits for its own answers harms nobody");
+    world.arrive(1, Attribute::Ordered, false);
+    assert_eq!(waits(&world), [true, false]);
+    world.set.release_unsent(&world.members[0]);
+    assert_eq!(waits(&world), [false, false]);
+}
+
+#[test]
 fn a_command_that_never_gets_its_data_keeps_nobody_from_being_alone() {
     let mut world = World::new();
     world.arrive(0, Attribute::Simple, false);

@@ -157,6 +157,7 @@ impl Disconnect {
             | Self::Draining
             | Self::Reinstated
             | Self::Reset
+            | Self::NotAdmitted
             | Self::Session(CloseReason::Logout) => info!(%peer, reason = %self, "connection ended"),
             _ => warn!(%peer, reason = %self, "connection dropped"),
         }

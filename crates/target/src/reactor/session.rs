@@ -217,7 +217,7 @@ impl TargetSession {
         context.take()
     }
 
-    /// Tells the core of tasks that keep other initiators waiting because their data has not come.
+    /// Tells the core of tasks that keep other initiators waiting because their data has not come, or has not been taken.
     pub(super) fn bound_waiting(&mut self, now: Duration, outbox: &mut Outbox<Segment>) {
         let Some(attachment) = &self.attachment else { return };
         for context in self.contexts.iter().flatten() {
@@ -226,6 +226,7 @@ impl TargetSession {
                 self.core.others_wait(now, context.id, outbox);
             }
         }
+        self.core.others_wait_for_reads(now, attachment.nexus.keeps_others_waiting(), outbox);
     }
 
     /// Where the data of a task goes; `None` when it has no buffer, or its store has it.
