@@ -37,6 +37,31 @@ pub(crate) fn cdb64<const AT: usize>(cdb: &Cdb) -> u64 {
         | u64::from(u32::from_be_bytes([cdb[AT + 4], cdb[AT + 5], cdb[AT + 6], cdb[AT + 7]]))
 }
 
+/// The place of the CONTROL byte in a CDB that begins with `opcode`: the last byte, or byte 1 where the length varies (SPC-4, 4.2.2).
+/// Vendor-specific groups have none that is known.
+pub(crate) const fn control_at(opcode: u8) -> Option<usize> {
+    match opcode >> 5 {
+        0 => Some(5),
+        1 | 2 => Some(9),
+        3 if opcode == 0x7f => Some(1),
+        4 => Some(15),
+        5 => Some(11),
+        _ => None,
+    }
+}
+
+/// The bit of a CONTROL byte that asks for an auto contingent allegiance (SAM-5, NACA).
+pub(crate) const NACA: u8 = 0x04;
+
+/// Whether a command asks for an auto contingent allegiance if it ends with CHECK CONDITION (SAM-5, NACA). `cdb` has the
+/// first 16 bytes of its CDB.
+pub const fn asks_for_allegiance(cdb: &[u8; 16]) -> bool {
+    match control_at(cdb[0]) {
+        Some(at) => cdb[at] & NACA != 0,
+        None => false,
+    }
+}
+
 /// `value` in 32 bits, or all ones where it does not fit: how SBC says "more than this field can tell".
 pub(crate) fn saturate_u32(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)

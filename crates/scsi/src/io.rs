@@ -95,6 +95,9 @@ pub enum Io {
     AbortTasks {
         /// Whose commands.
         nexuses: Vec<NexusName>,
+        /// Other nexuses that lose commands by it are told by COMMANDS CLEARED BY ANOTHER INITIATOR
+        /// ([`crate::Nexus::commands_cleared`]).
+        is_told: bool,
     },
     /// The unit has taken work on ([`LogicalUnit::next_work`]): begin with it.
     Work {

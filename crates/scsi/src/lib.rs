@@ -79,6 +79,7 @@ mod unit;
 mod work;
 
 pub use alua::AccessState;
+pub use bytes::asks_for_allegiance;
 pub use commands::command_name;
 pub use device::{Device, TargetPort};
 pub use domain::{Domain, Environment};

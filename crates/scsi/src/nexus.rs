@@ -194,6 +194,15 @@ impl Nexus {
     pub fn reset(&self) {
         for path in &self.paths {
             path.unit.lose(&path.itl);
+            path.unit.tasks().end_allegiance_of(&path.member);
+        }
+    }
+
+    /// The state part of CLEAR ACA (SAM-5): if this nexus has caused an auto contingent allegiance of the unit, it ends, and what
+    /// it has blocked goes on. The driver aborts the commands with the ACA attribute first.
+    pub fn clear_aca(&self, lun: Lun) {
+        if let Some((_, path)) = self.find(lun) {
+            path.unit.tasks().end_allegiance_of(&path.member);
         }
     }
 

@@ -184,6 +184,8 @@ impl AdditionalSense {
     pub const COMMANDS_CLEARED: Self = Self::new(0x2f, 0x00);
     /// SOME COMMANDS CLEARED BY ISCSI PROTOCOL EVENT
     pub const COMMANDS_CLEARED_BY_PROTOCOL: Self = Self::new(0x47, 0x7f);
+    /// INVALID MESSAGE ERROR
+    pub const INVALID_MESSAGE: Self = Self::new(0x49, 0x00);
     /// MEDIUM FORMAT CORRUPTED
     pub const MEDIUM_FORMAT_CORRUPTED: Self = Self::new(0x31, 0x00);
     /// FORMAT COMMAND FAILED

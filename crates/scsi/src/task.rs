@@ -2,6 +2,7 @@
 //!
 //! It is not the task set ([`crate::task_set`]), which says when it may go on; the command window is the transport's.
 
+mod allegiance;
 mod exchange;
 mod piece;
 
@@ -14,7 +15,7 @@ use crate::lun::Lun;
 use crate::nexus::{Nexus, Path};
 use crate::sense::SenseData;
 use crate::status::Status;
-use crate::task_set::{Attribute, Entry, Member, Ticket, Turn};
+use crate::task_set::{Attribute, Entry, Manner, Member, Ticket, Turn};
 use crate::unit::LogicalUnit;
 use piece::Piece;
 
@@ -38,6 +39,8 @@ pub struct Task {
     key: u64,
     /// The operation of a copy that is about to be done, or being done.
     piece: Option<Box<Piece>>,
+    /// What comes next, once something else is over: an auto contingent allegiance, or the end of commands that it aborts.
+    held: Option<Box<Next>>,
 }
 
 /// Where a command stands in its task set.
@@ -76,6 +79,7 @@ impl Task {
             wants_alone: false,
             key: terms.key,
             piece: None,
+            held: None,
         };
         let Some((index, path)) = nexus.find(lun) else {
             let progress = commands::start_without_unit(nexus, lun, &block);
@@ -104,9 +108,16 @@ impl Task {
         announced_bytes: Option<u32>,
     ) -> Option<Next> {
         let tasks = path.unit.tasks();
-        if commands::touches_nothing(cdb) {
-            tasks.pass();
-            return None;
+        // It is not in the task set, and nothing of it is left there.
+        if commands::touches_nothing(cdb) && self.attribute != Attribute::Aca {
+            return match tasks.pass(&path.member, self.manner()) {
+                Entry::Refused(refusal) => Some(self.refused(refusal, nexus, path)),
+                _ => None,
+            };
+        }
+        if self.manner().preempts && tasks.is_blocking() {
+            // It could not wait for what is blocked.
+            self.attribute = Attribute::Simple;
         }
         // All older writes of the nexus before it, all newer ones after it: more than is asked for, and simple.
         if self.attribute == Attribute::Simple
@@ -115,7 +126,7 @@ impl Task {
         {
             self.attribute = Attribute::Ordered;
         }
-        match tasks.enter_late(&path.member, self.attribute, self.turn(nexus)) {
+        match tasks.enter_late(&path.member, self.manner(), self.turn(nexus)) {
             Entry::Begun => {
                 self.place = Place::Running;
                 None
@@ -129,6 +140,7 @@ impl Task {
                 path.note_refusal(Status::TaskSetFull);
                 Some(Next::Done(Completion::status(Status::TaskSetFull)))
             }
+            Entry::Refused(refusal) => Some(self.refused(refusal, nexus, path)),
         }
     }
 
@@ -140,6 +152,8 @@ impl Task {
         };
         let event = if self.place == Place::Running && !self.wants_alone {
             event
+        } else if self.held.is_some() {
+            return self.resume_held(nexus, path, &event);
         } else {
             match self.resume_late(nexus, path, event) {
                 Some(event @ Event::DataOut(_)) => {
@@ -155,6 +169,9 @@ impl Task {
         };
         let state = std::mem::replace(&mut self.state, State::Finished);
         let progress = state.resume(&Context { nexus, path, announced_bytes: None }, event);
+        if path.unit.tasks().is_blocking() {
+            return self.advance_blocked(progress, nexus, path);
+        }
         self.advance(progress, nexus, path)
     }
 
@@ -218,7 +235,9 @@ impl Task {
     }
 
     fn turn(&self, nexus: &Nexus) -> Turn {
-        Turn { waker: nexus.waker(), key: self.key }
+        let Manner { attribute, preempts, .. } = self.manner();
+        let passes_allegiance = attribute == Attribute::Aca || preempts;
+        Turn { waker: nexus.waker(), key: self.key, passes_allegiance }
     }
 
     /// The data that [`Next::DataOut`] asked for is not there yet, and the initiator may take its time: others need not
@@ -334,10 +353,7 @@ impl Task {
                 path.note_refusal(status);
                 Next::Done(Completion::status(status))
             }
-            Err(sense) => {
-                self.end(nexus, path);
-                Next::Done(Completion::from_sense(sense, path.unit.mode().descriptor_sense()))
-            }
+            Err(sense) => self.check_condition(sense, nexus, path),
         }
     }
 

@@ -27,14 +27,14 @@ const CLOSED: u8 = 0;
 const CID_NOT_FOUND: u8 = 1;
 
 /// One session; its connections have their place for a CID.
-struct Session {
+pub(crate) struct Session {
     options: LoginOptions,
     links: Vec<Raw>,
 }
 
 impl Session {
     /// A session that is ready, with so many connections.
-    fn open(target: &InProcess, port: u8, connections: u16) -> Self {
+    pub(crate) fn open(target: &InProcess, port: u8, connections: u16) -> Self {
         let options = target.options_with(port, &[("MaxConnections", "32"), ("InitialR2T", "No")]);
         let leading = Raw::ready(target.portal(), &options, 0).expect("a leading login");
         let options = LoginOptions { tsih: leading.tsih, keys: Vec::new(), ..options };
@@ -61,7 +61,7 @@ impl Session {
     }
 
     /// A connection, which goes on with the session's numbers.
-    fn on(&mut self, cid: usize) -> &mut Raw {
+    pub(crate) fn on(&mut self, cid: usize) -> &mut Raw {
         self.links[cid].cmd_sn = self.cmd_sn();
         &mut self.links[cid]
     }
@@ -74,7 +74,7 @@ impl Session {
     }
 
     /// All that came on any connection is acknowledged: no response has to wait for that of another one.
-    fn acknowledge_all(&mut self) {
+    pub(crate) fn acknowledge_all(&mut self) {
         for cid in 0..self.links.len() {
             self.on(cid).acknowledge(LunField::default()).expect("sent");
         }
@@ -86,7 +86,7 @@ impl Session {
     }
 
     /// All that was sent has been taken in order, and the whole window is open.
-    fn expect_open_window(&mut self) {
+    pub(crate) fn expect_open_window(&mut self) {
         self.on(0).silent().expect("alive");
         let (next, link) = (self.cmd_sn(), &self.links[0]);
         assert_eq!(link.exp_cmd_sn(), next, "a number is missing");

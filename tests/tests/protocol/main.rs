@@ -4,6 +4,7 @@
 //! Not here: what the session core does in virtual time (`crates/iscsi/tests/pair`), and the binary (`drain`, `hostile`).
 
 mod aborts;
+mod allegiance;
 mod compare_and_write;
 mod connections;
 mod digests;

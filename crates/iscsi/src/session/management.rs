@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lunette_wire::initiator::{TaskManagementFunction, TaskManagementRequest};
+use lunette_wire::initiator::{TaskAttribute, TaskManagementFunction, TaskManagementRequest};
 use lunette_wire::target::{TaskManagementOutcome, TaskManagementResponse};
 use lunette_wire::{Cid, InitiatorTaskTag, LunField};
 
@@ -141,7 +141,7 @@ impl<D: Share> Session<D> {
                 let id = self.pend(management, affected, None, outbox);
                 outbox.event(Event::Manage { id, function: request.function, lun: request.lun });
             }
-            Function::ItNexusReset => {
+            Function::ItNexusReset | Function::ClearAca => {
                 let affected = self.affected(management);
                 let id = self.pend(management, affected, None, outbox);
                 outbox.event(Event::Manage { id, function: request.function, lun: request.lun });
@@ -155,7 +155,7 @@ impl<D: Share> Session<D> {
                 outbox.event(Event::Manage { id, function: request.function, lun: request.lun });
             }
             Function::TaskReassign => return self.reassign(management, outbox),
-            Function::ClearAca | Function::Other(_) => {
+            Function::Other(_) => {
                 self.pend(management, Vec::new(), Some(Outcome::FunctionNotSupported), outbox);
             }
         }
@@ -215,19 +215,21 @@ impl<D: Share> Session<D> {
         self.settle(outbox);
     }
 
-    /// Aborts this session's tasks on a logical unit, or on all, because another session asked for it (4.2.3.2).
-    /// Returns the tasks that are still in a store. They end without an answer, or with status TASK ABORTED where they
-    /// are to be `answered`.
+    /// Aborts this session's tasks on a logical unit, or on all, because another session asked for it (4.2.3.2), or because
+    /// one of them has failed, which is `spared`. Returns the tasks that are still in a store. They end without an answer,
+    /// or with status TASK ABORTED where they are to be `answered`.
     pub fn abort_tasks(
         &mut self,
         lun: Option<LunField>,
+        spared: Option<TaskId>,
         answered: bool,
         outbox: &mut Outbox<D>,
     ) -> Vec<TaskId> {
         let same_unit = self.settings.same_unit;
-        let affected = self.tasks.ids(|task| {
+        let mut affected = self.tasks.ids(|task| {
             task.phase != Phase::Parked && lun.is_none_or(|lun| same_unit(task.command.lun, lun))
         });
+        affected.retain(|&id| Some(id) != spared);
         self.announce_termination(&affected, None, outbox);
         let abort = |&id: &TaskId| {
             if answered { self.abort_answered(id, outbox) } else { self.abort(id, None, outbox) }
@@ -363,6 +365,8 @@ impl<D: Share> Session<D> {
             match request.function {
                 Function::AbortTaskSet | Function::ClearTaskSet => same_unit && earlier,
                 Function::LogicalUnitReset => same_unit && has_begun,
+                // For those it is what ABORT TASK is (SAM-5, CLEAR ACA).
+                Function::ClearAca => same_unit && has_begun && task.command.attribute == TaskAttribute::Aca,
                 _ => has_begun,
             }
         })

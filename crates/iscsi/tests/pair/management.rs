@@ -219,7 +219,6 @@ fn functions_that_are_not_served_say_so() {
     use TaskManagementOutcome as Outcome;
     for (function, outcome) in [
         (Function::TaskReassign, Outcome::TaskAllegianceReassignmentNotSupported),
-        (Function::ClearAca, Outcome::FunctionNotSupported),
         (Function::Other(60), Outcome::FunctionNotSupported),
     ] {
         let mut world = World::with(59, Wish::default());

@@ -54,6 +54,7 @@ use std::sync::Arc;
 pub(crate) use buffer::Buffers;
 pub(crate) use identifying::parse as parse_identifying_information;
 pub(crate) use log_pages::ErrorCounters;
+pub(crate) use persistent_reserve::is_preempt_and_abort;
 use row::{Command, Company};
 pub use table::command_name;
 pub(crate) use timestamp::Clock;

@@ -63,7 +63,7 @@ fn one_command(
 /// SUPPORT 011b: as the standard says.
 fn describe(row: &Command, timeouts: bool) -> Vec<u8> {
     let mut data = vec![0, u8::from(timeouts) << 7 | 0x03, 0, row.usage.len() as u8];
-    data.extend(row.usage);
+    data.extend(row.usage_data());
     if timeouts {
         data.extend(timeouts_descriptor(row));
     }
@@ -86,9 +86,9 @@ pub(super) fn task_management_functions(_: &Context<'_>, cdb: &Cdb) -> Progress 
     if allocation_length < 4 {
         return Err(SenseData::invalid_cdb_field(6, 7));
     }
-    // ABORT TASK, ABORT TASK SET, CLEAR TASK SET, LOGICAL UNIT RESET, QUERY TASK, TARGET RESET; then QUERY ASYNCHRONOUS
+    // ABORT TASK, ABORT TASK SET, CLEAR ACA, CLEAR TASK SET, LOGICAL UNIT RESET, QUERY TASK, TARGET RESET; then QUERY ASYNCHRONOUS
     // EVENT, QUERY TASK SET, I_T NEXUS RESET.
-    let mut data = vec![0xde, 0x07, 0, 0];
+    let mut data = vec![0xfe, 0x07, 0, 0];
     if cdb[2] & EXTENDED != 0 {
         data[3] = 0x0c;
         data.resize(16, 0);

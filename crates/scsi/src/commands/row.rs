@@ -4,7 +4,7 @@
 
 use super::Handler;
 use crate::alua::WorksIn;
-use crate::bytes::Cdb;
+use crate::bytes::{Cdb, NACA, control_at};
 use crate::codes::opcode::{FORMAT_UNIT, SANITIZE};
 use crate::reservations::access::Access;
 use crate::sense::SenseData;
@@ -71,6 +71,9 @@ pub(super) const fn row(
         let byte = if index == 0 || index >= usage.len() { 0xff } else { usage[index] };
         allowed = allowed << 8 | byte as u128;
         index += 1;
+    }
+    if let Some(at) = control_at(usage[0]) {
+        allowed |= (NACA as u128) << (8 * (15 - at));
     }
     Command {
         opcode: usage[0],
@@ -179,8 +182,26 @@ impl Command {
         self.exists_on.is_none_or(|has_it| has_it(unit))
     }
 
-    /// Refuses set bits that the command does not define. The field pointer shows the first of them; NACA in the
-    /// CONTROL byte is one, because normal ACA is not supported (SAM-5, CONTROL byte).
+    /// CDB USAGE DATA as an initiator is told it: NACA of the CONTROL byte is looked at for every command.
+    pub(super) fn usage_data(&self) -> Vec<u8> {
+        let mut data = self.usage.to_vec();
+        if let Some(control) = control_at(self.opcode).and_then(|at| data.get_mut(at)) {
+            *control |= NACA;
+        }
+        data
+    }
+
+    /// Refuses NACA, for who has no unit behind him that could establish an auto contingent allegiance (SAM-5, CONTROL byte).
+    pub(super) fn check_naca(&self, cdb: &Cdb) -> Result<(), SenseData> {
+        match control_at(self.opcode) {
+            Some(at) if cdb[at] & NACA != 0 => {
+                Err(SenseData::invalid_cdb_field(at as u16, NACA.trailing_zeros() as u8))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses set bits that the command does not define. The field pointer shows the first of them.
     pub(crate) fn check_usage(&self, cdb: &Cdb) -> Result<(), SenseData> {
         let wrong = u128::from_be_bytes(*cdb) & !self.allowed;
         if wrong == 0 {

@@ -20,6 +20,7 @@ pub(crate) fn start(nexus: &Nexus, lun: Lun, cdb: &Cdb) -> Progress {
         return Err(missing);
     }
     row.check_usage(cdb)?;
+    row.check_naca(cdb)?;
     match row.opcode {
         table::INQUIRY if well_known => inquiry::answer(inquiry::Subject::WellKnown(nexus), cdb),
         table::INQUIRY => inquiry::answer(inquiry::Subject::Missing, cdb),

@@ -24,7 +24,9 @@ impl ModeFlags {
             | ModeFlags::SINGLE_INITIATOR
             | ModeFlags::KEEPS_ATTENTIONS
             | ModeFlags::TELLS_REFUSALS
-            | ModeFlags::RESTRICTED_REORDERING,
+            | ModeFlags::RESTRICTED_REORDERING
+            | ModeFlags::ERROR_ABORTS
+            | ModeFlags::ERROR_ABORTS_OWN,
     );
     // Saved states have them: a bit is never used again for something else.
     const WRITE_CACHE_ENABLED: u16 = 0x0001;
@@ -36,6 +38,8 @@ impl ModeFlags {
     const KEEPS_ATTENTIONS: u16 = 0x0100;
     const TELLS_REFUSALS: u16 = 0x0200;
     const RESTRICTED_REORDERING: u16 = 0x0400;
+    const ERROR_ABORTS: u16 = 0x0800;
+    const ERROR_ABORTS_OWN: u16 = 0x1000;
 
     pub(crate) fn new(write_cache_enabled: bool) -> ModeFlags {
         ModeFlags(if write_cache_enabled { ModeFlags::WRITE_CACHE_ENABLED } else { 0 })
@@ -98,6 +102,15 @@ impl ModeFlags {
         self.has(ModeFlags::RESTRICTED_REORDERING)
     }
 
+    /// QERR of the control page.
+    pub(crate) fn queue_error_management(self) -> QueueErrorManagement {
+        match (self.has(ModeFlags::ERROR_ABORTS), self.has(ModeFlags::ERROR_ABORTS_OWN)) {
+            (false, _) => QueueErrorManagement::Nobody,
+            (true, false) => QueueErrorManagement::Everybody,
+            (true, true) => QueueErrorManagement::OwnNexus,
+        }
+    }
+
     fn set(&mut self, flag: u16, value: bool) {
         if value {
             self.0 |= flag;
@@ -105,6 +118,17 @@ impl ModeFlags {
             self.0 &= !flag;
         }
     }
+}
+
+/// Which other commands of a unit are aborted when one ends with CHECK CONDITION (SPC-4, QERR).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QueueErrorManagement {
+    /// 00b
+    Nobody,
+    /// 01b: those of all nexuses.
+    Everybody,
+    /// 11b: those of the same nexus.
+    OwnNexus,
 }
 
 /// All that can be changed.
@@ -211,7 +235,9 @@ fn page_with(id: PageId, values: &ModeValues, unit: &LogicalUnit) -> Option<Vec<
         // SPC-4, Control. One task set for all nexuses (TST = 0).
         CONTROL => {
             page[2] = u8::from(flags.descriptor_sense()) << 2;
-            page[3] = u8::from(!flags.restricted_reordering()) << 4;
+            page[3] = u8::from(!flags.restricted_reordering()) << 4
+                | u8::from(flags.has(ModeFlags::ERROR_ABORTS_OWN)) << 2
+                | u8::from(flags.has(ModeFlags::ERROR_ABORTS)) << 1;
             page[4] = u8::from(flags.keeps_attentions()) << 5
                 | u8::from(flags.tells_refusals()) << 4
                 | u8::from(flags.software_write_protect()) << 3;
@@ -237,9 +263,14 @@ fn page_with(id: PageId, values: &ModeValues, unit: &LogicalUnit) -> Option<Vec<
 
 /// The byte and bit of a page where a changeable field has a value that is reserved.
 fn reserved_value(id: PageId, page: &[u8]) -> Option<(usize, u8)> {
-    // UA_INTLCK_CTRL
-    let is_reserved = id == CONTROL && page.get(4).is_some_and(|byte| byte & 0x30 == 0x10);
-    is_reserved.then_some((4, 5))
+    const QUEUE_ERROR: (usize, u8) = (3, 2);
+    const INTERLOCK: (usize, u8) = (4, 5);
+    let has = |at: usize, mask: u8, value: u8| page.get(at).is_some_and(|byte| byte & mask == value);
+    match id {
+        CONTROL if has(QUEUE_ERROR.0, 0x06, 0x04) => Some(QUEUE_ERROR),
+        CONTROL if has(INTERLOCK.0, 0x30, 0x10) => Some(INTERLOCK),
+        _ => None,
+    }
 }
 
 /// Takes the changeable values out of a whole page.
@@ -252,6 +283,8 @@ fn values_from(id: PageId, page: &[u8], mut values: ModeValues) -> ModeValues {
         CONTROL => {
             flags.set(ModeFlags::DESCRIPTOR_SENSE, bit(2, 0x04));
             flags.set(ModeFlags::RESTRICTED_REORDERING, !bit(3, 0x10));
+            flags.set(ModeFlags::ERROR_ABORTS_OWN, bit(3, 0x04));
+            flags.set(ModeFlags::ERROR_ABORTS, bit(3, 0x02));
             flags.set(ModeFlags::KEEPS_ATTENTIONS, bit(4, 0x20));
             flags.set(ModeFlags::TELLS_REFUSALS, bit(4, 0x10));
             flags.set(ModeFlags::SOFTWARE_WRITE_PROTECT, bit(4, 0x08));
@@ -287,7 +320,7 @@ mod tests {
         assert_eq!(caching.len(), 20);
         assert_eq!(caching[..4], [0x08, 0x12, 0x04, 0]);
         let control = page(CONTROL, PageControl::Changeable, &unit).unwrap();
-        assert_eq!(control, [0x0a, 0x0a, 0x04, 0x10, 0x38, 0x40, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(control, [0x0a, 0x0a, 0x04, 0x16, 0x38, 0x40, 0, 0, 0, 0, 0, 0]);
         let exceptions = page(INFORMATIONAL_EXCEPTIONS, PageControl::Changeable, &unit).unwrap();
         assert_eq!(exceptions, [0x1c, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
         let recovery = page(ERROR_RECOVERY, PageControl::Changeable, &unit).unwrap();

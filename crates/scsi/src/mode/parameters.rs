@@ -242,6 +242,7 @@ mod tests {
         assert_eq!(with(24, 0x48), Err(SenseData::invalid_parameter(24)), "no such subpage");
         assert_eq!(with(24, 0x03), Err(SenseData::invalid_parameter(24)), "no such page");
         assert_eq!(with(44 + 4, 0x10), Err(SenseData::invalid_parameter_bit(48, 5)), "UA_INTLCK_CTRL 01b");
+        assert_eq!(with(44 + 3, 0x14), Err(SenseData::invalid_parameter_bit(47, 2)), "QERR 10b");
         assert_eq!(
             with(44 + 3, 0x20),
             Err(SenseData::invalid_parameter_bit(47, 5)),

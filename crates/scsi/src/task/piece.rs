@@ -31,7 +31,7 @@ impl Piece {
                     self.ticket = ticket;
                     Place::Stalled
                 }
-                Entry::Begun | Entry::Full => Place::Running,
+                Entry::Begun | Entry::Full | Entry::Refused(_) => Place::Running,
             },
             _ => Place::Running,
         };

@@ -5,6 +5,7 @@
 //! rules and `docs/decisions/0018` for the mechanism. It is not the order of a session's commands, which is the
 //! transport's, and it starts nothing by itself: who has to wait is woken through [`Wake`].
 
+mod allegiance;
 mod queue;
 
 use std::fmt;
@@ -12,6 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use queue::{Dormant, Queue, Stalled};
+
+pub(crate) use allegiance::{Manner, Refusal};
 
 /// How a command is ordered among those of its logical unit (SAM-5, task attributes).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -23,6 +26,8 @@ pub enum Attribute {
     Ordered,
     /// Before everything that has not begun.
     HeadOfQueue,
+    /// While an auto contingent allegiance stands, and only then.
+    Aca,
 }
 
 /// Tells a driver that one of its waiting commands may go on.
@@ -45,6 +50,8 @@ impl Wake for NobodyWaits {
 pub(crate) struct Turn {
     pub(crate) waker: Arc<dyn Wake>,
     pub(crate) key: u64,
+    /// An auto contingent allegiance does not block it.
+    pub(crate) passes_allegiance: bool,
 }
 
 /// What one I_T nexus has in the task set. Its counts are its own cache line: a nexus lives on one thread.
@@ -93,6 +100,7 @@ pub(crate) enum Entry {
     Begun,
     Waits(Ticket),
     Full,
+    Refused(Refusal),
 }
 
 /// See the module's documentation.
@@ -101,6 +109,8 @@ pub(crate) struct TaskSet {
     /// Shut while anything but SIMPLE commands without a wish to be alone is there. A command counts itself first and
     /// looks at the gate then; who shuts it looks at the counts afterwards. So one of the two sees the other.
     is_shut: AtomicBool,
+    /// Whether an auto contingent allegiance stands. Then the gate is shut too.
+    blocks: AtomicBool,
     /// How many more reads are to be copied before they are sent, since somebody came for whom what is still to be sent
     /// must not change.
     copies_left: AtomicU32,
@@ -145,18 +155,22 @@ impl TaskSet {
 
     /// Begins a command that is ordered, or that has found the gate shut.
     #[cold]
-    pub(crate) fn enter_late(&self, member: &Arc<Member>, attribute: Attribute, turn: Turn) -> Entry {
+    pub(crate) fn enter_late(&self, member: &Arc<Member>, manner: Manner, turn: Turn) -> Entry {
+        let attribute = manner.attribute;
         if attribute != Attribute::Simple {
             self.copies_left.store(READS_COPIED, Ordering::Relaxed);
         }
-        self.ask(|queue| queue.enter(Dormant { ticket: 0, member: Arc::clone(member), attribute, turn }))
+        self.ask(|queue| match queue.refusal(member, manner) {
+            Some(refusal) => Entry::Refused(refusal),
+            None => queue.enter(Dormant { ticket: 0, member: Arc::clone(member), attribute, turn }),
+        })
     }
 
     /// After a command that has found the gate shut begins without being counted, because it touches nothing.
     #[cold]
-    pub(crate) fn pass(&self) {
+    pub(crate) fn pass(&self, member: &Arc<Member>, manner: Manner) -> Entry {
         // Its count, though it was taken back, may have kept somebody waiting.
-        self.change(|_| ());
+        self.ask(|queue| queue.refusal(member, manner).map_or(Entry::Begun, Entry::Refused))
     }
 
     /// Ends a command that has begun. `was_collecting`: it was aborted while its data was waited for.
@@ -200,7 +214,7 @@ impl TaskSet {
         }
         member.add(COLLECTING);
         let stalled = Stalled { ticket: 0, member: Arc::clone(member), alone: false, turn };
-        self.ask(|queue| Some(queue.stall(stalled)))
+        self.ask(|queue| Entry::Waits(queue.stall(stalled)))
     }
 
     /// Begins an operation of a command that has begun elsewhere. It waits for commands that are alone, and for nothing else:
@@ -212,7 +226,7 @@ impl TaskSet {
         }
         member.add(COLLECTING);
         let stalled = Stalled { ticket: 0, member: Arc::clone(member), alone: false, turn };
-        self.ask(|queue| Some(queue.stall(stalled)))
+        self.ask(|queue| Entry::Waits(queue.stall(stalled)))
     }
 
     /// A command wants to go on when no other is at the medium, and then alone.
@@ -224,7 +238,7 @@ impl TaskSet {
             if was_collecting {
                 stalled.member.remove(COLLECTING);
             }
-            Some(queue.stall(stalled))
+            Entry::Waits(queue.stall(stalled))
         })
     }
 
@@ -284,24 +298,25 @@ impl TaskSet {
         self.unlock(queue);
     }
 
-    /// Adds a command that may have to wait; `None`: there is no room for it.
-    fn ask(&self, add: impl FnOnce(&mut Queue) -> Option<Ticket>) -> Entry {
+    /// Adds a command that waits, unless it need not.
+    fn ask(&self, add: impl FnOnce(&mut Queue) -> Entry) -> Entry {
         let mut queue = self.lock();
         // Before the counts are looked at, and so before anything is decided by them.
         self.is_shut.store(true, Ordering::SeqCst);
-        let ticket = add(&mut queue);
+        let mut entry = add(&mut queue);
         queue.settle();
-        let entry = match ticket {
-            None => Entry::Full,
-            Some(ticket) if queue.take_grant(ticket) => Entry::Begun,
-            Some(ticket) => Entry::Waits(ticket),
-        };
+        if let Entry::Waits(ticket) = entry
+            && queue.take_grant(ticket)
+        {
+            entry = Entry::Begun;
+        }
         self.unlock(queue);
         entry
     }
 
     fn unlock(&self, mut queue: MutexGuard<'_, Queue>) {
         let turns = queue.turns();
+        self.blocks.store(queue.allegiance.is_some(), Ordering::SeqCst);
         if queue.is_plain() {
             self.is_shut.store(false, Ordering::SeqCst);
         }

@@ -4,7 +4,7 @@
 //! no older command is left, a newer one when no ORDERED and no HEAD OF QUEUE command is left before it, a HEAD OF QUEUE
 //! one at once. A command that has begun may be stalled on its way to the medium: it wants to be alone there, or another
 //! is or wants to be. Stalled commands go on in their own order and before any dormant one, so that none of them waits for
-//! ever. A command that collects data from its initiator, who may take long or never send it, is older than the ones that
+//! ever. While an auto contingent allegiance stands, only those go on that it does not block. A command that collects data from its initiator, who may take long or never send it, is older than the ones that
 //! come after it, but does not keep anybody from being alone. A read whose answer is still to be taken from the medium does:
 //! it must not be sent half old and half new.
 
@@ -12,7 +12,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Attribute, COLLECTING, Member, RUNNING, Ticket, Turn};
+use super::allegiance::Allegiance;
+use super::{Attribute, COLLECTING, Entry, Member, RUNNING, Ticket, Turn};
 
 /// The most commands of a unit that have not begun: those of 32 initiators with 128 each. Further ones get TASK SET FULL.
 pub(super) const DORMANT_MAX: usize = 4096;
@@ -66,6 +67,9 @@ pub(super) struct Queue {
     pub(super) is_restricted: bool,
     ordered_running: bool,
     heads_running: usize,
+    pub(super) allegiance: Option<Allegiance>,
+    /// Commands with the ACA attribute, whether they have begun or not.
+    pub(super) aca_commands: usize,
 }
 
 impl Queue {
@@ -78,6 +82,7 @@ impl Queue {
     /// A member of whose reads something is still unsent, or through which a copy is at the medium, stays until that is
     /// over.
     pub(super) fn part(&mut self, member: &Arc<Member>) {
+        self.end_allegiance_of(member);
         let is_busy = member.unsent.load(Ordering::SeqCst) > 0 || member.running() > 0;
         self.members.retain(|other| is_busy || !Arc::ptr_eq(other, member));
     }
@@ -90,6 +95,8 @@ impl Queue {
             && !self.ordered_running
             && self.heads_running == 0
             && !self.is_restricted
+            && self.allegiance.is_none()
+            && self.aca_commands == 0
     }
 
     fn new_ticket(&mut self) -> Ticket {
@@ -97,15 +104,18 @@ impl Queue {
         self.last_ticket
     }
 
-    /// Adds a command that has not begun; `None`: there are too many.
-    pub(super) fn enter(&mut self, dormant: Dormant) -> Option<Ticket> {
+    /// Adds a command that has not begun, if there are not too many.
+    pub(super) fn enter(&mut self, mut dormant: Dormant) -> Entry {
         if self.dormant.len() >= DORMANT_MAX {
-            return None;
+            return Entry::Full;
         }
+        // Those that would be blocked are refused.
+        dormant.turn.passes_allegiance = self.allegiance.is_some();
+        self.aca_commands += usize::from(dormant.attribute == Attribute::Aca);
         let ticket = self.new_ticket();
         self.dormant_heads += usize::from(dormant.is_head());
         self.dormant.push_back(Dormant { ticket, ..dormant });
-        Some(ticket)
+        Entry::Waits(ticket)
     }
 
     fn take_dormant(&mut self, at: usize) -> Option<Dormant> {
@@ -126,6 +136,7 @@ impl Queue {
             Attribute::Simple => {}
             Attribute::Ordered => self.ordered_running = false,
             Attribute::HeadOfQueue => self.heads_running -= 1,
+            Attribute::Aca => self.aca_commands -= 1,
         }
     }
 
@@ -148,6 +159,7 @@ impl Queue {
     pub(super) fn cancel(&mut self, ticket: Ticket, member: &Member, attribute: Attribute) {
         if let Some(at) = self.dormant.iter().position(|dormant| dormant.ticket == ticket) {
             self.take_dormant(at);
+            self.aca_commands -= usize::from(attribute == Attribute::Aca);
         } else if let Some(at) = self.stalled.iter().position(|stalled| stalled.ticket == ticket) {
             let stalled = self.stalled.remove(at);
             let is_alone = stalled.is_some_and(|stalled| stalled.alone);
@@ -172,7 +184,12 @@ impl Queue {
     }
 
     fn resume_stalled(&mut self) -> bool {
-        let Some(first) = self.stalled.front() else { return false };
+        let at = match self.allegiance {
+            Some(_) => self.stalled.iter().position(|stalled| stalled.turn.passes_allegiance),
+            None => Some(0),
+        };
+        let Some(at) = at else { return false };
+        let Some(first) = self.stalled.get(at) else { return false };
         if first.alone {
             let waiting = self.stalled.iter().filter(|stalled| stalled.alone).count() as u64;
             let in_medium: u64 = self.members.iter().map(|member| member.in_medium()).sum();
@@ -183,28 +200,39 @@ impl Queue {
         } else {
             first.member.remove(COLLECTING);
         }
-        let Some(Stalled { ticket, alone, turn, .. }) = self.stalled.pop_front() else { return false };
+        let Some(Stalled { ticket, alone, turn, .. }) = self.stalled.remove(at) else { return false };
         self.grant(ticket, alone, turn);
         true
     }
 
     fn begin_dormant(&mut self) -> bool {
-        let at = match self.dormant_heads {
-            1.. => self.dormant.iter().position(Dormant::is_head).unwrap_or(0),
-            0 if self.stalled.is_empty() && !self.ordered_running && self.heads_running == 0 => 0,
-            0 => return false,
-        };
+        let Some(at) = self.next_dormant() else { return false };
         let Some(next) = self.dormant.get(at) else { return false };
         match next.attribute {
             Attribute::Ordered if !self.is_idle() => return false,
             Attribute::Ordered => self.ordered_running = true,
             Attribute::HeadOfQueue => self.heads_running += 1,
-            Attribute::Simple => {}
+            Attribute::Simple | Attribute::Aca => {}
         }
         next.member.add(RUNNING);
         let Some(Dormant { ticket, turn, .. }) = self.take_dormant(at) else { return false };
         self.grant(ticket, false, turn);
         true
+    }
+
+    /// Which command is the next to begin, if none has to be waited for that has begun.
+    fn next_dormant(&self) -> Option<usize> {
+        if self.allegiance.is_some() {
+            // An ORDERED one would wait for commands that are blocked.
+            let may_begin =
+                |dormant: &Dormant| dormant.turn.passes_allegiance && dormant.attribute != Attribute::Ordered;
+            return self.dormant.iter().position(may_begin);
+        }
+        match self.dormant_heads {
+            1.. => self.dormant.iter().position(Dormant::is_head),
+            0 if self.stalled.is_empty() && !self.ordered_running && self.heads_running == 0 => Some(0),
+            0 => None,
+        }
     }
 
     /// No command has begun and not ended, its answer included.

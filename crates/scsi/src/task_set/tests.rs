@@ -19,6 +19,11 @@ impl Wake for Woken {
     }
 }
 
+/// A command that asks for nothing but its place.
+fn plain(attribute: Attribute) -> Manner {
+    Manner { attribute, naca: false, preempts: false }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Dormant(Ticket),
@@ -60,7 +65,7 @@ impl World {
     }
 
     fn turn(&self, index: usize) -> Turn {
-        Turn { waker: Arc::clone(&self.woken) as _, key: index as u64 }
+        Turn { waker: Arc::clone(&self.woken) as _, key: index as u64, passes_allegiance: false }
     }
 
     fn arrive(&mut self, nexus: usize, attribute: Attribute, wants_alone: bool) {
@@ -70,12 +75,12 @@ impl World {
         let entry = if self.set.enter(member, attribute) {
             Entry::Begun
         } else {
-            self.set.enter_late(member, attribute, self.turn(index))
+            self.set.enter_late(member, plain(attribute), self.turn(index))
         };
         match entry {
             Entry::Begun => self.begin(index),
             Entry::Waits(ticket) => self.commands[index].state = State::Dormant(ticket),
-            Entry::Full => panic!("there are few"),
+            Entry::Full | Entry::Refused(_) => panic!("there are few"),
         }
     }
 
@@ -92,6 +97,7 @@ impl World {
                 (Attribute::Ordered, _) => is_older || command.has_begun(),
                 (Attribute::Simple, Attribute::Ordered) => is_older || command.has_begun(),
                 (Attribute::Simple, Attribute::Simple) => false,
+                (Attribute::Aca, _) | (_, Attribute::Aca) => panic!("there are none"),
             };
             assert!(!hinders, "{index} begins in spite of {other}: {:#?}", self.commands);
         }
@@ -126,13 +132,13 @@ impl World {
                         self.commands[index].wants_alone = true;
                         State::Stalled(ticket)
                     }
-                    Entry::Full => panic!("no such bound"),
+                    Entry::Full | Entry::Refused(_) => panic!("no such bound"),
                 }
             }
             State::Collecting => match self.set.go_on(&member, turn) {
                 Entry::Begun => State::Medium,
                 Entry::Waits(ticket) => State::Stalled(ticket),
-                Entry::Full => panic!("no such bound"),
+                Entry::Full | Entry::Refused(_) => panic!("no such bound"),
             },
             // The end is known before others are let on by it.
             State::Medium => {
@@ -363,7 +369,7 @@ fn there_is_room_for_so_many() {
     }
     let (member, turn) = (Arc::clone(&world.members[0]), world.turn(0));
     assert!(!world.set.enter(&member, Attribute::Simple));
-    assert_eq!(world.set.enter_late(&member, Attribute::Simple, turn), Entry::Full);
+    assert_eq!(world.set.enter_late(&member, plain(Attribute::Simple), turn), Entry::Full);
 }
 
 /// A thread's way to be woken.
@@ -396,12 +402,12 @@ impl Worker {
     }
 
     fn turn(&self) -> Turn {
-        Turn { waker: Arc::clone(&self.bell) as _, key: 0 }
+        Turn { waker: Arc::clone(&self.bell) as _, key: 0, passes_allegiance: false }
     }
 
     fn begin(&self, attribute: Attribute) {
         if !self.set.enter(&self.member, attribute) {
-            self.wait(self.set.enter_late(&self.member, attribute, self.turn()));
+            self.wait(self.set.enter_late(&self.member, plain(attribute), self.turn()));
         }
     }
 }

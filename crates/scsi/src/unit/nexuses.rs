@@ -162,6 +162,7 @@ impl LogicalUnit {
     pub(crate) fn reset(&self) {
         self.end_spc2_reservation(None);
         let nexuses = self.nexuses();
+        self.tasks.end_allegiance();
         self.set_mode(self.mode_saved());
         if self.readiness() == Readiness::Stopped {
             self.set_readiness(Readiness::Ready);

@@ -29,7 +29,7 @@ fn standard_inquiry() {
     let mut host = Host::new(config());
     let data = host.good(&inquiry(None, LARGE), &[]);
     assert_eq!(data.len(), 96);
-    assert_eq!(data[..8], [0, 0, 6, 0x12, 91, 0x38, 0, 2]);
+    assert_eq!(data[..8], [0, 0, 6, 0x32, 91, 0x38, 0, 2]);
     assert_eq!(&data[8..36], b"LUNETTE VOLUME          0.1 ");
     assert_eq!(data[58..66], [0, 0xa0, 0x09, 0x60, 0x04, 0x60, 0x04, 0xc0]);
     for length in 0..=255 {
@@ -262,9 +262,9 @@ fn unmap_is_listed_where_it_exists() {
 fn task_management_functions() {
     let mut host = Host::new(config());
     let mut cdb = padded(&[0xa3, 0x0d, 0, 0, 0, 0, 0, 0, 0, 255]);
-    assert_eq!(host.good(&cdb, &[]), [0xde, 0x07, 0, 0]);
+    assert_eq!(host.good(&cdb, &[]), [0xfe, 0x07, 0, 0]);
     cdb[2] = 0x80;
-    assert_eq!(host.good(&cdb, &[])[..4], [0xde, 0x07, 0, 12]);
+    assert_eq!(host.good(&cdb, &[])[..4], [0xfe, 0x07, 0, 12]);
     assert_eq!(host.good(&cdb, &[]).len(), 16);
     cdb[9] = 3;
     assert_eq!(host.code(&cdb), INVALID_FIELD);

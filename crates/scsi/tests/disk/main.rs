@@ -1,5 +1,6 @@
 //! The device server as a host sees it, with a disk in memory in the driver's place.
 
+mod allegiance;
 mod attach;
 mod client;
 mod copy_fencing;

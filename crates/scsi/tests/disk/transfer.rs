@@ -116,9 +116,6 @@ fn protection_information_is_refused() {
             }
         }
     }
-    let mut normal_aca = cdb10(0x28, 0, 0, 1);
-    normal_aca[9] = 4;
-    assert_eq!(host.run(&normal_aca, &[]).field(), Some((9, Some(2))));
 }
 
 #[test]

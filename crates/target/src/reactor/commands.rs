@@ -446,7 +446,7 @@ impl Reactor {
                 })
             }
             Io::SaveState => return self.store_state(index, id),
-            Io::AbortTasks { nexuses } => return self.preempt(index, id, nexuses),
+            Io::AbortTasks { nexuses, is_told } => return self.abort_by(index, id, nexuses, is_told),
             Io::Work { until_over } => return self.begin_work(index, id, until_over),
             io => match operation_of(io, &session.pool) {
                 Ok(operation) => Some(operation),

@@ -1,7 +1,7 @@
 //! Which responses need a fence (RFC 7143, 4.2.2.3.4), as far as they answer commands. What a fence does is the session's
 //! affair; functions know by themselves.
 
-use lunette_scsi::{Completion, EncodedSense, SenseKey, Status};
+use lunette_scsi::{Completion, EncodedSense, SenseKey, Status, asks_for_allegiance};
 
 /// PERSISTENT RESERVE OUT, and its service action PREEMPT AND ABORT (SPC-4).
 const PERSISTENT_RESERVE_OUT: u8 = 0x5f;
@@ -10,9 +10,6 @@ const PREEMPT_AND_ABORT: u8 = 0x05;
 /// ADDITIONAL SENSE CODEs of unit attentions behind a multi-task abort: a reset, or commands cleared by another initiator.
 const RESET: u8 = 0x29;
 const CLEARED: u8 = 0x2f;
-
-/// The bit of a CONTROL byte that asks for an auto contingent allegiance (SAM-5, NACA).
-const NACA: u8 = 0x04;
 
 /// Whether the response to this CDB of at most 16 bytes needs a fence: it tells that tasks were ended, or that an auto
 /// contingent allegiance begins or stands. Every unit attention of these kinds counts, the first one after an abort among
@@ -24,22 +21,10 @@ pub(super) fn needs_fence(completion: &Completion, cdb: &[u8; 16]) -> bool {
             let tells_of_end = |sense: &EncodedSense| {
                 sense.key() == SenseKey::UnitAttention as u8 && [RESET, CLEARED].contains(&sense.asc())
             };
-            completion.sense.as_ref().is_some_and(tells_of_end) || control_byte(cdb) & NACA != 0
+            completion.sense.as_ref().is_some_and(tells_of_end) || asks_for_allegiance(cdb)
         }
         Status::Good => cdb[0] == PERSISTENT_RESERVE_OUT && cdb[1] & 0x1f == PREEMPT_AND_ABORT,
         _ => false,
-    }
-}
-
-/// The last byte of a CDB, or byte 1 of one of variable length (SPC-4, 4.2.2). Where there is none, nothing is asked for.
-const fn control_byte(cdb: &[u8; 16]) -> u8 {
-    match cdb[0] >> 5 {
-        0 => cdb[5],
-        1 | 2 => cdb[9],
-        3 if cdb[0] == 0x7f => cdb[1],
-        4 => cdb[15],
-        5 => cdb[11],
-        _ => 0,
     }
 }
 
@@ -75,6 +60,9 @@ mod tests {
             assert!(!needs_fence(completion, &cdb), "{completion:?}");
         }
     }
+
+    /// NACA of the CONTROL byte (SAM-5).
+    const NACA: u8 = 0x04;
 
     #[test]
     fn a_condition_begins_where_the_cdb_asks_for_it() {

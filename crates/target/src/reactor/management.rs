@@ -27,8 +27,10 @@ pub(crate) struct AbortScope {
     pub(super) only: Option<Arc<[NexusName]>>,
     /// Who loses commands of the unit is told by a unit attention (CLEAR TASK SET).
     pub(super) is_told: bool,
-    /// The session that asked; it has aborted its own tasks.
+    /// The session that asked. It has aborted its own tasks, or has to keep them, unless one is `spared`.
     pub(super) except: SessionPlace,
+    /// Of the session that asked all tasks are aborted but this one, which has failed. Nobody is told there.
+    pub(super) spared: Option<TaskId>,
     /// Whom to answer.
     pub(super) reactor: usize,
     pub(super) request: u64,
@@ -81,6 +83,7 @@ fn answer_alone(nexus: &Nexus, function: TaskManagementFunction, lun: LunField) 
     match function {
         Function::AbortTaskSet | Function::QueryTask | Function::QueryTaskSet => {}
         Function::ItNexusReset => nexus.reset(),
+        Function::ClearAca => nexus.clear_aca(Lun::from_bytes(lun.0)),
         Function::QueryAsynchronousEvent => {
             if let Some(additional) = nexus.query_asynchronous_event(Lun::from_bytes(lun.0)) {
                 let outcome = TaskManagementOutcome::FunctionSucceeded;
@@ -128,6 +131,7 @@ impl Reactor {
             only: None,
             is_told: function == Function::ClearTaskSet,
             except: session.place,
+            spared: None,
             reactor: self.index,
             request,
         };
@@ -153,7 +157,7 @@ impl Reactor {
         let affected: Vec<usize> = self
             .sessions
             .iter()
-            .filter(|(_, session)| session.place != scope.except)
+            .filter(|(_, session)| session.place != scope.except || scope.spared.is_some())
             .filter(|(_, session)| {
                 session.attachment.as_ref().is_some_and(|attachment| {
                     let is_meant = |only: &[NexusName]| only.contains(attachment.nexus.name());
@@ -174,17 +178,20 @@ impl Reactor {
                 },
                 _ => None,
             };
+            let is_own = place == scope.except;
             let is_answered = |attachment: &Attachment| {
-                lun.is_some_and(|lun| attachment.nexus.answers_aborted(Lun::from_bytes(lun.0)))
+                !is_own && lun.is_some_and(|lun| attachment.nexus.answers_aborted(Lun::from_bytes(lun.0)))
             };
             if let (Some(lun), Some(attachment)) = (lun, &session.attachment)
                 && scope.is_told
+                && !is_own
                 && session.core.has_tasks(lun)
             {
                 attachment.nexus.commands_cleared(Lun::from_bytes(lun.0));
             }
             let answered = session.attachment.as_ref().is_some_and(is_answered);
-            let left = session.core.abort_tasks(lun, answered, &mut self.outbox);
+            let left =
+                session.core.abort_tasks(lun, scope.spared.filter(|_| is_own), answered, &mut self.outbox);
             tasks.extend(left.into_iter().map(|id| (index, place, id)));
             self.run_session(index);
         }

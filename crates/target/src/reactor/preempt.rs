@@ -1,4 +1,4 @@
-//! Commands that wait until those of other I_T nexuses have been aborted (SPC-4, PREEMPT AND ABORT).
+//! Commands that wait until others have been aborted for them (SPC-4, PREEMPT AND ABORT and QERR).
 //!
 //! How tasks are aborted on all reactors is in `management`; this is who waits for it.
 
@@ -19,14 +19,13 @@ pub(super) struct PendingPreemption {
 }
 
 impl Reactor {
-    /// Has the commands of `nexuses` for a command's unit aborted on all reactors. The command is in a store until none
-    /// is left.
-    pub(super) fn preempt(&mut self, index: usize, id: TaskId, nexuses: Vec<NexusName>) {
+    /// Has the commands of `nexuses` for a command's unit aborted on all reactors, the command itself excepted. It is in a
+    /// store until none is left.
+    pub(super) fn abort_by(&mut self, index: usize, id: TaskId, nexuses: Vec<NexusName>, is_told: bool) {
         let Some(session) = self.sessions.get_mut(index) else { return };
         let place = session.place;
-        let Some(target) = session.attachment.as_ref().map(|attachment| attachment.target_index) else {
-            return;
-        };
+        let Some(attachment) = &session.attachment else { return };
+        let (target, is_meant) = (attachment.target_index, nexuses.contains(attachment.nexus.name()));
         let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut) else { return };
         context.in_store = true;
         self.next_request += 1;
@@ -34,8 +33,9 @@ impl Reactor {
             target,
             unit: context.command.as_ref().and_then(lunette_scsi::Task::unit_index),
             only: Some(nexuses.into()),
-            is_told: false,
+            is_told,
             except: place,
+            spared: is_meant.then_some(id),
             reactor: self.index,
             request: self.next_request,
         };

@@ -60,8 +60,9 @@ impl Reactor {
 /// The device server's word for a task attribute (11.3.1.2): what is untagged is taken for SIMPLE.
 pub(super) const fn attribute(attribute: TaskAttribute) -> Attribute {
     match attribute {
-        TaskAttribute::Untagged | TaskAttribute::Simple | TaskAttribute::Aca => Attribute::Simple,
+        TaskAttribute::Untagged | TaskAttribute::Simple => Attribute::Simple,
         TaskAttribute::Ordered => Attribute::Ordered,
         TaskAttribute::HeadOfQueue => Attribute::HeadOfQueue,
+        TaskAttribute::Aca => Attribute::Aca,
     }
 }

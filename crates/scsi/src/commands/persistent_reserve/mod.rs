@@ -10,6 +10,7 @@ pub(super) mod report;
 use super::{Context, Progress, State, Step, end, good, save};
 use crate::bytes::{Cdb, cdb32};
 use crate::io::{Direction, Io};
+use crate::nexus::NexusName;
 use crate::reservations::{Effects, Refusal, ReservationType};
 use crate::sense::{AdditionalSense, SenseData};
 use crate::status::Status;
@@ -27,6 +28,11 @@ pub(crate) enum Action {
     Preempt { aborts: bool },
     RegisterAndIgnore,
     RegisterAndMove,
+}
+
+/// PERSISTENT RESERVE OUT with the service action PREEMPT AND ABORT.
+pub(crate) fn is_preempt_and_abort(cdb: &Cdb) -> bool {
+    cdb[0] == 0x5f && Action::of(cdb) == Action::Preempt { aborts: true }
 }
 
 impl Action {
@@ -81,13 +87,13 @@ pub(super) fn out(context: &Context<'_>, cdb: &Cdb) -> Progress {
 #[derive(Debug)]
 pub(crate) enum PersistentReserve {
     List { action: Action, kind: Option<ReservationType>, length_bytes: u32 },
-    Aborting { stores: bool },
+    Aborting { stores: bool, nexuses: Vec<NexusName> },
 }
 
 impl PersistentReserve {
     /// A change is still to be stored.
     pub(super) fn will_save(&self) -> bool {
-        matches!(self, PersistentReserve::Aborting { stores: true })
+        matches!(self, PersistentReserve::Aborting { stores: true, .. })
     }
 
     pub(super) fn resume(self, context: &Context<'_>, event: Event<'_>) -> Progress {
@@ -104,7 +110,9 @@ impl PersistentReserve {
                     Err(Refusal::Sense(sense)) => Err(sense),
                 }
             }
-            PersistentReserve::Aborting { stores } => {
+            PersistentReserve::Aborting { stores, nexuses } => {
+                // The commands that it has blocked are gone, as far as they are of those nexuses.
+                context.unit().tasks().end_allegiance_of_any(&nexuses);
                 let aborted = event.io(Direction::Write, context.unit());
                 if aborted.is_err() && stores {
                     context.unit().saved().owe();
@@ -172,8 +180,9 @@ fn refuse_what_is_not_kept(unit: &LogicalUnit, aptpl: bool, byte: u16) -> Result
 
 fn carry_on(unit: &LogicalUnit, action: Action, effects: Effects, stores: bool) -> Progress {
     if action == (Action::Preempt { aborts: true }) && !effects.preempted.is_empty() {
-        let io = Io::AbortTasks { nexuses: effects.preempted };
-        return Ok((State::PersistentReserve(PersistentReserve::Aborting { stores }), Step::Io(io)));
+        let io = Io::AbortTasks { nexuses: effects.preempted.clone(), is_told: false };
+        let aborting = PersistentReserve::Aborting { stores, nexuses: effects.preempted };
+        return Ok((State::PersistentReserve(aborting), Step::Io(io)));
     }
     store(unit, stores)
 }

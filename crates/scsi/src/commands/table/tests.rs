@@ -35,6 +35,7 @@ fn lengths_follow_the_group_code() {
         };
         assert_eq!(row.usage.len(), expected, "{}", row.name);
         assert_eq!(row.usage.last(), Some(&0), "CONTROL of {}", row.name);
+        assert_eq!(row.usage_data().last(), Some(&0x04), "NACA of {}", row.name);
     }
 }
 
@@ -85,8 +86,12 @@ fn undefined_bits_are_pointed_at() {
     assert_eq!(row.check_usage(&cdb), Err(SenseData::invalid_cdb_field(1, 5)), "RDPROTECT");
     cdb[1] = 0;
     cdb[9] = 0x04;
-    assert_eq!(row.check_usage(&cdb), Err(SenseData::invalid_cdb_field(9, 2)), "NACA");
+    assert_eq!(row.check_usage(&cdb), Ok(()), "NACA");
+    assert_eq!(row.check_naca(&cdb), Err(SenseData::invalid_cdb_field(9, 2)));
+    cdb[9] = 0x02;
+    assert_eq!(row.check_usage(&cdb), Err(SenseData::invalid_cdb_field(9, 1)), "obsolete FLAG");
     cdb[9] = 0;
+    assert_eq!(row.check_naca(&cdb), Ok(()));
     cdb[10] = 0xff;
     assert_eq!(row.check_usage(&cdb), Ok(()), "bytes after the CDB");
 }

@@ -105,7 +105,7 @@ fn check_aborts(hosts: &mut Hosts, who: usize, aborted: &[usize]) {
     let mut expected: Vec<_> = aborted.iter().map(|&other| hosts.all[other].nexus.name().clone()).collect();
     expected.sort();
     let asked = hosts.all[who].log().into_iter().find_map(|io| match io {
-        Io::AbortTasks { nexuses } => Some(nexuses),
+        Io::AbortTasks { nexuses, is_told: false } => Some(nexuses),
         _ => None,
     });
     let mut asked = asked.unwrap_or_default();

@@ -1,0 +1,129 @@
+//! A command and an auto contingent allegiance: how it brings one about, and what becomes of it while one stands
+//! (SAM-5, 5.9), and what else its CHECK CONDITION does to other commands (SPC-4, QERR).
+//!
+//! Who is blocked and for how long is [`crate::task_set`]'s matter.
+
+use super::{Completion, Event, Next, Place, Task};
+use crate::bytes::asks_for_allegiance;
+use crate::commands::{State, Step, is_preempt_and_abort};
+use crate::io::Io;
+use crate::mode::QueueErrorManagement;
+use crate::nexus::{Nexus, Path};
+use crate::sense::{AdditionalSense, SenseData};
+use crate::status::Status;
+use crate::task_set::{Attribute, Entry, Manner, Refusal, Ticket};
+
+impl Task {
+    pub(super) fn manner(&self) -> Manner {
+        Manner {
+            attribute: self.attribute,
+            naca: asks_for_allegiance(&self.cdb),
+            preempts: is_preempt_and_abort(&self.cdb),
+        }
+    }
+
+    /// The command was not let into the task set.
+    #[cold]
+    pub(super) fn refused(&mut self, refusal: Refusal, nexus: &Nexus, path: &Path) -> Next {
+        match refusal {
+            Refusal::Status(status) => {
+                path.note_refusal(status);
+                Next::Done(Completion::status(status))
+            }
+            Refusal::NoAllegiance => {
+                self.attribute = Attribute::Simple;
+                self.check_condition(SenseData::illegal(AdditionalSense::INVALID_MESSAGE), nexus, path)
+            }
+        }
+    }
+
+    /// The command ends with CHECK CONDITION.
+    #[cold]
+    pub(super) fn check_condition(&mut self, sense: SenseData, nexus: &Nexus, path: &Path) -> Next {
+        self.end(nexus, path);
+        let completion = Completion::from_sense(sense, path.unit.mode().descriptor_sense());
+        self.fault(completion, nexus, path)
+    }
+
+    /// The command has left the task set, and its CHECK CONDITION takes effect on others; or is itself blocked.
+    fn fault(&mut self, completion: Completion, nexus: &Nexus, path: &Path) -> Next {
+        let (manner, tasks) = (self.manner(), path.unit.tasks());
+        let is_concerned = manner.naca || manner.attribute == Attribute::Aca || tasks.is_blocking();
+        if is_concerned
+            && let Entry::Waits(ticket) = tasks.fault(&path.member, manner, path.itl.name(), self.turn(nexus))
+        {
+            return self.wait_as_ended(Next::Done(completion), ticket);
+        }
+        let nexuses = match path.unit.mode().queue_error_management() {
+            QueueErrorManagement::Nobody => return Next::Done(completion),
+            QueueErrorManagement::Everybody => path.unit.nexus_names(),
+            QueueErrorManagement::OwnNexus => vec![nexus.name().clone()],
+        };
+        self.held = Some(Box::new(Next::Done(completion)));
+        Next::Io(Io::AbortTasks { nexuses, is_told: true })
+    }
+
+    /// As [`Task::advance`], while an allegiance stands. A command that is alone at the medium goes on until it is through
+    /// with it: what it does is to be seen as one.
+    #[cold]
+    pub(super) fn advance_blocked(
+        &mut self,
+        progress: Result<(State, Step), SenseData>,
+        nexus: &Nexus,
+        path: &Path,
+    ) -> Next {
+        let turn = self.turn(nexus);
+        let looks_itself = turn.passes_allegiance || progress.is_err();
+        let next = self.advance(progress, nexus, path);
+        let has_ended = match &next {
+            _ if looks_itself => return next,
+            Next::Done(_) => true,
+            Next::Io(_) if self.place == Place::Running => false,
+            // A piece of a copy waits in the task set of its own unit, and data may come.
+            _ => return next,
+        };
+        match path.unit.tasks().block(&path.member, has_ended, turn) {
+            Entry::Waits(ticket) if has_ended => self.wait_as_ended(next, ticket),
+            Entry::Waits(ticket) => {
+                (self.place, self.ticket, self.held) = (Place::Stalled, ticket, Some(Box::new(next)));
+                Next::Wait
+            }
+            _ => self.release(next, nexus, path),
+        }
+    }
+
+    /// It has left the task set with whatever order it had, and is there again with its answer alone.
+    fn wait_as_ended(&mut self, next: Next, ticket: Ticket) -> Next {
+        self.attribute = Attribute::Simple;
+        (self.place, self.ticket, self.held) = (Place::Stalled, ticket, Some(Box::new(next)));
+        Next::Wait
+    }
+
+    /// What the command waited for with its next step may be over.
+    #[cold]
+    pub(super) fn resume_held(&mut self, nexus: &Nexus, path: &Path, event: &Event<'_>) -> Next {
+        let is_blocked = self.place == Place::Stalled;
+        match event {
+            Event::Turn { .. } if is_blocked && path.unit.tasks().take_turn(self.ticket) => {}
+            Event::Turn { .. } if is_blocked => return Next::Wait,
+            // Those that it aborts are gone, as far as that could be done.
+            Event::Io { .. } if !is_blocked => {}
+            _ => return self.advance_outside(Err(SenseData::internal())),
+        }
+        let Some(next) = self.held.take() else {
+            return self.advance_outside(Err(SenseData::internal()));
+        };
+        if is_blocked { self.release(*next, nexus, path) } else { *next }
+    }
+
+    /// A step that was held back may be taken.
+    fn release(&mut self, next: Next, nexus: &Nexus, path: &Path) -> Next {
+        self.place = Place::Running;
+        let Next::Done(completion) = next else { return next };
+        self.end(nexus, path);
+        if completion.status == Status::CheckCondition {
+            return self.fault(completion, nexus, path);
+        }
+        Next::Done(completion)
+    }
+}

@@ -1,0 +1,242 @@
+//! Auto contingent allegiance over sessions, connections and reactors (SAM-5, 5.9; RFC 7143, 4.2.2.3.4 and 10.2), and what a
+//! failed command does to others (SPC-4, QERR).
+
+use lunette_block::OperationKind;
+use lunette_tests::in_process::InProcess;
+use lunette_tests::raw::{BLOCK_BYTES, Ending, Raw, plain, read, write};
+use lunette_wire::InitiatorTaskTag;
+use lunette_wire::initiator::{ScsiCommand, TaskAttribute, TaskManagementFunction as Function};
+
+use crate::connections::Session;
+use crate::{
+    A_WHILE, BUS_DEVICE_RESET, CHECK_CONDITION, COMMANDS_CLEARED, COMPLETE, DISK, SECOND_DISK,
+    expect_attention, expect_ready, ready_session,
+};
+
+const BUSY: u8 = 0x08;
+const ACA_ACTIVE: u8 = 0x30;
+const TASK_ABORTED: u8 = 0x40;
+const OUT_OF_RANGE: (u8, u8, u8) = (5, 0x21, 0);
+const MODE_CHANGED: (u8, u8, u8) = (6, 0x2a, 1);
+/// TEST UNIT READY with NACA in its CONTROL byte.
+const READY_NACA: [u8; 16] = [0, 0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+/// A read beyond the end, with NACA if that is wanted.
+fn wrong(naca: bool) -> ScsiCommand {
+    let mut command = read(0, 1 << 40, 1);
+    command.cdb[15] = u8::from(naca) << 2;
+    command
+}
+
+fn aca(command: ScsiCommand) -> ScsiCommand {
+    ScsiCommand { attribute: TaskAttribute::Aca, ..command }
+}
+
+fn run(session: &mut Raw, command: &ScsiCommand) -> Ending {
+    let tag = session.command(command, &[]).expect("sent");
+    session.ending(tag).expect("an answer")
+}
+
+fn status(session: &mut Raw, command: &ScsiCommand) -> u8 {
+    run(session, command).status
+}
+
+/// The session establishes an allegiance.
+fn establish(session: &mut Raw) {
+    let ending = run(session, &wrong(true));
+    assert_eq!((ending.status, ending.codes()), (CHECK_CONDITION, OUT_OF_RANGE));
+}
+
+/// The allegiance of another session stands.
+fn expect_kept_out(session: &mut Raw) {
+    assert_eq!(status(session, &plain()), BUSY);
+    assert_eq!(status(session, &ScsiCommand { cdb: READY_NACA, ..plain() }), ACA_ACTIVE);
+}
+
+/// Two sessions; the second one has a write in the store, which is held there, when the first establishes an allegiance.
+fn blocked_write() -> (InProcess, Raw, Raw, InitiatorTaskTag) {
+    let target = InProcess::start(&[DISK, SECOND_DISK]);
+    let (mut first, mut second) = (ready_session(&target, 1), ready_session(&target, 2));
+    target.hold(0, OperationKind::Write);
+    let blocked = second.write(0, 0, &[0xaa; BLOCK_BYTES]).expect("sent");
+    target.wait_for_calls(0, OperationKind::Write, 1);
+    establish(&mut first);
+    (target, first, second, blocked)
+}
+
+#[test]
+fn an_allegiance_blocks_all_sessions_until_it_is_cleared() {
+    let (target, mut first, mut second, blocked) = blocked_write();
+    target.faults(0).clear();
+    second.waits(A_WHILE).expect("its write is blocked, though the store is through with it");
+    expect_kept_out(&mut second);
+    assert_eq!(status(&mut first, &plain()), ACA_ACTIVE);
+    assert_eq!(status(&mut first, &read(0, 0, 1)), ACA_ACTIVE);
+    // Another unit is another task set.
+    expect_ready(&mut second, 1);
+    expect_ready(&mut first, 1);
+    assert_eq!(status(&mut first, &aca(plain())), 0);
+    let looks = first.command(&aca(read(0, 0, 1)), &[]).expect("sent");
+    assert_eq!(first.data_in(looks).expect("an ACA command").0, [0xaa; BLOCK_BYTES]);
+    let not_theirs = second.manage(Function::ClearAca, 0).expect("sent");
+    assert_eq!(second.managed(not_theirs).expect("an answer"), COMPLETE);
+    expect_kept_out(&mut second);
+    let clear = first.manage(Function::ClearAca, 0).expect("sent");
+    assert_eq!(first.managed(clear).expect("an answer"), COMPLETE);
+    second.good(blocked).expect("its write goes on");
+    expect_ready(&mut first, 0);
+    expect_ready(&mut second, 0);
+}
+
+#[test]
+fn an_allegiance_ends_with_its_session() {
+    let (target, first, mut second, blocked) = blocked_write();
+    target.faults(0).clear();
+    second.waits(A_WHILE).expect("its write is blocked");
+    drop(first);
+    second.good(blocked).expect("its write goes on");
+    expect_ready(&mut second, 0);
+}
+
+#[test]
+fn a_reset_by_another_session_ends_an_allegiance() {
+    let (target, mut first, mut second, _) = blocked_write();
+    target.faults(0).clear();
+    second.waits(A_WHILE).expect("its write is blocked");
+    let reset = second.manage(Function::LogicalUnitReset, 0).expect("sent");
+    assert_eq!(second.managed(reset).expect("its blocked write is aborted"), COMPLETE);
+    expect_attention(&mut second, 0, BUS_DEVICE_RESET);
+    expect_attention(&mut first, 0, BUS_DEVICE_RESET);
+}
+
+/// A blocked command that is aborted is not answered, and does not come back when the allegiance ends.
+#[test]
+fn blocked_commands_can_be_aborted() {
+    let (target, mut first, mut second, blocked) = blocked_write();
+    let cmd_sn = second.cmd_sn;
+    let collecting = second.command(&write(0, 8, BLOCK_BYTES), &[]).expect("sent");
+    assert_eq!(second.ending(collecting).expect("an answer").status, BUSY);
+    target.faults(0).clear();
+    second.waits(A_WHILE).expect("its write is blocked");
+    let abort = second.manage_task(Function::AbortTask, 0, blocked, cmd_sn).expect("sent");
+    assert_eq!(second.managed(abort).expect("at once"), COMPLETE);
+    let clear = first.manage(Function::ClearAca, 0).expect("sent");
+    assert_eq!(first.managed(clear).expect("an answer"), COMPLETE);
+    expect_ready(&mut second, 0);
+}
+
+/// SAM-5, CLEAR ACA: for commands with the ACA attribute it is what ABORT TASK is.
+#[test]
+fn clear_aca_aborts_the_aca_command() {
+    let target = InProcess::start(&[DISK]);
+    let mut session = target.session(1);
+    establish(&mut session);
+    target.hold(0, OperationKind::Read);
+    session.command(&aca(read(0, 0, 1)), &[]).expect("sent");
+    target.wait_for_calls(0, OperationKind::Read, 1);
+    assert_eq!(status(&mut session, &aca(plain())), ACA_ACTIVE, "there is one already");
+    let clear = session.manage(Function::ClearAca, 0).expect("sent");
+    session.waits(A_WHILE).expect("a read is in the store");
+    target.faults(0).clear();
+    assert_eq!(session.managed(clear).expect("an answer to nothing else"), COMPLETE);
+    expect_ready(&mut session, 0);
+    let ending = run(&mut session, &aca(plain()));
+    assert_eq!(ending.codes(), (5, 0x49, 0), "INVALID MESSAGE ERROR");
+}
+
+/// RFC 7143, 4.2.2.3.4: the nexus is one, whatever connection a command takes, and the beginning and the end of its
+/// allegiance keep their place among all answers.
+#[test]
+fn an_allegiance_is_that_of_all_connections_of_a_session() {
+    let target = InProcess::start(&[DISK]);
+    let mut session = Session::open(&target, 1, 2);
+    establish(session.on(0));
+    session.acknowledge_all();
+    let tag = session.on(1).command(&plain(), &[]).expect("sent");
+    assert_eq!(session.on(1).ending(tag).expect("an answer").status, ACA_ACTIVE);
+    session.acknowledge_all();
+    let tag = session.on(1).command(&aca(plain()), &[]).expect("sent");
+    session.on(1).good(tag).expect("an ACA command");
+    session.acknowledge_all();
+    let clear = session.on(1).manage(Function::ClearAca, 0).expect("sent");
+    assert_eq!(session.on(1).managed(clear).expect("an answer"), COMPLETE);
+    session.acknowledge_all();
+    let tag = session.on(0).command(&plain(), &[]).expect("sent");
+    session.on(0).good(tag).expect("it is over");
+    session.acknowledge_all();
+    session.expect_open_window();
+}
+
+/// MODE SELECT (6) of the control page: QERR, TAS, and queue algorithm modifier 1.
+fn select(session: &mut Raw, queue_error: u8, task_aborted: bool) {
+    let byte = 0x10 | queue_error << 1;
+    let list = [0, 0, 0, 0, 0x0a, 0x0a, 0, byte, 0, u8::from(task_aborted) << 6, 0, 0, 0, 0, 0, 0];
+    let cdb = [0x15, 0x10, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let select = ScsiCommand { write: true, expected_data_transfer_length: 16, cdb, ..plain() };
+    let tag = session.command(&select, &list).expect("sent");
+    session.good(tag).expect("changeable bits");
+}
+
+/// The first session's command fails while it and the second have a read each in the store.
+fn fail_amid_reads(queue_error: u8, task_aborted: bool) -> (InProcess, [Raw; 2], [InitiatorTaskTag; 3]) {
+    let target = InProcess::start(&[DISK]);
+    let (mut first, mut second) = (target.session(1), target.session(2));
+    expect_ready(&mut first, 0);
+    expect_ready(&mut second, 0);
+    select(&mut first, queue_error, task_aborted);
+    expect_attention(&mut second, 0, MODE_CHANGED);
+    target.hold(0, OperationKind::Read);
+    let of_second = second.read(0, 0, 1).expect("sent");
+    let of_first = first.read(0, 0, 1).expect("sent");
+    target.wait_for_calls(0, OperationKind::Read, 2);
+    let fails = first.command(&wrong(false), &[]).expect("sent");
+    (target, [first, second], [fails, of_first, of_second])
+}
+
+fn expect_failure(session: &mut Raw, tag: InitiatorTaskTag) {
+    let ending = session.ending(tag).expect("an answer to nothing else");
+    assert_eq!((ending.status, ending.codes()), (CHECK_CONDITION, OUT_OF_RANGE));
+}
+
+/// QERR 00b: nobody else is concerned.
+#[test]
+fn a_failed_command_leaves_others_alone() {
+    let (target, [mut first, mut second], [fails, of_first, of_second]) = fail_amid_reads(0, true);
+    expect_failure(&mut first, fails);
+    target.faults(0).clear();
+    first.data_in(of_first).expect("a read");
+    second.data_in(of_second).expect("a read");
+}
+
+/// QERR 01b: the commands of all nexuses are aborted before the failure is told.
+#[test]
+fn a_failed_command_may_abort_those_of_all_sessions() {
+    let (target, [mut first, mut second], [fails, ..]) = fail_amid_reads(1, false);
+    first.waits(A_WHILE).expect("reads are in the store");
+    target.faults(0).clear();
+    expect_failure(&mut first, fails);
+    expect_attention(&mut second, 0, COMMANDS_CLEARED);
+    expect_ready(&mut first, 0);
+}
+
+/// The same with TAS: who has not failed gets a status instead.
+#[test]
+fn a_failed_command_may_end_those_of_others_with_a_status() {
+    let (target, [mut first, mut second], [fails, _, of_second]) = fail_amid_reads(1, true);
+    target.faults(0).clear();
+    expect_failure(&mut first, fails);
+    assert_eq!(second.ending(of_second).expect("an answer").status, TASK_ABORTED);
+    expect_ready(&mut second, 0);
+    expect_ready(&mut first, 0);
+}
+
+/// QERR 11b: those of the same nexus only.
+#[test]
+fn a_failed_command_may_abort_those_of_its_own_session() {
+    let (target, [mut first, mut second], [fails, _, of_second]) = fail_amid_reads(3, false);
+    first.waits(A_WHILE).expect("a read is in the store");
+    target.faults(0).clear();
+    expect_failure(&mut first, fails);
+    second.data_in(of_second).expect("a read");
+    expect_ready(&mut first, 0);
+}
