@@ -142,6 +142,11 @@ pub enum IoError {
         /// The first byte in error, where it is known.
         offset_bytes: Option<u64>,
     },
+    /// An initiator has marked the block as unreadable (WRITE LONG). Drivers have no such error.
+    MarkedBad {
+        /// The first byte of the block.
+        offset_bytes: u64,
+    },
     /// The store failed in some other way.
     Hardware,
     /// The store has no space for the data.
@@ -168,14 +173,18 @@ impl IoError {
     pub(crate) fn sense(self, direction: Direction, unit: &LogicalUnit) -> SenseData {
         unit.errors().count(self, direction);
         use AdditionalSense as Code;
+        let lba = |offset_bytes: u64| offset_bytes / u64::from(unit.block_length_bytes());
         match (self, direction) {
+            (IoError::MarkedBad { offset_bytes }, _) => {
+                SenseData::new(SenseKey::MediumError, Code::LBA_MARKED_BAD)
+                    .with_information(Some(lba(offset_bytes)))
+            }
             (IoError::Medium { offset_bytes }, _) => {
                 let code = match direction {
                     Direction::Read => Code::UNRECOVERED_READ_ERROR,
                     Direction::Write => Code::WRITE_ERROR,
                 };
-                let lba = offset_bytes.map(|offset| offset / u64::from(unit.block_length_bytes()));
-                SenseData::new(SenseKey::MediumError, code).with_information(lba)
+                SenseData::new(SenseKey::MediumError, code).with_information(offset_bytes.map(lba))
             }
             (IoError::Hardware, _) => SenseData::internal(),
             (IoError::NoSpace, _) => SenseData::new(SenseKey::DataProtect, Code::SPACE_ALLOCATION_FAILED),

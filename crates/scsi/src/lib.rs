@@ -64,6 +64,7 @@ mod identity;
 mod io;
 mod lun;
 mod lun_map;
+mod marks;
 mod mode;
 mod nexus;
 mod reservations;

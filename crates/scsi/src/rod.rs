@@ -5,7 +5,7 @@
 //! initiator or of a copy, is on its way to the unit, and revoked before a later one is given to the store; so it never
 //! yields other data than it was made for, and costs nothing to make. docs/decisions/0020 has the reasons.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -101,11 +101,15 @@ struct Blocks64 {
     end: u64,
 }
 
-/// The tokens that one unit's changes revoke.
+/// Why operations on a unit are looked at.
+const TOKENS: u8 = 1;
+const MARKS: u8 = 2;
+
+/// The tokens that one unit's changes revoke; and whether operations must be looked at, for tokens or for another reason.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// True while there may be some: the only thing that the common path looks at.
-    is_armed: AtomicBool,
+    /// Not zero while there may be a reason: the only thing that the common path looks at.
+    reasons: AtomicU8,
     rods: Mutex<Vec<Weak<Rod>>>,
 }
 
@@ -119,12 +123,27 @@ impl Watch {
         let mut rods = self.lock();
         rods.retain(|other| other.strong_count() > 0);
         rods.push(Arc::downgrade(rod));
-        self.is_armed.store(true, Ordering::SeqCst);
+        self.reasons.fetch_or(TOKENS, Ordering::SeqCst);
+    }
+
+    /// True while [`Self::about_to`] and [`crate::marks`] want to see operations before they are done.
+    #[inline]
+    pub(crate) fn is_armed(&self) -> bool {
+        self.reasons.load(Ordering::SeqCst) != 0
+    }
+
+    /// Whether blocks of the unit are marked.
+    pub(crate) fn note_marks(&self, are_some: bool) {
+        if are_some {
+            self.reasons.fetch_or(MARKS, Ordering::SeqCst);
+        } else {
+            self.reasons.fetch_and(!MARKS, Ordering::SeqCst);
+        }
     }
 
     /// `io` is about to be done on a medium with blocks of `block_length_bytes`.
     pub(crate) fn about_to(&self, io: &Io, block_length_bytes: u32) {
-        if self.is_armed.load(Ordering::SeqCst) {
+        if self.reasons.load(Ordering::SeqCst) & TOKENS != 0 {
             self.revoke(io, u64::from(block_length_bytes));
         }
     }
@@ -158,7 +177,7 @@ impl Watch {
             other => other.is_some(),
         });
         if rods.is_empty() {
-            self.is_armed.store(false, Ordering::SeqCst);
+            self.reasons.fetch_and(!TOKENS, Ordering::SeqCst);
         }
     }
 }
@@ -261,7 +280,7 @@ mod tests {
             assert_eq!(rod.is_revoked(), revoked, "{offset} {length}");
             unit.watch().about_to(&Io::Work { until_over: false }, 512);
             assert!(rod.is_revoked());
-            assert!(!unit.watch().is_armed.load(Ordering::SeqCst));
+            assert!(!unit.watch().is_armed());
             tokens.delete(&rod, NOW);
         }
     }

@@ -56,15 +56,18 @@ pub(crate) enum Section {
     Work = 10,
     /// Saved mode pages.
     ModePages = 11,
+    /// Blocks that are marked as unreadable.
+    Marks = 20,
 }
 
 impl Section {
-    const ALL: [Section; 5] = [
+    const ALL: [Section; 6] = [
         Section::Reservations,
         Section::AccessStates,
         Section::IdentifyingInformation,
         Section::Work,
         Section::ModePages,
+        Section::Marks,
     ];
 }
 

@@ -102,6 +102,8 @@ impl AdditionalSense {
     pub const INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT: Self = Self::new(0x0e, 0x03);
     /// UNRECOVERED READ ERROR
     pub const UNRECOVERED_READ_ERROR: Self = Self::new(0x11, 0x00);
+    /// READ ERROR - LBA MARKED BAD BY APPLICATION CLIENT
+    pub const LBA_MARKED_BAD: Self = Self::new(0x11, 0x14);
     /// PARAMETER LIST LENGTH ERROR
     pub const PARAMETER_LIST_LENGTH_ERROR: Self = Self::new(0x1a, 0x00);
     /// MISCOMPARE DURING VERIFY OPERATION
@@ -260,6 +262,8 @@ pub struct SenseData {
     pub code: AdditionalSense,
     /// The INFORMATION field: an LBA, or an offset for a miscompare.
     pub information: Option<u64>,
+    /// ILI: the length asked for is not that of the block. INFORMATION tells the difference, in two's complement.
+    pub incorrect_length: bool,
     /// COMMAND-SPECIFIC INFORMATION: for a copy, the number of the segment.
     pub command_specific: Option<u64>,
     /// The wrong field, for ILLEGAL REQUEST and COPY ABORTED.
@@ -271,7 +275,15 @@ pub struct SenseData {
 impl SenseData {
     /// Sense data without INFORMATION and field pointer.
     pub const fn new(key: SenseKey, code: AdditionalSense) -> SenseData {
-        SenseData { key, code, information: None, command_specific: None, field: None, progress: None }
+        SenseData {
+            key,
+            code,
+            information: None,
+            incorrect_length: false,
+            command_specific: None,
+            field: None,
+            progress: None,
+        }
     }
 
     /// ILLEGAL REQUEST with `code`.
@@ -324,6 +336,12 @@ impl SenseData {
         SenseData { information, ..self }
     }
 
+    /// The same with ILI: so many bytes more were asked for than there are, or fewer.
+    pub(crate) const fn with_wrong_length(self, difference: i64) -> SenseData {
+        // Two's complement is what the field wants.
+        SenseData { incorrect_length: true, information: Some(difference as u64), ..self }
+    }
+
     /// The bytes, in descriptor format (SPC-4) or in fixed format (SPC-4).
     pub fn encode(&self, descriptor_format: bool) -> EncodedSense {
         if descriptor_format { self.encode_descriptors() } else { self.encode_fixed() }
@@ -350,12 +368,15 @@ impl SenseData {
     fn encode_fixed(&self) -> EncodedSense {
         let mut bytes = [0; EncodedSense::CAPACITY];
         bytes[0] = 0x70;
-        // The field has 32 bits; a larger value is left out rather than cut (SPC-4).
-        if let Some(information) = self.information.and_then(|value| u32::try_from(value).ok()) {
+        // The field has 32 bits; a larger value is left out rather than cut (SPC-4). A length that is wrong always fits.
+        let fits = |value: u64| {
+            if self.incorrect_length { Some(value as u32) } else { u32::try_from(value).ok() }
+        };
+        if let Some(information) = self.information.and_then(fits) {
             bytes[0] |= 0x80;
             bytes[3..7].copy_from_slice(&information.to_be_bytes());
         }
-        bytes[2] = self.key as u8;
+        bytes[2] = self.key as u8 | u8::from(self.incorrect_length) << 5;
         bytes[7] = 10;
         if let Some(information) = self.command_specific.and_then(|value| u32::try_from(value).ok()) {
             bytes[8..12].copy_from_slice(&information.to_be_bytes());
@@ -389,6 +410,11 @@ impl SenseData {
             bytes[length + 4..length + 7].copy_from_slice(&specific);
             length += 8;
         }
+        if self.incorrect_length {
+            // SBC-3, block commands sense data descriptor.
+            bytes[length..length + 4].copy_from_slice(&[0x05, 0x02, 0, 0x20]);
+            length += 4;
+        }
         bytes[7] = (length - 8) as u8;
         EncodedSense { bytes, length: length as u8 }
     }
@@ -402,8 +428,8 @@ pub struct EncodedSense {
 }
 
 impl EncodedSense {
-    /// Header and all descriptors: 8 + 12 + 12 + 8.
-    const CAPACITY: usize = 40;
+    /// Header and all descriptors: 8 + 12 + 12 + 8 + 4.
+    const CAPACITY: usize = 44;
 
     /// The bytes, at most 252 (SPC-4).
     pub fn as_bytes(&self) -> &[u8] {
@@ -455,6 +481,19 @@ mod tests {
     }
 
     #[test]
+    fn wrong_lengths() {
+        let sense = SenseData::illegal(AdditionalSense::INVALID_FIELD_IN_CDB).with_wrong_length(-8);
+        let fixed = sense.encode(false);
+        assert_eq!(fixed.as_bytes()[..7], [0xf0, 0, 0x25, 0xff, 0xff, 0xff, 0xf8]);
+        assert_eq!(fixed.key(), 5);
+        let descriptors = sense.encode(true);
+        assert_eq!(descriptors.as_bytes()[..8], [0x72, 5, 0x24, 0, 0, 0, 0, 16]);
+        assert_eq!(descriptors.as_bytes()[8..12], [0, 10, 0x80, 0]);
+        assert_eq!(descriptors.as_bytes()[12..20], (-8_i64).to_be_bytes());
+        assert_eq!(descriptors.as_bytes()[20..], [5, 2, 0, 0x20]);
+    }
+
+    #[test]
     fn field_pointers() {
         let fixed = SenseData::invalid_cdb_field(1, 4).encode(false);
         assert_eq!(fixed.as_bytes()[12..18], [0x24, 0, 0, 0xcc, 0, 1]);
@@ -496,8 +535,7 @@ mod tests {
 
     #[test]
     fn all_descriptors_fit() {
-        let sense =
-            SenseData::copy_aborted(AdditionalSense::NONE, 1).pointing_at(1).with_information(Some(1));
+        let sense = SenseData::copy_aborted(AdditionalSense::NONE, 1).pointing_at(1).with_wrong_length(1);
         assert_eq!(sense.encode(true).as_bytes().len(), EncodedSense::CAPACITY);
     }
 }

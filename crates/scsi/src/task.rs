@@ -4,6 +4,7 @@
 
 mod allegiance;
 mod exchange;
+mod mending;
 mod piece;
 
 use std::sync::Arc;
@@ -12,11 +13,13 @@ use crate::bytes::Cdb;
 use crate::commands::{self, Context, State, Step};
 use crate::io::Io;
 use crate::lun::Lun;
+use crate::marks::Meets;
 use crate::nexus::{Nexus, Path};
 use crate::sense::SenseData;
 use crate::status::Status;
 use crate::task_set::{Attribute, Entry, Manner, Member, Ticket, Turn};
 use crate::unit::LogicalUnit;
+use mending::Mending;
 use piece::Piece;
 
 pub use exchange::{Completion, DataIn, Event, Next, Terms};
@@ -37,6 +40,8 @@ pub struct Task {
     wants_alone: bool,
     /// What [`crate::Wake`] is told.
     key: u64,
+    /// A write to marked blocks is under way.
+    mending: Option<Box<Mending>>,
     /// The operation of a copy that is about to be done, or being done.
     piece: Option<Box<Piece>>,
     /// What comes next, once something else is over: an auto contingent allegiance, or the end of commands that it aborts.
@@ -56,6 +61,8 @@ enum Place {
     /// It has begun and waits for the medium.
     Stalled,
     Alone,
+    /// It writes marked blocks; where it stands is kept with that.
+    Mending,
 }
 
 impl Task {
@@ -78,6 +85,7 @@ impl Task {
             ticket: 0,
             wants_alone: false,
             key: terms.key,
+            mending: None,
             piece: None,
             held: None,
         };
@@ -155,6 +163,10 @@ impl Task {
         } else if self.held.is_some() {
             return self.resume_held(nexus, path, &event);
         } else {
+            let event = match self.mend(event) {
+                Ok(event) => event,
+                Err(next) => return next,
+            };
             match self.resume_late(nexus, path, event) {
                 Some(event @ Event::DataOut(_)) => {
                     let context = Context { nexus, path, announced_bytes: None };
@@ -173,6 +185,19 @@ impl Task {
             return self.advance_blocked(progress, nexus, path);
         }
         self.advance(progress, nexus, path)
+    }
+
+    /// A write to marked blocks is only over when they are marked no more.
+    #[cold]
+    fn mend<'a>(&mut self, event: Event<'a>) -> Result<Event<'a>, Next> {
+        let Some(mut mending) = self.mending.take() else { return Ok(event) };
+        let ended = mending.ended(event);
+        if ended.is_ok() {
+            self.place = mending.place;
+        } else {
+            self.mending = Some(mending);
+        }
+        ended
     }
 
     /// What a command that waited, or may have to, goes on with; `None`: it waits.
@@ -279,13 +304,18 @@ impl Task {
 
     #[cold]
     fn leave(&mut self, nexus: &Nexus) {
+        if let Some(mending) = self.mending.take() {
+            mending.abandon();
+            self.place = mending.place;
+        }
         if let Some(piece) = self.piece.take() {
             piece.leave();
         }
         let Some(path) = self.path.and_then(|index| nexus.path(index)) else { return };
         let tasks = path.unit.tasks();
         match std::mem::replace(&mut self.place, Place::Outside) {
-            Place::Outside => {}
+            // What mends stands where it stood before.
+            Place::Outside | Place::Mending => {}
             Place::Running => tasks.leave(&path.member, self.attribute, false),
             Place::Collecting => tasks.leave(&path.member, self.attribute, true),
             Place::Alone => tasks.leave_alone(&path.member, self.attribute),
@@ -322,8 +352,11 @@ impl Task {
             }
             Ok((state, Step::Io(io))) => {
                 self.state = state;
-                path.unit.watch().about_to(&io, path.unit.block_length_bytes());
-                Next::Io(io)
+                if path.unit.watch().is_armed() {
+                    self.look_at(nexus, &path.unit, io, false)
+                } else {
+                    Next::Io(io)
+                }
             }
             Ok((state, Step::Work { until_over })) => {
                 self.state = state;
@@ -372,8 +405,27 @@ impl Task {
             self.piece = Some(Box::new(Piece { unit, member, place: Place::Outside, ticket: 0 }));
             return Next::Yield;
         }
-        unit.watch().about_to(&io, unit.block_length_bytes());
-        Next::IoOn { naa: unit.identity().naa, io }
+        self.look_at(nexus, &unit, io, true)
+    }
+
+    /// An operation is held against what must be seen to before it is done: tokens that it revokes, marks that it meets.
+    #[cold]
+    fn look_at(&mut self, nexus: &Nexus, unit: &Arc<LogicalUnit>, io: Io, elsewhere: bool) -> Next {
+        let block_length = unit.block_length_bytes();
+        unit.watch().about_to(&io, block_length);
+        let is_free = self.state.ignores_marks();
+        match if is_free { Meets::Nothing } else { unit.marks().meet(&io, block_length.into()) } {
+            Meets::Nothing => {}
+            Meets::Error(error) => {
+                return self.resume(nexus, Event::Io { result: Err(error), data_out: &[], medium: &[] });
+            }
+            Meets::Change(blocks) => {
+                let mending = Mending::new(Arc::clone(unit), blocks, elsewhere, self.place);
+                self.mending = Some(Box::new(mending));
+                self.place = Place::Mending;
+            }
+        }
+        if elsewhere { Next::IoOn { naa: unit.identity().naa, io } } else { Next::Io(io) }
     }
 
     #[inline]

@@ -7,6 +7,7 @@ mod config;
 mod modes;
 mod nexuses;
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -15,6 +16,7 @@ use crate::attention::{ItlNexus, UnitAttention};
 use crate::commands::{self, Clock, ErrorCounters};
 use crate::identity::Identity;
 use crate::io::{Io, IoError};
+use crate::marks::{Full, Mark, Marks};
 use crate::mode::{ModeFlags, ModeValues};
 use crate::reservations::Reservations;
 use crate::rod::Watch;
@@ -61,6 +63,7 @@ pub struct LogicalUnit {
     saved: SavedState,
     work: Work,
     watch: Watch,
+    marks: Marks,
     clock: Clock,
     errors: ErrorCounters,
 }
@@ -112,6 +115,10 @@ impl LogicalUnit {
         };
         let default = ModeValues::new(ModeFlags::new(config.write_cache));
         let modes = Modes { current: saved_modes.unwrap_or(default), saved: saved_modes };
+        let marks = Marks::from_bytes(&saved.section(Section::Marks).unwrap_or_default())
+            .ok_or(ConfigError::SavedState(SavedFault::Damaged))?;
+        let watch = Watch::default();
+        watch.note_marks(!marks.is_empty());
         let tasks = TaskSet::default();
         tasks.restrict(modes.current.flags.restricted_reordering());
         Ok(LogicalUnit {
@@ -127,7 +134,8 @@ impl LogicalUnit {
             reservations: Mutex::new(reservations),
             saved,
             work,
-            watch: Watch::default(),
+            watch,
+            marks,
             clock: Clock::default(),
             errors: ErrorCounters::default(),
             config,
@@ -147,6 +155,26 @@ impl LogicalUnit {
     /// The tokens that stand for blocks of this unit, and what revokes them.
     pub(crate) fn watch(&self) -> &Watch {
         &self.watch
+    }
+
+    /// The blocks that initiators have marked as unreadable.
+    pub(crate) fn marks(&self) -> &Marks {
+        &self.marks
+    }
+
+    /// Marks blocks; to be saved afterwards.
+    pub(crate) fn set_marks(&self, blocks: Range<u64>, mark: Mark) -> Result<(), Full> {
+        self.marks.set(blocks, mark, |bytes| self.keep_marks(bytes))
+    }
+
+    /// Takes marks away. True if there were some; to be saved then.
+    pub(crate) fn clear_marks(&self, blocks: &Range<u64>) -> bool {
+        self.marks.clear(blocks, |bytes| self.keep_marks(bytes))
+    }
+
+    fn keep_marks(&self, bytes: Vec<u8>) {
+        self.watch.note_marks(!bytes.is_empty());
+        self.saved.set_section(Section::Marks, bytes);
     }
 
     /// All that is to be kept over a restart, for the driver to store on [`crate::Io::SaveState`]. A later call never
@@ -224,7 +252,13 @@ impl LogicalUnit {
     /// The operation that [`Self::next_work`] told has ended.
     pub fn work_done(&self, result: Result<(), IoError>) {
         match self.work.done(self.medium(), result) {
-            Kept::Now(section) => self.saved.set_section(Section::Work, section),
+            Kept::Now(section) => {
+                if section.is_empty() && result.is_ok() {
+                    // Every block is new. That goes with what is saved about the end.
+                    self.clear_marks(&(0..u64::MAX));
+                }
+                self.saved.set_section(Section::Work, section);
+            }
             // It was a state that was owed.
             Kept::NotMine if result.is_err() => self.saved.owe(),
             Kept::NotMine | Kept::Same => {}

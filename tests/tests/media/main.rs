@@ -4,6 +4,7 @@
 //! Not here: what the device server does with a medium in memory (`crates/scsi/tests/disk`).
 
 mod erasure;
+mod marks;
 mod mode;
 mod resize;
 mod saving;

@@ -1,5 +1,7 @@
 //! GET LBA STATUS (SBC-3).
 
+use std::ops::Range;
+
 use super::{Context, Progress, State, Step, parameter_data};
 use crate::bytes::{Cdb, cdb32, cdb64};
 use crate::io::{Direction, Extent, Io, IoError, IoOutcome};
@@ -22,7 +24,7 @@ pub(super) fn get_lba_status(context: &Context<'_>, cdb: &Cdb) -> Progress {
     let status = LbaStatus { lba, blocks, allocation_length: cdb32::<10>(cdb) };
     // Without provisioning management every block is mapped (SBC-3, logical block provisioning).
     if !unit.config().provisioning.unmap {
-        return status.answer(&[Run { blocks, deallocated: false }]);
+        return status.answer(unit, &[Run { blocks, deallocated: false }]);
     }
     let io = Io::Extents { offset_bytes: lba * block_length, length_bytes: blocks * block_length };
     Ok((State::LbaStatus(status), Step::Io(io)))
@@ -55,7 +57,7 @@ impl LbaStatus {
             Err(error) => return Err(error.sense(Direction::Read, context.unit())),
         };
         let runs = self.runs(context.unit(), &extents);
-        self.answer(&runs)
+        self.answer(context.unit(), &runs)
     }
 
     /// A block is deallocated where it lies in holes as a whole. Extents outside the range asked for, or out of
@@ -89,20 +91,41 @@ impl LbaStatus {
         told.filter(|&told| told > self.lba).map_or(end, |told| told.min(end))
     }
 
-    fn answer(&self, runs: &[Run]) -> Progress {
+    fn answer(&self, unit: &LogicalUnit, runs: &[Run]) -> Progress {
         let mut data = vec![0; 8];
         let mut lba = self.lba;
         for run in runs {
-            // The window keeps every run below 2^32 blocks.
-            data.extend(lba.to_be_bytes());
-            data.extend((run.blocks as u32).to_be_bytes());
-            data.extend([u8::from(run.deallocated), 0, 0, 0]);
-            lba += run.blocks;
+            for (blocks, is_marked) in marked_parts(unit, lba..lba + run.blocks) {
+                // The window keeps every run below 2^32 blocks.
+                data.extend(lba.to_be_bytes());
+                data.extend((blocks as u32).to_be_bytes());
+                // PROVISIONING STATUS, and ADDITIONAL STATUS of SBC-4: there may be unrecovered errors.
+                data.extend([u8::from(run.deallocated), u8::from(is_marked), 0, 0]);
+                lba += blocks;
+            }
         }
         let length = (data.len() - 4) as u32;
         data[..4].copy_from_slice(&length.to_be_bytes());
         parameter_data(data, self.allocation_length)
     }
+}
+
+/// A range in parts of which all blocks are marked as unreadable or none is, each with its length in blocks.
+fn marked_parts(unit: &LogicalUnit, blocks: Range<u64>) -> Vec<(u64, bool)> {
+    let mut parts: Vec<(u64, bool)> = Vec::new();
+    let mut push = |blocks: u64, is_marked: bool| match parts.last_mut() {
+        _ if blocks == 0 => {}
+        Some((last, same)) if *same == is_marked => *last += blocks,
+        _ => parts.push((blocks, is_marked)),
+    };
+    let mut at = blocks.start;
+    while let Some((lba, _)) = unit.marks().first(at..blocks.end) {
+        push(lba - at, false);
+        push(1, true);
+        at = lba + 1;
+    }
+    push(blocks.end - at, false);
+    parts
 }
 
 /// The holes as start and end in bytes; those that touch are one.

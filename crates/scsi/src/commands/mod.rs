@@ -13,6 +13,7 @@ mod identifying;
 mod inquiry;
 mod lba_status;
 mod log_pages;
+mod long;
 mod mode_pages;
 mod mover;
 mod persistent_reserve;
@@ -147,6 +148,8 @@ pub(crate) enum State {
     StartStop(Readiness),
     ModeSelect(mode_pages::ModeSelect),
     LbaStatus(lba_status::LbaStatus),
+    ReadLong(long::ReadLong),
+    WriteLong(long::WriteLong),
     ExtendedCopy(extended_copy::ExtendedCopy),
     Populate(tokens::Populate),
     WriteBuffer(buffer::WriteBuffer),
@@ -177,6 +180,11 @@ impl State {
         }
     }
 
+    /// True where a marked block is to be read as it is.
+    pub(crate) fn ignores_marks(&self) -> bool {
+        matches!(self, State::ReadLong(read) if !read.corrected)
+    }
+
     pub(crate) fn resume(self, context: &Context<'_>, event: Event<'_>) -> Progress {
         match self {
             State::Finished => Err(SenseData::internal()),
@@ -194,6 +202,8 @@ impl State {
             State::StartStop(readiness) => start_stop::flushed(readiness, context, event),
             State::ModeSelect(select) => select.resume(context, event),
             State::LbaStatus(status) => status.resume(context, event),
+            State::ReadLong(read) => read.resume(context, event),
+            State::WriteLong(write) => write.resume(context, event),
             State::ExtendedCopy(copy) => copy.resume(context, event),
             State::Populate(populate) => populate.resume(context, event),
             State::WriteBuffer(write) => write.resume(context, event),

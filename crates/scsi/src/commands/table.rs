@@ -5,14 +5,15 @@
 mod usage;
 
 use usage::{
-    LONG_CDB, RESERVE_OUT, SERVICE_ACTION_IN, THIRD_PARTY_COPY_IN, THIRD_PARTY_COPY_OUT, WRITE_ATOMIC,
+    LONG_BLOCK, LONG_BLOCK_16, LONG_CDB, RESERVE_OUT, SERVICE_ACTION_IN, THIRD_PARTY_COPY_IN,
+    THIRD_PARTY_COPY_OUT, WRITE_ATOMIC,
 };
 
 use super::persistent_reserve::report;
 use super::row::{Command, MEDIUM_TIMEOUT_S, MEMORY_TIMEOUT_S, row};
 use super::{
     buffer, cache, capacity, copy_results, diagnostic, extended_copy, format, identifying, inquiry,
-    lba_status, log_pages, mode_pages, persistent_reserve, read_modify_write, read_write, readiness,
+    lba_status, log_pages, long, mode_pages, persistent_reserve, read_modify_write, read_write, readiness,
     report_luns, report_support, reserve, sanitize, start_stop, target_port_groups, timestamp, tokens, unmap,
     verify, write_atomic, write_same,
 };
@@ -21,6 +22,7 @@ use crate::codes::opcode::{FORMAT_UNIT, SANITIZE};
 pub(super) use crate::codes::opcode::{INQUIRY, REPORT_LUNS, REQUEST_SENSE, TEST_UNIT_READY};
 use crate::reservations::access::{Access, of_prevent_allow, of_start_stop};
 use crate::sense::{AdditionalSense, SenseData};
+use crate::unit::LogicalUnit;
 
 /// What it should give one that writes the whole medium.
 const WHOLE_MEDIUM_TIMEOUT_S: u32 = 7 * 24 * 60 * 60;
@@ -32,8 +34,13 @@ const INSPECTS: Access = Access::Inspects;
 const READS: Access = Access::Reads;
 const WRITES: Access = Access::Writes;
 
+/// What WRITE LONG marks must be there after a restart.
+fn keeps_state(unit: &LogicalUnit) -> bool {
+    unit.saved().is_kept()
+}
+
 /// Every command, in rising order of operation code and service action.
-pub(crate) static COMMANDS: [Command; 85] = [
+pub(crate) static COMMANDS: [Command; 89] = [
     row("TEST UNIT READY", INSPECTS, readiness::test_unit_ready, &[TEST_UNIT_READY, 0, 0, 0, 0, 0])
         .timeout_s(MEMORY_TIMEOUT_S),
     row("REQUEST SENSE", FREE, readiness::request_sense, &[REQUEST_SENSE, 0x01, 0, 0, 0xff, 0])
@@ -124,6 +131,8 @@ pub(crate) static COMMANDS: [Command; 85] = [
     row("READ BUFFER(10)", READS, buffer::read_buffer, &[0x3c, 0x1f, 255, 255, 255, 255, 255, 255, 255, 0])
         .in_standby()
         .any_readiness(),
+    row("READ LONG(10)", READS, long::read_10, &LONG_BLOCK[0]),
+    row("WRITE LONG(10)", WRITES, long::write_10, &LONG_BLOCK[1]).writes().exists_on(keeps_state),
     row(
         "WRITE SAME(10)",
         WRITES,
@@ -325,10 +334,15 @@ pub(crate) static COMMANDS: [Command; 85] = [
         .in_standby()
         .service_action()
         .timeout_s(MEMORY_TIMEOUT_S),
+    row("READ LONG(16)", READS, long::read_16, &LONG_BLOCK_16[0]).service_action(),
     row("GET LBA STATUS", READS, lba_status::get_lba_status, &SERVICE_ACTION_IN[1]).service_action(),
     row("BACKGROUND CONTROL", WRITES, readiness::background_control, &SERVICE_ACTION_IN[2])
         .service_action()
         .any_readiness(),
+    row("WRITE LONG(16)", WRITES, long::write_16, &LONG_BLOCK_16[1])
+        .service_action()
+        .writes()
+        .exists_on(keeps_state),
     row(
         "REPORT LUNS",
         FREE,

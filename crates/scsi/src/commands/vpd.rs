@@ -35,7 +35,7 @@ pub(super) fn page(code: u8, subject: Subject<'_>) -> Option<Vec<u8>> {
         ]
         .concat(),
         (Subject::Unit(_, nexus), SCSI_PORTS) => scsi_ports(nexus),
-        (Subject::Unit(..), EXTENDED_INQUIRY) => extended_inquiry(),
+        (Subject::Unit(path, _), EXTENDED_INQUIRY) => extended_inquiry(&path.unit),
         (Subject::Unit(path, _), THIRD_PARTY_COPY) => third_party_copy::page(&path.unit),
         (Subject::Unit(path, _), BLOCK_LIMITS) => block_limits(&path.unit),
         (Subject::Unit(path, _), BLOCK_DEVICE_CHARACTERISTICS) => block_device_characteristics(&path.unit),
@@ -161,12 +161,16 @@ fn scsi_name(name: &str) -> Vec<u8> {
 }
 
 /// SPC-4, Extended INQUIRY Data.
-fn extended_inquiry() -> Vec<u8> {
+fn extended_inquiry(unit: &LogicalUnit) -> Vec<u8> {
     let mut body = vec![0; 0x3c];
     // HEADSUP, ORDSUP, SIMPSUP: the task attributes that there are.
     body[5 - 4] = 0x07;
     // V_SUP: there may be a volatile cache.
     body[6 - 4] = 0x01;
+    if unit.saved().is_kept() {
+        // WU_SUP and CRD_SUP: WRITE LONG marks blocks as unreadable, in both ways.
+        body[6 - 4] |= 0x0c;
+    }
     body
 }
 

@@ -9,6 +9,7 @@ mod erasure;
 mod host;
 mod housekeeping;
 mod late_data;
+mod marks;
 mod media;
 mod mode;
 mod port_groups;

@@ -445,7 +445,7 @@ impl Reactor {
                     stable,
                 })
             }
-            Io::SaveState => return self.store_state(index, id),
+            Io::SaveState => return self.store_state(index, id, naa),
             Io::AbortTasks { nexuses, is_told } => return self.abort_by(index, id, nexuses, is_told),
             Io::Work { until_over } => return self.begin_work(index, id, until_over),
             io => match operation_of(io, &session.pool) {

@@ -5,26 +5,33 @@
 use std::io;
 use std::sync::Arc;
 
-use lunette_block::{Done, ErrorClass, IoCompletion, StoreError};
+use lunette_block::{Done, ErrorClass, IoCompletion, StateFile, StoreError};
 use lunette_iscsi::session::TaskId;
+use lunette_scsi::LogicalUnit;
 
 use super::Reactor;
 use super::commands::{hardware_error, store_tag};
 use crate::saver::{Save, Told, WaitingCommand};
+use crate::units::ServedTarget;
 use crate::upkeep;
 
 impl Reactor {
-    /// Has the state of a command's unit stored. The command is in a store until then.
-    pub(super) fn store_state(&mut self, index: usize, id: TaskId) {
+    /// Has the state of a command's unit stored, or of unit `naa`. The command is in a store until then.
+    pub(super) fn store_state(&mut self, index: usize, id: TaskId, naa: Option<u64>) {
         let Some(session) = self.sessions.get_mut(index) else { return };
         let place = session.place;
         let Some(attachment) = &session.attachment else { return };
         let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut) else { return };
-        let unit_index = context.command.as_ref().and_then(lunette_scsi::Task::unit_index);
-        let found = unit_index.and_then(|index| {
-            let (_, unit) = attachment.target.device.units().nth(index)?;
-            Some((Arc::clone(unit), attachment.target.states.get(index)?.clone()?))
-        });
+        let found = match naa {
+            Some(naa) => self.shared.targets.iter().find_map(|target| {
+                let place = target.device.units().position(|(_, unit)| unit.identity().naa == naa)?;
+                unit_with_state(target, place)
+            }),
+            None => {
+                let place = context.command.as_ref().and_then(lunette_scsi::Task::unit_index);
+                place.and_then(|place| unit_with_state(&attachment.target, place))
+            }
+        };
         let Some((unit, file)) = found else { return self.finish(index, id, &hardware_error()) };
         let waiter = WaitingCommand { session: index, place, task: id };
         let told = Told::Command { reactor: Arc::clone(&self.mailbox), waiter };
@@ -54,4 +61,10 @@ impl Reactor {
         self.io_finished(index, IoCompletion { tag: store_tag(index, task), result, buffer: None });
         self.run_session(index);
     }
+}
+
+/// A unit by its place, and where its state is kept.
+fn unit_with_state(target: &ServedTarget, place: usize) -> Option<(Arc<LogicalUnit>, Arc<StateFile>)> {
+    let (_, unit) = target.device.units().nth(place)?;
+    Some((Arc::clone(unit), target.states.get(place)?.clone()?))
 }

@@ -30,6 +30,16 @@ const fn long(opcode: u8, flags: u8) -> [u8; 16] {
 /// Usage of WRITE ATOMIC (16): as above, with ATOMIC BOUNDARY and a 16-bit length.
 pub(super) const WRITE_ATOMIC: [u8; 16] = long(0x9c, 0x18);
 
+/// Usage of READ LONG (10) and WRITE LONG (10): flags, 32-bit LBA, 16-bit length.
+pub(super) const LONG_BLOCK: [[u8; 10]; 2] =
+    [[0x3e, 0x06, 255, 255, 255, 255, 0, 255, 255, 0], [0x3f, 0xe0, 255, 255, 255, 255, 0, 255, 255, 0]];
+
+/// Usage of READ LONG (16) and WRITE LONG (16), whose flags are at opposite ends.
+pub(super) const LONG_BLOCK_16: [[u8; 16]; 2] = [
+    [0x9e, 0x11, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 255, 255, 0x03, 0],
+    [0x9f, 0xf1, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 255, 255, 0, 0],
+];
+
 /// Usage of the third-party copy commands: a list identifier of one or four bytes, if any, and a length.
 pub(super) const THIRD_PARTY_COPY_OUT: [[u8; 16]; 5] = [
     [0x83, 0x00, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0],
