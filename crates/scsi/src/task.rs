@@ -469,3 +469,6 @@ impl Drop for Unsent {
         self.unit.tasks().release_unsent(&self.member);
     }
 }
+
+#[cfg(test)]
+mod tests;

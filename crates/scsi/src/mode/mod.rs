@@ -49,6 +49,12 @@ impl ModeFlags {
         ModeFlags(bits)
     }
 
+    /// Those of `bits` that are flags.
+    #[cfg(test)]
+    pub(crate) fn any_of(bits: u16) -> ModeFlags {
+        ModeFlags(bits & ModeFlags::ALL.0)
+    }
+
     pub(crate) fn bits(self) -> u16 {
         self.0
     }

@@ -123,6 +123,12 @@ impl TaskSet {
         self.change(|queue| queue.is_restricted = is_restricted);
     }
 
+    /// No command is there, and none would be stopped at the gate.
+    #[cfg(test)]
+    pub(crate) fn is_at_rest(&self) -> bool {
+        !self.is_blocking() && !self.is_shut.load(Ordering::SeqCst) && self.lock().is_at_rest()
+    }
+
     /// A new I_T nexus.
     pub(crate) fn join(&self) -> Arc<Member> {
         let member = Arc::new(Member::default());

@@ -99,6 +99,11 @@ impl Queue {
             && self.aca_commands == 0
     }
 
+    #[cfg(test)]
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.is_plain() && self.is_idle() && self.members.iter().all(|member| member.in_medium() == 0)
+    }
+
     fn new_ticket(&mut self) -> Ticket {
         self.last_ticket += 1;
         self.last_ticket

@@ -208,8 +208,12 @@ fn who_is_alone_at_the_medium_is_blocked_behind_it() {
     let data = [0; 2 * BLOCK];
     assert!(matches!(alone.resume(&pair.second, Event::DataOut(&data)), Next::Io(Io::Read { .. })));
     establish(&pair);
-    let (mut aca, next) = start(&pair.first, &READ, Attribute::Aca, 2);
+    let (mut aborted, next) = start(&pair.first, &READ, Attribute::Aca, 3);
     assert_eq!(next, Next::Wait, "another is alone");
+    assert_eq!(status(&pair.first, &READY, Attribute::Aca), Status::AcaActive);
+    aborted.abandon(&pair.first);
+    let (mut aca, next) = start(&pair.first, &READ, Attribute::Aca, 2);
+    assert_eq!(next, Next::Wait);
     let event = || Event::Io { result: Ok(IoOutcome::Done), data_out: &data, medium: &data[..BLOCK] };
     assert!(matches!(alone.resume(&pair.second, event()), Next::Io(_)), "it writes");
     assert_eq!(alone.resume(&pair.second, event()), Next::Wait, "its answer waits");

@@ -6,6 +6,7 @@ mod client;
 mod copy_fencing;
 mod copying;
 mod erasure;
+mod field_pointers;
 mod host;
 mod housekeeping;
 mod late_data;
