@@ -75,6 +75,14 @@ impl Connection {
         Ok(sockopt::set_socket_recv_buffer_size(&self.stream, bytes)?)
     }
 
+    /// Ends both directions, as a broken connection does.
+    ///
+    /// # Errors
+    /// It has ended already.
+    pub fn shut(&self) -> Result<()> {
+        Ok(self.stream.shutdown(std::net::Shutdown::Both)?)
+    }
+
     /// Sends a PDU with its data segment.
     ///
     /// # Errors

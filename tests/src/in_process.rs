@@ -199,6 +199,12 @@ impl InProcess {
         Ok(reloaded)
     }
 
+    /// Bytes of all data buffers that are in use.
+    #[must_use]
+    pub fn buffer_bytes_in_use(&self) -> usize {
+        self.handle.buffer_bytes_in_use()
+    }
+
     /// Begins to drain.
     pub fn drain(&self) {
         self.handle.drain();

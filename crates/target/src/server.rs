@@ -251,6 +251,12 @@ impl ServerHandle {
         }
     }
 
+    /// Bytes of the data buffers that commands and their answers hold at the moment.
+    #[must_use]
+    pub fn buffer_bytes_in_use(&self) -> usize {
+        self.shared.pool.in_use_bytes()
+    }
+
     /// Ends at once: connections are cut, running commands are not waited for.
     pub fn stop_now(&self) {
         self.shared.stop_now.store(true, Ordering::Release);

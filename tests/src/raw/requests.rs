@@ -47,29 +47,39 @@ impl Raw {
         let wanted =
             data.get(start..start + r2t.desired_length as usize).context("an R2T beyond the data")?;
         let tags = (r2t.initiator_task_tag, r2t.target_transfer_tag);
-        self.sequence(tags, start, wanted, segment_max)
+        self.data_out(r2t.lun, tags, (start, wanted), segment_max)
     }
 
-    /// Sends one sequence of Data-Out PDUs.
+    /// Sends one sequence of Data-Out PDUs for unit 0.
     ///
     /// # Errors
     /// The connection broke.
     pub fn sequence(
         &mut self,
-        (initiator_task_tag, target_transfer_tag): (InitiatorTaskTag, TargetTransferTag),
+        tags: (InitiatorTaskTag, TargetTransferTag),
         start: usize,
         data: &[u8],
+        segment_max: usize,
+    ) -> Result<()> {
+        self.data_out(lun_field(0), tags, (start, data), segment_max)
+    }
+
+    fn data_out(
+        &mut self,
+        lun: LunField,
+        (initiator_task_tag, target_transfer_tag): (InitiatorTaskTag, TargetTransferTag),
+        (start, data): (usize, &[u8]),
         segment_max: usize,
     ) -> Result<()> {
         for (index, chunk) in data.chunks(segment_max).enumerate() {
             let pdu = ScsiDataOut {
                 is_final: (index + 1) * segment_max >= data.len(),
+                lun,
                 initiator_task_tag,
                 target_transfer_tag,
                 exp_stat_sn: self.acknowledged(),
                 data_sn: DataSn(u32::try_from(index)?),
                 buffer_offset: u32::try_from(start + index * segment_max)?,
-                ..ScsiDataOut::default()
             };
             self.send(&InitiatorPdu::ScsiDataOut(pdu), chunk)?;
         }

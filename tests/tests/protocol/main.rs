@@ -14,6 +14,7 @@ mod port_groups;
 mod preemption;
 mod pressure;
 mod queries;
+mod random;
 mod recovery;
 mod reload;
 mod requests;
