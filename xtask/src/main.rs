@@ -50,7 +50,7 @@ enum Task {
     Layers,
     /// Check licences, sources and versions of the dependencies against deny.toml
     Deny,
-    /// Check that the files and tests that docs/compliance.md names exist
+    /// Check that the files and tests that docs/compliance.md and docs/compliance name exist
     Docs,
     /// Build the release binary and run the unit, property and fuzz corpus tests
     Unit,
