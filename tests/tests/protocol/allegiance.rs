@@ -8,6 +8,7 @@ use lunette_wire::InitiatorTaskTag;
 use lunette_wire::initiator::{ScsiCommand, TaskAttribute, TaskManagementFunction as Function};
 
 use crate::connections::Session;
+use crate::management::taken_in;
 use crate::{
     A_WHILE, BUS_DEVICE_RESET, CHECK_CONDITION, COMMANDS_CLEARED, COMPLETE, DISK, SECOND_DISK,
     expect_attention, expect_ready, ready_session,
@@ -212,7 +213,7 @@ fn a_failed_command_leaves_others_alone() {
 #[test]
 fn a_failed_command_may_abort_those_of_all_sessions() {
     let (target, [mut first, mut second], [fails, ..]) = fail_amid_reads(1, false);
-    first.waits(A_WHILE).expect("reads are in the store");
+    taken_in(&mut first, &mut second);
     target.faults(0).clear();
     expect_failure(&mut first, fails);
     expect_attention(&mut second, 0, COMMANDS_CLEARED);
@@ -223,6 +224,7 @@ fn a_failed_command_may_abort_those_of_all_sessions() {
 #[test]
 fn a_failed_command_may_end_those_of_others_with_a_status() {
     let (target, [mut first, mut second], [fails, _, of_second]) = fail_amid_reads(1, true);
+    taken_in(&mut first, &mut second);
     target.faults(0).clear();
     expect_failure(&mut first, fails);
     assert_eq!(second.ending(of_second).expect("an answer").status, TASK_ABORTED);
@@ -234,7 +236,7 @@ fn a_failed_command_may_end_those_of_others_with_a_status() {
 #[test]
 fn a_failed_command_may_abort_those_of_its_own_session() {
     let (target, [mut first, mut second], [fails, _, of_second]) = fail_amid_reads(3, false);
-    first.waits(A_WHILE).expect("a read is in the store");
+    taken_in(&mut first, &mut second);
     target.faults(0).clear();
     expect_failure(&mut first, fails);
     second.data_in(of_second).expect("a read");

@@ -31,7 +31,7 @@ const TASK_ABORTED: u8 = 0x40;
 
 /// A function that `asking` has sent is in force on both reactors, and is not answered while a store has a task of it:
 /// what one reactor tells another is there before the answer to a later ping.
-fn taken_in(asking: &mut Raw, other: &mut Raw) {
+pub(crate) fn taken_in(asking: &mut Raw, other: &mut Raw) {
     asking.silent().expect("a task is in a store");
     other.silent().expect("a task is in a store");
     asking.waits(A_WHILE).expect("a task is in a store");
