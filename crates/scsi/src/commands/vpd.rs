@@ -109,7 +109,7 @@ fn group_designators(path: &Path, nexus: &Nexus) -> Vec<u8> {
 /// SPC-4, SCSI Ports: every target port with its name.
 fn scsi_ports(nexus: &Nexus) -> Vec<u8> {
     let device = nexus.device();
-    let mut body = vec![0; 4];
+    let mut body = Vec::new();
     for &port in device.ports() {
         let name = port_name(device, port);
         body.extend([0, 0]);
@@ -285,8 +285,8 @@ mod tests {
     #[test]
     fn every_port_is_listed() {
         let page = with_unit(config(), |subject| page(SCSI_PORTS, subject).unwrap());
-        assert_eq!(page[..8], [0, 0x88, 0, 76, 0, 0, 0, 0]);
-        for (descriptor, number) in page[8..].chunks(36).zip([1, 2]) {
+        assert_eq!(page[..4], [0, 0x88, 0, 72], "descriptors follow the header at once");
+        for (descriptor, number) in page[4..].chunks(36).zip([1, 2]) {
             assert_eq!(descriptor[..12], [0, 0, 0, number, 0, 0, 0, 0, 0, 0, 0, 24]);
             assert_eq!(descriptor[12..16], [0x53, 0x98, 0, 20]);
             assert_eq!(&descriptor[16..32], format!("iqn.x:d,t,0x000{number}").as_bytes());
