@@ -25,6 +25,7 @@ pub mod reservations;
 pub mod server;
 pub mod tgtd;
 pub mod tool;
+pub mod vm;
 
 pub use lunette_skip as skip;
 pub use lunette_skip::skip;

@@ -45,6 +45,15 @@ pub const PACKAGES: &[Package] = &[
     Package { name: "e2fsprogs", needs: &[Need::Program("mke2fs"), Need::Program("e2fsck")] },
 ];
 
+/// What the virtual machine of [`crate::vm`] needs beside what every Debian has. Without them its tests are skipped, also
+/// under `CI=true`.
+pub const VM_PACKAGES: &[Package] = &[
+    Package { name: "qemu-system-x86", needs: &[Need::Program("qemu-system-x86_64")] },
+    Package { name: "mmdebstrap", needs: &[Need::Program("mmdebstrap")] },
+    Package { name: "cpio", needs: &[Need::Program("cpio")] },
+    Package { name: "iproute2", needs: &[Need::Program("ip")] },
+];
+
 impl Package {
     /// True if everything that the tests need from the package is there.
     #[must_use]
@@ -62,10 +71,10 @@ impl Need {
     }
 }
 
-/// The packages that are not (completely) there.
+/// Those of `packages` that are not (completely) there.
 #[must_use]
-pub fn missing() -> Vec<&'static str> {
-    PACKAGES.iter().filter(|package| !package.is_present()).map(|package| package.name).collect()
+pub fn missing(packages: &[Package]) -> Vec<&'static str> {
+    packages.iter().filter(|package| !package.is_present()).map(|package| package.name).collect()
 }
 
 /// The command line, for people, that installs `names`.
@@ -78,7 +87,8 @@ pub fn install_line(names: &[&str]) -> String {
 #[must_use]
 pub fn package_of(program: &str) -> Option<&'static str> {
     let brings = |need: &Need| matches!(need, Need::Program(name) if *name == program);
-    PACKAGES.iter().find(|package| package.needs.iter().any(brings)).map(|package| package.name)
+    let mut packages = PACKAGES.iter().chain(VM_PACKAGES);
+    packages.find(|package| package.needs.iter().any(brings)).map(|package| package.name)
 }
 
 /// Where `name` is: first the `PATH`, then the system directories that an ordinary user's `PATH` leaves out.

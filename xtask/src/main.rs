@@ -18,6 +18,7 @@ mod lint;
 mod packages;
 mod report;
 mod suites;
+mod vm;
 mod workspace;
 
 use std::path::PathBuf;
@@ -59,6 +60,8 @@ enum Task {
         /// Only tests whose name contains this
         filter: Option<String>,
     },
+    /// Build the image of a virtual machine with a Debian kernel, unless it is there, and run the tests that boot it
+    Vm,
     /// Run libiscsi's iscsi-test-cu against the release binary and compare its skips with tests/conformance/libiscsi.toml
     Conformance(conformance::Options),
     /// Run every fuzz target for a while (needs a nightly toolchain and cargo-fuzz)
@@ -119,7 +122,13 @@ fn run(task: Task) -> Result<bool> {
             }
         }
         Task::Peers { filter } => with_binary(&workspace, &mut report, |report, binary| {
-            suites::peers(&workspace, report, binary, filter.as_deref());
+            let image = vm::image(&workspace, report);
+            suites::peers(&workspace, report, binary, image.as_deref(), filter.as_deref());
+        }),
+        Task::Vm => with_binary(&workspace, &mut report, |report, binary| {
+            if let Some(image) = vm::image(&workspace, report) {
+                suites::vm(&workspace, report, binary, &image);
+            }
         }),
         Task::Conformance(options) if options.is_foreign() => {
             conformance::step(&workspace, &mut report, None, &options);
@@ -152,7 +161,8 @@ fn test(workspace: &Workspace, report: &mut Report) {
     lint::documentation(workspace, report);
     with_binary(workspace, report, |report, binary| {
         suites::unit(workspace, report, binary);
-        suites::peers(workspace, report, binary, None);
+        let image = vm::image(workspace, report);
+        suites::peers(workspace, report, binary, image.as_deref(), None);
         conformance::step(workspace, report, Some(binary), &conformance::Options::default());
         bench::instructions::step(workspace, report);
     });

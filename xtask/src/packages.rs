@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use lunette_tests::packages::{PACKAGES, find_program, install_line, missing};
+use lunette_tests::packages::{PACKAGES, Package, VM_PACKAGES, find_program, install_line, missing};
 use lunette_tests::skip::is_ci;
 
 use crate::cargo::check;
@@ -13,29 +13,48 @@ use crate::report::{Report, Tally};
 const LIMIT: Duration = Duration::from_secs(10 * 60);
 
 /// The step. Under `CI=true` a missing package is a failure; elsewhere the tests that need it skip, each with its reason.
+/// Those of the virtual machine may be missing everywhere.
 pub(crate) fn step(report: &mut Report) {
-    report.step("Debian packages", || {
-        let absent = missing();
-        if absent.is_empty() {
-            let names: Vec<&str> = PACKAGES.iter().map(|package| package.name).collect();
-            println!("all there: {}", names.join(" "));
-            return Ok(Tally::PASSED);
+    report.step("Debian packages", || match present(PACKAGES)? {
+        absent if absent.is_empty() => Ok(Tally::PASSED),
+        absent if is_ci() => {
+            bail!("packages that the tests need are missing; {}", advice(&absent));
         }
-        println!("missing: {}", absent.join(" "));
-        if is_root() && find_program("apt-get").is_some() {
-            install(&absent)?;
+        absent => {
+            println!("Tests that need them will be SKIPPED. To run them, {}", advice(&absent));
+            Ok(Tally::SKIPPED)
         }
-        let absent = missing();
-        if absent.is_empty() {
-            return Ok(Tally::PASSED);
-        }
-        let advice = format!("install them with:  sudo {}", install_line(&absent));
-        if is_ci() {
-            bail!("packages that the tests need are missing; {advice}");
-        }
-        println!("Tests that need them will be SKIPPED. To run them, {advice}");
-        Ok(Tally::SKIPPED)
     });
+    report.step("Debian packages of the virtual machine", || match present(VM_PACKAGES) {
+        Ok(absent) if absent.is_empty() => Ok(Tally::PASSED),
+        Ok(absent) => {
+            println!("SKIPPED the virtual machine. To have it, {}", advice(&absent));
+            Ok(Tally::SKIPPED)
+        }
+        Err(error) => {
+            println!("SKIPPED the virtual machine: its packages cannot be installed here: {error:#}");
+            Ok(Tally::SKIPPED)
+        }
+    });
+}
+
+/// Installs what is missing, as root; answers what still is.
+fn present(packages: &[Package]) -> Result<Vec<&'static str>> {
+    let absent = missing(packages);
+    if absent.is_empty() {
+        let names: Vec<&str> = packages.iter().map(|package| package.name).collect();
+        println!("all there: {}", names.join(" "));
+        return Ok(absent);
+    }
+    println!("missing: {}", absent.join(" "));
+    if is_root() && find_program("apt-get").is_some() {
+        install(&absent)?;
+    }
+    Ok(missing(packages))
+}
+
+fn advice(absent: &[&str]) -> String {
+    format!("install them with:  sudo {}", install_line(absent))
 }
 
 fn is_root() -> bool {

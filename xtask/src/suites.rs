@@ -66,13 +66,31 @@ pub(crate) fn properties(workspace: &Workspace, report: &mut Report, binary: &Pa
     });
 }
 
-/// The tests that cross crates, all or those whose name contains `filter`.
-pub(crate) fn peers(workspace: &Workspace, report: &mut Report, binary: &Path, filter: Option<&str>) {
-    report.step("tests across crates: peers, crashes, hostile input, fuzz corpus", || {
+/// The tests that cross crates, all or those whose name contains `filter`. Those in the virtual machine need its image.
+pub(crate) fn peers(
+    workspace: &Workspace,
+    report: &mut Report,
+    binary: &Path,
+    image: Option<&Path>,
+    filter: Option<&str>,
+) {
+    report.step("tests across crates: peers, crashes, hostile input, fuzz corpus, virtual machine", || {
         let mut arguments = vec!["test", "--package", "lunette-tests"];
         arguments.extend(filter);
-        run(workspace, binary, &arguments, &[], TEST_LIMIT)
+        run(workspace, binary, &arguments, &environment(image), TEST_LIMIT)
     });
+}
+
+/// The tests in the virtual machine.
+pub(crate) fn vm(workspace: &Workspace, report: &mut Report, binary: &Path, image: &Path) {
+    report.step("tests in the virtual machine", || {
+        let arguments = ["test", "--package", "lunette-tests", "--test", "kernel"];
+        run(workspace, binary, &arguments, &environment(Some(image)), TEST_LIMIT)
+    });
+}
+
+fn environment(image: Option<&Path>) -> Vec<(&'static str, String)> {
+    image.map(|image| (lunette_tests::vm::IMAGE, image.display().to_string())).into_iter().collect()
 }
 
 /// The crash test with as many rounds as wanted, and a seed to replay.

@@ -1,0 +1,43 @@
+//! The Linux kernel's initiator, in a virtual machine, against the binary: file systems, restarts, multipath, growth, and
+//! what the programs of sg3-utils make of a unit. Skipped, visibly, where no machine can be booted.
+
+mod failures;
+mod filesystems;
+mod units;
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use lunette_tests::lunette::{Launch, Lunette, TARGET_NAME};
+use lunette_tests::vm::{Ended, Guest, HOST, Network};
+
+const PORT: u16 = 3260;
+
+/// A portal at one of the host's addresses.
+fn portal(address: &str) -> SocketAddr {
+    format!("{address}:{PORT}").parse().expect("an address")
+}
+
+/// `lunette serve` on the first path with this unit.
+fn serve(network: &Network, lun: &str) -> Launch {
+    network.serve().portal(portal(HOST)).luns([lun])
+}
+
+/// The image file of unit 0.
+fn image(directory: &Path) -> String {
+    directory.join("disk.img").display().to_string()
+}
+
+/// Boots a guest that knows the target.
+fn boot(network: &Network, portals: &[&str], more: &[(&str, &str)], script: &str) -> Guest {
+    let portals: Vec<String> = portals.iter().map(|address| portal(address).to_string()).collect();
+    let portals = portals.join(" ");
+    let mut environment = vec![("PORTALS", portals.as_str()), ("TARGET", TARGET_NAME)];
+    environment.extend(more);
+    Guest::start(network, &environment, script).expect("a guest")
+}
+
+/// Waits for the script's end; what it left, unless it failed.
+fn finish(guest: Guest, target: &Lunette) -> Ended {
+    guest.finish().unwrap_or_else(|error| panic!("{error:#}\nthe target's log:\n{}", target.log()))
+}

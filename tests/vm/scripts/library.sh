@@ -1,0 +1,56 @@
+# What every script of a guest may use. PORTALS has the target's portals, TARGET its name.
+set -euo pipefail
+
+# Between guest and host: a word that the other side waits for.
+tell() { touch "/mnt/host/told-$1"; }
+await() { until [ -e "/mnt/host/awaited-$1" ]; do sleep 0.1; done; }
+
+# Waits for a command to succeed, for a minute at the longest.
+until_true() {
+    for _ in $(seq 300); do
+        if "$@" >/dev/null 2>&1; then return 0; fi
+        sleep 0.2
+    done
+    echo "this never came true: $*"
+    return 1
+}
+
+start_initiator() {
+    modprobe -a iscsi_tcp sd_mod sg
+    echo "InitiatorName=iqn.2026-11.io.lunette:guest" >/etc/iscsi/initiatorname.iscsi
+    iscsid
+}
+
+# Records the target with one portal, without discovery.
+record() { iscsiadm --mode node --targetname "$TARGET" --portal "$1,${2:-1}" --op new >/dev/null; }
+
+# Changes a setting of all records.
+setting() { iscsiadm --mode node --targetname "$TARGET" --op update --name "$1" --value "$2"; }
+
+log_in() { iscsiadm --mode node --targetname "$TARGET" --login; }
+
+# udev looks at a disk after each that has written to it, and must not be cut off in the middle.
+log_out() {
+    udevadm settle
+    iscsiadm --mode node --targetname "$TARGET" --logout
+}
+
+# The disk of a logical unit, as soon as it is there: disk LUN [PORTAL].
+disk() {
+    local name="/dev/disk/by-path/ip-${2:-${PORTALS%% *}}-iscsi-$TARGET-lun-$1"
+    until_true test -b "$name"
+    readlink -f "$name"
+}
+
+# Random writes, read back and compared, to a file or disk: verified_writes NAME SECONDS.
+verified_writes() {
+    fio --name=verified --filename="$1" --rw=randwrite --bsrange=4k-64k --size=48m --time_based --runtime="$2" \
+        --ioengine=libaio --iodepth=8 --direct=1 --verify=crc32c --verify_backlog=32 --verify_fatal=1 \
+        --output-format=terse --terse-version=3 --output=/tmp/fio.out
+    awk -F';' '{ print "fio: error " $5 ", " $6 " KiB read back, " $47 " KiB written" }' /tmp/fio.out
+}
+
+# Nothing went wrong that the kernel would only log.
+expect_quiet_kernel() {
+    if dmesg | grep -E 'I/O error|detected conn error|BUG:|Oops|WARNING: .*(scsi|sd_)'; then return 1; fi
+}

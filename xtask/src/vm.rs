@@ -1,0 +1,103 @@
+//! The virtual machine with a Debian kernel: builds its image from Debian's packages, once, and runs the tests that boot it.
+//!
+//! The image is two files in the target directory, named after what they were built from: a kernel, and a root file
+//! system that stays in memory. `tests/vm/` has what goes into it, `lunette_tests::vm` boots it.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use lunette_tests::packages::{find_program, package_of};
+use lunette_tests::process::run;
+use lunette_tests::vm;
+
+use crate::report::{Report, Tally};
+use crate::workspace::Workspace;
+
+const BUILD_LIMIT: Duration = Duration::from_secs(15 * 60);
+
+/// The guest's release of Debian, whatever the host's is.
+const SUITE: &str = "bookworm";
+
+/// What the guest's scripts use, and what they need from a system.
+const PACKAGES: &str = "busybox-static,e2fsprogs,fio,iproute2,kmod,mount,multipath-tools,open-iscsi,procps,sg3-utils,\
+    udev,xfsprogs";
+
+/// The kernel's modules that are kept, with those that they need.
+const MODULES: &str = "9p 9pnet_virtio configfs crc32c_generic crc32c_intel dm_multipath dm_queue_length dm_round_robin \
+    dm_service_time ext4 iscsi_target_mod iscsi_tcp loop scsi_dh_alua sd_mod sg target_core_file target_core_mod \
+    virtio_net virtio_pci virtio_rng xfs";
+
+/// What builds the image, beside what boots it.
+const BUILDERS: [&str; 3] = ["mmdebstrap", "dpkg-deb", "cpio"];
+
+/// Builds the image unless it is there. Nothing is returned where that is impossible; the report says why.
+///
+/// It needs a mirror of Debian, so a failure is a skip: the tests that boot the machine are then skipped, too.
+pub(crate) fn image(workspace: &Workspace, report: &mut Report) -> Option<PathBuf> {
+    let mut image = None;
+    report.step("image of the virtual machine", || {
+        let mut needed = BUILDERS.iter().chain(&vm::PROGRAMS);
+        if let Some(program) = needed.find(|program| find_program(program).is_none()) {
+            let package = package_of(program).unwrap_or(program);
+            println!("SKIPPED the virtual machine: {program} is not installed (Debian package {package})");
+            return Ok(Tally::SKIPPED);
+        }
+        match build(workspace) {
+            Ok(directory) => {
+                println!("{}", directory.display());
+                image = Some(directory);
+                Ok(Tally::PASSED)
+            }
+            Err(error) => {
+                println!("SKIPPED the virtual machine: its image cannot be built here: {error:#}");
+                Ok(Tally::SKIPPED)
+            }
+        }
+    });
+    image
+}
+
+fn build(workspace: &Workspace) -> Result<PathBuf> {
+    let sources = workspace.root().join("tests/vm");
+    let images = workspace.target_directory()?.join("vm");
+    let image = images.join(name(&sources)?);
+    if image.join(vm::ROOT).is_file() {
+        return Ok(image);
+    }
+    std::fs::create_dir_all(&images)?;
+    // Complete or not there.
+    let unfinished = tempfile::tempdir_in(&images)?;
+    let mut command = Command::new("mmdebstrap");
+    command
+        .args(["--variant=essential", "--format=null", "--quiet", &format!("--include={PACKAGES}")])
+        .arg("--aptopt=Acquire::Languages \"none\"")
+        .args(["--dpkgopt=force-unsafe-io", "--dpkgopt=path-exclude=/usr/share/doc/*"])
+        .args(["--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*"])
+        .arg(format!("--customize-hook={} \"$1\"", sources.join("hook.sh").display()))
+        .args([SUITE, "/dev/null"])
+        .env("VM_IMAGE", unfinished.path())
+        .env("VM_SOURCES", &sources)
+        .env("VM_MODULES", MODULES);
+    let finished = run(&mut command, BUILD_LIMIT)?;
+    let end: Vec<&str> = finished.output.trim_end().lines().rev().take(5).collect();
+    let end: Vec<&str> = end.into_iter().rev().collect();
+    ensure!(finished.success(), "mmdebstrap: {}: {}", finished.ending(), end.join(" | "));
+    std::fs::rename(unfinished.keep(), &image)
+        .with_context(|| format!("cannot move the image to {}", image.display()))?;
+    Ok(image)
+}
+
+/// A name that changes with whatever the image is built from.
+fn name(sources: &Path) -> Result<String> {
+    let mut hasher = DefaultHasher::new();
+    (SUITE, PACKAGES, MODULES).hash(&mut hasher);
+    for file in ["hook.sh", "init"] {
+        let path = sources.join(file);
+        std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?.hash(&mut hasher);
+    }
+    Ok(format!("{SUITE}-{:016x}", hasher.finish()))
+}
