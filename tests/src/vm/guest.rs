@@ -15,7 +15,7 @@ use super::{KERNEL, Network, ROOT, image};
 const LIBRARY: &str = include_str!("../../vm/scripts/library.sh");
 
 /// Emulation is slow, and so may the machine be.
-const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_secs(600);
 const POLL: Duration = Duration::from_millis(100);
 
 /// A running guest; powered off when dropped.
