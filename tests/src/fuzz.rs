@@ -1,11 +1,13 @@
 //! Entry points for fuzzing, one a function that takes any bytes and must return. `fuzz/` feeds them with new inputs; the
 //! test `fuzz_corpus` runs them on the committed ones. They check more than "no panic": bounds, round trips, ends.
 
+mod answers;
 mod login;
 mod pdu;
 mod scsi;
 mod session;
 
+pub use answers::answers;
 pub use login::login;
 pub use pdu::{pdu, text};
 pub use scsi::scsi;
@@ -15,8 +17,14 @@ pub use session::session;
 pub type Entry = (&'static str, fn(&[u8]));
 
 /// All entry points.
-pub const ENTRIES: &[Entry] =
-    &[("pdu", pdu), ("text", text), ("login", login), ("session", session), ("scsi", scsi)];
+pub const ENTRIES: &[Entry] = &[
+    ("pdu", pdu),
+    ("text", text),
+    ("login", login),
+    ("session", session),
+    ("scsi", scsi),
+    ("answers", answers),
+];
 
 /// Decisions read from the input; behind its end everything is zero.
 struct Input<'a>(&'a [u8]);
