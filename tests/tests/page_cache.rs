@@ -125,6 +125,7 @@ fn knows_its_page_cache(image: &Path) -> bool {
         engine: EngineKind::Threads,
         identity: IdentityOverride::default(),
         block_length_bytes: BLOCK_BYTES as u32,
+        protection: None,
     };
     Volume::open(&spec).expect("the image opens").cached(0, BLOCK_BYTES as u32).is_some()
 }

@@ -90,6 +90,7 @@ mod tests {
             engine,
             identity: IdentityOverride::default(),
             block_length_bytes: 512,
+            protection: None,
         };
         Volume::open(&spec).unwrap()
     }

@@ -190,6 +190,38 @@ pub enum OpenError {
         /// What the kernel said and where it is allowed.
         why: String,
     },
+    /// The volume was created with protection information, and is to be opened without, or as if it had another.
+    #[error(
+        "{} has protection information of type {kind} for blocks of {block_length_bytes} bytes, in {}; serve it with \
+         ,protection={kind},block={block_length_bytes}, or remove that file to give the protection up",
+        path.display(), beside.display()
+    )]
+    Protected {
+        /// The image.
+        path: PathBuf,
+        /// The file with its protection information.
+        beside: PathBuf,
+        /// The type that it was created with.
+        kind: u8,
+        /// The block length that it was created with.
+        block_length_bytes: u32,
+    },
+    /// The volume has data and no protection information.
+    #[error(
+        "{} has data, and no protection information was kept with it; a volume gets protection= when it is created, \
+         for example with ,size=10G, and its data is copied into it",
+        path.display()
+    )]
+    NotProtected {
+        /// The image.
+        path: PathBuf,
+    },
+    /// The store has no place for protection information.
+    #[error("{what} has no place for protection information; image files and memory have")]
+    CannotProtect {
+        /// The store.
+        what: String,
+    },
     /// No stable identity could be found or stored.
     #[error("{} has no stable identity ({why}); give it one with ,serial=NAME", path.display())]
     NoIdentity {

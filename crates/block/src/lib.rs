@@ -21,6 +21,7 @@
 //!     engine: EngineKind::Threads,
 //!     identity: IdentityOverride::default(),
 //!     block_length_bytes: 512,
+//!     protection: None,
 //! };
 //! let volume = Volume::open(&spec)?;
 //! let pool = BufferPool::new(1 << 20);

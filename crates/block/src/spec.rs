@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use crate::store::protected::INFORMATION_BYTES;
+
 /// Where the bytes are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreSpec {
@@ -109,6 +111,18 @@ pub struct VolumeSpec {
     /// The block length that the volume is served with: a power of two from 512 to 65536. The size must be a
     /// multiple of it, and it must not be smaller than a block device's logical sector.
     pub block_length_bytes: u32,
+    /// Keep 8 bytes of protection information with each block, of a kind that this number names (T10 has types 1 and 3).
+    /// Blocks are then read and written with it behind their data, so the volume's size and all offsets and lengths
+    /// count `block_length_bytes + 8` a block; blocks without data have all ones. A volume is created with it or
+    /// without: opening it otherwise is an error. Image files and memory can have it.
+    pub protection: Option<u8>,
+}
+
+impl VolumeSpec {
+    /// The bytes of a block as operations count them.
+    pub fn stored_block_bytes(&self) -> u32 {
+        self.block_length_bytes + if self.protection.is_some() { INFORMATION_BYTES as u32 } else { 0 }
+    }
 }
 
 #[cfg(test)]

@@ -27,7 +27,8 @@ pub struct Volume {
     read_only: bool,
     engine: EngineChoice,
     identity: VolumeIdentity,
-    block_length_bytes: u32,
+    /// What the size is a multiple of.
+    stored_block_bytes: u32,
     /// What operations are held against; see [`Volume::look_at_size`].
     size_bytes: AtomicU64,
     features: Features,
@@ -86,7 +87,7 @@ impl Volume {
             read_only: spec.read_only,
             engine,
             identity,
-            block_length_bytes: spec.block_length_bytes,
+            stored_block_bytes: spec.stored_block_bytes(),
             size_bytes: AtomicU64::new(store.size_bytes()),
             features,
             durability: Arc::new(Durability::new(&spec.name, Arc::clone(&store))),
@@ -118,7 +119,7 @@ impl Volume {
             return None;
         }
         let present_bytes = shielded(|| self.store.present_size_bytes()).ok()?.min(store::SIZE_BYTES_MAX);
-        let present_bytes = present_bytes - present_bytes % u64::from(self.block_length_bytes);
+        let present_bytes = present_bytes - present_bytes % u64::from(self.stored_block_bytes);
         let before_bytes = self.size_bytes();
         if present_bytes == 0 || present_bytes == before_bytes {
             return None;

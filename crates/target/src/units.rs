@@ -169,6 +169,7 @@ fn open_unit(
         engine: config.engine,
         identity: IdentityOverride { serial: config.serial.clone() },
         block_length_bytes,
+        protection: None,
     };
     let volume = Volume::open_layered(&spec, |store| layer(config.lun, store))
         .map_err(|source| StartError::Volume { lun: config.lun, source })?;

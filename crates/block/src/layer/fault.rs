@@ -14,6 +14,7 @@
 //!     engine: EngineKind::Sync,
 //!     identity: IdentityOverride::default(),
 //!     block_length_bytes: 512,
+//!     protection: None,
 //! };
 //! let (volume, faults) = Faults::open(&spec)?;
 //! faults.add(Rule::new(OperationKind::Flush, When::First(1), Effect::Fail(Errno::IO)));

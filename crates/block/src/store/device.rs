@@ -55,6 +55,9 @@ pub(crate) fn open(
     spec: &VolumeSpec,
     configured: Option<VolumeIdentity>,
 ) -> Result<Opened, OpenError> {
+    if spec.protection.is_some() {
+        return Err(OpenError::CannotProtect { what: format!("block device {}", path.display()) });
+    }
     let (access, doing) = if spec.read_only {
         (OFlags::RDONLY, "open it")
     } else {

@@ -15,7 +15,7 @@ use rustix::io::{Errno, retry_on_intr};
 use super::direct::{self, RawFile};
 use super::kernel::KernelFile;
 use super::sysfs::DeviceDirectory;
-use super::{AtomicWrites, Extent, Features, Opened, Space, Store, check_size, push_extent};
+use super::{AtomicWrites, Extent, Features, Opened, Space, Store, check_size, protected, push_extent};
 use crate::engine::choice::{self, Kind};
 use crate::error::OpenError;
 use crate::identity::{self, VolumeIdentity};
@@ -42,6 +42,7 @@ pub(crate) fn open(
     spec: &VolumeSpec,
     configured: Option<VolumeIdentity>,
 ) -> Result<Opened, OpenError> {
+    protected::check(spec, path)?;
     let Image { fd, is_new } = open_or_create(path, create_bytes, spec)?;
     // The place itself, not a link to it, is where a sidecar belongs and what the log should name.
     let path = fs::canonicalize(path).map_err(|source| OpenError::Io {
@@ -76,8 +77,10 @@ pub(crate) fn open(
     }
     let (engine, direct) = chosen?;
     features.atomic_writes = direct.as_ref().and_then(|_| AtomicWrites::of(&fd));
-    let store = FileStore { file: KernelFile::new(fd, direct), path, size_bytes, features };
-    Ok(Opened { store: Arc::new(store), identity, engine })
+    let file = KernelFile::new(fd, direct);
+    let store = Arc::new(FileStore { file, path: path.clone(), size_bytes, features });
+    let protected = protected::for_file(Arc::clone(&store) as Arc<dyn Store>, &path, is_new, spec);
+    Ok(Opened { store: protected.inspect_err(|_| store.release())?, identity, engine })
 }
 
 /// An open image.

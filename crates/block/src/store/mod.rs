@@ -10,6 +10,7 @@ pub(crate) mod gate;
 pub(crate) mod kernel;
 pub(crate) mod memory;
 pub(crate) mod null;
+pub(crate) mod protected;
 pub(crate) mod residency;
 pub(crate) mod sysfs;
 
@@ -205,10 +206,13 @@ pub(crate) fn open(spec: &VolumeSpec) -> Result<Opened, OpenError> {
         StoreSpec::Memory { size_bytes } => {
             check_size("memory", *size_bytes, block_length_bytes)?;
             Opened {
-                store: Arc::new(memory::MemoryStore::new(*size_bytes)?),
+                store: protected::for_memory(memory::MemoryStore::new(*size_bytes)?, spec)?,
                 identity: configured.map_or_else(identity::random, Ok)?,
                 engine: choice::in_memory(spec.engine),
             }
+        }
+        StoreSpec::Null { .. } if spec.protection.is_some() => {
+            return Err(OpenError::CannotProtect { what: "null".to_owned() });
         }
         StoreSpec::Null { size_bytes } => {
             check_size("null", *size_bytes, block_length_bytes)?;

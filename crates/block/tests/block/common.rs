@@ -22,6 +22,7 @@ pub(crate) fn spec(store: StoreSpec, engine: EngineKind) -> VolumeSpec {
         engine,
         identity: IdentityOverride::default(),
         block_length_bytes: 512,
+        protection: None,
     }
 }
 

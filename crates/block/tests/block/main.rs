@@ -10,5 +10,6 @@ mod engines;
 mod identities;
 mod model;
 mod opening;
+mod protected;
 mod stores;
 mod threads;

@@ -319,6 +319,7 @@ mod tests {
             engine: EngineKind::Threads,
             identity: IdentityOverride::default(),
             block_length_bytes: 512,
+            protection: None,
         };
         (Volume::open(&spec).unwrap(), bytes)
     }

@@ -1,0 +1,344 @@
+//! A store that keeps protection information with its blocks (docs/decisions/0019). To those above each block is its
+//! data with 8 bytes behind; below, the image has the data alone and [`area::Area`] the rest.
+//!
+//! What the 8 bytes mean is not known here. What is promised: a block is read with the information that it was written
+//! with, whatever crash came between. So every change is stable when it is done.
+
+mod area;
+mod barrier;
+mod entry;
+mod locks;
+
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::memory::MemoryStore;
+use super::{Extent, Features, Space, Store, push_extent};
+use crate::error::OpenError;
+use crate::spec::{EngineKind, VolumeSpec};
+use area::{Area, Header};
+use barrier::Barrier;
+pub(crate) use entry::INFORMATION_BYTES;
+use entry::{ENTRY_BYTES, Entry, Information};
+use locks::RangeLocks;
+
+/// The data that is moved at once. A multiple of every block length.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// A store of data with the information beside it.
+#[derive(Debug)]
+pub(crate) struct ProtectedStore {
+    data: Arc<dyn Store>,
+    area: Area,
+    block_bytes: usize,
+    /// As many blocks as the data was last seen to have.
+    blocks: AtomicU64,
+    locks: RangeLocks,
+    data_barrier: Barrier,
+    area_barrier: Barrier,
+}
+
+/// Refuses what protection information cannot be had with.
+pub(crate) fn check(spec: &VolumeSpec, path: &Path) -> Result<(), OpenError> {
+    match spec.engine {
+        EngineKind::Direct | EngineKind::Uring if spec.protection.is_some() => {
+            let why = "protection information is kept through it".to_owned();
+            Err(OpenError::NoDirect { path: path.to_owned(), why })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Finds, or makes for an image that has nothing yet, what belongs to an image.
+pub(crate) fn for_file(
+    data: Arc<dyn Store>,
+    image: &Path,
+    is_new: bool,
+    spec: &VolumeSpec,
+) -> Result<Arc<dyn Store>, OpenError> {
+    let wanted = spec.protection.map(|kind| Header { kind, block_length_bytes: spec.block_length_bytes });
+    let found = if is_new && wanted.is_some() { None } else { area::header_of(image)? };
+    let area = match (wanted, found) {
+        (None, None) => return Ok(data),
+        (Some(wanted), Some(found)) if wanted == found => Area::open(image, spec.read_only)?,
+        (Some(wanted), None) if !spec.read_only && (is_new || is_blank(&*data)) => {
+            Area::create(image, wanted)?
+        }
+        (Some(_), None) => return Err(OpenError::NotProtected { path: image.to_owned() }),
+        (_, Some(Header { kind, block_length_bytes })) => {
+            let (path, beside) = (image.to_owned(), area::path_of(image));
+            return Err(OpenError::Protected { path, beside, kind, block_length_bytes });
+        }
+    };
+    let store = ProtectedStore::new(data, area, spec);
+    if !spec.read_only {
+        let failed = |source| OpenError::Io { path: area::path_of(image), doing: "cut it", source };
+        store.area.cut(store.blocks.load(Ordering::Relaxed)).map_err(failed)?;
+    }
+    Ok(Arc::new(store))
+}
+
+/// Memory with the information in memory.
+pub(crate) fn for_memory(data: MemoryStore, spec: &VolumeSpec) -> Result<Arc<dyn Store>, OpenError> {
+    if spec.protection.is_none() {
+        return Ok(Arc::new(data));
+    }
+    let area = Area::memory(data.size_bytes() / u64::from(spec.block_length_bytes))?;
+    Ok(Arc::new(ProtectedStore::new(Arc::new(data), area, spec)))
+}
+
+/// Nothing was ever written, as far as the file system can tell.
+fn is_blank(data: &dyn Store) -> bool {
+    data.extents(0, data.size_bytes()).is_ok_and(|extents| extents.iter().all(|extent| !extent.allocated))
+}
+
+impl ProtectedStore {
+    fn new(data: Arc<dyn Store>, area: Area, spec: &VolumeSpec) -> Self {
+        let block_bytes = spec.block_length_bytes as usize;
+        Self {
+            blocks: AtomicU64::new(data.size_bytes() / block_bytes as u64),
+            data,
+            area,
+            block_bytes,
+            locks: RangeLocks::new(),
+            data_barrier: Barrier::default(),
+            area_barrier: Barrier::default(),
+        }
+    }
+
+    /// The length of a block as those above see it.
+    fn stored_bytes(&self) -> usize {
+        self.block_bytes + INFORMATION_BYTES
+    }
+
+    /// The blocks of a range as those above see it. A part of a block cannot be changed or checked.
+    fn blocks_of(&self, offset: u64, length: u64) -> io::Result<Range<u64>> {
+        let stored = self.stored_bytes() as u64;
+        if !offset.is_multiple_of(stored) || !length.is_multiple_of(stored) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        Ok(offset / stored..(offset + length) / stored)
+    }
+
+    /// Where the data of a block begins.
+    fn data_at(&self, block: u64) -> u64 {
+        block * self.block_bytes as u64
+    }
+
+    /// The range of the data of some blocks: offset and length.
+    fn data_of(&self, blocks: &Range<u64>) -> (u64, u64) {
+        (self.data_at(blocks.start), self.data_at(blocks.end - blocks.start))
+    }
+
+    fn entry_bytes(&self, blocks: &Range<u64>) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; (blocks.end - blocks.start) as usize * ENTRY_BYTES];
+        self.area.read(blocks.start, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn write_entries(&self, first: u64, entries: impl Iterator<Item = Entry>) -> io::Result<()> {
+        let bytes: Vec<u8> = entries.flat_map(Entry::to_bytes).collect();
+        self.area.write(first, &bytes)
+    }
+
+    /// What blocks that are about to be written have. Where a crash has left that open the data is looked at, because an
+    /// entry has room for one write. A damaged entry is mended by the write; before that its block is right with nothing.
+    fn information(&self, blocks: &Range<u64>) -> io::Result<Vec<Information>> {
+        const OF_NOTHING: Information = [0; INFORMATION_BYTES];
+        let bytes = self.entry_bytes(blocks)?;
+        let mut data = vec![0; self.block_bytes];
+        let of_block = |(bytes, block)| match Entry::from_bytes(bytes) {
+            Ok(Entry::Settled(information)) => Ok(information),
+            Ok(entry) => {
+                self.data.read_at(self.data_at(block), &mut data)?;
+                Ok(entry.of_data(&data))
+            }
+            Err(_) => Ok(OF_NOTHING),
+        };
+        bytes.as_chunks::<ENTRY_BYTES>().0.iter().zip(blocks.start..).map(of_block).collect()
+    }
+
+    /// Blocks of a buffer of those above: data and information.
+    fn parts<'a>(&self, buffer: &'a [u8]) -> impl Iterator<Item = (&'a [u8], Information)> {
+        buffer.chunks_exact(self.stored_bytes()).filter_map(|block| {
+            let (data, information) = block.split_last_chunk()?;
+            Some((data, *information))
+        })
+    }
+
+    /// Writes entries that are right before and after the data is there, then the data, then final entries.
+    fn write_locked(&self, blocks: &Range<u64>, buffer: &[u8]) -> io::Result<()> {
+        if !self.in_memory() {
+            let before = self.information(blocks)?.into_iter().zip(self.parts(buffer));
+            let entries = before.map(|(old, (data, new))| Entry::being_written(old, new, data));
+            self.write_entries(blocks.start, entries)?;
+            self.area_barrier.pass(|| self.area.flush())?;
+        }
+        let chunk_blocks = CHUNK_BYTES / self.block_bytes;
+        let mut plain = Vec::with_capacity(CHUNK_BYTES.min(buffer.len()));
+        let chunks = buffer.chunks(chunk_blocks * self.stored_bytes());
+        for (chunk, first) in chunks.zip((blocks.start..).step_by(chunk_blocks)) {
+            plain.clear();
+            self.parts(chunk).for_each(|(data, _)| plain.extend_from_slice(data));
+            self.data.write_at(self.data_at(first), &plain)?;
+        }
+        if !self.in_memory() {
+            self.data_barrier.pass(|| self.data.flush())?;
+        }
+        self.write_entries(blocks.start, self.parts(buffer).map(|(_, new)| Entry::Settled(new)))
+    }
+
+    fn read_locked(
+        &self,
+        blocks: &Range<u64>,
+        buffer: &mut [u8],
+        read: impl Fn(u64, &mut [u8]) -> io::Result<bool>,
+    ) -> io::Result<bool> {
+        let chunk_blocks = CHUNK_BYTES / self.block_bytes;
+        let stored = self.stored_bytes();
+        let mut plain = vec![0; CHUNK_BYTES.min(buffer.len() / stored * self.block_bytes)];
+        let chunks = buffer.chunks_mut(chunk_blocks * stored);
+        for (chunk, first) in chunks.zip((blocks.start..).step_by(chunk_blocks)) {
+            let count = chunk.len() / stored;
+            let plain = &mut plain[..count * self.block_bytes];
+            if !read(self.data_at(first), plain)? {
+                return Ok(false);
+            }
+            let entries = self.entry_bytes(&(first..first + count as u64))?;
+            let parts = plain.chunks_exact(self.block_bytes).zip(entries.as_chunks::<ENTRY_BYTES>().0);
+            for (place, (data, entry)) in chunk.chunks_exact_mut(stored).zip(parts) {
+                place[..data.len()].copy_from_slice(data);
+                place[data.len()..].copy_from_slice(&Entry::from_bytes(entry)?.of_data(data));
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes information and data of blocks away, in this order: what a crash leaves in between is not checked.
+    fn clear(&self, blocks: &Range<u64>, clear_data: impl Fn() -> io::Result<()>) -> io::Result<()> {
+        let _taken = self.locks.take(blocks);
+        self.check_barriers()?;
+        self.area.clear(blocks)?;
+        if self.in_memory() {
+            return clear_data();
+        }
+        self.area_barrier.pass(|| self.area.flush())?;
+        clear_data()?;
+        self.data_barrier.pass(|| self.data.flush())
+    }
+
+    fn check_barriers(&self) -> io::Result<()> {
+        self.area_barrier.check().and_then(|()| self.data_barrier.check())
+    }
+}
+
+impl Store for ProtectedStore {
+    fn size_bytes(&self) -> u64 {
+        self.data.size_bytes() / self.block_bytes as u64 * self.stored_bytes() as u64
+    }
+
+    fn present_size_bytes(&self) -> io::Result<u64> {
+        let blocks = self.data.present_size_bytes()? / self.block_bytes as u64;
+        if blocks < self.blocks.swap(blocks, Ordering::Relaxed) {
+            self.area.cut(blocks)?;
+        }
+        Ok(blocks.saturating_mul(self.stored_bytes() as u64))
+    }
+
+    fn space(&self) -> io::Result<Option<Space>> {
+        self.data.space()
+    }
+
+    /// Of the data: granularities count its bytes. Several blocks are not written all or none.
+    fn features(&self) -> Features {
+        Features { atomic_writes: None, ..self.data.features() }
+    }
+
+    fn describe(&self) -> String {
+        format!("{} with protection information", self.data.describe())
+    }
+
+    fn in_memory(&self) -> bool {
+        self.data.in_memory()
+    }
+
+    /// Where there is a device, every write waits for it, twice.
+    fn buffers_writes(&self) -> bool {
+        self.in_memory()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let blocks = self.blocks_of(offset, buffer.len() as u64)?;
+        let _shared = self.locks.share(&blocks);
+        let read = |offset, data: &mut [u8]| self.data.read_at(offset, data).map(|()| true);
+        self.read_locked(&blocks, buffer, read).map(drop)
+    }
+
+    /// All or nothing; the entries are few, and mostly in the page cache where their data is.
+    fn read_cached(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let blocks = self.blocks_of(offset, buffer.len() as u64)?;
+        let Some(_shared) = self.locks.try_share(&blocks) else { return Ok(0) };
+        let read = |offset, data: &mut [u8]| Ok(self.data.read_cached(offset, data)? == data.len());
+        let is_complete = self.read_locked(&blocks, buffer, read)?;
+        Ok(if is_complete { buffer.len() } else { 0 })
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        let blocks = self.blocks_of(offset, data.len() as u64)?;
+        let _taken = self.locks.take(&blocks);
+        self.check_barriers()?;
+        self.write_locked(&blocks, data)
+    }
+
+    /// All is stable already, unless a flush has failed.
+    fn flush(&self) -> io::Result<()> {
+        self.check_barriers()
+    }
+
+    fn zero(&self, offset: u64, length: u64, unmap: bool) -> io::Result<()> {
+        let blocks = self.blocks_of(offset, length)?;
+        let (offset, length) = self.data_of(&blocks);
+        self.clear(&blocks, || self.data.zero(offset, length, unmap))
+    }
+
+    fn unmap(&self, offset: u64, length: u64) -> io::Result<()> {
+        if !self.features().unmap {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let blocks = self.blocks_of(offset, length)?;
+        let (offset, length) = self.data_of(&blocks);
+        self.clear(&blocks, || self.data.unmap(offset, length))
+    }
+
+    fn prefetch(&self, offset: u64, length: u64) -> io::Result<()> {
+        let (offset, length) = self.data_of(&self.blocks_of(offset, length)?);
+        self.data.prefetch(offset, length)
+    }
+
+    /// A block is allocated where any byte of its data is.
+    fn extents(&self, offset: u64, length: u64) -> io::Result<Vec<Extent>> {
+        let blocks = self.blocks_of(offset, length)?;
+        let (block, stored) = (self.block_bytes as u64, self.stored_bytes() as u64);
+        let (data_offset, data_length) = self.data_of(&blocks);
+        let mut extents = Vec::new();
+        let mut at = blocks.start;
+        for extent in self.data.extents(data_offset, data_length)? {
+            let end = extent.offset + extent.length;
+            let end = if extent.allocated { end.div_ceil(block) } else { end / block };
+            let length = end.saturating_sub(at) * stored;
+            push_extent(&mut extents, Extent { offset: at * stored, length, allocated: extent.allocated });
+            at = at.max(end);
+        }
+        Ok(extents)
+    }
+
+    fn release(&self) {
+        self.data.release();
+    }
+}
+
+#[cfg(test)]
+mod tests;
