@@ -27,7 +27,8 @@ pub struct Volume {
     read_only: bool,
     engine: EngineChoice,
     identity: VolumeIdentity,
-    /// What the size is a multiple of.
+    block_length_bytes: u32,
+    /// The same with the protection information, if there is any: what the size is a multiple of.
     stored_block_bytes: u32,
     /// What operations are held against; see [`Volume::look_at_size`].
     size_bytes: AtomicU64,
@@ -87,6 +88,7 @@ impl Volume {
             read_only: spec.read_only,
             engine,
             identity,
+            block_length_bytes: spec.block_length_bytes,
             stored_block_bytes: spec.stored_block_bytes(),
             size_bytes: AtomicU64::new(store.size_bytes()),
             features,
@@ -108,6 +110,20 @@ impl Volume {
     /// The size in bytes, as it was last looked at.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes.load(Ordering::Relaxed)
+    }
+
+    /// So many bytes of data, whole blocks, as operations count them: with the protection information.
+    #[inline]
+    pub fn stored_bytes(&self, data_bytes: u64) -> u64 {
+        if self.stored_block_bytes == self.block_length_bytes {
+            return data_bytes;
+        }
+        data_bytes / u64::from(self.block_length_bytes) * u64::from(self.stored_block_bytes)
+    }
+
+    /// So many bytes, whole blocks, without the protection information: what [`Self::stored_bytes`] was told.
+    pub fn data_bytes(&self, stored_bytes: u64) -> u64 {
+        stored_bytes / u64::from(self.stored_block_bytes) * u64::from(self.block_length_bytes)
     }
 
     /// Looks whether the image or device below was enlarged or cut, and takes its present size for its own, in whole

@@ -68,6 +68,9 @@ fn write_target(text: &mut String, target: &TargetReport) -> std::fmt::Result {
         if !store.ends_with(&size) {
             facts.insert(0, size);
         }
+        if let Some(protection) = unit.protection {
+            facts.push(format!("protection={protection}"));
+        }
         if unit.read_only {
             facts.push("read-only".to_owned());
         } else {
@@ -175,6 +178,7 @@ pub(crate) mod tests {
                 store: "file /srv/vm.img".into(),
                 size_bytes: 20 << 30,
                 block_length_bytes: 512,
+                protection: None,
                 read_only: false,
                 write_mode: WriteMode::Through,
                 engine: EngineKind::Threads,

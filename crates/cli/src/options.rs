@@ -31,6 +31,7 @@ OPTION is
   ro                   refuse every change
   removable            a removable medium: initiators may eject, load and lock it
   block=512|4096       logical block length
+  protection=1|3       keep protection information with each block (T10 DIF)
   write=through|back   answer a write when it is stable, or sooner
   engine=auto|sync|threads|direct|uring
                        who waits for the disk; direct and uring go past the page cache
@@ -262,9 +263,18 @@ mod tests {
 
     #[test]
     fn every_lun_option_is_in_the_help() {
-        for option in
-            ["size=", "ro", "removable", "block=", "write=", "engine=", "serial=", "vendor=", "product="]
-        {
+        for option in [
+            "size=",
+            "ro",
+            "removable",
+            "block=",
+            "protection=",
+            "write=",
+            "engine=",
+            "serial=",
+            "vendor=",
+            "product=",
+        ] {
             assert!(LUN_HELP.contains(&format!("\n  {option}")), "{option}");
         }
     }

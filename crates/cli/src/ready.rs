@@ -61,6 +61,7 @@ struct Unit<'a> {
     store: &'a str,
     size_bytes: u64,
     block_bytes: u32,
+    protection: Option<u8>,
     read_only: bool,
     write: String,
     engine: String,
@@ -77,6 +78,7 @@ impl<'a> From<&'a UnitReport> for Unit<'a> {
             store: &unit.store,
             size_bytes: unit.size_bytes,
             block_bytes: unit.block_length_bytes,
+            protection: unit.protection,
             read_only: unit.read_only,
             write: unit.write_mode.to_string(),
             engine: unit.engine.to_string(),
@@ -148,7 +150,7 @@ mod tests {
             concat!(
                 r#"{"portals":["127.0.0.1:3260","[::1]:3260"],"targets":[{"name":"iqn.2026-11.io.lunette:vm","#,
                 r#""alias":"Machines","chap":false,"access":[],"groups":[1],"redirect":[],"units":[{"lun":0,"store":"file /srv/vm.img","size_bytes":21474836480,"#,
-                r#""block_bytes":512,"read_only":false,"write":"through","engine":"threads","engine_reason":null,"#,
+                r#""block_bytes":512,"protection":null,"read_only":false,"write":"through","engine":"threads","engine_reason":null,"#,
                 r#""naa":"naa.3000000000000001","serial":"S-1","unmap":true}]}],"pid":42}"#,
                 "\n"
             )

@@ -1,5 +1,7 @@
 //! What the device server asks of the store, and how the store's errors become sense data (SBC-3, error reporting).
 
+use std::ops::Range;
+
 use crate::nexus::NexusName;
 use crate::sense::{AdditionalSense, SenseData, SenseKey};
 use crate::unit::LogicalUnit;
@@ -9,6 +11,11 @@ use crate::unit::LogicalUnit;
 pub(crate) const PIECE_BYTES: u32 = 1 << 20;
 
 /// One operation on the medium. Offsets and lengths are whole blocks inside the capacity; lengths are not zero.
+///
+/// On a unit with protection information they count the data, while what is read into the medium buffer, and what is
+/// written from any buffer, has 8 bytes of information behind the data of each block; a place and a length in a buffer
+/// count those as well. What is zeroed or unmapped, and what was never written, has information of all ones. The data
+/// and the information of a block must change together, whatever crash comes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Io {
     /// Read into the medium buffer.
@@ -46,7 +53,7 @@ pub enum Io {
     WriteOwned {
         /// Where on the medium.
         offset_bytes: u64,
-        /// The data, at most 1 MiB.
+        /// The data: at most 1 MiB, without the protection information.
         bytes: Vec<u8>,
         /// True: answer when the data is on stable storage.
         stable: bool,
@@ -111,6 +118,56 @@ pub enum Io {
         /// How much.
         length_bytes: u64,
     },
+}
+
+/// How long the blocks of a medium are: their data, and what is stored of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BlockLengths {
+    pub(crate) data: u64,
+    /// The same with the protection information, if they have any.
+    pub(crate) stored: u64,
+}
+
+impl BlockLengths {
+    /// The blocks of a range that counts data.
+    pub(crate) fn of_data(self, offset_bytes: u64, length_bytes: u64) -> Range<u64> {
+        offset_bytes / self.data..offset_bytes.saturating_add(length_bytes).div_ceil(self.data)
+    }
+
+    /// The blocks that so much of a buffer has, from an offset on that counts data.
+    fn of_buffer(self, offset_bytes: u64, length_bytes: u64) -> Range<u64> {
+        if self.data == self.stored {
+            return self.of_data(offset_bytes, length_bytes);
+        }
+        let first = offset_bytes / self.data;
+        first..first.saturating_add(length_bytes.div_ceil(self.stored))
+    }
+}
+
+impl Io {
+    /// The blocks that it changes, unless it is [`Io::Work`], which may change all.
+    pub(crate) fn changes(&self, lengths: BlockLengths) -> Option<Range<u64>> {
+        match *self {
+            Io::WriteDataOut { offset_bytes, length_bytes, .. }
+            | Io::WriteAtomic { offset_bytes, length_bytes, .. }
+            | Io::WriteMedium { offset_bytes, length_bytes, .. } => {
+                Some(lengths.of_buffer(offset_bytes, length_bytes.into()))
+            }
+            Io::WriteOwned { offset_bytes, ref bytes, .. } => {
+                Some(lengths.of_buffer(offset_bytes, bytes.len() as u64))
+            }
+            Io::Zero { offset_bytes, length_bytes, .. } | Io::Unmap { offset_bytes, length_bytes } => {
+                Some(lengths.of_data(offset_bytes, length_bytes))
+            }
+            Io::Read { .. }
+            | Io::Flush
+            | Io::SaveState
+            | Io::Prefetch { .. }
+            | Io::Extents { .. }
+            | Io::AbortTasks { .. }
+            | Io::Work { .. } => None,
+        }
+    }
 }
 
 /// A part of the medium, allocated or not.

@@ -33,6 +33,7 @@
 //!     optimal_transfer_bytes: 1 << 20,
 //!     removable: false,
 //!     solid_state: true,
+//!     protection: None,
 //! };
 //! let unit = Arc::new(LogicalUnit::new(config, Saved::Nowhere)?);
 //! let device = Device::new("iqn.2026-11.io.lunette:vm", [1], [(Lun::from_number(0), unit)])?;
@@ -67,6 +68,7 @@ mod lun_map;
 mod marks;
 mod mode;
 mod nexus;
+mod protection;
 mod reservations;
 mod rod;
 mod saved;
@@ -89,6 +91,7 @@ pub use io::{Extent, Io, IoError, IoOutcome};
 pub use lun::Lun;
 pub use lun_map::{LunMap, MappedUnit};
 pub use nexus::{Nexus, NexusName};
+pub use protection::ProtectionType;
 pub use saved::{Saved, SavedFault};
 pub use sense::{AdditionalSense, EncodedSense, FieldPlace, FieldPointer, SenseData, SenseKey};
 pub use space::Space;

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::bytes::be64;
-use crate::io::{Io, IoError};
+use crate::io::{BlockLengths, Io, IoError};
 
 /// Marked blocks of one unit: they are for tests and for RAID software that has lost a block, and few.
 pub(crate) const MARKS_MAX: usize = 1024;
@@ -110,32 +110,16 @@ impl Marks {
         self.lock().range(blocks).next().map(|(&lba, &mark)| (lba, mark))
     }
 
-    /// What `io` meets on a medium with blocks of `block_length` bytes.
-    pub(crate) fn meet(&self, io: &Io, block_length: u64) -> Meets {
-        let blocks = |offset: u64, length: u64| {
-            offset / block_length..offset.saturating_add(length).div_ceil(block_length)
-        };
-        let changed = match *io {
-            Io::Read { offset_bytes, length_bytes, .. } => {
-                let found = self.first(blocks(offset_bytes, length_bytes.into()));
-                return found
-                    .map_or(Meets::Nothing, |(lba, mark)| Meets::Error(mark.error(lba * block_length)));
-            }
-            Io::WriteDataOut { offset_bytes, length_bytes, .. }
-            | Io::WriteAtomic { offset_bytes, length_bytes, .. }
-            | Io::WriteMedium { offset_bytes, length_bytes, .. } => blocks(offset_bytes, length_bytes.into()),
-            Io::WriteOwned { offset_bytes, ref bytes, .. } => blocks(offset_bytes, bytes.len() as u64),
-            Io::Zero { offset_bytes, length_bytes, .. } | Io::Unmap { offset_bytes, length_bytes } => {
-                blocks(offset_bytes, length_bytes)
-            }
-            Io::Flush
-            | Io::SaveState
-            | Io::Prefetch { .. }
-            | Io::Extents { .. }
-            | Io::AbortTasks { .. }
-            | Io::Work { .. } => return Meets::Nothing,
-        };
-        if self.first(changed.clone()).is_some() { Meets::Change(changed) } else { Meets::Nothing }
+    /// What `io` meets on a medium with blocks of these lengths.
+    pub(crate) fn meet(&self, io: &Io, lengths: BlockLengths) -> Meets {
+        if let Io::Read { offset_bytes, length_bytes, .. } = *io {
+            let found = self.first(lengths.of_data(offset_bytes, length_bytes.into()));
+            return found.map_or(Meets::Nothing, |(lba, mark)| Meets::Error(mark.error(lba * lengths.data)));
+        }
+        match io.changes(lengths) {
+            Some(changed) if self.first(changed.clone()).is_some() => Meets::Change(changed),
+            _ => Meets::Nothing,
+        }
     }
 }
 
@@ -161,6 +145,8 @@ impl Mark {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const LENGTHS: BlockLengths = BlockLengths { data: 512, stored: 512 };
 
     fn marks() -> Marks {
         let marks = Marks::default();
@@ -195,7 +181,7 @@ mod tests {
         let marks = marks();
         let read = |lba: u64, blocks: u32| {
             let io = Io::Read { offset_bytes: lba * 512, length_bytes: blocks * 512, inspected: true };
-            marks.meet(&io, 512)
+            marks.meet(&io, LENGTHS)
         };
         assert_eq!(read(0, 10), Meets::Nothing);
         assert_eq!(read(12, 8), Meets::Nothing);
@@ -203,11 +189,11 @@ mod tests {
         assert_eq!(read(12, 9), Meets::Error(IoError::MarkedBad { offset_bytes: 20 * 512 }));
         let zero = |lba: u64, blocks: u64| {
             let (offset_bytes, length_bytes) = (lba * 512, blocks * 512);
-            marks.meet(&Io::Zero { offset_bytes, length_bytes, unmap: false, stable: false }, 512)
+            marks.meet(&Io::Zero { offset_bytes, length_bytes, unmap: false, stable: false }, LENGTHS)
         };
         assert_eq!(zero(12, 8), Meets::Nothing);
         assert_eq!(zero(11, 1), Meets::Change(11..12));
-        assert_eq!(marks.meet(&Io::Flush, 512), Meets::Nothing);
+        assert_eq!(marks.meet(&Io::Flush, LENGTHS), Meets::Nothing);
     }
 
     #[test]

@@ -5,11 +5,12 @@
 //! initiator or of a copy, is on its way to the unit, and revoked before a later one is given to the store; so it never
 //! yields other data than it was made for, and costs nothing to make. docs/decisions/0020 has the reasons.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use crate::io::Io;
+use crate::io::{BlockLengths, Io};
 use crate::unit::LogicalUnit;
 
 /// The length of every token.
@@ -141,33 +142,20 @@ impl Watch {
         }
     }
 
-    /// `io` is about to be done on a medium with blocks of `block_length_bytes`.
-    pub(crate) fn about_to(&self, io: &Io, block_length_bytes: u32) {
+    /// `io` is about to be done on a medium with blocks of these lengths.
+    pub(crate) fn about_to(&self, io: &Io, lengths: BlockLengths) {
         if self.reasons.load(Ordering::SeqCst) & TOKENS != 0 {
-            self.revoke(io, u64::from(block_length_bytes));
+            self.revoke(io, lengths);
         }
     }
 
-    fn revoke(&self, io: &Io, block_length: u64) {
-        let (offset, length) = match io {
-            Io::Read { .. }
-            | Io::Flush
-            | Io::Prefetch { .. }
-            | Io::Extents { .. }
-            | Io::SaveState
-            | Io::AbortTasks { .. } => return,
-            Io::WriteDataOut { offset_bytes, length_bytes, .. }
-            | Io::WriteAtomic { offset_bytes, length_bytes, .. }
-            | Io::WriteMedium { offset_bytes, length_bytes, .. } => (*offset_bytes, u64::from(*length_bytes)),
-            Io::WriteOwned { offset_bytes, bytes, .. } => (*offset_bytes, bytes.len() as u64),
-            Io::Zero { offset_bytes, length_bytes, .. } | Io::Unmap { offset_bytes, length_bytes } => {
-                (*offset_bytes, *length_bytes)
-            }
+    fn revoke(&self, io: &Io, lengths: BlockLengths) {
+        let changed = match io {
             // The unit's own work changes the whole medium.
-            Io::Work { .. } => (0, u64::MAX),
+            Io::Work { .. } => Some(0..u64::MAX),
+            io => io.changes(lengths),
         };
-        let start = offset / block_length;
-        let end = offset.saturating_add(length).div_ceil(block_length);
+        let Some(Range { start, end }) = changed else { return };
         let mut rods = self.lock();
         rods.retain(|rod| match rod.upgrade() {
             Some(rod) if rod.overlaps(Blocks64 { start, end }) => {
@@ -254,6 +242,7 @@ mod tests {
     use crate::unit::tests::{config, unit_of};
 
     const NOW: Duration = Duration::from_secs(100);
+    const LENGTHS: BlockLengths = BlockLengths { data: 512, stored: 512 };
 
     fn rod(unit: &Arc<LogicalUnit>, owner: &str, number: u16) -> Arc<Rod> {
         let mut token = [0; TOKEN_BYTES];
@@ -275,10 +264,11 @@ mod tests {
         {
             let rod = rod(&unit, "a", 1);
             assert!(tokens.add(Arc::clone(&rod), NOW));
-            unit.watch().about_to(&Io::Read { offset_bytes: 0, length_bytes: 1 << 19, inspected: true }, 512);
-            unit.watch().about_to(&write(offset, length), 512);
+            unit.watch()
+                .about_to(&Io::Read { offset_bytes: 0, length_bytes: 1 << 19, inspected: true }, LENGTHS);
+            unit.watch().about_to(&write(offset, length), LENGTHS);
             assert_eq!(rod.is_revoked(), revoked, "{offset} {length}");
-            unit.watch().about_to(&Io::Work { until_over: false }, 512);
+            unit.watch().about_to(&Io::Work { until_over: false }, LENGTHS);
             assert!(rod.is_revoked());
             assert!(!unit.watch().is_armed());
             tokens.delete(&rod, NOW);

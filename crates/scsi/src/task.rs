@@ -411,10 +411,10 @@ impl Task {
     /// An operation is held against what must be seen to before it is done: tokens that it revokes, marks that it meets.
     #[cold]
     fn look_at(&mut self, nexus: &Nexus, unit: &Arc<LogicalUnit>, io: Io, elsewhere: bool) -> Next {
-        let block_length = unit.block_length_bytes();
-        unit.watch().about_to(&io, block_length);
+        let lengths = unit.block_lengths();
+        unit.watch().about_to(&io, lengths);
         let is_free = self.state.ignores_marks();
-        match if is_free { Meets::Nothing } else { unit.marks().meet(&io, block_length.into()) } {
+        match if is_free { Meets::Nothing } else { unit.marks().meet(&io, lengths) } {
             Meets::Nothing => {}
             Meets::Error(error) => {
                 return self.resume(nexus, Event::Io { result: Err(error), data_out: &[], medium: &[] });

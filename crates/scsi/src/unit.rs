@@ -15,9 +15,10 @@ use crate::alua::AsymmetricAccess;
 use crate::attention::{ItlNexus, UnitAttention};
 use crate::commands::{self, Clock, ErrorCounters};
 use crate::identity::Identity;
-use crate::io::{Io, IoError};
+use crate::io::{BlockLengths, Io, IoError};
 use crate::marks::{Full, Mark, Marks};
 use crate::mode::{ModeFlags, ModeValues};
+use crate::protection::Protection;
 use crate::reservations::Reservations;
 use crate::rod::Watch;
 use crate::saved::{Saved, SavedFault, SavedState, Section};
@@ -88,11 +89,15 @@ impl LogicalUnit {
         if config.physical_block_exponent > 15 {
             return Err(ConfigError::PhysicalBlockExponent(config.physical_block_exponent));
         }
-        let max_transfer_blocks = config.max_transfer_bytes / config.block_length_bytes;
+        let stored_block_bytes = config.protection().map(Protection::stored_block_bytes);
+        let max_transfer_blocks =
+            config.max_transfer_bytes / stored_block_bytes.unwrap_or(config.block_length_bytes);
         if max_transfer_blocks == 0 || config.optimal_transfer_bytes > config.max_transfer_bytes {
             return Err(ConfigError::TransferLength);
         }
-        if config.atomic_writes.is_some_and(|atomic| !atomic.is_possible(max_transfer_blocks)) {
+        let is_protected = config.protection.is_some();
+        if config.atomic_writes.is_some_and(|atomic| is_protected || !atomic.is_possible(max_transfer_blocks))
+        {
             return Err(ConfigError::AtomicWrites);
         }
         let saved = SavedState::restore(config.identity.uuid, saved).map_err(ConfigError::SavedState)?;
@@ -208,6 +213,19 @@ impl LogicalUnit {
         self.config.block_length_bytes
     }
 
+    /// What protection information the blocks have.
+    #[inline]
+    pub(crate) fn protection(&self) -> Option<Protection> {
+        self.config.protection()
+    }
+
+    /// The lengths of a block without and with its protection information.
+    pub(crate) fn block_lengths(&self) -> BlockLengths {
+        let data = u64::from(self.config.block_length_bytes);
+        let stored = self.protection().map_or(data, |protection| protection.stored_block_bytes().into());
+        BlockLengths { data, stored }
+    }
+
     /// The capacity in blocks; never 0.
     pub fn blocks(&self) -> u64 {
         // The volume had its new size before.
@@ -286,6 +304,7 @@ impl LogicalUnit {
             block_length_bytes: self.config.block_length_bytes,
             unmap: self.config.provisioning.unmap,
             is_kept: self.saved.is_kept(),
+            is_protected: self.config.protection.is_some(),
         }
     }
 
@@ -351,6 +370,7 @@ pub(crate) mod tests {
             optimal_transfer_bytes: 1 << 19,
             removable: false,
             solid_state: true,
+            protection: None,
         }
     }
 

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::io::{Io, IoError, PIECE_BYTES};
+use crate::protection::UNCHECKED;
 use crate::sense::{AdditionalSense, SenseData, SenseKey};
 
 /// Given back at once: a store that has to write zeros instead needs no longer than for any other large command.
@@ -150,6 +151,8 @@ pub(crate) struct Medium {
     pub(crate) unmap: bool,
     /// There is a place for the saved state.
     pub(crate) is_kept: bool,
+    /// Blocks have protection information behind their data.
+    pub(crate) is_protected: bool,
 }
 
 /// What is to become of the saved state after an operation.
@@ -334,8 +337,11 @@ impl Running {
             Method::Erase => Io::Zero { offset_bytes, length_bytes, unmap: medium.unmap, stable: false },
             Method::Overwrite { pattern, invert, .. } => {
                 let flip = if *invert && self.job.pass % 2 == 1 { 0xff } else { 0 };
-                let block: Vec<u8> =
+                let mut block: Vec<u8> =
                     pattern.iter().cycle().take(block_length as usize).map(|byte| byte ^ flip).collect();
+                if medium.is_protected {
+                    block.extend(UNCHECKED);
+                }
                 Io::WriteOwned { offset_bytes, bytes: block.repeat(blocks as usize), stable: false }
             }
         }
@@ -375,7 +381,8 @@ impl Running {
 mod tests {
     use super::*;
 
-    const MEDIUM: Medium = Medium { blocks: 5000, block_length_bytes: 512, unmap: true, is_kept: true };
+    const MEDIUM: Medium =
+        Medium { blocks: 5000, block_length_bytes: 512, unmap: true, is_kept: true, is_protected: false };
 
     fn overwrite(passes: u8, invert: bool) -> Method {
         Method::Overwrite { pattern: vec![0xa5, 0x00, 0xff], passes, invert }

@@ -4,7 +4,7 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use crate::units::MAX_TRANSFER_BYTES;
-use lunette_block::{BufferPool, Done, ErrorClass, Operation, StoreError, WriteSource};
+use lunette_block::{BufferPool, Done, ErrorClass, Operation, StoreError, Volume, WriteSource};
 use lunette_scsi::{Io, IoError, IoOutcome};
 
 /// Why an [`Io`] is no operation by itself.
@@ -17,26 +17,27 @@ pub(crate) enum NoOperation {
 }
 
 /// The operation of a store that `io` asks for, where it brings all with it; its bytes get a buffer of `pool`.
-pub(crate) fn operation_of(io: Io, pool: &BufferPool) -> Result<Operation, NoOperation> {
+pub(crate) fn operation_of(volume: &Volume, io: Io, pool: &BufferPool) -> Result<Operation, NoOperation> {
+    let stored = |data_bytes| volume.stored_bytes(data_bytes);
     Ok(match io {
         Io::WriteOwned { offset_bytes, bytes, stable } => {
             let mut buffer = pool.allocate(bytes.len()).ok_or(NoOperation::Memory)?;
             buffer.copy_from_slice(&bytes);
             let buffer = WriteSource { buffer: Arc::new(buffer).into(), range: 0..bytes.len() };
-            Operation::Write { offset: offset_bytes, buffer, stable }
+            Operation::Write { offset: stored(offset_bytes), buffer, stable }
         }
         Io::Flush => Operation::Flush,
         Io::Zero { offset_bytes, length_bytes, unmap, stable } => {
-            Operation::Zero { offset: offset_bytes, length: length_bytes, unmap, stable }
+            Operation::Zero { offset: stored(offset_bytes), length: stored(length_bytes), unmap, stable }
         }
         Io::Unmap { offset_bytes, length_bytes } => {
-            Operation::Unmap { offset: offset_bytes, length: length_bytes }
+            Operation::Unmap { offset: stored(offset_bytes), length: stored(length_bytes) }
         }
         Io::Prefetch { offset_bytes, length_bytes } => {
-            Operation::Prefetch { offset: offset_bytes, length: length_bytes }
+            Operation::Prefetch { offset: stored(offset_bytes), length: stored(length_bytes) }
         }
         Io::Extents { offset_bytes, length_bytes } => {
-            Operation::Extents { offset: offset_bytes, length: length_bytes }
+            Operation::Extents { offset: stored(offset_bytes), length: stored(length_bytes) }
         }
         Io::Read { .. }
         | Io::WriteMedium { .. }
@@ -49,15 +50,15 @@ pub(crate) fn operation_of(io: Io, pool: &BufferPool) -> Result<Operation, NoOpe
 }
 
 /// What a store brought.
-pub(crate) fn io_outcome(done: Done) -> IoOutcome {
+pub(crate) fn io_outcome(volume: &Volume, done: Done) -> IoOutcome {
     match done {
         Done::Nothing => IoOutcome::Done,
         Done::Extents(extents) => IoOutcome::Extents(
             extents
                 .into_iter()
                 .map(|extent| lunette_scsi::Extent {
-                    offset_bytes: extent.offset,
-                    length_bytes: extent.length,
+                    offset_bytes: volume.data_bytes(extent.offset),
+                    length_bytes: volume.data_bytes(extent.length),
                     allocated: extent.allocated,
                 })
                 .collect(),
@@ -66,11 +67,11 @@ pub(crate) fn io_outcome(done: Done) -> IoOutcome {
 }
 
 /// Why a store failed.
-pub(crate) fn io_error(error: &StoreError) -> IoError {
+pub(crate) fn io_error(volume: &Volume, error: &StoreError) -> IoError {
     match error.class() {
         ErrorClass::Medium => IoError::Medium {
             offset_bytes: match error {
-                StoreError::Io { offset, .. } => Some(*offset),
+                StoreError::Io { offset, .. } => Some(volume.data_bytes(*offset)),
                 _ => None,
             },
         },

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use lunette_block::{EngineKind, IdentityOverride, StateFile, Store, StoreSpec, Volume, VolumeSpec};
 use lunette_scsi::{
-    ConfigError, Device, Domain, Identity, LogicalUnit, LogicalUnitConfig, Lun, Provisioning, Saved,
-    TargetPort,
+    ConfigError, Device, Domain, Identity, LogicalUnit, LogicalUnitConfig, Lun, ProtectionType, Provisioning,
+    Saved, TargetPort,
 };
 use tracing::info;
 
@@ -74,6 +74,8 @@ pub struct UnitReport {
     pub size_bytes: u64,
     /// Logical block length in bytes.
     pub block_length_bytes: u32,
+    /// The type of the protection information that its blocks have.
+    pub protection: Option<u8>,
     /// True when writes are refused.
     pub read_only: bool,
     /// When a write is answered.
@@ -169,7 +171,7 @@ fn open_unit(
         engine: config.engine,
         identity: IdentityOverride { serial: config.serial.clone() },
         block_length_bytes,
-        protection: None,
+        protection: config.protection.map(ProtectionType::number),
     };
     let volume = Volume::open_layered(&spec, |store| layer(config.lun, store))
         .map_err(|source| StartError::Volume { lun: config.lun, source })?;
@@ -182,11 +184,13 @@ fn open_unit(
         product: config.product.clone().unwrap_or_else(|| DEFAULT_PRODUCT.into()),
         revision: revision(),
     };
+    let size_bytes = volume.data_bytes(volume.size_bytes());
     let report = UnitReport {
         lun: config.lun,
         store: volume.describe(),
-        size_bytes: volume.size_bytes(),
+        size_bytes,
         block_length_bytes,
+        protection: config.protection.map(ProtectionType::number),
         read_only: config.read_only,
         write_mode: config.write_mode,
         engine: volume.engine(),
@@ -208,7 +212,7 @@ fn open_unit(
     let unit_config = LogicalUnitConfig {
         identity,
         block_length_bytes,
-        blocks: volume.size_bytes() / u64::from(block_length_bytes),
+        blocks: size_bytes / u64::from(block_length_bytes),
         // A power of two of at most 64 KiB / 512 B, so the exponent is small.
         physical_block_exponent: physical_per_logical.ilog2() as u8,
         read_only: config.read_only,
@@ -225,6 +229,7 @@ fn open_unit(
         optimal_transfer_bytes: OPTIMAL_TRANSFER_BYTES,
         removable: config.removable,
         solid_state: features.rotational != Some(true),
+        protection: config.protection,
     };
     let unit = LogicalUnit::new(unit_config, saved).map_err(|source| match (&state, source) {
         (Some(file), ConfigError::SavedState(fault)) => {

@@ -189,7 +189,8 @@ impl Keeper {
 
     fn failed(&mut self, unit: usize, error: &StoreError) {
         warn!(volume = self.wards[unit].volume.name(), %error, "work on a logical unit failed");
-        self.done(unit, Err(io_error(error)));
+        let error = io_error(&self.wards[unit].volume, error);
+        self.done(unit, Err(error));
     }
 
     /// What cannot be stored is tried again, but not all the time.
@@ -235,7 +236,7 @@ impl Keeper {
         if io == Io::SaveState {
             return self.save(unit);
         }
-        let operation = match operation_of(io, &self.shared.pool) {
+        let operation = match operation_of(&ward.volume, io, &self.shared.pool) {
             Ok(operation) => operation,
             Err(NoOperation::Memory) => return ward.pause(),
             // Work is made of no such thing.
@@ -269,6 +270,7 @@ impl Ward {
             self.unit.note_space(unit_space(space));
         }
         let Some(size_bytes) = self.volume.look_at_size() else { return };
+        let size_bytes = self.volume.data_bytes(size_bytes);
         if let Err(error) = self.unit.resize(size_bytes / u64::from(self.unit.block_length_bytes())) {
             warn!(volume = self.volume.name(), %error, "the volume's new size is not served");
         }

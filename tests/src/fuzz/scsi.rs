@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use lunette_scsi::{
     AtomicWrites, DataIn, Device, Event, Extent, Identity, Io, IoError, IoOutcome, LogicalUnit,
-    LogicalUnitConfig, Lun, Next, Nexus, Provisioning, Saved, Task,
+    LogicalUnitConfig, Lun, Next, Nexus, ProtectionType, Provisioning, Saved, Task,
 };
 
 use super::Input;
@@ -47,11 +47,13 @@ pub fn scsi(data: &[u8]) {
                 write_zeroes: flags & 16 != 0,
             },
             atomic_writes: NonZeroU16::new(8)
+                .filter(|_| flags & 128 == 0)
                 .map(|granularity_blocks| AtomicWrites { granularity_blocks, blocks_max: 64 }),
             max_transfer_bytes: MAX_TRANSFER_BYTES,
             optimal_transfer_bytes: 0,
             removable: flags & 32 != 0,
             solid_state: flags & 64 != 0,
+            protection: ProtectionType::from_number(if flags & 128 != 0 { 1 + 2 * number } else { 0 }),
         };
         (
             Lun::from_number(number.into()),
@@ -63,7 +65,7 @@ pub fn scsi(data: &[u8]) {
     let device = Arc::new(device);
     let nexuses = [("one", 0), ("two", 1)]
         .map(|(name, port)| Nexus::new(Arc::clone(&device), device.ports()[port], name.to_owned()));
-    let capacity = BLOCKS * u64::from(block_length_bytes);
+    let medium_form = MediumForm { block_length_bytes, is_protected: flags & 128 != 0 };
     while !input.is_empty() {
         let choice = input.byte();
         let nexus = &nexuses[usize::from(choice & 1)];
@@ -72,12 +74,12 @@ pub fn scsi(data: &[u8]) {
                 nexus.logical_unit_reset(Lun::from_number((choice & 2).into()));
             }
             6 => nexus.target_reset(),
-            _ => command(&mut input, nexus, choice, capacity),
+            _ => command(&mut input, nexus, choice, medium_form),
         }
     }
 }
 
-fn command(input: &mut Input<'_>, nexus: &Nexus, choice: u8, capacity_bytes: u64) {
+fn command(input: &mut Input<'_>, nexus: &Nexus, choice: u8, medium_form: MediumForm) {
     let lun = match choice >> 1 & 3 {
         3 => Lun::from_bytes(input.array()),
         number => Lun::from_number(number.into()),
@@ -88,9 +90,11 @@ fn command(input: &mut Input<'_>, nexus: &Nexus, choice: u8, capacity_bytes: u64
     for _ in 0..STEPS_MAX {
         next = match next {
             Next::Done(done) => {
-                if let DataIn::Medium { length_bytes } = done.data_in {
-                    assert!(length_bytes as usize <= medium.len(), "more than was read");
-                }
+                let length_bytes = match done.data_in {
+                    DataIn::Medium { length_bytes } | DataIn::MediumData { length_bytes, .. } => length_bytes,
+                    DataIn::None | DataIn::Parameter(_) => 0,
+                };
+                assert!(length_bytes as usize <= medium.len(), "more than was read");
                 return;
             }
             Next::Yield => task.resume(nexus, Event::Turn { data_out: &data_out }),
@@ -107,12 +111,12 @@ fn command(input: &mut Input<'_>, nexus: &Nexus, choice: u8, capacity_bytes: u64
                 task.resume(nexus, Event::DataOut(&data_out))
             }
             Next::Io(io) | Next::IoOn { io, .. } => {
-                check(&io, capacity_bytes, data_out.len());
+                check(&io, medium_form, data_out.len());
                 if let Io::Read { length_bytes, .. } = io {
-                    medium = vec![input.byte(); length_bytes as usize];
+                    medium = vec![input.byte(); medium_form.stored(length_bytes)];
                 }
                 if let (Io::Work { .. }, Some(unit)) = (&io, nexus.device().unit(lun)) {
-                    work(input, unit, capacity_bytes);
+                    work(input, unit, medium_form);
                 }
                 let result = answer(input, &io);
                 task.resume(nexus, Event::Io { result, data_out: &data_out, medium: &medium })
@@ -123,10 +127,10 @@ fn command(input: &mut Input<'_>, nexus: &Nexus, choice: u8, capacity_bytes: u64
 }
 
 /// Some of the work that a unit has taken on.
-fn work(input: &mut Input<'_>, unit: &LogicalUnit, capacity_bytes: u64) {
+fn work(input: &mut Input<'_>, unit: &LogicalUnit, medium_form: MediumForm) {
     for _ in 0..4 {
         let Some(io) = unit.next_work() else { return };
-        check(&io, capacity_bytes, 0);
+        check(&io, medium_form, 0);
         unit.work_done(answer(input, &io).map(|_| ()));
     }
 }
@@ -152,11 +156,37 @@ fn answer(input: &mut Input<'_>, io: &Io) -> Result<IoOutcome, IoError> {
     }
 }
 
-fn check(io: &Io, capacity_bytes: u64, data_out_bytes: usize) {
+/// What the blocks of both units are.
+#[derive(Clone, Copy)]
+struct MediumForm {
+    block_length_bytes: u32,
+    is_protected: bool,
+}
+
+impl MediumForm {
+    fn stored_block(self) -> u32 {
+        self.block_length_bytes + if self.is_protected { 8 } else { 0 }
+    }
+
+    /// So much data in a buffer.
+    fn stored(self, data_bytes: u32) -> usize {
+        (data_bytes / self.block_length_bytes * self.stored_block()) as usize
+    }
+
+    /// The data of so much in a buffer.
+    fn data(self, stored_bytes: usize) -> u64 {
+        let block = self.stored_block() as usize;
+        assert!(stored_bytes.is_multiple_of(block), "{stored_bytes} bytes are no whole blocks");
+        (stored_bytes / block) as u64 * u64::from(self.block_length_bytes)
+    }
+}
+
+fn check(io: &Io, medium_form: MediumForm, data_out_bytes: usize) {
+    let capacity_bytes = BLOCKS * u64::from(medium_form.block_length_bytes);
     let (offset, length) = match io {
         Io::Flush | Io::SaveState | Io::AbortTasks { .. } | Io::Work { .. } => return,
         Io::Read { offset_bytes, length_bytes, .. } => {
-            assert!(*length_bytes <= MAX_TRANSFER_BYTES);
+            assert!(medium_form.stored(*length_bytes) <= MAX_TRANSFER_BYTES as usize);
             (*offset_bytes, u64::from(*length_bytes))
         }
         Io::WriteDataOut { offset_bytes, start, length_bytes, .. } => {
@@ -164,14 +194,16 @@ fn check(io: &Io, capacity_bytes: u64, data_out_bytes: usize) {
                 u64::from(*start) + u64::from(*length_bytes) <= data_out_bytes as u64,
                 "more than there is"
             );
-            (*offset_bytes, u64::from(*length_bytes))
+            (*offset_bytes, medium_form.data(*length_bytes as usize))
         }
         Io::WriteAtomic { offset_bytes, length_bytes, .. } => {
             assert!(*length_bytes as usize <= data_out_bytes, "more than there is");
-            (*offset_bytes, u64::from(*length_bytes))
+            (*offset_bytes, medium_form.data(*length_bytes as usize))
         }
-        Io::WriteMedium { offset_bytes, length_bytes, .. } => (*offset_bytes, u64::from(*length_bytes)),
-        Io::WriteOwned { offset_bytes, bytes, .. } => (*offset_bytes, bytes.len() as u64),
+        Io::WriteMedium { offset_bytes, length_bytes, .. } => {
+            (*offset_bytes, medium_form.data(*length_bytes as usize))
+        }
+        Io::WriteOwned { offset_bytes, bytes, .. } => (*offset_bytes, medium_form.data(bytes.len())),
         Io::Zero { offset_bytes, length_bytes, .. }
         | Io::Unmap { offset_bytes, length_bytes }
         | Io::Prefetch { offset_bytes, length_bytes }

@@ -17,6 +17,11 @@ const FORMAT_DATA: u8 = 0x10;
 const LIST_BYTES_BEFORE_PATTERN: u32 = 12;
 
 pub(super) fn format_unit(context: &Context<'_>, cdb: &Cdb) -> Progress {
+    let (information, usage) = format_fields(context.unit());
+    if cdb[1] >> 6 != information || cdb[1] & FORMAT_DATA == 0 && usage != 0 {
+        // Another type of protection is another volume. Type 3 needs a list to ask for.
+        return Err(SenseData::invalid_cdb_field(1, if cdb[1] >> 6 == information { 4 } else { 7 }));
+    }
     if cdb[1] & FORMAT_DATA == 0 {
         // Nothing else of the byte means anything without a list.
         if cdb[1] & 0x2f != 0 {
@@ -33,6 +38,12 @@ pub(super) fn format_unit(context: &Context<'_>, cdb: &Cdb) -> Progress {
     }
     let begin = Begin { purpose: Purpose::Format, immediate: false, waiting: Waiting::List };
     Ok((State::Format(Format { form, begin }), Step::DataOut(length_bytes)))
+}
+
+/// FMTPINFO and PROTECTION FIELD USAGE of the protection that the unit has. A volume is created with it or without, so
+/// that formatting changes nothing about it: those who want another type hear so.
+fn format_fields(unit: &LogicalUnit) -> (u8, u8) {
+    unit.protection().map_or((0, 0), |protection| protection.kind.format_fields())
 }
 
 /// FORMAT UNIT without a parameter list, once no other command is at the medium.
@@ -86,9 +97,10 @@ fn parse(unit: &LogicalUnit, form: Form, list: &[u8]) -> Result<(Method, bool), 
     let too_short = SenseData::illegal(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR);
     let (header, rest) = list.split_at_checked(form.header_bytes()).ok_or(too_short)?;
     let options = header[1];
-    if header[0] != 0 {
-        // PROTECTION FIELD USAGE: there is no protection information.
-        return Err(SenseData::invalid_parameter_bit(0, 7 - header[0].leading_zeros() as u8));
+    let wrong = header[0] ^ format_fields(unit).1;
+    if wrong != 0 {
+        // PROTECTION FIELD USAGE has three bits.
+        return Err(SenseData::invalid_parameter_bit(0, (7 - wrong.leading_zeros() as u8).max(2)));
     }
     let refused = if options & OPTIONS_VALID == 0 { 0x7d } else { DISABLE_PRIMARY | STOP_FORMAT | 0x05 };
     if options & refused != 0 {
@@ -162,7 +174,7 @@ mod tests {
     #[test]
     fn what_is_not_offered_is_pointed_at() {
         let bit = |byte, bit| Err(SenseData::invalid_parameter_bit(byte, bit));
-        assert_eq!(method(Form::Short, &[1, 0, 0, 0]), bit(0, 0), "PROTECTION FIELD USAGE");
+        assert_eq!(method(Form::Short, &[1, 0, 0, 0]), bit(0, 2), "PROTECTION FIELD USAGE");
         assert_eq!(method(Form::Short, &[0, 0x20, 0, 0]), bit(1, 5), "DCRT without FOV");
         assert_eq!(method(Form::Short, &[0, 0xc0, 0, 0]), bit(1, 6), "DPRY");
         assert_eq!(method(Form::Short, &[0, 0x90, 0, 0]), bit(1, 4), "STPF");

@@ -61,6 +61,8 @@ fn standard(subject: Subject<'_>) -> Vec<u8> {
             data[1] = u8::from(unit.config().removable) << 7;
             // TPGS: states of target port groups change by themselves and by command; 3PC: copies of third parties.
             data[5] = 0x30 | 0x08;
+            // PROTECT
+            data[5] |= u8::from(unit.protection().is_some());
             let identity = unit.identity();
             (identity.vendor.as_str(), identity.product.as_str(), identity.revision.as_str())
         }

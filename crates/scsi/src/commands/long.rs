@@ -1,12 +1,13 @@
 //! READ LONG and WRITE LONG (SBC-3).
 //!
-//! A volume has no error correction bytes to give or to take, so a long block is the block. What is left of the commands is
+//! A volume has no error correction bytes to give or to take, so a long block is the block, with its protection information
+//! if it has any, which comes and goes unchecked. What is left of the commands is
 //! what software uses them for: blocks marked as unreadable ([`crate::marks`]), which only units have that can keep the
 //! marks over a restart.
 
 use super::{Context, Progress, State, Step, good, save};
 use crate::bytes::{Cdb, cdb16, cdb32, cdb64};
-use crate::io::{Direction, Io};
+use crate::io::{BlockLengths, Direction, Io};
 use crate::marks::Mark;
 use crate::sense::{AdditionalSense, SenseData};
 use crate::task::{DataIn, Event};
@@ -22,7 +23,7 @@ const WRITE_PHYSICAL_BLOCK: u8 = 0x20;
 struct LongBlock {
     lba: u64,
     blocks: u32,
-    block_length_bytes: u32,
+    lengths: BlockLengths,
 }
 
 impl LongBlock {
@@ -36,15 +37,21 @@ impl LongBlock {
         let first = lba >> exponent << exponent;
         // The exponent is at most 15.
         let blocks = (capacity - first).min(1 << exponent) as u32;
-        Ok(LongBlock { lba: first, blocks, block_length_bytes: unit.block_length_bytes() })
+        Ok(LongBlock { lba: first, blocks, lengths: unit.block_lengths() })
     }
 
     fn offset_bytes(self) -> u64 {
-        self.lba * u64::from(self.block_length_bytes)
+        self.lba * self.lengths.data
     }
 
+    /// On the way to and from the initiator: with the protection information, if there is any.
     fn length_bytes(self) -> u32 {
-        self.blocks * self.block_length_bytes
+        // A block has at most 4104 bytes, and a physical block 2^15 blocks.
+        self.blocks * self.lengths.stored as u32
+    }
+
+    fn data_bytes(self) -> u32 {
+        self.blocks * self.lengths.data as u32
     }
 
     /// Another length than the block's: ILI, and in INFORMATION how much more or less was asked for.
@@ -72,9 +79,9 @@ fn read(context: &Context<'_>, lba: u64, asked_bytes: u16, physical: bool, corre
         return good();
     }
     block.check_length(asked_bytes)?;
-    let (offset_bytes, length_bytes) = (block.offset_bytes(), block.length_bytes());
+    let (offset_bytes, length_bytes) = (block.offset_bytes(), block.data_bytes());
     let io = Io::Read { offset_bytes, length_bytes, inspected: false };
-    Ok((State::ReadLong(ReadLong { length_bytes, corrected }), Step::Io(io)))
+    Ok((State::ReadLong(ReadLong { length_bytes: block.length_bytes(), corrected }), Step::Io(io)))
 }
 
 /// A READ LONG that waits for its block.

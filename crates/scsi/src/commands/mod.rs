@@ -17,6 +17,7 @@ mod long;
 mod mode_pages;
 mod mover;
 mod persistent_reserve;
+mod protected;
 mod range;
 mod read_modify_write;
 mod read_write;
@@ -142,6 +143,7 @@ pub(crate) enum State {
     ReadModifyWrite(read_modify_write::ReadModifyWrite),
     Verify(verify::Verify),
     WriteSame(write_same::WriteSame),
+    Protected(Box<protected::Protected>),
     Unmap(unmap::Unmap),
     Flush,
     Prefetch,
@@ -196,6 +198,7 @@ impl State {
             State::ReadModifyWrite(command) => command.resume(context, event),
             State::Verify(verify) => verify.resume(context, event),
             State::WriteSame(write_same) => write_same.resume(context, event),
+            State::Protected(command) => command.resume(context, event),
             State::Unmap(unmap) => unmap.resume(context, event),
             State::Flush => event.io(Direction::Write, context.unit()).and_then(|_| good()),
             State::Prefetch => cache::prefetched(context, event),
@@ -298,7 +301,7 @@ fn run(context: &Context<'_>, row: &Command, handler: Handler, cdb: &Cdb) -> Pro
     {
         return refusal;
     }
-    row.check_usage(cdb)?;
+    row.check_usage(cdb).or_else(|sense| row.check_protect_field(context.unit(), cdb).ok_or(sense))?;
     check_unit(context, row)?;
     handler(context, cdb)
 }

@@ -5,8 +5,9 @@
 use std::sync::Arc;
 
 use super::{Step, is_not_ready, refuses_copy};
-use crate::io::{Direction, Io};
+use crate::io::{self, Direction, Io};
 use crate::nexus::Path;
+use crate::protection::Checks;
 use crate::sense::SenseData;
 use crate::task::Event;
 use crate::unit::LogicalUnit;
@@ -60,13 +61,23 @@ pub(super) struct Mover {
     backwards: bool,
     /// The piece is in the medium buffer.
     is_read: bool,
+    /// The piece in the form that the destination takes, where that is not the source's.
+    converted: Option<Vec<u8>>,
 }
 
 impl Mover {
     pub(super) fn new(source: Place, destination: Place, length_bytes: u64) -> Mover {
         let (from, to) = (source.offset_bytes, destination.offset_bytes);
         let backwards = Arc::ptr_eq(&source.unit, &destination.unit) && from < to && to - from < length_bytes;
-        Mover { source, destination, length_bytes, moved_bytes: 0, backwards, is_read: false }
+        Mover {
+            source,
+            destination,
+            length_bytes,
+            moved_bytes: 0,
+            backwards,
+            is_read: false,
+            converted: None,
+        }
     }
 
     /// Where the data goes.
@@ -84,15 +95,18 @@ impl Mover {
             return Ok(None);
         }
         let length = self.piece_bytes();
-        let at =
-            if self.backwards { self.length_bytes - self.moved_bytes - length } else { self.moved_bytes };
+        let at = self.piece_at();
         // A piece is at most PIECE_BYTES.
         let length_bytes = length as u32;
         let (place, io) = if self.is_read {
             let offset_bytes = self.destination.offset_bytes + at;
             // Several pieces share one flush, which is for the command to ask for.
             let stable = length == self.length_bytes && !self.destination.unit.write_cache_enabled();
-            (&self.destination, Io::WriteMedium { offset_bytes, length_bytes, stable })
+            let io = match &self.converted {
+                Some(bytes) => Io::WriteOwned { offset_bytes, bytes: bytes.clone(), stable },
+                None => Io::WriteMedium { offset_bytes, length_bytes, stable },
+            };
+            (&self.destination, io)
         } else {
             let offset_bytes = self.source.offset_bytes + at;
             (&self.source, Io::Read { offset_bytes, length_bytes, inspected: true })
@@ -109,7 +123,8 @@ impl Mover {
     /// How the unit failed.
     pub(super) fn ended(&mut self, event: Event<'_>) -> Result<u64, SenseData> {
         if !self.is_read {
-            event.io(Direction::Read, &self.source.unit)?;
+            let done = event.io(Direction::Read, &self.source.unit)?;
+            self.converted = self.convert(done.medium)?;
             self.is_read = true;
             return Ok(0);
         }
@@ -125,6 +140,37 @@ impl Mover {
         self.length_bytes > self.largest_piece_bytes()
     }
 
+    /// Protection information is checked where data is read, and generated where it is written, as if a host had
+    /// copied the data with commands that transfer none. `None`: neither unit has any.
+    fn convert(&self, medium: &[u8]) -> Result<Option<Vec<u8>>, SenseData> {
+        let lba = |place: &Place| {
+            (place.offset_bytes + self.piece_at()) / u64::from(place.unit.block_length_bytes())
+        };
+        let length = self.piece_bytes() as usize;
+        let data = match self.source.unit.protection() {
+            Some(protection) => {
+                protection.check(medium, lba(&self.source), Checks::ALL)?;
+                protection.strip(medium)
+            }
+            None if self.destination.unit.protection().is_none() => return Ok(None),
+            None => medium.to_vec(),
+        };
+        let data = data.get(..length).ok_or(SenseData::internal())?;
+        Ok(Some(match self.destination.unit.protection() {
+            Some(protection) => protection.protect(data, lba(&self.destination)),
+            None => data.to_vec(),
+        }))
+    }
+
+    /// Where the piece begins in the range.
+    fn piece_at(&self) -> u64 {
+        if self.backwards {
+            self.length_bytes - self.moved_bytes - self.piece_bytes()
+        } else {
+            self.moved_bytes
+        }
+    }
+
     fn piece_bytes(&self) -> u64 {
         self.largest_piece_bytes().min(self.length_bytes - self.moved_bytes)
     }
@@ -136,7 +182,10 @@ impl Mover {
         };
         let granule = units.map(|unit| u64::from(unit.block_length_bytes()));
         let granule = granule[0].max(granule[1]);
-        let largest = units.iter().map(transfer).min().unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
+        let is_converted = units.iter().any(|unit| unit.protection().is_some());
+        // What a device server makes itself is bounded.
+        let largest = if is_converted { io::PIECE_BYTES.into() } else { PIECE_BYTES };
+        let largest = units.iter().map(transfer).min().unwrap_or(largest).min(largest);
         (largest / granule * granule).max(granule)
     }
 }

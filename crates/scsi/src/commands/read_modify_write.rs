@@ -5,9 +5,10 @@
 use super::range::{BlockRange, ByteRange};
 use super::read_write::is_forced;
 use super::verify::miscompare;
-use super::{Context, Progress, State, Step, good};
+use super::{Context, Progress, State, Step, good, protected};
 use crate::bytes::Cdb;
 use crate::io::{Direction, Io, PIECE_BYTES};
+use crate::protection::ProtectField;
 use crate::sense::{AdditionalSense, SenseData};
 use crate::task::Event;
 
@@ -25,6 +26,10 @@ pub(super) fn compare_and_write(context: &Context<'_>, cdb: &Cdb) -> Progress {
         let has_data = context.announced_bytes.is_some_and(|bytes| bytes > 0);
         return if has_data { Err(blocks.wrong_length()) } else { good() };
     }
+    if let Some(protection) = unit.protection() {
+        let field = ProtectField::of(cdb)?;
+        return protected::compare_and_write(context, protection, field, range, is_forced(cdb));
+    }
     // The limit leaves room for twice the length.
     let data_out_bytes = 2 * range.length_bytes;
     if context.announced_bytes.is_some_and(|bytes| bytes != data_out_bytes) {
@@ -37,6 +42,9 @@ pub(super) fn or_write(context: &Context<'_>, cdb: &Cdb) -> Progress {
     let range = BlockRange::of_16(cdb).transfer(context.unit())?;
     if range.length_bytes == 0 {
         return good();
+    }
+    if let Some(protection) = context.unit().protection() {
+        return Ok(protected::or_write(protection, ProtectField::of(cdb)?, range, is_forced(cdb)));
     }
     Ok(start(cdb, range, What::Or, range.length_bytes))
 }

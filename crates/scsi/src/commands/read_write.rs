@@ -2,9 +2,10 @@
 
 use super::range::{BlockRange, ByteRange};
 use super::verify::{Compare, Verify};
-use super::{Context, Progress, State, Step, good};
+use super::{Context, Progress, State, Step, good, protected};
 use crate::bytes::Cdb;
 use crate::io::{Direction, Io};
+use crate::protection::ProtectField;
 use crate::sense::{AdditionalSense, SenseData};
 use crate::task::{DataIn, Event};
 
@@ -12,35 +13,35 @@ use crate::task::{DataIn, Event};
 const FORCE_UNIT_ACCESS: u8 = 0x0a;
 
 pub(super) fn read_6(context: &Context<'_>, cdb: &Cdb) -> Progress {
-    Read::start(context, BlockRange::of_6(cdb), false)
+    Read::start(context, cdb, BlockRange::of_6(cdb), false)
 }
 
 pub(super) fn read_10(context: &Context<'_>, cdb: &Cdb) -> Progress {
-    Read::start(context, BlockRange::of_10(cdb), is_forced(cdb))
+    Read::start(context, cdb, BlockRange::of_10(cdb), is_forced(cdb))
 }
 
 pub(super) fn read_12(context: &Context<'_>, cdb: &Cdb) -> Progress {
-    Read::start(context, BlockRange::of_12(cdb), is_forced(cdb))
+    Read::start(context, cdb, BlockRange::of_12(cdb), is_forced(cdb))
 }
 
 pub(super) fn read_16(context: &Context<'_>, cdb: &Cdb) -> Progress {
-    Read::start(context, BlockRange::of_16(cdb), is_forced(cdb))
+    Read::start(context, cdb, BlockRange::of_16(cdb), is_forced(cdb))
 }
 
 pub(super) fn write_6(context: &Context<'_>, cdb: &Cdb) -> Progress {
-    Write::start(context, BlockRange::of_6(cdb), false, None)
+    Write::start(context, cdb, BlockRange::of_6(cdb), false, None)
 }
 
 pub(super) fn write_10(context: &Context<'_>, cdb: &Cdb) -> Progress {
-    Write::start(context, BlockRange::of_10(cdb), is_forced(cdb), None)
+    Write::start(context, cdb, BlockRange::of_10(cdb), is_forced(cdb), None)
 }
 
 pub(super) fn write_12(context: &Context<'_>, cdb: &Cdb) -> Progress {
-    Write::start(context, BlockRange::of_12(cdb), is_forced(cdb), None)
+    Write::start(context, cdb, BlockRange::of_12(cdb), is_forced(cdb), None)
 }
 
 pub(super) fn write_16(context: &Context<'_>, cdb: &Cdb) -> Progress {
-    Write::start(context, BlockRange::of_16(cdb), is_forced(cdb), None)
+    Write::start(context, cdb, BlockRange::of_16(cdb), is_forced(cdb), None)
 }
 
 /// True where the data must be on the medium before the command is answered.
@@ -63,8 +64,12 @@ pub(crate) struct Read {
 
 impl Read {
     /// With FUA the data comes from the medium, so what the volatile cache holds must get there first (SBC-3, caches).
-    fn start(context: &Context<'_>, blocks: BlockRange, force_unit_access: bool) -> Progress {
+    fn start(context: &Context<'_>, cdb: &Cdb, blocks: BlockRange, force_unit_access: bool) -> Progress {
         let range = blocks.transfer(context.unit())?;
+        if let Some(protection) = context.unit().protection() {
+            let flush_first = force_unit_access && cache_may_be_dirty(context);
+            return protected::read(protection, ProtectField::of(cdb)?, range, flush_first);
+        }
         if range.length_bytes == 0 {
             return good();
         }
@@ -102,11 +107,15 @@ pub(crate) struct Write {
 impl Write {
     pub(super) fn start(
         context: &Context<'_>,
+        cdb: &Cdb,
         blocks: BlockRange,
         force_unit_access: bool,
         verify: Option<Compare>,
     ) -> Progress {
         let range = blocks.transfer(context.unit())?;
+        if let Some(protection) = context.unit().protection() {
+            return protected::write(protection, ProtectField::of(cdb)?, range, force_unit_access, verify);
+        }
         if range.length_bytes == 0 {
             return good();
         }

@@ -57,13 +57,13 @@ fn one_command(
     if known && (option == 1 && with_actions || option == 2 && !with_actions) {
         return Err(SenseData::invalid_cdb_field(2, 2));
     }
-    Ok(found.map_or_else(|| vec![0, 0x01, 0, 0], |row| describe(row, timeouts)))
+    Ok(found.map_or_else(|| vec![0, 0x01, 0, 0], |row| describe(unit, row, timeouts)))
 }
 
 /// SUPPORT 011b: as the standard says.
-fn describe(row: &Command, timeouts: bool) -> Vec<u8> {
+fn describe(unit: &LogicalUnit, row: &Command, timeouts: bool) -> Vec<u8> {
     let mut data = vec![0, u8::from(timeouts) << 7 | 0x03, 0, row.usage.len() as u8];
-    data.extend(row.usage_data());
+    data.extend(row.usage_data(unit));
     if timeouts {
         data.extend(timeouts_descriptor(row));
     }

@@ -36,6 +36,8 @@ pub(crate) struct Command {
     pub(crate) usage: &'static [u8],
     /// The bits that may be set, in the order of the CDB; all ones after the CDB's end.
     allowed: u128,
+    /// The bits of byte 1 that may be set, too, where the unit has protection information.
+    protect_bits: u8,
     /// Runs and keeps pending unit attentions (SAM-5).
     pub(crate) passes_unit_attention: bool,
     /// Runs while the unit is stopped or has no medium.
@@ -84,6 +86,7 @@ pub(super) const fn row(
         works_in: WorksIn::Active,
         usage,
         allowed,
+        protect_bits: 0,
         passes_unit_attention: false,
         runs_when_not_ready: false,
         runs_when_occupied: false,
@@ -100,6 +103,13 @@ impl Command {
     pub(super) const fn service_action(mut self) -> Command {
         self.service_action = Some(self.usage[1] & 0x1f);
         self.allowed |= 0x1f << 112;
+        self
+    }
+
+    /// RDPROTECT, WRPROTECT, VRPROTECT or ORPROTECT, or FMTPINFO: only looked at where the unit has protection
+    /// information.
+    pub(super) const fn protect_bits(mut self, bits: u8) -> Command {
+        self.protect_bits = bits;
         self
     }
 
@@ -178,13 +188,24 @@ impl Command {
         }
     }
 
+    /// Whether a CDB that [`Self::check_usage`] refuses is only that of a unit with protection information.
+    #[cold]
+    pub(super) fn check_protect_field(&self, unit: &LogicalUnit, cdb: &Cdb) -> Option<()> {
+        let mut without = *cdb;
+        without[1] &= !self.protect_bits;
+        (unit.protection().is_some() && self.check_usage(&without).is_ok()).then_some(())
+    }
+
     pub(crate) fn supported_by(&self, unit: &LogicalUnit) -> bool {
         self.exists_on.is_none_or(|has_it| has_it(unit))
     }
 
     /// CDB USAGE DATA as an initiator is told it: NACA of the CONTROL byte is looked at for every command.
-    pub(super) fn usage_data(&self) -> Vec<u8> {
+    pub(super) fn usage_data(&self, unit: &LogicalUnit) -> Vec<u8> {
         let mut data = self.usage.to_vec();
+        if unit.protection().is_some() {
+            data[1] |= self.protect_bits;
+        }
         if let Some(control) = control_at(self.opcode).and_then(|at| data.get_mut(at)) {
             *control |= NACA;
         }

@@ -39,6 +39,11 @@ fn keeps_state(unit: &LogicalUnit) -> bool {
     unit.saved().is_kept()
 }
 
+/// RDPROTECT, WRPROTECT, VRPROTECT and ORPROTECT.
+const PROTECT_FIELD: u8 = 0xe0;
+/// FMTPINFO
+const FORMAT_PROTECTION_INFORMATION: u8 = 0xc0;
+
 /// Every command, in rising order of operation code and service action.
 pub(crate) static COMMANDS: [Command; 89] = [
     row("TEST UNIT READY", INSPECTS, readiness::test_unit_ready, &[TEST_UNIT_READY, 0, 0, 0, 0, 0])
@@ -46,6 +51,7 @@ pub(crate) static COMMANDS: [Command; 89] = [
     row("REQUEST SENSE", FREE, readiness::request_sense, &[REQUEST_SENSE, 0x01, 0, 0, 0xff, 0])
         .passes_attention(),
     row("FORMAT UNIT", WRITES, format::format_unit, &[FORMAT_UNIT, 0x3f, 0, 0, 0, 0])
+        .protect_bits(FORMAT_PROTECTION_INFORMATION)
         .writes()
         .alone_after_data()
         .timeout_s(WHOLE_MEDIUM_TIMEOUT_S),
@@ -85,13 +91,15 @@ pub(crate) static COMMANDS: [Command; 89] = [
     row("READ CAPACITY(10)", INSPECTS, capacity::read_capacity_10, &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0])
         .in_standby()
         .timeout_s(MEMORY_TIMEOUT_S),
-    row("READ(10)", READS, read_write::read_10, &[0x28, 0x1a, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0]),
+    row("READ(10)", READS, read_write::read_10, &[0x28, 0x1a, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0])
+        .protect_bits(PROTECT_FIELD),
     row(
         "WRITE(10)",
         WRITES,
         read_write::write_10,
         &[0x2a, 0x1a, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
     )
+    .protect_bits(PROTECT_FIELD)
     .writes(),
     row(
         "WRITE AND VERIFY(10)",
@@ -99,8 +107,10 @@ pub(crate) static COMMANDS: [Command; 89] = [
         verify::write_10,
         &[0x2e, 0x16, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
     )
+    .protect_bits(PROTECT_FIELD)
     .writes(),
-    row("VERIFY(10)", READS, verify::verify_10, &[0x2f, 0x16, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0]),
+    row("VERIFY(10)", READS, verify::verify_10, &[0x2f, 0x16, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0])
+        .protect_bits(PROTECT_FIELD),
     row(
         "PRE-FETCH(10)",
         READS,
@@ -139,6 +149,7 @@ pub(crate) static COMMANDS: [Command; 89] = [
         write_same::write_same_10,
         &[0x41, 0x08, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
     )
+    .protect_bits(PROTECT_FIELD)
     .writes(),
     row("UNMAP", WRITES, unmap::unmap, &[0x42, 0, 0, 0, 0, 0, 0x1f, 0xff, 0xff, 0]).writes().needs_unmap(),
     row("SANITIZE, OVERWRITE", WRITES, sanitize::overwrite, &[SANITIZE, 0xa1, 0, 0, 0, 0, 0, 0xff, 0xff, 0])
@@ -310,22 +321,28 @@ pub(crate) static COMMANDS: [Command; 89] = [
     row("REPORT ALL ROD TOKENS", READS, tokens::report_all_rod_tokens, &THIRD_PARTY_COPY_IN[6])
         .service_action()
         .any_readiness(),
-    row("READ(16)", READS, read_write::read_16, &LONG_CDB[0]),
+    row("READ(16)", READS, read_write::read_16, &LONG_CDB[0]).protect_bits(PROTECT_FIELD),
     row(
         "COMPARE AND WRITE",
         WRITES,
         read_modify_write::compare_and_write,
         &[0x89, 0x1a, 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 255, 0x1f, 0],
     )
+    .protect_bits(PROTECT_FIELD)
     .writes()
     .alone_after_data(),
-    row("WRITE(16)", WRITES, read_write::write_16, &LONG_CDB[1]).writes(),
-    row("ORWRITE(16)", WRITES, read_modify_write::or_write, &LONG_CDB[7]).writes().alone_after_data(),
-    row("WRITE AND VERIFY(16)", WRITES, verify::write_16, &LONG_CDB[2]).writes(),
-    row("VERIFY(16)", READS, verify::verify_16, &LONG_CDB[3]),
+    row("WRITE(16)", WRITES, read_write::write_16, &LONG_CDB[1]).protect_bits(PROTECT_FIELD).writes(),
+    row("ORWRITE(16)", WRITES, read_modify_write::or_write, &LONG_CDB[7])
+        .protect_bits(PROTECT_FIELD)
+        .writes()
+        .alone_after_data(),
+    row("WRITE AND VERIFY(16)", WRITES, verify::write_16, &LONG_CDB[2]).protect_bits(PROTECT_FIELD).writes(),
+    row("VERIFY(16)", READS, verify::verify_16, &LONG_CDB[3]).protect_bits(PROTECT_FIELD),
     row("PRE-FETCH(16)", READS, cache::prefetch_16, &LONG_CDB[4]),
     row("SYNCHRONIZE CACHE(16)", WRITES, cache::synchronize_16, &LONG_CDB[5]),
-    row("WRITE SAME(16)", WRITES, write_same::write_same_16, &LONG_CDB[6]).writes(),
+    row("WRITE SAME(16)", WRITES, write_same::write_same_16, &LONG_CDB[6])
+        .protect_bits(PROTECT_FIELD)
+        .writes(),
     row("WRITE ATOMIC(16)", WRITES, write_atomic::write_atomic_16, &WRITE_ATOMIC)
         .writes()
         .exists_on(|unit| unit.config().atomic_writes.is_some())
@@ -414,13 +431,15 @@ pub(crate) static COMMANDS: [Command; 89] = [
         READS,
         read_write::read_12,
         &[0xa8, 0x1a, 255, 255, 255, 255, 255, 255, 255, 255, 0x1f, 0],
-    ),
+    )
+    .protect_bits(PROTECT_FIELD),
     row(
         "WRITE(12)",
         WRITES,
         read_write::write_12,
         &[0xaa, 0x1a, 255, 255, 255, 255, 255, 255, 255, 255, 0x1f, 0],
     )
+    .protect_bits(PROTECT_FIELD)
     .writes(),
     row(
         "WRITE AND VERIFY(12)",
@@ -428,13 +447,15 @@ pub(crate) static COMMANDS: [Command; 89] = [
         verify::write_12,
         &[0xae, 0x16, 255, 255, 255, 255, 255, 255, 255, 255, 0x1f, 0],
     )
+    .protect_bits(PROTECT_FIELD)
     .writes(),
     row(
         "VERIFY(12)",
         READS,
         verify::verify_12,
         &[0xaf, 0x16, 255, 255, 255, 255, 255, 255, 255, 255, 0x1f, 0],
-    ),
+    )
+    .protect_bits(PROTECT_FIELD),
     row(
         "READ DEFECT DATA(12)",
         READS,

@@ -4,9 +4,10 @@
 
 use super::range::{BlockRange, ByteRange};
 use super::read_write::{Write, cache_may_be_dirty};
-use super::{Context, Progress, State, Step, good};
+use super::{Context, Progress, State, Step, good, protected};
 use crate::bytes::Cdb;
 use crate::io::{Direction, Io, PIECE_BYTES};
+use crate::protection::ProtectField;
 use crate::sense::{AdditionalSense, SenseData, SenseKey};
 use crate::task::Event;
 
@@ -32,15 +33,15 @@ fn compare_of(cdb: &Cdb) -> Result<Compare, SenseData> {
 }
 
 pub(super) fn verify_10(context: &Context<'_>, cdb: &Cdb) -> Progress {
-    Verify::start(context, BlockRange::of_10(cdb), compare_of(cdb)?)
+    Verify::start(context, cdb, BlockRange::of_10(cdb))
 }
 
 pub(super) fn verify_12(context: &Context<'_>, cdb: &Cdb) -> Progress {
-    Verify::start(context, BlockRange::of_12(cdb), compare_of(cdb)?)
+    Verify::start(context, cdb, BlockRange::of_12(cdb))
 }
 
 pub(super) fn verify_16(context: &Context<'_>, cdb: &Cdb) -> Progress {
-    Verify::start(context, BlockRange::of_16(cdb), compare_of(cdb)?)
+    Verify::start(context, cdb, BlockRange::of_16(cdb))
 }
 
 pub(super) fn write_10(context: &Context<'_>, cdb: &Cdb) -> Progress {
@@ -59,7 +60,7 @@ pub(super) fn write_16(context: &Context<'_>, cdb: &Cdb) -> Progress {
 fn write_and_verify(context: &Context<'_>, cdb: &Cdb, blocks: BlockRange) -> Progress {
     match compare_of(cdb)? {
         Compare::OneBlock => Err(SenseData::invalid_cdb_field(1, 2)),
-        compare => Write::start(context, blocks, true, Some(compare)),
+        compare => Write::start(context, cdb, blocks, true, Some(compare)),
     }
 }
 
@@ -81,8 +82,13 @@ enum Waiting {
 }
 
 impl Verify {
-    fn start(context: &Context<'_>, blocks: BlockRange, compare: Compare) -> Progress {
+    fn start(context: &Context<'_>, cdb: &Cdb, blocks: BlockRange) -> Progress {
+        let compare = compare_of(cdb)?;
         let range = blocks.transfer(context.unit())?;
+        if let Some(protection) = context.unit().protection() {
+            let flush_first = cache_may_be_dirty(context);
+            return protected::verify(protection, ProtectField::of(cdb)?, range, compare, flush_first);
+        }
         if range.length_bytes == 0 {
             return good();
         }
@@ -194,13 +200,14 @@ pub(super) fn miscompare(expected: &[u8], actual: &[u8]) -> Option<SenseData> {
     difference(expected, actual).map(|at| miscompare_at(at as u64))
 }
 
-fn miscompare_at(offset: u64) -> SenseData {
+/// MISCOMPARE DURING VERIFY OPERATION at a byte of the Data-Out buffer.
+pub(super) fn miscompare_at(offset: u64) -> SenseData {
     SenseData::new(SenseKey::Miscompare, AdditionalSense::MISCOMPARE_DURING_VERIFY)
         .with_information(Some(offset))
 }
 
 /// The first place where two equally long slices differ. Equal ones, the usual case, are found by one comparison.
-fn difference(expected: &[u8], actual: &[u8]) -> Option<usize> {
+pub(super) fn difference(expected: &[u8], actual: &[u8]) -> Option<usize> {
     if expected == actual {
         None
     } else {

@@ -2,10 +2,12 @@
 //!
 //! Zeros are left to the store where it can make them; any other pattern is written in pieces.
 
+use super::protected::Pattern;
 use super::range::BlockRange;
-use super::{Context, Progress, State, Step, good};
+use super::{Context, Progress, State, Step, good, protected};
 use crate::bytes::Cdb;
 use crate::io::{Direction, Io, IoError, PIECE_BYTES};
+use crate::protection::{ProtectField, Protection};
 use crate::sense::{AdditionalSense, SenseData};
 use crate::task::Event;
 
@@ -32,6 +34,9 @@ fn start(context: &Context<'_>, cdb: &Cdb, range: BlockRange) -> Progress {
     if range.blocks == 0 || range.blocks > unit.write_same_blocks_max() {
         return Err(range.wrong_length());
     }
+    if let Some(protection) = unit.protection() {
+        return start_protected(context, protection, cdb, range);
+    }
     let block_length = unit.block_length_bytes();
     let write_same = WriteSame {
         offset_bytes: range.lba * u64::from(block_length),
@@ -48,6 +53,20 @@ fn start(context: &Context<'_>, cdb: &Cdb, range: BlockRange) -> Progress {
         return Ok(write_same.pattern_known(context, vec![0; block_length as usize]));
     }
     Ok((State::WriteSame(write_same), Step::DataOut(block_length)))
+}
+
+/// Begins one on a unit with protection information, after all other checks.
+#[cold]
+fn start_protected(context: &Context<'_>, protection: Protection, cdb: &Cdb, range: BlockRange) -> Progress {
+    let field = ProtectField::of(cdb)?;
+    let has_block = cdb[1] & NO_DATA_OUT_BUFFER == 0;
+    let needed = protected::block_of_write_same_bytes(protection, field);
+    if has_block && context.announced_bytes.is_some_and(|bytes| bytes != needed) {
+        return Err(SenseData::illegal(AdditionalSense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT));
+    }
+    let pattern = if has_block { Pattern::DataOut(field) } else { Pattern::Zeros };
+    let unmap = cdb[1] & UNMAP != 0;
+    Ok(protected::write_same(protection, (range.lba, range.blocks), pattern, unmap, context))
 }
 
 /// A WRITE SAME that waits for its block or for the medium.
@@ -73,6 +92,10 @@ enum Waiting {
 impl WriteSame {
     /// Begins to write zeros to blocks that are inside the medium, and gives their space back where that is possible.
     pub(super) fn zeros(context: &Context<'_>, lba: u64, blocks: u32) -> (State, Step) {
+        if let Some(protection) = context.unit().protection() {
+            let unmap = context.unit().config().provisioning.unmap;
+            return protected::write_same(protection, (lba, blocks), Pattern::Zeros, unmap, context);
+        }
         let block_length = context.unit().block_length_bytes();
         let write_same = WriteSame {
             offset_bytes: lba * u64::from(block_length),

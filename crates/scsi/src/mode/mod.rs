@@ -247,7 +247,8 @@ fn page_with(id: PageId, values: &ModeValues, unit: &LogicalUnit) -> Option<Vec<
             page[4] = u8::from(flags.keeps_attentions()) << 5
                 | u8::from(flags.tells_refusals()) << 4
                 | u8::from(flags.software_write_protect()) << 3;
-            page[5] = u8::from(flags.task_aborted_status()) << 6;
+            // ATO: application tags are the application's. Where there are none to be owned it says nothing.
+            page[5] = u8::from(flags.task_aborted_status()) << 6 | u8::from(unit.protection().is_some()) << 7;
         }
         // SPC-4, Informational Exceptions Control: DEXCPT = 1, a volume has no failure prediction to report.
         INFORMATIONAL_EXCEPTIONS => page[2] = 0x08,

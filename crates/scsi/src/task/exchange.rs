@@ -111,6 +111,13 @@ pub enum DataIn {
         /// How much of it.
         length_bytes: u32,
     },
+    /// The data in the medium buffer of the last [`Io::Read`] is the answer, without the 8 bytes behind each block.
+    MediumData {
+        /// How much data.
+        length_bytes: u32,
+        /// The data of a block.
+        block_length_bytes: u32,
+    },
 }
 
 /// How a command ended.

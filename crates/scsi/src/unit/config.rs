@@ -5,6 +5,7 @@
 use std::num::NonZeroU16;
 
 use crate::identity::Identity;
+use crate::protection::{Protection, ProtectionType};
 use crate::saved::SavedFault;
 
 /// What the store can do for thin provisioning.
@@ -62,6 +63,18 @@ pub struct LogicalUnitConfig {
     pub removable: bool,
     /// True: a non-rotating medium; false: nothing is told.
     pub solid_state: bool,
+    /// The type of the protection information that the store keeps with each block. With one, what is read and written
+    /// has 8 bytes behind the data of each block ([`crate::Io`]), which count for the longest transfer too.
+    pub protection: Option<ProtectionType>,
+}
+
+impl LogicalUnitConfig {
+    /// What protection information the blocks have.
+    #[inline]
+    pub(crate) fn protection(&self) -> Option<Protection> {
+        let block_length_bytes = self.block_length_bytes;
+        self.protection.map(|kind| Protection { kind, block_length_bytes })
+    }
 }
 
 /// Why a configuration is refused.
@@ -87,7 +100,8 @@ pub enum ConfigError {
     PhysicalBlockExponent(u8),
     /// The maximum transfer length is less than a block, or the optimal one is more than the maximum.
     TransferLength,
-    /// The longest atomic write is not a multiple of the granularity, or longer than a transfer.
+    /// The longest atomic write is not a multiple of the granularity, or longer than a transfer; or the blocks have
+    /// protection information, with which only single blocks are written all or none.
     AtomicWrites,
     /// A LUN is not a single-level one.
     Lun(crate::Lun),
@@ -122,7 +136,10 @@ impl std::fmt::Display for ConfigError {
                 write!(f, "transfer lengths must be one block <= maximum, optimal <= maximum")
             }
             ConfigError::AtomicWrites => {
-                write!(f, "the longest atomic write must be a multiple of the granularity and one transfer")
+                write!(
+                    f,
+                    "the longest atomic write must be a multiple of the granularity and one transfer, without protection information"
+                )
             }
             ConfigError::Lun(lun) => write!(f, "LUN {lun} is not a single-level one"),
             ConfigError::DuplicateLun(number) => write!(f, "LUN {number} is given twice"),

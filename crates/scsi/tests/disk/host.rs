@@ -37,6 +37,7 @@ pub(crate) fn config() -> LogicalUnitConfig {
         optimal_transfer_bytes: 1 << 20,
         removable: false,
         solid_state: true,
+        protection: None,
     }
 }
 
@@ -57,16 +58,48 @@ pub(crate) struct Disk {
     pub(crate) allocated: Vec<bool>,
     pub(crate) log: Vec<Io>,
     pub(crate) fail: Option<Failure>,
+    /// The protection information of each block, where there is any.
+    pub(crate) information: Option<Vec<[u8; 8]>>,
 }
 
 impl Disk {
     pub(crate) fn new() -> Disk {
         let size = BLOCKS as usize * BLOCK;
-        Disk { bytes: vec![0; size], allocated: vec![false; BLOCKS as usize], log: Vec::new(), fail: None }
+        Disk {
+            bytes: vec![0; size],
+            allocated: vec![false; BLOCKS as usize],
+            log: Vec::new(),
+            fail: None,
+            information: None,
+        }
+    }
+
+    pub(crate) fn protected() -> Disk {
+        Disk { information: Some(vec![[0xff; 8]; BLOCKS as usize]), ..Disk::new() }
+    }
+
+    fn read(&self, offset_bytes: u64, length_bytes: u32) -> Vec<u8> {
+        let offset = offset_bytes as usize;
+        let data = &self.bytes[offset..offset + length_bytes as usize];
+        let Some(information) = &self.information else { return data.to_vec() };
+        let blocks = data.chunks(BLOCK).zip(&information[offset / BLOCK..]);
+        blocks.flat_map(|(data, information)| [data, information].concat()).collect()
     }
 
     fn write(&mut self, offset_bytes: u64, data: &[u8]) {
         let offset = offset_bytes as usize;
+        let mut plain = Vec::new();
+        let data = match &mut self.information {
+            None => data,
+            Some(information) => {
+                assert_eq!(data.len() % (BLOCK + 8), 0);
+                for (block, place) in data.chunks(BLOCK + 8).zip(&mut information[offset / BLOCK..]) {
+                    plain.extend_from_slice(&block[..BLOCK]);
+                    place.copy_from_slice(&block[BLOCK..]);
+                }
+                &plain
+            }
+        };
         self.bytes[offset..offset + data.len()].copy_from_slice(data);
         self.allocated[offset / BLOCK..(offset + data.len()) / BLOCK].fill(true);
     }
@@ -74,6 +107,9 @@ impl Disk {
     fn zero(&mut self, offset_bytes: u64, length_bytes: u64, unmap: bool) {
         let (start, end) = (offset_bytes as usize, (offset_bytes + length_bytes) as usize);
         self.bytes[start..end].fill(0);
+        if let Some(information) = &mut self.information {
+            information[start / BLOCK..end / BLOCK].fill([0xff; 8]);
+        }
         self.allocated[start / BLOCK..end / BLOCK].fill(!unmap);
     }
 
@@ -91,8 +127,7 @@ impl Disk {
         }
         match io {
             Io::Read { offset_bytes, length_bytes, .. } => {
-                let offset = offset_bytes as usize;
-                *medium = self.bytes[offset..offset + length_bytes as usize].to_vec();
+                *medium = self.read(offset_bytes, length_bytes);
             }
             Io::WriteDataOut { offset_bytes, start, length_bytes, .. } => {
                 self.write(offset_bytes, &data_out[start as usize..(start + length_bytes) as usize]);
@@ -166,7 +201,11 @@ pub(crate) struct Host {
 impl Host {
     /// A host that has already heard the POWER ON unit attention.
     pub(crate) fn new(config: LogicalUnitConfig) -> Host {
-        let host = Host::on(device(config));
+        let is_protected = config.protection.is_some();
+        let mut host = Host::on(device(config));
+        if is_protected {
+            host.disk = Disk::protected();
+        }
         assert!(host.nexus.device().units().len() == 1);
         host
     }
@@ -212,6 +251,11 @@ impl Host {
                         DataIn::None => Vec::new(),
                         DataIn::Parameter(data) => data,
                         DataIn::Medium { length_bytes } => medium[..length_bytes as usize].to_vec(),
+                        DataIn::MediumData { length_bytes, block_length_bytes } => {
+                            let block = block_length_bytes as usize;
+                            let blocks = medium.chunks(block + 8).flat_map(|stored| &stored[..block]);
+                            blocks.copied().take(length_bytes as usize).collect()
+                        }
                     };
                     let sense = sense.map_or(Vec::new(), |sense| sense.as_bytes().to_vec());
                     return Reply { status, sense, data, asked_bytes };

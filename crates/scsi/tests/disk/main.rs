@@ -15,6 +15,7 @@ mod media;
 mod mode;
 mod port_groups;
 mod properties;
+mod protected;
 mod provisioning;
 mod read_modify_write;
 mod reservations;

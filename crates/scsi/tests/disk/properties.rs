@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use lunette_cases::cases;
 use lunette_scsi::{
-    Device, Event, Extent, Io, IoError, IoOutcome, LogicalUnit, LogicalUnitConfig, Lun, Next, Nexus, Saved,
-    Task,
+    Device, Event, Extent, Io, IoError, IoOutcome, LogicalUnit, LogicalUnitConfig, Lun, Next, Nexus,
+    ProtectionType, Saved, Task,
 };
 use proptest::prelude::*;
 
@@ -64,38 +64,63 @@ fn cdbs() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn configs() -> impl Strategy<Value = LogicalUnitConfig> {
-    (any::<[bool; 6]>(), prop::sample::select(vec![512u32, 4096]), 1..70_000u64, 0..=15u8).prop_map(
-        |(
-            [read_only, write_cache, unmap, write_zeroes, removable, small],
-            block_length_bytes,
-            blocks,
-            exponent,
-        )| {
-            let mut config =
-                LogicalUnitConfig { read_only, write_cache, removable, block_length_bytes, ..config() };
-            config.provisioning.unmap = unmap;
-            config.provisioning.write_zeroes = write_zeroes;
-            config.physical_block_exponent = exponent;
-            config.blocks = blocks;
-            config.max_transfer_bytes = if small { 4096 } else { 3 << 20 };
-            config.optimal_transfer_bytes = 0;
-            config.atomic_writes = config.atomic_writes.filter(|_| !small);
-            config
-        },
-    )
+    let protections = prop::sample::select(vec![None, None, Some(1u8), Some(3)]);
+    (any::<[bool; 6]>(), prop::sample::select(vec![512u32, 4096]), 1..70_000u64, 0..=15u8, protections)
+        .prop_map(
+            |(
+                [read_only, write_cache, unmap, write_zeroes, removable, small],
+                block_length_bytes,
+                blocks,
+                exponent,
+                protection,
+            )| {
+                let mut config =
+                    LogicalUnitConfig { read_only, write_cache, removable, block_length_bytes, ..config() };
+                config.provisioning.unmap = unmap;
+                config.provisioning.write_zeroes = write_zeroes;
+                config.physical_block_exponent = exponent;
+                config.blocks = blocks;
+                config.max_transfer_bytes = if small { 4096 } else { 3 << 20 };
+                config.optimal_transfer_bytes = 0;
+                config.protection = protection.and_then(ProtectionType::from_number);
+                config.atomic_writes = config.atomic_writes.filter(|_| !small && protection.is_none());
+                if protection.is_some() {
+                    // Larger than a block with what belongs to it.
+                    config.max_transfer_bytes = config.max_transfer_bytes.max(8192);
+                }
+                config
+            },
+        )
+}
+
+/// The data of whole blocks that a buffer has.
+fn data_bytes(unit: &LogicalUnit, buffer_bytes: u64) -> u64 {
+    let block_length = u64::from(unit.block_length_bytes());
+    let stored = block_length + if unit.config().protection.is_some() { 8 } else { 0 };
+    assert!(buffer_bytes.is_multiple_of(stored), "{buffer_bytes} are no whole blocks");
+    buffer_bytes / stored * block_length
+}
+
+/// The length of so much data in a buffer.
+fn stored(unit: &LogicalUnit, data_bytes: u32) -> usize {
+    let blocks = data_bytes / unit.block_length_bytes();
+    (data_bytes + if unit.config().protection.is_some() { 8 * blocks } else { 0 }) as usize
 }
 
 /// Whole blocks inside the capacity, and never nothing.
 fn check_range(unit: &LogicalUnit, io: &Io) {
     let (offset, length) = match io {
         Io::Flush | Io::SaveState | Io::AbortTasks { .. } | Io::Work { .. } => return,
-        Io::Read { offset_bytes, length_bytes, .. }
-        | Io::WriteDataOut { offset_bytes, length_bytes, .. }
+        Io::Read { offset_bytes, length_bytes, .. } => (*offset_bytes, u64::from(*length_bytes)),
+        Io::WriteDataOut { offset_bytes, length_bytes, .. }
         | Io::WriteAtomic { offset_bytes, length_bytes, .. }
-        | Io::WriteMedium { offset_bytes, length_bytes, .. } => (*offset_bytes, u64::from(*length_bytes)),
+        | Io::WriteMedium { offset_bytes, length_bytes, .. } => {
+            (*offset_bytes, data_bytes(unit, (*length_bytes).into()))
+        }
         Io::WriteOwned { offset_bytes, bytes, .. } => {
-            assert!(bytes.len() <= 1 << 20);
-            (*offset_bytes, bytes.len() as u64)
+            let length = data_bytes(unit, bytes.len() as u64);
+            assert!(length <= 1 << 20);
+            (*offset_bytes, length)
         }
         Io::Zero { offset_bytes, length_bytes, .. }
         | Io::Unmap { offset_bytes, length_bytes }
@@ -160,7 +185,8 @@ fn drive(nexus: &Nexus, unit: &LogicalUnit, lun: Lun, cdb: &[u8], data: &[u8], a
                 if let Io::WriteDataOut { start, length_bytes, .. } = io {
                     assert!((start + length_bytes) as usize <= data_out.len());
                 }
-                let wanted = if let Io::Read { length_bytes, .. } = io { length_bytes as usize } else { 0 };
+                let wanted =
+                    if let Io::Read { length_bytes, .. } = io { stored(unit, length_bytes) } else { 0 };
                 let medium = vec![0; wanted.saturating_sub(answer.missing)];
                 let outcome = match &answer.extents {
                     Some(extents) => IoOutcome::Extents(

@@ -25,7 +25,7 @@ use super::portal::{Group, PortalConfig, RawPortal, RawRedirect};
 use super::reactors::Reactors;
 use super::size::Size;
 use super::store::{self, StoreTextError};
-use super::value::{Alias, BlockLength, InquiryText, LunNumber, Parsed, ValueError, WriteMode};
+use super::value::{Alias, BlockLength, InquiryText, LunNumber, Parsed, Protection, ValueError, WriteMode};
 use super::{Config, Invalid, Step, TargetConfig, UnitConfig, default_portals, parse_target_name};
 
 /// The longest file that is read, in bytes: thousands of logical units.
@@ -134,6 +134,7 @@ struct RawUnit {
     #[serde(default)]
     removable: bool,
     block: Option<Parsed<BlockLength>>,
+    protection: Option<Parsed<Protection>>,
     write: Option<Parsed<WriteMode>>,
     engine: Option<Parsed<EngineKind>>,
     serial: Option<Parsed<InquiryText<SERIAL_LENGTH_MAX>>>,
@@ -271,6 +272,7 @@ fn unit_of(raw: RawUnit, directory: &Path) -> Result<UnitConfig, Fault> {
         read_only: raw.ro,
         removable: raw.removable,
         block_length_bytes: raw.block.map(|Parsed(BlockLength(bytes))| bytes),
+        protection: raw.protection.map(|Parsed(Protection(kind))| kind),
         write_mode: raw.write.map(|Parsed(mode)| mode).unwrap_or_default(),
         engine: raw.engine.map(|Parsed(engine)| engine).unwrap_or_default(),
         serial: raw.serial.map(|Parsed(InquiryText(text))| text),

@@ -8,15 +8,17 @@ use std::ops::Range;
 use std::str::FromStr;
 
 use lunette_block::{EngineKind, StoreSpec};
+use lunette_scsi::ProtectionType;
 
 use super::excerpt::Excerpt;
 use super::size::Size;
 use super::store::{self, SizeText, StoreText, StoreTextError};
-use super::value::{BlockLength, InquiryText, LUN_MAX, LunNumber, ValueError, WriteMode};
+use super::value::{BlockLength, InquiryText, LUN_MAX, LunNumber, Protection, ValueError, WriteMode};
 use super::{Invalid, UnitConfig};
 
 /// The options, for messages.
-const OPTIONS: &str = "ro, removable, size=, block=, write=, engine=, serial=, vendor=, product=";
+const OPTIONS: &str =
+    "ro, removable, size=, block=, protection=, write=, engine=, serial=, vendor=, product=";
 
 /// The longest serial number, in bytes: as volumes take it.
 pub(super) const SERIAL_LENGTH_MAX: usize = 64;
@@ -47,6 +49,7 @@ pub(super) struct UnitOptions {
     pub(super) read_only: bool,
     pub(super) removable: bool,
     pub(super) block_length_bytes: Option<u32>,
+    pub(super) protection: Option<ProtectionType>,
     pub(super) write_mode: WriteMode,
     pub(super) engine: EngineKind,
     pub(super) serial: Option<String>,
@@ -82,6 +85,7 @@ impl UnitOptions {
             read_only: self.read_only,
             removable: self.removable,
             block_length_bytes: self.block_length_bytes,
+            protection: self.protection,
             write_mode: self.write_mode,
             engine: self.engine,
             serial: self.serial,
@@ -236,7 +240,7 @@ fn option(
         *switch = true;
         return Ok(());
     }
-    if !["size", "block", "write", "engine", "serial", "vendor", "product"].contains(&key) {
+    if !["size", "block", "protection", "write", "engine", "serial", "vendor", "product"].contains(&key) {
         let message = match key {
             "" => format!("there is no option behind this comma; options are {OPTIONS}"),
             _ => {
@@ -256,6 +260,7 @@ fn example(key: &str) -> &'static str {
     match key {
         "size" => "size=10G",
         "block" => "block=4096",
+        "protection" => "protection=1",
         "write" => "write=back",
         "engine" => "engine=threads",
         "serial" => "serial=DISK-0001",
@@ -271,6 +276,7 @@ fn set(key: &str, value: &str, options: &mut UnitOptions) -> Result<(), String> 
     match key {
         "size" => options.size = Some(parsed(value)?),
         "block" => options.block_length_bytes = Some(parsed::<BlockLength>(value)?.0),
+        "protection" => options.protection = Some(parsed::<Protection>(value)?.0),
         "write" => options.write_mode = parsed(value)?,
         "engine" => options.engine = parsed(value)?,
         "serial" => options.serial = Some(parsed::<InquiryText<SERIAL_LENGTH_MAX>>(value)?.0),
@@ -299,6 +305,9 @@ impl fmt::Display for LunFlag {
         }
         if let Some(bytes) = unit.block_length_bytes {
             write!(f, ",block={bytes}")?;
+        }
+        if let Some(protection) = unit.protection {
+            write!(f, ",protection={}", protection.number())?;
         }
         if unit.write_mode != WriteMode::default() {
             write!(f, ",write={}", unit.write_mode)?;

@@ -35,7 +35,7 @@ pub use lun::{LunError, LunFlag};
 pub use lunette_iscsi::chap::{ChapAlgorithm, ChapCredential, ChapUser, Secret};
 pub use lunette_iscsi::login::{Redirection, TargetAddress};
 pub use lunette_iscsi::parameters::DigestPolicy;
-pub use lunette_scsi::AccessState;
+pub use lunette_scsi::{AccessState, ProtectionType};
 pub use port_group::{PortGroupConfig, parse_access_state};
 pub use portal::{DEFAULT_GROUP, PortalConfig};
 pub use reactors::{Cores, Reactors};
@@ -103,6 +103,8 @@ pub struct UnitConfig {
     pub removable: bool,
     /// 512 or 4096. `None`: 512 for files, memory and null, the device's own for block devices.
     pub block_length_bytes: Option<u32>,
+    /// The type of the protection information that is kept with each block. `None`: there is none.
+    pub protection: Option<ProtectionType>,
     /// When a write is answered.
     pub write_mode: WriteMode,
     /// Who does the blocking calls.

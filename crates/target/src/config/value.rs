@@ -9,6 +9,7 @@ use std::str::FromStr;
 
 use lunette_iscsi::name::IscsiName;
 use lunette_iscsi::parameters::DigestPolicy;
+use lunette_scsi::ProtectionType;
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 
 use super::portal::{PortalConfig, parse_scoped};
@@ -80,6 +81,25 @@ impl FromStr for BlockLength {
                 "block={text} is not possible; a logical block has 512 or 4096 bytes"
             ))),
         }
+    }
+}
+
+/// The type of protection information: 1 or 3.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Protection(pub(super) ProtectionType);
+
+impl FromStr for Protection {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        let kind = match text {
+            "1" => ProtectionType::from_number(1),
+            "3" => ProtectionType::from_number(3),
+            _ => None,
+        };
+        kind.map(Self).ok_or_else(|| {
+            ValueError(format!("protection={text} is not possible; protection information has type 1 or 3"))
+        })
     }
 }
 

@@ -3,7 +3,9 @@
 //! The core says when a command's turn has come and when its data is there; the device server says what it needs
 //! next; the store does it. Each function here carries one answer to the next of the three.
 
-use lunette_block::{Buffer, ErrorClass, IoCompletion, Operation, WriteSource};
+use std::sync::Arc;
+
+use lunette_block::{Buffer, Done, ErrorClass, IoCompletion, Operation, Volume, WriteSource};
 use lunette_iscsi::session::{Completion, Event, Placement, TaskId, Transfer};
 use lunette_scsi::{DataIn, Io, IoOutcome, Lun, Next, Status, Terms};
 use lunette_wire::initiator::ScsiDataOut;
@@ -14,13 +16,17 @@ use super::Reactor;
 use super::connection::{Disconnect, Stage};
 use super::fenced::needs_fence;
 use super::receive::Arrived;
-use super::session::{Medium, Segment, TargetSession};
+use super::session::{Attachment, Medium, Segment, TargetSession, TaskContext};
 use super::waiting::attribute;
+use crate::server::Shared;
 use crate::store_io::{NoOperation, io_error, io_outcome, operation_of};
 
 /// Reads from this length on are sent from the page cache where that is possible: below it the system calls cost more
 /// than the copy (docs/decisions/0011).
 const CACHED_SEND_BYTES_MIN: u32 = 32 << 10;
+
+/// What protection information takes behind the data of a block (SBC-3).
+const PROTECTION_BYTES: usize = 8;
 
 /// Steps that commands go on by in one turn: the write, flush or comparison that follows a read or write, and some more.
 const STEPS_MAX: usize = 4;
@@ -402,29 +408,23 @@ impl Reactor {
         let Some(session) = self.sessions.get_mut(index) else { return };
         let Some(attachment) = &session.attachment else { return };
         let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut) else { return };
-        let volume = match naa {
-            Some(naa) => self.shared.volumes.get(&naa),
-            None => context
-                .command
-                .as_ref()
-                .and_then(lunette_scsi::Task::unit_index)
-                .and_then(|unit| attachment.target.volumes.get(unit)),
+        let Some(volume) = volume_of(&self.shared, attachment, context, naa) else {
+            return self.finish(index, id, &hardware_error());
         };
-        let Some(volume) = volume else { return self.finish(index, id, &hardware_error()) };
         let operation = match io {
             Io::Read { offset_bytes, length_bytes, .. } => {
                 // What was read before has been looked at; its buffer may serve again.
                 context.medium = None;
-                session
-                    .pool
-                    .allocate(length_bytes as usize)
-                    .map(|buffer| Operation::Read { offset: offset_bytes, buffer })
+                // The longest transfer counts what is stored with the data.
+                let length = volume.stored_bytes(length_bytes.into()) as usize;
+                let offset = volume.stored_bytes(offset_bytes);
+                session.pool.allocate(length).map(|buffer| Operation::Read { offset, buffer })
             }
             Io::WriteMedium { offset_bytes, length_bytes, stable } => {
                 let range = 0..length_bytes as usize;
                 let source = context.medium.take().and_then(Medium::into_buffer);
                 source.map(|buffer| Operation::Write {
-                    offset: offset_bytes,
+                    offset: volume.stored_bytes(offset_bytes),
                     buffer: WriteSource { buffer: buffer.into(), range },
                     stable,
                 })
@@ -432,7 +432,7 @@ impl Reactor {
             Io::WriteDataOut { offset_bytes, start, length_bytes, stable } => {
                 let range = start as usize..start as usize + length_bytes as usize;
                 context.data_out.take().map(|buffer| Operation::Write {
-                    offset: offset_bytes,
+                    offset: volume.stored_bytes(offset_bytes),
                     buffer: WriteSource { buffer: buffer.into(), range },
                     stable,
                 })
@@ -440,7 +440,7 @@ impl Reactor {
             Io::WriteAtomic { offset_bytes, length_bytes, stable } => {
                 let range = 0..length_bytes as usize;
                 context.data_out.take().map(|buffer| Operation::WriteAtomic {
-                    offset: offset_bytes,
+                    offset: volume.stored_bytes(offset_bytes),
                     buffer: WriteSource { buffer: buffer.into(), range },
                     stable,
                 })
@@ -448,7 +448,7 @@ impl Reactor {
             Io::SaveState => return self.store_state(index, id, naa),
             Io::AbortTasks { nexuses, is_told } => return self.abort_by(index, id, nexuses, is_told),
             Io::Work { until_over } => return self.begin_work(index, id, until_over),
-            io => match operation_of(io, &session.pool) {
+            io => match operation_of(volume, io, &session.pool) {
                 Ok(operation) => Some(operation),
                 Err(NoOperation::Memory) => None,
                 Err(NoOperation::CommandBuffers) => return self.finish(index, id, &hardware_error()),
@@ -487,9 +487,8 @@ impl Reactor {
         let Some(session) = self.sessions.get_mut(index) else { return };
         let Some(context) = session.contexts.get_mut(slot).and_then(Option::as_mut) else { return };
         context.in_store = false;
-        context.copies_on = None;
+        let copies_on = context.copies_on.take();
         let id = context.id;
-        let Some(command) = context.command.as_mut() else { return };
         let is_aborted = session.core.task(id).is_none_or(|view| view.aborted);
         if is_aborted {
             return self.finish(index, id, &lunette_scsi::Completion::status(Status::TaskAborted));
@@ -508,8 +507,16 @@ impl Reactor {
             }
         }
         let Some(attachment) = &session.attachment else { return };
+        let result = match completion.result {
+            Ok(Done::Nothing) => Ok(IoOutcome::Done),
+            result => {
+                let Some(volume) = volume_of(&self.shared, attachment, context, copies_on) else { return };
+                result.map(|done| io_outcome(volume, done)).map_err(|error| io_error(volume, &error))
+            }
+        };
+        let Some(command) = context.command.as_mut() else { return };
         let event = lunette_scsi::Event::Io {
-            result: completion.result.map(io_outcome).map_err(|error| io_error(&error)),
+            result,
             data_out: present(context.data_out.as_ref(), context.out_present),
             medium: context.medium.as_ref().map_or(&[], Medium::bytes),
         };
@@ -532,6 +539,12 @@ impl Reactor {
                 // The device server only says so after a read; without its buffer there is nothing to send.
                 None => return self.finish(index, id, &hardware_error()),
             },
+            DataIn::MediumData { length_bytes, block_length_bytes } => {
+                let medium = context.and_then(|context| context.medium).and_then(Medium::into_buffer);
+                let Some(mut buffer) = medium else { return self.finish(index, id, &hardware_error()) };
+                close_up(&mut buffer, *block_length_bytes as usize);
+                Transfer::In { data: Segment::Medium(Medium::Read(buffer)), length: *length_bytes }
+            }
             DataIn::None if out_length > 0 => Transfer::Out { length: out_length.into() },
             DataIn::None => Transfer::None,
         };
@@ -542,6 +555,28 @@ impl Reactor {
         let status = completion.status as u8;
         let completion = Completion { status, status_qualifier: 0, sense, transfer, fenced };
         session.core.complete(id, completion, &mut self.outbox);
+    }
+}
+
+/// The volume that a task's operation goes to: that of unit `naa`, or that of its own unit.
+fn volume_of<'a>(
+    shared: &'a Shared,
+    attachment: &'a Attachment,
+    context: &TaskContext,
+    naa: Option<u64>,
+) -> Option<&'a Arc<Volume>> {
+    match naa {
+        Some(naa) => shared.volumes.get(&naa),
+        None => attachment.target.volumes.get(context.command.as_ref()?.unit_index()?),
+    }
+}
+
+/// Moves the data of blocks together over the protection information behind each.
+#[cold]
+fn close_up(buffer: &mut [u8], block_length: usize) {
+    let stored = block_length + PROTECTION_BYTES;
+    for block in 1..buffer.len() / stored {
+        buffer.copy_within(block * stored..block * stored + block_length, block * block_length);
     }
 }
 

@@ -1,6 +1,7 @@
 //! What every row must have, and how rows are found.
 
 use super::*;
+use crate::unit::tests::{config, unit_of};
 
 #[test]
 fn rows_are_in_order_and_unique() {
@@ -25,6 +26,7 @@ fn every_row_is_found_by_its_own_usage() {
 /// SPC-4, operation code: the group code, the top three bits of the operation code, gives the length of the CDB.
 #[test]
 fn lengths_follow_the_group_code() {
+    let unit = unit_of(config());
     for row in &COMMANDS {
         let expected = match row.opcode >> 5 {
             0 => 6,
@@ -35,7 +37,7 @@ fn lengths_follow_the_group_code() {
         };
         assert_eq!(row.usage.len(), expected, "{}", row.name);
         assert_eq!(row.usage.last(), Some(&0), "CONTROL of {}", row.name);
-        assert_eq!(row.usage_data().last(), Some(&0x04), "NACA of {}", row.name);
+        assert_eq!(row.usage_data(&unit).last(), Some(&0x04), "NACA of {}", row.name);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::super::capacity::protection_byte;
 use super::super::extended_copy::begin_record;
 use super::super::extended_copy::parameters::IDENTIFICATION;
 use super::super::{Context, Progress, State, Step, good};
@@ -100,6 +101,7 @@ fn make_token(context: &Context<'_>, ranges: &[Blocks]) -> Option<Token> {
     token[56..64].copy_from_slice(&bytes.to_be_bytes());
     // What READ CAPACITY(16) tells of the blocks.
     token[96..100].copy_from_slice(&unit.block_length_bytes().to_be_bytes());
+    token[100] = protection_byte(unit);
     token[101] = unit.config().physical_block_exponent;
     token[102] = if unit.config().provisioning.unmap { 0xc0 } else { 0 };
     Some(token)

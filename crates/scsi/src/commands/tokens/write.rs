@@ -212,7 +212,8 @@ pub(crate) struct Zeroing {
     running: Running,
     ranges: Vec<Blocks>,
     next: usize,
-    write: Option<WriteSame>,
+    /// The WRITE SAME that does the work on a range.
+    write: Option<State>,
 }
 
 impl Zeroing {
@@ -238,7 +239,7 @@ impl Zeroing {
     /// A WRITE SAME of zeros does the work on a range; when it is over the next one begins.
     fn continue_with(mut self, context: &Context<'_>, progress: Progress) -> Progress {
         match progress {
-            Ok((State::WriteSame(write), step)) => {
+            Ok((write @ (State::WriteSame(_) | State::Protected(_)), step)) => {
                 self.write = Some(write);
                 Ok((State::WriteUsingToken(WriteUsingToken::Zeroing(Box::new(self))), step))
             }

@@ -1,6 +1,7 @@
 //! Whole files, and the messages for what is wrong in them.
 
 use lunette_cases::cases;
+use lunette_scsi::ProtectionType;
 use proptest::prelude::*;
 
 use super::*;
@@ -29,6 +30,7 @@ fn the_smallest_file_has_the_defaults_of_the_flags() {
         read_only: false,
         removable: false,
         block_length_bytes: None,
+        protection: None,
         write_mode: WriteMode::Through,
         engine: EngineKind::Auto,
         serial: None,
@@ -76,6 +78,7 @@ number = 3
 store = "file:/srv/a,b.img"
 size = "20G"
 block = 4096
+protection = 1
 write = "back"
 engine = "sync"
 serial = 4711
@@ -126,6 +129,7 @@ header_digest = "require"
         read_only: false,
         removable: false,
         block_length_bytes: Some(4096),
+        protection: Some(ProtectionType::Type1),
         write_mode: WriteMode::Back,
         engine: EngineKind::Sync,
         serial: Some("4711".into()),
@@ -153,7 +157,7 @@ fn an_unknown_key_is_shown_with_the_known_ones() {
     assert_eq!(
         parse_at(&text).unwrap_err(),
         "/etc/lunette.toml:8:1: target.lun.wirte: wirte is not a key here; there are number, store, size, ro, removable, block, \
-         write, engine, serial, vendor, product\n  wirte = \"back\"\n  ^^^^^"
+         protection, write, engine, serial, vendor, product\n  wirte = \"back\"\n  ^^^^^"
     );
 }
 
