@@ -48,7 +48,7 @@ pub fn scsi(data: &[u8]) {
             },
             atomic_writes: NonZeroU16::new(8)
                 .filter(|_| flags & 128 == 0)
-                .map(|granularity_blocks| AtomicWrites { granularity_blocks, blocks_max: 64 }),
+                .map(|granularity_blocks| AtomicWrites { granularity_blocks, blocks_max: 16 }),
             max_transfer_bytes: MAX_TRANSFER_BYTES,
             optimal_transfer_bytes: 0,
             removable: flags & 32 != 0,
