@@ -17,7 +17,7 @@ use rustix::net::sockopt;
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// More than any target may send after what the tests' initiator declares.
-const RECEIVE_MAX_BYTES: u32 = 1 << 20;
+const RECEIVE_MAX_BYTES: u32 = (1 << 24) - 1;
 
 /// A TCP connection that speaks PDUs.
 #[derive(Debug)]

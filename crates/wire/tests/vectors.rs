@@ -311,11 +311,12 @@ fn nop_out() {
     );
 }
 
-/// 11.4: flags . . . o u O U .; 2 Response, 3 Status, 20 SNACK Tag, 36 ExpDataSN, 44 residual. RFC 7144: 8 Status Qualifier.
+/// 11.4: flags . . . o u O U .; 2 Response, 3 Status, 20 SNACK Tag, 36 ExpDataSN, 40 bidirectional read residual, 44 residual. RFC 7144: 8 Status Qualifier.
 #[test]
 fn scsi_response() {
     let pdu = ScsiResponse {
         residual: Residual::Underflow(512),
+        bidirectional_read_residual: Residual::Overflow(0x700),
         response: 0,
         status: 2,
         status_qualifier: 0x1234,
@@ -328,7 +329,7 @@ fn scsi_response() {
         TargetPdu::ScsiResponse(pdu),
         20,
         [
-            "21 82 00 02",
+            "21 92 00 02",
             "00 00 00 14",
             "12 34 00 00",
             "00 00 00 00",
@@ -338,7 +339,7 @@ fn scsi_response() {
             "f1 f2 f3 f4",
             "01 02 03 04",
             "00 00 00 09",
-            "00 00 00 00",
+            "00 00 07 00",
             "00 00 02 00",
         ],
     );

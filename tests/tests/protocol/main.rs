@@ -5,6 +5,8 @@
 
 mod aborts;
 mod allegiance;
+mod both_ways;
+mod bursts;
 mod compare_and_write;
 mod connections;
 mod digests;

@@ -1,7 +1,7 @@
 //! Ends of commands (RFC 7143, 11.4, 11.7): Data-In with phase-collapsed status, responses, residuals.
 
-use lunette_wire::target::{Residual, ScsiDataIn, ScsiResponse};
-use lunette_wire::{LunField, TargetTransferTag};
+use lunette_wire::target::{Numbers, Residual, ScsiDataIn, ScsiResponse};
+use lunette_wire::{Cid, LunField, TargetTransferTag};
 
 use super::fence::Holder;
 use super::segments::{Mark, Segment};
@@ -26,6 +26,15 @@ pub enum Transfer<D> {
         data: D,
         /// Bytes that the command brings, whether the initiator expects them or not.
         length: u32,
+    },
+    /// Data both ways (11.3.4, bidirectional).
+    Both {
+        /// The driver's buffer, as of [`Self::In`].
+        data: D,
+        /// Bytes that the command brings.
+        length_in: u32,
+        /// Bytes that it calls for.
+        length_out: u64,
     },
     /// Data from the initiator.
     Out {
@@ -74,18 +83,24 @@ impl<D: Share> Session<D> {
         if self.fence.is_up() && task.is_quiet() {
             return self.keep_behind_fence(id, completion, outbox);
         }
-        let transferred = match completion.transfer {
+        let moved_out = match completion.transfer {
             Transfer::In { data, length } if completion.status == GOOD && task.is_quiet() => {
-                return self.finish_with_data(id, data, length, outbox);
+                return self.finish_with_data(id, (data, length), 0, outbox);
             }
-            Transfer::Out { length } => length,
+            Transfer::Both { data, length_in, length_out }
+                if completion.status == GOOD && task.is_quiet() =>
+            {
+                return self.finish_with_data(id, (data, length_in), length_out, outbox);
+            }
+            Transfer::Out { length } | Transfer::Both { length_out: length, .. } => length,
             Transfer::In { .. } | Transfer::None => 0,
         };
         task.held = Some(HeldOutcome {
             status: completion.status,
             status_qualifier: completion.status_qualifier,
             sense: completion.sense[..completion.sense.len().min(SENSE_LENGTH_MAX)].to_vec(),
-            transferred,
+            moved_out,
+            moved_in: 0,
             fenced: completion.fenced,
         });
         task.phase = Phase::Held;
@@ -96,22 +111,36 @@ impl<D: Share> Session<D> {
 
     /// Sends Data-In PDUs of at most the initiator's segment length, each burst closed by an F bit, the last with
     /// the status (11.7.3).
-    fn finish_with_data(&mut self, id: TaskId, mut data: D, length: u32, outbox: &mut Outbox<D>) {
+    fn finish_with_data(
+        &mut self,
+        id: TaskId,
+        (mut data, length): (D, u32),
+        moved_out: u64,
+        outbox: &mut Outbox<D>,
+    ) {
         let Some(task) = self.forget(id) else { return };
         let sent = length.min(task.expected_in());
         if sent == 0 {
-            let outcome = HeldOutcome { transferred: length.into(), ..HeldOutcome::default() };
+            let outcome = HeldOutcome { moved_out, moved_in: length.into(), ..HeldOutcome::default() };
             self.respond(&task, outcome, outbox);
             return self.settle(outbox);
         }
-        let residual = Residual::between(task.expected_in(), length.into());
+        let (residual, bidirectional_read_residual) = task.residuals(moved_out, length.into());
         if self.recovers() {
-            let response = ScsiResponse { residual, status: GOOD, ..ScsiResponse::default() };
+            let response = ScsiResponse {
+                residual,
+                bidirectional_read_residual,
+                status: GOOD,
+                ..ScsiResponse::default()
+            };
             self.conclude(&task, response, Vec::new(), Some((data, sent)), outbox);
             return self.settle(outbox);
         }
         let cut = self.cut(task.allegiance.cid(), sent);
         let Some(cid) = task.allegiance.cid() else { return self.settle(outbox) };
+        if task.is_bidirectional() {
+            return self.finish_both_ways(&task, cid, (data, length, moved_out), outbox);
+        }
         let Some(mut numbers) = self.status_numbers(cid) else { return self.settle(outbox) };
         let stat_sn = numbers.stat_sn;
         numbers.stat_sn = lunette_wire::StatSn(0);
@@ -143,6 +172,47 @@ impl<D: Share> Session<D> {
             outbox.pdus.push(Outgoing { cid, bhs, payload });
             at = at.behind(length);
         }
+        self.settle(outbox);
+    }
+
+    /// Sends the data of a bidirectional command, and then its response (11.7.3). Its Data-In PDUs count on from its R2Ts
+    /// (4.2.2.4).
+    #[cold]
+    fn finish_both_ways(
+        &mut self,
+        task: &Task,
+        cid: Cid,
+        (mut data, length, moved_out): (D, u32, u64),
+        outbox: &mut Outbox<D>,
+    ) {
+        let cut = self.cut(Some(cid), length.min(task.expected_in()));
+        let Some(numbers) = self.peek_numbers(cid) else { return self.settle(outbox) };
+        let numbers = Numbers { stat_sn: lunette_wire::StatSn(0), ..numbers };
+        let mut at = Mark { data_sn: task.sent_data_sn, offset: 0 };
+        while at.offset < cut.total {
+            let Segment { length, ends_burst, .. } = cut.segment(at);
+            let pdu = ScsiDataIn {
+                is_final: ends_burst,
+                initiator_task_tag: task.command.initiator_task_tag,
+                target_transfer_tag: TargetTransferTag::RESERVED,
+                numbers,
+                data_sn: at.data_sn,
+                buffer_offset: at.offset,
+                ..ScsiDataIn::default()
+            };
+            let payload = Payload::Buffer { data: data.share(), start: at.offset, length };
+            outbox.pdus.push(Outgoing { cid, bhs: pdu.encode(length as usize), payload });
+            at = at.behind(length);
+        }
+        let (residual, bidirectional_read_residual) = task.residuals(moved_out, length.into());
+        let response = ScsiResponse {
+            residual,
+            bidirectional_read_residual,
+            initiator_task_tag: task.command.initiator_task_tag,
+            exp_data_sn: at.data_sn,
+            ..ScsiResponse::default()
+        };
+        self.send_status(cid, Vec::new(), outbox, |numbers| ScsiResponse { numbers, ..response }.encode(0));
         self.settle(outbox);
     }
 
@@ -197,7 +267,8 @@ impl<D: Share> Session<D> {
     }
 
     fn respond(&mut self, task: &Task, outcome: HeldOutcome, outbox: &mut Outbox<D>) {
-        let HeldOutcome { status, status_qualifier, sense, transferred, .. } = outcome;
+        let HeldOutcome { status, status_qualifier, sense, moved_out, moved_in, .. } = outcome;
+        let (residual, bidirectional_read_residual) = task.residuals(moved_out, moved_in);
         let segment = if sense.is_empty() {
             sense
         } else {
@@ -205,7 +276,8 @@ impl<D: Share> Session<D> {
             [&(sense.len() as u16).to_be_bytes()[..], &sense].concat()
         };
         let response = ScsiResponse {
-            residual: Residual::between(task.expected_out().max(task.expected_in()), transferred),
+            residual,
+            bidirectional_read_residual,
             response: COMPLETED_AT_TARGET,
             status,
             // Reserved below (RFC 7144).

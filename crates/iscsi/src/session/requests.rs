@@ -64,7 +64,7 @@ impl<D: Share> Session<D> {
             self.reject(cid, bhs, RejectReason::InvalidPduField, outbox);
             return None;
         };
-        let mut task = Task::new(cid, *pdu, ahs.extended_cdb, data_length);
+        let mut task = Task::new(cid, *pdu, &ahs, data_length);
         task.fault = self.unsolicited_fault(&task, data_length);
         let is_awaiting_data = task.unsolicited_open;
         let id = self.tasks.insert(task);

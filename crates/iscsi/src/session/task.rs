@@ -5,7 +5,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Duration;
 
 use lunette_wire::initiator::{ScsiCommand, TaskAttribute};
-use lunette_wire::{Cid, CmdSn, DataSn, InitiatorTaskTag, LunField, TargetTransferTag};
+use lunette_wire::target::Residual;
+use lunette_wire::{AhsList, Cid, CmdSn, DataSn, InitiatorTaskTag, LunField, TargetTransferTag};
 use slab::Slab;
 
 use super::gaps::Gaps;
@@ -98,7 +99,9 @@ pub(super) struct HeldOutcome {
     pub(super) status: u8,
     pub(super) status_qualifier: u16,
     pub(super) sense: Vec<u8>,
-    pub(super) transferred: u64,
+    /// Bytes that the command called for, from the initiator and for it.
+    pub(super) moved_out: u64,
+    pub(super) moved_in: u64,
     /// Its response needs a fence.
     pub(super) fenced: bool,
 }
@@ -112,6 +115,8 @@ pub(super) struct Task {
     pub(super) allegiance: Allegiance,
     pub(super) command: ScsiCommand,
     pub(super) extended_cdb: Box<[u8]>,
+    /// Bytes that the initiator can take, where the command goes both ways (11.2.2.4).
+    pub(super) bidirectional_read_length: u32,
     pub(super) phase: Phase,
     /// Aborted while executing: its completion goes nowhere.
     pub(super) aborted: bool,
@@ -142,12 +147,13 @@ pub(super) struct Task {
 }
 
 impl Task {
-    pub(super) fn new(cid: Cid, command: ScsiCommand, extended_cdb: &[u8], immediate_data: u32) -> Self {
+    pub(super) fn new(cid: Cid, command: ScsiCommand, ahs: &AhsList<'_>, immediate_data: u32) -> Self {
         Self {
             generation: 0,
             allegiance: Allegiance::To(cid),
             command,
-            extended_cdb: extended_cdb.into(),
+            extended_cdb: ahs.extended_cdb.into(),
+            bidirectional_read_length: ahs.bidirectional_read_length.unwrap_or(0),
             phase: Phase::Parked,
             aborted: false,
             abort_is_answered: false,
@@ -211,7 +217,28 @@ impl Task {
 
     /// Bytes that the initiator can take from this command.
     pub(super) const fn expected_in(&self) -> u32 {
-        if self.command.read && !self.command.write { self.command.expected_data_transfer_length } else { 0 }
+        match (self.command.read, self.command.write) {
+            (true, false) => self.command.expected_data_transfer_length,
+            (true, true) => self.bidirectional_read_length,
+            (false, _) => 0,
+        }
+    }
+
+    /// Data goes both ways, so its status never comes with data (11.7.3).
+    pub(super) const fn is_bidirectional(&self) -> bool {
+        self.command.read && self.command.write
+    }
+
+    /// What was expected and what was moved: the residual of what is written, or else read, and that of what a command reads
+    /// that goes both ways (11.4.5, 11.4.6).
+    pub(super) fn residuals(&self, moved_out: u64, moved_in: u64) -> (Residual, Residual) {
+        if self.is_bidirectional() {
+            let written = Residual::between(self.expected_out(), moved_out);
+            return (written, Residual::between(self.expected_in(), moved_in));
+        }
+        let residual =
+            Residual::between(self.expected_out().max(self.expected_in()), moved_out.max(moved_in));
+        (residual, Residual::None)
     }
 
     /// A tag for the next R2T. The generation keeps a late answer to an aborted task from being taken for one to

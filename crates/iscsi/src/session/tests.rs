@@ -1,6 +1,7 @@
 //! What a session refuses or bounds, with PDUs that a well-behaved initiator does not send. Its ordinary work is tested
 //! with an initiator on the other side, in `tests/pair`.
 
+mod both_ways;
 mod order;
 
 use lunette_wire::initiator::{

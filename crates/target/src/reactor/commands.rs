@@ -548,6 +548,12 @@ impl Reactor {
             DataIn::None if out_length > 0 => Transfer::Out { length: out_length.into() },
             DataIn::None => Transfer::None,
         };
+        let transfer = match transfer {
+            Transfer::In { data, length } if out_length > 0 => {
+                Transfer::Both { data, length_in: length, length_out: out_length.into() }
+            }
+            one_way => one_way,
+        };
         let sense = completion.sense.as_ref().map_or(&[][..], |sense| sense.as_bytes());
         // One connection keeps the order of its responses by itself.
         let fenced = session.links.len() > 1

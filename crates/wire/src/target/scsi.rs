@@ -33,6 +33,9 @@ impl Residual {
         }
     }
 
+    /// The flags of a bidirectional read residual, o and u, lie so far above O and U.
+    const BIDIRECTIONAL_SHIFT: u32 = 2;
+
     const fn flags(self) -> u8 {
         match self {
             Self::None => 0,
@@ -59,11 +62,13 @@ impl Residual {
     }
 }
 
-/// SCSI Response (11.4); unidirectional commands only, so the bidirectional residual is always zero.
+/// SCSI Response (11.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ScsiResponse {
-    /// Expected against transferred bytes.
+    /// Expected against transferred bytes; of a bidirectional command, those that were written.
     pub residual: Residual,
+    /// Expected against transferred bytes of what a bidirectional command reads.
+    pub bidirectional_read_residual: Residual,
     /// 0: completed at the target; 1: target failure (11.4.3).
     pub response: u8,
     /// SAM status code; valid with response 0.
@@ -84,6 +89,10 @@ impl ScsiResponse {
     pub(super) fn decode(bhs: &Bhs) -> Self {
         Self {
             residual: Residual::from_parts(bhs[1], u32_at(bhs, 44)),
+            bidirectional_read_residual: Residual::from_parts(
+                bhs[1] >> Residual::BIDIRECTIONAL_SHIFT,
+                u32_at(bhs, 40),
+            ),
             response: bhs[2],
             status: bhs[3],
             status_qualifier: u16_at(bhs, 8),
@@ -97,13 +106,15 @@ impl ScsiResponse {
     /// The header for `data_length` bytes of sense and response data.
     #[must_use]
     pub fn encode(&self, data_length: usize) -> Bhs {
-        let mut bhs = header(Opcode::ScsiResponse, FINAL | self.residual.flags(), data_length);
+        let read_flags = self.bidirectional_read_residual.flags() << Residual::BIDIRECTIONAL_SHIFT;
+        let mut bhs = header(Opcode::ScsiResponse, FINAL | read_flags | self.residual.flags(), data_length);
         put(&mut bhs, 2, [self.response, self.status]);
         put(&mut bhs, 8, self.status_qualifier.to_be_bytes());
         put(&mut bhs, 16, self.initiator_task_tag.0.to_be_bytes());
         put(&mut bhs, 20, self.snack_tag.to_be_bytes());
         self.numbers.put(&mut bhs);
         put(&mut bhs, 36, self.exp_data_sn.0.to_be_bytes());
+        put(&mut bhs, 40, self.bidirectional_read_residual.count().to_be_bytes());
         put(&mut bhs, 44, self.residual.count().to_be_bytes());
         bhs
     }

@@ -36,8 +36,9 @@ pub(in super::super) struct ReadData<D> {
 }
 
 impl<D> ReadData<D> {
-    pub(in super::super) const fn new(handle: D, cut: Cut) -> Self {
-        let from = Mark { data_sn: DataSn(0), offset: 0 };
+    /// `data_sn`: of its first PDU, which counts on from the R2Ts of its command (4.2.2.4).
+    pub(in super::super) const fn new(handle: D, cut: Cut, data_sn: DataSn) -> Self {
+        let from = Mark { data_sn, offset: 0 };
         Self { handle: Some(handle), cut, from, is_sent: false, asks: false }
     }
 
@@ -80,6 +81,7 @@ pub(in super::super) struct Answer<D> {
     pub(super) response: ScsiResponse,
     /// Its data segment.
     pub(super) sense: Vec<u8>,
+    pub(super) is_bidirectional: bool,
     pub(super) data: Option<ReadData<D>>,
 }
 
@@ -93,9 +95,12 @@ impl<D> Answer<D> {
         self.response.initiator_task_tag
     }
 
-    /// The status goes out in the last Data-In PDU (11.7.3); never after an R-Data SNACK (11.16.3).
+    /// The status goes out in the last Data-In PDU (11.7.3); never after an R-Data SNACK (11.16.3), nor where data goes both
+    /// ways.
     pub(super) fn is_collapsed(&self) -> bool {
-        self.response.snack_tag == 0 && self.data.as_ref().is_some_and(|data| data.handle.is_some())
+        self.response.snack_tag == 0
+            && !self.is_bidirectional
+            && self.data.as_ref().is_some_and(|data| data.handle.is_some())
     }
 }
 

@@ -22,7 +22,7 @@ impl<D: Share> Session<D> {
         outbox: &mut Outbox<D>,
     ) {
         let cid = task.allegiance.cid();
-        let data = read.map(|(handle, total)| ReadData::new(handle, self.cut(cid, total)));
+        let data = read.map(|(handle, total)| ReadData::new(handle, self.cut(cid, total), task.sent_data_sn));
         let answer = Answer {
             allegiance: task.allegiance,
             stat_sn: None,
@@ -34,6 +34,7 @@ impl<D: Share> Session<D> {
                 ..response
             },
             sense,
+            is_bidirectional: task.is_bidirectional(),
             data,
         };
         let id = self.recovery.answers.insert(answer);
