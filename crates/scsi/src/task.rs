@@ -17,7 +17,7 @@ use crate::marks::Meets;
 use crate::nexus::{Nexus, Path};
 use crate::sense::SenseData;
 use crate::status::Status;
-use crate::task_set::{Attribute, Entry, Manner, Member, Ticket, Turn};
+use crate::task_set::{Attribute, Entry, Member, Ticket, Turn};
 use crate::unit::LogicalUnit;
 use mending::Mending;
 use piece::Piece;
@@ -118,12 +118,12 @@ impl Task {
         let tasks = path.unit.tasks();
         // It is not in the task set, and nothing of it is left there.
         if commands::touches_nothing(cdb) && self.attribute != Attribute::Aca {
-            return match tasks.pass(&path.member, self.manner()) {
+            return match tasks.pass(&path.member, self.manner(path)) {
                 Entry::Refused(refusal) => Some(self.refused(refusal, nexus, path)),
                 _ => None,
             };
         }
-        if self.manner().preempts && tasks.is_blocking() {
+        if self.manner(path).preempts && tasks.is_blocking() {
             // It could not wait for what is blocked.
             self.attribute = Attribute::Simple;
         }
@@ -134,7 +134,7 @@ impl Task {
         {
             self.attribute = Attribute::Ordered;
         }
-        match tasks.enter_late(&path.member, self.manner(), self.turn(nexus)) {
+        match tasks.enter_late(&path.member, self.manner(path), self.turn(nexus)) {
             Entry::Begun => {
                 self.place = Place::Running;
                 None
@@ -260,8 +260,7 @@ impl Task {
     }
 
     fn turn(&self, nexus: &Nexus) -> Turn {
-        let Manner { attribute, preempts, .. } = self.manner();
-        let passes_allegiance = attribute == Attribute::Aca || preempts;
+        let passes_allegiance = self.attribute == Attribute::Aca || commands::is_preempt_and_abort(&self.cdb);
         Turn { waker: nexus.waker(), key: self.key, passes_allegiance }
     }
 

@@ -57,7 +57,7 @@ fn standard(subject: Subject<'_>) -> Vec<u8> {
     let (vendor, product, revision) = match subject {
         Subject::Unit(path, _) => {
             let unit = &path.unit;
-            data[3] |= 0x20; // NORMACA
+            data[3] |= u8::from(!path.read_only) << 5; // NORMACA
             data[1] = u8::from(unit.config().removable) << 7;
             // TPGS: states of target port groups change by themselves and by command; 3PC: copies of third parties.
             data[5] = 0x30 | 0x08;

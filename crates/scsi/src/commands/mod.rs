@@ -302,6 +302,9 @@ fn run(context: &Context<'_>, row: &Command, handler: Handler, cdb: &Cdb) -> Pro
         return refusal;
     }
     row.check_usage(cdb).or_else(|sense| row.check_protect_field(context.unit(), cdb).ok_or(sense))?;
+    if context.path.read_only {
+        row.check_naca(cdb)?;
+    }
     check_unit(context, row)?;
     handler(context, cdb)
 }

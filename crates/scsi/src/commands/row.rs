@@ -212,7 +212,8 @@ impl Command {
         data
     }
 
-    /// Refuses NACA, for who has no unit behind him that could establish an auto contingent allegiance (SAM-5, CONTROL byte).
+    /// Refuses NACA, where it could establish no auto contingent allegiance (SAM-5, CONTROL byte): without a unit, and for who may
+    /// only read one, since it would hold up the others.
     pub(super) fn check_naca(&self, cdb: &Cdb) -> Result<(), SenseData> {
         match control_at(self.opcode) {
             Some(at) if cdb[at] & NACA != 0 => {

@@ -14,10 +14,11 @@ use crate::status::Status;
 use crate::task_set::{Attribute, Entry, Manner, Refusal, Ticket};
 
 impl Task {
-    pub(super) fn manner(&self) -> Manner {
+    pub(super) fn manner(&self, path: &Path) -> Manner {
         Manner {
             attribute: self.attribute,
-            naca: asks_for_allegiance(&self.cdb),
+            // Who may only read decides nothing for others.
+            naca: !path.read_only && asks_for_allegiance(&self.cdb),
             preempts: is_preempt_and_abort(&self.cdb),
         }
     }
@@ -47,7 +48,7 @@ impl Task {
 
     /// The command has left the task set, and its CHECK CONDITION takes effect on others; or is itself blocked.
     fn fault(&mut self, completion: Completion, nexus: &Nexus, path: &Path) -> Next {
-        let (manner, tasks) = (self.manner(), path.unit.tasks());
+        let (manner, tasks) = (self.manner(path), path.unit.tasks());
         let is_concerned = manner.naca || manner.attribute == Attribute::Aca || tasks.is_blocking();
         if is_concerned
             && let Entry::Waits(ticket) = tasks.fault(&path.member, manner, path.itl.name(), self.turn(nexus))
@@ -56,8 +57,8 @@ impl Task {
         }
         let nexuses = match path.unit.mode().queue_error_management() {
             QueueErrorManagement::Nobody => return Next::Done(completion),
-            QueueErrorManagement::Everybody => path.unit.nexus_names(),
-            QueueErrorManagement::OwnNexus => vec![nexus.name().clone()],
+            QueueErrorManagement::Everybody if !path.read_only => path.unit.nexus_names(),
+            QueueErrorManagement::Everybody | QueueErrorManagement::OwnNexus => vec![nexus.name().clone()],
         };
         self.held = Some(Box::new(Next::Done(completion)));
         Next::Io(Io::AbortTasks { nexuses, is_told: true })

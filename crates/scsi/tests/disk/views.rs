@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lunette_scsi::{
-    Device, LogicalUnit, LogicalUnitConfig, Lun, LunMap, MappedUnit, Nexus, Saved, Status, Task,
+    Device, Io, LogicalUnit, LogicalUnitConfig, Lun, LunMap, MappedUnit, Nexus, Saved, Status, Task,
 };
 
 use crate::host::*;
@@ -110,6 +110,21 @@ fn who_may_only_read_decides_nothing_for_others() {
         (padded(&[0x15, 0x10, 0, 0, 4]), &[0; 4]),
     ] {
         assert_eq!(reader.run(&cdb, data).code(), WRITE_PROTECTED, "{cdb:02x?}");
+    }
+    let naca = reader.run(&padded(&[0, 0, 0, 0, 0, 4]), &[]);
+    assert_eq!((naca.code(), naca.field()), (INVALID_FIELD, Some((5, Some(2)))));
+    assert_eq!(writer.code(&[0]), GOOD, "no allegiance has begun");
+    assert_eq!(reader.good(&padded(&[0x12, 0, 0, 0, 36]), &[])[3] & 0x20, 0, "NORMACA");
+    assert_eq!(writer.good(&padded(&[0x12, 0, 0, 0, 36]), &[])[3] & 0x20, 0x20);
+    // QERR 01b.
+    let list = [0, 0, 0, 0, 0x0a, 0x0a, 0, 0x12, 0, 0, 0, 0, 0, 0, 0, 0];
+    assert_eq!(writer.run(&padded(&[0x15, 0x10, 0, 0, 16]), &list).code(), GOOD);
+    assert_eq!(reader.code(&[0]), (6, 0x2a, 0x01));
+    for (host, aborts) in [(&mut reader, 1), (&mut writer, 2)] {
+        host.log();
+        assert_eq!(host.code(&padded(&[0x12, 0, 1])), INVALID_FIELD);
+        let log = host.log();
+        assert!(matches!(&log[..], [Io::AbortTasks { nexuses, .. }] if nexuses.len() == aborts), "{log:?}");
     }
     assert_eq!(reader.code(&padded(&[0x17])), GOOD, "RELEASE of nothing");
     assert_eq!(reader.good(&padded(&[0x5e, 0, 0, 0, 0, 0, 0, 0, 255]), &[]), [0; 8]);
