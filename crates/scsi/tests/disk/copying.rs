@@ -12,11 +12,11 @@ use proptest::prelude::*;
 
 use crate::host::*;
 
-const OTHER_NAA: u64 = 0x3eee_0000_0000_0001;
+pub(crate) const OTHER_NAA: u64 = 0x3eee_0000_0000_0001;
 pub(crate) const COPY: [u8; 2] = [0x83, 0x00];
 
 /// A host that reaches two units; commands go to the first.
-fn host_with(first: LogicalUnitConfig, second: LogicalUnitConfig) -> Host {
+pub(crate) fn host_with(first: LogicalUnitConfig, second: LogicalUnitConfig) -> Host {
     let identity = Identity { naa: OTHER_NAA, uuid: [8; 16], serial: "SERIAL-2".into(), ..config().identity };
     let units = [first, LogicalUnitConfig { identity, ..second }]
         .map(|config| Arc::new(LogicalUnit::new(config, Saved::Nowhere).expect("a possible unit")));

@@ -1,6 +1,7 @@
 //! Units with protection information: what they tell of themselves, and every value of the protect fields.
 
 mod commands;
+mod copies;
 mod model;
 mod writing;
 
