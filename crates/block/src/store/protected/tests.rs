@@ -2,6 +2,7 @@
 
 use std::sync::Mutex;
 
+use lunette_cases::cases;
 use proptest::prelude::*;
 
 use super::*;
@@ -188,6 +189,8 @@ fn check_model(block_bytes: usize, changes: &[(Change, u64, u64, Option<usize>)]
 }
 
 proptest! {
+    #![proptest_config(cases(256))]
+
     #[test]
     fn blocks_have_their_information_whatever_crashes_come(
         changes in proptest::collection::vec(change(), 1..20),
