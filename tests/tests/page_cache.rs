@@ -122,6 +122,7 @@ fn knows_its_page_cache(image: &Path) -> bool {
         name: "probe".into(),
         store: StoreSpec::File { path: image.to_owned(), create_bytes: None },
         read_only: true,
+        provisioning: lunette_block::Provisioning::Thin,
         engine: EngineKind::Threads,
         identity: IdentityOverride::default(),
         block_length_bytes: BLOCK_BYTES as u32,

@@ -59,6 +59,7 @@ fn measure(
         name: "bench".to_owned(),
         store: StoreSpec::File { path: path.to_owned(), create_bytes: None },
         read_only: false,
+        provisioning: Provisioning::Thin,
         engine,
         identity: IdentityOverride { serial: Some("bench".to_owned()) },
         block_length_bytes: 512,

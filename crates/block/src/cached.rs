@@ -87,6 +87,7 @@ mod tests {
             name: "cached".into(),
             store: StoreSpec::File { path: path.to_owned(), create_bytes: None },
             read_only: false,
+            provisioning: crate::spec::Provisioning::Thin,
             engine,
             identity: IdentityOverride::default(),
             block_length_bytes: 512,

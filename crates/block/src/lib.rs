@@ -18,6 +18,7 @@
 //!     name: "scratch".into(),
 //!     store: StoreSpec::Memory { size_bytes: 1 << 20 },
 //!     read_only: false,
+//!     provisioning: Provisioning::Thin,
 //!     engine: EngineKind::Threads,
 //!     identity: IdentityOverride::default(),
 //!     block_length_bytes: 512,
@@ -66,7 +67,9 @@ pub use error::{CloseError, ErrorClass, OpenError, StoreError};
 pub use flush::Fault;
 pub use identity::VolumeIdentity;
 pub use layer::fault;
-pub use spec::{EngineError, EngineKind, IdentityOverride, StoreSpec, VolumeSpec};
+pub use spec::{
+    EngineError, EngineKind, IdentityOverride, Provisioning, ProvisioningError, StoreSpec, VolumeSpec,
+};
 pub use state::{STATE_BYTES_MAX, StateError, StateFile};
 pub use store::device::logical_sector_bytes;
 pub use store::file::is_block_device;

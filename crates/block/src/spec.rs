@@ -88,6 +88,43 @@ impl FromStr for EngineKind {
     }
 }
 
+/// When a volume takes its space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Provisioning {
+    /// When blocks are written; it can be given back.
+    #[default]
+    Thin,
+    /// All of it when the volume is opened or enlarged, and none is given back: no write fails for want of it.
+    Thick,
+}
+
+impl fmt::Display for Provisioning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Thin => "thin",
+            Self::Thick => "thick",
+        })
+    }
+}
+
+/// A word that is neither.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("provisioning={word} is not known; use thin (space is taken by writes) or thick (all at once)")]
+pub struct ProvisioningError {
+    /// The word.
+    pub word: String,
+}
+
+impl FromStr for Provisioning {
+    type Err = ProvisioningError;
+
+    fn from_str(word: &str) -> Result<Self, Self::Err> {
+        let named =
+            [Self::Thin, Self::Thick].into_iter().find(|provisioning| provisioning.to_string() == word);
+        named.ok_or_else(|| ProvisioningError { word: word.to_owned() })
+    }
+}
+
 /// What the configuration says about a volume's identity.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IdentityOverride {
@@ -104,6 +141,8 @@ pub struct VolumeSpec {
     pub store: StoreSpec,
     /// Refuse every change.
     pub read_only: bool,
+    /// When it takes its space. Memory and null cannot be thick.
+    pub provisioning: Provisioning,
     /// Who does the blocking calls.
     pub engine: EngineKind,
     /// What the configuration says about the identity.
@@ -128,6 +167,14 @@ impl VolumeSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn provisionings_have_words() {
+        for provisioning in [Provisioning::Thin, Provisioning::Thick] {
+            assert_eq!(provisioning.to_string().parse(), Ok(provisioning));
+        }
+        assert!("fat".parse::<Provisioning>().unwrap_err().to_string().contains("use thin"));
+    }
 
     #[test]
     fn engines_have_words() {

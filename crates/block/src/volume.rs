@@ -17,7 +17,7 @@ use crate::error::{CloseError, ErrorClass, OpenError, StoreError};
 use crate::flush::{Durability, Fault};
 use crate::identity::VolumeIdentity;
 use crate::log::LogLimiter;
-use crate::spec::{EngineKind, VolumeSpec};
+use crate::spec::{EngineKind, Provisioning, VolumeSpec};
 use crate::store::{self, Features, Opened, Space, Store};
 
 /// An open volume. Operations go through an [`crate::IoContext`].
@@ -25,6 +25,7 @@ use crate::store::{self, Features, Opened, Space, Store};
 pub struct Volume {
     name: String,
     read_only: bool,
+    provisioning: Provisioning,
     engine: EngineChoice,
     identity: VolumeIdentity,
     block_length_bytes: u32,
@@ -74,6 +75,7 @@ impl Volume {
         let Opened { store, identity, engine } = store::open(spec)?;
         let store = layer(store);
         let mut features = store.features();
+        features.unmap &= spec.provisioning == Provisioning::Thin;
         if spec.read_only {
             features.unmap = false;
             features.write_zeroes = false;
@@ -86,6 +88,7 @@ impl Volume {
         Ok(Arc::new(Self {
             name: spec.name.clone(),
             read_only: spec.read_only,
+            provisioning: spec.provisioning,
             engine,
             identity,
             block_length_bytes: spec.block_length_bytes,
@@ -127,7 +130,7 @@ impl Volume {
     }
 
     /// Looks whether the image or device below was enlarged or cut, and takes its present size for its own, in whole
-    /// blocks; that size, if it is another one. A store that has less than a block left, or does not answer, is broken
+    /// blocks; that size, if it is another one. A thick volume is enlarged when there is space for all of it. A store that has less than a block left, or does not answer, is broken
     /// and not cut: the size stays, and operations tell. Call it now and then from one thread, which may wait for the
     /// file system.
     pub fn look_at_size(&self) -> Option<u64> {
@@ -139,6 +142,16 @@ impl Volume {
         let before_bytes = self.size_bytes();
         if present_bytes == 0 || present_bytes == before_bytes {
             return None;
+        }
+        if self.provisioning == Provisioning::Thick && !self.read_only && present_bytes > before_bytes {
+            let length = present_bytes - before_bytes;
+            if let Err(error) = shielded(|| self.store.reserve(before_bytes, length)) {
+                if self.errors.admit(Instant::now()).is_some() {
+                    let volume = &self.name;
+                    tracing::warn!(%volume, present_bytes, %error, "no space to enlarge the volume, which is thick");
+                }
+                return None;
+            }
         }
         self.size_bytes.store(present_bytes, Ordering::Relaxed);
         if present_bytes < before_bytes {

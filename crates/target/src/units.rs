@@ -168,6 +168,7 @@ fn open_unit(
         name: format!("{target} LUN {}", config.lun),
         store: config.store.clone(),
         read_only: config.read_only,
+        provisioning: config.provisioning,
         engine: config.engine,
         identity: IdentityOverride { serial: config.serial.clone() },
         block_length_bytes,

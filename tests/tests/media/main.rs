@@ -8,6 +8,7 @@ mod marks;
 mod mode;
 mod resize;
 mod saving;
+mod thick;
 
 use std::time::Duration;
 

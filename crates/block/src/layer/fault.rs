@@ -11,6 +11,7 @@
 //!     name: "frail".into(),
 //!     store: StoreSpec::Memory { size_bytes: 1 << 20 },
 //!     read_only: false,
+//!     provisioning: Provisioning::Thin,
 //!     engine: EngineKind::Sync,
 //!     identity: IdentityOverride::default(),
 //!     block_length_bytes: 512,
@@ -318,6 +319,10 @@ impl Store for FaultStore {
     fn unmap(&self, offset: u64, length: u64) -> io::Result<()> {
         self.table.meet(OperationKind::Unmap, offset, length)?;
         self.below.unmap(offset, length)
+    }
+
+    fn reserve(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.below.reserve(offset, length)
     }
 
     fn prefetch(&self, offset: u64, length: u64) -> io::Result<()> {

@@ -214,6 +214,11 @@ impl Store for DeviceStore {
         self.zero_and_unmap(offset, length)
     }
 
+    /// A device has its own space, and no way to be asked for it.
+    fn reserve(&self, _offset: u64, _length: u64) -> io::Result<()> {
+        Ok(())
+    }
+
     fn prefetch(&self, offset: u64, length: u64) -> io::Result<()> {
         self.file.prefetch(offset, length)
     }

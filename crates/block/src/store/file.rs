@@ -19,7 +19,7 @@ use super::{AtomicWrites, Extent, Features, Opened, Space, Store, check_size, pr
 use crate::engine::choice::{self, Kind};
 use crate::error::OpenError;
 use crate::identity::{self, VolumeIdentity};
-use crate::spec::VolumeSpec;
+use crate::spec::{Provisioning, VolumeSpec};
 
 /// An image file.
 #[derive(Debug)]
@@ -65,6 +65,15 @@ pub(crate) fn open(
     check_size(&what, size_bytes, spec.block_length_bytes)?;
     let identity = configured.map_or_else(|| identity::for_file(fd.as_fd(), &path), Ok)?;
     let mut features = probe(&fd, stat.st_dev, size_bytes);
+    if spec.provisioning == Provisioning::Thick && !spec.read_only {
+        features.unmap = false;
+        if let Err(error) = reserve_all(&fd, size_bytes) {
+            if is_new {
+                let _ = fs::remove_file(&path);
+            }
+            return Err(OpenError::io(&path, "allocate all of its space (provisioning=thick)", error));
+        }
+    }
     let enter = || direct::enter(&fd, &path, size_bytes);
     let chosen = choice::choose(spec.engine, &path, Kind::File, size_bytes, enter);
     if chosen.is_err() && is_new {
@@ -81,6 +90,12 @@ pub(crate) fn open(
     let store = Arc::new(FileStore { file, path: path.clone(), size_bytes, features });
     let protected = protected::for_file(Arc::clone(&store) as Arc<dyn Store>, &path, is_new, spec);
     Ok(Opened { store: protected.inspect_err(|_| store.release())?, identity, engine })
+}
+
+/// Allocates what is not, without changing a byte, and makes that stable.
+fn reserve_all(fd: &OwnedFd, size_bytes: u64) -> rustix::io::Result<()> {
+    retry_on_intr(|| rustix::fs::fallocate(fd, FallocateFlags::KEEP_SIZE, 0, size_bytes))?;
+    retry_on_intr(|| rustix::fs::fsync(fd))
 }
 
 /// An open image.
@@ -290,6 +305,10 @@ impl Store for FileStore {
             return Err(io::ErrorKind::Unsupported.into());
         }
         self.file.punch_hole(offset, length)
+    }
+
+    fn reserve(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.file.reserve(offset, length)
     }
 
     fn prefetch(&self, offset: u64, length: u64) -> io::Result<()> {

@@ -147,6 +147,14 @@ impl KernelFile {
         retry_on_intr(|| rustix::fs::fallocate(&self.fd, mode, offset, length))
     }
 
+    /// Has space for all of the range; what is there stays.
+    pub(crate) fn reserve(&self, offset: u64, length: u64) -> io::Result<()> {
+        if length == 0 {
+            return Ok(());
+        }
+        Ok(self.allocate(FallocateFlags::KEEP_SIZE, offset, length)?)
+    }
+
     /// Makes the range read as zeroes without giving its space back; writes them where nothing better is known.
     pub(crate) fn zero_range(&self, offset: u64, length: u64) -> io::Result<()> {
         if length == 0 {

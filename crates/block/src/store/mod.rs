@@ -25,7 +25,7 @@ pub use direct::RawFile;
 use crate::engine::choice::{self, EngineChoice};
 use crate::error::OpenError;
 use crate::identity::{self, VolumeIdentity};
-use crate::spec::{StoreSpec, VolumeSpec};
+use crate::spec::{Provisioning, StoreSpec, VolumeSpec};
 
 /// One [`Store::extents`] call returns at most this many extents, so that a fragmented image cannot make an
 /// answer of unbounded size. GET LBA STATUS answers are far smaller.
@@ -147,6 +147,12 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// where [`Features::unmap`] is false, and once a device has turned out not to keep what it promised.
     fn unmap(&self, offset: u64, length: u64) -> io::Result<()>;
 
+    /// Has space allocated for all of the range, and changes none of its bytes. An error of kind `Unsupported`, with
+    /// nothing changed, where that means nothing.
+    fn reserve(&self, _offset: u64, _length: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// Asks for the range to be read ahead. A hint: it may do nothing.
     fn prefetch(&self, offset: u64, length: u64) -> io::Result<()>;
 
@@ -189,6 +195,20 @@ pub(crate) fn open(spec: &VolumeSpec) -> Result<Opened, OpenError> {
     if !block_length_bytes.is_power_of_two() || !(512..=65536).contains(&block_length_bytes) {
         let why = "it must be a power of two from 512 to 65536".to_owned();
         return Err(OpenError::BadBlockLength { block_length_bytes, why });
+    }
+    if spec.provisioning == Provisioning::Thick
+        && matches!(spec.store, StoreSpec::Memory { .. } | StoreSpec::Null { .. })
+    {
+        return Err(OpenError::NotServable {
+            path: spec.name.clone().into(),
+            why: "has no space to allocate; provisioning=thick is for files and block devices",
+        });
+    }
+    if spec.provisioning == Provisioning::Thick && spec.protection.is_some() {
+        return Err(OpenError::NotServable {
+            path: spec.name.clone().into(),
+            why: "cannot be thick: the file with its protection information is sparse",
+        });
     }
     let configured = match &spec.identity.serial {
         Some(serial) => Some(identity::from_serial(serial)?),

@@ -19,6 +19,7 @@ pub(crate) fn spec(store: StoreSpec, engine: EngineKind) -> VolumeSpec {
         name: "test".to_owned(),
         store,
         read_only: false,
+        provisioning: Provisioning::Thin,
         engine,
         identity: IdentityOverride::default(),
         block_length_bytes: 512,

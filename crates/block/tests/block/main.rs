@@ -12,4 +12,5 @@ mod model;
 mod opening;
 mod protected;
 mod stores;
+mod thick;
 mod threads;

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use lunette_block::{EngineKind, StoreSpec};
+use lunette_block::{EngineKind, Provisioning, StoreSpec};
 use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -135,6 +135,7 @@ struct RawUnit {
     removable: bool,
     block: Option<Parsed<BlockLength>>,
     protection: Option<Parsed<Protection>>,
+    provisioning: Option<Parsed<Provisioning>>,
     write: Option<Parsed<WriteMode>>,
     engine: Option<Parsed<EngineKind>>,
     serial: Option<Parsed<InquiryText<SERIAL_LENGTH_MAX>>>,
@@ -273,6 +274,7 @@ fn unit_of(raw: RawUnit, directory: &Path) -> Result<UnitConfig, Fault> {
         removable: raw.removable,
         block_length_bytes: raw.block.map(|Parsed(BlockLength(bytes))| bytes),
         protection: raw.protection.map(|Parsed(Protection(kind))| kind),
+        provisioning: raw.provisioning.map(|Parsed(provisioning)| provisioning).unwrap_or_default(),
         write_mode: raw.write.map(|Parsed(mode)| mode).unwrap_or_default(),
         engine: raw.engine.map(|Parsed(engine)| engine).unwrap_or_default(),
         serial: raw.serial.map(|Parsed(InquiryText(text))| text),

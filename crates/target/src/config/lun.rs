@@ -7,7 +7,7 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
-use lunette_block::{EngineKind, StoreSpec};
+use lunette_block::{EngineKind, Provisioning, StoreSpec};
 use lunette_scsi::ProtectionType;
 
 use super::excerpt::Excerpt;
@@ -18,7 +18,7 @@ use super::{Invalid, UnitConfig};
 
 /// The options, for messages.
 const OPTIONS: &str =
-    "ro, removable, size=, block=, protection=, write=, engine=, serial=, vendor=, product=";
+    "ro, removable, size=, block=, protection=, provisioning=, write=, engine=, serial=, vendor=, product=";
 
 /// The longest serial number, in bytes: as volumes take it.
 pub(super) const SERIAL_LENGTH_MAX: usize = 64;
@@ -50,6 +50,7 @@ pub(super) struct UnitOptions {
     pub(super) removable: bool,
     pub(super) block_length_bytes: Option<u32>,
     pub(super) protection: Option<ProtectionType>,
+    pub(super) provisioning: Provisioning,
     pub(super) write_mode: WriteMode,
     pub(super) engine: EngineKind,
     pub(super) serial: Option<String>,
@@ -86,6 +87,7 @@ impl UnitOptions {
             removable: self.removable,
             block_length_bytes: self.block_length_bytes,
             protection: self.protection,
+            provisioning: self.provisioning,
             write_mode: self.write_mode,
             engine: self.engine,
             serial: self.serial,
@@ -240,7 +242,9 @@ fn option(
         *switch = true;
         return Ok(());
     }
-    if !["size", "block", "protection", "write", "engine", "serial", "vendor", "product"].contains(&key) {
+    if !["size", "block", "protection", "provisioning", "write", "engine", "serial", "vendor", "product"]
+        .contains(&key)
+    {
         let message = match key {
             "" => format!("there is no option behind this comma; options are {OPTIONS}"),
             _ => {
@@ -261,6 +265,7 @@ fn example(key: &str) -> &'static str {
         "size" => "size=10G",
         "block" => "block=4096",
         "protection" => "protection=1",
+        "provisioning" => "provisioning=thick",
         "write" => "write=back",
         "engine" => "engine=threads",
         "serial" => "serial=DISK-0001",
@@ -277,6 +282,7 @@ fn set(key: &str, value: &str, options: &mut UnitOptions) -> Result<(), String> 
         "size" => options.size = Some(parsed(value)?),
         "block" => options.block_length_bytes = Some(parsed::<BlockLength>(value)?.0),
         "protection" => options.protection = Some(parsed::<Protection>(value)?.0),
+        "provisioning" => options.provisioning = parsed(value)?,
         "write" => options.write_mode = parsed(value)?,
         "engine" => options.engine = parsed(value)?,
         "serial" => options.serial = Some(parsed::<InquiryText<SERIAL_LENGTH_MAX>>(value)?.0),
@@ -308,6 +314,9 @@ impl fmt::Display for LunFlag {
         }
         if let Some(protection) = unit.protection {
             write!(f, ",protection={}", protection.number())?;
+        }
+        if unit.provisioning != Provisioning::default() {
+            write!(f, ",provisioning={}", unit.provisioning)?;
         }
         if unit.write_mode != WriteMode::default() {
             write!(f, ",write={}", unit.write_mode)?;

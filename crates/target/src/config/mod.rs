@@ -23,7 +23,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::PathBuf;
 
-use lunette_block::{EngineKind, StoreSpec};
+use lunette_block::{EngineKind, Provisioning, StoreSpec};
 
 pub use access::{AccessRule, AddressRange, Grant, NamePattern, UnitGrant, parse_allow_flag};
 pub use chap::{ChapConfig, ChapRules, SECRET_LENGTH_MIN, parse_chap_flag};
@@ -105,6 +105,8 @@ pub struct UnitConfig {
     pub block_length_bytes: Option<u32>,
     /// The type of the protection information that is kept with each block. `None`: there is none.
     pub protection: Option<ProtectionType>,
+    /// When space is taken. Thick units do not unmap.
+    pub provisioning: Provisioning,
     /// When a write is answered.
     pub write_mode: WriteMode,
     /// Who does the blocking calls.

@@ -316,6 +316,7 @@ mod tests {
             name: "transmit".into(),
             store: StoreSpec::File { path, create_bytes: None },
             read_only: false,
+            provisioning: lunette_block::Provisioning::Thin,
             engine: EngineKind::Threads,
             identity: IdentityOverride::default(),
             block_length_bytes: 512,

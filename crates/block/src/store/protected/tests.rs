@@ -6,7 +6,7 @@ use lunette_cases::cases;
 use proptest::prelude::*;
 
 use super::*;
-use crate::spec::{IdentityOverride, StoreSpec};
+use crate::spec::{IdentityOverride, Provisioning, StoreSpec};
 
 const BLOCKS: u64 = 24;
 
@@ -101,6 +101,7 @@ fn spec(block_length_bytes: u32) -> VolumeSpec {
         name: "test".to_owned(),
         store: StoreSpec::Null { size_bytes: 1 },
         read_only: false,
+        provisioning: Provisioning::Thin,
         engine: EngineKind::Threads,
         identity: IdentityOverride::default(),
         block_length_bytes,

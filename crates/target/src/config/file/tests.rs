@@ -31,6 +31,7 @@ fn the_smallest_file_has_the_defaults_of_the_flags() {
         removable: false,
         block_length_bytes: None,
         protection: None,
+        provisioning: Provisioning::Thin,
         write_mode: WriteMode::Through,
         engine: EngineKind::Auto,
         serial: None,
@@ -130,6 +131,7 @@ header_digest = "require"
         removable: false,
         block_length_bytes: Some(4096),
         protection: Some(ProtectionType::Type1),
+        provisioning: Provisioning::Thin,
         write_mode: WriteMode::Back,
         engine: EngineKind::Sync,
         serial: Some("4711".into()),
@@ -157,7 +159,7 @@ fn an_unknown_key_is_shown_with_the_known_ones() {
     assert_eq!(
         parse_at(&text).unwrap_err(),
         "/etc/lunette.toml:8:1: target.lun.wirte: wirte is not a key here; there are number, store, size, ro, removable, block, \
-         protection, write, engine, serial, vendor, product\n  wirte = \"back\"\n  ^^^^^"
+         protection, provisioning, write, engine, serial, vendor, product\n  wirte = \"back\"\n  ^^^^^"
     );
 }
 

@@ -31,12 +31,13 @@ fn three_words_are_enough() {
 #[test]
 fn numbers_stores_and_options_are_read() {
     let parsed = flag(
-        "7=file:vm.img,size=20G,block=4096,protection=3,write=back,engine=sync,serial=A-1,vendor=ACME,product=A B",
+        "7=file:vm.img,size=20G,block=4096,protection=3,provisioning=thick,write=back,engine=sync,serial=A-1,vendor=ACME,product=A B",
     );
     assert_eq!(parsed.number, Some(7));
     assert_eq!(parsed.unit.store, file("vm.img", Some(20 << 30)));
     assert_eq!(parsed.unit.block_length_bytes, Some(4096));
     assert_eq!(parsed.unit.protection, Some(ProtectionType::Type3));
+    assert_eq!(parsed.unit.provisioning, Provisioning::Thick);
     assert_eq!(parsed.unit.write_mode, WriteMode::Back);
     assert_eq!(parsed.unit.engine, EngineKind::Sync);
     assert_eq!(parsed.unit.serial.as_deref(), Some("A-1"));
@@ -72,7 +73,7 @@ fn errors_point_at_the_place() {
     let shown = |text: &str| text.parse::<LunFlag>().unwrap_err().to_string();
     assert_eq!(
         shown("0=vm.img,wirte=back"),
-        "\"wirte\" is not an option; options are ro, removable, size=, block=, protection=, write=, engine=, serial=, vendor=, product= \
+        "\"wirte\" is not an option; options are ro, removable, size=, block=, protection=, provisioning=, write=, engine=, serial=, vendor=, product= \
          (a comma of a path is written \\,)\n  0=vm.img,wirte=back\n           ^^^^^"
     );
     assert_eq!(
@@ -171,6 +172,7 @@ prop_compose! {
         removable: bool,
         block_length_bytes in proptest::option::of(prop_oneof![Just(512), Just(4096)]),
         protection in proptest::option::of(prop_oneof![Just(ProtectionType::Type1), Just(ProtectionType::Type3)]),
+        provisioning in prop_oneof![Just(Provisioning::Thin), Just(Provisioning::Thick)],
         write_mode in prop_oneof![Just(WriteMode::Through), Just(WriteMode::Back)],
         engine in proptest::sample::select(&EngineKind::ALL[..]),
         serial in any_text(SERIAL_LENGTH_MAX),
@@ -178,7 +180,7 @@ prop_compose! {
         product in any_text(PRODUCT_LENGTH_MAX),
     ) -> LunFlag {
         let unit = UnitConfig {
-            lun: 0, store, read_only, removable, block_length_bytes, protection, write_mode, engine, serial, vendor, product,
+            lun: 0, store, read_only, removable, block_length_bytes, protection, provisioning, write_mode, engine, serial, vendor, product,
         };
         LunFlag { number, unit }
     }
