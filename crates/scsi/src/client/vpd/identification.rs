@@ -118,9 +118,7 @@ pub struct ScsiPort {
 /// Asks for the SCSI Ports page: every target port, those through which one has not come among them.
 pub fn scsi_ports() -> Query<Vec<ScsiPort>> {
     query(vpd_page::SCSI_PORTS, |command, data| {
-        let body = body(command, data)?;
-        // Four reserved bytes come first.
-        let mut rest = body.split(4, "the port descriptors")?.1;
+        let mut rest = body(command, data)?;
         let mut ports = Vec::new();
         while !rest.is_empty() {
             let relative_port = rest.be16(2, "RELATIVE PORT IDENTIFIER")?;
@@ -262,13 +260,13 @@ mod tests {
         let port = |number: u8| {
             [&[0, 0, 0, number, 0, 0, 0, 0, 0, 0, 0, 12][..], b"\x53\x98\0\x08iqn.x\0\0\0"].concat()
         };
-        let body = [vec![0; 4], port(1), port(2)].concat();
+        let body = [port(1), port(2)].concat();
         let data = [&[0, 0x88, 0, body.len() as u8][..], &body].concat();
         let ports = scsi_ports().decode(&data).unwrap();
         assert_eq!(ports.iter().map(|port| port.relative_port).collect::<Vec<_>>(), [1, 2]);
         assert_eq!(ports[1].designations[0].designator, Designator::ScsiName("iqn.x".into()));
         let mut wrong = data.clone();
-        wrong[4 + 4 + 11] = 200;
+        wrong[4 + 11] = 200;
         assert!(scsi_ports().decode(&wrong).is_err());
     }
 }
