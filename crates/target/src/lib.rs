@@ -9,6 +9,8 @@ mod access;
 mod admission;
 mod attempts;
 pub mod config;
+mod failure;
+mod handle;
 mod isns;
 mod listener;
 mod mailbox;
@@ -24,6 +26,8 @@ mod surroundings;
 mod units;
 mod upkeep;
 
+pub use failure::{AccessStateError, StartError, StopError};
+pub use handle::ServerHandle;
 pub use reload::{ReloadError, Reloaded};
-pub use server::{AccessStateError, Server, ServerHandle, StartError, StopError};
+pub use server::Server;
 pub use units::{TargetReport, UnitReport};

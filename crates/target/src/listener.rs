@@ -12,9 +12,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use socket2::{Domain, Protocol, Socket, Type};
 use tracing::{info, warn};
 
+use crate::failure::StartError;
 use crate::mailbox::Mailbox;
 use crate::reactor::Message;
-use crate::server::StartError;
 
 /// Connections that the kernel completes before we accept them; a login storm of a cluster's hosts fits in.
 const BACKLOG: i32 = 1024;

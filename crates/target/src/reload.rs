@@ -9,8 +9,9 @@ use tracing::warn;
 
 use crate::admission::Admission;
 use crate::config::{Config, Invalid, TargetConfig, UnitConfig};
+use crate::handle::ServerHandle;
 use crate::reactor::Message;
-use crate::server::{ServerHandle, chap_names};
+use crate::server::chap_names;
 use crate::units::ServedTarget;
 
 /// What has become of another configuration, as phrases for people.

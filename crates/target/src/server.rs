@@ -4,160 +4,34 @@ use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use lunette_block::{BufferPool, CloseError, OpenError, StateError, Store, Volume};
+use lunette_block::{BufferPool, Store, Volume};
 use lunette_iscsi::chap::ChapPolicy;
-use lunette_scsi::{AccessState, ConfigError, Domain, LogicalUnit, SavedFault, TargetPort};
+use lunette_scsi::Domain;
 use rustix::thread::sched_getaffinity;
-use tracing::{error, info, warn};
+use tracing::{error, warn};
 
 use crate::admission::Changing;
 use crate::attempts::Attempts;
 use crate::config::{Config, Reactors};
-use crate::isns::{self, Registrars};
+use crate::failure::{StartError, StopError};
+use crate::handle::ServerHandle;
+use crate::isns::Registrars;
 use crate::listener::{self, Listener};
 use crate::mailbox::Mailbox;
 use crate::portals::{Portal, Portals};
 use crate::reactor::{Message, Reactor};
 use crate::registry::Registry;
 use crate::retained::RetainedSessions;
-use crate::saver::{Save, Saver, Told};
+use crate::saver::Saver;
 use crate::surroundings::Surroundings;
 use crate::units::{ServedTarget, TargetReport};
 use crate::upkeep::{self, Upkeep};
-
-/// Why a server does not start. Nothing is left behind: volumes are closed and ports free.
-#[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// A portal's address cannot be listened on.
-    #[error("cannot listen on {address}: {source}{}", advice(.source))]
-    Portal {
-        /// The address.
-        address: SocketAddr,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// A volume cannot be opened.
-    #[error("LUN {lun}: {source}")]
-    Volume {
-        /// The logical unit's number.
-        lun: u16,
-        /// Why.
-        source: OpenError,
-    },
-    /// A logical unit cannot be made of a volume.
-    #[error("LUN {lun}: {source}")]
-    Unit {
-        /// The logical unit's number.
-        lun: u16,
-        /// Why.
-        source: ConfigError,
-    },
-    /// The file with the state of a logical unit cannot be used.
-    #[error("LUN {lun}: {source}")]
-    StateFile {
-        /// The logical unit's number.
-        lun: u16,
-        /// Why.
-        source: StateError,
-    },
-    /// The file with the state of a logical unit has something else in it.
-    #[error("LUN {lun}: {}: {fault}; move it away to go on without what it keeps", path.display())]
-    State {
-        /// The logical unit's number.
-        lun: u16,
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        fault: SavedFault,
-    },
-    /// The directory for the states of logical units cannot be made.
-    #[error("state_directory {}: {source}", path.display())]
-    StateDirectory {
-        /// The directory.
-        path: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// Something is said of a portal group that the target does not have.
-    #[error("target {target}: port_group: there is no portal group {tag}")]
-    PortGroup {
-        /// The target's name.
-        target: String,
-        /// The tag.
-        tag: u16,
-    },
-    /// A target cannot be made of its logical units.
-    #[error("target {target}: {source}")]
-    Target {
-        /// Its name.
-        target: String,
-        /// Why.
-        source: ConfigError,
-    },
-    /// Two volumes have the same identity, so that initiators would take them for one disk.
-    #[error(
-        "{first} and {second} have the same identity {naa}: one is a copy of the other; give one of them serial=..."
-    )]
-    SameIdentity {
-        /// The identity.
-        naa: String,
-        /// One logical unit.
-        first: String,
-        /// The other.
-        second: String,
-    },
-    /// A reactor is to stay on a processor that there is not, or that the process may not use.
-    #[error(
-        "cores: this process may not use processor {core}; `nproc` and `taskset -p $$` show what it may use"
-    )]
-    Core {
-        /// Its number.
-        core: usize,
-    },
-    /// The system refused a thread or a descriptor.
-    #[error("cannot start a thread of the target: {0}")]
-    System(#[from] io::Error),
-}
-
-fn advice(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::AddrInUse => "; another program listens there (port 0 picks a free port)",
-        io::ErrorKind::AddrNotAvailable => "; this machine has no such address",
-        io::ErrorKind::PermissionDenied => "; ports below 1024 need privileges",
-        _ => "",
-    }
-}
-
-/// Why the state of a portal group is not changed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum AccessStateError {
-    /// There is no such target.
-    #[error("there is no target {0}")]
-    NoTarget(String),
-    /// The target has no such portal group.
-    #[error("the target has no portal group {0}")]
-    NoPortGroup(u16),
-}
-
-/// Why a stop was not clean.
-#[derive(Debug, thiserror::Error)]
-pub enum StopError {
-    /// Something acknowledged could not be made stable.
-    #[error("{0}")]
-    Close(#[from] CloseError),
-    /// The server was told to end at once; commands may have been cut off.
-    #[error("stopped at once, without waiting for running commands")]
-    Forced,
-    /// A reactor failed, or the thread that looks after logical units, and the server ended with it.
-    #[error("a thread of the target failed; see the log")]
-    Thread,
-}
 
 /// What all threads of a server share.
 #[derive(Debug)]
@@ -197,83 +71,6 @@ pub struct Server {
     upkeep: Upkeep,
     /// Kept for its end.
     registrars: Registrars,
-}
-
-/// Tells a running server to stop; clones may go to other threads.
-#[derive(Debug, Clone)]
-pub struct ServerHandle {
-    pub(crate) shared: Arc<Shared>,
-    listener_stop: Arc<Mailbox<()>>,
-    listener: Arc<Mutex<Option<JoinHandle<()>>>>,
-}
-
-impl ServerHandle {
-    /// Begins to drain: no new logins, running commands end, initiators are asked to log out and are dropped after
-    /// `limits.drain_timeout_s`. Returns at once; [`Server::wait`] returns when it is over.
-    pub fn drain(&self) {
-        isns::leave(&self.shared.isns_stops);
-        self.close_portals();
-        self.shared.reactors.iter().for_each(|reactor| reactor.send(Message::Drain));
-    }
-
-    /// Changes how well the logical units of a target can be reached through one of its portal groups (SPC-4, implicit
-    /// transition): initiators are told by a unit attention, and the state is kept over a restart where there is a
-    /// place for it.
-    ///
-    /// # Errors
-    /// [`AccessStateError`]; nothing is changed then.
-    pub fn set_access_state(
-        &self,
-        target: &str,
-        portal_group_tag: u16,
-        state: AccessState,
-    ) -> Result<(), AccessStateError> {
-        let found = self.shared.targets.iter().find(|served| served.name == target);
-        let served = found.ok_or_else(|| AccessStateError::NoTarget(target.to_owned()))?;
-        let port = TargetPort::new(portal_group_tag)
-            .filter(|port| served.device.ports().contains(port))
-            .ok_or(AccessStateError::NoPortGroup(portal_group_tag))?;
-        info!(target, portal_group_tag, ?state, "access state changed");
-        self.change_units(served, |unit| unit.change_access_implicitly(&[(port, state)]));
-        Ok(())
-    }
-
-    /// Changes something of all units of a target that is kept over a restart. `change` tells whether there was anything to
-    /// change.
-    pub(crate) fn change_units(&self, served: &ServedTarget, change: impl Fn(&LogicalUnit) -> bool) {
-        for ((_, unit), file) in served.device.units().zip(&served.states) {
-            if change(unit)
-                && let Some(file) = file
-            {
-                let (unit, file) = (Arc::clone(unit), Arc::clone(file));
-                self.shared.saver.store(Save { unit, file, told: Told::Nobody });
-            }
-        }
-    }
-
-    /// Bytes of the data buffers that commands and their answers hold at the moment.
-    #[must_use]
-    pub fn buffer_bytes_in_use(&self) -> usize {
-        self.shared.pool.in_use_bytes()
-    }
-
-    /// Ends at once: connections are cut, running commands are not waited for.
-    pub fn stop_now(&self) {
-        self.shared.stop_now.store(true, Ordering::Release);
-        self.close_portals();
-        self.shared.reactors.iter().for_each(|reactor| reactor.send(Message::End));
-    }
-
-    fn close_portals(&self) {
-        let listener = self.listener.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = listener {
-            self.listener_stop.send(());
-            // Once it is gone its sockets are closed, and a connection attempt is refused.
-            if thread.join().is_err() {
-                error!("the listening thread panicked");
-            }
-        }
-    }
 }
 
 impl Server {

@@ -12,7 +12,7 @@ use tracing::info;
 
 use crate::admission::{Admission, Changing};
 use crate::config::{AccessRule, ChapRules, PortalConfig, Redirection, TargetConfig, UnitConfig, WriteMode};
-use crate::server::StartError;
+use crate::failure::StartError;
 use crate::store_io::{unit_atomic_writes, unit_space};
 
 /// The longest transfer of one command, in bytes, as the Block Limits page says it. It bounds the buffer of a
