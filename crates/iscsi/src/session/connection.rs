@@ -118,11 +118,16 @@ impl Connection {
         taken
     }
 
+    /// The tag of the latest ping.
+    pub(super) const fn latest_ping_tag(&self) -> TargetTransferTag {
+        // The top bit keeps pings apart from R2T tags.
+        TargetTransferTag(0x8000_0000 | self.next_ping_tag)
+    }
+
     /// A tag for the next ping; never the reserved value, nor the tag of the ping before.
     pub(super) fn ping_tag(&mut self) -> TargetTransferTag {
         self.next_ping_tag = (self.next_ping_tag + 1) % 0x7fff_ffff;
-        // The top bit keeps pings apart from R2T tags.
-        TargetTransferTag(0x8000_0000 | self.next_ping_tag)
+        self.latest_ping_tag()
     }
 }
 

@@ -60,6 +60,15 @@ impl<D> Fence<D> {
         self.raised.is_some()
     }
 
+    /// Whether the fence stands until something that was sent on this connection is acknowledged.
+    pub(super) fn waits_for(&self, connection: Cid) -> bool {
+        match &self.raised {
+            Some((_, State::Before(late))) => late.iter().any(|(cid, _)| *cid == connection),
+            Some((_, State::Sent { cid, is_asked_for, .. })) => *is_asked_for && *cid == connection,
+            None => false,
+        }
+    }
+
     fn keep(&mut self, id: TaskId, completion: Completion<'_, D>) {
         let Completion { status, status_qualifier: qualifier, sense, transfer, fenced } = completion;
         self.kept.push_back(Kept::Completion {
@@ -98,7 +107,7 @@ impl<D: Share> Session<D> {
             None => {
                 let late = self.unacknowledged(cid);
                 for &(other, _) in &late {
-                    // It makes the initiator acknowledge at once; the keepalive finds a connection that is dead.
+                    // It makes the initiator acknowledge at once; where it does not, `tick` finds that the connection is dead.
                     self.send_ping(other, outbox);
                 }
                 let is_clear = late.is_empty();

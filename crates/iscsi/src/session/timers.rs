@@ -128,6 +128,11 @@ impl<D: Share> Session<D> {
             }
             return;
         }
+        if self.fence.waits_for(cid) {
+            // The fence has asked, whether or not there is a keepalive: an initiator that is dead must not hold it up.
+            connection.ping = Some(Ping { tag: connection.latest_ping_tag(), sent_at: now });
+            return;
+        }
         let silence = now.saturating_sub(connection.heard_at);
         let Some(interval) = self.settings.nop_interval.filter(|&interval| silence >= interval) else {
             return;

@@ -167,6 +167,25 @@ fn a_fenced_response_waits_until_all_before_it_have_arrived() {
     }
 }
 
+/// Without a keepalive, too, a connection that a fence waits for is found to be dead.
+#[test]
+fn a_fence_does_not_wait_for_an_initiator_that_is_gone() {
+    let mut pair = Pair::new(TaskReporting::ResponseFence, 1);
+    pair.bench.session.settings.nop_interval = None;
+    let (first, fenced) = (pair.command(OTHER, false), pair.command(CID, false));
+    pair.complete(first, false);
+    pair.complete(fenced, true);
+    assert_eq!(pair.responses(), [(1, 1)]);
+    pair.bench.outbox.events.clear();
+    assert!(pair.bench.tick_after(SECOND).is_empty(), "it has been asked");
+    let timeout = pair.bench.session.settings.nop_timeout;
+    let events = pair.bench.tick_after(timeout);
+    assert!(
+        matches!(events[..], [Event::Close { cid: OTHER, reason: CloseReason::Silent(_) }, ..]),
+        "{events:?}"
+    );
+}
+
 #[test]
 fn fences_follow_one_another() {
     let mut pair = Pair::new(TaskReporting::ResponseFence, 1);
