@@ -11,5 +11,7 @@ mod management;
 mod property;
 mod recovery;
 mod session;
+mod session_property;
+mod session_recovery;
 mod transfers;
 mod window;

@@ -4,6 +4,7 @@ use lunette_wire::initiator::NopOut;
 use lunette_wire::target::AsynchronousMessage;
 use lunette_wire::{Cid, InitiatorTaskTag, TargetTransferTag};
 
+use super::connection::Meaning;
 use super::respond::sense_of;
 use super::{ConnectionId, Event, Loss, Notice, Outbox, Session, Violation};
 
@@ -76,7 +77,7 @@ impl Session {
             cmd_sn,
             ..NopOut::default()
         };
-        connection.queue(answer.encode(0), Box::default(), None);
+        connection.queue(answer.encode(0), Box::default(), Meaning::Answer);
         Ok(())
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lunette_wire::{Bhs, Cid, CmdSn, InitiatorTaskTag, StatSn, TargetTransferTag};
 
+use super::recovery::StatusOrder;
 use super::round_trip::RoundTrip;
 use super::{ConnectionId, RequestHandle};
 use crate::initiator::login::Outcome;
@@ -47,8 +48,19 @@ pub(super) enum Entry {
     Command(InitiatorTaskTag, CmdSn),
     /// The rest of a sequence of Data-Out.
     Data(DataOut),
-    /// Any other PDU; ExpStatSN is put in when it leaves. With the request that it is, if it waits for an answer.
-    Pdu(Box<(Bhs, Box<[u8]>)>, Option<InitiatorTaskTag>),
+    /// Any other PDU; ExpStatSN is put in when it leaves.
+    Pdu(Box<(Bhs, Box<[u8]>)>, Meaning),
+}
+
+/// What a PDU is that is no command and no data.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Meaning {
+    /// A request that waits for an answer.
+    Request(InitiatorTaskTag),
+    /// An answer to something that the target said unasked.
+    Answer,
+    /// A SNACK (11.16).
+    Snack,
 }
 
 /// A sequence of Data-Out that is under way.
@@ -73,14 +85,19 @@ pub(super) struct Connection {
     pub(super) id: ConnectionId,
     pub(super) cid: Cid,
     pub(super) parameters: ConnectionParameters,
-    /// The next StatSN that is expected; all before it is acknowledged.
-    pub(super) exp_stat_sn: StatSn,
+    pub(super) order: StatusOrder,
     /// Requests and unsolicited data, in the order of their numbers (4.2.2.1, 4.2.5.2).
     pub(super) requests: VecDeque<Entry>,
     /// Answers to R2Ts, in the order of the R2Ts (11.8).
     pub(super) solicited: VecDeque<DataOut>,
     /// Answers to what the target said unasked among the requests.
     pub(super) pongs: usize,
+    /// SNACKs among the requests.
+    pub(super) snacks: usize,
+    /// Numbers that went alone (7.2.1), as long as they may be lost with the connection.
+    pub(super) plugs: Vec<CmdSn>,
+    /// When what is missing is asked for again.
+    pub(super) ask_at: Option<Duration>,
     /// Nothing new is sent on it: a logout was asked for, by the target or by this side.
     pub(super) is_leaving: bool,
     /// Its Logout Request has left: nothing at all is sent behind it (11.14).
@@ -101,10 +118,13 @@ impl Connection {
             id,
             cid: login.cid,
             parameters: login.parameters,
-            exp_stat_sn: login.exp_stat_sn,
+            order: StatusOrder::new(login.exp_stat_sn),
             requests: VecDeque::new(),
             solicited: VecDeque::new(),
             pongs: 0,
+            snacks: 0,
+            plugs: Vec::new(),
+            ask_at: None,
             is_leaving: false,
             is_silent: false,
             load: 0,
@@ -121,8 +141,8 @@ impl Connection {
         self.parameters.max_send_data_segment_length & !3
     }
 
-    pub(super) fn queue(&mut self, bhs: Bhs, data: Box<[u8]>, request: Option<InitiatorTaskTag>) {
-        self.requests.push_back(Entry::Pdu(Box::new((bhs, data)), request));
+    pub(super) fn queue(&mut self, bhs: Bhs, data: Box<[u8]>, meaning: Meaning) {
+        self.requests.push_back(Entry::Pdu(Box::new((bhs, data)), meaning));
     }
 
     /// Counts an answer to something that the target said unasked; false when it has not read those before.

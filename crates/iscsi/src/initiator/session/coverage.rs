@@ -1,4 +1,4 @@
-//! Which bytes of a read have come. With data in order that is one number; with DataPDUInOrder=No or
+//! Which bytes of a read have come, or which PDUs by their numbers. With data in order that is one number; with DataPDUInOrder=No or
 //! DataSequenceInOrder=No (RFC 7143, 13.18 and 13.19), or where PDUs were lost, there are islands behind it.
 
 /// Islands that one task may have; a target that makes more breaks 512-byte segments apart for spite.
@@ -29,6 +29,16 @@ impl Coverage {
     /// All that came.
     pub(super) fn total(&self) -> u32 {
         self.contiguous + self.islands.iter().map(|(start, end)| end - start).sum::<u32>()
+    }
+
+    /// Where the first island begins.
+    pub(super) fn first_island(&self) -> Option<u32> {
+        self.islands.first().map(|island| island.0)
+    }
+
+    /// Forgets the islands.
+    pub(super) fn truncate(&mut self) {
+        self.islands.clear();
     }
 
     /// Whether bytes of a range have come.

@@ -6,6 +6,7 @@ use lunette_wire::target::ScsiDataIn;
 
 use super::coverage::Refused;
 use super::fault::AnswerFault;
+use super::recovery::check_recovering;
 use super::task::{Sequence, Stage, Task};
 use super::{ConnectionId, Outbox, Place, Segment, Session, TaskHandle, Violation};
 use crate::parameters::SessionParameters;
@@ -17,8 +18,14 @@ impl Session {
     pub(super) fn place_data_in(&self, id: ConnectionId, pdu: &ScsiDataIn, length: u32) -> Place {
         let tag = pdu.initiator_task_tag;
         match self.tasks.get(tag) {
-            Some(task) if task.connection == id && check(task, &self.parameters, pdu, length).is_ok() => {
-                Place::Task { task: TaskHandle(tag), offset: pdu.buffer_offset }
+            Some(task) if task.connection == id && task.stage == Stage::Sent => {
+                let is_new = if self.recovers() {
+                    check_recovering(task, pdu, length) == Ok(true)
+                } else {
+                    check(task, &self.parameters, pdu, length).is_ok()
+                };
+                let place = Place::Task { task: TaskHandle(tag), offset: pdu.buffer_offset };
+                if is_new { place } else { Place::Discard }
             }
             _ => Place::Discard,
         }
@@ -33,10 +40,21 @@ impl Session {
         outbox: &mut Outbox,
     ) -> Result<(), Violation> {
         self.count_commands(PDU, pdu.numbers)?;
+        let recovers = self.recovers();
         let tag = pdu.initiator_task_tag;
         let Some(task) = self.tasks.get_mut(tag) else { return self.stray_task(PDU, tag) };
         if task.connection != id || task.stage != Stage::Sent {
             return Err(Violation::protocol(PDU, "4.2.5.1", "is for a command of another connection"));
+        }
+        if recovers {
+            // Its data was taken before.
+            return match pdu.status {
+                Some(status) => self.collapsed_status(tag, status, pdu, outbox),
+                None => {
+                    self.settle_data(tag, outbox);
+                    Ok(())
+                }
+            };
         }
         check(task, &self.parameters, pdu, segment.length)?;
         take(task, pdu, segment.length)?;
@@ -57,9 +75,11 @@ impl Session {
 
 /// Whether a PDU may come now (4.2.2.4, 11.7, 13.13, 13.18, 13.19). Nothing is changed.
 fn check(task: &Task, agreed: &SessionParameters, pdu: &ScsiDataIn, length: u32) -> Result<(), Violation> {
-    if pdu.data_sn.0 != task.next_data_sn {
-        return Err(Violation::sequence(PDU, "11.7.5", "has a DataSN out of order")
-            .values(pdu.data_sn.0, task.next_data_sn));
+    let expected = task.data_sns.contiguous();
+    if pdu.data_sn.0 != expected || expected == u32::MAX {
+        return Err(
+            Violation::sequence(PDU, "11.7.5", "has a DataSN out of order").values(pdu.data_sn.0, expected)
+        );
     }
     let (start, end) = (pdu.buffer_offset, pdu.buffer_offset.checked_add(length));
     let Some(end) = end.filter(|&end| end <= task.read_length) else {
@@ -107,7 +127,9 @@ fn take(task: &mut Task, pdu: &ScsiDataIn, length: u32) -> Result<(), Violation>
         sequence.end = end;
         sequence.bytes += length;
     }
-    task.next_data_sn = task.next_data_sn.wrapping_add(1);
+    let data_sn = pdu.data_sn.0;
+    task.data_seen = data_sn + 1;
+    let _ = task.data_sns.take(data_sn, data_sn + 1);
     if pdu.is_final {
         task.sequence = None;
     }

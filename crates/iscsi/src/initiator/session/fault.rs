@@ -85,6 +85,9 @@ pub enum Loss {
     /// A data digest was wrong in a PDU whose loss cannot be mended at this ErrorRecoveryLevel (7.8).
     #[error("the data digest of a {0} was wrong")]
     DataDigest(&'static str),
+    /// A status was lost, and the target does not have it any more (11.16).
+    #[error("a status was lost that the target does not have any more")]
+    StatusGone,
     /// Nothing came for so many milliseconds, not even an answer to a ping.
     #[error("the target has said nothing for {0} ms, a ping included")]
     Silent(u64),

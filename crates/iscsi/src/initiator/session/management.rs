@@ -78,7 +78,9 @@ impl Management {
     }
 
     fn affects(&self, tag: InitiatorTaskTag, task: &Task) -> bool {
-        let is_before = task.stage != Stage::Waiting && task.cmd_sn.precedes(self.cmd_sn);
+        // One that has its status has ended for the target.
+        let is_before =
+            task.stage != Stage::Waiting && task.answered.is_none() && task.cmd_sn.precedes(self.cmd_sn);
         is_before
             && match self.reach {
                 Reach::None => false,
@@ -103,6 +105,11 @@ impl Session {
         let found = self.tasks.get(task.0).ok_or(RequestError::NoTask)?;
         if found.stage != Stage::Sent {
             self.end_task(task.0, End::Aborted, outbox);
+            return Ok(Abort::Done);
+        }
+        if found.answered.is_some() {
+            // The target has ended it; only its data is missing.
+            self.give_up_data(task.0, outbox);
             return Ok(Abort::Done);
         }
         if found.abort.is_some() {
@@ -271,6 +278,11 @@ impl Session {
         if request.connection != id {
             return Err(Violation::protocol(PDU, "4.2.5.1", "answers a request of another connection"));
         }
+        if let Kind::Reassign(reassign) = request.kind {
+            self.requests.remove(tag);
+            self.reassigned(reassign, pdu.response, outbox);
+            return Ok(());
+        }
         if !matches!(request.kind, Kind::Management(_)) {
             return Err(Violation::protocol(PDU, "11.6", "answers a request that is no function"));
         }
@@ -297,21 +309,64 @@ impl Session {
         Ok(())
     }
 
-    fn abort_answered(&mut self, tag: InitiatorTaskTag, response: u8, outbox: &mut Outbox) {
-        let Some(task) = self.tasks.get_mut(tag) else { return };
-        let end = match task.fault {
-            _ if response > TaskManagementOutcome::TaskDoesNotExist as u8 => {
-                task.abort = None;
-                return;
+    /// A function will have no answer, because its connection has gone. What it was to end is asked for one by one, since it
+    /// may have been ended (4.2.3.3 c).
+    pub(super) fn function_dropped(
+        &mut self,
+        now: Duration,
+        management: &Management,
+        may_have_come: bool,
+        outbox: &mut Outbox,
+    ) {
+        if let Some(task) = management.aborts().and_then(|tag| self.tasks.get_mut(tag)) {
+            task.abort = None;
+        }
+        if !may_have_come || self.phase == Phase::Over {
+            return;
+        }
+        let is_for_all = matches!(management.reach, Reach::All);
+        for tag in self.affected(management) {
+            let Some(task) = self.tasks.get_mut(tag) else { continue };
+            let (id, is_sent, is_asked) = (task.connection, task.stage == Stage::Sent, task.abort.is_some());
+            task.is_doomed = true;
+            if !is_sent && is_for_all {
+                // A target reset may have used up its number already.
+                self.end_task(tag, End::NotSent, outbox);
+            } else if is_sent
+                && !is_asked
+                && self.connection(id).is_some()
+                && self.abort_sent(now, tag).is_err()
+            {
+                self.end_task(tag, End::Unknown, outbox);
             }
+        }
+    }
+
+    fn abort_answered(&mut self, tag: InitiatorTaskTag, response: u8, outbox: &mut Outbox) {
+        let is_complete = response == TaskManagementOutcome::FunctionComplete as u8;
+        let Some(task) = self.tasks.get_mut(tag) else { return };
+        if !is_complete && response != TaskManagementOutcome::TaskDoesNotExist as u8 {
+            task.abort = None;
+            return;
+        }
+        let Some(task) = self.tasks.get(tag) else { return };
+        let end = match task.fault {
             Some(fault) => {
                 let received = task.came.contiguous();
                 End::Faulty(Answer { status: TASK_ABORTED, received, ..Answer::default() }, fault)
             }
-            None if response == TaskManagementOutcome::FunctionComplete as u8 => End::Aborted,
+            None if is_complete || task.is_doomed || self.is_ended_by_another(tag, task) => End::Aborted,
             // Its answer would have come before (11.6.1): nobody knows what it has done.
             None => End::Unknown,
         };
         self.end_task(tag, end, outbox);
+    }
+
+    /// A function for several tasks is under way that ends this one too.
+    fn is_ended_by_another(&self, tag: InitiatorTaskTag, task: &Task) -> bool {
+        self.requests.iter().any(|(_, request)| match &request.kind {
+            Kind::Management(management) => management.affects(tag, task),
+            _ => false,
+        })
     }
 }

@@ -21,9 +21,11 @@ mod coverage;
 mod data_in;
 mod data_out;
 mod fault;
+mod logout;
 mod management;
 mod outbox;
 mod receive;
+mod recovery;
 mod requests;
 mod respond;
 mod round_trip;
@@ -42,13 +44,15 @@ use crate::parameters::{CONNECTIONS_MAX, SessionParameters};
 
 pub use connection::LoggedIn;
 pub use fault::{AnswerFault, Loss, Violation, ViolationKind};
+pub use logout::Logout;
 pub use management::{Abort, Function};
 pub use outbox::{Answer, DataRange, End, Event, Notice, Outbox, Outgoing, Payload, Place, Segment};
-pub use requests::{Logout, RequestError};
+pub use requests::RequestError;
 pub use round_trip::RoundTrip;
 pub use task::{CDB_LENGTH_MAX, Command};
 
 use connection::{Connection, Entry};
+use recovery::Lost;
 use requests::Request;
 use slots::Slots;
 use task::{Stage, Task};
@@ -94,6 +98,9 @@ pub struct Settings {
     pub nop_interval: Option<Duration>,
     /// How long the answer may take before the connection counts as lost. Default 5 s, as the Linux initiator has it.
     pub nop_timeout: Duration,
+    /// Above ErrorRecoveryLevel 0: how long something that is missing is waited for before it is asked for again, and after how
+    /// much silence a connection with tasks is pinged, which shows what was lost. Default 2 s: longer than any way round.
+    pub recovery_interval: Duration,
     /// How long a Logout Response may take. Default 15 s, as the Linux initiator has it.
     pub logout_timeout: Duration,
     /// The longest answer to a text request, in bytes. Default 1 MiB: some 10,000 targets of a SendTargets.
@@ -106,6 +113,7 @@ impl Default for Settings {
             tasks_max: 4096,
             nop_interval: Some(Duration::from_secs(5)),
             nop_timeout: Duration::from_secs(5),
+            recovery_interval: Duration::from_secs(2),
             logout_timeout: Duration::from_secs(15),
             text_length_max: 1 << 20,
         }
@@ -169,6 +177,8 @@ pub struct Session {
     requests: Slots<Request>,
     /// Commands that wait for the window; some may have ended.
     waiting: VecDeque<InitiatorTaskTag>,
+    /// Connections that are lost and not yet removed for recovery (ErrorRecoveryLevel 2).
+    lost: Vec<Lost>,
 }
 
 impl Session {
@@ -189,14 +199,20 @@ impl Session {
             tasks: Slots::of_tasks(),
             requests: Slots::of_requests(),
             waiting: VecDeque::new(),
+            lost: Vec::new(),
         }
     }
 
-    /// Adds a connection that has reached full feature phase. `now` is any monotonic time, the same for all calls.
+    /// Adds a connection that has reached full feature phase; with the CID of a lost one it takes that one's place (6.3.4). `now` is any monotonic time, the same for all calls.
     ///
     /// # Errors
     /// [`JoinError`]; the connection is not used then.
-    pub fn add_connection(&mut self, now: Duration, login: &LoggedIn) -> Result<ConnectionId, JoinError> {
+    pub fn add_connection(
+        &mut self,
+        now: Duration,
+        login: &LoggedIn,
+        outbox: &mut Outbox,
+    ) -> Result<ConnectionId, JoinError> {
         if self.phase != Phase::Open {
             return Err(JoinError::Closed);
         }
@@ -212,6 +228,11 @@ impl Session {
         // Numbers that make no sense are none; those of the next PDU will be looked at.
         let (stat_sn, exp_cmd_sn, max_cmd_sn) = (login.exp_stat_sn, login.exp_cmd_sn, login.max_cmd_sn);
         let _ = self.count_commands("Login Response", Numbers { stat_sn, exp_cmd_sn, max_cmd_sn });
+        if let Some(lost) = self.lost.iter().find(|lost| lost.cid == login.cid) {
+            let lost = lost.id;
+            self.removed(now, lost, outbox);
+        }
+        self.remove_lost(Some(now));
         self.assign_waiting();
         Ok(id)
     }
@@ -219,7 +240,10 @@ impl Session {
     /// A CID that no connection has, for another login.
     #[must_use]
     pub fn free_cid(&self) -> Cid {
-        let is_free = |cid: &Cid| !self.connections.iter().any(|connection| connection.cid == *cid);
+        let is_free = |cid: &Cid| {
+            !self.connections.iter().any(|connection| connection.cid == *cid)
+                && !self.lost.iter().any(|lost| lost.cid == *cid)
+        };
         (0..=u16::MAX).map(Cid).find(is_free).unwrap_or_default()
     }
 
@@ -355,6 +379,14 @@ impl Session {
             && let Some(connection) = self.connection_mut(task.connection)
         {
             connection.load -= task.load();
+            if let Some(answered) = &task.answered {
+                connection.order.completed(answered.stat_sn);
+            }
+        }
+        if task.stage != Stage::Waiting
+            && let Some(lost) = self.lost.iter_mut().find(|lost| lost.id == task.connection)
+        {
+            lost.numbers.push(task.cmd_sn);
         }
         outbox.tell(Event::Ended { task: TaskHandle(tag), end });
     }
@@ -366,6 +398,7 @@ impl Session {
         }
         self.phase = Phase::Over;
         self.connections.clear();
+        self.lost.clear();
         self.end_everything(outbox, |task| match task.stage {
             Stage::Sent => End::Unknown,
             Stage::Waiting | Stage::Assigned => End::NotSent,
@@ -386,12 +419,16 @@ impl Session {
         }
     }
 
-    /// The transport of a connection has failed, or the driver gives it up: at ErrorRecoveryLevel 0 and 1 that ends the
-    /// session (7.1.4.4).
+    /// The transport of a connection has failed, or the driver gives it up. At ErrorRecoveryLevel 0 and 1 that ends the
+    /// session (7.1.4.4). At level 2 the tasks wait for another connection: one that there is, or one that the driver logs in,
+    /// not before Time2Wait and within Time2Retain after it; see [`Self::lost_connection`].
     pub fn connection_lost(&mut self, connection: ConnectionId, loss: Loss, outbox: &mut Outbox) {
-        if self.connection(connection).is_some() {
-            outbox.tell(Event::ConnectionFailed { connection, loss });
-            self.fail(loss, outbox);
+        let Some(at) = self.connections.iter().position(|of| of.id == connection) else { return };
+        outbox.tell(Event::ConnectionFailed { connection, loss });
+        if !self.retains() || self.phase != Phase::Open || matches!(loss, Loss::Violation(_)) {
+            return self.fail(loss, outbox);
         }
+        let lost = self.connections.remove(at);
+        self.retain(lost, outbox);
     }
 }

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use lunette_wire::target::NopIn;
-use lunette_wire::{InitiatorTaskTag, StatSn, TargetPdu};
+use lunette_wire::target::{NopIn, Reject, RejectReason};
+use lunette_wire::{BHS_LENGTH, Bhs, InitiatorTaskTag, Opcode, StatSn, TargetPdu};
 
+use super::recovery::Order;
 use super::{ConnectionId, Event, Loss, Outbox, Place, Segment, Session, Violation};
 
 /// The PDU's name, and its StatSN if it uses one up (4.2.2.2).
@@ -50,17 +51,84 @@ impl Session {
     ) {
         let Some(heard) = self.connection_mut(connection) else { return };
         heard.heard_at = now;
+        let taken = if self.recovers() {
+            self.take_recovering(now, connection, pdu, segment, outbox)
+        } else {
+            self.take_in_order(now, connection, pdu, segment, outbox)
+        };
+        if let Err(violation) = taken {
+            self.connection_lost(connection, Loss::Violation(violation), outbox);
+        }
+    }
+
+    /// ErrorRecoveryLevel 0: all comes in order, or the session is over.
+    fn take_in_order(
+        &mut self,
+        now: Duration,
+        id: ConnectionId,
+        pdu: &TargetPdu,
+        segment: &Segment<'_>,
+        outbox: &mut Outbox,
+    ) -> Result<(), Violation> {
         let (name, stat_sn) = naming(pdu);
         if !segment.is_intact && !matches!(pdu, TargetPdu::ScsiDataIn(_)) {
             // What cannot be asked for again is lost, and the numbers with it (7.8).
-            return self.connection_lost(connection, Loss::DataDigest(name), outbox);
+            self.connection_lost(id, Loss::DataDigest(name), outbox);
+            return Ok(());
         }
-        let taken = match stat_sn {
-            Some(stat_sn) => self.count_status(connection, name, stat_sn),
-            None => Ok(()),
+        if let (Some(stat_sn), Some(connection)) = (stat_sn, self.connection_mut(id)) {
+            let order = &mut connection.order;
+            if order.order(stat_sn) != Order::Next {
+                return Err(Violation::sequence(name, "4.2.2.2", "has a StatSN out of order")
+                    .values(stat_sn.0, order.expected().0));
+            }
+            order.advance();
+        }
+        self.take(now, id, pdu, segment, outbox)
+    }
+
+    /// Above level 0: data is taken as it comes, a status in its turn.
+    fn take_recovering(
+        &mut self,
+        now: Duration,
+        id: ConnectionId,
+        pdu: &TargetPdu,
+        segment: &Segment<'_>,
+        outbox: &mut Outbox,
+    ) -> Result<(), Violation> {
+        let (name, stat_sn) = naming(pdu);
+        if let TargetPdu::ScsiDataIn(data) = pdu {
+            self.recovering_data(id, data, segment.length, segment.is_intact)?;
+        }
+        let Some(stat_sn) = stat_sn else {
+            // What has no number and no data in it can be lost (11.19).
+            let is_lost = !segment.is_intact && matches!(pdu, TargetPdu::NopIn(_));
+            return if is_lost { Ok(()) } else { self.take(now, id, pdu, segment, outbox) };
         };
-        if let Err(violation) = taken.and_then(|()| self.take(now, connection, pdu, segment, outbox)) {
-            self.connection_lost(connection, Loss::Violation(violation), outbox);
+        if !segment.is_intact {
+            self.status_spoilt(id, stat_sn);
+            return Ok(());
+        }
+        let Some(connection) = self.connection_mut(id) else { return Ok(()) };
+        match connection.order.order(stat_sn) {
+            Order::Old => {
+                if let TargetPdu::ScsiDataIn(data) = pdu {
+                    self.settle_data(data.initiator_task_tag, outbox);
+                }
+                Ok(())
+            }
+            Order::Early => self.hold_status(id, (name, pdu), stat_sn, segment.bytes),
+            Order::Next => {
+                connection.order.advance();
+                self.take(now, id, pdu, segment, outbox)?;
+                while let Some((pdu, bytes)) = self.next_held(id) {
+                    if let Some(connection) = self.connection_mut(id) {
+                        connection.order.advance();
+                    }
+                    self.take(now, id, &pdu, &Segment::of(&bytes), outbox)?;
+                }
+                Ok(())
+            }
         }
     }
 
@@ -85,29 +153,13 @@ impl Session {
             TargetPdu::NopIn(pdu) => self.nop_in(now, id, pdu, segment.bytes, outbox),
             TargetPdu::TaskManagementResponse(pdu) => self.management_response(id, pdu, outbox),
             TargetPdu::TextResponse(pdu) => self.text_response(id, pdu, segment.bytes, outbox),
-            TargetPdu::LogoutResponse(pdu) => self.logout_response(pdu, outbox),
+            TargetPdu::LogoutResponse(pdu) => self.logout_response(now, pdu, outbox),
             TargetPdu::AsynchronousMessage(pdu) => self.asynchronous_message(id, pdu, segment.bytes, outbox),
             TargetPdu::Reject(pdu) => self.reject(id, pdu, segment.bytes, outbox),
             TargetPdu::LoginResponse(_) => {
                 Err(Violation::protocol("Login Response", "4.2.4", "came in full feature phase"))
             }
         }
-    }
-
-    /// Takes the number of a status: they come without a gap or a repetition (4.2.2.2, 7.9).
-    fn count_status(
-        &mut self,
-        id: ConnectionId,
-        pdu: &'static str,
-        stat_sn: StatSn,
-    ) -> Result<(), Violation> {
-        let Some(connection) = self.connection_mut(id) else { return Ok(()) };
-        if stat_sn != connection.exp_stat_sn {
-            return Err(Violation::sequence(pdu, "4.2.2.2", "has a StatSN out of order")
-                .values(stat_sn.0, connection.exp_stat_sn.0));
-        }
-        connection.exp_stat_sn = stat_sn.next();
-        Ok(())
     }
 
     /// A PDU is for a task that there is not: what was under way for one that has ended is dropped (4.2.3.3).
@@ -130,25 +182,29 @@ impl Session {
     fn reject(
         &mut self,
         id: ConnectionId,
-        pdu: &lunette_wire::target::Reject,
+        pdu: &Reject,
         header: &[u8],
         outbox: &mut Outbox,
     ) -> Result<(), Violation> {
         self.count_commands("Reject", pdu.numbers)?;
-        let Some(header) = header.first_chunk::<{ lunette_wire::BHS_LENGTH }>() else {
+        let Some(header) = header.first_chunk::<BHS_LENGTH>() else {
             return Err(Violation::format("Reject", "11.17", "lacks the header of what is rejected"));
         };
         self.rejected(id, pdu.reason, header, outbox);
         Ok(())
     }
 
-    fn rejected(&mut self, id: ConnectionId, reason: u8, header: &lunette_wire::Bhs, outbox: &mut Outbox) {
+    fn rejected(&mut self, id: ConnectionId, reason: u8, header: &Bhs, outbox: &mut Outbox) {
         let tag = InitiatorTaskTag(u32::from_be_bytes([header[16], header[17], header[18], header[19]]));
         let opcode = header[0] & 0x3f;
-        let is_command = opcode == lunette_wire::Opcode::ScsiCommand as u8;
+        let is_command = opcode == Opcode::ScsiCommand as u8;
         let is_of_task = self.tasks.get(tag).is_some_and(|task| task.connection == id);
-        if is_command && is_of_task {
+        let is_spoilt = reason == RejectReason::DataDigestError as u8;
+        if is_command && is_of_task && !(is_spoilt && self.retry(tag)) {
             self.reject_command(id, tag, outbox);
+        }
+        if opcode == Opcode::SnackRequest as u8 {
+            self.snack_rejected(id, header, outbox);
         }
         if self.requests.get(tag).is_some_and(|request| request.connection == id) {
             self.drop_request(tag, Some(reason), outbox);

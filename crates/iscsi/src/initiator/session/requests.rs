@@ -1,15 +1,16 @@
-//! Requests other than SCSI commands: pings, text, logout (RFC 7143, 11.10, 11.14, 11.18). All are immediate, so that a
-//! closed command window holds up none of them (4.2.2.1).
+//! Requests other than SCSI commands: pings and text (RFC 7143, 11.10, 11.18), and how any of them waits for its answer.
+//! All are immediate, so that a closed command window holds up none of them (4.2.2.1).
 
 use std::time::Duration;
 
-use lunette_wire::initiator::{LogoutReason, LogoutRequest, NopOut, TextRequest};
-use lunette_wire::target::{LogoutResponse, NopIn, TextResponse};
+use lunette_wire::initiator::{NopOut, TextRequest};
+use lunette_wire::target::{NopIn, TextResponse};
 use lunette_wire::{Bhs, InitiatorTaskTag, TargetTransferTag};
 
+use super::connection::Meaning;
 use super::management::Management;
-use super::task::Stage;
-use super::{ConnectionId, End, Event, Loss, Outbox, Phase, REQUESTS_MAX, RequestHandle, Session, Violation};
+use super::recovery::Reassign;
+use super::{ConnectionId, Event, Logout, Loss, Outbox, REQUESTS_MAX, RequestHandle, Session, Violation};
 
 /// Why a request is not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -42,21 +43,20 @@ pub enum RequestError {
     AbortUnderWay,
 }
 
-/// What is logged out (11.14.1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Logout {
-    /// All connections, and the session with them.
-    Session,
-    /// One connection; its tasks are ended. The session is over if it was the last one.
-    Connection(ConnectionId),
-}
-
 #[derive(Debug)]
 pub(super) enum Kind {
-    Ping { data: Box<[u8]>, is_keepalive: bool },
-    Text { collected: Vec<u8> },
+    Ping {
+        data: Box<[u8]>,
+        is_keepalive: bool,
+    },
+    Text {
+        collected: Vec<u8>,
+    },
     Logout(Logout),
     Management(Management),
+    /// Removes a lost connection for recovery.
+    Removal(ConnectionId),
+    Reassign(Reassign),
 }
 
 /// A request that waits for its answer.
@@ -138,68 +138,6 @@ impl Session {
         Ok(request)
     }
 
-    /// Sends nothing new on a connection; what is under way on it goes on. For the time before a logout.
-    pub fn retire(&mut self, connection: ConnectionId) {
-        if let Some(connection) = self.connection_mut(connection) {
-            connection.is_leaving = true;
-        }
-    }
-
-    /// Tasks that are under way on a connection.
-    #[must_use]
-    pub fn tasks_on(&self, connection: ConnectionId) -> usize {
-        let is_on = |task: &super::Task| task.stage != Stage::Waiting && task.connection == connection;
-        self.tasks.iter().filter(|(_, task)| is_on(task)).count()
-    }
-
-    /// Logs out (11.14). What has not ended by the answer ends as [`End::Aborted`]; with the session, what waits for the
-    /// command window ends at once. [`Event::LoggedOut`] tells which connections to close.
-    ///
-    /// # Errors
-    /// [`RequestError`]; nothing is sent then.
-    pub fn logout(
-        &mut self,
-        now: Duration,
-        of: Logout,
-        outbox: &mut Outbox,
-    ) -> Result<RequestHandle, RequestError> {
-        if self.phase != Phase::Open {
-            return Err(RequestError::Closed);
-        }
-        let (id, reason) = match of {
-            Logout::Session => {
-                let any = self.connections.iter().min_by_key(|connection| connection.is_leaving);
-                (any.ok_or(RequestError::Closed)?.id, LogoutReason::CloseSession)
-            }
-            Logout::Connection(id) => (id, LogoutReason::CloseConnection),
-        };
-        let connection = self.connection_mut(id).ok_or(RequestError::Closed)?;
-        connection.is_leaving = true;
-        let cid = connection.cid;
-        let cmd_sn = self.cmd_sn;
-        let request = self.ask(now, id, Kind::Logout(of), &[], |initiator_task_tag| {
-            let request = LogoutRequest {
-                immediate: true,
-                reason,
-                initiator_task_tag,
-                cid: if reason == LogoutReason::CloseSession { lunette_wire::Cid(0) } else { cid },
-                cmd_sn,
-                ..LogoutRequest::default()
-            };
-            request.encode()
-        })?;
-        if of == Logout::Session {
-            self.phase = Phase::LoggingOut;
-            for connection in &mut self.connections {
-                connection.is_leaving = true;
-            }
-            for tag in std::mem::take(&mut self.waiting) {
-                self.end_task(tag, End::NotSent, outbox);
-            }
-        }
-        Ok(request)
-    }
-
     fn check_fits(&self, id: ConnectionId, data: &[u8]) -> Result<(), RequestError> {
         let connection = self.connection(id).filter(|connection| !connection.is_silent);
         let max = connection.ok_or(RequestError::Closed)?.parameters.max_send_data_segment_length;
@@ -223,13 +161,13 @@ impl Session {
         };
         let request = Request { connection: id, kind, begun_at: now, sent_at: None };
         let tag = self.requests.insert(request, REQUESTS_MAX).ok_or(RequestError::Full)?;
-        self.connections[at].queue(encode(tag), data.into(), Some(tag));
+        self.connections[at].queue(encode(tag), data.into(), Meaning::Request(tag));
         Ok(RequestHandle(tag))
     }
 
-    /// A request leaves now on the connection at `at`.
-    pub(super) fn request_leaves(&mut self, now: Duration, at: usize, tag: InitiatorTaskTag) {
-        let Some(request) = self.requests.get_mut(tag) else { return };
+    /// A request leaves now on the connection at `at`. True if its ExpStatSN is that of this connection.
+    pub(super) fn request_leaves(&mut self, now: Duration, at: usize, tag: InitiatorTaskTag) -> bool {
+        let Some(request) = self.requests.get_mut(tag) else { return true };
         request.sent_at = Some(now);
         match &request.kind {
             Kind::Logout(Logout::Session) => {
@@ -244,8 +182,11 @@ impl Session {
                 }
             }
             Kind::Management(_) => self.function_leaves(at, tag),
-            Kind::Ping { .. } | Kind::Text { .. } => {}
+            // It has the number of the connection that it is about (11.14.4).
+            Kind::Removal(_) => return false,
+            Kind::Ping { .. } | Kind::Text { .. } | Kind::Reassign(_) => {}
         }
+        true
     }
 
     pub(super) fn nop_in(
@@ -260,6 +201,10 @@ impl Session {
         self.count_commands(PDU, pdu.numbers)?;
         let wants_answer = pdu.target_transfer_tag != TargetTransferTag::RESERVED;
         if pdu.initiator_task_tag == InitiatorTaskTag::RESERVED {
+            if self.recovers() {
+                // It shows the next StatSN: others before it may be lost (7.1.4.2).
+                self.statuses_seen(id, pdu.numbers.stat_sn);
+            }
             return if wants_answer { self.answer_ping(id, pdu) } else { Ok(()) };
         }
         if wants_answer {
@@ -283,6 +228,9 @@ impl Session {
             connection.keepalive = None;
         }
         self.requests.remove(tag);
+        if let Some(sent) = begun.filter(|_| self.recovers()) {
+            self.retry_lost(id, pdu.numbers.exp_cmd_sn, sent);
+        }
         if !is_keepalive {
             outbox.tell(Event::Pong { request: RequestHandle(tag), is_true });
         }
@@ -308,7 +256,7 @@ impl Session {
             cmd_sn,
             ..NopOut::default()
         };
-        connection.queue(answer.encode(0), Box::default(), None);
+        connection.queue(answer.encode(0), Box::default(), Meaning::Answer);
         Ok(())
     }
 
@@ -361,58 +309,12 @@ impl Session {
             cmd_sn,
             ..TextRequest::default()
         };
-        connection.queue(next.encode(0), Box::default(), Some(tag));
+        connection.queue(next.encode(0), Box::default(), Meaning::Request(tag));
         Ok(())
     }
 
-    pub(super) fn logout_response(
-        &mut self,
-        pdu: &LogoutResponse,
-        outbox: &mut Outbox,
-    ) -> Result<(), Violation> {
-        const PDU: &str = "Logout Response";
-        self.count_commands(PDU, pdu.numbers)?;
-        let tag = pdu.initiator_task_tag;
-        let Some(request) = self.requests.get(tag) else { return self.stray_request(PDU, tag) };
-        let Kind::Logout(of) = request.kind else {
-            return Err(Violation::protocol(PDU, "11.15", "answers a request that is no Logout Request"));
-        };
-        self.requests.remove(tag);
-        // 0: closed; 1: there is no such connection any more. Otherwise what the tasks do is not known (11.15.1).
-        let is_clean = pdu.response <= 1;
-        match of {
-            Logout::Connection(id) if self.connections.len() > 1 => {
-                self.connection_left(id, is_clean, outbox);
-            }
-            _ => self.session_left(is_clean, outbox),
-        }
-        Ok(())
-    }
-
-    fn session_left(&mut self, is_clean: bool, outbox: &mut Outbox) {
-        self.phase = Phase::Over;
-        self.end_everything(outbox, |task| end_by_logout(task.stage, is_clean));
-        for connection in std::mem::take(&mut self.connections) {
-            outbox.tell(Event::LoggedOut { connection: connection.id });
-        }
-        outbox.tell(Event::SessionEnded);
-    }
-
-    /// Ends what belonged to a connection that was logged out. Numbers of it that the target has not received, and has
-    /// discarded (11.14), come on another connection.
-    fn connection_left(&mut self, id: ConnectionId, is_clean: bool, outbox: &mut Outbox) {
-        self.connections.retain(|connection| connection.id != id);
-        let on_it: Vec<_> = (self.tasks.iter())
-            .filter(|(_, task)| task.stage != Stage::Waiting && task.connection == id)
-            .map(|(tag, task)| (tag, task.stage, task.cmd_sn))
-            .collect();
-        let plug_at = self.least_loaded().unwrap_or(0);
-        for (tag, stage, cmd_sn) in on_it {
-            self.end_task(tag, end_by_logout(stage, is_clean), outbox);
-            if !cmd_sn.precedes(self.exp_cmd_sn) {
-                self.connections[plug_at].requests.push_back(super::connection::Entry::Command(tag, cmd_sn));
-            }
-        }
+    /// Ends the requests of a connection that has gone.
+    pub(super) fn drop_requests_of(&mut self, id: ConnectionId, outbox: &mut Outbox) {
         let requests: Vec<_> = (self.requests.iter())
             .filter(|(_, request)| request.connection == id)
             .map(|(tag, _)| tag)
@@ -420,7 +322,6 @@ impl Session {
         for tag in requests {
             self.drop_request(tag, None, outbox);
         }
-        outbox.tell(Event::LoggedOut { connection: id });
     }
 
     /// Ends a request that has no answer.
@@ -448,24 +349,25 @@ impl Session {
                 }
                 true
             }
-            Kind::Management(management) => {
-                let of = management.aborts();
-                if let Some(task) = of.and_then(|task| self.tasks.get_mut(task)) {
-                    task.abort = None;
+            Kind::Removal(lost) => {
+                let lost = *lost;
+                self.removal_failed(lost);
+                false
+            }
+            Kind::Reassign(reassign) => {
+                if let Some(reason) = reject {
+                    self.reassign_rejected(request.begun_at, *reassign, reason, outbox);
                 }
+                false
+            }
+            Kind::Management(management) => {
+                let may_have_come = request.sent_at.is_some() && reject.is_none();
+                self.function_dropped(request.begun_at, management, may_have_come, outbox);
                 true
             }
         };
         if told {
             outbox.tell(Event::Unanswered { request: RequestHandle(tag), reject });
         }
-    }
-}
-
-fn end_by_logout(stage: Stage, is_clean: bool) -> End {
-    match (stage, is_clean) {
-        (Stage::Sent, true) => End::Aborted,
-        (Stage::Sent, false) => End::Unknown,
-        (Stage::Waiting | Stage::Assigned, _) => End::NotSent,
     }
 }

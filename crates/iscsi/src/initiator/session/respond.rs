@@ -47,8 +47,7 @@ impl Session {
             sense: sense_of(PDU, data)?.to_vec(),
         };
         let announced = (task.read_length > 0).then_some(pdu.exp_data_sn.0);
-        self.answered(tag, answer, announced, outbox);
-        Ok(())
+        self.answered(tag, answer, announced, outbox)
     }
 
     /// The status that came in the last Data-In (11.7.3).
@@ -68,12 +67,32 @@ impl Session {
         }
         let received = self.tasks.get(tag).map_or(0, |task| task.came.contiguous());
         let answer = Answer { status, residual: pdu.residual, received, ..Answer::default() };
-        self.answered(tag, answer, None, outbox);
-        Ok(())
+        // It is the last one.
+        self.answered(tag, answer, Some(pdu.data_sn.0.saturating_add(1)), outbox)
     }
 
     /// A task has its status. `announced` is how many Data-In PDUs the target says that it has sent.
     fn answered(
+        &mut self,
+        tag: InitiatorTaskTag,
+        answer: Answer,
+        announced: Option<u32>,
+        outbox: &mut Outbox,
+    ) -> Result<(), Violation> {
+        let Some(task) = self.tasks.get(tag) else { return Ok(()) };
+        if let Some(announced) = announced
+            && self.recovers()
+            && task.fault.is_none()
+            && announced > task.data_sns.contiguous()
+        {
+            return self.wait_for_data(tag, answer, announced);
+        }
+        self.conclude(tag, answer, announced, outbox);
+        Ok(())
+    }
+
+    /// Ends a task that the target has answered.
+    pub(super) fn conclude(
         &mut self,
         tag: InitiatorTaskTag,
         answer: Answer,
@@ -136,8 +155,8 @@ fn disagreement(task: &Task, answer: &Answer, announced: Option<u32>) -> Option<
         let short = AnswerFault::WriteLength { sent: task.sent, announced: transferred };
         return (task.sent < transferred).then_some(short);
     }
-    if let Some(announced) = announced.filter(|&announced| announced > task.next_data_sn) {
-        return Some(AnswerFault::DataMissing { received: task.next_data_sn, announced });
+    if let Some(announced) = announced.filter(|&announced| announced > task.data_sns.contiguous()) {
+        return Some(AnswerFault::DataMissing { received: task.data_sns.contiguous(), announced });
     }
     let received = task.came.total();
     let is_whole = received == transferred && task.came.contiguous() == transferred;

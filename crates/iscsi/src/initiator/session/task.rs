@@ -1,13 +1,15 @@
 //! A SCSI command and what is known of its task (RFC 7143, 4.2.2 and 11.3).
 
+use std::time::Duration;
+
 use lunette_wire::ahs::{BIDIRECTIONAL_READ_LENGTH, EXTENDED_CDB};
 use lunette_wire::frame::padding;
 use lunette_wire::initiator::{ScsiCommand, TaskAttribute};
-use lunette_wire::{CmdSn, InitiatorTaskTag, LunField, StatSn};
+use lunette_wire::{CmdSn, InitiatorTaskTag, LunField, StatSn, TargetTransferTag};
 
 use super::coverage::Coverage;
 use super::fault::AnswerFault;
-use super::{ConnectionId, RequestHandle};
+use super::{Answer, ConnectionId, RequestHandle};
 
 /// Bytes of a CDB that fit into the basic header segment.
 const CDB_LENGTH: usize = 16;
@@ -70,12 +72,14 @@ pub(super) struct Task {
     /// Valid from [`Stage::Assigned`] on.
     pub(super) connection: ConnectionId,
     pub(super) cmd_sn: CmdSn,
-    /// The number of Data-In PDUs that came, all in order.
-    pub(super) next_data_sn: u32,
+    /// Numbers of Data-In PDUs and R2Ts that came (4.2.2.4).
+    pub(super) data_sns: Coverage,
+    /// Behind the last number that came or was asked for.
+    pub(super) data_seen: u32,
+    /// Bytes that came.
     pub(super) came: Coverage,
     /// Of the sequence of Data-In that is under way: its first byte, the end of its last PDU, and its bytes.
     pub(super) sequence: Option<Sequence>,
-    pub(super) next_r2t_sn: u32,
     /// R2Ts whose last Data-Out has not left.
     pub(super) r2ts_open: u16,
     /// Where the next R2T begins when they come in order.
@@ -86,8 +90,34 @@ pub(super) struct Task {
     pub(super) is_cut: bool,
     /// Its ABORT TASK, while that is under way.
     pub(super) abort: Option<RequestHandle>,
+    /// A function may have ended it whose answer is lost.
+    pub(super) is_doomed: bool,
     /// Its answer is of no use.
     pub(super) fault: Option<AnswerFault>,
+    /// When its command left.
+    pub(super) sent_at: Duration,
+    /// How often it was sent again.
+    pub(super) retries: u8,
+    /// The target wants to hear when data has come (11.16.2).
+    pub(super) acknowledge: Option<Acknowledge>,
+    /// Its status came before the last of its data.
+    pub(super) answered: Option<Box<Answered>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Acknowledge {
+    pub(super) target_transfer_tag: TargetTransferTag,
+    pub(super) lun: LunField,
+    /// Of the PDU with the A bit.
+    pub(super) data_sn: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Answered {
+    pub(super) answer: Answer,
+    /// How many Data-In PDUs there are.
+    pub(super) announced: u32,
+    pub(super) stat_sn: StatSn,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -114,17 +144,47 @@ impl Task {
             stage: Stage::Waiting,
             connection: ConnectionId::default(),
             cmd_sn: CmdSn(0),
-            next_data_sn: 0,
+            data_sns: Coverage::default(),
+            data_seen: 0,
             came: Coverage::default(),
             sequence: None,
-            next_r2t_sn: 0,
             r2ts_open: 0,
             next_r2t_offset: 0,
             sent: 0,
             is_cut: false,
             abort: None,
+            is_doomed: false,
             fault: None,
+            sent_at: Duration::ZERO,
+            retries: 0,
+            acknowledge: None,
+            answered: None,
         }
+    }
+
+    /// Its command is to be sent again, as if it had not left: the target has not received it.
+    pub(super) fn begin_anew(&mut self) {
+        self.stage = Stage::Assigned;
+        self.data_sns = Coverage::default();
+        self.data_seen = 0;
+        (self.sent, self.r2ts_open, self.next_r2t_offset) = (0, 0, 0);
+    }
+
+    /// It goes on over another connection, whose target sends the rest: all from the number on that this answers (11.5.6).
+    /// What came behind a hole is forgotten, since it may be cut otherwise when it comes again.
+    pub(super) fn rest(&mut self, in_order: bool) -> u32 {
+        if !in_order && self.data_sns.first_island().is_some() {
+            // Which bytes the first PDUs have brought is not known.
+            (self.data_sns, self.came) = (Coverage::default(), Coverage::default());
+        }
+        self.data_sns.truncate();
+        if in_order {
+            self.came.truncate();
+        }
+        self.data_seen = self.data_sns.contiguous();
+        (self.sequence, self.acknowledge, self.answered) = (None, None, None);
+        self.r2ts_open = 0;
+        self.data_seen
     }
 
     /// What it puts on its connection, roughly, in bytes.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::requests::{Kind, Logout};
-use super::{ConnectionId, Loss, Outbox, Session};
+use super::requests::Kind;
+use super::{ConnectionId, Logout, Loss, Outbox, Session};
 
 impl Session {
     /// When [`Self::tick`] has something to do next, if nothing comes before; `None`: nothing.
@@ -12,10 +12,21 @@ impl Session {
         let keepalives = self.connections.iter().filter_map(|connection| match connection.keepalive {
             Some((_, begun)) => Some(connection.heard_at.max(begun) + self.settings.nop_timeout),
             None if connection.is_silent => None,
-            None => self.settings.nop_interval.map(|interval| connection.heard_at + interval),
+            None => self.nop_interval(connection.id).map(|interval| connection.heard_at + interval),
+        });
+        // What has no time yet gets one by the next look at the clock.
+        let missing = self.connections.iter().filter_map(|connection| {
+            let asks = self.lacks_something(connection.id);
+            asks.then(|| connection.ask_at.unwrap_or(Duration::ZERO))
+        });
+        let lost = self.lost.iter().filter_map(|lost| match lost.period {
+            Some((from, _)) if self.can_remove(lost) => Some(from),
+            Some((_, until)) if !lost.is_asked => Some(until),
+            Some(_) => None,
+            None => Some(Duration::ZERO),
         });
         let logouts = self.logouts().map(|(_, begun)| begun + self.settings.logout_timeout);
-        keepalives.chain(logouts).min()
+        keepalives.chain(missing).chain(lost).chain(logouts).min()
     }
 
     fn logouts(&self) -> impl Iterator<Item = (Logout, Duration)> {
@@ -29,7 +40,11 @@ impl Session {
     pub fn tick(&mut self, now: Duration, outbox: &mut Outbox) {
         for id in self.connections().collect::<Vec<_>>() {
             self.keep_alive(now, id, outbox);
+            if self.recovers() {
+                self.ask_again(now, id);
+            }
         }
+        self.tick_lost(now, outbox);
         let overdue: Vec<_> = (self.logouts())
             .filter(|(_, begun)| now >= *begun + self.settings.logout_timeout)
             .map(|(of, _)| of)
@@ -46,8 +61,20 @@ impl Session {
         }
     }
 
+    /// After how much silence a connection is pinged. Where recovery is possible, sooner while tasks wait: the answer
+    /// shows which statuses and commands were lost (7.1.4.2).
+    fn nop_interval(&self, id: ConnectionId) -> Option<Duration> {
+        let usual = self.settings.nop_interval;
+        let waits = self.recovers() && self.connection(id).is_some_and(|connection| connection.load > 0);
+        if !waits {
+            return usual;
+        }
+        let sooner = self.settings.recovery_interval;
+        Some(usual.map_or(sooner, |usual| usual.min(sooner)))
+    }
+
     fn keep_alive(&mut self, now: Duration, id: ConnectionId, outbox: &mut Outbox) {
-        let (interval, timeout) = (self.settings.nop_interval, self.settings.nop_timeout);
+        let (interval, timeout) = (self.nop_interval(id), self.settings.nop_timeout);
         let Some(connection) = self.connection(id) else { return };
         if let Some((_, begun)) = connection.keepalive {
             // Whatever comes shows that the way is open; an answer may be queued behind much data.

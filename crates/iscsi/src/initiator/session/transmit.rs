@@ -6,7 +6,7 @@ use std::time::Duration;
 use lunette_wire::initiator::{NopOut, ScsiDataOut};
 use lunette_wire::{BHS_LENGTH, CmdSn, DataSn, InitiatorTaskTag, LunField, TargetTransferTag};
 
-use super::connection::{DataOut, Entry};
+use super::connection::{DataOut, Entry, Meaning};
 use super::outbox::{DataRange, Outgoing, Payload};
 use super::task::Stage;
 use super::{ConnectionId, Outbox, Session, TaskHandle};
@@ -40,19 +40,26 @@ impl Session {
     fn send_entry(&mut self, now: Duration, at: usize, entry: Entry, outbox: &mut Outbox) -> usize {
         match entry {
             Entry::Command(tag, cmd_sn) if self.tasks.get(tag).is_none() => self.plug(at, cmd_sn, outbox),
-            Entry::Command(tag, _) => self.send_command(at, tag, outbox),
+            Entry::Command(tag, _) => self.send_command(now, at, tag, outbox),
             Entry::Data(data) => self.send_data(at, data, outbox),
-            Entry::Pdu(pdu, request) => {
+            Entry::Pdu(pdu, meaning) => {
                 let connection = &mut self.connections[at];
                 let (mut bhs, data) = *pdu;
-                if request.is_none() {
-                    connection.pongs = connection.pongs.saturating_sub(1);
-                }
-                if let Some(tag) = request {
-                    self.request_leaves(now, at, tag);
-                }
+                let acknowledges = match meaning {
+                    Meaning::Request(tag) => self.request_leaves(now, at, tag),
+                    Meaning::Answer => {
+                        connection.pongs -= 1;
+                        true
+                    }
+                    Meaning::Snack => {
+                        connection.snacks -= 1;
+                        true
+                    }
+                };
                 let connection = &self.connections[at];
-                bhs[EXP_STAT_SN].copy_from_slice(&connection.exp_stat_sn.0.to_be_bytes());
+                if acknowledges {
+                    bhs[EXP_STAT_SN].copy_from_slice(&connection.order.exp_stat_sn().0.to_be_bytes());
+                }
                 let length = data.len();
                 let payload = if data.is_empty() { Payload::None } else { Payload::Bytes(data) };
                 outbox.pdus.push(Outgoing {
@@ -69,14 +76,17 @@ impl Session {
 
     /// Brings a CmdSN whose command is not sent (7.2.1): a ping has it, whose answer nobody waits for.
     pub(super) fn plug(&mut self, at: usize, cmd_sn: CmdSn, outbox: &mut Outbox) -> usize {
-        let connection = &self.connections[at];
+        let acknowledged = self.exp_cmd_sn;
+        let connection = &mut self.connections[at];
+        connection.plugs.retain(|plug| !plug.precedes(acknowledged));
+        connection.plugs.push(cmd_sn);
         let ping = NopOut {
             immediate: false,
             lun: LunField::default(),
             initiator_task_tag: self.requests.passing_tag(),
             target_transfer_tag: TargetTransferTag::RESERVED,
             cmd_sn,
-            exp_stat_sn: connection.exp_stat_sn,
+            exp_stat_sn: connection.order.exp_stat_sn(),
         };
         outbox.pdus.push(Outgoing {
             connection: connection.id,
@@ -99,15 +109,22 @@ impl Session {
         (immediate, if self.parameters.initial_r2t { immediate } else { first_burst })
     }
 
-    fn send_command(&mut self, at: usize, tag: InitiatorTaskTag, outbox: &mut Outbox) -> usize {
+    fn send_command(
+        &mut self,
+        now: Duration,
+        at: usize,
+        tag: InitiatorTaskTag,
+        outbox: &mut Outbox,
+    ) -> usize {
         let Some(write_length) = self.tasks.get(tag).map(|task| task.write_length) else { return 0 };
         let (immediate, unsolicited) = self.unsolicited(at, write_length);
         let Some(task) = self.tasks.get_mut(tag) else { return 0 };
         let connection = &mut self.connections[at];
         task.stage = Stage::Sent;
+        task.sent_at = now;
         task.sent = immediate;
         task.next_r2t_offset = unsolicited;
-        let header = task.header(tag, immediate == unsolicited, connection.exp_stat_sn);
+        let header = task.header(tag, immediate == unsolicited, connection.order.exp_stat_sn());
         let mut bhs = header.encode(immediate as usize);
         let ahs = task.ahs.clone();
         // TotalAHSLength counts words of four bytes (11.2.1.5); there are 252 bytes at most.
@@ -147,7 +164,7 @@ impl Session {
             lun: task.lun,
             initiator_task_tag: data.task,
             target_transfer_tag: data.target_transfer_tag,
-            exp_stat_sn: connection.exp_stat_sn,
+            exp_stat_sn: connection.order.exp_stat_sn(),
             data_sn: DataSn(data.data_sn),
             buffer_offset: data.next,
         };

@@ -13,7 +13,7 @@ use lunette_iscsi::session::SessionSettings;
 use lunette_wire::frame::Digests;
 use lunette_wire::initiator::{LoginRequest, LoginStage};
 use lunette_wire::text::push;
-use lunette_wire::{Cid, CmdSn, InitiatorPdu, Isid, LunField, TargetPdu, Tsih};
+use lunette_wire::{Cid, CmdSn, InitiatorPdu, Isid, LunField, StatSn, TargetPdu, Tsih};
 
 use super::frame::{decode, encode};
 use super::initiator::cdb;
@@ -50,6 +50,24 @@ pub(crate) struct Losses {
 /// Nothing gets lost.
 pub(crate) const NO_LOSSES: Losses = Losses { spoilt: u32::MAX };
 
+/// One PDU that is to be spoilt: of those that a rule picks, the one with this number, from 0 on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Spoiling {
+    outgoing: Option<fn(&InitiatorPdu) -> bool>,
+    incoming: Option<fn(&TargetPdu) -> bool>,
+    after: u32,
+}
+
+impl Spoiling {
+    pub(crate) const fn outgoing(rule: fn(&InitiatorPdu) -> bool, after: u32) -> Self {
+        Self { outgoing: Some(rule), incoming: None, after }
+    }
+
+    pub(crate) const fn incoming(rule: fn(&TargetPdu) -> bool, after: u32) -> Self {
+        Self { outgoing: None, incoming: Some(rule), after }
+    }
+}
+
 /// A target, this crate's initiator, and the wires between them.
 pub(crate) struct CoreWorld {
     pub(crate) now: Duration,
@@ -59,6 +77,9 @@ pub(crate) struct CoreWorld {
     pub(crate) outbox: Outbox,
     pub(crate) links: Vec<CoreLink>,
     pub(crate) losses: Losses,
+    pub(crate) spoil: Option<Spoiling>,
+    /// ExpStatSN of the last PDU that was sent.
+    pub(crate) last_exp_stat_sn: StatSn,
     tsih: Tsih,
     offer: Offer,
     buffers: HashMap<TaskHandle, Buffers>,
@@ -93,6 +114,8 @@ impl CoreWorld {
             outbox: Outbox::default(),
             links: Vec::new(),
             losses: NO_LOSSES,
+            spoil: None,
+            last_exp_stat_sn: StatSn(0),
             tsih: Tsih(0),
             offer,
             buffers: HashMap::new(),
@@ -100,7 +123,7 @@ impl CoreWorld {
             events: Vec::new(),
             sent: HashMap::new(),
         };
-        let (wire, login) = world.log_in(Cid(7));
+        let (wire, login) = world.log_in(Cid(7), StatSn(0));
         let agreed = world.target.outcome(wire).expect("it has logged in").session;
         world.session = Session::new(agreed, cmd_sn, own);
         world.add(wire, &login);
@@ -115,19 +138,29 @@ impl CoreWorld {
     /// Logs another connection in.
     pub(crate) fn join(&mut self) -> usize {
         let cid = self.session.free_cid();
-        let (wire, login) = self.log_in(cid);
+        let (wire, login) = self.log_in(cid, StatSn(0));
         self.add(wire, &login);
         self.links.len() - 1
     }
 
+    /// Logs a connection in that takes the place of a lost one, if there is one.
+    pub(crate) fn reinstate(&mut self) {
+        if let Some((cid, exp_stat_sn)) = self.session.lost_connection() {
+            let (wire, login) = self.log_in(cid, exp_stat_sn);
+            self.add(wire, &login);
+            self.look();
+        }
+    }
+
     fn add(&mut self, wire: usize, login: &LoggedIn) {
-        let id = self.session.add_connection(self.now, login).expect("there is room for it");
+        let id =
+            self.session.add_connection(self.now, login, &mut self.outbox).expect("there is room for it");
         let ConnectionParameters { digests, max_recv_data_segment_length: data_max, .. } = login.parameters;
         self.links.push(CoreLink { id, wire, digests, data_max, is_up: true, inbound: Vec::new() });
     }
 
     /// A login of one request; what was agreed is the target's view, turned round.
-    fn log_in(&mut self, cid: Cid) -> (usize, LoggedIn) {
+    fn log_in(&mut self, cid: Cid, exp_stat_sn: StatSn) -> (usize, LoggedIn) {
         let mut text = Vec::new();
         push(&mut text, "InitiatorName", "iqn.2026-11.io.lunette:core");
         push(&mut text, "TargetName", TARGET_NAME);
@@ -145,6 +178,7 @@ impl CoreWorld {
             tsih: self.tsih,
             cid,
             cmd_sn: self.session.cmd_sn(),
+            exp_stat_sn,
             ..LoginRequest::default()
         };
         let wire = self.target.connect();
@@ -284,12 +318,26 @@ impl CoreWorld {
             }
         };
         *self.sent.entry(pdu.bhs[0] & 0x3f).or_default() += 1;
+        self.last_exp_stat_sn = StatSn(u32::from_be_bytes(pdu.bhs[28..32].try_into().expect("four bytes")));
+        let decoded = InitiatorPdu::decode(&pdu.bhs).expect("an initiator's PDU");
+        let is_picked = self.pick(|spoil| spoil.outgoing.is_some_and(|rule| rule(&decoded)));
         let link = &self.links[at];
         let mut bytes = encode(&pdu.bhs, &data, link.digests);
-        if link.digests.data && !data.is_empty() && self.rng.one_in(self.losses.spoilt) {
+        if link.digests.data && !data.is_empty() && (is_picked || self.rng.one_in(self.losses.spoilt)) {
             *bytes.last_mut().expect("a digest") ^= 1;
         }
         self.target.receive(self.now, link.wire, bytes);
+    }
+
+    /// Whether this is the PDU that is to be spoilt.
+    fn pick(&mut self, is_of_rule: impl FnOnce(&Spoiling) -> bool) -> bool {
+        let Some(spoil) = self.spoil.as_mut().filter(|spoil| is_of_rule(spoil)) else { return false };
+        let is_picked = spoil.after == 0;
+        spoil.after = spoil.after.saturating_sub(1);
+        if is_picked {
+            self.spoil = None;
+        }
+        is_picked
     }
 
     /// Moves one PDU of the target's to the initiator.
@@ -300,8 +348,12 @@ impl CoreWorld {
             return true;
         }
         let id = link.id;
+        let bhs = bytes[..48].try_into().expect("a header");
+        let decoded = TargetPdu::decode(&bhs).expect("a target's PDU");
+        let is_picked = self.pick(|spoil| spoil.incoming.is_some_and(|rule| rule(&decoded)));
         let has_data = bytes[5..8] != [0; 3];
-        if link.digests.data && has_data && self.rng.one_in(self.losses.spoilt) {
+        let link = &self.links[at];
+        if link.digests.data && has_data && (is_picked || self.rng.one_in(self.losses.spoilt)) {
             *bytes.last_mut().expect("a digest") ^= 1;
         }
         let received = decode(&bytes, link.digests, link.data_max);

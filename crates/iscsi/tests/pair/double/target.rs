@@ -15,7 +15,7 @@ use lunette_iscsi::session::{
 use lunette_iscsi::text::{TextFacts, TextNegotiation, TextStep};
 use lunette_wire::frame::Digests;
 use lunette_wire::initiator::TaskManagementFunction;
-use lunette_wire::target::{Numbers, TaskManagementOutcome};
+use lunette_wire::target::{Numbers, RejectReason, TaskManagementOutcome};
 use lunette_wire::{Bhs, Cid, InitiatorPdu, LunField, Tsih};
 
 use super::frame::{self, Received};
@@ -358,6 +358,9 @@ impl Target {
         self.with_session(session, |full, outbox| {
             let length = data.len() as u32;
             match InitiatorPdu::decode(&bhs) {
+                Ok(pdu) if !data_intact && !matches!(pdu, InitiatorPdu::ScsiDataOut(_)) => {
+                    full.session.reject(cid, &bhs, RejectReason::DataDigestError, outbox);
+                }
                 Ok(InitiatorPdu::ScsiCommand(pdu)) => {
                     let taken = full.session.command(now, cid, (&bhs, &pdu, &[]), length, outbox);
                     if let Some(id) = taken {

@@ -1,0 +1,164 @@
+//! Logout (RFC 7143, 11.14 and 11.15): of a connection or of the session, from the request to the end of what belonged to it.
+
+use std::time::Duration;
+
+use lunette_wire::InitiatorTaskTag;
+use lunette_wire::initiator::{LogoutReason, LogoutRequest};
+use lunette_wire::target::LogoutResponse;
+
+use super::connection::Entry;
+use super::requests::Kind;
+use super::task::Stage;
+use super::{ConnectionId, End, Event, Loss, Outbox, Phase, RequestError, RequestHandle, Session, Violation};
+
+/// What is logged out (11.14.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Logout {
+    /// All connections, and the session with them.
+    Session,
+    /// One connection; its tasks are ended. The session is over if it was the last one.
+    Connection(ConnectionId),
+}
+
+impl Session {
+    /// Sends nothing new on a connection; what is under way on it goes on. For the time before a logout.
+    pub fn retire(&mut self, connection: ConnectionId) {
+        if let Some(connection) = self.connection_mut(connection) {
+            connection.is_leaving = true;
+        }
+    }
+
+    /// Tasks that are under way on a connection.
+    #[must_use]
+    pub fn tasks_on(&self, connection: ConnectionId) -> usize {
+        let is_on = |task: &super::Task| task.stage != Stage::Waiting && task.connection == connection;
+        self.tasks.iter().filter(|(_, task)| is_on(task)).count()
+    }
+
+    /// Logs out (11.14). What has not ended by the answer ends as [`End::Aborted`]; with the session, what waits for the
+    /// command window ends at once. [`Event::LoggedOut`] tells which connections to close.
+    ///
+    /// # Errors
+    /// [`RequestError`]; nothing is sent then.
+    pub fn logout(
+        &mut self,
+        now: Duration,
+        of: Logout,
+        outbox: &mut Outbox,
+    ) -> Result<RequestHandle, RequestError> {
+        if self.phase != Phase::Open {
+            return Err(RequestError::Closed);
+        }
+        let (id, reason) = match of {
+            Logout::Session => {
+                let any = self.connections.iter().min_by_key(|connection| connection.is_leaving);
+                (any.ok_or(RequestError::Closed)?.id, LogoutReason::CloseSession)
+            }
+            Logout::Connection(id) => (id, LogoutReason::CloseConnection),
+        };
+        let connection = self.connection_mut(id).ok_or(RequestError::Closed)?;
+        connection.is_leaving = true;
+        let cid = connection.cid;
+        let cmd_sn = self.cmd_sn;
+        let request = self.ask(now, id, Kind::Logout(of), &[], |initiator_task_tag| {
+            let request = LogoutRequest {
+                immediate: true,
+                reason,
+                initiator_task_tag,
+                cid: if reason == LogoutReason::CloseSession { lunette_wire::Cid(0) } else { cid },
+                cmd_sn,
+                ..LogoutRequest::default()
+            };
+            request.encode()
+        })?;
+        if of == Logout::Session {
+            self.phase = Phase::LoggingOut;
+            for connection in &mut self.connections {
+                connection.is_leaving = true;
+            }
+            for tag in std::mem::take(&mut self.waiting) {
+                self.end_task(tag, End::NotSent, outbox);
+            }
+        }
+        Ok(request)
+    }
+
+    pub(super) fn logout_response(
+        &mut self,
+        now: Duration,
+        pdu: &LogoutResponse,
+        outbox: &mut Outbox,
+    ) -> Result<(), Violation> {
+        const PDU: &str = "Logout Response";
+        self.count_commands(PDU, pdu.numbers)?;
+        let tag = pdu.initiator_task_tag;
+        let Some(request) = self.requests.get(tag) else { return self.stray_request(PDU, tag) };
+        let of = match request.kind {
+            Kind::Logout(of) => of,
+            Kind::Removal(lost) => {
+                self.requests.remove(tag);
+                // 1: the target has removed it already (11.15.1).
+                if pdu.response <= 1 {
+                    self.removed(now, lost, outbox);
+                } else {
+                    self.fail(Loss::LogoutRefused(pdu.response), outbox);
+                }
+                return Ok(());
+            }
+            _ => {
+                return Err(Violation::protocol(PDU, "11.15", "answers a request that is no Logout Request"));
+            }
+        };
+        self.requests.remove(tag);
+        // 0: closed; 1: there is no such connection any more. Otherwise what the tasks do is not known (11.15.1).
+        let is_clean = pdu.response <= 1;
+        match of {
+            Logout::Connection(id) if self.connections.len() > 1 => {
+                self.connection_left(id, is_clean, outbox);
+            }
+            _ => self.session_left(is_clean, outbox),
+        }
+        Ok(())
+    }
+
+    fn session_left(&mut self, is_clean: bool, outbox: &mut Outbox) {
+        self.phase = Phase::Over;
+        self.end_everything(outbox, |task| end_by_logout(task.stage, is_clean));
+        for connection in std::mem::take(&mut self.connections) {
+            outbox.tell(Event::LoggedOut { connection: connection.id });
+        }
+        outbox.tell(Event::SessionEnded);
+    }
+
+    /// Ends what belonged to a connection that was logged out. Numbers of it that the target has not received, and has
+    /// discarded (11.14), come on another connection.
+    fn connection_left(&mut self, id: ConnectionId, is_clean: bool, outbox: &mut Outbox) {
+        let Some(at) = self.connections.iter().position(|connection| connection.id == id) else { return };
+        let left = self.connections.remove(at);
+        let on_it: Vec<_> = (self.tasks.iter())
+            .filter(|(_, task)| task.stage != Stage::Waiting && task.connection == id)
+            .map(|(tag, task)| (tag, task.stage, task.cmd_sn))
+            .collect();
+        let plug_at = self.least_loaded().unwrap_or(0);
+        for (tag, stage, cmd_sn) in on_it {
+            self.end_task(tag, end_by_logout(stage, is_clean), outbox);
+            if !cmd_sn.precedes(self.exp_cmd_sn) {
+                self.connections[plug_at].requests.push_back(Entry::Command(tag, cmd_sn));
+            }
+        }
+        for cmd_sn in left.plugs.into_iter().filter(|plug| !plug.precedes(self.exp_cmd_sn)) {
+            let plug = Entry::Command(InitiatorTaskTag::RESERVED, cmd_sn);
+            self.connections[plug_at].requests.push_back(plug);
+        }
+        self.drop_requests_of(id, outbox);
+        outbox.tell(Event::LoggedOut { connection: id });
+    }
+}
+
+fn end_by_logout(stage: Stage, is_clean: bool) -> End {
+    match (stage, is_clean) {
+        (Stage::Sent, true) => End::Aborted,
+        (Stage::Sent, false) => End::Unknown,
+        (Stage::Waiting | Stage::Assigned, _) => End::NotSent,
+    }
+}

@@ -1,0 +1,78 @@
+//! TASK REASSIGN (RFC 7143, 7.2.2, 11.5.1, 11.5.6): a task whose connection was removed for recovery goes on over another.
+
+use std::time::Duration;
+
+use lunette_wire::initiator::{TaskManagementFunction, TaskManagementRequest};
+use lunette_wire::target::{RejectReason, TaskManagementOutcome};
+use lunette_wire::{CmdSn, DataSn, InitiatorTaskTag, StatSn};
+
+use super::super::requests::Kind;
+use super::super::{End, Loss, Outbox, Session};
+
+/// A task that is to have another connection.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Reassign(pub(in super::super) InitiatorTaskTag);
+
+impl Session {
+    /// Takes a task to the connection with the fewest bytes under way.
+    pub(in super::super) fn reassign(&mut self, now: Duration, tag: InitiatorTaskTag, outbox: &mut Outbox) {
+        let Some(at) = self.least_loaded() else { return self.fail(Loss::NotRecovered, outbox) };
+        let in_order = self.parameters.data_pdu_in_order && self.parameters.data_sequence_in_order;
+        let connection = &mut self.connections[at];
+        let id = connection.id;
+        let Some(task) = self.tasks.get_mut(tag) else { return };
+        if task.connection != id {
+            connection.load += task.load();
+        }
+        task.connection = id;
+        let (lun, exp_data_sn) = (task.lun, task.rest(in_order));
+        let cmd_sn = self.cmd_sn;
+        let asked = self.ask(now, id, Kind::Reassign(Reassign(tag)), &[], |initiator_task_tag| {
+            let request = TaskManagementRequest {
+                immediate: true,
+                function: TaskManagementFunction::TaskReassign,
+                lun,
+                initiator_task_tag,
+                referenced_task_tag: tag,
+                cmd_sn,
+                exp_stat_sn: StatSn(0),
+                ref_cmd_sn: CmdSn(0),
+                exp_data_sn: DataSn(exp_data_sn),
+            };
+            request.encode()
+        });
+        if asked.is_err() {
+            self.end_task(tag, End::Unknown, outbox);
+        }
+    }
+
+    /// The answer: the task goes on, or nobody knows what has become of it.
+    pub(in super::super) fn reassigned(
+        &mut self,
+        Reassign(tag): Reassign,
+        response: u8,
+        outbox: &mut Outbox,
+    ) {
+        if response != TaskManagementOutcome::FunctionComplete as u8 {
+            let is_gone = response == TaskManagementOutcome::TaskDoesNotExist as u8;
+            let is_doomed = self.tasks.get(tag).is_some_and(|task| task.is_doomed);
+            let end = if is_gone && is_doomed { End::Aborted } else { End::Unknown };
+            self.end_task(tag, end, outbox);
+        }
+    }
+
+    /// The request was rejected: for a moment only, if the target has too many immediate ones (11.17.1).
+    pub(in super::super) fn reassign_rejected(
+        &mut self,
+        now: Duration,
+        Reassign(tag): Reassign,
+        reason: u8,
+        outbox: &mut Outbox,
+    ) {
+        if reason == RejectReason::ImmediateCommandReject as u8 {
+            self.reassign(now, tag, outbox);
+        } else {
+            self.end_task(tag, End::Unknown, outbox);
+        }
+    }
+}
