@@ -2,12 +2,14 @@
 //! test `fuzz_corpus` runs them on the committed ones. They check more than "no panic": bounds, round trips, ends.
 
 mod answers;
+mod initiator;
 mod login;
 mod pdu;
 mod scsi;
 mod session;
 
 pub use answers::answers;
+pub use initiator::initiator;
 pub use login::login;
 pub use pdu::{pdu, text};
 pub use scsi::scsi;
@@ -22,6 +24,7 @@ pub const ENTRIES: &[Entry] = &[
     ("text", text),
     ("login", login),
     ("session", session),
+    ("initiator", initiator),
     ("scsi", scsi),
     ("answers", answers),
 ];

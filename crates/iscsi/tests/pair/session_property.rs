@@ -210,6 +210,7 @@ impl Workload {
         let level = self.level;
         let is_intact = self.faults.spoilt == u32::MAX;
         let is_whole = self.faults.broken == u32::MAX;
+        let is_unanswered = self.world.events.iter().any(|event| matches!(event, Event::Unanswered { .. }));
         for (at, slot) in self.slots.iter_mut().enumerate() {
             let (Slot::Writing { task, .. } | Slot::Reading { task, .. }) = slot else { continue };
             let Some((end, read)) = self.world.ends.get(task) else { continue };
@@ -223,26 +224,23 @@ impl Workload {
                     assert!(!is_intact, "{end:?}");
                     assert!(level == 0 || !matches!(fault, AnswerFault::DataDigest), "{end:?}");
                 }
-                End::Unknown => assert!(
-                    !is_whole || !is_intact,
-                    "{end:?} {:?}",
-                    self.world.events.iter().rev().take(5).collect::<Vec<_>>()
-                ),
+                // A function whose connection was logged out has no answer, and nobody knows what it has done.
+                End::Unknown => assert!(!is_whole || !is_intact || is_unanswered, "{end:?}"),
                 End::TargetFailure { .. } => panic!("{end:?}"),
             }
             let is_good = matches!(end, End::Answered(answer) if answer.status == 0);
             *slot = match std::mem::replace(slot, Slot::Unsure) {
-                Slot::Writing { data, mut before, .. } => {
+                Slot::Writing { task, data, mut before } => {
                     let start = at * before.len();
                     let found = &self.world.target.disk()[start..start + before.len()];
                     match end {
                         _ if is_good => {
                             before[..data.len()].copy_from_slice(&data);
-                            assert_eq!(found, &before[..]);
+                            assert!(found == before, "answered, and not written: {task:?}");
                             Slot::Settled(before)
                         }
                         End::NotSent => {
-                            assert_eq!(found, &before[..], "it never left");
+                            assert!(found == before, "written, though it never left: {task:?}");
                             Slot::Settled(before)
                         }
                         // Done or not; but it does not change any more.
@@ -250,9 +248,12 @@ impl Workload {
                         _ => Slot::Unsure,
                     }
                 }
-                Slot::Reading { content, blocks, .. } => {
+                Slot::Reading { task, content, blocks } => {
                     if is_good {
-                        assert_eq!(read[..], content[..(blocks * BLOCK) as usize]);
+                        assert!(
+                            read[..] == content[..(blocks * BLOCK) as usize],
+                            "other data was read: {task:?}"
+                        );
                     }
                     Slot::Settled(content)
                 }

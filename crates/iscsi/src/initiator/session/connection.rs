@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lunette_wire::{Bhs, Cid, CmdSn, InitiatorTaskTag, StatSn, TargetTransferTag};
 
+use super::management::Management;
 use super::recovery::StatusOrder;
 use super::round_trip::RoundTrip;
 use super::{ConnectionId, RequestHandle};
@@ -13,6 +14,9 @@ use crate::parameters::ConnectionParameters;
 
 /// Answers to what a target says unasked that may wait to be sent; who says more does not read what it gets.
 const PONGS_MAX: usize = 32;
+
+/// Functions that are remembered for what the target may say about them.
+const TERMINATIONS_MAX: usize = 16;
 
 /// What a login brought, for [`super::Session::add_connection`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +96,8 @@ pub(super) struct Connection {
     pub(super) solicited: VecDeque<DataOut>,
     /// Answers to what the target said unasked among the requests.
     pub(super) pongs: usize,
+    /// Functions that left on other connections, and of which this one may hear (4.2.3.4, d).
+    terminations: VecDeque<Management>,
     /// SNACKs among the requests.
     pub(super) snacks: usize,
     /// Numbers that went alone (7.2.1), as long as they may be lost with the connection.
@@ -122,6 +128,7 @@ impl Connection {
             requests: VecDeque::new(),
             solicited: VecDeque::new(),
             pongs: 0,
+            terminations: VecDeque::new(),
             snacks: 0,
             plugs: Vec::new(),
             ask_at: None,
@@ -149,6 +156,24 @@ impl Connection {
     pub(super) const fn owes_another_answer(&mut self) -> bool {
         self.pongs += 1;
         self.pongs <= PONGS_MAX
+    }
+
+    /// A function has left on another connection that may end tasks of this one.
+    pub(super) fn expect_termination(&mut self, function: Management) {
+        if self.terminations.len() == TERMINATIONS_MAX {
+            self.terminations.pop_front();
+        }
+        self.terminations.push_back(function);
+    }
+
+    /// The oldest function that explains why tasks are being ended. One that is about all units explains it once for each.
+    pub(super) fn termination(&mut self, explains: impl Fn(&Management) -> bool) -> Option<Management> {
+        let at = self.terminations.iter().position(explains)?;
+        let function = self.terminations[at];
+        if function.is_of_unit() {
+            self.terminations.remove(at);
+        }
+        Some(function)
     }
 
     /// Something waits to be sent.

@@ -112,16 +112,4 @@ impl Session {
         }
         Ok(())
     }
-
-    /// Stops answering R2Ts of a task; what is under way is not sent any more (4.2.3.4, 11.9.1).
-    pub(super) fn cut_data(&mut self, tags: &[InitiatorTaskTag]) {
-        for &tag in tags {
-            let Some(task) = self.tasks.get_mut(tag) else { continue };
-            task.is_cut = true;
-            let id = task.connection;
-            if let Some(connection) = self.connection_mut(id) {
-                connection.solicited.retain(|data| data.task != tag);
-            }
-        }
-    }
 }

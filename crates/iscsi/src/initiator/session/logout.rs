@@ -113,7 +113,8 @@ impl Session {
         // 0: closed; 1: there is no such connection any more. Otherwise what the tasks do is not known (11.15.1).
         let is_clean = pdu.response <= 1;
         match of {
-            Logout::Connection(id) if self.connections.len() > 1 => {
+            // One that is lost still belongs to the session (11.14).
+            Logout::Connection(id) if self.connections.len() + self.lost.len() > 1 => {
                 self.connection_left(id, is_clean, outbox);
             }
             _ => self.session_left(is_clean, outbox),
@@ -139,16 +140,18 @@ impl Session {
             .filter(|(_, task)| task.stage != Stage::Waiting && task.connection == id)
             .map(|(tag, task)| (tag, task.stage, task.cmd_sn))
             .collect();
-        let plug_at = self.least_loaded().unwrap_or(0);
+        let mut numbers = left.plugs;
         for (tag, stage, cmd_sn) in on_it {
             self.end_task(tag, end_by_logout(stage, is_clean), outbox);
-            if !cmd_sn.precedes(self.exp_cmd_sn) {
-                self.connections[plug_at].requests.push_back(Entry::Command(tag, cmd_sn));
-            }
+            numbers.push(cmd_sn);
         }
-        for cmd_sn in left.plugs.into_iter().filter(|plug| !plug.precedes(self.exp_cmd_sn)) {
-            let plug = Entry::Command(InitiatorTaskTag::RESERVED, cmd_sn);
-            self.connections[plug_at].requests.push_back(plug);
+        numbers.retain(|cmd_sn| !cmd_sn.precedes(self.exp_cmd_sn));
+        numbers.sort_by_key(|cmd_sn| cmd_sn.since(self.exp_cmd_sn));
+        if let Some(at) = self.least_loaded() {
+            let plugs = numbers.into_iter().map(|cmd_sn| Entry::Command(InitiatorTaskTag::RESERVED, cmd_sn));
+            self.connections[at].requests.extend(plugs);
+        } else if let Some(lost) = self.lost.first_mut() {
+            lost.numbers.extend(numbers);
         }
         self.drop_requests_of(id, outbox);
         outbox.tell(Event::LoggedOut { connection: id });

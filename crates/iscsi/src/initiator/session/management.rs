@@ -60,7 +60,7 @@ enum Reach {
 }
 
 /// A function that is under way.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Management {
     function: TaskManagementFunction,
     reach: Reach,
@@ -75,6 +75,11 @@ impl Management {
             Reach::Task(task) => Some(task),
             _ => None,
         }
+    }
+
+    /// It is about one logical unit.
+    pub(super) const fn is_of_unit(&self) -> bool {
+        matches!(self.reach, Reach::Unit(_))
     }
 
     fn affects(&self, tag: InitiatorTaskTag, task: &Task) -> bool {
@@ -236,33 +241,42 @@ impl Session {
         let Some(Kind::Management(management)) = self.requests.get(tag).map(|request| &request.kind) else {
             return;
         };
-        if !is_fast || matches!(management.reach, Reach::Task(_)) {
+        let management = *management;
+        if !is_fast || matches!(management.reach, Reach::None | Reach::Task(_)) {
             return;
         }
-        let affected: Vec<_> = (self.affected(management).into_iter())
-            .filter(|tag| self.tasks.get(*tag).is_some_and(|task| task.connection == id))
-            .collect();
-        self.cut_data(&affected);
+        for tag in self.affected(&management) {
+            let Some(task) = self.tasks.get_mut(tag) else { continue };
+            task.is_cut |= task.connection == id;
+        }
+        for connection in &mut self.connections {
+            if connection.id == id {
+                let tasks = &self.tasks;
+                connection.solicited.retain(|data| tasks.get(data.task).is_some_and(|task| !task.is_cut));
+            } else {
+                connection.expect_termination(management);
+            }
+        }
     }
 
-    /// All tasks of a logical unit are being ended (event 5, 11.9.1): those of this connection that a function of this side
-    /// ends, if there is one, else all. What has a number behind such a function may have overtaken it on another
-    /// connection, and goes on.
+    /// All tasks of a logical unit are being ended (event 5, 11.9.1): what is asked for is not sent. If a function of this
+    /// side is the reason, what has a number behind it may have overtaken it on this connection, and goes on.
     pub(super) fn cut_terminated(&mut self, id: ConnectionId, lun: LunField) {
-        let own: Vec<&Management> = (self.requests.iter())
-            .filter_map(|(_, request)| match &request.kind {
-                Kind::Management(management) if !matches!(management.reach, Reach::None | Reach::Task(_)) => {
-                    Some(management)
-                }
-                _ => None,
-            })
-            .collect();
-        let is_ended = |tag, task: &Task| own.is_empty() || own.iter().any(|of| of.affects(tag, task));
-        let cut: Vec<_> = (self.tasks.iter())
-            .filter(|(tag, task)| task.lun == lun && task.connection == id && is_ended(*tag, task))
-            .map(|(tag, _)| tag)
-            .collect();
-        self.cut_data(&cut);
+        let Some(connection) = self.connections.iter_mut().find(|connection| connection.id == id) else {
+            return;
+        };
+        let own = connection.termination(|function| match function.reach {
+            Reach::Unit(of) => of == lun,
+            Reach::All => true,
+            Reach::None | Reach::Task(_) => false,
+        });
+        let tasks = &mut self.tasks;
+        connection.solicited.retain(|data| {
+            let Some(task) = tasks.get_mut(data.task) else { return false };
+            let is_ended = task.lun == lun && own.is_none_or(|function| function.affects(data.task, task));
+            task.r2ts_open -= u16::from(is_ended);
+            !is_ended
+        });
     }
 
     pub(super) fn management_response(
@@ -292,13 +306,16 @@ impl Session {
         let is_complete = pdu.response == TaskManagementOutcome::FunctionComplete as u8;
         match management.aborts() {
             Some(task) => self.abort_answered(task, pdu.response, outbox),
-            None if is_complete => {
+            None => {
                 // Those whose answers have not come will have none (4.2.3.3 c, 4.2.3.4 d).
                 for task in self.affected(&management) {
-                    self.end_task(task, End::Aborted, outbox);
+                    if is_complete {
+                        self.end_task(task, End::Aborted, outbox);
+                    } else if self.tasks.get(task).is_some_and(|task| task.is_gone) {
+                        self.end_task(task, End::Unknown, outbox);
+                    }
                 }
             }
-            None => {}
         }
         outbox.tell(Event::Managed {
             request: RequestHandle(tag),
@@ -329,7 +346,9 @@ impl Session {
             let Some(task) = self.tasks.get_mut(tag) else { continue };
             let (id, is_sent, is_asked) = (task.connection, task.stage == Stage::Sent, task.abort.is_some());
             task.is_doomed = true;
-            if !is_sent && is_for_all {
+            if task.is_gone {
+                self.end_task(tag, End::Unknown, outbox);
+            } else if !is_sent && is_for_all {
                 // A target reset may have used up its number already.
                 self.end_task(tag, End::NotSent, outbox);
             } else if is_sent
@@ -344,20 +363,22 @@ impl Session {
 
     fn abort_answered(&mut self, tag: InitiatorTaskTag, response: u8, outbox: &mut Outbox) {
         let is_complete = response == TaskManagementOutcome::FunctionComplete as u8;
-        let Some(task) = self.tasks.get_mut(tag) else { return };
-        if !is_complete && response != TaskManagementOutcome::TaskDoesNotExist as u8 {
-            task.abort = None;
-            return;
-        }
+        let is_gone = response == TaskManagementOutcome::TaskDoesNotExist as u8;
         let Some(task) = self.tasks.get(tag) else { return };
         let end = match task.fault {
-            Some(fault) => {
+            Some(fault) if is_complete || is_gone => {
                 let received = task.came.contiguous();
                 End::Faulty(Answer { status: TASK_ABORTED, received, ..Answer::default() }, fault)
             }
-            None if is_complete || task.is_doomed || self.is_ended_by_another(tag, task) => End::Aborted,
+            None if is_complete => End::Aborted,
             // Its answer would have come before (11.6.1): nobody knows what it has done.
-            None => End::Unknown,
+            None if is_gone && !self.is_ended_by_another(tag, task) => End::Unknown,
+            _ => {
+                if let Some(task) = self.tasks.get_mut(tag) {
+                    (task.abort, task.is_gone) = (None, is_gone);
+                }
+                return;
+            }
         };
         self.end_task(tag, end, outbox);
     }

@@ -232,7 +232,7 @@ impl Session {
             let lost = lost.id;
             self.removed(now, lost, outbox);
         }
-        self.remove_lost(Some(now));
+        self.remove_lost(Some(now), outbox);
         self.assign_waiting();
         Ok(id)
     }

@@ -92,6 +92,8 @@ pub(super) struct Task {
     pub(super) abort: Option<RequestHandle>,
     /// A function may have ended it whose answer is lost.
     pub(super) is_doomed: bool,
+    /// The target does not have it any more, because of a function whose answer is to come.
+    pub(super) is_gone: bool,
     /// Its answer is of no use.
     pub(super) fault: Option<AnswerFault>,
     /// When its command left.
@@ -154,6 +156,7 @@ impl Task {
             is_cut: false,
             abort: None,
             is_doomed: false,
+            is_gone: false,
             fault: None,
             sent_at: Duration::ZERO,
             retries: 0,

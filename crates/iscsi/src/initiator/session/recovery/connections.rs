@@ -22,6 +22,8 @@ pub(in super::super) struct Lost {
     pub(in super::super) period: Option<(Duration, Duration)>,
     /// Its logout is under way.
     pub(in super::super) is_asked: bool,
+    /// The target has removed it; its tasks wait for another connection.
+    is_removed: bool,
     /// Numbers that it was to bring without a command.
     pub(in super::super) numbers: Vec<CmdSn>,
 }
@@ -52,20 +54,28 @@ impl Session {
             exp_stat_sn: connection.order.exp_stat_sn(),
             period: None,
             is_asked: false,
+            is_removed: false,
             numbers,
         });
         // Immediate requests do not outlive their connection (7.14).
         self.drop_requests_of(id, outbox);
-        self.remove_lost(None);
+        self.remove_lost(None, outbox);
     }
 
-    /// A connection is there that can carry the logout.
+    /// A connection is there that can carry the logout, and then the tasks.
     pub(in super::super) fn can_remove(&self, lost: &Lost) -> bool {
         !lost.is_asked && self.least_loaded().is_some()
     }
 
     /// Begins the removal of lost connections, where that is possible and time.
-    pub(in super::super) fn remove_lost(&mut self, now: Option<Duration>) {
+    pub(in super::super) fn remove_lost(&mut self, now: Option<Duration>, outbox: &mut Outbox) {
+        if self.least_loaded().is_some()
+            && let Some(removed) = self.lost.iter().find(|lost| lost.is_removed)
+        {
+            let id = removed.id;
+            self.removed(now.unwrap_or_default(), id, outbox);
+            return self.remove_lost(now, outbox);
+        }
         let waits = self.parameters.default_time2wait_s > 0;
         for at in 0..self.lost.len() {
             let lost = &self.lost[at];
@@ -102,6 +112,10 @@ impl Session {
     /// to other connections (7.2).
     pub(in super::super) fn removed(&mut self, now: Duration, id: ConnectionId, outbox: &mut Outbox) {
         let Some(at) = self.lost.iter().position(|lost| lost.id == id) else { return };
+        if self.least_loaded().is_none() {
+            (self.lost[at].is_removed, self.lost[at].is_asked) = (true, false);
+            return;
+        }
         let lost = self.lost.swap_remove(at);
         let mut unreceived: Vec<(CmdSn, InitiatorTaskTag)> =
             lost.numbers.into_iter().map(|cmd_sn| (cmd_sn, InitiatorTaskTag::RESERVED)).collect();
@@ -122,7 +136,7 @@ impl Session {
         unreceived.retain(|(cmd_sn, _)| !cmd_sn.precedes(self.exp_cmd_sn));
         unreceived.sort_by_key(|(cmd_sn, _)| cmd_sn.since(self.exp_cmd_sn));
         for (cmd_sn, tag) in unreceived {
-            let Some(on) = self.least_loaded() else { return self.fail(Loss::NotRecovered, outbox) };
+            let Some(on) = self.least_loaded() else { return };
             let connection = &mut self.connections[on];
             if let Some(task) = self.tasks.get_mut(tag) {
                 task.begin_anew();
@@ -149,6 +163,6 @@ impl Session {
         if is_over {
             return self.fail(Loss::NotRecovered, outbox);
         }
-        self.remove_lost(Some(now));
+        self.remove_lost(Some(now), outbox);
     }
 }

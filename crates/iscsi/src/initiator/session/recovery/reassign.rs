@@ -7,7 +7,7 @@ use lunette_wire::target::{RejectReason, TaskManagementOutcome};
 use lunette_wire::{CmdSn, DataSn, InitiatorTaskTag, StatSn};
 
 use super::super::requests::Kind;
-use super::super::{End, Loss, Outbox, Session};
+use super::super::{End, Outbox, Session};
 
 /// A task that is to have another connection.
 #[derive(Debug, Clone, Copy)]
@@ -16,7 +16,7 @@ pub(in super::super) struct Reassign(pub(in super::super) InitiatorTaskTag);
 impl Session {
     /// Takes a task to the connection with the fewest bytes under way.
     pub(in super::super) fn reassign(&mut self, now: Duration, tag: InitiatorTaskTag, outbox: &mut Outbox) {
-        let Some(at) = self.least_loaded() else { return self.fail(Loss::NotRecovered, outbox) };
+        let Some(at) = self.least_loaded() else { return self.end_task(tag, End::Unknown, outbox) };
         let in_order = self.parameters.data_pdu_in_order && self.parameters.data_sequence_in_order;
         let connection = &mut self.connections[at];
         let id = connection.id;
@@ -54,10 +54,7 @@ impl Session {
         outbox: &mut Outbox,
     ) {
         if response != TaskManagementOutcome::FunctionComplete as u8 {
-            let is_gone = response == TaskManagementOutcome::TaskDoesNotExist as u8;
-            let is_doomed = self.tasks.get(tag).is_some_and(|task| task.is_doomed);
-            let end = if is_gone && is_doomed { End::Aborted } else { End::Unknown };
-            self.end_task(tag, end, outbox);
+            self.end_task(tag, End::Unknown, outbox);
         }
     }
 
