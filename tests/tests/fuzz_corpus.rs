@@ -78,6 +78,11 @@ fn session() {
 }
 
 #[test]
+fn initiator() {
+    run_on_corpus("initiator");
+}
+
+#[test]
 fn scsi() {
     run_on_corpus("scsi");
 }

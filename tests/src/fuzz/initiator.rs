@@ -55,7 +55,6 @@ pub fn initiator(data: &[u8]) {
         default_time2retain_s: 5,
         task_reporting: if more & 1 != 0 { TaskReporting::FastAbort } else { TaskReporting::Rfc3720 },
         protocol_level: 1 + (more >> 1 & 1),
-        ..SessionParameters::default()
     };
     let settings = Settings { tasks_max: TASKS_MAX, text_length_max: 4096, ..Settings::default() };
     let mut driver = Driver {
@@ -84,7 +83,7 @@ impl Driver {
         };
         let (exp_cmd_sn, max_cmd_sn) = (FIRST, FIRST.plus(7));
         let login = LoggedIn { cid, parameters, exp_stat_sn: FIRST_STATUS, exp_cmd_sn, max_cmd_sn };
-        if let Ok(id) = self.session.add_connection(self.now, &login, &mut self.outbox) {
+        if let Ok(id) = self.session.add_connection(self.now, &login) {
             self.open.push(id);
         }
     }

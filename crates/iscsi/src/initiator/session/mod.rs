@@ -203,16 +203,11 @@ impl Session {
         }
     }
 
-    /// Adds a connection that has reached full feature phase; with the CID of a lost one it takes that one's place (6.3.4). `now` is any monotonic time, the same for all calls.
+    /// Adds a connection that has reached full feature phase; with the CID of a lost one it takes that one's place (6.3.4), and [`Self::tick`] has something to do at once. `now` is any monotonic time, the same for all calls.
     ///
     /// # Errors
     /// [`JoinError`]; the connection is not used then.
-    pub fn add_connection(
-        &mut self,
-        now: Duration,
-        login: &LoggedIn,
-        outbox: &mut Outbox,
-    ) -> Result<ConnectionId, JoinError> {
+    pub fn add_connection(&mut self, now: Duration, login: &LoggedIn) -> Result<ConnectionId, JoinError> {
         if self.phase != Phase::Open {
             return Err(JoinError::Closed);
         }
@@ -228,11 +223,9 @@ impl Session {
         // Numbers that make no sense are none; those of the next PDU will be looked at.
         let (stat_sn, exp_cmd_sn, max_cmd_sn) = (login.exp_stat_sn, login.exp_cmd_sn, login.max_cmd_sn);
         let _ = self.count_commands("Login Response", Numbers { stat_sn, exp_cmd_sn, max_cmd_sn });
-        if let Some(lost) = self.lost.iter().find(|lost| lost.cid == login.cid) {
-            let lost = lost.id;
-            self.removed(now, lost, outbox);
+        if let Some(lost) = self.lost.iter_mut().find(|lost| lost.cid == login.cid) {
+            lost.is_removed = true;
         }
-        self.remove_lost(Some(now), outbox);
         self.assign_waiting();
         Ok(id)
     }

@@ -20,6 +20,7 @@ impl Session {
             asks.then(|| connection.ask_at.unwrap_or(Duration::ZERO))
         });
         let lost = self.lost.iter().filter_map(|lost| match lost.period {
+            _ if lost.is_removed && self.can_remove(lost) => Some(Duration::ZERO),
             Some((from, _)) if self.can_remove(lost) => Some(from),
             Some((_, until)) if !lost.is_asked => Some(until),
             Some(_) => None,

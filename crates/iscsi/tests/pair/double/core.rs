@@ -148,15 +148,15 @@ impl CoreWorld {
         if let Some((cid, exp_stat_sn)) = self.session.lost_connection() {
             let (wire, login) = self.log_in(cid, exp_stat_sn);
             self.add(wire, &login);
-            self.look();
         }
     }
 
     fn add(&mut self, wire: usize, login: &LoggedIn) {
-        let id =
-            self.session.add_connection(self.now, login, &mut self.outbox).expect("there is room for it");
+        let id = self.session.add_connection(self.now, login).expect("there is room for it");
         let ConnectionParameters { digests, max_recv_data_segment_length: data_max, .. } = login.parameters;
         self.links.push(CoreLink { id, wire, digests, data_max, is_up: true, inbound: Vec::new() });
+        self.session.tick(self.now, &mut self.outbox);
+        self.look();
     }
 
     /// A login of one request; what was agreed is the target's view, turned round.

@@ -23,7 +23,7 @@ pub(in super::super) struct Lost {
     /// Its logout is under way.
     pub(in super::super) is_asked: bool,
     /// The target has removed it; its tasks wait for another connection.
-    is_removed: bool,
+    pub(in super::super) is_removed: bool,
     /// Numbers that it was to bring without a command.
     pub(in super::super) numbers: Vec<CmdSn>,
 }
