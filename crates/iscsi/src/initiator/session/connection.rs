@@ -175,9 +175,4 @@ impl Connection {
         }
         Some(function)
     }
-
-    /// Something waits to be sent.
-    pub(super) fn has_work(&self) -> bool {
-        !(self.is_silent || self.requests.is_empty() && self.solicited.is_empty())
-    }
 }

@@ -97,11 +97,10 @@ impl Session {
         task.data_seen = task.data_seen.max(r2t_sn + 1);
         task.next_r2t_offset = end;
         task.r2ts_open += 1;
-        let is_cut = task.is_cut;
         if !missing.is_empty() {
             self.snack_data(id, tag, missing.start, missing.end - missing.start);
         }
-        if let Some(connection) = self.connection_mut(id).filter(|_| !is_cut) {
+        if let Some(connection) = self.connection_mut(id) {
             connection.solicited.push_back(DataOut {
                 task: tag,
                 target_transfer_tag: pdu.target_transfer_tag,

@@ -9,7 +9,7 @@ use lunette_wire::target::LogoutResponse;
 use super::connection::Entry;
 use super::requests::Kind;
 use super::task::Stage;
-use super::{ConnectionId, End, Event, Loss, Outbox, Phase, RequestError, RequestHandle, Session, Violation};
+use super::{ConnectionId, End, Event, Outbox, Phase, RequestError, RequestHandle, Session, Violation};
 
 /// What is logged out (11.14.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,7 +101,7 @@ impl Session {
                 if pdu.response <= 1 {
                     self.removed(now, lost, outbox);
                 } else {
-                    self.fail(Loss::LogoutRefused(pdu.response), outbox);
+                    self.not_removed(now, lost, pdu.response, outbox);
                 }
                 return Ok(());
             }

@@ -249,13 +249,8 @@ impl Session {
             let Some(task) = self.tasks.get_mut(tag) else { continue };
             task.is_cut |= task.connection == id;
         }
-        for connection in &mut self.connections {
-            if connection.id == id {
-                let tasks = &self.tasks;
-                connection.solicited.retain(|data| tasks.get(data.task).is_some_and(|task| !task.is_cut));
-            } else {
-                connection.expect_termination(management);
-            }
+        for connection in self.connections.iter_mut().filter(|connection| connection.id != id) {
+            connection.expect_termination(management);
         }
     }
 
@@ -311,8 +306,8 @@ impl Session {
                 for task in self.affected(&management) {
                     if is_complete {
                         self.end_task(task, End::Aborted, outbox);
-                    } else if self.tasks.get(task).is_some_and(|task| task.is_gone) {
-                        self.end_task(task, End::Unknown, outbox);
+                    } else {
+                        self.goes_on(task, outbox);
                     }
                 }
             }
@@ -338,14 +333,20 @@ impl Session {
         if let Some(task) = management.aborts().and_then(|tag| self.tasks.get_mut(tag)) {
             task.abort = None;
         }
-        if !may_have_come || self.phase == Phase::Over {
+        if self.phase == Phase::Over {
+            return;
+        }
+        if !may_have_come {
+            for tag in self.affected(management) {
+                self.goes_on(tag, outbox);
+            }
             return;
         }
         let is_for_all = matches!(management.reach, Reach::All);
         for tag in self.affected(management) {
             let Some(task) = self.tasks.get_mut(tag) else { continue };
             let (id, is_sent, is_asked) = (task.connection, task.stage == Stage::Sent, task.abort.is_some());
-            task.is_doomed = true;
+            (task.is_doomed, task.is_cut) = (true, false);
             if task.is_gone {
                 self.end_task(tag, End::Unknown, outbox);
             } else if !is_sent && is_for_all {
@@ -358,6 +359,15 @@ impl Session {
             {
                 self.end_task(tag, End::Unknown, outbox);
             }
+        }
+    }
+
+    /// A function has not ended a task.
+    fn goes_on(&mut self, tag: InitiatorTaskTag, outbox: &mut Outbox) {
+        let Some(task) = self.tasks.get_mut(tag) else { return };
+        task.is_cut = false;
+        if task.is_gone {
+            self.end_task(tag, End::Unknown, outbox);
         }
     }
 

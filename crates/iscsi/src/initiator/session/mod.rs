@@ -425,3 +425,6 @@ impl Session {
         self.retain(lost, outbox);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -117,7 +117,17 @@ impl Session {
                 }
                 Ok(())
             }
-            Order::Early => self.hold_status(id, (name, pdu), stat_sn, segment.bytes),
+            Order::Early => {
+                let is_reject = matches!(pdu, TargetPdu::Reject(_));
+                if let Some(header) = segment.bytes.first_chunk().filter(|_| is_reject)
+                    && self.is_refused_status(id, header)
+                {
+                    // What it waits behind will never come.
+                    self.connection_lost(id, Loss::StatusGone, outbox);
+                    return Ok(());
+                }
+                self.hold_status(id, (name, pdu), stat_sn, segment.bytes)
+            }
             Order::Next => {
                 connection.order.advance();
                 self.take(now, id, pdu, segment, outbox)?;

@@ -86,7 +86,7 @@ pub(super) struct Task {
     pub(super) next_r2t_offset: u32,
     /// Bytes that have left.
     pub(super) sent: u32,
-    /// Its R2Ts are not answered any more.
+    /// A function is under way that ends it: its R2Ts are not answered, unless that fails.
     pub(super) is_cut: bool,
     /// Its ABORT TASK, while that is under way.
     pub(super) abort: Option<RequestHandle>,

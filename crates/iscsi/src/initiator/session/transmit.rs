@@ -18,7 +18,16 @@ impl Session {
     /// True when a connection has something to send.
     #[must_use]
     pub fn has_work(&self, connection: ConnectionId) -> bool {
-        self.connection(connection).is_some_and(super::connection::Connection::has_work)
+        self.connections.iter().position(|of| of.id == connection).is_some_and(|at| {
+            let connection = &self.connections[at];
+            !connection.is_silent && (!connection.requests.is_empty() || self.next_solicited(at).is_some())
+        })
+    }
+
+    /// The place of the first answer to an R2T that may leave now.
+    fn next_solicited(&self, at: usize) -> Option<usize> {
+        let is_cut = |data: &DataOut| self.tasks.get(data.task).is_some_and(|task| task.is_cut);
+        self.connections[at].solicited.iter().position(|data| !is_cut(data))
     }
 
     /// Moves what a connection can send into the outbox, until it is about `budget` bytes (the last PDU may exceed it).
@@ -28,7 +37,9 @@ impl Session {
         while moved < budget && !self.connections[at].is_silent {
             let length = if let Some(entry) = self.connections[at].requests.pop_front() {
                 self.send_entry(now, at, entry, outbox)
-            } else if let Some(data) = self.connections[at].solicited.pop_front() {
+            } else if let Some(next) = self.next_solicited(at)
+                && let Some(data) = self.connections[at].solicited.remove(next)
+            {
                 self.send_data(at, data, outbox)
             } else {
                 return;

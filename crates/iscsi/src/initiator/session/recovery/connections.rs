@@ -24,6 +24,8 @@ pub(in super::super) struct Lost {
     pub(in super::super) is_asked: bool,
     /// The target has removed it; its tasks wait for another connection.
     pub(in super::super) is_removed: bool,
+    /// Its own logout had left: the target may have ended its tasks.
+    was_leaving: bool,
     /// Numbers that it was to bring without a command.
     pub(in super::super) numbers: Vec<CmdSn>,
 }
@@ -55,6 +57,7 @@ impl Session {
             period: None,
             is_asked: false,
             is_removed: false,
+            was_leaving: connection.is_silent,
             numbers,
         });
         // Immediate requests do not outlive their connection (7.14).
@@ -106,6 +109,28 @@ impl Session {
         if let Some(lost) = self.lost.iter_mut().find(|lost| lost.id == id) {
             lost.is_asked = false;
         }
+    }
+
+    /// The target does not remove a connection for recovery. That is so for one that it is closing already, as this side has
+    /// asked for before; nobody knows what has become of its tasks then. Otherwise no recovery is left but the session's.
+    pub(in super::super) fn not_removed(
+        &mut self,
+        now: Duration,
+        id: ConnectionId,
+        response: u8,
+        outbox: &mut Outbox,
+    ) {
+        if !self.lost.iter().any(|lost| lost.id == id && lost.was_leaving) {
+            return self.fail(Loss::LogoutRefused(response), outbox);
+        }
+        let on_it: Vec<_> = (self.tasks.iter())
+            .filter(|(_, task)| task.stage != Stage::Waiting && task.connection == id)
+            .map(|(tag, task)| (tag, if task.stage == Stage::Sent { End::Unknown } else { End::NotSent }))
+            .collect();
+        for (tag, end) in on_it {
+            self.end_task(tag, end, outbox);
+        }
+        self.removed(now, id, outbox);
     }
 
     /// A connection was removed for recovery: commands that the target has not received are sent again, the others are given

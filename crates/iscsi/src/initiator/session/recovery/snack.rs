@@ -3,7 +3,7 @@
 //! R-Data is not among them: this side never changes its MaxRecvDataSegmentLength during a connection (11.16.3).
 
 use lunette_wire::initiator::SnackRequest;
-use lunette_wire::{Bhs, InitiatorTaskTag, LunField, TargetTransferTag};
+use lunette_wire::{Bhs, InitiatorPdu, InitiatorTaskTag, LunField, StatSn, TargetTransferTag};
 
 use super::super::connection::Meaning;
 use super::super::fault::AnswerFault;
@@ -74,20 +74,22 @@ impl Session {
         self.snack(id, request);
     }
 
+    /// A header that was rejected asks for a status, and that is still missing.
+    pub(in super::super) fn is_refused_status(&self, id: ConnectionId, header: &Bhs) -> bool {
+        match InitiatorPdu::decode(header) {
+            Ok(InitiatorPdu::SnackRequest(request)) if request.kind == STATUS => self
+                .connection(id)
+                .is_some_and(|connection| connection.order.lacks(StatSn(request.begin_run))),
+            _ => false,
+        }
+    }
+
     /// A SNACK was rejected: a status that cannot be had again costs the connection, data its task (7.8, a.1 and a.2).
     pub(in super::super) fn snack_rejected(&mut self, id: ConnectionId, header: &Bhs, outbox: &mut Outbox) {
-        let request = match lunette_wire::InitiatorPdu::decode(header) {
-            Ok(lunette_wire::InitiatorPdu::SnackRequest(request)) => request,
-            _ => return,
-        };
+        let Ok(InitiatorPdu::SnackRequest(request)) = InitiatorPdu::decode(header) else { return };
         match request.kind {
-            STATUS => {
-                let is_missing = self.connection(id).is_some_and(|connection| {
-                    connection.order.lacks(lunette_wire::StatSn(request.begin_run))
-                });
-                if is_missing {
-                    self.connection_lost(id, Loss::StatusGone, outbox);
-                }
+            STATUS if self.is_refused_status(id, header) => {
+                self.connection_lost(id, Loss::StatusGone, outbox);
             }
             DATA_OR_R2T => {
                 let tag = request.initiator_task_tag;
