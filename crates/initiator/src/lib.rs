@@ -5,8 +5,10 @@
 
 #![forbid(unsafe_code)]
 
+mod command;
 mod connect;
 mod discover;
+mod engine;
 mod error;
 mod identity;
 mod options;
@@ -14,8 +16,10 @@ mod secret;
 mod url;
 mod wire;
 
+pub use command::{Cdb, Command, CommandError, CommandId, Completion, Data, Replay, Status, Times};
 pub use connect::{Attempt, LoginRecord, login_trace};
 pub use discover::discover;
+pub use engine::{ConnectionInfo, Engine, EngineEvent, RequestId, Waker};
 pub use error::{Advice, Error, Phase, Side};
 pub use identity::default_initiator_name;
 pub use lunette_iscsi::chap::{ChapAlgorithm, ChapCredential, Secret};
@@ -23,7 +27,9 @@ pub use lunette_iscsi::initiator::discovery::{DEFAULT_PORT, DiscoveredTarget, Po
 pub use lunette_iscsi::initiator::login::{
     Credentials, DigestWish, LoginError, Outcome, Purpose, Reason, Trace, TracedKey, TracedPdu, Wishes,
 };
+pub use lunette_iscsi::initiator::session::{AnswerFault, Function, Notice};
 pub use lunette_iscsi::name::IscsiName;
+pub use lunette_iscsi::parameters::{ConnectionParameters, SessionParameters};
 pub use options::{Options, Timing};
 pub use secret::{SecretError, secret_from_environment, secret_from_file};
 pub use url::{Lun, TargetUrl, URL_FORM, UrlError};

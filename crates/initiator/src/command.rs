@@ -1,0 +1,280 @@
+//! A SCSI command with its own buffer, and how it ended.
+
+use std::time::Duration;
+
+use lunette_iscsi::initiator::session::{AnswerFault, CDB_LENGTH_MAX};
+use lunette_wire::LunField;
+use lunette_wire::initiator::TaskAttribute;
+use lunette_wire::target::Residual;
+
+use crate::Lun;
+
+/// Bytes of a CDB that are kept in place.
+const SHORT: usize = 16;
+
+/// A command descriptor block of up to 260 bytes; the usual ones cost no allocation.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Cdb {
+    short: [u8; SHORT],
+    length: u8,
+    long: Option<Box<[u8]>>,
+}
+
+impl Cdb {
+    /// The bytes. Behind 260 nothing is kept; nothing that long can be sent.
+    #[must_use]
+    pub fn new(bytes: &[u8]) -> Self {
+        let mut short = [0; SHORT];
+        let kept = bytes.len().min(SHORT);
+        short[..kept].copy_from_slice(&bytes[..kept]);
+        let long = (bytes.len() > SHORT).then(|| bytes[..bytes.len().min(CDB_LENGTH_MAX + 1)].into());
+        // No more than SHORT.
+        Self { short, length: kept as u8, long }
+    }
+
+    /// The bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.long.as_deref().unwrap_or(&self.short[..usize::from(self.length)])
+    }
+
+    /// The first byte; TEST UNIT READY's where there is none.
+    #[must_use]
+    pub fn opcode(&self) -> u8 {
+        self.bytes().first().copied().unwrap_or(0)
+    }
+}
+
+impl std::fmt::Debug for Cdb {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:02x?}", self.bytes())
+    }
+}
+
+impl From<&[u8]> for Cdb {
+    fn from(bytes: &[u8]) -> Self {
+        Self::new(bytes)
+    }
+}
+
+impl<const N: usize> From<[u8; N]> for Cdb {
+    fn from(bytes: [u8; N]) -> Self {
+        Self::new(&bytes)
+    }
+}
+
+/// What a command transfers. The buffer goes with the command and comes back with its [`Completion`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Data {
+    /// Nothing.
+    None,
+    /// The target fills this, up to its length.
+    In(Vec<u8>),
+    /// The target gets this, all of it.
+    Out(Vec<u8>),
+}
+
+/// What happens to a command whose session is lost before it was answered. See [`crate::Engine`] for what this means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Replay {
+    /// It is carried out again where that cannot be noticed: commands that only read. A plain write goes out anew if it had
+    /// not left; if it had, it ends as [`CommandError::Unknown`].
+    #[default]
+    WhereSafe,
+    /// It is carried out again even if it may have been carried out before. The caller knows that this changes nothing:
+    /// for a write, that no other command touched the same blocks since it was submitted.
+    Always,
+    /// It is not carried out again, not even if it has not left.
+    Never,
+}
+
+/// A command for [`crate::Engine::submit`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Command {
+    /// The logical unit.
+    pub lun: LunField,
+    /// The command descriptor block.
+    pub cdb: Cdb,
+    /// How the task set orders it (SAM-5).
+    pub attribute: TaskAttribute,
+    /// What it transfers.
+    pub data: Data,
+    /// What happens when its session is lost.
+    pub replay: Replay,
+}
+
+impl Command {
+    /// A command without data.
+    #[must_use]
+    pub fn new(lun: Lun, cdb: impl Into<Cdb>) -> Self {
+        Self {
+            lun: lun.field(),
+            cdb: cdb.into(),
+            attribute: TaskAttribute::Simple,
+            data: Data::None,
+            replay: Replay::WhereSafe,
+        }
+    }
+
+    /// The same, reading into `buffer`.
+    #[must_use]
+    pub fn reading(mut self, buffer: Vec<u8>) -> Self {
+        self.data = Data::In(buffer);
+        self
+    }
+
+    /// The same, writing `buffer`.
+    #[must_use]
+    pub fn writing(mut self, buffer: Vec<u8>) -> Self {
+        self.data = Data::Out(buffer);
+        self
+    }
+
+    /// The same, with another way to go on after the loss of its session.
+    #[must_use]
+    pub const fn replaying(mut self, replay: Replay) -> Self {
+        self.replay = replay;
+        self
+    }
+}
+
+/// Names a command from its submission to its completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CommandId {
+    pub(crate) place: u32,
+    pub(crate) serial: u64,
+}
+
+impl CommandId {
+    /// A small number that no other command has at the same time: for a table beside the commands.
+    #[must_use]
+    pub const fn place(self) -> usize {
+        self.place as usize
+    }
+}
+
+/// What the device server said (SAM-5, 5.3).
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Status {
+    /// The status code; 0 is GOOD.
+    pub code: u8,
+    /// The status qualifier (RFC 7144); zero at iSCSIProtocolLevel 1.
+    pub qualifier: u16,
+    /// How what was transferred differs from the buffer's length.
+    pub residual: Residual,
+    /// Sense data as it came; empty unless the status has some.
+    pub sense: Vec<u8>,
+}
+
+impl Status {
+    /// True for GOOD.
+    #[must_use]
+    pub const fn is_good(&self) -> bool {
+        self.code == lunette_scsi::Status::Good.code()
+    }
+
+    /// True for CHECK CONDITION: `sense` says more.
+    #[must_use]
+    pub const fn is_check_condition(&self) -> bool {
+        self.code == lunette_scsi::Status::CheckCondition.code()
+    }
+}
+
+/// Why a command has no status that can be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CommandError {
+    /// It never began.
+    #[error("the command was not carried out: {0}")]
+    NotSent(String),
+    /// It left and nobody answered: it may have been carried out, and what it wrote may be there or not.
+    #[error(
+        "nobody knows whether the command was carried out: {0}; read back what it wrote, or write it again if nothing \
+         has changed it since"
+    )]
+    Unknown(String),
+    /// The target's answer does not agree with what came: the data must not be used.
+    #[error("the target answered with status {status:#04x}, but {fault}; the data cannot be trusted")]
+    Faulty {
+        /// What is wrong.
+        fault: AnswerFault,
+        /// The status that it told.
+        status: u8,
+    },
+    /// The target could not carry it out.
+    #[error("the target failed to carry the command out (iSCSI response {response:#04x}); look at its log")]
+    TargetFailure {
+        /// The response code (RFC 7143, 11.4.3).
+        response: u8,
+    },
+    /// It was aborted on this side.
+    #[error("the command was aborted on this side; it may have been carried out in part")]
+    Aborted,
+    /// A flush after a reset of the unit, of which nobody was told since commands were replayed over it.
+    #[error(
+        "the logical unit was reset since the last flush: what was written and not flushed before may be lost; write it \
+         again, then flush"
+    )]
+    ResetSinceFlush,
+    /// It cannot be sent as it is.
+    #[error("the command cannot be sent: {0}")]
+    Invalid(String),
+}
+
+/// When a command was where, since the engine's start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Times {
+    /// It was submitted.
+    pub queued: Duration,
+    /// The system took the first byte of it; of the last try, where there were several.
+    pub sent: Option<Duration>,
+    /// The first byte of an answer came.
+    pub first_byte: Option<Duration>,
+    /// It was complete.
+    pub done: Duration,
+}
+
+/// A command that is over.
+#[derive(Debug)]
+pub struct Completion {
+    /// Which one.
+    pub id: CommandId,
+    /// What the device server said, or why there is nothing that it said.
+    pub result: Result<Status, CommandError>,
+    /// The command's buffer; empty if it had none.
+    pub buffer: Vec<u8>,
+    /// For a command that reads: bytes at the buffer's beginning that were read. The rest is as it was.
+    pub received: u32,
+    /// When it was where.
+    pub times: Times,
+    /// How often it was sent.
+    pub attempts: u32,
+}
+
+impl Completion {
+    /// True when the command ended with GOOD.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        self.result.as_ref().is_ok_and(Status::is_good)
+    }
+
+    /// What was read.
+    #[must_use]
+    pub fn data(&self) -> &[u8] {
+        self.buffer.get(..self.received as usize).unwrap_or(&self.buffer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_and_long_blocks_are_kept_whole() {
+        for length in [0, 1, 6, 16, 17, 32, 260] {
+            let bytes: Vec<u8> = (0..length).map(|byte| byte as u8).collect();
+            assert_eq!(Cdb::new(&bytes).bytes(), bytes);
+        }
+        assert_eq!(Cdb::new(&[0; 1000]).bytes().len(), 261, "long enough to be refused");
+        assert_eq!((Cdb::new(&[]).opcode(), Cdb::from([0x28, 0]).opcode()), (0, 0x28));
+    }
+}

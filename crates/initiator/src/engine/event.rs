@@ -1,0 +1,223 @@
+//! What happens to a session beside the ends of its commands, and what the session says of it.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use lunette_iscsi::initiator::session::{End, Event, Notice, RequestHandle, RoundTrip, TaskHandle};
+use lunette_iscsi::parameters::ConnectionParameters;
+use lunette_wire::{Cid, LunField};
+
+use super::{Engine, replay};
+use crate::{CommandError, Portal, Status};
+
+/// How often unit attentions about a reset are taken for one replayed command, before they become its answer.
+const ATTENTIONS_MAX: u32 = 8;
+
+/// Names a task management function until its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RequestId(pub(super) RequestHandle);
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EngineEvent {
+    /// The session was lost; it is tried to be had again unless [`Self::Over`] follows.
+    Lost {
+        /// Why.
+        reason: String,
+    },
+    /// It is there again.
+    Reconnected {
+        /// Where.
+        portal: Portal,
+        /// How long it was away.
+        after: Duration,
+    },
+    /// A try to have it again has failed; the next one follows.
+    TryFailed {
+        /// Why.
+        reason: String,
+    },
+    /// A further connection of the session could not be had; it goes on without it.
+    ConnectionMissing {
+        /// Why.
+        reason: String,
+    },
+    /// The session is over for good.
+    Over {
+        /// Why.
+        reason: String,
+    },
+    /// A unit attention about a reset or a lost nexus met a command that was replayed, which was then sent again.
+    Attention {
+        /// The logical unit.
+        lun: LunField,
+        /// The sense data.
+        sense: Vec<u8>,
+    },
+    /// A task management function was answered.
+    Managed {
+        /// Which one.
+        request: RequestId,
+        /// The response code (RFC 7143, 11.6.1); 0 is "function complete".
+        response: u8,
+    },
+    /// A task management function ended without an answer.
+    Unanswered {
+        /// Which one.
+        request: RequestId,
+    },
+    /// The target said something unasked (11.9).
+    Notice(Notice),
+}
+
+/// One connection of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConnectionInfo {
+    /// Its name in the session.
+    pub cid: Cid,
+    /// Where it leads.
+    pub portal: Portal,
+    /// The address there.
+    pub address: Option<SocketAddr>,
+    /// What was agreed for it.
+    pub parameters: ConnectionParameters,
+    /// The round trip, as pings have shown it.
+    pub round_trip: Option<Duration>,
+    /// How much the round trip varies (RFC 6298).
+    pub round_trip_variation: Option<Duration>,
+}
+
+impl ConnectionInfo {
+    pub(super) fn measured(mut self, round_trip: Option<RoundTrip>) -> Self {
+        self.round_trip = round_trip.as_ref().and_then(RoundTrip::smoothed);
+        self.round_trip_variation = round_trip.as_ref().and_then(RoundTrip::variation);
+        self
+    }
+}
+
+impl Engine {
+    /// Carries out what the session has asked for.
+    pub(super) fn settle(&mut self) {
+        while !self.outbox.events.is_empty() {
+            let mut events = std::mem::take(&mut self.outbox.events);
+            // Tasks end before the session tells why it is lost; their errors are to say it.
+            let lost = events.iter().find_map(|event| match event {
+                Event::SessionLost { loss } | Event::ConnectionFailed { loss, .. } => Some(loss.to_string()),
+                _ => None,
+            });
+            let reason = match (lost, self.detail.clone()) {
+                (_, Some(detail)) => detail,
+                (Some(lost), None) => lost,
+                (None, None) => "the session was logged out".to_owned(),
+            };
+            for event in events.drain(..) {
+                self.handle(event, &reason);
+            }
+            if self.outbox.events.is_empty() {
+                // The memory is used again.
+                self.outbox.events = events;
+            }
+            self.begin_waiting();
+        }
+    }
+
+    fn handle(&mut self, event: Event, reason: &str) {
+        match event {
+            Event::Ended { task, end } => self.task_ended(task, end, reason),
+            Event::Managed { request, response, .. } => {
+                self.events.push_back(EngineEvent::Managed { request: RequestId(request), response });
+            }
+            Event::Unanswered { request, .. } => {
+                self.events.push_back(EngineEvent::Unanswered { request: RequestId(request) });
+            }
+            Event::Notice { notice, .. } => self.events.push_back(EngineEvent::Notice(notice)),
+            Event::LogoutRequested { connection, within_s } => self.asked_to_leave(connection, within_s),
+            Event::LoggedOut { connection } => self.close_link(connection),
+            Event::ConnectionFailed { connection, loss } => {
+                tracing::warn!(%loss, "a connection failed");
+                self.close_link(connection);
+            }
+            Event::SessionEnded if self.is_moving => self.lost("the target asked for a logout".into()),
+            Event::SessionEnded => self.over("the session was logged out".into()),
+            Event::SessionLost { .. } => self.lost(reason.to_owned()),
+            Event::Rejected { reason, opcode, .. } => {
+                tracing::warn!(reason, opcode, "the target rejected a PDU");
+            }
+            // Pings only serve the round trip, and texts are for discovery.
+            other => tracing::debug!(?other, "nothing to do"),
+        }
+    }
+
+    fn task_ended(&mut self, task: TaskHandle, end: End, reason: &str) {
+        let Some(place) = self.table.of_task(task) else { return };
+        match end {
+            End::Answered(answer) => {
+                let status = Status {
+                    code: answer.status,
+                    qualifier: answer.status_qualifier,
+                    residual: answer.residual,
+                    sense: answer.sense,
+                };
+                if !self.is_absorbed(place, &status) {
+                    self.end(place, (Ok(status), answer.received));
+                }
+            }
+            End::Faulty(answer, fault) => {
+                self.end(place, (Err(CommandError::Faulty { fault, status: answer.status }), 0));
+            }
+            End::TargetFailure { response } => {
+                self.end(place, (Err(CommandError::TargetFailure { response }), 0));
+            }
+            End::Aborted => self.end(place, (Err(CommandError::Aborted), 0)),
+            End::NotSent if !self.session.is_over() && !self.is_moving && !self.is_closing => {
+                let reason = "the target rejected it (RFC 7143, 11.17)".to_owned();
+                self.end(place, (Err(CommandError::NotSent(reason)), 0));
+            }
+            End::NotSent => self.go_on_later(place, false, reason),
+            End::Unknown => self.go_on_later(place, true, reason),
+        }
+    }
+
+    /// The session of a command is lost: it goes on in the next one, or ends.
+    fn go_on_later(&mut self, place: u32, has_left: bool, reason: &str) {
+        let recovers = !self.is_closing && !self.options.timing.recovery.is_zero();
+        let Some(pending) = self.table.get_mut(place) else { return };
+        pending.may_have_run |= has_left;
+        let may_have_run = pending.may_have_run;
+        if recovers && replay::may_go_on(&pending.command, may_have_run) {
+            pending.task = None;
+            self.backlog.push_back(place);
+            return;
+        }
+        self.end(place, (Err(unanswered(may_have_run, reason)), 0));
+    }
+
+    /// Takes a unit attention that only says what this side knows: the session was lost.
+    fn is_absorbed(&mut self, place: u32, status: &Status) -> bool {
+        let Some(pending) = self.table.get_mut(place) else { return false };
+        let is_replayed = pending.attempts > 1 && pending.attentions < ATTENTIONS_MAX;
+        if !is_replayed || !status.is_check_condition() {
+            return false;
+        }
+        let Some(attention) = replay::attention(&status.sense) else { return false };
+        pending.attentions += 1;
+        // It was not carried out in this session; in the one before it may have been.
+        pending.task = None;
+        let lun = pending.command.lun;
+        if attention == replay::Attention::Reset && !self.resets.contains(&lun) {
+            self.resets.push(lun);
+        }
+        self.events.push_back(EngineEvent::Attention { lun, sense: status.sense.clone() });
+        self.begin(place);
+        true
+    }
+}
+
+/// The error of a command whose session was lost.
+pub(super) fn unanswered(may_have_run: bool, reason: &str) -> CommandError {
+    if may_have_run {
+        CommandError::Unknown(reason.to_owned())
+    } else {
+        CommandError::NotSent(reason.to_owned())
+    }
+}

@@ -1,0 +1,214 @@
+//! One connection of an engine: socket, receiver, transmitter, and how they are driven.
+
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use lunette_iscsi::initiator::session::{ConnectionId, LoggedIn, Logout, Loss, RoundTrip};
+use lunette_iscsi::parameters::ConnectionParameters;
+use lunette_wire::Cid;
+use rustix::event::epoll;
+
+use super::receive::{Context, Failure, Receiver};
+use super::transmit::Transmitter;
+use super::{ConnectionInfo, Engine, READS_MAX, TOKEN_WAKE};
+use crate::connect::Connected;
+use crate::{Error, Portal};
+
+/// What waits in front of a socket at most, so that PDUs are made as late as they can be: what a socket takes at once.
+const SEND_AHEAD_BYTES: usize = 512 << 10;
+
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) id: ConnectionId,
+    token: u64,
+    cid: Cid,
+    socket: TcpStream,
+    portal: Portal,
+    address: Option<SocketAddr>,
+    parameters: ConnectionParameters,
+    receiver: Receiver,
+    transmitter: Transmitter,
+    /// The socket takes no more for now; epoll tells when it does.
+    is_blocked: bool,
+    /// The target wants this connection to be logged out by then.
+    pub(super) leave_by: Option<Duration>,
+}
+
+impl Link {
+    pub(super) fn info(&self, round_trip: Option<RoundTrip>) -> ConnectionInfo {
+        let info = ConnectionInfo {
+            cid: self.cid,
+            portal: self.portal.clone(),
+            address: self.address,
+            parameters: self.parameters,
+            round_trip: None,
+            round_trip_variation: None,
+        };
+        info.measured(round_trip)
+    }
+}
+
+impl Engine {
+    /// Gives a connection that has logged in to the session.
+    pub(super) fn add_link(&mut self, connected: Connected) -> Result<(), Error> {
+        let system = |what| move |source| Error::System { what, source };
+        connected.stream.set_nonblocking(true).map_err(system("a nonblocking socket"))?;
+        let joined = self.session.add_connection(self.now, &LoggedIn::from(&connected.outcome));
+        let id = joined.map_err(|error| Error::Options(error.to_string()))?;
+        self.tokens += 1;
+        let data = epoll::EventData::new_u64(self.tokens);
+        let added = epoll::add(&self.epoll, &connected.stream, data, epoll::EventFlags::IN);
+        let parameters = connected.outcome.connection;
+        self.links.push(Link {
+            id,
+            token: self.tokens,
+            cid: connected.outcome.cid,
+            socket: connected.stream,
+            portal: connected.portal,
+            address: connected.address,
+            parameters,
+            receiver: Receiver::new(id, parameters.digests, parameters.max_recv_data_segment_length),
+            transmitter: Transmitter::default(),
+            is_blocked: false,
+            leave_by: None,
+        });
+        added.map_err(|error| Error::System { what: "an epoll registration", source: error.into() })
+    }
+
+    /// Closes a connection; what waited to be sent on it is forgotten.
+    pub(super) fn close_link(&mut self, id: ConnectionId) {
+        if let Some(at) = self.links.iter().position(|link| link.id == id) {
+            let mut link = self.links.swap_remove(at);
+            link.transmitter.clear(self.now, &mut self.table);
+        }
+    }
+
+    pub(super) fn close_all_links(&mut self) {
+        for mut link in std::mem::take(&mut self.links) {
+            link.transmitter.clear(self.now, &mut self.table);
+        }
+    }
+
+    /// Sends on all connections what can be sent.
+    pub(super) fn send(&mut self) {
+        for at in 0..self.links.len() {
+            if let Some(link) = self.links.get_mut(at).filter(|link| !link.is_blocked) {
+                let id = link.id;
+                if let Err(error) = self.send_on(at) {
+                    self.broke(id, &Failure::Socket(error));
+                }
+            }
+        }
+    }
+
+    fn send_on(&mut self, at: usize) -> std::io::Result<()> {
+        loop {
+            let link = &mut self.links[at];
+            let room = SEND_AHEAD_BYTES.saturating_sub(link.transmitter.queued_bytes());
+            self.session.transmit(self.now, link.id, room, &mut self.outbox);
+            for pdu in self.outbox.pdus.drain(..) {
+                link.transmitter.push(pdu, link.parameters.digests, &mut self.table);
+            }
+            if link.transmitter.queued_bytes() == 0 {
+                return Ok(());
+            }
+            let now = self.start.elapsed();
+            if !link.transmitter.send(&link.socket, now, &mut self.table)? {
+                return self.watch(at, true).map_err(Into::into);
+            }
+        }
+    }
+
+    /// Has epoll tell when a socket takes more, or not any longer.
+    fn watch(&mut self, at: usize, is_blocked: bool) -> rustix::io::Result<()> {
+        let link = &mut self.links[at];
+        link.is_blocked = is_blocked;
+        let out = if is_blocked { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
+        epoll::modify(
+            &self.epoll,
+            &link.socket,
+            epoll::EventData::new_u64(link.token),
+            epoll::EventFlags::IN | out,
+        )
+    }
+
+    /// Handles all that epoll has told.
+    pub(super) fn receive(&mut self) {
+        for event in 0..self.ready.len() {
+            let (token, flags) = (self.ready[event].data.u64(), self.ready[event].flags);
+            if token == TOKEN_WAKE {
+                self.waker.clear();
+                continue;
+            }
+            let Some(at) = self.links.iter().position(|link| link.token == token) else { continue };
+            if flags.contains(epoll::EventFlags::OUT) && self.watch(at, false).is_err() {
+                continue;
+            }
+            if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR)
+                && let Err(failure) = self.read_from(at)
+            {
+                let id = self.links[at].id;
+                self.broke(id, &failure);
+            }
+            self.settle();
+        }
+    }
+
+    fn read_from(&mut self, at: usize) -> Result<(), Failure> {
+        let link = &mut self.links[at];
+        let mut context = Context {
+            now: self.now,
+            session: &mut self.session,
+            table: &mut self.table,
+            outbox: &mut self.outbox,
+        };
+        for _ in 0..READS_MAX {
+            if !link.receiver.read(&link.socket, &mut self.scratch, &mut context)? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// A connection is of no use any more.
+    fn broke(&mut self, id: ConnectionId, failure: &Failure) {
+        let portal = self.links.iter().find(|link| link.id == id).map(|link| link.portal.to_string());
+        let portal = portal.unwrap_or_default();
+        self.detail = match failure {
+            Failure::Closed => Some(format!("{portal} closed the connection")),
+            Failure::Socket(error) => Some(format!("the connection to {portal} broke: {error}")),
+            Failure::Told => None,
+        };
+        // Where the session knows better, it has said so already and this says nothing more.
+        self.session.connection_lost(id, Loss::Transport, &mut self.outbox);
+        self.settle();
+        self.detail = None;
+    }
+
+    /// The target wants a connection to be logged out (11.9.1, event 1).
+    pub(super) fn asked_to_leave(&mut self, id: ConnectionId, within_s: u16) {
+        // Half of the time is for what is under way; the logout needs some, too.
+        let by = self.now + Duration::from_millis(u64::from(within_s) * 500);
+        if let Some(link) = self.links.iter_mut().find(|link| link.id == id) {
+            link.leave_by = Some(by);
+        }
+    }
+
+    /// Logs out connections that the target wants to be rid of, once nothing is under way on them or the time is up. A
+    /// session that loses its last one in this way goes on in a new one.
+    pub(super) fn leave_when_asked(&mut self) {
+        let now = self.now;
+        let session = &self.session;
+        let is_due =
+            |link: &&Link| link.leave_by.is_some_and(|by| now >= by || session.tasks_on(link.id) == 0);
+        let Some(link) = self.links.iter().find(is_due) else { return };
+        let (id, is_last) = (link.id, self.links.len() == 1);
+        self.is_moving |= is_last && !self.is_closing;
+        let what = if is_last { Logout::Session } else { Logout::Connection(id) };
+        // Where that cannot be asked for, the target closes it when its time is up.
+        let _ = self.session.logout(now, what, &mut self.outbox);
+        if let Some(link) = self.links.iter_mut().find(|link| link.id == id) {
+            link.leave_by = None;
+        }
+    }
+}

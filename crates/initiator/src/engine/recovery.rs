@@ -1,0 +1,235 @@
+//! What happens when a session is lost: a new login with the same identifier (RFC 7143, 6.3.5), and what of the commands goes
+//! on in it. Further connections of a session come in the same way. Logins run on a thread of their own, so that the
+//! engine's goes on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lunette_iscsi::initiator::login::Purpose;
+
+use super::event::unanswered;
+use super::{Engine, EngineEvent, State, new_session, replay};
+use crate::connect::{Connected, Connector, Goal, LoginRecord};
+use crate::{CommandError, Error};
+
+/// The first wait between tries, which doubles from one to the next.
+const WAIT_MIN: Duration = Duration::from_millis(500);
+/// The longest.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// What a login on another thread came to.
+#[derive(Debug)]
+pub(super) enum Job {
+    /// A new session.
+    Leading(LoginRecord, Box<Result<Connected, Error>>),
+    /// Another connection of the session with this serial number.
+    Joining(LoginRecord, Box<Result<Connected, Error>>),
+}
+
+/// A session that is lost and is to come back.
+#[derive(Debug)]
+pub(super) struct Down {
+    since: Duration,
+    next_try: Duration,
+    tries: u32,
+    is_trying: bool,
+    reason: String,
+}
+
+impl Down {
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        (!self.is_trying).then_some(self.next_try)
+    }
+
+    /// How long to wait after this many tries.
+    fn wait(tries: u32) -> Duration {
+        WAIT_MIN.saturating_mul(1 << tries.saturating_sub(1).min(10)).min(WAIT_MAX)
+    }
+}
+
+impl Engine {
+    /// The session is lost.
+    pub(super) fn lost(&mut self, reason: String) {
+        self.close_all_links();
+        self.is_joining = false;
+        if self.is_closing || self.options.timing.recovery.is_zero() {
+            return self.over(reason);
+        }
+        if !self.is_up() {
+            return;
+        }
+        tracing::warn!(%reason, "the session is lost");
+        self.events.push_back(EngineEvent::Lost { reason: reason.clone() });
+        let wait = Duration::from_secs(self.session.parameters().default_time2wait_s.into());
+        self.state = State::Down(Down {
+            since: self.now,
+            next_try: self.now + wait,
+            tries: 0,
+            is_trying: false,
+            reason,
+        });
+        self.is_moving = false;
+    }
+
+    /// The session is over for good, and all its commands are.
+    pub(super) fn over(&mut self, reason: String) {
+        if self.is_over() {
+            return;
+        }
+        self.close_all_links();
+        self.state = State::Over(reason.clone());
+        self.backlog.clear();
+        for place in self.table.places() {
+            let may_have_run = self.table.get(place).is_some_and(|pending| pending.may_have_run);
+            self.end(place, (Err(unanswered(may_have_run, &reason)), 0));
+        }
+        self.events.push_back(EngineEvent::Over { reason });
+    }
+
+    /// Takes what logins have come to, and begins the next try when it is due.
+    pub(super) fn recover(&mut self) {
+        while let Ok(job) = self.jobs.1.try_recv() {
+            match job {
+                Job::Leading(record, result) => {
+                    self.record = record;
+                    self.came_back(*result);
+                }
+                Job::Joining(record, result) => {
+                    self.record.attempts.extend(record.attempts);
+                    if std::mem::take(&mut self.is_joining) && self.is_up() && self.joined(*result) {
+                        self.join_more();
+                    }
+                }
+            }
+        }
+        let State::Down(down) = &mut self.state else { return };
+        if down.is_trying || self.now < down.next_try {
+            return;
+        }
+        down.is_trying = true;
+        down.tries += 1;
+        let first = down.tries as usize - 1;
+        let goal = Goal::leading(Purpose::Normal(self.options.target.clone()), self.isid);
+        self.log_in_beside(goal, first, Job::Leading);
+    }
+
+    /// Runs a login on another thread.
+    fn log_in_beside(
+        &self,
+        goal: Goal,
+        first: usize,
+        job: fn(LoginRecord, Box<Result<Connected, Error>>) -> Job,
+    ) {
+        let (options, sender, waker) = (Arc::clone(&self.options), self.jobs.0.clone(), self.waker());
+        let run = move || {
+            let mut record = LoginRecord::default();
+            let result = Connector::new(&options, &mut record).log_in(&goal, first);
+            // Where the engine has gone meanwhile, the connection is closed.
+            let _ = sender.send(job(record, Box::new(result)));
+            waker.wake();
+        };
+        if let Err(source) = std::thread::Builder::new().name("iscsi-login".into()).spawn(run) {
+            let error = Error::System { what: "a thread", source };
+            let _ = self.jobs.0.send(job(LoginRecord::default(), Box::new(Err(error))));
+            self.waker.wake();
+        }
+    }
+
+    /// A try to have the session again has ended.
+    fn came_back(&mut self, result: Result<Connected, Error>) {
+        let State::Down(down) = &mut self.state else { return };
+        down.is_trying = false;
+        let connected = match result {
+            Ok(connected) => connected,
+            Err(error) => {
+                let is_hopeless = !error.is_temporary();
+                down.next_try = self.now + Down::wait(down.tries);
+                let is_too_late = down.next_try > down.since + self.options.timing.recovery;
+                if is_hopeless || is_too_late {
+                    let reason = format!("{}; {error}; {}", down.reason, error.advice());
+                    return self.over(reason);
+                }
+                return self.events.push_back(EngineEvent::TryFailed { reason: error.to_string() });
+            }
+        };
+        let after = self.now.saturating_sub(down.since);
+        let portal = connected.portal.clone();
+        let before = self.leading.portal_group_tag;
+        *self.leading = connected.outcome.clone();
+        let is_same_nexus = before.is_some() && before == self.leading.portal_group_tag;
+        self.session = new_session(&self.options, &self.leading);
+        self.state = State::Up;
+        if let Err(error) = self.add_link(connected) {
+            return self.over(error.to_string());
+        }
+        self.events.push_back(EngineEvent::Reconnected { portal, after });
+        self.go_on(is_same_nexus);
+        self.join_more();
+    }
+
+    /// Commands of the old session go on in the new one, in the order in which they were submitted.
+    fn go_on(&mut self, is_same_nexus: bool) {
+        let mut places: Vec<u32> = self.backlog.drain(..).collect();
+        places.sort_by_key(|place| self.table.get(*place).map(|pending| pending.serial));
+        for place in places {
+            let is_feared = self
+                .table
+                .get(place)
+                .is_some_and(|pending| replay::needs_same_nexus(&pending.command, pending.may_have_run));
+            if is_feared && !is_same_nexus {
+                let reason = "the new session is with another portal group, so what is left of the old one may \
+                              still write";
+                self.end(place, (Err(CommandError::Unknown(reason.into())), 0));
+            } else {
+                self.backlog.push_back(place);
+            }
+        }
+        self.begin_waiting();
+    }
+
+    /// What the next connection of the session is to be; none when there are enough.
+    pub(super) fn next_join(&self) -> Option<Goal> {
+        let wanted = self.options.connections.min(self.session.parameters().max_connections);
+        (self.is_up() && self.links.len() < usize::from(wanted)).then(|| Goal {
+            purpose: Purpose::Normal(self.options.target.clone()),
+            isid: self.isid,
+            tsih: self.leading.tsih,
+            cid: self.session.free_cid(),
+            cmd_sn: self.session.cmd_sn(),
+        })
+    }
+
+    fn join_more(&mut self) {
+        if let Some(goal) = self.next_join() {
+            self.is_joining = true;
+            self.log_in_beside(goal, self.links.len(), Job::Joining);
+        }
+    }
+
+    /// Takes another connection; false where it could not be had.
+    pub(super) fn joined(&mut self, result: Result<Connected, Error>) -> bool {
+        let added = result.and_then(|connected| {
+            if connected.outcome.tsih != self.leading.tsih {
+                return Err(Error::Ended);
+            }
+            self.add_link(connected)
+        });
+        if let Err(error) = &added {
+            tracing::warn!(%error, "a further connection of the session could not be had");
+            self.events.push_back(EngineEvent::ConnectionMissing { reason: error.to_string() });
+        }
+        added.is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tries_are_as_far_apart_as_is_said() {
+        let waits: Vec<u64> = (1..8).map(|tries| Down::wait(tries).as_millis() as u64).collect();
+        assert_eq!(waits, [500, 1000, 2000, 4000, 8000, 10_000, 10_000]);
+        assert_eq!(Down::wait(u32::MAX), WAIT_MAX);
+    }
+}

@@ -1,0 +1,144 @@
+//! What may be carried out a second time (SPC-4, SBC-3): the judgement behind [`crate::Replay`].
+//!
+//! A command that was not answered may have been carried out. Whoever only reads can do so again. A write can, if what it
+//! wrote is still to be there; that nothing else has changed it since, only the caller knows. A flush never can: it speaks
+//! of writes before it, which a reset in between may have lost.
+
+use crate::{Command, Replay};
+
+/// What a command is, for this purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Changes nothing, and depends on nothing that a session has.
+    Reads,
+    /// Puts given bytes at given blocks.
+    Writes,
+    /// Makes what was written before it durable.
+    Flushes,
+    /// Anything else: reservations, parameters, operations on the medium.
+    Other,
+}
+
+const SYNCHRONIZE_CACHE_10: u8 = 0x35;
+const SYNCHRONIZE_CACHE_16: u8 = 0x91;
+const SERVICE_ACTION_IN_16: u8 = 0x9e;
+/// READ CAPACITY(16), GET LBA STATUS, REPORT REFERRALS.
+const READING_ACTIONS: [u8; 3] = [0x10, 0x12, 0x13];
+
+fn kind(cdb: &[u8]) -> Kind {
+    match cdb.first().copied().unwrap_or(0) {
+        // TEST UNIT READY, READ(6), INQUIRY, MODE SENSE(6), READ CAPACITY(10), READ(10), VERIFY(10), READ DEFECT DATA,
+        // LOG SENSE, MODE SENSE(10), PERSISTENT RESERVE IN, READ(16), VERIFY(16), REPORT LUNS, MAINTENANCE IN, READ(12).
+        0x00 | 0x08 | 0x12 | 0x1a | 0x25 | 0x28 | 0x2f | 0x37 | 0x4d | 0x5a | 0x5e | 0x88 | 0x8f | 0xa0
+        | 0xa3 | 0xa8 | 0xaf => Kind::Reads,
+        SERVICE_ACTION_IN_16
+            if cdb.get(1).is_some_and(|action| READING_ACTIONS.contains(&(action & 0x1f))) =>
+        {
+            Kind::Reads
+        }
+        // WRITE(6), (10), (16), (12), and the same with VERIFY.
+        0x0a | 0x2a | 0x8a | 0xaa | 0x2e | 0x8e | 0xae => Kind::Writes,
+        SYNCHRONIZE_CACHE_10 | SYNCHRONIZE_CACHE_16 => Kind::Flushes,
+        _ => Kind::Other,
+    }
+}
+
+/// True for SYNCHRONIZE CACHE.
+pub(super) fn is_flush(command: &Command) -> bool {
+    kind(command.cdb.bytes()) == Kind::Flushes
+}
+
+/// Whether a command goes on in the next session. `may_have_run`: it had left.
+pub(super) fn may_go_on(command: &Command, may_have_run: bool) -> bool {
+    match (command.replay, kind(command.cdb.bytes())) {
+        (Replay::Never, _) | (_, Kind::Flushes) => false,
+        (Replay::Always, _) | (Replay::WhereSafe, Kind::Reads) => true,
+        (Replay::WhereSafe, Kind::Writes) => !may_have_run,
+        (Replay::WhereSafe, Kind::Other) => false,
+    }
+}
+
+/// Whether a command that may have run needs the new session to be with the same I_T nexus: only then has the target ended
+/// it before it lets us in again (RFC 7143, 6.3.5), so that its ghost cannot come after what is written later.
+pub(super) fn needs_same_nexus(command: &Command, may_have_run: bool) -> bool {
+    may_have_run && kind(command.cdb.bytes()) != Kind::Reads
+}
+
+/// What a unit attention says about the time since the last command (SPC-4, additional sense code 29h).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Attention {
+    /// The nexus was lost, and nothing else: the session before ended.
+    NexusLoss,
+    /// A reset or a restart: a volatile cache may have lost what was in it.
+    Reset,
+}
+
+/// Reads sense data of a command that was not carried out because of a reset or the loss of its nexus.
+pub(super) fn attention(sense: &[u8]) -> Option<Attention> {
+    const UNIT_ATTENTION: u8 = 6;
+    const RESET: u8 = 0x29;
+    const NEXUS_LOSS: u8 = 0x07;
+    let (key, code, qualifier) = match sense.first()? & 0x7f {
+        0x70 => (*sense.get(2)?, *sense.get(12)?, *sense.get(13)?),
+        0x72 => (*sense.get(1)?, *sense.get(2)?, *sense.get(3)?),
+        _ => return None,
+    };
+    if key & 0x0f != UNIT_ATTENTION || code != RESET {
+        return None;
+    }
+    Some(if qualifier == NEXUS_LOSS { Attention::NexusLoss } else { Attention::Reset })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Lun;
+
+    fn command(cdb: &[u8], replay: Replay) -> Command {
+        Command::new(Lun::default(), cdb).replaying(replay)
+    }
+
+    #[test]
+    fn reads_go_on_and_writes_only_if_they_had_not_left() {
+        let read = command(&[0x28], Replay::WhereSafe);
+        let write = command(&[0x8a], Replay::WhereSafe);
+        let capacity = command(&[0x9e, 0x10], Replay::WhereSafe);
+        assert!(may_go_on(&read, true) && may_go_on(&capacity, true));
+        assert!(may_go_on(&write, false) && !may_go_on(&write, true));
+        assert!(!may_go_on(&command(&[0x9e, 0x01], Replay::WhereSafe), true));
+    }
+
+    #[test]
+    fn what_the_caller_says_holds_but_for_flushes() {
+        let unmap = |replay| command(&[0x42], replay);
+        assert!(!may_go_on(&unmap(Replay::WhereSafe), false));
+        assert!(may_go_on(&unmap(Replay::Always), true));
+        assert!(!may_go_on(&command(&[0x28], Replay::Never), false));
+        for opcode in [0x35, 0x91] {
+            let flush = command(&[opcode], Replay::Always);
+            assert!(is_flush(&flush) && !may_go_on(&flush, false));
+        }
+    }
+
+    #[test]
+    fn ghosts_are_feared_where_something_was_written() {
+        assert!(needs_same_nexus(&command(&[0x2a], Replay::Always), true));
+        assert!(!needs_same_nexus(&command(&[0x2a], Replay::Always), false));
+        assert!(!needs_same_nexus(&command(&[0x28], Replay::Always), true));
+    }
+
+    #[test]
+    fn resets_are_told_from_the_loss_of_a_nexus() {
+        let mut fixed = [0; 18];
+        (fixed[0], fixed[2], fixed[12], fixed[13]) = (0x70, 6, 0x29, 7);
+        assert_eq!(attention(&fixed), Some(Attention::NexusLoss));
+        fixed[13] = 0;
+        assert_eq!(attention(&fixed), Some(Attention::Reset));
+        fixed[12] = 0x2a;
+        assert_eq!(attention(&fixed), None);
+        assert_eq!(attention(&[0x72, 6, 0x29, 1]), Some(Attention::Reset));
+        for bytes in [&[][..], &[0x70], &[0x72, 6], &[0x71, 0, 6, 0], &[0x72, 5, 0x29, 0]] {
+            assert_eq!(attention(bytes), None);
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The commands that were submitted and are not over, with their buffers.
+//!
+//! A command stays here as long as a PDU that sends a part of its buffer waits in a queue, even if the target has answered
+//! before (RFC 7143, 11.4: it may, with an error).
+
+use std::time::Duration;
+
+use lunette_iscsi::initiator::session::TaskHandle;
+use slab::Slab;
+
+use crate::{Command, CommandError, CommandId, Completion, Data, Status, Times};
+
+/// How a command ended.
+pub(super) type Ending = (Result<Status, CommandError>, u32);
+
+/// A command that is not over.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) command: Command,
+    pub(super) serial: u64,
+    /// Its task in the present session.
+    pub(super) task: Option<TaskHandle>,
+    /// PDUs in queues that refer to its buffer.
+    queued: u32,
+    /// How it ended, while PDUs are still queued.
+    ending: Option<Ending>,
+    /// It was under way in a session that was lost.
+    pub(super) may_have_run: bool,
+    /// Unit attentions that were taken for it.
+    pub(super) attentions: u32,
+    pub(super) times: Times,
+    pub(super) attempts: u32,
+}
+
+impl Pending {
+    /// The bytes of its buffer.
+    pub(super) fn buffer(&self) -> &[u8] {
+        match &self.command.data {
+            Data::None => &[],
+            Data::In(buffer) | Data::Out(buffer) => buffer,
+        }
+    }
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    slots: Slab<Pending>,
+    /// The place here of each task of the session, by its own place there.
+    of_tasks: Vec<u32>,
+    serials: u64,
+    pub(super) done: Vec<Completion>,
+}
+
+impl Table {
+    pub(super) fn insert(&mut self, now: Duration, command: Command) -> CommandId {
+        self.serials += 1;
+        let serial = self.serials;
+        let place = self.slots.insert(Pending {
+            command,
+            serial,
+            task: None,
+            queued: 0,
+            ending: None,
+            may_have_run: false,
+            attentions: 0,
+            times: Times { queued: now, ..Times::default() },
+            attempts: 0,
+        });
+        // Nobody has 2^32 commands.
+        CommandId { place: place as u32, serial }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(super) fn get(&self, place: u32) -> Option<&Pending> {
+        self.slots.get(place as usize)
+    }
+
+    pub(super) fn get_mut(&mut self, place: u32) -> Option<&mut Pending> {
+        self.slots.get_mut(place as usize)
+    }
+
+    /// The place of a command that is not over.
+    pub(super) fn find(&self, id: CommandId) -> Option<u32> {
+        self.get(id.place).filter(|pending| pending.serial == id.serial).map(|_| id.place)
+    }
+
+    /// Notes which task a command is in the present session.
+    pub(super) fn begin(&mut self, place: u32, task: TaskHandle) {
+        if let Some(pending) = self.slots.get_mut(place as usize) {
+            pending.task = Some(task);
+            if self.of_tasks.len() <= task.place() {
+                self.of_tasks.resize(task.place() + 1, u32::MAX);
+            }
+            self.of_tasks[task.place()] = place;
+        }
+    }
+
+    /// The place of a task's command.
+    pub(super) fn of_task(&self, task: TaskHandle) -> Option<u32> {
+        let place = *self.of_tasks.get(task.place())?;
+        self.get(place).filter(|pending| pending.task == Some(task)).map(|_| place)
+    }
+
+    /// A PDU that refers to a buffer waits to be sent.
+    pub(super) fn hold(&mut self, place: u32) {
+        if let Some(pending) = self.get_mut(place) {
+            pending.queued += 1;
+        }
+    }
+
+    /// Such a PDU has been sent, or never will be.
+    pub(super) fn release(&mut self, now: Duration, place: u32) {
+        let Some(pending) = self.get_mut(place) else { return };
+        pending.queued = pending.queued.saturating_sub(1);
+        if pending.queued == 0
+            && let Some(ending) = pending.ending.take()
+        {
+            self.complete(now, place, ending);
+        }
+    }
+
+    /// A command is over, as soon as nothing refers to its buffer any more.
+    pub(super) fn end(&mut self, now: Duration, place: u32, ending: Ending) {
+        let Some(pending) = self.get_mut(place) else { return };
+        pending.task = None;
+        if pending.queued > 0 {
+            pending.ending = Some(ending);
+        } else {
+            self.complete(now, place, ending);
+        }
+    }
+
+    fn complete(&mut self, now: Duration, place: u32, (result, received): Ending) {
+        let Some(pending) = self.slots.try_remove(place as usize) else { return };
+        let buffer = match pending.command.data {
+            Data::None => Vec::new(),
+            Data::In(buffer) | Data::Out(buffer) => buffer,
+        };
+        let id = CommandId { place, serial: pending.serial };
+        let times = Times { done: now, ..pending.times };
+        self.done.push(Completion { id, result, buffer, received, times, attempts: pending.attempts });
+    }
+
+    /// Where a task's command reads into, if it is still to be read into.
+    pub(super) fn read_buffer(&mut self, place: u32, task: TaskHandle) -> Option<&mut [u8]> {
+        let pending = self.get_mut(place).filter(|pending| pending.task == Some(task))?;
+        match &mut pending.command.data {
+            Data::In(buffer) => Some(buffer),
+            Data::None | Data::Out(_) => None,
+        }
+    }
+
+    /// The commands that are not over, by their age.
+    pub(super) fn places(&self) -> Vec<u32> {
+        let mut places: Vec<_> = self.slots.iter().map(|(place, pending)| (pending.serial, place)).collect();
+        places.sort_unstable();
+        places.into_iter().map(|(_, place)| place as u32).collect()
+    }
+}
+
+impl Table {
+    /// The first byte of an answer to the task with this tag has come.
+    pub(super) fn note_answer(&mut self, now: Duration, tag: lunette_wire::InitiatorTaskTag) {
+        // The task's place is in the low half of its tag; who it is, is compared.
+        let Some(&place) = self.of_tasks.get((tag.0 & 0xffff) as usize) else { return };
+        if let Some(pending) = self.get_mut(place)
+            && pending.task.is_some_and(|task| task.initiator_task_tag() == tag)
+            && pending.times.first_byte.is_none()
+        {
+            pending.times.first_byte = Some(now);
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Logging in and finding targets.
+
+use lunette_initiator::{
+    ChapCredential, Credentials, Error, Options, Reason, Secret, Side, discover, login_trace,
+};
+use lunette_iscsi::chap::ChapUser;
+use lunette_target::config::ChapConfig;
+use lunette_tests::in_process::InProcess;
+use lunette_tests::istgt::Istgt;
+use lunette_tests::need_programs;
+use lunette_tests::tgtd::{TARGET_NAME, Tgtd};
+
+use super::{options, portal_of};
+
+#[test]
+fn our_target_is_found_and_logged_in_to() {
+    let target = InProcess::start(&["mem:16M"]);
+    let mut options = options(target.name(), target.portal());
+    let found = discover(&options).expect("an answer");
+    let ours = found.iter().find(|found| found.name == options.target).expect("it lists itself");
+    assert_eq!(ours.portals[0].port, target.portal().port());
+
+    let (record, outcome) = login_trace(&options);
+    let outcome = outcome.expect("it lets everybody in");
+    assert_eq!(record.attempts.len(), 1);
+    let attempt = &record.attempts[0];
+    assert!(attempt.resolved <= attempt.connected && attempt.connected < Some(attempt.ended));
+    assert_eq!(attempt.trace.pdus.len(), 4);
+    assert!(attempt.trace.keys.iter().all(|key| key.reason != Reason::NotAnswered));
+    assert!(outcome.portal_group_tag.is_some());
+
+    options.target = "iqn.2026-11.io.lunette:nobody".parse().expect("a good name");
+    let (record, outcome) = login_trace(&options);
+    let error = outcome.expect_err("there is no such target");
+    assert_eq!(error.side(), Some(Side::Initiator));
+    assert!(error.to_string().contains("status 0203"), "{error}");
+    assert!(record.attempts[0].end.contains("0203"));
+}
+
+#[test]
+fn nobody_at_the_other_end_is_told_as_such() {
+    let free = lunette_tests::tgtd::free_portal().expect("a free port");
+    let error = discover(&options("iqn.2026-11.io.lunette:x", free)).expect_err("nobody listens");
+    assert!(matches!(error, Error::Connect { .. }) && error.advice().contains("3260"), "{error}");
+    let mut options = options("iqn.2026-11.io.lunette:x", free);
+    options.portals[0].host = "no-such-host.invalid".to_owned();
+    let error = discover(&options).expect_err("no such host");
+    assert!(matches!(error, Error::Resolve { .. }), "{error}");
+}
+
+#[test]
+fn the_second_portal_is_tried_when_nobody_is_at_the_first() {
+    let target = InProcess::start(&["mem:16M"]);
+    let free = lunette_tests::tgtd::free_portal().expect("a free port");
+    let mut options = options(target.name(), free);
+    options.portals.push(portal_of(target.portal()));
+    let (record, outcome) = login_trace(&options);
+    outcome.expect("the second portal");
+    assert_eq!(record.attempts.len(), 2);
+    assert!(record.attempts[0].end.contains("cannot connect"));
+}
+
+#[test]
+fn what_is_no_iscsi_portal_is_told_in_time() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let portal = listener.local_addr().expect("an address");
+    let mut options = options("iqn.2026-11.io.lunette:x", portal);
+    options.timing.login = std::time::Duration::from_millis(200);
+    let server = std::thread::spawn(move || {
+        use std::io::{Read, Write};
+        let mut kept = Vec::new();
+        // Silence, a page of the web, the end.
+        for answer in [&b""[..], b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n                "] {
+            let (mut stream, _) = listener.accept().expect("a connection");
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(answer);
+            kept.push(stream);
+        }
+        let (mut stream, _) = listener.accept().expect("a connection");
+        let _ = stream.read(&mut [0; 4096]);
+    });
+    let errors: Vec<Error> = (0..3).map(|_| discover(&options).expect_err("no portal")).collect();
+    server.join().expect("it does not fail");
+    assert!(matches!(errors[0], Error::Timeout { .. }), "{}", errors[0]);
+    assert!(matches!(errors[1], Error::Format { .. } | Error::Login { .. }), "{}", errors[1]);
+    assert!(matches!(errors[2], Error::Closed { .. }), "{}", errors[2]);
+}
+
+#[test]
+fn tgtd_is_found_and_logged_in_to() {
+    need_programs!("tgtd", "tgtadm");
+    let directory = tempfile::tempdir().expect("a directory");
+    let tgtd = Tgtd::start(&directory.path().join("log")).expect("tgtd");
+    let options = options(TARGET_NAME, tgtd.portal());
+    let found = discover(&options).expect("an answer");
+    assert_eq!((found[0].name.as_str(), found[0].portals[0].port), (TARGET_NAME, tgtd.portal().port()));
+    let (record, outcome) = login_trace(&options);
+    outcome.unwrap_or_else(|error| panic!("{error}: {record:#?}"));
+}
+
+#[test]
+fn istgt_is_found_and_logged_in_to() {
+    need_programs!("istgt");
+    let directory = tempfile::tempdir().expect("a directory");
+    let image = directory.path().join("disk.img");
+    std::fs::File::create(&image).expect("a file").set_len(16 << 20).expect("room");
+    let istgt = Istgt::start(directory.path(), &image).expect("istgt");
+    let url: lunette_initiator::TargetUrl = istgt.url().parse().expect("a good URL");
+    let options = url.options();
+    let found = discover(&options).expect("an answer");
+    assert_eq!(found[0].name, options.target);
+    let (record, outcome) = login_trace(&options);
+    outcome.unwrap_or_else(|error| panic!("{error}: {record:#?}"));
+}
+
+fn credential(name: &str, secret: &str) -> ChapCredential {
+    ChapCredential { name: name.to_owned(), secret: Secret::new(secret) }
+}
+
+/// A target that asks for CHAP, and proves itself.
+fn guarded() -> InProcess {
+    InProcess::start_with(&["mem:16M"], |config| {
+        let alice = ChapUser { credential: credential("alice", "alice's own 16 b"), initiators: Vec::new() };
+        let mutual = Some(credential("storage", "the target's 16b"));
+        config.targets[0].chap = ChapConfig { users: vec![alice], mutual };
+    })
+}
+
+fn with(target: &InProcess, secret: &str, of_target: Option<&str>) -> Options {
+    let mut credentials = Credentials::new(credential("alice", secret));
+    credentials.target = of_target.map(|secret| credential("storage", secret));
+    Options { credentials: Some(credentials), ..options(target.name(), target.portal()) }
+}
+
+#[test]
+fn chap_is_required_and_proven_in_both_directions() {
+    let target = guarded();
+    for of_target in [None, Some("the target's 16b")] {
+        let (_, outcome) = login_trace(&with(&target, "alice's own 16 b", of_target));
+        outcome.expect("the right secrets");
+    }
+    let (_, outcome) = login_trace(&with(&target, "alice's own 16 b", Some("not the target's")));
+    let error = outcome.expect_err("another secret");
+    assert!(error.is_authentication() && error.to_string().contains("prove itself"), "{error}");
+    let (record, outcome) = login_trace(&with(&target, "not alice's own.", None));
+    let error = outcome.expect_err("a wrong secret");
+    assert!(error.is_authentication() && error.to_string().contains("0201"), "{error}");
+    let shown = format!("{record:?} {error:?}");
+    assert!(!shown.contains("alice's own"), "{shown}");
+}
