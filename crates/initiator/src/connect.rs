@@ -17,14 +17,14 @@ use crate::wire::{Wire, connect, resolve};
 use crate::{Error, Options, Phase};
 
 /// What was done to log in, for people: each portal that was tried.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct LoginRecord {
     /// The tries in their order; redirections lead from one to the next.
     pub attempts: Vec<Attempt>,
 }
 
 /// One try. Times are from the beginning of the first.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Attempt {
     /// The portal.
     pub portal: Portal,

@@ -2,9 +2,14 @@
 //!
 //! What is said is decided in `lunette_iscsi::initiator`, which does no I/O; here are the sockets, the clock, the threads
 //! and the buffers around it. What a CDB means is the caller's affair; [`lunette_scsi`] has builders and decoders.
+//!
+//! A session has three faces. [`Engine`] is driven by the thread that owns it: the fastest, for many commands at once.
+//! [`Session`] is a handle for any number of threads and any executor; its engine has a thread of its own.
+//! [`blocking::Session`] waits for each answer. [`discover()`] finds targets, [`login_trace`] tells how a login goes.
 
 #![forbid(unsafe_code)]
 
+pub mod blocking;
 mod command;
 mod connect;
 mod discover;
@@ -13,6 +18,7 @@ mod error;
 mod identity;
 mod options;
 mod secret;
+mod session;
 mod url;
 mod wire;
 
@@ -32,4 +38,5 @@ pub use lunette_iscsi::name::IscsiName;
 pub use lunette_iscsi::parameters::{ConnectionParameters, SessionParameters};
 pub use options::{Options, Timing};
 pub use secret::{SecretError, secret_from_environment, secret_from_file};
+pub use session::{Session, Submitted};
 pub use url::{Lun, TargetUrl, URL_FORM, UrlError};

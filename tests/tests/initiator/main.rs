@@ -2,7 +2,11 @@
 //! break the rules.
 
 mod engine;
+mod faces;
+mod hostile;
 mod login;
+mod recovery;
+mod relay;
 
 use std::collections::HashMap;
 use std::time::Duration;

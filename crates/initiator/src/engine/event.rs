@@ -13,6 +13,9 @@ use crate::{CommandError, Portal, Status};
 /// How often unit attentions about a reset are taken for one replayed command, before they become its answer.
 const ATTENTIONS_MAX: u32 = 8;
 
+/// How often one command is sent: what each session ends with may well be what ends the next one.
+const ATTEMPTS_MAX: u32 = 5;
+
 /// Names a task management function until its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RequestId(pub(super) RequestHandle);
@@ -124,6 +127,11 @@ impl Engine {
     fn handle(&mut self, event: Event, reason: &str) {
         match event {
             Event::Ended { task, end } => self.task_ended(task, end, reason),
+            Event::Managed { request, .. } | Event::Unanswered { request, .. }
+                if self.aborts.contains(&request) =>
+            {
+                self.aborts.retain(|abort| *abort != request);
+            }
             Event::Managed { request, response, .. } => {
                 self.events.push_back(EngineEvent::Managed { request: RequestId(request), response });
             }
@@ -184,7 +192,8 @@ impl Engine {
         let Some(pending) = self.table.get_mut(place) else { return };
         pending.may_have_run |= has_left;
         let may_have_run = pending.may_have_run;
-        if recovers && replay::may_go_on(&pending.command, may_have_run) {
+        let is_again = pending.attempts < ATTEMPTS_MAX;
+        if recovers && is_again && replay::may_go_on(&pending.command, may_have_run) {
             pending.task = None;
             self.backlog.push_back(place);
             return;
@@ -208,7 +217,7 @@ impl Engine {
             self.resets.push(lun);
         }
         self.events.push_back(EngineEvent::Attention { lun, sense: status.sense.clone() });
-        self.begin(place);
+        self.backlog.push_front(place);
         true
     }
 }

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use lunette_iscsi::initiator::login::{Outcome, Purpose};
 use lunette_iscsi::initiator::session::{
-    Command as CoreCommand, Function, Logout, Outbox, Session, Settings, SubmitError,
+    Abort, Command as CoreCommand, Function, Logout, Outbox, RequestHandle, Session, Settings, SubmitError,
 };
 use lunette_iscsi::parameters::SessionParameters;
 use lunette_wire::{Isid, LunField};
@@ -101,6 +101,8 @@ pub struct Engine {
     is_joining: bool,
     /// What the system said about a connection that broke.
     detail: Option<String>,
+    /// Requests that abort commands, which end by themselves.
+    aborts: Vec<RequestHandle>,
     /// Units that were reset while their commands were replayed.
     resets: Vec<LunField>,
     /// A logout was asked for on this side.
@@ -149,6 +151,7 @@ impl Engine {
             jobs: channel(),
             is_joining: false,
             detail: None,
+            aborts: Vec::new(),
             resets: Vec::new(),
             is_closing: false,
             is_moving: false,
@@ -182,7 +185,8 @@ impl Engine {
     }
 
     /// Sends what waits, waits for something to happen, and adds what is over to `done`. Returns early when something is
-    /// over, when an event is there, or when [`Waker::wake`] was called; `timeout` none waits for as long as it takes.
+    /// over, when an event is there, or when [`Waker::wake`] was called; `timeout` none waits for as long as it takes. An
+    /// engine that [is over](Self::is_over) waits for its waker and the timeout alone.
     ///
     /// # Errors
     /// [`Error::System`]. A lost session is no error here: it is told by events and by what becomes of its commands.
@@ -190,7 +194,7 @@ impl Engine {
         self.now = self.start.elapsed();
         self.send();
         self.settle();
-        let has_news = !self.table.done.is_empty() || !self.events.is_empty() || self.is_over();
+        let has_news = !self.table.done.is_empty() || !self.events.is_empty();
         self.wait(if has_news { Some(Duration::ZERO) } else { timeout })?;
         self.now = self.start.elapsed();
         self.receive();
@@ -268,7 +272,9 @@ impl Engine {
         match self.table.get(place).and_then(|pending| pending.task) {
             // A second abort of the same, or one without room for the request: its end comes in any case.
             Some(task) => {
-                let _ = self.session.abort(self.now, task, &mut self.outbox);
+                if let Ok(Abort::Requested(request)) = self.session.abort(self.now, task, &mut self.outbox) {
+                    self.aborts.push(request);
+                }
             }
             None => {
                 self.backlog.retain(|waiting| *waiting != place);
@@ -374,9 +380,11 @@ impl Engine {
         }
     }
 
-    /// Makes tasks of commands that waited, as far as there is room.
+    /// Makes tasks of commands that waited, as far as there is room. Not while ends of tasks are still to be handled: the
+    /// session may give the place of one that has ended to the next.
     fn begin_waiting(&mut self) {
         while self.is_up()
+            && self.outbox.events.is_empty()
             && self.session.open_tasks() < TASKS_MAX
             && !self.session.is_over()
             && let Some(place) = self.backlog.pop_front()

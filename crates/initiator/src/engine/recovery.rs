@@ -52,6 +52,7 @@ impl Engine {
     pub(super) fn lost(&mut self, reason: String) {
         self.close_all_links();
         self.is_joining = false;
+        self.aborts.clear();
         if self.is_closing || self.options.timing.recovery.is_zero() {
             return self.over(reason);
         }

@@ -87,8 +87,10 @@ fn check(task: &Task, agreed: &SessionParameters, pdu: &ScsiDataIn, length: u32)
             .values(start.saturating_add(length), task.read_length));
     };
     let bytes = task.sequence.map_or(0, |sequence| sequence.bytes);
-    // The sum is at most twice a command's data.
-    if u64::from(bytes) + u64::from(length) > u64::from(agreed.max_burst_length) {
+    // Where PDUs come in order, tgtd ends no sequence before the command's data, and that harms nobody. The sum is at most
+    // twice a command's data.
+    let is_bounded = !agreed.data_pdu_in_order;
+    if is_bounded && u64::from(bytes) + u64::from(length) > u64::from(agreed.max_burst_length) {
         return Err(Violation::protocol(PDU, "13.13", "makes its sequence longer than MaxBurstLength")
             .values(bytes.saturating_add(length), agreed.max_burst_length));
     }
@@ -104,7 +106,8 @@ fn check(task: &Task, agreed: &SessionParameters, pdu: &ScsiDataIn, length: u32)
     }
     let first = task.sequence.map_or(task.came.contiguous(), |sequence| sequence.start);
     let behind = u64::from(first) + u64::from(agreed.max_burst_length);
-    if agreed.data_sequence_in_order && length > 0 && (start < first || u64::from(end) > behind) {
+    if agreed.data_sequence_in_order && length > 0 && (start < first || is_bounded && u64::from(end) > behind)
+    {
         return Err(Violation::sequence(PDU, "13.19", "is outside the sequence that is under way")
             .values(start, first));
     }

@@ -1,0 +1,386 @@
+//! The asynchronous face of a session: an [`Engine`] on a thread of its own, and a handle that any thread may have.
+//!
+//! It needs no runtime: a command's future is a channel that the engine's thread fills, and any executor can wait for it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use futures_channel::oneshot;
+use lunette_iscsi::initiator::session::Function;
+use lunette_iscsi::parameters::SessionParameters;
+
+use crate::engine::{ConnectionInfo, Engine, EngineEvent, RequestId, Waker};
+use crate::{Command, CommandError, CommandId, Completion, Data, Error, LoginRecord, Options, Times};
+
+/// Events that are kept for [`Session::events`]; of more, the oldest are forgotten.
+const EVENTS_MAX: usize = 256;
+
+/// How old [`Session::connections`] may be while something goes on.
+const TELL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// What a handle asks of the engine's thread.
+enum Request {
+    Command(Command, oneshot::Sender<Completion>),
+    Manage(Function, oneshot::Sender<Result<u8, CommandError>>),
+    LogOut(oneshot::Sender<()>),
+    /// The last handle has gone.
+    Abandon,
+}
+
+/// What handles and the engine's thread share.
+struct Shared {
+    requests: Mutex<Vec<Request>>,
+    waker: Waker,
+    facts: Mutex<Facts>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What handles may look at.
+#[derive(Debug, Clone)]
+struct Facts {
+    parameters: SessionParameters,
+    connections: Vec<ConnectionInfo>,
+    events: Vec<EngineEvent>,
+    is_over: bool,
+}
+
+/// Handles of one session; the session is logged out when the last one goes.
+struct Handles(Arc<Shared>);
+
+/// A session. It can be cloned and sent to other threads; all clones are one session.
+///
+/// ```no_run
+/// use lunette_initiator::{Command, Session, TargetUrl};
+///
+/// async fn first_block(url: &TargetUrl) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+///     let session = Session::connect(url.options()).await?;
+///     // READ(10) of block 0.
+///     let read = Command::new(url.lun, [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]).reading(vec![0; 512]);
+///     let completion = session.submit(read).await;
+///     let data = completion.data().to_vec();
+///     println!("{:?} after {:?}", completion.result?, completion.times.done);
+///     session.log_out().await;
+///     Ok(data)
+/// }
+/// ```
+#[derive(Clone)]
+pub struct Session {
+    handles: Arc<Handles>,
+    record: Arc<LoginRecord>,
+}
+
+/// A command that is under way: the future of its [`Completion`]. Whoever drops it does not wait for the answer; the
+/// command goes on.
+#[derive(Debug)]
+#[must_use = "the answer comes to who waits for it"]
+pub struct Submitted(oneshot::Receiver<Completion>);
+
+impl Future for Submitted {
+    type Output = Completion;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Completion> {
+        Pin::new(&mut self.0).poll(context).map(|answer| {
+            // The engine's thread has ended without an answer, which only its own failure can do.
+            answer.unwrap_or_else(|_| Completion {
+                id: CommandId { place: 0, serial: 0 },
+                result: Err(CommandError::Unknown("the session's thread has ended".into())),
+                buffer: Vec::new(),
+                received: 0,
+                times: Times::default(),
+                attempts: 0,
+            })
+        })
+    }
+}
+
+impl Session {
+    /// Logs in. The login runs on the session's own thread.
+    ///
+    /// # Errors
+    /// As [`Engine::connect`].
+    pub async fn connect(options: Options) -> Result<Self, Error> {
+        let (sender, receiver) = oneshot::channel();
+        let run = move || {
+            let engine = match Engine::connect(options) {
+                Ok(engine) => engine,
+                Err(error) => return drop(sender.send(Err(error))),
+            };
+            let (session, shared) = Self::around(&engine);
+            // Who waited has gone: so has the only handle, and the engine says so.
+            drop(sender.send(Ok(session)));
+            drive(engine, &shared);
+        };
+        let thread = std::thread::Builder::new()
+            .name("iscsi-session".into())
+            .spawn(run)
+            .map_err(|source| Error::System { what: "a thread", source })?;
+        let session = receiver.await.unwrap_or(Err(Error::Ended))?;
+        *lock(&session.handles.0.thread) = Some(thread);
+        Ok(session)
+    }
+
+    fn around(engine: &Engine) -> (Self, Arc<Shared>) {
+        let facts = Facts {
+            parameters: *engine.parameters(),
+            connections: engine.connections(),
+            events: Vec::new(),
+            is_over: false,
+        };
+        let shared = Arc::new(Shared {
+            requests: Mutex::default(),
+            waker: engine.waker(),
+            facts: Mutex::new(facts),
+            thread: Mutex::default(),
+        });
+        let record = Arc::new(engine.login_record().clone());
+        (Self { handles: Arc::new(Handles(Arc::clone(&shared))), record }, shared)
+    }
+
+    /// Sends a command; the future has its completion. Commands of one thread are sent in their order.
+    pub fn submit(&self, command: Command) -> Submitted {
+        let (sender, receiver) = oneshot::channel();
+        self.ask(Request::Command(command, sender));
+        Submitted(receiver)
+    }
+
+    /// Asks for a task management function; answers the response code (RFC 7143, 11.6.1), 0 is "function complete".
+    ///
+    /// # Errors
+    /// [`CommandError`] where the function cannot be asked for, or nobody answers.
+    pub async fn manage(&self, function: Function) -> Result<u8, CommandError> {
+        let (sender, receiver) = oneshot::channel();
+        self.ask(Request::Manage(function, sender));
+        let gone = || CommandError::Unknown("the session's thread has ended".into());
+        receiver.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Logs out; later commands fail. Returns when the session is over, or the target has not answered in time.
+    pub async fn log_out(&self) {
+        let (sender, receiver) = oneshot::channel();
+        self.ask(Request::LogOut(sender));
+        // The thread's end is the session's, too.
+        let _ = receiver.await;
+    }
+
+    /// What has happened to the session since the last call, at most 256 events.
+    #[must_use]
+    pub fn events(&self) -> Vec<EngineEvent> {
+        std::mem::take(&mut self.facts().events)
+    }
+
+    /// What was agreed for the session.
+    #[must_use]
+    pub fn parameters(&self) -> SessionParameters {
+        self.facts().parameters
+    }
+
+    /// The connections that there are, as of about a second ago.
+    #[must_use]
+    pub fn connections(&self) -> Vec<ConnectionInfo> {
+        self.facts().connections.clone()
+    }
+
+    /// True when the session is over for good.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.facts().is_over
+    }
+
+    /// How the session was begun.
+    #[must_use]
+    pub fn login_record(&self) -> &LoginRecord {
+        &self.record
+    }
+
+    fn facts(&self) -> std::sync::MutexGuard<'_, Facts> {
+        lock(&self.handles.0.facts)
+    }
+
+    fn ask(&self, request: Request) {
+        self.handles.0.ask(request);
+    }
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("facts", &*self.facts()).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn ask(&self, request: Request) {
+        let is_first = {
+            let mut requests = lock(&self.requests);
+            requests.push(request);
+            requests.len() == 1
+        };
+        if is_first {
+            self.waker.wake();
+        }
+    }
+}
+
+impl Drop for Handles {
+    /// Nobody can ask for anything any more.
+    fn drop(&mut self) {
+        self.0.ask(Request::Abandon);
+        let thread = lock(&self.0.thread).take();
+        // A handle may be dropped on the engine's own thread, which cannot wait for itself.
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The engine's thread: asks go in, completions go out.
+struct Driver<'a> {
+    engine: Engine,
+    shared: &'a Shared,
+    /// Who waits for a command, by its place.
+    waiting: Vec<Option<(CommandId, oneshot::Sender<Completion>)>>,
+    functions: Vec<(RequestId, oneshot::Sender<Result<u8, CommandError>>)>,
+    leaving: Vec<oneshot::Sender<()>>,
+    is_abandoned: bool,
+    /// When the facts were last brought up to date.
+    told_at: Duration,
+}
+
+fn drive(engine: Engine, shared: &Shared) {
+    let mut driver = Driver {
+        engine,
+        shared,
+        waiting: Vec::new(),
+        functions: Vec::new(),
+        leaving: Vec::new(),
+        is_abandoned: false,
+        told_at: Duration::ZERO,
+    };
+    let mut done = Vec::new();
+    loop {
+        driver.take_requests();
+        driver.tell_leavers();
+        if driver.is_through() {
+            break;
+        }
+        if let Err(error) = driver.engine.poll(None, &mut done) {
+            tracing::error!(%error, "the session's thread ends");
+            break;
+        }
+        for completion in done.drain(..) {
+            driver.answer(completion);
+        }
+        driver.tell_events();
+    }
+    lock(&shared.facts).is_over = true;
+    driver.refuse_the_rest();
+}
+
+impl Driver<'_> {
+    /// True when nobody can want anything any more.
+    fn is_through(&self) -> bool {
+        self.is_abandoned && self.engine.is_over() && self.engine.outstanding() == 0
+    }
+
+    fn take_requests(&mut self) {
+        for request in std::mem::take(&mut *lock(&self.shared.requests)) {
+            match request {
+                Request::Command(command, sender) => {
+                    let id = self.engine.submit(command);
+                    if self.waiting.len() <= id.place() {
+                        self.waiting.resize_with(id.place() + 1, || None);
+                    }
+                    self.waiting[id.place()] = Some((id, sender));
+                }
+                Request::Manage(function, sender) => match self.engine.manage(function) {
+                    Ok(request) => self.functions.push((request, sender)),
+                    Err(error) => drop(sender.send(Err(error))),
+                },
+                Request::LogOut(sender) => {
+                    self.engine.log_out();
+                    self.leaving.push(sender);
+                }
+                Request::Abandon => {
+                    self.is_abandoned = true;
+                    self.engine.log_out();
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, completion: Completion) {
+        let waiting = self.waiting.get_mut(completion.id.place()).and_then(Option::take);
+        if let Some((_, sender)) = waiting.filter(|(id, _)| *id == completion.id) {
+            // Who waited may have gone.
+            let _ = sender.send(completion);
+        }
+    }
+
+    fn tell_events(&mut self) {
+        let mut kept = Vec::new();
+        while let Some(event) = self.engine.event() {
+            let (request, result) = match &event {
+                EngineEvent::Managed { request, response } => (*request, Ok(*response)),
+                EngineEvent::Unanswered { request } => {
+                    (*request, Err(CommandError::Unknown("the function was not answered".into())))
+                }
+                _ => {
+                    kept.push(event);
+                    continue;
+                }
+            };
+            if let Some(at) = self.functions.iter().position(|(waiting, _)| *waiting == request) {
+                let _ = self.functions.swap_remove(at).1.send(result);
+            }
+        }
+        let now = self.engine.elapsed();
+        if kept.is_empty() && now < self.told_at + TELL_INTERVAL {
+            return;
+        }
+        self.told_at = now;
+        let mut facts = lock(&self.shared.facts);
+        facts.events.append(&mut kept);
+        let surplus = facts.events.len().saturating_sub(EVENTS_MAX);
+        facts.events.drain(..surplus);
+        facts.connections = self.engine.connections();
+        facts.parameters = *self.engine.parameters();
+        facts.is_over = self.engine.is_over();
+    }
+
+    /// Tells those who wait for the logout that it is through.
+    fn tell_leavers(&mut self) {
+        if self.engine.is_over() {
+            for sender in self.leaving.drain(..) {
+                let _ = sender.send(());
+            }
+        }
+    }
+
+    /// What came too late is answered by the end of its channel, but for its buffer.
+    fn refuse_the_rest(&mut self) {
+        for request in std::mem::take(&mut *lock(&self.shared.requests)) {
+            if let Request::Command(command, sender) = request {
+                let buffer = match command.data {
+                    Data::None => Vec::new(),
+                    Data::In(buffer) | Data::Out(buffer) => buffer,
+                };
+                let reason = "the session is over".to_owned();
+                let _ = sender.send(Completion {
+                    id: CommandId { place: 0, serial: 0 },
+                    result: Err(CommandError::NotSent(reason)),
+                    buffer,
+                    received: 0,
+                    times: Times::default(),
+                    attempts: 0,
+                });
+            }
+        }
+    }
+}

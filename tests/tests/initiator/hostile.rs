@@ -1,0 +1,279 @@
+//! Targets that answer wrong: what they say is an error, never data.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::Duration;
+
+use lunette_initiator::{CommandError, DigestWish, Engine, EngineEvent, Options, Timing, Wishes};
+use lunette_iscsi::chap::{ChapNonce, ChapPolicy};
+use lunette_iscsi::login::{Login, LoginStep, LookupFailure, TargetDirectory, TargetEntry};
+use lunette_iscsi::parameters::{ConnectionParameters, TargetLimits};
+use lunette_wire::frame::{Frame, assemble};
+use lunette_wire::initiator::ScsiCommand;
+use lunette_wire::target::{Numbers, Residual, ScsiDataIn, ScsiResponse};
+use lunette_wire::{
+    BHS_LENGTH, Bhs, CmdSn, DataSn, InitiatorPdu, StatSn, TargetPdu, TargetTransferTag, Tsih,
+};
+
+use super::{options, read};
+
+const NAME: &str = "iqn.2026-11.io.lunette:hostile";
+
+struct Everybody;
+
+impl TargetDirectory for Everybody {
+    fn find(&self, _: &str, _: &str) -> Result<TargetEntry, LookupFailure> {
+        Ok(TargetEntry { portal_group_tag: 1, alias: None, moved: None })
+    }
+
+    fn authentication(&self, _: Option<&str>) -> Option<Arc<ChapPolicy>> {
+        None
+    }
+}
+
+/// One connection of a target that logs everybody in, and then does what a test says.
+struct Script {
+    stream: TcpStream,
+    parameters: ConnectionParameters,
+    stat_sn: StatSn,
+}
+
+impl Script {
+    fn log_in(mut stream: TcpStream) -> Self {
+        let mut login = Login::new(TargetLimits::default(), 1, ChapNonce::from([7; 33]));
+        loop {
+            let (bhs, data) = receive(&mut stream, ConnectionParameters::default());
+            let Ok(InitiatorPdu::LoginRequest(request)) = InitiatorPdu::decode(&bhs) else {
+                panic!("{bhs:?}")
+            };
+            let reply = match login.step(&request, &data, &Everybody) {
+                LoginStep::Respond(reply) => reply,
+                LoginStep::Ready(outcome) => {
+                    let reply = outcome.accept(Tsih(1), outcome.numbers);
+                    let (parameters, stat_sn) = (outcome.connection, outcome.next_stat_sn);
+                    send(
+                        &mut stream,
+                        &reply.pdu.encode(reply.text.len()),
+                        &reply.text,
+                        ConnectionParameters::default(),
+                    );
+                    return Self { stream, parameters, stat_sn };
+                }
+                other => panic!("{other:?}"),
+            };
+            send(
+                &mut stream,
+                &reply.pdu.encode(reply.text.len()),
+                &reply.text,
+                ConnectionParameters::default(),
+            );
+        }
+    }
+
+    /// Waits for the next command.
+    fn command(&mut self) -> ScsiCommand {
+        loop {
+            let (bhs, _) = receive(&mut self.stream, self.parameters);
+            if let Ok(InitiatorPdu::ScsiCommand(command)) = InitiatorPdu::decode(&bhs) {
+                return command;
+            }
+        }
+    }
+
+    fn numbers(&self, command: &ScsiCommand) -> Numbers {
+        let exp_cmd_sn = command.cmd_sn.next();
+        Numbers { stat_sn: self.stat_sn, exp_cmd_sn, max_cmd_sn: CmdSn(exp_cmd_sn.0.wrapping_add(31)) }
+    }
+
+    /// A Data-In that a right target would send for this command, without status.
+    fn data_in(&self, command: &ScsiCommand) -> ScsiDataIn {
+        ScsiDataIn {
+            is_final: true,
+            initiator_task_tag: command.initiator_task_tag,
+            target_transfer_tag: TargetTransferTag::RESERVED,
+            numbers: Numbers { stat_sn: StatSn(0), ..self.numbers(command) },
+            ..ScsiDataIn::default()
+        }
+    }
+
+    fn response(&self, command: &ScsiCommand) -> ScsiResponse {
+        ScsiResponse {
+            initiator_task_tag: command.initiator_task_tag,
+            numbers: self.numbers(command),
+            exp_data_sn: DataSn(1),
+            ..ScsiResponse::default()
+        }
+    }
+
+    fn say(&mut self, pdu: &TargetPdu, data: &[u8]) {
+        send(&mut self.stream, &pdu.encode(data.len()), data, self.parameters);
+    }
+}
+
+fn send(stream: &mut TcpStream, bhs: &Bhs, data: &[u8], parameters: ConnectionParameters) {
+    // The initiator may have closed the connection, which is what tests want to see.
+    let _ = stream.write_all(&assemble(bhs, data, parameters.digests));
+}
+
+fn receive(stream: &mut TcpStream, parameters: ConnectionParameters) -> (Bhs, Vec<u8>) {
+    let mut bhs = [0; BHS_LENGTH];
+    stream.read_exact(&mut bhs).expect("a PDU");
+    let frame = Frame::of(&bhs, parameters.digests, 1 << 20, 0).expect("a good frame");
+    let mut rest = vec![0; frame.total_length() - BHS_LENGTH];
+    stream.read_exact(&mut rest).expect("the rest of it");
+    (bhs, rest[frame.header_digest_length..][..frame.data_length].to_vec())
+}
+
+/// Serves one connection with a script.
+fn serve(script: impl FnOnce(Script) + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        let (stream, _) = listener.accept().expect("a connection");
+        script(Script::log_in(stream));
+    });
+    address
+}
+
+/// What becomes of a read of four blocks, and of the session.
+fn outcome(
+    wishes: Wishes,
+    script: impl FnOnce(&mut Script, &ScsiCommand) + Send + 'static,
+) -> (Result<Vec<u8>, CommandError>, Vec<EngineEvent>) {
+    let address = serve(move |mut target| {
+        let command = target.command();
+        script(&mut target, &command);
+        // What comes until the end is of no interest.
+        let _ = target.stream.read_to_end(&mut Vec::new());
+    });
+    let timing = Timing { recovery: Duration::ZERO, nop_interval: None, ..Timing::default() };
+    let mut engine =
+        Engine::connect(Options { wishes, timing, ..options(NAME, address) }).expect("a session");
+    let mut done = Vec::new();
+    engine.submit(read(0, 0, 4, 512));
+    while done.is_empty() {
+        engine.poll(None, &mut done).expect("the system lets us");
+    }
+    let events = std::iter::from_fn(|| engine.event()).collect();
+    let completion = done.remove(0);
+    (completion.result.clone().map(|_| completion.data().to_vec()), events)
+}
+
+fn plain(
+    script: impl FnOnce(&mut Script, &ScsiCommand) + Send + 'static,
+) -> (Result<Vec<u8>, CommandError>, Vec<EngineEvent>) {
+    outcome(Wishes::default(), script)
+}
+
+#[test]
+fn a_right_answer_is_data() {
+    let (result, _) = plain(|target, command| {
+        target.say(&TargetPdu::ScsiDataIn(target.data_in(command)), &[7; 2048]);
+        target.say(&TargetPdu::ScsiResponse(target.response(command)), &[]);
+    });
+    assert_eq!(result, Ok(vec![7; 2048]));
+}
+
+#[test]
+fn a_short_read_that_is_not_told_is_an_error() {
+    let (result, _) = plain(|target, command| {
+        target.say(&TargetPdu::ScsiDataIn(target.data_in(command)), &[7; 1024]);
+        target.say(&TargetPdu::ScsiResponse(target.response(command)), &[]);
+    });
+    let error = result.expect_err("half of it is missing");
+    assert!(matches!(error, CommandError::Faulty { status: 0, .. }), "{error}");
+    assert!(error.to_string().contains("cannot be trusted") && error.to_string().contains("1024"), "{error}");
+}
+
+#[test]
+fn a_residual_count_that_is_not_true_is_an_error() {
+    for residual in [Residual::Underflow(512), Residual::Underflow(4096)] {
+        let (result, _) = plain(move |target, command| {
+            target.say(&TargetPdu::ScsiDataIn(target.data_in(command)), &[7; 2048]);
+            let response = ScsiResponse { residual, ..target.response(command) };
+            target.say(&TargetPdu::ScsiResponse(response), &[]);
+        });
+        let error = result.expect_err("all of it came");
+        assert!(matches!(error, CommandError::Faulty { .. }), "{error}");
+    }
+}
+
+#[test]
+fn a_short_read_that_is_told_is_short() {
+    let (result, _) = plain(|target, command| {
+        target.say(&TargetPdu::ScsiDataIn(target.data_in(command)), &[7; 512]);
+        let response = ScsiResponse { residual: Residual::Underflow(1536), ..target.response(command) };
+        target.say(&TargetPdu::ScsiResponse(response), &[]);
+    });
+    assert_eq!(result, Ok(vec![7; 512]));
+}
+
+/// The session ends, and says why.
+fn lost(result: (Result<Vec<u8>, CommandError>, Vec<EngineEvent>), word: &str) {
+    let (result, events) = result;
+    let Err(CommandError::Unknown(reason)) = &result else { panic!("{result:?}") };
+    assert!(reason.contains(word), "{reason}");
+    assert!(
+        events.iter().any(|event| matches!(event, EngineEvent::Over { reason } if reason.contains(word)))
+    );
+}
+
+#[test]
+fn data_beyond_the_buffer_ends_the_session() {
+    let beyond = plain(|target, command| {
+        let data_in = ScsiDataIn { buffer_offset: 1024, ..target.data_in(command) };
+        target.say(&TargetPdu::ScsiDataIn(data_in), &[7; 2048]);
+    });
+    lost(beyond, "Data-In");
+    let long = plain(|target, command| {
+        target.say(&TargetPdu::ScsiDataIn(target.data_in(command)), &[7; 4096]);
+    });
+    lost(long, "beyond the end");
+}
+
+#[test]
+fn digests_that_do_not_fit_are_errors() {
+    let wishes = Wishes {
+        header_digest: DigestWish::Required,
+        data_digest: DigestWish::Required,
+        ..Wishes::default()
+    };
+    let of_data = outcome(wishes.clone(), |target, command| {
+        let bhs = TargetPdu::ScsiDataIn(target.data_in(command)).encode(2048);
+        let mut bytes = assemble(&bhs, &[7; 2048], target.parameters.digests);
+        bytes[100] ^= 1;
+        let _ = target.stream.write_all(&bytes);
+        target.say(&TargetPdu::ScsiResponse(target.response(command)), &[]);
+    });
+    let error = of_data.0.expect_err("a bit is wrong");
+    assert!(error.to_string().contains("digest"), "{error}");
+    let of_header = outcome(wishes, |target, command| {
+        let bhs = TargetPdu::ScsiDataIn(target.data_in(command)).encode(2048);
+        let mut bytes = assemble(&bhs, &[7; 2048], target.parameters.digests);
+        bytes[17] ^= 1;
+        let _ = target.stream.write_all(&bytes);
+    });
+    lost(of_header, "header digest");
+}
+
+#[test]
+fn a_segment_that_is_longer_than_was_declared_is_not_received() {
+    let wishes = Wishes { max_recv_data_segment_length: 512, ..Wishes::default() };
+    let long = outcome(wishes, |target, command| {
+        target.say(&TargetPdu::ScsiDataIn(target.data_in(command)), &[7; 2048]);
+    });
+    lost(long, "PDU");
+}
+
+#[test]
+fn noise_and_the_end_of_a_connection_are_told_apart() {
+    let noise = plain(|target, _| {
+        let _ = target.stream.write_all(&[0xff; 480]);
+    });
+    lost(noise, "PDU");
+    let end = plain(|target, _| {
+        let _ = target.stream.shutdown(std::net::Shutdown::Both);
+    });
+    lost(end, "closed the connection");
+}

@@ -1,0 +1,208 @@
+//! Sessions that are lost: commands that go on in the next one, and commands that must not.
+
+use std::time::Duration;
+
+use lunette_block::OperationKind;
+use lunette_initiator::{Command, CommandError, Engine, EngineEvent, Options, Replay, Timing};
+use lunette_tests::in_process::InProcess;
+use lunette_tests::lunette::{Lunette, TARGET_NAME};
+
+use super::relay::Relay;
+use super::{execute, lun, make_ready, options, pattern, read, wait_for_all, write};
+
+/// Tests wait for an end, never for a time.
+fn patient(options: Options) -> Options {
+    Options { timing: Timing { recovery: Duration::from_secs(600), ..Timing::default() }, ..options }
+}
+
+fn connect(options: Options) -> Engine {
+    Engine::connect(options).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Sends what was submitted.
+fn send(engine: &mut Engine) {
+    engine.poll(Some(Duration::ZERO), &mut Vec::new()).expect("the system lets us");
+}
+
+#[test]
+fn reads_go_on_in_the_next_session() {
+    let target = InProcess::start(&["mem:64M"]);
+    let relay = Relay::to(target.portal());
+    for connections in [1, 3] {
+        let options = Options { connections, ..patient(options(target.name(), relay.address)) };
+        let mut engine = connect(options);
+        make_ready(&mut engine, 0);
+        let data = pattern(5, 32 * 512);
+        assert!(execute(&mut engine, write(0, 0, 32, data.clone())).is_good());
+        target.hold(0, OperationKind::Read);
+        let calls = target.faults(0).calls(OperationKind::Read);
+        let reads: Vec<_> = (0..32u64).map(|lba| engine.submit(read(0, lba, 1, 512))).collect();
+        send(&mut engine);
+        target.wait_for_calls(0, OperationKind::Read, calls + 1);
+        relay.cut();
+        target.faults(0).clear();
+        let mut all = wait_for_all(&mut engine);
+        for (lba, id) in reads.into_iter().enumerate() {
+            let completion = all.remove(&id).expect("each ends");
+            assert!(completion.is_good(), "{:?}", completion.result);
+            // Once in each session, and once more behind the unit attention that the second begins with.
+            assert!(completion.attempts <= 3 && completion.data() == &data[lba * 512..][..512]);
+        }
+        assert!(execute(&mut engine, read(0, 0, 8, 512)).is_good());
+        engine.close().expect("a logout");
+    }
+}
+
+#[test]
+fn writes_that_may_have_run_go_on_only_when_they_are_said_to_be_safe() {
+    let target = InProcess::start(&["mem:64M"]);
+    let relay = Relay::to(target.portal());
+    let mut engine = connect(patient(options(target.name(), relay.address)));
+    make_ready(&mut engine, 0);
+    target.hold(0, OperationKind::Write);
+    let calls = target.faults(0).calls(OperationKind::Write);
+    let data = |lba: u64| pattern(100 + lba, 512);
+    let doubtful: Vec<_> = (0..8).map(|lba| engine.submit(write(0, lba, 1, data(lba)))).collect();
+    let safe: Vec<_> =
+        (8..16).map(|lba| engine.submit(write(0, lba, 1, data(lba)).replaying(Replay::Always))).collect();
+    let mut flush = [0; 10];
+    flush[0] = 0x35;
+    let flush = engine.submit(Command::new(lun(0), flush).replaying(Replay::Always));
+    send(&mut engine);
+    target.wait_for_calls(0, OperationKind::Write, calls + 1);
+    relay.cut();
+    target.faults(0).clear();
+    let all = wait_for_all(&mut engine);
+    assert_eq!(all[&flush].attempts, 1, "{:?}", all[&flush].result);
+    for id in &doubtful {
+        assert!(matches!(all[id].result, Err(CommandError::Unknown(_))), "{:?}", all[id].result);
+    }
+    for id in &safe {
+        assert!(all[id].is_good() && all[id].attempts >= 2, "{:?}", all[id].result);
+    }
+    for lba in 8..16 {
+        assert!(execute(&mut engine, read(0, lba, 1, 512)).data() == data(lba));
+    }
+    engine.close().expect("a logout");
+}
+
+#[test]
+fn a_target_that_is_killed_in_the_middle_loses_and_doubles_nothing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let image = format!("0={},size=64M", directory.path().join("disk.img").display());
+    let serve = || Lunette::serve().luns([&image]).start().expect("a target");
+    let target = serve();
+    let relay = Relay::to(target.portal());
+    let mut engine = connect(patient(options(TARGET_NAME, relay.address)));
+    make_ready(&mut engine, 0);
+    let data = |lba: u64| pattern(7 + lba, 4096);
+    for lba in 0..64 {
+        engine.submit(write(0, lba * 8, 8, data(lba)).replaying(Replay::Always));
+    }
+    send(&mut engine);
+    target.kill().expect("killed");
+    let target = serve();
+    relay.lead_to(target.portal());
+    let all = wait_for_all(&mut engine);
+    assert_eq!(all.len(), 64);
+    for completion in all.values() {
+        assert!(completion.is_good(), "{:?}", completion.result);
+    }
+    for lba in 0..64 {
+        assert!(execute(&mut engine, read(0, lba * 8, 8, 512)).data() == data(lba));
+    }
+    engine.close().expect("a logout");
+    drop(target);
+}
+
+#[test]
+fn a_flush_after_a_reset_that_nobody_saw_fails_once() {
+    let name = "iqn.2026-11.io.lunette:flushed";
+    let serve = || InProcess::start_with(&["mem:16M"], |config| config.targets[0].name = name.to_owned());
+    let target = serve();
+    let relay = Relay::to(target.portal());
+    let mut engine = connect(patient(options(name, relay.address)));
+    make_ready(&mut engine, 0);
+    target.hold(0, OperationKind::Write);
+    let id = engine.submit(write(0, 0, 8, pattern(1, 4096)).replaying(Replay::Always));
+    send(&mut engine);
+    target.wait_for_calls(0, OperationKind::Write, 1);
+    relay.cut();
+    drop(target);
+    let target = serve();
+    relay.lead_to(target.portal());
+    let (mut done, mut has_attention) = (Vec::new(), false);
+    while engine.outstanding() > 0 {
+        engine.poll(None, &mut done).expect("the system lets us");
+        while let Some(event) = engine.event() {
+            has_attention |= matches!(event, EngineEvent::Attention { .. });
+        }
+    }
+    assert!(done.iter().any(|completion| completion.id == id && completion.is_good()));
+    assert!(has_attention, "the restart is told");
+    let mut flush = [0; 10];
+    flush[0] = 0x35;
+    let first = execute(&mut engine, Command::new(lun(0), flush));
+    assert_eq!(first.result, Err(CommandError::ResetSinceFlush));
+    assert!(execute(&mut engine, Command::new(lun(0), flush)).is_good());
+    engine.close().expect("a logout");
+    drop(target);
+}
+
+#[test]
+fn without_recovery_everything_ends_at_once() {
+    let target = InProcess::start(&["mem:16M"]);
+    let relay = Relay::to(target.portal());
+    let timing = Timing { recovery: Duration::ZERO, ..Timing::default() };
+    let mut engine = connect(Options { timing, ..options(target.name(), relay.address) });
+    make_ready(&mut engine, 0);
+    target.hold(0, OperationKind::Read);
+    let calls = target.faults(0).calls(OperationKind::Read);
+    let id = engine.submit(read(0, 0, 1, 512));
+    send(&mut engine);
+    target.wait_for_calls(0, OperationKind::Read, calls + 1);
+    relay.cut();
+    let mut done = Vec::new();
+    while engine.outstanding() > 0 {
+        engine.poll(None, &mut done).expect("the system lets us");
+    }
+    let ended = done.iter().find(|completion| completion.id == id).expect("it ends");
+    let Err(CommandError::Unknown(reason)) = &ended.result else { panic!("{:?}", ended.result) };
+    assert!(reason.contains(&relay.address.to_string()), "{reason}");
+    assert!(engine.is_over());
+    let later = engine.submit(read(0, 0, 1, 512));
+    engine.poll(None, &mut done).expect("the system lets us");
+    let ended = done.iter().find(|completion| completion.id == later).expect("it ends");
+    assert!(matches!(ended.result, Err(CommandError::NotSent(_))), "{:?}", ended.result);
+    target.faults(0).clear();
+}
+
+#[test]
+fn a_target_that_does_not_come_back_is_given_up() {
+    let target = InProcess::start(&["mem:16M"]);
+    let relay = Relay::to(target.portal());
+    let timing = Timing {
+        recovery: Duration::from_millis(700),
+        login: Duration::from_millis(100),
+        ..Timing::default()
+    };
+    let mut engine = connect(Options { timing, ..patient(options(target.name(), relay.address)) });
+    make_ready(&mut engine, 0);
+    target.hold(0, OperationKind::Read);
+    let calls = target.faults(0).calls(OperationKind::Read);
+    engine.submit(read(0, 0, 1, 512));
+    send(&mut engine);
+    target.wait_for_calls(0, OperationKind::Read, calls + 1);
+    relay.close();
+    let (mut done, mut events) = (Vec::new(), Vec::new());
+    while !engine.is_over() {
+        engine.poll(None, &mut done).expect("the system lets us");
+        events.extend(std::iter::from_fn(|| engine.event()));
+    }
+    events.extend(std::iter::from_fn(|| engine.event()));
+    assert!(matches!(events.first(), Some(EngineEvent::Lost { .. })), "{events:?}");
+    let Some(EngineEvent::Over { reason }) = events.last() else { panic!("{events:?}") };
+    assert!(reason.contains("during login") || reason.contains("closed"), "{reason}");
+    assert_eq!(engine.outstanding(), 0);
+    target.faults(0).clear();
+}

@@ -1,0 +1,72 @@
+//! A relay between an initiator and its target, whose connections a test can cut.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// A running relay; it ends with the test.
+pub(crate) struct Relay {
+    pub(crate) address: SocketAddr,
+    target: Arc<Mutex<SocketAddr>>,
+    streams: Arc<Mutex<Vec<TcpStream>>>,
+    is_closed: Arc<AtomicBool>,
+}
+
+impl Relay {
+    pub(crate) fn to(target: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let streams: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
+        let is_closed = Arc::new(AtomicBool::new(false));
+        let target = Arc::new(Mutex::new(target));
+        let leads_to = Arc::clone(&target);
+        let (kept, closed) = (Arc::clone(&streams), Arc::clone(&is_closed));
+        std::thread::spawn(move || {
+            for near in listener.incoming().map_while(Result::ok) {
+                if closed.load(Ordering::SeqCst) {
+                    continue;
+                }
+                let target = *leads_to.lock().expect("no panic");
+                let Ok(far) = TcpStream::connect(target) else { continue };
+                let ends = [near.try_clone(), far.try_clone()].map(|end| end.expect("a descriptor"));
+                kept.lock().expect("no panic").extend(ends);
+                let [near_too, far_too] =
+                    [near.try_clone(), far.try_clone()].map(|end| end.expect("a descriptor"));
+                std::thread::spawn(move || carry(near, far));
+                std::thread::spawn(move || carry(far_too, near_too));
+            }
+        });
+        Self { address, target, streams, is_closed }
+    }
+
+    /// Cuts all connections that there are; new ones are carried again.
+    pub(crate) fn cut(&self) {
+        for stream in self.streams.lock().expect("no panic").drain(..) {
+            // One end may have closed it already.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Carries new connections to another target.
+    pub(crate) fn lead_to(&self, target: SocketAddr) {
+        *self.target.lock().expect("no panic") = target;
+    }
+
+    /// Cuts all connections, and carries no others.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        self.cut();
+    }
+}
+
+fn carry(mut from: TcpStream, mut to: TcpStream) {
+    let mut bytes = vec![0; 65536];
+    while let Ok(read @ 1..) = from.read(&mut bytes) {
+        if to.write_all(&bytes[..read]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
+    let _ = from.shutdown(Shutdown::Both);
+}
