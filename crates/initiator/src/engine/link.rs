@@ -135,7 +135,7 @@ impl Engine {
     /// Handles all that epoll has told.
     pub(super) fn receive(&mut self) {
         for event in 0..self.ready.len() {
-            let (token, flags) = (self.ready[event].data.u64(), self.ready[event].flags);
+            let (token, flags) = self.ready[event];
             if token == TOKEN_WAKE {
                 self.waker.clear();
                 continue;

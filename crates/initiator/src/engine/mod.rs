@@ -14,6 +14,7 @@ mod transmit;
 mod wake;
 
 use std::collections::VecDeque;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
@@ -94,7 +95,8 @@ pub struct Engine {
     backlog: VecDeque<u32>,
     outbox: Outbox,
     scratch: Box<[u8]>,
-    ready: Vec<epoll::Event>,
+    /// Tokens of what is ready, and for what.
+    ready: Vec<(u64, epoll::EventFlags)>,
     events: VecDeque<EngineEvent>,
     record: LoginRecord,
     jobs: (Sender<Job>, Receiver<Job>),
@@ -411,9 +413,14 @@ impl Engine {
         };
         let limit = limit.and_then(|limit| rustix::event::Timespec::try_from(limit).ok());
         self.ready.clear();
-        let spare = rustix::buffer::spare_capacity(&mut self.ready);
-        match epoll::wait(&self.epoll, spare, limit.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        // An event has a pointer in it, which would keep the engine on one thread.
+        let mut events = [const { MaybeUninit::uninit() }; EVENTS_MAX];
+        match epoll::wait(&self.epoll, &mut events, limit.as_ref()) {
+            Ok((events, _)) => {
+                self.ready.extend(events.iter().map(|event| (event.data.u64(), event.flags)));
+                Ok(())
+            }
+            Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(Error::System { what: "waiting for events", source: error.into() }),
         }
     }
