@@ -145,12 +145,12 @@ fn write_advice(text: &mut String, portals: &[SocketAddr], targets: &[TargetRepo
 }
 
 /// File names may hold anything; a terminal must not be steered by them.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|character| if character.is_control() { '\u{fffd}' } else { character }).collect()
 }
 
 /// A size in a unit that suits it; exact, or with the bytes beside it.
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     let Some((unit_bytes, name)) = UNITS.into_iter().find(|(unit_bytes, _)| bytes >= *unit_bytes) else {
         return format!("{bytes} bytes");
     };

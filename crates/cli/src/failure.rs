@@ -5,39 +5,150 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use lunette_block::OpenError;
+use lunette_initiator::CommandError;
 use lunette_target::StartError;
+use serde::Serialize;
+
+/// Exit statuses beside 0; those from 3 on are the initiator's.
+const LOCAL: u8 = 1;
+const USAGE: u8 = 2;
+const SESSION: u8 = 3;
+const AUTHENTICATION: u8 = 4;
+const SCSI: u8 = 5;
+const MISMATCH: u8 = 6;
 
 /// Why the program ends without success.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Failure {
     status: u8,
     message: String,
     help: Option<String>,
+    /// Whose doing it is, where that is known.
+    side: Option<&'static str>,
+    /// It is this program's fault, or a consequence of another failure.
+    internal: bool,
+    /// How it is told.
+    form: Form,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Words,
+    /// One line of JSON on the standard error.
+    Json,
+}
+
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    error: &'a str,
+    help: Option<&'a str>,
+    side: Option<&'static str>,
+    status: u8,
 }
 
 impl Failure {
+    fn of(status: u8, message: String) -> Self {
+        Self { status, message, help: None, side: None, internal: false, form: Form::Words }
+    }
+
     /// Something went wrong: status 1.
     pub(crate) fn new(what: impl Into<String>, error: &dyn Error) -> Self {
-        Self { status: 1, message: format!("{}: {}", what.into(), chain(error)), help: None }
+        Self::of(LOCAL, format!("{}: {}", what.into(), chain(error)))
     }
 
     /// The server did not start: status 1.
     pub(crate) fn start(error: &StartError) -> Self {
-        Self { status: 1, message: chain(error), help: help(error) }
+        Self { help: help(error), ..Self::of(LOCAL, chain(error)) }
     }
 
     /// The command line or the configuration is wrong: status 2.
     pub(crate) fn usage(message: impl Into<String>) -> Self {
-        Self { status: 2, message: message.into(), help: None }
+        Self::of(USAGE, message.into())
+    }
+
+    /// Something that cannot be, or that is a consequence of another failure: status 1.
+    pub(crate) fn internal(message: &str) -> Self {
+        Self { internal: true, ..Self::of(LOCAL, message.to_owned()) }
+    }
+
+    /// There is no session: status 2, 3 or 4.
+    pub(crate) fn initiator(error: &lunette_initiator::Error) -> Self {
+        let status = match error {
+            lunette_initiator::Error::Options(_) => USAGE,
+            lunette_initiator::Error::System { .. } => LOCAL,
+            error if error.is_authentication() => AUTHENTICATION,
+            _ => SESSION,
+        };
+        let side = error.side().map(|side| match side {
+            lunette_initiator::Side::Initiator => "initiator",
+            lunette_initiator::Side::Target => "target",
+        });
+        Self { side, ..Self::of(status, chain(error)).with_help(error.advice()) }
+    }
+
+    /// A command has no status that could be used: status 3, or 5 where it is the target's doing.
+    pub(crate) fn command(error: &CommandError) -> Self {
+        let (status, side) = match error {
+            CommandError::Faulty { .. } | CommandError::TargetFailure { .. } => (SCSI, Some("target")),
+            _ => (SESSION, None),
+        };
+        Self { side, ..Self::of(status, chain(error)) }
+    }
+
+    /// The target refused a command, or did not follow the standard: status 5.
+    pub(crate) fn scsi(message: String, help: Option<String>) -> Self {
+        Self { help, side: Some("target"), ..Self::of(SCSI, message) }
+    }
+
+    /// Data differ: status 6.
+    pub(crate) fn mismatch(message: String) -> Self {
+        Self::of(MISMATCH, message)
+    }
+
+    /// The same with what to try.
+    pub(crate) fn with_help(self, help: &str) -> Self {
+        Self { help: Some(help.to_owned()), ..self }
+    }
+
+    /// The same with where it was.
+    pub(crate) fn with_place(self, place: &str) -> Self {
+        Self { message: format!("{}, {place}", self.message), ..self }
+    }
+
+    /// The same, to be told as one line of JSON.
+    pub(crate) fn told_as_json(self) -> Self {
+        Self { form: Form::Json, ..self }
+    }
+
+    /// The target said no, or something strange; the session goes on.
+    pub(crate) fn is_of_scsi(&self) -> bool {
+        self.status == SCSI
+    }
+
+    /// See [`Failure::internal`].
+    pub(crate) fn is_internal(&self) -> bool {
+        self.internal
     }
 
     /// Says it. A closed standard error is no reason for another failure.
     pub(crate) fn report(&self) -> ExitCode {
+        if self.form == Form::Json {
+            let help = self.help.as_deref();
+            let report = Report { error: &self.message, help, side: self.side, status: self.status };
+            say(&serde_json::to_string(&report).unwrap_or_default());
+            return ExitCode::from(self.status);
+        }
         say(&format!("error: {}", self.message));
         if let Some(help) = &self.help {
             say(&format!("help: {help}"));
         }
         ExitCode::from(self.status)
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.message)
     }
 }
 

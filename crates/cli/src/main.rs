@@ -3,6 +3,7 @@
 mod banner;
 mod connect;
 mod failure;
+mod initiator;
 mod log;
 mod options;
 mod pages;
@@ -20,6 +21,7 @@ fn main() -> ExitCode {
     let result = match Options::parse().command {
         Command::Serve(options) => serve::serve(*options),
         Command::Secret(options) => secret::secret(&options),
+        Command::Initiator(command) => initiator::run(&command),
         Command::Man(options) => pages::man(&options),
         Command::Completions { shell } => pages::completions(shell),
     };

@@ -7,6 +7,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use lunette_target::config::{AccessRule, Cores, LunFlag, parse_allow_flag, parse_portal, parse_target_name};
 
+use crate::initiator::InitiatorCommand;
 use crate::log::LogFilter;
 
 const EXAMPLES: &str = "\
@@ -16,6 +17,14 @@ Examples:
                 --lun 0=file:vm.img,size=20G,write=back --lun 1=mem:1G --lun 2=/dev/loop0,ro
   lunette serve --lun disk0.img --chap-user host-a=file:host-a.secret
   lunette serve --config lunette.toml";
+
+const ALL_EXAMPLES: &str = "\
+Examples:
+  lunette serve --lun disk0.img,size=10G
+  lunette serve --config lunette.toml
+  lunette discover 192.0.2.10
+  lunette info iscsi://192.0.2.10/iqn.2026-11.io.lunette:vm/0
+  lunette copy iscsi://192.0.2.10/iqn.2026-11.io.lunette:vm/0 vm.img";
 
 const LUN_HELP: &str = "\
 A logical unit: [N=]STORE[,OPTION...]
@@ -43,9 +52,9 @@ The first is the default; a block device has its own block length. SIZE is bytes
 or P (1024 times the one before). Without N the lowest free number is taken. A comma in a path \
 or value is written \\, and a backslash \\\\.";
 
-/// Serves files, block devices and memory as SCSI disks over iSCSI, in user space
+/// An iSCSI target and initiator in user space: serves disks, and reads, writes and copies them
 #[derive(Debug, Parser)]
-#[command(name = "lunette", version, after_help = EXAMPLES, arg_required_else_help = true)]
+#[command(name = "lunette", version, after_help = ALL_EXAMPLES, arg_required_else_help = true)]
 pub(crate) struct Options {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -70,6 +79,8 @@ pub(crate) enum Command {
     /// 16 characters, which carry 96 random bits: as many as RFC 7143 asks for, and as many characters as Windows
     /// takes. It is printed, or written to a new file that only its owner can read.
     Secret(SecretOptions),
+    #[command(flatten)]
+    Initiator(Box<InitiatorCommand>),
     /// Print a manual page, or write all of them
     Man(ManOptions),
     /// Print the completions for a shell
@@ -247,6 +258,7 @@ mod tests {
             "docs/guide/connect.md",
             "docs/guide/authentication.md",
             "docs/guide/access.md",
+            "docs/guide/initiator.md",
         ] {
             let text = std::fs::read_to_string(directory.join(page)).unwrap();
             for command in commands(&text) {

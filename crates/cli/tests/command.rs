@@ -7,13 +7,23 @@ use std::process::{Command, Output};
 
 /// The summary as people see it on a terminal of 100 columns.
 const HELP: &str = "\
-Serves files, block devices and memory as SCSI disks over iSCSI, in user space
+An iSCSI target and initiator in user space: serves disks, and reads, writes and copies them
 
 Usage: lunette <COMMAND>
 
 Commands:
   serve        Serve files, block devices and memory as SCSI disks
   secret       Make a random secret for CHAP
+  discover     List the targets that a portal has, with their units and sizes
+  login-trace  Log in and tell each phase with its time, and each key with its result
+  info         Tell all about a disk: names, size, limits, provisioning, modes, paths, reservations
+  read         Read a disk, or a part of it, to a file or the standard output
+  write        Write a file, the standard input or a pattern to a disk, and make it stable
+  verify       Compare a disk with a file or a pattern, and name the first block that differs
+  erase        Erase a disk or a part of it: give space back, write zeros, or SANITIZE
+  checksum     Compute the checksum of a disk, or a part of it
+  copy         Copy a disk or an image file to a disk or an image file
+  reserve      Look at and change persistent reservations, with the words of sg_persist
   man          Print a manual page, or write all of them
   completions  Print the completions for a shell
   help         Print this message or the help of the given subcommand(s)
@@ -24,10 +34,10 @@ Options:
 
 Examples:
   lunette serve --lun disk0.img,size=10G
-  lunette serve --portal 0.0.0.0:3260 --target iqn.2026-11.io.lunette:vm \\
-                --lun 0=file:vm.img,size=20G,write=back --lun 1=mem:1G --lun 2=/dev/loop0,ro
-  lunette serve --lun disk0.img --chap-user host-a=file:host-a.secret
   lunette serve --config lunette.toml
+  lunette discover 192.0.2.10
+  lunette info iscsi://192.0.2.10/iqn.2026-11.io.lunette:vm/0
+  lunette copy iscsi://192.0.2.10/iqn.2026-11.io.lunette:vm/0 vm.img
 ";
 
 fn lunette(directory: &Path, arguments: &[&str]) -> Output {
@@ -152,6 +162,8 @@ fn every_subcommand_has_a_manual_page() {
         ("lunette.1", ".TH lunette 1"),
         ("lunette-serve.1", ".TH lunette-serve 1"),
         ("lunette-secret.1", ".TH lunette-secret 1"),
+        ("lunette-copy.1", ".TH lunette-copy 1"),
+        ("lunette-login-trace.1", ".TH lunette-login-trace 1"),
         ("lunette-man.1", ".TH lunette-man 1"),
         ("lunette-completions.1", ".TH lunette-completions 1"),
     ] {
@@ -163,7 +175,7 @@ fn every_subcommand_has_a_manual_page() {
     assert!(read("lunette-serve.1").contains("\\-\\-lun"));
     let (message, status) = refused(Path::new("."), &["man", "sevre"]);
     assert_eq!(status, Some(2));
-    assert!(message.contains("there are serve, secret, man, completions"), "{message}");
+    assert!(message.contains("there are serve, secret, discover, "), "{message}");
 }
 
 #[test]

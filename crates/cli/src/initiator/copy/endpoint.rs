@@ -1,0 +1,375 @@
+//! The two kinds of ends that a copy has: disks and files.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use lunette_scsi::client::lba_status;
+use lunette_scsi::client::medium::{self, BlockRange, Caching, CdbForm, SameBlock};
+use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
+use rustix::io::Errno;
+
+use super::super::amount::Span;
+use super::super::disk::Disk;
+use super::super::options::End;
+use super::super::stream::{ReadStream, WriteStream, flush};
+use super::super::transfer::create;
+use crate::failure::Failure;
+
+/// What a file is read and written by.
+const FILE_PIECE_BYTES: usize = 1 << 20;
+/// The most that one WRITE SAME makes empty, in blocks.
+const EMPTY_BLOCKS_MAX: u32 = 1 << 20;
+
+/// Where the parts of a file begin and end, but for its end: on whole blocks of any disk.
+const GRAIN_BYTES: u64 = 4096;
+
+fn next_grain(at: u64) -> u64 {
+    (at / GRAIN_BYTES + 1).saturating_mul(GRAIN_BYTES)
+}
+
+/// A part of an end with one property.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Extent {
+    pub(super) length_bytes: u64,
+    /// It holds nothing, and reads as zeros.
+    pub(super) is_empty: bool,
+}
+
+/// Takes what was read: its place and the bytes.
+pub(super) type Taker<'a> = &'a mut dyn FnMut(u64, Vec<u8>) -> Result<(), Failure>;
+
+/// One end of a copy. Places are multiples of the block length, but for the end of a file.
+pub(super) trait Endpoint: Send {
+    /// For messages.
+    fn name(&self) -> String;
+    /// What tells it from others, for the record of how far a copy is.
+    fn identity(&self) -> String;
+    fn size_bytes(&self) -> u64;
+    fn block_bytes(&self) -> u32;
+    /// What one write takes best.
+    fn piece_bytes(&self) -> usize;
+    /// What lies at `at`, at most up to `end`; never nothing.
+    fn extent(&mut self, at: u64, end: u64) -> Result<Extent, Failure>;
+    /// Reads a part in order, in pieces of at most `piece_bytes`.
+    fn read(
+        &mut self,
+        at: u64,
+        length_bytes: u64,
+        piece_bytes: usize,
+        take: Taker<'_>,
+    ) -> Result<(), Failure>;
+    /// Writes; it may still be under way afterwards.
+    fn write(&mut self, at: u64, data: Vec<u8>) -> Result<(), Failure>;
+    /// Makes a part read as zeros.
+    fn empty(&mut self, at: u64, length_bytes: u64) -> Result<(), Failure>;
+    /// Waits for all writes.
+    fn drain(&mut self) -> Result<(), Failure>;
+    /// Makes all writes stable.
+    fn flush(&mut self) -> Result<(), Failure>;
+    fn close(self: Box<Self>);
+}
+
+/// Opens what is copied from.
+pub(super) fn open_source(end: &End, depth: u32) -> Result<Box<dyn Endpoint>, Failure> {
+    match end {
+        End::Disk(url) => Ok(Box::new(DiskEnd::open(Disk::open(url)?, depth)?)),
+        End::File(path) => {
+            let file = File::open(path)
+                .map_err(|error| Failure::new(format!("cannot open {}", path.display()), &error))?;
+            FileEnd::open(file, path, false).map(|end| Box::new(end) as Box<dyn Endpoint>)
+        }
+    }
+}
+
+/// Opens what is copied to. A file is made as long as the source; one that an earlier run has begun is taken as it is.
+pub(super) fn open_destination(
+    end: &End,
+    bytes: u64,
+    force: bool,
+    resumed: bool,
+    depth: u32,
+) -> Result<Box<dyn Endpoint>, Failure> {
+    let path = match end {
+        End::Disk(url) => {
+            let disk = Disk::open(url)?;
+            if disk.facts.is_write_protected() {
+                let message = format!("{} is read-only for this initiator", disk.name);
+                return Err(Failure::scsi(message, Some("see the target's configuration".to_owned())));
+            }
+            return Ok(Box::new(DiskEnd::open(disk, depth)?));
+        }
+        End::File(path) => path,
+    };
+    let failed = |error: io::Error| Failure::new(format!("cannot open {}", path.display()), &error);
+    let is_device = std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device());
+    if resumed || is_device {
+        let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
+        return FileEnd::open(file, path, false).map(|end| Box::new(end) as Box<dyn Endpoint>);
+    }
+    let file = create(path, force)?;
+    file.set_len(bytes).map_err(failed)?;
+    FileEnd::open(file, path, true).map(|end| Box::new(end) as Box<dyn Endpoint>)
+}
+
+struct DiskEnd {
+    disk: Disk,
+    whole: Span,
+    depth: u32,
+    writes: WriteStream,
+    /// What GET LBA STATUS told last, to be used up.
+    known: Vec<lba_status::LbaExtent>,
+    /// The unit tells which blocks have space, and the others read as zeros.
+    tells_space: bool,
+}
+
+impl DiskEnd {
+    fn open(disk: Disk, depth: u32) -> Result<DiskEnd, Failure> {
+        let capacity = disk.capacity()?;
+        let block_bytes = capacity.block_length_bytes;
+        let writes = WriteStream::new(&disk, block_bytes, depth, Caching::default());
+        let tells_space = capacity.details.provisioning_managed && capacity.details.reads_zeros;
+        let whole = Span { lba: 0, blocks: capacity.blocks, block_bytes };
+        Ok(DiskEnd { disk, whole, depth, writes, known: Vec::new(), tells_space })
+    }
+
+    fn block(&self) -> u64 {
+        self.whole.block_bytes.into()
+    }
+}
+
+impl Endpoint for DiskEnd {
+    fn name(&self) -> String {
+        self.disk.name.clone()
+    }
+
+    fn identity(&self) -> String {
+        let facts = &self.disk.facts;
+        let world_wide = facts.designations.iter().find(|name| name.is_world_wide());
+        world_wide.map_or_else(
+            || format!("{} {} {}", facts.inquiry.vendor, facts.inquiry.product, facts.serial),
+            |name| name.designator.to_string(),
+        )
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.whole.length_bytes()
+    }
+
+    fn block_bytes(&self) -> u32 {
+        self.whole.block_bytes
+    }
+
+    fn piece_bytes(&self) -> usize {
+        self.writes.piece_bytes()
+    }
+
+    fn extent(&mut self, at: u64, end: u64) -> Result<Extent, Failure> {
+        let rest = Extent { length_bytes: end - at, is_empty: false };
+        if !self.tells_space {
+            return Ok(rest);
+        }
+        let lba = at / self.block();
+        let covers = |extent: &&lba_status::LbaExtent| extent.lba <= lba && lba < extent.end();
+        if self.known.iter().find(covers).is_none() {
+            match self.disk.ask_optional(&lba_status::get_lba_status(lba))? {
+                Some(extents) => self.known = extents,
+                None => {
+                    self.tells_space = false;
+                    return Ok(rest);
+                }
+            }
+        }
+        // The answer begins at the LBA that was asked.
+        let Some(extent) = self.known.iter().find(covers) else { return Ok(rest) };
+        let extent_end = extent.end().saturating_mul(self.block()).min(end);
+        Ok(Extent { length_bytes: extent_end - at, is_empty: extent.status.holds_nothing() })
+    }
+
+    fn read(
+        &mut self,
+        at: u64,
+        length_bytes: u64,
+        piece_bytes: usize,
+        take: Taker<'_>,
+    ) -> Result<(), Failure> {
+        let block = self.block();
+        let span =
+            Span { lba: at / block, blocks: length_bytes / block, block_bytes: self.whole.block_bytes };
+        let mut stream = ReadStream::new(&self.disk, span, self.depth);
+        stream.limit_piece(piece_bytes);
+        while let Some((offset_bytes, data)) = stream.next(&mut self.disk)? {
+            take(offset_bytes, data)?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, at: u64, data: Vec<u8>) -> Result<(), Failure> {
+        let lba = at / self.block();
+        self.writes.write(&mut self.disk, lba, data)
+    }
+
+    fn empty(&mut self, at: u64, length_bytes: u64) -> Result<(), Failure> {
+        // Commands one at a time share the port with nothing else.
+        self.writes.drain(&mut self.disk)?;
+        let limits = self.disk.facts.limits;
+        let limit = u32::try_from(limits.write_same_blocks_max).unwrap_or(u32::MAX);
+        let blocks_max = if limit == 0 { u32::from(u16::MAX) } else { limit.min(EMPTY_BLOCKS_MAX) };
+        let provisioning = self.disk.facts.provisioning;
+        let unmaps = provisioning.write_same_16 && provisioning.reads_zeros;
+        let same = if unmaps { SameBlock::DataOrUnmap } else { SameBlock::Data };
+        let zeros = vec![0; self.whole.block_bytes as usize];
+        let (mut lba, end) = (at / self.block(), (at + length_bytes) / self.block());
+        while lba < end {
+            let blocks = (end - lba).min(blocks_max.into()) as u32;
+            let range = BlockRange { lba, blocks, block_length_bytes: self.whole.block_bytes };
+            let command = medium::write_same(CdbForm::Sixteen, range, same)
+                .map_err(|error| Failure::internal(&error.to_string()))?;
+            self.disk.run(&command, &zeros)?;
+            lba += u64::from(blocks);
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self) -> Result<(), Failure> {
+        self.writes.drain(&mut self.disk)
+    }
+
+    fn flush(&mut self) -> Result<(), Failure> {
+        self.drain()?;
+        flush(&mut self.disk)
+    }
+
+    fn close(self: Box<Self>) {
+        self.disk.close();
+    }
+}
+
+struct FileEnd {
+    file: File,
+    path: PathBuf,
+    bytes: u64,
+    identity: String,
+    /// Nothing has been written to it: it reads as zeros.
+    is_new: bool,
+}
+
+impl FileEnd {
+    fn open(file: File, path: &Path, is_new: bool) -> Result<FileEnd, Failure> {
+        let failed = |error: io::Error| Failure::new(format!("cannot look at {}", path.display()), &error);
+        let metadata = file.metadata().map_err(failed)?;
+        let kind = metadata.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(Failure::usage(format!("{} is neither a file nor a block device", path.display())));
+        }
+        // The size of a block device is where its end is.
+        let bytes = seek(&file, SeekFrom::End(0)).map_err(|errno| failed(errno.into()))?;
+        let identity = format!("file {}:{}", metadata.dev(), metadata.ino());
+        Ok(FileEnd { file, path: path.to_owned(), bytes, identity, is_new })
+    }
+
+    fn failed(&self, what: &str, error: &io::Error) -> Failure {
+        Failure::new(format!("cannot {what} {}", self.path.display()), error)
+    }
+}
+
+impl Endpoint for FileEnd {
+    fn name(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn identity(&self) -> String {
+        self.identity.clone()
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn block_bytes(&self) -> u32 {
+        1
+    }
+
+    fn piece_bytes(&self) -> usize {
+        FILE_PIECE_BYTES
+    }
+
+    /// Holes as the file system tells them; one that tells none has none.
+    fn extent(&mut self, at: u64, end: u64) -> Result<Extent, Failure> {
+        let rest = Extent { length_bytes: end - at, is_empty: false };
+        match seek(&self.file, SeekFrom::Data(at)) {
+            Ok(data) if data > at => {
+                let data = data.min(end);
+                let stop = if data < end { data / GRAIN_BYTES * GRAIN_BYTES } else { end };
+                // A hole that ends before the first boundary is read as what it is: zeros.
+                let is_empty = stop > at;
+                let stop = if is_empty { stop } else { next_grain(at).min(end) };
+                Ok(Extent { length_bytes: stop - at, is_empty })
+            }
+            Ok(_) => match seek(&self.file, SeekFrom::Hole(at)) {
+                Ok(hole) if hole > at => {
+                    let stop = hole.div_ceil(GRAIN_BYTES).saturating_mul(GRAIN_BYTES).min(end);
+                    Ok(Extent { length_bytes: stop - at, is_empty: false })
+                }
+                _ => Ok(rest),
+            },
+            // Only a hole comes after this.
+            Err(Errno::NXIO) => Ok(Extent { is_empty: true, ..rest }),
+            Err(_) => Ok(rest),
+        }
+    }
+
+    fn read(
+        &mut self,
+        at: u64,
+        length_bytes: u64,
+        piece_bytes: usize,
+        take: Taker<'_>,
+    ) -> Result<(), Failure> {
+        let end = at + length_bytes;
+        let mut at = at;
+        while at < end {
+            let mut data = vec![0; (end - at).min(piece_bytes as u64) as usize];
+            self.file.read_exact_at(&mut data, at).map_err(|error| self.failed("read", &error))?;
+            let length = data.len() as u64;
+            take(at, data)?;
+            at += length;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, at: u64, data: Vec<u8>) -> Result<(), Failure> {
+        self.file.write_all_at(&data, at).map_err(|error| self.failed("write", &error))
+    }
+
+    fn empty(&mut self, at: u64, length_bytes: u64) -> Result<(), Failure> {
+        if self.is_new {
+            return Ok(());
+        }
+        let punched =
+            fallocate(&self.file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, at, length_bytes);
+        if punched.is_ok() {
+            return Ok(());
+        }
+        let zeros = vec![0; FILE_PIECE_BYTES];
+        let end = at + length_bytes;
+        let mut at = at;
+        while at < end {
+            let length = (end - at).min(zeros.len() as u64) as usize;
+            self.file.write_all_at(&zeros[..length], at).map_err(|error| self.failed("write", &error))?;
+            at += length as u64;
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Failure> {
+        self.file.sync_data().map_err(|error| self.failed("flush", &error))
+    }
+
+    fn close(self: Box<Self>) {}
+}

@@ -1,0 +1,269 @@
+//! `lunette copy`: a disk or an image file to a disk or an image file.
+//!
+//! The source is looked at for what holds nothing; what is there is read and written, many commands at a time on both
+//! sides, each side on a thread of its own. What holds nothing is made to read as zeros at the destination, unless that is
+//! a new file, which does so by itself. Everything is stable before the copy counts as done, and before the record says so.
+
+mod endpoint;
+mod record;
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::Instant;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+
+use self::endpoint::{Endpoint, Extent, open_destination, open_source};
+use self::record::Record;
+use super::options::{CopyOptions, End};
+use super::report::tell;
+use super::transfer::{Difference, Transferred};
+use crate::banner::size;
+use crate::failure::Failure;
+
+/// How much is copied between two moments at which everything before is stable and noted.
+const STEP_BYTES: u64 = 256 << 20;
+
+#[derive(Debug, Serialize)]
+struct Copied {
+    size_bytes: u64,
+    /// What held nothing and was not transferred.
+    empty_bytes: u64,
+    /// Where an earlier run had come to.
+    resumed_at_bytes: u64,
+    verified: bool,
+    #[serde(flatten)]
+    transferred: Transferred,
+}
+
+/// Copies.
+pub(crate) fn run(options: &CopyOptions) -> Result<(), Failure> {
+    let mut record = options.resume.as_deref().map(Record::open).transpose()?;
+    let resumed = record.as_ref().and_then(Record::done).is_some();
+    let mut source = open_source(&options.source, options.depth)?;
+    let bytes = source.size_bytes();
+    let mut destination =
+        open_destination(&options.destination, bytes, options.force, resumed, options.depth)?;
+    check_sizes(&*source, &*destination, options)?;
+    let identities = [source.identity(), destination.identity()];
+    let begin = match &mut record {
+        Some(record) => record.begin(identities, bytes)?,
+        None => 0,
+    };
+    let bar = progress(options, bytes);
+    bar.set_position(begin);
+    let start = Instant::now();
+    let mut job = Job { sparse: !options.no_sparse, empty_bytes: 0, moved_bytes: 0, bar: &bar };
+    let mut at = begin;
+    while at < bytes {
+        let end = bytes.min(at + STEP_BYTES);
+        job.step(&mut *source, &mut *destination, at, end)?;
+        destination.flush()?;
+        if let Some(record) = &mut record {
+            record.note(end)?;
+        }
+        at = end;
+    }
+    let (empty_bytes, moved_bytes) = (job.empty_bytes, job.moved_bytes);
+    if options.verify {
+        bar.set_message("comparing");
+        compare(&mut *source, &mut *destination, bytes, &bar)?;
+    }
+    bar.finish_and_clear();
+    if let Some(record) = record {
+        record.remove()?;
+    }
+    source.close();
+    destination.close();
+    let copied = Copied {
+        size_bytes: bytes,
+        empty_bytes,
+        resumed_at_bytes: begin,
+        verified: options.verify,
+        transferred: Transferred::since(start, moved_bytes),
+    };
+    tell(options.json, &copied, text)
+}
+
+fn text(copied: &Copied) -> String {
+    let mut text = format!("copied {}", copied.transferred.text());
+    if copied.empty_bytes > 0 {
+        text.push_str(&format!(", {} held nothing", size(copied.empty_bytes)));
+    }
+    if copied.resumed_at_bytes > 0 {
+        text.push_str(&format!(", going on after {}", size(copied.resumed_at_bytes)));
+    }
+    text.push_str(if copied.verified {
+        "; both were read again and are equal\n"
+    } else {
+        "; all of it is stable\n"
+    });
+    text
+}
+
+fn progress(options: &CopyOptions, bytes: u64) -> ProgressBar {
+    let target = if options.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+    let bar = ProgressBar::with_draw_target(Some(bytes), target);
+    let template = "{msg} {wide_bar} {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}";
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.set_message("copying");
+    bar
+}
+
+fn check_sizes(
+    source: &dyn Endpoint,
+    destination: &dyn Endpoint,
+    options: &CopyOptions,
+) -> Result<(), Failure> {
+    let (from, to) = (source.size_bytes(), destination.size_bytes());
+    if to < from {
+        return Err(Failure::usage(format!(
+            "the source has {}, and the destination only {}",
+            size(from),
+            size(to)
+        )));
+    }
+    let block = u64::from(destination.block_bytes());
+    if !from.is_multiple_of(block) {
+        return Err(Failure::usage(format!(
+            "the source has {from} bytes, which is no multiple of the destination's blocks of {block} bytes"
+        )));
+    }
+    if let (End::Disk(source), End::Disk(destination)) = (&options.source, &options.destination)
+        && source.target == destination.target
+        && source.lun == destination.lun
+        && source.portal == destination.portal
+    {
+        return Err(Failure::usage("source and destination are the same disk"));
+    }
+    Ok(())
+}
+
+/// What the reading side hands to the writing one.
+enum Piece {
+    Data { offset_bytes: u64, data: Vec<u8> },
+    Empty { offset_bytes: u64, length_bytes: u64 },
+}
+
+/// Pieces that wait between the two sides: with those under way, what bounds the memory.
+const WAITING_MAX: usize = 8;
+
+struct Job<'a> {
+    sparse: bool,
+    empty_bytes: u64,
+    moved_bytes: u64,
+    bar: &'a ProgressBar,
+}
+
+impl Job<'_> {
+    /// Copies what lies between two places.
+    fn step(
+        &mut self,
+        source: &mut dyn Endpoint,
+        destination: &mut dyn Endpoint,
+        at: u64,
+        end: u64,
+    ) -> Result<(), Failure> {
+        let (sender, receiver) = sync_channel(WAITING_MAX);
+        let sparse = self.sparse;
+        let piece_bytes = destination.piece_bytes();
+        thread::scope(|scope| {
+            let reader = scope.spawn(move || read(source, at, end, sparse, piece_bytes, &sender));
+            let written = self.write(destination, &receiver);
+            drop(receiver);
+            let read = reader.join().unwrap_or_else(|_| Err(Failure::internal("the reading side failed")));
+            // A reader whose pieces nobody takes says so, too: the reason is with the writer.
+            written.and(read)
+        })
+    }
+
+    fn write(&mut self, destination: &mut dyn Endpoint, pieces: &Receiver<Piece>) -> Result<(), Failure> {
+        for piece in pieces {
+            match piece {
+                Piece::Data { offset_bytes, data } => {
+                    let length = data.len() as u64;
+                    destination.write(offset_bytes, data)?;
+                    self.moved_bytes += length;
+                    self.bar.inc(length);
+                }
+                Piece::Empty { offset_bytes, length_bytes } => {
+                    destination.empty(offset_bytes, length_bytes)?;
+                    self.empty_bytes += length_bytes;
+                    self.bar.inc(length_bytes);
+                }
+            }
+        }
+        destination.drain()
+    }
+}
+
+/// Reads a part of the source and hands it over, until the other side has gone.
+fn read(
+    source: &mut dyn Endpoint,
+    begin: u64,
+    end: u64,
+    sparse: bool,
+    piece_bytes: usize,
+    sender: &SyncSender<Piece>,
+) -> Result<(), Failure> {
+    let gone = || Failure::internal("the writing side has ended");
+    let mut at = begin;
+    while at < end {
+        let extent =
+            if sparse { source.extent(at, end)? } else { Extent { length_bytes: end - at, is_empty: false } };
+        if extent.is_empty {
+            let piece = Piece::Empty { offset_bytes: at, length_bytes: extent.length_bytes };
+            sender.send(piece).map_err(|_| gone())?;
+        } else {
+            source.read(at, extent.length_bytes, piece_bytes, &mut |offset_bytes, data| {
+                sender.send(Piece::Data { offset_bytes, data }).map_err(|_| gone())
+            })?;
+        }
+        at += extent.length_bytes;
+    }
+    Ok(())
+}
+
+/// Reads both and compares them.
+fn compare(
+    source: &mut dyn Endpoint,
+    destination: &mut dyn Endpoint,
+    bytes: u64,
+    bar: &ProgressBar,
+) -> Result<(), Failure> {
+    bar.set_position(0);
+    let piece_bytes = destination.piece_bytes();
+    let block_bytes = destination.block_bytes();
+    let name = destination.name();
+    let mut at = 0;
+    while at < bytes {
+        let length = (bytes - at).min(STEP_BYTES);
+        let (sender, receiver) = sync_channel(WAITING_MAX);
+        thread::scope(|scope| {
+            let source = &mut *source;
+            let reader = scope.spawn(move || read(source, at, at + length, false, piece_bytes, &sender));
+            let compared = destination.read(at, length, piece_bytes, &mut |offset_bytes, found| {
+                let Ok(Piece::Data { data: expected, .. }) = receiver.recv() else {
+                    // Why is with the reader.
+                    return Err(Failure::internal("the reading side has ended"));
+                };
+                bar.inc(found.len() as u64);
+                match Difference::find(offset_bytes, block_bytes, &expected, &found) {
+                    Some(difference) => Err(difference.failure(&name, block_bytes)),
+                    None => Ok(()),
+                }
+            });
+            drop(receiver);
+            let read = reader.join().unwrap_or_else(|_| Err(Failure::internal("the reading side failed")));
+            match compared {
+                Err(failure) if failure.is_internal() => read.and(Err(failure)),
+                compared => compared,
+            }
+        })?;
+        at += length;
+    }
+    Ok(())
+}

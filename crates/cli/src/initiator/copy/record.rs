@@ -1,0 +1,157 @@
+//! The record of how far a copy is, from which a later run goes on.
+//!
+//! It is a line of JSON in a file of its own, replaced as a whole: whoever reads it finds either the old state or the new
+//! one. What it says is done was stable at the destination before it said so.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::banner::printable;
+use crate::failure::Failure;
+
+/// The longest record that is read.
+const RECORD_BYTES_MAX: u64 = 64 << 10;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct State {
+    source: String,
+    destination: String,
+    size_bytes: u64,
+    done_bytes: u64,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Record {
+    path: PathBuf,
+    state: Option<State>,
+}
+
+impl Record {
+    /// Reads the record, if there is one.
+    ///
+    /// # Errors
+    /// It cannot be read, or is no record.
+    pub(super) fn open(path: &Path) -> Result<Record, Failure> {
+        let state = match fs::metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Ok(metadata) if metadata.len() > RECORD_BYTES_MAX => return Err(no_record(path)),
+            _ => {
+                let text = fs::read_to_string(path)
+                    .map_err(|error| Failure::new(format!("cannot read {}", path.display()), &error))?;
+                Some(serde_json::from_str(&text).map_err(|_| no_record(path))?)
+            }
+        };
+        Ok(Record { path: path.to_owned(), state })
+    }
+
+    /// How far an earlier run has come, if there was one.
+    pub(super) fn done(&self) -> Option<u64> {
+        self.state.as_ref().map(|state| state.done_bytes)
+    }
+
+    /// Checks that the earlier run was about the same, and says where to go on.
+    ///
+    /// # Errors
+    /// It was about something else.
+    pub(super) fn begin(
+        &mut self,
+        [source, destination]: [String; 2],
+        size_bytes: u64,
+    ) -> Result<u64, Failure> {
+        let fresh = State { source, destination, size_bytes, done_bytes: 0 };
+        let Some(old) = &self.state else {
+            self.state = Some(fresh);
+            self.write()?;
+            return Ok(0);
+        };
+        let done_bytes = old.done_bytes;
+        if (State { done_bytes, ..fresh }) != *old || done_bytes > size_bytes {
+            return Err(Failure::usage(format!(
+                "{} is the record of another copy: from {} to {}, {} bytes",
+                self.path.display(),
+                printable(&old.source),
+                printable(&old.destination),
+                old.size_bytes
+            ))
+            .with_help("remove it to begin anew"));
+        }
+        Ok(done_bytes)
+    }
+
+    /// Notes that everything before `done_bytes` is stable at the destination.
+    ///
+    /// # Errors
+    /// The record cannot be written.
+    pub(super) fn note(&mut self, done_bytes: u64) -> Result<(), Failure> {
+        if let Some(state) = &mut self.state {
+            state.done_bytes = done_bytes;
+        }
+        self.write()
+    }
+
+    fn write(&self) -> Result<(), Failure> {
+        let failed = |error: io::Error| Failure::new(format!("cannot write {}", self.path.display()), &error);
+        let text = serde_json::to_string(&self.state).map_err(|error| failed(error.into()))?;
+        let mut new = self.path.clone().into_os_string();
+        new.push(".new");
+        let new = PathBuf::from(new);
+        let mut file = File::create(&new).map_err(failed)?;
+        file.write_all(format!("{text}\n").as_bytes()).map_err(failed)?;
+        file.sync_all().map_err(failed)?;
+        fs::rename(&new, &self.path).map_err(failed)
+    }
+
+    /// The copy is complete.
+    ///
+    /// # Errors
+    /// The record cannot be removed.
+    pub(super) fn remove(self) -> Result<(), Failure> {
+        fs::remove_file(&self.path)
+            .map_err(|error| Failure::new(format!("cannot remove {}", self.path.display()), &error))
+    }
+}
+
+fn no_record(path: &Path) -> Failure {
+    Failure::usage(format!("{} is no record of a copy", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ends(destination: &str) -> [String; 2] {
+        ["naa.1".to_owned(), destination.to_owned()]
+    }
+
+    #[test]
+    fn a_record_is_of_one_copy() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("copy.record");
+        let mut record = Record::open(&path).unwrap();
+        assert_eq!((record.done(), record.begin(ends("naa.2"), 1000).unwrap()), (None, 0));
+        record.note(512).unwrap();
+        let mut again = Record::open(&path).unwrap();
+        assert_eq!((again.done(), again.begin(ends("naa.2"), 1000).unwrap()), (Some(512), 512));
+        for (destination, size) in [("naa.3", 1000), ("naa.2", 999)] {
+            let other = Record::open(&path).unwrap().begin(ends(destination), size).unwrap_err();
+            assert!(other.to_string().contains("the record of another copy"), "{other}");
+        }
+        again.remove().unwrap();
+        assert_eq!(Record::open(&path).unwrap().done(), None);
+    }
+
+    #[test]
+    fn what_is_no_record_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("copy.record");
+        for text in ["", "{}", "[1]", "null\u{0}", &" ".repeat(100_000)] {
+            fs::write(&path, text).unwrap();
+            let failure = Record::open(&path).unwrap_err();
+            assert!(failure.to_string().contains("no record of a copy"), "{failure}");
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! A logical unit that has been opened: what is known of it, and commands one at a time.
+
+use std::thread;
+use std::time::Duration;
+
+use lunette_initiator::TargetUrl;
+use lunette_scsi::client::capacity::Capacity;
+use lunette_scsi::client::{
+    Command, Malformed, Next, Probe, ProbeError, Query, Reply, Sense, Transfer, UnitFacts,
+};
+use lunette_scsi::{AdditionalSense, Lun, SenseKey, Status};
+
+use super::port::{Done, Port};
+use super::session;
+use crate::failure::Failure;
+
+/// How often a command is sent again that the unit refused for the moment.
+const TRIES_MAX: u32 = 60;
+/// How long is waited before that, in milliseconds.
+const PAUSE_MS: u64 = 250;
+/// The most that one command transfers, in bytes, whatever the unit allows: what most targets and links do best with.
+const TRANSFER_BYTES_MAX: u32 = 1 << 20;
+
+/// A logical unit.
+pub(crate) struct Disk {
+    pub(crate) port: Box<dyn Port>,
+    pub(crate) lun: Lun,
+    /// The URL without secrets.
+    pub(crate) name: String,
+    pub(crate) facts: UnitFacts,
+}
+
+/// What is to be done about a command that has ended.
+pub(crate) enum Verdict {
+    Good,
+    /// The unit had something to tell first: send it again.
+    Again,
+    /// It is busy: send it again after a moment.
+    Later,
+    Failed(Failure),
+}
+
+impl Disk {
+    /// Logs in and asks the unit everything that has to be known.
+    ///
+    /// # Errors
+    /// [`Failure`] with the status that says what kind it is.
+    pub(crate) fn open(url: &TargetUrl) -> Result<Disk, Failure> {
+        let port = session::connect(&url.options())?;
+        Disk::on(port, Lun::from_number(url.lun.number()), url.to_string())
+    }
+
+    /// The same through a port that is there.
+    ///
+    /// # Errors
+    /// As above.
+    pub(crate) fn on(mut port: Box<dyn Port>, lun: Lun, name: String) -> Result<Disk, Failure> {
+        let facts = probe(&mut *port, lun, &name)?;
+        Ok(Disk { port, lun, name, facts })
+    }
+
+    /// The capacity of a disk that can be read.
+    ///
+    /// # Errors
+    /// It is no disk, or not ready.
+    pub(crate) fn capacity(&self) -> Result<Capacity, Failure> {
+        if let Some(sense) = &self.facts.not_ready {
+            return Err(Failure::scsi(format!("{} is not ready: {sense}", self.name), not_ready_help(sense)));
+        }
+        self.facts.capacity.ok_or_else(|| {
+            let kind = self.facts.inquiry.device_type.name();
+            Failure::scsi(format!("{} has no capacity; it is a {kind}", self.name), None)
+        })
+    }
+
+    /// The longest transfer of one command in blocks.
+    pub(crate) fn transfer_blocks_max(&self) -> u32 {
+        self.facts.transfer_blocks_max(TRANSFER_BYTES_MAX)
+    }
+
+    /// Runs a command to its good end and gives its Data-In.
+    ///
+    /// # Errors
+    /// The session, or what the target said.
+    pub(crate) fn run(&mut self, command: &Command, data_out: &[u8]) -> Result<Vec<u8>, Failure> {
+        run(&mut *self.port, self.lun, &self.name, command, data_out)
+    }
+
+    /// Asks, and asks again where the answer was longer than what was asked for.
+    ///
+    /// # Errors
+    /// The session, what the target said, or an answer that cannot be read.
+    pub(crate) fn ask<T>(&mut self, query: &Query<T>) -> Result<T, Failure> {
+        ask(&mut *self.port, self.lun, &self.name, query)
+    }
+
+    /// The same, `None` where the target does not know the command or says something that cannot be read.
+    ///
+    /// # Errors
+    /// The session.
+    pub(crate) fn ask_optional<T>(&mut self, query: &Query<T>) -> Result<Option<T>, Failure> {
+        match self.ask(query) {
+            Ok(answer) => Ok(Some(answer)),
+            Err(failure) if failure.is_of_scsi() => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Logs out.
+    pub(crate) fn close(self) {
+        self.port.close();
+    }
+}
+
+/// Waits a moment for a unit that is busy.
+pub(crate) fn pause() {
+    thread::sleep(Duration::from_millis(PAUSE_MS));
+}
+
+/// Runs one command through a port that has no other under way.
+fn exchange(port: &mut dyn Port, lun: Lun, command: &Command, data_out: &[u8]) -> Result<Done, Failure> {
+    let data = match command.transfer() {
+        Transfer::List(list) => list.clone(),
+        Transfer::Out { .. } => data_out.to_vec(),
+        Transfer::In { length_bytes } => vec![0; *length_bytes as usize],
+        Transfer::None => Vec::new(),
+    };
+    port.start(lun, 0, command, data)?;
+    port.finish()
+}
+
+/// [`Disk::run`] through a port that has no other command under way.
+pub(crate) fn run(
+    port: &mut dyn Port,
+    lun: Lun,
+    name: &str,
+    command: &Command,
+    data_out: &[u8],
+) -> Result<Vec<u8>, Failure> {
+    let mut tries = 0;
+    loop {
+        let done = exchange(port, lun, command, data_out)?;
+        match judge(name, command, &done, tries) {
+            Verdict::Good => return Ok(done.data),
+            Verdict::Again => {}
+            Verdict::Later => pause(),
+            Verdict::Failed(failure) => return Err(failure),
+        }
+        tries += 1;
+    }
+}
+
+/// [`Disk::ask`] through such a port.
+pub(crate) fn ask<T>(port: &mut dyn Port, lun: Lun, name: &str, query: &Query<T>) -> Result<T, Failure> {
+    let malformed = |error: Malformed| {
+        Failure::scsi(format!("{name}: {error}"), Some("the target does not follow the standard here".into()))
+    };
+    let data = run(port, lun, name, query.command(), &[])?;
+    match query.decode(&data) {
+        Ok(answer) => Ok(answer),
+        Err(error) => {
+            let longer = query.longer(&error).ok_or_else(|| malformed(error))?;
+            let data = run(port, lun, name, longer.command(), &[])?;
+            longer.decode(&data).map_err(malformed)
+        }
+    }
+}
+
+/// Asks a unit everything that has to be known.
+pub(crate) fn probe(port: &mut dyn Port, lun: Lun, name: &str) -> Result<UnitFacts, Failure> {
+    let mut probe = Probe::new();
+    loop {
+        let command = match probe.next() {
+            Next::Send(command) => command,
+            Next::SendLater(command) => {
+                pause();
+                command
+            }
+            Next::Done => return Ok(probe.into_facts()),
+        };
+        let done = exchange(port, lun, &command, &[])?;
+        let reply = Reply { status: done.status, sense: &done.sense, data: &done.data };
+        probe.answered(reply).map_err(|error| {
+            let help = match error {
+                ProbeError::NoUnit => Some("`lunette discover` lists the units that there are".to_owned()),
+                _ => None,
+            };
+            Failure::scsi(format!("{name}: {error}"), help)
+        })?;
+    }
+}
+
+/// Judges how a command ended. `tries` says how often it has been sent again.
+pub(crate) fn judge(name: &str, command: &Command, done: &Done, tries: u32) -> Verdict {
+    let sense = Sense::decode(&done.sense);
+    match (done.status, &sense) {
+        (Some(Status::Good), _) => Verdict::Good,
+        (Some(Status::CheckCondition), Some(sense)) if sense.is_unit_attention() && tries < TRIES_MAX => {
+            match changed(sense.code) {
+                Some(what) => Verdict::Failed(Failure::scsi(
+                    format!("{name}: {what} while it was in use ({sense})"),
+                    Some("look whether this is still the disk that it was, then begin anew".to_owned()),
+                )),
+                None => Verdict::Again,
+            }
+        }
+        (Some(Status::Busy | Status::TaskSetFull), _) if tries < TRIES_MAX => Verdict::Later,
+        (Some(Status::CheckCondition), Some(sense)) if sense.becomes_ready() && tries < TRIES_MAX => {
+            Verdict::Later
+        }
+        _ => Verdict::Failed(refused(name, command, done.status, sense.as_ref())),
+    }
+}
+
+/// What a unit attention says of a medium that is not what it was.
+fn changed(code: AdditionalSense) -> Option<&'static str> {
+    match code {
+        AdditionalSense::CAPACITY_CHANGED => Some("the capacity changed"),
+        AdditionalSense::DEVICE_IDENTIFIER_CHANGED => Some("the identity changed"),
+        AdditionalSense::MEDIUM_MAY_HAVE_CHANGED => Some("the medium may have been changed"),
+        _ => None,
+    }
+}
+
+fn refused(name: &str, command: &Command, status: Option<Status>, sense: Option<&Sense>) -> Failure {
+    let command_name = command.name();
+    let said = match (sense, status) {
+        (Some(sense), _) => sense.to_string(),
+        (None, Some(status)) => status.name().to_owned(),
+        (None, None) => "a status that is not known".to_owned(),
+    };
+    let help = match (sense, status) {
+        (_, Some(Status::ReservationConflict)) => Some(
+            "another initiator has reserved the unit: `lunette reserve URL --read-full-status` tells who"
+                .to_owned(),
+        ),
+        (Some(sense), _) => help_for(sense),
+        _ => None,
+    };
+    Failure::scsi(format!("{name}: the target refused {command_name}: {said}"), help)
+}
+
+fn help_for(sense: &Sense) -> Option<String> {
+    let text = match sense.key()? {
+        SenseKey::DataProtect if sense.code == AdditionalSense::SPACE_ALLOCATION_FAILED => {
+            "the target's store is full: make room there"
+        }
+        SenseKey::DataProtect => "the disk is read-only for this initiator: see the target's configuration",
+        SenseKey::MediumError | SenseKey::HardwareError => {
+            "the target's store has an error: look at the target's log"
+        }
+        SenseKey::NotReady => return not_ready_help(sense),
+        SenseKey::IllegalRequest if sense.is_unknown_command() => "the target does not have this command",
+        _ => return None,
+    };
+    Some(text.to_owned())
+}
+
+fn not_ready_help(sense: &Sense) -> Option<String> {
+    let text = match sense.code {
+        AdditionalSense::MEDIUM_NOT_PRESENT => "load the medium at the target",
+        AdditionalSense::INITIALIZING_COMMAND_REQUIRED => "the unit was stopped; START STOP UNIT starts it",
+        AdditionalSense::TARGET_PORT_IN_STANDBY | AdditionalSense::TARGET_PORT_UNAVAILABLE => {
+            "this path is not the active one: `lunette info URL` lists the states of all port groups"
+        }
+        AdditionalSense::FORMAT_IN_PROGRESS | AdditionalSense::SANITIZE_IN_PROGRESS => "wait for its end",
+        _ => return None,
+    };
+    Some(text.to_owned())
+}

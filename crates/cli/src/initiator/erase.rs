@@ -1,0 +1,155 @@
+//! `lunette erase`: UNMAP, WRITE SAME with zeros, or SANITIZE.
+
+use std::io::{self, IsTerminal, Write};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lunette_scsi::AdditionalSense;
+use lunette_scsi::client::DoesNotFit;
+use lunette_scsi::client::medium::{self, BlockRange, CdbForm, SameBlock};
+use lunette_scsi::client::unit::{self, Sanitize};
+use serde::Serialize;
+
+use super::amount::Span;
+use super::disk::Disk;
+use super::options::{EraseMethod, EraseOptions, is_whole};
+use super::report::tell;
+use super::stream::flush;
+use crate::banner::size;
+use crate::failure::{Failure, say};
+
+/// How often a unit that is sanitized is asked how far it is.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+/// The most blocks that one WRITE SAME or UNMAP gets where the unit has no limit: 512 MiB of 512-byte blocks.
+const BLOCKS_MAX: u32 = 1 << 20;
+
+#[derive(Debug, Serialize)]
+struct Erased {
+    bytes: u64,
+    method: &'static str,
+    seconds: f64,
+}
+
+/// Erases, after asking.
+pub(crate) fn run(options: &EraseOptions) -> Result<(), Failure> {
+    let sanitizes = matches!(options.method, EraseMethod::SanitizeOverwrite | EraseMethod::SanitizeBlock);
+    if sanitizes && !is_whole(&options.range) {
+        return Err(Failure::usage("SANITIZE erases the whole disk: leave out --offset and --length"));
+    }
+    let mut disk = Disk::open(&options.url)?;
+    let span = options.range.resolve(&disk.capacity()?)?;
+    if disk.facts.is_write_protected() {
+        let message = format!("{} is read-only for this initiator", disk.name);
+        return Err(Failure::scsi(message, Some("see the target's configuration".to_owned())));
+    }
+    if !options.yes {
+        confirm(&disk, span)?;
+    }
+    let start = Instant::now();
+    let method = match options.method {
+        EraseMethod::Unmap => unmap(&mut disk, span).map(|()| "unmap"),
+        EraseMethod::Zeros => zeros(&mut disk, span).map(|()| "zeros"),
+        EraseMethod::SanitizeOverwrite => {
+            let how = Sanitize::Overwrite { pattern: vec![0], passes: 1, invert: false };
+            sanitize(&mut disk, &how).map(|()| "sanitize-overwrite")
+        }
+        EraseMethod::SanitizeBlock => sanitize(&mut disk, &Sanitize::BlockErase).map(|()| "sanitize-block"),
+    }?;
+    let erased = Erased { bytes: span.length_bytes(), method, seconds: start.elapsed().as_secs_f64() };
+    disk.close();
+    tell(options.json, &erased, |erased| {
+        format!("erased {} in {:.1} s ({})\n", size(erased.bytes), erased.seconds, erased.method)
+    })
+}
+
+/// Asks whoever sits at the terminal; without one, nothing is erased.
+fn confirm(disk: &Disk, span: Span) -> Result<(), Failure> {
+    let what = format!(
+        "{} of {} ({} {})",
+        size(span.length_bytes()),
+        disk.name,
+        disk.facts.inquiry.product,
+        disk.facts.serial
+    );
+    if !io::stdin().is_terminal() {
+        return Err(Failure::usage(format!("this erases {what}")).with_help("--yes does it without asking"));
+    }
+    let failed = |error: io::Error| Failure::new("cannot ask", &error);
+    write!(io::stderr(), "This erases {what}. Type yes to go on: ").map_err(failed)?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer).map_err(failed)?;
+    if answer.trim() == "yes" { Ok(()) } else { Err(Failure::usage("nothing was erased")) }
+}
+
+/// Pieces of a range, none longer than `blocks_max`.
+fn pieces(span: Span, blocks_max: u32) -> impl Iterator<Item = BlockRange> {
+    let end = span.lba + span.blocks;
+    let mut lba = span.lba;
+    std::iter::from_fn(move || {
+        let blocks = (end - lba).min(blocks_max.into()) as u32;
+        let piece = BlockRange { lba, blocks, block_length_bytes: span.block_bytes };
+        lba += u64::from(blocks);
+        (blocks > 0).then_some(piece)
+    })
+}
+
+fn does_not_fit(error: DoesNotFit) -> Failure {
+    Failure::internal(&error.to_string())
+}
+
+fn unmap(disk: &mut Disk, span: Span) -> Result<(), Failure> {
+    let limits = disk.facts.limits;
+    if !disk.facts.provisioning.unmap {
+        let message = format!("{} does not take UNMAP", disk.name);
+        return Err(Failure::scsi(message, Some("--method zeros writes zeros".to_owned())));
+    }
+    // A limit of 0 is not told; all ones is no limit.
+    let blocks_max =
+        if limits.unmap_blocks_max == 0 { BLOCKS_MAX } else { limits.unmap_blocks_max.min(BLOCKS_MAX) };
+    for piece in pieces(span, blocks_max) {
+        let command = medium::unmap(&[(piece.lba, piece.blocks)], false).map_err(does_not_fit)?;
+        disk.run(&command, &[])?;
+    }
+    flush(disk)
+}
+
+fn zeros(disk: &mut Disk, span: Span) -> Result<(), Failure> {
+    let limit = u32::try_from(disk.facts.limits.write_same_blocks_max).unwrap_or(u32::MAX);
+    let blocks_max = if limit == 0 { u32::from(u16::MAX) } else { limit.min(BLOCKS_MAX) };
+    let same = if disk.facts.provisioning.write_same_16 && disk.facts.provisioning.reads_zeros {
+        SameBlock::DataOrUnmap
+    } else {
+        SameBlock::Data
+    };
+    let block = vec![0; span.block_bytes as usize];
+    for piece in pieces(span, blocks_max) {
+        let command = medium::write_same(CdbForm::Sixteen, piece, same).map_err(does_not_fit)?;
+        disk.run(&command, &block)?;
+    }
+    flush(disk)
+}
+
+/// Begins it, and waits until the unit is ready again.
+fn sanitize(disk: &mut Disk, how: &Sanitize) -> Result<(), Failure> {
+    let command = unit::sanitize(how, true, true).map_err(|error| Failure::internal(&error.to_string()))?;
+    disk.run(&command, &[])?;
+    let shows = io::stderr().is_terminal();
+    loop {
+        let sense = disk.ask(&unit::request_sense(false))?;
+        let Some(sense) = sense.filter(|sense| sense.code == AdditionalSense::SANITIZE_IN_PROGRESS) else {
+            break;
+        };
+        if shows && let Some(percent) = sense.progress_percent() {
+            let _ = write!(io::stderr(), "\r{percent:5.1} %");
+        }
+        thread::sleep(PROGRESS_INTERVAL);
+    }
+    if shows {
+        say("");
+    }
+    // A failure stays until another SANITIZE, and TEST UNIT READY tells it.
+    let result = disk.run(&unit::test_unit_ready(), &[]);
+    result
+        .map(drop)
+        .map_err(|failure| failure.with_help("what is on the disk is undefined; sanitize it again"))
+}

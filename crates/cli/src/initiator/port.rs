@@ -1,0 +1,37 @@
+//! What the commands here need of a session: commands out, completions in.
+
+use lunette_scsi::client::Command;
+use lunette_scsi::{Lun, Status};
+
+use crate::failure::Failure;
+
+/// How a command ended.
+#[derive(Debug)]
+pub(crate) struct Done {
+    /// What [`Port::start`] was given.
+    pub(crate) tag: u64,
+    /// The status, where it is one that is known.
+    pub(crate) status: Option<Status>,
+    /// Sense data as it came.
+    pub(crate) sense: Vec<u8>,
+    /// What was received; of a command that writes, the buffer that was sent.
+    pub(crate) data: Vec<u8>,
+}
+
+/// A session with a target, for one thread.
+pub(crate) trait Port: Send {
+    /// Sends a command. `data` is the Data-Out that it announces, or a buffer with room for the Data-In.
+    ///
+    /// # Errors
+    /// The session is over.
+    fn start(&mut self, lun: Lun, tag: u64, command: &Command, data: Vec<u8>) -> Result<(), Failure>;
+
+    /// Waits for a command to end. One must be under way.
+    ///
+    /// # Errors
+    /// The session is over, or what a command did is not known.
+    fn finish(&mut self) -> Result<Done, Failure>;
+
+    /// Logs out.
+    fn close(self: Box<Self>);
+}

@@ -1,0 +1,100 @@
+//! A [`Port`] that is a session of `lunette_initiator`.
+
+use std::collections::HashMap;
+use std::io::IsTerminal;
+
+use lunette_initiator::{Command as Sent, CommandId, Completion, Data, Engine, EngineEvent, Options, Replay};
+use lunette_scsi::client::{Command, Transfer};
+use lunette_scsi::{Lun, Status};
+use lunette_wire::LunField;
+
+use super::port::{Done, Port};
+use crate::failure::{Failure, say};
+
+/// Logs in.
+///
+/// # Errors
+/// Why there is no session, and what to try.
+pub(crate) fn connect(options: &Options) -> Result<Box<dyn Port>, Failure> {
+    let engine = Engine::connect(options.clone()).map_err(|error| Failure::initiator(&error))?;
+    Ok(Box::new(SessionPort { engine, tags: HashMap::new(), done: Vec::new() }))
+}
+
+struct SessionPort {
+    engine: Engine,
+    /// What each command under way is to its caller.
+    tags: HashMap<CommandId, (u64, bool)>,
+    done: Vec<Completion>,
+}
+
+impl Port for SessionPort {
+    fn start(&mut self, lun: Lun, tag: u64, command: &Command, data: Vec<u8>) -> Result<(), Failure> {
+        let writes = command.data_out_bytes() > 0;
+        let sent = Sent {
+            lun: LunField(lun.to_bytes()),
+            cdb: command.cdb().into(),
+            data: match command.transfer() {
+                Transfer::None => Data::None,
+                Transfer::In { .. } => Data::In(data),
+                Transfer::Out { .. } | Transfer::List(_) => Data::Out(data),
+            },
+            // Each block is written once in a run, so that to write it again after a lost session changes nothing.
+            replay: if matches!(command.transfer(), Transfer::Out { .. }) {
+                Replay::Always
+            } else {
+                Replay::WhereSafe
+            },
+            ..Sent::new(lunette_initiator::Lun::default(), command.cdb())
+        };
+        let id = self.engine.submit(sent);
+        self.tags.insert(id, (tag, writes));
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<Done, Failure> {
+        while self.done.is_empty() {
+            if self.engine.outstanding() == 0 {
+                return Err(Failure::internal("no command is under way"));
+            }
+            let polled = self.engine.poll(None, &mut self.done);
+            polled.map_err(|error| Failure::initiator(&error))?;
+            self.tell_events();
+        }
+        let completion = self.done.remove(0);
+        let (tag, writes) = self.tags.remove(&completion.id).unwrap_or_default();
+        let status = completion.result.map_err(|error| Failure::command(&error))?;
+        let mut data = completion.buffer;
+        if !writes {
+            data.truncate(completion.received as usize);
+        }
+        Ok(Done { tag, status: Status::from_code(status.code), sense: status.sense, data })
+    }
+
+    fn close(self: Box<Self>) {
+        // All commands are answered: what the target says to the farewell changes nothing.
+        let _ = self.engine.close();
+    }
+}
+
+impl SessionPort {
+    /// What happens to the session is told where somebody looks.
+    fn tell_events(&mut self) {
+        while let Some(event) = self.engine.event() {
+            if !std::io::stderr().is_terminal() {
+                continue;
+            }
+            match event {
+                EngineEvent::Lost { reason } => {
+                    say(&format!("lunette: the session was lost: {reason}; logging in again"));
+                }
+                EngineEvent::Reconnected { portal, after } => {
+                    say(&format!("lunette: logged in again at {portal} after {:.1} s", after.as_secs_f64()));
+                }
+                EngineEvent::ConnectionMissing { reason } => {
+                    say(&format!("lunette: one connection of the session is missing: {reason}"));
+                }
+                _ => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Many reads or writes under way at once: what is read comes in the order of the disk.
+
+use std::collections::VecDeque;
+
+use lunette_scsi::client::medium::{self, BlockRange, Caching};
+use lunette_scsi::client::{Command, DoesNotFit};
+
+use super::amount::Span;
+use super::disk::{Disk, Verdict, judge, pause};
+use super::port::Done;
+use crate::failure::Failure;
+
+/// The most commands under way that may be asked for.
+pub(crate) const DEPTH_MAX: u32 = 1024;
+
+/// One command under way.
+struct Slot {
+    tag: u64,
+    lba: u64,
+    command: Command,
+    tries: u32,
+    /// What was read, once it is there.
+    data: Option<Vec<u8>>,
+}
+
+/// Commands under way on one disk.
+struct Pipeline {
+    slots: VecDeque<Slot>,
+    next_tag: u64,
+    /// Buffers to be used again.
+    spare: Vec<Vec<u8>>,
+}
+
+impl Pipeline {
+    fn new() -> Pipeline {
+        Pipeline { slots: VecDeque::new(), next_tag: 0, spare: Vec::new() }
+    }
+
+    fn buffer(&mut self, length: usize) -> Vec<u8> {
+        let mut buffer = self.spare.pop().unwrap_or_default();
+        buffer.resize(length, 0);
+        buffer
+    }
+
+    fn start(&mut self, disk: &mut Disk, lba: u64, command: Command, data: Vec<u8>) -> Result<(), Failure> {
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        disk.port.start(disk.lun, tag, &command, data)?;
+        self.slots.push_back(Slot { tag, lba, command, tries: 0, data: None });
+        Ok(())
+    }
+
+    /// Waits until one more command has ended well, and gives its place among the slots and its buffer.
+    fn finish(&mut self, disk: &mut Disk) -> Result<(usize, Vec<u8>), Failure> {
+        loop {
+            let done = disk.port.finish()?;
+            let index = self.slots.iter().position(|slot| slot.tag == done.tag);
+            let index = index.ok_or_else(|| Failure::internal("a command ended that was not sent"))?;
+            let slot = &mut self.slots[index];
+            match judge(&disk.name, &slot.command, &done, slot.tries) {
+                Verdict::Good => return Ok((index, whole(&disk.name, &slot.command, done)?)),
+                Verdict::Again => {}
+                Verdict::Later => pause(),
+                Verdict::Failed(failure) => return Err(at(failure, slot.lba)),
+            }
+            slot.tries += 1;
+            let mut data = done.data;
+            data.resize(slot.command.data_in_bytes().max(slot.command.data_out_bytes()) as usize, 0);
+            let (tag, command) = (slot.tag, slot.command.clone());
+            disk.port.start(disk.lun, tag, &command, data)?;
+        }
+    }
+}
+
+/// Says where on the disk it was.
+fn at(failure: Failure, lba: u64) -> Failure {
+    failure.with_place(&format!("at block {lba}"))
+}
+
+/// The data of a read, if all of it came: GOOD with less is an error, never a short file.
+fn whole(name: &str, command: &Command, done: Done) -> Result<Vec<u8>, Failure> {
+    let wanted = command.data_in_bytes() as usize;
+    if done.data.len() < wanted {
+        let came = done.data.len();
+        let message = format!(
+            "{name}: the target answered {} with GOOD, but sent {came} of {wanted} bytes",
+            command.name()
+        );
+        return Err(Failure::scsi(message, Some("the target does not follow the standard here".to_owned())));
+    }
+    Ok(done.data)
+}
+
+fn does_not_fit(error: DoesNotFit) -> Failure {
+    Failure::internal(&error.to_string())
+}
+
+/// Reads a range in order.
+pub(crate) struct ReadStream {
+    pipeline: Pipeline,
+    next_lba: u64,
+    end_lba: u64,
+    block_bytes: u32,
+    piece_blocks: u32,
+    depth: usize,
+}
+
+impl ReadStream {
+    pub(crate) fn new(disk: &Disk, span: Span, depth: u32) -> ReadStream {
+        ReadStream {
+            pipeline: Pipeline::new(),
+            next_lba: span.lba,
+            end_lba: span.lba + span.blocks,
+            block_bytes: span.block_bytes,
+            piece_blocks: disk.transfer_blocks_max(),
+            depth: depth.clamp(1, DEPTH_MAX) as usize,
+        }
+    }
+
+    /// Lets no piece be longer than this, in bytes; a piece has at least one block.
+    pub(crate) fn limit_piece(&mut self, piece_bytes: usize) {
+        let blocks = (piece_bytes as u64 / u64::from(self.block_bytes)).max(1);
+        self.piece_blocks = u64::from(self.piece_blocks).min(blocks) as u32;
+    }
+
+    /// The next piece: its place on the disk in bytes, and its data. `None` at the end of the range.
+    ///
+    /// # Errors
+    /// The session, or what the target said.
+    pub(crate) fn next(&mut self, disk: &mut Disk) -> Result<Option<(u64, Vec<u8>)>, Failure> {
+        loop {
+            while self.pipeline.slots.len() < self.depth && self.next_lba < self.end_lba {
+                let left = self.end_lba - self.next_lba;
+                let blocks = left.min(self.piece_blocks.into()) as u32;
+                let range = BlockRange { lba: self.next_lba, blocks, block_length_bytes: self.block_bytes };
+                let command = medium::read(range.form(), range, Caching::default()).map_err(does_not_fit)?;
+                let buffer = self.pipeline.buffer(command.data_in_bytes() as usize);
+                self.pipeline.start(disk, self.next_lba, command, buffer)?;
+                self.next_lba += u64::from(blocks);
+            }
+            match self.pipeline.slots.front_mut() {
+                None => return Ok(None),
+                Some(slot) if slot.data.is_some() => {
+                    let slot = self.pipeline.slots.pop_front();
+                    let read = slot.and_then(|slot| Some((slot.lba, slot.data?)));
+                    return Ok(read.map(|(lba, data)| (lba * u64::from(self.block_bytes), data)));
+                }
+                Some(_) => {
+                    let (index, data) = self.pipeline.finish(disk)?;
+                    self.pipeline.slots[index].data = Some(data);
+                }
+            }
+        }
+    }
+
+    /// Takes a buffer back.
+    pub(crate) fn recycle(&mut self, buffer: Vec<u8>) {
+        self.pipeline.spare.push(buffer);
+    }
+}
+
+/// Writes pieces, several at once.
+pub(crate) struct WriteStream {
+    pipeline: Pipeline,
+    block_bytes: u32,
+    piece_blocks: u32,
+    depth: usize,
+    caching: Caching,
+}
+
+impl WriteStream {
+    pub(crate) fn new(disk: &Disk, block_bytes: u32, depth: u32, caching: Caching) -> WriteStream {
+        WriteStream {
+            pipeline: Pipeline::new(),
+            block_bytes,
+            piece_blocks: disk.transfer_blocks_max(),
+            depth: depth.clamp(1, DEPTH_MAX) as usize,
+            caching,
+        }
+    }
+
+    /// The length of a piece that takes one command, in bytes.
+    pub(crate) fn piece_bytes(&self) -> usize {
+        self.piece_blocks as usize * self.block_bytes as usize
+    }
+
+    /// A buffer for a piece.
+    pub(crate) fn buffer(&mut self, length: usize) -> Vec<u8> {
+        self.pipeline.buffer(length)
+    }
+
+    /// Writes `data`, which is of whole blocks and at most a piece, at `lba`; it may still be under way afterwards.
+    ///
+    /// # Errors
+    /// The session, or what the target said, of this write or an earlier one.
+    pub(crate) fn write(&mut self, disk: &mut Disk, lba: u64, data: Vec<u8>) -> Result<(), Failure> {
+        while self.pipeline.slots.len() >= self.depth {
+            self.finish_one(disk)?;
+        }
+        let blocks = (data.len() / self.block_bytes as usize) as u32;
+        let range = BlockRange { lba, blocks, block_length_bytes: self.block_bytes };
+        let command = medium::write(range.form(), range, self.caching).map_err(does_not_fit)?;
+        self.pipeline.start(disk, lba, command, data)
+    }
+
+    fn finish_one(&mut self, disk: &mut Disk) -> Result<(), Failure> {
+        let (index, buffer) = self.pipeline.finish(disk)?;
+        self.pipeline.slots.remove(index);
+        self.pipeline.spare.push(buffer);
+        Ok(())
+    }
+
+    /// Waits for all writes.
+    ///
+    /// # Errors
+    /// As [`WriteStream::write`].
+    pub(crate) fn drain(&mut self, disk: &mut Disk) -> Result<(), Failure> {
+        while !self.pipeline.slots.is_empty() {
+            self.finish_one(disk)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for all writes, and makes them stable.
+    ///
+    /// # Errors
+    /// As [`WriteStream::write`].
+    pub(crate) fn flush(&mut self, disk: &mut Disk) -> Result<(), Failure> {
+        self.drain(disk)?;
+        flush(disk)
+    }
+}
+
+/// SYNCHRONIZE CACHE of the whole disk, unless every write is stable when it is answered.
+///
+/// # Errors
+/// The session, or what the target said.
+pub(crate) fn flush(disk: &mut Disk) -> Result<(), Failure> {
+    if !disk.facts.has_write_cache() {
+        return Ok(());
+    }
+    let all = BlockRange { lba: 0, blocks: 0, block_length_bytes: 0 };
+    let command = medium::synchronize_cache(medium::CdbForm::Ten, all).map_err(does_not_fit)?;
+    disk.run(&command, &[]).map(drop)
+}

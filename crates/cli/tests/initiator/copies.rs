@@ -1,0 +1,114 @@
+//! `copy`: files and disks, holes, resumption, and what is refused.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use crate::host::{Served, good, path, refused, run};
+
+const MIB: usize = 1 << 20;
+
+/// 8 MiB with data in two places.
+fn sparse_file(file: &std::path::Path) -> Vec<u8> {
+    let mut data = vec![0; 8 * MIB];
+    data[MIB..MIB + 100_000].fill(7);
+    data[6 * MIB..7 * MIB].fill(9);
+    let image = fs::File::create(file).expect("a file");
+    image.set_len(8 << 20).expect("a length");
+    for range in [MIB..MIB + 100_000, 6 * MIB..7 * MIB] {
+        std::os::unix::fs::FileExt::write_all_at(&image, &data[range.clone()], range.start as u64)
+            .expect("written");
+    }
+    data
+}
+
+#[test]
+fn from_file_to_disk_to_disk_to_file() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (first, last) = (directory.path().join("first.img"), directory.path().join("last.img"));
+    let data = sparse_file(&first);
+    let served = Served::start(&["mem:8M", "mem:8M,block=4096"], &[]);
+    // What was there has to go where the source holds nothing.
+    good(&["write", &served.url(0), "--pattern", "ones"]);
+    good(&["write", &served.url(1), "--pattern", "ones"]);
+    for [from, to] in [
+        [path(&first).to_owned(), served.url(0)],
+        [served.url(0), served.url(1)],
+        [served.url(1), path(&last).to_owned()],
+    ] {
+        let done = good(&["copy", &from, &to, "--verify", "--json"]).json();
+        assert_eq!(done["verified"], true);
+        let (moved, empty) = (done["bytes"].as_u64(), done["empty_bytes"].as_u64());
+        assert_eq!(moved.zip(empty).map(|(moved, empty)| moved + empty), Some(8 << 20), "{done}");
+        assert!(moved < Some(3 << 20), "only what is there is moved, from {from}: {done}");
+    }
+    assert_eq!(fs::read(&last).expect("a file"), data);
+    let space_bytes = fs::metadata(&last).expect("a file").blocks() * 512;
+    assert!(space_bytes < 4 << 20, "holes stay holes: {space_bytes}");
+
+    let whole = directory.path().join("whole.img");
+    let done = good(&["copy", &served.url(1), path(&whole), "--no-sparse", "--json"]).json();
+    assert_eq!(done["bytes"].as_u64(), Some(8 << 20));
+    let text = good(&["copy", &served.url(1), path(&whole), "--force"]).text();
+    assert!(text.starts_with("copied ") && text.contains(" held nothing; all of it is stable"), "{text}");
+}
+
+#[test]
+fn a_copy_goes_on_where_it_was_and_only_with_its_own_record() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let image = directory.path().join("image");
+    let record = directory.path().join("record");
+    sparse_file(&image);
+    let served = Served::start(&["mem:8M", "mem:8M"], &[]);
+    let (url, record) = (served.url(0), path(&record));
+    let resume = ["copy", path(&image), &url, "--resume", record, "--json"];
+    let done = good(&resume).json();
+    assert_eq!(done["resumed_at_bytes"].as_u64(), Some(0));
+    assert!(!fs::exists(record).expect("a directory"), "a complete copy leaves no record");
+
+    // As if it had been broken off after 5 MiB: what lies before is not looked at again.
+    let info = good(&["info", &url, "--json"]).json();
+    let name = info["names"][0].as_str().expect("a name");
+    let metadata = fs::metadata(&image).expect("a file");
+    let state = serde_json::json!({
+        "source": format!("file {}:{}", metadata.dev(), metadata.ino()),
+        "destination": name,
+        "size_bytes": 8 << 20,
+        "done_bytes": 5 << 20,
+    });
+    fs::write(record, state.to_string()).expect("written");
+    good(&["erase", &url, "--yes"]);
+    let other = refused(2, &["copy", path(&image), &served.url(1), "--resume", record]);
+    assert!(other.contains("the record of another copy"), "{other}");
+    let done = good(&resume).json();
+    assert_eq!(done["resumed_at_bytes"].as_u64(), Some(5 << 20));
+    good(&["verify", &url, "--pattern", "zeros", "--length", "5M"]);
+    good(&["verify", &url, "--pattern", "hex:09", "--offset", "6M", "--length", "1M"]);
+
+    fs::write(record, "not a record").expect("written");
+    assert!(refused(2, &resume).contains("no record of a copy"));
+}
+
+#[test]
+fn what_cannot_be_copied_is_refused_before_anything_is_written() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let image = directory.path().join("image");
+    fs::write(&image, vec![5; 2 * MIB]).expect("written");
+    let odd = directory.path().join("odd");
+    fs::write(&odd, vec![5; 1000]).expect("written");
+    let served = Served::start(&["mem:1M", "mem:8M,ro", "mem:8M"], &[]);
+    let (small, read_only, large) = (served.url(0), served.url(1), served.url(2));
+    let message = refused(2, &["copy", path(&image), &small]);
+    assert!(message.contains("the source has 2 MiB, and the destination only 1 MiB"), "{message}");
+    let message = refused(2, &["copy", path(&odd), &large]);
+    assert!(message.contains("1000 bytes, which is no multiple"), "{message}");
+    assert!(refused(5, &["copy", path(&image), &read_only]).contains("is read-only"));
+    assert!(refused(2, &["copy", &large, &large]).contains("the same disk"));
+    assert!(refused(1, &["copy", &large, path(&image)]).contains("help: --force overwrites it"));
+    assert!(refused(1, &["copy", "no-such-file", &large]).contains("cannot open no-such-file"));
+    assert!(
+        refused(2, &["copy", path(directory.path()), &large]).contains("neither a file nor a block device")
+    );
+    good(&["verify", &small, "--pattern", "zeros"]);
+    let said = run(&["copy", path(&image), &large, "--quiet"]);
+    assert_eq!((said.status, said.err.as_str()), (Some(0), ""), "a larger destination keeps what is behind");
+}

@@ -1,0 +1,8 @@
+//! The initiator's commands as processes, against `lunette serve`: what they tell, what they do, how they fail.
+
+mod copies;
+mod data;
+mod host;
+mod looking;
+mod reserving;
+mod wrong_input;
