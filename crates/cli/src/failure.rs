@@ -86,6 +86,11 @@ impl Failure {
         Self { side, ..Self::of(status, chain(error)).with_help(error.advice()) }
     }
 
+    /// A session that does not last: status 3.
+    pub(crate) fn session(message: String) -> Self {
+        Self::of(SESSION, message).with_help("look at the target's log and at the network")
+    }
+
     /// A command has no status that could be used: status 3, or 5 where it is the target's doing.
     pub(crate) fn command(error: &CommandError) -> Self {
         let (status, side) = match error {

@@ -1,7 +1,6 @@
 //! A [`Port`] that is a session of `lunette_initiator`.
 
 use std::collections::HashMap;
-use std::io::IsTerminal;
 
 use lunette_initiator::{Command as Sent, CommandId, Completion, Data, Engine, EngineEvent, Options, Replay};
 use lunette_scsi::client::{Command, Transfer};
@@ -11,13 +10,17 @@ use lunette_wire::LunField;
 use super::port::{Done, Port};
 use crate::failure::{Failure, say};
 
+/// How often a session may be lost and had again without any command being answered: what a target does to the first try it
+/// does to all of them.
+const LOSSES_MAX: u32 = 8;
+
 /// Logs in.
 ///
 /// # Errors
 /// Why there is no session, and what to try.
 pub(crate) fn connect(options: &Options) -> Result<Box<dyn Port>, Failure> {
     let engine = Engine::connect(options.clone()).map_err(|error| Failure::initiator(&error))?;
-    Ok(Box::new(SessionPort { engine, tags: HashMap::new(), done: Vec::new() }))
+    Ok(Box::new(SessionPort { engine, tags: HashMap::new(), done: Vec::new(), losses: 0 }))
 }
 
 struct SessionPort {
@@ -25,6 +28,8 @@ struct SessionPort {
     /// What each command under way is to its caller.
     tags: HashMap<CommandId, (u64, bool)>,
     done: Vec<Completion>,
+    /// How often the session was lost since a command ended.
+    losses: u32,
 }
 
 impl Port for SessionPort {
@@ -58,8 +63,9 @@ impl Port for SessionPort {
             }
             let polled = self.engine.poll(None, &mut self.done);
             polled.map_err(|error| Failure::initiator(&error))?;
-            self.tell_events();
+            self.tell_events()?;
         }
+        self.losses = 0;
         let completion = self.done.remove(0);
         let (tag, writes) = self.tags.remove(&completion.id).unwrap_or_default();
         let status = completion.result.map_err(|error| Failure::command(&error))?;
@@ -77,14 +83,17 @@ impl Port for SessionPort {
 }
 
 impl SessionPort {
-    /// What happens to the session is told where somebody looks.
-    fn tell_events(&mut self) {
+    /// What happens to the session is told.
+    fn tell_events(&mut self) -> Result<(), Failure> {
         while let Some(event) = self.engine.event() {
-            if !std::io::stderr().is_terminal() {
-                continue;
-            }
             match event {
                 EngineEvent::Lost { reason } => {
+                    self.losses += 1;
+                    if self.losses > LOSSES_MAX {
+                        let message =
+                            format!("the session is lost each time before a command is answered: {reason}");
+                        return Err(Failure::session(message));
+                    }
                     say(&format!("lunette: the session was lost: {reason}; logging in again"));
                 }
                 EngineEvent::Reconnected { portal, after } => {
@@ -96,5 +105,6 @@ impl SessionPort {
                 _ => {}
             }
         }
+        Ok(())
     }
 }
