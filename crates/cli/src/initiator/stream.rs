@@ -13,6 +13,9 @@ use crate::failure::Failure;
 /// The most commands under way that may be asked for.
 pub(crate) const DEPTH_MAX: u32 = 1024;
 
+/// Buffers that are kept to be used again.
+const SPARE_MAX: usize = 64;
+
 /// One command under way.
 struct Slot {
     tag: u64,
@@ -40,6 +43,13 @@ impl Pipeline {
         let mut buffer = self.spare.pop().unwrap_or_default();
         buffer.resize(length, 0);
         buffer
+    }
+
+    /// Takes a buffer back.
+    fn recycle(&mut self, buffer: Vec<u8>) {
+        if self.spare.len() < SPARE_MAX {
+            self.spare.push(buffer);
+        }
     }
 
     fn start(&mut self, disk: &mut Disk, lba: u64, command: Command, data: Vec<u8>) -> Result<(), Failure> {
@@ -155,7 +165,7 @@ impl ReadStream {
 
     /// Takes a buffer back.
     pub(crate) fn recycle(&mut self, buffer: Vec<u8>) {
-        self.pipeline.spare.push(buffer);
+        self.pipeline.recycle(buffer);
     }
 }
 
@@ -206,7 +216,7 @@ impl WriteStream {
     fn finish_one(&mut self, disk: &mut Disk) -> Result<(), Failure> {
         let (index, buffer) = self.pipeline.finish(disk)?;
         self.pipeline.slots.remove(index);
-        self.pipeline.spare.push(buffer);
+        self.pipeline.recycle(buffer);
         Ok(())
     }
 

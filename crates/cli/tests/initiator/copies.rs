@@ -52,6 +52,26 @@ fn from_file_to_disk_to_disk_to_file() {
     assert!(text.starts_with("copied ") && text.contains(" held nothing; all of it is stable"), "{text}");
 }
 
+/// Places that are no whole block of the destination.
+#[test]
+fn small_blocks_go_into_large_ones() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let image = directory.path().join("image");
+    let image = path(&image);
+    let served = Served::start(&["mem:8M", "mem:8M,block=4096"], &[]);
+    let (small, large) = (served.url(0), served.url(1));
+    for lba in ["3b", "2049b", "9000b", "16383b"] {
+        good(&["write", &small, "--pattern", "random:3", "--offset", lba, "--length", "1b"]);
+    }
+    good(&["write", &large, "--pattern", "ones"]);
+    good(&["copy", &small, &large, "--verify", "--depth", "3"]);
+    good(&["copy", &small, image]);
+    good(&["verify", &large, "--input", image]);
+    good(&["copy", image, &small, "--verify"]);
+    good(&["verify", &small, "--pattern", "random:3", "--offset", "9000b", "--length", "1b"]);
+    good(&["copy", &large, &small, "--verify"]);
+}
+
 #[test]
 fn a_copy_goes_on_where_it_was_and_only_with_its_own_record() {
     let directory = tempfile::tempdir().expect("a directory");

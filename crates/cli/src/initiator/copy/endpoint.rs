@@ -22,13 +22,6 @@ const FILE_PIECE_BYTES: usize = 1 << 20;
 /// The most that one WRITE SAME makes empty, in blocks.
 const EMPTY_BLOCKS_MAX: u32 = 1 << 20;
 
-/// Where the parts of a file begin and end, but for its end: on whole blocks of any disk.
-const GRAIN_BYTES: u64 = 4096;
-
-fn next_grain(at: u64) -> u64 {
-    (at / GRAIN_BYTES + 1).saturating_mul(GRAIN_BYTES)
-}
-
 /// A part of an end with one property.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Extent {
@@ -48,11 +41,11 @@ pub(super) trait Endpoint: Send {
     fn identity(&self) -> String;
     fn size_bytes(&self) -> u64;
     fn block_bytes(&self) -> u32;
-    /// What one write takes best.
+    /// The most that is read or written at once.
     fn piece_bytes(&self) -> usize;
     /// What lies at `at`, at most up to `end`; never nothing.
     fn extent(&mut self, at: u64, end: u64) -> Result<Extent, Failure>;
-    /// Reads a part in order, in pieces of at most `piece_bytes`.
+    /// Reads a part in order, in pieces of `piece_bytes` (no more than [`Endpoint::piece_bytes`]); the last may be shorter.
     fn read(
         &mut self,
         at: u64,
@@ -299,19 +292,9 @@ impl Endpoint for FileEnd {
     fn extent(&mut self, at: u64, end: u64) -> Result<Extent, Failure> {
         let rest = Extent { length_bytes: end - at, is_empty: false };
         match seek(&self.file, SeekFrom::Data(at)) {
-            Ok(data) if data > at => {
-                let data = data.min(end);
-                let stop = if data < end { data / GRAIN_BYTES * GRAIN_BYTES } else { end };
-                // A hole that ends before the first boundary is read as what it is: zeros.
-                let is_empty = stop > at;
-                let stop = if is_empty { stop } else { next_grain(at).min(end) };
-                Ok(Extent { length_bytes: stop - at, is_empty })
-            }
+            Ok(data) if data > at => Ok(Extent { length_bytes: data.min(end) - at, is_empty: true }),
             Ok(_) => match seek(&self.file, SeekFrom::Hole(at)) {
-                Ok(hole) if hole > at => {
-                    let stop = hole.div_ceil(GRAIN_BYTES).saturating_mul(GRAIN_BYTES).min(end);
-                    Ok(Extent { length_bytes: stop - at, is_empty: false })
-                }
+                Ok(hole) if hole > at => Ok(Extent { length_bytes: hole.min(end) - at, is_empty: false }),
                 _ => Ok(rest),
             },
             // Only a hole comes after this.

@@ -54,7 +54,8 @@ pub(crate) fn run(options: &CopyOptions) -> Result<(), Failure> {
     let bar = progress(options, bytes);
     bar.set_position(begin);
     let start = Instant::now();
-    let mut job = Job { sparse: !options.no_sparse, empty_bytes: 0, moved_bytes: 0, bar: &bar };
+    let pieces = Pieces::new(&*source, &*destination, !options.no_sparse)?;
+    let mut job = Job { pieces, empty_bytes: 0, moved_bytes: 0, bar: &bar };
     let mut at = begin;
     while at < bytes {
         let end = bytes.min(at + STEP_BYTES);
@@ -68,7 +69,7 @@ pub(crate) fn run(options: &CopyOptions) -> Result<(), Failure> {
     let (empty_bytes, moved_bytes) = (job.empty_bytes, job.moved_bytes);
     if options.verify {
         bar.set_message("comparing");
-        compare(&mut *source, &mut *destination, bytes, &bar)?;
+        compare(&mut *source, &mut *destination, pieces, &bar)?;
     }
     bar.finish_and_clear();
     if let Some(record) = record {
@@ -151,8 +152,54 @@ enum Piece {
 /// Pieces that wait between the two sides: with those under way, what bounds the memory.
 const WAITING_MAX: usize = 8;
 
-struct Job<'a> {
+/// How a copy is cut: both sides read and write in the same pieces.
+#[derive(Debug, Clone, Copy)]
+struct Pieces {
+    /// Each begins and ends at a multiple of this, but for the end of a file: a whole block on both sides.
+    grain_bytes: u64,
+    /// The longest; a multiple of the grain that both sides can transfer at once.
+    piece_bytes: usize,
+    /// What holds nothing is left out.
     sparse: bool,
+}
+
+impl Pieces {
+    fn new(source: &dyn Endpoint, destination: &dyn Endpoint, sparse: bool) -> Result<Pieces, Failure> {
+        let grain = source.block_bytes().max(destination.block_bytes()) as usize;
+        let most = source.piece_bytes().min(destination.piece_bytes());
+        let piece_bytes = most / grain * grain;
+        // Block lengths are powers of two on all disks that there are.
+        let is_possible = grain.is_multiple_of(source.block_bytes() as usize)
+            && grain.is_multiple_of(destination.block_bytes() as usize);
+        if piece_bytes == 0 || !is_possible {
+            return Err(Failure::scsi(
+                format!(
+                    "blocks of {} and {} bytes do not go together",
+                    source.block_bytes(),
+                    destination.block_bytes()
+                ),
+                Some("copy to a file first, then from there".to_owned()),
+            ));
+        }
+        Ok(Pieces { grain_bytes: grain as u64, piece_bytes, sparse })
+    }
+
+    /// The part of an extent at `at` that is of whole grains: of one that is empty no more than it has, of one that is not
+    /// everything up to the next boundary. At `end` everything ends.
+    fn cut(&self, extent: Extent, at: u64, end: u64) -> Extent {
+        let stop = at.saturating_add(extent.length_bytes).min(end);
+        let below = stop / self.grain_bytes * self.grain_bytes;
+        let above = stop.div_ceil(self.grain_bytes).saturating_mul(self.grain_bytes).min(end);
+        if extent.is_empty && (stop == end || below > at) {
+            let stop = if stop == end { end } else { below };
+            return Extent { length_bytes: stop - at, is_empty: true };
+        }
+        Extent { length_bytes: above - at, is_empty: false }
+    }
+}
+
+struct Job<'a> {
+    pieces: Pieces,
     empty_bytes: u64,
     moved_bytes: u64,
     bar: &'a ProgressBar,
@@ -168,10 +215,9 @@ impl Job<'_> {
         end: u64,
     ) -> Result<(), Failure> {
         let (sender, receiver) = sync_channel(WAITING_MAX);
-        let sparse = self.sparse;
-        let piece_bytes = destination.piece_bytes();
+        let pieces = self.pieces;
         thread::scope(|scope| {
-            let reader = scope.spawn(move || read(source, at, end, sparse, piece_bytes, &sender));
+            let reader = scope.spawn(move || read(source, at, end, pieces, &sender));
             let written = self.write(destination, &receiver);
             drop(receiver);
             let read = reader.join().unwrap_or_else(|_| Err(Failure::internal("the reading side failed")));
@@ -205,20 +251,19 @@ fn read(
     source: &mut dyn Endpoint,
     begin: u64,
     end: u64,
-    sparse: bool,
-    piece_bytes: usize,
+    pieces: Pieces,
     sender: &SyncSender<Piece>,
 ) -> Result<(), Failure> {
     let gone = || Failure::internal("the writing side has ended");
     let mut at = begin;
     while at < end {
-        let extent =
-            if sparse { source.extent(at, end)? } else { Extent { length_bytes: end - at, is_empty: false } };
+        let rest = Extent { length_bytes: end - at, is_empty: false };
+        let extent = if pieces.sparse { pieces.cut(source.extent(at, end)?, at, end) } else { rest };
         if extent.is_empty {
             let piece = Piece::Empty { offset_bytes: at, length_bytes: extent.length_bytes };
             sender.send(piece).map_err(|_| gone())?;
         } else {
-            source.read(at, extent.length_bytes, piece_bytes, &mut |offset_bytes, data| {
+            source.read(at, extent.length_bytes, pieces.piece_bytes, &mut |offset_bytes, data| {
                 sender.send(Piece::Data { offset_bytes, data }).map_err(|_| gone())
             })?;
         }
@@ -231,39 +276,76 @@ fn read(
 fn compare(
     source: &mut dyn Endpoint,
     destination: &mut dyn Endpoint,
-    bytes: u64,
+    pieces: Pieces,
     bar: &ProgressBar,
 ) -> Result<(), Failure> {
     bar.set_position(0);
-    let piece_bytes = destination.piece_bytes();
-    let block_bytes = destination.block_bytes();
-    let name = destination.name();
+    let pieces = Pieces { sparse: false, ..pieces };
+    let bytes = source.size_bytes();
     let mut at = 0;
     while at < bytes {
         let length = (bytes - at).min(STEP_BYTES);
-        let (sender, receiver) = sync_channel(WAITING_MAX);
-        thread::scope(|scope| {
-            let source = &mut *source;
-            let reader = scope.spawn(move || read(source, at, at + length, false, piece_bytes, &sender));
-            let compared = destination.read(at, length, piece_bytes, &mut |offset_bytes, found| {
-                let Ok(Piece::Data { data: expected, .. }) = receiver.recv() else {
-                    // Why is with the reader.
-                    return Err(Failure::internal("the reading side has ended"));
-                };
-                bar.inc(found.len() as u64);
-                match Difference::find(offset_bytes, block_bytes, &expected, &found) {
-                    Some(difference) => Err(difference.failure(&name, block_bytes)),
-                    None => Ok(()),
-                }
-            });
-            drop(receiver);
-            let read = reader.join().unwrap_or_else(|_| Err(Failure::internal("the reading side failed")));
-            match compared {
-                Err(failure) if failure.is_internal() => read.and(Err(failure)),
-                compared => compared,
-            }
-        })?;
+        compare_step(source, destination, at, length, pieces, bar)?;
         at += length;
     }
     Ok(())
+}
+
+fn compare_step(
+    source: &mut dyn Endpoint,
+    destination: &mut dyn Endpoint,
+    at: u64,
+    length: u64,
+    pieces: Pieces,
+    bar: &ProgressBar,
+) -> Result<(), Failure> {
+    let (block_bytes, name) = (destination.block_bytes(), destination.name());
+    let (sender, receiver) = sync_channel(WAITING_MAX);
+    thread::scope(|scope| {
+        let reader = scope.spawn(move || read(source, at, at + length, pieces, &sender));
+        let compared = destination.read(at, length, pieces.piece_bytes, &mut |offset_bytes, found| {
+            let expected = match receiver.recv() {
+                Ok(Piece::Data { offset_bytes: of, data })
+                    if of == offset_bytes && data.len() == found.len() =>
+                {
+                    data
+                }
+                // Why is with the reader.
+                _ => return Err(Failure::internal("the two sides are not read alike")),
+            };
+            bar.inc(found.len() as u64);
+            match Difference::find(offset_bytes, block_bytes, &expected, &found) {
+                Some(difference) => Err(difference.failure(&name, block_bytes)),
+                None => Ok(()),
+            }
+        });
+        drop(receiver);
+        let read = reader.join().unwrap_or_else(|_| Err(Failure::internal("the reading side failed")));
+        match compared {
+            Err(failure) if failure.is_internal() => read.and(Err(failure)),
+            compared => compared,
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extents_are_cut_to_whole_blocks_of_both_sides() {
+        let pieces = Pieces { grain_bytes: 4096, piece_bytes: 1 << 20, sparse: true };
+        let cut = |is_empty, at, length_bytes| {
+            let extent = pieces.cut(Extent { length_bytes, is_empty }, at, 100_000);
+            (extent.length_bytes, extent.is_empty)
+        };
+        assert_eq!(cut(true, 0, 8192), (8192, true));
+        assert_eq!(cut(true, 0, 9000), (8192, true), "no more than is empty");
+        assert_eq!(cut(true, 0, 512), (4096, false), "not a whole block: read");
+        assert_eq!(cut(false, 0, 512), (4096, false));
+        assert_eq!(cut(false, 4096, 8192), (8192, false));
+        assert_eq!(cut(true, 98_304, 1696), (1696, true), "the end of a file");
+        assert_eq!(cut(false, 98_304, 1), (1696, false));
+        assert_eq!(cut(true, 0, u64::MAX), (100_000, true));
+    }
 }
