@@ -2,6 +2,7 @@
 //! test `fuzz_corpus` runs them on the committed ones. They check more than "no panic": bounds, round trips, ends.
 
 mod answers;
+mod discovery;
 mod initiator;
 mod login;
 mod pdu;
@@ -9,6 +10,7 @@ mod scsi;
 mod session;
 
 pub use answers::answers;
+pub use discovery::discovery;
 pub use initiator::initiator;
 pub use login::login;
 pub use pdu::{pdu, text};
@@ -25,6 +27,7 @@ pub const ENTRIES: &[Entry] = &[
     ("login", login),
     ("session", session),
     ("initiator", initiator),
+    ("discovery", discovery),
     ("scsi", scsi),
     ("answers", answers),
 ];

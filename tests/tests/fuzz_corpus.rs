@@ -78,6 +78,11 @@ fn session() {
 }
 
 #[test]
+fn discovery() {
+    run_on_corpus("discovery");
+}
+
+#[test]
 fn initiator() {
     run_on_corpus("initiator");
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lunette_block::OperationKind;
-use lunette_initiator::{Command, CommandError, Engine, EngineEvent, Options, Replay, Timing};
+use lunette_initiator::{Command, CommandError, Engine, EngineEvent, Options, Replay, Timing, Wishes};
 use lunette_tests::in_process::InProcess;
 use lunette_tests::lunette::{Lunette, TARGET_NAME};
 
@@ -17,6 +17,40 @@ fn patient(options: Options) -> Options {
 
 fn connect(options: Options) -> Engine {
     Engine::connect(options).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A session at ErrorRecoveryLevel 2 over a relay.
+fn at_level_two(target: &InProcess, relay: &Relay, connections: u16) -> Engine {
+    let wishes = Wishes { error_recovery_level: 2, ..Wishes::default() };
+    let engine = connect(Options { wishes, connections, ..patient(options(target.name(), relay.address)) });
+    assert_eq!(engine.parameters().error_recovery_level, 2);
+    engine
+}
+
+#[test]
+fn at_level_two_tasks_outlive_their_connections() {
+    let target = InProcess::start_with(&["mem:64M"], |config| config.limits.error_recovery_level = 2);
+    let relay = Relay::to(target.portal());
+    for connections in [1, 2] {
+        let mut engine = at_level_two(&target, &relay, connections);
+        make_ready(&mut engine, 0);
+        let data = |lba: u64| pattern(300 + lba, 512);
+        target.hold(0, OperationKind::Write);
+        let calls = target.faults(0).calls(OperationKind::Write);
+        let writes: Vec<_> = (0..16).map(|lba| engine.submit(write(0, lba, 1, data(lba)))).collect();
+        send(&mut engine);
+        target.wait_for_calls(0, OperationKind::Write, calls + 1);
+        relay.cut();
+        target.faults(0).clear();
+        let all = wait_for_all(&mut engine);
+        for id in &writes {
+            assert!(all[id].is_good() && all[id].attempts == 1, "{:?}", all[id].result);
+        }
+        for lba in 0..16 {
+            assert!(execute(&mut engine, read(0, lba, 1, 512)).data() == data(lba));
+        }
+        engine.close().expect("a logout");
+    }
 }
 
 /// Sends what was submitted.

@@ -140,10 +140,14 @@ impl Engine {
             }
             Event::Notice { notice, .. } => self.events.push_back(EngineEvent::Notice(notice)),
             Event::LogoutRequested { connection, within_s } => self.asked_to_leave(connection, within_s),
-            Event::LoggedOut { connection } => self.close_link(connection),
+            Event::LoggedOut { connection } => {
+                self.close_link(connection);
+            }
             Event::ConnectionFailed { connection, loss } => {
                 tracing::warn!(%loss, "a connection failed");
-                self.close_link(connection);
+                if let Some(cid) = self.close_link(connection) {
+                    self.rejoin = Some((self.now, cid));
+                }
             }
             Event::SessionEnded if self.is_moving => self.lost("the target asked for a logout".into()),
             Event::SessionEnded => self.over("the session was logged out".into()),

@@ -75,12 +75,12 @@ impl Engine {
         added.map_err(|error| Error::System { what: "an epoll registration", source: error.into() })
     }
 
-    /// Closes a connection; what waited to be sent on it is forgotten.
-    pub(super) fn close_link(&mut self, id: ConnectionId) {
-        if let Some(at) = self.links.iter().position(|link| link.id == id) {
-            let mut link = self.links.swap_remove(at);
-            link.transmitter.clear(self.now, &mut self.table);
-        }
+    /// Closes a connection and answers its name; what waited to be sent on it is forgotten.
+    pub(super) fn close_link(&mut self, id: ConnectionId) -> Option<Cid> {
+        let at = self.links.iter().position(|link| link.id == id)?;
+        let mut link = self.links.swap_remove(at);
+        link.transmitter.clear(self.now, &mut self.table);
+        Some(link.cid)
     }
 
     pub(super) fn close_all_links(&mut self) {

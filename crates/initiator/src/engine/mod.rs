@@ -24,7 +24,7 @@ use lunette_iscsi::initiator::session::{
     Abort, Command as CoreCommand, Function, Logout, Outbox, RequestHandle, Session, Settings, SubmitError,
 };
 use lunette_iscsi::parameters::SessionParameters;
-use lunette_wire::{Isid, LunField};
+use lunette_wire::{Cid, Isid, LunField};
 use rustix::event::epoll;
 use rustix::fd::OwnedFd;
 
@@ -73,6 +73,9 @@ enum State {
 /// | SYNCHRONIZE CACHE | [`CommandError::NotSent`] | [`CommandError::Unknown`] |
 /// | all others | [`CommandError::NotSent`] | [`CommandError::Unknown`] |
 ///
+/// At ErrorRecoveryLevel 2 a lost connection is replaced and its tasks go on in it (RFC 7143, 7.1.4.3), as long as the target
+/// keeps them; only a session that cannot be saved in this way is lost.
+///
 /// The order in which they were submitted is kept. A unit attention about the loss of the session that meets a replayed
 /// command is taken by the engine and told as [`EngineEvent::Attention`]. If it tells of a reset, a volatile cache may have
 /// lost what was not flushed: the next SYNCHRONIZE CACHE of that unit fails with [`CommandError::ResetSinceFlush`], once.
@@ -101,6 +104,8 @@ pub struct Engine {
     record: LoginRecord,
     jobs: (Sender<Job>, Receiver<Job>),
     is_joining: bool,
+    /// When a connection is to take the place of one that was lost, at ErrorRecoveryLevel 2; and that one's name.
+    rejoin: Option<(Duration, Cid)>,
     /// What the system said about a connection that broke.
     detail: Option<String>,
     /// Requests that abort commands, which end by themselves.
@@ -152,6 +157,7 @@ impl Engine {
             record,
             jobs: channel(),
             is_joining: false,
+            rejoin: None,
             detail: None,
             aborts: Vec::new(),
             resets: Vec::new(),
@@ -433,7 +439,8 @@ impl Engine {
             State::Down(down) => down.deadline(),
             State::Up | State::Over(_) => None,
         };
-        session.into_iter().chain(leaving).chain(recovery).min()
+        let rejoin = self.rejoin.filter(|_| self.is_up() && !self.is_joining).map(|(at, _)| at);
+        session.into_iter().chain(leaving).chain(recovery).chain(rejoin).min()
     }
 
     fn tick(&mut self) {
@@ -442,6 +449,7 @@ impl Engine {
             self.leave_when_asked();
         }
         self.recover();
+        self.replace_lost();
     }
 }
 

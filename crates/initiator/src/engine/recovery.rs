@@ -53,6 +53,7 @@ impl Engine {
         self.close_all_links();
         self.is_joining = false;
         self.aborts.clear();
+        self.rejoin = None;
         if self.is_closing || self.options.timing.recovery.is_zero() {
             return self.over(reason);
         }
@@ -97,8 +98,14 @@ impl Engine {
                 }
                 Job::Joining(record, result) => {
                     self.record.attempts.extend(record.attempts);
-                    if std::mem::take(&mut self.is_joining) && self.is_up() && self.joined(*result) {
+                    if !std::mem::take(&mut self.is_joining) || !self.is_up() {
+                        continue;
+                    }
+                    if self.joined(*result) {
+                        self.rejoin = None;
                         self.join_more();
+                    } else if let Some((at, _)) = &mut self.rejoin {
+                        *at = self.now + WAIT_MIN;
                     }
                 }
             }
@@ -112,6 +119,25 @@ impl Engine {
         let first = down.tries as usize - 1;
         let goal = Goal::leading(Purpose::Normal(self.options.target.clone()), self.isid);
         self.log_in_beside(goal, first, Job::Leading);
+    }
+
+    /// Has another connection take the place of a lost one: with its name where it was the last one (6.3.4), with a new one where
+    /// another can log it out. The session says when it is too late.
+    pub(super) fn replace_lost(&mut self) {
+        let Some((at, cid)) = self.rejoin else { return };
+        if !self.is_up() || self.session.is_over() || self.is_closing {
+            self.rejoin = None;
+        } else if !self.is_joining && self.now >= at {
+            let Some(mut goal) = self.next_join() else {
+                self.rejoin = None;
+                return;
+            };
+            if self.links.is_empty() {
+                goal.cid = cid;
+            }
+            self.is_joining = true;
+            self.log_in_beside(goal, self.links.len(), Job::Joining);
+        }
     }
 
     /// Runs a login on another thread.

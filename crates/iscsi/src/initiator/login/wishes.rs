@@ -74,7 +74,8 @@ pub struct Wishes {
     pub data_pdu_in_order: bool,
     /// True: the sequences of a task come in order. Default true.
     pub data_sequence_in_order: bool,
-    /// How the end of aborted tasks is to be reported, the best first (13.23). Default empty: the key is not offered,
+    /// How the end of aborted tasks is to be reported, the best first (13.23); what everybody must have is offered behind it.
+    /// Default empty: the key is not offered,
     /// since targets older than RFC 7143 do not know it.
     pub task_reporting: Vec<TaskReporting>,
     /// iSCSIProtocolLevel, 0 to 31 (13.24). Default 1: RFC 7143; the key is not offered then.
@@ -211,8 +212,15 @@ impl Wishes {
             Key::DataSequenceInOrder => boolean_text(self.data_sequence_in_order).to_owned(),
             Key::TaskReporting if self.task_reporting.is_empty() => return None,
             Key::TaskReporting => {
-                let names: Vec<&str> =
-                    self.task_reporting.iter().map(|&way| task_reporting_name(way)).collect();
+                // Whoever offers the key offers these two at least (13.23).
+                let wanted = self.task_reporting.iter().copied();
+                let all = wanted.chain([TaskReporting::ResponseFence, TaskReporting::Rfc3720]);
+                let mut names: Vec<&str> = Vec::new();
+                for name in all.map(task_reporting_name) {
+                    if !names.contains(&name) {
+                        names.push(name);
+                    }
+                }
                 names.join(",")
             }
             Key::ProtocolLevel if self.protocol_level == 1 => return None,
@@ -296,6 +304,17 @@ mod tests {
         assert_eq!(value_of(&ordered, "MaxOutstandingR2T").as_deref(), Some("1"));
         let free = Wishes { data_sequence_in_order: false, ..ordered };
         assert_eq!(value_of(&free, "MaxOutstandingR2T").as_deref(), Some("16"));
+    }
+
+    #[test]
+    fn what_is_offered_for_task_reporting_has_what_everybody_must_have() {
+        for (wish, offer) in [
+            (TaskReporting::FastAbort, "FastAbort,ResponseFence,RFC3720"),
+            (TaskReporting::Rfc3720, "RFC3720,ResponseFence"),
+        ] {
+            let wishes = Wishes { task_reporting: vec![wish], ..Wishes::default() };
+            assert_eq!(value_of(&wishes, "TaskReporting").as_deref(), Some(offer));
+        }
     }
 
     #[test]
