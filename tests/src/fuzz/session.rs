@@ -104,7 +104,7 @@ impl Driver {
                 self.session.request_logout(self.now, Duration::from_secs(5), &mut self.outbox);
             }
             _ => {
-                self.session.abort_tasks(None, None, choice & 32 != 0, &mut self.outbox);
+                self.session.abort_tasks(None, &[], choice & 32 != 0, &mut self.outbox);
             }
         }
     }

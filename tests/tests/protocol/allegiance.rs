@@ -178,8 +178,8 @@ fn select(session: &mut Raw, queue_error: u8, task_aborted: bool) {
     session.good(tag).expect("changeable bits");
 }
 
-/// The first session's command fails while it and the second have a read each in the store.
-fn fail_amid_reads(queue_error: u8, task_aborted: bool) -> (InProcess, [Raw; 2], [InitiatorTaskTag; 3]) {
+/// Two sessions of a unit with these bits, whose reads are held in the store.
+fn held_reads(queue_error: u8, task_aborted: bool) -> (InProcess, Raw, Raw) {
     let target = InProcess::start(&[DISK]);
     let (mut first, mut second) = (target.session(1), target.session(2));
     expect_ready(&mut first, 0);
@@ -187,6 +187,12 @@ fn fail_amid_reads(queue_error: u8, task_aborted: bool) -> (InProcess, [Raw; 2],
     select(&mut first, queue_error, task_aborted);
     expect_attention(&mut second, 0, MODE_CHANGED);
     target.hold(0, OperationKind::Read);
+    (target, first, second)
+}
+
+/// The first session's command fails while it and the second have a read each in the store.
+fn fail_amid_reads(queue_error: u8, task_aborted: bool) -> (InProcess, [Raw; 2], [InitiatorTaskTag; 3]) {
+    let (target, mut first, mut second) = held_reads(queue_error, task_aborted);
     let of_second = second.read(0, 0, 1).expect("sent");
     let of_first = first.read(0, 0, 1).expect("sent");
     target.wait_for_calls(0, OperationKind::Read, 2);
@@ -240,5 +246,36 @@ fn a_failed_command_may_abort_those_of_its_own_session() {
     target.faults(0).clear();
     expect_failure(&mut first, fails);
     second.data_in(of_second).expect("a read");
+    expect_ready(&mut first, 0);
+}
+
+/// A command fails while another one that has failed waits for the end of those that it aborts: both are told.
+#[test]
+fn failed_commands_of_a_session_do_not_abort_each_other() {
+    let (target, [mut first, mut second], [fails, _, of_second]) = fail_amid_reads(3, false);
+    let fails_too = first.command(&wrong(false), &[]).expect("sent");
+    taken_in(&mut first, &mut second);
+    target.faults(0).clear();
+    expect_failure(&mut first, fails);
+    expect_failure(&mut first, fails_too);
+    second.data_in(of_second).expect("a read");
+    expect_ready(&mut first, 0);
+}
+
+/// The same over sessions; who has lost nothing but what it is told of has no unit attention either.
+#[test]
+fn failed_commands_of_sessions_do_not_abort_each_other() {
+    let (target, mut first, mut second) = held_reads(1, false);
+    first.read(0, 0, 1).expect("sent");
+    target.wait_for_calls(0, OperationKind::Read, 1);
+    let fails = second.command(&wrong(false), &[]).expect("sent");
+    taken_in(&mut second, &mut first);
+    let told = first.command(&plain(), &[]).expect("sent");
+    taken_in(&mut first, &mut second);
+    target.faults(0).clear();
+    let ending = first.ending(told).expect("an answer to nothing else");
+    assert_eq!((ending.status, ending.codes()), (CHECK_CONDITION, COMMANDS_CLEARED));
+    expect_failure(&mut second, fails);
+    expect_ready(&mut second, 0);
     expect_ready(&mut first, 0);
 }

@@ -215,13 +215,13 @@ impl<D: Share> Session<D> {
         self.settle(outbox);
     }
 
-    /// Aborts this session's tasks on a logical unit, or on all, because another session asked for it (4.2.3.2), or because
-    /// one of them has failed, which is `spared`. Returns the tasks that are still in a store. They end without an answer,
+    /// Aborts this session's tasks on a logical unit, or on all, but those that are `spared`, because another session asked
+    /// for it (4.2.3.2), or because one of them has failed. Returns the tasks that are still in a store. They end without an answer,
     /// or with status TASK ABORTED where they are to be `answered`.
     pub fn abort_tasks(
         &mut self,
         lun: Option<LunField>,
-        spared: Option<TaskId>,
+        spared: &[TaskId],
         answered: bool,
         outbox: &mut Outbox<D>,
     ) -> Vec<TaskId> {
@@ -229,7 +229,7 @@ impl<D: Share> Session<D> {
         let mut affected = self.tasks.ids(|task| {
             task.phase != Phase::Parked && lun.is_none_or(|lun| same_unit(task.command.lun, lun))
         });
-        affected.retain(|&id| Some(id) != spared);
+        affected.retain(|id| !spared.contains(id));
         self.announce_termination(&affected, None, outbox);
         let abort = |&id: &TaskId| {
             if answered { self.abort_answered(id, outbox) } else { self.abort(id, None, outbox) }
@@ -265,11 +265,12 @@ impl<D: Share> Session<D> {
         }
     }
 
-    /// True while a command for a logical unit has begun and not ended.
+    /// True while a command for a logical unit, but those that are `spared`, has begun and not ended.
     #[must_use]
-    pub fn has_tasks(&self, lun: LunField) -> bool {
+    pub fn has_tasks(&self, lun: LunField, spared: &[TaskId]) -> bool {
         let same_unit = self.settings.same_unit;
-        self.tasks.any(|task| task.phase != Phase::Parked && same_unit(task.command.lun, lun))
+        let begun = self.tasks.ids(|task| task.phase != Phase::Parked && same_unit(task.command.lun, lun));
+        begun.iter().any(|id| !spared.contains(id))
     }
 
     /// True while a task that [`Self::abort_tasks`] named has not ended.

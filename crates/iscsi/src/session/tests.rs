@@ -265,7 +265,7 @@ fn a_window_that_moves_without_an_answer_is_told() {
     let id = bench.command(1).expect("in the window");
     let before = bench.session.window.max_cmd_sn();
     bench.outbox = Outbox::default();
-    assert_eq!(bench.session.abort_tasks(None, None, false, &mut bench.outbox), [id]);
+    assert_eq!(bench.session.abort_tasks(None, &[], false, &mut bench.outbox), [id]);
     assert!(bench.sent().is_empty(), "it is still in its store");
     let ended =
         Completion { status: 0, status_qualifier: 0, sense: &[], transfer: Transfer::None, fenced: false };

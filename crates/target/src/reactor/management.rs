@@ -10,6 +10,7 @@ use lunette_wire::{Cid, LunField};
 use tracing::{debug, info, warn};
 
 use super::connection::{Disconnect, Token};
+use super::preempt::settled_failures;
 use super::session::Attachment;
 use super::session::TargetSession;
 use super::{Message, Reactor, Waiter};
@@ -34,6 +35,13 @@ pub(crate) struct AbortScope {
     /// Whom to answer.
     pub(super) reactor: usize,
     pub(super) request: u64,
+}
+
+impl AbortScope {
+    /// A command has failed, and the others are aborted for it (SPC-4, QERR).
+    pub(super) fn has_failed(&self) -> bool {
+        self.is_told && self.spared.is_some()
+    }
 }
 
 /// A function of a session of this reactor that waits for the reactors' answers.
@@ -179,19 +187,22 @@ impl Reactor {
                 _ => None,
             };
             let is_own = place == scope.except;
+            let mut spared: Vec<_> = scope.spared.filter(|_| is_own).into_iter().collect();
+            if scope.has_failed() {
+                spared.extend(settled_failures(&self.pending_preemptions, place));
+            }
             let is_answered = |attachment: &Attachment| {
                 !is_own && lun.is_some_and(|lun| attachment.nexus.answers_aborted(Lun::from_bytes(lun.0)))
             };
             if let (Some(lun), Some(attachment)) = (lun, &session.attachment)
                 && scope.is_told
                 && !is_own
-                && session.core.has_tasks(lun)
+                && session.core.has_tasks(lun, &spared)
             {
                 attachment.nexus.commands_cleared(Lun::from_bytes(lun.0));
             }
             let answered = session.attachment.as_ref().is_some_and(is_answered);
-            let left =
-                session.core.abort_tasks(lun, scope.spared.filter(|_| is_own), answered, &mut self.outbox);
+            let left = session.core.abort_tasks(lun, &spared, answered, &mut self.outbox);
             tasks.extend(left.into_iter().map(|id| (index, place, id)));
             self.run_session(index);
         }

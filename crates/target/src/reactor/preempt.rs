@@ -16,6 +16,20 @@ pub(super) struct PendingPreemption {
     request: u64,
     reactors_left: usize,
     waiter: WaitingCommand,
+    /// Its status is settled, and told once the others are gone (SPC-4, QERR).
+    has_failed: bool,
+}
+
+/// The commands of a session that have failed as well when another one has others aborted: each of them is told as failed,
+/// for if they aborted each other, none would be.
+pub(super) fn settled_failures(
+    pending: &[PendingPreemption],
+    place: SessionPlace,
+) -> impl Iterator<Item = TaskId> {
+    pending
+        .iter()
+        .filter(move |pending| pending.has_failed && pending.waiter.place == place)
+        .map(|pending| pending.waiter.task)
 }
 
 impl Reactor {
@@ -43,6 +57,7 @@ impl Reactor {
             request: self.next_request,
             reactors_left: self.shared.reactors.len(),
             waiter: WaitingCommand { session: index, place, task: id },
+            has_failed: scope.has_failed(),
         });
         for reactor in &self.shared.reactors {
             reactor.send(Message::AbortTasks(scope.clone()));

@@ -213,7 +213,7 @@ fn what_the_fence_holds_back_can_be_aborted_at_once() {
     pair.complete(fenced, true);
     pair.complete(behind, false);
     assert_eq!(pair.responses(), [(0, 1)]);
-    assert_eq!(pair.bench.session.abort_tasks(None, None, false, &mut pair.bench.outbox), []);
+    assert_eq!(pair.bench.session.abort_tasks(None, &[], false, &mut pair.bench.outbox), []);
     assert_eq!(pair.bench.session.open_tasks(), 0);
     pair.acknowledge(CID, LunField::default());
     assert_eq!(pair.responses(), []);
@@ -307,7 +307,7 @@ fn data_that_crosses_a_task_termination_is_expected() {
     let mut pair = Pair::new(TaskReporting::FastAbort, 1);
     let (_, late) = asked_for_data(&mut pair, OTHER);
     assert_eq!(
-        pair.bench.session.abort_tasks(None, None, false, &mut pair.bench.outbox),
+        pair.bench.session.abort_tasks(None, &[], false, &mut pair.bench.outbox),
         [],
         "another session's reset"
     );
@@ -342,7 +342,7 @@ fn without_fast_abort_no_task_termination_is_told() {
         assert_eq!(pair.responses(), [(0, 0x102)]);
         pair.acknowledge(CID, LunField::default());
         asked_for_data(&mut pair, OTHER);
-        assert_eq!(pair.bench.session.abort_tasks(None, None, false, &mut pair.bench.outbox), []);
+        assert_eq!(pair.bench.session.abort_tasks(None, &[], false, &mut pair.bench.outbox), []);
         assert_eq!(pair.responses(), []);
     }
 }
@@ -352,7 +352,7 @@ fn terminations_that_nobody_acknowledges_are_bounded() {
     let mut pair = Pair::new(TaskReporting::FastAbort, 1);
     for _ in 0..5000 {
         asked_for_data(&mut pair, OTHER);
-        pair.bench.session.abort_tasks(None, None, false, &mut pair.bench.outbox);
+        pair.bench.session.abort_tasks(None, &[], false, &mut pair.bench.outbox);
         pair.bench.outbox = Outbox::default();
     }
     let held = pair.bench.session.connection_mut(OTHER).unwrap().terminations.len();
