@@ -8,7 +8,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::Access;
+use rustix::fs::{Access, OFlags};
+use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
 use crate::store::file::sync_directory_of;
@@ -124,14 +125,26 @@ fn checked(content: &[u8]) -> Option<&[u8]> {
     (bytes.len() <= STATE_BYTES_MAX && Sha256::digest(bytes)[..] == *hash).then_some(bytes)
 }
 
+/// Opens the file that is written first. What a crash left there is in nobody's way; a link of somebody else's is not followed.
+fn open_new(path: &Path) -> io::Result<fs::File> {
+    let no_links = OFlags::NOFOLLOW.bits().cast_signed();
+    fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .custom_flags(no_links)
+        .open(path)
+}
+
 fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // One that a crash left behind is in nobody's way; and what is created anew is no link of somebody else's.
-    if let Err(error) = fs::remove_file(path)
-        && error.kind() != io::ErrorKind::NotFound
-    {
-        return Err(error);
-    }
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let mut file = match open_new(path) {
+        Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
+            fs::remove_file(path)?;
+            open_new(path)?
+        }
+        opened => opened?,
+    };
     file.write_all(FIRST_LINE)?;
     file.write_all(&Sha256::digest(bytes))?;
     file.write_all(bytes)?;
