@@ -26,6 +26,7 @@ fn world(level: u8, keys: &[(&'static str, &str)]) -> CoreWorld {
         ("MaxRecvDataSegmentLength", "1024".to_owned()),
         ("MaxConnections", "4".to_owned()),
     ];
+    offer.retain(|(key, _)| !keys.iter().any(|(other, _)| other == key));
     offer.extend(keys.iter().map(|(key, value)| (*key, (*value).to_owned())));
     CoreWorld::new(u64::from(level), limits, settings, offer)
 }
@@ -228,6 +229,24 @@ fn a_connection_that_does_not_come_back_in_time_ends_the_session() {
     world.pass(1);
     assert_eq!(world.end(read), &End::Unknown);
     assert_eq!(world.events.last(), Some(&Event::SessionLost { loss: Loss::NotRecovered }));
+}
+
+#[test]
+fn nothing_is_recovered_before_the_time_to_wait() {
+    let mut world = world(2, &[("DefaultTime2Wait", "3")]);
+    world.join();
+    let reads = [world.read(0, 8), world.read(0, 8)];
+    world.send(0);
+    world.send(1);
+    world.break_link(0);
+    // The first look at the clock begins the wait.
+    world.pass(3);
+    assert_eq!(sent(&world, Opcode::LogoutRequest), 0);
+    world.pass(1);
+    world.settle();
+    assert_eq!(sent(&world, Opcode::LogoutRequest), 1);
+    reads.map(|read| assert_eq!(world.good(read).len(), 4096));
+    world.finish();
 }
 
 #[test]

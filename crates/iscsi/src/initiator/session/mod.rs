@@ -132,9 +132,6 @@ pub enum SubmitError {
     /// A CDB without a byte, or longer than [`CDB_LENGTH_MAX`].
     #[error("a CDB has 1 to {CDB_LENGTH_MAX} bytes, not {0}")]
     CdbLength(usize),
-    /// A bidirectional command: both lengths are above zero.
-    #[error("bidirectional commands are not carried")]
-    Bidirectional,
 }
 
 /// Why a connection is not taken.
@@ -299,9 +296,6 @@ impl Session {
         }
         if command.cdb.is_empty() || command.cdb.len() > CDB_LENGTH_MAX {
             return Err(SubmitError::CdbLength(command.cdb.len()));
-        }
-        if command.read_length > 0 && command.write_length > 0 {
-            return Err(SubmitError::Bidirectional);
         }
         let priority = if self.parameters.protocol_level >= 2 { command.priority & 15 } else { 0 };
         let task = Task::new(&Command { priority, ..*command });

@@ -42,7 +42,7 @@ impl Session {
             status: pdu.status,
             status_qualifier: pdu.status_qualifier,
             residual: pdu.residual,
-            read_residual: Residual::None,
+            read_residual: pdu.bidirectional_read_residual,
             received: task.came.contiguous(),
             sense: sense_of(PDU, data)?.to_vec(),
         };
@@ -136,29 +136,49 @@ pub(super) fn sense_of<'a>(pdu: &'static str, data: &'a [u8]) -> Result<&'a [u8]
     }
 }
 
-/// What is wrong with an answer to a command whose data went only one way (11.4.5, 11.4.8). After other statuses than
-/// success, how much went is the device server's affair, and the counts only say it.
+/// What is wrong with an answer (11.4.5, 11.4.6, 11.4.8). After other statuses than success, how much went is the device
+/// server's affair, and the counts only say it.
 fn disagreement(task: &Task, answer: &Answer, announced: Option<u32>) -> Option<AnswerFault> {
     if !matches!(answer.status, GOOD | CONDITION_MET) {
         return None;
     }
-    let is_write = task.write_length > 0;
-    let expected = if is_write { task.write_length } else { task.read_length };
-    let transferred = match answer.residual {
-        Residual::None | Residual::Overflow(_) => expected,
-        Residual::Underflow(residual) => match expected.checked_sub(residual) {
-            Some(transferred) => transferred,
-            None => return Some(AnswerFault::Residual { residual, expected }),
-        },
+    let is_bidirectional = task.read_length > 0 && task.write_length > 0;
+    let read_residual = if is_bidirectional { answer.read_residual } else { answer.residual };
+    let wrong_write = (task.write_length > 0).then(|| disagreement_of_write(task, answer.residual)).flatten();
+    wrong_write.or_else(|| {
+        let reads = task.read_length > 0 || task.write_length == 0;
+        reads.then(|| disagreement_of_read(task, read_residual, announced)).flatten()
+    })
+}
+
+fn disagreement_of_write(task: &Task, residual: Residual) -> Option<AnswerFault> {
+    let transferred = match transferred(task.write_length, residual) {
+        Ok(transferred) => transferred,
+        Err(fault) => return Some(fault),
     };
-    if is_write {
-        let short = AnswerFault::WriteLength { sent: task.sent, announced: transferred };
-        return (task.sent < transferred).then_some(short);
-    }
+    let short = AnswerFault::WriteLength { sent: task.sent, announced: transferred };
+    (task.sent < transferred).then_some(short)
+}
+
+fn disagreement_of_read(task: &Task, residual: Residual, announced: Option<u32>) -> Option<AnswerFault> {
+    let transferred = match transferred(task.read_length, residual) {
+        Ok(transferred) => transferred,
+        Err(fault) => return Some(fault),
+    };
     if let Some(announced) = announced.filter(|&announced| announced > task.data_sns.contiguous()) {
         return Some(AnswerFault::DataMissing { received: task.data_sns.contiguous(), announced });
     }
     let received = task.came.total();
     let is_whole = received == transferred && task.came.contiguous() == transferred;
     (!is_whole).then_some(AnswerFault::ReadLength { received, announced: transferred })
+}
+
+/// Bytes that went, by the residual count.
+fn transferred(expected: u32, residual: Residual) -> Result<u32, AnswerFault> {
+    match residual {
+        Residual::None | Residual::Overflow(_) => Ok(expected),
+        Residual::Underflow(residual) => {
+            expected.checked_sub(residual).ok_or(AnswerFault::Residual { residual, expected })
+        }
+    }
 }

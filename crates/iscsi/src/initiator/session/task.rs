@@ -29,7 +29,7 @@ pub struct Command<'a> {
     pub priority: u8,
     /// The most that it reads.
     pub read_length: u32,
-    /// What it writes.
+    /// What it writes; with a length to read, the command is bidirectional (11.3.4).
     pub write_length: u32,
 }
 
