@@ -23,12 +23,15 @@ struct World {
 
 /// A read of 2048 bytes and a write of 4096, of which 1024 have left; at this ErrorRecoveryLevel.
 fn world_at(error_recovery_level: u8) -> World {
+    world_with(SessionParameters { error_recovery_level, ..SessionParameters::default() })
+}
+
+fn world_with(agreed: SessionParameters) -> World {
     let parameters = SessionParameters {
-        error_recovery_level,
         max_burst_length: 1024,
         first_burst_length: 1024,
         max_outstanding_r2t: 2,
-        ..SessionParameters::default()
+        ..agreed
     };
     let mut session = Session::new(parameters, CMD_SN, Settings::default());
     let login = LoggedIn {
@@ -159,6 +162,19 @@ fn a_sequence_beyond_a_burst_is_borne_where_data_comes_in_order() {
     let pdu = world.data_in();
     world.take(TargetPdu::ScsiDataIn(pdu), &segment(1028));
     assert!(world.outbox.events.is_empty(), "{:?}", world.outbox.events);
+}
+
+#[test]
+fn a_sequence_is_bounded_where_its_pdus_may_come_in_any_order() {
+    let mut world = world_with(SessionParameters { data_pdu_in_order: false, ..Default::default() });
+    let behind = ScsiDataIn { buffer_offset: 512, ..world.data_in() };
+    world.take(TargetPdu::ScsiDataIn(behind), &segment(512));
+    assert!(!world.session.is_over());
+    let longer = ScsiDataIn { data_sn: DataSn(1), ..world.data_in() };
+    assert_eq!(world.refused(TargetPdu::ScsiDataIn(longer), &segment(513)), "13.13");
+    let world = world_with(SessionParameters { data_pdu_in_order: false, ..Default::default() });
+    let outside = ScsiDataIn { buffer_offset: 1000, ..world.data_in() };
+    assert_eq!(world.refused(TargetPdu::ScsiDataIn(outside), &segment(512)), "13.19");
 }
 
 #[test]
