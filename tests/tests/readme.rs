@@ -19,6 +19,9 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Addresses that the pages use.
 const ADDRESSES: &[&str] = &["127.0.0.1:3260", "0.0.0.0:3260", "192.0.2.7:3260"];
 
+/// The hosts whose disks the initiator's commands use.
+const OTHER_HOSTS: &[&str] = &["192.0.2.10", "192.0.2.11"];
+
 /// Programs that are shown and not run, and why.
 const NOT_RUN: &[(&str, &str)] = &[
     ("cargo", "this test runs under cargo; the commands' parts are checked instead"),
@@ -33,6 +36,8 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("sg_sanitize", "needs a disk that the kernel's initiator has attached"),
     ("sg_wr_mode", "needs a disk that the kernel's initiator has attached"),
     ("sg_format", "needs a disk that the kernel's initiator has attached"),
+    ("sg_write_long", "needs a disk that the kernel's initiator has attached"),
+    ("kill", "is about the reader's own process; signals are sent by the tests of `serve`"),
     ("setfattr", "is tried by lunette-block's tests of identities"),
 ];
 
@@ -170,6 +175,37 @@ fn connect(command: &str) {
     target.stop().expect("a clean end");
 }
 
+/// Runs a block of the initiator's commands in their order, each host being a target of its own; tells how many there were.
+fn initiate(page: &str, block: &str) -> u32 {
+    let directory = prepare("");
+    let secret = directory.path().join("host-a.secret");
+    fs::write(&secret, "a secret of 16 b\n").expect("a secret");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("a mode");
+    let targets: Vec<_> = OTHER_HOSTS
+        .iter()
+        .map(|_| {
+            let serve =
+                "exec lunette serve --json --portal 127.0.0.1:0 --target iqn.2026-11.io.lunette:vm --lun mem:16M";
+            Launch::of(shell(directory.path(), serve)).start().expect("a target")
+        })
+        .collect();
+    let mut run = 0;
+    for command in commands(block) {
+        eprintln!("{page}: {command}");
+        let line = command.split('|').next().unwrap_or(&command).trim().replace(":3260", "");
+        let line = OTHER_HOSTS
+            .iter()
+            .zip(&targets)
+            .fold(line, |line, (host, target)| line.replace(host, &target.portal().to_string()));
+        run_script(directory.path(), &line);
+        run += 1;
+    }
+    for target in targets {
+        target.stop().expect("a clean end");
+    }
+    run
+}
+
 #[test]
 fn every_command_runs_or_has_a_reason() {
     need_programs!("iscsi-ls", "qemu-img");
@@ -179,6 +215,10 @@ fn every_command_runs_or_has_a_reason() {
             if block.contains("--ready-fd") {
                 wait_for_readiness(&block);
                 run += 1;
+                continue;
+            }
+            if block.contains(OTHER_HOSTS[0]) {
+                run += initiate(&page, &block);
                 continue;
             }
             for command in commands(&block) {
