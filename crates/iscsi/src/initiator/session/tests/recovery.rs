@@ -1,0 +1,61 @@
+//! Recovery from losses that cannot be mended, and acknowledgements (RFC 7143, 7.8, 11.16).
+
+use super::*;
+
+#[test]
+fn a_data_ack_waits_until_nothing_is_missing() {
+    let mut world = world_at(1);
+    let wanted = ScsiDataIn {
+        acknowledge: true,
+        lun: LunField([4; 8]),
+        target_transfer_tag: TargetTransferTag(9),
+        data_sn: DataSn(1),
+        buffer_offset: 512,
+        ..world.data_in()
+    };
+    world.take(TargetPdu::ScsiDataIn(wanted), &segment(512));
+    let sent = world.sent();
+    let [InitiatorPdu::SnackRequest(missing)] = sent[..] else { panic!("{sent:?}") };
+    assert_eq!((missing.kind, missing.begin_run, missing.run_length), (0, 0, 1));
+    assert_eq!(missing.initiator_task_tag, world.read.initiator_task_tag());
+    assert_eq!(missing.target_transfer_tag, TargetTransferTag::RESERVED);
+    world.take(TargetPdu::ScsiDataIn(world.data_in()), &segment(512));
+    let sent = world.sent();
+    let [InitiatorPdu::SnackRequest(ack)] = sent[..] else { panic!("{sent:?}") };
+    assert_eq!((ack.kind, ack.begin_run, ack.run_length), (2, 2, 0));
+    assert_eq!(ack.initiator_task_tag, InitiatorTaskTag::RESERVED);
+    assert_eq!((ack.target_transfer_tag, ack.lun), (TargetTransferTag(9), LunField([4; 8])));
+}
+
+#[test]
+fn data_that_cannot_be_had_again_is_a_fault_of_its_task() {
+    let mut world = world_at(1);
+    world.take(TargetPdu::ScsiDataIn(world.data_in()), &Segment { is_intact: false, ..segment(512) });
+    let sent = world.sent();
+    let [InitiatorPdu::SnackRequest(request)] = sent[..] else { panic!("{sent:?}") };
+    let reject = Reject { reason: 3, numbers: numbers(0), data_sn: DataSn(0) };
+    world.take(TargetPdu::Reject(reject), &Segment::of(&request.encode()));
+    // The target ends the command by itself (7.8, a.1).
+    let pdu = ScsiResponse { status: 2, numbers: numbers(1), ..world.response(world.read) };
+    world.take(TargetPdu::ScsiResponse(pdu), &Segment::of(&[0, 1, 0x70]));
+    assert!(matches!(world.end(), End::Faulty(answer, AnswerFault::DataDigest) if answer.status == 2));
+}
+
+#[test]
+fn a_status_that_cannot_be_had_again_costs_the_session() {
+    let mut world = world_at(1);
+    let later = ScsiResponse {
+        residual: Residual::Underflow(2048),
+        numbers: numbers(1),
+        ..world.response(world.read)
+    };
+    world.take(TargetPdu::ScsiResponse(later), &Segment::NONE);
+    assert_eq!(world.outbox.events, [], "those before it come first");
+    let sent = world.sent();
+    let [InitiatorPdu::SnackRequest(request)] = sent[..] else { panic!("{sent:?}") };
+    assert_eq!((request.kind, request.begin_run, request.run_length), (1, STAT_SN.0, 1));
+    let reject = Reject { reason: 3, numbers: numbers(2), data_sn: DataSn(0) };
+    world.take(TargetPdu::Reject(reject), &Segment::of(&request.encode()));
+    // The Reject has a number too, but cannot wait for its turn.
+    assert_eq!(world.outbox.events.last(), Some(&Event::SessionLost { loss: Loss::StatusGone }));
+}
