@@ -111,6 +111,8 @@ pub enum UrlError {
     Secret(String),
 }
 
+/// What an initiator's name is, for messages.
+const INITIATOR_NAME: &str = "an iSCSI name, as iqn.2026-11.io.lunette:host";
 /// The keys behind `?`.
 const KEYS: [&str; 13] = [
     "auth",
@@ -232,7 +234,7 @@ impl FromStr for TargetUrl {
         url.error_recovery_level = level.map(|level| level as u8);
         if let Some(name) = query.get("initiator_name") {
             url.initiator_name =
-                Some(IscsiName::parse(name).map_err(|error| UrlError::Target(error.to_string()))?);
+                Some(IscsiName::parse(name).map_err(|_| fault("initiator_name", name, INITIATOR_NAME))?);
         }
         Ok(url)
     }

@@ -16,6 +16,10 @@ fn command_lines_that_cannot_be() {
         (vec!["info", "iscsi://127.0.0.1/not a name/0"], "name"),
         (vec!["info", "iscsi://127.0.0.1/iqn.x:a/x"], "logical unit number"),
         (vec!["info", "iscsi://127.0.0.1/iqn.x:a/0?color=red"], "none of"),
+        (
+            vec!["info", "iscsi://127.0.0.1/iqn.x:a/0?initiator_name=me"],
+            "initiator_name=\"me\" is not an iSCSI name",
+        ),
         (vec!["info", "iscsi://me@127.0.0.1/iqn.x:a/0"], "no secret"),
         (
             vec!["info", "iscsi://me@127.0.0.1/iqn.x:a/0?password_env=LUNETTE_UNSET"],
