@@ -9,6 +9,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
@@ -55,7 +56,7 @@ impl Header {
 #[derive(Debug)]
 pub(super) enum Area {
     File(OwnedFd),
-    Memory(MemoryStore),
+    Store(Arc<dyn Store>),
 }
 
 /// The file beside an image.
@@ -100,7 +101,12 @@ const fn place(block: u64) -> u64 {
 impl Area {
     /// Entries for so many blocks in memory.
     pub(super) fn memory(blocks: u64) -> Result<Self, OpenError> {
-        MemoryStore::new(place(blocks)).map(Area::Memory)
+        Ok(Area::Store(Arc::new(MemoryStore::new(Self::bytes_for(blocks))?)))
+    }
+
+    /// What the entries of so many blocks take.
+    pub(super) const fn bytes_for(blocks: u64) -> u64 {
+        place(blocks)
     }
 
     /// Makes the file for an image anew, whole or not at all.
@@ -132,7 +138,7 @@ impl Area {
     pub(super) fn read(&self, block: u64, bytes: &mut [u8]) -> io::Result<()> {
         match self {
             Area::File(fd) => Ok(read_to_zeroes(fd, place(block), bytes)?),
-            Area::Memory(store) => store.read_at(place(block), bytes),
+            Area::Store(store) => store.read_at(place(block), bytes),
         }
     }
 
@@ -140,7 +146,7 @@ impl Area {
     pub(super) fn write(&self, block: u64, bytes: &[u8]) -> io::Result<()> {
         match self {
             Area::File(fd) => write_all(fd, place(block), bytes),
-            Area::Memory(store) => store.write_at(place(block), bytes),
+            Area::Store(store) => store.write_at(place(block), bytes),
         }
     }
 
@@ -148,7 +154,7 @@ impl Area {
     pub(super) fn clear(&self, blocks: &Range<u64>) -> io::Result<()> {
         let (offset, length) = (place(blocks.start), (blocks.end - blocks.start) * ENTRY_BYTES as u64);
         let fd = match self {
-            Area::Memory(store) => return store.unmap(offset, length),
+            Area::Store(store) => return store.unmap(offset, length),
             Area::File(fd) => fd,
         };
         let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -181,7 +187,7 @@ impl Area {
     pub(super) fn flush(&self) -> io::Result<()> {
         match self {
             Area::File(fd) => Ok(retry_on_intr(|| rustix::fs::fdatasync(fd))?),
-            Area::Memory(_) => Ok(()),
+            Area::Store(store) => store.flush(),
         }
     }
 }

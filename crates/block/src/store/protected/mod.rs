@@ -144,21 +144,30 @@ impl ProtectedStore {
         self.area.write(first, &bytes)
     }
 
-    /// What blocks that are about to be written have. Where a crash has left that open the data is looked at, because an
-    /// entry has room for one write. A damaged entry is mended by the write; before that its block is right with nothing.
+    /// What blocks that are about to be written have. Where a crash or a failure has left that open the data is looked
+    /// at, because an entry has room for one write, and written and flushed as it was seen: it may have been in the page
+    /// cache alone. A damaged entry is mended by the write; before that its block is right with nothing.
     fn information(&self, blocks: &Range<u64>) -> io::Result<Vec<Information>> {
         const OF_NOTHING: Information = [0; INFORMATION_BYTES];
         let bytes = self.entry_bytes(blocks)?;
         let mut data = vec![0; self.block_bytes];
+        let mut was_open = false;
         let of_block = |(bytes, block)| match Entry::from_bytes(bytes) {
             Ok(Entry::Settled(information)) => Ok(information),
             Ok(entry) => {
                 self.data.read_at(self.data_at(block), &mut data)?;
+                self.data.write_at(self.data_at(block), &data)?;
+                was_open = true;
                 Ok(entry.of_data(&data))
             }
             Err(_) => Ok(OF_NOTHING),
         };
-        bytes.as_chunks::<ENTRY_BYTES>().0.iter().zip(blocks.start..).map(of_block).collect()
+        let of_blocks = bytes.as_chunks::<ENTRY_BYTES>().0.iter().zip(blocks.start..).map(of_block);
+        let information = of_blocks.collect::<io::Result<_>>()?;
+        if was_open {
+            self.data_barrier.pass(|| self.data.flush())?;
+        }
+        Ok(information)
     }
 
     /// Blocks of a buffer of those above: data and information.

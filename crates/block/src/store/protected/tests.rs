@@ -1,100 +1,16 @@
-//! A model of blocks with their information, and crashes inside writes: every block is then the old one or the new one.
+//! A model of blocks with their information, and kills, losses of power and failures inside writes: every block is then
+//! the old one or the new one.
 
-use std::sync::Mutex;
+mod layers;
 
 use lunette_cases::cases;
 use proptest::prelude::*;
 
 use super::*;
 use crate::spec::{IdentityOverride, Provisioning, StoreSpec};
+use layers::{Event, Layers, Machine};
 
 const BLOCKS: u64 = 24;
-
-/// Data that outlives a crash, which comes when so many more blocks have been changed.
-#[derive(Debug)]
-struct Disk {
-    bytes: Mutex<Vec<u8>>,
-    block_bytes: usize,
-    blocks_left: Mutex<usize>,
-}
-
-impl Disk {
-    fn change(&self, offset: u64, length: usize, byte: impl Fn(usize) -> u8) -> io::Result<()> {
-        let mut left = self.blocks_left.lock().unwrap();
-        let count = (length / self.block_bytes).min(*left);
-        *left -= count;
-        let mut bytes = self.bytes.lock().unwrap();
-        for index in 0..count * self.block_bytes {
-            bytes[offset as usize + index] = byte(index);
-        }
-        if count * self.block_bytes < length { Err(io::Error::other("the crash")) } else { Ok(()) }
-    }
-}
-
-impl Store for Disk {
-    fn size_bytes(&self) -> u64 {
-        BLOCKS * self.block_bytes as u64
-    }
-
-    fn features(&self) -> Features {
-        Features {
-            unmap: true,
-            write_zeroes: true,
-            extents: false,
-            unmap_granularity_bytes: 512,
-            physical_block_bytes: 512,
-            rotational: None,
-            atomic_writes: None,
-        }
-    }
-
-    fn describe(&self) -> String {
-        "a disk".to_owned()
-    }
-
-    fn in_memory(&self) -> bool {
-        false
-    }
-
-    fn buffers_writes(&self) -> bool {
-        false
-    }
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        let offset = offset as usize;
-        buffer.copy_from_slice(&self.bytes.lock().unwrap()[offset..offset + buffer.len()]);
-        Ok(())
-    }
-
-    fn read_cached(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        self.read_at(offset, buffer)?;
-        Ok(buffer.len())
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.change(offset, data.len(), |index| data[index])
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn zero(&self, offset: u64, length: u64, _unmap: bool) -> io::Result<()> {
-        self.change(offset, length as usize, |_| 0)
-    }
-
-    fn unmap(&self, offset: u64, length: u64) -> io::Result<()> {
-        self.zero(offset, length, true)
-    }
-
-    fn prefetch(&self, _offset: u64, _length: u64) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn extents(&self, offset: u64, length: u64) -> io::Result<Vec<Extent>> {
-        Ok(vec![Extent { offset, length, allocated: true }])
-    }
-}
 
 fn spec(block_length_bytes: u32) -> VolumeSpec {
     VolumeSpec {
@@ -117,12 +33,20 @@ enum Change {
     Unmap,
 }
 
-fn change() -> impl Strategy<Value = (Change, u64, u64, Option<usize>)> {
+/// A change of so many blocks from a first one, and what comes after how many steps of it; the last are after its end.
+type Step = (Change, u64, u64, Option<(Event, usize)>);
+
+fn step() -> impl Strategy<Value = Step> {
     let kind =
         prop_oneof![4 => (0..4u8).prop_map(Change::Write), 1 => Just(Change::Zero), 1 => Just(Change::Unmap)];
-    let crash = prop_oneof![2 => Just(None), 1 => (0..BLOCKS as usize).prop_map(Some)];
-    (kind, 0..BLOCKS, 1..=BLOCKS, crash)
-        .prop_map(|(kind, first, count, crash)| (kind, first, count.min(BLOCKS - first), crash))
+    let event = prop_oneof![Just(Event::Kill), Just(Event::PowerLoss), Just(Event::Failure)];
+    let event = proptest::option::weighted(0.8, (event, any::<prop::sample::Index>()));
+    let count = prop_oneof![1 => 1..=BLOCKS, 2 => 1..=2u64];
+    (kind, prop_oneof![0..BLOCKS, Just(0)], count, event).prop_map(|(kind, first, count, event)| {
+        let count = count.min(BLOCKS - first);
+        let steps_max = 3 * count as usize + 12;
+        (kind, first, count, event.map(|(event, steps)| (event, steps.index(steps_max))))
+    })
 }
 
 /// Data that says what was written, and information that says it too, but nothing of whether they belong together.
@@ -138,53 +62,95 @@ fn blank(block_bytes: usize) -> Vec<u8> {
     block
 }
 
-fn check_model(block_bytes: usize, changes: &[(Change, u64, u64, Option<usize>)]) {
-    let stored = block_bytes + INFORMATION_BYTES;
-    let disk = Arc::new(Disk {
-        bytes: Mutex::new(vec![0; BLOCKS as usize * block_bytes]),
-        block_bytes,
-        blocks_left: Mutex::new(usize::MAX),
-    });
-    let data: Arc<dyn Store> = disk.clone();
-    let spec = spec(block_bytes as u32);
-    let mut store = ProtectedStore::new(Arc::clone(&data), Area::memory(BLOCKS).unwrap(), &spec);
-    let mut model = vec![blank(block_bytes); BLOCKS as usize];
-    for &(change, first, count, crash) in changes {
-        *disk.blocks_left.lock().unwrap() = crash.unwrap_or(usize::MAX);
-        let (offset, length) = (first * stored as u64, count * stored as u64);
-        let (result, new) = match change {
+/// The machine and the process on it.
+struct Bench {
+    machine: Arc<Machine>,
+    data: Arc<Layers>,
+    area: Arc<Layers>,
+    store: ProtectedStore,
+    block_bytes: usize,
+}
+
+impl Bench {
+    fn new(block_bytes: usize, chance: u64) -> Self {
+        let machine = Machine::new(chance);
+        let data = Layers::new(&machine, block_bytes, BLOCKS as usize * block_bytes);
+        let area = Layers::new(&machine, ENTRY_BYTES, Area::bytes_for(BLOCKS) as usize);
+        let store = Self::start(&data, &area, block_bytes);
+        Self { machine, data, area, store, block_bytes }
+    }
+
+    fn start(data: &Arc<Layers>, area: &Arc<Layers>, block_bytes: usize) -> ProtectedStore {
+        ProtectedStore::new(data.clone(), Area::Store(area.clone()), &spec(block_bytes as u32))
+    }
+
+    /// Does one step; returns what the change ended with.
+    fn take(&mut self, (change, first, count, event): Step) -> io::Result<()> {
+        self.machine.plan(event);
+        let stored = (self.block_bytes + INFORMATION_BYTES) as u64;
+        let (offset, length) = (first * stored, count * stored);
+        let result = match change {
             Change::Write(byte) => {
-                let new = block(byte, block_bytes);
-                (store.write_at(offset, &new.repeat(count as usize)), new)
+                self.store.write_at(offset, &block(byte, self.block_bytes).repeat(count as usize))
             }
-            Change::Zero => (store.zero(offset, length, false), blank(block_bytes)),
-            Change::Unmap => (store.unmap(offset, length), blank(block_bytes)),
+            Change::Zero => self.store.zero(offset, length, false),
+            Change::Unmap => self.store.unmap(offset, length),
         };
-        *disk.blocks_left.lock().unwrap() = usize::MAX;
-        if result.is_err() {
-            assert!(crash.is_some());
-            store = ProtectedStore::new(Arc::clone(&data), store.area, &spec);
+        self.machine.plan(None);
+        let event = event.map(|(event, _)| event);
+        if event == Some(Event::PowerLoss) {
+            self.data.lose_power();
+            self.area.lose_power();
         }
+        if matches!(event, Some(Event::PowerLoss | Event::Kill)) || self.store.flush().is_err() {
+            self.store = Self::start(&self.data, &self.area, self.block_bytes);
+        }
+        result
+    }
+
+    fn read(&self) -> Vec<Vec<u8>> {
+        let stored = self.block_bytes + INFORMATION_BYTES;
         let mut all = vec![0; BLOCKS as usize * stored];
-        store.read_at(0, &mut all).unwrap();
+        self.store.read_at(0, &mut all).unwrap();
         let mut cached = vec![0; all.len()];
-        assert_eq!(store.read_cached(0, &mut cached).unwrap(), all.len());
+        assert_eq!(self.store.read_cached(0, &mut cached).unwrap(), all.len());
         assert_eq!(all, cached);
-        for (index, found) in all.chunks(stored).enumerate() {
-            let touched = (first..first + count).contains(&(index as u64));
-            // What was to be cleared and was not has no information, so that it is not checked.
-            let mut unchecked = model[index].clone();
-            unchecked[block_bytes..].fill(0xff);
-            let may_be_unchecked = !matches!(change, Change::Write(_)) && touched && result.is_err();
-            let is_right = match (touched, &result) {
-                (false, _) => found == model[index],
-                (true, Ok(())) => found == new,
-                (true, Err(_)) => {
-                    found == new || found == model[index] || may_be_unchecked && found == unchecked
-                }
-            };
-            assert!(is_right, "block {index} after {change:?}");
-            model[index] = found.to_vec();
+        all.chunks(stored).map(<[u8]>::to_vec).collect()
+    }
+}
+
+/// Takes the steps, and holds every block after each against all that it may be.
+fn check_model(block_bytes: usize, chance: u64, steps: &[Step]) {
+    let mut bench = Bench::new(block_bytes, chance);
+    let mut model = vec![vec![blank(block_bytes)]; BLOCKS as usize];
+    for &step in steps {
+        let (change, first, count, event) = step;
+        let result = bench.take(step);
+        assert!(result.is_ok() || event.is_some(), "{result:?}");
+        let new = match change {
+            Change::Write(byte) => block(byte, block_bytes),
+            Change::Zero | Change::Unmap => blank(block_bytes),
+        };
+        for possible in &mut model[first as usize..(first + count) as usize] {
+            if result.is_ok() {
+                possible.clear();
+            } else if !matches!(change, Change::Write(_)) {
+                // What was to be cleared and was not has no information, so that it is not checked.
+                let mut unchecked = possible.clone();
+                unchecked.iter_mut().for_each(|block| block[block_bytes..].fill(0xff));
+                possible.append(&mut unchecked);
+            }
+            possible.push(new.clone());
+            possible.sort();
+            possible.dedup();
+        }
+        for (index, (found, possible)) in bench.read().into_iter().zip(&mut model).enumerate() {
+            let (data, information) = (found[0], &found[block_bytes..]);
+            assert!(possible.contains(&found), "block {index}: {data} with {information:x?} after {step:?}");
+            if matches!(event, Some((Event::PowerLoss, _))) {
+                // Nothing but the disk can have said it.
+                *possible = vec![found];
+            }
         }
     }
 }
@@ -194,20 +160,29 @@ proptest! {
 
     #[test]
     fn blocks_have_their_information_whatever_crashes_come(
-        changes in proptest::collection::vec(change(), 1..20),
+        steps in proptest::collection::vec(step(), 1..20),
+        chance in any::<u64>(),
         block_bytes in prop_oneof![Just(512), Just(4096)],
     ) {
-        check_model(block_bytes, &changes);
+        check_model(block_bytes, chance, &steps);
     }
 }
 
-/// A crash between two writes leaves an entry that the next write must not lose.
+/// Each place to cut a write short, and then a loss of power at each place of the next one: what the first leaves open the
+/// second must not lose.
 #[test]
 fn one_crash_after_another() {
-    let write = |byte, crash| (Change::Write(byte), 0, 4, crash);
-    let changes =
-        [write(1, None), write(2, Some(2)), write(3, Some(1)), write(2, Some(3)), write(1, Some(0))];
-    check_model(512, &changes);
+    const STEPS: usize = 14;
+    let write = |byte, event| (Change::Write(byte), 0, 1, event);
+    for event in [Event::Kill, Event::PowerLoss, Event::Failure] {
+        for (first, second) in (0..STEPS).flat_map(|first| (0..STEPS).map(move |second| (first, second))) {
+            for chance in 0..4 {
+                let second = write(3, Some((Event::PowerLoss, second)));
+                let steps = [write(1, None), write(2, Some((event, first))), second, write(1, None)];
+                check_model(512, chance, &steps);
+            }
+        }
+    }
 }
 
 #[test]
@@ -223,12 +198,7 @@ fn parts_of_blocks_are_refused() {
 /// Nothing is written any more once it is not known what was.
 #[test]
 fn a_failed_flush_ends_writing() {
-    let data: Arc<dyn Store> = Arc::new(Disk {
-        bytes: Mutex::new(vec![0; BLOCKS as usize * 512]),
-        block_bytes: 512,
-        blocks_left: Mutex::new(usize::MAX),
-    });
-    let store = ProtectedStore::new(data, Area::memory(BLOCKS).unwrap(), &spec(512));
+    let store = Bench::new(512, 0).store;
     store.write_at(0, &block(1, 512)).unwrap();
     assert!(store.data_barrier.pass(|| Err(io::Error::from_raw_os_error(5))).is_err());
     assert!(store.flush().is_err());
