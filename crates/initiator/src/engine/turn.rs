@@ -1,0 +1,53 @@
+//! What the clock has to do with an engine: how long it may wait, and what is due.
+
+use std::mem::MaybeUninit;
+use std::time::Duration;
+
+use rustix::event::epoll;
+
+use super::{EVENTS_MAX, Engine, State};
+use crate::Error;
+
+impl Engine {
+    /// Waits for something to happen, until something is due at most.
+    pub(super) fn wait(&mut self, timeout: Option<Duration>) -> Result<(), Error> {
+        let limit = match (timeout, self.deadline()) {
+            (Some(timeout), Some(deadline)) => Some(timeout.min(deadline.saturating_sub(self.now))),
+            (Some(timeout), None) => Some(timeout),
+            (None, deadline) => deadline.map(|deadline| deadline.saturating_sub(self.now)),
+        };
+        let limit = limit.and_then(|limit| rustix::event::Timespec::try_from(limit).ok());
+        self.ready.clear();
+        // An event has a pointer in it, which would keep the engine on one thread.
+        let mut events = [const { MaybeUninit::uninit() }; EVENTS_MAX];
+        match epoll::wait(&self.epoll, &mut events, limit.as_ref()) {
+            Ok((events, _)) => {
+                self.ready.extend(events.iter().map(|event| (event.data.u64(), event.flags)));
+                Ok(())
+            }
+            Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(Error::System { what: "waiting for events", source: error.into() }),
+        }
+    }
+
+    /// When there is something to do even if nothing comes.
+    fn deadline(&self) -> Option<Duration> {
+        let session = if self.is_up() { self.session.next_deadline() } else { None };
+        let leaving = self.links.iter().filter_map(|link| link.leave_by);
+        let recovery = match &self.state {
+            State::Down(down) => down.deadline(),
+            State::Up | State::Over(_) => None,
+        };
+        let rejoin = self.rejoin.filter(|_| self.is_up() && !self.is_joining).map(|(at, _)| at);
+        session.into_iter().chain(leaving).chain(recovery).chain(rejoin).min()
+    }
+
+    pub(super) fn tick(&mut self) {
+        if self.is_up() {
+            self.session.tick(self.now, &mut self.outbox);
+            self.leave_when_asked();
+        }
+        self.recover();
+        self.replace_lost();
+    }
+}
