@@ -58,7 +58,8 @@ impl Port for SessionPort {
 
     fn finish(&mut self) -> Result<Done, Failure> {
         while self.done.is_empty() {
-            if self.engine.outstanding() == 0 {
+            // Not `outstanding`: a command may be over when it is submitted, and its end is told by the next poll.
+            if self.tags.is_empty() {
                 return Err(Failure::internal("no command is under way"));
             }
             let polled = self.engine.poll(None, &mut self.done);
