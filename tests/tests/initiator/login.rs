@@ -65,7 +65,6 @@ fn what_is_no_iscsi_portal_is_told_in_time() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let portal = listener.local_addr().expect("an address");
     let mut options = options("iqn.2026-11.io.lunette:x", portal);
-    options.timing.login = std::time::Duration::from_millis(200);
     let server = std::thread::spawn(move || {
         use std::io::{Read, Write};
         let mut kept = Vec::new();
@@ -79,7 +78,11 @@ fn what_is_no_iscsi_portal_is_told_in_time() {
         let (mut stream, _) = listener.accept().expect("a connection");
         let _ = stream.read(&mut [0; 4096]);
     });
-    let errors: Vec<Error> = (0..3).map(|_| discover(&options).expect_err("no portal")).collect();
+    let patience = options.timing.login;
+    let errors = [std::time::Duration::from_millis(200), patience, patience].map(|login| {
+        options.timing.login = login;
+        discover(&options).expect_err("no portal")
+    });
     server.join().expect("it does not fail");
     assert!(matches!(errors[0], Error::Timeout { .. }), "{}", errors[0]);
     assert!(matches!(errors[1], Error::Format { .. } | Error::Login { .. }), "{}", errors[1]);
