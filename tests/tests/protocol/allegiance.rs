@@ -14,8 +14,8 @@ use crate::{
     expect_attention, expect_ready, ready_session,
 };
 
-const BUSY: u8 = 0x08;
-const ACA_ACTIVE: u8 = 0x30;
+pub(crate) const BUSY: u8 = 0x08;
+pub(crate) const ACA_ACTIVE: u8 = 0x30;
 const TASK_ABORTED: u8 = 0x40;
 const OUT_OF_RANGE: (u8, u8, u8) = (5, 0x21, 0);
 const MODE_CHANGED: (u8, u8, u8) = (6, 0x2a, 1);
@@ -169,7 +169,7 @@ fn an_allegiance_is_that_of_all_connections_of_a_session() {
 }
 
 /// MODE SELECT (6) of the control page: QERR, TAS, and queue algorithm modifier 1.
-fn select(session: &mut Raw, queue_error: u8, task_aborted: bool) {
+pub(crate) fn select(session: &mut Raw, queue_error: u8, task_aborted: bool) {
     let byte = 0x10 | queue_error << 1;
     let list = [0, 0, 0, 0, 0x0a, 0x0a, 0, byte, 0, u8::from(task_aborted) << 6, 0, 0, 0, 0, 0, 0];
     let cdb = [0x15, 0x10, 0, 0, 16, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];

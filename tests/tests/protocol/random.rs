@@ -1,11 +1,13 @@
 //! Any seed: sessions on several reactors with commands, aborts, resets, logouts and broken connections at any moment, over
 //! stores that delay and fail. Every task ends as its clause says, the data is what it can be, no number is missing, and no
-//! buffer is kept.
+//! buffer is kept. On one unit a failed command takes others of its session with it (SPC-4, QERR), and on both some keep all
+//! others out until that is cleared (SAM-5, ACA).
 //!
 //! Each round sends at random, then takes what comes until everything has its end; so what a test sees does not depend on who
 //! is faster. Blocks belong to one session each: what it knows of them is all that can be known.
 
-use std::collections::HashMap;
+mod host;
+
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -16,248 +18,21 @@ use lunette_block::fault::{Effect, Errno, Rule, When};
 use lunette_cases::{Config, cases};
 use lunette_tests::in_process::{InProcess, wait_until};
 use lunette_tests::random::Random;
-use lunette_tests::raw::{BLOCK_BYTES, Raw, read, write};
-use lunette_wire::initiator::{LogoutReason, ScsiCommand, TaskAttribute, TaskManagementFunction as Function};
-use lunette_wire::{InitiatorPdu, InitiatorTaskTag, TargetPdu};
+use lunette_wire::initiator::TaskManagementFunction as Function;
 use proptest::prelude::*;
 
-use crate::{CHECK_CONDITION, COMPLETE};
+use crate::COMPLETE;
+use crate::allegiance::select;
+use host::{Host, UNITS, settle_attentions};
 
 const SESSIONS: usize = 4;
-/// Blocks of one session on each unit.
-const BLOCKS: u64 = 64;
-const UNITS: u8 = 2;
-/// A command moves so many blocks at most.
-const LENGTH_MAX: u64 = 16;
-/// Response "task does not exist" (11.6.1): its answer was on its way.
-const NO_SUCH_TASK: u8 = 1;
-
-/// What a block may hold: its last settled content first, then what later writes may have left, whose end is not known.
-type Block = Vec<[u8; BLOCK_BYTES]>;
-
-/// A command whose end has not come.
-struct Open {
-    command: ScsiCommand,
-    lun: u8,
-    lba: u64,
-    /// What it writes; empty for a read.
-    data: Vec<u8>,
-    /// What a read has brought.
-    got: Vec<u8>,
-}
-
-struct Host {
-    port: u8,
-    raw: Raw,
-    open: HashMap<InitiatorTaskTag, Open>,
-    /// By unit and block.
-    blocks: Vec<Vec<Block>>,
-}
+/// QERR: of its own session.
+const OWN_SESSION: u8 = 3;
 
 struct World {
     target: InProcess,
     hosts: Vec<Host>,
     rng: Random,
-}
-
-impl Host {
-    fn login(target: &InProcess, port: u8, rng: &mut Random) -> Raw {
-        let keys = [
-            ("InitialR2T", ["Yes", "No"][rng.below(2) as usize]),
-            ("ImmediateData", ["Yes", "No"][rng.below(2) as usize]),
-            ("FirstBurstLength", "1024"),
-            ("MaxBurstLength", ["2048", "65536"][rng.below(2) as usize]),
-            ("MaxOutstandingR2T", ["1", "4"][rng.below(2) as usize]),
-        ];
-        let mut raw = Raw::login(target.portal(), &target.options_with(port, &keys)).expect("a login");
-        (0..UNITS).for_each(|lun| settle_attentions(&mut raw, lun));
-        raw
-    }
-
-    fn submit(&mut self, rng: &mut Random) {
-        let lun = rng.below(UNITS.into()) as u8;
-        let start = rng.below(BLOCKS);
-        let blocks = 1 + rng.below(LENGTH_MAX.min(BLOCKS - start));
-        // Two commands of one session on one block would have no order.
-        let meets = |open: &Open| {
-            let end = open.lba + u64::from(open.command.expected_data_transfer_length) / BLOCK_BYTES as u64;
-            open.lun == lun && open.lba < start + blocks && start < end
-        };
-        if self.open.values().any(meets) {
-            return;
-        }
-        let place = u64::from(self.port) * BLOCKS + start;
-        let attribute = match rng.below(8) {
-            0 => TaskAttribute::Ordered,
-            1 => TaskAttribute::HeadOfQueue,
-            _ => TaskAttribute::Simple,
-        };
-        let (command, data) = if rng.below(2) == 0 {
-            let data: Vec<u8> = (0..blocks).flat_map(|_| [rng.next() as u8; BLOCK_BYTES]).collect();
-            (write(lun, place, data.len()), data)
-        } else {
-            (read(lun, place, blocks as u32), Vec::new())
-        };
-        // All data is asked for by R2T: what else there may be, others test.
-        let command = self.raw.number(&ScsiCommand { attribute, ..command });
-        self.raw.send(&InitiatorPdu::ScsiCommand(command), &[]).expect("sent");
-        let tag = command.initiator_task_tag;
-        self.open.insert(tag, Open { command, lun, lba: start, data, got: Vec::new() });
-    }
-
-    fn block(&mut self, lun: u8, lba: u64) -> &mut Block {
-        &mut self.blocks[usize::from(lun)][lba as usize]
-    }
-
-    /// A command has ended, or will never be heard of again.
-    fn ended(&mut self, tag: InitiatorTaskTag, is_good: bool) {
-        let Some(open) = self.open.remove(&tag) else { panic!("an answer to nothing: {tag:?}") };
-        let length = open.command.expected_data_transfer_length as usize;
-        assert!(
-            !is_good || open.data.len().max(open.got.len()) == length,
-            "a short answer without a residual"
-        );
-        let bytes = if open.command.write { &open.data } else { &open.got };
-        for (index, bytes) in bytes.chunks_exact(BLOCK_BYTES).enumerate() {
-            let block = self.block(open.lun, open.lba + index as u64);
-            let bytes: [u8; BLOCK_BYTES] = bytes.try_into().expect("a block");
-            match (open.command.write, is_good) {
-                (true, true) => *block = vec![bytes],
-                (true, false) => block.push(bytes),
-                (false, true) => {
-                    assert!(block.contains(&bytes), "nobody wrote that");
-                    *block = vec![bytes];
-                }
-                (false, false) => {}
-            }
-        }
-    }
-
-    /// All that is open will never be heard of again.
-    fn forget(&mut self) {
-        let open: Vec<_> = self.open.keys().copied().collect();
-        open.into_iter().for_each(|tag| self.ended(tag, false));
-    }
-
-    /// Takes one PDU; answers R2Ts. `Some` for what is no part of a command.
-    fn take(&mut self) -> Option<TargetPdu> {
-        let (pdu, data) = self.raw.receive().expect("a PDU");
-        match pdu {
-            TargetPdu::ReadyToTransfer(r2t) => {
-                let open = self.open.get(&r2t.initiator_task_tag).expect("an R2T of an open command");
-                self.raw.answer_r2t(&r2t, &open.data, 1024).expect("sent");
-            }
-            TargetPdu::ScsiDataIn(pdu) => {
-                let open = self.open.get_mut(&pdu.initiator_task_tag).expect("data of an open command");
-                assert_eq!(pdu.buffer_offset as usize, open.got.len());
-                open.got.extend(data);
-                if pdu.status.is_some() {
-                    self.ended(pdu.initiator_task_tag, true);
-                }
-            }
-            TargetPdu::ScsiResponse(pdu) => {
-                assert!(matches!(pdu.status, 0 | CHECK_CONDITION), "{pdu:?}");
-                self.ended(pdu.initiator_task_tag, pdu.status == 0);
-            }
-            TargetPdu::Reject(pdu) => panic!("reason {}: {data:02x?}", pdu.reason),
-            other => return Some(other),
-        }
-        None
-    }
-
-    /// Takes what comes until a ping is answered: all that was sent before has been taken in.
-    fn reach(&mut self) {
-        let tag = self.raw.ping(b"here").expect("sent");
-        loop {
-            match self.take() {
-                Some(TargetPdu::NopIn(pdu)) if pdu.initiator_task_tag == tag => return,
-                None => {}
-                Some(other) => panic!("{other:?}"),
-            }
-        }
-    }
-
-    fn finish(&mut self) {
-        while !self.open.is_empty() {
-            assert_eq!(self.take(), None);
-        }
-    }
-
-    fn abort(&mut self, rng: &mut Random) {
-        let mut open: Vec<_> = self.open.keys().copied().collect();
-        open.sort_unstable_by_key(|tag| tag.0);
-        if open.is_empty() {
-            return;
-        }
-        let tag = open[rng.below(open.len() as u64) as usize];
-        let (lun, cmd_sn) = (self.open[&tag].lun, self.open[&tag].command.cmd_sn);
-        let request = self.raw.manage_task(Function::AbortTask, lun, tag, cmd_sn).expect("sent");
-        match self.managed(request) {
-            COMPLETE => {
-                if self.open.contains_key(&tag) {
-                    self.ended(tag, false);
-                }
-            }
-            NO_SUCH_TASK => assert!(!self.open.contains_key(&tag), "it was answered"),
-            other => panic!("response {other}"),
-        }
-    }
-
-    /// The tasks on a unit have been ended by a function; none was answered since.
-    fn aborted_on(&mut self, lun: u8) {
-        let gone: Vec<_> =
-            self.open.iter().filter(|(_, open)| open.lun == lun).map(|(&tag, _)| tag).collect();
-        gone.into_iter().for_each(|tag| self.ended(tag, false));
-    }
-
-    /// Its session ends in some way, and it logs in again: whatever was not answered has ended by then.
-    fn come_again(&mut self, target: &InProcess, rng: &mut Random) {
-        match rng.below(3) {
-            0 => self.log_out(),
-            1 => self.raw.connection().shut().expect("a connection"),
-            // The new session replaces one that is alive (6.3.5).
-            _ => {}
-        }
-        let new = Host::login(target, self.port, rng);
-        self.raw = new;
-        self.forget();
-    }
-
-    fn log_out(&mut self) {
-        let request = self.raw.log_out(LogoutReason::CloseSession, 0).expect("sent");
-        loop {
-            // R2Ts are of no use any more: nothing may come behind a logout (11.14).
-            match self.raw.receive().expect("a PDU") {
-                (TargetPdu::LogoutResponse(pdu), _) if pdu.initiator_task_tag == request => {
-                    return assert_eq!(pdu.response, 0);
-                }
-                (
-                    TargetPdu::ScsiDataIn(_) | TargetPdu::ScsiResponse(_) | TargetPdu::ReadyToTransfer(_),
-                    _,
-                ) => {}
-                (other, _) => panic!("{other:?}"),
-            }
-        }
-    }
-
-    fn managed(&mut self, request: InitiatorTaskTag) -> u8 {
-        loop {
-            match self.take() {
-                Some(TargetPdu::TaskManagementResponse(pdu)) if pdu.initiator_task_tag == request => {
-                    return pdu.response;
-                }
-                None => {}
-                Some(other) => panic!("{other:?}"),
-            }
-        }
-    }
-}
-
-/// TEST UNIT READY until nothing is left to be told.
-fn settle_attentions(raw: &mut Raw, lun: u8) {
-    const ATTENTIONS_MAX: usize = 8;
-    let is_ready = |raw: &mut Raw| raw.test_unit_ready(lun).expect("an answer").status == 0;
-    assert!((0..ATTENTIONS_MAX).any(|_| is_ready(raw)), "no end of unit attentions");
 }
 
 /// One does something, while all others take what comes for them and answer it, since its commands may wait for theirs; in the
@@ -297,14 +72,8 @@ impl World {
         let target = InProcess::start_with(&["0=mem:1M,write=back", "1=mem:1M"], |config| {
             config.reactors.count = Some(3);
         });
-        let unit = || (0..BLOCKS).map(|_| vec![[0; BLOCK_BYTES]]).collect();
-        let hosts = (0..SESSIONS as u8).map(|port| Host {
-            port,
-            raw: Host::login(&target, port, &mut rng),
-            open: HashMap::new(),
-            blocks: (0..UNITS).map(|_| unit()).collect(),
-        });
-        let hosts = hosts.collect();
+        select(&mut target.session(SESSIONS as u8), OWN_SESSION, false);
+        let hosts = (0..SESSIONS as u8).map(|port| Host::new(&target, port, &mut rng)).collect();
         let mut world = World { target, hosts, rng };
         world.disturb();
         world
@@ -357,6 +126,7 @@ impl World {
             let request = host.raw.manage(function, lun).expect("sent");
             assert_eq!(host.managed(request), COMPLETE);
             host.aborted_on(lun);
+            host.may_have_failed(lun);
         };
         let afterwards = |other: &mut Host| {
             if of_all {
@@ -389,14 +159,7 @@ impl World {
         (0..u16::from(UNITS)).for_each(|lun| self.target.faults(lun).clear());
         for host in &mut self.hosts {
             (0..UNITS).for_each(|lun| settle_attentions(&mut host.raw, lun));
-            for (lun, start) in (0..UNITS).flat_map(|lun| (0..BLOCKS).step_by(16).map(move |at| (lun, at))) {
-                let place = u64::from(host.port) * BLOCKS + start;
-                let command = host.raw.number(&read(lun, place, LENGTH_MAX as u32));
-                host.raw.send(&InitiatorPdu::ScsiCommand(command), &[]).expect("sent");
-                let open = Open { command, lun, lba: start, data: Vec::new(), got: Vec::new() };
-                host.open.insert(command.initiator_task_tag, open);
-                host.finish();
-            }
+            (0..UNITS).for_each(|lun| host.read_back(lun));
             host.reach();
             assert_eq!(host.raw.exp_cmd_sn(), host.raw.cmd_sn, "a number is missing");
             assert_eq!(host.raw.max_cmd_sn(), host.raw.cmd_sn.plus(127), "the window has leaked");
