@@ -70,9 +70,12 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Wraps what the kernel said about an operation that began at byte `offset`.
-    pub(crate) fn from_io(offset: u64, source: io::Error) -> Self {
-        Self::Io { kind: classify(&source), offset, source }
+    /// Wraps what a store said about an operation that began at byte `offset`.
+    pub(crate) fn from_io(offset: u64, error: io::Error) -> Self {
+        match error.downcast() {
+            Ok(StoreFailure::Flush(source)) => Self::Flush { source },
+            Err(source) => Self::Io { kind: classify(&source), offset, source },
+        }
     }
 
     /// The class that a caller maps to its protocol's error.
@@ -85,6 +88,20 @@ impl StoreError {
             Self::Closed => ErrorClass::Closed,
             Self::Unsupported => ErrorClass::Unsupported,
         }
+    }
+}
+
+/// What a store knows of a failure beyond the kernel's word. It travels in the [`io::Error`] that the store returns.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum StoreFailure {
+    /// A flush that the call needed failed, now or earlier.
+    #[error("a flush failed: {0}")]
+    Flush(io::Error),
+}
+
+impl From<StoreFailure> for io::Error {
+    fn from(failure: StoreFailure) -> Self {
+        io::Error::other(failure)
     }
 }
 

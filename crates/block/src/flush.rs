@@ -128,14 +128,16 @@ impl Durability {
         })
     }
 
-    /// Called with the turn held, so that nobody's later flush can hide this failure.
-    fn fail(&self, error: &io::Error) {
+    /// Called with the turn held, so that nobody's later flush can hide this failure, or for a flush inside the store,
+    /// which then lets none go well.
+    pub(crate) fn fail(&self, error: &io::Error) {
         let fault = Fault { class: classify(error), message: error.to_string() };
-        tracing::error!(
-            volume = %self.volume_name, operation = "flush", errno = error.raw_os_error(), %error,
-            "acknowledged writes may be lost; the volume takes no writes until it is reopened"
-        );
-        let _ = self.fault.set(fault);
+        if self.fault.set(fault).is_ok() {
+            tracing::error!(
+                volume = %self.volume_name, operation = "flush", errno = error.raw_os_error(), %error,
+                "acknowledged writes may be lost; the volume takes no writes until it is reopened"
+            );
+        }
         self.faulted.store(true, Ordering::Release);
     }
 

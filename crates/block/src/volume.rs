@@ -351,6 +351,9 @@ impl Volume {
             tracing::debug!(volume = %self.name, operation = %kind, offset, length, "not supported by the store");
             return StoreError::Unsupported;
         }
+        if let StoreError::Flush { source } = &error {
+            self.durability.fail(source);
+        }
         if let StoreError::Io { source, .. } = &error
             && let Some(left_out) = self.errors.admit(Instant::now())
         {

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::memory::MemoryStore;
 use super::{Extent, Features, Space, Store, push_extent};
-use crate::error::OpenError;
+use crate::error::{OpenError, StoreFailure};
 use crate::spec::{EngineKind, VolumeSpec};
 use area::{Area, Header};
 use barrier::Barrier;
@@ -165,7 +165,7 @@ impl ProtectedStore {
         let of_blocks = bytes.as_chunks::<ENTRY_BYTES>().0.iter().zip(blocks.start..).map(of_block);
         let information = of_blocks.collect::<io::Result<_>>()?;
         if was_open {
-            self.data_barrier.pass(|| self.data.flush())?;
+            self.flush_data()?;
         }
         Ok(information)
     }
@@ -184,7 +184,7 @@ impl ProtectedStore {
             let before = self.information(blocks)?.into_iter().zip(self.parts(buffer));
             let entries = before.map(|(old, (data, new))| Entry::being_written(old, new, data));
             self.write_entries(blocks.start, entries)?;
-            self.area_barrier.pass(|| self.area.flush())?;
+            self.flush_area()?;
         }
         let chunk_blocks = CHUNK_BYTES / self.block_bytes;
         let mut plain = Vec::with_capacity(CHUNK_BYTES.min(buffer.len()));
@@ -195,7 +195,7 @@ impl ProtectedStore {
             self.data.write_at(self.data_at(first), &plain)?;
         }
         if !self.in_memory() {
-            self.data_barrier.pass(|| self.data.flush())?;
+            self.flush_data()?;
         }
         self.write_entries(blocks.start, self.parts(buffer).map(|(_, new)| Entry::Settled(new)))
     }
@@ -229,14 +229,22 @@ impl ProtectedStore {
     /// Takes information and data of blocks away, in this order: what a crash leaves in between is not checked.
     fn clear(&self, blocks: &Range<u64>, clear_data: impl Fn() -> io::Result<()>) -> io::Result<()> {
         let _taken = self.locks.take(blocks);
-        self.check_barriers()?;
+        self.check_barriers().map_err(StoreFailure::Flush)?;
         self.area.clear(blocks)?;
         if self.in_memory() {
             return clear_data();
         }
-        self.area_barrier.pass(|| self.area.flush())?;
+        self.flush_area()?;
         clear_data()?;
-        self.data_barrier.pass(|| self.data.flush())
+        self.flush_data()
+    }
+
+    fn flush_area(&self) -> io::Result<()> {
+        Ok(self.area_barrier.pass(|| self.area.flush()).map_err(StoreFailure::Flush)?)
+    }
+
+    fn flush_data(&self) -> io::Result<()> {
+        Ok(self.data_barrier.pass(|| self.data.flush()).map_err(StoreFailure::Flush)?)
     }
 
     fn check_barriers(&self) -> io::Result<()> {
@@ -298,7 +306,7 @@ impl Store for ProtectedStore {
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let blocks = self.blocks_of(offset, data.len() as u64)?;
         let _taken = self.locks.take(&blocks);
-        self.check_barriers()?;
+        self.check_barriers().map_err(StoreFailure::Flush)?;
         self.write_locked(&blocks, data)
     }
 

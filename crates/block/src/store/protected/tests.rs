@@ -7,7 +7,10 @@ use lunette_cases::cases;
 use proptest::prelude::*;
 
 use super::*;
+use crate::engine::operation::Operation;
+use crate::error::{ErrorClass, StoreError};
 use crate::spec::{IdentityOverride, Provisioning, StoreSpec};
+use crate::volume::Volume;
 use layers::{Event, Layers, Machine};
 
 const BLOCKS: u64 = 24;
@@ -207,4 +210,27 @@ fn a_failed_flush_ends_writing() {
     let mut found = vec![0; 520];
     store.read_at(0, &mut found).unwrap();
     assert_eq!(found, block(1, 512));
+}
+
+/// As after a failed flush of the volume's own: whoever waited for it is told that, and no place.
+#[test]
+fn a_failed_flush_faults_the_volume() {
+    // The flush of the entries and that of the data, when one block is unmapped.
+    for steps in [2, 6] {
+        let Bench { machine, store, .. } = Bench::new(512, 0);
+        let memory = StoreSpec::Memory { size_bytes: BLOCKS * 512 };
+        let spec = VolumeSpec { store: memory, ..spec(512) };
+        let volume = Volume::open_layered(&spec, |_| Arc::new(store)).unwrap();
+        let unmap = || Operation::Unmap { offset: 0, length: 520 };
+        machine.plan(Some((Event::Failure, steps)));
+        let error = volume.execute(unmap(), 0).result.unwrap_err();
+        assert!(matches!(error, StoreError::Flush { .. }), "{error}");
+        assert_eq!(volume.fault().unwrap().class, ErrorClass::Medium);
+        machine.plan(None);
+        let error = volume.check(&unmap()).unwrap_err();
+        assert!(matches!(error, StoreError::Faulted), "{error}");
+        // One that had been checked before comes too late.
+        let error = volume.execute(unmap(), 0).result.unwrap_err();
+        assert_eq!(error.class(), ErrorClass::Faulted, "{error}");
+    }
 }

@@ -4,6 +4,8 @@
 use std::io;
 use std::sync::{Arc, Mutex};
 
+use rustix::io::Errno;
+
 use crate::store::{Extent, Features, Store};
 
 /// What ends a change before it is done.
@@ -115,8 +117,8 @@ impl Layers {
     }
 }
 
-fn failed(event: Event) -> io::Error {
-    io::Error::other(format!("{event:?}"))
+fn failed(_event: Event) -> io::Error {
+    Errno::IO.into()
 }
 
 impl Store for Layers {
