@@ -36,11 +36,11 @@ pub enum ErrorClass {
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The store failed.
-    #[error("{source} (operation at byte {offset})")]
+    #[error("{source} (at byte {offset})")]
     Io {
         /// The class of `source`.
         kind: ErrorClass,
-        /// Byte at which the operation began.
+        /// Byte that could not be had where that is known, or else at which the operation began.
         offset: u64,
         /// What the kernel said.
         source: io::Error,
@@ -74,6 +74,7 @@ impl StoreError {
     pub(crate) fn from_io(offset: u64, error: io::Error) -> Self {
         match error.downcast() {
             Ok(StoreFailure::Flush(source)) => Self::Flush { source },
+            Ok(StoreFailure::At { offset, source }) => Self::Io { kind: classify(&source), offset, source },
             Err(source) => Self::Io { kind: classify(&source), offset, source },
         }
     }
@@ -97,6 +98,9 @@ pub(crate) enum StoreFailure {
     /// A flush that the call needed failed, now or earlier.
     #[error("a flush failed: {0}")]
     Flush(io::Error),
+    /// It is what is at this byte, which need not be where the call began.
+    #[error("{source} (at byte {offset})")]
+    At { offset: u64, source: io::Error },
 }
 
 impl From<StoreFailure> for io::Error {

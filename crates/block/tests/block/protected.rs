@@ -154,17 +154,22 @@ fn a_damaged_entry_is_a_medium_error() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a.img");
     let mut bench = Bench::open(&protected(&path, Some(SIZE_BYTES), 1));
-    write(&mut bench, 0, &block(1));
+    write(&mut bench, 3, &block(1));
     bench.volume.close().unwrap();
     let mut entries = fs::read(beside(&path)).unwrap();
-    entries[4096 + 3] ^= 0x10;
+    entries[4096 + 3 * 32 + 3] ^= 0x10;
     fs::write(beside(&path), entries).unwrap();
     let mut bench = Bench::open(&protected(&path, None, 1));
-    let buffer = bench.pool.allocate(STORED).unwrap();
-    assert_eq!(class(bench.run(Operation::Read { offset: 0, buffer }).result), ErrorClass::Medium);
-    assert_eq!(read(&mut bench, 1), blank());
-    write(&mut bench, 0, &block(2));
-    assert_eq!(read(&mut bench, 0), block(2), "a write mends it");
+    let buffer = bench.pool.allocate(4 * STORED).unwrap();
+    let error = bench.run(Operation::Read { offset: STORED as u64, buffer }).result.unwrap_err();
+    let place = 3 * STORED as u64;
+    assert!(
+        matches!(error, StoreError::Io { kind: ErrorClass::Medium, offset, .. } if offset == place),
+        "{error:?}"
+    );
+    assert_eq!(read(&mut bench, 2), blank());
+    write(&mut bench, 3, &block(2));
+    assert_eq!(read(&mut bench, 3), block(2), "a write mends it");
 }
 
 #[test]

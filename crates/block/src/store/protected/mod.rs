@@ -218,9 +218,11 @@ impl ProtectedStore {
             }
             let entries = self.entry_bytes(&(first..first + count as u64))?;
             let parts = plain.chunks_exact(self.block_bytes).zip(entries.as_chunks::<ENTRY_BYTES>().0);
-            for (place, (data, entry)) in chunk.chunks_exact_mut(stored).zip(parts) {
+            for ((place, (data, entry)), block) in chunk.chunks_exact_mut(stored).zip(parts).zip(first..) {
+                let damaged = |source| StoreFailure::At { offset: block * stored as u64, source };
+                let entry = Entry::from_bytes(entry).map_err(damaged)?;
                 place[..data.len()].copy_from_slice(data);
-                place[data.len()..].copy_from_slice(&Entry::from_bytes(entry)?.of_data(data));
+                place[data.len()..].copy_from_slice(&entry.of_data(data));
             }
         }
         Ok(true)
