@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, Mode, OFlags};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
 use super::entry::ENTRY_BYTES;
 use crate::error::OpenError;
@@ -76,16 +76,22 @@ pub(super) fn header_of(image: &Path) -> Result<Option<Header>, OpenError> {
         Err(errno) => return Err(failed(errno)),
     };
     let mut bytes = [0; HEADER_BYTES as usize];
-    read_to_zeroes(&fd, 0, &mut bytes).map_err(failed)?;
+    read_to_zeroes(&fd, 0, &mut bytes, ReadWriteFlags::empty()).map_err(failed)?;
     let why = "is no file of protection information of Lunette, though its name says so";
     Header::from_bytes(&bytes).map(Some).ok_or(OpenError::NotServable { path, why })
 }
 
 /// Reads as much as there is; the rest is zeroes.
-fn read_to_zeroes(fd: &OwnedFd, offset: u64, buffer: &mut [u8]) -> rustix::io::Result<()> {
+fn read_to_zeroes(
+    fd: &OwnedFd,
+    offset: u64,
+    buffer: &mut [u8],
+    flags: ReadWriteFlags,
+) -> rustix::io::Result<()> {
     let mut done = 0;
     while done < buffer.len() {
-        match retry_on_intr(|| rustix::io::pread(fd, &mut buffer[done..], offset + done as u64))? {
+        let mut rest = [io::IoSliceMut::new(&mut buffer[done..])];
+        match retry_on_intr(|| rustix::io::preadv2(fd, &mut rest, offset + done as u64, flags))? {
             0 => break,
             count => done += count,
         }
@@ -137,8 +143,19 @@ impl Area {
     /// Fills `bytes` with the entries from `block` on.
     pub(super) fn read(&self, block: u64, bytes: &mut [u8]) -> io::Result<()> {
         match self {
-            Area::File(fd) => Ok(read_to_zeroes(fd, place(block), bytes)?),
+            Area::File(fd) => Ok(read_to_zeroes(fd, place(block), bytes, ReadWriteFlags::empty())?),
             Area::Store(store) => store.read_at(place(block), bytes),
+        }
+    }
+
+    /// Does the same if no device has to be waited for; false: what `bytes` has means nothing. Any failure is left to
+    /// [`Area::read`], which tells of it.
+    pub(super) fn read_cached(&self, block: u64, bytes: &mut [u8]) -> bool {
+        match self {
+            Area::File(fd) => read_to_zeroes(fd, place(block), bytes, ReadWriteFlags::NOWAIT).is_ok(),
+            Area::Store(store) => {
+                store.read_cached(place(block), bytes).is_ok_and(|count| count == bytes.len())
+            }
         }
     }
 
@@ -231,6 +248,9 @@ mod tests {
         let mut bytes = [1; 96];
         area.read(10, &mut bytes).unwrap();
         assert_eq!((&bytes[..64], &bytes[64..]), (&[7; 64][..], &[0; 32][..]));
+        // Not every file system has such reads.
+        let mut cached = [1; 96];
+        assert!(!area.read_cached(10, &mut cached) || cached == bytes);
         area.clear(&(10..11)).unwrap();
         area.read(10, &mut bytes).unwrap();
         assert_eq!((&bytes[..32], &bytes[32..64]), (&[0; 32][..], &[7; 32][..]));

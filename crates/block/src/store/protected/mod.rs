@@ -204,7 +204,8 @@ impl ProtectedStore {
         &self,
         blocks: &Range<u64>,
         buffer: &mut [u8],
-        read: impl Fn(u64, &mut [u8]) -> io::Result<bool>,
+        read_data: impl Fn(u64, &mut [u8]) -> io::Result<bool>,
+        read_entries: impl Fn(u64, &mut [u8]) -> io::Result<bool>,
     ) -> io::Result<bool> {
         let chunk_blocks = CHUNK_BYTES / self.block_bytes;
         let stored = self.stored_bytes();
@@ -213,10 +214,10 @@ impl ProtectedStore {
         for (chunk, first) in chunks.zip((blocks.start..).step_by(chunk_blocks)) {
             let count = chunk.len() / stored;
             let plain = &mut plain[..count * self.block_bytes];
-            if !read(self.data_at(first), plain)? {
+            let mut entries = vec![0; count * ENTRY_BYTES];
+            if !read_data(self.data_at(first), plain)? || !read_entries(first, &mut entries)? {
                 return Ok(false);
             }
-            let entries = self.entry_bytes(&(first..first + count as u64))?;
             let parts = plain.chunks_exact(self.block_bytes).zip(entries.as_chunks::<ENTRY_BYTES>().0);
             for ((place, (data, entry)), block) in chunk.chunks_exact_mut(stored).zip(parts).zip(first..) {
                 let damaged = |source| StoreFailure::At { offset: block * stored as u64, source };
@@ -292,16 +293,18 @@ impl Store for ProtectedStore {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         let blocks = self.blocks_of(offset, buffer.len() as u64)?;
         let _shared = self.locks.share(&blocks);
-        let read = |offset, data: &mut [u8]| self.data.read_at(offset, data).map(|()| true);
-        self.read_locked(&blocks, buffer, read).map(drop)
+        let data = |offset, data: &mut [u8]| self.data.read_at(offset, data).map(|()| true);
+        let entries = |first, entries: &mut [u8]| self.area.read(first, entries).map(|()| true);
+        self.read_locked(&blocks, buffer, data, entries).map(drop)
     }
 
-    /// All or nothing; the entries are few, and mostly in the page cache where their data is.
+    /// All or nothing.
     fn read_cached(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let blocks = self.blocks_of(offset, buffer.len() as u64)?;
         let Some(_shared) = self.locks.try_share(&blocks) else { return Ok(0) };
-        let read = |offset, data: &mut [u8]| Ok(self.data.read_cached(offset, data)? == data.len());
-        let is_complete = self.read_locked(&blocks, buffer, read)?;
+        let data = |offset, data: &mut [u8]| Ok(self.data.read_cached(offset, data)? == data.len());
+        let entries = |first, entries: &mut [u8]| Ok(self.area.read_cached(first, entries));
+        let is_complete = self.read_locked(&blocks, buffer, data, entries)?;
         Ok(if is_complete { buffer.len() } else { 0 })
     }
 

@@ -234,3 +234,15 @@ fn a_failed_flush_faults_the_volume() {
         assert_eq!(error.class(), ErrorClass::Faulted, "{error}");
     }
 }
+
+/// The data alone in the page cache is not enough for a read that must not wait.
+#[test]
+fn a_read_that_must_not_wait_does_not_wait_for_entries() {
+    let bench = Bench::new(512, 0);
+    let mut found = vec![0; 520];
+    assert_eq!(bench.store.read_cached(0, &mut found).unwrap(), 520);
+    bench.area.evict();
+    assert_eq!(bench.store.read_cached(0, &mut found).unwrap(), 0);
+    bench.store.read_at(0, &mut found).unwrap();
+    assert_eq!(found, blank(512));
+}

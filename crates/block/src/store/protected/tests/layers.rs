@@ -2,6 +2,7 @@
 //! disk alone a loss of power.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
@@ -88,6 +89,7 @@ pub(super) struct Layers {
     machine: Arc<Machine>,
     unit_bytes: usize,
     units: Mutex<Vec<Unit>>,
+    is_evicted: AtomicBool,
 }
 
 impl Layers {
@@ -95,7 +97,12 @@ impl Layers {
         let nothing = vec![0; unit_bytes];
         let unit = Unit { cached: nothing.clone(), stable: nothing, unflushed: Vec::new() };
         let units = Mutex::new(vec![unit; size_bytes / unit_bytes]);
-        Arc::new(Self { machine: Arc::clone(machine), unit_bytes, units })
+        Arc::new(Self { machine: Arc::clone(machine), unit_bytes, units, is_evicted: AtomicBool::new(false) })
+    }
+
+    /// Whoever reads has to wait for the disk from now on.
+    pub(super) fn evict(&self) {
+        self.is_evicted.store(true, Ordering::Relaxed);
     }
 
     pub(super) fn lose_power(&self) {
@@ -161,6 +168,9 @@ impl Store for Layers {
     }
 
     fn read_cached(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.is_evicted.load(Ordering::Relaxed) {
+            return Ok(0);
+        }
         self.read_at(offset, buffer)?;
         Ok(buffer.len())
     }
