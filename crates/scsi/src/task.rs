@@ -301,11 +301,19 @@ impl Task {
         self.place != Place::Outside
     }
 
+    /// Its place in the task set, whether it mends or not.
+    fn stands(&self) -> Place {
+        match &self.mending {
+            Some(mending) if self.place == Place::Mending => mending.place,
+            _ => self.place,
+        }
+    }
+
     #[cold]
     fn leave(&mut self, nexus: &Nexus) {
+        self.place = self.stands();
         if let Some(mending) = self.mending.take() {
             mending.abandon();
-            self.place = mending.place;
         }
         if let Some(piece) = self.piece.take() {
             piece.leave();

@@ -79,7 +79,7 @@ impl Task {
         let has_ended = match &next {
             _ if looks_itself => return next,
             Next::Done(_) => true,
-            Next::Io(_) if self.place == Place::Running => false,
+            Next::Io(_) if self.stands() == Place::Running => false,
             // A piece of a copy waits in the task set of its own unit, and data may come.
             _ => return next,
         };
@@ -119,7 +119,7 @@ impl Task {
 
     /// A step that was held back may be taken.
     fn release(&mut self, next: Next, nexus: &Nexus, path: &Path) -> Next {
-        self.place = Place::Running;
+        self.place = if self.mending.is_some() { Place::Mending } else { Place::Running };
         let Next::Done(completion) = next else { return next };
         self.end(nexus, path);
         if completion.status == Status::CheckCondition {

@@ -2,7 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use lunette_scsi::{Attribute, Completion, Event, Io, IoOutcome, Next, Nexus, Status, Task, Terms, Wake};
+use lunette_scsi::{
+    Attribute, Completion, Device, Event, Io, IoOutcome, Next, Nexus, Saved, Status, Task, Terms, Wake,
+};
 
 use crate::host::*;
 
@@ -27,8 +29,11 @@ struct Pair {
 
 impl Pair {
     fn new() -> Pair {
+        Pair::on(device(config()))
+    }
+
+    fn on(device: Arc<Device>) -> Pair {
         let woken = Arc::<Woken>::default();
-        let device = device(config());
         let nexus = |name: &str| {
             let nexus = Nexus::new(Arc::clone(&device), device.ports()[0], name.into());
             let nexus = nexus.waking(Arc::clone(&woken) as _);
@@ -79,6 +84,8 @@ const READ: [u8; 10] = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
 const WRITE: [u8; 10] = [0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0];
 const READY: [u8; 6] = [0; 6];
 const READY_NACA: [u8; 6] = [0, 0, 0, 0, 0, NACA];
+
+const MARK: [u8; 10] = [0x3f, 0x40, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// Has the first nexus establish an allegiance.
 fn establish(pair: &Pair) {
@@ -372,4 +379,30 @@ fn a_missing_unit_has_no_allegiance() {
     let (_, next) = Task::start(&pair.first, lun, &padded(&[0x12, 0, 0, 0, 36, NACA]));
     assert_eq!(code(&done(next)), (5, 0x24));
     assert_eq!(status(&pair.first, &READY, Attribute::Simple), Status::Good);
+}
+
+/// A write that meets a marked block is blocked before it is at the medium, as every other, and goes on with the mark.
+#[test]
+fn writes_to_marked_blocks_are_blocked() {
+    let pair = Pair::on(device_keeping(config(), Saved::Nothing));
+    let (mut marks, next) = start(&pair.first, &MARK, Attribute::Simple, 0);
+    assert_eq!(next, Next::Io(Io::SaveState));
+    assert_eq!(done(io(&mut marks, &pair.first, &[])).status, Status::Good);
+    let data = [7; BLOCK];
+    let (mut blocked, _) = start(&pair.second, &WRITE, Attribute::Simple, 1);
+    let (mut aborted, _) = start(&pair.second, &WRITE, Attribute::Simple, 2);
+    establish(&pair);
+    for task in [&mut blocked, &mut aborted] {
+        assert_eq!(task.resume(&pair.second, Event::DataOut(&data)), Next::Wait);
+    }
+    aborted.abandon(&pair.second);
+    pair.first.clear_aca(lun(&pair.first));
+    assert_eq!(pair.woken(), [1]);
+    let next = blocked.resume(&pair.second, Event::Turn { data_out: &data });
+    assert!(matches!(next, Next::Io(Io::WriteDataOut { .. })), "{next:?}");
+    assert_eq!(io(&mut blocked, &pair.second, &[]), Next::Io(Io::Flush));
+    assert_eq!(io(&mut blocked, &pair.second, &[]), Next::Io(Io::SaveState));
+    assert_eq!(done(io(&mut blocked, &pair.second, &[])).status, Status::Good);
+    // Nothing is left in the task set that one that is alone would wait for.
+    assert_eq!(status(&pair.first, &READY, Attribute::Ordered), Status::Good);
 }

@@ -42,7 +42,11 @@ pub(crate) fn config() -> LogicalUnitConfig {
 }
 
 pub(crate) fn device(config: LogicalUnitConfig) -> Arc<Device> {
-    let unit = Arc::new(LogicalUnit::new(config, Saved::Nowhere).expect("a possible unit"));
+    device_keeping(config, Saved::Nowhere)
+}
+
+pub(crate) fn device_keeping(config: LogicalUnitConfig, saved: Saved<'_>) -> Arc<Device> {
+    let unit = Arc::new(LogicalUnit::new(config, saved).expect("a possible unit"));
     Arc::new(
         Device::new("iqn.2026-11.io.lunette:t", [1], [(Lun::from_number(0), unit)])
             .expect("a possible device"),
