@@ -250,11 +250,13 @@ impl Queue {
         self.members.iter().any(|member| member.unsent.load(Ordering::SeqCst) > 0)
     }
 
-    /// Commands of others than `member` wait to begin, or to be at the medium.
+    /// Commands of others than `member` wait to begin, or to be at the medium, and not for the end of an allegiance.
     pub(super) fn has_waiting_beside(&self, member: &Member) -> bool {
-        let mut dormant = self.dormant.iter().map(|command| &command.member);
-        let mut stalled = self.stalled.iter().map(|command| &command.member);
-        let is_other = |waiting: &Arc<Member>| !std::ptr::eq(&**waiting, member);
+        let mut dormant = self.dormant.iter().map(|command| (&command.member, &command.turn));
+        let mut stalled = self.stalled.iter().map(|command| (&command.member, &command.turn));
+        let is_other = |(waiting, turn): (&Arc<Member>, &Turn)| {
+            !std::ptr::eq(&**waiting, member) && (self.allegiance.is_none() || turn.passes_allegiance)
+        };
         dormant.any(is_other) || stalled.any(is_other)
     }
 

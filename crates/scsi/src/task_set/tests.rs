@@ -8,6 +8,8 @@ use lunette_cases::cases;
 use proptest::prelude::*;
 
 use super::*;
+use crate::device::TargetPort;
+use crate::nexus::NexusName;
 
 /// Keeps the keys that were woken.
 #[derive(Debug, Default)]
@@ -340,6 +342,15 @@ fn who_leaves_answers_where_they_are_knows_whether_others_wait() {
     world.arrive(0, Attribute::Ordered, false);
     assert_eq!(waits(&world), [false, false], "whoever waits for its own answers harms nobody");
     world.arrive(1, Attribute::Ordered, false);
+    assert_eq!(waits(&world), [true, false]);
+    let name = NexusName {
+        initiator_port: "iqn.2026-11.io.lunette:i,i,0x1".into(),
+        target_port: TargetPort::new(1).unwrap(),
+    };
+    let faulty = Manner { naca: true, ..plain(Attribute::Simple) };
+    assert_eq!(world.set.fault(&world.members[2], faulty, &name, world.turn(0)), Entry::Begun);
+    assert_eq!(waits(&world), [false, false], "whoever is blocked waits for another");
+    world.set.end_allegiance();
     assert_eq!(waits(&world), [true, false]);
     world.set.release_unsent(&world.members[0]);
     assert_eq!(waits(&world), [false, false]);
