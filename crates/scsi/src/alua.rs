@@ -95,6 +95,16 @@ pub(crate) struct Group {
     pub(crate) cause: Cause,
 }
 
+/// What changes when a group begins anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Anew {
+    Nothing,
+    /// What is kept for a restart, and nothing that initiators see.
+    Kept,
+    /// What initiators see, too.
+    Seen,
+}
+
 /// The states of one unit.
 #[derive(Debug, Default)]
 pub(crate) struct AsymmetricAccess {
@@ -154,14 +164,19 @@ impl AsymmetricAccess {
         self.groups.sort_by_key(|group| group.port);
     }
 
-    /// Has the group of `port` begin anew, as its operator wants it now; true if that changes anything. A port that is not
-    /// there stays so.
-    pub(crate) fn begin_anew(&mut self, port: TargetPort, initial: AccessState, preferred: bool) -> bool {
-        let Some(group) = self.groups.iter_mut().find(|group| group.port == port) else { return false };
+    /// Has the group of `port` begin anew, as its operator wants it now. A port that is not there stays so.
+    pub(crate) fn begin_anew(&mut self, port: TargetPort, initial: AccessState, preferred: bool) -> Anew {
+        let Some(group) = self.groups.iter_mut().find(|group| group.port == port) else {
+            return Anew::Nothing;
+        };
         let before = *group;
         let cause = if before.state == initial { before.cause } else { Cause::Implicit };
         *group = Group { port, initial, state: initial, preferred, cause };
-        *group != before
+        match *group {
+            now if now == before => Anew::Nothing,
+            now if (now.state, now.preferred) == (before.state, before.preferred) => Anew::Kept,
+            _ => Anew::Seen,
+        }
     }
 
     /// Changes states; true if one is another than before. Ports that are not there stay so.
@@ -218,15 +233,16 @@ mod tests {
         let mut access = AsymmetricAccess::default();
         access.begin(port(1), AccessState::ActiveOptimized, false);
         access.change(&[(port(1), AccessState::Unavailable)], Cause::Explicit);
-        assert!(access.begin_anew(port(1), AccessState::Standby, true));
+        assert_eq!(access.begin_anew(port(1), AccessState::Standby, true), Anew::Seen);
         let group = access.groups()[0];
         assert_eq!(
             (group.state, group.preferred, group.cause),
             (AccessState::Standby, true, Cause::Implicit)
         );
         assert!(access.to_bytes().is_empty(), "what was set before is forgotten");
-        assert!(!access.begin_anew(port(1), AccessState::Standby, true), "nothing new");
-        assert!(!access.begin_anew(port(2), AccessState::Standby, true), "no such port");
+        assert_eq!(access.begin_anew(port(1), AccessState::Standby, true), Anew::Nothing);
+        assert_eq!(access.begin_anew(port(2), AccessState::Standby, true), Anew::Nothing, "no such port");
+        assert_eq!(access.begin_anew(port(1), AccessState::Standby, false), Anew::Seen, "PREF");
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use std::sync::{Arc, MutexGuard, PoisonError};
 
 use super::{LogicalUnit, Readiness};
-use crate::alua::{AccessState, AsymmetricAccess, Cause, Group};
+use crate::alua::{AccessState, Anew, AsymmetricAccess, Cause, Group};
 use crate::attention::{ItlNexus, UnitAttention};
 use crate::device::TargetPort;
 use crate::nexus::NexusName;
@@ -70,15 +70,16 @@ impl LogicalUnit {
         self.change_access(changes, Cause::Implicit, None)
     }
 
-    /// Has the group of `port` begin anew while the unit is in use, as its operator wants it now, and tells every nexus. True if
-    /// that changes anything: then [`LogicalUnit::state`] has changed too.
+    /// Has the group of `port` begin anew while the unit is in use, as its operator wants it now, and tells every nexus if that
+    /// changes its state or its preference. True if it changes anything: then [`LogicalUnit::state`] has changed too.
     pub fn begin_access_anew(&self, port: TargetPort, initial: AccessState, preferred: bool) -> bool {
         let mut access = self.access();
-        let has_changed = access.begin_anew(port, initial, preferred);
-        if has_changed {
-            self.tell_access(&access, None);
+        match access.begin_anew(port, initial, preferred) {
+            Anew::Nothing => return false,
+            Anew::Kept => self.saved.set_section(Section::AccessStates, access.to_bytes()),
+            Anew::Seen => self.tell_access(&access, None),
         }
-        has_changed
+        true
     }
 
     /// Changes states, and tells every nexus but `issuer`. True if one is another than before.

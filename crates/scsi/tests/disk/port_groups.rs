@@ -161,3 +161,18 @@ fn states_outlive_a_restart_and_a_session() {
     assert_eq!(volatile.all[1].code(&[0]).1, 0x2a);
     assert_eq!(volatile.all[1].code(&[0]), (2, 0x04, 0x0c));
 }
+
+/// What an initiator has set becomes what the operator wants: that is kept, and nobody is told of a change.
+#[test]
+fn who_begins_anew_in_the_state_that_was_set_tells_nobody() {
+    let mut hosts = hosts();
+    let initial = hosts.unit().state();
+    assert_eq!(set(&mut hosts, 0, &[(1, 2)]).status, Status::Good);
+    assert_ne!(hosts.unit().state(), initial);
+    (0..4).for_each(|who| drop(hosts.attentions(who)));
+    assert!(hosts.unit().begin_access_anew(port(2), AccessState::ActiveNonOptimized, false));
+    assert_eq!(hosts.unit().state(), initial, "it is the initial one from now on");
+    assert!((0..4).all(|who| hosts.attentions(who).is_empty()));
+    assert!(hosts.unit().begin_access_anew(port(2), AccessState::ActiveNonOptimized, true));
+    assert!((0..4).all(|who| hosts.attentions(who) == [STATE_CHANGED]), "PREF");
+}
