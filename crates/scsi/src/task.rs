@@ -351,6 +351,11 @@ impl Task {
         self.unit
     }
 
+    #[allow(
+        clippy::inline_always,
+        reason = "of its callers two are every command's way, the others are cold"
+    )]
+    #[inline(always)]
     fn advance(&mut self, progress: Result<(State, Step), SenseData>, nexus: &Nexus, path: &Path) -> Next {
         match progress {
             Ok((state, Step::DataOut(length_bytes))) => {
