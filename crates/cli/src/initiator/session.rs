@@ -6,6 +6,7 @@ use lunette_initiator::{Command as Sent, CommandId, Completion, Data, Engine, En
 use lunette_scsi::client::{Command, Transfer};
 use lunette_scsi::{Lun, Status};
 use lunette_wire::LunField;
+use lunette_wire::target::Residual;
 
 use super::port::{Done, Port};
 use crate::failure::{Failure, say};
@@ -23,10 +24,19 @@ pub(crate) fn connect(options: &Options) -> Result<Box<dyn Port>, Failure> {
     Ok(Box::new(SessionPort { engine, tags: HashMap::new(), done: Vec::new(), losses: 0 }))
 }
 
+/// Which way the blocks of a command go.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Moves {
+    #[default]
+    Nothing,
+    In,
+    Out,
+}
+
 struct SessionPort {
     engine: Engine,
     /// What each command under way is to its caller.
-    tags: HashMap<CommandId, (u64, bool)>,
+    tags: HashMap<CommandId, (u64, Moves)>,
     done: Vec<Completion>,
     /// How often the session was lost since a command ended.
     losses: u32,
@@ -34,7 +44,11 @@ struct SessionPort {
 
 impl Port for SessionPort {
     fn start(&mut self, lun: Lun, tag: u64, command: &Command, data: Vec<u8>) -> Result<(), Failure> {
-        let writes = command.data_out_bytes() > 0;
+        let moves = match command.transfer() {
+            Transfer::None | Transfer::List(_) => Moves::Nothing,
+            Transfer::In { .. } => Moves::In,
+            Transfer::Out { .. } => Moves::Out,
+        };
         let sent = Sent {
             lun: LunField(lun.to_bytes()),
             cdb: command.cdb().into(),
@@ -52,7 +66,7 @@ impl Port for SessionPort {
             ..Sent::new(lunette_initiator::Lun::default(), command.cdb())
         };
         let id = self.engine.submit(sent);
-        self.tags.insert(id, (tag, writes));
+        self.tags.insert(id, (tag, moves));
         Ok(())
     }
 
@@ -68,10 +82,14 @@ impl Port for SessionPort {
         }
         self.losses = 0;
         let completion = self.done.remove(0);
-        let (tag, writes) = self.tags.remove(&completion.id).unwrap_or_default();
+        let (tag, moves) = self.tags.remove(&completion.id).unwrap_or_default();
         let status = completion.result.map_err(|error| Failure::command(&error))?;
+        if moves == Moves::Out && status.code == 0 && status.residual != Residual::None {
+            let message = format!("the target did not take a write as it was sent ({:?})", status.residual);
+            return Err(Failure::scsi(message, None));
+        }
         let mut data = completion.buffer;
-        if !writes {
+        if moves == Moves::In {
             data.truncate(completion.received as usize);
         }
         Ok(Done { tag, status: Status::from_code(status.code), sense: status.sense, data })

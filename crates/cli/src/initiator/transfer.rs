@@ -314,6 +314,12 @@ pub(crate) fn verify(options: &VerifyOptions) -> Result<(), Failure> {
         }
         stream.recycle(data);
     }
+    if difference.is_none() && !is_given && source.has_more()? {
+        return Err(Failure::mismatch(format!(
+            "the input is longer than the {} bytes of the disk from there, which are equal",
+            span.length_bytes()
+        )));
+    }
     let name = disk.name.clone();
     let failure = difference.as_ref().map(|difference| difference.failure(&name, span.block_bytes));
     let transferred = Transferred::since(start, compared_bytes);

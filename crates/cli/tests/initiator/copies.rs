@@ -72,6 +72,43 @@ fn small_blocks_go_into_large_ones() {
     good(&["copy", &large, &small, "--verify"]);
 }
 
+/// It would be emptied before it is read.
+#[test]
+fn a_file_is_not_copied_onto_itself() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (image, link) = (directory.path().join("image"), directory.path().join("link"));
+    let data = sparse_file(&image);
+    fs::hard_link(&image, &link).expect("another name");
+    for name in [&image, &link] {
+        let said = refused(2, &["copy", path(&image), path(name), "--force"]);
+        assert!(said.contains("the same file"), "{said}");
+    }
+    assert_eq!(fs::read(&image).expect("a file"), data);
+}
+
+/// A rerun must not take for done what was found to differ.
+#[test]
+fn what_differs_is_copied_again() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (image, record) = (directory.path().join("image"), directory.path().join("record"));
+    sparse_file(&image);
+    let served = Served::start(&["mem:8M"], &[]);
+    let url = served.url(0);
+    let name = good(&["info", &url, "--json"]).json()["names"][0].as_str().expect("a name").to_owned();
+    let metadata = fs::metadata(&image).expect("a file");
+    // As if all had been copied, and the disk were changed by somebody else.
+    let state = serde_json::json!({
+        "source": format!("file {}:{}", metadata.dev(), metadata.ino()),
+        "destination": name,
+        "size_bytes": 8 << 20,
+        "done_bytes": 8 << 20,
+    });
+    fs::write(&record, state.to_string()).expect("written");
+    let resume = ["copy", path(&image), &url, "--resume", path(&record)];
+    refused(6, &[&resume[..], &["--verify"]].concat());
+    good(&[&resume[..], &["--verify"]].concat());
+}
+
 #[test]
 fn a_copy_goes_on_where_it_was_and_only_with_its_own_record() {
     let directory = tempfile::tempdir().expect("a directory");

@@ -92,6 +92,8 @@ fn data_that_does_not_fit_is_an_error() {
     assert!(said.status == Some(2) && said.err.contains("inside a block of 512 bytes"), "{said:?}");
     let said = run_with(&vec![1; MIB + 1], &["write", &url, "--input", "-"]);
     assert!(said.status == Some(2) && said.err.contains("more data than the disk has room for"), "{said:?}");
+    let said = run_with(&vec![1; MIB + 1], &["verify", &url, "--input", "-"]);
+    assert!(said.status == Some(6) && said.err.contains("the input is longer"), "{said:?}");
 }
 
 #[test]

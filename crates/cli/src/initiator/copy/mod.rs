@@ -7,6 +7,8 @@
 mod endpoint;
 mod record;
 
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 use std::time::Instant;
@@ -43,6 +45,9 @@ pub(crate) fn run(options: &CopyOptions) -> Result<(), Failure> {
     let resumed = record.as_ref().and_then(Record::done).is_some();
     let mut source = open_source(&options.source, options.depth)?;
     let bytes = source.size_bytes();
+    if is_same_file(&options.source, &options.destination) {
+        return Err(Failure::usage("source and destination are the same file"));
+    }
     let mut destination =
         open_destination(&options.destination, bytes, options.force, resumed, options.depth)?;
     check_sizes(&*source, &*destination, options)?;
@@ -69,7 +74,11 @@ pub(crate) fn run(options: &CopyOptions) -> Result<(), Failure> {
     let (empty_bytes, moved_bytes) = (job.empty_bytes, job.moved_bytes);
     if options.verify {
         bar.set_message("comparing");
-        compare(&mut *source, &mut *destination, pieces, &bar)?;
+        if let Err(failure) = compare(&mut *source, &mut *destination, pieces, &bar) {
+            // What differs is copied again by the next run.
+            record.as_mut().map_or(Ok(()), |record| record.note(0))?;
+            return Err(failure);
+        }
     }
     bar.finish_and_clear();
     if let Some(record) = record {
@@ -141,6 +150,13 @@ fn check_sizes(
         return Err(Failure::usage("source and destination are the same disk"));
     }
     Ok(())
+}
+
+/// Whether both ends are one file, by whatever names: it would be emptied before it is read.
+fn is_same_file(source: &End, destination: &End) -> bool {
+    let (End::File(source), End::File(destination)) = (source, destination) else { return false };
+    let place = |path: &Path| std::fs::metadata(path).map(|file| (file.dev(), file.ino()));
+    matches!((place(source), place(destination)), (Ok(source), Ok(destination)) if source == destination)
 }
 
 /// What the reading side hands to the writing one.
