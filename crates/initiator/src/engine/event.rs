@@ -170,7 +170,10 @@ impl Engine {
                     residual: answer.residual,
                     sense: answer.sense,
                 };
-                if !self.is_absorbed(place, &status) {
+                // A reset that came to light beside a flush may have been before it.
+                if status.code == 0 && self.takes_reset(place) {
+                    self.end(place, (Err(CommandError::ResetSinceFlush), 0));
+                } else if !self.is_absorbed(place, &status) {
                     self.end(place, (Ok(status), answer.received));
                 }
             }

@@ -277,7 +277,8 @@ impl Engine {
     /// Aborts a command that is not over: it ends as [`CommandError::Aborted`], or with the answer that came before.
     pub fn abort(&mut self, id: CommandId) {
         let Some(place) = self.table.find(id) else { return };
-        match self.table.get(place).and_then(|pending| pending.task) {
+        let Some(pending) = self.table.get(place).filter(|pending| !pending.has_ended()) else { return };
+        match pending.task {
             // A second abort of the same, or one without room for the request: its end comes in any case.
             Some(task) => {
                 if let Ok(Abort::Requested(request)) = self.session.abort(self.now, task, &mut self.outbox) {
@@ -348,16 +349,23 @@ impl Engine {
         Ok(())
     }
 
+    /// A flush takes note of a reset of its unit: what was written before it may be lost, and the flush must not promise it.
+    fn takes_reset(&mut self, place: u32) -> bool {
+        let flushed =
+            self.table.get(place).map(|pending| &pending.command).filter(|command| replay::is_flush(command));
+        let Some(lun) = flushed.map(|command| command.lun) else { return false };
+        let Some(at) = self.resets.iter().position(|reset| *reset == lun) else { return false };
+        self.resets.swap_remove(at);
+        true
+    }
+
     /// Makes a command a task.
     fn begin(&mut self, place: u32) {
-        let Some(pending) = self.table.get(place) else { return };
-        let command = &pending.command;
-        if replay::is_flush(command)
-            && let Some(at) = self.resets.iter().position(|lun| *lun == command.lun)
-        {
-            self.resets.swap_remove(at);
+        if self.takes_reset(place) {
             return self.end(place, (Err(CommandError::ResetSinceFlush), 0));
         }
+        let Some(pending) = self.table.get(place) else { return };
+        let command = &pending.command;
         let (read, write) = match &command.data {
             Data::None => (0, 0),
             Data::In(buffer) => (buffer.len(), 0),

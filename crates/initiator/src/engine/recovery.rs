@@ -82,7 +82,8 @@ impl Engine {
         self.state = State::Over(reason.clone());
         self.backlog.clear();
         for place in self.table.places() {
-            let may_have_run = self.table.get(place).is_some_and(|pending| pending.may_have_run);
+            let may_have_run =
+                self.table.get(place).is_some_and(|pending| pending.may_have_run || pending.task.is_some());
             self.end(place, (Err(unanswered(may_have_run, &reason)), 0));
         }
         self.events.push_back(EngineEvent::Over { reason });

@@ -40,6 +40,11 @@ impl Pending {
             Data::In(buffer) | Data::Out(buffer) => buffer,
         }
     }
+
+    /// Its end is known, and waits for PDUs that are still queued.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ending.is_some()
+    }
 }
 
 /// See the module's documentation.
