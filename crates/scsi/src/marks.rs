@@ -1,8 +1,9 @@
 //! Blocks that initiators have marked as unreadable with WRITE LONG (SBC-3, pseudo unrecovered errors).
 //!
-//! A mark is part of the unit's saved state, and goes when its block is written. [`crate::task`] holds every operation
-//! against the marks before the store gets it, so that reads, comparisons and copies of whatever command meet them; the
-//! unit's [`crate::rod::Watch`] says whether there are any, which costs a unit without marks nothing.
+//! A mark is part of the unit's saved state, and goes when its block is written: first from what is to be saved, and from
+//! here when that is stable, so that until then every command meets it. [`crate::task`] holds every operation against the
+//! marks before the store gets it, so that reads, comparisons and copies of whatever command meet them; the unit's
+//! [`crate::rod::Watch`] says whether there are any, which costs a unit without marks nothing.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -39,10 +40,28 @@ pub(crate) enum Meets {
     Change(Range<u64>),
 }
 
+/// Marks that are released: these, and all that were before, are gone when a state that is stored afterwards is stable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Release(u64);
+
+#[derive(Debug)]
+struct Marked {
+    mark: Mark,
+    /// The block is written: the mark is not saved any more.
+    released: Option<Release>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    /// By LBA.
+    blocks: BTreeMap<u64, Marked>,
+    last: Release,
+}
+
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Marks {
-    blocks: Mutex<BTreeMap<u64, Mark>>,
+    table: Mutex<Table>,
 }
 
 /// LBA and kind of one mark, as they are saved.
@@ -64,42 +83,58 @@ impl Marks {
             if blocks.last_key_value().is_some_and(|(&last, _)| last >= lba) {
                 return None;
             }
-            blocks.insert(lba, mark);
+            blocks.insert(lba, Marked { mark, released: None });
         }
-        is_whole.then(|| Marks { blocks: Mutex::new(blocks) })
+        is_whole.then(|| Marks { table: Mutex::new(Table { blocks, last: Release::default() }) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Mark>> {
-        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.lock().is_empty()
+        self.lock().blocks.is_empty()
     }
 
     /// Marks all of `blocks`, or none where there is no room. `keep` gets what is to be saved before anybody else changes
     /// a mark.
     pub(crate) fn set(&self, blocks: Range<u64>, mark: Mark, keep: impl FnOnce(Vec<u8>)) -> Result<(), Full> {
-        let mut marks = self.lock();
-        let new = blocks.clone().filter(|lba| !marks.contains_key(lba)).count();
-        if marks.len() + new > MARKS_MAX {
+        let mut table = self.lock();
+        let new = blocks.clone().filter(|lba| !table.blocks.contains_key(lba)).count();
+        if table.blocks.len() + new > MARKS_MAX {
             return Err(Full);
         }
-        marks.extend(blocks.map(|lba| (lba, mark)));
-        keep(bytes_of(&marks));
+        table.blocks.extend(blocks.map(|lba| (lba, Marked { mark, released: None })));
+        keep(table.to_bytes());
         Ok(())
     }
 
-    /// Takes the marks of `blocks` away. True if there were some; then `keep` gets what is to be saved.
-    pub(crate) fn clear(&self, blocks: &Range<u64>, keep: impl FnOnce(Vec<u8>)) -> bool {
-        let mut marks = self.lock();
-        let before = marks.len();
-        marks.retain(|lba, _| !blocks.contains(lba));
-        let has_changed = marks.len() != before;
-        if has_changed {
-            keep(bytes_of(&marks));
+    /// `blocks` are written and stable: their marks are to go. `None`: there are none. Otherwise they stand until
+    /// [`Self::forget`], and `keep` gets what is to be saved.
+    pub(crate) fn release(&self, blocks: &Range<u64>, keep: impl FnOnce(Vec<u8>)) -> Option<Release> {
+        let mut table = self.lock();
+        let release = Release(table.last.0 + 1);
+        let mut found = table.blocks.range_mut(blocks.clone()).peekable();
+        found.peek()?;
+        // Whoever has released one before waits for no later state.
+        found.for_each(|(_, marked)| _ = marked.released.get_or_insert(release));
+        table.last = release;
+        keep(table.to_bytes());
+        Some(release)
+    }
+
+    /// All that are released by now.
+    pub(crate) fn released(&self) -> Release {
+        self.lock().last
+    }
+
+    /// A state that was stored after `release` is stable. `none_left` is called before anybody marks a block again.
+    pub(crate) fn forget(&self, release: Release, none_left: impl FnOnce()) {
+        let mut table = self.lock();
+        table.blocks.retain(|_, marked| marked.released.is_none_or(|released| released > release));
+        if table.blocks.is_empty() {
+            none_left();
         }
-        has_changed
     }
 
     /// The first marked block of a range.
@@ -107,7 +142,7 @@ impl Marks {
         if blocks.is_empty() {
             return None;
         }
-        self.lock().range(blocks).next().map(|(&lba, &mark)| (lba, mark))
+        self.lock().blocks.range(blocks).next().map(|(&lba, marked)| (lba, marked.mark))
     }
 
     /// What `io` meets on a medium with blocks of these lengths.
@@ -123,14 +158,16 @@ impl Marks {
     }
 }
 
-/// In rising order of LBA; empty without marks.
-fn bytes_of(marks: &BTreeMap<u64, Mark>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    for (lba, &mark) in marks {
-        bytes.extend(lba.to_be_bytes());
-        bytes.push(mark as u8);
+impl Table {
+    /// What is to be saved, in rising order of LBA; empty without marks.
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (lba, marked) in self.blocks.iter().filter(|(_, marked)| marked.released.is_none()) {
+            bytes.extend(lba.to_be_bytes());
+            bytes.push(marked.mark as u8);
+        }
+        bytes
     }
-    bytes
 }
 
 impl Mark {
@@ -157,9 +194,9 @@ mod tests {
 
     #[test]
     fn marks_come_back_and_nothing_else_is_taken() {
-        let bytes = bytes_of(&marks().lock());
+        let bytes = marks().lock().to_bytes();
         let restored = Marks::from_bytes(&bytes).unwrap();
-        assert_eq!(bytes_of(&restored.lock()), bytes);
+        assert_eq!(restored.lock().to_bytes(), bytes);
         assert_eq!(restored.first(11..100), Some((11, Mark::Uncorrectable)));
         for length in (1..bytes.len()).filter(|length| !length.is_multiple_of(SAVED_BYTES)) {
             assert!(Marks::from_bytes(&bytes[..length]).is_none(), "{length}");
@@ -202,11 +239,35 @@ mod tests {
         assert_eq!(marks.set(100..100 + MARKS_MAX as u64, Mark::ByClient, drop), Err(Full));
         assert_eq!(marks.first(100..u64::MAX), None, "none of them");
         marks.set(0..MARKS_MAX as u64 + 1, Mark::ByClient, drop).unwrap_err();
-        let mut kept = Vec::new();
-        assert!(marks.clear(&(20..21), |bytes| kept = bytes));
-        assert_eq!(kept.len(), 2 * SAVED_BYTES);
-        assert!(!marks.clear(&(20..21), |_| panic!("nothing has changed")));
-        marks.set(0..MARKS_MAX as u64, Mark::ByClient, drop).unwrap();
+        let release = marks.release(&(20..21), drop).unwrap();
+        let room = 100..100 + MARKS_MAX as u64 - 2;
+        assert_eq!(marks.set(room.clone(), Mark::ByClient, drop), Err(Full), "it has not gone yet");
+        marks.forget(release, || panic!("two are left"));
+        marks.set(room, Mark::ByClient, drop).unwrap();
+        marks.set(10..12, Mark::ByClient, drop).unwrap();
         assert_eq!(marks.first(10..11), Some((10, Mark::ByClient)), "marked anew");
+    }
+
+    #[test]
+    fn marks_stand_until_a_state_without_them_is_stable() {
+        let marks = marks();
+        assert_eq!(marks.release(&(12..20), |_| panic!("nothing has changed")), None);
+        let mut kept = Vec::new();
+        let first = marks.release(&(0..11), |bytes| kept = bytes).unwrap();
+        assert_eq!(kept.len(), 2 * SAVED_BYTES);
+        assert_eq!(marks.first(0..100), Some((10, Mark::Uncorrectable)));
+        let second = marks.release(&(10..12), |bytes| kept = bytes).unwrap();
+        assert_eq!(kept.len(), SAVED_BYTES);
+        assert_eq!(marks.released(), second);
+        marks.forget(first, || panic!("two are left"));
+        assert_eq!(marks.first(0..100), Some((11, Mark::Uncorrectable)), "the first has waited for no more");
+        marks.set(11..12, Mark::ByClient, drop).unwrap();
+        marks.forget(second, || panic!("two are left"));
+        assert_eq!(marks.first(0..100), Some((11, Mark::ByClient)), "marked anew");
+        let last = marks.release(&(0..100), |bytes| kept = bytes).unwrap();
+        assert!(kept.is_empty() && !marks.is_empty());
+        let mut none_left = false;
+        marks.forget(last, || none_left = true);
+        assert!(none_left && marks.is_empty());
     }
 }

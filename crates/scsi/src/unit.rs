@@ -9,14 +9,14 @@ mod nexuses;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::alua::AsymmetricAccess;
 use crate::attention::{ItlNexus, UnitAttention};
 use crate::commands::{self, Clock, ErrorCounters};
 use crate::identity::Identity;
 use crate::io::{BlockLengths, Io, IoError};
-use crate::marks::{Full, Mark, Marks};
+use crate::marks::{Full, Mark, Marks, Release};
 use crate::mode::{ModeFlags, ModeValues};
 use crate::protection::Protection;
 use crate::reservations::Reservations;
@@ -65,6 +65,8 @@ pub struct LogicalUnit {
     work: Work,
     watch: Watch,
     marks: Marks,
+    /// Marks that go when the state is stable that [`LogicalUnit::next_work`] has told to store.
+    marks_stored: Mutex<Option<Release>>,
     clock: Clock,
     errors: ErrorCounters,
 }
@@ -141,6 +143,7 @@ impl LogicalUnit {
             work,
             watch,
             marks,
+            marks_stored: Mutex::new(None),
             clock: Clock::default(),
             errors: ErrorCounters::default(),
             config,
@@ -169,17 +172,20 @@ impl LogicalUnit {
 
     /// Marks blocks; to be saved afterwards.
     pub(crate) fn set_marks(&self, blocks: Range<u64>, mark: Mark) -> Result<(), Full> {
-        self.marks.set(blocks, mark, |bytes| self.keep_marks(bytes))
+        self.marks.set(blocks, mark, |bytes| {
+            self.watch.note_marks(true);
+            self.saved.set_section(Section::Marks, bytes);
+        })
     }
 
-    /// Takes marks away. True if there were some; to be saved then.
-    pub(crate) fn clear_marks(&self, blocks: &Range<u64>) -> bool {
-        self.marks.clear(blocks, |bytes| self.keep_marks(bytes))
+    /// See [`Marks::release`]; the state is to be saved then, and [`Self::forget_marks`] called.
+    pub(crate) fn release_marks(&self, blocks: &Range<u64>) -> Option<Release> {
+        self.marks.release(blocks, |bytes| self.saved.set_section(Section::Marks, bytes))
     }
 
-    fn keep_marks(&self, bytes: Vec<u8>) {
-        self.watch.note_marks(!bytes.is_empty());
-        self.saved.set_section(Section::Marks, bytes);
+    /// A state without these marks is stable.
+    pub(crate) fn forget_marks(&self, release: Release) {
+        self.marks.forget(release, || self.watch.note_marks(false));
     }
 
     /// All that is to be kept over a restart, for the driver to store on [`crate::Io::SaveState`]. A later call never
@@ -259,21 +265,30 @@ impl LogicalUnit {
     /// gone on or was abandoned, and after each operation; after a state that could not be stored not at once. `None`:
     /// nothing is left.
     pub fn next_work(&self) -> Option<Io> {
-        if self.work.occupation() != Occupation::None
-            && let Some(io) = self.work.next(self.medium())
-        {
-            return Some(io);
-        }
-        self.saved.take_debt().then_some(Io::SaveState)
+        let work = match self.work.occupation() {
+            Occupation::None => None,
+            _ => self.work.next(self.medium()),
+        };
+        let io = work.or_else(|| self.saved.take_debt().then_some(Io::SaveState))?;
+        *self.marks_stored() = (io == Io::SaveState).then(|| self.marks.released());
+        Some(io)
+    }
+
+    fn marks_stored(&self) -> MutexGuard<'_, Option<Release>> {
+        self.marks_stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The operation that [`Self::next_work`] told has ended.
     pub fn work_done(&self, result: Result<(), IoError>) {
+        let stored = self.marks_stored().take();
+        if let Some(release) = stored.filter(|_| result.is_ok()) {
+            self.forget_marks(release);
+        }
         match self.work.done(self.medium(), result) {
             Kept::Now(section) => {
                 if section.is_empty() && result.is_ok() {
                     // Every block is new. That goes with what is saved about the end.
-                    self.clear_marks(&(0..u64::MAX));
+                    self.release_marks(&(0..u64::MAX));
                 }
                 self.saved.set_section(Section::Work, section);
             }

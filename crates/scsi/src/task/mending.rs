@@ -1,13 +1,15 @@
 //! A write to blocks that are marked as unreadable ([`crate::marks`]): the marks go with it, and stay gone.
 //!
-//! Written, flushed, marks taken away, state stored, in this order: a crash leaves the old block with its mark, or the
-//! new one which was not answered yet, and never a block that was answered and cannot be read.
+//! Written, flushed, state stored without the marks, marks taken away, in this order: a crash leaves the old block with
+//! its mark, or the new one which was not answered yet, and never a block that was answered and cannot be read. Until the
+//! state is stable, other writes meet the marks as well, and wait for that like the first.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Event, Next, Place};
 use crate::io::Io;
+use crate::marks::Release;
 use crate::unit::LogicalUnit;
 
 /// See the module's documentation.
@@ -27,7 +29,7 @@ pub(super) struct Mending {
 enum Stage {
     Write,
     Flush,
-    Save,
+    Save(Release),
 }
 
 impl Mending {
@@ -44,11 +46,19 @@ impl Mending {
                 self.stage = Stage::Flush;
                 Io::Flush
             }
-            Stage::Flush if went_well && self.unit.clear_marks(&self.blocks) => {
-                self.stage = Stage::Save;
-                Io::SaveState
+            Stage::Flush if went_well => match self.unit.release_marks(&self.blocks) {
+                Some(release) => {
+                    self.stage = Stage::Save(release);
+                    Io::SaveState
+                }
+                // The state of another write is stable.
+                None => return Ok(event),
+            },
+            Stage::Save(release) if went_well => {
+                self.unit.forget_marks(release);
+                return Ok(event);
             }
-            Stage::Save if !went_well => {
+            Stage::Save(_) => {
                 self.unit.saved().owe();
                 return Ok(event);
             }
@@ -63,7 +73,7 @@ impl Mending {
 
     /// Nobody waits any more.
     pub(super) fn abandon(&self) {
-        if self.stage == Stage::Save {
+        if let Stage::Save(_) = self.stage {
             self.unit.saved().owe();
         }
     }

@@ -7,6 +7,7 @@ mod copy_fencing;
 mod copying;
 mod erasure;
 mod field_pointers;
+mod healing;
 mod host;
 mod housekeeping;
 mod late_data;
