@@ -85,6 +85,10 @@ fn configs() -> impl Strategy<Value = LogicalUnitConfig> {
                 optimal_transfer_bytes: block_length_bytes,
                 removable,
                 solid_state,
+                // No longer than a transfer.
+                atomic_writes: config
+                    .atomic_writes
+                    .filter(|atomic| u64::from(atomic.blocks_max) <= u64::from(max_transfer_blocks)),
                 ..config
             }
         },
