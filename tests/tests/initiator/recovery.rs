@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use lunette_block::OperationKind;
-use lunette_initiator::{Command, CommandError, Engine, EngineEvent, Options, Replay, Timing, Wishes};
+use lunette_initiator::{
+    Command, CommandError, CommandId, Engine, EngineEvent, Options, Replay, Timing, Wishes,
+};
 use lunette_tests::in_process::InProcess;
 use lunette_tests::lunette::{Lunette, TARGET_NAME};
 
@@ -99,9 +101,7 @@ fn writes_that_may_have_run_go_on_only_when_they_are_said_to_be_safe() {
     let doubtful: Vec<_> = (0..8).map(|lba| engine.submit(write(0, lba, 1, data(lba)))).collect();
     let safe: Vec<_> =
         (8..16).map(|lba| engine.submit(write(0, lba, 1, data(lba)).replaying(Replay::Always))).collect();
-    let mut flush = [0; 10];
-    flush[0] = 0x35;
-    let flush = engine.submit(Command::new(lun(0), flush).replaying(Replay::Always));
+    let flush = engine.submit(flush().replaying(Replay::Always));
     send(&mut engine);
     target.wait_for_calls(0, OperationKind::Write, calls + 1);
     relay.cut();
@@ -149,11 +149,19 @@ fn a_target_that_is_killed_in_the_middle_loses_and_doubles_nothing() {
     drop(target);
 }
 
-#[test]
-fn a_flush_after_a_reset_that_nobody_saw_fails_once() {
-    let name = "iqn.2026-11.io.lunette:flushed";
-    let serve = || InProcess::start_with(&["mem:16M"], |config| config.targets[0].name = name.to_owned());
-    let target = serve();
+fn serve_memory(name: &str) -> InProcess {
+    InProcess::start_with(&["mem:16M"], |config| config.targets[0].name = name.to_owned())
+}
+
+fn flush() -> Command {
+    let mut cdb = [0; 10];
+    cdb[0] = 0x35;
+    Command::new(lun(0), cdb)
+}
+
+/// An engine whose target is gone, with a write in it that may be repeated.
+fn gone_in_a_write(name: &str) -> (Engine, Relay, CommandId) {
+    let target = serve_memory(name);
     let relay = Relay::to(target.portal());
     let mut engine = connect(patient(options(name, relay.address)));
     make_ready(&mut engine, 0);
@@ -163,7 +171,14 @@ fn a_flush_after_a_reset_that_nobody_saw_fails_once() {
     target.wait_for_calls(0, OperationKind::Write, 1);
     relay.cut();
     drop(target);
-    let target = serve();
+    (engine, relay, id)
+}
+
+#[test]
+fn a_flush_after_a_reset_that_nobody_saw_fails_once() {
+    let name = "iqn.2026-11.io.lunette:flushed";
+    let (mut engine, relay, id) = gone_in_a_write(name);
+    let target = serve_memory(name);
     relay.lead_to(target.portal());
     let (mut done, mut has_attention) = (Vec::new(), false);
     while engine.outstanding() > 0 {
@@ -174,11 +189,28 @@ fn a_flush_after_a_reset_that_nobody_saw_fails_once() {
     }
     assert!(done.iter().any(|completion| completion.id == id && completion.is_good()));
     assert!(has_attention, "the restart is told");
-    let mut flush = [0; 10];
-    flush[0] = 0x35;
-    let first = execute(&mut engine, Command::new(lun(0), flush));
-    assert_eq!(first.result, Err(CommandError::ResetSinceFlush));
-    assert!(execute(&mut engine, Command::new(lun(0), flush)).is_good());
+    assert_eq!(execute(&mut engine, flush()).result, Err(CommandError::ResetSinceFlush));
+    assert!(execute(&mut engine, flush()).is_good());
+    engine.close().expect("a logout");
+    drop(target);
+}
+
+/// It goes out beside the write that takes the unit attention, and is good in the target's eyes.
+#[test]
+fn a_flush_beside_the_write_that_hears_of_a_reset_fails_too() {
+    let name = "iqn.2026-11.io.lunette:beside";
+    let (mut engine, relay, id) = gone_in_a_write(name);
+    let mut done = Vec::new();
+    while !matches!(engine.event(), Some(EngineEvent::Lost { .. })) {
+        engine.poll(None, &mut done).expect("the system lets us");
+    }
+    let flushed = engine.submit(flush());
+    let target = serve_memory(name);
+    relay.lead_to(target.portal());
+    let all = wait_for_all(&mut engine);
+    assert!(all[&id].is_good(), "{:?}", all[&id].result);
+    assert_eq!(all[&flushed].result, Err(CommandError::ResetSinceFlush));
+    assert!(execute(&mut engine, flush()).is_good());
     engine.close().expect("a logout");
     drop(target);
 }
