@@ -109,8 +109,12 @@ fn data_goes_from_volume_to_volume_without_passing_the_network() {
 
 /// A second target in the process, with one memory unit.
 fn start_two(second: &str) -> InProcess {
-    InProcess::start_with(&["0=mem:16M"], |config| {
-        let flags = vec!["0=mem:16M".parse().expect("a good flag")];
+    start_two_with(&["0=mem:16M"], second, "0=mem:16M")
+}
+
+fn start_two_with(units: &[&str], second: &str, unit: &str) -> InProcess {
+    InProcess::start_with(units, |config| {
+        let flags = vec![unit.parse().expect("a good flag")];
         let units = LunFlag::number_all(flags).expect("free numbers");
         config.targets.push(TargetConfig { name: second.to_owned(), units, ..config.targets[0].clone() });
     })
@@ -244,19 +248,75 @@ fn copy_held_at_its_destination(target: &InProcess, session: &mut Raw) -> Initia
     tag
 }
 
-/// The piece is in the task set of its destination too (SAM-5).
+/// The piece is in the task set of its destination too (SAM-5, CLEAR TASK SET); what comes after it is as any later command.
 #[test]
-fn a_reset_of_the_destination_waits_for_the_piece_that_is_in_its_store() {
-    for function in [Function::LogicalUnitReset, Function::ClearTaskSet] {
-        let (target, _directory) = start();
+fn a_clear_task_set_at_the_destination_waits_for_the_piece_that_is_in_its_store() {
+    let (target, _directory) = start();
+    let mut session = target.session(1);
+    let mut other = target.session(2);
+    let copy = copy_held_at_its_destination(&target, &mut session);
+    let clear = other.manage(Function::ClearTaskSet, 1).expect("sent");
+    other.waits(A_WHILE).expect("a piece is in the store");
+    target.faults(1).clear();
+    assert_eq!(other.managed(clear).expect("an answer"), FUNCTION_COMPLETE);
+    session.good(copy).expect("the copy goes on");
+}
+
+/// Who has reset a unit may rely on nothing old being written to it (SAM-5, 6.3.3): the copy's commands there are aborted,
+/// by which the copy fails (SPC-4, EXTENDED COPY: THIRD PARTY DEVICE FAILURE).
+#[test]
+fn a_reset_of_the_destination_ends_the_copy_before_it_is_answered() {
+    let (target, _directory) = start();
+    let mut session = target.session(1);
+    let mut other = target.session(2);
+    let copy = copy_held_at_its_destination(&target, &mut session);
+    let reset = other.manage(Function::LogicalUnitReset, 1).expect("sent");
+    other.waits(A_WHILE).expect("a piece is in the store");
+    target.faults(1).clear();
+    assert_eq!(other.managed(reset).expect("an answer"), FUNCTION_COMPLETE);
+    assert_eq!(session.ending(copy).expect("an answer").codes(), (0xa, 0x0d, 0x01));
+    assert_eq!(target.faults(1).calls(OperationKind::Write), 1, "the held one");
+}
+
+/// The same where the copy is a command to another target, which the reset does not reach: a reset of that target, and of the
+/// initiator's own nexus there, through which the copy writes.
+#[test]
+fn resets_at_another_target_end_the_copies_that_write_there() {
+    const SECOND: &str = "iqn.2026-11.io.lunette:copies-reset";
+    for (function, by_stranger) in [
+        (Function::LogicalUnitReset, true),
+        (Function::TargetWarmReset, true),
+        (Function::ItNexusReset, false),
+    ] {
+        let target = start_two_with(&["0=mem:64M", "1=mem:1M"], SECOND, "1=mem:64M");
+        let level = [("iSCSIProtocolLevel", "2")];
+        let far_options =
+            |port| LoginOptions { target_name: Some(SECOND.to_owned()), ..target.options_with(port, &level) };
+        let ready = |options: &LoginOptions, lun| {
+            let mut initiator = Initiator::login(target.portal(), options).expect("a login");
+            initiator.make_ready(lun).expect("a ready unit");
+            initiator
+        };
+        // Of the nexuses of an initiator the oldest is taken.
+        let mut own = Raw::ready(target.portal(), &far_options(1), 1).expect("a session");
+        let mut near = ready(&target.options(9), 0);
+        let mut far = ready(&far_options(9), 1);
+        let cscds = [cscd(&mut near, 0), cscd(&mut far, 1)];
         let mut session = target.session(1);
-        let mut other = target.session(2);
-        let copy = copy_held_at_its_destination(&target, &mut session);
-        let reset = other.manage(function, 1).expect("sent");
-        other.waits(A_WHILE).expect("a piece is in the store");
+        let mut stranger = Raw::ready(target.portal(), &far_options(2), 1).expect("a session");
+        let (cdb, list) = extended_copy([&cscds[0], &cscds[1]], (8 * MIB / 512) as u16, 0, 0);
+        target.hold(1, OperationKind::Write);
+        let length = list.len() as u32;
+        let command = ScsiCommand { cdb, write: true, expected_data_transfer_length: length, ..plain() };
+        let copy = session.command(&command, &list).expect("sent");
+        target.wait_for_calls(1, OperationKind::Write, 1);
+        let by = if by_stranger { &mut stranger } else { &mut own };
+        let reset = by.manage(function, 1).expect("sent");
+        by.waits(A_WHILE).expect("a piece is in the store");
         target.faults(1).clear();
-        assert_eq!(other.managed(reset).expect("an answer"), FUNCTION_COMPLETE);
-        session.good(copy).expect("the copy goes on");
+        assert_eq!(by.managed(reset).expect("an answer"), FUNCTION_COMPLETE, "{function:?}");
+        assert_eq!(session.ending(copy).expect("an answer").codes(), (0xa, 0x0d, 0x01), "{function:?}");
+        assert_eq!(target.faults(1).calls(OperationKind::Write), 1, "the held one");
     }
 }
 

@@ -3,7 +3,7 @@
 //! Which commands report a condition is said in the command table, not here.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::alua::AccessState;
@@ -109,6 +109,8 @@ pub(crate) struct ItlNexus {
     /// PREVENT ALLOW MEDIUM REMOVAL was set by this nexus.
     prevents_removal: AtomicBool,
     copies: CopyRecords,
+    /// How often the copies that reach the unit through this nexus were told to end.
+    copies_ended: AtomicU32,
     buffers: Buffers,
 }
 
@@ -123,6 +125,7 @@ impl ItlNexus {
             queue: Mutex::default(),
             prevents_removal: AtomicBool::new(false),
             copies: CopyRecords::default(),
+            copies_ended: AtomicU32::new(0),
             buffers: Buffers::default(),
         };
         nexus.establish(UnitAttention::PowerOn);
@@ -219,6 +222,16 @@ impl ItlNexus {
     /// The copy operations that were begun through this nexus.
     pub(crate) fn copies(&self) -> &CopyRecords {
         &self.copies
+    }
+
+    /// Copies that reach the unit through this nexus, whichever unit's commands they are, do nothing more here.
+    pub(crate) fn end_copies(&self) {
+        self.copies_ended.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Another number than when a copy began: it was told to end since.
+    pub(crate) fn copies_ended(&self) -> u32 {
+        self.copies_ended.load(Ordering::SeqCst)
     }
 
     pub(crate) fn prevents_removal(&self) -> bool {

@@ -160,7 +160,8 @@ impl Nexus {
         own.or_else(|| self.device.domain().reach(self.membership?, is_meant))
     }
 
-    /// The state part of LOGICAL UNIT RESET (SAM-5); the driver aborts the commands first. Every nexus,
+    /// The state part of LOGICAL UNIT RESET (SAM-5); the driver aborts the commands first, and has
+    /// [copies ended](LogicalUnit::end_copies) before that. Every nexus,
     /// this one too, gets BUS DEVICE RESET FUNCTION OCCURRED. False: there is no such unit.
     pub fn logical_unit_reset(&self, lun: Lun) -> bool {
         self.find(lun).map(|(_, path)| path.unit.reset()).is_some()
@@ -190,7 +191,8 @@ impl Nexus {
     }
 
     /// The state part of I_T NEXUS RESET (SAM-5): what the loss of the nexus would undo is undone, and its next commands
-    /// get I_T NEXUS LOSS OCCURRED.
+    /// get I_T NEXUS LOSS OCCURRED. Copies that reach units through it, as commands of another nexus of the same initiator, end;
+    /// what they have asked for before may still be under way.
     pub fn reset(&self) {
         for path in &self.paths {
             path.unit.lose(&path.itl);

@@ -14,7 +14,7 @@ use crate::commands::{self, Context, State, Step};
 use crate::io::Io;
 use crate::lun::Lun;
 use crate::marks::Meets;
-use crate::nexus::{Nexus, Path};
+use crate::nexus::{Nexus, NexusName, Path};
 use crate::sense::SenseData;
 use crate::status::Status;
 use crate::task_set::{Attribute, Entry, Member, Ticket, Turn};
@@ -346,6 +346,12 @@ impl Task {
         Some(Unsent { unit: Arc::clone(&path.unit), member: Arc::clone(&path.member) })
     }
 
+    /// Through which nexus a copy reaches the unit that its [`Next::IoOn`] is for, while that is being done; `None` where a token
+    /// lets it.
+    pub fn copies_through(&self) -> Option<&NexusName> {
+        self.piece.as_ref().and_then(|piece| piece.path.as_ref()).map(|path| path.itl.name())
+    }
+
     /// The place of the task's unit in [`crate::Device::units`]; `None` where the LUN names no unit.
     pub fn unit_index(&self) -> Option<usize> {
         self.unit
@@ -375,9 +381,9 @@ impl Task {
                 self.leave(nexus);
                 Next::Io(Io::Work { until_over })
             }
-            Ok((state, Step::IoOn { unit, member, io })) => {
+            Ok((state, Step::IoOn { unit, path, io })) => {
                 self.state = state;
-                self.begin_piece(nexus, unit, member, io)
+                self.begin_piece(nexus, unit, path, io)
             }
             Ok((_, Step::Done(data_in))) => {
                 self.end(nexus, path);
@@ -403,18 +409,12 @@ impl Task {
     }
 
     /// The first time the piece has yet to wait for its turn; then it is asked for again.
-    fn begin_piece(
-        &mut self,
-        nexus: &Nexus,
-        unit: Arc<LogicalUnit>,
-        member: Option<Arc<Member>>,
-        io: Io,
-    ) -> Next {
+    fn begin_piece(&mut self, nexus: &Nexus, unit: Arc<LogicalUnit>, path: Option<Path>, io: Io) -> Next {
         if self.piece.is_none() {
             // Of its own unit's task set, too, it is at the medium with its pieces only. So two copies that cross each other
             // do not wait for each other's ends.
             self.collects(nexus);
-            self.piece = Some(Box::new(Piece { unit, member, place: Place::Outside, ticket: 0 }));
+            self.piece = Some(Box::new(Piece { unit, path, place: Place::Outside, ticket: 0 }));
             return Next::Yield;
         }
         self.look_at(nexus, &unit, io, true)

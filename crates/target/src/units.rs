@@ -44,6 +44,14 @@ pub(crate) struct ServedTarget {
     pub(crate) report: TargetReport,
 }
 
+impl ServedTarget {
+    /// The unit at a place of the device, or all of them.
+    pub(crate) fn units_at(&self, place: Option<usize>) -> impl Iterator<Item = &Arc<LogicalUnit>> {
+        let units = self.device.units().enumerate();
+        units.filter(move |(other, _)| place.is_none_or(|place| place == *other)).map(|(_, (_, unit))| unit)
+    }
+}
+
 /// What is served under one name, for people and programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TargetReport {

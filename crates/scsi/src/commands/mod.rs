@@ -49,7 +49,6 @@ use crate::reservations::access::Access;
 use crate::sense::{AdditionalSense, SenseData, SenseKey};
 use crate::status::Status;
 use crate::task::{DataIn, Event};
-use crate::task_set::Member;
 use crate::unit::{LogicalUnit, Readiness};
 use std::sync::Arc;
 
@@ -108,8 +107,8 @@ pub(crate) enum Step {
     /// On the medium of `unit`, as a piece of a copy: asked for again, and looked at anew, when it is in the task set there.
     IoOn {
         unit: Arc<LogicalUnit>,
-        /// As whose command the task set there counts it.
-        member: Option<Arc<Member>>,
+        /// Through whose nexus: the task set there counts it as a command of that. None: it is not counted.
+        path: Option<Path>,
         io: Io,
     },
     Done(DataIn),
@@ -395,9 +394,14 @@ fn refuses_copy(path: &Path, writes: bool) -> Option<SenseData> {
     }
     let access = if writes { Access::Writes } else { Access::Reads };
     if !path.itl.permission().allows(access, &[0; 16]) {
-        return Some(SenseData::new(SenseKey::CopyAborted, AdditionalSense::THIRD_PARTY_DEVICE_FAILURE));
+        return Some(third_party_failure());
     }
     is_not_ready(&path.unit).or_else(|| (writes && path.write_protected()).then(|| write_protected(path)))
+}
+
+/// A unit does not do its part of a copy (SPC-4).
+fn third_party_failure() -> SenseData {
+    SenseData::new(SenseKey::CopyAborted, AdditionalSense::THIRD_PARTY_DEVICE_FAILURE)
 }
 
 fn write_protected(path: &Path) -> SenseData {

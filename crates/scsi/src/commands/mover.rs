@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::{Step, is_not_ready, refuses_copy};
+use super::{Step, is_not_ready, refuses_copy, third_party_failure};
 use crate::io::{self, Direction, Io};
 use crate::nexus::Path;
 use crate::protection::Checks;
@@ -16,35 +16,59 @@ use crate::unit::LogicalUnit;
 /// enough that an abort does not wait for long.
 const PIECE_BYTES: u64 = 2 << 20;
 
+/// The way by which the initiator of a copy reaches a unit. What it may do there is looked at for each piece.
+#[derive(Clone, Debug)]
+pub(super) struct Way {
+    pub(super) path: Path,
+    /// [`crate::attention::ItlNexus::copies_ended`] when the copy began.
+    copies_ended: u32,
+}
+
+impl Way {
+    /// For a copy that begins now.
+    pub(super) fn new(path: Path) -> Way {
+        Way { copies_ended: path.itl.copies_ended(), path }
+    }
+
+    /// Why the next piece may not be done. A reset of the unit ends the copy's commands there (SAM-5), and there are none
+    /// after it: who has reset a unit may rely on nothing old being written to it any more.
+    pub(super) fn refuses(&self, writes: bool) -> Option<SenseData> {
+        if self.path.itl.copies_ended() != self.copies_ended {
+            return Some(third_party_failure());
+        }
+        refuses_copy(&self.path, writes)
+    }
+}
+
 /// A place on a medium.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     unit: Arc<LogicalUnit>,
-    /// The way by which the initiator reaches the unit; none where a token stands for that.
-    path: Option<Path>,
+    /// None where a token stands for it.
+    way: Option<Way>,
     offset_bytes: u64,
 }
 
 impl Place {
-    /// A place that the initiator reaches by `path`: what it may do there is looked at for each piece.
-    pub(super) fn of(path: &Path, offset_bytes: u64) -> Place {
-        Place { unit: Arc::clone(&path.unit), path: Some(path.clone()), offset_bytes }
+    /// A place that the initiator reaches.
+    pub(super) fn of(way: Way, offset_bytes: u64) -> Place {
+        Place { unit: Arc::clone(&way.path.unit), way: Some(way), offset_bytes }
     }
 
     /// A place that a token lets anybody read, if only the unit is ready.
     pub(super) fn unchecked(unit: &Arc<LogicalUnit>, offset_bytes: u64) -> Place {
-        Place { unit: Arc::clone(unit), path: None, offset_bytes }
+        Place { unit: Arc::clone(unit), way: None, offset_bytes }
     }
 
     /// A token's reads are not counted: what they may meet is a write, which has revoked the token.
     fn step(&self, io: Io) -> Step {
-        let member = self.path.as_ref().map(|path| Arc::clone(&path.member));
-        Step::IoOn { unit: Arc::clone(&self.unit), member, io }
+        let path = self.way.as_ref().map(|way| way.path.clone());
+        Step::IoOn { unit: Arc::clone(&self.unit), path, io }
     }
 
     fn refuses(&self, writes: bool) -> Option<SenseData> {
-        match &self.path {
-            Some(path) => refuses_copy(path, writes),
+        match &self.way {
+            Some(way) => way.refuses(writes),
             None => is_not_ready(&self.unit),
         }
     }

@@ -5,15 +5,16 @@
 use std::sync::Arc;
 
 use super::Place;
-use crate::task_set::{Attribute, Entry, Member, Ticket, Turn};
+use crate::nexus::Path;
+use crate::task_set::{Attribute, Entry, Ticket, Turn};
 use crate::unit::LogicalUnit;
 
 /// One read or write of a copy. In its unit's task set it counts as a SIMPLE command that has begun before all that wait.
 #[derive(Debug)]
 pub(super) struct Piece {
     pub(super) unit: Arc<LogicalUnit>,
-    /// As whose; nobody's is not counted.
-    pub(super) member: Option<Arc<Member>>,
+    /// Through whose nexus; nobody's is not counted.
+    pub(super) path: Option<Path>,
     pub(super) place: Place,
     /// What it waits for, where it does.
     pub(super) ticket: Ticket,
@@ -22,7 +23,7 @@ pub(super) struct Piece {
 impl Piece {
     /// Its turn has come, or may have. False: it has to wait.
     pub(super) fn enter(&mut self, turn: impl FnOnce() -> Turn) -> bool {
-        let Some(member) = &self.member else { return true };
+        let Some(Path { member, .. }) = &self.path else { return true };
         let tasks = self.unit.tasks();
         self.place = match self.place {
             Place::Stalled if !tasks.take_turn(self.ticket) => Place::Stalled,
@@ -40,7 +41,7 @@ impl Piece {
 
     /// It is over, or will not be done.
     pub(super) fn leave(self) {
-        let Some(member) = &self.member else { return };
+        let Some(Path { member, .. }) = &self.path else { return };
         match self.place {
             Place::Running => self.unit.tasks().leave(member, Attribute::Simple, false),
             Place::Stalled => self.unit.tasks().cancel(self.ticket, member, Attribute::Simple),

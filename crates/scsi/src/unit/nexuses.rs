@@ -131,6 +131,7 @@ impl LogicalUnit {
 
     /// An I_T nexus loss (SAM-5) after which the nexus is there again: it holds nothing any more, and is told.
     pub(crate) fn lose(&self, nexus: &ItlNexus) {
+        nexus.end_copies();
         nexus.set_prevents_removal(false);
         self.end_spc2_reservation(Some(nexus.name()));
         nexus.establish(UnitAttention::ItNexusLoss);
@@ -156,6 +157,12 @@ impl LogicalUnit {
     /// True while any nexus prevents medium removal.
     pub(crate) fn removal_prevented(&self) -> bool {
         self.nexuses().iter().any(|nexus| nexus.prevents_removal())
+    }
+
+    /// Copies that reach the unit as commands of other units do nothing more here, through whichever nexus. What they have
+    /// asked for before may still be under way.
+    pub fn end_copies(&self) {
+        self.nexuses().iter().for_each(|nexus| nexus.end_copies());
     }
 
     /// The logical unit reset (SAM-5): mode pages go back to their saved values, medium removal is allowed, a

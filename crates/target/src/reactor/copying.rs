@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use lunette_iscsi::session::TaskId;
-use lunette_scsi::{Io, Status};
+use lunette_scsi::{Io, NexusName, Status, Task};
 
 use super::Reactor;
 use super::management::AbortScope;
@@ -47,6 +47,11 @@ impl Copying {
     }
 }
 
+fn goes_through(context: &TaskContext, nexuses: &[NexusName]) -> bool {
+    let through = context.command.as_ref().and_then(Task::copies_through);
+    through.is_some_and(|nexus| nexuses.contains(nexus))
+}
+
 impl Reactor {
     /// A copy goes on with its next operation, now or in another turn. What it may do is looked at only then.
     pub(super) fn yielded(&mut self, session: usize, id: TaskId) {
@@ -67,15 +72,17 @@ impl Reactor {
         }
     }
 
-    /// The copies of this reactor, whosever they are, that read or write a unit of `scope` just now.
+    /// The copies of this reactor, whosever commands they are, that read or write a unit of `scope` just now, through a
+    /// nexus of it.
     pub(super) fn copies_on_units_of(&self, scope: &AbortScope) -> Vec<(usize, SessionPlace, TaskId)> {
         let Some(target) = self.shared.targets.get(scope.target) else { return Vec::new() };
-        let units = target.device.units().enumerate();
-        let units = units.filter(|(place, _)| scope.unit.is_none_or(|unit| unit == *place));
-        let units: Vec<u64> = units.map(|(_, (_, unit))| unit.identity().naa).collect();
+        let units: Vec<u64> = target.units_at(scope.unit).map(|unit| unit.identity().naa).collect();
         let mut copies = Vec::new();
         for (index, session) in self.sessions.iter() {
-            let is_meant = |context: &&TaskContext| context.copies_on.is_some_and(|naa| units.contains(&naa));
+            let is_meant = |context: &&TaskContext| {
+                let is_there = context.copies_on.is_some_and(|naa| units.contains(&naa));
+                is_there && scope.only.as_deref().is_none_or(|only| goes_through(context, only))
+            };
             let meant = session.contexts.iter().flatten().filter(is_meant);
             copies.extend(meant.map(|context| (index, session.place, context.id)));
         }

@@ -65,8 +65,8 @@ impl PendingFunction {
     fn take_effect(&self, nexus: &Nexus) {
         let lun = Lun::from_bytes(self.lun.0);
         match self.function {
-            // Who has lost commands by it knows already.
-            TaskManagementFunction::ClearTaskSet => {}
+            // Who has lost commands by it, or its nexus, knows already.
+            TaskManagementFunction::ClearTaskSet | TaskManagementFunction::ItNexusReset => {}
             TaskManagementFunction::LogicalUnitReset => {
                 nexus.logical_unit_reset(lun);
             }
@@ -80,7 +80,7 @@ impl PendingFunction {
 pub(super) struct PendingAbort {
     scope: AbortScope,
     tasks: Vec<(usize, SessionPlace, TaskId)>,
-    /// Operations of copies on units of the scope, for commands of other units: those go on, and find what has changed.
+    /// Operations of copies on units of the scope, for commands of other units: those go on, and end where that was a reset.
     pieces: Vec<(usize, SessionPlace, TaskId)>,
 }
 
@@ -90,7 +90,6 @@ fn answer_alone(nexus: &Nexus, function: TaskManagementFunction, lun: LunField) 
     use TaskManagementFunction as Function;
     match function {
         Function::AbortTaskSet | Function::QueryTask | Function::QueryTaskSet => {}
-        Function::ItNexusReset => nexus.reset(),
         Function::ClearAca => nexus.clear_aca(Lun::from_bytes(lun.0)),
         Function::QueryAsynchronousEvent => {
             if let Some(additional) = nexus.query_asynchronous_event(Lun::from_bytes(lun.0)) {
@@ -133,16 +132,26 @@ impl Reactor {
         }
         self.next_request += 1;
         let request = self.next_request;
+        // Its own tasks are gone, but not what copies of other sessions of the same initiator do through its nexus.
+        let own_nexus =
+            (function == Function::ItNexusReset).then(|| [attachment.nexus.name().clone()].into());
         let scope = AbortScope {
             target: attachment.target_index,
             unit,
-            only: None,
+            only: own_nexus,
             is_told: function == Function::ClearTaskSet,
             except: session.place,
             spared: None,
             reactor: self.index,
             request,
         };
+        // Before the reactors look for what is under way, so that nothing of a copy follows.
+        match function {
+            Function::ClearTaskSet => {}
+            // What follows it in its session finds the nexus reset.
+            Function::ItNexusReset => attachment.nexus.reset(),
+            _ => attachment.target.units_at(unit).for_each(|unit| unit.end_copies()),
+        }
         self.pending_functions.push(PendingFunction {
             request,
             reactors_left: self.shared.reactors.len(),

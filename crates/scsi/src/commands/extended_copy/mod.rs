@@ -7,12 +7,11 @@ pub(crate) mod parameters;
 
 use std::sync::Arc;
 
-use super::mover::{Mover, Place};
-use super::{Context, Progress, State, Step, good, refuses_copy, vpd};
+use super::mover::{Mover, Place, Way};
+use super::{Context, Progress, State, Step, good, vpd};
 use crate::bytes::{Cdb, cdb32};
 use crate::copy::{CopyRecords, ListId, Outcome, Refusal, Running};
 use crate::io::{Direction, Io};
-use crate::nexus::Path;
 use crate::sense::{AdditionalSense, SenseData};
 use crate::status::Status;
 use crate::task::Event;
@@ -77,6 +76,7 @@ impl ExtendedCopy {
                 let copying = Copying {
                     running: begin_record(context, list, service_action)?,
                     cscds: cscds.into_iter().map(|cscd| Reached::find(context, cscd)).collect(),
+                    own: Way::new(context.path.clone()),
                     segments,
                     segment: 0,
                     mover: None,
@@ -94,14 +94,14 @@ impl ExtendedCopy {
 #[derive(Debug)]
 struct Reached {
     cscd: Cscd,
-    path: Option<Path>,
+    way: Option<Way>,
 }
 
 impl Reached {
     fn find(context: &Context<'_>, cscd: Cscd) -> Reached {
         let named = |unit: &LogicalUnit| vpd::has_designation(unit.identity(), &cscd.designation);
-        let path = context.nexus.reach(named);
-        Reached { cscd, path }
+        let way = context.nexus.reach(named).map(Way::new);
+        Reached { cscd, way }
     }
 }
 
@@ -110,6 +110,8 @@ impl Reached {
 pub(crate) struct Copying {
     running: Running,
     cscds: Vec<Reached>,
+    /// The way to the unit that the command was sent to.
+    own: Way,
     segments: Vec<Segment>,
     /// The place of the segment that is being done.
     segment: usize,
@@ -160,7 +162,7 @@ impl Copying {
                 }
             }
             let Some(&segment) = self.segments.get(self.segment) else { return self.flush() };
-            match self.begin(context, segment) {
+            match self.begin(segment) {
                 Ok(Some(mover)) => self.mover = Some(mover),
                 Ok(None) => self.segment_done(None),
                 Err(sense) => return self.failed(context, sense),
@@ -188,7 +190,7 @@ impl Copying {
         self.flushing = true;
         match self.unflushed.last().map(Arc::clone) {
             // It changes nothing that others could see.
-            Some(unit) => Ok(self.wait_for(Step::IoOn { unit, member: None, io: Io::Flush })),
+            Some(unit) => Ok(self.wait_for(Step::IoOn { unit, path: None, io: Io::Flush })),
             None => {
                 self.running.end(Outcome::Completed);
                 good()
@@ -209,12 +211,12 @@ impl Copying {
     }
 
     /// Looks at a segment. `None`: there is nothing to move.
-    fn begin(&self, context: &Context<'_>, segment: Segment) -> Result<Option<Mover>, SenseData> {
+    fn begin(&self, segment: Segment) -> Result<Option<Mover>, SenseData> {
         match segment {
-            Segment::Copy(copy) => self.begin_copy(context, &copy),
+            Segment::Copy(copy) => self.begin_copy(&copy),
             Segment::Verify { cscd, test_ready } => {
-                let path = self.path(context, cscd, 4)?;
-                match refuses_copy(&path, false).filter(|_| test_ready) {
+                let way = self.way(cscd, 4)?;
+                match way.refuses(false).filter(|_| test_ready) {
                     Some(_) => Err(self.aborted(AdditionalSense::THIRD_PARTY_DEVICE_FAILURE)),
                     None => Ok(None),
                 }
@@ -222,11 +224,11 @@ impl Copying {
         }
     }
 
-    fn begin_copy(&self, context: &Context<'_>, copy: &BlockCopy) -> Result<Option<Mover>, SenseData> {
-        let source = self.path(context, copy.source, 4)?;
-        let destination = self.path(context, copy.destination, 6)?;
-        let source_block = u64::from(source.unit.block_length_bytes());
-        let destination_block = u64::from(destination.unit.block_length_bytes());
+    fn begin_copy(&self, copy: &BlockCopy) -> Result<Option<Mover>, SenseData> {
+        let source = self.way(copy.source, 4)?;
+        let destination = self.way(copy.destination, 6)?;
+        let source_block = u64::from(source.path.unit.block_length_bytes());
+        let destination_block = u64::from(destination.path.unit.block_length_bytes());
         let length_bytes = match copy.amount {
             Amount::SourceBlocks(blocks) => u64::from(blocks) * source_block,
             Amount::DestinationBlocks(blocks) => u64::from(blocks) * destination_block,
@@ -236,10 +238,11 @@ impl Copying {
         if !length_bytes.is_multiple_of(source_block) || !length_bytes.is_multiple_of(destination_block) {
             return Err(self.aborted(AdditionalSense::UNEXPECTED_INEXACT_SEGMENT));
         }
-        let place = |path: Path, lba: u64, field: u16| {
-            let block_length = u64::from(path.unit.block_length_bytes());
+        let place = |way: &Way, lba: u64, field: u16| {
+            let unit = &way.path.unit;
+            let block_length = u64::from(unit.block_length_bytes());
             match lba.checked_add(length_bytes / block_length) {
-                Some(end) if end <= path.unit.blocks() => Ok(Place::of(&path, lba * block_length)),
+                Some(end) if end <= unit.blocks() => Ok(Place::of(way.clone(), lba * block_length)),
                 _ => Err(self
                     .aborted(AdditionalSense::COPY_TARGET_DEVICE_NOT_REACHABLE)
                     .pointing_into_segment(field)),
@@ -251,21 +254,22 @@ impl Copying {
     }
 
     /// The way to the unit that a segment names at `field`.
-    fn path(&self, context: &Context<'_>, cscd: u16, field: u16) -> Result<Path, SenseData> {
+    fn way(&self, cscd: u16, field: u16) -> Result<&Way, SenseData> {
         if cscd == OWN_UNIT {
-            return Ok(context.path.clone());
+            return Ok(&self.own);
         }
         let refuse = |code| self.aborted(code).pointing_into_segment(field);
         let reached =
             self.cscds.get(usize::from(cscd)).ok_or(refuse(AdditionalSense::UNREACHABLE_COPY_TARGET))?;
-        let path = reached.path.as_ref();
-        let path = path.ok_or(refuse(AdditionalSense::COPY_TARGET_DEVICE_NOT_REACHABLE))?;
+        let way = reached.way.as_ref();
+        let way = way.ok_or(refuse(AdditionalSense::COPY_TARGET_DEVICE_NOT_REACHABLE))?;
         let block_length = reached.cscd.block_length_bytes;
-        if reached.cscd.peripheral != 0 || block_length != 0 && block_length != path.unit.block_length_bytes()
+        if reached.cscd.peripheral != 0
+            || block_length != 0 && block_length != way.path.unit.block_length_bytes()
         {
             return Err(refuse(AdditionalSense::INCORRECT_COPY_TARGET_DEVICE_TYPE));
         }
-        Ok(path.clone())
+        Ok(way)
     }
 
     fn aborted(&self, code: AdditionalSense) -> SenseData {

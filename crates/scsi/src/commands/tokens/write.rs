@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::super::extended_copy::begin_record;
-use super::super::mover::{Mover, Place};
+use super::super::mover::{Mover, Place, Way};
 use super::super::write_same::WriteSame;
 use super::super::{Context, Progress, State, Step, good};
 use super::{
@@ -181,6 +181,7 @@ fn pair(rod: &Rod, offset: u64, context: &Context<'_>, ranges: &[Blocks]) -> Vec
     let block_length = u64::from(rod.unit.block_length_bytes());
     let mut sources = rod.ranges.iter().copied();
     let (mut source, mut skip) = (sources.next(), offset);
+    let way = Way::new(context.path.clone());
     let mut movers = Vec::new();
     for range in ranges {
         let mut done = 0;
@@ -196,7 +197,7 @@ fn pair(rod: &Rod, offset: u64, context: &Context<'_>, ranges: &[Blocks]) -> Vec
             let count = left.min(u64::from(range.count) - done);
             movers.push(Mover::new(
                 Place::unchecked(&rod.unit, (from.lba + skip) * block_length),
-                Place::of(context.path, (range.lba + done) * block_length),
+                Place::of(way.clone(), (range.lba + done) * block_length),
                 count * block_length,
             ));
             done += count;
