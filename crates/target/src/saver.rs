@@ -52,7 +52,7 @@ impl Save {
 }
 
 /// A command that waits for something that is neither its data nor its store.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WaitingCommand {
     pub(crate) session: usize,
     pub(crate) place: SessionPlace,

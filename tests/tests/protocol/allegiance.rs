@@ -4,8 +4,8 @@
 use lunette_block::OperationKind;
 use lunette_tests::in_process::InProcess;
 use lunette_tests::raw::{BLOCK_BYTES, Ending, Raw, plain, read, write};
-use lunette_wire::InitiatorTaskTag;
 use lunette_wire::initiator::{ScsiCommand, TaskAttribute, TaskManagementFunction as Function};
+use lunette_wire::{CmdSn, InitiatorTaskTag};
 
 use crate::connections::Session;
 use crate::management::taken_in;
@@ -277,5 +277,26 @@ fn failed_commands_of_sessions_do_not_abort_each_other() {
     assert_eq!((ending.status, ending.codes()), (CHECK_CONDITION, COMMANDS_CLEARED));
     expect_failure(&mut second, fails);
     expect_ready(&mut second, 0);
+    expect_ready(&mut first, 0);
+}
+
+/// A command that has failed and whose status has yet to be told exists (SAM-5, 5.5): ABORT TASK ends it without a status, and
+/// waits for none of those that it aborts, which end all the same.
+#[test]
+fn a_failed_command_can_be_aborted_before_it_is_told() {
+    const DOES_NOT_EXIST: u8 = 1;
+    let (target, [mut first, mut second], [fails, ..]) = fail_amid_reads(1, false);
+    taken_in(&mut first, &mut second);
+    let abort = |session: &mut Raw| {
+        let cmd_sn = session.cmd_sn;
+        let tag = session
+            .manage_task(Function::AbortTask, 0, fails, CmdSn(cmd_sn.0.wrapping_sub(1)))
+            .expect("sent");
+        session.managed(tag).expect("at once")
+    };
+    assert_eq!(abort(&mut first), COMPLETE);
+    assert_eq!(abort(&mut first), DOES_NOT_EXIST);
+    target.faults(0).clear();
+    expect_attention(&mut second, 0, COMMANDS_CLEARED);
     expect_ready(&mut first, 0);
 }

@@ -265,11 +265,14 @@ impl<D: Share> Session<D> {
         }
     }
 
-    /// True while a command for a logical unit, but those that are `spared`, has begun and not ended.
+    /// True while a command for a logical unit, but those that are `spared`, has begun, and has neither ended nor been aborted.
     #[must_use]
     pub fn has_tasks(&self, lun: LunField, spared: &[TaskId]) -> bool {
         let same_unit = self.settings.same_unit;
-        let begun = self.tasks.ids(|task| task.phase != Phase::Parked && same_unit(task.command.lun, lun));
+        let begun = self.tasks.ids(|task| {
+            let is_over = task.aborted || matches!(task.phase, Phase::Parked | Phase::Draining);
+            !is_over && same_unit(task.command.lun, lun)
+        });
         begun.iter().any(|id| !spared.contains(id))
     }
 

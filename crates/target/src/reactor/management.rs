@@ -215,7 +215,6 @@ impl Reactor {
             tasks.extend(left.into_iter().map(|id| (index, place, id)));
             self.run_session(index);
         }
-        self.end_preemptions(&tasks);
         let pieces = self.copies_on_units_of(&scope);
         self.pending_aborts.push(PendingAbort { scope, tasks, pieces });
     }

@@ -64,17 +64,11 @@ impl Reactor {
         }
     }
 
-    /// Lets commands that are themselves aborted wait no longer: whom they wait for may wait for them, and what they have
-    /// done to the reservations is done.
-    pub(super) fn end_preemptions(&mut self, aborted: &[(usize, SessionPlace, TaskId)]) {
-        let is_aborted = |pending: &mut PendingPreemption| {
-            let WaitingCommand { session, place, task } = pending.waiter;
-            aborted.contains(&(session, place, task))
-        };
-        let over: Vec<_> = self.pending_preemptions.extract_if(.., is_aborted).collect();
-        for PendingPreemption { waiter, .. } in over {
-            self.wait_over(waiter, true);
-        }
+    /// A command that is itself aborted waits no longer: whom it waits for may wait for it, and what it has done to the
+    /// reservations is done. False: it waits for nobody.
+    pub(super) fn end_preemption(&mut self, waiter: WaitingCommand) -> bool {
+        let found = self.pending_preemptions.iter().position(|pending| pending.waiter == waiter);
+        found.map(|at| self.pending_preemptions.swap_remove(at)).is_some()
     }
 
     /// One reactor has answered `request`; after the last one the command goes on. False: no command waits for it.

@@ -9,6 +9,7 @@ use lunette_wire::initiator::TaskAttribute;
 use super::commands::{present, session_of_tag, slot_of_tag};
 use super::{Message, Reactor};
 use crate::mailbox::Mailbox;
+use crate::saver::WaitingCommand;
 
 impl Wake for Mailbox<Message> {
     fn wake(&self, key: u64) {
@@ -48,10 +49,11 @@ impl Reactor {
     }
 
     /// A command was aborted. In a store it stays until that is done with it, and one that has yet to be looked at ends
-    /// then; but others may keep it waiting for ever.
+    /// then; but others may keep it waiting for ever, those that it aborts itself among them.
     pub(super) fn aborted(&mut self, index: usize, id: TaskId) {
-        let context = self.sessions.get_mut(index).and_then(|session| session.context(id));
-        if context.is_some_and(|context| context.is_waiting) {
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        let waiter = WaitingCommand { session: index, place: session.place, task: id };
+        if session.context(id).is_some_and(|context| context.is_waiting) || self.end_preemption(waiter) {
             self.finish(index, id, &lunette_scsi::Completion::status(Status::TaskAborted));
         }
     }
