@@ -22,6 +22,7 @@ const RULES: &[Rule] = &[
     Rule { package: "lunette-scsi", may_use: &["lunette-cases"], pure: true },
     Rule { package: "lunette-iscsi", may_use: &["lunette-wire", "lunette-cases"], pure: true },
     Rule { package: "lunette-isns", may_use: &["lunette-cases"], pure: true },
+    Rule { package: "lunette-link", may_use: &["lunette-cases"], pure: true },
     // How many cases a property test runs; only tests use it.
     Rule { package: "lunette-cases", may_use: &[], pure: false },
     // How a test says that it was skipped; only tests use it.
@@ -82,12 +83,14 @@ const RULES: &[Rule] = &[
     Rule { package: "xtask", may_use: &["lunette-tests"], pure: false },
 ];
 
-/// External crates that a PURE crate may use: bytes, tables, checksums, hashes and error types, nothing that does I/O.
+/// External crates that a PURE crate may use: bytes, tables, checksums, hashes, seeded generators and error types,
+/// nothing that does I/O.
 const PURE_EXTERNAL: &[&str] = &[
     "base64",
     "bytes",
     "crc-fast",
     "md-5",
+    "rand_xoshiro",
     "sha1",
     "sha2",
     "sha3",

@@ -1,0 +1,267 @@
+//! What a pipe promises: nothing appears or vanishes, the rate is kept, order is kept where it is promised, a seed repeats.
+
+use lunette_cases::cases;
+use proptest::prelude::*;
+
+use super::*;
+use crate::chance::Probability;
+use crate::loss::Loss;
+use crate::shape::{Jitter, Link, Reorder};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Numbered {
+    number: usize,
+    length: usize,
+    is_iscsi: bool,
+    flipped: Option<u64>,
+}
+
+impl Packet for Numbered {
+    fn length(&self) -> usize {
+        self.length
+    }
+
+    fn class(&self) -> Class {
+        if self.is_iscsi { Class::Iscsi } else { Class::Other }
+    }
+
+    fn flip(&mut self, bit: u64) {
+        assert!(bit < self.length as u64 * 8 && self.flipped.is_none());
+        self.flipped = Some(bit);
+    }
+}
+
+fn packet(number: usize, length: usize) -> Numbered {
+    Numbered { number, length, is_iscsi: true, flipped: None }
+}
+
+fn shape(text: &str) -> Shape {
+    text.parse::<Link>().unwrap().up
+}
+
+/// All that arrives, and when, if each packet is offered at its time; asked for at the times that the pipe names, as a
+/// driver does.
+fn run(shape: &Shape, seed: u64, offers: &[(Duration, Numbered)]) -> (Vec<(Duration, Numbered)>, Counts) {
+    let mut pipe = Pipe::new(shape.clone(), seed);
+    let mut arrived = Vec::new();
+    let mut offers = offers.iter().peekable();
+    loop {
+        let due = match (pipe.next_at(), offers.peek()) {
+            (Some(next), Some((at, _))) if next <= *at => next,
+            (_, Some((at, packet))) => {
+                pipe.offer(*at, packet.clone());
+                offers.next();
+                continue;
+            }
+            (Some(next), None) => next,
+            (None, None) => break,
+        };
+        while let Some(packet) = pipe.arrive(due) {
+            arrived.push((due, packet));
+        }
+    }
+    assert_eq!(pipe.under_way(), 0);
+    (arrived, pipe.counts())
+}
+
+fn at_once(count: usize, length: usize) -> Vec<(Duration, Numbered)> {
+    (0..count).map(|number| (Duration::ZERO, packet(number, length))).collect()
+}
+
+#[test]
+fn the_first_bit_waits_and_the_last_arrives_after_the_delay() {
+    let shape = shape("rate=155M,rtt=50ms");
+    let (arrived, _) = run(&shape, 1, &at_once(3, 1500));
+    let times: Vec<_> = arrived.iter().map(|(at, _)| at.as_nanos()).collect();
+    assert_eq!(times, [25_077_420, 25_154_840, 25_232_260]);
+}
+
+#[test]
+fn what_does_not_fit_into_the_queue_is_dropped() {
+    // One in the transmitter, two that wait.
+    let (arrived, counts) = run(&shape("rate=1M,queue=3000"), 1, &at_once(5, 1500));
+    assert_eq!(arrived.iter().map(|(_, packet)| packet.number).collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!((counts.offered, counts.dropped, counts.arrived_bytes), (5, 2, 4500));
+    let (arrived, _) = run(&shape("rate=1M,queue=100"), 1, &at_once(2, 1500));
+    assert_eq!(arrived.len(), 2, "an empty queue takes any packet");
+}
+
+#[test]
+fn without_a_rate_nobody_waits() {
+    let (arrived, counts) = run(&shape("delay=1ms"), 1, &at_once(1000, 1500));
+    assert!(arrived.iter().all(|(at, _)| *at == Duration::from_millis(1)));
+    assert_eq!(counts.dropped, 0);
+}
+
+#[test]
+fn jitter_is_even_around_the_delay() {
+    let shape = shape("delay=10ms,jitter=4ms");
+    let offers: Vec<_> =
+        (0..20_000).map(|number| (Duration::from_millis(number as u64 * 20), packet(number, 100))).collect();
+    let (arrived, _) = run(&shape, 3, &offers);
+    let delays: Vec<f64> =
+        arrived.iter().map(|(at, packet)| (*at - offers[packet.number].0).as_secs_f64() * 1000.0).collect();
+    let mean = delays.iter().sum::<f64>() / delays.len() as f64;
+    let variance = delays.iter().map(|delay| (delay - mean).powi(2)).sum::<f64>() / delays.len() as f64;
+    assert!(delays.iter().all(|delay| (6.0..=14.0).contains(delay)));
+    // Even over 8 ms: 8^2 / 12.
+    assert!((mean - 10.0).abs() < 0.1 && (variance - 64.0 / 12.0).abs() < 0.15, "{mean} {variance}");
+}
+
+#[test]
+fn correlated_jitter_changes_slowly() {
+    let offers: Vec<_> =
+        (0..5000).map(|number| (Duration::from_millis(number as u64 * 20), packet(number, 100))).collect();
+    let steps = |text: &str| {
+        let (arrived, _) = run(&shape(text), 3, &offers);
+        let delays: Vec<f64> =
+            arrived.iter().map(|(at, packet)| (*at - offers[packet.number].0).as_secs_f64()).collect();
+        delays.windows(2).map(|pair| (pair[1] - pair[0]).abs()).sum::<f64>()
+    };
+    assert!(steps("delay=10ms,jitter=4ms/90%") < steps("delay=10ms,jitter=4ms") / 5.0);
+}
+
+#[test]
+fn the_same_packets_are_lost_with_and_without_jitter() {
+    let lost = |text: &str| {
+        let (arrived, _) = run(&shape(text), 9, &at_once(2000, 100));
+        let arrived: Vec<_> = arrived.into_iter().map(|(_, packet)| packet.number).collect();
+        (0..2000).filter(|number| !arrived.contains(number)).collect::<Vec<_>>()
+    };
+    let plain = lost("loss=5%");
+    assert!(plain.len() > 50);
+    assert_eq!(plain, lost("loss=5%,delay=5ms,jitter=2ms,corrupt=10%,reorder=10%/1ms"));
+}
+
+#[test]
+fn what_is_held_up_is_overtaken() {
+    let shape = shape("rate=10M,delay=5ms,reorder=10%/3ms,queue=1024K");
+    let (arrived, counts) = run(&shape, 4, &at_once(500, 1000));
+    let inversions = arrived.windows(2).filter(|pair| pair[0].1.number > pair[1].1.number).count();
+    assert!(counts.reordered > 20 && inversions > 10, "{counts:?} {inversions}");
+}
+
+/// Sends both classes as fast as they go for a second; the shares of the bytes that arrived.
+fn shares(text: &str, offers_iscsi: impl Fn(usize) -> bool) -> (f64, f64) {
+    let offers: Vec<_> = (0..40_000)
+        .map(|number| {
+            let is_iscsi = offers_iscsi(number);
+            (Duration::from_micros(number as u64 * 25), Numbered { is_iscsi, ..packet(number, 1000) })
+        })
+        .collect();
+    let (arrived, _) = run(&shape(text), 5, &offers);
+    let iscsi = arrived.iter().filter(|(_, packet)| packet.is_iscsi).count() as f64;
+    (iscsi / arrived.len() as f64, arrived.len() as f64)
+}
+
+#[test]
+fn a_reservation_is_kept_and_what_is_unused_is_given_on() {
+    // 320 Mb/s for a line of 40, nine tenths of it of others.
+    let (reserved, all) = shares("rate=40M,queue=64K,reserve=60%", |number| number % 10 < 2);
+    assert!((reserved - 0.6).abs() < 0.02, "{reserved}");
+    let (shared, as_many) = shares("rate=40M,queue=64K", |number| number % 10 < 2);
+    assert!((shared - 0.2).abs() < 0.05, "{shared}");
+    assert!((all / as_many - 1.0).abs() < 0.02, "the line is full either way");
+    let (alone, with_all) = shares("rate=40M,queue=64K,reserve=60%", |_| false);
+    assert!(alone.abs() < f64::EPSILON && (with_all / all - 1.0).abs() < 0.02, "{with_all} of {all}");
+}
+
+fn probability() -> impl Strategy<Value = Probability> {
+    prop_oneof![Just(0.0), 0.0..0.3, Just(1.0)].prop_map(|value| Probability::new(value).unwrap())
+}
+
+fn any_loss() -> impl Strategy<Value = Loss> {
+    prop_oneof![
+        Just(Loss::None),
+        probability().prop_map(Loss::Independent),
+        (probability(), probability(), probability()).prop_map(|(to_bad, to_good, bad)| Loss::Bursts {
+            to_bad,
+            to_good,
+            bad
+        }),
+    ]
+}
+
+prop_compose! {
+    fn any_shape()(
+        rate in prop_oneof![Just(None), (1000u64..10_000_000_000).prop_map(Some)],
+        overhead_bytes in 0u16..100,
+        delay_us in 0u64..100_000,
+        jitter_us in 0u64..10_000,
+        correlation in probability(),
+        loss in any_loss(),
+        duplicate in probability(),
+        corrupt in probability(),
+        reorder in (probability(), 0u64..20_000),
+        queue_bytes in 1u64..200_000,
+        reserved in prop_oneof![Just(None), probability().prop_map(Some)],
+    ) -> Shape {
+        Shape {
+            rate: rate.map(|rate| crate::Rate::from_bits_per_s(rate).unwrap()),
+            overhead_bytes,
+            delay: Duration::from_micros(delay_us),
+            jitter: Jitter { most: Duration::from_micros(jitter_us.min(delay_us)), correlation },
+            loss,
+            duplicate,
+            corrupt,
+            reorder: Reorder { share: reorder.0, by: Duration::from_micros(reorder.1) },
+            queue_bytes,
+            reserved,
+        }
+    }
+}
+
+fn offers() -> impl Strategy<Value = Vec<(Duration, Numbered)>> {
+    prop::collection::vec((0u64..2000, 0usize..9001, any::<bool>()), 1..200).prop_map(|steps| {
+        let mut now = Duration::ZERO;
+        let of = |(number, (gap_us, length, is_iscsi)): (usize, (u64, usize, bool))| {
+            now += Duration::from_micros(gap_us);
+            (now, Numbered { is_iscsi, ..packet(number, length) })
+        };
+        steps.into_iter().enumerate().map(of).collect()
+    })
+}
+
+proptest! {
+    #![proptest_config(cases(500))]
+
+    #[test]
+    fn nothing_appears_or_vanishes_and_a_seed_repeats(shape in any_shape(), offers in offers(), seed: u64) {
+        let (arrived, counts) = run(&shape, seed, &offers);
+        prop_assert_eq!(counts.offered, offers.len() as u64);
+        prop_assert_eq!(counts.offered + counts.duplicated, counts.arrived + counts.dropped + counts.lost);
+        prop_assert_eq!(counts.arrived, arrived.len() as u64);
+        prop_assert_eq!(run(&shape, seed, &offers), (arrived, counts));
+    }
+
+    #[test]
+    fn nothing_is_early_and_the_rate_is_kept(shape in any_shape(), offers in offers(), seed: u64) {
+        // Each packet once.
+        let shape = Shape { duplicate: Probability::NEVER, ..shape };
+        let (arrived, _) = run(&shape, seed, &offers);
+        let time = |length: usize| {
+            shape.rate.map_or(Duration::ZERO, |rate| rate.time_for(length + usize::from(shape.overhead_bytes)))
+        };
+        let least = shape.delay - shape.jitter.most;
+        for (at, packet) in &arrived {
+            prop_assert!(*at >= offers[packet.number].0 + time(packet.length) + least);
+        }
+        // From the first offer on, so many bits cannot have left sooner.
+        let all: Duration = arrived.iter().map(|(_, packet)| time(packet.length)).sum();
+        if let Some(last) = arrived.iter().map(|(at, _)| *at).max() {
+            prop_assert!(last + Duration::from_nanos(1) >= offers[0].0 + all + least);
+        }
+    }
+
+    #[test]
+    fn order_is_kept_unless_a_packet_is_held_up(shape in any_shape(), offers in offers(), seed: u64) {
+        let reorder = Reorder::default();
+        let shape = Shape { reorder, reserved: None, ..shape };
+        let (arrived, _) = run(&shape, seed, &offers);
+        prop_assert!(arrived.windows(2).all(|pair| pair[0].1.number <= pair[1].1.number));
+        let offers: Vec<_> = offers.into_iter().map(|(at, packet)| (at, Numbered { is_iscsi: true, ..packet })).collect();
+        let shape = Shape { reserved: Some(Probability::new(0.5).unwrap()), ..shape };
+        let (arrived, _) = run(&shape, seed, &offers);
+        prop_assert!(arrived.windows(2).all(|pair| pair[0].1.number <= pair[1].1.number), "within a class");
+    }
+}

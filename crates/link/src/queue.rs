@@ -1,0 +1,114 @@
+//! Where packets wait for the transmitter: one queue, or one for each of two classes.
+//!
+//! Two classes take turns by weight: the next packet is of the class that had less of its share so far. One that was idle has
+//! nothing to catch up on.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::shape::Shape;
+
+/// Whose packet it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// Of an iSCSI connection.
+    Iscsi,
+    /// Of anything else.
+    Other,
+}
+
+#[derive(Debug, Clone)]
+struct Waiting<P> {
+    since: Duration,
+    length: u64,
+    packet: P,
+}
+
+#[derive(Debug, Clone)]
+struct Lane<P> {
+    packets: VecDeque<Waiting<P>>,
+    bytes: u64,
+    /// Bytes that it sent, divided by its weight.
+    served: f64,
+}
+
+impl<P> Default for Lane<P> {
+    fn default() -> Self {
+        Self { packets: VecDeque::new(), bytes: 0, served: 0.0 }
+    }
+}
+
+/// The queue of one direction. The second lane is in use where a share is reserved.
+#[derive(Debug, Clone)]
+pub(crate) struct Queue<P> {
+    lanes: [Lane<P>; 2],
+}
+
+impl<P> Default for Queue<P> {
+    fn default() -> Self {
+        Self { lanes: [Lane::default(), Lane::default()] }
+    }
+}
+
+/// The lane of a class, and its share of what there is.
+fn lane(shape: &Shape, class: Class) -> (usize, f64) {
+    match (shape.reserved, class) {
+        (None, _) => (0, 1.0),
+        (Some(share), Class::Iscsi) => (0, share.get()),
+        (Some(share), Class::Other) => (1, 1.0 - share.get()),
+    }
+}
+
+impl<P> Queue<P> {
+    /// Takes a packet, or says that there is no room. An empty lane takes any packet, so that none is too long for good.
+    pub(crate) fn push(
+        &mut self,
+        shape: &Shape,
+        class: Class,
+        now: Duration,
+        length: u64,
+        packet: P,
+    ) -> bool {
+        let (index, share) = lane(shape, class);
+        let other = &self.lanes[1 - index];
+        let floor = if other.packets.is_empty() { 0.0 } else { other.served };
+        let lane = &mut self.lanes[index];
+        let room = (shape.queue_bytes as f64 * share) as u64;
+        if !lane.packets.is_empty() && lane.bytes + length > room {
+            return false;
+        }
+        if lane.packets.is_empty() {
+            lane.served = lane.served.max(floor);
+        }
+        lane.packets.push_back(Waiting { since: now, length, packet });
+        lane.bytes += length;
+        true
+    }
+
+    /// Since when somebody waits.
+    pub(crate) fn waits_since(&self) -> Option<Duration> {
+        self.lanes.iter().filter_map(|lane| lane.packets.front()).map(|waiting| waiting.since).min()
+    }
+
+    /// The packet whose turn it is.
+    pub(crate) fn pop(&mut self, shape: &Shape) -> Option<P> {
+        let [first, second] = &self.lanes;
+        let index = match (first.packets.is_empty(), second.packets.is_empty()) {
+            (true, true) => return None,
+            (false, false) => usize::from(second.served < first.served),
+            (is_empty, _) => usize::from(is_empty),
+        };
+        let (_, share) = lane(shape, if index == 0 { Class::Iscsi } else { Class::Other });
+        let lane = &mut self.lanes[index];
+        let waiting = lane.packets.pop_front()?;
+        lane.bytes -= waiting.length;
+        // A share of nothing would be served without end.
+        lane.served += waiting.length as f64 / share.max(1e-6);
+        Some(waiting.packet)
+    }
+
+    /// Packets that wait.
+    pub(crate) fn len(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.packets.len()).sum()
+    }
+}
