@@ -1,15 +1,26 @@
-//! The client's state machine: connect, register, show from time to time that it is there, take itself out.
+//! The client's state machine: connect, register, show from time to time that it is there, answer what the server asks, take
+//! itself out.
 //!
 //! Time is the caller's, counted from any moment. A server that cannot be reached, or does not answer, is tried again
 //! after longer and longer pauses; one that has forgotten us gets a new registration.
+//!
+//! What a server tells of our own nodes is no proof: it tells as much of a registration that replaces an older one, and a
+//! notification may be forged. So the server is asked, and told anew only if it does not know the node. Servers differ in what
+//! they let a node see, even of itself: that a node is missing counts only where it was seen since its registration.
 
-use std::collections::VecDeque;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use crate::message::{Function, Request, Response, tag};
-use crate::registration::Registration;
+use crate::attributes::tag;
+use crate::message::{Request, Response, ServerRequest, status};
+use crate::notification::{Change, Event, Notice};
+use crate::registration::{Registration, SIGNS_OF_LIFE, Service};
 
 /// The first pause after a failure, and the longest: a server that restarts is found again soon, one that is gone costs nothing.
+/// So long, too, are the pauses between questions whether the server still knows us, however many notifications come.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_LONGEST: Duration = Duration::from_secs(60);
 /// How long an answer may take; and when nobody wants to wait any more.
@@ -18,6 +29,8 @@ const PATIENCE_LEAVING: Duration = Duration::from_secs(2);
 /// Bounds to what a server may make of the registration period.
 const PERIOD_MIN_S: u32 = 3;
 const PERIOD_MAX_S: u32 = 86_400;
+/// The most nodes of others that one notification brings to people's eyes.
+const OTHERS_MAX: usize = 16;
 
 /// What is to be done next.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,25 +41,45 @@ pub enum Step {
     Send(Vec<u8>),
     /// Give the connection up, if there is one.
     Disconnect,
-    /// Wait for an answer, or until this moment.
+    /// Wait for a message, or until this moment.
     Wait(Duration),
     /// All is over.
     End,
 }
 
-/// What an answer has brought, for people.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a message has brought, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum News {
-    /// Nothing to tell.
-    None,
     /// The server knows us now.
-    Registered,
+    Registered {
+        /// It is to inquire whether we are there.
+        with_inquiries: bool,
+    },
     /// The server has forgotten us, and is told again.
     Forgotten,
+    /// As [`News::Forgotten`]; none of its inquiries had come, so that it is asked for none any more.
+    OutOfReach,
+    /// The server refused to inquire or to notify with this status (RFC 4171, 5.4), and is asked for less.
+    Reduced(u32),
     /// The server refused the registration with this status (RFC 4171, 5.4).
     Refused(u32),
     /// The server does not know us any more, as we wanted.
     Deregistered,
+    /// The server asked whether we are there, and was told so.
+    Inquired,
+    /// Something has become of another node that one of ours can see.
+    Changed {
+        /// Its iSCSI name, without control characters.
+        node: String,
+        /// What.
+        event: Event,
+    },
+    /// Something has become of a node of ours, which the server is asked about.
+    Doubted,
+    /// So many more changes came in the same message.
+    More(usize),
+    /// The server asked or told what was refused with this status (RFC 4171, 5.4).
+    Unexpected(u32),
 }
 
 #[derive(Debug)]
@@ -62,19 +95,99 @@ enum State {
     Ended,
 }
 
+/// Why a request is sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Purpose {
+    Register,
+    RegisterNotifications,
+    KeepAlive,
+    /// The node's number.
+    Check(usize),
+    Deregister,
+}
+
+#[derive(Debug)]
+struct Awaited {
+    purpose: Purpose,
+    function: u16,
+    transaction: u16,
+    until: Duration,
+}
+
 #[derive(Debug)]
 struct Session {
-    registration: Registration,
-    queue: VecDeque<Request>,
-    /// The function and transaction that an answer is awaited for, and until when.
-    awaited: Option<(Function, u16, Duration)>,
+    service: Service,
+    queue: VecDeque<(Purpose, Request)>,
+    awaited: Option<Awaited>,
+    /// The registration period that the server grants.
+    period_s: u32,
     keep_alive_at: Duration,
+    /// When the first inquiry should have come, unless one has.
+    inquiry_due: Option<Duration>,
+    /// Numbers of nodes that the server has shown to themselves.
+    shown: BTreeSet<usize>,
+    /// Numbers of nodes that the server may have forgotten, and when it may be asked again.
+    doubts: BTreeSet<usize>,
+    check_at: Duration,
+    /// Registrations because of doubts, one after the other.
+    repeats: u32,
+}
+
+impl Session {
+    /// Has everything registered, as if nothing had been.
+    fn register(&mut self, registration: &Registration, now: Duration) {
+        let requests = registration.register(self.service);
+        self.queue = requests.into_iter().map(|request| (Purpose::Register, request)).collect();
+        if self.service != Service::Plain {
+            let requests = registration.register_notifications();
+            self.queue.extend(requests.map(|request| (Purpose::RegisterNotifications, request)));
+        }
+        let seen = if self.service == Service::Plain { 1 } else { usize::MAX };
+        self.check(registration, 0..seen.min(registration.nodes.len()));
+        let interval = Duration::from_secs(registration.inquiry_interval_s().into());
+        self.inquiry_due = (self.service == Service::Inquiries).then_some(now + interval);
+        self.doubts.clear();
+        self.shown.clear();
+    }
+
+    fn check(&mut self, registration: &Registration, nodes: impl IntoIterator<Item = usize>) {
+        self.queue.extend(nodes.into_iter().map(|node| (Purpose::Check(node), registration.check(node))));
+    }
+
+    /// What is asked when there is nothing else to ask.
+    fn idle(&mut self, registration: &Registration, now: Duration) {
+        if !self.doubts.is_empty() && now >= self.check_at {
+            let nodes = std::mem::take(&mut self.doubts);
+            self.check(registration, nodes);
+            self.check_at = now + RETRY_FIRST;
+        }
+        if self.queue.is_empty() && now >= self.keep_alive_at {
+            self.queue.push_back((Purpose::KeepAlive, registration.check(0)));
+        }
+    }
+
+    fn wake_at(&self) -> Duration {
+        if self.doubts.is_empty() { self.keep_alive_at } else { self.keep_alive_at.min(self.check_at) }
+    }
+
+    /// Tells a server that has forgotten us; after longer and longer pauses if that does not last.
+    fn forgotten(&mut self, registration: &Registration, now: Duration) -> News {
+        let is_out_of_reach = self.inquiry_due.is_some_and(|due| now >= due);
+        if is_out_of_reach {
+            self.service = Service::Notifications;
+        }
+        self.register(registration, now);
+        self.check_at = now + doubled(self.repeats);
+        self.repeats += 1;
+        if is_out_of_reach { News::OutOfReach } else { News::Forgotten }
+    }
 }
 
 /// The client of one server.
 #[derive(Debug)]
 pub struct Client {
     state: State,
+    registration: Registration,
     transaction: u16,
     failures: u32,
     is_leaving: bool,
@@ -83,7 +196,8 @@ pub struct Client {
 impl Default for Client {
     fn default() -> Self {
         let state = State::Down { retry_at: Duration::ZERO };
-        Self { state, transaction: 0, failures: 0, is_leaving: false }
+        let registration = Registration::default();
+        Self { state, registration, transaction: 0, failures: 0, is_leaving: false }
     }
 }
 
@@ -106,22 +220,23 @@ impl Client {
                 Step::Disconnect
             }
             State::Up(session) => {
-                if let Some((_, _, until)) = session.awaited {
+                if let Some(Awaited { until, .. }) = session.awaited {
                     if now < until {
                         return Step::Wait(until);
                     }
                     self.fall(now);
                     return Step::Disconnect;
                 }
-                if session.queue.is_empty() && now >= session.keep_alive_at {
-                    session.queue.push_back(session.registration.keep_alive());
+                if session.queue.is_empty() {
+                    session.idle(&self.registration, now);
                 }
-                let Some(request) = session.queue.pop_front() else {
-                    return Step::Wait(session.keep_alive_at);
+                let Some((purpose, request)) = session.queue.pop_front() else {
+                    return Step::Wait(session.wake_at());
                 };
                 self.transaction = self.transaction.wrapping_add(1);
-                let patience = if self.is_leaving { PATIENCE_LEAVING } else { PATIENCE };
-                session.awaited = Some((request.function, self.transaction, now + patience));
+                let until = now + if self.is_leaving { PATIENCE_LEAVING } else { PATIENCE };
+                let (function, transaction) = (request.function, self.transaction);
+                session.awaited = Some(Awaited { purpose, function, transaction, until });
                 Step::Send(request.encode(self.transaction))
             }
         }
@@ -133,9 +248,21 @@ impl Client {
             self.state = State::Ended;
             return;
         }
-        let queue = registration.register().into();
-        let keep_alive_at = now + pause(registration.period_s);
-        self.state = State::Up(Session { registration, queue, awaited: None, keep_alive_at });
+        self.registration = registration;
+        let mut session = Session {
+            service: self.registration.service(),
+            queue: VecDeque::new(),
+            awaited: None,
+            period_s: self.registration.period_s,
+            keep_alive_at: now + pause(self.registration.period_s),
+            inquiry_due: None,
+            shown: BTreeSet::new(),
+            doubts: BTreeSet::new(),
+            check_at: now,
+            repeats: 0,
+        };
+        session.register(&self.registration, now);
+        self.state = State::Up(session);
     }
 
     /// There is no connection, or none any more.
@@ -144,45 +271,119 @@ impl Client {
     }
 
     fn fall(&mut self, now: Duration) {
-        let longer = RETRY_FIRST.saturating_mul(1 << self.failures.min(16));
+        let retry_at = now + doubled(self.failures);
         self.failures += 1;
         self.state = match self.state {
             State::Ended => State::Ended,
             _ if self.is_leaving => State::Ended,
-            _ => State::Down { retry_at: now + longer.min(RETRY_LONGEST) },
+            _ => State::Down { retry_at },
         };
     }
 
     /// Takes an answer.
-    pub fn received(&mut self, response: &Response, now: Duration) -> News {
-        let State::Up(session) = &mut self.state else { return News::None };
-        let awaited = session.awaited.filter(|&(function, transaction, _)| {
-            response.transaction == transaction && response.function == function as u16
-        });
-        let Some((function, _, _)) = awaited else { return News::None };
-        session.awaited = None;
-        match (function, response.status) {
-            (Function::Deregister, _) => {
+    pub fn received(&mut self, response: &Response, now: Duration) -> Option<News> {
+        let State::Up(session) = &mut self.state else { return None };
+        let is_awaited = |awaited: &mut Awaited| {
+            (response.transaction, response.function) == (awaited.transaction, awaited.function)
+        };
+        let purpose = session.awaited.take_if(is_awaited)?.purpose;
+        let is_good = response.status == status::SUCCESSFUL;
+        match purpose {
+            Purpose::Deregister => {
                 self.state = State::Ended;
-                News::Deregistered
+                Some(News::Deregistered)
             }
-            (_, 0) => {
+            Purpose::Register if is_good => {
                 let told = response.number(tag::REGISTRATION_PERIOD);
-                let period_s = told.unwrap_or(session.registration.period_s);
-                session.keep_alive_at = now + pause(period_s.min(session.registration.period_s));
+                session.period_s = session.period_s.min(told.unwrap_or(session.period_s));
+                session.keep_alive_at = now + pause(session.period_s);
                 self.failures = 0;
-                let is_news = function == Function::Register && session.queue.is_empty();
-                if is_news { News::Registered } else { News::None }
+                let is_last = session.queue.front().is_none_or(|(next, _)| *next != Purpose::Register);
+                let with_inquiries = session.service == Service::Inquiries;
+                is_last.then_some(News::Registered { with_inquiries })
             }
-            (Function::Query, _) => {
-                session.queue = session.registration.register().into();
-                News::Forgotten
+            Purpose::KeepAlive => {
+                session.keep_alive_at = now + pause(session.period_s);
+                let is_there = is_good && (response.tells(tag::ISCSI_NAME) || !session.shown.contains(&0));
+                if is_there {
+                    session.repeats = 0;
+                    return None;
+                }
+                Some(session.forgotten(&self.registration, now))
             }
-            (Function::Register, status) => {
+            Purpose::Check(node) if is_good && response.tells(tag::ISCSI_NAME) => {
+                session.shown.insert(node);
+                None
+            }
+            Purpose::Check(node) if !session.shown.contains(&node) => None,
+            Purpose::Check(_) => Some(session.forgotten(&self.registration, now)),
+            Purpose::Register if session.service != Service::Plain => {
+                session.service = match (session.service, response.status) {
+                    (Service::Inquiries, status::INQUIRY_NOT_AVAILABLE) => Service::Notifications,
+                    _ => Service::Plain,
+                };
+                session.register(&self.registration, now);
+                Some(News::Reduced(response.status))
+            }
+            Purpose::Register => {
                 self.state = State::Falling;
-                News::Refused(status)
+                Some(News::Refused(response.status))
+            }
+            Purpose::RegisterNotifications if is_good => None,
+            Purpose::RegisterNotifications => {
+                session.queue.retain(|(purpose, _)| *purpose != Purpose::RegisterNotifications);
+                Some(News::Reduced(response.status))
             }
         }
+    }
+
+    /// Takes what the server asks or tells, by whichever way it came. The answer goes back the same way.
+    pub fn asked(&mut self, request: &ServerRequest) -> (Option<Vec<u8>>, Vec<News>) {
+        let status = match request.notice() {
+            Ok(Notice::Heartbeat) => return (None, Vec::new()),
+            Ok(Notice::Inquiry { entity }) if self.registration.entity.eq_ignore_ascii_case(&entity) => {
+                if let State::Up(session) = &mut self.state {
+                    session.inquiry_due = None;
+                }
+                return (Some(request.inquiry_answer()), vec![News::Inquired]);
+            }
+            Ok(Notice::Notification { destination, changes }) if self.own(&destination).is_some() => {
+                return (Some(request.notification_answer(&destination)), self.notified(changes));
+            }
+            Ok(_) => status::NO_SUCH_ENTRY,
+            Err(status) => status,
+        };
+        (Some(request.answer(status, &[])), vec![News::Unexpected(status)])
+    }
+
+    /// The number of our node of this name.
+    fn own(&self, name: &str) -> Option<usize> {
+        self.registration.nodes.iter().position(|node| node.name.eq_ignore_ascii_case(name))
+    }
+
+    fn notified(&mut self, changes: Vec<Change>) -> Vec<News> {
+        let mut news = Vec::new();
+        let mut left_out = 0;
+        let mut doubts = BTreeSet::new();
+        for Change { event, node } in changes {
+            match self.own(&node) {
+                Some(node) => {
+                    doubts.insert(node);
+                }
+                None if news.len() < OTHERS_MAX => news.push(News::Changed { node, event }),
+                None => left_out += 1,
+            }
+        }
+        if left_out > 0 {
+            news.push(News::More(left_out));
+        }
+        if !doubts.is_empty() {
+            news.push(News::Doubted);
+        }
+        if let State::Up(session) = &mut self.state {
+            session.doubts.append(&mut doubts);
+        }
+        news
     }
 
     /// Takes the registration back and ends; at once where there is none.
@@ -191,7 +392,7 @@ impl Client {
             return;
         }
         if let State::Up(session) = &mut self.state {
-            session.queue = VecDeque::from([session.registration.deregister()]);
+            session.queue = VecDeque::from([(Purpose::Deregister, self.registration.deregister())]);
             // Whatever was asked before, its answer does not count any more.
             session.awaited = None;
         }
@@ -200,108 +401,10 @@ impl Client {
 
 /// How long to stay silent: of three signs of life within a period two may get lost.
 fn pause(period_s: u32) -> Duration {
-    Duration::from_secs(u64::from(period_s.clamp(PERIOD_MIN_S, PERIOD_MAX_S))) / 3
+    Duration::from_secs(u64::from(period_s.clamp(PERIOD_MIN_S, PERIOD_MAX_S))) / SIGNS_OF_LIFE
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Reader;
-    use crate::message::tests::answer;
-    use crate::registration::tests::registration;
-
-    fn seconds(seconds: u64) -> Duration {
-        Duration::from_secs(seconds)
-    }
-
-    /// The function of what is sent next.
-    fn sent(client: &mut Client, now: Duration) -> u16 {
-        let Step::Send(bytes) = client.next(now) else { panic!("something to send") };
-        u16::from_be_bytes([bytes[2], bytes[3]])
-    }
-
-    fn answered(client: &mut Client, function: u16, status: u32, now: Duration) -> News {
-        let mut reader = Reader::default();
-        reader.extend(&answer(function, client.transaction, status, &[]));
-        client.received(&reader.response().unwrap().unwrap(), now)
-    }
-
-    /// A client that has registered at second 0, with a period of 120 seconds.
-    fn registered() -> Client {
-        let mut client = Client::default();
-        assert_eq!(client.next(seconds(0)), Step::Connect);
-        client.connected(registration(2), seconds(0));
-        assert_eq!(sent(&mut client, seconds(0)), 1);
-        assert_eq!(answered(&mut client, 1, 0, seconds(0)), News::Registered);
-        client
-    }
-
-    #[test]
-    fn it_registers_and_shows_that_it_is_there_and_leaves() {
-        let mut client = registered();
-        assert_eq!(client.next(seconds(1)), Step::Wait(seconds(40)));
-        assert_eq!(sent(&mut client, seconds(40)), 2);
-        assert_eq!(answered(&mut client, 2, 0, seconds(41)), News::None);
-        assert_eq!(client.next(seconds(41)), Step::Wait(seconds(81)));
-        client.leave();
-        assert_eq!(sent(&mut client, seconds(50)), 4);
-        assert_eq!(answered(&mut client, 4, 0, seconds(50)), News::Deregistered);
-        assert_eq!(client.next(seconds(50)), Step::End);
-    }
-
-    #[test]
-    fn a_server_that_has_forgotten_it_is_told_again() {
-        let mut client = registered();
-        assert_eq!(sent(&mut client, seconds(40)), 2);
-        assert_eq!(answered(&mut client, 2, 9, seconds(40)), News::Forgotten);
-        assert_eq!(sent(&mut client, seconds(40)), 1);
-        assert_eq!(answered(&mut client, 1, 0, seconds(40)), News::Registered);
-    }
-
-    #[test]
-    fn failures_are_tried_again_after_longer_pauses() {
-        let mut client = Client::default();
-        let mut now = seconds(0);
-        let mut pauses = Vec::new();
-        for _ in 0..9 {
-            assert_eq!(client.next(now), Step::Connect);
-            client.failed(now);
-            let Step::Wait(until) = client.next(now) else { panic!("a pause") };
-            pauses.push((until - now).as_secs());
-            now = until;
-        }
-        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
-        client.leave();
-        assert_eq!(client.next(now), Step::End);
-    }
-
-    #[test]
-    fn a_refusal_and_silence_are_failures() {
-        let mut client = Client::default();
-        assert_eq!(client.next(seconds(0)), Step::Connect);
-        client.connected(registration(1), seconds(0));
-        assert_eq!(sent(&mut client, seconds(0)), 1);
-        assert_eq!(answered(&mut client, 1, 3, seconds(0)), News::Refused(3));
-        assert_eq!(client.next(seconds(0)), Step::Disconnect);
-        assert_eq!(client.next(seconds(0)), Step::Wait(seconds(1)));
-        let mut silent = registered();
-        assert_eq!(sent(&mut silent, seconds(40)), 2);
-        assert_eq!(silent.next(seconds(49)), Step::Wait(seconds(50)));
-        assert_eq!(silent.next(seconds(50)), Step::Disconnect);
-        assert!(matches!(silent.next(seconds(50)), Step::Wait(_)));
-    }
-
-    #[test]
-    fn an_answer_to_something_else_is_passed_over() {
-        let mut client = registered();
-        assert_eq!(answered(&mut client, 1, 3, seconds(1)), News::None);
-        assert_eq!(sent(&mut client, seconds(40)), 2);
-        client.transaction -= 1;
-        assert_eq!(answered(&mut client, 2, 9, seconds(40)), News::None);
-        client.transaction += 1;
-        client.leave();
-        assert_eq!(sent(&mut client, seconds(41)), 4);
-        assert_eq!(client.next(seconds(43)), Step::Disconnect, "nobody waits long for a server at the end");
-        assert_eq!(client.next(seconds(43)), Step::End);
-    }
+/// The pause after so many failures.
+fn doubled(failures: u32) -> Duration {
+    RETRY_FIRST.saturating_mul(1 << failures.min(16)).min(RETRY_LONGEST)
 }

@@ -20,6 +20,7 @@ mod registry;
 mod reload;
 mod retained;
 mod saver;
+mod seldom;
 mod server;
 mod store_io;
 mod surroundings;

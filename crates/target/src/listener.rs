@@ -15,15 +15,13 @@ use tracing::{info, warn};
 use crate::failure::StartError;
 use crate::mailbox::Mailbox;
 use crate::reactor::Message;
+use crate::seldom::Seldom;
 
 /// Connections that the kernel completes before we accept them; a login storm of a cluster's hosts fits in.
 const BACKLOG: i32 = 1024;
 
 /// How long accepting pauses when the process has run out of descriptors.
 const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
-
-/// What keeps initiators from connecting is logged at most this often, with its number; a flood must not become one of log lines.
-const LOG_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Binds one portal; port 0 picks a free one.
 pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
@@ -128,41 +126,8 @@ struct Troubles {
     failed: Seldom,
 }
 
-/// Counts what would be logged too often.
-#[derive(Default)]
-struct Seldom {
-    told_at: Option<Instant>,
-    untold: u64,
-}
-
-impl Seldom {
-    /// Once more; the number of times that are to be told now, if it is time to tell.
-    fn note(&mut self, now: Instant) -> Option<u64> {
-        self.untold += 1;
-        let is_time = self.told_at.is_none_or(|at| now.saturating_duration_since(at) >= LOG_INTERVAL);
-        is_time.then(|| {
-            self.told_at = Some(now);
-            std::mem::take(&mut self.untold)
-        })
-    }
-}
-
 impl Drop for Listener {
     fn drop(&mut self) {
         info!("no longer accepting connections");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_flood_is_told_now_and_then_with_its_number() {
-        let mut seldom = Seldom::default();
-        let start = Instant::now();
-        assert_eq!(seldom.note(start), Some(1));
-        assert!((1..10).all(|tenth| seldom.note(start + LOG_INTERVAL * tenth / 10).is_none()));
-        assert_eq!(seldom.note(start + LOG_INTERVAL), Some(10));
     }
 }

@@ -23,11 +23,57 @@ pub struct IsnsConfig {
     /// After how long without a sign of life a server may forget the targets, in seconds, 10 to 86400. Default 300: a machine
     /// that has died is not offered for longer, at a sign of life every 100 seconds.
     pub period_s: u32,
+    /// How servers bring notifications and inquiries.
+    pub notifications: IsnsNotifications,
+    /// The port of the first server's notifications and inquiries at the addresses of the portals; each further server has
+    /// the port after it. 0 picks free ones.
+    pub notification_port: u16,
 }
 
 impl Default for IsnsConfig {
     fn default() -> Self {
-        Self { servers: Vec::new(), entity: None, period_s: 300 }
+        Self {
+            servers: Vec::new(),
+            entity: None,
+            period_s: 300,
+            notifications: IsnsNotifications::default(),
+            notification_port: 0,
+        }
+    }
+}
+
+impl IsnsConfig {
+    /// The port for the notifications of a server, by its place in the list.
+    pub(crate) fn port_of(&self, server: usize) -> u16 {
+        match self.notification_port {
+            0 => 0,
+            first => first.saturating_add(u16::try_from(server).unwrap_or(u16::MAX)),
+        }
+    }
+}
+
+/// How a server brings state change notifications and entity status inquiries (RFC 4171, 2.9).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum IsnsNotifications {
+    /// Over connections that it makes. The default: nobody else can speak in its name.
+    #[default]
+    Tcp,
+    /// In datagrams.
+    Udp,
+    /// Not at all: nothing listens, and the server only knows our own signs of life.
+    None,
+}
+
+impl FromStr for IsnsNotifications {
+    type Err = ValueError;
+
+    fn from_str(word: &str) -> Result<Self, ValueError> {
+        match word {
+            "tcp" => Ok(Self::Tcp),
+            "udp" => Ok(Self::Udp),
+            "none" => Ok(Self::None),
+            _ => Err(ValueError(format!("{word:?} is not known; use tcp, udp or none"))),
+        }
     }
 }
 
@@ -79,6 +125,8 @@ pub(super) struct RawIsns {
     servers: Vec<Parsed<IsnsServer>>,
     entity: Option<String>,
     period_s: Option<u32>,
+    notifications: Option<Parsed<IsnsNotifications>>,
+    notification_port: Option<u16>,
 }
 
 impl From<RawIsns> for IsnsConfig {
@@ -87,12 +135,14 @@ impl From<RawIsns> for IsnsConfig {
             servers: raw.servers.into_iter().map(|Parsed(server)| server).collect(),
             entity: raw.entity,
             period_s: raw.period_s.unwrap_or(Self::default().period_s),
+            notifications: raw.notifications.map(|Parsed(how)| how).unwrap_or_default(),
+            notification_port: raw.notification_port.unwrap_or_default(),
         }
     }
 }
 
 impl Config {
-    /// The bounds of the values, and that no server is given twice.
+    /// The bounds of the values, that no server is given twice, and that there are ports for them.
     pub(super) fn validate_isns(&self) -> Result<(), Invalid> {
         let isns = &self.isns;
         for (index, server) in isns.servers.iter().enumerate() {
@@ -113,7 +163,25 @@ impl Config {
                 format!("an entity has a name of 1 to {ENTITY_LENGTH_MAX} bytes without control characters");
             return Err(Invalid::new(["isns".into(), "entity".into()], message));
         }
-        Ok(())
+        self.validate_notification_port()
+    }
+
+    /// Every server has a port, and no portal has it too.
+    fn validate_notification_port(&self) -> Result<(), Invalid> {
+        let first = usize::from(self.isns.notification_port);
+        let ports = first..first + self.isns.servers.len();
+        let message = if first == 0 || self.isns.notifications == IsnsNotifications::None {
+            return Ok(());
+        } else if ports.end > 1 + usize::from(u16::MAX) {
+            format!("there is no port for each of {} servers from {first} on", self.isns.servers.len())
+        } else {
+            let port = |portal: &super::PortalConfig| portal.address.port();
+            match self.portals.iter().map(port).find(|&port| ports.contains(&port.into())) {
+                Some(port) => format!("the port {port} is that of a portal"),
+                None => return Ok(()),
+            }
+        };
+        Err(Invalid::new(["isns".into(), "notification_port".into()], message))
     }
 }
 
@@ -136,5 +204,12 @@ mod tests {
         for text in ["", "a b", "192.0.2.300", "isns:0", "[::1"] {
             assert!(text.parse::<IsnsServer>().is_err(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn each_server_has_a_port_of_its_own() {
+        let config = IsnsConfig { notification_port: 40_000, ..IsnsConfig::default() };
+        assert_eq!((config.port_of(0), config.port_of(2)), (40_000, 40_002));
+        assert_eq!(IsnsConfig::default().port_of(2), 0);
     }
 }

@@ -29,7 +29,7 @@ pub use access::{AccessRule, AddressRange, Grant, NamePattern, UnitGrant, parse_
 pub use chap::{ChapConfig, ChapRules, SECRET_LENGTH_MIN, parse_chap_flag};
 pub use excerpt::Excerpt;
 pub use file::FileError;
-pub use isns::{IsnsConfig, IsnsServer};
+pub use isns::{IsnsConfig, IsnsNotifications, IsnsServer};
 pub use limits::Limits;
 pub use lun::{LunError, LunFlag};
 pub use lunette_iscsi::chap::{ChapAlgorithm, ChapCredential, ChapUser, Secret};

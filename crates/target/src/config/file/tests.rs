@@ -260,6 +260,17 @@ fn each_fault_has_its_place() {
         (unit("[isns]\nservers = [\"a b\"]"), "8:12", ["isns.servers: ", "is not the address of an iSNS"]),
         (unit("[isns]\nperiod_s = 9"), "8:12", ["isns.period_s: ", "10 to 86400"]),
         (unit("[isns]\nentity = \"\""), "8:10", ["isns.entity: ", "1 to 255 bytes"]),
+        (unit("[isns]\nnotifications = \"sctp\""), "8:17", ["isns.notifications: ", "use tcp, udp or none"]),
+        (
+            unit("[isns]\nnotification_port = 65535\nservers = [\"a\", \"b\"]"),
+            "8:21",
+            ["isns.notification_port: ", "no port for each of 2 servers"],
+        ),
+        (
+            unit("[isns]\nnotification_port = 3260\nservers = [\"a\"]"),
+            "8:21",
+            ["isns.notification_port: ", "the port 3260 is that of a portal"],
+        ),
         (String::new(), "1:1", ["", "there is no target"]),
         ("[[target]]\nname = \"disk\"\n".into(), "2:8", ["target.name: ", "a good name is"]),
         ("[[target]]\nalias = \"x\"\n".into(), "1:1", ["target: ", "the key name is missing"]),

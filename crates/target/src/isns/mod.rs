@@ -1,23 +1,29 @@
 //! The registration of the targets with iSNS servers (RFC 4171): one thread for each server, which lets
 //! `lunette_isns::Client` say what to do.
 //!
-//! Nothing waits for it: a server that cannot be reached is tried again, and the targets are served all the same.
+//! Nothing waits for it: a server that cannot be reached is tried again, and the targets are served all the same. Nor does
+//! anything that a server says change who may log in, or to what.
+
+mod listeners;
+mod talk;
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, SocketAddrV6, TcpStream, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use lunette_isns::{Client, News, Node, Reader, Registration, Step};
+use lunette_isns::{Message, Node, Reader, Registration, Step, Transport};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tracing::{debug, error, info, warn};
+use tracing::error;
 
-use crate::config::IsnsServer;
+use crate::config::{IsnsNotifications, IsnsServer};
 use crate::mailbox::Mailbox;
 use crate::portals::own_addresses;
 use crate::server::Shared;
+use listeners::Listeners;
+use talk::Talk;
 
 /// How long a connection may take to come up, or to take a request. A drain waits as long at most.
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
@@ -66,35 +72,26 @@ pub(crate) fn leave(stops: &[Mailbox<()>]) {
 struct Registrar<'a> {
     shared: &'a Shared,
     server: &'a IsnsServer,
-    stop: &'a Mailbox<()>,
-    started: Instant,
-    client: Client,
+    index: usize,
+    talk: Talk<'a>,
     connection: Option<(TcpStream, Reader)>,
-    /// The last failure was told; the next ones are the same story.
-    has_complained: bool,
+    listeners: Listeners,
 }
 
 impl<'a> Registrar<'a> {
     fn new(shared: &'a Shared, server: &'a IsnsServer, index: usize) -> Self {
-        Self {
-            shared,
-            server,
-            stop: &shared.isns_stops[index],
-            started: Instant::now(),
-            client: Client::default(),
-            connection: None,
-            has_complained: false,
-        }
-    }
-
-    fn now(&self) -> Duration {
-        self.started.elapsed()
+        let transport = match shared.config.isns.notifications {
+            IsnsNotifications::Udp => Transport::Udp,
+            IsnsNotifications::Tcp | IsnsNotifications::None => Transport::Tcp,
+        };
+        let (talk, listeners) = (Talk::new(server), Listeners::new(transport));
+        Self { shared, server, index, talk, connection: None, listeners }
     }
 
     fn run(mut self) {
         loop {
-            let now = self.now();
-            let outcome = match self.client.next(now) {
+            let now = self.talk.now();
+            let outcome = match self.talk.client.next(now) {
                 Step::End => return,
                 Step::Connect => self.connect(),
                 Step::Send(bytes) => self.send(&bytes),
@@ -105,28 +102,25 @@ impl<'a> Registrar<'a> {
                 }
             };
             if let Err(error) = outcome {
-                self.complain(&error.to_string());
+                self.talk.complain(&error.to_string());
                 self.connection = None;
-                self.client.failed(self.now());
+                self.talk.client.failed(self.talk.now());
             }
-        }
-    }
-
-    fn complain(&mut self, reason: &str) {
-        if !std::mem::replace(&mut self.has_complained, true) {
-            warn!(server = %self.server, reason, "cannot register with the iSNS server; trying again from time to time");
         }
     }
 
     fn connect(&mut self) -> io::Result<()> {
         let mut failure = io::Error::other("the name of the server has no address");
-        for address in self.server.address().to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, CONNECT_LIMIT) {
+        let addresses: Vec<SocketAddr> = self.server.address().to_socket_addrs()?.collect();
+        for address in &addresses {
+            match TcpStream::connect_timeout(address, CONNECT_LIMIT) {
                 Ok(socket) => {
                     socket.set_write_timeout(Some(CONNECT_LIMIT))?;
-                    let registration = registration(self.shared, socket.local_addr()?);
+                    let local = socket.local_addr()?;
+                    self.talk.meet(&addresses, address.ip(), local.ip());
+                    let registration = self.registration(local);
                     self.connection = Some((socket, Reader::default()));
-                    self.client.connected(registration, self.now());
+                    self.talk.client.connected(registration, self.talk.now());
                     return Ok(());
                 }
                 Err(error) => failure = error,
@@ -135,16 +129,38 @@ impl<'a> Registrar<'a> {
         Err(failure)
     }
 
+    /// What is told to a server that was reached from `local`, with the ports that are listened on from now on.
+    fn registration(&mut self, local: SocketAddr) -> Registration {
+        let mut registration = registration(self.shared, local);
+        let config = &self.shared.config.isns;
+        let mut addresses = Vec::new();
+        if config.notifications != IsnsNotifications::None {
+            let portals = registration.nodes.iter().flat_map(|node| &node.portals);
+            addresses
+                .extend(portals.map(|(portal, _)| listening_at(*portal, local, config.port_of(self.index))));
+            addresses.sort_unstable();
+            addresses.dedup();
+        }
+        for (address, error) in self.listeners.listen(&addresses, registration.nodes.len()) {
+            self.talk.deaf(address, &error);
+        }
+        registration.transport = self.listeners.transport();
+        registration.listeners = self.listeners.addresses();
+        registration
+    }
+
     fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.connection.as_mut().map_or(Ok(()), |(socket, _)| socket.write_all(bytes))
     }
 
-    /// Waits for an answer, for the end of the server, or for the time to pass.
+    /// Waits for a message, for the end of the server, or for the time to pass.
     fn wait(&mut self, time: Duration) -> io::Result<()> {
         let socket = self.connection.as_ref().map(|(socket, _)| socket);
-        let stop = self.stop.as_fd();
-        let mut fds = vec![PollFd::new(&stop, PollFlags::IN)];
+        let stop = &self.shared.isns_stops[self.index];
+        let stop_fd = stop.as_fd();
+        let mut fds = vec![PollFd::new(&stop_fd, PollFlags::IN)];
         fds.extend(socket.map(|socket| PollFd::new(socket, PollFlags::IN)));
+        fds.extend(self.listeners.poll_fds());
         // A little longer, so that the moment has come when the wait is over.
         let limit = Timespec::try_from(time + Duration::from_millis(1)).map_err(io::Error::other)?;
         match poll(&mut fds, Some(&limit)) {
@@ -152,36 +168,45 @@ impl<'a> Registrar<'a> {
             Err(error) => return Err(error.into()),
         }
         let is_ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-        if is_ready[0] {
-            self.stop.take();
-            self.client.leave();
+        let (own, at_listeners) = is_ready.split_at(1 + usize::from(socket.is_some()));
+        if own[0] {
+            stop.take();
+            self.talk.client.leave();
         }
-        if is_ready.get(1) == Some(&true) { self.receive() } else { Ok(()) }
+        self.listeners.receive(at_listeners, &mut self.talk);
+        if own.get(1) == Some(&true) { self.receive() } else { Ok(()) }
     }
 
     fn receive(&mut self) -> io::Result<()> {
-        let now = self.now();
+        let now = self.talk.now();
         let Some((socket, reader)) = &mut self.connection else { return Ok(()) };
         let mut bytes = [0; 4096];
         match socket.read(&mut bytes)? {
             0 => return Err(io::Error::other("the server closed the connection")),
             count => reader.extend(&bytes[..count]),
         }
-        while let Some(response) = reader.response().map_err(io::Error::other)? {
-            match self.client.received(&response, now) {
-                News::None => {}
-                News::Registered => {
-                    self.has_complained = false;
-                    info!(server = %self.server, "registered with the iSNS server");
+        while let Some(message) = reader.message().map_err(io::Error::other)? {
+            match message {
+                Message::Response(response) => {
+                    let news = self.talk.client.received(&response, now);
+                    news.into_iter().for_each(|news| self.talk.tell(news));
                 }
-                News::Forgotten => debug!(server = %self.server, "registering again with the iSNS server"),
-                News::Refused(status) => {
-                    error!(server = %self.server, status, "the iSNS server refuses the registration");
+                Message::Request(request) => {
+                    socket.write_all(&self.talk.answer(&request).unwrap_or_default())?;
                 }
-                News::Deregistered => info!(server = %self.server, "taken out of the iSNS server"),
             }
         }
         Ok(())
+    }
+}
+
+/// Where to listen for a portal that was told without its interface; that of a link-local one is the one to the server.
+fn listening_at(portal: SocketAddr, local: SocketAddr, port: u16) -> SocketAddr {
+    match (portal, local) {
+        (SocketAddr::V6(portal), SocketAddr::V6(local)) if portal.ip().is_unicast_link_local() => {
+            SocketAddrV6::new(*portal.ip(), port, 0, local.scope_id()).into()
+        }
+        _ => SocketAddr::new(portal.ip(), port),
     }
 }
 
@@ -196,6 +221,6 @@ fn registration(shared: &Shared, local: SocketAddr) -> Registration {
     let config = &shared.config.isns;
     let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
     let entity = config.entity.clone().unwrap_or_else(host);
-    let nodes = shared.targets.iter().map(node).filter(|node| !node.portals.is_empty());
-    Registration { entity, period_s: config.period_s, nodes: nodes.collect() }
+    let nodes = shared.targets.iter().map(node).filter(|node| !node.portals.is_empty()).collect();
+    Registration { entity, period_s: config.period_s, nodes, ..Registration::default() }
 }
