@@ -4,6 +4,7 @@
 mod answers;
 mod discovery;
 mod initiator;
+mod isns;
 mod login;
 mod pdu;
 mod scsi;
@@ -12,6 +13,7 @@ mod session;
 pub use answers::answers;
 pub use discovery::discovery;
 pub use initiator::initiator;
+pub use isns::isns;
 pub use login::login;
 pub use pdu::{pdu, text};
 pub use scsi::scsi;
@@ -30,6 +32,7 @@ pub const ENTRIES: &[Entry] = &[
     ("discovery", discovery),
     ("scsi", scsi),
     ("answers", answers),
+    ("isns", isns),
 ];
 
 /// Decisions read from the input; behind its end everything is zero.

@@ -98,6 +98,11 @@ fn answers() {
 }
 
 #[test]
+fn isns() {
+    run_on_corpus("isns");
+}
+
+#[test]
 fn every_target_has_an_entry_point_a_source_and_a_corpus() {
     let listed = |directory: &str, ending: &str| {
         let entries = fs::read_dir(repository().join(directory)).expect(directory);

@@ -65,6 +65,7 @@ const RULES: &[Rule] = &[
             "lunette-target",
             "lunette-initiator",
             "lunette-iscsi",
+            "lunette-isns",
             "lunette-scsi",
             "lunette-block",
             "lunette-wire",

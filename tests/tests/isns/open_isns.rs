@@ -1,4 +1,4 @@
-//! The registration with a real iSNS server, Open-iSNS (RFC 4171; RFC 7143, 4.2.7).
+//! A real iSNS server: Open-iSNS.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -6,12 +6,14 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use lunette_target::config::{Config, IsnsConfig};
-use lunette_tests::in_process::{InProcess, wait_until};
+use lunette_target::config::{IsnsConfig, IsnsNotifications};
+use lunette_tests::in_process::wait_until;
 use lunette_tests::need_programs;
 use lunette_tests::packages::find_program;
 use lunette_tests::process::run;
 use lunette_tests::tgtd::free_portal;
+
+use crate::target_with;
 
 /// A running isnsd with an empty database in memory; ended when dropped.
 struct Isnsd {
@@ -27,7 +29,7 @@ impl Isnsd {
         let common = format!("ControlSocket = {}\nSecurity = 0\n", path("control"));
         let server = format!(
             "{common}BindAddress = {portal}\nPIDFile = {}\nDefaultDiscoveryDomain = 1\nSLPRegister = 0\n\
-             SourceName = iqn.2026-11.io.lunette:isnsd\n",
+             SourceName = iqn.2026-11.io.lunette:isnsd\nESIMinInterval = 1\n",
             path("pid")
         );
         let client =
@@ -51,11 +53,16 @@ impl Isnsd {
         self.directory.path().join(name)
     }
 
-    /// All objects of a kind, as Open-iSNS' own tool shows them.
-    fn list(&self, what: &str) -> String {
+    /// Runs Open-iSNS' own tool.
+    fn tool(&self, arguments: &[&str]) -> String {
         let mut command = Command::new(find_program("isnsadm").expect("the program"));
-        command.arg("-c").arg(self.path("isnsadm.conf")).args(["--local", "--list", what]);
+        command.arg("-c").arg(self.path("isnsadm.conf")).args(arguments);
         run(&mut command, Duration::from_secs(30)).expect("a run").output
+    }
+
+    /// All objects of a kind.
+    fn list(&self, what: &str) -> String {
+        self.tool(&["--local", "--list", what])
     }
 }
 
@@ -67,24 +74,11 @@ impl Drop for Isnsd {
     }
 }
 
-/// One target at two portals in two groups.
-fn target(server: SocketAddr) -> InProcess {
-    InProcess::start_with(&["0=mem:1M"], |config: &mut Config| {
-        config.portals.push("127.0.0.2:0".parse().expect("an address"));
-        config.portals[1].group = 2;
-        config.isns = IsnsConfig {
-            servers: vec![server.to_string().parse().expect("an address")],
-            entity: Some("lunette-tests".to_owned()),
-            ..IsnsConfig::default()
-        };
-    })
-}
-
 #[test]
 fn targets_are_registered_with_their_groups_and_taken_out_by_a_drain() {
     need_programs!("isnsd", "isnsadm");
     let isnsd = Isnsd::start(free_portal().expect("a free port"));
-    let target = target(isnsd.portal);
+    let target = target_with(isnsd.portal, IsnsConfig::default());
     let name = format!("\"{}\"", target.name());
     wait_until("the target is registered", || isnsd.list("nodes").contains(&name));
     assert!(isnsd.list("nodes").contains("node type = Target"));
@@ -106,7 +100,7 @@ fn targets_are_registered_with_their_groups_and_taken_out_by_a_drain() {
 fn a_server_that_comes_later_is_found_and_one_that_never_comes_holds_nothing_up() {
     need_programs!("isnsd", "isnsadm");
     let portal = free_portal().expect("a free port");
-    let target = target(portal);
+    let target = target_with(portal, IsnsConfig::default());
     let complaint = format!("server={portal} ");
     wait_until("the failure is told", || !target.log_with(&complaint).is_empty());
     let mut session = target.session(1);
@@ -118,4 +112,42 @@ fn a_server_that_comes_later_is_found_and_one_that_never_comes_holds_nothing_up(
     drop(isnsd);
     target.drain();
     target.end().expect("an end in time").expect("a clean end");
+}
+
+/// What Open-iSNS does of its own accord: it inquires, as often as the shortest period has it, and tells of initiators. A target that
+/// is taken out there comes back.
+fn heard(notifications: IsnsNotifications) {
+    need_programs!("isnsd", "isnsadm");
+    let isnsd = Isnsd::start(free_portal().expect("a free port"));
+    let target =
+        target_with(isnsd.portal, IsnsConfig { period_s: 10, notifications, ..IsnsConfig::default() });
+    let server = format!("server={} ", isnsd.portal);
+    let is_told = |text: &str| target.log_with(&server).iter().any(|line| line.contains(text));
+    wait_until("the server inquires", || is_told("inquiries of the iSNS server arrive"));
+    assert!(is_told("with_inquiries=true"));
+    assert_eq!(isnsd.list("portals").matches("SCN port").count(), 2);
+
+    let initiator = format!("iqn.2026-11.io.lunette:initiator-{}", isnsd.portal.port());
+    isnsd.tool(&["--register", &format!("initiator={initiator}")]);
+    wait_until("the initiator is told of", || {
+        target.log_with(&initiator).iter().any(|line| line.contains("was added") && line.contains("INFO"))
+    });
+
+    let name = format!("\"{}\"", target.name());
+    wait_until("the target is there", || isnsd.list("nodes").contains(&name));
+    isnsd.tool(&["--local", "--deregister", "eid=lunette-tests"]);
+    wait_until("the target comes back", || {
+        is_told("has forgotten the targets") && isnsd.list("nodes").contains(&name)
+    });
+    assert!(!is_told("passed over") && !is_told("makes no sense"), "{:?}", target.log_with(&server));
+}
+
+#[test]
+fn inquiries_and_notifications_come_over_tcp() {
+    heard(IsnsNotifications::Tcp);
+}
+
+#[test]
+fn inquiries_and_notifications_come_in_datagrams() {
+    heard(IsnsNotifications::Udp);
 }
