@@ -27,6 +27,8 @@ pub(crate) struct Failure {
     side: Option<&'static str>,
     /// It is this program's fault, or a consequence of another failure.
     internal: bool,
+    /// The unit was reset before what was written was flushed: to write it again helps.
+    unflushed: bool,
     /// How it is told.
     form: Form,
 }
@@ -48,7 +50,7 @@ struct Report<'a> {
 
 impl Failure {
     fn of(status: u8, message: String) -> Self {
-        Self { status, message, help: None, side: None, internal: false, form: Form::Words }
+        Self { status, message, help: None, side: None, internal: false, unflushed: false, form: Form::Words }
     }
 
     /// Something went wrong: status 1.
@@ -94,10 +96,13 @@ impl Failure {
     /// A command has no status that could be used: status 3, or 5 where it is the target's doing.
     pub(crate) fn command(error: &CommandError) -> Self {
         let (status, side) = match error {
-            CommandError::Faulty { .. } | CommandError::TargetFailure { .. } => (SCSI, Some("target")),
+            CommandError::Faulty { .. } | CommandError::TargetFailure { .. } | CommandError::Changed(_) => {
+                (SCSI, Some("target"))
+            }
             _ => (SESSION, None),
         };
-        Self { side, ..Self::of(status, chain(error)) }
+        let unflushed = *error == CommandError::ResetSinceFlush;
+        Self { side, unflushed, ..Self::of(status, chain(error)) }
     }
 
     /// The target refused a command, or did not follow the standard: status 5.
@@ -128,6 +133,11 @@ impl Failure {
     /// The target said no, or something strange; the session goes on.
     pub(crate) fn is_of_scsi(&self) -> bool {
         self.status == SCSI
+    }
+
+    /// What was written since the last flush may be lost, and can be written again.
+    pub(crate) fn is_unflushed(&self) -> bool {
+        self.unflushed
     }
 
     /// See [`Failure::internal`].

@@ -215,6 +215,10 @@ pub enum CommandError {
          again, then flush"
     )]
     ResetSinceFlush,
+    /// The logical unit is not the one that it was ([`crate::Engine::guard`]). The one that was there before may have carried
+    /// the command out; nothing was sent to this one.
+    #[error("the logical unit is not the one that it was: {0}; nothing was sent to it")]
+    Changed(String),
     /// It cannot be sent as it is.
     #[error("the command cannot be sent: {0}")]
     Invalid(String),

@@ -12,9 +12,10 @@ use std::time::Duration;
 use futures_channel::oneshot;
 use lunette_iscsi::initiator::session::Function;
 use lunette_iscsi::parameters::SessionParameters;
+use lunette_scsi::client::UnitIdentity;
 
 use crate::engine::{ConnectionInfo, Engine, EngineEvent, RequestId, Waker};
-use crate::{Command, CommandError, CommandId, Completion, Data, Error, LoginRecord, Options, Times};
+use crate::{Command, CommandError, CommandId, Completion, Data, Error, LoginRecord, Lun, Options, Times};
 
 /// Events that are kept for [`Session::events`]; of more, the oldest are forgotten.
 const EVENTS_MAX: usize = 256;
@@ -25,6 +26,7 @@ const TELL_INTERVAL: Duration = Duration::from_secs(1);
 /// What a handle asks of the engine's thread.
 enum Request {
     Command(Command, oneshot::Sender<Completion>),
+    Guard(Lun, Box<UnitIdentity>),
     Manage(Function, oneshot::Sender<Result<u8, CommandError>>),
     LogOut(oneshot::Sender<()>),
     /// The last handle has gone.
@@ -145,6 +147,11 @@ impl Session {
         let (sender, receiver) = oneshot::channel();
         self.ask(Request::Command(command, sender));
         Submitted(receiver)
+    }
+
+    /// Says which logical unit this is: see [`Engine::guard`].
+    pub fn guard(&self, lun: Lun, identity: UnitIdentity) {
+        self.ask(Request::Guard(lun, Box::new(identity)));
     }
 
     /// Asks for a task management function; answers the response code (RFC 7143, 11.6.1), 0 is "function complete".
@@ -299,6 +306,7 @@ impl Driver<'_> {
                     }
                     self.waiting[id.place()] = Some((id, sender));
                 }
+                Request::Guard(lun, identity) => self.engine.guard(lun, *identity),
                 Request::Manage(function, sender) => match self.engine.manage(function) {
                     Ok(request) => self.functions.push((request, sender)),
                     Err(error) => drop(sender.send(Err(error))),

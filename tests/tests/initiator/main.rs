@@ -3,6 +3,7 @@
 
 mod engine;
 mod faces;
+mod guard;
 mod hostile;
 mod login;
 mod recovery;

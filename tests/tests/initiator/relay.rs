@@ -53,6 +53,11 @@ impl Relay {
         *self.target.lock().expect("no panic") = target;
     }
 
+    /// Carries new connections again.
+    pub(crate) fn open(&self) {
+        self.is_closed.store(false, Ordering::SeqCst);
+    }
+
     /// Cuts all connections, and carries no others.
     pub(crate) fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lunette_initiator::TargetUrl;
 use lunette_scsi::client::capacity::Capacity;
 use lunette_scsi::client::{
-    Command, Malformed, Next, Probe, ProbeError, Query, Reply, Sense, Transfer, UnitFacts,
+    Command, Malformed, Next, Probe, ProbeError, Query, Reply, Sense, Transfer, UnitFacts, UnitIdentity,
 };
 use lunette_scsi::{AdditionalSense, Lun, SenseKey, Status};
 
@@ -56,6 +56,7 @@ impl Disk {
     /// As above.
     pub(crate) fn on(mut port: Box<dyn Port>, lun: Lun, name: String) -> Result<Disk, Failure> {
         let facts = probe(&mut *port, lun, &name)?;
+        port.guard(lun, UnitIdentity::of(&facts));
         Ok(Disk { port, lun, name, facts })
     }
 

@@ -1,6 +1,6 @@
 //! What the commands here need of a session: commands out, completions in.
 
-use lunette_scsi::client::Command;
+use lunette_scsi::client::{Command, UnitIdentity};
 use lunette_scsi::{Lun, Status};
 
 use crate::failure::Failure;
@@ -31,6 +31,9 @@ pub(crate) trait Port: Send {
     /// # Errors
     /// The session is over, or what a command did is not known.
     fn finish(&mut self) -> Result<Done, Failure>;
+
+    /// Says which unit this is: if it is another one after the session was lost, its commands fail.
+    fn guard(&mut self, lun: Lun, identity: UnitIdentity);
 
     /// Logs out.
     fn close(self: Box<Self>);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use lunette_initiator::{Command as Sent, CommandId, Completion, Data, Engine, EngineEvent, Options, Replay};
-use lunette_scsi::client::{Command, Transfer};
+use lunette_scsi::client::{Command, Transfer, UnitIdentity};
 use lunette_scsi::{Lun, Status};
 use lunette_wire::LunField;
 use lunette_wire::target::Residual;
@@ -93,6 +93,13 @@ impl Port for SessionPort {
             data.truncate(completion.received as usize);
         }
         Ok(Done { tag, status: Status::from_code(status.code), sense: status.sense, data })
+    }
+
+    fn guard(&mut self, lun: Lun, identity: UnitIdentity) {
+        // Only numbers come from URLs; a unit with another form of address is not guarded.
+        if let Some(lun) = lun.number().and_then(lunette_initiator::Lun::new) {
+            self.engine.guard(lun, identity);
+        }
     }
 
     fn close(self: Box<Self>) {

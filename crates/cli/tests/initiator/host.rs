@@ -31,6 +31,12 @@ impl Served {
         Served { child, portal }
     }
 
+    /// Ends it as a loss of power would.
+    pub(crate) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
     pub(crate) fn portal(&self) -> &str {
         &self.portal
     }
@@ -47,8 +53,7 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.kill();
     }
 }
 

@@ -4,5 +4,6 @@ mod copies;
 mod data;
 mod host;
 mod looking;
+mod losses;
 mod reserving;
 mod wrong_input;

@@ -50,12 +50,20 @@ pub enum EngineEvent {
         /// Why.
         reason: String,
     },
-    /// A unit attention about a reset or a lost nexus met a command that was replayed, which was then sent again.
+    /// A unit attention about a reset, a lost nexus or a changed medium met a command that was replayed, which was then sent
+    /// again, or the engine's own look at a unit.
     Attention {
         /// The logical unit.
         lun: LunField,
         /// The sense data.
         sense: Vec<u8>,
+    },
+    /// A guarded unit is not the one that it was ([`Engine::guard`]); its commands end.
+    UnitChanged {
+        /// The logical unit.
+        lun: LunField,
+        /// What is different.
+        what: String,
     },
     /// A task management function was answered.
     Managed {
@@ -162,6 +170,9 @@ impl Engine {
 
     fn task_ended(&mut self, task: TaskHandle, end: End, reason: &str) {
         let Some(place) = self.table.of_task(task) else { return };
+        if self.is_of_check(place, &end) {
+            return;
+        }
         match end {
             End::Answered(answer) => {
                 let status = Status {
@@ -210,22 +221,37 @@ impl Engine {
 
     /// Takes a unit attention that only says what this side knows: the session was lost.
     fn is_absorbed(&mut self, place: u32, status: &Status) -> bool {
-        let Some(pending) = self.table.get_mut(place) else { return false };
-        let is_replayed = pending.attempts > 1 && pending.attentions < ATTENTIONS_MAX;
-        if !is_replayed || !status.is_check_condition() {
+        if !status.is_check_condition() {
             return false;
         }
         let Some(attention) = replay::attention(&status.sense) else { return false };
+        let Some(lun) = self.table.get(place).map(|pending| pending.command.lun) else { return false };
+        self.note_attention(lun, attention);
+        let Some(pending) = self.table.get_mut(place) else { return false };
+        let is_replayed = pending.attempts > 1 && pending.attentions < ATTENTIONS_MAX;
+        if !is_replayed || attention == replay::Attention::Medium {
+            return false;
+        }
         pending.attentions += 1;
         // It was not carried out in this session; in the one before it may have been.
         pending.task = None;
-        let lun = pending.command.lun;
-        if attention == replay::Attention::Reset && !self.resets.contains(&lun) {
-            self.resets.push(lun);
-        }
         self.events.push_back(EngineEvent::Attention { lun, sense: status.sense.clone() });
         self.backlog.push_front(place);
         true
+    }
+}
+
+impl Engine {
+    /// Takes note of what a unit attention says: after a reset the next flush must not promise what was written before.
+    pub(super) fn note_attention(&mut self, lun: LunField, attention: replay::Attention) {
+        if attention != replay::Attention::Reset || self.resets.contains(&lun) {
+            return;
+        }
+        let has_written = self.dirty.contains(&lun)
+            || self.table.has_begun(|command| command.lun == lun && !replay::is_read(command));
+        if has_written {
+            self.resets.push(lun);
+        }
     }
 }
 

@@ -5,10 +5,12 @@
 //! what that allows is sent at once.
 
 mod event;
+mod guard;
 mod link;
 mod receive;
 mod recovery;
 mod replay;
+mod submit;
 mod table;
 mod transmit;
 mod turn;
@@ -20,9 +22,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 use lunette_iscsi::initiator::login::{Outcome, Purpose};
-use lunette_iscsi::initiator::session::{
-    Abort, Command as CoreCommand, Function, Logout, Outbox, RequestHandle, Session, Settings, SubmitError,
-};
+use lunette_iscsi::initiator::session::{Function, Logout, Outbox, RequestHandle, Session, Settings};
 use lunette_iscsi::parameters::SessionParameters;
 use lunette_wire::{Cid, Isid, LunField};
 use rustix::event::epoll;
@@ -33,10 +33,11 @@ pub use wake::Waker;
 
 use crate::connect::{Connector, Goal, LoginRecord, no_random};
 use crate::identity::random_isid;
-use crate::{Command, CommandError, CommandId, Completion, Data, Error, Options, Phase};
+use crate::{CommandError, Completion, Error, Options, Phase};
+use guard::{Check, Guard};
 use link::Link;
 use recovery::{Down, Job};
-use table::{Ending, Table};
+use table::Table;
 
 /// Connections are found by their numbers, which begin behind this one.
 const TOKEN_WAKE: u64 = 0;
@@ -77,8 +78,14 @@ enum State {
 /// keeps them; only a session that cannot be saved in this way is lost.
 ///
 /// The order in which they were submitted is kept. A unit attention about the loss of the session that meets a replayed
-/// command is taken by the engine and told as [`EngineEvent::Attention`]. If it tells of a reset, a volatile cache may have
-/// lost what was not flushed: the next SYNCHRONIZE CACHE of that unit fails with [`CommandError::ResetSinceFlush`], once.
+/// command is taken by the engine and told as [`EngineEvent::Attention`]. Nothing is sent to a unit that has become another
+/// one since it was guarded ([`Engine::guard`]).
+///
+/// # When a unit is reset
+///
+/// A volatile cache may have lost what was not flushed. Whoever hears of the reset, the engine or a command's caller: if
+/// something was written since the last good flush of the unit, its next SYNCHRONIZE CACHE fails with
+/// [`CommandError::ResetSinceFlush`], once.
 pub struct Engine {
     options: Arc<Options>,
     isid: Isid,
@@ -110,8 +117,14 @@ pub struct Engine {
     detail: Option<String>,
     /// Requests that abort commands, which end by themselves.
     aborts: Vec<RequestHandle>,
-    /// Units that were reset while their commands were replayed.
+    /// Units that were reset after something was written to them that was not flushed since.
     resets: Vec<LunField>,
+    /// Units that were written to since their last good flush.
+    dirty: Vec<LunField>,
+    /// Units that must not become others.
+    guards: Vec<Guard>,
+    /// The look at them in a new session; commands wait for its end.
+    check: Option<Check>,
     /// A logout was asked for on this side.
     is_closing: bool,
     /// The target wants the session to log out, and it is to go on in a new one.
@@ -161,6 +174,9 @@ impl Engine {
             detail: None,
             aborts: Vec::new(),
             resets: Vec::new(),
+            dirty: Vec::new(),
+            guards: Vec::new(),
+            check: None,
             is_closing: false,
             is_moving: false,
         };
@@ -173,23 +189,6 @@ impl Engine {
             }
         }
         Ok(engine)
-    }
-
-    /// Takes a command. Nothing is sent before the next [`Self::poll`]; each command is answered by one completion, whatever
-    /// happens.
-    pub fn submit(&mut self, command: Command) -> CommandId {
-        let id = self.table.insert(self.start.elapsed(), command);
-        if let State::Over(reason) = &self.state {
-            let ending = Err(CommandError::NotSent(reason.clone()));
-            self.end(id.place, (ending, 0));
-        } else if self.is_closing {
-            self.end(id.place, (Err(CommandError::NotSent("the session is being closed".into())), 0));
-        } else if self.is_up() && self.backlog.is_empty() {
-            self.begin(id.place);
-        } else {
-            self.backlog.push_back(id.place);
-        }
-        id
     }
 
     /// Sends what waits, waits for something to happen, and adds what is over to `done`. Returns early when something is
@@ -274,25 +273,6 @@ impl Engine {
         self.start.elapsed()
     }
 
-    /// Aborts a command that is not over: it ends as [`CommandError::Aborted`], or with the answer that came before.
-    pub fn abort(&mut self, id: CommandId) {
-        let Some(place) = self.table.find(id) else { return };
-        let Some(pending) = self.table.get(place).filter(|pending| !pending.has_ended()) else { return };
-        match pending.task {
-            // A second abort of the same, or one without room for the request: its end comes in any case.
-            Some(task) => {
-                if let Ok(Abort::Requested(request)) = self.session.abort(self.now, task, &mut self.outbox) {
-                    self.aborts.push(request);
-                }
-            }
-            None => {
-                self.backlog.retain(|waiting| *waiting != place);
-                self.end(place, (Err(CommandError::Aborted), 0));
-            }
-        }
-        self.settle();
-    }
-
     /// Asks for a task management function; [`EngineEvent::Managed`] has the answer.
     ///
     /// # Errors
@@ -347,76 +327,6 @@ impl Engine {
             self.events.clear();
         }
         Ok(())
-    }
-
-    /// A flush takes note of a reset of its unit: what was written before it may be lost, and the flush must not promise it.
-    fn takes_reset(&mut self, place: u32) -> bool {
-        let flushed =
-            self.table.get(place).map(|pending| &pending.command).filter(|command| replay::is_flush(command));
-        let Some(lun) = flushed.map(|command| command.lun) else { return false };
-        let Some(at) = self.resets.iter().position(|reset| *reset == lun) else { return false };
-        self.resets.swap_remove(at);
-        true
-    }
-
-    /// Makes a command a task.
-    fn begin(&mut self, place: u32) {
-        if self.takes_reset(place) {
-            return self.end(place, (Err(CommandError::ResetSinceFlush), 0));
-        }
-        let Some(pending) = self.table.get(place) else { return };
-        let command = &pending.command;
-        let (read, write) = match &command.data {
-            Data::None => (0, 0),
-            Data::In(buffer) => (buffer.len(), 0),
-            Data::Out(buffer) => (0, buffer.len()),
-        };
-        let (Ok(read_length), Ok(write_length)) = (u32::try_from(read), u32::try_from(write)) else {
-            let reason = "a command transfers less than 4 GiB".to_owned();
-            return self.end(place, (Err(CommandError::Invalid(reason)), 0));
-        };
-        let task = self.session.submit(&CoreCommand {
-            lun: command.lun,
-            cdb: command.cdb.bytes(),
-            attribute: command.attribute,
-            read_length,
-            write_length,
-            ..CoreCommand::default()
-        });
-        match task {
-            Ok(task) => {
-                self.table.begin(place, task);
-                if let Some(pending) = self.table.get_mut(place) {
-                    pending.attempts += 1;
-                    pending.times.first_byte = None;
-                }
-            }
-            Err(SubmitError::Full | SubmitError::Closed) => self.backlog.push_back(place),
-            Err(error) => self.end(place, (Err(CommandError::Invalid(error.to_string())), 0)),
-        }
-    }
-
-    /// Makes tasks of commands that waited, as far as there is room. Not while ends of tasks are still to be handled: the
-    /// session may give the place of one that has ended to the next.
-    fn begin_waiting(&mut self) {
-        while self.is_up()
-            && self.outbox.events.is_empty()
-            && self.session.open_tasks() < TASKS_MAX
-            && !self.session.is_over()
-            && let Some(place) = self.backlog.pop_front()
-        {
-            let waiting = self.backlog.len();
-            self.begin(place);
-            if self.backlog.len() > waiting {
-                // It was put back at the end; its place is at the front.
-                self.backlog.rotate_right(1);
-                return;
-            }
-        }
-    }
-
-    fn end(&mut self, place: u32, ending: Ending) {
-        self.table.end(self.now, place, ending);
     }
 }
 

@@ -51,6 +51,7 @@ impl Engine {
     /// The session is lost.
     pub(super) fn lost(&mut self, reason: String) {
         self.close_all_links();
+        self.drop_check();
         self.is_joining = false;
         self.aborts.clear();
         self.rejoin = None;
@@ -79,6 +80,7 @@ impl Engine {
             return;
         }
         self.close_all_links();
+        self.drop_check();
         self.state = State::Over(reason.clone());
         self.backlog.clear();
         for place in self.table.places() {
@@ -192,6 +194,7 @@ impl Engine {
         }
         self.events.push_back(EngineEvent::Reconnected { portal, after });
         self.go_on(is_same_nexus);
+        self.begin_checks();
         self.join_more();
     }
 
@@ -212,7 +215,6 @@ impl Engine {
                 self.backlog.push_back(place);
             }
         }
-        self.begin_waiting();
     }
 
     /// What the next connection of the session is to be; none when there are enough.

@@ -48,6 +48,20 @@ pub(super) fn is_flush(command: &Command) -> bool {
     kind(command.cdb.bytes()) == Kind::Flushes
 }
 
+/// True for what changes nothing.
+pub(super) fn is_read(command: &Command) -> bool {
+    kind(command.cdb.bytes()) == Kind::Reads
+}
+
+/// Whether something may be in the unit's cache after a command that no good flush has covered.
+pub(super) fn leaves_dirty(command: &Command, is_good: bool) -> bool {
+    match kind(command.cdb.bytes()) {
+        Kind::Reads => false,
+        Kind::Flushes => !is_good,
+        Kind::Writes | Kind::Other => true,
+    }
+}
+
 /// Whether a command goes on in the next session. `may_have_run`: it had left.
 pub(super) fn may_go_on(command: &Command, may_have_run: bool) -> bool {
     match (command.replay, kind(command.cdb.bytes())) {
@@ -64,18 +78,21 @@ pub(super) fn needs_same_nexus(command: &Command, may_have_run: bool) -> bool {
     may_have_run && kind(command.cdb.bytes()) != Kind::Reads
 }
 
-/// What a unit attention says about the time since the last command (SPC-4, additional sense code 29h).
+/// What a unit attention says about the time since the last command (SPC-4, additional sense codes 28h and 29h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Attention {
     /// The nexus was lost, and nothing else: the session before ended.
     NexusLoss,
     /// A reset or a restart: a volatile cache may have lost what was in it.
     Reset,
+    /// The medium may be another one.
+    Medium,
 }
 
-/// Reads sense data of a command that was not carried out because of a reset or the loss of its nexus.
+/// Reads sense data of a command that was not carried out because of a reset, the loss of its nexus or another medium.
 pub(super) fn attention(sense: &[u8]) -> Option<Attention> {
     const UNIT_ATTENTION: u8 = 6;
+    const MEDIUM: u8 = 0x28;
     const RESET: u8 = 0x29;
     const NEXUS_LOSS: u8 = 0x07;
     let (key, code, qualifier) = match sense.first()? & 0x7f {
@@ -83,10 +100,12 @@ pub(super) fn attention(sense: &[u8]) -> Option<Attention> {
         0x72 => (*sense.get(1)?, *sense.get(2)?, *sense.get(3)?),
         _ => return None,
     };
-    if key & 0x0f != UNIT_ATTENTION || code != RESET {
-        return None;
+    match (key & 0x0f, code, qualifier) {
+        (UNIT_ATTENTION, RESET, NEXUS_LOSS) => Some(Attention::NexusLoss),
+        (UNIT_ATTENTION, RESET, _) => Some(Attention::Reset),
+        (UNIT_ATTENTION, MEDIUM, 0) => Some(Attention::Medium),
+        _ => None,
     }
-    Some(if qualifier == NEXUS_LOSS { Attention::NexusLoss } else { Attention::Reset })
 }
 
 #[cfg(test)]
@@ -137,6 +156,7 @@ mod tests {
         fixed[12] = 0x2a;
         assert_eq!(attention(&fixed), None);
         assert_eq!(attention(&[0x72, 6, 0x29, 1]), Some(Attention::Reset));
+        assert_eq!(attention(&[0x72, 6, 0x28, 0]), Some(Attention::Medium));
         for bytes in [&[][..], &[0x70], &[0x72, 6], &[0x71, 0, 6, 0], &[0x72, 5, 0x29, 0]] {
             assert_eq!(attention(bytes), None);
         }

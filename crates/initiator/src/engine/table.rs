@@ -150,6 +150,14 @@ impl Table {
         self.done.push(Completion { id, result, buffer, received, times, attempts: pending.attempts });
     }
 
+    /// Forgets a command that is the engine's own, and gives its buffer. No PDU refers to it: it does not write.
+    pub(super) fn remove(&mut self, place: u32) -> Vec<u8> {
+        match self.slots.try_remove(place as usize).map(|pending| pending.command.data) {
+            Some(Data::In(buffer) | Data::Out(buffer)) => buffer,
+            Some(Data::None) | None => Vec::new(),
+        }
+    }
+
     /// Where a task's command reads into, if it is still to be read into.
     pub(super) fn read_buffer(&mut self, place: u32, task: TaskHandle) -> Option<&mut [u8]> {
         let pending = self.get_mut(place).filter(|pending| pending.task == Some(task))?;
@@ -157,6 +165,11 @@ impl Table {
             Data::In(buffer) => Some(buffer),
             Data::None | Data::Out(_) => None,
         }
+    }
+
+    /// Whether a command of this kind is not over and may have left.
+    pub(super) fn has_begun(&self, is_such: impl Fn(&Command) -> bool) -> bool {
+        self.slots.iter().any(|(_, pending)| pending.attempts > 0 && is_such(&pending.command))
     }
 
     /// The commands that are not over, by their age.

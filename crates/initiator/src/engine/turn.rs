@@ -38,14 +38,16 @@ impl Engine {
             State::Down(down) => down.deadline(),
             State::Up | State::Over(_) => None,
         };
+        let check = self.check_deadline();
         let rejoin = self.rejoin.filter(|_| self.is_up() && !self.is_joining).map(|(at, _)| at);
-        session.into_iter().chain(leaving).chain(recovery).chain(rejoin).min()
+        session.into_iter().chain(leaving).chain(recovery).chain(rejoin).chain(check).min()
     }
 
     pub(super) fn tick(&mut self) {
         if self.is_up() {
             self.session.tick(self.now, &mut self.outbox);
             self.leave_when_asked();
+            self.check_later();
         }
         self.recover();
         self.replace_lost();

@@ -23,6 +23,7 @@
 mod answer;
 pub mod capacity;
 mod command;
+mod identity;
 pub mod inquiry;
 pub mod lba_status;
 pub mod log;
@@ -40,5 +41,6 @@ pub mod vpd;
 
 pub use answer::{Fault, Malformed};
 pub use command::{ANSWER_BYTES_MAX, Command, DoesNotFit, Query, Transfer};
+pub use identity::{Difference, UnitIdentity};
 pub use probe::{Next, Probe, ProbeError, Reply, UnitFacts};
 pub use sense::Sense;

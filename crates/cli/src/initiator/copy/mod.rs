@@ -22,10 +22,12 @@ use super::options::{CopyOptions, End};
 use super::report::tell;
 use super::transfer::{Difference, Transferred};
 use crate::banner::size;
-use crate::failure::Failure;
+use crate::failure::{Failure, say};
 
 /// How much is copied between two moments at which everything before is stable and noted.
 const STEP_BYTES: u64 = 256 << 20;
+/// How often such a part is copied again, if the destination is reset before it is stable.
+const REPEATS_MAX: u32 = 4;
 
 #[derive(Debug, Serialize)]
 struct Copied {
@@ -64,8 +66,7 @@ pub(crate) fn run(options: &CopyOptions) -> Result<(), Failure> {
     let mut at = begin;
     while at < bytes {
         let end = bytes.min(at + STEP_BYTES);
-        job.step(&mut *source, &mut *destination, at, end)?;
-        destination.flush()?;
+        job.stable_step(&mut *source, &mut *destination, at, end)?;
         if let Some(record) = &mut record {
             record.note(end)?;
         }
@@ -222,6 +223,30 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
+    /// Copies what lies between two places, and makes it stable. If the destination was reset on the way, it may have lost
+    /// what it had in its cache: then all of it is copied again.
+    fn stable_step(
+        &mut self,
+        source: &mut dyn Endpoint,
+        destination: &mut dyn Endpoint,
+        at: u64,
+        end: u64,
+    ) -> Result<(), Failure> {
+        let (before, mut tries) = ((self.empty_bytes, self.moved_bytes), 0);
+        loop {
+            self.step(source, destination, at, end)?;
+            match destination.flush() {
+                Err(failure) if failure.is_unflushed() && tries < REPEATS_MAX => {
+                    tries += 1;
+                    say(&format!("lunette: {failure}; copying the last {} again", size(end - at)));
+                    (self.empty_bytes, self.moved_bytes) = before;
+                    self.bar.set_position(at);
+                }
+                flushed => return flushed,
+            }
+        }
+    }
+
     /// Copies what lies between two places.
     fn step(
         &mut self,

@@ -1,0 +1,105 @@
+//! Sessions that are lost in the middle of a command.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use crate::host::{Served, TARGET, good, path, run};
+
+/// A relay to a target that is killed and started again once so many bytes have been sent to it.
+struct Faltering {
+    portal: String,
+    served: Arc<Mutex<Served>>,
+}
+
+impl Faltering {
+    fn start(unit: &str, after_bytes: usize) -> Faltering {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let portal = listener.local_addr().expect("an address").to_string();
+        let served = Arc::new(Mutex::new(Served::start(&[unit], &[])));
+        let (shared, unit, mut left) = (Arc::clone(&served), unit.to_owned(), Some(after_bytes));
+        std::thread::spawn(move || {
+            for near in listener.incoming().map_while(Result::ok) {
+                let target = shared.lock().expect("no panic").portal().to_owned();
+                let far = TcpStream::connect(target).expect("a target");
+                let back = [far.try_clone(), near.try_clone()].map(|end| end.expect("a descriptor"));
+                let [from, to] = back;
+                let answers = std::thread::spawn(move || carry(from, to, &mut None));
+                carry(near, far, &mut left);
+                let _ = answers.join();
+                if left == Some(0) {
+                    left = None;
+                    let mut served = shared.lock().expect("no panic");
+                    served.kill();
+                    *served = Served::start(&[&unit], &[]);
+                }
+            }
+        });
+        Faltering { portal, served }
+    }
+
+    fn url(&self) -> String {
+        format!("iscsi://{}/{TARGET}/0", self.portal)
+    }
+
+    /// Past the relay.
+    fn straight(&self) -> String {
+        self.served.lock().expect("no panic").url(0)
+    }
+}
+
+impl Drop for Faltering {
+    /// The relay's thread outlives the test, and must not keep the target.
+    fn drop(&mut self) {
+        self.served.lock().expect("no panic").kill();
+    }
+}
+
+/// Carries until one end is closed, or so many bytes have gone.
+fn carry(mut from: TcpStream, mut to: TcpStream, left: &mut Option<usize>) {
+    let mut bytes = vec![0; 65536];
+    while let Ok(read @ 1..) = from.read(&mut bytes) {
+        if to.write_all(&bytes[..read]).is_err() {
+            break;
+        }
+        if let Some(left) = left {
+            *left = left.saturating_sub(read);
+            if *left == 0 {
+                break;
+            }
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
+    let _ = from.shutdown(Shutdown::Both);
+}
+
+fn image(directory: &tempfile::TempDir, name: &str) -> std::path::PathBuf {
+    let image = directory.path().join(name);
+    std::fs::File::create(&image).expect("a file").set_len(16 << 20).expect("room");
+    image
+}
+
+/// The flush at the end would promise what the target may have lost.
+#[test]
+fn a_copy_copies_again_what_a_restart_may_have_lost() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (disk, source) = (image(&directory, "disk"), directory.path().join("source"));
+    std::fs::write(&source, vec![0x5a; 16 << 20]).expect("written");
+    let target = Faltering::start(&format!("0={},write=back", path(&disk)), 4 << 20);
+    let said = run(&["copy", path(&source), &target.url(), "--quiet"]);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    assert!(said.err.contains("the session was lost") && said.err.contains("copying the last"), "{said:?}");
+    good(&["verify", &target.straight(), "--pattern", "hex:5a"]);
+}
+
+/// Without a cache nothing can be lost: every write that was answered is there.
+#[test]
+fn a_write_goes_on_after_a_restart() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let disk = image(&directory, "disk");
+    let target = Faltering::start(&format!("0={}", path(&disk)), 4 << 20);
+    let said = run(&["write", &target.url(), "--pattern", "address"]);
+    assert_eq!(said.status, Some(0), "{said:?}");
+    assert!(said.err.contains("the session was lost") && said.err.contains("logged in again"), "{said:?}");
+    good(&["verify", &target.straight(), "--pattern", "address"]);
+}

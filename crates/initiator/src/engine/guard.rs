@@ -1,0 +1,202 @@
+//! Whether a logical unit is still the one that it was, after its session was lost: asked before any of its commands goes on.
+//! A target that was configured anew may have another medium behind the same number.
+
+use std::time::Duration;
+
+use lunette_iscsi::initiator::session::{Answer, End};
+use lunette_scsi::client::{Next, Probe, Reply, Transfer, UnitIdentity};
+use lunette_wire::LunField;
+
+use super::{Engine, EngineEvent, replay};
+use crate::{Command, CommandError, Data, Lun, Replay};
+
+/// How long a unit that is busy, or becoming ready, is left alone.
+const PAUSE: Duration = Duration::from_millis(500);
+/// How often a unit is looked at that is becoming ready: for a minute.
+const LOOKS_MAX: u32 = 120;
+
+/// A unit whose identity the caller knows.
+#[derive(Debug)]
+pub(super) struct Guard {
+    lun: LunField,
+    identity: UnitIdentity,
+    /// What is different now.
+    changed: Option<String>,
+}
+
+/// The look at the guarded units, one after the other.
+#[derive(Debug)]
+pub(super) struct Check {
+    /// Which guard's.
+    at: usize,
+    probe: Probe,
+    /// The command that is under way.
+    command: Option<u32>,
+    /// When the next command is sent, if the unit has to be left alone before.
+    later: Option<Duration>,
+    looks: u32,
+}
+
+impl Check {
+    fn of(at: usize) -> Self {
+        Self { at, probe: Probe::new(), command: None, later: None, looks: 1 }
+    }
+}
+
+impl Engine {
+    /// Says which logical unit this is. After each loss of the session the engine asks the unit again before anything else is
+    /// sent to any unit. If it is another one by then, or has another capacity, [`EngineEvent::UnitChanged`] tells it, and
+    /// all its commands end as [`CommandError::Changed`] until it is guarded anew.
+    pub fn guard(&mut self, lun: Lun, identity: UnitIdentity) {
+        let lun = lun.field();
+        let guard = Guard { lun, identity, changed: None };
+        match self.guards.iter_mut().find(|guard| guard.lun == lun) {
+            Some(old) => *old = guard,
+            None => self.guards.push(guard),
+        }
+    }
+
+    /// What is different at a unit that has changed.
+    pub(super) fn change_of(&self, lun: LunField) -> Option<&String> {
+        self.guards.iter().find(|guard| guard.lun == lun)?.changed.as_ref()
+    }
+
+    /// Looks at all guarded units of a new session; commands wait until that is through.
+    pub(super) fn begin_checks(&mut self) {
+        self.check = Some(Check::of(0));
+        self.ask_next();
+    }
+
+    /// The session is lost, or over: whatever was asked is not answered.
+    pub(super) fn drop_check(&mut self) {
+        if let Some(place) = self.check.take().and_then(|check| check.command) {
+            self.backlog.retain(|waiting| *waiting != place);
+            self.table.remove(place);
+        }
+    }
+
+    pub(super) fn check_deadline(&self) -> Option<Duration> {
+        self.check.as_ref().and_then(|check| check.later)
+    }
+
+    /// Asks a unit again that had to be left alone.
+    pub(super) fn check_later(&mut self) {
+        if self.check_deadline().is_some_and(|later| self.now >= later) {
+            self.send_next(true);
+        }
+    }
+
+    fn ask_next(&mut self) {
+        self.send_next(false);
+    }
+
+    fn send_next(&mut self, has_waited: bool) {
+        let now = self.now;
+        let Some(check) = &mut self.check else { return };
+        let Some(guard) = self.guards.get(check.at) else {
+            self.check = None;
+            return self.begin_waiting();
+        };
+        let command = match check.probe.next() {
+            Next::SendLater(_) if !has_waited => {
+                check.later = Some(now + PAUSE);
+                return;
+            }
+            Next::Send(command) | Next::SendLater(command) => command,
+            Next::Done => return self.compare(),
+        };
+        check.later = None;
+        let data = match command.transfer() {
+            Transfer::In { length_bytes } => Data::In(vec![0; *length_bytes as usize]),
+            // A probe only reads.
+            _ => Data::None,
+        };
+        let own = Command {
+            lun: guard.lun,
+            data,
+            replay: Replay::Never,
+            ..Command::new(Lun::default(), command.cdb())
+        };
+        let id = self.table.insert(now, own);
+        check.command = Some(id.place);
+        self.begin(id.place);
+    }
+
+    /// True for a command of the look at the units, whose end is handled.
+    pub(super) fn is_of_check(&mut self, place: u32, end: &End) -> bool {
+        let Some(check) = self.check.as_mut().filter(|check| check.command == Some(place)) else {
+            return false;
+        };
+        check.command = None;
+        let data = self.table.remove(place);
+        match end {
+            End::Answered(answer) => self.check_answered(answer, &data),
+            // The session's end follows.
+            _ if self.session.is_over() || self.is_moving || self.is_closing => {}
+            end => self.differs(format!("it does not say what it is ({end:?})")),
+        }
+        true
+    }
+
+    fn check_answered(&mut self, answer: &Answer, data: &[u8]) {
+        let Some(check) = &mut self.check else { return };
+        let lun = self.guards[check.at].lun;
+        let data = data.get(..answer.received as usize).unwrap_or(data);
+        let status = lunette_scsi::Status::from_code(answer.status);
+        let answered = check.probe.answered(Reply { status, sense: &answer.sense, data });
+        let attention = replay::attention(&answer.sense);
+        if let Some(attention) = attention {
+            self.note_attention(lun, attention);
+            self.events.push_back(EngineEvent::Attention { lun, sense: answer.sense.clone() });
+        }
+        match answered {
+            _ if attention == Some(replay::Attention::Medium) => {
+                self.differs("its medium may have been changed".to_owned());
+            }
+            Ok(()) => self.ask_next(),
+            Err(error) => self.differs(error.to_string()),
+        }
+    }
+
+    /// All is known of the unit.
+    fn compare(&mut self) {
+        let Some(check) = &mut self.check else { return };
+        let facts = check.probe.facts();
+        if facts.not_ready.as_ref().is_some_and(|sense| sense.becomes_ready()) && check.looks < LOOKS_MAX {
+            (check.probe, check.later) = (Probe::new(), Some(self.now + PAUSE));
+            check.looks += 1;
+            return;
+        }
+        let difference = self.guards[check.at].identity.difference(&UnitIdentity::of(facts));
+        let text = match (&facts.not_ready, difference) {
+            (_, None) => return self.next_unit(),
+            (Some(sense), _) => format!("it is not ready ({sense})"),
+            (None, Some(difference)) => difference.to_string(),
+        };
+        self.differs(text);
+    }
+
+    /// Nothing more is sent to this unit.
+    fn differs(&mut self, what: String) {
+        let Some(check) = &self.check else { return };
+        let guard = &mut self.guards[check.at];
+        let lun = guard.lun;
+        guard.changed = Some(what.clone());
+        for place in self.table.places() {
+            if self.table.get(place).is_some_and(|pending| pending.command.lun == lun && !pending.has_ended())
+            {
+                self.backlog.retain(|waiting| *waiting != place);
+                self.end(place, (Err(CommandError::Changed(what.clone())), 0));
+            }
+        }
+        self.events.push_back(EngineEvent::UnitChanged { lun, what });
+        self.next_unit();
+    }
+
+    fn next_unit(&mut self) {
+        if let Some(check) = &mut self.check {
+            *check = Check::of(check.at + 1);
+        }
+        self.ask_next();
+    }
+}

@@ -1,0 +1,167 @@
+//! Whether a logical unit is still the one that it was (SPC-4, 7.8.5 and 7.8.19; SBC-3, 5.16): its names and its capacity.
+//!
+//! A logical unit number is a place, and not a name: after a target was configured anew another medium may lie behind it.
+
+use std::fmt;
+
+use super::capacity::Capacity;
+use super::probe::UnitFacts;
+use super::vpd::identification::{Association, Designator};
+
+/// What tells a unit from all others, and how large it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitIdentity {
+    vendor: String,
+    product: String,
+    serial: String,
+    /// The names of the logical unit; those of the target port differ from path to path.
+    names: Vec<Designator>,
+    capacity: Option<Capacity>,
+}
+
+/// How a unit differs from the one that was there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Difference {
+    /// It has other names.
+    Identity {
+        /// The name before.
+        was: String,
+        /// The name now.
+        is: String,
+    },
+    /// It has another capacity, or other blocks.
+    Capacity {
+        /// Before.
+        was: Option<Capacity>,
+        /// Now.
+        is: Option<Capacity>,
+    },
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = |capacity: &Option<Capacity>| match capacity {
+            Some(capacity) => format!("{} blocks of {} bytes", capacity.blocks, capacity.block_length_bytes),
+            None => "no capacity".to_owned(),
+        };
+        match self {
+            Difference::Identity { was, is } => write!(f, "it was {was}, and is {is}"),
+            Difference::Capacity { was, is } => write!(f, "it had {}, and has {}", size(was), size(is)),
+        }
+    }
+}
+
+impl UnitIdentity {
+    /// The identity of a unit that was probed.
+    pub fn of(facts: &UnitFacts) -> UnitIdentity {
+        let of_unit = |association| association == Association::LogicalUnit;
+        let names = facts.designations.iter().filter(|name| of_unit(name.association));
+        let mut names: Vec<_> = names.map(|name| name.designator.clone()).collect();
+        names.sort_by_cached_key(ToString::to_string);
+        UnitIdentity {
+            vendor: facts.inquiry.vendor.clone(),
+            product: facts.inquiry.product.clone(),
+            serial: facts.serial.clone(),
+            names,
+            capacity: facts.capacity,
+        }
+    }
+
+    /// How `now` differs from this; `None`: it is the same unit, and as large.
+    pub fn difference(&self, now: &UnitIdentity) -> Option<Difference> {
+        if !self.is_same_unit(now) {
+            return Some(Difference::Identity { was: self.to_string(), is: now.to_string() });
+        }
+        let differs = self.capacity != now.capacity;
+        differs.then_some(Difference::Capacity { was: self.capacity, is: now.capacity })
+    }
+
+    /// The two have the same names, whatever their capacities.
+    pub fn is_same_unit(&self, other: &UnitIdentity) -> bool {
+        (&self.vendor, &self.product, &self.serial, &self.names)
+            == (&other.vendor, &other.product, &other.serial, &other.names)
+    }
+
+    /// The two have a name in common that is unique in the world. Names without a vendor's number are not: some targets
+    /// count their units from the same one on each host.
+    pub fn shares_unique_name(&self, other: &UnitIdentity) -> bool {
+        self.names.iter().any(|name| is_unique(name) && other.names.contains(name))
+    }
+}
+
+/// True for a name that nobody else may give: one with the number of an organization, and a UUID.
+fn is_unique(name: &Designator) -> bool {
+    match name {
+        // The organization's 24 bits come behind the four of the format; format 3 is assigned locally.
+        Designator::Naa(bytes) => match bytes.as_slice() {
+            [first, second, third, fourth, ..] => {
+                *first >> 4 != 3 && (first & 15, *second, *third, fourth >> 4) != (0, 0, 0, 0)
+            }
+            _ => false,
+        },
+        Designator::Eui64(bytes) => bytes.iter().take(3).any(|byte| *byte != 0),
+        Designator::Uuid(_) => true,
+        _ => false,
+    }
+}
+
+impl fmt::Display for UnitIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.vendor, self.product)?;
+        if !self.serial.is_empty() {
+            write!(f, " {}", self.serial)?;
+        }
+        self.names.iter().find(|name| is_unique(name)).map_or(Ok(()), |name| write!(f, " ({name})"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::capacity::CapacityDetails;
+    use super::super::vpd::identification::Designation;
+    use super::*;
+
+    fn facts(serial: &str, naa: u8, blocks: u64) -> UnitFacts {
+        let name = |association, designator| Designation { association, protocol: None, designator };
+        UnitFacts {
+            serial: serial.to_owned(),
+            designations: vec![
+                name(Association::TargetPort, Designator::RelativeTargetPort(naa.into())),
+                name(Association::LogicalUnit, Designator::VendorId(serial.to_owned())),
+                name(Association::LogicalUnit, Designator::Naa(vec![0x60, 0x01, 0x40, 0x50, naa, 0, 0, 0])),
+            ],
+            capacity: Some(Capacity { blocks, block_length_bytes: 512, details: CapacityDetails::default() }),
+            ..UnitFacts::default()
+        }
+    }
+
+    #[test]
+    fn the_same_unit_over_another_port_is_the_same() {
+        let mut now = facts("a", 1, 8);
+        now.designations[0].designator = Designator::RelativeTargetPort(77);
+        now.designations.reverse();
+        let (was, now) = (UnitIdentity::of(&facts("a", 1, 8)), UnitIdentity::of(&now));
+        assert_eq!(was.difference(&now), None);
+        assert!(was.is_same_unit(&now) && was.shares_unique_name(&now));
+    }
+
+    #[test]
+    fn another_name_and_another_capacity_are_told() {
+        let was = UnitIdentity::of(&facts("a", 1, 8));
+        for (serial, naa) in [("b", 1), ("a", 2)] {
+            let difference = was.difference(&UnitIdentity::of(&facts(serial, naa, 8)));
+            assert!(matches!(difference, Some(Difference::Identity { .. })), "{difference:?}");
+        }
+        let text = was.difference(&UnitIdentity::of(&facts("a", 1, 9))).map(|told| told.to_string());
+        assert_eq!(text.as_deref(), Some("it had 8 blocks of 512 bytes, and has 9 blocks of 512 bytes"));
+    }
+
+    #[test]
+    fn names_without_an_organization_are_not_unique() {
+        let unique = |name| is_unique(&Designator::Naa(name));
+        assert!(unique(vec![0x60, 0x01, 0x40, 0x50]) && unique(vec![0x50, 0, 0, 0x10]));
+        assert!(!unique(vec![0x60, 0, 0, 0x0e]) && !unique(vec![0x33, 1, 1, 1]) && !unique(vec![0x60]));
+        assert!(is_unique(&Designator::Uuid([1; 16])) && !is_unique(&Designator::VendorId("x".into())));
+        assert!(is_unique(&Designator::Eui64(vec![0, 0, 1])) && !is_unique(&Designator::Eui64(vec![0; 8])));
+    }
+}

@@ -1,0 +1,167 @@
+//! Units that are others, or larger, after their session was lost: nothing is written to them.
+
+use std::time::Duration;
+
+use lunette_block::OperationKind;
+use lunette_initiator::{
+    Command, CommandError, CommandId, Data, Engine, EngineEvent, Options, Replay, Timing,
+};
+use lunette_scsi::client::{Next, Probe, Reply, Transfer, UnitIdentity};
+use lunette_tests::in_process::InProcess;
+
+use super::relay::Relay;
+use super::{execute, lun, make_ready, options, pattern, read, wait_for_all, write};
+
+const NAME: &str = "iqn.2026-11.io.lunette:guarded";
+
+/// The unit is known by its serial number.
+fn serve(unit: &str) -> InProcess {
+    InProcess::start_with(&[unit], |config| config.targets[0].name = NAME.to_owned())
+}
+
+const DISK: &str = "mem:16M,serial=first";
+
+/// Asks a unit what it is.
+fn identity(engine: &mut Engine, unit: u16) -> UnitIdentity {
+    let mut probe = Probe::new();
+    loop {
+        let (Next::Send(command) | Next::SendLater(command)) = probe.next() else {
+            return UnitIdentity::of(probe.facts());
+        };
+        let data = match command.transfer() {
+            Transfer::In { length_bytes } => Data::In(vec![0; *length_bytes as usize]),
+            _ => Data::None,
+        };
+        let asked = Command { data, ..Command::new(lun(unit), command.cdb()) };
+        let completion = execute(engine, asked);
+        let status = completion.result.clone().expect("an answer");
+        let code = lunette_scsi::Status::from_code(status.code);
+        probe
+            .answered(Reply { status: code, sense: &status.sense, data: completion.data() })
+            .expect("a disk");
+    }
+}
+
+/// An engine with a guarded unit, and a write in it whose target is gone.
+fn gone() -> (Engine, Relay, CommandId) {
+    let target = serve(DISK);
+    let relay = Relay::to(target.portal());
+    let timing = Timing { recovery: Duration::from_secs(600), ..Timing::default() };
+    let mut engine = Engine::connect(Options { timing, ..options(NAME, relay.address) }).expect("a session");
+    make_ready(&mut engine, 0);
+    let identity = identity(&mut engine, 0);
+    engine.guard(lun(0), identity);
+    target.hold(0, OperationKind::Write);
+    let id = engine.submit(write(0, 0, 8, pattern(1, 4096)).replaying(Replay::Always));
+    engine.poll(Some(Duration::ZERO), &mut Vec::new()).expect("the system lets us");
+    target.wait_for_calls(0, OperationKind::Write, 1);
+    relay.close();
+    drop(target);
+    (engine, relay, id)
+}
+
+/// What becomes of the write once this unit is behind the same number; and what was told.
+fn comes_back(unit: &str) -> (Result<bool, CommandError>, Vec<EngineEvent>) {
+    let (mut engine, relay, id) = gone();
+    let target = serve(unit);
+    relay.lead_to(target.portal());
+    relay.open();
+    let (mut done, mut events) = (Vec::new(), Vec::new());
+    while engine.outstanding() > 0 {
+        engine.poll(None, &mut done).expect("the system lets us");
+        events.extend(std::iter::from_fn(|| engine.event()));
+    }
+    let write = done.iter().find(|completion| completion.id == id).expect("it ends");
+    let result = write.result.as_ref().map(lunette_initiator::Status::is_good).map_err(Clone::clone);
+    if result.is_err() {
+        let later = execute(&mut engine, read(0, 0, 8, 512));
+        assert!(matches!(later.result, Err(CommandError::Changed(_))), "{:?}", later.result);
+        // Whoever looks at it and says that it is the right one may go on.
+        let mut other = Engine::connect(options(NAME, target.portal())).expect("a session");
+        make_ready(&mut other, 0);
+        let identity = identity(&mut other, 0);
+        other.close().expect("a logout");
+        engine.guard(lun(0), identity);
+    }
+    let content = execute(&mut engine, read(0, 0, 8, 512));
+    let expected = if result.is_ok() { pattern(1, 4096) } else { vec![0; 4096] };
+    assert!(content.is_good() && content.data() == expected, "{:?}", content.result);
+    engine.close().expect("a logout");
+    (result, events)
+}
+
+#[test]
+fn another_unit_gets_none_of_the_writes() {
+    let (result, events) = comes_back("mem:16M,serial=other");
+    let Err(CommandError::Changed(what)) = &result else { panic!("{result:?}") };
+    assert!(what.starts_with("it was ") && what.contains(", and is "), "{what}");
+    assert!(events.iter().any(|event| matches!(event, EngineEvent::UnitChanged { .. })), "{events:?}");
+}
+
+#[test]
+fn a_unit_of_another_size_gets_none_of_the_writes() {
+    let (result, _) = comes_back("mem:32M,serial=first");
+    let Err(CommandError::Changed(what)) = &result else { panic!("{result:?}") };
+    assert!(what.contains("had 32768 blocks of 512 bytes, and has 65536"), "{what}");
+}
+
+#[test]
+fn the_same_unit_goes_on() {
+    let (result, events) = comes_back(DISK);
+    assert_eq!(result, Ok(true), "{events:?}");
+}
+
+/// The connection breaks again and again while the unit is looked at.
+#[test]
+fn a_session_that_is_lost_again_while_the_unit_is_looked_at_looks_again() {
+    let (mut engine, relay, id) = gone();
+    let target = serve(DISK);
+    relay.lead_to(target.portal());
+    relay.open();
+    for _ in 0..3 {
+        while !engine.is_up() {
+            engine.poll(None, &mut Vec::new()).expect("the system lets us");
+        }
+        relay.cut();
+        while engine.is_up() && engine.outstanding() > 0 {
+            engine.poll(None, &mut Vec::new()).expect("the system lets us");
+            assert!(engine.outstanding() <= 2, "the write, and what the engine asks");
+        }
+        while engine.event().is_some() {}
+    }
+    let later = engine.submit(read(0, 8, 8, 512));
+    let all = wait_for_all(&mut engine);
+    assert!(all.keys().all(|of| *of == id || *of == later), "{all:?}");
+    assert!(all[&later].is_good());
+    engine.close().expect("a logout");
+}
+
+#[test]
+fn a_reset_that_a_caller_hears_of_fails_the_next_flush_if_something_was_written() {
+    let target = InProcess::start(&["mem:16M"]);
+    let session = || Engine::connect(options(target.name(), target.portal())).expect("a session");
+    let (mut engine, mut other) = (session(), session());
+    make_ready(&mut engine, 0);
+    make_ready(&mut other, 0);
+    let flush = || Command::new(lun(0), [0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    for has_written in [true, false] {
+        if has_written {
+            assert!(execute(&mut engine, write(0, 0, 1, pattern(1, 512))).is_good());
+        }
+        let reset = lunette_initiator::Function::LogicalUnitReset(lun(0).field());
+        other.manage(reset).expect("a session");
+        while !matches!(other.event(), Some(EngineEvent::Managed { response: 0, .. })) {
+            other.poll(None, &mut Vec::new()).expect("the system lets us");
+        }
+        let heard = execute(&mut engine, read(0, 0, 1, 512)).result.expect("an answer");
+        assert!(heard.is_check_condition(), "the caller hears of it: {heard:?}");
+        let flushed = execute(&mut engine, flush());
+        if has_written {
+            assert_eq!(flushed.result, Err(CommandError::ResetSinceFlush));
+        }
+        assert!(execute(&mut engine, flush()).is_good(), "once");
+        assert!(has_written || flushed.is_good(), "nothing was written since: {:?}", flushed.result);
+    }
+    engine.close().expect("a logout");
+    other.close().expect("a logout");
+}
