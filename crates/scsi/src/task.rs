@@ -66,19 +66,12 @@ enum Place {
 }
 
 impl Task {
-    /// Begins the command `cdb` (16 bytes, as iSCSI pads it; bytes after those are an extended CDB) for `lun`, as a
-    /// SIMPLE one.
-    pub fn start(nexus: &Nexus, lun: Lun, cdb: &[u8]) -> (Task, Next) {
-        Task::start_with(nexus, lun, cdb, &Terms::default())
-    }
-
-    /// As [`Task::start`], for a transport that knows more.
-    pub fn start_with(nexus: &Nexus, lun: Lun, cdb: &[u8], terms: &Terms) -> (Task, Next) {
-        let block = cdb.first_chunk().map_or_else(|| padded(cdb), |block: &Cdb| *block);
-        let mut task = Task {
+    #[inline]
+    fn new(cdb: Cdb, terms: &Terms) -> Task {
+        Task {
             path: None,
             unit: None,
-            cdb: block,
+            cdb,
             state: State::Finished,
             attribute: terms.attribute,
             place: Place::Outside,
@@ -88,7 +81,19 @@ impl Task {
             mending: None,
             piece: None,
             held: None,
-        };
+        }
+    }
+
+    /// Begins the command `cdb` (16 bytes, as iSCSI pads it; bytes after those are an extended CDB) for `lun`, as a
+    /// SIMPLE one.
+    pub fn start(nexus: &Nexus, lun: Lun, cdb: &[u8]) -> (Task, Next) {
+        Task::start_with(nexus, lun, cdb, &Terms::default())
+    }
+
+    /// As [`Task::start`], for a transport that knows more.
+    pub fn start_with(nexus: &Nexus, lun: Lun, cdb: &[u8], terms: &Terms) -> (Task, Next) {
+        let block = cdb.first_chunk().map_or_else(|| padded(cdb), |block: &Cdb| *block);
+        let mut task = Task::new(block, terms);
         let Some((index, path)) = nexus.find(lun) else {
             let progress = commands::start_without_unit(nexus, lun, &block);
             let next = task.advance_outside(progress);

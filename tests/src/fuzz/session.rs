@@ -196,6 +196,10 @@ impl Driver {
                     self.ids.push(id);
                 }
                 Event::Aborted(_) => {}
+                // It may have been completed before.
+                Event::Spoilt { id, .. } => {
+                    self.running.extend(self.ids.iter().position(|known| *known == id));
+                }
                 Event::Dropped(id) => self.running.retain(|key| self.ids[*key] != id),
                 Event::Manage { id, .. } => {
                     let outcome = TaskManagementOutcome::FunctionComplete;

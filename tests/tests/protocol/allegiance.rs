@@ -300,3 +300,75 @@ fn a_failed_command_can_be_aborted_before_it_is_told() {
     expect_attention(&mut second, 0, COMMANDS_CLEARED);
     expect_ready(&mut first, 0);
 }
+
+/// ABORTED COMMAND, WRITE ERROR - NOT ENOUGH UNSOLICITED DATA.
+const INCORRECT_AMOUNT_OF_DATA: (u8, u8, u8) = (0x0b, 0x0c, 0x0d);
+
+/// A session for which immediate data is a protocol error (RFC 7143, 11.4.7.2 and 13.11).
+fn without_immediate_data(target: &InProcess) -> Raw {
+    let options = target.options_with(3, &[("ImmediateData", "No")]);
+    Raw::ready(target.portal(), &options, 0).expect("a session")
+}
+
+fn expect_spoilt(session: &mut Raw, tag: InitiatorTaskTag) {
+    const UNEXPECTED_UNSOLICITED_DATA: (u8, u8, u8) = (0x0b, 0x0c, 0x0c);
+    let ending = session.ending(tag).expect("an answer");
+    assert_eq!((ending.status, ending.codes()), (CHECK_CONDITION, UNEXPECTED_UNSOLICITED_DATA));
+}
+
+/// What the transport finds wrong is a CHECK CONDITION like any other (SAM-5, 5.9.1), whether the command waits for its data or
+/// has ended.
+#[test]
+fn a_command_that_the_transport_spoils_establishes_an_allegiance() {
+    let target = InProcess::start(&[DISK]);
+    let mut other = target.session(2);
+    let mut session = without_immediate_data(&target);
+    let mut spoilt = write(0, 0, BLOCK_BYTES);
+    spoilt.cdb[15] = 4;
+    let ended = ScsiCommand { cdb: READY_NACA, ..spoilt };
+    for command in [spoilt, ended] {
+        let tag = session.command(&command, &[0; BLOCK_BYTES]).expect("sent");
+        expect_spoilt(&mut session, tag);
+        assert_eq!(status(&mut session, &plain()), ACA_ACTIVE);
+        expect_kept_out(&mut other);
+        let clear = session.manage(Function::ClearAca, 0).expect("sent");
+        assert_eq!(session.managed(clear).expect("an answer"), COMPLETE);
+        expect_ready(&mut other, 0);
+        expect_ready(&mut session, 0);
+    }
+}
+
+/// It is itself blocked by the allegiance of another nexus (SAM-5, 5.9.2).
+#[test]
+fn a_command_that_the_transport_spoils_is_told_after_an_allegiance() {
+    let target = InProcess::start(&[DISK]);
+    let mut faulted = target.session(1);
+    let mut session = target.session(2);
+    let tag = session.command(&write(0, 0, BLOCK_BYTES), &[]).expect("sent");
+    let r2t = session.r2t(tag).expect("an R2T");
+    establish(&mut faulted);
+    session.sequence((tag, r2t.target_transfer_tag), 0, &[0; 4], BLOCK_BYTES).expect("sent");
+    session.waits(A_WHILE).expect("blocked");
+    let clear = faulted.manage(Function::ClearAca, 0).expect("sent");
+    assert_eq!(faulted.managed(clear).expect("an answer"), COMPLETE);
+    let ending = session.ending(tag).expect("an answer");
+    assert_eq!((ending.status, ending.codes()), (CHECK_CONDITION, INCORRECT_AMOUNT_OF_DATA));
+}
+
+/// SPC-4, QERR 01b.
+#[test]
+fn a_command_that_the_transport_spoils_may_abort_those_of_others() {
+    let (target, mut first, mut second) = held_reads(1, false);
+    let mut session = without_immediate_data(&target);
+    for other in [&mut first, &mut second] {
+        other.read(0, 0, 1).expect("sent");
+    }
+    target.wait_for_calls(0, OperationKind::Read, 2);
+    let tag = session.command(&write(0, 0, BLOCK_BYTES), &[0; BLOCK_BYTES]).expect("sent");
+    session.waits(A_WHILE).expect("reads are in the store");
+    target.faults(0).clear();
+    expect_spoilt(&mut session, tag);
+    for other in [&mut first, &mut second] {
+        expect_attention(other, 0, COMMANDS_CLEARED);
+    }
+}

@@ -10,7 +10,6 @@ use super::{Event, Outbox, Outgoing, Payload, Session, Share};
 
 /// SAM status codes that the transport itself needs.
 const GOOD: u8 = 0x00;
-const CHECK_CONDITION: u8 = 0x02;
 pub(super) const TASK_ABORTED: u8 = 0x40;
 /// Response code "target failure": the command has no SCSI status (11.4.3). Not used here: all tasks get a status.
 const COMPLETED_AT_TARGET: u8 = 0x00;
@@ -219,6 +218,10 @@ impl<D: Share> Session<D> {
     /// Answers a task whose outcome was known earlier, now that all its data has come.
     pub(super) fn finish_held(&mut self, id: TaskId, outbox: &mut Outbox<D>) {
         let Some(task) = self.tasks.get(id) else { return };
+        // What has not ended well keeps its status: its data was not looked at.
+        if task.has_untold_fault() && task.held.as_ref().is_some_and(|held| held.status == GOOD) {
+            return self.tell_fault(id, outbox);
+        }
         // What ends while its connection is gone goes out later, if at all, and waits for nothing now.
         let cid = task.allegiance.cid().filter(|&cid| self.carries(cid));
         let fenced = cid.is_some() && task.held.as_ref().is_some_and(|held| held.fenced);
@@ -227,9 +230,8 @@ impl<D: Share> Session<D> {
             return self.hold_back(id);
         }
         let Some(mut task) = self.forget(id) else { return };
-        match (task.fault, task.held.take()) {
-            (Some(_), _) | (None, None) => self.respond_at_fault(&task, outbox),
-            (None, Some(held)) => self.respond(&task, held, outbox),
+        if let Some(held) = task.held.take() {
+            self.respond(&task, held, outbox);
         }
         if fenced {
             self.fenced_response_sent(holder, cid, outbox);
@@ -237,19 +239,16 @@ impl<D: Share> Session<D> {
         self.settle(outbox);
     }
 
-    /// Ends a task that collects data because the transport spoilt it; the driver's context goes.
-    pub(super) fn finish_at_fault(&mut self, id: TaskId, outbox: &mut Outbox<D>) {
-        if let Some(task) = self.tasks.get_mut(id) {
-            outbox.event(Event::Dropped(id));
-            task.phase = Phase::Held;
-            self.finish_held(id, outbox);
+    /// Has the driver end a task that the transport has spoilt: what that does to other tasks is not the transport's affair.
+    pub(super) fn tell_fault(&mut self, id: TaskId, outbox: &mut Outbox<D>) {
+        if let Some(task) = self.tasks.get_mut(id)
+            && let Some((asc, ascq)) = task.fault
+        {
+            task.fault_is_told = true;
+            task.held = None;
+            task.phase = Phase::Executing;
+            outbox.event(Event::Spoilt { id, asc, ascq });
         }
-    }
-
-    fn respond_at_fault(&mut self, task: &Task, outbox: &mut Outbox<D>) {
-        let (asc, ascq) = task.fault.unwrap_or((0, 0));
-        let sense = transport_sense(asc, ascq);
-        self.respond(task, HeldOutcome { status: CHECK_CONDITION, sense, ..HeldOutcome::default() }, outbox);
     }
 
     /// Frees an aborted task once its store has let go of it.
@@ -305,18 +304,4 @@ impl<D: Share> Session<D> {
         }
         Some(task)
     }
-}
-
-/// Fixed-format sense data (SPC-4, 4.5.3) for ABORTED COMMAND: the RFC itself prescribes these codes.
-fn transport_sense(asc: u8, ascq: u8) -> Vec<u8> {
-    const CURRENT_FIXED: u8 = 0x70;
-    const ABORTED_COMMAND: u8 = 0x0b;
-    const ADDITIONAL_LENGTH: u8 = 10;
-    let mut sense = vec![0; 18];
-    sense[0] = CURRENT_FIXED;
-    sense[2] = ABORTED_COMMAND;
-    sense[7] = ADDITIONAL_LENGTH;
-    sense[12] = asc;
-    sense[13] = ascq;
-    sense
 }

@@ -183,7 +183,7 @@ impl<D: Share> Session<D> {
             Phase::Collecting if task.unsolicited_open => {}
             Phase::Collecting if task.fault.is_some() => {
                 if task.is_quiet() {
-                    self.finish_at_fault(id, outbox);
+                    self.tell_fault(id, outbox);
                 }
             }
             Phase::Collecting

@@ -91,6 +91,16 @@ pub enum Event {
     /// The task, whose command has begun, was aborted: it is to be ended as soon as that can be, with a completion that
     /// goes nowhere.
     Aborted(TaskId),
+    /// The transport has spoilt the task (11.4.7.2), whose command waits for its data, or has ended with GOOD: it is to be completed
+    /// with CHECK CONDITION, sense key ABORTED COMMAND, and what that does to other tasks is to be done.
+    Spoilt {
+        /// The task.
+        id: TaskId,
+        /// ADDITIONAL SENSE CODE.
+        asc: u8,
+        /// ADDITIONAL SENSE CODE QUALIFIER.
+        ascq: u8,
+    },
     /// The task ended without a completion by the driver; its context can be freed.
     Dropped(TaskId),
     /// Carry out a function beyond this session, then call [`super::Session::management_done`].

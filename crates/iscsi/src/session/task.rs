@@ -123,6 +123,8 @@ pub(super) struct Task {
     /// Aborted by another session, and answered with TASK ABORTED.
     pub(super) abort_is_answered: bool,
     pub(super) fault: Option<TransportFault>,
+    /// The driver knows of it; a later one is no other.
+    pub(super) fault_is_told: bool,
     pub(super) held: Option<HeldOutcome>,
     /// When draining is given up.
     pub(super) drain_due: Option<Duration>,
@@ -158,6 +160,7 @@ impl Task {
             aborted: false,
             abort_is_answered: false,
             fault: None,
+            fault_is_told: false,
             held: None,
             drain_due: None,
             data_due: None,
@@ -176,6 +179,11 @@ impl Task {
     /// What it needs for recovery, from now on.
     pub(super) fn recovery_mut(&mut self) -> &mut TaskRecovery {
         self.recovery.get_or_insert_default()
+    }
+
+    /// The transport has spoilt it, and the driver does not know.
+    pub(super) const fn has_untold_fault(&self) -> bool {
+        self.fault.is_some() && !self.fault_is_told
     }
 
     /// True when it belongs to this connection.

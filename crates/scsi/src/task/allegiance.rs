@@ -3,13 +3,14 @@
 //!
 //! Who is blocked and for how long is [`crate::task_set`]'s matter.
 
-use super::{Completion, Event, Next, Place, Task};
-use crate::bytes::asks_for_allegiance;
+use super::{Completion, Event, Next, Place, Task, Terms};
+use crate::bytes::{Cdb, asks_for_allegiance};
 use crate::commands::{State, Step, is_preempt_and_abort};
 use crate::io::Io;
+use crate::lun::Lun;
 use crate::mode::QueueErrorManagement;
 use crate::nexus::{Nexus, Path};
-use crate::sense::{AdditionalSense, SenseData};
+use crate::sense::{AdditionalSense, SenseData, SenseKey};
 use crate::status::Status;
 use crate::task_set::{Attribute, Entry, Manner, Refusal, Ticket};
 
@@ -36,6 +37,35 @@ impl Task {
                 self.check_condition(SenseData::illegal(AdditionalSense::INVALID_MESSAGE), nexus, path)
             }
         }
+    }
+
+    /// Ends a command that waits for its data with CHECK CONDITION for a reason of the driver's, as that its transport has spoilt the
+    /// data. It takes effect on other commands like any other.
+    #[cold]
+    pub fn fail(&mut self, nexus: &Nexus, (key, asc, ascq): (SenseKey, u8, u8)) -> Next {
+        let sense = SenseData::new(key, AdditionalSense::new(asc, ascq));
+        let Some(path) = self.path.and_then(|index| nexus.path(index)) else {
+            return self.advance_outside(Err(sense));
+        };
+        std::mem::replace(&mut self.state, State::Finished).abandon(&path.unit);
+        self.check_condition(sense, nexus, path)
+    }
+
+    /// The same for a command that has ended, and is to end otherwise before its initiator knows.
+    #[cold]
+    pub fn failed(
+        nexus: &Nexus,
+        lun: Lun,
+        cdb: &Cdb,
+        terms: &Terms,
+        cause: (SenseKey, u8, u8),
+    ) -> (Task, Next) {
+        let mut task = Task::new(*cdb, terms);
+        if let Some((index, path)) = nexus.find(lun) {
+            (task.path, task.unit) = (Some(index), Some(path.place));
+        }
+        let next = task.fail(nexus, cause);
+        (task, next)
     }
 
     /// The command ends with CHECK CONDITION.

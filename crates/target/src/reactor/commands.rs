@@ -211,6 +211,7 @@ impl Reactor {
             Event::Execute(id) => self.begin(index, id),
             Event::DataOutComplete(id) => self.data_out_complete(index, id),
             Event::Aborted(id) => self.aborted(index, id),
+            Event::Spoilt { id, asc, ascq } => self.spoilt(index, id, (asc, ascq)),
             Event::Dropped(id) => {
                 if let Some(session) = self.sessions.get_mut(index) {
                     session.detach(id);

@@ -14,6 +14,7 @@ mod management;
 mod preempt;
 mod receive;
 mod session;
+mod spoilt;
 mod state;
 mod transmit;
 mod visitor;

@@ -460,6 +460,11 @@ impl Target {
             Event::DataOutComplete(id) => self.submit_write(index, id),
             // It completes whatever it has begun.
             Event::Aborted(_) => {}
+            Event::Spoilt { id, asc, ascq } => {
+                full.tasks.remove(&id);
+                let sense = aborted_command(asc, ascq);
+                full.session.complete(id, completion(CHECK_CONDITION, &sense, Transfer::None), outbox);
+            }
             Event::Dropped(id) => {
                 full.tasks.remove(&id).expect("a dropped task was open");
                 assert!(!self.operations.iter().any(|(at, busy, _)| *at == index && *busy == id));
@@ -554,6 +559,11 @@ impl Target {
     pub(crate) fn connection_parameters(&self, index: usize) -> ConnectionParameters {
         self.outcome(index).expect("the login is over").connection
     }
+}
+
+/// ABORTED COMMAND, as fixed sense data.
+fn aborted_command(asc: u8, ascq: u8) -> [u8; 18] {
+    [0x70, 0, 0x0b, 0, 0, 0, 0, 10, 0, 0, 0, 0, asc, ascq, 0, 0, 0, 0]
 }
 
 /// ILLEGAL REQUEST, LOGICAL UNIT NOT SUPPORTED, as fixed sense data.
