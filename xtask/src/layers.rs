@@ -46,9 +46,12 @@ const RULES: &[Rule] = &[
         may_use: &["lunette-iscsi", "lunette-scsi", "lunette-wire", "lunette-cases"],
         pure: false,
     },
+    Rule { package: "lunette-wan", may_use: &["lunette-link", "lunette-skip"], pure: false },
     Rule {
         package: "lunette-cli",
         may_use: &[
+            "lunette-link",
+            "lunette-wan",
             "lunette-target",
             "lunette-initiator",
             "lunette-iscsi",

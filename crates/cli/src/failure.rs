@@ -17,6 +17,9 @@ const AUTHENTICATION: u8 = 4;
 const SCSI: u8 = 5;
 const MISMATCH: u8 = 6;
 
+/// `wan run` ends with its command's status otherwise, which is seldom this one.
+const WAN: u8 = 125;
+
 /// Why the program ends without success.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
@@ -108,6 +111,16 @@ impl Failure {
     /// The target refused a command, or did not follow the standard: status 5.
     pub(crate) fn scsi(message: String, help: Option<String>) -> Self {
         Self { help, side: Some("target"), ..Self::of(SCSI, message) }
+    }
+
+    /// An emulated network has not what it takes: status 125.
+    pub(crate) fn wan(message: String) -> Self {
+        Self::of(WAN, message)
+    }
+
+    /// The system refused something that an emulated network takes: status 125.
+    pub(crate) fn network(what: impl Into<String>, error: &dyn Error) -> Self {
+        Self::of(WAN, format!("{}: {}", what.into(), chain(error)))
     }
 
     /// Data differ: status 6.

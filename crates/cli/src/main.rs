@@ -10,6 +10,7 @@ mod pages;
 mod ready;
 mod secret;
 mod serve;
+mod wan;
 
 use std::process::ExitCode;
 
@@ -24,6 +25,9 @@ fn main() -> ExitCode {
         Command::Initiator(command) => initiator::run(&command),
         Command::Man(options) => pages::man(&options),
         Command::Completions { shell } => pages::completions(shell),
+        Command::Wan { command } => {
+            return wan::run(&command).unwrap_or_else(|failure| failure.report());
+        }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -9,6 +9,7 @@ use lunette_target::config::{AccessRule, Cores, LunFlag, parse_allow_flag, parse
 
 use crate::initiator::InitiatorCommand;
 use crate::log::LogFilter;
+use crate::wan::WanCommand;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -74,6 +75,11 @@ pub(crate) enum Command {
         override_usage = "lunette serve [OPTIONS] --lun <LUN>...\n       lunette serve [OPTIONS] --config <FILE>"
     )]
     Serve(Box<ServeOptions>),
+    /// Emulate a network on this machine
+    Wan {
+        #[command(subcommand)]
+        command: Box<WanCommand>,
+    },
     /// Make a random secret for CHAP
     ///
     /// 16 characters, which carry 96 random bits: as many as RFC 7143 asks for, and as many characters as Windows

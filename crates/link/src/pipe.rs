@@ -133,8 +133,8 @@ impl<P: Packet> Pipe<P> {
         self.transmit(now);
     }
 
-    /// The next packet that has arrived by now.
-    pub fn arrive(&mut self, now: Duration) -> Option<P> {
+    /// The next packet that has arrived by now, and when.
+    pub fn arrive(&mut self, now: Duration) -> Option<(Duration, P)> {
         self.transmit(now);
         if self.flying.peek()?.0.at > now {
             return None;
@@ -142,7 +142,7 @@ impl<P: Packet> Pipe<P> {
         let Reverse(flying) = self.flying.pop()?;
         self.counts.arrived += 1;
         self.counts.arrived_bytes += flying.packet.length() as u64;
-        Some(flying.packet)
+        Some((flying.at, flying.packet))
     }
 
     /// When to ask again for what has arrived; `None` when nothing is under way.

@@ -56,8 +56,9 @@ fn run(shape: &Shape, seed: u64, offers: &[(Duration, Numbered)]) -> (Vec<(Durat
             (Some(next), None) => next,
             (None, None) => break,
         };
-        while let Some(packet) = pipe.arrive(due) {
-            arrived.push((due, packet));
+        while let Some((at, packet)) = pipe.arrive(due) {
+            assert_eq!(at, due, "the pipe named its time");
+            arrived.push((at, packet));
         }
     }
     assert_eq!(pipe.under_way(), 0);

@@ -1,0 +1,20 @@
+//! An emulated network: two namespaces of this machine, the near end and the far end, and a [`Link`](lunette_link::Link) between them.
+//!
+//! Each end has one network device. What the kernel sends through it comes to this process, which lets a
+//! [`Pipe`](lunette_link::Pipe) say what becomes of each packet and hands it to the other end's device when its time has
+//! come. Linux only; it needs CAP_NET_ADMIN, in a user namespace of its own if need be ([`acquire_privileges`]).
+//!
+//! The namespaces have no names, and the devices go with the process that made them: nothing can be left behind.
+
+mod carrier;
+mod emulator;
+mod error;
+mod loopback;
+mod namespace;
+mod packet;
+mod privilege;
+
+pub use emulator::{Emulator, End, FAR, NEAR, Statistics};
+pub use error::WanError;
+pub use namespace::Namespace;
+pub use privilege::acquire_privileges;

@@ -1,0 +1,82 @@
+//! Network namespaces without names: each lives as long as somebody is in it or has it open.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::thread;
+
+use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+
+use crate::error::WanError;
+use crate::loopback;
+
+/// The namespace of the calling thread.
+const OWN: &str = "/proc/thread-self/ns/net";
+
+/// A network namespace.
+#[derive(Debug)]
+pub struct Namespace {
+    entrance: OwnedFd,
+}
+
+impl Namespace {
+    /// Makes one whose loopback device is up, and which has no other.
+    ///
+    /// # Errors
+    /// The process may not ([`crate::acquire_privileges`]).
+    pub fn new() -> Result<Self, WanError> {
+        let made = thread::scope(|scope| scope.spawn(Self::make).join());
+        made.unwrap_or_else(|_| Err(WanError::of("a thread in a namespace")(io::Error::other("it panicked"))))
+    }
+
+    /// In a thread of its own, which is in the new namespace ever after.
+    fn make() -> Result<Self, WanError> {
+        unshare_network().map_err(WanError::of("a network namespace"))?;
+        loopback::bring_up().map_err(WanError::of("the loopback device of a namespace"))?;
+        let entrance = File::open(OWN).map_err(WanError::of(OWN))?;
+        Ok(Self { entrance: entrance.into() })
+    }
+
+    /// What `work` answers when a thread in the namespace does it. Sockets and devices that it opens belong to the namespace
+    /// wherever they are used later.
+    ///
+    /// # Errors
+    /// The namespace cannot be entered, or what `work` says.
+    pub fn within<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
+        let enter = || {
+            move_into_link_name_space(self.entrance.as_fd(), Some(LinkNameSpaceType::Network))?;
+            work()
+        };
+        let done = thread::scope(|scope| scope.spawn(enter).join());
+        done.unwrap_or_else(|_| Err(io::Error::other("a thread in a namespace panicked")))
+    }
+
+    /// Starts a command in the namespace, where the calling thread stays from then on: without privileges outside of its user
+    /// namespace it could not go back. The command is terminated when the calling thread ends, however that happens.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn spawn(&self, command: &mut Command) -> io::Result<Child> {
+        end_with_parent(command);
+        // The parent whose end counts is the thread that starts the command, so it has to be this one.
+        move_into_link_name_space(self.entrance.as_fd(), Some(LinkNameSpaceType::Network))?;
+        command.spawn()
+    }
+}
+
+#[expect(unsafe_code, reason = "rustix cannot know that the flag has nothing to do with file descriptors")]
+fn unshare_network() -> rustix::io::Result<()> {
+    // SAFETY: what makes the call unsafe is a table of descriptors that threads stop sharing; NEWNET leaves it alone.
+    unsafe { unshare_unsafe(UnshareFlags::NEWNET) }
+}
+
+#[expect(unsafe_code, reason = "the standard library has no safe way to say this of a child")]
+fn end_with_parent(command: &mut Command) {
+    // SAFETY: between fork and exec the closure makes one system call, and neither allocates nor locks.
+    unsafe {
+        command.pre_exec(|| set_parent_process_death_signal(Some(Signal::TERM)).map_err(io::Error::from));
+    }
+}

@@ -1,0 +1,167 @@
+//! Real packets of the kernel over emulated links. Upper bounds of time are not tested here: they would test the machine.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lunette_wan::{Emulator, FAR, NEAR};
+
+/// Long enough for anything that is sent; a loss would otherwise wait for ever.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A network, or a skip where this user may not make one.
+fn network(link: &str) -> Option<Emulator> {
+    match Emulator::start(&link.parse().expect("a link"), 1) {
+        Ok(emulator) => Some(emulator),
+        Err(error) => {
+            lunette_skip::record_lacking(&format!("no emulated network for this user: {error}"));
+            None
+        }
+    }
+}
+
+/// A UDP socket at each end.
+fn sockets(emulator: &Emulator) -> (UdpSocket, UdpSocket) {
+    let near = emulator.near().within(|| UdpSocket::bind((NEAR.ipv4, 0))).expect("a socket");
+    let far = emulator.far().within(|| UdpSocket::bind((FAR.ipv4, 0))).expect("a socket");
+    near.connect(far.local_addr().expect("a socket")).expect("a socket");
+    far.connect(near.local_addr().expect("a socket")).expect("a socket");
+    for socket in [&near, &far] {
+        socket.set_read_timeout(Some(LIMIT)).expect("a socket");
+    }
+    (near, far)
+}
+
+/// A TCP connection from the near end to the far one.
+fn connection(emulator: &Emulator) -> (TcpStream, TcpStream) {
+    let listener = emulator.far().within(|| TcpListener::bind((FAR.ipv4, 0))).expect("a socket");
+    let address = listener.local_addr().expect("a socket");
+    let accepted = thread::spawn(move || listener.accept().expect("a socket").0);
+    let near = emulator.near().within(|| TcpStream::connect_timeout(&address, LIMIT)).expect("a socket");
+    let far = accepted.join().expect("a thread");
+    for stream in [&near, &far] {
+        stream.set_read_timeout(Some(LIMIT)).expect("a socket");
+    }
+    (near, far)
+}
+
+fn pattern(length: usize) -> Vec<u8> {
+    (0..length as u32).map(|index| index.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect()
+}
+
+/// Sends bytes from the near end to the far one by TCP; how long it took.
+fn transfer(emulator: &Emulator, bytes: &[u8]) -> Duration {
+    let (mut near, mut far) = connection(emulator);
+    let began = Instant::now();
+    let received = thread::spawn(move || {
+        let mut received = Vec::new();
+        far.read_to_end(&mut received).expect("a socket");
+        received
+    });
+    near.write_all(bytes).expect("a socket");
+    drop(near);
+    assert!(received.join().expect("a thread") == bytes, "TCP brings what was sent");
+    began.elapsed()
+}
+
+#[test]
+fn a_round_trip_takes_the_delay_of_both_directions() {
+    let Some(emulator) = network("up.delay=10ms,down.delay=30ms") else { return };
+    let (near, far) = sockets(&emulator);
+    let began = Instant::now();
+    near.send(b"there").unwrap();
+    let mut bytes = [0; 16];
+    assert_eq!(far.recv(&mut bytes).unwrap(), 5);
+    assert!(began.elapsed() >= Duration::from_millis(10));
+    far.send(b"and back").unwrap();
+    assert_eq!(near.recv(&mut bytes).unwrap(), 8);
+    assert!(began.elapsed() >= Duration::from_millis(40));
+    let [up, down] = emulator.statistics().unwrap();
+    assert!(up.counts.arrived_bytes >= 5 + 28 && down.counts.arrived_bytes >= 8 + 28, "{up:?} {down:?}");
+    assert_eq!((up.overrun, down.overrun), (0, 0));
+    emulator.end().unwrap();
+}
+
+#[test]
+fn no_more_gets_through_than_the_rate_lets() {
+    let Some(emulator) = network("rate=40M,rtt=1ms") else { return };
+    let bytes = pattern(1_000_000);
+    // The bits of the data alone; what stays in the first queue has been sent as well by the time that the last byte arrives.
+    assert!(transfer(&emulator, &bytes) >= Duration::from_millis(200));
+    emulator.end().unwrap();
+}
+
+#[test]
+fn tcp_mends_what_the_link_does_to_packets() {
+    let link = "rate=200M,rtt=2ms,loss=1%,duplicate=1%,corrupt=1%,reorder=2%/1ms,jitter=0.5ms";
+    let Some(emulator) = network(link) else { return };
+    transfer(&emulator, &pattern(3_000_000));
+    let [up, _] = emulator.statistics().unwrap();
+    let counts = up.counts;
+    let each = [counts.lost, counts.duplicated, counts.corrupted, counts.reordered];
+    assert!(each.iter().all(|count| *count > 0), "{counts:?}");
+    emulator.end().unwrap();
+}
+
+#[test]
+fn a_link_without_a_way_through_lets_nothing_through() {
+    let Some(emulator) = network("loss=100%") else { return };
+    let (near, far) = sockets(&emulator);
+    for _ in 0..20 {
+        near.send(b"lost").unwrap();
+    }
+    far.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    assert!(far.recv(&mut [0; 16]).is_err());
+    let [up, _] = emulator.statistics().unwrap();
+    assert!(up.counts.lost >= 20 && up.counts.arrived == 0, "{up:?}");
+}
+
+#[test]
+fn the_longest_packet_is_as_long_as_the_link_says() {
+    let Some(emulator) = network("mtu=1400") else { return };
+    let (near, far) = sockets(&emulator);
+    // With the headers of IP and UDP: just one packet, and just two.
+    for (length, packets) in [(1372, 1), (1373, 2)] {
+        let before = emulator.statistics().unwrap()[0].counts.offered;
+        near.send(&vec![7; length]).unwrap();
+        assert_eq!(far.recv(&mut vec![0; 2000]).unwrap(), length);
+        let after = emulator.statistics().unwrap()[0].counts.offered;
+        // The kernel speaks to its IPv6 neighbours now and then.
+        assert!(after >= before + packets, "{length}: {before} to {after}");
+    }
+}
+
+#[test]
+fn the_ends_have_each_other_and_nothing_else() {
+    let Some(emulator) = network("mtu=1500") else { return };
+    let outside = TcpListener::bind("127.0.0.1:0").unwrap();
+    let outside = outside.local_addr().unwrap();
+    let refused = |address: SocketAddr| TcpStream::connect_timeout(&address, Duration::from_secs(5)).is_err();
+    assert!(emulator.near().within(|| Ok(refused(outside))).unwrap());
+    // Each has a loopback of its own.
+    let own = emulator.near().within(|| TcpListener::bind("127.0.0.1:0")).unwrap();
+    let own = own.local_addr().unwrap();
+    assert!(emulator.near().within(|| TcpStream::connect_timeout(&own, LIMIT).map(drop)).is_ok());
+    assert!(emulator.far().within(|| Ok(refused(own))).unwrap());
+    // Addresses of documentation: there is no way to anywhere else.
+    let elsewhere = SocketAddr::from(([192, 0, 2, 1], 80));
+    let error = emulator.near().within(|| TcpStream::connect_timeout(&elsewhere, LIMIT)).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::NetworkUnreachable);
+}
+
+#[test]
+fn ipv6_goes_over_it_too() {
+    let Some(emulator) = network("delay=1ms") else { return };
+    // An address is tentative until nobody else is found to have it (RFC 4862, 5.4).
+    let began = Instant::now();
+    let listener = loop {
+        match emulator.far().within(|| TcpListener::bind((FAR.ipv6, 0))) {
+            Ok(listener) => break listener,
+            Err(error) => assert!(began.elapsed() < LIMIT, "{error}"),
+        }
+        thread::sleep(Duration::from_millis(50));
+    };
+    let address = listener.local_addr().unwrap();
+    emulator.near().within(|| TcpStream::connect_timeout(&address, LIMIT).map(drop)).unwrap();
+}
