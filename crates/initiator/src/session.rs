@@ -94,6 +94,7 @@ impl Future for Submitted {
                 received: 0,
                 times: Times::default(),
                 attempts: 0,
+                session: 0,
             })
         })
     }
@@ -387,6 +388,7 @@ impl Driver<'_> {
                     received: 0,
                     times: Times::default(),
                     attempts: 0,
+                    session: 0,
                 });
             }
         }

@@ -189,6 +189,7 @@ impl Engine {
         let is_same_nexus = before.is_some() && before == self.leading.portal_group_tag;
         self.session = new_session(&self.options, &self.leading);
         self.state = State::Up;
+        self.table.next_session();
         if let Err(error) = self.add_link(connected) {
             return self.over(error.to_string());
         }

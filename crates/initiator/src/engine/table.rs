@@ -54,6 +54,8 @@ pub(super) struct Table {
     /// The place here of each task of the session, by its own place there.
     of_tasks: Vec<u32>,
     serials: u64,
+    /// How many sessions there were before the present one.
+    session: u32,
     pub(super) done: Vec<Completion>,
 }
 
@@ -86,6 +88,11 @@ impl Table {
 
     pub(super) fn get_mut(&mut self, place: u32) -> Option<&mut Pending> {
         self.slots.get_mut(place as usize)
+    }
+
+    /// What ends from now on was answered in another session.
+    pub(super) fn next_session(&mut self) {
+        self.session = self.session.saturating_add(1);
     }
 
     /// The place of a command that is not over.
@@ -147,7 +154,15 @@ impl Table {
         };
         let id = CommandId { place, serial: pending.serial };
         let times = Times { done: now, ..pending.times };
-        self.done.push(Completion { id, result, buffer, received, times, attempts: pending.attempts });
+        self.done.push(Completion {
+            id,
+            result,
+            buffer,
+            received,
+            times,
+            attempts: pending.attempts,
+            session: self.session,
+        });
     }
 
     /// Forgets a command that is the engine's own, and gives its buffer. No PDU refers to it: it does not write.
