@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod attach;
 #[cfg(feature = "initiator")]
 pub mod connection;
 #[cfg(feature = "initiator")]

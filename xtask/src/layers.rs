@@ -23,6 +23,7 @@ const RULES: &[Rule] = &[
     Rule { package: "lunette-iscsi", may_use: &["lunette-wire", "lunette-cases"], pure: true },
     Rule { package: "lunette-isns", may_use: &["lunette-cases"], pure: true },
     Rule { package: "lunette-link", may_use: &["lunette-cases"], pure: true },
+    Rule { package: "lunette-nbd", may_use: &["lunette-cases"], pure: true },
     // How many cases a property test runs; only tests use it.
     Rule { package: "lunette-cases", may_use: &[], pure: false },
     // How a test says that it was skipped; only tests use it.
@@ -48,10 +49,16 @@ const RULES: &[Rule] = &[
     },
     Rule { package: "lunette-wan", may_use: &["lunette-link", "lunette-skip"], pure: false },
     Rule {
+        package: "lunette-attach",
+        may_use: &["lunette-initiator", "lunette-nbd", "lunette-scsi", "lunette-wire"],
+        pure: false,
+    },
+    Rule {
         package: "lunette-cli",
         may_use: &[
             "lunette-link",
             "lunette-wan",
+            "lunette-attach",
             "lunette-target",
             "lunette-initiator",
             "lunette-iscsi",
@@ -67,6 +74,7 @@ const RULES: &[Rule] = &[
         may_use: &[
             "lunette-target",
             "lunette-initiator",
+            "lunette-nbd",
             "lunette-iscsi",
             "lunette-isns",
             "lunette-scsi",

@@ -265,6 +265,7 @@ mod tests {
             "docs/guide/authentication.md",
             "docs/guide/access.md",
             "docs/guide/initiator.md",
+            "docs/guide/attach.md",
         ] {
             let text = std::fs::read_to_string(directory.join(page)).unwrap();
             for command in commands(&text) {

@@ -24,6 +24,7 @@ Commands:
   checksum     Compute the checksum of a disk, or a part of it
   copy         Copy a disk or an image file to a disk or an image file
   reserve      Look at and change persistent reservations, with the words of sg_persist
+  attach       Show a disk to programs that know no iSCSI, until SIGTERM or SIGINT (ctrl-C)
   man          Print a manual page, or write all of them
   completions  Print the completions for a shell
   help         Print this message or the help of the given subcommand(s)

@@ -1,8 +1,9 @@
 //! The initiator's commands: what a target has, what a disk is, and its blocks (`lunette_initiator` carries them).
 //!
-//! Each command opens its session, does one thing, logs out, and ends with a status that says what kind of failure it was.
+//! Each command opens its session, does one thing, logs out (attach when it is told to), and ends with a status that says what kind of failure it was.
 
 mod amount;
+mod attach;
 mod copy;
 mod credentials;
 mod discover;
@@ -39,6 +40,7 @@ pub(crate) fn run(command: &InitiatorCommand) -> Result<(), Failure> {
         InitiatorCommand::Checksum(options) => transfer::checksum(options),
         InitiatorCommand::Copy(options) => copy::run(options),
         InitiatorCommand::Reserve(options) => reserve::run(options),
+        InitiatorCommand::Attach(options) => attach::run(options),
     };
     result.map_err(|failure| if command.json() { failure.told_as_json() } else { failure })
 }

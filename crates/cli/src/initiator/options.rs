@@ -3,8 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
+use lunette_attach::nbd::{Address, DEPTH_MAX as ATTACH_DEPTH_MAX};
 use lunette_initiator::{Portal, TargetUrl};
 use lunette_scsi::client::reservations::ReservationType;
+
+use crate::log::LogFilter;
 
 use super::amount::{Amount, RangeOptions};
 use super::pattern::Pattern;
@@ -68,6 +71,12 @@ pub(crate) enum InitiatorCommand {
     /// unless told otherwise, so that the next call is the same I_T nexus again.
     #[command(after_help = EXIT_STATUS)]
     Reserve(ReserveOptions),
+    /// Show a disk to programs that know no iSCSI, until SIGTERM or SIGINT (ctrl-C)
+    ///
+    /// A signal detaches it: requests that are there are carried out, everything is flushed, the session is logged out. A
+    /// second one ends it at once.
+    #[command(after_help = EXIT_STATUS)]
+    Attach(AttachOptions),
 }
 
 impl InitiatorCommand {
@@ -83,6 +92,7 @@ impl InitiatorCommand {
             InitiatorCommand::Checksum(options) => options.json,
             InitiatorCommand::Copy(options) => options.json,
             InitiatorCommand::Reserve(options) => options.json,
+            InitiatorCommand::Attach(options) => options.json,
         }
     }
 }
@@ -303,6 +313,35 @@ pub(crate) struct CopyOptions {
     #[arg(long, short)]
     pub(crate) quiet: bool,
     /// Tell it as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AttachOptions {
+    /// The disk
+    #[arg(value_name = "URL", long_help = URL_HELP)]
+    pub(crate) url: TargetUrl,
+    /// Serve the disk over NBD at this IP address and port, or at unix:PATH. There is no authentication: whoever reaches it
+    /// has the disk
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) nbd: Address,
+    /// The NBD export's name; clients that give none get this one, too
+    #[arg(long, value_name = "NAME", default_value = "disk")]
+    pub(crate) export_name: String,
+    /// Change nothing
+    #[arg(long)]
+    pub(crate) read_only: bool,
+    /// Requests of each client that are carried out at once
+    #[arg(long, value_name = "N", default_value = "16", value_parser = clap::value_parser!(u32).range(1..=ATTACH_DEPTH_MAX as i64))]
+    pub(crate) depth: u32,
+    /// How long a lost session is waited for before requests fail
+    #[arg(long, value_name = "SECONDS", default_value = "120")]
+    pub(crate) recovery: u32,
+    /// What is logged: off, error, warn, info, debug or trace, or a filter such as warn,lunette_attach=debug
+    #[arg(long, value_name = "FILTER", default_value = "warn")]
+    pub(crate) log: LogFilter,
+    /// Tell as one line of JSON when and where the disk is there
     #[arg(long)]
     pub(crate) json: bool,
 }

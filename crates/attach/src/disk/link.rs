@@ -1,0 +1,170 @@
+//! Commands to the unit, each until it ends well or cannot: what a unit has to tell first is heard, a busy one is waited for,
+//! and what can safely be sent again is.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use lunette_initiator::blocking::Session;
+use lunette_initiator::{Command as Sent, CommandError, Completion, Data, Lun, Replay};
+use lunette_scsi::client::{Command, Sense, Transfer};
+use lunette_scsi::{AdditionalSense, Status};
+use lunette_wire::target::Residual;
+
+use super::error::DiskError;
+use super::journal::Journal;
+
+/// How often a command is sent again: for a busy unit that is a minute.
+pub(super) const TRIES_MAX: u32 = 240;
+/// How long a busy unit is left alone.
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// A unit through a session, and what is owed to it.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) session: Session,
+    pub(super) lun: Lun,
+    journal: Mutex<Journal>,
+    /// Behind this unit is not what there was.
+    is_other: AtomicBool,
+}
+
+/// A command that ended with GOOD.
+#[derive(Debug)]
+pub(super) struct Done {
+    /// The command's buffer.
+    pub(super) data: Vec<u8>,
+    /// The session in which it was answered.
+    pub(super) session: u32,
+}
+
+/// What becomes of a command that has ended.
+enum Verdict {
+    Good,
+    /// Send it again.
+    Again,
+    /// Send it again after a moment.
+    Later,
+    Failed(DiskError),
+}
+
+impl Link {
+    pub(super) fn new(session: Session, lun: Lun) -> Link {
+        Link { session, lun, journal: Mutex::default(), is_other: AtomicBool::new(false) }
+    }
+
+    pub(super) fn journal(&self) -> MutexGuard<'_, Journal> {
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends a command as it is, and tells how it ended.
+    pub(super) fn once(&self, command: &Command, data: Vec<u8>) -> Completion {
+        self.session.execute(self.sent(command, data))
+    }
+
+    /// Runs a command.
+    pub(super) fn run(&self, command: &Command, data: Vec<u8>) -> Result<Done, DiskError> {
+        self.judged(command, self.once(command, data))
+    }
+
+    /// Runs commands together; what they bring is in their order. One that fails leaves the others to their end.
+    pub(super) fn run_all(&self, commands: Vec<(Command, Vec<u8>)>) -> Result<Vec<Done>, DiskError> {
+        let (commands, buffers): (Vec<_>, Vec<_>) = commands.into_iter().unzip();
+        let sent = commands.iter().zip(buffers).map(|(command, data)| self.sent(command, data));
+        let ended = self.session.execute_all(sent);
+        let all: Vec<_> =
+            commands.iter().zip(ended).map(|(command, ended)| self.judged(command, ended)).collect();
+        all.into_iter().collect()
+    }
+
+    fn sent(&self, command: &Command, data: Vec<u8>) -> Sent {
+        let data = match command.transfer() {
+            Transfer::None => Data::None,
+            Transfer::In { .. } => Data::In(data),
+            Transfer::Out { .. } => Data::Out(data),
+            Transfer::List(list) => Data::Out(list.clone()),
+        };
+        // Changes of the same blocks are never under way together: to make one again undoes none.
+        Sent { data, ..Sent::new(self.lun, command.cdb()).replaying(Replay::Always) }
+    }
+
+    /// Sends a command that has ended again until it ends well.
+    fn judged(&self, command: &Command, ended: Completion) -> Result<Done, DiskError> {
+        let mut ended = ended;
+        for _ in 0..TRIES_MAX {
+            if self.is_good(command, &ended)? {
+                return Ok(Done { data: ended.buffer, session: ended.session });
+            }
+            ended = self.once(command, ended.buffer);
+        }
+        Err(DiskError::Io(format!("{}: the unit is busy all the time", command.name())))
+    }
+
+    /// True if a command ended well; false if it may be sent again, now that the unit was given the time that it wants.
+    pub(super) fn is_good(&self, command: &Command, ended: &Completion) -> Result<bool, DiskError> {
+        match self.judge(command, ended) {
+            Verdict::Good => return Ok(true),
+            Verdict::Again => {}
+            Verdict::Later => thread::sleep(PAUSE),
+            Verdict::Failed(error) => {
+                tracing::warn!(%error, "a command failed");
+                return Err(error);
+            }
+        }
+        Ok(false)
+    }
+
+    fn judge(&self, command: &Command, ended: &Completion) -> Verdict {
+        if self.is_other.load(Ordering::Relaxed) {
+            return Verdict::Failed(DiskError::Io("the disk was exchanged for another".into()));
+        }
+        let status = match &ended.result {
+            Ok(status) => status,
+            Err(CommandError::NotSent(_)) if !self.session.handle().is_over() => return Verdict::Later,
+            Err(error) => return Verdict::Failed(DiskError::of_command(command.name(), error)),
+        };
+        let sense = Sense::decode(&status.sense);
+        match (Status::from_code(status.code), &sense) {
+            (Some(Status::Good), _) if is_whole(command, ended, status.residual) => Verdict::Good,
+            (Some(Status::Good), _) => {
+                Verdict::Failed(DiskError::Io(format!("{} was carried out in part", command.name())))
+            }
+            (Some(Status::CheckCondition), Some(sense)) if sense.is_unit_attention() => self.heard(sense),
+            (Some(Status::Busy | Status::TaskSetFull), _) => Verdict::Later,
+            (Some(Status::CheckCondition), Some(sense)) if sense.becomes_ready() => Verdict::Later,
+            (status, _) => Verdict::Failed(DiskError::refused(command.name(), status, sense.as_ref())),
+        }
+    }
+
+    /// The unit had something to tell.
+    fn heard(&self, sense: &Sense) -> Verdict {
+        tracing::info!(%sense, "the unit reports");
+        match sense.code {
+            AdditionalSense::DEVICE_IDENTIFIER_CHANGED | AdditionalSense::MEDIUM_MAY_HAVE_CHANGED => {
+                self.is_other.store(true, Ordering::Relaxed);
+                Verdict::Failed(DiskError::Io(format!("the disk was exchanged for another: {sense}")))
+            }
+            code => {
+                // Not of the loss of a session, which the completions tell themselves.
+                if code.asc() == RESET && code.ascq() != NEXUS_LOSS {
+                    self.journal().doubt_all();
+                }
+                Verdict::Again
+            }
+        }
+    }
+}
+
+/// Additional sense code of power on, resets and the loss of a nexus.
+const RESET: u8 = 0x29;
+const NEXUS_LOSS: u8 = 0x07;
+
+/// Everything was transferred that should be.
+fn is_whole(command: &Command, ended: &Completion, residual: Residual) -> bool {
+    match command.transfer() {
+        Transfer::None | Transfer::List(_) => true,
+        Transfer::In { length_bytes } => ended.received == *length_bytes,
+        Transfer::Out { .. } => residual == Residual::None,
+    }
+}

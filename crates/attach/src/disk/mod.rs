@@ -1,0 +1,316 @@
+//! A logical unit as a range of bytes: what NBD and FUSE need of it, from any thread.
+//!
+//! Bytes become blocks here (a part of a block is read, changed and written back while nobody else changes it), long ranges
+//! become commands of a length that the unit takes, and a lost session is nothing that a caller hears of, as long as the
+//! session comes back in time. The rule of durability is POSIX's: what was answered before [`Disk::flush`] began is stable when
+//! it returns, whatever has happened to the target in between.
+
+mod error;
+mod journal;
+mod link;
+mod open;
+mod ranges;
+mod zeros;
+
+use std::sync::{PoisonError, RwLock};
+
+use lunette_initiator::{CommandError, EngineEvent};
+use lunette_scsi::client::medium::{self, BlockRange, Caching, CdbForm};
+use lunette_scsi::client::{Command, DoesNotFit, UnitFacts};
+
+pub use error::{DiskError, OpenError};
+
+use journal::Change;
+use link::{Done, Link, TRIES_MAX};
+use ranges::Ranges;
+
+/// The most that one command transfers, in bytes, whatever the unit allows: what most targets and links do best with.
+const TRANSFER_BYTES_MAX: u32 = 1 << 20;
+/// Sessions that may be lost during one operation before it is given up.
+const SESSIONS_MAX: u32 = 16;
+
+/// A disk that is attached.
+#[derive(Debug)]
+pub struct Disk {
+    link: Link,
+    facts: UnitFacts,
+    blocks: u64,
+    block_bytes: u32,
+    /// Answered writes may be lost until they are flushed.
+    is_volatile: bool,
+    is_read_only: bool,
+    has_write_same: bool,
+    ranges: Ranges,
+    /// Held alone by who makes changes again, so that nobody reads what is half-way.
+    gate: RwLock<()>,
+}
+
+/// Blocks that hold a range of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Cover {
+    lba: u64,
+    blocks: u64,
+    /// Bytes before the range in the first block.
+    head: usize,
+}
+
+impl Disk {
+    /// The size in bytes.
+    #[must_use]
+    pub const fn size_bytes(&self) -> u64 {
+        self.blocks * self.block_bytes as u64
+    }
+
+    /// The length of a block in bytes.
+    #[must_use]
+    pub const fn block_bytes(&self) -> u32 {
+        self.block_bytes
+    }
+
+    /// True if nothing can be changed.
+    #[must_use]
+    pub const fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    /// What is known of the unit.
+    #[must_use]
+    pub const fn facts(&self) -> &UnitFacts {
+        &self.facts
+    }
+
+    /// Reads bytes.
+    ///
+    /// # Errors
+    /// [`DiskError`]
+    pub fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>, DiskError> {
+        let cover = self.cover(offset, length as u64)?;
+        let mut data = self.settled(|| self.read_blocks(cover.lba, cover.blocks))?;
+        if cover.head > 0 {
+            data.drain(..cover.head);
+        }
+        data.truncate(length);
+        Ok(data)
+    }
+
+    /// Writes bytes; with `fua` they are stable when this returns.
+    ///
+    /// # Errors
+    /// [`DiskError`]: what of it is written is not known.
+    pub fn write(&self, offset: u64, data: Vec<u8>, fua: bool) -> Result<(), DiskError> {
+        self.permit()?;
+        let cover = self.cover(offset, data.len() as u64)?;
+        let held = self.ranges.hold(cover.lba, cover.blocks);
+        let data = self.merged(cover, data)?;
+        let is_full = self.write_blocks(cover.lba, data, fua)?;
+        drop(held);
+        // A unit that cannot write through is flushed.
+        if is_full || (fua && !self.has_fua()) { self.flush() } else { Ok(()) }
+    }
+
+    /// Has everything stable that was answered before.
+    ///
+    /// # Errors
+    /// [`DiskError`]: it may not be stable.
+    pub fn flush(&self) -> Result<(), DiskError> {
+        let range = BlockRange { lba: 0, blocks: 0, block_length_bytes: self.block_bytes };
+        let command = medium::synchronize_cache(CdbForm::Ten, range).map_err(does_not_fit)?;
+        for _ in 0..TRIES_MAX {
+            let mark = self.link.journal().mark();
+            let ended = self.link.once(&command, Vec::new());
+            match &ended.result {
+                Err(CommandError::ResetSinceFlush) => self.link.journal().doubt_all(),
+                // It speaks of nothing but what was answered before it, so that it may be sent again.
+                Err(CommandError::NotSent(_) | CommandError::Unknown(_)) if !self.is_lost() => continue,
+                _ if !self.link.is_good(&command, &ended)? => continue,
+                _ if self.link.journal().flushed(mark, ended.session) => return Ok(()),
+                _ => {}
+            }
+            self.make_again()?;
+        }
+        Err(DiskError::Io("no flush is answered, however often it is tried".into()))
+    }
+
+    /// What has happened to the session since the last call.
+    #[must_use]
+    pub fn events(&self) -> Vec<EngineEvent> {
+        self.link.session.handle().events()
+    }
+
+    /// True when the session is lost for good.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.link.session.handle().is_over()
+    }
+
+    /// Flushes and logs out.
+    ///
+    /// # Errors
+    /// The flush's.
+    pub fn close(&self) -> Result<(), DiskError> {
+        let flushed = if self.is_read_only { Ok(()) } else { self.flush() };
+        self.link.session.log_out();
+        flushed
+    }
+
+    fn permit(&self) -> Result<(), DiskError> {
+        if self.is_read_only {
+            return Err(DiskError::NotPermitted("the disk is attached read-only".into()));
+        }
+        Ok(())
+    }
+
+    fn has_fua(&self) -> bool {
+        self.facts.mode.as_ref().is_some_and(|mode| mode.dpo_fua)
+    }
+
+    fn cover(&self, offset: u64, length: u64) -> Result<Cover, DiskError> {
+        let end = offset.checked_add(length).filter(|end| *end <= self.size_bytes());
+        let end = end.ok_or(DiskError::Beyond)?;
+        let block = u64::from(self.block_bytes);
+        let lba = offset / block;
+        // Less than a block.
+        let head = (offset % block) as usize;
+        Ok(Cover { lba, blocks: if length == 0 { 0 } else { end.div_ceil(block) - lba }, head })
+    }
+
+    /// Does something that reads, and does it again where a target that lost its cache may have given old data.
+    fn settled<T>(&self, work: impl Fn() -> Result<(T, u32), DiskError>) -> Result<T, DiskError> {
+        for _ in 0..SESSIONS_MAX {
+            {
+                let _open = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+                let (result, session) = work()?;
+                if !self.link.journal().is_in_doubt(session) {
+                    return Ok(result);
+                }
+            }
+            self.make_again()?;
+        }
+        Err(DiskError::Io("the session is lost again and again before a read is answered".into()))
+    }
+
+    /// Makes all changes again that were not flushed, in their order.
+    fn make_again(&self) -> Result<(), DiskError> {
+        let _closed = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        tracing::warn!("the target may have lost what was not flushed: it is written again");
+        let mut next = 0;
+        loop {
+            // The journal is not locked while the target works.
+            let found = self.link.journal().from(next);
+            let Some((serial, change)) = found else { return Ok(()) };
+            let session = match change {
+                Change::Data { lba, data } => self.send_blocks(lba, data, false)?.0,
+                Change::Zeros { lba, blocks, may_unmap } => self.send_zeros(lba, blocks, may_unmap)?,
+            };
+            self.link.journal().made_again(serial, session);
+            next = serial + 1;
+        }
+    }
+
+    /// Blocks in pieces that one command can have.
+    fn pieces(&self, lba: u64, blocks: u64) -> impl Iterator<Item = BlockRange> {
+        let blocks_max = u64::from(self.facts.transfer_blocks_max(TRANSFER_BYTES_MAX));
+        pieces(lba, blocks, blocks_max, self.block_bytes)
+    }
+
+    /// Reads blocks; tells the newest session that a part of them is from.
+    fn read_blocks(&self, lba: u64, blocks: u64) -> Result<(Vec<u8>, u32), DiskError> {
+        let commands = self.pieces(lba, blocks).map(|range| {
+            let command = medium::read(range.form(), range, Caching::default()).map_err(does_not_fit)?;
+            let length = command.data_in_bytes() as usize;
+            Ok((command, vec![0; length]))
+        });
+        let mut parts = self.link.run_all(commands.collect::<Result<_, DiskError>>()?)?;
+        let session = parts.iter().map(|part| part.session).max().unwrap_or(0);
+        if parts.len() == 1 {
+            return Ok((parts.remove(0).data, session));
+        }
+        let mut all = Vec::with_capacity(parts.iter().map(|part| part.data.len()).sum());
+        parts.iter().for_each(|part| all.extend_from_slice(&part.data));
+        Ok((all, session))
+    }
+
+    /// Whole blocks of what begins or ends within one. The range is held.
+    fn merged(&self, cover: Cover, data: Vec<u8>) -> Result<Vec<u8>, DiskError> {
+        let block = self.block_bytes as usize;
+        let tail = (block - (cover.head + data.len()) % block) % block;
+        if data.is_empty() || (cover.head == 0 && tail == 0) {
+            return Ok(data);
+        }
+        let first = self.settled(|| self.read_blocks(cover.lba, 1))?;
+        let last_lba = cover.lba + cover.blocks - 1;
+        let last = if cover.blocks > 1 && tail > 0 {
+            self.settled(|| self.read_blocks(last_lba, 1))?
+        } else {
+            first.clone()
+        };
+        Ok([&first[..cover.head], &data, &last[block - tail..]].concat())
+    }
+
+    /// Writes blocks and keeps what may be lost. True if that is enough for a flush. The range is held.
+    fn write_blocks(&self, lba: u64, data: Vec<u8>, fua: bool) -> Result<bool, DiskError> {
+        let _open = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+        let (session, data) = self.send_blocks(lba, data, fua && self.has_fua())?;
+        Ok(self.is_volatile && self.link.journal().push(session, Change::Data { lba, data }))
+    }
+
+    /// Writes blocks; tells the oldest session in which a part was answered, and gives the data back.
+    fn send_blocks(&self, lba: u64, data: Vec<u8>, fua: bool) -> Result<(u32, Vec<u8>), DiskError> {
+        let blocks = data.len() as u64 / u64::from(self.block_bytes);
+        let caching = Caching { force_unit_access: fua, ..Caching::default() };
+        let ranges: Vec<BlockRange> = self.pieces(lba, blocks).collect();
+        let command = |range: &BlockRange| medium::write(range.form(), *range, caching).map_err(does_not_fit);
+        if let [range] = ranges[..] {
+            let Done { data, session } = self.link.run(&command(&range)?, data)?;
+            return Ok((session, data));
+        }
+        let mut rest = &data[..];
+        let mut commands: Vec<(Command, Vec<u8>)> = Vec::with_capacity(ranges.len());
+        for range in &ranges {
+            let command = command(range)?;
+            let (piece, behind) = rest.split_at(command.data_out_bytes() as usize);
+            commands.push((command, piece.to_vec()));
+            rest = behind;
+        }
+        let done = self.link.run_all(commands)?;
+        Ok((done.iter().map(|done| done.session).min().unwrap_or(0), data))
+    }
+}
+
+/// Blocks in pieces of at most `blocks_max`.
+fn pieces(
+    lba: u64,
+    blocks: u64,
+    blocks_max: u64,
+    block_length_bytes: u32,
+) -> impl Iterator<Item = BlockRange> {
+    let end = lba + blocks;
+    // None is longer than a command can say.
+    let blocks_max = blocks_max.clamp(1, u64::from(u32::MAX));
+    let starts = std::iter::successors(Some(lba), move |lba| lba.checked_add(blocks_max));
+    starts.take_while(move |lba| *lba < end).map(move |lba| BlockRange {
+        lba,
+        blocks: (end - lba).min(blocks_max) as u32,
+        block_length_bytes,
+    })
+}
+
+fn does_not_fit(error: DoesNotFit) -> DiskError {
+    DiskError::Io(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_cover_a_range_once() {
+        let told = |lba, blocks, max| -> Vec<(u64, u32)> {
+            pieces(lba, blocks, max, 512).map(|range| (range.lba, range.blocks)).collect()
+        };
+        assert_eq!(told(5, 0, 4), []);
+        assert_eq!(told(5, 4, 4), [(5, 4)]);
+        assert_eq!(told(5, 9, 4), [(5, 4), (9, 4), (13, 1)]);
+        assert_eq!(told(0, 1 << 33, 0xffff_ffff_ffff).len(), 3);
+    }
+}

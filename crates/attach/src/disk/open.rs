@@ -1,0 +1,94 @@
+//! Opening a disk: login, and everything that has to be known of the unit.
+
+use std::sync::RwLock;
+use std::thread;
+use std::time::Duration;
+
+use lunette_initiator::blocking::Session;
+use lunette_initiator::{Lun, Options};
+use lunette_scsi::Status;
+use lunette_scsi::client::unit::is_supported;
+use lunette_scsi::client::{Next, Probe, Reply, UnitFacts, UnitIdentity};
+
+use super::Disk;
+use super::error::OpenError;
+use super::link::Link;
+use super::ranges::Ranges;
+
+/// How long a busy unit is left alone.
+const PAUSE: Duration = Duration::from_millis(250);
+
+const WRITE_SAME_16: u8 = 0x93;
+
+/// The longest block that there is a use for, in bytes.
+const BLOCK_BYTES_MAX: u32 = 1 << 16;
+
+impl Disk {
+    /// Logs in and asks the unit everything that has to be known. With `read_only` nothing is ever changed.
+    ///
+    /// # Errors
+    /// [`OpenError`]
+    pub fn open(options: Options, lun: Lun, read_only: bool) -> Result<Disk, OpenError> {
+        let link = Link::new(Session::connect(options)?, lun);
+        let facts = probe(&link)?;
+        if let Some(sense) = &facts.not_ready {
+            return Err(OpenError::NoDisk(format!("the unit is not ready: {sense}")));
+        }
+        let kind = facts.inquiry.device_type.name();
+        let capacity = facts
+            .capacity
+            .ok_or_else(|| OpenError::NoDisk(format!("the unit has no capacity; it is a {kind}")))?;
+        let block_bytes = capacity.block_length_bytes;
+        let is_size = block_bytes.is_power_of_two()
+            && block_bytes <= BLOCK_BYTES_MAX
+            && capacity
+                .blocks
+                .checked_mul(block_bytes.into())
+                .is_some_and(|bytes| i64::try_from(bytes).is_ok());
+        if !is_size {
+            let message = format!("{} blocks of {block_bytes} bytes cannot be attached", capacity.blocks);
+            return Err(OpenError::NoDisk(message));
+        }
+        // Behind the same number there may be another disk when the session comes back.
+        link.session.handle().guard(link.lun, UnitIdentity::of(&facts));
+        Ok(Disk {
+            has_write_same: has_write_same(&link),
+            blocks: capacity.blocks,
+            block_bytes,
+            is_volatile: facts.has_write_cache(),
+            is_read_only: read_only || facts.is_write_protected(),
+            facts,
+            link,
+            ranges: Ranges::default(),
+            gate: RwLock::new(()),
+        })
+    }
+}
+
+fn probe(link: &Link) -> Result<UnitFacts, OpenError> {
+    let mut probe = Probe::new();
+    loop {
+        let command = match probe.next() {
+            Next::Send(command) => command,
+            Next::SendLater(command) => {
+                thread::sleep(PAUSE);
+                command
+            }
+            Next::Done => return Ok(probe.into_facts()),
+        };
+        let ended = link.once(&command, vec![0; command.data_in_bytes() as usize]);
+        let status = ended.result.as_ref().map_err(|error| OpenError::Command(error.clone()))?;
+        let code = Status::from_code(status.code);
+        let reply = Reply { status: code, sense: &status.sense, data: ended.data() };
+        probe.answered(reply).map_err(OpenError::Probe)?;
+    }
+}
+
+/// Whether the unit has WRITE SAME(16); a unit that does not say has not.
+fn has_write_same(link: &Link) -> bool {
+    let query = is_supported(WRITE_SAME_16, None);
+    let command = query.command();
+    let ended = link.once(command, vec![0; command.data_in_bytes() as usize]);
+    let is_good = ended.is_good();
+    is_good && query.decode(ended.data()).unwrap_or(false)
+}

@@ -1,0 +1,12 @@
+//! A disk of the initiator's for programs that know no iSCSI: [`Disk`] makes bytes of its blocks, [`nbd`] shows it to NBD
+//! clients. Neither needs root or a kernel module.
+//!
+//! Nothing is cached: what is read was read from the target, and what is written went there. `docs/decisions/0028` says what is
+//! kept of writes that were not flushed, and why.
+
+#![forbid(unsafe_code)]
+
+mod disk;
+pub mod nbd;
+
+pub use disk::{Disk, DiskError, OpenError};

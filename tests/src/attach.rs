@@ -1,0 +1,264 @@
+//! `lunette attach` as a child, and an NBD client of a few lines that can also do what no client should.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Deserialize;
+
+use crate::lunette::{STOP_LIMIT, binary};
+use crate::server::first_line;
+
+const START_LIMIT: Duration = Duration::from_secs(30);
+/// How long a client waits for an answer: also over a restart of the target.
+const ANSWER_LIMIT: Duration = Duration::from_secs(120);
+
+/// What `lunette attach --json` says on its first line.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Ready {
+    /// The export's URI.
+    pub nbd: String,
+    /// The disk's size.
+    pub size_bytes: u64,
+    /// The length of its blocks.
+    pub block_bytes: u32,
+    /// Nothing can be changed.
+    pub read_only: bool,
+}
+
+/// A disk that is attached; the process is killed when this is dropped.
+#[derive(Debug)]
+pub struct Attached {
+    child: Child,
+    /// What it said first.
+    pub ready: Ready,
+    log: PathBuf,
+    _directory: tempfile::TempDir,
+}
+
+impl Attached {
+    /// Attaches the disk of this URL with further arguments; without `--nbd` among them at a free port.
+    ///
+    /// # Errors
+    /// It ended, or said nothing; the text has its log.
+    pub fn start(url: &str, arguments: &[&str]) -> Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let log = directory.path().join("log");
+        let mut command = Command::new(binary());
+        command.args(["attach", url, "--json"]).args(arguments);
+        if !arguments.contains(&"--nbd") {
+            command.args(["--nbd", "127.0.0.1:0"]);
+        }
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(File::create(&log)?)
+            .spawn()
+            .context("cannot start lunette attach")?;
+        let stdout = child.stdout.take().context("the child's standard output")?;
+        let read = |line: String| serde_json::from_str(&line).with_context(|| format!("ready line {line:?}"));
+        match first_line(stdout, START_LIMIT).and_then(read) {
+            Ok(ready) => Ok(Self { child, ready, log, _directory: directory }),
+            Err(error) => {
+                let _ = child.kill();
+                let ending = child.wait()?;
+                Err(anyhow!("{error:#}; {ending}; its log:\n{}", std::fs::read_to_string(&log)?))
+            }
+        }
+    }
+
+    /// All that it has said on its standard error.
+    #[must_use]
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Where its NBD server listens, if that is a TCP port.
+    ///
+    /// # Panics
+    /// It is none.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        let address = self.ready.nbd.strip_prefix("nbd://").and_then(|address| address.parse().ok());
+        address.unwrap_or_else(|| panic!("no address: {}", self.ready.nbd))
+    }
+
+    /// A client that has chosen the export by `NBD_OPT_EXPORT_NAME` and may access any bytes.
+    ///
+    /// # Errors
+    /// The server does not let it in.
+    pub fn client(&self) -> Result<Client> {
+        let stream = TcpStream::connect(self.address())?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+        Client::begin(Box::new(stream))
+    }
+
+    /// Ends it by a signal; it must say that all is well.
+    ///
+    /// # Errors
+    /// It does not end, or with another status than 0; the text has its log.
+    pub fn detach(mut self) -> Result<()> {
+        kill_process(Pid::from_child(&self.child), Signal::TERM)?;
+        let deadline = Instant::now() + STOP_LIMIT;
+        let status = loop {
+            match self.child.try_wait()? {
+                Some(status) => break status,
+                None => ensure!(Instant::now() < deadline, "it does not end; its log:\n{}", self.log()),
+            }
+            thread::sleep(Duration::from_millis(5));
+        };
+        ensure!(status.success(), "{status}; its log:\n{}", self.log());
+        Ok(())
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Something that bytes go over.
+trait Stream: Read + Write + Send {}
+impl<T: Read + Write + Send> Stream for T {}
+
+/// A client in the transmission phase.
+pub struct Client(Box<dyn Stream>);
+
+/// Commands of the protocol, and FUA among their flags.
+pub mod command {
+    /// READ
+    pub const READ: u16 = 0;
+    /// WRITE
+    pub const WRITE: u16 = 1;
+    /// DISC
+    pub const DISCONNECT: u16 = 2;
+    /// FLUSH
+    pub const FLUSH: u16 = 3;
+    /// TRIM
+    pub const TRIM: u16 = 4;
+    /// WRITE_ZEROES
+    pub const WRITE_ZEROES: u16 = 6;
+    /// Answered when it is stable.
+    pub const FUA: u16 = 1;
+    /// Only if it is faster than a write.
+    pub const FAST_ZERO: u16 = 1 << 4;
+}
+
+impl Client {
+    /// As [`Attached::client`], over a socket in the file system.
+    ///
+    /// # Errors
+    /// The server does not let it in.
+    pub fn at(path: &Path) -> Result<Self> {
+        Self::begin(Box::new(UnixStream::connect(path)?))
+    }
+
+    fn begin(stream: Box<dyn Stream>) -> Result<Self> {
+        let mut client = Self(stream);
+        let greeting: [u8; 18] = client.bytes()?;
+        ensure!(greeting == *b"NBDMAGICIHAVEOPT\0\x03", "{greeting:?}");
+        client.send(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0")?;
+        let _size_and_flags: [u8; 10] = client.bytes()?;
+        Ok(client)
+    }
+
+    /// Sends bytes.
+    ///
+    /// # Errors
+    /// The connection is closed.
+    pub fn send(&mut self, bytes: &[u8]) -> Result<()> {
+        Ok(self.0.write_all(bytes)?)
+    }
+
+    fn bytes<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.0.read_exact(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// The header of a request.
+    #[must_use]
+    pub fn header((command, flags): (u16, u16), cookie: u64, offset: u64, length: u32) -> Vec<u8> {
+        let fields =
+            [0x2560_9513u32.to_be_bytes().as_slice(), &flags.to_be_bytes(), &command.to_be_bytes()].concat();
+        [fields.as_slice(), &cookie.to_be_bytes(), &offset.to_be_bytes(), &length.to_be_bytes()].concat()
+    }
+
+    /// Begins a write.
+    ///
+    /// # Errors
+    /// The connection is closed.
+    pub fn begin_write(&mut self, cookie: u64, offset: u64, data: &[u8]) -> Result<()> {
+        let header = Self::header((command::WRITE, 0), cookie, offset, u32::try_from(data.len())?);
+        self.send(&[header.as_slice(), data].concat())
+    }
+
+    /// The next answer without data: which request, and its error.
+    ///
+    /// # Errors
+    /// The connection is closed, or this is no answer.
+    pub fn answer(&mut self) -> Result<(u64, u32)> {
+        let bytes: [u8; 16] = self.bytes()?;
+        ensure!(bytes[..4] == 0x6744_6698u32.to_be_bytes(), "no reply: {bytes:?}");
+        Ok((u64::from_be_bytes(bytes[8..].try_into()?), u32::from_be_bytes(bytes[4..8].try_into()?)))
+    }
+
+    /// Carries out a request without data; its error, 0 for none.
+    ///
+    /// # Errors
+    /// As [`Self::answer`].
+    pub fn request(&mut self, what: (u16, u16), offset: u64, length: u32) -> Result<u32> {
+        self.send(&Self::header(what, 7, offset, length))?;
+        let (cookie, error) = self.answer()?;
+        ensure!(cookie == 7, "the reply to {cookie}");
+        Ok(error)
+    }
+
+    /// Writes; the error, 0 for none.
+    ///
+    /// # Errors
+    /// As [`Self::answer`].
+    pub fn write(&mut self, offset: u64, data: &[u8]) -> Result<u32> {
+        self.begin_write(8, offset, data)?;
+        Ok(self.answer()?.1)
+    }
+
+    /// Reads what must be readable.
+    ///
+    /// # Errors
+    /// As [`Self::answer`], or the read failed.
+    pub fn read(&mut self, offset: u64, length: u32) -> Result<Vec<u8>> {
+        let error = self.request((command::READ, 0), offset, length)?;
+        ensure!(error == 0, "error {error}");
+        let mut data = vec![0; length as usize];
+        self.0.read_exact(&mut data)?;
+        Ok(data)
+    }
+
+    /// Flushes; the error, 0 for none.
+    ///
+    /// # Errors
+    /// As [`Self::answer`].
+    pub fn flush(&mut self) -> Result<u32> {
+        self.request((command::FLUSH, 0), 0, 0)
+    }
+
+    /// True if the server closes the connection without another byte.
+    #[must_use]
+    pub fn is_closed(&mut self) -> bool {
+        let mut byte = [0];
+        matches!(self.0.read(&mut byte), Ok(0))
+            || self.0.read(&mut byte).is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset)
+    }
+}
