@@ -75,11 +75,6 @@ pub(crate) enum Command {
         override_usage = "lunette serve [OPTIONS] --lun <LUN>...\n       lunette serve [OPTIONS] --config <FILE>"
     )]
     Serve(Box<ServeOptions>),
-    /// Emulate a network on this machine
-    Wan {
-        #[command(subcommand)]
-        command: Box<WanCommand>,
-    },
     /// Make a random secret for CHAP
     ///
     /// 16 characters, which carry 96 random bits: as many as RFC 7143 asks for, and as many characters as Windows
@@ -87,6 +82,11 @@ pub(crate) enum Command {
     Secret(SecretOptions),
     #[command(flatten)]
     Initiator(Box<InitiatorCommand>),
+    /// Emulate a network on this machine
+    Wan {
+        #[command(subcommand)]
+        command: Box<WanCommand>,
+    },
     /// Print a manual page, or write all of them
     Man(ManOptions),
     /// Print the completions for a shell
@@ -180,7 +180,7 @@ fn parse_bits(text: &str) -> Result<u16, String> {
 
 #[derive(Debug, Args)]
 pub(crate) struct ManOptions {
-    /// Which page: a subcommand's name, or nothing for the overview
+    /// Which page: a subcommand's name (wan-run for one of another), or nothing for the overview
     #[arg(value_name = "COMMAND")]
     pub(crate) page: Option<String>,
     /// Write all pages into this directory, which is created if it is missing

@@ -16,7 +16,8 @@ pub(crate) fn man(options: &ManOptions) -> Result<(), Failure> {
         (Some(directory), _) => return write_all(directory),
         (None, None) => definition(),
         (None, Some(name)) => {
-            definition().find_subcommand(name).cloned().ok_or_else(|| Failure::usage(no_such_page(name)))?
+            let wanted = |page: &clap::Command| page_name(page).is_some_and(|known| known == name);
+            pages().into_iter().find(wanted).ok_or_else(|| Failure::usage(no_such_page(name)))?
         }
     };
     let mut roff = Vec::new();
@@ -25,15 +26,27 @@ pub(crate) fn man(options: &ManOptions) -> Result<(), Failure> {
 }
 
 fn no_such_page(name: &str) -> String {
-    let known: Vec<String> = pages().iter().skip(1).map(|page| page.get_name().to_owned()).collect();
+    let pages = pages();
+    let known: Vec<&str> = pages.iter().filter_map(page_name).collect();
     format!("there is no page for {name:?}; there are {}", known.join(", "))
 }
 
-/// The command itself and its subcommands, but for `help`, which needs no page.
+/// How the page of a subcommand is asked for; `None` for the overview.
+fn page_name(page: &clap::Command) -> Option<&str> {
+    page.get_display_name()?.strip_prefix("lunette-")
+}
+
+/// The command itself and its subcommands, and theirs, but for `help`, which needs no page.
 fn pages() -> Vec<clap::Command> {
-    let command = definition();
-    let subcommands = command.get_subcommands().filter(|command| command.get_name() != "help").cloned();
-    std::iter::once(command.clone()).chain(subcommands).collect()
+    fn add(command: &clap::Command, pages: &mut Vec<clap::Command>) {
+        pages.push(command.clone());
+        for subcommand in command.get_subcommands().filter(|command| command.get_name() != "help") {
+            add(subcommand, pages);
+        }
+    }
+    let mut pages = Vec::new();
+    add(&definition(), &mut pages);
+    pages
 }
 
 fn write_all(directory: &Path) -> Result<(), Failure> {

@@ -26,6 +26,7 @@ Commands:
   copy         Copy a disk or an image file to a disk or an image file
   reserve      Look at and change persistent reservations, with the words of sg_persist
   attach       Show a disk to programs that know no iSCSI, until SIGTERM or SIGINT (ctrl-C)
+  wan          Emulate a network on this machine
   man          Print a manual page, or write all of them
   completions  Print the completions for a shell
   help         Print this message or the help of the given subcommand(s)
@@ -166,6 +167,8 @@ fn every_subcommand_has_a_manual_page() {
         ("lunette-secret.1", ".TH lunette-secret 1"),
         ("lunette-copy.1", ".TH lunette-copy 1"),
         ("lunette-login-trace.1", ".TH lunette-login-trace 1"),
+        ("lunette-wan.1", ".TH lunette-wan 1"),
+        ("lunette-wan-run.1", ".TH lunette-wan-run 1"),
         ("lunette-man.1", ".TH lunette-man 1"),
         ("lunette-completions.1", ".TH lunette-completions 1"),
     ] {
@@ -174,6 +177,7 @@ fn every_subcommand_has_a_manual_page() {
     }
     assert_eq!(stdout(&["man"]), read("lunette.1"));
     assert_eq!(stdout(&["man", "serve"]), read("lunette-serve.1"));
+    assert_eq!(stdout(&["man", "wan-run"]), read("lunette-wan-run.1"));
     assert!(read("lunette-serve.1").contains("\\-\\-lun"));
     let (message, status) = refused(Path::new("."), &["man", "sevre"]);
     assert_eq!(status, Some(2));
