@@ -121,6 +121,11 @@ impl Raw {
         InitiatorTaskTag(self.next_tag)
     }
 
+    /// Takes the place of `old`, or goes on beside it: no tag of either is used twice.
+    pub fn go_on_after(&mut self, old: &Self) {
+        self.next_tag = self.next_tag.max(old.next_tag);
+    }
+
     /// Fills in numbers, and the tag where there is none; uses up a CmdSN unless the command is immediate.
     pub fn number(&mut self, command: &ScsiCommand) -> ScsiCommand {
         let mut command = *command;

@@ -1,6 +1,7 @@
 //! Any seed: sessions on several reactors with commands, aborts, resets, logouts and broken connections at any moment, over
 //! stores that delay and fail. Every task ends as its clause says, the data is what it can be, no number is missing, and no
-//! buffer is kept. On one unit a failed command takes others of its session with it (SPC-4, QERR), and on both some keep all
+//! buffer is kept. Some sessions have ErrorRecoveryLevel 2, lose connections with commands in them, and go on (RFC 7143,
+//! 7.2.2, 11.5.1). On one unit a failed command takes others of its session with it (SPC-4, QERR), and on both some keep all
 //! others out until that is cleared (SAM-5, ACA).
 //!
 //! Each round sends at random, then takes what comes until everything has its end; so what a test sees does not depend on who
@@ -71,6 +72,8 @@ impl World {
         let mut rng = Random::new(seed);
         let target = InProcess::start_with(&["0=mem:1M,write=back", "1=mem:1M"], |config| {
             config.reactors.count = Some(3);
+            config.limits.error_recovery_level = 2;
+            config.limits.time2retain_s = 3600;
         });
         select(&mut target.session(SESSIONS as u8), OWN_SESSION, false);
         let hosts = (0..SESSIONS as u8).map(|port| Host::new(&target, port, &mut rng)).collect();
@@ -102,11 +105,12 @@ impl World {
             self.hosts[host].submit(&mut self.rng);
         }
         let host = self.rng.below(SESSIONS as u64) as usize;
-        match self.rng.below(8) {
+        match self.rng.below(10) {
             0 | 1 => self.hosts[host].abort(&mut self.rng),
             2 => self.reset(host),
             3 => self.come_again(host),
             4 => self.disturb(),
+            5 | 6 => self.lose(host),
             _ => {}
         }
         // A command may wait for one of any other session.
@@ -144,6 +148,14 @@ impl World {
         go_on(&mut self.hosts, coming, work, |_| {});
     }
 
+    /// Its connection is lost, and its session goes on.
+    fn lose(&mut self, losing: usize) {
+        let mut rng = Random::new(self.rng.next());
+        let target = &self.target;
+        let work = |host: &mut Host| host.lose(target, &mut rng);
+        go_on(&mut self.hosts, losing, work, |_| {});
+    }
+
     /// Everything that is open ends.
     fn finish(&mut self) {
         thread::scope(|scope| {
@@ -164,6 +176,8 @@ impl World {
             assert_eq!(host.raw.exp_cmd_sn(), host.raw.cmd_sn, "a number is missing");
             assert_eq!(host.raw.max_cmd_sn(), host.raw.cmd_sn.plus(127), "the window has leaked");
         }
+        // A session that may recover would wait for its initiator.
+        self.hosts.iter_mut().for_each(Host::log_out);
         drop(self.hosts);
         wait_until("all buffers are given back", || self.target.buffer_bytes_in_use() == 0);
     }

@@ -1,12 +1,16 @@
 //! One session of the wild commands: what it has sent, what may have become of it, and what its blocks may hold.
 
+mod losses;
+
 use std::collections::{HashMap, HashSet};
 
 use lunette_tests::in_process::InProcess;
 use lunette_tests::random::Random;
 use lunette_tests::raw::{BLOCK_BYTES, Raw, read, write};
-use lunette_wire::initiator::{LogoutReason, ScsiCommand, TaskAttribute, TaskManagementFunction as Function};
-use lunette_wire::{InitiatorPdu, InitiatorTaskTag, TargetPdu};
+use lunette_wire::initiator::{
+    LogoutReason, NopOut, ScsiCommand, TaskAttribute, TaskManagementFunction as Function,
+};
+use lunette_wire::{InitiatorPdu, InitiatorTaskTag, TargetPdu, TargetTransferTag};
 
 use crate::allegiance::{ACA_ACTIVE, BUSY};
 use crate::{CHECK_CONDITION, COMPLETE};
@@ -21,6 +25,9 @@ const NACA: u8 = 4;
 const LENGTH_MAX: u64 = 16;
 /// Response "task does not exist" (11.6.1): its answer was on its way.
 const NO_SUCH_TASK: u8 = 1;
+/// What a connection may take: reads come in many PDUs, or in one.
+const SEGMENTS: [(&str, &str); 2] =
+    [("MaxRecvDataSegmentLength", "512"), ("MaxRecvDataSegmentLength", "262144")];
 
 /// What a block may hold: its last settled content first, then what later writes may have left, whose end is not known.
 type Block = Vec<[u8; BLOCK_BYTES]>;
@@ -32,16 +39,32 @@ struct Open {
     lba: u64,
     /// What it writes; empty for a read.
     data: Vec<u8>,
-    /// What a read has brought.
+    /// What a read has brought, in how many PDUs.
     got: Vec<u8>,
+    got_pdus: u32,
+    /// As much of that in bytes and PDUs as the target knows.
+    acknowledged: (usize, u32),
     /// Another of its session and unit has failed: only who asks hears whether it was aborted for that.
     is_doubtful: bool,
+}
+
+impl Open {
+    fn new(command: ScsiCommand, lun: u8, lba: u64, data: Vec<u8>) -> Open {
+        let got = Vec::new();
+        Open { command, lun, lba, data, got, got_pdus: 0, acknowledged: (0, 0), is_doubtful: false }
+    }
 }
 
 /// See the module's documentation.
 pub(super) struct Host {
     port: u8,
     pub(super) raw: Raw,
+    /// The CID of its connection.
+    cid: u16,
+    /// ErrorRecoveryLevel 2: its connections may be lost.
+    is_recoverable: bool,
+    /// What it sends does not arrive.
+    is_cut_off: bool,
     open: HashMap<InitiatorTaskTag, Open>,
     /// Requests of CLEAR ACA.
     clearing: HashSet<InitiatorTaskTag>,
@@ -52,17 +75,26 @@ pub(super) struct Host {
 impl Host {
     pub(super) fn new(target: &InProcess, port: u8, rng: &mut Random) -> Host {
         let unit = || (0..BLOCKS).map(|_| vec![[0; BLOCK_BYTES]]).collect();
+        let is_recoverable = rng.below(2) == 0;
         Host {
             port,
-            raw: Host::login(target, port, rng),
+            raw: Host::login(target, port, is_recoverable, rng),
+            cid: 0,
+            is_recoverable,
+            is_cut_off: false,
             open: HashMap::new(),
             clearing: HashSet::new(),
             blocks: (0..UNITS).map(|_| unit()).collect(),
         }
     }
 
-    fn login(target: &InProcess, port: u8, rng: &mut Random) -> Raw {
+    fn login(target: &InProcess, port: u8, is_recoverable: bool, rng: &mut Random) -> Raw {
         let keys = [
+            ("ErrorRecoveryLevel", if is_recoverable { "2" } else { "0" }),
+            ("MaxConnections", "2"),
+            ("DefaultTime2Wait", "0"),
+            ("DefaultTime2Retain", "3600"),
+            SEGMENTS[rng.below(2) as usize],
             ("InitialR2T", ["Yes", "No"][rng.below(2) as usize]),
             ("ImmediateData", ["Yes", "No"][rng.below(2) as usize]),
             ("FirstBurstLength", "1024"),
@@ -101,9 +133,11 @@ impl Host {
         // All data is asked for by R2T: what else there may be, others test.
         let mut command = self.raw.number(&ScsiCommand { attribute, ..command });
         command.cdb[15] = [NACA, 0, 0, 0][rng.below(4) as usize];
-        self.raw.send(&InitiatorPdu::ScsiCommand(command), &[]).expect("sent");
+        if !self.is_cut_off {
+            self.raw.send(&InitiatorPdu::ScsiCommand(command), &[]).expect("sent");
+        }
         let tag = command.initiator_task_tag;
-        self.open.insert(tag, Open { command, lun, lba: start, data, got: Vec::new(), is_doubtful: false });
+        self.open.insert(tag, Open::new(command, lun, start, data));
     }
 
     /// Reads all its blocks of a unit; nothing else is open.
@@ -112,8 +146,7 @@ impl Host {
             let place = u64::from(self.port) * BLOCKS + lba;
             let command = self.raw.number(&read(lun, place, LENGTH_MAX as u32));
             self.raw.send(&InitiatorPdu::ScsiCommand(command), &[]).expect("sent");
-            let open = Open { command, lun, lba, data: Vec::new(), got: Vec::new(), is_doubtful: false };
-            self.open.insert(command.initiator_task_tag, open);
+            self.open.insert(command.initiator_task_tag, Open::new(command, lun, lba, Vec::new()));
             self.finish();
         }
     }
@@ -170,8 +203,9 @@ impl Host {
             }
             TargetPdu::ScsiDataIn(pdu) => {
                 let open = self.open.get_mut(&pdu.initiator_task_tag).expect("data of an open command");
-                assert_eq!(pdu.buffer_offset as usize, open.got.len());
+                assert_eq!((pdu.buffer_offset as usize, pdu.data_sn.0), (open.got.len(), open.got_pdus));
                 open.got.extend(data);
+                open.got_pdus += 1;
                 if pdu.status.is_some() {
                     self.ended(pdu.initiator_task_tag, true);
                 }
@@ -185,6 +219,18 @@ impl Host {
             }
             TargetPdu::TaskManagementResponse(pdu) if self.clearing.remove(&pdu.initiator_task_tag) => {
                 assert_eq!(pdu.response, COMPLETE);
+            }
+            // At level 2 the target asks for what it may forget.
+            TargetPdu::NopIn(pdu) if pdu.target_transfer_tag != TargetTransferTag::RESERVED => {
+                let nop = NopOut {
+                    immediate: true,
+                    lun: pdu.lun,
+                    initiator_task_tag: InitiatorTaskTag::RESERVED,
+                    target_transfer_tag: pdu.target_transfer_tag,
+                    cmd_sn: self.raw.cmd_sn,
+                    exp_stat_sn: self.raw.exp_stat_sn,
+                };
+                self.raw.send(&InitiatorPdu::NopOut(nop), &[]).expect("sent");
             }
             TargetPdu::Reject(pdu) => panic!("reason {}: {data:02x?}", pdu.reason),
             other => return Some(other),
@@ -204,8 +250,13 @@ impl Host {
         }
     }
 
+    /// Nothing is open that surely has an end.
+    fn is_settled(&self) -> bool {
+        self.clearing.is_empty() && self.open.values().all(|open| open.is_doubtful)
+    }
+
     pub(super) fn finish(&mut self) {
-        while !self.clearing.is_empty() || self.open.values().any(|open| !open.is_doubtful) {
+        while !self.is_settled() {
             assert_eq!(self.take(), None);
         }
         if let Some(&doubtful) = self.open.keys().next() {
@@ -255,12 +306,14 @@ impl Host {
             // The new session replaces one that is alive (6.3.5).
             _ => {}
         }
-        let new = Host::login(target, self.port, rng);
-        self.raw = new;
+        let is_recoverable = rng.below(2) == 0;
+        let new = Host::login(target, self.port, is_recoverable, rng);
+        (self.raw, self.cid, self.is_recoverable) = (new, 0, is_recoverable);
         self.forget();
     }
 
-    fn log_out(&mut self) {
+    /// Ends its session.
+    pub(super) fn log_out(&mut self) {
         let request = self.raw.log_out(LogoutReason::CloseSession, 0).expect("sent");
         loop {
             // R2Ts are of no use any more: nothing may come behind a logout (11.14).
@@ -269,7 +322,8 @@ impl Host {
                     return assert_eq!(pdu.response, 0);
                 }
                 (
-                    TargetPdu::ScsiDataIn(_)
+                    TargetPdu::NopIn(_)
+                    | TargetPdu::ScsiDataIn(_)
                     | TargetPdu::ScsiResponse(_)
                     | TargetPdu::ReadyToTransfer(_)
                     | TargetPdu::TaskManagementResponse(_),
