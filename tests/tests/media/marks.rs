@@ -3,6 +3,7 @@
 use lunette_block::OperationKind;
 use lunette_tests::in_process::InProcess;
 use lunette_tests::initiator::{Command, Initiator, cdb};
+use lunette_wire::target::Residual;
 use tempfile::TempDir;
 
 use super::{code, padded, run, session};
@@ -39,6 +40,10 @@ fn write(session: &mut Initiator, lun: u8, lba: u64, byte: u8) -> (u8, u8, u8) {
 /// The LBA that INFORMATION names, with what is wrong.
 fn read(session: &mut Initiator) -> ((u8, u8, u8), u32) {
     let completion = run(session, &cdb::read(0, 64), 64 * 512);
+    if completion.status != 0 {
+        // Hosts reckon by it how much of the data before the block has come (RFC 7143, 11.4.5.1): none.
+        assert_eq!((completion.residual, completion.data_in.len()), (Residual::Underflow(64 * 512), 0));
+    }
     let lba =
         completion.sense.get(3..7).map_or(0, |bytes| u32::from_be_bytes(bytes.try_into().expect("four")));
     (code(&completion), lba)

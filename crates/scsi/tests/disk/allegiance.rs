@@ -406,3 +406,19 @@ fn writes_to_marked_blocks_are_blocked() {
     // Nothing is left in the task set that one that is alone would wait for.
     assert_eq!(status(&pair.first, &READY, Attribute::Ordered), Status::Good);
 }
+
+/// The CONTROL byte of a variable-length CDB is byte 1 (SPC-4, 4.3.3), also where there is no such command.
+#[test]
+fn variable_length_cdbs_ask_for_it_in_byte_1() {
+    let mut read_32 = [0; 32];
+    (read_32[0], read_32[7], read_32[9], read_32[31]) = (0x7f, 24, 0x09, 1);
+    for (at, after) in [(15, Status::Good), (5, Status::Good), (1, Status::Busy)] {
+        let pair = Pair::new();
+        let mut cdb = read_32;
+        cdb[at] = NACA;
+        let lun = pair.first.luns().next().expect("a unit");
+        let failed = done(Task::start_with(&pair.first, lun, &cdb, &Terms::default()).1);
+        assert_eq!(code(&failed), (5, 0x20));
+        assert_eq!(status(&pair.second, &READY, Attribute::Simple), after, "byte {at}");
+    }
+}

@@ -97,6 +97,23 @@ fn report_luns_lists_the_inventory_to_any_lun() {
     }
 }
 
+/// XDWRITEREAD, READ, VERIFY, WRITE, WRITE AND VERIFY, WRITE SAME, ORWRITE and WRITE ATOMIC (32).
+#[test]
+fn variable_length_commands_are_reported_as_they_are_refused() {
+    const NOT_SUPPORTED: [u8; 4] = [0, 0x01, 0, 0];
+    let mut host = Host::new(config());
+    let all = host.good(&supported(0, 0, 0), &[]);
+    assert!(all[4..].chunks(8).all(|command| command[0] != 0x7f));
+    for action in [0x07, 0x09, 0x0a, 0x0b, 0x0c, 0x0d, 0x0e, 0x0f] {
+        for option in [2, 3] {
+            assert_eq!(host.good(&supported(option, 0x7f, action), &[]), NOT_SUPPORTED, "{action:02x}");
+        }
+        let mut cdb = padded(&[0x7f, 0, 0, 0, 0, 0, 0, 24]);
+        cdb[9] = action as u8;
+        assert_eq!(host.code(&cdb), INVALID_OPCODE, "{action:02x}");
+    }
+}
+
 #[test]
 fn luns_without_a_unit() {
     let mut host = Host::new(config());

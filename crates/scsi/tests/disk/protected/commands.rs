@@ -17,7 +17,16 @@ fn units_tell_their_protection() {
         assert_eq!(host.good(&read_capacity, &[])[12], capacity, "P_TYPE and PROT_EN");
         assert_eq!(host.good(&read_capacity, &[])[13] >> 4, 0, "P_I_EXPONENT");
         assert_eq!(host.good(&[0x12, 0, 0, 0, 96, 0], &[])[5], inquiry, "PROTECT");
-        assert_eq!(host.good(&[0x12, 1, 0x86, 0, 64, 0], &[])[4], extended, "SPT and checks");
+        assert_eq!(
+            host.good(&[0x12, 1, 0x86, 0, 64, 0], &[])[4],
+            extended,
+            "SPT, GRD_CHK, REF_CHK; no APP_CHK"
+        );
+        assert_eq!(
+            host.code(&[0x1a, 0x08, 0x0a, 0x02, 255, 0]),
+            INVALID_FIELD,
+            "no application tags to check"
+        );
         let pages = host.good(&[0x1a, 0x08, 0x0a, 0, 255, 0], &[]);
         assert_eq!(pages[4 + 5] & 0x80, control, "ATO");
         assert_eq!(pages[4 + 2] & 0x08, 0, "DPICZ");
