@@ -13,7 +13,6 @@ Usage: lunette <COMMAND>
 
 Commands:
   serve        Serve files, block devices and memory as SCSI disks
-  wan          Emulate a network on this machine
   secret       Make a random secret for CHAP
   discover     List the targets that a portal has, with their units and sizes
   login-trace  Log in and tell each phase with its time, and each key with its result
@@ -181,7 +180,7 @@ fn every_subcommand_has_a_manual_page() {
     assert!(read("lunette-serve.1").contains("\\-\\-lun"));
     let (message, status) = refused(Path::new("."), &["man", "sevre"]);
     assert_eq!(status, Some(2));
-    assert!(message.contains("there are serve, wan, secret, discover, "), "{message}");
+    assert!(message.contains("there are serve, secret, discover, "), "{message}");
 }
 
 #[test]
