@@ -35,10 +35,18 @@ enum Request {
 
 /// What handles and the engine's thread share.
 struct Shared {
-    requests: Mutex<Vec<Request>>,
+    requests: Mutex<Requests>,
     waker: Waker,
     facts: Mutex<Facts>,
     thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What was asked and is not taken yet.
+#[derive(Default)]
+struct Requests {
+    waiting: Vec<Request>,
+    /// The thread has ended: nobody takes anything any more.
+    is_closed: bool,
 }
 
 /// What handles may look at.
@@ -221,14 +229,58 @@ impl std::fmt::Debug for Session {
 
 impl Shared {
     fn ask(&self, request: Request) {
-        let is_first = {
-            let mut requests = lock(&self.requests);
-            requests.push(request);
-            requests.len() == 1
-        };
+        let mut requests = lock(&self.requests);
+        if requests.is_closed {
+            drop(requests);
+            return request.refuse();
+        }
+        requests.waiting.push(request);
+        let is_first = requests.waiting.len() == 1;
+        drop(requests);
         if is_first {
             self.waker.wake();
         }
+    }
+
+    /// The thread ends: what was asked and what will be is refused.
+    fn close(&self) {
+        lock(&self.facts).is_over = true;
+        let waiting = {
+            let mut requests = lock(&self.requests);
+            requests.is_closed = true;
+            std::mem::take(&mut requests.waiting)
+        };
+        waiting.into_iter().for_each(Request::refuse);
+    }
+}
+
+impl Request {
+    /// It came too late: a command gets its buffer back, and the others see the end of their channels.
+    fn refuse(self) {
+        let Self::Command(command, sender) = self else { return };
+        let buffer = match command.data {
+            Data::None => Vec::new(),
+            Data::In(buffer) | Data::Out(buffer) => buffer,
+        };
+        // Who waited may have gone.
+        let _ = sender.send(Completion {
+            id: CommandId { place: 0, serial: 0 },
+            result: Err(CommandError::NotSent("the session is over".to_owned())),
+            buffer,
+            received: 0,
+            times: Times::default(),
+            attempts: 0,
+            session: 0,
+        });
+    }
+}
+
+/// Closes the requests when the thread ends, in whatever way.
+struct Closing<'a>(&'a Shared);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }
 
@@ -262,6 +314,7 @@ struct Driver<'a> {
 }
 
 fn drive(engine: Engine, shared: &Shared) {
+    let _closing = Closing(shared);
     let mut driver = Driver {
         engine,
         shared,
@@ -287,8 +340,6 @@ fn drive(engine: Engine, shared: &Shared) {
         }
         driver.tell_events();
     }
-    lock(&shared.facts).is_over = true;
-    driver.refuse_the_rest();
 }
 
 impl Driver<'_> {
@@ -298,7 +349,7 @@ impl Driver<'_> {
     }
 
     fn take_requests(&mut self) {
-        for request in std::mem::take(&mut *lock(&self.shared.requests)) {
+        for request in std::mem::take(&mut lock(&self.shared.requests).waiting) {
             match request {
                 Request::Command(command, sender) => {
                     let id = self.engine.submit(command);
@@ -371,26 +422,7 @@ impl Driver<'_> {
             }
         }
     }
-
-    /// What came too late is answered by the end of its channel, but for its buffer.
-    fn refuse_the_rest(&mut self) {
-        for request in std::mem::take(&mut *lock(&self.shared.requests)) {
-            if let Request::Command(command, sender) = request {
-                let buffer = match command.data {
-                    Data::None => Vec::new(),
-                    Data::In(buffer) | Data::Out(buffer) => buffer,
-                };
-                let reason = "the session is over".to_owned();
-                let _ = sender.send(Completion {
-                    id: CommandId { place: 0, serial: 0 },
-                    result: Err(CommandError::NotSent(reason)),
-                    buffer,
-                    received: 0,
-                    times: Times::default(),
-                    attempts: 0,
-                    session: 0,
-                });
-            }
-        }
-    }
 }
+
+#[cfg(test)]
+mod tests;

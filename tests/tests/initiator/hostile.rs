@@ -18,7 +18,7 @@ use lunette_wire::{
 
 use super::{options, read};
 
-const NAME: &str = "iqn.2026-11.io.lunette:hostile";
+pub(super) const NAME: &str = "iqn.2026-11.io.lunette:hostile";
 
 struct Everybody;
 
@@ -33,14 +33,14 @@ impl TargetDirectory for Everybody {
 }
 
 /// One connection of a target that logs everybody in, and then does what a test says.
-struct Script {
-    stream: TcpStream,
-    parameters: ConnectionParameters,
-    stat_sn: StatSn,
+pub(super) struct Script {
+    pub(super) stream: TcpStream,
+    pub(super) parameters: ConnectionParameters,
+    pub(super) stat_sn: StatSn,
 }
 
 impl Script {
-    fn log_in(mut stream: TcpStream) -> Self {
+    pub(super) fn log_in(mut stream: TcpStream) -> Self {
         let mut login = Login::new(TargetLimits::default(), 1, ChapNonce::from([7; 33]));
         loop {
             let (bhs, data) = receive(&mut stream, ConnectionParameters::default());
@@ -71,23 +71,28 @@ impl Script {
         }
     }
 
+    /// Waits for the next PDU.
+    pub(super) fn receive(&mut self) -> InitiatorPdu {
+        let (bhs, _) = receive(&mut self.stream, self.parameters);
+        InitiatorPdu::decode(&bhs).expect("a good PDU")
+    }
+
     /// Waits for the next command.
-    fn command(&mut self) -> ScsiCommand {
+    pub(super) fn command(&mut self) -> ScsiCommand {
         loop {
-            let (bhs, _) = receive(&mut self.stream, self.parameters);
-            if let Ok(InitiatorPdu::ScsiCommand(command)) = InitiatorPdu::decode(&bhs) {
+            if let InitiatorPdu::ScsiCommand(command) = self.receive() {
                 return command;
             }
         }
     }
 
-    fn numbers(&self, command: &ScsiCommand) -> Numbers {
+    pub(super) fn numbers(&self, command: &ScsiCommand) -> Numbers {
         let exp_cmd_sn = command.cmd_sn.next();
         Numbers { stat_sn: self.stat_sn, exp_cmd_sn, max_cmd_sn: CmdSn(exp_cmd_sn.0.wrapping_add(31)) }
     }
 
     /// A Data-In that a right target would send for this command, without status.
-    fn data_in(&self, command: &ScsiCommand) -> ScsiDataIn {
+    pub(super) fn data_in(&self, command: &ScsiCommand) -> ScsiDataIn {
         ScsiDataIn {
             is_final: true,
             initiator_task_tag: command.initiator_task_tag,
@@ -97,7 +102,7 @@ impl Script {
         }
     }
 
-    fn response(&self, command: &ScsiCommand) -> ScsiResponse {
+    pub(super) fn response(&self, command: &ScsiCommand) -> ScsiResponse {
         ScsiResponse {
             initiator_task_tag: command.initiator_task_tag,
             numbers: self.numbers(command),
@@ -106,7 +111,7 @@ impl Script {
         }
     }
 
-    fn say(&mut self, pdu: &TargetPdu, data: &[u8]) {
+    pub(super) fn say(&mut self, pdu: &TargetPdu, data: &[u8]) {
         send(&mut self.stream, &pdu.encode(data.len()), data, self.parameters);
     }
 }

@@ -5,6 +5,7 @@ mod engine;
 mod faces;
 mod guard;
 mod hostile;
+mod leaving;
 mod login;
 mod recovery;
 mod relay;

@@ -128,6 +128,9 @@ impl SessionPort {
                 EngineEvent::ConnectionMissing { reason } => {
                     say(&format!("lunette: one connection of the session is missing: {reason}"));
                 }
+                EngineEvent::LogoutRequested { portal, .. } => {
+                    say(&format!("lunette: {portal} asks for a logout"));
+                }
                 _ => {}
             }
         }

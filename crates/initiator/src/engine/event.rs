@@ -45,6 +45,14 @@ pub enum EngineEvent {
         /// Why.
         reason: String,
     },
+    /// The target wants to be rid of a connection. What is under way on it is finished, as far as the target waits for it; what
+    /// is not goes on by the rules for lost sessions.
+    LogoutRequested {
+        /// Where the connection leads.
+        portal: Portal,
+        /// How long the target waits, in seconds.
+        within_s: u16,
+    },
     /// The session is over for good.
     Over {
         /// Why.
@@ -195,6 +203,9 @@ impl Engine {
                 self.end(place, (Err(CommandError::TargetFailure { response }), 0));
             }
             End::Aborted => self.end(place, (Err(CommandError::Aborted), 0)),
+            // Whoever closes the session knows what this costs; else it was the target that wanted to be rid of it.
+            End::LoggedOut if self.is_closing => self.end(place, (Err(CommandError::Aborted), 0)),
+            End::LoggedOut => self.go_on_later(place, true, "the target asked for a logout"),
             End::NotSent if !self.session.is_over() && !self.is_moving && !self.is_closing => {
                 let reason = "the target rejected it (RFC 7143, 11.17)".to_owned();
                 self.end(place, (Err(CommandError::NotSent(reason)), 0));

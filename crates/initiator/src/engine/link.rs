@@ -10,7 +10,7 @@ use rustix::event::epoll;
 
 use super::receive::{Context, Failure, Receiver};
 use super::transmit::Transmitter;
-use super::{ConnectionInfo, Engine, READS_MAX, TOKEN_WAKE};
+use super::{ConnectionInfo, Engine, EngineEvent, READS_MAX, TOKEN_WAKE};
 use crate::connect::Connected;
 use crate::{Error, Portal};
 
@@ -191,6 +191,8 @@ impl Engine {
         let by = self.now + Duration::from_millis(u64::from(within_s) * 500);
         if let Some(link) = self.links.iter_mut().find(|link| link.id == id) {
             link.leave_by = Some(by);
+            let portal = link.portal.clone();
+            self.events.push_back(EngineEvent::LogoutRequested { portal, within_s });
         }
     }
 

@@ -63,7 +63,9 @@ impl Engine {
         }
         tracing::warn!(%reason, "the session is lost");
         self.events.push_back(EngineEvent::Lost { reason: reason.clone() });
+        // Whatever the target wants, what comes after the time for all tries would be too late.
         let wait = Duration::from_secs(self.session.parameters().default_time2wait_s.into());
+        let wait = wait.min(self.options.timing.recovery / 2);
         self.state = State::Down(Down {
             since: self.now,
             next_try: self.now + wait,

@@ -10,7 +10,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 pub struct Waker(Arc<OwnedFd>);
 
 impl Waker {
-    pub(super) fn new() -> rustix::io::Result<Self> {
+    pub(crate) fn new() -> rustix::io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self(Arc::new(event)))
     }

@@ -268,7 +268,7 @@ fn a_logout_ends_what_is_under_way_and_sends_nothing_behind_itself() {
     let id = world.links[0].id;
     assert!(world.session.nop(world.now, id, b"").is_err());
     world.settle();
-    assert_eq!(world.end(read), &End::Aborted);
+    assert_eq!(world.end(read), &End::LoggedOut);
     assert_eq!(world.events.last(), Some(&Event::SessionEnded));
     assert!(world.session.is_over());
     world.finish();

@@ -219,7 +219,7 @@ impl Workload {
                     assert!(level == 0 && !is_intact, "{answer:?}");
                 }
                 End::Answered(_) => self.answered += 1,
-                End::Aborted | End::NotSent => {}
+                End::Aborted | End::LoggedOut | End::NotSent => {}
                 End::Faulty(_, fault) => {
                     assert!(!is_intact, "{end:?}");
                     assert!(level == 0 || !matches!(fault, AnswerFault::DataDigest), "{end:?}");
@@ -244,7 +244,7 @@ impl Workload {
                             Slot::Settled(before)
                         }
                         // Done or not; but it does not change any more.
-                        End::Aborted | End::Answered(_) => Slot::Settled(found.to_vec()),
+                        End::Aborted | End::LoggedOut | End::Answered(_) => Slot::Settled(found.to_vec()),
                         _ => Slot::Unsure,
                     }
                 }

@@ -97,6 +97,9 @@ pub enum Loss {
     /// A logout was not answered for so many milliseconds.
     #[error("the target has not answered a logout for {0} ms")]
     LogoutOverdue(u64),
+    /// A task management function, or a request that was to recover a connection, was not answered for so many milliseconds.
+    #[error("the target has not answered a task management function for {0} ms")]
+    FunctionOverdue(u64),
     /// The target refused a logout that was to recover a connection; with the Logout Response's code (11.15.1).
     #[error("the target refused a logout (response {0})")]
     LogoutRefused(u8),

@@ -35,7 +35,7 @@ impl Session {
         self.tasks.iter().filter(|(_, task)| is_on(task)).count()
     }
 
-    /// Logs out (11.14). What has not ended by the answer ends as [`End::Aborted`]; with the session, what waits for the
+    /// Logs out (11.14). What has not ended by the answer ends as [`End::LoggedOut`]; with the session, what waits for the
     /// command window ends at once. [`Event::LoggedOut`] tells which connections to close.
     ///
     /// # Errors
@@ -160,7 +160,7 @@ impl Session {
 
 fn end_by_logout(stage: Stage, is_clean: bool) -> End {
     match (stage, is_clean) {
-        (Stage::Sent, true) => End::Aborted,
+        (Stage::Sent, true) => End::LoggedOut,
         (Stage::Sent, false) => End::Unknown,
         (Stage::Waiting | Stage::Assigned, _) => End::NotSent,
     }

@@ -101,6 +101,9 @@ pub struct Settings {
     /// Above ErrorRecoveryLevel 0: how long something that is missing is waited for before it is asked for again, and after how
     /// much silence a connection with tasks is pinged, which shows what was lost. Default 2 s: longer than any way round.
     pub recovery_interval: Duration,
+    /// How long the answer to a task management function may take, and to what recovers a connection, before the connection
+    /// that was asked counts as lost. Default 60 s: a target may have to wait for its store before it may answer.
+    pub function_timeout: Duration,
     /// How long a Logout Response may take. Default 15 s, as the Linux initiator has it.
     pub logout_timeout: Duration,
     /// The longest answer to a text request, in bytes. Default 1 MiB: some 10,000 targets of a SendTargets.
@@ -114,6 +117,7 @@ impl Default for Settings {
             nop_interval: Some(Duration::from_secs(5)),
             nop_timeout: Duration::from_secs(5),
             recovery_interval: Duration::from_secs(2),
+            function_timeout: Duration::from_secs(60),
             logout_timeout: Duration::from_secs(15),
             text_length_max: 1 << 20,
         }

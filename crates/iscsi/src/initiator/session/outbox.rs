@@ -115,9 +115,12 @@ pub enum End {
         /// The Response code.
         response: u8,
     },
-    /// By a task management function or a logout that this side asked for. It may have been carried out, in part or
-    /// whole, before that; it is not any more.
+    /// By a task management function that this side asked for. It may have been carried out, in part or whole, before that; it
+    /// is not any more.
     Aborted,
+    /// By a logout that this side asked for, of its connection or of the session. It may have been carried out, in part or
+    /// whole, before that; it is not any more.
+    LoggedOut,
     /// It never left this side, or the target rejected its PDU (11.17): it has not begun.
     NotSent,
     /// It left and nobody answered: it may have been carried out, and it may still be.

@@ -66,7 +66,7 @@ pub(super) struct Request {
     pub(super) kind: Kind,
     pub(super) begun_at: Duration,
     /// When it was given to the driver.
-    sent_at: Option<Duration>,
+    pub(super) sent_at: Option<Duration>,
 }
 
 impl Session {

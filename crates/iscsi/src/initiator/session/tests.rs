@@ -11,6 +11,7 @@ use crate::parameters::ConnectionParameters;
 
 mod recovery;
 mod requests;
+mod timers;
 
 const NOW: Duration = Duration::from_secs(100);
 const CMD_SN: CmdSn = CmdSn(u32::MAX - 1);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::requests::Kind;
-use super::{ConnectionId, Logout, Loss, Outbox, Session};
+use super::{ConnectionId, Logout, Loss, Outbox, REQUESTS_MAX, RequestError, Session};
 
 impl Session {
     /// When [`Self::tick`] has something to do next, if nothing comes before; `None`: nothing.
@@ -12,6 +12,11 @@ impl Session {
         let keepalives = self.connections.iter().filter_map(|connection| match connection.keepalive {
             Some((_, begun)) => Some(connection.heard_at.max(begun) + self.settings.nop_timeout),
             None if connection.is_silent => None,
+            // Without room for a ping the silence is all there is to go by.
+            None if self.requests.len() >= REQUESTS_MAX => {
+                let interval = self.nop_interval(connection.id);
+                interval.map(|interval| connection.heard_at + interval + self.settings.nop_timeout)
+            }
             None => self.nop_interval(connection.id).map(|interval| connection.heard_at + interval),
         });
         // What has no time yet gets one by the next look at the clock.
@@ -27,13 +32,24 @@ impl Session {
             None => Some(Duration::ZERO),
         });
         let logouts = self.logouts().map(|(_, begun)| begun + self.settings.logout_timeout);
-        keepalives.chain(missing).chain(lost).chain(logouts).min()
+        let functions = self.functions().map(|(_, sent)| sent + self.settings.function_timeout);
+        keepalives.chain(missing).chain(lost).chain(logouts).chain(functions).min()
     }
 
     fn logouts(&self) -> impl Iterator<Item = (Logout, Duration)> {
         self.requests.iter().filter_map(|(_, request)| match request.kind {
             Kind::Logout(of) => Some((of, request.begun_at)),
             _ => None,
+        })
+    }
+
+    /// Task management functions, and what recovers connections: when each left, and on which connection.
+    fn functions(&self) -> impl Iterator<Item = (ConnectionId, Duration)> {
+        self.requests.iter().filter_map(|(_, request)| match request.kind {
+            Kind::Management(_) | Kind::Removal(_) | Kind::Reassign(_) => {
+                request.sent_at.map(|sent| (request.connection, sent))
+            }
+            Kind::Ping { .. } | Kind::Text { .. } | Kind::Logout(_) => None,
         })
     }
 
@@ -50,6 +66,14 @@ impl Session {
             .filter(|(_, begun)| now >= *begun + self.settings.logout_timeout)
             .map(|(of, _)| of)
             .collect();
+        let unanswered: Vec<_> = (self.functions())
+            .filter(|(_, sent)| now >= *sent + self.settings.function_timeout)
+            .map(|(id, _)| id)
+            .collect();
+        let waited_ms = self.settings.function_timeout.as_millis() as u64;
+        for id in unanswered {
+            self.connection_lost(id, Loss::FunctionOverdue(waited_ms), outbox);
+        }
         let waited_ms = self.settings.logout_timeout.as_millis() as u64;
         for of in overdue {
             let id = match of {
@@ -85,11 +109,19 @@ impl Session {
             }
             return;
         }
-        if interval.is_some_and(|interval| now >= connection.heard_at + interval)
-            && let Ok(request) = self.ping(now, id, &[], true)
-            && let Some(connection) = self.connection_mut(id)
-        {
-            connection.keepalive = Some((request, now));
+        let heard_at = connection.heard_at;
+        let Some(interval) = interval.filter(|interval| now >= heard_at + *interval) else { return };
+        match self.ping(now, id, &[], true) {
+            Ok(request) => {
+                if let Some(connection) = self.connection_mut(id) {
+                    connection.keepalive = Some((request, now));
+                }
+            }
+            Err(RequestError::Full) if now >= heard_at + interval + timeout => {
+                let silent_ms = (now - heard_at).as_millis() as u64;
+                self.connection_lost(id, Loss::Silent(silent_ms), outbox);
+            }
+            Err(_) => {}
         }
     }
 }

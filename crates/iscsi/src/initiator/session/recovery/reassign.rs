@@ -9,13 +9,25 @@ use lunette_wire::{CmdSn, DataSn, InitiatorTaskTag, StatSn};
 use super::super::requests::Kind;
 use super::super::{End, Outbox, Session};
 
+/// How often the target may have no room for the request.
+const REJECTS_MAX: u8 = 8;
+
 /// A task that is to have another connection.
 #[derive(Debug, Clone, Copy)]
-pub(in super::super) struct Reassign(pub(in super::super) InitiatorTaskTag);
+pub(in super::super) struct Reassign {
+    task: InitiatorTaskTag,
+    /// How often the request was rejected.
+    rejects: u8,
+}
 
 impl Session {
     /// Takes a task to the connection with the fewest bytes under way.
     pub(in super::super) fn reassign(&mut self, now: Duration, tag: InitiatorTaskTag, outbox: &mut Outbox) {
+        self.ask_reassign(now, Reassign { task: tag, rejects: 0 }, outbox);
+    }
+
+    fn ask_reassign(&mut self, now: Duration, reassign: Reassign, outbox: &mut Outbox) {
+        let tag = reassign.task;
         let Some(at) = self.least_loaded() else { return self.end_task(tag, End::Unknown, outbox) };
         let in_order = self.parameters.data_pdu_in_order && self.parameters.data_sequence_in_order;
         let connection = &mut self.connections[at];
@@ -27,7 +39,7 @@ impl Session {
         task.connection = id;
         let (lun, exp_data_sn) = (task.lun, task.rest(in_order));
         let cmd_sn = self.cmd_sn;
-        let asked = self.ask(now, id, Kind::Reassign(Reassign(tag)), &[], |initiator_task_tag| {
+        let asked = self.ask(now, id, Kind::Reassign(reassign), &[], |initiator_task_tag| {
             let request = TaskManagementRequest {
                 immediate: true,
                 function: TaskManagementFunction::TaskReassign,
@@ -49,12 +61,12 @@ impl Session {
     /// The answer: the task goes on, or nobody knows what has become of it.
     pub(in super::super) fn reassigned(
         &mut self,
-        Reassign(tag): Reassign,
+        Reassign { task, .. }: Reassign,
         response: u8,
         outbox: &mut Outbox,
     ) {
         if response != TaskManagementOutcome::FunctionComplete as u8 {
-            self.end_task(tag, End::Unknown, outbox);
+            self.end_task(task, End::Unknown, outbox);
         }
     }
 
@@ -62,14 +74,14 @@ impl Session {
     pub(in super::super) fn reassign_rejected(
         &mut self,
         now: Duration,
-        Reassign(tag): Reassign,
+        Reassign { task, rejects }: Reassign,
         reason: u8,
         outbox: &mut Outbox,
     ) {
-        if reason == RejectReason::ImmediateCommandReject as u8 {
-            self.reassign(now, tag, outbox);
+        if reason == RejectReason::ImmediateCommandReject as u8 && rejects < REJECTS_MAX {
+            self.ask_reassign(now, Reassign { task, rejects: rejects + 1 }, outbox);
         } else {
-            self.end_task(tag, End::Unknown, outbox);
+            self.end_task(task, End::Unknown, outbox);
         }
     }
 }

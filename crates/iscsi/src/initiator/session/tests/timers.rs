@@ -1,0 +1,97 @@
+//! What nobody answers: functions, reassignments, and pings for which there is no room.
+
+use super::*;
+use lunette_wire::target::RejectReason;
+
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+impl World {
+    fn tick(&mut self, now: Duration) {
+        self.session.tick(now, &mut self.outbox);
+    }
+
+    /// The target is heard of, and so alive.
+    fn is_heard(&mut self, now: Duration) {
+        let nop = NopIn {
+            lun: LunField::default(),
+            initiator_task_tag: InitiatorTaskTag::RESERVED,
+            target_transfer_tag: TargetTransferTag::RESERVED,
+            numbers: numbers(0),
+        };
+        self.session.received(now, self.id, &TargetPdu::NopIn(nop), &Segment::NONE, &mut self.outbox);
+    }
+}
+
+#[test]
+fn a_function_that_nobody_answers_ends_the_connection_that_was_asked() {
+    let mut world = world();
+    world.session.manage(NOW, Function::LogicalUnitReset(LunField::default()), &mut world.outbox).unwrap();
+    let late = NOW + TIMEOUT * 2;
+    world.is_heard(late);
+    world.tick(late);
+    assert_eq!(world.outbox.events, [], "it has not left yet");
+    world.session.transmit(late, world.id, usize::MAX, &mut world.outbox);
+    let due = late + TIMEOUT;
+    world.is_heard(due);
+    assert_eq!(world.session.next_deadline(), Some(due));
+    world.tick(due - Duration::from_millis(1));
+    assert_eq!(world.outbox.events, []);
+    world.tick(due);
+    let loss = Loss::FunctionOverdue(60_000);
+    assert_eq!(world.outbox.events.last(), Some(&Event::SessionLost { loss }));
+}
+
+#[test]
+fn without_room_for_a_ping_silence_is_counted_and_the_clock_is_not_asked_again_and_again() {
+    let mut world = world();
+    while world.session.nop(NOW, world.id, b"").is_ok() {}
+    let (interval, timeout) = (Settings::default().nop_interval.unwrap(), Settings::default().nop_timeout);
+    assert_eq!(world.session.next_deadline(), Some(NOW + interval + timeout));
+    world.tick(NOW + interval);
+    assert_eq!(world.outbox.events, []);
+    world.tick(NOW + interval + timeout);
+    assert_eq!(world.outbox.events.last(), Some(&Event::SessionLost { loss: Loss::Silent(10_000) }));
+}
+
+#[test]
+fn a_reassignment_that_is_rejected_for_ever_is_given_up() {
+    let mut world = world_at(2);
+    let taken = world.data_in();
+    world.take(TargetPdu::ScsiDataIn(taken), &segment(512));
+    world.sent();
+    world.session.connection_lost(world.id, Loss::Transport, &mut world.outbox);
+    let (cid, _) = world.session.lost_connection().expect("it is kept");
+    let login = LoggedIn {
+        cid,
+        parameters: ConnectionParameters::default(),
+        exp_stat_sn: STAT_SN,
+        exp_cmd_sn: CMD_SN.plus(2),
+        max_cmd_sn: CMD_SN.plus(5),
+    };
+    world.id = world.session.add_connection(NOW, &login).unwrap();
+    world.tick(NOW + Duration::from_secs(5));
+    let (mut rejected, mut stat_sn) = (0, 0);
+    loop {
+        let asked: Vec<_> = world.sent().into_iter().filter(is_reassignment).collect();
+        if asked.is_empty() {
+            break;
+        }
+        for pdu in asked {
+            let InitiatorPdu::TaskManagementRequest(request) = pdu else { continue };
+            let reason = RejectReason::ImmediateCommandReject as u8;
+            let reject = Reject { reason, numbers: numbers(stat_sn), data_sn: DataSn(0) };
+            world.take(TargetPdu::Reject(reject), &Segment::of(&request.encode()));
+            (rejected, stat_sn) = (rejected + 1, stat_sn + 1);
+        }
+        assert!(rejected < 100, "it goes on for ever");
+    }
+    let ends =
+        world.outbox.events.iter().filter(|event| matches!(event, Event::Ended { end: End::Unknown, .. }));
+    assert_eq!((rejected, ends.count()), (2 * 9, 2), "both tasks, each nine times");
+}
+
+fn is_reassignment(pdu: &InitiatorPdu) -> bool {
+    use lunette_wire::initiator::TaskManagementFunction;
+    matches!(pdu, InitiatorPdu::TaskManagementRequest(request)
+        if request.function == TaskManagementFunction::TaskReassign)
+}
