@@ -82,8 +82,12 @@ fn names() -> String {
     named_links().iter().map(|named| named.name).collect::<Vec<_>>().join(", ")
 }
 
-/// The least that a queue has where none is given: what a burst of one connection brings.
-const QUEUE_BYTES_MIN: u64 = 64 << 10;
+/// The least that a queue has where none is given. Senders on the same machine offer packets in bursts, which on a real
+/// network their own transmitters would spread out; a queue of 64 KiB drops a fifth of what one TCP connection sends.
+const QUEUE_BYTES_MIN: u64 = 256 << 10;
+
+/// And the shortest time that it can fill, for the same reason on faster links.
+const QUEUE_TIME_MIN: Duration = Duration::from_millis(5);
 
 /// The shortest packet that every IPv4 link must carry without a fragment is 68 bytes (RFC 791); below 576 TCP gains nothing.
 const MTU_MIN: u16 = 576;
@@ -205,7 +209,7 @@ impl Draft {
                 None => {}
                 // What is under way in a round trip: the usual measure for a drop-tail queue.
                 Some(rate) if !has_queue => {
-                    shape.queue_bytes = rate.bytes_in(round_trip).max(QUEUE_BYTES_MIN);
+                    shape.queue_bytes = rate.bytes_in(round_trip.max(QUEUE_TIME_MIN)).max(QUEUE_BYTES_MIN);
                 }
                 Some(_) => {}
             }
