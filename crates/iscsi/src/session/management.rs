@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use lunette_wire::initiator::{TaskAttribute, TaskManagementFunction, TaskManagementRequest};
 use lunette_wire::target::{TaskManagementOutcome, TaskManagementResponse};
-use lunette_wire::{Cid, InitiatorTaskTag, LunField};
+use lunette_wire::{Cid, InitiatorTaskTag};
 
-use super::data_in::{Completion, TASK_ABORTED};
 use super::fence::Holder;
 use super::requests::Request;
 use super::task::{Phase, Task, TaskId, is_covered};
@@ -215,73 +214,6 @@ impl<D: Share> Session<D> {
         self.settle(outbox);
     }
 
-    /// Aborts this session's tasks on a logical unit, or on all, but those that are `spared`, because another session asked
-    /// for it (4.2.3.2), or because one of them has failed. Returns the tasks that are still in a store. They end without an answer,
-    /// or with status TASK ABORTED where they are to be `answered`.
-    pub fn abort_tasks(
-        &mut self,
-        lun: Option<LunField>,
-        spared: &[TaskId],
-        answered: bool,
-        outbox: &mut Outbox<D>,
-    ) -> Vec<TaskId> {
-        let same_unit = self.settings.same_unit;
-        let mut affected = self.tasks.ids(|task| {
-            task.phase != Phase::Parked && lun.is_none_or(|lun| same_unit(task.command.lun, lun))
-        });
-        affected.retain(|id| !spared.contains(id));
-        self.announce_termination(&affected, None, outbox);
-        let abort = |&id: &TaskId| {
-            if answered { self.abort_answered(id, outbox) } else { self.abort(id, None, outbox) }
-        };
-        let left = affected.into_iter().filter(abort).collect();
-        self.settle(outbox);
-        left
-    }
-
-    /// As [`Self::abort`], for another session, with an answer. What has its outcome keeps it.
-    fn abort_answered(&mut self, id: TaskId, outbox: &mut Outbox<D>) -> bool {
-        let Some(task) = self.tasks.get_mut(id) else { return false };
-        match task.phase {
-            Phase::Executing if self.fence.forget(id) => {
-                // The driver is through with it.
-                self.complete(id, Completion::status(TASK_ABORTED), outbox);
-                false
-            }
-            Phase::Executing if !task.aborted => {
-                let is_left = self.abort(id, None, outbox);
-                if let Some(task) = self.tasks.get_mut(id) {
-                    task.abort_is_answered = true;
-                }
-                is_left
-            }
-            Phase::Collecting => {
-                outbox.event(Event::Dropped(id));
-                self.complete(id, Completion::status(TASK_ABORTED), outbox);
-                false
-            }
-            Phase::Executing => true,
-            Phase::Parked | Phase::Held | Phase::Draining => false,
-        }
-    }
-
-    /// True while a command for a logical unit, but those that are `spared`, has begun, and has neither ended nor been aborted.
-    #[must_use]
-    pub fn has_tasks(&self, lun: LunField, spared: &[TaskId]) -> bool {
-        let same_unit = self.settings.same_unit;
-        let begun = self.tasks.ids(|task| {
-            let is_over = task.aborted || matches!(task.phase, Phase::Parked | Phase::Draining);
-            !is_over && same_unit(task.command.lun, lun)
-        });
-        begun.iter().any(|id| !spared.contains(id))
-    }
-
-    /// True while a task that [`Self::abort_tasks`] named has not ended.
-    #[must_use]
-    pub fn is_open(&self, id: TaskId) -> bool {
-        self.tasks.get(id).is_some_and(|task| !matches!(task.phase, Phase::Draining | Phase::Held))
-    }
-
     fn abort_one(&mut self, management: &Management, outbox: &mut Outbox<D>) {
         use TaskManagementOutcome as Outcome;
         let request = management.request;
@@ -404,44 +336,6 @@ impl<D: Share> Session<D> {
             order: Order::of(function),
         });
         id
-    }
-
-    /// Aborts a task. True when it has not ended yet: it is in a store, or its initiator, who asked for the abort
-    /// on `asked_on`, still owes data.
-    pub(super) fn abort(&mut self, id: TaskId, asked_on: Option<Cid>, outbox: &mut Outbox<D>) -> bool {
-        if self.fence.forget(id) {
-            // The driver is through with it.
-            self.forget(id);
-            return false;
-        }
-        let closing = self.closing;
-        let Some(task) = self.tasks.get_mut(id) else { return false };
-        let wait_for_data = asked_on.is_some() && !closing && !task.is_quiet();
-        match task.phase {
-            Phase::Executing => {
-                task.aborted = true;
-                task.abort_is_answered = false;
-                outbox.event(Event::Aborted(id));
-                true
-            }
-            Phase::Parked => {
-                // Its number stays in the window and delivers nothing.
-                outbox.event(Event::Dropped(id));
-                self.forget(id);
-                false
-            }
-            Phase::Collecting | Phase::Held | Phase::Draining => {
-                if task.phase == Phase::Collecting {
-                    outbox.event(Event::Dropped(id));
-                }
-                if wait_for_data {
-                    task.phase = Phase::Draining;
-                } else {
-                    self.forget(id);
-                }
-                wait_for_data
-            }
-        }
     }
 
     /// Answers every function whose tasks are gone and whose outcome is known.

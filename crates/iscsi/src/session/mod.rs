@@ -9,6 +9,7 @@
 //! `connection`, state that it gives to the session here: one command window, one set of tasks, each of which belongs to
 //! the connection that brought it (4.2.5.1). What ErrorRecoveryLevel 1 and 2 add is in `recovery`.
 
+mod aborts;
 mod connection;
 mod data_in;
 mod data_out;

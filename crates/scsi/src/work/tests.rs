@@ -1,0 +1,165 @@
+//! What a unit's work asks for, step by step, over failures and restarts.
+
+use super::*;
+
+const MEDIUM: Medium =
+    Medium { blocks: 5000, block_length_bytes: 512, unmap: true, is_kept: true, is_protected: false };
+
+fn overwrite(passes: u8, invert: bool) -> Method {
+    Method::Overwrite { pattern: vec![0xa5, 0x00, 0xff], passes, invert }
+}
+
+const SANITIZE: Purpose = Purpose::Sanitize { unrestricted_exit: false };
+
+/// Does all work, and tells what was written to each block and what was saved last.
+fn finish(work: &Work) -> (Vec<Vec<u8>>, Vec<Io>) {
+    let (mut disk, mut others) = (vec![Vec::new(); MEDIUM.blocks as usize], Vec::new());
+    while let Some(io) = work.next(MEDIUM) {
+        match io {
+            Io::WriteOwned { offset_bytes, bytes, .. } => {
+                for (index, block) in bytes.chunks(512).enumerate() {
+                    disk[offset_bytes as usize / 512 + index] = block.to_vec();
+                }
+            }
+            other => others.push(other),
+        }
+        work.done(MEDIUM, Ok(()));
+    }
+    (disk, others)
+}
+
+#[test]
+fn every_block_gets_the_pattern_from_its_start() {
+    for (invert, first) in [(false, 0xa5), (true, 0x5a)] {
+        let work = Work::restore(None).unwrap();
+        assert!(work.next(MEDIUM).is_none());
+        assert!(work.arm(SANITIZE, overwrite(2, invert)).is_some());
+        assert!(work.next(MEDIUM).is_none(), "not before it is sure to outlive a crash");
+        assert!(work.arm(SANITIZE, Method::Erase).is_none(), "one at a time");
+        work.launch();
+        let (disk, others) = finish(&work);
+        assert!(disk.iter().all(|block| block[..2] == [first, first ^ 0xa5] && block.len() == 512));
+        assert_eq!(others, [Io::Flush, Io::SaveState, Io::Flush, Io::SaveState]);
+        assert_eq!(work.occupation(), Occupation::None);
+    }
+}
+
+#[test]
+fn progress_grows_and_never_says_all() {
+    let work = Work::restore(None).unwrap();
+    work.arm(SANITIZE, overwrite(3, true));
+    work.launch();
+    let mut last = 0;
+    while work.next(MEDIUM).is_some() {
+        let sense = work.sense(MEDIUM).unwrap();
+        assert_eq!((sense.key, sense.code), (SenseKey::NotReady, AdditionalSense::SANITIZE_IN_PROGRESS));
+        assert!(sense.progress.unwrap() >= last);
+        last = sense.progress.unwrap();
+        work.done(MEDIUM, Ok(()));
+    }
+    assert!(last > 60000);
+    assert_eq!(work.sense(MEDIUM), None);
+}
+
+#[test]
+fn it_goes_on_after_a_restart_at_any_moment() {
+    for stop_after in 0..12 {
+        let work = Work::restore(None).unwrap();
+        let mut saved = work.arm(SANITIZE, overwrite(2, true)).unwrap();
+        work.launch();
+        for _ in 0..stop_after {
+            if work.next(MEDIUM).is_none() {
+                break;
+            }
+            if let Kept::Now(bytes) = work.done(MEDIUM, Ok(())) {
+                saved = bytes;
+            }
+        }
+        let section = (!saved.is_empty()).then_some(&saved[..]);
+        let after = Work::restore(section).unwrap();
+        assert_eq!(after.is_going_on(), section.is_some());
+        let (disk, _) = finish(&after);
+        assert!(section.is_none() || disk.iter().all(|block| block[0] == 0x5a), "{stop_after}");
+    }
+}
+
+#[test]
+fn a_failure_stays_until_it_is_taken_away() {
+    for (unrestricted_exit, occupation) in
+        [(false, Occupation::SanitizeFailed), (true, Occupation::SanitizeFailedUnrestricted)]
+    {
+        let work = Work::restore(None).unwrap();
+        work.arm(Purpose::Sanitize { unrestricted_exit }, Method::Erase);
+        work.launch();
+        assert!(work.next(MEDIUM).is_some());
+        let Kept::Now(saved) = work.done(MEDIUM, Err(IoError::Hardware)) else { panic!("it is kept") };
+        assert_eq!(work.occupation(), occupation);
+        assert_eq!(work.next(MEDIUM), Some(Io::SaveState));
+        assert_eq!(work.done(MEDIUM, Ok(())), Kept::Same);
+        assert_eq!(work.next(MEDIUM), None);
+        let after = Work::restore(Some(&saved)).unwrap();
+        assert_eq!((after.occupation(), after.next(MEDIUM)), (occupation, None));
+        assert_eq!(
+            after.sense(MEDIUM),
+            Some(SenseData::new(SenseKey::MediumError, AdditionalSense::SANITIZE_COMMAND_FAILED))
+        );
+        after.forget_failure();
+        assert_eq!(after.occupation(), Occupation::None);
+    }
+}
+
+/// The driver had an operation of what failed before.
+#[test]
+fn what_ends_late_is_not_taken_for_other_work() {
+    let work = Work::restore(None).unwrap();
+    work.arm(SANITIZE, Method::Erase);
+    work.launch();
+    assert!(work.next(MEDIUM).is_some());
+    work.done(MEDIUM, Err(IoError::Hardware));
+    assert_eq!(work.next(MEDIUM), Some(Io::SaveState));
+    assert!(work.arm(SANITIZE, Method::Erase).is_some());
+    work.launch();
+    assert_eq!(work.done(MEDIUM, Err(IoError::Hardware)), Kept::NotMine);
+    assert_eq!(work.occupation(), Occupation::Sanitizing);
+    finish(&work);
+    assert_eq!(work.occupation(), Occupation::None);
+}
+
+#[test]
+fn a_try_that_does_not_begin_frees_nothing() {
+    let work = Work::restore(None).unwrap();
+    let withdrawn = || {
+        let mut section = None;
+        work.withdraw(|bytes| section = Some(bytes));
+        section
+    };
+    work.arm(SANITIZE, Method::Erase);
+    work.launch();
+    assert_eq!(withdrawn(), None, "it has begun");
+    assert!(work.next(MEDIUM).is_some());
+    let Kept::Now(failed) = work.done(MEDIUM, Err(IoError::Hardware)) else { panic!("it is kept") };
+    assert!(work.arm(SANITIZE, Method::Erase).is_some());
+    assert_eq!(withdrawn(), Some(failed));
+    assert_eq!(work.occupation(), Occupation::SanitizeFailed);
+    work.forget_failure();
+    work.arm(SANITIZE, Method::Erase);
+    assert_eq!(withdrawn(), Some(Vec::new()));
+    assert_eq!(work.occupation(), Occupation::Sanitizing, "until that is saved");
+    finish(&work);
+    assert_eq!(work.occupation(), Occupation::None);
+}
+
+#[test]
+fn a_medium_that_changes_its_size_is_treated_to_its_end() {
+    let work = Work::restore(None).unwrap();
+    work.arm(Purpose::Format, overwrite(1, false));
+    work.launch();
+    assert!(work.next(MEDIUM).is_some());
+    work.done(MEDIUM, Ok(()));
+    let cut = Medium { blocks: 100, ..MEDIUM };
+    assert_eq!(work.next(cut), Some(Io::Flush));
+    work.done(cut, Ok(()));
+    assert_eq!(work.next(cut), Some(Io::SaveState));
+    work.done(cut, Ok(()));
+    assert_eq!(work.occupation(), Occupation::None);
+}
