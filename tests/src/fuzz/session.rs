@@ -119,7 +119,8 @@ impl Driver {
             }
             (4, Joining::InUse) => {
                 self.open.remove(&self.cid.0);
-                self.session.reinstate(self.cid, &mut self.outbox);
+                let exp_stat_sn = StatSn(input.byte().into());
+                self.session.reinstate(self.cid, exp_stat_sn, &mut self.outbox);
             }
             (5, _) => {
                 self.open.remove(&self.cid.0);

@@ -33,6 +33,8 @@ pub struct LoginOptions {
     pub tsih: Tsih,
     /// The connection's name in its session.
     pub cid: Cid,
+    /// What has arrived on the connection that this one takes the place of (RFC 7143, 11.12.9).
+    pub exp_stat_sn: StatSn,
     /// Log in with CHAP.
     pub chap: Option<ChapOptions>,
 }
@@ -59,6 +61,7 @@ impl Default for LoginOptions {
             first_cmd_sn: CmdSn(1),
             tsih: Tsih(0),
             cid: Cid(0),
+            exp_stat_sn: StatSn(0),
             chap: None,
         }
     }
@@ -78,7 +81,7 @@ impl Initiator {
             exp_cmd_sn: options.first_cmd_sn,
             max_cmd_sn: options.first_cmd_sn,
             tsih: options.tsih,
-            exp_stat_sn: StatSn(0),
+            exp_stat_sn: options.exp_stat_sn,
             tasks: BTreeMap::new(),
             completions: VecDeque::new(),
             events: Vec::new(),

@@ -331,6 +331,7 @@ impl Login {
             numbers: pdu.numbers,
             next_stat_sn: self.stat_sn,
             cmd_sn: head.cmd_sn,
+            exp_stat_sn: head.exp_stat_sn,
             user: identity.user,
             reply: LoginReply { pdu, text },
         })))

@@ -37,6 +37,8 @@ pub struct LoginOutcome {
     pub next_stat_sn: StatSn,
     /// CmdSN of the first command of a new session (11.12.8).
     pub cmd_sn: CmdSn,
+    /// What has arrived on the connection whose place this one takes, if there is one (11.12.9).
+    pub exp_stat_sn: StatSn,
     /// The CHAP name that was proven; none where nobody was asked. All connections of a session have the same (9.2).
     pub user: Option<String>,
     /// The last reply, but for TSIH and numbers.

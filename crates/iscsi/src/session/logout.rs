@@ -7,7 +7,7 @@
 
 use lunette_wire::initiator::{LogoutReason, LogoutRequest};
 use lunette_wire::target::LogoutResponse;
-use lunette_wire::{Cid, InitiatorTaskTag, LunField};
+use lunette_wire::{Cid, InitiatorTaskTag, LunField, StatSn};
 
 use super::fence::Fence;
 use super::requests::Request;
@@ -105,12 +105,15 @@ impl<D: Share> Session<D> {
     }
 
     /// Begins the implicit logout of a connection whose CID a login brings again (6.3.4). The driver has closed it, or
-    /// does so now; [`Event::ConnectionEnded`] follows when its last task has left its store.
-    pub fn reinstate(&mut self, cid: Cid, outbox: &mut Outbox<D>) {
+    /// does so now; [`Event::ConnectionEnded`] follows when its last task has left its store. The login says which
+    /// statuses have arrived, those before `exp_stat_sn` (11.12.9).
+    pub fn reinstate(&mut self, cid: Cid, exp_stat_sn: StatSn, outbox: &mut Outbox<D>) {
         let retains = self.retains();
         let Some(connection) = self.connection_mut(cid) else { return };
         connection.closing = true;
         if retains && !connection.leaving {
+            connection.acknowledge(exp_stat_sn);
+            self.release_acknowledged(cid);
             self.remove_for_recovery(cid, outbox);
         } else {
             self.retire(cid, outbox);

@@ -171,12 +171,12 @@ impl Reactor {
             .joiners
             .retain(|waiting| connections.get(waiting.index).is_some_and(|of| of.token == *waiting));
         let Some(connection) = connections.get_mut(index) else { return };
-        let cid = outcome.cid;
+        let (cid, exp_stat_sn) = (outcome.cid, outcome.exp_stat_sn);
         session.joiners.push(connection.token);
         connection.stage = Stage::AwaitingReinstatement(outcome);
         info!(initiator = %session.initiator, cid = cid.0, "connection is being replaced by a new login");
         let old: Option<Token> = session.unlink(cid);
-        session.core.reinstate(cid, &mut self.outbox);
+        session.core.reinstate(cid, exp_stat_sn, &mut self.outbox);
         if let Some(old) = old.filter(|&old| self.connection(old).is_some()) {
             self.disconnect(old.index, &Disconnect::Reinstated);
         }

@@ -7,7 +7,7 @@ use lunette_tests::initiator::LoginOptions;
 use lunette_tests::raw::{BLOCK_BYTES, Raw, write};
 use lunette_wire::frame::Digests;
 use lunette_wire::initiator::LogoutReason;
-use lunette_wire::{Cid, InitiatorPdu, TargetPdu};
+use lunette_wire::{Cid, InitiatorPdu, StatSn, TargetPdu};
 
 use super::{options, reassign, target};
 use crate::{COMPLETE, DISK, expect_on_disk, expect_ready};
@@ -123,6 +123,34 @@ fn a_session_goes_on_after_its_only_connection_is_lost() {
     new.good(tag).expect("the write");
     expect_ready(&mut new, 0);
     expect_on_disk(&mut new, 0, &[0xaa; BLOCK_BYTES]);
+}
+
+/// 11.12.9: the login that restarts a connection acknowledges what has arrived on the old one; a further connection's does not.
+#[test]
+fn a_login_that_restarts_a_connection_acknowledges_its_statuses() {
+    for (cid, answer) in [(0, DOES_NOT_EXIST), (1, COMPLETE)] {
+        let target = target(2, 60);
+        let mut old = level_2(&target, &[]);
+        let tag = old.write(0, 0, &[0xaa; BLOCK_BYTES]).expect("sent");
+        old.good(tag).expect("a write");
+        let joining = LoginOptions {
+            tsih: old.tsih,
+            cid: Cid(cid),
+            first_cmd_sn: old.cmd_sn,
+            exp_stat_sn: old.exp_stat_sn,
+            keys: Vec::new(),
+            ..options(&target, 2, &[])
+        };
+        let mut new = Raw::login(target.portal(), &joining).expect("a login");
+        if cid > 0 {
+            // Nothing of the old connection's has arrived, as far as this says (11.14.4).
+            new.acknowledged = Some(StatSn(0));
+            remove(&mut new, 0);
+            new.acknowledged = None;
+        }
+        let request = reassign(&mut new, tag, 0);
+        assert_eq!(new.managed(request).expect("an answer"), answer);
+    }
 }
 
 /// What is needed to come back to a session whose connection is gone.

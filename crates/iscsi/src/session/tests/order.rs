@@ -237,7 +237,7 @@ fn a_fence_does_not_outlive_its_connections() {
         pair.complete(behind, false);
         assert_eq!(pair.responses().len(), 1, "the response before");
         assert!(pair.bench.session.fence.is_up());
-        pair.bench.session.reinstate(cid, &mut pair.bench.outbox);
+        pair.bench.session.reinstate(cid, StatSn(0), &mut pair.bench.outbox);
         assert!(!pair.bench.session.fence.is_up());
         let left = pair.responses();
         assert!(left.contains(&(1 - cid.0, 3)), "{left:?}");

@@ -327,8 +327,9 @@ impl Target {
                     self.connections[old].closed.get_or_insert_with(|| "reinstated".to_owned());
                     self.connections[old].outbound.clear();
                 }
+                let exp_stat_sn = outcome.exp_stat_sn;
                 self.connections[index].phase = Phase::Waiting(outcome);
-                self.with_session(session, |full, outbox| full.session.reinstate(cid, outbox));
+                self.with_session(session, |full, outbox| full.session.reinstate(cid, exp_stat_sn, outbox));
             }
             other @ (Joining::Full | Joining::Over) => {
                 let status = if other == Joining::Full {

@@ -71,6 +71,8 @@ impl Host {
             tsih: self.raw.tsih,
             cid: Cid(cid),
             first_cmd_sn: self.raw.cmd_sn,
+            // Of use to the login that has the old CID (11.12.9), of none to another.
+            exp_stat_sn: self.raw.exp_stat_sn,
             ..target.options_with(self.port, &SEGMENTS[rng.below(2) as usize..][..1])
         };
         let mut new = Raw::login(target.portal(), &options).expect("a login");
