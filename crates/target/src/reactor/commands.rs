@@ -1,4 +1,4 @@
-//! Commands between the session core, the device server and the stores.
+//! Commands between the session core, the device server and the stores. How they end is in `ending`.
 //!
 //! The core says when a command's turn has come and when its data is there; the device server says what it needs
 //! next; the store does it. Each function here carries one answer to the next of the three.
@@ -6,17 +6,13 @@
 use std::sync::Arc;
 
 use lunette_block::{Buffer, Done, ErrorClass, IoCompletion, Operation, Volume, WriteSource};
-use lunette_iscsi::session::{Completion, Event, Placement, TaskId, Transfer};
-use lunette_scsi::{DataIn, Io, IoOutcome, Lun, Next, Status, Terms};
-use lunette_wire::initiator::ScsiDataOut;
-use lunette_wire::target::RejectReason;
-use lunette_wire::{Bhs, Cid, InitiatorPdu};
+use lunette_iscsi::session::{Event, TaskId};
+use lunette_scsi::{Io, IoOutcome, Lun, Next, Status, Terms};
 
 use super::Reactor;
-use super::connection::{Disconnect, Stage};
-use super::fenced::needs_fence;
-use super::receive::Arrived;
-use super::session::{Attachment, Medium, Segment, TargetSession, TaskContext};
+use super::ending::hardware_error;
+use super::events::PDUS_GATHERED_MAX;
+use super::session::{Attachment, Medium, TaskContext};
 use super::waiting::attribute;
 use crate::server::Shared;
 use crate::store_io::{NoOperation, io_error, io_outcome, operation_of};
@@ -25,111 +21,10 @@ use crate::store_io::{NoOperation, io_error, io_outcome, operation_of};
 /// than the copy (docs/decisions/0011).
 const CACHED_SEND_BYTES_MIN: u32 = 32 << 10;
 
-/// What protection information takes behind the data of a block (SBC-3).
-const PROTECTION_BYTES: usize = 8;
-
 /// Steps that commands go on by in one turn: the write, flush or comparison that follows a read or write, and some more.
 const STEPS_MAX: usize = 4;
 
-/// PDUs that gather before they are queued: enough to share the work, few enough that large ones are sent early.
-const PDUS_GATHERED_MAX: usize = 8;
-
 impl Reactor {
-    /// The session of a connection in full feature phase.
-    pub(super) fn session_of(&mut self, connection: usize) -> Option<&mut TargetSession> {
-        match self.connections.get(connection)?.stage {
-            Stage::FullFeature { session, .. } => self.sessions.get_mut(session),
-            _ => None,
-        }
-    }
-
-    pub(super) fn locate(&self, connection: usize, pdu: &ScsiDataOut, length: usize) -> Placement {
-        let Some(Stage::FullFeature { session, cid }) = self.connections.get(connection).map(|of| &of.stage)
-        else {
-            return Placement::Discard;
-        };
-        // A frame's length has 24 bits.
-        self.sessions
-            .get(*session)
-            .map_or(Placement::Discard, |session| session.core.locate_data_out(*cid, pdu, length as u32))
-    }
-
-    pub(super) fn copy_to_task(&mut self, connection: usize, id: TaskId, offset: usize, data: &[u8]) {
-        if let Some(session) = self.session_of(connection)
-            && let Some(buffer) = session.data_out_buffer(id)
-            && let Some(place) = buffer.get_mut(offset..offset + data.len())
-        {
-            place.copy_from_slice(data);
-        }
-    }
-
-    /// One complete PDU of a session.
-    pub(super) fn full_feature_pdu(
-        &mut self,
-        connection: usize,
-        (index, cid): (usize, Cid),
-        (bhs, ahs): (&Bhs, &[u8]),
-        data: Arrived<'_>,
-        intact: bool,
-    ) {
-        match InitiatorPdu::decode(bhs) {
-            Ok(InitiatorPdu::ScsiDataOut(pdu)) => {
-                let length = data_segment_length(bhs);
-                if let Arrived::Bytes(bytes) = data
-                    && intact
-                    && let Placement::Task { id, offset } = self.locate(connection, &pdu, bytes.len())
-                {
-                    self.copy_to_task(connection, id, offset as usize, bytes);
-                }
-                let Some(session) = self.sessions.get_mut(index) else { return };
-                session.core.data_out_arrived(self.now, cid, (bhs, &pdu), length, intact, &mut self.outbox);
-            }
-            // The PDU is as if it had never come; its sender may try again (RFC 7143, 7.8).
-            Ok(_) if !intact => {
-                let Some(session) = self.sessions.get_mut(index) else { return };
-                session.core.reject(cid, bhs, RejectReason::DataDigestError, &mut self.outbox);
-            }
-            Ok(InitiatorPdu::ScsiCommand(pdu)) => {
-                let length = data_segment_length(bhs);
-                let buffer = match data {
-                    Arrived::Command(buffer) => Some(buffer),
-                    Arrived::Bytes(bytes) if !bytes.is_empty() => {
-                        self.command_buffer(index, &pdu, bytes.len()).map(|mut buffer| {
-                            buffer[..bytes.len()].copy_from_slice(bytes);
-                            buffer
-                        })
-                    }
-                    // Unsolicited data follows: it needs a place before the command's turn comes.
-                    Arrived::Bytes(_) if pdu.write && !pdu.is_final => self.command_buffer(index, &pdu, 0),
-                    Arrived::Bytes(_) | Arrived::Placed => None,
-                };
-                let Some(session) = self.sessions.get_mut(index) else { return };
-                let command = (bhs, &pdu, ahs);
-                let id = session.core.command(self.now, cid, command, length, &mut self.outbox);
-                if let Some(id) = id {
-                    let is_starved = buffer.is_none() && (length > 0 || (pdu.write && !pdu.is_final));
-                    session.attach(id, buffer, is_starved);
-                }
-            }
-            _ => {
-                // What came before it is done before it.
-                self.run_session(index);
-                let bytes = if let Arrived::Bytes(bytes) = data { bytes } else { &[] };
-                let Some(session) = self.sessions.get_mut(index) else { return };
-                session.core.request(self.now, cid, bhs, bytes, &mut self.outbox);
-                self.run_session(index);
-            }
-        }
-        self.to_run = Some(index);
-    }
-
-    /// Carries out what the PDUs of one read have left in the outbox.
-    pub(super) fn run_received(&mut self) {
-        if let Some(index) = self.to_run.take() {
-            self.run_session(index);
-        }
-    }
-
     /// Lets the stores' results go through the device server until nothing more is finished at once. A command of many
     /// steps, each of which is done at once, is not to keep the reactor: what is left has to wait for another turn.
     pub(super) fn collect_completions(&mut self) {
@@ -157,87 +52,8 @@ impl Reactor {
         self.finished = finished;
     }
 
-    /// Carries out what the core left in the outbox, until it leaves nothing more.
-    pub(super) fn run_session(&mut self, index: usize) {
-        loop {
-            self.queue_pdus(index);
-            if self.outbox.events.is_empty() {
-                return;
-            }
-            let mut events =
-                std::mem::replace(&mut self.outbox.events, std::mem::take(&mut self.spare_events));
-            for event in events.drain(..) {
-                self.session_event(index, event);
-                if self.outbox.pdus.len() >= PDUS_GATHERED_MAX {
-                    self.queue_pdus(index);
-                }
-            }
-            self.spare_events = events;
-        }
-    }
-
-    pub(super) fn queue_pdus(&mut self, index: usize) {
-        if self.outbox.pdus.is_empty() {
-            return;
-        }
-        let Some(session) = self.sessions.get(index) else {
-            self.outbox.pdus.clear();
-            return;
-        };
-        for pdu in self.outbox.pdus.drain(..) {
-            // What was meant for a connection that has gone goes nowhere.
-            let Some(token) = session.link(pdu.cid).map(|link| link.token) else { continue };
-            let connection =
-                self.connections.get_mut(token.index).filter(|connection| connection.token == token);
-            let Some(connection) = connection else { continue };
-            connection.transmitter.push(&pdu.bhs, pdu.payload, connection.digests);
-            if !std::mem::replace(&mut connection.is_dirty, true) {
-                self.dirty.push(token.index);
-            }
-        }
-        for link in &session.links {
-            if let Some(connection) = self.connections.get_mut(link.token.index)
-                && connection.token == link.token
-                && connection.transmitter.is_eager()
-            {
-                // A failure shows again, and is dealt with, when the turn's answers are sent.
-                let _ = connection.transmitter.send(&connection.socket, self.company.send_bytes_max());
-            }
-        }
-    }
-
-    fn session_event(&mut self, index: usize, event: Event) {
-        match event {
-            Event::Execute(id) => self.begin(index, id),
-            Event::DataOutComplete(id) => self.data_out_complete(index, id),
-            Event::Aborted(id) => self.aborted(index, id),
-            Event::Spoilt { id, asc, ascq } => self.spoilt(index, id, (asc, ascq)),
-            Event::Dropped(id) => {
-                if let Some(session) = self.sessions.get_mut(index) {
-                    session.detach(id);
-                }
-            }
-            Event::Manage { id, function, lun } => self.manage(index, id, function, lun),
-            Event::Text(pending) => self.text(index, &pending),
-            Event::Close { cid, reason } => {
-                // What the core had to say before it must still go out.
-                self.queue_pdus(index);
-                if let Some(token) = self.sessions.get_mut(index).and_then(|session| session.unlink(cid)) {
-                    self.close_after_sending(token, Disconnect::Session(reason));
-                }
-            }
-            Event::Cleared { lun } => {
-                if let Some(attachment) = self.sessions.get(index).and_then(|of| of.attachment.as_ref()) {
-                    attachment.nexus.commands_cleared_by_protocol(Lun::from_bytes(lun.0));
-                }
-            }
-            Event::ConnectionEnded { cid } => self.connection_ended(index, cid),
-            Event::Ended => self.session_ended(index),
-        }
-    }
-
     /// A command's turn in its session has come. A long read lets the short ones of other sessions go first.
-    fn begin(&mut self, index: usize, id: TaskId) {
+    pub(super) fn begin(&mut self, index: usize, id: TaskId) {
         let is_long = self.company.is_long(self.data_in_bytes(index, id));
         match self.sessions.get_mut(index) {
             // The commands of one session keep their order.
@@ -346,7 +162,7 @@ impl Reactor {
     }
 
     /// All data of a command is there.
-    fn data_out_complete(&mut self, index: usize, id: TaskId) {
+    pub(super) fn data_out_complete(&mut self, index: usize, id: TaskId) {
         let Some(session) = self.sessions.get_mut(index) else { return };
         let Some(attachment) = &session.attachment else { return };
         let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut) else { return };
@@ -464,24 +280,6 @@ impl Reactor {
         }
     }
 
-    /// There is no memory for a command: its initiator is to try again when others have ended, with fewer at a time.
-    fn finish_starved(&mut self, index: usize, id: TaskId) {
-        if let Some(session) = self.sessions.get_mut(index) {
-            session.core.narrow_window();
-        }
-        self.refuse(index, id, Status::TaskSetFull);
-    }
-
-    /// Ends a command for a reason that its device server knows nothing of.
-    fn refuse(&mut self, index: usize, id: TaskId, status: Status) {
-        if let Some(session) = self.sessions.get(index)
-            && let (Some(view), Some(attachment)) = (session.core.task(id), &session.attachment)
-        {
-            attachment.nexus.refused(Lun::from_bytes(view.lun.0), status);
-        }
-        self.finish(index, id, &lunette_scsi::Completion::status(status));
-    }
-
     /// A store has finished an operation.
     pub(super) fn io_finished(&mut self, index: usize, completion: IoCompletion) {
         let slot = slot_of_tag(completion.tag);
@@ -524,45 +322,6 @@ impl Reactor {
         let next = command.resume(&attachment.nexus, event);
         self.drive(index, id, next);
     }
-
-    /// Ends a command.
-    pub(super) fn finish(&mut self, index: usize, id: TaskId, completion: &lunette_scsi::Completion) {
-        let Some(session) = self.sessions.get_mut(index) else { return };
-        let context = session.take_context(id);
-        let out_length = context.as_ref().map_or(0, |context| context.out_length);
-        let transfer = match &completion.data_in {
-            DataIn::Parameter(bytes) => {
-                // Parameter data is cut to an allocation length of 32 bits.
-                Transfer::In { length: bytes.len() as u32, data: Segment::Parameter(bytes[..].into()) }
-            }
-            DataIn::Medium { length_bytes } => match context.and_then(|context| context.medium) {
-                Some(medium) => Transfer::In { data: Segment::Medium(medium), length: *length_bytes },
-                // The device server only says so after a read; without its buffer there is nothing to send.
-                None => return self.finish(index, id, &hardware_error()),
-            },
-            DataIn::MediumData { length_bytes, block_length_bytes } => {
-                let medium = context.and_then(|context| context.medium).and_then(Medium::into_buffer);
-                let Some(mut buffer) = medium else { return self.finish(index, id, &hardware_error()) };
-                close_up(&mut buffer, *block_length_bytes as usize);
-                Transfer::In { data: Segment::Medium(Medium::Read(buffer)), length: *length_bytes }
-            }
-            DataIn::None if out_length > 0 => Transfer::Out { length: out_length.into() },
-            DataIn::None => Transfer::None,
-        };
-        let transfer = match transfer {
-            Transfer::In { data, length } if out_length > 0 => {
-                Transfer::Both { data, length_in: length, length_out: out_length.into() }
-            }
-            one_way => one_way,
-        };
-        let sense = completion.sense.as_ref().map_or(&[][..], |sense| sense.as_bytes());
-        // One connection keeps the order of its responses by itself.
-        let fenced = session.links.len() > 1
-            && session.core.task(id).is_some_and(|view| needs_fence(completion, view.cdb));
-        let status = completion.status as u8;
-        let completion = Completion { status, status_qualifier: 0, sense, transfer, fenced };
-        session.core.complete(id, completion, &mut self.outbox);
-    }
 }
 
 /// The volume that a task's operation goes to: that of unit `naa`, or that of its own unit.
@@ -576,20 +335,6 @@ fn volume_of<'a>(
         Some(naa) => shared.volumes.get(&naa),
         None => attachment.target.volumes.get(context.command.as_ref()?.unit_index()?),
     }
-}
-
-/// Moves the data of blocks together over the protection information behind each.
-#[cold]
-fn close_up(buffer: &mut [u8], block_length: usize) {
-    let stored = block_length + PROTECTION_BYTES;
-    for block in 1..buffer.len() / stored {
-        buffer.copy_within(block * stored..block * stored + block_length, block * block_length);
-    }
-}
-
-/// INTERNAL TARGET FAILURE, for what cannot happen.
-pub(super) fn hardware_error() -> lunette_scsi::Completion {
-    lunette_scsi::Completion::check_condition(lunette_scsi::SenseKey::HardwareError, 0x44, 0x00)
 }
 
 pub(super) fn present(buffer: Option<&Buffer>, length: u32) -> &[u8] {
@@ -607,8 +352,4 @@ pub(super) const fn session_of_tag(tag: u64) -> usize {
 
 pub(super) const fn slot_of_tag(tag: u64) -> usize {
     (tag & 0xffff_ffff) as usize
-}
-
-fn data_segment_length(bhs: &Bhs) -> u32 {
-    u32::from_be_bytes([0, bhs[5], bhs[6], bhs[7]])
 }

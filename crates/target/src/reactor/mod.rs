@@ -1,18 +1,23 @@
 //! A reactor: one thread with its connections, its sessions and its way to the volumes.
 //!
 //! Each turn of the loop reads what has come, steps the sessions, lets the stores work, and sends all answers of a
-//! connection with one vectored write. A command's way is `receive` -> `commands` -> `transmit`.
+//! connection with one vectored write. A command's way is
+//! `receive` -> `requests` -> `events` -> `commands` -> `ending` -> `transmit`.
 
+mod accepting;
 mod commands;
 mod company;
 mod connection;
 mod copying;
+mod ending;
+mod events;
 mod fenced;
 mod joining;
 mod login;
 mod management;
 mod preempt;
 mod receive;
+mod requests;
 mod session;
 mod spoilt;
 mod state;
@@ -44,7 +49,7 @@ use crate::registry::SessionPlace;
 use crate::saver::WaitingCommand;
 use crate::server::Shared;
 use company::Company;
-use connection::{Connection, Disconnect, Stage, Token};
+use connection::{Connection, Disconnect, Token};
 use session::{Segment, TargetSession};
 use wait::Vigil;
 
@@ -338,69 +343,6 @@ impl Reactor {
         }
     }
 
-    /// Takes a connection that the listener accepted; answers where it is kept.
-    fn adopt(&mut self, socket: TcpStream, peer: SocketAddr) -> Option<usize> {
-        if self.draining {
-            self.load.fetch_sub(1, Ordering::Relaxed);
-            return None;
-        }
-        self.make_room_for_login();
-        self.next_generation = self.next_generation.wrapping_add(1);
-        let place = self.connections.vacant_entry();
-        let token = Token { index: place.key(), generation: self.next_generation };
-        let registered =
-            Connection::new(token, socket, peer, &self.shared, self.now).and_then(|connection| {
-                let data = epoll::EventData::new_u64(token.to_u64());
-                epoll::add(&self.epoll, &connection.socket, data, epoll::EventFlags::IN)?;
-                Ok(connection)
-            });
-        match registered {
-            Ok(connection) => {
-                place.insert(connection);
-                self.half_open.push_back(token);
-                debug!(%peer, reactor = self.index, "connection accepted");
-                Some(token.index)
-            }
-            Err(error) => {
-                self.load.fetch_sub(1, Ordering::Relaxed);
-                warn!(%peer, %error, "connection given up before its login");
-                None
-            }
-        }
-    }
-
-    /// Closes the oldest connection without a login when there are too many: a login takes milliseconds, so the
-    /// oldest is the least likely to be one.
-    fn make_room_for_login(&mut self) {
-        let limit = (self.shared.config.limits.half_open_max / self.shared.reactors.len()).max(1);
-        self.half_open.retain(|token| {
-            self.connections
-                .get(token.index)
-                .is_some_and(|connection| connection.token == *token && !connection.has_logged_in)
-        });
-        while self.half_open.len() >= limit {
-            let Some(oldest) = self.half_open.pop_front() else { return };
-            self.disconnect(
-                oldest.index,
-                &Disconnect::HalfOpenLimit(self.shared.config.limits.half_open_max),
-            );
-        }
-    }
-
-    /// Has a connection closed when all that is queued for it has gone out.
-    fn close_after_sending(&mut self, token: Token, reason: Disconnect) {
-        if let Some(connection) = self.connection(token) {
-            connection.close_after_sending(reason);
-            if !std::mem::replace(&mut connection.is_dirty, true) {
-                self.dirty.push(token.index);
-            }
-        }
-    }
-
-    fn connection(&mut self, token: Token) -> Option<&mut Connection> {
-        self.connections.get_mut(token.index).filter(|connection| connection.token == token)
-    }
-
     /// Sends what the turn brought, one vectored write a connection.
     fn send_answers(&mut self) {
         let mut dirty = std::mem::take(&mut self.dirty);
@@ -451,19 +393,6 @@ impl Reactor {
         self.close_stalled();
     }
 
-    /// Connections that are closing but whose peer does not take the last bytes.
-    fn close_stalled(&mut self) {
-        let now = self.now;
-        let stalled: Vec<usize> = self
-            .connections
-            .iter_mut()
-            .filter_map(|(index, connection)| connection.is_stalled(now).then_some(index))
-            .collect();
-        for index in stalled {
-            self.disconnect(index, &Disconnect::Stalled);
-        }
-    }
-
     fn drain(&mut self) {
         if std::mem::replace(&mut self.draining, true) {
             return;
@@ -487,26 +416,6 @@ impl Reactor {
                 session.core.request_logout(self.now, within, &mut self.outbox);
                 self.run_session(index);
             }
-        }
-    }
-
-    /// Ends a connection. The session decides what that means for it.
-    fn disconnect(&mut self, index: usize, reason: &Disconnect) {
-        let Some(connection) = self.connections.try_remove(index) else { return };
-        if !connection.is_lingering() {
-            reason.log(&connection);
-        }
-        // Closing the descriptor would do it too, but only once no duplicate is left.
-        let _ = epoll::delete(&self.epoll, &connection.socket);
-        self.load.fetch_sub(1, Ordering::Relaxed);
-        if let Stage::FullFeature { session, cid } = connection.stage
-            && let Some(found) = self.sessions.get_mut(session)
-            && found.link(cid).is_some_and(|link| link.token == connection.token)
-        {
-            found.unlink(cid);
-            found.core.connection_lost(cid, reason.is_recoverable(), &mut self.outbox);
-            self.run_session(session);
-            self.bound_retained(session);
         }
     }
 }

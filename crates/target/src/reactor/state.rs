@@ -10,7 +10,8 @@ use lunette_iscsi::session::TaskId;
 use lunette_scsi::LogicalUnit;
 
 use super::Reactor;
-use super::commands::{hardware_error, store_tag};
+use super::commands::store_tag;
+use super::ending::hardware_error;
 use crate::saver::{Save, Told, WaitingCommand};
 use crate::units::ServedTarget;
 use crate::upkeep;

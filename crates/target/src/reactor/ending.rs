@@ -1,0 +1,84 @@
+//! How commands end: what the device server has said, or the driver must say itself, becomes the core's completion.
+
+use lunette_iscsi::session::{Completion, TaskId, Transfer};
+use lunette_scsi::{DataIn, Lun, Status};
+
+use super::Reactor;
+use super::fenced::needs_fence;
+use super::session::{Medium, Segment};
+
+/// What protection information takes behind the data of a block (SBC-3).
+const PROTECTION_BYTES: usize = 8;
+
+impl Reactor {
+    /// There is no memory for a command: its initiator is to try again when others have ended, with fewer at a time.
+    pub(super) fn finish_starved(&mut self, index: usize, id: TaskId) {
+        if let Some(session) = self.sessions.get_mut(index) {
+            session.core.narrow_window();
+        }
+        self.refuse(index, id, Status::TaskSetFull);
+    }
+
+    /// Ends a command for a reason that its device server knows nothing of.
+    pub(super) fn refuse(&mut self, index: usize, id: TaskId, status: Status) {
+        if let Some(session) = self.sessions.get(index)
+            && let (Some(view), Some(attachment)) = (session.core.task(id), &session.attachment)
+        {
+            attachment.nexus.refused(Lun::from_bytes(view.lun.0), status);
+        }
+        self.finish(index, id, &lunette_scsi::Completion::status(status));
+    }
+
+    /// Ends a command.
+    pub(super) fn finish(&mut self, index: usize, id: TaskId, completion: &lunette_scsi::Completion) {
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        let context = session.take_context(id);
+        let out_length = context.as_ref().map_or(0, |context| context.out_length);
+        let transfer = match &completion.data_in {
+            DataIn::Parameter(bytes) => {
+                // Parameter data is cut to an allocation length of 32 bits.
+                Transfer::In { length: bytes.len() as u32, data: Segment::Parameter(bytes[..].into()) }
+            }
+            DataIn::Medium { length_bytes } => match context.and_then(|context| context.medium) {
+                Some(medium) => Transfer::In { data: Segment::Medium(medium), length: *length_bytes },
+                // The device server only says so after a read; without its buffer there is nothing to send.
+                None => return self.finish(index, id, &hardware_error()),
+            },
+            DataIn::MediumData { length_bytes, block_length_bytes } => {
+                let medium = context.and_then(|context| context.medium).and_then(Medium::into_buffer);
+                let Some(mut buffer) = medium else { return self.finish(index, id, &hardware_error()) };
+                close_up(&mut buffer, *block_length_bytes as usize);
+                Transfer::In { data: Segment::Medium(Medium::Read(buffer)), length: *length_bytes }
+            }
+            DataIn::None if out_length > 0 => Transfer::Out { length: out_length.into() },
+            DataIn::None => Transfer::None,
+        };
+        let transfer = match transfer {
+            Transfer::In { data, length } if out_length > 0 => {
+                Transfer::Both { data, length_in: length, length_out: out_length.into() }
+            }
+            one_way => one_way,
+        };
+        let sense = completion.sense.as_ref().map_or(&[][..], |sense| sense.as_bytes());
+        // One connection keeps the order of its responses by itself.
+        let fenced = session.links.len() > 1
+            && session.core.task(id).is_some_and(|view| needs_fence(completion, view.cdb));
+        let status = completion.status as u8;
+        let completion = Completion { status, status_qualifier: 0, sense, transfer, fenced };
+        session.core.complete(id, completion, &mut self.outbox);
+    }
+}
+
+/// Moves the data of blocks together over the protection information behind each.
+#[cold]
+fn close_up(buffer: &mut [u8], block_length: usize) {
+    let stored = block_length + PROTECTION_BYTES;
+    for block in 1..buffer.len() / stored {
+        buffer.copy_within(block * stored..block * stored + block_length, block * block_length);
+    }
+}
+
+/// INTERNAL TARGET FAILURE, for what cannot happen.
+pub(super) fn hardware_error() -> lunette_scsi::Completion {
+    lunette_scsi::Completion::check_condition(lunette_scsi::SenseKey::HardwareError, 0x44, 0x00)
+}

@@ -1,0 +1,91 @@
+//! What a session's core has left in the outbox: PDUs go to their connections, events to who carries them out.
+
+use lunette_iscsi::session::Event;
+use lunette_scsi::Lun;
+
+use super::Reactor;
+use super::connection::Disconnect;
+
+/// PDUs that gather before they are queued: enough to share the work, few enough that large ones are sent early.
+pub(super) const PDUS_GATHERED_MAX: usize = 8;
+
+impl Reactor {
+    /// Carries out what the core left in the outbox, until it leaves nothing more.
+    pub(super) fn run_session(&mut self, index: usize) {
+        loop {
+            self.queue_pdus(index);
+            if self.outbox.events.is_empty() {
+                return;
+            }
+            let mut events =
+                std::mem::replace(&mut self.outbox.events, std::mem::take(&mut self.spare_events));
+            for event in events.drain(..) {
+                self.session_event(index, event);
+                if self.outbox.pdus.len() >= PDUS_GATHERED_MAX {
+                    self.queue_pdus(index);
+                }
+            }
+            self.spare_events = events;
+        }
+    }
+
+    pub(super) fn queue_pdus(&mut self, index: usize) {
+        if self.outbox.pdus.is_empty() {
+            return;
+        }
+        let Some(session) = self.sessions.get(index) else {
+            self.outbox.pdus.clear();
+            return;
+        };
+        for pdu in self.outbox.pdus.drain(..) {
+            // What was meant for a connection that has gone goes nowhere.
+            let Some(token) = session.link(pdu.cid).map(|link| link.token) else { continue };
+            let connection =
+                self.connections.get_mut(token.index).filter(|connection| connection.token == token);
+            let Some(connection) = connection else { continue };
+            connection.transmitter.push(&pdu.bhs, pdu.payload, connection.digests);
+            if !std::mem::replace(&mut connection.is_dirty, true) {
+                self.dirty.push(token.index);
+            }
+        }
+        for link in &session.links {
+            if let Some(connection) = self.connections.get_mut(link.token.index)
+                && connection.token == link.token
+                && connection.transmitter.is_eager()
+            {
+                // A failure shows again, and is dealt with, when the turn's answers are sent.
+                let _ = connection.transmitter.send(&connection.socket, self.company.send_bytes_max());
+            }
+        }
+    }
+
+    fn session_event(&mut self, index: usize, event: Event) {
+        match event {
+            Event::Execute(id) => self.begin(index, id),
+            Event::DataOutComplete(id) => self.data_out_complete(index, id),
+            Event::Aborted(id) => self.aborted(index, id),
+            Event::Spoilt { id, asc, ascq } => self.spoilt(index, id, (asc, ascq)),
+            Event::Dropped(id) => {
+                if let Some(session) = self.sessions.get_mut(index) {
+                    session.detach(id);
+                }
+            }
+            Event::Manage { id, function, lun } => self.manage(index, id, function, lun),
+            Event::Text(pending) => self.text(index, &pending),
+            Event::Close { cid, reason } => {
+                // What the core had to say before it must still go out.
+                self.queue_pdus(index);
+                if let Some(token) = self.sessions.get_mut(index).and_then(|session| session.unlink(cid)) {
+                    self.close_after_sending(token, Disconnect::Session(reason));
+                }
+            }
+            Event::Cleared { lun } => {
+                if let Some(attachment) = self.sessions.get(index).and_then(|of| of.attachment.as_ref()) {
+                    attachment.nexus.commands_cleared_by_protocol(Lun::from_bytes(lun.0));
+                }
+            }
+            Event::ConnectionEnded { cid } => self.connection_ended(index, cid),
+            Event::Ended => self.session_ended(index),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The PDUs of connections in full feature phase, on their way to the session core (RFC 7143, 11.3, 11.7).
+//!
+//! How bytes become PDUs is in `receive`; what the core makes of them, in `events`.
+
+use lunette_iscsi::session::{Placement, TaskId};
+use lunette_wire::initiator::ScsiDataOut;
+use lunette_wire::target::RejectReason;
+use lunette_wire::{Bhs, Cid, InitiatorPdu};
+
+use super::Reactor;
+use super::connection::Stage;
+use super::receive::Arrived;
+use super::session::TargetSession;
+
+impl Reactor {
+    /// The session of a connection in full feature phase.
+    pub(super) fn session_of(&mut self, connection: usize) -> Option<&mut TargetSession> {
+        match self.connections.get(connection)?.stage {
+            Stage::FullFeature { session, .. } => self.sessions.get_mut(session),
+            _ => None,
+        }
+    }
+
+    pub(super) fn locate(&self, connection: usize, pdu: &ScsiDataOut, length: usize) -> Placement {
+        let Some(Stage::FullFeature { session, cid }) = self.connections.get(connection).map(|of| &of.stage)
+        else {
+            return Placement::Discard;
+        };
+        // A frame's length has 24 bits.
+        self.sessions
+            .get(*session)
+            .map_or(Placement::Discard, |session| session.core.locate_data_out(*cid, pdu, length as u32))
+    }
+
+    pub(super) fn copy_to_task(&mut self, connection: usize, id: TaskId, offset: usize, data: &[u8]) {
+        if let Some(session) = self.session_of(connection)
+            && let Some(buffer) = session.data_out_buffer(id)
+            && let Some(place) = buffer.get_mut(offset..offset + data.len())
+        {
+            place.copy_from_slice(data);
+        }
+    }
+
+    /// One complete PDU of a session.
+    pub(super) fn full_feature_pdu(
+        &mut self,
+        connection: usize,
+        (index, cid): (usize, Cid),
+        (bhs, ahs): (&Bhs, &[u8]),
+        data: Arrived<'_>,
+        intact: bool,
+    ) {
+        match InitiatorPdu::decode(bhs) {
+            Ok(InitiatorPdu::ScsiDataOut(pdu)) => {
+                let length = data_segment_length(bhs);
+                if let Arrived::Bytes(bytes) = data
+                    && intact
+                    && let Placement::Task { id, offset } = self.locate(connection, &pdu, bytes.len())
+                {
+                    self.copy_to_task(connection, id, offset as usize, bytes);
+                }
+                let Some(session) = self.sessions.get_mut(index) else { return };
+                session.core.data_out_arrived(self.now, cid, (bhs, &pdu), length, intact, &mut self.outbox);
+            }
+            // The PDU is as if it had never come; its sender may try again (RFC 7143, 7.8).
+            Ok(_) if !intact => {
+                let Some(session) = self.sessions.get_mut(index) else { return };
+                session.core.reject(cid, bhs, RejectReason::DataDigestError, &mut self.outbox);
+            }
+            Ok(InitiatorPdu::ScsiCommand(pdu)) => {
+                let length = data_segment_length(bhs);
+                let buffer = match data {
+                    Arrived::Command(buffer) => Some(buffer),
+                    Arrived::Bytes(bytes) if !bytes.is_empty() => {
+                        self.command_buffer(index, &pdu, bytes.len()).map(|mut buffer| {
+                            buffer[..bytes.len()].copy_from_slice(bytes);
+                            buffer
+                        })
+                    }
+                    // Unsolicited data follows: it needs a place before the command's turn comes.
+                    Arrived::Bytes(_) if pdu.write && !pdu.is_final => self.command_buffer(index, &pdu, 0),
+                    Arrived::Bytes(_) | Arrived::Placed => None,
+                };
+                let Some(session) = self.sessions.get_mut(index) else { return };
+                let command = (bhs, &pdu, ahs);
+                let id = session.core.command(self.now, cid, command, length, &mut self.outbox);
+                if let Some(id) = id {
+                    let is_starved = buffer.is_none() && (length > 0 || (pdu.write && !pdu.is_final));
+                    session.attach(id, buffer, is_starved);
+                }
+            }
+            _ => {
+                // What came before it is done before it.
+                self.run_session(index);
+                let bytes = if let Arrived::Bytes(bytes) = data { bytes } else { &[] };
+                let Some(session) = self.sessions.get_mut(index) else { return };
+                session.core.request(self.now, cid, bhs, bytes, &mut self.outbox);
+                self.run_session(index);
+            }
+        }
+        self.to_run = Some(index);
+    }
+
+    /// Carries out what the PDUs of one read have left in the outbox.
+    pub(super) fn run_received(&mut self) {
+        if let Some(index) = self.to_run.take() {
+            self.run_session(index);
+        }
+    }
+}
+
+fn data_segment_length(bhs: &Bhs) -> u32 {
+    u32::from_be_bytes([0, bhs[5], bhs[6], bhs[7]])
+}
