@@ -136,9 +136,14 @@ fn sanitize(disk: &mut Disk, how: &Sanitize) -> Result<(), Failure> {
     let shows = io::stderr().is_terminal();
     loop {
         let sense = disk.ask(&unit::request_sense(false))?;
-        let Some(sense) = sense.filter(|sense| sense.code == AdditionalSense::SANITIZE_IN_PROGRESS) else {
+        let Some(sense) = sense else { break };
+        // Something that the unit has to tell first is no end.
+        if sense.is_unit_attention() {
+            continue;
+        }
+        if sense.code != AdditionalSense::SANITIZE_IN_PROGRESS {
             break;
-        };
+        }
         if shows && let Some(percent) = sense.progress_percent() {
             let _ = write!(io::stderr(), "\r{percent:5.1} %");
         }

@@ -21,7 +21,7 @@ const LOSSES_MAX: u32 = 8;
 /// Why there is no session, and what to try.
 pub(crate) fn connect(options: &Options) -> Result<Box<dyn Port>, Failure> {
     let engine = Engine::connect(options.clone()).map_err(|error| Failure::initiator(&error))?;
-    Ok(Box::new(SessionPort { engine, tags: HashMap::new(), done: Vec::new(), losses: 0 }))
+    Ok(Box::new(SessionPort { engine: Some(engine), tags: HashMap::new(), done: Vec::new(), losses: 0 }))
 }
 
 /// Which way the blocks of a command go.
@@ -34,7 +34,8 @@ enum Moves {
 }
 
 struct SessionPort {
-    engine: Engine,
+    /// Until it is closed.
+    engine: Option<Engine>,
     /// What each command under way is to its caller.
     tags: HashMap<CommandId, (u64, Moves)>,
     done: Vec<Completion>,
@@ -65,7 +66,7 @@ impl Port for SessionPort {
             },
             ..Sent::new(lunette_initiator::Lun::default(), command.cdb())
         };
-        let id = self.engine.submit(sent);
+        let id = self.engine()?.submit(sent);
         self.tags.insert(id, (tag, moves));
         Ok(())
     }
@@ -76,7 +77,9 @@ impl Port for SessionPort {
             if self.tags.is_empty() {
                 return Err(Failure::internal("no command is under way"));
             }
-            let polled = self.engine.poll(None, &mut self.done);
+            let mut done = std::mem::take(&mut self.done);
+            let polled = self.engine()?.poll(None, &mut done);
+            self.done = done;
             polled.map_err(|error| Failure::initiator(&error))?;
             self.tell_events()?;
         }
@@ -98,20 +101,33 @@ impl Port for SessionPort {
     fn guard(&mut self, lun: Lun, identity: UnitIdentity) {
         // Only numbers come from URLs; a unit with another form of address is not guarded.
         if let Some(lun) = lun.number().and_then(lunette_initiator::Lun::new) {
-            self.engine.guard(lun, identity);
+            if let Some(engine) = &mut self.engine {
+                engine.guard(lun, identity);
+            }
         }
     }
 
-    fn close(self: Box<Self>) {
-        // All commands are answered: what the target says to the farewell changes nothing.
-        let _ = self.engine.close();
+    fn close(self: Box<Self>) {}
+}
+
+impl Drop for SessionPort {
+    /// A command that fails takes leave, too: the target need not find out by itself that nobody is there any more.
+    fn drop(&mut self) {
+        if let Some(engine) = self.engine.take().filter(Engine::is_up) {
+            // What the target says to the farewell changes nothing.
+            let _ = engine.close();
+        }
     }
 }
 
 impl SessionPort {
+    fn engine(&mut self) -> Result<&mut Engine, Failure> {
+        self.engine.as_mut().ok_or_else(|| Failure::internal("the session was closed"))
+    }
+
     /// What happens to the session is told.
     fn tell_events(&mut self) -> Result<(), Failure> {
-        while let Some(event) = self.engine.event() {
+        while let Some(event) = self.engine.as_mut().and_then(Engine::event) {
             match event {
                 EngineEvent::Lost { reason } => {
                     self.losses += 1;

@@ -99,6 +99,7 @@ fn what_differs_is_copied_again() {
     // As if all had been copied, and the disk were changed by somebody else.
     let state = serde_json::json!({
         "source": format!("file {}:{}", metadata.dev(), metadata.ino()),
+        "source_changed_at": format!("{}.{:09}", metadata.mtime(), metadata.mtime_nsec()),
         "destination": name,
         "size_bytes": 8 << 20,
         "done_bytes": 8 << 20,
@@ -128,12 +129,18 @@ fn a_copy_goes_on_where_it_was_and_only_with_its_own_record() {
     let metadata = fs::metadata(&image).expect("a file");
     let state = serde_json::json!({
         "source": format!("file {}:{}", metadata.dev(), metadata.ino()),
+        "source_changed_at": format!("{}.{:09}", metadata.mtime(), metadata.mtime_nsec()),
         "destination": name,
         "size_bytes": 8 << 20,
         "done_bytes": 5 << 20,
     });
     fs::write(record, state.to_string()).expect("written");
     good(&["erase", &url, "--yes"]);
+    let touched = metadata.modified().expect("a time") + std::time::Duration::from_secs(1);
+    let source = fs::File::options().write(true).open(&image).expect("a file");
+    source.set_modified(touched).expect("set");
+    assert!(refused(2, &resume).contains("was changed since the copy was begun"));
+    source.set_modified(metadata.modified().expect("a time")).expect("set");
     let other = refused(2, &["copy", path(&image), &served.url(1), "--resume", record]);
     assert!(other.contains("the record of another copy"), "{other}");
     let done = good(&resume).json();
@@ -160,6 +167,8 @@ fn what_cannot_be_copied_is_refused_before_anything_is_written() {
     assert!(message.contains("1000 bytes, which is no multiple"), "{message}");
     assert!(refused(5, &["copy", path(&image), &read_only]).contains("is read-only"));
     assert!(refused(2, &["copy", &large, &large]).contains("the same disk"));
+    let other_way = large.replace("127.0.0.1", "localhost");
+    assert!(refused(2, &["copy", &large, &other_way]).contains("the same disk"), "by another name");
     assert!(refused(1, &["copy", &large, path(&image)]).contains("help: --force overwrites it"));
     assert!(refused(1, &["copy", "no-such-file", &large]).contains("cannot open no-such-file"));
     assert!(

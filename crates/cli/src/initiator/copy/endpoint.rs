@@ -5,8 +5,8 @@ use std::io;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use lunette_scsi::client::lba_status;
 use lunette_scsi::client::medium::{self, BlockRange, Caching, CdbForm, SameBlock};
+use lunette_scsi::client::{UnitIdentity, lba_status};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
 
@@ -39,6 +39,10 @@ pub(super) trait Endpoint: Send {
     fn name(&self) -> String;
     /// What tells it from others, for the record of how far a copy is.
     fn identity(&self) -> String;
+    /// The disk that it is; none for a file.
+    fn unit(&self) -> Option<UnitIdentity>;
+    /// When its content was changed last, where a file system tells that.
+    fn changed_at(&self) -> Option<String>;
     fn size_bytes(&self) -> u64;
     fn block_bytes(&self) -> u32;
     /// The most that is read or written at once.
@@ -146,6 +150,14 @@ impl Endpoint for DiskEnd {
         )
     }
 
+    fn unit(&self) -> Option<UnitIdentity> {
+        Some(UnitIdentity::of(&self.disk.facts))
+    }
+
+    fn changed_at(&self) -> Option<String> {
+        None
+    }
+
     fn size_bytes(&self) -> u64 {
         self.whole.length_bytes()
     }
@@ -244,6 +256,7 @@ struct FileEnd {
     path: PathBuf,
     bytes: u64,
     identity: String,
+    changed_at: Option<String>,
     /// Nothing has been written to it: it reads as zeros.
     is_new: bool,
 }
@@ -259,7 +272,9 @@ impl FileEnd {
         // The size of a block device is where its end is.
         let bytes = seek(&file, SeekFrom::End(0)).map_err(|errno| failed(errno.into()))?;
         let identity = format!("file {}:{}", metadata.dev(), metadata.ino());
-        Ok(FileEnd { file, path: path.to_owned(), bytes, identity, is_new })
+        // That of a device's node says nothing of its content.
+        let changed_at = kind.is_file().then(|| format!("{}.{:09}", metadata.mtime(), metadata.mtime_nsec()));
+        Ok(FileEnd { file, path: path.to_owned(), bytes, identity, changed_at, is_new })
     }
 
     fn failed(&self, what: &str, error: &io::Error) -> Failure {
@@ -274,6 +289,14 @@ impl Endpoint for FileEnd {
 
     fn identity(&self) -> String {
         self.identity.clone()
+    }
+
+    fn unit(&self) -> Option<UnitIdentity> {
+        None
+    }
+
+    fn changed_at(&self) -> Option<String> {
+        self.changed_at.clone()
     }
 
     fn size_bytes(&self) -> u64 {

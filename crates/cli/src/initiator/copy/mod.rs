@@ -55,7 +55,7 @@ pub(crate) fn run(options: &CopyOptions) -> Result<(), Failure> {
     check_sizes(&*source, &*destination, options)?;
     let identities = [source.identity(), destination.identity()];
     let begin = match &mut record {
-        Some(record) => record.begin(identities, bytes)?,
+        Some(record) => record.begin(identities, source.changed_at(), bytes)?,
         None => 0,
     };
     let bar = progress(options, bytes);
@@ -149,6 +149,11 @@ fn check_sizes(
         && source.portal == destination.portal
     {
         return Err(Failure::usage("source and destination are the same disk"));
+    }
+    if let (Some(source), Some(destination)) = (source.unit(), destination.unit())
+        && source.shares_unique_name(&destination)
+    {
+        return Err(Failure::usage(format!("source and destination are the same disk, {source}")));
     }
     Ok(())
 }

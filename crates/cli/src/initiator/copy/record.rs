@@ -19,6 +19,9 @@ const RECORD_BYTES_MAX: u64 = 64 << 10;
 struct State {
     source: String,
     destination: String,
+    /// When the source was changed last, if it is a file.
+    #[serde(default)]
+    source_changed_at: Option<String>,
     size_bytes: u64,
     done_bytes: u64,
 }
@@ -60,15 +63,23 @@ impl Record {
     pub(super) fn begin(
         &mut self,
         [source, destination]: [String; 2],
+        source_changed_at: Option<String>,
         size_bytes: u64,
     ) -> Result<u64, Failure> {
-        let fresh = State { source, destination, size_bytes, done_bytes: 0 };
+        let fresh = State { source, destination, source_changed_at, size_bytes, done_bytes: 0 };
         let Some(old) = &self.state else {
             self.state = Some(fresh);
             self.write()?;
             return Ok(0);
         };
         let done_bytes = old.done_bytes;
+        let is_of_same_ends = (&fresh.source, &fresh.destination, fresh.size_bytes)
+            == (&old.source, &old.destination, old.size_bytes);
+        if is_of_same_ends && fresh.source_changed_at != old.source_changed_at {
+            let message = format!("{} was changed since the copy was begun", printable(&old.source));
+            let help = format!("remove {} to begin anew", self.path.display());
+            return Err(Failure::usage(message).with_help(&help));
+        }
         if (State { done_bytes, ..fresh }) != *old || done_bytes > size_bytes {
             return Err(Failure::usage(format!(
                 "{} is the record of another copy: from {} to {}, {} bytes",
@@ -127,18 +138,27 @@ mod tests {
         ["naa.1".to_owned(), destination.to_owned()]
     }
 
+    fn changed(at: &str) -> Option<String> {
+        Some(at.to_owned())
+    }
+
     #[test]
     fn a_record_is_of_one_copy() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("copy.record");
         let mut record = Record::open(&path).unwrap();
-        assert_eq!((record.done(), record.begin(ends("naa.2"), 1000).unwrap()), (None, 0));
+        assert_eq!((record.done(), record.begin(ends("naa.2"), changed("1"), 1000).unwrap()), (None, 0));
         record.note(512).unwrap();
         let mut again = Record::open(&path).unwrap();
-        assert_eq!((again.done(), again.begin(ends("naa.2"), 1000).unwrap()), (Some(512), 512));
+        assert_eq!((again.done(), again.begin(ends("naa.2"), changed("1"), 1000).unwrap()), (Some(512), 512));
         for (destination, size) in [("naa.3", 1000), ("naa.2", 999)] {
-            let other = Record::open(&path).unwrap().begin(ends(destination), size).unwrap_err();
+            let other =
+                Record::open(&path).unwrap().begin(ends(destination), changed("1"), size).unwrap_err();
             assert!(other.to_string().contains("the record of another copy"), "{other}");
+        }
+        for at in [changed("2"), None] {
+            let later = Record::open(&path).unwrap().begin(ends("naa.2"), at, 1000).unwrap_err();
+            assert!(later.to_string().contains("was changed since the copy was begun"), "{later}");
         }
         again.remove().unwrap();
         assert_eq!(Record::open(&path).unwrap().done(), None);
