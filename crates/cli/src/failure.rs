@@ -32,6 +32,8 @@ pub(crate) struct Failure {
     internal: bool,
     /// The unit was reset before what was written was flushed: to write it again helps.
     unflushed: bool,
+    /// The target does not have the command.
+    unknown_command: bool,
     /// How it is told.
     form: Form,
 }
@@ -53,7 +55,16 @@ struct Report<'a> {
 
 impl Failure {
     fn of(status: u8, message: String) -> Self {
-        Self { status, message, help: None, side: None, internal: false, unflushed: false, form: Form::Words }
+        Self {
+            status,
+            message,
+            help: None,
+            side: None,
+            internal: false,
+            unflushed: false,
+            unknown_command: false,
+            form: Form::Words,
+        }
     }
 
     /// Something went wrong: status 1.
@@ -151,6 +162,16 @@ impl Failure {
     /// What was written since the last flush may be lost, and can be written again.
     pub(crate) fn is_unflushed(&self) -> bool {
         self.unflushed
+    }
+
+    /// The same, because the target does not have the command.
+    pub(crate) fn of_unknown_command(self) -> Self {
+        Self { unknown_command: true, ..self }
+    }
+
+    /// The target does not have the command.
+    pub(crate) fn is_unknown_command(&self) -> bool {
+        self.unknown_command
     }
 
     /// See [`Failure::internal`].

@@ -238,7 +238,8 @@ fn refused(name: &str, command: &Command, status: Option<Status>, sense: Option<
         (Some(sense), _) => help_for(sense),
         _ => None,
     };
-    Failure::scsi(format!("{name}: the target refused {command_name}: {said}"), help)
+    let failure = Failure::scsi(format!("{name}: the target refused {command_name}: {said}"), help);
+    if sense.is_some_and(Sense::is_unknown_command) { failure.of_unknown_command() } else { failure }
 }
 
 fn help_for(sense: &Sense) -> Option<String> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use lunette_scsi::AdditionalSense;
 use lunette_scsi::client::DoesNotFit;
-use lunette_scsi::client::medium::{self, BlockRange, CdbForm, SameBlock};
+use lunette_scsi::client::medium::{self, BlockRange, Caching, CdbForm, SameBlock};
 use lunette_scsi::client::unit::{self, Sanitize};
 use serde::Serialize;
 
@@ -14,12 +14,16 @@ use super::amount::Span;
 use super::disk::Disk;
 use super::options::{EraseMethod, EraseOptions, is_whole};
 use super::report::tell;
-use super::stream::flush;
+use super::stream::{WriteStream, flush};
 use crate::banner::size;
 use crate::failure::{Failure, say};
 
 /// How often a unit that is sanitized is asked how far it is.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
+/// How many unit attentions are taken while it lasts: a unit has one of each kind.
+const ATTENTIONS_MAX: u32 = 64;
+/// Plain writes under way at once, where the unit does not know WRITE SAME.
+const PLAIN_DEPTH: u32 = 16;
 /// The most blocks that one WRITE SAME or UNMAP gets where the unit has no limit: 512 MiB of 512-byte blocks.
 const BLOCKS_MAX: u32 = 1 << 20;
 
@@ -124,7 +128,15 @@ fn zeros(disk: &mut Disk, span: Span) -> Result<(), Failure> {
     let block = vec![0; span.block_bytes as usize];
     for piece in pieces(span, blocks_max) {
         let command = medium::write_same(CdbForm::Sixteen, piece, same).map_err(does_not_fit)?;
-        disk.run(&command, &block)?;
+        match disk.run(&command, &block) {
+            Err(failure) if failure.is_unknown_command() => {
+                let mut stream = WriteStream::new(disk, span.block_bytes, PLAIN_DEPTH, Caching::default());
+                let blocks = span.lba + span.blocks - piece.lba;
+                stream.write_zeros(disk, piece.lba, blocks)?;
+                return stream.flush(disk);
+            }
+            done => drop(done?),
+        }
     }
     flush(disk)
 }
@@ -134,11 +146,13 @@ fn sanitize(disk: &mut Disk, how: &Sanitize) -> Result<(), Failure> {
     let command = unit::sanitize(how, true, true).map_err(|error| Failure::internal(&error.to_string()))?;
     disk.run(&command, &[])?;
     let shows = io::stderr().is_terminal();
+    let mut attentions = 0;
     loop {
         let sense = disk.ask(&unit::request_sense(false))?;
         let Some(sense) = sense else { break };
         // Something that the unit has to tell first is no end.
-        if sense.is_unit_attention() {
+        if sense.is_unit_attention() && attentions < ATTENTIONS_MAX {
+            attentions += 1;
             continue;
         }
         if sense.code != AdditionalSense::SANITIZE_IN_PROGRESS {
@@ -157,4 +171,19 @@ fn sanitize(disk: &mut Disk, how: &Sanitize) -> Result<(), Failure> {
     result
         .map(drop)
         .map_err(|failure| failure.with_help("what is on the disk is undefined; sanitize it again"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stream::tests::disk_without;
+    use super::*;
+
+    #[test]
+    fn zeros_are_written_where_the_unit_does_not_know_write_same() {
+        const WRITE_SAME_16: u8 = 0x93;
+        let (mut disk, seen) = disk_without(WRITE_SAME_16);
+        zeros(&mut disk, Span { lba: 3, blocks: 5000, block_bytes: 512 }).unwrap();
+        let seen = seen.lock().unwrap();
+        assert_eq!((seen.refused, seen.good), (1, 4), "three writes and a flush");
+    }
 }

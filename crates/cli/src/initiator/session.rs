@@ -100,10 +100,9 @@ impl Port for SessionPort {
 
     fn guard(&mut self, lun: Lun, identity: UnitIdentity) {
         // Only numbers come from URLs; a unit with another form of address is not guarded.
-        if let Some(lun) = lun.number().and_then(lunette_initiator::Lun::new) {
-            if let Some(engine) = &mut self.engine {
-                engine.guard(lun, identity);
-            }
+        let lun = lun.number().and_then(lunette_initiator::Lun::new);
+        if let (Some(lun), Some(engine)) = (lun, &mut self.engine) {
+            engine.guard(lun, identity);
         }
     }
 

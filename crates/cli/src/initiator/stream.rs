@@ -30,13 +30,37 @@ struct Slot {
 struct Pipeline {
     slots: VecDeque<Slot>,
     next_tag: u64,
+    /// How many are with the unit.
+    under_way: usize,
+    /// Refused for the moment (BUSY, TASK SET FULL): sent again when another one has ended.
+    deferred: VecDeque<(u64, Vec<u8>)>,
+    /// How many the unit takes at once, as it has shown; at least 1, and no more than were asked for.
+    depth: usize,
+    depth_max: usize,
+    /// Commands that ended well since the depth was changed.
+    good: usize,
     /// Buffers to be used again.
     spare: Vec<Vec<u8>>,
 }
 
 impl Pipeline {
-    fn new() -> Pipeline {
-        Pipeline { slots: VecDeque::new(), next_tag: 0, spare: Vec::new() }
+    fn new(depth: u32) -> Pipeline {
+        let depth = depth.clamp(1, DEPTH_MAX) as usize;
+        Pipeline {
+            slots: VecDeque::new(),
+            next_tag: 0,
+            under_way: 0,
+            deferred: VecDeque::new(),
+            depth,
+            depth_max: depth,
+            good: 0,
+            spare: Vec::new(),
+        }
+    }
+
+    /// Another command may be begun.
+    fn has_room(&self) -> bool {
+        self.under_way + self.deferred.len() < self.depth
     }
 
     fn buffer(&mut self, length: usize) -> Vec<u8> {
@@ -56,28 +80,70 @@ impl Pipeline {
         let tag = self.next_tag;
         self.next_tag += 1;
         disk.port.start(disk.lun, tag, &command, data)?;
+        self.under_way += 1;
         self.slots.push_back(Slot { tag, lba, command, tries: 0, data: None });
         Ok(())
+    }
+
+    /// Sends a command again.
+    fn resend(&mut self, disk: &mut Disk, tag: u64, mut data: Vec<u8>) -> Result<(), Failure> {
+        let slot = self.slots.iter().find(|slot| slot.tag == tag);
+        let command = slot.map(|slot| slot.command.clone());
+        let command = command.ok_or_else(|| Failure::internal("a command is sent again that has ended"))?;
+        data.resize(command.data_in_bytes().max(command.data_out_bytes()) as usize, 0);
+        disk.port.start(disk.lun, tag, &command, data)?;
+        self.under_way += 1;
+        Ok(())
+    }
+
+    /// The unit has no room for more than there are: a narrower way, which widens again as long as all goes well.
+    fn narrow(&mut self) {
+        (self.depth, self.good) = (self.under_way.max(1), 0);
+    }
+
+    fn widen(&mut self) {
+        self.good += 1;
+        if self.good > self.depth && self.depth < self.depth_max {
+            (self.depth, self.good) = (self.depth + 1, 0);
+        }
     }
 
     /// Waits until one more command has ended well, and gives its place among the slots and its buffer.
     fn finish(&mut self, disk: &mut Disk) -> Result<(usize, Vec<u8>), Failure> {
         loop {
+            if self.under_way == 0
+                && let Some((tag, data)) = self.deferred.pop_front()
+            {
+                // It was refused although nothing of ours was there: whoever fills the unit needs a moment.
+                pause();
+                if let Some(slot) = self.slots.iter_mut().find(|slot| slot.tag == tag) {
+                    slot.tries += 1;
+                }
+                self.resend(disk, tag, data)?;
+            }
             let done = disk.port.finish()?;
+            self.under_way -= 1;
             let index = self.slots.iter().position(|slot| slot.tag == done.tag);
             let index = index.ok_or_else(|| Failure::internal("a command ended that was not sent"))?;
             let slot = &mut self.slots[index];
             match judge(&disk.name, &slot.command, &done, slot.tries) {
-                Verdict::Good => return Ok((index, whole(&disk.name, &slot.command, done)?)),
-                Verdict::Again => {}
-                Verdict::Later => pause(),
+                Verdict::Good => {
+                    self.widen();
+                    if let Some((tag, data)) = self.deferred.pop_front() {
+                        self.resend(disk, tag, data)?;
+                    }
+                    return Ok((index, whole(&disk.name, &self.slots[index].command, done)?));
+                }
+                Verdict::Again => {
+                    slot.tries += 1;
+                    self.resend(disk, done.tag, done.data)?;
+                }
+                Verdict::Later => {
+                    self.narrow();
+                    self.deferred.push_back((done.tag, done.data));
+                }
                 Verdict::Failed(failure) => return Err(at(failure, slot.lba)),
             }
-            slot.tries += 1;
-            let mut data = done.data;
-            data.resize(slot.command.data_in_bytes().max(slot.command.data_out_bytes()) as usize, 0);
-            let (tag, command) = (slot.tag, slot.command.clone());
-            disk.port.start(disk.lun, tag, &command, data)?;
         }
     }
 }
@@ -112,18 +178,16 @@ pub(crate) struct ReadStream {
     end_lba: u64,
     block_bytes: u32,
     piece_blocks: u32,
-    depth: usize,
 }
 
 impl ReadStream {
     pub(crate) fn new(disk: &Disk, span: Span, depth: u32) -> ReadStream {
         ReadStream {
-            pipeline: Pipeline::new(),
+            pipeline: Pipeline::new(depth),
             next_lba: span.lba,
             end_lba: span.lba + span.blocks,
             block_bytes: span.block_bytes,
             piece_blocks: disk.transfer_blocks_max(),
-            depth: depth.clamp(1, DEPTH_MAX) as usize,
         }
     }
 
@@ -139,7 +203,11 @@ impl ReadStream {
     /// The session, or what the target said.
     pub(crate) fn next(&mut self, disk: &mut Disk) -> Result<Option<(u64, Vec<u8>)>, Failure> {
         loop {
-            while self.pipeline.slots.len() < self.depth && self.next_lba < self.end_lba {
+            // What was read waits for its turn, and counts.
+            while self.pipeline.has_room()
+                && self.pipeline.slots.len() < self.pipeline.depth_max
+                && self.next_lba < self.end_lba
+            {
                 let left = self.end_lba - self.next_lba;
                 let blocks = left.min(self.piece_blocks.into()) as u32;
                 let range = BlockRange { lba: self.next_lba, blocks, block_length_bytes: self.block_bytes };
@@ -174,17 +242,15 @@ pub(crate) struct WriteStream {
     pipeline: Pipeline,
     block_bytes: u32,
     piece_blocks: u32,
-    depth: usize,
     caching: Caching,
 }
 
 impl WriteStream {
     pub(crate) fn new(disk: &Disk, block_bytes: u32, depth: u32, caching: Caching) -> WriteStream {
         WriteStream {
-            pipeline: Pipeline::new(),
+            pipeline: Pipeline::new(depth),
             block_bytes,
             piece_blocks: disk.transfer_blocks_max(),
-            depth: depth.clamp(1, DEPTH_MAX) as usize,
             caching,
         }
     }
@@ -204,13 +270,29 @@ impl WriteStream {
     /// # Errors
     /// The session, or what the target said, of this write or an earlier one.
     pub(crate) fn write(&mut self, disk: &mut Disk, lba: u64, data: Vec<u8>) -> Result<(), Failure> {
-        while self.pipeline.slots.len() >= self.depth {
+        while !self.pipeline.has_room() {
             self.finish_one(disk)?;
         }
         let blocks = (data.len() / self.block_bytes as usize) as u32;
         let range = BlockRange { lba, blocks, block_length_bytes: self.block_bytes };
         let command = medium::write(range.form(), range, self.caching).map_err(does_not_fit)?;
         self.pipeline.start(disk, lba, command, data)
+    }
+
+    /// Writes zeros, for units that do not know WRITE SAME; they may still be under way afterwards.
+    ///
+    /// # Errors
+    /// As [`WriteStream::write`].
+    pub(crate) fn write_zeros(&mut self, disk: &mut Disk, lba: u64, blocks: u64) -> Result<(), Failure> {
+        let (mut lba, end) = (lba, lba + blocks);
+        while lba < end {
+            let blocks = (end - lba).min(self.piece_blocks.into());
+            let mut data = self.buffer(blocks as usize * self.block_bytes as usize);
+            data.fill(0);
+            self.write(disk, lba, data)?;
+            lba += blocks;
+        }
+        Ok(())
     }
 
     fn finish_one(&mut self, disk: &mut Disk) -> Result<(), Failure> {
@@ -253,3 +335,6 @@ pub(crate) fn flush(disk: &mut Disk) -> Result<(), Failure> {
     let command = medium::synchronize_cache(medium::CdbForm::Ten, all).map_err(does_not_fit)?;
     disk.run(&command, &[]).map(drop)
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

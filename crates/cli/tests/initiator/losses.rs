@@ -103,3 +103,37 @@ fn a_write_goes_on_after_a_restart() {
     assert!(said.err.contains("the session was lost") && said.err.contains("logged in again"), "{said:?}");
     good(&["verify", &target.straight(), "--pattern", "address"]);
 }
+
+/// What was sent last to a target: a relay of one connection.
+fn last_opcode(served: &Served, run: impl FnOnce(&str)) -> u8 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let portal = listener.local_addr().expect("an address").to_string();
+    let target = served.portal().to_owned();
+    let relay = std::thread::spawn(move || {
+        let (mut near, _) = listener.accept().expect("a connection");
+        let far = TcpStream::connect(target).expect("a target");
+        let [from, to] = [far.try_clone(), near.try_clone()].map(|end| end.expect("a descriptor"));
+        let answers = std::thread::spawn(move || carry(from, to, &mut None));
+        let (mut sent, mut bytes, mut far) = (Vec::new(), vec![0; 65536], far);
+        while let Ok(read @ 1..) = near.read(&mut bytes) {
+            sent.extend_from_slice(&bytes[..read]);
+            far.write_all(&bytes[..read]).expect("a target");
+        }
+        let _ = far.shutdown(Shutdown::Both);
+        answers.join().expect("it ends");
+        // A Logout Request has no data: it is a header alone.
+        sent[sent.len() - 48] & 0x3f
+    });
+    run(&format!("iscsi://{portal}/{TARGET}/0"));
+    relay.join().expect("a connection")
+}
+
+#[test]
+fn a_command_that_fails_logs_out() {
+    const LOGOUT_REQUEST: u8 = 0x06;
+    let served = Served::start(&["mem:1M"], &[]);
+    let opcode = last_opcode(&served, |url| {
+        crate::host::refused(6, &["verify", url, "--pattern", "ones"]);
+    });
+    assert_eq!(opcode, LOGOUT_REQUEST);
+}

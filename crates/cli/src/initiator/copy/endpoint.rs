@@ -119,6 +119,8 @@ struct DiskEnd {
     known: Vec<lba_status::LbaExtent>,
     /// The unit tells which blocks have space, and the others read as zeros.
     tells_space: bool,
+    /// Until it says otherwise.
+    knows_write_same: bool,
 }
 
 impl DiskEnd {
@@ -128,7 +130,7 @@ impl DiskEnd {
         let writes = WriteStream::new(&disk, block_bytes, depth, Caching::default());
         let tells_space = capacity.details.provisioning_managed && capacity.details.reads_zeros;
         let whole = Span { lba: 0, blocks: capacity.blocks, block_bytes };
-        Ok(DiskEnd { disk, whole, depth, writes, known: Vec::new(), tells_space })
+        Ok(DiskEnd { disk, whole, depth, writes, known: Vec::new(), tells_space, knows_write_same: true })
     }
 
     fn block(&self) -> u64 {
@@ -216,6 +218,10 @@ impl Endpoint for DiskEnd {
     }
 
     fn empty(&mut self, at: u64, length_bytes: u64) -> Result<(), Failure> {
+        if !self.knows_write_same {
+            let block = self.block();
+            return self.writes.write_zeros(&mut self.disk, at / block, length_bytes / block);
+        }
         // Commands one at a time share the port with nothing else.
         self.writes.drain(&mut self.disk)?;
         let limits = self.disk.facts.limits;
@@ -231,7 +237,13 @@ impl Endpoint for DiskEnd {
             let range = BlockRange { lba, blocks, block_length_bytes: self.whole.block_bytes };
             let command = medium::write_same(CdbForm::Sixteen, range, same)
                 .map_err(|error| Failure::internal(&error.to_string()))?;
-            self.disk.run(&command, &zeros)?;
+            match self.disk.run(&command, &zeros) {
+                Err(failure) if failure.is_unknown_command() => {
+                    self.knows_write_same = false;
+                    return self.writes.write_zeros(&mut self.disk, lba, end - lba);
+                }
+                done => drop(done?),
+            }
             lba += u64::from(blocks);
         }
         Ok(())
@@ -378,4 +390,22 @@ impl Endpoint for FileEnd {
     }
 
     fn close(self: Box<Self>) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::stream::tests::disk_without;
+    use super::*;
+
+    #[test]
+    fn holes_are_written_where_the_unit_does_not_know_write_same() {
+        const WRITE_SAME_16: u8 = 0x93;
+        let (disk, seen) = disk_without(WRITE_SAME_16);
+        let mut end = DiskEnd::open(disk, 4).unwrap();
+        end.empty(0, 1 << 20).unwrap();
+        end.empty(4 << 20, 3 << 20).unwrap();
+        end.drain().unwrap();
+        let seen = seen.lock().unwrap();
+        assert_eq!((seen.refused, seen.good), (1, 4), "it is asked once, and then written to");
+    }
 }

@@ -1,0 +1,120 @@
+//! Streams on a unit that takes few commands at once.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use lunette_scsi::client::capacity::{Capacity, CapacityDetails};
+use lunette_scsi::client::{UnitFacts, UnitIdentity};
+use lunette_scsi::{AdditionalSense, Lun, SenseData, SenseKey, Status};
+
+use super::super::port::Port;
+use super::*;
+
+/// A unit with room for so many commands; others end with TASK SET FULL.
+#[derive(Default)]
+struct Narrow {
+    room: usize,
+    /// The opcode that it does not know; 0: none.
+    lacks: u8,
+    under_way: VecDeque<(u64, Vec<u8>)>,
+    refused: VecDeque<(Status, u64, Vec<u8>)>,
+    seen: Arc<Mutex<Seen>>,
+}
+
+/// What the unit has answered.
+#[derive(Default)]
+pub(crate) struct Seen {
+    pub(crate) good: usize,
+    pub(crate) refused: usize,
+}
+
+impl Port for Narrow {
+    fn start(&mut self, _: Lun, tag: u64, command: &Command, data: Vec<u8>) -> Result<(), Failure> {
+        if self.lacks != 0 && command.cdb()[0] == self.lacks {
+            self.refused.push_back((Status::CheckCondition, tag, data));
+        } else if self.under_way.len() < self.room {
+            self.under_way.push_back((tag, data));
+        } else {
+            self.refused.push_back((Status::TaskSetFull, tag, data));
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<Done, Failure> {
+        let mut seen = self.seen.lock().unwrap();
+        let (status, (tag, data)) = match self.refused.pop_front() {
+            Some((status, tag, data)) => {
+                seen.refused += 1;
+                (status, (tag, data))
+            }
+            None => {
+                seen.good += 1;
+                (Status::Good, self.under_way.pop_front().expect("one is under way"))
+            }
+        };
+        let unknown =
+            SenseData::new(SenseKey::IllegalRequest, AdditionalSense::INVALID_COMMAND_OPERATION_CODE);
+        let is_unknown = status == Status::CheckCondition;
+        let sense = if is_unknown { unknown.encode(false).as_bytes().to_vec() } else { Vec::new() };
+        Ok(Done { tag, status: Some(status), sense, data })
+    }
+
+    fn guard(&mut self, _: Lun, _: UnitIdentity) {}
+
+    fn close(self: Box<Self>) {}
+}
+
+fn disk(room: usize) -> (Disk, Arc<Mutex<Seen>>) {
+    disk_of(Narrow { room, ..Narrow::default() })
+}
+
+/// A disk with room for everything that does not know the command with this opcode.
+pub(crate) fn disk_without(opcode: u8) -> (Disk, Arc<Mutex<Seen>>) {
+    disk_of(Narrow { room: usize::MAX, lacks: opcode, ..Narrow::default() })
+}
+
+fn disk_of(narrow: Narrow) -> (Disk, Arc<Mutex<Seen>>) {
+    let seen = Arc::clone(&narrow.seen);
+    let details = CapacityDetails::default();
+    let capacity = Capacity { blocks: 1 << 30, block_length_bytes: 512, details };
+    let facts = UnitFacts { capacity: Some(capacity), ..UnitFacts::default() };
+    let name = "a narrow disk".to_owned();
+    (Disk { port: Box::new(narrow), lun: Lun::from_number(0), name, facts }, seen)
+}
+
+/// Nothing sleeps: after the first few no more are sent than there is room for.
+#[test]
+fn a_full_task_set_narrows_the_way() {
+    let (mut disk, seen) = disk(4);
+    let mut stream = WriteStream::new(&disk, 512, 64, Caching::default());
+    for lba in 0..1000 {
+        stream.write(&mut disk, lba, vec![1; 512]).unwrap();
+    }
+    stream.drain(&mut disk).unwrap();
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.good, 1000, "each is written once");
+    assert!((60..400).contains(&seen.refused), "{} were refused", seen.refused);
+}
+
+#[test]
+fn reads_stay_in_order_on_a_narrow_way() {
+    let (mut disk, seen) = disk(3);
+    let span = Span { lba: 0, blocks: 500, block_bytes: 512 };
+    let mut stream = ReadStream::new(&disk, span, 16);
+    stream.limit_piece(512);
+    let mut expected = 0;
+    while let Some((offset_bytes, data)) = stream.next(&mut disk).unwrap() {
+        assert_eq!((offset_bytes, data.len()), (expected, 512));
+        expected += 512;
+    }
+    assert_eq!((expected, seen.lock().unwrap().good), (500 * 512, 500));
+}
+
+#[test]
+fn zeros_are_written_in_pieces() {
+    let (mut disk, seen) = disk(64);
+    let mut stream = WriteStream::new(&disk, 512, 4, Caching::default());
+    stream.write_zeros(&mut disk, 7, 5000).unwrap();
+    stream.drain(&mut disk).unwrap();
+    assert_eq!(seen.lock().unwrap().good, 3, "of at most 2048 blocks each");
+}
