@@ -124,6 +124,12 @@ fn commands_are_aborted_and_units_reset() {
         "{:?}",
         aborted.result
     );
+    // One that has ended cannot be aborted, nor can another that has its place.
+    let next = engine.submit(Command::new(lun(0), [0; 6]));
+    engine.abort(other);
+    engine.abort(held);
+    let next = wait_for(&mut engine, next);
+    assert!(next.result.is_ok() && next.attempts == 1, "{:?}", next.result);
     let request = engine.manage(Function::LogicalUnitReset(lun(0).field())).expect("a session");
     loop {
         engine.poll(None, &mut done).expect("the system lets us");

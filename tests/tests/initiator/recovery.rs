@@ -249,28 +249,32 @@ fn without_recovery_everything_ends_at_once() {
 fn a_target_that_does_not_come_back_is_given_up() {
     let target = InProcess::start(&["mem:16M"]);
     let relay = Relay::to(target.portal());
-    let timing = Timing {
-        recovery: Duration::from_millis(700),
-        login: Duration::from_millis(100),
-        ..Timing::default()
-    };
+    let timing = Timing { recovery: Duration::from_millis(700), ..Timing::default() };
     let mut engine = connect(Options { timing, ..patient(options(target.name(), relay.address)) });
     make_ready(&mut engine, 0);
     target.hold(0, OperationKind::Read);
     let calls = target.faults(0).calls(OperationKind::Read);
-    engine.submit(read(0, 0, 1, 512));
+    let read = engine.submit(read(0, 0, 1, 512));
     send(&mut engine);
     target.wait_for_calls(0, OperationKind::Read, calls + 1);
     relay.close();
-    let (mut done, mut events) = (Vec::new(), Vec::new());
+    // It waits for the next session, which never comes; so does one that never left.
+    while engine.is_up() {
+        engine.poll(None, &mut Vec::new()).expect("the system lets us");
+    }
+    let unsent = engine.submit(Command::new(lun(0), [0; 6]));
+    let (mut done, mut events): (Vec<lunette_initiator::Completion>, Vec<_>) = Default::default();
     while !engine.is_over() {
         engine.poll(None, &mut done).expect("the system lets us");
         events.extend(std::iter::from_fn(|| engine.event()));
     }
     events.extend(std::iter::from_fn(|| engine.event()));
-    assert!(matches!(events.first(), Some(EngineEvent::Lost { .. })), "{events:?}");
+    assert!(events.iter().any(|event| matches!(event, EngineEvent::Lost { .. })), "{events:?}");
     let Some(EngineEvent::Over { reason }) = events.last() else { panic!("{events:?}") };
     assert!(reason.contains("during login") || reason.contains("closed"), "{reason}");
     assert_eq!(engine.outstanding(), 0);
+    let result = |id| &done.iter().find(|completion| completion.id == id).expect("it ends").result;
+    assert!(matches!(result(read), Err(CommandError::Unknown(_))), "it had left: {:?}", result(read));
+    assert!(matches!(result(unsent), Err(CommandError::NotSent(_))), "{:?}", result(unsent));
     target.faults(0).clear();
 }
