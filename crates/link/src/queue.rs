@@ -1,7 +1,8 @@
 //! Where packets wait for the transmitter: one queue, or one for each of two classes.
 //!
-//! Two classes take turns by weight: the next packet is of the class that had less of its share so far. One that was idle has
-//! nothing to catch up on.
+//! Two classes take turns by weight, as in start-time fair queueing (Goyal and others, 1996): the next packet is of the class
+//! that had less of its share so far, and one that was idle begins where the others are: it has nothing to catch up on, and
+//! nothing to pay for.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -28,7 +29,7 @@ struct Waiting<P> {
 struct Lane<P> {
     packets: VecDeque<Waiting<P>>,
     bytes: u64,
-    /// Bytes that it sent, divided by its weight.
+    /// Bytes that it sent, divided by its weight; where its next packet begins.
     served: f64,
 }
 
@@ -42,11 +43,13 @@ impl<P> Default for Lane<P> {
 #[derive(Debug, Clone)]
 pub(crate) struct Queue<P> {
     lanes: [Lane<P>; 2],
+    /// Where the packet began that was sent last.
+    clock: f64,
 }
 
 impl<P> Default for Queue<P> {
     fn default() -> Self {
-        Self { lanes: [Lane::default(), Lane::default()] }
+        Self { lanes: [Lane::default(), Lane::default()], clock: 0.0 }
     }
 }
 
@@ -70,15 +73,13 @@ impl<P> Queue<P> {
         packet: P,
     ) -> bool {
         let (index, share) = lane(shape, class);
-        let other = &self.lanes[1 - index];
-        let floor = if other.packets.is_empty() { 0.0 } else { other.served };
         let lane = &mut self.lanes[index];
         let room = (shape.queue_bytes as f64 * share) as u64;
         if !lane.packets.is_empty() && lane.bytes + length > room {
             return false;
         }
         if lane.packets.is_empty() {
-            lane.served = lane.served.max(floor);
+            lane.served = lane.served.max(self.clock);
         }
         lane.packets.push_back(Waiting { since: now, length, packet });
         lane.bytes += length;
@@ -102,6 +103,7 @@ impl<P> Queue<P> {
         let lane = &mut self.lanes[index];
         let waiting = lane.packets.pop_front()?;
         lane.bytes -= waiting.length;
+        self.clock = lane.served;
         // A share of nothing would be served without end.
         lane.served += waiting.length as f64 / share.max(1e-6);
         Some(waiting.packet)

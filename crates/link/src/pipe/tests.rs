@@ -167,6 +167,29 @@ fn a_reservation_is_kept_and_what_is_unused_is_given_on() {
     assert!(alone.abs() < f64::EPSILON && (with_all / all - 1.0).abs() < 0.02, "{with_all} of {all}");
 }
 
+#[test]
+fn who_sent_alone_has_nothing_to_pay_for() {
+    // iSCSI at 32 of 40 Mb/s for a second, then others as fast as they can beside it; and the other way round.
+    for alone in [true, false] {
+        let sent_alone = (0..4000).map(|number| {
+            let packet = Numbered { is_iscsi: alone, ..packet(number, 1000) };
+            (Duration::from_micros(number as u64 * 250), packet)
+        });
+        let together = (4000..20_000).map(|number| {
+            let packet = Numbered { is_iscsi: (number % 8 == 0) == alone, ..packet(number, 1000) };
+            (Duration::from_secs(1) + Duration::from_micros((number as u64 - 4000) * 31), packet)
+        });
+        let offers: Vec<_> = sent_alone.chain(together).collect();
+        let (arrived, _) = run(&shape("rate=40M,queue=64K,reserve=50%"), 5, &offers);
+        let soon = Duration::from_secs(1)..Duration::from_millis(1400);
+        let count = |iscsi: bool| {
+            arrived.iter().filter(|(at, packet)| soon.contains(at) && packet.is_iscsi == iscsi).count() as f64
+        };
+        let share = count(alone) / (count(alone) + count(!alone));
+        assert!((share - 0.5).abs() < 0.05, "{alone}: {share}");
+    }
+}
+
 fn probability() -> impl Strategy<Value = Probability> {
     prop_oneof![Just(0.0), 0.0..0.3, Just(1.0)].prop_map(|value| Probability::new(value).unwrap())
 }
