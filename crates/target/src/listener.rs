@@ -21,7 +21,7 @@ use crate::seldom::Seldom;
 const BACKLOG: i32 = 1024;
 
 /// How long accepting pauses when the process has run out of descriptors.
-const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
+pub(crate) const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 
 /// Binds one portal; port 0 picks a free one.
 pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {

@@ -124,7 +124,20 @@ impl Listeners {
 fn accept(listener: &TcpListener, talk: &mut Talk<'_>) -> Vec<Caller> {
     let mut callers = Vec::new();
     for _ in 0..TURN_MAX {
-        let Ok((stream, peer)) = listener.accept() else { break };
+        let (stream, peer) = match listener.accept() {
+            Ok(accepted) => accepted,
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) =>
+            {
+                continue;
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+            // Without a descriptor for it, the connection goes on being there.
+            Err(_) => {
+                std::thread::sleep(listener::EXHAUSTED_PAUSE);
+                break;
+            }
+        };
         let own = stream.local_addr().map(|own| own.ip());
         if !own.is_ok_and(|own| talk.is_server(peer.ip(), own)) {
             talk.stray(peer, "not the server");
