@@ -91,7 +91,17 @@ fn it_ends_as_its_command_does() -> Result<()> {
     ensure!(output.contains("cannot run /no/such/command: No such file"), "{output}");
     let (status, output) = ending(&["--far", "exit 3", "--far-port", "1", "--", "true"])?;
     assert_eq!(status, "exit status 125");
-    ensure!(output.contains("the command of the far end ended before it listened: exit status"), "{output}");
+    ensure!(
+        output.contains("the command of the far end ended before it listened: exit status: 3"),
+        "{output}"
+    );
+    // The shell may start more than one command, and none of them is left.
+    let directory = tempfile::tempdir()?;
+    let pid = directory.path().join("pid");
+    let far = format!("true && sleep 1000 & echo $! > {0}.new; mv {0}.new {0}; wait", pid.display());
+    let near = format!("while ! test -e {}; do sleep 0.05; done", pid.display());
+    assert_eq!(ending(&["--far", &far, "--", "sh", "-c", &near])?.0, "exit status 0");
+    wait_until_gone([fs::read_to_string(&pid)?.trim().parse()?])?;
     Ok(())
 }
 
@@ -114,7 +124,7 @@ fn what_is_wrong_with_a_link_is_said() -> Result<()> {
 /// A network whose near command says its number and that of the far one, and waits.
 fn waiting(directory: &Path) -> Result<(Child, [i32; 2])> {
     let far_pid = directory.join("far");
-    let far = format!("sh -c 'echo $$ > {0}.new; mv {0}.new {0}; exec sleep 1000'", far_pid.display());
+    let far = format!("echo $$ > {0}.new; mv {0}.new {0}; exec sleep 1000", far_pid.display());
     let near = format!(
         "while ! test -e {0}; do sleep 0.05; done; echo $$ $(cat {0}); exec sleep 1000",
         far_pid.display()
@@ -138,7 +148,7 @@ fn lives(pid: i32) -> bool {
         .is_some_and(|rest| !rest.trim_start().starts_with(['Z', 'X']) && !rest.is_empty())
 }
 
-fn wait_until_gone(pids: [i32; 2]) -> Result<()> {
+fn wait_until_gone<const COUNT: usize>(pids: [i32; COUNT]) -> Result<()> {
     let deadline = Instant::now() + LIMIT;
     while pids.into_iter().any(lives) {
         ensure!(Instant::now() < deadline, "{pids:?} are left");

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::thread::sleep;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand};
 use lunette_link::{Link, named_links};
 use lunette_wan::{Emulator, FAR, NEAR, Statistics, acquire_privileges};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
 use serde::Serialize;
 use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -170,8 +170,8 @@ fn addressed(command: &mut Command) -> &mut Command {
 
 fn start_far(emulator: &Emulator, far: &str) -> Result<Child, Failure> {
     let mut command = Command::new("sh");
-    // The shell makes way, so that signals come to the command itself.
-    command.arg("-c").arg(format!("exec {far}")).stdin(Stdio::null());
+    // A group of its own, so that what the shell starts can be ended with it.
+    command.arg("-c").arg(far).stdin(Stdio::null()).process_group(0);
     emulator
         .far()
         .spawn(addressed(&mut command))
@@ -233,20 +233,23 @@ fn terminate(child: &Child) {
     }
 }
 
-/// Asks the far command to end, and sees to it.
+/// Asks the far command and all that it started to end, and sees to it.
 fn end_far(mut far: Child) {
+    // Of a group nobody else has the number until its last process is gone.
+    let group = Pid::from_raw(far.id() as i32);
+    let signal = |signal| group.is_some_and(|group| kill_process_group(group, signal).is_ok());
+    signal(Signal::TERM);
     let began = Instant::now();
-    if !matches!(far.try_wait(), Ok(None)) {
-        return;
-    }
-    terminate(&far);
-    while matches!(far.try_wait(), Ok(None)) {
+    // The leader is waited for, and no longer counts; then nobody is left to be signalled.
+    while matches!(far.try_wait(), Ok(None))
+        || group.is_some_and(|group| test_kill_process_group(group).is_ok())
+    {
         if began.elapsed() > FAR_PATIENCE {
             say(&format!(
                 "the command of the far end does not end in {} s; it is killed",
                 FAR_PATIENCE.as_secs()
             ));
-            let _ = far.kill();
+            signal(Signal::KILL);
             let _ = far.wait();
             return;
         }
