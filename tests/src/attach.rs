@@ -24,7 +24,11 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(120);
 #[derive(Debug, Clone, Deserialize)]
 pub struct Ready {
     /// The export's URI.
-    pub nbd: String,
+    #[serde(default)]
+    pub nbd: Option<String>,
+    /// The file.
+    #[serde(default)]
+    pub file: Option<PathBuf>,
     /// The disk's size.
     pub size_bytes: u64,
     /// The length of its blocks.
@@ -44,18 +48,29 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// Attaches the disk of this URL with further arguments; without `--nbd` among them at a free port.
+    /// Attaches the disk of this URL as an NBD export with further arguments; without `--nbd` among them at a free port.
     ///
     /// # Errors
     /// It ended, or said nothing; the text has its log.
     pub fn start(url: &str, arguments: &[&str]) -> Result<Self> {
+        let address: &[&str] = if arguments.contains(&"--nbd") { &[] } else { &["--nbd", "127.0.0.1:0"] };
+        Self::run(url, &[arguments, address].concat())
+    }
+
+    /// Attaches it as a file in this directory.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn mount(url: &str, directory: &Path, arguments: &[&str]) -> Result<Self> {
+        let directory = directory.to_str().context("a path in UTF-8")?;
+        Self::run(url, &[&[directory], arguments].concat())
+    }
+
+    fn run(url: &str, arguments: &[&str]) -> Result<Self> {
         let directory = tempfile::tempdir()?;
         let log = directory.path().join("log");
         let mut command = Command::new(binary());
         command.args(["attach", url, "--json"]).args(arguments);
-        if !arguments.contains(&"--nbd") {
-            command.args(["--nbd", "127.0.0.1:0"]);
-        }
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -86,8 +101,26 @@ impl Attached {
     /// It is none.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
-        let address = self.ready.nbd.strip_prefix("nbd://").and_then(|address| address.parse().ok());
-        address.unwrap_or_else(|| panic!("no address: {}", self.ready.nbd))
+        let address = self.uri().strip_prefix("nbd://").and_then(|address| address.parse().ok());
+        address.unwrap_or_else(|| panic!("no address: {:?}", self.ready))
+    }
+
+    /// The URI of its NBD export.
+    ///
+    /// # Panics
+    /// It has none.
+    #[must_use]
+    pub fn uri(&self) -> &str {
+        self.ready.nbd.as_deref().expect("an export")
+    }
+
+    /// The file.
+    ///
+    /// # Panics
+    /// It has none.
+    #[must_use]
+    pub fn file(&self) -> &Path {
+        self.ready.file.as_deref().expect("a file")
     }
 
     /// A client that has chosen the export by `NBD_OPT_EXPORT_NAME` and may access any bytes.
@@ -105,8 +138,16 @@ impl Attached {
     ///
     /// # Errors
     /// It does not end, or with another status than 0; the text has its log.
-    pub fn detach(mut self) -> Result<()> {
+    pub fn detach(self) -> Result<()> {
         kill_process(Pid::from_child(&self.child), Signal::TERM)?;
+        self.end()
+    }
+
+    /// Waits for its end; it must say that all is well.
+    ///
+    /// # Errors
+    /// As [`Self::detach`].
+    pub fn end(mut self) -> Result<()> {
         let deadline = Instant::now() + STOP_LIMIT;
         let status = loop {
             match self.child.try_wait()? {
@@ -125,6 +166,10 @@ impl Drop for Attached {
         // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if let Some(directory) = self.ready.file.as_deref().and_then(Path::parent) {
+            // It may be unmounted already; if not, nobody serves it any more.
+            let _ = rustix::mount::unmount(directory, rustix::mount::UnmountFlags::DETACH);
+        }
     }
 }
 

@@ -41,7 +41,7 @@ pub const PACKAGES: &[Package] = &[
     Package { name: "open-isns-server", needs: &[Need::Program("isnsd")] },
     Package { name: "open-isns-utils", needs: &[Need::Program("isnsadm")] },
     Package { name: "valgrind", needs: &[Need::Program("valgrind")] },
-    Package { name: "xfsprogs", needs: &[Need::Program("mkfs.xfs")] },
+    Package { name: "xfsprogs", needs: &[Need::Program("mkfs.xfs"), Need::Program("xfs_repair")] },
     Package { name: "e2fsprogs", needs: &[Need::Program("mke2fs"), Need::Program("e2fsck")] },
 ];
 

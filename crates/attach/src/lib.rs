@@ -1,5 +1,5 @@
-//! A disk of the initiator's for programs that know no iSCSI: [`Disk`] makes bytes of its blocks, [`nbd`] shows it to NBD
-//! clients. Neither needs root or a kernel module.
+//! A disk of the initiator's for programs that know no iSCSI: [`Disk`] makes bytes of its blocks, [`file`] shows it as a
+//! file, [`nbd`] to NBD clients. None of it needs root or a module that the kernel does not have.
 //!
 //! Nothing is cached: what is read was read from the target, and what is written went there. `docs/decisions/0028` says what is
 //! kept of writes that were not flushed, and why.
@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod disk;
+pub mod file;
 pub mod nbd;
 
 pub use disk::{Disk, DiskError, OpenError};

@@ -23,7 +23,7 @@ fn qemu_works(url: &str) {
     let content = [pattern(1, 3 << 20), vec![0; 5 << 20], pattern(2, 8 << 20)].concat();
     std::fs::write(path("source"), &content).expect("a file");
     let attached = Attached::start(url, &[]).expect("attached");
-    let uri = &attached.ready.nbd;
+    let uri = attached.uri();
     tool_output("qemu-img", ["convert", "-n", "-f", "raw", "-O", "raw", &path("source"), uri]);
     tool_output("qemu-img", ["compare", "-f", "raw", "-F", "raw", &path("source"), uri]);
     let checks = [

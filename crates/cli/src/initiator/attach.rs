@@ -1,12 +1,15 @@
 //! `lunette attach`: a disk for programs that know no iSCSI, until it is detached.
 
-use std::sync::Arc;
+use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use lunette_attach::nbd::{Server, Stopper, export_of};
-use lunette_attach::{Disk, DiskError, OpenError};
+use lunette_attach::file::{self, Mount, Unmounter};
+use lunette_attach::nbd::{Address, Server, Stopper, export_of};
+use lunette_attach::{Disk, OpenError};
 use lunette_initiator::EngineEvent;
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -27,11 +30,31 @@ const CUT_OFF: i32 = 1;
 #[derive(Debug, Serialize)]
 struct Ready {
     url: String,
-    nbd: String,
+    file: Option<String>,
+    nbd: Option<String>,
     size_bytes: u64,
     block_bytes: u32,
     read_only: bool,
     pid: u32,
+}
+
+/// How a disk is shown.
+enum Face {
+    File(Mount),
+    Nbd(Server),
+}
+
+/// What ends that.
+enum Ender {
+    File(Mutex<Unmounter>),
+    Nbd(Stopper),
+}
+
+/// What the threads share.
+struct Shared {
+    disk: Arc<Disk>,
+    ender: Ender,
+    is_detached: AtomicBool,
 }
 
 /// Attaches a disk, and returns when it is detached and everything is stable.
@@ -41,31 +64,29 @@ pub(crate) fn run(options: &AttachOptions) -> Result<(), Failure> {
         Signals::new([SIGTERM, SIGINT]).map_err(|error| Failure::new("cannot wait for signals", &error))?;
     log::start(&options.log);
     let disk = Arc::new(open(options)?);
-    let description = format!("{} {}", options.url, disk.facts().serial);
-    let server = export_of(&disk, &options.export_name, &description)
-        .map_err(|error| Failure::usage(error.to_string()))
-        .and_then(|export| {
-            Server::listen(Arc::clone(&disk), export, &options.nbd, options.depth as usize)
-                .map_err(|error| Failure::new(format!("cannot listen on {}", options.nbd), &error))
-        });
-    let server = match server {
-        Ok(server) => server,
+    let shown = show(options, &disk);
+    let (face, ender, ready) = match shown {
+        Ok(shown) => shown,
         Err(failure) => {
             // Nothing was written.
             let _ = disk.close();
             return Err(failure);
         }
     };
-    let is_detached = Arc::new(AtomicBool::new(false));
-    heed(signals, server.stopper(), Arc::clone(&is_detached))?;
-    watch(Arc::clone(&disk), server.stopper(), Arc::clone(&is_detached))?;
-    tell(options.json, &ready(options, &disk, &server), |ready| {
+    let shared = Arc::new(Shared { disk, ender, is_detached: AtomicBool::new(false) });
+    heed(signals, Arc::clone(&shared))?;
+    watch(Arc::clone(&shared))?;
+    tell(options.json, &ready, |ready| {
         let how = if ready.read_only { ", read-only" } else { "" };
-        format!("ready: {} ({}{how}) as {}\n", ready.url, size(ready.size_bytes), printable(&ready.nbd))
+        let place = ready.file.as_ref().or(ready.nbd.as_ref()).map_or("", String::as_str);
+        format!("ready: {} ({}{how}) as {}\n", ready.url, size(ready.size_bytes), printable(place))
     })?;
-    let served = server.run();
-    finish(&disk, is_detached.load(Ordering::SeqCst))?;
-    served.map_err(|error| Failure::new("cannot serve NBD", &error))
+    let served = match face {
+        Face::File(mount) => mount.run(),
+        Face::Nbd(server) => server.run(),
+    };
+    shared.finish()?;
+    served.map_err(|error| Failure::new("the disk could not be shown any longer", &error))
 }
 
 fn open(options: &AttachOptions) -> Result<Disk, Failure> {
@@ -79,67 +100,122 @@ fn open(options: &AttachOptions) -> Result<Disk, Failure> {
     })
 }
 
-fn ready(options: &AttachOptions, disk: &Disk, server: &Server) -> Ready {
-    Ready {
+/// Shows the disk as options say.
+fn show(options: &AttachOptions, disk: &Arc<Disk>) -> Result<(Face, Ender, Ready), Failure> {
+    let mut ready = Ready {
         url: options.url.to_string(),
-        nbd: server.address().uri(),
+        file: None,
+        nbd: None,
         size_bytes: disk.size_bytes(),
         block_bytes: disk.block_bytes(),
         read_only: disk.is_read_only(),
         pid: std::process::id(),
+    };
+    match (&options.directory, &options.nbd) {
+        (Some(directory), _) => {
+            let mut mount = Mount::new(Arc::clone(disk), directory, options.depth as usize)
+                .map_err(|error| not_mounted(directory, &error))?;
+            ready.file = Some(directory.join(file::NAME).display().to_string());
+            let ender = Ender::File(Mutex::new(mount.unmounter()));
+            Ok((Face::File(mount), ender, ready))
+        }
+        (None, Some(address)) => {
+            let server = listen(options, disk, address)?;
+            ready.nbd = Some(server.address().uri());
+            let ender = Ender::Nbd(server.stopper());
+            Ok((Face::Nbd(server), ender, ready))
+        }
+        (None, None) => Err(Failure::usage("give a directory, or --nbd and an address")),
     }
 }
 
-/// Has everything stable, and says what is not.
-fn finish(disk: &Disk, is_detached: bool) -> Result<(), Failure> {
-    let lost = disk.is_lost();
-    match disk.close() {
-        Err(error) if !lost => {
-            let message =
-                format!("the last flush failed, so that what was not flushed before may be lost: {error}");
-            let unchecked = matches!(error, DiskError::Io(_));
-            let help = unchecked.then(|| "look at the target's log and at the network".to_owned());
-            Err(Failure::scsi(message, help))
+fn listen(options: &AttachOptions, disk: &Arc<Disk>, address: &Address) -> Result<Server, Failure> {
+    let description = format!("{} {}", options.url, disk.facts().serial);
+    let export = export_of(disk, &options.export_name, &description)
+        .map_err(|error| Failure::usage(error.to_string()))?;
+    Server::listen(Arc::clone(disk), export, address, options.depth as usize)
+        .map_err(|error| Failure::new(format!("cannot listen on {address}"), &error))
+}
+
+fn not_mounted(directory: &Path, error: &io::Error) -> Failure {
+    let failure = Failure::new(format!("cannot mount at {}", directory.display()), error);
+    match error.kind() {
+        io::ErrorKind::NotFound => failure.with_help(
+            "make the directory, and see that fusermount3 (Debian's fuse3) and /dev/fuse are there",
+        ),
+        _ => failure.with_help("give an empty directory of yours; --nbd ADDRESS does without FUSE"),
+    }
+}
+
+impl Shared {
+    /// Begins to end.
+    fn stop(&self) {
+        match &self.ender {
+            Ender::Nbd(stopper) => stopper.stop(),
+            Ender::File(unmounter) => {
+                let result = unmounter.lock().unwrap_or_else(PoisonError::into_inner).unmount();
+                if let Err(error) = result {
+                    say(&format!("lunette: cannot unmount: {error}"));
+                }
+            }
         }
-        _ if lost && !is_detached => Err(Failure::session("the session is lost for good".to_owned())),
-        Err(error) => Err(Failure::session(error.to_string())),
-        Ok(()) => Ok(()),
+    }
+
+    /// Has everything stable, and says what is not.
+    fn finish(&self) -> Result<(), Failure> {
+        let is_lost = self.disk.is_lost();
+        match self.disk.close() {
+            Err(error) if !is_lost => {
+                let message = format!(
+                    "the last flush failed, so that what was not flushed before may be lost: {error}"
+                );
+                Err(Failure::scsi(message, Some("look at the target's log and at the network".to_owned())))
+            }
+            Err(error) => Err(Failure::session(error.to_string())),
+            Ok(()) if is_lost && !self.is_detached.load(Ordering::SeqCst) => {
+                Err(Failure::session("the session is lost for good".to_owned()))
+            }
+            Ok(()) => Ok(()),
+        }
     }
 }
 
 /// Detaches at the first signal and ends at the second.
-fn heed(mut signals: Signals, stopper: Stopper, is_detached: Arc<AtomicBool>) -> Result<(), Failure> {
+fn heed(mut signals: Signals, shared: Arc<Shared>) -> Result<(), Failure> {
     let run = move || {
         for _ in &mut signals {
-            if is_detached.swap(true, Ordering::SeqCst) {
+            if shared.is_detached.swap(true, Ordering::SeqCst) {
                 say("lunette: ending at once; what was not flushed may be lost");
                 std::process::exit(CUT_OFF);
             }
-            say("lunette: detaching; a second signal ends at once");
-            stopper.stop();
+            say("lunette: detaching as soon as nobody uses it; a second signal ends at once");
+            shared.stop();
         }
     };
     spawn("signals", run)
 }
 
 /// Tells what happens to the session, and ends when it is lost for good.
-fn watch(disk: Arc<Disk>, stopper: Stopper, is_detached: Arc<AtomicBool>) -> Result<(), Failure> {
+fn watch(shared: Arc<Shared>) -> Result<(), Failure> {
     let run = move || {
         loop {
-            for event in disk.events() {
+            for event in shared.disk.events() {
                 match event {
                     EngineEvent::Reconnected { portal, after } => {
                         let seconds = after.as_secs_f64();
                         say(&format!("lunette: logged in again at {portal} after {seconds:.1} s"));
                     }
-                    EngineEvent::Over { reason } if !is_detached.load(Ordering::SeqCst) => {
+                    EngineEvent::UnitChanged { what, .. } => {
+                        say(&format!("lunette: the disk is not the one that it was: {what}"));
+                    }
+                    EngineEvent::Over { reason } if !shared.is_detached.load(Ordering::SeqCst) => {
                         say(&format!("lunette: the session is over: {reason}"));
                     }
                     _ => {}
                 }
             }
-            if disk.is_lost() {
-                return stopper.stop();
+            if shared.disk.is_lost() {
+                return shared.stop();
             }
             thread::sleep(WATCH_INTERVAL);
         }

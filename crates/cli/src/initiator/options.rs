@@ -73,8 +73,8 @@ pub(crate) enum InitiatorCommand {
     Reserve(ReserveOptions),
     /// Show a disk to programs that know no iSCSI, until SIGTERM or SIGINT (ctrl-C)
     ///
-    /// A signal detaches it: requests that are there are carried out, everything is flushed, the session is logged out. A
-    /// second one ends it at once.
+    /// It is a file in a directory of its own, or an NBD export. A signal detaches it: requests that are there are carried out,
+    /// everything is flushed, the session is logged out. A second one ends it at once.
     #[command(after_help = EXIT_STATUS)]
     Attach(AttachOptions),
 }
@@ -318,21 +318,25 @@ pub(crate) struct CopyOptions {
 }
 
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("face").required(true))]
 pub(crate) struct AttachOptions {
     /// The disk
     #[arg(value_name = "URL", long_help = URL_HELP)]
     pub(crate) url: TargetUrl,
+    /// Mount a directory here with the disk as the file `disk` in it (FUSE); umount ends it, too
+    #[arg(value_name = "DIRECTORY", group = "face")]
+    pub(crate) directory: Option<PathBuf>,
     /// Serve the disk over NBD at this IP address and port, or at unix:PATH. There is no authentication: whoever reaches it
     /// has the disk
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) nbd: Address,
+    #[arg(long, value_name = "ADDRESS", group = "face")]
+    pub(crate) nbd: Option<Address>,
     /// The NBD export's name; clients that give none get this one, too
-    #[arg(long, value_name = "NAME", default_value = "disk")]
+    #[arg(long, value_name = "NAME", default_value = "disk", conflicts_with = "directory")]
     pub(crate) export_name: String,
     /// Change nothing
     #[arg(long)]
     pub(crate) read_only: bool,
-    /// Requests of each client that are carried out at once
+    /// Requests that are carried out at once, of each NBD client
     #[arg(long, value_name = "N", default_value = "16", value_parser = clap::value_parser!(u32).range(1..=ATTACH_DEPTH_MAX as i64))]
     pub(crate) depth: u32,
     /// How long a lost session is waited for before requests fail
