@@ -10,7 +10,7 @@ use lunette_scsi::client::{Next, Probe, Reply, Transfer, UnitIdentity};
 use lunette_tests::in_process::InProcess;
 
 use super::relay::Relay;
-use super::{execute, lun, make_ready, options, pattern, read, wait_for_all, write};
+use super::{execute, lun, make_ready, options, pattern, read, wait_for, wait_for_all, write};
 
 const NAME: &str = "iqn.2026-11.io.lunette:guarded";
 
@@ -133,6 +133,31 @@ fn a_session_that_is_lost_again_while_the_unit_is_looked_at_looks_again() {
     let all = wait_for_all(&mut engine);
     assert!(all.keys().all(|of| *of == id || *of == later), "{all:?}");
     assert!(all[&later].is_good());
+    engine.close().expect("a logout");
+}
+
+/// It is not asked again, and nobody else has to wait for an answer that it will not give.
+#[test]
+fn a_unit_that_has_changed_does_not_stop_the_sessions_that_follow() {
+    let (mut engine, relay, id) = gone();
+    let target = InProcess::start_with(&["mem:16M,serial=other", "mem:16M"], |config| {
+        config.targets[0].name = NAME.to_owned();
+    });
+    relay.lead_to(target.portal());
+    relay.open();
+    let ended = wait_for(&mut engine, id);
+    assert!(matches!(ended.result, Err(CommandError::Changed(_))), "{:?}", ended.result);
+    for _ in 0..3 {
+        relay.cut();
+        while !matches!(engine.event(), Some(EngineEvent::Reconnected { .. })) {
+            let mut done = Vec::new();
+            engine.poll(None, &mut done).expect("the system lets us");
+            assert!(done.is_empty(), "nobody has asked for {done:?}");
+        }
+        make_ready(&mut engine, 1);
+        let there = execute(&mut engine, read(0, 0, 1, 512)).result;
+        assert!(matches!(there, Err(CommandError::Changed(_))), "{there:?}");
+    }
     engine.close().expect("a logout");
 }
 

@@ -8,7 +8,7 @@ use lunette_scsi::client::{Next, Probe, Reply, Transfer, UnitIdentity};
 use lunette_wire::LunField;
 
 use super::{Engine, EngineEvent, replay};
-use crate::{Command, CommandError, Data, Lun, Replay};
+use crate::{Command, CommandError, CommandId, Data, Lun, Replay};
 
 /// How long a unit that is busy, or becoming ready, is left alone.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -31,7 +31,7 @@ pub(super) struct Check {
     at: usize,
     probe: Probe,
     /// The command that is under way.
-    command: Option<u32>,
+    command: Option<CommandId>,
     /// When the next command is sent, if the unit has to be left alone before.
     later: Option<Duration>,
     looks: u32,
@@ -69,7 +69,8 @@ impl Engine {
 
     /// The session is lost, or over: whatever was asked is not answered.
     pub(super) fn drop_check(&mut self) {
-        if let Some(place) = self.check.take().and_then(|check| check.command) {
+        let command = self.check.take().and_then(|check| check.command);
+        if let Some(place) = command.and_then(|id| self.table.find(id)) {
             self.backlog.retain(|waiting| *waiting != place);
             self.table.remove(place);
         }
@@ -97,6 +98,10 @@ impl Engine {
             self.check = None;
             return self.begin_waiting();
         };
+        if guard.changed.is_some() {
+            // Nothing is sent to it, not even a question.
+            return self.next_unit();
+        }
         let command = match check.probe.next() {
             Next::SendLater(_) if !has_waited => {
                 check.later = Some(now + PAUSE);
@@ -118,13 +123,14 @@ impl Engine {
             ..Command::new(Lun::default(), command.cdb())
         };
         let id = self.table.insert(now, own);
-        check.command = Some(id.place);
+        check.command = Some(id);
         self.begin(id.place);
     }
 
     /// True for a command of the look at the units, whose end is handled.
     pub(super) fn is_of_check(&mut self, place: u32, end: &End) -> bool {
-        let Some(check) = self.check.as_mut().filter(|check| check.command == Some(place)) else {
+        let is_this = |id: CommandId| self.table.find(id) == Some(place);
+        let Some(check) = self.check.as_mut().filter(|check| check.command.is_some_and(is_this)) else {
             return false;
         };
         check.command = None;
