@@ -9,6 +9,7 @@ mod leaving;
 mod login;
 mod recovery;
 mod relay;
+mod resets;
 
 use std::collections::HashMap;
 use std::time::Duration;

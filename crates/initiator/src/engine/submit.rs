@@ -64,10 +64,6 @@ impl Engine {
             let changed = CommandError::Changed(change.clone());
             return self.end(place, (Err(changed), 0));
         }
-        if replay::is_flush(command) {
-            let lun = command.lun;
-            self.dirty.retain(|dirty| *dirty != lun);
-        }
         let (read, write) = match &command.data {
             Data::None => (0, 0),
             Data::In(buffer) => (buffer.len(), 0),
@@ -87,6 +83,10 @@ impl Engine {
         });
         match task {
             Ok(task) => {
+                if replay::is_flush(command) {
+                    let lun = command.lun;
+                    self.dirty.retain(|dirty| *dirty != lun);
+                }
                 self.table.begin(place, task);
                 if let Some(pending) = self.table.get_mut(place) {
                     pending.attempts += 1;

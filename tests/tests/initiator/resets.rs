@@ -1,0 +1,78 @@
+//! Units that are reset while flushes wait or are under way: each flush that may have been too late says so.
+
+use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
+
+use lunette_initiator::{Command, CommandError, Engine, Options, Timing};
+use lunette_wire::StatSn;
+use lunette_wire::TargetPdu;
+use lunette_wire::initiator::ScsiCommand;
+use lunette_wire::target::ScsiResponse;
+
+use super::hostile::{NAME, Script};
+use super::{execute, lun, options, pattern, read, wait_for_all, write};
+
+/// Answers each read that begins at this block with the unit attention of a reset.
+const RESET_LBA: u64 = 7;
+
+/// POWER ON, RESET, OR BUS DEVICE RESET OCCURRED in fixed format, behind its length (RFC 7143, 11.4.7.2).
+const RESET: [u8; 20] = [0, 18, 0x70, 0, 6, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x29, 0, 0, 0, 0, 0];
+
+/// A target that answers everything with GOOD, and tells of a reset when it is asked to.
+fn serve() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        let mut target = Script::log_in(listener.accept().expect("a connection").0);
+        loop {
+            let command = target.command();
+            answer(&mut target, &command);
+        }
+    });
+    address
+}
+
+fn answer(target: &mut Script, command: &ScsiCommand) {
+    let mut response = target.response(command);
+    response.exp_data_sn.0 = 0;
+    let is_reset = command.read && command.cdb[2..10] == RESET_LBA.to_be_bytes();
+    if is_reset {
+        response = ScsiResponse { status: 2, ..response };
+    } else if command.read {
+        response.exp_data_sn.0 = 1;
+        target.say(&TargetPdu::ScsiDataIn(target.data_in(command)), &[7; 512]);
+    }
+    target.say(&TargetPdu::ScsiResponse(response), if is_reset { &RESET } else { &[] });
+    target.stat_sn = StatSn(target.stat_sn.0.wrapping_add(1));
+}
+
+/// An engine whose unit has something in its cache.
+fn dirty() -> Engine {
+    let timing = Timing { nop_interval: None, recovery: Duration::ZERO, ..Timing::default() };
+    let mut engine = Engine::connect(Options { timing, ..options(NAME, serve()) }).expect("a session");
+    assert!(execute(&mut engine, write(0, 0, 1, pattern(1, 512))).is_good());
+    engine
+}
+
+fn flush() -> Command {
+    Command::new(lun(0), [0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+}
+
+fn hears_of_a_reset() -> Command {
+    read(0, RESET_LBA, 1, 512)
+}
+
+/// The session holds 4096 commands; the flush has not left when the reset comes to light.
+#[test]
+fn a_flush_that_waits_for_room_hears_of_a_reset_before_it() {
+    let mut engine = dirty();
+    let hearing = engine.submit(hears_of_a_reset());
+    for _ in 1..4096 {
+        engine.submit(read(0, 0, 1, 512));
+    }
+    let waiting = engine.submit(flush());
+    let all = wait_for_all(&mut engine);
+    assert!(all[&hearing].result.as_ref().is_ok_and(|status| status.is_check_condition()));
+    assert_eq!(all[&waiting].result, Err(CommandError::ResetSinceFlush));
+    assert!(execute(&mut engine, flush()).is_good(), "once");
+}
