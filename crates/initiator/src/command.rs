@@ -252,8 +252,9 @@ pub struct Completion {
     pub times: Times,
     /// How often it was sent.
     pub attempts: u32,
-    /// In which session it was answered: how often the session had been lost and had again by then. What a target with a
-    /// volatile cache answered in one session need not have outlived it, unless a flush of the same session followed.
+    /// In which session it was answered: how often by then the session had been lost and had again, or a unit attention had
+    /// told of a reset. What a target with a volatile cache answered in one session need not have outlived it, unless a flush
+    /// of the same session followed.
     pub session: u32,
 }
 

@@ -76,3 +76,21 @@ fn a_flush_that_waits_for_room_hears_of_a_reset_before_it() {
     assert_eq!(all[&waiting].result, Err(CommandError::ResetSinceFlush));
     assert!(execute(&mut engine, flush()).is_good(), "once");
 }
+
+#[test]
+fn each_flush_beside_a_reset_fails_and_what_is_answered_later_is_of_another_session() {
+    let mut engine = dirty();
+    let before = engine.submit(read(0, 0, 1, 512));
+    let hearing = engine.submit(hears_of_a_reset());
+    let flushes = [(); 3].map(|()| engine.submit(flush()));
+    let after = engine.submit(read(0, 0, 1, 512));
+    let all = wait_for_all(&mut engine);
+    for flush in flushes {
+        assert_eq!(all[&flush].result, Err(CommandError::ResetSinceFlush));
+    }
+    assert!(all[&before].is_good() && all[&after].is_good());
+    let sessions = [before, hearing, flushes[2], after].map(|id| all[&id].session);
+    assert_eq!(sessions, [0, 1, 1, 1]);
+    let next = execute(&mut engine, flush());
+    assert!(next.is_good() && next.session == 1, "{:?}", next.result);
+}

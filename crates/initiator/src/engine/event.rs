@@ -189,7 +189,7 @@ impl Engine {
                     residual: answer.residual,
                     sense: answer.sense,
                 };
-                // A reset that came to light beside a flush may have been before it.
+                // A reset that came to light beside a flush may have been after writes that it is to cover.
                 if status.code == 0 && self.takes_reset(place) {
                     self.end(place, (Err(CommandError::ResetSinceFlush), 0));
                 } else if !self.is_absorbed(place, &status) {
@@ -253,14 +253,21 @@ impl Engine {
 }
 
 impl Engine {
-    /// Takes note of what a unit attention says: after a reset the next flush must not promise what was written before.
+    /// Takes note of what a unit attention says: after a reset the next flush, and each that is under way, must not promise
+    /// what was written before.
     pub(super) fn note_attention(&mut self, lun: LunField, attention: replay::Attention) {
-        if attention != replay::Attention::Reset || self.resets.contains(&lun) {
+        if attention != replay::Attention::Reset {
+            return;
+        }
+        // Before anybody hears of what was answered after the reset.
+        self.table.next_session();
+        if self.resets.contains(&lun) {
             return;
         }
         let has_written = self.dirty.contains(&lun)
             || self.table.has_begun(|command| command.lun == lun && !replay::is_read(command));
         if has_written {
+            self.table.void_flushes(lun);
             self.resets.push(lun);
         }
     }

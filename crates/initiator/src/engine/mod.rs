@@ -85,7 +85,8 @@ enum State {
 ///
 /// A volatile cache may have lost what was not flushed. Whoever hears of the reset, the engine or a command's caller: if
 /// something was written since the last good flush of the unit, its next SYNCHRONIZE CACHE fails with
-/// [`CommandError::ResetSinceFlush`], once.
+/// [`CommandError::ResetSinceFlush`], once; of those under way, each. What is answered from then on counts as answered in
+/// another session ([`Completion::session`]).
 pub struct Engine {
     options: Arc<Options>,
     isid: Isid,

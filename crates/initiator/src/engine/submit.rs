@@ -44,13 +44,17 @@ impl Engine {
     }
 
     /// A flush takes note of a reset of its unit: what was written before it may be lost, and the flush must not promise it.
+    /// The next one may, unless it was under way already.
     pub(super) fn takes_reset(&mut self, place: u32) -> bool {
-        let flushed =
-            self.table.get(place).map(|pending| &pending.command).filter(|command| replay::is_flush(command));
-        let Some(lun) = flushed.map(|command| command.lun) else { return false };
-        let Some(at) = self.resets.iter().position(|reset| *reset == lun) else { return false };
-        self.resets.swap_remove(at);
-        true
+        let Some(pending) = self.table.get(place).filter(|pending| replay::is_flush(&pending.command)) else {
+            return false;
+        };
+        let (lun, is_void) = (pending.command.lun, pending.is_void);
+        let noted = self.resets.iter().position(|reset| *reset == lun);
+        if let Some(at) = noted {
+            self.resets.swap_remove(at);
+        }
+        is_void || noted.is_some()
     }
 
     /// Makes a command a task.

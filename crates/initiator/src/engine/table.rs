@@ -6,8 +6,10 @@
 use std::time::Duration;
 
 use lunette_iscsi::initiator::session::TaskHandle;
+use lunette_wire::LunField;
 use slab::Slab;
 
+use super::replay;
 use crate::{Command, CommandError, CommandId, Completion, Data, Status, Times};
 
 /// How a command ended.
@@ -30,6 +32,8 @@ pub(super) struct Pending {
     pub(super) attentions: u32,
     pub(super) times: Times,
     pub(super) attempts: u32,
+    /// A flush beside which a reset of its unit came to light: it may have been too late.
+    pub(super) is_void: bool,
 }
 
 impl Pending {
@@ -54,7 +58,7 @@ pub(super) struct Table {
     /// The place here of each task of the session, by its own place there.
     of_tasks: Vec<u32>,
     serials: u64,
-    /// How many sessions there were before the present one.
+    /// See [`Completion::session`].
     session: u32,
     pub(super) done: Vec<Completion>,
 }
@@ -73,6 +77,7 @@ impl Table {
             attentions: 0,
             times: Times { queued: now, ..Times::default() },
             attempts: 0,
+            is_void: false,
         });
         // Nobody has 2^32 commands.
         CommandId { place: place as u32, serial }
@@ -90,7 +95,7 @@ impl Table {
         self.slots.get_mut(place as usize)
     }
 
-    /// What ends from now on was answered in another session.
+    /// What ends from now on was answered in another session, or after a reset.
     pub(super) fn next_session(&mut self) {
         self.session = self.session.saturating_add(1);
     }
@@ -185,6 +190,14 @@ impl Table {
     /// Whether a command of this kind is not over and may have left.
     pub(super) fn has_begun(&self, is_such: impl Fn(&Command) -> bool) -> bool {
         self.slots.iter().any(|(_, pending)| pending.attempts > 0 && is_such(&pending.command))
+    }
+
+    /// Of all flushes of this unit that have begun, none can be trusted.
+    pub(super) fn void_flushes(&mut self, lun: LunField) {
+        for (_, pending) in &mut self.slots {
+            pending.is_void |=
+                pending.attempts > 0 && pending.command.lun == lun && replay::is_flush(&pending.command);
+        }
     }
 
     /// The commands that are not over, by their age.
