@@ -1,5 +1,6 @@
 //! Units that are others, or larger, after their session was lost: nothing is written to them.
 
+use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
 use lunette_block::OperationKind;
@@ -8,7 +9,10 @@ use lunette_initiator::{
 };
 use lunette_scsi::client::{Next, Probe, Reply, Transfer, UnitIdentity};
 use lunette_tests::in_process::InProcess;
+use lunette_wire::target::{Residual, ScsiResponse};
+use lunette_wire::{DataSn, StatSn, TargetPdu};
 
+use super::hostile::Script;
 use super::relay::Relay;
 use super::{execute, lun, make_ready, options, pattern, read, wait_for, wait_for_all, write};
 
@@ -96,6 +100,60 @@ fn another_unit_gets_none_of_the_writes() {
     let Err(CommandError::Changed(what)) = &result else { panic!("{result:?}") };
     assert!(what.starts_with("it was ") && what.contains(", and is "), "{what}");
     assert!(events.iter().any(|event| matches!(event, EngineEvent::UnitChanged { .. })), "{events:?}");
+}
+
+/// A target that is asked three times what a unit is, has none the first time, refuses to say the second, and breaks off.
+fn start_slowly() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        let mut target = Script::log_in(listener.accept().expect("a connection").0);
+        let inquiry = target.command();
+        // PERIPHERAL QUALIFIER 011b: nothing is configured at this number.
+        let mut data = [0; 36];
+        (data[0], data[4]) = (0x7f, 31);
+        target.say(&TargetPdu::ScsiDataIn(target.data_in(&inquiry)), &data);
+        let length = u32::from(inquiry.cdb[3]) << 8 | u32::from(inquiry.cdb[4]);
+        let residual = Residual::Underflow(length - 36);
+        target.say(&TargetPdu::ScsiResponse(ScsiResponse { residual, ..target.response(&inquiry) }), &[]);
+        target.stat_sn = StatSn(target.stat_sn.0.wrapping_add(1));
+        let inquiry = target.command();
+        let exp_data_sn = DataSn(0);
+        let refused = ScsiResponse {
+            status: 0x18,
+            residual: Residual::Underflow(length),
+            exp_data_sn,
+            ..target.response(&inquiry)
+        };
+        target.say(&TargetPdu::ScsiResponse(refused), &[]);
+        target.stat_sn = StatSn(target.stat_sn.0.wrapping_add(1));
+        target.command();
+    });
+    address
+}
+
+#[test]
+fn a_unit_that_does_not_say_what_it_is_is_asked_again() {
+    let (mut engine, relay, id) = gone();
+    relay.lead_to(start_slowly());
+    relay.open();
+    let mut done = Vec::new();
+    for awaited in ["the slow target", "its end"] {
+        loop {
+            engine.poll(None, &mut done).expect("the system lets us");
+            assert!(done.is_empty(), "{:?}", done[0].result);
+            match engine.event() {
+                Some(EngineEvent::Reconnected { .. }) if awaited == "the slow target" => break,
+                Some(EngineEvent::Lost { .. }) if awaited == "its end" => break,
+                _ => {}
+            }
+        }
+    }
+    let target = serve(DISK);
+    relay.lead_to(target.portal());
+    let written = wait_for(&mut engine, id);
+    assert!(written.is_good(), "{:?}", written.result);
+    engine.close().expect("a logout");
 }
 
 #[test]

@@ -66,7 +66,7 @@ pub enum EngineEvent {
         /// The sense data.
         sense: Vec<u8>,
     },
-    /// A guarded unit is not the one that it was ([`Engine::guard`]); its commands end.
+    /// A guarded unit is not the one that it was, or did not say in time that it is ([`Engine::guard`]); its commands end.
     UnitChanged {
         /// The logical unit.
         lun: LunField,

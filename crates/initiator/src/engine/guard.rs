@@ -10,10 +10,8 @@ use lunette_wire::LunField;
 use super::{Engine, EngineEvent, replay};
 use crate::{Command, CommandError, CommandId, Data, Lun, Replay};
 
-/// How long a unit that is busy, or becoming ready, is left alone.
+/// How long a unit that does not say what it is, is left alone before it is asked again.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How often a unit is looked at that is becoming ready: for a minute.
-const LOOKS_MAX: u32 = 120;
 
 /// A unit whose identity the caller knows.
 #[derive(Debug)]
@@ -34,19 +32,22 @@ pub(super) struct Check {
     command: Option<CommandId>,
     /// When the next command is sent, if the unit has to be left alone before.
     later: Option<Duration>,
-    looks: u32,
+    /// When this unit was first asked.
+    since: Duration,
 }
 
 impl Check {
-    fn of(at: usize) -> Self {
-        Self { at, probe: Probe::new(), command: None, later: None, looks: 1 }
+    fn of(at: usize, now: Duration) -> Self {
+        Self { at, probe: Probe::new(), command: None, later: None, since: now }
     }
 }
 
 impl Engine {
     /// Says which logical unit this is. After each loss of the session the engine asks the unit again before anything else is
     /// sent to any unit. If it is another one by then, or has another capacity, [`EngineEvent::UnitChanged`] tells it, and
-    /// all its commands end as [`CommandError::Changed`] until it is guarded anew.
+    /// all its commands end as [`CommandError::Changed`] until it is guarded anew. A unit that does not say what it is (it
+    /// is busy, or not there yet after a restart) is asked again for [`crate::Timing::recovery`] before that is taken for
+    /// a change.
     pub fn guard(&mut self, lun: Lun, identity: UnitIdentity) {
         let lun = lun.field();
         let guard = Guard { lun, identity, changed: None };
@@ -63,7 +64,7 @@ impl Engine {
 
     /// Looks at all guarded units of a new session; commands wait until that is through.
     pub(super) fn begin_checks(&mut self) {
-        self.check = Some(Check::of(0));
+        self.check = Some(Check::of(0, self.now));
         self.ask_next();
     }
 
@@ -139,7 +140,7 @@ impl Engine {
             End::Answered(answer) => self.check_answered(answer, &data),
             // The session's end follows.
             _ if self.session.is_over() || self.is_moving || self.is_closing => {}
-            end => self.differs(format!("it does not say what it is ({end:?})")),
+            end => self.look_again(format!("it does not say what it is ({end:?})")),
         }
         true
     }
@@ -160,26 +161,40 @@ impl Engine {
                 self.differs("its medium may have been changed".to_owned());
             }
             Ok(()) => self.ask_next(),
-            Err(error) => self.differs(error.to_string()),
+            Err(error) => self.look_again(error.to_string()),
         }
+    }
+
+    /// True while the unit may be asked again.
+    fn has_time(&self) -> bool {
+        self.check.as_ref().is_some_and(|check| self.now < check.since + self.options.timing.recovery)
+    }
+
+    /// Nothing is known of the unit, which need not be its last word: it is asked again from the beginning, as long as a
+    /// lost session is tried to be had again.
+    fn look_again(&mut self, what: String) {
+        if !self.has_time() {
+            return self.differs(what);
+        }
+        let Some(check) = &mut self.check else { return };
+        tracing::info!(what, "a guarded unit is asked again");
+        (check.probe, check.later) = (Probe::new(), Some(self.now + PAUSE));
     }
 
     /// All is known of the unit.
     fn compare(&mut self) {
-        let Some(check) = &mut self.check else { return };
+        let Some(check) = &self.check else { return };
         let facts = check.probe.facts();
-        if facts.not_ready.as_ref().is_some_and(|sense| sense.becomes_ready()) && check.looks < LOOKS_MAX {
-            (check.probe, check.later) = (Probe::new(), Some(self.now + PAUSE));
-            check.looks += 1;
-            return;
-        }
         let difference = self.guards[check.at].identity.difference(&UnitIdentity::of(facts));
-        let text = match (&facts.not_ready, difference) {
-            (_, None) => return self.next_unit(),
-            (Some(sense), _) => format!("it is not ready ({sense})"),
-            (None, Some(difference)) => difference.to_string(),
-        };
-        self.differs(text);
+        match (&facts.not_ready, difference) {
+            (Some(sense), None) if sense.becomes_ready() && self.has_time() => {
+                self.look_again(format!("it is not ready ({sense})"));
+            }
+            (_, None) => self.next_unit(),
+            // What it says of itself then need not be all.
+            (Some(sense), Some(_)) => self.look_again(format!("it is not ready ({sense})")),
+            (None, Some(difference)) => self.differs(difference.to_string()),
+        }
     }
 
     /// Nothing more is sent to this unit.
@@ -201,7 +216,7 @@ impl Engine {
 
     fn next_unit(&mut self) {
         if let Some(check) = &mut self.check {
-            *check = Check::of(check.at + 1);
+            *check = Check::of(check.at + 1, self.now);
         }
         self.ask_next();
     }
