@@ -2,7 +2,8 @@
 //! written again before anybody can notice. A disk without such a cache leaves the journal empty.
 //!
 //! Each change is kept with the session that it was answered in. A flush that is answered in the same session proves it
-//! stable; one in a later session proves nothing about it, and a read in a later session may miss it.
+//! stable if it was sent after that answer; one in a later session proves nothing about it, and a read in a later session may
+//! miss it.
 
 use std::collections::VecDeque;
 
@@ -35,7 +36,10 @@ type Session = Option<u32>;
 
 #[derive(Debug)]
 struct Entry {
+    /// Its place in the order of changes.
     serial: u64,
+    /// When it was answered last: what [`Journal::mark`] tells from then on is more.
+    answered: u64,
     session: Session,
     change: Change,
 }
@@ -44,7 +48,8 @@ struct Entry {
 #[derive(Debug, Default)]
 pub(super) struct Journal {
     entries: VecDeque<Entry>,
-    serials: u64,
+    /// Answers so far.
+    answers: u64,
     bytes: usize,
     /// The oldest session among the entries.
     oldest: Session,
@@ -55,20 +60,26 @@ impl Journal {
     pub(super) fn push(&mut self, session: u32, change: Change) -> bool {
         self.bytes += change.cost();
         self.oldest = if self.entries.is_empty() { Some(session) } else { self.oldest.min(Some(session)) };
-        self.entries.push_back(Entry { serial: self.serials, session: Some(session), change });
-        self.serials += 1;
+        let serial = self.count();
+        self.entries.push_back(Entry { serial, answered: serial, session: Some(session), change });
         self.bytes > BYTES_MAX
     }
 
-    /// Where the journal is now: a flush that is sent after this covers what is before it.
+    fn count(&mut self) -> u64 {
+        self.answers += 1;
+        self.answers - 1
+    }
+
+    /// Where the journal is now: a flush that is sent after this covers what was answered before it.
     pub(super) fn mark(&self) -> u64 {
-        self.serials
+        self.answers
     }
 
     /// A flush was answered in this session. False if it does not cover everything before the mark; else that is forgotten.
     pub(super) fn flushed(&mut self, mark: u64, session: u32) -> bool {
         let covered = self.entries.iter().take_while(|entry| entry.serial < mark);
-        if covered.clone().any(|entry| entry.session != Some(session)) {
+        // What was made again while the flush was on its way may have come too late for it.
+        if covered.clone().any(|entry| entry.session != Some(session) || entry.answered >= mark) {
             return false;
         }
         for entry in self.entries.drain(..covered.count()) {
@@ -100,9 +111,10 @@ impl Journal {
     /// This change was made again.
     pub(super) fn made_again(&mut self, serial: u64, session: u32) {
         let at = self.entries.partition_point(|entry| entry.serial < serial);
+        let answered = self.count();
         // It may have been flushed meanwhile.
         if let Some(entry) = self.entries.get_mut(at).filter(|entry| entry.serial == serial) {
-            entry.session = Some(session);
+            (entry.session, entry.answered) = (Some(session), answered);
         }
         if self.oldest != Some(session) {
             self.find_oldest();
@@ -145,7 +157,8 @@ mod tests {
         assert!(!journal.flushed(mark, 1));
         journal.made_again(0, 1);
         assert!(!journal.is_in_doubt(1));
-        assert!(journal.flushed(mark, 1));
+        assert!(!journal.flushed(mark, 1), "the flush may have been there before what was made again");
+        assert!(journal.flushed(journal.mark(), 1));
         assert!(!journal.is_in_doubt(7), "there is nothing to doubt");
     }
 

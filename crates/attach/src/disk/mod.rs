@@ -126,7 +126,7 @@ impl Disk {
                 _ if self.link.journal().flushed(mark, ended.session) => return Ok(()),
                 _ => {}
             }
-            self.make_again()?;
+            self.make_again(ended.session)?;
         }
         Err(DiskError::Io("no flush is answered, however often it is tried".into()))
     }
@@ -177,21 +177,24 @@ impl Disk {
     /// Does something that reads, and does it again where a target that lost its cache may have given old data.
     fn settled<T>(&self, work: impl Fn() -> Result<(T, u32), DiskError>) -> Result<T, DiskError> {
         for _ in 0..SESSIONS_MAX {
-            {
-                let _open = self.gate.read().unwrap_or_else(PoisonError::into_inner);
-                let (result, session) = work()?;
-                if !self.link.journal().is_in_doubt(session) {
-                    return Ok(result);
-                }
+            let open = self.gate.read().unwrap_or_else(PoisonError::into_inner);
+            let (result, session) = work()?;
+            if !self.link.journal().is_in_doubt(session) {
+                return Ok(result);
             }
-            self.make_again()?;
+            drop(open);
+            self.make_again(session)?;
         }
         Err(DiskError::Io("the session is lost again and again before a read is answered".into()))
     }
 
-    /// Makes all changes again that were not flushed, in their order.
-    fn make_again(&self) -> Result<(), DiskError> {
+    /// Makes all changes again that were not flushed, in their order, if something is in doubt that this session answers.
+    fn make_again(&self, session: u32) -> Result<(), DiskError> {
         let _closed = self.gate.write().unwrap_or_else(PoisonError::into_inner);
+        if !self.link.journal().is_in_doubt(session) {
+            // Another has done it, or only the flush came too early.
+            return Ok(());
+        }
         tracing::warn!("the target may have lost what was not flushed: it is written again");
         let mut next = 0;
         loop {
