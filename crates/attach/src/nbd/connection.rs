@@ -1,7 +1,7 @@
 //! One NBD connection: a thread reads requests, others carry them out and answer, in whichever order they are done.
 
 use std::io::{self, IoSlice, Read, Write};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -43,7 +43,8 @@ pub(super) fn serve(disk: &Disk, export: &Export, depth: usize, socket: &Socket)
     socket.set_read_timeout(None)?;
 
     let budget = Budget::new(MEMORY_BYTES);
-    let (sender, receiver) = channel();
+    // Many requests take no memory to speak of; they wait in the socket, not here, when nobody takes the answers.
+    let (sender, receiver) = sync_channel(depth);
     let (receiver, answers) = (Mutex::new(receiver), Mutex::new(socket));
     thread::scope(|scope| {
         for _ in 0..depth {
@@ -78,7 +79,7 @@ fn read_requests<'a>(
     terms: Terms,
     mut socket: &Socket,
     budget: &'a Budget,
-    sender: Sender<Job<'a>>,
+    sender: SyncSender<Job<'a>>,
 ) -> io::Result<()> {
     loop {
         let mut header = [0; REQUEST_BYTES];
