@@ -50,7 +50,7 @@ const RULES: &[Rule] = &[
     Rule { package: "lunette-wan", may_use: &["lunette-link", "lunette-skip"], pure: false },
     Rule {
         package: "lunette-attach",
-        may_use: &["lunette-initiator", "lunette-nbd", "lunette-scsi", "lunette-wire"],
+        may_use: &["lunette-initiator", "lunette-nbd", "lunette-scsi", "lunette-wire", "lunette-cases"],
         pure: false,
     },
     Rule {

@@ -1,11 +1,12 @@
 //! What was answered and not flushed since. A target with a volatile cache that is restarted loses some of it; from here it is
-//! written again before anybody can notice. A disk without such a cache leaves the journal empty.
+//! written again before anybody can notice. A disk that has no such cache may get one at any time, so it makes no difference.
 //!
 //! Each change is kept with the session that it was answered in. A flush that is answered in the same session proves it
 //! stable if it was sent after that answer; one in a later session proves nothing about it, and a read in a later session may
 //! miss it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 /// How much is kept before it is flushed, in bytes.
 pub(super) const BYTES_MAX: usize = 64 << 20;
@@ -23,6 +24,29 @@ pub(super) enum Change {
 }
 
 impl Change {
+    /// The blocks that it changes.
+    fn blocks(&self, block_bytes: u32) -> Range<u64> {
+        match self {
+            Change::Data { lba, data } => *lba..lba + data.len() as u64 / u64::from(block_bytes),
+            Change::Zeros { lba, blocks, .. } => *lba..lba + u64::from(*blocks),
+        }
+    }
+
+    /// The part of it that changes these blocks, which are some of its own.
+    fn part(&self, blocks: &Range<u64>, block_bytes: u32) -> Option<Change> {
+        match self {
+            Change::Data { lba, data } => {
+                let at = |block: u64| Some(block.checked_sub(*lba)? as usize * block_bytes as usize);
+                let data = data.get(at(blocks.start)?..at(blocks.end)?)?.to_vec();
+                Some(Change::Data { lba: blocks.start, data })
+            }
+            Change::Zeros { may_unmap, .. } => {
+                let count = u32::try_from(blocks.end - blocks.start).ok()?;
+                Some(Change::Zeros { lba: blocks.start, blocks: count, may_unmap: *may_unmap })
+            }
+        }
+    }
+
     fn cost(&self) -> usize {
         match self {
             Change::Data { data, .. } => data.len() + COST_BYTES,
@@ -56,12 +80,19 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Keeps a change that was answered in this session. True if it is time for a flush.
-    pub(super) fn push(&mut self, session: u32, change: Change) -> bool {
+    /// Keeps a change that was answered in this session.
+    pub(super) fn push(&mut self, session: u32, change: Change) {
+        if change.blocks(1).is_empty() {
+            return;
+        }
         self.bytes += change.cost();
         self.oldest = if self.entries.is_empty() { Some(session) } else { self.oldest.min(Some(session)) };
         let serial = self.count();
         self.entries.push_back(Entry { serial, answered: serial, session: Some(session), change });
+    }
+
+    /// So much is kept that it is time for a flush.
+    pub(super) fn is_full(&self) -> bool {
         self.bytes > BYTES_MAX
     }
 
@@ -102,23 +133,32 @@ impl Journal {
         self.oldest = None;
     }
 
-    /// The first change from this one on, to be made again.
-    pub(super) fn from(&self, serial: u64) -> Option<(u64, Change)> {
-        let at = self.entries.partition_point(|entry| entry.serial < serial);
-        self.entries.get(at).map(|entry| (entry.serial, entry.change.clone()))
+    /// What has to be made again, in its order: of each change the blocks that no later one changes. Something newer may be stable
+    /// already; nothing older comes over it.
+    pub(super) fn uncovered(&self, block_bytes: u32) -> Vec<(u64, Range<u64>)> {
+        let (mut covered, mut found) = (Blocks::default(), Vec::new());
+        for entry in self.entries.iter().rev() {
+            let blocks = entry.change.blocks(block_bytes);
+            found.extend(covered.add(blocks).into_iter().rev().map(|gap| (entry.serial, gap)));
+        }
+        found.reverse();
+        found
     }
 
-    /// This change was made again.
-    pub(super) fn made_again(&mut self, serial: u64, session: u32) {
+    /// These blocks of a change; `None` if it was flushed meanwhile.
+    pub(super) fn part(&self, serial: u64, blocks: &Range<u64>, block_bytes: u32) -> Option<Change> {
         let at = self.entries.partition_point(|entry| entry.serial < serial);
+        let entry = self.entries.get(at).filter(|entry| entry.serial == serial)?;
+        entry.change.part(blocks, block_bytes)
+    }
+
+    /// Everything was made again in this session, and nothing was changed meanwhile.
+    pub(super) fn made_again(&mut self, session: u32) {
         let answered = self.count();
-        // It may have been flushed meanwhile.
-        if let Some(entry) = self.entries.get_mut(at).filter(|entry| entry.serial == serial) {
+        for entry in &mut self.entries {
             (entry.session, entry.answered) = (Some(session), answered);
         }
-        if self.oldest != Some(session) {
-            self.find_oldest();
-        }
+        self.find_oldest();
     }
 
     fn find_oldest(&mut self) {
@@ -126,9 +166,52 @@ impl Journal {
     }
 }
 
+/// A set of blocks: ranges that do not touch, by their beginnings.
+#[derive(Debug, Default)]
+struct Blocks(BTreeMap<u64, u64>);
+
+impl Blocks {
+    /// Adds a range; tells what of it was not there, in order.
+    fn add(&mut self, range: Range<u64>) -> Vec<Range<u64>> {
+        let (mut gaps, mut at, mut joined) = (Vec::new(), range.start, range.clone());
+        let touching: Vec<(u64, u64)> = self
+            .0
+            .range(..=range.end)
+            .rev()
+            .map(|(start, end)| (*start, *end))
+            .take_while(|(_, end)| *end >= range.start)
+            .collect();
+        for (start, end) in touching.into_iter().rev() {
+            self.0.remove(&start);
+            if at < start {
+                gaps.push(at..start);
+            }
+            at = at.max(end);
+            joined = joined.start.min(start)..joined.end.max(end);
+        }
+        if at < range.end {
+            gaps.push(at..range.end);
+        }
+        if !joined.is_empty() {
+            self.0.insert(joined.start, joined.end);
+        }
+        gaps
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use lunette_cases::cases;
+    use proptest::prelude::*;
+
+    const BLOCK_BYTES: u32 = 512;
+
+    /// What is left, with its first byte.
+    fn left(journal: &Journal) -> Vec<(u64, Range<u64>)> {
+        journal.uncovered(BLOCK_BYTES)
+    }
 
     fn data(lba: u64) -> Change {
         Change::Data { lba, data: vec![lba as u8; 512] }
@@ -142,9 +225,11 @@ mod tests {
         let mark = journal.mark();
         journal.push(0, data(3));
         assert!(journal.flushed(mark, 0));
-        assert_eq!(journal.from(0), Some((2, data(3))));
+        assert_eq!(left(&journal), [(2, 3..4)]);
+        assert_eq!(journal.part(2, &(3..4), BLOCK_BYTES), Some(data(3)));
         assert!(journal.flushed(journal.mark(), 0));
-        assert_eq!((journal.from(0), journal.bytes), (None, 0));
+        assert_eq!((left(&journal), journal.bytes), (Vec::new(), 0));
+        assert_eq!(journal.part(2, &(3..4), BLOCK_BYTES), None);
     }
 
     #[test]
@@ -155,7 +240,7 @@ mod tests {
         let mark = journal.mark();
         assert!(journal.is_in_doubt(1) && !journal.is_in_doubt(0));
         assert!(!journal.flushed(mark, 1));
-        journal.made_again(0, 1);
+        journal.made_again(1);
         assert!(!journal.is_in_doubt(1));
         assert!(!journal.flushed(mark, 1), "the flush may have been there before what was made again");
         assert!(journal.flushed(journal.mark(), 1));
@@ -168,7 +253,7 @@ mod tests {
         journal.push(3, data(1));
         journal.doubt_all();
         assert!(journal.is_in_doubt(3) && !journal.flushed(journal.mark(), 3));
-        journal.made_again(0, 3);
+        journal.made_again(3);
         assert!(!journal.is_in_doubt(3) && journal.flushed(journal.mark(), 3));
     }
 
@@ -176,9 +261,43 @@ mod tests {
     fn it_says_when_it_is_full() {
         let mut journal = Journal::default();
         let large = |lba| Change::Data { lba, data: vec![0; BYTES_MAX / 2] };
-        assert!(!journal.push(0, large(0)));
-        assert!(journal.push(0, large(1)));
+        journal.push(0, large(0));
+        assert!(!journal.is_full());
+        journal.push(0, large(1));
+        assert!(journal.is_full());
         assert!(journal.flushed(journal.mark(), 0));
-        assert!(!journal.push(0, large(0)));
+        assert!(!journal.is_full());
+    }
+
+    proptest! {
+        #![proptest_config(cases(300))]
+
+        #[test]
+        fn what_is_made_again_is_each_block_once_as_it_was_last(
+            changes in prop::collection::vec((0u64..40, 0u32..12, any::<bool>()), 0..40),
+        ) {
+            let mut journal = Journal::default();
+            // By block, the number of the change that was there last; a byte of data says it too.
+            let mut last = BTreeMap::new();
+            let changes = changes.into_iter().filter(|(_, blocks, _)| *blocks > 0);
+            for (serial, (lba, blocks, is_data)) in changes.enumerate() {
+                let data = vec![serial as u8; (blocks * BLOCK_BYTES) as usize];
+                let zeros = Change::Zeros { lba, blocks, may_unmap: false };
+                journal.push(0, if is_data { Change::Data { lba, data } } else { zeros });
+                last.extend((lba..lba + u64::from(blocks)).map(|block| (block, serial as u64)));
+            }
+            let mut made = BTreeMap::new();
+            for (serial, blocks) in left(&journal) {
+                let part = journal.part(serial, &blocks, BLOCK_BYTES).unwrap();
+                prop_assert_eq!(part.blocks(BLOCK_BYTES), blocks.clone());
+                if let Change::Data { data, .. } = part {
+                    prop_assert!(data.iter().all(|byte| *byte == serial as u8));
+                }
+                for block in blocks {
+                    prop_assert_eq!(made.insert(block, serial), None);
+                }
+            }
+            prop_assert_eq!(made, last);
+        }
     }
 }

@@ -36,8 +36,6 @@ pub struct Disk {
     facts: UnitFacts,
     blocks: u64,
     block_bytes: u32,
-    /// Answered writes may be lost until they are flushed.
-    is_volatile: bool,
     is_read_only: bool,
     has_write_same: bool,
     ranges: Ranges,
@@ -100,12 +98,13 @@ impl Disk {
     pub fn write(&self, offset: u64, data: Vec<u8>, fua: bool) -> Result<(), DiskError> {
         self.permit()?;
         let cover = self.cover(offset, data.len() as u64)?;
+        self.make_room()?;
         let held = self.ranges.hold(cover.lba, cover.blocks);
         let data = self.merged(cover, data)?;
-        let is_full = self.write_blocks(cover.lba, data, fua)?;
+        self.write_blocks(cover.lba, data, fua)?;
         drop(held);
         // A unit that cannot write through is flushed.
-        if is_full || (fua && !self.has_fua()) { self.flush() } else { Ok(()) }
+        if fua && !self.has_fua() { self.flush() } else { Ok(()) }
     }
 
     /// Has everything stable that was answered before.
@@ -153,6 +152,12 @@ impl Disk {
         flushed
     }
 
+    /// Flushes if so much is kept that nothing may be added.
+    fn make_room(&self) -> Result<(), DiskError> {
+        let is_full = self.link.journal().is_full();
+        if is_full { self.flush() } else { Ok(()) }
+    }
+
     fn permit(&self) -> Result<(), DiskError> {
         if self.is_read_only {
             return Err(DiskError::NotPermitted("the disk is attached read-only".into()));
@@ -196,18 +201,20 @@ impl Disk {
             return Ok(());
         }
         tracing::warn!("the target may have lost what was not flushed: it is written again");
-        let mut next = 0;
-        loop {
-            // The journal is not locked while the target works.
-            let found = self.link.journal().from(next);
-            let Some((serial, change)) = found else { return Ok(()) };
-            let session = match change {
-                Change::Data { lba, data } => self.send_blocks(lba, data, false)?.0,
-                Change::Zeros { lba, blocks, may_unmap } => self.send_zeros(lba, blocks, may_unmap)?,
+        // The journal is not locked while the target works, and nobody adds to it.
+        let parts = self.link.journal().uncovered(self.block_bytes);
+        let mut oldest = None;
+        for (serial, blocks) in parts {
+            let part = self.link.journal().part(serial, &blocks, self.block_bytes);
+            let answered = match part {
+                Some(Change::Data { lba, data }) => self.send_blocks(lba, data, false)?.0,
+                Some(Change::Zeros { lba, blocks, may_unmap }) => self.send_zeros(lba, blocks, may_unmap)?,
+                None => continue,
             };
-            self.link.journal().made_again(serial, session);
-            next = serial + 1;
+            oldest = Some(oldest.unwrap_or(answered).min(answered));
         }
+        self.link.journal().made_again(oldest.unwrap_or(session));
+        Ok(())
     }
 
     /// Blocks in pieces that one command can have.
@@ -250,11 +257,12 @@ impl Disk {
         Ok([&first[..cover.head], &data, &last[block - tail..]].concat())
     }
 
-    /// Writes blocks and keeps what may be lost. True if that is enough for a flush. The range is held.
-    fn write_blocks(&self, lba: u64, data: Vec<u8>, fua: bool) -> Result<bool, DiskError> {
+    /// Writes blocks and keeps what may be lost. The range is held.
+    fn write_blocks(&self, lba: u64, data: Vec<u8>, fua: bool) -> Result<(), DiskError> {
         let _open = self.gate.read().unwrap_or_else(PoisonError::into_inner);
         let (session, data) = self.send_blocks(lba, data, fua && self.has_fua())?;
-        Ok(self.is_volatile && self.link.journal().push(session, Change::Data { lba, data }))
+        self.link.journal().push(session, Change::Data { lba, data });
+        Ok(())
     }
 
     /// Writes blocks; tells the oldest session in which a part was answered, and gives the data back.

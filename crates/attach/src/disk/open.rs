@@ -55,7 +55,6 @@ impl Disk {
             has_write_same: has_write_same(&link),
             blocks: capacity.blocks,
             block_bytes,
-            is_volatile: facts.has_write_cache(),
             is_read_only: read_only || facts.is_write_protected(),
             facts,
             link,

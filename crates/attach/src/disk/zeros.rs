@@ -38,13 +38,12 @@ impl Disk {
             }
         }
         let (lba, blocks) = (first / block, (last - first) / block);
-        let mut is_full = false;
         for range in pieces(lba, blocks, u64::from(self.same_blocks_max()), self.block_bytes) {
-            let held = self.ranges.hold(range.lba, u64::from(range.blocks));
-            is_full |= self.zero_blocks(range, may_unmap)?;
-            drop(held);
+            self.make_room()?;
+            let _held = self.ranges.hold(range.lba, u64::from(range.blocks));
+            self.zero_blocks(range, may_unmap)?;
         }
-        if is_full || fua { self.flush() } else { Ok(()) }
+        if fua { self.flush() } else { Ok(()) }
     }
 
     /// Gives the space of these bytes back, as far as they are whole blocks; what is read there is not said. With `fua` that is
@@ -92,13 +91,13 @@ impl Disk {
         }
     }
 
-    /// Zeros blocks and keeps what may be lost. True if that is enough for a flush. The range is held.
-    fn zero_blocks(&self, range: BlockRange, may_unmap: bool) -> Result<bool, DiskError> {
+    /// Zeros blocks and keeps what may be lost. The range is held.
+    fn zero_blocks(&self, range: BlockRange, may_unmap: bool) -> Result<(), DiskError> {
         let _open = self.gate.read().unwrap_or_else(PoisonError::into_inner);
         let BlockRange { lba, blocks, .. } = range;
         let session = self.send_zeros(lba, blocks, may_unmap)?;
-        let change = Change::Zeros { lba, blocks, may_unmap };
-        Ok(self.is_volatile && self.link.journal().push(session, change))
+        self.link.journal().push(session, Change::Zeros { lba, blocks, may_unmap });
+        Ok(())
     }
 
     /// Zeros blocks; tells the oldest session in which a part was answered.
