@@ -5,7 +5,7 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -15,6 +15,7 @@ use fuser::{
     ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, Session, SessionUnmounter, TimeOrNow, WriteFlags,
 };
 use rustix::fs::{FallocateFlags, OFlags};
+use rustix::mount::{UnmountFlags, unmount};
 
 use crate::{Disk, DiskError};
 
@@ -29,11 +30,17 @@ const WRITE_BYTES_MAX: u32 = 1 << 20;
 
 /// A disk that is mounted.
 #[derive(Debug)]
-pub struct Mount(Session<Directory>);
+pub struct Mount {
+    session: Session<Directory>,
+    directory: PathBuf,
+}
 
 /// Unmounts it from another thread.
 #[derive(Debug)]
-pub struct Unmounter(SessionUnmounter);
+pub struct Unmounter {
+    session: SessionUnmounter,
+    directory: PathBuf,
+}
 
 impl Mount {
     /// Mounts the disk at a directory; `depth` requests are carried out at the same time.
@@ -49,12 +56,13 @@ impl Mount {
         }
         config.n_threads = Some(depth.max(1));
         let depth = u16::try_from(depth).unwrap_or(u16::MAX);
-        Session::new(Directory { disk, depth }, directory, &config).map(Mount)
+        let directory = directory.canonicalize()?;
+        Ok(Mount { session: Session::new(Directory { disk, depth }, &directory, &config)?, directory })
     }
 
     /// What ends it.
     pub fn unmounter(&mut self) -> Unmounter {
-        Unmounter(self.0.unmount_callable())
+        Unmounter { session: self.session.unmount_callable(), directory: self.directory.clone() }
     }
 
     /// Serves until it is unmounted by the unmounter or anybody else, and nobody has the file open any more.
@@ -62,7 +70,7 @@ impl Mount {
     /// # Errors
     /// The kernel breaks it off.
     pub fn run(self) -> io::Result<()> {
-        self.0.run()
+        self.session.run()
     }
 }
 
@@ -72,7 +80,13 @@ impl Unmounter {
     /// # Errors
     /// The system refuses.
     pub fn unmount(&mut self) -> io::Result<()> {
-        self.0.unmount()
+        match self.session.unmount() {
+            // The library tries once, and not so that who uses it keeps it; a file that was closed is in use for another moment.
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                Ok(unmount(&self.directory, UnmountFlags::DETACH)?)
+            }
+            result => result,
+        }
     }
 }
 
