@@ -4,7 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use lunette_tests::attach::{Attached, command};
-use lunette_tests::lunette::Lunette;
+use lunette_tests::initiator::LoginOptions;
+use lunette_tests::lunette::{Lunette, TARGET_NAME};
+use lunette_tests::raw::Raw;
+use lunette_wire::initiator::TaskManagementFunction as Function;
 
 use super::{pattern, serve};
 
@@ -84,6 +87,41 @@ fn writes_under_way_when_the_target_dies_are_all_there_once_it_is_back() {
         }
         target.stop().expect("a clean end");
     }
+}
+
+#[test]
+fn a_reset_by_another_initiator_fails_nothing() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let image = directory.path().join("disk.img");
+    let target = serve(&image, ",write=back").start().expect("a target");
+    let attached = Attached::start(&target.url(0), &[]).expect("attached");
+    let mut client = attached.client().expect("a client");
+    let data = pattern(1, 10_000);
+    assert_eq!(client.write(0, &data).expect("an answer"), 0);
+    let options = LoginOptions { target_name: Some(TARGET_NAME.to_owned()), ..LoginOptions::default() };
+    let mut other = Raw::login(target.portal(), &options).expect("a login");
+    let reset = other.manage(Function::LogicalUnitReset, 0).expect("sent");
+    assert_eq!(other.managed(reset).expect("an answer"), 0, "complete");
+    assert_eq!(client.flush().expect("an answer"), 0);
+    assert!(client.read(0, 10_000).expect("data") == data);
+    attached.detach().expect("all is stable");
+    assert!(fs::read(&image).expect("the image")[..10_000] == data);
+    target.stop().expect("a clean end");
+}
+
+#[test]
+fn another_disk_in_its_place_ends_it() {
+    // Memory is another disk each time.
+    let start = || Lunette::serve().luns(["0=mem:1M"]);
+    let target = start().start().expect("a target");
+    let attached = Attached::start(&target.url(0), &["--read-only"]).expect("attached");
+    let portal = target.portal();
+    target.kill().expect("killed");
+    let target = start().portal(portal).start().expect("another one");
+    let error = attached.end().expect_err("it is no clean end");
+    assert!(error.to_string().contains("exit status: 5"), "{error:#}");
+    assert!(error.to_string().contains("another disk is in its place"), "{error:#}");
+    target.stop().expect("a clean end");
 }
 
 #[test]

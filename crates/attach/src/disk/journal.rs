@@ -1,7 +1,7 @@
 //! What was answered and not flushed since. A target with a volatile cache that is restarted loses some of it; from here it is
 //! written again before anybody can notice. A disk that has no such cache may get one at any time, so it makes no difference.
 //!
-//! Each change is kept with the session that it was answered in. A flush that is answered in the same session proves it
+//! Each change is kept with the session that it was answered in, as `Completion::session` counts them: resets are counted too. A flush that is answered in the same session proves it
 //! stable if it was sent after that answer; one in a later session proves nothing about it, and a read in a later session may
 //! miss it.
 
@@ -55,16 +55,13 @@ impl Change {
     }
 }
 
-/// When something was answered. Nothing that is in doubt has a session.
-type Session = Option<u32>;
-
 #[derive(Debug)]
 struct Entry {
     /// Its place in the order of changes.
     serial: u64,
     /// When it was answered last: what [`Journal::mark`] tells from then on is more.
     answered: u64,
-    session: Session,
+    session: u32,
     change: Change,
 }
 
@@ -75,8 +72,8 @@ pub(super) struct Journal {
     /// Answers so far.
     answers: u64,
     bytes: usize,
-    /// The oldest session among the entries.
-    oldest: Session,
+    /// The oldest session among the entries, if there are any.
+    oldest: Option<u32>,
 }
 
 impl Journal {
@@ -86,9 +83,9 @@ impl Journal {
             return;
         }
         self.bytes += change.cost();
-        self.oldest = if self.entries.is_empty() { Some(session) } else { self.oldest.min(Some(session)) };
+        self.oldest = Some(self.oldest.map_or(session, |oldest| oldest.min(session)));
         let serial = self.count();
-        self.entries.push_back(Entry { serial, answered: serial, session: Some(session), change });
+        self.entries.push_back(Entry { serial, answered: serial, session, change });
     }
 
     /// So much is kept that it is time for a flush.
@@ -110,7 +107,7 @@ impl Journal {
     pub(super) fn flushed(&mut self, mark: u64, session: u32) -> bool {
         let covered = self.entries.iter().take_while(|entry| entry.serial < mark);
         // What was made again while the flush was on its way may have come too late for it.
-        if covered.clone().any(|entry| entry.session != Some(session) || entry.answered >= mark) {
+        if covered.clone().any(|entry| entry.session != session || entry.answered >= mark) {
             return false;
         }
         for entry in self.entries.drain(..covered.count()) {
@@ -122,15 +119,7 @@ impl Journal {
 
     /// Whether what is read in this session may miss something.
     pub(super) fn is_in_doubt(&self, session: u32) -> bool {
-        !self.entries.is_empty() && self.oldest < Some(session)
-    }
-
-    /// The unit was reset: nothing of it need be there.
-    pub(super) fn doubt_all(&mut self) {
-        for entry in &mut self.entries {
-            entry.session = None;
-        }
-        self.oldest = None;
+        self.oldest.is_some_and(|oldest| oldest < session)
     }
 
     /// What has to be made again, in its order: of each change the blocks that no later one changes. Something newer may be stable
@@ -156,13 +145,13 @@ impl Journal {
     pub(super) fn made_again(&mut self, session: u32) {
         let answered = self.count();
         for entry in &mut self.entries {
-            (entry.session, entry.answered) = (Some(session), answered);
+            (entry.session, entry.answered) = (session, answered);
         }
         self.find_oldest();
     }
 
     fn find_oldest(&mut self) {
-        self.oldest = self.entries.iter().map(|entry| entry.session).min().flatten();
+        self.oldest = self.entries.iter().map(|entry| entry.session).min();
     }
 }
 
@@ -245,16 +234,6 @@ mod tests {
         assert!(!journal.flushed(mark, 1), "the flush may have been there before what was made again");
         assert!(journal.flushed(journal.mark(), 1));
         assert!(!journal.is_in_doubt(7), "there is nothing to doubt");
-    }
-
-    #[test]
-    fn a_reset_puts_everything_in_doubt() {
-        let mut journal = Journal::default();
-        journal.push(3, data(1));
-        journal.doubt_all();
-        assert!(journal.is_in_doubt(3) && !journal.flushed(journal.mark(), 3));
-        journal.made_again(3);
-        assert!(!journal.is_in_doubt(3) && journal.flushed(journal.mark(), 3));
     }
 
     #[test]

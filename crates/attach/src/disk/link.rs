@@ -58,6 +58,14 @@ impl Link {
         self.journal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn is_exchanged(&self) -> bool {
+        self.is_other.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note_exchange(&self) {
+        self.is_other.store(true, Ordering::Relaxed);
+    }
+
     /// Sends a command as it is, and tells how it ended.
     pub(super) fn once(&self, command: &Command, data: Vec<u8>) -> Completion {
         self.session.execute(self.sent(command, data))
@@ -116,7 +124,7 @@ impl Link {
     }
 
     fn judge(&self, command: &Command, ended: &Completion) -> Verdict {
-        if self.is_other.load(Ordering::Relaxed) {
+        if self.is_exchanged() {
             return Verdict::Failed(DiskError::Io("the disk was exchanged for another".into()));
         }
         let status = match &ended.result {
@@ -142,23 +150,14 @@ impl Link {
         tracing::info!(%sense, "the unit reports");
         match sense.code {
             AdditionalSense::DEVICE_IDENTIFIER_CHANGED | AdditionalSense::MEDIUM_MAY_HAVE_CHANGED => {
-                self.is_other.store(true, Ordering::Relaxed);
+                self.note_exchange();
                 Verdict::Failed(DiskError::Io(format!("the disk was exchanged for another: {sense}")))
             }
-            code => {
-                // Not of the loss of a session, which the completions tell themselves.
-                if code.asc() == RESET && code.ascq() != NEXUS_LOSS {
-                    self.journal().doubt_all();
-                }
-                Verdict::Again
-            }
+            // A reset is counted as the loss of a session is: the completions tell of both.
+            _ => Verdict::Again,
         }
     }
 }
-
-/// Additional sense code of power on, resets and the loss of a nexus.
-const RESET: u8 = 0x29;
-const NEXUS_LOSS: u8 = 0x07;
 
 /// Everything was transferred that should be.
 fn is_whole(command: &Command, ended: &Completion, residual: Residual) -> bool {

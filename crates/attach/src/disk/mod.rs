@@ -118,7 +118,8 @@ impl Disk {
             let mark = self.link.journal().mark();
             let ended = self.link.once(&command, Vec::new());
             match &ended.result {
-                Err(CommandError::ResetSinceFlush) => self.link.journal().doubt_all(),
+                // Its completion counts the reset.
+                Err(CommandError::ResetSinceFlush) => {}
                 // It speaks of nothing but what was answered before it, so that it may be sent again.
                 Err(CommandError::NotSent(_) | CommandError::Unknown(_)) if !self.is_lost() => continue,
                 _ if !self.link.is_good(&command, &ended)? => continue,
@@ -133,7 +134,17 @@ impl Disk {
     /// What has happened to the session since the last call.
     #[must_use]
     pub fn events(&self) -> Vec<EngineEvent> {
-        self.link.session.handle().events()
+        let events = self.link.session.handle().events();
+        if events.iter().any(|event| matches!(event, EngineEvent::UnitChanged { .. })) {
+            self.link.note_exchange();
+        }
+        events
+    }
+
+    /// True when another disk was found in this one's place, here or in [`Self::events`]: nothing is read or written any more.
+    #[must_use]
+    pub fn is_exchanged(&self) -> bool {
+        self.link.is_exchanged()
     }
 
     /// True when the session is lost for good.

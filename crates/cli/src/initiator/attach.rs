@@ -164,7 +164,15 @@ impl Shared {
     /// Has everything stable, and says what is not.
     fn finish(&self) -> Result<(), Failure> {
         let is_lost = self.disk.is_lost();
-        match self.disk.close() {
+        let closed = self.disk.close();
+        if self.disk.is_exchanged() {
+            let message = "another disk is in its place, so that what was not flushed before is lost";
+            return Err(Failure::scsi(
+                message.to_owned(),
+                Some("look at the target's configuration".to_owned()),
+            ));
+        }
+        match closed {
             Err(error) if !is_lost => {
                 let message = format!(
                     "the last flush failed, so that what was not flushed before may be lost: {error}"
@@ -195,7 +203,7 @@ fn heed(mut signals: Signals, shared: Arc<Shared>) -> Result<(), Failure> {
     spawn("signals", run)
 }
 
-/// Tells what happens to the session, and ends when it is lost for good.
+/// Tells what happens to the session, and ends when it is lost for good or the disk is.
 fn watch(shared: Arc<Shared>) -> Result<(), Failure> {
     let run = move || {
         loop {
@@ -214,7 +222,7 @@ fn watch(shared: Arc<Shared>) -> Result<(), Failure> {
                     _ => {}
                 }
             }
-            if shared.disk.is_lost() {
+            if shared.disk.is_lost() || shared.disk.is_exchanged() {
                 return shared.stop();
             }
             thread::sleep(WATCH_INTERVAL);
