@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 use crate::host::{Served, good, path, refused, run};
 
 const MIB: usize = 1 << 20;
 
 /// 8 MiB with data in two places.
-fn sparse_file(file: &std::path::Path) -> Vec<u8> {
+fn sparse_file(file: &Path) -> Vec<u8> {
     let mut data = vec![0; 8 * MIB];
     data[MIB..MIB + 100_000].fill(7);
     data[6 * MIB..7 * MIB].fill(9);
@@ -86,6 +87,19 @@ fn a_file_is_not_copied_onto_itself() {
     assert_eq!(fs::read(&image).expect("a file"), data);
 }
 
+/// What a copy of `image` to the disk of that name leaves that was broken off behind `done_bytes`.
+fn write_record(record: &Path, image: &Path, name: &str, done_bytes: u64) {
+    let metadata = fs::metadata(image).expect("a file");
+    let state = serde_json::json!({
+        "source": format!("file {}:{}", metadata.dev(), metadata.ino()),
+        "source_changed_at": format!("{}.{:09}", metadata.mtime(), metadata.mtime_nsec()),
+        "destination": name,
+        "size_bytes": metadata.len(),
+        "done_bytes": done_bytes,
+    });
+    fs::write(record, state.to_string()).expect("written");
+}
+
 /// A rerun must not take for done what was found to differ.
 #[test]
 fn what_differs_is_copied_again() {
@@ -95,16 +109,8 @@ fn what_differs_is_copied_again() {
     let served = Served::start(&["mem:8M"], &[]);
     let url = served.url(0);
     let name = good(&["info", &url, "--json"]).json()["names"][0].as_str().expect("a name").to_owned();
-    let metadata = fs::metadata(&image).expect("a file");
     // As if all had been copied, and the disk were changed by somebody else.
-    let state = serde_json::json!({
-        "source": format!("file {}:{}", metadata.dev(), metadata.ino()),
-        "source_changed_at": format!("{}.{:09}", metadata.mtime(), metadata.mtime_nsec()),
-        "destination": name,
-        "size_bytes": 8 << 20,
-        "done_bytes": 8 << 20,
-    });
-    fs::write(&record, state.to_string()).expect("written");
+    write_record(&record, &image, &name, 8 << 20);
     let resume = ["copy", path(&image), &url, "--resume", path(&record)];
     refused(6, &[&resume[..], &["--verify"]].concat());
     good(&[&resume[..], &["--verify"]].concat());
@@ -127,14 +133,7 @@ fn a_copy_goes_on_where_it_was_and_only_with_its_own_record() {
     let info = good(&["info", &url, "--json"]).json();
     let name = info["names"][0].as_str().expect("a name");
     let metadata = fs::metadata(&image).expect("a file");
-    let state = serde_json::json!({
-        "source": format!("file {}:{}", metadata.dev(), metadata.ino()),
-        "source_changed_at": format!("{}.{:09}", metadata.mtime(), metadata.mtime_nsec()),
-        "destination": name,
-        "size_bytes": 8 << 20,
-        "done_bytes": 5 << 20,
-    });
-    fs::write(record, state.to_string()).expect("written");
+    write_record(Path::new(record), &image, name, 5 << 20);
     good(&["erase", &url, "--yes"]);
     let touched = metadata.modified().expect("a time") + std::time::Duration::from_secs(1);
     let source = fs::File::options().write(true).open(&image).expect("a file");
