@@ -73,5 +73,5 @@ pub use spec::{
 pub use state::{STATE_BYTES_MAX, StateError, StateFile};
 pub use store::device::logical_sector_bytes;
 pub use store::file::is_block_device;
-pub use store::{AtomicWrites, EXTENTS_MAX, Extent, Features, RawFile, Space, Store};
+pub use store::{Allocation, AtomicWrites, EXTENTS_MAX, Extent, Features, RawFile, Space, Store};
 pub use volume::Volume;

@@ -76,6 +76,7 @@ impl Volume {
         let store = layer(store);
         let mut features = store.features();
         features.unmap &= spec.provisioning == Provisioning::Thin;
+        features.reserves &= features.unmap && !spec.read_only;
         if spec.read_only {
             features.unmap = false;
             features.write_zeroes = false;

@@ -75,7 +75,8 @@ pub enum Io {
         offset_bytes: u64,
         /// How much.
         length_bytes: u64,
-        /// True: give the space back where that is possible.
+        /// True: give the space back where that is possible. False: keep it, and where [`crate::Provisioning::anchors`] is
+        /// true take what is missing.
         unmap: bool,
         /// True: answer when the zeros are on stable storage.
         stable: bool,
@@ -111,7 +112,7 @@ pub enum Io {
         /// True: answer when [`LogicalUnit::is_at_work`] is false. The command may be aborted before; the work goes on.
         until_over: bool,
     },
-    /// Tell which parts of the range have space allocated.
+    /// Tell which parts of the range have space.
     Extents {
         /// Where on the medium.
         offset_bytes: u64,
@@ -170,15 +171,37 @@ impl Io {
     }
 }
 
-/// A part of the medium, allocated or not.
+/// What space a part of the medium has (SBC-3, logical block provisioning states).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocation {
+    /// It has space, or it is not known what it has.
+    Mapped,
+    /// It has none and reads as zeros.
+    Deallocated,
+    /// It has space, nothing was written to it, and it reads as zeros.
+    Anchored,
+}
+
+impl Allocation {
+    /// PROVISIONING STATUS of GET LBA STATUS.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Allocation::Mapped => 0,
+            Allocation::Deallocated => 1,
+            Allocation::Anchored => 2,
+        }
+    }
+}
+
+/// A part of the medium that has the same everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     /// Where it starts.
     pub offset_bytes: u64,
     /// How long it is.
     pub length_bytes: u64,
-    /// True: it has space; false: it is a hole and reads as zeros.
-    pub allocated: bool,
+    /// What space it has.
+    pub allocation: Allocation,
 }
 
 /// What an [`Io`] brought.
@@ -187,7 +210,7 @@ pub enum IoOutcome {
     /// It is done; read data is in the medium buffer.
     Done,
     /// The answer to [`Io::Extents`]: in rising order, without gaps. It may end before the range does; then nothing
-    /// is told about the rest. An empty list says that the store cannot tell, so everything counts as allocated.
+    /// is told about the rest. An empty list says that the store cannot tell, so everything counts as mapped.
     Extents(Vec<Extent>),
 }
 

@@ -27,7 +27,7 @@
 //!     physical_block_exponent: 3,
 //!     read_only: false,
 //!     write_cache: true,
-//!     provisioning: Provisioning { unmap: true, granularity_blocks: 8, write_zeroes: true },
+//!     provisioning: Provisioning { unmap: true, granularity_blocks: 8, write_zeroes: true, anchors: true },
 //!     atomic_writes: None,
 //!     max_transfer_bytes: 1 << 20,
 //!     optimal_transfer_bytes: 1 << 20,
@@ -87,7 +87,7 @@ pub use commands::command_name;
 pub use device::{Device, TargetPort};
 pub use domain::{Domain, Environment};
 pub use identity::Identity;
-pub use io::{Extent, Io, IoError, IoOutcome};
+pub use io::{Allocation, Extent, Io, IoError, IoOutcome};
 pub use lun::Lun;
 pub use lun_map::{LunMap, MappedUnit};
 pub use nexus::{Nexus, NexusName};

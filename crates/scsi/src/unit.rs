@@ -378,7 +378,12 @@ pub(crate) mod tests {
             physical_block_exponent: 3,
             read_only: false,
             write_cache: true,
-            provisioning: Provisioning { unmap: true, granularity_blocks: 8, write_zeroes: true },
+            provisioning: Provisioning {
+                unmap: true,
+                granularity_blocks: 8,
+                write_zeroes: true,
+                anchors: true,
+            },
             atomic_writes: NonZeroU16::new(8)
                 .map(|granularity_blocks| AtomicWrites { granularity_blocks, blocks_max: 64 }),
             max_transfer_bytes: 1 << 20,

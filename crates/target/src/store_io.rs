@@ -59,10 +59,19 @@ pub(crate) fn io_outcome(volume: &Volume, done: Done) -> IoOutcome {
                 .map(|extent| lunette_scsi::Extent {
                     offset_bytes: volume.data_bytes(extent.offset),
                     length_bytes: volume.data_bytes(extent.length),
-                    allocated: extent.allocated,
+                    allocation: unit_allocation(extent.allocation),
                 })
                 .collect(),
         ),
+    }
+}
+
+/// What space a part of a store has.
+fn unit_allocation(allocation: lunette_block::Allocation) -> lunette_scsi::Allocation {
+    match allocation {
+        lunette_block::Allocation::Data => lunette_scsi::Allocation::Mapped,
+        lunette_block::Allocation::Reserved => lunette_scsi::Allocation::Anchored,
+        lunette_block::Allocation::Hole => lunette_scsi::Allocation::Deallocated,
     }
 }
 

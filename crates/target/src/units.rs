@@ -230,6 +230,7 @@ fn open_unit(
             unmap: features.unmap,
             granularity_blocks: (features.unmap_granularity_bytes / block_length_bytes).max(1),
             write_zeroes: features.write_zeroes,
+            anchors: features.reserves,
         },
         atomic_writes: features
             .atomic_writes

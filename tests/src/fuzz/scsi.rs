@@ -7,7 +7,7 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use lunette_scsi::{
-    AtomicWrites, DataIn, Device, Event, Extent, Identity, Io, IoError, IoOutcome, LogicalUnit,
+    Allocation, AtomicWrites, DataIn, Device, Event, Extent, Identity, Io, IoError, IoOutcome, LogicalUnit,
     LogicalUnitConfig, Lun, Next, Nexus, ProtectionType, Provisioning, Saved, Task,
 };
 
@@ -45,6 +45,7 @@ pub fn scsi(data: &[u8]) {
                 unmap: flags & 8 != 0,
                 granularity_blocks: 8,
                 write_zeroes: flags & 16 != 0,
+                anchors: flags & 24 == 24,
             },
             atomic_writes: NonZeroU16::new(8)
                 .filter(|_| flags & 128 == 0)
@@ -145,10 +146,16 @@ fn answer(input: &mut Input<'_>, io: &Io) -> Result<IoOutcome, IoError> {
         (0xf5, _) => Err(IoError::Unsupported),
         (choice, Io::Extents { offset_bytes, length_bytes }) => {
             let half = length_bytes / 2 / 512 * 512;
-            let extent =
-                |offset_bytes, length_bytes, allocated| Extent { offset_bytes, length_bytes, allocated };
-            let first = extent(*offset_bytes, half, choice & 1 != 0);
-            let second = extent(offset_bytes + half, length_bytes - half, choice & 2 != 0);
+            let extent = |offset_bytes, length_bytes, choice| {
+                let allocation = match choice & 3 {
+                    0 => Allocation::Deallocated,
+                    1 => Allocation::Mapped,
+                    _ => Allocation::Anchored,
+                };
+                Extent { offset_bytes, length_bytes, allocation }
+            };
+            let first = extent(*offset_bytes, half, choice);
+            let second = extent(offset_bytes + half, length_bytes - half, choice >> 3);
             let extents = if choice & 4 != 0 { Vec::new() } else { vec![first, second] };
             Ok(IoOutcome::Extents(extents.into_iter().filter(|extent| extent.length_bytes > 0).collect()))
         }

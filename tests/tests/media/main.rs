@@ -3,6 +3,7 @@
 //!
 //! Not here: what the device server does with a medium in memory (`crates/scsi/tests/disk`).
 
+mod anchored;
 mod erasure;
 mod marks;
 mod mode;

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use super::direct::{self, RawFile};
 use super::kernel::KernelFile;
 use super::sysfs::DeviceDirectory;
-use super::{AtomicWrites, Extent, Features, Opened, Store, check_size};
+use super::{Allocation, AtomicWrites, Extent, Features, Opened, Store, check_size};
 use crate::engine::choice::{self, Kind};
 use crate::error::OpenError;
 use crate::identity::{self, VolumeIdentity};
@@ -129,6 +129,8 @@ fn features(disk: &DeviceDirectory, physical_bytes: u32) -> Features {
         unmap: limit("discard_max_bytes") != 0 && limit("write_zeroes_max_bytes") != 0,
         write_zeroes: true,
         extents: false,
+        // A thin device below does not tell whether it has kept the space.
+        reserves: false,
         unmap_granularity_bytes: if granularity_bytes.is_power_of_two() {
             granularity_bytes.max(physical_block_bytes)
         } else {
@@ -224,6 +226,6 @@ impl Store for DeviceStore {
     }
 
     fn extents(&self, offset: u64, length: u64) -> io::Result<Vec<Extent>> {
-        Ok(vec![Extent { offset, length, allocated: true }])
+        Ok(vec![Extent { offset, length, allocation: Allocation::Data }])
     }
 }

@@ -15,7 +15,10 @@ use rustix::io::{Errno, retry_on_intr};
 use super::direct::{self, RawFile};
 use super::kernel::KernelFile;
 use super::sysfs::DeviceDirectory;
-use super::{AtomicWrites, Extent, Features, Opened, Space, Store, check_size, protected, push_extent};
+use super::{
+    Allocation, AtomicWrites, Extent, Features, Opened, Space, Store, check_size, extent_map, protected,
+    push_extent,
+};
 use crate::engine::choice::{self, Kind};
 use crate::error::OpenError;
 use crate::identity::{self, VolumeIdentity};
@@ -66,7 +69,7 @@ pub(crate) fn open(
     let identity = configured.map_or_else(|| identity::for_file(fd.as_fd(), &path), Ok)?;
     let mut features = probe(&fd, stat.st_dev, size_bytes);
     if spec.provisioning == Provisioning::Thick && !spec.read_only {
-        features.unmap = false;
+        (features.unmap, features.reserves) = (false, false);
         if let Err(error) = reserve_all(&fd, size_bytes) {
             if is_new {
                 let _ = fs::remove_file(&path);
@@ -196,6 +199,7 @@ fn probe(fd: &OwnedFd, device: u64, size_bytes: u64) -> Features {
         unmap,
         write_zeroes: true,
         extents: rustix::fs::seek(fd, SeekFrom::Hole(0)).is_ok(),
+        reserves: unmap && extent_map::is_told(fd.as_fd()),
         unmap_granularity_bytes: block_bytes,
         physical_block_bytes: block_bytes.min(4096),
         atomic_writes: None,
@@ -316,17 +320,23 @@ impl Store for FileStore {
     }
 
     fn extents(&self, offset: u64, length: u64) -> io::Result<Vec<Extent>> {
-        let end = offset.saturating_add(length);
+        let mut end = offset.saturating_add(length);
         let mut extents = Vec::new();
         if !self.features.extents {
-            push_extent(&mut extents, Extent { offset, length, allocated: true });
+            push_extent(&mut extents, Extent { offset, length, allocation: Allocation::Data });
             return Ok(extents);
+        }
+        if self.features.reserves && length > 0 {
+            match extent_map::look(self.file.as_fd(), offset..end)? {
+                extent_map::Found::Extents(extents) => return Ok(extents),
+                extent_map::Found::NothingReserved { until } => end = until,
+            }
         }
         let mut at = offset;
         while at < end {
             let (start, stop) = self.next_data(at, end)?;
-            let hole = Extent { offset: at, length: start - at, allocated: false };
-            let data = Extent { offset: start, length: stop - start, allocated: true };
+            let hole = Extent { offset: at, length: start - at, allocation: Allocation::Hole };
+            let data = Extent { offset: start, length: stop - start, allocation: Allocation::Data };
             if !push_extent(&mut extents, hole) || !push_extent(&mut extents, data) {
                 break;
             }

@@ -9,7 +9,7 @@ use std::sync::{OnceLock, PoisonError, RwLock};
 use rustix::io::Errno;
 use zerocopy::FromZeros;
 
-use super::{AtomicWrites, Extent, Features, Store, push_extent};
+use super::{Allocation, AtomicWrites, Extent, Features, Store, push_extent};
 use crate::error::OpenError;
 use crate::size;
 
@@ -120,6 +120,8 @@ impl Store for MemoryStore {
             unmap: true,
             write_zeroes: true,
             extents: true,
+            // The kernel hands out more memory than it has.
+            reserves: false,
             unmap_granularity_bytes: CHUNK_BYTES as u32,
             physical_block_bytes: 4096,
             // Nothing outlives a loss of power, least of all a part.
@@ -214,17 +216,21 @@ impl Store for MemoryStore {
             let in_group = (GROUP_BYTES - at % GROUP_BYTES).min(end - at);
             let group = usize::try_from(at / GROUP_BYTES).ok().and_then(|group| self.groups.get(group));
             if group.is_none_or(|group| group.get().is_none()) {
-                if !push_extent(&mut extents, Extent { offset: at, length: in_group, allocated: false }) {
+                if !push_extent(
+                    &mut extents,
+                    Extent { offset: at, length: in_group, allocation: Allocation::Hole },
+                ) {
                     break;
                 }
                 at += in_group;
                 continue;
             }
             let Some(piece) = pieces(at, in_group).next() else { break };
-            let allocated = self
+            let has_memory = self
                 .chunk(piece)
                 .is_some_and(|chunk| chunk.read().unwrap_or_else(PoisonError::into_inner).is_some());
-            let next = Extent { offset: at, length: piece.len as u64, allocated };
+            let allocation = if has_memory { Allocation::Data } else { Allocation::Hole };
+            let next = Extent { offset: at, length: piece.len as u64, allocation };
             if !push_extent(&mut extents, next) {
                 break;
             }
@@ -247,19 +253,19 @@ mod tests {
         assert_eq!(
             extents,
             [
-                Extent { offset: 0, length: GROUP_BYTES - chunk, allocated: false },
-                Extent { offset: GROUP_BYTES - chunk, length: 2 * chunk, allocated: true },
+                Extent { offset: 0, length: GROUP_BYTES - chunk, allocation: Allocation::Hole },
+                Extent { offset: GROUP_BYTES - chunk, length: 2 * chunk, allocation: Allocation::Data },
                 Extent {
                     offset: GROUP_BYTES + chunk,
                     length: (1 << 40) - GROUP_BYTES - chunk,
-                    allocated: false
+                    allocation: Allocation::Hole
                 },
             ]
         );
         store.unmap(0, 1 << 40).unwrap();
         assert_eq!(
             store.extents(0, 1 << 40).unwrap(),
-            [Extent { offset: 0, length: 1 << 40, allocated: false }]
+            [Extent { offset: 0, length: 1 << 40, allocation: Allocation::Hole }]
         );
     }
 
@@ -283,7 +289,7 @@ mod tests {
         assert!(read[..256].iter().all(|byte| *byte == 7));
         assert!(read[256..512].iter().all(|byte| *byte == 0));
         assert!(read[512..].iter().all(|byte| *byte == 7));
-        assert!(store.extents(0, 512).unwrap()[0].allocated);
+        assert!(store.extents(0, 512).unwrap()[0].allocation == Allocation::Data);
     }
 
     #[test]
@@ -297,7 +303,10 @@ mod tests {
         let last = first[first.len() - 1];
         let end = last.offset + last.length;
         assert_eq!(end, EXTENTS_MAX_IN_TEST as u64 * CHUNK_BYTES as u64);
-        assert!(store.extents(end, 1 << 20).unwrap()[0].allocated, "asking again goes on");
+        assert!(
+            store.extents(end, 1 << 20).unwrap()[0].allocation == Allocation::Data,
+            "asking again goes on"
+        );
     }
 
     const EXTENTS_MAX_IN_TEST: usize = super::super::EXTENTS_MAX;

@@ -5,6 +5,7 @@
 pub(crate) mod atomic;
 pub(crate) mod device;
 pub(crate) mod direct;
+pub(crate) mod extent_map;
 pub(crate) mod file;
 pub(crate) mod gate;
 pub(crate) mod kernel;
@@ -40,6 +41,9 @@ pub struct Features {
     pub write_zeroes: bool,
     /// [`Store::extents`] tells data from holes; otherwise it calls everything data.
     pub extents: bool,
+    /// [`Store::zero`] without `unmap` takes space for all of its range, so that later writes there cannot fail for lack of
+    /// it, and [`Store::extents`] tells such space from data.
+    pub reserves: bool,
     /// Unmapping less than this, or across its multiples, gives back less space. A power of two.
     pub unmap_granularity_bytes: u32,
     /// The smallest write that needs no read-modify-write below. A power of two.
@@ -59,15 +63,26 @@ pub struct Space {
     pub available_bytes: u64,
 }
 
-/// A run of bytes that are all allocated or all not.
+/// What a run of bytes has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Allocation {
+    /// Space that something may have been written to, or it is not known what.
+    Data,
+    /// Space that nothing was written to; it reads as zeroes.
+    Reserved,
+    /// No space; it reads as zeroes.
+    Hole,
+}
+
+/// A run of bytes that all have the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
     /// First byte.
     pub offset: u64,
     /// Bytes.
     pub length: u64,
-    /// False for a hole, which reads as zeroes.
-    pub allocated: bool,
+    /// What they have.
+    pub allocation: Allocation,
 }
 
 /// Something that keeps `size_bytes` bytes. Layers wrap it with the same interface.
@@ -139,8 +154,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// The volume never calls this twice at a time, because the kernel reports a lost write only once.
     fn flush(&self) -> io::Result<()>;
 
-    /// Makes the range read as zeroes. With `unmap` space is given back where the store can; without it the space
-    /// stays reserved where the store can tell the difference.
+    /// Makes the range read as zeroes. With `unmap` space is given back where the store can; without it the range has
+    /// space afterwards where [`Features::reserves`] says so.
     fn zero(&self, offset: u64, length: u64, unmap: bool) -> io::Result<()>;
 
     /// Gives the range's space back; it then reads as zeroes. An error of kind `Unsupported`, with nothing changed,
@@ -156,7 +171,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Asks for the range to be read ahead. A hint: it may do nothing.
     fn prefetch(&self, offset: u64, length: u64) -> io::Result<()>;
 
-    /// What of the range is allocated: in order, without gaps from `offset` on, neighbours of one kind merged.
+    /// What the parts of the range have: in order, without gaps from `offset` on, neighbours of one kind merged.
     /// At most [`EXTENTS_MAX`] entries; the rest of a longer answer is had by asking again from its end.
     fn extents(&self, offset: u64, length: u64) -> io::Result<Vec<Extent>>;
 
@@ -170,7 +185,7 @@ pub(crate) fn push_extent(extents: &mut Vec<Extent>, next: Extent) -> bool {
         return true;
     }
     if let Some(last) = extents.last_mut()
-        && last.allocated == next.allocated
+        && last.allocation == next.allocation
     {
         last.length += next.length;
         return true;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{Extent, Features, Store};
+use super::{Allocation, Extent, Features, Store};
 use crate::size;
 
 /// Reads zeroes and drops what is written.
@@ -27,6 +27,7 @@ impl Store for NullStore {
             unmap: true,
             write_zeroes: true,
             extents: true,
+            reserves: false,
             unmap_granularity_bytes: 4096,
             physical_block_bytes: 4096,
             atomic_writes: None,
@@ -77,6 +78,6 @@ impl Store for NullStore {
     }
 
     fn extents(&self, offset: u64, length: u64) -> io::Result<Vec<Extent>> {
-        Ok(vec![Extent { offset, length, allocated: false }])
+        Ok(vec![Extent { offset, length, allocation: Allocation::Hole }])
     }
 }

@@ -11,6 +11,7 @@ mod identities;
 mod model;
 mod opening;
 mod protected;
+mod reserved;
 mod stores;
 mod thick;
 mod threads;

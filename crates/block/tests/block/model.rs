@@ -66,7 +66,7 @@ fn take(bench: &mut Bench, model: &mut [u8], step: Step) {
             for extent in bench.extents(offset..offset + length) {
                 let bytes = &model[place(extent.offset, extent.length)];
                 assert!(
-                    extent.allocated || bytes.iter().all(|byte| *byte == 0),
+                    extent.allocation == Allocation::Data || bytes.iter().all(|byte| *byte == 0),
                     "data in a hole: {extent:?}"
                 );
             }

@@ -100,7 +100,8 @@ fn check_extents(bench: &mut Bench) {
             .iter()
             .find(|extent| (extent.offset..extent.offset + extent.length).contains(&at))
             .unwrap()
-            .allocated
+            .allocation
+            == Allocation::Data
     };
     assert!(allocated(1 << 20) && allocated((1 << 20) + 131_071));
     assert_eq!(allocated(4 << 20), !bench.volume.features().extents);
@@ -108,7 +109,7 @@ fn check_extents(bench: &mut Bench) {
     bench.extents((1 << 20) + 512..(1 << 20) + 1024);
     if bench.volume.features().extents && bench.volume.features().unmap {
         bench.unmap(0..SIZE_BYTES).unwrap();
-        assert!(bench.extents(0..SIZE_BYTES).iter().all(|extent| !extent.allocated));
+        assert!(bench.extents(0..SIZE_BYTES).iter().all(|extent| extent.allocation == Allocation::Hole));
     }
 }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{Context, Progress, State, Step, parameter_data};
 use crate::bytes::{Cdb, cdb32, cdb64};
-use crate::io::{Direction, Extent, Io, IoError, IoOutcome};
+use crate::io::{Allocation, Direction, Extent, Io, IoError, IoOutcome};
 use crate::sense::{AdditionalSense, SenseData};
 use crate::task::Event;
 use crate::unit::LogicalUnit;
@@ -24,7 +24,7 @@ pub(super) fn get_lba_status(context: &Context<'_>, cdb: &Cdb) -> Progress {
     let status = LbaStatus { lba, blocks, allocation_length: cdb32::<10>(cdb) };
     // Without provisioning management every block is mapped (SBC-3, logical block provisioning).
     if !unit.config().provisioning.unmap {
-        return status.answer(unit, &[Run { blocks, deallocated: false }]);
+        return status.answer(unit, &[Run { blocks, allocation: Allocation::Mapped }]);
     }
     let io = Io::Extents { offset_bytes: lba * block_length, length_bytes: blocks * block_length };
     Ok((State::LbaStatus(status), Step::Io(io)))
@@ -42,7 +42,7 @@ pub(crate) struct LbaStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     blocks: u64,
-    deallocated: bool,
+    allocation: Allocation,
 }
 
 impl LbaStatus {
@@ -60,26 +60,26 @@ impl LbaStatus {
         self.answer(context.unit(), &runs)
     }
 
-    /// A block is deallocated where it lies in holes as a whole. Extents outside the range asked for, or out of
-    /// order, are the driver's fault and do no harm.
+    /// A block is deallocated where it lies in holes as a whole, and anchored where it lies in such space. Extents outside
+    /// the range asked for, or out of order, are the driver's fault and do no harm.
     fn runs(&self, unit: &LogicalUnit, extents: &[Extent]) -> Vec<Run> {
         let block_length = u64::from(unit.block_length_bytes());
         let end = self.told_end(block_length, extents);
-        let mut runs = Vec::new();
-        let mut push = |blocks: u64, deallocated: bool| match runs.last_mut() {
+        let mut runs: Vec<Run> = Vec::new();
+        let mut push = |blocks: u64, allocation: Allocation| match runs.last_mut() {
             _ if blocks == 0 => {}
-            Some(Run { blocks: last, deallocated: same }) if *same == deallocated => *last += blocks,
-            _ => runs.push(Run { blocks, deallocated }),
+            Some(last) if last.allocation == allocation => last.blocks += blocks,
+            _ => runs.push(Run { blocks, allocation }),
         };
         let mut at = self.lba;
-        for (start, stop) in holes(extents) {
+        for (start, stop, allocation) in unwritten(extents) {
             let first = start.div_ceil(block_length).clamp(at, end);
             let stop = (stop / block_length).clamp(first, end);
-            push(first - at, false);
-            push(stop - first, true);
+            push(first - at, Allocation::Mapped);
+            push(stop - first, allocation);
             at = stop;
         }
-        push(end - at, false);
+        push(end - at, Allocation::Mapped);
         runs
     }
 
@@ -100,7 +100,7 @@ impl LbaStatus {
                 data.extend(lba.to_be_bytes());
                 data.extend((blocks as u32).to_be_bytes());
                 // PROVISIONING STATUS, and ADDITIONAL STATUS of SBC-4: there may be unrecovered errors.
-                data.extend([u8::from(run.deallocated), u8::from(is_marked), 0, 0]);
+                data.extend([run.allocation.code(), u8::from(is_marked), 0, 0]);
                 lba += blocks;
             }
         }
@@ -128,17 +128,19 @@ fn marked_parts(unit: &LogicalUnit, blocks: Range<u64>) -> Vec<(u64, bool)> {
     parts
 }
 
-/// The holes as start and end in bytes; those that touch are one.
-fn holes(extents: &[Extent]) -> Vec<(u64, u64)> {
-    let mut holes: Vec<(u64, u64)> = Vec::new();
-    for extent in extents.iter().filter(|extent| !extent.allocated) {
+/// What is not mapped, as start and end in bytes; neighbours of one kind are one.
+fn unwritten(extents: &[Extent]) -> Vec<(u64, u64, Allocation)> {
+    let mut parts: Vec<(u64, u64, Allocation)> = Vec::new();
+    for extent in extents.iter().filter(|extent| extent.allocation != Allocation::Mapped) {
         let end = extent.offset_bytes.saturating_add(extent.length_bytes);
-        match holes.last_mut() {
-            Some((_, last)) if *last == extent.offset_bytes => *last = end,
-            _ => holes.push((extent.offset_bytes, end)),
+        match parts.last_mut() {
+            Some((_, last, same)) if (*last, *same) == (extent.offset_bytes, extent.allocation) => {
+                *last = end
+            }
+            _ => parts.push((extent.offset_bytes, end, extent.allocation)),
         }
     }
-    holes
+    parts
 }
 
 #[cfg(test)]
@@ -146,53 +148,56 @@ mod tests {
     use super::*;
     use crate::unit::tests::{config, unit_of};
 
-    fn runs(lba: u64, blocks: u64, extents: &[(u64, u64, bool)]) -> Vec<(u64, bool)> {
+    const M: Allocation = Allocation::Mapped;
+    const D: Allocation = Allocation::Deallocated;
+    const A: Allocation = Allocation::Anchored;
+
+    fn runs(lba: u64, blocks: u64, extents: &[(u64, u64, Allocation)]) -> Vec<(u64, Allocation)> {
         let unit = unit_of(config());
         let extents: Vec<_> = extents
             .iter()
-            .map(|&(offset_bytes, length_bytes, allocated)| Extent { offset_bytes, length_bytes, allocated })
+            .map(|&(offset_bytes, length_bytes, allocation)| Extent {
+                offset_bytes,
+                length_bytes,
+                allocation,
+            })
             .collect();
         let status = LbaStatus { lba, blocks, allocation_length: 0 };
-        status.runs(&unit, &extents).iter().map(|run| (run.blocks, run.deallocated)).collect()
+        status.runs(&unit, &extents).iter().map(|run| (run.blocks, run.allocation)).collect()
     }
 
     #[test]
     fn holes_become_deallocated_blocks() {
-        assert_eq!(runs(0, 8, &[]), [(8, false)]);
-        assert_eq!(runs(0, 8, &[(0, 4096, false)]), [(8, true)]);
-        assert_eq!(
-            runs(2, 6, &[(1024, 512, false), (1536, 512, true), (2048, 2048, false)]),
-            [(1, true), (1, false), (4, true)]
-        );
-        assert_eq!(
-            runs(0, 8, &[(0, 512, false), (512, 512, false), (1024, 3072, true)]),
-            [(2, true), (6, false)]
-        );
+        assert_eq!(runs(0, 8, &[]), [(8, M)]);
+        assert_eq!(runs(0, 8, &[(0, 4096, D)]), [(8, D)]);
+        assert_eq!(runs(2, 6, &[(1024, 512, D), (1536, 512, M), (2048, 2048, D)]), [(1, D), (1, M), (4, D)]);
+        assert_eq!(runs(0, 8, &[(0, 512, D), (512, 512, D), (1024, 3072, M)]), [(2, D), (6, M)]);
     }
 
     #[test]
     fn a_block_partly_in_a_hole_is_mapped() {
-        assert_eq!(
-            runs(0, 4, &[(0, 100, true), (100, 1436, false), (1536, 512, true)]),
-            [(1, false), (2, true), (1, false)]
-        );
-        assert_eq!(runs(0, 4, &[(0, 100, true), (100, 300, false), (400, 1648, true)]), [(4, false)]);
-        assert_eq!(
-            runs(0, 4, &[(0, 256, false), (256, 256, false), (512, 1536, true)]),
-            [(1, true), (3, false)]
-        );
+        assert_eq!(runs(0, 4, &[(0, 100, M), (100, 1436, D), (1536, 512, M)]), [(1, M), (2, D), (1, M)]);
+        assert_eq!(runs(0, 4, &[(0, 100, M), (100, 300, D), (400, 1648, M)]), [(4, M)]);
+        assert_eq!(runs(0, 4, &[(0, 256, D), (256, 256, D), (512, 1536, M)]), [(1, D), (3, M)]);
     }
 
     #[test]
     fn the_answer_ends_where_the_stores_answer_ends() {
-        assert_eq!(runs(0, 8, &[(0, 512, false), (512, 1000, true)]), [(1, true), (1, false)]);
-        assert_eq!(runs(4, 4, &[(2048, 100, false)]), [(4, false)], "not one whole block is told");
+        assert_eq!(runs(0, 8, &[(0, 512, D), (512, 1000, M)]), [(1, D), (1, M)]);
+        assert_eq!(runs(4, 4, &[(2048, 100, D)]), [(4, M)], "not one whole block is told");
     }
 
     #[test]
     fn extents_outside_the_range_do_no_harm() {
-        assert_eq!(runs(4, 4, &[(0, 4096, false)]), [(4, true)]);
-        assert_eq!(runs(0, 4, &[(u64::MAX - 5, 100, false)]), [(4, false)]);
-        assert_eq!(runs(0, 4, &[(1024, 512, false), (0, 2048, false)]), [(2, false), (2, true)]);
+        assert_eq!(runs(4, 4, &[(0, 4096, D)]), [(4, D)]);
+        assert_eq!(runs(0, 4, &[(u64::MAX - 5, 100, D)]), [(4, M)]);
+        assert_eq!(runs(0, 4, &[(1024, 512, D), (0, 2048, D)]), [(2, M), (2, D)]);
+    }
+
+    #[test]
+    fn a_block_is_anchored_where_all_of_it_is() {
+        let extents = [(0, 512, A), (512, 1024, A), (1536, 100, D), (1636, 412, A), (2048, 1024, D)];
+        assert_eq!(runs(0, 8, &extents[..2]), [(3, A)]);
+        assert_eq!(runs(0, 6, &extents), [(3, A), (1, M), (2, D)], "half a hole is no promise");
     }
 }

@@ -147,11 +147,11 @@ pub(crate) static COMMANDS: [Command; 89] = [
         "WRITE SAME(10)",
         WRITES,
         write_same::write_same_10,
-        &[0x41, 0x08, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
+        &[0x41, 0x18, 0xff, 0xff, 0xff, 0xff, 0x1f, 0xff, 0xff, 0],
     )
     .protect_bits(PROTECT_FIELD)
     .writes(),
-    row("UNMAP", WRITES, unmap::unmap, &[0x42, 0, 0, 0, 0, 0, 0x1f, 0xff, 0xff, 0]).writes().needs_unmap(),
+    row("UNMAP", WRITES, unmap::unmap, &[0x42, 0x01, 0, 0, 0, 0, 0x1f, 0xff, 0xff, 0]).writes().needs_unmap(),
     row("SANITIZE, OVERWRITE", WRITES, sanitize::overwrite, &[SANITIZE, 0xa1, 0, 0, 0, 0, 0, 0xff, 0xff, 0])
         .service_action()
         .writes()

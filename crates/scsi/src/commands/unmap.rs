@@ -7,10 +7,17 @@ use crate::sense::{AdditionalSense, SenseData};
 use crate::task::Event;
 use crate::unit::LogicalUnit;
 
+/// The blocks keep their space, or get it.
+const ANCHOR: u8 = 0x01;
+
 const HEADER_BYTES: usize = 8;
 const DESCRIPTOR_BYTES: usize = 16;
 
-pub(super) fn unmap(_: &Context<'_>, cdb: &Cdb) -> Progress {
+pub(super) fn unmap(context: &Context<'_>, cdb: &Cdb) -> Progress {
+    let anchor = cdb[1] & ANCHOR != 0;
+    if anchor && !context.unit().config().provisioning.anchors {
+        return Err(SenseData::invalid_cdb_field(1, 0));
+    }
     let length_bytes = u32::from(cdb16::<7>(cdb));
     if length_bytes == 0 {
         return good();
@@ -18,14 +25,14 @@ pub(super) fn unmap(_: &Context<'_>, cdb: &Cdb) -> Progress {
     if (length_bytes as usize) < HEADER_BYTES {
         return Err(SenseData::illegal(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR));
     }
-    Ok((State::Unmap(Unmap::List { length_bytes }), Step::DataOut(length_bytes)))
+    Ok((State::Unmap(Unmap::List { anchor, length_bytes }), Step::DataOut(length_bytes)))
 }
 
 /// An UNMAP that waits for its list, or for the medium.
 #[derive(Debug)]
 pub(crate) enum Unmap {
-    List { length_bytes: u32 },
-    Ranges { next: usize, ranges: Vec<Range> },
+    List { anchor: bool, length_bytes: u32 },
+    Ranges { anchor: bool, next: usize, ranges: Vec<Range> },
     Flush,
 }
 
@@ -39,15 +46,15 @@ pub(crate) struct Range {
 impl Unmap {
     pub(super) fn resume(self, context: &Context<'_>, event: Event<'_>) -> Progress {
         match self {
-            Unmap::List { length_bytes } => {
+            Unmap::List { anchor, length_bytes } => {
                 let list = event.data_out(length_bytes)?;
                 if list.len() as u32 != length_bytes {
                     return Err(SenseData::illegal(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR));
                 }
-                next_range(context, 0, parse(context.unit(), list)?)
+                next_range(context, anchor, 0, parse(context.unit(), list)?)
             }
-            Unmap::Ranges { next, ranges } => match event.io_result()? {
-                Ok(_) => next_range(context, next, ranges),
+            Unmap::Ranges { anchor, next, ranges } => match event.io_result()? {
+                Ok(_) => next_range(context, anchor, next, ranges),
                 Err(IoError::Unsupported) => {
                     Err(SenseData::illegal(AdditionalSense::INVALID_COMMAND_OPERATION_CODE))
                 }
@@ -60,13 +67,17 @@ impl Unmap {
 
 /// After the last range comes a flush, unless there is a write cache: an answered UNMAP must not be undone by a power
 /// loss then, since the blocks have been promised to read as zeros.
-fn next_range(context: &Context<'_>, next: usize, ranges: Vec<Range>) -> Progress {
+fn next_range(context: &Context<'_>, anchor: bool, next: usize, ranges: Vec<Range>) -> Progress {
     match ranges.get(next).copied() {
         None if ranges.is_empty() || context.unit().write_cache_enabled() => good(),
         None => Ok((State::Unmap(Unmap::Flush), Step::Io(Io::Flush))),
         Some(Range { offset_bytes, length_bytes }) => {
-            let io = Io::Unmap { offset_bytes, length_bytes };
-            Ok((State::Unmap(Unmap::Ranges { next: next + 1, ranges }), Step::Io(io)))
+            let io = if anchor {
+                Io::Zero { offset_bytes, length_bytes, unmap: false, stable: false }
+            } else {
+                Io::Unmap { offset_bytes, length_bytes }
+            };
+            Ok((State::Unmap(Unmap::Ranges { anchor, next: next + 1, ranges }), Step::Io(io)))
         }
     }
 }

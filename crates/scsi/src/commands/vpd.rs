@@ -227,9 +227,10 @@ fn logical_block_provisioning(unit: &LogicalUnit) -> Vec<u8> {
     if !unit.config().provisioning.unmap {
         return vec![0; 4];
     }
-    // THRESHOLD EXPONENT; LBPU, LBPWS, LBPWS10, LBPRZ; PROVISIONING TYPE 2: thin.
+    // THRESHOLD EXPONENT; LBPU, LBPWS, LBPWS10, LBPRZ and ANC_SUP; PROVISIONING TYPE 2: thin.
     let exponent = if unit.space().is_known() { THRESHOLD_EXPONENT } else { 0 };
-    vec![exponent, 0xe4, 0x02, 0]
+    let anchors = if unit.config().provisioning.anchors { 0x02 } else { 0 };
+    vec![exponent, 0xe4 | anchors, 0x02, 0]
 }
 
 #[cfg(test)]
@@ -340,11 +341,21 @@ mod tests {
     #[test]
     fn provisioning_and_characteristics() {
         with_unit(config(), |subject| {
-            assert_eq!(page(LOGICAL_BLOCK_PROVISIONING, subject).unwrap(), [0, 0xb2, 0, 4, 0, 0xe4, 2, 0]);
+            assert_eq!(page(LOGICAL_BLOCK_PROVISIONING, subject).unwrap(), [0, 0xb2, 0, 4, 0, 0xe6, 2, 0]);
             assert_eq!(page(BLOCK_DEVICE_CHARACTERISTICS, subject).unwrap()[4..9], [0, 1, 0, 0x40, 2]);
         });
+        let mut without_anchors = config();
+        without_anchors.provisioning.anchors = false;
+        with_unit(without_anchors, |subject| {
+            assert_eq!(page(LOGICAL_BLOCK_PROVISIONING, subject).unwrap()[5], 0xe4);
+        });
         let plain = LogicalUnitConfig {
-            provisioning: crate::Provisioning { unmap: false, granularity_blocks: 0, write_zeroes: false },
+            provisioning: crate::Provisioning {
+                unmap: false,
+                granularity_blocks: 0,
+                write_zeroes: false,
+                anchors: false,
+            },
             solid_state: false,
             ..config()
         };

@@ -12,6 +12,8 @@ use crate::sense::{AdditionalSense, SenseData};
 use crate::task::Event;
 
 const UNMAP: u8 = 0x08;
+/// With UNMAP: the blocks keep their space, or get it.
+const ANCHOR: u8 = 0x10;
 /// NDOB, only in the sixteen-byte command: no Data-Out buffer, the pattern is zeros.
 const NO_DATA_OUT_BUFFER: u8 = 0x01;
 
@@ -29,13 +31,19 @@ fn start(context: &Context<'_>, cdb: &Cdb, range: BlockRange) -> Progress {
     if unmap && !unit.config().provisioning.unmap {
         return Err(SenseData::invalid_cdb_field(1, 3));
     }
+    let anchor = cdb[1] & ANCHOR != 0;
+    if anchor && !(unmap && unit.config().provisioning.anchors) {
+        return Err(SenseData::invalid_cdb_field(1, 4));
+    }
     range.blocks_left(unit)?;
     // WSNZ is 1: no blocks does not mean "to the end". The longest length would forbid that on all but tiny volumes.
     if range.blocks == 0 || range.blocks > unit.write_same_blocks_max() {
         return Err(range.wrong_length());
     }
+    // Zeros that are written without being unmapped have space, whoever has written them.
+    let unmap = unmap && !anchor;
     if let Some(protection) = unit.protection() {
-        return start_protected(context, protection, cdb, range);
+        return start_protected(context, protection, cdb, range, unmap);
     }
     let block_length = unit.block_length_bytes();
     let write_same = WriteSame {
@@ -57,7 +65,13 @@ fn start(context: &Context<'_>, cdb: &Cdb, range: BlockRange) -> Progress {
 
 /// Begins one on a unit with protection information, after all other checks.
 #[cold]
-fn start_protected(context: &Context<'_>, protection: Protection, cdb: &Cdb, range: BlockRange) -> Progress {
+fn start_protected(
+    context: &Context<'_>,
+    protection: Protection,
+    cdb: &Cdb,
+    range: BlockRange,
+    unmap: bool,
+) -> Progress {
     let field = ProtectField::of(cdb)?;
     let has_block = cdb[1] & NO_DATA_OUT_BUFFER == 0;
     let needed = protected::block_of_write_same_bytes(protection, field);
@@ -65,7 +79,6 @@ fn start_protected(context: &Context<'_>, protection: Protection, cdb: &Cdb, ran
         return Err(SenseData::illegal(AdditionalSense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT));
     }
     let pattern = if has_block { Pattern::DataOut(field) } else { Pattern::Zeros };
-    let unmap = cdb[1] & UNMAP != 0;
     Ok(protected::write_same(protection, (range.lba, range.blocks), pattern, unmap, context))
 }
 

@@ -17,6 +17,8 @@ pub struct Provisioning {
     pub granularity_blocks: u32,
     /// The store can zero a range without being sent the zeros.
     pub write_zeroes: bool,
+    /// What is zeroed and not unmapped has space afterwards, and [`crate::Io::Extents`] tells such space (ANC_SUP).
+    pub anchors: bool,
 }
 
 /// Which writes the store does whole or not at all, even if power is lost. Offsets are held to the granularity too.

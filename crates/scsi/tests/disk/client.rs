@@ -80,7 +80,12 @@ fn configs() -> impl Strategy<Value = LogicalUnitConfig> {
                 physical_block_exponent: exponent,
                 read_only,
                 write_cache,
-                provisioning: Provisioning { unmap, granularity_blocks: 8, write_zeroes },
+                provisioning: Provisioning {
+                    unmap,
+                    granularity_blocks: 8,
+                    write_zeroes,
+                    anchors: unmap && write_zeroes,
+                },
                 max_transfer_bytes,
                 optimal_transfer_bytes: block_length_bytes,
                 removable,
@@ -115,6 +120,7 @@ fn matches_config(facts: &UnitFacts, config: &LogicalUnitConfig) {
     let unmap = config.provisioning.unmap;
     assert_eq!((capacity.details.provisioning_managed, capacity.details.reads_zeros), (unmap, unmap));
     assert_eq!((facts.provisioning.unmap, facts.provisioning.write_same_16), (unmap, unmap));
+    assert_eq!(facts.provisioning.anchors, config.provisioning.anchors);
     let kind = if unmap { ProvisioningType::Thin } else { ProvisioningType::Full };
     assert_eq!(facts.provisioning.kind, kind);
     assert_eq!(facts.limits.transfer_blocks_max, config.max_transfer_bytes / config.block_length_bytes);

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use lunette_scsi::{
-    Device, Event, Io, IoError, IoOutcome, LogicalUnit, LogicalUnitConfig, Lun, Next, Provisioning, Saved,
-    Status, Task,
+    Allocation, Device, Event, Io, IoError, IoOutcome, LogicalUnit, LogicalUnitConfig, Lun, Next,
+    Provisioning, Saved, Status, Task,
 };
 
 use crate::host::*;
@@ -63,12 +63,12 @@ fn an_overwrite_reaches_every_block_before_it_is_answered() {
 fn a_block_erase_gives_the_space_back() {
     let mut host = Host::new(config());
     host.disk.bytes.fill(7);
-    host.disk.allocated.fill(true);
+    host.disk.allocation.fill(Allocation::Mapped);
     host.good(&sanitize(2, 0), &[]);
     assert!(host.disk.bytes.iter().all(|&byte| byte == 0));
-    assert!(host.disk.allocated.iter().all(|&allocated| !allocated));
+    assert!(host.disk.allocation.iter().all(|&allocation| allocation == Allocation::Deallocated));
     assert_eq!(host.run(&sanitize(2, 1), &[]).field(), Some((8, Some(0))), "no parameter list");
-    let thick = Provisioning { unmap: false, granularity_blocks: 0, write_zeroes: true };
+    let thick = Provisioning { unmap: false, granularity_blocks: 0, write_zeroes: true, anchors: false };
     let mut thick = Host::new(LogicalUnitConfig { provisioning: thick, ..config() });
     assert_eq!(thick.code(&sanitize(2, 0)), INVALID_OPCODE);
     assert_eq!(host.code(&sanitize(3, 0)), INVALID_FIELD, "there is no cryptographic erase");

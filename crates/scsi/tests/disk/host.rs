@@ -5,8 +5,8 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use lunette_scsi::{
-    AtomicWrites, Completion, DataIn, Device, Event, Extent, Identity, Io, IoError, IoOutcome, LogicalUnit,
-    LogicalUnitConfig, Lun, Next, Nexus, Provisioning, Saved, Status, Task,
+    Allocation, AtomicWrites, Completion, DataIn, Device, Event, Extent, Identity, Io, IoError, IoOutcome,
+    LogicalUnit, LogicalUnitConfig, Lun, Next, Nexus, Provisioning, Saved, Status, Task,
 };
 
 pub(crate) const BLOCK: usize = 512;
@@ -30,7 +30,7 @@ pub(crate) fn config() -> LogicalUnitConfig {
         physical_block_exponent: 3,
         read_only: false,
         write_cache: true,
-        provisioning: Provisioning { unmap: true, granularity_blocks: 8, write_zeroes: true },
+        provisioning: Provisioning { unmap: true, granularity_blocks: 8, write_zeroes: true, anchors: true },
         atomic_writes: NonZeroU16::new(8)
             .map(|granularity_blocks| AtomicWrites { granularity_blocks, blocks_max: 64 }),
         max_transfer_bytes: 1 << 20,
@@ -56,10 +56,10 @@ pub(crate) fn device_keeping(config: LogicalUnitConfig, saved: Saved<'_>) -> Arc
 /// Which operations fail, and with what.
 pub(crate) type Failure = (fn(&Io) -> bool, IoError);
 
-/// The volume: bytes, which blocks have space, what was asked of it, and what it shall fail with.
+/// The volume: bytes, what space each block has, what was asked of it, and what it shall fail with.
 pub(crate) struct Disk {
     pub(crate) bytes: Vec<u8>,
-    pub(crate) allocated: Vec<bool>,
+    pub(crate) allocation: Vec<Allocation>,
     pub(crate) log: Vec<Io>,
     pub(crate) fail: Option<Failure>,
     /// The protection information of each block, where there is any.
@@ -71,7 +71,7 @@ impl Disk {
         let size = BLOCKS as usize * BLOCK;
         Disk {
             bytes: vec![0; size],
-            allocated: vec![false; BLOCKS as usize],
+            allocation: vec![Allocation::Deallocated; BLOCKS as usize],
             log: Vec::new(),
             fail: None,
             information: None,
@@ -105,7 +105,7 @@ impl Disk {
             }
         };
         self.bytes[offset..offset + data.len()].copy_from_slice(data);
-        self.allocated[offset / BLOCK..(offset + data.len()) / BLOCK].fill(true);
+        self.allocation[offset / BLOCK..(offset + data.len()) / BLOCK].fill(Allocation::Mapped);
     }
 
     fn zero(&mut self, offset_bytes: u64, length_bytes: u64, unmap: bool) {
@@ -114,7 +114,8 @@ impl Disk {
         if let Some(information) = &mut self.information {
             information[start / BLOCK..end / BLOCK].fill([0xff; 8]);
         }
-        self.allocated[start / BLOCK..end / BLOCK].fill(!unmap);
+        let allocation = if unmap { Allocation::Deallocated } else { Allocation::Anchored };
+        self.allocation[start / BLOCK..end / BLOCK].fill(allocation);
     }
 
     pub(crate) fn run(
@@ -153,7 +154,7 @@ impl Disk {
                 let extents = (first..first + count).map(|block| Extent {
                     offset_bytes: (block * BLOCK) as u64,
                     length_bytes: BLOCK as u64,
-                    allocated: self.allocated[block],
+                    allocation: self.allocation[block],
                 });
                 return Ok(IoOutcome::Extents(extents.collect()));
             }

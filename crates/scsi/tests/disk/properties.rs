@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use lunette_cases::cases;
 use lunette_scsi::{
-    Device, Event, Extent, Io, IoError, IoOutcome, LogicalUnit, LogicalUnitConfig, Lun, Next, Nexus,
-    ProtectionType, Saved, Task,
+    Allocation, Device, Event, Extent, Io, IoError, IoOutcome, LogicalUnit, LogicalUnitConfig, Lun, Next,
+    Nexus, ProtectionType, Saved, Task,
 };
 use proptest::prelude::*;
 
@@ -23,7 +23,7 @@ const OPCODES: [u8; 45] = [
 #[derive(Clone, Debug)]
 struct Answer {
     error: Option<IoError>,
-    extents: Option<Vec<(u64, u64, bool)>>,
+    extents: Option<Vec<(u64, u64, Allocation)>>,
     /// How many bytes less than asked for come.
     missing: usize,
     wrong_event: bool,
@@ -37,7 +37,9 @@ fn answers() -> impl Strategy<Value = Answer> {
             IoError::Hardware, IoError::NoSpace, IoError::WriteProtected, IoError::Faulted, IoError::Unsupported,
         ]).prop_map(Some),
     ];
-    let extents = prop::collection::vec((any::<u64>(), any::<u64>(), any::<bool>()), 0..5);
+    let allocations = [Allocation::Mapped, Allocation::Deallocated, Allocation::Anchored];
+    let allocation = prop::sample::select(allocations.to_vec());
+    let extents = prop::collection::vec((any::<u64>(), any::<u64>(), allocation), 0..5);
     let missing = prop_oneof![6 => Just(0), 1 => 0..2000usize];
     (error, prop::option::weighted(0.3, extents), missing, prop::bool::weighted(0.05))
         .prop_map(|(error, extents, missing, wrong_event)| Answer { error, extents, missing, wrong_event })
@@ -77,6 +79,7 @@ fn configs() -> impl Strategy<Value = LogicalUnitConfig> {
                 let mut config =
                     LogicalUnitConfig { read_only, write_cache, removable, block_length_bytes, ..config() };
                 config.provisioning.unmap = unmap;
+                config.provisioning.anchors = unmap && write_zeroes;
                 config.provisioning.write_zeroes = write_zeroes;
                 config.physical_block_exponent = exponent;
                 config.blocks = blocks;
@@ -192,10 +195,10 @@ fn drive(nexus: &Nexus, unit: &LogicalUnit, lun: Lun, cdb: &[u8], data: &[u8], a
                     Some(extents) => IoOutcome::Extents(
                         extents
                             .iter()
-                            .map(|&(offset_bytes, length_bytes, allocated)| Extent {
+                            .map(|&(offset_bytes, length_bytes, allocation)| Extent {
                                 offset_bytes,
                                 length_bytes,
-                                allocated,
+                                allocation,
                             })
                             .collect(),
                     ),

@@ -4,12 +4,16 @@ use crate::host::*;
 use lunette_scsi::{Io, IoError, LogicalUnitConfig, Provisioning, Status, Task, Terms};
 
 fn unmap(host: &mut Host, descriptors: &[(u64, u32)]) -> Reply {
+    unmap_with(host, 0, descriptors)
+}
+
+fn unmap_with(host: &mut Host, anchor: u8, descriptors: &[(u64, u32)]) -> Reply {
     let length = (descriptors.len() * 16) as u16;
     let mut list = [&(length + 6).to_be_bytes()[..], &length.to_be_bytes(), &[0; 4]].concat();
     for (lba, blocks) in descriptors {
         list.extend([&lba.to_be_bytes()[..], &blocks.to_be_bytes(), &[0; 4]].concat());
     }
-    let mut cdb = padded(&[0x42]);
+    let mut cdb = padded(&[0x42, anchor]);
     cdb[7..9].copy_from_slice(&(list.len() as u16).to_be_bytes());
     host.run(&cdb, &list)
 }
@@ -49,8 +53,6 @@ fn unmap_takes_empty_lists_and_refuses_wrong_ones() {
     assert_eq!(host.code(&cdb), LENGTH_ERROR);
     cdb[8] = 24;
     assert_eq!(host.run(&cdb, &[0; 23]).code(), LENGTH_ERROR, "the initiator has less");
-    cdb[1] = 1;
-    assert_eq!(host.run(&cdb, &[0; 24]).field(), Some((1, Some(0))), "ANCHOR");
     assert_eq!(host.log(), []);
 }
 
@@ -179,8 +181,8 @@ fn write_same_wants_one_block() {
         let (task, next) = Task::start_with(&host.nexus, host.lun, &cdb, &announcing(BLOCK));
         assert_eq!(host.finish(task, next, &[0; BLOCK]).status, Status::Good);
     }
-    for flags in [0x10, 0x18, 0x20, 0x04] {
-        assert_eq!(host.code(&cdb10(0x41, flags, 0, 1)), INVALID_FIELD, "ANCHOR, WRPROTECT, PBDATA");
+    for flags in [0x10, 0x20, 0x04] {
+        assert_eq!(host.code(&cdb10(0x41, flags, 0, 1)), INVALID_FIELD, "ANCHOR alone, WRPROTECT, PBDATA");
     }
 }
 
@@ -219,15 +221,74 @@ fn everything_is_mapped_where_nothing_is_known() {
     assert_eq!(host.code(&cdb16(0x9e, 0x12, 1, 4096)), (4, 0x44, 0));
 }
 
-/// SBC-3, ANC_SUP 0: there are no anchored blocks, and whoever asks for one hears which bit is wrong.
+/// SBC-3, ANCHOR: the blocks read as zeros and have space, which a later write finds there.
 #[test]
-fn nothing_is_anchored() {
+fn anchored_blocks_have_space_and_read_as_zeros() {
+    let mut host = Host::new(LogicalUnitConfig { write_cache: false, ..config() });
+    host.good(&cdb10(0x2a, 0, 0, 32), &[7; 32 * BLOCK]);
+    host.log();
+    assert_eq!(unmap_with(&mut host, 1, &[(4, 4), (40, 8)]).status, Status::Good);
+    let zero = |lba: u64, blocks: u64, stable| Io::Zero {
+        offset_bytes: lba * 512,
+        length_bytes: blocks * 512,
+        unmap: false,
+        stable,
+    };
+    assert_eq!(host.log(), [zero(4, 4, false), zero(40, 8, false), Io::Flush]);
+    for (cdb, data) in [
+        (cdb10(0x41, 0x18, 16, 8), &[0; BLOCK][..]),
+        (cdb16(0x93, 0x18, 16, 8), &[0; BLOCK]),
+        (cdb16(0x93, 0x19, 16, 8), &[]),
+    ] {
+        assert_eq!(host.run(&cdb, data).status, Status::Good);
+        assert_eq!(host.log(), [zero(16, 8, true)]);
+    }
+    assert_eq!(host.good(&cdb10(0x28, 0, 4, 4), &[]), [0; 4 * BLOCK]);
+    // What is not zeros is written; what is written to is mapped, and what is unmapped has no space any more.
+    host.good(&cdb10(0x41, 0x18, 18, 1), &[5; BLOCK]);
+    host.good(&cdb10(0x2a, 0, 20, 1), &[7; BLOCK]);
+    assert_eq!(unmap(&mut host, &[(42, 1)]).status, Status::Good);
+    let told = descriptors(&host.good(&cdb16(0x9e, 0x12, 0, 4096), &[]));
+    let runs: Vec<_> = told.iter().map(|&(lba, _, status)| (lba, status)).collect();
+    let wanted = [
+        (0, 0),
+        (4, 2),
+        (8, 0),
+        (16, 2),
+        (18, 0),
+        (19, 2),
+        (20, 0),
+        (21, 2),
+        (24, 0),
+        (32, 1),
+        (40, 2),
+        (42, 1),
+        (43, 2),
+        (48, 1),
+    ];
+    assert_eq!(runs, wanted);
+}
+
+#[test]
+fn space_that_cannot_be_anchored_is_refused() {
     let mut host = Host::new(config());
-    let mut unmap = padded(&[0x42, 0x01]);
-    unmap[8] = 24;
-    assert_eq!(host.run(&unmap, &[0; 24]).field(), Some((1, Some(0))));
+    host.disk.fail = Some((|io| matches!(io, Io::Zero { .. }), IoError::NoSpace));
+    assert_eq!(unmap_with(&mut host, 1, &[(0, 8)]).code(), (7, 0x27, 0x07));
+    assert_eq!(host.run(&cdb10(0x41, 0x18, 0, 8), &[0; BLOCK]).code(), (7, 0x27, 0x07));
+}
+
+/// SBC-3: ANC_SUP 0 refuses the bit wherever it stands, and WRITE SAME wants UNMAP beside it.
+#[test]
+fn who_may_not_anchor_hears_which_bit_is_wrong() {
+    let mut host = without(|provisioning| provisioning.anchors = false);
+    assert_eq!(unmap_with(&mut host, 1, &[(0, 8)]).field(), Some((1, Some(0))));
     for cdb in [cdb10(0x41, 0x18, 0, 8), cdb16(0x93, 0x18, 0, 8)] {
         assert_eq!(host.run(&cdb, &[0; BLOCK]).field(), Some((1, Some(4))));
+    }
+    assert_eq!(host.log(), []);
+    let mut host = Host::new(config());
+    for cdb in [cdb10(0x41, 0x10, 0, 8), cdb16(0x93, 0x10, 0, 8)] {
+        assert_eq!(host.run(&cdb, &[0; BLOCK]).field(), Some((1, Some(4))), "without UNMAP");
     }
     assert_eq!(host.log(), []);
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use lunette_cases::cases;
 use lunette_scsi::{
-    Device, Domain, Environment, Event, Identity, Io, IoOutcome, LogicalUnit, LogicalUnitConfig, Lun, Next,
-    Nexus, Saved, Status, Task,
+    Allocation, Device, Domain, Environment, Event, Identity, Io, IoOutcome, LogicalUnit, LogicalUnitConfig,
+    Lun, Next, Nexus, Saved, Status, Task,
 };
 use proptest::prelude::*;
 
@@ -246,7 +246,7 @@ fn the_token_for_zeros_needs_no_source() {
     let mut world = world();
     let disk = &mut world.destination.disk;
     disk.bytes.fill(0xaa);
-    disk.allocated.fill(true);
+    disk.allocation.fill(Allocation::Mapped);
     assert_eq!(world.write(&zero_token(), 1 << 40, &[(5, 10), (100, 1)]).code(), GOOD);
     let bytes = &world.destination.disk.bytes;
     let zeros = |lba: usize| bytes[lba * BLOCK..(lba + 1) * BLOCK].iter().all(|&byte| byte == 0);

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::memory::MemoryStore;
-use super::{Extent, Features, Space, Store, push_extent};
+use super::{Allocation, Extent, Features, Space, Store, push_extent};
 use crate::error::{OpenError, StoreFailure};
 use crate::spec::{EngineKind, VolumeSpec};
 use area::{Area, Header};
@@ -92,7 +92,18 @@ pub(crate) fn for_memory(data: MemoryStore, spec: &VolumeSpec) -> Result<Arc<dyn
 
 /// Nothing was ever written, as far as the file system can tell.
 fn is_blank(data: &dyn Store) -> bool {
-    data.extents(0, data.size_bytes()).is_ok_and(|extents| extents.iter().all(|extent| !extent.allocated))
+    let mut at = 0;
+    while at < data.size_bytes() {
+        let Ok(extents) = data.extents(at, data.size_bytes() - at) else { return false };
+        if extents.iter().any(|extent| extent.allocation == Allocation::Data) {
+            return false;
+        }
+        match extents.last() {
+            Some(last) if last.length > 0 => at = last.offset + last.length,
+            _ => return false,
+        }
+    }
+    true
 }
 
 impl ProtectedStore {
@@ -272,9 +283,10 @@ impl Store for ProtectedStore {
         self.data.space()
     }
 
-    /// Of the data: granularities count its bytes. Several blocks are not written all or none.
+    /// Of the data: granularities count its bytes. Several blocks are not written all or none, and the file with the
+    /// information is sparse, whatever space the data has.
     fn features(&self) -> Features {
-        Features { atomic_writes: None, ..self.data.features() }
+        Features { atomic_writes: None, reserves: false, ..self.data.features() }
     }
 
     fn describe(&self) -> String {
@@ -340,7 +352,7 @@ impl Store for ProtectedStore {
         self.data.prefetch(offset, length)
     }
 
-    /// A block is allocated where any byte of its data is.
+    /// A block has space where any byte of its data has.
     fn extents(&self, offset: u64, length: u64) -> io::Result<Vec<Extent>> {
         let blocks = self.blocks_of(offset, length)?;
         let (block, stored) = (self.block_bytes as u64, self.stored_bytes() as u64);
@@ -349,9 +361,11 @@ impl Store for ProtectedStore {
         let mut at = blocks.start;
         for extent in self.data.extents(data_offset, data_length)? {
             let end = extent.offset + extent.length;
-            let end = if extent.allocated { end.div_ceil(block) } else { end / block };
+            let is_hole = extent.allocation == Allocation::Hole;
+            let end = if is_hole { end / block } else { end.div_ceil(block) };
             let length = end.saturating_sub(at) * stored;
-            push_extent(&mut extents, Extent { offset: at * stored, length, allocated: extent.allocated });
+            let allocation = if is_hole { Allocation::Hole } else { Allocation::Data };
+            push_extent(&mut extents, Extent { offset: at * stored, length, allocation });
             at = at.max(end);
         }
         Ok(extents)

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lunette_scsi::{Device, Io, LogicalUnit, Lun, Saved, Status};
+use lunette_scsi::{Allocation, Device, Io, LogicalUnit, Lun, Saved, Status};
 
 use super::*;
 
@@ -176,7 +176,7 @@ fn zeros_are_unmapped_only_where_they_read_the_same_afterwards() {
     let mut host = type_1();
     host.good(&cdb16(0x8a, 0, 80, 8), &[7; 8 * BLOCK]);
     host.good(&cdb16(0x93, 0x01, 80, 8), &[]);
-    assert_eq!((information_of(&host, 87), host.disk.allocated[87]), ([0xff; 8], true));
+    assert_eq!((information_of(&host, 87), host.disk.allocation[87]), ([0xff; 8], Allocation::Anchored));
 }
 
 #[test]

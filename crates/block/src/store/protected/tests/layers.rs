@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
 
-use crate::store::{Extent, Features, Store};
+use crate::store::{Allocation, Extent, Features, Store};
 
 /// What ends a change before it is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,6 +138,7 @@ impl Store for Layers {
             unmap: true,
             write_zeroes: true,
             extents: false,
+            reserves: false,
             unmap_granularity_bytes: 512,
             physical_block_bytes: 512,
             rotational: None,
@@ -203,6 +204,6 @@ impl Store for Layers {
     }
 
     fn extents(&self, offset: u64, length: u64) -> io::Result<Vec<Extent>> {
-        Ok(vec![Extent { offset, length, allocated: true }])
+        Ok(vec![Extent { offset, length, allocation: Allocation::Data }])
     }
 }
