@@ -135,7 +135,7 @@ fn unwritten(extents: &[Extent]) -> Vec<(u64, u64, Allocation)> {
         let end = extent.offset_bytes.saturating_add(extent.length_bytes);
         match parts.last_mut() {
             Some((_, last, same)) if (*last, *same) == (extent.offset_bytes, extent.allocation) => {
-                *last = end
+                *last = end;
             }
             _ => parts.push((extent.offset_bytes, end, extent.allocation)),
         }
