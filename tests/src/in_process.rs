@@ -94,6 +94,7 @@ impl InProcess {
                 access: Vec::new(),
                 port_groups: Vec::new(),
                 groups: Vec::new(),
+                scsi_events: false,
                 redirect: None,
             }],
             discovery: ChapConfig::default(),

@@ -81,6 +81,7 @@ fn config(options: ServeOptions) -> Result<Config, Failure> {
                 access,
                 port_groups: Vec::new(),
                 groups: Vec::new(),
+                scsi_events: false,
                 redirect: None,
             }];
             let reactors = Reactors { count: None, cores: options.cores, poll: options.poll };

@@ -33,6 +33,8 @@ pub struct TextFacts<'a> {
     pub targets: &'a [(String, Vec<String>)],
     /// MaxRecvDataSegmentLength that the initiator declared, in bytes.
     pub max_send_data_segment_length: u32,
+    /// MaxRecvDataSegmentLength that this side has to declare anew, in bytes.
+    pub declares: Option<u32>,
 }
 
 /// What is to be done after a Text Request.
@@ -51,6 +53,8 @@ pub enum TextStep {
         /// Only with a final response: the initiator declared a new MaxRecvDataSegmentLength (bytes), which holds
         /// from the next PDU on.
         max_send_data_segment_length: Option<u32>,
+        /// Only with a final response: what this side has declared in the exchange (bytes), as [`TextFacts::declares`] wanted.
+        declared: Option<u32>,
     },
     /// Reject the request (11.17); nothing of its negotiation takes effect (7.12).
     Reject(RejectReason),
@@ -75,6 +79,7 @@ struct Open {
     answers: Vec<u8>,
     seen: BTreeSet<String>,
     max_send_data_segment_length: Option<u32>,
+    declared: Option<u32>,
 }
 
 impl TextNegotiation {
@@ -122,6 +127,7 @@ impl Open {
             answers: Vec::new(),
             seen: BTreeSet::new(),
             max_send_data_segment_length: None,
+            declared: None,
         }
     }
 
@@ -150,6 +156,7 @@ impl Open {
         if !request.is_continued {
             let whole = self.received.take();
             self.read(&whole, facts)?;
+            self.declare(facts);
         }
         Ok(self.reply(request, facts))
     }
@@ -176,6 +183,17 @@ impl Open {
             self.take_pair(key, value)?;
         }
         Ok(())
+    }
+
+    /// Declares what this side has to declare anew, once in a negotiation (6.4). SendTargets stands alone (appendix C).
+    fn declare(&mut self, facts: &TextFacts<'_>) {
+        if self.declared.is_some() || self.seen.contains(row(Key::SendTargets).name) {
+            return;
+        }
+        if let Some(bytes) = facts.declares {
+            push(&mut self.answers, row(Key::MaxRecvDataSegmentLength).name, &bytes.to_string());
+            self.declared = Some(bytes);
+        }
     }
 
     /// Takes a key that is not SendTargets: there is one that can still be settled in the full feature phase.
@@ -242,6 +260,7 @@ impl Open {
             },
             text,
             max_send_data_segment_length: self.max_send_data_segment_length.filter(|_| is_final),
+            declared: self.declared.filter(|_| is_final),
         };
         (step, (!is_final).then_some(self))
     }

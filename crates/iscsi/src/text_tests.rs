@@ -40,6 +40,7 @@ fn discovery(targets: &[(String, Vec<String>)]) -> TextFacts<'_> {
         target: None,
         targets,
         max_send_data_segment_length: 8192,
+        declares: None,
     }
 }
 
@@ -49,6 +50,7 @@ fn normal(targets: &[(String, Vec<String>)]) -> TextFacts<'_> {
         target: Some("iqn.2026-11.io.lunette:b"),
         targets,
         max_send_data_segment_length: 8192,
+        declares: None,
     }
 }
 
@@ -59,6 +61,7 @@ fn whole(text: &str) -> TextStep {
         target_transfer_tag: TargetTransferTag::RESERVED,
         text: text.as_bytes().to_vec(),
         max_send_data_segment_length: None,
+        declared: None,
     }
 }
 
@@ -151,6 +154,34 @@ fn a_declared_length_holds_once_the_negotiation_is_over() {
         panic!("the negotiation ends");
     };
     assert_eq!(max_send_data_segment_length, Some(65536));
+}
+
+/// 6.4, 13.12: what this side declares anew goes into the next negotiation, once, and holds when that is over.
+#[test]
+fn this_side_declares_another_length_when_the_initiator_negotiates() {
+    let targets = targets();
+    let facts = TextFacts { declares: Some(65536), ..normal(&targets) };
+    let own = "MaxRecvDataSegmentLength=65536\0";
+    let TextStep::Reply { text, is_final: true, declared, .. } = ask(&facts, b"") else { panic!("no reply") };
+    assert_eq!((text.as_slice(), declared), (own.as_bytes(), Some(65536)));
+    let both = ask(&facts, b"MaxRecvDataSegmentLength=512\0X-a=1\0");
+    let TextStep::Reply { text, max_send_data_segment_length, declared, .. } = both else {
+        panic!("no reply")
+    };
+    assert_eq!(text, format!("X-a=NotUnderstood\0{own}").as_bytes());
+    assert_eq!((max_send_data_segment_length, declared), (Some(512), Some(65536)));
+    let mut negotiation = TextNegotiation::default();
+    let open = request(false, false, TargetTransferTag::RESERVED);
+    let TextStep::Reply { target_transfer_tag, text, declared: None, .. } =
+        negotiation.step(&open, b"", &facts)
+    else {
+        panic!("the negotiation goes on");
+    };
+    assert_eq!(text, own.as_bytes());
+    let last = negotiation.step(&request(true, false, target_transfer_tag), b"", &facts);
+    let TextStep::Reply { text, declared, .. } = last else { panic!("the negotiation ends") };
+    assert_eq!((text, declared), (Vec::new(), Some(65536)), "said once");
+    assert_eq!(ask(&facts, b"SendTargets=\0"), whole(B), "a list of targets is nothing else (appendix C)");
 }
 
 #[test]

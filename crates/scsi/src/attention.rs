@@ -3,12 +3,14 @@
 //! Which commands report a condition is said in the command table, not here.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::alua::AccessState;
 use crate::commands::Buffers;
 use crate::copy::CopyRecords;
+use crate::lun::Lun;
 use crate::nexus::NexusName;
 use crate::reservations::access::Permission;
 use crate::sense::{AdditionalSense, SenseData, SenseKey};
@@ -94,6 +96,13 @@ impl UnitAttention {
     }
 }
 
+/// Is told of unit attention conditions as they come up, for a transport that can tell its initiator without being asked.
+pub trait Herald: fmt::Debug + Send + Sync {
+    /// A unit has a condition for the nexus that it did not have before; [`crate::Nexus::attention_sense`] makes sense data of `code`.
+    /// The condition stays, as if nobody had been told. Called on any thread and with locks of the unit held.
+    fn unit_attention(&self, lun: Lun, code: AdditionalSense);
+}
+
 /// What one logical unit keeps for one I_T nexus.
 #[derive(Debug)]
 pub(crate) struct ItlNexus {
@@ -106,6 +115,8 @@ pub(crate) struct ItlNexus {
     pending: AtomicBool,
     /// At most one of each kind, so the queue is bounded by the number of kinds.
     queue: Mutex<VecDeque<UnitAttention>>,
+    /// Who is told of what comes into the queue, and under which number the nexus knows the unit.
+    herald: OnceLock<(Lun, Arc<dyn Herald>)>,
     /// PREVENT ALLOW MEDIUM REMOVAL was set by this nexus.
     prevents_removal: AtomicBool,
     copies: CopyRecords,
@@ -123,6 +134,7 @@ impl ItlNexus {
             access_state: AtomicU8::new(AccessState::default() as u8),
             pending: AtomicBool::new(false),
             queue: Mutex::default(),
+            herald: OnceLock::new(),
             prevents_removal: AtomicBool::new(false),
             copies: CopyRecords::default(),
             copies_ended: AtomicU32::new(0),
@@ -167,15 +179,26 @@ impl ItlNexus {
     /// pending POWER ON, which stands for any reset.
     pub(crate) fn establish(&self, attention: UnitAttention) {
         let mut queue = self.queue();
+        let mut is_new = !queue.contains(&attention);
         if attention == UnitAttention::BusDeviceReset {
             let power_on = queue.contains(&UnitAttention::PowerOn);
             queue.clear();
             queue.push_back(if power_on { UnitAttention::PowerOn } else { attention });
-        } else if !queue.contains(&attention) {
+            is_new &= !power_on;
+        } else if is_new {
             let at = queue.partition_point(|pending| pending.precedence() <= attention.precedence());
             queue.insert(at, attention);
         }
         self.pending.store(true, Ordering::Release);
+        drop(queue);
+        if is_new && let Some((lun, herald)) = self.herald.get() {
+            herald.unit_attention(*lun, attention.sense().code);
+        }
+    }
+
+    /// Has `herald` told of what comes up from now on. Only the first one is.
+    pub(crate) fn set_herald(&self, lun: Lun, herald: Arc<dyn Herald>) {
+        self.herald.get_or_init(|| (lun, herald));
     }
 
     /// A command was refused by `status`, which the nexus is to be told again by sense data. Of such conditions there is one at

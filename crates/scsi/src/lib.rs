@@ -82,6 +82,7 @@ mod unit;
 mod work;
 
 pub use alua::AccessState;
+pub use attention::Herald;
 pub use bytes::asks_for_allegiance;
 pub use commands::command_name;
 pub use device::{Device, TargetPort};

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use crate::attention::{ItlNexus, UnitAttention};
+use crate::attention::{Herald, ItlNexus, UnitAttention};
 use crate::device::{Device, TargetPort};
 use crate::domain::Membership;
 use crate::lun::Lun;
 use crate::lun_map::{Entry, LunMap};
 use crate::reservations::access::Permission;
-use crate::sense::SenseKey;
+use crate::sense::{AdditionalSense, EncodedSense, SenseData, SenseKey};
 use crate::status::Status;
 use crate::task_set::{Member, NobodyWaits, Wake};
 use crate::unit::LogicalUnit;
@@ -102,6 +102,22 @@ impl Nexus {
     pub fn of_party(mut self, party: &str) -> Nexus {
         self.membership = Some(self.device.domain().join(party, self.paths.clone()));
         self
+    }
+
+    /// The same, with somebody to tell of unit attention conditions as they come up, for who can tell the initiator of them before
+    /// it asks. What has come up before this, as POWER ON, is not told.
+    pub fn heralded(self, herald: &Arc<dyn Herald>) -> Nexus {
+        for path in &self.paths {
+            path.itl.set_herald(Lun::from_number(path.number), Arc::clone(herald));
+        }
+        self
+    }
+
+    /// Sense data for a unit attention condition of the unit, in the format that the unit uses (D_SENSE); none where
+    /// there is no such unit.
+    pub fn attention_sense(&self, lun: Lun, code: AdditionalSense) -> Option<EncodedSense> {
+        let (_, path) = self.find(lun)?;
+        Some(SenseData::new(SenseKey::UnitAttention, code).encode(path.unit.mode().descriptor_sense()))
     }
 
     pub(crate) fn waker(&self) -> Arc<dyn Wake> {
@@ -290,6 +306,41 @@ mod tests {
         }
         second.target_reset();
         assert_eq!(next(&first, 0), Some(UnitAttention::BusDeviceReset));
+    }
+
+    #[derive(Debug, Default)]
+    struct Told(std::sync::Mutex<Vec<(Option<u16>, AdditionalSense)>>);
+
+    impl Herald for Told {
+        fn unit_attention(&self, lun: Lun, code: AdditionalSense) {
+            self.0.lock().unwrap().push((lun.number(), code));
+        }
+    }
+
+    #[test]
+    fn who_wants_to_be_told_hears_of_each_condition_once_until_it_is_reported() {
+        let device = device();
+        let told = Arc::new(Told::default());
+        let herald: Arc<dyn Herald> = told.clone();
+        let (first, second) = (nexus(&device, "a").heralded(&herald), nexus(&device, "b"));
+        let heard = || std::mem::take(&mut *told.0.lock().unwrap());
+        let reset = |number| (Some(number), AdditionalSense::BUS_DEVICE_RESET);
+        second.target_reset();
+        assert_eq!(heard(), [], "POWER ON is pending, which stands for it");
+        assert_eq!(
+            (next(&first, 0), next(&first, 2)),
+            (Some(UnitAttention::PowerOn), Some(UnitAttention::PowerOn))
+        );
+        second.target_reset();
+        second.target_reset();
+        assert_eq!(heard(), [reset(0), reset(2)]);
+        assert_eq!(next(&first, 0), Some(UnitAttention::BusDeviceReset), "told or not, it waits");
+        second.target_reset();
+        assert_eq!(heard(), [reset(0)]);
+        let sense = first.attention_sense(Lun::from_number(2), AdditionalSense::BUS_DEVICE_RESET).unwrap();
+        let bytes = sense.as_bytes();
+        assert_eq!((bytes[0], bytes[2], bytes[12], bytes[13]), (0x70, 6, 0x29, 3));
+        assert!(first.attention_sense(Lun::from_number(9), AdditionalSense::BUS_DEVICE_RESET).is_none());
     }
 
     #[test]

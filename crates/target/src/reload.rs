@@ -2,13 +2,14 @@
 //! everything else waits for a restart, and is named.
 
 use std::fmt::Debug;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use lunette_scsi::{AccessState, ConfigError, TargetPort};
 use tracing::warn;
 
 use crate::admission::Admission;
-use crate::config::{Config, Invalid, TargetConfig, UnitConfig};
+use crate::config::{Config, Invalid, Limits, TargetConfig, UnitConfig};
 use crate::handle::ServerHandle;
 use crate::reactor::Message;
 use crate::server::chap_names;
@@ -55,8 +56,8 @@ struct Change<'a> {
 }
 
 impl ServerHandle {
-    /// Takes over what may change while the server runs: access rules, CHAP users and secrets, redirections, and the
-    /// states of portal groups. Sessions that would not get in again as they are, or would see other units, end; their
+    /// Takes over what may change while the server runs: access rules, CHAP users and secrets, redirections, the
+    /// states of portal groups, and MaxRecvDataSegmentLength. Sessions that would not get in again as they are, or would see other units, end; their
     /// initiators are told. Those of all others go on undisturbed.
     ///
     /// # Errors
@@ -91,6 +92,11 @@ impl ServerHandle {
         if (&in_force.discovery, &in_force.chap) != (&config.discovery, &config.chap) {
             shared.discovery.set(config.discovery.policy(&config.chap));
             reloaded.applied.push("who may discover targets, and how they prove who they are".to_owned());
+        }
+        let segment_max = config.limits.max_recv_data_segment_length_bytes;
+        if shared.segment_max.swap(segment_max, Ordering::AcqRel) != segment_max {
+            shared.reactors.iter().for_each(|reactor| reactor.send(Message::DeclareAnew));
+            reloaded.applied.push(format!("initiators may send {segment_max} bytes in one PDU"));
         }
         in_force.take_over(config);
         shared.reactors.iter().for_each(|reactor| reactor.send(Message::Reconsider));
@@ -138,7 +144,8 @@ fn waiting(old: &Config, new: &Config) -> Vec<String> {
         }
     };
     look("the portals", old.portals == new.portals);
-    look("[limits]", old.limits == new.limits);
+    let of_others = |limits: &Limits| Limits { max_recv_data_segment_length_bytes: 0, ..limits.clone() };
+    look("[limits]", of_others(&old.limits) == of_others(&new.limits));
     look("[reactors]", old.reactors == new.reactors);
     look("[isns]", old.isns == new.isns);
     look("state_directory", old.state_directory == new.state_directory);
@@ -159,6 +166,9 @@ fn waiting_in(name: &str, old: &TargetConfig, new: &TargetConfig) -> Vec<String>
     }
     if old.groups != new.groups {
         found.push(format!("{target}: groups"));
+    }
+    if old.scsi_events != new.scsi_events {
+        found.push(format!("{target}: scsi_events"));
     }
     let number = |unit: &UnitConfig| unit.lun;
     found.extend(listed(&old.units, &new.units, number).filter_map(|(number, pair)| match pair {
@@ -186,6 +196,7 @@ impl Config {
     fn take_over(&mut self, new: &Config) {
         self.discovery = new.discovery.clone();
         self.chap = new.chap.clone();
+        self.limits.max_recv_data_segment_length_bytes = new.limits.max_recv_data_segment_length_bytes;
         for target in &mut self.targets {
             let Some(new) = new.targets.iter().find(|new| new.name == target.name) else { continue };
             target.access.clone_from(&new.access);

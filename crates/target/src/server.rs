@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -47,6 +47,8 @@ pub(crate) struct Shared {
     pub(crate) discovery: Changing<Option<Arc<ChapPolicy>>>,
     /// What holds of the configuration, with all that was changed since the start.
     pub(crate) in_force: Mutex<Config>,
+    /// What of it logins and sessions need often: MaxRecvDataSegmentLength in bytes.
+    pub(crate) segment_max: AtomicU32,
     /// Failed logins of late.
     pub(crate) attempts: Mutex<Attempts>,
     pub(crate) retained: RetainedSessions,
@@ -122,6 +124,7 @@ impl Server {
             registry: Registry::default(),
             discovery: Changing::new(config.discovery.policy(&config.chap)),
             in_force: Mutex::new(config.clone()),
+            segment_max: AtomicU32::new(config.limits.max_recv_data_segment_length_bytes),
             attempts: Mutex::new(attempts(config)),
             retained: RetainedSessions::new(config.limits.retained_sessions_max),
             reactors: reactors.clone(),

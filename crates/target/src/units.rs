@@ -37,6 +37,8 @@ pub(crate) struct ServedTarget {
     pub(crate) admission: Changing<Admission>,
     /// The portal groups through which it is reached, each a port of the device (RFC 7143, 4.4.1).
     pub(crate) groups: Vec<u16>,
+    /// Its initiators are told of unit attentions as they come up.
+    pub(crate) scsi_events: bool,
     /// In the order of the device's units, so that [`lunette_scsi::Task::unit_index`] finds the volume.
     pub(crate) volumes: Vec<Arc<Volume>>,
     /// In the same order, where the state of each unit is kept; `None`: nowhere.
@@ -150,6 +152,7 @@ impl ServedTarget {
             alias: config.alias.clone(),
             admission: Changing::new(admission),
             groups,
+            scsi_events: config.scsi_events,
             device: Arc::new(device),
             states: served.iter().map(|opened| opened.state.clone()).collect(),
             volumes: served.into_iter().map(|opened| opened.volume).collect(),

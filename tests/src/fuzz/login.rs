@@ -131,6 +131,7 @@ fn negotiate_further(input: &mut Input<'_>, max_send_data_segment_length: u32) {
             target: Some("iqn.2026-11.io.lunette:disk0"),
             targets: &targets,
             max_send_data_segment_length,
+            declares: (choice & 8 != 0).then_some(4096),
         };
         match negotiation.step(&request, input.bytes(length), &facts) {
             TextStep::Reply { is_final, text, target_transfer_tag, .. } => {

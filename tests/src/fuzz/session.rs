@@ -215,7 +215,10 @@ impl Driver {
                     assert!(!self.open.contains(&cid.0), "it was closed before");
                     assert_ne!(self.session.joining(cid), Joining::InUse, "its CID is free");
                 }
-                Event::DataOutComplete(_) | Event::Text { .. } | Event::Cleared { .. } => {}
+                Event::DataOutComplete(_)
+                | Event::Text { .. }
+                | Event::SegmentLength { .. }
+                | Event::Cleared { .. } => {}
             }
         }
     }

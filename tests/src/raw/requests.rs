@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use lunette_wire::initiator::{
     LogoutReason, LogoutRequest, NopOut, ScsiCommand, ScsiDataOut, TaskManagementFunction,
-    TaskManagementRequest,
+    TaskManagementRequest, TextRequest,
 };
 use lunette_wire::target::ReadyToTransfer;
 use lunette_wire::{Cid, CmdSn, DataSn, InitiatorPdu, InitiatorTaskTag, LunField, TargetTransferTag};
@@ -151,6 +151,25 @@ impl Raw {
             exp_stat_sn: self.exp_stat_sn,
         };
         self.send(&InitiatorPdu::NopOut(nop), &[])
+    }
+
+    /// Sends an immediate Text Request that is to be the last one of its exchange; `target_transfer_tag` is that of the answer
+    /// that it goes on with, or the reserved one.
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub fn text(&mut self, target_transfer_tag: TargetTransferTag, text: &[u8]) -> Result<InitiatorTaskTag> {
+        let request = TextRequest {
+            immediate: true,
+            is_final: true,
+            initiator_task_tag: self.new_tag(),
+            target_transfer_tag,
+            cmd_sn: self.cmd_sn,
+            exp_stat_sn: self.acknowledged(),
+            ..TextRequest::default()
+        };
+        self.send(&InitiatorPdu::TextRequest(request), text)?;
+        Ok(request.initiator_task_tag)
     }
 
     /// Sends an immediate logout request.

@@ -1,9 +1,12 @@
 //! Sessions under load: every way of transferring data, with our target, tgtd and istgt.
 
 use std::fs::File;
+use std::time::Duration;
 
-use lunette_initiator::{Command, CommandError, DigestWish, Engine, Function, Options, TargetUrl, Wishes};
-use lunette_target::config::Config;
+use lunette_initiator::{
+    Command, CommandError, DigestWish, Engine, EngineEvent, Function, Notice, Options, TargetUrl, Wishes,
+};
+use lunette_target::config::{AccessState, Config};
 use lunette_tests::in_process::InProcess;
 use lunette_tests::istgt::Istgt;
 use lunette_tests::need_programs;
@@ -194,4 +197,45 @@ fn every_way_of_transferring_data_works_with_istgt() {
         exercise(&mut engine, 0, 512, seed as u64);
         engine.close().expect("a logout");
     }
+}
+
+/// RFC 7143, 11.9.1: what a target says unasked is told, and a negotiation that it asks for is done (6.4, 13.12).
+#[test]
+fn events_are_told_and_negotiations_answered() {
+    let mut target = InProcess::start_with(&["mem:64M"], |config: &mut Config| {
+        config.targets[0].scsi_events = true;
+    });
+    let mut engine = connect(Options { connections: 2, ..options(target.name(), target.portal()) });
+    make_ready(&mut engine, 0);
+    let notices = |engine: &mut Engine, is_last: &dyn Fn(&Notice) -> bool| loop {
+        engine.poll(Some(Duration::from_secs(1)), &mut Vec::new()).expect("the system lets us");
+        while let Some(event) = engine.event() {
+            match event {
+                EngineEvent::Notice(notice) if is_last(&notice) => return,
+                EngineEvent::Notice(_) => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    target.set_access_state(1, AccessState::ActiveNonOptimized);
+    notices(&mut engine, &|notice| match notice {
+        Notice::ScsiEvent { lun, sense } => {
+            assert_eq!((lun.0, sense[2], sense[12], sense[13]), ([0; 8], 6, 0x2a, 6));
+            true
+        }
+        _ => false,
+    });
+    make_ready(&mut engine, 0);
+    for bytes in [8192, 1 << 20, 512] {
+        let change =
+            target.reload(|config: &mut Config| config.limits.max_recv_data_segment_length_bytes = bytes);
+        change.expect("a good configuration");
+        let is_declared = |notice: &Notice| *notice == Notice::SegmentLength { bytes };
+        (0..2).for_each(|_| notices(&mut engine, &is_declared));
+        for connection in engine.connections() {
+            assert_eq!(connection.parameters.max_send_data_segment_length, bytes);
+        }
+        exercise(&mut engine, 0, 512, bytes.into());
+    }
+    engine.close().expect("a logout");
 }

@@ -5,6 +5,7 @@
 
 mod aborts;
 mod allegiance;
+mod asynchronous;
 mod both_ways;
 mod bursts;
 mod compare_and_write;

@@ -140,6 +140,7 @@ fn many_targets(portals: usize) -> InProcess {
                 access,
                 port_groups: Vec::new(),
                 groups: Vec::new(),
+                scsi_events: false,
                 redirect: None,
             }
         }));

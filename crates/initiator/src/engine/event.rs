@@ -154,7 +154,12 @@ impl Engine {
             Event::Unanswered { request, .. } => {
                 self.events.push_back(EngineEvent::Unanswered { request: RequestId(request) });
             }
-            Event::Notice { notice, .. } => self.events.push_back(EngineEvent::Notice(notice)),
+            Event::Notice { connection, notice } => {
+                if let Notice::SegmentLength { bytes } = notice {
+                    self.segment_length_declared(connection, bytes);
+                }
+                self.events.push_back(EngineEvent::Notice(notice));
+            }
             Event::LogoutRequested { connection, within_s } => self.asked_to_leave(connection, within_s),
             Event::LoggedOut { connection } => {
                 self.close_link(connection);

@@ -49,6 +49,13 @@ impl Link {
 }
 
 impl Engine {
+    /// The target takes data segments of another length on a connection (13.12).
+    pub(super) fn segment_length_declared(&mut self, id: ConnectionId, bytes: u32) {
+        if let Some(link) = self.links.iter_mut().find(|link| link.id == id) {
+            link.parameters.max_send_data_segment_length = bytes;
+        }
+    }
+
     /// Gives a connection that has logged in to the session.
     pub(super) fn add_link(&mut self, connected: Connected) -> Result<(), Error> {
         let system = |what| move |source| Error::System { what, source };

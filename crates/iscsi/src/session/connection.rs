@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lunette_wire::{Cid, InitiatorTaskTag, LunField, StatSn, TargetTransferTag};
 
+use super::declaration::{DeclarationDue, Declared};
 use super::recovery::{Resends, StatusLog};
 use super::task::TaskId;
 use super::termination::Termination;
@@ -55,6 +56,10 @@ pub(super) struct Connection {
     pub(super) failed_until: Option<Duration>,
     /// A text negotiation that has not ended.
     pub(super) text: Option<InitiatorTaskTag>,
+    /// A MaxRecvDataSegmentLength that this side has to declare anew.
+    pub(super) declaration: Option<DeclarationDue>,
+    /// One that it has declared anew, until the initiator has seen it.
+    pub(super) declared: Option<Declared>,
     /// What can be sent again, above ErrorRecoveryLevel 0.
     pub(super) log: StatusLog,
     pub(super) resends: Resends,
@@ -79,6 +84,8 @@ impl Connection {
             failed: false,
             failed_until: None,
             text: None,
+            declaration: None,
+            declared: None,
             log: StatusLog::new(stat_sn),
             resends: Resends::default(),
         }

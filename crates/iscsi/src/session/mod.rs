@@ -13,6 +13,7 @@ mod aborts;
 mod connection;
 mod data_in;
 mod data_out;
+mod declaration;
 mod fence;
 mod gaps;
 mod logout;
@@ -304,10 +305,14 @@ impl<D: Share> Session<D> {
         connection.heard_at = now;
         // ExpStatSN has the same place in all PDUs of an initiator (11.3 to 11.18).
         let exp_stat_sn = StatSn(u32::from_be_bytes([bhs[28], bhs[29], bhs[30], bhs[31]]));
+        let has_declared = connection.declared.is_some();
         if recovers {
             self.acknowledge(cid, bhs, exp_stat_sn);
         } else {
             connection.acknowledge(exp_stat_sn);
+        }
+        if has_declared {
+            self.settle_declared(cid, outbox);
         }
         if self.fence.is_up() {
             self.settle_fence(outbox);

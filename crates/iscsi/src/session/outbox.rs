@@ -115,6 +115,14 @@ pub enum Event {
     /// A Text Request whose turn has come; answer with [`super::Session::send_text`] or
     /// [`super::Session::reject`].
     Text(Box<PendingText>),
+    /// Data segments of the initiator's PDUs have up to so many bytes on the connection from now on (13.12): this side has
+    /// declared another length.
+    SegmentLength {
+        /// The connection.
+        cid: Cid,
+        /// In bytes.
+        bytes: u32,
+    },
     /// Commands for this logical unit were ended without an answer, because their connection was logged out while the
     /// session goes on (11.14.5). None of them is in a store any more.
     Cleared {

@@ -2,6 +2,7 @@
 //! with an initiator on the other side, in `tests/pair`.
 
 mod both_ways;
+mod declaration;
 mod order;
 
 use lunette_wire::initiator::{

@@ -7,12 +7,14 @@ use lunette_wire::initiator::NopOut;
 use lunette_wire::target::{AsynchronousMessage, NopIn};
 use lunette_wire::{Cid, InitiatorTaskTag, LunField, TargetTransferTag};
 
-use super::connection::{LogoutDue, Ping};
+use super::connection::{Connection, LogoutDue, Ping};
 use super::management::DRAIN_TIMEOUT;
 use super::task::{Phase, TaskId};
 use super::{CloseReason, Outbox, Session, Share};
 use crate::parameters::SessionType;
 
+/// AsyncEvent "SCSI async event" (11.9.1).
+const ASYNC_SCSI_EVENT: u8 = 0;
 /// AsyncEvent "logout request" (11.9.1).
 const ASYNC_LOGOUT_REQUEST: u8 = 1;
 /// AsyncEvent "session drop notification" (11.9.1).
@@ -62,6 +64,7 @@ impl<D: Share> Session<D> {
         for index in 0..self.connections.len() {
             self.tick_connection(now, index, outbox);
         }
+        self.tick_declarations(now, outbox);
         self.tick_draining(now, outbox);
         self.tick_recovery(now, outbox);
     }
@@ -98,6 +101,25 @@ impl<D: Share> Session<D> {
             let cid = connection.cid;
             self.send_event(cid, ASYNC_SESSION_DROP, [0, time2wait_s, 0], outbox);
         }
+    }
+
+    /// Tells the initiator of something that has happened to a logical unit, by sense data (11.9.1, event 0; 11.9.4), on one
+    /// of its connections. Whether it wants that is the driver's to know.
+    pub fn report_scsi_event(&mut self, lun: LunField, sense: &[u8], outbox: &mut Outbox<D>) {
+        let is_open = |connection: &&Connection| connection.is_open() && connection.logout_due.is_none();
+        let Some(cid) = self.connections.iter().find(is_open).map(|connection| connection.cid) else {
+            return;
+        };
+        let Ok(length) = u16::try_from(sense.len()) else { return };
+        if self.closing {
+            return;
+        }
+        let data = [&length.to_be_bytes()[..], sense].concat();
+        let message = AsynchronousMessage { lun, event: ASYNC_SCSI_EVENT, ..AsynchronousMessage::default() };
+        let data_length = data.len();
+        self.send_status(cid, data, outbox, |numbers| {
+            AsynchronousMessage { numbers, ..message }.encode(data_length)
+        });
     }
 
     /// An Asynchronous Message (11.9) without data.

@@ -1,6 +1,6 @@
 //! This crate's initiator session against its target: transfers, pings, text, task management, logout.
 
-use lunette_iscsi::initiator::session::{Abort, Command, End, Event, Function, Logout, Settings};
+use lunette_iscsi::initiator::session::{Abort, Command, End, Event, Function, Logout, Notice, Settings};
 use lunette_iscsi::parameters::TargetLimits;
 use lunette_iscsi::session::SessionSettings;
 use lunette_wire::initiator::TaskManagementFunction;
@@ -191,6 +191,31 @@ fn text_of_several_pdus_is_put_together() {
         _ => None,
     });
     assert!(text.unwrap().starts_with(b"TargetName=iqn.2026-11.io.lunette:disk0\0"));
+    world.finish();
+}
+
+/// 6.4, 11.9.1 (event 4), 13.12: writes go on while the length of their segments changes; each fits what was declared.
+#[test]
+fn a_target_declares_another_segment_length_while_writes_go_on() {
+    let mut world = world(16, &[("InitialR2T", "Yes"), ("MaxOutstandingR2T", "4")]);
+    for bytes in [512, 65536, 1000, 4096] {
+        let data: Vec<_> = (0..4).map(|_| world.rng.bytes(40 * BLOCK)).collect();
+        let writes: Vec<_> =
+            data.iter().enumerate().map(|(at, data)| world.write(40 * at as u32, data.clone())).collect();
+        for _ in 0..20 {
+            world.step();
+        }
+        world.target.declare_anew(bytes);
+        world.settle();
+        for write in writes {
+            world.good(write);
+        }
+        let read = world.read(0, 160);
+        world.settle();
+        assert_eq!(world.good(read), data.concat());
+        let is_told = |event: &Event| matches!(event, Event::Notice { notice, .. } if *notice == Notice::SegmentLength { bytes });
+        assert!(world.events.iter().any(is_told));
+    }
     world.finish();
 }
 

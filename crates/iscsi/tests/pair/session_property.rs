@@ -1,5 +1,5 @@
-//! Any seed: random parameters, commands, aborts, resets, pings, digest errors both ways, connections that join, leave and
-//! break, at each ErrorRecoveryLevel. Every task ends once and as its clause says, the data is right, no number is missing
+//! Any seed: random parameters, commands, aborts, resets, pings, digest errors both ways, up to 32 connections that join, leave
+//! and break, lengths that the target declares anew, at each ErrorRecoveryLevel. Every task ends once and as its clause says, the data is right, no number is missing
 //! and nothing is kept.
 
 use lunette_iscsi::initiator::session::{
@@ -16,7 +16,9 @@ use crate::double::{BLOCK, Rng};
 /// Blocks that one command may use; each command has a place on the disk of its own, used again when it is free.
 const SLOT_BLOCKS: u32 = 48;
 const SLOTS: usize = 40;
-const CONNECTIONS_MAX: usize = 6;
+/// Connections of a session: mostly few, and at times all that there may be.
+const CONNECTIONS_FEW: u32 = 6;
+const CONNECTIONS_MAX: u32 = lunette_iscsi::parameters::CONNECTIONS_MAX as u32;
 
 /// What a place on the disk must hold.
 enum Slot {
@@ -35,7 +37,7 @@ enum Slot {
     Unsure,
 }
 
-fn offer(rng: &mut Rng, level: u32) -> Offer {
+fn offer(rng: &mut Rng, level: u32, connections_max: u32) -> Offer {
     let yes_or_no = |rng: &mut Rng| if rng.one_in(2) { "Yes" } else { "No" }.to_owned();
     let length = |rng: &mut Rng| {
         match rng.below(4) {
@@ -51,7 +53,7 @@ fn offer(rng: &mut Rng, level: u32) -> Offer {
         ("ErrorRecoveryLevel", level.to_string()),
         ("DefaultTime2Wait", "0".to_owned()),
         ("DefaultTime2Retain", "3600".to_owned()),
-        ("MaxConnections", CONNECTIONS_MAX.to_string()),
+        ("MaxConnections", connections_max.to_string()),
         ("InitialR2T", yes_or_no(rng)),
         ("ImmediateData", yes_or_no(rng)),
         ("MaxBurstLength", length(rng)),
@@ -83,6 +85,7 @@ struct Workload {
     slots: Vec<Slot>,
     faults: Faults,
     level: u32,
+    connections_max: u32,
     answered: u32,
 }
 
@@ -90,26 +93,28 @@ impl Workload {
     fn new(seed: u64, level: u32, faults: Faults) -> Self {
         let mut rng = Rng(seed);
         let depth = 1 + rng.below(20) as u16;
+        let connections_max = if rng.one_in(8) { CONNECTIONS_MAX } else { CONNECTIONS_FEW };
         let limits = TargetLimits {
             command_window: depth.into(),
             max_recv_data_segment_length: 512 + rng.below(9000),
             error_recovery_level: level as u8,
             default_time2retain_s: 3600,
-            max_connections: CONNECTIONS_MAX as u16,
+            max_connections: connections_max as u16,
             ..TargetLimits::default()
         };
         let settings =
             SessionSettings { window_depth: depth, nop_interval: None, ..SessionSettings::default() };
-        let keys = offer(&mut rng, level);
+        let keys = offer(&mut rng, level, connections_max);
         let mut world = CoreWorld::new(rng.next(), limits, settings, keys);
         if !rng.one_in(3) {
-            for _ in 0..rng.below(CONNECTIONS_MAX as u32) {
+            for _ in 0..rng.below(connections_max) {
                 world.join();
             }
         }
         world.losses = Losses { spoilt: faults.spoilt };
         let empty = || Slot::Settled(vec![0; (SLOT_BLOCKS * BLOCK) as usize]);
-        Self { world, slots: (0..SLOTS).map(|_| empty()).collect(), faults, level, answered: 0 }
+        let slots = (0..SLOTS).map(|_| empty()).collect();
+        Self { world, slots, faults, level, connections_max, answered: 0 }
     }
 
     fn submit(&mut self) {
@@ -147,6 +152,10 @@ impl Workload {
                 self.world.look();
             }
             22 if self.world.rng.one_in(self.faults.shaken) => self.shake(),
+            23 if self.world.rng.one_in(4) => {
+                let bytes = 512 + self.world.rng.below(9000);
+                self.world.target.declare_anew(bytes);
+            }
             _ => {}
         }
     }
@@ -185,7 +194,7 @@ impl Workload {
     /// A connection joins or leaves.
     fn shake(&mut self) {
         let up = self.world.up();
-        if up.len() < CONNECTIONS_MAX && self.world.rng.one_in(2) {
+        if up.len() < self.connections_max as usize && self.world.rng.one_in(2) {
             if self.world.session.lost_connection().is_none() {
                 self.world.join();
             }

@@ -181,6 +181,7 @@ mod tests {
                 access: Vec::new(),
                 port_groups: Vec::new(),
                 groups: Vec::new(),
+                scsi_events: false,
                 redirect: None,
             }
         };

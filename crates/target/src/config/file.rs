@@ -120,6 +120,8 @@ struct RawTarget {
     port_group: Vec<RawPortGroup>,
     #[serde(default)]
     groups: Vec<Parsed<Group>>,
+    #[serde(default)]
+    scsi_events: bool,
     redirect: Option<Spanned<RawRedirect>>,
 }
 
@@ -230,7 +232,18 @@ fn parse(text: &str, directory: &Path) -> Result<Config, Fault> {
                 let port_groups = target.port_group.into_iter().map(Into::into).collect();
                 let groups = target.groups.into_iter().map(|Parsed(Group(group))| group).collect();
                 let redirect = target.redirect.map(RawRedirect::into_redirection).transpose()?;
-                Ok(TargetConfig { name, alias, units, chap, access, port_groups, groups, redirect })
+                let scsi_events = target.scsi_events;
+                Ok(TargetConfig {
+                    name,
+                    alias,
+                    units,
+                    chap,
+                    access,
+                    port_groups,
+                    groups,
+                    scsi_events,
+                    redirect,
+                })
             })
             .collect::<Result<_, Fault>>()?,
         discovery: credentials.read(raw.discovery.user, raw.discovery.mutual, None)?,

@@ -86,6 +86,8 @@ pub struct TargetConfig {
     pub port_groups: Vec<PortGroupConfig>,
     /// The portal groups through which it is reached; empty: all.
     pub groups: Vec<u16>,
+    /// Initiators are told of unit attentions as they come up, by Asynchronous Messages.
+    pub scsi_events: bool,
     /// Where initiators are sent instead. Such a target needs no logical units.
     pub redirect: Option<Redirection>,
 }
@@ -246,6 +248,7 @@ mod tests {
             access: Vec::new(),
             port_groups: Vec::new(),
             groups: Vec::new(),
+            scsi_events: false,
             redirect: None,
         }
     }

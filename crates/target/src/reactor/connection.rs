@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use lunette_block::SendError;
@@ -186,6 +187,8 @@ pub(super) struct Connection {
     pub(super) receiver: Receiver,
     pub(super) transmitter: Transmitter,
     pub(super) digests: Digests,
+    /// The longest data segment that is taken in full feature phase, in bytes: what was declared to the initiator.
+    pub(super) segment_max: u32,
     closing: Option<Closing>,
     closing_since: Option<Duration>,
     accepted_at: Duration,
@@ -215,16 +218,18 @@ impl Connection {
             .portals
             .group_of(local)
             .ok_or_else(|| io::Error::other(format!("it came to {local}, which is none of the portals")))?;
+        let segment_max = shared.segment_max.load(Ordering::Acquire);
         Ok(Self {
             token,
             socket,
             peer,
             local,
             group,
-            stage: Stage::Login(Box::new(new_login(shared, group)?)),
+            stage: Stage::Login(Box::new(new_login(shared, group, segment_max)?)),
             receiver: Receiver::default(),
             transmitter: Transmitter::default(),
             digests: Digests::default(),
+            segment_max,
             closing: None,
             closing_since: None,
             accepted_at: now,

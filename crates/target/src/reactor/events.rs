@@ -72,6 +72,7 @@ impl Reactor {
             }
             Event::Manage { id, function, lun } => self.manage(index, id, function, lun),
             Event::Text(pending) => self.text(index, &pending),
+            Event::SegmentLength { cid, bytes } => self.set_segment_max(index, cid, bytes),
             Event::Close { cid, reason } => {
                 // What the core had to say before it must still go out.
                 self.queue_pdus(index);

@@ -1,5 +1,4 @@
-//! Logins on a reactor (RFC 7143, 6.3): the directory of targets, reinstatement, the step into full feature phase; and
-//! SendTargets afterwards.
+//! Logins on a reactor (RFC 7143, 6.3): the directory of targets, reinstatement, the step into full feature phase.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,21 +6,20 @@ use std::sync::Arc;
 
 use lunette_iscsi::chap::ChapNonce;
 use lunette_iscsi::login::{Login, LoginFailure, LoginOutcome, LoginReply, LoginStatus, LoginStep};
-use lunette_iscsi::parameters::SessionType;
-use lunette_iscsi::session::{Payload, PendingText, Session, SessionSettings};
-use lunette_iscsi::text::{TextFacts, TextStep};
+use lunette_iscsi::parameters::{SessionType, TargetLimits};
+use lunette_iscsi::session::{Payload, Session, SessionSettings};
 use lunette_scsi::{Lun, LunMap, Nexus, TargetPort};
 use lunette_wire::frame::Digests;
 use lunette_wire::initiator::LoginRequest;
 use lunette_wire::target::Numbers;
 use lunette_wire::{Bhs, Tsih};
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 use super::connection::{Disconnect, Stage, Token};
+use super::heralds::SessionHerald;
 use super::session::{Attachment, Link, TargetSession};
 use super::visitor::Visitor;
 use super::{Message, Reactor, Waiter};
-use crate::portals::own_addresses;
 use crate::registry::{Claim, SessionEnd, SessionKey, SessionPlace};
 use crate::server::Shared;
 
@@ -176,7 +174,7 @@ impl Reactor {
             return self.shared.registry.release(&key, place);
         };
         // A discovery session sees no units, and is no I_T nexus.
-        let attachment = view.map(|view| self.attachment(outcome, peer, view));
+        let attachment = view.map(|view| self.attachment(outcome, peer, view, place));
         let settings = self.settings(attachment.as_ref());
         let numbers = Numbers {
             max_cmd_sn: outcome.cmd_sn.plus(u32::from(settings.window_depth) - 1),
@@ -233,11 +231,19 @@ impl Reactor {
         connection.digests = outcome.connection.digests;
         connection.stage = Stage::FullFeature { session, cid: outcome.cid };
         connection.has_logged_in = true;
-        Some(connection.peer)
+        let peer = connection.peer;
+        self.declare_what_is_new(index, session);
+        Some(peer)
     }
 
     /// What joins a session to what its initiator sees of a target.
-    fn attachment(&self, outcome: &LoginOutcome, peer: SocketAddr, view: View) -> Attachment {
+    fn attachment(
+        &self,
+        outcome: &LoginOutcome,
+        peer: SocketAddr,
+        view: View,
+        place: SessionPlace,
+    ) -> Attachment {
         let View { target_index, port: target_port, units } = view;
         let target = Arc::clone(&self.shared.targets[target_index]);
         // The name of an initiator port (4.4.2): the initiator's name, ",i,0x", and the ISID.
@@ -247,7 +253,11 @@ impl Reactor {
         let user = outcome.user.as_deref().unwrap_or_default();
         let party = format!("{} {} {user}", outcome.initiator_name.as_str(), peer.ip());
         let nexus = Nexus::mapped(Arc::clone(&target.device), target_port, &units, port);
-        let nexus = nexus.waking(waker).of_party(&party);
+        let mut nexus = nexus.waking(waker).of_party(&party);
+        if target.scsi_events {
+            let herald = SessionHerald { reactor: Arc::clone(&self.mailbox), place };
+            nexus = nexus.heralded(&(Arc::new(herald) as _));
+        }
         Attachment { nexus, view: units, target, target_index }
     }
 
@@ -268,79 +278,17 @@ impl Reactor {
             may_reset_target: attachment.is_some_and(|attachment| attachment.view.shows_everything()),
         }
     }
-
-    /// A Text Request of a session (11.10), mostly SendTargets.
-    pub(super) fn text(&mut self, index: usize, pending: &PendingText) {
-        let PendingText { cid, request, bhs, text } = pending;
-        let cid = *cid;
-        let token = self.sessions.get(index).and_then(|session| session.link(cid)).map(|link| link.token);
-        let Some(token) = token else { return };
-        let Some(connection) = self.connection(token) else { return };
-        let (local, peer) = (connection.local, connection.peer);
-        let Some(session) = self.sessions.get(index) else { return };
-        let targets = self.visible_targets(&session.initiator, local, peer);
-        let Some(session) = self.sessions.get_mut(index) else { return };
-        let facts = TextFacts {
-            session_type: session.core.kind(),
-            target: session.attachment.as_ref().map(|attachment| attachment.target.name.as_str()),
-            targets: &targets,
-            max_send_data_segment_length: session.core.max_send_data_segment_length(cid),
-        };
-        let Some(link) = session.links.iter_mut().find(|link| link.cid == cid) else { return };
-        match link.text.step(request, text, &facts) {
-            TextStep::Reply {
-                is_final,
-                is_continued,
-                target_transfer_tag,
-                text,
-                max_send_data_segment_length,
-            } => {
-                let flags = (is_final, is_continued, target_transfer_tag);
-                session.core.send_text(cid, request.initiator_task_tag, flags, text, &mut self.outbox);
-                if let Some(bytes) = max_send_data_segment_length {
-                    session.core.set_max_send_data_segment_length(cid, bytes);
-                }
-            }
-            TextStep::Reject(reason) => session.core.reject(cid, bhs, reason, &mut self.outbox),
-        }
-    }
-
-    /// The targets that this initiator may log in to, each with the portals through which it may reach them.
-    fn visible_targets(
-        &self,
-        initiator: &str,
-        local: SocketAddr,
-        peer: SocketAddr,
-    ) -> Vec<(String, Vec<String>)> {
-        let own = std::cell::OnceCell::new();
-        let own = || own.get_or_init(addresses_of_wildcards).clone();
-        let targets = self.shared.targets.iter();
-        let visible = targets.filter(|target| target.admission.get().access.may_admit(initiator, peer.ip()));
-        let portals = visible.map(|target| {
-            let told = self.shared.portals.told(local, |group| target.groups.contains(&group), own);
-            let addresses = told.into_iter().map(|(address, group)| format!("{address},{group}"));
-            (target.name.clone(), addresses.collect::<Vec<_>>())
-        });
-        // A target that cannot be reached from there is not named (appendix C).
-        portals.filter(|(_, addresses)| !addresses.is_empty()).collect()
-    }
 }
 
-/// This machine's addresses; none, and a warning, where they cannot be found out: the one that was come to is told anyway.
-fn addresses_of_wildcards() -> Vec<SocketAddr> {
-    own_addresses().unwrap_or_else(|error| {
-        warn!(%error, "cannot tell this machine's addresses to an initiator that asks for them");
-        Vec::new()
-    })
-}
-
-/// A login in its first stage, with the limits of the configuration and random numbers of the kernel's.
+/// A login in its first stage, with the limits of the configuration and random numbers of the kernel's. It declares
+/// `segment_max` bytes as MaxRecvDataSegmentLength.
 ///
 /// # Errors
 /// The kernel gives no random numbers.
-pub(super) fn new_login(shared: &Shared, group: u16) -> io::Result<Login> {
+pub(super) fn new_login(shared: &Shared, group: u16, segment_max: u32) -> io::Result<Login> {
     let mut random = [0; 33];
     getrandom::fill(&mut random).map_err(io::Error::from)?;
     let limits = shared.config.limits.to_target_limits();
+    let limits = TargetLimits { max_recv_data_segment_length: segment_max, ..limits };
     Ok(Login::new(limits, group, ChapNonce::from(random)))
 }

@@ -12,6 +12,7 @@ mod copying;
 mod ending;
 mod events;
 mod fenced;
+mod heralds;
 mod joining;
 mod login;
 mod management;
@@ -21,6 +22,7 @@ mod requests;
 mod session;
 mod spoilt;
 mod state;
+mod text;
 mod transmit;
 mod visitor;
 mod wait;
@@ -39,6 +41,7 @@ use std::time::{Duration, Instant};
 
 use lunette_block::{IoCompletion, IoContext};
 use lunette_iscsi::session::{Event, Outbox, TaskId};
+use lunette_scsi::{AdditionalSense, Lun};
 use rustix::event::epoll;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use slab::Slab;
@@ -111,6 +114,15 @@ pub(crate) enum Message {
         /// As the device server was told it.
         key: u64,
     },
+    /// A unit has a unit attention for a session whose initiator is told of such things at once.
+    UnitAttention {
+        /// The session.
+        place: SessionPlace,
+        /// The unit, as the initiator numbers it.
+        lun: Lun,
+        /// Which condition.
+        code: AdditionalSense,
+    },
     /// End all sessions of a target (TARGET COLD RESET).
     EndTarget {
         /// Index of the target.
@@ -118,6 +130,8 @@ pub(crate) enum Message {
     },
     /// Who may log in, or what they see, is another than before: end the sessions that this concerns.
     Reconsider,
+    /// This side has another MaxRecvDataSegmentLength than before: tell the sessions.
+    DeclareAnew,
     /// No new logins; end when the sessions of all reactors have ended.
     Drain,
     /// End: nothing is left to wait for, or nobody wants to wait.
@@ -338,6 +352,8 @@ impl Reactor {
             Message::WorkEnded => {}
             Message::EndTarget { target } => self.end_target(target),
             Message::Reconsider => self.reconsider(),
+            Message::DeclareAnew => self.declare_anew(),
+            Message::UnitAttention { place, lun, code } => self.tell_attention(place, lun, code),
             Message::Drain => self.drain(),
             Message::End => self.stopped = true,
         }

@@ -265,8 +265,7 @@ impl Reactor {
         let Some(connection) = self.connections.get(index) else { return Err(Disconnect::Closed) };
         let (data_max, ahs_max) = match connection.stage {
             Stage::FullFeature { .. } => {
-                let limits = &self.shared.config.limits;
-                (limits.max_recv_data_segment_length_bytes.min(DATA_SEGMENT_LENGTH_MAX), ahs::AHS_LENGTH_MAX)
+                (connection.segment_max.min(DATA_SEGMENT_LENGTH_MAX), ahs::AHS_LENGTH_MAX)
             }
             _ => (LOGIN_DATA_MAX, 0),
         };

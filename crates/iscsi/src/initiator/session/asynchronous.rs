@@ -1,5 +1,7 @@
 //! Asynchronous Messages (RFC 7143, 11.9): what each means for this side.
 
+use std::time::Duration;
+
 use lunette_wire::initiator::NopOut;
 use lunette_wire::target::AsynchronousMessage;
 use lunette_wire::{Cid, InitiatorTaskTag, TargetTransferTag};
@@ -13,6 +15,7 @@ const PDU: &str = "Asynchronous Message";
 impl Session {
     pub(super) fn asynchronous_message(
         &mut self,
+        now: Duration,
         id: ConnectionId,
         pdu: &AsynchronousMessage,
         data: &[u8],
@@ -40,7 +43,10 @@ impl Session {
                 }
                 return Ok(());
             }
-            4 => Notice::NegotiationRequest { within_s: third },
+            4 => {
+                self.negotiate(now, id);
+                Notice::NegotiationRequest { within_s: third }
+            }
             5 => {
                 self.cut_terminated(id, pdu.lun);
                 self.acknowledge_termination(id, pdu)?;

@@ -116,6 +116,8 @@ pub(super) struct Connection {
     pub(super) round_trip: RoundTrip,
     /// A text exchange is under way; there is one at a time (11.10).
     pub(super) has_text: bool,
+    /// The target wants a negotiation, which waits for the end of that exchange (11.9.1).
+    pub(super) owes_negotiation: bool,
 }
 
 impl Connection {
@@ -139,6 +141,7 @@ impl Connection {
             keepalive: None,
             round_trip: RoundTrip::default(),
             has_text: false,
+            owes_negotiation: false,
         }
     }
 

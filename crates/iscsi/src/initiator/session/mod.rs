@@ -23,6 +23,7 @@ mod data_out;
 mod fault;
 mod logout;
 mod management;
+mod negotiation;
 mod outbox;
 mod receive;
 mod recovery;

@@ -137,10 +137,15 @@ pub enum Notice {
         /// Sense data.
         sense: Vec<u8>,
     },
-    /// The target wants a negotiation (4) within so many seconds: begin one with [`super::Session::text`], or log out.
+    /// The target wants a negotiation (4) within so many seconds. The session has begun one.
     NegotiationRequest {
         /// Parameter3.
         within_s: u16,
+    },
+    /// The target has declared in it how long the data segments may be that it takes on the connection from now on (13.12).
+    SegmentLength {
+        /// In bytes.
+        bytes: u32,
     },
     /// All tasks of a logical unit are being ended by another's function (5).
     TasksTerminated {

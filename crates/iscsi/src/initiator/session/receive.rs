@@ -162,9 +162,11 @@ impl Session {
             TargetPdu::ReadyToTransfer(pdu) => self.ready_to_transfer(id, pdu),
             TargetPdu::NopIn(pdu) => self.nop_in(now, id, pdu, segment.bytes, outbox),
             TargetPdu::TaskManagementResponse(pdu) => self.management_response(id, pdu, outbox),
-            TargetPdu::TextResponse(pdu) => self.text_response(id, pdu, segment.bytes, outbox),
+            TargetPdu::TextResponse(pdu) => self.text_response(now, id, pdu, segment.bytes, outbox),
             TargetPdu::LogoutResponse(pdu) => self.logout_response(now, pdu, outbox),
-            TargetPdu::AsynchronousMessage(pdu) => self.asynchronous_message(id, pdu, segment.bytes, outbox),
+            TargetPdu::AsynchronousMessage(pdu) => {
+                self.asynchronous_message(now, id, pdu, segment.bytes, outbox)
+            }
             TargetPdu::Reject(pdu) => self.reject(id, pdu, segment.bytes, outbox),
             TargetPdu::LoginResponse(_) => {
                 Err(Violation::protocol("Login Response", "4.2.4", "came in full feature phase"))

@@ -9,6 +9,7 @@ use lunette_wire::{Bhs, InitiatorTaskTag, TargetTransferTag};
 
 use super::connection::Meaning;
 use super::management::Management;
+use super::negotiation;
 use super::recovery::Reassign;
 use super::{ConnectionId, Event, Logout, Loss, Outbox, REQUESTS_MAX, RequestHandle, Session, Violation};
 
@@ -51,6 +52,10 @@ pub(super) enum Kind {
     },
     Text {
         collected: Vec<u8>,
+        /// The target has asked for it: nobody waits for its text.
+        is_own: bool,
+        /// Bytes of the text whose keys were answered.
+        answered: usize,
     },
     Logout(Logout),
     Management(Management),
@@ -115,23 +120,33 @@ impl Session {
         connection: ConnectionId,
         text: &[u8],
     ) -> Result<RequestHandle, RequestError> {
+        self.begin_text(now, connection, text, false)
+    }
+
+    pub(super) fn begin_text(
+        &mut self,
+        now: Duration,
+        connection: ConnectionId,
+        text: &[u8],
+        is_own: bool,
+    ) -> Result<RequestHandle, RequestError> {
         self.check_fits(connection, text)?;
         if self.connection(connection).is_some_and(|connection| connection.has_text) {
             return Err(RequestError::TextUnderWay);
         }
         let cmd_sn = self.cmd_sn;
-        let request =
-            self.ask(now, connection, Kind::Text { collected: Vec::new() }, text, |initiator_task_tag| {
-                TextRequest {
-                    immediate: true,
-                    is_final: true,
-                    initiator_task_tag,
-                    target_transfer_tag: TargetTransferTag::RESERVED,
-                    cmd_sn,
-                    ..TextRequest::default()
-                }
-                .encode(text.len())
-            })?;
+        let kind = Kind::Text { collected: Vec::new(), is_own, answered: 0 };
+        let request = self.ask(now, connection, kind, text, |initiator_task_tag| {
+            TextRequest {
+                immediate: true,
+                is_final: true,
+                initiator_task_tag,
+                target_transfer_tag: TargetTransferTag::RESERVED,
+                cmd_sn,
+                ..TextRequest::default()
+            }
+            .encode(text.len())
+        })?;
         if let Some(connection) = self.connection_mut(connection) {
             connection.has_text = true;
         }
@@ -262,6 +277,7 @@ impl Session {
 
     pub(super) fn text_response(
         &mut self,
+        now: Duration,
         id: ConnectionId,
         pdu: &TextResponse,
         text: &[u8],
@@ -273,7 +289,7 @@ impl Session {
         let text_length_max = self.settings.text_length_max;
         let cmd_sn = self.cmd_sn;
         let Some(request) = self.requests.get_mut(tag) else { return self.stray_request(PDU, tag) };
-        let Kind::Text { collected } = &mut request.kind else {
+        let Kind::Text { collected, is_own, answered } = &mut request.kind else {
             return Err(Violation::protocol(PDU, "11.11", "answers a request that is no Text Request"));
         };
         if collected.len() + text.len() > text_length_max {
@@ -286,20 +302,35 @@ impl Session {
             return Err(Violation::protocol(PDU, "6.2", "has neither text nor the F bit"));
         }
         collected.extend_from_slice(text);
-        let whole = pdu.is_final.then(|| std::mem::take(collected));
+        let is_own = *is_own;
+        if pdu.is_final {
+            let text = std::mem::take(collected);
+            self.requests.remove(tag);
+            self.text_over(now, id);
+            // Elsewhere the driver judges the text; a list of targets may be longer than what is read here.
+            let declared = negotiation::declared_length(&text);
+            let declared = if is_own { declared? } else { declared.unwrap_or(None) };
+            if !is_own {
+                outbox.tell(Event::Text { request: RequestHandle(tag), text });
+            }
+            if let Some(bytes) = declared {
+                self.declared(id, bytes, outbox);
+            }
+            return Ok(());
+        }
         let Some(connection) = self.connections.iter_mut().find(|connection| connection.id == id) else {
             return Ok(());
         };
-        if let Some(text) = whole {
-            connection.has_text = false;
-            self.requests.remove(tag);
-            outbox.tell(Event::Text { request: RequestHandle(tag), text });
-            return Ok(());
-        }
         if pdu.target_transfer_tag == TargetTransferTag::RESERVED {
             return Err(Violation::format(PDU, "11.11.4", "is not the last and has no Target Transfer Tag"));
         }
-        // An empty request asks for the rest (6.2, 11.10.4).
+        // An empty request asks for the rest (6.2, 11.10.4); what a whole part brings up in a negotiation is answered.
+        let answers = if is_own && !pdu.is_continued {
+            let part = std::mem::replace(answered, collected.len());
+            negotiation::answers(&collected[part..], connection.parameters.max_send_data_segment_length)?
+        } else {
+            Box::default()
+        };
         let next = TextRequest {
             immediate: true,
             is_final: true,
@@ -309,7 +340,7 @@ impl Session {
             cmd_sn,
             ..TextRequest::default()
         };
-        connection.queue(next.encode(0), Box::default(), Meaning::Request(tag));
+        connection.queue(next.encode(answers.len()), answers, Meaning::Request(tag));
         Ok(())
     }
 
@@ -334,11 +365,13 @@ impl Session {
                 }
                 !is_keepalive
             }
-            Kind::Text { .. } => {
+            Kind::Text { is_own, .. } => {
+                // The target may ask again.
                 if let Some(connection) = self.connection_mut(request.connection) {
                     connection.has_text = false;
+                    connection.owes_negotiation = false;
                 }
-                true
+                !is_own
             }
             Kind::Logout(_) => {
                 // Nothing can be sent on the connection any more.

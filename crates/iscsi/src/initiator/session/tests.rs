@@ -9,6 +9,7 @@ use lunette_wire::{DataSn, InitiatorPdu, InitiatorTaskTag, LunField, StatSn, Tar
 use super::*;
 use crate::parameters::ConnectionParameters;
 
+mod negotiation;
 mod recovery;
 mod requests;
 mod timers;

@@ -87,6 +87,8 @@ enum Phase {
 struct Connection {
     phase: Phase,
     text: TextNegotiation,
+    /// Bytes of a data segment that are taken in full feature phase.
+    segment_max: u32,
     outbound: VecDeque<Vec<u8>>,
     closed: Option<String>,
 }
@@ -137,7 +139,14 @@ impl Target {
         let nonce = ChapNonce::from(std::array::from_fn(|_| self.nonces.next() as u8));
         let phase = Phase::Login(Box::new(Login::new(self.limits, 1, nonce)));
         let text = TextNegotiation::default();
-        self.connections.push(Connection { phase, text, outbound: VecDeque::new(), closed: None });
+        let segment_max = self.limits.max_recv_data_segment_length;
+        self.connections.push(Connection {
+            phase,
+            text,
+            segment_max,
+            outbound: VecDeque::new(),
+            closed: None,
+        });
         self.connections.len() - 1
     }
 
@@ -203,6 +212,15 @@ impl Target {
         }
     }
 
+    /// Another MaxRecvDataSegmentLength of the target's.
+    pub(crate) fn declare_anew(&mut self, bytes: u32) {
+        self.limits.max_recv_data_segment_length = bytes;
+        let now = self.now;
+        for session in 0..self.sessions.len() {
+            self.with_session(session, |full, outbox| full.session.declare_anew(now, bytes, outbox));
+        }
+    }
+
     /// Asks all connections of a connection's session to be logged out.
     pub(crate) fn request_logout(&mut self, index: usize, within: Duration) {
         let now = self.now;
@@ -229,9 +247,8 @@ impl Target {
                 self.log_in(index, step);
             }
             Phase::Full { session, outcome } => {
-                let (session, cid, parameters) = (*session, outcome.cid, outcome.connection);
-                let data_max = parameters.max_recv_data_segment_length;
-                let received = frame::decode(&bytes, parameters.digests, data_max);
+                let (session, cid, digests) = (*session, outcome.cid, outcome.connection.digests);
+                let received = frame::decode(&bytes, digests, self.connections[index].segment_max);
                 if received.header_intact {
                     self.take(session, cid, received);
                 } else {
@@ -493,6 +510,10 @@ impl Target {
                 let connection = link.expect("the connection is there").1;
                 self.connections[connection].closed.get_or_insert_with(|| reason.to_string());
             }
+            Event::SegmentLength { cid, bytes } => {
+                let link = full.links.iter().find(|(of, _)| *of == cid);
+                self.connections[link.expect("the connection is there").1].segment_max = bytes;
+            }
             Event::Cleared { lun } => self.cleared.push(lun),
             Event::ConnectionEnded { cid } => {
                 full.links.retain(|(of, _)| *of != cid);
@@ -590,6 +611,7 @@ fn answer_text(
         target: full.outcome.target.as_ref().map(|(name, _)| name.as_str()),
         targets: &targets,
         max_send_data_segment_length: full.session.max_send_data_segment_length(cid),
+        declares: full.session.owed_declaration(cid),
     };
     match negotiation.step(request, text, &facts) {
         TextStep::Reply {
@@ -598,11 +620,15 @@ fn answer_text(
             target_transfer_tag,
             text,
             max_send_data_segment_length,
+            declared,
         } => {
             let flags = (is_final, is_continued, target_transfer_tag);
             full.session.send_text(cid, request.initiator_task_tag, flags, text, outbox);
             if let Some(length) = max_send_data_segment_length {
                 full.session.set_max_send_data_segment_length(cid, length);
+            }
+            if let Some(bytes) = declared {
+                full.session.has_declared(cid, bytes, outbox);
             }
         }
         TextStep::Reject(reason) => full.session.reject(cid, bhs, reason, outbox),

@@ -46,6 +46,7 @@ fn the_smallest_file_has_the_defaults_of_the_flags() {
         access: Vec::new(),
         port_groups: Vec::new(),
         groups: Vec::new(),
+        scsi_events: false,
         redirect: None,
     };
     assert_eq!(
@@ -73,6 +74,7 @@ state_directory = "state"
 [[target]]
 name = "iqn.2026-11.io.Lunette:vm"
 alias = "Virtual machines"
+scsi_events = true
 
 [[target.lun]]
 number = 3
@@ -119,6 +121,7 @@ header_digest = "require"
     let [vm, scratch] = &config.targets[..] else { panic!("{config:?}") };
     assert_eq!(vm.name, "iqn.2026-11.io.lunette:vm");
     assert_eq!(vm.alias.as_deref(), Some("Virtual machines"));
+    assert_eq!((vm.scsi_events, scratch.scsi_events), (true, false));
     let groups = vm.port_groups.iter().map(|group| (group.tag, group.state, group.preferred));
     let wanted = [(2, AccessState::Standby, false), (1, AccessState::ActiveOptimized, true)];
     assert_eq!(groups.collect::<Vec<_>>(), wanted);

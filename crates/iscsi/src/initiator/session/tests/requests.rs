@@ -113,7 +113,10 @@ fn asynchronous_messages_are_told() {
     expected.push(Event::LogoutRequested { connection, within_s: 9 });
     assert_eq!(world.outbox.events, expected);
     // The end of tasks is acknowledged with its unit (11.9.1).
-    let [InitiatorPdu::NopOut(answer)] = world.sent()[..] else { panic!() };
+    let [InitiatorPdu::TextRequest(negotiation), InitiatorPdu::NopOut(answer)] = world.sent()[..] else {
+        panic!()
+    };
+    assert!(negotiation.is_final && negotiation.target_transfer_tag == TargetTransferTag::RESERVED);
     assert_eq!((answer.lun, answer.target_transfer_tag), (lun, TargetTransferTag::RESERVED));
     let late = world.session.submit(&Command::default()).unwrap();
     assert!(world.session.is_waiting(late), "nothing new goes on a connection that is to be logged out");

@@ -1,0 +1,113 @@
+//! Text in full feature phase (RFC 7143, 6.4, 11.10, appendix C): SendTargets, and lengths that are declared anew.
+
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+
+use lunette_iscsi::session::PendingText;
+use lunette_iscsi::text::{TextFacts, TextStep};
+use lunette_wire::Cid;
+use tracing::warn;
+
+use super::Reactor;
+use crate::portals::own_addresses;
+
+impl Reactor {
+    /// This side's MaxRecvDataSegmentLength is another than before: all sessions are to be told.
+    pub(super) fn declare_anew(&mut self) {
+        let bytes = self.shared.segment_max.load(Ordering::Acquire);
+        let sessions: Vec<usize> = self.sessions.iter().map(|(index, _)| index).collect();
+        for index in sessions {
+            if let Some(session) = self.sessions.get_mut(index) {
+                session.core.declare_anew(self.now, bytes, &mut self.outbox);
+                self.run_session(index);
+            }
+        }
+    }
+
+    /// A connection has logged in to its session: if the length that it was told is another by now, that is told, too.
+    pub(super) fn declare_what_is_new(&mut self, connection: usize, session: usize) {
+        let bytes = self.shared.segment_max.load(Ordering::Acquire);
+        let is_new = self.connections.get(connection).is_some_and(|of| of.segment_max != bytes);
+        if is_new && let Some(found) = self.sessions.get_mut(session) {
+            found.core.declare_anew(self.now, bytes, &mut self.outbox);
+            self.run_session(session);
+        }
+    }
+
+    /// Takes data segments of up to so many bytes on a connection from now on.
+    pub(super) fn set_segment_max(&mut self, session: usize, cid: Cid, bytes: u32) {
+        let token = self.sessions.get(session).and_then(|session| session.link(cid)).map(|link| link.token);
+        if let Some(connection) = token.and_then(|token| self.connection(token)) {
+            connection.segment_max = bytes;
+        }
+    }
+
+    /// A Text Request of a session (11.10), mostly SendTargets.
+    pub(super) fn text(&mut self, index: usize, pending: &PendingText) {
+        let PendingText { cid, request, bhs, text } = pending;
+        let cid = *cid;
+        let token = self.sessions.get(index).and_then(|session| session.link(cid)).map(|link| link.token);
+        let Some(token) = token else { return };
+        let Some(connection) = self.connection(token) else { return };
+        let (local, peer) = (connection.local, connection.peer);
+        let Some(session) = self.sessions.get(index) else { return };
+        let targets = self.visible_targets(&session.initiator, local, peer);
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        let facts = TextFacts {
+            session_type: session.core.kind(),
+            target: session.attachment.as_ref().map(|attachment| attachment.target.name.as_str()),
+            targets: &targets,
+            max_send_data_segment_length: session.core.max_send_data_segment_length(cid),
+            declares: session.core.owed_declaration(cid),
+        };
+        let Some(link) = session.links.iter_mut().find(|link| link.cid == cid) else { return };
+        match link.text.step(request, text, &facts) {
+            TextStep::Reply {
+                is_final,
+                is_continued,
+                target_transfer_tag,
+                text,
+                max_send_data_segment_length,
+                declared,
+            } => {
+                let flags = (is_final, is_continued, target_transfer_tag);
+                session.core.send_text(cid, request.initiator_task_tag, flags, text, &mut self.outbox);
+                if let Some(bytes) = max_send_data_segment_length {
+                    session.core.set_max_send_data_segment_length(cid, bytes);
+                }
+                if let Some(bytes) = declared {
+                    session.core.has_declared(cid, bytes, &mut self.outbox);
+                }
+            }
+            TextStep::Reject(reason) => session.core.reject(cid, bhs, reason, &mut self.outbox),
+        }
+    }
+
+    /// The targets that this initiator may log in to, each with the portals through which it may reach them.
+    fn visible_targets(
+        &self,
+        initiator: &str,
+        local: SocketAddr,
+        peer: SocketAddr,
+    ) -> Vec<(String, Vec<String>)> {
+        let own = std::cell::OnceCell::new();
+        let own = || own.get_or_init(addresses_of_wildcards).clone();
+        let targets = self.shared.targets.iter();
+        let visible = targets.filter(|target| target.admission.get().access.may_admit(initiator, peer.ip()));
+        let portals = visible.map(|target| {
+            let told = self.shared.portals.told(local, |group| target.groups.contains(&group), own);
+            let addresses = told.into_iter().map(|(address, group)| format!("{address},{group}"));
+            (target.name.clone(), addresses.collect::<Vec<_>>())
+        });
+        // A target that cannot be reached from there is not named (appendix C).
+        portals.filter(|(_, addresses)| !addresses.is_empty()).collect()
+    }
+}
+
+/// This machine's addresses; none, and a warning, where they cannot be found out: the one that was come to is told anyway.
+fn addresses_of_wildcards() -> Vec<SocketAddr> {
+    own_addresses().unwrap_or_else(|error| {
+        warn!(%error, "cannot tell this machine's addresses to an initiator that asks for them");
+        Vec::new()
+    })
+}
