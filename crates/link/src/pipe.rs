@@ -156,6 +156,18 @@ impl<P: Packet> Pipe<P> {
         }
     }
 
+    /// From now on the link is another one. What waits or is on its way goes on, and stays in its order.
+    pub fn reshape(&mut self, now: Duration, shape: Shape) {
+        self.transmit(now);
+        self.shape = shape;
+    }
+
+    /// What the link is like.
+    #[must_use]
+    pub const fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
     /// What became of packets so far.
     #[must_use]
     pub const fn counts(&self) -> Counts {

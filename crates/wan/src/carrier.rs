@@ -2,18 +2,18 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use lunette_link::{Counts, Pipe};
+use lunette_link::{Counts, Pipe, Shape};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use tun_rs::SyncDevice;
 
+use crate::device::{Device, Intake, Outlet};
 use crate::packet::IpPacket;
 
-/// Packets that are taken from the kernel before those that are due go out.
+/// Packets that are taken from the kernel before those that are due go out, and the other way round; a few more may come at once.
 const BATCH: usize = 64;
 
 /// The longest lateness that is told apart, in microseconds: a minute.
@@ -33,15 +33,22 @@ impl Carried {
     }
 }
 
+/// Another link for a carrier, until it has taken it.
+#[derive(Debug, Default)]
+pub(crate) struct ReshapeOrder {
+    pub(crate) shape: Mutex<Option<Shape>>,
+    pub(crate) taken: Condvar,
+}
+
 /// One direction.
 pub(crate) struct Carrier {
-    pub(crate) from: Arc<SyncDevice>,
-    pub(crate) to: Arc<SyncDevice>,
+    pub(crate) from: Arc<Device>,
+    pub(crate) to: Arc<Device>,
     pub(crate) pipe: Pipe<IpPacket>,
     pub(crate) carried: Arc<Mutex<Carried>>,
-    /// Readable when it is time to end.
-    pub(crate) stop: OwnedFd,
-    pub(crate) packet_bytes_max: usize,
+    /// Readable when there is an order, or when it is time to end.
+    pub(crate) wake: OwnedFd,
+    pub(crate) order: Arc<ReshapeOrder>,
     pub(crate) began: Instant,
 }
 
@@ -53,63 +60,71 @@ impl Carrier {
     pub(crate) fn run(mut self) -> io::Result<()> {
         // Sleeps end when they should and not up to 50 us later.
         rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1))?;
-        let mut scratch = vec![0; self.packet_bytes_max];
-        while !self.wait()? {
-            self.take_in(&mut scratch)?;
-            self.let_out()?;
+        let (mut intake, mut outlet) = (Intake::new(), Outlet::default());
+        let mut due = Vec::with_capacity(BATCH);
+        while self.wait()? {
+            self.take_in(&mut intake)?;
+            self.let_out(&mut outlet, &mut due)?;
         }
         Ok(())
     }
 
-    /// Waits for a packet, or for the time of one; true when it is time to end.
-    fn wait(&self) -> io::Result<bool> {
+    /// Waits for a packet, or for the time of one; false when it is time to end.
+    fn wait(&mut self) -> io::Result<bool> {
         let timeout = self.pipe.next_at().map(|at| {
             let left = at.saturating_sub(self.began.elapsed());
             Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
         });
         let mut descriptors = [
             PollFd::new(&*self.from, PollFlags::IN),
-            PollFd::from_borrowed_fd(self.stop.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN),
         ];
         match poll(&mut descriptors, timeout.as_ref()) {
-            Ok(_) => Ok(!descriptors[1].revents().is_empty()),
-            Err(Errno::INTR) => Ok(false),
+            Ok(_) if descriptors[1].revents().is_empty() => Ok(true),
+            Ok(_) => self.heed(),
+            Err(Errno::INTR) => Ok(true),
             Err(error) => Err(error.into()),
         }
     }
 
-    fn take_in(&mut self, scratch: &mut [u8]) -> io::Result<()> {
-        for _ in 0..BATCH {
-            match self.from.recv(scratch) {
-                Ok(length) => {
-                    let packet = IpPacket(scratch[..length].to_vec());
-                    self.pipe.offer(self.began.elapsed(), packet);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+    /// What the other end of the pipe wants; false if it is gone.
+    fn heed(&mut self) -> io::Result<bool> {
+        if rustix::io::read(&self.wake, &mut [0; 16])? == 0 {
+            return Ok(false);
+        }
+        let mut shape = self.order.shape.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shape) = shape.take() {
+            self.pipe.reshape(self.began.elapsed(), shape);
+            self.order.taken.notify_all();
+        }
+        Ok(true)
+    }
+
+    fn take_in(&mut self, intake: &mut Intake) -> io::Result<()> {
+        let mut count = 0;
+        while count < BATCH {
+            let now = self.began.elapsed();
+            let pipe = &mut self.pipe;
+            match self.from.receive(intake, |packet| pipe.offer(now, packet))? {
+                0 => break,
+                more => count += more,
             }
         }
         Ok(())
     }
 
-    fn let_out(&mut self) -> io::Result<()> {
+    fn let_out(&mut self, outlet: &mut Outlet, due: &mut Vec<IpPacket>) -> io::Result<()> {
         let mut lateness = [0u64; BATCH];
-        let mut count = 0;
-        while count < BATCH {
-            let now = self.began.elapsed();
-            let Some((due, packet)) = self.pipe.arrive(now) else { break };
-            lateness[count] = micros(now.saturating_sub(due));
-            count += 1;
-            match self.to.send(&packet.0) {
-                Ok(_) => {}
-                // A full receive queue drops, as that of any network card.
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // What the kernel cannot take for a packet, after a bit of its header was turned.
-                Err(error) if matches!(error.raw_os_error(), Some(libc::EINVAL)) => {}
-                Err(error) => return Err(error),
-            }
+        let now = self.began.elapsed();
+        while due.len() < BATCH {
+            let Some((at, packet)) = self.pipe.arrive(now) else { break };
+            lateness[due.len()] = micros(now.saturating_sub(at));
+            due.push(packet);
         }
+        let count = due.len();
+        // What this link puts out of order must not be put in order again.
+        let may_join = self.pipe.shape().reorder.share.get() == 0.0;
+        self.to.send(outlet, due.drain(..), may_join)?;
         let mut carried = self.carried.lock().unwrap_or_else(PoisonError::into_inner);
         carried.counts = self.pipe.counts();
         for value in &lateness[..count] {

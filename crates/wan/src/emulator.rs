@@ -2,16 +2,12 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
 
-use lunette_link::{Counts, Link, Pipe, Shape};
-use rustix::pipe::{PipeFlags, pipe_with};
-use tun_rs::{DeviceBuilder, SyncDevice};
+use lunette_link::Link;
 
-use crate::carrier::{Carried, Carrier};
+use crate::device::Device;
+use crate::direction::{Direction, Statistics};
 use crate::error::WanError;
 use crate::namespace::Namespace;
 
@@ -37,42 +33,18 @@ pub const NEAR: End = End {
 pub const FAR: End =
     End { name: "far", ipv4: Ipv4Addr::new(198, 18, 0, 2), ipv6: Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 2) };
 
-/// Bits of an end's addresses that both ends have: the other end is then a neighbour.
-const PREFIX_IPV4: u8 = 30;
-const PREFIX_IPV6: u8 = 126;
-
-/// Packets that the kernel keeps for this process while it is busy. More than a late turn brings; the queue of the link is
-/// not here.
-const DEVICE_QUEUE_PACKETS: u32 = 2000;
-
 /// The seed of the other direction, so that the two do not lose packets together.
 const DOWN_SEED: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// What one direction has carried.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Statistics {
-    /// What became of the packets.
-    pub counts: Counts,
-    /// How long after its time a packet went out: the median.
-    pub lateness_median: Duration,
-    /// That of 99 in 100.
-    pub lateness_p99: Duration,
-    /// The longest.
-    pub lateness_max: Duration,
-    /// Packets that the kernel dropped before they came to the link, because this process was busy: they say nothing about the
-    /// link, and much about this machine.
-    pub overrun: u64,
-}
 
 /// A running network. Dropping it ends it.
 #[derive(Debug)]
 pub struct Emulator {
     near: Namespace,
     far: Namespace,
-    carried: [Arc<Mutex<Carried>>; 2],
-    /// Closing these ends the threads.
-    stops: Vec<OwnedFd>,
-    threads: Vec<JoinHandle<io::Result<()>>>,
+    near_device: Arc<Device>,
+    far_device: Arc<Device>,
+    /// From the near end to the far one, and back.
+    directions: [Direction; 2],
 }
 
 impl Emulator {
@@ -82,34 +54,12 @@ impl Emulator {
     /// The process may not make namespaces or devices ([`crate::acquire_privileges`]), or the kernel has none.
     pub fn start(link: &Link, seed: u64) -> Result<Self, WanError> {
         let (near, far) = (Namespace::new()?, Namespace::new()?);
-        let (near_device, far_device) = (device(&near, NEAR, link.mtu)?, device(&far, FAR, link.mtu)?);
-        let carried = || {
-            let carried = Carried::new().map_err(io::Error::other).map_err(WanError::of("a histogram"))?;
-            Ok(Arc::new(Mutex::new(carried)))
-        };
-        let mut emulator =
-            Self { near, far, carried: [carried()?, carried()?], stops: Vec::new(), threads: Vec::new() };
-        let began = Instant::now();
-        let directions = [
-            ("wan-up", &near_device, &far_device, &link.up, seed),
-            ("wan-down", &far_device, &near_device, &link.down, seed ^ DOWN_SEED),
-        ];
-        for (index, (name, from, to, shape, seed)) in directions.into_iter().enumerate() {
-            let (stop, closer) = pipe_with(PipeFlags::CLOEXEC).map_err(WanError::of("a pipe"))?;
-            let carrier = Carrier {
-                from: Arc::clone(from),
-                to: Arc::clone(to),
-                pipe: Pipe::new(Shape::clone(shape), seed),
-                carried: Arc::clone(&emulator.carried[index]),
-                stop,
-                packet_bytes_max: link.mtu.into(),
-                began,
-            };
-            emulator.stops.push(closer);
-            let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || carrier.run());
-            emulator.threads.push(thread.map_err(WanError::of("a thread"))?);
-        }
-        Ok(emulator)
+        let device = |namespace, end| Device::new(namespace, end, link.mtu).map(Arc::new);
+        let (near_device, far_device) = (device(&near, NEAR)?, device(&far, FAR)?);
+        let up = Direction::start("wan-up", [&near_device, &far_device], &link.up, seed)?;
+        let down = [&far_device, &near_device];
+        let down = Direction::start("wan-down", down, &link.down, seed ^ DOWN_SEED)?;
+        Ok(Self { near, far, near_device, far_device, directions: [up, down] })
     }
 
     /// The near end, whose address is [`NEAR`].
@@ -130,43 +80,42 @@ impl Emulator {
     /// The kernel's counters cannot be read.
     pub fn statistics(&self) -> io::Result<[Statistics; 2]> {
         let overruns = [overrun(&self.near, NEAR)?, overrun(&self.far, FAR)?];
-        let mut overruns = overruns.into_iter();
-        Ok(self.carried.each_ref().map(|carried| {
-            let carried = carried.lock().unwrap_or_else(PoisonError::into_inner);
-            let quantile = |share| Duration::from_micros(carried.lateness_us.value_at_quantile(share));
-            Statistics {
-                counts: carried.counts,
-                lateness_median: quantile(0.5),
-                lateness_p99: quantile(0.99),
-                lateness_max: Duration::from_micros(carried.lateness_us.max()),
-                overrun: overruns.next().unwrap_or_default(),
-            }
-        }))
+        let [up, down] = &self.directions;
+        Ok([up.statistics(overruns[0]), down.statistics(overruns[1])])
+    }
+
+    /// Puts another link between the ends, for all that is sent when this has returned. What is under way goes on, and stays in
+    /// its order.
+    ///
+    /// # Errors
+    /// The devices do not take the link's MTU, or a direction has stopped carrying.
+    pub fn reshape(&self, link: &Link) -> io::Result<()> {
+        self.near_device.set_mtu(&self.near, link.mtu)?;
+        self.far_device.set_mtu(&self.far, link.mtu)?;
+        let [up, down] = &self.directions;
+        up.reshape(&link.up)?;
+        down.reshape(&link.down)
+    }
+
+    /// Whether the kernel hands over several segments of a TCP connection at once, which raises how much can be carried.
+    #[must_use]
+    pub fn offloads(&self) -> bool {
+        self.near_device.offloads() && self.far_device.offloads()
+    }
+
+    /// Whether both directions carry packets; one whose device fails stops. [`Self::end`] says why.
+    #[must_use]
+    pub fn carries(&self) -> bool {
+        self.directions.iter().all(Direction::carries)
     }
 
     /// Ends the network.
     ///
     /// # Errors
     /// A direction had stopped carrying, because a device failed.
-    pub fn end(mut self) -> io::Result<()> {
-        self.join()
-    }
-
-    fn join(&mut self) -> io::Result<()> {
-        self.stops.clear();
-        let mut result = Ok(());
-        for thread in self.threads.drain(..) {
-            let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("a carrier panicked")));
-            result = result.and(ended);
-        }
-        result
-    }
-}
-
-impl Drop for Emulator {
-    fn drop(&mut self) {
-        // Whoever wants to know calls `end`.
-        let _ = self.join();
+    pub fn end(self) -> io::Result<()> {
+        let [mut up, mut down] = self.directions;
+        up.end().and(down.end())
     }
 }
 
@@ -177,20 +126,4 @@ fn overrun(namespace: &Namespace, end: End) -> io::Result<u64> {
     // Eight columns for what came, then bytes, packets, errors and drops of what went (proc(5)).
     let dropped = row.and_then(|row| row.split_ascii_whitespace().nth(11)?.parse().ok());
     dropped.ok_or_else(|| io::Error::other("/proc/net/dev does not say what a device dropped"))
-}
-
-fn device(namespace: &Namespace, end: End, mtu: u16) -> Result<Arc<SyncDevice>, WanError> {
-    let build = || {
-        let device = DeviceBuilder::new()
-            .name(end.name)
-            .mtu(mtu)
-            .ipv4(end.ipv4, PREFIX_IPV4, None)
-            .ipv6(end.ipv6, PREFIX_IPV6)
-            .build_sync()?;
-        device.set_nonblocking(true)?;
-        // In a user namespace the kernel refuses this: then it keeps 500.
-        let _ = device.set_tx_queue_len(DEVICE_QUEUE_PACKETS);
-        Ok(device)
-    };
-    namespace.within(build).map(Arc::new).map_err(WanError::of("a network device (/dev/net/tun)"))
 }

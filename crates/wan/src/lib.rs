@@ -7,6 +7,8 @@
 //! The namespaces have no names, and the devices go with the process that made them: nothing can be left behind.
 
 mod carrier;
+mod device;
+mod direction;
 mod emulator;
 mod error;
 mod loopback;
@@ -14,7 +16,8 @@ mod namespace;
 mod packet;
 mod privilege;
 
-pub use emulator::{Emulator, End, FAR, NEAR, Statistics};
+pub use direction::Statistics;
+pub use emulator::{Emulator, End, FAR, NEAR};
 pub use error::WanError;
-pub use namespace::Namespace;
+pub use namespace::{Entrance, Namespace};
 pub use privilege::acquire_privileges;

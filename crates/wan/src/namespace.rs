@@ -16,6 +16,35 @@ use crate::loopback;
 /// The namespace of the calling thread.
 const OWN: &str = "/proc/thread-self/ns/net";
 
+/// The user namespace of this process.
+const OWN_USER: &str = "/proc/self/ns/user";
+
+/// The way into a network namespace of another process: two descriptors, which that process hands over.
+#[derive(Debug)]
+pub struct Entrance {
+    /// The user namespace that it belongs to.
+    pub user: OwnedFd,
+    /// Itself.
+    pub network: OwnedFd,
+}
+
+impl Entrance {
+    /// Moves this process there. It stays who it is, and what it executes has no privileges that it did not have before.
+    ///
+    /// # Errors
+    /// It is another user's, or this process has more than one thread.
+    pub fn enter(self) -> io::Result<()> {
+        let identity = |status: rustix::fs::Stat| (status.st_dev, status.st_ino);
+        let own = identity(rustix::fs::stat(OWN_USER)?);
+        // Nobody may enter the one that he is in.
+        if identity(rustix::fs::fstat(&self.user)?) != own {
+            move_into_link_name_space(self.user.as_fd(), Some(LinkNameSpaceType::User))?;
+        }
+        move_into_link_name_space(self.network.as_fd(), Some(LinkNameSpaceType::Network))?;
+        Ok(())
+    }
+}
+
 /// A network namespace.
 #[derive(Debug)]
 pub struct Namespace {
@@ -38,6 +67,15 @@ impl Namespace {
         loopback::bring_up().map_err(WanError::of("the loopback device of a namespace"))?;
         let entrance = File::open(OWN).map_err(WanError::of(OWN))?;
         Ok(Self { entrance: entrance.into() })
+    }
+
+    /// What another process enters it by.
+    ///
+    /// # Errors
+    /// There are too many descriptors, or no `/proc`.
+    pub fn entrance(&self) -> io::Result<Entrance> {
+        let user = File::open(OWN_USER)?.into();
+        Ok(Entrance { user, network: self.entrance.try_clone()? })
     }
 
     /// What `work` answers when a thread in the namespace does it. Sockets and devices that it opens belong to the namespace

@@ -1,6 +1,7 @@
 //! IP packets as a link sees them.
 
 use lunette_link::{Class, Packet};
+use tun_rs::VIRTIO_NET_HDR_LEN;
 
 /// The port that iSCSI targets listen on (RFC 7143, 14).
 const ISCSI_PORT: u16 = 3260;
@@ -10,25 +11,52 @@ const TCP: u8 = 6;
 /// Where TCP begins in an IPv6 packet without extension headers, which TCP segments do not have here.
 const IPV6_HEADER_LENGTH: usize = 40;
 
-/// An IP packet, as a network device gives it.
+/// An IP packet, as a network device gives it, behind room for what the device wants to know.
 #[derive(Debug, Clone)]
-pub(crate) struct IpPacket(pub(crate) Vec<u8>);
+pub(crate) struct IpPacket {
+    room_and_packet: Vec<u8>,
+    is_damaged: bool,
+}
+
+impl IpPacket {
+    pub(crate) fn new(packet: &[u8]) -> Self {
+        let mut room_and_packet = Vec::with_capacity(VIRTIO_NET_HDR_LEN + packet.len());
+        room_and_packet.resize(VIRTIO_NET_HDR_LEN, 0);
+        room_and_packet.extend_from_slice(packet);
+        Self { room_and_packet, is_damaged: false }
+    }
+
+    /// A bit of it was turned.
+    pub(crate) const fn is_damaged(&self) -> bool {
+        self.is_damaged
+    }
+
+    /// The packet behind `VIRTIO_NET_HDR_LEN` bytes of room.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.room_and_packet
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.room_and_packet[VIRTIO_NET_HDR_LEN..]
+    }
+}
 
 impl Packet for IpPacket {
     fn length(&self) -> usize {
-        self.0.len()
+        self.bytes().len()
     }
 
     fn class(&self) -> Class {
-        match ports(&self.0) {
+        match ports(self.bytes()) {
             Some(ports) if ports.contains(&ISCSI_PORT) => Class::Iscsi,
             _ => Class::Other,
         }
     }
 
     fn flip(&mut self, bit: u64) {
-        if let Some(byte) = self.0.get_mut((bit / 8) as usize) {
+        if let Some(byte) = self.room_and_packet.get_mut(VIRTIO_NET_HDR_LEN + (bit / 8) as usize) {
             *byte ^= 0x80 >> (bit % 8);
+            self.is_damaged = true;
         }
     }
 }
@@ -60,7 +88,7 @@ mod tests {
         bytes[9] = protocol;
         bytes[24..26].copy_from_slice(&ports[0].to_be_bytes());
         bytes[26..28].copy_from_slice(&ports[1].to_be_bytes());
-        IpPacket(bytes)
+        IpPacket::new(&bytes)
     }
 
     #[test]
@@ -78,20 +106,22 @@ mod tests {
         ipv6.resize(44, 0);
         ipv6[6] = TCP;
         ipv6[42..44].copy_from_slice(&3260u16.to_be_bytes());
-        assert_eq!(IpPacket(ipv6.clone()).class(), Class::Iscsi);
+        assert_eq!(IpPacket::new(&ipv6).class(), Class::Iscsi);
         for length in 0..44 {
-            assert_eq!(IpPacket(ipv6[..length].to_vec()).class(), Class::Other);
+            assert_eq!(IpPacket::new(&ipv6[..length]).class(), Class::Other);
         }
         for length in 0..28 {
-            assert_eq!(IpPacket(ipv4(TCP, 0, [3260, 1]).0[..length].to_vec()).class(), Class::Other);
+            assert_eq!(IpPacket::new(&ipv4(TCP, 0, [3260, 1]).bytes()[..length]).class(), Class::Other);
         }
     }
 
     #[test]
     fn a_bit_is_turned() {
-        let mut packet = IpPacket(vec![0, 0]);
-        packet.flip(9);
+        let mut packet = IpPacket::new(&[0, 0]);
         packet.flip(16);
-        assert_eq!(packet.0, [0, 0x40]);
+        assert!(!packet.is_damaged(), "there is no such bit");
+        packet.flip(9);
+        assert!(packet.is_damaged());
+        assert_eq!(packet.bytes(), [0, 0x40]);
     }
 }

@@ -165,3 +165,20 @@ fn ipv6_goes_over_it_too() {
     let address = listener.local_addr().unwrap();
     emulator.near().within(|| TcpStream::connect_timeout(&address, LIMIT).map(drop)).unwrap();
 }
+
+#[test]
+fn a_link_that_is_changed_is_another_one_for_what_comes_then() {
+    let Some(emulator) = network("delay=1ms") else { return };
+    let (near, far) = sockets(&emulator);
+    near.send(b"before").unwrap();
+    assert_eq!(far.recv(&mut [0; 16]).unwrap(), 6);
+    emulator.reshape(&"delay=40ms,mtu=1400".parse().unwrap()).unwrap();
+    let began = Instant::now();
+    let offered = emulator.statistics().unwrap()[0].counts.offered;
+    near.send(&[7; 1373]).unwrap();
+    assert_eq!(far.recv(&mut [0; 2000]).unwrap(), 1373);
+    assert!(began.elapsed() >= Duration::from_millis(40));
+    assert!(emulator.statistics().unwrap()[0].counts.offered >= offered + 2, "longer than the MTU now");
+    assert!(emulator.carries());
+    emulator.end().unwrap();
+}

@@ -110,6 +110,25 @@ fn jitter_is_even_around_the_delay() {
 }
 
 #[test]
+fn what_comes_after_a_change_has_the_new_link_and_stays_behind_the_rest() {
+    let mut pipe = Pipe::new(shape("rate=8M,delay=30ms"), 1);
+    let at = Duration::from_millis;
+    // A millisecond each in the transmitter.
+    for number in 0..4 {
+        pipe.offer(Duration::ZERO, packet(number, 1000));
+    }
+    pipe.reshape(at(2), shape("rate=16M,delay=1ms"));
+    pipe.offer(at(2), packet(4, 1000));
+    let arrived: Vec<_> = std::iter::from_fn(|| pipe.arrive(at(100)))
+        .map(|(at, packet)| (packet.number, at.as_micros()))
+        .collect();
+    // Three began before the change, and nobody overtakes them; the link is free at 4 ms.
+    assert_eq!(arrived, [(0, 31_000), (1, 32_000), (2, 33_000), (3, 33_000), (4, 33_000)]);
+    pipe.offer(at(200), packet(5, 1000));
+    assert_eq!(pipe.next_at(), Some(Duration::from_micros(201_500)));
+}
+
+#[test]
 fn correlated_jitter_changes_slowly() {
     let offers: Vec<_> =
         (0..5000).map(|number| (Duration::from_millis(number as u64 * 20), packet(number, 100))).collect();

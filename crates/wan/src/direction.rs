@@ -1,0 +1,120 @@
+//! One direction of the network: the thread that carries its packets, and what others have to do with it.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use lunette_link::{Counts, Pipe, Shape};
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use crate::carrier::{Carried, Carrier, ReshapeOrder};
+use crate::device::Device;
+use crate::error::WanError;
+
+/// How often somebody who waits for a thread looks whether it still runs.
+const LOOK_AFTER: Duration = Duration::from_millis(50);
+
+/// What one direction has carried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Statistics {
+    /// What became of the packets.
+    pub counts: Counts,
+    /// How long after its time a packet went out: the median.
+    pub lateness_median: Duration,
+    /// That of 99 in 100.
+    pub lateness_p99: Duration,
+    /// The longest.
+    pub lateness_max: Duration,
+    /// Packets that the kernel dropped before they came to the link, because this process was busy: they say nothing about the
+    /// link, and much about this machine.
+    pub overrun: u64,
+}
+
+/// Dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct Direction {
+    carried: Arc<Mutex<Carried>>,
+    order: Arc<ReshapeOrder>,
+    /// Writing a byte has the thread look at the order; closing it ends the thread.
+    wake: Option<OwnedFd>,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl Direction {
+    /// Begins to carry what the one device gives to the other. The name is the thread's.
+    pub(crate) fn start(
+        name: &str,
+        [from, to]: [&Arc<Device>; 2],
+        shape: &Shape,
+        seed: u64,
+    ) -> Result<Self, WanError> {
+        let carried = Carried::new().map_err(io::Error::other).map_err(WanError::of("a histogram"))?;
+        let carried = Arc::new(Mutex::new(carried));
+        let (woken, wake) = pipe_with(PipeFlags::CLOEXEC).map_err(WanError::of("a pipe"))?;
+        let order = Arc::new(ReshapeOrder::default());
+        let carrier = Carrier {
+            from: Arc::clone(from),
+            to: Arc::clone(to),
+            pipe: Pipe::new(shape.clone(), seed),
+            carried: Arc::clone(&carried),
+            wake: woken,
+            order: Arc::clone(&order),
+            began: Instant::now(),
+        };
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || carrier.run());
+        let thread = thread.map_err(WanError::of("a thread"))?;
+        Ok(Self { carried, order, wake: Some(wake), thread: Some(thread) })
+    }
+
+    /// Has the thread take another link, and waits until it has.
+    ///
+    /// # Errors
+    /// The thread has ended.
+    pub(crate) fn reshape(&self, shape: &Shape) -> io::Result<()> {
+        let Some(wake) = &self.wake else { return Ok(()) };
+        let mut ordered = self.order.shape.lock().unwrap_or_else(PoisonError::into_inner);
+        *ordered = Some(shape.clone());
+        rustix::io::write(wake, &[0])?;
+        while ordered.is_some() {
+            if !self.carries() {
+                return Err(io::Error::other("the network carries nothing any more"));
+            }
+            let waited = self.order.taken.wait_timeout(ordered, LOOK_AFTER);
+            ordered = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn carries(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
+    pub(crate) fn statistics(&self, overrun: u64) -> Statistics {
+        let carried = self.carried.lock().unwrap_or_else(PoisonError::into_inner);
+        let quantile = |share| Duration::from_micros(carried.lateness_us.value_at_quantile(share));
+        Statistics {
+            counts: carried.counts,
+            lateness_median: quantile(0.5),
+            lateness_p99: quantile(0.99),
+            lateness_max: Duration::from_micros(carried.lateness_us.max()),
+            overrun,
+        }
+    }
+
+    /// # Errors
+    /// A device had failed.
+    pub(crate) fn end(&mut self) -> io::Result<()> {
+        self.wake = None;
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("a carrier panicked")))
+    }
+}
+
+impl Drop for Direction {
+    fn drop(&mut self) {
+        // Whoever wants to know calls `end`.
+        let _ = self.end();
+    }
+}
