@@ -1,7 +1,8 @@
 //! `lunette wan`: the whole system over an emulated link, and how it ends.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -170,5 +171,154 @@ fn nothing_is_left_when_it_is_killed_or_terminated() -> Result<()> {
         assert_eq!(child.wait()?.code(), code);
         wait_until_gone(pids)?;
     }
+    Ok(())
+}
+
+/// Networks that stay, in a directory of the test's own.
+struct Networks(tempfile::TempDir);
+
+impl Networks {
+    fn new() -> Result<Self> {
+        Ok(Self(tempfile::tempdir()?))
+    }
+
+    fn wan(&self, arguments: &[&str]) -> Result<Finished> {
+        let mut command = Command::new(binary());
+        command.arg("wan").args(arguments).env("XDG_RUNTIME_DIR", self.0.path());
+        Ok(run(&mut command, LIMIT)?)
+    }
+
+    /// What a command says that goes well.
+    fn good(&self, arguments: &[&str]) -> Result<String> {
+        let finished = self.wan(arguments)?;
+        ensure!(finished.success(), "{arguments:?}: {}: {}", finished.ending(), finished.output);
+        Ok(finished.output)
+    }
+
+    fn shown(&self, name: &str) -> Result<Value> {
+        Ok(serde_json::from_str(&self.good(&["show", name, "--json"])?)?)
+    }
+
+    fn pid(&self, name: &str) -> Result<i32> {
+        Ok(self.shown(name)?["pid"].as_i64().context("a number")?.try_into()?)
+    }
+
+    fn listed(&self) -> Result<Vec<String>> {
+        let rows: Value = serde_json::from_str(&self.good(&["list", "--json"])?)?;
+        let rows = rows.as_array().context("an array")?;
+        rows.iter().map(|row| Ok(row["name"].as_str().context("a name")?.to_owned())).collect()
+    }
+}
+
+impl Drop for Networks {
+    fn drop(&mut self) {
+        for name in self.listed().unwrap_or_default() {
+            let _ = self.wan(&["down", &name]);
+        }
+    }
+}
+
+#[test]
+fn a_network_stays_until_it_is_ended() -> Result<()> {
+    if !may()? {
+        return Ok(());
+    }
+    let networks = Networks::new()?;
+    networks.good(&["up", "--name", "lab", "--link", "delay=1ms", "--seed", "5"])?;
+    networks.good(&["up", "--name", "other", "--link", "local"])?;
+    let again = networks.wan(&["up", "--name", "lab", "--link", "local"])?;
+    assert_eq!(again.ending(), "exit status 125");
+    ensure!(again.output.contains("the network lab is up already"), "{}", again.output);
+    assert_eq!(networks.listed()?, ["lab", "other"]);
+
+    // Both ends are in it, and the commands' statuses come through.
+    let lunette = binary().display().to_string();
+    let portal = "198.18.0.2:3260";
+    let target = "iqn.2026-11.io.lunette:far";
+    let mut far = Command::new(binary())
+        .args(["wan", "exec", "lab", "--far", "--", &lunette, "serve", "--portal", portal])
+        .args(["--target", target, "--lun", "mem:1M"])
+        .env("XDG_RUNTIME_DIR", networks.0.path())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut output = BufReader::new(far.stdout.take().context("a pipe")?);
+    output.read_line(&mut String::new())?;
+    let url = format!("iscsi://{portal}/{target}/0");
+    networks.good(&["exec", "lab", "--", &lunette, "write", &url, "--pattern", "random:5"])?;
+    networks.good(&["exec", "lab", "--", &lunette, "verify", &url, "--pattern", "random:5"])?;
+    assert_eq!(networks.wan(&["exec", "lab", "--", "sh", "-c", "exit 7"])?.ending(), "exit status 7");
+    let unreachable = networks.wan(&["exec", "other", "--", &lunette, "info", &url])?;
+    ensure!(!unreachable.success(), "{}", unreachable.output);
+
+    let shown = networks.shown("lab")?;
+    assert_eq!((&shown["seed"], &shown["processes"]), (&Value::from(5), &Value::from([far.id()])));
+    ensure!(shown["up"]["arrived_bytes"].as_u64() > Some(1 << 20), "{shown}");
+
+    // Another link, with the session of the target's end alive.
+    networks.good(&["set", "lab", "--link", "loss=100%"])?;
+    ensure!(networks.shown("lab")?["link"].as_str().is_some_and(|link| link.contains("loss=100%")));
+    networks.good(&["set", "lab", "--link", "rate=100M"])?;
+    networks.good(&["exec", "lab", "--", &lunette, "verify", &url, "--pattern", "random:5"])?;
+
+    let pid = networks.pid("lab")?;
+    let down = networks.good(&["down", "lab"])?;
+    ensure!(down.contains(&format!("still in it, without a network: processes {}", far.id())), "{down}");
+    wait_until_gone([pid])?;
+    assert_eq!(networks.listed()?, ["other"]);
+    kill_process(Pid::from_child(&far), Signal::TERM)?;
+    far.wait()?;
+    Ok(())
+}
+
+#[test]
+fn what_a_crash_has_left_is_found_and_removed() -> Result<()> {
+    if !may()? {
+        return Ok(());
+    }
+    let networks = Networks::new()?;
+    for name in ["one", "two", "three"] {
+        networks.good(&["up", "--name", name, "--link", "local"])?;
+        let pid = networks.pid(name)?;
+        kill_process(Pid::from_raw(pid).context("a process")?, Signal::KILL)?;
+        wait_until_gone([pid])?;
+    }
+    // A name whose network crashed may be taken at once.
+    networks.good(&["up", "--name", "one", "--link", "local"])?;
+    let gone = networks.wan(&["show", "two"])?;
+    assert_eq!(gone.ending(), "exit status 125");
+    ensure!(gone.output.contains("the process of the network two is gone"), "{}", gone.output);
+    let list = networks.good(&["list"])?;
+    for left in ["two", "three"] {
+        ensure!(list.contains(&format!("{left} was left by a crash; it is removed")), "{list}");
+    }
+    assert_eq!(networks.listed()?, ["one"]);
+    // One that is asked to end leaves nothing.
+    let pid = networks.pid("one")?;
+    kill_process(Pid::from_raw(pid).context("a process")?, Signal::TERM)?;
+    wait_until_gone([pid])?;
+    assert_eq!(networks.good(&["list"])?, "");
+    let unknown = networks.wan(&["down", "one"])?;
+    ensure!(unknown.output.contains("there is no network one"), "{}", unknown.output);
+    Ok(())
+}
+
+#[test]
+fn a_network_is_not_disturbed_by_who_speaks_otherwise() -> Result<()> {
+    if !may()? {
+        return Ok(());
+    }
+    let networks = Networks::new()?;
+    networks.good(&["up", "--name", "lab", "--link", "local"])?;
+    let socket = networks.0.path().join("lunette/wan/lab.socket");
+    for nonsense in ["", "\n", "{}\n", "\"Set\"\n", "{\"set\":\"no link\"}\n", &"x".repeat(100_000)] {
+        let mut stream = UnixStream::connect(&socket)?;
+        // It may be gone before all has been said.
+        let _ = stream.write_all(nonsense.as_bytes());
+        stream.shutdown(std::net::Shutdown::Write)?;
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        ensure!(answer.is_empty() || answer.contains("refused"), "{nonsense:?}: {answer}");
+    }
+    ensure!(networks.shown("lab")?["carries"] == true);
     Ok(())
 }

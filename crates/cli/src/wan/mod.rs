@@ -1,0 +1,152 @@
+//! `lunette wan`: emulated links, for the time of a command (`run`) or until they are ended (`up`).
+
+mod control;
+mod exec;
+mod holder;
+mod manage;
+mod report;
+mod run;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use lunette_link::{Link, named_links};
+use lunette_wan::{Emulator, FAR, NEAR, acquire_privileges};
+use serde::Serialize;
+
+use crate::failure::Failure;
+
+const PRIVILEGES_HELP: &str = "run it as root, or let users make namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone) and open /dev/net/tun";
+
+const LINK_HELP: &str = "\
+A link: a name (`lunette wan links`), properties, or a name and what differs from it
+
+PROPERTY=VALUE,... of
+  rate=155M              bits per second of the transmitter
+  rtt=50ms               there and back; delay=25ms is one way
+  jitter=2ms[/25%]       the delay varies by so much [and so much as the packet before]
+  loss=0.01%             each packet; or bursts: turns bad/turns good/loses when bad (0.1%/20%/80%)
+  duplicate=0.1%  corrupt=0.01%  reorder=1%/5ms (held up for so long)
+  queue=256K             bytes that may wait; without it a round trip's worth, at least 256K
+  reserve=60%            the share that iSCSI has for itself while others send
+  overhead=38            bytes on the line beside each packet (38 for Ethernet)
+  mtu=1500               the longest packet
+
+up. or down. before a property is for one direction: up.rate=1M,down.rate=16M. up is from the near end to the far one.";
+
+/// What `lunette wan` does.
+#[derive(Debug, Subcommand)]
+pub(crate) enum WanCommand {
+    /// Run a command at the near end of an emulated link
+    ///
+    /// Two network namespaces are made, with the link between them and nothing else; both go when the command ends, however that
+    /// happens. Neither sees the machine's networks. The near end is 198.18.0.1 (2001:2::1), the far end 198.18.0.2 (2001:2::2);
+    /// both commands find these as LUNETTE_NEAR and LUNETTE_FAR in their environment. No privilege is needed where the kernel lets users make namespaces.
+    ///
+    /// Exit status: that of the command, 128 and the signal's number if a signal ended it; 125 when there is no network, 2 when the
+    /// command line is wrong.
+    #[command(after_help = run::EXAMPLES)]
+    Run(Box<run::RunOptions>),
+    /// Make an emulated network that stays until `lunette wan down`
+    ///
+    /// It is the same network as that of `lunette wan run`. A process in the background carries its packets; commands are run in it
+    /// with `lunette wan exec`.
+    #[command(after_help = manage::UP_EXAMPLES)]
+    Up(manage::UpOptions),
+    /// Run a command at an end of a network that is up
+    ///
+    /// Exit status: that of the command; 125 when there is no such network, 2 when the command line is wrong.
+    Exec(exec::ExecOptions),
+    /// Show a network that is up: its link, what it has carried, and who is in it
+    Show(manage::ShowOptions),
+    /// Change the link of a network that is up; what is under way goes on
+    Set(manage::SetOptions),
+    /// End a network that is up
+    Down(manage::DownOptions),
+    /// List the networks that are up, and remove what a crash has left
+    List {
+        /// Print one JSON array
+        #[arg(long)]
+        json: bool,
+    },
+    /// List the links that have names
+    Links {
+        /// Print one JSON array
+        #[arg(long)]
+        json: bool,
+    },
+    /// Carry the packets of a network: what `lunette wan up` starts
+    #[command(hide = true)]
+    Hold(holder::HoldOptions),
+}
+
+/// The link between two ends.
+#[derive(Debug, Args)]
+struct LinkOptions {
+    /// The link between the ends: a name, properties, or both; see the end of this help
+    #[arg(long, value_name = "LINK", long_help = LINK_HELP)]
+    link: Link,
+    /// Where all that is left to chance begins; the same seed loses the same packets
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+}
+
+/// Does it.
+pub(crate) fn run(command: &WanCommand) -> Result<ExitCode, Failure> {
+    let success = |()| ExitCode::SUCCESS;
+    match command {
+        WanCommand::Run(options) => run::run_command(options),
+        WanCommand::Up(options) => manage::up(options),
+        WanCommand::Exec(options) => exec::exec(options),
+        WanCommand::Show(options) => manage::show(options).map(success),
+        WanCommand::Set(options) => manage::set(options).map(success),
+        WanCommand::Down(options) => manage::down(options).map(success),
+        WanCommand::List { json } => manage::list(*json).map(success),
+        WanCommand::Links { json } => links(*json).map(success),
+        WanCommand::Hold(options) => holder::hold(options).map(success),
+    }
+}
+
+/// Makes the network. Before anything else: a process with threads cannot move into a user namespace.
+fn start(options: &LinkOptions) -> Result<Emulator, Failure> {
+    let emulator = acquire_privileges().and_then(|()| Emulator::start(&options.link, options.seed));
+    emulator
+        .map_err(|error| Failure::network("there is no emulated network", &error).with_help(PRIVILEGES_HELP))
+}
+
+/// Tells a command the ends' addresses.
+fn addressed(command: &mut std::process::Command) -> &mut std::process::Command {
+    command.env("LUNETTE_NEAR", NEAR.ipv4.to_string()).env("LUNETTE_FAR", FAR.ipv4.to_string())
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    io::stdout()
+        .write_all(text.as_bytes())
+        .map_err(|error| Failure::new("cannot write to the standard output", &error))
+}
+
+fn json<T: Serialize>(value: &T) -> Result<String, Failure> {
+    serde_json::to_string(value).map(|text| text + "\n").map_err(|error| Failure::new("JSON", &error))
+}
+
+#[derive(Serialize)]
+struct NamedRow {
+    name: &'static str,
+    link: String,
+    stands_for: &'static str,
+}
+
+fn links(as_json: bool) -> Result<(), Failure> {
+    let row = |named: &lunette_link::NamedLink| NamedRow {
+        name: named.name,
+        link: named.description.to_owned(),
+        stands_for: named.stands_for,
+    };
+    let rows: Vec<NamedRow> = named_links().iter().map(row).collect();
+    if as_json {
+        return print(&json(&rows)?);
+    }
+    let line = |row: &NamedRow| format!("{:<14} {}\n{:14} {}\n", row.name, row.link, "", row.stands_for);
+    print(&rows.iter().map(line).collect::<String>())
+}
