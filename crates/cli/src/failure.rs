@@ -110,9 +110,10 @@ impl Failure {
     /// A command has no status that could be used: status 3, or 5 where it is the target's doing.
     pub(crate) fn command(error: &CommandError) -> Self {
         let (status, side) = match error {
-            CommandError::Faulty { .. } | CommandError::TargetFailure { .. } | CommandError::Changed(_) => {
-                (SCSI, Some("target"))
-            }
+            CommandError::Faulty { .. }
+            | CommandError::TargetFailure { .. }
+            | CommandError::Changed(_)
+            | CommandError::Overdue { .. } => (SCSI, Some("target")),
             _ => (SESSION, None),
         };
         let unflushed = *error == CommandError::ResetSinceFlush;

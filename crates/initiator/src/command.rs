@@ -7,7 +7,7 @@ use lunette_wire::LunField;
 use lunette_wire::initiator::TaskAttribute;
 use lunette_wire::target::Residual;
 
-use crate::Lun;
+use crate::{Lun, Remedy};
 
 /// Bytes of a CDB that are kept in place.
 const SHORT: usize = 16;
@@ -101,6 +101,9 @@ pub struct Command {
     pub data: Data,
     /// What happens when its session is lost.
     pub replay: Replay,
+    /// How long the target may take for it; none: as long as the session's commands may ([`crate::Timing::command`]).
+    /// `Duration::MAX` is for ever.
+    pub time_limit: Option<Duration>,
 }
 
 impl Command {
@@ -113,6 +116,7 @@ impl Command {
             attribute: TaskAttribute::Simple,
             data: Data::None,
             replay: Replay::WhereSafe,
+            time_limit: None,
         }
     }
 
@@ -127,6 +131,13 @@ impl Command {
     #[must_use]
     pub fn writing(mut self, buffer: Vec<u8>) -> Self {
         self.data = Data::Out(buffer);
+        self
+    }
+
+    /// The same, for which the target may take this long.
+    #[must_use]
+    pub const fn within(mut self, time_limit: Duration) -> Self {
+        self.time_limit = Some(time_limit);
         self
     }
 
@@ -192,6 +203,18 @@ pub enum CommandError {
          has changed it since"
     )]
     Unknown(String),
+    /// The target did not answer it in time, and it was ended by other means, so that it does nothing any more.
+    #[error(
+        "the target has not answered the command for {} s and {ended_by} ended it; it may have been carried out, in part or \
+         whole; look at the target's log for what it waits for",
+        waited.as_secs_f32()
+    )]
+    Overdue {
+        /// How long it was waited for before.
+        waited: Duration,
+        /// What has ended it.
+        ended_by: Remedy,
+    },
     /// The target's answer does not agree with what came: the data must not be used.
     #[error("the target answered with status {status:#04x}, but {fault}; the data cannot be trusted")]
     Faulty {

@@ -22,8 +22,16 @@ pub struct Timing {
     pub nop_timeout: Duration,
     /// For a logout. Default 5 s: what comes after it is the end in any case.
     pub logout: Duration,
+    /// How long a command may not get on before it is ended; twice that for commands other than reads and writes, which may
+    /// work on more than they transfer; none: for ever. Default 60 s, as Windows has it (Linux: 30 s). See [`crate::Engine`] for
+    /// what is done then.
+    pub command: Option<Duration>,
+    /// How long the ABORT TASK of such a command may take. Default 15 s, as Linux has it.
+    pub abort: Duration,
+    /// How long the LOGICAL UNIT RESET may take that follows where that does not help. Default 30 s, as Linux has it.
+    pub reset: Duration,
     /// How long a lost session is tried to be had again before its commands fail; zero: not at all. Default 120 s, as
-    /// Linux has it. Tries begin at once (or after the target's Time2Wait), then after 0.5, 1, 2, 4, 8 s, and so on every
+    /// Linux has it. Tries begin at once (or after the target's Time2Wait, but after half of this time at the latest), then after 0.5, 1, 2, 4, 8 s, and so on every
     /// 10 s.
     pub recovery: Duration,
 }
@@ -36,6 +44,9 @@ impl Default for Timing {
             nop_interval: Some(Duration::from_secs(5)),
             nop_timeout: Duration::from_secs(5),
             logout: Duration::from_secs(5),
+            command: Some(Duration::from_secs(60)),
+            abort: Duration::from_secs(15),
+            reset: Duration::from_secs(30),
             recovery: Duration::from_secs(120),
         }
     }

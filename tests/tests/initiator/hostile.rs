@@ -77,6 +77,12 @@ impl Script {
         InitiatorPdu::decode(&bhs).expect("a good PDU")
     }
 
+    /// The same; none when the initiator has closed the connection.
+    pub(super) fn try_receive(&mut self) -> Option<InitiatorPdu> {
+        let is_there = self.stream.peek(&mut [0]).is_ok_and(|bytes| bytes > 0);
+        is_there.then(|| self.receive())
+    }
+
     /// Waits for the next command.
     pub(super) fn command(&mut self) -> ScsiCommand {
         loop {

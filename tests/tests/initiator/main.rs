@@ -7,6 +7,7 @@ mod guard;
 mod hostile;
 mod leaving;
 mod login;
+mod overdue;
 mod recovery;
 mod relay;
 mod resets;

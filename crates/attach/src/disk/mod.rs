@@ -121,7 +121,11 @@ impl Disk {
                 // Its completion counts the reset.
                 Err(CommandError::ResetSinceFlush) => {}
                 // It speaks of nothing but what was answered before it, so that it may be sent again.
-                Err(CommandError::NotSent(_) | CommandError::Unknown(_)) if !self.is_lost() => continue,
+                Err(CommandError::NotSent(_) | CommandError::Unknown(_) | CommandError::Overdue { .. })
+                    if !self.is_lost() =>
+                {
+                    continue;
+                }
                 _ if !self.link.is_good(&command, &ended)? => continue,
                 _ if self.link.journal().flushed(mark, ended.session) => return Ok(()),
                 _ => {}

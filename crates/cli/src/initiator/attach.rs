@@ -17,6 +17,7 @@ use signal_hook::iterator::Signals;
 
 use super::options::AttachOptions;
 use super::report::tell;
+use super::session::{helped, overdue};
 use crate::banner::{printable, size};
 use crate::failure::{Failure, say};
 use crate::log;
@@ -90,7 +91,7 @@ pub(crate) fn run(options: &AttachOptions) -> Result<(), Failure> {
 }
 
 fn open(options: &AttachOptions) -> Result<Disk, Failure> {
-    let mut session = options.url.options();
+    let mut session = options.access.session(&options.url);
     session.timing.recovery = Duration::from_secs(options.recovery.into());
     Disk::open(session, options.url.lun, options.read_only).map_err(|error| match error {
         OpenError::Session(error) => Failure::initiator(&error),
@@ -213,6 +214,10 @@ fn watch(shared: Arc<Shared>) -> Result<(), Failure> {
                         let seconds = after.as_secs_f64();
                         say(&format!("lunette: logged in again at {portal} after {seconds:.1} s"));
                     }
+                    EngineEvent::Overdue { lun, commands, waited, remedy } => {
+                        say(&overdue(lun, commands, waited, remedy));
+                    }
+                    EngineEvent::Ended { remedy, .. } => say(&helped(remedy)),
                     EngineEvent::UnitChanged { what, .. } => {
                         say(&format!("lunette: the disk is not the one that it was: {what}"));
                     }

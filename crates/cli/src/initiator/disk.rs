@@ -10,6 +10,7 @@ use lunette_scsi::client::{
 };
 use lunette_scsi::{AdditionalSense, Lun, SenseKey, Status};
 
+use super::options::AccessOptions;
 use super::port::{Done, Port};
 use super::session;
 use crate::failure::Failure;
@@ -45,8 +46,8 @@ impl Disk {
     ///
     /// # Errors
     /// [`Failure`] with the status that says what kind it is.
-    pub(crate) fn open(url: &TargetUrl) -> Result<Disk, Failure> {
-        let port = session::connect(&url.options())?;
+    pub(crate) fn open(url: &TargetUrl, access: &AccessOptions) -> Result<Disk, Failure> {
+        let port = session::connect(&access.session(url))?;
         Disk::on(port, Lun::from_number(url.lun.number()), url.to_string())
     }
 

@@ -40,7 +40,7 @@ pub(crate) fn run(options: &EraseOptions) -> Result<(), Failure> {
     if sanitizes && !is_whole(&options.range) {
         return Err(Failure::usage("SANITIZE erases the whole disk: leave out --offset and --length"));
     }
-    let mut disk = Disk::open(&options.url)?;
+    let mut disk = Disk::open(&options.url, &options.access)?;
     let span = options.range.resolve(&disk.capacity()?)?;
     if disk.facts.is_write_protected() {
         let message = format!("{} is read-only for this initiator", disk.name);

@@ -9,7 +9,7 @@ use lunette_scsi::client::{UnitFacts, log};
 use serde::Serialize;
 
 use super::disk::Disk;
-use super::options::UrlOptions;
+use super::options::InfoOptions;
 use super::report::{Facts, tell};
 use super::reserve::type_name;
 use crate::banner::size;
@@ -72,8 +72,8 @@ struct Reservation {
 }
 
 /// Opens the disk and tells what it says of itself.
-pub(crate) fn run(options: &UrlOptions) -> Result<(), Failure> {
-    let mut disk = Disk::open(&options.url)?;
+pub(crate) fn run(options: &InfoOptions) -> Result<(), Failure> {
+    let mut disk = Disk::open(&options.url, &options.access)?;
     let groups = disk.ask_optional(&port_groups::report_target_port_groups())?.unwrap_or_default();
     let keys = disk.ask_optional(&reservations::read_keys())?;
     let reserved = disk.ask_optional(&reservations::read_reservation())?;

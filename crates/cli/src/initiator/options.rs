@@ -1,10 +1,11 @@
 //! The flags of the initiator's commands.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use lunette_attach::nbd::{Address, DEPTH_MAX as ATTACH_DEPTH_MAX};
-use lunette_initiator::{Portal, TargetUrl};
+use lunette_initiator::{Options, Portal, TargetUrl};
 use lunette_scsi::client::reservations::ReservationType;
 
 use crate::log::LogFilter;
@@ -43,7 +44,7 @@ pub(crate) enum InitiatorCommand {
     LoginTrace(UrlOptions),
     /// Tell all about a disk: names, size, limits, provisioning, modes, paths, reservations
     #[command(after_help = EXIT_STATUS)]
-    Info(UrlOptions),
+    Info(InfoOptions),
     /// Read a disk, or a part of it, to a file or the standard output
     #[command(after_help = EXIT_STATUS)]
     Read(ReadOptions),
@@ -84,7 +85,8 @@ impl InitiatorCommand {
     pub(crate) fn json(&self) -> bool {
         match self {
             InitiatorCommand::Discover(options) => options.json,
-            InitiatorCommand::LoginTrace(options) | InitiatorCommand::Info(options) => options.json,
+            InitiatorCommand::LoginTrace(options) => options.json,
+            InitiatorCommand::Info(options) => options.json,
             InitiatorCommand::Read(options) => options.json,
             InitiatorCommand::Write(options) => options.json,
             InitiatorCommand::Verify(options) => options.json,
@@ -119,6 +121,36 @@ pub(crate) struct DiscoverOptions {
     pub(crate) json: bool,
 }
 
+/// How a disk is used.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct AccessOptions {
+    /// How long a command may go unanswered before it is ended, by ABORT TASK, LOGICAL UNIT RESET or a new session; twice that
+    /// for other commands than reads and writes; 0 is for ever
+    #[arg(long, value_name = "SECONDS", default_value = "60")]
+    pub(crate) timeout: u32,
+}
+
+impl AccessOptions {
+    /// Of a session with this disk.
+    pub(crate) fn session(&self, url: &TargetUrl) -> Options {
+        let mut options = url.options();
+        options.timing.command = (self.timeout > 0).then(|| Duration::from_secs(self.timeout.into()));
+        options
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InfoOptions {
+    /// The disk
+    #[arg(value_name = "URL", long_help = URL_HELP)]
+    pub(crate) url: TargetUrl,
+    #[command(flatten)]
+    pub(crate) access: AccessOptions,
+    /// Tell it as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct UrlOptions {
     /// The disk
@@ -139,6 +171,8 @@ pub(crate) struct ReadOptions {
     /// The disk
     #[arg(value_name = "URL", long_help = URL_HELP)]
     pub(crate) url: TargetUrl,
+    #[command(flatten)]
+    pub(crate) access: AccessOptions,
     #[command(flatten)]
     pub(crate) range: RangeOptions,
     /// Write to this file, which must not exist; - is the standard output
@@ -173,6 +207,8 @@ pub(crate) struct WriteOptions {
     #[arg(value_name = "URL", long_help = URL_HELP)]
     pub(crate) url: TargetUrl,
     #[command(flatten)]
+    pub(crate) access: AccessOptions,
+    #[command(flatten)]
     pub(crate) range: RangeOptions,
     #[command(flatten)]
     pub(crate) source: SourceOptions,
@@ -192,6 +228,8 @@ pub(crate) struct VerifyOptions {
     /// The disk
     #[arg(value_name = "URL", long_help = URL_HELP)]
     pub(crate) url: TargetUrl,
+    #[command(flatten)]
+    pub(crate) access: AccessOptions,
     #[command(flatten)]
     pub(crate) range: RangeOptions,
     #[command(flatten)]
@@ -223,6 +261,8 @@ pub(crate) struct EraseOptions {
     #[arg(value_name = "URL", long_help = URL_HELP)]
     pub(crate) url: TargetUrl,
     #[command(flatten)]
+    pub(crate) access: AccessOptions,
+    #[command(flatten)]
     pub(crate) range: RangeOptions,
     /// How
     #[arg(long, value_enum, value_name = "METHOD", default_value = "zeros")]
@@ -249,6 +289,8 @@ pub(crate) struct ChecksumOptions {
     /// The disk
     #[arg(value_name = "URL", long_help = URL_HELP)]
     pub(crate) url: TargetUrl,
+    #[command(flatten)]
+    pub(crate) access: AccessOptions,
     #[command(flatten)]
     pub(crate) range: RangeOptions,
     /// Which
@@ -294,6 +336,8 @@ pub(crate) struct CopyOptions {
     /// To: an iscsi:// URL or a file, which is created
     #[arg(value_name = "DST")]
     pub(crate) destination: End,
+    #[command(flatten)]
+    pub(crate) access: AccessOptions,
     /// Overwrite the destination if it is a file that exists
     #[arg(long)]
     pub(crate) force: bool,
@@ -323,6 +367,8 @@ pub(crate) struct AttachOptions {
     /// The disk
     #[arg(value_name = "URL", long_help = URL_HELP)]
     pub(crate) url: TargetUrl,
+    #[command(flatten)]
+    pub(crate) access: AccessOptions,
     /// Mount a directory here with the disk as the file `disk` in it (FUSE); umount ends it, too
     #[arg(value_name = "DIRECTORY", group = "face")]
     pub(crate) directory: Option<PathBuf>,
@@ -383,6 +429,8 @@ pub(crate) struct ReserveOptions {
     /// The disk
     #[arg(value_name = "URL", long_help = URL_HELP)]
     pub(crate) url: TargetUrl,
+    #[command(flatten)]
+    pub(crate) access: AccessOptions,
     /// List the registered keys
     #[arg(long, short = 'k', group = "action")]
     pub(crate) read_keys: bool,

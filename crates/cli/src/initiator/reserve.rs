@@ -28,7 +28,7 @@ pub(crate) fn type_name(kind: ReservationType) -> &'static str {
 /// Does one thing.
 pub(crate) fn run(options: &ReserveOptions) -> Result<(), Failure> {
     let out = change(options)?;
-    let mut session_options = options.url.options();
+    let mut session_options = options.access.session(&options.url);
     session_options.isid = Some(Isid(options.isid));
     let port = session::connect(&session_options)?;
     let mut disk = Disk::on(port, Lun::from_number(options.url.lun.number()), options.url.to_string())?;

@@ -1,8 +1,11 @@
 //! A [`Port`] that is a session of `lunette_initiator`.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
-use lunette_initiator::{Command as Sent, CommandId, Completion, Data, Engine, EngineEvent, Options, Replay};
+use lunette_initiator::{
+    Command as Sent, CommandId, Completion, Data, Engine, EngineEvent, Options, Remedy, Replay,
+};
 use lunette_scsi::client::{Command, Transfer, UnitIdentity};
 use lunette_scsi::{Lun, Status};
 use lunette_wire::LunField;
@@ -119,6 +122,18 @@ impl Drop for SessionPort {
     }
 }
 
+/// Commands are not answered in time.
+pub(crate) fn overdue(lun: LunField, commands: usize, waited: Duration, remedy: Remedy) -> String {
+    let (what, seconds) = (if commands == 1 { "command" } else { "commands" }, waited.as_secs_f32());
+    let lun = Lun::from_bytes(lun.0);
+    format!("lunette: {commands} {what} to LUN {lun} not answered for {seconds:.1} s: trying {remedy}")
+}
+
+/// This has ended them.
+pub(crate) fn helped(remedy: Remedy) -> String {
+    format!("lunette: {remedy} has ended what was not answered")
+}
+
 impl SessionPort {
     fn engine(&mut self) -> Result<&mut Engine, Failure> {
         self.engine.as_mut().ok_or_else(|| Failure::internal("the session was closed"))
@@ -143,6 +158,10 @@ impl SessionPort {
                 EngineEvent::ConnectionMissing { reason } => {
                     say(&format!("lunette: one connection of the session is missing: {reason}"));
                 }
+                EngineEvent::Overdue { lun, commands, waited, remedy } => {
+                    say(&overdue(lun, commands, waited, remedy));
+                }
+                EngineEvent::Ended { remedy, .. } => say(&helped(remedy)),
                 EngineEvent::LogoutRequested { portal, .. } => {
                     say(&format!("lunette: {portal} asks for a logout"));
                 }

@@ -43,7 +43,7 @@ fn is_standard(path: &Path) -> bool {
 
 /// `lunette read`.
 pub(crate) fn read(options: &ReadOptions) -> Result<(), Failure> {
-    let mut disk = Disk::open(&options.url)?;
+    let mut disk = Disk::open(&options.url, &options.access)?;
     let span = options.range.resolve(&disk.capacity()?)?;
     let mut output: Box<dyn Write> = if is_standard(&options.output) {
         Box::new(io::stdout().lock())
@@ -184,7 +184,7 @@ impl Source {
 
 /// `lunette write`.
 pub(crate) fn write(options: &WriteOptions) -> Result<(), Failure> {
-    let mut disk = Disk::open(&options.url)?;
+    let mut disk = Disk::open(&options.url, &options.access)?;
     let span = options.range.resolve(&disk.capacity()?)?;
     if disk.facts.is_write_protected() {
         let message = format!("{} is read-only for this initiator", disk.name);
@@ -288,7 +288,7 @@ impl Difference {
 
 /// `lunette verify`.
 pub(crate) fn verify(options: &VerifyOptions) -> Result<(), Failure> {
-    let mut disk = Disk::open(&options.url)?;
+    let mut disk = Disk::open(&options.url, &options.access)?;
     let span = options.range.resolve(&disk.capacity()?)?;
     let is_given = options.range.length.is_some();
     let (mut source, span) = Source::open(&options.source, span, is_given)?;
@@ -369,7 +369,7 @@ impl Sum {
 
 /// `lunette checksum`.
 pub(crate) fn checksum(options: &ChecksumOptions) -> Result<(), Failure> {
-    let mut disk = Disk::open(&options.url)?;
+    let mut disk = Disk::open(&options.url, &options.access)?;
     let span = options.range.resolve(&disk.capacity()?)?;
     let start = Instant::now();
     let mut sum = Sum::new(options.algorithm);

@@ -7,6 +7,7 @@ use lunette_iscsi::initiator::session::{End, Event, Notice, RequestHandle, Round
 use lunette_iscsi::parameters::ConnectionParameters;
 use lunette_wire::{Cid, LunField};
 
+use super::overdue::{Remedy, may_repeat};
 use super::{Engine, replay};
 use crate::{CommandError, Portal, Status};
 
@@ -72,6 +73,24 @@ pub enum EngineEvent {
         lun: LunField,
         /// What is different.
         what: String,
+    },
+    /// Commands of a unit were not answered in time, and this is done now to end them.
+    Overdue {
+        /// The logical unit.
+        lun: LunField,
+        /// How many.
+        commands: usize,
+        /// How long the oldest has been waited for.
+        waited: Duration,
+        /// What is done.
+        remedy: Remedy,
+    },
+    /// This has ended the commands that were not answered in time. They go on once more where that may be.
+    Ended {
+        /// The logical unit.
+        lun: LunField,
+        /// What has helped.
+        remedy: Remedy,
     },
     /// A task management function was answered.
     Managed {
@@ -149,10 +168,14 @@ impl Engine {
                 self.aborts.retain(|abort| *abort != request);
             }
             Event::Managed { request, response, .. } => {
-                self.events.push_back(EngineEvent::Managed { request: RequestId(request), response });
+                if !self.is_of_overdue(request, Some(response)) {
+                    self.events.push_back(EngineEvent::Managed { request: RequestId(request), response });
+                }
             }
             Event::Unanswered { request, .. } => {
-                self.events.push_back(EngineEvent::Unanswered { request: RequestId(request) });
+                if !self.is_of_overdue(request, None) {
+                    self.events.push_back(EngineEvent::Unanswered { request: RequestId(request) });
+                }
             }
             Event::Notice { connection, notice } => {
                 if let Notice::SegmentLength { bytes } = notice {
@@ -186,6 +209,7 @@ impl Engine {
         if self.is_of_check(place, &end) {
             return;
         }
+        let remedy = self.table.get(place).and_then(|pending| pending.remedy);
         match end {
             End::Answered(answer) => {
                 let status = Status {
@@ -207,6 +231,10 @@ impl Engine {
             End::TargetFailure { response } => {
                 self.end(place, (Err(CommandError::TargetFailure { response }), 0));
             }
+            // Where the target does not know the task, it is not carried out any more either.
+            End::Aborted | End::Unknown if remedy.is_some() && !self.session.is_over() => {
+                self.overdue_ended(place, remedy.unwrap_or(Remedy::AbortTask));
+            }
             End::Aborted => self.end(place, (Err(CommandError::Aborted), 0)),
             // Whoever closes the session knows what this costs; else it was the target that wanted to be rid of it.
             End::LoggedOut if self.is_closing => self.end(place, (Err(CommandError::Aborted), 0)),
@@ -226,13 +254,15 @@ impl Engine {
         let Some(pending) = self.table.get_mut(place) else { return };
         pending.may_have_run |= has_left;
         let may_have_run = pending.may_have_run;
-        let is_again = pending.attempts < ATTEMPTS_MAX;
+        let is_again = pending.attempts < ATTEMPTS_MAX && may_repeat(pending);
         if recovers && is_again && replay::may_go_on(&pending.command, may_have_run) {
             pending.task = None;
             self.backlog.push_back(place);
             return;
         }
-        self.end(place, (Err(unanswered(may_have_run, reason)), 0));
+        let given_up = pending.remedy.filter(|remedy| *remedy == Remedy::Reinstatement && has_left);
+        let overdue = given_up.and_then(|remedy| pending.overdue_error(remedy));
+        self.end(place, (Err(overdue.unwrap_or_else(|| unanswered(may_have_run, reason))), 0));
     }
 
     /// Takes a unit attention that only says what this side knows: the session was lost.

@@ -7,6 +7,7 @@
 mod event;
 mod guard;
 mod link;
+mod overdue;
 mod receive;
 mod recovery;
 mod replay;
@@ -29,6 +30,7 @@ use rustix::event::epoll;
 use rustix::fd::OwnedFd;
 
 pub use event::{ConnectionInfo, EngineEvent, RequestId};
+pub use overdue::Remedy;
 pub use wake::Waker;
 
 use crate::connect::{Connector, Goal, LoginRecord, no_random};
@@ -36,6 +38,7 @@ use crate::identity::random_isid;
 use crate::{CommandError, Completion, Error, Options, Phase};
 use guard::{Check, Guard};
 use link::Link;
+use overdue::Overdue;
 use recovery::{Down, Job};
 use table::Table;
 
@@ -81,6 +84,15 @@ enum State {
 /// command is taken by the engine and told as [`EngineEvent::Attention`]. Nothing is sent to a unit that has become another
 /// one since it was guarded ([`Engine::guard`]).
 ///
+/// # When a command is not answered
+///
+/// A target that is there, and answers pings, may still never answer a command. After [`crate::Timing::command`] (or
+/// [`Command::time_limit`](crate::Command::time_limit)) without anything of it, or of one before it, having come or gone, it is
+/// ended: by ABORT TASK; where that is refused or not answered within [`crate::Timing::abort`], by LOGICAL UNIT RESET; where that
+/// fails too, within [`crate::Timing::reset`], the session is given up for a new one. [`EngineEvent::Overdue`] tells what is done
+/// and [`EngineEvent::Ended`] what has helped. The command goes on by the table above, once; then it ends as
+/// [`CommandError::Overdue`].
+///
 /// # When a unit is reset
 ///
 /// A volatile cache may have lost what was not flushed. Whoever hears of the reset, the engine or a command's caller: if
@@ -118,6 +130,8 @@ pub struct Engine {
     detail: Option<String>,
     /// Requests that abort commands, which end by themselves.
     aborts: Vec<RequestHandle>,
+    /// Commands that are not answered in time.
+    overdue: Overdue,
     /// Units that were reset after something was written to them that was not flushed since.
     resets: Vec<LunField>,
     /// Units that were written to since their last good flush.
@@ -174,6 +188,7 @@ impl Engine {
             rejoin: None,
             detail: None,
             aborts: Vec::new(),
+            overdue: Overdue::default(),
             resets: Vec::new(),
             dirty: Vec::new(),
             guards: Vec::new(),
@@ -349,6 +364,9 @@ fn new_session(options: &Options, leading: &Outcome) -> Session {
         nop_interval: timing.nop_interval,
         nop_timeout: timing.nop_timeout,
         logout_timeout: timing.logout,
+        // The engine has its own limits for the functions that it asks for.
+        function_timeout: Settings::default().function_timeout.max(timing.abort.saturating_add(timing.reset)),
+        time2wait_max: timing.recovery / 2,
         ..Settings::default()
     };
     Session::new(leading.session, leading.cmd_sn, settings)

@@ -310,7 +310,7 @@ impl Receiver {
             _ => None,
         };
         if let Some(tag) = task {
-            context.table.note_answer(context.now, tag);
+            context.table.note_answer(context.now, tag, segment.length as usize);
         }
         context.session.received(context.now, self.connection, pdu, segment, context.outbox);
     }

@@ -54,7 +54,8 @@ impl Engine {
         self.drop_check();
         self.is_joining = false;
         self.aborts.clear();
-        self.rejoin = None;
+        self.overdue.forget();
+        (self.rejoin, self.detail) = (None, None);
         if self.is_closing || self.options.timing.recovery.is_zero() {
             return self.over(reason);
         }

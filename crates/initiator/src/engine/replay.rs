@@ -53,6 +53,11 @@ pub(super) fn is_read(command: &Command) -> bool {
     kind(command.cdb.bytes()) == Kind::Reads
 }
 
+/// True for what may work on more than it transfers, and so longer than a read or a write.
+pub(super) fn may_take_long(command: &Command) -> bool {
+    matches!(kind(command.cdb.bytes()), Kind::Flushes | Kind::Other)
+}
+
 /// Whether something may be in the unit's cache after a command that no good flush has covered.
 pub(super) fn leaves_dirty(command: &Command, is_good: bool) -> bool {
     match kind(command.cdb.bytes()) {

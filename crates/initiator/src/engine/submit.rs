@@ -93,9 +93,9 @@ impl Engine {
                 }
                 self.table.begin(place, task);
                 if let Some(pending) = self.table.get_mut(place) {
-                    pending.attempts += 1;
-                    pending.times.first_byte = None;
+                    pending.begin(self.now);
                 }
+                self.watch_for_answer(place);
             }
             Err(SubmitError::Full | SubmitError::Closed) => self.backlog.push_back(place),
             Err(error) => self.end(place, (Err(CommandError::Invalid(error.to_string())), 0)),

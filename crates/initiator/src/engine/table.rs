@@ -9,6 +9,7 @@ use lunette_iscsi::initiator::session::TaskHandle;
 use lunette_wire::LunField;
 use slab::Slab;
 
+use super::overdue::Remedy;
 use super::replay;
 use crate::{Command, CommandError, CommandId, Completion, Data, Status, Times};
 
@@ -34,9 +35,44 @@ pub(super) struct Pending {
     pub(super) attempts: u32,
     /// A flush beside which a reset of its unit came to light: it may have been too late.
     pub(super) is_void: bool,
+    /// When it became a task in the present session.
+    pub(super) begun_at: Duration,
+    /// When it last got on in the present session: left, sent data or got data; none: it has not left.
+    pub(super) moved_at: Option<Duration>,
+    /// Bytes of data that have gone; what goes a second time does not count as getting on.
+    moved_bytes: usize,
+    /// How often it was not answered in time, and how long it was waited for the last time.
+    pub(super) overdue: u32,
+    pub(super) waited: Duration,
+    /// What is under way to end it.
+    pub(super) remedy: Option<Remedy>,
+    /// It had not left when its unit was reset: it is sent behind the reset.
+    pub(super) is_withdrawn: bool,
 }
 
 impl Pending {
+    /// It becomes a task.
+    pub(super) fn begin(&mut self, now: Duration) {
+        self.attempts += 1;
+        self.times.first_byte = None;
+        (self.begun_at, self.moved_at, self.moved_bytes) = (now.max(self.times.queued), None, 0);
+        (self.remedy, self.is_withdrawn) = (None, false);
+    }
+
+    /// Data has gone.
+    fn moved(&mut self, now: Duration, bytes: usize) -> bool {
+        let is_new = bytes > 0 && self.moved_bytes < self.buffer().len();
+        if is_new {
+            (self.moved_at, self.moved_bytes) = (Some(now), self.moved_bytes.saturating_add(bytes));
+        }
+        is_new
+    }
+
+    /// What its caller hears when it was not answered in time.
+    pub(super) fn overdue_error(&self, ended_by: Remedy) -> Option<CommandError> {
+        (self.overdue > 0).then_some(CommandError::Overdue { waited: self.waited, ended_by })
+    }
+
     /// The bytes of its buffer.
     pub(super) fn buffer(&self) -> &[u8] {
         match &self.command.data {
@@ -60,6 +96,8 @@ pub(super) struct Table {
     serials: u64,
     /// See [`Completion::session`].
     session: u32,
+    /// When anything last left, or brought data.
+    pub(super) moved_at: Duration,
     pub(super) done: Vec<Completion>,
 }
 
@@ -78,6 +116,13 @@ impl Table {
             times: Times { queued: now, ..Times::default() },
             attempts: 0,
             is_void: false,
+            begun_at: now,
+            moved_at: None,
+            moved_bytes: 0,
+            overdue: 0,
+            waited: Duration::ZERO,
+            remedy: None,
+            is_withdrawn: false,
         });
         // Nobody has 2^32 commands.
         CommandId { place: place as u32, serial }
@@ -126,6 +171,21 @@ impl Table {
     pub(super) fn hold(&mut self, place: u32) {
         if let Some(pending) = self.get_mut(place) {
             pending.queued += 1;
+        }
+    }
+
+    /// A command has left.
+    pub(super) fn note_sent(&mut self, now: Duration, place: u32) {
+        if let Some(pending) = self.get_mut(place) {
+            (pending.times.sent, pending.moved_at) = (Some(now), Some(now));
+            self.moved_at = now;
+        }
+    }
+
+    /// A command's data has left.
+    pub(super) fn note_data_sent(&mut self, now: Duration, place: u32, bytes: usize) {
+        if self.get_mut(place).is_some_and(|pending| pending.moved(now, bytes)) {
+            self.moved_at = now;
         }
     }
 
@@ -209,15 +269,17 @@ impl Table {
 }
 
 impl Table {
-    /// The first byte of an answer to the task with this tag has come.
-    pub(super) fn note_answer(&mut self, now: Duration, tag: lunette_wire::InitiatorTaskTag) {
+    /// A part of an answer to the task with this tag has come, with so many bytes of data.
+    pub(super) fn note_answer(&mut self, now: Duration, tag: lunette_wire::InitiatorTaskTag, bytes: usize) {
         // The task's place is in the low half of its tag; who it is, is compared.
         let Some(&place) = self.of_tasks.get((tag.0 & 0xffff) as usize) else { return };
         if let Some(pending) = self.get_mut(place)
             && pending.task.is_some_and(|task| task.initiator_task_tag() == tag)
-            && pending.times.first_byte.is_none()
         {
-            pending.times.first_byte = Some(now);
+            pending.times.first_byte.get_or_insert(now);
+            if pending.moved(now, bytes) {
+                self.moved_at = now;
+            }
         }
     }
 }

@@ -166,16 +166,15 @@ impl Transmitter {
         self.queued_bytes -= sent;
         let mut left = self.sent + sent;
         while let Some(first) = self.queue.front_mut() {
-            if let Some(place) = first.begins.take()
-                && let Some(pending) = table.get_mut(place)
-            {
-                pending.times.sent = Some(now);
+            if let Some(place) = first.begins.take() {
+                table.note_sent(now, place);
             }
             if left < first.length {
                 break;
             }
             left -= first.length;
-            if let Some(Queued { body: Body::Range { place, .. }, .. }) = self.queue.pop_front() {
+            if let Some(Queued { body: Body::Range { place, start, end }, .. }) = self.queue.pop_front() {
+                table.note_data_sent(now, place, end - start);
                 table.release(now, place);
             }
             if left == 0 {

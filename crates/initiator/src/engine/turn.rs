@@ -40,12 +40,17 @@ impl Engine {
         };
         let check = self.check_deadline();
         let rejoin = self.rejoin.filter(|_| self.is_up() && !self.is_joining).map(|(at, _)| at);
-        session.into_iter().chain(leaving).chain(recovery).chain(rejoin).chain(check).min()
+        let overdue = if self.is_up() { self.overdue.deadline() } else { None };
+        session.into_iter().chain(leaving).chain(recovery).chain(rejoin).chain(check).chain(overdue).min()
     }
 
     pub(super) fn tick(&mut self) {
         if self.is_up() {
             self.session.tick(self.now, &mut self.outbox);
+            self.settle();
+        }
+        if self.is_up() {
+            self.look_for_overdue();
             self.leave_when_asked();
             self.check_later();
         }

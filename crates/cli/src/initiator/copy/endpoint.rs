@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::super::amount::Span;
 use super::super::disk::Disk;
-use super::super::options::End;
+use super::super::options::{AccessOptions, CopyOptions, End};
 use super::super::stream::{ReadStream, WriteStream, flush};
 use super::super::transfer::create;
 use crate::failure::Failure;
@@ -69,9 +69,13 @@ pub(super) trait Endpoint: Send {
 }
 
 /// Opens what is copied from.
-pub(super) fn open_source(end: &End, depth: u32) -> Result<Box<dyn Endpoint>, Failure> {
+pub(super) fn open_source(
+    end: &End,
+    access: &AccessOptions,
+    depth: u32,
+) -> Result<Box<dyn Endpoint>, Failure> {
     match end {
-        End::Disk(url) => Ok(Box::new(DiskEnd::open(Disk::open(url)?, depth)?)),
+        End::Disk(url) => Ok(Box::new(DiskEnd::open(Disk::open(url, access)?, depth)?)),
         End::File(path) => {
             let file = File::open(path)
                 .map_err(|error| Failure::new(format!("cannot open {}", path.display()), &error))?;
@@ -84,18 +88,17 @@ pub(super) fn open_source(end: &End, depth: u32) -> Result<Box<dyn Endpoint>, Fa
 pub(super) fn open_destination(
     end: &End,
     bytes: u64,
-    force: bool,
     resumed: bool,
-    depth: u32,
+    options: &CopyOptions,
 ) -> Result<Box<dyn Endpoint>, Failure> {
     let path = match end {
         End::Disk(url) => {
-            let disk = Disk::open(url)?;
+            let disk = Disk::open(url, &options.access)?;
             if disk.facts.is_write_protected() {
                 let message = format!("{} is read-only for this initiator", disk.name);
                 return Err(Failure::scsi(message, Some("see the target's configuration".to_owned())));
             }
-            return Ok(Box::new(DiskEnd::open(disk, depth)?));
+            return Ok(Box::new(DiskEnd::open(disk, options.depth)?));
         }
         End::File(path) => path,
     };
@@ -105,7 +108,7 @@ pub(super) fn open_destination(
         let file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
         return FileEnd::open(file, path, false).map(|end| Box::new(end) as Box<dyn Endpoint>);
     }
-    let file = create(path, force)?;
+    let file = create(path, options.force)?;
     file.set_len(bytes).map_err(failed)?;
     FileEnd::open(file, path, true).map(|end| Box::new(end) as Box<dyn Endpoint>)
 }

@@ -45,13 +45,12 @@ struct Copied {
 pub(crate) fn run(options: &CopyOptions) -> Result<(), Failure> {
     let mut record = options.resume.as_deref().map(Record::open).transpose()?;
     let resumed = record.as_ref().and_then(Record::done).is_some();
-    let mut source = open_source(&options.source, options.depth)?;
+    let mut source = open_source(&options.source, &options.access, options.depth)?;
     let bytes = source.size_bytes();
     if is_same_file(&options.source, &options.destination) {
         return Err(Failure::usage("source and destination are the same file"));
     }
-    let mut destination =
-        open_destination(&options.destination, bytes, options.force, resumed, options.depth)?;
+    let mut destination = open_destination(&options.destination, bytes, resumed, options)?;
     check_sizes(&*source, &*destination, options)?;
     let identities = [source.identity(), destination.identity()];
     let begin = match &mut record {

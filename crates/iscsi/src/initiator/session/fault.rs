@@ -109,6 +109,9 @@ pub enum Loss {
     /// The session was logged out while this was under way.
     #[error("the session was logged out")]
     LoggedOut,
+    /// The driver has given the session up ([`super::Session::give_up`]); it knows more.
+    #[error("this side has given the session up")]
+    GivenUp,
 }
 
 /// What is wrong with an answer that was well formed: its data must not be used.

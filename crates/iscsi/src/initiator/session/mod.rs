@@ -105,6 +105,9 @@ pub struct Settings {
     /// How long the answer to a task management function may take, and to what recovers a connection, before the connection
     /// that was asked counts as lost. Default 60 s: a target may have to wait for its store before it may answer.
     pub function_timeout: Duration,
+    /// The longest Time2Wait that is waited at ErrorRecoveryLevel 2 (13.15): where the target wants more, a lost connection ends
+    /// the session instead. Default 60 s; RFC 7143 lets a target say an hour.
+    pub time2wait_max: Duration,
     /// How long a Logout Response may take. Default 15 s, as the Linux initiator has it.
     pub logout_timeout: Duration,
     /// The longest answer to a text request, in bytes. Default 1 MiB: some 10,000 targets of a SendTargets.
@@ -119,6 +122,7 @@ impl Default for Settings {
             nop_timeout: Duration::from_secs(5),
             recovery_interval: Duration::from_secs(2),
             function_timeout: Duration::from_secs(60),
+            time2wait_max: Duration::from_secs(60),
             logout_timeout: Duration::from_secs(15),
             text_length_max: 1 << 20,
         }
@@ -411,13 +415,22 @@ impl Session {
         }
     }
 
+    /// Ends the session as if it were lost, whatever could be recovered: what has left ends as [`End::Unknown`]. For a driver that
+    /// has tried all else to have an answer.
+    pub fn give_up(&mut self, outbox: &mut Outbox) {
+        self.fail(Loss::GivenUp, outbox);
+    }
+
     /// The transport of a connection has failed, or the driver gives it up. At ErrorRecoveryLevel 0 and 1 that ends the
     /// session (7.1.4.4). At level 2 the tasks wait for another connection: one that there is, or one that the driver logs in,
-    /// not before Time2Wait and within Time2Retain after it; see [`Self::lost_connection`].
+    /// not before Time2Wait and within Time2Retain after it; see [`Self::lost_connection`]. A Time2Wait above
+    /// [`Settings::time2wait_max`] is not waited: the session ends.
     pub fn connection_lost(&mut self, connection: ConnectionId, loss: Loss, outbox: &mut Outbox) {
         let Some(at) = self.connections.iter().position(|of| of.id == connection) else { return };
         outbox.tell(Event::ConnectionFailed { connection, loss });
-        if !self.retains() || self.phase != Phase::Open || matches!(loss, Loss::Violation(_)) {
+        let time2wait = Duration::from_secs(self.parameters.default_time2wait_s.into());
+        let can_recover = self.retains() && time2wait <= self.settings.time2wait_max;
+        if !can_recover || self.phase != Phase::Open || matches!(loss, Loss::Violation(_)) {
             return self.fail(loss, outbox);
         }
         let lost = self.connections.remove(at);

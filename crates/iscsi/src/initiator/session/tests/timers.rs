@@ -54,6 +54,35 @@ fn without_room_for_a_ping_silence_is_counted_and_the_clock_is_not_asked_again_a
 }
 
 #[test]
+fn a_time_to_wait_that_is_too_long_is_not_waited() {
+    for (default_time2wait_s, is_over) in [(60, false), (61, true), (3600, true)] {
+        let mut world = world_with(SessionParameters {
+            error_recovery_level: 2,
+            default_time2wait_s,
+            ..SessionParameters::default()
+        });
+        world.session.connection_lost(world.id, Loss::Transport, &mut world.outbox);
+        let is_lost = |event: &Event| matches!(event, Event::SessionLost { loss: Loss::Transport });
+        assert_eq!(world.outbox.events.iter().any(is_lost), is_over, "{default_time2wait_s} s");
+    }
+}
+
+#[test]
+fn a_session_that_is_given_up_ends_at_every_level() {
+    for level in 0..=2 {
+        let mut world = world_at(level);
+        world.session.give_up(&mut world.outbox);
+        let ends = world
+            .outbox
+            .events
+            .iter()
+            .filter(|event| matches!(event, Event::Ended { end: End::Unknown, .. }));
+        assert_eq!(ends.count(), 2);
+        assert_eq!(world.outbox.events.last(), Some(&Event::SessionLost { loss: Loss::GivenUp }));
+    }
+}
+
+#[test]
 fn a_reassignment_that_is_rejected_for_ever_is_given_up() {
     let mut world = world_at(2);
     let taken = world.data_in();
