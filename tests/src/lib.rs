@@ -9,6 +9,8 @@ pub mod attach;
 #[cfg(feature = "initiator")]
 pub mod connection;
 #[cfg(feature = "initiator")]
+pub mod engine;
+#[cfg(feature = "initiator")]
 pub mod fuzz;
 #[cfg(feature = "in-process")]
 pub mod in_process;

@@ -60,7 +60,7 @@ enum Task {
         /// Only tests whose name contains this
         filter: Option<String>,
     },
-    /// Build the image of a virtual machine with a Debian kernel, unless it is there, and run the tests that boot it
+    /// Build the images of virtual machines with Debian kernels, unless they are there, and run the tests that boot them
     Vm,
     /// Run libiscsi's iscsi-test-cu against the release binary and compare its skips with tests/conformance/libiscsi.toml
     Conformance(conformance::Options),
@@ -122,12 +122,13 @@ fn run(task: Task) -> Result<bool> {
             }
         }
         Task::Peers { filter } => with_binary(&workspace, &mut report, |report, binary| {
-            let image = vm::image(&workspace, report);
-            suites::peers(&workspace, report, binary, image.as_deref(), filter.as_deref());
+            let images = vm::images(&workspace, report);
+            suites::peers(&workspace, report, binary, &images, filter.as_deref());
         }),
         Task::Vm => with_binary(&workspace, &mut report, |report, binary| {
-            if let Some(image) = vm::image(&workspace, report) {
-                suites::vm(&workspace, report, binary, &image);
+            let images = vm::images(&workspace, report);
+            if !images.is_empty() {
+                suites::vm(&workspace, report, binary, &images);
             }
         }),
         Task::Conformance(options) if options.is_foreign() => {
@@ -161,8 +162,8 @@ fn test(workspace: &Workspace, report: &mut Report) {
     lint::documentation(workspace, report);
     with_binary(workspace, report, |report, binary| {
         suites::unit(workspace, report, binary);
-        let image = vm::image(workspace, report);
-        suites::peers(workspace, report, binary, image.as_deref(), None);
+        let images = vm::images(workspace, report);
+        suites::peers(workspace, report, binary, &images, None);
         conformance::step(workspace, report, Some(binary), &conformance::Options::default());
         bench::instructions::step(workspace, report);
     });

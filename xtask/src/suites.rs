@@ -9,6 +9,7 @@ use lunette_tests::process;
 
 use crate::cargo::{cargo, check, test};
 use crate::report::{Report, Tally};
+use crate::vm::Images;
 use crate::workspace::Workspace;
 
 const BUILD_LIMIT: Duration = Duration::from_secs(20 * 60);
@@ -66,31 +67,27 @@ pub(crate) fn properties(workspace: &Workspace, report: &mut Report, binary: &Pa
     });
 }
 
-/// The tests that cross crates, all or those whose name contains `filter`. Those in the virtual machine need its image.
+/// The tests that cross crates, all or those whose name contains `filter`. Those in the virtual machine need its images.
 pub(crate) fn peers(
     workspace: &Workspace,
     report: &mut Report,
     binary: &Path,
-    image: Option<&Path>,
+    images: &Images,
     filter: Option<&str>,
 ) {
     report.step("tests across crates: peers, crashes, hostile input, fuzz corpus, virtual machine", || {
         let mut arguments = vec!["test", "--package", "lunette-tests"];
         arguments.extend(filter);
-        run(workspace, binary, &arguments, &environment(image), TEST_LIMIT)
+        run(workspace, binary, &arguments, images, TEST_LIMIT)
     });
 }
 
 /// The tests in the virtual machine.
-pub(crate) fn vm(workspace: &Workspace, report: &mut Report, binary: &Path, image: &Path) {
+pub(crate) fn vm(workspace: &Workspace, report: &mut Report, binary: &Path, images: &Images) {
     report.step("tests in the virtual machine", || {
         let arguments = ["test", "--package", "lunette-tests", "--test", "kernel"];
-        run(workspace, binary, &arguments, &environment(Some(image)), TEST_LIMIT)
+        run(workspace, binary, &arguments, images, TEST_LIMIT)
     });
-}
-
-fn environment(image: Option<&Path>) -> Vec<(&'static str, String)> {
-    image.map(|image| (lunette_tests::vm::IMAGE, image.display().to_string())).into_iter().collect()
 }
 
 /// The crash test with as many rounds as wanted, and a seed to replay.

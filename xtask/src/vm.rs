@@ -1,6 +1,6 @@
-//! The virtual machine with a Debian kernel: builds its image from Debian's packages, once, and runs the tests that boot it.
+//! The virtual machines with Debian kernels: builds their images from Debian's packages, once, and runs the tests that boot them.
 //!
-//! The image is two files in the target directory, named after what they were built from: a kernel, and a root file
+//! An image is two files in the target directory, named after what they were built from: a kernel, and a root file
 //! system that stays in memory. `tests/vm/` has what goes into it, `lunette_tests::vm` boots it.
 
 use std::collections::hash_map::DefaultHasher;
@@ -19,37 +19,64 @@ use crate::workspace::Workspace;
 
 const BUILD_LIMIT: Duration = Duration::from_secs(15 * 60);
 
-/// The guest's release of Debian, whatever the host's is.
-const SUITE: &str = "bookworm";
+/// What an image is made of.
+#[derive(Debug, Hash)]
+struct Recipe {
+    /// The variable that tells the tests where it is.
+    variable: &'static str,
+    /// The guest's release of Debian, whatever the host's is.
+    suite: &'static str,
+    /// What the guest's scripts use, and what they need from a system.
+    packages: &'static str,
+    /// The kernel's modules that are kept, with those that they need.
+    modules: &'static str,
+}
 
-/// What the guest's scripts use, and what they need from a system.
-const PACKAGES: &str = "busybox-static,e2fsprogs,fio,iproute2,kmod,mount,multipath-tools,open-iscsi,procps,sg3-utils,\
-    udev,xfsprogs";
+const RECIPES: [Recipe; 2] = [
+    Recipe {
+        variable: vm::IMAGE,
+        suite: "bookworm",
+        packages: "busybox-static,e2fsprogs,fio,iproute2,kmod,mount,multipath-tools,open-iscsi,procps,sg3-utils,udev,xfsprogs",
+        modules: "9p 9pnet_virtio configfs crc32c_generic crc32c_intel dm_multipath dm_queue_length dm_round_robin \
+            dm_service_time ext4 iscsi_target_mod iscsi_tcp loop scsi_dh_alua sd_mod sg target_core_file target_core_mod \
+            virtio_net virtio_pci virtio_rng xfs",
+    },
+    // For LIO alone.
+    Recipe {
+        variable: vm::IMAGE_OLD,
+        suite: "bullseye",
+        packages: "busybox-static,iproute2,kmod,mount,udev",
+        modules: "9p 9pnet_virtio configfs crc32c_generic crc32c_intel iscsi_target_mod target_core_file target_core_mod \
+            virtio_net virtio_pci virtio_rng",
+    },
+];
 
-/// The kernel's modules that are kept, with those that they need.
-const MODULES: &str = "9p 9pnet_virtio configfs crc32c_generic crc32c_intel dm_multipath dm_queue_length dm_round_robin \
-    dm_service_time ext4 iscsi_target_mod iscsi_tcp loop scsi_dh_alua sd_mod sg target_core_file target_core_mod \
-    virtio_net virtio_pci virtio_rng xfs";
+/// The images that there are: the variables that tell the tests where.
+pub(crate) type Images = Vec<(&'static str, String)>;
 
 /// What builds the image, beside what boots it.
 const BUILDERS: [&str; 3] = ["mmdebstrap", "dpkg-deb", "cpio"];
 
-/// Builds the image unless it is there. Nothing is returned where that is impossible; the report says why.
+/// Builds the images that are not there. Those that cannot be built are not in the answer; the report says why.
 ///
 /// It needs a mirror of Debian, so a failure is a skip: the tests that boot the machine are then skipped, too.
-pub(crate) fn image(workspace: &Workspace, report: &mut Report) -> Option<PathBuf> {
+pub(crate) fn images(workspace: &Workspace, report: &mut Report) -> Images {
+    RECIPES.iter().filter_map(|recipe| image(workspace, report, recipe)).collect()
+}
+
+fn image(workspace: &Workspace, report: &mut Report, recipe: &Recipe) -> Option<(&'static str, String)> {
     let mut image = None;
-    report.step("image of the virtual machine", || {
+    report.step(&format!("image of the virtual machine ({})", recipe.suite), || {
         let mut needed = BUILDERS.iter().chain(&vm::PROGRAMS);
         if let Some(program) = needed.find(|program| find_program(program).is_none()) {
             let package = package_of(program).unwrap_or(program);
             println!("SKIPPED the virtual machine: {program} is not installed (Debian package {package})");
             return Ok(Tally::SKIPPED);
         }
-        match build(workspace) {
+        match build(workspace, recipe) {
             Ok(directory) => {
                 println!("{}", directory.display());
-                image = Some(directory);
+                image = Some((recipe.variable, directory.display().to_string()));
                 Ok(Tally::PASSED)
             }
             Err(error) => {
@@ -61,10 +88,10 @@ pub(crate) fn image(workspace: &Workspace, report: &mut Report) -> Option<PathBu
     image
 }
 
-fn build(workspace: &Workspace) -> Result<PathBuf> {
+fn build(workspace: &Workspace, recipe: &Recipe) -> Result<PathBuf> {
     let sources = workspace.root().join("tests/vm");
     let images = workspace.target_directory()?.join("vm");
-    let image = images.join(name(&sources)?);
+    let image = images.join(name(&sources, recipe)?);
     if image.join(vm::ROOT).is_file() {
         return Ok(image);
     }
@@ -73,15 +100,15 @@ fn build(workspace: &Workspace) -> Result<PathBuf> {
     let unfinished = tempfile::tempdir_in(&images)?;
     let mut command = Command::new("mmdebstrap");
     command
-        .args(["--variant=essential", "--format=null", "--quiet", &format!("--include={PACKAGES}")])
+        .args(["--variant=essential", "--format=null", "--quiet", &format!("--include={}", recipe.packages)])
         .arg("--aptopt=Acquire::Languages \"none\"")
         .args(["--dpkgopt=force-unsafe-io", "--dpkgopt=path-exclude=/usr/share/doc/*"])
         .args(["--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*"])
         .arg(format!("--customize-hook={} \"$1\"", sources.join("hook.sh").display()))
-        .args([SUITE, "/dev/null"])
+        .args([recipe.suite, "/dev/null"])
         .env("VM_IMAGE", unfinished.path())
         .env("VM_SOURCES", &sources)
-        .env("VM_MODULES", MODULES);
+        .env("VM_MODULES", recipe.modules);
     let finished = run(&mut command, BUILD_LIMIT)?;
     let end: Vec<&str> = finished.output.trim_end().lines().rev().take(5).collect();
     let end: Vec<&str> = end.into_iter().rev().collect();
@@ -92,12 +119,12 @@ fn build(workspace: &Workspace) -> Result<PathBuf> {
 }
 
 /// A name that changes with whatever the image is built from.
-fn name(sources: &Path) -> Result<String> {
+fn name(sources: &Path, recipe: &Recipe) -> Result<String> {
     let mut hasher = DefaultHasher::new();
-    (SUITE, PACKAGES, MODULES).hash(&mut hasher);
+    recipe.hash(&mut hasher);
     for file in ["hook.sh", "init"] {
         let path = sources.join(file);
         std::fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?.hash(&mut hasher);
     }
-    Ok(format!("{SUITE}-{:016x}", hasher.finish()))
+    Ok(format!("{}-{:016x}", recipe.suite, hasher.finish()))
 }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
 use super::network::DEVICE;
-use super::{KERNEL, Network, ROOT, image};
+use super::{KERNEL, Network, ROOT};
 
 /// What a script may use, before it.
 const LIBRARY: &str = include_str!("../../vm/scripts/library.sh");
@@ -43,9 +43,8 @@ impl Guest {
     /// `environment`.
     ///
     /// # Errors
-    /// There is no image, or QEMU cannot be started.
+    /// QEMU cannot be started.
     pub fn start(network: &Network, environment: &[(&str, &str)], script: &str) -> Result<Self> {
-        let image = image().map_err(anyhow::Error::msg)?;
         let directory = tempfile::tempdir()?;
         let variables: String =
             environment.iter().map(|(name, value)| format!("export {name}='{value}'\n")).collect();
@@ -57,9 +56,9 @@ impl Guest {
         qemu.args(["-machine", "pc", "-m", "1536", "-smp", "2", "-nodefaults", "-no-user-config"])
             .args(["-display", "none", "-no-reboot"])
             .arg("-kernel")
-            .arg(image.join(KERNEL))
+            .arg(network.image().join(KERNEL))
             .arg("-initrd")
-            .arg(image.join(ROOT))
+            .arg(network.image().join(ROOT))
             .args([
                 "-append",
                 "console=ttyS0 rdinit=/init panic=-1 mitigations=off nokaslr audit=0 apparmor=0",
@@ -116,7 +115,9 @@ impl Guest {
         if ended.status == Some(0) { Ok(ended) } else { bail!("{ended}") }
     }
 
-    fn ended(&self) -> Ended {
+    /// What it has said up to now.
+    #[must_use]
+    pub fn ended(&self) -> Ended {
         let read = |name: &str| {
             let bytes = std::fs::read(self.directory.path().join(name)).unwrap_or_default();
             String::from_utf8_lossy(&bytes).replace('\r', "")
@@ -141,7 +142,7 @@ impl std::fmt::Display for Ended {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let status =
             self.status.map_or_else(|| "no exit status".to_owned(), |status| format!("exit status {status}"));
-        let console: Vec<&str> = self.console.lines().rev().take(40).collect();
+        let console: Vec<&str> = self.console.lines().rev().take(80).collect();
         writeln!(f, "the guest's script: {status}; its output:\n{}\nthe console's end:", self.output)?;
         console.into_iter().rev().try_for_each(|line| writeln!(f, "{line}"))
     }

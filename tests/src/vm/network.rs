@@ -1,6 +1,6 @@
 //! A network of one host and one guest in a namespace of its own: no way out, no port that another test has.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,14 +18,15 @@ pub(super) const DEVICE: &str = "guest0";
 #[derive(Debug)]
 pub struct Network {
     holder: Child,
+    image: PathBuf,
 }
 
 impl Network {
-    /// Makes the namespace, its device, and the host's two addresses there.
+    /// Makes the namespace, its device, and the host's two addresses there, for a guest with this image.
     ///
     /// # Errors
     /// Why it cannot be made here, for a skip: neither root nor a user who may have namespaces, or no TUN device.
-    pub fn new() -> Result<Self, String> {
+    pub fn new(image: PathBuf) -> Result<Self, String> {
         let mut unshare = Command::new("unshare");
         if !rustix::process::geteuid().is_root() {
             unshare.arg("--map-root-user");
@@ -33,7 +34,7 @@ impl Network {
         // The holder reads its standard input until we end, in whatever way.
         unshare.args(["--net", "--", "cat"]).stdin(Stdio::piped()).stdout(Stdio::null());
         let holder = unshare.spawn().map_err(|error| format!("cannot start unshare: {error}"))?;
-        let mut network = Self { holder };
+        let mut network = Self { holder, image };
         network.wait()?;
         network.ip("link set lo up")?;
         network.ip(&format!("tuntap add dev {DEVICE} mode tap"))?;
@@ -64,13 +65,17 @@ impl Network {
     /// A command in the namespace.
     #[must_use]
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
-        let mut command = Command::new("nsenter");
-        command.args(["--target", &self.holder.id().to_string(), "--net"]);
-        if !rustix::process::geteuid().is_root() {
-            command.args(["--user", "--preserve-credentials"]);
-        }
-        command.arg("--").arg(program);
-        command
+        enter(self.holder.id(), program)
+    }
+
+    /// The guest's image.
+    pub(super) fn image(&self) -> &Path {
+        &self.image
+    }
+
+    /// The process that [`enter`] needs.
+    pub(super) fn holder(&self) -> u32 {
+        self.holder.id()
     }
 
     /// `lunette serve` in the namespace.
@@ -94,6 +99,17 @@ impl Network {
         let finished = run(&mut command, LIMIT).map_err(|error| error.to_string())?;
         if finished.success() { Ok(()) } else { Err(format!("ip {arguments}: {}", finished.output.trim())) }
     }
+}
+
+/// A command in the namespace that this process holds.
+pub(super) fn enter(holder: u32, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new("nsenter");
+    command.args(["--target", &holder.to_string(), "--net"]);
+    if !rustix::process::geteuid().is_root() {
+        command.args(["--user", "--preserve-credentials"]);
+    }
+    command.arg("--").arg(program);
+    command
 }
 
 impl Drop for Network {

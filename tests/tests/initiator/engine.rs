@@ -7,35 +7,16 @@ use lunette_initiator::{
     Command, CommandError, DigestWish, Engine, EngineEvent, Function, Notice, Options, TargetUrl, Wishes,
 };
 use lunette_target::config::{AccessState, Config};
+use lunette_tests::engine::{
+    execute, exercise, lun, make_ready, options, pattern, read, wait_for, wait_for_all, ways, write,
+};
 use lunette_tests::in_process::InProcess;
 use lunette_tests::istgt::Istgt;
 use lunette_tests::need_programs;
 use lunette_tests::tgtd::Tgtd;
 
-use super::{execute, exercise, lun, make_ready, options, pattern, read, wait_for, wait_for_all, write};
-
 fn connect(options: Options) -> Engine {
     Engine::connect(options).unwrap_or_else(|error| panic!("{error}"))
-}
-
-/// All combinations of immediate and unsolicited data, with small bursts so that R2Ts are needed.
-fn ways() -> Vec<Wishes> {
-    let mut ways = vec![Wishes::default()];
-    for (initial_r2t, immediate_data) in [(false, false), (false, true), (true, false), (true, true)] {
-        for digest in [DigestWish::Refused, DigestWish::Preferred] {
-            ways.push(Wishes {
-                initial_r2t,
-                immediate_data,
-                max_burst_length: 65536,
-                first_burst_length: 16384,
-                max_recv_data_segment_length: 8192,
-                header_digest: digest,
-                data_digest: digest,
-                ..Wishes::default()
-            });
-        }
-    }
-    ways
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use lunette_initiator::{Command, CommandError, Function, Session, blocking};
 use lunette_tests::in_process::InProcess;
 
-use super::{lun, options, pattern, read, write};
+use lunette_tests::engine::{lun, options, pattern, read, write};
 
 fn ready(session: &blocking::Session) {
     let ready = || session.execute(Command::new(lun(0), [0; 6])).is_good();

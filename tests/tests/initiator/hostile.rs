@@ -16,7 +16,7 @@ use lunette_wire::{
     BHS_LENGTH, Bhs, CmdSn, DataSn, InitiatorPdu, StatSn, TargetPdu, TargetTransferTag, Tsih,
 };
 
-use super::{options, read};
+use lunette_tests::engine::{options, read};
 
 pub(super) const NAME: &str = "iqn.2026-11.io.lunette:hostile";
 

@@ -10,7 +10,7 @@ use lunette_tests::istgt::Istgt;
 use lunette_tests::need_programs;
 use lunette_tests::tgtd::{TARGET_NAME, Tgtd};
 
-use super::{options, portal_of};
+use lunette_tests::engine::{options, portal_of};
 
 #[test]
 fn our_target_is_found_and_logged_in_to() {

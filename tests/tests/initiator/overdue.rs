@@ -15,7 +15,7 @@ use lunette_wire::target::{NopIn, Numbers, Reject, TaskManagementResponse};
 use lunette_wire::{CmdSn, DataSn, InitiatorPdu, InitiatorTaskTag, StatSn, TargetPdu, TargetTransferTag};
 
 use super::hostile::{NAME, Script};
-use super::{execute, lun, make_ready, options, pattern, read, write};
+use lunette_tests::engine::{execute, lun, make_ready, options, pattern, read, write};
 
 /// Long enough for an answer that is to come, on a machine that does much else.
 const LIMIT: Duration = Duration::from_secs(3);

@@ -10,7 +10,7 @@ use lunette_tests::in_process::InProcess;
 use lunette_tests::lunette::{Lunette, TARGET_NAME};
 
 use super::relay::Relay;
-use super::{execute, lun, make_ready, options, pattern, read, wait_for_all, write};
+use lunette_tests::engine::{execute, lun, make_ready, options, pattern, read, wait_for_all, write};
 
 /// Tests wait for an end, never for a time.
 fn patient(options: Options) -> Options {

@@ -10,7 +10,7 @@ use lunette_wire::initiator::ScsiCommand;
 use lunette_wire::target::ScsiResponse;
 
 use super::hostile::{NAME, Script};
-use super::{execute, lun, options, pattern, read, wait_for_all, write};
+use lunette_tests::engine::{execute, lun, options, pattern, read, wait_for_all, write};
 
 /// Answers each read that begins at this block with the unit attention of a reset.
 const RESET_LBA: u64 = 7;

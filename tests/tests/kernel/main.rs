@@ -1,8 +1,10 @@
-//! The Linux kernel's initiator, in a virtual machine, against the binary: file systems, restarts, multipath, growth, and
-//! what the programs of sg3-utils make of a unit. Skipped, visibly, where no machine can be booted.
+//! The Linux kernel in a virtual machine. Its initiator against the binary: file systems, restarts, multipath, growth, and
+//! what the programs of sg3-utils make of a unit. Our initiator against its target (LIO). Skipped, visibly, where no machine
+//! can be booted.
 
 mod failures;
 mod filesystems;
+mod lio;
 mod units;
 
 use std::net::SocketAddr;

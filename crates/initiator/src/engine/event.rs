@@ -146,7 +146,8 @@ impl Engine {
             let reason = match (lost, self.detail.clone()) {
                 (_, Some(detail)) => detail,
                 (Some(lost), None) => lost,
-                (None, None) => "the session was logged out".to_owned(),
+                (None, None) if self.session.is_over() => "the session was logged out".to_owned(),
+                (None, None) => "the target did not go on with it on another connection".to_owned(),
             };
             for event in events.drain(..) {
                 self.handle(event, &reason);

@@ -43,6 +43,7 @@ impl Session {
             self.statuses_seen(id, pdu.numbers.stat_sn);
         }
         let tag = pdu.initiator_task_tag;
+        self.settle_doubt(tag);
         let limit = self.parameters.max_outstanding_r2t;
         let burst_max = self.parameters.max_burst_length;
         let in_order = self.parameters.data_sequence_in_order;

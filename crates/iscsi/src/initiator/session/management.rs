@@ -276,6 +276,7 @@ impl Session {
 
     pub(super) fn management_response(
         &mut self,
+        now: Duration,
         id: ConnectionId,
         pdu: &TaskManagementResponse,
         outbox: &mut Outbox,
@@ -289,7 +290,7 @@ impl Session {
         }
         if let Kind::Reassign(reassign) = request.kind {
             self.requests.remove(tag);
-            self.reassigned(reassign, pdu.response, outbox);
+            self.reassigned(now, reassign, pdu.response, outbox);
             return Ok(());
         }
         if !matches!(request.kind, Kind::Management(_)) {

@@ -185,6 +185,9 @@ pub struct Session {
     waiting: VecDeque<InitiatorTaskTag>,
     /// Connections that are lost and not yet removed for recovery (ErrorRecoveryLevel 2).
     lost: Vec<Lost>,
+    /// Tasks that the target has refused to take to another connection, each with the time until which it may go on with it
+    /// all the same.
+    doubted: Vec<(InitiatorTaskTag, Duration)>,
 }
 
 impl Session {
@@ -206,6 +209,7 @@ impl Session {
             requests: Slots::of_requests(),
             waiting: VecDeque::new(),
             lost: Vec::new(),
+            doubted: Vec::new(),
         }
     }
 

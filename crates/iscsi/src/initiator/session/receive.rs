@@ -161,7 +161,7 @@ impl Session {
             TargetPdu::ScsiResponse(pdu) => self.scsi_response(id, pdu, segment.bytes, outbox),
             TargetPdu::ReadyToTransfer(pdu) => self.ready_to_transfer(id, pdu),
             TargetPdu::NopIn(pdu) => self.nop_in(now, id, pdu, segment.bytes, outbox),
-            TargetPdu::TaskManagementResponse(pdu) => self.management_response(id, pdu, outbox),
+            TargetPdu::TaskManagementResponse(pdu) => self.management_response(now, id, pdu, outbox),
             TargetPdu::TextResponse(pdu) => self.text_response(now, id, pdu, segment.bytes, outbox),
             TargetPdu::LogoutResponse(pdu) => self.logout_response(now, pdu, outbox),
             TargetPdu::AsynchronousMessage(pdu) => {

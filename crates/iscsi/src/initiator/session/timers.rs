@@ -33,7 +33,8 @@ impl Session {
         });
         let logouts = self.logouts().map(|(_, begun)| begun + self.settings.logout_timeout);
         let functions = self.functions().map(|(_, sent)| sent + self.settings.function_timeout);
-        keepalives.chain(missing).chain(lost).chain(logouts).chain(functions).min()
+        let doubted = self.doubted.iter().map(|(_, until)| *until);
+        keepalives.chain(doubted).chain(missing).chain(lost).chain(logouts).chain(functions).min()
     }
 
     fn logouts(&self) -> impl Iterator<Item = (Logout, Duration)> {
@@ -62,6 +63,7 @@ impl Session {
             }
         }
         self.tick_lost(now, outbox);
+        self.tick_doubted(now, outbox);
         let overdue: Vec<_> = (self.logouts())
             .filter(|(_, begun)| now >= *begun + self.settings.logout_timeout)
             .map(|(of, _)| of)

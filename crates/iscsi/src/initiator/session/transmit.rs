@@ -117,7 +117,10 @@ impl Session {
         } else {
             0
         };
-        (immediate, if self.parameters.initial_r2t { immediate } else { first_burst })
+        // LIO has no room for the data of a command that waits for one on another connection, unless some came with it
+        // (docs/decisions/0033).
+        let may_wait = immediate == 0 && self.connections.len() > 1;
+        (immediate, if self.parameters.initial_r2t || may_wait { immediate } else { first_burst })
     }
 
     fn send_command(

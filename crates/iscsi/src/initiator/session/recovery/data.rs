@@ -52,6 +52,8 @@ impl Session {
         if task.connection != id || !check_recovering(task, pdu, length)? {
             return Ok(());
         }
+        self.settle_doubt(tag);
+        let Some(task) = self.tasks.get_mut(tag) else { return Ok(()) };
         let data_sn = pdu.data_sn.0;
         let (seen, end) = (task.data_seen, pdu.buffer_offset + length);
         // One that has the status comes again with that.

@@ -29,6 +29,7 @@ impl Session {
     fn ask_reassign(&mut self, now: Duration, reassign: Reassign, outbox: &mut Outbox) {
         let tag = reassign.task;
         let Some(at) = self.least_loaded() else { return self.end_task(tag, End::Unknown, outbox) };
+        self.settle_doubt(tag);
         let in_order = self.parameters.data_pdu_in_order && self.parameters.data_sequence_in_order;
         let connection = &mut self.connections[at];
         let id = connection.id;
@@ -58,15 +59,33 @@ impl Session {
         }
     }
 
-    /// The answer: the task goes on, or nobody knows what has become of it.
+    /// The answer: the task goes on, or is not there. LIO says "rejected" of those that go on (docs/decisions/0033), so that
+    /// one that is refused is waited for until the target has forgotten it in any case (7.5).
     pub(in super::super) fn reassigned(
         &mut self,
+        now: Duration,
         Reassign { task, .. }: Reassign,
         response: u8,
         outbox: &mut Outbox,
     ) {
-        if response != TaskManagementOutcome::FunctionComplete as u8 {
+        if response == TaskManagementOutcome::TaskDoesNotExist as u8 {
             self.end_task(task, End::Unknown, outbox);
+        } else if response != TaskManagementOutcome::FunctionComplete as u8 {
+            let retain = Duration::from_secs(self.parameters.default_time2retain_s.into());
+            self.doubted.push((task, now + retain));
+        }
+    }
+
+    /// The target shows that it goes on with a task, or is asked for it once more.
+    pub(in super::super) fn settle_doubt(&mut self, tag: InitiatorTaskTag) {
+        self.doubted.retain(|(doubted, _)| *doubted != tag);
+    }
+
+    /// Gives up the tasks that the target refused to go on with, and has not gone on with.
+    pub(in super::super) fn tick_doubted(&mut self, now: Duration, outbox: &mut Outbox) {
+        let overdue: Vec<_> = self.doubted.extract_if(.., |(_, until)| now >= *until).collect();
+        for (tag, _) in overdue {
+            self.end_task(tag, End::Unknown, outbox);
         }
     }
 

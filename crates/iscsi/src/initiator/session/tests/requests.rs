@@ -200,3 +200,35 @@ fn what_cannot_be_sent_is_not_taken() {
     world.take(TargetPdu::ScsiDataIn(last), &segment(1024));
     assert_eq!(world.session.abort(NOW, ended, &mut world.outbox), Err(RequestError::NoTask));
 }
+
+/// LIO has no room for data of a command that waits for another connection's, unless some came with it.
+#[test]
+fn data_goes_unasked_behind_a_command_without_data_only_where_no_other_connection_is() {
+    let agreed = SessionParameters {
+        initial_r2t: false,
+        immediate_data: false,
+        max_connections: 2,
+        ..SessionParameters::default()
+    };
+    let mut world = world_with(agreed);
+    let of_write = |sent: Vec<InitiatorPdu>| {
+        let command = sent.iter().find_map(|pdu| match pdu {
+            InitiatorPdu::ScsiCommand(command) => Some(command.is_final),
+            _ => None,
+        });
+        (command, sent.iter().filter(|pdu| matches!(pdu, InitiatorPdu::ScsiDataOut(_))).count())
+    };
+    let write = Command { write_length: 512, ..Command::default() };
+    world.session.submit(&write).unwrap();
+    assert_eq!(of_write(world.sent()), (Some(false), 1));
+    let second = LoggedIn {
+        cid: Cid(2),
+        parameters: ConnectionParameters::default(),
+        exp_stat_sn: STAT_SN,
+        exp_cmd_sn: CMD_SN,
+        max_cmd_sn: CMD_SN.plus(5),
+    };
+    world.id = world.session.add_connection(NOW, &second).unwrap();
+    world.session.submit(&write).unwrap();
+    assert_eq!(of_write(world.sent()), (Some(true), 0));
+}

@@ -82,8 +82,8 @@ fn a_session_that_is_given_up_ends_at_every_level() {
     }
 }
 
-#[test]
-fn a_reassignment_that_is_rejected_for_ever_is_given_up() {
+/// A connection was lost at ErrorRecoveryLevel 2, has been replaced, and its two tasks are to go on.
+fn reinstated() -> World {
     let mut world = world_at(2);
     let taken = world.data_in();
     world.take(TargetPdu::ScsiDataIn(taken), &segment(512));
@@ -99,6 +99,13 @@ fn a_reassignment_that_is_rejected_for_ever_is_given_up() {
     };
     world.id = world.session.add_connection(NOW, &login).unwrap();
     world.tick(NOW + Duration::from_secs(5));
+    world.outbox.events.clear();
+    world
+}
+
+#[test]
+fn a_reassignment_that_is_rejected_for_ever_is_given_up() {
+    let mut world = reinstated();
     let (mut rejected, mut stat_sn) = (0, 0);
     loop {
         let asked: Vec<_> = world.sent().into_iter().filter(is_reassignment).collect();
@@ -123,4 +130,47 @@ fn is_reassignment(pdu: &InitiatorPdu) -> bool {
     use lunette_wire::initiator::TaskManagementFunction;
     matches!(pdu, InitiatorPdu::TaskManagementRequest(request)
         if request.function == TaskManagementFunction::TaskReassign)
+}
+
+/// As LIO answers when it does go on with them.
+#[test]
+fn a_task_that_the_target_refuses_to_go_on_with_may_go_on_all_the_same() {
+    let mut world = reinstated();
+    let asked: Vec<_> = world.sent().into_iter().filter(is_reassignment).collect();
+    assert_eq!(asked.len(), 2);
+    for (pdu, stat_sn) in asked.iter().zip(0..) {
+        let InitiatorPdu::TaskManagementRequest(request) = pdu else { continue };
+        let refusal = TaskManagementResponse {
+            response: 255,
+            initiator_task_tag: request.initiator_task_tag,
+            numbers: numbers(stat_sn),
+            ..TaskManagementResponse::default()
+        };
+        world.take(TargetPdu::TaskManagementResponse(refusal), &Segment::NONE);
+    }
+    let given_up = NOW + Duration::from_secs(20);
+    assert!(world.session.next_deadline() <= Some(given_up));
+    let r2t = ReadyToTransfer { numbers: numbers(2), ..world.r2t() };
+    world.take(TargetPdu::ReadyToTransfer(r2t), &Segment::NONE);
+    world.is_heard(given_up);
+    world.tick(given_up - Duration::from_millis(1));
+    assert_eq!(world.outbox.events, []);
+    world.tick(given_up);
+    let ended = Event::Ended { task: world.read, end: End::Unknown };
+    assert_eq!(world.outbox.events, [ended], "the write goes on");
+}
+
+#[test]
+fn a_task_that_the_target_does_not_have_ends_at_once() {
+    let mut world = reinstated();
+    let asked = world.sent().into_iter().find(is_reassignment);
+    let Some(InitiatorPdu::TaskManagementRequest(request)) = asked else { panic!("nothing is asked") };
+    let gone = TaskManagementResponse {
+        response: 1,
+        initiator_task_tag: request.initiator_task_tag,
+        numbers: numbers(0),
+        ..TaskManagementResponse::default()
+    };
+    world.take(TargetPdu::TaskManagementResponse(gone), &Segment::NONE);
+    assert_eq!(world.end(), &End::Unknown);
 }

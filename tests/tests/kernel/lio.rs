@@ -1,0 +1,132 @@
+//! Our initiator against the kernel's target (LIO): every way of transferring data, two connections, and connections that
+//! are cut in the middle of writes.
+//!
+//! What LIO does wrong, and what comes of it here: docs/decisions/0033.
+
+use std::time::Duration;
+
+use lunette_initiator::{Engine, Options, Replay, Timing, Wishes};
+use lunette_tests::engine::{
+    execute, exercise, make_ready, options, pattern, read, wait_for_all, ways, write,
+};
+use lunette_tests::lunette::TARGET_NAME;
+use lunette_tests::need_guest;
+use lunette_tests::vm::{GUEST, Guest, IMAGE_OLD, Network, Passage};
+
+use crate::portal;
+
+/// LIO's units, with the lengths of their blocks.
+const UNITS: [(u16, u32); 2] = [(0, 512), (1, 4096)];
+
+/// A guest that serves the units, and the way to it.
+struct Lio {
+    guest: Option<Guest>,
+    passage: Passage,
+}
+
+impl Lio {
+    fn start(network: &Network) -> Self {
+        let script = include_str!("../../vm/scripts/lio.sh");
+        let mut guest = Guest::start(network, &[("TARGET", TARGET_NAME)], script).expect("a guest");
+        guest.wait_for("serving").unwrap_or_else(|error| panic!("{error:#}"));
+        let passage = Passage::open(network, portal(GUEST)).expect("a passage");
+        Self { guest: Some(guest), passage }
+    }
+
+    fn connect(&self, connections: u16, wishes: Wishes) -> Engine {
+        let options = options(TARGET_NAME, self.passage.address());
+        // The guest is slow, and may be slower.
+        let timing = Timing {
+            login: Duration::from_secs(120),
+            nop_timeout: Duration::from_secs(120),
+            recovery: Duration::from_secs(600),
+            ..Timing::default()
+        };
+        let level = wishes.error_recovery_level;
+        let options = Options { wishes, connections, timing, ..options };
+        let engine = Engine::connect(options).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(engine.connections().len(), usize::from(connections));
+        assert_eq!(engine.parameters().error_recovery_level, level);
+        engine
+    }
+
+    /// Cuts all connections in the middle of writes: with immediate data alone, with unsolicited data, and with R2Ts. Each has
+    /// to end well, and what it wrote has to be there; answers how often each was sent.
+    fn cut_in_the_middle(&self, mut engine: Engine, (unit, block_bytes): (u16, u32)) -> Vec<u32> {
+        make_ready(&mut engine, unit);
+        let lengths = [4096u32, 65536, 1 << 20];
+        let writes: Vec<_> = (0..24u32)
+            .map(|index| {
+                let length = lengths[index as usize % lengths.len()];
+                let lba = u64::from(index) * u64::from((1 << 20) / block_bytes);
+                let data = pattern(u64::from(index), length as usize);
+                let command = write(unit, lba, length / block_bytes, data.clone());
+                (engine.submit(command.replaying(Replay::Always)), lba, data)
+            })
+            .collect();
+        let mut done = Vec::new();
+        while done.is_empty() {
+            engine.poll(None, &mut done).expect("the system lets us");
+        }
+        self.passage.cut();
+        let all = wait_for_all(&mut engine);
+        let attempts = writes.iter().map(|(id, ..)| {
+            let completion = done.iter().find(|done| done.id == *id).unwrap_or_else(|| &all[id]);
+            assert!(completion.is_good(), "{:?}", completion.result);
+            completion.attempts
+        });
+        let attempts = attempts.collect();
+        for (_, lba, data) in &writes {
+            let back = execute(&mut engine, read(unit, *lba, data.len() as u32 / block_bytes, block_bytes));
+            assert!(back.is_good() && back.data() == data.as_slice(), "block {lba}: {:?}", back.result);
+        }
+        engine.close().expect("a logout");
+        attempts
+    }
+
+    /// The kernel must have nothing to complain of.
+    fn stop(mut self) {
+        let guest = self.guest.take().expect("it runs");
+        guest.tell("done").expect("told");
+        guest.finish().unwrap_or_else(|error| panic!("{error:#}"));
+    }
+}
+
+impl Drop for Lio {
+    /// What the kernel has to say of a failure.
+    fn drop(&mut self) {
+        if let Some(guest) = self.guest.take().filter(|_| std::thread::panicking()) {
+            eprintln!("{}", guest.ended());
+        }
+    }
+}
+
+#[test]
+fn every_way_of_transferring_data_works_with_lio() {
+    let network = need_guest!();
+    let lio = Lio::start(&network);
+    for (seed, wishes) in ways().into_iter().enumerate() {
+        let (connections, error_recovery_level) = [(1, 0), (2, 2), (2, 0), (1, 2)][seed % 4];
+        let mut engine = lio.connect(connections, Wishes { error_recovery_level, ..wishes });
+        for (unit, block_bytes) in UNITS {
+            exercise(&mut engine, unit, block_bytes, seed as u64);
+        }
+        engine.close().expect("a logout");
+    }
+    for (connections, unit) in [(1, UNITS[0]), (2, UNITS[1])] {
+        lio.cut_in_the_middle(lio.connect(connections, Wishes::default()), unit);
+    }
+    lio.stop();
+}
+
+#[test]
+fn at_level_two_writes_outlive_their_connections_to_lio() {
+    let network = need_guest!(IMAGE_OLD);
+    let lio = Lio::start(&network);
+    for (connections, unit) in [(1, UNITS[0]), (2, UNITS[1]), (2, UNITS[0])] {
+        let wishes = Wishes { error_recovery_level: 2, ..Wishes::default() };
+        let attempts = lio.cut_in_the_middle(lio.connect(connections, wishes), unit);
+        assert!(attempts.iter().all(|attempts| *attempts == 1), "{attempts:?}: they were sent anew");
+    }
+    lio.stop();
+}
