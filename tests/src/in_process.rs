@@ -98,6 +98,7 @@ impl InProcess {
                 redirect: None,
             }],
             discovery: ChapConfig::default(),
+            discovery_scope: Default::default(),
             chap: ChapRules::default(),
             limits: Limits::default(),
             reactors: Reactors { count: Some(2), ..Reactors::default() },

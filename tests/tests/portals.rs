@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::process::Command as Process;
 use std::time::Duration;
 
-use lunette_target::config::{Config, LunFlag, PortalConfig, Redirection, TargetConfig};
+use lunette_target::config::{
+    AccessRule, Config, DiscoveryScope, Grant, LunFlag, PortalConfig, Redirection, TargetConfig,
+};
 use lunette_tests::in_process::{InProcess, wait_until};
 use lunette_tests::initiator::{Initiator, LoginOptions};
 use lunette_tests::lunette::{Lunette, TARGET_NAME};
@@ -98,6 +100,79 @@ fn a_login_is_told_its_group_and_finds_the_targets_of_it_alone() {
         let refused = format!("{:#}", tag(portal, options).expect_err("a refusal"));
         assert!(refused.contains("status 0203"), "{portal}: {refused}");
     }
+}
+
+/// Who comes through which portal sees what (4.4.1, appendix C): the rules hold for discovery and for logins alike.
+#[test]
+fn a_rule_may_ask_which_way_an_initiator_has_come() {
+    let mut target = InProcess::start_with(&["0=mem:8M", "1=mem:8M"], |config: &mut Config| {
+        config.portals = vec![
+            portal("127.0.0.1:0", 1),
+            portal("127.0.0.2:0", 2),
+            portal("127.0.0.3:0", 2),
+            portal("127.0.0.4:0", 3),
+        ];
+        let through_first = AccessRule {
+            portals: vec!["127.0.0.1".parse().expect("an address")],
+            grant: Grant::Units(vec!["0=1".parse().expect("a unit")]),
+            ..AccessRule::default()
+        };
+        config.targets[0].access =
+            vec![through_first, AccessRule { groups: vec![2], ..AccessRule::default() }];
+    });
+    let [one, two, three, closed] = target.portals() else { panic!("four portals") };
+    let (one, two, three, closed) = (*one, *two, *three, *closed);
+    // Whichever is asked, told are those that a login gets in through.
+    assert_eq!(discover(&target, one, "All"), expected(target.name(), &[(one, 1), (two, 2), (three, 2)]));
+    assert_eq!(discover(&target, closed, "All"), discover(&target, one, "All"));
+    let luns = |portal: SocketAddr, port: u8| {
+        Initiator::login(portal, &target.options(port))
+            .map(|mut session| [0, 1].map(|lun| session.make_ready(lun).is_ok()))
+    };
+    assert_eq!(luns(one, 1).expect("a session"), [true, false]);
+    assert_eq!(luns(two, 2).expect("a session"), [true, true]);
+    let refused = format!("{:#}", luns(closed, 3).expect_err("a refusal"));
+    assert!(refused.contains("status 0202"), "{refused}");
+    // Two portals of one group may show different things; one session then has not both.
+    let leading =
+        Initiator::login(two, &target.options_with(4, &[("MaxConnections", "2")])).expect("a session");
+    let only_second =
+        AccessRule { portals: vec!["127.0.0.2".parse().expect("an address")], ..AccessRule::default() };
+    let narrower = |config: &mut Config| config.targets[0].access = vec![only_second];
+    target.reload(narrower).expect("a good configuration");
+    let joining = LoginOptions {
+        tsih: leading.tsih(),
+        cid: Cid(1),
+        first_cmd_sn: CmdSn(leading.cmd_sn().0),
+        ..target.options(4)
+    };
+    let refused = format!("{:#}", Initiator::login(three, &joining).expect_err("a refusal"));
+    assert!(refused.contains("status 0202"), "{refused}");
+    let mut leading = leading;
+    leading.ping(b"still there").expect("its own way is as it was");
+    assert_eq!(discover(&target, three, "All"), expected(target.name(), &[(two, 2)]));
+}
+
+#[test]
+fn a_scope_limits_what_discovery_tells() {
+    let mut target = grouped();
+    let portals = target.portals().to_vec();
+    let [one, two, three, other] = portals[..] else { panic!("four portals") };
+    let second = second_name(target.name());
+    let mut in_scope = |scope| {
+        target.reload(|config| config.discovery_scope = scope).expect("a good configuration").applied.len()
+    };
+    assert_eq!(in_scope(DiscoveryScope::Group), 1);
+    assert_eq!(discover(&target, one, "All"), expected(target.name(), &[(one, 1)]));
+    let there =
+        [expected(target.name(), &[(three, 2), (two, 2)]), expected(&second, &[(three, 2), (two, 2)])];
+    assert_eq!(discover(&target, three, "All"), there.concat());
+    assert_eq!(discover(&target, other, "All"), [], "nothing is reached there");
+    let mut in_scope =
+        |scope| target.reload(|config| config.discovery_scope = scope).expect("a good configuration");
+    in_scope(DiscoveryScope::Portal);
+    assert_eq!(discover(&target, three, &second), expected(&second, &[(three, 2)]));
+    assert_eq!(discover(&target, one, &second), []);
 }
 
 #[test]

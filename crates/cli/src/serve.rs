@@ -91,6 +91,7 @@ fn config(options: ServeOptions) -> Result<Config, Failure> {
                 portals,
                 targets,
                 discovery,
+                discovery_scope: Default::default(),
                 chap: rules,
                 limits,
                 reactors,

@@ -10,6 +10,17 @@ use lunette_scsi::{ConfigError, Device, Lun, LunMap, MappedUnit};
 
 use crate::config::{AccessRule, Grant};
 
+/// One who asks for a target: what it says it is called, and which way it has come.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Caller<'a> {
+    pub(crate) initiator: &'a str,
+    pub(crate) address: IpAddr,
+    /// The address of this machine that it came to.
+    pub(crate) portal: IpAddr,
+    /// The portal group of that.
+    pub(crate) group: u16,
+}
+
 /// The access rules of one target.
 #[derive(Debug)]
 pub(crate) struct Access {
@@ -31,17 +42,17 @@ impl Access {
     }
 
     /// What an initiator sees of the target once it has proven to be `user`; nothing where it may not log in.
-    pub(crate) fn admit(&self, initiator: &str, address: IpAddr, user: Option<&str>) -> Option<Arc<LunMap>> {
+    pub(crate) fn admit(&self, caller: &Caller<'_>, user: Option<&str>) -> Option<Arc<LunMap>> {
         if self.rules.is_empty() {
             return Some(Arc::clone(&self.everything));
         }
-        let fitting = |(rule, _): &&(AccessRule, _)| rule.fits(initiator, address) && rule.fits_user(user);
+        let fitting = |(rule, _): &&(AccessRule, _)| rule.fits(caller) && rule.fits_user(user);
         self.rules.iter().find(fitting)?.1.clone()
     }
 
     /// Whether an initiator could be admitted as some user, or as nobody. Only those learn that there is a target.
-    pub(crate) fn may_admit(&self, initiator: &str, address: IpAddr) -> bool {
-        for (rule, view) in self.rules.iter().filter(|(rule, _)| rule.fits(initiator, address)) {
+    pub(crate) fn may_admit(&self, caller: &Caller<'_>) -> bool {
+        for (rule, view) in self.rules.iter().filter(|(rule, _)| rule.fits(caller)) {
             match view {
                 Some(_) => return true,
                 None if rule.users.is_empty() => return false,
@@ -97,13 +108,16 @@ mod tests {
         Access::new(rules, &device()).unwrap()
     }
 
-    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+    fn caller(initiator: &str) -> Caller<'_> {
+        let here = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+        Caller { initiator, address: here, portal: here, group: 1 }
+    }
 
     #[test]
     fn without_rules_everybody_sees_everything() {
         let open = access(&[]);
-        assert!(open.admit("iqn.a", HERE, None).unwrap().shows_everything());
-        assert!(open.may_admit("iqn.a", HERE));
+        assert!(open.admit(&caller("iqn.a"), None).unwrap().shows_everything());
+        assert!(open.may_admit(&caller("iqn.a")));
     }
 
     #[test]
@@ -111,8 +125,8 @@ mod tests {
         let rules = [rule("iqn.a:bad", &[], Grant::Nothing), rule("iqn.a:*", &[], Grant::default())];
         let access = access(&rules);
         for (name, may) in [("iqn.a:bad", false), ("iqn.a:good", true), ("iqn.b:good", false)] {
-            assert_eq!(access.admit(name, HERE, None).is_some(), may, "{name}");
-            assert_eq!(access.may_admit(name, HERE), may, "{name}");
+            assert_eq!(access.admit(&caller(name), None).is_some(), may, "{name}");
+            assert_eq!(access.may_admit(&caller(name)), may, "{name}");
         }
     }
 
@@ -124,11 +138,11 @@ mod tests {
             rule("*", &[], Grant::Nothing),
         ];
         let access = access(&rules);
-        assert!(access.may_admit("iqn.a", HERE));
-        assert!(!access.may_admit("eui.a", HERE));
-        assert!(access.admit("iqn.a", HERE, Some("alice")).is_some());
-        assert!(access.admit("iqn.a", HERE, Some("guest")).is_none());
-        assert!(access.admit("iqn.a", HERE, None).is_none());
+        assert!(access.may_admit(&caller("iqn.a")));
+        assert!(!access.may_admit(&caller("eui.a")));
+        assert!(access.admit(&caller("iqn.a"), Some("alice")).is_some());
+        assert!(access.admit(&caller("iqn.a"), Some("guest")).is_none());
+        assert!(access.admit(&caller("iqn.a"), None).is_none());
     }
 
     #[test]
@@ -145,9 +159,13 @@ mod tests {
         let name = prop::sample::select(vec!["iqn.a", "iqn.b", "iqn.*", "*"]);
         let users = prop::sample::subsequence(vec!["alice", "bob"], 0..=2);
         let address = prop::sample::select(vec!["127.0.0.0/8", "192.0.2.1", "0.0.0.0/0"]);
-        (name, users, address, any::<bool>()).prop_map(|(name, users, address, refuses)| AccessRule {
-            addresses: vec![address.parse().unwrap()],
-            ..rule(name, &users, if refuses { Grant::Nothing } else { Grant::default() })
+        let portal = prop::sample::select(vec!["127.0.0.0/8", "0.0.0.0/0"]);
+        (name, users, address, portal, any::<bool>()).prop_map(|(name, users, address, portal, refuses)| {
+            AccessRule {
+                addresses: vec![address.parse().unwrap()],
+                portals: vec![portal.parse().unwrap()],
+                ..rule(name, &users, if refuses { Grant::Nothing } else { Grant::default() })
+            }
         })
     }
 
@@ -160,15 +178,16 @@ mod tests {
             rules in prop::collection::vec(any_rule(), 1..6),
             name in prop::sample::select(vec!["iqn.a", "iqn.b", "iqn.c", "eui.d"]),
             address in prop::sample::select(vec!["127.0.0.1", "192.0.2.1", "192.0.2.2"]),
+            portal in prop::sample::select(vec!["127.0.0.1", "192.0.2.1"]),
         ) {
             let access = access(&rules);
-            let address: IpAddr = address.parse().unwrap();
+            let caller = Caller { address: address.parse().unwrap(), portal: portal.parse().unwrap(), ..caller(name) };
             let users = [None, Some("alice"), Some("bob")];
-            let gets_in = users.iter().any(|&user| access.admit(name, address, user).is_some());
+            let gets_in = users.iter().any(|&user| access.admit(&caller, user).is_some());
             // A rule with users may wait for one that an earlier rule turns away: shown, and refused later.
-            prop_assert!(access.may_admit(name, address) || !gets_in);
+            prop_assert!(access.may_admit(&caller) || !gets_in);
             if rules.iter().all(|rule| rule.users.is_empty()) {
-                prop_assert_eq!(access.may_admit(name, address), gets_in);
+                prop_assert_eq!(access.may_admit(&caller), gets_in);
             }
         }
     }

@@ -1,14 +1,13 @@
 //! Who may log in to a target, and what of it they see: all that its operator may change while it is served.
 
-use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use lunette_iscsi::chap::ChapPolicy;
 use lunette_iscsi::login::Redirection;
 use lunette_scsi::{ConfigError, Device, LunMap};
 
-use crate::access::Access;
-use crate::config::{ChapRules, TargetConfig};
+use crate::access::{Access, Caller};
+use crate::config::{ChapRules, Config, DiscoveryScope, TargetConfig};
 
 /// What a login to one target meets.
 #[derive(Debug)]
@@ -36,10 +35,24 @@ impl Admission {
 
     /// What an initiator sees of the target that has proven to be `user`; nothing where it may not log in. A secret counts as
     /// it was when it was asked for.
-    pub(crate) fn admit(&self, initiator: &str, address: IpAddr, user: Option<&str>) -> Option<Arc<LunMap>> {
-        let Some(policy) = &self.policy else { return self.access.admit(initiator, address, None) };
-        let user = user.filter(|user| policy.users.iter().any(|known| known.is(user, initiator)))?;
-        self.access.admit(initiator, address, Some(user))
+    pub(crate) fn admit(&self, caller: &Caller<'_>, user: Option<&str>) -> Option<Arc<LunMap>> {
+        let Some(policy) = &self.policy else { return self.access.admit(caller, None) };
+        let user = user.filter(|user| policy.users.iter().any(|known| known.is(user, caller.initiator)))?;
+        self.access.admit(caller, Some(user))
+    }
+}
+
+/// What holds for discovery.
+#[derive(Debug)]
+pub(crate) struct Discovery {
+    /// Who may discover targets; `None`: everybody.
+    pub(crate) policy: Option<Arc<ChapPolicy>>,
+    pub(crate) scope: DiscoveryScope,
+}
+
+impl Discovery {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self { policy: config.discovery.policy(&config.chap), scope: config.discovery_scope }
     }
 }
 

@@ -4,6 +4,8 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
 
+use crate::config::DiscoveryScope;
+
 /// A portal with its real port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Portal {
@@ -29,29 +31,40 @@ impl Portals {
         found.map(|portal| portal.group)
     }
 
-    /// Every portal in one of `groups` that an initiator can reach which came to `local`: that one first, since it surely works.
-    /// `own` tells this machine's addresses, and is asked only if a wildcard portal makes them count.
+    /// Every portal that an initiator can and may reach which came to `local`, as far as `scope` goes: that one first, since it
+    /// surely works. `may_reach` knows addresses of this machine and groups. `own` tells this machine's addresses, and is asked
+    /// only if a wildcard portal makes them count.
     pub(crate) fn told(
         &self,
-        local: SocketAddr,
-        is_bound: impl Fn(u16) -> bool,
+        (local, scope): (SocketAddr, DiscoveryScope),
+        may_reach: impl Fn(IpAddr, u16) -> bool,
         own: impl FnOnce() -> Vec<SocketAddr>,
     ) -> Vec<(SocketAddr, u16)> {
-        let bound: Vec<&Portal> = self.0.iter().filter(|portal| is_bound(portal.group)).collect();
+        let here = self.group_of(local);
+        let is_in_scope = |address: SocketAddr, group| match scope {
+            DiscoveryScope::All => true,
+            DiscoveryScope::Family => address.is_ipv4() == local.is_ipv4(),
+            DiscoveryScope::Group => here == Some(group),
+            DiscoveryScope::Portal => has_same_place(address, local),
+        };
         let mut told: Vec<(SocketAddr, u16)> = Vec::new();
-        let here = self.group_of(local).filter(|&group| is_bound(group));
-        told.extend(here.map(|group| (without_scope(local), group)));
-        let has_wildcard = bound.iter().any(|portal| portal.address.ip().is_unspecified());
+        told.extend(
+            here.filter(|&group| may_reach(local.ip(), group)).map(|group| (without_scope(local), group)),
+        );
+        let has_wildcard = self.0.iter().any(|portal| portal.address.ip().is_unspecified());
         let own = if has_wildcard { own() } else { Vec::new() };
-        for portal in bound {
-            let named = [portal.address];
-            let addresses = if portal.address.ip().is_unspecified() { &own[..] } else { &named[..] };
+        for &Portal { address: named, group } in &self.0 {
+            let addresses = if named.ip().is_unspecified() { &own[..] } else { &[named][..] };
             for &address in addresses {
                 let mut address = address;
-                address.set_port(portal.address.port());
-                let is_of_portal = address.is_ipv4() == portal.address.is_ipv4();
-                let entry = (without_scope(address), portal.group);
-                if is_of_portal && is_in_reach(address, local) && !told.contains(&entry) {
+                address.set_port(named.port());
+                let entry = (without_scope(address), group);
+                if address.is_ipv4() == named.is_ipv4()
+                    && is_in_reach(address, local)
+                    && is_in_scope(address, group)
+                    && may_reach(address.ip(), group)
+                    && !told.contains(&entry)
+                {
                     told.push(entry);
                 }
             }
@@ -119,6 +132,15 @@ mod tests {
 
     /// What is told to an initiator that came to `local` of a target in `groups`, on a machine with some addresses.
     fn told(local: &str, texts: &[&str], groups: &[u16]) -> Vec<String> {
+        told_in(DiscoveryScope::All, local, texts, |_, group| groups.contains(&group))
+    }
+
+    fn told_in(
+        scope: DiscoveryScope,
+        local: &str,
+        texts: &[&str],
+        may_reach: impl Fn(IpAddr, u16) -> bool,
+    ) -> Vec<String> {
         let own = ["127.0.0.1", "192.0.2.1", "192.0.2.2", "::1", "2001:db8::1"];
         let own = || {
             let mut own: Vec<SocketAddr> =
@@ -126,7 +148,7 @@ mod tests {
             own.push("[fe80::1%3]:0".parse().unwrap());
             own
         };
-        let told = portals(texts).told(local.parse().unwrap(), |group| groups.contains(&group), own);
+        let told = portals(texts).told((local.parse().unwrap(), scope), may_reach, own);
         told.iter().map(|(address, group)| format!("{address},{group}")).collect()
     }
 
@@ -172,6 +194,29 @@ mod tests {
         assert_eq!(told("192.0.2.1:3260", &portals, &[2, 3]), ["192.0.2.2:3260,2", "192.0.2.2:3261,3"]);
         assert_eq!(told("192.0.2.2:3260", &portals, &[1, 2])[0], "192.0.2.2:3260,2");
         assert_eq!(told("192.0.2.1:3260", &portals, &[]), [""; 0]);
+    }
+
+    #[test]
+    fn a_scope_leaves_out_what_is_beyond_it() {
+        let portals = ["192.0.2.1:3260,1", "192.0.2.2:3260,1", "[2001:db8::1]:3260,1", "192.0.2.1:3261,2"];
+        let told = |scope, local| told_in(scope, local, &portals, |_, _| true);
+        assert_eq!(told(DiscoveryScope::All, "192.0.2.1:3260"), portals);
+        assert_eq!(told(DiscoveryScope::Family, "192.0.2.1:3260"), [portals[0], portals[1], portals[3]]);
+        assert_eq!(told(DiscoveryScope::Family, "[2001:db8::1]:3260"), [portals[2]]);
+        assert_eq!(told(DiscoveryScope::Group, "192.0.2.2:3260"), [portals[1], portals[0], portals[2]]);
+        assert_eq!(told(DiscoveryScope::Group, "192.0.2.1:3261"), [portals[3]]);
+        assert_eq!(told(DiscoveryScope::Portal, "192.0.2.1:3261"), [portals[3]]);
+        let wild = told_in(DiscoveryScope::Portal, "192.0.2.2:3260", &["0.0.0.0:3260"], |_, _| true);
+        assert_eq!(wild, ["192.0.2.2:3260,1"]);
+    }
+
+    #[test]
+    fn a_portal_that_is_closed_to_who_asks_is_not_told() {
+        let portals = ["192.0.2.1:3260,1", "192.0.2.2:3260,1", "0.0.0.0:3261,2"];
+        let open: IpAddr = "192.0.2.2".parse().unwrap();
+        let told = |scope, local| told_in(scope, local, &portals, |portal, _| portal == open);
+        assert_eq!(told(DiscoveryScope::All, "192.0.2.1:3260"), ["192.0.2.2:3260,1", "192.0.2.2:3261,2"]);
+        assert_eq!(told(DiscoveryScope::Portal, "192.0.2.1:3260"), [""; 0]);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::{Arc, PoisonError};
 use lunette_scsi::{AccessState, ConfigError, TargetPort};
 use tracing::warn;
 
-use crate::admission::Admission;
+use crate::admission::{Admission, Discovery};
 use crate::config::{Config, Invalid, Limits, TargetConfig, UnitConfig};
 use crate::handle::ServerHandle;
 use crate::reactor::Message;
@@ -89,9 +89,12 @@ impl ServerHandle {
                 reloaded.applied.push(format!("target {}: portal group {}", served.name, port.id()));
             }
         }
-        if (&in_force.discovery, &in_force.chap) != (&config.discovery, &config.chap) {
-            shared.discovery.set(config.discovery.policy(&config.chap));
-            reloaded.applied.push("who may discover targets, and how they prove who they are".to_owned());
+        let of_discovery =
+            |config: &Config| (config.discovery.clone(), config.discovery_scope, config.chap.clone());
+        if of_discovery(&in_force) != of_discovery(config) {
+            shared.discovery.set(Discovery::new(config));
+            let what = "who may discover targets, how they prove who they are, and what they are told";
+            reloaded.applied.push(what.to_owned());
         }
         let segment_max = config.limits.max_recv_data_segment_length_bytes;
         if shared.segment_max.swap(segment_max, Ordering::AcqRel) != segment_max {
@@ -195,6 +198,7 @@ impl Config {
     /// Takes over what a reload has applied from `new`.
     fn take_over(&mut self, new: &Config) {
         self.discovery = new.discovery.clone();
+        self.discovery_scope = new.discovery_scope;
         self.chap = new.chap.clone();
         self.limits.max_recv_data_segment_length_bytes = new.limits.max_recv_data_segment_length_bytes;
         for target in &mut self.targets {

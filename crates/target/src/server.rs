@@ -11,12 +11,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use lunette_block::{BufferPool, Store, Volume};
-use lunette_iscsi::chap::ChapPolicy;
 use lunette_scsi::Domain;
 use rustix::thread::sched_getaffinity;
 use tracing::{error, warn};
 
-use crate::admission::Changing;
+use crate::admission::{Changing, Discovery};
 use crate::attempts::Attempts;
 use crate::config::{Config, Reactors};
 use crate::failure::{StartError, StopError};
@@ -43,8 +42,7 @@ pub(crate) struct Shared {
     /// Where this server listens, with real ports.
     pub(crate) portals: Portals,
     pub(crate) registry: Registry,
-    /// Who may discover targets; `None`: everybody.
-    pub(crate) discovery: Changing<Option<Arc<ChapPolicy>>>,
+    pub(crate) discovery: Changing<Discovery>,
     /// What holds of the configuration, with all that was changed since the start.
     pub(crate) in_force: Mutex<Config>,
     /// What of it logins and sessions need often: MaxRecvDataSegmentLength in bytes.
@@ -122,7 +120,7 @@ impl Server {
             volumes,
             portals: Portals::new(groups_of(&portals, config)),
             registry: Registry::default(),
-            discovery: Changing::new(config.discovery.policy(&config.chap)),
+            discovery: Changing::new(Discovery::new(config)),
             in_force: Mutex::new(config.clone()),
             segment_max: AtomicU32::new(config.limits.max_recv_data_segment_length_bytes),
             attempts: Mutex::new(attempts(config)),

@@ -8,12 +8,13 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-use ipnet::{IpNet, Ipv4Net};
 use lunette_iscsi::name::{IscsiName, NAME_LENGTH_MAX};
 use wildmatch::WildMatch;
 
+use super::address_range::AddressRange;
 use super::value::{LUN_MAX, LunNumber, ValueError};
-use super::{Invalid, Step, TargetConfig};
+use super::{Invalid, PortalConfig, Step, TargetConfig};
+use crate::access::Caller;
 
 /// Who is meant, and what they get. Conditions of one kind are alternatives; all kinds that are given must hold.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -22,6 +23,10 @@ pub struct AccessRule {
     pub initiators: Vec<NamePattern>,
     /// Addresses of initiators; empty: any.
     pub addresses: Vec<AddressRange>,
+    /// Addresses of portals through which they come; empty: any.
+    pub portals: Vec<AddressRange>,
+    /// Portal groups through which they come; empty: any.
+    pub groups: Vec<u16>,
     /// CHAP users that were proven; empty: any, or nobody.
     pub users: Vec<String>,
     /// What they get.
@@ -140,59 +145,6 @@ impl fmt::Display for NamePattern {
     }
 }
 
-/// A network in CIDR notation, or one address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AddressRange(IpNet);
-
-impl AddressRange {
-    fn has(&self, address: IpAddr) -> bool {
-        self.0.contains(&address.to_canonical())
-    }
-}
-
-impl FromStr for AddressRange {
-    type Err = ValueError;
-
-    fn from_str(text: &str) -> Result<Self, ValueError> {
-        let network = match text.parse::<IpAddr>() {
-            Ok(address) => IpNet::from(address),
-            Err(_) => text.parse().map_err(|_| {
-                ValueError(format!(
-                    "{text:?} is neither an IP address nor a network; write for example 192.0.2.7, 192.0.2.0/24 or \
-                     2001:db8::/64"
-                ))
-            })?,
-        };
-        // Most likely one of the two was meant, and it is not ours to guess which.
-        if network.trunc() != network {
-            return Err(ValueError(format!(
-                "{text} has bits set beyond its prefix; write {} for the network, or {} for the one address",
-                network.trunc(),
-                network.addr()
-            )));
-        }
-        Ok(Self(as_peers_come(network)))
-    }
-}
-
-/// IPv4 addresses in IPv6 clothes (`::ffff:192.0.2.0/120`) as the IPv4 addresses that they are: initiators come with those.
-fn as_peers_come(network: IpNet) -> IpNet {
-    const MAPPED_PREFIX: u8 = 96;
-    let IpNet::V6(mapped) = network else { return network };
-    let length = mapped.prefix_len().checked_sub(MAPPED_PREFIX);
-    let plain = mapped.addr().to_ipv4_mapped().zip(length);
-    plain.and_then(|(address, length)| Ipv4Net::new(address, length).ok()).map_or(network, IpNet::V4)
-}
-
-impl fmt::Display for AddressRange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.0.prefix_len() == self.0.max_prefix_len() {
-            return self.0.addr().fmt(f);
-        }
-        self.0.fmt(f)
-    }
-}
-
 /// Reads what `--allow` takes: an address, a network, or the name of an initiator with wildcards.
 ///
 /// # Errors
@@ -206,10 +158,15 @@ pub fn parse_allow_flag(text: &str) -> Result<AccessRule, ValueError> {
 }
 
 impl AccessRule {
-    /// Whether name and address fit, whatever becomes of the user.
-    pub(crate) fn fits(&self, initiator: &str, address: IpAddr) -> bool {
-        (self.initiators.is_empty() || self.initiators.iter().any(|pattern| pattern.fits(initiator)))
-            && (self.addresses.is_empty() || self.addresses.iter().any(|range| range.has(address)))
+    /// Whether name, address and the way fit, whatever becomes of the user.
+    pub(crate) fn fits(&self, caller: &Caller<'_>) -> bool {
+        let is_in = |ranges: &[AddressRange], address| {
+            ranges.is_empty() || ranges.iter().any(|range| range.has(address))
+        };
+        (self.initiators.is_empty() || self.initiators.iter().any(|pattern| pattern.fits(caller.initiator)))
+            && is_in(&self.addresses, caller.address)
+            && is_in(&self.portals, caller.portal)
+            && (self.groups.is_empty() || self.groups.contains(&caller.group))
     }
 
     /// Whether the CHAP user, if there is one, fits.
@@ -218,13 +175,17 @@ impl AccessRule {
     }
 
     fn fits_everybody(&self) -> bool {
-        self.initiators.is_empty() && self.addresses.is_empty() && self.users.is_empty()
+        self.initiators.is_empty()
+            && self.addresses.is_empty()
+            && self.portals.is_empty()
+            && self.groups.is_empty()
+            && self.users.is_empty()
     }
 }
 
 impl TargetConfig {
-    /// The rules between a target's access rules, its users and its units. `place` is where the target is in a file.
-    pub(super) fn validate_access(&self, place: &[Step]) -> Result<(), Invalid> {
+    /// The rules between a target's access rules, the portals, its users and its units. `place` is where the target is in a file.
+    pub(super) fn validate_access(&self, place: &[Step], portals: &[PortalConfig]) -> Result<(), Invalid> {
         let own: HashSet<u16> = self.units.iter().map(|unit| unit.lun).collect();
         for (index, rule) in self.access.iter().enumerate() {
             let at = |key: &str| place.iter().cloned().chain(["access".into(), index.into(), key.into()]);
@@ -240,6 +201,7 @@ impl TargetConfig {
                     message,
                 ));
             }
+            rule.check_way(self, portals).map_err(|(key, message)| Invalid::new(at(key), message))?;
             let users = &self.chap.users;
             if let Some(user) =
                 rule.users.iter().find(|name| users.iter().all(|user| user.credential.name != **name))
@@ -253,6 +215,32 @@ impl TargetConfig {
             }
         }
         Ok(())
+    }
+}
+
+impl AccessRule {
+    /// That initiators can come the way that the rule names; else its key, and what is wrong with it.
+    fn check_way(
+        &self,
+        target: &TargetConfig,
+        portals: &[PortalConfig],
+    ) -> Result<(), (&'static str, String)> {
+        let bound = || portals.iter().filter(|portal| target.is_in(portal.group));
+        if let Some(group) = self.groups.iter().find(|group| bound().all(|portal| portal.group != **group)) {
+            let message = format!("target {} is not reached through portal group {group}", target.name);
+            return Err(("groups", message));
+        }
+        // An address that stands for all of this machine's may turn out to be any of them.
+        let is_in = |portal: &PortalConfig, range: &AddressRange| {
+            portal.address.ip().is_unspecified() || range.has(portal.address.ip())
+        };
+        match self.portals.iter().find(|range| !bound().any(|portal| is_in(portal, range))) {
+            Some(range) => {
+                let message = format!("target {} has no portal with the address {range}", target.name);
+                Err(("portals", message))
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -290,6 +278,11 @@ mod tests {
     use lunette_cases::cases;
     use proptest::prelude::*;
 
+    fn fits(rule: &AccessRule, initiator: &str, address: &str) -> bool {
+        let address = address.parse().unwrap();
+        rule.fits(&Caller { initiator, address, portal: "192.0.2.1".parse().unwrap(), group: 1 })
+    }
+
     fn rule(initiators: &[&str], addresses: &[&str]) -> AccessRule {
         AccessRule {
             initiators: initiators.iter().map(|text| text.parse().unwrap()).collect(),
@@ -300,7 +293,7 @@ mod tests {
 
     #[test]
     fn names_fit_with_wildcards_in_either_case() {
-        let host = |pattern: &str, name: &str| rule(&[pattern], &[]).fits(name, "192.0.2.1".parse().unwrap());
+        let host = |pattern: &str, name: &str| fits(&rule(&[pattern], &[]), name, "192.0.2.9");
         assert!(host("iqn.2026-11.example:Host-?", "iqn.2026-11.example:host-7"));
         assert!(!host("iqn.2026-11.example:host-?", "iqn.2026-11.example:host-77"));
         assert!(host("iqn.*:host*", "iqn.2026-11.example:host-77"));
@@ -312,7 +305,7 @@ mod tests {
     #[test]
     fn all_kinds_of_conditions_must_hold_and_one_of_each_kind() {
         let rule = rule(&["iqn.a:*", "iqn.b:*"], &["192.0.2.0/24", "2001:db8::7"]);
-        let fits = |name: &str, address: &str| rule.fits(name, address.parse().unwrap());
+        let fits = |name: &str, address: &str| fits(&rule, name, address);
         assert!(fits("iqn.a:x", "192.0.2.200") && fits("iqn.b:x", "2001:db8::7"));
         assert!(fits("iqn.a:x", "::ffff:192.0.2.9"), "an IPv4 address in IPv6 clothes");
         assert!(!fits("iqn.c:x", "192.0.2.200") && !fits("iqn.a:x", "192.0.3.1"));
@@ -324,12 +317,19 @@ mod tests {
     }
 
     #[test]
-    fn ipv4_addresses_may_be_written_in_ipv6_clothes() {
-        let range = |text: &str| text.parse::<AddressRange>().unwrap();
-        assert_eq!(range("::ffff:192.0.2.0/120"), range("192.0.2.0/24"));
-        assert_eq!(range("::ffff:192.0.2.7"), range("192.0.2.7"));
-        assert_eq!(range("::ffff:0:0/96"), range("0.0.0.0/0"));
-        assert!(range("::/0").has("2001:db8::1".parse().unwrap()));
+    fn the_way_counts_by_the_portals_address_and_by_its_group() {
+        let rule = AccessRule {
+            portals: vec!["192.0.2.0/28".parse().unwrap(), "2001:db8::1".parse().unwrap()],
+            groups: vec![1, 3],
+            ..AccessRule::default()
+        };
+        assert!(!rule.fits_everybody());
+        let fits = |portal: &str, group| {
+            let address = "198.51.100.1".parse().unwrap();
+            rule.fits(&Caller { initiator: "iqn.a", address, portal: portal.parse().unwrap(), group })
+        };
+        assert!(fits("192.0.2.15", 1) && fits("2001:db8::1", 3));
+        assert!(!fits("192.0.2.16", 1) && !fits("192.0.2.15", 2));
     }
 
     #[test]
@@ -351,10 +351,6 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said_with_what_would_be_right() {
-        let range = |text: &str| text.parse::<AddressRange>().unwrap_err().0;
-        assert!(range("192.0.2.7/24").contains("write 192.0.2.0/24 for the network, or 192.0.2.7 for"));
-        assert!(range("192.0.2.0/33").contains("neither an IP address nor a network"));
-        assert!(range("host").contains("2001:db8::/64"));
         let pattern = |text: &str| text.parse::<NamePattern>().unwrap_err().0;
         assert!(pattern("host-a").contains("*:host-a"));
         assert!(pattern("iqn.a b").contains("character ' '"));
@@ -376,39 +372,9 @@ mod tests {
         #![proptest_config(cases(256))]
 
         #[test]
-        fn a_network_has_the_addresses_that_begin_like_it(
-            network: u32, length in 0u8..=32, address: u32
-        ) {
-            let mask = u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
-            let first = network & mask;
-            let range: AddressRange =
-                format!("{}/{length}", std::net::Ipv4Addr::from_bits(first)).parse().unwrap();
-            let inside = address & !mask | first;
-            prop_assert!(range.has(std::net::Ipv4Addr::from_bits(inside).into()));
-            prop_assert_eq!(
-                range.has(std::net::Ipv4Addr::from_bits(address).into()),
-                address & mask == first
-            );
-            prop_assert_eq!(range.to_string().parse::<AddressRange>().unwrap(), range);
-        }
-
-        #[test]
-        fn an_ipv6_network_has_the_addresses_that_begin_like_it(
-            network: u128, length in 0u8..=128, address: u128
-        ) {
-            let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
-            let first = std::net::Ipv6Addr::from_bits(network & mask);
-            let range: AddressRange = format!("{first}/{length}").parse().unwrap();
-            prop_assert_eq!(
-                range.has(std::net::Ipv6Addr::from_bits(address).into()),
-                address & mask == network & mask
-            );
-        }
-
-        #[test]
         fn a_name_fits_itself_and_its_beginnings(name in "iqn\\.[a-z0-9.:-]{1,40}", cut in 4usize..44) {
             let cut = cut.min(name.len());
-            let fits = |pattern: &str| rule(&[pattern], &[]).fits(&name, "::1".parse().unwrap());
+            let fits = |pattern: &str| fits(&rule(&[pattern], &[]), &name, "::1");
             prop_assert!(fits(&name) && fits(&name.to_uppercase()));
             let beginning = format!("{}*", &name[..cut]);
             let longer = format!("{name}?");

@@ -5,8 +5,10 @@ use std::str::FromStr;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::access::{AccessRule, AddressRange, Grant, NamePattern, UnitGrant};
+use super::access::{AccessRule, Grant, NamePattern, UnitGrant};
+use super::address_range::AddressRange;
 use super::file::Fault;
+use super::portal::Group;
 use super::secret::parse_chap_name;
 use super::value::{Parsed, ValueError};
 
@@ -18,6 +20,10 @@ pub(super) struct RawAccess {
     initiators: Vec<Parsed<NamePattern>>,
     #[serde(default)]
     addresses: Vec<Parsed<AddressRange>>,
+    #[serde(default)]
+    portals: Vec<Parsed<AddressRange>>,
+    #[serde(default)]
+    groups: Vec<Parsed<Group>>,
     #[serde(default)]
     users: Vec<Parsed<UserName>>,
     luns: Option<Vec<Parsed<UnitGrant>>>,
@@ -62,6 +68,8 @@ impl RawAccess {
         Ok(AccessRule {
             initiators: raw.initiators.into_iter().map(|Parsed(pattern)| pattern).collect(),
             addresses: raw.addresses.into_iter().map(|Parsed(range)| range).collect(),
+            portals: raw.portals.into_iter().map(|Parsed(range)| range).collect(),
+            groups: raw.groups.into_iter().map(|Parsed(Group(group))| group).collect(),
             users: raw.users.into_iter().map(|Parsed(UserName(name))| name).collect(),
             grant,
         })

@@ -189,6 +189,7 @@ mod tests {
             portals: default_portals(),
             targets: vec![target("a", first), target("b", second)],
             discovery,
+            discovery_scope: Default::default(),
             chap: ChapRules::default(),
             limits: Limits::default(),
             reactors: Reactors::default(),

@@ -15,6 +15,7 @@ use serde::de::{self, Deserializer};
 use toml::Spanned;
 
 use super::chap::{ChapConfig, ChapRules, SECRET_LENGTH_MIN, parse_initiator_name};
+use super::discovery_scope::DiscoveryScope;
 use super::file::Fault;
 use super::secret::{SecretSource, parse_chap_name, parse_environment_name};
 use super::value::{Parsed, ValueError};
@@ -26,6 +27,7 @@ pub(super) struct RawDiscovery {
     #[serde(default)]
     pub(super) user: Vec<Spanned<RawUser>>,
     pub(super) mutual: Option<Spanned<RawMutual>>,
+    pub(super) scope: Option<Parsed<DiscoveryScope>>,
 }
 
 /// `[[target.user]]` and `[[discovery.user]]`.

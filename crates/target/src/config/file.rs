@@ -246,6 +246,7 @@ fn parse(text: &str, directory: &Path) -> Result<Config, Fault> {
                 })
             })
             .collect::<Result<_, Fault>>()?,
+        discovery_scope: raw.discovery.scope.map(|Parsed(scope)| scope).unwrap_or_default(),
         discovery: credentials.read(raw.discovery.user, raw.discovery.mutual, None)?,
         chap,
         limits: raw.limits,

@@ -4,8 +4,10 @@
 
 mod access;
 mod access_table;
+mod address_range;
 mod chap;
 mod credentials;
+mod discovery_scope;
 mod excerpt;
 mod file;
 mod isns;
@@ -25,8 +27,10 @@ use std::path::PathBuf;
 
 use lunette_block::{EngineKind, Provisioning, StoreSpec};
 
-pub use access::{AccessRule, AddressRange, Grant, NamePattern, UnitGrant, parse_allow_flag};
+pub use access::{AccessRule, Grant, NamePattern, UnitGrant, parse_allow_flag};
+pub use address_range::AddressRange;
 pub use chap::{ChapConfig, ChapRules, SECRET_LENGTH_MIN, parse_chap_flag};
+pub use discovery_scope::DiscoveryScope;
 pub use excerpt::Excerpt;
 pub use file::FileError;
 pub use isns::{IsnsConfig, IsnsNotifications, IsnsServer};
@@ -56,6 +60,8 @@ pub struct Config {
     pub targets: Vec<TargetConfig>,
     /// Who may discover targets.
     pub discovery: ChapConfig,
+    /// Which of a target's portals an initiator is told of that asks for them.
+    pub discovery_scope: DiscoveryScope,
     /// What holds for CHAP everywhere.
     pub chap: ChapRules,
     /// What is granted to initiators.
@@ -146,7 +152,7 @@ impl Config {
             if !names.insert(&target.name) {
                 return Err(Invalid::new(at("name"), format!("there are two targets named {}", target.name)));
             }
-            target.validate(index, &mut paths)?;
+            target.validate(index, &mut paths, &self.portals)?;
             target.validate_groups(&["target".into(), index.into()], &self.portals)?;
         }
         self.validate_chap()?;
@@ -158,7 +164,12 @@ impl Config {
 
 impl TargetConfig {
     /// `paths`: where every image and device of all targets is served.
-    fn validate(&self, index: usize, paths: &mut HashMap<PathBuf, String>) -> Result<(), Invalid> {
+    fn validate(
+        &self,
+        index: usize,
+        paths: &mut HashMap<PathBuf, String>,
+        portals: &[PortalConfig],
+    ) -> Result<(), Invalid> {
         if self.units.is_empty() && self.redirect.is_none() {
             let message =
                 format!("target {} has no logical unit; add one, for example disk0.img,size=10G", self.name);
@@ -193,7 +204,7 @@ impl TargetConfig {
                 return Err(Invalid::new(at("store"), message));
             }
         }
-        self.validate_access(&["target".into(), index.into()])
+        self.validate_access(&["target".into(), index.into()], portals)
     }
 }
 
@@ -258,6 +269,7 @@ mod tests {
             portals: default_portals(),
             targets,
             discovery: ChapConfig::default(),
+            discovery_scope: DiscoveryScope::default(),
             chap: ChapRules::default(),
             limits: Limits::default(),
             reactors: Reactors::default(),

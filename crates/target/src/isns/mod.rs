@@ -18,7 +18,7 @@ use lunette_isns::{Message, Node, Reader, Registration, Step, Transport};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::error;
 
-use crate::config::{IsnsNotifications, IsnsServer};
+use crate::config::{DiscoveryScope, IsnsNotifications, IsnsServer};
 use crate::mailbox::Mailbox;
 use crate::portals::own_addresses;
 use crate::server::Shared;
@@ -216,7 +216,11 @@ fn registration(shared: &Shared, local: SocketAddr) -> Registration {
     let node = |target: &Arc<crate::units::ServedTarget>| Node {
         name: target.name.clone(),
         alias: target.alias.clone(),
-        portals: shared.portals.told(local, |group| target.groups.contains(&group), || own.clone()),
+        portals: shared.portals.told(
+            (local, DiscoveryScope::All),
+            |_, group| target.groups.contains(&group),
+            || own.clone(),
+        ),
     };
     let config = &shared.config.isns;
     let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();

@@ -18,6 +18,7 @@ use tracing::{debug, info, warn};
 use super::login::new_login;
 use super::receive::Receiver;
 use super::transmit::{Progress, Transmitter};
+use crate::access::Caller;
 use crate::server::Shared;
 
 /// How long a connection that is being closed may take to accept what is still queued for it.
@@ -239,6 +240,11 @@ impl Connection {
             interest: epoll::EventFlags::IN,
             is_dirty: false,
         })
+    }
+
+    /// An initiator at the other end, as access rules see it.
+    pub(super) const fn caller<'a>(&self, initiator: &'a str) -> Caller<'a> {
+        Caller { initiator, address: self.peer.ip(), portal: self.local.ip(), group: self.group }
     }
 
     /// How long ago it was accepted.

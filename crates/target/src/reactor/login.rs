@@ -15,7 +15,7 @@ use lunette_wire::target::Numbers;
 use lunette_wire::{Bhs, Tsih};
 use tracing::{debug, info};
 
-use super::connection::{Disconnect, Stage, Token};
+use super::connection::{Connection, Disconnect, Stage, Token};
 use super::heralds::SessionHerald;
 use super::session::{Attachment, Link, TargetSession};
 use super::visitor::Visitor;
@@ -37,8 +37,8 @@ impl Reactor {
         let request = LoginRequest::decode(bhs).map_err(|fault| Disconnect::Login(fault.to_string()))?;
         let Some(connection) = self.connections.get_mut(index) else { return Ok(()) };
         let Stage::Login(login) = &mut connection.stage else { return Ok(()) };
-        let visitor =
-            Visitor { shared: &self.shared, peer: connection.peer, group: connection.group, now: self.now };
+        let (peer, local, group) = (connection.peer, connection.local, connection.group);
+        let visitor = Visitor { shared: &self.shared, peer, local, group, now: self.now };
         match login.step(&request, text, &visitor) {
             LoginStep::Respond(mut reply) => {
                 self.number_joining_reply(&request, &mut reply);
@@ -102,7 +102,7 @@ impl Reactor {
     /// Both sides agree: finds the session's place (6.3.1), ending an older session of the same identity first (6.3.5).
     fn enter(&mut self, index: usize, outcome: Box<LoginOutcome>) {
         let Some(connection) = self.connections.get(index) else { return };
-        let (local, peer) = (connection.local, connection.peer);
+        let local = connection.local;
         let key = SessionKey {
             initiator: outcome.initiator_name.as_str().to_owned(),
             isid: outcome.isid,
@@ -113,7 +113,7 @@ impl Reactor {
                 }
             }),
         };
-        let view = match self.admit(&outcome, peer) {
+        let view = match self.admit(&outcome, connection) {
             Ok(view) => view,
             Err(failure) => return self.fail_login(index, outcome.refuse(&failure), &failure),
         };
@@ -143,7 +143,7 @@ impl Reactor {
     }
 
     /// What whoever has logged in sees of the target, now that it is known who that is; nothing in a discovery session.
-    fn admit(&self, outcome: &LoginOutcome, peer: SocketAddr) -> Result<Option<View>, LoginFailure> {
+    fn admit(&self, outcome: &LoginOutcome, connection: &Connection) -> Result<Option<View>, LoginFailure> {
         let Some((name, entry)) =
             outcome.target.as_ref().filter(|_| outcome.session_type == SessionType::Normal)
         else {
@@ -156,7 +156,7 @@ impl Reactor {
             target_index.ok_or_else(|| failure(LoginStatus::NotFound, "is not served here"))?;
         let admission = self.shared.targets[target_index].admission.get();
         admission
-            .admit(outcome.initiator_name.as_str(), peer.ip(), outcome.user.as_deref())
+            .admit(&connection.caller(outcome.initiator_name.as_str()), outcome.user.as_deref())
             .zip(TargetPort::new(entry.portal_group_tag))
             .map(|(units, port)| Some(View { target_index, port, units }))
             .ok_or_else(|| failure(LoginStatus::AuthorizationFailure, "is closed to this initiator"))

@@ -308,7 +308,7 @@ impl Reactor {
             let mut peers = session.links.iter().filter_map(|link| connections.get(link.token.index));
             // One that is without a connection is looked at when it gets one.
             peers.all(|connection| {
-                let view = admission.admit(&session.initiator, connection.peer.ip(), session.user.as_deref());
+                let view = admission.admit(&connection.caller(&session.initiator), session.user.as_deref());
                 view.is_some_and(|view| view == attachment.view)
             })
         };

@@ -1,6 +1,6 @@
 //! Text in full feature phase (RFC 7143, 6.4, 11.10, appendix C): SendTargets, and lengths that are declared anew.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::Ordering;
 
 use lunette_iscsi::session::PendingText;
@@ -9,6 +9,7 @@ use lunette_wire::Cid;
 use tracing::warn;
 
 use super::Reactor;
+use crate::access::Caller;
 use crate::portals::own_addresses;
 
 impl Reactor {
@@ -51,7 +52,7 @@ impl Reactor {
         let Some(connection) = self.connection(token) else { return };
         let (local, peer) = (connection.local, connection.peer);
         let Some(session) = self.sessions.get(index) else { return };
-        let targets = self.visible_targets(&session.initiator, local, peer);
+        let targets = self.visible_targets(&session.initiator, local, peer.ip());
         let Some(session) = self.sessions.get_mut(index) else { return };
         let facts = TextFacts {
             session_type: session.core.kind(),
@@ -83,19 +84,23 @@ impl Reactor {
         }
     }
 
-    /// The targets that this initiator may log in to, each with the portals through which it may reach them.
+    /// The targets that this initiator may log in to, each with the portals through which it may do so, as far as they are told.
     fn visible_targets(
         &self,
         initiator: &str,
         local: SocketAddr,
-        peer: SocketAddr,
+        address: IpAddr,
     ) -> Vec<(String, Vec<String>)> {
         let own = std::cell::OnceCell::new();
         let own = || own.get_or_init(addresses_of_wildcards).clone();
-        let targets = self.shared.targets.iter();
-        let visible = targets.filter(|target| target.admission.get().access.may_admit(initiator, peer.ip()));
-        let portals = visible.map(|target| {
-            let told = self.shared.portals.told(local, |group| target.groups.contains(&group), own);
+        let scope = self.shared.discovery.get().scope;
+        let portals = self.shared.targets.iter().map(|target| {
+            let admission = target.admission.get();
+            let may_reach = |portal: IpAddr, group| {
+                let caller = Caller { initiator, address, portal, group };
+                target.groups.contains(&group) && admission.access.may_admit(&caller)
+            };
+            let told = self.shared.portals.told((local, scope), may_reach, own);
             let addresses = told.into_iter().map(|(address, group)| format!("{address},{group}"));
             (target.name.clone(), addresses.collect::<Vec<_>>())
         });

@@ -7,6 +7,7 @@ use std::time::Duration;
 use lunette_iscsi::chap::ChapPolicy;
 use lunette_iscsi::login::{LookupFailure, TargetDirectory, TargetEntry};
 
+use crate::access::Caller;
 use crate::attempts::{Attempts, Origin};
 use crate::server::Shared;
 
@@ -14,7 +15,8 @@ use crate::server::Shared;
 pub(super) struct Visitor<'a> {
     pub(super) shared: &'a Shared,
     pub(super) peer: SocketAddr,
-    /// The portal group that the connection came through.
+    /// Where it has come to, and the portal group of that.
+    pub(super) local: SocketAddr,
     pub(super) group: u16,
     pub(super) now: Duration,
 }
@@ -37,7 +39,8 @@ impl TargetDirectory for Visitor<'_> {
         let target = target.filter(|target| target.groups.contains(&self.group));
         let target = target.ok_or(LookupFailure::NotFound)?;
         let admission = target.admission.get();
-        if !admission.access.may_admit(initiator, self.peer.ip()) {
+        let (address, portal, group) = (self.peer.ip(), self.local.ip(), self.group);
+        if !admission.access.may_admit(&Caller { initiator, address, portal, group }) {
             return Err(LookupFailure::Forbidden);
         }
         let (alias, moved) = (target.alias.clone(), admission.redirect.clone());
@@ -45,7 +48,7 @@ impl TargetDirectory for Visitor<'_> {
     }
 
     fn authentication(&self, target: Option<&str>) -> Option<Arc<ChapPolicy>> {
-        let Some(name) = target else { return (*self.shared.discovery.get()).clone() };
+        let Some(name) = target else { return self.shared.discovery.get().policy.clone() };
         self.shared.targets.iter().find(|target| target.name == name)?.admission.get().policy.clone()
     }
 

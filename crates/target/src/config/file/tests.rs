@@ -55,6 +55,7 @@ fn the_smallest_file_has_the_defaults_of_the_flags() {
             portals: default_portals(),
             targets: vec![target],
             discovery: ChapConfig::default(),
+            discovery_scope: Default::default(),
             chap: ChapRules::default(),
             limits: Limits::default(),
             reactors: Reactors::default(),
@@ -234,6 +235,21 @@ fn each_fault_has_its_place() {
         (unit("[[target.access]]\nluns = [\"0=x\"]"), "8:9", ["target.access.luns: ", "is not a LUN from 0"]),
         (unit("[[target.access]]\nluns = []"), "8:8", ["target.access.luns: ", "write refuse = true"]),
         (unit("[[target.access]]\nrefuse = true\nro = true"), "7:1", ["target.access: ", "grants nothing"]),
+        (
+            unit("[[target.access]]\nportals = [\"192.0.2.1\"]"),
+            "8:11",
+            ["target.access.portals: ", "no portal with the address 192.0.2.1"],
+        ),
+        (
+            unit("[[target.access]]\ngroups = [2]"),
+            "8:10",
+            ["target.access.groups: ", "not reached through portal group 2"],
+        ),
+        (
+            "[discovery]\nscope = \"some\"".into(),
+            "2:9",
+            ["discovery.scope: ", "portal (the one that was asked)"],
+        ),
         (unit("[[target.access]]\nusers = [\"eve\"]"), "8:9", ["target.access.users: ", "no CHAP user eve"]),
         (
             unit("[[target.access]]\naddresses = [\"192.0.2.1/8\"]"),
