@@ -1,0 +1,138 @@
+//! When operations are to begin.
+//!
+//! In an open loop they begin at times that were fixed beforehand, whether earlier ones have ended or not, and latency counts from
+//! there: a disk that stands still for a second is not asked less often for it (no coordinated omission).
+
+use std::time::Duration;
+
+use crate::WorkloadError;
+use crate::random::{Purpose, Random};
+
+/// When operations begin.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Arrivals {
+    /// When another one has ended (closed loop).
+    Closed,
+    /// At equal distances; operations per second, 0.001 to 10,000,000.
+    Even(f64),
+    /// At random distances with this mean rate, independent of each other (a Poisson process).
+    Poisson(f64),
+}
+
+const RATE_MIN: f64 = 0.001;
+const RATE_MAX: f64 = 1e7;
+
+impl Arrivals {
+    /// A rate in operations per second.
+    ///
+    /// # Errors
+    /// It is none, or not from 0.001 to 10,000,000.
+    pub fn parse_rate(text: &str) -> Result<f64, WorkloadError> {
+        let is_plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+        let rate = text.parse::<f64>().ok().filter(|rate| is_plain && (RATE_MIN..=RATE_MAX).contains(rate));
+        rate.ok_or_else(|| WorkloadError::Rate(text.to_owned()))
+    }
+
+    /// What one of several workers has to do of it.
+    #[must_use]
+    pub fn share(self, workers: u32) -> Self {
+        let workers = f64::from(workers.max(1));
+        match self {
+            Self::Closed => Self::Closed,
+            Self::Even(rate) => Self::Even(rate / workers),
+            Self::Poisson(rate) => Self::Poisson(rate / workers),
+        }
+    }
+}
+
+/// The times of one worker's operations.
+#[derive(Debug, Clone)]
+pub struct Schedule {
+    arrivals: Arrivals,
+    random: Random,
+    count: u64,
+    /// When the last one was, in seconds.
+    last_s: f64,
+}
+
+impl Schedule {
+    /// The schedule of this worker.
+    #[must_use]
+    pub fn new(arrivals: Arrivals, seed: u64, worker: u32) -> Self {
+        Self { arrivals, random: Random::new(seed, worker, Purpose::Arrival), count: 0, last_s: 0.0 }
+    }
+
+    /// When the next operation is to begin, from the start; `None` in a closed loop: as soon as there is room.
+    pub fn next_arrival(&mut self) -> Option<Duration> {
+        let at_s = match self.arrivals {
+            Arrivals::Closed => return None,
+            // Not a sum, which would add up its errors.
+            Arrivals::Even(rate) => self.count as f64 / rate,
+            Arrivals::Poisson(rate) => self.last_s - (1.0 - self.random.unit()).ln() / rate,
+        };
+        self.count += 1;
+        self.last_s = at_s;
+        Some(Duration::try_from_secs_f64(at_s).unwrap_or(Duration::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arrivals(arrivals: Arrivals, count: usize) -> Vec<Duration> {
+        let mut schedule = Schedule::new(arrivals, 5, 0);
+        (0..count).map_while(|_| schedule.next_arrival()).collect()
+    }
+
+    #[test]
+    fn a_closed_loop_has_no_schedule() {
+        assert!(arrivals(Arrivals::Closed, 10).is_empty());
+    }
+
+    #[test]
+    fn even_arrivals_do_not_drift() {
+        let times = arrivals(Arrivals::Even(3.0), 3_000_001);
+        assert_eq!(times[0], Duration::ZERO);
+        assert_eq!(times[3_000_000], Duration::from_secs(1_000_000));
+    }
+
+    #[test]
+    fn random_arrivals_are_exponential() {
+        let count = 100_000;
+        let times = arrivals(Arrivals::Poisson(1000.0), count);
+        let mut before = Duration::ZERO;
+        let mut distances: Vec<f64> = times
+            .iter()
+            .map(|time| {
+                let distance = *time - before;
+                before = *time;
+                distance.as_secs_f64() * 1000.0
+            })
+            .collect();
+        // Kolmogorov and Smirnov: the greatest distance of the two distributions; 1.95 / sqrt(n) is met once in a thousand.
+        distances.sort_unstable_by(f64::total_cmp);
+        let greatest = distances.iter().enumerate().map(|(at, distance)| {
+            let expected = 1.0 - (-distance).exp();
+            (expected - (at + 1) as f64 / count as f64).abs()
+        });
+        let greatest = greatest.fold(0.0, f64::max);
+        assert!(greatest < 1.95 / (count as f64).sqrt(), "{greatest}");
+    }
+
+    #[test]
+    fn rates_are_read() {
+        for (text, rate) in [("1000", 1000.0), ("0.5", 0.5), ("10000000", 1e7)] {
+            assert!((Arrivals::parse_rate(text).unwrap() - rate).abs() < 1e-9);
+        }
+        for text in ["", "0", "-1", "inf", "nan", "1e3", "10000001", "."] {
+            assert!(Arrivals::parse_rate(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn workers_share_a_rate() {
+        assert_eq!(Arrivals::Poisson(10.0).share(4), Arrivals::Poisson(2.5));
+        assert_eq!(Arrivals::Even(10.0).share(0), Arrivals::Even(10.0));
+    }
+}

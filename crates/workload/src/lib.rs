@@ -1,0 +1,29 @@
+//! Workloads: what is read and written, where, when, and with which content. Nothing is carried out here.
+//!
+//! A [`Workload`] with a range and a seed is a [`Generator`], which says one [`Operation`] after the other; [`Arrivals`] say when
+//! each is to begin. What is written is [`content`] that names its own place and generation, and a [`Ledger`] knows which
+//! generation each place must have. [`profiles`] are workloads with names.
+//!
+//! The same seed says the same in every version: figures can be compared over years. PURE: no clock, no I/O; time is an argument.
+
+#![forbid(unsafe_code)]
+
+mod arrivals;
+pub mod content;
+mod error;
+mod generator;
+mod ledger;
+mod profile;
+mod quantity;
+mod random;
+mod sizes;
+mod spread;
+
+pub use arrivals::{Arrivals, Schedule};
+pub use error::WorkloadError;
+pub use generator::{Generator, Kind, Operation, Range, Workload};
+pub use ledger::{GRAINS_MAX, Ledger};
+pub use profile::{Profile, profiles};
+pub use quantity::Percent;
+pub use sizes::{SIZE_BYTES_MAX, Sizes};
+pub use spread::Spread;
