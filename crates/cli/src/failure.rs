@@ -72,6 +72,11 @@ impl Failure {
         Self::of(LOCAL, format!("{}: {}", what.into(), chain(error)))
     }
 
+    /// Something on this machine, which has been said: status 1.
+    pub(crate) fn local(message: String) -> Self {
+        Self::of(LOCAL, message)
+    }
+
     /// The server did not start: status 1.
     pub(crate) fn start(error: &StartError) -> Self {
         Self { help: help(error), ..Self::of(LOCAL, chain(error)) }

@@ -1,6 +1,7 @@
 //! The binary `lunette`: the command line of the whole system. What it serves and how is in `lunette_target`.
 
 mod banner;
+mod bench;
 mod connect;
 mod failure;
 mod initiator;
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
         Command::Serve(options) => serve::serve(*options),
         Command::Secret(options) => secret::secret(&options),
         Command::Initiator(command) => initiator::run(&command),
+        Command::Bench(options) => bench::run(&options),
         Command::Man(options) => pages::man(&options),
         Command::Completions { shell } => pages::completions(shell),
         Command::Wan { command } => {

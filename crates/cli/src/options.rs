@@ -7,6 +7,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use lunette_target::config::{AccessRule, Cores, LunFlag, parse_allow_flag, parse_portal, parse_target_name};
 
+use crate::bench::{BenchOptions, after_help};
 use crate::initiator::InitiatorCommand;
 use crate::log::LogFilter;
 use crate::wan::WanCommand;
@@ -82,6 +83,11 @@ pub(crate) enum Command {
     Secret(SecretOptions),
     #[command(flatten)]
     Initiator(Box<InitiatorCommand>),
+    /// Measure a disk under a workload: rates, latencies, where the time goes
+    ///
+    /// Ctrl-C ends it and tells what was measured by then; a second one ends it at once.
+    #[command(after_help = after_help())]
+    Bench(Box<BenchOptions>),
     /// Emulate a network on this machine
     Wan {
         #[command(subcommand)]
@@ -266,6 +272,7 @@ mod tests {
             "docs/guide/access.md",
             "docs/guide/initiator.md",
             "docs/guide/attach.md",
+            "docs/guide/bench.md",
         ] {
             let text = std::fs::read_to_string(directory.join(page)).unwrap();
             for command in commands(&text) {

@@ -25,6 +25,7 @@ Commands:
   copy         Copy a disk or an image file to a disk or an image file
   reserve      Look at and change persistent reservations, with the words of sg_persist
   attach       Show a disk to programs that know no iSCSI, until SIGTERM or SIGINT (ctrl-C)
+  bench        Measure a disk under a workload: rates, latencies, where the time goes
   wan          Emulate a network on this machine
   man          Print a manual page, or write all of them
   completions  Print the completions for a shell

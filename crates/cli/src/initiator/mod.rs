@@ -20,7 +20,10 @@ mod stream;
 mod trace;
 mod transfer;
 
-pub(crate) use options::InitiatorCommand;
+pub(crate) use amount::RangeOptions;
+pub(crate) use disk::Disk;
+pub(crate) use options::{AccessOptions, EXIT_STATUS, End, InitiatorCommand, URL_HELP};
+pub(crate) use report::{Facts, table, tell};
 
 use crate::failure::Failure;
 

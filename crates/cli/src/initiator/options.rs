@@ -25,7 +25,8 @@ Exit status:
   5  the target refused a command, or did not follow the standard
   6  data differ";
 
-const URL_HELP: &str = "\
+/// What a URL may be.
+pub(crate) const URL_HELP: &str = "\
 iscsi://[USER[%SECRET]@]HOST[:PORT]/TARGET/LUN[?KEY=VALUE&...]
 
 A user and a secret are for CHAP. Who runs ps sees a secret in a URL; password_file=PATH or password_env=VARIABLE \

@@ -42,7 +42,7 @@ pub(crate) enum WanCommand {
     ///
     /// Two network namespaces are made, with the link between them and nothing else; both go when the command ends, however that
     /// happens. Neither sees the machine's networks. The near end is 198.18.0.1 (2001:2::1), the far end 198.18.0.2 (2001:2::2);
-    /// both commands find these as LUNETTE_NEAR and LUNETTE_FAR in their environment. No privilege is needed where the kernel lets users make namespaces.
+    /// both commands find these as LUNETTE_NEAR and LUNETTE_FAR in their environment, and the near one the link as LUNETTE_LINK. No privilege is needed where the kernel lets users make namespaces.
     ///
     /// Exit status: that of the command, 128 and the signal's number if a signal ended it; 125 when there is no network, 2 when the
     /// command line is wrong.

@@ -16,6 +16,7 @@ use signal_hook::iterator::Signals;
 
 use super::report::Report;
 use super::{LinkOptions, addressed, start};
+use crate::bench::LINK_VARIABLE;
 use crate::failure::{Failure, say};
 
 /// How long the far command has to end when it is asked to, before it is killed.
@@ -64,7 +65,7 @@ pub(super) fn run_command(options: &RunOptions) -> Result<ExitCode, Failure> {
         wait_for_port(&emulator, far, port)?;
     }
     let mut near = Command::new(&options.command[0]);
-    addressed(near.args(&options.command[1..]));
+    addressed(near.args(&options.command[1..])).env(LINK_VARIABLE, options.network.link.to_string());
     let mut near = emulator
         .near()
         .spawn(&mut near)

@@ -1,0 +1,213 @@
+//! `lunette bench`: a workload on a disk, measured.
+
+mod options;
+mod progress;
+mod text;
+
+use std::fs;
+use std::sync::Arc;
+use std::thread;
+
+use lunette_block::{
+    IdentityOverride, Provisioning, StoreSpec, Volume, VolumeSpec, is_block_device, logical_sector_bytes,
+};
+use lunette_initiator::TargetUrl;
+use lunette_lab::{BenchResult, Disk, DiskFacts, Ending, Host, LabError, Monitor, Plan, Until, bench};
+use lunette_scsi::client::capacity::{Capacity, CapacityDetails};
+use lunette_workload::{Arrivals, Percent, Range, SIZE_BYTES_MAX, Sizes, Workload};
+
+pub(crate) use options::{BenchOptions, after_help};
+
+use self::options::Distances;
+use self::progress::Interrupts;
+use crate::failure::Failure;
+use crate::initiator::{Disk as Unit, End, tell};
+
+/// The block length that a file is measured with, in bytes.
+const FILE_BLOCK_BYTES: u32 = 512;
+/// The environment variable in which `lunette wan run` names its link.
+pub(crate) const LINK_VARIABLE: &str = "LUNETTE_LINK";
+const DEPTH: u32 = 16;
+const SIZE_BYTES: u32 = 4096;
+
+/// Measures.
+pub(crate) fn run(options: &BenchOptions) -> Result<(), Failure> {
+    let result = measure(options);
+    result.map_err(|failure| if options.json { failure.told_as_json() } else { failure })
+}
+
+fn measure(options: &BenchOptions) -> Result<(), Failure> {
+    let workload = workload(options);
+    let writes = workload.read != Percent::ALL || options.verify;
+    if writes && !options.write_destroys_data {
+        return Err(Failure::usage("this writes, and what is in the range is lost")
+            .with_help("--write-destroys-data does it; --read 100 without --verify only reads"));
+    }
+    let (disk, capacity, facts) = open(options, writes, &workload)?;
+    let span = options.range.resolve(&capacity)?;
+    let plan = Plan {
+        disk,
+        block_bytes: capacity.block_length_bytes,
+        range: Range { offset_bytes: span.offset_bytes(), length_bytes: span.length_bytes() },
+        workload,
+        arrivals: arrivals(options),
+        depth: options.depth.or(options.profile.map(|profile| profile.depth)).unwrap_or(DEPTH),
+        workers: options.workers,
+        warm_up: options.warm_up,
+        until: options.count.map_or(Until::Time(options.time), Until::Count),
+        verify: options.verify,
+        seed: options.seed,
+        interval: options.interval,
+    };
+    plan.check().map_err(|error| failure(&error))?;
+    let host = Host::look();
+    let interrupts = Interrupts::watch()?;
+    let monitor = Monitor::default();
+    let carried = thread::scope(|scope| {
+        let measurement = scope.spawn(|| bench(&plan, &monitor));
+        progress::show(options, &plan, &monitor, &interrupts, &|| measurement.is_finished());
+        measurement.join().unwrap_or(Err(LabError::Panicked))
+    });
+    let carried = carried.map_err(|error| failure(&error))?;
+    let profile = options.profile.map(|profile| profile.name);
+    let link = std::env::var(LINK_VARIABLE).ok();
+    let result = BenchResult::new(&plan, carried, facts, host, link, profile);
+    if let Disk::Local(volume) = &plan.disk {
+        volume.close().map_err(|error| Failure::new("the file or device", &error))?;
+    }
+    report(options, &result)
+}
+
+fn workload(options: &BenchOptions) -> Workload {
+    let named = options.profile.map(|profile| profile.workload());
+    let base = named.unwrap_or_else(|| Workload {
+        sizes: Sizes::one(SIZE_BYTES),
+        read: Percent::ALL,
+        random: Percent::ALL,
+        spread: options.spread,
+    });
+    Workload {
+        sizes: options.size.clone().unwrap_or(base.sizes),
+        read: options.read.unwrap_or(base.read),
+        random: options.random.unwrap_or(base.random),
+        spread: options.spread,
+    }
+}
+
+fn arrivals(options: &BenchOptions) -> Arrivals {
+    match (options.rate, options.arrivals) {
+        (None, _) => Arrivals::Closed,
+        (Some(rate), Distances::Even) => Arrivals::Even(rate),
+        (Some(rate), Distances::Poisson) => Arrivals::Poisson(rate),
+    }
+}
+
+/// Opens the disk and looks how large it is.
+fn open(
+    options: &BenchOptions,
+    writes: bool,
+    workload: &Workload,
+) -> Result<(Disk, Capacity, DiskFacts), Failure> {
+    let (disk, capacity, name, kind) = match &options.disk {
+        End::Disk(url) => {
+            let (disk, capacity) = open_unit(url, options, writes, workload)?;
+            (disk, capacity, url.to_string(), "iscsi".to_owned())
+        }
+        End::File(path) => {
+            if options.connections.is_some() {
+                return Err(Failure::usage("a file has no connections"));
+            }
+            let volume = open_local(path, options, writes)?;
+            let block = u64::from(volume.1);
+            let (blocks, block_length_bytes) = (volume.0.size_bytes() / block, volume.1);
+            let capacity = Capacity { blocks, block_length_bytes, details: CapacityDetails::default() };
+            let kind = format!("{}, engine {}", volume.0.describe(), volume.0.engine());
+            (Disk::Local(volume.0), capacity, path.display().to_string(), kind)
+        }
+    };
+    let facts =
+        DiskFacts { name, kind, capacity_bytes: capacity.bytes(), block_bytes: capacity.block_length_bytes };
+    Ok((disk, capacity, facts))
+}
+
+fn open_unit(
+    url: &TargetUrl,
+    options: &BenchOptions,
+    writes: bool,
+    workload: &Workload,
+) -> Result<(Disk, Capacity), Failure> {
+    let unit = Unit::open(url, &options.access)?;
+    let capacity = unit.capacity()?;
+    if writes && unit.facts.is_write_protected() {
+        let message = format!("{} is read-only for this initiator", unit.name);
+        return Err(Failure::scsi(message, Some("see the target's configuration".to_owned())));
+    }
+    let blocks_max = unit.facts.transfer_blocks_max(SIZE_BYTES_MAX);
+    let bytes_max = u64::from(blocks_max) * u64::from(capacity.block_length_bytes);
+    if u64::from(workload.sizes.largest()) > bytes_max {
+        return Err(Failure::usage(format!(
+            "{} transfers at most {bytes_max} bytes in one command",
+            unit.name
+        )));
+    }
+    unit.close();
+    let mut session = options.access.session(url);
+    session.connections = options.connections.unwrap_or(session.connections);
+    Ok((Disk::Unit { options: Box::new(session), lun: url.lun }, capacity))
+}
+
+fn open_local(
+    path: &std::path::Path,
+    options: &BenchOptions,
+    writes: bool,
+) -> Result<(Arc<Volume>, u32), Failure> {
+    let is_device = is_block_device(path);
+    let block_length_bytes =
+        if is_device { logical_sector_bytes(path).unwrap_or(FILE_BLOCK_BYTES) } else { FILE_BLOCK_BYTES };
+    let path_of = || path.to_path_buf();
+    let spec = VolumeSpec {
+        name: path.display().to_string(),
+        store: if is_device {
+            StoreSpec::BlockDevice { path: path_of() }
+        } else {
+            StoreSpec::File { path: path_of(), create_bytes: None }
+        },
+        read_only: !writes,
+        provisioning: Provisioning::Thin,
+        engine: options.engine,
+        // One of its own, so that none is stored with the file.
+        identity: IdentityOverride { serial: Some("bench".to_owned()) },
+        block_length_bytes,
+        protection: None,
+    };
+    let volume = Volume::open(&spec).map_err(|error| Failure::new("no disk to measure", &error))?;
+    Ok((volume, block_length_bytes))
+}
+
+fn failure(error: &LabError) -> Failure {
+    match error {
+        LabError::Initiator(error) => Failure::initiator(error),
+        LabError::Workload(_) | LabError::Plan(_) => Failure::usage(error.to_string()),
+        LabError::NotReady(_) => Failure::scsi(error.to_string(), None),
+        LabError::System { .. } | LabError::Panicked => Failure::new("nothing was measured", error),
+    }
+}
+
+/// Tells the result, and what went wrong.
+fn report(options: &BenchOptions, result: &BenchResult) -> Result<(), Failure> {
+    if let Some(path) = &options.output {
+        let json =
+            serde_json::to_string(result).map_err(|error| Failure::new("cannot write JSON", &error))?;
+        let failed = |error| Failure::new(format!("cannot write {}", path.display()), &error);
+        fs::write(path, json + "\n").map_err(failed)?;
+    }
+    tell(options.json, result, text::text)?;
+    let is_remote = matches!(options.disk, End::Disk(_));
+    match &result.ending {
+        Ending::Complete | Ending::Interrupted => Ok(()),
+        Ending::Mismatch(what) => Err(Failure::mismatch(format!("data differ: {what}"))),
+        Ending::Refused(what) if is_remote => Err(Failure::scsi(what.clone(), None)),
+        Ending::Lost(what) if is_remote => Err(Failure::session(what.clone())),
+        Ending::Refused(what) | Ending::Lost(what) => Err(Failure::local(what.clone())),
+    }
+}

@@ -1,0 +1,102 @@
+//! A result for people.
+
+use lunette_lab::{BenchResult, Ending, Latency, Stage};
+
+use crate::banner::size;
+use crate::initiator::{Facts, table};
+
+/// Lines about one measurement.
+pub(crate) fn text(result: &BenchResult) -> String {
+    let measured = &result.measured;
+    let mut facts = Facts::new();
+    facts.row("disk", format!("{} ({})", result.disk.name, size(result.disk.capacity_bytes)));
+    facts.row("workload", result.workload.to_string());
+    facts.some("link", result.link.clone());
+    if let Some(agreed) = &result.negotiated {
+        facts.row("session", agreed.to_string());
+    }
+    facts.row(
+        "measured",
+        format!(
+            "{} operations in {:.1} s: {:.0}/s, {:.1} MiB/s",
+            measured.operations,
+            measured.seconds,
+            measured.operations_per_s,
+            measured.bytes_per_s / f64::from(1 << 20)
+        ),
+    );
+    facts.row("processor", processor(result));
+    let mut troubles = Vec::new();
+    for (count, what) in [
+        (measured.busy, "times the unit had no room"),
+        (measured.again, "unit attentions"),
+        (measured.session_losses, "losses of a session"),
+        (measured.unserved, "arrivals still waiting at the end: the disk does not keep up"),
+    ] {
+        if count > 0 {
+            troubles.push(format!("{count} {what}"));
+        }
+    }
+    facts.some("besides", (!troubles.is_empty()).then(|| troubles.join("; ")));
+    facts.row("ended", ending(&result.ending));
+    facts.render(0) + &latencies(result)
+}
+
+fn processor(result: &BenchResult) -> String {
+    let measured = &result.measured;
+    let share = measured.processor_s / measured.seconds.max(1e-9);
+    let each_us = measured.processor_s * 1e6 / measured.operations.max(1) as f64;
+    format!("{:.0} % of one, {each_us:.2} us an operation (this process)", share * 100.0)
+}
+
+fn ending(ending: &Ending) -> String {
+    match ending {
+        Ending::Complete => "as planned".to_owned(),
+        Ending::Interrupted => "early, on request".to_owned(),
+        Ending::Mismatch(what) => format!("data differ: {what}"),
+        Ending::Refused(what) | Ending::Lost(what) => what.clone(),
+    }
+}
+
+fn latencies(result: &BenchResult) -> String {
+    let cell = |us: f64| format!("{us:.1}");
+    let row = |name: &str, latency: &Latency| {
+        let columns = [
+            latency.min,
+            latency.mean,
+            latency.p50,
+            latency.p90,
+            latency.p99,
+            latency.p999,
+            latency.p9999,
+            latency.max,
+            latency.standard_deviation,
+        ];
+        std::iter::once(name.to_owned()).chain(columns.map(cell)).collect::<Vec<_>>()
+    };
+    let words =
+        ["latency, us", "min", "mean", "50 %", "90 %", "99 %", "99.9 %", "99.99 %", "max", "deviation"];
+    let mut rows = vec![words.map(str::to_owned).to_vec()];
+    rows.extend(result.measured.read.as_ref().map(|latency| row("read", latency)));
+    rows.extend(result.measured.write.as_ref().map(|latency| row("write", latency)));
+    if rows.len() == 1 {
+        return String::new();
+    }
+    let stage = |name: &str, stage: Stage| {
+        let columns = [stage.mean, stage.p50, stage.p99, stage.max].map(cell);
+        std::iter::once(name.to_owned()).chain(columns).collect::<Vec<_>>()
+    };
+    let stages = &result.measured.stages;
+    let words = ["of which, us", "mean", "50 %", "99 %", "max"];
+    let mut parts = vec![words.map(str::to_owned).to_vec()];
+    for (name, part) in [
+        ("late", stages.schedule),
+        ("command window", stages.command_window),
+        ("network and target", stages.network_and_target),
+        ("reply", stages.reply),
+    ] {
+        parts.extend(part.map(|part| stage(name, part)));
+    }
+    let parts = if parts.len() > 1 { format!("\n{}", table(0, &parts)) } else { String::new() };
+    format!("\n{}{parts}", table(0, &rows))
+}

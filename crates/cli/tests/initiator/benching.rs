@@ -1,0 +1,111 @@
+//! `lunette bench`: what it tells, what it refuses, and how it ends.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::thread;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::host::{Said, Served, good, path, refused};
+
+#[test]
+fn everything_is_told() {
+    let served = Served::start(&["mem:8M"], &[]);
+    let url = served.url_with("", 0, "header_digest=crc32c&connections=2");
+    let arguments = [
+        "bench",
+        &url,
+        "--profile",
+        "sql-16k",
+        "--read",
+        "100",
+        "--count",
+        "500",
+        "--json",
+        "--warm-up",
+        "0",
+    ];
+    let result = good(&arguments).json();
+    assert_eq!(result["measured"]["operations"], 500);
+    assert_eq!(result["measured"]["bytes"], 500 * 16384);
+    assert_eq!(result["measured"]["write"], Value::Null);
+    assert!(result["measured"]["stages"]["network_and_target"]["p50"].as_f64() > Some(0.0), "{result}");
+    assert_eq!(result["ending"], "complete");
+    let workload = &result["workload"];
+    assert_eq!((&workload["profile"], &workload["depth"]), (&"sql-16k".into(), &16.into()));
+    let agreed = &result["negotiated"];
+    assert_eq!((&agreed["header_digest"], &agreed["connections"]), (&true.into(), &2.into()));
+    assert_eq!(
+        (&result["disk"]["capacity_bytes"], &result["disk"]["block_bytes"]),
+        (&(8 << 20).into(), &512.into())
+    );
+    assert!(result["host"]["cores"].as_u64() > Some(0), "{result}");
+}
+
+#[test]
+fn a_disk_is_verified_by_several_sessions_at_any_rate() {
+    let served = Served::start(&["mem:8M,block=4096"], &[]);
+    let url = served.url(0);
+    let common = ["bench", &url, "--verify", "--write-destroys-data", "--size", "4K:3,64K:1", "--read", "50"];
+    for more in [["--workers", "3"], ["--rate", "3000"], ["--spread", "zipf:1.1"]] {
+        let rest = ["--count", "600", "--length", "3M", "--warm-up", "0"];
+        let text = good(&[&common[..], &more, &rest].concat()).text();
+        assert!(text.contains("600 operations in ") && text.contains("ended      as planned"), "{text}");
+    }
+}
+
+#[test]
+fn a_file_is_measured_and_the_result_kept() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (image, output) = (directory.path().join("image"), directory.path().join("result.json"));
+    fs::write(&image, vec![1; 1 << 20]).expect("written");
+    good(&["bench", path(&image), "--count", "100", "--warm-up", "0", "--output", path(&output), "--quiet"]);
+    let result: Value = serde_json::from_slice(&fs::read(&output).expect("a file")).expect("JSON");
+    assert_eq!((&result["measured"]["operations"], &result["negotiated"]), (&100.into(), &Value::Null));
+    assert_eq!(fs::read(&image).expect("the image"), vec![1; 1 << 20], "it was only read");
+}
+
+#[test]
+fn what_would_destroy_data_or_cannot_be_is_refused() {
+    let served = Served::start(&["mem:8M", "mem:8M,ro"], &[]);
+    let (url, read_only) = (served.url(0), served.url(1));
+    for writes in [&["--profile", "workstation"][..], &["--read", "99"], &["--verify"]] {
+        let said = refused(2, &[&["bench", &url][..], writes].concat());
+        assert!(said.contains("--write-destroys-data does it"), "{said}");
+    }
+    let said = refused(5, &["bench", &read_only, "--verify", "--write-destroys-data"]);
+    assert!(said.contains("is read-only for this initiator"), "{said}");
+    let said = refused(2, &["bench", &url, "--size", "1000"]);
+    assert!(said.contains("no whole blocks of 512 bytes"), "{said}");
+    let said = refused(2, &["bench", &url, "--size", "4K", "--length", "2K"]);
+    assert!(said.contains("has no room"), "{said}");
+    let said = refused(1, &["bench", "/nonexistent/image"]);
+    assert!(said.contains("no disk to measure"), "{said}");
+}
+
+/// Whether a process has a handler for SIGINT yet.
+fn catches_interrupts(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    caught & (1 << (Signal::INT.as_raw() - 1)) != 0
+}
+
+#[test]
+fn an_interrupt_keeps_what_was_measured() {
+    let served = Served::start(&["mem:8M"], &[]);
+    let bench = Command::new(env!("CARGO_BIN_EXE_lunette"))
+        .args(["bench", &served.url(0), "--time", "3600", "--warm-up", "0", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary runs");
+    while !catches_interrupts(bench.id()) {
+        thread::yield_now();
+    }
+    let pid = Pid::from_raw(bench.id() as i32).expect("a process");
+    kill_process(pid, Signal::INT).expect("it is there");
+    let said: Said = bench.wait_with_output().expect("it ends").into();
+    assert_eq!((said.status, &said.json()["ending"]), (Some(0), &"interrupted".into()), "{said:?}");
+}

@@ -1,0 +1,149 @@
+//! A plan is carried out: workers on threads of their own begin together, and what they counted is added up.
+
+mod fill;
+pub(crate) mod monitor;
+pub(crate) mod plan;
+pub(crate) mod recorder;
+mod worker;
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use self::fill::fill;
+use self::monitor::{Monitor, Phase};
+use self::plan::{Disk, Plan};
+use self::recorder::Recorder;
+use self::worker::Worker;
+use crate::endpoint::{Endpoint, Local, Session, SessionDisk};
+use crate::{Ending, LabError, Measured, Negotiated};
+
+/// What came of a plan.
+#[derive(Debug)]
+pub struct Carried {
+    /// The figures.
+    pub measured: Measured,
+    /// Why it ended.
+    pub ending: Ending,
+    /// What was agreed with the target by the first worker's session.
+    pub negotiated: Option<Negotiated>,
+}
+
+/// Carries out a plan. It may be looked at and ended early through the monitor; what was measured by then is answered.
+///
+/// # Errors
+/// Nothing could be measured: the plan does not fit, or a session could not be had. What goes wrong later is told by
+/// [`Carried::ending`].
+pub fn bench(plan: &Plan, monitor: &Monitor) -> Result<Carried, LabError> {
+    plan.check()?;
+    let gate = Gate { barrier: Barrier::new(plan.workers as usize), has_failed: AtomicBool::new(false) };
+    let results = thread::scope(|scope| {
+        let spawn = |number| {
+            let gate = &gate;
+            let run = move || carry_out(plan, monitor, number, gate);
+            let name = format!("bench-{number}");
+            let spawned = thread::Builder::new().name(name).spawn_scoped(scope, run);
+            if spawned.is_err() {
+                // Those that are there must not wait for one that is not.
+                gate.refuse(plan.workers - number);
+            }
+            spawned
+        };
+        let mut threads = Vec::new();
+        for number in 0..plan.workers {
+            match spawn(number) {
+                Ok(thread) => threads.push(thread),
+                Err(source) => {
+                    let failed = LabError::System { what: "a thread", source };
+                    threads.into_iter().for_each(|thread| drop(thread.join()));
+                    return vec![Err(failed)];
+                }
+            }
+        }
+        let joined =
+            |thread: thread::ScopedJoinHandle<'_, _>| thread.join().unwrap_or(Err(LabError::Panicked));
+        threads.into_iter().map(joined).collect()
+    });
+    conclude(plan, monitor, results)
+}
+
+/// What one worker has at its end; nothing if another one failed before it began.
+type Part = Result<Option<(Recorder, Option<Negotiated>)>, LabError>;
+
+fn conclude(plan: &Plan, monitor: &Monitor, results: Vec<Part>) -> Result<Carried, LabError> {
+    let mut sum = Recorder::new(plan.interval);
+    let mut negotiated = None;
+    for result in results {
+        if let Some((recorder, agreed)) = result? {
+            sum.add(&recorder);
+            negotiated = negotiated.or(agreed);
+        }
+    }
+    Ok(Carried { measured: Measured::of(&sum, plan.interval), ending: monitor.ending(), negotiated })
+}
+
+/// Where workers wait for each other.
+struct Gate {
+    barrier: Barrier,
+    has_failed: AtomicBool,
+}
+
+impl Gate {
+    /// Waits for all; false if one of them has failed.
+    fn pass(&self, is_well: bool) -> bool {
+        if !is_well {
+            self.has_failed.store(true, Ordering::Relaxed);
+        }
+        self.barrier.wait();
+        !self.has_failed.load(Ordering::Relaxed)
+    }
+
+    /// Passes in the place of workers that there are not.
+    fn refuse(&self, missing: u32) {
+        self.has_failed.store(true, Ordering::Relaxed);
+        thread::scope(|scope| {
+            for _ in 0..missing {
+                scope.spawn(|| self.barrier.wait());
+            }
+        });
+    }
+}
+
+fn carry_out(plan: &Plan, monitor: &Monitor, number: u32, gate: &Gate) -> Part {
+    match &plan.disk {
+        Disk::Unit { options, lun } => {
+            let disk = SessionDisk { options, lun: *lun, block_bytes: plan.block_bytes };
+            through(Session::open(&disk), plan, monitor, number, gate)
+        }
+        Disk::Local(volume) => through(Local::open(volume), plan, monitor, number, gate),
+    }
+}
+
+/// Carries out one worker's part through its endpoint, if all others have theirs.
+fn through<E: Endpoint>(
+    opened: Result<E, LabError>,
+    plan: &Plan,
+    monitor: &Monitor,
+    number: u32,
+    gate: &Gate,
+) -> Part {
+    let prepared = opened.and_then(|mut endpoint| {
+        let ledger = plan.ledger(number)?;
+        if ledger.is_some() {
+            monitor.enter(Phase::Filling);
+            fill(&mut endpoint, plan.share(number), plan.seed, monitor)?;
+        }
+        Ok((endpoint, ledger))
+    });
+    let all_are_well = gate.pass(prepared.is_ok());
+    let (endpoint, ledger) = prepared?;
+    if !all_are_well {
+        endpoint.close();
+        return Ok(None);
+    }
+    monitor.enter(Phase::WarmingUp);
+    let negotiated = endpoint.negotiated();
+    let (endpoint, recorder) = Worker::new(plan, monitor, number, endpoint, ledger)?.run();
+    endpoint.close();
+    Ok(Some((recorder, negotiated)))
+}

@@ -1,0 +1,124 @@
+//! What is to be measured.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lunette_block::Volume;
+use lunette_initiator::{Lun, Options};
+use lunette_workload::{Arrivals, Generator, Ledger, Range, Workload};
+
+use crate::LabError;
+
+/// The most operations under way of one worker: what a session of the initiator holds.
+pub const DEPTH_MAX: u32 = 4096;
+/// The most workers; each is a thread.
+pub const WORKERS_MAX: u32 = 64;
+
+/// Where operations go.
+#[derive(Debug, Clone)]
+pub enum Disk {
+    /// A logical unit; each worker has a session with its target.
+    Unit {
+        /// How each session is to be.
+        options: Box<Options>,
+        /// The unit.
+        lun: Lun,
+    },
+    /// A file, a block device or memory of this machine.
+    Local(Arc<Volume>),
+}
+
+/// How long is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Until {
+    /// For this time.
+    Time(Duration),
+    /// For so many operations of all workers together.
+    Count(u64),
+}
+
+/// Everything about one measurement.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Where.
+    pub disk: Disk,
+    /// The length of the disk's logical blocks in bytes.
+    pub block_bytes: u32,
+    /// Which part of it, whole blocks.
+    pub range: Range,
+    /// What.
+    pub workload: Workload,
+    /// When each operation begins.
+    pub arrivals: Arrivals,
+    /// Operations under way at once of each worker, 1 to [`DEPTH_MAX`]. In an open loop what arrives beyond them waits, and its
+    /// latency counts.
+    pub depth: u32,
+    /// Workers, 1 to [`WORKERS_MAX`].
+    pub workers: u32,
+    /// How long the workload runs before anything counts.
+    pub warm_up: Duration,
+    /// How long is measured.
+    pub until: Until,
+    /// The range is written first, and everything that is read is compared with what was written last. Workers have a part of the
+    /// range each.
+    pub verify: bool,
+    /// Where all that is left to chance begins.
+    pub seed: u64,
+    /// The length of the steps of the time series.
+    pub interval: Duration,
+}
+
+impl Plan {
+    /// Holds the plan against what can be carried out.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong with it.
+    pub fn check(&self) -> Result<(), LabError> {
+        let within = |what: &str, value: u32, max: u32| {
+            let fault = || LabError::Plan(format!("{what} is a number from 1 to {max}"));
+            (1..=max).contains(&value).then_some(()).ok_or_else(fault)
+        };
+        within("the depth", self.depth, DEPTH_MAX)?;
+        within("the number of workers", self.workers, WORKERS_MAX)?;
+        if self.interval.is_zero() {
+            return Err(LabError::Plan("the steps of the time series have a length".into()));
+        }
+        if matches!(self.until, Until::Count(0)) || self.until == Until::Time(Duration::ZERO) {
+            return Err(LabError::Plan("nothing is to be measured".into()));
+        }
+        self.generator(0)?;
+        self.ledger(0).map(drop)
+    }
+
+    /// The operations of one worker.
+    pub(crate) fn generator(&self, worker: u32) -> Result<Generator, LabError> {
+        let (range, place) =
+            if self.verify { (self.share(worker), (0, 1)) } else { (self.range, (worker, self.workers)) };
+        // Workers with a range of their own still draw from streams of their own.
+        let seed = if self.verify { self.seed.wrapping_add(u64::from(worker) << 32) } else { self.seed };
+        Ok(Generator::new(&self.workload, range, self.block_bytes, seed, place)?)
+    }
+
+    /// What one worker remembers of its part of the range; nothing unless everything is verified.
+    pub(crate) fn ledger(&self, worker: u32) -> Result<Option<Ledger>, LabError> {
+        let grain_bytes = self.workload.sizes.grain_bytes();
+        let ledger = self.verify.then(|| Ledger::new(self.share(worker), grain_bytes)).transpose();
+        Ok(ledger?)
+    }
+
+    /// The part of the range that one worker verifies.
+    pub(crate) fn share(&self, worker: u32) -> Range {
+        self.range.share(worker, self.workers, self.workload.sizes.grain_bytes())
+    }
+
+    /// How many operations this worker has to do, where they are counted.
+    pub(crate) fn count(&self, worker: u32) -> Option<u64> {
+        match self.until {
+            Until::Time(_) => None,
+            Until::Count(count) => {
+                let (each, rest) = (count / u64::from(self.workers), count % u64::from(self.workers));
+                Some(each + u64::from(u64::from(worker) < rest))
+            }
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! What one worker counts.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use lunette_workload::Kind;
+
+use crate::endpoint::Moments;
+
+/// Latencies beyond ten minutes count as ten minutes.
+const LATENCY_MAX_NS: u64 = 600_000_000_000;
+/// Decimal digits of a latency that are kept.
+pub(crate) const SIGNIFICANT_DIGITS: u8 = 3;
+/// More steps of a time series than anybody looks at; what comes later counts into the last one.
+const STEPS_MAX: usize = 1 << 20;
+
+pub(crate) fn histogram() -> Histogram<u64> {
+    // The bounds are constants that the histogram takes.
+    Histogram::new_with_bounds(1, LATENCY_MAX_NS, SIGNIFICANT_DIGITS).expect("valid bounds")
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Operations of one kind.
+#[derive(Debug, Clone)]
+pub(crate) struct Counted {
+    pub(crate) bytes: u64,
+    pub(crate) latency_ns: Histogram<u64>,
+}
+
+/// One step of the time series.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Step {
+    pub(crate) operations: u64,
+    pub(crate) bytes: u64,
+    pub(crate) latency_sum_ns: u64,
+    pub(crate) latency_max_ns: u64,
+}
+
+/// Where operations spent their time.
+#[derive(Debug, Clone)]
+pub(crate) struct Split {
+    pub(crate) schedule: Histogram<u64>,
+    pub(crate) window: Histogram<u64>,
+    pub(crate) away: Histogram<u64>,
+    pub(crate) reply: Histogram<u64>,
+}
+
+/// See the module's documentation.
+#[derive(Debug, Clone)]
+pub(crate) struct Recorder {
+    interval_ns: u64,
+    pub(crate) read: Counted,
+    pub(crate) write: Counted,
+    pub(crate) split: Split,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) busy: u64,
+    pub(crate) again: u64,
+    /// Arrivals that were still waiting at the end.
+    pub(crate) unserved: u64,
+    pub(crate) losses: u64,
+    /// How long was measured.
+    pub(crate) measured: Duration,
+    /// Processor time of the whole process meanwhile; 0 with all but one worker.
+    pub(crate) processor: Duration,
+}
+
+impl Recorder {
+    pub(crate) fn new(interval: Duration) -> Self {
+        let counted = || Counted { bytes: 0, latency_ns: histogram() };
+        let split =
+            Split { schedule: histogram(), window: histogram(), away: histogram(), reply: histogram() };
+        Self {
+            interval_ns: nanoseconds(interval).max(1),
+            read: counted(),
+            write: counted(),
+            split,
+            steps: Vec::new(),
+            busy: 0,
+            again: 0,
+            unserved: 0,
+            losses: 0,
+            measured: Duration::ZERO,
+            processor: Duration::ZERO,
+        }
+    }
+
+    /// An operation ended well; `since_begin` is when, from the beginning of what is measured.
+    pub(crate) fn record(
+        &mut self,
+        kind: Kind,
+        bytes: u32,
+        intended: Duration,
+        moments: &Moments,
+        since_begin: Duration,
+    ) {
+        let latency_ns = nanoseconds(moments.done.saturating_sub(intended));
+        let counted = if kind == Kind::Read { &mut self.read } else { &mut self.write };
+        counted.bytes += u64::from(bytes);
+        counted.latency_ns.saturating_record(latency_ns);
+        let split = &mut self.split;
+        if moments.queued > intended {
+            split.schedule.saturating_record(nanoseconds(moments.queued - intended));
+        }
+        if let (Some(sent), Some(first)) = (moments.sent, moments.first_byte) {
+            split.window.saturating_record(nanoseconds(sent.saturating_sub(moments.queued)));
+            split.away.saturating_record(nanoseconds(first.saturating_sub(sent)));
+            split.reply.saturating_record(nanoseconds(moments.done.saturating_sub(first)));
+        }
+        let at = usize::try_from(nanoseconds(since_begin) / self.interval_ns).unwrap_or(usize::MAX);
+        let at = at.min(STEPS_MAX - 1);
+        if self.steps.len() <= at {
+            self.steps.resize(at + 1, Step::default());
+        }
+        let step = &mut self.steps[at];
+        step.operations += 1;
+        step.bytes += u64::from(bytes);
+        step.latency_sum_ns = step.latency_sum_ns.saturating_add(latency_ns);
+        step.latency_max_ns = step.latency_max_ns.max(latency_ns);
+    }
+
+    pub(crate) fn operations(&self) -> u64 {
+        self.read.latency_ns.len() + self.write.latency_ns.len()
+    }
+
+    /// Adds what another worker counted.
+    pub(crate) fn add(&mut self, other: &Self) {
+        let pairs = [
+            (&mut self.read.latency_ns, &other.read.latency_ns),
+            (&mut self.write.latency_ns, &other.write.latency_ns),
+            (&mut self.split.schedule, &other.split.schedule),
+            (&mut self.split.window, &other.split.window),
+            (&mut self.split.away, &other.split.away),
+            (&mut self.split.reply, &other.split.reply),
+        ];
+        for (sum, part) in pairs {
+            // All have the same bounds.
+            sum.add(part).expect("equal bounds");
+        }
+        self.read.bytes += other.read.bytes;
+        self.write.bytes += other.write.bytes;
+        if self.steps.len() < other.steps.len() {
+            self.steps.resize(other.steps.len(), Step::default());
+        }
+        for (sum, part) in self.steps.iter_mut().zip(&other.steps) {
+            sum.operations += part.operations;
+            sum.bytes += part.bytes;
+            sum.latency_sum_ns = sum.latency_sum_ns.saturating_add(part.latency_sum_ns);
+            sum.latency_max_ns = sum.latency_max_ns.max(part.latency_max_ns);
+        }
+        self.busy += other.busy;
+        self.again += other.again;
+        self.unserved += other.unserved;
+        self.losses += other.losses;
+        self.measured = self.measured.max(other.measured);
+        self.processor += other.processor;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn us(us: u64) -> Duration {
+        Duration::from_micros(us)
+    }
+
+    #[test]
+    fn latency_counts_from_the_intended_time() {
+        let mut recorder = Recorder::new(Duration::from_secs(1));
+        let moments =
+            Moments { queued: us(500), sent: Some(us(510)), first_byte: Some(us(580)), done: us(600) };
+        recorder.record(Kind::Read, 4096, us(100), &moments, us(600));
+        assert_eq!(recorder.read.latency_ns.max() / 1000, 500);
+        let split = &recorder.split;
+        let parts = [&split.schedule, &split.window, &split.away, &split.reply].map(|part| part.max() / 1000);
+        assert_eq!(parts, [400, 10, 70, 20]);
+    }
+
+    #[test]
+    fn workers_add_up() {
+        let mut one = Recorder::new(us(10));
+        let mut other = one.clone();
+        let moments = |done| Moments { done: us(done), ..Moments::default() };
+        one.record(Kind::Read, 512, us(0), &moments(5), us(5));
+        other.record(Kind::Write, 1024, us(0), &moments(25), us(25));
+        other.measured = us(30);
+        one.add(&other);
+        assert_eq!((one.operations(), one.read.bytes, one.write.bytes), (2, 512, 1024));
+        assert_eq!(one.steps.iter().map(|step| step.operations).collect::<Vec<_>>(), [1, 0, 1]);
+        assert_eq!(one.measured, us(30));
+    }
+}

@@ -1,0 +1,354 @@
+//! One worker: operations of a generator go to an endpoint, and their ends are counted.
+
+use std::time::Duration;
+
+use lunette_workload::{Generator, Kind, Ledger, Operation, Schedule, content};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::monitor::{Monitor, Phase};
+use super::plan::{Plan, Until};
+use super::recorder::Recorder;
+use crate::endpoint::{End, Ended, Endpoint, Fault, Moments};
+use crate::{Ending, LabError};
+
+/// How long nothing may happen before the worker looks whether it is to end.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// How often one operation is sent again that the unit did not take for another reason than that it is busy.
+const AGAIN_MAX: u32 = 64;
+/// How long after the end arrivals of an open loop still begin that had their time before.
+const GRACE: Duration = Duration::from_secs(1);
+/// How long operations under way are waited for when the measurement is stopped.
+const STOP_PATIENCE: Duration = Duration::from_secs(2);
+/// How long a busy unit is left alone when nothing of this worker's is under way.
+const BUSY_PAUSE: Duration = Duration::from_millis(1);
+
+/// An operation under way.
+#[derive(Debug, Clone, Copy)]
+struct Slot {
+    operation: Operation,
+    /// When it was to begin.
+    intended: Duration,
+    tries: u32,
+}
+
+/// See the module's documentation. All times are of the endpoint's clock.
+pub(crate) struct Worker<'a, E: Endpoint> {
+    endpoint: E,
+    plan: &'a Plan,
+    monitor: &'a Monitor,
+    generator: Generator,
+    schedule: Schedule,
+    ledger: Option<Ledger>,
+    slots: Vec<Option<Slot>>,
+    free: Vec<u32>,
+    /// One that waits for another that touches the same blocks.
+    held: Option<(Operation, Duration)>,
+    /// The next arrival of an open loop, from the start.
+    arrival: Option<Duration>,
+    /// What a busy unit did not take, with its buffer.
+    refused: Vec<(u32, E::Buffer)>,
+    recorder: Recorder,
+    is_first: bool,
+    /// When the workload starts.
+    start: Duration,
+    /// From when on things count.
+    begin: Duration,
+    /// Until when, where that is a time.
+    end: Option<Duration>,
+    count: Option<u64>,
+    /// Processor time of the process when things began to count.
+    processor: Option<Duration>,
+    last_done: Duration,
+}
+
+impl<'a, E: Endpoint> Worker<'a, E> {
+    pub(crate) fn new(
+        plan: &'a Plan,
+        monitor: &'a Monitor,
+        number: u32,
+        endpoint: E,
+        ledger: Option<Ledger>,
+    ) -> Result<Self, LabError> {
+        let arrivals = plan.arrivals.share(plan.workers);
+        let mut schedule = Schedule::new(arrivals, plan.seed, number);
+        let start = endpoint.now();
+        let begin = start + plan.warm_up;
+        let end = match plan.until {
+            Until::Time(time) => Some(begin.saturating_add(time)),
+            Until::Count(_) => None,
+        };
+        Ok(Self {
+            generator: plan.generator(number)?,
+            arrival: schedule.next_arrival(),
+            schedule,
+            ledger,
+            slots: vec![None; plan.depth as usize],
+            free: (0..plan.depth).rev().collect(),
+            held: None,
+            refused: Vec::new(),
+            recorder: Recorder::new(plan.interval),
+            is_first: number == 0,
+            start,
+            begin,
+            end,
+            count: plan.count(number),
+            processor: None,
+            last_done: begin,
+            endpoint,
+            plan,
+            monitor,
+        })
+    }
+
+    /// Carries the workload out. What goes wrong on the way is told to the monitor, and ends it for all.
+    pub(crate) fn run(mut self) -> (E, Recorder) {
+        let mut ended = Vec::new();
+        while let Some(timeout) = self.turn() {
+            if let Err(error) = self.endpoint.poll(timeout, &mut ended) {
+                self.monitor.fail(Ending::Lost(error.to_string()));
+                break;
+            }
+            let (mut operations, mut bytes) = (0, 0);
+            for ended in ended.drain(..) {
+                if let Some(length) = self.ended(ended) {
+                    operations += 1;
+                    bytes += u64::from(length);
+                }
+            }
+            self.monitor.add(operations, bytes);
+        }
+        self.conclude()
+    }
+
+    /// Begins what can be begun; answers how long may be waited for ends, or nothing when all is done.
+    fn turn(&mut self) -> Option<Duration> {
+        let now = self.endpoint.now();
+        if self.monitor.is_stopped() {
+            // As if this had been the end from the beginning.
+            let end = self.end.map_or(now, |end| end.min(now));
+            (self.end, self.count) = (Some(end), None);
+            if now > end.max(self.begin).saturating_add(STOP_PATIENCE) {
+                return None;
+            }
+        }
+        if self.processor.is_none() && now >= self.begin {
+            self.monitor.enter(Phase::Measuring);
+            self.processor = Some(processor_time());
+        }
+        self.send_refused();
+        let mut timeout = PATIENCE;
+        while let Some(slot) = self.free.last().copied() {
+            match self.next(now) {
+                Next::Begin(operation, intended) => {
+                    self.free.pop();
+                    if let Err(error) = self.submit(slot, operation, intended) {
+                        self.monitor.fail(Ending::Lost(error.to_string()));
+                        return None;
+                    }
+                }
+                Next::NotBefore(time) => {
+                    timeout = timeout.min(time.saturating_sub(now));
+                    break;
+                }
+                Next::Wait => break,
+                Next::Never if self.free.len() == self.slots.len() => return None,
+                Next::Never => break,
+            }
+        }
+        if self.processor.is_none() {
+            timeout = timeout.min(self.begin.saturating_sub(now));
+        }
+        if let Some(end) = self.end.filter(|end| *end > now) {
+            timeout = timeout.min(end - now);
+        }
+        Some(timeout)
+    }
+
+    /// What is to begin now.
+    fn next(&mut self, now: Duration) -> Next {
+        if let Some((operation, intended)) = self.held.take() {
+            return self.unless_in_the_way(operation, intended);
+        }
+        let intended = match self.arrival {
+            Some(arrival) => self.start.saturating_add(arrival),
+            None => now,
+        };
+        let under_way = (self.slots.len() - self.free.len()) as u64;
+        let is_enough = match (self.end, self.count) {
+            // What was to begin before the end is not left out because the disk is slow, for a while.
+            (Some(end), _) if self.arrival.is_some() => intended >= end || now >= end.saturating_add(GRACE),
+            (Some(end), _) => now >= end,
+            (None, Some(count)) => self.recorder.operations() + under_way >= count && now >= self.begin,
+            (None, None) => false,
+        };
+        if is_enough {
+            return Next::Never;
+        }
+        if intended > now {
+            return Next::NotBefore(intended);
+        }
+        if self.arrival.is_some() {
+            self.arrival = self.schedule.next_arrival();
+        }
+        let operation = self.generator.generate();
+        self.unless_in_the_way(operation, intended)
+    }
+
+    fn unless_in_the_way(&mut self, operation: Operation, intended: Duration) -> Next {
+        if self.ledger.as_mut().is_none_or(|ledger| ledger.begin(&operation)) {
+            return Next::Begin(operation, intended);
+        }
+        self.held = Some((operation, intended));
+        Next::Wait
+    }
+
+    fn submit(&mut self, slot: u32, operation: Operation, intended: Duration) -> Result<(), LabError> {
+        let mut buffer = self.endpoint.buffer(operation.length_bytes)?;
+        if let Some(ledger) = self.ledger.as_ref().filter(|_| operation.kind == Kind::Write) {
+            let grains = buffer.chunks_exact_mut(ledger.grain_bytes());
+            for (grain, (offset_bytes, generation)) in grains.zip(ledger.generations(&operation)) {
+                content::fill(self.plan.seed, offset_bytes, generation, grain);
+            }
+        }
+        self.slots[slot as usize] = Some(Slot { operation, intended, tries: 0 });
+        self.endpoint.submit(slot, &operation, buffer);
+        Ok(())
+    }
+
+    /// Sends again what a busy unit did not take, one at a time: so the way stays narrow while it is busy.
+    fn send_refused(&mut self) {
+        let Some((slot, buffer)) = self.refused.pop() else { return };
+        let under_way = self.slots.len() - self.free.len();
+        if under_way == self.refused.len() + 1 {
+            std::thread::sleep(BUSY_PAUSE);
+        }
+        if let Some(Slot { operation, .. }) = self.slots[slot as usize] {
+            self.endpoint.submit(slot, &operation, buffer);
+        }
+    }
+
+    /// An operation has ended; answers how many bytes it moved, if it ended well.
+    fn ended(&mut self, ended: Ended<E::Buffer>) -> Option<u32> {
+        let slot = self.slots.get_mut(ended.slot as usize)?.as_mut()?;
+        let Slot { operation, intended, .. } = *slot;
+        slot.tries += 1;
+        let fault = match (ended.end, ended.buffer) {
+            (End::Good, Some(buffer)) => {
+                self.leave(ended.slot, &operation);
+                return self.good(&operation, intended, &ended.moments, buffer);
+            }
+            (End::Busy, Some(buffer)) => {
+                self.recorder.busy += 1;
+                self.refused.push((ended.slot, buffer));
+                return None;
+            }
+            (End::Again, Some(buffer)) if slot.tries <= AGAIN_MAX => {
+                self.recorder.again += 1;
+                self.endpoint.submit(ended.slot, &operation, buffer);
+                return None;
+            }
+            (End::Failed(fault), _) => fault,
+            (_, Some(_)) => Fault::Refused("the unit has something else to tell each time".into()),
+            (_, None) => Fault::Lost("its buffer did not come back".into()),
+        };
+        self.leave(ended.slot, &operation);
+        self.monitor.fail(fault.ending(&describe(&operation)));
+        None
+    }
+
+    /// The place of an operation that is over is free.
+    fn leave(&mut self, slot: u32, operation: &Operation) {
+        if let Some(ledger) = &mut self.ledger {
+            ledger.end(operation);
+        }
+        self.slots[slot as usize] = None;
+        self.free.push(slot);
+    }
+
+    /// An operation ended well.
+    fn good(
+        &mut self,
+        operation: &Operation,
+        intended: Duration,
+        moments: &Moments,
+        buffer: E::Buffer,
+    ) -> Option<u32> {
+        let mismatch = self.verify(operation, &buffer);
+        self.endpoint.recycle(buffer);
+        if let Some(mismatch) = mismatch {
+            self.monitor.fail(Ending::Mismatch(mismatch.to_string()));
+            return None;
+        }
+        if self.counts(intended, moments.done) {
+            self.last_done = self.last_done.max(moments.done);
+            let since_begin = moments.done.saturating_sub(self.begin);
+            // In a closed loop an operation was to begin when it did.
+            let intended = if self.arrival.is_some() { intended } else { moments.queued };
+            self.recorder.record(operation.kind, operation.length_bytes, intended, moments, since_begin);
+        }
+        Some(operation.length_bytes)
+    }
+
+    /// A closed loop is measured by what ends meanwhile, an open one by what was to begin meanwhile.
+    fn counts(&self, intended: Duration, done: Duration) -> bool {
+        let moment = if self.arrival.is_some() { intended } else { done };
+        let is_full = self.count.is_some_and(|count| self.recorder.operations() >= count);
+        moment >= self.begin && self.end.is_none_or(|end| moment < end) && !is_full
+    }
+
+    fn verify(&self, operation: &Operation, buffer: &[u8]) -> Option<content::Mismatch> {
+        let ledger = self.ledger.as_ref().filter(|_| operation.kind == Kind::Read)?;
+        let mut grains = buffer.chunks_exact(ledger.grain_bytes()).zip(ledger.generations(operation));
+        grains.find_map(|(grain, (offset_bytes, generation))| {
+            content::check(self.plan.seed, offset_bytes, generation, grain).err()
+        })
+    }
+
+    /// Sums up how long was measured and what was left undone.
+    fn conclude(mut self) -> (E, Recorder) {
+        let now = self.endpoint.now();
+        let until = match self.end {
+            Some(end) if self.arrival.is_some() => end.max(self.last_done),
+            Some(end) => end,
+            None => self.last_done,
+        };
+        if let Some(end) = self.end {
+            // Arrivals that had their time, and no room.
+            let limit = end.min(now);
+            while self.arrival.is_some_and(|arrival| self.start.saturating_add(arrival) < limit) {
+                self.recorder.unserved += 1;
+                self.arrival = self.schedule.next_arrival();
+            }
+        }
+        self.recorder.measured = until.saturating_sub(self.begin);
+        if let Some(before) = self.processor.filter(|_| self.is_first) {
+            self.recorder.processor = processor_time().saturating_sub(before);
+        }
+        self.recorder.losses = self.endpoint.losses();
+        (self.endpoint, self.recorder)
+    }
+}
+
+/// What a worker does next.
+enum Next {
+    Begin(Operation, Duration),
+    NotBefore(Duration),
+    /// Something else has to end first.
+    Wait,
+    /// Nothing more.
+    Never,
+}
+
+fn describe(operation: &Operation) -> String {
+    let verb = match operation.kind {
+        Kind::Read => "read",
+        Kind::Write => "write",
+    };
+    format!("a {verb} of {} bytes at byte {}", operation.length_bytes, operation.offset_bytes)
+}
+
+/// Of the whole process.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::try_from(time).unwrap_or_default()
+}

@@ -1,0 +1,129 @@
+//! A file, a block device or memory of this machine: the ceiling that a target over a network is held against.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lunette_block::{Buffer, BufferPool, IoCompletion, IoContext, Operation as Io, Volume, WriteSource};
+use lunette_workload::{Kind, Operation};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::{End, Ended, Endpoint, Fault, Moments};
+use crate::{LabError, Negotiated};
+
+/// What all buffers of one worker have at most.
+const POOL_BYTES: usize = 1 << 30;
+/// The tag of a flush; slots are 32 bits.
+const FLUSH_TAG: u64 = u64::MAX;
+
+/// See the module's documentation.
+pub(crate) struct Local {
+    volume: Arc<Volume>,
+    context: IoContext,
+    pool: BufferPool,
+    start: Instant,
+    done: Vec<IoCompletion>,
+    /// When each slot's operation was submitted.
+    queued: Vec<Duration>,
+}
+
+impl Local {
+    pub(crate) fn open(volume: &Arc<Volume>) -> Result<Self, LabError> {
+        let context = IoContext::new().map_err(LabError::system("descriptors for a volume"))?;
+        Ok(Self {
+            volume: Arc::clone(volume),
+            context,
+            pool: BufferPool::new(POOL_BYTES),
+            start: Instant::now(),
+            done: Vec::new(),
+            queued: Vec::new(),
+        })
+    }
+
+    /// Waits until something may have ended.
+    fn wait(&self, timeout: Duration) -> Result<(), LabError> {
+        let timeout = Timespec::try_from(timeout).ok();
+        let mut watched = [PollFd::from_borrowed_fd(self.context.as_fd(), PollFlags::IN)];
+        match poll(&mut watched, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(LabError::system("waiting for a volume")(error.into())),
+        }
+    }
+}
+
+impl Endpoint for Local {
+    type Buffer = Buffer;
+
+    fn now(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    fn buffer(&mut self, length_bytes: u32) -> Result<Buffer, LabError> {
+        self.pool.allocate(length_bytes as usize).ok_or_else(|| {
+            LabError::Plan(format!(
+                "{length_bytes} bytes for each of so many operations are more than there is"
+            ))
+        })
+    }
+
+    fn recycle(&mut self, buffer: Buffer) {
+        // To the pool.
+        drop(buffer);
+    }
+
+    fn submit(&mut self, slot: u32, operation: &Operation, buffer: Buffer) {
+        if self.queued.len() <= slot as usize {
+            self.queued.resize(slot as usize + 1, Duration::ZERO);
+        }
+        self.queued[slot as usize] = self.now();
+        let offset = operation.offset_bytes;
+        let io = match operation.kind {
+            Kind::Read => Io::Read { offset, buffer },
+            Kind::Write => {
+                let range = 0..operation.length_bytes as usize;
+                Io::Write { offset, buffer: WriteSource { buffer: buffer.into(), range }, stable: false }
+            }
+        };
+        self.context.submit(&self.volume, slot.into(), io);
+    }
+
+    fn poll(&mut self, timeout: Duration, ended: &mut Vec<Ended<Buffer>>) -> Result<(), LabError> {
+        self.context.complete(&mut self.done);
+        if self.done.is_empty() {
+            self.wait(timeout)?;
+            self.context.complete(&mut self.done);
+        }
+        let now = self.now();
+        for completion in self.done.drain(..) {
+            // Tags are slots here.
+            let slot = completion.tag as u32;
+            let refused = |error: lunette_block::StoreError| End::Failed(Fault::Refused(error.to_string()));
+            let end = completion.result.map_or_else(refused, |_| End::Good);
+            let queued = self.queued.get(slot as usize).copied().unwrap_or_default();
+            let moments = Moments { queued, done: now, ..Moments::default() };
+            ended.push(Ended { slot, end, buffer: completion.buffer, moments });
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), LabError> {
+        self.context.submit(&self.volume, FLUSH_TAG, Io::Flush);
+        loop {
+            self.context.complete(&mut self.done);
+            if let Some(completion) = self.done.pop() {
+                let failed = |error: lunette_block::StoreError| LabError::NotReady(error.to_string());
+                return completion.result.map(drop).map_err(failed);
+            }
+            self.wait(Duration::from_secs(1))?;
+        }
+    }
+
+    fn negotiated(&self) -> Option<Negotiated> {
+        None
+    }
+
+    fn losses(&self) -> u64 {
+        0
+    }
+
+    fn close(self) {}
+}

@@ -1,0 +1,114 @@
+//! Where operations go: a session with a target, or a volume of this machine.
+
+mod local;
+mod session;
+
+use std::ops::DerefMut;
+use std::time::Duration;
+
+use lunette_workload::Operation;
+
+use crate::{Ending, LabError, Negotiated};
+
+pub(crate) use local::Local;
+pub(crate) use session::{Session, SessionDisk};
+
+/// How an operation ended.
+#[derive(Debug)]
+pub(crate) enum End {
+    Good,
+    /// Not now: it is sent again at once.
+    Again,
+    /// There is no room for it (BUSY, TASK SET FULL): it is sent again when others have ended.
+    Busy,
+    Failed(Fault),
+}
+
+/// Why an operation failed for good, in words.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// The target or the store refused it.
+    Refused(String),
+    /// Nobody answered it.
+    Lost(String),
+}
+
+impl Fault {
+    pub(crate) fn reason(&self) -> &str {
+        match self {
+            Self::Refused(reason) | Self::Lost(reason) => reason,
+        }
+    }
+
+    /// How the measurement ends because of it.
+    pub(crate) fn ending(&self, of: &str) -> Ending {
+        let text = format!("{of}: {}", self.reason());
+        match self {
+            Self::Refused(_) => Ending::Refused(text),
+            Self::Lost(_) => Ending::Lost(text),
+        }
+    }
+}
+
+/// When it was where, since the endpoint's start.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Moments {
+    pub(crate) queued: Duration,
+    /// The system took its first byte.
+    pub(crate) sent: Option<Duration>,
+    /// The first byte of the answer came.
+    pub(crate) first_byte: Option<Duration>,
+    pub(crate) done: Duration,
+}
+
+/// An operation that is over.
+#[derive(Debug)]
+pub(crate) struct Ended<B> {
+    pub(crate) slot: u32,
+    pub(crate) end: End,
+    /// Nothing where the endpoint has lost it.
+    pub(crate) buffer: Option<B>,
+    pub(crate) moments: Moments,
+}
+
+/// One worker's way to a disk.
+pub(crate) trait Endpoint {
+    /// Memory that operations read into and write from.
+    type Buffer: DerefMut<Target = [u8]>;
+
+    /// Since the endpoint's start.
+    fn now(&self) -> Duration;
+
+    /// A buffer of this length, whose content is left to chance.
+    ///
+    /// # Errors
+    /// There is no memory.
+    fn buffer(&mut self, length_bytes: u32) -> Result<Self::Buffer, LabError>;
+
+    /// Takes a buffer back.
+    fn recycle(&mut self, buffer: Self::Buffer);
+
+    /// Begins an operation; `slot` comes back with its end.
+    fn submit(&mut self, slot: u32, operation: &Operation, buffer: Self::Buffer);
+
+    /// Waits until something has ended or the time is up, and adds what has ended.
+    ///
+    /// # Errors
+    /// The system.
+    fn poll(&mut self, timeout: Duration, ended: &mut Vec<Ended<Self::Buffer>>) -> Result<(), LabError>;
+
+    /// Has all that was written made stable.
+    ///
+    /// # Errors
+    /// It cannot be.
+    fn flush(&mut self) -> Result<(), LabError>;
+
+    /// What was agreed with the target, where there is one.
+    fn negotiated(&self) -> Option<Negotiated>;
+
+    /// How often the session was lost.
+    fn losses(&self) -> u64;
+
+    /// Takes leave.
+    fn close(self);
+}

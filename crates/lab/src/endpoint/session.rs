@@ -1,0 +1,240 @@
+//! A logical unit of a target, through a session of this worker's own.
+
+use std::time::Duration;
+
+use lunette_initiator::{
+    Command, CommandError, Completion, Engine, EngineEvent, Lun, Options, Replay, Status, Times,
+};
+use lunette_scsi::Status as StatusCode;
+use lunette_scsi::client::medium::{self, BlockRange, Caching, CdbForm};
+use lunette_scsi::client::{Sense, unit};
+use lunette_wire::target::Residual;
+use lunette_workload::{Kind, Operation};
+
+use super::{End, Ended, Endpoint, Fault, Moments};
+use crate::{LabError, Negotiated};
+
+/// How often a unit is asked whether it is ready, before it counts as one that is not; each time it may have something else to
+/// tell first.
+const READY_TRIES: u32 = 64;
+/// How often it is asked once it is, for the time that a command without data takes.
+const IDLE_TRIES: u32 = 5;
+/// The step of the system's waits for several descriptors.
+const COARSE: Duration = Duration::from_millis(1);
+/// How long one answer may take; the session has its own limits below.
+const READY_PATIENCE: Duration = Duration::from_secs(60);
+
+/// A unit to be measured.
+#[derive(Debug, Clone)]
+pub(crate) struct SessionDisk<'a> {
+    pub(crate) options: &'a Options,
+    pub(crate) lun: Lun,
+    pub(crate) block_bytes: u32,
+}
+
+/// See the module's documentation.
+pub(crate) struct Session {
+    engine: Engine,
+    lun: Lun,
+    block_bytes: u32,
+    done: Vec<Completion>,
+    /// The slot of each command by its place, and what it does.
+    slots: Vec<(u32, Kind)>,
+    spare: Vec<Vec<u8>>,
+    losses: u64,
+    idle_round_trip: Duration,
+}
+
+impl Session {
+    /// Logs in and waits until the unit takes commands.
+    pub(crate) fn open(disk: &SessionDisk<'_>) -> Result<Self, LabError> {
+        let engine = Engine::connect(disk.options.clone())?;
+        let mut session = Self {
+            engine,
+            lun: disk.lun,
+            block_bytes: disk.block_bytes,
+            done: Vec::new(),
+            slots: Vec::new(),
+            spare: Vec::new(),
+            losses: 0,
+            idle_round_trip: Duration::MAX,
+        };
+        for _ in 0..IDLE_TRIES {
+            let times = session.insist(unit::test_unit_ready().cdb())?;
+            let took = times.done.saturating_sub(times.sent.unwrap_or(times.queued));
+            session.idle_round_trip = session.idle_round_trip.min(took);
+        }
+        Ok(session)
+    }
+
+    /// Runs a command beside which no other is under way, again and again until it ends well.
+    fn insist(&mut self, cdb: &[u8]) -> Result<Times, LabError> {
+        for _ in 0..READY_TRIES {
+            let completion = self.alone(cdb)?;
+            match outcome(&completion) {
+                End::Good => return Ok(completion.times),
+                End::Failed(fault) => return Err(LabError::NotReady(fault.reason().to_owned())),
+                End::Again | End::Busy => {}
+            }
+        }
+        Err(LabError::NotReady("it has something else to tell each time".into()))
+    }
+
+    /// Runs it once.
+    fn alone(&mut self, cdb: &[u8]) -> Result<Completion, LabError> {
+        self.engine.submit(Command::new(self.lun, cdb));
+        let deadline = self.engine.elapsed() + READY_PATIENCE;
+        loop {
+            self.engine.poll(Some(READY_PATIENCE), &mut self.done)?;
+            self.note_events();
+            if let Some(completion) = self.done.pop() {
+                return Ok(completion);
+            }
+            if self.engine.elapsed() > deadline {
+                return Err(LabError::NotReady(format!("no answer within {} s", READY_PATIENCE.as_secs())));
+            }
+        }
+    }
+
+    fn note_events(&mut self) {
+        while let Some(event) = self.engine.event() {
+            if matches!(event, EngineEvent::Lost { .. }) {
+                self.losses += 1;
+            }
+        }
+    }
+
+    fn command(&self, operation: &Operation, buffer: Vec<u8>) -> Command {
+        let range = BlockRange {
+            lba: operation.offset_bytes / u64::from(self.block_bytes),
+            blocks: operation.length_bytes / self.block_bytes,
+            block_length_bytes: self.block_bytes,
+        };
+        let form = range.form();
+        let (built, reads) = match operation.kind {
+            Kind::Read => (medium::read(form, range, Caching::default()), true),
+            Kind::Write => (medium::write(form, range, Caching::default()), false),
+        };
+        // What does not fit a command is refused when the plan is made.
+        let command =
+            built.map_or_else(|_| Command::new(self.lun, []), |built| Command::new(self.lun, built.cdb()));
+        if reads {
+            command.reading(buffer)
+        } else {
+            // Nobody else writes there meanwhile, or nobody looks at what is written.
+            command.writing(buffer).replaying(Replay::Always)
+        }
+    }
+}
+
+/// GOOD with another amount of data than was asked for is no good end.
+fn is_whole(completion: &Completion, kind: Kind) -> bool {
+    let has_residual = completion.result.as_ref().is_ok_and(|status| status.residual != Residual::None);
+    !has_residual && (kind == Kind::Write || completion.received as usize == completion.buffer.len())
+}
+
+/// What an answer means.
+fn outcome(completion: &Completion) -> End {
+    match &completion.result {
+        Ok(status) if status.is_good() => End::Good,
+        Ok(status) => refusal(status),
+        Err(
+            error @ (CommandError::Faulty { .. }
+            | CommandError::TargetFailure { .. }
+            | CommandError::Changed(_)),
+        ) => refused(error.to_string()),
+        Err(error) => End::Failed(Fault::Lost(error.to_string())),
+    }
+}
+
+fn refused(reason: String) -> End {
+    End::Failed(Fault::Refused(reason))
+}
+
+fn refusal(status: &Status) -> End {
+    let sense = Sense::decode(&status.sense);
+    match (StatusCode::from_code(status.code), sense) {
+        (Some(StatusCode::Busy | StatusCode::TaskSetFull), _) => End::Busy,
+        (_, Some(sense)) if sense.is_unit_attention() || sense.becomes_ready() => End::Again,
+        (_, Some(sense)) => refused(format!("the target refused it: {sense}")),
+        (Some(code), None) => refused(format!("the target refused it: {}", code.name())),
+        (None, None) => refused(format!("the target answered status {:#04x}", status.code)),
+    }
+}
+
+impl Endpoint for Session {
+    type Buffer = Vec<u8>;
+
+    fn now(&self) -> Duration {
+        self.engine.elapsed()
+    }
+
+    fn buffer(&mut self, length_bytes: u32) -> Result<Vec<u8>, LabError> {
+        let mut buffer = self.spare.pop().unwrap_or_default();
+        buffer.resize(length_bytes as usize, 0x5a);
+        Ok(buffer)
+    }
+
+    fn recycle(&mut self, buffer: Vec<u8>) {
+        self.spare.push(buffer);
+    }
+
+    fn submit(&mut self, slot: u32, operation: &Operation, buffer: Vec<u8>) {
+        let command = self.command(operation, buffer);
+        let place = self.engine.submit(command).place();
+        if self.slots.len() <= place {
+            self.slots.resize(place + 1, (u32::MAX, Kind::Read));
+        }
+        self.slots[place] = (slot, operation.kind);
+    }
+
+    fn poll(&mut self, timeout: Duration, ended: &mut Vec<Ended<Vec<u8>>>) -> Result<(), LabError> {
+        // Rounded up to milliseconds, a wait would make an open loop late: for less than one it stays awake.
+        let timeout = if timeout < COARSE { Duration::ZERO } else { timeout - COARSE };
+        self.engine.poll(Some(timeout), &mut self.done)?;
+        self.note_events();
+        for completion in self.done.drain(..) {
+            let mut end = outcome(&completion);
+            let times = completion.times;
+            let place = completion.id.place();
+            let (slot, kind) = self.slots.get(place).copied().unwrap_or((u32::MAX, Kind::Read));
+            if matches!(end, End::Good) && !is_whole(&completion, kind) {
+                end =
+                    refused("the target answered GOOD with another amount of data than was asked for".into());
+            }
+            ended.push(Ended {
+                slot,
+                end,
+                buffer: Some(completion.buffer),
+                moments: Moments {
+                    queued: times.queued,
+                    sent: times.sent,
+                    first_byte: times.first_byte,
+                    done: times.done,
+                },
+            });
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), LabError> {
+        let range = BlockRange { lba: 0, blocks: 0, block_length_bytes: self.block_bytes };
+        let command = medium::synchronize_cache(CdbForm::Ten, range);
+        let command = command.map_err(|error| LabError::Plan(error.to_string()))?;
+        self.insist(command.cdb()).map(drop)
+    }
+
+    fn negotiated(&self) -> Option<Negotiated> {
+        let connections = self.engine.connections();
+        Some(Negotiated::of(self.engine.parameters(), &connections, self.idle_round_trip))
+    }
+
+    fn losses(&self) -> u64 {
+        self.losses
+    }
+
+    fn close(self) {
+        // What the target says to the farewell changes nothing.
+        let _ = self.engine.close();
+    }
+}

@@ -1,0 +1,39 @@
+//! Why nothing could be measured.
+
+use std::io;
+
+use lunette_workload::WorkloadError;
+
+/// Each is a sentence for the user.
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    /// There is no session.
+    #[error(transparent)]
+    Initiator(#[from] lunette_initiator::Error),
+    /// The workload does not fit the disk.
+    #[error(transparent)]
+    Workload(#[from] WorkloadError),
+    /// The plan is not one that can be carried out.
+    #[error("{0}")]
+    Plan(String),
+    /// The disk does not take commands.
+    #[error("the disk is not ready: {0}")]
+    NotReady(String),
+    /// The system refuses something.
+    #[error("the system refuses {what}: {source}")]
+    System {
+        /// What.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// A thread of the measurement has ended without a result: a defect.
+    #[error("a thread of the measurement panicked")]
+    Panicked,
+}
+
+impl LabError {
+    pub(crate) fn system(what: &'static str) -> impl Fn(io::Error) -> Self {
+        move |source| Self::System { what, source }
+    }
+}

@@ -1,0 +1,419 @@
+//! What is told of a measurement: one object, which programs read.
+
+use std::fmt;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use lunette_initiator::{ConnectionInfo, SessionParameters};
+use lunette_workload::Arrivals;
+use serde::Serialize;
+
+use crate::bench::recorder::{Counted, Recorder, SIGNIFICANT_DIGITS, Step};
+use crate::{Carried, Host, Plan, Until};
+
+/// Everything about one measurement. Times are in microseconds unless their name says otherwise.
+#[derive(Debug, Serialize)]
+pub struct BenchResult {
+    /// The form of this object; it changes when a field changes its meaning.
+    pub form: u32,
+    /// Where and when.
+    pub host: Host,
+    /// What was measured.
+    pub disk: DiskFacts,
+    /// The emulated link that it was measured over, if there was one.
+    pub link: Option<String>,
+    /// Where chance began.
+    pub seed: u64,
+    /// What was done.
+    pub workload: WorkloadFacts,
+    /// What was agreed with the target.
+    pub negotiated: Option<Negotiated>,
+    /// Why it ended.
+    pub ending: Ending,
+    /// The figures.
+    pub measured: Measured,
+}
+
+/// The disk.
+#[derive(Debug, Clone, Serialize)]
+pub struct DiskFacts {
+    /// How it was named, without secrets.
+    pub name: String,
+    /// `iscsi`, or what of this machine it is.
+    pub kind: String,
+    /// Its length in bytes.
+    pub capacity_bytes: u64,
+    /// The length of its logical blocks in bytes.
+    pub block_bytes: u32,
+}
+
+/// What was done.
+#[derive(Debug, Serialize)]
+pub struct WorkloadFacts {
+    profile: Option<&'static str>,
+    sizes: String,
+    read_percent: u8,
+    random_percent: u8,
+    spread: String,
+    offset_bytes: u64,
+    length_bytes: u64,
+    depth: u32,
+    workers: u32,
+    /// `closed`, `even` or `poisson`.
+    arrivals: &'static str,
+    rate_per_s: Option<f64>,
+    warm_up_s: f64,
+    time_s: Option<f64>,
+    count: Option<u64>,
+    verified: bool,
+}
+
+/// What was agreed with the target (RFC 7143, chapter 13). Lengths are in bytes.
+#[derive(Debug, Clone, Serialize)]
+pub struct Negotiated {
+    /// InitialR2T
+    pub initial_r2t: bool,
+    /// ImmediateData
+    pub immediate_data: bool,
+    /// FirstBurstLength
+    pub first_burst_length: u32,
+    /// MaxBurstLength
+    pub max_burst_length: u32,
+    /// MaxOutstandingR2T
+    pub max_outstanding_r2t: u16,
+    /// MaxConnections
+    pub max_connections: u16,
+    /// ErrorRecoveryLevel
+    pub error_recovery_level: u8,
+    /// MaxRecvDataSegmentLength of this side.
+    pub max_recv_data_segment_length: u32,
+    /// MaxRecvDataSegmentLength of the target.
+    pub target_max_recv_data_segment_length: u32,
+    /// HeaderDigest is CRC32C.
+    pub header_digest: bool,
+    /// DataDigest is CRC32C.
+    pub data_digest: bool,
+    /// Connections that the session had.
+    pub connections: usize,
+    /// The least time of five TEST UNIT READY before the workload: the network and what every command costs the target.
+    pub idle_round_trip_us: f64,
+}
+
+impl fmt::Display for WorkloadFacts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(profile) = self.profile {
+            write!(f, "{profile}: ")?;
+        }
+        let Self { sizes, read_percent, random_percent, spread, depth, workers, .. } = self;
+        write!(f, "{sizes}, {read_percent} % reads, {random_percent} % random ({spread}), depth {depth}")?;
+        if *workers > 1 {
+            write!(f, ", {workers} workers")?;
+        }
+        match self.rate_per_s {
+            Some(rate) => write!(f, ", {} arrivals, {rate}/s", self.arrivals)?,
+            None => f.write_str(", closed loop")?,
+        }
+        f.write_str(if self.verified { ", verified" } else { "" })
+    }
+}
+
+impl fmt::Display for Negotiated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = |is_so| if is_so { "Yes" } else { "No" };
+        write!(
+            f,
+            "InitialR2T={} ImmediateData={} FirstBurstLength={} MaxBurstLength={} MaxOutstandingR2T={} \
+             MaxRecvDataSegmentLength={}/{}, {} of {} connections, digests {}, {:.0} us there and back",
+            word(self.initial_r2t),
+            word(self.immediate_data),
+            self.first_burst_length,
+            self.max_burst_length,
+            self.max_outstanding_r2t,
+            self.max_recv_data_segment_length,
+            self.target_max_recv_data_segment_length,
+            self.connections,
+            self.max_connections,
+            match (self.header_digest, self.data_digest) {
+                (false, false) => "none",
+                (true, false) => "header",
+                (false, true) => "data",
+                (true, true) => "both",
+            },
+            self.idle_round_trip_us
+        )
+    }
+}
+
+impl Negotiated {
+    pub(crate) fn of(
+        session: &SessionParameters,
+        connections: &[ConnectionInfo],
+        idle_round_trip: Duration,
+    ) -> Self {
+        let connection = connections.first().map(|connection| connection.parameters).unwrap_or_default();
+        Self {
+            initial_r2t: session.initial_r2t,
+            immediate_data: session.immediate_data,
+            first_burst_length: session.first_burst_length,
+            max_burst_length: session.max_burst_length,
+            max_outstanding_r2t: session.max_outstanding_r2t,
+            max_connections: session.max_connections,
+            error_recovery_level: session.error_recovery_level,
+            max_recv_data_segment_length: connection.max_recv_data_segment_length,
+            target_max_recv_data_segment_length: connection.max_send_data_segment_length,
+            header_digest: connection.digests.header,
+            data_digest: connection.digests.data,
+            connections: connections.len(),
+            idle_round_trip_us: idle_round_trip.as_secs_f64() * 1e6,
+        }
+    }
+}
+
+/// Why a measurement ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ending {
+    /// As planned.
+    Complete,
+    /// It was stopped; the figures are of what was done by then.
+    Interrupted,
+    /// Something that was read is not what was written; the figures are of what was done before.
+    Mismatch(String),
+    /// The target or the store refused an operation.
+    Refused(String),
+    /// The session could not be had again, or this system failed.
+    Lost(String),
+}
+
+/// The figures.
+#[derive(Debug, Serialize)]
+pub struct Measured {
+    /// How long was measured, in seconds.
+    pub seconds: f64,
+    /// Operations that counted.
+    pub operations: u64,
+    /// Bytes that they moved.
+    pub bytes: u64,
+    /// Operations per second.
+    pub operations_per_s: f64,
+    /// Bytes per second.
+    pub bytes_per_s: f64,
+    /// Of those that read.
+    pub read: Option<Latency>,
+    /// Of those that wrote.
+    pub write: Option<Latency>,
+    /// Where the time went, as far as that is known on this side.
+    pub stages: Stages,
+    /// Processor time of this process, in seconds.
+    pub processor_s: f64,
+    /// Times that the unit had no room for a command.
+    pub busy: u64,
+    /// Times that it had something else to tell first.
+    pub again: u64,
+    /// Arrivals of an open loop that were still waiting at the end.
+    pub unserved: u64,
+    /// Times that a session was lost and had again.
+    pub session_losses: u64,
+    /// The time series.
+    pub series: Series,
+}
+
+/// Latencies, counted from the intended beginning; in microseconds.
+#[derive(Debug, Serialize)]
+pub struct Latency {
+    /// How many.
+    pub operations: u64,
+    /// What they moved.
+    pub bytes: u64,
+    /// The shortest.
+    pub min: f64,
+    /// The mean.
+    pub mean: f64,
+    /// The standard deviation.
+    pub standard_deviation: f64,
+    /// The median.
+    pub p50: f64,
+    /// Nine of ten took no longer.
+    pub p90: f64,
+    /// 95 of a hundred.
+    pub p95: f64,
+    /// 99 of a hundred.
+    pub p99: f64,
+    /// 999 of a thousand.
+    pub p999: f64,
+    /// 9,999 of ten thousand.
+    pub p9999: f64,
+    /// The longest.
+    pub max: f64,
+    /// Decimal digits of the histogram's values.
+    pub significant_digits: u8,
+    /// The raw histogram: nanoseconds, and how many operations took so long.
+    pub histogram_ns: Vec<(u64, u64)>,
+}
+
+impl Latency {
+    fn of(counted: &Counted) -> Option<Self> {
+        let histogram = &counted.latency_ns;
+        if histogram.is_empty() {
+            return None;
+        }
+        let us = |ns: u64| ns as f64 / 1e3;
+        let quantile = |share| us(histogram.value_at_quantile(share));
+        Some(Self {
+            operations: histogram.len(),
+            bytes: counted.bytes,
+            min: us(histogram.min()),
+            mean: histogram.mean() / 1e3,
+            standard_deviation: histogram.stdev() / 1e3,
+            p50: quantile(0.5),
+            p90: quantile(0.9),
+            p95: quantile(0.95),
+            p99: quantile(0.99),
+            p999: quantile(0.999),
+            p9999: quantile(0.9999),
+            max: us(histogram.max()),
+            significant_digits: SIGNIFICANT_DIGITS,
+            histogram_ns: histogram
+                .iter_recorded()
+                .map(|row| (row.value_iterated_to(), row.count_at_value()))
+                .collect(),
+        })
+    }
+}
+
+/// One part of the latency, in microseconds.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Stage {
+    /// Of all operations that had it.
+    pub mean: f64,
+    /// The median.
+    pub p50: f64,
+    /// The 99th percentile.
+    pub p99: f64,
+    /// The largest.
+    pub max: f64,
+}
+
+impl Stage {
+    fn of(histogram: &Histogram<u64>) -> Option<Self> {
+        let us = |ns: u64| ns as f64 / 1e3;
+        (!histogram.is_empty()).then(|| Self {
+            mean: histogram.mean() / 1e3,
+            p50: us(histogram.value_at_quantile(0.5)),
+            p99: us(histogram.value_at_quantile(0.99)),
+            max: us(histogram.max()),
+        })
+    }
+}
+
+/// Where operations spent their time.
+#[derive(Debug, Serialize)]
+pub struct Stages {
+    /// From the intended time until the operation was begun, of those in an open loop that were late.
+    pub schedule: Option<Stage>,
+    /// Until its first byte left: the command window, and what was queued before it on this side.
+    pub command_window: Option<Stage>,
+    /// Until the first byte of the answer: what [`Self::not_told_apart`] lists.
+    pub network_and_target: Option<Stage>,
+    /// Until the answer was complete.
+    pub reply: Option<Stage>,
+    /// Parts of `network_and_target` that only the target could tell from each other.
+    pub not_told_apart: [&'static str; 4],
+}
+
+/// What happened when.
+#[derive(Debug, Serialize)]
+pub struct Series {
+    /// The length of each step in seconds.
+    pub interval_s: f64,
+    /// The steps from the beginning of what counts: operations, bytes, mean and largest latency in microseconds.
+    pub steps: Vec<(u64, u64, f64, f64)>,
+}
+
+impl Measured {
+    pub(crate) fn of(sum: &Recorder, interval: Duration) -> Self {
+        let seconds = sum.measured.as_secs_f64();
+        let rate = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
+        let bytes = sum.read.bytes + sum.write.bytes;
+        let step = |step: &Step| {
+            let mean = step.latency_sum_ns as f64 / step.operations.max(1) as f64 / 1e3;
+            (step.operations, step.bytes, mean, step.latency_max_ns as f64 / 1e3)
+        };
+        Self {
+            seconds,
+            operations: sum.operations(),
+            bytes,
+            operations_per_s: rate(sum.operations()),
+            bytes_per_s: rate(bytes),
+            read: Latency::of(&sum.read),
+            write: Latency::of(&sum.write),
+            stages: Stages {
+                schedule: Stage::of(&sum.split.schedule),
+                command_window: Stage::of(&sum.split.window),
+                network_and_target: Stage::of(&sum.split.away),
+                reply: Stage::of(&sum.split.reply),
+                not_told_apart: ["network", "r2t_wait", "target_queue", "store"],
+            },
+            processor_s: sum.processor.as_secs_f64(),
+            busy: sum.busy,
+            again: sum.again,
+            unserved: sum.unserved,
+            session_losses: sum.losses,
+            series: Series {
+                interval_s: interval.as_secs_f64(),
+                steps: sum.steps.iter().map(step).collect(),
+            },
+        }
+    }
+}
+
+impl BenchResult {
+    /// Puts together what is told; `profile` is the workload's name, if it has one.
+    #[must_use]
+    pub fn new(
+        plan: &Plan,
+        carried: Carried,
+        disk: DiskFacts,
+        host: Host,
+        link: Option<String>,
+        profile: Option<&'static str>,
+    ) -> Self {
+        let (arrivals, rate_per_s) = match plan.arrivals {
+            Arrivals::Closed => ("closed", None),
+            Arrivals::Even(rate) => ("even", Some(rate)),
+            Arrivals::Poisson(rate) => ("poisson", Some(rate)),
+        };
+        let (time_s, count) = match plan.until {
+            Until::Time(time) => (Some(time.as_secs_f64()), None),
+            Until::Count(count) => (None, Some(count)),
+        };
+        let workload = WorkloadFacts {
+            profile,
+            sizes: plan.workload.sizes.to_string(),
+            read_percent: plan.workload.read.get(),
+            random_percent: plan.workload.random.get(),
+            spread: plan.workload.spread.to_string(),
+            offset_bytes: plan.range.offset_bytes,
+            length_bytes: plan.range.length_bytes,
+            depth: plan.depth,
+            workers: plan.workers,
+            arrivals,
+            rate_per_s,
+            warm_up_s: plan.warm_up.as_secs_f64(),
+            time_s,
+            count,
+            verified: plan.verify,
+        };
+        Self {
+            form: 1,
+            host,
+            disk,
+            link,
+            seed: plan.seed,
+            workload,
+            negotiated: carried.negotiated,
+            ending: carried.ending,
+            measured: carried.measured,
+        }
+    }
+}

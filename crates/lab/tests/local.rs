@@ -1,0 +1,195 @@
+//! Measurements of volumes in this process: everything is counted, what is read is verified, and what goes wrong is told.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use lunette_block::fault::{Effect, Errno, Faults, Rule, When};
+use lunette_block::{
+    EngineKind, IdentityOverride, OperationKind, Provisioning, StoreSpec, Volume, VolumeSpec,
+};
+use lunette_lab::{Carried, Disk, Ending, Monitor, Phase, Plan, Until, bench};
+use lunette_workload::{Arrivals, Percent, Range, Spread, Workload};
+
+const SIZE_BYTES: u64 = 4 << 20;
+
+fn spec(store: StoreSpec) -> VolumeSpec {
+    VolumeSpec {
+        name: "measured".into(),
+        store,
+        read_only: false,
+        provisioning: Provisioning::Thin,
+        engine: EngineKind::Threads,
+        identity: IdentityOverride { serial: Some("measured".into()) },
+        block_length_bytes: 512,
+        protection: None,
+    }
+}
+
+fn memory() -> VolumeSpec {
+    spec(StoreSpec::Memory { size_bytes: SIZE_BYTES })
+}
+
+/// 60 % reads of two sizes, 100 operations.
+fn plan(volume: Arc<Volume>) -> Plan {
+    Plan {
+        disk: Disk::Local(volume),
+        block_bytes: 512,
+        range: Range { offset_bytes: 0, length_bytes: SIZE_BYTES },
+        workload: Workload {
+            sizes: "4K:3,12K:1".parse().expect("sizes"),
+            read: Percent::new(60),
+            random: Percent::new(80),
+            spread: Spread::Uniform,
+        },
+        arrivals: Arrivals::Closed,
+        depth: 8,
+        workers: 1,
+        warm_up: Duration::ZERO,
+        until: Until::Count(100),
+        verify: false,
+        seed: 7,
+        interval: Duration::from_millis(10),
+    }
+}
+
+fn run(plan: &Plan) -> Carried {
+    bench(plan, &Monitor::default()).expect("a measurement")
+}
+
+fn opened(spec: &VolumeSpec) -> Arc<Volume> {
+    Volume::open(spec).expect("a volume")
+}
+
+#[test]
+fn every_operation_is_counted_once_and_everywhere() {
+    let plan = Plan { workers: 3, until: Until::Count(1000), ..plan(opened(&memory())) };
+    let carried = run(&plan);
+    assert_eq!(carried.ending, Ending::Complete);
+    let measured = carried.measured;
+    let (read, write) = (measured.read.expect("reads"), measured.write.expect("writes"));
+    assert_eq!((measured.operations, read.operations + write.operations), (1000, 1000));
+    assert_eq!(measured.bytes, read.bytes + write.bytes);
+    for latency in [&read, &write] {
+        let counted: u64 = latency.histogram_ns.iter().map(|(_, count)| count).sum();
+        assert_eq!(counted, latency.operations);
+        let rising = [latency.min, latency.p50, latency.p90, latency.p99, latency.p9999, latency.max];
+        assert!(rising.is_sorted() && latency.mean <= latency.max, "{latency:?}");
+    }
+    let (operations, bytes) = measured
+        .series
+        .steps
+        .iter()
+        .fold((0, 0), |(operations, bytes), step| (operations + step.0, bytes + step.1));
+    assert_eq!((operations, bytes), (1000, measured.bytes));
+}
+
+#[test]
+fn what_is_written_is_found_however_it_is_mixed() {
+    for (spread, workers) in [("uniform", 1), ("hot:2%/90%", 1), ("zipf:1.2", 3)] {
+        let mut plan = plan(opened(&memory()));
+        plan.workload.spread = spread.parse().expect("a spread");
+        plan.workload.sizes = "512:2,4K:2,1536:1".parse().expect("sizes");
+        let plan = Plan { workers, verify: true, until: Until::Count(3000), depth: 16, ..plan };
+        let carried = run(&plan);
+        assert_eq!((carried.ending, carried.measured.operations), (Ending::Complete, 3000), "{spread}");
+    }
+}
+
+/// Overwrites a file until told to stop.
+fn spoil(path: &Path, monitor: &Monitor) {
+    let file = OpenOptions::new().write(true).open(path).expect("the file");
+    while monitor.phase() != Phase::Measuring && !monitor.is_stopped() {
+        thread::yield_now();
+    }
+    while !monitor.is_stopped() {
+        for block in 0..SIZE_BYTES / 512 {
+            file.write_all_at(&[0xee; 16], block * 512 + 100).expect("written");
+        }
+    }
+}
+
+#[test]
+fn damage_is_found() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("image");
+    std::fs::File::create(&path).expect("a file").write_all(&vec![0; SIZE_BYTES as usize]).expect("written");
+    let volume = opened(&spec(StoreSpec::File { path: path.clone(), create_bytes: None }));
+    // Only its end is the damage's to decide.
+    let plan = Plan { verify: true, until: Until::Time(Duration::from_secs(3600)), ..plan(volume) };
+    let monitor = Monitor::default();
+    let carried = thread::scope(|scope| {
+        scope.spawn(|| spoil(&path, &monitor));
+        bench(&plan, &monitor)
+    });
+    let ending = carried.expect("a measurement").ending;
+    let Ending::Mismatch(what) = &ending else { panic!("{ending:?}") };
+    assert!(what.contains("what was never written, from byte"), "{what}");
+}
+
+#[test]
+fn a_refused_operation_ends_it_and_is_named() {
+    let (volume, faults) = Faults::open(&memory()).expect("a volume");
+    faults.add(Rule::new(OperationKind::Read, When::Nth(20), Effect::Fail(Errno::IO)));
+    let carried = run(&plan(volume));
+    let Ending::Refused(what) = &carried.ending else { panic!("{:?}", carried.ending) };
+    assert!(what.starts_with("a read of ") && what.contains(" at byte "), "{what}");
+    assert!(carried.measured.operations < 100, "what was measured before is told");
+}
+
+#[test]
+fn it_ends_when_it_is_told_to() {
+    let forever = Plan { until: Until::Time(Duration::from_secs(3600)), ..plan(opened(&memory())) };
+    let monitor = Monitor::default();
+    let carried = thread::scope(|scope| {
+        scope.spawn(|| {
+            while monitor.operations() < 500 {
+                thread::yield_now();
+            }
+            monitor.stop();
+        });
+        bench(&forever, &monitor)
+    });
+    let carried = carried.expect("a measurement");
+    assert_eq!(carried.ending, Ending::Interrupted);
+    assert!(carried.measured.operations >= 400 && carried.measured.seconds > 0.0, "{:?}", carried.measured);
+}
+
+#[test]
+fn in_an_open_loop_waiting_counts() {
+    let delayed = || {
+        let (volume, faults) =
+            Faults::open(&VolumeSpec { engine: EngineKind::Sync, ..memory() }).expect("a volume");
+        for kind in [OperationKind::Read, OperationKind::Write] {
+            faults.add(Rule::new(kind, When::Every, Effect::Delay(Duration::from_millis(20))));
+        }
+        Plan { depth: 1, until: Until::Count(20), ..plan(volume) }
+    };
+    let longest = |plan: &Plan| {
+        let measured = run(plan).measured;
+        assert_eq!(measured.operations, 20);
+        let of = |latency: Option<&lunette_lab::Latency>| latency.map_or(0.0, |latency| latency.max);
+        of(measured.read.as_ref()).max(of(measured.write.as_ref()))
+    };
+    // The last one was to begin after 19 ms, and 19 others took 20 ms each before it.
+    let open = longest(&Plan { arrivals: Arrivals::Even(1000.0), ..delayed() });
+    assert!(open >= 380_000.0, "{open} us");
+}
+
+#[test]
+fn plans_that_cannot_be_are_refused() {
+    let refused = |change: &dyn Fn(&mut Plan)| {
+        let mut plan = plan(opened(&memory()));
+        change(&mut plan);
+        bench(&plan, &Monitor::default()).expect_err("a fault").to_string()
+    };
+    assert!(refused(&|plan| plan.depth = 0).contains("the depth is a number from 1 to 4096"));
+    assert!(refused(&|plan| plan.workers = 65).contains("from 1 to 64"));
+    assert!(refused(&|plan| plan.until = Until::Count(0)).contains("nothing is to be measured"));
+    assert!(refused(&|plan| plan.block_bytes = 8192).contains("no whole blocks"));
+    assert!(refused(&|plan| plan.range.length_bytes = 4096).contains("no room"));
+}
