@@ -12,7 +12,7 @@ mod host;
 mod result;
 
 pub use bench::monitor::{Monitor, Phase};
-pub use bench::plan::{DEPTH_MAX, Disk, Plan, Until, WORKERS_MAX};
+pub use bench::plan::{DEPTH_MAX, Disk, Plan, Until, WORKERS_MAX, Work};
 pub use bench::{Carried, bench};
 pub use error::LabError;
 pub use host::Host;

@@ -9,7 +9,7 @@ use lunette_workload::Arrivals;
 use serde::Serialize;
 
 use crate::bench::recorder::{Counted, Recorder, SIGNIFICANT_DIGITS, Step};
-use crate::{Carried, Host, Plan, Until};
+use crate::{Carried, Host, Plan, Until, Work};
 
 /// Everything about one measurement. Times are in microseconds unless their name says otherwise.
 #[derive(Debug, Serialize)]
@@ -50,18 +50,12 @@ pub struct DiskFacts {
 /// What was done.
 #[derive(Debug, Serialize)]
 pub struct WorkloadFacts {
-    profile: Option<&'static str>,
-    sizes: String,
-    read_percent: u8,
-    random_percent: u8,
-    spread: String,
+    #[serde(flatten)]
+    work: WorkFacts,
     offset_bytes: u64,
     length_bytes: u64,
     depth: u32,
     workers: u32,
-    /// `closed`, `even` or `poisson`.
-    arrivals: &'static str,
-    rate_per_s: Option<f64>,
     warm_up_s: f64,
     time_s: Option<f64>,
     count: Option<u64>,
@@ -99,19 +93,81 @@ pub struct Negotiated {
     pub idle_round_trip_us: f64,
 }
 
+/// What was made of a workload, or taken from a trace.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum WorkFacts {
+    Workload {
+        profile: Option<&'static str>,
+        sizes: String,
+        read_percent: u8,
+        random_percent: u8,
+        spread: String,
+        /// `closed`, `even` or `poisson`.
+        arrivals: &'static str,
+        rate_per_s: Option<f64>,
+    },
+    Trace {
+        trace: String,
+        operations: usize,
+        pace: String,
+    },
+}
+
+impl WorkFacts {
+    fn of(work: &Work, profile: Option<&'static str>) -> Self {
+        match work {
+            Work::Workload { workload, arrivals } => {
+                let (arrivals, rate_per_s) = match arrivals {
+                    Arrivals::Closed => ("closed", None),
+                    Arrivals::Even(rate) => ("even", Some(*rate)),
+                    Arrivals::Poisson(rate) => ("poisson", Some(*rate)),
+                };
+                Self::Workload {
+                    profile,
+                    sizes: workload.sizes.to_string(),
+                    read_percent: workload.read.get(),
+                    random_percent: workload.random.get(),
+                    spread: workload.spread.to_string(),
+                    arrivals,
+                    rate_per_s,
+                }
+            }
+            Work::Trace { name, trace, pace } => {
+                Self::Trace { trace: name.clone(), operations: trace.records().len(), pace: pace.to_string() }
+            }
+        }
+    }
+}
+
 impl fmt::Display for WorkloadFacts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(profile) = self.profile {
-            write!(f, "{profile}: ")?;
+        match &self.work {
+            WorkFacts::Workload {
+                profile,
+                sizes,
+                read_percent,
+                random_percent,
+                spread,
+                arrivals,
+                rate_per_s,
+            } => {
+                if let Some(profile) = profile {
+                    write!(f, "{profile}: ")?;
+                }
+                write!(f, "{sizes}, {read_percent} % reads, {random_percent} % random ({spread})")?;
+                match rate_per_s {
+                    Some(rate) => write!(f, ", {arrivals} arrivals, {rate}/s")?,
+                    None => write!(f, ", {arrivals} loop")?,
+                }
+            }
+            WorkFacts::Trace { trace, operations, pace } => {
+                write!(f, "trace {trace}, {operations} operations, pace {pace}")?;
+            }
         }
-        let Self { sizes, read_percent, random_percent, spread, depth, workers, .. } = self;
-        write!(f, "{sizes}, {read_percent} % reads, {random_percent} % random ({spread}), depth {depth}")?;
-        if *workers > 1 {
-            write!(f, ", {workers} workers")?;
-        }
-        match self.rate_per_s {
-            Some(rate) => write!(f, ", {} arrivals, {rate}/s", self.arrivals)?,
-            None => f.write_str(", closed loop")?,
+        write!(f, ", depth {}", self.depth)?;
+        if self.workers > 1 {
+            write!(f, ", {} workers", self.workers)?;
         }
         f.write_str(if self.verified { ", verified" } else { "" })
     }
@@ -378,27 +434,16 @@ impl BenchResult {
         link: Option<String>,
         profile: Option<&'static str>,
     ) -> Self {
-        let (arrivals, rate_per_s) = match plan.arrivals {
-            Arrivals::Closed => ("closed", None),
-            Arrivals::Even(rate) => ("even", Some(rate)),
-            Arrivals::Poisson(rate) => ("poisson", Some(rate)),
-        };
         let (time_s, count) = match plan.until {
             Until::Time(time) => (Some(time.as_secs_f64()), None),
             Until::Count(count) => (None, Some(count)),
         };
         let workload = WorkloadFacts {
-            profile,
-            sizes: plan.workload.sizes.to_string(),
-            read_percent: plan.workload.read.get(),
-            random_percent: plan.workload.random.get(),
-            spread: plan.workload.spread.to_string(),
+            work: WorkFacts::of(&plan.work, profile),
             offset_bytes: plan.range.offset_bytes,
             length_bytes: plan.range.length_bytes,
             depth: plan.depth,
             workers: plan.workers,
-            arrivals,
-            rate_per_s,
             warm_up_s: plan.warm_up.as_secs_f64(),
             time_s,
             count,

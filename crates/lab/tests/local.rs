@@ -12,8 +12,8 @@ use lunette_block::fault::{Effect, Errno, Faults, Rule, When};
 use lunette_block::{
     EngineKind, IdentityOverride, OperationKind, Provisioning, StoreSpec, Volume, VolumeSpec,
 };
-use lunette_lab::{Carried, Disk, Ending, Monitor, Phase, Plan, Until, bench};
-use lunette_workload::{Arrivals, Percent, Range, Spread, Workload};
+use lunette_lab::{Carried, Disk, Ending, Monitor, Phase, Plan, Until, Work, bench};
+use lunette_workload::{Arrivals, Pace, Percent, Range, Spread, TraceReader, Workload};
 
 const SIZE_BYTES: u64 = 4 << 20;
 
@@ -34,19 +34,23 @@ fn memory() -> VolumeSpec {
     spec(StoreSpec::Memory { size_bytes: SIZE_BYTES })
 }
 
+fn work(sizes: &str, spread: Spread, arrivals: Arrivals) -> Work {
+    let workload = Workload {
+        sizes: sizes.parse().expect("sizes"),
+        read: Percent::new(60),
+        random: Percent::new(80),
+        spread,
+    };
+    Work::Workload { workload, arrivals }
+}
+
 /// 60 % reads of two sizes, 100 operations.
 fn plan(volume: Arc<Volume>) -> Plan {
     Plan {
         disk: Disk::Local(volume),
         block_bytes: 512,
         range: Range { offset_bytes: 0, length_bytes: SIZE_BYTES },
-        workload: Workload {
-            sizes: "4K:3,12K:1".parse().expect("sizes"),
-            read: Percent::new(60),
-            random: Percent::new(80),
-            spread: Spread::Uniform,
-        },
-        arrivals: Arrivals::Closed,
+        work: work("4K:3,12K:1", Spread::Uniform, Arrivals::Closed),
         depth: 8,
         workers: 1,
         warm_up: Duration::ZERO,
@@ -91,9 +95,8 @@ fn every_operation_is_counted_once_and_everywhere() {
 #[test]
 fn what_is_written_is_found_however_it_is_mixed() {
     for (spread, workers) in [("uniform", 1), ("hot:2%/90%", 1), ("zipf:1.2", 3)] {
-        let mut plan = plan(opened(&memory()));
-        plan.workload.spread = spread.parse().expect("a spread");
-        plan.workload.sizes = "512:2,4K:2,1536:1".parse().expect("sizes");
+        let work = work("512:2,4K:2,1536:1", spread.parse().expect("a spread"), Arrivals::Closed);
+        let plan = Plan { work, ..plan(opened(&memory())) };
         let plan = Plan { workers, verify: true, until: Until::Count(3000), depth: 16, ..plan };
         let carried = run(&plan);
         assert_eq!((carried.ending, carried.measured.operations), (Ending::Complete, 3000), "{spread}");
@@ -176,8 +179,36 @@ fn in_an_open_loop_waiting_counts() {
         of(measured.read.as_ref()).max(of(measured.write.as_ref()))
     };
     // The last one was to begin after 19 ms, and 19 others took 20 ms each before it.
-    let open = longest(&Plan { arrivals: Arrivals::Even(1000.0), ..delayed() });
+    let work = work("4K", Spread::Uniform, Arrivals::Even(1000.0));
+    let open = longest(&Plan { work, ..delayed() });
     assert!(open >= 380_000.0, "{open} us");
+}
+
+#[test]
+fn a_trace_is_replayed_to_its_end_by_any_number_of_workers() {
+    let mut reader = TraceReader::default();
+    for at in 0..500_u64 {
+        let letter = if at % 4 == 0 { 'W' } else { 'R' };
+        reader.line(&format!("{} {letter} {} 4096", at * 20, at * 8192)).expect("a line");
+    }
+    let mut trace = reader.finish().expect("a trace");
+    let range = Range { offset_bytes: 0, length_bytes: SIZE_BYTES };
+    assert_eq!(trace.fit(range, 512), Ok(0));
+    let trace = Arc::new(trace);
+    for (pace, workers) in [("none", 1), ("none", 3), ("original", 1), ("2x", 2)] {
+        let pace: Pace = pace.parse().expect("a pace");
+        let work = Work::Trace { name: "ours".into(), trace: Arc::clone(&trace), pace };
+        let plan = Plan { work, workers, until: Until::Count(u64::MAX), ..plan(opened(&memory())) };
+        let carried = run(&plan);
+        let counts = carried.measured.read.zip(carried.measured.write);
+        let counts = counts.map(|(read, write)| (read.operations, write.operations));
+        assert_eq!((carried.ending, counts), (Ending::Complete, Some((375, 125))));
+    }
+    let small = Range { offset_bytes: 0, length_bytes: SIZE_BYTES / 2 };
+    let work = Work::Trace { name: "ours".into(), trace, pace: Pace::None };
+    let outside = Plan { work, range: small, ..plan(opened(&memory())) };
+    let error = bench(&outside, &Monitor::default()).expect_err("a fault").to_string();
+    assert!(error.contains("the trace is not of this range"), "{error}");
 }
 
 #[test]

@@ -25,6 +25,11 @@ pub enum WorkloadError {
     /// It is no rate.
     #[error("{0:?} is no rate: give operations per second, from 0.001 to 10000000")]
     Rate(String),
+    /// It is no pace.
+    #[error(
+        "{0:?} is no pace: give original, none (without think time), or how many times as fast, as 2x or 0.5x"
+    )]
+    Pace(String),
     /// A size is not of whole blocks.
     #[error("operations of {size_bytes} bytes are no whole blocks of {block_bytes} bytes")]
     Blocks {

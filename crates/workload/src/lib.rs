@@ -18,6 +18,7 @@ mod quantity;
 mod random;
 mod sizes;
 mod spread;
+mod trace;
 
 pub use arrivals::{Arrivals, Schedule};
 pub use error::WorkloadError;
@@ -27,3 +28,4 @@ pub use profile::{Profile, profiles};
 pub use quantity::Percent;
 pub use sizes::{SIZE_BYTES_MAX, Sizes};
 pub use spread::Spread;
+pub use trace::{Pace, Record, TRACE_LINE_BYTES_MAX, TRACE_OPERATIONS_MAX, Trace, TraceError, TraceReader};

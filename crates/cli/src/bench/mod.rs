@@ -3,6 +3,7 @@
 mod options;
 mod progress;
 mod text;
+mod work;
 
 use std::fs;
 use std::sync::Arc;
@@ -12,14 +13,14 @@ use lunette_block::{
     IdentityOverride, Provisioning, StoreSpec, Volume, VolumeSpec, is_block_device, logical_sector_bytes,
 };
 use lunette_initiator::TargetUrl;
-use lunette_lab::{BenchResult, Disk, DiskFacts, Ending, Host, LabError, Monitor, Plan, Until, bench};
+use lunette_lab::{BenchResult, Disk, DiskFacts, Ending, Host, LabError, Monitor, Plan, bench};
 use lunette_scsi::client::capacity::{Capacity, CapacityDetails};
-use lunette_workload::{Arrivals, Percent, Range, SIZE_BYTES_MAX, Sizes, Workload};
+use lunette_workload::{Range, SIZE_BYTES_MAX};
 
 pub(crate) use options::{BenchOptions, after_help};
 
-use self::options::Distances;
 use self::progress::Interrupts;
+use self::work::Wanted;
 use crate::failure::Failure;
 use crate::initiator::{Disk as Unit, End, tell};
 
@@ -28,7 +29,6 @@ const FILE_BLOCK_BYTES: u32 = 512;
 /// The environment variable in which `lunette wan run` names its link.
 pub(crate) const LINK_VARIABLE: &str = "LUNETTE_LINK";
 const DEPTH: u32 = 16;
-const SIZE_BYTES: u32 = 4096;
 
 /// Measures.
 pub(crate) fn run(options: &BenchOptions) -> Result<(), Failure> {
@@ -37,24 +37,25 @@ pub(crate) fn run(options: &BenchOptions) -> Result<(), Failure> {
 }
 
 fn measure(options: &BenchOptions) -> Result<(), Failure> {
-    let workload = workload(options);
-    let writes = workload.read != Percent::ALL || options.verify;
+    let wanted = Wanted::of(options)?;
+    let writes = wanted.writes() || options.verify;
     if writes && !options.write_destroys_data {
         return Err(Failure::usage("this writes, and what is in the range is lost")
             .with_help("--write-destroys-data does it; --read 100 without --verify only reads"));
     }
-    let (disk, capacity, facts) = open(options, writes, &workload)?;
+    let (disk, capacity, facts) = open(options, writes, &wanted)?;
     let span = options.range.resolve(&capacity)?;
+    let range = Range { offset_bytes: span.offset_bytes(), length_bytes: span.length_bytes() };
+    let (until, warm_up) = work::times(options);
     let plan = Plan {
         disk,
         block_bytes: capacity.block_length_bytes,
-        range: Range { offset_bytes: span.offset_bytes(), length_bytes: span.length_bytes() },
-        workload,
-        arrivals: arrivals(options),
+        range,
+        work: wanted.on(range, capacity.block_length_bytes, options)?,
         depth: options.depth.or(options.profile.map(|profile| profile.depth)).unwrap_or(DEPTH),
         workers: options.workers,
-        warm_up: options.warm_up,
-        until: options.count.map_or(Until::Time(options.time), Until::Count),
+        warm_up,
+        until,
         verify: options.verify,
         seed: options.seed,
         interval: options.interval,
@@ -78,39 +79,15 @@ fn measure(options: &BenchOptions) -> Result<(), Failure> {
     report(options, &result)
 }
 
-fn workload(options: &BenchOptions) -> Workload {
-    let named = options.profile.map(|profile| profile.workload());
-    let base = named.unwrap_or_else(|| Workload {
-        sizes: Sizes::one(SIZE_BYTES),
-        read: Percent::ALL,
-        random: Percent::ALL,
-        spread: options.spread,
-    });
-    Workload {
-        sizes: options.size.clone().unwrap_or(base.sizes),
-        read: options.read.unwrap_or(base.read),
-        random: options.random.unwrap_or(base.random),
-        spread: options.spread,
-    }
-}
-
-fn arrivals(options: &BenchOptions) -> Arrivals {
-    match (options.rate, options.arrivals) {
-        (None, _) => Arrivals::Closed,
-        (Some(rate), Distances::Even) => Arrivals::Even(rate),
-        (Some(rate), Distances::Poisson) => Arrivals::Poisson(rate),
-    }
-}
-
 /// Opens the disk and looks how large it is.
 fn open(
     options: &BenchOptions,
     writes: bool,
-    workload: &Workload,
+    wanted: &Wanted,
 ) -> Result<(Disk, Capacity, DiskFacts), Failure> {
     let (disk, capacity, name, kind) = match &options.disk {
         End::Disk(url) => {
-            let (disk, capacity) = open_unit(url, options, writes, workload)?;
+            let (disk, capacity) = open_unit(url, options, writes, wanted)?;
             (disk, capacity, url.to_string(), "iscsi".to_owned())
         }
         End::File(path) => {
@@ -134,7 +111,7 @@ fn open_unit(
     url: &TargetUrl,
     options: &BenchOptions,
     writes: bool,
-    workload: &Workload,
+    wanted: &Wanted,
 ) -> Result<(Disk, Capacity), Failure> {
     let unit = Unit::open(url, &options.access)?;
     let capacity = unit.capacity()?;
@@ -144,7 +121,7 @@ fn open_unit(
     }
     let blocks_max = unit.facts.transfer_blocks_max(SIZE_BYTES_MAX);
     let bytes_max = u64::from(blocks_max) * u64::from(capacity.block_length_bytes);
-    if u64::from(workload.sizes.largest()) > bytes_max {
+    if wanted.largest_bytes(capacity.block_length_bytes) > bytes_max {
         return Err(Failure::usage(format!(
             "{} transfers at most {bytes_max} bytes in one command",
             unit.name

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use lunette_block::EngineKind;
 use lunette_lab::{DEPTH_MAX, WORKERS_MAX};
-use lunette_workload::{Arrivals, Percent, Profile, Sizes, Spread, profiles};
+use lunette_workload::{Arrivals, Pace, Percent, Profile, Sizes, Spread, profiles};
 
 use crate::initiator::{AccessOptions, End, RangeOptions, URL_HELP};
 
@@ -24,6 +24,12 @@ pub(crate) struct BenchOptions {
     /// A workload with a name; other flags change parts of it. The names are at the end of this help
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<Profile>,
+    /// Replay a trace: a file, or lu-du, which has the shape of one that was published. The forms of a file are in the guide
+    #[arg(long, value_name = "TRACE", conflicts_with_all = ["profile", "size", "read", "random", "spread", "rate", "verify"])]
+    pub(crate) trace: Option<PathBuf>,
+    /// When operations of a trace begin: original, none (without think time), or how many times as fast, as 2x
+    #[arg(long, value_name = "PACE", default_value = "original", requires = "trace")]
+    pub(crate) pace: Pace,
     /// The size of each operation: 4K, or several with their weights, as 4K:60,64K:40 [default: 4K]
     #[arg(long, value_name = "SIZES")]
     pub(crate) size: Option<Sizes>,
@@ -54,15 +60,15 @@ pub(crate) struct BenchOptions {
     /// At which distances they begin
     #[arg(long, value_enum, value_name = "HOW", default_value = "poisson", requires = "rate")]
     pub(crate) arrivals: Distances,
-    /// How many seconds are measured
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = parse_seconds, conflicts_with = "count")]
-    pub(crate) time: Duration,
+    /// How many seconds are measured [default: 10, or to the end of the trace]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds, conflicts_with = "count")]
+    pub(crate) time: Option<Duration>,
     /// How many operations are measured, instead of a time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
-    /// How many seconds the workload runs before anything counts
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = parse_seconds)]
-    pub(crate) warm_up: Duration,
+    /// How many seconds the workload runs before anything counts [default: 1, of a trace 0]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub(crate) warm_up: Option<Duration>,
     /// Write the whole range first, and compare everything that is read with what was written there last. Workers have a part of
     /// the range each
     #[arg(long)]

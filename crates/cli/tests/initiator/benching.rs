@@ -84,6 +84,29 @@ fn what_would_destroy_data_or_cannot_be_is_refused() {
     assert!(said.contains("no disk to measure"), "{said}");
 }
 
+#[test]
+fn traces_are_replayed_or_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let trace = directory.path().join("trace");
+    fs::write(&trace, "# ours\n0 R 100 100\n2000 R 16777216 4096\n2500 R 512 1024\n").expect("written");
+    let served = Served::start(&["mem:8M"], &[]);
+    let url = served.url(0);
+    let said = good(&["bench", &url, "--trace", path(&trace), "--json"]);
+    let result = said.json();
+    // The first is widened to its block.
+    assert_eq!((&result["measured"]["operations"], &result["measured"]["bytes"]), (&3.into(), &5632.into()));
+    assert_eq!((&result["workload"]["pace"], &result["ending"]), (&"1x".into(), &"complete".into()));
+    assert!(said.err.contains("1 of 3 operations lie behind the range"), "{said:?}");
+    let all = ["--pace", "none", "--depth", "32", "--write-destroys-data", "--json"];
+    let result = good(&[&["bench", &url, "--trace", "lu-du"][..], &all].concat()).json();
+    assert_eq!(result["measured"]["operations"], 8626);
+    assert!(refused(2, &["bench", &url, "--trace", "lu-du"]).contains("--write-destroys-data does it"));
+    fs::write(&trace, "0 R 100 100\n0 R 100\n").expect("written");
+    assert!(refused(2, &["bench", &url, "--trace", path(&trace)]).contains("line 2 is no operation"));
+    fs::write(&trace, vec![b'x'; 100_000]).expect("written");
+    assert!(refused(2, &["bench", &url, "--trace", path(&trace)]).contains("line 1 is no operation"));
+}
+
 /// Whether a process has a handler for SIGINT yet.
 fn catches_interrupts(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

@@ -4,6 +4,7 @@ mod fill;
 pub(crate) mod monitor;
 pub(crate) mod plan;
 pub(crate) mod recorder;
+mod source;
 mod worker;
 
 use std::sync::Barrier;

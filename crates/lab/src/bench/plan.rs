@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use lunette_block::Volume;
 use lunette_initiator::{Lun, Options};
-use lunette_workload::{Arrivals, Generator, Ledger, Range, Workload};
+use lunette_workload::{Arrivals, Generator, Ledger, Pace, Range, Trace, Workload};
 
+use super::source::Source;
 use crate::LabError;
 
 /// The most operations under way of one worker: what a session of the initiator holds.
@@ -37,6 +38,27 @@ pub enum Until {
     Count(u64),
 }
 
+/// What is done, and when.
+#[derive(Debug, Clone)]
+pub enum Work {
+    /// What a workload says.
+    Workload {
+        /// What.
+        workload: Workload,
+        /// When each operation begins.
+        arrivals: Arrivals,
+    },
+    /// What was once done elsewhere. It cannot be verified: the trace does not say what was there before.
+    Trace {
+        /// How it is called.
+        name: String,
+        /// What; it lies in the plan's range ([`Trace::fit`]). Workers take turns.
+        trace: Arc<Trace>,
+        /// When.
+        pace: Pace,
+    },
+}
+
 /// Everything about one measurement.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -47,9 +69,7 @@ pub struct Plan {
     /// Which part of it, whole blocks.
     pub range: Range,
     /// What.
-    pub workload: Workload,
-    /// When each operation begins.
-    pub arrivals: Arrivals,
+    pub work: Work,
     /// Operations under way at once of each worker, 1 to [`DEPTH_MAX`]. In an open loop what arrives beyond them waits, and its
     /// latency counts.
     pub depth: u32,
@@ -57,7 +77,7 @@ pub struct Plan {
     pub workers: u32,
     /// How long the workload runs before anything counts.
     pub warm_up: Duration,
-    /// How long is measured.
+    /// How long is measured; a trace ends in any case.
     pub until: Until,
     /// The range is written first, and everything that is read is compared with what was written last. Workers have a part of the
     /// range each.
@@ -86,29 +106,50 @@ impl Plan {
         if matches!(self.until, Until::Count(0)) || self.until == Until::Time(Duration::ZERO) {
             return Err(LabError::Plan("nothing is to be measured".into()));
         }
-        self.generator(0)?;
+        if let Work::Trace { trace, .. } = &self.work {
+            let end_bytes = self.range.offset_bytes + self.range.length_bytes;
+            if trace.end_bytes() > end_bytes || self.verify {
+                let fault =
+                    if self.verify { "a trace cannot be verified" } else { "the trace is not of this range" };
+                return Err(LabError::Plan(fault.into()));
+            }
+        }
+        self.source(0)?;
         self.ledger(0).map(drop)
     }
 
     /// The operations of one worker.
-    pub(crate) fn generator(&self, worker: u32) -> Result<Generator, LabError> {
+    pub(crate) fn source(&self, worker: u32) -> Result<Source, LabError> {
+        let (workload, arrivals) = match &self.work {
+            Work::Trace { trace, pace, .. } => {
+                return Ok(Source::taken(Arc::clone(trace), *pace, worker, self.workers));
+            }
+            Work::Workload { workload, arrivals } => (workload, arrivals.share(self.workers)),
+        };
         let (range, place) =
             if self.verify { (self.share(worker), (0, 1)) } else { (self.range, (worker, self.workers)) };
         // Workers with a range of their own still draw from streams of their own.
         let seed = if self.verify { self.seed.wrapping_add(u64::from(worker) << 32) } else { self.seed };
-        Ok(Generator::new(&self.workload, range, self.block_bytes, seed, place)?)
+        let generator = Generator::new(workload, range, self.block_bytes, seed, place)?;
+        Ok(Source::made(generator, arrivals, self.seed, worker))
     }
 
     /// What one worker remembers of its part of the range; nothing unless everything is verified.
     pub(crate) fn ledger(&self, worker: u32) -> Result<Option<Ledger>, LabError> {
-        let grain_bytes = self.workload.sizes.grain_bytes();
-        let ledger = self.verify.then(|| Ledger::new(self.share(worker), grain_bytes)).transpose();
+        let ledger = self.verify.then(|| Ledger::new(self.share(worker), self.grain_bytes())).transpose();
         Ok(ledger?)
     }
 
     /// The part of the range that one worker verifies.
     pub(crate) fn share(&self, worker: u32) -> Range {
-        self.range.share(worker, self.workers, self.workload.sizes.grain_bytes())
+        self.range.share(worker, self.workers, self.grain_bytes())
+    }
+
+    fn grain_bytes(&self) -> u32 {
+        match &self.work {
+            Work::Workload { workload, .. } => workload.sizes.grain_bytes(),
+            Work::Trace { .. } => self.block_bytes.max(1),
+        }
     }
 
     /// How many operations this worker has to do, where they are counted.

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use lunette_workload::{Generator, Kind, Ledger, Operation, Schedule, content};
+use lunette_workload::{Kind, Ledger, Operation, content};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::monitor::{Monitor, Phase};
 use super::plan::{Plan, Until};
 use super::recorder::Recorder;
+use super::source::{Arrival, Source};
 use crate::endpoint::{End, Ended, Endpoint, Fault, Moments};
 use crate::{Ending, LabError};
 
@@ -36,15 +37,14 @@ pub(crate) struct Worker<'a, E: Endpoint> {
     endpoint: E,
     plan: &'a Plan,
     monitor: &'a Monitor,
-    generator: Generator,
-    schedule: Schedule,
+    source: Source,
+    /// The source begins operations at times of its own.
+    is_open: bool,
     ledger: Option<Ledger>,
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
     /// One that waits for another that touches the same blocks.
     held: Option<(Operation, Duration)>,
-    /// The next arrival of an open loop, from the start.
-    arrival: Option<Duration>,
     /// What a busy unit did not take, with its buffer.
     refused: Vec<(u32, E::Buffer)>,
     recorder: Recorder,
@@ -69,8 +69,7 @@ impl<'a, E: Endpoint> Worker<'a, E> {
         endpoint: E,
         ledger: Option<Ledger>,
     ) -> Result<Self, LabError> {
-        let arrivals = plan.arrivals.share(plan.workers);
-        let mut schedule = Schedule::new(arrivals, plan.seed, number);
+        let source = plan.source(number)?;
         let start = endpoint.now();
         let begin = start + plan.warm_up;
         let end = match plan.until {
@@ -78,9 +77,8 @@ impl<'a, E: Endpoint> Worker<'a, E> {
             Until::Count(_) => None,
         };
         Ok(Self {
-            generator: plan.generator(number)?,
-            arrival: schedule.next_arrival(),
-            schedule,
+            is_open: source.is_open(),
+            source,
             ledger,
             slots: vec![None; plan.depth as usize],
             free: (0..plan.depth).rev().collect(),
@@ -169,14 +167,15 @@ impl<'a, E: Endpoint> Worker<'a, E> {
         if let Some((operation, intended)) = self.held.take() {
             return self.unless_in_the_way(operation, intended);
         }
-        let intended = match self.arrival {
-            Some(arrival) => self.start.saturating_add(arrival),
-            None => now,
+        let intended = match self.source.arrival() {
+            Arrival::Now => now,
+            Arrival::At(arrival) => self.start.saturating_add(arrival),
+            Arrival::Never => return Next::Never,
         };
         let under_way = (self.slots.len() - self.free.len()) as u64;
         let is_enough = match (self.end, self.count) {
             // What was to begin before the end is not left out because the disk is slow, for a while.
-            (Some(end), _) if self.arrival.is_some() => intended >= end || now >= end.saturating_add(GRACE),
+            (Some(end), _) if self.is_open => intended >= end || now >= end.saturating_add(GRACE),
             (Some(end), _) => now >= end,
             (None, Some(count)) => self.recorder.operations() + under_way >= count && now >= self.begin,
             (None, None) => false,
@@ -187,11 +186,10 @@ impl<'a, E: Endpoint> Worker<'a, E> {
         if intended > now {
             return Next::NotBefore(intended);
         }
-        if self.arrival.is_some() {
-            self.arrival = self.schedule.next_arrival();
+        match self.source.take() {
+            Some(operation) => self.unless_in_the_way(operation, intended),
+            None => Next::Never,
         }
-        let operation = self.generator.generate();
-        self.unless_in_the_way(operation, intended)
     }
 
     fn unless_in_the_way(&mut self, operation: Operation, intended: Duration) -> Next {
@@ -283,7 +281,7 @@ impl<'a, E: Endpoint> Worker<'a, E> {
             self.last_done = self.last_done.max(moments.done);
             let since_begin = moments.done.saturating_sub(self.begin);
             // In a closed loop an operation was to begin when it did.
-            let intended = if self.arrival.is_some() { intended } else { moments.queued };
+            let intended = if self.is_open { intended } else { moments.queued };
             self.recorder.record(operation.kind, operation.length_bytes, intended, moments, since_begin);
         }
         Some(operation.length_bytes)
@@ -291,7 +289,7 @@ impl<'a, E: Endpoint> Worker<'a, E> {
 
     /// A closed loop is measured by what ends meanwhile, an open one by what was to begin meanwhile.
     fn counts(&self, intended: Duration, done: Duration) -> bool {
-        let moment = if self.arrival.is_some() { intended } else { done };
+        let moment = if self.is_open { intended } else { done };
         let is_full = self.count.is_some_and(|count| self.recorder.operations() >= count);
         moment >= self.begin && self.end.is_none_or(|end| moment < end) && !is_full
     }
@@ -308,16 +306,18 @@ impl<'a, E: Endpoint> Worker<'a, E> {
     fn conclude(mut self) -> (E, Recorder) {
         let now = self.endpoint.now();
         let until = match self.end {
-            Some(end) if self.arrival.is_some() => end.max(self.last_done),
+            Some(end) if self.is_open => end.max(self.last_done),
             Some(end) => end,
             None => self.last_done,
         };
         if let Some(end) = self.end {
             // Arrivals that had their time, and no room.
             let limit = end.min(now);
-            while self.arrival.is_some_and(|arrival| self.start.saturating_add(arrival) < limit) {
+            while let Arrival::At(arrival) = self.source.arrival()
+                && self.start.saturating_add(arrival) < limit
+            {
                 self.recorder.unserved += 1;
-                self.arrival = self.schedule.next_arrival();
+                self.source.take();
             }
         }
         self.recorder.measured = until.saturating_sub(self.begin);

@@ -1,0 +1,134 @@
+//! What is to be done, as the flags say it.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lunette_lab::{Until, Work};
+use lunette_workload::{Arrivals, Percent, Range, Sizes, TRACE_LINE_BYTES_MAX, Trace, TraceReader, Workload};
+
+use super::options::{BenchOptions, Distances};
+use crate::failure::{Failure, say};
+
+const SIZE_BYTES: u32 = 4096;
+const TIME: Duration = Duration::from_secs(10);
+const WARM_UP: Duration = Duration::from_secs(1);
+/// A trace that is made and not read.
+const LU_DU: &str = "lu-du";
+
+/// What is to be done, before it is known where.
+pub(crate) enum Wanted {
+    Workload(Workload, Arrivals),
+    Trace(String, Trace),
+}
+
+impl Wanted {
+    /// Reads it from the flags, and from the file that they name.
+    ///
+    /// # Errors
+    /// The file is no trace.
+    pub(crate) fn of(options: &BenchOptions) -> Result<Wanted, Failure> {
+        if let Some(path) = &options.trace {
+            let trace = if path == Path::new(LU_DU) {
+                Trace::lu_du(options.seed).map_err(|error| Failure::new(LU_DU, &error))?
+            } else {
+                read(path)?
+            };
+            return Ok(Wanted::Trace(path.display().to_string(), trace));
+        }
+        let arrivals = match (options.rate, options.arrivals) {
+            (None, _) => Arrivals::Closed,
+            (Some(rate), Distances::Even) => Arrivals::Even(rate),
+            (Some(rate), Distances::Poisson) => Arrivals::Poisson(rate),
+        };
+        Ok(Wanted::Workload(workload(options), arrivals))
+    }
+
+    /// Whether something would be written.
+    pub(crate) fn writes(&self) -> bool {
+        match self {
+            Wanted::Workload(workload, _) => workload.read != Percent::ALL,
+            Wanted::Trace(_, trace) => trace.writes(),
+        }
+    }
+
+    /// The largest operation in bytes, on blocks of this length.
+    pub(crate) fn largest_bytes(&self, block_bytes: u32) -> u64 {
+        match self {
+            Wanted::Workload(workload, _) => workload.sizes.largest().into(),
+            // Both of its ends may lie inside a block.
+            Wanted::Trace(_, trace) => (u64::from(trace.longest_bytes()) + u64::from(block_bytes))
+                .next_multiple_of(u64::from(block_bytes)),
+        }
+    }
+
+    /// The same on this range.
+    ///
+    /// # Errors
+    /// The range has no room for it.
+    pub(crate) fn on(self, range: Range, block_bytes: u32, options: &BenchOptions) -> Result<Work, Failure> {
+        match self {
+            Wanted::Workload(workload, arrivals) => Ok(Work::Workload { workload, arrivals }),
+            Wanted::Trace(name, mut trace) => {
+                let moved =
+                    trace.fit(range, block_bytes).map_err(|error| Failure::usage(error.to_string()))?;
+                if moved > 0 {
+                    let all = trace.records().len();
+                    say(&format!(
+                        "lunette: {moved} of {all} operations lie behind the range, and come into it"
+                    ));
+                }
+                Ok(Work::Trace { name, trace: Arc::new(trace), pace: options.pace })
+            }
+        }
+    }
+}
+
+/// How long is measured, and what comes before.
+pub(crate) fn times(options: &BenchOptions) -> (Until, Duration) {
+    let until = match (options.time, options.count, &options.trace) {
+        (_, Some(count), _) => Until::Count(count),
+        (Some(time), None, _) => Until::Time(time),
+        (None, None, Some(_)) => Until::Count(u64::MAX),
+        (None, None, None) => Until::Time(TIME),
+    };
+    let warm_up = if options.trace.is_some() { Duration::ZERO } else { WARM_UP };
+    (until, options.warm_up.unwrap_or(warm_up))
+}
+
+fn workload(options: &BenchOptions) -> Workload {
+    let named = options.profile.map(|profile| profile.workload());
+    let base = named.unwrap_or_else(|| Workload {
+        sizes: Sizes::one(SIZE_BYTES),
+        read: Percent::ALL,
+        random: Percent::ALL,
+        spread: options.spread,
+    });
+    Workload {
+        sizes: options.size.clone().unwrap_or(base.sizes),
+        read: options.read.unwrap_or(base.read),
+        random: options.random.unwrap_or(base.random),
+        spread: options.spread,
+    }
+}
+
+/// Reads a trace. No line is taken that is longer than one of a trace.
+fn read(path: &Path) -> Result<Trace, Failure> {
+    let failed = |error| Failure::new(format!("cannot read {}", path.display()), &error);
+    let wrong = |error: lunette_workload::TraceError| Failure::usage(format!("{}: {error}", path.display()));
+    let mut file = BufReader::new(File::open(path).map_err(failed)?);
+    let mut reader = TraceReader::default();
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let taken = (&mut file).take(TRACE_LINE_BYTES_MAX as u64 + 2).read_until(b'\n', &mut line);
+        if taken.map_err(failed)? == 0 {
+            return reader.finish().map_err(wrong);
+        }
+        // What is no text has none of the forms, and is refused by its line.
+        let text = String::from_utf8_lossy(&line);
+        reader.line(text.strip_suffix('\n').unwrap_or(&text)).map_err(wrong)?;
+    }
+}
