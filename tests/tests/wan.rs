@@ -174,6 +174,36 @@ fn nothing_is_left_when_it_is_killed_or_terminated() -> Result<()> {
     Ok(())
 }
 
+/// Whether the figures are good depends on the machine; that they are those of the link does not.
+#[test]
+fn a_check_measures_what_the_link_does() -> Result<()> {
+    if !may()? {
+        return Ok(());
+    }
+    let link = "up.rate=2M,up.delay=40ms,down.rate=4M,down.loss=30%,mtu=1400";
+    let finished = wan(&["check", "--link", link, "--json"])?;
+    ensure!(["exit status 0", "exit status 6"].contains(&finished.ending().as_str()), "{}", finished.output);
+    let line = finished.output.lines().next().context("a line")?;
+    let checked: Value = serde_json::from_str(line)?;
+    ensure!(checked["ceiling"]["tcp_gbit_per_s"].as_f64() > Some(0.0), "{checked}");
+    let figures = checked["links"][0]["figures"].as_array().context("figures")?;
+    let of = |what: &str, key: &str| {
+        let figure = figures.iter().find(|figure| figure["what"] == what).context("a figure")?;
+        figure[key].as_f64().with_context(|| format!("{what}: {key}: {figure}"))
+    };
+    assert_eq!(of("rate, near to far", "expected")?, 2.0);
+    ensure!(of("rate, near to far", "measured")? < 2.1, "{checked}");
+    ensure!(of("round trip", "measured")? >= 40.0, "{checked}");
+    assert_eq!(of("loss, far to near", "expected")?, 30.0);
+    let lost = of("loss, far to near", "measured")?;
+    ensure!((28.0..32.0).contains(&lost), "{checked}");
+    ensure!(
+        (of("rate, far to near", "expected")? - 2.8).abs() < 1e-9,
+        "what is lost has used the rate: {checked}"
+    );
+    Ok(())
+}
+
 /// Networks that stay, in a directory of the test's own.
 struct Networks(tempfile::TempDir);
 

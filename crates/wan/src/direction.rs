@@ -91,6 +91,10 @@ impl Direction {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
+    pub(crate) fn counts(&self) -> Counts {
+        self.carried.lock().unwrap_or_else(PoisonError::into_inner).counts
+    }
+
     pub(crate) fn statistics(&self, overrun: u64) -> Statistics {
         let carried = self.carried.lock().unwrap_or_else(PoisonError::into_inner);
         let quantile = |share| Duration::from_micros(carried.lateness_us.value_at_quantile(share));

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use lunette_link::Link;
+use lunette_link::{Counts, Link};
 
 use crate::device::Device;
 use crate::direction::{Direction, Statistics};
@@ -82,6 +82,12 @@ impl Emulator {
         let overruns = [overrun(&self.near, NEAR)?, overrun(&self.far, FAR)?];
         let [up, down] = &self.directions;
         Ok([up.statistics(overruns[0]), down.statistics(overruns[1])])
+    }
+
+    /// What became of the packets so far, from the near end to the far one and back.
+    #[must_use]
+    pub fn counts(&self) -> [Counts; 2] {
+        self.directions.each_ref().map(Direction::counts)
     }
 
     /// Puts another link between the ends, for all that is sent when this has returned. What is under way goes on, and stays in

@@ -6,6 +6,7 @@
 //!
 //! The namespaces have no names, and the devices go with the process that made them: nothing can be left behind.
 
+mod accuracy;
 mod carrier;
 mod device;
 mod direction;
@@ -16,6 +17,7 @@ mod namespace;
 mod packet;
 mod privilege;
 
+pub use accuracy::{Ceiling, Figure, ceiling, measure};
 pub use direction::Statistics;
 pub use emulator::{Emulator, End, FAR, NEAR};
 pub use error::WanError;

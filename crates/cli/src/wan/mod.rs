@@ -1,5 +1,6 @@
 //! `lunette wan`: emulated links, for the time of a command (`run`) or until they are ended (`up`).
 
+mod check;
 mod control;
 mod exec;
 mod holder;
@@ -70,6 +71,13 @@ pub(crate) enum WanCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Measure how true emulated links are on this machine, and what it can carry at most
+    ///
+    /// For each link packets are sent and counted: the round trip has to be right within 0.3 ms or 2 %, the rate within 2 %, the losses
+    /// within what chance explains in 999 of 1000 cases. It takes about 10 seconds a link, and wants a machine that does nothing else.
+    ///
+    /// Exit status: 0 if all is as it should be, 6 if not; 125 when there is no network, 2 when the command line is wrong.
+    Check(check::CheckOptions),
     /// List the links that have names
     Links {
         /// Print one JSON array
@@ -103,6 +111,7 @@ pub(crate) fn run(command: &WanCommand) -> Result<ExitCode, Failure> {
         WanCommand::Set(options) => manage::set(options).map(success),
         WanCommand::Down(options) => manage::down(options).map(success),
         WanCommand::List { json } => manage::list(*json).map(success),
+        WanCommand::Check(options) => check::check(options),
         WanCommand::Links { json } => links(*json).map(success),
         WanCommand::Hold(options) => holder::hold(options).map(success),
     }

@@ -1,0 +1,151 @@
+//! `lunette wan check`: how true emulated links are on this machine.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use lunette_link::Link;
+use lunette_wan::{Ceiling, Emulator, Figure, ceiling, measure};
+use serde::Serialize;
+
+use super::{LINK_HELP, LinkOptions, json, print, start};
+use crate::failure::Failure;
+
+/// What is measured when nothing is asked for.
+const USUAL_LINKS: [&str; 5] = ["lan-100", "campus", "oc3-2", "oc3-50", "lte"];
+
+/// The link whose ceiling is told: no rate, no delay, and packets as Ethernet has them.
+const CEILING_LINK: &str = "mtu=1500";
+
+/// What `lunette wan check` is told.
+#[derive(Debug, Args)]
+pub(crate) struct CheckOptions {
+    /// A link to measure; may be given several times. Without one some of those that have names are measured
+    #[arg(long = "link", value_name = "LINK", long_help = LINK_HELP)]
+    links: Vec<String>,
+    /// Where all that is left to chance begins
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct FigureRow {
+    what: &'static str,
+    unit: &'static str,
+    expected: f64,
+    measured: Option<f64>,
+    tolerance: f64,
+    good: bool,
+}
+
+impl From<&Figure> for FigureRow {
+    fn from(figure: &Figure) -> Self {
+        Self {
+            what: figure.what,
+            unit: figure.unit,
+            expected: figure.expected,
+            measured: figure.measured,
+            tolerance: figure.tolerance,
+            good: figure.is_good(),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct LinkRow {
+    link: String,
+    figures: Vec<FigureRow>,
+}
+
+#[derive(Serialize)]
+struct CeilingRow {
+    tcp_gbit_per_s: f64,
+    packets_per_s: f64,
+    offload: bool,
+}
+
+#[derive(Serialize)]
+struct Checked {
+    seed: u64,
+    ceiling: CeilingRow,
+    links: Vec<LinkRow>,
+    good: bool,
+}
+
+/// Measures the links one after the other. The status is 0 if all are as they should be, and 6 otherwise.
+pub(super) fn check(options: &CheckOptions) -> Result<ExitCode, Failure> {
+    let names: Vec<&str> = match options.links.as_slice() {
+        [] => USUAL_LINKS.to_vec(),
+        links => links.iter().map(String::as_str).collect(),
+    };
+    let parse =
+        |name: &&str| name.parse::<Link>().map_err(|error| Failure::usage(format!("--link {name}: {error}")));
+    let links = names.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    let failed = |error: std::io::Error| Failure::network("the network cannot be measured", &error);
+    let ceiling_link = parse(&CEILING_LINK)?;
+    let ceiling = with_network(&ceiling_link, options.seed, |emulator| ceiling(emulator).map_err(failed))?;
+    if !options.json {
+        print(&format!("this machine carries {}\n", described(&ceiling)))?;
+    }
+    let mut rows = Vec::new();
+    for (name, link) in names.iter().zip(&links) {
+        let figures = with_network(link, options.seed, |emulator| measure(emulator, link).map_err(failed))?;
+        if !options.json {
+            print(&table(name, &figures))?;
+        }
+        rows.push(LinkRow {
+            link: (*name).to_owned(),
+            figures: figures.iter().map(FigureRow::from).collect(),
+        });
+    }
+    let good = rows.iter().flat_map(|row| &row.figures).all(|figure| figure.good);
+    if options.json {
+        let Ceiling { tcp_gbit_per_s, packets_per_s, offload } = ceiling;
+        let ceiling = CeilingRow { tcp_gbit_per_s, packets_per_s, offload };
+        print(&json(&Checked { seed: options.seed, ceiling, links: rows, good })?)?;
+    }
+    if good {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let message =
+        "this machine does not keep to all of these links, so that figures taken on them would be its own";
+    Err(Failure::mismatch(message.to_owned())
+        .with_help("try again when nothing else runs, or use links with lower rates or longer delays"))
+}
+
+fn with_network<T>(
+    link: &Link,
+    seed: u64,
+    work: impl FnOnce(&Emulator) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let emulator = start(&LinkOptions { link: link.clone(), seed })?;
+    let done = work(&emulator)?;
+    emulator.end().map_err(|error| Failure::network("the emulated network failed", &error))?;
+    Ok(done)
+}
+
+fn described(ceiling: &Ceiling) -> String {
+    let offload = if ceiling.offload { "with" } else { "without" };
+    format!(
+        "{:.2} Gb/s of TCP in packets of 1500 bytes, {offload} segmentation offload, and {:.0} packets/s",
+        ceiling.tcp_gbit_per_s, ceiling.packets_per_s
+    )
+}
+
+/// A line for each figure.
+fn table(name: &str, figures: &[Figure]) -> String {
+    let line = |figure: &Figure| {
+        let is = match figure.measured {
+            Some(measured) => format!("{measured:>9.3} {:<5}", figure.unit),
+            None => "this machine cannot fill it".to_owned(),
+        };
+        let verdict = if figure.is_good() { "good" } else { "OFF" };
+        format!(
+            "  {:<18} {:>9.3} {:<5} within {:>7.3}: {is} {verdict}\n",
+            figure.what, figure.expected, figure.unit, figure.tolerance
+        )
+    };
+    format!("{name}\n{}", figures.iter().map(line).collect::<String>())
+}

@@ -1,0 +1,382 @@
+//! How true the emulator is on this machine: what was asked for, and what real packets of the kernel find.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lunette_link::{Counts, Link, Loss, Shape};
+
+use crate::emulator::{Emulator, FAR, NEAR};
+
+/// Bytes of IPv4 and UDP before the data.
+const HEADERS: usize = 28;
+
+/// Data of a packet that asks for an answer.
+const ECHO_BYTES: usize = 36;
+
+/// Round trips that are measured, at least and at most, and how long that should take.
+const ECHOES: [u32; 2] = [20, 200];
+const ECHO_TIME: Duration = Duration::from_secs(4);
+
+/// The pause between the beginnings of two, at least.
+const ECHO_PAUSE: Duration = Duration::from_millis(5);
+
+/// How long a link that is asked for more than its rate is looked at.
+const RATE_TIME: Duration = Duration::from_secs(2);
+
+/// How long the ceiling is looked for, twice.
+const CEILING_TIME: Duration = Duration::from_secs(1);
+
+/// How much more it is asked for.
+const RATE_EXCESS: f64 = 1.08;
+
+/// Packets whose losses are counted.
+const LOSS_PACKETS: u64 = 20_000;
+
+/// How long that may take; there are fewer of them on slow links.
+const LOSS_TIME: Duration = Duration::from_secs(5);
+
+/// As many of them in a second at most.
+const LOSS_PACKETS_PER_S: f64 = 20_000.0;
+
+/// How many standard deviations chance may explain: it takes more in one of a thousand cases.
+const CONFIDENCE: f64 = 3.3;
+
+/// A round trip and a rate are to be right within a fiftieth.
+const TOLERANCE: f64 = 0.02;
+
+/// A round trip that is right within this is right, too.
+const ROUND_TRIP_TOLERANCE: Duration = Duration::from_micros(300);
+
+/// One thing that a link promises, and what was found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figure {
+    /// What it is.
+    pub what: &'static str,
+    /// `ms`, `Mb/s` or `%`.
+    pub unit: &'static str,
+    /// What the link should do.
+    pub expected: f64,
+    /// What it did. `None` if this machine could not send enough to tell.
+    pub measured: Option<f64>,
+    /// How far the two may be apart.
+    pub tolerance: f64,
+}
+
+impl Figure {
+    /// Whether it is as it should be.
+    #[must_use]
+    pub fn is_good(&self) -> bool {
+        self.measured.is_some_and(|measured| (measured - self.expected).abs() <= self.tolerance)
+    }
+}
+
+/// What this machine can carry at most.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ceiling {
+    /// Data of one TCP connection in packets of 1500 bytes, in gigabits per second.
+    pub tcp_gbit_per_s: f64,
+    /// Packets of 64 bytes of data in a second, one way.
+    pub packets_per_s: f64,
+    /// Whether the kernel hands over several segments at once.
+    pub offload: bool,
+}
+
+/// Measures a link: its round trip, its rates and its losses. It takes some seconds.
+///
+/// # Errors
+/// The network carries nothing, or sockets fail.
+pub fn measure(emulator: &Emulator, link: &Link) -> io::Result<Vec<Figure>> {
+    let mut figures = Vec::from_iter(round_trip(emulator, link)?);
+    let ways = [(Way::Up, &link.up), (Way::Down, &link.down)];
+    for (way, shape) in ways {
+        figures.extend(rate(emulator, way, shape, link)?);
+    }
+    for (way, shape) in ways {
+        figures.push(loss(emulator, way, shape)?);
+    }
+    Ok(figures)
+}
+
+/// Measures what this machine can carry, by a link that takes no time.
+///
+/// # Errors
+/// There is no such network.
+pub fn ceiling(emulator: &Emulator) -> io::Result<Ceiling> {
+    let tcp_gbit_per_s = tcp(emulator)?;
+    let source = Source::new(emulator, Way::Up)?;
+    let (began, before) = (Instant::now(), source.counts());
+    while began.elapsed() < CEILING_TIME {
+        source.send(64);
+    }
+    let arrived = source.counts().arrived - before.arrived;
+    let packets_per_s = arrived as f64 / began.elapsed().as_secs_f64();
+    Ok(Ceiling { tcp_gbit_per_s, packets_per_s, offload: emulator.offloads() })
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Up,
+    Down,
+}
+
+/// Packets that are sent one way, to a socket that nobody reads.
+struct Source<'a> {
+    emulator: &'a Emulator,
+    way: Way,
+    socket: UdpSocket,
+    _sink: UdpSocket,
+}
+
+impl<'a> Source<'a> {
+    fn new(emulator: &'a Emulator, way: Way) -> io::Result<Self> {
+        let near = emulator.near().within(|| UdpSocket::bind((NEAR.ipv4, 0)))?;
+        let far = emulator.far().within(|| UdpSocket::bind((FAR.ipv4, 0)))?;
+        let (socket, sink) = if way == Way::Up { (near, far) } else { (far, near) };
+        socket.connect(sink.local_addr()?)?;
+        Ok(Self { emulator, way, socket, _sink: sink })
+    }
+
+    /// Sends so many bytes of data. What the kernel does not take is as good as lost in its queue, and missed later.
+    fn send(&self, bytes: usize) {
+        static DATA: [u8; 65_507] = [0; 65_507];
+        let _ = self.socket.send(&DATA[..bytes.min(DATA.len())]);
+    }
+
+    fn counts(&self) -> Counts {
+        self.emulator.counts()[self.way as usize]
+    }
+
+    /// Sends packets at an even pace until the time is over; `None` if this machine is too slow for that.
+    fn send_evenly(&self, bytes: usize, packets_per_s: f64, time: Duration) -> Option<u64> {
+        let began = Instant::now();
+        let mut count = 0;
+        loop {
+            let elapsed = began.elapsed();
+            let due = (elapsed.min(time).as_secs_f64() * packets_per_s) as u64;
+            while count < due && began.elapsed() < time + time / 50 {
+                self.send(bytes);
+                count += 1;
+            }
+            if elapsed >= time {
+                return (count == due).then_some(count);
+            }
+            thread::sleep(Duration::from_micros(100));
+        }
+    }
+}
+
+/// Bytes that data of UDP have on the line.
+fn line_bytes(shape: &Shape, data: usize) -> usize {
+    data + HEADERS + usize::from(shape.overhead_bytes)
+}
+
+fn round_trip(emulator: &Emulator, link: &Link) -> io::Result<Option<Figure>> {
+    let near = emulator.near().within(|| UdpSocket::bind((NEAR.ipv4, 0)))?;
+    let far = emulator.far().within(|| UdpSocket::bind((FAR.ipv4, 0)))?;
+    near.connect(far.local_addr()?)?;
+    near.set_read_timeout(Some(link.round_trip() * 2 + Duration::from_secs(1)))?;
+    far.set_read_timeout(Some(Duration::from_millis(50)))?;
+    // With jitter none should have to wait for the one before, which must not be overtaken.
+    let jitter = link.up.jitter.most.max(link.down.jitter.most);
+    let pause = ECHO_PAUSE.max(jitter * 2);
+    let count = ((ECHO_TIME.as_secs_f64() / pause.as_secs_f64()) as u32).clamp(ECHOES[0], ECHOES[1]);
+    let (began, is_over) = (Instant::now(), AtomicBool::new(false));
+    let mut times = thread::scope(|scope| {
+        scope.spawn(|| echo(&far, &is_over));
+        scope.spawn(|| ask(&near, began, count, pause));
+        let times = answers(&near, began, count);
+        is_over.store(true, Ordering::Relaxed);
+        times
+    });
+    times.sort_unstable();
+    let sending = |shape: &Shape| {
+        shape.rate.map_or(Duration::ZERO, |rate| rate.time_for(line_bytes(shape, ECHO_BYTES)))
+    };
+    let expected = link.round_trip() + sending(&link.up) + sending(&link.down);
+    let tolerance = ROUND_TRIP_TOLERANCE.max(expected.mul_f64(TOLERANCE))
+        + median_deviation(link).mul_f64(CONFIDENCE / f64::from(count).sqrt());
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    Ok(times.get(times.len() / 2).map(|median| Figure {
+        what: "round trip",
+        unit: "ms",
+        expected: ms(expected),
+        measured: Some(ms(*median)),
+        tolerance: ms(tolerance),
+    }))
+}
+
+/// The standard deviation of the median of what jitter does to round trips, for one of them.
+fn median_deviation(link: &Link) -> Duration {
+    let variance: f64 = [&link.up, &link.down]
+        .map(|shape| {
+            let (most, correlation) = (shape.jitter.most.min(shape.delay), shape.jitter.correlation.get());
+            // Even over twice the most; neighbours share what they correlate by.
+            most.as_secs_f64().powi(2) / 3.0 * (1.0 + correlation) / (1.0 - correlation).max(0.01)
+        })
+        .iter()
+        .sum();
+    // A median varies by a quarter more than a mean.
+    Duration::from_secs_f64(variance.sqrt() * 1.25)
+}
+
+/// Sends packets that say when they were sent.
+fn ask(near: &UdpSocket, began: Instant, count: u32, pause: Duration) {
+    for number in 0..count {
+        thread::sleep((pause * number).saturating_sub(began.elapsed()));
+        let mut data = [0; ECHO_BYTES];
+        data[..16].copy_from_slice(&began.elapsed().as_nanos().to_be_bytes());
+        // What is not sent is missed like what is lost.
+        let _ = near.send(&data);
+    }
+}
+
+fn echo(far: &UdpSocket, is_over: &AtomicBool) {
+    let mut data = [0; ECHO_BYTES];
+    while !is_over.load(Ordering::Relaxed) {
+        if let Ok((length, from)) = far.recv_from(&mut data) {
+            let _ = far.send_to(&data[..length], from);
+        }
+    }
+}
+
+/// How long each packet was under way, until none comes any more.
+fn answers(near: &UdpSocket, began: Instant, count: u32) -> Vec<Duration> {
+    let mut times = Vec::new();
+    let mut data = [0; ECHO_BYTES];
+    while times.len() < count as usize && near.recv(&mut data).is_ok() {
+        let sent = u128::from_be_bytes(std::array::from_fn(|index| data[index]));
+        let sent = Duration::from_nanos(sent.try_into().unwrap_or(u64::MAX));
+        times.push(began.elapsed().saturating_sub(sent));
+    }
+    times
+}
+
+fn rate(emulator: &Emulator, way: Way, shape: &Shape, link: &Link) -> io::Result<Option<Figure>> {
+    let Some(rate) = shape.rate else { return Ok(None) };
+    let source = Source::new(emulator, way)?;
+    let data = usize::from(link.mtu) - HEADERS;
+    let bits = line_bytes(shape, data) as f64 * 8.0;
+    let packets_per_s = rate.bits_per_s() as f64 / bits * RATE_EXCESS;
+    let bits_arrived = |counts: Counts| {
+        (counts.arrived_bytes + counts.arrived * u64::from(shape.overhead_bytes)) as f64 * 8.0
+    };
+    let warm_up = RATE_TIME / 4 + shape.delay;
+    let measured = thread::scope(|scope| {
+        let sender = scope.spawn(|| source.send_evenly(data, packets_per_s, RATE_TIME + warm_up));
+        thread::sleep(warm_up);
+        let (began, before) = (Instant::now(), source.counts());
+        thread::sleep(RATE_TIME - Duration::from_millis(50));
+        let (time, after) = (began.elapsed(), source.counts());
+        let has_filled = sender.join().is_ok_and(|sent| sent.is_some());
+        has_filled.then(|| (bits_arrived(after) - bits_arrived(before)) / time.as_secs_f64())
+    });
+    // What the wire loses has used the rate; what it doubles has not.
+    let through = (1.0 - shape.loss.mean()) * (1.0 + shape.duplicate.get());
+    let expected = rate.bits_per_s() as f64 * through;
+    Ok(Some(Figure {
+        what: if way == Way::Up { "rate, near to far" } else { "rate, far to near" },
+        unit: "Mb/s",
+        expected: expected / 1e6,
+        measured: measured.map(|measured| measured / 1e6),
+        tolerance: expected * TOLERANCE / 1e6,
+    }))
+}
+
+fn loss(emulator: &Emulator, way: Way, shape: &Shape) -> io::Result<Figure> {
+    let source = Source::new(emulator, way)?;
+    let bits = line_bytes(shape, 64) as f64 * 8.0;
+    let packets_per_s = shape
+        .rate
+        .map_or(LOSS_PACKETS_PER_S, |rate| (rate.bits_per_s() as f64 / bits / 2.0).min(LOSS_PACKETS_PER_S));
+    let time = Duration::from_secs_f64(LOSS_PACKETS as f64 / packets_per_s).min(LOSS_TIME);
+    let before = source.counts();
+    let sent = source.send_evenly(64, packets_per_s, time);
+    thread::sleep(shape.delay * 2 + shape.reorder.by + Duration::from_millis(100));
+    let after = source.counts();
+    // All that has left and did not arrive, whatever became of it.
+    let copies = after.duplicated - before.duplicated;
+    let share =
+        |sent: u64| 1.0 - (after.arrived - before.arrived).saturating_sub(copies) as f64 / sent as f64;
+    let expected = shape.loss.mean();
+    Ok(Figure {
+        what: if way == Way::Up { "loss, near to far" } else { "loss, far to near" },
+        unit: "%",
+        expected: expected * 100.0,
+        measured: sent.filter(|sent| *sent > 0).map(|sent| share(sent).max(0.0) * 100.0),
+        tolerance: (CONFIDENCE * deviation(&shape.loss, time.as_secs_f64() * packets_per_s)
+            + STRAY_PACKETS / LOSS_PACKETS as f64)
+            * 100.0,
+    })
+}
+
+/// Packets of the kernel's own that may come and go meanwhile, and one that chance loses or does not.
+const STRAY_PACKETS: f64 = 4.0;
+
+/// The standard deviation of the share that is lost of so many packets.
+fn deviation(loss: &Loss, packets: f64) -> f64 {
+    let mean = loss.mean();
+    let independent = (mean * (1.0 - mean) / packets.max(1.0)).sqrt();
+    match loss {
+        // Neighbours share their fate: with the correlation c of the wire's state from packet to packet, (1 + c) / (1 - c) times the variance at most.
+        Loss::Bursts { to_bad, to_good, .. } => {
+            let turns = (to_bad.get() + to_good.get()).max(f64::MIN_POSITIVE);
+            independent * ((2.0 - turns) / turns).max(1.0).sqrt()
+        }
+        _ => independent,
+    }
+}
+
+/// Gigabits of data in a second by one connection.
+fn tcp(emulator: &Emulator) -> io::Result<f64> {
+    let listener = emulator.far().within(|| TcpListener::bind((FAR.ipv4, 0)))?;
+    let address = listener.local_addr()?;
+    thread::scope(|scope| {
+        let reader = scope.spawn(move || -> io::Result<(u64, Duration)> {
+            let mut stream = listener.accept()?.0;
+            let mut room = vec![0; 256 << 10];
+            let (began, mut bytes) = (Instant::now(), 0);
+            loop {
+                match stream.read(&mut room)? {
+                    0 => return Ok((bytes, began.elapsed())),
+                    count => bytes += count as u64,
+                }
+            }
+        });
+        let mut stream =
+            emulator.near().within(|| TcpStream::connect_timeout(&address, Duration::from_secs(10)))?;
+        let data = vec![0; 256 << 10];
+        let began = Instant::now();
+        while began.elapsed() < CEILING_TIME {
+            stream.write_all(&data)?;
+        }
+        drop(stream);
+        let (bytes, time) = reader.join().unwrap_or_else(|_| Err(io::Error::other("a reader panicked")))?;
+        Ok(bytes as f64 * 8.0 / time.as_secs_f64() / 1e9)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_far_off_or_not_known_is_not_good() {
+        let figure =
+            |measured| Figure { what: "rate", unit: "Mb/s", expected: 100.0, measured, tolerance: 2.0 };
+        assert!(figure(Some(98.1)).is_good() && figure(Some(101.9)).is_good());
+        assert!(!figure(Some(97.9)).is_good() && !figure(Some(102.1)).is_good() && !figure(None).is_good());
+    }
+
+    #[test]
+    fn bursts_deviate_more() {
+        let of = |text: &str| deviation(&text.parse::<Link>().expect("a link").up.loss, 10_000.0);
+        assert!((of("loss=1%") - 0.000_995).abs() < 1e-6);
+        assert_eq!(of("mtu=1500"), 0.0);
+        let bursts = of("loss=0.25%/25%/100%");
+        // The mean is 1 %, and 0.7475 the correlation of neighbours: 2.63 times as much.
+        assert!((bursts / 0.000_990 - 2.63).abs() < 0.02, "{bursts}");
+    }
+}
