@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use lunette_tests::lunette::binary;
+use lunette_tests::lunette::{Lunette, TARGET_NAME, binary};
 use lunette_tests::process::{Finished, run};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -201,6 +201,34 @@ fn a_check_measures_what_the_link_does() -> Result<()> {
         (of("rate, far to near", "expected")? - 2.8).abs() < 1e-9,
         "what is lost has used the rate: {checked}"
     );
+    Ok(())
+}
+
+#[test]
+fn a_proxy_needs_no_network_and_says_what_it_is() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let report = directory.path().join("report.json");
+    let target = Lunette::serve().luns(["0=mem:1M"]).start()?;
+    let (lunette, to) = (binary().display(), target.portal().to_string());
+    let near = format!(
+        "set -e; url=iscsi://$LUNETTE_PROXY/{TARGET_NAME}/0; {lunette} write $url --pattern random:3; {lunette} verify $url --pattern random:3"
+    );
+    let report_path = report.display().to_string();
+    let proxy = |link: &str| {
+        wan(&["proxy", "--link", link, "--to", &to, "--report", &report_path, "--", "sh", "-c", &near])
+    };
+    let finished = proxy("oc3-2")?;
+    ensure!(finished.success(), "{}: {}", finished.ending(), finished.output);
+    ensure!(finished.output.contains("TCP does not see them"), "{}", finished.output);
+    let carried: Value = serde_json::from_str(&fs::read_to_string(&report)?)?;
+    assert_eq!(carried["mode"], "proxy");
+    for direction in ["up_bytes", "down_bytes"] {
+        ensure!(carried[direction].as_u64() > Some(1 << 20), "{carried}");
+    }
+    let lossy = proxy("transatlantic")?;
+    assert_eq!(lossy.ending(), "exit status 125");
+    ensure!(lossy.output.contains("this link has loss"), "{}", lossy.output);
+    target.stop()?;
     Ok(())
 }
 

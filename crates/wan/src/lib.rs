@@ -16,6 +16,7 @@ mod loopback;
 mod namespace;
 mod packet;
 mod privilege;
+mod proxy;
 
 pub use accuracy::{Ceiling, Figure, ceiling, measure};
 pub use direction::Statistics;
@@ -23,3 +24,4 @@ pub use emulator::{Emulator, End, FAR, NEAR};
 pub use error::WanError;
 pub use namespace::{Entrance, Namespace};
 pub use privilege::acquire_privileges;
+pub use proxy::Proxy;

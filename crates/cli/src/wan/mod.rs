@@ -5,6 +5,7 @@ mod control;
 mod exec;
 mod holder;
 mod manage;
+mod proxy;
 mod report;
 mod run;
 
@@ -18,7 +19,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
-const PRIVILEGES_HELP: &str = "run it as root, or let users make namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone) and open /dev/net/tun";
+const PRIVILEGES_HELP: &str = "run it as root, or let users make namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone) and open /dev/net/tun; `lunette wan proxy` needs neither, and has only delay and rate";
 
 const LINK_HELP: &str = "\
 A link: a name (`lunette wan links`), properties, or a name and what differs from it
@@ -71,6 +72,13 @@ pub(crate) enum WanCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Pass on TCP connections with the delay and the rate of a link, where nobody may make a network
+    ///
+    /// It is no network: each connection ends at the proxy and another one goes on, so that TCP sees neither the delay nor the rate, and
+    /// nothing is lost. A target that tells other addresses by discovery or redirection is reached past the proxy.
+    ///
+    /// Exit status: that of the command, or 0 when it is interrupted without one; 125 when there is no proxy, 2 when the command line is wrong.
+    Proxy(proxy::ProxyOptions),
     /// Measure how true emulated links are on this machine, and what it can carry at most
     ///
     /// For each link packets are sent and counted: the round trip has to be right within 0.3 ms or 2 %, the rate within 2 %, the losses
@@ -111,6 +119,7 @@ pub(crate) fn run(command: &WanCommand) -> Result<ExitCode, Failure> {
         WanCommand::Set(options) => manage::set(options).map(success),
         WanCommand::Down(options) => manage::down(options).map(success),
         WanCommand::List { json } => manage::list(*json).map(success),
+        WanCommand::Proxy(options) => proxy::proxy(options),
         WanCommand::Check(options) => check::check(options),
         WanCommand::Links { json } => links(*json).map(success),
         WanCommand::Hold(options) => holder::hold(options).map(success),

@@ -53,6 +53,8 @@ impl From<&Statistics> for Direction {
 /// What a network has carried so far.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Report {
+    /// Not one of a proxy, which knows no packets.
+    mode: String,
     pub(super) link: String,
     pub(super) seed: u64,
     /// Whether the kernel hands over several segments at once.
@@ -66,7 +68,8 @@ pub(super) struct Report {
 impl Report {
     pub(super) fn new(link: &Link, seed: u64, offload: bool, statistics: &[Statistics; 2]) -> Self {
         let [up, down] = statistics.each_ref().map(Direction::from);
-        Self { link: link.to_string(), seed, offload, up, down, doubt: doubt(link, statistics) }
+        let mode = "network".to_owned();
+        Self { mode, link: link.to_string(), seed, offload, up, down, doubt: doubt(link, statistics) }
     }
 
     /// A line for each direction.

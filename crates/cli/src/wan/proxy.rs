@@ -1,0 +1,83 @@
+//! `lunette wan proxy`: delay and rate for TCP connections, where nobody may make a network.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use clap::Args;
+use lunette_wan::Proxy;
+use serde::Serialize;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::{LinkOptions, json, print};
+use crate::failure::{Failure, say};
+
+/// What `lunette wan proxy` is told.
+#[derive(Debug, Args)]
+pub(crate) struct ProxyOptions {
+    #[command(flatten)]
+    network: LinkOptions,
+    /// Where connections are passed on to
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    to: SocketAddr,
+    /// Where to listen; without it a free port of the loopback address
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// Write what was carried to a file, as one JSON object
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// A command, which finds the address to connect to as LUNETTE_PROXY in its environment; without one the proxy runs until it is interrupted
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+#[derive(Serialize)]
+struct Report {
+    /// So that nobody takes the figures for those of a network.
+    mode: &'static str,
+    link: String,
+    seed: u64,
+    up_bytes: u64,
+    down_bytes: u64,
+}
+
+/// Runs the proxy until the command, or the user, ends it.
+pub(super) fn proxy(options: &ProxyOptions) -> Result<ExitCode, Failure> {
+    let LinkOptions { link, seed } = &options.network;
+    let proxy = Proxy::start(options.listen, options.to, link, *seed)
+        .map_err(|error| Failure::network("there is no proxy", &error))?;
+    say(
+        "a proxy has the delay and the rate of the link, but TCP does not see them: no losses, no windows, no congestion",
+    );
+    let ended = match options.command.split_first() {
+        None => wait(&proxy).map(|()| ExitCode::SUCCESS)?,
+        Some((program, arguments)) => {
+            let status = Command::new(program)
+                .args(arguments)
+                .env("LUNETTE_PROXY", proxy.address().to_string())
+                .status()
+                .map_err(|error| Failure::network(format!("cannot run {}", program.display()), &error))?;
+            let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(125);
+            ExitCode::from(u8::try_from(code).unwrap_or(125))
+        }
+    };
+    let [up_bytes, down_bytes] = proxy.counts().map(|counts| counts.arrived_bytes);
+    say(&format!("near to far: {up_bytes} bytes arrived; far to near: {down_bytes}; headers included"));
+    if let Some(path) = &options.report {
+        let report = Report { mode: "proxy", link: link.to_string(), seed: *seed, up_bytes, down_bytes };
+        std::fs::write(path, json(&report)?)
+            .map_err(|error| Failure::network(format!("cannot write {}", path.display()), &error))?;
+    }
+    Ok(ended)
+}
+
+fn wait(proxy: &Proxy) -> Result<(), Failure> {
+    let mut signals = Signals::new([SIGINT, SIGTERM])
+        .map_err(|error| Failure::network("signals cannot be received", &error))?;
+    print(&format!("listening on {}\n", proxy.address()))?;
+    let _ = signals.forever().next();
+    Ok(())
+}

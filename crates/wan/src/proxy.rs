@@ -1,0 +1,243 @@
+//! The delay and the rate of a link without a network: a proxy of TCP connections, for systems that let nobody make one.
+//!
+//! It ends each connection and begins another, so that congestion control, windows and losses are those of two local
+//! connections: what TCP makes of a long link is not seen, only that bytes take their time. Not here: packets
+//! ([`Emulator`](crate::Emulator)).
+
+mod lane;
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use lunette_link::{Counts, Link, Loss, Shape};
+
+use self::lane::{Lane, Parcel, Segment};
+use crate::error::WanError;
+
+/// Connections at one time; more wait to be accepted.
+const CONNECTIONS_MAX: usize = 256;
+
+/// How often the listener looks whether it should end.
+const LOOK_AFTER: Duration = Duration::from_millis(50);
+
+/// How long the other side may take to accept.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Headers of IPv4 and TCP with a time stamp, which each segment has on the line.
+const HEADERS: usize = 52;
+
+/// What of one connection is read and not written yet, at least, in bytes.
+const WINDOW_BYTES_MIN: u64 = 1 << 20;
+
+/// A running proxy. Dropping it ends it.
+#[derive(Debug)]
+pub struct Proxy {
+    address: SocketAddr,
+    lanes: [Arc<Lane>; 2],
+    open: Arc<Open>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What a link has that a proxy cannot do; the first that is found.
+fn beyond(shape: &Shape) -> Option<&'static str> {
+    let has = [
+        (shape.loss != Loss::None, "loss"),
+        (shape.duplicate.get() > 0.0, "duplicate"),
+        (shape.corrupt.get() > 0.0, "corrupt"),
+        (shape.reorder.share.get() > 0.0, "reorder"),
+        (shape.reserved.is_some(), "reserve"),
+    ];
+    has.into_iter().find_map(|(has, name)| has.then_some(name))
+}
+
+impl Proxy {
+    /// Listens on one address and passes connections on to another, over the link. All that the link leaves to chance, its
+    /// jitter, comes from the seed.
+    ///
+    /// # Errors
+    /// The link does something to packets that a proxy cannot do to bytes, or the address cannot be listened on.
+    pub fn start(listen: SocketAddr, to: SocketAddr, link: &Link, seed: u64) -> Result<Self, WanError> {
+        if let Some(property) = beyond(&link.up).or_else(|| beyond(&link.down)) {
+            let message = format!("a proxy has only delay, jitter and rate, and this link has {property}");
+            return Err(WanError::of("a proxy")(io::Error::new(io::ErrorKind::InvalidInput, message)));
+        }
+        let listener = TcpListener::bind(listen).map_err(WanError::of("the address to listen on"))?;
+        let address = listener.local_addr().map_err(WanError::of("the address to listen on"))?;
+        listener.set_nonblocking(true).map_err(WanError::of("the address to listen on"))?;
+        let lanes = [Lane::new(&link.up, seed), Lane::new(&link.down, !seed)].map(Arc::new);
+        let mut proxy = Self { address, lanes, open: Arc::default(), threads: Vec::new() };
+        for lane in proxy.lanes.clone() {
+            proxy.spawn("wan-proxy-lane", move || lane.carry())?;
+        }
+        let door = Door {
+            open: Arc::clone(&proxy.open),
+            to,
+            round_trip: link.round_trip(),
+            segment_bytes: usize::from(link.mtu).saturating_sub(HEADERS).max(1),
+            window_bytes: [&link.up, &link.down].map(|shape| window(link, shape)),
+            lanes: proxy.lanes.clone(),
+        };
+        proxy.spawn("wan-proxy-door", move || door.keep(&listener))?;
+        Ok(proxy)
+    }
+
+    fn spawn(&mut self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), WanError> {
+        let thread = thread::Builder::new().name(name.to_owned()).spawn(work);
+        self.threads.push(thread.map_err(WanError::of("a thread"))?);
+        Ok(())
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What became of the segments so far, from the side that connects to the other and back.
+    #[must_use]
+    pub fn counts(&self) -> [Counts; 2] {
+        self.lanes.each_ref().map(|lane| lane.counts())
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.open.end();
+        for lane in &self.lanes {
+            lane.end();
+        }
+        for thread in self.threads.drain(..) {
+            // One that panicked has nothing more to end.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What may be under way of one connection: enough to keep the link busy for two round trips.
+fn window(link: &Link, shape: &Shape) -> u64 {
+    let busy = shape.rate.map_or(0, |rate| rate.bytes_in(link.round_trip() * 2));
+    busy.max(WINDOW_BYTES_MIN)
+}
+
+/// Where connections come in.
+struct Door {
+    to: SocketAddr,
+    round_trip: Duration,
+    segment_bytes: usize,
+    window_bytes: [u64; 2],
+    lanes: [Arc<Lane>; 2],
+    open: Arc<Open>,
+}
+
+/// The connections that are open.
+#[derive(Debug, Default)]
+struct Open {
+    is_over: AtomicBool,
+    connections: Mutex<Vec<Weak<Connection>>>,
+}
+
+impl Open {
+    fn connections(&self) -> MutexGuard<'_, Vec<Weak<Connection>>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn has_room(&self) -> bool {
+        let mut connections = self.connections();
+        connections.retain(|connection| connection.strong_count() > 0);
+        connections.len() < CONNECTIONS_MAX
+    }
+
+    fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        self.connections().iter().filter_map(Weak::upgrade).for_each(|connection| connection.end());
+    }
+}
+
+/// A connection, and the one that it is passed on to.
+#[derive(Debug)]
+struct Connection {
+    near: TcpStream,
+    far: OnceLock<TcpStream>,
+    parcels: [Arc<Parcel>; 2],
+}
+
+impl Connection {
+    fn end(&self) {
+        self.parcels.iter().for_each(|parcel| parcel.end());
+        for stream in std::iter::once(&self.near).chain(self.far.get()) {
+            // One that is closed already is as it should be.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+impl Door {
+    fn keep(&self, listener: &TcpListener) {
+        while !self.open.is_over.load(Ordering::Relaxed) {
+            let accepted =
+                if self.open.has_room() { listener.accept() } else { Err(io::ErrorKind::WouldBlock.into()) };
+            match accepted {
+                // One that cannot be served is closed, which its side sees.
+                Ok((stream, _)) => drop(self.serve(stream)),
+                Err(_) => thread::sleep(LOOK_AFTER),
+            }
+        }
+    }
+
+    fn serve(&self, near: TcpStream) -> io::Result<()> {
+        near.set_nonblocking(false)?;
+        near.set_nodelay(true)?;
+        let [(up_sender, up), (down_sender, down)] = [channel(), channel()];
+        let parcels = [up_sender, down_sender].map(|sender| Arc::new(Parcel::new(sender)));
+        let connection = Arc::new(Connection { near, far: OnceLock::new(), parcels });
+        self.open.connections().push(Arc::downgrade(&connection));
+        let (to, round_trip, open) = (self.to, self.round_trip, Arc::clone(&self.open));
+        let (lanes, window, segment) = (self.lanes.clone(), self.window_bytes, self.segment_bytes);
+        let serve = move || {
+            // What the handshake takes on a network.
+            thread::sleep(round_trip);
+            let Ok(far) = TcpStream::connect_timeout(&to, CONNECT_PATIENCE) else { return };
+            let _ = far.set_nodelay(true);
+            let (near, far) = (&connection.near, connection.far.get_or_init(|| far));
+            if open.is_over.load(Ordering::Relaxed) {
+                return;
+            }
+            let [up_parcel, down_parcel] = &connection.parcels;
+            thread::scope(|scope| {
+                scope.spawn(|| deliver(up, near, far, up_parcel));
+                scope.spawn(|| deliver(down, far, near, down_parcel));
+                scope.spawn(|| pass_on(near, &lanes[0], up_parcel, window[0], segment));
+                pass_on(far, &lanes[1], down_parcel, window[1], segment);
+            });
+        };
+        thread::Builder::new().name("wan-proxy-connection".to_owned()).spawn(serve).map(drop)
+    }
+}
+
+/// Puts on the lane what comes from a stream, until it ends.
+fn pass_on(mut from: &TcpStream, lane: &Lane, parcel: &Arc<Parcel>, window_bytes: u64, segment_bytes: usize) {
+    let mut room = vec![0; 64 << 10];
+    while parcel.wait_for_room(window_bytes) {
+        let Ok(count @ 1..) = from.read(&mut room) else { break };
+        parcel.take(count as u64);
+        lane.send(room[..count].chunks(segment_bytes).map(|bytes| Segment::data(parcel, bytes, HEADERS)));
+    }
+    lane.send(std::iter::once(Segment::end(parcel, HEADERS)));
+}
+
+/// Writes what has arrived, until the end of it has.
+fn deliver(arrived: Receiver<Vec<u8>>, from: &TcpStream, mut to: &TcpStream, parcel: &Parcel) {
+    for bytes in arrived {
+        if bytes.is_empty() || to.write_all(&bytes).is_err() {
+            break;
+        }
+        parcel.give_back(bytes.len() as u64);
+    }
+    parcel.refuse();
+    let _ = (from.shutdown(Shutdown::Read), to.shutdown(Shutdown::Write));
+}
