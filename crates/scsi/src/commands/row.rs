@@ -23,6 +23,7 @@ pub(super) enum Company {
 }
 
 /// One command.
+#[derive(Clone, Copy)]
 pub(crate) struct Command {
     pub(crate) opcode: u8,
     pub(crate) service_action: Option<u8>,

@@ -1,6 +1,7 @@
 //! What every row must have, and how rows are found.
 
 use super::*;
+use crate::codes::opcode::{FORMAT_UNIT, SANITIZE};
 use crate::unit::tests::{config, unit_of};
 
 #[test]
