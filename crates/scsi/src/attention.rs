@@ -32,6 +32,7 @@ pub(crate) enum UnitAttention {
     ReservationsReleased,
     RegistrationsPreempted,
     AccessStateChanged,
+    PriorityChanged,
     TimestampChanged,
     IdentifyingInformationChanged,
     LogParametersChanged,
@@ -85,6 +86,7 @@ impl UnitAttention {
             UnitAttention::ReservationsReleased => AdditionalSense::RESERVATIONS_RELEASED,
             UnitAttention::RegistrationsPreempted => AdditionalSense::REGISTRATIONS_PREEMPTED,
             UnitAttention::AccessStateChanged => AdditionalSense::ACCESS_STATE_CHANGED,
+            UnitAttention::PriorityChanged => AdditionalSense::PRIORITY_CHANGED,
             UnitAttention::TimestampChanged => AdditionalSense::TIMESTAMP_CHANGED,
             UnitAttention::IdentifyingInformationChanged => AdditionalSense::DEVICE_IDENTIFIER_CHANGED,
             UnitAttention::LogParametersChanged => AdditionalSense::LOG_PARAMETERS_CHANGED,
@@ -111,6 +113,8 @@ pub(crate) struct ItlNexus {
     permission: AtomicU8,
     /// How the unit can be reached through its target port: [`AccessState`].
     access_state: AtomicU8,
+    /// What the commands of the nexus have that bring no priority of their own ([`crate::priority`]).
+    priority: AtomicU8,
     /// True while the queue holds something.
     pending: AtomicBool,
     /// At most one of each kind, so the queue is bounded by the number of kinds.
@@ -132,6 +136,7 @@ impl ItlNexus {
             name,
             permission: AtomicU8::new(Permission::All as u8),
             access_state: AtomicU8::new(AccessState::default() as u8),
+            priority: AtomicU8::new(crate::priority::NONE),
             pending: AtomicBool::new(false),
             queue: Mutex::default(),
             herald: OnceLock::new(),
@@ -168,6 +173,16 @@ impl ItlNexus {
 
     pub(crate) fn set_access_state(&self, state: AccessState) {
         self.access_state.store(state as u8, Ordering::Release);
+    }
+
+    #[inline]
+    pub(crate) fn priority(&self) -> u8 {
+        self.priority.load(Ordering::Relaxed)
+    }
+
+    /// Answers what it was before.
+    pub(crate) fn set_priority(&self, priority: u8) -> u8 {
+        self.priority.swap(priority, Ordering::Relaxed)
     }
 
     fn queue(&self) -> MutexGuard<'_, VecDeque<UnitAttention>> {

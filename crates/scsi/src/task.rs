@@ -17,6 +17,7 @@ use crate::io::Io;
 use crate::lun::Lun;
 use crate::marks::Meets;
 use crate::nexus::{Nexus, NexusName, Path};
+use crate::priority;
 use crate::sense::SenseData;
 use crate::status::Status;
 use crate::task_set::{Attribute, Ticket};
@@ -41,6 +42,8 @@ pub struct Task {
     ticket: Ticket,
     /// It runs alone once its data is there.
     wants_alone: bool,
+    /// What it brings along, for the time when it has to wait.
+    priority: u8,
     /// What [`crate::Wake`] is told.
     key: u64,
     /// A write to marked blocks is under way.
@@ -80,6 +83,7 @@ impl Task {
             place: Place::Outside,
             ticket: 0,
             wants_alone: false,
+            priority: terms.priority & priority::MAX,
             key: terms.key,
             mending: None,
             piece: None,

@@ -6,6 +6,7 @@
 mod config;
 mod modes;
 mod nexuses;
+mod priorities;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
@@ -18,6 +19,7 @@ use crate::identity::Identity;
 use crate::io::{BlockLengths, Io, IoError};
 use crate::marks::{Full, Mark, Marks, Release};
 use crate::mode::{ModeFlags, ModeValues};
+use crate::priority::Priorities;
 use crate::protection::Protection;
 use crate::reservations::Reservations;
 use crate::rod::Watch;
@@ -28,6 +30,8 @@ use crate::task_set::TaskSet;
 use crate::work::{Kept, Medium, Occupation, Work};
 use config::check_capacity;
 use modes::Modes;
+
+pub(crate) use priorities::{NotSet, Whose};
 
 pub use config::{AtomicWrites, ConfigError, LogicalUnitConfig, Provisioning};
 
@@ -61,6 +65,8 @@ pub struct LogicalUnit {
     access: Mutex<AsymmetricAccess>,
     /// Locked before `nexuses`. Commands look at [`ItlNexus::permission`] instead.
     reservations: Mutex<Reservations>,
+    /// Locked before `nexuses`. Commands look at [`ItlNexus::priority`] instead.
+    priorities: Mutex<Priorities>,
     saved: SavedState,
     work: Work,
     watch: Watch,
@@ -132,6 +138,7 @@ impl LogicalUnit {
             max_transfer_blocks,
             blocks: AtomicU64::new(config.blocks),
             mode: AtomicU16::new(modes.current.flags.bits()),
+            priorities: Mutex::new(Priorities::new(modes.current.initial_priority)),
             modes: Mutex::new(modes),
             space: SpaceWatch::default(),
             readiness: AtomicU8::new(Readiness::Ready as u8),

@@ -90,6 +90,33 @@ fn commands_of_one_session_are_ordered_among_themselves() {
     session.good(newer).expect("the third");
 }
 
+/// SAM-5, 8.7; RFC 7144, 3: the priority is in the SCSI Command PDU where both sides agreed on level 2, and nothing elsewhere.
+#[test]
+fn the_more_urgent_of_those_that_wait_go_on_first() {
+    for (level, order) in [("2", [3, 1, 0, 2]), ("1", [0, 1, 2, 3])] {
+        let target = InProcess::start(&[DISK]);
+        let options = target.options_with(1, &[("iSCSIProtocolLevel", level)]);
+        let mut session = Raw::ready(target.portal(), &options, 0).expect("a login");
+        target.hold(0, OperationKind::Write);
+        let ordered = write_block(&mut session, TaskAttribute::Ordered, 0, 1);
+        target.wait_for_calls(0, OperationKind::Write, 1);
+        let waiting: Vec<_> = [9, 8, 15, 1]
+            .into_iter()
+            .map(|priority| {
+                // TEST UNIT READY, which is answered when it begins.
+                let command = ScsiCommand { priority, ..with(TaskAttribute::Simple, plain()) };
+                session.command(&command, &[]).expect("sent")
+            })
+            .collect();
+        session.waits(A_WHILE).expect("they wait for the write");
+        target.faults(0).clear();
+        session.good(ordered).expect("the write");
+        for index in order {
+            session.good(waiting[index]).unwrap_or_else(|error| panic!("level {level}: {error:#}"));
+        }
+    }
+}
+
 #[test]
 fn a_head_of_queue_command_passes_what_has_not_begun() {
     let (target, mut first, mut second, held) = held_write();

@@ -17,6 +17,7 @@ mod long;
 mod mode_pages;
 mod mover;
 mod persistent_reserve;
+mod priority;
 mod protected;
 mod range;
 mod read_modify_write;
@@ -155,6 +156,7 @@ pub(crate) enum State {
     Populate(tokens::Populate),
     WriteBuffer(buffer::WriteBuffer),
     SetTimestamp,
+    SetPriority(priority::SetPriority),
     SetIdentifyingInformation(identifying::SetIdentifyingInformation),
     WriteUsingToken(tokens::WriteUsingToken),
     PersistentReserve(persistent_reserve::PersistentReserve),
@@ -209,6 +211,7 @@ impl State {
             State::ExtendedCopy(copy) => copy.resume(context, event),
             State::Populate(populate) => populate.resume(context, event),
             State::WriteBuffer(write) => write.resume(context, event),
+            State::SetPriority(set) => set.resume(context, event),
             State::SetTimestamp => timestamp::list_came(context, event),
             State::SetIdentifyingInformation(set) => set.resume(context, event),
             State::WriteUsingToken(write) => write.resume(context, event),

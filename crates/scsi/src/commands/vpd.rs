@@ -164,8 +164,8 @@ fn scsi_name(name: &str) -> Vec<u8> {
 fn extended_inquiry(unit: &LogicalUnit) -> Vec<u8> {
     let mut body = vec![0; 0x3c];
     body[0] = unit.protection().map_or(0, |protection| protection.kind.inquiry_byte());
-    // HEADSUP, ORDSUP, SIMPSUP: the task attributes that there are.
-    body[5 - 4] = 0x07;
+    // PRIOR_SUP; HEADSUP, ORDSUP, SIMPSUP: the task attributes that there are.
+    body[5 - 4] = 0x0f;
     // V_SUP: there may be a volatile cache.
     body[6 - 4] = 0x01;
     if unit.saved().is_kept() {

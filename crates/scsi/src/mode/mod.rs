@@ -6,6 +6,7 @@ pub(crate) mod parameters;
 mod saved;
 
 use crate::codes::mode_page;
+use crate::priority;
 use crate::space::{THRESHOLDS, Threshold};
 use crate::unit::LogicalUnit;
 
@@ -142,11 +143,21 @@ pub(crate) enum QueueErrorManagement {
 pub(crate) struct ModeValues {
     pub(crate) flags: ModeFlags,
     pub(crate) thresholds: [Threshold; THRESHOLDS],
+    /// INITIAL COMMAND PRIORITY of the control extension page.
+    pub(crate) initial_priority: u8,
 }
 
 impl ModeValues {
-    const NONE: ModeValues = ModeValues { flags: ModeFlags::NONE, thresholds: [Threshold::NONE; THRESHOLDS] };
-    const ALL: ModeValues = ModeValues { flags: ModeFlags::ALL, thresholds: [Threshold::ALL; THRESHOLDS] };
+    const NONE: ModeValues = ModeValues {
+        flags: ModeFlags::NONE,
+        thresholds: [Threshold::NONE; THRESHOLDS],
+        initial_priority: priority::NONE,
+    };
+    const ALL: ModeValues = ModeValues {
+        flags: ModeFlags::ALL,
+        thresholds: [Threshold::ALL; THRESHOLDS],
+        initial_priority: priority::MAX,
+    };
 
     /// What a unit begins with that has nothing saved.
     pub(crate) fn new(flags: ModeFlags) -> ModeValues {
@@ -261,8 +272,8 @@ fn page_with(id: PageId, values: &ModeValues, unit: &LogicalUnit) -> Option<Vec<
             }
         }
         // SPC-4, Control Extension: the clock is the driver's (TCMOS) until an initiator sets it, which prevails (SCSIP);
-        // access states may change without a command (IALUAE). No initial priority is told, and no limit of sense data.
-        CONTROL_EXTENSION => page[4] = 0x07,
+        // access states may change without a command (IALUAE). No limit of sense data is told.
+        CONTROL_EXTENSION => (page[4], page[5]) = (0x07, values.initial_priority),
         _ => {}
     }
     Some(page)
@@ -296,6 +307,9 @@ fn values_from(id: PageId, page: &[u8], mut values: ModeValues) -> ModeValues {
             flags.set(ModeFlags::TELLS_REFUSALS, bit(4, 0x10));
             flags.set(ModeFlags::SOFTWARE_WRITE_PROTECT, bit(4, 0x08));
             flags.set(ModeFlags::TASK_ABORTED_STATUS, bit(5, 0x40));
+        }
+        CONTROL_EXTENSION => {
+            values.initial_priority = page.get(5).map_or(priority::NONE, |byte| byte & priority::MAX);
         }
         LOGICAL_BLOCK_PROVISIONING => {
             flags.set(ModeFlags::SINGLE_INITIATOR, bit(4, 0x01));
@@ -356,7 +370,7 @@ mod tests {
         for bits in 0..=ModeFlags::ALL.bits() {
             let flags = ModeFlags::from_bits(bits & ModeFlags::ALL.bits());
             let thresholds = [0, 1].map(|index| Threshold { enabled: bits & 1 == index, count: bits.into() });
-            let values = ModeValues { flags, thresholds };
+            let values = ModeValues { flags, thresholds, initial_priority: (bits % 16) as u8 };
             let read = PAGES.iter().fold(ModeValues::NONE, |read, &id| {
                 values_from(id, &page_with(id, &values, &unit).unwrap(), read)
             });

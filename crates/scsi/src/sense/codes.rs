@@ -105,6 +105,8 @@ impl AdditionalSense {
     pub const IT_NEXUS_LOSS: Self = Self::new(0x29, 0x07);
     /// LOG PARAMETERS CHANGED
     pub const LOG_PARAMETERS_CHANGED: Self = Self::new(0x2a, 0x02);
+    /// PRIORITY CHANGED
+    pub const PRIORITY_CHANGED: Self = Self::new(0x2a, 0x08);
     /// TIMESTAMP CHANGED
     pub const TIMESTAMP_CHANGED: Self = Self::new(0x2a, 0x10);
     /// PREVIOUS BUSY STATUS

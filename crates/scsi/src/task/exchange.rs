@@ -13,6 +13,9 @@ use crate::unit::LogicalUnit;
 pub struct Terms {
     /// Its place among the commands of its logical unit.
     pub attribute: Attribute,
+    /// Its command priority (SAM-5, 8.7): 1 goes first, 15 last; 0: that of its nexus. Higher bits are ignored, as it is for
+    /// commands that are not SIMPLE.
+    pub priority: u8,
     /// How much Data-Out the initiator announced, where that is known: a WRITE SAME that announces anything but one
     /// block is then refused before data moves (INVALID FIELD IN COMMAND INFORMATION UNIT).
     pub data_out_bytes: Option<u32>,

@@ -125,7 +125,7 @@ impl World {
 
     fn start(&mut self, nexus: usize, attribute: Attribute, naca: bool, kind: Kind) {
         let (index, refusal) = (self.commands.len(), self.expected_refusal(nexus, attribute, naca));
-        let terms = Terms { attribute, key: index as u64, data_out_bytes: None };
+        let terms = Terms { attribute, key: index as u64, ..Terms::default() };
         let (task, next) =
             Task::start_with(&self.nexuses[nexus], Lun::from_number(0), &kind.cdb(naca), &terms);
         // Without an allegiance the attribute means nothing.

@@ -6,6 +6,7 @@ use super::{Completion, Event, Next, Piece, Place, Task};
 use crate::bytes::Cdb;
 use crate::commands::{self, State};
 use crate::nexus::{Nexus, Path};
+use crate::priority::{self, Rank};
 use crate::status::Status;
 use crate::task_set::{Attribute, Entry, Turn};
 
@@ -122,7 +123,16 @@ impl Task {
 
     pub(super) fn turn(&self, nexus: &Nexus) -> Turn {
         let passes_allegiance = self.attribute == Attribute::Aca || commands::is_preempt_and_abort(&self.cdb);
-        Turn { waker: nexus.waker(), key: self.key, passes_allegiance }
+        Turn { waker: nexus.waker(), key: self.key, passes_allegiance, rank: self.rank(nexus) }
+    }
+
+    /// Where it stands among those that wait.
+    fn rank(&self, nexus: &Nexus) -> Rank {
+        if self.attribute != Attribute::Simple {
+            return priority::FIRST;
+        }
+        let path = self.path.and_then(|index| nexus.path(index));
+        priority::rank(self.priority, path.map_or(priority::NONE, |path| path.itl.priority()))
     }
 
     /// The data that [`Next::DataOut`] asked for is not there yet, and the initiator may take its time: others need not

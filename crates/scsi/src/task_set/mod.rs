@@ -14,6 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use queue::{Dormant, Queue, Stalled};
 
+use crate::priority::Rank;
+
 pub(crate) use allegiance::{Manner, Refusal};
 
 /// How a command is ordered among those of its logical unit (SAM-5, task attributes).
@@ -52,6 +54,8 @@ pub(crate) struct Turn {
     pub(crate) key: u64,
     /// An auto contingent allegiance does not block it.
     pub(crate) passes_allegiance: bool,
+    /// Of those that may go on, the one with the lowest does so first.
+    pub(crate) rank: Rank,
 }
 
 /// What one I_T nexus has in the task set. Its counts are its own cache line: a nexus lives on one thread.

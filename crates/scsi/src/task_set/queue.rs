@@ -3,8 +3,8 @@
 //! A command that has not begun is dormant. It begins in the order of arrival, where SAM-5 lets it: an ORDERED one when
 //! no older command is left, a newer one when no ORDERED and no HEAD OF QUEUE command is left before it, a HEAD OF QUEUE
 //! one at once. A command that has begun may be stalled on its way to the medium: it wants to be alone there, or another
-//! is or wants to be. Stalled commands go on in their own order and before any dormant one, so that none of them waits for
-//! ever. While an auto contingent allegiance stands, only those go on that it does not block. A command that collects data from its initiator, who may take long or never send it, is older than the ones that
+//! is or wants to be. Stalled commands go on before any dormant one, the more urgent first (command priority), but each is passed
+//! by so many and no more, so that none of them waits for ever. Commands that may begin together are told so in that order. While an auto contingent allegiance stands, only those go on that it does not block. A command that collects data from its initiator, who may take long or never send it, is older than the ones that
 //! come after it, but does not keep anybody from being alone. A read whose answer is still to be taken from the medium does:
 //! it must not be sent half old and half new.
 
@@ -17,6 +17,9 @@ use super::{Attribute, COLLECTING, Entry, Member, RUNNING, Ticket, Turn};
 
 /// The most commands of a unit that have not begun: those of 32 initiators with 128 each. Further ones get TASK SET FULL.
 pub(super) const DORMANT_MAX: usize = 4096;
+
+/// A command that waits for the medium is passed by newer ones that are more urgent, but by no more than so many.
+pub(super) const PASSED_MAX: Ticket = 256;
 
 /// A command that has not begun.
 #[derive(Debug)]
@@ -155,9 +158,11 @@ impl Queue {
         found.map(|at| self.grants.swap_remove(at)).is_some()
     }
 
-    /// Whom to wake: commands that have a grant since the last call.
+    /// Whom to wake: commands that have a grant since the last call, the more urgent first.
     pub(super) fn turns(&mut self) -> Vec<Turn> {
-        self.grants.iter_mut().filter_map(|grant| grant.turn.take()).collect()
+        let mut turns: Vec<Turn> = self.grants.iter_mut().filter_map(|grant| grant.turn.take()).collect();
+        turns.sort_by_key(|turn| turn.rank);
+        turns
     }
 
     /// Takes a command out that waits, or that may go on and does not know it yet.
@@ -191,7 +196,7 @@ impl Queue {
     fn resume_stalled(&mut self) -> bool {
         let at = match self.allegiance {
             Some(_) => self.stalled.iter().position(|stalled| stalled.turn.passes_allegiance),
-            None => Some(0),
+            None => self.next_stalled(),
         };
         let Some(at) = at else { return false };
         let Some(first) = self.stalled.get(at) else { return false };
@@ -208,6 +213,13 @@ impl Queue {
         let Some(Stalled { ticket, alone, turn, .. }) = self.stalled.remove(at) else { return false };
         self.grant(ticket, alone, turn);
         true
+    }
+
+    /// The most urgent of those that came not long after the oldest, and of equals the oldest.
+    fn next_stalled(&self) -> Option<usize> {
+        let last = self.stalled.front()?.ticket + PASSED_MAX;
+        let near = self.stalled.iter().take_while(|stalled| stalled.ticket <= last).enumerate();
+        near.min_by_key(|(_, stalled)| stalled.turn.rank).map(|(at, _)| at)
     }
 
     fn begin_dormant(&mut self) -> bool {

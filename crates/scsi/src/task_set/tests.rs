@@ -1,8 +1,6 @@
-//! Random commands against the rules of SAM-5, in virtual time; and threads that would find a count or a wake-up lost.
+//! Random commands against the rules of SAM-5, in virtual time.
 
-use std::sync::atomic::AtomicI64;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
+mod threads;
 
 use lunette_cases::cases;
 use proptest::prelude::*;
@@ -67,7 +65,12 @@ impl World {
     }
 
     fn turn(&self, index: usize) -> Turn {
-        Turn { waker: Arc::clone(&self.woken) as _, key: index as u64, passes_allegiance: false }
+        Turn {
+            waker: Arc::clone(&self.woken) as _,
+            key: index as u64,
+            passes_allegiance: false,
+            rank: (index % 16) as u8,
+        }
     }
 
     fn arrive(&mut self, nexus: usize, attribute: Attribute, wants_alone: bool) {
@@ -383,98 +386,45 @@ fn there_is_room_for_so_many() {
     assert_eq!(world.set.enter_late(&member, plain(Attribute::Simple), turn), Entry::Full);
 }
 
-/// A thread's way to be woken.
-#[derive(Debug)]
-struct Bell(Mutex<Sender<()>>);
-
-impl Wake for Bell {
-    fn wake(&self, _: u64) {
-        self.0.lock().unwrap().send(()).unwrap();
-    }
-}
-
-/// One thread's commands, one at a time.
-struct Worker {
-    set: Arc<TaskSet>,
-    member: Arc<Member>,
-    bell: Arc<Bell>,
-    rings: Receiver<()>,
-}
-
-impl Worker {
-    fn wait(&self, entry: Entry) {
-        if let Entry::Waits(ticket) = entry {
-            while !self.set.take_turn(ticket) {
-                self.rings.recv().unwrap();
+/// SAM-5, 8.7. The ranks of those that wait to be alone, and in which order they are.
+fn order_of(ranks: &[u8]) -> Vec<usize> {
+    let mut world = World::new();
+    world.arrive(0, Attribute::Simple, true);
+    world.step(0, false);
+    let member = Arc::clone(&world.members[1]);
+    let turn = |index: usize, rank| Turn { rank, ..world.turn(index) };
+    let tickets: Vec<Ticket> = ranks
+        .iter()
+        .enumerate()
+        .map(|(index, &rank)| {
+            member.add(RUNNING);
+            match world.set.be_alone(&member, false, turn(index, rank)) {
+                Entry::Waits(ticket) => ticket,
+                other => panic!("{other:?}"),
             }
-            // A ring may have come although the turn was seen before it; it belongs to nobody.
-            while self.rings.try_recv().is_ok() {}
-        }
-    }
-
-    fn turn(&self) -> Turn {
-        Turn { waker: Arc::clone(&self.bell) as _, key: 0, passes_allegiance: false }
-    }
-
-    fn begin(&self, attribute: Attribute) {
-        if !self.set.enter(&self.member, attribute) {
-            self.wait(self.set.enter_late(&self.member, plain(attribute), self.turn()));
-        }
-    }
-}
-
-/// Threads race on the gate: who is alone adds to a number in two steps, which loses additions if another does the same,
-/// and sees those that are not alone; a lost wake-up would never end.
-#[allow(clippy::disallowed_methods, reason = "threads are what is tested here")]
-#[test]
-fn threads_do_not_meet_who_is_alone() {
-    const THREADS: usize = 4;
-    const ROUNDS: usize = 3000;
-    let set = Arc::new(TaskSet::default());
-    let (sum, guests) = (Arc::new(AtomicI64::new(0)), Arc::new(AtomicI64::new(0)));
-    let threads: Vec<_> = (0..THREADS)
-        .map(|thread| {
-            let (sender, rings) = channel();
-            let bell = Arc::new(Bell(Mutex::new(sender)));
-            let worker = Worker { member: set.join(), set: Arc::clone(&set), bell, rings };
-            let (sum, guests) = (Arc::clone(&sum), Arc::clone(&guests));
-            thread::spawn(move || {
-                for round in 0..ROUNDS {
-                    match (round * 7 + thread * 3) % 8 {
-                        0 | 5 => {
-                            worker.begin(Attribute::Simple);
-                            worker.wait(worker.set.be_alone(&worker.member, false, worker.turn()));
-                            assert_eq!(guests.load(Ordering::SeqCst), 0, "somebody is there");
-                            let before = sum.load(Ordering::SeqCst);
-                            thread::yield_now();
-                            sum.store(before + 1, Ordering::SeqCst);
-                            worker.set.leave_alone(&worker.member, Attribute::Simple);
-                        }
-                        3 => {
-                            worker.begin(Attribute::Ordered);
-                            assert_eq!(guests.load(Ordering::SeqCst), 0, "somebody is there");
-                            let before = sum.load(Ordering::SeqCst);
-                            thread::yield_now();
-                            sum.store(before + 1, Ordering::SeqCst);
-                            worker.set.leave(&worker.member, Attribute::Ordered, false);
-                        }
-                        choice => {
-                            worker.begin(Attribute::Simple);
-                            if choice == 4 {
-                                worker.set.collect(&worker.member);
-                                worker.wait(worker.set.go_on(&worker.member, worker.turn()));
-                            }
-                            guests.fetch_add(1, Ordering::SeqCst);
-                            thread::yield_now();
-                            guests.fetch_sub(1, Ordering::SeqCst);
-                            worker.set.leave(&worker.member, Attribute::Simple, false);
-                        }
-                    }
-                }
-            })
         })
         .collect();
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
-    assert_eq!(sum.load(Ordering::SeqCst), (THREADS * ROUNDS * 3 / 8) as i64);
-    assert!(set.lock().is_plain());
+    world.set.leave_alone(&world.members[0], Attribute::Simple);
+    let mut order = Vec::new();
+    for _ in ranks {
+        let woken = std::mem::take(&mut *world.woken.0.lock().unwrap());
+        let [key] = woken[..] else { panic!("one at a time: {woken:?}") };
+        order.push(key as usize);
+        assert!(world.set.take_turn(tickets[key as usize]));
+        world.set.leave_alone(&member, Attribute::Simple);
+    }
+    order
+}
+
+#[test]
+fn the_more_urgent_are_at_the_medium_first() {
+    assert_eq!(order_of(&[8, 15, 3, 8, 0, 3]), [4, 2, 5, 0, 3, 1]);
+}
+
+#[test]
+fn nobody_is_passed_for_ever() {
+    let count = queue::PASSED_MAX as usize + 50;
+    let ranks: Vec<u8> = std::iter::once(15).chain(std::iter::repeat_n(1, count)).collect();
+    let place = order_of(&ranks).iter().position(|&index| index == 0);
+    assert_eq!(place, Some(queue::PASSED_MAX as usize), "the oldest, which is the least urgent");
 }

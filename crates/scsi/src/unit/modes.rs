@@ -73,6 +73,10 @@ impl LogicalUnit {
             modes.saved = Some(after);
             self.saved.set_section(Section::ModePages, after.to_bytes());
         }
+        drop(modes);
+        if before.initial_priority != after.initial_priority {
+            self.set_initial_priority(after.initial_priority);
+        }
         Ok((before, after))
     }
 

@@ -116,6 +116,8 @@ impl LogicalUnit {
         let reservations = self.reservations();
         let nexus = Arc::new(ItlNexus::new(name.clone()));
         nexus.set_permission(reservations.permission(name));
+        let priorities = self.priorities();
+        nexus.set_priority(priorities.of(name));
         let access = self.access();
         nexus.set_access_state(access.state(name.target_port));
         self.nexuses().push(Arc::clone(&nexus));
@@ -165,13 +167,14 @@ impl LogicalUnit {
         self.nexuses().iter().for_each(|nexus| nexus.end_copies());
     }
 
-    /// The logical unit reset (SAM-5): mode pages go back to their saved values, medium removal is allowed, a
+    /// The logical unit reset (SAM-5): mode pages go back to their saved values, nexuses to the initial priority, medium removal is allowed, a
     /// stopped unit runs again, what RESERVE reserved is released, and every nexus is told. Aborting the commands is the driver's part.
     pub(crate) fn reset(&self) {
         self.end_spc2_reservation(None);
+        self.set_mode(self.mode_saved());
+        self.reset_priorities(self.mode_values().initial_priority);
         let nexuses = self.nexuses();
         self.tasks.end_allegiance();
-        self.set_mode(self.mode_saved());
         if self.readiness() == Readiness::Stopped {
             self.set_readiness(Readiness::Ready);
         }

@@ -15,6 +15,7 @@ mod marks;
 mod media;
 mod mode;
 mod port_groups;
+mod priority;
 mod properties;
 mod protected;
 mod provisioning;

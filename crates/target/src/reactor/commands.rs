@@ -107,6 +107,7 @@ impl Reactor {
         let lun = Lun::from_bytes(view.lun.0);
         let terms = Terms {
             attribute: attribute(view.attribute),
+            priority: view.priority,
             data_out_bytes: Some(view.expected_out),
             key: store_tag(index, id),
         };

@@ -21,7 +21,7 @@ impl Reactor {
         }
         let (lun, cdb) = (Lun::from_bytes(view.lun.0), *view.cdb);
         let terms =
-            Terms { attribute: attribute(view.attribute), data_out_bytes: None, key: store_tag(index, id) };
+            Terms { attribute: attribute(view.attribute), key: store_tag(index, id), ..Terms::default() };
         if session.contexts.get(id.slot()).is_none_or(Option::is_none) {
             session.attach(id, None, false);
         }

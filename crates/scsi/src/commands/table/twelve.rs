@@ -4,7 +4,8 @@ use super::{FREE, INSPECTS, PROTECT_FIELD, READS, WRITES};
 use crate::codes::opcode::REPORT_LUNS;
 use crate::commands::row::{Command, MEMORY_TIMEOUT_S, row};
 use crate::commands::{
-    diagnostic, identifying, read_write, report_luns, report_support, target_port_groups, timestamp, verify,
+    diagnostic, identifying, priority, read_write, report_luns, report_support, target_port_groups,
+    timestamp, verify,
 };
 
 /// In rising order of operation code and service action.
@@ -49,6 +50,14 @@ pub(super) const ROWS: &[Command] = &[
     )
     .service_action()
     .any_occupation(),
+    row(
+        "REPORT PRIORITY",
+        INSPECTS,
+        priority::report,
+        &[0xa3, 0x0e, 0xc0, 0, 0, 0, 255, 255, 255, 255, 0, 0],
+    )
+    .service_action()
+    .any_readiness(),
     row("REPORT TIMESTAMP", INSPECTS, timestamp::report, &[0xa3, 0x0f, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0])
         .service_action()
         .any_readiness(),
@@ -71,6 +80,10 @@ pub(super) const ROWS: &[Command] = &[
     .service_action()
     .any_readiness()
     .in_every_state(),
+    row("SET PRIORITY", WRITES, priority::set, &[0xa4, 0x0e, 0xc0, 0, 0, 0, 255, 255, 255, 255, 0, 0])
+        .changes_for_others()
+        .service_action()
+        .any_readiness(),
     row("SET TIMESTAMP", WRITES, timestamp::set, &[0xa4, 0x0f, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0])
         .changes_for_others()
         .service_action()
