@@ -44,7 +44,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         package: "lunette-initiator",
-        may_use: &["lunette-iscsi", "lunette-scsi", "lunette-wire", "lunette-cases"],
+        may_use: &["lunette-iscsi", "lunette-isns", "lunette-scsi", "lunette-wire", "lunette-cases"],
         pure: false,
     },
     Rule { package: "lunette-workload", may_use: &["lunette-cases"], pure: true },

@@ -14,7 +14,7 @@ Usage: lunette <COMMAND>
 Commands:
   serve        Serve files, block devices and memory as SCSI disks
   secret       Make a random secret for CHAP
-  discover     List the targets that a portal has, with their units and sizes
+  discover     List the targets that a portal or an iSNS server tells of, with their units and sizes
   login-trace  Log in and tell each phase with its time, and each key with its result
   info         Tell all about a disk: names, size, limits, provisioning, modes, paths, reservations
   read         Read a disk, or a part of it, to a file or the standard output

@@ -97,6 +97,14 @@ pub enum Error {
         /// Why.
         error: DiscoveryError,
     },
+    /// A name service cannot be asked.
+    #[error("the iSNS server {server} {reason}")]
+    NameService {
+        /// Where it is.
+        server: Portal,
+        /// What it does, as a clause.
+        reason: String,
+    },
     /// What came is no PDU that may come.
     #[error("{portal} sent something that is no iSCSI during {phase}: {what}")]
     Format {
@@ -141,9 +149,11 @@ impl Error {
                 Some(Side::Initiator)
             }
             Self::Connect { .. } | Self::Lost { .. } => None,
-            Self::Closed { .. } | Self::Timeout { .. } | Self::Discovery { .. } | Self::Format { .. } => {
-                Some(Side::Target)
-            }
+            Self::Closed { .. }
+            | Self::Timeout { .. }
+            | Self::Discovery { .. }
+            | Self::NameService { .. }
+            | Self::Format { .. } => Some(Side::Target),
             Self::Login { error, .. } => Some(error.side()),
         }
     }
@@ -169,6 +179,9 @@ impl Error {
             // A login's error says it itself.
             Self::Login { .. } => "see what is said about the login, and its trace",
             Self::Discovery { .. } => "name the target in place of asking for all",
+            Self::NameService { .. } => {
+                "check whether an iSNS server listens there (its port is 3205), and whether it lets this initiator ask"
+            }
             Self::Format { .. } => "check whether this is an iSCSI portal",
             Self::Lost { .. } => "look at the target's log and at the network, then connect again",
             Self::Ended => "connect again",

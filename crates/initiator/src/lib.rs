@@ -5,7 +5,7 @@
 //!
 //! A session has three faces. [`Engine`] is driven by the thread that owns it: the fastest, for many commands at once.
 //! [`Session`] is a handle for any number of threads and any executor; its engine has a thread of its own.
-//! [`blocking::Session`] waits for each answer. [`discover()`] finds targets, [`login_trace`] tells how a login goes.
+//! [`blocking::Session`] waits for each answer. [`discover()`] and [`discover_isns()`] find targets, [`login_trace`] tells how a login goes.
 
 #![forbid(unsafe_code)]
 
@@ -16,6 +16,7 @@ mod discover;
 mod engine;
 mod error;
 mod identity;
+mod name_service;
 mod options;
 mod secret;
 mod session;
@@ -29,13 +30,14 @@ pub use engine::{ConnectionInfo, Engine, EngineEvent, Remedy, RequestId, Waker};
 pub use error::{Advice, Error, Phase, Side};
 pub use identity::default_initiator_name;
 pub use lunette_iscsi::chap::{ChapAlgorithm, ChapCredential, Secret};
-pub use lunette_iscsi::initiator::discovery::{DEFAULT_PORT, DiscoveredTarget, Portal};
+pub use lunette_iscsi::initiator::discovery::{DEFAULT_PORT, DiscoveredTarget, Portal, PortalError};
 pub use lunette_iscsi::initiator::login::{
     Credentials, DigestWish, LoginError, Outcome, Purpose, Reason, Trace, TracedKey, TracedPdu, Wishes,
 };
 pub use lunette_iscsi::initiator::session::{AnswerFault, Function, Notice};
 pub use lunette_iscsi::name::IscsiName;
 pub use lunette_iscsi::parameters::{ConnectionParameters, SessionParameters};
+pub use name_service::{ISNS_PORT, discover_isns};
 pub use options::{Options, Timing};
 pub use secret::{SecretError, secret_from_environment, secret_from_file};
 pub use session::{Session, Submitted};

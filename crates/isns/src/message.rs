@@ -88,10 +88,14 @@ impl Response {
         self.values().find(|(found, _)| *found == tag).and_then(|(_, value)| number(value))
     }
 
-    /// Whether an operating attribute has this tag: one behind the delimiter (5.7.4).
+    /// The operating attributes: those behind the delimiter (5.7.4).
+    pub(crate) fn told(&self) -> impl Iterator<Item = (u32, &[u8])> {
+        self.values().skip_while(|(found, _)| *found != crate::attributes::tag::DELIMITER).skip(1)
+    }
+
+    /// Whether an operating attribute has this tag, and a value.
     pub(crate) fn tells(&self, tag: u32) -> bool {
-        let operating = self.values().skip_while(|(found, _)| *found != crate::attributes::tag::DELIMITER);
-        operating.skip(1).any(|(found, value)| found == tag && !value.is_empty())
+        self.told().any(|(found, value)| found == tag && !value.is_empty())
     }
 }
 

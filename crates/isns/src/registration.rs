@@ -8,7 +8,7 @@ use crate::message::{PAYLOAD_MAX, Request, function};
 use crate::notification::WANTED;
 
 /// Entity Protocol: iSCSI (6.2.2).
-const ISCSI: u32 = 2;
+pub(crate) const ISCSI: u32 = 2;
 /// iSCSI Node Type: the bit for a target (6.4.2).
 const TARGET: u32 = 1;
 /// Room for what a request has besides its nodes: the names of entity and source.

@@ -1,9 +1,9 @@
 //! An iSNS server's bytes, over the connection of the registration, over one of its own and in datagrams: the client goes on,
-//! answers with whole messages, and tells people nothing that could spoil a log.
+//! answers with whole messages, and tells people nothing that could spoil a log. A search that gets the same answers ends.
 
 use std::time::Duration;
 
-use lunette_isns::{Client, Message, News, Node, Reader, Registration, Step};
+use lunette_isns::{Client, Message, News, Node, Reader, Registration, Search, SearchStep, Step};
 
 use super::Input;
 
@@ -16,7 +16,8 @@ const MESSAGE_MAX: usize = 12 + 0xfffc;
 /// The client does what it must not do.
 pub fn isns(data: &[u8]) {
     let mut input = Input(data);
-    let mut world = World { client: Client::default(), now: Duration::ZERO, is_connected: false };
+    let search = Some(Search::begin("iqn.a:me").0);
+    let mut world = World { client: Client::default(), search, now: Duration::ZERO, is_connected: false };
     let (mut own, mut other) = (Reader::default(), Reader::default());
     while !input.is_empty() {
         world.settle();
@@ -52,6 +53,8 @@ impl<'a> Input<'a> {
 
 struct World {
     client: Client,
+    /// Until it has an end.
+    search: Option<Search>,
     now: Duration,
     is_connected: bool,
 }
@@ -91,7 +94,21 @@ impl World {
 
     fn take_message(&mut self, message: Message) {
         let news = match message {
-            Message::Response(response) => self.client.received(&response, self.now).into_iter().collect(),
+            Message::Response(response) => {
+                match self.search.as_mut().map(|search| search.received(&response)) {
+                    Some(SearchStep::Send(bytes)) => assert_whole(&bytes),
+                    Some(SearchStep::Wait) | None => {}
+                    Some(SearchStep::Refused(status)) => {
+                        assert_ne!(status, 0);
+                        self.search = None;
+                    }
+                    Some(SearchStep::Done(found)) => {
+                        assert!(found.iter().all(|target| (1..=255).contains(&target.name.len())));
+                        self.search = None;
+                    }
+                }
+                self.client.received(&response, self.now).into_iter().collect()
+            }
             Message::Request(request) => {
                 let (answer, news) = self.client.asked(&request);
                 answer.iter().for_each(|answer| assert_whole(answer));

@@ -10,14 +10,14 @@ use lunette_tests::tgtd::free_portal;
 
 use crate::target_with;
 
-const REGISTER: u16 = 0x0001;
-const QUERY: u16 = 0x0002;
+pub(crate) const REGISTER: u16 = 0x0001;
+pub(crate) const QUERY: u16 = 0x0002;
 const REGISTER_NOTIFICATION: u16 = 0x0005;
 const NOTIFICATION: u16 = 0x0008;
 const INQUIRY: u16 = 0x000d;
 const RESPONSE: u16 = 0x8000;
 
-const DELIMITER: u32 = 0;
+pub(crate) const DELIMITER: u32 = 0;
 const ENTITY: u32 = 1;
 const TIMESTAMP: u32 = 4;
 const PORTAL_ADDRESS: u32 = 16;
@@ -31,26 +31,26 @@ const REMOVED: u32 = 0x10;
 const ADDED: u32 = 0x08;
 
 /// One attribute.
-type Value = (u32, Vec<u8>);
+pub(crate) type Value = (u32, Vec<u8>);
 
-fn text(tag: u32, text: &str) -> Value {
+pub(crate) fn text(tag: u32, text: &str) -> Value {
     let mut value = text.as_bytes().to_vec();
     value.resize((value.len() + 4) / 4 * 4, 0);
     (tag, value)
 }
 
-fn number(tag: u32, number: u32) -> Value {
+pub(crate) fn number(tag: u32, number: u32) -> Value {
     (tag, number.to_be_bytes().to_vec())
 }
 
 /// One PDU that is a whole message of a server's.
-fn pdu(function: u16, transaction: u16, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn pdu(function: u16, transaction: u16, payload: &[u8]) -> Vec<u8> {
     let fields = [1, function, u16::try_from(payload.len()).expect("short"), 0x4c00, transaction, 0];
     let header = fields.iter().flat_map(|field| field.to_be_bytes());
     header.chain(payload.iter().copied()).collect()
 }
 
-fn payload(values: &[Value]) -> Vec<u8> {
+pub(crate) fn payload(values: &[Value]) -> Vec<u8> {
     let bytes = |(tag, value): &Value| {
         let length = u32::try_from(value.len()).expect("short");
         [&tag.to_be_bytes()[..], &length.to_be_bytes(), value].concat()
@@ -58,7 +58,7 @@ fn payload(values: &[Value]) -> Vec<u8> {
     values.iter().flat_map(bytes).collect()
 }
 
-fn values(mut bytes: &[u8]) -> Vec<Value> {
+pub(crate) fn values(mut bytes: &[u8]) -> Vec<Value> {
     let word = |at: &[u8]| u32::from_be_bytes(at[..4].try_into().expect("four bytes"));
     let mut values = Vec::new();
     while !bytes.is_empty() {
@@ -81,7 +81,7 @@ fn parse(bytes: &[u8]) -> (u16, u16, Vec<u8>) {
     (field(2), field(8), bytes[12..].to_vec())
 }
 
-fn receive(stream: &mut TcpStream) -> (u16, u16, Vec<u8>) {
+pub(crate) fn receive(stream: &mut TcpStream) -> (u16, u16, Vec<u8>) {
     let mut bytes = vec![0; 12];
     stream.read_exact(&mut bytes).expect("a header");
     bytes.resize(12 + usize::from(u16::from_be_bytes([bytes[4], bytes[5]])), 0);

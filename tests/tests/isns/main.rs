@@ -1,9 +1,11 @@
-//! The registration with iSNS servers, a real one and one that says what a test wants (RFC 4171; RFC 7143, 4.2.7).
+//! The registration with iSNS servers, and the question for targets: a real server, and one that says what a test wants
+//! (RFC 4171; RFC 7143, 4.2.7).
 //!
 //! Not here: the client's states in virtual time (`crates/isns`).
 
 mod double;
 mod open_isns;
+mod search;
 
 use std::net::SocketAddr;
 

@@ -16,14 +16,14 @@ use lunette_tests::tgtd::free_portal;
 use crate::target_with;
 
 /// A running isnsd with an empty database in memory; ended when dropped.
-struct Isnsd {
+pub(crate) struct Isnsd {
     child: Child,
     directory: tempfile::TempDir,
     portal: SocketAddr,
 }
 
 impl Isnsd {
-    fn start(portal: SocketAddr) -> Self {
+    pub(crate) fn start(portal: SocketAddr) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let path = |name: &str| directory.path().join(name).display().to_string();
         let common = format!("ControlSocket = {}\nSecurity = 0\n", path("control"));
@@ -60,8 +60,13 @@ impl Isnsd {
         run(&mut command, Duration::from_secs(30)).expect("a run").output
     }
 
+    /// Where it listens.
+    pub(crate) fn portal(&self) -> SocketAddr {
+        self.portal
+    }
+
     /// All objects of a kind.
-    fn list(&self, what: &str) -> String {
+    pub(crate) fn list(&self, what: &str) -> String {
         self.tool(&["--local", "--list", what])
     }
 }

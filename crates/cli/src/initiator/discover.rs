@@ -1,8 +1,9 @@
 //! `lunette discover`: targets, portals, units and sizes.
 
+use clap::Args;
 use lunette_initiator::{
-    Credentials, DiscoveredTarget, IscsiName, Lun as UrlLun, Options, Portal, TargetUrl,
-    default_initiator_name, discover,
+    Credentials, DEFAULT_PORT, DiscoveredTarget, ISNS_PORT, IscsiName, Lun as UrlLun, Options, Portal,
+    PortalError, TargetUrl, default_initiator_name, discover, discover_isns,
 };
 use lunette_scsi::Lun;
 use lunette_scsi::client::{UnitFacts, capacity};
@@ -10,16 +11,49 @@ use serde::Serialize;
 
 use super::credentials;
 use super::disk::{ask, probe};
-use super::options::DiscoverOptions;
 use super::port::Port;
 use super::report::{table, tell};
 use super::session;
 use crate::banner::size;
 use crate::failure::Failure;
 
+/// Where to ask. Which port is meant without one depends on what is asked there.
+fn address(text: &str) -> Result<String, PortalError> {
+    text.parse::<Portal>().map(|_| text.to_owned())
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DiscoverOptions {
+    /// The portal: an address or a name, with a port unless it is 3260; with --isns the server, and 3205
+    #[arg(value_name = "ADDRESS", value_parser = address)]
+    address: String,
+    /// ADDRESS is an iSNS server, which is asked for targets and their portals
+    #[arg(long, conflicts_with = "targets")]
+    isns: bool,
+    /// Log in as this user: NAME=file:PATH or NAME=env:VARIABLE, for discovery and for the targets
+    #[arg(long, value_name = "USER")]
+    chap_user: Option<String>,
+    /// Do not ask for targets: look at this one, which may be repeated
+    #[arg(long = "static", value_name = "TARGET", conflicts_with = "targets_only")]
+    targets: Vec<String>,
+    /// Do not log in to the targets: leave out units and sizes
+    #[arg(long)]
+    targets_only: bool,
+    /// Our iSCSI name [default: iqn.2026-11.io.lunette:initiator. and the name of this host]
+    #[arg(long, value_name = "NAME")]
+    initiator_name: Option<String>,
+    /// Tell it as one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 #[derive(Debug, Serialize)]
 struct Found {
-    portal: String,
+    /// Who was asked, or is to have the targets that were named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    portal: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    isns_server: Option<String>,
     targets: Vec<Target>,
 }
 
@@ -47,25 +81,29 @@ struct Unit {
     error: Option<String>,
 }
 
-/// Asks a portal, and logs in to what it tells.
+/// Asks a portal or a server, and logs in to what it tells.
 pub(crate) fn run(options: &DiscoverOptions) -> Result<(), Failure> {
     let own_name = options.initiator_name.as_deref().map(|text| named(text, IscsiName::parse(text)));
     let initiator_name = own_name.unwrap_or_else(|| Ok(default_initiator_name()))?;
     let credentials =
         options.chap_user.as_deref().map(|text| credentials::of_flag("--chap-user", text)).transpose()?;
+    let port = if options.isns { ISNS_PORT } else { DEFAULT_PORT };
+    let asked = Portal::parse(&options.address, port).map_err(|error| Failure::usage(error.to_string()))?;
     let session_options = |target: IscsiName| Options {
         initiator_name: initiator_name.clone(),
         credentials: credentials.clone(),
-        ..Options::new(target, options.portal.clone())
+        ..Options::new(target, asked.clone())
     };
     let targets = if options.targets.is_empty() {
-        // Whose name is in the options does not matter in a discovery session.
-        discover(&session_options(initiator_name.clone())).map_err(|error| Failure::initiator(&error))?
+        // Whose name is in the options does not matter to who is asked for all.
+        let anybody = session_options(initiator_name.clone());
+        let found = if options.isns { discover_isns(&asked, &anybody) } else { discover(&anybody) };
+        found.map_err(|error| Failure::initiator(&error))?
     } else {
         let given = options.targets.iter().map(|text| {
             // Targets in use have names that no standard has given them.
             let name = named(text, IscsiName::from_peer(text))?;
-            Ok(DiscoveredTarget { name, portals: vec![options.portal.clone()] })
+            Ok(DiscoveredTarget { name, portals: vec![asked.clone()] })
         });
         given.collect::<Result<_, Failure>>()?
     };
@@ -76,7 +114,11 @@ pub(crate) fn run(options: &DiscoverOptions) -> Result<(), Failure> {
         }
         let mut options = session_options(target.name.clone());
         options.portals.clone_from(&target.portals);
-        let units = units_of(&options, &credentials);
+        let units = if target.portals.is_empty() {
+            Err(Failure::session(format!("{} has no portal that the server knows", target.name.as_str())))
+        } else {
+            units_of(&options, &credentials)
+        };
         if let Err(failure) = &units
             && failed.is_none()
         {
@@ -84,7 +126,10 @@ pub(crate) fn run(options: &DiscoverOptions) -> Result<(), Failure> {
         }
         self::listed(&target, units)
     });
-    let found = Found { portal: options.portal.to_string(), targets: listed.collect() };
+    let targets = listed.collect();
+    let [portal, isns_server] =
+        [!options.isns, options.isns].map(|is_meant| is_meant.then(|| asked.to_string()));
+    let found = Found { portal, isns_server, targets };
     tell(options.json, &found, text)?;
     failed.map_or(Ok(()), Err)
 }
@@ -163,7 +208,11 @@ fn unit_of(port: &mut dyn Port, number: u16, url: String) -> Result<Unit, Failur
 
 fn text(found: &Found) -> String {
     if found.targets.is_empty() {
-        return format!("{} has no targets for this initiator.\n", found.portal);
+        let asked = match (&found.isns_server, &found.portal) {
+            (Some(server), _) => format!("The iSNS server {server}"),
+            (None, portal) => portal.clone().unwrap_or_default(),
+        };
+        return format!("{asked} has no targets for this initiator.\n");
     }
     let mut text = String::new();
     for target in &found.targets {
@@ -207,7 +256,8 @@ mod tests {
             error: error.map(Into::into),
         };
         let found = Found {
-            portal: "192.0.2.1:3260".into(),
+            portal: Some("192.0.2.1:3260".into()),
+            isns_server: None,
             targets: vec![Target {
                 name: "iqn.x:a".into(),
                 portals: vec!["192.0.2.1:3260,1".into()],
@@ -221,7 +271,9 @@ iqn.x:a  at 192.0.2.1:3260,1
   LUN 12  not ready: NOT READY                LUNETTE VOLUME S-1  iscsi://192.0.2.1:3260/iqn.x:a/12
 ";
         assert_eq!(text(&found), expected);
-        let none = Found { portal: "192.0.2.1:3260".into(), targets: vec![] };
+        let none = Found { portal: Some("192.0.2.1:3260".into()), isns_server: None, targets: vec![] };
         assert_eq!(text(&none), "192.0.2.1:3260 has no targets for this initiator.\n");
+        let none = Found { portal: None, isns_server: Some("192.0.2.1:3205".into()), targets: vec![] };
+        assert_eq!(text(&none), "The iSNS server 192.0.2.1:3205 has no targets for this initiator.\n");
     }
 }

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
 use lunette_attach::nbd::{Address, DEPTH_MAX as ATTACH_DEPTH_MAX};
-use lunette_initiator::{Options, Portal, TargetUrl};
+use lunette_initiator::{Options, TargetUrl};
 use lunette_scsi::client::reservations::ReservationType;
 
 use crate::log::LogFilter;
 
 use super::amount::{Amount, RangeOptions};
+use super::discover::DiscoverOptions;
 use super::pattern::Pattern;
 use super::stream::DEPTH_MAX;
 
@@ -37,7 +38,7 @@ too), connections=1..32, error_recovery_level=0..2.";
 /// The commands of the initiator.
 #[derive(Debug, Subcommand)]
 pub(crate) enum InitiatorCommand {
-    /// List the targets that a portal has, with their units and sizes
+    /// List the targets that a portal or an iSNS server tells of, with their units and sizes
     #[command(after_help = EXIT_STATUS)]
     Discover(DiscoverOptions),
     /// Log in and tell each phase with its time, and each key with its result
@@ -98,28 +99,6 @@ impl InitiatorCommand {
             InitiatorCommand::Attach(options) => options.json,
         }
     }
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct DiscoverOptions {
-    /// The portal: an address or a name, with a port unless it is 3260
-    #[arg(value_name = "ADDRESS")]
-    pub(crate) portal: Portal,
-    /// Log in as this user: NAME=file:PATH or NAME=env:VARIABLE, for discovery and for the targets
-    #[arg(long, value_name = "USER")]
-    pub(crate) chap_user: Option<String>,
-    /// Do not ask for targets: look at this one, which may be repeated
-    #[arg(long = "static", value_name = "TARGET", conflicts_with = "targets_only")]
-    pub(crate) targets: Vec<String>,
-    /// Do not log in to the targets: leave out units and sizes
-    #[arg(long)]
-    pub(crate) targets_only: bool,
-    /// Our iSCSI name [default: iqn.2026-11.io.lunette:initiator. and the name of this host]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) initiator_name: Option<String>,
-    /// Tell it as one line of JSON
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// How a disk is used.

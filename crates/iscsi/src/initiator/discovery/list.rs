@@ -44,13 +44,12 @@ impl Portal {
     pub fn is_at(&self, other: &Self) -> bool {
         self.port == other.port && self.host.eq_ignore_ascii_case(&other.host)
     }
-}
-
-impl FromStr for Portal {
-    type Err = PortalError;
 
     /// Reads `host[:port][,group]`; an IPv6 address is in brackets, unless it stands alone.
-    fn from_str(text: &str) -> Result<Self, PortalError> {
+    ///
+    /// # Errors
+    /// [`PortalError`] for anything else.
+    pub fn parse(text: &str, default_port: u16) -> Result<Self, PortalError> {
         let error = || PortalError(text.to_owned());
         let (address, tag) = match text.rsplit_once(',') {
             Some((address, tag)) => (address, Some(tag.parse::<u16>().map_err(|_| error())?)),
@@ -67,7 +66,7 @@ impl FromStr for Portal {
         };
         let is_digits = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
         let port = match port {
-            None => DEFAULT_PORT,
+            None => default_port,
             Some(port) if is_digits(port) => port.parse().map_err(|_| error())?,
             Some(_) => return Err(error()),
         };
@@ -79,6 +78,15 @@ impl FromStr for Portal {
             return Err(error());
         }
         Ok(Self { host: host.to_owned(), port, portal_group_tag: tag })
+    }
+}
+
+impl FromStr for Portal {
+    type Err = PortalError;
+
+    /// [`Self::parse`] with iSCSI's port.
+    fn from_str(text: &str) -> Result<Self, PortalError> {
+        Self::parse(text, DEFAULT_PORT)
     }
 }
 
