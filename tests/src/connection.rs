@@ -124,7 +124,8 @@ impl Connection {
             let digest = self.receive_digest()?;
             ensure!(digest == crc32c_of(&[&data]), "wrong data digest after {header:02x?}");
         }
-        data.truncate(frame.data_length);
+        let padding = data.split_off(frame.data_length);
+        ensure!(padding.iter().all(|&byte| byte == 0), "padding that is not zero (RFC 7143, 11.1)");
         Ok((TargetPdu::decode(&header)?, data))
     }
 

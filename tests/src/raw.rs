@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use anyhow::{Result, ensure};
 use lunette_wire::initiator::ScsiCommand;
 use lunette_wire::target::Numbers;
-use lunette_wire::{CmdSn, InitiatorPdu, InitiatorTaskTag, StatSn, TargetPdu, TargetTransferTag, Tsih};
+use lunette_wire::{Cid, CmdSn, InitiatorPdu, InitiatorTaskTag, StatSn, TargetPdu, TargetTransferTag, Tsih};
 
 use crate::connection::Connection;
 use crate::initiator::{Initiator, LoginOptions};
@@ -45,11 +45,16 @@ impl Raw {
     /// # Errors
     /// As [`Initiator::login`].
     pub fn login(portal: SocketAddr, options: &LoginOptions) -> Result<Self> {
-        let initiator = Initiator::login(portal, options)?;
+        Ok(Self::after_login(Initiator::login(portal, options)?, options.cid))
+    }
+
+    /// Goes on with a connection that has logged in, and not done anything since.
+    #[must_use]
+    pub fn after_login(initiator: Initiator, cid: Cid) -> Self {
         let (cmd_sn, exp_stat_sn, max_cmd_sn) =
             (initiator.cmd_sn(), initiator.exp_stat_sn(), initiator.max_cmd_sn());
         let (exp_cmd_sn, tsih) = (initiator.exp_cmd_sn(), initiator.tsih());
-        Ok(Self {
+        Self {
             connection: initiator.into_connection(),
             cmd_sn,
             exp_stat_sn,
@@ -58,8 +63,8 @@ impl Raw {
             exp_cmd_sn,
             max_cmd_sn,
             // No connection of a session uses another's tags.
-            next_tag: 0x100 | u32::from(options.cid.0) << 16,
-        })
+            next_tag: 0x100 | u32::from(cid.0) << 16,
+        }
     }
 
     /// Logs in and takes the unit attention of a new nexus from `lun`.

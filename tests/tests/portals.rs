@@ -2,7 +2,7 @@
 
 use std::env;
 use std::net::SocketAddr;
-use std::process::Command as Process;
+use std::process::{Command as Process, Stdio};
 use std::time::Duration;
 
 use lunette_target::config::{
@@ -10,7 +10,7 @@ use lunette_target::config::{
 };
 use lunette_tests::in_process::{InProcess, wait_until};
 use lunette_tests::initiator::{Initiator, LoginOptions};
-use lunette_tests::lunette::{Lunette, TARGET_NAME};
+use lunette_tests::lunette::{Lunette, TARGET_NAME, binary};
 use lunette_tests::packages::find_program;
 use lunette_tests::process::run;
 use lunette_tests::tool::{tool, tool_output};
@@ -285,6 +285,47 @@ fn link_local_portals_are_reached_and_told_on_their_link() {
     session.make_ready(0).expect("a disk");
     let elsewhere = discover(&target, "192.0.2.1:3261".parse().expect("an address"), "All");
     assert!(!elsewhere.iter().any(|(_, address)| address.contains("fe80")), "{elsewhere:?}");
+}
+
+/// Addresses and ports that something listens on in this network namespace, as the kernel writes them.
+fn listening() -> Vec<String> {
+    const LISTEN: &str = "0A";
+    let tables = ["/proc/self/net/tcp", "/proc/self/net/tcp6"]
+        .map(|path| std::fs::read_to_string(path).unwrap_or_default());
+    let rows = tables.iter().flat_map(|table| table.lines().skip(1));
+    let fields = rows.map(|row| row.split_whitespace().collect::<Vec<_>>());
+    fields.filter(|row| row.get(3) == Some(&LISTEN)).map(|row| row[1].to_owned()).collect()
+}
+
+/// RFC 7143, 9: a target that is told nothing about portals can be reached from this machine alone.
+#[test]
+fn nothing_listens_beyond_loopback_unless_it_is_told_to() {
+    if env::var_os(INSIDE).is_none() {
+        return in_a_namespace("nothing_listens_beyond_loopback_unless_it_is_told_to");
+    }
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("lunette.toml");
+    let text =
+        format!("[[target]]\nname = \"{TARGET_NAME}\"\n[[target.lun]]\nnumber = 0\nstore = \"mem:8M\"\n");
+    std::fs::write(&file, text).expect("a file");
+    let file = file.display().to_string();
+    // 127.0.0.1 and 3260, in the kernel's order of bytes; and every address, where that is wanted.
+    let cases = [
+        (&["--lun", "mem:8M"][..], "0100007F:0CBC"),
+        (&["--config", &file], "0100007F:0CBC"),
+        (&["--lun", "mem:8M", "--portal", "0.0.0.0"], "00000000:0CBC"),
+    ];
+    for (arguments, expected) in cases {
+        assert_eq!(listening(), [""; 0]);
+        let mut serving = Process::new(binary());
+        serving.arg("serve").args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut serving = serving.spawn().expect("a process");
+        wait_until("it listens", || !listening().is_empty());
+        let found = listening();
+        serving.kill().expect("it runs");
+        serving.wait().expect("its end");
+        assert_eq!(found, [expected], "{arguments:?}");
+    }
 }
 
 /// A target that sends initiators to another one of the same name.

@@ -51,3 +51,34 @@ proptest! {
         }
     }
 }
+
+/// RFC 7143, 11: a reserved bit that is set changes nothing that is read.
+#[test]
+fn reserved_bits_are_ignored() {
+    // Reserved bytes of a SCSI Command, a NOP-Out, a Logout Request and a Text Request (11.3, 11.18, 11.14, 11.10).
+    for (opcode, reserved) in [
+        (0x01u8, &[3usize][..]),
+        (0x00, &[2, 3, 32, 40, 47]),
+        (0x06, &[2, 3, 8, 15, 22, 32, 47]),
+        (0x04, &[2, 3, 32, 40, 47]),
+    ] {
+        let mut header = [0u8; BHS_LENGTH];
+        (header[0], header[1]) = (opcode, 0x80);
+        let plain = InitiatorPdu::decode(&header).expect("a PDU");
+        for &at in reserved {
+            let mut noisy = header;
+            noisy[at] = 0xff;
+            assert_eq!(InitiatorPdu::decode(&noisy), Ok(plain), "opcode {opcode:#04x}, byte {at}");
+        }
+    }
+}
+
+/// RFC 7143, 11.4.5.1, 11.7: without U and O the counts are zero, in both PDUs that have them.
+#[test]
+fn without_a_residual_its_count_is_zero() {
+    let response = lunette_wire::target::ScsiResponse { status: 2, ..Default::default() }.encode(0);
+    assert_eq!((response[1] & 0x1e, &response[40..48]), (0, &[0; 8][..]));
+    let data =
+        lunette_wire::target::ScsiDataIn { status: Some(0), is_final: true, ..Default::default() }.encode(0);
+    assert_eq!((data[1] & 0x06, &data[44..48]), (0, &[0; 4][..]));
+}

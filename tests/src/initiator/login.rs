@@ -27,6 +27,10 @@ pub struct LoginOptions {
     pub isid_qualifier: u8,
     /// Keys for the operational stage that replace or join the usual ones.
     pub keys: Vec<(String, String)>,
+    /// All keys of the operational stage, as they stand here and in this order, instead of the usual ones.
+    pub offers: Option<Vec<(String, String)>>,
+    /// Begin with the operational stage, as who does not authenticate may.
+    pub skips_security: bool,
     /// The number of the first command; where a session is joined, of its next one.
     pub first_cmd_sn: CmdSn,
     /// The session to join; zero begins a new one.
@@ -58,12 +62,45 @@ impl Default for LoginOptions {
             digests: Digests::default(),
             isid_qualifier: 1,
             keys: Vec::new(),
+            offers: None,
+            skips_security: false,
             first_cmd_sn: CmdSn(1),
             tsih: Tsih(0),
             cid: Cid(0),
             exp_stat_sn: StatSn(0),
             chap: None,
         }
+    }
+}
+
+impl LoginOptions {
+    /// The keys of the operational stage.
+    fn operational_keys(&self) -> Vec<(String, String)> {
+        if let Some(offers) = &self.offers {
+            return offers.clone();
+        }
+        let digest = |wanted| if wanted { "CRC32C" } else { "None" };
+        let mut offered: BTreeMap<&str, &str> = BTreeMap::from([
+            ("HeaderDigest", digest(self.digests.header)),
+            ("DataDigest", digest(self.digests.data)),
+            ("MaxRecvDataSegmentLength", "262144"),
+        ]);
+        let is_leading = self.tsih == Tsih(0);
+        if is_leading {
+            offered.insert("ErrorRecoveryLevel", "0");
+        }
+        if self.target_name.is_some() && is_leading {
+            offered.extend([
+                ("InitialR2T", "Yes"),
+                ("ImmediateData", "Yes"),
+                ("MaxBurstLength", "262144"),
+                ("FirstBurstLength", "65536"),
+                ("MaxOutstandingR2T", "1"),
+                ("MaxConnections", "1"),
+            ]);
+        }
+        offered.extend(self.keys.iter().map(|(key, value)| (key.as_str(), value.as_str())));
+        offered.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
     }
 }
 
@@ -90,37 +127,22 @@ impl Initiator {
         let mut keys =
             vec![("InitiatorName", options.initiator_name.as_str()), ("SessionType", session_type)];
         keys.extend(options.target_name.as_deref().map(|name| ("TargetName", name)));
-        keys.push(("AuthMethod", if options.chap.is_some() { "CHAP" } else { "None" }));
+        if !options.skips_security {
+            keys.push(("AuthMethod", if options.chap.is_some() { "CHAP" } else { "None" }));
+        }
         match &options.chap {
+            _ if options.skips_security => {}
             Some(chap) => {
                 initiator.login_request(options, LoginStage::Security, LoginStage::Security, &keys)?;
                 initiator.authenticate(options, chap)?;
             }
             None => initiator.login_stage(options, LoginStage::Security, LoginStage::Operational, &keys)?,
         }
-
-        let digest = |wanted| if wanted { "CRC32C" } else { "None" };
-        let mut offered: BTreeMap<&str, &str> = BTreeMap::from([
-            ("HeaderDigest", digest(options.digests.header)),
-            ("DataDigest", digest(options.digests.data)),
-            ("MaxRecvDataSegmentLength", "262144"),
-        ]);
-        let is_leading = options.tsih == Tsih(0);
-        if is_leading {
-            offered.insert("ErrorRecoveryLevel", "0");
+        if !options.skips_security {
+            keys.clear();
         }
-        if options.target_name.is_some() && is_leading {
-            offered.extend([
-                ("InitialR2T", "Yes"),
-                ("ImmediateData", "Yes"),
-                ("MaxBurstLength", "262144"),
-                ("FirstBurstLength", "65536"),
-                ("MaxOutstandingR2T", "1"),
-                ("MaxConnections", "1"),
-            ]);
-        }
-        offered.extend(options.keys.iter().map(|(key, value)| (key.as_str(), value.as_str())));
-        let keys: Vec<_> = offered.into_iter().collect();
+        let offers = options.operational_keys();
+        keys.extend(offers.iter().map(|(key, value)| (key.as_str(), value.as_str())));
         initiator.login_stage(options, LoginStage::Operational, LoginStage::FullFeature, &keys)?;
         let agreed = |key: &str| initiator.negotiated.get(key).is_some_and(|value| value == "CRC32C");
         let digests = Digests { header: agreed("HeaderDigest"), data: agreed("DataDigest") };

@@ -59,6 +59,7 @@ fn a_mute_initiator_is_dropped_and_one_that_answers_stays() {
         let (TargetPdu::NopIn(ping), _) = answering.receive().expect("a ping") else { panic!("no ping") };
         assert_ne!(ping.target_transfer_tag, TargetTransferTag::RESERVED, "it wants an answer");
         assert_eq!(ping.initiator_task_tag, InitiatorTaskTag::RESERVED);
+        assert_eq!(ping.lun, lunette_wire::LunField::default(), "LUN 0 goes with the tag (11.19.3)");
         let answer = NopOut {
             immediate: true,
             lun: ping.lun,

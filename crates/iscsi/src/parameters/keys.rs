@@ -307,6 +307,8 @@ mod tests {
             let is_label = row.name.len() <= 63
                 && row.name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-+@_".contains(&byte));
             assert!(is_label || row.key == Key::NodeArchitecture, "{}", row.name);
+            let is_capital = row.name.starts_with(|first: char| first.is_ascii_uppercase());
+            assert!(is_capital || row.key == Key::ProtocolLevel, "{}", row.name);
         }
     }
 

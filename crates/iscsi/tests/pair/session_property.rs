@@ -86,6 +86,8 @@ struct Workload {
     faults: Faults,
     level: u32,
     connections_max: u32,
+    /// Connections that a logout was asked for. The last one stays: a session that ends is joined by nobody.
+    leaving: Vec<ConnectionId>,
     answered: u32,
 }
 
@@ -114,7 +116,7 @@ impl Workload {
         world.losses = Losses { spoilt: faults.spoilt };
         let empty = || Slot::Settled(vec![0; (SLOT_BLOCKS * BLOCK) as usize]);
         let slots = (0..SLOTS).map(|_| empty()).collect();
-        Self { world, slots, faults, level, connections_max, answered: 0 }
+        Self { world, slots, faults, level, connections_max, leaving: Vec::new(), answered: 0 }
     }
 
     fn submit(&mut self) {
@@ -198,9 +200,13 @@ impl Workload {
             if self.world.session.lost_connection().is_none() {
                 self.world.join();
             }
-        } else if up.len() > 1 {
-            let at = up[self.world.rng.below(up.len() as u32) as usize];
-            let id: ConnectionId = self.world.links[at].id;
+            return;
+        }
+        let ids = up.into_iter().map(|at| self.world.links[at].id);
+        let staying: Vec<ConnectionId> = ids.filter(|id| !self.leaving.contains(id)).collect();
+        if staying.len() > 1 {
+            let id = staying[self.world.rng.below(staying.len() as u32) as usize];
+            self.leaving.push(id);
             let _ = self.world.session.logout(self.world.now, Logout::Connection(id), &mut self.world.outbox);
             self.world.look();
         }

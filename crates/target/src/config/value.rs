@@ -274,6 +274,12 @@ mod tests {
     use lunette_cases::cases;
     use proptest::prelude::*;
 
+    /// RFC 7143, 9: who wants others to reach it says so.
+    #[test]
+    fn nothing_but_loopback_is_listened_on_by_default() {
+        assert_eq!(default_portals(), ["127.0.0.1:3260".parse().unwrap()]);
+    }
+
     #[test]
     fn portals_are_addresses() {
         for (text, address) in [

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use lunette_wire::InitiatorTaskTag;
 use lunette_wire::initiator::{LogoutReason, LogoutRequest};
 use lunette_wire::target::LogoutResponse;
+use lunette_wire::{InitiatorTaskTag, TargetPdu};
 
 use super::connection::Entry;
 use super::requests::Kind;
@@ -81,6 +81,14 @@ impl Session {
             }
         }
         Ok(request)
+    }
+
+    /// Whether a PDU answers the logout of the connection that it comes on.
+    pub(super) fn is_last_answer(&self, pdu: &TargetPdu) -> bool {
+        let TargetPdu::LogoutResponse(pdu) = pdu else { return false };
+        // A logout is asked for on what it closes, a removal on another connection.
+        let asked = self.requests.get(pdu.initiator_task_tag);
+        asked.is_some_and(|request| matches!(request.kind, Kind::Logout(_)))
     }
 
     pub(super) fn logout_response(

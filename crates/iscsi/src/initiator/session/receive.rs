@@ -109,6 +109,7 @@ impl Session {
             self.status_spoilt(id, stat_sn);
             return Ok(());
         }
+        let is_last = self.is_last_answer(pdu);
         let Some(connection) = self.connection_mut(id) else { return Ok(()) };
         match connection.order.order(stat_sn) {
             Order::Old => {
@@ -117,6 +118,8 @@ impl Session {
                 }
                 Ok(())
             }
+            // Nothing may be sent behind a Logout Request (11.14), so nobody can ask for what is missing; nor need anybody.
+            Order::Early if is_last => self.take(now, id, pdu, segment, outbox),
             Order::Early => {
                 let is_reject = matches!(pdu, TargetPdu::Reject(_));
                 if let Some(header) = segment.bytes.first_chunk().filter(|_| is_reject)

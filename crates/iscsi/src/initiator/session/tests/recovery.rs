@@ -59,3 +59,21 @@ fn a_status_that_cannot_be_had_again_costs_the_session() {
     // The Reject has a number too, but cannot wait for its turn.
     assert_eq!(world.outbox.events.last(), Some(&Event::SessionLost { loss: Loss::StatusGone }));
 }
+
+/// 11.14: behind a Logout Request nothing is sent, so a status that is missing cannot be asked for; the answer is taken without it.
+#[test]
+fn a_logout_does_not_wait_for_a_status_that_is_missing() {
+    let mut world = world_at(2);
+    world.session.logout(NOW, Logout::Connection(world.id), &mut world.outbox).unwrap();
+    let tag = world.sent().into_iter().find_map(|pdu| match pdu {
+        InitiatorPdu::LogoutRequest(request) => Some(request.initiator_task_tag),
+        _ => None,
+    });
+    let answer = LogoutResponse {
+        initiator_task_tag: tag.expect("a Logout Request"),
+        numbers: numbers(1),
+        ..LogoutResponse::default()
+    };
+    world.take(TargetPdu::LogoutResponse(answer), &Segment::NONE);
+    assert_eq!(world.outbox.events.last(), Some(&Event::SessionEnded));
+}
