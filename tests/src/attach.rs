@@ -37,6 +37,17 @@ pub struct Ready {
     pub read_only: bool,
 }
 
+/// True where this process may mount by FUSE; else the test is counted as skipped.
+#[must_use]
+pub fn can_mount() -> bool {
+    let is_there = File::options().read(true).write(true).open("/dev/fuse").is_ok();
+    let may = is_there && rustix::process::geteuid().is_root();
+    if !may {
+        crate::skip::record_lacking("FUSE file systems cannot be mounted here (no /dev/fuse, or not root)");
+    }
+    may
+}
+
 /// A disk that is attached; the process is killed when this is dropped.
 #[derive(Debug)]
 pub struct Attached {
@@ -67,10 +78,18 @@ impl Attached {
     }
 
     fn run(url: &str, arguments: &[&str]) -> Result<Self> {
-        let directory = tempfile::tempdir()?;
-        let log = directory.path().join("log");
         let mut command = Command::new(binary());
         command.args(["attach", url, "--json"]).args(arguments);
+        Self::of(command)
+    }
+
+    /// Runs exactly this command, which must attach a disk and say so with `--json`.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn of(mut command: Command) -> Result<Self> {
+        let directory = tempfile::tempdir()?;
+        let log = directory.path().join("log");
         let mut child = command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use lunette_tests::lunette::{Launch, binary};
-use lunette_tests::need_programs;
+use lunette_tests::attach::{Attached, can_mount};
+use lunette_tests::lunette::{Launch, Lunette, binary};
 use lunette_tests::process::run;
+use lunette_tests::{need_programs, skip};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -21,6 +22,12 @@ const ADDRESSES: &[&str] = &["127.0.0.1:3260", "0.0.0.0:3260", "192.0.2.7:3260"]
 
 /// The hosts whose disks the initiator's commands use.
 const OTHER_HOSTS: &[&str] = &["192.0.2.10", "192.0.2.11"];
+
+/// Where the pages attach disks.
+const ATTACHED: [&str; 3] = ["127.0.0.1:10809", "/mnt/disk0", "unix:/run/vm.socket"];
+
+/// What an emulated network says where this user may have none.
+const NO_NETWORK: &str = "there is no emulated network";
 
 /// Programs that are shown and not run, and why.
 const NOT_RUN: &[(&str, &str)] = &[
@@ -37,6 +44,10 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("sg_wr_mode", "needs a disk that the kernel's initiator has attached"),
     ("sg_format", "needs a disk that the kernel's initiator has attached"),
     ("sg_write_long", "needs a disk that the kernel's initiator has attached"),
+    ("mkfs.ext4", "the tests of `attach` make file systems on an attached disk"),
+    ("mount", "the tests of `attach` mount an attached disk"),
+    ("dd", "the tests of `attach` write to an attached disk"),
+    ("nbd-client", "needs the kernel's NBD driver, and root"),
     ("kill", "is about the reader's own process; signals are sent by the tests of `serve`"),
     ("setfattr", "is tried by lunette-block's tests of identities"),
 ];
@@ -197,13 +208,53 @@ fn initiate(page: &str, block: &str) -> u32 {
             .iter()
             .zip(&targets)
             .fold(line, |line, (host, target)| line.replace(host, &target.portal().to_string()));
-        run_script(directory.path(), &line);
+        if line.starts_with("lunette attach") {
+            attach(directory.path(), &line);
+        } else {
+            run_script(directory.path(), &line);
+        }
         run += 1;
     }
     for target in targets {
         target.stop().expect("a clean end");
     }
     run
+}
+
+/// Runs `lunette attach ...` until the disk is there, and ends it.
+fn attach(directory: &Path, line: &str) {
+    if line.contains(ATTACHED[1]) && !can_mount() {
+        return;
+    }
+    let (mount, socket) = (directory.join("mount"), directory.join("socket"));
+    fs::create_dir_all(&mount).expect("a directory");
+    let here = ["127.0.0.1:0".into(), mount.display().to_string(), format!("unix:{}", socket.display())];
+    let line =
+        ATTACHED.iter().zip(here).fold(line.to_owned(), |line, (there, here)| line.replace(there, &here));
+    let attached = Attached::of(shell(directory, &format!("exec {line} --json")));
+    let attached = attached.unwrap_or_else(|error| panic!("{line}: {error:#}"));
+    attached.detach().unwrap_or_else(|error| panic!("{line}: {error:#}"));
+}
+
+/// Runs a tool of QEMU against an attached disk.
+fn over_nbd(command: &str) {
+    let directory = prepare("");
+    let target = Lunette::serve().luns(["mem:16M"]).start().expect("a target");
+    let attached = Attached::start(&target.url(0), &[]).expect("attached");
+    run_script(directory.path(), &command.replace(ATTACHED[0], &attached.address().to_string()));
+    attached.detach().expect("a clean end");
+    target.stop().expect("a clean end");
+}
+
+/// Runs a command over an emulated link, with a small disk at the far end.
+fn emulate(command: &str) {
+    let directory = prepare("");
+    let finished = run(&mut shell(directory.path(), &command.replace("mem:1G", "mem:4M")), LIMIT);
+    let finished = finished.expect("a shell");
+    if finished.output.contains(NO_NETWORK) {
+        return skip::record_lacking(finished.output.trim());
+    }
+    assert!(finished.success(), "{command}: {}:\n{}", finished.ending(), finished.output);
 }
 
 #[test]
@@ -226,7 +277,9 @@ fn every_command_runs_or_has_a_reason() {
                 let command = command.replace("cargo run --release -- serve", "lunette serve");
                 match program(&command) {
                     "lunette" if command.starts_with("lunette serve") => serve(&command),
+                    "lunette" if command.starts_with("lunette wan run") => emulate(&command),
                     "lunette" => print(&command),
+                    "qemu-img" if command.contains("nbd://") => over_nbd(&command),
                     "iscsi-ls" | "iscsi-inq" | "iscsi-readcapacity16" | "iscsi-perf" | "qemu-img" => {
                         connect(&command);
                     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use lunette_tests::attach::Attached;
+use lunette_tests::attach::{Attached, can_mount};
 use lunette_tests::lunette::Lunette;
 use lunette_tests::need_programs;
 use lunette_tests::skip::record_lacking;
@@ -19,16 +19,6 @@ use super::pattern;
 const FILES: usize = 120;
 /// Files that are there before the target is killed.
 const FILES_BEFORE: usize = 30;
-
-/// True where this process may mount by FUSE; else the test is counted as skipped.
-fn can_mount() -> bool {
-    let is_there = OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
-    let may = is_there && rustix::process::geteuid().is_root();
-    if !may {
-        record_lacking("FUSE file systems cannot be mounted here (no /dev/fuse, or not root)");
-    }
-    may
-}
 
 #[test]
 fn the_file_is_the_disk() {
