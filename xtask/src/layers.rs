@@ -52,6 +52,8 @@ const RULES: &[Rule] = &[
         package: "lunette-lab",
         may_use: &[
             "lunette-workload",
+            "lunette-link",
+            "lunette-wan",
             "lunette-initiator",
             "lunette-scsi",
             "lunette-wire",

@@ -5,6 +5,7 @@ mod bench;
 mod connect;
 mod failure;
 mod initiator;
+mod lab;
 mod log;
 mod options;
 mod pages;
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         Command::Secret(options) => secret::secret(&options),
         Command::Initiator(command) => initiator::run(&command),
         Command::Bench(options) => bench::run(&options),
+        Command::Lab { command } => lab::run(&command),
         Command::Man(options) => pages::man(&options),
         Command::Completions { shell } => pages::completions(shell),
         Command::Wan { command } => {

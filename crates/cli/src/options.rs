@@ -9,6 +9,7 @@ use lunette_target::config::{AccessRule, Cores, LunFlag, parse_allow_flag, parse
 
 use crate::bench::{BenchOptions, after_help};
 use crate::initiator::InitiatorCommand;
+use crate::lab::LabCommand;
 use crate::log::LogFilter;
 use crate::wan::WanCommand;
 
@@ -88,6 +89,11 @@ pub(crate) enum Command {
     /// Ctrl-C ends it and tells what was measured by then; a second one ends it at once.
     #[command(after_help = after_help())]
     Bench(Box<BenchOptions>),
+    /// Repeat published studies on emulated networks
+    Lab {
+        #[command(subcommand)]
+        command: Box<LabCommand>,
+    },
     /// Emulate a network on this machine
     Wan {
         #[command(subcommand)]

@@ -19,6 +19,9 @@ pub enum LabError {
     /// The disk does not take commands.
     #[error("the disk is not ready: {0}")]
     NotReady(String),
+    /// There is no emulated network.
+    #[error("there is no emulated network: {0}")]
+    Network(#[from] lunette_wan::WanError),
     /// The system refuses something.
     #[error("the system refuses {what}: {source}")]
     System {

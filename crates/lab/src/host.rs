@@ -3,18 +3,18 @@
 use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What cannot be found out.
 const UNKNOWN: &str = "unknown";
 
 /// Facts about the machine and the moment.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Host {
     /// When, in seconds since 1970.
     pub time_unix_s: u64,
     /// The version of this program.
-    pub lunette: &'static str,
+    pub lunette: String,
     /// The processor's name.
     pub processor: String,
     /// Processors that may be used.
@@ -37,7 +37,7 @@ impl Host {
         let system = rustix::system::uname();
         Self {
             time_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
-            lunette: env!("CARGO_PKG_VERSION"),
+            lunette: env!("CARGO_PKG_VERSION").to_owned(),
             processor: line_of("/proc/cpuinfo", "model name"),
             cores: std::thread::available_parallelism().map_or(0, usize::from),
             memory_bytes: kib * 1024,

@@ -1,7 +1,8 @@
 //! The lab: workloads carried out and measured.
 //!
 //! [`bench()`] has a [`Plan`] carried out by one or more workers, each with a session of its own, or on a file or block device of
-//! this machine, and counts into histograms. What the operations are is decided in `lunette_workload`, which does no I/O.
+//! this machine, and counts into histograms. A [`Laboratory`] runs a [`Study`]: measurements that others have published, over emulated
+//! links, each beside the published figure and what the model expects. What the operations are is decided in `lunette_workload`, which does no I/O.
 
 #![forbid(unsafe_code)]
 
@@ -9,7 +10,9 @@ mod bench;
 mod endpoint;
 mod error;
 mod host;
+pub mod report;
 mod result;
+mod study;
 
 pub use bench::monitor::{Monitor, Phase};
 pub use bench::plan::{DEPTH_MAX, Disk, Plan, Until, WORKERS_MAX, Work};
@@ -19,3 +22,4 @@ pub use host::Host;
 pub use result::{
     BenchResult, DiskFacts, Ending, Latency, Measured, Negotiated, Series, Stage, Stages, WorkloadFacts,
 };
+pub use study::{CellResult, Laboratory, LinkFacts, Study, StudyResult, Told, studies, study};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use lunette_initiator::{ConnectionInfo, SessionParameters};
 use lunette_workload::Arrivals;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::bench::recorder::{Counted, Recorder, SIGNIFICANT_DIGITS, Step};
 use crate::{Carried, Host, Plan, Until, Work};
@@ -63,7 +63,7 @@ pub struct WorkloadFacts {
 }
 
 /// What was agreed with the target (RFC 7143, chapter 13). Lengths are in bytes.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Negotiated {
     /// InitialR2T
     pub initial_r2t: bool,
@@ -201,6 +201,20 @@ impl fmt::Display for Negotiated {
 }
 
 impl Negotiated {
+    /// The same but for the time that a command takes.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let keys = |agreed: &Self| {
+            (
+                [agreed.initial_r2t, agreed.immediate_data, agreed.header_digest, agreed.data_digest],
+                [agreed.first_burst_length, agreed.max_burst_length],
+                [agreed.max_recv_data_segment_length, agreed.target_max_recv_data_segment_length],
+                [agreed.max_outstanding_r2t, agreed.max_connections, u16::from(agreed.error_recovery_level)],
+                agreed.connections,
+            )
+        };
+        keys(self) == keys(other)
+    }
+
     pub(crate) fn of(
         session: &SessionParameters,
         connections: &[ConnectionInfo],

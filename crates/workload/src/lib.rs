@@ -2,7 +2,7 @@
 //!
 //! A [`Workload`] with a range and a seed is a [`Generator`], which says one [`Operation`] after the other; [`Arrivals`] say when
 //! each is to begin. What is written is [`content`] that names its own place and generation, and a [`Ledger`] knows which
-//! generation each place must have. [`profiles`] are workloads with names.
+//! generation each place must have. [`profiles`] are workloads with names. [`model`] says what a network lets through of it.
 //!
 //! The same seed says the same in every version: figures can be compared over years. PURE: no clock, no I/O; time is an argument.
 
@@ -13,6 +13,7 @@ pub mod content;
 mod error;
 mod generator;
 mod ledger;
+pub mod model;
 mod profile;
 mod quantity;
 mod random;

@@ -19,7 +19,7 @@ use lunette_workload::{Range, SIZE_BYTES_MAX};
 
 pub(crate) use options::{BenchOptions, after_help};
 
-use self::progress::Interrupts;
+pub(crate) use self::progress::Interrupts;
 use self::work::Wanted;
 use crate::failure::Failure;
 use crate::initiator::{Disk as Unit, End, tell};
@@ -166,7 +166,9 @@ fn failure(error: &LabError) -> Failure {
         LabError::Initiator(error) => Failure::initiator(error),
         LabError::Workload(_) | LabError::Plan(_) => Failure::usage(error.to_string()),
         LabError::NotReady(_) => Failure::scsi(error.to_string(), None),
-        LabError::System { .. } | LabError::Panicked => Failure::new("nothing was measured", error),
+        LabError::Network(_) | LabError::System { .. } | LabError::Panicked => {
+            Failure::new("nothing was measured", error)
+        }
     }
 }
 

@@ -23,6 +23,11 @@ const TOLD_EVERY: u32 = 10;
 pub(crate) struct Interrupts(Arc<AtomicBool>);
 
 impl Interrupts {
+    /// Becomes true with the first signal.
+    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0)
+    }
+
     pub(crate) fn watch() -> Result<Interrupts, Failure> {
         let seen = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {

@@ -23,7 +23,7 @@ mod transfer;
 pub(crate) use amount::RangeOptions;
 pub(crate) use disk::Disk;
 pub(crate) use options::{AccessOptions, EXIT_STATUS, End, InitiatorCommand, URL_HELP};
-pub(crate) use report::{Facts, table, tell};
+pub(crate) use report::{Facts, print, table, tell};
 
 use crate::failure::Failure;
 

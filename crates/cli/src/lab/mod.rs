@@ -1,0 +1,217 @@
+//! `lunette lab`: studies that others have published, repeated on emulated links.
+
+mod text;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use clap::{Args, Subcommand};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use lunette_lab::{LabError, Laboratory, Study, StudyResult, Told, report, studies, study};
+use lunette_wan::acquire_privileges;
+use serde::Serialize;
+
+use crate::bench::Interrupts;
+use crate::failure::{Failure, say};
+use crate::initiator::{print, tell};
+
+const PRIVILEGES_HELP: &str =
+    "run it as root, or let users make namespaces and open /dev/net/tun, as for `lunette wan run`";
+/// The longest result that is read for a report, in bytes.
+const RESULT_BYTES_MAX: u64 = 16 << 20;
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  lunette lab run dalgic-tcp --quick
+  lunette lab run --all --quick --output results && lunette lab report results
+
+Exit status: 0 when all figures are there, 1 when something went wrong on this machine, 2 when the command line is wrong, 125 when \
+there is no emulated network.";
+
+/// What `lunette lab` does.
+#[derive(Debug, Subcommand)]
+pub(crate) enum LabCommand {
+    /// List the studies
+    List {
+        /// Print one JSON array
+        #[arg(long)]
+        json: bool,
+    },
+    /// Run studies, each figure beside the published one and what the model expects
+    ///
+    /// Each link of a study is a network of its own on this machine, with `lunette serve` at its far end; nothing else is reached.
+    /// As `lunette wan run`, it needs no privilege where users may make namespaces. Ctrl-C ends it and keeps what was measured.
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(RunOptions),
+    /// Make a page (HTML) and a text (Markdown) of the results in a directory
+    Report {
+        /// The directory that `lab run --output` wrote to; report.html and report.md are written there
+        #[arg(value_name = "DIRECTORY")]
+        directory: PathBuf,
+    },
+}
+
+/// What `lunette lab run` is told.
+#[derive(Debug, Args)]
+pub(crate) struct RunOptions {
+    /// The studies (`lunette lab list`)
+    #[arg(value_name = "STUDY", required_unless_present = "all", value_parser = parse_study)]
+    studies: Vec<Named>,
+    /// All of them
+    #[arg(long, conflicts_with = "studies")]
+    all: bool,
+    /// One short run of each cell: shows that everything works, and roughly what comes of it
+    #[arg(long)]
+    quick: bool,
+    /// Where all that is left to chance begins
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Write each result into this directory, as STUDY.json
+    #[arg(long, short, value_name = "DIRECTORY")]
+    output: Option<PathBuf>,
+    /// Tell each result as one line of JSON
+    #[arg(long)]
+    json: bool,
+    /// No progress on the standard error
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+/// A study by its name.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Named(&'static Study);
+
+fn parse_study(name: &str) -> Result<Named, String> {
+    let names = || studies().iter().map(|study| study.name).collect::<Vec<_>>().join(", ");
+    study(name).map(Named).ok_or_else(|| format!("there are {}", names()))
+}
+
+/// Does it.
+pub(crate) fn run(command: &LabCommand) -> Result<(), Failure> {
+    match command {
+        LabCommand::List { json } => list(*json),
+        LabCommand::Run(options) => {
+            let result = run_studies(options);
+            result.map_err(|failure| if options.json { failure.told_as_json() } else { failure })
+        }
+        LabCommand::Report { directory } => make_report(directory),
+    }
+}
+
+#[derive(Serialize)]
+struct Row {
+    name: &'static str,
+    paper: &'static str,
+    question: &'static str,
+    cells: usize,
+}
+
+fn list(json: bool) -> Result<(), Failure> {
+    let row = |study: &Study| Row {
+        name: study.name,
+        paper: study.paper,
+        question: study.question,
+        cells: study.size(),
+    };
+    let rows: Vec<Row> = studies().iter().map(row).collect();
+    tell(json, &rows, |rows| {
+        let line = |row: &Row| {
+            format!("{:<18} {} cells: {}\n{:18} {}\n", row.name, row.cells, row.question, "", row.paper)
+        };
+        rows.iter().map(line).collect()
+    })
+}
+
+fn run_studies(options: &RunOptions) -> Result<(), Failure> {
+    if let Some(directory) = &options.output {
+        let failed = |error| Failure::new(format!("cannot make {}", directory.display()), &error);
+        fs::create_dir_all(directory).map_err(failed)?;
+    }
+    let binary = std::env::current_exe().map_err(|error| Failure::new("cannot find this program", &error))?;
+    // Before any thread: a process with threads cannot move into a user namespace.
+    acquire_privileges().map_err(|error| {
+        Failure::network("there is no emulated network", &error).with_help(PRIVILEGES_HELP)
+    })?;
+    let interrupts = Interrupts::watch()?;
+    let chosen: Vec<&Study> = if options.all {
+        studies().iter().collect()
+    } else {
+        options.studies.iter().map(|named| named.0).collect()
+    };
+    for study in chosen {
+        let stops = interrupts.flag();
+        let laboratory =
+            Laboratory { binary: &binary, seed: options.seed, is_quick: options.quick, stops: &stops };
+        let result = run_one(options, &laboratory, study)?;
+        if let Some(directory) = &options.output {
+            write(directory, &result)?;
+        }
+        tell(options.json, &result, text::text)?;
+        if stops.load(Ordering::Relaxed) {
+            say("lunette: ended early, on request");
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn run_one(options: &RunOptions, laboratory: &Laboratory<'_>, study: &Study) -> Result<StudyResult, Failure> {
+    let target = if options.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
+    let bar = ProgressBar::with_draw_target(None, target);
+    if let Ok(style) = ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} {eta} {msg}") {
+        bar.set_style(style);
+    }
+    bar.set_prefix(study.name);
+    let told = |told: Told<'_>| {
+        bar.set_length(told.of as u64);
+        bar.set_position(told.done as u64);
+        let values = told.parameters.iter().map(|pair| pair.1.as_str()).collect::<Vec<_>>();
+        bar.set_message(values.join(" "));
+    };
+    let result = laboratory.run(study, &told);
+    bar.finish_and_clear();
+    result.map_err(|error| match &error {
+        LabError::Network(_) => Failure::network(study.name, &error).with_help(PRIVILEGES_HELP),
+        _ => Failure::new(study.name, &error),
+    })
+}
+
+fn write(directory: &Path, result: &StudyResult) -> Result<(), Failure> {
+    let path = directory.join(format!("{}.json", result.study));
+    let json = serde_json::to_string_pretty(result).map_err(|error| Failure::new("JSON", &error))?;
+    fs::write(&path, json + "\n")
+        .map_err(|error| Failure::new(format!("cannot write {}", path.display()), &error))
+}
+
+/// Reads all results of a directory, in the order of the list.
+fn make_report(directory: &Path) -> Result<(), Failure> {
+    let mut results: Vec<StudyResult> = Vec::new();
+    for study in studies() {
+        let path = directory.join(format!("{}.json", study.name));
+        let failed = |error: &dyn std::error::Error| {
+            Failure::new(format!("{} is no result of a study", path.display()), error)
+        };
+        match fs::metadata(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(failed(&error)),
+            Ok(metadata) if metadata.len() > RESULT_BYTES_MAX => {
+                return Err(Failure::local(format!("{} is too long for a result", path.display())));
+            }
+            Ok(_) => {}
+        }
+        let text = fs::read_to_string(&path).map_err(|error| failed(&error))?;
+        results.push(serde_json::from_str(&text).map_err(|error| failed(&error))?);
+    }
+    if results.is_empty() {
+        return Err(Failure::usage(format!("{} has no results of studies", directory.display()))
+            .with_help("`lunette lab run STUDY --output DIRECTORY` writes some"));
+    }
+    for (name, text) in [("report.html", report::html(&results)), ("report.md", report::markdown(&results))] {
+        let path = directory.join(name);
+        fs::write(&path, text)
+            .map_err(|error| Failure::new(format!("cannot write {}", path.display()), &error))?;
+        print(&format!("{}\n", path.display()))?;
+    }
+    Ok(())
+}

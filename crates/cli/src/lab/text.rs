@@ -1,0 +1,17 @@
+//! A study's result for people.
+
+use lunette_lab::{StudyResult, report};
+
+use crate::initiator::table;
+
+/// The table, and what is to be said about it.
+pub(crate) fn text(result: &StudyResult) -> String {
+    let mut rows = vec![report::columns(result)];
+    rows.extend(result.cells.iter().map(report::row));
+    let mut text = format!("{}: {}\n{}\n\n", result.study, result.question, result.paper);
+    text += &table(0, &rows);
+    for note in report::notes(result) {
+        text += &format!("\n{note}\n");
+    }
+    text
+}

@@ -1,0 +1,203 @@
+//! Results of studies as a page that needs nothing else (HTML with its figures), and as text (Markdown).
+
+mod figure;
+
+use std::fmt::Write;
+
+use crate::study::{CellResult, StudyResult};
+
+/// A cell that is off by more is pointed at.
+const TOLERANCE: f64 = 0.1;
+
+/// The names of the columns of [`row`].
+#[must_use]
+pub fn columns(result: &StudyResult) -> Vec<String> {
+    let parameters = result.cells.first().map(|cell| cell.parameters.as_slice()).unwrap_or_default();
+    let unit = if result.cells.windows(2).all(|pair| pair[0].unit == pair[1].unit) {
+        result.cells.first().map(|cell| format!(" {}", cell.unit)).unwrap_or_default()
+    } else {
+        String::new()
+    };
+    let mut names: Vec<String> = parameters.iter().map(|pair| pair.0.clone()).collect();
+    names.extend([
+        format!("measured{unit}"),
+        "model".into(),
+        "published".into(),
+        "to model".into(),
+        "to published".into(),
+    ]);
+    names.extend(["limit".to_owned(), "spread".to_owned()]);
+    names
+}
+
+/// A figure with three digits that count.
+pub(crate) fn figure_text(value: f64) -> String {
+    match value.abs() {
+        size if size >= 100.0 => format!("{value:.0}"),
+        size if size >= 10.0 => format!("{value:.1}"),
+        size if size >= 1.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+/// One cell as a row of a table.
+#[must_use]
+pub fn row(cell: &CellResult) -> Vec<String> {
+    let or_dash = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), figure_text);
+    let ratio = |to: Option<f64>| {
+        let to = to.filter(|to| *to > 0.0);
+        to.map_or_else(|| "-".to_owned(), |to| format!("{:.2}", cell.measured / to))
+    };
+    let mut row: Vec<String> = cell.parameters.iter().map(|pair| pair.1.clone()).collect();
+    row.extend([figure_text(cell.measured), or_dash(cell.model), or_dash(cell.published)]);
+    row.extend([ratio(cell.model), ratio(cell.published), cell.limit.clone()]);
+    row.push(format!("{:.0} %", cell.spread * 100.0));
+    row
+}
+
+/// What is to be said about the figures, in sentences.
+#[must_use]
+pub fn notes(result: &StudyResult) -> Vec<String> {
+    let mut notes = vec![result.differs.clone()];
+    let cells = &result.cells;
+    let off = |to: fn(&CellResult) -> Option<f64>| {
+        let is_off =
+            |cell: &&CellResult| to(cell).is_some_and(|to| (cell.measured / to - 1.0).abs() > TOLERANCE);
+        (cells.iter().filter(is_off).count(), cells.iter().filter(|cell| to(cell).is_some()).count())
+    };
+    for (name, (off, of)) in
+        [("the model", off(|cell| cell.model)), ("the published figure", off(|cell| cell.published))]
+    {
+        if of > 0 {
+            notes.push(format!("{off} of {of} cells are off {name} by more than 10 %."));
+        }
+    }
+    let slow = cells.iter().filter(|cell| cell.limit == "machine").count();
+    if slow > 0 {
+        notes.push(format!(
+            "In {slow} cells this machine, which runs both ends and the network, was the limit: less came than the model expects, and \
+             this process alone had more than 80 % of a processor, or packets were late."
+        ));
+    }
+    for (name, link) in &result.link {
+        let lost = match link.overrun {
+            0 => String::new(),
+            overrun => format!("; {overrun} packets were lost because this machine was too slow"),
+        };
+        notes.push(format!(
+            "Link {name}: {}; packets were {} us late there and back{lost}.",
+            link.description, link.late_us
+        ));
+    }
+    if result.is_quick {
+        notes.push("One short run a cell: the figures are rough.".to_owned());
+    }
+    if result.is_partial {
+        notes.push("The study was ended early: cells are missing.".to_owned());
+    }
+    let host = &result.host;
+    let gib = host.memory_bytes as f64 / f64::from(1_u32 << 30);
+    notes.push(format!(
+        "Lunette {} on {}, {} processors, {gib:.1} GiB, {}, load {} before; seed {}.",
+        host.lunette, host.processor, host.cores, host.kernel, host.load_average, result.seed
+    ));
+    notes
+}
+
+/// All results as text.
+#[must_use]
+pub fn markdown(results: &[StudyResult]) -> String {
+    let mut text = String::from("# Studies repeated\n");
+    for result in results {
+        let _ = write!(
+            text,
+            "\n## {}\n\n{}: {}.\n\n",
+            result.study,
+            escaped(&result.paper, MARKDOWN),
+            escaped(&result.question, MARKDOWN)
+        );
+        let line = |cells: &[String]| {
+            let cells: Vec<String> = cells.iter().map(|cell| escaped(cell, MARKDOWN)).collect();
+            format!("| {} |\n", cells.join(" | "))
+        };
+        let columns = columns(result);
+        text += &line(&columns);
+        text += &format!("|{}\n", "---|".repeat(columns.len()));
+        for cell in &result.cells {
+            text += &line(&row(cell));
+        }
+        for note in notes(result) {
+            let _ = write!(text, "\n- {}", escaped(&note, MARKDOWN));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+const MARKDOWN: &[(char, &str)] = &[('|', "\\|"), ('<', "&lt;"), ('\n', " ")];
+const HTML: &[(char, &str)] = &[('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;"), ('"', "&quot;")];
+
+/// Text in which no character has a meaning of its own: results are files, which may come from anywhere.
+fn escaped(text: &str, table: &[(char, &str)]) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match table.iter().find(|row| row.0 == character) {
+            Some((_, instead)) => escaped.push_str(instead),
+            None => escaped.push(character),
+        }
+    }
+    escaped
+}
+
+pub(crate) fn html_text(text: &str) -> String {
+    escaped(text, HTML)
+}
+
+const STYLE: &str = "\
+body{font:15px/1.5 system-ui,sans-serif;max-width:75em;margin:2em auto;padding:0 1em;color:#222;background:#fff}\
+table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:13px}\
+th,td{padding:.15em .7em;text-align:right;border-bottom:1px solid #ddd}th{border-bottom:2px solid #888}\
+tr.off td{background:#fdf3e0}svg{max-width:100%;height:auto;font:11px system-ui,sans-serif}\
+.measured{fill:#2563a8}.model{fill:#9aa5b1}.published{fill:#d08a2b}";
+
+/// All results as one page.
+#[must_use]
+pub fn html(results: &[StudyResult]) -> String {
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Studies repeated</title>\n<style>{STYLE}</style></head>\n\
+         <body><h1>Studies repeated</h1>\n"
+    );
+    for result in results {
+        let _ = write!(
+            page,
+            "<h2>{}</h2>\n<p>{}: {}.</p>\n",
+            html_text(&result.study),
+            html_text(&result.paper),
+            html_text(&result.question)
+        );
+        page += &figure::figures(result);
+        page += &html_table(result);
+        page += "<ul>\n";
+        for note in notes(result) {
+            let _ = writeln!(page, "<li>{}</li>", html_text(&note));
+        }
+        page += "</ul>\n";
+    }
+    page + "</body></html>\n"
+}
+
+fn html_table(result: &StudyResult) -> String {
+    let line = |tag: &str, cells: &[String]| {
+        cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", html_text(cell))).collect::<String>()
+    };
+    let mut table = format!("<table>\n<tr>{}</tr>\n", line("th", &columns(result)));
+    for cell in &result.cells {
+        let is_off = cell.model.is_some_and(|model| (cell.measured / model - 1.0).abs() > TOLERANCE);
+        let class = if is_off { " class=\"off\"" } else { "" };
+        let _ = writeln!(table, "<tr{class}>{}</tr>", line("td", &row(cell)));
+    }
+    table + "</table>\n"
+}
+
+#[cfg(test)]
+mod tests;

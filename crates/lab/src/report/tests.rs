@@ -1,0 +1,70 @@
+//! Reports of results that are made up.
+
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::{Host, LinkFacts};
+
+fn result(parameter: &str) -> StudyResult {
+    let cell = |value: &str, measured, model, published| CellResult {
+        parameters: vec![("mode".into(), parameter.into()), ("rtt_ms".into(), value.into())],
+        link: Some("oc3-0".into()),
+        measured,
+        model,
+        published,
+        unit: "MB/s".into(),
+        limit: "link-rate".into(),
+        runs: vec![measured],
+        spread: 0.25,
+        processor: 0.5,
+        negotiated: None,
+    };
+    let link = LinkFacts { description: "rate=155M".into(), late_us: 12, overrun: 0, is_doubtful: false };
+    StudyResult {
+        form: 1,
+        study: "made-up".into(),
+        paper: "Nobody".into(),
+        question: "what comes".into(),
+        differs: "Everything.".into(),
+        host: Host::look(),
+        link: BTreeMap::from([("oc3-0".to_owned(), link)]),
+        seed: 1,
+        is_quick: true,
+        is_partial: false,
+        negotiated: Vec::new(),
+        cells: vec![
+            cell("0", 18.7, Some(18.8), Some(19.3)),
+            cell("50", 0.1, Some(4.0), None),
+            cell("2", 0.0, None, Some(0.0)),
+        ],
+    }
+}
+
+#[test]
+fn rows_have_what_the_columns_say() {
+    let result = result("read");
+    assert_eq!(columns(&result).len(), row(&result.cells[0]).len());
+    let first = row(&result.cells[0]).join(" ");
+    assert_eq!(first, "read 0 18.7 18.8 19.3 0.99 0.97 link-rate 25 %");
+    assert_eq!(row(&result.cells[2]).join(" "), "read 2 0.000 - 0.000 - - link-rate 25 %");
+}
+
+#[test]
+fn notes_count_what_is_off() {
+    let notes = notes(&result("read")).join("\n");
+    assert!(notes.contains("1 of 2 cells are off the model by more than 10 %."), "{notes}");
+    assert!(notes.contains("Link oc3-0: rate=155M; packets were 12 us late"), "{notes}");
+    assert!(notes.contains("the figures are rough"), "{notes}");
+}
+
+#[test]
+fn a_page_has_each_study_with_its_figures_and_no_markup_of_others() {
+    let page = html(&[result("<script>alert(1)</script>&\""), result("read")]);
+    assert!(!page.contains("<script") && page.contains("&lt;script&gt;"), "{page}");
+    assert_eq!((page.matches("<h2>").count(), page.matches("<svg").count()), (2, 2));
+    assert_eq!(page.matches("class=\"measured\" x=").count(), 2 * (3 + 1), "bars and the legend");
+    assert!(!page.contains("NaN") && !page.contains("inf\""), "{page}");
+    assert_eq!(page.matches("<tr class=\"off\">").count(), 2);
+    let text = markdown(&[result("a|b")]);
+    assert!(text.contains("| a\\|b | 0 | 18.7 |"), "{text}");
+}

@@ -1,0 +1,150 @@
+//! What comes of a study: one object, which programs read and reports are made of.
+
+use std::collections::BTreeMap;
+
+use lunette_workload::model::Limit;
+use serde::{Deserialize, Serialize};
+
+use crate::{Host, Negotiated};
+
+/// Everything about one run of a study.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct StudyResult {
+    /// The form of this object; it changes when a field changes its meaning.
+    pub form: u32,
+    /// The study's name.
+    pub study: String,
+    /// Whose it was.
+    pub paper: String,
+    /// What it asks.
+    pub question: String,
+    /// What differs from the paper.
+    pub differs: String,
+    /// Where and when.
+    pub host: Host,
+    /// The links by the names that cells have for them.
+    pub link: BTreeMap<String, LinkFacts>,
+    /// Where chance began.
+    pub seed: u64,
+    /// One short run a cell.
+    pub is_quick: bool,
+    /// It was ended early: cells are missing.
+    pub is_partial: bool,
+    /// What sessions agreed on; cells say which.
+    pub negotiated: Vec<Negotiated>,
+    /// The figures, in the order of the published table.
+    pub cells: Vec<CellResult>,
+}
+
+/// A link, and how it was kept.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct LinkFacts {
+    /// Its properties.
+    pub description: String,
+    /// How late the packets were, there and back, by their medians, in microseconds.
+    pub late_us: u64,
+    /// Packets that were lost because this machine was too slow.
+    pub overrun: u64,
+    /// It was not what it should be, for one of these two reasons.
+    pub is_doubtful: bool,
+}
+
+/// One figure.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CellResult {
+    /// What is varied here.
+    pub parameters: Vec<(String, String)>,
+    /// The name of its link; none without a network.
+    pub link: Option<String>,
+    /// What was measured: the median of the runs.
+    pub measured: f64,
+    /// What the model expects.
+    pub model: Option<f64>,
+    /// What was published.
+    pub published: Option<f64>,
+    /// Of all three.
+    pub unit: String,
+    /// What sets the limit: `link-rate`, `command-window`, `tcp-window`, `loss`; `machine` where this machine was too slow for
+    /// the model's; `none` where there is no model.
+    pub limit: String,
+    /// Each run.
+    pub runs: Vec<f64>,
+    /// (largest - smallest) / median.
+    pub spread: f64,
+    /// The share of one processor that this process had: the initiator and the emulated network.
+    pub processor: f64,
+    /// Which of the agreements.
+    pub negotiated: Option<usize>,
+}
+
+/// The middle one, or the mean of the two in the middle; nothing without any.
+pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let upper = values.get(values.len() / 2)?;
+    let lower = values[(values.len() - 1) / 2];
+    Some((lower + upper) / 2.0)
+}
+
+/// A machine that has less than this share of a processor idle is busy.
+const BUSY: f64 = 0.8;
+/// What may be missing to the model before it is asked why.
+const TOLERANCE: f64 = 0.9;
+
+impl CellResult {
+    /// Names the limit: the model's, unless less came than it expects and this machine was busy, or late with packets.
+    pub(crate) fn judge(&mut self, limit: Option<Limit>, is_late: bool) {
+        let is_slow = self.model.is_some_and(|model| {
+            if self.unit == "ms" {
+                self.measured * TOLERANCE > model
+            } else {
+                self.measured < model * TOLERANCE
+            }
+        });
+        self.limit = match limit {
+            None => "none".to_owned(),
+            Some(_) if is_slow && (is_late || self.processor >= BUSY) => "machine".to_owned(),
+            Some(limit) => limit.word().to_owned(),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median(vec![]), None);
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+
+    #[test]
+    fn a_busy_machine_is_named() {
+        let mut cell = CellResult {
+            parameters: Vec::new(),
+            link: None,
+            measured: 50.0,
+            model: Some(100.0),
+            published: None,
+            unit: "MB/s".to_owned(),
+            limit: String::new(),
+            runs: vec![50.0],
+            spread: 0.0,
+            processor: 1.5,
+            negotiated: None,
+        };
+        cell.judge(Some(Limit::Link), false);
+        assert_eq!(cell.limit, "machine");
+        cell.processor = 0.3;
+        cell.judge(Some(Limit::Link), false);
+        assert_eq!(cell.limit, "link-rate");
+        cell.judge(Some(Limit::Link), true);
+        assert_eq!(cell.limit, "machine");
+        (cell.processor, cell.measured) = (1.5, 99.0);
+        cell.judge(Some(Limit::Window), true);
+        assert_eq!(cell.limit, "command-window");
+        cell.judge(None, true);
+        assert_eq!(cell.limit, "none");
+    }
+}

@@ -1,0 +1,105 @@
+//! Plain TCP over a site: what a network carries when there is no iSCSI.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Socket, Type};
+
+use super::site::Site;
+use crate::LabError;
+
+const PORT: u16 = 5001;
+/// Bytes that one call sends or takes at most.
+const PIECE_BYTES: usize = 256 << 10;
+/// Far longer than any link here takes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Bytes per second of one connection, in one direction, for a time after a warm-up.
+pub(crate) fn carry(
+    site: &Site,
+    to_target: bool,
+    buffer_bytes: Option<usize>,
+    (warm_up, time): (Duration, Duration),
+) -> Result<f64, LabError> {
+    let listener = site.far(|| listen(buffer_bytes))?;
+    let near = site.near(|| connect(buffer_bytes))?.map_err(failed)?;
+    let far = accept(&listener).map_err(failed)?;
+    let (sender, receiver) = if to_target { (near, far) } else { (far, near) };
+    thread::scope(|scope| {
+        let sending = scope.spawn(|| send(&sender));
+        let rate = receive(&receiver, warm_up, time);
+        // The sender's next call fails, which is its end.
+        let _ = receiver.shutdown(Shutdown::Both);
+        let _ = sender.shutdown(Shutdown::Both);
+        sending.join().map_err(|_| LabError::Panicked)?;
+        rate.map_err(failed)
+    })
+}
+
+fn failed(error: io::Error) -> LabError {
+    LabError::system("a TCP connection over the emulated link")(error)
+}
+
+/// A socket with buffers that are set before it connects, so that the window can be scaled to them (RFC 7323).
+fn socket(buffer_bytes: Option<usize>) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    if let Some(bytes) = buffer_bytes {
+        socket.set_recv_buffer_size(bytes)?;
+        socket.set_send_buffer_size(bytes)?;
+    }
+    Ok(socket)
+}
+
+fn listen(buffer_bytes: Option<usize>) -> io::Result<TcpListener> {
+    let socket = socket(buffer_bytes)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&Site::address(PORT).into())?;
+    socket.listen(1)?;
+    Ok(socket.into())
+}
+
+fn connect(buffer_bytes: Option<usize>) -> io::Result<TcpStream> {
+    let socket = socket(buffer_bytes)?;
+    socket.connect_timeout(&Site::address(PORT).into(), PATIENCE)?;
+    Ok(socket.into())
+}
+
+/// The next connection, which is on its way.
+fn accept(listener: &TcpListener) -> io::Result<TcpStream> {
+    let (stream, _) = listener.accept()?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    Ok(stream)
+}
+
+fn send(mut stream: &TcpStream) {
+    let piece = vec![0x5a; PIECE_BYTES];
+    while stream.write(&piece).is_ok_and(|sent| sent > 0) {}
+}
+
+/// Bytes per second that come after the warm-up.
+fn receive(mut stream: &TcpStream, warm_up: Duration, time: Duration) -> io::Result<f64> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut piece = vec![0; PIECE_BYTES];
+    let began = Instant::now();
+    let mut counted: Option<(Instant, u64)> = None;
+    loop {
+        let taken = stream.read(&mut piece)? as u64;
+        if taken == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let now = Instant::now();
+        match &mut counted {
+            None if now - began >= warm_up => counted = Some((now, 0)),
+            None => {}
+            Some((since, bytes)) => {
+                *bytes += taken;
+                let took = now - *since;
+                if took >= time {
+                    return Ok(*bytes as f64 / took.as_secs_f64());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! What a network path does to TCP.
+
+use std::time::Duration;
+
+/// Bytes of a packet that are not data: IPv4 20, TCP 20, and the timestamps that all of today's systems send, 12 (RFC 7323).
+pub const TCP_HEADER_BYTES: u16 = 52;
+
+/// CUBIC's constants: the factor that a window keeps after a loss, and how fast it grows (RFC 9438, 4.1.2, 5).
+const CUBIC_BETA: f64 = 0.7;
+const CUBIC_C: f64 = 0.4;
+
+/// A path between initiator and target.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct NetworkPath {
+    /// Bits per second of its narrowest line; `None`: no limit.
+    pub rate_bits_per_s: Option<f64>,
+    /// There and back, with what each command costs both ends.
+    pub round_trip: Duration,
+    /// The longest packet.
+    pub mtu_bytes: u16,
+    /// Bytes on the line beside each packet: 38 for Ethernet.
+    pub overhead_bytes: u16,
+    /// The share of packets that are lost, each by itself, 0 to 1.
+    pub loss: f64,
+    /// The most data of one connection that may be under way; `None`: the system finds it out and it is large enough.
+    pub tcp_window_bytes: Option<u64>,
+}
+
+impl NetworkPath {
+    pub(super) fn round_trip_s(&self) -> f64 {
+        self.round_trip.as_secs_f64()
+    }
+
+    /// Data bytes of a full packet.
+    fn segment_bytes(&self) -> u64 {
+        u64::from(self.mtu_bytes.saturating_sub(TCP_HEADER_BYTES).max(1))
+    }
+
+    /// How long the line is busy with so many bytes of one connection's stream, in seconds.
+    pub(super) fn line_s(&self, stream_bytes: u64) -> f64 {
+        let Some(rate) = self.rate_bits_per_s else { return 0.0 };
+        let packets = stream_bytes.div_ceil(self.segment_bytes());
+        let beside = u64::from(TCP_HEADER_BYTES) + u64::from(self.overhead_bytes);
+        (stream_bytes + packets * beside) as f64 * 8.0 / rate
+    }
+
+    /// What full packets carry of a connection's stream, in bytes per second; `None` without a limit.
+    #[must_use]
+    pub fn payload_bytes_per_s(&self) -> Option<f64> {
+        let segment = self.segment_bytes() as f64;
+        let on_line = segment + f64::from(TCP_HEADER_BYTES) + f64::from(self.overhead_bytes);
+        self.rate_bits_per_s.map(|rate| rate / 8.0 * segment / on_line)
+    }
+
+    /// What TCP's window lets through on one connection, in bytes per second: a window for each round trip.
+    #[must_use]
+    pub fn tcp_window_limit(&self) -> Option<f64> {
+        let window = self.tcp_window_bytes? as f64;
+        (!self.round_trip.is_zero()).then(|| window / self.round_trip_s())
+    }
+
+    /// What losses leave of one connection, in bytes per second: CUBIC's response function or Reno's, whichever is the larger
+    /// (RFC 9438, 5.1; Mathis and others, 1997). Infinity would be for no loss, which has no limit.
+    #[must_use]
+    pub fn loss_limit(&self) -> Option<f64> {
+        if self.loss <= 0.0 || self.round_trip.is_zero() {
+            return None;
+        }
+        let growth = CUBIC_C * (3.0 + CUBIC_BETA) / (4.0 * (1.0 - CUBIC_BETA));
+        let cubic = growth.powf(0.25) * self.round_trip_s().powf(0.75) / self.loss.powf(0.75);
+        let reno = (1.5 / self.loss).sqrt();
+        Some(cubic.max(reno) * self.segment_bytes() as f64 / self.round_trip_s())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATH: NetworkPath = NetworkPath {
+        rate_bits_per_s: Some(1e9),
+        round_trip: Duration::from_millis(100),
+        mtu_bytes: 1500,
+        overhead_bytes: 38,
+        loss: 0.0,
+        tcp_window_bytes: None,
+    };
+
+    #[test]
+    fn gigabit_ethernet_carries_what_it_is_known_to() {
+        // 1448 of 1538 bytes on the line: 941.5 Mb/s.
+        let payload = PATH.payload_bytes_per_s().unwrap();
+        assert!((payload * 8.0 / 1e6 - 941.48).abs() < 0.01, "{payload}");
+        assert!((PATH.line_s(1448) * 1e9 - 1538.0 * 8.0).abs() < 1e-3);
+        assert!((PATH.line_s(1449) * 1e9 - (1539.0 + 90.0) * 8.0).abs() < 1e-3);
+    }
+
+    #[test]
+    fn losses_follow_the_tables_of_rfc_9438() {
+        // Average windows in segments at a round trip of 0.1 s, with CUBIC's constant of 0.4.
+        for (loss, segments) in [(1e-3, 38.7), (1e-4, 187.0), (1e-5, 1054.0), (1e-6, 5926.0)] {
+            let limit = NetworkPath { loss, ..PATH }.loss_limit().unwrap();
+            let window = limit * 0.1 / 1448.0;
+            assert!((window / segments - 1.0).abs() < 0.01, "{window} instead of {segments}");
+        }
+        // On a short path Reno's is the larger one.
+        let limit =
+            NetworkPath { loss: 0.02, round_trip: Duration::from_millis(1), ..PATH }.loss_limit().unwrap();
+        assert!((limit * 0.001 / 1448.0 - 75.0_f64.sqrt()).abs() < 0.01);
+        assert_eq!(PATH.loss_limit(), None);
+    }
+}

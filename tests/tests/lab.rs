@@ -1,0 +1,81 @@
+//! `lunette lab`: a study from its first packet to its page.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use lunette_tests::lunette::binary;
+use lunette_tests::process::{Finished, run};
+use serde_json::Value;
+
+/// Far more than a short study takes.
+const LIMIT: Duration = Duration::from_secs(300);
+
+fn lab(arguments: &[&str]) -> Result<Finished> {
+    Ok(run(Command::new(binary()).arg("lab").args(arguments), LIMIT)?)
+}
+
+#[test]
+fn a_study_is_run_and_reported() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let path = directory.path().to_str().context("a name")?;
+    let finished = lab(&["run", "lu-light", "--quick", "--quiet", "--output", path])?;
+    if finished.output.contains("there is no emulated network") {
+        lunette_skip::record_lacking(finished.output.trim());
+        return Ok(());
+    }
+    ensure!(finished.success(), "{}: {}", finished.ending(), finished.output);
+    let result: Value = serde_json::from_str(&fs::read_to_string(directory.path().join("lu-light.json"))?)?;
+    let cells = result["cells"].as_array().context("cells")?;
+    assert_eq!((cells.len(), &result["is_partial"]), (24, &false.into()));
+    for cell in cells {
+        let figure = |name: &str| cell[name].as_f64().unwrap_or(0.0);
+        ensure!(figure("measured") > 0.0 && figure("published") > 0.0 && cell["unit"] == "ms", "{cell}");
+        // Without a network there is no model and no session.
+        assert_eq!(cell["model"].is_null(), cell["link"].is_null(), "{cell}");
+        assert_eq!(cell["negotiated"].is_null(), cell["link"].is_null(), "{cell}");
+        // The round trip of the campus is 2 ms: no command takes less.
+        ensure!(cell["link"] != "campus" || figure("measured") > 1.4, "{cell}");
+    }
+    assert_eq!(result["negotiated"].as_array().map(Vec::len), Some(1));
+    let finished = lab(&["report", path])?;
+    ensure!(finished.success(), "{}", finished.output);
+    let page = fs::read_to_string(directory.path().join("report.html"))?;
+    ensure!(page.contains("<h2>lu-light</h2>") && page.matches("<svg").count() == 3, "{page}");
+    let text = fs::read_to_string(directory.path().join("report.md"))?;
+    ensure!(text.contains("| campus-iscsi | write | 64 |"), "{text}");
+    Ok(())
+}
+
+#[test]
+fn studies_are_listed_and_what_is_none_is_refused() -> Result<()> {
+    let finished = lab(&["list"])?;
+    ensure!(
+        finished.success() && finished.output.contains("dalgic-sweep       96 cells: "),
+        "{}",
+        finished.output
+    );
+    let finished = lab(&["run", "dalgic"])?;
+    ensure!(
+        finished.ending() == "exit status 2" && finished.output.contains("there are dalgic-tcp, "),
+        "{}",
+        finished.output
+    );
+    let empty = tempfile::tempdir()?;
+    let path = empty.path().to_str().context("a name")?;
+    let finished = lab(&["report", path])?;
+    ensure!(
+        finished.ending() == "exit status 2" && finished.output.contains("has no results of studies"),
+        "{}",
+        finished.output
+    );
+    fs::write(empty.path().join("lu-light.json"), "{}")?;
+    let finished = lab(&["report", path])?;
+    ensure!(
+        finished.ending() == "exit status 1" && finished.output.contains("is no result of a study"),
+        "{}",
+        finished.output
+    );
+    Ok(())
+}
