@@ -97,18 +97,46 @@ impl StateFile {
     /// # Errors
     /// What the kernel said, or that `bytes` are more than [`STATE_BYTES_MAX`].
     pub fn replace(&self, bytes: &[u8]) -> io::Result<()> {
+        self.replace_by(&mut Kernel, bytes)
+    }
+
+    /// The new content is stable before it takes the place of the old one, and its name is before anybody is told.
+    fn replace_by(&self, steps: &mut impl Steps, bytes: &[u8]) -> io::Result<()> {
         if bytes.len() > STATE_BYTES_MAX {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the state is too long"));
         }
         let mut temporary = OsString::from(&self.path);
         temporary.push(".new");
         let temporary = PathBuf::from(temporary);
-        let written = write(&temporary, bytes).and_then(|()| fs::rename(&temporary, &self.path));
+        let written = write(steps, &temporary, bytes).and_then(|()| steps.rename(&temporary, &self.path));
         if written.is_err() {
             let _ = fs::remove_file(&temporary);
         }
         written?;
-        Ok(sync_directory_of(&self.path)?)
+        steps.sync_directory_of(&self.path)
+    }
+}
+
+/// The calls on whose order it depends what a crash leaves.
+trait Steps {
+    fn sync(&mut self, file: &fs::File) -> io::Result<()>;
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()>;
+    fn sync_directory_of(&mut self, path: &Path) -> io::Result<()>;
+}
+
+struct Kernel;
+
+impl Steps for Kernel {
+    fn sync(&mut self, file: &fs::File) -> io::Result<()> {
+        file.sync_all()
+    }
+
+    fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn sync_directory_of(&mut self, path: &Path) -> io::Result<()> {
+        Ok(sync_directory_of(path)?)
     }
 }
 
@@ -137,7 +165,7 @@ fn open_new(path: &Path) -> io::Result<fs::File> {
         .open(path)
 }
 
-fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn write(steps: &mut impl Steps, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = match open_new(path) {
         Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
             fs::remove_file(path)?;
@@ -148,7 +176,7 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(FIRST_LINE)?;
     file.write_all(&Sha256::digest(bytes))?;
     file.write_all(bytes)?;
-    file.sync_all()
+    steps.sync(&file)
 }
 
 #[cfg(test)]
@@ -173,6 +201,61 @@ mod tests {
         }
         let too_long = file.replace(&vec![0; STATE_BYTES_MAX + 1]).unwrap_err();
         assert_eq!(too_long.kind(), io::ErrorKind::FileTooLarge);
+    }
+
+    /// The kernel, watched; from its `fails`th call on nothing is done any more, as after a crash.
+    struct Watched {
+        calls: Vec<&'static str>,
+        fails: usize,
+        path: PathBuf,
+    }
+
+    impl Watched {
+        fn step(&mut self, call: &'static str, step: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+            self.calls.push(call);
+            if self.calls.len() > self.fails { Err(Errno::IO.into()) } else { step() }
+        }
+    }
+
+    impl Steps for Watched {
+        fn sync(&mut self, file: &fs::File) -> io::Result<()> {
+            // All of it is there by now, and under another name.
+            let content = FIRST_LINE.len() + HASH_BYTES + b"second".len();
+            assert_eq!(file.metadata()?.len(), content as u64);
+            assert_eq!(StateFile::open(self.path.clone()).unwrap().1.as_deref(), Some(&b"first"[..]));
+            self.step("sync", || Kernel.sync(file))
+        }
+
+        fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+            assert_eq!(to, self.path);
+            self.step("rename", || Kernel.rename(from, to))
+        }
+
+        fn sync_directory_of(&mut self, path: &Path) -> io::Result<()> {
+            assert_eq!(path, self.path);
+            self.step("sync directory", || Kernel.sync_directory_of(path))
+        }
+    }
+
+    /// SPC-4, APTPL: who is told that it is stored can rely on that, whenever the machine stops.
+    #[test]
+    fn the_content_is_stable_before_its_name_and_its_name_before_anybody_is_told() {
+        const ORDER: [&str; 3] = ["sync", "rename", "sync directory"];
+        for fails in 0..=ORDER.len() {
+            let (_directory, path) = place();
+            let (file, _) = StateFile::open(path.clone()).unwrap();
+            file.replace(b"first").unwrap();
+            let mut watched = Watched { calls: Vec::new(), fails, path: path.clone() };
+            let outcome = file.replace_by(&mut watched, b"second");
+            assert_eq!(watched.calls, ORDER[..ORDER.len().min(fails + 1)]);
+            assert_eq!(
+                outcome.is_ok(),
+                fails == ORDER.len(),
+                "one call fails: nobody is told that it is stored"
+            );
+            let left: &[u8] = if fails < 2 { b"first" } else { b"second" };
+            assert_eq!(StateFile::open(path).unwrap().1.as_deref(), Some(left), "whole, whenever it stops");
+        }
     }
 
     #[test]
