@@ -218,6 +218,7 @@ impl Driver {
                 Event::DataOutComplete(_)
                 | Event::Text { .. }
                 | Event::SegmentLength { .. }
+                | Event::Untold { .. }
                 | Event::Cleared { .. } => {}
             }
         }

@@ -7,9 +7,9 @@ use lunette_tests::in_process::InProcess;
 use lunette_tests::raw::{BLOCK_BYTES, Raw, plain, read, write};
 use lunette_wire::initiator::{ScsiCommand, TaskManagementFunction as Function};
 use lunette_wire::target::ReadyToTransfer;
-use lunette_wire::{InitiatorPdu, InitiatorTaskTag, TargetPdu};
+use lunette_wire::{InitiatorPdu, InitiatorTaskTag, TargetPdu, TargetTransferTag};
 
-use crate::{A_WHILE, COMPLETE, DISK, expect_ready};
+use crate::{A_WHILE, COMPLETE, DISK, expect_on_disk, expect_ready};
 
 #[test]
 fn an_aborted_command_in_a_store_is_over_when_the_abort_is_answered() {
@@ -131,4 +131,19 @@ fn long_reads_that_let_others_go_first_are_aborted_like_any() {
         let tag = session.read(0, 0, BLOCKS).expect("sent");
         assert_eq!(session.data_in(tag).expect("a read").0.len(), BLOCKS as usize * BLOCK_BYTES);
     }
+}
+
+/// 4.2.3.3: until the function is answered an initiator may send the unsolicited data of a write that it aborts; nothing of it lands.
+#[test]
+fn unsolicited_data_of_an_aborted_write_is_taken_without_a_word() {
+    let target = InProcess::start(&[DISK]);
+    let options = target.options_with(1, &[("InitialR2T", "No"), ("ImmediateData", "No")]);
+    let mut session = Raw::ready(target.portal(), &options, 0).expect("a session");
+    let cmd_sn = session.cmd_sn;
+    let command = ScsiCommand { is_final: false, ..write(0, 0, 1024) };
+    let tag = session.command(&command, &[]).expect("sent");
+    let abort = session.manage_task(Function::AbortTask, 0, tag, cmd_sn).expect("sent");
+    session.sequence((tag, TargetTransferTag::RESERVED), 0, &[0xaa; 1024], 512).expect("sent");
+    assert_eq!(session.managed(abort).expect("its answer, and no Reject"), COMPLETE);
+    expect_on_disk(&mut session, 0, &[0; 1024]);
 }

@@ -301,6 +301,42 @@ fn a_failed_command_can_be_aborted_before_it_is_told() {
     expect_ready(&mut first, 0);
 }
 
+fn abort_last(session: &mut Raw, tag: InitiatorTaskTag) {
+    let cmd_sn = CmdSn(session.cmd_sn.0.wrapping_sub(1));
+    let abort = session.manage_task(Function::AbortTask, 0, tag, cmd_sn).expect("sent");
+    assert_eq!(session.managed(abort).expect("an answer"), COMPLETE);
+}
+
+/// Who is not told of a failure cannot know of the allegiance that it has brought about, nor clear it: that ends with the command.
+#[test]
+fn an_allegiance_ends_with_a_command_that_is_aborted_before_its_failure_is_told() {
+    // It waits for the end of those that it aborts.
+    let (target, mut first, mut second) = held_reads(1, false);
+    second.read(0, 0, 1).expect("sent");
+    target.wait_for_calls(0, OperationKind::Read, 1);
+    let fails = first.command(&wrong(true), &[]).expect("sent");
+    taken_in(&mut first, &mut second);
+    abort_last(&mut first, fails);
+    target.faults(0).clear();
+    expect_attention(&mut second, 0, COMMANDS_CLEARED);
+    expect_ready(&mut first, 0);
+    // It waits for data that its initiator owes it.
+    let options = target.options_with(3, &[("InitialR2T", "No"), ("ImmediateData", "Yes")]);
+    let mut third = Raw::ready(target.portal(), &options, 0).expect("a session");
+    let mut beyond = ScsiCommand { is_final: false, ..write(0, 1 << 40, 2 * BLOCK_BYTES) };
+    beyond.cdb[15] = 4;
+    let fails = third.command(&beyond, &[1; BLOCK_BYTES]).expect("sent");
+    third.silent().expect("its answer waits for the rest of its data");
+    assert_eq!(status(&mut first, &plain()), BUSY, "the allegiance stands");
+    let cmd_sn = CmdSn(third.cmd_sn.0.wrapping_sub(1));
+    let abort = third.manage_task(Function::AbortTask, 0, fails, cmd_sn).expect("sent");
+    let tags = (fails, lunette_wire::TargetTransferTag::RESERVED);
+    third.sequence(tags, BLOCK_BYTES, &[1; BLOCK_BYTES], BLOCK_BYTES).expect("sent");
+    assert_eq!(third.managed(abort).expect("an answer"), COMPLETE);
+    expect_ready(&mut first, 0);
+    expect_ready(&mut third, 0);
+}
+
 /// ABORTED COMMAND, WRITE ERROR - NOT ENOUGH UNSOLICITED DATA.
 const INCORRECT_AMOUNT_OF_DATA: (u8, u8, u8) = (0x0b, 0x0c, 0x0d);
 

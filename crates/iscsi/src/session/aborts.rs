@@ -4,7 +4,7 @@
 
 use lunette_wire::{Cid, LunField};
 
-use super::data_in::{Completion, TASK_ABORTED};
+use super::data_in::{Completion, GOOD, TASK_ABORTED};
 use super::task::{Phase, TaskId};
 use super::{Event, Outbox, Session, Share};
 impl<D: Share> Session<D> {
@@ -35,12 +35,16 @@ impl<D: Share> Session<D> {
     /// As [`Self::abort`], for another session, with an answer. What has its outcome keeps it.
     fn abort_answered(&mut self, id: TaskId, outbox: &mut Outbox<D>) -> bool {
         let Some(task) = self.tasks.get_mut(id) else { return false };
+        if task.phase == Phase::Executing
+            && let Some(status) = self.fence.forget(id)
+        {
+            // The driver is through with it.
+            self.note_untold(id, status, outbox);
+            self.complete(id, Completion::status(TASK_ABORTED), outbox);
+            return false;
+        }
+        let Some(task) = self.tasks.get_mut(id) else { return false };
         match task.phase {
-            Phase::Executing if self.fence.forget(id) => {
-                // The driver is through with it.
-                self.complete(id, Completion::status(TASK_ABORTED), outbox);
-                false
-            }
             Phase::Executing if !task.aborted => {
                 let is_left = self.abort(id, None, outbox);
                 if let Some(task) = self.tasks.get_mut(id) {
@@ -78,8 +82,9 @@ impl<D: Share> Session<D> {
     /// Aborts a task. True when it has not ended yet: it is in a store, or its initiator, who asked for the abort
     /// on `asked_on`, still owes data.
     pub(super) fn abort(&mut self, id: TaskId, asked_on: Option<Cid>, outbox: &mut Outbox<D>) -> bool {
-        if self.fence.forget(id) {
+        if let Some(status) = self.fence.forget(id) {
             // The driver is through with it.
+            self.note_untold(id, status, outbox);
             self.forget(id);
             return false;
         }
@@ -103,13 +108,26 @@ impl<D: Share> Session<D> {
                 if task.phase == Phase::Collecting {
                     outbox.event(Event::Dropped(id));
                 }
+                let outcome = task.held.take();
                 if wait_for_data {
                     task.phase = Phase::Draining;
-                } else {
+                }
+                if let Some(outcome) = outcome {
+                    self.note_untold(id, outcome.status, outbox);
+                }
+                if !wait_for_data {
                     self.forget(id);
                 }
                 wait_for_data
             }
+        }
+    }
+
+    /// A command has ended, and its initiator is not told of it.
+    fn note_untold(&self, id: TaskId, status: u8, outbox: &mut Outbox<D>) {
+        if let Some(task) = self.tasks.get(id).filter(|_| status != GOOD && !self.closing) {
+            let (lun, cdb) = (task.command.lun, task.command.cdb);
+            outbox.event(Event::Untold { lun, cdb, status });
         }
     }
 }

@@ -9,7 +9,7 @@ use super::task::{HeldOutcome, Phase, Task, TaskId};
 use super::{Event, Outbox, Outgoing, Payload, Session, Share};
 
 /// SAM status codes that the transport itself needs.
-const GOOD: u8 = 0x00;
+pub(super) const GOOD: u8 = 0x00;
 pub(super) const TASK_ABORTED: u8 = 0x40;
 /// Response code "target failure": the command has no SCSI status (11.4.3). Not used here: all tasks get a status.
 const COMPLETED_AT_TARGET: u8 = 0x00;

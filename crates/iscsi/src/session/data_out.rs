@@ -308,6 +308,10 @@ impl<D: Share> Session<D> {
         let Some(connection) = self.connections.iter().find(|connection| task.is_of(connection.cid)) else {
             return false;
         };
+        if !self.awaits_unsolicited(id) {
+            // What was aborted is waited for by no other, and its data may still be on the way (4.2.3.3, 11.6).
+            return true;
+        }
         let mut expected = connection.unsolicited.iter().filter(|&&of| self.awaits_unsolicited(of));
         expected.next() == Some(&id)
     }

@@ -81,11 +81,15 @@ impl<D> Fence<D> {
         });
     }
 
-    /// Forgets a command's end that was kept. False when there is none.
-    pub(super) fn forget(&mut self, id: TaskId) -> bool {
-        let before = self.kept.len();
-        self.kept.retain(|kept| !matches!(kept, Kept::Completion { id: of, .. } if *of == id));
-        self.kept.len() != before
+    /// Forgets a command's end that was kept, and says with which status it had ended; none when there is none.
+    pub(super) fn forget(&mut self, id: TaskId) -> Option<u8> {
+        let status = |kept: &Kept<D>| match kept {
+            Kept::Completion { id: of, status, .. } if *of == id => Some(*status),
+            _ => None,
+        };
+        let found = self.kept.iter().find_map(status)?;
+        self.kept.retain(|kept| status(kept).is_none());
+        Some(found)
     }
 }
 

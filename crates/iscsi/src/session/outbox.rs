@@ -101,6 +101,16 @@ pub enum Event {
         /// ADDITIONAL SENSE CODE QUALIFIER.
         ascq: u8,
     },
+    /// A command was aborted that had ended in another way than with GOOD, before its initiator was told: what that has done to
+    /// other commands is to be undone.
+    Untold {
+        /// The logical unit.
+        lun: LunField,
+        /// Its CDB.
+        cdb: [u8; 16],
+        /// How it had ended.
+        status: u8,
+    },
     /// The task ended without a completion by the driver; its context can be freed.
     Dropped(TaskId),
     /// Carry out a function beyond this session, then call [`super::Session::management_done`].

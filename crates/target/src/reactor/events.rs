@@ -65,6 +65,7 @@ impl Reactor {
             Event::DataOutComplete(id) => self.data_out_complete(index, id),
             Event::Aborted(id) => self.aborted(index, id),
             Event::Spoilt { id, asc, ascq } => self.spoilt(index, id, (asc, ascq)),
+            Event::Untold { lun, cdb, status } => self.untold(index, Lun::from_bytes(lun.0), (&cdb, status)),
             Event::Dropped(id) => {
                 if let Some(session) = self.sessions.get_mut(index) {
                     session.detach(id);

@@ -3,7 +3,7 @@
 //! Who waits for whom is the device server's matter. It tells a command's reactor, by a message, when it may go on.
 
 use lunette_iscsi::session::TaskId;
-use lunette_scsi::{Attribute, Status, Wake};
+use lunette_scsi::{Attribute, Lun, Status, Wake, asks_for_allegiance};
 use lunette_wire::initiator::TaskAttribute;
 
 use super::commands::{present, session_of_tag, slot_of_tag};
@@ -53,8 +53,27 @@ impl Reactor {
     pub(super) fn aborted(&mut self, index: usize, id: TaskId) {
         let Some(session) = self.sessions.get_mut(index) else { return };
         let waiter = WaitingCommand { session: index, place: session.place, task: id };
-        if session.context(id).is_some_and(|context| context.is_waiting) || self.end_preemption(waiter) {
+        if session.context(id).is_some_and(|context| context.is_waiting) {
             self.finish(index, id, &lunette_scsi::Completion::status(Status::TaskAborted));
+        } else if self.end_preemption(waiter) {
+            // It may be one that has failed, and whose failure has yet to be told.
+            let view = self.sessions.get(index).and_then(|session| session.core.task(id));
+            let command = view.map(|view| (Lun::from_bytes(view.lun.0), *view.cdb));
+            self.finish(index, id, &lunette_scsi::Completion::status(Status::TaskAborted));
+            if let Some((lun, cdb)) = command {
+                self.untold(index, lun, (&cdb, Status::CheckCondition as u8));
+            }
+        }
+    }
+
+    /// A command has ended, and was aborted before its initiator was told. Who does not hear of a failure cannot know of the auto
+    /// contingent allegiance that it has brought about, nor clear it.
+    pub(super) fn untold(&mut self, index: usize, lun: Lun, (cdb, status): (&[u8; 16], u8)) {
+        if status == Status::CheckCondition as u8
+            && asks_for_allegiance(cdb)
+            && let Some(attachment) = self.sessions.get(index).and_then(|of| of.attachment.as_ref())
+        {
+            attachment.nexus.clear_aca(lun);
         }
     }
 }

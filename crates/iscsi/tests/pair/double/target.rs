@@ -477,7 +477,7 @@ impl Target {
             Event::Execute(id) => self.execute(index, id, outbox),
             Event::DataOutComplete(id) => self.submit_write(index, id),
             // It completes whatever it has begun.
-            Event::Aborted(_) => {}
+            Event::Aborted(_) | Event::Untold { .. } => {}
             Event::Spoilt { id, asc, ascq } => {
                 full.tasks.remove(&id);
                 let sense = aborted_command(asc, ascq);
