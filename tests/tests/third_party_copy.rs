@@ -262,20 +262,22 @@ fn a_clear_task_set_at_the_destination_waits_for_the_piece_that_is_in_its_store(
     session.good(copy).expect("the copy goes on");
 }
 
-/// Who has reset a unit may rely on nothing old being written to it (SAM-5, 6.3.3): the copy's commands there are aborted,
-/// by which the copy fails (SPC-4, EXTENDED COPY: THIRD PARTY DEVICE FAILURE).
+/// Who has reset a unit or cleared its task set may rely on nothing old being written to it (SAM-5, 6.3.3, 7.5): the copy's
+/// commands there are aborted, by which the copy fails (SPC-4, EXTENDED COPY: THIRD PARTY DEVICE FAILURE).
 #[test]
 fn a_reset_of_the_destination_ends_the_copy_before_it_is_answered() {
-    let (target, _directory) = start();
-    let mut session = target.session(1);
-    let mut other = target.session(2);
-    let copy = copy_held_at_its_destination(&target, &mut session);
-    let reset = other.manage(Function::LogicalUnitReset, 1).expect("sent");
-    other.waits(A_WHILE).expect("a piece is in the store");
-    target.faults(1).clear();
-    assert_eq!(other.managed(reset).expect("an answer"), FUNCTION_COMPLETE);
-    assert_eq!(session.ending(copy).expect("an answer").codes(), (0xa, 0x0d, 0x01));
-    assert_eq!(target.faults(1).calls(OperationKind::Write), 1, "the held one");
+    for function in [Function::LogicalUnitReset, Function::ClearTaskSet] {
+        let (target, _directory) = start();
+        let mut session = target.session(1);
+        let mut other = target.session(2);
+        let copy = copy_held_at_its_destination(&target, &mut session);
+        let ends = other.manage(function, 1).expect("sent");
+        other.waits(A_WHILE).expect("a piece is in the store");
+        target.faults(1).clear();
+        assert_eq!(other.managed(ends).expect("an answer"), FUNCTION_COMPLETE, "{function:?}");
+        assert_eq!(session.ending(copy).expect("an answer").codes(), (0xa, 0x0d, 0x01), "{function:?}");
+        assert_eq!(target.faults(1).calls(OperationKind::Write), 1, "the held one");
+    }
 }
 
 /// The same where the copy is a command to another target, which the reset does not reach: a reset of that target, and of the
@@ -285,6 +287,7 @@ fn resets_at_another_target_end_the_copies_that_write_there() {
     const SECOND: &str = "iqn.2026-11.io.lunette:copies-reset";
     for (function, by_stranger) in [
         (Function::LogicalUnitReset, true),
+        (Function::ClearTaskSet, true),
         (Function::TargetWarmReset, true),
         (Function::ItNexusReset, false),
     ] {

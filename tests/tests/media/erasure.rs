@@ -17,6 +17,7 @@ use crate::{A_WHILE, FUNCTION_COMPLETE};
 const SIZE_BYTES: usize = 8 << 20;
 const GOOD: (u8, u8, u8) = (0, 0, 0);
 const IN_PROGRESS: (u8, u8, u8) = (2, 0x04, 0x1b);
+const FORMATTING: (u8, u8, u8) = (2, 0x04, 0x04);
 
 /// SANITIZE, OVERWRITE once with bytes of 5ah.
 fn overwrite(immediate: bool) -> Command {
@@ -28,14 +29,20 @@ fn overwrite(immediate: bool) -> Command {
     }
 }
 
+/// FORMAT UNIT with bytes of 5ah in every block, answered at once.
+fn format() -> Command {
+    let data_out = vec![0, 0x8a, 0, 0, 0, 1, 0, 1, 0x5a];
+    Command { cdb: padded(&[0x04, 0x10]), data_out, ..Command::default() }
+}
+
 fn ready(session: &mut Initiator) -> Completion {
     run(session, &TEST_UNIT_READY, 0)
 }
 
 fn wait_for_the_end(session: &mut Initiator) {
-    wait_until("the end of SANITIZE", || {
+    wait_until("the end of SANITIZE or FORMAT UNIT", || {
         let now = code(&ready(session));
-        assert!(now == GOOD || now == IN_PROGRESS, "{now:02x?}");
+        assert!([GOOD, IN_PROGRESS, FORMATTING].contains(&now), "{now:02x?}");
         now == GOOD
     });
 }
@@ -129,26 +136,37 @@ fn it_goes_on_when_the_one_who_asked_is_gone() {
 /// What a crash leaves is the image and the state beside it, here as copies of both at a moment in the middle.
 #[test]
 fn it_goes_on_after_a_crash() {
-    let directory = TempDir::new().expect("a directory");
-    let place = |name: &str| directory.path().join(name);
-    let flag = |name: &str| format!("0=file:{},size=8M,serial=crash", place(name).display());
-    {
-        let target = InProcess::start(&[&flag("before")]);
-        let mut session = session(&target, 1);
-        let middle = Rule::new(OperationKind::Write, When::Every, Effect::Hold).within(4 << 20..5 << 20);
-        target.faults(0).add(middle);
-        session.execute_good(overwrite(true)).expect("GOOD at once");
-        target.wait_for_calls(0, OperationKind::Write, 5);
-        for suffix in ["", ".lunette-state"] {
-            fs::copy(place(&format!("before{suffix}")), place(&format!("after{suffix}"))).expect("a copy");
+    for (begin, meanwhile) in [(overwrite(true), IN_PROGRESS), (format(), FORMATTING)] {
+        let directory = TempDir::new().expect("a directory");
+        let place = |name: &str| directory.path().join(name);
+        let flag = |name: &str| format!("0=file:{},size=8M,serial=crash", place(name).display());
+        {
+            let target = InProcess::start(&[&flag("before")]);
+            let mut session = session(&target, 1);
+            let middle = Rule::new(OperationKind::Write, When::Every, Effect::Hold).within(4 << 20..5 << 20);
+            target.faults(0).add(middle);
+            session.execute_good(begin).expect("GOOD at once");
+            target.wait_for_calls(0, OperationKind::Write, 5);
+            expect_half_done(&mut session, meanwhile);
+            for suffix in ["", ".lunette-state"] {
+                fs::copy(place(&format!("before{suffix}")), place(&format!("after{suffix}")))
+                    .expect("a copy");
+            }
         }
+        let target = InProcess::start_held(&[&flag("after")], OperationKind::Write);
+        let mut session = session_in_sanitize(&target);
+        assert_eq!(code(&ready(&mut session)), meanwhile);
+        target.faults(0).clear();
+        wait_for_the_end(&mut session);
+        expect_wiped(&mut session);
     }
-    let target = InProcess::start_held(&[&flag("after")], OperationKind::Write);
-    let mut session = session_in_sanitize(&target);
-    assert_eq!(code(&ready(&mut session)), IN_PROGRESS);
-    target.faults(0).clear();
-    wait_for_the_end(&mut session);
-    expect_wiped(&mut session);
+}
+
+/// Four of eight pieces are written: the progress indication says half, of 65536 parts (SPC-4, 4.5.2.4.4).
+fn expect_half_done(session: &mut Initiator, meanwhile: (u8, u8, u8)) {
+    let sense = ready(session);
+    assert_eq!(code(&sense), meanwhile);
+    assert_eq!(sense.sense[15..18], [0x80, 0x80, 0]);
 }
 
 fn session_in_sanitize(target: &InProcess) -> Initiator {

@@ -1,5 +1,8 @@
 //! libiscsi's conformance tool against the release binary: one process a test, each under a time limit, so that a crash
 //! or a hang of either side costs one test. What skips must be what the plan says skips.
+//!
+//! Each unit has a target of its own, because some tests reset the whole target, and several units are tested at a time,
+//! because many tests do little but wait.
 
 mod output;
 mod plan;
@@ -7,9 +10,10 @@ mod plan;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
 use lunette_tests::lunette::Lunette;
 use lunette_tests::packages::{find_program, package_of};
@@ -23,6 +27,9 @@ use plan::{Case, Expected, Plan};
 
 const TOOL: &str = "iscsi-test-cu";
 const LIST_LIMIT: Duration = Duration::from_secs(30);
+
+/// Units that are tested at a time.
+const UNITS_AT_A_TIME: usize = 4;
 
 /// What to run.
 #[derive(Debug, Default, Args)]
@@ -72,20 +79,49 @@ pub(crate) fn step(workspace: &Workspace, report: &mut Report, binary: Option<&P
             for case in &mut cases {
                 case.expected = Expected::Pass;
             }
-            run_cases(&plan, &cases, options, &|_, _| url.clone(), &mut tally)?;
+            tally
+                .add(run_cases(&plan, &cases, options, &|_, _| url.clone(), &mut |line| println!("{line}"))?);
             return Ok(tally);
         }
         let binary = binary.context("no binary to test")?;
-        let directory = tempfile::tempdir()?;
-        let luns = plan.units.iter().enumerate().map(|(number, unit)| {
-            format!("{number}={}", unit.lun.replace("{dir}", &directory.path().to_string_lossy()))
+        let next = AtomicUsize::new(0);
+        let results = std::thread::scope(|scope| {
+            let work = || -> Result<Tally> {
+                let mut tally = Tally::default();
+                while let number = next.fetch_add(1, Ordering::Relaxed)
+                    && number < plan.units.len()
+                {
+                    tally.add(test_unit(&plan, number, &cases, options, binary)?);
+                }
+                Ok(tally)
+            };
+            let threads: Vec<_> = (0..UNITS_AT_A_TIME).map(|_| scope.spawn(work)).collect();
+            threads.into_iter().map(|thread| thread.join()).collect::<Vec<_>>()
         });
-        let target = Lunette::command(binary).luns(luns).args(["--portal", "127.0.0.1:0"]).start()?;
-        let url = |portal, unit| target.url_through(portal, unit);
-        run_cases(&plan, &cases, options, &url, &mut tally)?;
-        target.stop().context("the target after the conformance run")?;
+        for result in results {
+            tally.add(result.map_err(|_| anyhow!("a thread of the conformance run has panicked"))??);
+        }
         Ok(tally)
     });
+}
+
+/// Tests one unit, and says so when that is over.
+fn test_unit(plan: &Plan, number: usize, cases: &[Case], options: &Options, binary: &Path) -> Result<Tally> {
+    let cases: Vec<Case> = cases.iter().filter(|case| case.unit == number).cloned().collect();
+    if cases.is_empty() {
+        return Ok(Tally::default());
+    }
+    let directory = tempfile::tempdir()?;
+    let lun = plan.units[number].lun.replace("{dir}", &directory.path().to_string_lossy());
+    let lun = format!("{number}={lun}");
+    let target = Lunette::command(binary).luns([lun]).args(["--portal", "127.0.0.1:0"]).start()?;
+    let url = |portal, unit| target.url_through(portal, unit);
+    let mut lines = Vec::new();
+    let result = run_cases(plan, &cases, options, &url, &mut |line| lines.push(line));
+    println!("{}", lines.join("\n"));
+    let tally = result?;
+    target.stop().context("the target after the conformance run")?;
+    Ok(tally)
 }
 
 fn run_cases(
@@ -93,8 +129,9 @@ fn run_cases(
     cases: &[Case],
     options: &Options,
     url: &dyn Fn(usize, usize) -> String,
-    tally: &mut Tally,
-) -> Result<()> {
+    say: &mut dyn FnMut(String),
+) -> Result<Tally> {
+    let mut tally = Tally::default();
     let mut last: Option<(usize, String, Finished)> = None;
     for case in cases {
         let what = if case.together { case.family() } else { &case.test };
@@ -111,12 +148,12 @@ fn run_cases(
         let (counts, word, why) = judge(case, &outcome, options.url.is_some());
         tally.add(counts);
         let name = format!("{}@{}", case.test, plan.units[case.unit].name);
-        println!("{word:<8} {name:<40} {:>6.2} s  {why}", finished.elapsed.as_secs_f64());
+        say(format!("{word:<8} {name:<40} {:>6.2} s  {why}", finished.elapsed.as_secs_f64()));
         if options.verbose && outcome != Outcome::Passed {
-            println!("{}", finished.output);
+            say(finished.output.clone());
         }
     }
-    Ok(())
+    Ok(tally)
 }
 
 fn tool(test: &str, urls: impl Iterator<Item = String>) -> Command {

@@ -38,11 +38,11 @@ pub(crate) struct Unit {
     pub(crate) lun: String,
 }
 
-/// Families that run against one unit.
+/// Families that run against each of some units.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Run {
-    pub(crate) unit: String,
+    pub(crate) units: Vec<String>,
     /// A family ("Read10") or one test ("Read10.Async").
     pub(crate) tests: Vec<String>,
     /// Run each family in one process, for tests that lean on one another.
@@ -61,11 +61,11 @@ pub(crate) struct Absent {
     pub(crate) reason: String,
 }
 
-/// Tests of which it is known that they do not pass on a unit.
+/// Tests of which it is known that they do not pass on some units.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Known {
-    unit: String,
+    units: Vec<String>,
     tests: Vec<String>,
     /// What the failure's text must contain; only where the tool is wrong.
     says: Option<String>,
@@ -130,14 +130,16 @@ impl Plan {
         let mut known = self.known()?;
         let mut cases: Vec<Case> = Vec::new();
         for run in &self.runs {
-            let unit = self.unit(&run.unit)?;
-            for wanted in &run.tests {
+            for (name, wanted) in
+                run.units.iter().flat_map(|unit| run.tests.iter().map(move |test| (unit, test)))
+            {
+                let unit = self.unit(name)?;
                 let mut found =
                     list.iter().filter(|test| *test == wanted || family(test) == wanted).peekable();
                 ensure!(found.peek().is_some(), "the tool has no test or family {wanted}");
                 for test in found {
                     let twice = cases.iter().any(|case| case.unit == unit && case.test == *test);
-                    ensure!(!twice, "{test} runs twice on {}", run.unit);
+                    ensure!(!twice, "{test} runs twice on {name}");
                     let expected = known.remove(&(unit, test.as_str())).unwrap_or(Expected::Pass);
                     let (together, multipath) = (run.together, run.multipath);
                     cases.push(Case { unit, test: test.clone(), expected, together, multipath });
@@ -159,7 +161,7 @@ impl Plan {
             .map(|entry| (entry, false))
             .chain(self.tool_faults.iter().map(|entry| (entry, true)))
         {
-            let Known { unit, tests, says, reason } = entry;
+            let Known { units, tests, says, reason } = entry;
             ensure!(!reason.trim().is_empty(), "{tests:?}: an entry without a reason");
             let expected = match (is_fault, says) {
                 (false, None) => Expected::Skip(reason.clone()),
@@ -168,7 +170,7 @@ impl Plan {
                 }
                 _ => bail!("{tests:?}: \"says\" belongs to a tool_fault, and only there"),
             };
-            for test in tests {
+            for (unit, test) in units.iter().flat_map(|unit| tests.iter().map(move |test| (unit, test))) {
                 let previous = known.insert((self.unit(unit)?, test.as_str()), expected.clone());
                 ensure!(previous.is_none(), "{test} is listed twice for {unit}");
             }
@@ -200,9 +202,9 @@ mod tests {
     #[test]
     fn expands_families_and_attaches_reasons() {
         let cases = cases(
-            "[[run]]\nunit = \"thin\"\ntests = [\"Read10\", \"Unmap.Simple\"]\n\
-             [[skip]]\nunit = \"thin\"\ntests = [\"Read10.Async\"]\nreason = \"too small\"\n\
-             [[tool_fault]]\nunit = \"thin\"\ntests = [\"Unmap.Simple\"]\nsays = \"x.c:1\"\nreason = \"its own\"\n\
+            "[[run]]\nunits = [\"thin\"]\ntests = [\"Read10\", \"Unmap.Simple\"]\n\
+             [[skip]]\nunits = [\"thin\"]\ntests = [\"Read10.Async\"]\nreason = \"too small\"\n\
+             [[tool_fault]]\nunits = [\"thin\"]\ntests = [\"Unmap.Simple\"]\nsays = \"x.c:1\"\nreason = \"its own\"\n\
              [[absent]]\nfamily = \"iSCSINop\"\nreason = \"newer\"\n",
         )
         .expect("a good plan");
@@ -218,21 +220,23 @@ mod tests {
 
     #[test]
     fn refuses_a_plan_that_drifted() {
-        let run = "[[run]]\nunit = \"thin\"\ntests = [\"Unmap\"]\n";
+        let run = "[[run]]\nunits = [\"thin\"]\ntests = [\"Unmap\"]\n";
         for (text, why) in [
-            ("[[run]]\nunit = \"thin\"\ntests = [\"Gone\"]\n".to_owned(), "no test or family Gone"),
-            ("[[run]]\nunit = \"fat\"\ntests = [\"Unmap\"]\n".to_owned(), "no unit fat"),
+            ("[[run]]\nunits = [\"thin\"]\ntests = [\"Gone\"]\n".to_owned(), "no test or family Gone"),
+            ("[[run]]\nunits = [\"fat\"]\ntests = [\"Unmap\"]\n".to_owned(), "no unit fat"),
             (format!("{run}{run}"), "runs twice"),
             (
-                format!("{run}[[skip]]\nunit = \"thin\"\ntests = [\"Read10.Async\"]\nreason = \"r\"\n"),
+                format!("{run}[[skip]]\nunits = [\"thin\"]\ntests = [\"Read10.Async\"]\nreason = \"r\"\n"),
                 "does not run there",
             ),
             (
-                format!("{run}[[skip]]\nunit = \"thin\"\ntests = [\"Unmap.Simple\"]\nreason = \" \"\n"),
+                format!("{run}[[skip]]\nunits = [\"thin\"]\ntests = [\"Unmap.Simple\"]\nreason = \" \"\n"),
                 "without a reason",
             ),
             (
-                format!("{run}[[tool_fault]]\nunit = \"thin\"\ntests = [\"Unmap.Simple\"]\nreason = \"r\"\n"),
+                format!(
+                    "{run}[[tool_fault]]\nunits = [\"thin\"]\ntests = [\"Unmap.Simple\"]\nreason = \"r\"\n"
+                ),
                 "\"says\" belongs",
             ),
             (format!("{run}[[absent]]\nfamily = \"Unmap\"\nreason = \"r\"\n"), "but the tool has it"),

@@ -171,3 +171,18 @@ fn log_pages_count_what_the_store_gets_wrong() {
     assert_eq!(uncorrected(other.good(&log_sense(1, 3, 0, 0), &[])), counter(0));
     assert_eq!(host.run(&[0x4c, 0, 0, 0, 0, 0, 0, 0, 4, 0], &[0; 4]).field(), Some((7, Some(7))));
 }
+
+/// SBC-4: there is nothing to be started, stopped or put off, so doing nothing is right; what is reserved is refused.
+#[test]
+fn background_control_has_nothing_to_control() {
+    let mut host = Host::new(config());
+    for control in 0..3 {
+        assert_eq!(host.code(&[0x9e, 0x15, control << 6, 0xff]), GOOD, "BO_CTL {control} with a BO_TIME");
+    }
+    assert_eq!(host.run(&[0x9e, 0x15, 0xc0], &[]).field(), Some((2, Some(7))));
+    assert_eq!(host.run(&[0x9e, 0x15, 0x20], &[]).field(), Some((2, Some(5))));
+    assert_eq!(host.log(), []);
+    assert_eq!(host.good(&[0xa3, 0x0c, 0x02, 0x9e, 0, 0x15, 0, 0, 0, 64], &[])[1] & 0x07, 3, "supported");
+    host.good(&[0x1b], &[]);
+    assert_eq!(host.code(&[0x9e, 0x15]), GOOD, "also while the unit is stopped");
+}

@@ -147,7 +147,6 @@ impl Reactor {
         };
         // Before the reactors look for what is under way, so that nothing of a copy follows.
         match function {
-            Function::ClearTaskSet => {}
             // What follows it in its session finds the nexus reset.
             Function::ItNexusReset => attachment.nexus.reset(),
             _ => attachment.target.units_at(unit).for_each(|unit| unit.end_copies()),
