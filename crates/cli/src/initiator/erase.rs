@@ -14,7 +14,7 @@ use super::amount::Span;
 use super::disk::Disk;
 use super::options::{EraseMethod, EraseOptions, is_whole};
 use super::report::tell;
-use super::stream::{WriteStream, flush};
+use super::stream::{Depth, Flow, WriteStream, flush};
 use crate::banner::size;
 use crate::failure::{Failure, say};
 
@@ -22,8 +22,6 @@ use crate::failure::{Failure, say};
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// How many unit attentions are taken while it lasts: a unit has one of each kind.
 const ATTENTIONS_MAX: u32 = 64;
-/// Plain writes under way at once, where the unit does not know WRITE SAME.
-const PLAIN_DEPTH: u32 = 16;
 /// The most blocks that one WRITE SAME or UNMAP gets where the unit has no limit: 512 MiB of 512-byte blocks.
 const BLOCKS_MAX: u32 = 1 << 20;
 
@@ -130,7 +128,8 @@ fn zeros(disk: &mut Disk, span: Span) -> Result<(), Failure> {
         let command = medium::write_same(CdbForm::Sixteen, piece, same).map_err(does_not_fit)?;
         match disk.run(&command, &block) {
             Err(failure) if failure.is_unknown_command() => {
-                let mut stream = WriteStream::new(disk, span.block_bytes, PLAIN_DEPTH, Caching::default());
+                let mut stream =
+                    WriteStream::new(disk, span.block_bytes, Flow::new(Depth::Measured), Caching::default());
                 let blocks = span.lba + span.blocks - piece.lba;
                 stream.write_zeros(disk, piece.lba, blocks)?;
                 return stream.flush(disk);
@@ -184,6 +183,6 @@ mod tests {
         let (mut disk, seen) = disk_without(WRITE_SAME_16);
         zeros(&mut disk, Span { lba: 3, blocks: 5000, block_bytes: 512 }).unwrap();
         let seen = seen.lock().unwrap();
-        assert_eq!((seen.refused, seen.good), (1, 4), "three writes and a flush");
+        assert_eq!((seen.refused, seen.good_bytes), (1, 5000 * 512), "it is asked once, and then written to");
     }
 }

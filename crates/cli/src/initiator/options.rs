@@ -161,9 +161,9 @@ pub(crate) struct ReadOptions {
     /// Overwrite the file if there is one
     #[arg(long)]
     pub(crate) force: bool,
-    /// Commands under way at once
-    #[arg(long, value_name = "N", default_value = "16", value_parser = depth)]
-    pub(crate) depth: u32,
+    /// Commands under way at once; without it as many as keep the way to the disk busy
+    #[arg(long, value_name = "N", value_parser = depth)]
+    pub(crate) depth: Option<u32>,
     /// Tell on the standard error, as one line of JSON, what was read
     #[arg(long)]
     pub(crate) json: bool,
@@ -195,9 +195,9 @@ pub(crate) struct WriteOptions {
     /// Have each write on stable storage before it is answered (FUA), instead of all of them at the end
     #[arg(long)]
     pub(crate) fua: bool,
-    /// Commands under way at once
-    #[arg(long, value_name = "N", default_value = "16", value_parser = depth)]
-    pub(crate) depth: u32,
+    /// Commands under way at once; without it as many as keep the way to the disk busy
+    #[arg(long, value_name = "N", value_parser = depth)]
+    pub(crate) depth: Option<u32>,
     /// Tell it as one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -214,9 +214,9 @@ pub(crate) struct VerifyOptions {
     pub(crate) range: RangeOptions,
     #[command(flatten)]
     pub(crate) source: SourceOptions,
-    /// Commands under way at once
-    #[arg(long, value_name = "N", default_value = "16", value_parser = depth)]
-    pub(crate) depth: u32,
+    /// Commands under way at once; without it as many as keep the way to the disk busy
+    #[arg(long, value_name = "N", value_parser = depth)]
+    pub(crate) depth: Option<u32>,
     /// Tell it as one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -276,9 +276,9 @@ pub(crate) struct ChecksumOptions {
     /// Which
     #[arg(long, value_enum, value_name = "ALGORITHM", default_value = "sha256")]
     pub(crate) algorithm: Algorithm,
-    /// Commands under way at once
-    #[arg(long, value_name = "N", default_value = "16", value_parser = depth)]
-    pub(crate) depth: u32,
+    /// Commands under way at once; without it as many as keep the way to the disk busy
+    #[arg(long, value_name = "N", value_parser = depth)]
+    pub(crate) depth: Option<u32>,
     /// Tell it as one line of JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -330,9 +330,9 @@ pub(crate) struct CopyOptions {
     /// Transfer what holds nothing, too
     #[arg(long)]
     pub(crate) no_sparse: bool,
-    /// Commands under way at once, on each side
-    #[arg(long, value_name = "N", default_value = "16", value_parser = depth)]
-    pub(crate) depth: u32,
+    /// Commands under way at once, on each side; without it as many as keep the way to the disk busy
+    #[arg(long, value_name = "N", value_parser = depth)]
+    pub(crate) depth: Option<u32>,
     /// No progress on the standard error
     #[arg(long, short)]
     pub(crate) quiet: bool,

@@ -1,6 +1,9 @@
 //! Many reads or writes under way at once: what is read comes in the order of the disk.
 
+mod flow;
+
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use lunette_scsi::client::medium::{self, BlockRange, Caching};
 use lunette_scsi::client::{Command, DoesNotFit};
@@ -9,6 +12,9 @@ use super::amount::Span;
 use super::disk::{Disk, Verdict, judge, pause};
 use super::port::Done;
 use crate::failure::Failure;
+
+use self::flow::Sent;
+pub(crate) use self::flow::{Depth, Flow};
 
 /// The most commands under way that may be asked for.
 pub(crate) const DEPTH_MAX: u32 = 1024;
@@ -22,12 +28,15 @@ struct Slot {
     lba: u64,
     command: Command,
     tries: u32,
+    sent: Sent,
     /// What was read, once it is there.
     data: Option<Vec<u8>>,
 }
 
 /// Commands under way on one disk.
 struct Pipeline {
+    flow: Flow,
+    began: Instant,
     slots: VecDeque<Slot>,
     next_tag: u64,
     /// How many are with the unit.
@@ -44,9 +53,11 @@ struct Pipeline {
 }
 
 impl Pipeline {
-    fn new(depth: u32) -> Pipeline {
-        let depth = depth.clamp(1, DEPTH_MAX) as usize;
+    fn new(flow: Flow) -> Pipeline {
+        let depth = flow.commands_max();
         Pipeline {
+            flow,
+            began: Instant::now(),
             slots: VecDeque::new(),
             next_tag: 0,
             under_way: 0,
@@ -60,7 +71,16 @@ impl Pipeline {
 
     /// Another command may be begun.
     fn has_room(&self) -> bool {
-        self.under_way + self.deferred.len() < self.depth
+        self.under_way + self.deferred.len() < self.depth && self.flow.has_room()
+    }
+
+    /// How many blocks a command should move, of at most `most`.
+    fn piece_blocks(&self, block_bytes: u32, most: u32) -> u64 {
+        (self.flow.piece_bytes() / u64::from(block_bytes)).clamp(1, most.into())
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
     }
 
     fn buffer(&mut self, length: usize) -> Vec<u8> {
@@ -79,19 +99,21 @@ impl Pipeline {
     fn start(&mut self, disk: &mut Disk, lba: u64, command: Command, data: Vec<u8>) -> Result<(), Failure> {
         let tag = self.next_tag;
         self.next_tag += 1;
+        let sent = self.flow.sent(self.now(), data.len() as u64);
         disk.port.start(disk.lun, tag, &command, data)?;
         self.under_way += 1;
-        self.slots.push_back(Slot { tag, lba, command, tries: 0, data: None });
+        self.slots.push_back(Slot { tag, lba, command, tries: 0, sent, data: None });
         Ok(())
     }
 
     /// Sends a command again.
     fn resend(&mut self, disk: &mut Disk, tag: u64, mut data: Vec<u8>) -> Result<(), Failure> {
-        let slot = self.slots.iter().find(|slot| slot.tag == tag);
-        let command = slot.map(|slot| slot.command.clone());
-        let command = command.ok_or_else(|| Failure::internal("a command is sent again that has ended"))?;
-        data.resize(command.data_in_bytes().max(command.data_out_bytes()) as usize, 0);
-        disk.port.start(disk.lun, tag, &command, data)?;
+        let now = self.now();
+        let slot = self.slots.iter_mut().find(|slot| slot.tag == tag);
+        let slot = slot.ok_or_else(|| Failure::internal("a command is sent again that has ended"))?;
+        data.resize(slot.command.data_in_bytes().max(slot.command.data_out_bytes()) as usize, 0);
+        slot.sent = self.flow.sent(now, data.len() as u64);
+        disk.port.start(disk.lun, tag, &slot.command, data)?;
         self.under_way += 1;
         Ok(())
     }
@@ -122,12 +144,14 @@ impl Pipeline {
                 self.resend(disk, tag, data)?;
             }
             let done = disk.port.finish()?;
+            let now = self.now();
             self.under_way -= 1;
             let index = self.slots.iter().position(|slot| slot.tag == done.tag);
             let index = index.ok_or_else(|| Failure::internal("a command ended that was not sent"))?;
             let slot = &mut self.slots[index];
             match judge(&disk.name, &slot.command, &done, slot.tries) {
                 Verdict::Good => {
+                    self.flow.done(now, slot.sent);
                     self.widen();
                     if let Some((tag, data)) = self.deferred.pop_front() {
                         self.resend(disk, tag, data)?;
@@ -135,10 +159,12 @@ impl Pipeline {
                     return Ok((index, whole(&disk.name, &self.slots[index].command, done)?));
                 }
                 Verdict::Again => {
+                    self.flow.refused(slot.sent);
                     slot.tries += 1;
                     self.resend(disk, done.tag, done.data)?;
                 }
                 Verdict::Later => {
+                    self.flow.refused(slot.sent);
                     self.narrow();
                     self.deferred.push_back((done.tag, done.data));
                 }
@@ -181,9 +207,9 @@ pub(crate) struct ReadStream {
 }
 
 impl ReadStream {
-    pub(crate) fn new(disk: &Disk, span: Span, depth: u32) -> ReadStream {
+    pub(crate) fn new(disk: &Disk, span: Span, flow: Flow) -> ReadStream {
         ReadStream {
-            pipeline: Pipeline::new(depth),
+            pipeline: Pipeline::new(flow),
             next_lba: span.lba,
             end_lba: span.lba + span.blocks,
             block_bytes: span.block_bytes,
@@ -191,10 +217,9 @@ impl ReadStream {
         }
     }
 
-    /// Lets no piece be longer than this, in bytes; a piece has at least one block.
-    pub(crate) fn limit_piece(&mut self, piece_bytes: usize) {
-        let blocks = (piece_bytes as u64 / u64::from(self.block_bytes)).max(1);
-        self.piece_blocks = u64::from(self.piece_blocks).min(blocks) as u32;
+    /// What is known of the way now, for the next stream.
+    pub(crate) fn into_flow(self) -> Flow {
+        self.pipeline.flow
     }
 
     /// The next piece: its place on the disk in bytes, and its data. `None` at the end of the range.
@@ -209,7 +234,7 @@ impl ReadStream {
                 && self.next_lba < self.end_lba
             {
                 let left = self.end_lba - self.next_lba;
-                let blocks = left.min(self.piece_blocks.into()) as u32;
+                let blocks = left.min(self.pipeline.piece_blocks(self.block_bytes, self.piece_blocks)) as u32;
                 let range = BlockRange { lba: self.next_lba, blocks, block_length_bytes: self.block_bytes };
                 let command = medium::read(range.form(), range, Caching::default()).map_err(does_not_fit)?;
                 let buffer = self.pipeline.buffer(command.data_in_bytes() as usize);
@@ -246,9 +271,9 @@ pub(crate) struct WriteStream {
 }
 
 impl WriteStream {
-    pub(crate) fn new(disk: &Disk, block_bytes: u32, depth: u32, caching: Caching) -> WriteStream {
+    pub(crate) fn new(disk: &Disk, block_bytes: u32, flow: Flow, caching: Caching) -> WriteStream {
         WriteStream {
-            pipeline: Pipeline::new(depth),
+            pipeline: Pipeline::new(flow),
             block_bytes,
             piece_blocks: disk.transfer_blocks_max(),
             caching,
@@ -265,11 +290,31 @@ impl WriteStream {
         self.pipeline.buffer(length)
     }
 
-    /// Writes `data`, which is of whole blocks and at most a piece, at `lba`; it may still be under way afterwards.
+    /// Writes `data`, which is of whole blocks and at most a piece, at `lba`, by as many commands as suit the way; it may still be
+    /// under way afterwards.
     ///
     /// # Errors
     /// The session, or what the target said, of this write or an earlier one.
     pub(crate) fn write(&mut self, disk: &mut Disk, lba: u64, data: Vec<u8>) -> Result<(), Failure> {
+        let mut at = 0;
+        loop {
+            let blocks = self.pipeline.piece_blocks(self.block_bytes, self.piece_blocks) as usize;
+            let end = data.len().min(at + blocks * self.block_bytes as usize);
+            if at == 0 && end == data.len() {
+                return self.write_one(disk, lba, data);
+            }
+            let mut part = self.buffer(end - at);
+            part.copy_from_slice(&data[at..end]);
+            self.write_one(disk, lba + (at / self.block_bytes as usize) as u64, part)?;
+            at = end;
+            if at == data.len() {
+                self.pipeline.recycle(data);
+                return Ok(());
+            }
+        }
+    }
+
+    fn write_one(&mut self, disk: &mut Disk, lba: u64, data: Vec<u8>) -> Result<(), Failure> {
         while !self.pipeline.has_room() {
             self.finish_one(disk)?;
         }

@@ -14,7 +14,7 @@ use super::disk::Disk;
 use super::options::{Algorithm, ChecksumOptions, ReadOptions, SourceOptions, VerifyOptions, WriteOptions};
 use super::pattern::Pattern;
 use super::report::tell;
-use super::stream::{ReadStream, WriteStream};
+use super::stream::{Flow, ReadStream, WriteStream};
 use crate::banner::size;
 use crate::failure::{Failure, say};
 
@@ -53,7 +53,7 @@ pub(crate) fn read(options: &ReadOptions) -> Result<(), Failure> {
     let failed =
         |error: io::Error| Failure::new(format!("cannot write to {}", options.output.display()), &error);
     let start = Instant::now();
-    let mut stream = ReadStream::new(&disk, span, options.depth);
+    let mut stream = ReadStream::new(&disk, span, Flow::new(options.depth.into()));
     while let Some((_, data)) = stream.next(&mut disk)? {
         match output.write_all(&data) {
             // `| head` has read enough.
@@ -194,7 +194,7 @@ pub(crate) fn write(options: &WriteOptions) -> Result<(), Failure> {
     let (mut source, span) = Source::open(&options.source, span, is_given)?;
     let start = Instant::now();
     let caching = Caching { force_unit_access: options.fua, ..Caching::default() };
-    let mut stream = WriteStream::new(&disk, span.block_bytes, options.depth, caching);
+    let mut stream = WriteStream::new(&disk, span.block_bytes, Flow::new(options.depth.into()), caching);
     let mut done_bytes = 0;
     while done_bytes < span.length_bytes() {
         let length = (span.length_bytes() - done_bytes).min(stream.piece_bytes() as u64) as usize;
@@ -293,7 +293,7 @@ pub(crate) fn verify(options: &VerifyOptions) -> Result<(), Failure> {
     let is_given = options.range.length.is_some();
     let (mut source, span) = Source::open(&options.source, span, is_given)?;
     let start = Instant::now();
-    let mut stream = ReadStream::new(&disk, span, options.depth);
+    let mut stream = ReadStream::new(&disk, span, Flow::new(options.depth.into()));
     let mut expected = Vec::new();
     let mut compared_bytes = 0;
     let mut difference = None;
@@ -373,7 +373,7 @@ pub(crate) fn checksum(options: &ChecksumOptions) -> Result<(), Failure> {
     let span = options.range.resolve(&disk.capacity()?)?;
     let start = Instant::now();
     let mut sum = Sum::new(options.algorithm);
-    let mut stream = ReadStream::new(&disk, span, options.depth);
+    let mut stream = ReadStream::new(&disk, span, Flow::new(options.depth.into()));
     while let Some((_, data)) = stream.next(&mut disk)? {
         sum.update(&data);
         stream.recycle(data);

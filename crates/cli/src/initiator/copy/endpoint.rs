@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::super::amount::Span;
 use super::super::disk::Disk;
 use super::super::options::{AccessOptions, CopyOptions, End};
-use super::super::stream::{ReadStream, WriteStream, flush};
+use super::super::stream::{Depth, Flow, ReadStream, WriteStream, flush};
 use super::super::transfer::create;
 use crate::failure::Failure;
 
@@ -72,7 +72,7 @@ pub(super) trait Endpoint: Send {
 pub(super) fn open_source(
     end: &End,
     access: &AccessOptions,
-    depth: u32,
+    depth: Depth,
 ) -> Result<Box<dyn Endpoint>, Failure> {
     match end {
         End::Disk(url) => Ok(Box::new(DiskEnd::open(Disk::open(url, access)?, depth)?)),
@@ -98,7 +98,7 @@ pub(super) fn open_destination(
                 let message = format!("{} is read-only for this initiator", disk.name);
                 return Err(Failure::scsi(message, Some("see the target's configuration".to_owned())));
             }
-            return Ok(Box::new(DiskEnd::open(disk, options.depth)?));
+            return Ok(Box::new(DiskEnd::open(disk, options.depth.into())?));
         }
         End::File(path) => path,
     };
@@ -116,7 +116,8 @@ pub(super) fn open_destination(
 struct DiskEnd {
     disk: Disk,
     whole: Span,
-    depth: u32,
+    /// What is known of the way from it.
+    reads: Flow,
     writes: WriteStream,
     /// What GET LBA STATUS told last, to be used up.
     known: Vec<lba_status::LbaExtent>,
@@ -127,13 +128,14 @@ struct DiskEnd {
 }
 
 impl DiskEnd {
-    fn open(disk: Disk, depth: u32) -> Result<DiskEnd, Failure> {
+    fn open(disk: Disk, depth: Depth) -> Result<DiskEnd, Failure> {
         let capacity = disk.capacity()?;
         let block_bytes = capacity.block_length_bytes;
-        let writes = WriteStream::new(&disk, block_bytes, depth, Caching::default());
+        let writes = WriteStream::new(&disk, block_bytes, Flow::new(depth), Caching::default());
         let tells_space = capacity.details.provisioning_managed && capacity.details.reads_zeros;
         let whole = Span { lba: 0, blocks: capacity.blocks, block_bytes };
-        Ok(DiskEnd { disk, whole, depth, writes, known: Vec::new(), tells_space, knows_write_same: true })
+        let (reads, known) = (Flow::new(depth), Vec::new());
+        Ok(DiskEnd { disk, whole, reads, writes, known, tells_space, knows_write_same: true })
     }
 
     fn block(&self) -> u64 {
@@ -207,11 +209,27 @@ impl Endpoint for DiskEnd {
         let block = self.block();
         let span =
             Span { lba: at / block, blocks: length_bytes / block, block_bytes: self.whole.block_bytes };
-        let mut stream = ReadStream::new(&self.disk, span, self.depth);
-        stream.limit_piece(piece_bytes);
+        let mut stream = ReadStream::new(&self.disk, span, self.reads.clone());
+        // What came in other pieces than were asked for.
+        let (mut rest_at, mut rest) = (at, Vec::new());
         while let Some((offset_bytes, data)) = stream.next(&mut self.disk)? {
-            take(offset_bytes, data)?;
+            if rest.is_empty() && data.len() == piece_bytes {
+                take(offset_bytes, data)?;
+                rest_at = offset_bytes + piece_bytes as u64;
+                continue;
+            }
+            rest.extend_from_slice(&data);
+            stream.recycle(data);
+            while rest.len() >= piece_bytes {
+                let more = rest.split_off(piece_bytes);
+                take(rest_at, std::mem::replace(&mut rest, more))?;
+                rest_at += piece_bytes as u64;
+            }
         }
+        if !rest.is_empty() {
+            take(rest_at, rest)?;
+        }
+        self.reads = stream.into_flow();
         Ok(())
     }
 
@@ -404,7 +422,7 @@ mod tests {
     fn holes_are_written_where_the_unit_does_not_know_write_same() {
         const WRITE_SAME_16: u8 = 0x93;
         let (disk, seen) = disk_without(WRITE_SAME_16);
-        let mut end = DiskEnd::open(disk, 4).unwrap();
+        let mut end = DiskEnd::open(disk, Depth::Commands(4)).unwrap();
         end.empty(0, 1 << 20).unwrap();
         end.empty(4 << 20, 3 << 20).unwrap();
         end.drain().unwrap();

@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
@@ -24,8 +24,21 @@ use super::transfer::{Difference, Transferred};
 use crate::banner::size;
 use crate::failure::{Failure, say};
 
-/// How much is copied between two moments at which everything before is stable and noted.
-const STEP_BYTES: u64 = 256 << 20;
+/// How much is copied between two moments at which everything before is stable and noted: at first, at least and at most, and
+/// for about how long.
+const STEP_BYTES: u64 = 64 << 20;
+const STEP_BYTES_MIN: u64 = 4 << 20;
+const STEP_BYTES_MAX: u64 = 1 << 30;
+const STEP_TIME: Duration = Duration::from_secs(15);
+
+/// The next step, after one that has taken so long.
+fn next_step(step_bytes: u64, time: Duration) -> u64 {
+    let bytes = step_bytes as f64 * STEP_TIME.as_secs_f64() / time.as_secs_f64().max(1e-3);
+    // A multiple of any grain, and no leap at once.
+    let bytes = (bytes as u64).clamp(step_bytes / 4, step_bytes * 2).clamp(STEP_BYTES_MIN, STEP_BYTES_MAX);
+    bytes >> 20 << 20
+}
+
 /// How often such a part is copied again, if the destination is reset before it is stable.
 const REPEATS_MAX: u32 = 4;
 
@@ -45,7 +58,7 @@ struct Copied {
 pub(crate) fn run(options: &CopyOptions) -> Result<(), Failure> {
     let mut record = options.resume.as_deref().map(Record::open).transpose()?;
     let resumed = record.as_ref().and_then(Record::done).is_some();
-    let mut source = open_source(&options.source, &options.access, options.depth)?;
+    let mut source = open_source(&options.source, &options.access, options.depth.into())?;
     let bytes = source.size_bytes();
     if is_same_file(&options.source, &options.destination) {
         return Err(Failure::usage("source and destination are the same file"));
@@ -62,14 +75,15 @@ pub(crate) fn run(options: &CopyOptions) -> Result<(), Failure> {
     let start = Instant::now();
     let pieces = Pieces::new(&*source, &*destination, !options.no_sparse)?;
     let mut job = Job { pieces, empty_bytes: 0, moved_bytes: 0, bar: &bar };
-    let mut at = begin;
+    let (mut at, mut step_bytes) = (begin, STEP_BYTES);
     while at < bytes {
-        let end = bytes.min(at + STEP_BYTES);
+        let (end, began) = (bytes.min(at + step_bytes), Instant::now());
         job.stable_step(&mut *source, &mut *destination, at, end)?;
         if let Some(record) = &mut record {
             record.note(end)?;
         }
         at = end;
+        step_bytes = next_step(step_bytes, began.elapsed());
     }
     let (empty_bytes, moved_bytes) = (job.empty_bytes, job.moved_bytes);
     if options.verify {
@@ -329,7 +343,7 @@ fn compare(
     let bytes = source.size_bytes();
     let mut at = 0;
     while at < bytes {
-        let length = (bytes - at).min(STEP_BYTES);
+        let length = (bytes - at).min(STEP_BYTES_MAX);
         compare_step(source, destination, at, length, pieces, bar)?;
         at += length;
     }
@@ -376,6 +390,17 @@ fn compare_step(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn steps_take_about_as_long_on_every_line() {
+        let seconds = Duration::from_secs;
+        assert_eq!(next_step(64 << 20, seconds(15)), 64 << 20);
+        assert_eq!(next_step(64 << 20, seconds(10)), 96 << 20);
+        assert_eq!(next_step(64 << 20, Duration::ZERO), 128 << 20);
+        assert_eq!(next_step(64 << 20, seconds(600)), 16 << 20);
+        assert_eq!(next_step(4 << 20, seconds(600)), STEP_BYTES_MIN);
+        assert_eq!(next_step(1 << 30, seconds(1)), STEP_BYTES_MAX);
+    }
 
     #[test]
     fn extents_are_cut_to_whole_blocks_of_both_sides() {

@@ -25,6 +25,7 @@ struct Narrow {
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) good: usize,
+    pub(crate) good_bytes: usize,
     pub(crate) refused: usize,
 }
 
@@ -49,7 +50,9 @@ impl Port for Narrow {
             }
             None => {
                 seen.good += 1;
-                (Status::Good, self.under_way.pop_front().expect("one is under way"))
+                let (tag, data) = self.under_way.pop_front().expect("one is under way");
+                seen.good_bytes += data.len();
+                (Status::Good, (tag, data))
             }
         };
         let unknown =
@@ -86,7 +89,7 @@ fn disk_of(narrow: Narrow) -> (Disk, Arc<Mutex<Seen>>) {
 #[test]
 fn a_full_task_set_narrows_the_way() {
     let (mut disk, seen) = disk(4);
-    let mut stream = WriteStream::new(&disk, 512, 64, Caching::default());
+    let mut stream = WriteStream::new(&disk, 512, Flow::new(Depth::Commands(64)), Caching::default());
     for lba in 0..1000 {
         stream.write(&mut disk, lba, vec![1; 512]).unwrap();
     }
@@ -99,22 +102,30 @@ fn a_full_task_set_narrows_the_way() {
 #[test]
 fn reads_stay_in_order_on_a_narrow_way() {
     let (mut disk, seen) = disk(3);
-    let span = Span { lba: 0, blocks: 500, block_bytes: 512 };
-    let mut stream = ReadStream::new(&disk, span, 16);
-    stream.limit_piece(512);
+    let span = Span { lba: 0, blocks: 500 * 2048, block_bytes: 512 };
+    let mut stream = ReadStream::new(&disk, span, Flow::new(Depth::Commands(16)));
     let mut expected = 0;
     while let Some((offset_bytes, data)) = stream.next(&mut disk).unwrap() {
-        assert_eq!((offset_bytes, data.len()), (expected, 512));
-        expected += 512;
+        assert_eq!((offset_bytes, data.len()), (expected, 1 << 20));
+        expected += 1 << 20;
     }
-    assert_eq!((expected, seen.lock().unwrap().good), (500 * 512, 500));
+    assert_eq!((expected, seen.lock().unwrap().good), (500 << 20, 500));
 }
 
 #[test]
 fn zeros_are_written_in_pieces() {
     let (mut disk, seen) = disk(64);
-    let mut stream = WriteStream::new(&disk, 512, 4, Caching::default());
+    let mut stream = WriteStream::new(&disk, 512, Flow::new(Depth::Commands(4)), Caching::default());
     stream.write_zeros(&mut disk, 7, 5000).unwrap();
     stream.drain(&mut disk).unwrap();
     assert_eq!(seen.lock().unwrap().good, 3, "of at most 2048 blocks each");
+}
+
+#[test]
+fn a_long_write_is_cut_for_a_way_that_is_not_known_yet() {
+    let (mut disk, seen) = disk(64);
+    let mut stream = WriteStream::new(&disk, 512, Flow::new(Depth::Measured), Caching::default());
+    stream.write(&mut disk, 0, vec![1; 128 << 10]).unwrap();
+    stream.drain(&mut disk).unwrap();
+    assert_eq!(seen.lock().unwrap().good, 2);
 }
