@@ -1,6 +1,7 @@
 //! Lunette's initiator (`lunette-initiator`) against our target in this process, tgtd and istgt, and against targets that
 //! break the rules.
 
+mod elsewhere;
 mod engine;
 mod faces;
 mod guard;
@@ -11,3 +12,4 @@ mod overdue;
 mod recovery;
 mod relay;
 mod resets;
+mod short_writes;
