@@ -81,8 +81,8 @@ fn alice(secret: &str, algorithms: Vec<ChapAlgorithm>) -> Option<Credentials> {
 /// The algorithm that each login was answered with.
 fn chosen(record: &LoginRecord) -> Vec<Option<String>> {
     let of = |attempt: &lunette_initiator::Attempt| {
-        let pairs = attempt.trace.pdus.iter().flat_map(|pdu| &pdu.pairs);
-        pairs.filter(|(key, _)| key == "CHAP_A").last().map(|(_, value)| value.clone())
+        let mut pairs = attempt.trace.pdus.iter().flat_map(|pdu| &pdu.pairs);
+        pairs.rfind(|(key, _)| key == "CHAP_A").map(|(_, value)| value.clone())
     };
     record.attempts.iter().map(of).collect()
 }
