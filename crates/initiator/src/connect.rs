@@ -97,6 +97,20 @@ pub(crate) fn no_random(error: getrandom::Error) -> Error {
     Error::System { what: "random numbers", source: error.into() }
 }
 
+/// Ends the session that these options have had at a portal group, by a login with its name at another portal of that group
+/// (RFC 7143, 6.3.5), and logs out again. Answers the group that it was.
+///
+/// # Errors
+/// The login's.
+pub(crate) fn end_session_at(options: &Options, isid: Isid) -> Result<Option<u16>, Error> {
+    let goal = Goal::leading(Purpose::Normal(options.target.clone()), isid);
+    let connected = Connector::new(options, &mut LoginRecord::default()).log_in(&goal, 0)?;
+    let group = connected.outcome.portal_group_tag;
+    // The old session is gone, whatever becomes of the new one.
+    let _ = say_goodbye(connected, options.timing.logout);
+    Ok(group)
+}
+
 /// Logs out a session that has done nothing.
 fn say_goodbye(connected: Connected, limit: Duration) -> Result<(), Error> {
     let outcome = &connected.outcome;

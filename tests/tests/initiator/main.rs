@@ -8,6 +8,7 @@ mod guard;
 mod hostile;
 mod leaving;
 mod login;
+mod multipath;
 mod overdue;
 mod recovery;
 mod relay;
