@@ -36,6 +36,7 @@ pub(crate) mod function {
 pub(crate) mod status {
     pub(crate) const SUCCESSFUL: u32 = 0;
     pub(crate) const FORMAT_ERROR: u32 = 2;
+    pub(crate) const INVALID_REGISTRATION: u32 = 3;
     pub(crate) const NO_SUCH_ENTRY: u32 = 9;
     pub(crate) const NOT_SUPPORTED: u32 = 15;
     pub(crate) const INQUIRY_NOT_AVAILABLE: u32 = 21;

@@ -1,7 +1,8 @@
 //! An initiator's question for targets (RFC 4171, 5.6.5.2, 5.7.5.2): which there are for it, and through which portals.
 //!
 //! A server answers a node by the discovery domains that it shares with others. One that does not know the node may refuse it, or
-//! show it nothing: then the node is registered, as an initiator, asks again, and is taken out.
+//! show it nothing: then the node is registered, as an initiator, asks again, and is taken out. A node that it does know is left
+//! as it is: its registration belongs to somebody else, and nothing is an answer, too.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -40,7 +41,13 @@ pub enum SearchStep {
 enum State {
     /// Asks as whoever the server takes it for.
     Asking,
-    Registering,
+    /// Asks whether the server knows it; it was answered already if `is_answered`.
+    AskingOfSelf {
+        is_answered: bool,
+    },
+    Registering {
+        is_answered: bool,
+    },
     /// Asks as a node that the server knows.
     AskingAgain,
     /// Takes itself out, and has this to say then.
@@ -78,10 +85,20 @@ impl Search {
                 if !found.is_empty() {
                     return SearchStep::Done(found);
                 }
-                self.go_on(State::Registering, &self.registration())
+                self.go_on(State::AskingOfSelf { is_answered: is_good }, &self.question_of_self())
             }
-            State::Registering if is_good => self.go_on(State::AskingAgain, &self.question()),
-            State::Registering => SearchStep::Refused(response.status),
+            State::AskingOfSelf { is_answered: true } if self.is_named_in(response) => {
+                SearchStep::Done(Vec::new())
+            }
+            State::AskingOfSelf { is_answered } => {
+                self.go_on(State::Registering { is_answered }, &self.registration())
+            }
+            State::Registering { .. } if is_good => self.go_on(State::AskingAgain, &self.question()),
+            // It has an entity already, although the server did not tell.
+            State::Registering { is_answered: true } if response.status == status::INVALID_REGISTRATION => {
+                SearchStep::Done(Vec::new())
+            }
+            State::Registering { .. } => SearchStep::Refused(response.status),
             State::AskingAgain => {
                 // A server may say of nothing that there is no such entry.
                 let end = match response.status {
@@ -123,6 +140,20 @@ impl Search {
         let key = self.source().number(tag::ISCSI_NODE_TYPE, TARGET).empty(tag::DELIMITER);
         let attributes = wanted.into_iter().fold(key, Attributes::empty);
         Request { function: function::QUERY, replaces: false, attributes }
+    }
+
+    fn question_of_self(&self) -> Request {
+        let key = Attributes::default().text(tag::ISCSI_NAME, &self.name).empty(tag::DELIMITER);
+        let attributes = self.source().and(&key).empty(tag::ISCSI_NAME);
+        Request { function: function::QUERY, replaces: false, attributes }
+    }
+
+    /// Whether a good answer speaks of this node.
+    fn is_named_in(&self, response: &Response) -> bool {
+        let is_name = |(found, value): (u32, &[u8])| {
+            found == tag::ISCSI_NAME && text(value).is_some_and(|name| name.eq_ignore_ascii_case(&self.name))
+        };
+        response.status == status::SUCCESSFUL && response.told().any(is_name)
     }
 
     /// The initiator alone in an entity of its name.
@@ -272,12 +303,14 @@ mod tests {
         for first in [0, 6] {
             let (mut search, _) = Search::begin(NAME);
             let step = next(&mut search, 1, function::QUERY, first);
+            assert_eq!(function_of(&step), function::QUERY, "does it know me?");
+            let step = next(&mut search, 2, function::QUERY, first);
             assert_eq!(function_of(&step), function::REGISTER);
-            let step = next(&mut search, 2, function::REGISTER, 0);
+            let step = next(&mut search, 3, function::REGISTER, 0);
             assert_eq!(function_of(&step), function::QUERY);
-            let step = search.received(&told(3, &node("iqn.a:1", 1)));
+            let step = search.received(&told(4, &node("iqn.a:1", 1)));
             assert_eq!(function_of(&step), function::DEREGISTER);
-            let end = next(&mut search, 4, function::DEREGISTER, 11);
+            let end = next(&mut search, 5, function::DEREGISTER, 11);
             let found = FoundTarget { name: "iqn.a:1".into(), portals: vec![] };
             assert_eq!(end, SearchStep::Done(vec![found]), "whatever the server says to the farewell");
         }
@@ -287,13 +320,28 @@ mod tests {
     fn a_refusal_is_told_and_nothing_is_left_behind() {
         let (mut search, _) = Search::begin(NAME);
         next(&mut search, 1, function::QUERY, 6);
-        assert_eq!(next(&mut search, 2, function::REGISTER, 8), SearchStep::Refused(8));
+        next(&mut search, 2, function::QUERY, 6);
+        assert_eq!(next(&mut search, 3, function::REGISTER, 3), SearchStep::Refused(3));
         let (mut search, _) = Search::begin(NAME);
         next(&mut search, 1, function::QUERY, 6);
-        next(&mut search, 2, function::REGISTER, 0);
-        let step = next(&mut search, 3, function::QUERY, 11);
+        next(&mut search, 2, function::QUERY, 6);
+        next(&mut search, 3, function::REGISTER, 0);
+        let step = next(&mut search, 4, function::QUERY, 11);
         assert_eq!(function_of(&step), function::DEREGISTER);
-        assert_eq!(next(&mut search, 4, function::DEREGISTER, 0), SearchStep::Refused(11));
+        assert_eq!(next(&mut search, 5, function::DEREGISTER, 0), SearchStep::Refused(11));
+    }
+
+    #[test]
+    fn a_node_that_is_registered_already_is_left_alone() {
+        let (mut search, _) = Search::begin(NAME);
+        next(&mut search, 1, function::QUERY, 0);
+        let myself = Attributes::default().text(tag::ISCSI_NAME, &NAME.to_uppercase());
+        assert_eq!(search.received(&told(2, &myself)), SearchStep::Done(vec![]));
+        // One that the server keeps to itself, but does not let move (5.6.5.1).
+        let (mut search, _) = Search::begin(NAME);
+        next(&mut search, 1, function::QUERY, 0);
+        next(&mut search, 2, function::QUERY, 0);
+        assert_eq!(next(&mut search, 3, function::REGISTER, 3), SearchStep::Done(vec![]));
     }
 
     proptest! {
@@ -326,7 +374,7 @@ mod tests {
                     }
                 }
                 turns += 1;
-                prop_assert!(turns < 4);
+                prop_assert!(turns < 5);
             }
         }
     }

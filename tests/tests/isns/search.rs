@@ -67,6 +67,16 @@ fn what_a_real_server_knows_is_found_and_used() {
     assert!(!nodes.contains(ME), "nothing is left of the question: {nodes}");
 }
 
+/// It is somebody else's registration, and stays as it is.
+#[test]
+fn a_node_that_is_registered_already_is_left_alone() {
+    let (at, server) = server(vec![0, 0, 3]);
+    assert_eq!(discover_isns(&at, &options()).expect("an answer"), vec![]);
+    let functions: Vec<u16> =
+        server.join().expect("no panic").iter().map(|(function, _)| *function).collect();
+    assert_eq!(functions, [QUERY, QUERY, REGISTER], "nothing is taken out");
+}
+
 /// What was asked: functions with their attributes.
 type Asked = Vec<(u16, Vec<Value>)>;
 
@@ -112,7 +122,7 @@ fn objects() -> Vec<Value> {
 fn whom_the_server_does_not_know_registers_for_the_question() {
     // It does not say so, but shows nothing; or it refuses.
     for first in [0, 6] {
-        let (at, server) = server(vec![first, 0, 0, 0]);
+        let (at, server) = server(vec![first, first, 0, 0, 0]);
         let found = discover_isns(&at, &options()).expect("an answer");
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].name.as_str(), FOUND);
@@ -120,15 +130,15 @@ fn whom_the_server_does_not_know_registers_for_the_question() {
         assert_eq!(portals, ["192.0.2.1:3261,7"]);
         let asked = server.join().expect("no panic");
         let functions: Vec<u16> = asked.iter().map(|(function, _)| *function).collect();
-        assert_eq!(functions, [QUERY, REGISTER, QUERY, DEREGISTER]);
+        assert_eq!(functions, [QUERY, QUERY, REGISTER, QUERY, DEREGISTER]);
         assert!(asked.iter().all(|(_, values)| values[0] == text(32, ME)), "it says who it is");
-        assert!(asked[1].1.contains(&number(NODE_TYPE, 2)), "an initiator: {asked:?}");
+        assert!(asked[2].1.contains(&number(NODE_TYPE, 2)), "an initiator: {asked:?}");
     }
 }
 
 #[test]
 fn a_refusal_says_why() {
-    let (at, server) = server(vec![6, 8]);
+    let (at, server) = server(vec![6, 6, 8]);
     let error = discover_isns(&at, &options()).expect_err("it is refused");
     server.join().expect("no panic");
     assert!(matches!(error, Error::NameService { .. }), "{error}");
