@@ -107,6 +107,40 @@ fn it_ends_as_its_command_does() -> Result<()> {
 }
 
 #[test]
+fn what_fails_or_is_interrupted_before_it_begins_leaves_nothing() -> Result<()> {
+    if !may()? {
+        return Ok(());
+    }
+    let directory = tempfile::tempdir()?;
+    let pid = directory.path().join("pid");
+    let far = format!("sleep 1000 & echo $! > {0}.new; mv {0}.new {0}; wait", pid.display());
+    let started = || -> Result<i32> {
+        let deadline = Instant::now() + LIMIT;
+        while !pid.exists() {
+            ensure!(Instant::now() < deadline, "the far command does not start");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(fs::read_to_string(&pid)?.trim().parse()?)
+    };
+    // There is no such command.
+    let finished = wan(&["run", "--link", "local", "--far", &far, "--", "/no/such/command"])?;
+    assert_eq!(finished.ending(), "exit status 125", "{}", finished.output);
+    // It may have been ended before it began.
+    if pid.exists() {
+        wait_until_gone([started()?])?;
+        fs::remove_file(&pid)?;
+    }
+    // Nobody listens, and somebody has enough of waiting.
+    let mut child = Command::new(binary())
+        .args(["wan", "run", "--link", "local", "--far", &far, "--far-port", "1", "--", "false"])
+        .spawn()?;
+    let sleep = started()?;
+    kill_process(Pid::from_child(&child), Signal::INT)?;
+    assert_eq!(child.wait()?.code(), Some(130));
+    wait_until_gone([sleep])
+}
+
+#[test]
 fn what_is_wrong_with_a_link_is_said() -> Result<()> {
     for (link, says) in [
         ("oc4", "\"oc4\" is no named link; there are local, lan-100"),

@@ -123,14 +123,6 @@ pub enum Error {
         /// Why.
         reason: String,
     },
-    /// A path leads elsewhere than the others, or its unit does not say where it leads.
-    #[error("the path over {portal}: {what}")]
-    Path {
-        /// The portal.
-        portal: Portal,
-        /// What is wrong with it.
-        what: String,
-    },
     /// The session was ended on this side.
     #[error("the session was closed on this side")]
     Ended,
@@ -161,8 +153,7 @@ impl Error {
             | Self::Timeout { .. }
             | Self::Discovery { .. }
             | Self::NameService { .. }
-            | Self::Format { .. }
-            | Self::Path { .. } => Some(Side::Target),
+            | Self::Format { .. } => Some(Side::Target),
             Self::Login { error, .. } => Some(error.side()),
         }
     }
@@ -193,7 +184,6 @@ impl Error {
             }
             Self::Format { .. } => "check whether this is an iSCSI portal",
             Self::Lost { .. } => "look at the target's log and at the network, then connect again",
-            Self::Path { .. } => "check that all paths name the same logical unit of the same target",
             Self::Ended => "connect again",
             Self::System { .. } => "check the limits of this process (open files, memory)",
         }

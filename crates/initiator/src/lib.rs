@@ -16,7 +16,6 @@ mod discover;
 mod engine;
 mod error;
 mod identity;
-pub mod multipath;
 mod name_service;
 mod options;
 mod secret;

@@ -14,6 +14,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use lunette_wan::Entrance;
+use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg,
@@ -99,10 +100,15 @@ impl Directory {
     /// It cannot be made, or belongs to somebody else.
     pub(super) fn open() -> Result<Self, Failure> {
         let user = rustix::process::getuid();
-        let base = match std::env::var_os("XDG_RUNTIME_DIR") {
-            Some(directory) if !directory.is_empty() => PathBuf::from(directory).join("lunette"),
-            _ if user.is_root() => PathBuf::from("/run/lunette"),
-            _ => std::env::temp_dir().join(format!("lunette-{}", user.as_raw())),
+        // Another user's, which `su` or `sudo` may have left in the environment, is not for this one.
+        let own = |directory: &PathBuf| {
+            fs::metadata(directory)
+                .is_ok_and(|metadata| metadata.uid() == user.as_raw() && metadata.mode() & 0o022 == 0)
+        };
+        let base = match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(own) {
+            Some(directory) => directory.join("lunette"),
+            None if user.is_root() => PathBuf::from("/run/lunette"),
+            None => std::env::temp_dir().join(format!("lunette-{}", user.as_raw())),
         };
         let path = base.join("wan");
         let failed = |error: &io::Error| Failure::network(format!("no directory {}", path.display()), error);
@@ -179,6 +185,11 @@ impl Line {
             }
             _ => Failure::network(format!("the network {name} cannot be spoken to"), &error),
         })?;
+        // Who enters a namespace is at the mercy of its owner.
+        let holder = socket_peercred(&stream).map_err(|errno| gone(name, &errno.into()))?;
+        if holder.uid != rustix::process::getuid() {
+            return Err(Failure::wan(format!("the network {name} is another user's")));
+        }
         Ok(Self::new(stream))
     }
 

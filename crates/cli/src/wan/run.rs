@@ -61,8 +61,10 @@ pub(super) fn run_command(options: &RunOptions) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGCHLD])
         .map_err(|error| Failure::network("signals cannot be received", &error))?;
     let mut far = options.far.as_deref().map(|far| start_far(&emulator, far)).transpose()?;
-    if let (Some(far), Some(port)) = (&mut far, options.far_port) {
-        wait_for_port(&emulator, far, port)?;
+    if let (Some(far), Some(port)) = (&mut far, options.far_port)
+        && let Some(signal) = wait_for_port(&emulator, &mut far.0, port, &mut signals)?
+    {
+        return Ok(ExitCode::from(status_of(ExitStatus::from_raw(signal))));
     }
     let mut near = Command::new(&options.command[0]);
     addressed(near.args(&options.command[1..])).env(LINK_VARIABLE, options.network.link.to_string());
@@ -70,11 +72,9 @@ pub(super) fn run_command(options: &RunOptions) -> Result<ExitCode, Failure> {
         .near()
         .spawn(&mut near)
         .map_err(|error| Failure::network(format!("cannot run {}", options.command[0].display()), &error))?;
-    let status = wait(&mut near, far.as_mut(), &mut signals)
+    let status = wait(&mut near, far.as_mut().map(|far| &mut far.0), &mut signals)
         .map_err(|error| Failure::network("waiting for the command", &error))?;
-    if let Some(far) = far {
-        end_far(far);
-    }
+    drop(far);
     let statistics =
         emulator.statistics().map_err(|error| Failure::network("no statistics of the network", &error))?;
     let report = Report::new(&options.network.link, options.network.seed, emulator.offloads(), &statistics);
@@ -83,22 +83,41 @@ pub(super) fn run_command(options: &RunOptions) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(status_of(status)))
 }
 
-fn start_far(emulator: &Emulator, far: &str) -> Result<Child, Failure> {
+/// The command of the far end, which ends with this.
+struct Far(Child);
+
+impl Drop for Far {
+    fn drop(&mut self) {
+        end_far(&mut self.0);
+    }
+}
+
+fn start_far(emulator: &Emulator, far: &str) -> Result<Far, Failure> {
     let mut command = Command::new("sh");
     // A group of its own, so that what the shell starts can be ended with it.
     command.arg("-c").arg(far).stdin(Stdio::null()).process_group(0);
     emulator
         .far()
         .spawn(addressed(&mut command))
+        .map(Far)
         .map_err(|error| Failure::network("cannot run the command of the far end", &error))
 }
 
-fn wait_for_port(emulator: &Emulator, far: &mut Child, port: u16) -> Result<(), Failure> {
+/// Waits until the far command listens, or gives the signal that this process was told to end by.
+fn wait_for_port(
+    emulator: &Emulator,
+    far: &mut Child,
+    port: u16,
+    signals: &mut Signals,
+) -> Result<Option<i32>, Failure> {
     let began = Instant::now();
     let address = SocketAddr::from((FAR.ipv4, port));
     loop {
         let connect = || TcpStream::connect_timeout(&address, Duration::from_secs(1)).map(drop);
-        let Err(error) = emulator.far().within(connect) else { return Ok(()) };
+        let Err(error) = emulator.far().within(connect) else { return Ok(None) };
+        if let Some(signal) = signals.pending().find(|signal| *signal != SIGCHLD) {
+            return Ok(Some(signal));
+        }
         if let Ok(Some(status)) = far.try_wait() {
             return Err(Failure::wan(format!(
                 "the command of the far end ended before it listened: {status}"
@@ -149,7 +168,7 @@ fn terminate(child: &Child) {
 }
 
 /// Asks the far command and all that it started to end, and sees to it.
-fn end_far(mut far: Child) {
+fn end_far(far: &mut Child) {
     // Of a group nobody else has the number until its last process is gone.
     let group = Pid::from_raw(far.id() as i32);
     let signal = |signal| group.is_some_and(|group| kill_process_group(group, signal).is_ok());

@@ -21,8 +21,7 @@ impl Waker {
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 
-    /// What woke the thread is known.
-    pub(crate) fn clear(&self) {
+    pub(super) fn clear(&self) {
         let mut counter = [0; 8];
         // Nothing to read means that nobody woke us.
         let _ = rustix::io::read(&*self.0, &mut counter);
