@@ -81,6 +81,16 @@ impl Tgtd {
         Ok(())
     }
 
+    /// Lets nobody log in but this user, by CHAP.
+    ///
+    /// # Errors
+    /// tgtd refuses.
+    pub fn require_user(&self, name: &str, secret: &str) -> Result<()> {
+        let account = ["--mode", "account", "--user", name];
+        self.control(&[&["--op", "new"], &account[..], &["--password", secret]].concat())?;
+        self.control(&[&["--op", "bind", "--tid", "1"], &account[..]].concat())
+    }
+
     /// The process id.
     #[must_use]
     pub fn pid(&self) -> u32 {

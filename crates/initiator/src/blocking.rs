@@ -36,6 +36,14 @@ impl Session {
         wait_for(crate::Session::connect(options)).map(Self)
     }
 
+    /// Logs in over several paths to one logical unit.
+    ///
+    /// # Errors
+    /// As [`crate::Session::connect_paths`].
+    pub fn connect_paths(options: crate::multipath::Options) -> Result<Self, Error> {
+        wait_for(crate::Session::connect_paths(options)).map(Self)
+    }
+
     /// Sends a command and waits until it is over.
     #[must_use]
     pub fn execute(&self, command: Command) -> Completion {

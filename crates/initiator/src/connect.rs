@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use lunette_iscsi::chap::{ChapAlgorithm, ChapNonce};
 use lunette_iscsi::initiator::discovery::Portal;
 use lunette_iscsi::initiator::login::{
-    Credentials, Login, LoginError, LoginSettings, Moved, Outcome, Purpose, Step, Trace, Trail, Wishes,
+    Credentials, Login, LoginError, LoginSettings, Moved, Outcome, Purpose, Step, Trace, TracedPdu, Trail,
+    Wishes,
 };
 use lunette_wire::initiator::{LogoutReason, LogoutRequest};
 use lunette_wire::{BHS_LENGTH, Cid, CmdSn, InitiatorTaskTag, Isid, TargetPdu, Tsih};
@@ -96,6 +97,20 @@ pub(crate) fn no_random(error: getrandom::Error) -> Error {
     Error::System { what: "random numbers", source: error.into() }
 }
 
+/// Ends the session that these options have had at a portal group, by a login with its name at another portal of that group
+/// (RFC 7143, 6.3.5), and logs out again. Answers the group that it was.
+///
+/// # Errors
+/// The login's.
+pub(crate) fn end_session_at(options: &Options, isid: Isid) -> Result<Option<u16>, Error> {
+    let goal = Goal::leading(Purpose::Normal(options.target.clone()), isid);
+    let connected = Connector::new(options, &mut LoginRecord::default()).log_in(&goal, 0)?;
+    let group = connected.outcome.portal_group_tag;
+    // The old session is gone, whatever becomes of the new one.
+    let _ = say_goodbye(connected, options.timing.logout);
+    Ok(group)
+}
+
 /// Logs out a session that has done nothing.
 fn say_goodbye(connected: Connected, limit: Duration) -> Result<(), Error> {
     let outcome = &connected.outcome;
@@ -179,8 +194,11 @@ impl<'a> Connector<'a> {
                     && credentials.algorithms.contains(&ChapAlgorithm::Md5) =>
             {
                 let only = Credentials { algorithms: vec![ChapAlgorithm::Md5], ..credentials.clone() };
-                // What SHA-256 failed with says more than what MD5 does.
-                self.attempt(goal, portal, Some(&only)).or(first)
+                match self.attempt(goal, portal, Some(&only)) {
+                    // What SHA-256 failed with says more than what MD5 does, unless that names the reason.
+                    Err(error) if !error.is_authentication() => first,
+                    ended => ended,
+                }
             }
             _ => first,
         }
@@ -294,13 +312,17 @@ fn decoded(bhs: &[u8; BHS_LENGTH]) -> Option<lunette_wire::target::LoginResponse
     }
 }
 
-/// Whether a login failed on a response that was computed with SHA-256.
+/// Whether a login failed on a response that was computed with SHA-256. tgtd calls that an error of the initiator's.
 fn is_of_sha_256(error: &LoginError, record: &LoginRecord) -> bool {
+    let Some(attempt) = record.attempts.last() else { return false };
+    let pdus = &attempt.trace.pdus;
+    let has = |pdu: &TracedPdu, wanted: &str| pdu.pairs.iter().any(|(name, _)| name == wanted);
     let has_chosen = || {
-        let pdus = record.attempts.last().map(|attempt| &attempt.trace.pdus);
-        let mut said = pdus.into_iter().flatten().flat_map(|pdu| &pdu.pairs);
         let number = ChapAlgorithm::Sha256.number().to_string();
+        let mut said = pdus.iter().flat_map(|pdu| &pdu.pairs);
         said.rfind(|(name, _)| name == "CHAP_A").is_some_and(|(_, value)| *value == number)
     };
-    error.is_authentication() && has_chosen()
+    let is_refusal = matches!(error, LoginError::Refused { refusal } if refusal.class() == 2);
+    let is_of_response = || pdus.iter().rev().nth(1).is_some_and(|pdu| has(pdu, "CHAP_R"));
+    (error.is_authentication() || is_refusal && is_of_response()) && has_chosen()
 }

@@ -123,6 +123,14 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// A path leads elsewhere than the others, or its unit does not say where it leads.
+    #[error("the path over {portal}: {what}")]
+    Path {
+        /// The portal.
+        portal: Portal,
+        /// What is wrong with it.
+        what: String,
+    },
     /// The session was ended on this side.
     #[error("the session was closed on this side")]
     Ended,
@@ -153,7 +161,8 @@ impl Error {
             | Self::Timeout { .. }
             | Self::Discovery { .. }
             | Self::NameService { .. }
-            | Self::Format { .. } => Some(Side::Target),
+            | Self::Format { .. }
+            | Self::Path { .. } => Some(Side::Target),
             Self::Login { error, .. } => Some(error.side()),
         }
     }
@@ -184,6 +193,7 @@ impl Error {
             }
             Self::Format { .. } => "check whether this is an iSCSI portal",
             Self::Lost { .. } => "look at the target's log and at the network, then connect again",
+            Self::Path { .. } => "check that all paths name the same logical unit of the same target",
             Self::Ended => "connect again",
             Self::System { .. } => "check the limits of this process (open files, memory)",
         }

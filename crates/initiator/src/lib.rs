@@ -16,6 +16,7 @@ mod discover;
 mod engine;
 mod error;
 mod identity;
+pub mod multipath;
 mod name_service;
 mod options;
 mod secret;

@@ -2,11 +2,13 @@
 //!
 //! It needs no runtime: a command's future is a channel that the engine's thread fills, and any executor can wait for it.
 
+mod drive;
+mod shared;
+
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use futures_channel::oneshot;
@@ -14,49 +16,17 @@ use lunette_iscsi::initiator::session::Function;
 use lunette_iscsi::parameters::SessionParameters;
 use lunette_scsi::client::UnitIdentity;
 
-use crate::engine::{ConnectionInfo, Engine, EngineEvent, RequestId, Waker};
-use crate::{Command, CommandError, CommandId, Completion, Data, Error, LoginRecord, Lun, Options, Times};
+use crate::engine::{ConnectionInfo, Engine, EngineEvent, RequestId};
+use crate::multipath::{self, PathInfo};
+use crate::{Command, CommandError, CommandId, Completion, Error, LoginRecord, Lun, Options, Times};
+use drive::Drive;
+use shared::{Closing, Facts, Request, Shared, lock};
 
 /// Events that are kept for [`Session::events`]; of more, the oldest are forgotten.
 const EVENTS_MAX: usize = 256;
 
 /// How old [`Session::connections`] may be while something goes on.
 const TELL_INTERVAL: Duration = Duration::from_secs(1);
-
-/// What a handle asks of the engine's thread.
-enum Request {
-    Command(Command, oneshot::Sender<Completion>),
-    Guard(Lun, Box<UnitIdentity>),
-    Manage(Function, oneshot::Sender<Result<u8, CommandError>>),
-    LogOut(oneshot::Sender<()>),
-    /// The last handle has gone.
-    Abandon,
-}
-
-/// What handles and the engine's thread share.
-struct Shared {
-    requests: Mutex<Requests>,
-    waker: Waker,
-    facts: Mutex<Facts>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-}
-
-/// What was asked and is not taken yet.
-#[derive(Default)]
-struct Requests {
-    waiting: Vec<Request>,
-    /// The thread has ended: nobody takes anything any more.
-    is_closed: bool,
-}
-
-/// What handles may look at.
-#[derive(Debug, Clone)]
-struct Facts {
-    parameters: SessionParameters,
-    connections: Vec<ConnectionInfo>,
-    events: Vec<EngineEvent>,
-    is_over: bool,
-}
 
 /// Handles of one session; the session is logged out when the last one goes.
 struct Handles(Arc<Shared>);
@@ -114,9 +84,24 @@ impl Session {
     /// # Errors
     /// As [`Engine::connect`].
     pub async fn connect(options: Options) -> Result<Self, Error> {
+        Self::start(move || Engine::connect(options)).await
+    }
+
+    /// Logs in over several paths to one logical unit, which takes all commands, whatever their `lun` says. Returns when the
+    /// first path is there.
+    ///
+    /// # Errors
+    /// As [`multipath::Engine::connect`].
+    pub async fn connect_paths(options: multipath::Options) -> Result<Self, Error> {
+        Self::start(move || multipath::Engine::connect(options)).await
+    }
+
+    async fn start<E: Drive>(
+        connect: impl FnOnce() -> Result<E, Error> + Send + 'static,
+    ) -> Result<Self, Error> {
         let (sender, receiver) = oneshot::channel();
         let run = move || {
-            let engine = match Engine::connect(options) {
+            let engine = match connect() {
                 Ok(engine) => engine,
                 Err(error) => return drop(sender.send(Err(error))),
             };
@@ -134,10 +119,11 @@ impl Session {
         Ok(session)
     }
 
-    fn around(engine: &Engine) -> (Self, Arc<Shared>) {
+    fn around(engine: &impl Drive) -> (Self, Arc<Shared>) {
         let facts = Facts {
-            parameters: *engine.parameters(),
+            parameters: engine.parameters(),
             connections: engine.connections(),
+            paths: engine.paths(),
             events: Vec::new(),
             is_over: false,
         };
@@ -147,7 +133,7 @@ impl Session {
             facts: Mutex::new(facts),
             thread: Mutex::default(),
         });
-        let record = Arc::new(engine.login_record().clone());
+        let record = Arc::new(engine.login_record());
         (Self { handles: Arc::new(Handles(Arc::clone(&shared))), record }, shared)
     }
 
@@ -163,7 +149,8 @@ impl Session {
         self.ask(Request::Guard(lun, Box::new(identity)));
     }
 
-    /// Asks for a task management function; answers the response code (RFC 7143, 11.6.1), 0 is "function complete".
+    /// Asks for a task management function; answers the response code (RFC 7143, 11.6.1), 0 is "function complete". Not over
+    /// several paths: a function belongs to one session.
     ///
     /// # Errors
     /// [`CommandError`] where the function cannot be asked for, or nobody answers.
@@ -200,6 +187,12 @@ impl Session {
         self.facts().connections.clone()
     }
 
+    /// The paths, as of about a second ago; none of a session that has just one.
+    #[must_use]
+    pub fn paths(&self) -> Vec<PathInfo> {
+        self.facts().paths.clone()
+    }
+
     /// True when the session is over for good.
     #[must_use]
     pub fn is_over(&self) -> bool {
@@ -227,63 +220,6 @@ impl std::fmt::Debug for Session {
     }
 }
 
-impl Shared {
-    fn ask(&self, request: Request) {
-        let mut requests = lock(&self.requests);
-        if requests.is_closed {
-            drop(requests);
-            return request.refuse();
-        }
-        requests.waiting.push(request);
-        let is_first = requests.waiting.len() == 1;
-        drop(requests);
-        if is_first {
-            self.waker.wake();
-        }
-    }
-
-    /// The thread ends: what was asked and what will be is refused.
-    fn close(&self) {
-        lock(&self.facts).is_over = true;
-        let waiting = {
-            let mut requests = lock(&self.requests);
-            requests.is_closed = true;
-            std::mem::take(&mut requests.waiting)
-        };
-        waiting.into_iter().for_each(Request::refuse);
-    }
-}
-
-impl Request {
-    /// It came too late: a command gets its buffer back, and the others see the end of their channels.
-    fn refuse(self) {
-        let Self::Command(command, sender) = self else { return };
-        let buffer = match command.data {
-            Data::None => Vec::new(),
-            Data::In(buffer) | Data::Out(buffer) => buffer,
-        };
-        // Who waited may have gone.
-        let _ = sender.send(Completion {
-            id: CommandId { place: 0, serial: 0 },
-            result: Err(CommandError::NotSent("the session is over".to_owned())),
-            buffer,
-            received: 0,
-            times: Times::default(),
-            attempts: 0,
-            session: 0,
-        });
-    }
-}
-
-/// Closes the requests when the thread ends, in whatever way.
-struct Closing<'a>(&'a Shared);
-
-impl Drop for Closing<'_> {
-    fn drop(&mut self) {
-        self.0.close();
-    }
-}
-
 impl Drop for Handles {
     /// Nobody can ask for anything any more.
     fn drop(&mut self) {
@@ -296,13 +232,9 @@ impl Drop for Handles {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// The engine's thread: asks go in, completions go out.
-struct Driver<'a> {
-    engine: Engine,
+struct Driver<'a, E> {
+    engine: E,
     shared: &'a Shared,
     /// Who waits for a command, by its place.
     waiting: Vec<Option<(CommandId, oneshot::Sender<Completion>)>>,
@@ -313,7 +245,7 @@ struct Driver<'a> {
     told_at: Duration,
 }
 
-fn drive(engine: Engine, shared: &Shared) {
+fn drive(engine: impl Drive, shared: &Shared) {
     let _closing = Closing(shared);
     let mut driver = Driver {
         engine,
@@ -331,7 +263,7 @@ fn drive(engine: Engine, shared: &Shared) {
         if driver.is_through() {
             break;
         }
-        if let Err(error) = driver.engine.poll(None, &mut done) {
+        if let Err(error) = driver.engine.poll(&mut done) {
             tracing::error!(%error, "the session's thread ends");
             break;
         }
@@ -342,7 +274,7 @@ fn drive(engine: Engine, shared: &Shared) {
     }
 }
 
-impl Driver<'_> {
+impl<E: Drive> Driver<'_, E> {
     /// True when nobody can want anything any more.
     fn is_through(&self) -> bool {
         self.is_abandoned && self.engine.is_over() && self.engine.outstanding() == 0
@@ -410,7 +342,8 @@ impl Driver<'_> {
         let surplus = facts.events.len().saturating_sub(EVENTS_MAX);
         facts.events.drain(..surplus);
         facts.connections = self.engine.connections();
-        facts.parameters = *self.engine.parameters();
+        facts.paths = self.engine.paths();
+        facts.parameters = self.engine.parameters();
         facts.is_over = self.engine.is_over();
     }
 

@@ -86,6 +86,7 @@ fn impatient(commands: usize) -> SocketAddr {
             ..LogoutResponse::default()
         };
         target.say(&TargetPdu::LogoutResponse(response), &[]);
+        assert!(target.try_receive().is_none(), "a connection that is logged out is closed");
         let mut target = Script::log_in(listener.accept().expect("a connection").0);
         loop {
             let command = target.command();

@@ -1,13 +1,16 @@
 //! Lunette's initiator (`lunette-initiator`) against our target in this process, tgtd and istgt, and against targets that
 //! break the rules.
 
+mod elsewhere;
 mod engine;
 mod faces;
 mod guard;
 mod hostile;
 mod leaving;
 mod login;
+mod multipath;
 mod overdue;
 mod recovery;
 mod relay;
 mod resets;
+mod short_writes;

@@ -11,6 +11,7 @@ pub(crate) struct Relay {
     target: Arc<Mutex<SocketAddr>>,
     streams: Arc<Mutex<Vec<TcpStream>>>,
     is_closed: Arc<AtomicBool>,
+    is_frozen: Arc<AtomicBool>,
 }
 
 impl Relay {
@@ -19,9 +20,11 @@ impl Relay {
         let address = listener.local_addr().expect("an address");
         let streams: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
         let is_closed = Arc::new(AtomicBool::new(false));
+        let is_frozen = Arc::new(AtomicBool::new(false));
         let target = Arc::new(Mutex::new(target));
         let leads_to = Arc::clone(&target);
         let (kept, closed) = (Arc::clone(&streams), Arc::clone(&is_closed));
+        let frozen = Arc::clone(&is_frozen);
         std::thread::spawn(move || {
             for near in listener.incoming().map_while(Result::ok) {
                 if closed.load(Ordering::SeqCst) {
@@ -33,11 +36,12 @@ impl Relay {
                 kept.lock().expect("no panic").extend(ends);
                 let [near_too, far_too] =
                     [near.try_clone(), far.try_clone()].map(|end| end.expect("a descriptor"));
-                std::thread::spawn(move || carry(near, far));
-                std::thread::spawn(move || carry(far_too, near_too));
+                let (there, back) = (Arc::clone(&frozen), Arc::clone(&frozen));
+                std::thread::spawn(move || carry(near, far, &there));
+                std::thread::spawn(move || carry(far_too, near_too, &back));
             }
         });
-        Self { address, target, streams, is_closed }
+        Self { address, target, streams, is_closed, is_frozen }
     }
 
     /// Cuts all connections that there are; new ones are carried again.
@@ -56,6 +60,13 @@ impl Relay {
     /// Carries new connections again.
     pub(crate) fn open(&self) {
         self.is_closed.store(false, Ordering::SeqCst);
+        self.is_frozen.store(false, Ordering::SeqCst);
+    }
+
+    /// Swallows what is sent on all connections, and carries no others: a cable that was pulled.
+    pub(crate) fn freeze(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        self.is_frozen.store(true, Ordering::SeqCst);
     }
 
     /// Cuts all connections, and carries no others.
@@ -65,9 +76,12 @@ impl Relay {
     }
 }
 
-fn carry(mut from: TcpStream, mut to: TcpStream) {
+fn carry(mut from: TcpStream, mut to: TcpStream, is_frozen: &AtomicBool) {
     let mut bytes = vec![0; 65536];
     while let Ok(read @ 1..) = from.read(&mut bytes) {
+        if is_frozen.load(Ordering::SeqCst) {
+            continue;
+        }
         if to.write_all(&bytes[..read]).is_err() {
             break;
         }

@@ -1,6 +1,6 @@
 //! Why a disk does not do what it was asked for, and what each protocol calls that.
 
-use lunette_initiator::{CommandError, Error};
+use lunette_initiator::CommandError;
 use lunette_nbd::Errno;
 use lunette_scsi::client::{ProbeError, Sense};
 use lunette_scsi::{AdditionalSense, SenseKey, Status};
@@ -61,9 +61,6 @@ impl DiskError {
 /// Why a disk cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// There is no session.
-    #[error(transparent)]
-    Session(#[from] Error),
     /// The unit does not say what has to be known.
     #[error("{0}")]
     Probe(ProbeError),

@@ -4,8 +4,8 @@ use std::sync::RwLock;
 use std::thread;
 use std::time::Duration;
 
+use lunette_initiator::Lun;
 use lunette_initiator::blocking::Session;
-use lunette_initiator::{Lun, Options};
 use lunette_scsi::Status;
 use lunette_scsi::client::unit::is_supported;
 use lunette_scsi::client::{Next, Probe, Reply, UnitFacts, UnitIdentity};
@@ -24,12 +24,12 @@ const WRITE_SAME_16: u8 = 0x93;
 const BLOCK_BYTES_MAX: u32 = 1 << 16;
 
 impl Disk {
-    /// Logs in and asks the unit everything that has to be known. With `read_only` nothing is ever changed.
+    /// Asks the unit everything that has to be known. With `read_only` nothing is ever changed.
     ///
     /// # Errors
     /// [`OpenError`]
-    pub fn open(options: Options, lun: Lun, read_only: bool) -> Result<Disk, OpenError> {
-        let link = Link::new(Session::connect(options)?, lun);
+    pub fn open(session: Session, lun: Lun, read_only: bool) -> Result<Disk, OpenError> {
+        let link = Link::new(session, lun);
         let facts = probe(&link)?;
         if let Some(sense) = &facts.not_ready {
             return Err(OpenError::NoDisk(format!("the unit is not ready: {sense}")));

@@ -113,7 +113,7 @@ fn open_unit(
     writes: bool,
     wanted: &Wanted,
 ) -> Result<(Disk, Capacity), Failure> {
-    let unit = Unit::open(url, &options.access)?;
+    let unit = Unit::open_alone(url, &options.access)?;
     let capacity = unit.capacity()?;
     if writes && unit.facts.is_write_protected() {
         let message = format!("{} is read-only for this initiator", unit.name);

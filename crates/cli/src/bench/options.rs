@@ -8,7 +8,7 @@ use lunette_block::EngineKind;
 use lunette_lab::{DEPTH_MAX, WORKERS_MAX};
 use lunette_workload::{Arrivals, Pace, Percent, Profile, Sizes, Spread, profiles};
 
-use crate::initiator::{AccessOptions, End, RangeOptions, URL_HELP};
+use crate::initiator::{End, RangeOptions, TimeOptions, URL_HELP};
 
 /// The longest time that may be asked for, in seconds: a year.
 const SECONDS_MAX: f64 = 31_536_000.0;
@@ -20,7 +20,7 @@ pub(crate) struct BenchOptions {
     #[arg(value_name = "DISK", long_help = URL_HELP)]
     pub(crate) disk: End,
     #[command(flatten)]
-    pub(crate) access: AccessOptions,
+    pub(crate) access: TimeOptions,
     /// A workload with a name; other flags change parts of it. The names are at the end of this help
     #[arg(long, value_name = "NAME")]
     pub(crate) profile: Option<Profile>,

@@ -1,26 +1,29 @@
 //! `lunette attach`: a disk for programs that know no iSCSI, until it is detached.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use clap::{ArgGroup, Args};
 use lunette_attach::file::{self, Mount, Unmounter};
-use lunette_attach::nbd::{Address, Server, Stopper, export_of};
+use lunette_attach::nbd::{Address, DEPTH_MAX, Server, Stopper, export_of};
 use lunette_attach::{Disk, OpenError};
-use lunette_initiator::EngineEvent;
+use lunette_initiator::blocking::Session;
+use lunette_initiator::{EngineEvent, TargetUrl};
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::options::AttachOptions;
+use super::access::{AccessOptions, Ways};
+use super::options::URL_HELP;
 use super::report::tell;
-use super::session::{helped, overdue};
+use super::session::{helped, overdue, say_of_path};
 use crate::banner::{printable, size};
 use crate::failure::{Failure, say};
-use crate::log;
+use crate::log::{self, LogFilter};
 
 /// How often is looked whether something has happened to the session.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -58,6 +61,41 @@ struct Shared {
     is_detached: AtomicBool,
 }
 
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("face").required(true))]
+pub(crate) struct AttachOptions {
+    /// The disk
+    #[arg(value_name = "URL", long_help = URL_HELP)]
+    pub(crate) url: TargetUrl,
+    #[command(flatten)]
+    pub(crate) access: AccessOptions,
+    /// Mount a directory here with the disk as the file `disk` in it (FUSE); umount ends it, too
+    #[arg(value_name = "DIRECTORY", group = "face")]
+    pub(crate) directory: Option<PathBuf>,
+    /// Serve the disk over NBD at this IP address and port, or at unix:PATH. There is no authentication: whoever reaches it
+    /// has the disk
+    #[arg(long, value_name = "ADDRESS", group = "face")]
+    pub(crate) nbd: Option<Address>,
+    /// The NBD export's name; clients that give none get this one, too
+    #[arg(long, value_name = "NAME", default_value = "disk", conflicts_with = "directory")]
+    pub(crate) export_name: String,
+    /// Change nothing
+    #[arg(long)]
+    pub(crate) read_only: bool,
+    /// Requests that are carried out at once, of each NBD client
+    #[arg(long, value_name = "N", default_value = "16", value_parser = clap::value_parser!(u32).range(1..=DEPTH_MAX as i64))]
+    pub(crate) depth: u32,
+    /// How long a lost session is waited for before requests fail
+    #[arg(long, value_name = "SECONDS", default_value = "120")]
+    pub(crate) recovery: u32,
+    /// What is logged: off, error, warn, info, debug or trace, or a filter such as warn,lunette_attach=debug
+    #[arg(long, value_name = "FILTER", default_value = "warn")]
+    pub(crate) log: LogFilter,
+    /// Tell as one line of JSON when and where the disk is there
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
 /// Attaches a disk, and returns when it is detached and everything is stable.
 pub(crate) fn run(options: &AttachOptions) -> Result<(), Failure> {
     // Before the login, so that a signal during it is not lost.
@@ -91,10 +129,19 @@ pub(crate) fn run(options: &AttachOptions) -> Result<(), Failure> {
 }
 
 fn open(options: &AttachOptions) -> Result<Disk, Failure> {
-    let mut session = options.access.session(&options.url);
-    session.timing.recovery = Duration::from_secs(options.recovery.into());
+    let recovery = Duration::from_secs(options.recovery.into());
+    let session = match options.access.ways(&options.url)? {
+        Ways::One(mut session) => {
+            session.timing.recovery = recovery;
+            Session::connect(*session)
+        }
+        Ways::Several(mut paths) => {
+            paths.timing.recovery = recovery;
+            Session::connect_paths(paths)
+        }
+    };
+    let session = session.map_err(|error| Failure::initiator(&error))?;
     Disk::open(session, options.url.lun, options.read_only).map_err(|error| match error {
-        OpenError::Session(error) => Failure::initiator(&error),
         OpenError::Command(error) => Failure::command(&error),
         OpenError::Probe(error) => Failure::scsi(format!("{}: {error}", options.url), None),
         OpenError::NoDisk(message) => Failure::scsi(format!("{}: {message}", options.url), None),
@@ -218,6 +265,7 @@ fn watch(shared: Arc<Shared>) -> Result<(), Failure> {
                         say(&overdue(lun, commands, waited, remedy));
                     }
                     EngineEvent::Ended { remedy, .. } => say(&helped(remedy)),
+                    EngineEvent::Path { portal, news, .. } => say_of_path(&portal, &news),
                     EngineEvent::UnitChanged { what, .. } => {
                         say(&format!("lunette: the disk is not the one that it was: {what}"));
                     }

@@ -10,7 +10,7 @@ use lunette_scsi::client::{
 };
 use lunette_scsi::{AdditionalSense, Lun, SenseKey, Status};
 
-use super::options::AccessOptions;
+use super::access::{AccessOptions, TimeOptions};
 use super::port::{Done, Port};
 use super::session;
 use crate::failure::Failure;
@@ -47,7 +47,16 @@ impl Disk {
     /// # Errors
     /// [`Failure`] with the status that says what kind it is.
     pub(crate) fn open(url: &TargetUrl, access: &AccessOptions) -> Result<Disk, Failure> {
-        let port = session::connect(&access.session(url))?;
+        let port = access.connect(url)?;
+        Disk::on(port, Lun::from_number(url.lun.number()), url.to_string())
+    }
+
+    /// The same over one path.
+    ///
+    /// # Errors
+    /// As above.
+    pub(crate) fn open_alone(url: &TargetUrl, time: &TimeOptions) -> Result<Disk, Failure> {
+        let port = session::connect(&time.session(url))?;
         Disk::on(port, Lun::from_number(url.lun.number()), url.to_string())
     }
 

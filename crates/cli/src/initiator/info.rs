@@ -1,5 +1,6 @@
 //! `lunette info`: all about a disk.
 
+use lunette_initiator::multipath::{PathInfo, PathState};
 use lunette_scsi::AdditionalSense;
 use lunette_scsi::client::port_groups::{self, PortGroup};
 use lunette_scsi::client::reservations::{self, Reserved};
@@ -40,6 +41,7 @@ struct Info {
     atomic_blocks_max: u32,
     provisioning: Provisioning,
     port_groups: Vec<Group>,
+    paths: Vec<PathFacts>,
     reservation: Option<Reservation>,
     vpd_pages: Vec<String>,
     mode_pages: Vec<String>,
@@ -65,6 +67,49 @@ struct Group {
     ports: Vec<u16>,
 }
 
+/// One of several paths.
+#[derive(Debug, Serialize)]
+struct PathFacts {
+    portal: String,
+    state: &'static str,
+    reason: Option<String>,
+    access: &'static str,
+    preferred: bool,
+    in_use: bool,
+    group: Option<u16>,
+    port: Option<u16>,
+}
+
+impl From<&PathInfo> for PathFacts {
+    fn from(path: &PathInfo) -> Self {
+        PathFacts {
+            portal: path.portal.to_string(),
+            state: path.state.name(),
+            reason: path.reason.clone(),
+            access: path.access.name(),
+            preferred: path.is_preferred,
+            in_use: path.is_in_use,
+            group: path.target_port_group,
+            port: path.relative_target_port,
+        }
+    }
+}
+
+impl PathFacts {
+    /// `up, active/optimized, in use, group 1, port 1`
+    fn text(&self) -> String {
+        let mut told = vec![self.state.to_owned()];
+        if self.state == PathState::Up.name() {
+            told.push(self.access.to_owned());
+        }
+        told.extend(self.in_use.then(|| "in use".to_owned()));
+        told.extend(self.group.map(|group| format!("group {group}")));
+        told.extend(self.port.map(|port| format!("port {port}")));
+        told.extend(self.reason.clone());
+        format!("{}: {}", self.portal, told.join(", "))
+    }
+}
+
 #[derive(Debug, Serialize)]
 struct Reservation {
     keys: usize,
@@ -79,12 +124,14 @@ pub(crate) fn run(options: &InfoOptions) -> Result<(), Failure> {
     let reserved = disk.ask_optional(&reservations::read_reservation())?;
     let space =
         if disk.facts.provisioning.threshold_exponent > 0 { disk.ask_optional(&log::space())? } else { None };
+    let paths = disk.port.paths()?;
     let name = disk.name.clone();
     let facts = disk.facts.clone();
     disk.close();
     let reservation =
         keys.map(|keys| Reservation { keys: keys.keys.len(), held: reserved.as_ref().and_then(held) });
-    let info = info(name, &facts, space.unwrap_or_default(), &groups, reservation);
+    let mut info = info(name, &facts, space.unwrap_or_default(), &groups, reservation);
+    info.paths = paths.iter().map(PathFacts::from).collect();
     tell(options.json, &info, text)
 }
 
@@ -144,6 +191,7 @@ fn info(
                 ports: group.ports.clone(),
             })
             .collect(),
+        paths: Vec::new(),
         reservation,
         vpd_pages: facts.pages.iter().map(|page| format!("{page:02x}")).collect(),
         mode_pages: mode_pages.map(|page| format!("{:02x}/{:02x}", page.code, page.subpage)).collect(),
@@ -221,6 +269,9 @@ fn text(info: &Info) -> String {
             "port group",
             format!("{}: {}{preferred}, ports {}", group.group, group.state, ports.join(" ")),
         );
+    }
+    for path in &info.paths {
+        facts.row("path", path.text());
     }
     if let Some(reservation) = &info.reservation {
         let keys = reservation.keys;

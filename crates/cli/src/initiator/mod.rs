@@ -2,6 +2,7 @@
 //!
 //! Each command opens its session, does one thing, logs out (attach when it is told to), and ends with a status that says what kind of failure it was.
 
+mod access;
 mod amount;
 mod attach;
 mod copy;
@@ -20,9 +21,10 @@ mod stream;
 mod trace;
 mod transfer;
 
+pub(crate) use access::TimeOptions;
 pub(crate) use amount::RangeOptions;
 pub(crate) use disk::Disk;
-pub(crate) use options::{AccessOptions, EXIT_STATUS, End, InitiatorCommand, URL_HELP};
+pub(crate) use options::{EXIT_STATUS, End, InitiatorCommand, URL_HELP};
 pub(crate) use report::{Facts, print, table, tell};
 
 use crate::failure::Failure;

@@ -1,16 +1,14 @@
 //! The flags of the initiator's commands.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
-use lunette_attach::nbd::{Address, DEPTH_MAX as ATTACH_DEPTH_MAX};
-use lunette_initiator::{Options, TargetUrl};
+use lunette_initiator::TargetUrl;
 use lunette_scsi::client::reservations::ReservationType;
 
-use crate::log::LogFilter;
-
+use super::access::{AccessOptions, CopyAccess, TimeOptions};
 use super::amount::{Amount, RangeOptions};
+use super::attach::AttachOptions;
 use super::discover::DiscoverOptions;
 use super::pattern::Pattern;
 use super::stream::DEPTH_MAX;
@@ -98,24 +96,6 @@ impl InitiatorCommand {
             InitiatorCommand::Reserve(options) => options.json,
             InitiatorCommand::Attach(options) => options.json,
         }
-    }
-}
-
-/// How a disk is used.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct AccessOptions {
-    /// How long a command may go unanswered before it is ended, by ABORT TASK, LOGICAL UNIT RESET or a new session; twice that
-    /// for other commands than reads and writes; 0 is for ever
-    #[arg(long, value_name = "SECONDS", default_value = "60")]
-    pub(crate) timeout: u32,
-}
-
-impl AccessOptions {
-    /// Of a session with this disk.
-    pub(crate) fn session(&self, url: &TargetUrl) -> Options {
-        let mut options = url.options();
-        options.timing.command = (self.timeout > 0).then(|| Duration::from_secs(self.timeout.into()));
-        options
     }
 }
 
@@ -317,7 +297,7 @@ pub(crate) struct CopyOptions {
     #[arg(value_name = "DST")]
     pub(crate) destination: End,
     #[command(flatten)]
-    pub(crate) access: AccessOptions,
+    pub(crate) access: CopyAccess,
     /// Overwrite the destination if it is a file that exists
     #[arg(long)]
     pub(crate) force: bool,
@@ -337,41 +317,6 @@ pub(crate) struct CopyOptions {
     #[arg(long, short)]
     pub(crate) quiet: bool,
     /// Tell it as one line of JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-#[command(group = ArgGroup::new("face").required(true))]
-pub(crate) struct AttachOptions {
-    /// The disk
-    #[arg(value_name = "URL", long_help = URL_HELP)]
-    pub(crate) url: TargetUrl,
-    #[command(flatten)]
-    pub(crate) access: AccessOptions,
-    /// Mount a directory here with the disk as the file `disk` in it (FUSE); umount ends it, too
-    #[arg(value_name = "DIRECTORY", group = "face")]
-    pub(crate) directory: Option<PathBuf>,
-    /// Serve the disk over NBD at this IP address and port, or at unix:PATH. There is no authentication: whoever reaches it
-    /// has the disk
-    #[arg(long, value_name = "ADDRESS", group = "face")]
-    pub(crate) nbd: Option<Address>,
-    /// The NBD export's name; clients that give none get this one, too
-    #[arg(long, value_name = "NAME", default_value = "disk", conflicts_with = "directory")]
-    pub(crate) export_name: String,
-    /// Change nothing
-    #[arg(long)]
-    pub(crate) read_only: bool,
-    /// Requests that are carried out at once, of each NBD client
-    #[arg(long, value_name = "N", default_value = "16", value_parser = clap::value_parser!(u32).range(1..=ATTACH_DEPTH_MAX as i64))]
-    pub(crate) depth: u32,
-    /// How long a lost session is waited for before requests fail
-    #[arg(long, value_name = "SECONDS", default_value = "120")]
-    pub(crate) recovery: u32,
-    /// What is logged: off, error, warn, info, debug or trace, or a filter such as warn,lunette_attach=debug
-    #[arg(long, value_name = "FILTER", default_value = "warn")]
-    pub(crate) log: LogFilter,
-    /// Tell as one line of JSON when and where the disk is there
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -410,7 +355,7 @@ pub(crate) struct ReserveOptions {
     #[arg(value_name = "URL", long_help = URL_HELP)]
     pub(crate) url: TargetUrl,
     #[command(flatten)]
-    pub(crate) access: AccessOptions,
+    pub(crate) access: TimeOptions,
     /// List the registered keys
     #[arg(long, short = 'k', group = "action")]
     pub(crate) read_keys: bool,

@@ -1,5 +1,6 @@
 //! What the commands here need of a session: commands out, completions in.
 
+use lunette_initiator::multipath::PathInfo;
 use lunette_scsi::client::{Command, UnitIdentity};
 use lunette_scsi::{Lun, Status};
 
@@ -34,6 +35,14 @@ pub(crate) trait Port: Send {
 
     /// Says which unit this is: if it is another one after the session was lost, its commands fail.
     fn guard(&mut self, lun: Lun, identity: UnitIdentity);
+
+    /// The paths, once each of them has been tried; none where there is just one.
+    ///
+    /// # Errors
+    /// The session is over.
+    fn paths(&mut self) -> Result<Vec<PathInfo>, Failure> {
+        Ok(Vec::new())
+    }
 
     /// Logs out.
     fn close(self: Box<Self>);

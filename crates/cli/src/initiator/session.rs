@@ -1,10 +1,11 @@
 //! A [`Port`] that is a session of `lunette_initiator`.
 
 use std::collections::HashMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use lunette_initiator::multipath::{self, PathInfo, PathNews, PathState};
 use lunette_initiator::{
-    Command as Sent, CommandId, Completion, Data, Engine, EngineEvent, Options, Remedy, Replay,
+    Command as Sent, CommandId, Completion, Data, Engine, EngineEvent, Options, Portal, Remedy, Replay,
 };
 use lunette_scsi::client::{Command, Transfer, UnitIdentity};
 use lunette_scsi::{Lun, Status};
@@ -17,6 +18,8 @@ use crate::failure::{Failure, say};
 /// How often a session may be lost and had again without any command being answered: what a target does to the first try it
 /// does to all of them.
 const LOSSES_MAX: u32 = 8;
+/// How long paths that are being logged in are waited for, where all are to be told of: a connection and a login.
+const PATHS_LIMIT: Duration = Duration::from_secs(25);
 
 /// Logs in.
 ///
@@ -24,7 +27,62 @@ const LOSSES_MAX: u32 = 8;
 /// Why there is no session, and what to try.
 pub(crate) fn connect(options: &Options) -> Result<Box<dyn Port>, Failure> {
     let engine = Engine::connect(options.clone()).map_err(|error| Failure::initiator(&error))?;
-    Ok(Box::new(SessionPort { engine: Some(engine), tags: HashMap::new(), done: Vec::new(), losses: 0 }))
+    Ok(SessionPort::of(AnyEngine::One(Box::new(engine))))
+}
+
+/// Logs in over several paths.
+///
+/// # Errors
+/// As above.
+pub(crate) fn connect_paths(options: multipath::Options) -> Result<Box<dyn Port>, Failure> {
+    let engine = multipath::Engine::connect(options).map_err(|error| Failure::initiator(&error))?;
+    Ok(SessionPort::of(AnyEngine::Several(Box::new(engine))))
+}
+
+/// An engine of one path or of several.
+enum AnyEngine {
+    One(Box<Engine>),
+    Several(Box<multipath::Engine>),
+}
+
+impl AnyEngine {
+    fn submit(&mut self, command: Sent) -> CommandId {
+        match self {
+            AnyEngine::One(engine) => engine.submit(command),
+            AnyEngine::Several(engine) => engine.submit(command),
+        }
+    }
+
+    fn poll(&mut self, timeout: Option<Duration>, done: &mut Vec<Completion>) -> Result<(), Failure> {
+        let polled = match self {
+            AnyEngine::One(engine) => engine.poll(timeout, done),
+            AnyEngine::Several(engine) => engine.poll(timeout, done),
+        };
+        polled.map_err(|error| Failure::initiator(&error))
+    }
+
+    fn event(&mut self) -> Option<EngineEvent> {
+        match self {
+            AnyEngine::One(engine) => engine.event(),
+            AnyEngine::Several(engine) => engine.event(),
+        }
+    }
+
+    fn guard(&mut self, lun: lunette_initiator::Lun, identity: UnitIdentity) {
+        match self {
+            AnyEngine::One(engine) => engine.guard(lun, identity),
+            AnyEngine::Several(engine) => engine.guard(lun, identity),
+        }
+    }
+
+    /// Takes leave, if somebody is there to hear it; what the target says to the farewell changes nothing.
+    fn close(self) {
+        let _ = match self {
+            AnyEngine::One(engine) if engine.is_up() => engine.close(),
+            AnyEngine::Several(engine) if !engine.is_over() => engine.close(),
+            _ => Ok(()),
+        };
+    }
 }
 
 /// Which way the blocks of a command go.
@@ -38,7 +96,7 @@ enum Moves {
 
 struct SessionPort {
     /// Until it is closed.
-    engine: Option<Engine>,
+    engine: Option<AnyEngine>,
     /// What each command under way is to its caller.
     tags: HashMap<CommandId, (u64, Moves)>,
     done: Vec<Completion>,
@@ -83,7 +141,7 @@ impl Port for SessionPort {
             let mut done = std::mem::take(&mut self.done);
             let polled = self.engine()?.poll(None, &mut done);
             self.done = done;
-            polled.map_err(|error| Failure::initiator(&error))?;
+            polled?;
             self.tell_events()?;
         }
         self.losses = 0;
@@ -109,15 +167,31 @@ impl Port for SessionPort {
         }
     }
 
+    fn paths(&mut self) -> Result<Vec<PathInfo>, Failure> {
+        let until = Instant::now() + PATHS_LIMIT;
+        loop {
+            let Some(AnyEngine::Several(engine)) = &self.engine else { return Ok(Vec::new()) };
+            let paths = engine.paths();
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || paths.iter().all(|path| path.state != PathState::Opening) {
+                return Ok(paths);
+            }
+            let mut done = std::mem::take(&mut self.done);
+            let polled = self.engine()?.poll(Some(left), &mut done);
+            self.done = done;
+            polled?;
+            self.tell_events()?;
+        }
+    }
+
     fn close(self: Box<Self>) {}
 }
 
 impl Drop for SessionPort {
     /// A command that fails takes leave, too: the target need not find out by itself that nobody is there any more.
     fn drop(&mut self) {
-        if let Some(engine) = self.engine.take().filter(Engine::is_up) {
-            // What the target says to the farewell changes nothing.
-            let _ = engine.close();
+        if let Some(engine) = self.engine.take() {
+            engine.close();
         }
     }
 }
@@ -129,19 +203,35 @@ pub(crate) fn overdue(lun: LunField, commands: usize, waited: Duration, remedy: 
     format!("lunette: {commands} {what} to LUN {lun} not answered for {seconds:.1} s: trying {remedy}")
 }
 
+/// Says what has happened to a path. That one is there at the beginning is nothing new.
+pub(crate) fn say_of_path(portal: &Portal, news: &PathNews) {
+    let what = match news {
+        PathNews::Up { after: None } => return,
+        PathNews::Up { after: Some(after) } => format!("is there again after {:.1} s", after.as_secs_f64()),
+        PathNews::Lost { reason, left } => format!("is lost: {reason}; {left} left"),
+        PathNews::Failed { reason } => format!("cannot be had: {reason}; trying again"),
+        PathNews::Access(access) => format!("is {}", access.name()),
+    };
+    say(&format!("lunette: the path over {portal} {what}"));
+}
+
 /// This has ended them.
 pub(crate) fn helped(remedy: Remedy) -> String {
     format!("lunette: {remedy} has ended what was not answered")
 }
 
 impl SessionPort {
-    fn engine(&mut self) -> Result<&mut Engine, Failure> {
+    fn of(engine: AnyEngine) -> Box<dyn Port> {
+        Box::new(SessionPort { engine: Some(engine), tags: HashMap::new(), done: Vec::new(), losses: 0 })
+    }
+
+    fn engine(&mut self) -> Result<&mut AnyEngine, Failure> {
         self.engine.as_mut().ok_or_else(|| Failure::internal("the session was closed"))
     }
 
     /// What happens to the session is told.
     fn tell_events(&mut self) -> Result<(), Failure> {
-        while let Some(event) = self.engine.as_mut().and_then(Engine::event) {
+        while let Some(event) = self.engine.as_mut().and_then(AnyEngine::event) {
             match event {
                 EngineEvent::Lost { reason } => {
                     self.losses += 1;
@@ -162,6 +252,7 @@ impl SessionPort {
                     say(&overdue(lun, commands, waited, remedy));
                 }
                 EngineEvent::Ended { remedy, .. } => say(&helped(remedy)),
+                EngineEvent::Path { portal, news, .. } => say_of_path(&portal, &news),
                 EngineEvent::LogoutRequested { portal, .. } => {
                     say(&format!("lunette: {portal} asks for a logout"));
                 }

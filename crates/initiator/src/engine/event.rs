@@ -9,6 +9,7 @@ use lunette_wire::{Cid, LunField};
 
 use super::overdue::{Remedy, may_repeat};
 use super::{Engine, replay};
+use crate::multipath::PathNews;
 use crate::{CommandError, Portal, Status};
 
 /// How often unit attentions about a reset are taken for one replayed command, before they become its answer.
@@ -91,6 +92,15 @@ pub enum EngineEvent {
         lun: LunField,
         /// What has helped.
         remedy: Remedy,
+    },
+    /// Something has happened to one of several paths ([`crate::multipath`]).
+    Path {
+        /// Which one, in the order in which they were given.
+        path: usize,
+        /// Where it leads.
+        portal: Portal,
+        /// What.
+        news: PathNews,
     },
     /// A task management function was answered.
     Managed {

@@ -96,6 +96,16 @@ impl Engine {
         }
     }
 
+    /// Has nothing more leave on any connection: what the system still has of it is forgotten, and would otherwise be sent
+    /// whenever the network is there again.
+    pub(super) fn silence_all_links(&self) {
+        for link in &self.links {
+            if let Err(error) = socket2::SockRef::from(&link.socket).set_linger(Some(Duration::ZERO)) {
+                tracing::warn!(%error, "a lost connection is closed in the usual way");
+            }
+        }
+    }
+
     /// Sends on all connections what can be sent.
     pub(super) fn send(&mut self) {
         for at in 0..self.links.len() {

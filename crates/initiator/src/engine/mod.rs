@@ -10,7 +10,7 @@ mod link;
 mod overdue;
 mod receive;
 mod recovery;
-mod replay;
+pub(crate) mod replay;
 mod submit;
 mod table;
 mod transmit;
@@ -257,6 +257,21 @@ impl Engine {
     #[must_use]
     pub fn waker(&self) -> Waker {
         self.waker.clone()
+    }
+
+    /// How long it may be until there is something to do even if nothing comes; what can come wakes [`Self::watched`].
+    pub(crate) fn idle_for(&self) -> Option<Duration> {
+        self.deadline().map(|deadline| deadline.saturating_sub(self.start.elapsed()))
+    }
+
+    /// Readable when something has come, or a socket takes more.
+    pub(crate) const fn watched(&self) -> &OwnedFd {
+        &self.epoll
+    }
+
+    /// The target's portal group tag, where it has told one.
+    pub(crate) fn portal_group_tag(&self) -> Option<u16> {
+        self.leading.portal_group_tag
     }
 
     /// How the session was begun: each portal, PDU and key.

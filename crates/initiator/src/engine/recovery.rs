@@ -50,6 +50,7 @@ impl Down {
 impl Engine {
     /// The session is lost.
     pub(super) fn lost(&mut self, reason: String) {
+        self.silence_all_links();
         self.close_all_links();
         self.drop_check();
         self.is_joining = false;

@@ -8,7 +8,7 @@ use crate::{Command, Replay};
 
 /// What a command is, for this purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(crate) enum Kind {
     /// Changes nothing, and depends on nothing that a session has.
     Reads,
     /// Puts given bytes at given blocks.
@@ -25,7 +25,8 @@ const SERVICE_ACTION_IN_16: u8 = 0x9e;
 /// READ CAPACITY(16), GET LBA STATUS, REPORT REFERRALS.
 const READING_ACTIONS: [u8; 3] = [0x10, 0x12, 0x13];
 
-fn kind(cdb: &[u8]) -> Kind {
+/// What a CDB asks for.
+pub(crate) fn kind(cdb: &[u8]) -> Kind {
     match cdb.first().copied().unwrap_or(0) {
         // TEST UNIT READY, READ(6), INQUIRY, MODE SENSE(6), READ CAPACITY(10), READ(10), VERIFY(10), READ DEFECT DATA,
         // LOG SENSE, MODE SENSE(10), PERSISTENT RESERVE IN, READ(16), VERIFY(16), REPORT LUNS, MAINTENANCE IN, READ(12).
@@ -60,7 +61,12 @@ pub(super) fn may_take_long(command: &Command) -> bool {
 
 /// Whether something may be in the unit's cache after a command that no good flush has covered.
 pub(super) fn leaves_dirty(command: &Command, is_good: bool) -> bool {
-    match kind(command.cdb.bytes()) {
+    kind_leaves_dirty(kind(command.cdb.bytes()), is_good)
+}
+
+/// The same of a kind of commands.
+pub(crate) const fn kind_leaves_dirty(kind: Kind, is_good: bool) -> bool {
+    match kind {
         Kind::Reads => false,
         Kind::Flushes => !is_good,
         Kind::Writes | Kind::Other => true,
@@ -69,7 +75,12 @@ pub(super) fn leaves_dirty(command: &Command, is_good: bool) -> bool {
 
 /// Whether a command goes on in the next session. `may_have_run`: it had left.
 pub(super) fn may_go_on(command: &Command, may_have_run: bool) -> bool {
-    match (command.replay, kind(command.cdb.bytes())) {
+    kind_may_go_on(command.replay, kind(command.cdb.bytes()), may_have_run)
+}
+
+/// The same of a kind of commands.
+pub(crate) const fn kind_may_go_on(replay: Replay, kind: Kind, may_have_run: bool) -> bool {
+    match (replay, kind) {
         (Replay::Never, _) | (_, Kind::Flushes) => false,
         (Replay::Always, _) | (Replay::WhereSafe, Kind::Reads) => true,
         (Replay::WhereSafe, Kind::Writes) => !may_have_run,
@@ -85,7 +96,7 @@ pub(super) fn needs_same_nexus(command: &Command, may_have_run: bool) -> bool {
 
 /// What a unit attention says about the time since the last command (SPC-4, additional sense codes 28h and 29h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Attention {
+pub(crate) enum Attention {
     /// The nexus was lost, and nothing else: the session before ended.
     NexusLoss,
     /// A reset or a restart: a volatile cache may have lost what was in it.
@@ -95,7 +106,7 @@ pub(super) enum Attention {
 }
 
 /// Reads sense data of a command that was not carried out because of a reset, the loss of its nexus or another medium.
-pub(super) fn attention(sense: &[u8]) -> Option<Attention> {
+pub(crate) fn attention(sense: &[u8]) -> Option<Attention> {
     const UNIT_ATTENTION: u8 = 6;
     const MEDIUM: u8 = 0x28;
     const RESET: u8 = 0x29;

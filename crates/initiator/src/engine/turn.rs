@@ -31,7 +31,7 @@ impl Engine {
     }
 
     /// When there is something to do even if nothing comes.
-    fn deadline(&self) -> Option<Duration> {
+    pub(super) fn deadline(&self) -> Option<Duration> {
         let session = if self.is_up() { self.session.next_deadline() } else { None };
         let leaving = self.links.iter().filter_map(|link| link.leave_by);
         let recovery = match &self.state {

@@ -21,7 +21,8 @@ impl Waker {
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 
-    pub(super) fn clear(&self) {
+    /// What woke the thread is known.
+    pub(crate) fn clear(&self) {
         let mut counter = [0; 8];
         // Nothing to read means that nobody woke us.
         let _ = rustix::io::read(&*self.0, &mut counter);

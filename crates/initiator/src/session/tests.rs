@@ -1,11 +1,13 @@
 //! What becomes of requests when the session's thread ends.
 
 use super::*;
+use crate::engine::Waker;
 
 fn shared() -> Arc<Shared> {
     let facts = Facts {
         parameters: SessionParameters::default(),
         connections: Vec::new(),
+        paths: Vec::new(),
         events: Vec::new(),
         is_over: false,
     };

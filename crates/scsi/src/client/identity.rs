@@ -82,6 +82,11 @@ impl UnitIdentity {
             == (&other.vendor, &other.product, &other.serial, &other.names)
     }
 
+    /// The unit has told its capacity.
+    pub fn has_capacity(&self) -> bool {
+        self.capacity.is_some()
+    }
+
     /// The two have a name in common that is unique in the world. Names without a vendor's number are not: some targets
     /// count their units from the same one on each host.
     pub fn shares_unique_name(&self, other: &UnitIdentity) -> bool {

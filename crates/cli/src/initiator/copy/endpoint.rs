@@ -10,9 +10,10 @@ use lunette_scsi::client::{UnitIdentity, lba_status};
 use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
 
+use super::super::access::AccessOptions;
 use super::super::amount::Span;
 use super::super::disk::Disk;
-use super::super::options::{AccessOptions, CopyOptions, End};
+use super::super::options::{CopyOptions, End};
 use super::super::stream::{Depth, Flow, ReadStream, WriteStream, flush};
 use super::super::transfer::create;
 use crate::failure::Failure;
@@ -93,7 +94,7 @@ pub(super) fn open_destination(
 ) -> Result<Box<dyn Endpoint>, Failure> {
     let path = match end {
         End::Disk(url) => {
-            let disk = Disk::open(url, &options.access)?;
+            let disk = Disk::open(url, &options.access.of_destination())?;
             if disk.facts.is_write_protected() {
                 let message = format!("{} is read-only for this initiator", disk.name);
                 return Err(Failure::scsi(message, Some("see the target's configuration".to_owned())));

@@ -58,7 +58,7 @@ struct Copied {
 pub(crate) fn run(options: &CopyOptions) -> Result<(), Failure> {
     let mut record = options.resume.as_deref().map(Record::open).transpose()?;
     let resumed = record.as_ref().and_then(Record::done).is_some();
-    let mut source = open_source(&options.source, &options.access, options.depth.into())?;
+    let mut source = open_source(&options.source, &options.access.of_source(), options.depth.into())?;
     let bytes = source.size_bytes();
     if is_same_file(&options.source, &options.destination) {
         return Err(Failure::usage("source and destination are the same file"));

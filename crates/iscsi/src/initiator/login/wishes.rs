@@ -329,5 +329,10 @@ mod tests {
         );
         let discovery = names(SessionType::Discovery, true);
         assert!(discovery.contains(&"ErrorRecoveryLevel") && !discovery.contains(&"InitialR2T"));
+        let wishes = Wishes { error_recovery_level: 2, ..Wishes::default() };
+        let offers = wishes.offers(SessionType::Discovery, true);
+        let level =
+            offers.iter().find(|(row, _)| row.name == "ErrorRecoveryLevel").map(|(_, value)| value.as_str());
+        assert_eq!(level, Some("0"), "whatever is wanted of other sessions");
     }
 }

@@ -1,0 +1,164 @@
+//! What is done by the clock: logins, fences, resets, looks at the states, and commands that have waited for too long.
+
+use std::time::Duration;
+
+use super::{Action, Core, Failure, Health, Place};
+
+/// How long a state that changes is left alone.
+pub(super) const TRANSITION: Duration = Duration::from_secs(1);
+/// The first wait between logins of a path, which doubles from one to the next.
+const WAIT_MIN: Duration = Duration::from_millis(500);
+/// The longest, and that after a refusal that will hardly change.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+const WAIT_REFUSED: Duration = Duration::from_secs(60);
+/// Between two tries to end a session from another path, and between two resets.
+const AGAIN: Duration = Duration::from_secs(1);
+
+impl<T> Core<T> {
+    /// Looks at the clock.
+    pub(crate) fn tick(&mut self, now: Duration) {
+        if self.has_given_up {
+            return;
+        }
+        for path in 0..self.paths.len() {
+            self.tick_path(now, path);
+        }
+        self.pump(now);
+        self.tick_reset(now);
+        let overdue: Vec<_> = (self.waiting.iter().copied())
+            .filter(|key| self.deadline_of(*key).is_some_and(|deadline| now >= deadline))
+            .collect();
+        for key in overdue {
+            self.waiting.retain(|waiting| *waiting != key);
+            let failure = match self.entries.get(key) {
+                Some(entry) if entry.is_haunted && !entry.has_run => Failure::Haunted,
+                Some(entry) => Failure::NoPath { has_run: entry.has_run },
+                None => continue,
+            };
+            self.actions.push_back(Action::Fail { key, failure });
+        }
+        if self.is_hopeless(now) {
+            self.has_given_up = true;
+            self.actions.push_back(Action::GiveUp);
+        }
+    }
+
+    fn is_hopeless(&self, now: Duration) -> bool {
+        self.alone_since
+            .and_then(|since| since.checked_add(self.timing.recovery))
+            .is_some_and(|until| now >= until)
+    }
+
+    fn tick_path(&mut self, now: Duration, path: usize) {
+        let of = &self.paths[path];
+        match of.health {
+            Health::Up if now >= of.check_at => {
+                self.paths[path].check_at = now.saturating_add(self.timing.check);
+                self.actions.push_back(Action::Check { path });
+            }
+            // What it has left behind is ended first, where another portal of its group can do that.
+            Health::Closed { .. }
+                if !of.is_fencing && now >= of.fence_at && self.fence_of(path).is_some() =>
+            {
+                let Some(via) = self.fence_of(path) else { return };
+                self.paths[path].is_fencing = true;
+                self.actions.push_back(Action::Fence { path, via });
+            }
+            // Both at once would end each other.
+            Health::Closed { next_try } if !of.is_fencing && now >= next_try => {
+                let of = &mut self.paths[path];
+                (of.health, of.tries) = (Health::Opening, of.tries.saturating_add(1));
+                self.actions.push_back(Action::Open { path });
+            }
+            _ => {}
+        }
+    }
+
+    /// A path that is there, at a portal of the group in which a lost one has something under way.
+    fn fence_of(&self, path: usize) -> Option<usize> {
+        let nexus = self.ghosts.nexus_of(path)?;
+        self.paths.iter().position(|other| other.is_up() && other.portal_group_tag == nexus.portal_group_tag)
+    }
+
+    /// A login for a path has failed; `is_final`: trying again hardly helps.
+    pub(crate) fn open_failed(&mut self, now: Duration, path: usize, is_final: bool) {
+        let of = &mut self.paths[path];
+        let wait = WAIT_MIN.saturating_mul(1 << of.tries.saturating_sub(1).min(10)).min(WAIT_MAX);
+        let wait = if is_final { WAIT_REFUSED } else { wait };
+        of.health = Health::Closed { next_try: now.saturating_add(wait) };
+    }
+
+    /// The login that was to end the old session of a path has come to an end.
+    pub(crate) fn fenced(&mut self, now: Duration, path: usize, is_done: bool) {
+        self.paths[path].is_fencing = false;
+        self.paths[path].fence_at = now.saturating_add(AGAIN);
+        if let Some(nexus) = self.ghosts.nexus_of(path).filter(|_| is_done) {
+            self.ghosts.laid(nexus);
+        }
+        self.pump(now);
+    }
+
+    /// Where no login has ended the session of a dead path, a reset of the unit ends what the target has of it; what was on its
+    /// way has gone by then.
+    fn tick_reset(&mut self, now: Duration) {
+        if now < self.reset_at || self.resetting.is_some() || !self.is_any_haunted() {
+            return;
+        }
+        let is_time = self.ghosts.outlived_at(self.timing.ghost).is_some_and(|at| now >= at);
+        let via = self.paths.iter().position(|path| path.rank().is_some());
+        if let Some(via) = via.filter(|_| is_time) {
+            self.resetting = Some(now);
+            self.actions.push_back(Action::Reset { via });
+        }
+    }
+
+    fn is_any_haunted(&self) -> bool {
+        self.waiting.iter().any(|key| self.entries.get(*key).is_some_and(|entry| entry.is_haunted))
+    }
+
+    /// The reset is over.
+    pub(crate) fn reset(&mut self, now: Duration, is_done: bool) {
+        let Some(sent) = self.resetting.take() else { return };
+        self.reset_at = now.saturating_add(AGAIN);
+        if is_done {
+            self.ghosts.reset(sent, self.timing.ghost);
+            self.note_reset();
+        }
+        self.pump(now);
+    }
+
+    /// When a command that waits has waited for long enough.
+    fn deadline_of(&self, key: usize) -> Option<Duration> {
+        let entry = self.entries.get(key).filter(|entry| entry.place == Place::Waiting)?;
+        // What a reset will let go waits for that, and a little longer.
+        let patience =
+            self.timing.recovery.max(if entry.is_haunted { self.timing.ghost } else { Duration::ZERO });
+        entry.waits_since.checked_add(patience.saturating_add(if entry.is_haunted {
+            WAIT_MAX
+        } else {
+            Duration::ZERO
+        }))
+    }
+
+    /// When [`Self::tick`] has something to do next.
+    pub(crate) fn next_deadline(&self) -> Option<Duration> {
+        if self.has_given_up {
+            return None;
+        }
+        let of_paths = self.paths.iter().enumerate().filter_map(|(at, path)| match path.health {
+            Health::Up => Some(path.check_at),
+            Health::Closed { .. } if path.is_fencing => None,
+            Health::Closed { next_try } => {
+                let fence = self.fence_of(at).map(|_| path.fence_at);
+                Some(fence.map_or(next_try, |fence| fence.min(next_try)))
+            }
+            Health::Opening => None,
+        });
+        let of_commands = self.waiting.iter().filter_map(|key| self.deadline_of(*key));
+        let is_idle = self.resetting.is_none() && self.is_any_haunted();
+        let outlived = self.ghosts.outlived_at(self.timing.ghost).filter(|_| is_idle);
+        let reset = outlived.map(|at| at.max(self.reset_at));
+        let hopeless = self.alone_since.and_then(|since| since.checked_add(self.timing.recovery));
+        of_paths.chain(of_commands).chain(reset).chain(hopeless).min()
+    }
+}

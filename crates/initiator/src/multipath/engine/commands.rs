@@ -1,0 +1,311 @@
+//! Commands on their way out and back: how what a path says of one is told to the core, and to its caller.
+
+use std::time::Duration;
+
+use lunette_scsi::client::Sense;
+use lunette_scsi::client::port_groups::report_target_port_groups;
+use lunette_scsi::{AdditionalSense, SenseKey};
+
+use super::super::core::{Access, Outcome, Place, Verdict};
+use super::super::open::{decoded, question};
+use super::{Engine, take_buffer};
+use crate::engine::replay::{self, Attention};
+use crate::{
+    Command, CommandError, CommandId, Completion, Data, EngineEvent, Function, Remedy, Status, Times,
+};
+
+/// What the driver keeps of a command.
+#[derive(Debug)]
+pub(in super::super) struct Held {
+    /// The buffer is here while the command waits, else with its session.
+    command: Command,
+    is_read: bool,
+    queued: Duration,
+    /// What it is on its path.
+    inner: Option<CommandId>,
+    times: Times,
+    received: u32,
+}
+
+impl Held {
+    pub(super) fn new(command: Command, now: Duration) -> Self {
+        let is_read = matches!(command.data, Data::In(_));
+        let times = Times { queued: now, ..Times::default() };
+        Self { command, is_read, queued: now, inner: None, times, received: 0 }
+    }
+}
+
+/// What the caller is told of an error: a path that is given up has ended nothing, and what was not sent over the last path may
+/// have been over one before.
+fn honest(result: Result<Status, CommandError>, has_run: bool) -> Result<Status, CommandError> {
+    match result {
+        Err(CommandError::NotSent(reason)) if has_run => Err(CommandError::Unknown(reason)),
+        Err(CommandError::Overdue { waited, ended_by: Remedy::Reinstatement }) => {
+            let seconds = waited.as_secs_f32();
+            let reason = format!("the target has not answered for {seconds} s, and its path was given up");
+            Err(CommandError::Unknown(reason))
+        }
+        other => other,
+    }
+}
+
+/// What a status says of its path, and not of the command.
+fn refusal(status: &Status) -> Option<Outcome> {
+    let sense = Sense::decode(&status.sense).filter(|_| status.is_check_condition())?;
+    match (sense.key()?, sense.code) {
+        (SenseKey::NotReady, AdditionalSense::ACCESS_STATE_TRANSITION) => {
+            Some(Outcome::Refused(Access::Transitioning))
+        }
+        (SenseKey::NotReady, AdditionalSense::TARGET_PORT_IN_STANDBY) => {
+            Some(Outcome::Refused(Access::Standby))
+        }
+        (SenseKey::NotReady, AdditionalSense::TARGET_PORT_UNAVAILABLE) => {
+            Some(Outcome::Refused(Access::Unavailable))
+        }
+        // ASYMMETRIC ACCESS STATE CHANGED, IMPLICIT ASYMMETRIC ACCESS STATE TRANSITION FAILED
+        (SenseKey::UnitAttention, code) if code.asc() == 0x2a && matches!(code.ascq(), 6 | 7) => {
+            Some(Outcome::NotYet)
+        }
+        _ => None,
+    }
+}
+
+fn tells_reset(sense: &[u8]) -> bool {
+    replay::attention(sense) == Some(Attention::Reset)
+}
+
+impl Engine {
+    pub(super) fn id_of(&self, key: usize) -> CommandId {
+        let serial = self.core.entries.get(key).map_or(0, |entry| entry.serial);
+        // Nobody has 2^32 commands.
+        CommandId { place: key as u32, serial }
+    }
+
+    /// Sends a command on its path.
+    pub(super) fn send(&mut self, key: usize, path: usize) {
+        let way = &mut self.ways[path];
+        let Some(entry) = self.core.entries.get_mut(key) else { return };
+        let Some(session) = &mut way.session else {
+            // It has gone since; the core has not heard of it yet.
+            if self.core.ended(self.now, key, Outcome::NotSent) != Verdict::Kept {
+                self.complete(key, Err(CommandError::NotSent(self.why_no_path())));
+            }
+            return;
+        };
+        let held = &mut entry.payload;
+        let data = std::mem::replace(&mut held.command.data, Data::None);
+        let command = Command { data, lun: way.options.lun.field(), ..held.command.clone() };
+        let id = session.submit(command);
+        held.inner = Some(id);
+        way.inner.insert(id, Some(key));
+    }
+
+    /// Asks for the states of the port groups.
+    pub(super) fn check(&mut self, path: usize) {
+        let way = &mut self.ways[path];
+        let Some(session) = way.session.as_mut().filter(|_| !way.is_asked) else { return };
+        // It is no reason to end anything if nobody answers; commands have their own time.
+        let asked = question(report_target_port_groups().command(), &way.options).within(Duration::MAX);
+        way.inner.insert(session.submit(asked), None);
+        way.is_asked = true;
+    }
+
+    /// Takes what a path's session has to say.
+    pub(super) fn poll_path(&mut self, path: usize) -> Result<(), crate::Error> {
+        let Some(session) = &mut self.ways[path].session else { return Ok(()) };
+        let mut done = Vec::new();
+        session.poll(Some(Duration::ZERO), &mut done)?;
+        let mut news = Vec::new();
+        while let Some(event) = session.event() {
+            news.push(event);
+        }
+        // Before anybody hears of what was answered after it.
+        let has_said = |completion: &Completion| {
+            completion
+                .result
+                .as_ref()
+                .is_ok_and(|status| status.is_check_condition() && tells_reset(&status.sense))
+        };
+        if !self.ways[path].is_reset_known && done.iter().any(has_said) {
+            self.core.note_reset();
+        }
+        for event in news {
+            self.path_event(path, event);
+        }
+        for completion in done {
+            self.path_completion(path, completion);
+        }
+        let is_lost = self.ways[path]
+            .session
+            .as_ref()
+            .is_some_and(|session| session.is_over() && session.outstanding() == 0);
+        if is_lost {
+            self.path_lost(path);
+        }
+        Ok(())
+    }
+
+    fn path_event(&mut self, path: usize, event: EngineEvent) {
+        match event {
+            EngineEvent::Over { reason } => self.ways[path].reason = Some(reason),
+            EngineEvent::Managed { request, response } if self.reset == Some((path, request)) => {
+                self.unit_reset(response == 0);
+            }
+            EngineEvent::Unanswered { request } if self.reset == Some((path, request)) => {
+                self.unit_reset(false);
+            }
+            EngineEvent::Ended { remedy: Remedy::LogicalUnitReset, .. } => {
+                self.core.note_reset();
+                self.events.push_back(event);
+            }
+            EngineEvent::Attention { ref sense, .. } => {
+                if tells_reset(sense) {
+                    self.core.note_reset();
+                }
+                self.events.push_back(event);
+            }
+            // What becomes of the session is told as news of the path.
+            EngineEvent::Lost { .. } | EngineEvent::Reconnected { .. } | EngineEvent::TryFailed { .. } => {}
+            other => self.events.push_back(other),
+        }
+    }
+
+    fn path_completion(&mut self, path: usize, mut completion: Completion) {
+        let way = &mut self.ways[path];
+        let Some(known) = way.inner.remove(&completion.id) else { return };
+        let Some(key) = known else {
+            way.is_asked = false;
+            return self.checked(path, &completion);
+        };
+        let is_reset_known = way.is_reset_known;
+        if completion.result.as_ref().is_ok_and(|status| !status.is_check_condition()) {
+            way.is_reset_known = false;
+        }
+        let (began, is_over) = (way.began, way.session.as_ref().is_none_or(crate::Engine::is_over));
+        let Some(entry) = self.core.entries.get_mut(key) else { return };
+        let held = &mut entry.payload;
+        let buffer = std::mem::take(&mut completion.buffer);
+        held.command.data = match (buffer.is_empty(), held.is_read) {
+            (true, _) => Data::None,
+            (false, true) => Data::In(buffer),
+            (false, false) => Data::Out(buffer),
+        };
+        held.inner = None;
+        held.received = completion.received;
+        held.times = Times {
+            queued: held.queued,
+            sent: completion.times.sent.map(|sent| sent + began),
+            first_byte: completion.times.first_byte.map(|first| first + began),
+            done: self.now,
+        };
+        let outcome = match &completion.result {
+            Ok(status) if status.is_good() => Outcome::Good,
+            Ok(status) if status.is_check_condition() && is_reset_known && tells_reset(&status.sense) => {
+                Outcome::NotYet
+            }
+            Ok(status) => refusal(status).unwrap_or(Outcome::Other),
+            // The session was closed by the caller.
+            Err(_) if self.is_closing => Outcome::Other,
+            Err(CommandError::NotSent(_)) if is_over => Outcome::NotSent,
+            Err(CommandError::Overdue { ended_by: Remedy::Reinstatement, .. }) => Outcome::Unknown,
+            Err(CommandError::Unknown(_)) if is_over => Outcome::Unknown,
+            // In a session that goes on, the target has ended it: by a reset, or it does not know it.
+            Err(CommandError::Overdue { .. } | CommandError::Unknown(_) | CommandError::Aborted) => {
+                Outcome::Stopped
+            }
+            Err(_) => Outcome::Other,
+        };
+        match self.core.ended(self.now, key, outcome) {
+            Verdict::Over => {
+                let has_run = self.core.entries.get(key).is_some_and(|entry| entry.has_run);
+                self.complete(key, honest(completion.result, has_run));
+            }
+            Verdict::ResetSinceFlush => self.complete(key, Err(CommandError::ResetSinceFlush)),
+            Verdict::Kept => {}
+        }
+    }
+
+    /// A command is over.
+    pub(super) fn complete(&mut self, key: usize, result: Result<Status, CommandError>) {
+        let id = self.id_of(key);
+        let attempts = self.core.entries.get(key).map_or(0, |entry| entry.attempts);
+        let session = self.core.session;
+        let Some(mut held) = self.core.take(key) else { return };
+        let buffer = take_buffer(&mut held.command.data);
+        let received = if result.is_ok() { held.received } else { 0 };
+        let times = Times { done: self.now, ..held.times };
+        self.done.push(Completion { id, result, buffer, received, times, attempts, session });
+    }
+
+    /// Ends what waits for a path.
+    pub(super) fn end_waiting(&mut self, reason: &str) {
+        let is_waiting = |place: Place| place == Place::Waiting;
+        let waiting: Vec<usize> = self
+            .core
+            .entries
+            .iter()
+            .filter(|(_, entry)| is_waiting(entry.place))
+            .map(|(key, _)| key)
+            .collect();
+        for key in waiting {
+            self.complete(key, Err(CommandError::NotSent(reason.to_owned())));
+        }
+    }
+
+    /// The states of the port groups were asked for.
+    fn checked(&mut self, path: usize, completion: &Completion) {
+        let Ok(status) = &completion.result else { return };
+        let began = self.ways[path].began;
+        if !tells_reset(&status.sense)
+            && let Some(sent) = completion.times.sent
+        {
+            self.core.has_answered(path, began + sent);
+        }
+        if !status.is_good() {
+            // A unit attention comes once: it is asked again at once, and otherwise in its turn.
+            let sense = Sense::decode(&status.sense);
+            if sense.is_some_and(|sense| sense.is_unit_attention()) {
+                self.core.paths[path].check_at = self.now;
+            }
+            return;
+        }
+        let took =
+            completion.times.done.saturating_sub(completion.times.sent.unwrap_or(completion.times.queued));
+        self.core.paths[path].measured(took);
+        if let Ok(groups) = decoded(&report_target_port_groups(), completion) {
+            self.take_groups(&groups);
+        }
+    }
+
+    /// Resets the unit, which ends what the target has of dead paths.
+    pub(super) fn reset_unit(&mut self, via: usize) {
+        let way = &mut self.ways[via];
+        let lun = way.options.lun.field();
+        let asked = way.session.as_mut().map(|session| session.manage(Function::LogicalUnitReset(lun)));
+        match asked {
+            Some(Ok(request)) => self.reset = Some((via, request)),
+            _ => self.core.reset(self.now, false),
+        }
+    }
+
+    /// The reset has ended. It has ended commands over other paths, too, whose sessions do not know: they ask.
+    fn unit_reset(&mut self, is_done: bool) {
+        let Some((via, _)) = self.reset.take() else { return };
+        if is_done {
+            self.ways.iter_mut().for_each(|way| way.is_reset_known = way.session.is_some());
+            for (at, way) in self.ways.iter_mut().enumerate().filter(|(at, _)| *at != via) {
+                let Some(session) = &mut way.session else { continue };
+                tracing::debug!(path = at, commands = way.inner.len(), "asking what a reset has ended");
+                way.inner.keys().for_each(|id| session.abort(*id));
+            }
+        }
+        self.core.reset(self.now, is_done);
+    }
+
+    /// The path of the reset that is under way is lost.
+    pub(super) fn forget_reset(&mut self, path: usize) {
+        if self.reset.is_some_and(|(via, _)| via == path) {
+            self.unit_reset(false);
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! The engine of a unit with several paths: sessions, threads for logins, a clock, and the core that decides.
+
+mod commands;
+mod paths;
+
+use std::collections::{HashMap, VecDeque};
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use lunette_iscsi::parameters::SessionParameters;
+use lunette_scsi::client::UnitIdentity;
+use rustix::event::epoll;
+use rustix::fd::{AsFd, OwnedFd};
+
+use super::core::{Action, Core, Facts, Failure};
+use super::{Options, PathInfo, PathNews, PathOptions, PathState};
+use crate::engine::replay;
+use crate::{
+    Command, CommandError, CommandId, Completion, ConnectionInfo, Data, EngineEvent, Error, LoginRecord, Lun,
+    RequestId, Waker,
+};
+use commands::Held;
+use paths::Job;
+
+const EVENTS_MAX: usize = 64;
+
+/// One path, with its session while there is one.
+struct Way {
+    options: Arc<PathOptions>,
+    session: Option<crate::Engine>,
+    /// The session's clock began so much later than this engine's.
+    began: Duration,
+    /// What the session's commands are here; none for questions of this engine's own.
+    inner: HashMap<CommandId, Option<usize>>,
+    is_asked: bool,
+    /// The unit was reset from here: it will tell so, which is no news.
+    is_reset_known: bool,
+    /// Why it is lost.
+    reason: Option<String>,
+    lost_at: Option<Duration>,
+    /// The target's Time2Wait.
+    wait: Duration,
+    relative_target_port: Option<u16>,
+    group: Option<u16>,
+}
+
+/// See the module's documentation of [`super`]. An engine that is dropped closes its connections without a word.
+pub struct Engine {
+    ways: Vec<Way>,
+    core: Core<Held>,
+    start: Instant,
+    now: Duration,
+    epoll: OwnedFd,
+    waker: Waker,
+    jobs: (Sender<Job>, Receiver<Job>),
+    events: VecDeque<EngineEvent>,
+    done: Vec<Completion>,
+    /// What all paths have to lead to.
+    identity: Option<UnitIdentity>,
+    /// What is different at a unit that has changed.
+    changed: Option<String>,
+    /// The reset of the unit that is under way: on which path.
+    reset: Option<(usize, RequestId)>,
+    record: LoginRecord,
+    parameters: SessionParameters,
+    is_closing: bool,
+    over: Option<String>,
+}
+
+impl Engine {
+    /// Logs in on all paths, and returns when the first is there; the others join when they are.
+    ///
+    /// # Errors
+    /// [`Error`] of the first path, if none can be had; [`Error::Options`].
+    pub fn connect(options: Options) -> Result<Self, Error> {
+        let options = options.checked()?;
+        let system = |what| move |error: rustix::io::Errno| Error::System { what, source: error.into() };
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("an epoll descriptor"))?;
+        let waker = Waker::new().map_err(system("an event descriptor"))?;
+        let data = epoll::EventData::new_u64(0);
+        epoll::add(&epoll, &waker, data, epoll::EventFlags::IN).map_err(system("an epoll registration"))?;
+        let mut engine = Self {
+            core: Core::new(Duration::ZERO, options.paths.len(), options.policy, options.timing),
+            ways: options.paths.into_iter().map(Way::new).collect(),
+            start: Instant::now(),
+            now: Duration::ZERO,
+            epoll,
+            waker,
+            jobs: channel(),
+            events: VecDeque::new(),
+            done: Vec::new(),
+            identity: None,
+            changed: None,
+            reset: None,
+            record: LoginRecord::default(),
+            parameters: SessionParameters::default(),
+            is_closing: false,
+            over: None,
+        };
+        let mut failed: Vec<Option<Error>> = engine.ways.iter().map(|_| None).collect();
+        loop {
+            engine.advance(&mut failed)?;
+            if engine.ways.iter().any(|way| way.session.is_some()) {
+                return Ok(engine);
+            }
+            if failed.iter().all(Option::is_some) {
+                return Err(failed.into_iter().flatten().next().unwrap_or(Error::Ended));
+            }
+            engine.wait(None)?;
+        }
+    }
+
+    /// Takes a command, as [`crate::Engine::submit`]. Its `lun` does not matter.
+    pub fn submit(&mut self, command: Command) -> CommandId {
+        self.now = self.start.elapsed();
+        let kind = replay::kind(command.cdb.bytes());
+        let extent = super::core::Extent::of(kind, command.cdb.bytes());
+        let facts = Facts { kind, replay: command.replay, extent };
+        let held = Held::new(command, self.now);
+        if self.is_closing || self.is_over() {
+            let reason = self.over.clone().unwrap_or_else(|| "the session is being closed".into());
+            let key = self.core.insert(self.now, facts, held);
+            let id = self.id_of(key);
+            self.complete(key, Err(CommandError::NotSent(reason)));
+            return id;
+        }
+        let key = self.core.submit(self.now, facts, held);
+        self.id_of(key)
+    }
+
+    /// Sends what waits, waits for something to happen, and adds what is over to `done`, as [`crate::Engine::poll`].
+    ///
+    /// # Errors
+    /// [`Error::System`]. A lost path is no error here.
+    pub fn poll(&mut self, timeout: Option<Duration>, done: &mut Vec<Completion>) -> Result<(), Error> {
+        self.advance(&mut [])?;
+        if self.done.is_empty() && self.events.is_empty() {
+            self.wait(timeout)?;
+            self.advance(&mut [])?;
+        }
+        done.append(&mut self.done);
+        Ok(())
+    }
+
+    /// The next thing that happened beside completions.
+    pub fn event(&mut self) -> Option<EngineEvent> {
+        self.events.pop_front()
+    }
+
+    /// Commands that are not over.
+    #[must_use]
+    pub fn outstanding(&self) -> usize {
+        self.core.entries.len() + self.done.len()
+    }
+
+    /// True when no path is there any more, and none will be.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        self.over.is_some()
+    }
+
+    /// Says which logical unit this is, as [`crate::Engine::guard`]. Paths are compared with each other in any case.
+    pub fn guard(&mut self, _lun: Lun, identity: UnitIdentity) {
+        (self.identity, self.changed) = (Some(identity), None);
+    }
+
+    /// The paths, in the order in which they were given.
+    #[must_use]
+    pub fn paths(&self) -> Vec<PathInfo> {
+        let now = self.start.elapsed();
+        let best = self.core.paths.iter().filter_map(super::core::Path::rank).max();
+        let info = |(at, way): (usize, &Way)| {
+            let path = &self.core.paths[at];
+            PathInfo {
+                portal: way.options.portal(),
+                state: match path.health {
+                    super::core::Health::Up => PathState::Up,
+                    super::core::Health::Opening => PathState::Opening,
+                    super::core::Health::Closed { .. } => PathState::Down,
+                },
+                reason: way.reason.clone().filter(|_| !path.is_up()),
+                access: path.access,
+                is_preferred: path.is_preferred,
+                is_in_use: path.rank().is_some() && path.rank() == best,
+                relative_target_port: way.relative_target_port,
+                target_port_group: way.group,
+                since: now.saturating_sub(path.since),
+                outstanding: path.outstanding,
+                sent: path.sent,
+                latency: Some(path.latency).filter(|latency| !latency.is_zero()),
+            }
+        };
+        self.ways.iter().enumerate().map(info).collect()
+    }
+
+    /// Wakes a thread that waits in [`Self::poll`].
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        self.waker.clone()
+    }
+
+    /// How the first session was begun.
+    #[must_use]
+    pub const fn login_record(&self) -> &LoginRecord {
+        &self.record
+    }
+
+    /// What was agreed for the first session.
+    #[must_use]
+    pub const fn parameters(&self) -> &SessionParameters {
+        &self.parameters
+    }
+
+    /// The connections of all sessions.
+    #[must_use]
+    pub fn connections(&self) -> Vec<ConnectionInfo> {
+        self.ways.iter().filter_map(|way| way.session.as_ref()).flat_map(crate::Engine::connections).collect()
+    }
+
+    /// The clock of [`crate::Times`]: since the engine's start.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+
+    /// Begins to log out on all paths. Commands that are not over by the target's answer end as [`CommandError::Aborted`], what
+    /// waits for a path as [`CommandError::NotSent`].
+    pub fn log_out(&mut self) {
+        if self.is_closing || self.is_over() {
+            return;
+        }
+        self.is_closing = true;
+        for way in &mut self.ways {
+            if let Some(session) = &mut way.session {
+                session.log_out();
+            }
+        }
+        self.end_waiting("the session was closed on this side");
+        self.close_when_empty();
+    }
+
+    /// Logs out and waits for the answers, at most as long as the longest [`crate::Timing::logout`].
+    ///
+    /// # Errors
+    /// [`Error::System`]
+    pub fn close(mut self) -> Result<(), Error> {
+        self.log_out();
+        let limit = self.ways.iter().map(|way| way.options.session.timing.logout).max().unwrap_or_default();
+        let until = Instant::now() + limit;
+        while !self.is_over() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            self.poll(Some(left), &mut Vec::new())?;
+            self.events.clear();
+        }
+        Ok(())
+    }
+
+    /// Does all that can be done without waiting. `failed` takes the first error of each path.
+    fn advance(&mut self, failed: &mut [Option<Error>]) -> Result<(), Error> {
+        loop {
+            self.now = self.start.elapsed();
+            self.take_jobs(failed);
+            for path in 0..self.ways.len() {
+                self.poll_path(path)?;
+            }
+            if !self.is_closing && !self.is_over() {
+                self.core.tick(self.now);
+            }
+            if self.core.actions.is_empty() {
+                break;
+            }
+            while let Some(action) = self.core.actions.pop_front() {
+                self.act(action);
+            }
+        }
+        self.close_when_empty();
+        Ok(())
+    }
+
+    fn act(&mut self, action: Action) {
+        match action {
+            Action::Send { key, path } => self.send(key, path),
+            Action::Fail { key, failure } => {
+                let error = match failure {
+                    Failure::ResetSinceFlush => CommandError::ResetSinceFlush,
+                    Failure::NoPath { .. } if self.changed.is_some() => {
+                        CommandError::Changed(self.changed.clone().unwrap_or_default())
+                    }
+                    Failure::NoPath { has_run: true } => CommandError::Unknown(self.why_no_path()),
+                    Failure::NoPath { has_run: false } => CommandError::NotSent(self.why_no_path()),
+                    Failure::Haunted => CommandError::NotSent(
+                        "an older command may still change the same blocks over a path that is lost".into(),
+                    ),
+                };
+                self.complete(key, Err(error));
+            }
+            Action::Open { path } => self.open(path),
+            Action::Fence { path, via } => self.fence(path, via),
+            Action::Reset { via } => self.reset_unit(via),
+            Action::Check { path } => self.check(path),
+            Action::GiveUp => {
+                let reason = self.why_no_path();
+                self.give_up(&reason);
+            }
+        }
+    }
+
+    fn why_no_path(&self) -> String {
+        let mut reasons: Vec<String> = Vec::new();
+        for (way, path) in self.ways.iter().zip(&self.core.paths) {
+            let portal = way.options.portal();
+            match &way.reason {
+                Some(reason) if !path.is_up() => reasons.push(format!("{portal}: {reason}")),
+                _ => reasons.push(format!("{portal}: {}", path.access.name())),
+            }
+        }
+        format!("no path carries data ({})", reasons.join("; "))
+    }
+
+    /// Everything is over.
+    fn give_up(&mut self, reason: &str) {
+        if self.over.is_some() {
+            return;
+        }
+        self.over = Some(reason.to_owned());
+        for way in &mut self.ways {
+            way.session = None;
+        }
+        let commands: Vec<_> = self.core.entries.iter().map(|(key, entry)| (key, entry.has_run)).collect();
+        for (key, has_run) in commands {
+            let error = if has_run { CommandError::Unknown } else { CommandError::NotSent };
+            self.complete(key, Err(error(reason.to_owned())));
+        }
+        self.events.push_back(EngineEvent::Over { reason: reason.to_owned() });
+    }
+
+    /// The logout is through when no session is left.
+    fn close_when_empty(&mut self) {
+        if self.is_closing && self.ways.iter().all(|way| way.session.is_none()) {
+            self.give_up("the session was logged out");
+        }
+    }
+
+    /// Waits for something to happen, until something is due at most.
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), Error> {
+        let now = self.start.elapsed();
+        let is_on = !self.is_closing && !self.is_over();
+        let core = self.core.next_deadline().filter(|_| is_on).map(|at| at.saturating_sub(now));
+        let sessions =
+            self.ways.iter().filter_map(|way| way.session.as_ref()).filter_map(crate::Engine::idle_for);
+        let limit = timeout.into_iter().chain(core).chain(sessions).min();
+        let limit = limit.and_then(|limit| rustix::event::Timespec::try_from(limit).ok());
+        let mut events = [const { MaybeUninit::uninit() }; EVENTS_MAX];
+        match epoll::wait(&self.epoll, &mut events, limit.as_ref()) {
+            Ok(_) => self.waker.clear(),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(Error::System { what: "waiting for events", source: error.into() }),
+        }
+        Ok(())
+    }
+
+    /// Has a session's events wake this engine.
+    fn watch(&self, path: usize, session: &impl AsFd) -> Result<(), Error> {
+        let data = epoll::EventData::new_u64(path as u64 + 1);
+        let added = epoll::add(&self.epoll, session, data, epoll::EventFlags::IN);
+        added.map_err(|error| Error::System { what: "an epoll registration", source: error.into() })
+    }
+
+    fn tell(&mut self, path: usize, news: PathNews) {
+        let portal = self.ways[path].options.portal();
+        self.events.push_back(EngineEvent::Path { path, portal, news });
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine")
+            .field("paths", &self.core.paths)
+            .field("outstanding", &self.core.entries.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The buffer of a command, taken from it.
+fn take_buffer(data: &mut Data) -> Vec<u8> {
+    match std::mem::replace(data, Data::None) {
+        Data::None => Vec::new(),
+        Data::In(buffer) | Data::Out(buffer) => buffer,
+    }
+}

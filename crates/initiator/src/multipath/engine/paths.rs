@@ -1,0 +1,192 @@
+//! Paths that come and go: logins on threads of their own, and what is known of what is behind them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lunette_scsi::client::UnitIdentity;
+use lunette_scsi::client::port_groups::PortGroup;
+
+use super::super::core::Access;
+use super::super::open::{Opened, open};
+use super::super::{PathNews, PathOptions};
+use super::{Engine, Way};
+use crate::connect::end_session_at;
+use crate::{EngineEvent, Error};
+
+/// What a thread has come to.
+#[derive(Debug)]
+pub(super) enum Job {
+    Open(usize, Box<Result<Opened, Error>>),
+    /// The portal group in which the session of a path was ended.
+    Fence(usize, Result<Option<u16>, Error>),
+}
+
+impl Way {
+    pub(super) fn new(options: PathOptions) -> Self {
+        Self {
+            options: Arc::new(options),
+            session: None,
+            began: Duration::ZERO,
+            inner: HashMap::new(),
+            is_asked: false,
+            is_reset_known: false,
+            reason: None,
+            lost_at: None,
+            wait: Duration::ZERO,
+            relative_target_port: None,
+            group: None,
+        }
+    }
+}
+
+impl Engine {
+    /// Logs in on another thread.
+    pub(super) fn open(&self, path: usize) {
+        let options = Arc::clone(&self.ways[path].options);
+        self.run(path, move || Job::Open(path, Box::new(open(&options))));
+    }
+
+    /// Ends the old session of a path from another portal of its group.
+    pub(super) fn fence(&self, path: usize, via: usize) {
+        let (options, isid) = (Arc::clone(&self.ways[path].options), self.ways[path].options.session.isid);
+        let portals = self.ways[via].options.session.portals.clone();
+        self.run(path, move || {
+            let there = crate::Options { portals, ..options.session.clone() };
+            Job::Fence(path, isid.ok_or(Error::Ended).and_then(|isid| end_session_at(&there, isid)))
+        });
+    }
+
+    fn run(&self, path: usize, work: impl FnOnce() -> Job + Send + 'static) {
+        let (sender, waker) = (self.jobs.0.clone(), self.waker());
+        let run = move || {
+            // Where the engine has gone meanwhile, the session is closed.
+            let _ = sender.send(work());
+            waker.wake();
+        };
+        if let Err(source) = std::thread::Builder::new().name("iscsi-path".into()).spawn(run) {
+            let error = Error::System { what: "a thread", source };
+            let _ = self.jobs.0.send(Job::Open(path, Box::new(Err(error))));
+            self.waker.wake();
+        }
+    }
+
+    /// Takes what threads have come to. `failed` takes the first error of each path.
+    pub(super) fn take_jobs(&mut self, failed: &mut [Option<Error>]) {
+        while let Ok(job) = self.jobs.1.try_recv() {
+            match job {
+                Job::Fence(path, ended) => {
+                    let nexus = self.core.ghosts.nexus_of(path);
+                    let group = ended.as_ref().ok().copied().flatten();
+                    let is_done =
+                        group.is_some() && nexus.is_some_and(|nexus| nexus.portal_group_tag == group);
+                    tracing::info!(path, ?ended, is_done, "a login to end what a lost path has left");
+                    self.core.fenced(self.now, path, is_done);
+                }
+                Job::Open(path, result) => {
+                    // A unit that says nothing of use may do so a little later; one that is another hardly.
+                    let may_change = matches!(&*result, Err(Error::Path { .. }));
+                    let joined = (*result).and_then(|opened| self.join(path, opened));
+                    if let Err(error) = joined {
+                        self.not_opened(path, &error, !may_change && !error.is_temporary());
+                        if let Some(first) = failed.get_mut(path) {
+                            first.get_or_insert(error);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn not_opened(&mut self, path: usize, error: &Error, is_final: bool) {
+        let reason = error.to_string();
+        if self.core.paths[path].tries <= 1 {
+            self.tell(path, PathNews::Failed { reason: reason.clone() });
+        }
+        self.ways[path].reason = Some(reason);
+        self.core.open_failed(self.now, path, is_final);
+    }
+
+    /// A path is there, if it leads to the right unit.
+    fn join(&mut self, path: usize, opened: Opened) -> Result<(), Error> {
+        if self.is_closing || self.is_over() {
+            return Err(Error::Ended);
+        }
+        self.compare(path, &opened.identity)?;
+        self.watch(path, opened.engine.watched())?;
+        let Opened { engine, is_reset, .. } = opened;
+        let portal_group_tag = engine.portal_group_tag();
+        if self.record.attempts.is_empty() {
+            self.record = engine.login_record().clone();
+            self.parameters = *engine.parameters();
+        }
+        let way = &mut self.ways[path];
+        way.began = self.start.elapsed().saturating_sub(engine.elapsed());
+        way.wait = Duration::from_secs(engine.parameters().default_time2wait_s.into());
+        way.session = Some(engine);
+        (way.reason, way.is_asked, way.is_reset_known) = (None, false, false);
+        (way.relative_target_port, way.group) = (opened.relative_target_port, opened.group);
+        let after = way.lost_at.take().map(|lost_at| self.now.saturating_sub(lost_at));
+        self.tell(path, PathNews::Up { after });
+        // Its state first, so that nothing is sent where it cannot be carried out.
+        if opened.groups.is_empty() {
+            self.core.has_access(self.now, path, Access::Optimized, false);
+        }
+        self.take_groups(&opened.groups);
+        self.core.opened(self.now, path, portal_group_tag, is_reset);
+        Ok(())
+    }
+
+    /// All paths lead to one unit.
+    fn compare(&mut self, path: usize, found: &UnitIdentity) -> Result<(), Error> {
+        let Some(known) = &self.identity else {
+            self.identity = Some(found.clone());
+            return Ok(());
+        };
+        let Some(difference) = known.difference(found) else { return Ok(()) };
+        if known.is_same_unit(found) && (!known.has_capacity() || !found.has_capacity()) {
+            // A path without the medium does not tell the capacity.
+            if found.has_capacity() {
+                self.identity = Some(found.clone());
+            }
+            return Ok(());
+        }
+        let (what, portal) = (difference.to_string(), self.ways[path].options.portal());
+        if self.core.paths.iter().all(|path| !path.is_up()) {
+            self.changed = Some(what.clone());
+            let lun = self.ways[path].options.lun.field();
+            self.events.push_back(EngineEvent::UnitChanged { lun, what: what.clone() });
+        }
+        Err(Error::Path { portal, what: format!("it leads to another logical unit: {what}") })
+    }
+
+    /// Takes the states of all port groups.
+    pub(super) fn take_groups(&mut self, groups: &[PortGroup]) {
+        for path in 0..self.ways.len() {
+            let of_path = |group: &&PortGroup| Some(group.group) == self.ways[path].group;
+            let Some(group) = groups.iter().find(of_path) else { continue };
+            let access = Access::from_code(group.state_code);
+            let before = self.core.paths[path].access;
+            self.core.has_access(self.now, path, access, group.preferred);
+            if access != before {
+                self.tell(path, PathNews::Access(access));
+            }
+        }
+    }
+
+    /// The session of a path is over, and all its commands have ended.
+    pub(super) fn path_lost(&mut self, path: usize) {
+        let way = &mut self.ways[path];
+        way.session = None;
+        way.inner.clear();
+        (way.is_asked, way.lost_at) = (false, Some(self.now));
+        if self.is_closing {
+            return;
+        }
+        let reason = way.reason.clone().unwrap_or_default();
+        self.core.lost(self.now, path, way.wait);
+        self.forget_reset(path);
+        let left = self.core.paths.iter().filter(|path| path.rank().is_some()).count();
+        self.tell(path, PathNews::Lost { reason, left });
+    }
+}
