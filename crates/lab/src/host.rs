@@ -52,6 +52,34 @@ impl Host {
     }
 }
 
+/// Time of all processors since the start, in the kernel's ticks: idle, and all of it (proc(5), /proc/stat).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ProcessorTime {
+    idle: u64,
+    all: u64,
+}
+
+impl ProcessorTime {
+    /// Up to now; nothing where the system does not tell.
+    pub(crate) fn now() -> Option<Self> {
+        Self::read(&fs::read_to_string("/proc/stat").ok()?)
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let line = text.lines().next()?.strip_prefix("cpu ")?;
+        // User, nice, system, idle, iowait, irq, softirq, steal; what follows is counted in the first two already.
+        let ticks: Vec<u64> = line.split_whitespace().take(8).map_while(|word| word.parse().ok()).collect();
+        let idle = ticks.get(3)?.saturating_add(*ticks.get(4)?);
+        Some(Self { idle, all: ticks.iter().fold(0, |sum, ticks| sum.saturating_add(*ticks)) })
+    }
+
+    /// The share that was idle since then, 0 to 1; 1 where no time has passed.
+    pub(crate) fn idle_since(self, before: Self) -> f64 {
+        let all = self.all.saturating_sub(before.all);
+        if all == 0 { 1.0 } else { self.idle.saturating_sub(before.idle) as f64 / all as f64 }
+    }
+}
+
 /// What stands behind `KEY:` in a file of /proc.
 fn line_of(path: &str, key: &str) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();
@@ -62,6 +90,18 @@ fn line_of(path: &str, key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn idle_time_is_a_share() {
+        let before = ProcessorTime::read("cpu  10 0 10 80 0 0 0 0 5 5\ncpu0 1").unwrap();
+        let after = ProcessorTime::read("cpu  40 0 20 120 20 0 0 0 50 50\n").unwrap();
+        assert!((after.idle_since(before) - 0.6).abs() < 1e-9);
+        assert!((before.idle_since(before) - 1.0).abs() < 1e-9);
+        for text in ["", "cpu", "cpu 1 2 3", "intr 1 2 3 4 5"] {
+            assert!(ProcessorTime::read(text).is_none(), "{text}");
+        }
+        assert!(ProcessorTime::now().is_some());
+    }
 
     #[test]
     fn this_machine_has_a_kernel_and_memory() {

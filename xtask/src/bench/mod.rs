@@ -6,6 +6,7 @@ mod fio;
 mod floor;
 mod generator;
 mod host;
+mod initiator;
 pub(crate) mod instructions;
 mod peers;
 mod readme;
@@ -44,6 +45,8 @@ pub(crate) enum Bench {
     Peers(peers::Options),
     /// Lunette beside a bare loop without a protocol core, with processor time; and what digests cost
     Floor(Options),
+    /// `lunette bench` beside iscsi-perf on one target: operations for the same processor time
+    Initiator(Options),
     /// I/O engines beside local fio, and what durability costs
     Engines(Options),
     /// Sessions, idle sessions, units, logins, the tail, a stream beside a reader, overload
@@ -198,6 +201,7 @@ pub(crate) fn run(workspace: &Workspace, bench: &Bench) -> Result<bool> {
             ("peers", peers::SETTING_MEMORY, common, peers::measure_memory)
         }
         Bench::Floor(options) => ("floor", floor::SETTING, options, floor::measure),
+        Bench::Initiator(options) => ("initiator", initiator::SETTING, options, initiator::measure),
         Bench::Engines(options) => ("engines", engines::SETTING, options, engines::measure),
         Bench::Scale(options) => ("scale", scale::SETTING, options, scale::measure),
         Bench::Instructions(options) => return instructions::run(workspace, options),

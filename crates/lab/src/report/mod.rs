@@ -72,11 +72,18 @@ pub fn notes(result: &StudyResult) -> Vec<String> {
             notes.push(format!("{off} of {of} cells are off {name} by more than 10 %."));
         }
     }
-    let slow = cells.iter().filter(|cell| cell.limit == "machine").count();
+    let count = |limit: &str| cells.iter().filter(|cell| cell.limit == limit).count();
+    let slow = count("machine");
     if slow > 0 {
         notes.push(format!(
             "In {slow} cells this machine, which runs both ends and the network, was the limit: less came than the model expects, and \
-             this process alone had more than 80 % of a processor, or packets were late."
+             this process alone had more than 80 % of a processor, or all processors were busy, or packets were late."
+        ));
+    }
+    let unexplained = count("unexplained");
+    if unexplained > 0 {
+        notes.push(format!(
+            "In {unexplained} cells less came than the model expects, and the machine was not the reason."
         ));
     }
     for (name, link) in &result.link {

@@ -17,6 +17,7 @@ fn result(parameter: &str) -> StudyResult {
         runs: vec![measured],
         spread: 0.25,
         processor: 0.5,
+        idle: 0.5,
         negotiated: None,
     };
     let link = LinkFacts { description: "rate=155M".into(), late_us: 12, overrun: 0, is_doubtful: false };

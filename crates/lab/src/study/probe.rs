@@ -11,6 +11,7 @@ use lunette_workload::{Arrivals, Kind, Range, Workload};
 use super::site::{BLOCK_BYTES, RANGE_BYTES, Site};
 use super::tcp;
 use super::{Keys, Metric, Probe};
+use crate::host::ProcessorTime;
 use crate::{Disk, Ending, LabError, Measured, Monitor, Negotiated, Plan, Until, Work, bench};
 
 /// What one run gave.
@@ -19,6 +20,8 @@ pub(crate) struct Run {
     pub(crate) measured: f64,
     pub(crate) model: Option<(f64, Limit)>,
     pub(crate) processor: f64,
+    /// The share of all processors that nobody used meanwhile.
+    pub(crate) idle: f64,
     pub(crate) negotiated: Option<Negotiated>,
 }
 
@@ -42,8 +45,20 @@ impl Duty {
     }
 }
 
-/// Runs a cell over a link.
-pub(crate) fn over(site: &Site, link: &Link, probe: &Probe, duty: Duty) -> Result<Run, LabError> {
+/// Runs a cell, over a link where it has one, and looks how busy the machine was meanwhile.
+pub(crate) fn run_once(over: Option<(&Site, &Link)>, probe: &Probe, duty: Duty) -> Result<Run, LabError> {
+    let before = ProcessorTime::now();
+    let mut run = match over {
+        Some((site, link)) => over_link(site, link, probe, duty),
+        None => local(probe, duty),
+    }?;
+    if let (Some(before), Some(after)) = (before, ProcessorTime::now()) {
+        run.idle = after.idle_since(before);
+    }
+    Ok(run)
+}
+
+fn over_link(site: &Site, link: &Link, probe: &Probe, duty: Duty) -> Result<Run, LabError> {
     match probe {
         Probe::Tcp { to_target, buffer_bytes } => {
             let bytes_per_s = tcp::carry(site, *to_target, *buffer_bytes, (duty.warm_up, duty.time))?;
@@ -58,7 +73,7 @@ pub(crate) fn over(site: &Site, link: &Link, probe: &Probe, duty: Duty) -> Resul
             let limits =
                 limits.into_iter().filter_map(|(value, limit)| value.map(|value| (value / 1e6, limit)));
             let model = limits.min_by(|one, other| one.0.total_cmp(&other.0));
-            Ok(Run { measured: bytes_per_s / 1e6, model, processor: 0.0, negotiated: None })
+            Ok(Run { measured: bytes_per_s / 1e6, model, processor: 0.0, idle: 1.0, negotiated: None })
         }
         Probe::Disk { workload, depth, keys, metric } => {
             let (mut options, lun) = site.options()?;
@@ -73,7 +88,7 @@ pub(crate) fn over(site: &Site, link: &Link, probe: &Probe, duty: Duty) -> Resul
             let disk = Disk::Unit { options: Box::new(options), lun };
             let plan = plan(disk, workload, *depth, duty);
             let carried = site.near(|| bench(&plan, &Monitor::default()))??;
-            let mut run = run(&carried.measured, &carried.ending, *metric)?;
+            let mut run = figure(&carried.measured, &carried.ending, *metric)?;
             if let Some(agreed) = &carried.negotiated {
                 run.model = model(link, workload, *depth, agreed, *metric);
             }
@@ -82,8 +97,8 @@ pub(crate) fn over(site: &Site, link: &Link, probe: &Probe, duty: Duty) -> Resul
     }
 }
 
-/// Runs a cell without a network, on memory of this process.
-pub(crate) fn local(probe: &Probe, duty: Duty) -> Result<Run, LabError> {
+/// On memory of this process.
+fn local(probe: &Probe, duty: Duty) -> Result<Run, LabError> {
     let Probe::Disk { workload, depth, metric, .. } = probe else {
         return Err(LabError::Plan("there is no TCP without a network".to_owned()));
     };
@@ -102,7 +117,7 @@ pub(crate) fn local(probe: &Probe, duty: Duty) -> Result<Run, LabError> {
         bench(&plan(Disk::Local(Arc::clone(&volume)), workload, *depth, duty), &Monitor::default())?;
     // It has nothing to lose.
     let _ = volume.close();
-    run(&carried.measured, &carried.ending, *metric)
+    figure(&carried.measured, &carried.ending, *metric)
 }
 
 fn plan(disk: Disk, workload: &Workload, depth: u32, duty: Duty) -> Plan {
@@ -121,11 +136,11 @@ fn plan(disk: Disk, workload: &Workload, depth: u32, duty: Duty) -> Plan {
     }
 }
 
-fn run(measured: &Measured, ending: &Ending, metric: Metric) -> Result<Run, LabError> {
+fn figure(measured: &Measured, ending: &Ending, metric: Metric) -> Result<Run, LabError> {
     if let Ending::Mismatch(what) | Ending::Refused(what) | Ending::Lost(what) = ending {
         return Err(LabError::NotReady(what.clone()));
     }
-    let figure = match metric {
+    let measured_figure = match metric {
         Metric::MegabytesPerSecond => measured.bytes_per_s / 1e6,
         Metric::MebibytesPerSecond => measured.bytes_per_s / f64::from(1 << 20),
         Metric::OperationsPerSecond => measured.operations_per_s,
@@ -140,7 +155,7 @@ fn run(measured: &Measured, ending: &Ending, metric: Metric) -> Result<Run, LabE
         }
     };
     let processor = measured.processor_s / measured.seconds.max(1e-9);
-    Ok(Run { measured: figure, model: None, processor, negotiated: None })
+    Ok(Run { measured: measured_figure, model: None, processor, idle: 1.0, negotiated: None })
 }
 
 fn path(link: &Link, shape: &Shape, round_trip: Duration, tcp_window_bytes: Option<u64>) -> NetworkPath {

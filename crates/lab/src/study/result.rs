@@ -64,8 +64,8 @@ pub struct CellResult {
     pub published: Option<f64>,
     /// Of all three.
     pub unit: String,
-    /// What sets the limit: `link-rate`, `command-window`, `tcp-window`, `loss`; `machine` where this machine was too slow for
-    /// the model's; `none` where there is no model.
+    /// What sets the limit: `link-rate`, `command-window`, `tcp-window`, `loss`; `machine` where less came and
+    /// this machine was too slow; `unexplained` where less came and it was not; `none` where there is no model.
     pub limit: String,
     /// Each run.
     pub runs: Vec<f64>,
@@ -73,6 +73,8 @@ pub struct CellResult {
     pub spread: f64,
     /// The share of one processor that this process had: the initiator and the emulated network.
     pub processor: f64,
+    /// The share of all processors that nobody used.
+    pub idle: f64,
     /// Which of the agreements.
     pub negotiated: Option<usize>,
 }
@@ -85,13 +87,16 @@ pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     Some((lower + upper) / 2.0)
 }
 
-/// A machine that has less than this share of a processor idle is busy.
+/// A process with one thread that does most of the work has no more to give than this share of a processor.
 const BUSY: f64 = 0.8;
+/// Nor has a machine whose processors are idle for less than this share.
+const IDLE_MIN: f64 = 0.15;
 /// What may be missing to the model before it is asked why.
 const TOLERANCE: f64 = 0.9;
 
 impl CellResult {
-    /// Names the limit: the model's, unless less came than it expects and this machine was busy, or late with packets.
+    /// Names the limit: the model's, unless less came than it expects: then this machine was busy or late with packets, or the
+    /// cell is a defect of the model or of what it measures.
     pub(crate) fn judge(&mut self, limit: Option<Limit>, is_late: bool) {
         let is_slow = self.model.is_some_and(|model| {
             if self.unit == "ms" {
@@ -102,7 +107,10 @@ impl CellResult {
         });
         self.limit = match limit {
             None => "none".to_owned(),
-            Some(_) if is_slow && (is_late || self.processor >= BUSY) => "machine".to_owned(),
+            Some(_) if is_slow && (is_late || self.processor >= BUSY || self.idle < IDLE_MIN) => {
+                "machine".to_owned()
+            }
+            Some(_) if is_slow => "unexplained".to_owned(),
             Some(limit) => limit.word().to_owned(),
         };
     }
@@ -132,13 +140,18 @@ mod tests {
             runs: vec![50.0],
             spread: 0.0,
             processor: 1.5,
+            idle: 0.5,
             negotiated: None,
         };
         cell.judge(Some(Limit::Link), false);
         assert_eq!(cell.limit, "machine");
         cell.processor = 0.3;
         cell.judge(Some(Limit::Link), false);
-        assert_eq!(cell.limit, "link-rate");
+        assert_eq!(cell.limit, "unexplained");
+        cell.idle = 0.1;
+        cell.judge(Some(Limit::Link), false);
+        assert_eq!(cell.limit, "machine");
+        cell.idle = 0.5;
         cell.judge(Some(Limit::Link), true);
         assert_eq!(cell.limit, "machine");
         (cell.processor, cell.measured) = (1.5, 99.0);

@@ -103,12 +103,9 @@ impl Laboratory<'_> {
                     break;
                 }
                 let seed = self.seed.wrapping_add(turn as u64);
-                let run = match (&site, &described) {
-                    (Some(site), Some((_, link))) => {
-                        probe::over(site, link, &cell.probe, Duty::on(link.round_trip(), seed, self.is_quick))
-                    }
-                    _ => probe::local(&cell.probe, Duty::on(std::time::Duration::ZERO, seed, self.is_quick)),
-                };
+                let over = site.as_ref().zip(described.as_ref().map(|described| &described.1));
+                let round_trip = over.map(|(_, link)| link.round_trip()).unwrap_or_default();
+                let run = probe::run_once(over, &cell.probe, Duty::on(round_trip, seed, self.is_quick));
                 runs.push(run?);
                 collected.done += 1;
                 told(Told {
@@ -166,6 +163,7 @@ fn result(
     let smallest = figures.iter().copied().fold(f64::MAX, f64::min);
     let models: Vec<f64> = runs.iter().filter_map(|run| run.model.map(|model| model.0)).collect();
     let limit = runs.iter().find_map(|run| run.model).map(|model| model.1);
+    let idle = median(runs.iter().map(|run| run.idle).collect()).unwrap_or(1.0);
     let processor = median(runs.iter().map(|run| run.processor).collect()).unwrap_or_default();
     let negotiated = runs.into_iter().find_map(|run| run.negotiated).map(|agreed| {
         let known = agreements.iter().position(|known| known.is_like(&agreed));
@@ -186,6 +184,7 @@ fn result(
         runs: figures,
         spread: if measured > 0.0 { (largest - smallest) / measured } else { 0.0 },
         processor,
+        idle,
         negotiated,
     };
     result.judge(limit, is_late);
