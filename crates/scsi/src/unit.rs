@@ -4,11 +4,11 @@
 //! WRITE look at is in atomics.
 
 mod config;
+mod marked;
 mod modes;
 mod nexuses;
 mod priorities;
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -17,7 +17,7 @@ use crate::attention::{ItlNexus, UnitAttention};
 use crate::commands::{self, Clock, ErrorCounters};
 use crate::identity::Identity;
 use crate::io::{BlockLengths, Io, IoError};
-use crate::marks::{Full, Mark, Marks, Release};
+use crate::marks::{Marks, Release};
 use crate::mode::{ModeFlags, ModeValues};
 use crate::priority::Priorities;
 use crate::protection::Protection;
@@ -170,29 +170,6 @@ impl LogicalUnit {
     /// The tokens that stand for blocks of this unit, and what revokes them.
     pub(crate) fn watch(&self) -> &Watch {
         &self.watch
-    }
-
-    /// The blocks that initiators have marked as unreadable.
-    pub(crate) fn marks(&self) -> &Marks {
-        &self.marks
-    }
-
-    /// Marks blocks; to be saved afterwards.
-    pub(crate) fn set_marks(&self, blocks: Range<u64>, mark: Mark) -> Result<(), Full> {
-        self.marks.set(blocks, mark, |bytes| {
-            self.watch.note_marks(true);
-            self.saved.set_section(Section::Marks, bytes);
-        })
-    }
-
-    /// See [`Marks::release`]; the state is to be saved then, and [`Self::forget_marks`] called.
-    pub(crate) fn release_marks(&self, blocks: &Range<u64>) -> Option<Release> {
-        self.marks.release(blocks, |bytes| self.saved.set_section(Section::Marks, bytes))
-    }
-
-    /// A state without these marks is stable.
-    pub(crate) fn forget_marks(&self, release: Release) {
-        self.marks.forget(release, || self.watch.note_marks(false));
     }
 
     /// All that is to be kept over a restart, for the driver to store on [`crate::Io::SaveState`]. A later call never

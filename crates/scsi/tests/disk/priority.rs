@@ -76,6 +76,7 @@ fn set_initial(host: &mut Host, priority: u8) {
 #[test]
 fn a_nexus_sets_its_own_priority() {
     let (mut first, mut second) = hosts();
+    assert_eq!(first.good(&[0x12, 1, 0x86, 0, 64, 0], &[])[5] & 0x08, 0x08, "PRIOR_SUP");
     assert_eq!(report(&mut first, 0), [(0, transport_id(FIRST))], "the initial one is 0 here");
     assert_eq!(report(&mut first, 1), []);
     assert_eq!(set(&mut first, 0, &[3]).code(), GOOD, "only the first byte counts");
