@@ -37,6 +37,8 @@ pub struct Raw {
     exp_cmd_sn: CmdSn,
     max_cmd_sn: CmdSn,
     next_tag: u32,
+    /// The digest of the next Data-Out is to be wrong.
+    spoils_next: bool,
 }
 
 impl Raw {
@@ -64,6 +66,7 @@ impl Raw {
             max_cmd_sn,
             // No connection of a session uses another's tags.
             next_tag: 0x100 | u32::from(cid.0) << 16,
+            spoils_next: false,
         }
     }
 

@@ -50,6 +50,15 @@ impl Raw {
         self.data_out(r2t.lun, tags, (start, wanted), segment_max)
     }
 
+    /// As [`Self::answer_r2t`], on a connection with data digests, of which the first one is wrong.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn answer_r2t_badly(&mut self, r2t: &ReadyToTransfer, data: &[u8], segment_max: usize) -> Result<()> {
+        self.spoils_next = true;
+        self.answer_r2t(r2t, data, segment_max)
+    }
+
     /// Sends one sequence of Data-Out PDUs for unit 0.
     ///
     /// # Errors
@@ -81,7 +90,11 @@ impl Raw {
                 data_sn: DataSn(u32::try_from(index)?),
                 buffer_offset: u32::try_from(start + index * segment_max)?,
             };
-            self.send(&InitiatorPdu::ScsiDataOut(pdu), chunk)?;
+            let mut bytes = self.connection.encode(&InitiatorPdu::ScsiDataOut(pdu), chunk);
+            if std::mem::take(&mut self.spoils_next) {
+                bytes.last_mut().into_iter().for_each(|last| *last ^= 1);
+            }
+            self.connection.send_bytes(&bytes)?;
         }
         Ok(())
     }

@@ -5,11 +5,14 @@ mod losses;
 use std::collections::{HashMap, HashSet};
 
 use lunette_tests::in_process::InProcess;
+use lunette_tests::initiator::LoginOptions;
 use lunette_tests::random::Random;
 use lunette_tests::raw::{BLOCK_BYTES, Raw, read, write};
+use lunette_wire::frame::Digests;
 use lunette_wire::initiator::{
     LogoutReason, NopOut, ScsiCommand, TaskAttribute, TaskManagementFunction as Function,
 };
+use lunette_wire::target::RejectReason;
 use lunette_wire::{InitiatorPdu, InitiatorTaskTag, TargetPdu, TargetTransferTag};
 
 use crate::allegiance::{ACA_ACTIVE, BUSY};
@@ -61,8 +64,13 @@ pub(super) struct Host {
     pub(super) raw: Raw,
     /// The CID of its connection.
     cid: u16,
-    /// ErrorRecoveryLevel 2: its connections may be lost.
-    is_recoverable: bool,
+    /// ErrorRecoveryLevel. At 2 its connections may be lost.
+    level: u8,
+    /// Those of its connection.
+    digests: Digests,
+    /// Data-Out PDUs that it has spoilt, and of which it has not heard.
+    spoilt: usize,
+    rng: Random,
     /// What it sends does not arrive.
     is_cut_off: bool,
     open: HashMap<InitiatorTaskTag, Open>,
@@ -75,12 +83,15 @@ pub(super) struct Host {
 impl Host {
     pub(super) fn new(target: &InProcess, port: u8, rng: &mut Random) -> Host {
         let unit = || (0..BLOCKS).map(|_| vec![[0; BLOCK_BYTES]]).collect();
-        let is_recoverable = rng.below(2) == 0;
+        let (level, digests) = (Host::any_level(rng), any_digests(rng));
         Host {
             port,
-            raw: Host::login(target, port, is_recoverable, rng),
+            raw: Host::login(target, port, (level, digests), rng),
             cid: 0,
-            is_recoverable,
+            level,
+            digests,
+            spoilt: 0,
+            rng: Random::new(rng.next()),
             is_cut_off: false,
             open: HashMap::new(),
             clearing: HashSet::new(),
@@ -88,9 +99,14 @@ impl Host {
         }
     }
 
-    fn login(target: &InProcess, port: u8, is_recoverable: bool, rng: &mut Random) -> Raw {
+    /// Half of the sessions can lose connections.
+    fn any_level(rng: &mut Random) -> u8 {
+        [0, 1, 2, 2][rng.below(4) as usize]
+    }
+
+    fn login(target: &InProcess, port: u8, (level, digests): (u8, Digests), rng: &mut Random) -> Raw {
         let keys = [
-            ("ErrorRecoveryLevel", if is_recoverable { "2" } else { "0" }),
+            ("ErrorRecoveryLevel", ["0", "1", "2"][usize::from(level)]),
             ("MaxConnections", "2"),
             ("DefaultTime2Wait", "0"),
             ("DefaultTime2Retain", "3600"),
@@ -101,7 +117,8 @@ impl Host {
             ("MaxBurstLength", ["2048", "65536"][rng.below(2) as usize]),
             ("MaxOutstandingR2T", ["1", "4"][rng.below(2) as usize]),
         ];
-        let mut raw = Raw::login(target.portal(), &target.options_with(port, &keys)).expect("a login");
+        let options = LoginOptions { digests, ..target.options_with(port, &keys) };
+        let mut raw = Raw::login(target.portal(), &options).expect("a login");
         (0..UNITS).for_each(|lun| settle_attentions(&mut raw, lun));
         raw
     }
@@ -199,7 +216,12 @@ impl Host {
         match pdu {
             TargetPdu::ReadyToTransfer(r2t) => {
                 let open = self.open.get(&r2t.initiator_task_tag).expect("an R2T of an open command");
-                self.raw.answer_r2t(&r2t, &open.data, 1024).expect("sent");
+                if self.digests.data && self.rng.below(4) == 0 {
+                    self.spoilt += 1;
+                    self.raw.answer_r2t_badly(&r2t, &open.data, 1024).expect("sent");
+                } else {
+                    self.raw.answer_r2t(&r2t, &open.data, 1024).expect("sent");
+                }
             }
             TargetPdu::ScsiDataIn(pdu) => {
                 let open = self.open.get_mut(&pdu.initiator_task_tag).expect("data of an open command");
@@ -231,6 +253,12 @@ impl Host {
                     exp_stat_sn: self.raw.exp_stat_sn,
                 };
                 self.raw.send(&InitiatorPdu::NopOut(nop), &[]).expect("sent");
+            }
+            // Above level 0 an R2T for what was lost follows, else the end of the command (7.8).
+            TargetPdu::Reject(pdu)
+                if pdu.reason == RejectReason::DataDigestError as u8 && self.spoilt > 0 =>
+            {
+                self.spoilt -= 1;
             }
             TargetPdu::Reject(pdu) => panic!("reason {}: {data:02x?}", pdu.reason),
             other => return Some(other),
@@ -302,14 +330,27 @@ impl Host {
     pub(super) fn come_again(&mut self, target: &InProcess, rng: &mut Random) {
         match rng.below(3) {
             0 => self.log_out(),
-            1 => self.raw.connection().shut().expect("a connection"),
+            1 => self.cut(),
             // The new session replaces one that is alive (6.3.5).
             _ => {}
         }
-        let is_recoverable = rng.below(2) == 0;
-        let new = Host::login(target, self.port, is_recoverable, rng);
-        (self.raw, self.cid, self.is_recoverable) = (new, 0, is_recoverable);
+        let (level, digests) = (Host::any_level(rng), any_digests(rng));
+        let new = Host::login(target, self.port, (level, digests), rng);
+        (self.raw, self.cid, self.level) = (new, 0, level);
+        (self.digests, self.spoilt) = (digests, 0);
         self.forget();
+    }
+
+    /// Its connection breaks, by itself or because the target finds a header whose digest is wrong (7.8).
+    fn cut(&mut self) {
+        if self.digests.header && self.rng.below(2) == 0 {
+            let nop = InitiatorPdu::NopOut(NopOut::default());
+            let mut bytes = self.raw.connection().encode(&nop, &[]);
+            *bytes.last_mut().expect("a digest") ^= 1;
+            self.raw.connection().send_bytes(&bytes).expect("sent");
+        } else {
+            self.raw.connection().shut().expect("a connection");
+        }
     }
 
     /// Ends its session.
@@ -326,7 +367,8 @@ impl Host {
                     | TargetPdu::ScsiDataIn(_)
                     | TargetPdu::ScsiResponse(_)
                     | TargetPdu::ReadyToTransfer(_)
-                    | TargetPdu::TaskManagementResponse(_),
+                    | TargetPdu::TaskManagementResponse(_)
+                    | TargetPdu::Reject(_),
                     _,
                 ) => {}
                 (other, _) => panic!("{other:?}"),
@@ -345,6 +387,11 @@ impl Host {
             }
         }
     }
+}
+
+/// Digests of one connection.
+fn any_digests(rng: &mut Random) -> Digests {
+    Digests { header: rng.below(2) == 0, data: rng.below(2) == 0 }
 }
 
 /// TEST UNIT READY until nothing is left to be told.

@@ -5,10 +5,11 @@ use lunette_tests::in_process::InProcess;
 use lunette_tests::initiator::LoginOptions;
 use lunette_tests::random::Random;
 use lunette_tests::raw::Raw;
+use lunette_wire::frame::Digests;
 use lunette_wire::initiator::{LogoutReason, TaskManagementFunction as Function, TaskManagementRequest};
 use lunette_wire::{BHS_LENGTH, Cid, CmdSn, DataSn, InitiatorPdu, InitiatorTaskTag, LunField, TargetPdu};
 
-use super::{COMPLETE, Host, NO_SUCH_TASK, QUEUE_ERROR_UNIT, SEGMENTS, UNITS};
+use super::{COMPLETE, Host, NO_SUCH_TASK, QUEUE_ERROR_UNIT, SEGMENTS, UNITS, any_digests};
 
 /// AsyncEvent "connection drop notification" (11.9.1).
 const CONNECTION_DROP: u8 = 2;
@@ -16,7 +17,7 @@ const CONNECTION_DROP: u8 = 2;
 impl Host {
     /// Loses its connection, if it can go on without.
     pub(in super::super) fn lose(&mut self, target: &InProcess, rng: &mut Random) {
-        if !self.is_recoverable {
+        if self.level < 2 {
             return;
         }
         if rng.below(2) == 0 {
@@ -32,9 +33,11 @@ impl Host {
         if rng.below(2) == 0 {
             // A login with its CID, whether the target has seen it go or not (6.3.4).
             if !is_alive {
-                self.raw.connection().shut().expect("a connection");
+                self.cut();
             }
-            self.raw = self.join(target, self.cid, rng);
+            let digests = any_digests(rng);
+            self.raw = self.join(target, (self.cid, digests), rng);
+            (self.digests, self.spoilt) = (digests, 0);
         } else {
             self.replace(target, is_alive, rng);
         }
@@ -66,10 +69,11 @@ impl Host {
     }
 
     /// Another connection, which goes on with the numbers and tags.
-    fn join(&self, target: &InProcess, cid: u16, rng: &mut Random) -> Raw {
+    fn join(&self, target: &InProcess, (cid, digests): (u16, Digests), rng: &mut Random) -> Raw {
         let options = LoginOptions {
             tsih: self.raw.tsih,
             cid: Cid(cid),
+            digests,
             first_cmd_sn: self.raw.cmd_sn,
             // Of use to the login that has the old CID (11.12.9), of none to another.
             exp_stat_sn: self.raw.exp_stat_sn,
@@ -83,12 +87,15 @@ impl Host {
     /// A second connection has the first one removed for recovery, after commands of its own.
     fn replace(&mut self, target: &InProcess, is_alive: bool, rng: &mut Random) {
         let (old_cid, new_cid) = (self.cid, self.cid + 1);
-        let new = self.join(target, new_cid, rng);
-        let mut old = std::mem::replace(&mut self.raw, new);
-        self.cid = new_cid;
+        let digests = any_digests(rng);
+        let new = self.join(target, (new_cid, digests), rng);
+        if !is_alive {
+            self.cut();
+        }
+        let old = std::mem::replace(&mut self.raw, new);
+        (self.cid, self.digests, self.spoilt) = (new_cid, digests, 0);
         (0..rng.below(4)).for_each(|_| self.submit(rng));
         if !is_alive {
-            old.connection().shut().expect("a connection");
             if rng.below(2) == 0 {
                 self.hear_of(old_cid);
             }
