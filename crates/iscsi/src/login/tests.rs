@@ -1,5 +1,6 @@
 //! The login at PDU level: numbers, transitions, answers and every refusal.
 
+mod anything;
 mod chap;
 mod initiators;
 mod properties;

@@ -375,10 +375,15 @@ impl Session {
     /// Ends a task.
     fn end_task(&mut self, tag: InitiatorTaskTag, end: End, outbox: &mut Outbox) {
         let Some(task) = self.tasks.remove(tag) else { return };
+        let exp_cmd_sn = self.exp_cmd_sn;
         if task.stage != Stage::Waiting
             && let Some(connection) = self.connection_mut(task.connection)
         {
             connection.load -= task.load();
+            if task.stage == Stage::Sent && !task.cmd_sn.precedes(exp_cmd_sn) {
+                // By a function without an answer, as one whose connection was lost: its number may be lost, too.
+                connection.plugs.push(task.cmd_sn);
+            }
             if let Some(answered) = &task.answered {
                 connection.order.completed(answered.stat_sn);
             }

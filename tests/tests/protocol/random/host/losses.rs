@@ -95,10 +95,8 @@ impl Host {
         let old = std::mem::replace(&mut self.raw, new);
         (self.cid, self.digests, self.spoilt) = (new_cid, digests, 0);
         (0..rng.below(4)).for_each(|_| self.submit(rng));
-        if !is_alive {
-            if rng.below(2) == 0 {
-                self.hear_of(old_cid);
-            }
+        if !is_alive && rng.below(2) == 0 {
+            self.hear_of(old_cid);
         }
         // It carries the number of the connection that it is about (11.14.4).
         self.raw.acknowledged = Some(old.exp_stat_sn);
