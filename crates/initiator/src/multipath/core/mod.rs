@@ -29,6 +29,8 @@ const BOUNCES_MAX: u32 = 16;
 const LOSSES_MAX: u32 = 8;
 /// How often a command is sent again that was ended at the target since it was not answered.
 const STOPS_MAX: u32 = 2;
+/// How long others are preferred to a path that answers pings, but has not answered a command.
+const SUSPICION: Duration = Duration::from_secs(60);
 
 /// What has to be known of a command.
 #[derive(Debug, Clone, Copy)]
@@ -265,7 +267,10 @@ impl<T> Core<T> {
             Outcome::NotSent => entry.losses += 1,
             Outcome::Unknown | Outcome::Stopped => {
                 (entry.losses, entry.has_run) = (entry.losses + 1, true);
-                entry.stops += u32::from(outcome == Outcome::Stopped);
+                if outcome == Outcome::Stopped {
+                    entry.stops += 1;
+                    on.eligible_at = on.eligible_at.max(now.saturating_add(SUSPICION));
+                }
                 self.is_dirty |= replay::kind_leaves_dirty(facts.kind, false);
                 if outcome == Outcome::Unknown {
                     let nexus = Nexus { path, portal_group_tag: on.portal_group_tag };

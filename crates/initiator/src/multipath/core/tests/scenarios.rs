@@ -1,0 +1,176 @@
+//! What happens in the world of [`super`] one step after the other: ghosts, resets, paths that are not the right ones.
+
+use super::*;
+
+/// A world with two paths in these groups, of which the first has a write that its target keeps.
+fn haunted(groups: &[u16]) -> World {
+    let mut world = World::new(groups);
+    world.finish();
+    world.write(0);
+    world.cut(0, 0);
+    world
+}
+
+#[test]
+fn what_was_under_way_goes_on_at_once_and_what_is_newer_waits() {
+    let mut world = haunted(&[1, 2]);
+    world.serve(1, 0);
+    assert_eq!(world.ended, 1, "the write itself is sent again");
+    world.write(0);
+    world.write(1);
+    world.serve(1, 0);
+    world.serve(1, 0);
+    assert_eq!(world.ended, 2, "another block's is not held up");
+    // The dead path's target gets on at last, and harms nobody.
+    world.serve(0, 0);
+    assert_eq!(world.core.entries.len(), 1);
+    world.is_cut[0] = false;
+    world.pass(1);
+    world.finish();
+    world.serve(0, 0);
+    world.serve(1, 0);
+    assert_eq!(world.ended, 3);
+}
+
+#[test]
+fn another_portal_of_the_group_ends_what_a_path_has_left_at_once() {
+    let mut world = haunted(&[1, 1]);
+    world.serve(1, 0);
+    world.write(0);
+    assert_eq!(world.core.ghosts.len(), 1);
+    world.pass(0);
+    assert_eq!(world.fencing, [(0, 1)]);
+    assert!(world.opening.is_empty(), "not at the same time");
+    world.finish();
+    world.serve(1, 0);
+    assert_eq!((world.core.ghosts.len(), world.ended), (0, 2));
+}
+
+#[test]
+fn where_there_is_none_a_reset_ends_it_after_its_time() {
+    let mut world = haunted(&[1, 2]);
+    world.serve(1, 0);
+    world.write(0);
+    world.pass(59);
+    assert_eq!(world.resetting, None);
+    assert!(world.core.next_deadline().is_some_and(|at| at <= TIMING.ghost));
+    world.pass(1);
+    assert_eq!(world.resetting, Some(1));
+    world.finish();
+    world.serve(1, 0);
+    assert_eq!((world.core.ghosts.len(), world.ended), (0, 2));
+}
+
+#[test]
+fn a_reset_that_nobody_needs_is_not_done() {
+    let mut world = haunted(&[1, 2]);
+    world.serve(1, 0);
+    world.pass(600);
+    assert_eq!((world.resetting, world.core.ghosts.len()), (None, 1));
+}
+
+fn flush() -> Facts {
+    Facts { kind: Kind::Flushes, replay: Replay::Always, extent: Extent::Nothing }
+}
+
+#[test]
+fn a_reset_that_any_path_tells_of_fails_the_next_flush_once() {
+    let mut world = World::new(&[1, 2]);
+    world.finish();
+    let core = &mut world.core;
+    core.note_reset();
+    let clean = core.submit(world.now, flush(), 0);
+    assert_eq!(core.ended(world.now, clean, Outcome::Good), Verdict::Over, "nothing was written");
+    core.take(clean);
+    let facts = Facts { kind: Kind::Writes, replay: Replay::Always, extent: Extent::Unit };
+    let write = core.submit(world.now, facts, 0);
+    core.ended(world.now, write, Outcome::Good);
+    core.take(write);
+    let beside = core.submit(world.now, flush(), 0);
+    core.note_reset();
+    core.actions.clear();
+    let after = core.submit(world.now, flush(), 0);
+    assert_eq!(
+        core.actions.pop_front(),
+        Some(Action::Fail { key: after, failure: Failure::ResetSinceFlush })
+    );
+    core.take(after);
+    assert_eq!(
+        core.ended(world.now, beside, Outcome::Good),
+        Verdict::ResetSinceFlush,
+        "it may have been too early"
+    );
+    assert_eq!(core.session, 2);
+}
+
+#[test]
+fn without_a_path_commands_wait_and_then_fail() {
+    let mut world = World::new(&[1]);
+    world.finish();
+    world.write(0);
+    world.cut(0, 1);
+    assert_eq!(world.ended, 0, "it had not left");
+    world.pass(119);
+    assert_eq!(world.ended, 0);
+    world.pass(1);
+    assert_eq!(world.ended, 1);
+}
+
+#[test]
+fn a_path_that_refuses_is_left_for_another_and_looked_at() {
+    let mut world = World::new(&[1, 2]);
+    world.finish();
+    let facts = Facts { kind: Kind::Reads, replay: Replay::WhereSafe, extent: Extent::Nothing };
+    let read = world.core.submit(world.now, facts, 0);
+    let Some(Action::Send { path, .. }) = world.core.actions.pop_front() else { panic!("it is sent") };
+    assert_eq!(world.core.ended(world.now, read, Outcome::Refused(Access::Standby)), Verdict::Kept);
+    world.core.tick(world.now);
+    let actions: Vec<_> = world.core.actions.drain(..).collect();
+    assert!(actions.contains(&Action::Check { path }), "{actions:?}");
+    assert!(actions.contains(&Action::Send { key: read, path: 1 - path }), "{actions:?}");
+}
+
+/// Many targets tell each new session of a reset. A path that was there all the time knows better.
+#[test]
+fn a_reset_that_only_a_new_session_tells_of_needs_a_witness() {
+    let is_proven = |world: &World| world.core.paths[0].rank().is_some();
+    let comes_back = || {
+        let mut world = World::new(&[1, 2]);
+        world.finish();
+        world.cut(0, 0);
+        world.write(1);
+        world.serve(1, 0);
+        world.now += Duration::from_secs(10);
+        world.core.opened(world.now, 0, Some(1), true);
+        world
+    };
+    let mut world = comes_back();
+    assert!(!is_proven(&world));
+    world.core.tick(world.now);
+    assert!(world.core.actions.contains(&Action::Check { path: 1 }), "the other one is asked");
+    world.core.has_answered(1, world.now - Duration::from_secs(1));
+    assert!(!is_proven(&world), "it was sent before");
+    world.core.has_answered(0, world.now);
+    assert!(!is_proven(&world), "it cannot speak for itself");
+    world.core.has_answered(1, world.now);
+    assert!(is_proven(&world) && world.core.session == 0);
+    let mut world = comes_back();
+    world.cut(1, 0);
+    assert!(is_proven(&world) && world.core.session == 1, "nobody is left who knows: it counts");
+}
+
+#[test]
+fn a_path_that_does_not_answer_a_command_is_left_for_others() {
+    let mut world = World::new(&[1, 2]);
+    world.finish();
+    let facts = Facts { kind: Kind::Reads, replay: Replay::WhereSafe, extent: Extent::Nothing };
+    let read = world.core.submit(world.now, facts, 0);
+    let Some(Action::Send { path, .. }) = world.core.actions.pop_front() else { panic!("it is sent") };
+    assert_eq!(world.core.ended(world.now, read, Outcome::Stopped), Verdict::Kept);
+    for _ in 0..3 {
+        let other = world.core.submit(world.now, facts, 0);
+        let sent: Vec<_> = world.core.actions.drain(..).collect();
+        assert!(sent.contains(&Action::Send { key: other, path: 1 - path }), "{sent:?}");
+        assert!(!sent.iter().any(|action| matches!(action, Action::Send { path: to, .. } if *to == path)));
+    }
+}
