@@ -111,6 +111,8 @@ pub(super) struct Connection {
     /// Bytes of tasks that are under way on it.
     pub(super) load: u64,
     pub(super) heard_at: Duration,
+    /// When data last came on it.
+    pub(super) data_at: Duration,
     /// The keepalive that is under way, and when it was begun.
     pub(super) keepalive: Option<(RequestHandle, Duration)>,
     pub(super) round_trip: RoundTrip,
@@ -138,6 +140,7 @@ impl Connection {
             is_silent: false,
             load: 0,
             heard_at: now,
+            data_at: now,
             keepalive: None,
             round_trip: RoundTrip::default(),
             has_text: false,

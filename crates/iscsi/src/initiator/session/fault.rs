@@ -106,6 +106,9 @@ pub enum Loss {
     /// No connection came back within Time2Wait and Time2Retain (7.5).
     #[error("no connection came back while the target keeps tasks")]
     NotRecovered,
+    /// A command that may write was not taken to another connection, nor did the target say that it has ended (7.2.2).
+    #[error("the target does not go on with a command on another connection")]
+    NotReassigned,
     /// The session was logged out while this was under way.
     #[error("the session was logged out")]
     LoggedOut,

@@ -51,6 +51,9 @@ impl Session {
     ) {
         let Some(heard) = self.connection_mut(connection) else { return };
         heard.heard_at = now;
+        if matches!(pdu, TargetPdu::ScsiDataIn(_)) {
+            heard.data_at = now;
+        }
         let taken = if self.recovers() {
             self.take_recovering(now, connection, pdu, segment, outbox)
         } else {

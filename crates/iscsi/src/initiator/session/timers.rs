@@ -5,19 +5,29 @@ use std::time::Duration;
 use super::requests::Kind;
 use super::{ConnectionId, Logout, Loss, Outbox, REQUESTS_MAX, RequestError, Session};
 
+/// How many times its time limit the answer to a function is waited for at most while data comes before it.
+const DATA_PATIENCE: u32 = 10;
+
 impl Session {
     /// When [`Self::tick`] has something to do next, if nothing comes before; `None`: nothing.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Duration> {
         let keepalives = self.connections.iter().filter_map(|connection| match connection.keepalive {
-            Some((_, begun)) => Some(connection.heard_at.max(begun) + self.settings.nop_timeout),
+            Some((_, begun)) => {
+                Some(connection.heard_at.max(begun).saturating_add(self.settings.nop_timeout))
+            }
             None if connection.is_silent => None,
             // Without room for a ping the silence is all there is to go by.
             None if self.requests.len() >= REQUESTS_MAX => {
                 let interval = self.nop_interval(connection.id);
-                interval.map(|interval| connection.heard_at + interval + self.settings.nop_timeout)
+                interval.map(|interval| {
+                    connection.heard_at.saturating_add(interval).saturating_add(self.settings.nop_timeout)
+                })
             }
-            None => self.nop_interval(connection.id).map(|interval| connection.heard_at + interval),
+            None => {
+                let interval = self.nop_interval(connection.id);
+                interval.map(|interval| connection.heard_at.saturating_add(interval))
+            }
         });
         // What has no time yet gets one by the next look at the clock.
         let missing = self.connections.iter().filter_map(|connection| {
@@ -31,8 +41,8 @@ impl Session {
             Some(_) => None,
             None => Some(Duration::ZERO),
         });
-        let logouts = self.logouts().map(|(_, begun)| begun + self.settings.logout_timeout);
-        let functions = self.functions().map(|(_, sent)| sent + self.settings.function_timeout);
+        let logouts = self.logouts().map(|(_, begun)| self.logout_due(begun));
+        let functions = self.functions().map(|(id, sent)| self.function_due(id, sent));
         let doubted = self.doubted.iter().map(|(_, until)| *until);
         keepalives.chain(doubted).chain(missing).chain(lost).chain(logouts).chain(functions).min()
     }
@@ -54,6 +64,18 @@ impl Session {
         })
     }
 
+    const fn logout_due(&self, begun: Duration) -> Duration {
+        begun.saturating_add(self.settings.logout_timeout)
+    }
+
+    /// When the answer to a function is late. Data that comes may be before it, but not without end.
+    pub(super) fn function_due(&self, id: ConnectionId, sent: Duration) -> Duration {
+        let timeout = self.settings.function_timeout;
+        let data_at = self.connection(id).map_or(sent, |connection| connection.data_at.max(sent));
+        let at_most = sent.saturating_add(timeout.saturating_mul(DATA_PATIENCE));
+        data_at.saturating_add(timeout).min(at_most)
+    }
+
     /// Looks at the clock.
     pub fn tick(&mut self, now: Duration, outbox: &mut Outbox) {
         for id in self.connections().collect::<Vec<_>>() {
@@ -64,16 +86,12 @@ impl Session {
         }
         self.tick_lost(now, outbox);
         self.tick_doubted(now, outbox);
-        let overdue: Vec<_> = (self.logouts())
-            .filter(|(_, begun)| now >= *begun + self.settings.logout_timeout)
-            .map(|(of, _)| of)
-            .collect();
-        let unanswered: Vec<_> = (self.functions())
-            .filter(|(_, sent)| now >= *sent + self.settings.function_timeout)
-            .map(|(id, _)| id)
-            .collect();
-        let waited_ms = self.settings.function_timeout.as_millis() as u64;
-        for id in unanswered {
+        let overdue: Vec<_> =
+            (self.logouts()).filter(|(_, begun)| now >= self.logout_due(*begun)).map(|(of, _)| of).collect();
+        let unanswered: Vec<_> =
+            (self.functions()).filter(|(id, sent)| now >= self.function_due(*id, *sent)).collect();
+        for (id, sent) in unanswered {
+            let waited_ms = now.saturating_sub(sent).as_millis() as u64;
             self.connection_lost(id, Loss::FunctionOverdue(waited_ms), outbox);
         }
         let waited_ms = self.settings.logout_timeout.as_millis() as u64;
@@ -105,21 +123,23 @@ impl Session {
         let Some(connection) = self.connection(id) else { return };
         if let Some((_, begun)) = connection.keepalive {
             // Whatever comes shows that the way is open; an answer may be queued behind much data.
-            if now >= connection.heard_at.max(begun) + timeout {
+            if now >= connection.heard_at.max(begun).saturating_add(timeout) {
                 let silent_ms = (now - connection.heard_at.min(now)).as_millis() as u64;
                 self.connection_lost(id, Loss::Silent(silent_ms), outbox);
             }
             return;
         }
         let heard_at = connection.heard_at;
-        let Some(interval) = interval.filter(|interval| now >= heard_at + *interval) else { return };
+        let Some(interval) = interval.filter(|interval| now >= heard_at.saturating_add(*interval)) else {
+            return;
+        };
         match self.ping(now, id, &[], true) {
             Ok(request) => {
                 if let Some(connection) = self.connection_mut(id) {
                     connection.keepalive = Some((request, now));
                 }
             }
-            Err(RequestError::Full) if now >= heard_at + interval + timeout => {
+            Err(RequestError::Full) if now >= heard_at.saturating_add(interval).saturating_add(timeout) => {
                 let silent_ms = (now - heard_at).as_millis() as u64;
                 self.connection_lost(id, Loss::Silent(silent_ms), outbox);
             }

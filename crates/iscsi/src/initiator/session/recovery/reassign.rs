@@ -7,7 +7,7 @@ use lunette_wire::target::{RejectReason, TaskManagementOutcome};
 use lunette_wire::{CmdSn, DataSn, InitiatorTaskTag, StatSn};
 
 use super::super::requests::Kind;
-use super::super::{End, Outbox, Session};
+use super::super::{End, Loss, Outbox, Session};
 
 /// How often the target may have no room for the request.
 const REJECTS_MAX: u8 = 8;
@@ -28,7 +28,7 @@ impl Session {
 
     fn ask_reassign(&mut self, now: Duration, reassign: Reassign, outbox: &mut Outbox) {
         let tag = reassign.task;
-        let Some(at) = self.least_loaded() else { return self.end_task(tag, End::Unknown, outbox) };
+        let Some(at) = self.least_loaded() else { return self.give_up_task(tag, outbox) };
         self.settle_doubt(tag);
         let in_order = self.parameters.data_pdu_in_order && self.parameters.data_sequence_in_order;
         let connection = &mut self.connections[at];
@@ -55,7 +55,20 @@ impl Session {
             request.encode()
         });
         if asked.is_err() {
-            self.end_task(tag, End::Unknown, outbox);
+            self.give_up_task(tag, outbox);
+        }
+    }
+
+    /// The target does not go on with a task, and does not say that it has ended it. What only reads ends alone. What may write
+    /// ends with the session: it could otherwise come behind what is written later, its own second time included, which a
+    /// new session is safe from (6.3.5).
+    fn give_up_task(&mut self, tag: InitiatorTaskTag, outbox: &mut Outbox) {
+        match self.tasks.get(tag) {
+            None => {}
+            Some(task) if task.read_length > 0 && task.write_length == 0 => {
+                self.end_task(tag, End::Unknown, outbox);
+            }
+            Some(_) => self.fail(Loss::NotReassigned, outbox),
         }
     }
 
@@ -72,7 +85,7 @@ impl Session {
             self.end_task(task, End::Unknown, outbox);
         } else if response != TaskManagementOutcome::FunctionComplete as u8 {
             let retain = Duration::from_secs(self.parameters.default_time2retain_s.into());
-            self.doubted.push((task, now + retain));
+            self.doubted.push((task, now.saturating_add(retain)));
         }
     }
 
@@ -85,7 +98,7 @@ impl Session {
     pub(in super::super) fn tick_doubted(&mut self, now: Duration, outbox: &mut Outbox) {
         let overdue: Vec<_> = self.doubted.extract_if(.., |(_, until)| now >= *until).collect();
         for (tag, _) in overdue {
-            self.end_task(tag, End::Unknown, outbox);
+            self.give_up_task(tag, outbox);
         }
     }
 
@@ -100,7 +113,7 @@ impl Session {
         if reason == RejectReason::ImmediateCommandReject as u8 && rejects < REJECTS_MAX {
             self.ask_reassign(now, Reassign { task, rejects: rejects + 1 }, outbox);
         } else {
-            self.end_task(task, End::Unknown, outbox);
+            self.give_up_task(task, outbox);
         }
     }
 }

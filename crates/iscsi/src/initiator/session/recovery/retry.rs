@@ -53,8 +53,8 @@ impl Session {
         let Some(connection) = self.connection_mut(id) else { return };
         if !lacks {
             connection.ask_at = None;
-        } else if now >= *connection.ask_at.get_or_insert(now + interval) {
-            connection.ask_at = Some(now + interval);
+        } else if now >= *connection.ask_at.get_or_insert(now.saturating_add(interval)) {
+            connection.ask_at = Some(now.saturating_add(interval));
             self.ask_for_statuses(id);
             self.ask_for_data(id);
         }

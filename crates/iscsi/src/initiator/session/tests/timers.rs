@@ -42,6 +42,35 @@ fn a_function_that_nobody_answers_ends_the_connection_that_was_asked() {
 }
 
 #[test]
+fn times_without_end_do_not_end() {
+    let mut world = world();
+    let for_ever = Duration::MAX;
+    (world.session.settings.function_timeout, world.session.settings.logout_timeout) = (for_ever, for_ever);
+    (world.session.settings.nop_interval, world.session.settings.nop_timeout) = (Some(for_ever), for_ever);
+    world.session.manage(NOW, Function::LogicalUnitReset(LunField::default()), &mut world.outbox).unwrap();
+    world.session.transmit(NOW, world.id, usize::MAX, &mut world.outbox);
+    let late = NOW + TIMEOUT * 1000;
+    assert_eq!(world.session.next_deadline(), Some(for_ever));
+    world.tick(late);
+    assert_eq!(world.outbox.events, []);
+}
+
+/// Its answer may be behind that data; but not for ever.
+#[test]
+fn the_answer_to_a_function_is_waited_for_while_data_comes() {
+    let mut world = world();
+    world.session.manage(NOW, Function::LogicalUnitReset(LunField::default()), &mut world.outbox).unwrap();
+    world.session.transmit(NOW, world.id, usize::MAX, &mut world.outbox);
+    world.session.connections[0].data_at = NOW + TIMEOUT / 2;
+    world.is_heard(NOW + TIMEOUT);
+    world.tick(NOW + TIMEOUT);
+    assert_eq!(world.outbox.events, []);
+    assert_eq!(world.session.function_due(world.id, NOW), NOW + TIMEOUT * 3 / 2);
+    world.session.connections[0].data_at = NOW + TIMEOUT * 11;
+    assert_eq!(world.session.function_due(world.id, NOW), NOW + TIMEOUT * 10);
+}
+
+#[test]
 fn without_room_for_a_ping_silence_is_counted_and_the_clock_is_not_asked_again_and_again() {
     let mut world = world();
     while world.session.nop(NOW, world.id, b"").is_ok() {}
@@ -132,9 +161,8 @@ fn is_reassignment(pdu: &InitiatorPdu) -> bool {
         if request.function == TaskManagementFunction::TaskReassign)
 }
 
-/// As LIO answers when it does go on with them.
-#[test]
-fn a_task_that_the_target_refuses_to_go_on_with_may_go_on_all_the_same() {
+/// Both tasks are refused, as LIO does when it goes on with them.
+fn both_are_refused() -> World {
     let mut world = reinstated();
     let asked: Vec<_> = world.sent().into_iter().filter(is_reassignment).collect();
     assert_eq!(asked.len(), 2);
@@ -148,6 +176,24 @@ fn a_task_that_the_target_refuses_to_go_on_with_may_go_on_all_the_same() {
         };
         world.take(TargetPdu::TaskManagementResponse(refusal), &Segment::NONE);
     }
+    world
+}
+
+/// It could come behind what is written later, which the target prevents before it lets a new session in.
+#[test]
+fn a_write_that_the_target_refuses_to_go_on_with_ends_with_its_session() {
+    let mut world = both_are_refused();
+    let given_up = NOW + Duration::from_secs(20);
+    world.is_heard(given_up);
+    world.tick(given_up);
+    assert_eq!(world.outbox.events.last(), Some(&Event::SessionLost { loss: Loss::NotReassigned }));
+    let is_unknown = |event: &&Event| matches!(event, Event::Ended { end: End::Unknown, .. });
+    assert_eq!(world.outbox.events.iter().filter(is_unknown).count(), 2);
+}
+
+#[test]
+fn a_task_that_the_target_refuses_to_go_on_with_may_go_on_all_the_same() {
+    let mut world = both_are_refused();
     let given_up = NOW + Duration::from_secs(20);
     assert!(world.session.next_deadline() <= Some(given_up));
     let r2t = ReadyToTransfer { numbers: numbers(2), ..world.r2t() };
