@@ -22,8 +22,9 @@ pub struct Timing {
     pub nop_timeout: Duration,
     /// For a logout. Default 5 s: what comes after it is the end in any case.
     pub logout: Duration,
-    /// How long a command may not get on before it is ended; twice that for commands other than reads and writes, which may
-    /// work on more than they transfer; none: for ever. Default 60 s, as Windows has it (Linux: 30 s). See [`crate::Engine`] for
+    /// How long a command may not get on before it is ended; ten times that for VERIFY and for commands other than reads and writes,
+    /// which may work on more than they transfer, and 1440 times for those that work on a whole medium (FORMAT UNIT, SANITIZE,
+    /// SEND DIAGNOSTIC); longer while data comes or goes that its answer may be behind; none: for ever. Default 60 s, as Windows has it (Linux: 30 s). See [`crate::Engine`] for
     /// what is done then.
     pub command: Option<Duration>,
     /// How long the ABORT TASK of such a command may take. Default 15 s, as Linux has it.

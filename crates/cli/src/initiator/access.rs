@@ -13,8 +13,8 @@ use crate::failure::Failure;
 /// How long a command may take.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct TimeOptions {
-    /// How long a command may go unanswered before it is ended, by ABORT TASK, LOGICAL UNIT RESET or a new session; twice that
-    /// for other commands than reads and writes; 0 is for ever
+    /// How long a command may go unanswered before it is ended, by ABORT TASK, LOGICAL UNIT RESET or a new session; ten times
+    /// that for other commands than reads and writes; 0 is for ever
     #[arg(long, value_name = "SECONDS", default_value = "60")]
     pub(crate) timeout: u32,
 }

@@ -7,7 +7,7 @@ use lunette_iscsi::initiator::session::{End, Event, Notice, RequestHandle, Round
 use lunette_iscsi::parameters::ConnectionParameters;
 use lunette_wire::{Cid, LunField};
 
-use super::overdue::{Remedy, may_repeat};
+use super::overdue::{Remedy, Reply, may_repeat};
 use super::{Engine, replay};
 use crate::multipath::PathNews;
 use crate::{CommandError, Portal, Status};
@@ -179,12 +179,13 @@ impl Engine {
                 self.aborts.retain(|abort| *abort != request);
             }
             Event::Managed { request, response, .. } => {
-                if !self.is_of_overdue(request, Some(response)) {
+                if !self.is_of_overdue(request, Reply::Response(response)) {
                     self.events.push_back(EngineEvent::Managed { request: RequestId(request), response });
                 }
             }
-            Event::Unanswered { request, .. } => {
-                if !self.is_of_overdue(request, None) {
+            Event::Unanswered { request, reject } => {
+                let reply = reject.map_or(Reply::None, Reply::Rejected);
+                if !self.is_of_overdue(request, reply) {
                     self.events.push_back(EngineEvent::Unanswered { request: RequestId(request) });
                 }
             }

@@ -87,7 +87,7 @@ enum State {
 /// # When a command is not answered
 ///
 /// A target that is there, and answers pings, may still never answer a command. After [`crate::Timing::command`] (or
-/// [`Command::time_limit`](crate::Command::time_limit)) without anything of it, or of one before it, having come or gone, it is
+/// [`Command::time_limit`](crate::Command::time_limit)) without data having come or gone that its answer may be behind, it is
 /// ended: by ABORT TASK; where that is refused or not answered within [`crate::Timing::abort`], by LOGICAL UNIT RESET; where that
 /// fails too, within [`crate::Timing::reset`], the session is given up for a new one. [`EngineEvent::Overdue`] tells what is done
 /// and [`EngineEvent::Ended`] what has helped. The command goes on by the table above, once; then it ends as

@@ -159,6 +159,9 @@ impl Receiver {
         let landed = read.min(direct_length);
         if let Some(landing) = landing {
             landing.filled += landed;
+            if landed > 0 && matches!(landing.target, Target::Task { .. }) {
+                context.table.note_data(context.now);
+            }
         }
         Ok(Some((read - landed, read == asked)))
     }

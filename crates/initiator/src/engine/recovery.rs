@@ -178,7 +178,7 @@ impl Engine {
             Err(error) => {
                 let is_hopeless = !error.is_temporary();
                 down.next_try = self.now + Down::wait(down.tries);
-                let is_too_late = down.next_try > down.since + self.options.timing.recovery;
+                let is_too_late = down.next_try > down.since.saturating_add(self.options.timing.recovery);
                 if is_hopeless || is_too_late {
                     let reason = format!("{}; {error}; {}", down.reason, error.advice());
                     return self.over(reason);

@@ -9,7 +9,7 @@ use lunette_iscsi::initiator::session::TaskHandle;
 use lunette_wire::LunField;
 use slab::Slab;
 
-use super::overdue::Remedy;
+use super::overdue::{Flow, Remedy};
 use super::replay;
 use crate::{Command, CommandError, CommandId, Completion, Data, Status, Times};
 
@@ -98,6 +98,8 @@ pub(super) struct Table {
     session: u32,
     /// When anything last left, or brought data.
     pub(super) moved_at: Duration,
+    /// What has come and gone of data and answers.
+    pub(super) flow: Flow,
     pub(super) done: Vec<Completion>,
 }
 
@@ -185,7 +187,7 @@ impl Table {
     /// A command's data has left.
     pub(super) fn note_data_sent(&mut self, now: Duration, place: u32, bytes: usize) {
         if self.get_mut(place).is_some_and(|pending| pending.moved(now, bytes)) {
-            self.moved_at = now;
+            (self.moved_at, self.flow.moved_at) = (now, now);
         }
     }
 
@@ -276,10 +278,22 @@ impl Table {
         if let Some(pending) = self.get_mut(place)
             && pending.task.is_some_and(|task| task.initiator_task_tag() == tag)
         {
+            let is_first = pending.times.first_byte.is_none();
             pending.times.first_byte.get_or_insert(now);
-            if pending.moved(now, bytes) {
+            let sent = pending.times.sent.unwrap_or_default();
+            let has_moved = pending.moved(now, bytes);
+            if has_moved {
                 self.moved_at = now;
             }
+            if has_moved || is_first {
+                self.flow.moved_at = now;
+                self.flow.answered_sent_at = self.flow.answered_sent_at.max(sent);
+            }
         }
+    }
+
+    /// A part of a PDU's data has come.
+    pub(super) const fn note_data(&mut self, now: Duration) {
+        self.flow.moved_at = now;
     }
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::flow::Flow;
+
 /// A command that is a task, as a look at the clock sees it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Waiting {
@@ -24,13 +26,14 @@ pub(super) enum Late {
 }
 
 /// A look at all commands, the oldest first. A command's time is counted from when it, or one before it that is still under
-/// way, last got on: what comes over a narrow link comes in its turn. One that has not left waits for those that have;
-/// without any, it is the target that lets none in.
+/// way, last got on, and [`Flow`] says whether it may be behind data. One that has not left waits for those that have; without any,
+/// it is the target that lets none in.
 #[derive(Debug)]
 pub(super) struct Look {
     now: Duration,
     /// When anything last got on, what is over included.
     all_moved_at: Duration,
+    flow: Flow,
     moved_at: Duration,
     late: Vec<u32>,
     next: Option<Duration>,
@@ -39,10 +42,11 @@ pub(super) struct Look {
 }
 
 impl Look {
-    pub(super) const fn new(now: Duration, all_moved_at: Duration) -> Self {
+    pub(super) const fn new(now: Duration, all_moved_at: Duration, flow: Flow) -> Self {
         Self {
             now,
             all_moved_at,
+            flow,
             moved_at: Duration::ZERO,
             late: Vec::new(),
             next: None,
@@ -62,8 +66,9 @@ impl Look {
             return;
         };
         self.moved_at = self.moved_at.max(moved_at);
-        match command.limit.and_then(|limit| self.moved_at.checked_add(limit)) {
-            Some(due) if self.now >= due => self.late.push(command.place),
+        let Some(limit) = command.limit else { return };
+        match self.flow.due(self.now, self.moved_at, limit) {
+            None => self.late.push(command.place),
             due => self.is_due(due),
         }
     }
@@ -100,7 +105,11 @@ mod tests {
     }
 
     fn look(now: u64, all_moved_at: u64, commands: &[Waiting]) -> (Late, Option<Duration>) {
-        let mut look = Look::new(s(now), s(all_moved_at));
+        look_at(now, all_moved_at, Flow::default(), commands)
+    }
+
+    fn look_at(now: u64, all_moved_at: u64, flow: Flow, commands: &[Waiting]) -> (Late, Option<Duration>) {
+        let mut look = Look::new(s(now), s(all_moved_at), flow);
         commands.iter().for_each(|command| look.at(*command));
         look.result()
     }
@@ -116,9 +125,12 @@ mod tests {
     fn what_waits_behind_data_that_comes_is_not_overdue() {
         let commands = [command(1, 0, Some(100)), command(2, 0, Some(0)), command(3, 0, Some(0))];
         assert_eq!(look(101, 100, &commands), (Late::Answers(vec![]), Some(s(160))));
-        // What comes for younger ones is no excuse.
+        // So may an old one be behind the data of younger ones, until what has left since its time was over is answered.
         let commands = [command(1, 0, Some(0)), command(2, 0, Some(100))];
-        assert_eq!(look(101, 100, &commands), (Late::Answers(vec![1]), Some(s(160))));
+        let flow = Flow { moved_at: s(100), answered_sent_at: s(59) };
+        assert_eq!(look_at(101, 100, flow, &commands), (Late::Answers(vec![]), Some(s(116))));
+        let flow = Flow { answered_sent_at: s(60), ..flow };
+        assert_eq!(look_at(101, 100, flow, &commands), (Late::Answers(vec![1]), Some(s(160))));
     }
 
     #[test]
@@ -128,7 +140,7 @@ mod tests {
         let endless = Waiting { limit: None, ..command(1, 0, Some(0)) };
         assert_eq!(look(600, 0, &[endless]), (Late::Answers(vec![]), None));
         let for_ever = Waiting { limit: Some(Duration::MAX), ..command(1, 0, Some(1)) };
-        assert_eq!(look(600, 1, &[for_ever]), (Late::Answers(vec![]), None));
+        assert_eq!(look(600, 1, &[for_ever]), (Late::Answers(vec![]), Some(Duration::MAX)));
     }
 
     #[test]

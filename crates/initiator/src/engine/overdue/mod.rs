@@ -5,22 +5,30 @@
 //! (LOGICAL UNIT RESET), and if that fails, the session is given up and a new one takes its place, before which the target ends
 //! what is left of it (6.3.5). What was ended in one of these ways goes on by the rules for lost sessions, once.
 
+mod abort;
+mod flow;
+mod limit;
 mod look;
+mod reset;
 
 use std::time::Duration;
 
-use lunette_iscsi::initiator::session::{Abort, Function, RequestError, RequestHandle, TaskHandle};
+use lunette_iscsi::initiator::session::RequestHandle;
 use lunette_wire::LunField;
+use lunette_wire::target::RejectReason;
 
 use super::table::Pending;
 use super::{Engine, EngineEvent, replay};
 use crate::{Command, CommandError};
+use abort::Aborting;
+pub(super) use flow::Flow;
 use look::{Late, Look, Waiting};
+use reset::Resetting;
 
 /// How often a command that was not answered in time is sent again: what has stopped it once may be over.
 const REPEATS_MAX: u32 = 1;
-/// How many times the usual limit a command has that may work on more than it transfers: flushes, UNMAP, WRITE SAME.
-const LONG_WORK: u32 = 2;
+/// How long a target is left alone that has no room for a function now.
+const PAUSE: Duration = Duration::from_millis(250);
 
 /// What ends a command that is not answered in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,22 +51,22 @@ impl std::fmt::Display for Remedy {
     }
 }
 
-/// The ABORT TASK of a command that is overdue; without a request it is one that the caller has asked for.
-#[derive(Debug)]
-struct Aborting {
-    place: u32,
-    task: TaskHandle,
-    lun: LunField,
-    request: Option<RequestHandle>,
-    until: Duration,
+/// What has become of a function that was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reply {
+    /// It was answered, with this response code (11.6.1).
+    Response(u8),
+    /// It was rejected, for this reason (11.17.1).
+    Rejected(u8),
+    /// It will not be answered: its connection has gone.
+    None,
 }
 
-/// A LOGICAL UNIT RESET that is under way.
-#[derive(Debug)]
-struct Resetting {
-    lun: LunField,
-    request: RequestHandle,
-    until: Duration,
+impl Reply {
+    /// The target has too many immediate requests, and may take it later (4.2.2.1).
+    fn is_for_now(self) -> bool {
+        self == Self::Rejected(RejectReason::ImmediateCommandReject as u8)
+    }
 }
 
 /// What an engine knows of commands that may be overdue.
@@ -66,6 +74,7 @@ struct Resetting {
 pub(super) struct Overdue {
     /// When the commands are looked at next; no command can be overdue before.
     look_at: Option<Duration>,
+    /// In the order in which they are asked for.
     aborting: Vec<Aborting>,
     resetting: Vec<Resetting>,
 }
@@ -78,17 +87,15 @@ impl Overdue {
     }
 
     pub(super) fn deadline(&self) -> Option<Duration> {
-        let aborting = self.aborting.iter().map(|abort| abort.until);
-        let resetting = self.resetting.iter().map(|reset| reset.until);
-        aborting.chain(resetting).chain(self.look_at).min()
+        let resetting = self.resetting.iter().map(Resetting::deadline);
+        resetting.chain(self.abort_deadline()).chain(self.look_at).min()
     }
 }
 
 impl Engine {
     /// How long this command may take; none: as long as it wants.
     fn limit_of(&self, command: &Command) -> Option<Duration> {
-        let factor = if replay::may_take_long(command) { LONG_WORK } else { 1 };
-        let usual = || self.options.timing.command.map(|usual| usual.saturating_mul(factor));
+        let usual = || self.options.timing.command.map(|usual| usual.saturating_mul(limit::factor(command)));
         command.time_limit.or_else(usual)
     }
 
@@ -106,21 +113,13 @@ impl Engine {
         if self.overdue.look_at.is_some_and(|at| self.now >= at) {
             self.look_at_commands();
         }
-        let now = self.now;
-        let late: Vec<_> = self.overdue.aborting.extract_if(.., |abort| now >= abort.until).collect();
-        for abort in late {
-            if self.is_there(&abort) {
-                self.reset_unit(abort.lun);
-            }
-        }
-        if let Some(reset) = self.overdue.resetting.iter().find(|reset| now >= reset.until) {
-            self.give_up(reset.lun);
-        }
+        self.look_at_aborts();
+        self.look_at_resets();
     }
 
     /// Finds the commands that are overdue, and when the next one may be.
     fn look_at_commands(&mut self) {
-        let mut look = Look::new(self.now, self.table.moved_at);
+        let mut look = Look::new(self.now, self.table.moved_at, self.table.flow);
         for place in self.table.places() {
             let Some(pending) = self.table.get(place).filter(|pending| pending.task.is_some()) else {
                 continue;
@@ -139,6 +138,7 @@ impl Engine {
             Late::Answers(places) => {
                 self.note_overdue(&places, Some(Remedy::AbortTask));
                 places.into_iter().for_each(|place| self.abort_overdue(place));
+                self.ask_aborts();
             }
             Late::Window(place) => {
                 self.note_overdue(&[place], None);
@@ -170,113 +170,15 @@ impl Engine {
         }
     }
 
-    fn abort_overdue(&mut self, place: u32) {
-        let Some(pending) = self.table.get_mut(place) else { return };
-        let Some(task) = pending.task else { return };
-        pending.remedy = Some(Remedy::AbortTask);
-        let lun = pending.command.lun;
-        let until = self.now + self.options.timing.abort;
-        let request = match self.session.abort(self.now, task, &mut self.outbox) {
-            Ok(Abort::Done) | Err(RequestError::NoTask) => return,
-            Ok(Abort::Requested(request)) => Some(request),
-            // By the caller, and with no answer either.
-            Err(RequestError::AbortUnderWay) => None,
-            Err(_) => return self.give_up(lun),
-        };
-        self.overdue.aborting.push(Aborting { place, task, lun, request, until });
-    }
-
-    /// Whether a task that was to be aborted is still there.
-    fn is_there(&self, abort: &Aborting) -> bool {
-        let is_it = |pending: &Pending| pending.task == Some(abort.task) && !pending.has_ended();
-        self.table.get(abort.place).is_some_and(is_it)
-    }
-
-    /// Resets a logical unit that ends no command otherwise.
-    fn reset_unit(&mut self, lun: LunField) {
-        if self.overdue.resetting.iter().any(|reset| reset.lun == lun) {
-            return;
-        }
-        let places = self.tasks_of(lun);
-        for &place in &places {
-            let Some(task) = self.table.get(place).and_then(|pending| pending.task) else { continue };
-            let is_waiting = self.session.is_waiting(task);
-            if let Some(pending) = self.table.get_mut(place) {
-                (pending.remedy, pending.is_withdrawn) = (Some(Remedy::LogicalUnitReset), is_waiting);
-            }
-            if is_waiting {
-                // It has not left, and has nothing to do with this. It ends at once, and goes on behind the reset.
-                let _ = self.session.abort(self.now, task, &mut self.outbox);
-            }
-        }
-        let asked = self.session.manage(self.now, Function::LogicalUnitReset(lun), &mut self.outbox);
-        let Ok(request) = asked else { return self.give_up(lun) };
-        let until = self.now + self.options.timing.reset;
-        self.overdue.resetting.push(Resetting { lun, request, until });
-        let commands = places.len();
-        let waited =
-            places.iter().filter_map(|place| self.table.get(*place)).map(|pending| pending.waited).max();
-        let (waited, remedy) = (waited.unwrap_or_default(), Remedy::LogicalUnitReset);
-        self.events.push_back(EngineEvent::Overdue { lun, commands, waited, remedy });
-    }
-
     /// The commands of a unit that are tasks, by their age.
     fn tasks_of(&self, lun: LunField) -> Vec<u32> {
         let is_such = |pending: &Pending| pending.command.lun == lun && pending.task.is_some();
         self.table.places().into_iter().filter(|place| self.table.get(*place).is_some_and(is_such)).collect()
     }
 
-    /// Nothing that can be asked for within the session has helped.
-    fn give_up(&mut self, lun: LunField) {
-        let unit = lunette_scsi::Lun::from_bytes(lun.0);
-        let reason = format!(
-            "the target is there, but neither answers a command to LUN {unit} nor ends it when asked to"
-        );
-        self.overdue.forget();
-        for place in self.tasks_of(lun) {
-            if let Some(pending) = self.table.get_mut(place).filter(|pending| pending.overdue > 0) {
-                pending.remedy = Some(Remedy::Reinstatement);
-            }
-        }
-        self.detail = Some(reason);
-        self.session.give_up(&mut self.outbox);
-    }
-
-    /// A function was answered (with a response code), or will not be. True if it was one of these.
-    pub(super) fn is_of_overdue(&mut self, request: RequestHandle, response: Option<u8>) -> bool {
-        if let Some(at) = self.overdue.aborting.iter().position(|abort| abort.request == Some(request)) {
-            let abort = self.overdue.aborting.remove(at);
-            let is_last = self.overdue.aborting.iter().all(|other| other.lun != abort.lun);
-            // The session has ended the task before, if the target has.
-            if self.is_there(&abort) {
-                self.reset_unit(abort.lun);
-            } else if is_last
-                && response.is_some()
-                && self.overdue.resetting.iter().all(|reset| reset.lun != abort.lun)
-            {
-                self.events.push_back(EngineEvent::Ended { lun: abort.lun, remedy: Remedy::AbortTask });
-            }
-            return true;
-        }
-        let Some(at) = self.overdue.resetting.iter().position(|reset| reset.request == request) else {
-            return false;
-        };
-        let reset = self.overdue.resetting.remove(at);
-        if response == Some(0) {
-            self.note_attention(reset.lun, replay::Attention::Reset);
-            self.overdue.aborting.retain(|abort| abort.lun != reset.lun);
-            self.events.push_back(EngineEvent::Ended { lun: reset.lun, remedy: Remedy::LogicalUnitReset });
-            // What left behind the reset is looked at again.
-            for place in self.tasks_of(reset.lun) {
-                if let Some(pending) = self.table.get_mut(place) {
-                    pending.remedy = None;
-                }
-            }
-            self.overdue.look_at = Some(self.now);
-        } else if !self.session.is_over() {
-            self.give_up(reset.lun);
-        }
-        true
+    /// What has become of a function. True if it was one of these.
+    pub(super) fn is_of_overdue(&mut self, request: RequestHandle, reply: Reply) -> bool {
+        self.is_of_abort(request, reply) || self.is_of_reset(request, reply)
     }
 
     /// A task that was to be ended has ended: it goes on once more where that may be, or its caller hears what was done.
