@@ -28,6 +28,8 @@ use ranges::Ranges;
 const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 /// Sessions that may be lost during one operation before it is given up.
 const SESSIONS_MAX: u32 = 16;
+/// How often one flush may not be answered in time: each takes many minutes, and most cost the unit a reset.
+const OVERDUE_MAX: u32 = 2;
 
 /// A disk that is attached.
 #[derive(Debug)]
@@ -114,18 +116,14 @@ impl Disk {
     pub fn flush(&self) -> Result<(), DiskError> {
         let range = BlockRange { lba: 0, blocks: 0, block_length_bytes: self.block_bytes };
         let command = medium::synchronize_cache(CdbForm::Ten, range).map_err(does_not_fit)?;
+        let mut overdue = 0;
         for _ in 0..TRIES_MAX {
             let mark = self.link.journal().mark();
             let ended = self.link.once(&command, Vec::new());
             match &ended.result {
                 // Its completion counts the reset.
                 Err(CommandError::ResetSinceFlush) => {}
-                // It speaks of nothing but what was answered before it, so that it may be sent again.
-                Err(CommandError::NotSent(_) | CommandError::Unknown(_) | CommandError::Overdue { .. })
-                    if !self.is_lost() =>
-                {
-                    continue;
-                }
+                Err(error) if !self.is_lost() && may_flush_again(error, &mut overdue) => continue,
                 _ if !self.link.is_good(&command, &ended)? => continue,
                 _ if self.link.journal().flushed(mark, ended.session) => return Ok(()),
                 _ => {}
@@ -303,6 +301,19 @@ impl Disk {
     }
 }
 
+/// Whether a flush that ended so may be sent again: it speaks of nothing but what was answered before it. `overdue` counts how
+/// often it was not answered.
+fn may_flush_again(error: &CommandError, overdue: &mut u32) -> bool {
+    match error {
+        CommandError::NotSent(_) | CommandError::Unknown(_) => true,
+        CommandError::Overdue { .. } => {
+            *overdue += 1;
+            *overdue < OVERDUE_MAX
+        }
+        _ => false,
+    }
+}
+
 /// Blocks in pieces of at most `blocks_max`.
 fn pieces(
     lba: u64,
@@ -328,6 +339,18 @@ fn does_not_fit(error: DoesNotFit) -> DiskError {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_flush_that_is_not_answered_is_given_up_after_the_second_time() {
+        let ended_by = lunette_initiator::Remedy::LogicalUnitReset;
+        let late = CommandError::Overdue { waited: std::time::Duration::from_secs(600), ended_by };
+        let unknown = CommandError::Unknown("the session is lost".into());
+        let mut overdue = 0;
+        assert!(may_flush_again(&late, &mut overdue));
+        assert!(may_flush_again(&unknown, &mut overdue), "a lost session is no fault of the unit");
+        assert!(!may_flush_again(&late, &mut overdue));
+        assert!(!may_flush_again(&CommandError::Aborted, &mut 0));
+    }
 
     #[test]
     fn pieces_cover_a_range_once() {
