@@ -11,7 +11,8 @@ pub(crate) const NONE: u8 = 0;
 /// The last; 1 is the first.
 pub(crate) const MAX: u8 = 15;
 
-/// Nexuses of one unit that have a priority of their own; a loss of the nexus does not end it.
+/// Nexuses of one unit that have a priority of their own, before those that are lost make room for those that are there. A loss of
+/// the nexus alone does not end its priority.
 const NEXUSES_MAX: usize = 256;
 
 /// Where a command stands among those that wait: the lowest goes first.
@@ -37,12 +38,9 @@ pub(crate) const fn rank(own: u8, of_nexus: u8) -> Rank {
 #[derive(Debug, Default)]
 pub(crate) struct Priorities {
     initial: u8,
+    /// Oldest first.
     assigned: Vec<(NexusName, u8)>,
 }
-
-/// There is no room for one more nexus.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Full;
 
 impl Priorities {
     pub(crate) fn new(initial: u8) -> Priorities {
@@ -67,17 +65,24 @@ impl Priorities {
         &self.assigned
     }
 
-    /// Gives a nexus a priority; [`NONE`] and the initial one are the same.
-    pub(crate) fn assign(&mut self, nexus: &NexusName, priority: u8) -> Result<(), Full> {
+    /// Gives a nexus that exists a priority; [`NONE`] and the initial one are the same. Where there are too many, the oldest of
+    /// those that do not exist lose theirs: so nobody is refused, and what is kept is bounded by the nexuses that there are.
+    pub(crate) fn assign(&mut self, nexus: &NexusName, priority: u8, exists: impl Fn(&NexusName) -> bool) {
         let place = self.assigned.iter().position(|(name, _)| name == nexus);
         match (place, priority == NONE || priority == self.initial) {
-            (Some(place), true) => drop(self.assigned.swap_remove(place)),
+            (Some(place), true) => drop(self.assigned.remove(place)),
             (Some(place), false) => self.assigned[place].1 = priority,
             (None, true) => {}
-            (None, false) if self.assigned.len() >= NEXUSES_MAX => return Err(Full),
-            (None, false) => self.assigned.push((nexus.clone(), priority)),
+            (None, false) => {
+                let mut excess = (self.assigned.len() + 1).saturating_sub(NEXUSES_MAX);
+                self.assigned.retain(|(name, _)| {
+                    let stays = excess == 0 || exists(name);
+                    excess -= usize::from(!stays);
+                    stays
+                });
+                self.assigned.push((nexus.clone(), priority));
+            }
         }
-        Ok(())
     }
 
     /// Gives all nexuses the initial priority.
@@ -110,29 +115,54 @@ mod tests {
     #[test]
     fn the_initial_priority_is_that_of_all_that_were_given_no_other() {
         let mut priorities = Priorities::new(0);
-        priorities.assign(&nexus(1), 5).unwrap();
-        priorities.assign(&nexus(2), 9).unwrap();
+        let assign = |priorities: &mut Priorities, number, priority| {
+            priorities.assign(&nexus(number), priority, |_| true);
+        };
+        assign(&mut priorities, 1, 5);
+        assign(&mut priorities, 2, 9);
         priorities.set_initial(9);
         assert_eq!([1, 2, 3].map(|number| priorities.of(&nexus(number))), [5, 9, 9]);
         assert_eq!(priorities.all_assigned(), [(nexus(1), 5)]);
         priorities.set_initial(2);
         assert_eq!([1, 2].map(|number| priorities.of(&nexus(number))), [5, 2], "9 was the initial one");
-        priorities.assign(&nexus(1), 0).unwrap();
-        priorities.assign(&nexus(2), 2).unwrap();
+        assign(&mut priorities, 1, 0);
+        assign(&mut priorities, 2, 2);
         assert_eq!(priorities.all_assigned(), []);
-        priorities.assign(&nexus(1), 1).unwrap();
+        assign(&mut priorities, 1, 1);
         priorities.assign_none();
         assert_eq!(priorities.of(&nexus(1)), 2);
     }
 
+    /// Somebody logs in again and again under other names to use up the room.
     #[test]
-    fn there_is_room_for_so_many() {
+    fn nexuses_that_are_lost_make_room_for_those_that_exist() {
         let mut priorities = Priorities::new(0);
+        let alive = |name: &NexusName| *name == nexus(0) || *name == nexus(7);
         for number in 0..NEXUSES_MAX {
-            priorities.assign(&nexus(number), 1).unwrap();
+            priorities.assign(&nexus(number), 1, alive);
         }
-        assert_eq!(priorities.assign(&nexus(NEXUSES_MAX), 1), Err(Full));
-        assert_eq!(priorities.assign(&nexus(NEXUSES_MAX), 0), Ok(()));
-        assert_eq!(priorities.assign(&nexus(3), 2), Ok(()));
+        let of = |priorities: &Priorities, numbers: [usize; 4]| {
+            numbers.map(|number| priorities.assigned(&nexus(number)))
+        };
+        assert_eq!(of(&priorities, [0, 1, 2, 7]), [1; 4], "a loss alone ends nothing");
+        priorities.assign(&nexus(NEXUSES_MAX), 3, alive);
+        assert_eq!(of(&priorities, [0, 1, 2, NEXUSES_MAX]), [1, NONE, 1, 3], "the oldest that is lost goes");
+        for number in 1000..2000 {
+            priorities.assign(&nexus(number), 1, alive);
+            assert_eq!(priorities.all_assigned().len(), NEXUSES_MAX);
+        }
+        assert_eq!(of(&priorities, [0, 7, NEXUSES_MAX, 1999]), [1, 1, NONE, 1]);
+    }
+
+    #[test]
+    fn as_many_as_exist_have_room() {
+        let mut priorities = Priorities::new(0);
+        for number in 0..2 * NEXUSES_MAX {
+            priorities.assign(&nexus(number), 1, |_| true);
+        }
+        assert_eq!(priorities.all_assigned().len(), 2 * NEXUSES_MAX);
+        priorities.assign(&nexus(5000), 1, |name| *name == nexus(3));
+        assert_eq!(priorities.all_assigned().len(), NEXUSES_MAX, "they are lost, but for one");
+        assert_eq!([3, 5000].map(|number| priorities.assigned(&nexus(number))), [1, 1]);
     }
 }

@@ -31,7 +31,7 @@ use crate::work::{Kept, Medium, Occupation, Work};
 use config::check_capacity;
 use modes::Modes;
 
-pub(crate) use priorities::{NotSet, Whose};
+pub(crate) use priorities::{NoNexus, Whose};
 
 pub use config::{AtomicWrites, ConfigError, LogicalUnitConfig, Provisioning};
 

@@ -8,7 +8,7 @@ use crate::priority::{MAX, NONE};
 use crate::sense::{AdditionalSense, SenseData};
 use crate::task::Event;
 use crate::transport_id::{self, TransportId};
-use crate::unit::{NotSet, Whose};
+use crate::unit::{NoNexus, Whose};
 
 /// Bytes of a descriptor and of a parameter list before the TransportID.
 const HEADER_BYTES: usize = 8;
@@ -92,7 +92,6 @@ impl SetPriority {
 fn finish(context: &Context<'_>, whose: &Whose<'_>, priority: u8) -> Progress {
     match context.unit().set_priority(whose, priority) {
         Ok(()) => good(),
-        Err(NotSet::NoNexus) => Err(SenseData::invalid_parameter(HEADER_BYTES as u16)),
-        Err(NotSet::Full) => Err(SenseData::illegal(AdditionalSense::INSUFFICIENT_RESOURCES)),
+        Err(NoNexus) => Err(SenseData::invalid_parameter(HEADER_BYTES as u16)),
     }
 }

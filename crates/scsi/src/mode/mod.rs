@@ -381,7 +381,7 @@ mod tests {
     #[test]
     fn default_values_do_not_follow_the_current_ones() {
         let unit = unit_of(config());
-        unit.set_mode(ModeValues::NONE);
+        unit.change_mode(false, |_| Ok(ModeValues::NONE)).unwrap();
         assert_eq!(page(CACHING, PageControl::Default, &unit).unwrap()[2], 0x04);
         assert_eq!(page(CACHING, PageControl::Current, &unit).unwrap()[2], 0);
     }

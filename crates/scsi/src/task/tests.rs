@@ -284,7 +284,7 @@ impl World {
             Action::Mode(bits) => {
                 let mut values = self.unit.mode_values();
                 values.flags = ModeFlags::any_of(bits);
-                self.unit.set_mode(values);
+                self.unit.change_mode(false, |_| Ok(values)).unwrap();
             }
         }
         assert_eq!(self.unit.tasks().is_blocking(), self.faulted.is_some(), "after {action:?}");

@@ -45,10 +45,12 @@ impl LogicalUnit {
         ModeValues::new(ModeFlags::new(self.config.write_cache))
     }
 
-    pub(crate) fn set_mode(&self, values: ModeValues) {
+    /// A logical unit reset: what is saved is in force again, and nexuses have the initial priority.
+    pub(super) fn restore_mode(&self) {
         let mut modes = self.modes();
-        modes.current = values;
-        self.put_into_effect(values.flags);
+        modes.current = modes.saved.unwrap_or_else(|| self.mode_default());
+        self.put_into_effect(modes.current.flags);
+        self.reset_priorities(modes.current.initial_priority);
     }
 
     /// With the lock of the values held.
@@ -73,7 +75,6 @@ impl LogicalUnit {
             modes.saved = Some(after);
             self.saved.set_section(Section::ModePages, after.to_bytes());
         }
-        drop(modes);
         if before.initial_priority != after.initial_priority {
             self.set_initial_priority(after.initial_priority);
         }

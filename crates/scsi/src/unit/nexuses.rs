@@ -171,8 +171,7 @@ impl LogicalUnit {
     /// stopped unit runs again, what RESERVE reserved is released, and every nexus is told. Aborting the commands is the driver's part.
     pub(crate) fn reset(&self) {
         self.end_spc2_reservation(None);
-        self.set_mode(self.mode_saved());
-        self.reset_priorities(self.mode_values().initial_priority);
+        self.restore_mode();
         let nexuses = self.nexuses();
         self.tasks.end_allegiance();
         if self.readiness() == Readiness::Stopped {

@@ -1,13 +1,14 @@
 //! The command priorities of a logical unit's nexuses ([`crate::priority`]): each nexus keeps its own, so that commands take no
 //! lock for it.
 
+use std::collections::HashSet;
 use std::sync::{MutexGuard, PoisonError};
 
 use super::LogicalUnit;
 use crate::attention::UnitAttention;
 use crate::device::TargetPort;
 use crate::nexus::NexusName;
-use crate::priority::{Full, Priorities};
+use crate::priority::Priorities;
 use crate::transport_id::TransportId;
 
 /// Whose priority is to be set (SPC-4, I_T_L NEXUS TO SET).
@@ -21,14 +22,9 @@ pub(crate) enum Whose<'a> {
     Everybodys(&'a NexusName),
 }
 
-/// Why no priority was set.
+/// No nexus has such a name; nothing has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NotSet {
-    /// No nexus has such a name.
-    NoNexus,
-    /// Too many have one of their own.
-    Full,
-}
+pub(crate) struct NoNexus;
 
 impl LogicalUnit {
     pub(crate) fn priorities(&self) -> MutexGuard<'_, Priorities> {
@@ -38,8 +34,8 @@ impl LogicalUnit {
     /// SET PRIORITY (SPC-4).
     ///
     /// # Errors
-    /// [`NotSet`], after which nothing has changed.
-    pub(crate) fn set_priority(&self, whose: &Whose<'_>, priority: u8) -> Result<(), NotSet> {
+    /// [`NoNexus`]
+    pub(crate) fn set_priority(&self, whose: &Whose<'_>, priority: u8) -> Result<(), NoNexus> {
         let mut priorities = self.priorities();
         let nexuses = self.nexuses();
         let is_told = |name: &NexusName| match whose {
@@ -49,16 +45,12 @@ impl LogicalUnit {
             }
             Whose::Everybodys(issuer) => name != *issuer,
         };
+        let names: HashSet<_> = nexuses.iter().map(|nexus| nexus.name()).collect();
+        let mut assign = |name| priorities.assign(name, priority, |other| names.contains(other));
         match whose {
-            Whose::Own(name) => assign(&mut priorities, &[name], priority)?,
-            Whose::Named(..) => {
-                let named: Vec<_> =
-                    nexuses.iter().map(|nexus| nexus.name()).filter(|name| is_told(name)).collect();
-                if named.is_empty() {
-                    return Err(NotSet::NoNexus);
-                }
-                assign(&mut priorities, &named, priority)?;
-            }
+            Whose::Own(name) => assign(name),
+            Whose::Named(..) if !names.iter().any(|name| is_told(name)) => return Err(NoNexus),
+            Whose::Named(..) => names.iter().filter(|name| is_told(name)).for_each(|name| assign(name)),
             Whose::Everybodys(_) => priorities.assign_none(),
         }
         for nexus in nexuses.iter() {
@@ -70,7 +62,8 @@ impl LogicalUnit {
         Ok(())
     }
 
-    /// INITIAL COMMAND PRIORITY has changed (SPC-4, control extension mode page). Who gets another priority by that is told.
+    /// INITIAL COMMAND PRIORITY has changed (SPC-4, control extension mode page). Who gets another priority by that is told. Called
+    /// with the lock of the mode parameters held, so that of two changes the later one stands in both.
     pub(super) fn set_initial_priority(&self, initial: u8) {
         let mut priorities = self.priorities();
         priorities.set_initial(initial);
@@ -82,7 +75,7 @@ impl LogicalUnit {
         }
     }
 
-    /// A logical unit reset ends what SET PRIORITY has set. Nobody is told but of the reset.
+    /// A logical unit reset ends what SET PRIORITY has set. Nobody is told but of the reset. Called as the one above.
     pub(super) fn reset_priorities(&self, initial: u8) {
         let mut priorities = self.priorities();
         *priorities = Priorities::new(initial);
@@ -92,17 +85,46 @@ impl LogicalUnit {
     }
 }
 
-/// All or none.
-fn assign(priorities: &mut Priorities, names: &[&NexusName], priority: u8) -> Result<(), NotSet> {
-    let before: Vec<u8> = names.iter().map(|name| priorities.assigned(name)).collect();
-    for (count, name) in names.iter().enumerate() {
-        if let Err(Full) = priorities.assign(name, priority) {
-            for (name, before) in names[..count].iter().zip(before) {
-                // There was room for it.
-                let _ = priorities.assign(name, before);
-            }
-            return Err(NotSet::Full);
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::attention::Herald;
+    use crate::lun::Lun;
+    use crate::mode::ModeValues;
+    use crate::sense::AdditionalSense;
+    use crate::unit::tests::{config, unit_of};
+
+    /// Hears of another priority, and sees whether the mode parameters could be changed by somebody else just then.
+    #[derive(Debug)]
+    struct Onlooker {
+        unit: Arc<LogicalUnit>,
+        heard: AtomicUsize,
+    }
+
+    impl Herald for Onlooker {
+        fn unit_attention(&self, _: Lun, code: AdditionalSense) {
+            assert_eq!(code, AdditionalSense::PRIORITY_CHANGED);
+            assert!(self.unit.modes.try_lock().is_err(), "a later change could overtake this one");
+            self.heard.fetch_add(1, Ordering::SeqCst);
         }
     }
-    Ok(())
+
+    #[test]
+    fn the_initial_priority_changes_with_its_page_and_not_behind_it() {
+        let unit = Arc::new(unit_of(config()));
+        let name = NexusName { initiator_port: "host".into(), target_port: TargetPort::new(1).unwrap() };
+        let itl = unit.attach(&name);
+        let onlooker = Arc::new(Onlooker { unit: Arc::clone(&unit), heard: AtomicUsize::new(0) });
+        itl.set_herald(Lun::from_number(0), Arc::clone(&onlooker) as _);
+        let change = |initial_priority| {
+            unit.change_mode(false, |values| Ok(ModeValues { initial_priority, ..*values })).unwrap();
+        };
+        change(5);
+        assert_eq!((itl.priority(), onlooker.heard.load(Ordering::SeqCst)), (5, 1));
+        unit.reset();
+        assert_eq!((itl.priority(), unit.mode_values().initial_priority), (0, 0));
+    }
 }
