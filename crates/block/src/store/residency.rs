@@ -1,4 +1,4 @@
-//! Whether the page cache has a range: `cachestat(2)`, Linux 6.5.
+//! Whether the page cache has a range, and whether it alone has it: `cachestat(2)`, Linux 6.5.
 //!
 //! Not here: reading what is there. The answer may be out of date when it comes; who acts on it then waits for a device,
 //! as any reader does.
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const SYS_CACHESTAT: libc::c_long = 451;
 
 /// Page size below which no kernel goes, so that a count of pages can be compared without asking for it.
-const PAGE_BYTES: u64 = 4096;
+pub(super) const PAGE_BYTES: u64 = 4096;
 
 /// `struct cachestat_range` of the kernel's interface.
 #[repr(C)]
@@ -44,8 +44,37 @@ pub(crate) fn is_refused() -> bool {
 
 /// True if the page cache has every page of the range. False also where the kernel cannot tell.
 pub(super) fn is_cached(fd: BorrowedFd<'_>, offset: u64, length: u64) -> bool {
+    // Larger pages make the count smaller, which only says "no" too often.
+    statistics(fd, offset, length).is_some_and(|found| found.cached >= pages(offset, length))
+}
+
+/// How much of a range the page cache has that is not stable in the file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pending {
+    Nothing,
+    Some,
+    Everything,
+}
+
+/// How much of a range is still to be written back, or is being written back. `None` where the kernel cannot tell.
+pub(super) fn pending(fd: BorrowedFd<'_>, offset: u64, length: u64) -> Option<Pending> {
+    let Statistics { dirty, under_writeback, .. } = statistics(fd, offset, length)?;
+    // One page may be both.
+    Some(match dirty.max(under_writeback) {
+        0 => Pending::Nothing,
+        count if count >= pages(offset, length) => Pending::Everything,
+        _ => Pending::Some,
+    })
+}
+
+/// The pages that a range touches.
+fn pages(offset: u64, length: u64) -> u64 {
+    (offset + length).div_ceil(PAGE_BYTES) - offset / PAGE_BYTES
+}
+
+fn statistics(fd: BorrowedFd<'_>, offset: u64, length: u64) -> Option<Statistics> {
     if REFUSED.load(Ordering::Relaxed) {
-        return false;
+        return None;
     }
     let range = Range { offset, length };
     let mut statistics = Statistics::default();
@@ -59,11 +88,9 @@ pub(super) fn is_cached(fd: BorrowedFd<'_>, offset: u64, length: u64) -> bool {
         if matches!(error, Some(libc::ENOSYS | libc::EPERM)) {
             REFUSED.store(true, Ordering::Relaxed);
         }
-        return false;
+        return None;
     }
-    // Larger pages make the count smaller, which only says "no" too often.
-    let pages = (offset + length).div_ceil(PAGE_BYTES) - offset / PAGE_BYTES;
-    statistics.cached >= pages
+    Some(statistics)
 }
 
 const _: () = assert!(mem::size_of::<Statistics>() == 40 && mem::size_of::<Range>() == 16);

@@ -100,6 +100,51 @@ fn data_in_the_page_cache_alone_is_no_reserved_space() {
     assert_eq!(found(&mut bench), told);
 }
 
+fn is_kernel_before_6_5() -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|number| number.parse().ok());
+    let version: (u32, u32) = (numbers.next().unwrap(), numbers.next().unwrap());
+    version < (6, 5)
+}
+
+/// Whoever looks may be an initiator that does it in a loop: what others have written waits for its time all the same.
+#[test]
+fn a_look_writes_nothing_back() {
+    const TRIES: usize = 40;
+    let Some((mount, device, _directory)) = small() else { return };
+    let name = device.path.file_name().unwrap().to_str().unwrap();
+    let statistics = format!("/sys/block/{name}/stat");
+    // The fifth number: writes that the device has done.
+    let writes = || -> u64 {
+        fs::read_to_string(&statistics).unwrap().split_whitespace().nth(4).unwrap().parse().unwrap()
+    };
+    let mut bench = open(&mount.path.join("a.img"));
+    // The kernel may write back what it likes in between, but not each time.
+    let is_quiet = (0..TRIES).any(|byte| {
+        bench.zero(0..1 << 20, false).unwrap();
+        bench.flush().unwrap();
+        bench.write(65536, &[byte as u8; 4096], false).unwrap();
+        bench.write(2 << 20, &[byte as u8; 65536], false).unwrap();
+        let before = writes();
+        let told = [
+            (65536, Allocation::Reserved),
+            (4096, Allocation::Data),
+            ((1 << 20) - 69632, Allocation::Reserved),
+            (1 << 20, Allocation::Hole),
+            (65536, Allocation::Data),
+            ((2 << 20) - 65536, Allocation::Hole),
+        ];
+        assert_eq!(found(&mut bench), told);
+        writes() == before
+    });
+    if !is_quiet && is_kernel_before_6_5() {
+        return lunette_skip::record_lacking(
+            "this kernel cannot tell what its page cache has still to write back (Linux 6.5 can)",
+        );
+    }
+    assert!(is_quiet, "{TRIES} looks have each had something written");
+}
+
 /// The kernel tells as many extents as fit a call; the next call goes on where it stopped.
 #[test]
 fn a_range_in_many_pieces_is_told_in_several_answers() {
