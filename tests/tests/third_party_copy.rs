@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use lunette_block::OperationKind;
-use lunette_target::config::{LunFlag, TargetConfig};
+use lunette_target::config::{AccessRule, Grant, LunFlag, PortalConfig, TargetConfig};
 use lunette_tests::in_process::InProcess;
 use lunette_tests::initiator::{Command, Initiator, LoginOptions, cdb};
 use lunette_tests::raw::{Raw, lun_field, plain};
@@ -143,6 +143,39 @@ fn units_of_another_target_are_reached_by_those_who_are_logged_in_there() {
     far.logout().expect("a logout");
     let ending = near.execute(copy()).expect("an answer");
     assert_eq!((ending.status, ending.sense[2], &ending.sense[12..14]), (2, 0xa, &[0x0d, 0x02][..]));
+}
+
+/// Access rules may look at the way that an initiator has come: a session through another portal does not lend its units to a
+/// copy, be it another address or another group at the same one.
+#[test]
+fn what_a_portal_hides_is_not_reached_by_copies_through_it() {
+    let target = InProcess::start_with(&["0=mem:1M", "1=mem:1M"], |config| {
+        let portal = |address: &str, group| PortalConfig { address: address.parse().expect("one"), group };
+        config.portals = vec![portal("127.0.0.1:0", 1), portal("127.0.0.2:0", 1), portal("127.0.0.1:0", 2)];
+        config.targets[0].groups = vec![1, 2];
+        let everything = AccessRule {
+            portals: vec!["127.0.0.1".parse().expect("an address")],
+            groups: vec![1],
+            ..AccessRule::default()
+        };
+        let first = Grant::Units(vec!["0".parse().expect("a unit")]);
+        config.targets[0].access = vec![everything, AccessRule { grant: first, ..AccessRule::default() }];
+    });
+    let mut all = Initiator::login(target.portals()[0], &target.options(1)).expect("a login");
+    (0..2).for_each(|lun| all.make_ready(lun).expect("a ready unit"));
+    let cscds = [0, 1].map(|lun| cscd(&mut all, lun));
+    let (cdb, list) = extended_copy([&cscds[1], &cscds[0]], 64, 0, 0);
+    let copy = || Command { cdb, data_out: list.clone(), ..Command::default() };
+    for (portal, port) in [(1, 2), (2, 3)] {
+        let mut narrow =
+            Initiator::login(target.portals()[portal], &target.options(port)).expect("another login");
+        narrow.make_ready(0).expect("a ready unit");
+        assert!(narrow.make_ready(1).is_err(), "it is hidden here");
+        let ending = narrow.execute(copy()).expect("an answer");
+        let codes = (ending.status, ending.sense.get(2), ending.sense.get(12..14));
+        assert_eq!(codes, (2, Some(&0xa), Some(&[0x0d, 0x02][..])), "through portal {portal}");
+    }
+    all.execute_good(copy()).expect("a copy where both are seen");
 }
 
 /// POPULATE TOKEN or WRITE USING TOKEN, by its service action, with list identifier 9.

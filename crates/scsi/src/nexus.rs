@@ -97,7 +97,7 @@ impl Nexus {
         self
     }
 
-    /// The same, for the initiator `party`: its copies reach what its nexuses to other devices of the domain reach too.
+    /// The same, for the initiator `party`: its copies reach what its other nexuses in the domain reach too.
     /// The driver answers for it that two nexuses of the same party have the same rights to everything.
     pub fn of_party(mut self, party: &str) -> Nexus {
         self.membership = Some(self.device.domain().join(party, self.paths.clone()));

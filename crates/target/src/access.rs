@@ -21,6 +21,15 @@ pub(crate) struct Caller<'a> {
     pub(crate) group: u16,
 }
 
+impl Caller<'_> {
+    /// All that access rules look at, as one text: sessions that have the same may copy between what they see.
+    pub(crate) fn party(&self, user: Option<&str>) -> String {
+        let Caller { initiator, address, portal, group } = self;
+        // Only a user may have blanks in its name, so two parties never read alike.
+        format!("{initiator} {address} {portal} {group} {}", user.unwrap_or_default())
+    }
+}
+
 /// The access rules of one target.
 #[derive(Debug)]
 pub(crate) struct Access {

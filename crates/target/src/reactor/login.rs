@@ -20,6 +20,7 @@ use super::heralds::SessionHerald;
 use super::session::{Attachment, Link, TargetSession};
 use super::visitor::Visitor;
 use super::{Message, Reactor, Waiter};
+use crate::access::Caller;
 use crate::registry::{Claim, SessionEnd, SessionKey, SessionPlace};
 use crate::server::Shared;
 
@@ -169,12 +170,13 @@ impl Reactor {
         view: Option<View>,
         (key, place): (SessionKey, SessionPlace),
     ) {
-        let connection = self.connections.get(index).map(|connection| (connection.token, connection.peer));
-        let Some((token, peer)) = connection else {
+        let Some(connection) = self.connections.get(index) else {
             return self.shared.registry.release(&key, place);
         };
+        let token = connection.token;
+        let caller = connection.caller(outcome.initiator_name.as_str());
         // A discovery session sees no units, and is no I_T nexus.
-        let attachment = view.map(|view| self.attachment(outcome, peer, view, place));
+        let attachment = view.map(|view| self.attachment(outcome, &caller, view, place));
         let settings = self.settings(attachment.as_ref());
         let numbers = Numbers {
             max_cmd_sn: outcome.cmd_sn.plus(u32::from(settings.window_depth) - 1),
@@ -240,7 +242,7 @@ impl Reactor {
     fn attachment(
         &self,
         outcome: &LoginOutcome,
-        peer: SocketAddr,
+        caller: &Caller<'_>,
         view: View,
         place: SessionPlace,
     ) -> Attachment {
@@ -249,11 +251,8 @@ impl Reactor {
         // The name of an initiator port (4.4.2): the initiator's name, ",i,0x", and the ISID.
         let port = format!("{},i,0x{}", outcome.initiator_name.as_str(), outcome.isid);
         let waker: Arc<dyn lunette_scsi::Wake> = Arc::clone(&self.mailbox) as _;
-        // Everything that access rules look at: who is the same in all of it may copy between what its sessions see.
-        let user = outcome.user.as_deref().unwrap_or_default();
-        let party = format!("{} {} {user}", outcome.initiator_name.as_str(), peer.ip());
         let nexus = Nexus::mapped(Arc::clone(&target.device), target_port, &units, port);
-        let mut nexus = nexus.waking(waker).of_party(&party);
+        let mut nexus = nexus.waking(waker).of_party(&caller.party(outcome.user.as_deref()));
         if target.scsi_events {
             let herald = SessionHerald { reactor: Arc::clone(&self.mailbox), place };
             nexus = nexus.heralded(&(Arc::new(herald) as _));
