@@ -1,6 +1,7 @@
 //! Asynchronous Messages that a target sends when its operator wants it to (RFC 7143, 11.9.1): SCSI events, and a request for a
 //! negotiation. Logout requests and drops are in `drain`, `sessions` and `recovery`, terminated tasks in `queries`.
 
+use lunette_target::config::AccessState;
 use lunette_tests::in_process::InProcess;
 use lunette_tests::raw::{Raw, lun_field, write};
 use lunette_wire::initiator::TaskManagementFunction as Function;
@@ -54,7 +55,7 @@ fn unit_attentions_are_told_as_they_come_up() {
     let again = first.manage(Function::LogicalUnitReset, 0).expect("sent");
     assert_eq!(first.managed(again).expect("an answer, and nothing that was told before"), COMPLETE);
     second.silent().expect("it is pending, and was told");
-    told.set_access_state(1, lunette_target::config::AccessState::ActiveNonOptimized);
+    told.set_access_state(1, AccessState::ActiveNonOptimized);
     for session in [&mut first, &mut second] {
         expect_event(session, 0, STATE_CHANGED);
         expect_event(session, 1, STATE_CHANGED);
@@ -64,8 +65,73 @@ fn unit_attentions_are_told_as_they_come_up() {
         expect_attention(session, 1, STATE_CHANGED);
     }
     // Once a command has reported it, it can come up again.
-    told.set_access_state(1, lunette_target::config::AccessState::ActiveOptimized);
+    told.set_access_state(1, AccessState::ActiveOptimized);
     expect_event(&mut first, 0, STATE_CHANGED);
+}
+
+/// Whether a PDU tells of another access state of unit 1.
+fn is_told(pdu: &TargetPdu, data: &[u8]) -> bool {
+    let changed = [STATE_CHANGED.1, STATE_CHANGED.2];
+    matches!(pdu, TargetPdu::AsynchronousMessage(pdu) if pdu.event == SCSI_EVENT && pdu.lun == lun_field(1))
+        && data.get(14..16) == Some(&changed[..])
+}
+
+/// Has unit 1 in another access state, which `witness` is told of; before that it is reset, so that the condition is a new one to
+/// all others too.
+fn change_anew(target: &InProcess, witness: &mut Raw, state: AccessState) {
+    let reset = witness.manage(Function::LogicalUnitReset, 1).expect("sent");
+    loop {
+        match witness.receive().expect("an answer") {
+            (TargetPdu::TaskManagementResponse(pdu), _) if pdu.initiator_task_tag == reset => break,
+            (TargetPdu::AsynchronousMessage(_), _) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    target.set_access_state(1, state);
+    loop {
+        let (pdu, data) = witness.receive().expect("an event");
+        if is_told(&pdu, &data) {
+            return;
+        }
+    }
+}
+
+/// One initiator can make conditions for all others without end. Who does not take what it was sent is not told of them: nothing
+/// piles up for it, and its next command brings the condition.
+#[test]
+fn who_does_not_read_is_not_told_and_who_does_is() {
+    const READS: u32 = 64;
+    const BLOCKS: u32 = 2048;
+    let target = InProcess::start_with(&["0=mem:64M", "1=mem:1M"], |config| {
+        config.limits.buffer_memory_bytes = 192 << 20;
+        config.reactors.count = Some(1);
+        config.targets[0].scsi_events = true;
+    });
+    let (mut slow, mut other) = (ready_session(&target, 1), ready_session(&target, 2));
+    for index in 0..READS {
+        slow.read(0, u64::from(index % 32 * BLOCKS), BLOCKS).expect("sent");
+    }
+    // The one thread has served `slow` in each of these turns too, so its socket has long been full.
+    for _ in 0..400 {
+        let tag = other.read(1, 0, 256).expect("sent");
+        other.data_in(tag).expect("the other is served");
+    }
+    for _ in 0..20 {
+        change_anew(&target, &mut other, AccessState::ActiveNonOptimized);
+        change_anew(&target, &mut other, AccessState::ActiveOptimized);
+    }
+    let (mut ended, mut told) = (0, 0);
+    while ended < READS {
+        let (pdu, data) = slow.receive().expect("data");
+        told += u32::from(is_told(&pdu, &data));
+        ended += u32::from(matches!(pdu, TargetPdu::ScsiDataIn(pdu) if pdu.status == Some(0)));
+    }
+    assert_eq!(told, 0);
+    slow.silent().expect("nothing is kept back");
+    assert_eq!(slow.test_unit_ready(1).expect("an answer").codes(), BUS_DEVICE_RESET);
+    change_anew(&target, &mut other, AccessState::ActiveNonOptimized);
+    expect_event(&mut slow, 1, BUS_DEVICE_RESET);
+    expect_event(&mut slow, 1, STATE_CHANGED);
 }
 
 /// An initiator has one of them for each condition, whatever connections it has.

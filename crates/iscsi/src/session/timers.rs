@@ -103,13 +103,16 @@ impl<D: Share> Session<D> {
         }
     }
 
+    /// The connection on which [`Self::report_scsi_event`] tells, if there is one now.
+    pub fn event_connection(&self) -> Option<Cid> {
+        let is_open = |connection: &&Connection| connection.is_open() && connection.logout_due.is_none();
+        self.connections.iter().find(is_open).map(|connection| connection.cid)
+    }
+
     /// Tells the initiator of something that has happened to a logical unit, by sense data (11.9.1, event 0; 11.9.4), on one
     /// of its connections. Whether it wants that is the driver's to know.
     pub fn report_scsi_event(&mut self, lun: LunField, sense: &[u8], outbox: &mut Outbox<D>) {
-        let is_open = |connection: &&Connection| connection.is_open() && connection.logout_due.is_none();
-        let Some(cid) = self.connections.iter().find(is_open).map(|connection| connection.cid) else {
-            return;
-        };
+        let Some(cid) = self.event_connection() else { return };
         let Ok(length) = u16::try_from(sense.len()) else { return };
         if self.closing {
             return;

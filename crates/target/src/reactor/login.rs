@@ -254,7 +254,7 @@ impl Reactor {
         let nexus = Nexus::mapped(Arc::clone(&target.device), target_port, &units, port);
         let mut nexus = nexus.waking(waker).of_party(&caller.party(outcome.user.as_deref()));
         if target.scsi_events {
-            let herald = SessionHerald { reactor: Arc::clone(&self.mailbox), place };
+            let herald = SessionHerald::new(Arc::clone(&self.mailbox), place);
             nexus = nexus.heralded(&(Arc::new(herald) as _));
         }
         Attachment { nexus, view: units, target, target_index }

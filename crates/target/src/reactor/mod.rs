@@ -41,7 +41,6 @@ use std::time::{Duration, Instant};
 
 use lunette_block::{IoCompletion, IoContext};
 use lunette_iscsi::session::{Event, Outbox, TaskId};
-use lunette_scsi::{AdditionalSense, Lun};
 use rustix::event::epoll;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use slab::Slab;
@@ -56,6 +55,7 @@ use connection::{Connection, Disconnect, Token};
 use session::{Segment, TargetSession};
 use wait::Vigil;
 
+pub(crate) use heralds::Untold;
 pub(crate) use joining::Moved;
 pub(crate) use management::AbortScope;
 
@@ -114,14 +114,12 @@ pub(crate) enum Message {
         /// As the device server was told it.
         key: u64,
     },
-    /// A unit has a unit attention for a session whose initiator is told of such things at once.
-    UnitAttention {
+    /// Units have unit attentions for a session whose initiator is told of such things at once.
+    UnitAttentions {
         /// The session.
         place: SessionPlace,
-        /// The unit, as the initiator numbers it.
-        lun: Lun,
-        /// Which condition.
-        code: AdditionalSense,
+        /// Which, of which units.
+        untold: Arc<Untold>,
     },
     /// End all sessions of a target (TARGET COLD RESET).
     EndTarget {
@@ -353,7 +351,7 @@ impl Reactor {
             Message::EndTarget { target } => self.end_target(target),
             Message::Reconsider => self.reconsider(),
             Message::DeclareAnew => self.declare_anew(),
-            Message::UnitAttention { place, lun, code } => self.tell_attention(place, lun, code),
+            Message::UnitAttentions { place, untold } => self.tell_attentions(place, &untold),
             Message::Drain => self.drain(),
             Message::End => self.stopped = true,
         }

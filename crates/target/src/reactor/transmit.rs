@@ -186,6 +186,11 @@ impl Transmitter {
         self.queued_bytes
     }
 
+    /// True while the socket takes no more: the peer has not taken what was sent to it before.
+    pub(super) const fn is_blocked(&self) -> bool {
+        self.is_blocked
+    }
+
     pub(super) fn len(&self) -> usize {
         self.queue.len()
     }
