@@ -281,20 +281,6 @@ fn copy_held_at_its_destination(target: &InProcess, session: &mut Raw) -> Initia
     tag
 }
 
-/// The piece is in the task set of its destination too (SAM-5, CLEAR TASK SET); what comes after it is as any later command.
-#[test]
-fn a_clear_task_set_at_the_destination_waits_for_the_piece_that_is_in_its_store() {
-    let (target, _directory) = start();
-    let mut session = target.session(1);
-    let mut other = target.session(2);
-    let copy = copy_held_at_its_destination(&target, &mut session);
-    let clear = other.manage(Function::ClearTaskSet, 1).expect("sent");
-    other.waits(A_WHILE).expect("a piece is in the store");
-    target.faults(1).clear();
-    assert_eq!(other.managed(clear).expect("an answer"), FUNCTION_COMPLETE);
-    session.good(copy).expect("the copy goes on");
-}
-
 /// Who has reset a unit or cleared its task set may rely on nothing old being written to it (SAM-5, 6.3.3, 7.5): the copy's
 /// commands there are aborted, by which the copy fails (SPC-4, EXTENDED COPY: THIRD PARTY DEVICE FAILURE).
 #[test]
