@@ -33,4 +33,5 @@ rm -rf usr/share/doc usr/share/man usr/share/locale usr/share/info usr/share/zon
 cp "$VM_SOURCES/init" init
 chmod 755 init
 mkdir -p mnt/host mnt/disk
-find . -xdev | cpio --create --format=newc --quiet >"$VM_IMAGE/root.cpio"
+# Where the directory for temporary files is /dev/shm, so is this root directory, and what is in there is no part of it.
+find . -xdev -path './dev/shm/*' -prune -o -print | cpio --create --format=newc --quiet >"$VM_IMAGE/root.cpio"

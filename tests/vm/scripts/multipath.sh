@@ -35,6 +35,8 @@ tell cut
 until_true paths 2
 wait "$writer"
 multipath -ll
-multipath -F
+# udev and multipathd may still look at the map.
+udevadm settle
+until_true multipath -F
 log_out
 ! dmesg | grep -E 'I/O error, dev dm|BUG:|Oops'
