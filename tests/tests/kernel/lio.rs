@@ -113,8 +113,9 @@ fn every_way_of_transferring_data_works_with_lio() {
         }
         engine.close().expect("a logout");
     }
-    for (connections, unit) in [(1, UNITS[0]), (2, UNITS[1])] {
-        lio.cut_in_the_middle(lio.connect(connections, Wishes::default()), unit);
+    // Over one connection: of several, LIO may walk a list of connections that are gone (decision 0033), and the kernel with it.
+    for unit in UNITS {
+        lio.cut_in_the_middle(lio.connect(1, Wishes::default()), unit);
     }
     lio.stop();
 }
