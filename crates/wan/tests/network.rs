@@ -132,6 +132,19 @@ fn the_longest_packet_is_as_long_as_the_link_says() {
     }
 }
 
+/// However the kernel hands them over: on the link none is longer than the MTU.
+#[test]
+fn segments_that_come_together_are_packets_of_their_own() {
+    let Some(emulator) = network("mtu=1500") else { return };
+    let bytes = pattern(1_000_000);
+    transfer(&emulator, &bytes);
+    let [up, _] = emulator.statistics().unwrap();
+    // Headers of IPv4 and TCP, without which no segment goes.
+    let least = bytes.len() as u64 / (1500 - 40);
+    assert!(up.counts.arrived >= least, "{} segments in {:?}", least, up.counts);
+    emulator.end().unwrap();
+}
+
 #[test]
 fn the_ends_have_each_other_and_nothing_else() {
     let Some(emulator) = network("mtu=1500") else { return };
