@@ -10,7 +10,9 @@ mod report;
 mod run;
 
 use std::io::{self, Write};
-use std::process::ExitCode;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{ExitCode, ExitStatus};
 
 use clap::{Args, Subcommand};
 use lunette_link::{Link, named_links};
@@ -146,6 +148,19 @@ fn print(text: &str) -> Result<(), Failure> {
 
 fn json<T: Serialize>(value: &T) -> Result<String, Failure> {
     serde_json::to_string(value).map(|text| text + "\n").map_err(|error| Failure::new("JSON", &error))
+}
+
+/// Writes a report to a file.
+fn save<T: Serialize>(path: &Path, report: &T) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(report).map_err(|error| Failure::new("JSON", &error))?;
+    std::fs::write(path, text + "\n")
+        .map_err(|error| Failure::network(format!("cannot write {}", path.display()), &error))
+}
+
+/// The status of a command as a shell gives it.
+fn status_of(status: ExitStatus) -> ExitCode {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(125);
+    ExitCode::from(u8::try_from(code).unwrap_or(125))
 }
 
 #[derive(Serialize)]

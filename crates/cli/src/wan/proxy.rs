@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
@@ -12,7 +11,7 @@ use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::{LinkOptions, json, print};
+use super::{LinkOptions, print, save, status_of};
 use crate::failure::{Failure, say};
 
 /// What `lunette wan proxy` is told.
@@ -60,16 +59,14 @@ pub(super) fn proxy(options: &ProxyOptions) -> Result<ExitCode, Failure> {
                 .env("LUNETTE_PROXY", proxy.address().to_string())
                 .status()
                 .map_err(|error| Failure::network(format!("cannot run {}", program.display()), &error))?;
-            let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(125);
-            ExitCode::from(u8::try_from(code).unwrap_or(125))
+            status_of(status)
         }
     };
     let [up_bytes, down_bytes] = proxy.counts().map(|counts| counts.arrived_bytes);
     say(&format!("near to far: {up_bytes} bytes arrived; far to near: {down_bytes}; headers included"));
     if let Some(path) = &options.report {
         let report = Report { mode: "proxy", link: link.to_string(), seed: *seed, up_bytes, down_bytes };
-        std::fs::write(path, json(&report)?)
-            .map_err(|error| Failure::network(format!("cannot write {}", path.display()), &error))?;
+        save(path, &report)?;
     }
     Ok(ended)
 }

@@ -15,7 +15,7 @@ use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::report::Report;
-use super::{LinkOptions, addressed, start};
+use super::{LinkOptions, addressed, save, start, status_of};
 use crate::bench::LINK_VARIABLE;
 use crate::failure::{Failure, say};
 
@@ -64,7 +64,7 @@ pub(super) fn run_command(options: &RunOptions) -> Result<ExitCode, Failure> {
     if let (Some(far), Some(port)) = (&mut far, options.far_port)
         && let Some(signal) = wait_for_port(&emulator, &mut far.0, port, &mut signals)?
     {
-        return Ok(ExitCode::from(status_of(ExitStatus::from_raw(signal))));
+        return Ok(status_of(ExitStatus::from_raw(signal)));
     }
     let mut near = Command::new(&options.command[0]);
     addressed(near.args(&options.command[1..])).env(LINK_VARIABLE, options.network.link.to_string());
@@ -80,7 +80,7 @@ pub(super) fn run_command(options: &RunOptions) -> Result<ExitCode, Failure> {
     let report = Report::new(&options.network.link, options.network.seed, emulator.offloads(), &statistics);
     emulator.end().map_err(|error| Failure::network("the emulated network failed", &error))?;
     tell(options, &report)?;
-    Ok(ExitCode::from(status_of(status)))
+    Ok(status_of(status))
 }
 
 /// The command of the far end, which ends with this.
@@ -191,11 +191,6 @@ fn end_far(far: &mut Child) {
     }
 }
 
-fn status_of(status: ExitStatus) -> u8 {
-    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(125);
-    u8::try_from(code).unwrap_or(125)
-}
-
 fn tell(options: &RunOptions, report: &Report) -> Result<(), Failure> {
     if !options.quiet {
         report.lines().iter().for_each(|line| say(line));
@@ -204,7 +199,5 @@ fn tell(options: &RunOptions, report: &Report) -> Result<(), Failure> {
         say(&format!("warning: {doubt}"));
     }
     let Some(path) = &options.report else { return Ok(()) };
-    let text = serde_json::to_string_pretty(report).map_err(|error| Failure::new("JSON", &error))?;
-    std::fs::write(path, text + "\n")
-        .map_err(|error| Failure::network(format!("cannot write {}", path.display()), &error))
+    save(path, report)
 }
