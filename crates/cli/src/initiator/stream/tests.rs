@@ -129,3 +129,12 @@ fn a_long_write_is_cut_for_a_way_that_is_not_known_yet() {
     stream.drain(&mut disk).unwrap();
     assert_eq!(seen.lock().unwrap().good, 2);
 }
+
+#[test]
+fn a_read_begins_with_short_pieces_where_the_way_is_not_known_yet() {
+    let (mut disk, _) = disk(64);
+    let span = Span { lba: 0, blocks: 2048, block_bytes: 512 };
+    let mut stream = ReadStream::new(&disk, span, Flow::new(Depth::Measured));
+    let (offset_bytes, data) = stream.next(&mut disk).unwrap().unwrap();
+    assert_eq!((offset_bytes, data.len()), (0, 64 << 10));
+}
