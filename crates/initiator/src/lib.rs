@@ -29,7 +29,7 @@ pub use connect::{Attempt, LoginRecord, login_trace};
 pub use discover::discover;
 pub use engine::{ConnectionInfo, Engine, EngineEvent, Remedy, RequestId, Waker};
 pub use error::{Advice, Error, Phase, Side};
-pub use identity::default_initiator_name;
+pub use identity::{default_initiator_name, isid_from_hex};
 pub use lunette_iscsi::chap::{ChapAlgorithm, ChapCredential, Secret};
 pub use lunette_iscsi::initiator::discovery::{DEFAULT_PORT, DiscoveredTarget, Portal, PortalError};
 pub use lunette_iscsi::initiator::login::{

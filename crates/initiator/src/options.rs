@@ -7,7 +7,7 @@ use lunette_iscsi::initiator::login::{Credentials, Wishes};
 use lunette_iscsi::name::IscsiName;
 use lunette_wire::Isid;
 
-use crate::identity::default_initiator_name;
+use crate::identity::{default_initiator_name, isid_beside};
 
 /// How long things may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +64,8 @@ pub struct Options {
     pub target: IscsiName,
     /// Where it is: tried in this order; further connections of the session go to the next ones in turn. At least one.
     pub portals: Vec<Portal>,
-    /// The session's identifier. Default: random. Two sessions of one name with one identifier end each other.
+    /// The session's identifier. Default: random. Two sessions of one name with one identifier end each other in a portal
+    /// group (RFC 7143, 6.3.5).
     pub isid: Option<Isid>,
     /// For CHAP.
     pub credentials: Option<Credentials>,
@@ -91,5 +92,12 @@ impl Options {
             connections: 1,
             timing: Timing::default(),
         }
+    }
+
+    /// The same for another session beside this one, the `place`th: an identifier that is given counts on, in its qualifier
+    /// (RFC 7143, 11.12.5).
+    #[must_use]
+    pub fn beside(&self, place: u16) -> Self {
+        Self { isid: self.isid.map(|isid| isid_beside(isid, place)), ..self.clone() }
     }
 }

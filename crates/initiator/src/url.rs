@@ -12,9 +12,10 @@ use lunette_iscsi::chap::{ChapAlgorithm, ChapCredential, Secret};
 use lunette_iscsi::initiator::discovery::Portal;
 use lunette_iscsi::initiator::login::{Credentials, DigestWish};
 use lunette_iscsi::name::IscsiName;
-use lunette_wire::LunField;
+use lunette_wire::{Isid, LunField};
 
 use crate::Options;
+use crate::identity::isid_from_hex;
 use crate::secret::{secret_from_environment, secret_from_file};
 
 /// How a URL looks, for messages.
@@ -114,7 +115,7 @@ pub enum UrlError {
 /// What an initiator's name is, for messages.
 const INITIATOR_NAME: &str = "an iSCSI name, as iqn.2026-11.io.lunette:host";
 /// The keys behind `?`.
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 14] = [
     "auth",
     "chap",
     "header_digest",
@@ -128,6 +129,7 @@ const KEYS: [&str; 13] = [
     "target_password_env",
     "connections",
     "error_recovery_level",
+    "isid",
 ];
 
 /// A URL, taken apart. Its secrets are not shown by `Debug` or `Display`.
@@ -143,6 +145,7 @@ const KEYS: [&str; 13] = [
 /// | `target_password_file`, `target_password_env` | the same | for the target's secret |
 /// | `connections` | 1 to 32 | connections of the session |
 /// | `error_recovery_level` | 0 to 2 | what is offered |
+/// | `isid` | up to 12 hexadecimal digits | the session's identifier, of which there may be one at a time |
 ///
 /// ```
 /// use lunette_initiator::TargetUrl;
@@ -172,6 +175,8 @@ pub struct TargetUrl {
     pub connections: Option<u16>,
     /// ErrorRecoveryLevel to offer.
     pub error_recovery_level: Option<u8>,
+    /// The session's identifier.
+    pub isid: Option<Isid>,
 }
 
 impl TargetUrl {
@@ -185,6 +190,7 @@ impl TargetUrl {
         }
         options.wishes.header_digest = self.header_digest.unwrap_or(options.wishes.header_digest);
         options.wishes.data_digest = self.data_digest.unwrap_or(options.wishes.data_digest);
+        options.isid = self.isid;
         options.connections = self.connections.unwrap_or(options.connections);
         options.wishes.error_recovery_level =
             self.error_recovery_level.unwrap_or(options.wishes.error_recovery_level);
@@ -229,6 +235,7 @@ impl FromStr for TargetUrl {
             data_digest: query.digest("data_digest")?,
             connections: query.number("connections", 1, 32, "a number from 1 to 32")?,
             error_recovery_level: None,
+            isid: query.isid()?,
         };
         let level = query.number("error_recovery_level", 0, 2, "0, 1 or 2")?;
         url.error_recovery_level = level.map(|level| level as u8);
@@ -278,6 +285,14 @@ impl Query {
                 _ => Err(fault(key, value, "none, crc32c, \"none,crc32c\" or \"crc32c,none\"")),
             })
             .transpose()
+    }
+
+    fn isid(&self) -> Result<Option<Isid>, UrlError> {
+        let read = |value| {
+            isid_from_hex(value)
+                .ok_or_else(|| fault("isid", value, "a number of up to 12 hexadecimal digits"))
+        };
+        self.get("isid").map(read).transpose()
     }
 
     fn number(

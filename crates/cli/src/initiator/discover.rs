@@ -180,6 +180,7 @@ fn url(options: &Options, credentials: &Option<Credentials>, lun: UrlLun) -> Str
         data_digest: None,
         connections: None,
         error_recovery_level: None,
+        isid: None,
     };
     url.to_string()
 }

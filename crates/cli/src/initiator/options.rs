@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Subcommand, ValueEnum};
-use lunette_initiator::TargetUrl;
+use lunette_initiator::{TargetUrl, isid_from_hex};
 use lunette_scsi::client::reservations::ReservationType;
+use lunette_wire::Isid;
 
 use super::access::{AccessOptions, CopyAccess, TimeOptions};
 use super::amount::{Amount, RangeOptions};
@@ -31,7 +32,7 @@ iscsi://[USER[%SECRET]@]HOST[:PORT]/TARGET/LUN[?KEY=VALUE&...]
 A user and a secret are for CHAP. Who runs ps sees a secret in a URL; password_file=PATH or password_env=VARIABLE \
 name another place for it. Other keys: auth=chap|none, chap=md5,sha1,sha256,sha3-256, header_digest and \
 data_digest=none|crc32c|none,crc32c|crc32c,none, initiator_name, target_user, target_password (with _file and _env, \
-too), connections=1..32, error_recovery_level=0..2.";
+too), connections=1..32, error_recovery_level=0..2, isid=HEX (the session's identifier: one session at a time).";
 
 /// The commands of the initiator.
 #[derive(Debug, Subcommand)]
@@ -339,12 +340,8 @@ fn reservation_type(text: &str) -> Result<ReservationType, String> {
     })
 }
 
-fn isid(text: &str) -> Result<[u8; 6], String> {
-    let number = key(text).ok().filter(|number| *number < 1 << 48 && text.len() <= 14);
-    let bytes = number.map(|number| number.to_be_bytes());
-    bytes
-        .and_then(|bytes| bytes[2..].try_into().ok())
-        .ok_or_else(|| "give an ISID of up to 12 hexadecimal digits".to_owned())
+fn isid(text: &str) -> Result<Isid, String> {
+    isid_from_hex(text).ok_or_else(|| "give an ISID of up to 12 hexadecimal digits".to_owned())
 }
 
 #[derive(Debug, Args)]
@@ -417,9 +414,9 @@ pub(crate) struct ReserveOptions {
     /// An initiator port: NAME,i,0xISID; to register along, where it may be repeated, or to move to
     #[arg(long, short = 'X', value_name = "PORT")]
     pub(crate) transport_id: Vec<String>,
-    /// The session identifier that registrations belong to, in hexadecimal
-    #[arg(long, value_name = "ISID", value_parser = isid, default_value = "800000000001")]
-    pub(crate) isid: [u8; 6],
+    /// The session identifier that registrations belong to, in hexadecimal; else the URL's, or 800000000001
+    #[arg(long, value_name = "ISID", value_parser = isid)]
+    pub(crate) isid: Option<Isid>,
     /// Tell it as one line of JSON
     #[arg(long)]
     pub(crate) json: bool,

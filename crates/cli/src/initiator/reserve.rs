@@ -13,6 +13,9 @@ use super::session;
 use crate::failure::Failure;
 use lunette_scsi::Lun;
 
+/// The identifier of the session that registrations belong to, where nobody says another: a random one, the same each time.
+const ISID: Isid = Isid([0x80, 0, 0, 0, 0, 1]);
+
 /// The standard's name of a type, in small letters.
 pub(crate) fn type_name(kind: ReservationType) -> &'static str {
     match kind {
@@ -29,7 +32,7 @@ pub(crate) fn type_name(kind: ReservationType) -> &'static str {
 pub(crate) fn run(options: &ReserveOptions) -> Result<(), Failure> {
     let out = change(options)?;
     let mut session_options = options.access.session(&options.url);
-    session_options.isid = Some(Isid(options.isid));
+    session_options.isid = options.isid.or(session_options.isid).or(Some(ISID));
     let port = session::connect(&session_options)?;
     let mut disk = Disk::on(port, Lun::from_number(options.url.lun.number()), options.url.to_string())?;
     let result = match out {

@@ -43,6 +43,15 @@ fn everything_is_told() {
     assert!(result["host"]["cores"].as_u64() > Some(0), "{result}");
 }
 
+/// With one identifier each would end the others.
+#[test]
+fn several_sessions_have_an_identifier_each() {
+    let served = Served::start(&["mem:1M"], &[]);
+    let url = served.url_with("", 0, "isid=8000000000fe");
+    let told = good(&["bench", &url, "--read", "100", "--count", "100", "--workers", "3", "--json"]).json();
+    assert_eq!(told["measured"]["session_losses"], 0, "{told}");
+}
+
 #[test]
 fn a_disk_is_verified_by_several_sessions_at_any_rate() {
     let served = Served::start(&["mem:8M,block=4096"], &[]);

@@ -18,6 +18,12 @@ fn a_registration_stays_the_same_initiators_from_call_to_call() {
     let full = reserve(&["--read-full-status"]);
     assert!(full.contains(",i,0x800000000001  port 1  holds: exclusive access\n"), "{full}");
 
+    // With its identifier any command is the holder; and over several paths, one path is.
+    let with = |isid: &str| served.url_with("", 0, &format!("isid={isid}"));
+    refused(5, &["checksum", &with("800000000002")]);
+    good(&["checksum", &with("800000000001")]);
+    assert_eq!(good(&["reserve", &with("800000000002"), "-k"]).text(), "0xabc (generation 1)\n");
+
     // Another initiator is kept out, and told why.
     let other = served.url_with("", 0, "initiator_name=iqn.2026-11.io.example:other");
     let message = refused(5, &["read", &other]);

@@ -43,6 +43,15 @@ fn command_lines_that_cannot_be() {
         (vec!["checksum", URL, "--algorithm", "md5"], "sha256, crc32c"),
         (vec!["erase", URL, "--method", "burn"], "sanitize-overwrite"),
         (vec!["copy", URL], "required"),
+        (
+            vec!["copy", "iscsi://127.0.0.1:1/iqn.x:a/0?isid=1", "iscsi://127.0.0.1:1/iqn.x:a/1?isid=2"],
+            "both have an isid",
+        ),
+        (
+            vec!["info", "iscsi://a/iqn.x:a/0?isid=7", "--path", "iscsi://b/iqn.x:a/0?isid=7"],
+            "the same session identifier (isid)",
+        ),
+        (vec!["info", "iscsi://127.0.0.1/iqn.x:a/0?isid=8000000000001"], "up to 12 hexadecimal digits"),
         (vec!["copy", "http://a/b", "c"], "iscsi:// URL, or a file"),
         (vec!["copy", "iscsi:a", "c"], "iscsi://"),
         (vec!["reserve", URL], "required"),

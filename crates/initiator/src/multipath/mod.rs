@@ -109,7 +109,8 @@ impl Options {
         Self { paths, policy: Policy::default(), timing: PathTiming::default() }
     }
 
-    /// A path to each portal that the target of `path` says it has (SendTargets), the given one first.
+    /// A path to each portal that the target of `path` says it has (SendTargets), the given one first. A session identifier
+    /// that it has counts on from path to path ([`crate::Options::beside`]).
     ///
     /// # Errors
     /// As [`crate::discover`]; or the target does not list itself.
@@ -121,9 +122,10 @@ impl Options {
         let mut paths = vec![path];
         for portal in target.portals {
             if paths.len() < PATHS_MAX && !paths.iter().any(|path| path.portal().is_at(&portal)) {
-                let mut other = paths[0].clone();
-                other.session.portals = vec![portal];
-                paths.push(other);
+                // No more than PATHS_MAX.
+                let (first, place) = (&paths[0], paths.len() as u16);
+                let session = crate::Options { portals: vec![portal], ..first.session.beside(place) };
+                paths.push(PathOptions { session, lun: first.lun });
             }
         }
         Ok(Self::new(paths))
@@ -156,7 +158,9 @@ impl Options {
             let isid = crate::identity::random_isid().map_err(crate::connect::no_random)?;
             path.session.isid.get_or_insert(isid);
             if before.iter().any(|other| other.session.isid == path.session.isid) {
-                return Err(Error::Options("each path has a session identifier of its own".into()));
+                return Err(Error::Options(
+                    "two paths have the same session identifier (isid), and each needs its own".into(),
+                ));
             }
             path.session.timing.recovery = Duration::ZERO;
             path.session.wishes.error_recovery_level = path.session.wishes.error_recovery_level.min(1);

@@ -113,7 +113,9 @@ impl Gate {
 fn carry_out(plan: &Plan, monitor: &Monitor, number: u32, gate: &Gate) -> Part {
     match &plan.disk {
         Disk::Unit { options, lun } => {
-            let disk = SessionDisk { options, lun: *lun, block_bytes: plan.block_bytes };
+            // A plan has far fewer workers.
+            let options = options.beside(number as u16);
+            let disk = SessionDisk { options: &options, lun: *lun, block_bytes: plan.block_bytes };
             through(Session::open(&disk), plan, monitor, number, gate)
         }
         Disk::Local(volume) => through(Local::open(volume), plan, monitor, number, gate),

@@ -54,9 +54,23 @@ struct Copied {
     transferred: Transferred,
 }
 
+/// Sessions of one identifier with one target would end each other, the further ones of `--multipath` too.
+fn check_identifiers(source: &End, destination: &End) -> Result<(), Failure> {
+    match (source, destination) {
+        (End::Disk(one), End::Disk(other))
+            if one.target == other.target && one.isid.and(other.isid).is_some() =>
+        {
+            Err(Failure::usage("both ends are of one target, and both have an isid")
+                .with_help("leave it out of one of the URLs: each of its sessions then has one of its own"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Copies.
 pub(crate) fn run(options: &CopyOptions) -> Result<(), Failure> {
     let mut record = options.resume.as_deref().map(Record::open).transpose()?;
+    check_identifiers(&options.source, &options.destination)?;
     let resumed = record.as_ref().and_then(Record::done).is_some();
     let mut source = open_source(&options.source, &options.access.of_source(), options.depth.into())?;
     let bytes = source.size_bytes();
