@@ -23,7 +23,7 @@ const START_LIMIT: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub struct Istgt {
     child: Child,
-    portal: SocketAddr,
+    portals: Vec<SocketAddr>,
 }
 
 impl Istgt {
@@ -33,11 +33,20 @@ impl Istgt {
     /// # Errors
     /// istgt is not installed or did not start.
     pub fn start(directory: &Path, file: &Path) -> Result<Self> {
+        Self::start_with(directory, file, 512, 1)
+    }
+
+    /// The same with blocks of `block_bytes`, and with so many portals of one portal group.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_with(directory: &Path, file: &Path, block_bytes: u32, portals: usize) -> Result<Self> {
         let program = find_program("istgt").context("istgt is not installed (Debian package istgt)")?;
         // It wants a port for its control protocol, too.
-        let (portal, control) = (free_portal()?, free_portal()?);
+        let (portals, control) =
+            ((0..portals).map(|_| free_portal()).collect::<Result<Vec<_>>>()?, free_portal()?);
         let path = directory.join("istgt.conf");
-        std::fs::write(&path, configuration(directory, portal, control, file))?;
+        std::fs::write(&path, configuration(directory, &portals, control, file, block_bytes))?;
         // Who may log in with CHAP: nobody has to.
         std::fs::write(directory.join("istgt.auth"), "")?;
         let log = File::create(directory.join("istgt.log"))?;
@@ -48,7 +57,7 @@ impl Istgt {
             .stderr(log)
             .spawn()
             .context("cannot start istgt")?;
-        let mut istgt = Self { child, portal };
+        let mut istgt = Self { child, portals };
         istgt.wait_until_it_listens()?;
         Ok(istgt)
     }
@@ -56,7 +65,13 @@ impl Istgt {
     /// The URL of the unit, for libiscsi.
     #[must_use]
     pub fn url(&self) -> String {
-        format!("iscsi://{}/{NODE_BASE}:istgt/0", self.portal)
+        format!("iscsi://{}/{NODE_BASE}:istgt/0", self.portals[0])
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn portals(&self) -> &[SocketAddr] {
+        &self.portals
     }
 
     /// The process id.
@@ -67,11 +82,11 @@ impl Istgt {
 
     fn wait_until_it_listens(&mut self) -> Result<()> {
         let start = Instant::now();
-        while TcpStream::connect(self.portal).is_err() {
+        while TcpStream::connect(self.portals[0]).is_err() {
             if let Some(status) = self.child.try_wait()? {
                 bail!("istgt ended at once: {status}");
             }
-            ensure!(start.elapsed() < START_LIMIT, "istgt does not listen on {}", self.portal);
+            ensure!(start.elapsed() < START_LIMIT, "istgt does not listen on {:?}", self.portals);
             thread::sleep(Duration::from_millis(20));
         }
         Ok(())
@@ -88,8 +103,16 @@ impl Drop for Istgt {
 
 /// The lengths are those of the sample that comes with it; the queue is as deep as ours, so that its window does not
 /// decide a comparison.
-fn configuration(directory: &Path, portal: SocketAddr, control: SocketAddr, file: &Path) -> String {
+fn configuration(
+    directory: &Path,
+    portals: &[SocketAddr],
+    control: SocketAddr,
+    file: &Path,
+    block_bytes: u32,
+) -> String {
     let (directory, file) = (directory.display(), file.display());
+    let portals: String =
+        portals.iter().zip(1..).map(|(portal, number)| format!("Portal DA{number} {portal}\n")).collect();
     format!(
         "[Global]
 NodeBase \"{NODE_BASE}\"
@@ -111,8 +134,7 @@ AuthMethod None
 Portal UC1 {control}
 Netmask 127.0.0.1
 [PortalGroup1]
-Portal DA1 {portal}
-[InitiatorGroup1]
+{portals}[InitiatorGroup1]
 InitiatorName \"ALL\"
 Netmask 127.0.0.1
 [LogicalUnit1]
@@ -122,6 +144,7 @@ AuthMethod None
 UseDigest Auto
 UnitType Disk
 QueueDepth 128
+BlockLength {block_bytes}
 LUN0 Storage {file} Auto
 "
     )

@@ -62,11 +62,39 @@ impl Tgtd {
     /// # Errors
     /// tgtd refuses the file.
     pub fn add_file(&mut self, file: &Path) -> Result<String> {
-        let lun = (self.units + 1).to_string();
+        self.add_file_of(file, 512)
+    }
+
+    /// The same with blocks of `block_bytes`.
+    ///
+    /// # Errors
+    /// tgtd refuses the file.
+    pub fn add_file_of(&mut self, file: &Path, block_bytes: u32) -> Result<String> {
+        let (lun, block) = ((self.units + 1).to_string(), block_bytes.to_string());
         let path = file.to_str().context("a path in UTF-8")?;
-        self.control(&["--op", "new", "--mode", "logicalunit", "--tid", "1", "--lun", &lun, "-b", path])?;
+        let unit = ["--mode", "logicalunit", "--tid", "1", "--lun", &lun, "-b", path, "--blocksize", &block];
+        self.control(&[&["--op", "new"], &unit[..]].concat())?;
         self.units += 1;
         Ok(format!("iscsi://{}/{TARGET_NAME}/{lun}", self.portal))
+    }
+
+    /// Lets nobody write to a unit any more.
+    ///
+    /// # Errors
+    /// tgtd refuses.
+    pub fn protect(&self, lun: u16) -> Result<()> {
+        let unit = ["--mode", "logicalunit", "--tid", "1", "--lun", &lun.to_string()];
+        self.control(&[&["--op", "update"], &unit[..], &["--params", "readonly=1"]].concat())
+    }
+
+    /// Listens at another portal, too; it is of the same portal group.
+    ///
+    /// # Errors
+    /// tgtd refuses.
+    pub fn add_portal(&self) -> Result<SocketAddr> {
+        let portal = free_portal()?;
+        self.control(&["--op", "new", "--mode", "portal", "--param", &format!("portal={portal}")])?;
+        Ok(portal)
     }
 
     /// Lets initiators have CRC32C digests; without this tgtd answers None to every wish.

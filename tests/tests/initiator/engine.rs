@@ -19,6 +19,16 @@ fn connect(options: Options) -> Engine {
     Engine::connect(options).unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// Digests on and off, immediate and solicited.
+fn exercise_every_way(url: &str, block_bytes: u32) {
+    let url: TargetUrl = url.parse().expect("a good URL");
+    for (seed, wishes) in ways().into_iter().enumerate() {
+        let mut engine = connect(Options { wishes, ..url.options() });
+        exercise(&mut engine, url.lun.number(), block_bytes, seed as u64);
+        engine.close().expect("a logout");
+    }
+}
+
 #[test]
 fn every_way_of_transferring_data_works_with_our_target() {
     for (lun_flag, block_bytes) in [("mem:64M", 512), ("mem:64M,block=4096", 4096)] {
@@ -157,11 +167,9 @@ fn every_way_of_transferring_data_works_with_tgtd() {
     File::create(&image).expect("a file").set_len(64 << 20).expect("room");
     let mut tgtd = Tgtd::start(&directory.path().join("log")).expect("tgtd");
     tgtd.allow_digests().expect("digests");
-    let url: TargetUrl = tgtd.add_file(&image).expect("a unit").parse().expect("a good URL");
-    for (seed, wishes) in ways().into_iter().enumerate() {
-        let mut engine = connect(Options { wishes, ..url.options() });
-        exercise(&mut engine, url.lun.number(), 512, seed as u64);
-        engine.close().expect("a logout");
+    for block_bytes in [512, 4096] {
+        let url = tgtd.add_file_of(&image, block_bytes).expect("a unit");
+        exercise_every_way(&url, block_bytes);
     }
 }
 
@@ -171,12 +179,9 @@ fn every_way_of_transferring_data_works_with_istgt() {
     let directory = tempfile::tempdir().expect("a directory");
     let image = directory.path().join("disk.img");
     File::create(&image).expect("a file").set_len(64 << 20).expect("room");
-    let istgt = Istgt::start(directory.path(), &image).expect("istgt");
-    let url: TargetUrl = istgt.url().parse().expect("a good URL");
-    for (seed, wishes) in ways().into_iter().enumerate() {
-        let mut engine = connect(Options { wishes, ..url.options() });
-        exercise(&mut engine, 0, 512, seed as u64);
-        engine.close().expect("a logout");
+    for block_bytes in [512, 4096] {
+        let istgt = Istgt::start_with(directory.path(), &image, block_bytes, 1).expect("istgt");
+        exercise_every_way(&istgt.url(), block_bytes);
     }
 }
 

@@ -2,6 +2,7 @@
 //! something newer.
 
 mod command_line;
+mod foreign;
 
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -14,12 +15,14 @@ use lunette_initiator::multipath::{
 };
 use lunette_initiator::{
     Command, CommandError, CommandId, Completion, EngineEvent, Error, Portal, Replay, Session, blocking,
+    isid_from_hex,
 };
 use lunette_scsi::client::Transfer;
 use lunette_scsi::client::port_groups::set_target_port_groups;
 use lunette_target::config::{AccessState, PortalConfig};
 use lunette_tests::engine::{execute, lun, make_ready, options, pattern, read, write};
 use lunette_tests::in_process::InProcess;
+use lunette_wire::Isid;
 
 use super::relay::Relay;
 
@@ -56,14 +59,8 @@ impl World {
         Options { policy, timing, ..Options::new(paths) }
     }
 
-    /// An engine whose paths are all there.
     fn connect(&self, options: Options) -> Paths {
-        let engine = Engine::connect(options).unwrap_or_else(|error| panic!("{error}"));
-        let mut paths = Paths { engine, done: HashMap::new(), news: Vec::new() };
-        paths.wait_until("all paths", |paths| {
-            paths.engine.paths().iter().all(|path| path.state == PathState::Up)
-        });
-        paths
+        Paths::connect(options)
     }
 }
 
@@ -75,6 +72,16 @@ struct Paths {
 }
 
 impl Paths {
+    /// An engine whose paths are all there.
+    fn connect(options: Options) -> Self {
+        let engine = Engine::connect(options).unwrap_or_else(|error| panic!("{error}"));
+        let mut paths = Self { engine, done: HashMap::new(), news: Vec::new() };
+        paths.wait_until("all paths", |paths| {
+            paths.engine.paths().iter().all(|path| path.state == PathState::Up)
+        });
+        paths
+    }
+
     /// Polls until something is so.
     fn wait_until(&mut self, what: &str, mut is_so: impl FnMut(&mut Self) -> bool) {
         let deadline = Instant::now() + LIMIT;
@@ -344,6 +351,10 @@ fn wrong_paths_are_refused_and_one_that_is_there_is_enough() {
     let mut more = world.path(0, 0);
     more.session.portals.push(Portal::new("127.0.0.1", 1));
     assert!(matches!(refused(vec![more]), Error::Options(_)));
+    let mut same = vec![world.path(0, 0), world.path(1, 0)];
+    same.iter_mut().for_each(|path| path.session.isid = isid_from_hex("1"));
+    let same = refused(same);
+    assert!(same.to_string().contains("isid"), "{same}");
     world.relays[0].close();
     let nobody = refused(vec![world.path(0, 0)]);
     assert!(matches!(nobody, Error::Closed { .. } | Error::Connect { .. }), "{nobody}");
@@ -361,9 +372,11 @@ fn wrong_paths_are_refused_and_one_that_is_there_is_enough() {
 #[test]
 fn the_paths_of_a_target_are_found() {
     let world = World::new(&["mem:16M"], &[1, 2]);
-    let first = PathOptions::new(options(world.target.name(), world.target.portals()[0]), lun(0));
+    let mut first = PathOptions::new(options(world.target.name(), world.target.portals()[0]), lun(0));
+    first.session.isid = isid_from_hex("8000000000ff");
     let found = Options::discover(first).expect("an answer");
-    assert_eq!(found.paths.len(), 2);
+    let isids: Vec<_> = found.paths.iter().filter_map(|path| path.session.isid).collect();
+    assert_eq!(isids, [Isid([0x80, 0, 0, 0, 0, 0xff]), Isid([0x80, 0, 0, 0, 1, 0])]);
     let mut paths = world.connect(found);
     assert!(paths.execute(safe(0, block(1))).is_good());
     paths.engine.close().expect("a logout");
