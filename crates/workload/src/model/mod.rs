@@ -12,6 +12,7 @@
 //! Sources: RFC 7143, 13.10 to 13.17 (what goes unasked, bursts, R2Ts); RFC 9438, 5.1 and 5.2, and Mathis and others (1997) for
 //! what congestion control makes of losses.
 
+pub mod advice;
 mod path;
 
 use std::fmt;

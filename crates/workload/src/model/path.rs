@@ -66,11 +66,28 @@ impl NetworkPath {
         if self.loss <= 0.0 || self.round_trip.is_zero() {
             return None;
         }
-        let growth = CUBIC_C * (3.0 + CUBIC_BETA) / (4.0 * (1.0 - CUBIC_BETA));
-        let cubic = growth.powf(0.25) * self.round_trip_s().powf(0.75) / self.loss.powf(0.75);
+        let cubic = cubic_growth().powf(0.25) * self.round_trip_s().powf(0.75) / self.loss.powf(0.75);
         let reno = (1.5 / self.loss).sqrt();
         Some(cubic.max(reno) * self.segment_bytes() as f64 / self.round_trip_s())
     }
+
+    /// The share of lost packets that would leave one connection so many bytes per second: the other way around. 0 where the
+    /// path has no round trip.
+    #[must_use]
+    pub fn loss_for(&self, bytes_per_s: f64) -> f64 {
+        let window = bytes_per_s * self.round_trip_s() / self.segment_bytes() as f64;
+        if window <= 0.0 {
+            return 0.0;
+        }
+        let cubic = (cubic_growth().powf(0.25) * self.round_trip_s().powf(0.75) / window).powf(4.0 / 3.0);
+        let reno = 1.5 / (window * window);
+        cubic.max(reno).min(1.0)
+    }
+}
+
+/// The constant of CUBIC's response function (RFC 9438, 5.1).
+fn cubic_growth() -> f64 {
+    CUBIC_C * (3.0 + CUBIC_BETA) / (4.0 * (1.0 - CUBIC_BETA))
 }
 
 #[cfg(test)]
@@ -108,5 +125,21 @@ mod tests {
             NetworkPath { loss: 0.02, round_trip: Duration::from_millis(1), ..PATH }.loss_limit().unwrap();
         assert!((limit * 0.001 / 1448.0 - 75.0_f64.sqrt()).abs() < 0.01);
         assert_eq!(PATH.loss_limit(), None);
+    }
+
+    #[test]
+    fn losses_are_found_from_what_they_leave() {
+        for loss in [1e-6, 1e-4, 0.02] {
+            for round_trip_ms in [1, 100] {
+                let path = NetworkPath { loss, round_trip: Duration::from_millis(round_trip_ms), ..PATH };
+                let found = path.loss_for(path.loss_limit().unwrap());
+                assert!((found / loss - 1.0).abs() < 1e-6, "{found} instead of {loss}");
+            }
+        }
+        assert_eq!(
+            (PATH.loss_for(0.0), NetworkPath { round_trip: Duration::ZERO, ..PATH }.loss_for(1e6)),
+            (0.0, 0.0)
+        );
+        assert_eq!(PATH.loss_for(1e-3), 1.0);
     }
 }

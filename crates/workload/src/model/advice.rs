@@ -1,0 +1,318 @@
+//! Which settings lift a limit, one after the other, until the line is full.
+
+use super::{Expected, Limit, NetworkPath, Settings, expect, mixed};
+use crate::Kind;
+
+/// The most commands that are advised: what a session of Lunette's initiator and target holds.
+pub const WINDOW_MAX: u32 = 4096;
+/// The most connections: what a session of Lunette's may have.
+pub const CONNECTIONS_MAX: u16 = 32;
+/// The largest FirstBurstLength that is advised, in bytes. The key goes to 2^24 - 1 (RFC 7143, 13.14), but a target has to have
+/// memory for the unasked data of each command of a window.
+pub const FIRST_BURST_BYTES_MAX: u32 = 1 << 20;
+/// The largest MaxBurstLength, in bytes: the largest multiple of 4096 that the key can say (RFC 7143, 13.13).
+pub const BURST_BYTES_MAX: u32 = (1 << 24) - 4096;
+/// The most R2Ts of one command: more than most initiators have.
+pub const OUTSTANDING_R2T_MAX: u16 = 16;
+/// The largest TCP window, in bytes: what the window scale option can say (RFC 7323, 2.3).
+pub const TCP_WINDOW_BYTES_MAX: u64 = 65_535 << 14;
+/// How many more commands are advised than just fill the line: they cost both ends some time, and do not come evenly.
+const WINDOW_ROOM: f64 = 1.25;
+/// What the last change must bring to be advised: a hundredth.
+const WORTH: f64 = 1.01;
+/// Far more changes than there are to be made.
+const CHANGES_MAX: usize = 16;
+
+/// What is done, over what, with what.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Question {
+    /// The network.
+    pub path: NetworkPath,
+    /// What both sides have agreed on; MaxRecvDataSegmentLength is the target's.
+    pub settings: Settings,
+    /// MaxRecvDataSegmentLength of the initiator, in bytes.
+    pub read_segment_bytes: u32,
+    /// The size of each command, in bytes.
+    pub size_bytes: u32,
+    /// The share of commands that read, 0 to 1.
+    pub read_share: f64,
+}
+
+/// A setting that is to be another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// InitialR2T=No and ImmediateData=Yes: the data of a write goes with it, up to FirstBurstLength.
+    Unasked {
+        /// FirstBurstLength, in bytes.
+        first_burst_length: u32,
+    },
+    /// MaxBurstLength, in bytes: fewer R2Ts.
+    Burst(u32),
+    /// MaxOutstandingR2T: several R2Ts of one write at once.
+    OutstandingR2t(u16),
+    /// So many commands under way.
+    Window(u32),
+    /// So many bytes of each connection under way: TCP's buffers at both ends.
+    TcpWindow(u64),
+    /// So many connections of the session, or sessions.
+    Connections(u16),
+}
+
+/// One change, and what is to be expected of it and all before.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Step {
+    /// What is changed.
+    pub change: Change,
+    /// Data per second then, in bytes.
+    pub bytes_per_s: f64,
+    /// What is the limit then.
+    pub limit: Limit,
+}
+
+/// What is to be expected, and what lifts it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Advice {
+    /// Data per second as it is, in bytes.
+    pub bytes_per_s: f64,
+    /// What is the limit.
+    pub limit: Limit,
+    /// A read that is alone, and a write.
+    pub alone: [Expected; 2],
+    /// Changes, one after the other; each makes it faster.
+    pub steps: Vec<Step>,
+}
+
+impl Question {
+    /// What is to be expected of a read, and of a write.
+    #[must_use]
+    pub fn each(&self) -> [Expected; 2] {
+        let read = Settings { max_recv_data_segment_length: self.read_segment_bytes, ..self.settings };
+        [
+            expect(&self.path, &read, Kind::Read, self.size_bytes),
+            expect(&self.path, &self.settings, Kind::Write, self.size_bytes),
+        ]
+    }
+
+    /// Data per second of the mix, in bytes, and what limits it.
+    #[must_use]
+    pub fn expected(&self) -> (f64, Limit) {
+        let [read, write] = self.each();
+        mixed(&read, &write, self.read_share)
+    }
+
+    /// The same with one setting changed; nothing if it is so already.
+    #[must_use]
+    pub fn with(&self, change: Change) -> Option<Self> {
+        let mut changed = *self;
+        let settings = &mut changed.settings;
+        match change {
+            Change::Unasked { first_burst_length } => {
+                settings.initial_r2t = false;
+                settings.immediate_data = true;
+                settings.first_burst_length = settings.first_burst_length.max(first_burst_length);
+                settings.max_burst_length = settings.max_burst_length.max(first_burst_length);
+            }
+            Change::Burst(bytes) => settings.max_burst_length = settings.max_burst_length.max(bytes),
+            Change::OutstandingR2t(count) => {
+                settings.max_outstanding_r2t = settings.max_outstanding_r2t.max(count);
+            }
+            Change::Window(count) => settings.window = settings.window.max(count),
+            Change::Connections(count) => settings.connections = settings.connections.max(count),
+            Change::TcpWindow(bytes) => {
+                changed.path.tcp_window_bytes = changed.path.tcp_window_bytes.map(|now| now.max(bytes));
+            }
+        }
+        (changed != *self).then_some(changed)
+    }
+
+    /// What could lift a limit, each as far as the line needs it, what costs nothing first.
+    fn candidates(&self, limit: Limit) -> Vec<Change> {
+        let Some(line) = self.path.payload_bytes_per_s() else { return Vec::new() };
+        let connections = |each: Option<f64>| {
+            // Twice the line: headers take their share, and connections are not equally fast.
+            let needed = (line * 2.0 / each.unwrap_or(line).max(1.0)).ceil();
+            Change::Connections(needed.clamp(1.0, f64::from(CONNECTIONS_MAX)) as u16)
+        };
+        match limit {
+            Limit::Link => Vec::new(),
+            Limit::Window => {
+                let burst = self.size_bytes.min(BURST_BYTES_MAX);
+                let bursts = self.size_bytes.div_ceil(self.settings.max_burst_length.max(1));
+                vec![
+                    Change::Unasked { first_burst_length: self.size_bytes.min(FIRST_BURST_BYTES_MAX) },
+                    Change::Burst(burst),
+                    Change::OutstandingR2t(bursts.min(OUTSTANDING_R2T_MAX.into()) as u16),
+                    Change::Window(self.window_for(line)),
+                ]
+            }
+            Limit::TcpWindow => {
+                // A round trip's worth, and half as much again for what waits in the queue.
+                let bytes = (line * self.path.round_trip.as_secs_f64() * 1.5).ceil();
+                let change = Change::TcpWindow(bytes.min(TCP_WINDOW_BYTES_MAX as f64) as u64);
+                vec![change, connections(self.path.tcp_window_limit())]
+            }
+            Limit::Loss => vec![connections(self.path.loss_limit())],
+        }
+    }
+
+    /// How many commands under way fill the line, in both directions where there are reads and writes.
+    fn window_for(&self, line_bytes_per_s: f64) -> u32 {
+        let [read_s, write_s] = self.each().map(|expected| expected.command_time.as_secs_f64());
+        let mean_s = read_s * self.read_share + write_s * (1.0 - self.read_share);
+        // The larger share fills its direction first.
+        let whole = line_bytes_per_s / self.read_share.max(1.0 - self.read_share);
+        let needed = (whole * mean_s / f64::from(self.size_bytes.max(1)) * WINDOW_ROOM).ceil();
+        needed.clamp(1.0, f64::from(WINDOW_MAX)) as u32
+    }
+}
+
+/// What is to be expected, and which changes lift it: at each limit the first of its candidates that brings something, keys before
+/// more commands, because they cost nothing.
+#[must_use]
+pub fn advise(question: &Question) -> Advice {
+    let (bytes_per_s, limit) = question.expected();
+    let mut advice = Advice { bytes_per_s, limit, alone: question.each(), steps: Vec::new() };
+    let mut now = *question;
+    for _ in 0..CHANGES_MAX {
+        let (rate, limit) = now.expected();
+        let better = now.candidates(limit).into_iter().find_map(|change| {
+            let changed = now.with(change)?;
+            let (bytes_per_s, limit) = changed.expected();
+            (bytes_per_s > rate).then_some((changed, Step { change, bytes_per_s, limit }))
+        });
+        let Some((changed, step)) = better else { break };
+        now = changed;
+        advice.steps.push(step);
+    }
+    // One that brings little by itself may open the way for the next one; at the end it is not worth its trouble.
+    while let Some((last, before)) = advice.steps.split_last() {
+        let without = before.last().map_or(bytes_per_s, |step| step.bytes_per_s);
+        if last.bytes_per_s > without * WORTH {
+            break;
+        }
+        advice.steps.pop();
+    }
+    advice
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::time::Duration;
+
+    /// The defaults of chapter 13 with one command, on a line of 155 Mb/s and 50 ms.
+    fn question() -> Question {
+        Question {
+            path: NetworkPath {
+                rate_bits_per_s: Some(155e6),
+                round_trip: Duration::from_millis(50),
+                mtu_bytes: 1500,
+                overhead_bytes: 0,
+                loss: 0.0,
+                tcp_window_bytes: None,
+            },
+            settings: Settings {
+                initial_r2t: true,
+                immediate_data: false,
+                first_burst_length: 65_536,
+                max_burst_length: 262_144,
+                max_outstanding_r2t: 1,
+                max_recv_data_segment_length: 8192,
+                connections: 1,
+                window: 1,
+            },
+            read_segment_bytes: 262_144,
+            size_bytes: 65_536,
+            read_share: 0.0,
+        }
+    }
+
+    #[test]
+    fn r2ts_go_first_then_the_window_opens_until_the_line_is_full() {
+        let advice = advise(&question());
+        let changes: Vec<_> = advice.steps.iter().map(|step| step.change).collect();
+        assert_eq!(changes[0], Change::Unasked { first_burst_length: 65_536 });
+        let [_, Change::Window(window)] = changes[..] else { panic!("{changes:?}") };
+        // 18.7 MB/s in 53.5 ms are 1.0 MB, or 15.3 commands of 64 KiB.
+        assert_eq!(window, 20);
+        assert_eq!((advice.limit, advice.steps[1].limit), (Limit::Window, Limit::Link));
+        assert!((advice.bytes_per_s / 0.63e6 - 1.0).abs() < 0.02, "{}", advice.bytes_per_s);
+    }
+
+    #[test]
+    fn tcp_and_losses_have_their_own_cures() {
+        let mut narrow = question();
+        narrow.settings.window = 64;
+        narrow.path.tcp_window_bytes = Some(65_536);
+        let steps = advise(&narrow).steps;
+        assert!(matches!(steps[0].change, Change::TcpWindow(bytes) if bytes > 900_000), "{steps:?}");
+        let mut lossy = question();
+        lossy.settings.window = 512;
+        lossy.path.loss = 0.001;
+        let steps = advise(&lossy).steps;
+        assert!(matches!(steps[0].change, Change::Connections(2..=32)), "{steps:?}");
+    }
+
+    #[test]
+    fn a_full_line_needs_nothing() {
+        let mut full = question();
+        (full.settings.window, full.read_share) = (64, 1.0);
+        let advice = advise(&full);
+        assert_eq!((advice.limit, advice.steps.len()), (Limit::Link, 0));
+    }
+
+    proptest! {
+        #![proptest_config(lunette_cases::cases(500))]
+
+        #[test]
+        fn each_step_brings_something_and_the_last_limit_has_no_cure_left(
+            rate in 1e5_f64..1e11,
+            rtt_us in 1_u64..1_000_000,
+            loss in prop::sample::select(vec![0.0, 1e-6, 1e-4, 1e-2]),
+            tcp_window in prop::option::of(1_u64 << 14..1 << 30),
+            size_kib in 1_u32..8192,
+            window in 1_u32..300,
+            read_percent in 0_u32..=100,
+            keys: (bool, bool),
+        ) {
+            let mut question = question();
+            question.path.rate_bits_per_s = Some(rate);
+            question.path.round_trip = Duration::from_micros(rtt_us);
+            question.path.loss = loss;
+            question.path.tcp_window_bytes = tcp_window;
+            question.size_bytes = size_kib << 10;
+            question.settings.window = window;
+            (question.settings.initial_r2t, question.settings.immediate_data) = keys;
+            question.read_share = f64::from(read_percent) / 100.0;
+            let advice = advise(&question);
+            let mut before = advice.bytes_per_s;
+            prop_assert!(before > 0.0 && before.is_finite());
+            for step in &advice.steps {
+                prop_assert!(step.bytes_per_s > before, "{:?}", advice);
+                before = step.bytes_per_s;
+            }
+            prop_assert!(advice.steps.len() < CHANGES_MAX);
+            let applied = advice.steps.iter().try_fold(question, |now, step| now.with(step.change));
+            let Some(applied) = applied else { return Err(TestCaseError::fail("a step changes nothing")) };
+            let Settings { window, connections, first_burst_length, max_burst_length, max_outstanding_r2t, .. } =
+                applied.settings;
+            prop_assert!(window <= WINDOW_MAX && connections <= CONNECTIONS_MAX);
+            prop_assert!(first_burst_length <= max_burst_length && max_burst_length <= BURST_BYTES_MAX);
+            prop_assert!(max_outstanding_r2t <= OUTSTANDING_R2T_MAX);
+            let tcp_window = applied.path.tcp_window_bytes.unwrap_or_default();
+            prop_assert!(tcp_window <= TCP_WINDOW_BYTES_MAX);
+            // Who has taken it needs no more, and nothing within the ranges is much faster.
+            prop_assert!(advise(&applied).steps.is_empty(), "{:?}", applied);
+            let mut widest = applied;
+            widest.settings.initial_r2t = false;
+            widest.settings.first_burst_length = FIRST_BURST_BYTES_MAX.max(first_burst_length);
+            widest.settings.max_burst_length = BURST_BYTES_MAX;
+            widest.settings.max_outstanding_r2t = OUTSTANDING_R2T_MAX;
+            widest.settings.window = WINDOW_MAX;
+            widest.settings.connections = CONNECTIONS_MAX;
+            widest.path.tcp_window_bytes = Some(TCP_WINDOW_BYTES_MAX);
+            prop_assert!(widest.expected().0 <= applied.expected().0 * 1.1, "{:?} {:?}", widest.expected(), applied);
+        }
+    }
+}
