@@ -1,5 +1,6 @@
 //! The binary `lunette`: the command line of the whole system. What it serves and how is in `lunette_target`.
 
+mod advise;
 mod banner;
 mod bench;
 mod connect;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         Command::Secret(options) => secret::secret(&options),
         Command::Initiator(command) => initiator::run(&command),
         Command::Bench(options) => bench::run(&options),
+        Command::Advise(options) => advise::run(&options),
         Command::Lab { command } => lab::run(&command),
         Command::Man(options) => pages::man(&options),
         Command::Completions { shell } => pages::completions(shell),

@@ -7,6 +7,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use lunette_target::config::{AccessRule, Cores, LunFlag, parse_allow_flag, parse_portal, parse_target_name};
 
+use crate::advise::{AdviseOptions, EXAMPLES as ADVISE_EXAMPLES};
 use crate::bench::{BenchOptions, after_help};
 use crate::initiator::InitiatorCommand;
 use crate::lab::LabCommand;
@@ -89,6 +90,12 @@ pub(crate) enum Command {
     /// Ctrl-C ends it and tells what was measured by then; a second one ends it at once.
     #[command(after_help = after_help())]
     Bench(Box<BenchOptions>),
+    /// Predict what a network lets through, and which settings lift it
+    ///
+    /// The path is described by flags, or measured by reading a disk. The model says what is to be expected of a workload, which
+    /// parameter limits it, and which settings lift that, as commands to paste.
+    #[command(after_help = ADVISE_EXAMPLES)]
+    Advise(Box<AdviseOptions>),
     /// Repeat published studies on emulated networks
     Lab {
         #[command(subcommand)]
@@ -279,6 +286,7 @@ mod tests {
             "docs/guide/initiator.md",
             "docs/guide/attach.md",
             "docs/guide/bench.md",
+            "docs/guide/advise.md",
         ] {
             let text = std::fs::read_to_string(directory.join(page)).unwrap();
             for command in commands(&text) {

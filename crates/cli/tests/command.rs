@@ -26,6 +26,7 @@ Commands:
   reserve      Look at and change persistent reservations, with the words of sg_persist
   attach       Show a disk to programs that know no iSCSI, until SIGTERM or SIGINT (ctrl-C)
   bench        Measure a disk under a workload: rates, latencies, where the time goes
+  advise       Predict what a network lets through, and which settings lift it
   lab          Repeat published studies on emulated networks
   wan          Emulate a network on this machine
   man          Print a manual page, or write all of them

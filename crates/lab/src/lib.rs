@@ -2,10 +2,12 @@
 //!
 //! [`bench()`] has a [`Plan`] carried out by one or more workers, each with a session of its own, or on a file or block device of
 //! this machine, and counts into histograms. A [`Laboratory`] runs a [`Study`]: measurements that others have published, over emulated
-//! links, each beside the published figure and what the model expects. What the operations are is decided in `lunette_workload`, which does no I/O.
+//! links, each beside the published figure and what the model expects. [`measure_path`] looks at a network, and a [`Trial`] holds
+//! an advice about it against an emulated one. What the operations are is decided in `lunette_workload`, which does no I/O.
 
 #![forbid(unsafe_code)]
 
+mod advise;
 mod bench;
 mod endpoint;
 mod error;
@@ -14,6 +16,7 @@ pub mod report;
 mod result;
 mod study;
 
+pub use advise::{MeasuredPath, Outcome, Trial, measure_path};
 pub use bench::monitor::{Monitor, Phase};
 pub use bench::plan::{DEPTH_MAX, Disk, Plan, Until, WORKERS_MAX, Work};
 pub use bench::{Carried, bench};

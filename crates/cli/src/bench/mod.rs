@@ -161,7 +161,8 @@ fn open_local(
     Ok((volume, block_length_bytes))
 }
 
-fn failure(error: &LabError) -> Failure {
+/// Why nothing was measured.
+pub(crate) fn failure(error: &LabError) -> Failure {
     match error {
         LabError::Initiator(error) => Failure::initiator(error),
         LabError::Workload(_) | LabError::Plan(_) => Failure::usage(error.to_string()),

@@ -17,6 +17,7 @@ use lunette_workload::Workload;
 
 pub use result::{CellResult, LinkFacts, StudyResult};
 pub use runner::{Laboratory, Told};
+pub(crate) use site::{BLOCK_BYTES, RANGE_BYTES, Site};
 
 /// A study.
 #[derive(Debug, Clone, Copy)]

@@ -1,6 +1,6 @@
 //! Where cells over a network are measured: an emulated link with a target at its far end.
 
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -16,8 +16,6 @@ use crate::LabError;
 
 const TARGET: &str = "iqn.2026-11.io.lunette:lab";
 const PORT: u16 = 3260;
-/// The disk: memory, so that no store is measured.
-const UNIT: &str = "mem:1G,write=back";
 /// What is used of it, in bytes.
 pub(crate) const RANGE_BYTES: u64 = 256 << 20;
 /// A round trip is to be right within this, or within a fiftieth of it where that is more.
@@ -34,17 +32,25 @@ pub(crate) struct Site {
 impl Site {
     /// Makes the network and starts the target. The calling thread stays in the far namespace.
     pub(crate) fn open(link: &Link, seed: u64, binary: &Path) -> Result<Self, LabError> {
+        Self::open_with(link, seed, binary, "")
+    }
+
+    /// The same with a `[limits]` table for the target.
+    pub(crate) fn open_with(link: &Link, seed: u64, binary: &Path, limits: &str) -> Result<Self, LabError> {
         let emulator = Emulator::start(link, seed)?;
         let mut command = Command::new(binary);
         command
-            .args(["serve", "--portal", &format!("{}:{PORT}", FAR.ipv4), "--target", TARGET])
-            .args(["--lun", UNIT, "--log", "off", "--json"])
-            .stdin(Stdio::null())
+            .args(["serve", "--config", "/dev/stdin", "--log", "off", "--json"])
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             // An interrupt of the terminal is this process's to handle.
             .process_group(0);
-        let target =
+        let mut target =
             emulator.far().spawn(&mut command).map_err(LabError::system("a target at the far end"))?;
+        if let Some(mut stdin) = target.stdin.take() {
+            // Who does not read it ends without a word.
+            let _ = stdin.write_all((configuration() + limits).as_bytes());
+        }
         let mut site = Self { emulator, target };
         let mut line = String::new();
         if let Some(stdout) = site.target.stdout.take() {
@@ -101,4 +107,13 @@ impl Drop for Site {
         let _ = self.target.kill();
         let _ = self.target.wait();
     }
+}
+
+/// One disk: memory, so that no store is measured.
+fn configuration() -> String {
+    format!(
+        "portals = [\"{}:{PORT}\"]\n\n[[target]]\nname = \"{TARGET}\"\n\n[[target.lun]]\nnumber = 0\nstore = \"mem:1G\"\n\
+         write = \"back\"\n\n",
+        FAR.ipv4
+    )
 }

@@ -33,8 +33,7 @@ pub(super) const ROWS: &[Command] = &[
     )
     .service_action()
     .any_readiness()
-    .in_every_state()
-    .when_lost(|_| true),
+    .in_every_state(),
     row(
         "REPORT SUPPORTED OPERATION CODES",
         READS,

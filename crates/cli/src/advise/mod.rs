@@ -1,0 +1,317 @@
+//! `lunette advise`: what a network lets through, and which settings lift it.
+
+mod options;
+mod paste;
+mod text;
+
+use std::fs;
+use std::time::Duration;
+
+use lunette_lab::{LabError, MeasuredPath, Negotiated, Outcome, Trial, measure_path};
+use lunette_link::{Link, LinkError};
+use lunette_wan::acquire_privileges;
+use lunette_workload::model::advice::{Advice, Change, Question, advise};
+use lunette_workload::model::{NetworkPath, Settings};
+use lunette_workload::{Range, SIZE_BYTES_MAX};
+use serde::Serialize;
+
+pub(crate) use self::options::{AdviseOptions, EXAMPLES};
+use self::paste::Commands;
+use crate::bench;
+use crate::failure::{Failure, say};
+use crate::initiator::{Disk, tell};
+
+const PRIVILEGES_HELP: &str = "run it as root, or let users make namespaces and open /dev/net/tun, as for `lunette wan run`; without --prove none is needed";
+/// What Linux lets TCP have under way where this machine does not tell: half of its receive buffer of 6 MiB (tcp(7), tcp_rmem).
+const TCP_WINDOW_BYTES: u64 = 3 << 20;
+/// How commands name the target where it is not known.
+const TARGET: &str = "TARGET";
+
+/// What is told. Rates are of data, in 10^6 bytes per second.
+#[derive(Debug, Serialize)]
+struct Told {
+    path: Path,
+    /// What reading has shown, where a disk was given.
+    seen: Option<Seen>,
+    workload: Workload,
+    settings: Keys,
+    mb_per_s: f64,
+    limit: &'static str,
+    line_mb_per_s: f64,
+    read_alone_ms: f64,
+    write_alone_ms: f64,
+    write_round_trips: u32,
+    steps: Vec<Step>,
+    commands: Vec<Commands>,
+    /// Before, and after where there is something to change.
+    proof: Option<Vec<Proof>>,
+}
+
+/// The network.
+#[derive(Debug, Serialize)]
+struct Path {
+    rate_bits_per_s: f64,
+    round_trip_ms: f64,
+    loss_percent: f64,
+    mtu_bytes: u16,
+    tcp_window_bytes: Option<u64>,
+}
+
+/// What reading has shown.
+#[derive(Debug, Serialize)]
+struct Seen {
+    one_session_mb_per_s: f64,
+    several_sessions_mb_per_s: Option<f64>,
+    segments_out_of_order: u64,
+    negotiated: Negotiated,
+}
+
+#[derive(Debug, Serialize)]
+struct Workload {
+    size_bytes: u32,
+    read_percent: u8,
+}
+
+/// Keys of RFC 7143, chapter 13, and the commands under way.
+#[derive(Debug, Serialize)]
+struct Keys {
+    initial_r2t: bool,
+    immediate_data: bool,
+    first_burst_length: u32,
+    max_burst_length: u32,
+    max_outstanding_r2t: u16,
+    connections: u16,
+    window: u32,
+}
+
+#[derive(Debug, Serialize)]
+struct Step {
+    change: String,
+    mb_per_s: f64,
+    limit: &'static str,
+}
+
+/// One set of settings on the emulated link.
+#[derive(Debug, Serialize)]
+struct Proof {
+    with: &'static str,
+    measured_mb_per_s: f64,
+    expected_mb_per_s: f64,
+    limit: &'static str,
+    /// This machine could not keep the link as it was described.
+    is_doubtful: bool,
+}
+
+/// Advises.
+pub(crate) fn run(options: &AdviseOptions) -> Result<(), Failure> {
+    let result = told(options).and_then(|told| tell(options.json, &told, text::text));
+    result.map_err(|failure| if options.json { failure.told_as_json() } else { failure })
+}
+
+fn told(options: &AdviseOptions) -> Result<Told, Failure> {
+    if options.prove {
+        // Before any thread: a process with threads cannot move into a user namespace.
+        acquire_privileges().map_err(|error| {
+            Failure::network("there is no emulated network", &error).with_help(PRIVILEGES_HELP)
+        })?;
+    }
+    let measured = measure(options)?;
+    let (path, link) = described(options, measured.as_ref())?;
+    let window = options.window();
+    let (settings, read_segment_bytes) = match &measured {
+        Some(measured) => {
+            let negotiated = &measured.negotiated;
+            (negotiated.settings(window), negotiated.max_recv_data_segment_length)
+        }
+        None => options.settings.settings(window, options.connections),
+    };
+    let question = Question {
+        path,
+        settings,
+        read_segment_bytes,
+        size_bytes: options.size_bytes(),
+        read_share: f64::from(options.read_percent().get()) / 100.0,
+    };
+    let advice = advise(&question);
+    let proof = options.prove.then(|| prove(options, &link, &question, &advice)).transpose()?;
+    Ok(tell_all(options, &question, &advice, measured, proof))
+}
+
+/// Measures the path to the disk, where one is given.
+fn measure(options: &AdviseOptions) -> Result<Option<MeasuredPath>, Failure> {
+    let Some(url) = &options.url else { return Ok(None) };
+    let unit = Disk::open_alone(url, &options.access)?;
+    let capacity = unit.capacity()?;
+    let blocks_max = unit.facts.transfer_blocks_max(SIZE_BYTES_MAX);
+    unit.close();
+    let mut session = options.access.session(url);
+    session.connections = session.connections.max(options.connections);
+    let range = Range { offset_bytes: 0, length_bytes: capacity.bytes() };
+    let size_bytes_max = blocks_max.saturating_mul(capacity.block_length_bytes);
+    if !options.json {
+        say("lunette: reading for some seconds, as fast as it goes");
+    }
+    let measured = measure_path(&session, url.lun, capacity.block_length_bytes, range, size_bytes_max);
+    measured.map(Some).map_err(|error| bench::failure(&error))
+}
+
+/// The path as the model has it, and as an emulated link; what was given comes before what was measured.
+fn described(
+    options: &AdviseOptions,
+    measured: Option<&MeasuredPath>,
+) -> Result<(NetworkPath, Link), Failure> {
+    let seen = measured.map(MeasuredPath::network_path);
+    let link = match &options.link {
+        Some(link) => link.clone(),
+        None => link(options, seen.as_ref())?,
+    };
+    let rates = [link.up.rate, link.down.rate].into_iter().flatten().map(|rate| rate.bits_per_s());
+    let rate =
+        rates.min().ok_or_else(|| Failure::usage("a link without a rate has no limit to advise about"))?;
+    let tcp_window = match (options.tcp_window, seen) {
+        (Some(bytes), _) => Some(bytes),
+        (None, Some(seen)) => seen.tcp_window_bytes,
+        (None, None) => Some(own_tcp_window()),
+    };
+    let path = NetworkPath {
+        // Rates are far below what a double holds exactly.
+        rate_bits_per_s: Some(rate as f64),
+        round_trip: link.round_trip(),
+        mtu_bytes: link.mtu,
+        overhead_bytes: link.up.overhead_bytes.max(link.down.overhead_bytes),
+        loss: link.up.loss.mean().max(link.down.loss.mean()),
+        tcp_window_bytes: tcp_window,
+    };
+    Ok((path, link))
+}
+
+/// A link of what is given, and else of what was measured.
+fn link(options: &AdviseOptions, seen: Option<&NetworkPath>) -> Result<Link, Failure> {
+    let rate = || seen.and_then(|seen| seen.rate_bits_per_s).map(|rate| format!("{rate:.0}"));
+    // The kernel's timers see nothing shorter.
+    let round_trip = |time: Duration| format!("{}us", time.as_micros().max(2) / 2 * 2);
+    let parts = [
+        ("rate", options.rate.clone().or_else(rate)),
+        ("rtt", options.rtt.clone().or_else(|| seen.map(|seen| round_trip(seen.round_trip)))),
+        ("loss", options.loss.clone().or_else(|| seen.map(|seen| format!("{:.6}%", seen.loss * 100.0)))),
+        ("mtu", options.mtu.map(|mtu| mtu.to_string())),
+    ];
+    let given = parts.into_iter().filter_map(|(key, value)| value.map(|value| format!("{key}={value}")));
+    let given: Vec<String> = given.collect();
+    // A value that is a list would be further properties.
+    if given.iter().any(|part| part.contains(',')) {
+        return Err(Failure::usage(
+            "a rate, a round trip and a loss are one value each; --link takes a whole link",
+        ));
+    }
+    given.join(",").parse().map_err(|error: LinkError| Failure::usage(error.to_string()))
+}
+
+/// What this machine's TCP may have under way on one connection: half of a receive buffer is the system's own, and about a quarter
+/// of a send buffer.
+fn own_tcp_window() -> u64 {
+    let largest = |name: &str| {
+        let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;
+        text.split_whitespace().nth(2)?.parse::<u64>().ok()
+    };
+    let (Some(receive), Some(send)) = (largest("tcp_rmem"), largest("tcp_wmem")) else {
+        return TCP_WINDOW_BYTES;
+    };
+    (receive / 2).min(send / 4 * 3)
+}
+
+/// Measures before, and after where there is something to change.
+fn prove(
+    options: &AdviseOptions,
+    link: &Link,
+    question: &Question,
+    advice: &Advice,
+) -> Result<Vec<Proof>, Failure> {
+    let binary = std::env::current_exe().map_err(|error| Failure::new("cannot find this program", &error))?;
+    let trial = Trial { binary: &binary, link, read: options.read_percent(), seed: options.seed };
+    let after = advice.steps.iter().try_fold(*question, |now, step| now.with(step.change));
+    let after = after.filter(|_| !advice.steps.is_empty());
+    let tried = |(with, question): (&'static str, Question)| {
+        trial.run(&question).map(|outcome| Proof::of(with, &outcome)).map_err(|error| match &error {
+            LabError::Network(_) => {
+                Failure::network("there is no emulated network", &error).with_help(PRIVILEGES_HELP)
+            }
+            _ => bench::failure(&error),
+        })
+    };
+    let cases = [("before", Some(*question)), ("after", after)];
+    cases.into_iter().filter_map(|(with, question)| Some((with, question?))).map(tried).collect()
+}
+
+impl Proof {
+    fn of(with: &'static str, outcome: &Outcome) -> Self {
+        Self {
+            with,
+            measured_mb_per_s: outcome.measured_bytes_per_s / 1e6,
+            expected_mb_per_s: outcome.expected_bytes_per_s / 1e6,
+            limit: outcome.limit,
+            is_doubtful: outcome.is_doubtful,
+        }
+    }
+}
+
+impl From<&Settings> for Keys {
+    fn from(settings: &Settings) -> Self {
+        Self {
+            initial_r2t: settings.initial_r2t,
+            immediate_data: settings.immediate_data,
+            first_burst_length: settings.first_burst_length,
+            max_burst_length: settings.max_burst_length,
+            max_outstanding_r2t: settings.max_outstanding_r2t,
+            connections: settings.connections,
+            window: settings.window,
+        }
+    }
+}
+
+fn tell_all(
+    options: &AdviseOptions,
+    question: &Question,
+    advice: &Advice,
+    measured: Option<MeasuredPath>,
+    proof: Option<Vec<Proof>>,
+) -> Told {
+    let [read, write] = &advice.alone;
+    let changes: Vec<Change> = advice.steps.iter().map(|step| step.change).collect();
+    let target = options.url.as_ref().map_or(TARGET.to_owned(), |url| url.target.to_string());
+    let path = &question.path;
+    Told {
+        path: Path {
+            rate_bits_per_s: path.rate_bits_per_s.unwrap_or_default(),
+            round_trip_ms: path.round_trip.as_secs_f64() * 1e3,
+            loss_percent: path.loss * 100.0,
+            mtu_bytes: path.mtu_bytes,
+            tcp_window_bytes: path.tcp_window_bytes,
+        },
+        seen: measured.map(|measured| Seen {
+            one_session_mb_per_s: measured.alone_bytes_per_s / 1e6,
+            several_sessions_mb_per_s: measured.together_bytes_per_s.map(|rate| rate / 1e6),
+            segments_out_of_order: measured.out_of_order,
+            negotiated: measured.negotiated,
+        }),
+        workload: Workload { size_bytes: question.size_bytes, read_percent: options.read_percent().get() },
+        settings: Keys::from(&question.settings),
+        mb_per_s: advice.bytes_per_s / 1e6,
+        limit: advice.limit.word(),
+        line_mb_per_s: path.payload_bytes_per_s().unwrap_or_default() / 1e6,
+        read_alone_ms: read.command_time.as_secs_f64() * 1e3,
+        write_alone_ms: write.command_time.as_secs_f64() * 1e3,
+        write_round_trips: write.round_trips,
+        steps: advice
+            .steps
+            .iter()
+            .map(|step| Step {
+                change: paste::words(step.change),
+                mb_per_s: step.bytes_per_s / 1e6,
+                limit: step.limit.word(),
+            })
+            .collect(),
+        commands: paste::commands(&changes, &target),
+        proof,
+    }
+}

@@ -1,0 +1,299 @@
+//! Changes as commands for the initiators that people have. Names, units, defaults and ranges are those of iscsid.conf (open-iscsi
+//! 2.1), Microsoft's iSCSI initiator, and the parameters and advanced options of ESXi 7 and 8. Nothing is set below its default.
+
+use lunette_workload::model::advice::Change;
+use serde::Serialize;
+
+/// Commands for one system. What is not known here is in capitals.
+#[derive(Debug, Serialize)]
+pub(super) struct Commands {
+    pub(super) system: &'static str,
+    pub(super) lines: Vec<String>,
+}
+
+/// A change in words.
+pub(super) fn words(change: Change) -> String {
+    match change {
+        Change::Unasked { first_burst_length } => {
+            format!("InitialR2T=No, ImmediateData=Yes, FirstBurstLength={first_burst_length}")
+        }
+        Change::Burst(bytes) => format!("MaxBurstLength={bytes}"),
+        Change::OutstandingR2t(count) => format!("MaxOutstandingR2T={count}"),
+        Change::Window(count) => format!("{count} commands under way"),
+        Change::TcpWindow(bytes) => format!("TCP buffers for {bytes} bytes under way"),
+        Change::Connections(count) => format!("{count} connections"),
+    }
+}
+
+/// The commands of each system that has some, for this target.
+pub(super) fn commands(changes: &[Change], target: &str) -> Vec<Commands> {
+    let gathered = |lines_of: &dyn Fn(Change) -> Vec<String>| {
+        changes.iter().flat_map(|change| lines_of(*change)).collect::<Vec<_>>()
+    };
+    let all = [
+        ("Linux, open-iscsi", linux_all(changes, target)),
+        ("Windows, PowerShell; then restart", windows_all(changes, target)),
+        ("ESXi; then restart the host", gathered(&esxi)),
+        ("Lunette as the initiator", gathered(&initiator)),
+        ("Lunette as the target, lunette.toml", target_table(changes)),
+        ("A Linux host, at both ends", gathered(&tcp_buffers)),
+    ];
+    let told = all.into_iter().filter(|(_, lines)| !lines.is_empty());
+    told.map(|(system, lines)| Commands { system, lines }).collect()
+}
+
+/// A value within what a system takes, and a remark where that is less than what is wanted.
+fn within(wanted: u32, max: u32) -> (u32, Option<String>) {
+    let remark = (wanted > max).then(|| format!("# {max} is the most here, and less than {wanted}"));
+    (wanted.min(max), remark)
+}
+
+/// node.session.cmds_max: a power of two, 128 by default, 2048 at most; node.session.queue_depth: 32 by default, 1024 at most.
+const LINUX_COMMANDS: (u32, u32) = (128, 2048);
+const LINUX_DEPTH: (u32, u32) = (32, 1024);
+const LINUX_FIRST_BURST: u32 = 262_144;
+const LINUX_MAX_BURST: u32 = 16_776_192;
+
+fn linux_all(changes: &[Change], target: &str) -> Vec<String> {
+    let mut lines: Vec<String> = changes.iter().flat_map(|change| linux(*change, target)).collect();
+    if !lines.is_empty() {
+        lines.push(format!("iscsiadm --mode node --targetname {target} --logout"));
+        lines.push(format!("iscsiadm --mode node --targetname {target} --login"));
+    }
+    lines
+}
+
+fn linux(change: Change, target: &str) -> Vec<String> {
+    let key = |name: &str, value: String| {
+        format!(
+            "iscsiadm --mode node --targetname {target} --op update --name node.session.{name} --value {value}"
+        )
+    };
+    match change {
+        Change::Unasked { first_burst_length } => vec![
+            key("iscsi.InitialR2T", "No".to_owned()),
+            key("iscsi.ImmediateData", "Yes".to_owned()),
+            key("iscsi.FirstBurstLength", first_burst_length.max(LINUX_FIRST_BURST).to_string()),
+        ],
+        Change::Burst(bytes) => vec![key("iscsi.MaxBurstLength", bytes.max(LINUX_MAX_BURST).to_string())],
+        // The kernel takes powers of two alone.
+        Change::OutstandingR2t(count) => {
+            vec![key("iscsi.MaxOutstandingR2T", count.next_power_of_two().to_string())]
+        }
+        Change::Window(count) => {
+            let (depth, remark) = within(count.max(LINUX_DEPTH.0), LINUX_DEPTH.1);
+            let commands = count.clamp(LINUX_COMMANDS.0, LINUX_COMMANDS.1).next_power_of_two();
+            let lines = [key("cmds_max", commands.to_string()), key("queue_depth", depth.to_string())];
+            remark.into_iter().chain(lines).collect()
+        }
+        // A session has one connection there; multipath-tools make one disk of several sessions.
+        Change::Connections(count) => vec![key("nr_sessions", count.to_string())],
+        Change::TcpWindow(_) => Vec::new(),
+    }
+}
+
+/// MaxPendingRequests: 1 to 255, which is the default.
+const WINDOWS_REQUESTS: u32 = 255;
+const WINDOWS_FIRST_BURST: u32 = 65_536;
+const WINDOWS_MAX_BURST: u32 = 262_144;
+/// Where the initiator's parameters are: the instance of the class of SCSI adapters with its name.
+const WINDOWS_PARAMETERS: &str = r"$iscsi = (Get-ChildItem 'HKLM:\SYSTEM\CurrentControlSet\Control\Class\{4D36E97B-E325-11CE-BFC1-08002BE10318}' -ErrorAction SilentlyContinue | Where-Object { (Get-ItemProperty $_.PSPath).DriverDesc -eq 'Microsoft iSCSI Initiator' }).PSPath + '\Parameters'";
+
+fn windows_all(changes: &[Change], target: &str) -> Vec<String> {
+    let mut lines: Vec<String> = changes.iter().flat_map(|change| windows(*change, target)).collect();
+    if lines.iter().any(|line| line.contains("$iscsi")) {
+        lines.insert(0, WINDOWS_PARAMETERS.to_owned());
+    }
+    lines
+}
+
+fn windows(change: Change, target: &str) -> Vec<String> {
+    let set = |name: &str, value: u32| format!("Set-ItemProperty $iscsi {name} {value}");
+    match change {
+        Change::Unasked { first_burst_length } => {
+            vec![
+                set("InitialR2T", 0),
+                set("ImmediateData", 1),
+                set("FirstBurstLength", first_burst_length.max(WINDOWS_FIRST_BURST)),
+            ]
+        }
+        Change::Burst(bytes) => vec![set("MaxBurstLength", bytes.max(WINDOWS_MAX_BURST))],
+        // It offers 16 by itself.
+        Change::OutstandingR2t(_) => Vec::new(),
+        Change::Window(count) => {
+            let (count, remark) = within(count.max(WINDOWS_REQUESTS), WINDOWS_REQUESTS);
+            remark.into_iter().chain([set("MaxPendingRequests", count)]).collect()
+        }
+        Change::TcpWindow(_) => vec!["netsh interface tcp set global autotuninglevel=normal".to_owned()],
+        Change::Connections(count) => vec![
+            "Enable-MSDSMAutomaticClaim -BusType iSCSI".to_owned(),
+            format!(
+                "1..{count} | ForEach-Object {{ Connect-IscsiTarget -NodeAddress {target} -IsMultipathEnabled $true -IsPersistent $true }}"
+            ),
+        ],
+    }
+}
+
+/// MaxOutstandingR2T: 1 to 8.
+const ESXI_R2T_MAX: u16 = 8;
+/// iscsivmk_LunQDepth: 128 by default, and how many of them several machines may use.
+const ESXI_DEPTH: (u32, u32) = (128, 255);
+/// FirstBurstLength and MaxBurstLength by default; the first must not be above the second.
+const ESXI_BURST: u32 = 262_144;
+/// /ISCSI/SocketRcvBufLenKB: 256 to 6144; /ISCSI/SocketSndBufLenKB: 600 to 6144.
+const ESXI_BUFFER_KIB: (u64, u64, u64) = (256, 600, 6144);
+
+/// Paths to one disk.
+const ESXI_PORTS_MAX: u16 = 8;
+
+fn esxi(change: Change) -> Vec<String> {
+    let set = |key: &str, value: u32| {
+        format!("esxcli iscsi adapter param set --adapter=ADAPTER --key={key} --value={value}")
+    };
+    match change {
+        // InitialR2T=No and ImmediateData=Yes are fixed there.
+        Change::Unasked { first_burst_length } => {
+            let first_burst_length = first_burst_length.max(ESXI_BURST);
+            let burst = (first_burst_length > ESXI_BURST).then(|| set("MaxBurstLength", first_burst_length));
+            burst.into_iter().chain([set("FirstBurstLength", first_burst_length)]).collect()
+        }
+        Change::Burst(bytes) => vec![set("MaxBurstLength", bytes.max(ESXI_BURST))],
+        Change::OutstandingR2t(count) => vec![set("MaxOutstandingR2T", count.min(ESXI_R2T_MAX).into())],
+        Change::Window(count) => {
+            let (depth, remark) = within(count.max(ESXI_DEPTH.0), ESXI_DEPTH.1);
+            let lines = [
+                format!(
+                    "esxcli system module parameters set --module=iscsi_vmk --parameter-string=iscsivmk_LunQDepth={depth}"
+                ),
+                format!("esxcli storage core device set --device=DEVICE --sched-num-req-outstanding={depth}"),
+            ];
+            remark.into_iter().chain(lines).collect()
+        }
+        Change::TcpWindow(bytes) => {
+            let (receive, send, max) = ESXI_BUFFER_KIB;
+            let kib = bytes.div_ceil(1024).saturating_mul(2);
+            let option = |name: &str, min: u64| {
+                let value = kib.clamp(min, max);
+                format!("esxcli system settings advanced set --option=/ISCSI/{name} --int-value={value}")
+            };
+            vec![option("SocketRcvBufLenKB", receive), option("SocketSndBufLenKB", send)]
+        }
+        Change::Connections(count) => {
+            let port =
+                |at| format!("esxcli iscsi networkportal add --adapter=ADAPTER --nic=VMKERNEL_PORT_{at}");
+            (1..=count.min(ESXI_PORTS_MAX)).map(port).collect()
+        }
+    }
+}
+
+fn initiator(change: Change) -> Vec<String> {
+    match change {
+        // It offers these by itself, and it is the target that has to take them.
+        Change::Unasked { .. } | Change::Burst(_) | Change::OutstandingR2t(_) | Change::TcpWindow(_) => {
+            Vec::new()
+        }
+        Change::Window(count) => vec![format!("lunette bench URL --depth {count}")],
+        Change::Connections(count) => vec![format!("lunette bench URL --connections {count}")],
+    }
+}
+
+/// What the target grants by default: no line is needed up to there.
+const TARGET_WINDOW: u32 = 128;
+const TARGET_FIRST_BURST: u32 = 262_144;
+const TARGET_CONNECTIONS: u16 = 8;
+
+fn target_table(changes: &[Change]) -> Vec<String> {
+    let lines = changes.iter().filter_map(|change| match *change {
+        Change::Unasked { first_burst_length } if first_burst_length > TARGET_FIRST_BURST => {
+            Some(format!("first_burst_length_bytes = {first_burst_length}"))
+        }
+        Change::Window(count) if count > TARGET_WINDOW => Some(format!("window_depth = {count}")),
+        Change::Connections(count) if count > TARGET_CONNECTIONS => {
+            Some(format!("max_connections = {count}"))
+        }
+        _ => None,
+    });
+    let lines: Vec<String> = lines.collect();
+    let head = (!lines.is_empty()).then(|| "[limits]".to_owned());
+    head.into_iter().chain(lines).collect()
+}
+
+/// Half of a receive buffer is the system's own, and a quarter of a send buffer (tcp(7)).
+fn tcp_buffers(change: Change) -> Vec<String> {
+    let Change::TcpWindow(bytes) = change else { return Vec::new() };
+    let limit = i32::MAX as u64;
+    let (receive, send) = (bytes.saturating_mul(2).min(limit), (bytes / 3).saturating_mul(4).min(limit));
+    vec![
+        format!("sysctl --write net.ipv4.tcp_rmem='4096 131072 {receive}'"),
+        format!("sysctl --write net.ipv4.tcp_wmem='4096 16384 {send}'"),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(changes: &[Change], system: &str) -> String {
+        let all = commands(changes, "TARGET");
+        let found = all.iter().find(|commands| commands.system.starts_with(system));
+        found.map(|commands| commands.lines.join("\n")).unwrap_or_default()
+    }
+
+    #[test]
+    fn values_are_what_each_system_takes() {
+        let changes = [Change::Window(5000), Change::TcpWindow(3_000_000_000), Change::Connections(4)];
+        let linux = text(&changes, "Linux");
+        assert!(linux.contains("node.session.cmds_max --value 2048"), "{linux}");
+        assert!(
+            linux.contains("node.session.queue_depth --value 1024") && linux.contains("# 1024 is the most")
+        );
+        assert!(linux.contains("node.session.nr_sessions --value 4") && linux.ends_with("TARGET --login"));
+        assert!(text(&changes, "A Linux host").contains("tcp_rmem='4096 131072 2147483647'"));
+        let windows = text(&changes, "Windows");
+        assert!(windows.starts_with("$iscsi = ") && windows.contains("MaxPendingRequests 255"), "{windows}");
+        assert!(windows.contains("1..4 | ForEach-Object { Connect-IscsiTarget -NodeAddress TARGET "));
+        let esxi = text(&changes, "ESXi");
+        assert!(
+            esxi.contains("iscsivmk_LunQDepth=255") && esxi.contains("SocketRcvBufLenKB --int-value=6144")
+        );
+        assert_eq!(esxi.matches("networkportal add").count(), 4);
+        assert_eq!(text(&changes, "Lunette as the target"), "[limits]\nwindow_depth = 5000");
+        assert!(text(&changes, "Lunette as the initiator").contains("--depth 5000"));
+    }
+
+    #[test]
+    fn keys_are_within_their_ranges_and_order() {
+        let changes = [
+            Change::Unasked { first_burst_length: 1 << 20 },
+            Change::Burst(1 << 21),
+            Change::OutstandingR2t(11),
+        ];
+        let linux = text(&changes, "Linux");
+        assert!(
+            linux.contains("MaxOutstandingR2T --value 16")
+                && linux.contains("MaxBurstLength --value 16776192")
+        );
+        assert!(linux.contains("InitialR2T --value No"));
+        let esxi = text(&changes, "ESXi");
+        let place = |what: &str| esxi.find(what).unwrap();
+        assert!(
+            place("MaxBurstLength --value=1048576") < place("FirstBurstLength --value=1048576"),
+            "{esxi}"
+        );
+        assert!(esxi.contains("MaxOutstandingR2T --value=8") && !esxi.contains("InitialR2T"));
+        assert!(text(&changes, "Windows").contains("$iscsi InitialR2T 0"));
+        assert_eq!(text(&changes, "Lunette as the initiator"), "");
+        assert_eq!(text(&changes, "Lunette as the target"), "[limits]\nfirst_burst_length_bytes = 1048576");
+    }
+
+    #[test]
+    fn small_changes_need_few_commands_and_none_needs_none() {
+        assert!(commands(&[], "TARGET").is_empty());
+        assert_eq!(text(&[Change::Window(1)], "Lunette as the target"), "");
+        assert!(text(&[Change::Window(1)], "Linux").contains("cmds_max --value 128\n"));
+        assert!(text(&[Change::Window(1)], "ESXi").contains("iscsivmk_LunQDepth=128\n"));
+        assert_eq!(text(&[Change::TcpWindow(1)], "Linux, open-iscsi"), "");
+        let short = [Change::Unasked { first_burst_length: 8192 }, Change::Burst(8192)];
+        assert!(!commands(&short, "TARGET").iter().any(|commands| commands.lines.join(" ").contains("8192")));
+    }
+}

@@ -1,0 +1,88 @@
+//! An advice for people.
+
+use std::fmt::Write;
+
+use super::Told;
+use crate::initiator::table;
+
+/// The path, what is to be expected, what lifts it, and what came of it.
+pub(super) fn text(told: &Told) -> String {
+    let path = &told.path;
+    let mut text = format!(
+        "path: {:.1} Mb/s, {:.3} ms there and back, packets of {} bytes",
+        path.rate_bits_per_s / 1e6,
+        path.round_trip_ms,
+        path.mtu_bytes
+    );
+    if path.loss_percent > 0.0 {
+        let _ = write!(text, ", {:.4} % lost", path.loss_percent);
+    }
+    if let Some(bytes) = path.tcp_window_bytes {
+        let _ = write!(text, ", TCP windows of {bytes} bytes");
+    }
+    text.push('\n');
+    if let Some(seen) = &told.seen {
+        let _ = write!(text, "seen: {:.2} MB/s read by one session", seen.one_session_mb_per_s);
+        if let Some(rate) = seen.several_sessions_mb_per_s {
+            let _ = write!(text, ", {rate:.2} by several");
+        }
+        let _ = writeln!(text, "\nagreed: {}", seen.negotiated);
+    }
+    let read = told.workload.read_percent;
+    let _ = writeln!(
+        text,
+        "workload: {} bytes, {read} % reads, {} under way\n\n\
+         {:.2} MB/s are to be expected, limited by {}; the line carries {:.2} MB/s of data each way.\n\
+         Alone, a read takes {:.2} ms, and a write {:.2} ms with {} round trip{}.",
+        told.workload.size_bytes,
+        told.settings.window,
+        told.mb_per_s,
+        told.limit,
+        told.line_mb_per_s,
+        told.read_alone_ms,
+        told.write_alone_ms,
+        told.write_round_trips,
+        if told.write_round_trips == 1 { "" } else { "s" }
+    );
+    if told.steps.is_empty() {
+        text += "\nNo setting lifts that.\n";
+    } else {
+        let mut rows = vec![["with", "MB/s", "limited by"].map(str::to_owned).to_vec()];
+        let lines = told.steps.iter();
+        rows.extend(
+            lines.map(|step| {
+                vec![step.change.clone(), format!("{:.2}", step.mb_per_s), step.limit.to_owned()]
+            }),
+        );
+        let _ = write!(text, "\n{}", table(0, &rows));
+    }
+    for commands in &told.commands {
+        let _ = writeln!(text, "\n{}:", commands.system);
+        for line in &commands.lines {
+            let _ = writeln!(text, "  {line}");
+        }
+    }
+    text + &proof(told)
+}
+
+fn proof(told: &Told) -> String {
+    let Some(proof) = &told.proof else { return String::new() };
+    let mut rows = vec![
+        ["emulated", "measured MB/s", "expected", "difference", "limited by"].map(str::to_owned).to_vec(),
+    ];
+    rows.extend(proof.iter().map(|proof| {
+        let difference = (proof.measured_mb_per_s / proof.expected_mb_per_s.max(1e-9) - 1.0) * 100.0;
+        vec![
+            proof.with.to_owned(),
+            format!("{:.2}", proof.measured_mb_per_s),
+            format!("{:.2}", proof.expected_mb_per_s),
+            format!("{difference:+.0} %"),
+            proof.limit.to_owned(),
+        ]
+    }));
+    let mut text = format!("\n{}", table(0, &rows));
+    if proof.iter().any(|proof| proof.is_doubtful) {
+        text += "This machine was late with packets, or lost some: the figures are of the machine, not of the link.\n";
+    }
+    text
+}

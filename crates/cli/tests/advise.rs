@@ -1,0 +1,96 @@
+//! `lunette advise` where nothing is measured: the model's word, as text and as JSON, and what is refused.
+
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn advise(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lunette"));
+    command.arg("advise").args(arguments).output().expect("the binary runs")
+}
+
+fn told(arguments: &[&str]) -> Value {
+    let output = advise(&[arguments, &["--json"]].concat());
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    serde_json::from_slice(&output.stdout).expect("JSON")
+}
+
+#[test]
+fn a_lonely_solicited_write_is_lifted_to_the_line() {
+    let arguments = [
+        "--rtt",
+        "50ms",
+        "--rate",
+        "155M",
+        "--settings",
+        "rfc",
+        "--read",
+        "0",
+        "--depth",
+        "1",
+        "--tcp-window",
+        "10000000",
+    ];
+    let told = told(&arguments);
+    assert_eq!((&told["limit"], &told["write_round_trips"]), (&"command-window".into(), &2.into()));
+    let steps = told["steps"].as_array().expect("steps");
+    assert_eq!(steps.len(), 2, "{told}");
+    assert_eq!(steps[1]["limit"], "link-rate");
+    let rate = |value: &Value| value["mb_per_s"].as_f64().expect("a rate");
+    assert!(rate(&told) < 1.0 && rate(&steps[0]) < 2.0 && rate(&steps[1]) > 18.0, "{told}");
+    assert!(told["proof"].is_null() && told["seen"].is_null());
+    let output = advise(&arguments);
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(
+        text.contains("MB/s are to be expected, limited by command-window; the line carries 18.70 MB/s"),
+        "{text}"
+    );
+    assert!(text.contains("\n20 commands under way  ") && text.contains("InitialR2T --value No"), "{text}");
+}
+
+#[test]
+fn tcp_windows_losses_and_full_lines_are_told_apart() {
+    let narrow = told(&["--link", "oc3-50", "--depth", "64", "--tcp-window", "65536"]);
+    assert_eq!(narrow["limit"], "tcp-window");
+    let systems = narrow["commands"].as_array().expect("commands").iter();
+    assert!(
+        systems
+            .filter_map(|commands| commands["system"].as_str())
+            .any(|system| system.starts_with("A Linux host"))
+    );
+    let lossy = told(&[
+        "--rtt",
+        "50ms",
+        "--rate",
+        "155M",
+        "--loss",
+        "0.1%",
+        "--depth",
+        "256",
+        "--tcp-window",
+        "100000000",
+    ]);
+    assert_eq!(lossy["limit"], "loss");
+    let change = lossy["steps"][0]["change"].as_str().expect("a change");
+    assert!(change.ends_with(" connections"), "{change}");
+    let full = told(&["--link", "oc3-2", "--profile", "max-throughput"]);
+    assert_eq!((&full["limit"], &full["steps"]), (&"link-rate".into(), &Value::Array(Vec::new())));
+}
+
+#[test]
+fn what_is_no_network_and_no_workload_is_refused() {
+    for (arguments, reason) in [
+        (&["--rtt", "50ms"][..], "--rate <RATE>"),
+        (&["--rtt", "50ms", "--rate", "fast"], "a rate is a number of bits per second"),
+        (&["--rtt", "50ms,loss=1%", "--rate", "1G"], "--link takes a whole link"),
+        (&["--link", "rtt=50ms"], "a link without a rate has no limit"),
+        (&["--link", "oc3-50", "--rate", "1G"], "cannot be used with"),
+        (&["--link", "oc3-50", "--size", "4K:1,8K:1"], "give one size"),
+        (&["--link", "oc3-50", "--seed", "7"], "--prove"),
+        (&["--link", "oc3-50", "--depth", "0"], "0 is not in 1..=4096"),
+    ] {
+        let output = advise(arguments);
+        let text = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && text.contains(reason), "{arguments:?}: {text}");
+    }
+}

@@ -1,0 +1,38 @@
+//! What `lunette advise` measures: the path to a disk, and whether an advice keeps its word on an emulated link.
+//!
+//! What is advised is decided in `lunette_workload::model::advice`.
+
+mod path;
+mod trial;
+
+pub use path::{MeasuredPath, measure_path};
+pub use trial::{Outcome, Trial};
+
+use std::time::Duration;
+
+use lunette_workload::model::Settings;
+
+use crate::Negotiated;
+
+impl Negotiated {
+    /// The same for the model, with so many commands under way; MaxRecvDataSegmentLength is the target's.
+    #[must_use]
+    pub fn settings(&self, window: u32) -> Settings {
+        Settings {
+            initial_r2t: self.initial_r2t,
+            immediate_data: self.immediate_data,
+            first_burst_length: self.first_burst_length,
+            max_burst_length: self.max_burst_length,
+            max_outstanding_r2t: self.max_outstanding_r2t,
+            max_recv_data_segment_length: self.target_max_recv_data_segment_length,
+            connections: u16::try_from(self.connections).unwrap_or(u16::MAX),
+            window,
+        }
+    }
+
+    /// The least time of a command without data.
+    #[must_use]
+    pub fn idle_round_trip(&self) -> Duration {
+        Duration::try_from_secs_f64(self.idle_round_trip_us / 1e6).unwrap_or_default()
+    }
+}

@@ -1,0 +1,159 @@
+//! An advice is tried: the same link, emulated, with Lunette at both ends and the settings in question.
+
+use std::fs;
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use lunette_link::Link;
+use lunette_workload::model::Limit;
+use lunette_workload::model::advice::Question;
+use lunette_workload::{Arrivals, Percent, Sizes, Spread, Workload};
+use serde::Serialize;
+
+use crate::study::{BLOCK_BYTES, RANGE_BYTES, Site};
+use crate::{DEPTH_MAX, Disk, Ending, LabError, Monitor, Negotiated, Plan, Until, Work, bench};
+
+/// How long is measured, and what comes before; both also grow with the round trip.
+const TIME: Duration = Duration::from_millis(2500);
+const WARM_UP: Duration = Duration::from_millis(500);
+/// Losses are few, and each counts for long: so many times as long.
+const LOSSY: u32 = 6;
+/// The most that the commands under way may hold, in bytes.
+const MEMORY_BYTES_MAX: u64 = 1 << 30;
+
+/// Where advice is tried.
+#[derive(Debug, Clone, Copy)]
+pub struct Trial<'a> {
+    /// The program `lunette`, which serves at the far end.
+    pub binary: &'a Path,
+    /// The link.
+    pub link: &'a Link,
+    /// How many of a hundred commands read.
+    pub read: Percent,
+    /// Where chance begins.
+    pub seed: u64,
+}
+
+/// What came of one set of settings.
+#[derive(Debug, Clone, Serialize)]
+pub struct Outcome {
+    /// Data per second, in bytes.
+    pub measured_bytes_per_s: f64,
+    /// What the model expects of what was agreed on, and of the round trip that was measured.
+    pub expected_bytes_per_s: f64,
+    /// What it says the limit is.
+    pub limit: &'static str,
+    /// What initiator and target agreed on.
+    pub negotiated: Negotiated,
+    /// The machine was late with packets, or lost some: the figure is of the machine.
+    pub is_doubtful: bool,
+}
+
+impl Trial<'_> {
+    /// Measures a workload with these settings. The process must have the privileges for a network
+    /// ([`lunette_wan::acquire_privileges`]).
+    ///
+    /// # Errors
+    /// A network, a target or a session could not be had, or what is under way would not fit in memory.
+    pub fn run(&self, question: &Question) -> Result<Outcome, LabError> {
+        let bytes = u64::from(question.settings.window) * u64::from(question.size_bytes);
+        if bytes > MEMORY_BYTES_MAX || question.settings.window > DEPTH_MAX {
+            return Err(LabError::Plan(format!(
+                "{} commands of {} bytes are more than can be tried here",
+                question.settings.window, question.size_bytes
+            )));
+        }
+        // A thread of its own: it stays in the namespace of the target, which ends with it.
+        let joined = thread::scope(|scope| scope.spawn(|| self.carry_out(question)).join());
+        joined.unwrap_or(Err(LabError::Panicked))
+    }
+
+    fn carry_out(&self, question: &Question) -> Result<Outcome, LabError> {
+        let site = Site::open_with(self.link, self.seed, self.binary, &limits(question))?;
+        if let Some(bytes) = question.path.tcp_window_bytes {
+            site.near(|| set_tcp_window(bytes))?.map_err(LabError::system("TCP buffers at the near end"))?;
+            site.far(|| set_tcp_window(bytes))?;
+        }
+        let plan = self.plan(&site, question)?;
+        let carried = site.near(|| bench(&plan, &Monitor::default()))??;
+        if let Ending::Mismatch(what) | Ending::Refused(what) | Ending::Lost(what) = carried.ending {
+            return Err(LabError::NotReady(what));
+        }
+        let negotiated =
+            carried.negotiated.ok_or_else(|| LabError::NotReady("nothing was agreed on".to_owned()))?;
+        let mut agreed = *question;
+        agreed.settings = negotiated.settings(question.settings.window);
+        agreed.read_segment_bytes = negotiated.max_recv_data_segment_length;
+        agreed.path.round_trip = negotiated.idle_round_trip();
+        let (expected_bytes_per_s, limit): (f64, Limit) = agreed.expected();
+        Ok(Outcome {
+            measured_bytes_per_s: carried.measured.bytes_per_s,
+            expected_bytes_per_s,
+            limit: limit.word(),
+            negotiated,
+            is_doubtful: site.facts(self.link)?.is_doubtful,
+        })
+    }
+
+    fn plan(&self, site: &Site, question: &Question) -> Result<Plan, LabError> {
+        let (mut options, lun) = site.options()?;
+        let wishes = &mut options.wishes;
+        wishes.initial_r2t = question.settings.initial_r2t;
+        wishes.immediate_data = question.settings.immediate_data;
+        wishes.first_burst_length = question.settings.first_burst_length;
+        wishes.max_burst_length = question.settings.max_burst_length;
+        wishes.max_outstanding_r2t = question.settings.max_outstanding_r2t;
+        wishes.max_recv_data_segment_length = question.read_segment_bytes;
+        options.connections = question.settings.connections;
+        let workload = Workload {
+            sizes: Sizes::one(question.size_bytes),
+            read: self.read,
+            random: Percent::ZERO,
+            spread: Spread::Uniform,
+        };
+        let round_trip = self.link.round_trip();
+        let times = if question.path.loss > 0.0 { LOSSY } else { 1 };
+        Ok(Plan {
+            disk: Disk::Unit { options: Box::new(options), lun },
+            block_bytes: BLOCK_BYTES,
+            range: lunette_workload::Range { offset_bytes: 0, length_bytes: RANGE_BYTES },
+            work: Work::Workload { workload, arrivals: Arrivals::Closed },
+            depth: question.settings.window,
+            workers: 1,
+            warm_up: WARM_UP + round_trip * 20,
+            until: Until::Time((TIME + round_trip * 40) * times),
+            verify: false,
+            seed: self.seed,
+            interval: Duration::from_secs(1),
+        })
+    }
+}
+
+/// What the target has to grant, as its configuration says it.
+fn limits(question: &Question) -> String {
+    let settings = &question.settings;
+    format!(
+        "[limits]\nwindow_depth = {}\nmax_connections = {}\nmax_outstanding_r2t = {}\nmax_burst_length_bytes = {}\n\
+         first_burst_length_bytes = {}\nmax_recv_data_segment_length_bytes = {}\n",
+        settings.window,
+        settings.connections,
+        settings.max_outstanding_r2t,
+        settings.max_burst_length,
+        settings.first_burst_length,
+        settings.max_recv_data_segment_length
+    )
+}
+
+/// Has TCP keep so many bytes under way on connections of this namespace at most (tcp(7), tcp_rmem, tcp_wmem). Half of a receive
+/// buffer is the system's own, and about a quarter of a send buffer.
+fn set_tcp_window(bytes: u64) -> std::io::Result<()> {
+    let (receive, send) = (bytes.saturating_mul(2).max(4096), (bytes / 3).saturating_mul(4).max(4096));
+    let limit = i32::MAX as u64;
+    let write = |name: &str, default: u64, max: u64| {
+        let max = max.min(limit);
+        fs::write(format!("/proc/sys/net/ipv4/{name}"), format!("4096 {} {max}", default.min(max)))
+    };
+    write("tcp_rmem", 131_072, receive)?;
+    write("tcp_wmem", 16_384, send)
+}
