@@ -22,6 +22,8 @@ pub enum Action {
     Release,
     /// PREEMPT AND ABORT
     PreemptAndAbort,
+    /// REPLACE LOST RESERVATION, to be kept over a restart (APTPL).
+    ReplaceLostAndKeep,
 }
 
 impl Action {
@@ -36,6 +38,7 @@ impl Action {
             Self::Reserve => (1, 0),
             Self::Release => (2, 0),
             Self::PreemptAndAbort => (5, 0),
+            Self::ReplaceLostAndKeep => (8, 1),
         };
         let mut list = [keys.0.to_be_bytes(), keys.1.to_be_bytes()].concat();
         list.extend([0, 0, 0, 0, flags, 0, 0, 0]);

@@ -2,14 +2,20 @@
 //! damaged (SPC-4, APTPL; docs/decisions/0016).
 
 use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
 use lunette_tests::initiator::LoginOptions;
-use lunette_tests::lunette::{Launch, Lunette, TARGET_NAME};
+use lunette_tests::lunette::{Launch, Lunette, TARGET_NAME, binary};
+use lunette_tests::process::run;
 use lunette_tests::raw::Raw;
 use lunette_tests::reservations::{Action, persistent_reserve_in, persistent_reserve_out};
 
 const RESERVATION_CONFLICT: u8 = 0x18;
 const EXCLUSIVE_ACCESS: u8 = 3;
+/// DATA PROTECT, PERSISTENT RESERVATION INFORMATION LOST.
+const LOST: (u8, u8, u8) = (7, 0x44, 0x01);
+const LIMIT: Duration = Duration::from_secs(60);
 const KEY: u64 = 0x0123_4567_89ab_cdef;
 
 fn session(target: &Lunette, port: u8) -> Raw {
@@ -43,6 +49,16 @@ fn expect_reserved(target: &Lunette) {
     holder.data_in(tag).expect("the holder reads");
     let tag = read(&mut other);
     assert_eq!(other.ending(tag).expect("an answer").status, RESERVATION_CONFLICT);
+}
+
+/// Everybody is kept from the medium, and told why.
+fn expect_lost(target: &Lunette) {
+    for port in [1, 2] {
+        let mut session = session(target, port);
+        assert_eq!(session.test_unit_ready(0).expect("an answer").codes(), LOST);
+        let tag = session.read(0, 0, 1).expect("sent");
+        assert_eq!(session.ending(tag).expect("an answer").codes(), LOST);
+    }
 }
 
 fn reserve_and_keep(target: &Lunette) {
@@ -100,8 +116,9 @@ fn a_damaged_state_stops_the_start_and_is_named() {
     target.kill().expect("killed");
     let good = std::fs::read(&state).expect("a state");
     let mut bad = good.clone();
-    *bad.last_mut().expect("content") ^= 1;
-    for content in [&bad[..], &good[..good.len() / 2], b""] {
+    // Of the hash that all but the reservations is held against.
+    bad[30] ^= 1;
+    for content in [&bad[..], &good[..50], b""] {
         std::fs::write(&state, content).expect("written");
         let error = format!("{:#}", serve(&image).start().expect_err("no start with a damaged state"));
         assert!(error.contains("disk.img.lunette-state"), "{error}");
@@ -109,6 +126,72 @@ fn a_damaged_state_stops_the_start_and_is_named() {
     std::fs::write(&state, &good).expect("written");
     let target = serve(&image).start().expect("a target");
     expect_reserved(&target);
+    target.stop().expect("a clean end");
+}
+
+/// SPC-4, 5.13.5.3: nobody reads or writes until an initiator has said what is reserved, however often the target starts; what was
+/// damaged is kept, and nothing else of the state is lost.
+#[test]
+fn lost_reservations_keep_everybody_out_until_they_are_replaced() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let image = directory.path().join("disk.img");
+    let (state, copy) = ["", ".damaged"]
+        .map(|suffix| directory.path().join(format!("disk.img.lunette-state{suffix}")))
+        .into();
+    let target = serve(&image).start().expect("a target");
+    reserve_and_keep(&target);
+    target.kill().expect("killed");
+    let mut damaged = std::fs::read(&state).expect("a state");
+    // The end of the holder's name.
+    *damaged.last_mut().expect("content") ^= 1;
+    std::fs::write(&state, &damaged).expect("written");
+    for _ in 0..2 {
+        let target = serve(&image).start().expect("a target");
+        expect_lost(&target);
+        let log = target.log();
+        assert!(log.contains("--replace-lost") && log.contains("disk.img.lunette-state.damaged"), "{log}");
+        assert_eq!(std::fs::read(&copy).expect("a copy"), damaged);
+        target.kill().expect("killed");
+    }
+    let target = serve(&image).start().expect("a target");
+    let mut holder = session(&target, 1);
+    out(&mut holder, Action::ReplaceLostAndKeep, EXCLUSIVE_ACCESS, (0, KEY));
+    drop(holder);
+    expect_reserved(&target);
+    target.kill().expect("killed");
+    let target = serve(&image).start().expect("a target");
+    expect_reserved(&target);
+    target.stop().expect("a clean end");
+    assert_eq!(std::fs::read(&copy).expect("the copy"), damaged);
+}
+
+/// As an operator does it, who knows that nobody uses the disk.
+#[test]
+fn an_operator_replaces_lost_reservations() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let image = directory.path().join("disk.img");
+    let state = directory.path().join("disk.img.lunette-state");
+    let target = serve(&image).start().expect("a target");
+    reserve_and_keep(&target);
+    target.kill().expect("killed");
+    let damaged = std::fs::read(&state).expect("a state");
+    std::fs::write(&state, &damaged[..damaged.len() - 1]).expect("written");
+    let target = serve(&image).start().expect("a target");
+    let lunette = |arguments: &[&str]| {
+        let mut command = Command::new(binary());
+        command.arg(arguments[0]).arg(target.url(0)).args(&arguments[1..]);
+        run(&mut command, LIMIT).expect("run")
+    };
+    let refused = lunette(&["read", "--length", "1b"]);
+    assert!(!refused.success() && refused.output.contains("--replace-lost"), "{}", refused.output);
+    for arguments in [
+        &["reserve", "--replace-lost", "--param-sark", "abc", "--prout-type", "3"][..],
+        &["reserve", "--clear", "--param-rk", "abc"],
+        &["read", "--length", "1b"],
+    ] {
+        let finished = lunette(arguments);
+        assert!(finished.success(), "{arguments:?}: {}", finished.output);
+    }
     target.stop().expect("a clean end");
 }
 

@@ -70,7 +70,7 @@ pub use layer::fault;
 pub use spec::{
     EngineError, EngineKind, IdentityOverride, Provisioning, ProvisioningError, StoreSpec, VolumeSpec,
 };
-pub use state::{STATE_BYTES_MAX, StateError, StateFile};
+pub use state::{STATE_BYTES_MAX, StateContent, StateError, StateFile};
 pub use store::device::logical_sector_bytes;
 pub use store::file::is_block_device;
 pub use store::{Allocation, AtomicWrites, EXTENTS_MAX, Extent, Features, RawFile, Space, Store};

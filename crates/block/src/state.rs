@@ -1,6 +1,7 @@
 //! A file that keeps the state of a logical unit over restarts: small, and replaced whole or not at all.
 //!
-//! It knows nothing of what the bytes mean. A file that was damaged is told from one that was never written.
+//! It knows nothing of what the bytes mean, but that they are of two parts: one without which the file is of no use, and
+//! one that can be lost alone. A file that was damaged is told from one that was never written.
 
 use std::ffi::OsString;
 use std::fs;
@@ -16,8 +17,14 @@ use crate::store::file::sync_directory_of;
 
 /// Where the state of an image is kept unless told otherwise: beside it, with this after its name.
 const SIDECAR_SUFFIX: &str = ".lunette-state";
-const FIRST_LINE: &[u8] = b"lunette unit state 1\n";
+const FIRST_LINE: &[u8] = b"lunette unit state 2\n";
 const HASH_BYTES: usize = 32;
+/// What stands before the essential part: the hash of all that is essential, then, as a part of that, the length of the
+/// essential part in four bytes and the hash of the replaceable one.
+const LENGTH_BYTES: usize = 4;
+const HEAD_BYTES: usize = FIRST_LINE.len() + HASH_BYTES + LENGTH_BYTES + HASH_BYTES;
+/// After the file's name: a copy of what was found damaged. Further ones are numbered.
+const ASIDE_SUFFIX: &str = ".damaged";
 
 /// The most that a unit's state may take, in bytes: what more than a thousand registered initiators need.
 pub const STATE_BYTES_MAX: usize = 1 << 20;
@@ -33,6 +40,14 @@ pub enum StateError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// A part of it is not what was written, and no copy of it can be made.
+    #[error("{} is damaged, and cannot be copied before it is written again: {source}", path.display())]
+    CopyAside {
+        /// The file.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// It is not what was written.
     #[error(
         "{} does not have what was written to it; it keeps reservations and settings of the logical unit: bring it \
@@ -42,6 +57,15 @@ pub enum StateError {
         /// The file.
         path: PathBuf,
     },
+}
+
+/// What a state file keeps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StateContent {
+    /// What the unit cannot be served without.
+    pub essential: Vec<u8>,
+    /// What can be lost alone; `None`: it was, for it is not what was written.
+    pub replaceable: Option<Vec<u8>>,
 }
 
 /// The place of one unit's state. Its directory must be writable, the file need not exist.
@@ -61,18 +85,15 @@ impl StateFile {
     /// The file at `path`, and what is in it.
     ///
     /// # Errors
-    /// [`StateError`] where there is a file whose content cannot be trusted.
-    pub fn open(path: PathBuf) -> Result<(Self, Option<Vec<u8>>), StateError> {
+    /// [`StateError`] where there is a file whose essential part cannot be trusted.
+    pub fn open(path: PathBuf) -> Result<(Self, Option<StateContent>), StateError> {
         let content = match read(&path) {
             Ok(content) => content,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok((Self { path }, None)),
             Err(source) => return Err(StateError::Read { path, source }),
         };
         match checked(&content) {
-            Some(bytes) => {
-                let bytes = bytes.to_vec();
-                Ok((Self { path }, Some(bytes)))
-            }
+            Some(content) => Ok((Self { path }, Some(content))),
             None => Err(StateError::Damaged { path }),
         }
     }
@@ -91,24 +112,57 @@ impl StateFile {
         rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK).is_ok()
     }
 
+    /// Copies the file as it is to a name of its own beside it, for whoever wants to find out what has become of it, and answers
+    /// that name. A copy that is there already is enough.
+    ///
+    /// # Errors
+    /// What the kernel said; the file itself is untouched.
+    pub fn copy_aside(&self) -> io::Result<PathBuf> {
+        let content = read(&self.path)?;
+        let mut number = 1u32;
+        loop {
+            let mut aside = OsString::from(&self.path);
+            aside.push(ASIDE_SUFFIX);
+            if number > 1 {
+                aside.push(format!(".{number}"));
+            }
+            let aside = PathBuf::from(aside);
+            match fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&aside) {
+                Ok(mut file) => {
+                    file.write_all(&content)?;
+                    file.sync_all()?;
+                    sync_directory_of(&aside)?;
+                    return Ok(aside);
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    if read(&aside).is_ok_and(|other| other == content) {
+                        return Ok(aside);
+                    }
+                    number += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     /// Replaces the content. When it returns, the new content is stable; when it fails, the old one or the new one is
     /// there, never a part of one. Not to be called twice at a time.
     ///
     /// # Errors
-    /// What the kernel said, or that `bytes` are more than [`STATE_BYTES_MAX`].
-    pub fn replace(&self, bytes: &[u8]) -> io::Result<()> {
-        self.replace_by(&mut Kernel, bytes)
+    /// What the kernel said, or that both parts are more than [`STATE_BYTES_MAX`].
+    pub fn replace(&self, essential: &[u8], replaceable: &[u8]) -> io::Result<()> {
+        self.replace_by(&mut Kernel, (essential, replaceable))
     }
 
     /// The new content is stable before it takes the place of the old one, and its name is before anybody is told.
-    fn replace_by(&self, steps: &mut impl Steps, bytes: &[u8]) -> io::Result<()> {
-        if bytes.len() > STATE_BYTES_MAX {
+    fn replace_by(&self, steps: &mut impl Steps, parts: (&[u8], &[u8])) -> io::Result<()> {
+        if parts.0.len() + parts.1.len() > STATE_BYTES_MAX {
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the state is too long"));
         }
         let mut temporary = OsString::from(&self.path);
         temporary.push(".new");
         let temporary = PathBuf::from(temporary);
-        let written = write(steps, &temporary, bytes).and_then(|()| steps.rename(&temporary, &self.path));
+        let written = write(steps, &temporary, parts).and_then(|()| steps.rename(&temporary, &self.path));
         if written.is_err() {
             let _ = fs::remove_file(&temporary);
         }
@@ -142,15 +196,36 @@ impl Steps for Kernel {
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     // One byte more than there may be, so that a longer file shows.
-    let length_max = FIRST_LINE.len() + HASH_BYTES + STATE_BYTES_MAX + 1;
+    let length_max = HEAD_BYTES + STATE_BYTES_MAX + 1;
     let mut content = Vec::new();
     fs::File::open(path)?.take(length_max as u64).read_to_end(&mut content)?;
     Ok(content)
 }
 
-fn checked(content: &[u8]) -> Option<&[u8]> {
-    let (hash, bytes) = content.strip_prefix(FIRST_LINE)?.split_at_checked(HASH_BYTES)?;
-    (bytes.len() <= STATE_BYTES_MAX && Sha256::digest(bytes)[..] == *hash).then_some(bytes)
+fn checked(content: &[u8]) -> Option<StateContent> {
+    if content.len() > HEAD_BYTES + STATE_BYTES_MAX {
+        return None;
+    }
+    let (hash, rest) = content.strip_prefix(FIRST_LINE)?.split_at_checked(HASH_BYTES)?;
+    let (length, after) = rest.split_first_chunk::<LENGTH_BYTES>()?;
+    let (replaceable_hash, _) = after.split_at_checked(HASH_BYTES)?;
+    let essential_end = LENGTH_BYTES + HASH_BYTES + u32::from_be_bytes(*length) as usize;
+    let (head, replaceable) = rest.split_at_checked(essential_end)?;
+    if Sha256::digest(head)[..] != *hash {
+        return None;
+    }
+    let is_whole = Sha256::digest(replaceable)[..] == *replaceable_hash;
+    Some(StateContent {
+        essential: head[LENGTH_BYTES + HASH_BYTES..].to_vec(),
+        replaceable: is_whole.then(|| replaceable.to_vec()),
+    })
+}
+
+/// The inverse of [`checked`].
+fn composed((essential, replaceable): (&[u8], &[u8])) -> Vec<u8> {
+    let length = essential.len() as u32;
+    let head = [&length.to_be_bytes(), &Sha256::digest(replaceable)[..], essential].concat();
+    [FIRST_LINE, &Sha256::digest(&head), &head, replaceable].concat()
 }
 
 /// Opens the file that is written first. What a crash left there is in nobody's way; a link of somebody else's is not followed.
@@ -165,7 +240,7 @@ fn open_new(path: &Path) -> io::Result<fs::File> {
         .open(path)
 }
 
-fn write(steps: &mut impl Steps, path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn write(steps: &mut impl Steps, path: &Path, parts: (&[u8], &[u8])) -> io::Result<()> {
     let mut file = match open_new(path) {
         Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
             fs::remove_file(path)?;
@@ -173,9 +248,7 @@ fn write(steps: &mut impl Steps, path: &Path, bytes: &[u8]) -> io::Result<()> {
         }
         opened => opened?,
     };
-    file.write_all(FIRST_LINE)?;
-    file.write_all(&Sha256::digest(bytes))?;
-    file.write_all(bytes)?;
+    file.write_all(&composed(parts))?;
     steps.sync(&file)
 }
 
@@ -189,17 +262,29 @@ mod tests {
         (directory, path)
     }
 
+    fn essential(path: &Path) -> Vec<u8> {
+        StateFile::open(path.to_owned()).unwrap().1.expect("a file").essential
+    }
+
     #[test]
     fn the_last_content_is_there_after_a_restart() {
         let (_directory, path) = place();
         let (file, content) = StateFile::open(path.clone()).unwrap();
         assert_eq!(content, None);
         assert!(file.is_writable());
-        for bytes in [&b"first"[..], b"second, and longer", b""] {
-            file.replace(bytes).unwrap();
-            assert_eq!(StateFile::open(path.clone()).unwrap().1.as_deref(), Some(bytes));
+        for (essential, replaceable) in
+            [(&b"first"[..], &b"part"[..]), (b"second, and longer", b""), (b"", b"x")]
+        {
+            file.replace(essential, replaceable).unwrap();
+            let content = StateFile::open(path.clone()).unwrap().1.expect("a file");
+            assert_eq!(
+                (&content.essential[..], content.replaceable.as_deref()),
+                (essential, Some(replaceable))
+            );
         }
-        let too_long = file.replace(&vec![0; STATE_BYTES_MAX + 1]).unwrap_err();
+        let long = vec![0; STATE_BYTES_MAX];
+        file.replace(&long, &[]).unwrap();
+        let too_long = file.replace(&long, &[0]).unwrap_err();
         assert_eq!(too_long.kind(), io::ErrorKind::FileTooLarge);
     }
 
@@ -220,9 +305,9 @@ mod tests {
     impl Steps for Watched {
         fn sync(&mut self, file: &fs::File) -> io::Result<()> {
             // All of it is there by now, and under another name.
-            let content = FIRST_LINE.len() + HASH_BYTES + b"second".len();
+            let content = HEAD_BYTES + b"second".len();
             assert_eq!(file.metadata()?.len(), content as u64);
-            assert_eq!(StateFile::open(self.path.clone()).unwrap().1.as_deref(), Some(&b"first"[..]));
+            assert_eq!(essential(&self.path), b"first");
             self.step("sync", || Kernel.sync(file))
         }
 
@@ -244,9 +329,9 @@ mod tests {
         for fails in 0..=ORDER.len() {
             let (_directory, path) = place();
             let (file, _) = StateFile::open(path.clone()).unwrap();
-            file.replace(b"first").unwrap();
+            file.replace(b"first", b"").unwrap();
             let mut watched = Watched { calls: Vec::new(), fails, path: path.clone() };
-            let outcome = file.replace_by(&mut watched, b"second");
+            let outcome = file.replace_by(&mut watched, (b"second", b""));
             assert_eq!(watched.calls, ORDER[..ORDER.len().min(fails + 1)]);
             assert_eq!(
                 outcome.is_ok(),
@@ -254,7 +339,7 @@ mod tests {
                 "one call fails: nobody is told that it is stored"
             );
             let left: &[u8] = if fails < 2 { b"first" } else { b"second" };
-            assert_eq!(StateFile::open(path).unwrap().1.as_deref(), Some(left), "whole, whenever it stops");
+            assert_eq!(essential(&path), left, "whole, whenever it stops");
         }
     }
 
@@ -263,8 +348,8 @@ mod tests {
         let (_directory, path) = place();
         let (file, _) = StateFile::open(path.clone()).unwrap();
         fs::write(path.with_extension("lunette-state.new"), "half of it").unwrap();
-        file.replace(b"whole").unwrap();
-        assert_eq!(StateFile::open(path).unwrap().1.as_deref(), Some(&b"whole"[..]));
+        file.replace(b"whole", b"").unwrap();
+        assert_eq!(essential(&path), b"whole");
     }
 
     /// Who may write to the directory of an image must not have the target write elsewhere.
@@ -275,35 +360,65 @@ mod tests {
         let elsewhere = directory.path().join("elsewhere");
         fs::write(&elsewhere, "precious").unwrap();
         std::os::unix::fs::symlink(&elsewhere, path.with_extension("lunette-state.new")).unwrap();
-        file.replace(b"state").unwrap();
+        file.replace(b"state", b"").unwrap();
         assert_eq!(fs::read(&elsewhere).unwrap(), b"precious");
         assert!(fs::symlink_metadata(&path).unwrap().is_file());
-        assert_eq!(StateFile::open(path).unwrap().1.as_deref(), Some(&b"state"[..]));
+        assert_eq!(essential(&path), b"state");
+    }
+
+    /// Every bit and every length: what is essential is whole, or the file is refused; what is replaceable is whole, or told
+    /// to be lost.
+    #[test]
+    fn damage_is_told_from_absence_and_from_the_loss_of_one_part() {
+        let (_directory, path) = place();
+        let (file, _) = StateFile::open(path.clone()).unwrap();
+        let (essential, replaceable) = (&b"settings"[..], &b"reservations"[..]);
+        file.replace(essential, replaceable).unwrap();
+        let good = fs::read(&path).unwrap();
+        let after = HEAD_BYTES + essential.len();
+        let damaged = |bad: &[u8], at: usize| match checked(bad) {
+            None => assert!(at < after, "{at}"),
+            Some(content) => {
+                assert!(at >= after, "{at}");
+                assert_eq!((&content.essential[..], content.replaceable), (essential, None), "{at}");
+            }
+        };
+        for at in 0..good.len() {
+            for bit in 0..8 {
+                let mut bad = good.clone();
+                bad[at] ^= 1 << bit;
+                damaged(&bad, at);
+            }
+            damaged(&good[..at], at);
+        }
+        damaged(&[&good[..], b"more"].concat(), good.len());
+        fs::write(&path, b"").unwrap();
+        let error = StateFile::open(path.clone()).unwrap_err();
+        assert!(matches!(error, StateError::Damaged { .. }));
+        assert!(error.to_string().contains("vm.img.lunette-state"), "{error}");
     }
 
     #[test]
-    fn damage_is_told_from_absence() {
+    fn what_was_found_damaged_is_kept_once_and_never_written_over() {
         let (_directory, path) = place();
         let (file, _) = StateFile::open(path.clone()).unwrap();
-        file.replace(b"content").unwrap();
-        let good = fs::read(&path).unwrap();
-        for at in [0, FIRST_LINE.len(), good.len() - 1] {
-            let mut bad = good.clone();
-            bad[at] ^= 1;
-            fs::write(&path, &bad).unwrap();
-            let error = StateFile::open(path.clone()).unwrap_err();
-            assert!(error.to_string().contains("vm.img.lunette-state"), "{error}");
-        }
-        fs::write(&path, &good[..good.len() - 1]).unwrap();
-        assert!(matches!(StateFile::open(path.clone()), Err(StateError::Damaged { .. })));
-        fs::write(&path, b"").unwrap();
-        assert!(matches!(StateFile::open(path), Err(StateError::Damaged { .. })));
+        let aside = |content: &[u8]| {
+            fs::write(&path, content).unwrap();
+            file.copy_aside().unwrap()
+        };
+        let first = aside(b"one");
+        assert_eq!(aside(b"one"), first, "it is there already");
+        let second = aside(b"two");
+        assert_eq!(aside(b"two"), second);
+        assert_eq!((fs::read(first).unwrap(), fs::read(second).unwrap()), (b"one".to_vec(), b"two".to_vec()));
+        assert_eq!(fs::read(&path).unwrap(), b"two", "the file itself stays");
     }
 
     #[test]
     fn a_place_that_is_not_there_is_not_writable() {
         let (file, _) = StateFile::open("/nonexistent/disk.lunette-state".into()).unwrap();
         assert!(!file.is_writable());
-        assert!(file.replace(b"x").is_err());
+        assert!(file.replace(b"x", b"").is_err());
+        assert!(file.copy_aside().is_err());
     }
 }

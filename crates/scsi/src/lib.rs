@@ -94,7 +94,7 @@ pub use lun::Lun;
 pub use lun_map::{LunMap, MappedUnit};
 pub use nexus::{Nexus, NexusName};
 pub use protection::ProtectionType;
-pub use saved::{Saved, SavedFault};
+pub use saved::{Saved, SavedFault, UnitState};
 pub use sense::{AdditionalSense, EncodedSense, FieldPlace, FieldPointer, SenseData, SenseKey};
 pub use space::Space;
 pub use status::Status;

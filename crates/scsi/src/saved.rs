@@ -1,7 +1,8 @@
-//! What a logical unit keeps over a restart: named sections of bytes, and the one piece that they are stored as.
+//! What a logical unit keeps over a restart: named sections of bytes, and the two parts that they are stored as.
 //!
-//! It is not the file: the driver stores the bytes and brings them back (`Io::SaveState`). What a section means is
-//! known to the module that writes it.
+//! It is not the file: the driver stores the parts together and brings them back (`Io::SaveState`). What a section means is
+//! known to the module that writes it. Persistent reservations are a part of their own, because they may be lost alone:
+//! SPC-4 says what comes of that, and of the loss of nothing else.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,7 +19,29 @@ pub enum Saved<'a> {
     /// There is a place, and nothing in it yet.
     Nothing,
     /// What [`crate::LogicalUnit::state`] returned before, as it was stored last.
-    Bytes(&'a [u8]),
+    Parts {
+        /// [`UnitState::settings`]
+        settings: &'a [u8],
+        /// [`UnitState::reservations`]; `None`: they were stored, and cannot be read any more.
+        reservations: Option<&'a [u8]>,
+    },
+}
+
+/// All that a unit keeps over a restart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitState {
+    /// All but the other part. Without it, the unit cannot be made again.
+    pub settings: Vec<u8>,
+    /// Persistent reservations; empty where none are to be kept. If they are lost alone, the unit can be made, and refuses commands
+    /// until an initiator has replaced them (SPC-4, recoverable loss of persistent reservation information).
+    pub reservations: Vec<u8>,
+}
+
+impl UnitState {
+    /// What the driver knows after it has read this back.
+    pub fn saved(&self) -> Saved<'_> {
+        Saved::Parts { settings: &self.settings, reservations: Some(&self.reservations) }
+    }
 }
 
 /// Why stored bytes are not taken.
@@ -46,7 +69,7 @@ impl fmt::Display for SavedFault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub(crate) enum Section {
-    /// Persistent reservations with APTPL.
+    /// Persistent reservations with APTPL, stored as a part of their own.
     Reservations = 1,
     /// States of target port groups that are not the initial ones.
     AccessStates = 2,
@@ -61,8 +84,8 @@ pub(crate) enum Section {
 }
 
 impl Section {
-    const ALL: [Section; 6] = [
-        Section::Reservations,
+    /// What the settings are made of.
+    const SETTINGS: [Section; 5] = [
         Section::AccessStates,
         Section::IdentifyingInformation,
         Section::Work,
@@ -88,14 +111,15 @@ pub(crate) struct SavedState {
 }
 
 impl SavedState {
-    /// Reads what was stored for the unit whose UUID is `owner`.
+    /// Reads what was stored for the unit whose UUID is `owner`, but for its reservations: whether those are lost is seen
+    /// elsewhere.
     ///
     /// # Errors
     /// [`SavedFault`]; a section that is not known counts as damage, because dropping it would lose what it keeps.
     pub(crate) fn restore(owner: [u8; 16], saved: Saved<'_>) -> Result<SavedState, SavedFault> {
         let sections = match saved {
             Saved::Nowhere | Saved::Nothing => BTreeMap::new(),
-            Saved::Bytes(bytes) => parse(owner, bytes)?,
+            Saved::Parts { settings, .. } => parse(owner, settings)?,
         };
         let is_kept = saved != Saved::Nowhere;
         Ok(SavedState { owner, is_kept, is_owed: AtomicBool::new(false), sections: Mutex::new(sections) })
@@ -135,18 +159,24 @@ impl SavedState {
         }
     }
 
-    pub(crate) fn image(&self) -> Vec<u8> {
-        let mut image = Vec::new();
-        image.extend(VERSION.to_be_bytes());
-        image.extend([0; 2]);
-        image.extend(self.owner);
-        for (section, bytes) in self.lock().iter() {
-            image.extend(section.to_be_bytes());
-            image.extend([0; 2]);
-            image.extend((bytes.len() as u32).to_be_bytes());
-            image.extend(bytes);
+    /// Both parts, of one moment.
+    pub(crate) fn image(&self) -> UnitState {
+        let mut settings = Vec::new();
+        settings.extend(VERSION.to_be_bytes());
+        settings.extend([0; 2]);
+        settings.extend(self.owner);
+        let mut reservations = Vec::new();
+        for (&section, bytes) in self.lock().iter() {
+            if section == Section::Reservations as u16 {
+                reservations.clone_from(bytes);
+                continue;
+            }
+            settings.extend(section.to_be_bytes());
+            settings.extend([0; 2]);
+            settings.extend((bytes.len() as u32).to_be_bytes());
+            settings.extend(bytes);
         }
-        image
+        UnitState { settings, reservations }
     }
 }
 
@@ -166,7 +196,7 @@ fn parse(owner: [u8; 16], bytes: &[u8]) -> Result<BTreeMap<u16, Vec<u8>>, SavedF
             return Err(SavedFault::Damaged);
         };
         let (content, after) = body.split_at_checked(length as usize).ok_or(SavedFault::Damaged)?;
-        let is_known = Section::ALL.iter().any(|&known| known as u16 == section);
+        let is_known = Section::SETTINGS.iter().any(|&known| known as u16 == section);
         if !is_known || content.is_empty() || sections.insert(section, content.to_vec()).is_some() {
             return Err(SavedFault::Damaged);
         }
@@ -181,27 +211,33 @@ mod tests {
 
     const OWNER: [u8; 16] = [7; 16];
 
-    fn image() -> Vec<u8> {
+    fn image() -> UnitState {
         let state = SavedState::restore(OWNER, Saved::Nothing).unwrap();
         state.set_section(Section::Reservations, vec![1, 2, 3]);
+        state.set_section(Section::Marks, vec![4, 5, 6]);
         state.image()
     }
 
     #[test]
     fn what_was_stored_comes_back() {
-        let restored = SavedState::restore(OWNER, Saved::Bytes(&image())).unwrap();
-        assert_eq!(restored.section(Section::Reservations), Some(vec![1, 2, 3]));
+        let restored = SavedState::restore(OWNER, image().saved()).unwrap();
+        assert_eq!(restored.section(Section::Marks), Some(vec![4, 5, 6]));
+        assert_eq!(restored.image(), UnitState { reservations: Vec::new(), ..image() });
+        restored.set_section(Section::Reservations, vec![1, 2, 3]);
         assert_eq!(restored.image(), image());
-        restored.set_section(Section::Reservations, Vec::new());
-        assert_eq!(restored.section(Section::Reservations), None);
+        restored.set_section(Section::Marks, Vec::new());
+        assert_eq!(restored.section(Section::Marks), None);
+        assert_eq!(restored.image().reservations, [1, 2, 3]);
         assert!(restored.is_kept());
         assert!(!SavedState::restore(OWNER, Saved::Nowhere).unwrap().is_kept());
     }
 
     #[test]
     fn damage_is_an_error() {
-        let image = image();
-        let fault = |owner, bytes: &[u8]| SavedState::restore(owner, Saved::Bytes(bytes)).unwrap_err();
+        let image = image().settings;
+        let fault = |owner, settings: &[u8]| {
+            SavedState::restore(owner, Saved::Parts { settings, reservations: None }).unwrap_err()
+        };
         for length in (0..image.len()).filter(|&length| length != HEADER_BYTES) {
             assert_eq!(fault(OWNER, &image[..length]), SavedFault::Damaged, "{length}");
         }
@@ -212,6 +248,7 @@ mod tests {
         };
         assert_eq!(with(1, 2), SavedFault::Version(2));
         assert_eq!(with(HEADER_BYTES + 1, 99), SavedFault::Damaged, "a section that is not known");
+        assert_eq!(with(HEADER_BYTES + 1, 1), SavedFault::Damaged, "reservations in the wrong part");
         assert_eq!(with(HEADER_BYTES + 7, 0), SavedFault::Damaged, "an empty section");
         assert_eq!(fault([8; 16], &image), SavedFault::Owner);
         let twice = [&image[..], &image[HEADER_BYTES..]].concat();

@@ -23,7 +23,7 @@ use crate::priority::Priorities;
 use crate::protection::Protection;
 use crate::reservations::Reservations;
 use crate::rod::Watch;
-use crate::saved::{Saved, SavedFault, SavedState, Section};
+use crate::saved::{Saved, SavedFault, SavedState, Section, UnitState};
 use crate::sense::SenseData;
 use crate::space::SpaceWatch;
 use crate::task_set::TaskSet;
@@ -108,10 +108,15 @@ impl LogicalUnit {
         {
             return Err(ConfigError::AtomicWrites);
         }
+        let reservations = match saved {
+            Saved::Nowhere | Saved::Nothing => Reservations::default(),
+            Saved::Parts { reservations, .. } => {
+                Reservations::from_bytes(reservations).map_err(ConfigError::SavedState)?
+            }
+        };
         let saved = SavedState::restore(config.identity.uuid, saved).map_err(ConfigError::SavedState)?;
-        let reservations =
-            Reservations::from_bytes(&saved.section(Section::Reservations).unwrap_or_default())
-                .map_err(ConfigError::SavedState)?;
+        // What is lost stays lost, whatever else is stored next.
+        saved.set_section(Section::Reservations, reservations.to_bytes());
         let section = saved.section(Section::IdentifyingInformation).unwrap_or_default();
         commands::parse_identifying_information(&section)
             .ok_or(ConfigError::SavedState(SavedFault::Damaged))?;
@@ -174,7 +179,7 @@ impl LogicalUnit {
 
     /// All that is to be kept over a restart, for the driver to store on [`crate::Io::SaveState`]. A later call never
     /// returns an older state.
-    pub fn state(&self) -> Vec<u8> {
+    pub fn state(&self) -> UnitState {
         self.saved.image()
     }
 
@@ -415,7 +420,8 @@ pub(crate) mod tests {
         assert_eq!(atomic(2048), None);
         let largest = LogicalUnitConfig { blocks: (1 << 54) - 1, ..config() };
         assert!(LogicalUnit::new(largest, Saved::Nowhere).is_ok());
-        let damaged = LogicalUnit::new(config(), Saved::Bytes(&[0])).unwrap_err();
+        let damaged = Saved::Parts { settings: &[0], reservations: Some(&[]) };
+        let damaged = LogicalUnit::new(config(), damaged).unwrap_err();
         assert_eq!(damaged, ConfigError::SavedState(SavedFault::Damaged));
     }
 

@@ -120,5 +120,7 @@ impl Saver {
 
 /// Stores the state of the one unit that all of `served` are about.
 fn store(served: &[Save], file: &StateFile) -> io::Result<()> {
-    served.first().map_or(Ok(()), |save| file.replace(&save.unit.state()))
+    let Some(save) = served.first() else { return Ok(()) };
+    let state = save.unit.state();
+    file.replace(&state.settings, &state.reservations)
 }

@@ -3,12 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lunette_block::{EngineKind, IdentityOverride, StateFile, Store, StoreSpec, Volume, VolumeSpec};
+use lunette_block::{
+    EngineKind, IdentityOverride, StateContent, StateError, StateFile, Store, StoreSpec, Volume, VolumeSpec,
+};
 use lunette_scsi::{
     ConfigError, Device, Domain, Identity, LogicalUnit, LogicalUnitConfig, Lun, ProtectionType, Provisioning,
     Saved, TargetPort,
 };
-use tracing::info;
+use tracing::{error, info};
 
 use crate::admission::{Admission, Changing};
 use crate::config::{AccessRule, ChapRules, PortalConfig, Redirection, TargetConfig, UnitConfig, WriteMode};
@@ -216,7 +218,9 @@ fn open_unit(
         None => (None, None),
     };
     let saved = match (&state, &saved) {
-        (_, Some(bytes)) => Saved::Bytes(bytes),
+        (_, Some(content)) => {
+            Saved::Parts { settings: &content.essential, reservations: content.replaceable.as_deref() }
+        }
         (Some(_), None) => Saved::Nothing,
         (None, None) => Saved::Nowhere,
     };
@@ -250,6 +254,13 @@ fn open_unit(
         }
         (_, source) => StartError::Unit { lun: config.lun, source },
     })?;
+    if unit.has_lost_reservations() {
+        error!(
+            lun = config.lun,
+            "the persistent reservations of the unit are lost: it refuses commands until an initiator says what is reserved \
+             (`lunette reserve --replace-lost`)"
+        );
+    }
     if let Some(space) = volume.space() {
         unit.note_space(unit_space(space));
     }
@@ -269,14 +280,22 @@ fn state_path(store: &StoreSpec, naa: u64, directory: Option<&Path>) -> Option<P
     }
 }
 
-type OpenedState = (Option<Arc<StateFile>>, Option<Vec<u8>>);
+type OpenedState = (Option<Arc<StateFile>>, Option<StateContent>);
 
-/// The place for a unit's state and what is in it. What cannot be written is no place, unless there is something in it.
+/// The place for a unit's state and what is in it. What cannot be written is no place, unless there is something in it. Before
+/// anything is written over reservations that cannot be read, they are copied.
 fn open_state(path: PathBuf, lun: u16) -> Result<OpenedState, StartError> {
     let (file, saved) = StateFile::open(path).map_err(|source| StartError::StateFile { lun, source })?;
     if saved.is_none() && !file.is_writable() {
         info!(lun, path = %file.path().display(), "the unit's state cannot be kept here");
         return Ok((None, None));
+    }
+    if saved.as_ref().is_some_and(|content| content.replaceable.is_none()) {
+        let path = file.path();
+        let copied =
+            file.copy_aside().map_err(|source| StateError::CopyAside { path: path.to_owned(), source });
+        let copy = copied.map_err(|source| StartError::StateFile { lun, source })?;
+        error!(lun, path = %path.display(), copy = %copy.display(), "the reservations in the unit's state are damaged");
     }
     Ok((Some(Arc::new(file)), saved))
 }

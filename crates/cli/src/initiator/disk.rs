@@ -22,6 +22,9 @@ const PAUSE_MS: u64 = 250;
 /// The most that one command transfers, in bytes, whatever the unit allows: what most targets and links do best with.
 const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 
+const RESERVATION_LOST_HELP: &str = "the target has lost who had reserved the unit: once you know who may use it, say so with \
+     `lunette reserve URL --replace-lost`";
+
 /// A logical unit.
 pub(crate) struct Disk {
     pub(crate) port: Box<dyn Port>,
@@ -257,6 +260,9 @@ fn help_for(sense: &Sense) -> Option<String> {
         SenseKey::DataProtect if sense.code == AdditionalSense::SPACE_ALLOCATION_FAILED => {
             "the target's store is full: make room there"
         }
+        SenseKey::DataProtect if sense.code == AdditionalSense::RESERVATION_INFORMATION_LOST => {
+            RESERVATION_LOST_HELP
+        }
         SenseKey::DataProtect => "the disk is read-only for this initiator: see the target's configuration",
         SenseKey::MediumError | SenseKey::HardwareError => {
             "the target's store has an error: look at the target's log"
@@ -275,6 +281,7 @@ fn not_ready_help(sense: &Sense) -> Option<String> {
         AdditionalSense::TARGET_PORT_IN_STANDBY | AdditionalSense::TARGET_PORT_UNAVAILABLE => {
             "this path is not the active one: `lunette info URL` lists the states of all port groups"
         }
+        AdditionalSense::RESERVATION_INFORMATION_LOST => RESERVATION_LOST_HELP,
         AdditionalSense::FORMAT_IN_PROGRESS | AdditionalSense::SANITIZE_IN_PROGRESS => "wait for its end",
         _ => return None,
     };

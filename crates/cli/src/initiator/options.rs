@@ -389,6 +389,9 @@ pub(crate) struct ReserveOptions {
     /// The same, aborting their commands
     #[arg(long, short = 'A', group = "action", requires_all = ["param_rk", "param_sark", "prout_type"])]
     pub(crate) preempt_abort: bool,
+    /// Say what is reserved where the target has lost it: we register the key of --param-sark, and reserve
+    #[arg(long, short = 'z', group = "action", requires_all = ["param_sark", "prout_type"], conflicts_with = "param_rk")]
+    pub(crate) replace_lost: bool,
     /// Our registered key, in hexadecimal
     #[arg(long, short = 'K', value_name = "KEY", value_parser = key)]
     pub(crate) param_rk: Option<u64>,

@@ -90,6 +90,8 @@ fn change(options: &ReserveOptions) -> Result<Option<ReserveOut>, Failure> {
         ReserveOut::Clear { key }
     } else if options.preempt || options.preempt_abort {
         ReserveOut::Preempt { key, victim: new_key, kind, abort: options.preempt_abort }
+    } else if options.replace_lost {
+        ReserveOut::ReplaceLost { new_key, kind, persist: options.param_aptpl }
     } else {
         return Ok(None);
     };
@@ -122,6 +124,7 @@ impl From<Held> for HeldAs {
 
 #[derive(Debug, Serialize)]
 struct Capabilities {
+    replace_lost: bool,
     compatible_reservations: bool,
     specify_initiator_ports: bool,
     all_target_ports: bool,
@@ -164,6 +167,7 @@ fn look(disk: &mut Disk, options: &ReserveOptions) -> Result<(), Failure> {
     if options.report_capabilities {
         let told = disk.ask(&reservations::report_capabilities())?;
         let report = Capabilities {
+            replace_lost: told.replace_lost,
             compatible_reservations: told.compatible_reservations,
             specify_initiator_ports: told.specify_initiator_ports,
             all_target_ports: told.all_target_ports,
@@ -202,6 +206,7 @@ fn capabilities_text(told: &Capabilities) -> String {
     let yes = |value: bool| if value { "yes" } else { "no" };
     let mut facts = Facts::new();
     facts
+        .row("can be replaced when they are lost (RLR_C)", yes(told.replace_lost))
         .row("RESERVE and RELEASE work beside them (CRH)", yes(told.compatible_reservations))
         .row("others can be registered along (SIP_C)", yes(told.specify_initiator_ports))
         .row("registrations for all target ports (ATP_C)", yes(told.all_target_ports))

@@ -59,6 +59,8 @@ fn command_lines_that_cannot_be() {
         (vec!["reserve", URL, "-R", "-K", "1"], "--prout-type"),
         (vec!["reserve", URL, "-R", "-T", "1"], "--param-rk"),
         (vec!["reserve", URL, "-R", "-K", "1", "-T", "2"], "write exclusive"),
+        (vec!["reserve", URL, "-z", "-S", "1"], "--prout-type"),
+        (vec!["reserve", URL, "-z", "-S", "1", "-T", "1", "-K", "2"], "cannot be used with"),
         (vec!["reserve", URL, "-G", "-S", "12345678901234567"], "hexadecimal"),
         (vec!["reserve", URL, "-G", "-S", "0x"], "hexadecimal"),
         (vec!["reserve", URL, "-k", "--isid", "1234567890abc"], "ISID"),

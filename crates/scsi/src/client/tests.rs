@@ -129,6 +129,10 @@ fn of_reservations() -> Vec<(Command, &'static str)> {
             }),
             "PERSISTENT RESERVE OUT, REGISTER AND MOVE",
         ),
+        (
+            out(&ReserveOut::ReplaceLost { new_key: 1, kind, persist: true }),
+            "PERSISTENT RESERVE OUT, REPLACE LOST RESERVATION",
+        ),
     ]
 }
 

@@ -46,7 +46,8 @@ use crate::attention::{ItlNexus, UnitAttention};
 use crate::bytes::Cdb;
 use crate::io::{Direction, Io};
 use crate::nexus::{Nexus, Path};
-use crate::reservations::access::Access;
+use crate::reservations::access::{Access, Permission};
+use crate::reservations::lost;
 use crate::sense::{AdditionalSense, SenseData, SenseKey};
 use crate::status::Status;
 use crate::task::{DataIn, Event};
@@ -349,13 +350,16 @@ fn check_unit(context: &Context<'_>, row: &Command) -> Result<(), SenseData> {
     Ok(())
 }
 
-/// What ends a command that the state of its target port, or a reservation, keeps its nexus from.
+/// What ends a command that the state of its target port, a reservation, or the loss of reservations keeps its nexus from.
 #[cold]
 fn refused_to_nexus(itl: &ItlNexus, row: &Command, cdb: &Cdb) -> Option<Progress> {
     if let Some(sense) = itl.access_state().refusal(row.works_in) {
         return Some(Err(sense));
     }
-    (!itl.permission().allows(row.access, cdb)).then(|| end(Status::ReservationConflict))
+    match itl.permission() {
+        Permission::Lost => (!row.survives_loss(cdb)).then(|| Err(lost::sense())),
+        permission => (!permission.allows(row.access, cdb)).then(|| end(Status::ReservationConflict)),
+    }
 }
 
 /// The command may change the medium.

@@ -45,6 +45,8 @@ pub(crate) struct Command {
     pub(crate) runs_when_not_ready: bool,
     /// Runs while the unit sanitizes or formats itself, or has failed to (SBC-3, SANITIZE).
     pub(crate) runs_when_occupied: bool,
+    /// Which CDBs run while the unit's persistent reservations are lost (SPC-4, 5.13.5.3); `None`: none.
+    runs_when_lost: Option<fn(&Cdb) -> bool>,
     /// Refused while the unit is write-protected.
     pub(crate) writes_medium: bool,
     /// Refused to a nexus that may only read, whatever the unit allows: it would decide for others.
@@ -91,6 +93,7 @@ pub(super) const fn row(
         passes_unit_attention: false,
         runs_when_not_ready: false,
         runs_when_occupied: false,
+        runs_when_lost: None,
         writes_medium: false,
         changes_for_others: false,
         exists_on: None,
@@ -149,7 +152,13 @@ impl Command {
 
     pub(super) const fn passes_attention(mut self) -> Command {
         self.passes_unit_attention = true;
-        self.in_every_state().any_occupation()
+        self.in_every_state().any_occupation().when_lost(|_| true)
+    }
+
+    /// Runs while persistent reservations are lost, with CDBs of which this is true.
+    pub(super) const fn when_lost(mut self, runs: fn(&Cdb) -> bool) -> Command {
+        self.runs_when_lost = Some(runs);
+        self
     }
 
     /// Exists only on units of which this is true.
@@ -187,6 +196,11 @@ impl Command {
             Occupation::FormatFailed => matches!(self.opcode, SANITIZE | FORMAT_UNIT),
             Occupation::None | Occupation::Sanitizing | Occupation::Formatting => false,
         }
+    }
+
+    /// Runs although the persistent reservations of the unit are lost.
+    pub(super) fn survives_loss(&self, cdb: &Cdb) -> bool {
+        self.runs_when_lost.is_some_and(|runs| runs(cdb))
     }
 
     /// Whether a CDB that [`Self::check_usage`] refuses is only that of a unit with protection information.

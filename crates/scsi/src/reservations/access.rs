@@ -32,6 +32,8 @@ pub(crate) enum Permission {
     Inspect = 2,
     /// What works for a unit that another nexus reserved with RESERVE of SPC-2.
     Identify = 3,
+    /// What works while persistent reservations are lost ([`super::lost`]), which the command table says command by command.
+    Lost = 4,
 }
 
 impl Permission {
@@ -41,7 +43,8 @@ impl Permission {
             0 => Permission::All,
             1 => Permission::Read,
             2 => Permission::Inspect,
-            _ => Permission::Identify,
+            3 => Permission::Identify,
+            _ => Permission::Lost,
         }
     }
 
@@ -58,8 +61,12 @@ impl Permission {
 
 /// START STOP UNIT: to start is always allowed, to stop, eject or change the power condition is not (SBC-3).
 pub(crate) fn of_start_stop(cdb: &Cdb) -> Access {
-    let power_condition = cdb[4] >> 4;
-    if cdb[4] & 0x01 != 0 && power_condition == 0 { Access::Inspects } else { Access::Writes }
+    if starts(cdb) { Access::Inspects } else { Access::Writes }
+}
+
+/// START STOP UNIT starts the unit, and changes no power condition.
+pub(crate) fn starts(cdb: &Cdb) -> bool {
+    cdb[4] & 0xf1 == 0x01
 }
 
 /// PREVENT ALLOW MEDIUM REMOVAL: to allow is never refused, to prevent is a change (SPC-4, SPC-2).
@@ -75,11 +82,11 @@ mod tests {
     fn stricter_permissions_allow_less() {
         let cdb = [0; 16];
         let allowed =
-            |access: Access| [0, 1, 2, 3].map(|bits| Permission::from_bits(bits).allows(access, &cdb));
-        assert_eq!(allowed(Access::Free), [true; 4]);
-        assert_eq!(allowed(Access::Inspects), [true, true, true, false]);
-        assert_eq!(allowed(Access::Reads), [true, true, false, false]);
-        assert_eq!(allowed(Access::Writes), [true, false, false, false]);
+            |access: Access| [0, 1, 2, 3, 4].map(|bits| Permission::from_bits(bits).allows(access, &cdb));
+        assert_eq!(allowed(Access::Free), [true; 5]);
+        assert_eq!(allowed(Access::Inspects), [true, true, true, false, false]);
+        assert_eq!(allowed(Access::Reads), [true, true, false, false, false]);
+        assert_eq!(allowed(Access::Writes), [true, false, false, false, false]);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! read in `commands/persistent_reserve`; what a reservation keeps others from is in [`access`].
 
 pub(crate) mod access;
+pub(crate) mod lost;
 pub(crate) mod preempt;
 mod stored;
 
@@ -140,6 +141,8 @@ pub(crate) struct Reservations {
     aptpl: bool,
     /// Who holds a RESERVE of SPC-2. Never together with registrants.
     reserved_by: Option<NexusName>,
+    /// What was kept cannot be read any more ([`lost`]). Nobody is registered, and nothing reserved, while it is set.
+    is_lost: bool,
 }
 
 impl Reservations {
@@ -178,6 +181,9 @@ impl Reservations {
 
     /// What `nexus` may do now.
     pub(crate) fn permission(&self, nexus: &NexusName) -> Permission {
+        if self.is_lost {
+            return Permission::Lost;
+        }
         if let Some(holder) = &self.reserved_by {
             return if holder == nexus { Permission::All } else { Permission::Identify };
         }

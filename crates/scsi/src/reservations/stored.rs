@@ -9,6 +9,8 @@ use crate::saved::SavedFault;
 const VERSION: u8 = 1;
 /// Version, type of the reservation (0: none), place of its holder (all ones: none).
 const HEADER_BYTES: usize = 4;
+/// In the place of the type: the reservations were lost, and nobody has replaced them yet.
+const LOST: u8 = 0xff;
 /// Key, target port, length of the initiator port's name.
 const REGISTRANT_BYTES: usize = 12;
 const NO_HOLDER: u16 = u16::MAX;
@@ -16,8 +18,12 @@ const NO_HOLDER: u16 = u16::MAX;
 const NAME_BYTES_MAX: usize = 223 + 5 + 12;
 
 impl Reservations {
-    /// What is to be kept; nothing unless somebody asked for it (APTPL). PRGENERATION starts at 0 with the process.
+    /// What is to be kept; nothing unless somebody asked for it (APTPL). PRGENERATION starts at 0 with the process. That they are
+    /// lost is kept too, or another restart would end it.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        if self.is_lost {
+            return vec![VERSION, LOST];
+        }
         if !self.aptpl || self.registrants.is_empty() {
             return Vec::new();
         }
@@ -37,15 +43,17 @@ impl Reservations {
         bytes
     }
 
-    /// The inverse of [`Reservations::to_bytes`].
+    /// The inverse of [`Reservations::to_bytes`]; `None` for bytes that cannot be read any more, and bytes that it cannot have
+    /// returned: reservations that are lost.
     ///
     /// # Errors
-    /// [`SavedFault::Damaged`] for bytes that it cannot have returned.
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Reservations, SavedFault> {
-        if bytes.is_empty() {
-            return Ok(Reservations::default());
+    /// [`SavedFault::Version`]: they are not lost, but nobody here can read them.
+    pub(crate) fn from_bytes(bytes: Option<&[u8]>) -> Result<Reservations, SavedFault> {
+        match bytes {
+            Some([]) => Ok(Reservations::default()),
+            Some(&[version, ..]) if version != VERSION => Err(SavedFault::Version(version.into())),
+            bytes => Ok(bytes.and_then(parse).unwrap_or_else(Reservations::lost)),
         }
-        parse(bytes).ok_or(SavedFault::Damaged)
     }
 }
 
@@ -66,7 +74,7 @@ fn parse(bytes: &[u8]) -> Option<Reservations> {
         reservations.registrants.push(Registrant { nexus, key });
         rest = after;
     }
-    let [version, kind, ..] = *header else { return None };
+    let kind = header[1];
     let holder = match be16(header, 2)? {
         NO_HOLDER => None,
         place => Some(reservations.registrants.get(usize::from(place))?.nexus.clone()),
@@ -79,7 +87,7 @@ fn parse(bytes: &[u8]) -> Option<Reservations> {
         None => be16(header, 2)? == NO_HOLDER,
         Some(reservation) => reservation.kind.is_held_by_all() == reservation.holder.is_none(),
     };
-    (version == VERSION && holder_fits && !reservations.registrants.is_empty()).then_some(reservations)
+    (holder_fits && !reservations.registrants.is_empty()).then_some(reservations)
 }
 
 #[cfg(test)]
@@ -114,28 +122,35 @@ mod tests {
     fn what_is_kept_comes_back() {
         for kind in ReservationType::ALL.map(Some).into_iter().chain([None]) {
             let reservations = registered(kind, true);
-            let restored = Reservations::from_bytes(&reservations.to_bytes()).unwrap();
+            let restored = Reservations::from_bytes(Some(&reservations.to_bytes())).unwrap();
             assert_eq!(restored, Reservations { generation: 0, ..reservations });
         }
         assert!(registered(None, false).to_bytes().is_empty(), "nobody asked");
-        assert_eq!(Reservations::from_bytes(&[]), Ok(Reservations::default()));
+        assert_eq!(Reservations::from_bytes(Some(&[])), Ok(Reservations::default()));
     }
 
     #[test]
-    fn damage_is_an_error() {
+    fn a_loss_is_kept_until_it_is_mended() {
+        let lost = Reservations::from_bytes(None).unwrap();
+        assert_eq!(lost, Reservations::lost());
+        assert_eq!(Reservations::from_bytes(Some(&lost.to_bytes())), Ok(lost));
+    }
+
+    #[test]
+    fn damage_is_a_loss() {
         let bytes = registered(Some(ReservationType::ExclusiveAccess), true).to_bytes();
         let one = HEADER_BYTES + (bytes.len() - HEADER_BYTES) / 2;
         for length in 1..bytes.len() {
-            let result = Reservations::from_bytes(&bytes[..length]);
-            assert_eq!(result, Err(SavedFault::Damaged), "{length}, {one}");
+            let result = Reservations::from_bytes(Some(&bytes[..length]));
+            assert_eq!(result, Ok(Reservations::lost()), "{length}, {one}");
         }
         let with = |at: usize, value: u8| {
             let mut changed = bytes.clone();
             changed[at] = value;
-            Reservations::from_bytes(&changed)
+            Reservations::from_bytes(Some(&changed))
         };
+        assert_eq!(with(0, 2), Err(SavedFault::Version(2)));
         for (at, value, what) in [
-            (0, 2, "version"),
             (1, 2, "type"),
             (1, 0, "a holder without a reservation"),
             (1, 7, "a holder where all hold"),
@@ -146,7 +161,7 @@ mod tests {
             (HEADER_BYTES + 9, 2, "twice"),
             (HEADER_BYTES + 12, 0xff, "name"),
         ] {
-            assert_eq!(with(at, value), Err(SavedFault::Damaged), "{what}");
+            assert_eq!(with(at, value), Ok(Reservations::lost()), "{what}");
         }
     }
 }

@@ -151,6 +151,8 @@ impl AdditionalSense {
     pub const MEDIUM_NOT_PRESENT: Self = Self::new(0x3a, 0x00);
     /// INTERNAL TARGET FAILURE
     pub const INTERNAL_TARGET_FAILURE: Self = Self::new(0x44, 0x00);
+    /// PERSISTENT RESERVATION INFORMATION LOST
+    pub const RESERVATION_INFORMATION_LOST: Self = Self::new(0x44, 0x01);
     /// INSUFFICIENT RESOURCES
     pub const INSUFFICIENT_RESOURCES: Self = Self::new(0x55, 0x03);
     /// MEDIUM REMOVAL PREVENTED

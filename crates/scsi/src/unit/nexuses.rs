@@ -22,6 +22,12 @@ impl LogicalUnit {
         self.reservations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Persistent reservations were to be kept, and are lost: nearly all commands are refused until an initiator replaces them
+    /// (SPC-4, recoverable loss of persistent reservation information).
+    pub fn has_lost_reservations(&self) -> bool {
+        self.reservations().are_lost()
+    }
+
     /// Changes what is reserved: every nexus is held to it at once, and told what it must know.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lunette_scsi::{
     Allocation, Device, Event, Io, IoError, IoOutcome, LogicalUnit, LogicalUnitConfig, Lun, Next,
-    Provisioning, Saved, Status, Task,
+    Provisioning, Saved, Status, Task, UnitState,
 };
 
 use crate::host::*;
@@ -234,7 +234,7 @@ fn it_goes_on_after_a_restart() {
     assert!(host.work());
     let (_, unit) = host.nexus.device().units().next().expect("a unit");
     let state = unit.state();
-    let mut after = on_kept_state(Saved::Bytes(&state));
+    let mut after = on_kept_state(state.saved());
     assert_eq!(after.code(&[0]), IN_PROGRESS);
     while after.work() {}
     assert_eq!(after.code(&[0]), GOOD);
@@ -242,10 +242,10 @@ fn it_goes_on_after_a_restart() {
     assert_eq!(after.log().last(), Some(&Io::SaveState));
     let (_, unit) = after.nexus.device().units().next().expect("a unit");
     let state = unit.state();
-    assert_eq!(on_kept_state(Saved::Bytes(&state)).code(&[0]), GOOD);
+    assert_eq!(on_kept_state(state.saved()).code(&[0]), GOOD);
 }
 
-fn state(host: &Host) -> Vec<u8> {
+fn state(host: &Host) -> UnitState {
     host.nexus.device().unit(host.lun).expect("a unit").state()
 }
 

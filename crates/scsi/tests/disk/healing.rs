@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use lunette_cases::cases;
 use lunette_scsi::{
-    Device, Event, Io, IoError, IoOutcome, LogicalUnit, Lun, Next, Nexus, Saved, Status, Task,
+    Device, Event, Io, IoError, IoOutcome, LogicalUnit, Lun, Next, Nexus, Saved, Status, Task, UnitState,
 };
 use proptest::prelude::*;
 
@@ -53,7 +53,7 @@ enum Must {
 struct UnderWay(Option<Image>);
 
 /// The state, and how many were taken before.
-type Image = (usize, Vec<u8>);
+type Image = (usize, UnitState);
 
 struct Writing {
     task: Task,
@@ -178,7 +178,7 @@ impl Model {
     }
 
     fn restarted(&self) -> LogicalUnit {
-        LogicalUnit::new(config(), Saved::Bytes(&self.stored.1)).expect("a sound state")
+        LogicalUnit::new(config(), self.stored.1.saved()).expect("a sound state")
     }
 }
 

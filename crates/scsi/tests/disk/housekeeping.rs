@@ -118,7 +118,7 @@ fn identifying_information_is_kept_over_a_restart() {
     assert_eq!(host.run(&identifying(0xa4, 6, 1, 1), &[0]).field(), Some((10, Some(7))));
 
     let saved = unit.state();
-    let again = LogicalUnit::new(config(), Saved::Bytes(&saved)).expect("the same unit");
+    let again = LogicalUnit::new(config(), saved.saved()).expect("the same unit");
     let device = Device::new("iqn.x", [1], [(Lun::from_number(0), Arc::new(again))]).expect("a device");
     let mut host = Host::on(Arc::new(device));
     assert_eq!(host.good(&identifying(0xa3, 5, 0, 64), &[]), [0, 0, 0, 3, 9, 8, 7]);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::copying::{COPY, blocks, both, cdb as copy_cdb, lid1};
 use crate::host::*;
-use lunette_scsi::{Device, Identity, Io, IoError, LogicalUnit, LogicalUnitConfig, Lun, Saved};
+use lunette_scsi::{Device, Identity, Io, IoError, LogicalUnit, LogicalUnitConfig, Lun, Saved, UnitState};
 
 /// UNRECOVERED READ ERROR, and READ ERROR - LBA MARKED BAD BY APPLICATION CLIENT.
 const UNRECOVERED: (u8, u8, u8) = (3, 0x11, 0);
@@ -50,7 +50,7 @@ fn host() -> Host {
     host
 }
 
-fn state(host: &Host) -> Vec<u8> {
+fn state(host: &Host) -> UnitState {
     host.nexus.device().unit(host.lun).expect("a unit").state()
 }
 
@@ -159,13 +159,13 @@ fn marks_are_there_after_a_restart() {
     before.good(&write_long(WR_UNCOR | COR_DIS, 10, 0), &[]);
     before.good(&write_long_16(WR_UNCOR, 12, 0), &[]);
     let saved = state(&before);
-    let mut host = host_of(config(), Saved::Bytes(&saved));
+    let mut host = host_of(config(), saved.saved());
     assert_eq!(read_all(&mut host), (MARKED_BAD, 10));
     host.good(&cdb10(0x2a, 0, 10, 1), &[1; BLOCK]);
     assert_eq!(read_all(&mut host), (UNRECOVERED, 12));
     let mut damaged = saved.clone();
-    *damaged.last_mut().expect("a kind of mark") = 9;
-    assert!(LogicalUnit::new(config(), Saved::Bytes(&damaged)).is_err());
+    *damaged.settings.last_mut().expect("a kind of mark") = 9;
+    assert!(LogicalUnit::new(config(), damaged.saved()).is_err());
 }
 
 /// PBLOCK marks, writes and reads the whole physical block, of which the medium may end before the end.
@@ -266,7 +266,7 @@ fn erasing_the_medium_takes_all_marks_away() {
         assert_eq!(read_all(&mut host).0, GOOD);
         assert_ne!(state(&host), marked);
         let saved = state(&host);
-        assert_eq!(read_all(&mut host_of(config(), Saved::Bytes(&saved))).0, GOOD);
+        assert_eq!(read_all(&mut host_of(config(), saved.saved())).0, GOOD);
     }
 }
 

@@ -60,7 +60,7 @@ fn saved_values_come_back_after_a_restart_and_a_reset() {
     let state = unit.state();
     assert!(host.nexus.logical_unit_reset(host.lun));
     assert_eq!(host.code(&[0]), (6, 0x29, 3));
-    let (device, _) = device_with(Saved::Bytes(&state));
+    let (device, _) = device_with(state.saved());
     for host in [&mut host, &mut Host::on(device)] {
         assert_eq!(sense(host, CURRENT, 0x0a, 0)[4], 0x08, "SWP");
         assert_eq!(sense(host, SAVED, 0x0a, 0)[4], 0x08);

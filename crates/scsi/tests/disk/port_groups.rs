@@ -151,7 +151,7 @@ fn states_outlive_a_restart_and_a_session() {
     assert!(hosts.all[0].nexus.logical_unit_reset(Lun::from_number(0)));
     assert_eq!(hosts.unit().access_state(port(2)), AccessState::Unavailable, "a reset changes no state");
     let state = hosts.unit().state();
-    let mut restarted = Hosts::new(Saved::Bytes(&state));
+    let mut restarted = Hosts::new(state.saved());
     assert_eq!(restarted.all[1].code(&[0]), (2, 0x04, 0x0c));
     assert_eq!(restarted.all[0].code(&[0]), GOOD);
     // A unit that keeps nothing changes states all the same.

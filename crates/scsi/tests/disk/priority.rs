@@ -146,7 +146,7 @@ fn the_initial_priority_is_in_a_mode_page() {
     list.extend([0x4a, 0x01, 0, 0x1c, 0x07, 11]);
     list.resize(36, 0);
     host(&device, FIRST).good(&[0x15, 0x11, 0, 0, 36, 0], &list);
-    let mut again = Host::on(device_keeping(config(), Saved::Bytes(&unit.state())));
+    let mut again = Host::on(device_keeping(config(), unit.state().saved()));
     assert_eq!(page(&mut again, 3)[5], 11);
     assert_eq!(page(&mut again, 0)[5], 11);
 }

@@ -28,6 +28,7 @@ pub(crate) enum Action {
     Preempt { aborts: bool },
     RegisterAndIgnore,
     RegisterAndMove,
+    ReplaceLost,
 }
 
 /// PERSISTENT RESERVE OUT with the service action PREEMPT AND ABORT.
@@ -45,13 +46,19 @@ impl Action {
             4 => Action::Preempt { aborts: false },
             5 => Action::Preempt { aborts: true },
             6 => Action::RegisterAndIgnore,
-            _ => Action::RegisterAndMove,
+            7 => Action::RegisterAndMove,
+            _ => Action::ReplaceLost,
         }
     }
 
     /// SCOPE and TYPE are looked at.
     fn has_type(self) -> bool {
-        matches!(self, Action::Reserve | Action::Release | Action::Preempt { .. })
+        self.needs_type() || matches!(self, Action::Preempt { .. })
+    }
+
+    /// TYPE is looked at in every case. PREEMPT does so where it takes a reservation over.
+    fn needs_type(self) -> bool {
+        matches!(self, Action::Reserve | Action::Release | Action::ReplaceLost)
     }
 
     /// The list may be longer than the fixed part: TransportIDs follow, or are refused by their bit.
@@ -76,7 +83,7 @@ pub(super) fn out(context: &Context<'_>, cdb: &Cdb) -> Progress {
         return Err(SenseData::invalid_cdb_field(2, 7));
     }
     let kind = ReservationType::from_code(code);
-    if matches!(action, Action::Reserve | Action::Release) && kind.is_none() {
+    if action.needs_type() && kind.is_none() {
         return Err(SenseData::invalid_cdb_field(2, 3));
     }
     let waiting = PersistentReserve::List { action, kind, length_bytes };
@@ -151,8 +158,17 @@ fn change(
             refuse_what_is_not_kept(unit, list.aptpl, 20)?;
             Some(list.registration(context, action == Action::RegisterAndIgnore)?)
         }
-        _ => None,
+        _ => {
+            list.refuse_initiator_ports()?;
+            None
+        }
     };
+    if let (Action::ReplaceLost, Some(kind)) = (action, kind) {
+        let replacement = list.replacement(kind)?;
+        // That they are lost is stored, and goes whether the new ones are kept or not.
+        *stores = true;
+        return unit.change_reservations(|reservations| reservations.replace_lost(name, replacement));
+    }
     unit.change_reservations(|reservations| {
         if reservations.is_reserved_by_spc2() {
             return Err(Refusal::Conflict);

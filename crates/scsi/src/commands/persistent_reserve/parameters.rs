@@ -4,8 +4,9 @@ use super::super::Context;
 use crate::bytes::{be16, be32, be64};
 use crate::device::TargetPort;
 use crate::nexus::NexusName;
+use crate::reservations::lost::Replacement;
 use crate::reservations::preempt::Move;
-use crate::reservations::{Key, REGISTRANTS_MAX, Refusal, Registration, Reservations};
+use crate::reservations::{Key, REGISTRANTS_MAX, Refusal, Registration, ReservationType, Reservations};
 use crate::sense::{AdditionalSense, SenseData};
 use crate::transport_id::TransportId;
 
@@ -48,14 +49,27 @@ impl<'a> List<'a> {
         })
     }
 
+    /// Initiator ports are named for REGISTER only (SPC-4, SPEC_I_PT).
+    pub(super) fn refuse_initiator_ports(&self) -> Result<(), SenseData> {
+        if self.flags & SPEC_I_PT != 0 { Err(SenseData::invalid_parameter_bit(20, 3)) } else { Ok(()) }
+    }
+
+    /// What REPLACE LOST RESERVATION asks for. It is for the nexus that it comes through.
+    pub(super) fn replacement(&self, kind: ReservationType) -> Result<Replacement, SenseData> {
+        if self.flags & ALL_TG_PT != 0 {
+            return Err(SenseData::invalid_parameter_bit(20, 2));
+        }
+        Ok(Replacement { key: self.key, new_key: self.service_action_key, kind, aptpl: self.aptpl })
+    }
+
     /// What REGISTER, or REGISTER AND IGNORE EXISTING KEY, asks for.
     pub(super) fn registration(
         &self,
         context: &Context<'_>,
         ignores_key: bool,
     ) -> Result<Registration, SenseData> {
-        if ignores_key && self.flags & SPEC_I_PT != 0 {
-            return Err(SenseData::invalid_parameter_bit(20, 3));
+        if ignores_key {
+            self.refuse_initiator_ports()?;
         }
         let name = context.nexus.name();
         let ports = if self.flags & ALL_TG_PT != 0 {

@@ -45,8 +45,8 @@ pub(in super::super) fn read_reservation(context: &Context<'_>, cdb: &Cdb) -> Pr
 pub(in super::super) fn report_capabilities(context: &Context<'_>, cdb: &Cdb) -> Progress {
     report(context, cdb, |reservations| {
         let is_kept = u8::from(context.unit().saved().is_kept());
-        // CRH, SIP_C, ATP_C, PTPL_C.
-        let capable = 0x1c | is_kept;
+        // RLR_C, CRH, SIP_C, ATP_C, PTPL_C.
+        let capable = 0x9c | is_kept;
         // TMV; ALLOW COMMANDS 001b: TEST UNIT READY is allowed whatever is reserved; PTPL_A.
         let active = 0x80 | 0x10 | u8::from(reservations.aptpl());
         // All six types.

@@ -12,7 +12,7 @@ use crate::commands::{
     buffer, cache, capacity, diagnostic, format, inquiry, log_pages, long, mode_pages, persistent_reserve,
     read_write, readiness, reserve, sanitize, start_stop, unmap, verify, write_same,
 };
-use crate::reservations::access::{Access, of_prevent_allow, of_start_stop};
+use crate::reservations::access::{Access, of_prevent_allow, of_start_stop, starts};
 
 /// In rising order of operation code and service action.
 pub(super) const ROWS: &[Command] = &[
@@ -46,6 +46,7 @@ pub(super) const ROWS: &[Command] = &[
     )
     .changes_for_others()
     .any_readiness()
+    .when_lost(starts)
     .alone()
     .timeout_s(MEDIUM_TIMEOUT_S),
     row("SEND DIAGNOSTIC", WRITES, diagnostic::send_diagnostic, &[0x1d, 0x17, 0, 0, 0, 0])
@@ -107,10 +108,12 @@ pub(super) const ROWS: &[Command] = &[
         &[0x3b, 0x1f, 255, 255, 255, 255, 255, 255, 255, 0],
     )
     .in_standby()
-    .any_readiness(),
+    .any_readiness()
+    .when_lost(|_| true),
     row("READ BUFFER(10)", READS, buffer::read_buffer, &[0x3c, 0x1f, 255, 255, 255, 255, 255, 255, 255, 0])
         .in_standby()
-        .any_readiness(),
+        .any_readiness()
+        .when_lost(|_| true),
     row("READ LONG(10)", READS, long::read_10, &LONG_BLOCK[0]),
     row("WRITE LONG(10)", WRITES, long::write_10, &LONG_BLOCK[1]).writes().exists_on(keeps_state),
     row(
@@ -148,7 +151,8 @@ pub(super) const ROWS: &[Command] = &[
         .any_readiness(),
     row("LOG SENSE", FREE, log_pages::log_sense, &[0x4d, 0, 255, 255, 0, 255, 255, 255, 255, 0])
         .in_standby()
-        .any_readiness(),
+        .any_readiness()
+        .when_lost(|_| true),
     row("MODE SELECT(10)", WRITES, mode_pages::mode_select_10, &[0x55, 0x11, 0, 0, 0, 0, 0, 0xff, 0xff, 0])
         .changes_for_others()
         .in_standby()
@@ -242,4 +246,10 @@ pub(super) const ROWS: &[Command] = &[
         .in_standby()
         .service_action()
         .any_readiness(),
+    row("PERSISTENT RESERVE OUT, REPLACE LOST RESERVATION", FREE, persistent_reserve::out, &RESERVE_OUT[8])
+        .changes_for_others()
+        .in_standby()
+        .service_action()
+        .any_readiness()
+        .when_lost(|_| true),
 ];

@@ -33,7 +33,8 @@ pub(super) const ROWS: &[Command] = &[
     )
     .service_action()
     .any_readiness()
-    .in_every_state(),
+    .in_every_state()
+    .when_lost(|_| true),
     row(
         "REPORT SUPPORTED OPERATION CODES",
         READS,

@@ -1,8 +1,8 @@
 //! CDB USAGE DATA that several rows of the command table share (SPC-4, REPORT SUPPORTED OPERATION CODES).
 
 /// Usage of PERSISTENT RESERVE OUT by service action: scope and type, which some ignore, and the list's length.
-pub(super) const RESERVE_OUT: [[u8; 10]; 8] = {
-    let mut usage = [[0x5f, 0, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, 0]; 8];
+pub(super) const RESERVE_OUT: [[u8; 10]; 9] = {
+    let mut usage = [[0x5f, 0, 0xff, 0, 0, 0xff, 0xff, 0xff, 0xff, 0]; 9];
     let mut action = 0;
     while action < usage.len() {
         usage[action][1] = action as u8;

@@ -9,6 +9,8 @@ use crate::host::*;
 
 pub(crate) const HOSTS: [&str; 2] = ["iqn.host-a,i,0x800000000001", "iqn.host-b,i,0x800000000002"];
 const PORTS: [u16; 2] = [1, 2];
+/// DATA PROTECT, PERSISTENT RESERVATION INFORMATION LOST.
+pub(crate) const LOST: (u8, u8, u8) = (7, 0x44, 0x01);
 
 /// Which initiator port and which target port `who` is.
 fn ports_of(who: Who) -> (&'static str, u16) {
@@ -56,6 +58,12 @@ impl Hosts {
         self.all.insert(who, host);
     }
 
+    /// The device starts again. Of what it had kept, the reservations cannot be read.
+    pub(crate) fn start_after_loss(&mut self) {
+        let state = self.unit().state();
+        *self = Hosts::new(Saved::Parts { settings: &state.settings, reservations: None });
+    }
+
     pub(crate) fn unit(&self) -> Arc<LogicalUnit> {
         Arc::clone(self.device.unit(Lun::from_number(0)).expect("unit 0"))
     }
@@ -97,6 +105,11 @@ impl Hosts {
             }
             Step::Spc2Reserve => self.all[who].run(&[0x16], &[]),
             Step::Spc2Release => self.all[who].run(&[0x17], &[]),
+            Step::ReplaceLost { key, new, kind } => self.out(who, 8, kind, &list(key, new, 0)),
+            Step::Loss => {
+                self.start_after_loss();
+                return End::Good;
+            }
             Step::NexusLoss => {
                 self.lose(who);
                 return End::Good;
@@ -110,6 +123,7 @@ impl Hosts {
             (0, _) => End::Good,
             (0x18, _) => End::Conflict,
             (2, (5, code, qualifier)) => End::Illegal(code, qualifier),
+            (2, LOST) => End::Lost,
             other => panic!("{step:?} ends with {other:02x?}"),
         }
     }

@@ -1,6 +1,7 @@
 //! Persistent reservations, and RESERVE and RELEASE beside them (SPC-4, SPC-2): against a model, and byte by byte.
 
 pub(crate) mod hosts;
+mod lost;
 mod model;
 mod rules;
 
@@ -9,7 +10,7 @@ use lunette_scsi::{Io, Saved, Status};
 use proptest::prelude::*;
 
 use crate::host::*;
-use hosts::{Hosts, same_host};
+use hosts::{Hosts, LOST, same_host};
 use model::{Class, End, Model, Step};
 
 fn keys() -> impl Strategy<Value = u64> {
@@ -38,6 +39,8 @@ fn steps() -> impl Strategy<Value = Step> {
         1 => Just(Step::Spc2Release),
         1 => Just(Step::NexusLoss),
         1 => Just(Step::LogicalUnitReset),
+        1 => Just(Step::Loss),
+        4 => (keys(), keys(), kinds()).prop_map(|(key, new, kind)| Step::ReplaceLost { key, new, kind }),
     ]
 }
 
@@ -54,6 +57,7 @@ fn with_right_key(step: Step, registered: Option<u64>, right: bool) -> Step {
         Step::Clear { .. } => Step::Clear { key: own },
         Step::Preempt { victim, kind, abort, .. } => Step::Preempt { key: own, victim, kind, abort },
         Step::Move { new, to, unregister, .. } => Step::Move { key: own, new, to, unregister },
+        Step::ReplaceLost { new, kind, .. } => Step::ReplaceLost { key: 0, new, kind },
         other => other,
     }
 }
@@ -86,7 +90,7 @@ proptest! {
             let (end, told, aborted) = model.step(who, &step, same_host);
             prop_assert_eq!(hosts.step(who, &step), end, "{} {:?}", who, &step);
             check_aborts(&mut hosts, who, &aborted);
-            if !matches!(step, Step::NexusLoss | Step::LogicalUnitReset) {
+            if !matches!(step, Step::NexusLoss | Step::LogicalUnitReset | Step::Loss) {
                 for other in 0..4 {
                     let mut expected: Vec<_> =
                         told.iter().filter(|(whom, _)| *whom == other).map(|(_, what)| *what).collect();
@@ -123,17 +127,26 @@ fn check_access(hosts: &mut Hosts, model: &Model) {
     ];
     for who in 0..4 {
         for (class, cdb, data) in commands {
-            let expected = if model.allows(who, class) { Status::Good } else { Status::ReservationConflict };
-            let status = hosts.all[who].run(&cdb, data).status;
-            assert_eq!(status, expected, "{class:?} of {who}: {model:?}");
+            let reply = hosts.all[who].run(&cdb, data);
+            let end = match (reply.status, reply.code()) {
+                (Status::Good, _) => End::Good,
+                (Status::ReservationConflict, _) => End::Conflict,
+                (Status::CheckCondition, LOST) => End::Lost,
+                other => panic!("{class:?} ends with {other:02x?}"),
+            };
+            assert_eq!(end, model.meets(who, class), "{class:?} of {who}: {model:?}");
         }
     }
 }
 
 fn check_reports(hosts: &mut Hosts, model: &Model) {
-    if model.spc2.is_some() {
-        let refused = hosts.all[0].run(&[0x5e, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0], &[]).status;
-        assert_eq!(refused, Status::ReservationConflict);
+    if model.lost || model.spc2.is_some() {
+        let refused = hosts.all[0].run(&[0x5e, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0], &[]);
+        if model.lost {
+            assert_eq!(refused.code(), LOST);
+        } else {
+            assert_eq!(refused.status, Status::ReservationConflict);
+        }
         return;
     }
     let keys = hosts.report(0, 0);

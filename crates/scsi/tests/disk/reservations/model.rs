@@ -12,16 +12,47 @@ pub(crate) type Told = (Who, (u8, u8));
 /// One PERSISTENT RESERVE OUT, or another event that reservations know of.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    Register { key: u64, new: u64, ignore: bool, along: Option<Vec<Who>>, all_ports: bool },
-    Reserve { key: u64, kind: u8 },
-    Release { key: u64, kind: u8 },
-    Clear { key: u64 },
-    Preempt { key: u64, victim: u64, kind: u8, abort: bool },
-    Move { key: u64, new: u64, to: Who, unregister: bool },
+    Register {
+        key: u64,
+        new: u64,
+        ignore: bool,
+        along: Option<Vec<Who>>,
+        all_ports: bool,
+    },
+    Reserve {
+        key: u64,
+        kind: u8,
+    },
+    Release {
+        key: u64,
+        kind: u8,
+    },
+    Clear {
+        key: u64,
+    },
+    Preempt {
+        key: u64,
+        victim: u64,
+        kind: u8,
+        abort: bool,
+    },
+    Move {
+        key: u64,
+        new: u64,
+        to: Who,
+        unregister: bool,
+    },
     Spc2Reserve,
     Spc2Release,
+    ReplaceLost {
+        key: u64,
+        new: u64,
+        kind: u8,
+    },
     NexusLoss,
     LogicalUnitReset,
+    /// The device starts again, and what was kept cannot be read. All nexuses are new.
+    Loss,
 }
 
 /// How a command ends.
@@ -31,6 +62,8 @@ pub(crate) enum End {
     Conflict,
     /// Additional sense code and qualifier of ILLEGAL REQUEST.
     Illegal(u8, u8),
+    /// DATA PROTECT, PERSISTENT RESERVATION INFORMATION LOST.
+    Lost,
 }
 
 pub(crate) const RESERVATIONS_PREEMPTED: (u8, u8) = (0x2a, 0x03);
@@ -59,6 +92,8 @@ pub(crate) struct Model {
     pub(crate) held: Option<(u8, Who)>,
     pub(crate) spc2: Option<Who>,
     pub(crate) generation: u32,
+    /// Recoverable loss of persistent reservation information.
+    pub(crate) lost: bool,
 }
 
 impl Model {
@@ -74,8 +109,18 @@ impl Model {
         }
     }
 
+    /// How a command of a class ends.
+    pub(crate) fn meets(&self, who: Who, class: Class) -> End {
+        match class {
+            Class::Identify => End::Good,
+            _ if self.lost => End::Lost,
+            _ if self.allows(who, class) => End::Good,
+            _ => End::Conflict,
+        }
+    }
+
     /// SPC-4 and SBC-3, commands allowed in the presence of reservations, one line for each column.
-    pub(crate) fn allows(&self, who: Who, class: Class) -> bool {
+    fn allows(&self, who: Who, class: Class) -> bool {
         if let Some(holder) = self.spc2 {
             return holder == who || class == Class::Identify;
         }
@@ -120,8 +165,11 @@ impl Model {
         told: &mut Vec<Told>,
         aborted: &mut Vec<Who>,
     ) -> End {
-        let persistent =
-            !matches!(step, Step::Spc2Reserve | Step::Spc2Release | Step::NexusLoss | Step::LogicalUnitReset);
+        let event = matches!(step, Step::NexusLoss | Step::LogicalUnitReset | Step::Loss);
+        if self.lost && !event && !matches!(step, Step::ReplaceLost { .. }) {
+            return End::Lost;
+        }
+        let persistent = !event && !matches!(step, Step::Spc2Reserve | Step::Spc2Release);
         if persistent && self.spc2.is_some() {
             return End::Conflict;
         }
@@ -231,6 +279,17 @@ impl Model {
                     self.keys.remove(&who);
                 }
                 self.generation += 1;
+                End::Good
+            }
+            Step::ReplaceLost { .. } if !self.lost => End::Illegal(0x26, 0x04),
+            Step::ReplaceLost { key, new, .. } if *key != 0 || *new == 0 => BAD_PARAMETER,
+            Step::ReplaceLost { new, kind, .. } => {
+                *self = Model { held: Some((*kind, who)), ..Model::default() };
+                self.keys.insert(who, *new);
+                End::Good
+            }
+            Step::Loss => {
+                *self = Model { lost: true, ..Model::default() };
                 End::Good
             }
             Step::Spc2Reserve | Step::Spc2Release if !self.keys.is_empty() => {
