@@ -110,7 +110,7 @@ const RULES: &[Rule] = &[
         may_use: &["lunette-iscsi", "lunette-wire", "lunette-tests"],
         pure: false,
     },
-    Rule { package: "xtask", may_use: &["lunette-tests"], pure: false },
+    Rule { package: "xtask", may_use: &["lunette-link", "lunette-tests"], pure: false },
 ];
 
 /// External crates that a PURE crate may use: bytes, tables, checksums, hashes, seeded generators and error types,

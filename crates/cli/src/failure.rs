@@ -170,6 +170,11 @@ impl Failure {
         self.unflushed
     }
 
+    /// The same failure, of a flush that may not have been carried out.
+    pub(crate) fn of_flush(self) -> Self {
+        Self { unflushed: true, ..self }
+    }
+
     /// The same, because the target does not have the command.
     pub(crate) fn of_unknown_command(self) -> Self {
         Self { unknown_command: true, ..self }

@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: what the issue "Speed" asks for, measured as ratios. All sides of a comparison run in one
 //! process, rounds interleaved, so that a change of the machine's mood meets all. docs/guide/measure.md is for its users.
 
+mod copy;
 mod engines;
 mod fio;
 mod floor;
@@ -47,6 +48,8 @@ pub(crate) enum Bench {
     Floor(Options),
     /// `lunette bench` beside iscsi-perf on one target: operations for the same processor time
     Initiator(Options),
+    /// `lunette copy` beside qemu-img over emulated lines, and beside what the line carries
+    Copy(Options),
     /// I/O engines beside local fio, and what durability costs
     Engines(Options),
     /// Sessions, idle sessions, units, logins, the tail, a stream beside a reader, overload
@@ -178,11 +181,16 @@ impl<'a> Stand<'a> {
 
     /// A file without holes, in the page cache, with nothing left to write back.
     fn file(&self, name: &str) -> Result<PathBuf> {
+        self.file_of(name, self.file_bytes())
+    }
+
+    /// The same of so many bytes, whole mebibytes.
+    fn file_of(&self, name: &str, bytes: u64) -> Result<PathBuf> {
         let path = self.path(name);
         let mut file = File::create(&path).with_context(|| path.display().to_string())?;
         let block: Vec<u8> =
             (0..1_u32 << 20).map(|index| index.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
-        for _ in 0..self.file_bytes() / block.len() as u64 {
+        for _ in 0..bytes / block.len() as u64 {
             file.write_all(&block)?;
         }
         file.sync_all()?;
@@ -202,6 +210,7 @@ pub(crate) fn run(workspace: &Workspace, bench: &Bench) -> Result<bool> {
         }
         Bench::Floor(options) => ("floor", floor::SETTING, options, floor::measure),
         Bench::Initiator(options) => ("initiator", initiator::SETTING, options, initiator::measure),
+        Bench::Copy(options) => ("copy", copy::SETTING, options, copy::measure),
         Bench::Engines(options) => ("engines", engines::SETTING, options, engines::measure),
         Bench::Scale(options) => ("scale", scale::SETTING, options, scale::measure),
         Bench::Instructions(options) => return instructions::run(workspace, options),

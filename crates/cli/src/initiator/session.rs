@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use lunette_initiator::multipath::{self, PathInfo, PathNews, PathState};
 use lunette_initiator::{
-    Command as Sent, CommandId, Completion, Data, Engine, EngineEvent, Options, Portal, Remedy, Replay,
+    Command as Sent, CommandError, CommandId, Completion, Data, Engine, EngineEvent, Options, Portal, Remedy,
+    Replay,
 };
 use lunette_scsi::client::{Command, Transfer, UnitIdentity};
 use lunette_scsi::{Lun, Status};
@@ -92,6 +93,19 @@ enum Moves {
     Nothing,
     In,
     Out,
+    /// None, but it speaks of those before it.
+    Flushes,
+}
+
+impl Moves {
+    fn of(command: &Command) -> Self {
+        match command.transfer() {
+            Transfer::None if command.is_flush() => Self::Flushes,
+            Transfer::None | Transfer::List(_) => Self::Nothing,
+            Transfer::In { .. } => Self::In,
+            Transfer::Out { .. } => Self::Out,
+        }
+    }
 }
 
 struct SessionPort {
@@ -106,11 +120,6 @@ struct SessionPort {
 
 impl Port for SessionPort {
     fn start(&mut self, lun: Lun, tag: u64, command: &Command, data: Vec<u8>) -> Result<(), Failure> {
-        let moves = match command.transfer() {
-            Transfer::None | Transfer::List(_) => Moves::Nothing,
-            Transfer::In { .. } => Moves::In,
-            Transfer::Out { .. } => Moves::Out,
-        };
         let sent = Sent {
             lun: LunField(lun.to_bytes()),
             cdb: command.cdb().into(),
@@ -128,7 +137,7 @@ impl Port for SessionPort {
             ..Sent::new(lunette_initiator::Lun::default(), command.cdb())
         };
         let id = self.engine()?.submit(sent);
-        self.tags.insert(id, (tag, moves));
+        self.tags.insert(id, (tag, Moves::of(command)));
         Ok(())
     }
 
@@ -147,7 +156,12 @@ impl Port for SessionPort {
         self.losses = 0;
         let completion = self.done.remove(0);
         let (tag, moves) = self.tags.remove(&completion.id).unwrap_or_default();
-        let status = completion.result.map_err(|error| Failure::command(&error))?;
+        let status = completion.result.map_err(|error| {
+            let failure = Failure::command(&error);
+            // A flush whose session was lost says nothing of what was before it.
+            let is_lost = matches!(error, CommandError::NotSent(_) | CommandError::Unknown(_));
+            if moves == Moves::Flushes && is_lost { failure.of_flush() } else { failure }
+        })?;
         if moves == Moves::Out && status.code == 0 && status.residual != Residual::None {
             let message = format!("the target did not take a write as it was sent ({:?})", status.residual);
             return Err(Failure::scsi(message, None));

@@ -17,6 +17,11 @@ use crate::{Error, Portal};
 /// What waits in front of a socket at most, so that PDUs are made as late as they can be: what a socket takes at once.
 const SEND_AHEAD_BYTES: usize = 512 << 10;
 
+/// How long a full socket is left alone: a tenth of what a line of 50 ms holds has gone by then.
+const REFILL_INTERVAL: Duration = Duration::from_millis(5);
+/// How long that goes on while it takes nothing.
+const REFILL_LIMIT: Duration = Duration::from_millis(250);
+
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) id: ConnectionId,
@@ -28,8 +33,10 @@ pub(super) struct Link {
     parameters: ConnectionParameters,
     receiver: Receiver,
     transmitter: Transmitter,
-    /// The socket takes no more for now; epoll tells when it does.
+    /// The socket took no more when it was last tried; epoll tells when it has much room again.
     is_blocked: bool,
+    /// When the socket took something last.
+    took_at: Duration,
     /// The target wants this connection to be logged out by then.
     pub(super) leave_by: Option<Duration>,
 }
@@ -77,6 +84,7 @@ impl Engine {
             receiver: Receiver::new(id, parameters.digests, parameters.max_recv_data_segment_length),
             transmitter: Transmitter::default(),
             is_blocked: false,
+            took_at: Duration::ZERO,
             leave_by: None,
         });
         added.map_err(|error| Error::System { what: "an epoll registration", source: error.into() })
@@ -106,16 +114,24 @@ impl Engine {
         }
     }
 
-    /// Sends on all connections what can be sent.
+    /// Sends on all connections what can be sent. A full socket is tried again in each turn (see [`Engine::refill_at`]).
     pub(super) fn send(&mut self) {
         for at in 0..self.links.len() {
-            if let Some(link) = self.links.get_mut(at).filter(|link| !link.is_blocked) {
+            if let Some(link) = self.links.get(at) {
                 let id = link.id;
                 if let Err(error) = self.send_on(at) {
                     self.broke(id, &Failure::Socket(error));
                 }
             }
         }
+    }
+
+    /// When full sockets are to be tried again. Epoll calls one writable only once a third of it is free, and by then it may have
+    /// nothing left that TCP has not sent. TCP takes that for an application without data, and BBR (Cardwell and others, 2016)
+    /// does not end its beginning then, in which it sends at three times the line's rate.
+    pub(super) fn refill_at(&self) -> Option<Duration> {
+        let is_moving = |link: &Link| link.is_blocked && self.now < link.took_at + REFILL_LIMIT;
+        self.links.iter().any(is_moving).then(|| self.now + REFILL_INTERVAL)
     }
 
     fn send_on(&mut self, at: usize) -> std::io::Result<()> {
@@ -127,10 +143,15 @@ impl Engine {
                 link.transmitter.push(pdu, link.parameters.digests, &mut self.table);
             }
             if link.transmitter.queued_bytes() == 0 {
-                return Ok(());
+                return self.watch(at, false).map_err(Into::into);
             }
             let now = self.start.elapsed();
-            if !link.transmitter.send(&link.socket, now, &mut self.table)? {
+            let queued_bytes = link.transmitter.queued_bytes();
+            let is_everything = link.transmitter.send(&link.socket, now, &mut self.table)?;
+            if link.transmitter.queued_bytes() < queued_bytes {
+                link.took_at = now;
+            }
+            if !is_everything {
                 return self.watch(at, true).map_err(Into::into);
             }
         }
@@ -139,6 +160,9 @@ impl Engine {
     /// Has epoll tell when a socket takes more, or not any longer.
     fn watch(&mut self, at: usize, is_blocked: bool) -> rustix::io::Result<()> {
         let link = &mut self.links[at];
+        if link.is_blocked == is_blocked {
+            return Ok(());
+        }
         link.is_blocked = is_blocked;
         let out = if is_blocked { epoll::EventFlags::OUT } else { epoll::EventFlags::empty() };
         epoll::modify(

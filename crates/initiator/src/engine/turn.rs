@@ -41,7 +41,8 @@ impl Engine {
         let check = self.check_deadline();
         let rejoin = self.rejoin.filter(|_| self.is_up() && !self.is_joining).map(|(at, _)| at);
         let overdue = if self.is_up() { self.overdue.deadline() } else { None };
-        session.into_iter().chain(leaving).chain(recovery).chain(rejoin).chain(check).chain(overdue).min()
+        let others = [session, recovery, rejoin, check, overdue, self.refill_at()];
+        others.into_iter().flatten().chain(leaving).min()
     }
 
     pub(super) fn tick(&mut self) {

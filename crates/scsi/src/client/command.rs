@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::answer::Malformed;
+use crate::codes::opcode;
 
 /// What a command transfers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,6 +116,12 @@ impl Command {
             Transfer::List(list) => list.len() as u32,
             Transfer::None | Transfer::In { .. } => 0,
         }
+    }
+
+    /// True for SYNCHRONIZE CACHE.
+    pub fn is_flush(&self) -> bool {
+        let flushes = [opcode::SYNCHRONIZE_CACHE_10, opcode::SYNCHRONIZE_CACHE_16];
+        self.cdb().first().is_some_and(|code| flushes.contains(code))
     }
 
     /// The name of the command in the standards.

@@ -3,11 +3,15 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
+use lunette_initiator::CommandError;
 use lunette_scsi::client::capacity::{Capacity, CapacityDetails};
+use lunette_scsi::client::medium::Caching;
+use lunette_scsi::client::mode::{self, ModePage, ModeParameters};
 use lunette_scsi::client::{UnitFacts, UnitIdentity};
 use lunette_scsi::{AdditionalSense, Lun, SenseData, SenseKey, Status};
 
-use super::super::port::Port;
+use super::super::amount::Span;
+use super::super::port::{Done, Port};
 use super::*;
 
 /// A unit with room for so many commands; others end with TASK SET FULL.
@@ -18,6 +22,8 @@ struct Narrow {
     lacks: u8,
     under_way: VecDeque<(u64, Vec<u8>)>,
     refused: VecDeque<(Status, u64, Vec<u8>)>,
+    /// The next flush ends as one does whose unit was reset.
+    was_reset: bool,
     seen: Arc<Mutex<Seen>>,
 }
 
@@ -27,10 +33,17 @@ pub(crate) struct Seen {
     pub(crate) good: usize,
     pub(crate) good_bytes: usize,
     pub(crate) refused: usize,
+    /// How many had been answered with GOOD when each flush came.
+    pub(crate) flushed_after: Vec<usize>,
 }
 
 impl Port for Narrow {
     fn start(&mut self, _: Lun, tag: u64, command: &Command, data: Vec<u8>) -> Result<(), Failure> {
+        if command.is_flush() {
+            let mut seen = self.seen.lock().unwrap();
+            let good = seen.good;
+            seen.flushed_after.push(good);
+        }
         if self.lacks != 0 && command.cdb()[0] == self.lacks {
             self.refused.push_back((Status::CheckCondition, tag, data));
         } else if self.under_way.len() < self.room {
@@ -43,6 +56,12 @@ impl Port for Narrow {
 
     fn finish(&mut self) -> Result<Done, Failure> {
         let mut seen = self.seen.lock().unwrap();
+        if self.was_reset && !seen.flushed_after.is_empty() {
+            self.was_reset = false;
+            // A flush has no data; the writes of these tests have.
+            self.under_way.retain(|(_, data)| !data.is_empty());
+            return Err(Failure::command(&CommandError::ResetSinceFlush));
+        }
         let (status, (tag, data)) = match self.refused.pop_front() {
             Some((status, tag, data)) => {
                 seen.refused += 1;
@@ -137,4 +156,63 @@ fn a_read_begins_with_short_pieces_where_the_way_is_not_known_yet() {
     let mut stream = ReadStream::new(&disk, span, Flow::new(Depth::Measured));
     let (offset_bytes, data) = stream.next(&mut disk).unwrap().unwrap();
     assert_eq!((offset_bytes, data.len()), (0, 64 << 10));
+}
+
+/// A disk that says it has no write cache; one that says nothing is taken to have one.
+fn uncached_disk(room: usize) -> (Disk, Arc<Mutex<Seen>>) {
+    let (mut disk, seen) = disk(room);
+    let page = ModePage { code: mode::CACHING.0, subpage: 0, savable: false, bytes: vec![0; 20] };
+    let (write_protected, dpo_fua) = (false, false);
+    disk.facts.mode =
+        Some(ModeParameters { write_protected, dpo_fua, block_descriptor: None, pages: vec![page] });
+    (disk, seen)
+}
+
+#[test]
+fn a_flush_comes_after_what_was_written_before_it_and_stops_nothing() {
+    let (mut disk, seen) = disk(64);
+    let mut stream = WriteStream::new(&disk, 512, Flow::new(Depth::Commands(8)), Caching::default());
+    for lba in 0..20 {
+        stream.write(&mut disk, lba, vec![1; 512]).unwrap();
+    }
+    stream.begin_flush(&mut disk).unwrap();
+    assert!(!stream.has_flushed() && seen.lock().unwrap().flushed_after.is_empty(), "eight are under way");
+    for lba in 20..40 {
+        stream.write(&mut disk, lba, vec![1; 512]).unwrap();
+    }
+    assert!(stream.has_flushed());
+    assert_eq!(seen.lock().unwrap().flushed_after, [20]);
+    stream.begin_flush(&mut disk).unwrap();
+    stream.drain(&mut disk).unwrap();
+    assert!(stream.has_flushed());
+    assert_eq!(seen.lock().unwrap().flushed_after, [20, 41], "the first flush was answered, too");
+}
+
+#[test]
+fn without_a_cache_what_is_answered_is_flushed() {
+    let (mut disk, seen) = uncached_disk(64);
+    let mut stream = WriteStream::new(&disk, 512, Flow::new(Depth::Commands(8)), Caching::default());
+    stream.begin_flush(&mut disk).unwrap();
+    assert!(stream.has_flushed(), "nothing was written");
+    stream.write(&mut disk, 0, vec![1; 512]).unwrap();
+    stream.begin_flush(&mut disk).unwrap();
+    assert!(!stream.has_flushed());
+    stream.drain(&mut disk).unwrap();
+    assert!(stream.has_flushed() && seen.lock().unwrap().flushed_after.is_empty());
+}
+
+#[test]
+fn after_a_flush_that_failed_for_a_reset_the_stream_goes_on() {
+    let (mut disk, seen) = disk_of(Narrow { room: 64, was_reset: true, ..Narrow::default() });
+    let mut stream = WriteStream::new(&disk, 512, Flow::new(Depth::Commands(8)), Caching::default());
+    stream.begin_flush(&mut disk).unwrap();
+    for lba in 0..4 {
+        stream.write(&mut disk, lba, vec![1; 512]).unwrap();
+    }
+    assert!(stream.drain(&mut disk).unwrap_err().is_unflushed());
+    stream.drain(&mut disk).unwrap();
+    stream.begin_flush(&mut disk).unwrap();
+    stream.drain(&mut disk).unwrap();
+    assert!(stream.has_flushed());
+    assert_eq!(seen.lock().unwrap().flushed_after, [0, 4]);
 }

@@ -1,0 +1,209 @@
+//! Writes, several at once, and flushes behind them that do not stop them.
+
+use lunette_scsi::client::Command;
+use lunette_scsi::client::medium::{self, BlockRange, Caching, CdbForm, SameBlock};
+
+use super::super::disk::Disk;
+use super::flow::Flow;
+use super::pipeline::{Pipeline, does_not_fit};
+use super::{flush, flush_command};
+use crate::failure::Failure;
+
+/// A flush behind which writes go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Barrier {
+    /// None was asked for, or it is answered.
+    Open,
+    /// It waits for the commands with smaller tags.
+    Waits {
+        below: u64,
+    },
+    UnderWay {
+        tag: u64,
+    },
+}
+
+/// Writes pieces, several at once.
+pub(crate) struct WriteStream {
+    pipeline: Pipeline,
+    barrier: Barrier,
+    block_bytes: u32,
+    piece_blocks: u32,
+    caching: Caching,
+}
+
+impl WriteStream {
+    pub(crate) fn new(disk: &Disk, block_bytes: u32, flow: Flow, caching: Caching) -> WriteStream {
+        WriteStream {
+            pipeline: Pipeline::new(flow),
+            barrier: Barrier::Open,
+            block_bytes,
+            piece_blocks: disk.transfer_blocks_max(),
+            caching,
+        }
+    }
+
+    /// The length of a piece that takes one command, in bytes.
+    pub(crate) fn piece_bytes(&self) -> usize {
+        self.piece_blocks as usize * self.block_bytes as usize
+    }
+
+    /// A buffer for a piece.
+    pub(crate) fn buffer(&mut self, length: usize) -> Vec<u8> {
+        self.pipeline.buffer(length)
+    }
+
+    /// Writes `data`, which is of whole blocks and at most a piece, at `lba`, by as many commands as suit the way; it may still be
+    /// under way afterwards.
+    ///
+    /// # Errors
+    /// The session, or what the target said, of this write or an earlier one.
+    pub(crate) fn write(&mut self, disk: &mut Disk, lba: u64, data: Vec<u8>) -> Result<(), Failure> {
+        let mut at = 0;
+        loop {
+            let blocks = self.pipeline.piece_blocks(self.block_bytes, self.piece_blocks) as usize;
+            let end = data.len().min(at + blocks * self.block_bytes as usize);
+            if at == 0 && end == data.len() {
+                return self.write_one(disk, lba, data);
+            }
+            let mut part = self.buffer(end - at);
+            part.copy_from_slice(&data[at..end]);
+            self.write_one(disk, lba + (at / self.block_bytes as usize) as u64, part)?;
+            at = end;
+            if at == data.len() {
+                self.pipeline.recycle(data);
+                return Ok(());
+            }
+        }
+    }
+
+    fn write_one(&mut self, disk: &mut Disk, lba: u64, data: Vec<u8>) -> Result<(), Failure> {
+        while !self.pipeline.has_room() {
+            self.finish_one(disk)?;
+        }
+        let blocks = (data.len() / self.block_bytes as usize) as u32;
+        let range = BlockRange { lba, blocks, block_length_bytes: self.block_bytes };
+        let command = medium::write(range.form(), range, self.caching).map_err(does_not_fit)?;
+        self.pipeline.start(disk, lba, command, data)
+    }
+
+    /// Writes zeros, for units that do not know WRITE SAME; they may still be under way afterwards.
+    ///
+    /// # Errors
+    /// As [`WriteStream::write`].
+    pub(crate) fn write_zeros(&mut self, disk: &mut Disk, lba: u64, blocks: u64) -> Result<(), Failure> {
+        let (mut lba, end) = (lba, lba + blocks);
+        while lba < end {
+            let blocks = (end - lba).min(self.piece_blocks.into());
+            let mut data = self.buffer(blocks as usize * self.block_bytes as usize);
+            data.fill(0);
+            self.write(disk, lba, data)?;
+            lba += blocks;
+        }
+        Ok(())
+    }
+
+    /// Has the unit write `block` to a range (WRITE SAME); it may still be under way afterwards.
+    ///
+    /// # Errors
+    /// As [`WriteStream::write`].
+    pub(crate) fn write_same(
+        &mut self,
+        disk: &mut Disk,
+        range: BlockRange,
+        same: SameBlock,
+        block: &[u8],
+    ) -> Result<(), Failure> {
+        let command = medium::write_same(CdbForm::Sixteen, range, same).map_err(does_not_fit)?;
+        self.start_other(disk, range.lba, command, block.to_vec())
+    }
+
+    /// Sends a command that moves next to nothing, when there is room; it may still be under way afterwards.
+    ///
+    /// # Errors
+    /// As [`WriteStream::write`].
+    pub(crate) fn start_other(
+        &mut self,
+        disk: &mut Disk,
+        lba: u64,
+        command: Command,
+        data: Vec<u8>,
+    ) -> Result<(), Failure> {
+        while !self.pipeline.has_room() {
+            self.finish_one(disk)?;
+        }
+        self.pipeline.start_unmeasured(disk, lba, command, data).map(drop)
+    }
+
+    fn finish_one(&mut self, disk: &mut Disk) -> Result<(), Failure> {
+        let (index, buffer) = match self.pipeline.finish(disk) {
+            Ok(finished) => finished,
+            Err(failure) => {
+                if let (true, Barrier::UnderWay { tag }) = (failure.is_unflushed(), self.barrier) {
+                    self.pipeline.forget(tag);
+                    self.barrier = Barrier::Open;
+                }
+                return Err(failure);
+            }
+        };
+        let ended = self.pipeline.slots.remove(index).map(|slot| slot.tag);
+        self.pipeline.recycle(buffer);
+        if let Barrier::UnderWay { tag } = self.barrier
+            && ended == Some(tag)
+        {
+            self.barrier = Barrier::Open;
+        }
+        self.push_barrier(disk)
+    }
+
+    /// Waits for all commands, and for a flush that was begun.
+    ///
+    /// # Errors
+    /// As [`WriteStream::write`]; a flush that fails may be the reason, with writes still under way.
+    pub(crate) fn drain(&mut self, disk: &mut Disk) -> Result<(), Failure> {
+        self.push_barrier(disk)?;
+        while !self.pipeline.slots.is_empty() {
+            self.finish_one(disk)?;
+        }
+        Ok(())
+    }
+
+    /// Begins a flush of all that was written before. It is sent when that is answered; writes go on meanwhile. One that was begun
+    /// before must have been answered.
+    ///
+    /// # Errors
+    /// As [`WriteStream::write`].
+    pub(crate) fn begin_flush(&mut self, disk: &mut Disk) -> Result<(), Failure> {
+        self.barrier = Barrier::Waits { below: self.pipeline.next_tag() };
+        self.push_barrier(disk)
+    }
+
+    /// Whether the flush that was begun last is answered.
+    pub(crate) fn has_flushed(&self) -> bool {
+        self.barrier == Barrier::Open
+    }
+
+    /// Sends the flush that waits, if what is before it is answered.
+    fn push_barrier(&mut self, disk: &mut Disk) -> Result<(), Failure> {
+        let Barrier::Waits { below } = self.barrier else { return Ok(()) };
+        if !self.pipeline.has_ended_before(below) {
+            return Ok(());
+        }
+        self.barrier = if disk.facts.has_write_cache() {
+            Barrier::UnderWay { tag: self.pipeline.start_unmeasured(disk, 0, flush_command()?, Vec::new())? }
+        } else {
+            // Each write was stable when it was answered.
+            Barrier::Open
+        };
+        Ok(())
+    }
+
+    /// Waits for all writes, and makes them stable.
+    ///
+    /// # Errors
+    /// As [`WriteStream::write`].
+    pub(crate) fn flush(&mut self, disk: &mut Disk) -> Result<(), Failure> {
+        self.drain(disk)?;
+        flush(disk)
+    }
+}
