@@ -49,6 +49,28 @@ fn a_study_is_run_and_reported() -> Result<()> {
 }
 
 #[test]
+fn cells_are_chosen_by_their_parameters() -> Result<()> {
+    let arguments = ["run", "lu-trace", "--quick", "--quiet", "--json", "--only", "configuration=fc-san"];
+    let finished = lab(&arguments)?;
+    if finished.output.contains("there is no emulated network") {
+        lunette_skip::record_lacking(finished.output.trim());
+        return Ok(());
+    }
+    ensure!(finished.success(), "{}: {}", finished.ending(), finished.output);
+    let result: Value = serde_json::from_str(finished.output.trim())?;
+    let units: Vec<_> =
+        result["cells"].as_array().context("cells")?.iter().map(|cell| &cell["unit"]).collect();
+    assert_eq!(units, ["MB/s", "ms"]);
+    let finished = lab(&["run", "lu-trace", "--quiet", "--only", "configuration=moon"])?;
+    ensure!(
+        finished.ending() == "exit status 1" && finished.output.contains("lu-trace has no such cell"),
+        "{}",
+        finished.output
+    );
+    Ok(())
+}
+
+#[test]
 fn studies_are_listed_and_what_is_none_is_refused() -> Result<()> {
     let finished = lab(&["list"])?;
     ensure!(

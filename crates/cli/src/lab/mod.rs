@@ -64,6 +64,9 @@ pub(crate) struct RunOptions {
     /// One short run of each cell: shows that everything works, and roughly what comes of it
     #[arg(long)]
     quick: bool,
+    /// Only cells with this parameter, as rtt_ms=50; several together
+    #[arg(long, value_name = "NAME=VALUE", conflicts_with = "all", value_parser = parse_parameter)]
+    only: Vec<(String, String)>,
     /// Where all that is left to chance begins
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -85,6 +88,11 @@ pub(crate) struct Named(&'static Study);
 fn parse_study(name: &str) -> Result<Named, String> {
     let names = || studies().iter().map(|study| study.name).collect::<Vec<_>>().join(", ");
     study(name).map(Named).ok_or_else(|| format!("there are {}", names()))
+}
+
+fn parse_parameter(text: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+    pair.ok_or_else(|| "give a parameter and its value, as rtt_ms=50".to_owned())
 }
 
 /// Does it.
@@ -141,8 +149,13 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
     };
     for study in chosen {
         let stops = interrupts.flag();
-        let laboratory =
-            Laboratory { binary: &binary, seed: options.seed, is_quick: options.quick, stops: &stops };
+        let laboratory = Laboratory {
+            binary: &binary,
+            seed: options.seed,
+            is_quick: options.quick,
+            stops: &stops,
+            only: &options.only,
+        };
         let result = run_one(options, &laboratory, study)?;
         if let Some(directory) = &options.output {
             write(directory, &result)?;

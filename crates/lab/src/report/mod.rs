@@ -4,7 +4,7 @@ mod figure;
 
 use std::fmt::Write;
 
-use crate::study::{CellResult, StudyResult};
+use crate::study::{CellResult, LinkFacts, StudyResult};
 
 /// A cell that is off by more is pointed at.
 const TOLERANCE: f64 = 0.1;
@@ -86,16 +86,7 @@ pub fn notes(result: &StudyResult) -> Vec<String> {
             "In {unexplained} cells less came than the model expects, and the machine was not the reason."
         ));
     }
-    for (name, link) in &result.link {
-        let lost = match link.overrun {
-            0 => String::new(),
-            overrun => format!("; {overrun} packets were lost because this machine was too slow"),
-        };
-        notes.push(format!(
-            "Link {name}: {}; packets were {} us late there and back{lost}.",
-            link.description, link.late_us
-        ));
-    }
+    notes.extend(links(result));
     if result.is_quick {
         notes.push("One short run a cell: the figures are rough.".to_owned());
     }
@@ -109,6 +100,40 @@ pub fn notes(result: &StudyResult) -> Vec<String> {
         host.lunette, host.processor, host.cores, host.kernel, host.load_average, result.seed
     ));
     notes
+}
+
+/// More links than these are told together.
+const LINKS_MAX: usize = 4;
+
+/// How the links were kept.
+fn links(result: &StudyResult) -> Vec<String> {
+    let lost = |overrun| match overrun {
+        0 => String::new(),
+        overrun => format!("; {overrun} packets were lost because this machine was too slow"),
+    };
+    let links = &result.link;
+    if links.len() <= LINKS_MAX {
+        let each = |(name, link): (&String, &LinkFacts)| {
+            format!(
+                "Link {name}: {}, {}; packets were {} us late there and back{}.",
+                link.description,
+                link.congestion_control,
+                link.late_us,
+                lost(link.overrun)
+            )
+        };
+        return links.iter().map(each).collect();
+    }
+    let late_us = links.values().map(|link| link.late_us).max().unwrap_or_default();
+    let overrun = links.values().map(|link| link.overrun).sum();
+    let mut controls: Vec<&str> = links.values().map(|link| &*link.congestion_control).collect();
+    controls.dedup();
+    let controls = controls.join(", ");
+    vec![format!(
+        "{} links, {controls}; packets were up to {late_us} us late there and back{}.",
+        links.len(),
+        lost(overrun)
+    )]
 }
 
 /// All results as text.

@@ -20,7 +20,13 @@ fn result(parameter: &str) -> StudyResult {
         idle: 0.5,
         negotiated: None,
     };
-    let link = LinkFacts { description: "rate=155M".into(), late_us: 12, overrun: 0, is_doubtful: false };
+    let link = LinkFacts {
+        description: "rate=155M".into(),
+        congestion_control: "cubic".into(),
+        late_us: 12,
+        overrun: 0,
+        is_doubtful: false,
+    };
     StudyResult {
         form: 1,
         study: "made-up".into(),
@@ -54,8 +60,20 @@ fn rows_have_what_the_columns_say() {
 fn notes_count_what_is_off() {
     let notes = notes(&result("read")).join("\n");
     assert!(notes.contains("1 of 2 cells are off the model by more than 10 %."), "{notes}");
-    assert!(notes.contains("Link oc3-0: rate=155M; packets were 12 us late"), "{notes}");
+    assert!(notes.contains("Link oc3-0: rate=155M, cubic; packets were 12 us late"), "{notes}");
     assert!(notes.contains("the figures are rough"), "{notes}");
+}
+
+#[test]
+fn many_links_are_told_together() {
+    let mut result = result("read");
+    let link = result.link.values().next().expect("a link").clone();
+    for name in ["a", "b", "c", "d"] {
+        result.link.insert(name.into(), LinkFacts { late_us: 40, overrun: 1, ..link.clone() });
+    }
+    let notes = notes(&result).join("\n");
+    let told = "5 links, cubic; packets were up to 40 us late there and back; 4 packets were lost because";
+    assert!(notes.contains(told), "{notes}");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use lunette_workload::{Percent, Sizes, Spread, Workload};
 
 use super::published::{DALGIC_LAN, DALGIC_SWEEP, DALGIC_TCP};
-use super::{Cell, Keys, Metric, Probe, Study, parameters};
+use super::{Cell, DiskProbe, Keys, Metric, Probe, Study, parameters};
 
 const PAPER: &str = "Dalgic and others, Comparative Performance Evaluation of iSCSI over Metropolitan, Local, and Wide Area Networks";
 const ROUND_TRIPS_MS: [u32; 4] = [0, 2, 10, 50];
@@ -42,6 +42,16 @@ pub(crate) const LAN: Study = Study {
     cells: lan,
 };
 
+/// What section 2 names and the authors did not measure.
+pub(crate) const CONNECTIONS: Study = Study {
+    name: "dalgic-connections",
+    paper: PAPER,
+    question: "what several connections of a session make of long and lossy lines (section 2; the authors did not measure it)",
+    differs: "There are no published figures. Unsolicited writes of 64 KiB, 32 under way. The model knows CUBIC's and Reno's response to \
+              losses; another congestion control gets more or less out of a lossy line.",
+    cells: connections,
+};
+
 fn tcp() -> Vec<Cell> {
     let mut cells = Vec::new();
     for (buffer, buffer_bytes) in [("64KB", 64 << 10), ("10MB", 10 << 20)] {
@@ -65,7 +75,7 @@ fn tcp() -> Vec<Cell> {
 }
 
 /// A workload of one row; the traffic was served from caches, in order.
-fn row(mode: &str, request_kib: u32, window: u32) -> Probe {
+fn row(mode: &str, request_kib: u32, window: u32) -> DiskProbe {
     let request_bytes = request_kib << 10;
     let keys = match mode {
         "write-solicited" => Keys::Solicited,
@@ -77,7 +87,7 @@ fn row(mode: &str, request_kib: u32, window: u32) -> Probe {
         random: Percent::ZERO,
         spread: Spread::Uniform,
     };
-    Probe::Disk { workload, depth: window, keys, metric: Metric::MegabytesPerSecond }
+    DiskProbe { keys, ..DiskProbe::new(workload, window, Metric::MegabytesPerSecond) }
 }
 
 fn sweep() -> Vec<Cell> {
@@ -92,10 +102,31 @@ fn sweep() -> Vec<Cell> {
                     cells.push(Cell {
                         published: DALGIC_SWEEP.one(&wanted, "mb_per_s"),
                         link: Some(format!("oc3-{rtt_ms}")),
-                        probe: row(mode, request_kib, window),
+                        probe: Probe::Disk(row(mode, request_kib, window)),
                         parameters: wanted.iter().map(|&(name, value)| (name, value.to_owned())).collect(),
                     });
                 }
+            }
+        }
+    }
+    cells
+}
+
+fn connections() -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for loss in ["0", "0.01", "0.1", "1"] {
+        for rtt_ms in ROUND_TRIPS_MS.map(|rtt| rtt.to_string()) {
+            for connections in [1_u16, 2, 4, 8] {
+                cells.push(Cell {
+                    published: None,
+                    link: Some(format!("oc3-{rtt_ms},loss={loss}%")),
+                    probe: Probe::Disk(DiskProbe { connections, ..row("write-unsolicited", 64, 32) }),
+                    parameters: parameters([
+                        ("loss_percent", loss.to_owned()),
+                        ("rtt_ms", rtt_ms.clone()),
+                        ("connections", connections.to_string()),
+                    ]),
+                });
             }
         }
     }
@@ -112,7 +143,7 @@ fn lan() -> Vec<Cell> {
                 cells.push(Cell {
                     published: DALGIC_LAN.one(&wanted, "mb_per_s"),
                     link: Some("gige".to_owned()),
-                    probe: row(mode, request_kib, window),
+                    probe: Probe::Disk(row(mode, request_kib, window)),
                     parameters: wanted.iter().map(|&(name, value)| (name, value.to_owned())).collect(),
                 });
             }

@@ -10,14 +10,13 @@ mod published;
 mod result;
 mod runner;
 mod site;
-mod tcp;
 mod trinkle;
-
-use lunette_workload::Workload;
 
 pub use result::{CellResult, LinkFacts, StudyResult};
 pub use runner::{Laboratory, Told};
 pub(crate) use site::{BLOCK_BYTES, RANGE_BYTES, Site};
+
+pub(crate) use probe::{DiskProbe, Keys, Load, Metric, Probe};
 
 /// A study.
 #[derive(Debug, Clone, Copy)]
@@ -33,7 +32,17 @@ pub struct Study {
     cells: fn() -> Vec<Cell>,
 }
 
-const STUDIES: [Study; 5] = [dalgic::TCP, dalgic::SWEEP, dalgic::LAN, trinkle::PROFILES, lu::LIGHT];
+const STUDIES: [Study; 9] = [
+    dalgic::TCP,
+    dalgic::SWEEP,
+    dalgic::LAN,
+    dalgic::CONNECTIONS,
+    trinkle::BASELINE,
+    trinkle::PROFILES,
+    lu::LIGHT,
+    lu::HEAVY,
+    lu::TRACE,
+];
 
 /// All studies.
 #[must_use]
@@ -64,60 +73,6 @@ pub(crate) struct Cell {
     pub(crate) link: Option<String>,
     pub(crate) probe: Probe,
     pub(crate) published: Option<f64>,
-}
-
-/// What is done in a cell.
-#[derive(Debug, Clone)]
-pub(crate) enum Probe {
-    /// Plain TCP, with so much buffer at each end; none: what the system finds out.
-    Tcp { to_target: bool, buffer_bytes: Option<usize> },
-    /// A workload on a disk.
-    Disk { workload: Workload, depth: u32, keys: Keys, metric: Metric },
-}
-
-/// What a session is to agree on, where that is not up to both sides' defaults.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Keys {
-    /// Whatever is best.
-    #[default]
-    Defaults,
-    /// Each write waits for an R2T: InitialR2T=Yes, ImmediateData=No.
-    Solicited,
-    /// A write's data goes with it: FirstBurstLength is at least this request.
-    Unsolicited { request_bytes: u32 },
-}
-
-/// What is told of a workload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Metric {
-    /// Data, in 10^6 bytes per second.
-    MegabytesPerSecond,
-    /// Data, in 2^20 bytes per second.
-    MebibytesPerSecond,
-    /// Operations per second.
-    OperationsPerSecond,
-    /// The mean latency, in milliseconds.
-    MeanMilliseconds,
-}
-
-impl Metric {
-    pub(crate) const fn unit(self) -> &'static str {
-        match self {
-            Self::MegabytesPerSecond => "MB/s",
-            Self::MebibytesPerSecond => "MiB/s",
-            Self::OperationsPerSecond => "IOPS",
-            Self::MeanMilliseconds => "ms",
-        }
-    }
-}
-
-impl Probe {
-    pub(crate) const fn unit(&self) -> &'static str {
-        match self {
-            Self::Tcp { .. } => Metric::MegabytesPerSecond.unit(),
-            Self::Disk { metric, .. } => metric.unit(),
-        }
-    }
 }
 
 /// Parameters of a cell, as results have them.
@@ -155,8 +110,12 @@ mod tests {
             ("dalgic-tcp", 16),
             ("dalgic-sweep", 96),
             ("dalgic-lan", 24),
+            ("dalgic-connections", 0),
+            ("trinkle-baseline", 5),
             ("trinkle-profiles", 20),
             ("lu-light", 24),
+            ("lu-heavy", 24),
+            ("lu-trace", 6),
         ] {
             let cells = (study(name).expect("a study").cells)();
             assert_eq!(cells.iter().filter(|cell| cell.published.is_some()).count(), published, "{name}");

@@ -17,6 +17,14 @@ pub(crate) const DALGIC_LAN: Published =
 pub(crate) const TRINKLE: Published = Published(include_str!("../../published/trinkle-appendix-g.csv"));
 /// Table 2 of Lu and Du.
 pub(crate) const LU_LIGHT: Published = Published(include_str!("../../published/lu-du-table2-latency-ms.csv"));
+/// Figure 2.
+pub(crate) const LU_HEAVY: Published =
+    Published(include_str!("../../published/lu-du-figure2-heavy-load.csv"));
+/// The trace.
+pub(crate) const LU_TRACE: Published = Published(include_str!("../../published/lu-du-trace.csv"));
+/// What Trinkle's network and RAID reached (4.1).
+pub(crate) const TRINKLE_BASELINE: Published =
+    Published(include_str!("../../published/trinkle-baseline-mb-per-s.csv"));
 
 impl Published {
     /// The values of this column in the rows that have these values in theirs.

@@ -41,6 +41,9 @@ pub struct StudyResult {
 pub struct LinkFacts {
     /// Its properties.
     pub description: String,
+    /// TCP's congestion control at both ends.
+    #[serde(default)]
+    pub congestion_control: String,
     /// How late the packets were, there and back, by their medians, in microseconds.
     pub late_us: u64,
     /// Packets that were lost because this machine was too slow.

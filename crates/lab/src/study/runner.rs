@@ -7,7 +7,7 @@ use std::thread;
 
 use lunette_link::Link;
 
-use super::probe::{self, Duty, Run};
+use super::probe::{self, Duty, Place, Run};
 use super::result::{CellResult, LinkFacts, StudyResult, median};
 use super::site::Site;
 use super::{Cell, Study};
@@ -27,6 +27,8 @@ pub struct Laboratory<'a> {
     pub is_quick: bool,
     /// Ends it when it becomes true; what was measured by then is kept.
     pub stops: &'a AtomicBool,
+    /// Only cells that have all these parameters with these values; all cells where there is none.
+    pub only: &'a [(String, String)],
 }
 
 /// What is told while a study runs.
@@ -55,7 +57,10 @@ impl Laboratory<'_> {
     /// A network, a target or a session could not be had, or a cell failed.
     pub fn run(&self, study: &Study, told: &(dyn Fn(Told<'_>) + Sync)) -> Result<StudyResult, LabError> {
         let host = Host::look();
-        let cells = (study.cells)();
+        let cells: Vec<Cell> = (study.cells)().into_iter().filter(|cell| self.wants(cell)).collect();
+        if cells.is_empty() {
+            return Err(LabError::Plan(format!("{} has no such cell", study.name)));
+        }
         let mut collected =
             Collected { runs: cells.iter().map(|_| Vec::new()).collect(), links: BTreeMap::new(), done: 0 };
         let mut links: Vec<Option<&str>> = Vec::new();
@@ -71,6 +76,11 @@ impl Laboratory<'_> {
             joined.unwrap_or(Err(LabError::Panicked))?;
         }
         Ok(self.conclude(study, host, &cells, collected))
+    }
+
+    fn wants(&self, cell: &Cell) -> bool {
+        let has = |name: &str, value: &str| cell.parameters.iter().any(|own| own.0 == name && own.1 == value);
+        self.only.iter().all(|(name, value)| has(name, value))
     }
 
     fn runs(&self) -> usize {
@@ -105,7 +115,10 @@ impl Laboratory<'_> {
                 let seed = self.seed.wrapping_add(turn as u64);
                 let over = site.as_ref().zip(described.as_ref().map(|described| &described.1));
                 let round_trip = over.map(|(_, link)| link.round_trip()).unwrap_or_default();
-                let run = probe::run_once(over, &cell.probe, Duty::on(round_trip, seed, self.is_quick));
+                let outstanding_bytes = cell.probe.outstanding_bytes();
+                let duty = Duty::on(round_trip, outstanding_bytes, seed, self.is_quick);
+                let place = Place { over };
+                let run = probe::run_once(place, &cell.probe, duty);
                 runs.push(run?);
                 collected.done += 1;
                 told(Told {

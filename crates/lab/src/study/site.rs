@@ -1,5 +1,6 @@
 //! Where cells over a network are measured: an emulated link with a target at its far end.
 
+use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
@@ -16,6 +17,7 @@ use crate::LabError;
 
 const TARGET: &str = "iqn.2026-11.io.lunette:lab";
 const PORT: u16 = 3260;
+const CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 /// What is used of it, in bytes.
 pub(crate) const RANGE_BYTES: u64 = 256 << 20;
 /// A round trip is to be right within this, or within a fiftieth of it where that is more.
@@ -87,6 +89,12 @@ impl Site {
         SocketAddr::from((FAR.ipv4, port))
     }
 
+    /// TCP's congestion control at the near end; the far one's is the same.
+    pub(crate) fn congestion_control(&self) -> Result<String, LabError> {
+        let name = self.emulator.near().within(|| fs::read_to_string(CONGESTION_CONTROL));
+        Ok(name.map_err(LabError::system("the name of the congestion control"))?.trim().to_owned())
+    }
+
     /// How the link was kept.
     pub(crate) fn facts(&self, link: &Link) -> Result<LinkFacts, LabError> {
         let statistics = self.emulator.statistics().map_err(LabError::system("counters of the network"))?;
@@ -94,6 +102,7 @@ impl Site {
         let overrun: u64 = statistics.iter().map(|direction| direction.overrun).sum();
         Ok(LinkFacts {
             description: link.to_string(),
+            congestion_control: self.congestion_control()?,
             late_us: u64::try_from(late.as_micros()).unwrap_or(u64::MAX),
             overrun,
             is_doubtful: overrun > 0 || late > LATE.max(link.round_trip() / 50),

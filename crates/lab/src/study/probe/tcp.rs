@@ -5,10 +5,13 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use lunette_link::Link;
 use socket2::{Domain, Socket, Type};
 
-use super::site::Site;
+use super::model::{self, Driven};
+use super::{Duty, Run};
 use crate::LabError;
+use crate::study::site::Site;
 
 const PORT: u16 = 5001;
 /// Bytes that one call sends or takes at most.
@@ -16,8 +19,24 @@ const PIECE_BYTES: usize = 256 << 10;
 /// Far longer than any link here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// What one connection carries, beside what the model expects.
+pub(super) fn run(
+    site: &Site,
+    link: &Link,
+    to_target: bool,
+    buffer_bytes: Option<usize>,
+    duty: Duty,
+) -> Result<Run, LabError> {
+    let bytes_per_s = carry(site, to_target, buffer_bytes, (duty.warm_up, duty.time))?;
+    let shape = if to_target { &link.up } else { &link.down };
+    let window = buffer_bytes.map(|bytes| bytes as u64);
+    let driven = Driven { link, congestion_control: &site.congestion_control()? };
+    let path = model::path(driven, shape, link.round_trip(), window);
+    Ok(Run::of(bytes_per_s / 1e6, model::plain(&path)))
+}
+
 /// Bytes per second of one connection, in one direction, for a time after a warm-up.
-pub(crate) fn carry(
+fn carry(
     site: &Site,
     to_target: bool,
     buffer_bytes: Option<usize>,

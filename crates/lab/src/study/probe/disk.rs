@@ -1,0 +1,166 @@
+//! A workload or a trace on a disk: behind a link, or in memory of this process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lunette_block::{EngineKind, IdentityOverride, Provisioning, StoreSpec, Volume, VolumeSpec};
+use lunette_workload::{Arrivals, Kind, Pace, Range, Trace, Workload};
+
+use super::model::{self, Driven};
+use super::{Duty, Keys, Metric, Place, Run};
+use crate::study::site::{BLOCK_BYTES, RANGE_BYTES};
+use crate::{Disk, Ending, LabError, Measured, Monitor, Plan, Until, Work, bench};
+
+/// Of a trace, where it is to be quick.
+const QUICK_TRACE_COUNT: u64 = 2000;
+
+/// What is done on a disk, and what is told of it.
+#[derive(Debug, Clone)]
+pub(crate) struct DiskProbe {
+    pub(crate) load: Load,
+    pub(crate) depth: u32,
+    pub(crate) keys: Keys,
+    /// Connections of the session.
+    pub(crate) connections: u16,
+    pub(crate) metric: Metric,
+}
+
+/// Operations.
+#[derive(Debug, Clone)]
+pub(crate) enum Load {
+    Workload(Workload),
+    /// One after the other, without think time.
+    Trace(Arc<Trace>),
+}
+
+/// The one size and the share of reads that the model knows.
+pub(super) struct Mix {
+    pub(super) size_bytes: u32,
+    pub(super) read_share: f64,
+}
+
+impl DiskProbe {
+    /// A workload on a session with one connection and the keys that are best.
+    pub(crate) fn new(workload: Workload, depth: u32, metric: Metric) -> Self {
+        Self { load: Load::Workload(workload), depth, keys: Keys::default(), connections: 1, metric }
+    }
+
+    pub(super) fn mix(&self) -> Mix {
+        match &self.load {
+            Load::Workload(workload) => Mix {
+                size_bytes: workload.sizes.largest(),
+                read_share: f64::from(workload.read.get()) / 100.0,
+            },
+            Load::Trace(trace) => {
+                let operations = || trace.records().iter().map(|record| &record.operation);
+                let count = operations().count().max(1);
+                let bytes: u64 = operations().map(|operation| u64::from(operation.length_bytes)).sum();
+                let reads = operations().filter(|operation| operation.kind == Kind::Read).count();
+                let size_bytes = u32::try_from(bytes / count as u64).unwrap_or(u32::MAX);
+                Mix { size_bytes, read_share: reads as f64 / count as f64 }
+            }
+        }
+    }
+
+    pub(super) fn outstanding_bytes(&self) -> u64 {
+        u64::from(self.depth) * u64::from(self.mix().size_bytes)
+    }
+
+    fn plan(&self, disk: Disk, duty: Duty) -> Plan {
+        let (work, length_bytes, warm_up, until) = match &self.load {
+            Load::Workload(workload) => {
+                let work = Work::Workload { workload: workload.clone(), arrivals: Arrivals::Closed };
+                (work, RANGE_BYTES, duty.warm_up, Until::Time(duty.time))
+            }
+            Load::Trace(trace) => {
+                let name = "lu-du".to_owned();
+                let work = Work::Trace { name, trace: Arc::clone(trace), pace: Pace::None };
+                let all = trace.records().len() as u64;
+                let count = if duty.is_quick { all.min(QUICK_TRACE_COUNT) } else { all };
+                (work, trace.end_bytes(), Duration::ZERO, Until::Count(count))
+            }
+        };
+        Plan {
+            disk,
+            block_bytes: BLOCK_BYTES,
+            range: Range { offset_bytes: 0, length_bytes },
+            work,
+            depth: self.depth,
+            workers: 1,
+            warm_up,
+            until,
+            verify: false,
+            seed: duty.seed,
+            interval: Duration::from_secs(1),
+        }
+    }
+}
+
+/// Runs it.
+pub(super) fn run(place: Place<'_>, probe: &DiskProbe, duty: Duty) -> Result<Run, LabError> {
+    let Some((site, link)) = place.over else { return local(probe, duty) };
+    let (mut options, lun) = site.options()?;
+    options.connections = probe.connections;
+    let wishes = &mut options.wishes;
+    match probe.keys {
+        Keys::Defaults => {}
+        Keys::Solicited => (wishes.initial_r2t, wishes.immediate_data) = (true, false),
+        Keys::Unsolicited { request_bytes } => {
+            wishes.first_burst_length = wishes.first_burst_length.max(request_bytes);
+        }
+    }
+    let disk = Disk::Unit { options: Box::new(options), lun };
+    let plan = probe.plan(disk, duty);
+    let carried = site.near(|| bench(&plan, &Monitor::default()))??;
+    let mut run = figure(&carried.measured, &carried.ending, probe.metric)?;
+    if let Some(agreed) = &carried.negotiated {
+        run.model =
+            model::disk(Driven { link, congestion_control: &site.congestion_control()? }, probe, agreed);
+    }
+    Ok(Run { negotiated: carried.negotiated, ..run })
+}
+
+/// On memory of this process.
+fn local(probe: &DiskProbe, duty: Duty) -> Result<Run, LabError> {
+    let size_bytes = match &probe.load {
+        Load::Workload(_) => RANGE_BYTES,
+        Load::Trace(trace) => trace.end_bytes(),
+    };
+    let spec = VolumeSpec {
+        name: "memory".to_owned(),
+        store: StoreSpec::Memory { size_bytes },
+        read_only: false,
+        provisioning: Provisioning::Thin,
+        engine: EngineKind::Auto,
+        identity: IdentityOverride::default(),
+        block_length_bytes: BLOCK_BYTES,
+        protection: None,
+    };
+    let volume = Volume::open(&spec).map_err(|error| LabError::NotReady(error.to_string()))?;
+    let carried = bench(&probe.plan(Disk::Local(Arc::clone(&volume)), duty), &Monitor::default())?;
+    // It has nothing to lose.
+    let _ = volume.close();
+    figure(&carried.measured, &carried.ending, probe.metric)
+}
+
+fn figure(measured: &Measured, ending: &Ending, metric: Metric) -> Result<Run, LabError> {
+    if let Ending::Mismatch(what) | Ending::Refused(what) | Ending::Lost(what) = ending {
+        return Err(LabError::NotReady(what.clone()));
+    }
+    let measured_figure = match metric {
+        Metric::MegabytesPerSecond => measured.bytes_per_s / 1e6,
+        Metric::MebibytesPerSecond => measured.bytes_per_s / f64::from(1 << 20),
+        Metric::OperationsPerSecond => measured.operations_per_s,
+        Metric::MeanMilliseconds => {
+            let parts = [&measured.read, &measured.write];
+            let sum: f64 = parts
+                .iter()
+                .filter_map(|part| part.as_ref())
+                .map(|part| part.mean * part.operations as f64)
+                .sum();
+            sum / measured.operations.max(1) as f64 / 1e3
+        }
+    };
+    let processor = measured.processor_s / measured.seconds.max(1e-9);
+    Ok(Run { processor, ..Run::of(measured_figure, None) })
+}
