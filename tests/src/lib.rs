@@ -7,6 +7,8 @@
 
 pub mod attach;
 #[cfg(feature = "initiator")]
+pub mod commands;
+#[cfg(feature = "initiator")]
 pub mod connection;
 #[cfg(feature = "initiator")]
 pub mod engine;

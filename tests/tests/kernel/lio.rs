@@ -1,13 +1,16 @@
-//! Our initiator against the kernel's target (LIO): every way of transferring data, two connections, and connections that
-//! are cut in the middle of writes.
+//! Our initiator against the kernel's target (LIO): every way of transferring data, two connections, connections that are cut in
+//! the middle of writes, one of two paths that is, and the commands.
 //!
 //! What LIO does wrong, and what comes of it here: docs/decisions/0033.
 
 use std::time::Duration;
 
-use lunette_initiator::{Engine, Options, Replay, Timing, Wishes};
+use lunette_initiator::multipath::{self, PathNews, PathOptions, PathState, Policy};
+use lunette_initiator::{Engine, EngineEvent, Options, Replay, Timing, Wishes};
+use lunette_tests::attach::{Attached, command};
+use lunette_tests::commands::exercise_commands;
 use lunette_tests::engine::{
-    execute, exercise, make_ready, options, pattern, read, wait_for_all, ways, write,
+    execute, exercise, lun, make_ready, options, pattern, read, wait_for_all, ways, write,
 };
 use lunette_tests::lunette::TARGET_NAME;
 use lunette_tests::need_guest;
@@ -18,10 +21,23 @@ use crate::portal;
 /// LIO's units, with the lengths of their blocks.
 const UNITS: [(u16, u32); 2] = [(0, 512), (1, 4096)];
 
+/// Its other portal.
+const SECOND_PORT: u16 = 3261;
+
 /// A guest that serves the units, and the way to it.
 struct Lio {
     guest: Option<Guest>,
     passage: Passage,
+}
+
+/// The guest is slow, and may be slower.
+fn timing() -> Timing {
+    Timing {
+        login: Duration::from_secs(120),
+        nop_timeout: Duration::from_secs(120),
+        recovery: Duration::from_secs(600),
+        ..Timing::default()
+    }
 }
 
 impl Lio {
@@ -35,15 +51,8 @@ impl Lio {
 
     fn connect(&self, connections: u16, wishes: Wishes) -> Engine {
         let options = options(TARGET_NAME, self.passage.address());
-        // The guest is slow, and may be slower.
-        let timing = Timing {
-            login: Duration::from_secs(120),
-            nop_timeout: Duration::from_secs(120),
-            recovery: Duration::from_secs(600),
-            ..Timing::default()
-        };
         let level = wishes.error_recovery_level;
-        let options = Options { wishes, connections, timing, ..options };
+        let options = Options { wishes, connections, timing: timing(), ..options };
         let engine = Engine::connect(options).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(engine.connections().len(), usize::from(connections));
         assert_eq!(engine.parameters().error_recovery_level, level);
@@ -128,6 +137,104 @@ fn at_level_two_writes_outlive_their_connections_to_lio() {
         let wishes = Wishes { error_recovery_level: 2, ..Wishes::default() };
         let attempts = lio.cut_in_the_middle(lio.connect(connections, wishes), unit);
         assert!(attempts.iter().all(|attempts| *attempts == 1), "{attempts:?}: they were sent anew");
+    }
+    lio.stop();
+}
+
+/// At level 0, over one connection each: what LIO does to other sessions that are cut is in decision 0033.
+fn lose_a_path(passages: &[Passage; 2], (unit, block_bytes): (u16, u32)) {
+    const WRITES: u64 = 64;
+    const LENGTH: u32 = 65536;
+    let path = |passage: &Passage| {
+        let session = Options { timing: timing(), ..options(TARGET_NAME, passage.address()) };
+        PathOptions { session, lun: lun(unit) }
+    };
+    let mut options = multipath::Options::new(passages.iter().map(path).collect());
+    options.policy = Policy::RoundRobin;
+    options.timing.failback = Duration::ZERO;
+    let mut engine = multipath::Engine::connect(options).unwrap_or_else(|error| panic!("{error}"));
+    let is_up = |engine: &multipath::Engine| engine.paths().iter().all(|path| path.state == PathState::Up);
+    let mut done = Vec::new();
+    while !is_up(&engine) {
+        engine.poll(Some(Duration::from_secs(1)), &mut done).expect("the system lets us");
+    }
+    for (turn, passage) in passages.iter().enumerate() {
+        let data = |number: u64| pattern(1000 * turn as u64 + number, LENGTH as usize);
+        let blocks = LENGTH / block_bytes;
+        let command = |number: u64| write(unit, number * u64::from(blocks), blocks, data(number));
+        let ids: Vec<_> =
+            (0..WRITES).map(|number| engine.submit(command(number).replaying(Replay::Always))).collect();
+        while done.is_empty() {
+            engine.poll(None, &mut done).expect("the system lets us");
+        }
+        passage.cut();
+        let mut is_lost = false;
+        while engine.outstanding() > 0 || !is_lost || !is_up(&engine) {
+            engine.poll(Some(Duration::from_secs(1)), &mut done).expect("the system lets us");
+            while let Some(event) = engine.event() {
+                is_lost |= matches!(event, EngineEvent::Path { path, news: PathNews::Lost { .. }, .. } if path == turn);
+            }
+        }
+        for id in &ids {
+            let completion = done.iter().find(|done| done.id == *id).expect("each ends");
+            assert!(completion.is_good(), "{:?}", completion.result);
+        }
+        done.clear();
+        for number in 0..WRITES {
+            let id = engine.submit(read(unit, number * u64::from(blocks), blocks, block_bytes));
+            while done.is_empty() {
+                engine.poll(None, &mut done).expect("the system lets us");
+            }
+            let back = done.pop().expect("one");
+            assert!(
+                back.id == id && back.data() == data(number),
+                "turn {turn}, write {number}: {:?}",
+                back.result
+            );
+        }
+    }
+    engine.close().expect("a logout");
+}
+
+#[test]
+fn one_of_two_paths_to_lio_is_cut_under_64_writes() {
+    let network = need_guest!();
+    let lio = Lio::start(&network);
+    let second = std::net::SocketAddr::new(portal(GUEST).ip(), SECOND_PORT);
+    let open = |to| Passage::open(&network, to).expect("a passage");
+    let passages = [open(portal(GUEST)), open(second)];
+    for unit in UNITS {
+        lose_a_path(&passages, unit);
+    }
+    lio.stop();
+}
+
+/// More than LIO takes in one WRITE SAME, which it does not tell (decision 0033).
+fn zeroes_an_attached_disk(url: &str) {
+    const LENGTH: u32 = 24 << 20;
+    let attached = Attached::start(url, &[]).expect("attached");
+    let mut client = attached.client().expect("a client");
+    let data = pattern(9, 1 << 20);
+    for at in [0, u64::from(LENGTH) - (1 << 20), LENGTH.into()] {
+        assert_eq!(client.write(at, &data).expect("an answer"), 0);
+    }
+    assert_eq!(client.request((command::WRITE_ZEROES, 0), 0, LENGTH).expect("an answer"), 0);
+    for at in [0, u64::from(LENGTH) - (1 << 20)] {
+        assert!(client.read(at, 1 << 20).expect("data").iter().all(|byte| *byte == 0));
+    }
+    assert!(client.read(LENGTH.into(), 1 << 20).expect("data") == data);
+    drop(client);
+    attached.detach().expect("all is stable");
+}
+
+#[test]
+fn all_commands_work_with_lio() {
+    let network = need_guest!();
+    let lio = Lio::start(&network);
+    for (unit, block_bytes) in UNITS {
+        let url = format!("iscsi://{}/{TARGET_NAME}/{unit}", lio.passage.address());
+        exercise_commands(&url, block_bytes);
+        zeroes_an_attached_disk(&url);
     }
     lio.stop();
 }
