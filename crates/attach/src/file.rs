@@ -102,7 +102,7 @@ fn errno(error: &DiskError) -> Errno {
     match error {
         DiskError::NotPermitted(_) => Errno::EPERM,
         DiskError::NoSpace(_) | DiskError::Beyond => Errno::ENOSPC,
-        DiskError::Io(_) => Errno::EIO,
+        DiskError::Unfit(..) | DiskError::Io(_) => Errno::EIO,
     }
 }
 

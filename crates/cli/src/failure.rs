@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use lunette_block::OpenError;
 use lunette_initiator::CommandError;
+use lunette_scsi::client::Unfit;
 use lunette_target::StartError;
 use serde::Serialize;
 
@@ -32,8 +33,8 @@ pub(crate) struct Failure {
     internal: bool,
     /// The unit was reset before what was written was flushed: to write it again helps.
     unflushed: bool,
-    /// The target does not have the command.
-    unknown_command: bool,
+    /// The target does not have the command, or not in this form.
+    unfit: Option<Unfit>,
     /// How it is told.
     form: Form,
 }
@@ -62,7 +63,7 @@ impl Failure {
             side: None,
             internal: false,
             unflushed: false,
-            unknown_command: false,
+            unfit: None,
             form: Form::Words,
         }
     }
@@ -175,14 +176,14 @@ impl Failure {
         Self { unflushed: true, ..self }
     }
 
-    /// The same, because the target does not have the command.
-    pub(crate) fn of_unknown_command(self) -> Self {
-        Self { unknown_command: true, ..self }
+    /// The same, because the target does not have the command, or not in this form.
+    pub(crate) fn of_unfit(self, unfit: Option<Unfit>) -> Self {
+        Self { unfit, ..self }
     }
 
-    /// The target does not have the command.
-    pub(crate) fn is_unknown_command(&self) -> bool {
-        self.unknown_command
+    /// Whether the target does not have the command, or not in this form.
+    pub(crate) fn unfit(&self) -> Option<Unfit> {
+        self.unfit
     }
 
     /// See [`Failure::internal`].

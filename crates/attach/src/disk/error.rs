@@ -2,7 +2,7 @@
 
 use lunette_initiator::CommandError;
 use lunette_nbd::Errno;
-use lunette_scsi::client::{ProbeError, Sense};
+use lunette_scsi::client::{ProbeError, Sense, Unfit};
 use lunette_scsi::{AdditionalSense, SenseKey, Status};
 
 /// Why an operation failed.
@@ -17,6 +17,9 @@ pub enum DiskError {
     /// The range is not the disk's.
     #[error("beyond the end of the disk")]
     Beyond,
+    /// The target does not have a command, or not in this form.
+    #[error("{1}")]
+    Unfit(Unfit, String),
     /// The target failed, or does not answer.
     #[error("{0}")]
     Io(String),
@@ -30,7 +33,7 @@ impl DiskError {
             DiskError::NotPermitted(_) => Errno::NotPermitted,
             DiskError::NoSpace(_) => Errno::NoSpace,
             DiskError::Beyond => Errno::Invalid,
-            DiskError::Io(_) => Errno::Io,
+            DiskError::Unfit(..) | DiskError::Io(_) => Errno::Io,
         }
     }
 
@@ -53,7 +56,10 @@ impl DiskError {
                     sense.is_some_and(|sense| sense.code == AdditionalSense::SPACE_ALLOCATION_FAILED);
                 if is_full { DiskError::NoSpace(text) } else { DiskError::NotPermitted(text) }
             }
-            _ => DiskError::Io(text),
+            _ => match sense.and_then(Sense::unfit) {
+                Some(unfit) => DiskError::Unfit(unfit, text),
+                None => DiskError::Io(text),
+            },
         }
     }
 }

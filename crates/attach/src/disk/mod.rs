@@ -12,11 +12,11 @@ mod open;
 mod ranges;
 mod zeros;
 
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Mutex, PoisonError, RwLock};
 
 use lunette_initiator::{CommandError, EngineEvent};
 use lunette_scsi::client::medium::{self, BlockRange, Caching, CdbForm};
-use lunette_scsi::client::{Command, DoesNotFit, UnitFacts};
+use lunette_scsi::client::{Command, DoesNotFit, SameBlocks, UnitFacts};
 
 pub use error::{DiskError, OpenError};
 
@@ -39,7 +39,7 @@ pub struct Disk {
     blocks: u64,
     block_bytes: u32,
     is_read_only: bool,
-    has_write_same: bool,
+    same: Mutex<SameBlocks>,
     ranges: Ranges,
     /// Held alone by who makes changes again, so that nobody reads what is half-way.
     gate: RwLock<()>,

@@ -1,6 +1,6 @@
 //! Opening a disk: login, and everything that has to be known of the unit.
 
-use std::sync::RwLock;
+use std::sync::{Mutex, RwLock};
 use std::thread;
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use lunette_initiator::Lun;
 use lunette_initiator::blocking::Session;
 use lunette_scsi::Status;
 use lunette_scsi::client::unit::is_supported;
-use lunette_scsi::client::{Next, Probe, Reply, UnitFacts, UnitIdentity};
+use lunette_scsi::client::{Next, Probe, Reply, SameBlocks, UnitFacts, UnitIdentity};
 
 use super::Disk;
 use super::error::OpenError;
@@ -51,8 +51,9 @@ impl Disk {
         }
         // Behind the same number there may be another disk when the session comes back.
         link.session.handle().guard(link.lun, UnitIdentity::of(&facts));
+        let same = if has_write_same(&link) { SameBlocks::of(&facts.limits) } else { SameBlocks::none() };
         Ok(Disk {
-            has_write_same: has_write_same(&link),
+            same: Mutex::new(same),
             blocks: capacity.blocks,
             block_bytes,
             is_read_only: read_only || facts.is_write_protected(),

@@ -1,18 +1,18 @@
 //! Zeros and space that is given back: WRITE SAME and UNMAP in pieces that the unit takes, ordinary writes where it takes
 //! neither.
 
-use std::sync::PoisonError;
+use std::sync::{MutexGuard, PoisonError};
 
+use lunette_scsi::client::SameBlocks;
 use lunette_scsi::client::medium::{self, BlockRange, CdbForm, SameBlock};
 
 use super::error::DiskError;
 use super::journal::Change;
 use super::{Disk, does_not_fit, pieces};
 
-/// The most blocks of one WRITE SAME or UNMAP where the unit has no limit: 512 MiB of 512-byte blocks.
+/// The most blocks of one UNMAP where the unit has no limit: 512 MiB of 512-byte blocks; and of what is made zero at once where
+/// the unit has no WRITE SAME.
 const BLOCKS_MAX: u32 = 1 << 20;
-/// The same for WRITE SAME where the unit does not say whether it has a limit: every unit takes it.
-const UNTOLD_BLOCKS_MAX: u32 = 0xffff;
 /// How much of ordinary writes of zeros goes out at once, in bytes.
 const BATCH_BYTES: u64 = 8 << 20;
 
@@ -38,7 +38,8 @@ impl Disk {
             }
         }
         let (lba, blocks) = (first / block, (last - first) / block);
-        for range in pieces(lba, blocks, u64::from(self.same_blocks_max()), self.block_bytes) {
+        let most = self.same().blocks().unwrap_or(BLOCKS_MAX);
+        for range in pieces(lba, blocks, u64::from(most), self.block_bytes) {
             self.make_room()?;
             let _held = self.ranges.hold(range.lba, u64::from(range.blocks));
             self.zero_blocks(range, may_unmap)?;
@@ -84,11 +85,8 @@ impl Disk {
         self.facts.provisioning.write_same_16 && self.facts.provisioning.reads_zeros
     }
 
-    fn same_blocks_max(&self) -> u32 {
-        match self.facts.limits.write_same_blocks_max {
-            0 => UNTOLD_BLOCKS_MAX,
-            limit => u32::try_from(limit).unwrap_or(u32::MAX).min(BLOCKS_MAX),
-        }
+    fn same(&self) -> MutexGuard<'_, SameBlocks> {
+        self.same.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Zeros blocks and keeps what may be lost. The range is held.
@@ -102,13 +100,31 @@ impl Disk {
 
     /// Zeros blocks; tells the oldest session in which a part was answered.
     pub(super) fn send_zeros(&self, lba: u64, blocks: u32, may_unmap: bool) -> Result<u32, DiskError> {
-        if !self.has_write_same {
-            return self.write_zeros(lba, blocks);
-        }
         let same = if may_unmap && self.unmaps_zeros() { SameBlock::DataOrUnmap } else { SameBlock::Data };
-        let range = BlockRange { lba, blocks, block_length_bytes: self.block_bytes };
-        let command = medium::write_same(CdbForm::Sixteen, range, same).map_err(does_not_fit)?;
-        Ok(self.link.run(&command, vec![0; self.block_bytes as usize])?.session)
+        let (mut lba, mut left, mut oldest) = (lba, blocks, u32::MAX);
+        while left > 0 {
+            let most = self.same().blocks();
+            let Some(blocks) = most.map(|most| most.min(left)) else {
+                return Ok(oldest.min(self.write_zeros(lba, left)?));
+            };
+            let range = BlockRange { lba, blocks, block_length_bytes: self.block_bytes };
+            let command = medium::write_same(CdbForm::Sixteen, range, same).map_err(does_not_fit)?;
+            match self.link.run(&command, vec![0; self.block_bytes as usize]) {
+                Ok(done) => {
+                    oldest = oldest.min(done.session);
+                    (lba, left) = (lba + u64::from(blocks), left - blocks);
+                }
+                Err(DiskError::Unfit(unfit, _)) => {
+                    let mut limit = self.same();
+                    // Others may have heard of it before.
+                    if limit.blocks() == most {
+                        limit.refused(unfit);
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(oldest)
     }
 
     fn write_zeros(&self, lba: u64, blocks: u32) -> Result<u32, DiskError> {

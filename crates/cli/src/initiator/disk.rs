@@ -252,7 +252,7 @@ fn refused(name: &str, command: &Command, status: Option<Status>, sense: Option<
         _ => None,
     };
     let failure = Failure::scsi(format!("{name}: the target refused {command_name}: {said}"), help);
-    if sense.is_some_and(Sense::is_unknown_command) { failure.of_unknown_command() } else { failure }
+    failure.of_unfit(sense.and_then(Sense::unfit))
 }
 
 fn help_for(sense: &Sense) -> Option<String> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use lunette_scsi::AdditionalSense;
 use lunette_scsi::client::DoesNotFit;
-use lunette_scsi::client::medium::{self, BlockRange, Caching, CdbForm, SameBlock};
+use lunette_scsi::client::medium::{self, BlockRange, Caching};
 use lunette_scsi::client::unit::{self, Sanitize};
 use serde::Serialize;
 
@@ -15,6 +15,7 @@ use super::disk::Disk;
 use super::options::{EraseMethod, EraseOptions, is_whole};
 use super::report::tell;
 use super::stream::{Depth, Flow, WriteStream, flush};
+use super::zeros::Zeros;
 use crate::banner::size;
 use crate::failure::{Failure, say};
 
@@ -22,7 +23,7 @@ use crate::failure::{Failure, say};
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// How many unit attentions are taken while it lasts: a unit has one of each kind.
 const ATTENTIONS_MAX: u32 = 64;
-/// The most blocks that one WRITE SAME or UNMAP gets where the unit has no limit: 512 MiB of 512-byte blocks.
+/// The most blocks that one UNMAP gets where the unit has no limit: 512 MiB of 512-byte blocks.
 const BLOCKS_MAX: u32 = 1 << 20;
 
 #[derive(Debug, Serialize)]
@@ -116,28 +117,14 @@ fn unmap(disk: &mut Disk, span: Span) -> Result<(), Failure> {
 }
 
 fn zeros(disk: &mut Disk, span: Span) -> Result<(), Failure> {
-    let limit = u32::try_from(disk.facts.limits.write_same_blocks_max).unwrap_or(u32::MAX);
-    let blocks_max = if limit == 0 { u32::from(u16::MAX) } else { limit.min(BLOCKS_MAX) };
-    let same = if disk.facts.provisioning.write_same_16 && disk.facts.provisioning.reads_zeros {
-        SameBlock::DataOrUnmap
-    } else {
-        SameBlock::Data
-    };
-    let block = vec![0; span.block_bytes as usize];
-    for piece in pieces(span, blocks_max) {
-        let command = medium::write_same(CdbForm::Sixteen, piece, same).map_err(does_not_fit)?;
-        match disk.run(&command, &block) {
-            Err(failure) if failure.is_unknown_command() => {
-                let mut stream =
-                    WriteStream::new(disk, span.block_bytes, Flow::new(Depth::Measured), Caching::default());
-                let blocks = span.lba + span.blocks - piece.lba;
-                stream.write_zeros(disk, piece.lba, blocks)?;
-                return stream.flush(disk);
-            }
-            done => drop(done?),
-        }
+    let end = span.lba + span.blocks;
+    let from = Zeros::of(disk, span.block_bytes).fill(disk, span.lba, end)?;
+    if from == end {
+        return flush(disk);
     }
-    flush(disk)
+    let mut stream = WriteStream::new(disk, span.block_bytes, Flow::new(Depth::Measured), Caching::default());
+    stream.write_zeros(disk, from, end - from)?;
+    stream.flush(disk)
 }
 
 /// Begins it, and waits until the unit is ready again.

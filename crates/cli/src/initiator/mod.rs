@@ -20,6 +20,7 @@ mod session;
 mod stream;
 mod trace;
 mod transfer;
+mod zeros;
 
 pub(crate) use access::TimeOptions;
 pub(crate) use amount::RangeOptions;

@@ -32,6 +32,7 @@ pub mod mode;
 pub mod port_groups;
 mod probe;
 pub mod reservations;
+mod same;
 mod sense;
 mod sense_text;
 #[cfg(test)]
@@ -43,4 +44,5 @@ pub use answer::{Fault, Malformed};
 pub use command::{ANSWER_BYTES_MAX, Command, DoesNotFit, Query, Transfer};
 pub use identity::{Difference, UnitIdentity};
 pub use probe::{Next, Probe, ProbeError, Reply, UnitFacts};
-pub use sense::Sense;
+pub use same::SameBlocks;
+pub use sense::{Sense, Unfit};

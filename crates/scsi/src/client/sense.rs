@@ -12,6 +12,15 @@ use crate::sense::{AdditionalSense, FieldPlace, FieldPointer, SenseKey};
 /// The longest sense data that is looked at, in bytes (SPC-4: at most 252).
 const SENSE_BYTES_MAX: usize = 252;
 
+/// Why a command is not carried out although nothing is wrong with the unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// The target does not know it.
+    Command,
+    /// The target knows it, but takes it otherwise: a field of the CDB is not as it can have it.
+    Field,
+}
+
 /// What a target says of a command, or of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sense {
@@ -55,6 +64,15 @@ impl Sense {
     /// The unit has something to tell before it takes commands: send the command again.
     pub fn is_unit_attention(&self) -> bool {
         self.key() == Some(SenseKey::UnitAttention)
+    }
+
+    /// Whether the command was not for this target, or not in this form.
+    pub fn unfit(&self) -> Option<Unfit> {
+        if self.is_unknown_command() {
+            Some(Unfit::Command)
+        } else {
+            self.is_invalid_field().then_some(Unfit::Field)
+        }
     }
 
     /// The target does not know the command at all.
@@ -285,6 +303,10 @@ mod tests {
         assert!(sense(SenseKey::UnitAttention, 0x29, 0).is_unit_attention());
         assert!(sense(SenseKey::IllegalRequest, 0x20, 0).is_unknown_command());
         assert!(sense(SenseKey::IllegalRequest, 0x24, 0).is_invalid_field());
+        let unfit = |asc, ascq| sense(SenseKey::IllegalRequest, asc, ascq).unfit();
+        assert_eq!(unfit(0x20, 0), Some(Unfit::Command));
+        assert_eq!(unfit(0x24, 0), Some(Unfit::Field));
+        assert_eq!(unfit(0x21, 0), None, "beyond the end");
         assert!(sense(SenseKey::NotReady, 0x04, 0x01).becomes_ready());
         assert!(!sense(SenseKey::NotReady, 0x04, 0x02).becomes_ready());
     }

@@ -14,14 +14,19 @@ use super::super::amount::Span;
 use super::super::port::{Done, Port};
 use super::*;
 
+const WRITE_SAME_16: u8 = 0x93;
+
 /// A unit with room for so many commands; others end with TASK SET FULL.
 #[derive(Default)]
 struct Narrow {
     room: usize,
     /// The opcode that it does not know; 0: none.
     lacks: u8,
+    /// The most blocks of a WRITE SAME(16), which it does not tell; 0: any number.
+    same_blocks_max: u32,
     under_way: VecDeque<(u64, Vec<u8>)>,
-    refused: VecDeque<(Status, u64, Vec<u8>)>,
+    /// Without sense data: there is no room.
+    refused: VecDeque<(Option<AdditionalSense>, u64, Vec<u8>)>,
     /// The next flush ends as one does whose unit was reset.
     was_reset: bool,
     seen: Arc<Mutex<Seen>>,
@@ -44,12 +49,17 @@ impl Port for Narrow {
             let good = seen.good;
             seen.flushed_after.push(good);
         }
-        if self.lacks != 0 && command.cdb()[0] == self.lacks {
-            self.refused.push_back((Status::CheckCondition, tag, data));
+        let (opcode, length) = (command.cdb()[0], command.cdb().get(10..14));
+        let same = length.and_then(|length| length.try_into().ok()).map_or(0, u32::from_be_bytes);
+        let is_too_long = opcode == WRITE_SAME_16 && self.same_blocks_max > 0 && same > self.same_blocks_max;
+        if self.lacks != 0 && opcode == self.lacks {
+            self.refused.push_back((Some(AdditionalSense::INVALID_COMMAND_OPERATION_CODE), tag, data));
+        } else if is_too_long {
+            self.refused.push_back((Some(AdditionalSense::INVALID_FIELD_IN_CDB), tag, data));
         } else if self.under_way.len() < self.room {
             self.under_way.push_back((tag, data));
         } else {
-            self.refused.push_back((Status::TaskSetFull, tag, data));
+            self.refused.push_back((None, tag, data));
         }
         Ok(())
     }
@@ -62,23 +72,17 @@ impl Port for Narrow {
             self.under_way.retain(|(_, data)| !data.is_empty());
             return Err(Failure::command(&CommandError::ResetSinceFlush));
         }
-        let (status, (tag, data)) = match self.refused.pop_front() {
-            Some((status, tag, data)) => {
-                seen.refused += 1;
-                (status, (tag, data))
-            }
-            None => {
-                seen.good += 1;
-                let (tag, data) = self.under_way.pop_front().expect("one is under way");
-                seen.good_bytes += data.len();
-                (Status::Good, (tag, data))
-            }
-        };
-        let unknown =
-            SenseData::new(SenseKey::IllegalRequest, AdditionalSense::INVALID_COMMAND_OPERATION_CODE);
-        let is_unknown = status == Status::CheckCondition;
-        let sense = if is_unknown { unknown.encode(false).as_bytes().to_vec() } else { Vec::new() };
-        Ok(Done { tag, status: Some(status), sense, data })
+        if let Some((code, tag, data)) = self.refused.pop_front() {
+            seen.refused += 1;
+            let status = if code.is_some() { Status::CheckCondition } else { Status::TaskSetFull };
+            let sense = code.map(|code| SenseData::new(SenseKey::IllegalRequest, code).encode(false));
+            let sense = sense.map(|sense| sense.as_bytes().to_vec()).unwrap_or_default();
+            return Ok(Done { tag, status: Some(status), sense, data });
+        }
+        seen.good += 1;
+        let (tag, data) = self.under_way.pop_front().expect("one is under way");
+        seen.good_bytes += data.len();
+        Ok(Done { tag, status: Some(Status::Good), sense: Vec::new(), data })
     }
 
     fn guard(&mut self, _: Lun, _: UnitIdentity) {}
@@ -93,6 +97,11 @@ fn disk(room: usize) -> (Disk, Arc<Mutex<Seen>>) {
 /// A disk with room for everything that does not know the command with this opcode.
 pub(crate) fn disk_without(opcode: u8) -> (Disk, Arc<Mutex<Seen>>) {
     disk_of(Narrow { room: usize::MAX, lacks: opcode, ..Narrow::default() })
+}
+
+/// The same that takes no longer WRITE SAME(16) than this, and does not tell so.
+pub(crate) fn disk_with_short_same(same_blocks_max: u32) -> (Disk, Arc<Mutex<Seen>>) {
+    disk_of(Narrow { room: usize::MAX, same_blocks_max, ..Narrow::default() })
 }
 
 fn disk_of(narrow: Narrow) -> (Disk, Arc<Mutex<Seen>>) {
