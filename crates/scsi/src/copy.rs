@@ -36,6 +36,12 @@ pub(crate) struct Progress {
     pub(crate) bytes: u64,
 }
 
+impl Progress {
+    fn forget_moved(&mut self) {
+        (self.segments, self.bytes) = (0, 0);
+    }
+}
+
 /// One operation.
 #[derive(Debug)]
 pub(crate) struct CopyRecord {
@@ -84,7 +90,7 @@ impl CopyRecord {
 }
 
 /// A running operation, held by its command. Dropped without an outcome, which is how a task is aborted, it counts as
-/// aborted.
+/// aborted, and as if it had moved nothing: what it has moved may not be stable.
 #[derive(Debug)]
 pub(crate) struct Running(Arc<CopyRecord>);
 
@@ -112,6 +118,11 @@ impl Running {
         progress.segments = progress.segments.saturating_add(1);
     }
 
+    /// What has been moved so far could not be made stable.
+    pub(crate) fn forget_moved(&self) {
+        self.0.lock().forget_moved();
+    }
+
     /// The operation is over.
     pub(crate) fn end(self, outcome: Outcome) {
         self.0.lock().outcome = outcome;
@@ -123,6 +134,7 @@ impl Drop for Running {
         let mut progress = self.0.lock();
         if progress.outcome == Outcome::InProgress {
             progress.outcome = Outcome::Aborted;
+            progress.forget_moved();
         }
     }
 }

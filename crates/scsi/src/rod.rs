@@ -144,18 +144,21 @@ impl Watch {
 
     /// `io` is about to be done on a medium with blocks of these lengths.
     pub(crate) fn about_to(&self, io: &Io, lengths: BlockLengths) {
-        if self.reasons.load(Ordering::SeqCst) & TOKENS != 0 {
-            self.revoke(io, lengths);
+        if self.reasons.load(Ordering::SeqCst) & TOKENS != 0
+            && let Some(changed) = io.changes(lengths)
+        {
+            self.revoke(changed);
         }
     }
 
-    fn revoke(&self, io: &Io, lengths: BlockLengths) {
-        let changed = match io {
-            // The unit's own work changes the whole medium.
-            Io::Work { .. } => Some(0..u64::MAX),
-            io => io.changes(lengths),
-        };
-        let Some(Range { start, end }) = changed else { return };
+    /// Blocks change without an operation of a command: by the unit's own work, or because the medium ends before them.
+    pub(crate) fn about_to_change(&self, blocks: Range<u64>) {
+        if self.reasons.load(Ordering::SeqCst) & TOKENS != 0 {
+            self.revoke(blocks);
+        }
+    }
+
+    fn revoke(&self, Range { start, end }: Range<u64>) {
         let mut rods = self.lock();
         rods.retain(|rod| match rod.upgrade() {
             Some(rod) if rod.overlaps(Blocks64 { start, end }) => {
@@ -268,7 +271,7 @@ mod tests {
                 .about_to(&Io::Read { offset_bytes: 0, length_bytes: 1 << 19, inspected: true }, LENGTHS);
             unit.watch().about_to(&write(offset, length), LENGTHS);
             assert_eq!(rod.is_revoked(), revoked, "{offset} {length}");
-            unit.watch().about_to(&Io::Work { until_over: false }, LENGTHS);
+            unit.watch().about_to_change(0..u64::MAX);
             assert!(rod.is_revoked());
             assert!(!unit.watch().is_armed());
             tokens.delete(&rod, NOW);

@@ -245,6 +245,7 @@ impl Task {
             }
             Ok((state, Step::Work { until_over })) => {
                 self.state = state;
+                path.unit.watch().about_to_change(0..u64::MAX);
                 self.leave(nexus);
                 Next::Io(Io::Work { until_over })
             }
@@ -289,7 +290,13 @@ impl Task {
 
     /// An operation is held against what must be seen to before it is done: tokens that it revokes, marks that it meets.
     #[cold]
-    fn look_at(&mut self, nexus: &Nexus, unit: &Arc<LogicalUnit>, io: Io, elsewhere: bool) -> Next {
+    pub(in crate::task) fn look_at(
+        &mut self,
+        nexus: &Nexus,
+        unit: &Arc<LogicalUnit>,
+        io: Io,
+        elsewhere: bool,
+    ) -> Next {
         let lengths = unit.block_lengths();
         unit.watch().about_to(&io, lengths);
         let is_free = self.state.ignores_marks();

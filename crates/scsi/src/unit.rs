@@ -29,7 +29,7 @@ use crate::space::SpaceWatch;
 use crate::task_set::TaskSet;
 use crate::work::{Kept, Medium, Occupation, Work};
 use config::check_capacity;
-use modes::Modes;
+use modes::{Drain, Modes};
 
 pub(crate) use priorities::{NoNexus, Whose};
 
@@ -56,6 +56,7 @@ pub struct LogicalUnit {
     /// The flags of `modes`, for commands to look at.
     mode: AtomicU16,
     modes: Mutex<Modes>,
+    drain: Drain,
     space: SpaceWatch,
     readiness: AtomicU8,
     tasks: TaskSet,
@@ -145,6 +146,7 @@ impl LogicalUnit {
             mode: AtomicU16::new(modes.current.flags.bits()),
             priorities: Mutex::new(Priorities::new(modes.current.initial_priority)),
             modes: Mutex::new(modes),
+            drain: Drain::default(),
             space: SpaceWatch::default(),
             readiness: AtomicU8::new(Readiness::Ready as u8),
             tasks,
@@ -241,19 +243,25 @@ impl LogicalUnit {
         check_capacity(blocks, self.config.block_length_bytes)?;
         // Under the lock: a nexus that comes up meanwhile is told, or reads the new capacity after its POWER ON.
         let nexuses = self.nexuses();
-        if self.blocks.swap(blocks, Ordering::AcqRel) == blocks {
+        let before = self.blocks.swap(blocks, Ordering::AcqRel);
+        if before == blocks {
             return Ok(false);
         }
+        // What was cut off is not what it was when the medium grows again.
+        self.watch.about_to_change(blocks..u64::MAX);
         nexuses.iter().for_each(|nexus| nexus.establish(UnitAttention::CapacityChanged));
         Ok(true)
     }
 
-    /// What is to be done next of the work that the unit has taken on: SANITIZE or FORMAT UNIT; or to store a state that
-    /// a command has changed and not seen stored. The driver does it, one operation at a time, and calls
-    /// [`Self::work_done`]. It looks here at the start, after [`Io::Work`], after a command with [`Io::SaveState`] has
-    /// gone on or was abandoned, and after each operation; after a state that could not be stored not at once. `None`:
-    /// nothing is left.
+    /// What is to be done next of the work that the unit has taken on: SANITIZE or FORMAT UNIT; or to flush the write cache that
+    /// a reset has turned off; or to store a state that a command has changed and not seen stored. The driver does it, one
+    /// operation at a time, and calls [`Self::work_done`]. It looks here at the start, after [`Io::Work`], after a reset, after
+    /// a command with [`Io::SaveState`] has gone on or was abandoned, and after each operation; after one that has failed not
+    /// at once. `None`: nothing is left.
     pub fn next_work(&self) -> Option<Io> {
+        if self.drain.begin() {
+            return Some(Io::Flush);
+        }
         let work = match self.work.occupation() {
             Occupation::None => None,
             _ => self.work.next(self.medium()),
@@ -269,6 +277,9 @@ impl LogicalUnit {
 
     /// The operation that [`Self::next_work`] told has ended.
     pub fn work_done(&self, result: Result<(), IoError>) {
+        if self.drained(result.is_ok()) {
+            return;
+        }
         let stored = self.marks_stored().take();
         if let Some(release) = stored.filter(|_| result.is_ok()) {
             self.forget_marks(release);

@@ -191,6 +191,8 @@ impl Keeper {
         warn!(volume = self.wards[unit].volume.name(), %error, "work on a logical unit failed");
         let error = io_error(&self.wards[unit].volume, error);
         self.done(unit, Err(error));
+        // What is tried again is not tried all the time.
+        self.wards[unit].pause();
     }
 
     /// What cannot be stored is tried again, but not all the time.

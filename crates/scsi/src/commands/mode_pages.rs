@@ -126,14 +126,14 @@ impl ModeSelect {
         if list.len() as u32 != self.length_bytes {
             return Err(SenseData::illegal(AdditionalSense::PARAMETER_LIST_LENGTH_ERROR));
         }
+        let had_cache = unit.cache_may_be_dirty();
         let (before, after) = unit.change_mode(self.save, |current| parse(unit, current, self.form, list))?;
         if before != after {
             unit.establish_for_others(context.itl(), UnitAttention::ModeParametersChanged);
         }
         // From here on writes are stable one by one; what was cached before must become so too. A failed flush is told,
         // and the cache stays off, which is the safe side.
-        let caching_ends = before.flags.write_cache_enabled() && !after.flags.write_cache_enabled();
-        if caching_ends && !unit.config().read_only {
+        if had_cache && !after.flags.write_cache_enabled() {
             let select = ModeSelect { waiting: Waiting::Flush, ..self };
             return Ok((State::ModeSelect(select), Step::Io(Io::Flush)));
         }

@@ -4,11 +4,13 @@
 
 use std::sync::Arc;
 
-use super::{Step, is_not_ready, refuses_copy, third_party_failure};
+use super::{Progress, Step, end, good, is_not_ready, refuses_copy, third_party_failure};
+use crate::copy::{Outcome, Running};
 use crate::io::{self, Direction, Io};
 use crate::nexus::Path;
 use crate::protection::Checks;
 use crate::sense::SenseData;
+use crate::status::Status;
 use crate::task::Event;
 use crate::unit::LogicalUnit;
 
@@ -70,6 +72,35 @@ impl Place {
         match &self.way {
             Some(way) => way.refuses(writes),
             None => is_not_ready(&self.unit),
+        }
+    }
+}
+
+/// How a copy ends once what it has written is as stable as its unit declares. It tells how much it has moved, whether it fails or
+/// not, and its initiator may go on from there.
+#[derive(Debug)]
+pub(super) enum Ending {
+    Completed,
+    Failed(SenseData),
+    /// COPY OPERATION ABORT.
+    Aborted,
+}
+
+impl Ending {
+    /// The end of a command of `unit`.
+    pub(super) fn take_effect(self, running: Option<Running>, unit: &LogicalUnit) -> Progress {
+        let outcome = match &self {
+            Ending::Completed => Outcome::Completed,
+            Ending::Failed(sense) => Outcome::Failed(sense.encode(unit.mode().descriptor_sense())),
+            Ending::Aborted => Outcome::Aborted,
+        };
+        if let Some(running) = running {
+            running.end(outcome);
+        }
+        match self {
+            Ending::Completed => good(),
+            Ending::Failed(sense) => Err(sense),
+            Ending::Aborted => end(Status::TaskAborted),
         }
     }
 }
@@ -159,9 +190,9 @@ impl Mover {
         Ok(length)
     }
 
-    /// True when what was written still needs a flush to be stable, in so far as its unit wants that.
+    /// True when what was written so far still needs a flush to be stable, in so far as its unit wants that.
     pub(super) fn left_volatile(&self) -> bool {
-        self.length_bytes > self.largest_piece_bytes()
+        self.moved_bytes > 0 && self.length_bytes > self.largest_piece_bytes()
     }
 
     /// Protection information is checked where data is read, and generated where it is written, as if a host had

@@ -51,8 +51,7 @@ pub(super) fn is_forced(cdb: &Cdb) -> bool {
 
 /// True where newer data than the medium's may be in a volatile cache, and could be written out.
 pub(super) fn cache_may_be_dirty(context: &Context<'_>) -> bool {
-    let unit = context.unit();
-    unit.write_cache_enabled() && !unit.config().read_only
+    context.unit().cache_may_be_dirty()
 }
 
 /// A READ that waits for its flush or for its data.

@@ -69,6 +69,11 @@ impl ModeFlags {
         self.has(ModeFlags::WRITE_CACHE_ENABLED)
     }
 
+    /// The same with WCE.
+    pub(crate) fn with_write_cache(self) -> ModeFlags {
+        ModeFlags(self.0 | ModeFlags::WRITE_CACHE_ENABLED)
+    }
+
     /// SWP of the control page.
     pub(crate) fn software_write_protect(self) -> bool {
         self.has(ModeFlags::SOFTWARE_WRITE_PROTECT)
@@ -209,7 +214,7 @@ pub(crate) const PAGES: [PageId; 6] = [
 /// A page with its header, or `None` for a page that does not exist.
 pub(crate) fn page(id: PageId, control: PageControl, unit: &LogicalUnit) -> Option<Vec<u8>> {
     let mut page = match control {
-        PageControl::Current => page_with(id, &unit.mode_values(), unit),
+        PageControl::Current => page_with(id, &unit.mode_told(), unit),
         PageControl::Default => page_with(id, &unit.mode_default(), unit),
         PageControl::Saved => page_with(id, &unit.mode_saved(), unit),
         PageControl::Changeable => {

@@ -147,10 +147,19 @@ impl Task {
         if is_blocked { self.release(*next, nexus, path) } else { *next }
     }
 
-    /// A step that was held back may be taken.
+    /// A step that was held back may be taken. What it meets at the medium is looked at anew: a command with the ACA attribute may
+    /// have marked blocks meanwhile, or made a token of them.
     fn release(&mut self, next: Next, nexus: &Nexus, path: &Path) -> Next {
-        self.place = if self.mending.is_some() { Place::Mending } else { Place::Running };
-        let Next::Done(completion) = next else { return next };
+        // It has done nothing yet.
+        self.mending = None;
+        self.place = Place::Running;
+        let completion = match next {
+            Next::Done(completion) => completion,
+            Next::Io(io) if path.unit.watch().is_armed() => {
+                return self.look_at(nexus, &path.unit, io, false);
+            }
+            other => return other,
+        };
         self.end(nexus, path);
         if completion.status == Status::CheckCondition {
             return self.fault(completion, nexus, path);

@@ -2,7 +2,7 @@
 //!
 //! The pages are made in [`crate::mode`].
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{MutexGuard, PoisonError};
 
 use super::LogicalUnit;
@@ -19,11 +19,58 @@ pub(super) struct Modes {
     pub(super) saved: Option<ModeValues>,
 }
 
+/// The volatile cache that a reset has turned off. What it held becomes stable by a flush of the unit's own.
+#[derive(Debug, Default)]
+pub(super) struct Drain {
+    owed: AtomicBool,
+    is_flushing: AtomicBool,
+}
+
+impl Drain {
+    fn is_over(&self) -> bool {
+        !self.owed.load(Ordering::Acquire) && !self.is_flushing.load(Ordering::Acquire)
+    }
+
+    fn owe(&self) {
+        self.owed.store(true, Ordering::Release);
+    }
+
+    /// True: the caller flushes, and tells how that has ended.
+    pub(super) fn begin(&self) -> bool {
+        let begins = self.owed.load(Ordering::Acquire);
+        if begins {
+            // What is owed between these two is covered as well.
+            self.is_flushing.store(true, Ordering::Release);
+            self.owed.store(false, Ordering::Release);
+        }
+        begins
+    }
+
+    /// What was under way has ended. `None`: it was no flush of this. True: nothing is in the cache any more.
+    fn end(&self, went_well: bool) -> Option<bool> {
+        if !self.is_flushing.load(Ordering::Acquire) {
+            return None;
+        }
+        if !went_well {
+            self.owe();
+        }
+        self.is_flushing.store(false, Ordering::Release);
+        Some(self.is_over())
+    }
+}
+
 impl LogicalUnit {
     /// True while an answered write may still be in a volatile cache (WCE bit of the caching mode page).
     pub fn write_cache_enabled(&self) -> bool {
         self.mode().write_cache_enabled()
     }
+
+    /// True while a volatile cache may hold what was answered: as long as there is one, and until what it held is stable when
+    /// a reset has turned it off.
+    pub(crate) fn cache_may_be_dirty(&self) -> bool {
+        !self.config.read_only && (self.write_cache_enabled() || !self.drain.is_over())
+    }
+
     pub(crate) fn mode(&self) -> ModeFlags {
         ModeFlags::from_bits(self.mode.load(Ordering::Acquire))
     }
@@ -36,6 +83,25 @@ impl LogicalUnit {
         self.modes().current
     }
 
+    /// What MODE SENSE tells of them. A write cache is told until nothing is in it any more.
+    pub(crate) fn mode_told(&self) -> ModeValues {
+        let mut told = self.mode_values();
+        if self.cache_may_be_dirty() {
+            told.flags = told.flags.with_write_cache();
+        }
+        told
+    }
+
+    /// An operation of the unit's own has ended. True: it was the flush of a cache that a reset has turned off. Who has read
+    /// meanwhile that there is one hears that there is none.
+    pub(super) fn drained(&self, went_well: bool) -> bool {
+        let ended = self.drain.end(went_well);
+        if ended == Some(true) && !self.write_cache_enabled() {
+            self.nexuses().iter().for_each(|nexus| nexus.establish(UnitAttention::ModeParametersChanged));
+        }
+        ended.is_some()
+    }
+
     /// What is there after a restart or a reset.
     pub(crate) fn mode_saved(&self) -> ModeValues {
         self.modes().saved.unwrap_or_else(|| self.mode_default())
@@ -45,10 +111,15 @@ impl LogicalUnit {
         ModeValues::new(ModeFlags::new(self.config.write_cache))
     }
 
-    /// A logical unit reset: what is saved is in force again, and nexuses have the initial priority.
+    /// A logical unit reset: what is saved is in force again, and nexuses have the initial priority. Writes are stable from now
+    /// on if that turns the write cache off; what it holds becomes so by a flush of the unit's own.
     pub(super) fn restore_mode(&self) {
         let mut modes = self.modes();
+        let had_cache = self.cache_may_be_dirty();
         modes.current = modes.saved.unwrap_or_else(|| self.mode_default());
+        if had_cache && !modes.current.flags.write_cache_enabled() {
+            self.drain.owe();
+        }
         self.put_into_effect(modes.current.flags);
         self.reset_priorities(modes.current.initial_priority);
     }

@@ -407,6 +407,25 @@ fn writes_to_marked_blocks_are_blocked() {
     assert_eq!(status(&pair.first, &READY, Attribute::Ordered), Status::Good);
 }
 
+/// A write that is held back meets what a command with the ACA attribute has marked meanwhile.
+#[test]
+fn blocks_may_be_marked_while_a_write_to_them_is_blocked() {
+    let pair = Pair::on(device_keeping(config(), Saved::Nothing));
+    let data = [7; BLOCK];
+    let (mut blocked, _) = start(&pair.second, &WRITE, Attribute::Simple, 1);
+    establish(&pair);
+    assert_eq!(blocked.resume(&pair.second, Event::DataOut(&data)), Next::Wait);
+    let (mut marks, next) = start(&pair.first, &MARK, Attribute::Aca, 0);
+    assert_eq!(next, Next::Io(Io::SaveState));
+    assert_eq!(done(io(&mut marks, &pair.first, &[])).status, Status::Good);
+    pair.first.clear_aca(lun(&pair.first));
+    let next = blocked.resume(&pair.second, Event::Turn { data_out: &data });
+    assert!(matches!(next, Next::Io(Io::WriteDataOut { .. })), "{next:?}");
+    assert_eq!(io(&mut blocked, &pair.second, &[]), Next::Io(Io::Flush), "it mends");
+    assert_eq!(io(&mut blocked, &pair.second, &[]), Next::Io(Io::SaveState));
+    assert_eq!(done(io(&mut blocked, &pair.second, &[])).status, Status::Good);
+}
+
 /// The CONTROL byte of a variable-length CDB is byte 1 (SPC-4, 4.3.3), also where there is no such command.
 #[test]
 fn variable_length_cdbs_ask_for_it_in_byte_1() {

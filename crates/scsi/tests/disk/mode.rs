@@ -70,6 +70,52 @@ fn saved_values_come_back_after_a_restart_and_a_reset() {
     }
 }
 
+/// A write cache that was not saved ends with a reset, and what was answered from it becomes stable. Until then there is
+/// one for who asks, and for reads from the medium.
+#[test]
+fn a_reset_that_ends_the_write_cache_has_it_flushed() {
+    const WCE: u8 = 0x04;
+    const FUA: u8 = 0x08;
+    let mut host = Host::new(lunette_scsi::LogicalUnitConfig { write_cache: false, ..config() });
+    let caching = |host: &mut Host| sense(host, CURRENT, 0x08, 0);
+    let mut on = caching(&mut host);
+    assert_eq!(on[2], 0);
+    on[2] = WCE;
+    let begin = |host: &mut Host| {
+        assert_eq!(select(host, 0, &on).code(), GOOD);
+        host.good(&cdb10(0x2a, 0, 0, 1), &[1; BLOCK]);
+        host.log();
+        assert!(host.nexus.logical_unit_reset(host.lun));
+        assert_eq!(host.code(&[0]), (6, 0x29, 3));
+    };
+    begin(&mut host);
+    assert_eq!(caching(&mut host)[2], WCE, "as long as something is in it");
+    host.good(&cdb10(0x28, FUA, 0, 1), &[]);
+    assert_eq!(host.log()[0], Io::Flush);
+    host.good(&cdb10(0x2a, 0, 0, 1), &[1; BLOCK]);
+    assert!(matches!(host.log()[..], [Io::WriteDataOut { stable: true, .. }]), "nothing comes to it");
+    host.disk.fail = Some((|io| *io == Io::Flush, IoError::Hardware));
+    assert!(host.work());
+    assert_eq!((host.log(), caching(&mut host)[2]), (vec![Io::Flush], WCE));
+    host.disk.fail = None;
+    assert!(host.work(), "again");
+    assert_eq!(host.code(&[0]), MODE_CHANGED);
+    assert_eq!((host.log(), caching(&mut host)[2], host.work()), (vec![Io::Flush], 0, false));
+
+    // Who turns it off by itself meanwhile waits for a flush of its own.
+    begin(&mut host);
+    let mut off = on.clone();
+    off[2] = 0;
+    assert_eq!(select(&mut host, 0, &off).code(), GOOD);
+    assert_eq!(host.log(), [Io::Flush]);
+    // And what comes to it between the flush and a second reset is flushed too.
+    let unit = Arc::clone(host.nexus.device().unit(host.lun).expect("a unit"));
+    assert_eq!(unit.next_work(), Some(Io::Flush));
+    begin(&mut host);
+    unit.work_done(Ok(()));
+    assert_eq!((caching(&mut host)[2], unit.next_work()), (WCE, Some(Io::Flush)));
+}
+
 #[test]
 fn where_nothing_is_kept_nothing_is_saved() {
     let mut host = Host::new(config());

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use lunette_cases::cases;
 use lunette_scsi::{
-    Allocation, Device, Domain, Environment, Event, Identity, Io, IoOutcome, LogicalUnit, LogicalUnitConfig,
-    Lun, Next, Nexus, Saved, Status, Task,
+    Allocation, Device, Domain, Environment, Event, Identity, Io, IoError, IoOutcome, LogicalUnit,
+    LogicalUnitConfig, Lun, Next, Nexus, Saved, Status, Task,
 };
 use proptest::prelude::*;
 
@@ -58,10 +58,15 @@ struct World {
 }
 
 fn world() -> World {
+    world_of(|_| {})
+}
+
+/// With a destination that is another than the source.
+fn world_of(change: impl FnOnce(&mut LogicalUnitConfig)) -> World {
     let surroundings = Arc::new(Surroundings::default());
     let domain = Arc::new(Domain::new(surroundings.clone()));
     let mut source = Host::on(device_in(&domain, config().identity.naa, |_| {}));
-    let destination = Host::on(device_in(&domain, OTHER_NAA, |_| {}));
+    let destination = Host::on(device_in(&domain, OTHER_NAA, change));
     for (index, byte) in source.disk.bytes.iter_mut().enumerate() {
         *byte = (index / BLOCK) as u8 ^ (index / BLOCK / 256) as u8 ^ index as u8;
     }
@@ -202,6 +207,45 @@ fn a_change_while_a_token_is_used_is_found() {
     assert!(matches!(next, Next::Done(done) if done.status == Status::CheckCondition));
     let told = world.destination.good(&cdb(0x84, 0x07, 7, 4096), &[]);
     assert_eq!((told[5], &told[16..24]), (2, &[0; 8][..]), "nothing was written");
+}
+
+/// Who has written a part by a token goes on behind it, so that part must be stable where no write cache is declared.
+#[test]
+fn without_a_write_cache_what_a_failed_write_tells_as_done_is_stable() {
+    const HALF: u64 = 1 << 20;
+    fn second(io: &Io) -> bool {
+        matches!(io, Io::WriteMedium { offset_bytes: HALF, .. })
+    }
+    for (fails, blocks) in [(second as fn(&Io) -> bool, 2048u64), (|io| second(io) || *io == Io::Flush, 0)] {
+        let mut world = world_of(|config| config.write_cache = false);
+        let token = token(&mut world.source, &[(0, 4096)]);
+        world.destination.disk.fail = Some((fails, IoError::Hardware));
+        assert_eq!(world.write(&token, 0, &[(0, 4096)]).status, Status::CheckCondition);
+        assert_eq!(world.destination.log().last(), Some(&Io::Flush));
+        let told = world.destination.good(&cdb(0x84, 0x07, 7, 4096), &[]);
+        assert_eq!((told[5], &told[16..24]), (2, &blocks.to_be_bytes()[..]));
+    }
+}
+
+/// The unit's own work, and the end of the medium, change what no command writes.
+#[test]
+fn an_erasure_or_a_smaller_medium_revokes() {
+    const SANITIZE_BLOCK_ERASE: [u8; 10] = [0x48, 0x82, 0, 0, 0, 0, 0, 0, 0, 0];
+    const FORMAT_UNIT: [u8; 6] = [0x04, 0, 0, 0, 0, 0];
+    for erase in [&SANITIZE_BLOCK_ERASE[..], &FORMAT_UNIT] {
+        let mut world = world();
+        let token = token(&mut world.source, &[(0, 8)]);
+        world.source.good(erase, &[]);
+        while world.source.work() {}
+        assert_eq!(world.write(&token, 0, &[(0, 8)]).code(), TOKEN_REVOKED, "{erase:02x?}");
+    }
+    let mut world = world();
+    let [kept, cut] = [(0, 8), (BLOCKS - 8, 8)].map(|range| token(&mut world.source, &[range]));
+    let unit = Arc::clone(world.source.nexus.device().unit(world.source.lun).expect("a unit"));
+    assert_eq!(unit.resize(BLOCKS - 1), Ok(true));
+    assert_eq!(unit.resize(BLOCKS), Ok(true));
+    assert_eq!(world.write(&cut, 0, &[(0, 8)]).code(), TOKEN_REVOKED);
+    assert_eq!(world.write(&kept, 0, &[(0, 8)]).code(), GOOD);
 }
 
 #[test]

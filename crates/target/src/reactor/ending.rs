@@ -36,8 +36,11 @@ impl Reactor {
         let out_length = context.as_ref().map_or(0, |context| context.out_length);
         let transfer = match &completion.data_in {
             DataIn::Parameter(bytes) => {
+                // No more is kept than can be sent, which is what bounds it until the initiator has taken it.
+                let expected = session.core.task(id).map_or(0, |view| view.expected_in as usize);
+                let sent = &bytes[..bytes.len().min(expected)];
                 // Parameter data is cut to an allocation length of 32 bits.
-                Transfer::In { length: bytes.len() as u32, data: Segment::Parameter(bytes[..].into()) }
+                Transfer::In { length: bytes.len() as u32, data: Segment::Parameter(sent.into()) }
             }
             DataIn::Medium { length_bytes } => match context.and_then(|context| context.medium) {
                 Some(medium) => Transfer::In { data: Segment::Medium(medium), length: *length_bytes },

@@ -16,6 +16,7 @@ use super::session::TargetSession;
 use super::{Message, Reactor, Waiter};
 use crate::registry::SessionPlace;
 use crate::units::ServedTarget;
+use crate::upkeep;
 
 /// Which tasks a function aborts on all reactors.
 #[derive(Debug, Clone)]
@@ -267,9 +268,12 @@ impl Reactor {
             // for the moment stands in.
             let port = "a session that has ended".to_owned();
             let device = Arc::clone(&pending.target.device);
-            return pending.take_effect(&Nexus::mapped(device, pending.port, &pending.view, port));
+            pending.take_effect(&Nexus::mapped(device, pending.port, &pending.view, port));
+            return self.shared.upkeep.send(upkeep::Message::Work);
         };
         pending.take_effect(&attachment.nexus);
+        // A reset may have left a write cache to be flushed.
+        self.shared.upkeep.send(upkeep::Message::Work);
         let target = attachment.target_index;
         let outcome = TaskManagementOutcome::FunctionComplete;
         session.management_done(pending.id, outcome, &mut self.outbox);

@@ -7,13 +7,12 @@ pub(crate) mod parameters;
 
 use std::sync::Arc;
 
-use super::mover::{Mover, Place, Way};
+use super::mover::{Ending, Mover, Place, Way};
 use super::{Context, Progress, State, Step, good, vpd};
 use crate::bytes::{Cdb, cdb32};
-use crate::copy::{CopyRecords, ListId, Outcome, Refusal, Running};
+use crate::copy::{CopyRecords, ListId, Refusal, Running};
 use crate::io::{Direction, Io};
 use crate::sense::{AdditionalSense, SenseData};
-use crate::status::Status;
 use crate::task::Event;
 use crate::unit::LogicalUnit;
 use parameters::{Amount, BlockCopy, Cscd, LIST_BYTES_MAX, ListForm, OWN_UNIT, Parameters, Segment};
@@ -81,7 +80,7 @@ impl ExtendedCopy {
                     segment: 0,
                     mover: None,
                     unflushed: Vec::new(),
-                    flushing: false,
+                    ending: None,
                 };
                 copying.go_on(context)
             }
@@ -118,23 +117,17 @@ pub(crate) struct Copying {
     mover: Option<Mover>,
     /// Units that were written in several pieces.
     unflushed: Vec<Arc<LogicalUnit>>,
-    flushing: bool,
+    /// It only flushes from now on, and ends like this.
+    ending: Option<Ending>,
 }
 
 impl Copying {
     fn resume(mut self, context: &Context<'_>, event: Event<'_>) -> Progress {
-        match (&event, self.flushing) {
-            (Event::Turn { .. }, true) => return self.flush(),
-            (Event::Turn { .. }, false) => return self.go_on(context),
-            _ => {}
+        if let Some(ending) = self.ending.take() {
+            return self.flushed(context, event, ending);
         }
-        if self.flushing {
-            let flushed =
-                self.unflushed.pop().map_or(Ok(()), |unit| event.io(Direction::Write, &unit).map(drop));
-            return match flushed {
-                Ok(()) => self.flush(),
-                Err(sense) => self.third_party_failed(context, sense),
-            };
+        if let Event::Turn { .. } = event {
+            return self.go_on(context);
         }
         let ended = self.mover.as_mut().ok_or(SenseData::internal()).and_then(|mover| mover.ended(event));
         match ended {
@@ -142,30 +135,29 @@ impl Copying {
                 self.running.moved(bytes);
                 self.go_on(context)
             }
-            Err(sense) => self.third_party_failed(context, sense),
+            Err(sense) => self.third_party_failed(context, &sense),
         }
     }
 
     fn go_on(mut self, context: &Context<'_>) -> Progress {
         loop {
             if self.running.is_aborted() {
-                return Ok((State::Finished, Step::End(Status::TaskAborted)));
+                return self.finish(context, Ending::Aborted);
             }
-            if let Some(mover) = self.mover.take() {
+            if let Some(mover) = &self.mover {
                 match mover.next() {
-                    Ok(Some(piece)) => {
-                        self.mover = Some(mover);
-                        return Ok(self.wait_for(piece));
-                    }
-                    Ok(None) => self.segment_done(Some(&mover)),
-                    Err(sense) => return self.third_party_failed(context, sense),
+                    Ok(Some(piece)) => return Ok(self.wait_for(piece)),
+                    Ok(None) => self.segment_done(),
+                    Err(sense) => return self.third_party_failed(context, &sense),
                 }
             }
-            let Some(&segment) = self.segments.get(self.segment) else { return self.flush() };
+            let Some(&segment) = self.segments.get(self.segment) else {
+                return self.finish(context, Ending::Completed);
+            };
             match self.begin(segment) {
                 Ok(Some(mover)) => self.mover = Some(mover),
-                Ok(None) => self.segment_done(None),
-                Err(sense) => return self.failed(context, sense),
+                Ok(None) => self.segment_done(),
+                Err(sense) => return self.finish(context, Ending::Failed(sense)),
             }
         }
     }
@@ -174,40 +166,52 @@ impl Copying {
         (State::ExtendedCopy(ExtendedCopy::Copying(Box::new(self))), piece)
     }
 
-    fn segment_done(&mut self, mover: Option<&Mover>) {
-        if let Some(mover) = mover.filter(|mover| mover.left_volatile())
-            && !self.unflushed.iter().any(|unit| Arc::ptr_eq(unit, mover.destination()))
-        {
-            self.unflushed.push(Arc::clone(mover.destination()));
-        }
+    fn segment_done(&mut self) {
+        self.leave_mover();
         self.running.segment_done();
         self.segment += 1;
     }
 
+    fn leave_mover(&mut self) {
+        if let Some(mover) = self.mover.take().filter(Mover::left_volatile)
+            && !self.unflushed.iter().any(|unit| Arc::ptr_eq(unit, mover.destination()))
+        {
+            self.unflushed.push(Arc::clone(mover.destination()));
+        }
+    }
+
     /// The last thing: what was written in pieces becomes stable where no write cache is declared.
-    fn flush(mut self) -> Progress {
+    fn finish(mut self, context: &Context<'_>, ending: Ending) -> Progress {
+        self.leave_mover();
         self.unflushed.retain(|unit| !unit.write_cache_enabled());
-        self.flushing = true;
         match self.unflushed.last().map(Arc::clone) {
             // It changes nothing that others could see.
-            Some(unit) => Ok(self.wait_for(Step::IoOn { unit, path: None, io: Io::Flush })),
-            None => {
-                self.running.end(Outcome::Completed);
-                good()
+            Some(unit) => {
+                self.ending = Some(ending);
+                Ok(self.wait_for(Step::IoOn { unit, path: None, io: Io::Flush }))
             }
+            None => ending.take_effect(Some(self.running), context.unit()),
+        }
+    }
+
+    fn flushed(mut self, context: &Context<'_>, event: Event<'_>, ending: Ending) -> Progress {
+        if let Event::Turn { .. } = event {
+            return self.finish(context, ending);
+        }
+        let flushed = self.unflushed.pop().map_or(Ok(()), |unit| event.io(Direction::Write, &unit).map(drop));
+        let Err(sense) = flushed else { return self.finish(context, ending) };
+        self.running.forget_moved();
+        match ending {
+            Ending::Completed => self.third_party_failed(context, &sense),
+            ending => self.finish(context, ending),
         }
     }
 
     /// A unit failed while it was read or written: COPY ABORTED says where (SPC-4).
-    fn third_party_failed(self, context: &Context<'_>, sense: SenseData) -> Progress {
+    fn third_party_failed(self, context: &Context<'_>, sense: &SenseData) -> Progress {
         let number = self.segment as u16;
         let failure = SenseData::copy_aborted(AdditionalSense::THIRD_PARTY_DEVICE_FAILURE, number);
-        self.failed(context, failure.with_information(sense.information))
-    }
-
-    fn failed(self, context: &Context<'_>, sense: SenseData) -> Progress {
-        self.running.end(Outcome::Failed(sense.encode(context.unit().mode().descriptor_sense())));
-        Err(sense)
+        self.finish(context, Ending::Failed(failure.with_information(sense.information)))
     }
 
     /// Looks at a segment. `None`: there is nothing to move.

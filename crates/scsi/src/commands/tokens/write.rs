@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::super::extended_copy::begin_record;
-use super::super::mover::{Mover, Place, Way};
+use super::super::mover::{Ending, Mover, Place, Way};
 use super::super::write_same::WriteSame;
 use super::super::{Context, Progress, State, Step, good};
 use super::{
@@ -81,7 +81,8 @@ pub(crate) struct Moving {
     /// The last is the next.
     movers: Vec<Mover>,
     left_volatile: bool,
-    is_flushing: bool,
+    /// It only flushes from now on, and ends like this.
+    ending: Option<Ending>,
 }
 
 impl Moving {
@@ -106,15 +107,12 @@ impl Moving {
         }
         let mut movers = pair(&rod, offset, context, ranges);
         movers.reverse();
-        Ok(Moving { running: None, rod, movers, left_volatile: false, is_flushing: false })
+        Ok(Moving { running: None, rod, movers, left_volatile: false, ending: None })
     }
 
     fn resume(mut self, context: &Context<'_>, event: Event<'_>) -> Progress {
-        if self.is_flushing {
-            return match event.io(Direction::Write, &context.path.unit) {
-                Ok(_) => self.done(),
-                Err(sense) => self.failed(context, sense),
-            };
+        if let Some(ending) = self.ending.take() {
+            return self.flushed(context, event, ending);
         }
         if let Event::Turn { .. } = event {
             return self.go_on(context);
@@ -138,7 +136,7 @@ impl Moving {
 
     fn go_on(mut self, context: &Context<'_>) -> Progress {
         if self.running.as_ref().is_some_and(Running::is_aborted) {
-            return Ok((State::Finished, Step::End(Status::TaskAborted)));
+            return self.finish(context, Ending::Aborted);
         }
         while let Some(mover) = self.movers.last() {
             match mover.next() {
@@ -153,26 +151,33 @@ impl Moving {
                 Err(sense) => return self.failed(context, sense),
             }
         }
-        if self.left_volatile && !context.path.unit.write_cache_enabled() {
-            self.is_flushing = true;
-            let state = State::WriteUsingToken(WriteUsingToken::Moving(Box::new(self)));
-            return Ok((state, Step::Io(Io::Flush)));
-        }
-        self.done()
+        self.finish(context, Ending::Completed)
     }
 
-    fn done(self) -> Progress {
-        if let Some(running) = self.running {
-            running.end(Outcome::Completed);
+    /// The last thing: what was written in pieces becomes stable where no write cache is declared.
+    fn finish(mut self, context: &Context<'_>, ending: Ending) -> Progress {
+        let left_volatile = self.left_volatile || self.movers.last().is_some_and(Mover::left_volatile);
+        if !left_volatile || context.unit().write_cache_enabled() {
+            return ending.take_effect(self.running, context.unit());
         }
-        good()
+        self.ending = Some(ending);
+        Ok((State::WriteUsingToken(WriteUsingToken::Moving(Box::new(self))), Step::Io(Io::Flush)))
+    }
+
+    fn flushed(self, context: &Context<'_>, event: Event<'_>, ending: Ending) -> Progress {
+        let failure = event.io(Direction::Write, context.unit()).err();
+        if let (Some(_), Some(running)) = (&failure, &self.running) {
+            running.forget_moved();
+        }
+        let ending = match (ending, failure) {
+            (Ending::Completed, Some(sense)) => Ending::Failed(sense),
+            (ending, _) => ending,
+        };
+        ending.take_effect(self.running, context.unit())
     }
 
     fn failed(self, context: &Context<'_>, sense: SenseData) -> Progress {
-        if let Some(running) = self.running {
-            running.end(Outcome::Failed(sense.encode(context.unit().mode().descriptor_sense())));
-        }
-        Err(sense)
+        self.finish(context, Ending::Failed(sense))
     }
 }
 
