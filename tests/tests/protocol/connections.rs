@@ -205,6 +205,28 @@ fn login_response(connection: &mut Connection) -> (LoginResponse, Vec<u8>) {
     }
 }
 
+/// RFC 7143, 4.2.2.1: the answers to a login that joins a session have its command numbers; whoever has another name does not
+/// hear them, though it knows TSIH and ISID.
+#[test]
+fn command_numbers_are_told_to_the_sessions_initiator_alone() {
+    const OTHER: CmdSn = CmdSn(0x7000_0000);
+    let target = InProcess::start(&[DISK]);
+    let session = Session::open(&target, 1, 1);
+    let mut stranger = Session { options: session.options.clone(), links: Vec::new() };
+    stranger.options.initiator_name.push_str(".other");
+    for (who, told) in [(&session, session.cmd_sn()), (&stranger, OTHER)] {
+        let InitiatorPdu::LoginRequest(request) =
+            login_request(&session, 1, LoginStage::Security, LoginStage::Operational)
+        else {
+            panic!("a Login Request");
+        };
+        let mut connection = Connection::open(target.portal()).expect("a connection");
+        let request = LoginRequest { cmd_sn: OTHER, ..request };
+        connection.send(&InitiatorPdu::LoginRequest(request), &names(who)).expect("sent");
+        assert_eq!(login_response(&mut connection).0.numbers.exp_cmd_sn, told);
+    }
+}
+
 #[test]
 fn a_task_is_aborted_from_another_connection() {
     let target = InProcess::start(&[DISK]);

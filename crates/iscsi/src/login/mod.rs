@@ -25,6 +25,7 @@ pub use redirection::{REDIRECTION_ADDRESSES_MAX, Redirection, TargetAddress, Tar
 pub use stage::STAGE_KEYS_MAX;
 
 use crate::chap::{ChapNonce, ChapPolicy};
+use crate::name::IscsiName;
 use crate::parameters::{DEFAULT_MAX_RECV_DATA_SEGMENT_LENGTH, TargetLimits};
 use crate::text::cut;
 use stage::{Setting, Stage};
@@ -152,6 +153,12 @@ impl Login {
     #[must_use]
     pub const fn has_begun(&self) -> bool {
         self.head.is_some()
+    }
+
+    /// Who the initiator says that it is, which it may not have proven; nothing before it has said so, and after the end.
+    #[must_use]
+    pub fn initiator_name(&self) -> Option<&IscsiName> {
+        self.stage.initiator_name()
     }
 
     /// Takes one Login Request with its data segment.

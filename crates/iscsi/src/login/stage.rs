@@ -12,6 +12,7 @@ use super::authentication::{Authentication, Circumstances, Keys};
 use super::identity::Identity;
 use super::{LoginFailure, Redirection, TargetDirectory};
 use crate::chap::ChapNonce;
+use crate::name::IscsiName;
 use crate::parameters::keys::{Row, by_name};
 use crate::parameters::negotiation::Negotiation;
 use crate::parameters::value::{self, NOT_UNDERSTOOD};
@@ -117,6 +118,15 @@ impl Stage {
                 Ok(Self::Operational(stage))
             }
             Self::Start(_) | Self::Ended => Ok(Self::Ended),
+        }
+    }
+
+    /// Who the initiator says that it is; nothing before it has said so.
+    pub(super) fn initiator_name(&self) -> Option<&IscsiName> {
+        match self {
+            Self::Security(stage) => Some(&stage.identity.initiator_name),
+            Self::Operational(stage) => Some(&stage.identity.initiator_name),
+            Self::Start(_) | Self::Ended => None,
         }
     }
 

@@ -55,8 +55,9 @@ fn standard(subject: Subject<'_>) -> Vec<u8> {
     data[4] = (data.len() - 5) as u8;
     data[7] = 0x02; // CMDQUE
     let (vendor, product, revision) = match subject {
-        Subject::Unit(path, _) => {
+        Subject::Unit(path, nexus) => {
             let unit = &path.unit;
+            data[6] |= u8::from(nexus.device().ports().len() > 1) << 4; // MULTIP
             data[3] |= u8::from(!path.read_only) << 5; // NORMACA
             data[1] = u8::from(unit.config().removable) << 7;
             // TPGS: states of target port groups change by themselves and by command; 3PC: copies of third parties.

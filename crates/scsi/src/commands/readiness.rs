@@ -1,6 +1,6 @@
 //! TEST UNIT READY, REQUEST SENSE, PREVENT ALLOW MEDIUM REMOVAL (SPC-4), BACKGROUND CONTROL (SBC-4).
 
-use super::{Context, Progress, good, not_ready, parameter_data};
+use super::{Context, Progress, good, not_ready, parameter_data, write_protected};
 use crate::alua::WorksIn;
 use crate::bytes::Cdb;
 use crate::sense::{AdditionalSense, SenseData, SenseKey};
@@ -28,8 +28,13 @@ pub(super) fn sense_as_data(sense: SenseData, cdb: &Cdb) -> Progress {
     parameter_data(sense.encode(cdb[1] & 1 != 0).as_bytes().to_vec(), cdb[4].into())
 }
 
+/// PREVENT ALLOW MEDIUM REMOVAL. Who may only read keeps nobody from ejecting.
 pub(super) fn prevent_allow(context: &Context<'_>, cdb: &Cdb) -> Progress {
-    context.itl().set_prevents_removal(cdb[4] & 1 != 0);
+    let prevents = cdb[4] & 1 != 0;
+    if prevents && context.path.read_only {
+        return Err(write_protected(context.path));
+    }
+    context.itl().set_prevents_removal(prevents);
     good()
 }
 

@@ -45,6 +45,9 @@ fn standard_inquiry() {
     assert_eq!(host.run(&padded(&[0x12, 2, 0, 0, 9]), &[]).field(), Some((1, Some(1))), "CMDDT");
     let mut removable = Host::new(LogicalUnitConfig { removable: true, ..config() });
     assert_eq!(removable.good(&inquiry(None, LARGE), &[])[1], 0x80);
+    let unit = Arc::new(LogicalUnit::new(config(), Saved::Nowhere).expect("a possible unit"));
+    let device = Device::new("iqn.x", [1, 2], [(Lun::from_number(0), unit)]).expect("a possible device");
+    assert_eq!(Host::on(Arc::new(device)).good(&inquiry(None, LARGE), &[])[6], 0x10, "MULTIP");
 }
 
 #[test]

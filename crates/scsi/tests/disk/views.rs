@@ -107,6 +107,7 @@ fn who_may_only_read_decides_nothing_for_others() {
         (register, &key),
         (standby, &[0, 0, 0, 0, 2, 0, 0, 1]),
         (padded(&[0x1b, 0, 0, 0, 0]), &[]),
+        (padded(&[0x1e, 0, 0, 0, 1]), &[]),
         (padded(&[0x15, 0x10, 0, 0, 4]), &[0; 4]),
     ] {
         assert_eq!(reader.run(&cdb, data).code(), WRITE_PROTECTED, "{cdb:02x?}");
@@ -127,6 +128,7 @@ fn who_may_only_read_decides_nothing_for_others() {
         assert!(matches!(&log[..], [Io::AbortTasks { nexuses, .. }] if nexuses.len() == aborts), "{log:?}");
     }
     assert_eq!(reader.code(&padded(&[0x17])), GOOD, "RELEASE of nothing");
+    assert_eq!(reader.code(&padded(&[0x1e])), GOOD, "removal was allowed");
     assert_eq!(reader.good(&padded(&[0x5e, 0, 0, 0, 0, 0, 0, 0, 255]), &[]), [0; 8]);
     assert_eq!(writer.run(&register, &key).status, Status::Good);
 }
@@ -165,7 +167,7 @@ fn a_view_that_shows_nothing_still_answers() {
 fn only_the_units_of_the_view_keep_a_nexus() {
     let device = device(LogicalUnitConfig { removable: true, ..config() });
     let mut owner = Host::on(Arc::clone(&device));
-    let other = host(&device, &[(4, 0, true)]);
+    let other = host(&device, &[(4, 0, false)]);
     // PREVENT ALLOW MEDIUM REMOVAL of one nexus, whatever the number, holds for the unit.
     let mut other = Host { lun: Lun::from_number(4), ..other };
     assert_eq!(other.code(&[0]), (6, 0x29, 0));

@@ -36,11 +36,7 @@ impl Reactor {
         let out_length = context.as_ref().map_or(0, |context| context.out_length);
         let transfer = match &completion.data_in {
             DataIn::Parameter(bytes) => {
-                // No more is kept than can be sent, which is what bounds it until the initiator has taken it.
-                let expected = session.core.task(id).map_or(0, |view| view.expected_in as usize);
-                let sent = &bytes[..bytes.len().min(expected)];
-                // Parameter data is cut to an allocation length of 32 bits.
-                Transfer::In { length: bytes.len() as u32, data: Segment::Parameter(sent.into()) }
+                parameter(bytes, session.core.task(id).map_or(0, |view| view.expected_in))
             }
             DataIn::Medium { length_bytes } => match context.and_then(|context| context.medium) {
                 Some(medium) => Transfer::In { data: Segment::Medium(medium), length: *length_bytes },
@@ -72,6 +68,14 @@ impl Reactor {
     }
 }
 
+/// Parameter data for an initiator that can take `expected` bytes. No more is kept than is sent, which is what bounds what waits to be
+/// sent; how much there was is told by the residual.
+fn parameter(bytes: &[u8], expected: u32) -> Transfer<Segment> {
+    let sent = &bytes[..bytes.len().min(expected as usize)];
+    // It is cut to an allocation length of 32 bits.
+    Transfer::In { length: bytes.len() as u32, data: Segment::Parameter(sent.into()) }
+}
+
 /// Moves the data of blocks together over the protection information behind each.
 #[cold]
 fn close_up(buffer: &mut [u8], block_length: usize) {
@@ -84,4 +88,20 @@ fn close_up(buffer: &mut [u8], block_length: usize) {
 /// INTERNAL TARGET FAILURE, for what cannot happen.
 pub(super) fn hardware_error() -> lunette_scsi::Completion {
     lunette_scsi::Completion::check_condition(lunette_scsi::SenseKey::HardwareError, 0x44, 0x00)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_parameter_data_as_much_is_kept_as_is_sent() {
+        for (expected, kept) in [(0, 0), (4, 4), (100, 100), (101, 100), (u32::MAX, 100)] {
+            let Transfer::In { length, data: Segment::Parameter(data) } = parameter(&[7; 100], expected)
+            else {
+                panic!("data goes in");
+            };
+            assert_eq!((length, data.len()), (100, kept), "{expected}");
+        }
+    }
 }

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use lunette_iscsi::login::{LoginFailure, LoginOutcome, LoginReply, LoginStatus};
+use lunette_iscsi::login::{LoginFailure, LoginOutcome, LoginStatus};
 use lunette_iscsi::session::Joining;
 use lunette_wire::initiator::LoginRequest;
 use lunette_wire::target::Numbers;
-use lunette_wire::{Bhs, Tsih};
+use lunette_wire::{Bhs, CmdSn, Tsih};
 use rustix::event::epoll;
 use tracing::{debug, info};
 
@@ -79,16 +79,18 @@ impl Reactor {
     }
 
     /// ExpCmdSN and MaxCmdSN are the session's, also in the replies to a login that wants to join it (4.2.2.1): an
-    /// initiator takes them for news of its other connections.
-    pub(super) fn number_joining_reply(&self, request: &LoginRequest, reply: &mut LoginReply) {
+    /// initiator takes them for news of its other connections. Who gives another name has no such session.
+    pub(super) fn numbers_to_join(&self, index: usize, request: &LoginRequest) -> Option<(CmdSn, CmdSn)> {
         if request.tsih == Tsih(0) {
-            return;
+            return None;
         }
+        let Stage::Login(login) = &self.connections.get(index)?.stage else { return None };
+        let name = login.initiator_name()?.as_str();
         let mut sessions = self.sessions.iter().map(|(_, session)| session);
-        let named = sessions.find(|of| of.place.tsih == request.tsih && of.key.isid == request.isid);
-        if let Some(session) = named {
-            (reply.pdu.numbers.exp_cmd_sn, reply.pdu.numbers.max_cmd_sn) = session.core.command_numbers();
-        }
+        let is_named = |of: &&TargetSession| {
+            of.place.tsih == request.tsih && of.key.isid == request.isid && of.key.initiator == name
+        };
+        sessions.find(is_named).map(|session| session.core.command_numbers())
     }
 
     /// A login that names a session is through: finds out what it finds there.

@@ -42,7 +42,9 @@ impl Reactor {
         let visitor = Visitor { shared: &self.shared, peer, local, group, now: self.now };
         match login.step(&request, text, &visitor) {
             LoginStep::Respond(mut reply) => {
-                self.number_joining_reply(&request, &mut reply);
+                if let Some(numbers) = self.numbers_to_join(index, &request) {
+                    (reply.pdu.numbers.exp_cmd_sn, reply.pdu.numbers.max_cmd_sn) = numbers;
+                }
                 self.send_login(index, reply);
             }
             LoginStep::Fail(reply, failure) => self.fail_login(index, reply, &failure),
