@@ -27,10 +27,23 @@ use crate::{Error, Options, Phase};
 /// # Errors
 /// [`Error`] of the connection, the login or the answer.
 pub fn discover(options: &Options) -> Result<Vec<DiscoveredTarget>, Error> {
-    let isid = options.isid.map_or_else(random_isid, Ok).map_err(no_random)?;
+    discover_trace(options).1
+}
+
+/// The same, with a record of the login: each step with its time.
+///
+/// # Errors
+/// What it failed with is the second part; the record has what was said until then.
+pub fn discover_trace(options: &Options) -> (LoginRecord, Result<Vec<DiscoveredTarget>, Error>) {
     let mut record = LoginRecord::default();
+    let found = find(options, &mut record);
+    (record, found)
+}
+
+fn find(options: &Options, record: &mut LoginRecord) -> Result<Vec<DiscoveredTarget>, Error> {
+    let isid = options.isid.map_or_else(random_isid, Ok).map_err(no_random)?;
     let goal = Goal::leading(Purpose::Discovery(None), isid);
-    let connected = Connector::new(options, &mut record).log_in(&goal, 0)?;
+    let connected = Connector::new(options, record).log_in(&goal, 0)?;
     let asked = match connected.address {
         Some(address) => Portal::new(address.ip().to_string(), address.port()),
         None => connected.portal.clone(),

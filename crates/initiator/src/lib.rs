@@ -26,7 +26,7 @@ mod wire;
 
 pub use command::{Cdb, Command, CommandError, CommandId, Completion, Data, Replay, Status, Times};
 pub use connect::{Attempt, LoginRecord, login_trace};
-pub use discover::discover;
+pub use discover::{discover, discover_trace};
 pub use engine::{ConnectionInfo, Engine, EngineEvent, Remedy, RequestId, Waker};
 pub use error::{Advice, Error, Phase, Side};
 pub use identity::{default_initiator_name, isid_from_hex};

@@ -64,6 +64,9 @@ pub(crate) struct RunOptions {
     /// One short run of each cell: shows that everything works, and roughly what comes of it
     #[arg(long)]
     quick: bool,
+    /// A directory on a disk, for images that studies need, 2 GiB at most; they go with the command
+    #[arg(long, value_name = "DIRECTORY", default_value = "/var/tmp")]
+    scratch: PathBuf,
     /// Only cells with this parameter, as rtt_ms=50; several together
     #[arg(long, value_name = "NAME=VALUE", conflicts_with = "all", value_parser = parse_parameter)]
     only: Vec<(String, String)>,
@@ -154,6 +157,7 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
             seed: options.seed,
             is_quick: options.quick,
             stops: &stops,
+            scratch: &options.scratch,
             only: &options.only,
         };
         let result = run_one(options, &laboratory, study)?;

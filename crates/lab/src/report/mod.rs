@@ -1,5 +1,6 @@
 //! Results of studies as a page that needs nothing else (HTML with its figures), and as text (Markdown).
 
+mod curves;
 mod figure;
 
 use std::fmt::Write;
@@ -190,7 +191,7 @@ body{font:15px/1.5 system-ui,sans-serif;max-width:75em;margin:2em auto;padding:0
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:13px}\
 th,td{padding:.15em .7em;text-align:right;border-bottom:1px solid #ddd}th{border-bottom:2px solid #888}\
 tr.off td{background:#fdf3e0}svg{max-width:100%;height:auto;font:11px system-ui,sans-serif}\
-.measured{fill:#2563a8}.model{fill:#9aa5b1}.published{fill:#d08a2b}";
+.grid{stroke:#ddd}.measured{fill:#2563a8}.model{fill:#9aa5b1}.published{fill:#d08a2b}";
 
 /// All results as one page.
 #[must_use]
@@ -207,7 +208,10 @@ pub fn html(results: &[StudyResult]) -> String {
             html_text(&result.paper),
             html_text(&result.question)
         );
-        page += &figure::figures(result);
+        page += &match &result.axes {
+            Some((across, curves)) => curves::figures(result, across, curves),
+            None => figure::figures(result),
+        };
         page += &html_table(result);
         page += "<ul>\n";
         for note in notes(result) {

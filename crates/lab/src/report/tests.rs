@@ -33,6 +33,7 @@ fn result(parameter: &str) -> StudyResult {
         paper: "Nobody".into(),
         question: "what comes".into(),
         differs: "Everything.".into(),
+        axes: None,
         host: Host::look(),
         link: BTreeMap::from([("oc3-0".to_owned(), link)]),
         seed: 1,
@@ -62,6 +63,16 @@ fn notes_count_what_is_off() {
     assert!(notes.contains("1 of 2 cells are off the model by more than 10 %."), "{notes}");
     assert!(notes.contains("Link oc3-0: rate=155M, cubic; packets were 12 us late"), "{notes}");
     assert!(notes.contains("the figures are rough"), "{notes}");
+}
+
+#[test]
+fn curves_have_a_point_for_each_cell() {
+    let mut result = result("<read>");
+    result.axes = Some(("rtt_ms".into(), "mode".into()));
+    let page = html(&[result]);
+    assert_eq!((page.matches("<svg").count(), page.matches("<polyline").count()), (1, 1));
+    assert_eq!(page.matches("<circle").count(), 3);
+    assert!(!page.contains("NaN") && !page.contains("inf") && !page.contains("<read>"), "{page}");
 }
 
 #[test]

@@ -10,6 +10,7 @@ const PAPER: &str = "Dalgic and others, Comparative Performance Evaluation of iS
 const ROUND_TRIPS_MS: [u32; 4] = [0, 2, 10, 50];
 const REQUESTS_KIB: [u32; 4] = [1, 8, 64, 256];
 const WINDOWS: [u32; 2] = [1, 32];
+const CONNECTIONS_OF_A_SESSION: [u16; 4] = [1, 2, 4, 8];
 const MODES: [&str; 3] = ["write-solicited", "write-unsolicited", "read"];
 
 /// Tables 1 and 2.
@@ -19,6 +20,7 @@ pub(crate) const TCP: Study = Study {
     question: "what plain TCP reaches with buffers of 64 KB and 10 MB, by round trip (tables 1, 2)",
     differs: "The line is emulated and carries 155 Mb/s of whole packets, 18.7 MB/s of data; the paper's carried 19.3. Linux 2.4 kept a \
               quarter of the 64-KB buffer for itself; today's kernels take twice what is asked for, of which 64 KB are window.",
+    axes: None,
     cells: tcp,
 };
 
@@ -29,6 +31,7 @@ pub(crate) const SWEEP: Study = Study {
     question: "what request size, command window, R2Ts and round trip make of iSCSI (tables 3 to 5)",
     differs: "Our initiator and target instead of Cisco's and Intransa's, memory as the disk as there the cache; an emulated line that \
               carries 18.7 MB/s of data instead of 19.3.",
+    axes: None,
     cells: sweep,
 };
 
@@ -39,6 +42,7 @@ pub(crate) const LAN: Study = Study {
     question: "the same on Gigabit Ethernet without added delay (table 6)",
     differs: "The network is emulated on the machine that runs both ends; the paper's hosts were of 933 MHz, and they, not the network, set \
               the limits of small requests.",
+    axes: None,
     cells: lan,
 };
 
@@ -46,9 +50,11 @@ pub(crate) const LAN: Study = Study {
 pub(crate) const CONNECTIONS: Study = Study {
     name: "dalgic-connections",
     paper: PAPER,
-    question: "what several connections of a session make of long and lossy lines (section 2; the authors did not measure it)",
-    differs: "There are no published figures. Unsolicited writes of 64 KiB, 32 under way. The model knows CUBIC's and Reno's response to \
+    question: "what several connections of a session make of long and lossy lines (section 2; not measured there)",
+    differs: "There are no published figures. Unsolicited writes of 64 KiB, 32 under way. Recovery is the time from the end of 100 ms in which \
+              every second packet is lost until nine tenths of the rate before are back. The model knows CUBIC's and Reno's response to \
               losses; another congestion control gets more or less out of a lossy line.",
+    axes: Some(("rtt_ms", "connections")),
     cells: connections,
 };
 
@@ -114,22 +120,29 @@ fn sweep() -> Vec<Cell> {
 
 fn connections() -> Vec<Cell> {
     let mut cells = Vec::new();
-    for loss in ["0", "0.01", "0.1", "1"] {
-        for rtt_ms in ROUND_TRIPS_MS.map(|rtt| rtt.to_string()) {
-            for connections in [1_u16, 2, 4, 8] {
-                cells.push(Cell {
-                    published: None,
-                    link: Some(format!("oc3-{rtt_ms},loss={loss}%")),
-                    probe: Probe::Disk(DiskProbe { connections, ..row("write-unsolicited", 64, 32) }),
-                    parameters: parameters([
-                        ("loss_percent", loss.to_owned()),
-                        ("rtt_ms", rtt_ms.clone()),
-                        ("connections", connections.to_string()),
-                    ]),
-                });
+    let mut add = |figure: &str, loss: &str, rtt_ms: u32, connections: u16| {
+        let disk = DiskProbe { connections, ..row("write-unsolicited", 64, 32) };
+        cells.push(Cell {
+            published: None,
+            link: Some(format!("oc3-{rtt_ms},loss={loss}%")),
+            probe: if figure == "rate" { Probe::Disk(disk) } else { Probe::Recovery(disk) },
+            parameters: parameters([
+                ("figure", figure.to_owned()),
+                ("loss_percent", loss.to_owned()),
+                ("rtt_ms", rtt_ms.to_string()),
+                ("connections", connections.to_string()),
+            ]),
+        });
+    };
+    for connections in CONNECTIONS_OF_A_SESSION {
+        for rtt_ms in ROUND_TRIPS_MS {
+            for loss in ["0", "0.01", "0.1", "1"] {
+                add("rate", loss, rtt_ms, connections);
             }
+            add("recovery", "0", rtt_ms, connections);
         }
     }
+    cells.sort_by_key(|cell| cell.parameters[0].1 != "rate");
     cells
 }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use lunette_workload::{Percent, Sizes, Spread, Trace, Workload};
 
-use super::published::{LU_HEAVY, LU_LIGHT, LU_TRACE};
+use super::probe::{Authentication, LoginPhase, LoginProbe};
+use super::published::{LU_HEAVY, LU_LIGHT, LU_LOGIN, LU_TRACE};
 use super::{Cell, DiskProbe, Load, Metric, Probe, Study, parameters};
 
 const PAPER: &str = "Lu and Du, Performance Study of iSCSI-Based Storage Subsystems";
@@ -13,6 +14,19 @@ const PAPER: &str = "Lu and Du, Performance Study of iSCSI-Based Storage Subsyst
 const CONFIGURATIONS: [(&str, Option<&str>); 3] =
     [("fc-san", None), ("gige-lan-iscsi", Some("gige")), ("campus-iscsi", Some("campus"))];
 
+/// The section on the setup process.
+pub(crate) const LOGIN: Study = Study {
+    name: "lu-login",
+    paper: PAPER,
+    question: "how long discovery and login take, and which part of them",
+    differs: "Each cell is the median of five logins over the campus link, whose round trip is 2 ms. Of the paper's ten seconds a session \
+              almost all was waiting in its initiator's driver. Its first I/O read a partition table as well; here it is INQUIRY, \
+              READ CAPACITY and one block. CHAP is part of the security stage. of-network is the link's round trip for each \
+              exchange of the login, of-ends what initiator and target took beside that.",
+    axes: None,
+    cells: login,
+};
+
 /// Table 2.
 pub(crate) const LIGHT: Study = Study {
     name: "lu-light",
@@ -20,6 +34,7 @@ pub(crate) const LIGHT: Study = Study {
     question: "how long one random read or write takes, near and far (table 2)",
     differs: "Memory instead of a RAID: of the published latencies about 9 ms are its disks'. Access without a network stands for the Fibre \
               Channel loop. What a network adds to the first column is what can be compared.",
+    axes: None,
     cells: light,
 };
 
@@ -30,6 +45,7 @@ pub(crate) const HEAVY: Study = Study {
     question: "what 64 random commands under way reach, near and far (figure 2)",
     differs: "Six parts of one memory instead of six disks, whose seeks were the paper's limit but for 64 KiB over the campus. The paper \
               says that the share of reads makes less than 5 %, and gives one figure for all of them.",
+    axes: None,
     cells: heavy,
 };
 
@@ -40,11 +56,67 @@ pub(crate) const TRACE: Study = Study {
     question: "what a database's requests reach, 32 under way and without think time",
     differs: "The trace was never published; a made one has its count, its share of reads, its blocks and its mean size. Memory instead \
               of the paper's disks, which were its limit but over the campus.",
+    axes: None,
     cells: trace,
 };
 
 fn random(size_bytes: u32, read: Percent) -> Workload {
     Workload { sizes: Sizes::one(size_bytes), read, random: Percent::ALL, spread: Spread::Uniform }
+}
+
+/// Phases, by our names and the paper's.
+const NORMAL: [(&str, LoginPhase, &str); 7] = [
+    ("total", LoginPhase::Total, "total"),
+    ("tcp-connect", LoginPhase::TcpConnect, "tcp-connect"),
+    ("security", LoginPhase::Security, "initial-login"),
+    ("operational", LoginPhase::Operational, "operational-negotiation"),
+    ("first-io", LoginPhase::FirstIo, "full-feature-first-io"),
+    ("of-network", LoginPhase::OfNetwork, ""),
+    ("of-ends", LoginPhase::OfEnds, ""),
+];
+const DISCOVERY: [(&str, LoginPhase, &str); 5] = [
+    ("total", LoginPhase::Total, "total"),
+    ("tcp-connect", LoginPhase::TcpConnect, "tcp-connect"),
+    ("security", LoginPhase::Security, "initial-login"),
+    ("operational", LoginPhase::Operational, "operational-negotiation"),
+    ("send-targets", LoginPhase::SendTargets, "send-targets"),
+];
+const AUTHENTICATION: [(&str, Authentication); 3] =
+    [("none", Authentication::None), ("chap", Authentication::Chap), ("mutual", Authentication::Mutual)];
+
+fn login() -> Vec<Cell> {
+    let mut cells = Vec::new();
+    let mut add = |session: &str, targets: u32, named: (&str, Authentication), digests: bool| {
+        let phases: &[_] = if session == "discovery" { &DISCOVERY } else { &NORMAL };
+        for &(name, phase, published) in phases {
+            let wanted = [("session", session), ("phase", published)];
+            let is_theirs = named.1 == Authentication::None && !digests && targets == 1;
+            let discovers = (session == "discovery").then_some(targets);
+            cells.push(Cell {
+                parameters: parameters([
+                    ("session", session.to_owned()),
+                    ("targets", targets.to_string()),
+                    ("authentication", named.0.to_owned()),
+                    ("digests", if digests { "both" } else { "none" }.to_owned()),
+                    ("phase", name.to_owned()),
+                ]),
+                link: Some("campus".to_owned()),
+                probe: Probe::Login(LoginProbe { discovers, authentication: named.1, digests, phase }),
+                published: LU_LOGIN.one(&wanted, "mean_ms").filter(|_| is_theirs),
+            });
+        }
+    };
+    for named in AUTHENTICATION {
+        for targets in [1, 16] {
+            add("discovery", targets, named, false);
+        }
+    }
+    for named in AUTHENTICATION {
+        for digests in [false, true] {
+            add("normal", 1, named, digests);
+        }
+    }
+    cells
 }
 
 fn light() -> Vec<Cell> {

@@ -4,11 +4,15 @@
 //! carries cells out knows no study, so that another one is one more small file.
 
 mod dalgic;
+mod disaster;
+mod fujita;
+mod image;
 mod lu;
 mod probe;
 mod published;
 mod result;
 mod runner;
+mod service;
 mod site;
 mod trinkle;
 
@@ -29,10 +33,13 @@ pub struct Study {
     pub question: &'static str,
     /// What differs from the paper here, and what stands in for what.
     pub differs: &'static str,
+    /// Where figures have curves: the parameter that goes across, and that of which each value is a curve.
+    pub axes: Option<(&'static str, &'static str)>,
     cells: fn() -> Vec<Cell>,
 }
 
-const STUDIES: [Study; 9] = [
+const STUDIES: [Study; 14] = [
+    lu::LOGIN,
     dalgic::TCP,
     dalgic::SWEEP,
     dalgic::LAN,
@@ -42,6 +49,10 @@ const STUDIES: [Study; 9] = [
     lu::LIGHT,
     lu::HEAVY,
     lu::TRACE,
+    disaster::LOCAL,
+    disaster::WAN,
+    disaster::SHARED,
+    fujita::MICRO,
 ];
 
 /// All studies.
@@ -99,6 +110,9 @@ mod tests {
                     assert!(link.parse::<Link>().is_ok(), "{link}");
                 }
                 let names: Vec<_> = cell.parameters.iter().map(|pair| pair.0).collect();
+                if let Some((across, curves)) = study.axes {
+                    assert!(names.contains(&across) && names.contains(&curves), "{}", study.name);
+                }
                 assert_eq!(names, cells[0].parameters.iter().map(|pair| pair.0).collect::<Vec<_>>());
             }
         }
@@ -116,6 +130,11 @@ mod tests {
             ("lu-light", 24),
             ("lu-heavy", 24),
             ("lu-trace", 6),
+            ("lu-login", 10),
+            ("dr-local", 0),
+            ("dr-wan", 0),
+            ("dr-shared", 0),
+            ("fujita-micro", 0),
         ] {
             let cells = (study(name).expect("a study").cells)();
             assert_eq!(cells.iter().filter(|cell| cell.published.is_some()).count(), published, "{name}");

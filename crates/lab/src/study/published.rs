@@ -22,6 +22,8 @@ pub(crate) const LU_HEAVY: Published =
     Published(include_str!("../../published/lu-du-figure2-heavy-load.csv"));
 /// The trace.
 pub(crate) const LU_TRACE: Published = Published(include_str!("../../published/lu-du-trace.csv"));
+/// The setup process.
+pub(crate) const LU_LOGIN: Published = Published(include_str!("../../published/lu-du-login-ms.csv"));
 /// What Trinkle's network and RAID reached (4.1).
 pub(crate) const TRINKLE_BASELINE: Published =
     Published(include_str!("../../published/trinkle-baseline-mb-per-s.csv"));

@@ -20,6 +20,9 @@ pub struct StudyResult {
     pub question: String,
     /// What differs from the paper.
     pub differs: String,
+    /// Where figures have curves: the parameter that goes across, and that of which each value is a curve.
+    #[serde(default)]
+    pub axes: Option<(String, String)>,
     /// Where and when.
     pub host: Host,
     /// The links by the names that cells have for them.
@@ -68,7 +71,7 @@ pub struct CellResult {
     /// Of all three.
     pub unit: String,
     /// What sets the limit: `link-rate`, `command-window`, `tcp-window`, `loss`; `machine` where less came and
-    /// this machine was too slow; `unexplained` where less came and it was not; `none` where there is no model.
+    /// this machine was too slow; `store` where less came from a disk; `unexplained` where less came for no such reason; `none` where there is no model.
     pub limit: String,
     /// Each run.
     pub runs: Vec<f64>,
@@ -98,9 +101,9 @@ const IDLE_MIN: f64 = 0.15;
 const TOLERANCE: f64 = 0.9;
 
 impl CellResult {
-    /// Names the limit: the model's, unless less came than it expects: then this machine was busy or late with packets, or the
-    /// cell is a defect of the model or of what it measures.
-    pub(crate) fn judge(&mut self, limit: Option<Limit>, is_late: bool) {
+    /// Names the limit: the model's, unless less came than it expects: then this machine was busy or late with packets, or what
+    /// stands beside the network was the limit, or the cell is a defect of the model or of what it measures.
+    pub(crate) fn judge(&mut self, limit: Option<Limit>, is_late: bool, beside: Option<&str>) {
         let is_slow = self.model.is_some_and(|model| {
             if self.unit == "ms" {
                 self.measured * TOLERANCE > model
@@ -113,7 +116,7 @@ impl CellResult {
             Some(_) if is_slow && (is_late || self.processor >= BUSY || self.idle < IDLE_MIN) => {
                 "machine".to_owned()
             }
-            Some(_) if is_slow => "unexplained".to_owned(),
+            Some(_) if is_slow => beside.unwrap_or("unexplained").to_owned(),
             Some(limit) => limit.word().to_owned(),
         };
     }
@@ -146,21 +149,23 @@ mod tests {
             idle: 0.5,
             negotiated: None,
         };
-        cell.judge(Some(Limit::Link), false);
+        cell.judge(Some(Limit::Link), false, None);
         assert_eq!(cell.limit, "machine");
         cell.processor = 0.3;
-        cell.judge(Some(Limit::Link), false);
+        cell.judge(Some(Limit::Link), false, None);
         assert_eq!(cell.limit, "unexplained");
+        cell.judge(Some(Limit::Link), false, Some("store"));
+        assert_eq!(cell.limit, "store");
         cell.idle = 0.1;
-        cell.judge(Some(Limit::Link), false);
+        cell.judge(Some(Limit::Link), false, None);
         assert_eq!(cell.limit, "machine");
         cell.idle = 0.5;
-        cell.judge(Some(Limit::Link), true);
+        cell.judge(Some(Limit::Link), true, None);
         assert_eq!(cell.limit, "machine");
         (cell.processor, cell.measured) = (1.5, 99.0);
-        cell.judge(Some(Limit::Window), true);
+        cell.judge(Some(Limit::Window), true, None);
         assert_eq!(cell.limit, "command-window");
-        cell.judge(None, true);
+        cell.judge(None, true, None);
         assert_eq!(cell.limit, "none");
     }
 }

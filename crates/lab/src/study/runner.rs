@@ -1,5 +1,6 @@
 //! A study is run: link by link, each cell as often as it takes, the runs of a link's cells interleaved.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,6 +28,8 @@ pub struct Laboratory<'a> {
     pub is_quick: bool,
     /// Ends it when it becomes true; what was measured by then is kept.
     pub stops: &'a AtomicBool,
+    /// A directory for the files of studies that need some; it is to be on a disk, not in memory.
+    pub scratch: &'a Path,
     /// Only cells that have all these parameters with these values; all cells where there is none.
     pub only: &'a [(String, String)],
 }
@@ -83,8 +86,9 @@ impl Laboratory<'_> {
         self.only.iter().all(|(name, value)| has(name, value))
     }
 
-    fn runs(&self) -> usize {
-        if self.is_quick { 1 } else { RUNS }
+    fn runs(&self, cell: &Cell) -> usize {
+        let quick = cell.probe.quick_runs();
+        if self.is_quick { quick } else { quick.max(RUNS) }
     }
 
     /// All cells of one link.
@@ -104,9 +108,13 @@ impl Laboratory<'_> {
             Some((_, link)) => Some(Site::open(link, self.seed, self.binary)?),
             None => None,
         };
-        for turn in 0..self.runs() {
+        let image = OnceCell::new();
+        let all_runs = cells.iter().map(|cell| self.runs(cell)).sum();
+        let own = |cell: &&Cell| cell.link.as_deref() == name;
+        let turns = cells.iter().filter(own).map(|cell| self.runs(cell)).max().unwrap_or_default();
+        for turn in 0..turns {
             for (cell, runs) in cells.iter().zip(&mut collected.runs) {
-                if cell.link.as_deref() != name {
+                if !own(&cell) || turn >= self.runs(cell) {
                     continue;
                 }
                 if self.stops.load(Ordering::Relaxed) {
@@ -117,15 +125,11 @@ impl Laboratory<'_> {
                 let round_trip = over.map(|(_, link)| link.round_trip()).unwrap_or_default();
                 let outstanding_bytes = cell.probe.outstanding_bytes();
                 let duty = Duty::on(round_trip, outstanding_bytes, seed, self.is_quick);
-                let place = Place { over };
+                let place = Place { over, binary: self.binary, scratch: self.scratch, image: &image };
                 let run = probe::run_once(place, &cell.probe, duty);
                 runs.push(run?);
                 collected.done += 1;
-                told(Told {
-                    done: collected.done,
-                    of: cells.len() * self.runs(),
-                    parameters: &cell.parameters,
-                });
+                told(Told { done: collected.done, of: all_runs, parameters: &cell.parameters });
             }
         }
         if let (Some(site), Some((name, link))) = (site, described) {
@@ -136,7 +140,7 @@ impl Laboratory<'_> {
 
     fn conclude(&self, study: &Study, host: Host, cells: &[Cell], collected: Collected) -> StudyResult {
         let mut agreements: Vec<Negotiated> = Vec::new();
-        let is_partial = collected.runs.iter().any(|runs| runs.len() < self.runs());
+        let is_partial = collected.runs.iter().zip(cells).any(|(runs, cell)| runs.len() < self.runs(cell));
         let results = cells.iter().zip(collected.runs).filter_map(|(cell, runs)| {
             let is_late = cell
                 .link
@@ -152,6 +156,7 @@ impl Laboratory<'_> {
             paper: study.paper.to_owned(),
             question: study.question.to_owned(),
             differs: study.differs.to_owned(),
+            axes: study.axes.map(|(across, curves)| (across.to_owned(), curves.to_owned())),
             host,
             link: collected.links,
             seed: self.seed,
@@ -200,6 +205,6 @@ fn result(
         idle,
         negotiated,
     };
-    result.judge(limit, is_late);
+    result.judge(limit, is_late, cell.probe.beside());
     Some(result)
 }

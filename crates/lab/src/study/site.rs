@@ -15,9 +15,10 @@ use lunette_wan::{Emulator, FAR};
 use super::result::LinkFacts;
 use crate::LabError;
 
-const TARGET: &str = "iqn.2026-11.io.lunette:lab";
+pub(crate) const TARGET: &str = "iqn.2026-11.io.lunette:lab";
 const PORT: u16 = 3260;
 const CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+const TCP_BUFFERS: [&str; 2] = ["/proc/sys/net/ipv4/tcp_rmem", "/proc/sys/net/ipv4/tcp_wmem"];
 /// What is used of it, in bytes.
 pub(crate) const RANGE_BYTES: u64 = 256 << 20;
 /// A round trip is to be right within this, or within a fiftieth of it where that is more.
@@ -40,29 +41,35 @@ impl Site {
     /// The same with a `[limits]` table for the target.
     pub(crate) fn open_with(link: &Link, seed: u64, binary: &Path, limits: &str) -> Result<Self, LabError> {
         let emulator = Emulator::start(link, seed)?;
-        let mut command = Command::new(binary);
-        command
-            .args(["serve", "--config", "/dev/stdin", "--log", "off", "--json"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            // An interrupt of the terminal is this process's to handle.
-            .process_group(0);
-        let mut target =
-            emulator.far().spawn(&mut command).map_err(LabError::system("a target at the far end"))?;
-        if let Some(mut stdin) = target.stdin.take() {
-            // Who does not read it ends without a word.
-            let _ = stdin.write_all((configuration() + limits).as_bytes());
-        }
-        let mut site = Self { emulator, target };
-        let mut line = String::new();
-        if let Some(stdout) = site.target.stdout.take() {
-            // It says so when it is ready, and ends without a word if it cannot be.
-            BufReader::new(stdout).read_line(&mut line).map_err(LabError::system("a word of the target"))?;
-        }
-        if line.is_empty() {
-            return Err(LabError::NotReady("the target at the far end has ended".to_owned()));
-        }
-        Ok(site)
+        let target = serve(&emulator, binary, &(configuration() + limits), &[])?;
+        Ok(Self { emulator, target })
+    }
+
+    /// The network.
+    pub(crate) fn emulator(&self) -> &Emulator {
+        &self.emulator
+    }
+
+    /// Does something while TCP at both ends has buffers of so many bytes of data at most.
+    pub(crate) fn with_tcp_buffers<T>(&self, bytes: usize, work: impl FnOnce() -> T) -> Result<T, LabError> {
+        let failed = LabError::system("other buffers for TCP");
+        // The kernel counts what it needs beside the data, for which it takes as much again.
+        let limits = format!("4096 {} {}", 2 * bytes, 2 * bytes);
+        let before =
+            self.emulator.near().within(|| TCP_BUFFERS.map(fs::read_to_string).into_iter().collect());
+        let before: Vec<String> = before.map_err(&failed)?;
+        let set = |values: [&str; 2]| {
+            for end in [self.emulator.near(), self.emulator.far()] {
+                end.within(|| {
+                    TCP_BUFFERS.iter().zip(values).try_for_each(|(path, value)| fs::write(path, value))
+                })?;
+            }
+            Ok(())
+        };
+        set([&limits; 2]).map_err(&failed)?;
+        let done = work();
+        set([&before[0], &before[1]]).map_err(&failed)?;
+        Ok(done)
     }
 
     /// How to log in to the target.
@@ -116,6 +123,42 @@ impl Drop for Site {
         let _ = self.target.kill();
         let _ = self.target.wait();
     }
+}
+
+/// Starts a target at the far end, and waits until it is ready. It ends with the calling thread, which stays in the far namespace.
+/// Secrets are variables of its environment and their values.
+pub(crate) fn serve(
+    emulator: &Emulator,
+    binary: &Path,
+    configuration: &str,
+    secrets: &[(&str, &str)],
+) -> Result<Child, LabError> {
+    let mut command = Command::new(binary);
+    command
+        .args(["serve", "--config", "/dev/stdin", "--log", "off", "--json"])
+        .envs(secrets.iter().copied())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        // An interrupt of the terminal is this process's to handle.
+        .process_group(0);
+    let mut target =
+        emulator.far().spawn(&mut command).map_err(LabError::system("a target at the far end"))?;
+    if let Some(mut stdin) = target.stdin.take() {
+        // Who does not read it ends without a word.
+        let _ = stdin.write_all(configuration.as_bytes());
+    }
+    let mut line = String::new();
+    let told = match target.stdout.take() {
+        // It says so when it is ready, and ends without a word if it cannot be.
+        Some(stdout) => BufReader::new(stdout).read_line(&mut line),
+        None => Ok(0),
+    };
+    if told.is_ok() && !line.is_empty() {
+        return Ok(target);
+    }
+    let _ = target.kill();
+    let _ = target.wait();
+    Err(LabError::NotReady("the target at the far end has ended".to_owned()))
 }
 
 /// One disk: memory, so that no store is measured.

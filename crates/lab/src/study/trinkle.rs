@@ -15,6 +15,7 @@ pub(crate) const BASELINE: Study = Study {
     question: "what the network and the store reach without iSCSI (4.1): the ceilings of the profiles",
     differs: "One TCP connection instead of iperf's, in both directions; the paper does not say with which frames it had its 112 MB/s. \
               Instead of a RAID and hdparm, the memory that the profiles use as their disk, read in order 1 MiB at a time.",
+    axes: None,
     cells: baseline,
 };
 
@@ -25,6 +26,7 @@ pub(crate) const PROFILES: Study = Study {
     question: "what a target reaches under ten access profiles, with standard and jumbo frames",
     differs: "Our target and initiator on emulated Gigabit Ethernet; memory instead of disks, so the profiles of applications show the network \
               and the target, and there the paper's disks. The published figure is the median of the four targets' for a physical initiator.",
+    axes: None,
     cells,
 };
 

@@ -4,15 +4,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lunette_block::{EngineKind, IdentityOverride, Provisioning, StoreSpec, Volume, VolumeSpec};
+use lunette_initiator::{Lun, Options};
 use lunette_workload::{Arrivals, Kind, Pace, Range, Trace, Workload};
 
 use super::model::{self, Driven};
-use super::{Duty, Keys, Metric, Place, Run};
-use crate::study::site::{BLOCK_BYTES, RANGE_BYTES};
+use super::{Design, Duty, Keys, Metric, Place, Run};
+use crate::study::image::Image;
+use crate::study::service::Service;
+use crate::study::site::{BLOCK_BYTES, RANGE_BYTES, Site, TARGET};
 use crate::{Disk, Ending, LabError, Measured, Monitor, Plan, Until, Work, bench};
 
 /// Of a trace, where it is to be quick.
 const QUICK_TRACE_COUNT: u64 = 2000;
+
+/// Longer than anything here takes.
+const ENDLESS: Duration = Duration::from_secs(3600);
+/// Operations on a cold image, where it is not to be quick (Fujita and Ogawara, 4.3).
+const COLD_COUNT: u64 = 50_000;
+
+/// How long an image is in bytes: nothing is read twice in order.
+const fn image_bytes(duty: Duty) -> u64 {
+    if duty.is_quick { 256 << 20 } else { 2 << 30 }
+}
 
 /// What is done on a disk, and what is told of it.
 #[derive(Debug, Clone)]
@@ -23,6 +36,10 @@ pub(crate) struct DiskProbe {
     /// Connections of the session.
     pub(crate) connections: u16,
     pub(crate) metric: Metric,
+    /// What TCP's buffers hold at most, in bytes; none: what the system finds out.
+    pub(crate) tcp_buffer_bytes: Option<usize>,
+    /// A target with an image on a disk, all caches cold; none: the one with memory.
+    pub(crate) design: Option<Design>,
 }
 
 /// Operations.
@@ -42,7 +59,9 @@ pub(super) struct Mix {
 impl DiskProbe {
     /// A workload on a session with one connection and the keys that are best.
     pub(crate) fn new(workload: Workload, depth: u32, metric: Metric) -> Self {
-        Self { load: Load::Workload(workload), depth, keys: Keys::default(), connections: 1, metric }
+        let load = Load::Workload(workload);
+        let keys = Keys::default();
+        Self { load, depth, keys, connections: 1, metric, tcp_buffer_bytes: None, design: None }
     }
 
     pub(super) fn mix(&self) -> Mix {
@@ -66,8 +85,21 @@ impl DiskProbe {
         u64::from(self.depth) * u64::from(self.mix().size_bytes)
     }
 
+    /// On the site's target, until somebody ends it.
+    pub(super) fn endless(&self, site: &Site, duty: Duty) -> Result<Plan, LabError> {
+        let (options, lun) = site.options()?;
+        let plan = self.plan(self.unit(options, lun), duty);
+        Ok(Plan { warm_up: Duration::ZERO, until: Until::Time(ENDLESS), ..plan })
+    }
+
     fn plan(&self, disk: Disk, duty: Duty) -> Plan {
         let (work, length_bytes, warm_up, until) = match &self.load {
+            Load::Workload(workload) if self.design.is_some() => {
+                let work = Work::Workload { workload: workload.clone(), arrivals: Arrivals::Closed };
+                // What is cold at the beginning is measured from there on.
+                let until = if duty.is_quick { Until::Time(duty.time) } else { Until::Count(COLD_COUNT) };
+                (work, image_bytes(duty), Duration::ZERO, until)
+            }
             Load::Workload(workload) => {
                 let work = Work::Workload { workload: workload.clone(), arrivals: Arrivals::Closed };
                 (work, RANGE_BYTES, duty.warm_up, Until::Time(duty.time))
@@ -96,22 +128,61 @@ impl DiskProbe {
     }
 }
 
+impl DiskProbe {
+    /// A session as the probe wants it.
+    fn unit(&self, mut options: Options, lun: Lun) -> Disk {
+        options.connections = self.connections;
+        let wishes = &mut options.wishes;
+        match self.keys {
+            Keys::Defaults => {}
+            Keys::Solicited => (wishes.initial_r2t, wishes.immediate_data) = (true, false),
+            Keys::Unsolicited { request_bytes } => {
+                wishes.first_burst_length = wishes.first_burst_length.max(request_bytes);
+            }
+            Keys::Fujita => {
+                (wishes.initial_r2t, wishes.immediate_data) = (true, true);
+                wishes.max_recv_data_segment_length = 128 << 10;
+                wishes.max_burst_length = 256 << 10;
+                wishes.first_burst_length = 64 << 10;
+                wishes.max_outstanding_r2t = 1;
+            }
+        }
+        Disk::Unit { options: Box::new(options), lun }
+    }
+}
+
+/// The image that all designs have in turn, cold.
+fn cold_image(place: Place<'_>, duty: Duty) -> Result<&Image, LabError> {
+    let image = match place.image.get() {
+        Some(image) => image,
+        None => {
+            let made = Image::make(place.scratch, image_bytes(duty))?;
+            place.image.get_or_init(|| made)
+        }
+    };
+    image.cool()?;
+    Ok(image)
+}
+
 /// Runs it.
 pub(super) fn run(place: Place<'_>, probe: &DiskProbe, duty: Duty) -> Result<Run, LabError> {
     let Some((site, link)) = place.over else { return local(probe, duty) };
-    let (mut options, lun) = site.options()?;
-    options.connections = probe.connections;
-    let wishes = &mut options.wishes;
-    match probe.keys {
-        Keys::Defaults => {}
-        Keys::Solicited => (wishes.initial_r2t, wishes.immediate_data) = (true, false),
-        Keys::Unsolicited { request_bytes } => {
-            wishes.first_burst_length = wishes.first_burst_length.max(request_bytes);
+    let (service, (options, lun)) = match probe.design {
+        Some(design) => {
+            let image = cold_image(place, duty)?;
+            let path = image.path().to_string_lossy();
+            let target = Service::target(TARGET, &path, &design.lines());
+            (Some(Service::start(site, place.binary, &target, &[])?), Service::options()?)
         }
-    }
-    let disk = Disk::Unit { options: Box::new(options), lun };
-    let plan = probe.plan(disk, duty);
-    let carried = site.near(|| bench(&plan, &Monitor::default()))??;
+        None => (None, site.options()?),
+    };
+    let plan = probe.plan(probe.unit(options, lun), duty);
+    let work = || site.near(|| bench(&plan, &Monitor::default()));
+    let carried = match probe.tcp_buffer_bytes {
+        Some(bytes) => site.with_tcp_buffers(bytes, work)???,
+        None => work()??,
+    };
+    drop(service);
     let mut run = figure(&carried.measured, &carried.ending, probe.metric)?;
     if let Some(agreed) = &carried.negotiated {
         run.model =

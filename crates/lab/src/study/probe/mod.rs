@@ -1,19 +1,29 @@
 //! What can be done in a cell, and one run of it. What is measured how is in the files beside this one.
 
 mod disk;
+mod login;
 mod model;
+mod recovery;
+mod shared;
 mod tcp;
+mod transfer;
 
+use std::cell::OnceCell;
+use std::path::Path;
 use std::time::Duration;
 
 use lunette_link::Link;
 use lunette_workload::model::Limit;
 
+use super::image::Image;
 use super::site::Site;
 use crate::host::ProcessorTime;
 use crate::{LabError, Negotiated};
 
 pub(crate) use disk::{DiskProbe, Load};
+pub(crate) use login::{Authentication, LOGINS, LoginPhase, LoginProbe};
+pub(crate) use shared::SharedProbe;
+pub(crate) use transfer::TransferProbe;
 
 /// What is done in a cell.
 #[derive(Debug, Clone)]
@@ -22,6 +32,14 @@ pub(crate) enum Probe {
     Tcp { to_target: bool, buffer_bytes: Option<usize> },
     /// A workload or a trace on a disk.
     Disk(DiskProbe),
+    /// How long that takes to be as fast as before after a burst of losses.
+    Recovery(DiskProbe),
+    /// A workload and bulk TCP on one link.
+    Shared(SharedProbe),
+    /// A part of a login.
+    Login(LoginProbe),
+    /// A file's worth of a disk, read or written.
+    Transfer(TransferProbe),
 }
 
 /// What a session is to agree on, where that is not up to both sides' defaults.
@@ -34,6 +52,50 @@ pub(crate) enum Keys {
     Solicited,
     /// A write's data goes with it: FirstBurstLength is at least this request.
     Unsolicited { request_bytes: u32 },
+    /// InitialR2T=Yes, ImmediateData=Yes, and bursts as Fujita and Ogawara had them.
+    Fujita,
+}
+
+/// How a target gets at its disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Design {
+    /// One operation at a time, through the page cache.
+    Fileio,
+    /// The same, each write stable before it is answered.
+    FileioSync,
+    /// Past the page cache.
+    Diskio,
+    /// Threads that wait for the disk, through the page cache.
+    Threads,
+    /// io_uring, past the page cache.
+    Uring,
+}
+
+impl Design {
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Fileio, Self::FileioSync, Self::Diskio, Self::Threads, Self::Uring];
+
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Fileio => "fileio",
+            Self::FileioSync => "fileio-sync",
+            Self::Diskio => "diskio",
+            Self::Threads => "threads",
+            Self::Uring => "uring",
+        }
+    }
+
+    /// What the configuration says of a unit.
+    pub(crate) fn lines(self) -> String {
+        let engine = match self {
+            Self::Fileio | Self::FileioSync => "sync",
+            Self::Diskio => "direct",
+            Self::Threads => "threads",
+            Self::Uring => "uring",
+        };
+        let write = if self == Self::FileioSync { "through" } else { "back" };
+        format!("engine = \"{engine}\"\nwrite = \"{write}\"\n")
+    }
 }
 
 /// What is told of a workload.
@@ -65,6 +127,22 @@ impl Probe {
         match self {
             Self::Tcp { .. } => Metric::MegabytesPerSecond.unit(),
             Self::Disk(disk) => disk.metric.unit(),
+            Self::Shared(shared) => shared.disk.metric.unit(),
+            Self::Transfer(_) => Metric::MegabytesPerSecond.unit(),
+            Self::Recovery(_) | Self::Login(_) => Metric::MeanMilliseconds.unit(),
+        }
+    }
+
+    /// How often it is run where it is to be quick; a login takes no time.
+    pub(crate) const fn quick_runs(&self) -> usize {
+        if matches!(self, Self::Login(_)) { LOGINS } else { 1 }
+    }
+
+    /// What is the limit where neither the network nor this machine is: the disk below, where one is measured.
+    pub(crate) const fn beside(&self) -> Option<&'static str> {
+        match self {
+            Self::Disk(DiskProbe { design: Some(_), .. }) | Self::Transfer(_) => Some("store"),
+            _ => None,
         }
     }
 
@@ -72,7 +150,9 @@ impl Probe {
     pub(crate) fn outstanding_bytes(&self) -> u64 {
         match self {
             Self::Tcp { .. } => u64::MAX,
-            Self::Disk(disk) => disk.outstanding_bytes(),
+            Self::Disk(disk) | Self::Recovery(disk) => disk.outstanding_bytes(),
+            Self::Shared(shared) => shared.disk.outstanding_bytes(),
+            Self::Login(_) | Self::Transfer(_) => 0,
         }
     }
 }
@@ -101,6 +181,12 @@ impl Run {
 pub(crate) struct Place<'a> {
     /// The link and what is at its ends; none without a network.
     pub(crate) over: Option<(&'a Site, &'a Link)>,
+    /// The program `lunette`.
+    pub(crate) binary: &'a Path,
+    /// A directory for files, on a disk.
+    pub(crate) scratch: &'a Path,
+    /// An image that cells share, once one of them has made it.
+    pub(crate) image: &'a OnceCell<Image>,
 }
 
 /// How long one run is measured, and what comes before.
@@ -141,6 +227,10 @@ pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Ru
             tcp::run(site, link, *to_target, *buffer_bytes, duty)
         }
         (Probe::Disk(disk), _) => disk::run(place, disk, duty),
+        (Probe::Recovery(disk), _) => recovery::run(place, disk, duty),
+        (Probe::Shared(shared), _) => shared::run(place, shared, duty),
+        (Probe::Login(login), _) => login::run(place, login),
+        (Probe::Transfer(transfer), _) => transfer::run(place, transfer),
         (Probe::Tcp { .. }, None) => Err(LabError::Plan("there is no TCP without a network".to_owned())),
     }?;
     if let (Some(before), Some(after)) = (before, ProcessorTime::now()) {

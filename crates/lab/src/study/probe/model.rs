@@ -57,6 +57,7 @@ pub(super) fn plain(path: &NetworkPath) -> Option<(f64, Limit)> {
 pub(super) fn disk(driven: Driven<'_>, probe: &DiskProbe, agreed: &Negotiated) -> Option<(f64, Limit)> {
     let Mix { size_bytes, read_share } = probe.mix();
     let link = driven.link;
+    let window = probe.tcp_buffer_bytes.map(|bytes| bytes as u64);
     let round_trip = Duration::try_from_secs_f64(agreed.idle_round_trip_us / 1e6).ok()?;
     let expect = |kind, shape, max_recv_data_segment_length| {
         let settings = Settings {
@@ -69,7 +70,7 @@ pub(super) fn disk(driven: Driven<'_>, probe: &DiskProbe, agreed: &Negotiated) -
             connections: u16::try_from(agreed.connections).unwrap_or(u16::MAX),
             window: probe.depth,
         };
-        model::expect(&path(driven, shape, round_trip, None), &settings, kind, size_bytes)
+        model::expect(&path(driven, shape, round_trip, window), &settings, kind, size_bytes)
     };
     let read = expect(Kind::Read, &link.down, agreed.max_recv_data_segment_length);
     let write = expect(Kind::Write, &link.up, agreed.target_max_recv_data_segment_length);

@@ -42,9 +42,7 @@ fn carry(
     buffer_bytes: Option<usize>,
     (warm_up, time): (Duration, Duration),
 ) -> Result<f64, LabError> {
-    let listener = site.far(|| listen(buffer_bytes))?;
-    let near = site.near(|| connect(buffer_bytes))?.map_err(failed)?;
-    let far = accept(&listener).map_err(failed)?;
+    let (near, far) = pair(site, buffer_bytes)?;
     let (sender, receiver) = if to_target { (near, far) } else { (far, near) };
     thread::scope(|scope| {
         let sending = scope.spawn(|| send(&sender));
@@ -55,6 +53,14 @@ fn carry(
         sending.join().map_err(|_| LabError::Panicked)?;
         rate.map_err(failed)
     })
+}
+
+/// Both ends of a connection from the near end to the far one.
+pub(super) fn pair(site: &Site, buffer_bytes: Option<usize>) -> Result<(TcpStream, TcpStream), LabError> {
+    let listener = site.far(|| listen(buffer_bytes))?;
+    let near = site.near(|| connect(buffer_bytes))?.map_err(failed)?;
+    let far = accept(&listener).map_err(failed)?;
+    Ok((near, far))
 }
 
 fn failed(error: io::Error) -> LabError {

@@ -1,0 +1,129 @@
+//! iSCSI for disaster recovery: file I/O near by, long lines, shared lines.
+
+use lunette_workload::{Kind, Percent, Sizes, Spread, Workload};
+
+use super::probe::{SharedProbe, TransferProbe};
+use super::{Cell, DiskProbe, Metric, Probe, Study, parameters};
+
+const PAPER: &str = "Performance evaluation of iSCSI for disaster recovery over local and wide area networks";
+/// What the kernels of the paper's time let a connection have.
+const OLD_BUFFER_BYTES: usize = 64 << 10;
+
+/// Section III, file I/O.
+pub(crate) const LOCAL: Study = Study {
+    name: "dr-local",
+    paper: PAPER,
+    question: "what a network makes of reading and writing files of several sizes (section III)",
+    differs: "A file is a part of a disk read or written in order, 256 KiB at a time and 8 under way, and flushed: there is no file system \
+              on either side. Reads begin with a cold cache of this machine. The paper's figures are not at hand.",
+    axes: Some(("file_mib", "disk")),
+    cells: local,
+};
+
+/// Section III, delay and losses.
+pub(crate) const WAN: Study = Study {
+    name: "dr-wan",
+    paper: PAPER,
+    question: "what delay and losses leave of a gigabit, with TCP buffers and command windows small and large (section III)",
+    differs: "Writes of 64 KiB into memory, 4 or 64 under way. A buffer of 64 KB is what TCP had at most in the paper's time, tuned is \
+              what today's kernels do by themselves. The paper's figures are not at hand; it found the command window to be the limit \
+              once TCP was tuned.",
+    axes: None,
+    cells: wan,
+};
+
+/// Section III, other traffic.
+pub(crate) const SHARED: Study = Study {
+    name: "dr-shared",
+    paper: PAPER,
+    question: "what bulk TCP on the same link leaves of iSCSI, with and without bandwidth reserved for it (section III)",
+    differs: "A link of 100 Mb/s instead of a gigabit, so that it and not this machine is shared. Writes of 64 KiB, 32 under way, and of \
+              4 KiB one after the other for the latency; bulk traffic goes the same way. Without a reservation nobody promises \
+              a share, so there is no model. The paper's figures are not at hand.",
+    axes: None,
+    cells: shared,
+};
+
+fn local() -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for (op, kind) in [("read", Kind::Read), ("write", Kind::Write)] {
+        for (disk, link) in [("local", None), ("iscsi-gige", Some("gige"))] {
+            for file_mib in [1_u64, 8, 32, 128] {
+                cells.push(Cell {
+                    parameters: parameters([
+                        ("op", op.to_owned()),
+                        ("disk", disk.to_owned()),
+                        ("file_mib", file_mib.to_string()),
+                    ]),
+                    link: link.map(str::to_owned),
+                    probe: Probe::Transfer(TransferProbe { kind, length_bytes: file_mib << 20 }),
+                    published: None,
+                });
+            }
+        }
+    }
+    cells
+}
+
+fn writes(size_bytes: u32) -> Workload {
+    Workload {
+        sizes: Sizes::one(size_bytes),
+        read: Percent::ZERO,
+        random: Percent::ZERO,
+        spread: Spread::Uniform,
+    }
+}
+
+fn wan() -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for (tcp, tcp_buffer_bytes) in [("64KB", Some(OLD_BUFFER_BYTES)), ("tuned", None)] {
+        for window in [4, 64] {
+            for loss in ["0", "0.1", "1"] {
+                for added_ms in ["0", "50", "200"] {
+                    let disk = DiskProbe::new(writes(64 << 10), window, Metric::MegabytesPerSecond);
+                    cells.push(Cell {
+                        parameters: parameters([
+                            ("tcp", tcp.to_owned()),
+                            ("window", window.to_string()),
+                            ("loss_percent", loss.to_owned()),
+                            ("added_ms", added_ms.to_owned()),
+                        ]),
+                        link: Some(format!("gige,rtt={added_ms}ms,loss={loss}%")),
+                        probe: Probe::Disk(DiskProbe { tcp_buffer_bytes, ..disk }),
+                        published: None,
+                    });
+                }
+            }
+        }
+    }
+    cells
+}
+
+fn shared() -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for (figure, size_bytes, depth, metric, tells_bulk) in [
+        ("iscsi-rate", 64 << 10, 32, Metric::MegabytesPerSecond, false),
+        ("bulk-rate", 64 << 10, 32, Metric::MegabytesPerSecond, true),
+        ("iscsi-latency", 4 << 10, 1, Metric::MeanMilliseconds, false),
+    ] {
+        for (reserved, link) in [("none", "lan-100"), ("60%", "lan-100,reserve=60%")] {
+            for flows in [0, 1, 4, 16] {
+                if tells_bulk && flows == 0 {
+                    continue;
+                }
+                let disk = DiskProbe::new(writes(size_bytes), depth, metric);
+                cells.push(Cell {
+                    parameters: parameters([
+                        ("figure", figure.to_owned()),
+                        ("reserved", reserved.to_owned()),
+                        ("flows", flows.to_string()),
+                    ]),
+                    link: Some(link.to_owned()),
+                    probe: Probe::Shared(SharedProbe { flows, disk, tells_bulk }),
+                    published: None,
+                });
+            }
+        }
+    }
+    cells
+}

@@ -1,0 +1,123 @@
+//! Images on a disk of this machine, and how they get out of its page cache.
+//!
+//! Cold means: everything was written to the disk, the system was told that nobody needs the pages (POSIX_FADV_DONTNEED), and a
+//! sample of them is asked for without waiting (RWF_NOWAIT) and is not there. What the disk itself, or a host below this machine,
+//! still has in memory nobody here can say.
+
+use std::fs::{self, File};
+use std::io::{self, IoSliceMut, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fs::{Advice, fadvise};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+
+use crate::LabError;
+
+/// What is written at once, in bytes.
+const PIECE_BYTES: usize = 1 << 20;
+/// Places that are looked at, spread over the image.
+const SAMPLES: u64 = 64;
+/// So many of them may be found in memory: the system reads ahead for others.
+const WARM_MAX: u64 = 3;
+
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// An image in a directory of its own, which goes with it.
+#[derive(Debug)]
+pub(crate) struct Image {
+    directory: PathBuf,
+    path: PathBuf,
+    length_bytes: u64,
+}
+
+impl Image {
+    /// Makes one, of data that nothing can compress.
+    pub(crate) fn make(scratch: &Path, length_bytes: u64) -> Result<Self, LabError> {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let directory = scratch.join(format!("lunette-lab-{}-{number}", std::process::id()));
+        fs::create_dir(&directory).map_err(LabError::system("a directory for images"))?;
+        let image = Self { path: directory.join("disk"), directory, length_bytes };
+        image.fill().map_err(LabError::system("an image"))?;
+        Ok(image)
+    }
+
+    fn fill(&self) -> io::Result<()> {
+        let mut file = File::create_new(&self.path)?;
+        let mut piece = vec![0; PIECE_BYTES];
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut left = self.length_bytes;
+        while left > 0 {
+            for word in piece.chunks_exact_mut(8) {
+                // Marsaglia's xorshift: fast, and nothing that repeats within an image.
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                word.copy_from_slice(&state.to_le_bytes());
+            }
+            let length = left.min(PIECE_BYTES as u64);
+            file.write_all(&piece[..length as usize])?;
+            left -= length;
+        }
+        file.sync_all()
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Has the system forget it.
+    ///
+    /// # Errors
+    /// It is still in memory, as on file systems that are nowhere else.
+    pub(crate) fn cool(&self) -> Result<(), LabError> {
+        let failed = LabError::system("an image that is in no cache");
+        let file = File::open(&self.path).map_err(&failed)?;
+        file.sync_all().map_err(&failed)?;
+        fadvise(&file, 0, None, Advice::DontNeed).map_err(|error| failed(error.into()))?;
+        let step = (self.length_bytes / SAMPLES).max(4096);
+        let places = (0..self.length_bytes).step_by(usize::try_from(step).unwrap_or(usize::MAX));
+        let warm = places.filter(|place| is_in_memory(&file, *place)).count() as u64;
+        if warm > WARM_MAX {
+            let directory = self.directory.parent().unwrap_or(&self.directory).display();
+            return Err(LabError::Plan(format!(
+                "files in {directory} stay in memory, so nothing is cold there; --scratch is to be a directory on a disk"
+            )));
+        }
+        Ok(())
+    }
+}
+
+fn is_in_memory(file: &File, offset: u64) -> bool {
+    let mut block = [0; 512];
+    let read = preadv2(file, &mut [IoSliceMut::new(&mut block)], offset, ReadWriteFlags::NOWAIT);
+    !matches!(read, Err(Errno::AGAIN))
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        // What cannot be removed is for the administrator of the directory to see.
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_goes_with_its_directory() {
+        let scratch = tempfile::tempdir().expect("a directory");
+        let image = Image::make(scratch.path(), (3 << 20) + 512).expect("an image");
+        let data = fs::read(image.path()).expect("its data");
+        assert_eq!(data.len() as u64, image.length_bytes);
+        let mut words: Vec<_> = data.chunks_exact(8).collect();
+        let count = words.len();
+        words.sort_unstable();
+        words.dedup();
+        assert_eq!(words.len(), count, "nothing repeats");
+        drop(image);
+        assert_eq!(fs::read_dir(scratch.path()).expect("a directory").count(), 0);
+    }
+}

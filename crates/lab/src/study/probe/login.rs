@@ -1,0 +1,196 @@
+//! How long a login takes, and which part of it.
+
+use std::time::{Duration, Instant};
+
+use lunette_initiator::{
+    Attempt, ChapCredential, Command, Credentials, DigestWish, LoginRecord, Lun, Options, Secret, Side,
+    blocking, discover_trace, login_trace,
+};
+use lunette_scsi::client::medium::{self, BlockRange, Caching};
+use lunette_scsi::client::{capacity, inquiry};
+use lunette_wire::initiator::LoginStage;
+
+use super::{Place, Run};
+use crate::LabError;
+use crate::study::service::Service;
+use crate::study::site::{BLOCK_BYTES, TARGET};
+
+/// Times of one login are told; so many are made.
+pub(crate) const LOGINS: usize = 5;
+const SECRET: (&str, &str) = ("LAB_INITIATOR_SECRET", "a secret of the lab");
+const TARGET_SECRET: (&str, &str) = ("LAB_TARGET_SECRET", "another one of the lab");
+
+/// Which session is had how, and what of it is told.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LoginProbe {
+    /// A discovery session, of so many targets; else a normal one.
+    pub(crate) discovers: Option<u32>,
+    pub(crate) authentication: Authentication,
+    pub(crate) digests: bool,
+    pub(crate) phase: LoginPhase,
+}
+
+/// Who proves who he is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Authentication {
+    None,
+    /// The initiator, by CHAP.
+    Chap,
+    /// Both.
+    Mutual,
+}
+
+/// Parts of a session's beginning. The last two split the time of the login another way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LoginPhase {
+    Total,
+    TcpConnect,
+    /// SecurityNegotiation, from its first request to its last response.
+    Security,
+    /// LoginOperationalNegotiation.
+    Operational,
+    /// INQUIRY, READ CAPACITY and the first block.
+    FirstIo,
+    /// SendTargets and the logout.
+    SendTargets,
+    /// The link's round trips: one for TCP, and one for each request.
+    OfNetwork,
+    /// The rest, in which the two ends did something.
+    OfEnds,
+}
+
+/// Logs in once.
+pub(super) fn run(place: Place<'_>, probe: &LoginProbe) -> Result<Run, LabError> {
+    let Some((site, link)) = place.over else {
+        return Err(LabError::Plan("there is no login without a network".to_owned()));
+    };
+    let service = Service::start(site, place.binary, &targets(probe), &[SECRET, TARGET_SECRET])?;
+    let options = options(probe)?;
+    let time = site.near(|| time(probe, &options, link.round_trip()))??;
+    drop(service);
+    Ok(Run::of(time.as_secs_f64() * 1e3, None))
+}
+
+fn targets(probe: &LoginProbe) -> String {
+    let (user, mutual) = match probe.authentication {
+        Authentication::None => (String::new(), String::new()),
+        Authentication::Chap => (user(""), String::new()),
+        Authentication::Mutual => (user(""), format!("secret_env = \"{}\"\n\n", TARGET_SECRET.0)),
+    };
+    let of_target = |number: u32| {
+        let name = if number == 0 { TARGET.to_owned() } else { format!("{TARGET}-{number}") };
+        let mut text = Service::target(&name, "mem:16M", "write = \"back\"\n");
+        if probe.discovers.is_none() {
+            text += &user;
+            if !mutual.is_empty() {
+                text += &format!("[target.mutual]\n{mutual}");
+            }
+        }
+        text
+    };
+    let mut text: String = (0..probe.discovers.unwrap_or(1)).map(of_target).collect();
+    if probe.discovers.is_some() {
+        text += &user.replace("[[target.user]]", "[[discovery.user]]");
+        if !mutual.is_empty() {
+            text += &format!("[discovery.mutual]\nname = \"{TARGET}\"\n{mutual}");
+        }
+    }
+    text
+}
+
+fn user(more: &str) -> String {
+    format!("[[target.user]]\nname = \"lab\"\nsecret_env = \"{}\"\n{more}\n", SECRET.0)
+}
+
+fn options(probe: &LoginProbe) -> Result<Options, LabError> {
+    let (mut options, _) = Service::options()?;
+    let credential =
+        |name: &str, secret: &str| ChapCredential { name: name.to_owned(), secret: Secret::new(secret) };
+    if probe.authentication != Authentication::None {
+        let mut credentials = Credentials::new(credential("lab", SECRET.1));
+        if probe.authentication == Authentication::Mutual {
+            credentials.target = Some(credential(TARGET, TARGET_SECRET.1));
+        }
+        options.credentials = Some(credentials);
+    }
+    if probe.digests {
+        options.wishes.header_digest = DigestWish::Required;
+        options.wishes.data_digest = DigestWish::Required;
+    }
+    Ok(options)
+}
+
+/// One login, and the time of the part that is asked for.
+fn time(probe: &LoginProbe, options: &Options, round_trip: Duration) -> Result<Duration, LabError> {
+    let began = Instant::now();
+    if probe.discovers.is_some() {
+        let (record, found) = discover_trace(options);
+        let took = began.elapsed();
+        found?;
+        let login = last(&record)?;
+        return Ok(match probe.phase {
+            LoginPhase::Total => took,
+            LoginPhase::SendTargets => took.saturating_sub(login.ended),
+            phase => part(login, phase, round_trip),
+        });
+    }
+    if probe.phase == LoginPhase::FirstIo || probe.phase == LoginPhase::Total {
+        let session = blocking::Session::connect(options.clone())?;
+        let logged_in = Instant::now();
+        first_io(&session)?;
+        let done = Instant::now();
+        session.log_out();
+        return Ok(done - if probe.phase == LoginPhase::Total { began } else { logged_in });
+    }
+    let (record, outcome) = login_trace(options);
+    outcome?;
+    Ok(part(last(&record)?, probe.phase, round_trip))
+}
+
+fn last(record: &LoginRecord) -> Result<&Attempt, LabError> {
+    record.attempts.last().ok_or_else(|| LabError::NotReady("nobody tried to log in".to_owned()))
+}
+
+/// A part of a login that went well.
+fn part(login: &Attempt, phase: LoginPhase, round_trip: Duration) -> Duration {
+    let connected = login.connected.unwrap_or(login.ended);
+    let pdus = &login.trace.pdus;
+    let stage = |wanted: LoginStage| {
+        let mut of_stage = pdus.iter().filter(|pdu| pdu.stage == wanted);
+        let first = of_stage.next();
+        let last = of_stage.next_back().or(first);
+        first.zip(last).map_or(Duration::ZERO, |(first, last)| last.at.saturating_sub(first.at))
+    };
+    let answers = pdus.iter().filter(|pdu| pdu.from == Side::Target).count();
+    let network = round_trip * u32::try_from(answers + 1).unwrap_or(u32::MAX);
+    match phase {
+        LoginPhase::TcpConnect => connected.saturating_sub(login.began),
+        LoginPhase::Security => stage(LoginStage::Security),
+        LoginPhase::Operational => stage(LoginStage::Operational),
+        LoginPhase::OfNetwork => network,
+        LoginPhase::OfEnds => login.ended.saturating_sub(login.began).saturating_sub(network),
+        LoginPhase::Total | LoginPhase::FirstIo | LoginPhase::SendTargets => {
+            login.ended.saturating_sub(login.began)
+        }
+    }
+}
+
+/// What a host asks a disk before it uses it, each command after the other.
+fn first_io(session: &blocking::Session) -> Result<(), LabError> {
+    let block = BlockRange { lba: 0, blocks: 1, block_length_bytes: BLOCK_BYTES };
+    let read = medium::read(block.form(), block, Caching::default())
+        .map_err(|error| LabError::Plan(error.to_string()))?;
+    let (inquiry, capacity) = (inquiry::standard(), capacity::read_capacity_16());
+    for command in [inquiry.command(), capacity.command(), &read] {
+        let length_bytes = command.data_in_bytes() as usize;
+        // A new nexus has a unit attention to tell first (SAM-5, 5.14).
+        let ended_well = (0..3).any(|_| {
+            let command = Command::new(Lun::default(), command.cdb()).reading(vec![0; length_bytes]);
+            session.execute(command).result.is_ok_and(|status| status.is_good())
+        });
+        if !ended_well {
+            return Err(LabError::NotReady("the first commands are refused".to_owned()));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! iSCSI and bulk TCP on one link, from the initiator's end to the target's.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::{self, Scope};
+use std::time::Instant;
+
+use lunette_workload::model::Limit;
+
+use super::disk::{self, DiskProbe};
+use super::model::{self, Driven};
+use super::{Duty, Place, Run, tcp};
+use crate::LabError;
+use crate::study::site::Site;
+
+const PIECE_BYTES: usize = 64 << 10;
+
+/// What shares the link, and what of it is told.
+#[derive(Debug, Clone)]
+pub(crate) struct SharedProbe {
+    /// Connections beside the session, each with as much to send as it can.
+    pub(crate) flows: u32,
+    pub(crate) disk: DiskProbe,
+    /// The figure is what those connections carry together, not the disk's.
+    pub(crate) tells_bulk: bool,
+}
+
+/// Runs both, and tells one of them.
+pub(super) fn run(place: Place<'_>, probe: &SharedProbe, duty: Duty) -> Result<Run, LabError> {
+    let Some((site, link)) = place.over else {
+        return Err(LabError::Plan("without a network there is nothing to be shared".to_owned()));
+    };
+    let streams = (0..probe.flows).map(|_| tcp::pair(site, None)).collect::<Result<Vec<_>, _>>()?;
+    let carried = AtomicU64::new(0);
+    let (mut run, bulk_mb_per_s) = thread::scope(|scope| {
+        for (near, far) in &streams {
+            flow(scope, near, far, &carried);
+        }
+        let counted = Instant::now();
+        let run = disk::run(place, &probe.disk, duty);
+        let bulk = carried.load(Ordering::Relaxed) as f64 / 1e6 / counted.elapsed().as_secs_f64();
+        // Whoever waits in one of them is told.
+        for stream in streams.iter().flat_map(|(near, far)| [near, far]) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        run.map(|run| (run, bulk))
+    })?;
+    run.model =
+        share(site, link, probe)?.or(run.model).filter(|_| probe.flows == 0 || link.up.reserved.is_some());
+    if probe.tells_bulk {
+        run.measured = bulk_mb_per_s;
+    }
+    Ok(run)
+}
+
+/// What a reservation leaves each of them, in 10^6 bytes per second.
+fn share(
+    site: &Site,
+    link: &lunette_link::Link,
+    probe: &SharedProbe,
+) -> Result<Option<(f64, Limit)>, LabError> {
+    let driven = Driven { link, congestion_control: &site.congestion_control()? };
+    let whole = model::path(driven, &link.up, link.round_trip(), None).payload_bytes_per_s();
+    let reserved = link.up.reserved.map(|share| share.get()).filter(|_| probe.flows > 0);
+    let share = reserved.map(|share| if probe.tells_bulk { 1.0 - share } else { share });
+    Ok(whole
+        .zip(share)
+        .map(|(whole, share)| (whole / 1e6 * share, Limit::Link))
+        .filter(|_| probe.disk.depth > 1))
+}
+
+fn flow<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    near: &'scope TcpStream,
+    far: &'scope TcpStream,
+    carried: &'scope AtomicU64,
+) {
+    scope.spawn(move || {
+        let piece = vec![0x5a; PIECE_BYTES];
+        let mut near = near;
+        while near.write(&piece).is_ok_and(|sent| sent > 0) {}
+    });
+    scope.spawn(move || {
+        let mut piece = vec![0; PIECE_BYTES];
+        let mut far = far;
+        while let Ok(taken @ 1..) = far.read(&mut piece) {
+            carried.fetch_add(taken as u64, Ordering::Relaxed);
+        }
+    });
+}

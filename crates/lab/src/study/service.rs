@@ -1,0 +1,51 @@
+//! A second target at the far end of a site, for one run: with another store, other users, or more targets.
+
+use std::path::Path;
+use std::process::Child;
+
+use lunette_initiator::{IscsiName, Lun, Options, Portal};
+use lunette_wan::FAR;
+
+use super::site::{Site, TARGET, serve};
+use crate::LabError;
+
+const PORT: u16 = 3261;
+
+/// It ends when it is dropped.
+pub(crate) struct Service(Child);
+
+impl Service {
+    /// Starts it. `targets` is what the configuration has behind the portals; secrets are variables and their values.
+    pub(crate) fn start(
+        site: &Site,
+        binary: &Path,
+        targets: &str,
+        secrets: &[(&str, &str)],
+    ) -> Result<Self, LabError> {
+        let configuration = format!("portals = [\"{}:{PORT}\"]\n\n{targets}", FAR.ipv4);
+        serve(site.emulator(), binary, &configuration, secrets).map(Self)
+    }
+
+    /// How to log in to its first target.
+    pub(crate) fn options() -> Result<(Options, Lun), LabError> {
+        let name = IscsiName::parse(TARGET).map_err(|error| LabError::Plan(error.to_string()))?;
+        let mut options = Options::new(name, Portal::new(FAR.ipv4.to_string(), PORT));
+        options.timing.recovery = std::time::Duration::ZERO;
+        Ok((options, Lun::default()))
+    }
+
+    /// The configuration of a target with one unit; `more` are further lines of the unit.
+    pub(crate) fn target(name: &str, store: &str, more: &str) -> String {
+        // A path in a string of TOML: what would end the string or begin an escape is escaped.
+        let store = store.replace('\\', "\\\\").replace('"', "\\\"");
+        format!("[[target]]\nname = \"{name}\"\n\n[[target.lun]]\nnumber = 0\nstore = \"{store}\"\n{more}\n")
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // What it was to make stable, a flush has made so.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
