@@ -39,13 +39,13 @@ pub struct Study {
 }
 
 const STUDIES: [Study; 14] = [
-    lu::LOGIN,
     dalgic::TCP,
     dalgic::SWEEP,
     dalgic::LAN,
     dalgic::CONNECTIONS,
     trinkle::BASELINE,
     trinkle::PROFILES,
+    lu::LOGIN,
     lu::LIGHT,
     lu::HEAVY,
     lu::TRACE,
