@@ -278,7 +278,11 @@ impl Task {
 
     /// The first time the piece has yet to wait for its turn; then it is asked for again.
     fn begin_piece(&mut self, nexus: &Nexus, unit: Arc<LogicalUnit>, path: Option<Path>, io: Io) -> Next {
-        if self.piece.is_none() {
+        if self.piece.as_ref().is_none_or(|piece| !Arc::ptr_eq(&piece.unit, &unit)) {
+            // A copy that ends early flushes another unit than the one where its turn has come.
+            if let Some(piece) = self.piece.take() {
+                piece.leave();
+            }
             // Of its own unit's task set, too, it is at the medium with its pieces only. So two copies that cross each other
             // do not wait for each other's ends.
             self.collects(nexus);

@@ -151,21 +151,6 @@ fn without_a_write_cache_a_copy_is_stable_when_it_is_answered() {
     assert!(!host.log().contains(&Io::Flush), "nothing was written there");
 }
 
-/// What a copy that fails tells as done is as stable as what one that ends well has done; or it is not told.
-#[test]
-fn without_a_write_cache_what_a_failed_copy_tells_as_done_is_stable() {
-    let list = lid1(5, 0, &both(), &[blocks(0, 1, 4096, 0, 0), blocks(0, 7, 1, 0, 0)].concat());
-    for (flush_fails, segments) in [(false, 1), (true, 0)] {
-        let mut host = host_with(config(), LogicalUnitConfig { write_cache: false, ..config() });
-        if flush_fails {
-            other(&mut host).fail = Some((|io| *io == Io::Flush, IoError::Hardware));
-        }
-        assert_eq!(copy(&mut host, &list).code(), (0xa, 0x08, 0x04), "the second segment, either way");
-        assert_eq!(other(&mut host).log.last(), Some(&Io::Flush));
-        assert_eq!(receive(&mut host, 0x00, 5).data[4..7], [2, 0, segments]);
-    }
-}
-
 #[test]
 fn block_lengths_may_differ_where_the_amount_is_whole_blocks_of_both() {
     let large = LogicalUnitConfig { block_length_bytes: 4096, blocks: 512, ..config() };

@@ -4,6 +4,7 @@ mod allegiance;
 mod attach;
 mod client;
 mod copy_fencing;
+mod copy_stability;
 mod copying;
 mod erasure;
 mod field_pointers;

@@ -201,10 +201,12 @@ impl Copying {
         let flushed = self.unflushed.pop().map_or(Ok(()), |unit| event.io(Direction::Write, &unit).map(drop));
         let Err(sense) = flushed else { return self.finish(context, ending) };
         self.running.forget_moved();
-        match ending {
-            Ending::Completed => self.third_party_failed(context, &sense),
-            ending => self.finish(context, ending),
+        if let Ending::Aborted = ending {
+            return self.finish(context, ending);
         }
+        // Nobody may go on behind the segment that is named, whatever else has failed: none counts as done.
+        self.segment = 0;
+        self.third_party_failed(context, &sense)
     }
 
     /// A unit failed while it was read or written: COPY ABORTED says where (SPC-4).
