@@ -4,14 +4,14 @@
 //! nothing and keeps no sequence numbers.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use lunette_wire::digest::crc32c_of;
 use lunette_wire::frame::{Digests, Frame, assemble};
 use lunette_wire::{BHS_LENGTH, InitiatorPdu, TargetPdu};
-use rustix::net::sockopt;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
 
 /// How long one read or write may block: an answer later than this is no answer.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -34,6 +34,21 @@ impl Connection {
     pub fn open(portal: SocketAddr) -> Result<Self> {
         let stream = TcpStream::connect_timeout(&portal, PATIENCE)
             .with_context(|| format!("cannot connect to {portal}"))?;
+        Self::over(stream)
+    }
+
+    /// As [`Self::open`], from another address of this machine. IPv4 alone has several that need no preparation.
+    ///
+    /// # Errors
+    /// Nobody listens, or the address is not this machine's.
+    pub fn open_from(address: IpAddr, portal: SocketAddr) -> Result<Self> {
+        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        bind(&socket, &SocketAddr::new(address, 0))?;
+        connect(&socket, &portal).with_context(|| format!("cannot connect to {portal} from {address}"))?;
+        Self::over(socket.into())
+    }
+
+    fn over(stream: TcpStream) -> Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
