@@ -229,6 +229,14 @@ impl Lunette {
         Ok(kill_process(Pid::from_child(&self.child), Signal::TERM)?)
     }
 
+    /// Has it read its configuration again (SIGHUP).
+    ///
+    /// # Errors
+    /// The process is gone.
+    pub fn reload(&self) -> Result<()> {
+        Ok(kill_process(Pid::from_child(&self.child), Signal::HUP)?)
+    }
+
     /// Ends it without a warning (SIGKILL), as a crash would.
     ///
     /// # Errors

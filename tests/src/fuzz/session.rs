@@ -5,14 +5,15 @@
 //! that data is only taken on its command's connection, and that a closed session ends once the driver has finished what
 //! it had begun.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use lunette_iscsi::parameters::{ConnectionParameters, SessionParameters, SessionType};
 use lunette_iscsi::session::{
-    Completion, Event, IMMEDIATE_TASKS_MAX, Joining, Outbox, Payload, Placement, Session, SessionSettings,
-    TaskId, Transfer,
+    Completion, Event, IMMEDIATE_TASKS_MAX, Joining, Outbox, Payload, PendingText, Placement, Session,
+    SessionSettings, TaskId, Transfer,
 };
+use lunette_iscsi::text::{TextFacts, TextNegotiation, TextStep};
 use lunette_wire::target::TaskManagementOutcome;
 use lunette_wire::{BHS_LENGTH, Bhs, Cid, CmdSn, InitiatorPdu, StatSn};
 
@@ -21,11 +22,14 @@ use super::Input;
 /// CIDs are below this; the first one is the leading connection's.
 const CIDS: u8 = 4;
 const WINDOW_DEPTH: u16 = 8;
+/// The shortest data segment that anybody declares (RFC 7143, 13.12), and the initiator at its logins.
+const SEGMENT_MIN: u32 = 512;
 /// More than any timer of a session.
 const LONG: Duration = Duration::from_secs(3600);
 
 struct Driver {
     session: Session<()>,
+    kind: SessionType,
     outbox: Outbox<()>,
     now: Duration,
     /// Tasks whose turn has come and that have not ended.
@@ -33,6 +37,8 @@ struct Driver {
     ids: Vec<TaskId>,
     /// Connections on which something may be sent.
     open: BTreeSet<u16>,
+    /// Their text negotiations, and the longest data segment that the initiator has said to take on each.
+    texts: BTreeMap<u16, (TextNegotiation, usize)>,
     /// The connection that the input is at.
     cid: Cid,
     ended: bool,
@@ -63,12 +69,14 @@ pub fn session(data: &[u8]) {
     let leading = (Cid(0), connection(), StatSn(0xffff_fff0));
     let cmd_sn = CmdSn(0xffff_fffc);
     let mut driver = Driver {
+        kind,
         session: Session::new(kind, parameters, settings, leading, cmd_sn, Duration::ZERO),
         outbox: Outbox::default(),
         now: Duration::ZERO,
         running: BTreeSet::new(),
         ids: Vec::new(),
         open: BTreeSet::from([0]),
+        texts: BTreeMap::new(),
         cid: Cid(0),
         ended: false,
     };
@@ -95,6 +103,11 @@ impl Driver {
                     assert!(there <= wanted);
                 }
             }
+            // The operator has changed what the target takes (11.9.1, event 4).
+            6 if choice & 8 != 0 => {
+                let bytes = SEGMENT_MIN << (choice >> 4 & 7);
+                self.session.declare_anew(self.now, bytes, &mut self.outbox);
+            }
             6 => {
                 self.now += Duration::from_millis(u64::from(input.byte()) * 100);
                 self.session.tick(self.now, &mut self.outbox);
@@ -115,6 +128,7 @@ impl Driver {
         match (what, self.session.joining(self.cid)) {
             (0..=3, Joining::Free) => {
                 self.session.join(self.now, self.cid, connection(), StatSn(0xffff_ffff));
+                self.texts.remove(&self.cid.0);
                 self.open.insert(self.cid.0);
             }
             (4, Joining::InUse) => {
@@ -146,6 +160,11 @@ impl Driver {
                 }
                 let intact = bhs[3] & 1 == 0;
                 self.session.data_out_arrived(self.now, cid, (bhs, &pdu), length, intact, &mut self.outbox);
+            }
+            // What may be declared in this phase (13.12), some of it out of bounds.
+            Ok(InitiatorPdu::TextRequest(_)) if length & 3 == 1 => {
+                let text = format!("MaxRecvDataSegmentLength={}\0", u32::from(input.byte()) << 5);
+                self.session.request(self.now, cid, bhs, text.as_bytes(), &mut self.outbox);
             }
             _ => self.session.request(self.now, cid, bhs, input.bytes(length as usize), &mut self.outbox),
         }
@@ -186,7 +205,8 @@ impl Driver {
                 Payload::Bytes(bytes) => bytes.len(),
                 Payload::Buffer { length, .. } => length as usize,
             };
-            assert!(carried <= 512, "a PDU longer than the initiator takes");
+            let taken = self.texts.get(&pdu.cid.0).map_or(SEGMENT_MIN as usize, |(_, longest)| *longest);
+            assert!(carried <= taken, "a PDU longer than the initiator takes");
             assert!(self.open.contains(&pdu.cid.0), "a PDU for a connection that has gone");
             assert_eq!(carried, u32::from_be_bytes([0, pdu.bhs[5], pdu.bhs[6], pdu.bhs[7]]) as usize);
         }
@@ -215,12 +235,48 @@ impl Driver {
                     assert!(!self.open.contains(&cid.0), "it was closed before");
                     assert_ne!(self.session.joining(cid), Joining::InUse, "its CID is free");
                 }
-                Event::DataOutComplete(_)
-                | Event::Text { .. }
-                | Event::SegmentLength { .. }
-                | Event::Untold { .. }
-                | Event::Cleared { .. } => {}
+                Event::Text(pending) => self.answer_text(&pending),
+                Event::SegmentLength { cid, bytes } => {
+                    assert!(self.open.contains(&cid.0), "a length for a connection that has gone");
+                    assert!(bytes >= SEGMENT_MIN, "no length that was declared");
+                }
+                Event::DataOutComplete(_) | Event::Untold { .. } | Event::Cleared { .. } => {}
             }
+        }
+    }
+
+    fn answer_text(&mut self, pending: &PendingText) {
+        let (cid, tag) = (pending.cid, pending.request.initiator_task_tag);
+        let (negotiation, longest) =
+            self.texts.entry(cid.0).or_insert_with(|| (TextNegotiation::default(), SEGMENT_MIN as usize));
+        let facts = TextFacts {
+            session_type: self.kind,
+            target: Some("iqn.x"),
+            targets: &[],
+            max_send_data_segment_length: self.session.max_send_data_segment_length(cid),
+            declares: self.session.owed_declaration(cid),
+        };
+        match negotiation.step(&pending.request, &pending.text, &facts) {
+            TextStep::Reply {
+                is_final,
+                is_continued,
+                target_transfer_tag,
+                text,
+                max_send_data_segment_length,
+                declared,
+            } => {
+                let flags = (is_final, is_continued, target_transfer_tag);
+                self.session.send_text(cid, tag, flags, text, &mut self.outbox);
+                if let Some(length) = max_send_data_segment_length {
+                    // What was made before goes out, and may be sent again, as it is.
+                    *longest = (*longest).max(length as usize);
+                    self.session.set_max_send_data_segment_length(cid, length);
+                }
+                if let Some(bytes) = declared {
+                    self.session.has_declared(cid, bytes, &mut self.outbox);
+                }
+            }
+            TextStep::Reject(reason) => self.session.reject(cid, &pending.bhs, reason, &mut self.outbox),
         }
     }
 
@@ -247,7 +303,7 @@ impl Driver {
 }
 
 fn connection() -> ConnectionParameters {
-    ConnectionParameters { max_send_data_segment_length: 512, ..ConnectionParameters::default() }
+    ConnectionParameters { max_send_data_segment_length: SEGMENT_MIN, ..ConnectionParameters::default() }
 }
 
 /// A header with a defined opcode, small tags and numbers near the window; the rest as the input has it.

@@ -3,10 +3,11 @@
 use std::fs::OpenOptions;
 use std::time::Duration;
 
+use lunette_tests::lunette::TARGET_NAME;
 use lunette_tests::need_guest;
 use lunette_tests::vm::HOST;
 
-use crate::{boot, finish, image, serve};
+use crate::{PORT, boot, finish, image, serve};
 
 #[test]
 fn a_mounted_disk_grows() {
@@ -21,6 +22,32 @@ fn a_mounted_disk_grows() {
     target.wait_for_log(Duration::from_secs(60), |line| line.contains("134217728")).expect("it is noticed");
     guest.tell("grown").expect("told");
     finish(guest, &target);
+    target.stop().expect("a clean end");
+}
+
+/// RFC 7143, 11.9.1, event 4: a longer data segment is taken up in the middle of writes.
+#[test]
+fn another_segment_length_is_taken_up_by_another_login() {
+    let network = need_guest!();
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("lunette.toml");
+    let configure = |bytes: u32| {
+        let text = format!(
+            "portals = [\"{HOST}:{PORT}\"]\n[limits]\nmax_recv_data_segment_length_bytes = {bytes}\n\
+             [[target]]\nname = \"{TARGET_NAME}\"\n[[target.lun]]\nnumber = 0\nstore = \"mem:64M\"\n"
+        );
+        std::fs::write(&path, text).expect("a configuration");
+    };
+    configure(8192);
+    let path = path.display().to_string();
+    let target = network.serve().args(["--json", "--config", &path]).start().expect("a target");
+    let mut guest = boot(&network, &[HOST], &[], include_str!("../../vm/scripts/declaration.sh"));
+    guest.wait_for("writing").expect("writes");
+    configure(65536);
+    target.reload().expect("told");
+    guest.tell("declared").expect("told");
+    let ended = finish(guest, &target);
+    assert!(ended.output.contains("fio: error 0"), "{}", ended.output);
     target.stop().expect("a clean end");
 }
 

@@ -112,9 +112,11 @@ impl Queue {
         self.last_ticket
     }
 
-    /// Adds a command that has not begun, if there are not too many.
+    /// Adds a command that has not begun, if there are not too many. No nexus has more than there is room left for others.
     pub(super) fn enter(&mut self, mut dormant: Dormant) -> Entry {
-        if self.dormant.len() >= DORMANT_MAX {
+        let room = DORMANT_MAX.saturating_sub(self.dormant.len());
+        // Before half of the room is taken nobody can have more than that.
+        if room <= DORMANT_MAX / 2 && self.dormant_of(&dormant.member) >= room {
             return Entry::Full;
         }
         // Those that would be blocked are refused.
@@ -124,6 +126,11 @@ impl Queue {
         self.dormant_heads += usize::from(dormant.is_head());
         self.dormant.push_back(Dormant { ticket, ..dormant });
         Entry::Waits(ticket)
+    }
+
+    #[cold]
+    fn dormant_of(&self, member: &Arc<Member>) -> usize {
+        self.dormant.iter().filter(|other| Arc::ptr_eq(&other.member, member)).count()
     }
 
     fn take_dormant(&mut self, at: usize) -> Option<Dormant> {

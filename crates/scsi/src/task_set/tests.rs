@@ -378,12 +378,13 @@ fn a_command_that_never_gets_its_data_keeps_nobody_from_being_alone() {
 fn there_is_room_for_so_many() {
     let mut world = World::new();
     world.arrive(0, Attribute::Ordered, false);
-    for _ in 0..queue::DORMANT_MAX {
-        world.arrive(0, Attribute::Simple, false);
+    let mut room = queue::DORMANT_MAX;
+    for member in world.members.clone() {
+        let enters = || world.set.enter_late(&member, plain(Attribute::Simple), world.turn(0)) != Entry::Full;
+        let taken = (0..=queue::DORMANT_MAX).take_while(|_| enters()).count();
+        assert_eq!(taken, room / 2, "as many as it leaves to the others");
+        room -= taken;
     }
-    let (member, turn) = (Arc::clone(&world.members[0]), world.turn(0));
-    assert!(!world.set.enter(&member, Attribute::Simple));
-    assert_eq!(world.set.enter_late(&member, plain(Attribute::Simple), turn), Entry::Full);
 }
 
 /// SAM-5, 8.7. The ranks of those that wait to be alone, and in which order they are.
