@@ -6,6 +6,7 @@ mod discovery;
 mod initiator;
 mod isns;
 mod login;
+mod nbd;
 mod pdu;
 mod scsi;
 mod session;
@@ -15,6 +16,7 @@ pub use discovery::discovery;
 pub use initiator::initiator;
 pub use isns::isns;
 pub use login::login;
+pub use nbd::nbd;
 pub use pdu::{pdu, text};
 pub use scsi::scsi;
 pub use session::session;
@@ -33,6 +35,7 @@ pub const ENTRIES: &[Entry] = &[
     ("scsi", scsi),
     ("answers", answers),
     ("isns", isns),
+    ("nbd", nbd),
 ];
 
 /// Decisions read from the input; behind its end everything is zero.

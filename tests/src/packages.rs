@@ -42,6 +42,7 @@ pub const PACKAGES: &[Package] = &[
     Package { name: "open-isns-utils", needs: &[Need::Program("isnsadm")] },
     Package { name: "valgrind", needs: &[Need::Program("valgrind")] },
     Package { name: "xfsprogs", needs: &[Need::Program("mkfs.xfs"), Need::Program("xfs_repair")] },
+    Package { name: "fuse3", needs: &[Need::Program("fusermount3")] },
     Package { name: "e2fsprogs", needs: &[Need::Program("mke2fs"), Need::Program("e2fsck")] },
 ];
 

@@ -103,6 +103,11 @@ fn isns() {
 }
 
 #[test]
+fn nbd() {
+    run_on_corpus("nbd");
+}
+
+#[test]
 fn every_target_has_an_entry_point_a_source_and_a_corpus() {
     let listed = |directory: &str, ending: &str| {
         let entries = fs::read_dir(repository().join(directory)).expect(directory);

@@ -236,6 +236,26 @@ fn attach(directory: &Path, line: &str) {
     attached.detach().unwrap_or_else(|error| panic!("{line}: {error:#}"));
 }
 
+/// Runs `lunette detach PLACE` where something is attached.
+fn detach(command: &str) {
+    if command.contains(ATTACHED[1]) && !can_mount() {
+        return;
+    }
+    let (directory, mount) = (prepare(""), tempfile::tempdir().expect("a directory"));
+    let target = Lunette::serve().luns(["mem:16M"]).start().expect("a target");
+    let attached = if command.contains(ATTACHED[1]) {
+        Attached::mount(&target.url(0), mount.path(), &[]).expect("attached")
+    } else {
+        Attached::start(&target.url(0), &[]).expect("attached")
+    };
+    let place = attached.ready.nbd.as_deref().and_then(|uri| uri.strip_prefix("nbd://"));
+    let place = place.map_or_else(|| mount.path().display().to_string(), ToOwned::to_owned);
+    let there = ATTACHED.iter().find(|there| command.contains(**there)).expect("a place");
+    run_script(directory.path(), &command.replace(there, &place));
+    attached.end().expect("a clean end");
+    target.stop().expect("a clean end");
+}
+
 /// Runs a tool of QEMU against an attached disk.
 fn over_nbd(command: &str) {
     let directory = prepare("");
@@ -278,6 +298,7 @@ fn every_command_runs_or_has_a_reason() {
                 match program(&command) {
                     "lunette" if command.starts_with("lunette serve") => serve(&command),
                     "lunette" if command.starts_with("lunette wan run") => emulate(&command),
+                    "lunette" if command.starts_with("lunette detach ") => detach(&command),
                     "lunette" => print(&command),
                     "qemu-img" if command.contains("nbd://") => over_nbd(&command),
                     "iscsi-ls" | "iscsi-inq" | "iscsi-readcapacity16" | "iscsi-perf" | "qemu-img" => {

@@ -146,6 +146,16 @@ impl Failure {
         Self::of(MISMATCH, message)
     }
 
+    /// What another process of ours has said of its end.
+    pub(crate) fn elsewhere(status: u8, message: String, help: Option<String>) -> Self {
+        Self { help, ..Self::of(status.max(LOCAL), message) }
+    }
+
+    /// Its status, and what to try.
+    pub(crate) fn status_and_help(&self) -> (u8, Option<&str>) {
+        (self.status, self.help.as_deref())
+    }
+
     /// The same with what to try.
     pub(crate) fn with_help(self, help: &str) -> Self {
         Self { help: Some(help.to_owned()), ..self }

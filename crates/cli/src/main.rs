@@ -11,6 +11,7 @@ mod log;
 mod options;
 mod pages;
 mod ready;
+mod runtime;
 mod secret;
 mod serve;
 mod wan;

@@ -25,6 +25,7 @@ Commands:
   copy         Copy a disk or an image file to a disk or an image file
   reserve      Look at and change persistent reservations, with the words of sg_persist
   attach       Show a disk to programs that know no iSCSI, until SIGTERM or SIGINT (ctrl-C)
+  detach       End an attach, once everything is stable, and tell how that went; or list all
   bench        Measure a disk under a workload: rates, latencies, where the time goes
   advise       Predict what a network lets through, and which settings lift it
   lab          Repeat published studies on emulated networks

@@ -1,10 +1,12 @@
 //! `lunette attach`: a disk as a file for file systems, and over NBD for QEMU's tools and for clients of the tests' own, over restarts of its target, and with
 //! clients that break the rules.
 
+mod detaching;
 mod file_system;
 mod hostile;
 mod restart;
 mod serving;
+mod without_root;
 
 use std::path::Path;
 

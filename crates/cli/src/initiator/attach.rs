@@ -18,6 +18,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::access::{AccessOptions, Ways};
+use super::attached::{Attached, End, Socket};
 use super::options::URL_HELP;
 use super::report::tell;
 use super::session::{helped, overdue, say_of_path};
@@ -36,6 +37,9 @@ struct Ready {
     url: String,
     file: Option<String>,
     nbd: Option<String>,
+    /// What `lunette detach` knows it by.
+    #[serde(skip)]
+    place: String,
     size_bytes: u64,
     block_bytes: u32,
     read_only: bool,
@@ -115,6 +119,7 @@ pub(crate) fn run(options: &AttachOptions) -> Result<(), Failure> {
     let shared = Arc::new(Shared { disk, ender, is_detached: AtomicBool::new(false) });
     heed(signals, Arc::clone(&shared))?;
     watch(Arc::clone(&shared))?;
+    let socket = answer_detach(&ready, &shared);
     tell(options.json, &ready, |ready| {
         let how = if ready.read_only { ", read-only" } else { "" };
         let place = ready.file.as_ref().or(ready.nbd.as_ref()).map_or("", String::as_str);
@@ -124,8 +129,40 @@ pub(crate) fn run(options: &AttachOptions) -> Result<(), Failure> {
         Face::File(mount) => mount.run(),
         Face::Nbd(server) => server.run(),
     };
-    shared.finish()?;
-    served.map_err(|error| Failure::new("the disk could not be shown any longer", &error))
+    let served = served.map_err(|error| Failure::new("the disk could not be shown any longer", &error));
+    let result = shared.finish().and(served);
+    if let Some(socket) = socket {
+        socket.close(&end_of(&result));
+    }
+    result
+}
+
+/// How it went, for who has asked for the end.
+fn end_of(result: &Result<(), Failure>) -> End {
+    let Err(failure) = result else { return End { status: 0, error: None, help: None } };
+    let (status, help) = failure.status_and_help();
+    End { status, error: Some(failure.to_string()), help: help.map(ToOwned::to_owned) }
+}
+
+/// Lets `lunette detach` find this process. Without that, signals end it as ever.
+fn answer_detach(ready: &Ready, shared: &Arc<Shared>) -> Option<Arc<Socket>> {
+    let what = Attached { url: ready.url.clone(), place: ready.place.clone(), pid: ready.pid };
+    let (socket, shared) = match Socket::bind() {
+        Ok(socket) => (Arc::new(socket), Arc::clone(shared)),
+        Err(error) => {
+            tracing::warn!(%error, "`lunette detach` will not find this process; SIGTERM detaches it");
+            return None;
+        }
+    };
+    let served = Arc::clone(&socket);
+    let run = move || {
+        served.serve(&what, || {
+            shared.is_detached.store(true, Ordering::SeqCst);
+            shared.stop();
+        });
+    };
+    // Without a thread nobody is answered, which is the same.
+    spawn("detach", run).ok().map(|()| socket)
 }
 
 fn open(options: &AttachOptions) -> Result<Disk, Failure> {
@@ -154,6 +191,7 @@ fn show(options: &AttachOptions, disk: &Arc<Disk>) -> Result<(Face, Ender, Ready
         url: options.url.to_string(),
         file: None,
         nbd: None,
+        place: String::new(),
         size_bytes: disk.size_bytes(),
         block_bytes: disk.block_bytes(),
         read_only: disk.is_read_only(),
@@ -161,6 +199,9 @@ fn show(options: &AttachOptions, disk: &Arc<Disk>) -> Result<(Face, Ender, Ready
     };
     match (&options.directory, &options.nbd) {
         (Some(directory), _) => {
+            // Before it is mounted: afterwards the answer would have to come from here.
+            ready.place =
+                directory.canonicalize().unwrap_or_else(|_| directory.clone()).display().to_string();
             let mut mount = Mount::new(Arc::clone(disk), directory, options.depth as usize)
                 .map_err(|error| not_mounted(directory, &error))?;
             ready.file = Some(directory.join(file::NAME).display().to_string());
@@ -170,6 +211,7 @@ fn show(options: &AttachOptions, disk: &Arc<Disk>) -> Result<(Face, Ender, Ready
         (None, Some(address)) => {
             let server = listen(options, disk, address)?;
             ready.nbd = Some(server.address().uri());
+            ready.place = server.address().to_string();
             let ender = Ender::Nbd(server.stopper());
             Ok((Face::Nbd(server), ender, ready))
         }

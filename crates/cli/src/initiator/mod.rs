@@ -5,8 +5,10 @@
 mod access;
 mod amount;
 mod attach;
+mod attached;
 mod copy;
 mod credentials;
+mod detach;
 mod discover;
 mod disk;
 mod erase;
@@ -47,6 +49,7 @@ pub(crate) fn run(command: &InitiatorCommand) -> Result<(), Failure> {
         InitiatorCommand::Copy(options) => copy::run(options),
         InitiatorCommand::Reserve(options) => reserve::run(options),
         InitiatorCommand::Attach(options) => attach::run(options),
+        InitiatorCommand::Detach(options) => detach::run(options),
     };
     result.map_err(|failure| if command.json() { failure.told_as_json() } else { failure })
 }

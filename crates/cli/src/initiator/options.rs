@@ -10,6 +10,7 @@ use lunette_wire::Isid;
 use super::access::{AccessOptions, CopyAccess, TimeOptions};
 use super::amount::{Amount, RangeOptions};
 use super::attach::AttachOptions;
+use super::detach::DetachOptions;
 use super::discover::DiscoverOptions;
 use super::pattern::Pattern;
 use super::stream::DEPTH_MAX;
@@ -79,6 +80,9 @@ pub(crate) enum InitiatorCommand {
     /// everything is flushed, the session is logged out. A second one ends it at once.
     #[command(after_help = EXIT_STATUS)]
     Attach(AttachOptions),
+    /// End an attach, once everything is stable, and tell how that went; or list all
+    #[command(after_help = EXIT_STATUS)]
+    Detach(DetachOptions),
 }
 
 impl InitiatorCommand {
@@ -96,6 +100,7 @@ impl InitiatorCommand {
             InitiatorCommand::Copy(options) => options.json,
             InitiatorCommand::Reserve(options) => options.json,
             InitiatorCommand::Attach(options) => options.json,
+            InitiatorCommand::Detach(options) => options.json,
         }
     }
 }

@@ -3,11 +3,11 @@
 //! The socket is the only thing that a network has in the file system. One that nobody listens on is what a crash has left; all
 //! else went with the process.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::report::Report;
 use crate::failure::Failure;
+use crate::runtime::directory;
 
 /// The longest line that is read. A report has about 1 KiB.
 const LINE_BYTES_MAX: u64 = 64 << 10;
@@ -94,33 +95,12 @@ pub(super) struct State {
 pub(super) struct Directory(PathBuf);
 
 impl Directory {
-    /// Finds or makes it: in the user's directory for such things, or else in one that only this user can write to.
+    /// Finds or makes it.
     ///
     /// # Errors
     /// It cannot be made, or belongs to somebody else.
     pub(super) fn open() -> Result<Self, Failure> {
-        let user = rustix::process::getuid();
-        // Another user's, which `su` or `sudo` may have left in the environment, is not for this one.
-        let own = |directory: &PathBuf| {
-            fs::metadata(directory)
-                .is_ok_and(|metadata| metadata.uid() == user.as_raw() && metadata.mode() & 0o022 == 0)
-        };
-        let base = match std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(own) {
-            Some(directory) => directory.join("lunette"),
-            None if user.is_root() => PathBuf::from("/run/lunette"),
-            None => std::env::temp_dir().join(format!("lunette-{}", user.as_raw())),
-        };
-        let path = base.join("wan");
-        let failed = |error: &io::Error| Failure::network(format!("no directory {}", path.display()), error);
-        DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(|error| failed(&error))?;
-        let metadata = fs::symlink_metadata(&base).map_err(|error| failed(&error))?;
-        if metadata.uid() != user.as_raw() || metadata.mode() & 0o022 != 0 {
-            return Err(Failure::wan(format!(
-                "{} is not a directory that only this user writes to",
-                base.display()
-            )));
-        }
-        Ok(Self(path))
+        directory("wan").map(Self).map_err(|error| Failure::wan(error.to_string()))
     }
 
     /// The socket of a network.

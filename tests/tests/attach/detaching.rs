@@ -1,0 +1,74 @@
+//! `lunette detach`: it waits until everything is stable, and says what went wrong at the end of another process.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+use lunette_block::OperationKind;
+use lunette_block::fault::{Effect, Rule, When};
+use lunette_tests::attach::{Attached, can_mount};
+use lunette_tests::commands::{command, good, refused};
+use lunette_tests::in_process::InProcess;
+use lunette_tests::lunette::Lunette;
+
+use super::{pattern, serve};
+
+#[test]
+fn an_export_is_detached_by_its_address_and_everything_is_stable() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let image = directory.path().join("disk.img");
+    let target = serve(&image, ",write=back").start().expect("a target");
+    let attached = Attached::start(&target.url(0), &[]).expect("attached");
+    let address = attached.address().to_string();
+    let mut client = attached.client().expect("a client");
+    let data = pattern(1, 100_000);
+    assert_eq!(client.write(0, &data).expect("an answer"), 0);
+    let listed = good(&["detach", "--json"]).json();
+    let places = listed["attached"].as_array().expect("a list");
+    assert!(places.iter().any(|held| held["place"] == address.as_str()), "{listed}");
+    let done = good(&["detach", &address, "--json"]).json();
+    assert_eq!(done["detached"]["place"], address.as_str());
+    attached.end().expect("all is stable");
+    assert!(client.is_closed());
+    assert!(fs::read(&image).expect("the image")[..100_000] == data);
+    let gone = refused(1, &["detach", &address]);
+    assert!(gone.contains("nothing of this user's is attached at"), "{gone}");
+    assert!(!command(&["detach"]).out.contains(&address));
+    target.stop().expect("a clean end");
+}
+
+#[test]
+fn a_directory_is_detached_by_any_of_its_names() {
+    if !can_mount() {
+        return;
+    }
+    let target = Lunette::serve().luns(["0=mem:4M"]).start().expect("a target");
+    let directory = tempfile::tempdir().expect("a directory");
+    let named = directory.path().display().to_string();
+    for place in [named.clone(), format!("{named}/disk"), format!("{named}/.")] {
+        let attached = Attached::mount(&target.url(0), directory.path(), &[]).expect("attached");
+        let file = fs::File::options().write(true).open(attached.file()).expect("the file");
+        file.write_all_at(place.as_bytes(), 77).expect("written");
+        drop(file);
+        good(&["detach", &place]);
+        attached.end().expect("all is stable");
+        assert_eq!(fs::read_dir(directory.path()).expect("a list").count(), 0, "it is not there any more");
+    }
+    target.stop().expect("a clean end");
+}
+
+#[test]
+fn who_detaches_is_told_that_the_last_flush_failed() {
+    let target = InProcess::start(&["mem:4M,write=back"]);
+    let url = format!("iscsi://{}/{}/0", target.portal(), target.name());
+    let attached = Attached::start(&url, &[]).expect("attached");
+    let address = attached.address().to_string();
+    let mut client = attached.client().expect("a client");
+    assert_eq!(client.write(0, &[7; 4096]).expect("an answer"), 0);
+    let broken = Effect::Fail(rustix::io::Errno::IO);
+    target.faults(0).add(Rule::new(OperationKind::Flush, When::Every, broken));
+    let message = refused(5, &["detach", &address]);
+    assert!(message.contains("the last flush failed"), "{message}");
+    assert!(message.contains("help: "), "{message}");
+    let error = attached.end().expect_err("it is no clean end");
+    assert!(error.to_string().contains("exit status: 5"), "{error:#}");
+}
