@@ -146,6 +146,19 @@ impl BlockLengths {
 }
 
 impl Io {
+    /// What it writes is to be stable when it has ended.
+    #[cold]
+    pub(crate) fn make_stable(&mut self) {
+        if let Io::WriteDataOut { stable, .. }
+        | Io::WriteAtomic { stable, .. }
+        | Io::WriteOwned { stable, .. }
+        | Io::WriteMedium { stable, .. }
+        | Io::Zero { stable, .. } = self
+        {
+            *stable = true;
+        }
+    }
+
     /// The blocks that it changes, unless it is [`Io::Work`], which may change all.
     pub(crate) fn changes(&self, lengths: BlockLengths) -> Option<Range<u64>> {
         match *self {

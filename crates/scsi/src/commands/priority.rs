@@ -85,7 +85,7 @@ impl SetPriority {
             .ok_or(SenseData::invalid_parameter(2))?;
         let (initiator, _) =
             TransportId::parse(bytes).ok_or(SenseData::invalid_parameter(HEADER_BYTES as u16))?;
-        finish(context, &Whose::Named(port, initiator, context.nexus.name()), priority)
+        finish(context, &Whose::Named(port, initiator), priority)
     }
 }
 

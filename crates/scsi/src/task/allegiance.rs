@@ -148,15 +148,19 @@ impl Task {
     }
 
     /// A step that was held back may be taken. What it meets at the medium is looked at anew: a command with the ACA attribute may
-    /// have marked blocks meanwhile, or made a token of them.
+    /// have marked blocks meanwhile, made a token of them, or turned the write cache off.
     fn release(&mut self, next: Next, nexus: &Nexus, path: &Path) -> Next {
         // It has done nothing yet.
         self.mending = None;
         self.place = Place::Running;
         let completion = match next {
             Next::Done(completion) => completion,
-            Next::Io(io) if path.unit.watch().is_armed() => {
-                return self.look_at(nexus, &path.unit, io, false);
+            Next::Io(mut io) => {
+                if !path.unit.write_cache_enabled() {
+                    io.make_stable();
+                }
+                let is_looked_at = path.unit.watch().is_armed();
+                return if is_looked_at { self.look_at(nexus, &path.unit, io, false) } else { Next::Io(io) };
             }
             other => return other,
         };

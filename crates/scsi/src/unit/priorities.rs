@@ -16,8 +16,8 @@ use crate::transport_id::TransportId;
 pub(crate) enum Whose<'a> {
     /// That of the nexus which asks for it. It is not told: it knows.
     Own(&'a NexusName),
-    /// That of the nexuses between a target port and initiator ports; every one but that which asks for it is told.
-    Named(TargetPort, TransportId, &'a NexusName),
+    /// That of the nexuses between a target port and initiator ports. They are told, whoever asks for it (SPC-4, 01b).
+    Named(TargetPort, TransportId),
     /// All get the initial one; every nexus but this is told.
     Everybodys(&'a NexusName),
 }
@@ -38,25 +38,24 @@ impl LogicalUnit {
     pub(crate) fn set_priority(&self, whose: &Whose<'_>, priority: u8) -> Result<(), NoNexus> {
         let mut priorities = self.priorities();
         let nexuses = self.nexuses();
-        let is_set = |name: &NexusName| match whose {
-            Whose::Own(own) => name == *own,
-            Whose::Named(port, initiator, _) => {
+        let is_told = |name: &NexusName| match whose {
+            Whose::Own(_) => false,
+            Whose::Named(port, initiator) => {
                 name.target_port == *port && initiator.names(&name.initiator_port)
             }
-            Whose::Everybodys(_) => true,
+            Whose::Everybodys(issuer) => name != *issuer,
         };
-        let (Whose::Own(issuer) | Whose::Named(_, _, issuer) | Whose::Everybodys(issuer)) = *whose;
         let names: HashSet<_> = nexuses.iter().map(|nexus| nexus.name()).collect();
         let mut assign = |name| priorities.assign(name, priority, |other| names.contains(other));
         match whose {
             Whose::Own(name) => assign(name),
-            Whose::Named(..) if !names.iter().any(|name| is_set(name)) => return Err(NoNexus),
-            Whose::Named(..) => names.iter().filter(|name| is_set(name)).for_each(|name| assign(name)),
+            Whose::Named(..) if !names.iter().any(|name| is_told(name)) => return Err(NoNexus),
+            Whose::Named(..) => names.iter().filter(|name| is_told(name)).for_each(|name| assign(name)),
             Whose::Everybodys(_) => priorities.assign_none(),
         }
         for nexus in nexuses.iter() {
             nexus.set_priority(priorities.of(nexus.name()));
-            if is_set(nexus.name()) && nexus.name() != issuer {
+            if is_told(nexus.name()) {
                 nexus.establish(UnitAttention::PriorityChanged);
             }
         }

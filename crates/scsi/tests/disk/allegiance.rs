@@ -21,9 +21,9 @@ impl Wake for Woken {
 }
 
 /// Two nexuses to one unit, which have heard of their POWER ON.
-struct Pair {
-    first: Nexus,
-    second: Nexus,
+pub(crate) struct Pair {
+    pub(crate) first: Nexus,
+    pub(crate) second: Nexus,
     woken: Arc<Woken>,
 }
 
@@ -32,7 +32,7 @@ impl Pair {
         Pair::on(device(config()))
     }
 
-    fn on(device: Arc<Device>) -> Pair {
+    pub(crate) fn on(device: Arc<Device>) -> Pair {
         let woken = Arc::<Woken>::default();
         let nexus = |name: &str| {
             let nexus = Nexus::new(Arc::clone(&device), device.ports()[0], name.into());
@@ -49,12 +49,12 @@ impl Pair {
     }
 }
 
-fn start(nexus: &Nexus, cdb: &[u8], attribute: Attribute, key: u64) -> (Task, Next) {
+pub(crate) fn start(nexus: &Nexus, cdb: &[u8], attribute: Attribute, key: u64) -> (Task, Next) {
     let lun = nexus.luns().next().expect("a unit");
     Task::start_with(nexus, lun, &padded(cdb), &Terms { attribute, key, ..Terms::default() })
 }
 
-fn done(next: Next) -> Completion {
+pub(crate) fn done(next: Next) -> Completion {
     match next {
         Next::Done(completion) => completion,
         other => panic!("{other:?}"),
@@ -71,7 +71,7 @@ fn code(completion: &Completion) -> (u8, u8) {
 }
 
 /// The operation that a task asked for is done.
-fn io(task: &mut Task, nexus: &Nexus, medium: &[u8]) -> Next {
+pub(crate) fn io(task: &mut Task, nexus: &Nexus, medium: &[u8]) -> Next {
     task.resume(nexus, Event::Io { result: Ok(IoOutcome::Done), data_out: &[], medium })
 }
 
@@ -81,14 +81,14 @@ fn wrong(naca: u8) -> [u8; 6] {
 }
 
 const READ: [u8; 10] = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
-const WRITE: [u8; 10] = [0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+pub(crate) const WRITE: [u8; 10] = [0x2a, 0, 0, 0, 0, 0, 0, 0, 1, 0];
 const READY: [u8; 6] = [0; 6];
 const READY_NACA: [u8; 6] = [0, 0, 0, 0, 0, NACA];
 
-const MARK: [u8; 10] = [0x3f, 0x40, 0, 0, 0, 0, 0, 0, 0, 0];
+pub(crate) const MARK: [u8; 10] = [0x3f, 0x40, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// Has the first nexus establish an allegiance.
-fn establish(pair: &Pair) {
+pub(crate) fn establish(pair: &Pair) {
     assert_eq!(status(&pair.first, &wrong(NACA), Attribute::Simple), Status::CheckCondition);
 }
 
@@ -123,7 +123,7 @@ fn an_allegiance_keeps_new_commands_out() {
     assert_eq!(status(&pair.first, &READY, Attribute::Simple), Status::Good);
 }
 
-fn lun(nexus: &Nexus) -> lunette_scsi::Lun {
+pub(crate) fn lun(nexus: &Nexus) -> lunette_scsi::Lun {
     nexus.luns().next().expect("a unit")
 }
 
@@ -405,25 +405,6 @@ fn writes_to_marked_blocks_are_blocked() {
     assert_eq!(done(io(&mut blocked, &pair.second, &[])).status, Status::Good);
     // Nothing is left in the task set that one that is alone would wait for.
     assert_eq!(status(&pair.first, &READY, Attribute::Ordered), Status::Good);
-}
-
-/// A write that is held back meets what a command with the ACA attribute has marked meanwhile.
-#[test]
-fn blocks_may_be_marked_while_a_write_to_them_is_blocked() {
-    let pair = Pair::on(device_keeping(config(), Saved::Nothing));
-    let data = [7; BLOCK];
-    let (mut blocked, _) = start(&pair.second, &WRITE, Attribute::Simple, 1);
-    establish(&pair);
-    assert_eq!(blocked.resume(&pair.second, Event::DataOut(&data)), Next::Wait);
-    let (mut marks, next) = start(&pair.first, &MARK, Attribute::Aca, 0);
-    assert_eq!(next, Next::Io(Io::SaveState));
-    assert_eq!(done(io(&mut marks, &pair.first, &[])).status, Status::Good);
-    pair.first.clear_aca(lun(&pair.first));
-    let next = blocked.resume(&pair.second, Event::Turn { data_out: &data });
-    assert!(matches!(next, Next::Io(Io::WriteDataOut { .. })), "{next:?}");
-    assert_eq!(io(&mut blocked, &pair.second, &[]), Next::Io(Io::Flush), "it mends");
-    assert_eq!(io(&mut blocked, &pair.second, &[]), Next::Io(Io::SaveState));
-    assert_eq!(done(io(&mut blocked, &pair.second, &[])).status, Status::Good);
 }
 
 /// The CONTROL byte of a variable-length CDB is byte 1 (SPC-4, 4.3.3), also where there is no such command.

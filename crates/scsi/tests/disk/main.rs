@@ -9,6 +9,7 @@ mod copying;
 mod erasure;
 mod field_pointers;
 mod healing;
+mod held_back;
 mod host;
 mod housekeeping;
 mod late_data;

@@ -93,7 +93,7 @@ fn a_nexus_sets_the_priority_of_another_which_is_told() {
     assert_eq!((first.code(&[0]), second.code(&[0])), (GOOD, PRIORITY_CHANGED));
     assert_eq!((own(&mut first), own(&mut second)), (0, 9));
     assert_eq!(set(&mut first, 1, &named(6, 1, FIRST)).code(), GOOD);
-    assert_eq!((own(&mut first), first.code(&[0])), (6, GOOD), "who asks for it knows");
+    assert_eq!((first.code(&[0]), own(&mut first)), (PRIORITY_CHANGED, 6), "whoever it is");
     assert_eq!(set(&mut second, 0, &[2]).code(), GOOD);
     assert_eq!(set(&mut first, 0, &[1]).code(), GOOD);
     assert_eq!(report(&mut first, 1).len(), 2);
