@@ -12,7 +12,7 @@ use crate::buffer::Buffer;
 use crate::cached::CachedRange;
 use crate::engine::choice::EngineChoice;
 use crate::engine::operation::{Done, Operation, OperationKind};
-use crate::engine::{Pace, Share};
+use crate::engine::{INLINE_BYTES_MAX, Pace, Share};
 use crate::error::{CloseError, ErrorClass, OpenError, StoreError};
 use crate::flush::{Durability, Fault};
 use crate::identity::VolumeIdentity;
@@ -290,6 +290,13 @@ impl Volume {
             Some(end) if end <= self.size_bytes() => Ok(()),
             _ => Err(StoreError::OutOfRange),
         }
+    }
+
+    /// The volume is open, and has this range, which is short enough for the submitting thread.
+    pub(crate) fn takes_at_once(&self, offset: u64, length: usize) -> bool {
+        length <= INLINE_BYTES_MAX
+            && !self.closed.load(Ordering::Acquire)
+            && offset.checked_add(length as u64).is_some_and(|end| end <= self.size_bytes())
     }
 
     /// What the page cache has of a range.

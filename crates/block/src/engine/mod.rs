@@ -4,6 +4,7 @@
 //! ([`step::Step`]); the context gathers that during a turn and begins it in `complete`: on the submitting thread, if
 //! it is the only thing there is to do and lately was short, otherwise on others, or through its ring.
 
+mod at_once;
 pub(crate) mod choice;
 mod direct;
 pub(crate) mod operation;

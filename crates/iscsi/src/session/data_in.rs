@@ -1,7 +1,7 @@
 //! Ends of commands (RFC 7143, 11.4, 11.7): Data-In with phase-collapsed status, responses, residuals.
 
 use lunette_wire::target::{Numbers, Residual, ScsiDataIn, ScsiResponse};
-use lunette_wire::{Cid, LunField, TargetTransferTag};
+use lunette_wire::{Cid, InitiatorTaskTag, LunField, TargetTransferTag};
 
 use super::fence::Holder;
 use super::segments::{Mark, Segment};
@@ -12,7 +12,7 @@ use super::{Event, Outbox, Outgoing, Payload, Session, Share};
 pub(super) const GOOD: u8 = 0x00;
 pub(super) const TASK_ABORTED: u8 = 0x40;
 /// Response code "target failure": the command has no SCSI status (11.4.3). Not used here: all tasks get a status.
-const COMPLETED_AT_TARGET: u8 = 0x00;
+pub(super) const COMPLETED_AT_TARGET: u8 = 0x00;
 
 /// What a command moved.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl<D: Share> Session<D> {
     fn finish_with_data(
         &mut self,
         id: TaskId,
-        (mut data, length): (D, u32),
+        (data, length): (D, u32),
         moved_out: u64,
         outbox: &mut Outbox<D>,
     ) {
@@ -135,12 +135,25 @@ impl<D: Share> Session<D> {
             self.conclude(&task, response, Vec::new(), Some((data, sent)), outbox);
             return self.settle(outbox);
         }
-        let cut = self.cut(task.allegiance.cid(), sent);
         let Some(cid) = task.allegiance.cid() else { return self.settle(outbox) };
         if task.is_bidirectional() {
             return self.finish_both_ways(&task, cid, (data, length, moved_out), outbox);
         }
-        let Some(mut numbers) = self.status_numbers(cid) else { return self.settle(outbox) };
+        self.send_with_status(cid, task.command.initiator_task_tag, (data, sent), residual, outbox);
+        self.settle(outbox);
+    }
+
+    /// Sends `length` bytes, at least one, as Data-In PDUs, the last with GOOD; nothing when the connection is gone.
+    pub(super) fn send_with_status(
+        &mut self,
+        cid: Cid,
+        initiator_task_tag: InitiatorTaskTag,
+        (mut data, length): (D, u32),
+        residual: Residual,
+        outbox: &mut Outbox<D>,
+    ) {
+        let cut = self.cut(Some(cid), length);
+        let Some(mut numbers) = self.status_numbers(cid) else { return };
         let stat_sn = numbers.stat_sn;
         numbers.stat_sn = lunette_wire::StatSn(0);
         let mut at = Mark::default();
@@ -155,7 +168,7 @@ impl<D: Share> Session<D> {
                 status: is_last.then_some(GOOD),
                 residual: if is_last { residual } else { Residual::None },
                 lun: LunField::default(),
-                initiator_task_tag: task.command.initiator_task_tag,
+                initiator_task_tag,
                 target_transfer_tag: TargetTransferTag::RESERVED,
                 numbers,
                 data_sn: at.data_sn,
@@ -165,13 +178,12 @@ impl<D: Share> Session<D> {
             if is_last {
                 let payload = Payload::Buffer { data, start: at.offset, length };
                 outbox.pdus.push(Outgoing { cid, bhs, payload });
-                break;
+                return;
             }
             let payload = Payload::Buffer { data: data.share(), start: at.offset, length };
             outbox.pdus.push(Outgoing { cid, bhs, payload });
             at = at.behind(length);
         }
-        self.settle(outbox);
     }
 
     /// Sends the data of a bidirectional command, and then its response (11.7.3). Its Data-In PDUs count on from its R2Ts

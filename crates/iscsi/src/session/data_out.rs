@@ -354,9 +354,9 @@ impl<D: Share> Session<D> {
     }
 
     /// The fault of a command that brings or announces unsolicited data which was not agreed on (13.10, 13.11).
-    pub(super) fn unsolicited_fault(&self, task: &Task, immediate_data: u32) -> Option<TransportFault> {
+    pub(super) fn unsolicited_fault(&self, pdu: &ScsiCommand, immediate_data: u32) -> Option<TransportFault> {
         let immediate_refused = immediate_data > 0 && !self.parameters.immediate_data;
-        let unsolicited_refused = task.unsolicited_open && self.parameters.initial_r2t;
+        let unsolicited_refused = pdu.write && !pdu.is_final && self.parameters.initial_r2t;
         (immediate_refused || unsolicited_refused).then_some(UNEXPECTED_UNSOLICITED_DATA)
     }
 }

@@ -10,6 +10,7 @@
 //! the connection that brought it (4.2.5.1). What ErrorRecoveryLevel 1 and 2 add is in `recovery`.
 
 mod aborts;
+mod at_once;
 mod connection;
 mod data_in;
 mod data_out;
@@ -29,6 +30,7 @@ mod window;
 
 use std::time::Duration;
 
+use lunette_wire::initiator::ScsiCommand;
 use lunette_wire::target::{NopIn, Numbers};
 use lunette_wire::{Bhs, Cid, CmdSn, InitiatorTaskTag, LunField, StatSn, TargetTransferTag};
 
@@ -230,12 +232,18 @@ impl<D: Share> Session<D> {
             cdb: &task.command.cdb,
             extended_cdb: &task.extended_cdb,
             attribute: task.command.attribute,
-            priority: if self.parameters.protocol_level >= 2 { task.command.priority } else { 0 },
+            priority: self.priority_of(&task.command),
             initiator_task_tag: task.command.initiator_task_tag,
             expected_out: task.expected_out(),
             expected_in: task.expected_in(),
             aborted: task.aborted,
         })
+    }
+
+    /// The command priority of a request (SAM-5), 0 for none; always 0 below iSCSIProtocolLevel 2.
+    #[must_use]
+    pub const fn priority_of(&self, pdu: &ScsiCommand) -> u8 {
+        if self.parameters.protocol_level >= 2 { pdu.priority } else { 0 }
     }
 
     /// Tasks that have not ended, parked and aborted ones included.

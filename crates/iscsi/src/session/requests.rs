@@ -65,7 +65,7 @@ impl<D: Share> Session<D> {
             return None;
         };
         let mut task = Task::new(cid, *pdu, &ahs, data_length);
-        task.fault = self.unsolicited_fault(&task, data_length);
+        task.fault = self.unsolicited_fault(pdu, data_length);
         let is_awaiting_data = task.unsolicited_open;
         let id = self.tasks.insert(task);
         if is_awaiting_data {
@@ -80,7 +80,12 @@ impl<D: Share> Session<D> {
         Some(id)
     }
 
-    fn command_fault(&self, cid: Cid, pdu: &ScsiCommand, data_length: u32) -> Result<(), RejectReason> {
+    pub(super) fn command_fault(
+        &self,
+        cid: Cid,
+        pdu: &ScsiCommand,
+        data_length: u32,
+    ) -> Result<(), RejectReason> {
         if self.kind == SessionType::Discovery {
             return Err(RejectReason::CommandNotSupported);
         }

@@ -329,6 +329,11 @@ impl TaskTable {
         id
     }
 
+    /// What [`Self::insert`] answers next.
+    pub(super) fn next_id(&self) -> TaskId {
+        TaskId { slot: self.slots.vacant_key() as u32, generation: self.next_generation.wrapping_add(1) }
+    }
+
     pub(super) fn get(&self, id: TaskId) -> Option<&Task> {
         self.slots.get(id.slot()).filter(|task| task.generation == id.generation)
     }

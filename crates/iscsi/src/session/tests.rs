@@ -1,6 +1,7 @@
 //! What a session refuses or bounds, with PDUs that a well-behaved initiator does not send. Its ordinary work is tested
 //! with an initiator on the other side, in `tests/pair`.
 
+mod at_once;
 mod both_ways;
 mod declaration;
 mod order;

@@ -96,6 +96,11 @@ impl<T> CommandWindow<T> {
         }
     }
 
+    /// True when a request with this number would be delivered now, and none after it.
+    pub(crate) fn is_next_alone(&self, cmd_sn: CmdSn) -> bool {
+        self.early.is_empty() && self.judge(cmd_sn) == Admission::Next
+    }
+
     /// Keeps a request that [`Self::judge`] called early.
     pub fn park(&mut self, cmd_sn: CmdSn, request: T) {
         let ahead = cmd_sn.since(self.exp_cmd_sn) as usize;

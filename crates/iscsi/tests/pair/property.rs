@@ -86,6 +86,7 @@ impl Workload {
         world.initiator().manners.uses_unsolicited_data = !rng.one_in(4);
         world.initiator().manners.sends_for_aborted = !rng.one_in(3) && !world.initiator().aborts_fast();
         world.target.fences = rng.one_in(3);
+        world.target.answers_at_once = !world.target.fences && !rng.one_in(3);
         let empty = || Slot::Settled(vec![0; (SLOT_BLOCKS * BLOCK) as usize]);
         Self { world, slots: (0..SLOTS).map(|_| empty()).collect() }
     }

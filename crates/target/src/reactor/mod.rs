@@ -2,9 +2,11 @@
 //!
 //! Each turn of the loop reads what has come, steps the sessions, lets the stores work, and sends all answers of a
 //! connection with one vectored write. A command's way is
-//! `receive` -> `requests` -> `events` -> `commands` -> `ending` -> `transmit`.
+//! `receive` -> `requests` -> `events` -> `commands` -> `ending` -> `transmit`; that of a short one that waits for nothing,
+//! `receive` -> `requests` -> `at_once` -> `transmit`.
 
 mod accepting;
+mod at_once;
 mod commands;
 mod company;
 mod connection;

@@ -68,6 +68,13 @@ impl Reactor {
                 session.core.reject(cid, bhs, RejectReason::DataDigestError, &mut self.outbox);
             }
             Ok(InitiatorPdu::ScsiCommand(pdu)) => {
+                if let Arrived::Bytes(bytes) = data
+                    && ahs.is_empty()
+                    && self.begin_at_once((index, cid), (bhs, &pdu), bytes)
+                {
+                    self.to_run = Some(index);
+                    return;
+                }
                 let length = data_segment_length(bhs);
                 let buffer = match data {
                     Arrived::Command(buffer) => Some(buffer),

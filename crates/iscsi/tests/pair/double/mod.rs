@@ -3,6 +3,7 @@
 //!
 //! The initiator checks all that it receives and panics at the first thing that RFC 7143 does not allow.
 
+mod at_once;
 pub(crate) mod core;
 pub(crate) mod frame;
 pub(crate) mod initiator;

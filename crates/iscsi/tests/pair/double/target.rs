@@ -62,8 +62,8 @@ struct Context {
     buffer: Vec<u8>,
 }
 
-struct Full {
-    session: Session<Vec<u8>>,
+pub(super) struct Full {
+    pub(super) session: Session<Vec<u8>>,
     /// Of its leading login.
     outcome: LoginOutcome,
     tasks: HashMap<TaskId, Context>,
@@ -102,12 +102,14 @@ pub(crate) struct Target {
     nonces: Rng,
     connections: Vec<Connection>,
     /// A session's handle is its place and one.
-    sessions: Vec<Full>,
+    pub(super) sessions: Vec<Full>,
     /// Units that had commands ended without an answer while their session went on.
     pub(crate) cleared: Vec<LunField>,
     /// Every response asks for a fence.
     pub(crate) fences: bool,
-    disk: Vec<u8>,
+    /// Every other command ends before it is a task, if it can.
+    pub(crate) answers_at_once: bool,
+    pub(super) disk: Vec<u8>,
     operations: Vec<(usize, TaskId, Operation)>,
     now: Duration,
 }
@@ -129,6 +131,7 @@ impl Target {
             sessions: Vec::new(),
             cleared: Vec::new(),
             fences: false,
+            answers_at_once: false,
             disk: vec![0; (DISK_BLOCKS * BLOCK) as usize],
             operations: Vec::new(),
             now: Duration::ZERO,
@@ -373,6 +376,14 @@ impl Target {
     fn take(&mut self, session: usize, cid: Cid, received: Received) {
         let now = self.now;
         let Received { bhs, data, data_intact, .. } = received;
+        if let Ok(InitiatorPdu::ScsiCommand(pdu)) = InitiatorPdu::decode(&bhs)
+            && data_intact
+            && let Some(moved) = self.do_at_once(session, cid, &pdu, &data)
+        {
+            return self.with_session(session, |full, outbox| {
+                full.session.answer_at_once(now, cid, (&bhs, &pdu), moved, outbox);
+            });
+        }
         self.with_session(session, |full, outbox| {
             let length = data.len() as u32;
             match InitiatorPdu::decode(&bhs) {
@@ -592,7 +603,7 @@ fn aborted_command(asc: u8, ascq: u8) -> [u8; 18] {
 pub(crate) const SENSE: [u8; 18] = [0x70, 0, 5, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x25, 0, 0, 0, 0, 0];
 
 /// Byte offset and length of a 10-byte read or write.
-fn extent(cdb: &[u8; 16]) -> (usize, u32) {
+pub(super) fn extent(cdb: &[u8; 16]) -> (usize, u32) {
     let block = u32::from_be_bytes([cdb[2], cdb[3], cdb[4], cdb[5]]);
     let blocks = u32::from(u16::from_be_bytes([cdb[7], cdb[8]]));
     ((block * BLOCK) as usize, blocks * BLOCK)

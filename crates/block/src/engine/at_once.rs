@@ -1,0 +1,47 @@
+//! What a volume does without an [`super::IoContext`]: short reads and writes that cannot wait, for whoever has their bytes.
+//!
+//! It does nothing that the volume's engine would not do on the submitting thread, and reports nothing: what fails here is
+//! submitted, and fails or succeeds there.
+
+use std::time::Instant;
+
+use crate::spec::EngineKind;
+use crate::volume::{Volume, shielded};
+
+impl Volume {
+    /// Reads if that cannot wait, at most [`super::INLINE_BYTES_MAX`]. False: the operation is to be submitted; `buffer` may
+    /// hold anything.
+    pub fn read_at_once(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        if !self.takes_at_once(offset, buffer.len()) {
+            return false;
+        }
+        if self.store().in_memory() {
+            return shielded(|| self.store().read_at(offset, buffer)).is_ok();
+        }
+        self.engine() == EngineKind::Threads
+            && self.read_cached(offset, buffer).is_ok_and(|done_bytes| done_bytes == buffer.len())
+    }
+
+    /// Writes if that is a copy in memory, at most [`super::INLINE_BYTES_MAX`], and if nothing has to be done to make it as
+    /// stable as is wanted. False: the operation is to be submitted; any part of it may be done.
+    pub fn write_at_once(&self, offset: u64, data: &[u8], stable: bool) -> bool {
+        if self.read_only() || self.fault().is_some() || !self.takes_at_once(offset, data.len()) {
+            return false;
+        }
+        let write = || shielded(|| self.store().write_at(offset, data)).is_ok();
+        if self.store().in_memory() {
+            return write();
+        }
+        let began = Instant::now();
+        if stable
+            || self.engine() != EngineKind::Threads
+            || !self.store().buffers_writes()
+            || !self.pace().inline_allowed(began)
+        {
+            return false;
+        }
+        let is_written = write();
+        self.pace().note_copy(began, Instant::now());
+        is_written
+    }
+}

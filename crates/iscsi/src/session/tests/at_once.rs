@@ -1,0 +1,107 @@
+//! Which commands may end before they are tasks, and what their answers say.
+
+use super::*;
+
+fn read(cmd_sn: u32) -> ScsiCommand {
+    ScsiCommand {
+        is_final: true,
+        read: true,
+        expected_data_transfer_length: 512,
+        initiator_task_tag: InitiatorTaskTag(cmd_sn),
+        cmd_sn: CmdSn(cmd_sn),
+        exp_stat_sn: StatSn(1),
+        ..ScsiCommand::default()
+    }
+}
+
+fn write(cmd_sn: u32) -> ScsiCommand {
+    ScsiCommand { read: false, write: true, ..read(cmd_sn) }
+}
+
+impl Bench {
+    fn takes(&self, pdu: &ScsiCommand, data_length: u32) -> bool {
+        self.session.takes_at_once(CID, pdu, data_length)
+    }
+
+    fn answer(&mut self, pdu: &ScsiCommand, data_length: usize, transfer: Transfer<()>) {
+        let bhs = pdu.encode(data_length);
+        self.session.answer_at_once(self.now, CID, (&bhs, pdu), transfer, &mut self.outbox);
+    }
+}
+
+/// ExpCmdSN and MaxCmdSN (11.4.10, 11.4.11) count a command that never was a task as they count all others, and so do the
+/// residuals (11.4.5).
+#[test]
+fn a_command_is_numbered_and_answered_as_if_it_had_been_a_task() {
+    let mut bench = Bench::new(SessionType::Normal);
+    let (_, max_before) = bench.session.command_numbers();
+    let pdu = read(1);
+    assert!(bench.takes(&pdu, 0));
+    bench.answer(&pdu, 0, Transfer::In { data: (), length: 1024 });
+    let [TargetPdu::ScsiDataIn(data)] = &bench.sent()[..] else { panic!("one Data-In with the status") };
+    assert_eq!((data.status, data.is_final, data.numbers.stat_sn), (Some(0), true, StatSn(1)));
+    assert_eq!(data.residual, lunette_wire::target::Residual::Overflow(512));
+    assert_eq!((data.numbers.exp_cmd_sn, data.numbers.max_cmd_sn), (CmdSn(2), max_before.next()));
+
+    let pdu = write(2);
+    assert!(bench.takes(&pdu, 512));
+    bench.answer(&pdu, 512, Transfer::Out { length: 512 });
+    let [TargetPdu::ScsiResponse(response)] = &bench.sent()[..] else { panic!("one response") };
+    assert_eq!((response.status, response.numbers.stat_sn), (0, StatSn(2)));
+    assert_eq!(response.numbers.max_cmd_sn, max_before.next().next());
+    assert_eq!(bench.session.open_tasks(), 0);
+    assert!(bench.outbox.events.is_empty());
+}
+
+/// What the session has to keep, to order, or to reject takes the way of tasks.
+#[test]
+fn what_has_to_be_a_task_is_not_taken() {
+    let mut bench = Bench::new(SessionType::Normal);
+    assert!(!bench.takes(&read(2), 0), "an earlier one is missing (4.2.2.1)");
+    assert!(!bench.takes(&ScsiCommand { immediate: true, ..read(1) }, 0), "immediate");
+    assert!(!bench.takes(&ScsiCommand { write: true, ..read(1) }, 0), "both ways");
+    assert!(!bench.takes(&ScsiCommand { read: false, ..read(1) }, 0), "no data");
+    assert!(!bench.takes(&write(1), 0), "its data is still to come");
+    assert!(!bench.takes(&ScsiCommand { is_final: false, ..write(1) }, 512), "unsolicited data follows");
+    assert!(!bench.takes(&read(1), 4), "data where none belongs");
+    let reserved = InitiatorTaskTag::RESERVED;
+    assert!(!bench.takes(&ScsiCommand { initiator_task_tag: reserved, ..read(1) }, 0), "11.2.1.8");
+    assert!(!bench.session.takes_at_once(Cid(7), &read(1), 0), "no connection of the session");
+    assert!(bench.takes(&read(1), 0));
+
+    // A later command waits for this one.
+    assert!(bench.command(2).is_some());
+    assert!(!bench.takes(&read(1), 0));
+    let id = bench.command(1).expect("it is in order");
+    assert!(!bench.takes(&ScsiCommand { initiator_task_tag: InitiatorTaskTag(2), ..read(3) }, 0), "the tag");
+    assert!(bench.takes(&read(3), 0));
+    assert_eq!(bench.session.next_task(), bench.command(3).expect("it is in order"));
+    bench.session.complete(id, Completion::status(0), &mut bench.outbox);
+
+    let discovery = Bench::new(SessionType::Discovery);
+    assert!(!discovery.takes(&read(1), 0), "4.3");
+}
+
+/// A session with other parameters than the default ones.
+fn session(change: impl FnOnce(&mut SessionParameters)) -> Session<()> {
+    let connection = (CID, ConnectionParameters::default(), StatSn(1));
+    let mut parameters = SessionParameters::default();
+    change(&mut parameters);
+    let settings = SessionSettings::default();
+    Session::new(SessionType::Normal, parameters, settings, connection, CmdSn(1), Duration::ZERO)
+}
+
+/// Above level 0 an answer is kept until it is acknowledged (7.1.4).
+#[test]
+fn nothing_that_may_have_to_be_recovered_is_taken() {
+    let session = session(|of| of.error_recovery_level = 1);
+    assert!(!session.takes_at_once(CID, &read(1), 0));
+}
+
+/// What was not agreed on (13.11) fails its command, as a task.
+#[test]
+fn immediate_data_that_was_not_agreed_on_is_not_taken() {
+    let session = session(|of| of.immediate_data = false);
+    assert!(session.takes_at_once(CID, &read(1), 0));
+    assert!(!session.takes_at_once(CID, &write(1), 512));
+}
