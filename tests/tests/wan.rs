@@ -2,12 +2,15 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use lunette_tests::attach::Attached;
 use lunette_tests::lunette::{Lunette, TARGET_NAME, binary};
 use lunette_tests::process::{Finished, run};
 use rustix::process::{Pid, Signal, kill_process};
@@ -412,5 +415,36 @@ fn a_network_is_not_disturbed_by_who_speaks_otherwise() -> Result<()> {
         ensure!(answer.is_empty() || answer.contains("refused"), "{nonsense:?}: {answer}");
     }
     ensure!(networks.shown("lab")?["carries"] == true);
+    Ok(())
+}
+
+/// Who enters a namespace is at the mercy of whoever has made it. An NBD server of `nobody` stands for his network: it
+/// is not spoken to.
+#[test]
+fn another_users_network_is_not_entered() -> Result<()> {
+    const NOBODY: u32 = 65534;
+    if !rustix::process::geteuid().is_root() {
+        lunette_skip::record_lacking("only root can be two users");
+        return Ok(());
+    }
+    let networks = Networks::new()?;
+    let (program, sockets) = (networks.0.path().join("lunette.copy"), networks.0.path().join("lunette/wan"));
+    // The binary may lie where only root can look.
+    fs::copy(binary(), &program)?;
+    fs::create_dir_all(&sockets)?;
+    fs::set_permissions(networks.0.path(), fs::Permissions::from_mode(0o755))?;
+    chown(&sockets, Some(NOBODY), Some(NOBODY))?;
+    let target = Lunette::serve().luns(["0=mem:1M"]).start()?;
+    let mut attach = Command::new(&program);
+    attach.uid(NOBODY).gid(NOBODY).current_dir("/").args(["attach", &target.url(0), "--json", "--nbd"]);
+    attach.arg(format!("unix:{}", sockets.join("lab.socket").display()));
+    let attached = Attached::of(attach)?;
+    for arguments in [&["exec", "lab", "--", "true"][..], &["show", "lab"], &["down", "lab"]] {
+        let refused = networks.wan(arguments)?;
+        assert_eq!(refused.ending(), "exit status 125", "{}", refused.output);
+        ensure!(refused.output.contains("the network lab is another user's"), "{}", refused.output);
+    }
+    attached.detach()?;
+    target.stop()?;
     Ok(())
 }

@@ -186,7 +186,7 @@ impl Error {
                 "check whether the target is overloaded, and whether this is an iSCSI portal"
             }
             // A login's error says it itself.
-            Self::Login { .. } => "see what is said about the login, and its trace",
+            Self::Login { .. } => "`lunette login-trace URL` tells every step of the login",
             Self::Discovery { .. } => "name the target in place of asking for all",
             Self::NameService { .. } => {
                 "check whether an iSNS server listens there (its port is 3205), and whether it lets this initiator ask"

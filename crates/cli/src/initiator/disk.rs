@@ -25,6 +25,9 @@ const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 const RESERVATION_LOST_HELP: &str = "the target has lost who had reserved the unit: once you know who may use it, say so with \
      `lunette reserve URL --replace-lost`";
 
+/// Where another unit is meant.
+const UNITS_HELP: &str = "`lunette discover` lists the units that there are";
+
 /// A logical unit.
 pub(crate) struct Disk {
     pub(crate) port: Box<dyn Port>,
@@ -84,6 +87,7 @@ impl Disk {
         self.facts.capacity.ok_or_else(|| {
             let kind = self.facts.inquiry.device_type.name();
             Failure::scsi(format!("{} has no capacity; it is a {kind}", self.name), None)
+                .with_help(UNITS_HELP)
         })
     }
 
@@ -196,7 +200,7 @@ pub(crate) fn probe(port: &mut dyn Port, lun: Lun, name: &str) -> Result<UnitFac
         let reply = Reply { status: done.status, sense: &done.sense, data: &done.data };
         probe.answered(reply).map_err(|error| {
             let help = match error {
-                ProbeError::NoUnit => Some("`lunette discover` lists the units that there are".to_owned()),
+                ProbeError::NoUnit => Some(UNITS_HELP.to_owned()),
                 _ => None,
             };
             Failure::scsi(format!("{name}: {error}"), help)
