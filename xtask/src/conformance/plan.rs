@@ -119,8 +119,8 @@ impl Plan {
     /// Every test to run, in order. `list` is what the tool has, as "Family.Test".
     ///
     /// # Errors
-    /// The plan names a unit, family or test that does not exist, lists one twice, or gives no reason: a plan that
-    /// drifted from the tool must not pass silently.
+    /// The plan names a unit, family or test that does not exist, lists one twice, leaves one out, or gives no reason: a plan
+    /// that drifted from the tool must not pass silently.
     pub(crate) fn cases(&self, list: &[String]) -> Result<Vec<Case>> {
         for absent in &self.absent {
             let present = list.iter().any(|test| family(test) == absent.family);
@@ -149,6 +149,12 @@ impl Plan {
         if let Some(((unit, test), _)) = known.first_key_value() {
             bail!("{test} is listed as known on {}, but does not run there", self.units[*unit].name);
         }
+        let unplanned = list.iter().find(|test| !cases.iter().any(|case| case.test == **test));
+        ensure!(
+            unplanned.is_none(),
+            "the tool has {}, which runs nowhere",
+            unplanned.map_or("", |test| test)
+        );
         Ok(cases)
     }
 
@@ -222,6 +228,7 @@ mod tests {
     fn refuses_a_plan_that_drifted() {
         let run = "[[run]]\nunits = [\"thin\"]\ntests = [\"Unmap\"]\n";
         for (text, why) in [
+            (run.to_owned(), "the tool has Read10.Simple, which runs nowhere"),
             ("[[run]]\nunits = [\"thin\"]\ntests = [\"Gone\"]\n".to_owned(), "no test or family Gone"),
             ("[[run]]\nunits = [\"fat\"]\ntests = [\"Unmap\"]\n".to_owned(), "no unit fat"),
             (format!("{run}{run}"), "runs twice"),
