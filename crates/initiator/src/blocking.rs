@@ -21,7 +21,7 @@ use std::thread::Thread;
 
 use lunette_iscsi::initiator::session::Function;
 
-use crate::{Command, CommandError, Completion, Error, Options};
+use crate::{Command, CommandError, Completion, Error, Options, Submitted};
 
 /// A session whose calls wait for their answers. [`Self::handle`] is its other face, for more at once.
 #[derive(Debug, Clone)]
@@ -75,6 +75,12 @@ impl Session {
     pub const fn handle(&self) -> &crate::Session {
         &self.0
     }
+}
+
+/// Waits for a command that was sent by [`Session::handle`].
+#[must_use]
+pub fn wait(submitted: Submitted) -> Completion {
+    wait_for(submitted)
 }
 
 /// Wakes the thread that waits.

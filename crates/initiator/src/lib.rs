@@ -16,6 +16,7 @@ mod discover;
 mod engine;
 mod error;
 mod identity;
+mod merge;
 pub mod multipath;
 mod name_service;
 mod options;
@@ -38,6 +39,7 @@ pub use lunette_iscsi::initiator::login::{
 pub use lunette_iscsi::initiator::session::{AnswerFault, Function, Notice};
 pub use lunette_iscsi::name::IscsiName;
 pub use lunette_iscsi::parameters::{ConnectionParameters, SessionParameters};
+pub use merge::Merging;
 pub use name_service::{ISNS_PORT, discover_isns};
 pub use options::{Options, Timing};
 pub use secret::{SecretError, secret_from_environment, secret_from_file};

@@ -15,8 +15,10 @@ use futures_channel::oneshot;
 use lunette_iscsi::initiator::session::Function;
 use lunette_iscsi::parameters::SessionParameters;
 use lunette_scsi::client::UnitIdentity;
+use lunette_wire::LunField;
 
 use crate::engine::{ConnectionInfo, Engine, EngineEvent, RequestId};
+use crate::merge::{Merging, Owners, merge};
 use crate::multipath::{self, PathInfo};
 use crate::{Command, CommandError, CommandId, Completion, Error, LoginRecord, Lun, Options, Times};
 use drive::Drive;
@@ -149,6 +151,15 @@ impl Session {
         self.ask(Request::Guard(lun, Box::new(identity)));
     }
 
+    /// Has small reads and writes of a unit that wait to be sent at the same moment and lie beside each other sent as one
+    /// command, or not any longer. Off by default; an [`Engine`] never does it, so that what is measured is what was asked for.
+    ///
+    /// FUA, flushes and other commands are not merged, and nothing that overlaps passes another. If a merged command fails,
+    /// reads are tried one by one; of writes each ends as the merged one did. The length of blocks must be the unit's.
+    pub fn merge(&self, lun: Lun, merging: Option<Merging>) {
+        self.ask(Request::Merge(lun, merging));
+    }
+
     /// Asks for a task management function; answers the response code (RFC 7143, 11.6.1), 0 is "function complete". Not over
     /// several paths: a function belongs to one session.
     ///
@@ -232,12 +243,17 @@ impl Drop for Handles {
     }
 }
 
+/// Who waits for a command.
+type Waiter = Owners<oneshot::Sender<Completion>>;
+
 /// The engine's thread: asks go in, completions go out.
 struct Driver<'a, E> {
     engine: E,
     shared: &'a Shared,
     /// Who waits for a command, by its place.
-    waiting: Vec<Option<(CommandId, oneshot::Sender<Completion>)>>,
+    waiting: Vec<Option<(CommandId, Waiter)>>,
+    /// What may be merged, by unit.
+    merging: Vec<(LunField, Merging)>,
     functions: Vec<(RequestId, oneshot::Sender<Result<u8, CommandError>>)>,
     leaving: Vec<oneshot::Sender<()>>,
     is_abandoned: bool,
@@ -251,6 +267,7 @@ fn drive(engine: impl Drive, shared: &Shared) {
         engine,
         shared,
         waiting: Vec::new(),
+        merging: Vec::new(),
         functions: Vec::new(),
         leaving: Vec::new(),
         is_abandoned: false,
@@ -281,16 +298,18 @@ impl<E: Drive> Driver<'_, E> {
     }
 
     fn take_requests(&mut self) {
+        let mut commands = Vec::new();
         for request in std::mem::take(&mut lock(&self.shared.requests).waiting) {
+            if !matches!(request, Request::Command(..)) {
+                self.submit_all(std::mem::take(&mut commands));
+            }
             match request {
-                Request::Command(command, sender) => {
-                    let id = self.engine.submit(command);
-                    if self.waiting.len() <= id.place() {
-                        self.waiting.resize_with(id.place() + 1, || None);
-                    }
-                    self.waiting[id.place()] = Some((id, sender));
-                }
+                Request::Command(command, sender) => commands.push((command, sender)),
                 Request::Guard(lun, identity) => self.engine.guard(lun, *identity),
+                Request::Merge(lun, merging) => {
+                    self.merging.retain(|(other, _)| *other != lun.field());
+                    self.merging.extend(merging.map(|merging| (lun.field(), merging)));
+                }
                 Request::Manage(function, sender) => match self.engine.manage(function) {
                     Ok(request) => self.functions.push((request, sender)),
                     Err(error) => drop(sender.send(Err(error))),
@@ -305,13 +324,43 @@ impl<E: Drive> Driver<'_, E> {
                 }
             }
         }
+        self.submit_all(commands);
+    }
+
+    /// Sends commands, merged where that was asked for.
+    fn submit_all(&mut self, commands: Vec<(Command, oneshot::Sender<Completion>)>) {
+        // Other lengths may be agreed in a new session.
+        let burst_bytes_max = self.engine.parameters().max_burst_length;
+        let rule = |lun| {
+            let (_, merging) = self.merging.iter().find(|(other, _)| *other == lun)?;
+            let command_bytes_max = merging.command_bytes_max.min(burst_bytes_max);
+            Some(Merging { command_bytes_max, ..*merging })
+        };
+        for merged in merge(commands, rule) {
+            let (command, owners) = merged.into_parts();
+            self.submit(command, owners);
+        }
+    }
+
+    fn submit(&mut self, command: Command, waiter: Waiter) {
+        let id = self.engine.submit(command);
+        if self.waiting.len() <= id.place() {
+            self.waiting.resize_with(id.place() + 1, || None);
+        }
+        self.waiting[id.place()] = Some((id, waiter));
     }
 
     fn answer(&mut self, completion: Completion) {
         let waiting = self.waiting.get_mut(completion.id.place()).and_then(Option::take);
-        if let Some((_, sender)) = waiting.filter(|(id, _)| *id == completion.id) {
-            // Who waited may have gone.
-            let _ = sender.send(completion);
+        let Some((_, waiter)) = waiting.filter(|(id, _)| *id == completion.id) else { return };
+        match waiter.again(&completion) {
+            Ok(commands) => commands.into_iter().for_each(|(command, sender)| {
+                self.submit(command, Owners::one(sender));
+            }),
+            Err(waiter) => waiter.answers(completion).into_iter().for_each(|(sender, answer)| {
+                // Who waited may have gone.
+                let _ = sender.send(answer);
+            }),
         }
     }
 

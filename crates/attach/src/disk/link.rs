@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use lunette_initiator::blocking::Session;
-use lunette_initiator::{Command as Sent, CommandError, Completion, Data, Lun, Replay};
+use lunette_initiator::{Command as Sent, CommandError, Completion, Data, Lun, Replay, Submitted};
 use lunette_scsi::client::{Command, Sense, Transfer};
 use lunette_scsi::{AdditionalSense, Status};
 use lunette_wire::target::Residual;
@@ -69,6 +69,11 @@ impl Link {
     /// Sends a command as it is, and tells how it ended.
     pub(super) fn once(&self, command: &Command, data: Vec<u8>) -> Completion {
         self.session.execute(self.sent(command, data))
+    }
+
+    /// Sends a command, and leaves it to the caller to wait for its end.
+    pub(super) fn begin(&self, command: &Command, data: Vec<u8>) -> Submitted {
+        self.session.handle().submit(self.sent(command, data))
     }
 
     /// Runs a command.

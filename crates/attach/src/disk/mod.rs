@@ -1,82 +1,135 @@
 //! A logical unit as a range of bytes: what NBD and FUSE need of it, from any thread.
 //!
-//! Bytes become blocks here (a part of a block is read, changed and written back while nobody else changes it), long ranges
-//! become commands of a length that the unit takes, and a lost session is nothing that a caller hears of, as long as the
-//! session comes back in time. The rule of durability is POSIX's: what was answered before [`Disk::flush`] began is stable when
-//! it returns, whatever has happened to the target in between.
+//! [`unit`] has what the target is asked for, and what is kept until it is stable. Here is what is done before anybody asks, and after
+//! they were answered: who reads in order has more read ahead of them ([`ahead`]), and writes to a disk with a write cache are
+//! answered before they are sent ([`behind`]), as the disk itself answers them before they are stable. The rule of durability is
+//! POSIX's: what was answered before [`Disk::flush`] began is stable when it returns, whatever has happened to the target in between.
 
+mod ahead;
+mod behind;
 mod error;
 mod journal;
 mod link;
 mod open;
 mod ranges;
+mod unit;
 mod zeros;
 
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use lunette_initiator::{CommandError, EngineEvent};
-use lunette_scsi::client::medium::{self, BlockRange, Caching, CdbForm};
-use lunette_scsi::client::{Command, DoesNotFit, SameBlocks, UnitFacts};
+use lunette_initiator::blocking::Session;
+use lunette_initiator::{EngineEvent, Lun, Merging};
+use lunette_scsi::client::UnitFacts;
+use lunette_scsi::client::mode::ModeParameters;
 
 pub use error::{DiskError, OpenError};
 
-use journal::Change;
-use link::{Done, Link, TRIES_MAX};
-use ranges::Ranges;
+use ahead::Ahead;
+use behind::Behind;
+use unit::{Fetched, Prefetch, Unit};
 
-/// The most that one command transfers, in bytes, whatever the unit allows: what most targets and links do best with.
-const TRANSFER_BYTES_MAX: u32 = 1 << 20;
-/// Sessions that may be lost during one operation before it is given up.
-const SESSIONS_MAX: u32 = 16;
-/// How often one flush may not be answered in time: each takes many minutes, and most cost the unit a reset.
-const OVERDUE_MAX: u32 = 2;
+/// How old what was read ahead may be: whoever else changes the disk is seen that soon.
+const AGE_MAX: Duration = Duration::from_secs(2);
+
+/// How many runs are written behind at the same time.
+const WRITERS: usize = 8;
+
+/// How a disk is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskOptions {
+    /// Nothing is changed. Default: false.
+    pub read_only: bool,
+    /// Who reads in order has more read ahead of them. Default: true.
+    pub read_ahead: bool,
+    /// Writes are answered before they are sent, if the disk has a write cache. Default: true.
+    pub write_behind: bool,
+    /// Small requests that wait to be sent and lie beside each other are sent as one. Default: true.
+    pub merge: bool,
+}
+
+impl Default for DiskOptions {
+    fn default() -> Self {
+        Self { read_only: false, read_ahead: true, write_behind: true, merge: true }
+    }
+}
 
 /// A disk that is attached.
 #[derive(Debug)]
 pub struct Disk {
-    link: Link,
-    facts: UnitFacts,
-    blocks: u64,
-    block_bytes: u32,
-    is_read_only: bool,
-    same: Mutex<SameBlocks>,
-    ranges: Ranges,
-    /// Held alone by who makes changes again, so that nobody reads what is half-way.
-    gate: RwLock<()>,
+    unit: Arc<Unit>,
+    ahead: Option<Mutex<Ahead<Piece>>>,
+    behind: Option<Arc<Behind>>,
 }
 
-/// Blocks that hold a range of bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Cover {
-    lba: u64,
-    blocks: u64,
-    /// Bytes before the range in the first block.
-    head: usize,
+/// What was asked for ahead of a reader.
+#[derive(Debug)]
+struct Piece {
+    asked_at: Instant,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+enum State {
+    UnderWay(Prefetch),
+    There {
+        came_at: Instant,
+        fetched: Fetched,
+    },
+    /// It cannot be used.
+    Void,
 }
 
 impl Disk {
+    /// Asks the unit everything that has to be known.
+    ///
+    /// # Errors
+    /// [`OpenError`]
+    pub fn open(session: Session, lun: Lun, options: DiskOptions) -> Result<Disk, OpenError> {
+        let unit = Arc::new(Unit::open(session, lun, options.read_only)?);
+        let block = u64::from(unit.block_bytes());
+        let ahead = options
+            .read_ahead
+            .then(|| Mutex::new(Ahead::new(unit.size_bytes(), block, unit.transfer_bytes_max())));
+        if options.merge {
+            let bytes_max = u32::try_from(unit.transfer_bytes_max()).unwrap_or(u32::MAX);
+            let merging = Merging { block_length_bytes: unit.block_bytes(), command_bytes_max: bytes_max };
+            unit.link.session.handle().merge(lun, Some(merging));
+        }
+        let mut disk = Disk { unit, ahead, behind: None };
+        // Only where the disk says so: its own answers mean no more then.
+        let mode = disk.facts().mode.as_ref();
+        let has_cache = mode.and_then(ModeParameters::write_cache_enabled) == Some(true);
+        if options.write_behind && has_cache && !disk.is_read_only() {
+            disk.behind = Some(disk.start_writers()?);
+        }
+        Ok(disk)
+    }
+
     /// The size in bytes.
     #[must_use]
-    pub const fn size_bytes(&self) -> u64 {
-        self.blocks * self.block_bytes as u64
+    pub fn size_bytes(&self) -> u64 {
+        self.unit.size_bytes()
     }
 
     /// The length of a block in bytes.
     #[must_use]
-    pub const fn block_bytes(&self) -> u32 {
-        self.block_bytes
+    pub fn block_bytes(&self) -> u32 {
+        self.unit.block_bytes()
     }
 
     /// True if nothing can be changed.
     #[must_use]
-    pub const fn is_read_only(&self) -> bool {
-        self.is_read_only
+    pub fn is_read_only(&self) -> bool {
+        self.unit.is_read_only()
     }
 
     /// What is known of the unit.
     #[must_use]
-    pub const fn facts(&self) -> &UnitFacts {
-        &self.facts
+    pub fn facts(&self) -> &UnitFacts {
+        self.unit.facts()
     }
 
     /// Reads bytes.
@@ -84,12 +137,25 @@ impl Disk {
     /// # Errors
     /// [`DiskError`]
     pub fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>, DiskError> {
-        let cover = self.cover(offset, length as u64)?;
-        let mut data = self.settled(|| self.read_blocks(cover.lba, cover.blocks))?;
-        if cover.head > 0 {
-            data.drain(..cover.head);
+        let range = self.blocks_of(offset, length as u64)?;
+        self.settle(&range)?;
+        let Some(ahead) = &self.ahead else { return self.unit.read(offset, length) };
+        let end = offset + length as u64;
+        self.read_ahead(ahead, &(offset..end));
+        let mut data = Vec::new();
+        let mut at = offset;
+        while at < end {
+            let found = lock(ahead).find(at, end);
+            match found {
+                Ok((range, piece)) => at += self.take_of(ahead, &range, &piece, at..end, &mut data),
+                Err(stop) => {
+                    let part = self.unit.read(at, (stop - at) as usize)?;
+                    // What is read in one go is not copied.
+                    data = if data.is_empty() { part } else { [data, part].concat() };
+                    at = stop;
+                }
+            }
         }
-        data.truncate(length);
         Ok(data)
     }
 
@@ -98,61 +164,77 @@ impl Disk {
     /// # Errors
     /// [`DiskError`]: what of it is written is not known.
     pub fn write(&self, offset: u64, data: Vec<u8>, fua: bool) -> Result<(), DiskError> {
-        self.permit()?;
-        let cover = self.cover(offset, data.len() as u64)?;
-        self.make_room()?;
-        let held = self.ranges.hold(cover.lba, cover.blocks);
-        let data = self.merged(cover, data)?;
-        self.write_blocks(cover.lba, data, fua)?;
-        drop(held);
-        // A unit that cannot write through is flushed.
-        if fua && !self.has_fua() { self.flush() } else { Ok(()) }
+        let bytes = offset..offset.saturating_add(data.len() as u64);
+        let range = self.blocks_of(offset, data.len() as u64)?;
+        let written = match &self.behind {
+            Some(behind) if !fua && bytes == range && data.len() <= behind::WRITE_BYTES_MAX => {
+                behind.put(offset, data)
+            }
+            _ => self.settled_for_change(&range).and_then(|()| self.unit.write(offset, data, fua)),
+        };
+        self.changed(&range);
+        written
     }
 
     /// Has everything stable that was answered before.
     ///
     /// # Errors
-    /// [`DiskError`]: it may not be stable.
+    /// [`DiskError`]: it may not be stable. Where a write failed after it was answered, every flush fails from then on.
     pub fn flush(&self) -> Result<(), DiskError> {
-        let range = BlockRange { lba: 0, blocks: 0, block_length_bytes: self.block_bytes };
-        let command = medium::synchronize_cache(CdbForm::Ten, range).map_err(does_not_fit)?;
-        let mut overdue = 0;
-        for _ in 0..TRIES_MAX {
-            let mark = self.link.journal().mark();
-            let ended = self.link.once(&command, Vec::new());
-            match &ended.result {
-                // Its completion counts the reset.
-                Err(CommandError::ResetSinceFlush) => {}
-                Err(error) if !self.is_lost() && may_flush_again(error, &mut overdue) => continue,
-                _ if !self.link.is_good(&command, &ended)? => continue,
-                _ if self.link.journal().flushed(mark, ended.session) => return Ok(()),
-                _ => {}
-            }
-            self.make_again(ended.session)?;
+        if let Some(behind) = &self.behind {
+            behind.drain()?;
         }
-        Err(DiskError::Io("no flush is answered, however often it is tried".into()))
+        self.unit.flush()
+    }
+
+    /// Has these bytes read as zeros, giving space back where that can be and `may_unmap` allows it; with `fua` they are stable
+    /// when this returns.
+    ///
+    /// # Errors
+    /// [`DiskError`]: what of it is zero is not known.
+    pub fn zero(&self, offset: u64, length: u64, may_unmap: bool, fua: bool) -> Result<(), DiskError> {
+        let range = self.blocks_of(offset, length)?;
+        self.settled_for_change(&range)?;
+        let zeroed = self.unit.zero(offset, length, may_unmap, fua);
+        self.changed(&range);
+        zeroed
+    }
+
+    /// Gives the space of these bytes back, as far as they are whole blocks; what is read there is not said. With `fua` that is
+    /// stable when this returns. A unit that cannot do it does nothing.
+    ///
+    /// # Errors
+    /// [`DiskError`]
+    pub fn discard(&self, offset: u64, length: u64, fua: bool) -> Result<(), DiskError> {
+        let range = self.blocks_of(offset, length)?;
+        self.settled_for_change(&range)?;
+        let discarded = self.unit.discard(offset, length, fua);
+        self.changed(&range);
+        discarded
+    }
+
+    /// Zeroing these bytes costs less than writing them: the unit gives their space back.
+    #[must_use]
+    pub fn zeroes_fast(&self, offset: u64, length: u64, may_unmap: bool) -> bool {
+        self.unit.zeroes_fast(offset, length, may_unmap)
     }
 
     /// What has happened to the session since the last call.
     #[must_use]
     pub fn events(&self) -> Vec<EngineEvent> {
-        let events = self.link.session.handle().events();
-        if events.iter().any(|event| matches!(event, EngineEvent::UnitChanged { .. })) {
-            self.link.note_exchange();
-        }
-        events
+        self.unit.events()
     }
 
     /// True when another disk was found in this one's place, here or in [`Self::events`]: nothing is read or written any more.
     #[must_use]
     pub fn is_exchanged(&self) -> bool {
-        self.link.is_exchanged()
+        self.unit.is_exchanged()
     }
 
     /// True when the session is lost for good.
     #[must_use]
     pub fn is_lost(&self) -> bool {
-        self.link.session.handle().is_over()
+        self.unit.is_lost()
     }
 
     /// Flushes and logs out.
@@ -160,206 +242,124 @@ impl Disk {
     /// # Errors
     /// The flush's.
     pub fn close(&self) -> Result<(), DiskError> {
-        let flushed = if self.is_read_only { Ok(()) } else { self.flush() };
-        self.link.session.log_out();
-        flushed
+        let written = self.behind.as_ref().map_or(Ok(()), |behind| behind.drain());
+        let closed = self.unit.close();
+        written.and(closed)
     }
 
-    /// Flushes if so much is kept that nothing may be added.
-    fn make_room(&self) -> Result<(), DiskError> {
-        let is_full = self.link.journal().is_full();
-        if is_full { self.flush() } else { Ok(()) }
-    }
-
-    fn permit(&self) -> Result<(), DiskError> {
-        if self.is_read_only {
-            return Err(DiskError::NotPermitted("the disk is attached read-only".into()));
-        }
-        Ok(())
-    }
-
-    fn has_fua(&self) -> bool {
-        self.facts.mode.as_ref().is_some_and(|mode| mode.dpo_fua)
-    }
-
-    fn cover(&self, offset: u64, length: u64) -> Result<Cover, DiskError> {
-        let end = offset.checked_add(length).filter(|end| *end <= self.size_bytes());
-        let end = end.ok_or(DiskError::Beyond)?;
-        let block = u64::from(self.block_bytes);
-        let lba = offset / block;
-        // Less than a block.
-        let head = (offset % block) as usize;
-        Ok(Cover { lba, blocks: if length == 0 { 0 } else { end.div_ceil(block) - lba }, head })
-    }
-
-    /// Does something that reads, and does it again where a target that lost its cache may have given old data.
-    fn settled<T>(&self, work: impl Fn() -> Result<(T, u32), DiskError>) -> Result<T, DiskError> {
-        for _ in 0..SESSIONS_MAX {
-            let open = self.gate.read().unwrap_or_else(PoisonError::into_inner);
-            let (result, session) = work()?;
-            if !self.link.journal().is_in_doubt(session) {
-                return Ok(result);
-            }
-            drop(open);
-            self.make_again(session)?;
-        }
-        Err(DiskError::Io("the session is lost again and again before a read is answered".into()))
-    }
-
-    /// Makes all changes again that were not flushed, in their order, if something is in doubt that this session answers.
-    fn make_again(&self, session: u32) -> Result<(), DiskError> {
-        let _closed = self.gate.write().unwrap_or_else(PoisonError::into_inner);
-        if !self.link.journal().is_in_doubt(session) {
-            // Another has done it, or only the flush came too early.
-            return Ok(());
-        }
-        tracing::warn!("the target may have lost what was not flushed: it is written again");
-        // The journal is not locked while the target works, and nobody adds to it.
-        let parts = self.link.journal().uncovered(self.block_bytes);
-        let mut oldest = None;
-        for (serial, blocks) in parts {
-            let part = self.link.journal().part(serial, &blocks, self.block_bytes);
-            let answered = match part {
-                Some(Change::Data { lba, data }) => self.send_blocks(lba, data, false)?.0,
-                Some(Change::Zeros { lba, blocks, may_unmap }) => self.send_zeros(lba, blocks, may_unmap)?,
-                None => continue,
+    /// Starts the threads that write what was answered.
+    fn start_writers(&self) -> Result<Arc<Behind>, OpenError> {
+        let behind = Arc::new(Behind::default());
+        for _ in 0..WRITERS {
+            let (unit, from) = (Arc::clone(&self.unit), Arc::clone(&behind));
+            let run = move || {
+                while let Some(run) = from.take() {
+                    let (serial, began) = (run.serial(), Instant::now());
+                    let written = unit.write(run.offset, run.data, false);
+                    from.ended(serial, written, began.elapsed());
+                }
             };
-            oldest = Some(oldest.unwrap_or(answered).min(answered));
+            if let Err(error) = thread::Builder::new().name("write-behind".into()).spawn(run) {
+                behind.close();
+                return Err(OpenError::NoDisk(format!("no thread for writes: {error}")));
+            }
         }
-        self.link.journal().made_again(oldest.unwrap_or(session));
-        Ok(())
+        Ok(behind)
     }
 
-    /// Blocks in pieces that one command can have.
-    fn pieces(&self, lba: u64, blocks: u64) -> impl Iterator<Item = BlockRange> {
-        let blocks_max = u64::from(self.facts.transfer_blocks_max(TRANSFER_BYTES_MAX));
-        pieces(lba, blocks, blocks_max, self.block_bytes)
+    /// The bytes of all blocks that hold some of these.
+    fn blocks_of(&self, offset: u64, length: u64) -> Result<Range<u64>, DiskError> {
+        let end =
+            offset.checked_add(length).filter(|end| *end <= self.size_bytes()).ok_or(DiskError::Beyond)?;
+        let block = u64::from(self.block_bytes());
+        Ok(offset / block * block..end.next_multiple_of(block))
     }
 
-    /// Reads blocks; tells the newest session that a part of them is from.
-    fn read_blocks(&self, lba: u64, blocks: u64) -> Result<(Vec<u8>, u32), DiskError> {
-        let commands = self.pieces(lba, blocks).map(|range| {
-            let command = medium::read(range.form(), range, Caching::default()).map_err(does_not_fit)?;
-            let length = command.data_in_bytes() as usize;
-            Ok((command, vec![0; length]))
-        });
-        let mut parts = self.link.run_all(commands.collect::<Result<_, DiskError>>()?)?;
-        let session = parts.iter().map(|part| part.session).max().unwrap_or(0);
-        if parts.len() == 1 {
-            return Ok((parts.remove(0).data, session));
-        }
-        let mut all = Vec::with_capacity(parts.iter().map(|part| part.data.len()).sum());
-        parts.iter().for_each(|part| all.extend_from_slice(&part.data));
-        Ok((all, session))
+    /// Waits until nothing that was answered is left to be written here.
+    fn settle(&self, range: &Range<u64>) -> Result<(), DiskError> {
+        self.behind.as_ref().map_or(Ok(()), |behind| behind.wait_for(range))
     }
 
-    /// Whole blocks of what begins or ends within one. The range is held.
-    fn merged(&self, cover: Cover, data: Vec<u8>) -> Result<Vec<u8>, DiskError> {
-        let block = self.block_bytes as usize;
-        let tail = (block - (cover.head + data.len()) % block) % block;
-        if data.is_empty() || (cover.head == 0 && tail == 0) {
-            return Ok(data);
+    /// The same before these bytes are changed in another way: not where a write has failed.
+    fn settled_for_change(&self, range: &Range<u64>) -> Result<(), DiskError> {
+        self.settle(range)?;
+        self.behind.as_ref().map_or(Ok(()), |behind| behind.check())
+    }
+
+    /// These bytes are not what they were when they were read ahead.
+    fn changed(&self, range: &Range<u64>) {
+        if let Some(ahead) = &self.ahead {
+            lock(ahead).forget(range);
         }
-        let first = self.settled(|| self.read_blocks(cover.lba, 1))?;
-        let last_lba = cover.lba + cover.blocks - 1;
-        let last = if cover.blocks > 1 && tail > 0 {
-            self.settled(|| self.read_blocks(last_lba, 1))?
-        } else {
-            first.clone()
+    }
+
+    /// Somebody reads this: perhaps what comes after it will be wanted soon.
+    fn read_ahead(&self, ahead: &Mutex<Ahead<Piece>>, range: &Range<u64>) {
+        let mut ahead = lock(ahead);
+        for piece in ahead.read(range) {
+            // Whoever puts a write there from now on finds the piece and has it forgotten.
+            let is_dirty = |behind: &Arc<Behind>| behind.has(&piece);
+            if self.behind.as_ref().is_some_and(is_dirty) {
+                continue;
+            }
+            if let Ok(prefetch) = self.unit.begin_read(&piece) {
+                let state = Mutex::new(State::UnderWay(prefetch));
+                ahead.insert(piece, Arc::new(Piece { asked_at: Instant::now(), state }));
+            }
+        }
+    }
+
+    /// Copies what a piece has of the bytes that are wanted, and tells how many it has.
+    fn take_of(
+        &self,
+        ahead: &Mutex<Ahead<Piece>>,
+        range: &Range<u64>,
+        piece: &Piece,
+        wanted: Range<u64>,
+        data: &mut Vec<u8>,
+    ) -> u64 {
+        let mut state = lock(&piece.state);
+        if let State::UnderWay(_) = &*state
+            && let State::UnderWay(prefetch) = std::mem::replace(&mut *state, State::Void)
+            && let Some(fetched) = self.unit.finish_read(prefetch)
+        {
+            let came_at = Instant::now();
+            lock(ahead).came_after(came_at - piece.asked_at);
+            *state = State::There { came_at, fetched };
+        }
+        let bytes = match &*state {
+            State::There { came_at, fetched }
+                if came_at.elapsed() < AGE_MAX && self.unit.is_current(fetched) =>
+            {
+                let from = (wanted.start - range.start) as usize;
+                let to = (wanted.end.min(range.end) - range.start) as usize;
+                fetched.data.get(from..to)
+            }
+            _ => None,
         };
-        Ok([&first[..cover.head], &data, &last[block - tail..]].concat())
-    }
-
-    /// Writes blocks and keeps what may be lost. The range is held.
-    fn write_blocks(&self, lba: u64, data: Vec<u8>, fua: bool) -> Result<(), DiskError> {
-        let _open = self.gate.read().unwrap_or_else(PoisonError::into_inner);
-        let (session, data) = self.send_blocks(lba, data, fua && self.has_fua())?;
-        self.link.journal().push(session, Change::Data { lba, data });
-        Ok(())
-    }
-
-    /// Writes blocks; tells the oldest session in which a part was answered, and gives the data back.
-    fn send_blocks(&self, lba: u64, data: Vec<u8>, fua: bool) -> Result<(u32, Vec<u8>), DiskError> {
-        let blocks = data.len() as u64 / u64::from(self.block_bytes);
-        let caching = Caching { force_unit_access: fua, ..Caching::default() };
-        let ranges: Vec<BlockRange> = self.pieces(lba, blocks).collect();
-        let command = |range: &BlockRange| medium::write(range.form(), *range, caching).map_err(does_not_fit);
-        if let [range] = ranges[..] {
-            let Done { data, session } = self.link.run(&command(&range)?, data)?;
-            return Ok((session, data));
+        match bytes {
+            Some(bytes) => {
+                data.extend_from_slice(bytes);
+                lock(ahead).used(range.start, bytes.len() as u64);
+                bytes.len() as u64
+            }
+            None => {
+                lock(ahead).forget(range);
+                0
+            }
         }
-        let mut rest = &data[..];
-        let mut commands: Vec<(Command, Vec<u8>)> = Vec::with_capacity(ranges.len());
-        for range in &ranges {
-            let command = command(range)?;
-            let (piece, behind) = rest.split_at(command.data_out_bytes() as usize);
-            commands.push((command, piece.to_vec()));
-            rest = behind;
+    }
+}
+
+impl Drop for Disk {
+    /// The writers end when nothing is left.
+    fn drop(&mut self) {
+        if let Some(behind) = &self.behind {
+            behind.close();
         }
-        let done = self.link.run_all(commands)?;
-        Ok((done.iter().map(|done| done.session).min().unwrap_or(0), data))
     }
 }
 
-/// Whether a flush that ended so may be sent again: it speaks of nothing but what was answered before it. `overdue` counts how
-/// often it was not answered.
-fn may_flush_again(error: &CommandError, overdue: &mut u32) -> bool {
-    match error {
-        CommandError::NotSent(_) | CommandError::Unknown(_) => true,
-        CommandError::Overdue { .. } => {
-            *overdue += 1;
-            *overdue < OVERDUE_MAX
-        }
-        _ => false,
-    }
-}
-
-/// Blocks in pieces of at most `blocks_max`.
-fn pieces(
-    lba: u64,
-    blocks: u64,
-    blocks_max: u64,
-    block_length_bytes: u32,
-) -> impl Iterator<Item = BlockRange> {
-    let end = lba + blocks;
-    // None is longer than a command can say.
-    let blocks_max = blocks_max.clamp(1, u64::from(u32::MAX));
-    let starts = std::iter::successors(Some(lba), move |lba| lba.checked_add(blocks_max));
-    starts.take_while(move |lba| *lba < end).map(move |lba| BlockRange {
-        lba,
-        blocks: (end - lba).min(blocks_max) as u32,
-        block_length_bytes,
-    })
-}
-
-fn does_not_fit(error: DoesNotFit) -> DiskError {
-    DiskError::Io(error.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_flush_that_is_not_answered_is_given_up_after_the_second_time() {
-        let ended_by = lunette_initiator::Remedy::LogicalUnitReset;
-        let late = CommandError::Overdue { waited: std::time::Duration::from_secs(600), ended_by };
-        let unknown = CommandError::Unknown("the session is lost".into());
-        let mut overdue = 0;
-        assert!(may_flush_again(&late, &mut overdue));
-        assert!(may_flush_again(&unknown, &mut overdue), "a lost session is no fault of the unit");
-        assert!(!may_flush_again(&late, &mut overdue));
-        assert!(!may_flush_again(&CommandError::Aborted, &mut 0));
-    }
-
-    #[test]
-    fn pieces_cover_a_range_once() {
-        let told = |lba, blocks, max| -> Vec<(u64, u32)> {
-            pieces(lba, blocks, max, 512).map(|range| (range.lba, range.blocks)).collect()
-        };
-        assert_eq!(told(5, 0, 4), []);
-        assert_eq!(told(5, 4, 4), [(5, 4)]);
-        assert_eq!(told(5, 9, 4), [(5, 4), (9, 4), (13, 1)]);
-        assert_eq!(told(0, 1 << 33, 0xffff_ffff_ffff).len(), 3);
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,5 +1,6 @@
 //! Opening a disk: login, and everything that has to be known of the unit.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, RwLock};
 use std::thread;
 use std::time::Duration;
@@ -10,10 +11,10 @@ use lunette_scsi::Status;
 use lunette_scsi::client::unit::is_supported;
 use lunette_scsi::client::{Next, Probe, Reply, SameBlocks, UnitFacts, UnitIdentity};
 
-use super::Disk;
 use super::error::OpenError;
 use super::link::Link;
 use super::ranges::Ranges;
+use super::unit::Unit;
 
 /// How long a busy unit is left alone.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -23,12 +24,12 @@ const WRITE_SAME_16: u8 = 0x93;
 /// The longest block that there is a use for, in bytes.
 const BLOCK_BYTES_MAX: u32 = 1 << 16;
 
-impl Disk {
+impl Unit {
     /// Asks the unit everything that has to be known. With `read_only` nothing is ever changed.
     ///
     /// # Errors
     /// [`OpenError`]
-    pub fn open(session: Session, lun: Lun, read_only: bool) -> Result<Disk, OpenError> {
+    pub(super) fn open(session: Session, lun: Lun, read_only: bool) -> Result<Unit, OpenError> {
         let link = Link::new(session, lun);
         let facts = probe(&link)?;
         if let Some(sense) = &facts.not_ready {
@@ -52,7 +53,7 @@ impl Disk {
         // Behind the same number there may be another disk when the session comes back.
         link.session.handle().guard(link.lun, UnitIdentity::of(&facts));
         let same = if has_write_same(&link) { SameBlocks::of(&facts.limits) } else { SameBlocks::none() };
-        Ok(Disk {
+        Ok(Unit {
             same: Mutex::new(same),
             blocks: capacity.blocks,
             block_bytes,
@@ -61,6 +62,7 @@ impl Disk {
             link,
             ranges: Ranges::default(),
             gate: RwLock::new(()),
+            repairs: AtomicU64::new(0),
         })
     }
 }

@@ -8,7 +8,7 @@ use lunette_scsi::client::medium::{self, BlockRange, CdbForm, SameBlock};
 
 use super::error::DiskError;
 use super::journal::Change;
-use super::{Disk, does_not_fit, pieces};
+use super::unit::{Unit, does_not_fit, pieces};
 
 /// The most blocks of one UNMAP where the unit has no limit: 512 MiB of 512-byte blocks; and of what is made zero at once where
 /// the unit has no WRITE SAME.
@@ -16,13 +16,13 @@ const BLOCKS_MAX: u32 = 1 << 20;
 /// How much of ordinary writes of zeros goes out at once, in bytes.
 const BATCH_BYTES: u64 = 8 << 20;
 
-impl Disk {
+impl Unit {
     /// Has these bytes read as zeros, giving space back where that can be and `may_unmap` allows it; with `fua` they are stable
     /// when this returns.
     ///
     /// # Errors
     /// [`DiskError`]: what of it is zero is not known.
-    pub fn zero(&self, offset: u64, length: u64, may_unmap: bool, fua: bool) -> Result<(), DiskError> {
+    pub(super) fn zero(&self, offset: u64, length: u64, may_unmap: bool, fua: bool) -> Result<(), DiskError> {
         self.permit()?;
         self.cover(offset, length)?;
         let block = u64::from(self.block_bytes);
@@ -52,7 +52,7 @@ impl Disk {
     ///
     /// # Errors
     /// [`DiskError`]
-    pub fn discard(&self, offset: u64, length: u64, fua: bool) -> Result<(), DiskError> {
+    pub(super) fn discard(&self, offset: u64, length: u64, fua: bool) -> Result<(), DiskError> {
         self.permit()?;
         self.cover(offset, length)?;
         if !self.facts.provisioning.unmap {
@@ -75,8 +75,7 @@ impl Disk {
     }
 
     /// Zeroing these bytes costs less than writing them: the unit gives their space back.
-    #[must_use]
-    pub fn zeroes_fast(&self, offset: u64, length: u64, may_unmap: bool) -> bool {
+    pub(super) fn zeroes_fast(&self, offset: u64, length: u64, may_unmap: bool) -> bool {
         let block = u64::from(self.block_bytes);
         may_unmap && self.unmaps_zeros() && offset.is_multiple_of(block) && length.is_multiple_of(block)
     }

@@ -48,7 +48,7 @@ pub fn export_of(disk: &Disk, name: &str, description: &str) -> Result<Export, E
         read_only: disk.is_read_only(),
         rotational: matches!(facts.characteristics.rotation, Rotation::PerMinute(_)),
         trim: facts.provisioning.unmap,
-        // All connections are of one session with one unit, and nothing is cached between.
+        // All connections are of one session with one unit, and a flush is of what all of them have written.
         multi_connection: true,
     };
     let exponent = facts.capacity.map_or(0, |capacity| capacity.details.physical_block_exponent);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::{ArgGroup, Args};
 use lunette_attach::file::{self, Mount, Unmounter};
 use lunette_attach::nbd::{Address, DEPTH_MAX, Server, Stopper, export_of};
-use lunette_attach::{Disk, OpenError};
+use lunette_attach::{Disk, DiskOptions, OpenError};
 use lunette_initiator::blocking::Session;
 use lunette_initiator::{EngineEvent, TargetUrl};
 use serde::Serialize;
@@ -86,6 +86,15 @@ pub(crate) struct AttachOptions {
     /// Change nothing
     #[arg(long)]
     pub(crate) read_only: bool,
+    /// Read nothing before it is asked for, as where several hosts write to the disk
+    #[arg(long)]
+    pub(crate) no_read_ahead: bool,
+    /// Answer each write when the disk has answered it, even if the disk has a write cache
+    #[arg(long)]
+    pub(crate) no_write_behind: bool,
+    /// Send each request as it is, also where neighbouring ones wait to be sent
+    #[arg(long)]
+    pub(crate) no_merge: bool,
     /// Requests that are carried out at once, of each NBD client
     #[arg(long, value_name = "N", default_value = "16", value_parser = clap::value_parser!(u32).range(1..=DEPTH_MAX as i64))]
     pub(crate) depth: u32,
@@ -178,7 +187,13 @@ fn open(options: &AttachOptions) -> Result<Disk, Failure> {
         }
     };
     let session = session.map_err(|error| Failure::initiator(&error))?;
-    Disk::open(session, options.url.lun, options.read_only).map_err(|error| match error {
+    let disk = DiskOptions {
+        read_only: options.read_only,
+        read_ahead: !options.no_read_ahead,
+        write_behind: !options.no_write_behind,
+        merge: !options.no_merge,
+    };
+    Disk::open(session, options.url.lun, disk).map_err(|error| match error {
         OpenError::Command(error) => Failure::command(&error),
         OpenError::Probe(error) => Failure::scsi(format!("{}: {error}", options.url), None),
         OpenError::NoDisk(message) => Failure::scsi(format!("{}: {message}", options.url), None),

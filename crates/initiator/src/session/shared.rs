@@ -9,6 +9,7 @@ use lunette_iscsi::parameters::SessionParameters;
 use lunette_scsi::client::UnitIdentity;
 
 use crate::engine::{ConnectionInfo, EngineEvent, Waker};
+use crate::merge::Merging;
 use crate::multipath::PathInfo;
 use crate::{Command, CommandError, CommandId, Completion, Data, Lun, Times};
 
@@ -16,6 +17,7 @@ use crate::{Command, CommandError, CommandId, Completion, Data, Lun, Times};
 pub(super) enum Request {
     Command(Command, oneshot::Sender<Completion>),
     Guard(Lun, Box<UnitIdentity>),
+    Merge(Lun, Option<Merging>),
     Manage(Function, oneshot::Sender<Result<u8, CommandError>>),
     LogOut(oneshot::Sender<()>),
     /// The last handle has gone.

@@ -1,0 +1,319 @@
+//! Writes that were answered and are not sent yet, or not answered by the target: write-behind.
+//!
+//! What continues a write that waits is added to it, so that small writes in a row become long commands. Everything is sent as soon as
+//! somebody is free to send it; nothing waits for a clock. A write that fails has been answered well before: so the failure is kept for good
+//! and told by every flush and every write that comes later, and what it was about is not read any more.
+//!
+//! No I/O here: threads of [`super::Disk`] take runs and say how they ended.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::error::DiskError;
+
+/// The most that is answered and not stable in the target's cache, in bytes: what a line of 1 Gb/s and 100 ms holds.
+pub(super) const BYTES_MAX: usize = 16 << 20;
+/// What that becomes on a slow line at least.
+const BYTES_MIN: usize = 256 << 10;
+/// How long a run may take before it becomes less.
+const WAIT_MAX: Duration = Duration::from_secs(1);
+/// The longest write that is gathered, in bytes: what one command transfers.
+const RUN_BYTES_MAX: usize = 1 << 20;
+/// A longer write is not answered ahead, in bytes.
+pub(super) const WRITE_BYTES_MAX: usize = 4 << 20;
+
+/// Data of whole blocks that is to be written.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    serial: u64,
+    pub(super) offset: u64,
+    pub(super) data: Vec<u8>,
+}
+
+impl Run {
+    /// What [`Behind::ended`] is told.
+    pub(super) const fn serial(&self) -> u64 {
+        self.serial
+    }
+
+    fn range(&self) -> Range<u64> {
+        self.offset..self.offset + self.data.len() as u64
+    }
+}
+
+/// A run that is being written.
+#[derive(Debug)]
+struct Sending {
+    serial: u64,
+    range: Range<u64>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// In the order in which they came.
+    waiting: VecDeque<Run>,
+    sending: Vec<Sending>,
+    /// Of both.
+    bytes: usize,
+    serials: u64,
+    /// What may be of both, in bytes: less where the line is slow, so that neither a flush nor a read waits long.
+    bytes_max: usize,
+    /// The first failure, and the bytes that all of them were about.
+    failed: Option<(DiskError, Range<u64>)>,
+    is_closed: bool,
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Behind {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        let (waiting, sending) = Default::default();
+        Self { waiting, sending, bytes: 0, serials: 0, bytes_max: BYTES_MAX, failed: None, is_closed: false }
+    }
+}
+
+impl State {
+    /// There is room for so many bytes more; for any number where nothing is.
+    fn has_room(&self, bytes: usize) -> bool {
+        self.bytes == 0 || self.bytes + bytes <= self.bytes_max
+    }
+
+    fn overlaps(&self, range: &Range<u64>) -> bool {
+        let waiting = self.waiting.iter().map(Run::range);
+        waiting.chain(self.sending.iter().map(|sending| sending.range.clone())).any(|at| overlap(&at, range))
+    }
+
+    /// Something that came before this serial is not through.
+    fn has_before(&self, serial: u64) -> bool {
+        self.waiting.front().is_some_and(|run| run.serial < serial)
+            || self.sending.iter().any(|sending| sending.serial < serial)
+    }
+
+    fn check(&self) -> Result<(), DiskError> {
+        self.failed.as_ref().map_or(Ok(()), |(error, _)| Err(error.clone()))
+    }
+
+    /// Adds it to a run that it continues, or makes a run of it.
+    fn add(&mut self, offset: u64, data: Vec<u8>) {
+        self.bytes += data.len();
+        let continues =
+            |run: &&mut Run| run.range().end == offset && run.data.len() + data.len() <= RUN_BYTES_MAX;
+        match self.waiting.iter_mut().rev().find(continues) {
+            Some(run) => run.data.extend_from_slice(&data),
+            None => {
+                self.waiting.push_back(Run { serial: self.serials, offset, data });
+                self.serials += 1;
+            }
+        }
+    }
+}
+
+fn overlap(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start.max(other.start) < one.end.min(other.end)
+}
+
+impl Behind {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait_while(&self, condition: impl FnMut(&mut State) -> bool) -> MutexGuard<'_, State> {
+        self.changed.wait_while(self.lock(), condition).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes data of whole blocks, no more than [`WRITE_BYTES_MAX`], when there is room for it and nothing older of the same blocks is left.
+    ///
+    /// # Errors
+    /// An earlier write failed.
+    pub(super) fn put(&self, offset: u64, data: Vec<u8>) -> Result<(), DiskError> {
+        let range = offset..offset + data.len() as u64;
+        let mut state = self.wait_while(|state| {
+            state.failed.is_none() && (!state.has_room(data.len()) || state.overlaps(&range))
+        });
+        state.check()?;
+        state.add(offset, data);
+        drop(state);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    /// Waits until nothing of these bytes is left to be written.
+    ///
+    /// # Errors
+    /// A write of some of them failed: what is there is not what was answered.
+    pub(super) fn wait_for(&self, range: &Range<u64>) -> Result<(), DiskError> {
+        let state = self.wait_while(|state| state.overlaps(range));
+        match &state.failed {
+            Some((error, lost)) if overlap(lost, range) => Err(error.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether some of these bytes are still to be written.
+    pub(super) fn has(&self, range: &Range<u64>) -> bool {
+        self.lock().overlaps(range)
+    }
+
+    /// Waits until everything is written that was put before.
+    ///
+    /// # Errors
+    /// A write failed, now or ever.
+    pub(super) fn drain(&self) -> Result<(), DiskError> {
+        let serial = self.lock().serials;
+        self.wait_while(|state| state.has_before(serial)).check()
+    }
+
+    /// True if a write has failed.
+    ///
+    /// # Errors
+    /// That failure.
+    pub(super) fn check(&self) -> Result<(), DiskError> {
+        self.lock().check()
+    }
+
+    /// The next run, for whoever writes it; waits for one. `None`: there will be no more.
+    pub(super) fn take(&self) -> Option<Run> {
+        let mut state = self.wait_while(|state| state.waiting.is_empty() && !state.is_closed);
+        let run = state.waiting.pop_front()?;
+        state.sending.push(Sending { serial: run.serial, range: run.range() });
+        Some(run)
+    }
+
+    /// What [`Self::take`] gave was written, or was not, and how long that took.
+    pub(super) fn ended(&self, serial: u64, result: Result<(), DiskError>, took: Duration) {
+        let mut state = self.lock();
+        let bytes = if took > WAIT_MAX { state.bytes_max / 2 } else { state.bytes_max + BYTES_MIN };
+        state.bytes_max = bytes.clamp(BYTES_MIN, BYTES_MAX);
+        if let Some(at) = state.sending.iter().position(|sending| sending.serial == serial) {
+            let range = state.sending.swap_remove(at).range;
+            state.bytes -= (range.end - range.start) as usize;
+            if let Err(error) = result {
+                let (error, lost) = state.failed.take().unwrap_or_else(|| (error, range.clone()));
+                let lost = lost.start.min(range.start)..lost.end.max(range.end);
+                state.failed = Some((error, lost));
+            }
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Nothing comes any more; what waits is still taken.
+    pub(super) fn close(&self) {
+        self.lock().is_closed = true;
+        self.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    fn io() -> DiskError {
+        DiskError::Io("no".into())
+    }
+
+    #[test]
+    fn what_continues_a_write_that_waits_is_added_to_it() {
+        let behind = Behind::default();
+        behind.put(0, vec![1; 512]).unwrap();
+        behind.put(512, vec![2; 512]).unwrap();
+        behind.put(8192, vec![3; 512]).unwrap();
+        behind.put(1024, vec![4; 512]).unwrap();
+        let run = behind.take().unwrap();
+        assert_eq!((run.offset, run.data), (0, [vec![1; 512], vec![2; 512], vec![4; 512]].concat()));
+        // One that is being written gets no longer.
+        behind.put(1536, vec![5; 512]).unwrap();
+        assert_eq!(behind.take().map(|run| run.offset), Some(8192));
+        assert_eq!(behind.take().map(|run| (run.offset, run.data.len())), Some((1536, 512)));
+        behind.close();
+        assert_eq!(behind.take(), None);
+    }
+
+    #[test]
+    fn a_run_is_no_longer_than_a_command() {
+        let behind = Behind::default();
+        for at in 0..3 {
+            behind.put(at << 19, vec![0; 1 << 19]).unwrap();
+        }
+        assert_eq!(behind.take().map(|run| run.data.len()), Some(1 << 20));
+        assert_eq!(behind.take().map(|run| run.data.len()), Some(1 << 19));
+    }
+
+    #[test]
+    fn memory_is_bounded_and_nothing_overtakes_an_older_write_of_the_same_bytes() {
+        let behind = Behind::default();
+        for at in 0..4 {
+            behind.put(at * WRITE_BYTES_MAX as u64, vec![0; WRITE_BYTES_MAX]).unwrap();
+        }
+        thread::scope(|scope| {
+            let more = scope.spawn(|| behind.put(1 << 40, vec![0; 512]));
+            let same = scope.spawn(|| behind.put(0, vec![1; 512]));
+            let read = scope.spawn(|| behind.wait_for(&(100..200)));
+            let run = behind.take().unwrap();
+            assert_eq!(run.offset, 0);
+            assert!(behind.has(&(0..1)));
+            behind.ended(run.serial(), Ok(()), Duration::ZERO);
+            for waiting in [more, same] {
+                waiting.join().unwrap().unwrap();
+            }
+            // The reader may have come before the second write of its bytes or after it: that has to go, too.
+            behind.close();
+            while let Some(run) = behind.take() {
+                behind.ended(run.serial(), Ok(()), Duration::ZERO);
+            }
+            read.join().unwrap().unwrap();
+        });
+        assert_eq!(behind.lock().bytes, 0);
+    }
+
+    #[test]
+    fn a_failure_is_told_for_good() {
+        let behind = Behind::default();
+        behind.put(4096, vec![0; 512]).unwrap();
+        behind.put(0, vec![0; 512]).unwrap();
+        let [first, second] = [behind.take().unwrap(), behind.take().unwrap()];
+        behind.ended(first.serial(), Err(io()), Duration::ZERO);
+        behind.ended(second.serial(), Ok(()), Duration::ZERO);
+        for _ in 0..2 {
+            assert_eq!(behind.drain(), Err(io()));
+            assert_eq!(behind.put(0, vec![0; 512]), Err(io()));
+        }
+        assert_eq!(behind.wait_for(&(4096..4097)), Err(io()), "what is there is not what was answered");
+        assert_eq!(behind.wait_for(&(0..512)), Ok(()));
+    }
+
+    #[test]
+    fn on_a_slow_line_less_is_answered_ahead() {
+        let behind = Behind::default();
+        for at in 0..20 {
+            behind.put(at * 8192, vec![0; 512]).unwrap();
+            let run = behind.take().unwrap();
+            behind.ended(run.serial(), Ok(()), Duration::from_secs(3));
+        }
+        assert_eq!(behind.lock().bytes_max, BYTES_MIN);
+        behind.put(0, vec![0; WRITE_BYTES_MAX]).unwrap();
+        assert!(!behind.lock().has_room(1), "one that is longer goes alone");
+    }
+
+    #[test]
+    fn a_flush_waits_for_what_came_before_it_and_for_no_more() {
+        let behind = Behind::default();
+        behind.put(0, vec![0; 512]).unwrap();
+        thread::scope(|scope| {
+            let drained = scope.spawn(|| behind.drain());
+            let run = behind.take().unwrap();
+            behind.ended(run.serial(), Ok(()), Duration::ZERO);
+            drained.join().unwrap().unwrap();
+        });
+        behind.drain().unwrap();
+    }
+}
