@@ -270,7 +270,7 @@ mod tests {
             rate in 1e5_f64..1e11,
             rtt_us in 1_u64..1_000_000,
             loss in prop::sample::select(vec![0.0, 1e-6, 1e-4, 1e-2]),
-            tcp_window in prop::option::of(1_u64 << 14..1 << 30),
+            tcp_window in prop::option::of(1_u64 << 14..=TCP_WINDOW_BYTES_MAX),
             size_kib in 1_u32..8192,
             window in 1_u32..300,
             read_percent in 0_u32..=100,
