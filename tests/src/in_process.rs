@@ -103,6 +103,7 @@ impl InProcess {
             limits: Limits::default(),
             reactors: Reactors { count: Some(2), ..Reactors::default() },
             state_directory: None,
+            trace_directory: None,
             isns: lunette_target::config::IsnsConfig::default(),
         };
         change(&mut config);

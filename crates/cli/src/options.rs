@@ -149,6 +149,10 @@ pub(crate) struct ServeOptions {
     /// a restart, and settings [default: beside each image; for block devices nowhere]
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "config")]
     pub(crate) state_directory: Option<PathBuf>,
+    /// Record what initiators read and write in this directory, which is made if it is missing, a file for each logical unit: a
+    /// trace that `lunette bench --trace` replays
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "config")]
+    pub(crate) trace_directory: Option<PathBuf>,
     /// Let in only who proves by CHAP to be this user: NAME=file:PATH or NAME=env:VARIABLE; may be repeated
     ///
     /// The secret is the one line of the file, or the value of the environment variable: 12 bytes at least, see

@@ -87,6 +87,7 @@ fn config(options: ServeOptions) -> Result<Config, Failure> {
             let reactors = Reactors { count: None, cores: options.cores, poll: options.poll };
             let limits = Limits::default();
             let state_directory = options.state_directory;
+            let trace_directory = options.trace_directory;
             let config = Config {
                 portals,
                 targets,
@@ -96,6 +97,7 @@ fn config(options: ServeOptions) -> Result<Config, Failure> {
                 limits,
                 reactors,
                 state_directory,
+                trace_directory,
                 isns: IsnsConfig::default(),
             };
             config.validate().map(|()| config)

@@ -60,6 +60,14 @@ pub enum StartError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// A trace cannot be written.
+    #[error("trace_directory: {}: {source}", path.display())]
+    TraceDirectory {
+        /// The directory, or a file there.
+        path: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// Something is said of a portal group that the target does not have.
     #[error("target {target}: port_group: there is no portal group {tag}")]
     PortGroup {

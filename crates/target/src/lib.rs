@@ -16,6 +16,7 @@ mod listener;
 mod mailbox;
 mod portals;
 mod reactor;
+mod recorder;
 mod registry;
 mod reload;
 mod retained;

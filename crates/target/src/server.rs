@@ -25,6 +25,7 @@ use crate::listener::{self, Listener};
 use crate::mailbox::Mailbox;
 use crate::portals::{Portal, Portals};
 use crate::reactor::{Message, Reactor};
+use crate::recorder::{Recorder, Recording};
 use crate::registry::Registry;
 use crate::retained::RetainedSessions;
 use crate::saver::Saver;
@@ -53,6 +54,8 @@ pub(crate) struct Shared {
     pub(crate) reactors: Vec<Arc<Mailbox<Message>>>,
     pub(crate) pool: BufferPool,
     pub(crate) saver: Saver,
+    /// Where reads and writes are recorded, if they are.
+    pub(crate) recorder: Option<Recorder>,
     pub(crate) upkeep: Arc<Mailbox<upkeep::Message>>,
     /// Each wakes the thread of one iSNS server.
     pub(crate) isns_stops: Arc<[Mailbox<()>]>,
@@ -71,6 +74,8 @@ pub struct Server {
     upkeep: Upkeep,
     /// Kept for its end.
     registrars: Registrars,
+    /// And so is this.
+    recording: Option<Recording>,
 }
 
 impl Server {
@@ -97,6 +102,7 @@ impl Server {
         let portals = sockets.iter().map(std::net::TcpListener::local_addr).collect::<Result<Vec<_>, _>>()?;
         let state_directory = config.state_directory.as_deref();
         state_directory.map(make_state_directory).transpose()?;
+        let trace_directory = config.trace_directory.as_deref();
         let domain = Arc::new(Domain::new(Arc::new(Surroundings::new())));
         let (rules, places) = (&config.chap, &config.portals);
         let open = |target| ServedTarget::open(target, rules, state_directory, places, &domain, &layer);
@@ -106,6 +112,9 @@ impl Server {
         config.warnings().iter().for_each(|warning| warn!("{warning}"));
         let reports = targets.iter().map(|target| target.report.clone()).collect();
         raise_descriptor_limit();
+
+        let recorder = trace_directory.map(|path| Recorder::start(path, &targets)).transpose()?;
+        let (recorder, recording) = recorder.unzip();
 
         let homes = homes(&config.reactors)?;
         let count = homes.len();
@@ -128,6 +137,7 @@ impl Server {
             reactors: reactors.clone(),
             pool: BufferPool::new(pool_bytes),
             saver: Saver::default(),
+            recorder,
             upkeep: Arc::new(Mailbox::new()?),
             isns_stops: config.isns.servers.iter().map(|_| Mailbox::new()).collect::<io::Result<_>>()?,
             stop_now: AtomicBool::new(false),
@@ -152,7 +162,7 @@ impl Server {
             Ok((upkeep, registrars, listener)) => {
                 let listener = Arc::new(Mutex::new(Some(listener)));
                 let handle = ServerHandle { shared, listener_stop, listener };
-                Ok(Self { handle, portals, reports, threads, upkeep, registrars })
+                Ok(Self { handle, portals, reports, threads, upkeep, registrars, recording })
             }
             Err(error) => {
                 // The threads that did start hold the volumes.
@@ -191,6 +201,7 @@ impl Server {
         self.handle.close_portals();
         let failed = failed + usize::from(!self.upkeep.end());
         drop(self.registrars);
+        drop(self.recording);
         let shared = &self.handle.shared;
         if shared.stop_now.load(Ordering::Acquire) {
             return Err(StopError::Forced);
@@ -213,9 +224,14 @@ impl Server {
 
 /// The directory for the states of units, which others need not read.
 fn make_state_directory(path: &Path) -> Result<(), StartError> {
+    make_directory(path).map_err(|source| StartError::StateDirectory { path: path.to_owned(), source })
+}
+
+/// A directory that others cannot read, if it is missing.
+pub(crate) fn make_directory(path: &Path) -> io::Result<()> {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true).mode(0o700);
-    builder.create(path).map_err(|source| StartError::StateDirectory { path: path.to_owned(), source })
+    builder.create(path)
 }
 
 /// The portals as they are listened on, with the groups of their configuration.

@@ -116,6 +116,33 @@ fn traces_are_replayed_or_refused() {
     assert!(refused(2, &["bench", &url, "--trace", path(&trace)]).contains("line 1 is no operation"));
 }
 
+#[test]
+fn a_target_records_what_is_replayed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let traces = directory.path().join("traces");
+    let served = Served::start(&["mem:8M", "mem:1M"], &["--trace-directory", path(&traces)]);
+    let load = ["--size", "4K", "--read", "70", "--count", "700", "--warm-up", "0", "--write-destroys-data"];
+    let result = good(&[&["bench", &served.url(0), "--json"][..], &load].concat()).json();
+    let writes = result["measured"]["write"]["operations"].as_u64().expect("writes");
+    served.terminate();
+    let mut files: Vec<_> =
+        fs::read_dir(&traces).expect("it is there").map(|entry| entry.expect("a file").path()).collect();
+    files.sort();
+    assert_eq!(files.len(), 2, "{files:?}");
+    assert!(path(&files[0]).ends_with(".0.trace") && path(&files[1]).ends_with(".1.trace"), "{files:?}");
+    assert_eq!(fs::read_to_string(&files[1]).expect("text"), "", "nobody has touched it");
+    let text = fs::read_to_string(&files[0]).expect("text");
+    assert_eq!(text.lines().count(), 700);
+    assert_eq!(text.lines().filter(|line| line.contains(" W ")).count() as u64, writes);
+
+    let served = Served::start(&["mem:8M"], &[]);
+    let all = ["--pace", "none", "--write-destroys-data", "--json"];
+    let result = good(&[&["bench", &served.url(0), "--trace", path(&files[0])][..], &all].concat()).json();
+    let measured = &result["measured"];
+    assert_eq!((&measured["operations"], &measured["bytes"]), (&700.into(), &(700 * 4096).into()));
+    assert_eq!(measured["write"]["operations"].as_u64(), Some(writes));
+}
+
 /// Whether a process has a handler for SIGINT yet.
 fn catches_interrupts(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// The target's name.
@@ -29,6 +30,13 @@ impl Served {
         let ready: Value = serde_json::from_str(&line).expect("JSON");
         let portal = ready["portals"][0].as_str().expect("a portal").to_owned();
         Served { child, portal }
+    }
+
+    /// Ends it as an operator would.
+    pub(crate) fn terminate(mut self) {
+        let pid = Pid::from_raw(self.child.id() as i32).expect("a process");
+        kill_process(pid, Signal::TERM).expect("it is there");
+        assert!(self.child.wait().expect("it ends").success());
     }
 
     /// Ends it as a loss of power would.

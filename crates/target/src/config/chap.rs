@@ -194,6 +194,7 @@ mod tests {
             limits: Limits::default(),
             reactors: Reactors::default(),
             state_directory: None,
+            trace_directory: None,
             isns: crate::config::IsnsConfig::default(),
         }
     }

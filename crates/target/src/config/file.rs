@@ -100,6 +100,7 @@ struct RawConfig {
     #[serde(default)]
     reactors: Reactors,
     state_directory: Option<PathBuf>,
+    trace_directory: Option<PathBuf>,
     #[serde(default)]
     isns: RawIsns,
 }
@@ -252,6 +253,7 @@ fn parse(text: &str, directory: &Path) -> Result<Config, Fault> {
         limits: raw.limits,
         reactors: raw.reactors,
         state_directory: raw.state_directory.map(|path| directory.join(path)),
+        trace_directory: raw.trace_directory.map(|path| directory.join(path)),
         isns: raw.isns.into(),
     };
     config.validate().map_err(|Invalid { place, message }| Fault {

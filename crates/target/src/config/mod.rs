@@ -73,6 +73,9 @@ pub struct Config {
     /// The directory that keeps the state of all logical units over restarts; it is made if it is missing. `None`: beside
     /// each image, and for block devices nowhere.
     pub state_directory: Option<PathBuf>,
+    /// The directory where what initiators read and write is recorded, a file for each logical unit; it is made if it is
+    /// missing. `None`: nothing is.
+    pub trace_directory: Option<PathBuf>,
 }
 
 /// One target: a name, and the logical units that are found under it.
@@ -274,6 +277,7 @@ mod tests {
             limits: Limits::default(),
             reactors: Reactors::default(),
             state_directory: None,
+            trace_directory: None,
             isns: IsnsConfig::default(),
         }
     }

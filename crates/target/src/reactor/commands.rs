@@ -220,6 +220,9 @@ impl Reactor {
 
     /// Hands an operation to the engine of the task's volume, or of the volume of unit `naa`.
     pub(super) fn submit(&mut self, index: usize, id: TaskId, naa: Option<u64>, io: Io) {
+        if self.shared.recorder.is_some() {
+            self.record(index, id, naa, &io);
+        }
         if self.answer_from_cache(index, id, &io) {
             return;
         }
@@ -278,6 +281,18 @@ impl Reactor {
                 self.io.submit(volume, store_tag(index, id), operation);
             }
             None => self.finish_starved(index, id),
+        }
+    }
+
+    /// Has an operation recorded.
+    #[cold]
+    fn record(&self, index: usize, id: TaskId, naa: Option<u64>, io: &Io) {
+        let Some(session) = self.sessions.get(index) else { return };
+        let context = session.contexts.get(id.slot()).and_then(Option::as_ref);
+        let (Some(attachment), Some(context)) = (&session.attachment, context) else { return };
+        let volume = volume_of(&self.shared, attachment, context, naa);
+        if let (Some(recorder), Some(volume)) = (&self.shared.recorder, volume) {
+            recorder.record(volume.identity().naa, io);
         }
     }
 

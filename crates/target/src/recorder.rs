@@ -1,0 +1,272 @@
+//! The trace of what initiators read and write, one file for each logical unit, in the form that `lunette bench --trace` replays:
+//! `MICROSECONDS R|W OFFSET LENGTH` (docs/guide/bench.md). The times count from 1970, so that later starts write on.
+//!
+//! A reactor puts 32 bytes into a queue with an end, and goes on; what finds the queue full is counted and told, never waited for. A
+//! thread takes them from there to the files.
+
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use lunette_scsi::Io;
+use tracing::{info, warn};
+
+use crate::failure::StartError;
+use crate::server::make_directory;
+use crate::units::ServedTarget;
+
+/// Records that wait for the thread: 2 MiB, or more than any target here does between two of its looks.
+const QUEUE_RECORDS: usize = 1 << 16;
+/// How long the thread sleeps between its looks. It is never woken, which would cost a reactor a system call.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// The longest file, in bytes: about as many operations as can be replayed.
+const FILE_BYTES_MAX: u64 = 1 << 30;
+
+/// One operation on a unit.
+#[derive(Debug, Clone, Copy)]
+struct Record {
+    time_us: u64,
+    naa: u64,
+    offset_bytes: u64,
+    length_bytes: u32,
+    is_read: bool,
+}
+
+/// The reactors' side.
+#[derive(Debug)]
+pub(crate) struct Recorder {
+    queue: SyncSender<Record>,
+    /// Those that found the queue full.
+    lost: Arc<AtomicU64>,
+}
+
+/// The thread; dropping this has it write what is left, and ends it.
+#[derive(Debug)]
+pub(crate) struct Recording {
+    ends: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Recorder {
+    /// Opens the files, and starts the thread.
+    ///
+    /// # Errors
+    /// The directory or a file cannot be had, or a thread.
+    pub(crate) fn start(
+        directory: &Path,
+        targets: &[Arc<ServedTarget>],
+    ) -> Result<(Self, Recording), StartError> {
+        let failed = |path: &Path| {
+            let path = path.to_owned();
+            move |source| StartError::TraceDirectory { path, source }
+        };
+        make_directory(directory).map_err(failed(directory))?;
+        let mut files = HashMap::new();
+        for target in targets {
+            for (volume, unit) in target.volumes.iter().zip(&target.report.units) {
+                let path = directory.join(format!("{}.{}.trace", target.name, unit.lun));
+                let file = TraceFile::open(path.clone()).map_err(failed(&path))?;
+                files.insert(volume.identity().naa, file);
+            }
+        }
+        let (queue, records) = sync_channel(QUEUE_RECORDS);
+        let (lost, ends) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let mut writer = Writer { records, files, lost: Arc::clone(&lost), told: 0 };
+        let over = Arc::clone(&ends);
+        let run = move || {
+            // What comes before the end is told is looked at once more after it.
+            while !over.load(Ordering::Acquire) {
+                writer.look();
+                thread::park_timeout(LOOK_INTERVAL);
+            }
+            writer.look();
+        };
+        let thread = thread::Builder::new().name("trace".into()).spawn(run)?;
+        Ok((Self { queue, lost }, Recording { ends, thread: Some(thread) }))
+    }
+
+    /// Records an operation, if it is a read or a write.
+    pub(crate) fn record(&self, naa: u64, io: &Io) {
+        let (is_read, offset_bytes, length_bytes) = match *io {
+            Io::Read { offset_bytes, length_bytes, .. } => (true, offset_bytes, length_bytes),
+            Io::WriteMedium { offset_bytes, length_bytes, .. }
+            | Io::WriteDataOut { offset_bytes, length_bytes, .. }
+            | Io::WriteAtomic { offset_bytes, length_bytes, .. } => (false, offset_bytes, length_bytes),
+            _ => return,
+        };
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        // Microseconds fill 64 bits in half a million years.
+        let record = Record { time_us: now.as_micros() as u64, naa, offset_bytes, length_bytes, is_read };
+        if self.queue.try_send(record).is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // A panic there has been told.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The thread's side.
+struct Writer {
+    records: Receiver<Record>,
+    files: HashMap<u64, TraceFile>,
+    lost: Arc<AtomicU64>,
+    /// How many of those have been told.
+    told: u64,
+}
+
+impl Writer {
+    /// Writes what has come.
+    fn look(&mut self) {
+        while let Ok(record) = self.records.try_recv() {
+            if let Some(file) = self.files.get_mut(&record.naa) {
+                let kind = if record.is_read { 'R' } else { 'W' };
+                let Record { time_us, offset_bytes, length_bytes, .. } = record;
+                file.add(&format!("{time_us} {kind} {offset_bytes} {length_bytes}\n"));
+            }
+        }
+        let lost = self.lost.load(Ordering::Relaxed);
+        if lost > self.told {
+            let more = lost - self.told;
+            self.told = lost;
+            warn!("{more} operations came too fast for the trace and are not in it");
+            self.files.values_mut().for_each(|file| {
+                file.add(&format!("# {more} operations of all units are missing here\n"));
+            });
+        }
+        self.files.values_mut().for_each(TraceFile::flush);
+    }
+}
+
+/// One file, which closes for good when it is full or cannot be written.
+struct TraceFile {
+    path: PathBuf,
+    file: Option<BufWriter<File>>,
+    length_bytes: u64,
+}
+
+impl TraceFile {
+    /// Opens a file to write on, which only its owner may read.
+    fn open(path: PathBuf) -> io::Result<Self> {
+        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(&path)?;
+        let length_bytes = file.metadata()?.len();
+        info!(path = %path.display(), "what is read and written is recorded");
+        Ok(Self { path, file: Some(BufWriter::new(file)), length_bytes })
+    }
+
+    fn add(&mut self, line: &str) {
+        let Some(file) = &mut self.file else { return };
+        let length_bytes = self.length_bytes + line.len() as u64;
+        if length_bytes > FILE_BYTES_MAX {
+            warn!(path = %self.path.display(), "the trace is as long as it may be; nothing more is recorded");
+            self.flush();
+            self.file = None;
+        } else if let Err(error) = file.write_all(line.as_bytes()) {
+            self.give_up(&error);
+        } else {
+            self.length_bytes = length_bytes;
+        }
+    }
+
+    fn flush(&mut self) {
+        if let Some(Err(error)) = self.file.as_mut().map(BufWriter::flush) {
+            self.give_up(&error);
+        }
+    }
+
+    fn give_up(&mut self, error: &io::Error) {
+        warn!(path = %self.path.display(), %error, "the trace cannot be written; nothing more is recorded");
+        // What is in its buffer would fail again when it is dropped.
+        if let Some(file) = self.file.take() {
+            let _ = file.into_parts();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn writer(directory: &Path) -> (Recorder, Writer) {
+        let file = TraceFile::open(directory.join("a.0.trace")).unwrap();
+        let (queue, records) = sync_channel(2);
+        let lost = Arc::new(AtomicU64::new(0));
+        let files = HashMap::from([(7, file)]);
+        (Recorder { queue, lost: Arc::clone(&lost) }, Writer { records, files, lost, told: 0 })
+    }
+
+    const READ: Io = Io::Read { offset_bytes: 4096, length_bytes: 512, inspected: false };
+
+    fn text(directory: &Path) -> Vec<String> {
+        let text = std::fs::read_to_string(directory.join("a.0.trace")).unwrap();
+        // The times are of this moment.
+        let without_time = |line: &str| match line.split_once(' ') {
+            Some((time, rest)) if time.parse::<u64>().is_ok() => rest.to_owned(),
+            _ => line.to_owned(),
+        };
+        text.lines().map(without_time).collect()
+    }
+
+    #[test]
+    fn reads_and_writes_are_written_and_what_was_lost_is_told() {
+        let directory = tempfile::tempdir().unwrap();
+        let (recorder, mut writer) = writer(directory.path());
+        recorder.record(7, &READ);
+        recorder.record(7, &Io::WriteDataOut { offset_bytes: 0, start: 0, length_bytes: 1024, stable: true });
+        recorder.record(7, &READ);
+        recorder.record(7, &READ);
+        writer.look();
+        recorder.record(7, &Io::SaveState);
+        recorder.record(8, &READ);
+        writer.look();
+        let missing = "# 2 operations of all units are missing here";
+        assert_eq!(text(directory.path()), ["R 4096 512", "W 0 1024", missing]);
+    }
+
+    #[test]
+    fn later_starts_write_on_and_a_full_file_stays_as_it_is() {
+        let directory = tempfile::tempdir().unwrap();
+        for _ in 0..2 {
+            let (recorder, mut writer) = writer(directory.path());
+            recorder.record(7, &READ);
+            writer.look();
+        }
+        let (recorder, mut writer) = writer(directory.path());
+        let file = writer.files.get_mut(&7).unwrap();
+        assert!(file.length_bytes > 0);
+        file.length_bytes = FILE_BYTES_MAX - 1;
+        recorder.record(7, &READ);
+        writer.look();
+        assert!(writer.files[&7].file.is_none());
+        assert_eq!(text(directory.path()), ["R 4096 512"; 2]);
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_ends_its_trace_only() {
+        let directory = tempfile::tempdir().unwrap();
+        let (recorder, mut writer) = writer(directory.path());
+        // Everything written there is refused.
+        let full = TraceFile::open(PathBuf::from("/dev/full")).unwrap();
+        writer.files.insert(9, full);
+        recorder.record(9, &READ);
+        recorder.record(7, &READ);
+        writer.look();
+        assert!(writer.files[&9].file.is_none() && writer.files[&7].file.is_some());
+        assert_eq!(text(directory.path()), ["R 4096 512"]);
+    }
+}
