@@ -75,6 +75,11 @@ impl Trial<'_> {
             site.near(|| set_tcp_window(bytes))?.map_err(LabError::system("TCP buffers at the near end"))?;
             site.far(|| set_tcp_window(bytes))?;
         }
+        if question.path.loss > 0.0 {
+            // What the model knows of losses is of it; others take them for less, or for nothing.
+            site.near(use_cubic)?.map_err(LabError::system("CUBIC at the near end"))?;
+            site.far(use_cubic)?;
+        }
         let plan = self.plan(&site, question)?;
         let carried = site.near(|| bench(&plan, &Monitor::default()))??;
         if let Ending::Mismatch(what) | Ending::Refused(what) | Ending::Lost(what) = carried.ending {
@@ -143,6 +148,11 @@ fn limits(question: &Question) -> String {
         settings.first_burst_length,
         settings.max_recv_data_segment_length
     )
+}
+
+/// Has the TCP of this namespace be CUBIC (RFC 9438), whatever this machine's is.
+fn use_cubic() -> std::io::Result<()> {
+    fs::write("/proc/sys/net/ipv4/tcp_congestion_control", "cubic")
 }
 
 /// Has TCP keep so many bytes under way on connections of this namespace at most (tcp(7), tcp_rmem, tcp_wmem). Half of a receive
