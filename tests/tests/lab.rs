@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use lunette_tests::lunette::binary;
+use lunette_tests::need_programs;
 use lunette_tests::process::{Finished, run};
 use serde_json::Value;
 
@@ -71,6 +72,40 @@ fn cells_are_chosen_by_their_parameters() -> Result<()> {
 }
 
 #[test]
+fn peers_take_turns_with_ours() {
+    need_programs!("tgtd", "tgtadm", "istgt");
+    turns_with_peers().expect("three targets are measured");
+}
+
+fn turns_with_peers() -> Result<()> {
+    let arguments = ["run", "dalgic-sweep", "--quick", "--quiet", "--peers", "tgtd,istgt", "--json"];
+    let only = ["--only", "rtt_ms=0", "--only", "request_kib=8", "--only", "window=1"];
+    let finished = lab(&[&arguments[..], &only].concat())?;
+    if finished.output.contains("there is no emulated network") {
+        lunette_skip::record_lacking(finished.output.trim());
+        return Ok(());
+    }
+    ensure!(finished.success(), "{}: {}", finished.ending(), finished.output);
+    let result: Value = serde_json::from_str(finished.output.trim())?;
+    let cells = result["cells"].as_array().context("cells")?;
+    let target =
+        |cell: &Value| cell["parameters"].as_array().and_then(|all| all.last()).map(|pair| pair[1].clone());
+    let targets: Vec<_> = cells.iter().filter_map(target).collect();
+    assert_eq!(targets, ["lunette", "tgtd", "istgt"].repeat(3));
+    for cell in cells {
+        ensure!(cell["measured"].as_f64() > Some(0.0) && cell["published"].as_f64() > Some(0.0), "{cell}");
+    }
+    // None of the others agrees to what ours does.
+    let agreed = |at: usize| cells[at]["negotiated"].as_u64();
+    ensure!(agreed(0).is_some() && agreed(0) != agreed(1) && agreed(0) != agreed(2), "{result}");
+    ensure!(
+        result["differs"].as_str().is_some_and(|text| text.contains("tgtd and istgt are Debian's")),
+        "{result}"
+    );
+    Ok(())
+}
+
+#[test]
 fn studies_are_listed_and_what_is_none_is_refused() -> Result<()> {
     let finished = lab(&["list"])?;
     ensure!(
@@ -81,6 +116,12 @@ fn studies_are_listed_and_what_is_none_is_refused() -> Result<()> {
     let finished = lab(&["run", "dalgic"])?;
     ensure!(
         finished.ending() == "exit status 2" && finished.output.contains("there are dalgic-tcp, "),
+        "{}",
+        finished.output
+    );
+    let finished = lab(&["run", "dalgic-sweep", "--peers", "tgtd,lio"])?;
+    ensure!(
+        finished.ending() == "exit status 2" && finished.output.contains("LIO is in the kernel"),
         "{}",
         finished.output
     );

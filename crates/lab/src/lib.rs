@@ -25,4 +25,4 @@ pub use host::Host;
 pub use result::{
     BenchResult, DiskFacts, Ending, Latency, Measured, Negotiated, Series, Stage, Stages, WorkloadFacts,
 };
-pub use study::{CellResult, Laboratory, LinkFacts, Study, StudyResult, Told, studies, study};
+pub use study::{CellResult, Laboratory, LinkFacts, Peer, Study, StudyResult, Told, studies, study};

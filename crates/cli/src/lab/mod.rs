@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use lunette_lab::{LabError, Laboratory, Study, StudyResult, Told, report, studies, study};
+use lunette_lab::{LabError, Laboratory, Peer, Study, StudyResult, Told, report, studies, study};
 use lunette_wan::acquire_privileges;
 use serde::Serialize;
 
@@ -24,6 +24,7 @@ const RESULT_BYTES_MAX: u64 = 16 << 20;
 const RUN_EXAMPLES: &str = "\
 Examples:
   lunette lab run dalgic-tcp --quick
+  lunette lab run trinkle-profiles --peers tgtd,istgt
   lunette lab run --all --quick --output results && lunette lab report results
 
 Exit status: 0 when all figures are there, 1 when something went wrong on this machine, 2 when the command line is wrong, 125 when \
@@ -70,6 +71,9 @@ pub(crate) struct RunOptions {
     /// Only cells with this parameter, as rtt_ms=50; several together
     #[arg(long, value_name = "NAME=VALUE", conflicts_with = "all", value_parser = parse_parameter)]
     only: Vec<(String, String)>,
+    /// Other targets beside ours, in turns: tgtd, istgt (Debian's packages tgt and istgt); LIO is in the kernel, and not among them
+    #[arg(long, value_name = "TARGETS", value_delimiter = ',')]
+    peers: Vec<Peer>,
     /// Where all that is left to chance begins
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -159,6 +163,7 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
             stops: &stops,
             scratch: &options.scratch,
             only: &options.only,
+            peers: &options.peers,
         };
         let result = run_one(options, &laboratory, study)?;
         if let Some(directory) = &options.output {

@@ -8,6 +8,7 @@ mod disaster;
 mod fujita;
 mod image;
 mod lu;
+mod peer;
 mod probe;
 mod published;
 mod result;
@@ -16,6 +17,7 @@ mod service;
 mod site;
 mod trinkle;
 
+pub use peer::Peer;
 pub use result::{CellResult, LinkFacts, StudyResult};
 pub use runner::{Laboratory, Told};
 pub(crate) use site::{BLOCK_BYTES, RANGE_BYTES, Site};

@@ -8,7 +8,8 @@ use std::thread;
 
 use lunette_link::Link;
 
-use super::probe::{self, Duty, Place, Run};
+use super::peer::Peer;
+use super::probe::{self, Duty, Place, Probe, Run};
 use super::result::{CellResult, LinkFacts, StudyResult, median};
 use super::site::Site;
 use super::{Cell, Study};
@@ -16,6 +17,13 @@ use crate::{Host, LabError, Negotiated};
 
 /// Runs of each cell, unless it is to be quick.
 const RUNS: usize = 3;
+
+/// What limits a cell of a peer that nothing else explains.
+const OF_PEER: &str = "target";
+
+/// What is to be said where there are peers.
+const PEERS_DIFFER: &str = "tgtd and istgt are Debian's, with a disk of memory and otherwise as they come, each on a link of its own like \
+                            ours; where the target is the limit, nothing else explains that less came.";
 
 /// How studies are run.
 #[derive(Debug, Clone, Copy)]
@@ -32,6 +40,8 @@ pub struct Laboratory<'a> {
     pub scratch: &'a Path,
     /// Only cells that have all these parameters with these values; all cells where there is none.
     pub only: &'a [(String, String)],
+    /// Targets that are measured beside ours, in turns, wherever a cell asks for one over a link.
+    pub peers: &'a [Peer],
 }
 
 /// What is told while a study runs.
@@ -43,6 +53,18 @@ pub struct Told<'a> {
     pub of: usize,
     /// The parameters of the cell that was measured last.
     pub parameters: &'a [(&'static str, String)],
+}
+
+/// A cell with its target, which is ours where it has no peer.
+struct Aimed {
+    cell: Cell,
+    peer: Option<Peer>,
+}
+
+impl Aimed {
+    fn link(&self) -> Option<&str> {
+        self.cell.link.as_deref()
+    }
 }
 
 /// What is collected over a study.
@@ -60,14 +82,16 @@ impl Laboratory<'_> {
     /// A network, a target or a session could not be had, or a cell failed.
     pub fn run(&self, study: &Study, told: &(dyn Fn(Told<'_>) + Sync)) -> Result<StudyResult, LabError> {
         let host = Host::look();
-        let cells: Vec<Cell> = (study.cells)().into_iter().filter(|cell| self.wants(cell)).collect();
+        self.peers.iter().try_for_each(|peer| peer.check())?;
+        let cells = (study.cells)().into_iter().flat_map(|cell| self.beside_peers(cell));
+        let cells: Vec<Aimed> = cells.filter(|aimed| self.wants(&aimed.cell)).collect();
         if cells.is_empty() {
             return Err(LabError::Plan(format!("{} has no such cell", study.name)));
         }
         let mut collected =
             Collected { runs: cells.iter().map(|_| Vec::new()).collect(), links: BTreeMap::new(), done: 0 };
         let mut links: Vec<Option<&str>> = Vec::new();
-        for link in cells.iter().map(|cell| cell.link.as_deref()) {
+        for link in cells.iter().map(Aimed::link) {
             if !links.contains(&link) {
                 links.push(link);
             }
@@ -86,6 +110,22 @@ impl Laboratory<'_> {
         self.only.iter().all(|(name, value)| has(name, value))
     }
 
+    /// A cell, and the same with each peer. Peers have sessions of one connection.
+    fn beside_peers(&self, cell: Cell) -> Vec<Aimed> {
+        if self.peers.is_empty() {
+            return vec![Aimed { cell, peer: None }];
+        }
+        let is_for_all = cell.link.is_some()
+            && matches!(&cell.probe, Probe::Disk(disk) if disk.connections == 1 && disk.design.is_none());
+        let peers = if is_for_all { self.peers } else { &[] };
+        let with = |peer: Option<Peer>| {
+            let mut cell = cell.clone();
+            cell.parameters.push(("target", peer.map_or("lunette", Peer::name).to_owned()));
+            Aimed { cell, peer }
+        };
+        std::iter::once(None).chain(peers.iter().copied().map(Some)).map(with).collect()
+    }
+
     fn runs(&self, cell: &Cell) -> usize {
         let quick = cell.probe.quick_runs();
         if self.is_quick { quick } else { quick.max(RUNS) }
@@ -95,7 +135,7 @@ impl Laboratory<'_> {
     fn group(
         &self,
         name: Option<&str>,
-        cells: &[Cell],
+        cells: &[Aimed],
         collected: &mut Collected,
         told: &(dyn Fn(Told<'_>) + Sync),
     ) -> Result<(), LabError> {
@@ -104,24 +144,35 @@ impl Laboratory<'_> {
         }
         let described = name.map(|name| name.parse::<Link>().map(|link| (name, link))).transpose();
         let described = described.map_err(|error| LabError::Plan(error.to_string()))?;
-        let site = match &described {
-            Some((_, link)) => Some(Site::open(link, self.seed, self.binary)?),
-            None => None,
-        };
+        // Each target has a link of its own, and all are there at the same time, so that they can take turns.
+        let mut sites: Vec<(Option<Peer>, Site)> = Vec::new();
+        if let Some((_, link)) = &described {
+            for aimed in cells.iter().filter(|aimed| aimed.link() == name) {
+                if !sites.iter().any(|site| site.0 == aimed.peer) {
+                    let site = match aimed.peer {
+                        None => Site::open(link, self.seed, self.binary),
+                        Some(peer) => Site::open_peer(link, self.seed, peer),
+                    };
+                    sites.push((aimed.peer, site?));
+                }
+            }
+        }
         let image = OnceCell::new();
-        let all_runs = cells.iter().map(|cell| self.runs(cell)).sum();
-        let own = |cell: &&Cell| cell.link.as_deref() == name;
-        let turns = cells.iter().filter(own).map(|cell| self.runs(cell)).max().unwrap_or_default();
+        let all_runs = cells.iter().map(|aimed| self.runs(&aimed.cell)).sum();
+        let own = |aimed: &&Aimed| aimed.link() == name;
+        let turns = cells.iter().filter(own).map(|aimed| self.runs(&aimed.cell)).max().unwrap_or_default();
         for turn in 0..turns {
-            for (cell, runs) in cells.iter().zip(&mut collected.runs) {
-                if !own(&cell) || turn >= self.runs(cell) {
+            for (aimed, runs) in cells.iter().zip(&mut collected.runs) {
+                if !own(&aimed) || turn >= self.runs(&aimed.cell) {
                     continue;
                 }
+                let cell = &aimed.cell;
                 if self.stops.load(Ordering::Relaxed) {
                     break;
                 }
                 let seed = self.seed.wrapping_add(turn as u64);
-                let over = site.as_ref().zip(described.as_ref().map(|described| &described.1));
+                let site = sites.iter().find(|site| site.0 == aimed.peer).map(|site| &site.1);
+                let over = site.zip(described.as_ref().map(|described| &described.1));
                 let round_trip = over.map(|(_, link)| link.round_trip()).unwrap_or_default();
                 let outstanding_bytes = cell.probe.outstanding_bytes();
                 let duty = Duty::on(round_trip, outstanding_bytes, seed, self.is_quick);
@@ -132,22 +183,27 @@ impl Laboratory<'_> {
                 told(Told { done: collected.done, of: all_runs, parameters: &cell.parameters });
             }
         }
-        if let (Some(site), Some((name, link))) = (site, described) {
-            collected.links.insert(name.to_owned(), site.facts(&link)?);
+        if let Some((name, link)) = described {
+            for (_, site) in &sites {
+                let facts = site.facts(&link)?;
+                // The worst of them is told.
+                let known = collected.links.entry(name.to_owned()).or_insert_with(|| facts.clone());
+                if (facts.is_doubtful, facts.late_us) > (known.is_doubtful, known.late_us) {
+                    *known = facts;
+                }
+            }
         }
         Ok(())
     }
 
-    fn conclude(&self, study: &Study, host: Host, cells: &[Cell], collected: Collected) -> StudyResult {
+    fn conclude(&self, study: &Study, host: Host, cells: &[Aimed], collected: Collected) -> StudyResult {
         let mut agreements: Vec<Negotiated> = Vec::new();
-        let is_partial = collected.runs.iter().zip(cells).any(|(runs, cell)| runs.len() < self.runs(cell));
-        let results = cells.iter().zip(collected.runs).filter_map(|(cell, runs)| {
-            let is_late = cell
-                .link
-                .as_ref()
-                .and_then(|link| collected.links.get(link))
-                .is_some_and(|link| link.is_doubtful);
-            result(cell, runs, &mut agreements, is_late)
+        let is_partial =
+            collected.runs.iter().zip(cells).any(|(runs, aimed)| runs.len() < self.runs(&aimed.cell));
+        let results = cells.iter().zip(collected.runs).filter_map(|(aimed, runs)| {
+            let is_late =
+                aimed.link().and_then(|link| collected.links.get(link)).is_some_and(|link| link.is_doubtful);
+            result(aimed, runs, &mut agreements, is_late)
         });
         let cells = results.collect();
         StudyResult {
@@ -155,7 +211,11 @@ impl Laboratory<'_> {
             study: study.name.to_owned(),
             paper: study.paper.to_owned(),
             question: study.question.to_owned(),
-            differs: study.differs.to_owned(),
+            differs: if self.peers.is_empty() {
+                study.differs.to_owned()
+            } else {
+                format!("{} {PEERS_DIFFER}", study.differs)
+            },
             axes: study.axes.map(|(across, curves)| (across.to_owned(), curves.to_owned())),
             host,
             link: collected.links,
@@ -170,11 +230,12 @@ impl Laboratory<'_> {
 
 /// Makes one figure of a cell's runs; nothing without any.
 fn result(
-    cell: &Cell,
+    aimed: &Aimed,
     runs: Vec<Run>,
     agreements: &mut Vec<Negotiated>,
     is_late: bool,
 ) -> Option<CellResult> {
+    let cell = &aimed.cell;
     let figures: Vec<f64> = runs.iter().map(|run| run.measured).collect();
     let measured = median(figures.clone())?;
     let largest = figures.iter().copied().fold(f64::MIN, f64::max);
@@ -205,6 +266,7 @@ fn result(
         idle,
         negotiated,
     };
-    result.judge(limit, is_late, cell.probe.beside());
+    let beside = if aimed.peer.is_some() { Some(OF_PEER) } else { cell.probe.beside() };
+    result.judge(limit, is_late, beside);
     Some(result)
 }

@@ -12,11 +12,14 @@ use lunette_initiator::{IscsiName, Lun, Options, Portal};
 use lunette_link::Link;
 use lunette_wan::{Emulator, FAR};
 
+use super::peer::{self, Peer};
 use super::result::LinkFacts;
 use crate::LabError;
 
 pub(crate) const TARGET: &str = "iqn.2026-11.io.lunette:lab";
-const PORT: u16 = 3260;
+pub(crate) const PORT: u16 = 3260;
+/// The length of the disk in bytes.
+pub(crate) const DISK_BYTES: u64 = 1 << 30;
 const CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 const TCP_BUFFERS: [&str; 2] = ["/proc/sys/net/ipv4/tcp_rmem", "/proc/sys/net/ipv4/tcp_wmem"];
 /// What is used of it, in bytes.
@@ -28,8 +31,15 @@ pub(crate) const BLOCK_BYTES: u32 = 512;
 
 /// A running network with its target. It ends when it is dropped; the target also when the thread ends that made it.
 pub(crate) struct Site {
+    /// Behind the network in the order of their ends: a target that is gone answers nobody.
+    target: Server,
     emulator: Emulator,
-    target: Child,
+}
+
+/// What serves at the far end.
+enum Server {
+    Lunette(Child),
+    Peer(peer::Running),
 }
 
 impl Site {
@@ -42,7 +52,7 @@ impl Site {
     pub(crate) fn open_with(link: &Link, seed: u64, binary: &Path, limits: &str) -> Result<Self, LabError> {
         let emulator = Emulator::start(link, seed)?;
         let target = serve(&emulator, binary, &(configuration() + limits), &[])?;
-        Ok(Self { emulator, target })
+        Ok(Self { target: Server::Lunette(target), emulator })
     }
 
     /// The network.
@@ -72,13 +82,25 @@ impl Site {
         Ok(done)
     }
 
+    /// The same with a target that is not ours.
+    pub(crate) fn open_peer(link: &Link, seed: u64, peer: Peer) -> Result<Self, LabError> {
+        let emulator = Emulator::start(link, seed)?;
+        let running = peer::start(peer, emulator.far())?;
+        Ok(Self { target: Server::Peer(running), emulator })
+    }
+
     /// How to log in to the target.
     pub(crate) fn options(&self) -> Result<(Options, Lun), LabError> {
-        let name = IscsiName::parse(TARGET).map_err(|error| LabError::Plan(error.to_string()))?;
+        let (name, lun) = match &self.target {
+            Server::Lunette(_) => (TARGET, 0),
+            Server::Peer(running) => running.peer.disk(),
+        };
+        let lun = Lun::new(lun).unwrap_or_default();
+        let name = IscsiName::parse(name).map_err(|error| LabError::Plan(error.to_string()))?;
         let mut options = Options::new(name, Portal::new(FAR.ipv4.to_string(), PORT));
         // A session that is lost is a figure that is lost.
         options.timing.recovery = Duration::ZERO;
-        Ok((options, Lun::default()))
+        Ok((options, lun))
     }
 
     /// Does something at the near end.
@@ -117,11 +139,13 @@ impl Site {
     }
 }
 
-impl Drop for Site {
+impl Drop for Server {
     fn drop(&mut self) {
-        // Memory has nothing to be flushed.
-        let _ = self.target.kill();
-        let _ = self.target.wait();
+        if let Self::Lunette(target) = self {
+            // Memory has nothing to be flushed.
+            let _ = target.kill();
+            let _ = target.wait();
+        }
     }
 }
 
@@ -164,7 +188,7 @@ pub(crate) fn serve(
 /// One disk: memory, so that no store is measured.
 fn configuration() -> String {
     format!(
-        "portals = [\"{}:{PORT}\"]\n\n[[target]]\nname = \"{TARGET}\"\n\n[[target.lun]]\nnumber = 0\nstore = \"mem:1G\"\n\
+        "portals = [\"{}:{PORT}\"]\n\n[[target]]\nname = \"{TARGET}\"\n\n[[target.lun]]\nnumber = 0\nstore = \"mem:{DISK_BYTES}\"\n\
          write = \"back\"\n\n",
         FAR.ipv4
     )
