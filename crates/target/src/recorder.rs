@@ -93,6 +93,7 @@ impl Recorder {
     }
 
     /// Records an operation, if it is a read or a write.
+    #[cold]
     pub(crate) fn record(&self, naa: u64, io: &Io) {
         let (is_read, offset_bytes, length_bytes) = match *io {
             Io::Read { offset_bytes, length_bytes, .. } => (true, offset_bytes, length_bytes),

@@ -15,6 +15,7 @@ use super::commands::store_tag;
 use super::events::PDUS_GATHERED_MAX;
 use super::session::{Medium, Segment, TargetSession};
 use super::waiting::attribute;
+use crate::recorder::Recorder;
 
 /// Longer transfers take the long way: beside their bytes a task costs nothing, and reads are sent from the page cache there
 /// (docs/decisions/0011).
@@ -52,7 +53,9 @@ impl Reactor {
             return false;
         }
         let id = session.core.next_task();
-        let Some(mut begun) = session.begin(pdu, data, store_tag(index, id)) else { return false };
+        let recorder = self.shared.recorder.as_ref();
+        let key = store_tag(index, id);
+        let Some(mut begun) = session.begin(pdu, data, key, recorder) else { return false };
         match begun.take_transfer(data.len()) {
             Some(transfer) => {
                 session.core.answer_at_once(self.now, cid, (bhs, pdu), transfer, &mut self.outbox);
@@ -122,7 +125,7 @@ impl Begun {
 
 impl TargetSession {
     /// Takes a command as far as it goes without waiting.
-    fn begin(&self, pdu: &ScsiCommand, data: &[u8], key: u64) -> Option<Begun> {
+    fn begin(&self, pdu: &ScsiCommand, data: &[u8], key: u64, recorder: Option<&Recorder>) -> Option<Begun> {
         let attachment = self.attachment.as_ref()?;
         let nexus = &attachment.nexus;
         let terms = Terms {
@@ -144,6 +147,9 @@ impl TargetSession {
         if let (Next::Io(io), Some(volume)) = (&next, volume)
             && self.transfer_at_once(volume, io, data, &mut medium)
         {
+            if let Some(recorder) = recorder {
+                recorder.record(volume.identity().naa, io);
+            }
             let bytes = medium.as_ref().map_or(&[][..], Medium::bytes);
             let event = Event::Io { result: Ok(IoOutcome::Done), data_out: data, medium: bytes };
             next = command.resume(nexus, event);
