@@ -12,7 +12,7 @@ pub(crate) const MICRO: Study = Study {
     question: "what the design of a target makes of small requests, in order and at random, with cold caches (figures 3 to 6)",
     differs: "All designs are engines of one target: fileio and fileio-sync one blocking operation at a time, without and with every write \
               stable, diskio without a page cache, threads as Threaded-Ardis, and io_uring. The paper has figures and no \
-              numbers. Before each run the image is written back and dropped from this machine's page cache, which is then looked at; what \
+              numbers. Before each run the image is written back and dropped from this machine's page cache; what \
               the disk below has in memory stays there. 50,000 operations a run, 32 under way; a quick run is a part of a second.",
     axes: Some(("size_kib", "design")),
     cells: micro,

@@ -1,25 +1,21 @@
 //! Images on a disk of this machine, and how they get out of its page cache.
 //!
-//! Cold means: everything was written to the disk, the system was told that nobody needs the pages (POSIX_FADV_DONTNEED), and a
-//! sample of them is asked for without waiting (RWF_NOWAIT) and is not there. What the disk itself, or a host below this machine,
-//! still has in memory nobody here can say.
+//! Cold means: everything was written to the disk, and the system was told that nobody needs the pages (POSIX_FADV_DONTNEED), which
+//! has it drop all of them. What the disk itself, or a host below this machine, still has in memory nobody here can say.
 
 use std::fs::{self, File};
-use std::io::{self, IoSliceMut, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::fs::{Advice, fadvise};
-use rustix::io::{Errno, ReadWriteFlags, preadv2};
+use rustix::fs::{Advice, fadvise, fstatfs};
 
 use crate::LabError;
 
 /// What is written at once, in bytes.
 const PIECE_BYTES: usize = 1 << 20;
-/// Places that are looked at, spread over the image.
-const SAMPLES: u64 = 64;
-/// So many of them may be found in memory: the system reads ahead for others.
-const WARM_MAX: u64 = 3;
+/// File systems that are nowhere but in memory: tmpfs and ramfs (statfs(2)).
+const IN_MEMORY: [rustix::fs::FsWord; 2] = [0x0102_1994, 0x8584_58f6];
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
@@ -74,25 +70,16 @@ impl Image {
     pub(crate) fn cool(&self) -> Result<(), LabError> {
         let failed = LabError::system("an image that is in no cache");
         let file = File::open(&self.path).map_err(&failed)?;
-        file.sync_all().map_err(&failed)?;
-        fadvise(&file, 0, None, Advice::DontNeed).map_err(|error| failed(error.into()))?;
-        let step = (self.length_bytes / SAMPLES).max(4096);
-        let places = (0..self.length_bytes).step_by(usize::try_from(step).unwrap_or(usize::MAX));
-        let warm = places.filter(|place| is_in_memory(&file, *place)).count() as u64;
-        if warm > WARM_MAX {
+        let kind = fstatfs(&file).map_err(|error| failed(error.into()))?.f_type;
+        if IN_MEMORY.contains(&kind) {
             let directory = self.directory.parent().unwrap_or(&self.directory).display();
             return Err(LabError::Plan(format!(
-                "files in {directory} stay in memory, so nothing is cold there; --scratch is to be a directory on a disk"
+                "files in {directory} are in memory, where nothing is cold; --scratch is to be a directory on a disk"
             )));
         }
-        Ok(())
+        file.sync_all().map_err(&failed)?;
+        fadvise(&file, 0, None, Advice::DontNeed).map_err(|error| failed(error.into()))
     }
-}
-
-fn is_in_memory(file: &File, offset: u64) -> bool {
-    let mut block = [0; 512];
-    let read = preadv2(file, &mut [IoSliceMut::new(&mut block)], offset, ReadWriteFlags::NOWAIT);
-    !matches!(read, Err(Errno::AGAIN))
 }
 
 impl Drop for Image {
