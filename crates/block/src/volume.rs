@@ -77,8 +77,8 @@ impl Volume {
         let mut features = store.features();
         features.unmap &= spec.provisioning == Provisioning::Thin;
         features.reserves &= features.unmap && !spec.read_only;
+        // That it is thin stays true of a volume that is not to be written: it is seen in what is read.
         if spec.read_only {
-            features.unmap = false;
             features.write_zeroes = false;
             features.atomic_writes = None;
         }

@@ -7,6 +7,7 @@
 mod output;
 mod plan;
 
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
@@ -27,6 +28,9 @@ use plan::{Case, Expected, Plan};
 
 const TOOL: &str = "iscsi-test-cu";
 const LIST_LIMIT: Duration = Duration::from_secs(30);
+/// Who reaches a unit behind CHAP, and by what.
+const USER: &str = "conformance";
+const SECRET: &str = "C7_secret-of-tool";
 
 /// Units that are tested at a time.
 const UNITS_AT_A_TIME: usize = 4;
@@ -114,8 +118,19 @@ fn test_unit(plan: &Plan, number: usize, cases: &[Case], options: &Options, bina
     let directory = tempfile::tempdir()?;
     let lun = plan.units[number].lun.replace("{dir}", &directory.path().to_string_lossy());
     let lun = format!("{number}={lun}");
-    let target = Lunette::command(binary).luns([lun]).args(["--portal", "127.0.0.1:0"]).start()?;
-    let url = |portal, unit| target.url_through(portal, unit);
+    let mut command = Lunette::command(binary).luns([lun]).args(["--portal", "127.0.0.1:0"]);
+    let has_chap = plan.units[number].chap;
+    if has_chap {
+        let file = directory.path().join("secret");
+        std::fs::write(&file, SECRET)?;
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600))?;
+        command = command.args(["--chap-user", &format!("{USER}=file:{}", file.display())]);
+    }
+    let target = command.start()?;
+    let url = |portal, unit| {
+        let url = target.url_through(portal, unit);
+        if has_chap { url.replacen("://", &format!("://{USER}%{SECRET}@"), 1) } else { url }
+    };
     let mut lines = Vec::new();
     let result = run_cases(plan, &cases, options, &url, &mut |line| lines.push(line));
     println!("{}", lines.join("\n"));

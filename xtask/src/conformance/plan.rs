@@ -36,6 +36,9 @@ pub(crate) struct Unit {
     pub(crate) name: String,
     /// As `--lun` takes it, without the number; `{dir}` stands for a fresh directory.
     pub(crate) lun: String,
+    /// Only those reach it who prove themselves with CHAP.
+    #[serde(default)]
+    pub(crate) chap: bool,
 }
 
 /// Families that run against each of some units.

@@ -67,7 +67,7 @@ pub(crate) fn open(
     }
     check_size(&what, size_bytes, spec.block_length_bytes)?;
     let identity = configured.map_or_else(|| identity::for_file(fd.as_fd(), &path), Ok)?;
-    let mut features = probe(&fd, stat.st_dev, size_bytes);
+    let mut features = probe(&fd, stat.st_dev, size_bytes, spec.read_only);
     if spec.provisioning == Provisioning::Thick && !spec.read_only {
         (features.unmap, features.reserves) = (false, false);
         if let Err(error) = reserve_all(&fd, size_bytes) {
@@ -185,21 +185,24 @@ fn lock(fd: &OwnedFd, path: &Path, shared: bool) -> Result<(), OpenError> {
 }
 
 /// Learns what the file system can do, without changing the image.
-fn probe(fd: &OwnedFd, device: u64, size_bytes: u64) -> Features {
+fn probe(fd: &OwnedFd, device: u64, size_bytes: u64, read_only: bool) -> Features {
     let block_bytes = rustix::fs::fstatvfs(fd)
         .ok()
         .and_then(|stat| u32::try_from(stat.f_frsize).ok())
         .filter(|bytes| bytes.is_power_of_two())
         .map_or(4096, |bytes| bytes.clamp(512, 1 << 20));
-    // A hole past the end changes nothing, but is refused where holes cannot be made at all.
+    let extents = rustix::fs::seek(fd, SeekFrom::Hole(0)).is_ok();
+    // A hole past the end changes nothing, but is refused where holes cannot be made at all. Through a descriptor that is not for
+    // writing none can be made: there a file counts as thin whose holes can be seen.
     let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     let probe_at = size_bytes.next_multiple_of(u64::from(block_bytes));
-    let unmap = retry_on_intr(|| rustix::fs::fallocate(fd, punch, probe_at, u64::from(block_bytes))).is_ok();
+    let make_hole = || rustix::fs::fallocate(fd, punch, probe_at, u64::from(block_bytes));
+    let unmap = if read_only { extents } else { retry_on_intr(make_hole).is_ok() };
     Features {
         unmap,
         write_zeroes: true,
-        extents: rustix::fs::seek(fd, SeekFrom::Hole(0)).is_ok(),
-        reserves: unmap && extent_map::is_told(fd.as_fd()),
+        extents,
+        reserves: unmap && !read_only && extent_map::is_told(fd.as_fd()),
         unmap_granularity_bytes: block_bytes,
         physical_block_bytes: block_bytes.min(4096),
         atomic_writes: None,
