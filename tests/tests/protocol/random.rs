@@ -119,22 +119,27 @@ impl World {
         }
     }
 
-    /// One session resets a unit, or ends its own tasks there, while the others go on.
+    /// One session ends its own tasks on a unit, those of all sessions there, or all on all units, while the others go on.
     fn reset(&mut self, asking: usize) {
         let lun = self.rng.below(UNITS.into()) as u8;
-        let of_all = self.rng.below(2) == 0;
-        let function = if of_all { Function::LogicalUnitReset } else { Function::AbortTaskSet };
+        let (function, of_all) = [
+            (Function::AbortTaskSet, false),
+            (Function::ClearTaskSet, true),
+            (Function::LogicalUnitReset, true),
+            (Function::TargetWarmReset, true),
+        ][self.rng.below(4) as usize];
+        let units = if function == Function::TargetWarmReset { 0..UNITS } else { lun..lun + 1 };
         // Every command has come before it.
         self.hosts.iter_mut().for_each(Host::reach);
         let work = |host: &mut Host| {
             let request = host.raw.manage(function, lun).expect("sent");
             assert_eq!(host.managed(request), COMPLETE);
-            host.aborted_on(lun);
-            host.may_have_failed(lun);
+            units.clone().for_each(|lun| host.aborted_on(lun));
+            units.clone().for_each(|lun| host.may_have_failed(lun));
         };
         let afterwards = |other: &mut Host| {
             if of_all {
-                other.aborted_on(lun);
+                units.clone().for_each(|lun| other.aborted_on(lun));
             }
         };
         go_on(&mut self.hosts, asking, work, afterwards);

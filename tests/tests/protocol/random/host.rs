@@ -26,6 +26,8 @@ const QUEUE_ERROR_UNIT: u8 = 0;
 const NACA: u8 = 4;
 /// A command moves so many blocks at most.
 const LENGTH_MAX: u64 = 16;
+/// FirstBurstLength: what of its data a command may bring unasked.
+const FIRST_BURST_BYTES: usize = 1024;
 /// Response "task does not exist" (11.6.1): its answer was on its way.
 const NO_SUCH_TASK: u8 = 1;
 /// What a connection may take: reads come in many PDUs, or in one.
@@ -66,6 +68,8 @@ pub(super) struct Host {
     cid: u16,
     /// ErrorRecoveryLevel. At 2 its connections may be lost.
     level: u8,
+    /// InitialR2T and ImmediateData.
+    unasked: (bool, bool),
     /// Those of its connection.
     digests: Digests,
     /// Data-Out PDUs that it has spoilt, and of which it has not heard.
@@ -84,11 +88,13 @@ impl Host {
     pub(super) fn new(target: &InProcess, port: u8, rng: &mut Random) -> Host {
         let unit = || (0..BLOCKS).map(|_| vec![[0; BLOCK_BYTES]]).collect();
         let (level, digests) = (Host::any_level(rng), any_digests(rng));
+        let unasked = (rng.below(2) == 0, rng.below(2) == 0);
         Host {
             port,
-            raw: Host::login(target, port, (level, digests), rng),
+            raw: Host::login(target, port, (level, digests, unasked), rng),
             cid: 0,
             level,
+            unasked,
             digests,
             spoilt: 0,
             rng: Random::new(rng.next()),
@@ -104,16 +110,22 @@ impl Host {
         [0, 1, 2, 2][rng.below(4) as usize]
     }
 
-    fn login(target: &InProcess, port: u8, (level, digests): (u8, Digests), rng: &mut Random) -> Raw {
+    fn login(
+        target: &InProcess,
+        port: u8,
+        (level, digests, (initial_r2t, immediate_data)): (u8, Digests, (bool, bool)),
+        rng: &mut Random,
+    ) -> Raw {
+        let yes_or_no = |value| if value { "Yes" } else { "No" };
         let keys = [
             ("ErrorRecoveryLevel", ["0", "1", "2"][usize::from(level)]),
             ("MaxConnections", "2"),
             ("DefaultTime2Wait", "0"),
             ("DefaultTime2Retain", "3600"),
             SEGMENTS[rng.below(2) as usize],
-            ("InitialR2T", ["Yes", "No"][rng.below(2) as usize]),
-            ("ImmediateData", ["Yes", "No"][rng.below(2) as usize]),
-            ("FirstBurstLength", "1024"),
+            ("InitialR2T", yes_or_no(initial_r2t)),
+            ("ImmediateData", yes_or_no(immediate_data)),
+            ("FirstBurstLength", &FIRST_BURST_BYTES.to_string()),
             ("MaxBurstLength", ["2048", "65536"][rng.below(2) as usize]),
             ("MaxOutstandingR2T", ["1", "4"][rng.below(2) as usize]),
         ];
@@ -147,14 +159,29 @@ impl Host {
         } else {
             (read(lun, place, blocks as u32), Vec::new())
         };
-        // All data is asked for by R2T: what else there may be, others test.
         let mut command = self.raw.number(&ScsiCommand { attribute, ..command });
         command.cdb[15] = [NACA, 0, 0, 0][rng.below(4) as usize];
-        if !self.is_cut_off {
-            self.raw.send(&InitiatorPdu::ScsiCommand(command), &[]).expect("sent");
-        }
         let tag = command.initiator_task_tag;
         self.open.insert(tag, Open::new(command, lun, start, data));
+        if !self.is_cut_off {
+            self.send(tag);
+        }
+    }
+
+    /// Sends a command, with some or none of the data that may come unasked (4.2.5.2): in its own PDU, behind it, or both.
+    fn send(&mut self, tag: InitiatorTaskTag) {
+        let (initial_r2t, immediate_data) = self.unasked;
+        let open = &self.open[&tag];
+        let unasked = open.data.len().min(FIRST_BURST_BYTES);
+        let immediate = if immediate_data { self.rng.below(1 + unasked as u64) as usize & !3 } else { 0 };
+        let follows = !initial_r2t && immediate < unasked && self.rng.below(2) == 0;
+        let command =
+            ScsiCommand { is_final: !follows, exp_stat_sn: self.raw.acknowledged(), ..open.command };
+        self.raw.send(&InitiatorPdu::ScsiCommand(command), &open.data[..immediate]).expect("sent");
+        if follows {
+            let rest = &open.data[immediate..unasked];
+            self.raw.sequence((tag, TargetTransferTag::RESERVED), immediate, rest, 512).expect("sent");
+        }
     }
 
     /// Reads all its blocks of a unit; nothing else is open.
@@ -335,8 +362,9 @@ impl Host {
             _ => {}
         }
         let (level, digests) = (Host::any_level(rng), any_digests(rng));
-        let new = Host::login(target, self.port, (level, digests), rng);
-        (self.raw, self.cid, self.level) = (new, 0, level);
+        let unasked = (rng.below(2) == 0, rng.below(2) == 0);
+        let new = Host::login(target, self.port, (level, digests, unasked), rng);
+        (self.raw, self.cid, self.level, self.unasked) = (new, 0, level, unasked);
         (self.digests, self.spoilt) = (digests, 0);
         self.forget();
     }

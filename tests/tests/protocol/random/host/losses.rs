@@ -132,9 +132,7 @@ impl Host {
     fn recover(&mut self, tag: InitiatorTaskTag, rng: &mut Random) {
         let Some(open) = self.open.get_mut(&tag) else { return };
         if !open.command.cmd_sn.precedes(self.raw.exp_cmd_sn()) {
-            open.command.exp_stat_sn = self.raw.acknowledged();
-            let command = open.command;
-            return self.raw.send(&InitiatorPdu::ScsiCommand(command), &[]).expect("sent");
+            return self.send(tag);
         }
         // Either way all that is not acknowledged comes again (11.5.6).
         let exp_data_sn = if rng.below(2) == 0 { 0 } else { open.got_pdus };
