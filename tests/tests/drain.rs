@@ -1,5 +1,5 @@
 //! How the target ends: SIGTERM drains, a second signal ends at once, and status 0 means that all that was acknowledged
-//! is stable.
+//! is stable (RFC 7143, 7.5.2, 11.9.1).
 
 use std::net::TcpStream;
 use std::time::{Duration, Instant};

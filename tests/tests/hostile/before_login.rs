@@ -1,4 +1,5 @@
-//! What a peer can send before its login: nonsense, too much, too little, and nothing at all.
+//! What a peer can send before its login: nonsense, too much, too little, and nothing at all (RFC 7143, 4.2.4, 6.1, 6.3, 7.7, 7.12,
+//! 7.13).
 
 use std::net::TcpStream;
 use std::thread;
@@ -30,6 +31,7 @@ fn login_text(pairs: &[(&str, &str)]) -> Vec<u8> {
     bytes
 }
 
+/// The first PDU is a Login Request (4.2.4, 7.13); format errors (7.7); keys that must be there, and none twice (6.1, 6.3).
 #[test]
 fn nonsense_before_login_is_dropped_and_named() {
     let target = Lunette::serve().luns(["0=mem:64M"]).start().expect("a target");
@@ -111,6 +113,7 @@ fn what_is_no_login_in_the_middle_of_one_is_refused() {
     target.stop().expect("a clean end");
 }
 
+/// Text in several requests (6.1, 11.12.2), within bounds.
 #[test]
 fn endless_text_ends() {
     let target = Lunette::serve().luns(["0=mem:64M"]).start().expect("a target");
@@ -168,6 +171,7 @@ fn endless_text_ends() {
     target.stop().expect("a clean end");
 }
 
+/// A login may time out (8.1.2, T7).
 #[test]
 fn half_pdus_that_stop_time_out() {
     let target = Lunette::serve().configuration("[limits]\nlogin_timeout_s = 2\n").start().expect("a target");

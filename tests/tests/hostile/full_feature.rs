@@ -1,4 +1,5 @@
-//! What a logged-in initiator can send: wrong digests, lengths, opcodes and tags, and reads that it never takes.
+//! What a logged-in initiator can send: wrong digests, lengths, opcodes and tags, and reads that it never takes (RFC 7143, 7.3, 7.7,
+//! 7.8, 7.13).
 
 use std::thread;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use lunette_wire::{BHS_LENGTH, InitiatorPdu, InitiatorTaskTag, TargetPdu, Target
 
 use crate::{Bystander, STRANGERS_BYTES_MAX, expect_dropped};
 
+/// Header digest errors end the connection, data digest errors the PDU (7.8).
 #[test]
 fn wrong_digests_are_found() {
     let target = Lunette::serve().luns(["0=mem:64M"]).start().expect("a target");
@@ -80,6 +82,7 @@ fn wrong_digests_are_found() {
     target.stop().expect("a clean end");
 }
 
+/// Format errors (7.7), protocol errors (7.13), Reject (7.3).
 #[test]
 fn nonsense_in_full_feature_phase_harms_only_its_sender() {
     let target = Lunette::serve().luns(["0=mem:64M"]).start().expect("a target");

@@ -1,5 +1,5 @@
 //! What becomes of commands, and of disks, while the state of a disk cannot be stored: the file beside the image hangs, or
-//! cannot be written.
+//! cannot be written (SPC-4, MODE SELECT with SP; SBC-3, SANITIZE; RFC 7143, 11.5.1).
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
@@ -115,6 +115,7 @@ fn expect_read(asker: &mut Raw) {
     asker.pinged(tag, b"there").expect("an answer");
 }
 
+/// SANITIZE (SBC-3) and ABORT TASK (RFC 7143, 11.5.1), or the loss of the I_T nexus (SAM-5).
 #[test]
 fn an_erasure_that_is_given_up_before_it_begins_closes_nothing_and_erases_nothing() {
     for loses_connection in [false, true] {
@@ -175,6 +176,7 @@ fn what_was_erased_is_open_when_the_file_has_no_note_of_it() {
     wait_until("the end", || code(&run(&mut session, &TEST_UNIT_READY, 0)) == GOOD);
 }
 
+/// SANITIZE without IMMED ends with HARDWARE ERROR if it cannot be begun (SBC-3).
 #[test]
 fn a_file_that_hangs_holds_up_its_own_unit_alone() {
     let (place, other) = (Place::new(), Place::new());

@@ -1,4 +1,5 @@
-//! Little memory, initiators that do not read, and the end of the server while they are there.
+//! Little memory, initiators that do not read, and the end of the server while they are there (RFC 7143, 4.2.2.1, 7.5.2, 11.9.1;
+//! SAM-5, TASK SET FULL).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,6 +22,7 @@ fn expect_logout_request(session: &mut Raw, seconds: u16) {
     assert_eq!((message.event, message.parameters[2]), (LOGOUT_REQUEST, seconds));
 }
 
+/// AsyncEvent 1 asks for a logout within so many seconds (11.9.1, 7.5.2).
 #[test]
 fn while_it_drains_sessions_are_served_until_they_log_out() {
     let target = InProcess::start_with(&[DISK], |config| config.limits.drain_timeout_s = 30);
@@ -44,6 +46,7 @@ fn while_it_drains_sessions_are_served_until_they_log_out() {
     target.end().expect("an end").expect("a clean one");
 }
 
+/// AsyncEvent 1, and 3 when nobody has logged out (11.9.1).
 #[test]
 fn who_ignores_the_logout_request_is_dropped_in_the_end() {
     let target = InProcess::start_with(&[DISK], |config| config.limits.drain_timeout_s = 1);
@@ -57,6 +60,7 @@ fn who_ignores_the_logout_request_is_dropped_in_the_end() {
     target.end().expect("an end").expect("a clean one");
 }
 
+/// The tasks of a lost connection are terminated (7.6), but what a store has begun is waited for.
 #[test]
 fn a_drain_waits_for_the_store_of_a_session_that_is_gone() {
     let target = InProcess::start(&[DISK]);
@@ -74,6 +78,7 @@ fn a_drain_waits_for_the_store_of_a_session_that_is_gone() {
     end.join().expect("no panic").expect("a clean end");
 }
 
+/// TASK SET FULL (SAM-5), after all its unsolicited data (4.2.5.2); the window may narrow, but not backwards (4.2.2.1).
 #[test]
 fn without_memory_a_command_is_to_be_tried_again() {
     let target = InProcess::start_with(&[DISK], |config| config.limits.buffer_memory_bytes = 128 << 10);
@@ -117,6 +122,7 @@ fn without_memory_a_command_is_to_be_tried_again() {
     assert!(session.data_in(tag).expect("a read").0 == data);
 }
 
+/// TASK SET FULL (SAM-5).
 #[test]
 fn a_command_larger_than_all_memory_is_refused_not_waited_for() {
     let target = InProcess::start_with(&[DISK], |config| config.limits.buffer_memory_bytes = 64 << 10);
@@ -129,6 +135,7 @@ fn a_command_larger_than_all_memory_is_refused_not_waited_for() {
     session.data_in(tag).expect("nothing is lost");
 }
 
+/// No clause asks for it: what one leaves unread is no loss of the others.
 #[test]
 fn who_does_not_read_keeps_nobody_from_being_served() {
     const READS: u32 = 64;
@@ -157,6 +164,7 @@ fn who_does_not_read_keeps_nobody_from_being_served() {
     }
 }
 
+/// Ping data is to be returned (11.18), within bounds.
 #[test]
 fn pings_of_one_who_does_not_read_are_not_kept_without_bound() {
     const BOUND_BYTES: usize = 128 << 20;
@@ -173,6 +181,7 @@ fn pings_of_one_who_does_not_read_are_not_kept_without_bound() {
     other.silent().expect("the other is served");
 }
 
+/// The window from ExpCmdSN to MaxCmdSN (4.2.2.1) after ends, Rejects (7.3) and aborts of all kinds (11.5, 11.6.1).
 #[test]
 fn the_window_is_whole_again_after_all_that_can_happen_to_a_command() {
     const DEPTH: u32 = 16;
@@ -224,6 +233,7 @@ fn the_window_is_whole_again_after_all_that_can_happen_to_a_command() {
     }
 }
 
+/// No clause asks for it: what one leaves unread is no loss of the others.
 #[test]
 fn who_does_not_read_cannot_take_all_memory() {
     let target = InProcess::start_with(&["0=mem:64M,write=back"], |config| {

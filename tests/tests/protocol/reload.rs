@@ -1,4 +1,5 @@
-//! Another configuration while the target runs: what changes at once, whom that disturbs, and what stays as it was.
+//! Another configuration while the target runs: what changes at once, whom that disturbs, and what stays as it was (RFC 7143,
+//! 9.2, 11.9.1, 11.13.5; SPC-4, asymmetric logical unit access).
 
 use lunette_block::OperationKind;
 use lunette_target::config::{
@@ -42,6 +43,7 @@ fn unit(text: &str) -> Grant {
     Grant::Units(vec![text.parse().expect("a unit")])
 }
 
+/// ASYMMETRIC ACCESS STATE CHANGED for each I_T nexus (SPC-4).
 #[test]
 fn a_portal_group_has_another_state_and_all_sessions_are_told() {
     let mut target = InProcess::start(&[DISK]);
@@ -62,6 +64,7 @@ fn a_portal_group_has_another_state_and_all_sessions_are_told() {
     }
 }
 
+/// AsyncEvent 3 tells of the drop (11.9.1); status 0202 is "authorization failure" (11.13.5).
 #[test]
 fn who_may_see_something_else_is_sent_away_and_others_stay() {
     let mut target = InProcess::start_with(&[DISK, SECOND_DISK], |config| {
@@ -92,6 +95,7 @@ fn user(name: &str, secret: &str) -> ChapUser {
     ChapUser { credential, initiators: Vec::new() }
 }
 
+/// A login proves itself with the secret of its day (9.2, 12.1.3); status 0201 otherwise (11.13.5).
 #[test]
 fn users_come_and_go_and_get_other_secrets() {
     let mut target = InProcess::start_with(&[DISK], |config| {
@@ -126,6 +130,7 @@ fn users_come_and_go_and_get_other_secrets() {
     login(&target, &carol).expect("a session");
 }
 
+/// No clause asks for it: who operates a target may err.
 #[test]
 fn what_is_broken_leaves_everything_as_it_was() {
     let mut target = InProcess::start(&[DISK, SECOND_DISK]);
@@ -145,6 +150,7 @@ fn what_is_broken_leaves_everything_as_it_was() {
     expect_ready(&mut session, 0);
 }
 
+/// Keys that are declared or negotiated at a login only (clause 13) wait for one.
 #[test]
 fn what_takes_a_restart_is_named_until_there_is_one() {
     let mut target = InProcess::start(&[DISK, SECOND_DISK]);

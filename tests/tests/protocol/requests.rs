@@ -1,4 +1,5 @@
-//! What is no data: pings, keepalive, text, immediate requests, the command window, tags, PDUs that cannot be.
+//! What is no data: pings, keepalive, text, immediate requests, the command window, tags, PDUs that cannot be (RFC 7143,
+//! 4.2.2.1, 6.4, 7.3, 11.10, 11.18, 11.19, appendix C).
 
 use std::net::TcpListener;
 use std::thread;
@@ -18,6 +19,7 @@ use lunette_wire::{CmdSn, InitiatorPdu, InitiatorTaskTag, TargetPdu, TargetTrans
 
 use crate::DISK;
 
+/// NOP-Out as a ping request, in its turn or at once, and as no request (11.18, 11.19).
 #[test]
 fn a_ping_is_echoed_and_cut_to_what_the_initiator_takes() {
     let target = InProcess::start(&[DISK]);
@@ -45,6 +47,7 @@ fn a_ping_is_echoed_and_cut_to_what_the_initiator_takes() {
     assert_eq!(session.test_unit_ready(0).expect("the next number").status, 0);
 }
 
+/// A failing NOP tells of a failing connection (7.14, 11.19).
 #[test]
 fn a_mute_initiator_is_dropped_and_one_that_answers_stays() {
     let target = InProcess::start_with(&[DISK], |config| {
@@ -148,6 +151,7 @@ fn many_targets(portals: usize) -> InProcess {
     })
 }
 
+/// SendTargets=All (appendix C), and a text in several PDUs (6.1, 11.10.2, 11.11).
 #[test]
 fn discovery_lists_all_targets_however_long_that_is() {
     const PORTALS: usize = 4;
@@ -180,6 +184,7 @@ fn discovery_lists_all_targets_however_long_that_is() {
     assert_eq!(session.logged_out(tag).expect("an answer"), 0);
 }
 
+/// TargetAddress with addresses of both versions (appendix C, 13.8).
 #[test]
 fn discovery_lists_portals_of_both_ip_versions() {
     if TcpListener::bind("[::1]:0").is_err() {
@@ -199,6 +204,7 @@ fn discovery_lists_portals_of_both_ip_versions() {
     }
 }
 
+/// SendTargets in a normal session (appendix C); a key that is not understood (6.2).
 #[test]
 fn a_normal_session_is_told_of_its_own_target_only() {
     const PORTALS: usize = 24;
@@ -216,6 +222,7 @@ fn a_normal_session_is_told_of_its_own_target_only() {
     assert_eq!(pairs, [("X-io.lunette.test".to_owned(), "NotUnderstood".to_owned())]);
 }
 
+/// What is sent for immediate delivery may be rejected for want of room (4.2.2.1, 11.17.1).
 #[test]
 fn immediate_commands_are_bounded() {
     const MORE: usize = 5;
@@ -245,6 +252,7 @@ fn immediate_commands_are_bounded() {
     session.data_in(tag).expect("there is room again");
 }
 
+/// What is outside the range from ExpCmdSN to MaxCmdSN is ignored (4.2.2.1).
 #[test]
 fn commands_outside_the_window_are_ignored_until_it_has_moved() {
     const DEPTH: usize = 4;
@@ -274,6 +282,7 @@ fn commands_outside_the_window_are_ignored_until_it_has_moved() {
     session.good(beyond.initiator_task_tag).expect("now it is taken");
 }
 
+/// Initiator Task Tags are unique among those in use (11.2.1.8); what is rejected has not been received (7.3).
 #[test]
 fn a_tag_in_use_cannot_be_used_and_a_free_one_can() {
     let target = InProcess::start(&[DISK]);
@@ -302,6 +311,7 @@ fn a_tag_in_use_cannot_be_used_and_a_free_one_can() {
     assert_eq!(session.test_unit_ready(0).expect("the same number").status, 0);
 }
 
+/// Reject, and its reasons (7.3, 11.17.1); a Login Request in full feature phase (7.13).
 #[test]
 fn what_no_target_understands_is_rejected() {
     let target = InProcess::start(&[DISK]);
@@ -332,6 +342,7 @@ fn what_no_target_understands_is_rejected() {
     assert_eq!(session.test_unit_ready(0).expect("the session goes on").status, 0);
 }
 
+/// Commands are delivered in the order of CmdSN, however they arrive (4.2.2.1).
 #[test]
 fn commands_run_in_the_order_of_their_numbers() {
     let target = InProcess::start(&[DISK]);
@@ -347,6 +358,7 @@ fn commands_run_in_the_order_of_their_numbers() {
     }
 }
 
+/// Serial Number Arithmetic (4.2.2.1).
 #[test]
 fn command_numbers_wrap() {
     let target = InProcess::start(&[DISK]);
