@@ -211,7 +211,7 @@ fn open_unit(
         engine_reason: volume.engine_reason().map(str::to_owned),
         naa: format!("naa.{:016x}", identity.naa),
         serial: identity.serial.clone(),
-        unmap: features.unmap,
+        unmap: features.unmap && !config.read_only,
     };
     let (state, saved) = match state_path(&config.store, identity.naa, state_directory) {
         Some(path) => open_state(path, config.lun)?,
