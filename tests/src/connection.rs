@@ -5,6 +5,7 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -191,5 +192,12 @@ impl Connection {
         let mut digest = [0; 4];
         self.stream.read_exact(&mut digest).context("waiting for a digest")?;
         Ok(digest)
+    }
+}
+
+/// To wait on several at a time. Nothing is kept here that was read before it was asked for.
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
     }
 }

@@ -169,7 +169,11 @@ impl Raw {
         }
     }
 
-    fn receive_any(&mut self) -> Result<(TargetPdu, Vec<u8>)> {
+    /// Receives the next PDU, whatever it says, and checks its numbers.
+    ///
+    /// # Errors
+    /// Nothing came, or the numbers are wrong.
+    pub fn receive_any(&mut self) -> Result<(TargetPdu, Vec<u8>)> {
         let (pdu, data) = self.connection.receive()?;
         let (numbers, has_status) = match &pdu {
             TargetPdu::NopIn(pdu) => (pdu.numbers, pdu.initiator_task_tag != InitiatorTaskTag::RESERVED),

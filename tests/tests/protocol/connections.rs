@@ -3,6 +3,7 @@
 
 mod joining;
 mod leaving;
+mod random;
 
 use lunette_block::OperationKind;
 use lunette_tests::connection::Connection;
@@ -35,7 +36,13 @@ pub(crate) struct Session {
 impl Session {
     /// A session that is ready, with so many connections.
     pub(crate) fn open(target: &InProcess, port: u8, connections: u16) -> Self {
-        let options = target.options_with(port, &[("MaxConnections", "32"), ("InitialR2T", "No")]);
+        Self::open_with(target, port, connections, &[("InitialR2T", "No")])
+    }
+
+    /// As [`Self::open`], with other keys.
+    fn open_with(target: &InProcess, port: u8, connections: u16, keys: &[(&str, &str)]) -> Self {
+        let keys = [&[("MaxConnections", "32")], keys].concat();
+        let options = target.options_with(port, &keys);
         let leading = Raw::ready(target.portal(), &options, 0).expect("a leading login");
         let options = LoginOptions { tsih: leading.tsih, keys: Vec::new(), ..options };
         let mut session = Self { options, links: vec![leading] };

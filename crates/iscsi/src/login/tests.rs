@@ -4,6 +4,7 @@ mod anything;
 mod chap;
 mod initiators;
 mod properties;
+mod proven;
 mod redirection;
 
 use lunette_wire::text::push;

@@ -14,7 +14,7 @@ type Offers = Vec<(String, String)>;
 /// What a login comes to: what was agreed on, and the answers whatever their order.
 type Outcome = (SessionType, SessionParameters, ConnectionParameters, Offers);
 
-fn any_name() -> impl Strategy<Value = String> {
+pub(super) fn any_name() -> impl Strategy<Value = String> {
     let known: Vec<String> = TABLE.iter().map(|row| row.name.to_owned()).collect();
     prop_oneof![
         12 => proptest::sample::select(known),
@@ -25,7 +25,7 @@ fn any_name() -> impl Strategy<Value = String> {
     ]
 }
 
-fn any_value() -> impl Strategy<Value = String> {
+pub(super) fn any_value() -> impl Strategy<Value = String> {
     let words = [
         "Yes",
         "No",
