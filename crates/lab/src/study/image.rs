@@ -1,7 +1,7 @@
 //! Images on a disk of this machine, and how they get out of its page cache.
 //!
 //! Cold means: everything was written to the disk, and the system was told that nobody needs the pages (POSIX_FADV_DONTNEED), which
-//! has it drop all of them. What the disk itself, or a host below this machine, still has in memory nobody here can say.
+//! it drops as far as it can. What the disk itself, or a host below this machine, still has in memory nobody here can say.
 
 use std::fs::{self, File};
 use std::io::{self, Write};

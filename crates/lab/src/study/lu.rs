@@ -33,7 +33,8 @@ pub(crate) const LIGHT: Study = Study {
     paper: PAPER,
     question: "how long one random read or write takes, near and far (table 2)",
     differs: "Memory instead of a RAID: of the published latencies about 9 ms are its disks'. Access without a network stands for the Fibre \
-              Channel loop. What a network adds to the first column is what can be compared.",
+              Channel loop. What a network adds to the first column is what can be compared. Means only: the paper's table 3, with the \
+              least, the largest and the deviation, is not repeated.",
     axes: None,
     cells: light,
 };
@@ -43,7 +44,7 @@ pub(crate) const HEAVY: Study = Study {
     name: "lu-heavy",
     paper: PAPER,
     question: "what 64 random commands under way reach, near and far (figure 2)",
-    differs: "Six parts of one memory instead of six disks, whose seeks were the paper's limit but for 64 KiB over the campus. The paper \
+    differs: "One memory instead of six disks, whose seeks were the paper's limit but for 64 KiB over the campus. The paper \
               says that the share of reads makes less than 5 %, and gives one figure for all of them.",
     axes: None,
     cells: heavy,

@@ -25,7 +25,9 @@ pub(crate) const PROFILES: Study = Study {
     paper: PAPER,
     question: "what a target reaches under ten access profiles, with standard and jumbo frames",
     differs: "Our target and initiator on emulated Gigabit Ethernet; memory instead of disks, so the profiles of applications show the network \
-              and the target, and there the paper's disks. The published figure is the median of the four targets' for a physical initiator.",
+              and the target, and there the paper's disks. The published figure is the median of the four targets' for a physical initiator, the same \
+              whichever target is measured. The paper's standard deviations and its initiators in virtual machines are not repeated, and \
+              neither is LIO.",
     axes: None,
     cells,
 };
