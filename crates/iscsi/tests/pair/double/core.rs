@@ -17,6 +17,7 @@ use lunette_wire::{Cid, CmdSn, InitiatorPdu, Isid, LunField, StatSn, TargetPdu, 
 
 use super::frame::{decode, encode};
 use super::initiator::cdb;
+use super::rules::Rules;
 use super::target::{READ_10, TARGET_NAME, TEST_UNIT_READY, Target, UNIT, WRITE_10};
 use super::{BLOCK, Rng};
 
@@ -89,6 +90,7 @@ pub(crate) struct CoreWorld {
     pub(crate) events: Vec<Event>,
     /// PDUs that the initiator sent, by opcode.
     pub(crate) sent: HashMap<u8, u32>,
+    rules: Rules,
 }
 
 impl CoreWorld {
@@ -122,6 +124,7 @@ impl CoreWorld {
             ends: HashMap::new(),
             events: Vec::new(),
             sent: HashMap::new(),
+            rules: Rules::default(),
         };
         let (wire, login) = world.log_in(Cid(7), StatSn(0));
         let agreed = world.target.outcome(wire).expect("it has logged in").session;
@@ -317,6 +320,9 @@ impl CoreWorld {
                 buffer[range.offset as usize..][..range.length as usize].to_vec()
             }
         };
+        let links = &self.links;
+        let is_up = |id| links.iter().any(|link| link.id == id && link.is_up);
+        self.rules.leaves(pdu, data.len(), is_up, links.iter().all(|link| link.is_up));
         *self.sent.entry(pdu.bhs[0] & 0x3f).or_default() += 1;
         self.last_exp_stat_sn = StatSn(u32::from_be_bytes(pdu.bhs[28..32].try_into().expect("four bytes")));
         let decoded = InitiatorPdu::decode(&pdu.bhs).expect("an initiator's PDU");
@@ -350,6 +356,9 @@ impl CoreWorld {
         let id = link.id;
         let bhs = bytes[..48].try_into().expect("a header");
         let decoded = TargetPdu::decode(&bhs).expect("a target's PDU");
+        if let TargetPdu::ReadyToTransfer(pdu) = &decoded {
+            self.rules.asked(pdu);
+        }
         let is_picked = self.pick(|spoil| spoil.incoming.is_some_and(|rule| rule(&decoded)));
         let has_data = bytes[5..8] != [0; 3];
         let link = &self.links[at];

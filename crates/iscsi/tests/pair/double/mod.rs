@@ -8,6 +8,7 @@ pub(crate) mod core;
 pub(crate) mod frame;
 pub(crate) mod initiator;
 pub(crate) mod recovering;
+mod rules;
 pub(crate) mod target;
 
 use std::time::Duration;
