@@ -73,6 +73,57 @@ fn reserved_bits_are_ignored() {
     }
 }
 
+/// The same of what a target sends: a NOP-In, a SCSI Response without counts, Data-In without status, an R2T, responses to task
+/// management, Logout and Text Requests (11.19, 11.4, 11.7, 11.8, 11.6, 11.15, 11.11).
+#[test]
+fn reserved_bits_of_targets_are_ignored() {
+    for (opcode, reserved) in [
+        (0x20u8, &[2usize, 3, 36, 47][..]),
+        (0x21, &[10, 15]),
+        (0x25, &[2, 3]),
+        (0x31, &[2, 3]),
+        (0x22, &[3, 15, 20, 36, 47]),
+        (0x26, &[3, 8, 15, 20, 36, 47]),
+        (0x24, &[2, 3, 36, 47]),
+    ] {
+        let mut header = [0u8; BHS_LENGTH];
+        (header[0], header[1]) = (opcode, 0x80);
+        let plain = TargetPdu::decode(&header).expect("a PDU");
+        for &at in reserved {
+            let mut noisy = header;
+            noisy[at] = 0xff;
+            assert_eq!(TargetPdu::decode(&noisy), Ok(plain), "opcode {opcode:#04x}, byte {at}");
+        }
+    }
+}
+
+/// RFC 7143, 11: a reserved code where a code stands is an error, as is an opcode that nobody has.
+#[test]
+fn reserved_codes_are_errors() {
+    let mut header = [0u8; BHS_LENGTH];
+    // A Login Response from stage 2 (11.13.3).
+    (header[0], header[1]) = (0x23, 2 << 2);
+    assert!(TargetPdu::decode(&header).is_err());
+    header[1] = 1 << 2;
+    assert!(TargetPdu::decode(&header).is_ok());
+    for opcode in [0x27u8, 0x2f, 0x30, 0x33, 0x3e] {
+        header[0] = opcode;
+        assert!(TargetPdu::decode(&header).is_err(), "{opcode:#04x}");
+    }
+}
+
+/// RFC 7143, 11.4.5.1, 11.7: a count whose bit is not set says nothing.
+#[test]
+fn a_residual_count_without_its_bit_is_ignored() {
+    for (opcode, flags, counts) in [(0x21u8, 0x80u8, 40..48), (0x25, 0x81, 44..48)] {
+        let mut header = [0u8; BHS_LENGTH];
+        (header[0], header[1]) = (opcode, flags);
+        let plain = TargetPdu::decode(&header);
+        header[counts].fill(0x77);
+        assert!(plain.is_ok() && TargetPdu::decode(&header) == plain, "opcode {opcode:#04x}");
+    }
+}
+
 /// RFC 7143, 11.4.5.1, 11.7: without U and O the counts are zero, in both PDUs that have them.
 #[test]
 fn without_a_residual_its_count_is_zero() {

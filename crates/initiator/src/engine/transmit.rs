@@ -194,3 +194,37 @@ impl Transmitter {
         (self.sent, self.queued_bytes) = (0, 0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    use lunette_wire::initiator::NopOut;
+
+    use super::*;
+
+    /// RFC 7143, 11.1, 11.2: up to the next word with zeroes, which the digest covers.
+    #[test]
+    fn segments_are_padded_with_zeroes() {
+        for (length, pad) in [(4, 0), (5, 3), (6, 2), (7, 1)] {
+            let (ours, mut theirs) = UnixStream::pair().expect("two sockets");
+            let data = vec![0xee; length];
+            let pdu = Outgoing {
+                connection: Default::default(),
+                bhs: NopOut::default().encode(length),
+                ahs: Box::default(),
+                payload: Payload::Bytes(data.clone().into()),
+                begins: None,
+            };
+            let (mut transmitter, mut table) = (Transmitter::default(), Table::default());
+            transmitter.push(pdu, Digests { header: false, data: true }, &mut table);
+            assert!(transmitter.send(&ours, Duration::ZERO, &mut table).expect("a socket"));
+            drop(ours);
+            let mut sent = Vec::new();
+            theirs.read_to_end(&mut sent).expect("all of it");
+            let padded = [&data[..], &ZEROES[..pad]].concat();
+            assert_eq!(sent[BHS_LENGTH..], [&padded[..], &crc32c(&padded)].concat());
+        }
+    }
+}

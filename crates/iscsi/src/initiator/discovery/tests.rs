@@ -7,8 +7,8 @@ use super::*;
 use crate::initiator::login::Purpose;
 use crate::parameters::{ConnectionParameters, SessionParameters};
 
-fn begun() -> Discovery {
-    let outcome = Outcome {
+fn outcome() -> Outcome {
+    Outcome {
         purpose: Purpose::Discovery(None),
         isid: Default::default(),
         tsih: Default::default(),
@@ -22,11 +22,15 @@ fn begun() -> Discovery {
         exp_cmd_sn: CmdSn(4),
         max_cmd_sn: CmdSn(4),
         exp_stat_sn: StatSn(9),
-    };
-    let (discovery, request, text) = Discovery::begin(&outcome, &Question::All);
+    }
+}
+
+fn begun() -> Discovery {
+    let (discovery, request, text) = Discovery::begin(&outcome(), &Question::All);
     assert_eq!(text, b"SendTargets=All\0");
     let InitiatorPdu::TextRequest(request) = request else { panic!("{request:?}") };
-    assert!(request.is_final && request.target_transfer_tag == TargetTransferTag::RESERVED);
+    assert!(request.is_final && !request.is_continued);
+    assert_eq!(request.target_transfer_tag, TargetTransferTag::RESERVED);
     assert_eq!((request.cmd_sn, request.exp_stat_sn), (CmdSn(4), StatSn(9)));
     discovery
 }
@@ -47,6 +51,16 @@ fn answer() -> Vec<u8> {
     push(&mut text, "TargetName", "iqn.2026-11.io.lunette:a");
     push(&mut text, "TargetAddress", "192.0.2.1:3260,1");
     text
+}
+
+/// 11.10.5: nobody may take less than 512 bytes in a PDU (13.12), and a request is never cut.
+#[test]
+fn the_longest_question_fits_any_target() {
+    let name = format!("iqn.2026-11.io.lunette:{}", "x".repeat(200));
+    let question = Question::One(crate::name::IscsiName::parse(&name).expect("a name of 223 bytes"));
+    let (_, request, text) = Discovery::begin(&outcome(), &question);
+    let InitiatorPdu::TextRequest(request) = request else { panic!("{request:?}") };
+    assert!(text.len() > 223 && text.len() <= 512 && !request.is_continued && request.is_final);
 }
 
 #[test]

@@ -182,6 +182,20 @@ fn a_sequence_is_bounded_where_its_pdus_may_come_in_any_order() {
     assert_eq!(world.refused(TargetPdu::ScsiDataIn(outside), &segment(512)), "13.19");
 }
 
+/// 11.7.7: it moves nothing, and counts.
+#[test]
+fn data_in_without_data_is_taken() {
+    let mut world = world();
+    world.take(TargetPdu::ScsiDataIn(world.data_in()), &segment(0));
+    let first = ScsiDataIn { data_sn: DataSn(1), ..world.data_in() };
+    world.take(TargetPdu::ScsiDataIn(first), &segment(1024));
+    let second = ScsiDataIn { data_sn: DataSn(2), buffer_offset: 1024, ..world.data_in() };
+    world.take(TargetPdu::ScsiDataIn(second), &segment(1024));
+    let response = ScsiResponse { exp_data_sn: DataSn(3), ..world.response(world.read) };
+    world.take(TargetPdu::ScsiResponse(response), &Segment::NONE);
+    assert!(matches!(world.end(), End::Answered(answer) if answer.received == 2048), "{:?}", world.end());
+}
+
 #[test]
 fn data_in_for_a_write_is_refused() {
     let world = world();

@@ -187,6 +187,26 @@ fn broken_steps_end_the_login() {
     assert!(ended.to_string().contains("did not ask for"), "{ended}");
 }
 
+/// 12.1.3: MD5 is what every target has, and 1024 bytes are the most in either direction.
+#[test]
+fn every_target_is_offered_md5_and_challenges_are_bounded() {
+    let offered = said(&chosen(alice()).last, "CHAP_A").map(str::to_owned);
+    assert!(offered.is_some_and(|list| list.split(',').any(|algorithm| algorithm == "5")));
+    for (length, is_taken) in [(1024, true), (1025, false)] {
+        let mut puppet = chosen(alice());
+        let challenge = encode_hex(&vec![7; length]);
+        let step = puppet.answers(HERE, &[("CHAP_A", "5"), ("CHAP_I", "7"), ("CHAP_C", &challenge)]);
+        match step {
+            Step::Send(pdu) => {
+                assert!(is_taken);
+                assert_eq!(said(&pdu, "CHAP_R").map(str::len), Some(2 + 2 * 16));
+            }
+            Step::Failed(error) => assert!(!is_taken && error.to_string().contains("CHAP_C"), "{error}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 #[test]
 fn methods_that_nobody_offered_are_refused() {
     for (credentials, answer) in

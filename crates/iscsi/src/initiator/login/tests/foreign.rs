@@ -107,6 +107,33 @@ fn what_a_target_brings_up_is_answered() {
     assert_eq!(said(&discovery.last, "MaxBurstLength"), Some("Irrelevant"));
 }
 
+/// What this side did not offer itself, it answers by the rules (6.2.1, 6.2.2).
+#[test]
+fn what_a_target_offers_has_its_result_for_an_answer() {
+    for (key, offered, answer) in [
+        // The first of a list that is known, if one is.
+        ("TaskReporting", "X-fast,RFC3720", "RFC3720"),
+        ("TaskReporting", "X-fast", "Reject"),
+        ("IFMarker", "Yes", "No"),
+        ("iSCSIProtocolLevel", "2", "1"),
+        ("iSCSIProtocolLevel", "two", "Reject"),
+        ("iSCSIProtocolLevel", "32", "Reject"),
+    ] {
+        let mut puppet = Puppet::operational(settings());
+        assert_eq!(said(&puppet.last, key), None, "{key} is not offered here");
+        puppet.sends(HERE, &[(key, offered)]);
+        assert_eq!(said(&puppet.last, key), Some(answer), "{key}={offered}");
+    }
+}
+
+/// 13.7: told where there is one, and not made up.
+#[test]
+fn an_alias_is_told() {
+    let named = LoginSettings { initiator_alias: Some("A Host".to_owned()), ..settings() };
+    assert_eq!(said(&Puppet::new(named).last, "InitiatorAlias"), Some("A Host"));
+    assert_eq!(said(&Puppet::new(settings()).last, "InitiatorAlias"), None);
+}
+
 #[test]
 fn a_long_answer_is_fetched_in_parts() {
     let mut puppet = Puppet::operational(settings());

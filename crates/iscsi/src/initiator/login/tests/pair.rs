@@ -54,6 +54,7 @@ impl Both {
 /// Lets the two log in.
 pub(super) fn play(settings: LoginSettings, limits: TargetLimits, directory: &Directory) -> Both {
     let (mut login, mut request) = begin(settings);
+    let first = request.pdu;
     let mut target = TargetLogin::new(limits, 3, nonce(0x5a)).starting_with(StatSn(0xffff_ffff));
     let mut accepted = None;
     loop {
@@ -68,10 +69,22 @@ pub(super) fn play(settings: LoginSettings, limits: TargetLimits, directory: &Di
             LoginStep::Drop(failure) => panic!("{failure}"),
         };
         match login.received(Duration::ZERO, &reply.pdu, &reply.text) {
-            Step::Send(next) => request = next,
+            Step::Send(next) => {
+                assert_is_of_login(&first, &next.pdu);
+                request = next;
+            }
             end => return Both { initiator: end, target: accepted, trace: login.trace().clone() },
         }
     }
+}
+
+/// What stays the same in all requests of a login (11.12.4 to 11.12.8).
+fn assert_is_of_login(first: &LoginRequest, next: &LoginRequest) {
+    assert_eq!((next.version_max, next.version_min), (0, 0), "11.12.4");
+    let names = |pdu: &LoginRequest| {
+        (pdu.version_max, pdu.version_min, pdu.isid, pdu.tsih, pdu.cid, pdu.initiator_task_tag)
+    };
+    assert_eq!(names(next), names(first));
 }
 
 pub(super) const OPEN: Directory = Directory { policy: None, moved: None };
@@ -85,8 +98,9 @@ fn the_defaults_of_both_sides_agree() {
     assert_eq!((ours.tsih, ours.portal_group_tag), (Tsih(9), Some(3)));
     assert_eq!(ours.target_alias.as_deref(), Some("A Disk"));
     assert_eq!((ours.exp_stat_sn, ours.max_cmd_sn), (theirs.next_stat_sn, theirs.numbers.max_cmd_sn));
-    // Two exchanges, and nobody had to ask twice.
-    assert_eq!(trace.pdus.len(), 4);
+    // Two exchanges, and nobody had to ask twice; each request is answered before the next.
+    let from: Vec<_> = trace.pdus.iter().map(|pdu| pdu.from).collect();
+    assert_eq!(from, [Side::Initiator, Side::Target, Side::Initiator, Side::Target]);
     let key = |name| trace.keys.iter().find(|key| key.name == name).unwrap();
     let burst = key("FirstBurstLength");
     assert_eq!((burst.offered.as_deref(), burst.answered.as_deref()), (Some("1048576"), Some("262144")));

@@ -25,6 +25,22 @@ fn a_data_ack_waits_until_nothing_is_missing() {
     assert_eq!((ack.kind, ack.begin_run, ack.run_length), (2, 2, 0));
     assert_eq!(ack.initiator_task_tag, InitiatorTaskTag::RESERVED);
     assert_eq!((ack.target_transfer_tag, ack.lun), (TargetTransferTag(9), LunField([4; 8])));
+    // What was acknowledged is not asked for again: of the next two only the first is missing (11.16.2).
+    let behind = ScsiDataIn { data_sn: DataSn(3), buffer_offset: 1536, ..world.data_in() };
+    world.take(TargetPdu::ScsiDataIn(behind), &segment(512));
+    let sent = world.sent();
+    let [InitiatorPdu::SnackRequest(missing)] = sent[..] else { panic!("{sent:?}") };
+    assert_eq!((missing.kind, missing.begin_run, missing.run_length), (0, 2, 1));
+}
+
+/// 11.7.2: without recovery nobody asks for an acknowledgement, and the bit means nothing.
+#[test]
+fn at_level_0_a_wish_for_an_acknowledgement_is_ignored() {
+    let mut world = world_at(0);
+    let wanted =
+        ScsiDataIn { acknowledge: true, target_transfer_tag: TargetTransferTag(9), ..world.data_in() };
+    world.take(TargetPdu::ScsiDataIn(wanted), &segment(512));
+    assert!(world.sent().is_empty() && world.outbox.events.is_empty());
 }
 
 #[test]
@@ -76,4 +92,29 @@ fn a_logout_does_not_wait_for_a_status_that_is_missing() {
     };
     world.take(TargetPdu::LogoutResponse(answer), &Segment::NONE);
     assert_eq!(world.outbox.events.last(), Some(&Event::SessionEnded));
+}
+
+/// 4.2.2.1: a command that was sent again is in the window's way until it has arrived, however many commands wait behind it.
+#[test]
+fn nothing_passes_a_number_that_is_missing_by_more_than_the_window() {
+    let mut world = world();
+    let reject =
+        Reject { reason: 2, numbers: Numbers { exp_cmd_sn: CMD_SN, ..numbers(0) }, data_sn: DataSn(0) };
+    let mut header = [0; 48];
+    header[0] = 1;
+    header[16..20].copy_from_slice(&world.read.initiator_task_tag().0.to_be_bytes());
+    for _ in 0..100 {
+        world.session.submit(&Command::default()).unwrap();
+    }
+    world.take(TargetPdu::Reject(reject), &Segment::of(&header));
+    let cmd_sns: Vec<_> = (world.sent().into_iter())
+        .filter_map(|pdu| match pdu {
+            InitiatorPdu::ScsiCommand(command) => Some(command.cmd_sn),
+            _ => None,
+        })
+        .collect();
+    let last = numbers(0).max_cmd_sn;
+    assert!(cmd_sns.contains(&CMD_SN), "it is sent again: {cmd_sns:?}");
+    assert_eq!(cmd_sns.iter().filter(|number| last.precedes(**number)).count(), 0);
+    assert_eq!((world.session.cmd_sn(), world.session.window()), (last.next(), 0));
 }

@@ -186,6 +186,7 @@ fn what_cannot_be_sent_is_not_taken() {
     let too_long = RequestError::TooLong { length: 8193, max: 8192 };
     let id = world.id;
     assert_eq!(world.session.nop(NOW, id, &[0; 8193]), Err(too_long));
+    assert_eq!(world.session.text(NOW, id, &[b'x'; 8193]), Err(too_long));
     let waiting = (0..).take_while(|_| world.session.submit(&Command::default()).is_ok()).count();
     assert_eq!(waiting + 2, Settings::default().tasks_max);
     let ended = world.read;
@@ -231,4 +232,16 @@ fn data_goes_unasked_behind_a_command_without_data_only_where_no_other_connectio
     world.id = world.session.add_connection(NOW, &second).unwrap();
     world.session.submit(&write).unwrap();
     assert_eq!(of_write(world.sent()), (Some(true), 0));
+}
+
+/// RFC 7144, 7: below level 2 the field is reserved, and so it is zero.
+#[test]
+fn priorities_are_sent_where_they_were_agreed_on() {
+    for (protocol_level, expected) in [(1, 0), (2, 11)] {
+        let mut world = world_with(SessionParameters { protocol_level, ..SessionParameters::default() });
+        world.session.submit(&Command { priority: 11, ..Command::default() }).unwrap();
+        let sent = world.sent();
+        let [InitiatorPdu::ScsiCommand(command)] = sent[..] else { panic!("{sent:?}") };
+        assert_eq!(command.priority, expected);
+    }
 }
