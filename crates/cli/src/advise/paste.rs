@@ -1,5 +1,8 @@
 //! Changes as commands for the initiators that people have. Names, units, defaults and ranges are those of iscsid.conf (open-iscsi
-//! 2.1), Microsoft's iSCSI initiator, and the parameters and advanced options of ESXi 7 and 8. Nothing is set below its default.
+//! 2.1), Microsoft's iSCSI initiator, and the parameters and advanced options of ESXi 7 and 8. Nothing is set below its default, and
+//! what belongs to a whole host never below what it is.
+
+use std::fmt::Display;
 
 use lunette_workload::model::advice::Change;
 use serde::Serialize;
@@ -43,7 +46,7 @@ pub(super) fn commands(changes: &[Change], target: &str) -> Vec<Commands> {
 }
 
 /// A value within what a system takes, and a remark where that is less than what is wanted.
-fn within(wanted: u32, max: u32) -> (u32, Option<String>) {
+fn within<T: Ord + Copy + Display>(wanted: T, max: T) -> (T, Option<String>) {
     let remark = (wanted > max).then(|| format!("# {max} is the most here, and less than {wanted}"));
     (wanted.min(max), remark)
 }
@@ -64,11 +67,10 @@ fn linux_all(changes: &[Change], target: &str) -> Vec<String> {
 }
 
 fn linux(change: Change, target: &str) -> Vec<String> {
-    let key = |name: &str, value: String| {
-        format!(
-            "iscsiadm --mode node --targetname {target} --op update --name node.session.{name} --value {value}"
-        )
+    let update = |name: &str, value: &str| {
+        format!("iscsiadm --mode node --targetname {target} --op update --name node.{name} --value {value}")
     };
+    let key = |name: &str, value: String| update(&format!("session.{name}"), &value);
     match change {
         Change::Unasked { first_burst_length } => vec![
             key("iscsi.InitialR2T", "No".to_owned()),
@@ -88,7 +90,11 @@ fn linux(change: Change, target: &str) -> Vec<String> {
         }
         // A session has one connection there; multipath-tools make one disk of several sessions.
         Change::Connections(count) => vec![key("nr_sessions", count.to_string())],
-        Change::TcpWindow(_) => Vec::new(),
+        // With a size of their own, 512 KiB by default, connections have neither the host's buffers nor their growth.
+        Change::TcpWindow(_) => vec![
+            "# 0: as large as the host's TCP makes them".to_owned(),
+            update("conn[0].tcp.window_size", "0"),
+        ],
     }
 }
 
@@ -218,19 +224,33 @@ fn target_table(changes: &[Change]) -> Vec<String> {
     head.into_iter().chain(lines).collect()
 }
 
-/// Half of a receive buffer is the system's own, and a quarter of a send buffer (tcp(7)).
+/// The largest buffers of Linux by default, of one that receives and one that sends: 6 MiB and 4 MiB, or more (tcp(7)).
+const LINUX_BUFFERS: (u64, u64) = (6 << 20, 4 << 20);
+/// The largest that tcp_rmem and tcp_wmem take.
+const LINUX_BUFFER_MAX: u64 = i32::MAX as u64;
+const BUFFERS_SUFFICE: &str = "# The default is enough: if these change nothing, look for a program that sets SO_RCVBUF or SO_SNDBUF, and at the other end";
+
+/// Half of a receive buffer is the system's own, and a quarter of a send buffer (tcp(7)). They are for all connections of the host,
+/// so that a command only ever raises them.
 fn tcp_buffers(change: Change) -> Vec<String> {
     let Change::TcpWindow(bytes) = change else { return Vec::new() };
-    let limit = i32::MAX as u64;
-    let (receive, send) = (bytes.saturating_mul(2).min(limit), (bytes / 3).saturating_mul(4).min(limit));
-    vec![
-        format!("sysctl --write net.ipv4.tcp_rmem='4096 131072 {receive}'"),
-        format!("sysctl --write net.ipv4.tcp_wmem='4096 16384 {send}'"),
-    ]
+    let (receive, receive_remark) = within(bytes.saturating_mul(2), LINUX_BUFFER_MAX);
+    let (send, send_remark) = within((bytes / 3).saturating_mul(4), LINUX_BUFFER_MAX);
+    let suffices =
+        (receive <= LINUX_BUFFERS.0 && send <= LINUX_BUFFERS.1).then(|| BUFFERS_SUFFICE.to_owned());
+    let raise = |name: &str, bytes: u64| {
+        format!(
+            "read -r least usual most < /proc/sys/net/ipv4/{name} && [ \"$most\" -ge {bytes} ] || sysctl --write net.ipv4.{name}=\"$least $usual {bytes}\""
+        )
+    };
+    let remarks = [suffices, receive_remark.or(send_remark)].into_iter().flatten();
+    remarks.chain([raise("tcp_rmem", receive), raise("tcp_wmem", send)]).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     fn text(changes: &[Change], system: &str) -> String {
@@ -248,7 +268,12 @@ mod tests {
             linux.contains("node.session.queue_depth --value 1024") && linux.contains("# 1024 is the most")
         );
         assert!(linux.contains("node.session.nr_sessions --value 4") && linux.ends_with("TARGET --login"));
-        assert!(text(&changes, "A Linux host").contains("tcp_rmem='4096 131072 2147483647'"));
+        let host = text(&changes, "A Linux host");
+        assert!(
+            host.contains("# 2147483647 is the most here") && host.contains("$usual 2147483647\""),
+            "{host}"
+        );
+        assert!(linux.contains("node.conn[0].tcp.window_size --value 0"), "{linux}");
         let windows = text(&changes, "Windows");
         assert!(windows.starts_with("$iscsi = ") && windows.contains("MaxPendingRequests 255"), "{windows}");
         assert!(windows.contains("1..4 | ForEach-Object { Connect-IscsiTarget -NodeAddress TARGET "));
@@ -292,8 +317,33 @@ mod tests {
         assert_eq!(text(&[Change::Window(1)], "Lunette as the target"), "");
         assert!(text(&[Change::Window(1)], "Linux").contains("cmds_max --value 128\n"));
         assert!(text(&[Change::Window(1)], "ESXi").contains("iscsivmk_LunQDepth=128\n"));
-        assert_eq!(text(&[Change::TcpWindow(1)], "Linux, open-iscsi"), "");
         let short = [Change::Unasked { first_burst_length: 8192 }, Change::Burst(8192)];
         assert!(!commands(&short, "TARGET").iter().any(|commands| commands.lines.join(" ").contains("8192")));
+    }
+    /// What `sysctl` is told when the commands are pasted on a host with such buffers.
+    fn pasted(bytes: u64, host: &str) -> String {
+        let lines = text(&[Change::TcpWindow(bytes)], "A Linux host");
+        let script = lines.lines().map(|line| match line.split_once("< /proc/sys/net/ipv4/tcp_") {
+            Some((read, rest)) => format!("echo '{host}' | {{ {read} {}; }}\n", &rest["rmem".len()..]),
+            None => format!("{line}\n"),
+        });
+        let script = format!("sysctl() {{ echo \"$2\"; }}\n{}", script.collect::<String>());
+        let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+        assert!(output.status.success(), "{script}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    #[test]
+    fn buffers_of_a_host_are_raised_and_never_lowered() {
+        let raised = "net.ipv4.tcp_rmem=4096 131072 2803000\nnet.ipv4.tcp_wmem=4096 131072 1868664\n";
+        assert_eq!(pasted(1_401_500, "4096\t131072\t65536"), raised);
+        for host in ["4096 131072 6291456", "4096 131072 33554432", "4096 131072 2803000"] {
+            assert_eq!(pasted(1_401_500, host), "");
+        }
+        // In between, only the one that has to be.
+        assert_eq!(pasted(1_401_500, "8192 65536 2000000"), "net.ipv4.tcp_rmem=8192 65536 2803000\n");
+        let small = text(&[Change::TcpWindow(1_401_500)], "A Linux host");
+        let large = text(&[Change::TcpWindow(9_000_000)], "A Linux host");
+        assert!(small.starts_with("# The default is enough") && !large.contains('#'), "{small}\n{large}");
     }
 }
