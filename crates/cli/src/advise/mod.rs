@@ -306,7 +306,7 @@ fn tell_all(
             .steps
             .iter()
             .map(|step| Step {
-                change: paste::words(step.change),
+                change: paste::words(step.change, &question.settings),
                 mb_per_s: step.bytes_per_s / 1e6,
                 limit: step.limit.word(),
             })

@@ -4,6 +4,8 @@
 
 use std::fmt::Display;
 
+use lunette_target::config::Limits;
+use lunette_workload::model::Settings;
 use lunette_workload::model::advice::Change;
 use serde::Serialize;
 
@@ -14,11 +16,16 @@ pub(super) struct Commands {
     pub(super) lines: Vec<String>,
 }
 
-/// A change in words.
-pub(super) fn words(change: Change) -> String {
+/// A change of these settings in words.
+pub(super) fn words(change: Change, settings: &Settings) -> String {
     match change {
         Change::Unasked { first_burst_length } => {
-            format!("InitialR2T=No, ImmediateData=Yes, FirstBurstLength={first_burst_length}")
+            let burst = if first_burst_length > settings.max_burst_length {
+                format!(", MaxBurstLength={first_burst_length}")
+            } else {
+                String::new()
+            };
+            format!("InitialR2T=No, ImmediateData=Yes, FirstBurstLength={first_burst_length}{burst}")
         }
         Change::Burst(bytes) => format!("MaxBurstLength={bytes}"),
         Change::OutstandingR2t(count) => format!("MaxOutstandingR2T={count}"),
@@ -38,7 +45,7 @@ pub(super) fn commands(changes: &[Change], target: &str) -> Vec<Commands> {
         ("Windows, PowerShell; then restart", windows_all(changes, target)),
         ("ESXi; then restart the host", gathered(&esxi)),
         ("Lunette as the initiator", gathered(&initiator)),
-        ("Lunette as the target, lunette.toml", target_table(changes)),
+        ("Lunette as the target, in its configuration", target_table(changes)),
         ("A Linux host, at both ends", gathered(&tcp_buffers)),
     ];
     let told = all.into_iter().filter(|(_, lines)| !lines.is_empty());
@@ -60,6 +67,10 @@ const LINUX_MAX_BURST: u32 = 16_776_192;
 fn linux_all(changes: &[Change], target: &str) -> Vec<String> {
     let mut lines: Vec<String> = changes.iter().flat_map(|change| linux(*change, target)).collect();
     if !lines.is_empty() {
+        lines.push(
+            "# First unmount the disk, and stop what uses it: to log out takes it away, whoever writes to it"
+                .to_owned(),
+        );
         lines.push(format!("iscsiadm --mode node --targetname {target} --logout"));
         lines.push(format!("iscsiadm --mode node --targetname {target} --login"));
     }
@@ -72,11 +83,17 @@ fn linux(change: Change, target: &str) -> Vec<String> {
     };
     let key = |name: &str, value: String| update(&format!("session.{name}"), &value);
     match change {
-        Change::Unasked { first_burst_length } => vec![
-            key("iscsi.InitialR2T", "No".to_owned()),
-            key("iscsi.ImmediateData", "Yes".to_owned()),
-            key("iscsi.FirstBurstLength", first_burst_length.max(LINUX_FIRST_BURST).to_string()),
-        ],
+        Change::Unasked { first_burst_length } => {
+            let first_burst_length = first_burst_length.max(LINUX_FIRST_BURST);
+            let burst = (first_burst_length > LINUX_FIRST_BURST)
+                .then(|| key("iscsi.MaxBurstLength", LINUX_MAX_BURST.to_string()));
+            let first = [
+                key("iscsi.InitialR2T", "No".to_owned()),
+                key("iscsi.ImmediateData", "Yes".to_owned()),
+                key("iscsi.FirstBurstLength", first_burst_length.to_string()),
+            ];
+            burst.into_iter().chain(first).collect()
+        }
         Change::Burst(bytes) => vec![key("iscsi.MaxBurstLength", bytes.max(LINUX_MAX_BURST).to_string())],
         // The kernel takes powers of two alone.
         Change::OutstandingR2t(count) => {
@@ -88,8 +105,12 @@ fn linux(change: Change, target: &str) -> Vec<String> {
             let lines = [key("cmds_max", commands.to_string()), key("queue_depth", depth.to_string())];
             remark.into_iter().chain(lines).collect()
         }
-        // A session has one connection there; multipath-tools make one disk of several sessions.
-        Change::Connections(count) => vec![key("nr_sessions", count.to_string())],
+        // A session has one connection there.
+        Change::Connections(count) => vec![
+            "# Each session is a disk of its own: only with multipathd, and mount the disk under /dev/mapper alone".to_owned(),
+            "# Two mounts of one disk, on two of its sessions, destroy what is on it".to_owned(),
+            key("nr_sessions", count.to_string()),
+        ],
         // With a size of their own, 512 KiB by default, connections have neither the host's buffers nor their growth.
         Change::TcpWindow(_) => vec![
             "# 0: as large as the host's TCP makes them".to_owned(),
@@ -102,8 +123,8 @@ fn linux(change: Change, target: &str) -> Vec<String> {
 const WINDOWS_REQUESTS: u32 = 255;
 const WINDOWS_FIRST_BURST: u32 = 65_536;
 const WINDOWS_MAX_BURST: u32 = 262_144;
-/// Where the initiator's parameters are: the instance of the class of SCSI adapters with its name.
-const WINDOWS_PARAMETERS: &str = r"$iscsi = (Get-ChildItem 'HKLM:\SYSTEM\CurrentControlSet\Control\Class\{4D36E97B-E325-11CE-BFC1-08002BE10318}' -ErrorAction SilentlyContinue | Where-Object { (Get-ItemProperty $_.PSPath).DriverDesc -eq 'Microsoft iSCSI Initiator' }).PSPath + '\Parameters'";
+/// Where the initiator's parameters are: the instance of the class of SCSI adapters that is its driver, whose name is in many languages.
+const WINDOWS_PARAMETERS: &str = r"$iscsi = (Get-ChildItem 'HKLM:\SYSTEM\CurrentControlSet\Control\Class\{4D36E97B-E325-11CE-BFC1-08002BE10318}' -ErrorAction SilentlyContinue | Where-Object { (Get-ItemProperty $_.PSPath).MatchingDeviceId -eq 'root\iscsiprt' }).PSPath + '\Parameters'";
 
 fn windows_all(changes: &[Change], target: &str) -> Vec<String> {
     let mut lines: Vec<String> = changes.iter().flat_map(|change| windows(*change, target)).collect();
@@ -117,11 +138,13 @@ fn windows(change: Change, target: &str) -> Vec<String> {
     let set = |name: &str, value: u32| format!("Set-ItemProperty $iscsi {name} {value}");
     match change {
         Change::Unasked { first_burst_length } => {
-            vec![
+            let burst = (first_burst_length > WINDOWS_MAX_BURST).then(|| set("MaxBurstLength", first_burst_length));
+            let first = [
                 set("InitialR2T", 0),
                 set("ImmediateData", 1),
                 set("FirstBurstLength", first_burst_length.max(WINDOWS_FIRST_BURST)),
-            ]
+            ];
+            burst.into_iter().chain(first).collect()
         }
         Change::Burst(bytes) => vec![set("MaxBurstLength", bytes.max(WINDOWS_MAX_BURST))],
         // It offers 16 by itself.
@@ -131,10 +154,14 @@ fn windows(change: Change, target: &str) -> Vec<String> {
             remark.into_iter().chain([set("MaxPendingRequests", count)]).collect()
         }
         Change::TcpWindow(_) => vec!["netsh interface tcp set global autotuninglevel=normal".to_owned()],
+        // Sessions that are there stay, so that a second time adds none.
         Change::Connections(count) => vec![
+            "# Each session is a disk of its own without the feature Multipath-IO; two writers on one disk destroy what is on it".to_owned(),
+            "# First: Install-WindowsFeature Multipath-IO, and restart; and take the disk offline, as it becomes another one".to_owned(),
             "Enable-MSDSMAutomaticClaim -BusType iSCSI".to_owned(),
+            format!("$sessions = @(Get-IscsiSession | Where-Object TargetNodeAddress -eq '{target}').Count"),
             format!(
-                "1..{count} | ForEach-Object {{ Connect-IscsiTarget -NodeAddress {target} -IsMultipathEnabled $true -IsPersistent $true }}"
+                "for (; $sessions -lt {count}; $sessions++) {{ Connect-IscsiTarget -NodeAddress '{target}' -IsMultipathEnabled $true -IsPersistent $true }}"
             ),
         ],
     }
@@ -164,7 +191,10 @@ fn esxi(change: Change) -> Vec<String> {
             burst.into_iter().chain([set("FirstBurstLength", first_burst_length)]).collect()
         }
         Change::Burst(bytes) => vec![set("MaxBurstLength", bytes.max(ESXI_BURST))],
-        Change::OutstandingR2t(count) => vec![set("MaxOutstandingR2T", count.min(ESXI_R2T_MAX).into())],
+        Change::OutstandingR2t(count) => {
+            let (count, remark) = within(count, ESXI_R2T_MAX);
+            remark.into_iter().chain([set("MaxOutstandingR2T", count.into())]).collect()
+        }
         Change::Window(count) => {
             let (depth, remark) = within(count.max(ESXI_DEPTH.0), ESXI_DEPTH.1);
             let lines = [
@@ -177,17 +207,19 @@ fn esxi(change: Change) -> Vec<String> {
         }
         Change::TcpWindow(bytes) => {
             let (receive, send, max) = ESXI_BUFFER_KIB;
-            let kib = bytes.div_ceil(1024).saturating_mul(2);
+            let (kib, remark) = within(bytes.div_ceil(1024).saturating_mul(2), max);
             let option = |name: &str, min: u64| {
-                let value = kib.clamp(min, max);
+                let value = kib.max(min);
                 format!("esxcli system settings advanced set --option=/ISCSI/{name} --int-value={value}")
             };
-            vec![option("SocketRcvBufLenKB", receive), option("SocketSndBufLenKB", send)]
+            let lines = [option("SocketRcvBufLenKB", receive), option("SocketSndBufLenKB", send)];
+            remark.into_iter().chain(lines).collect()
         }
         Change::Connections(count) => {
+            let (count, remark) = within(count, ESXI_PORTS_MAX);
             let port =
                 |at| format!("esxcli iscsi networkportal add --adapter=ADAPTER --nic=VMKERNEL_PORT_{at}");
-            (1..=count.min(ESXI_PORTS_MAX)).map(port).collect()
+            remark.into_iter().chain((1..=count).map(port)).collect()
         }
     }
 }
@@ -203,25 +235,25 @@ fn initiator(change: Change) -> Vec<String> {
     }
 }
 
-/// What the target grants by default: no line is needed up to there.
-const TARGET_WINDOW: u32 = 128;
-const TARGET_FIRST_BURST: u32 = 262_144;
-const TARGET_CONNECTIONS: u16 = 8;
-
+/// What the target does not grant by default.
 fn target_table(changes: &[Change]) -> Vec<String> {
+    let granted = Limits::default();
     let lines = changes.iter().filter_map(|change| match *change {
-        Change::Unasked { first_burst_length } if first_burst_length > TARGET_FIRST_BURST => {
+        Change::Unasked { first_burst_length } if first_burst_length > granted.first_burst_length_bytes => {
             Some(format!("first_burst_length_bytes = {first_burst_length}"))
         }
-        Change::Window(count) if count > TARGET_WINDOW => Some(format!("window_depth = {count}")),
-        Change::Connections(count) if count > TARGET_CONNECTIONS => {
+        Change::Window(count) if count > granted.window_depth.into() => {
+            Some(format!("window_depth = {count}"))
+        }
+        Change::Connections(count) if count > granted.max_connections => {
             Some(format!("max_connections = {count}"))
         }
         _ => None,
     });
     let lines: Vec<String> = lines.collect();
-    let head = (!lines.is_empty()).then(|| "[limits]".to_owned());
-    head.into_iter().chain(lines).collect()
+    let head = ["# A file has one such table", "[limits]"].map(str::to_owned);
+    let head = (!lines.is_empty()).then_some(head);
+    head.into_iter().flatten().chain(lines).collect()
 }
 
 /// The largest buffers of Linux by default, of one that receives and one that sends: 6 MiB and 4 MiB, or more (tcp(7)).
@@ -276,13 +308,22 @@ mod tests {
         assert!(linux.contains("node.conn[0].tcp.window_size --value 0"), "{linux}");
         let windows = text(&changes, "Windows");
         assert!(windows.starts_with("$iscsi = ") && windows.contains("MaxPendingRequests 255"), "{windows}");
-        assert!(windows.contains("1..4 | ForEach-Object { Connect-IscsiTarget -NodeAddress TARGET "));
+        assert!(
+            windows.contains("$sessions -lt 4; $sessions++) { Connect-IscsiTarget -NodeAddress 'TARGET' ")
+        );
         let esxi = text(&changes, "ESXi");
         assert!(
             esxi.contains("iscsivmk_LunQDepth=255") && esxi.contains("SocketRcvBufLenKB --int-value=6144")
         );
+        assert!(esxi.contains("# 6144 is the most here, and less than 5859376\n"), "{esxi}");
         assert_eq!(esxi.matches("networkportal add").count(), 4);
-        assert_eq!(text(&changes, "Lunette as the target"), "[limits]\nwindow_depth = 5000");
+        let many = text(&[Change::Connections(9)], "ESXi");
+        assert!(many.starts_with("# 8 is the most here, and less than 9\n"), "{many}");
+        assert_eq!(many.matches("networkportal add").count(), 8);
+        assert_eq!(
+            text(&changes, "Lunette as the target"),
+            "# A file has one such table\n[limits]\nwindow_depth = 5000"
+        );
         assert!(text(&changes, "Lunette as the initiator").contains("--depth 5000"));
     }
 
@@ -306,9 +347,13 @@ mod tests {
             "{esxi}"
         );
         assert!(esxi.contains("MaxOutstandingR2T --value=8") && !esxi.contains("InitialR2T"));
+        assert!(esxi.contains("# 8 is the most here, and less than 11\n"), "{esxi}");
         assert!(text(&changes, "Windows").contains("$iscsi InitialR2T 0"));
         assert_eq!(text(&changes, "Lunette as the initiator"), "");
-        assert_eq!(text(&changes, "Lunette as the target"), "[limits]\nfirst_burst_length_bytes = 1048576");
+        assert_eq!(
+            text(&changes, "Lunette as the target"),
+            "# A file has one such table\n[limits]\nfirst_burst_length_bytes = 1048576"
+        );
     }
 
     #[test]
@@ -320,6 +365,51 @@ mod tests {
         let short = [Change::Unasked { first_burst_length: 8192 }, Change::Burst(8192)];
         assert!(!commands(&short, "TARGET").iter().any(|commands| commands.lines.join(" ").contains("8192")));
     }
+    /// RFC 7143, 13.14: FirstBurstLength is not above MaxBurstLength, also where nothing but unasked data is advised.
+    #[test]
+    fn a_long_first_burst_comes_with_a_burst_as_long() {
+        let alone = [Change::Unasked { first_burst_length: 524_288 }];
+        for (system, burst, first) in [
+            ("Linux, open", "MaxBurstLength --value 16776192", "FirstBurstLength --value 524288"),
+            ("Windows", "MaxBurstLength 524288", "FirstBurstLength 524288"),
+            ("ESXi", "MaxBurstLength --value=524288", "FirstBurstLength --value=524288"),
+        ] {
+            let told = text(&alone, system);
+            assert!(told.find(burst).unwrap() < told.find(first).unwrap(), "{told}");
+        }
+        let short = [Change::Unasked { first_burst_length: 262_144 }];
+        assert!(commands(&short, "TARGET").iter().all(|told| !told.lines.concat().contains("MaxBurst")));
+        let mut settings = Settings {
+            initial_r2t: true,
+            immediate_data: true,
+            first_burst_length: 65_536,
+            max_burst_length: 262_144,
+            max_outstanding_r2t: 1,
+            max_recv_data_segment_length: 8192,
+            connections: 1,
+            window: 1,
+        };
+        assert!(words(alone[0], &settings).ends_with("FirstBurstLength=524288, MaxBurstLength=524288"));
+        settings.max_burst_length = 524_288;
+        assert!(words(alone[0], &settings).ends_with("FirstBurstLength=524288"));
+    }
+
+    #[test]
+    fn what_may_destroy_a_disk_is_said_before_it() {
+        for (changes, system, dangerous) in [
+            (Change::Window(1), "Linux, open", "--logout"),
+            (Change::Connections(2), "Linux, open", "nr_sessions"),
+            (Change::Connections(2), "Windows", "Connect-IscsiTarget"),
+        ] {
+            let told = text(&[changes], system);
+            assert!(
+                told.find("\n# ").or(told.strip_prefix("# ").map(|_| 0)).unwrap()
+                    < told.find(dangerous).unwrap(),
+                "{told}"
+            );
+        }
+    }
+
     /// What `sysctl` is told when the commands are pasted on a host with such buffers.
     fn pasted(bytes: u64, host: &str) -> String {
         let lines = text(&[Change::TcpWindow(bytes)], "A Linux host");
