@@ -5,6 +5,7 @@ mod caching;
 mod detaching;
 mod file_system;
 mod hostile;
+mod keeping;
 mod restart;
 mod serving;
 mod without_root;

@@ -16,7 +16,7 @@ use lunette_wire::{
     BHS_LENGTH, Bhs, CmdSn, DataSn, InitiatorPdu, StatSn, TargetPdu, TargetTransferTag, Tsih,
 };
 
-use lunette_tests::engine::{options, read};
+use lunette_tests::engine::{options, read, wait_for_all};
 
 pub(super) const NAME: &str = "iqn.2026-11.io.lunette:hostile";
 
@@ -287,4 +287,35 @@ fn noise_and_the_end_of_a_connection_are_told_apart() {
         let _ = target.stream.shutdown(std::net::Shutdown::Both);
     });
     lost(end, "closed the connection");
+}
+
+/// RFC 7143, 6.3.5: the old session's connection is closed before the next login begins, which has a connection of its own (4.2.4).
+#[test]
+fn a_session_is_left_before_the_next_one_begins() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let target = std::thread::spawn(move || {
+        let mut first = Script::log_in(listener.accept().expect("a connection").0);
+        first.command();
+        first.stream.write_all(&[0xff; 480]).expect("the initiator reads");
+        let mut second = Script::log_in(listener.accept().expect("another").0);
+        // All that is left of the first is its end, which has come already.
+        first.stream.set_nonblocking(true).expect("a socket");
+        match first.stream.read(&mut [0; 480]) {
+            Ok(0) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {}
+            other => panic!("{other:?}"),
+        }
+        let command = second.command();
+        second.say(&TargetPdu::ScsiDataIn(second.data_in(&command)), &[7; 2048]);
+        second.say(&TargetPdu::ScsiResponse(second.response(&command)), &[]);
+        let _ = second.stream.read_to_end(&mut Vec::new());
+    });
+    let timing = Timing { recovery: Duration::from_secs(600), nop_interval: None, ..Timing::default() };
+    let mut engine = Engine::connect(Options { timing, ..options(NAME, address) }).expect("a session");
+    let read = engine.submit(read(0, 0, 4, 512));
+    let all = wait_for_all(&mut engine);
+    assert!(all[&read].is_good() && all[&read].attempts == 2, "{:?}", all[&read].result);
+    drop(engine);
+    target.join().expect("a target");
 }

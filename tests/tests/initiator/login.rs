@@ -1,7 +1,7 @@
 //! Logging in and finding targets.
 
 use lunette_initiator::{
-    ChapCredential, Credentials, Error, Options, Reason, Secret, Side, discover, login_trace,
+    ChapCredential, Credentials, Engine, Error, Options, Reason, Secret, Side, discover, login_trace,
 };
 use lunette_iscsi::chap::ChapUser;
 use lunette_target::config::ChapConfig;
@@ -150,4 +150,20 @@ fn chap_is_required_and_proven_in_both_directions() {
     assert!(error.is_authentication() && error.to_string().contains("0201"), "{error}");
     let shown = format!("{record:?} {error:?}");
     assert!(!shown.contains("alice's own"), "{shown}");
+}
+
+/// RFC 7143, 9.2: every connection of a session is authenticated, in the same way and under the same name.
+#[test]
+fn all_connections_of_a_session_have_its_credentials() {
+    let target = guarded();
+    let options = with(&target, "alice's own 16 b", Some("the target's 16b"));
+    let engine = Engine::connect(Options { connections: 3, ..options }).expect("the right secrets");
+    assert_eq!(engine.connections().len(), 3);
+    let logins = &engine.login_record().attempts;
+    let proofs = logins.iter().map(|login| {
+        let pairs = login.trace.pdus.iter().flat_map(|pdu| &pdu.pairs);
+        pairs.filter(|(key, value)| key == "CHAP_N" && (value == "alice" || value == "storage")).count()
+    });
+    assert_eq!(proofs.collect::<Vec<_>>(), [2; 3]);
+    engine.close().expect("a logout");
 }
