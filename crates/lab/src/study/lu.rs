@@ -21,8 +21,9 @@ pub(crate) const LOGIN: Study = Study {
     question: "how long discovery and login take, and which part of them",
     differs: "Each cell is the median of five logins over the campus link, whose round trip is 2 ms. Of the paper's ten seconds a session \
               almost all was waiting in its initiator's driver. Its first I/O read a partition table as well; here it is INQUIRY, \
-              READ CAPACITY and one block. CHAP is part of the security stage. of-network is the link's round trip for each \
-              exchange of the login, of-ends what initiator and target took beside that.",
+              READ CAPACITY and one block. The security stage is told whole, not by the steps of CHAP. \
+              waiting is the time from each request to its answer, with TCP's handshake: the link's round trips and what the target did; \
+              initiator is the rest of the login. The target's part alone is not measured.",
     axes: None,
     cells: login,
 };
@@ -72,8 +73,8 @@ const NORMAL: [(&str, LoginPhase, &str); 7] = [
     ("security", LoginPhase::Security, "initial-login"),
     ("operational", LoginPhase::Operational, "operational-negotiation"),
     ("first-io", LoginPhase::FirstIo, "full-feature-first-io"),
-    ("of-network", LoginPhase::OfNetwork, ""),
-    ("of-ends", LoginPhase::OfEnds, ""),
+    ("waiting", LoginPhase::Waiting, ""),
+    ("initiator", LoginPhase::Initiator, ""),
 ];
 const DISCOVERY: [(&str, LoginPhase, &str); 5] = [
     ("total", LoginPhase::Total, "total"),

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use lunette_initiator::{
     Attempt, ChapCredential, Command, Credentials, DigestWish, LoginRecord, Lun, Options, Secret, Side,
-    blocking, discover_trace, login_trace,
+    TracedPdu, blocking, discover_trace, login_trace,
 };
 use lunette_scsi::client::medium::{self, BlockRange, Caching};
 use lunette_scsi::client::{capacity, inquiry};
@@ -53,20 +53,20 @@ pub(crate) enum LoginPhase {
     FirstIo,
     /// SendTargets and the logout.
     SendTargets,
-    /// The link's round trips: one for TCP, and one for each request.
-    OfNetwork,
-    /// The rest, in which the two ends did something.
-    OfEnds,
+    /// From each request to its answer, and TCP's handshake: the network and the target.
+    Waiting,
+    /// The rest: the initiator.
+    Initiator,
 }
 
 /// Logs in once.
 pub(super) fn run(place: Place<'_>, probe: &LoginProbe) -> Result<Run, LabError> {
-    let Some((site, link)) = place.over else {
+    let Some((site, _)) = place.over else {
         return Err(LabError::Plan("there is no login without a network".to_owned()));
     };
     let service = Service::start(site, place.binary, &targets(probe), &[SECRET, TARGET_SECRET])?;
     let options = options(probe)?;
-    let time = site.near(|| time(probe, &options, link.round_trip()))??;
+    let time = site.near(|| time(probe, &options))??;
     drop(service);
     Ok(Run::of(time.as_secs_f64() * 1e3, None))
 }
@@ -121,7 +121,7 @@ fn options(probe: &LoginProbe) -> Result<Options, LabError> {
 }
 
 /// One login, and the time of the part that is asked for.
-fn time(probe: &LoginProbe, options: &Options, round_trip: Duration) -> Result<Duration, LabError> {
+fn time(probe: &LoginProbe, options: &Options) -> Result<Duration, LabError> {
     let began = Instant::now();
     if probe.discovers.is_some() {
         let (record, found) = discover_trace(options);
@@ -131,7 +131,7 @@ fn time(probe: &LoginProbe, options: &Options, round_trip: Duration) -> Result<D
         return Ok(match probe.phase {
             LoginPhase::Total => took,
             LoginPhase::SendTargets => took.saturating_sub(login.ended),
-            phase => part(login, phase, round_trip),
+            phase => part(login, phase),
         });
     }
     if probe.phase == LoginPhase::FirstIo || probe.phase == LoginPhase::Total {
@@ -144,7 +144,7 @@ fn time(probe: &LoginProbe, options: &Options, round_trip: Duration) -> Result<D
     }
     let (record, outcome) = login_trace(options);
     outcome?;
-    Ok(part(last(&record)?, probe.phase, round_trip))
+    Ok(part(last(&record)?, probe.phase))
 }
 
 fn last(record: &LoginRecord) -> Result<&Attempt, LabError> {
@@ -152,7 +152,7 @@ fn last(record: &LoginRecord) -> Result<&Attempt, LabError> {
 }
 
 /// A part of a login that went well.
-fn part(login: &Attempt, phase: LoginPhase, round_trip: Duration) -> Duration {
+fn part(login: &Attempt, phase: LoginPhase) -> Duration {
     let connected = login.connected.unwrap_or(login.ended);
     let pdus = &login.trace.pdus;
     let stage = |wanted: LoginStage| {
@@ -161,18 +161,31 @@ fn part(login: &Attempt, phase: LoginPhase, round_trip: Duration) -> Duration {
         let last = of_stage.next_back().or(first);
         first.zip(last).map_or(Duration::ZERO, |(first, last)| last.at.saturating_sub(first.at))
     };
-    let answers = pdus.iter().filter(|pdu| pdu.from == Side::Target).count();
-    let network = round_trip * u32::try_from(answers + 1).unwrap_or(u32::MAX);
+    let all = login.ended.saturating_sub(login.began);
+    let handshake = connected.saturating_sub(login.began);
+    let waiting = handshake + awaited(pdus);
     match phase {
-        LoginPhase::TcpConnect => connected.saturating_sub(login.began),
+        LoginPhase::TcpConnect => handshake,
         LoginPhase::Security => stage(LoginStage::Security),
         LoginPhase::Operational => stage(LoginStage::Operational),
-        LoginPhase::OfNetwork => network,
-        LoginPhase::OfEnds => login.ended.saturating_sub(login.began).saturating_sub(network),
-        LoginPhase::Total | LoginPhase::FirstIo | LoginPhase::SendTargets => {
-            login.ended.saturating_sub(login.began)
+        LoginPhase::Waiting => waiting,
+        LoginPhase::Initiator => all.saturating_sub(waiting),
+        LoginPhase::Total | LoginPhase::FirstIo | LoginPhase::SendTargets => all,
+    }
+}
+
+/// The time in which a request was under way and its answer had not come.
+fn awaited(pdus: &[TracedPdu]) -> Duration {
+    let mut asked_at = None;
+    let mut sum = Duration::ZERO;
+    for pdu in pdus {
+        if pdu.from == Side::Initiator {
+            asked_at.get_or_insert(pdu.at);
+        } else if let Some(asked_at) = asked_at.take() {
+            sum += pdu.at.saturating_sub(asked_at);
         }
     }
+    sum
 }
 
 /// What a host asks a disk before it uses it, each command after the other.
@@ -193,4 +206,34 @@ fn first_io(session: &blocking::Session) -> Result<(), LabError> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_initiator_waits_for_is_waiting() {
+        let pdu = |at_ms, from| TracedPdu {
+            at: Duration::from_millis(at_ms),
+            from,
+            stage: LoginStage::Security,
+            next_stage: None,
+            is_continued: false,
+            status: 0,
+            text_length: 0,
+            pairs: Vec::new(),
+        };
+        let pdus = [
+            pdu(10, Side::Initiator),
+            pdu(13, Side::Target),
+            // 20 ms in which the initiator thinks.
+            pdu(33, Side::Initiator),
+            pdu(38, Side::Target),
+            // The last request was never answered.
+            pdu(40, Side::Initiator),
+        ];
+        assert_eq!(awaited(&pdus), Duration::from_millis(3 + 5));
+        assert_eq!(awaited(&[]), Duration::ZERO);
+    }
 }
