@@ -53,7 +53,8 @@ pub(crate) const CONNECTIONS: Study = Study {
     question: "what several connections of a session make of long and lossy lines (section 2; not measured there)",
     differs: "There are no published figures. Unsolicited writes of 64 KiB, 32 under way. Recovery is the time from the end of 100 ms in which \
               every second packet is lost until nine tenths of the rate before are back; it is looked at every 100 ms or two round trips, \
-              whichever is more, from a round trip after the end on, and at most for 20 s. The model knows CUBIC's and Reno's response to \
+              whichever is more, from a round trip after the end on, and for 20 s; where a run had not recovered by then, \
+              it counts as 20 s, and the limit is not-recovered. The model knows CUBIC's and Reno's response to \
               losses; another congestion control gets more or less out of a lossy line.",
     axes: Some(("rtt_ms", "connections")),
     cells: connections,

@@ -71,7 +71,8 @@ pub struct CellResult {
     /// Of all three.
     pub unit: String,
     /// What sets the limit: `link-rate`, `command-window`, `tcp-window`, `loss`; `machine` where less came and
-    /// this machine was too slow; `store` where less came from a disk; `unexplained` where less came for no such reason; `none` where there is no model.
+    /// this machine was too slow; `store` where less came from a disk; `unexplained` where less came for no such reason; `not-recovered` where a run
+    /// was not over in time, and stands as that time; `none` where there is no model.
     pub limit: String,
     /// Each run.
     pub runs: Vec<f64>,

@@ -21,6 +21,9 @@ const RUNS: usize = 3;
 /// What limits a cell of a peer that nothing else explains.
 const OF_PEER: &str = "target";
 
+/// What a cell is told by of which one run at least was not over in time.
+const UNFINISHED: &str = "not-recovered";
+
 /// What is to be said where there are peers.
 const PEERS_DIFFER: &str = "tgtd and istgt are Debian's, with a disk of memory and otherwise as they come, each on a link of its own like \
                             ours; where the target is the limit, nothing else explains that less came.";
@@ -244,6 +247,7 @@ fn result(
     let limit = runs.iter().find_map(|run| run.model).map(|model| model.1);
     let idle = median(runs.iter().map(|run| run.idle).collect()).unwrap_or(1.0);
     let processor = median(runs.iter().map(|run| run.processor).collect()).unwrap_or_default();
+    let is_unfinished = runs.iter().any(|run| run.is_unfinished);
     let negotiated = runs.into_iter().find_map(|run| run.negotiated).map(|agreed| {
         let known = agreements.iter().position(|known| known.is_like(&agreed));
         known.unwrap_or_else(|| {
@@ -268,5 +272,8 @@ fn result(
     };
     let beside = if aimed.peer.is_some() { Some(OF_PEER) } else { cell.probe.beside() };
     result.judge(limit, is_late, beside);
+    if is_unfinished {
+        result.limit = UNFINISHED.to_owned();
+    }
     Some(result)
 }

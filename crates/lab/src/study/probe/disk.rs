@@ -166,8 +166,13 @@ fn cold_image(place: Place<'_>, duty: Duty) -> Result<&Image, LabError> {
     Ok(image)
 }
 
-/// Runs it.
-pub(super) fn run(place: Place<'_>, probe: &DiskProbe, duty: Duty) -> Result<Run, LabError> {
+/// Runs it; the monitor tells how far it is.
+pub(super) fn run(
+    place: Place<'_>,
+    probe: &DiskProbe,
+    duty: Duty,
+    monitor: &Monitor,
+) -> Result<Run, LabError> {
     let Some((site, link)) = place.over else { return local(probe, duty) };
     let (service, (options, lun)) = match probe.design {
         Some(design) => {
@@ -179,7 +184,7 @@ pub(super) fn run(place: Place<'_>, probe: &DiskProbe, duty: Duty) -> Result<Run
         None => (None, site.options()?),
     };
     let plan = probe.plan(probe.unit(options, lun), duty);
-    let work = || measure(site, plan);
+    let work = || measure(site, plan, monitor);
     let carried = match probe.tcp_buffer_bytes {
         Some(bytes) => site.with_tcp_buffers(bytes, work)??,
         None => work()?,
@@ -194,9 +199,9 @@ pub(super) fn run(place: Place<'_>, probe: &DiskProbe, duty: Duty) -> Result<Run
 }
 
 /// Carries out a plan at the near end, with more time where this machine was so busy that nothing ended in it.
-fn measure(site: &Site, mut plan: Plan) -> Result<Carried, LabError> {
+fn measure(site: &Site, mut plan: Plan, monitor: &Monitor) -> Result<Carried, LabError> {
     for _ in 0..TRIES {
-        let carried = site.near(|| bench(&plan, &Monitor::default()))??;
+        let carried = site.near(|| bench(&plan, monitor))??;
         match &mut plan.until {
             Until::Time(time) if carried.measured.operations == 0 && carried.ending == Ending::Complete => {
                 *time *= 4;

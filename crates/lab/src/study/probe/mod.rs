@@ -18,7 +18,7 @@ use lunette_workload::model::Limit;
 use super::image::Image;
 use super::site::Site;
 use crate::host::ProcessorTime;
-use crate::{LabError, Negotiated};
+use crate::{LabError, Monitor, Negotiated};
 
 pub(crate) use disk::{DiskProbe, Load};
 pub(crate) use login::{Authentication, LOGINS, LoginPhase, LoginProbe};
@@ -167,12 +167,14 @@ pub(crate) struct Run {
     /// The share of all processors that nobody used meanwhile.
     pub(crate) idle: f64,
     pub(crate) negotiated: Option<Negotiated>,
+    /// It was not over when patience was: the figure is the least that it can be.
+    pub(crate) is_unfinished: bool,
 }
 
 impl Run {
     /// A figure for which there is no session.
     pub(crate) fn of(measured: f64, model: Option<(f64, Limit)>) -> Self {
-        Self { measured, model, processor: 0.0, idle: 1.0, negotiated: None }
+        Self { measured, model, processor: 0.0, idle: 1.0, negotiated: None, is_unfinished: false }
     }
 }
 
@@ -226,7 +228,7 @@ pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Ru
         (Probe::Tcp { to_target, buffer_bytes }, Some((site, link))) => {
             tcp::run(site, link, *to_target, *buffer_bytes, duty)
         }
-        (Probe::Disk(disk), _) => disk::run(place, disk, duty),
+        (Probe::Disk(disk), _) => disk::run(place, disk, duty, &Monitor::default()),
         (Probe::Recovery(disk), _) => recovery::run(place, disk, duty),
         (Probe::Shared(shared), _) => shared::run(place, shared, duty),
         (Probe::Login(login), _) => login::run(place, login),

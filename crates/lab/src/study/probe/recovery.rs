@@ -15,7 +15,7 @@ const BURST: Duration = Duration::from_millis(100);
 const LOST: f64 = 0.5;
 /// As fast as before, within this.
 const RECOVERED: f64 = 0.9;
-/// What is not over by then is told as so long.
+/// What is not over by then is told as so long, and as unfinished.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How often is looked.
 const STEP: Duration = Duration::from_millis(10);
@@ -42,17 +42,19 @@ pub(super) fn run(place: Place<'_>, disk: &DiskProbe, duty: Duty) -> Result<Run,
     if let Ending::Mismatch(what) | Ending::Refused(what) | Ending::Lost(what) = carried.ending {
         return Err(LabError::NotReady(what));
     }
-    let milliseconds = took?.as_secs_f64() * 1e3;
-    Ok(Run { negotiated: carried.negotiated, ..Run::of(milliseconds, None) })
+    let took = took?;
+    let milliseconds = took.unwrap_or(PATIENCE).as_secs_f64() * 1e3;
+    Ok(Run { negotiated: carried.negotiated, is_unfinished: took.is_none(), ..Run::of(milliseconds, None) })
 }
 
+/// How long it took; nothing if it was not over in time.
 fn disturb(
     site: &Site,
     link: &Link,
     lossy: &Link,
     monitor: &Monitor,
     duty: Duty,
-) -> Result<Duration, LabError> {
+) -> Result<Option<Duration>, LabError> {
     let span = SPAN.max(link.round_trip() * 2);
     while monitor.bytes() == 0 && !monitor.is_stopped() {
         thread::sleep(STEP);
@@ -69,10 +71,10 @@ fn disturb(
     while ended.elapsed() < PATIENCE && !monitor.is_stopped() {
         let began = ended.elapsed();
         if rate(monitor, span) >= before * RECOVERED {
-            return Ok(began);
+            return Ok(Some(began));
         }
     }
-    Ok(PATIENCE)
+    Ok(None)
 }
 
 /// Bytes per second from now on.

@@ -2,19 +2,22 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, Scope};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lunette_workload::model::Limit;
 
 use super::disk::{self, DiskProbe};
 use super::model::{self, Driven};
 use super::{Duty, Place, Run, tcp};
-use crate::LabError;
+use crate::bench::monitor::Phase;
 use crate::study::site::Site;
+use crate::{LabError, Monitor};
 
 const PIECE_BYTES: usize = 64 << 10;
+/// How often is looked how far the disk is.
+const STEP: Duration = Duration::from_millis(1);
 
 /// What shares the link, and what of it is told.
 #[derive(Debug, Clone)]
@@ -33,18 +36,23 @@ pub(super) fn run(place: Place<'_>, probe: &SharedProbe, duty: Duty) -> Result<R
     };
     let streams = (0..probe.flows).map(|_| tcp::pair(site, None)).collect::<Result<Vec<_>, _>>()?;
     let carried = AtomicU64::new(0);
-    let (mut run, bulk_mb_per_s) = thread::scope(|scope| {
+    let (mut run, bulk_mb_per_s) = thread::scope(|scope| -> Result<_, LabError> {
         for (near, far) in &streams {
             flow(scope, near, far, &carried);
         }
-        let counted = Instant::now();
-        let run = disk::run(place, &probe.disk, duty);
-        let bulk = carried.load(Ordering::Relaxed) as f64 / 1e6 / counted.elapsed().as_secs_f64();
+        let monitor = Monitor::default();
+        let is_over = AtomicBool::new(false);
+        let (run, bulk) = thread::scope(|inner| {
+            let counting = inner.spawn(|| while_measured(&carried, &monitor, duty.time, &is_over));
+            let run = disk::run(place, &probe.disk, duty, &monitor);
+            is_over.store(true, Ordering::Relaxed);
+            (run, counting.join())
+        });
         // Whoever waits in one of them is told.
         for stream in streams.iter().flat_map(|(near, far)| [near, far]) {
             let _ = stream.shutdown(Shutdown::Both);
         }
-        run.map(|run| (run, bulk))
+        Ok((run?, bulk.map_err(|_| LabError::Panicked)?))
     })?;
     run.model =
         share(site, link, probe)?.or(run.model).filter(|_| probe.flows == 0 || link.up.reserved.is_some());
@@ -52,6 +60,20 @@ pub(super) fn run(place: Place<'_>, probe: &SharedProbe, duty: Duty) -> Result<R
         run.measured = bulk_mb_per_s;
     }
     Ok(run)
+}
+
+/// What bulk TCP carries while the disk is measured, in 10^6 bytes per second: not what it has before, when the link is its own.
+fn while_measured(carried: &AtomicU64, monitor: &Monitor, time: Duration, is_over: &AtomicBool) -> f64 {
+    let waits = || !is_over.load(Ordering::Relaxed);
+    while waits() && monitor.phase() < Phase::Measuring {
+        thread::sleep(STEP);
+    }
+    let (began, before) = (Instant::now(), carried.load(Ordering::Relaxed));
+    while waits() && began.elapsed() < time {
+        thread::sleep(STEP);
+    }
+    let bytes = carried.load(Ordering::Relaxed) - before;
+    bytes as f64 / 1e6 / began.elapsed().as_secs_f64().max(1e-9)
 }
 
 /// What a reservation leaves each of them, in 10^6 bytes per second.
