@@ -72,6 +72,16 @@ fn pages(offset: u64, length: u64) -> u64 {
     (offset + length).div_ceil(PAGE_BYTES) - offset / PAGE_BYTES
 }
 
+/// How many bytes of a file's beginning, of this length, the page cache has, in whole pages. `None` where the kernel cannot tell: before
+/// Linux 6.5, or where a container's filter refuses the call. What file systems keep in caches of their own is not among it.
+#[must_use]
+pub fn cached_bytes(fd: BorrowedFd<'_>, length_bytes: u64) -> Option<u64> {
+    let pages = statistics(fd, 0, length_bytes)?.cached;
+    // SAFETY: it takes a number and answers one.
+    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    Some(pages * u64::try_from(page_bytes).unwrap_or(PAGE_BYTES))
+}
+
 fn statistics(fd: BorrowedFd<'_>, offset: u64, length: u64) -> Option<Statistics> {
     if REFUSED.load(Ordering::Relaxed) {
         return None;
@@ -113,6 +123,8 @@ mod tests {
             );
         }
         assert!(is_written_cached);
+        let cached = cached_bytes(file.as_fd(), 1 << 20);
+        assert!(cached.is_some_and(|bytes| (64 << 10..1 << 20).contains(&bytes)), "{cached:?}");
         assert!(!is_cached(file.as_fd(), 512 << 10, 64 << 10), "nobody has read the hole");
         assert!(!is_cached(file.as_fd(), 0, 1 << 20), "part of it is a hole");
     }

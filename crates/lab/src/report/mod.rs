@@ -87,6 +87,12 @@ pub fn notes(result: &StudyResult) -> Vec<String> {
             "In {unexplained} cells less came than the model expects, and the machine was not the reason."
         ));
     }
+    if let Some(cached) = cells.iter().filter_map(|cell| cell.cached).reduce(f64::max) {
+        let percent = cached * 100.0;
+        notes.push(format!(
+            "When a run with a cold image began, {percent:.1} % of it at most was in this machine's page cache."
+        ));
+    }
     notes.extend(links(result));
     if result.is_quick {
         notes.push("One short run a cell: the figures are rough.".to_owned());

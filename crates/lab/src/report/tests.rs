@@ -19,6 +19,7 @@ fn result(parameter: &str) -> StudyResult {
         processor: 0.5,
         idle: 0.5,
         negotiated: None,
+        cached: Some(0.004),
     };
     let link = LinkFacts {
         description: "rate=155M".into(),
@@ -63,6 +64,7 @@ fn notes_count_what_is_off() {
     assert!(notes.contains("1 of 2 cells are off the model by more than 10 %."), "{notes}");
     assert!(notes.contains("Link oc3-0: rate=155M, cubic; packets were 12 us late"), "{notes}");
     assert!(notes.contains("the figures are rough"), "{notes}");
+    assert!(notes.contains("0.4 % of it at most was in this machine's page cache"), "{notes}");
 }
 
 #[test]

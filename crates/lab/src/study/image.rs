@@ -1,13 +1,16 @@
 //! Images on a disk of this machine, and how they get out of its page cache.
 //!
-//! Cold means: everything was written to the disk, and the system was told that nobody needs the pages (POSIX_FADV_DONTNEED), which
-//! it drops as far as it can. What the disk itself, or a host below this machine, still has in memory nobody here can say.
+//! Cold means: everything was written to the disk, and the system was told that nobody needs the pages (POSIX_FADV_DONTNEED), and
+//! cachestat(2), which reads nothing, finds next to none of them. Where the kernel cannot tell, nobody has looked. What the disk itself, a file
+//! system's own cache, or a host below this machine still has in memory nobody here can say.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use lunette_block::cached_bytes;
 use rustix::fs::{Advice, fadvise, fstatfs};
 
 use crate::LabError;
@@ -16,6 +19,10 @@ use crate::LabError;
 const PIECE_BYTES: usize = 1 << 20;
 /// File systems that are nowhere but in memory: tmpfs and ramfs (statfs(2)).
 const IN_MEMORY: [rustix::fs::FsWord; 2] = [0x0102_1994, 0x8584_58f6];
+/// File systems whose files have their pages elsewhere, so that cachestat(2) finds none: overlayfs and ZFS.
+const ELSEWHERE: [rustix::fs::FsWord; 2] = [0x794c_7630, 0x2fc1_2fc1];
+/// The share of an image that may be left in the page cache.
+const CACHED_MAX: f64 = 0.01;
 
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
@@ -63,11 +70,11 @@ impl Image {
         &self.path
     }
 
-    /// Has the system forget it.
+    /// Has the system forget it, and tells the share that it still has, where it can be asked.
     ///
     /// # Errors
     /// It is still in memory, as on file systems that are nowhere else.
-    pub(crate) fn cool(&self) -> Result<(), LabError> {
+    pub(crate) fn cool(&self) -> Result<Option<f64>, LabError> {
         let failed = LabError::system("an image that is in no cache");
         let file = File::open(&self.path).map_err(&failed)?;
         let kind = fstatfs(&file).map_err(|error| failed(error.into()))?.f_type;
@@ -78,7 +85,24 @@ impl Image {
             )));
         }
         file.sync_all().map_err(&failed)?;
-        fadvise(&file, 0, None, Advice::DontNeed).map_err(|error| failed(error.into()))
+        fadvise(&file, 0, None, Advice::DontNeed).map_err(|error| failed(error.into()))?;
+        let cached = self.cached(&file).map_err(&failed)?;
+        if let Some(share) = cached.filter(|share| *share > CACHED_MAX) {
+            let percent = share * 100.0;
+            return Err(LabError::NotReady(format!(
+                "{percent:.1} % of an image that is to be cold stays in this machine's page cache"
+            )));
+        }
+        Ok(cached)
+    }
+
+    /// The share of it that the page cache has; none where the kernel cannot tell.
+    fn cached(&self, file: &File) -> io::Result<Option<f64>> {
+        if ELSEWHERE.contains(&fstatfs(file)?.f_type) {
+            return Ok(None);
+        }
+        let bytes = cached_bytes(file.as_fd(), self.length_bytes);
+        Ok(bytes.map(|bytes| bytes as f64 / self.length_bytes.max(1) as f64))
     }
 }
 
@@ -99,6 +123,13 @@ mod tests {
         let image = Image::make(scratch.path(), (3 << 20) + 512).expect("an image");
         let data = fs::read(image.path()).expect("its data");
         assert_eq!(data.len() as u64, image.length_bytes);
+        let file = File::open(image.path()).expect("its file");
+        // All of it was just read.
+        assert!(image.cached(&file).expect("an answer").is_none_or(|share| share >= 1.0));
+        if let Err(refused) = image.cool() {
+            // On a disk next to nothing may stay.
+            assert!(refused.to_string().contains("are in memory"), "{refused}");
+        }
         let mut words: Vec<_> = data.chunks_exact(8).collect();
         let count = words.len();
         words.sort_unstable();

@@ -84,6 +84,10 @@ pub struct CellResult {
     pub idle: f64,
     /// Which of the agreements.
     pub negotiated: Option<usize>,
+    /// The largest share of a cold image that this machine's page cache had when a run began; none without such an image, and where the
+    /// kernel cannot tell.
+    #[serde(default)]
+    pub cached: Option<f64>,
 }
 
 /// The middle one, or the mean of the two in the middle; nothing without any.
@@ -149,6 +153,7 @@ mod tests {
             processor: 1.5,
             idle: 0.5,
             negotiated: None,
+            cached: None,
         };
         cell.judge(Some(Limit::Link), false, None);
         assert_eq!(cell.limit, "machine");

@@ -247,6 +247,7 @@ fn result(
     let limit = runs.iter().find_map(|run| run.model).map(|model| model.1);
     let idle = median(runs.iter().map(|run| run.idle).collect()).unwrap_or(1.0);
     let processor = median(runs.iter().map(|run| run.processor).collect()).unwrap_or_default();
+    let cached = runs.iter().filter_map(|run| run.cached).reduce(f64::max);
     let is_unfinished = runs.iter().any(|run| run.is_unfinished);
     let negotiated = runs.into_iter().find_map(|run| run.negotiated).map(|agreed| {
         let known = agreements.iter().position(|known| known.is_like(&agreed));
@@ -269,6 +270,7 @@ fn result(
         processor,
         idle,
         negotiated,
+        cached,
     };
     let beside = if aimed.peer.is_some() { Some(OF_PEER) } else { cell.probe.beside() };
     result.judge(limit, is_late, beside);

@@ -153,8 +153,8 @@ impl DiskProbe {
     }
 }
 
-/// The image that all designs have in turn, cold.
-fn cold_image(place: Place<'_>, duty: Duty) -> Result<&Image, LabError> {
+/// The image that all designs have in turn, cold, and the share of it that is in memory.
+fn cold_image(place: Place<'_>, duty: Duty) -> Result<(&Image, Option<f64>), LabError> {
     let image = match place.image.get() {
         Some(image) => image,
         None => {
@@ -162,8 +162,8 @@ fn cold_image(place: Place<'_>, duty: Duty) -> Result<&Image, LabError> {
             place.image.get_or_init(|| made)
         }
     };
-    image.cool()?;
-    Ok(image)
+    let cached = image.cool()?;
+    Ok((image, cached))
 }
 
 /// Runs it; the monitor tells how far it is.
@@ -174,9 +174,11 @@ pub(super) fn run(
     monitor: &Monitor,
 ) -> Result<Run, LabError> {
     let Some((site, link)) = place.over else { return local(probe, duty) };
+    let mut cached = None;
     let (service, (options, lun)) = match probe.design {
         Some(design) => {
-            let image = cold_image(place, duty)?;
+            let (image, share) = cold_image(place, duty)?;
+            cached = share;
             let path = image.path().to_string_lossy();
             let target = Service::target(TARGET, &path, &design.lines());
             (Some(Service::start(site, place.binary, &target, &[])?), Service::options()?)
@@ -195,7 +197,7 @@ pub(super) fn run(
         run.model =
             model::disk(Driven { link, congestion_control: &site.congestion_control()? }, probe, agreed);
     }
-    Ok(Run { negotiated: carried.negotiated, ..run })
+    Ok(Run { negotiated: carried.negotiated, cached, ..run })
 }
 
 /// Carries out a plan at the near end, with more time where this machine was so busy that nothing ended in it.

@@ -169,12 +169,22 @@ pub(crate) struct Run {
     pub(crate) negotiated: Option<Negotiated>,
     /// It was not over when patience was: the figure is the least that it can be.
     pub(crate) is_unfinished: bool,
+    /// The share of a cold image that the page cache had at the beginning, where the kernel could tell.
+    pub(crate) cached: Option<f64>,
 }
 
 impl Run {
     /// A figure for which there is no session.
     pub(crate) fn of(measured: f64, model: Option<(f64, Limit)>) -> Self {
-        Self { measured, model, processor: 0.0, idle: 1.0, negotiated: None, is_unfinished: false }
+        Self {
+            measured,
+            model,
+            processor: 0.0,
+            idle: 1.0,
+            negotiated: None,
+            is_unfinished: false,
+            cached: None,
+        }
     }
 }
 

@@ -31,10 +31,11 @@ pub(crate) struct TransferProbe {
 pub(super) fn run(place: Place<'_>, probe: &TransferProbe) -> Result<Run, LabError> {
     let image = Image::make(place.scratch, probe.length_bytes)?;
     let name = image.path().to_string_lossy().into_owned();
+    let cached;
     let took = if let Some((site, _)) = place.over {
         let target = Service::target(TARGET, &name, "write = \"back\"\n");
         let _service = Service::start(site, place.binary, &target, &[])?;
-        image.cool()?;
+        cached = image.cool()?;
         let (options, lun) = Service::options()?;
         let disk = SessionDisk { options: &options, lun, block_bytes: BLOCK_BYTES };
         site.near(|| Session::open(&disk).and_then(|session| carry(session, probe)))??
@@ -50,13 +51,14 @@ pub(super) fn run(place: Place<'_>, probe: &TransferProbe) -> Result<Run, LabErr
             protection: None,
         };
         let volume = Volume::open(&spec).map_err(|error| LabError::NotReady(error.to_string()))?;
-        image.cool()?;
+        cached = image.cool()?;
         let took = Local::open(&Arc::clone(&volume)).and_then(|local| carry(local, probe));
         // Everything was flushed.
         let _ = volume.close();
         took?
     };
-    Ok(Run::of(probe.length_bytes as f64 / 1e6 / took.as_secs_f64().max(1e-9), None))
+    let rate = probe.length_bytes as f64 / 1e6 / took.as_secs_f64().max(1e-9);
+    Ok(Run { cached, ..Run::of(rate, None) })
 }
 
 /// The whole length in order, with a few requests under way; then a flush after writes.
