@@ -155,12 +155,11 @@ impl WriteLong {
                     let code = AdditionalSense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT;
                     return Err(SenseData::illegal(code));
                 }
-                let stable = !unit.write_cache_enabled();
                 let io = Io::WriteDataOut {
                     offset_bytes: self.block.offset_bytes(),
                     start: 0,
                     length_bytes,
-                    stable,
+                    stable: true,
                 };
                 Ok((State::WriteLong(WriteLong { waiting: Waiting::Write, ..self }), Step::Io(io)))
             }

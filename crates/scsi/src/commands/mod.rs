@@ -242,6 +242,16 @@ fn good() -> Progress {
     Ok((State::Finished, Step::Done(DataIn::None)))
 }
 
+/// GOOD for what was written. What was not written as `stable`, for there was a write cache, is flushed first where a reset has
+/// turned that off meanwhile: nothing else waits for this command before it tells that the cache is empty.
+fn written(context: &Context<'_>, stable: bool) -> Progress {
+    if stable || context.unit().write_cache_enabled() {
+        good()
+    } else {
+        Ok((State::Flush, Step::Io(Io::Flush)))
+    }
+}
+
 /// GOOD once what the command has changed of the unit's saved state is stable, where there is a place for that.
 fn save(unit: &LogicalUnit) -> Progress {
     if unit.saved().is_kept() { Ok((State::Saving, Step::Io(Io::SaveState))) } else { good() }

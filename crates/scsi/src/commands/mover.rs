@@ -118,6 +118,8 @@ pub(super) struct Mover {
     is_read: bool,
     /// The piece in the form that the destination takes, where that is not the source's.
     converted: Option<Vec<u8>>,
+    /// A piece was not written as stable.
+    is_volatile: bool,
 }
 
 impl Mover {
@@ -132,6 +134,7 @@ impl Mover {
             backwards,
             is_read: false,
             converted: None,
+            is_volatile: false,
         }
     }
 
@@ -145,7 +148,7 @@ impl Mover {
     ///
     /// # Errors
     /// Why a unit cannot be reached now.
-    pub(super) fn next(&self) -> Result<Option<Step>, SenseData> {
+    pub(super) fn next(&mut self) -> Result<Option<Step>, SenseData> {
         if self.moved_bytes == self.length_bytes {
             return Ok(None);
         }
@@ -157,6 +160,7 @@ impl Mover {
             let offset_bytes = self.destination.offset_bytes + at;
             // Several pieces share one flush, which is for the command to ask for.
             let stable = length == self.length_bytes && !self.destination.unit.write_cache_enabled();
+            self.is_volatile |= !stable;
             let io = match &self.converted {
                 Some(bytes) => Io::WriteOwned { offset_bytes, bytes: bytes.clone(), stable },
                 None => Io::WriteMedium { offset_bytes, length_bytes, stable },
@@ -192,7 +196,7 @@ impl Mover {
 
     /// True when what was written so far still needs a flush to be stable, in so far as its unit wants that.
     pub(super) fn left_volatile(&self) -> bool {
-        self.moved_bytes > 0 && self.length_bytes > self.largest_piece_bytes()
+        self.moved_bytes > 0 && self.is_volatile
     }
 
     /// Protection information is checked where data is read, and generated where it is written, as if a host had

@@ -5,7 +5,7 @@
 use super::range::{BlockRange, ByteRange};
 use super::read_write::is_forced;
 use super::verify::miscompare;
-use super::{Context, Progress, State, Step, good, protected};
+use super::{Context, Progress, State, Step, good, protected, written};
 use crate::bytes::Cdb;
 use crate::io::{Direction, Io, PIECE_BYTES};
 use crate::protection::ProtectField;
@@ -71,10 +71,9 @@ enum Waiting {
     DataOut,
     Read,
     Write,
-    Flush,
 }
 
-/// A command that waits for its data, for the medium, or for the last flush.
+/// A command that waits for its data or for the medium.
 #[derive(Debug)]
 pub(crate) struct ReadModifyWrite {
     range: ByteRange,
@@ -111,9 +110,8 @@ impl ReadModifyWrite {
             }
             Waiting::Write => {
                 event.io(Direction::Write, unit)?;
-                self.written()
+                self.piece_written(context)
             }
-            Waiting::Flush => event.io(Direction::Write, unit).and_then(|_| good()),
         }
     }
 
@@ -163,15 +161,15 @@ impl ReadModifyWrite {
         Ok(self.goes_on(Waiting::Write, Io::WriteOwned { offset_bytes, bytes, stable }))
     }
 
-    fn written(self) -> Progress {
+    fn piece_written(self, context: &Context<'_>) -> Progress {
         let position = self.position + self.piece_bytes();
         let is_over = self.what == What::CompareAndWrite || position == self.range.length_bytes;
         if !is_over {
             return Ok(ReadModifyWrite { position, ..self }.read());
         }
         if self.stable && self.range.length_bytes > PIECE_BYTES {
-            return Ok(self.goes_on(Waiting::Flush, Io::Flush));
+            return Ok((State::Flush, Step::Io(Io::Flush)));
         }
-        good()
+        written(context, self.stable)
     }
 }

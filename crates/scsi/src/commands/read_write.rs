@@ -2,7 +2,7 @@
 
 use super::range::{BlockRange, ByteRange};
 use super::verify::{Compare, Verify};
-use super::{Context, Progress, State, Step, good, protected};
+use super::{Context, Progress, State, Step, good, protected, written};
 use crate::bytes::Cdb;
 use crate::io::{Direction, Io};
 use crate::protection::ProtectField;
@@ -98,7 +98,8 @@ impl Read {
 #[derive(Debug)]
 pub(crate) struct Write {
     range: ByteRange,
-    force_unit_access: bool,
+    /// FUA; and once the data is there, also true without a write cache.
+    stable: bool,
     writing: bool,
     verify: Option<Compare>,
 }
@@ -118,7 +119,7 @@ impl Write {
         if range.length_bytes == 0 {
             return good();
         }
-        let write = Write { range, force_unit_access, writing: false, verify };
+        let write = Write { range, stable: force_unit_access, writing: false, verify };
         Ok((State::Write(write), Step::DataOut(range.length_bytes)))
     }
 
@@ -128,7 +129,7 @@ impl Write {
         }
         event.io(Direction::Write, context.unit())?;
         match self.verify {
-            None => good(),
+            None => written(context, self.stable),
             Some(compare) => Ok(Verify::after_write(self.range, compare)),
         }
     }
@@ -145,8 +146,8 @@ impl Write {
         }
         let range = ByteRange { length_bytes, ..self.range };
         // A MODE SELECT may have turned the cache off while the data was waited for.
-        let stable = self.force_unit_access || !context.unit().write_cache_enabled();
+        let stable = self.stable || !context.unit().write_cache_enabled();
         let io = Io::WriteDataOut { offset_bytes: range.offset_bytes, start: 0, length_bytes, stable };
-        Ok((State::Write(Write { range, writing: true, ..self }), Step::Io(io)))
+        Ok((State::Write(Write { range, stable, writing: true, ..self }), Step::Io(io)))
     }
 }

@@ -5,7 +5,7 @@
 
 use super::range::{BlockRange, ByteRange};
 use super::read_write::is_forced;
-use super::{Context, Progress, State, Step, good};
+use super::{Context, Progress, State, Step, good, written};
 use crate::bytes::{Cdb, cdb16};
 use crate::io::{Direction, Io};
 use crate::sense::{AdditionalSense, SenseData};
@@ -23,7 +23,7 @@ pub(super) fn write_atomic_16(context: &Context<'_>, cdb: &Cdb) -> Progress {
     if range.length_bytes == 0 {
         return good();
     }
-    let write = WriteAtomic { range, force_unit_access: is_forced(cdb), writing: false };
+    let write = WriteAtomic { range, stable: is_forced(cdb), writing: false };
     Ok((State::WriteAtomic(write), Step::DataOut(range.length_bytes)))
 }
 
@@ -50,7 +50,8 @@ fn check_limits(unit: &LogicalUnit, range: &BlockRange, boundary: u16) -> Result
 #[derive(Debug)]
 pub(crate) struct WriteAtomic {
     range: ByteRange,
-    force_unit_access: bool,
+    /// FUA; and once the data is there, also true without a write cache.
+    stable: bool,
     writing: bool,
 }
 
@@ -59,15 +60,15 @@ impl WriteAtomic {
         let unit = context.unit();
         if self.writing {
             event.io(Direction::Write, unit)?;
-            return good();
+            return written(context, self.stable);
         }
         let ByteRange { offset_bytes, length_bytes } = self.range;
         // Less data than the CDB asks for would be a part of it.
         if event.data_out(length_bytes)?.len() as u32 != length_bytes {
             return Err(SenseData::illegal(AdditionalSense::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT));
         }
-        let stable = self.force_unit_access || !unit.write_cache_enabled();
+        let stable = self.stable || !unit.write_cache_enabled();
         let io = Io::WriteAtomic { offset_bytes, length_bytes, stable };
-        Ok((State::WriteAtomic(WriteAtomic { writing: true, ..self }), Step::Io(io)))
+        Ok((State::WriteAtomic(WriteAtomic { stable, writing: true, ..self }), Step::Io(io)))
     }
 }

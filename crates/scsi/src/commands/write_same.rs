@@ -4,7 +4,7 @@
 
 use super::protected::Pattern;
 use super::range::BlockRange;
-use super::{Context, Progress, State, Step, good, protected};
+use super::{Context, Progress, State, Step, protected, written};
 use crate::bytes::Cdb;
 use crate::io::{Direction, Io, IoError, PIECE_BYTES};
 use crate::protection::{ProtectField, Protection};
@@ -97,9 +97,8 @@ pub(crate) struct WriteSame {
 #[derive(Debug)]
 enum Waiting {
     DataOut,
-    Zero,
+    Zero { stable: bool },
     Piece { pattern: Vec<u8>, stable: bool },
-    Flush,
 }
 
 impl WriteSame {
@@ -133,26 +132,21 @@ impl WriteSame {
                 }
                 Ok(self.pattern_known(context, pattern.to_vec()))
             }
-            Waiting::Zero => match event.io_result()? {
-                Ok(_) => good(),
+            Waiting::Zero { stable } => match event.io_result()? {
+                Ok(_) => written(context, stable),
                 Err(IoError::Unsupported) => Ok(self.next_piece(context, vec![0; block_length as usize])),
                 Err(error) => Err(error.sense(Direction::Write, unit)),
             },
             Waiting::Piece { pattern, stable } => {
                 event.io(Direction::Write, unit)?;
-                let written = self.length_bytes.min(PIECE_BYTES.into());
-                self.offset_bytes += written;
-                self.length_bytes -= written;
+                let done = self.length_bytes.min(PIECE_BYTES.into());
+                self.offset_bytes += done;
+                self.length_bytes -= done;
                 if self.length_bytes > 0 {
                     return Ok(self.next_piece(context, pattern));
                 }
-                if stable || unit.write_cache_enabled() {
-                    return good();
-                }
-                self.waiting = Waiting::Flush;
-                Ok((State::WriteSame(self), Step::Io(Io::Flush)))
+                written(context, stable)
             }
-            Waiting::Flush => event.io(Direction::Write, unit).and_then(|_| good()),
         }
     }
 
@@ -164,13 +158,14 @@ impl WriteSame {
         if !store_can_zero || pattern.iter().any(|&byte| byte != 0) {
             return self.next_piece(context, pattern);
         }
+        let stable = !context.unit().write_cache_enabled();
         let io = Io::Zero {
             offset_bytes: self.offset_bytes,
             length_bytes: self.length_bytes,
             unmap: self.unmap,
-            stable: !context.unit().write_cache_enabled(),
+            stable,
         };
-        (State::WriteSame(WriteSame { waiting: Waiting::Zero, ..self }), Step::Io(io))
+        (State::WriteSame(WriteSame { waiting: Waiting::Zero { stable }, ..self }), Step::Io(io))
     }
 
     /// Without a write cache a single piece is written as stable; of several, the last is followed by one flush.

@@ -2,6 +2,7 @@
 
 mod allegiance;
 mod attach;
+mod cache_end;
 mod client;
 mod copy_fencing;
 mod copy_stability;

@@ -144,7 +144,7 @@ impl Copying {
             if self.running.is_aborted() {
                 return self.finish(context, Ending::Aborted);
             }
-            if let Some(mover) = &self.mover {
+            if let Some(mover) = &mut self.mover {
                 match mover.next() {
                     Ok(Some(piece)) => return Ok(self.wait_for(piece)),
                     Ok(None) => self.segment_done(),

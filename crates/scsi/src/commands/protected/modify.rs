@@ -7,7 +7,7 @@
 use super::{Piece, Protected, Transfer, wrong_amount};
 use crate::commands::range::ByteRange;
 use crate::commands::verify::{difference, miscompare_at};
-use crate::commands::{Context, Progress, State, Step, good};
+use crate::commands::{Context, Progress, State, Step, written};
 use crate::io::{Direction, Io};
 use crate::protection::{Information, ProtectField, Protection, guard};
 use crate::sense::SenseData;
@@ -112,7 +112,7 @@ impl Modify {
                 event.io(Direction::Write, unit)?;
                 let position = self.position + self.piece().length_bytes;
                 if position == self.transfer.range.length_bytes {
-                    return good();
+                    return written(context, self.stable);
                 }
                 Ok(Modify { position, ..self }.read())
             }

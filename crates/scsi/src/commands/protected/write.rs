@@ -5,7 +5,7 @@ use super::verify::Verify;
 use super::{Protected, Transfer, wrong_amount};
 use crate::commands::range::ByteRange;
 use crate::commands::verify::Compare;
-use crate::commands::{Context, Progress, State, Step, good};
+use crate::commands::{Context, Progress, State, Step, good, written};
 use crate::io::{Direction, Io};
 use crate::protection::{ProtectField, Protection};
 use crate::task::Event;
@@ -14,7 +14,8 @@ use crate::task::Event;
 #[derive(Debug)]
 pub(crate) struct Write {
     transfer: Transfer,
-    force_unit_access: bool,
+    /// FUA; and once the data is there, also true without a write cache.
+    stable: bool,
     writing: bool,
     /// Data that is on the medium, in bytes.
     position: u32,
@@ -34,7 +35,7 @@ pub(in crate::commands) fn write(
         return good();
     }
     let transfer = Transfer::new(protection, field, range);
-    let write = Write { transfer, force_unit_access, writing: false, position: 0, verify };
+    let write = Write { transfer, stable: force_unit_access, writing: false, position: 0, verify };
     Ok(Protected::Write(write).goes_on(Step::DataOut(transfer.bytes(range.length_bytes))))
 }
 
@@ -51,10 +52,10 @@ impl Write {
             false => self.position + self.transfer.piece(self.position).length_bytes,
         };
         if self.position < range.length_bytes {
-            return self.next_piece(context, done.data_out);
+            return self.next_piece(done.data_out);
         }
         match self.verify {
-            None => good(),
+            None => written(context, self.stable),
             Some(compare) => Ok(Verify::after_write(self.transfer, compare)),
         }
     }
@@ -72,28 +73,25 @@ impl Write {
         }
         let Transfer { protection, field, lba, .. } = self.transfer;
         self.transfer.range.length_bytes = length_bytes / block_bytes * protection.block_length_bytes;
+        // A MODE SELECT may have turned the cache off while the data was waited for.
+        self.stable |= !context.unit().write_cache_enabled();
         self.writing = true;
         if !field.is_transferred() {
-            return self.next_piece(context, data_out);
+            return self.next_piece(data_out);
         }
         protection.check(data_out, lba, field.checks())?;
-        let (offset_bytes, stable) = (self.transfer.range.offset_bytes, self.is_stable(context));
+        let (offset_bytes, stable) = (self.transfer.range.offset_bytes, self.stable);
         let io = Io::WriteDataOut { offset_bytes, start: 0, length_bytes, stable };
         Ok(self.goes_on(io))
     }
 
     /// Writes data that came without information, with what is generated for it.
-    fn next_piece(self, context: &Context<'_>, data_out: &[u8]) -> Progress {
+    fn next_piece(self, data_out: &[u8]) -> Progress {
         let piece = self.transfer.piece(self.position);
         let data = self.transfer.part(data_out, self.position, &piece)?;
         let bytes = self.transfer.protection.protect(data, piece.lba);
-        let stable = self.is_stable(context);
-        Ok(self.goes_on(Io::WriteOwned { offset_bytes: piece.offset_bytes, bytes, stable }))
-    }
-
-    /// A MODE SELECT may have turned the cache off while the data was waited for.
-    fn is_stable(&self, context: &Context<'_>) -> bool {
-        self.force_unit_access || !context.unit().write_cache_enabled()
+        let (offset_bytes, stable) = (piece.offset_bytes, self.stable);
+        Ok(self.goes_on(Io::WriteOwned { offset_bytes, bytes, stable }))
     }
 
     fn goes_on(self, io: Io) -> (State, Step) {

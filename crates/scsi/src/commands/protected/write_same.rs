@@ -4,7 +4,7 @@
 //! come from nowhere (NDOB).
 
 use super::{Protected, wrong_amount};
-use crate::commands::{Context, Progress, State, Step, good};
+use crate::commands::{Context, Progress, State, Step, written};
 use crate::io::{Direction, Io, IoError, PIECE_BYTES};
 use crate::protection::{
     INFORMATION_BYTES, Information, InformationBytes, ProtectField, Protection, ProtectionType, UNCHECKED,
@@ -34,9 +34,8 @@ pub(crate) struct WriteSame {
 #[derive(Debug)]
 enum Waiting {
     DataOut(ProtectField),
-    Zero,
+    Zero { stable: bool },
     Piece { data: Vec<u8>, source: Source },
-    Flush,
 }
 
 /// Where the information of the next block comes from.
@@ -64,7 +63,10 @@ pub(in crate::commands) fn write_same(
             let length_bytes = write_same.data_out_bytes(field);
             Protected::WriteSame(write_same).goes_on(Step::DataOut(length_bytes))
         }
-        Pattern::Zeros => WriteSame { protection, lba, blocks, unmap, waiting: Waiting::Zero }.zero(context),
+        Pattern::Zeros => {
+            WriteSame { protection, lba, blocks, unmap, waiting: Waiting::Zero { stable: false } }
+                .zero(context)
+        }
     }
 }
 
@@ -80,7 +82,7 @@ impl WriteSame {
 
     pub(super) fn resume(mut self, context: &Context<'_>, event: Event<'_>) -> Progress {
         let unit = context.unit();
-        match std::mem::replace(&mut self.waiting, Waiting::Flush) {
+        match std::mem::replace(&mut self.waiting, Waiting::Zero { stable: false }) {
             Waiting::DataOut(field) => {
                 let needed = self.data_out_bytes(field);
                 let block = event.data_out(needed)?;
@@ -89,8 +91,8 @@ impl WriteSame {
                 }
                 self.block_came(context, field, block)
             }
-            Waiting::Zero => match event.io_result()? {
-                Ok(_) => good(),
+            Waiting::Zero { stable } => match event.io_result()? {
+                Ok(_) => written(context, stable),
                 Err(IoError::Unsupported) => {
                     let data = vec![0; self.protection.block_length_bytes as usize];
                     Ok(self.next_piece(data, Source::None))
@@ -99,19 +101,15 @@ impl WriteSame {
             },
             Waiting::Piece { data, source } => {
                 event.io(Direction::Write, unit)?;
-                let written = self.piece_blocks();
-                self.lba += u64::from(written);
-                self.blocks -= written;
+                let done = self.piece_blocks();
+                self.lba += u64::from(done);
+                self.blocks -= done;
                 if self.blocks > 0 {
-                    let source = source.after(self.protection.kind, written);
+                    let source = source.after(self.protection.kind, done);
                     return Ok(self.next_piece(data, source));
                 }
-                if unit.write_cache_enabled() {
-                    return good();
-                }
-                Ok(Protected::WriteSame(self).goes_on(Step::Io(Io::Flush)))
+                written(context, false)
             }
-            Waiting::Flush => event.io(Direction::Write, unit).and_then(|_| good()),
         }
     }
 
@@ -141,13 +139,14 @@ impl WriteSame {
 
     fn zero(self, context: &Context<'_>) -> (State, Step) {
         let block_length = u64::from(self.protection.block_length_bytes);
+        let stable = !context.unit().write_cache_enabled();
         let io = Io::Zero {
             offset_bytes: self.lba * block_length,
             length_bytes: u64::from(self.blocks) * block_length,
             unmap: self.unmap,
-            stable: !context.unit().write_cache_enabled(),
+            stable,
         };
-        Protected::WriteSame(WriteSame { waiting: Waiting::Zero, ..self }).goes_on(Step::Io(io))
+        Protected::WriteSame(WriteSame { waiting: Waiting::Zero { stable }, ..self }).goes_on(Step::Io(io))
     }
 
     fn piece_blocks(&self) -> u32 {

@@ -138,7 +138,7 @@ impl Moving {
         if self.running.as_ref().is_some_and(Running::is_aborted) {
             return self.finish(context, Ending::Aborted);
         }
-        while let Some(mover) = self.movers.last() {
+        while let Some(mover) = self.movers.last_mut() {
             match mover.next() {
                 Ok(Some(piece)) => {
                     let state = State::WriteUsingToken(WriteUsingToken::Moving(Box::new(self)));
