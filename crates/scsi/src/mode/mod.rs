@@ -74,6 +74,11 @@ impl ModeFlags {
         ModeFlags(self.0 | ModeFlags::WRITE_CACHE_ENABLED)
     }
 
+    /// The same without WCE.
+    pub(crate) fn without_write_cache(self) -> ModeFlags {
+        ModeFlags(self.0 & !ModeFlags::WRITE_CACHE_ENABLED)
+    }
+
     /// SWP of the control page.
     pub(crate) fn software_write_protect(self) -> bool {
         self.has(ModeFlags::SOFTWARE_WRITE_PROTECT)

@@ -2,7 +2,7 @@
 //!
 //! The pages are made in [`crate::mode`].
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{MutexGuard, PoisonError};
 
 use super::LogicalUnit;
@@ -22,40 +22,37 @@ pub(super) struct Modes {
 /// The volatile cache that a reset has turned off. What it held becomes stable by a flush of the unit's own.
 #[derive(Debug, Default)]
 pub(super) struct Drain {
-    owed: AtomicBool,
-    is_flushing: AtomicBool,
+    /// In one, so that nobody finds it over between two changes.
+    state: AtomicU8,
 }
 
 impl Drain {
+    const OWED: u8 = 1;
+    const FLUSHING: u8 = 2;
+
     fn is_over(&self) -> bool {
-        !self.owed.load(Ordering::Acquire) && !self.is_flushing.load(Ordering::Acquire)
+        self.state.load(Ordering::Acquire) == 0
     }
 
     fn owe(&self) {
-        self.owed.store(true, Ordering::Release);
+        self.state.fetch_or(Drain::OWED, Ordering::AcqRel);
     }
 
-    /// True: the caller flushes, and tells how that has ended.
+    /// The state becomes what `change` makes of it. `None`: it stays.
+    fn change(&self, change: impl Fn(u8) -> Option<u8>) -> Option<u8> {
+        self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, &change).ok().and_then(change)
+    }
+
+    /// True: the caller flushes, and tells how that has ended. Who asks again before that could not flush, and shall.
     pub(super) fn begin(&self) -> bool {
-        let begins = self.owed.load(Ordering::Acquire);
-        if begins {
-            // What is owed between these two is covered as well.
-            self.is_flushing.store(true, Ordering::Release);
-            self.owed.store(false, Ordering::Release);
-        }
-        begins
+        self.change(|state| (state != 0).then_some(Drain::FLUSHING)).is_some()
     }
 
     /// What was under way has ended. `None`: it was no flush of this. True: nothing is in the cache any more.
     fn end(&self, went_well: bool) -> Option<bool> {
-        if !self.is_flushing.load(Ordering::Acquire) {
-            return None;
-        }
-        if !went_well {
-            self.owe();
-        }
-        self.is_flushing.store(false, Ordering::Release);
-        Some(self.is_over())
+        let left = |state| if went_well { state & !Drain::FLUSHING } else { Drain::OWED };
+        let ended = self.change(|state| (state & Drain::FLUSHING != 0).then(|| left(state)));
+        ended.map(|state| state == 0)
     }
 }
 
@@ -117,10 +114,16 @@ impl LogicalUnit {
         let mut modes = self.modes();
         let had_cache = self.cache_may_be_dirty();
         modes.current = modes.saved.unwrap_or_else(|| self.mode_default());
-        if had_cache && !modes.current.flags.write_cache_enabled() {
+        let is_owed = had_cache && !modes.current.flags.write_cache_enabled();
+        // Before, so that nobody finds the cache off and clean; and after, for a flush that has been quicker does not have
+        // what was written until then.
+        if is_owed {
             self.drain.owe();
         }
         self.put_into_effect(modes.current.flags);
+        if is_owed {
+            self.drain.owe();
+        }
         self.reset_priorities(modes.current.initial_priority);
     }
 
@@ -139,7 +142,11 @@ impl LogicalUnit {
     ) -> Result<(ModeValues, ModeValues), SenseData> {
         let mut modes = self.modes();
         let before = modes.current;
-        let after = wanted(&before)?;
+        let mut after = wanted(&before)?;
+        // Who gives back the cache that is told until it is empty does not ask for a new one.
+        if !before.flags.write_cache_enabled() && !self.drain.is_over() {
+            after.flags = after.flags.without_write_cache();
+        }
         modes.current = after;
         self.put_into_effect(after.flags);
         if save {

@@ -124,3 +124,31 @@ fn so_is_a_copy_in_one_piece() {
     assert!(matches!(log[..], [Io::WriteMedium { stable: false, .. }, Io::Flush]), "{log:?}");
     assert!(host.others.contains_key(&OTHER_NAA));
 }
+
+/// MODE SENSE tells of the cache until it is empty; who writes back what was told does not turn it on again.
+#[test]
+fn who_writes_the_page_back_meanwhile_gets_no_new_cache() {
+    let mut host = Host::new(without_cache());
+    set_cache(&mut host, WCE);
+    assert!(host.nexus.logical_unit_reset(host.lun));
+    assert_eq!(host.code(&[0]), (6, 0x29, 3));
+    let told = caching(&mut host)[2];
+    assert_eq!(told, WCE);
+    set_cache(&mut host, told);
+    let unit = Arc::clone(host.nexus.device().unit(host.lun).expect("a unit"));
+    assert!(!unit.write_cache_enabled());
+    assert!(host.work());
+    assert_eq!((host.code(&[0]), caching(&mut host)[2]), ((6, 0x2a, 0x01), 0));
+}
+
+/// Who was given the flush and could not begin it is given it again.
+#[test]
+fn a_flush_that_was_not_begun_is_given_again() {
+    let mut host = Host::new(without_cache());
+    set_cache(&mut host, WCE);
+    assert!(host.nexus.logical_unit_reset(host.lun));
+    let unit = Arc::clone(host.nexus.device().unit(host.lun).expect("a unit"));
+    assert_eq!((unit.next_work(), unit.next_work()), (Some(Io::Flush), Some(Io::Flush)));
+    unit.work_done(Ok(()));
+    assert_eq!(unit.next_work(), None);
+}

@@ -108,7 +108,7 @@ fn a_reset_that_ends_the_write_cache_has_it_flushed() {
     off[2] = 0;
     assert_eq!(select(&mut host, 0, &off).code(), GOOD);
     assert_eq!(host.log(), [Io::Flush]);
-    // And what comes to it between the flush and a second reset is flushed too.
+    // A second reset between the flush and its end has it flushed once more.
     let unit = Arc::clone(host.nexus.device().unit(host.lun).expect("a unit"));
     assert_eq!(unit.next_work(), Some(Io::Flush));
     begin(&mut host);
