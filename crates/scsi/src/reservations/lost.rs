@@ -34,7 +34,8 @@ impl Reservations {
         self.is_lost
     }
 
-    /// REPLACE LOST RESERVATION: `nexus` alone is registered, and has the reservation. Nobody is told.
+    /// REPLACE LOST RESERVATION: `nexus` alone is registered, and has the reservation. Nobody is told. PRGENERATION begins anew at
+    /// zero (SPC-4, 5.13.11.3), other than by any other service action.
     ///
     /// # Errors
     /// [`Refusal::Sense`]; nothing is changed then. Nobody is registered yet, so there is no key that could conflict.

@@ -82,7 +82,7 @@ fn a_replacement_ends_it() {
     }
     let expect = |hosts: &mut Hosts| {
         let full = hosts.report(1, 3);
-        assert_eq!(full[..4], [0; 4], "PRGENERATION");
+        assert_eq!(full[..4], [0; 4], "PRGENERATION is set to zero (SPC-4, 5.13.11.3)");
         let [holder] = full_status(&full)[..] else { panic!("{full:02x?}") };
         assert_eq!((holder[7], holder[12], holder[13], holder[19]), (0xc, 1, EXCLUSIVE_ACCESS, 1));
         assert_eq!(holder[24..], transport_id(HOSTS[1]));
