@@ -101,6 +101,8 @@ struct Ward {
     is_at_work: bool,
     /// Short of memory, or its state could not be stored: its work goes on after the next look.
     pauses: bool,
+    /// The last operation of its work has failed, and the log tells so. What fails each time is told once.
+    failure_is_told: bool,
 }
 
 struct Keeper {
@@ -126,6 +128,7 @@ impl Keeper {
                     is_busy: false,
                     is_at_work: false,
                     pauses: false,
+                    failure_is_told: false,
                 });
             }
         }
@@ -188,8 +191,11 @@ impl Keeper {
     }
 
     fn failed(&mut self, unit: usize, error: &StoreError) {
-        warn!(volume = self.wards[unit].volume.name(), %error, "work on a logical unit failed");
-        let error = io_error(&self.wards[unit].volume, error);
+        let ward = &mut self.wards[unit];
+        if !std::mem::replace(&mut ward.failure_is_told, true) {
+            warn!(volume = ward.volume.name(), %error, "work on a logical unit failed");
+        }
+        let error = io_error(&ward.volume, error);
         self.done(unit, Err(error));
         // What is tried again is not tried all the time.
         self.wards[unit].pause();
@@ -207,6 +213,7 @@ impl Keeper {
     fn done(&mut self, unit: usize, result: Result<(), IoError>) {
         let Some(ward) = self.wards.get_mut(unit) else { return };
         ward.is_busy = false;
+        ward.failure_is_told &= result.is_err();
         ward.unit.work_done(result);
         if ward.is_at_work && !ward.unit.is_at_work() {
             ward.is_at_work = false;
