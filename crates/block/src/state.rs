@@ -17,6 +17,8 @@ use crate::store::file::sync_directory_of;
 
 /// Where the state of an image is kept unless told otherwise: beside it, with this after its name.
 const SIDECAR_SUFFIX: &str = ".lunette-state";
+/// Of every version of the form.
+const NAME: &[u8] = b"lunette unit state ";
 const FIRST_LINE: &[u8] = b"lunette unit state 2\n";
 const HASH_BYTES: usize = 32;
 /// What stands before the essential part: the hash of all that is essential, then, as a part of that, the length of the
@@ -47,6 +49,15 @@ pub enum StateError {
         path: PathBuf,
         /// What the kernel said.
         source: io::Error,
+    },
+    /// It has a form that this version does not know.
+    #[error(
+        "{} is of another version of this program; it keeps reservations and settings of the logical unit: serve it with \
+         that version, or remove it to go on without them", path.display()
+    )]
+    Version {
+        /// The file.
+        path: PathBuf,
     },
     /// It is not what was written.
     #[error(
@@ -94,6 +105,9 @@ impl StateFile {
         };
         match checked(&content) {
             Some(content) => Ok((Self { path }, Some(content))),
+            None if content.starts_with(NAME) && !content.starts_with(FIRST_LINE) => {
+                Err(StateError::Version { path })
+            }
             None => Err(StateError::Damaged { path }),
         }
     }
@@ -112,8 +126,8 @@ impl StateFile {
         rustix::fs::access(directory, Access::WRITE_OK | Access::EXEC_OK).is_ok()
     }
 
-    /// Copies the file as it is to a name of its own beside it, for whoever wants to find out what has become of it, and answers
-    /// that name. A copy that is there already is enough.
+    /// Copies the file, as far as a state can be long, to a name of its own beside it, for whoever wants to find out what has
+    /// become of it, and answers that name. A copy that is there already is enough.
     ///
     /// # Errors
     /// What the kernel said; the file itself is untouched.
@@ -127,10 +141,12 @@ impl StateFile {
                 aside.push(format!(".{number}"));
             }
             let aside = PathBuf::from(aside);
-            match fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&aside) {
-                Ok(mut file) => {
-                    file.write_all(&content)?;
-                    file.sync_all()?;
+            let written = create(&aside, |file| {
+                file.write_all(&content)?;
+                file.sync_all()
+            });
+            match written {
+                Ok(()) => {
                     sync_directory_of(&aside)?;
                     return Ok(aside);
                 }
@@ -198,14 +214,27 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
     // One byte more than there may be, so that a longer file shows.
     let length_max = HEAD_BYTES + STATE_BYTES_MAX + 1;
     let mut content = Vec::new();
-    fs::File::open(path)?.take(length_max as u64).read_to_end(&mut content)?;
+    // Whatever somebody else has put there, nobody waits for it.
+    let at_once = OFlags::NONBLOCK.bits().cast_signed();
+    let file = fs::OpenOptions::new().read(true).custom_flags(at_once).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+    }
+    file.take(length_max as u64).read_to_end(&mut content)?;
     Ok(content)
 }
 
-fn checked(content: &[u8]) -> Option<StateContent> {
-    if content.len() > HEAD_BYTES + STATE_BYTES_MAX {
-        return None;
+/// Makes a file that must not be there yet; nothing of it is left where it cannot be written.
+fn create(path: &Path, write: impl FnOnce(&mut fs::File) -> io::Result<()>) -> io::Result<()> {
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    let written = write(&mut file);
+    if written.is_err() {
+        let _ = fs::remove_file(path);
     }
+    written
+}
+
+fn checked(content: &[u8]) -> Option<StateContent> {
     let (hash, rest) = content.strip_prefix(FIRST_LINE)?.split_at_checked(HASH_BYTES)?;
     let (length, after) = rest.split_first_chunk::<LENGTH_BYTES>()?;
     let (replaceable_hash, _) = after.split_at_checked(HASH_BYTES)?;
@@ -214,7 +243,9 @@ fn checked(content: &[u8]) -> Option<StateContent> {
     if Sha256::digest(head)[..] != *hash {
         return None;
     }
-    let is_whole = Sha256::digest(replaceable)[..] == *replaceable_hash;
+    // Longer than one that was written, it is damaged where it can be lost, for the other part has its length.
+    let is_whole =
+        content.len() <= HEAD_BYTES + STATE_BYTES_MAX && Sha256::digest(replaceable)[..] == *replaceable_hash;
     Some(StateContent {
         essential: head[LENGTH_BYTES + HASH_BYTES..].to_vec(),
         replaceable: is_whole.then(|| replaceable.to_vec()),
@@ -253,172 +284,4 @@ fn write(steps: &mut impl Steps, path: &Path, parts: (&[u8], &[u8])) -> io::Resu
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn place() -> (tempfile::TempDir, PathBuf) {
-        let directory = tempfile::tempdir().unwrap();
-        let path = StateFile::beside(&directory.path().join("vm.img"));
-        (directory, path)
-    }
-
-    fn essential(path: &Path) -> Vec<u8> {
-        StateFile::open(path.to_owned()).unwrap().1.expect("a file").essential
-    }
-
-    #[test]
-    fn the_last_content_is_there_after_a_restart() {
-        let (_directory, path) = place();
-        let (file, content) = StateFile::open(path.clone()).unwrap();
-        assert_eq!(content, None);
-        assert!(file.is_writable());
-        for (essential, replaceable) in
-            [(&b"first"[..], &b"part"[..]), (b"second, and longer", b""), (b"", b"x")]
-        {
-            file.replace(essential, replaceable).unwrap();
-            let content = StateFile::open(path.clone()).unwrap().1.expect("a file");
-            assert_eq!(
-                (&content.essential[..], content.replaceable.as_deref()),
-                (essential, Some(replaceable))
-            );
-        }
-        let long = vec![0; STATE_BYTES_MAX];
-        file.replace(&long, &[]).unwrap();
-        let too_long = file.replace(&long, &[0]).unwrap_err();
-        assert_eq!(too_long.kind(), io::ErrorKind::FileTooLarge);
-    }
-
-    /// The kernel, watched; from its `fails`th call on nothing is done any more, as after a crash.
-    struct Watched {
-        calls: Vec<&'static str>,
-        fails: usize,
-        path: PathBuf,
-    }
-
-    impl Watched {
-        fn step(&mut self, call: &'static str, step: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
-            self.calls.push(call);
-            if self.calls.len() > self.fails { Err(Errno::IO.into()) } else { step() }
-        }
-    }
-
-    impl Steps for Watched {
-        fn sync(&mut self, file: &fs::File) -> io::Result<()> {
-            // All of it is there by now, and under another name.
-            let content = HEAD_BYTES + b"second".len();
-            assert_eq!(file.metadata()?.len(), content as u64);
-            assert_eq!(essential(&self.path), b"first");
-            self.step("sync", || Kernel.sync(file))
-        }
-
-        fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
-            assert_eq!(to, self.path);
-            self.step("rename", || Kernel.rename(from, to))
-        }
-
-        fn sync_directory_of(&mut self, path: &Path) -> io::Result<()> {
-            assert_eq!(path, self.path);
-            self.step("sync directory", || Kernel.sync_directory_of(path))
-        }
-    }
-
-    /// SPC-4, APTPL: who is told that it is stored can rely on that, whenever the machine stops.
-    #[test]
-    fn the_content_is_stable_before_its_name_and_its_name_before_anybody_is_told() {
-        const ORDER: [&str; 3] = ["sync", "rename", "sync directory"];
-        for fails in 0..=ORDER.len() {
-            let (_directory, path) = place();
-            let (file, _) = StateFile::open(path.clone()).unwrap();
-            file.replace(b"first", b"").unwrap();
-            let mut watched = Watched { calls: Vec::new(), fails, path: path.clone() };
-            let outcome = file.replace_by(&mut watched, (b"second", b""));
-            assert_eq!(watched.calls, ORDER[..ORDER.len().min(fails + 1)]);
-            assert_eq!(
-                outcome.is_ok(),
-                fails == ORDER.len(),
-                "one call fails: nobody is told that it is stored"
-            );
-            let left: &[u8] = if fails < 2 { b"first" } else { b"second" };
-            assert_eq!(essential(&path), left, "whole, whenever it stops");
-        }
-    }
-
-    #[test]
-    fn what_a_crash_left_behind_is_replaced() {
-        let (_directory, path) = place();
-        let (file, _) = StateFile::open(path.clone()).unwrap();
-        fs::write(path.with_extension("lunette-state.new"), "half of it").unwrap();
-        file.replace(b"whole", b"").unwrap();
-        assert_eq!(essential(&path), b"whole");
-    }
-
-    /// Who may write to the directory of an image must not have the target write elsewhere.
-    #[test]
-    fn a_link_in_the_way_is_replaced_and_not_followed() {
-        let (directory, path) = place();
-        let (file, _) = StateFile::open(path.clone()).unwrap();
-        let elsewhere = directory.path().join("elsewhere");
-        fs::write(&elsewhere, "precious").unwrap();
-        std::os::unix::fs::symlink(&elsewhere, path.with_extension("lunette-state.new")).unwrap();
-        file.replace(b"state", b"").unwrap();
-        assert_eq!(fs::read(&elsewhere).unwrap(), b"precious");
-        assert!(fs::symlink_metadata(&path).unwrap().is_file());
-        assert_eq!(essential(&path), b"state");
-    }
-
-    /// Every bit and every length: what is essential is whole, or the file is refused; what is replaceable is whole, or told
-    /// to be lost.
-    #[test]
-    fn damage_is_told_from_absence_and_from_the_loss_of_one_part() {
-        let (_directory, path) = place();
-        let (file, _) = StateFile::open(path.clone()).unwrap();
-        let (essential, replaceable) = (&b"settings"[..], &b"reservations"[..]);
-        file.replace(essential, replaceable).unwrap();
-        let good = fs::read(&path).unwrap();
-        let after = HEAD_BYTES + essential.len();
-        let damaged = |bad: &[u8], at: usize| match checked(bad) {
-            None => assert!(at < after, "{at}"),
-            Some(content) => {
-                assert!(at >= after, "{at}");
-                assert_eq!((&content.essential[..], content.replaceable), (essential, None), "{at}");
-            }
-        };
-        for at in 0..good.len() {
-            for bit in 0..8 {
-                let mut bad = good.clone();
-                bad[at] ^= 1 << bit;
-                damaged(&bad, at);
-            }
-            damaged(&good[..at], at);
-        }
-        damaged(&[&good[..], b"more"].concat(), good.len());
-        fs::write(&path, b"").unwrap();
-        let error = StateFile::open(path.clone()).unwrap_err();
-        assert!(matches!(error, StateError::Damaged { .. }));
-        assert!(error.to_string().contains("vm.img.lunette-state"), "{error}");
-    }
-
-    #[test]
-    fn what_was_found_damaged_is_kept_once_and_never_written_over() {
-        let (_directory, path) = place();
-        let (file, _) = StateFile::open(path.clone()).unwrap();
-        let aside = |content: &[u8]| {
-            fs::write(&path, content).unwrap();
-            file.copy_aside().unwrap()
-        };
-        let first = aside(b"one");
-        assert_eq!(aside(b"one"), first, "it is there already");
-        let second = aside(b"two");
-        assert_eq!(aside(b"two"), second);
-        assert_eq!((fs::read(first).unwrap(), fs::read(second).unwrap()), (b"one".to_vec(), b"two".to_vec()));
-        assert_eq!(fs::read(&path).unwrap(), b"two", "the file itself stays");
-    }
-
-    #[test]
-    fn a_place_that_is_not_there_is_not_writable() {
-        let (file, _) = StateFile::open("/nonexistent/disk.lunette-state".into()).unwrap();
-        assert!(!file.is_writable());
-        assert!(file.replace(b"x", b"").is_err());
-        assert!(file.copy_aside().is_err());
-    }
-}
+mod tests;
