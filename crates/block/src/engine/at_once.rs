@@ -9,6 +9,11 @@ use crate::spec::EngineKind;
 use crate::volume::{Volume, shielded};
 
 impl Volume {
+    /// Whether asking is worth while at all: the store is memory, or its engine uses the page cache without waiting.
+    pub fn transfers_at_once(&self) -> bool {
+        self.store().in_memory() || self.engine() == EngineKind::Threads
+    }
+
     /// Reads if that cannot wait, at most [`super::INLINE_BYTES_MAX`]. False: the operation is to be submitted; `buffer` may
     /// hold anything.
     pub fn read_at_once(&self, offset: u64, buffer: &mut [u8]) -> bool {

@@ -21,6 +21,10 @@ use crate::recorder::Recorder;
 /// (docs/decisions/0011).
 const AT_ONCE_BYTES_MAX: u32 = 32 << 10;
 
+/// So many commands are ended at once from one read of a socket, the window's worth by default: those who keep to the window send no
+/// more, and nobody else is to keep the reactor.
+pub(super) const AT_ONCE_MAX: u16 = 128;
+
 /// READ and WRITE with 6, 10, 12 and 16 bytes (SBC-3; those with 6 bytes SBC-2).
 const OPERATIONS: [u8; 8] = [0x08, 0x28, 0xa8, 0x88, 0x0a, 0x2a, 0xaa, 0x8a];
 
@@ -44,7 +48,11 @@ impl Reactor {
     ) -> bool {
         let is_short = (1..AT_ONCE_BYTES_MAX).contains(&pdu.expected_data_transfer_length);
         // What came earlier is done earlier.
-        if !is_short || !OPERATIONS.contains(&pdu.cdb[0]) || !self.outbox.events.is_empty() {
+        if !is_short
+            || !OPERATIONS.contains(&pdu.cdb[0])
+            || !self.outbox.events.is_empty()
+            || self.at_once_left == 0
+        {
             return false;
         }
         let Some(session) = self.sessions.get_mut(index) else { return false };
@@ -56,6 +64,7 @@ impl Reactor {
         let recorder = self.shared.recorder.as_ref();
         let key = store_tag(index, id);
         let Some(mut begun) = session.begin(pdu, data, key, recorder) else { return false };
+        self.at_once_left -= 1;
         match begun.take_transfer(data.len()) {
             Some(transfer) => {
                 session.core.answer_at_once(self.now, cid, (bhs, pdu), transfer, &mut self.outbox);
@@ -77,7 +86,7 @@ impl Reactor {
         data: &[u8],
         begun: Begun,
     ) {
-        let buffer = self.command_buffer(index, pdu, data.len()).filter(|_| !data.is_empty());
+        let buffer = if data.is_empty() { None } else { self.command_buffer(index, pdu, data.len()) };
         let Some(session) = self.sessions.get_mut(index) else { return };
         let length = data.len() as u32;
         let taken = session.core.command(self.now, cid, (bhs, pdu, &[]), length, &mut self.outbox);
@@ -101,7 +110,9 @@ impl Reactor {
                 (context.out_length, context.out_present) = (length, length);
             }
         }
-        if is_starved && !matches!(next, Next::Done(_)) {
+        // How it ends is known, and must be told: it may have been a unit attention, or have established an allegiance.
+        let needs_no_data = matches!(next, Next::Done(_) | Next::Io(Io::AbortTasks { .. }));
+        if is_starved && !needs_no_data {
             return self.finish_starved(index, id);
         }
         self.drive(index, id, next);
@@ -160,7 +171,12 @@ impl TargetSession {
     /// Does what a command asks for if that is a read into `medium`, or a write of `data`, which waits for nothing. False: it
     /// is still to be done.
     fn transfer_at_once(&self, volume: &Volume, io: &Io, data: &[u8], medium: &mut Option<Medium>) -> bool {
-        let is_plain = |length_bytes: u32| volume.stored_bytes(length_bytes.into()) == length_bytes.into();
+        // A CDB may ask for more than its initiator expects.
+        let is_plain = |length_bytes: u32| {
+            length_bytes < AT_ONCE_BYTES_MAX
+                && volume.stored_bytes(length_bytes.into()) == length_bytes.into()
+                && volume.transfers_at_once()
+        };
         match *io {
             Io::Read { offset_bytes, length_bytes, .. } if is_plain(length_bytes) => {
                 let Some(mut buffer) = self.pool.allocate(length_bytes as usize) else { return false };

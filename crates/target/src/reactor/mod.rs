@@ -159,6 +159,8 @@ pub(crate) struct Reactor {
     copying: copying::Copying,
     /// PDUs that this turn has brought so far.
     pdus: usize,
+    /// Commands of the bytes being parsed that may still be ended at once.
+    at_once_left: u16,
     io: IoContext,
     started: Instant,
     now: Duration,
@@ -217,6 +219,7 @@ impl Reactor {
             postponed: VecDeque::new(),
             copying: copying::Copying::default(),
             pdus: 0,
+            at_once_left: 0,
             io,
             started: Instant::now(),
             now: Duration::ZERO,

@@ -13,6 +13,7 @@ use lunette_wire::frame::{DATA_SEGMENT_LENGTH_MAX, Frame, padding};
 use lunette_wire::initiator::{ScsiCommand, ScsiDataOut};
 use lunette_wire::{BHS_LENGTH, Bhs, DecodeError, Opcode, ahs};
 
+use super::at_once::AT_ONCE_MAX;
 use super::connection::{Disconnect, Stage};
 use super::{Reactor, SCRATCH_BYTES};
 
@@ -200,6 +201,7 @@ impl Reactor {
         receiver: &mut Receiver,
         bytes: &[u8],
     ) -> Result<(), Disconnect> {
+        self.at_once_left = AT_ONCE_MAX;
         let outcome = self.take_pdus(index, receiver, bytes);
         self.run_received();
         outcome

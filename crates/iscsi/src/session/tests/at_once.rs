@@ -82,6 +82,24 @@ fn what_has_to_be_a_task_is_not_taken() {
     assert!(!discovery.takes(&read(1), 0), "4.3");
 }
 
+/// A function, a declaration or an end that is under way is settled first (11.5.1, 13.12, 11.14).
+#[test]
+fn nothing_is_taken_beside_what_is_under_way() {
+    let mut bench = Bench::new(SessionType::Normal);
+    // It acts on commands that have not come yet.
+    bench.manage(TaskManagementFunction::AbortTaskSet, 2, 0x77);
+    assert!(!bench.takes(&read(1), 0), "a function waits for it");
+
+    let mut bench = Bench::new(SessionType::Normal);
+    bench.session.has_declared(CID, 1024, &mut bench.outbox);
+    assert!(!bench.takes(&read(1), 0), "a declaration");
+
+    let mut bench = Bench::new(SessionType::Normal);
+    assert!(bench.takes(&read(1), 0));
+    bench.session.close(&mut bench.outbox);
+    assert!(!bench.takes(&read(1), 0), "the end");
+}
+
 /// A session with other parameters than the default ones.
 fn session(change: impl FnOnce(&mut SessionParameters)) -> Session<()> {
     let connection = (CID, ConnectionParameters::default(), StatSn(1));
