@@ -77,6 +77,29 @@ fn tcp_windows_losses_and_full_lines_are_told_apart() {
     assert_eq!((&full["limit"], &full["steps"]), (&"link-rate".into(), &Value::Array(Vec::new())));
 }
 
+/// 4 GiB under way are more than is tried, and some may make no network at all: both get the advice, and the reason.
+#[test]
+fn an_advice_without_its_proof_is_given_all_the_same() {
+    let arguments = ["--rtt", "50ms", "--rate", "10G", "--depth", "4096", "--size", "1M", "--prove"];
+    let output = advise(&arguments);
+    let (text, reason) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.code() == Some(125) && reason.contains("there is no proof: "), "{reason}");
+    assert!(text.contains("MB/s are to be expected") && !text.contains("emulated"), "{text}");
+    let output = advise(&[&arguments[..], &["--json"]].concat());
+    let told: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let reason: Value = serde_json::from_slice(&output.stderr).expect("JSON");
+    assert_eq!((&told["settings"]["window"], &told["proof"]), (&4096.into(), &Value::Null));
+    assert_eq!(reason["status"], 125);
+}
+
+#[test]
+fn a_long_first_burst_raises_the_burst_as_well() {
+    let arguments = ["--rtt", "50ms", "--rate", "1G", "--read", "0", "--size", "512K", "--depth", "4"];
+    let told = told(&[&arguments[..], &["--settings", "rfc"]].concat());
+    let change = told["steps"][0]["change"].as_str().expect("a change");
+    assert!(change.ends_with("FirstBurstLength=524288, MaxBurstLength=524288"), "{change}");
+}
+
 #[test]
 fn what_is_no_network_and_no_workload_is_refused() {
     for (arguments, reason) in [

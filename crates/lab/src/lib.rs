@@ -16,7 +16,7 @@ pub mod report;
 mod result;
 mod study;
 
-pub use advise::{MeasuredPath, Outcome, Trial, measure_path};
+pub use advise::{MeasuredPath, Outcome, Trial, measure_path, tcp_window_bytes};
 pub use bench::monitor::{Monitor, Phase};
 pub use bench::plan::{DEPTH_MAX, Disk, Plan, Until, WORKERS_MAX, Work};
 pub use bench::{Carried, bench};

@@ -4,10 +4,9 @@ mod options;
 mod paste;
 mod text;
 
-use std::fs;
 use std::time::Duration;
 
-use lunette_lab::{LabError, MeasuredPath, Negotiated, Outcome, Trial, measure_path};
+use lunette_lab::{LabError, MeasuredPath, Negotiated, Outcome, Trial, measure_path, tcp_window_bytes};
 use lunette_link::{Link, LinkError};
 use lunette_wan::acquire_privileges;
 use lunette_workload::model::advice::{Advice, Change, Question, advise};
@@ -24,6 +23,9 @@ use crate::initiator::{Disk, tell};
 const PRIVILEGES_HELP: &str = "run it as root, or let users make namespaces and open /dev/net/tun, as for `lunette wan run`; without --prove none is needed";
 /// What Linux lets TCP have under way where this machine does not tell: half of its receive buffer of 6 MiB (tcp(7), tcp_rmem).
 const TCP_WINDOW_BYTES: u64 = 3 << 20;
+const KERNEL_HELP: &str = "a proof sets TCP's buffers and congestion control in network namespaces of its own, for which /proc/sys has to be writable";
+/// A line that was not measured.
+const GIVEN: &str = "given";
 /// How commands name the target where it is not known.
 const TARGET: &str = "TARGET";
 
@@ -38,12 +40,14 @@ struct Told {
     mb_per_s: f64,
     limit: &'static str,
     line_mb_per_s: f64,
+    /// Who says so: what was given, or what was read by one session or several.
+    line_from: &'static str,
     read_alone_ms: f64,
     write_alone_ms: f64,
     write_round_trips: u32,
     steps: Vec<Step>,
     commands: Vec<Commands>,
-    /// Before, and after where there is something to change.
+    /// Before, and after where there is something to change; what could not be tried is missing.
     proof: Option<Vec<Proof>>,
 }
 
@@ -98,23 +102,20 @@ struct Proof {
     measured_mb_per_s: f64,
     expected_mb_per_s: f64,
     limit: &'static str,
+    /// What initiator and target agreed on there.
+    negotiated: Negotiated,
     /// This machine could not keep the link as it was described.
     is_doubtful: bool,
 }
 
 /// Advises.
 pub(crate) fn run(options: &AdviseOptions) -> Result<(), Failure> {
-    let result = told(options).and_then(|told| tell(options.json, &told, text::text));
-    result.map_err(|failure| if options.json { failure.told_as_json() } else { failure })
+    give(options).map_err(|failure| if options.json { failure.told_as_json() } else { failure })
 }
 
-fn told(options: &AdviseOptions) -> Result<Told, Failure> {
-    if options.prove {
-        // Before any thread: a process with threads cannot move into a user namespace.
-        acquire_privileges().map_err(|error| {
-            Failure::network("there is no emulated network", &error).with_help(PRIVILEGES_HELP)
-        })?;
-    }
+fn give(options: &AdviseOptions) -> Result<(), Failure> {
+    // Before any thread: a process with threads cannot move into a user namespace.
+    let privileges = if options.prove { acquire_privileges() } else { Ok(()) };
     let measured = measure(options)?;
     let (path, link) = described(options, measured.as_ref())?;
     let window = options.window();
@@ -133,8 +134,25 @@ fn told(options: &AdviseOptions) -> Result<Told, Failure> {
         read_share: f64::from(options.read_percent().get()) / 100.0,
     };
     let advice = advise(&question);
-    let proof = options.prove.then(|| prove(options, &link, &question, &advice)).transpose()?;
-    Ok(tell_all(options, &question, &advice, measured, proof))
+    let mut proof = Vec::new();
+    let proven = match privileges {
+        Ok(()) if options.prove => prove(options, &link, &question, &advice, &mut proof),
+        Ok(()) => Ok(()),
+        Err(error) => Err(no_proof(&LabError::Network(error))),
+    };
+    // The advice is as good without its proof.
+    let proof = (!proof.is_empty()).then_some(proof);
+    tell(options.json, &tell_all(options, &question, &advice, measured, proof), text::text)?;
+    proven
+}
+
+fn no_proof(error: &LabError) -> Failure {
+    let failure = Failure::network("there is no proof", error);
+    match error {
+        LabError::Network(_) => failure.with_help(PRIVILEGES_HELP),
+        LabError::System { .. } => failure.with_help(KERNEL_HELP),
+        _ => failure,
+    }
 }
 
 /// Measures the path to the disk, where one is given.
@@ -171,7 +189,7 @@ fn described(
     let tcp_window = match (options.tcp_window, seen) {
         (Some(bytes), _) => Some(bytes),
         (None, Some(seen)) => seen.tcp_window_bytes,
-        (None, None) => Some(own_tcp_window()),
+        (None, None) => Some(tcp_window_bytes().unwrap_or(TCP_WINDOW_BYTES)),
     };
     let path = NetworkPath {
         // Rates are far below what a double holds exactly.
@@ -207,49 +225,35 @@ fn link(options: &AdviseOptions, seen: Option<&NetworkPath>) -> Result<Link, Fai
     given.join(",").parse().map_err(|error: LinkError| Failure::usage(error.to_string()))
 }
 
-/// What this machine's TCP may have under way on one connection: half of a receive buffer is the system's own, and about a quarter
-/// of a send buffer.
-fn own_tcp_window() -> u64 {
-    let largest = |name: &str| {
-        let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;
-        text.split_whitespace().nth(2)?.parse::<u64>().ok()
-    };
-    let (Some(receive), Some(send)) = (largest("tcp_rmem"), largest("tcp_wmem")) else {
-        return TCP_WINDOW_BYTES;
-    };
-    (receive / 2).min(send / 4 * 3)
-}
-
-/// Measures before, and after where there is something to change.
+/// Measures before, and after where there is something to change, until something fails.
 fn prove(
     options: &AdviseOptions,
     link: &Link,
     question: &Question,
     advice: &Advice,
-) -> Result<Vec<Proof>, Failure> {
-    let binary = std::env::current_exe().map_err(|error| Failure::new("cannot find this program", &error))?;
+    proof: &mut Vec<Proof>,
+) -> Result<(), Failure> {
+    let binary = std::env::current_exe()
+        .map_err(|error| Failure::network("there is no proof: cannot find this program", &error))?;
     let trial = Trial { binary: &binary, link, read: options.read_percent(), seed: options.seed };
     let after = advice.steps.iter().try_fold(*question, |now, step| now.with(step.change));
     let after = after.filter(|_| !advice.steps.is_empty());
-    let tried = |(with, question): (&'static str, Question)| {
-        trial.run(&question).map(|outcome| Proof::of(with, &outcome)).map_err(|error| match &error {
-            LabError::Network(_) => {
-                Failure::network("there is no emulated network", &error).with_help(PRIVILEGES_HELP)
-            }
-            _ => bench::failure(&error),
-        })
-    };
-    let cases = [("before", Some(*question)), ("after", after)];
-    cases.into_iter().filter_map(|(with, question)| Some((with, question?))).map(tried).collect()
+    for (with, question) in [("before", Some(*question)), ("after", after)] {
+        if let Some(question) = question {
+            proof.push(Proof::of(with, trial.run(&question).map_err(|error| no_proof(&error))?));
+        }
+    }
+    Ok(())
 }
 
 impl Proof {
-    fn of(with: &'static str, outcome: &Outcome) -> Self {
+    fn of(with: &'static str, outcome: Outcome) -> Self {
         Self {
             with,
             measured_mb_per_s: outcome.measured_bytes_per_s / 1e6,
             expected_mb_per_s: outcome.expected_bytes_per_s / 1e6,
             limit: outcome.limit,
+            negotiated: outcome.negotiated,
             is_doubtful: outcome.is_doubtful,
         }
     }
@@ -280,6 +284,10 @@ fn tell_all(
     let changes: Vec<Change> = advice.steps.iter().map(|step| step.change).collect();
     let target = options.url.as_ref().map_or(TARGET.to_owned(), |url| url.target.to_string());
     let path = &question.path;
+    let line_from = match &measured {
+        Some(measured) if options.rate.is_none() => measured.line_from(),
+        _ => GIVEN,
+    };
     Told {
         path: Path {
             rate_bits_per_s: path.rate_bits_per_s.unwrap_or_default(),
@@ -299,6 +307,7 @@ fn tell_all(
         mb_per_s: advice.bytes_per_s / 1e6,
         limit: advice.limit.word(),
         line_mb_per_s: path.payload_bytes_per_s().unwrap_or_default() / 1e6,
+        line_from,
         read_alone_ms: read.command_time.as_secs_f64() * 1e3,
         write_alone_ms: write.command_time.as_secs_f64() * 1e3,
         write_round_trips: write.round_trips,

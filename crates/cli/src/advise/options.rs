@@ -17,7 +17,7 @@ Examples:
   lunette advise iscsi://192.0.2.10/iqn.2026-11.io.lunette:vm/0 --json
 
 Exit status: 0 when advice was given, 1 when something went wrong on this machine, 2 when the command line is wrong, 3 and more as for \
-`lunette bench`, 125 when --prove has no emulated network.";
+`lunette bench`, 125 when the advice was given, and the proof that --prove asks for could not be made.";
 
 /// What is asked.
 #[derive(Debug, Args)]

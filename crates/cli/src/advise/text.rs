@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::Told;
+use super::{GIVEN, Told};
 use crate::initiator::table;
 
 /// The path, what is to be expected, what lifts it, and what came of it.
@@ -28,17 +28,21 @@ pub(super) fn text(told: &Told) -> String {
         }
         let _ = writeln!(text, "\nagreed: {}", seen.negotiated);
     }
+    let line = if told.line_from == GIVEN {
+        format!("the line carries {:.2} MB/s of data each way", told.line_mb_per_s)
+    } else {
+        format!("the line is taken for the {:.2} MB/s that {} got", told.line_mb_per_s, told.line_from)
+    };
     let read = told.workload.read_percent;
     let _ = writeln!(
         text,
         "workload: {} bytes, {read} % reads, {} under way\n\n\
-         {:.2} MB/s are to be expected, limited by {}; the line carries {:.2} MB/s of data each way.\n\
+         {:.2} MB/s are to be expected, limited by {}; {line}.\n\
          Alone, a read takes {:.2} ms, and a write {:.2} ms with {} round trip{}.",
         told.workload.size_bytes,
         told.settings.window,
         told.mb_per_s,
         told.limit,
-        told.line_mb_per_s,
         told.read_alone_ms,
         told.write_alone_ms,
         told.write_round_trips,

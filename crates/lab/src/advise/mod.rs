@@ -6,7 +6,7 @@ mod path;
 mod trial;
 
 pub use path::{MeasuredPath, measure_path};
-pub use trial::{Outcome, Trial};
+pub use trial::{Outcome, Trial, tcp_window_bytes};
 
 use std::time::Duration;
 

@@ -102,6 +102,16 @@ fn check(ending: &Ending) -> Result<(), LabError> {
 }
 
 impl MeasuredPath {
+    /// Who got what is taken for the line: one session, or several.
+    #[must_use]
+    pub fn line_from(&self) -> &'static str {
+        if self.together_bytes_per_s > Some(self.alone_bytes_per_s) {
+            "several sessions"
+        } else {
+            "one session"
+        }
+    }
+
     /// What the model makes of it. What several sessions get together is the line; where one gets much less, and neither its
     /// commands nor the line were the limit, TCP was: by losses if segments came out of order, else by its windows.
     #[must_use]
@@ -183,6 +193,9 @@ mod tests {
             assert!((path.payload_bytes_per_s().unwrap() - 18.7e6).abs() < 1.0);
             assert_eq!((path.loss, path.tcp_window_bytes), (0.0, None));
         }
+        assert_eq!(measured(18e6, None, 0).line_from(), "one session");
+        assert_eq!(measured(18e6, Some(12e6), 0).line_from(), "one session");
+        assert_eq!(measured(18e6, Some(19e6), 0).line_from(), "several sessions");
     }
 
     #[test]

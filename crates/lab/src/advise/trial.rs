@@ -1,6 +1,7 @@
 //! An advice is tried: the same link, emulated, with Lunette at both ends and the settings in question.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
@@ -150,14 +151,32 @@ fn limits(question: &Question) -> String {
     )
 }
 
-/// Has the TCP of this namespace be CUBIC (RFC 9438), whatever this machine's is.
-fn use_cubic() -> std::io::Result<()> {
-    fs::write("/proc/sys/net/ipv4/tcp_congestion_control", "cubic")
+const CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+
+/// Has the TCP of this namespace be CUBIC (RFC 9438), whatever this machine's is. Where it is already, nothing need be writable.
+fn use_cubic() -> io::Result<()> {
+    if fs::read_to_string(CONGESTION_CONTROL)?.trim() == "cubic" {
+        return Ok(());
+    }
+    fs::write(CONGESTION_CONTROL, "cubic")
 }
 
-/// Has TCP keep so many bytes under way on connections of this namespace at most (tcp(7), tcp_rmem, tcp_wmem). Half of a receive
-/// buffer is the system's own, and about a quarter of a send buffer.
-fn set_tcp_window(bytes: u64) -> std::io::Result<()> {
+/// What TCP of this network namespace may have under way on one connection, in bytes; nothing where the system does not tell. Half of a
+/// receive buffer is the system's own, and about a quarter of a send buffer (tcp(7), tcp_rmem, tcp_wmem).
+#[must_use]
+pub fn tcp_window_bytes() -> Option<u64> {
+    let largest = |name: &str| {
+        let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;
+        text.split_whitespace().nth(2)?.parse::<u64>().ok()
+    };
+    Some((largest("tcp_rmem")? / 2).min(largest("tcp_wmem")? / 4 * 3))
+}
+
+/// Has TCP keep so many bytes under way on connections of this namespace at most. Where it does so already, nothing need be writable.
+fn set_tcp_window(bytes: u64) -> io::Result<()> {
+    if tcp_window_bytes() == Some(bytes) {
+        return Ok(());
+    }
     let (receive, send) = (bytes.saturating_mul(2).max(4096), (bytes / 3).saturating_mul(4).max(4096));
     let limit = i32::MAX as u64;
     let write = |name: &str, default: u64, max: u64| {
