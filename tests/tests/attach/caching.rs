@@ -1,9 +1,11 @@
 //! Read-ahead and write-behind over the whole stack: nothing that was answered is lost, nothing old is read, and a failure after the
 //! answer is told for good.
 
-use std::fs;
+use std::ops::Range;
+use std::time::Duration;
+use std::{fs, thread};
 
-use lunette_tests::attach::{Attached, command};
+use lunette_tests::attach::{Attached, Client, command};
 use lunette_tests::initiator::LoginOptions;
 use lunette_tests::lunette::{Lunette, TARGET_NAME};
 use lunette_tests::raw::Raw;
@@ -86,6 +88,38 @@ fn who_reads_in_order_sees_every_change() {
         attached.detach().expect("all is stable");
         target.stop().expect("a clean end");
     }
+}
+
+/// The limit that the guide promises, and a little more.
+const AGE_MAX: Duration = Duration::from_millis(2100);
+
+/// What was read ahead and never touched is as old as what was.
+#[test]
+fn what_another_host_writes_is_seen_in_time() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let target = serve(&directory.path().join("disk.img"), ",write=back").start().expect("a target");
+    let reader = Attached::start(&target.url(0), &[]).expect("attached");
+    let writer = Attached::start(&target.url(0), &["--no-write-behind"]).expect("attached");
+    let mut client = reader.client().expect("a client");
+    let mut expected = pattern(4, PIECE * PIECES as usize);
+    assert_eq!(writer.client().expect("a client").write(0, &expected).expect("an answer"), 0);
+    let read = |client: &mut Client, expected: &[u8], pieces: Range<usize>| {
+        for at in pieces.map(|piece| piece * PIECE) {
+            let data = client.read(at as u64, PIECE as u32).expect("data");
+            assert!(data == expected[at..at + PIECE], "at {at}");
+        }
+    };
+    // Each time some of what was read ahead is not touched.
+    for (seed, pieces) in [(5, 0..8), (6, 8..20), (7, 20..61)] {
+        read(&mut client, &expected, pieces);
+        expected = pattern(seed, expected.len());
+        assert_eq!(writer.client().expect("a client").write(0, &expected).expect("an answer"), 0);
+        thread::sleep(AGE_MAX);
+    }
+    read(&mut client, &expected, 61..PIECES as usize);
+    writer.detach().expect("all is stable");
+    reader.detach().expect("all is stable");
+    target.stop().expect("a clean end");
 }
 
 fn ask(session: &mut Raw, action: Action, keys: (u64, u64)) {

@@ -1,20 +1,27 @@
 //! What is read before anybody asks for it: who reads in order, how far ahead of them it is read, and what of that is there.
 //!
 //! Each reader is a stream. One that has read enough without leaving much out has more and more read ahead of it, up to
-//! [`WINDOW_BYTES_MAX`], or less on a line that is so slow that others would wait for it. What was read ahead is given out once; what somebody writes to is forgotten.
+//! [`WINDOW_BYTES_MAX`], or less on a line that is so slow that others would wait for it, and less for a reader that is so slow that the data
+//! would be old before it gets there. What was read ahead is given out once; what somebody writes to, or is too old, is forgotten.
 //!
-//! No I/O and no clock: what a chunk holds is the caller's, who also knows how old it may be.
+//! No I/O and no clock: what a chunk holds is the caller's, who also tells how old it is.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// How old what was read ahead may be: whoever else changes the disk is seen that soon.
+const AGE_MAX: Duration = Duration::from_secs(2);
+/// How old it is to be at most where a reader goes on at its pace.
+const AGE_AIM: Duration = Duration::from_secs(1);
 /// How long others may have to wait behind what is read ahead.
 const WAIT_MAX: Duration = Duration::from_millis(500);
 /// What is read ahead of one reader, in bytes: at first and at most. The most is what a line of 1 Gb/s and 60 ms holds.
 const WINDOW_BYTES_MIN: u64 = 256 << 10;
 const WINDOW_BYTES_MAX: u64 = 8 << 20;
+/// What is read ahead of a slow reader at least, in bytes.
+const WINDOW_BYTES_SLOW: u64 = 64 << 10;
 /// What is kept of all, in bytes.
 const BYTES_MAX: u64 = 32 << 20;
 /// The longest piece that is read at once, in bytes.
@@ -38,11 +45,26 @@ struct Stream {
     /// Up to where was read ahead.
     asked: u64,
     window: u64,
+    /// What its pace suits, in bytes.
+    window_max: u64,
 }
 
 impl Stream {
     fn takes(&self, offset: u64) -> bool {
         offset + SLACK_BYTES >= self.next && offset <= self.next + SLACK_BYTES
+    }
+
+    const fn has_asked(&self, at: u64) -> bool {
+        self.start <= at && at < self.asked
+    }
+
+    /// It went so many bytes in this time, or was away for a while: data is not to be old when it gets there.
+    fn keep_pace(&mut self, bytes: u64, time: Duration) {
+        self.window_max = if time > AGE_AIM {
+            (bytes * 1000 / time.as_millis() as u64).max(WINDOW_BYTES_SLOW)
+        } else {
+            self.window_max.max(bytes / 2 * 3).min(WINDOW_BYTES_MAX)
+        };
     }
 
     /// It leaves out no more than a quarter.
@@ -57,6 +79,8 @@ struct Chunk<T> {
     end: u64,
     /// How many bytes were given out.
     used: u64,
+    /// How far its end was ahead of the reader when it was asked for, in bytes.
+    lead: u64,
     content: Arc<T>,
 }
 
@@ -99,8 +123,9 @@ impl<T> Ahead<T> {
                 self.streams.pop_front();
             }
             let (start, next) = (range.start, range.end);
-            let read = next - start;
-            self.streams.push_back(Stream { start, next, requests: 1, read, asked: next, window: 0 });
+            let (read, asked, window_max) = (next - start, next, WINDOW_BYTES_MAX);
+            let reader = Stream { start, next, requests: 1, read, asked, window: 0, window_max };
+            self.streams.push_back(reader);
             return Vec::new();
         };
         stream.requests = stream.requests.saturating_add(1);
@@ -116,7 +141,7 @@ impl<T> Ahead<T> {
         if !stream.is_in_order() || stream.asked > stream.next + stream.window / 2 {
             return Vec::new();
         }
-        stream.window = (stream.window * 2).clamp(WINDOW_BYTES_MIN, self.window_max);
+        stream.window = (stream.window * 2).clamp(WINDOW_BYTES_MIN, self.window_max).min(stream.window_max);
         let whole = |at: u64| at / self.block * self.block;
         let from = whole(stream.asked.max(stream.next));
         let to = whole((stream.next + stream.window).min(self.size));
@@ -151,10 +176,32 @@ impl<T> Ahead<T> {
         below.map(|(start, _)| *start)
     }
 
-    /// A piece is being read.
+    /// A piece that [`Self::read`] has just wanted is being read.
     pub(super) fn insert(&mut self, range: Range<u64>, content: Arc<T>) {
+        let lead = self.streams.back().map_or(0, |stream| range.end.saturating_sub(stream.next));
         self.bytes += range.end - range.start;
-        self.chunks.insert(range.start, Chunk { end: range.end, used: 0, content });
+        self.chunks.insert(range.start, Chunk { end: range.end, used: 0, lead, content });
+    }
+
+    /// The byte at `at` is wanted, so long after its piece was asked for. False if that is too long: the piece is forgotten then, and
+    /// what was asked for behind it, which is read ahead again.
+    pub(super) fn may_use(&mut self, at: u64, age: Duration) -> bool {
+        let is_young = age < AGE_MAX;
+        let found = self.chunks.range(..=at).next_back().filter(|(_, chunk)| chunk.end > at);
+        let Some((start, chunk)) = found else { return is_young };
+        let gone = chunk.lead.saturating_sub(chunk.end - at);
+        let mut old = *start..chunk.end;
+        if let Some(stream) = self.streams.iter_mut().rev().find(|stream| stream.has_asked(at)) {
+            stream.keep_pace(gone, age);
+            if !is_young {
+                old.end = stream.asked.max(old.end);
+                stream.asked = old.start;
+            }
+        }
+        if !is_young {
+            self.forget(&old);
+        }
+        is_young
     }
 
     /// What holds the byte at `at`: its range and its content; or else where the next begins before `end`, or that.
@@ -258,6 +305,64 @@ mod tests {
         assert_eq!(ahead.window_max, WINDOW_BYTES_MAX);
     }
 
+    /// Reads 64 KiB so many times, with a pause before each; tells how many pieces were too old.
+    fn read_slowly(
+        ahead: &mut Ahead<Duration>,
+        now: &mut Duration,
+        from: u64,
+        times: u64,
+        pause: Duration,
+    ) -> u64 {
+        let mut old = 0;
+        for at in (from..).step_by(64 << 10).take(times as usize) {
+            *now += pause;
+            let end = at + 64 * KIB;
+            for piece in ahead.read(&(at..end)) {
+                ahead.insert(piece, Arc::new(*now));
+            }
+            let mut next = at;
+            while next < end {
+                match ahead.find(next, end) {
+                    Ok((piece, asked_at)) if ahead.may_use(next, *now - *asked_at) => {
+                        let to = piece.end.min(end);
+                        ahead.used(piece.start, to - next);
+                        next = to;
+                    }
+                    Ok(_) => old += 1,
+                    Err(stop) => next = stop,
+                }
+            }
+        }
+        old
+    }
+
+    #[test]
+    fn nothing_is_read_so_far_ahead_of_a_slow_reader_that_it_becomes_old() {
+        let mut ahead: Ahead<Duration> = Ahead::new(1 << 40, 512, MIB);
+        let mut now = Duration::ZERO;
+        let slow = Duration::from_millis(125);
+        assert!(read_slowly(&mut ahead, &mut now, 0, 100, slow) < 4);
+        assert_eq!(read_slowly(&mut ahead, &mut now, 100 * 64 * KIB, 1000, slow), 0);
+        let quick = Duration::from_millis(1);
+        assert_eq!(read_slowly(&mut ahead, &mut now, 1100 * 64 * KIB, 1000, quick), 0);
+        assert_eq!(ahead.streams.back().unwrap().window_max, WINDOW_BYTES_MAX);
+    }
+
+    #[test]
+    fn what_is_old_is_forgotten_with_what_is_behind_it_and_read_ahead_again() {
+        let mut ahead: Ahead<()> = Ahead::new(1 << 40, 512, 64 * KIB);
+        assert_eq!(read(&mut ahead, 0, 4 * KIB, 16), Some(320 * KIB));
+        assert!(ahead.may_use(64 * KIB, AGE_MAX - Duration::from_nanos(1)));
+        assert!(ahead.may_use(256 * KIB, Duration::ZERO));
+        assert!(!ahead.may_use(128 * KIB, AGE_MAX));
+        assert!(ahead.find(64 * KIB, MIB).is_ok(), "what is before it is told of when it is wanted");
+        assert_eq!((ahead.find(128 * KIB, MIB).err(), ahead.bytes), (Some(MIB), 64 * KIB));
+        assert!(!ahead.may_use(64 * KIB, Duration::from_secs(3600)));
+        assert_eq!((ahead.chunks.len(), ahead.bytes), (0, 0));
+        assert!(read(&mut ahead, 64 * KIB, 4 * KIB, 1).unwrap() > 68 * KIB);
+        assert!(ahead.find(68 * KIB, MIB).is_ok());
+    }
+
     #[test]
     fn nothing_is_read_behind_the_end() {
         let mut ahead: Ahead<()> = Ahead::new(300 * KIB, 512, MIB);
@@ -270,11 +375,11 @@ mod tests {
 
         #[test]
         fn chunks_never_overlap_and_are_bounded_and_what_is_forgotten_is_gone(
-            steps in prop::collection::vec((0u64..64, 1u64..64, 0u8..3), 1..200),
+            steps in prop::collection::vec((0u64..64, 1u64..64, 0u8..3, 0u64..2500), 1..200),
         ) {
             let mut ahead: Ahead<()> = Ahead::new(40 * MIB + 512, 512, MIB);
             let mut at = 0;
-            for (place, length, what) in steps {
+            for (place, length, what, age) in steps {
                 let range = match what {
                     // On from where the last one was.
                     0 => at..at + length * 4 * KIB,
@@ -291,7 +396,11 @@ mod tests {
                     }
                     if let Ok((chunk, _)) = ahead.find(range.start, range.end) {
                         prop_assert!(chunk.contains(&range.start));
-                        ahead.used(chunk.start, chunk.end.min(range.end) - range.start);
+                        if ahead.may_use(range.start, Duration::from_millis(age)) {
+                            ahead.used(chunk.start, chunk.end.min(range.end) - range.start);
+                        } else {
+                            prop_assert!(ahead.overlapping(&chunk).next().is_none());
+                        }
                     }
                     at = range.end;
                 }

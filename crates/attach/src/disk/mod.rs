@@ -18,7 +18,7 @@ mod zeros;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use lunette_initiator::blocking::Session;
 use lunette_initiator::{EngineEvent, Lun, Merging};
@@ -30,9 +30,6 @@ pub use error::{DiskError, OpenError};
 use ahead::Ahead;
 use behind::Behind;
 use unit::{Fetched, Prefetch, Unit};
-
-/// How old what was read ahead may be: whoever else changes the disk is seen that soon.
-const AGE_MAX: Duration = Duration::from_secs(2);
 
 /// How many runs are written behind at the same time.
 const WRITERS: usize = 8;
@@ -74,10 +71,7 @@ struct Piece {
 #[derive(Debug)]
 enum State {
     UnderWay(Prefetch),
-    There {
-        came_at: Instant,
-        fetched: Fetched,
-    },
+    There(Fetched),
     /// It cannot be used.
     Void,
 }
@@ -302,9 +296,10 @@ impl Disk {
             if self.behind.as_ref().is_some_and(is_dirty) {
                 continue;
             }
+            let asked_at = Instant::now();
             if let Ok(prefetch) = self.unit.begin_read(&piece) {
                 let state = Mutex::new(State::UnderWay(prefetch));
-                ahead.insert(piece, Arc::new(Piece { asked_at: Instant::now(), state }));
+                ahead.insert(piece, Arc::new(Piece { asked_at, state }));
             }
         }
     }
@@ -318,19 +313,21 @@ impl Disk {
         wanted: Range<u64>,
         data: &mut Vec<u8>,
     ) -> u64 {
+        // As of now: what is changed from here on need not be seen. What came is younger than the request for it.
+        let age = piece.asked_at.elapsed();
+        if !lock(ahead).may_use(wanted.start, age) {
+            return 0;
+        }
         let mut state = lock(&piece.state);
         if let State::UnderWay(_) = &*state
             && let State::UnderWay(prefetch) = std::mem::replace(&mut *state, State::Void)
             && let Some(fetched) = self.unit.finish_read(prefetch)
         {
-            let came_at = Instant::now();
-            lock(ahead).came_after(came_at - piece.asked_at);
-            *state = State::There { came_at, fetched };
+            lock(ahead).came_after(fetched.took);
+            *state = State::There(fetched);
         }
         let bytes = match &*state {
-            State::There { came_at, fetched }
-                if came_at.elapsed() < AGE_MAX && self.unit.is_current(fetched) =>
-            {
+            State::There(fetched) if self.unit.is_current(fetched) => {
                 let from = (wanted.start - range.start) as usize;
                 let to = (wanted.end.min(range.end) - range.start) as usize;
                 fetched.data.get(from..to)

@@ -8,6 +8,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
+use std::time::Duration;
 
 use lunette_initiator::{CommandError, EngineEvent, Submitted, blocking};
 use lunette_scsi::client::medium::{self, BlockRange, Caching, CdbForm};
@@ -54,6 +55,8 @@ pub(super) struct Prefetch {
 pub(super) struct Fetched {
     session: u32,
     repairs: u64,
+    /// From when it was asked for until it was there, whenever somebody came for it.
+    pub(super) took: Duration,
     pub(super) data: Vec<u8>,
 }
 
@@ -277,7 +280,8 @@ impl Unit {
         let Prefetch { command, submitted, repairs } = prefetch;
         let ended = blocking::wait(submitted);
         let is_whole = ended.is_good() && ended.received == command.data_in_bytes();
-        is_whole.then_some(Fetched { session: ended.session, repairs, data: ended.buffer })
+        let took = ended.times.done.saturating_sub(ended.times.queued);
+        is_whole.then_some(Fetched { session: ended.session, repairs, took, data: ended.buffer })
     }
 
     /// Whether what was read then is what would be read now, as far as the target and we are concerned.
