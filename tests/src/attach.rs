@@ -158,8 +158,16 @@ impl Attached {
     /// # Errors
     /// It does not end, or with another status than 0; the text has its log.
     pub fn detach(self) -> Result<()> {
-        kill_process(Pid::from_child(&self.child), Signal::TERM)?;
+        self.terminate()?;
         self.end()
+    }
+
+    /// Sends it the signal.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn terminate(&self) -> Result<()> {
+        Ok(kill_process(Pid::from_child(&self.child), Signal::TERM)?)
     }
 
     /// Waits for its end; it must say that all is well.

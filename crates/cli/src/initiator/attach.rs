@@ -19,6 +19,7 @@ use signal_hook::iterator::Signals;
 
 use super::access::{AccessOptions, Ways};
 use super::attached::{Attached, End, Socket};
+use super::detach::canonical;
 use super::options::URL_HELP;
 use super::report::tell;
 use super::session::{helped, overdue, say_of_path};
@@ -226,7 +227,10 @@ fn show(options: &AttachOptions, disk: &Arc<Disk>) -> Result<(Face, Ender, Ready
         (None, Some(address)) => {
             let server = listen(options, disk, address)?;
             ready.nbd = Some(server.address().uri());
-            ready.place = server.address().to_string();
+            ready.place = match server.address() {
+                Address::Unix(_) => canonical(&server.address().to_string()),
+                Address::Internet(address) => address.to_string(),
+            };
             let ender = Ender::Nbd(server.stopper());
             Ok((Face::Nbd(server), ender, ready))
         }
@@ -293,14 +297,17 @@ impl Shared {
     }
 }
 
-/// Detaches at the first signal and ends at the second.
+/// Detaches at the first signal and ends at the second. What `lunette detach` asks for is none: nobody was told then what the next one does.
 fn heed(mut signals: Signals, shared: Arc<Shared>) -> Result<(), Failure> {
     let run = move || {
+        let mut is_first = true;
         for _ in &mut signals {
-            if shared.is_detached.swap(true, Ordering::SeqCst) {
+            if !is_first {
                 say("lunette: ending at once; what was not flushed may be lost");
                 std::process::exit(CUT_OFF);
             }
+            is_first = false;
+            shared.is_detached.store(true, Ordering::SeqCst);
             say("lunette: detaching as soon as nobody uses it; a second signal ends at once");
             shared.stop();
         }

@@ -24,7 +24,7 @@ const LINE_BYTES_MAX: u64 = 64 << 10;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Attached {
     pub(crate) url: String,
-    /// The directory, or where the NBD export is, as `--nbd` has it.
+    /// The directory, or where the NBD export is, as `--nbd` has it; paths are absolute and without links.
     pub(crate) place: String,
     pub(crate) pid: u32,
 }
