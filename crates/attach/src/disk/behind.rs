@@ -60,8 +60,10 @@ struct State {
     serials: u64,
     /// What may be of both, in bytes: less where the line is slow, so that neither a flush nor a read waits long.
     bytes_max: usize,
-    /// The first failure, and the bytes that all of them were about.
-    failed: Option<(DiskError, Range<u64>)>,
+    /// The first failure.
+    failed: Option<DiskError>,
+    /// What all of them were about: no more than what waited at the first.
+    lost: Vec<Range<u64>>,
     is_closed: bool,
 }
 
@@ -74,8 +76,9 @@ pub(super) struct Behind {
 
 impl Default for State {
     fn default() -> Self {
-        let (waiting, sending) = Default::default();
-        Self { waiting, sending, bytes: 0, serials: 0, bytes_max: BYTES_MAX, failed: None, is_closed: false }
+        let (waiting, sending, lost) = Default::default();
+        let (bytes, serials, failed, is_closed) = Default::default();
+        Self { waiting, sending, bytes, serials, bytes_max: BYTES_MAX, failed, lost, is_closed }
     }
 }
 
@@ -97,7 +100,7 @@ impl State {
     }
 
     fn check(&self) -> Result<(), DiskError> {
-        self.failed.as_ref().map_or(Ok(()), |(error, _)| Err(error.clone()))
+        self.failed.clone().map_or(Ok(()), Err)
     }
 
     /// Adds it to a run that it continues, or makes a run of it.
@@ -150,10 +153,7 @@ impl Behind {
     /// A write of some of them failed: what is there is not what was answered.
     pub(super) fn wait_for(&self, range: &Range<u64>) -> Result<(), DiskError> {
         let state = self.wait_while(|state| state.overlaps(range));
-        match &state.failed {
-            Some((error, lost)) if overlap(lost, range) => Err(error.clone()),
-            _ => Ok(()),
-        }
+        if state.lost.iter().any(|lost| overlap(lost, range)) { state.check() } else { Ok(()) }
     }
 
     /// Whether some of these bytes are still to be written.
@@ -195,9 +195,8 @@ impl Behind {
             let range = state.sending.swap_remove(at).range;
             state.bytes -= (range.end - range.start) as usize;
             if let Err(error) = result {
-                let (error, lost) = state.failed.take().unwrap_or_else(|| (error, range.clone()));
-                let lost = lost.start.min(range.start)..lost.end.max(range.end);
-                state.failed = Some((error, lost));
+                state.failed.get_or_insert(error);
+                state.lost.push(range);
             }
         }
         drop(state);
@@ -280,15 +279,25 @@ mod tests {
         let behind = Behind::default();
         behind.put(4096, vec![0; 512]).unwrap();
         behind.put(0, vec![0; 512]).unwrap();
-        let [first, second] = [behind.take().unwrap(), behind.take().unwrap()];
+        behind.put(1 << 40, vec![0; 512]).unwrap();
+        let [first, second, third] = [(); 3].map(|()| behind.take().unwrap());
         behind.ended(first.serial(), Err(io()), Duration::ZERO);
         behind.ended(second.serial(), Ok(()), Duration::ZERO);
+        behind.ended(third.serial(), Err(DiskError::Beyond), Duration::ZERO);
         for _ in 0..2 {
             assert_eq!(behind.drain(), Err(io()));
             assert_eq!(behind.put(0, vec![0; 512]), Err(io()));
         }
-        assert_eq!(behind.wait_for(&(4096..4097)), Err(io()), "what is there is not what was answered");
-        assert_eq!(behind.wait_for(&(0..512)), Ok(()));
+        for lost in [4096, 1 << 40] {
+            assert_eq!(
+                behind.wait_for(&(lost..lost + 1)),
+                Err(io()),
+                "what is there is not what was answered"
+            );
+        }
+        for kept in [0..4096, 4608..1 << 40] {
+            assert_eq!(behind.wait_for(&kept), Ok(()));
+        }
     }
 
     #[test]

@@ -10,9 +10,10 @@ use super::error::DiskError;
 use super::journal::Change;
 use super::unit::{Unit, does_not_fit, pieces};
 
-/// The most blocks of one UNMAP where the unit has no limit: 512 MiB of 512-byte blocks; and of what is made zero at once where
-/// the unit has no WRITE SAME.
+/// The most blocks of one UNMAP where the unit has no limit: 512 MiB of 512-byte blocks.
 const BLOCKS_MAX: u32 = 1 << 20;
+/// The most blocks that nobody else may use while they are made zero where the unit has no WRITE SAME: 32 MiB of 512-byte blocks.
+const WRITTEN_BLOCKS_MAX: u32 = 0xffff;
 /// How much of ordinary writes of zeros goes out at once, in bytes.
 const BATCH_BYTES: u64 = 8 << 20;
 
@@ -38,7 +39,7 @@ impl Unit {
             }
         }
         let (lba, blocks) = (first / block, (last - first) / block);
-        let most = self.same().blocks().unwrap_or(BLOCKS_MAX);
+        let most = self.same().blocks().unwrap_or(WRITTEN_BLOCKS_MAX);
         for range in pieces(lba, blocks, u64::from(most), self.block_bytes) {
             self.make_room()?;
             let _held = self.ranges.hold(range.lba, u64::from(range.blocks));
