@@ -1,4 +1,5 @@
-//! A copy under way: one side reads, the other writes, and neither ever waits for a flush.
+//! A copy under way: one side reads, the other writes, and neither waits for a flush. Only a range of zeros
+//! that is longer than all before it goes alone ([`super::disk_end`]), behind everything that is under way.
 //!
 //! Every few seconds the destination is asked to make stable what was written until then, while the copy goes on. What is stable
 //! is noted in the record. If the destination was reset on the way, it may have lost what it had in its cache: then everything
