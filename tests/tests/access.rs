@@ -45,6 +45,7 @@ fn tool_as(initiator: &str, program: &str, arguments: &[&str]) -> Finished {
     run(&mut command, LIMIT).expect("a run")
 }
 
+/// RFC 7143: C.
 #[test]
 fn libiscsi_finds_its_units_under_its_numbers() {
     need_programs!("iscsi-ls", "iscsi-inq");

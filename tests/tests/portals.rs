@@ -59,6 +59,7 @@ fn expected(target: &str, addresses: &[(SocketAddr, u16)]) -> Vec<(String, Strin
     std::iter::once(("TargetName".to_owned(), target.to_owned())).chain(addresses).collect()
 }
 
+/// RFC 7143: C.
 #[test]
 fn discovery_tells_all_portals_of_the_groups_of_each_target() {
     let target = grouped();
@@ -79,6 +80,7 @@ fn discovery_tells_all_portals_of_the_groups_of_each_target() {
     assert_eq!(discover(&target, *one, &second), both[1]);
 }
 
+/// RFC 7143: 10.1.2.
 #[test]
 fn a_login_is_told_its_group_and_finds_the_targets_of_it_alone() {
     let target = grouped();
@@ -153,6 +155,7 @@ fn a_rule_may_ask_which_way_an_initiator_has_come() {
     assert_eq!(discover(&target, three, "All"), expected(target.name(), &[(two, 2)]));
 }
 
+/// RFC 7143: C.
 #[test]
 fn a_scope_limits_what_discovery_tells() {
     let mut target = grouped();

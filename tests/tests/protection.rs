@@ -97,6 +97,7 @@ fn damage(path: &Path, offset: u64) {
     file.write_all_at(&[byte[0] ^ 0x04], offset).expect("written");
 }
 
+/// SBC-3: WRPROTECT, ORPROTECT.
 #[test]
 fn a_damaged_image_is_told_and_never_taken_for_data() {
     for block_length in [512usize, 4096] {

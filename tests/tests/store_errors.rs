@@ -90,6 +90,7 @@ fn expect_no_harm(sessions: [&mut Raw; 2]) {
     }
 }
 
+/// RFC 7143: 4.6.1.2, 10.2, 11.4.7; SAM-5: 5.13 sense data.
 #[test]
 fn a_bad_sector_is_a_medium_error_with_its_address() {
     const LBA: u64 = 80;

@@ -301,6 +301,7 @@ fn a_reset_of_the_destination_ends_the_copy_before_it_is_answered() {
 
 /// The same where the copy is a command to another target, which the reset does not reach: a reset of that target, and of the
 /// initiator's own nexus there, through which the copy writes.
+/// SAM-5: 7.6 I_T NEXUS RESET.
 #[test]
 fn resets_at_another_target_end_the_copies_that_write_there() {
     const SECOND: &str = "iqn.2026-11.io.lunette:copies-reset";

@@ -69,6 +69,7 @@ impl Steps {
     }
 }
 
+/// RFC 7143: 9.2.1.
 #[test]
 fn challenges_never_come_again() {
     let target = in_process(|_| ());
@@ -93,6 +94,7 @@ fn a_recorded_login_is_of_no_use() {
     assert_eq!(steps.answer(&pairs), (0, 0));
 }
 
+/// RFC 7143: 9.2.1.
 #[test]
 fn a_challenge_cannot_be_reflected_on_one_connection_or_over_two() {
     let target = in_process(|_| ());

@@ -67,6 +67,7 @@ fn mutual(program: &str, arguments: &[&str], name: &str, secret: &str) -> Finish
     run(&mut command, Duration::from_secs(60)).expect("a run")
 }
 
+/// RFC 7143: 9.1.
 #[test]
 fn libiscsi_logs_in_with_the_secret_and_not_without() {
     need_programs!("iscsi-inq");
@@ -100,6 +101,7 @@ fn libiscsi_logs_in_with_the_secret_and_not_without() {
     target.stop().expect("a clean end");
 }
 
+/// RFC 7143: 9.2.1.
 #[test]
 fn libiscsi_has_the_target_prove_itself() {
     need_programs!("iscsi-inq");
@@ -185,6 +187,7 @@ fn login(target: &Lunette, chap: &ChapOptions) -> Result<()> {
     Initiator::login(target.portal(), &options)?.logout()
 }
 
+/// RFC 7143: 4.2.4.
 #[test]
 fn every_algorithm_works_one_way_and_mutual() {
     let directory = secrets();
@@ -200,6 +203,7 @@ fn every_algorithm_works_one_way_and_mutual() {
     target.stop().expect("a clean end");
 }
 
+/// RFC 7143: 9.2.1.
 #[test]
 fn what_is_wrong_with_a_secret_is_said_without_it() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -229,6 +233,7 @@ fn what_is_wrong_with_a_secret_is_said_without_it() {
     }
 }
 
+/// RFC 7143: 9.2.1.
 #[test]
 fn made_secrets_are_good_and_never_the_same() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -260,6 +265,7 @@ fn in_process(change: impl FnOnce(&mut Config)) -> InProcess {
     })
 }
 
+/// RFC 7143: 9.2.
 #[test]
 fn all_connections_of_a_session_are_one_users() {
     let target = in_process(|_| ());
@@ -279,6 +285,7 @@ fn all_connections_of_a_session_are_one_users() {
     first.logout().expect("the session is untouched");
 }
 
+/// RFC 7143: 9.2.
 #[test]
 fn no_user_ends_anothers_session() {
     let target = in_process(|_| ());

@@ -83,6 +83,7 @@ fn nonsense_before_login_is_dropped_and_named() {
     target.stop().expect("a clean end");
 }
 
+/// RFC 7143: 4.2.4.
 #[test]
 fn what_is_no_login_in_the_middle_of_one_is_refused() {
     let target = Lunette::serve().luns(["0=mem:64M"]).start().expect("a target");

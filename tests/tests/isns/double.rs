@@ -189,6 +189,7 @@ impl Double {
     }
 }
 
+/// RFC 4171: 2.9.1 TCP, 5.1.5 transaction, 5.4 status.
 #[test]
 fn inquiries_are_answered_with_what_they_asked() {
     let double = Double::start(IsnsConfig::default());
@@ -205,6 +206,7 @@ fn inquiries_are_answered_with_what_they_asked() {
     double.ask(&mut stream, 0x0009, &inquiry, 15, &[]);
 }
 
+/// RFC 4171: 5.6.5.8 SCN, 6.3.7 SCN port.
 #[test]
 fn a_target_that_was_removed_registers_again_and_one_that_is_there_does_not() {
     let mut double = Double::start(IsnsConfig::default());
@@ -219,6 +221,7 @@ fn a_target_that_was_removed_registers_again_and_one_that_is_there_does_not() {
     assert!(double.has_logged("has forgotten the targets"));
 }
 
+/// RFC 4171: 2.9.1 one connection, 5.7.5.8 SCNRsp.
 #[test]
 fn notifications_may_come_over_the_connection_of_the_registration() {
     let double = Double::start(IsnsConfig::default());
@@ -233,6 +236,7 @@ fn notifications_may_come_over_the_connection_of_the_registration() {
     double.ask(&mut stream, INQUIRY, &inquiry, 0, &inquiry);
 }
 
+/// RFC 4171: 7 security.
 #[test]
 fn strangers_are_not_heard() {
     let double = Double::start(IsnsConfig::default());
@@ -245,6 +249,7 @@ fn strangers_are_not_heard() {
     wait_until("it is told of", || double.has_logged("not the server"));
 }
 
+/// RFC 4171: 7 security.
 #[test]
 fn what_is_no_message_ends_its_connection_and_no_other() {
     let double = Double::start(IsnsConfig::default());
@@ -260,6 +265,7 @@ fn what_is_no_message_ends_its_connection_and_no_other() {
     double.ask(&mut good, INQUIRY, &inquiry, 0, &inquiry);
 }
 
+/// RFC 4171: 2.9.2 UDP.
 #[test]
 fn datagrams_of_the_server_are_answered_and_no_others() {
     let double = Double::start(IsnsConfig { notifications: IsnsNotifications::Udp, ..IsnsConfig::default() });
@@ -288,6 +294,7 @@ fn datagrams_of_the_server_are_answered_and_no_others() {
     }
 }
 
+/// RFC 4171: 6.3.4, 6.3.5 ESI port.
 #[test]
 fn nothing_listens_unless_wanted_and_where_it_is_wanted() {
     let none = IsnsConfig { notifications: IsnsNotifications::None, ..IsnsConfig::default() };

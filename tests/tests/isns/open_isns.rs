@@ -1,4 +1,4 @@
-//! A real iSNS server: Open-iSNS.
+//! A real iSNS server: Open-iSNS (RFC 4171).
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -79,6 +79,7 @@ impl Drop for Isnsd {
     }
 }
 
+/// RFC 7143: 4.2.7; RFC 4171: 4.1.1 attributes, 5.6.5.4 deregistration.
 #[test]
 fn targets_are_registered_with_their_groups_and_taken_out_by_a_drain() {
     need_programs!("isnsd", "isnsadm");
@@ -147,11 +148,13 @@ fn heard(notifications: IsnsNotifications) {
     assert!(!is_told("passed over") && !is_told("makes no sense"), "{:?}", target.log_with(&server));
 }
 
+/// RFC 4171: 2.9.1 TCP, 6.3.4 lost registration, 5.6.5.5 SCNReg.
 #[test]
 fn inquiries_and_notifications_come_over_tcp() {
     heard(IsnsNotifications::Tcp);
 }
 
+/// RFC 4171: 2.9.2 UDP.
 #[test]
 fn inquiries_and_notifications_come_in_datagrams() {
     heard(IsnsNotifications::Udp);

@@ -43,6 +43,7 @@ fn discover(server: SocketAddr, more: &[&str]) -> Json {
     serde_json::from_slice(&output.stdout).expect("JSON")
 }
 
+/// RFC 7143: 4.2.7.
 #[test]
 fn what_a_real_server_knows_is_found_and_used() {
     need_programs!("isnsd", "isnsadm");

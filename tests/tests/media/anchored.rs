@@ -26,6 +26,7 @@ fn status(session: &mut Initiator) -> Vec<(u8, u32)> {
     told[8..].chunks_exact(16).map(|descriptor| (descriptor[12], blocks(descriptor))).collect()
 }
 
+/// SBC-3: 4.7 anchored blocks.
 #[test]
 fn initiators_anchor_blocks_and_see_them() {
     // Beside the program, where there is hardly ever a file system in memory.

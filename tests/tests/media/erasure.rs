@@ -134,6 +134,7 @@ fn it_goes_on_when_the_one_who_asked_is_gone() {
 }
 
 /// What a crash leaves is the image and the state beside it, here as copies of both at a moment in the middle.
+/// SBC-3: FORMAT UNIT.
 #[test]
 fn it_goes_on_after_a_crash() {
     for (begin, meanwhile) in [(overwrite(true), IN_PROGRESS), (format(), FORMATTING)] {

@@ -13,6 +13,7 @@ const BYTES: u64 = 8 << 20;
 const INVALID_OPCODE: (u8, u8, u8) = (5, 0x20, 0);
 const INVALID_FIELD: (u8, u8, u8) = (5, 0x24, 0);
 
+/// SBC-3: 4.7 full provisioning.
 #[test]
 fn initiators_see_a_fully_provisioned_unit_that_keeps_its_space() {
     let directory = TempDir::new().expect("a directory");

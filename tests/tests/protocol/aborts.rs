@@ -41,6 +41,7 @@ fn abort_while_collecting(target: &InProcess) -> (Raw, [InitiatorTaskTag; 2], Re
     (session, [tag, abort], r2t)
 }
 
+/// RFC 7143: 4.2.3.3.
 #[test]
 fn an_abort_waits_for_the_data_that_was_asked_for() {
     let target = InProcess::start(&[DISK]);
@@ -55,6 +56,7 @@ fn an_abort_waits_for_the_data_that_was_asked_for() {
     assert_eq!(target.faults(0).calls(OperationKind::Write), 0);
 }
 
+/// RFC 7143: 10.7.
 #[test]
 fn an_abort_does_not_wait_for_ever_for_data() {
     let target = InProcess::start(&[DISK]);
@@ -67,6 +69,7 @@ fn an_abort_does_not_wait_for_ever_for_data() {
     assert_eq!(target.faults(0).calls(OperationKind::Write), 0);
 }
 
+/// RFC 7143: 7.11.
 #[test]
 fn an_aborted_command_that_comes_later_is_ignored() {
     let target = InProcess::start(&[DISK]);

@@ -65,6 +65,7 @@ fn blocked_write() -> (InProcess, Raw, Raw, InitiatorTaskTag) {
     (target, first, second, blocked)
 }
 
+/// RFC 7143: 10.2; SAM-5: 5.3.1 status, 5.9.2 establishing, 7.4 CLEAR ACA.
 #[test]
 fn an_allegiance_blocks_all_sessions_until_it_is_cleared() {
     let (target, mut first, mut second, blocked) = blocked_write();
@@ -89,6 +90,7 @@ fn an_allegiance_blocks_all_sessions_until_it_is_cleared() {
     expect_ready(&mut second, 0);
 }
 
+/// SAM-5: 6.3.4 I_T nexus loss.
 #[test]
 fn an_allegiance_ends_with_its_session() {
     let (target, first, mut second, blocked) = blocked_write();
@@ -99,6 +101,7 @@ fn an_allegiance_ends_with_its_session() {
     expect_ready(&mut second, 0);
 }
 
+/// SAM-5: 5.9.5 clearing.
 #[test]
 fn a_reset_by_another_session_ends_an_allegiance() {
     let (target, mut first, mut second, _) = blocked_write();
@@ -111,6 +114,7 @@ fn a_reset_by_another_session_ends_an_allegiance() {
 }
 
 /// A blocked command that is aborted is not answered, and does not come back when the allegiance ends.
+/// SAM-5: 7.2 ABORT TASK.
 #[test]
 fn blocked_commands_can_be_aborted() {
     let (target, mut first, mut second, blocked) = blocked_write();
@@ -216,6 +220,7 @@ fn a_failed_command_leaves_others_alone() {
 }
 
 /// QERR 01b: the commands of all nexuses are aborted before the failure is told.
+/// SPC-4: 0Ah Control: QERR; SAM-5: 5.9.2 QERR 01b.
 #[test]
 fn a_failed_command_may_abort_those_of_all_sessions() {
     let (target, [mut first, mut second], [fails, ..]) = fail_amid_reads(1, false);
@@ -227,6 +232,7 @@ fn a_failed_command_may_abort_those_of_all_sessions() {
 }
 
 /// The same with TAS: who has not failed gets a status instead.
+/// SPC-4: 0Ah Control: QERR.
 #[test]
 fn a_failed_command_may_end_those_of_others_with_a_status() {
     let (target, [mut first, mut second], [fails, _, of_second]) = fail_amid_reads(1, true);
@@ -239,6 +245,7 @@ fn a_failed_command_may_end_those_of_others_with_a_status() {
 }
 
 /// QERR 11b: those of the same nexus only.
+/// SAM-5: 5.9.2 QERR 11b.
 #[test]
 fn a_failed_command_may_abort_those_of_its_own_session() {
     let (target, [mut first, mut second], [fails, _, of_second]) = fail_amid_reads(3, false);
@@ -250,6 +257,7 @@ fn a_failed_command_may_abort_those_of_its_own_session() {
 }
 
 /// A command fails while another one that has failed waits for the end of those that it aborts: both are told.
+/// SPC-4: 0Ah Control: QERR.
 #[test]
 fn failed_commands_of_a_session_do_not_abort_each_other() {
     let (target, [mut first, mut second], [fails, _, of_second]) = fail_amid_reads(3, false);

@@ -36,6 +36,7 @@ fn expect_event(session: &mut Raw, lun: u8, codes: (u8, u8, u8)) {
 }
 
 /// Event 0: who wants them is told of unit attentions as they come up, each once, and they wait for a command all the same.
+/// RFC 7143: 11.9.3.
 #[test]
 fn unit_attentions_are_told_as_they_come_up() {
     let told = InProcess::start_with(&[DISK, SECOND_DISK], |config| config.targets[0].scsi_events = true);
@@ -156,6 +157,7 @@ fn a_session_of_two_connections_is_told_once() {
 }
 
 /// Nobody has to put up with them: a target is silent unless it was told otherwise.
+/// RFC 7143: 11.9.3.
 #[test]
 fn unit_attentions_are_not_told_by_default() {
     let target = InProcess::start(&[DISK, SECOND_DISK]);

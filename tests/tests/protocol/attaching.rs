@@ -44,6 +44,7 @@ fn cdb_of(opcode: u8) -> [u8; 16] {
 }
 
 /// A residual is what was expected and does not come, to the byte, whatever was allocated: ESXi drops a disk otherwise.
+/// SPC-4: REPORT LUNS.
 #[test]
 fn report_luns_has_exact_residuals() {
     let target = InProcess::start(&[DISK, SECOND_DISK, "5=mem:1M"]);

@@ -120,6 +120,7 @@ fn acknowledge(link: &mut Raw) {
     link.send(&InitiatorPdu::NopOut(answer), &[]).expect("sent");
 }
 
+/// RFC 7143: 4.2.5.1.
 #[test]
 fn any_command_goes_on_any_connection_and_is_answered_there() {
     let target = InProcess::start(&[DISK]);
@@ -137,6 +138,7 @@ fn any_command_goes_on_any_connection_and_is_answered_there() {
     session.expect_open_window();
 }
 
+/// RFC 7143: 4.2.2.1.
 #[test]
 fn commands_run_in_the_order_of_their_numbers_over_all_connections() {
     let target = InProcess::start(&[DISK]);
@@ -159,6 +161,7 @@ fn commands_run_in_the_order_of_their_numbers_over_all_connections() {
     session.expect_open_window();
 }
 
+/// RFC 7143: 4.2.5.1.
 #[test]
 fn data_is_taken_on_the_connection_of_its_command_only() {
     let target = InProcess::start(&[DISK]);
@@ -250,6 +253,7 @@ fn a_task_is_aborted_from_another_connection() {
     session.expect_open_window();
 }
 
+/// RFC 7143: 4.2.2.3.4, 4.2.3.3.
 #[test]
 fn a_reset_ends_the_tasks_of_all_connections() {
     let target = InProcess::start(&[DISK, SECOND_DISK]);
@@ -317,6 +321,7 @@ fn the_response_to_a_function_on_many_tasks_overtakes_no_answer_of_another_conne
     assert_eq!(session.links[1].logged_out(logout).expect("an answer"), CLOSED);
 }
 
+/// RFC 7143: 4.2.2.1.
 #[test]
 fn every_connection_may_have_an_immediate_command_open() {
     let target = InProcess::start(&[DISK]);

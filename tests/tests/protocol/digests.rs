@@ -27,6 +27,7 @@ fn send_spoilt(session: &mut Raw, pdu: &InitiatorPdu, data: &[u8]) {
     session.connection().send_bytes(&bytes).expect("sent");
 }
 
+/// RFC 7143: 11.2, 11.2.1.5, 13.1.
 #[test]
 fn digests_of_headers_and_data_go_both_ways() {
     let target = InProcess::start(&[DISK]);
@@ -44,6 +45,7 @@ fn digests_of_headers_and_data_go_both_ways() {
     }
 }
 
+/// RFC 7143: 7.3, 7.8.
 #[test]
 fn a_wrong_digest_on_data_out_fails_the_write_after_its_sequence() {
     // Short segments lie whole in the receive buffer, long ones come straight into the command's buffer.
@@ -85,6 +87,7 @@ fn a_wrong_digest_on_data_out_fails_the_write_after_its_sequence() {
     }
 }
 
+/// RFC 7143: 4.2.2.1, 7.8.
 #[test]
 fn a_command_with_a_wrong_data_digest_can_be_sent_again() {
     for length in [BLOCK_BYTES, 64 << 10] {
@@ -103,6 +106,7 @@ fn a_command_with_a_wrong_data_digest_can_be_sent_again() {
     }
 }
 
+/// RFC 7143: 7.8.
 #[test]
 fn a_wrong_header_digest_drops_the_connection() {
     let target = InProcess::start(&[DISK]);

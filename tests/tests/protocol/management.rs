@@ -61,6 +61,7 @@ fn held_reads_meet(function: Function) -> (InProcess, Raw, Raw, Raw) {
     (target, asking, other, idle)
 }
 
+/// RFC 7143: 4.2.3.3, 11.5.1; SAM-5: 6.3 resets, 7.7 LOGICAL UNIT RESET.
 #[test]
 fn a_logical_unit_reset_ends_the_tasks_of_all_and_tells_all() {
     let (_target, mut asking, mut other, mut idle) = held_reads_meet(Function::LogicalUnitReset);
@@ -70,6 +71,7 @@ fn a_logical_unit_reset_ends_the_tasks_of_all_and_tells_all() {
     }
 }
 
+/// RFC 7143: 4.2.3.3, 4.2.3.4; SAM-5: 5.6 aborting, 7.5 CLEAR TASK SET.
 #[test]
 fn clear_task_set_ends_the_tasks_of_all_and_tells_the_others() {
     let (_target, mut asking, mut other, mut idle) = held_reads_meet(Function::ClearTaskSet);
@@ -120,6 +122,7 @@ fn with_tas_what_another_session_aborts_is_answered() {
     assert_eq!(target.faults(0).calls(OperationKind::Write), 0);
 }
 
+/// RFC 7143: 11.6.2.
 #[test]
 fn a_warm_reset_reaches_all_units_and_leaves_the_sessions() {
     let target = InProcess::start(&[DISK, SECOND_DISK]);
@@ -141,6 +144,7 @@ fn a_warm_reset_reaches_all_units_and_leaves_the_sessions() {
     }
 }
 
+/// RFC 7143: 4.2.6, 11.5.1, 11.6.1.
 #[test]
 fn a_cold_reset_is_answered_and_ends_all_sessions() {
     let target = InProcess::start(&[DISK, SECOND_DISK]);
@@ -211,6 +215,7 @@ fn a_reset_finds_tasks_whatever_form_their_lun_has() {
     expect_attention(&mut other, 1, BUS_DEVICE_RESET);
 }
 
+/// RFC 7143: 4.2.2.1, 4.2.3.3; SAM-5: 7.3 ABORT TASK SET.
 #[test]
 fn abort_task_set_is_about_one_session_and_one_unit() {
     let target = InProcess::start(&[DISK, SECOND_DISK]);
@@ -234,6 +239,7 @@ fn abort_task_set_is_about_one_session_and_one_unit() {
     expect_ready(&mut other, 0);
 }
 
+/// RFC 7143: 7.11.
 #[test]
 fn what_is_over_cannot_be_aborted() {
     let target = InProcess::start(&[DISK]);
@@ -355,6 +361,7 @@ fn a_reset_is_answered_while_the_target_drains() {
     assert_eq!(session.managed(tag).expect("an answer before the time is up"), COMPLETE);
 }
 
+/// RFC 7143: 4.2.2.1, 11.5.1.
 #[test]
 fn functions_that_wait_are_bounded() {
     const REQUESTS: usize = 1000;

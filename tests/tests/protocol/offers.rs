@@ -221,6 +221,7 @@ fn windows_is_granted_what_the_configuration_has_and_works_by_it() {
     }
 }
 
+/// RFC 7143: 4.4.3.
 #[test]
 fn windows_is_granted_all_that_it_offers_and_has_thirty_two_connections_with_digests() {
     for with_chap in [false, true] {
@@ -287,6 +288,7 @@ fn windows_is_granted_all_that_it_offers_and_has_thirty_two_connections_with_dig
     }
 }
 
+/// RFC 7143: 11.4.5.3.
 #[test]
 fn esxi_and_linux_log_in_and_work_by_what_they_are_granted() {
     for (offers, max_burst, segment) in [(ESXI, 262_144, 131_072), (LINUX, 1 << 20, 262_144)] {

@@ -47,6 +47,7 @@ fn held_write() -> (InProcess, Raw, Raw, InitiatorTaskTag) {
     (target, first, second, held)
 }
 
+/// SAM-5: 8.6 ORDERED.
 #[test]
 fn an_ordered_command_waits_for_older_ones_of_all_sessions_and_holds_newer_ones() {
     let (target, mut first, mut second, held) = held_write();
@@ -117,6 +118,7 @@ fn the_more_urgent_of_those_that_wait_go_on_first() {
     }
 }
 
+/// SAM-5: 8.6 HEAD OF QUEUE.
 #[test]
 fn a_head_of_queue_command_passes_what_has_not_begun() {
     let (target, mut first, mut second, held) = held_write();
@@ -138,6 +140,7 @@ fn a_head_of_queue_command_passes_what_has_not_begun() {
     expect_block(&mut second, ordered, 0xaa);
 }
 
+/// SAM-5: 7.2 ABORT TASK.
 #[test]
 fn commands_that_wait_are_aborted_at_once() {
     let (target, mut first, mut second, held) = held_write();

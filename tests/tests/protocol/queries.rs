@@ -34,6 +34,7 @@ fn answered(session: &mut Raw, tag: InitiatorTaskTag) -> (u8, [u8; 3]) {
     }
 }
 
+/// RFC 7143: 13.24, 7144; SAM-5: 7.8 QUERY TASK, QUERY TASK SET.
 #[test]
 fn queries_are_answered_where_protocol_level_2_was_agreed_on() {
     let target = InProcess::start(&[DISK, SECOND_DISK]);
@@ -72,6 +73,7 @@ fn queries_are_answered_where_protocol_level_2_was_agreed_on() {
     }
 }
 
+/// RFC 7143: 7144; SAM-5: 7.6 I_T NEXUS RESET.
 #[test]
 fn an_it_nexus_reset_ends_the_tasks_of_its_session_on_all_units() {
     let target = InProcess::start(&[DISK, SECOND_DISK]);

@@ -46,12 +46,14 @@ fn old_writes_land_before_the_new_session(strangers: usize) {
     assert!(new.data_in(tag).expect("a read").0 == written, "a write of the old session came last");
 }
 
+/// RFC 7143: 6.3.5.
 #[test]
 fn a_reinstated_session_writes_after_the_old_one_on_either_reactor() {
     old_writes_land_before_the_new_session(0);
     old_writes_land_before_the_new_session(1);
 }
 
+/// RFC 7143: 4.2.4, 7.1.4.
 #[test]
 fn what_comes_before_the_last_answer_of_a_login_ends_it() {
     let target = InProcess::start(&[DISK]);
@@ -84,6 +86,7 @@ fn what_comes_before_the_last_answer_of_a_login_ends_it() {
     target.session(1).silent().expect("the identity is free for another login");
 }
 
+/// RFC 7143: 7.15.
 #[test]
 fn a_half_received_write_of_the_old_session_never_lands() {
     let target = InProcess::start(&[DISK]);
@@ -99,6 +102,7 @@ fn a_half_received_write_of_the_old_session_never_lands() {
     assert_eq!(target.faults(0).calls(OperationKind::Write), 0);
 }
 
+/// RFC 7143: 7.14, 7.15.
 #[test]
 fn of_logins_that_fight_for_one_identity_one_is_left() {
     const LOGINS: usize = 8;
@@ -149,6 +153,7 @@ fn a_target_that_is_not_there_is_not_found() {
     target.session(1).silent().expect("the one that is there can be had");
 }
 
+/// RFC 7143: 11.15, 11.15.2.
 #[test]
 fn a_logout_ends_the_session_or_its_connection() {
     let target = InProcess::start(&[DISK]);
@@ -171,6 +176,7 @@ fn a_logout_that_cannot_be_leaves_the_session() {
     assert_eq!(session.test_unit_ready(0).expect("an answer").status, 0);
 }
 
+/// RFC 7143: 11.14.
 #[test]
 fn a_logout_is_answered_when_the_stores_are_done() {
     // One reactor, so that a later ping of another session tells that the logout was taken in.
@@ -189,6 +195,7 @@ fn a_logout_is_answered_when_the_stores_are_done() {
     session.ends().expect("a closed connection");
 }
 
+/// RFC 7143: 7.14.
 #[test]
 fn a_connection_that_breaks_frees_its_identity_when_the_stores_are_done() {
     let target = InProcess::start(&[DISK]);

@@ -17,6 +17,7 @@ fn login(target: &InProcess, keys: &[(&str, &str)]) -> Raw {
     Raw::ready(target.portal(), &target.options_with(1, keys), 0).expect("a login")
 }
 
+/// RFC 7143: 4.2.2.4, 11.8, 11.8.1.
 #[test]
 fn several_r2ts_are_outstanding_and_never_more_than_agreed() {
     const BURST: usize = 8192;
@@ -120,6 +121,7 @@ fn unsolicited_data_may_come_before_the_turn_of_its_command() {
     expect_on_disk(&mut session, 0, &data);
 }
 
+/// RFC 7143: 7.3.
 #[test]
 fn too_much_immediate_data_is_rejected_and_its_number_is_still_to_come() {
     let target = InProcess::start(&[DISK]);
@@ -174,6 +176,7 @@ fn expect_fault(
     assert_eq!(target.faults(0).calls(OperationKind::Write), 0);
 }
 
+/// RFC 7143: 11.4.7, 11.8, 13.11.
 #[test]
 fn unsolicited_data_that_was_not_agreed_on_fails_its_command() {
     expect_fault(&[("ImmediateData", "No")], &write(0, 0, 4096), 4096, &[], &[], UNEXPECTED_UNSOLICITED_DATA);
@@ -187,6 +190,7 @@ fn unsolicited_data_that_was_not_agreed_on_fails_its_command() {
     );
 }
 
+/// RFC 7143: 4.2.5.2, 11.7.1.
 #[test]
 fn unsolicited_data_beyond_the_first_burst_or_short_of_it_fails_its_command() {
     let keys = [("InitialR2T", "No"), ("ImmediateData", "No"), ("FirstBurstLength", "4096")];
@@ -211,6 +215,7 @@ fn unsolicited_data_beyond_the_first_burst_or_short_of_it_fails_its_command() {
     );
 }
 
+/// RFC 7143: 11.4.5.1, 11.4.5.2.
 #[test]
 fn a_read_of_less_or_more_than_expected_has_a_residual() {
     let target = InProcess::start(&[DISK]);
@@ -248,6 +253,7 @@ fn a_read_of_less_or_more_than_expected_has_a_residual() {
     assert_eq!(found, Residual::Underflow(255 - bytes.len() as u32));
 }
 
+/// RFC 7143: 11.4.5.1, 11.4.5.2.
 #[test]
 fn a_write_of_less_or_more_than_expected_has_a_residual() {
     let target = InProcess::start(&[DISK]);
@@ -420,6 +426,7 @@ fn a_command_that_moves_nothing_has_all_that_was_expected_as_residual() {
     session.silent().expect("alive");
 }
 
+/// RFC 7143: 11.7.1.
 #[test]
 fn data_in_is_cut_by_what_the_initiator_takes() {
     let target = InProcess::start(&[DISK]);

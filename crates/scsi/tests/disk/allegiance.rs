@@ -233,6 +233,7 @@ fn who_is_alone_at_the_medium_is_blocked_behind_it() {
 }
 
 /// Two commands with NACA fail at the same time: the second is blocked, and begins its own allegiance afterwards.
+/// SAM-5: 5.9 at most one.
 #[test]
 fn allegiances_follow_one_another() {
     let pair = Pair::new();

@@ -1,4 +1,5 @@
-//! What a host asks when it attaches a disk: INQUIRY, REPORT LUNS, capacity, mode pages, supported commands.
+//! What a host asks when it attaches a disk: INQUIRY, REPORT LUNS, capacity, mode pages, supported commands
+//! (SPC-4, SBC-3).
 
 use std::sync::Arc;
 
@@ -24,6 +25,7 @@ fn supported(option: u8, opcode: u8, service_action: u16) -> [u8; 16] {
     cdb
 }
 
+/// SPC-4: INQUIRY.
 #[test]
 fn standard_inquiry() {
     let mut host = Host::new(config());
@@ -50,6 +52,7 @@ fn standard_inquiry() {
     assert_eq!(Host::on(Arc::new(device)).good(&inquiry(None, LARGE), &[])[6], 0x10, "MULTIP");
 }
 
+/// SPC-4: 80h Unit Serial Number.
 #[test]
 fn vital_product_data() {
     let mut host = Host::new(config());
@@ -61,6 +64,7 @@ fn vital_product_data() {
     assert_eq!(host.good(&inquiry(Some(0x80), LARGE), &[]), b"\0\x80\0\x08SERIAL-1");
 }
 
+/// SBC-3: READ CAPACITY (10, 16).
 #[test]
 fn capacity() {
     let mut host = Host::new(config());
@@ -80,6 +84,7 @@ fn capacity() {
     assert_eq!(large.good(&cdb16(0x9e, 0x10, 0, 32), &[])[..8], (1u64 << 32).to_be_bytes());
 }
 
+/// SPC-4: REPORT LUNS.
 #[test]
 fn report_luns_lists_the_inventory_to_any_lun() {
     let unit = || Arc::new(LogicalUnit::new(config(), Saved::Nowhere).unwrap());
@@ -101,6 +106,7 @@ fn report_luns_lists_the_inventory_to_any_lun() {
 }
 
 /// XDWRITEREAD, READ, VERIFY, WRITE, WRITE AND VERIFY, WRITE SAME, ORWRITE and WRITE ATOMIC (32).
+/// SBC-3: 7Fh variable-length CDBs.
 #[test]
 fn variable_length_commands_are_reported_as_they_are_refused() {
     const NOT_SUPPORTED: [u8; 4] = [0, 0x01, 0, 0];
@@ -133,6 +139,7 @@ fn luns_without_a_unit() {
     assert_eq!(task.unit_index(), None);
 }
 
+/// SPC-4: REPORT LUNS.
 #[test]
 fn the_report_luns_well_known_unit() {
     let mut host = Host::new(config());
@@ -149,6 +156,7 @@ fn mode_sense(page: u8, subpage: u8, flags: u8) -> [u8; 16] {
     padded(&[0x1a, flags, page, subpage, 255])
 }
 
+/// SPC-4: MODE SENSE, MODE SELECT (6, 10).
 #[test]
 fn mode_sense_returns_pages_in_order() {
     let mut host = Host::new(config());
@@ -173,6 +181,7 @@ fn change(host: &mut Host, page: u8, byte: usize, value: u8) -> Reply {
     host.run(&padded(&[0x15, 0x10, 0, 0, list.len() as u8]), &list)
 }
 
+/// SPC-4: 0Ah Control: D_SENSE, TAS, SWP.
 #[test]
 fn software_write_protect() {
     let mut host = Host::new(config());
@@ -187,6 +196,7 @@ fn software_write_protect() {
     host.good(&cdb10(0x2a, 0, 0, 1), &[0; BLOCK]);
 }
 
+/// SPC-4: REQUEST SENSE, 4.5 formats, 0Ah Control: D_SENSE, TAS, SWP.
 #[test]
 fn descriptor_sense() {
     let mut host = Host::new(config());
@@ -199,6 +209,7 @@ fn descriptor_sense() {
     assert_eq!(host.run(&cdb10(0x28, 0, 0, 4), &[]).sense[8..20], [0, 10, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 1]);
 }
 
+/// SBC-3: Mode 08h Caching.
 #[test]
 fn turning_the_write_cache_off_flushes_it() {
     let mut host = Host::new(config());
@@ -213,6 +224,7 @@ fn turning_the_write_cache_off_flushes_it() {
     assert!(!host.nexus.device().unit(host.lun).unwrap().write_cache_enabled(), "off is the safe side");
 }
 
+/// SPC-4: MODE SENSE, MODE SELECT (6, 10).
 #[test]
 fn mode_select_refuses() {
     let mut host = Host::new(config());
@@ -225,6 +237,7 @@ fn mode_select_refuses() {
     assert_eq!(host.run(&padded(&[0x15, 0x10, 0, 0, 4]), &[0; 4]).status, Status::Good, "a header alone");
 }
 
+/// SPC-4: MODE SENSE, MODE SELECT (6, 10).
 #[test]
 fn other_nexuses_hear_of_changed_pages() {
     let device = device(config());
@@ -239,6 +252,7 @@ fn other_nexuses_hear_of_changed_pages() {
     assert_eq!(first.run(&[0xff], &[]).sense[0], 0x70, "D_SENSE is back at its default");
 }
 
+/// SPC-4: REPORT SUPPORTED OPERATION CODES.
 #[test]
 fn supported_operation_codes() {
     let mut host = Host::new(config());
@@ -278,6 +292,7 @@ fn unmap_is_listed_where_it_exists() {
     assert!(all[4..].chunks(8).all(|descriptor| descriptor[0] != 0x42));
 }
 
+/// RFC 7143: 7144; SPC-4: REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS.
 #[test]
 fn task_management_functions() {
     let mut host = Host::new(config());
@@ -292,6 +307,7 @@ fn task_management_functions() {
     assert_eq!(host.run(&cdb, &[]).field(), Some((1, Some(4))), "an unknown service action");
 }
 
+/// SBC-3: READ DEFECT DATA (10, 12); SPC-4: SEND DIAGNOSTIC.
 #[test]
 fn nothing_is_wrong_with_the_medium() {
     let mut host = Host::new(config());
@@ -303,6 +319,7 @@ fn nothing_is_wrong_with_the_medium() {
     assert_eq!(host.code(&[0x1d]), INVALID_FIELD);
 }
 
+/// SAM-5: 5.3.3 precedence, 5.14 commands without.
 #[test]
 fn unit_attentions_pass_by_the_commands_that_may_not_report_them() {
     let device = device(config());

@@ -65,6 +65,7 @@ fn across_a_reset(host: &mut Host, lun: Lun, cdb: &[u8], data_out: &[u8]) -> Vec
 }
 
 /// What is answered when there is no cache any more is stable, whoever began it when there was one.
+/// SBC-3: Mode 08h Caching.
 #[test]
 fn a_write_that_lands_after_the_flush_is_flushed_before_it_is_answered() {
     let unmap = [&[0, 22, 0, 16, 0, 0, 0, 0][..], &[0; 8], &[0, 0, 0, 8], &[0; 4]].concat();

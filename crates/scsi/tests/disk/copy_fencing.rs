@@ -1,4 +1,5 @@
-//! Copies in the task sets of the units that they read and write: who waits for their pieces, and for whom these wait.
+//! Copies in the task sets of the units that they read and write: who waits for their pieces, and for whom these wait
+//! (SAM-5, task set management; SPC-4, third-party copies).
 
 use std::sync::Arc;
 

@@ -45,6 +45,7 @@ fn flushes(host: &mut Host) -> usize {
     log.iter().filter(|io| is_flush(io)).count()
 }
 
+/// SPC-4: EXTENDED COPY (LID1, LID4).
 #[test]
 fn what_was_done_before_a_failure_is_flushed_before_it_is_told() {
     let mut host = host(false);
@@ -67,6 +68,7 @@ fn a_declared_write_cache_is_not_flushed() {
     assert_eq!(status(&mut host), (2, 1, 2 * PIECE_BYTES));
 }
 
+/// SPC-4: RECEIVE COPY RESULTS.
 #[test]
 fn what_could_not_be_flushed_was_not_done() {
     let stable_and_not = [blocks(0, 1, 4, 0, 0), blocks(0, 1, TWO_PIECES, 0, 0)].concat();
@@ -109,6 +111,7 @@ fn what_an_aborted_task_has_done_does_not_count() {
     assert_eq!(status(&mut host), (2, 0, 0));
 }
 
+/// SPC-4: COPY OPERATION ABORT.
 #[test]
 fn an_operation_that_is_aborted_by_its_identifier_is_flushed_first() {
     let mut host = host(false);

@@ -1,4 +1,4 @@
-//! EXTENDED COPY and what can be asked about it, between two units of one device.
+//! EXTENDED COPY and what can be asked about it, between two units of one device (SPC-4).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -112,6 +112,7 @@ fn receive(host: &mut Host, action: u8, list: u8) -> Reply {
     host.run(&cdb(&[0x84, action, list], 1024), &[])
 }
 
+/// SPC-4: EXTENDED COPY (LID1, LID4).
 #[test]
 fn blocks_go_from_one_unit_to_another_and_within_one() {
     let mut host = host();
@@ -167,6 +168,7 @@ fn block_lengths_may_differ_where_the_amount_is_whole_blocks_of_both() {
     assert_eq!(copy(&mut host, &inexact).code(), (0xa, 0x26, 0x0a));
 }
 
+/// SPC-4: RECEIVE COPY RESULTS.
 #[test]
 fn results_can_be_asked_for_by_the_list_identifier() {
     let mut host = host();
@@ -186,6 +188,7 @@ fn results_can_be_asked_for_by_the_list_identifier() {
     assert_eq!(status[12..26], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 24, 0, 0, 3]);
 }
 
+/// SPC-4: 4.5.2.4.5 segment pointer.
 #[test]
 fn the_first_failure_ends_a_copy_and_names_its_segment() {
     let mut host = host();
@@ -203,6 +206,7 @@ fn the_first_failure_ends_a_copy_and_names_its_segment() {
     assert_eq!(receive(&mut host, 0x04, 5).code(), INVALID_FIELD, "told once");
 }
 
+/// SPC-4: EXTENDED COPY (LID1, LID4).
 #[test]
 fn what_cannot_be_reached_is_pointed_at() {
     let mut host = host();
@@ -301,6 +305,7 @@ fn lists_that_are_wrong_copy_nothing() {
     assert!(host.log().is_empty() && other(&mut host).log.is_empty());
 }
 
+/// SPC-4: COPY OPERATION ABORT.
 #[test]
 fn an_operation_is_aborted_at_its_next_piece() {
     let mut host = host();
@@ -335,6 +340,7 @@ fn a_dropped_task_is_an_aborted_operation_and_a_reset_forgets_it() {
     assert_eq!(receive(&mut host, 0x00, 3).code(), INVALID_FIELD);
 }
 
+/// SPC-4: RECEIVE COPY RESULTS.
 #[test]
 fn operating_parameters_tell_the_limits() {
     let mut host = host();

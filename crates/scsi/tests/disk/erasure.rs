@@ -49,6 +49,7 @@ fn on_kept_state(saved: Saved<'_>) -> Host {
     Host::on(Arc::new(Device::new("iqn.2026-11.io.lunette:t", [1], units).expect("a possible device")))
 }
 
+/// SBC-3: SANITIZE.
 #[test]
 fn an_overwrite_reaches_every_block_before_it_is_answered() {
     let mut host = Host::new(config());
@@ -59,6 +60,7 @@ fn an_overwrite_reaches_every_block_before_it_is_answered() {
     assert_eq!(host.code(&[0]), GOOD);
 }
 
+/// SBC-3: SANITIZE.
 #[test]
 fn a_block_erase_gives_the_space_back() {
     let mut host = Host::new(config());
@@ -74,6 +76,7 @@ fn a_block_erase_gives_the_space_back() {
     assert_eq!(host.code(&sanitize(3, 0)), INVALID_FIELD, "there is no cryptographic erase");
 }
 
+/// SPC-4: 4.5.2.4.2 field pointer.
 #[test]
 fn wrong_lists_are_pointed_at_and_start_nothing() {
     let mut host = Host::new(config());
@@ -201,6 +204,7 @@ fn it_is_refused_where_writing_is() {
     }
 }
 
+/// SBC-3: SANITIZE.
 #[test]
 fn after_a_failure_only_what_it_allows_helps() {
     for (flags, exit) in [(0, (5, 0x24, 0)), (UNRESTRICTED, GOOD)] {
@@ -222,6 +226,7 @@ fn after_a_failure_only_what_it_allows_helps() {
     }
 }
 
+/// SBC-3: SANITIZE.
 #[test]
 fn it_goes_on_after_a_restart() {
     let mut host = on_kept_state(Saved::Nothing);
@@ -336,6 +341,7 @@ fn the_way_out_of_a_failure_is_open_when_that_is_saved() {
     assert_eq!(host.code(&[0]), GOOD);
 }
 
+/// SBC-3: FORMAT UNIT.
 #[test]
 fn a_format_writes_zeros_or_a_pattern() {
     let mut host = Host::new(config());
@@ -349,6 +355,7 @@ fn a_format_writes_zeros_or_a_pattern() {
     assert_eq!(host.run(&padded(&[0x04, 0x10]), &[0, 0xc0, 0, 0]).field(), Some((1, Some(6))), "DPRY");
 }
 
+/// SBC-3: FORMAT UNIT.
 #[test]
 fn a_format_keeps_the_others_out_and_fails_like_one() {
     let mut host = Host::new(config());

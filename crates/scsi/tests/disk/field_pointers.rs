@@ -66,6 +66,7 @@ const RESERVE_OUT: &[u8] = &[0x5f, 0, 0, 0, 0, 0, 0, 0, 24];
 const SANITIZE_OVERWRITE: &[u8] = &[0x48, 0x01, 0, 0, 0, 0, 0, 0, 8];
 
 /// The first field that is wrong is the one that is told, counted from the beginning of the list.
+/// SPC-4: 4.5.2.4.2 field pointer, 0Ah Control: QERR, 0Ah Control: TST.
 #[test]
 fn fields_of_parameter_lists_are_pointed_at() {
     let mut host = Host::new(config());

@@ -1,5 +1,5 @@
 //! Writes of marked blocks, several at a time, with failures, aborts, marks made anew, and a crash at any moment: what was
-//! answered stands ([`crate::marks`] has one command at a time).
+//! answered stands ([`crate::marks`] has one command at a time; SBC-3, WRITE LONG).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -18,6 +18,7 @@ fn buffer(opcode: u8, mode: u8, id: u8, offset: u32, length: u32) -> [u8; 16] {
     cdb
 }
 
+/// SPC-4: READ BUFFER, WRITE BUFFER.
 #[test]
 fn an_echo_comes_back_to_its_nexus_only() {
     let device = device(config());
@@ -31,6 +32,7 @@ fn an_echo_comes_back_to_its_nexus_only() {
     assert_eq!(first.run(&buffer(0x3b, 0x0a, 0, 0, 4097), &[0; 4097]).field(), Some((6, Some(7))));
 }
 
+/// SPC-4: READ BUFFER, WRITE BUFFER.
 #[test]
 fn the_data_buffer_has_offsets_and_bounds() {
     let mut host = Host::new(config());
@@ -65,6 +67,7 @@ impl Environment for Clocks {
     }
 }
 
+/// SPC-4: REPORT TIMESTAMP, SET TIMESTAMP.
 #[test]
 fn the_timestamp_runs_and_can_be_set() {
     let clocks = Arc::new(Clocks::default());
@@ -97,6 +100,7 @@ fn identifying(opcode: u8, action: u8, kind: u8, length: u32) -> [u8; 16] {
     cdb
 }
 
+/// SPC-4: REPORT IDENTIFYING INFORMATION, SET IDENTIFYING INFORMATION.
 #[test]
 fn identifying_information_is_kept_over_a_restart() {
     let unit = Arc::new(LogicalUnit::new(config(), Saved::Nothing).expect("a possible unit"));
@@ -137,6 +141,7 @@ fn log_sense(control: u8, page: u8, subpage: u8, pointer: u16) -> [u8; 16] {
     cdb
 }
 
+/// SPC-4: LOG SENSE, LOG SELECT, 00h Supported Log Pages, and with subpages, 02h Write Error Counter, 03h Read Error Counter.
 #[test]
 fn log_pages_count_what_the_store_gets_wrong() {
     let device = device(config());

@@ -1,4 +1,4 @@
-//! Commands whose data comes late: what others did to the unit meanwhile holds for them too.
+//! Commands whose data comes late: what others did to the unit meanwhile holds for them too (SAM-5, SPC-4).
 
 use std::sync::Arc;
 

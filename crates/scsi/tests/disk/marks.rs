@@ -65,6 +65,7 @@ fn be32(bytes: &[u8]) -> u32 {
     u32::from_be_bytes(bytes.try_into().expect("four bytes"))
 }
 
+/// SBC-3: READ LONG (10, 16), WRITE LONG (10, 16).
 #[test]
 fn a_marked_block_fails_every_command_that_reads_it() {
     for (flags, code) in [(WR_UNCOR, UNRECOVERED), (WR_UNCOR | COR_DIS, MARKED_BAD), (COR_DIS, MARKED_BAD)] {
@@ -92,6 +93,7 @@ fn a_marked_block_fails_every_command_that_reads_it() {
 }
 
 /// What is written is read again, however it is written; the mark is gone from the saved state before the answer.
+/// SBC-3: READ LONG (10, 16), WRITE LONG (10, 16).
 #[test]
 fn every_kind_of_write_heals() {
     let unmap = {
@@ -153,6 +155,7 @@ fn a_write_that_fails_heals_nothing() {
     assert_eq!(read_all(&mut host).0, GOOD);
 }
 
+/// SBC-3: READ LONG (10, 16), WRITE LONG (10, 16).
 #[test]
 fn marks_are_there_after_a_restart() {
     let mut before = host();

@@ -1,4 +1,4 @@
-//! START STOP UNIT and PREVENT ALLOW MEDIUM REMOVAL.
+//! START STOP UNIT and PREVENT ALLOW MEDIUM REMOVAL (SBC-3).
 
 use lunette_scsi::{Io, IoError, LogicalUnitConfig, Status};
 
@@ -32,6 +32,7 @@ fn medium_commands() -> Vec<[u8; 16]> {
     commands
 }
 
+/// SBC-3: START STOP UNIT; SPC-4: TEST UNIT READY.
 #[test]
 fn a_stopped_unit_says_so_until_it_is_started() {
     let mut host = Host::new(config());
@@ -71,6 +72,7 @@ fn a_fixed_unit_has_nothing_to_eject() {
     assert_eq!(host.code(&[0]), GOOD);
 }
 
+/// SBC-3: START STOP UNIT.
 #[test]
 fn a_removable_medium_is_ejected_and_loaded() {
     for immediate in [0, 1] {
@@ -100,6 +102,7 @@ fn a_removable_unit_stays_ready_when_it_is_only_stopped() {
     }
 }
 
+/// SBC-3: START STOP UNIT.
 #[test]
 fn power_conditions_do_nothing() {
     for config in [config(), removable()] {
@@ -126,6 +129,7 @@ fn other_nexuses_hear_of_a_loaded_medium() {
     assert_eq!(second.code(&[0]), GOOD, "it was there already");
 }
 
+/// SBC-3: PREVENT ALLOW MEDIUM REMOVAL.
 #[test]
 fn prevention_holds_for_every_nexus_until_it_ends() {
     let device = device(removable());

@@ -43,6 +43,7 @@ fn control(software_write_protect: bool) -> [u8; 12] {
     page
 }
 
+/// SPC-4: 0Ah Control: D_SENSE, TAS, SWP; SAM-5: 6.3 resets.
 #[test]
 fn saved_values_come_back_after_a_restart_and_a_reset() {
     let (device, unit) = device_with(Saved::Nothing);

@@ -38,6 +38,7 @@ fn hosts() -> Hosts {
     Hosts::new(Saved::Nothing)
 }
 
+/// SPC-4: REPORT TARGET PORT GROUPS, SET TARGET PORT GROUPS.
 #[test]
 fn groups_are_reported_in_both_formats() {
     let mut hosts = hosts();
@@ -53,6 +54,7 @@ fn groups_are_reported_in_both_formats() {
     assert_eq!(cut, [0, 0, 0, 24], "the length tells of all there is");
 }
 
+/// SPC-4: REPORT TARGET PORT GROUPS, SET TARGET PORT GROUPS.
 #[test]
 fn an_initiator_changes_states_and_the_others_are_told() {
     let mut hosts = hosts();
@@ -75,6 +77,7 @@ fn an_initiator_changes_states_and_the_others_are_told() {
     assert_eq!(hosts.all[3].code(&[0]), GOOD);
 }
 
+/// SPC-4: REPORT TARGET PORT GROUPS, SET TARGET PORT GROUPS.
 #[test]
 fn each_state_lets_through_what_it_must() {
     let mut hosts = hosts();

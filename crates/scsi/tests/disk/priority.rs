@@ -72,6 +72,7 @@ fn set_initial(host: &mut Host, priority: u8) {
     host.good(&[0x15, 0x10, 0, 0, 36, 0], &list);
 }
 
+/// SPC-4: REPORT PRIORITY, SET PRIORITY.
 #[test]
 fn a_nexus_sets_its_own_priority() {
     let (mut first, mut second) = hosts();
@@ -86,6 +87,7 @@ fn a_nexus_sets_its_own_priority() {
     assert_eq!(report(&mut second, 1), []);
 }
 
+/// SPC-4: REPORT PRIORITY, SET PRIORITY.
 #[test]
 fn a_nexus_sets_the_priority_of_another_which_is_told() {
     let (mut first, mut second) = hosts();
@@ -107,6 +109,7 @@ fn a_nexus_sets_the_priority_of_another_which_is_told() {
     assert_eq!((report(&mut first, 1), first.code(&[0])), (vec![], GOOD));
 }
 
+/// SPC-4: REPORT PRIORITY, SET PRIORITY.
 #[test]
 fn a_loss_of_the_nexus_keeps_it_and_a_reset_ends_it() {
     let device = device(config());
@@ -153,6 +156,7 @@ fn the_initial_priority_is_in_a_mode_page() {
     assert_eq!(page(&mut again, 0)[5], 11);
 }
 
+/// SPC-4: REPORT PRIORITY, SET PRIORITY.
 #[test]
 fn wrong_lists_and_fields_are_refused() {
     let (mut first, _second) = hosts();
@@ -173,6 +177,7 @@ fn wrong_lists_and_fields_are_refused() {
 }
 
 /// What is set for nexuses that are gone has a bound, and keeps nobody from setting its own.
+/// SPC-4: REPORT PRIORITY, SET PRIORITY.
 #[test]
 fn nexuses_that_are_gone_make_room_for_others() {
     let device = device(config());
@@ -197,6 +202,7 @@ impl Wake for Woken {
 }
 
 /// In which order commands that wait for the end of another one are told to go on.
+/// SAM-5: 8.7 priority.
 #[test]
 fn the_more_urgent_of_those_that_wait_goes_on_first() {
     let device = device(config());

@@ -1,4 +1,4 @@
-//! UNMAP, WRITE SAME and GET LBA STATUS against a disk in memory.
+//! UNMAP, WRITE SAME and GET LBA STATUS against a disk in memory (SBC-3, logical block provisioning).
 
 use crate::host::*;
 use lunette_scsi::{Io, IoError, LogicalUnitConfig, Provisioning, Status, Task, Terms};
@@ -28,6 +28,7 @@ fn without(change: impl FnOnce(&mut Provisioning)) -> Host {
     Host::new(config)
 }
 
+/// SBC-3: UNMAP.
 #[test]
 fn unmapped_blocks_read_as_zeros() {
     let mut host = Host::new(config());
@@ -40,6 +41,7 @@ fn unmapped_blocks_read_as_zeros() {
     assert!(host.disk.bytes[16 * BLOCK..32 * BLOCK].iter().all(|&byte| byte == 7));
 }
 
+/// SBC-3: UNMAP.
 #[test]
 fn unmap_takes_empty_lists_and_refuses_wrong_ones() {
     let mut host = Host::new(config());
@@ -56,6 +58,7 @@ fn unmap_takes_empty_lists_and_refuses_wrong_ones() {
     assert_eq!(host.log(), []);
 }
 
+/// SBC-3: 4.7 provisioning.
 #[test]
 fn units_without_unmap_do_not_know_it() {
     let mut host = without(|provisioning| provisioning.unmap = false);
@@ -86,6 +89,7 @@ fn without_a_cache_unmap_ends_with_a_flush() {
     assert_eq!(unmap(&mut host, &[(0, 8)]).code(), (4, 0x03, 0));
 }
 
+/// SBC-3: WRITE SAME (10, 16).
 #[test]
 fn write_same_repeats_its_block() {
     let mut host = Host::new(config());
@@ -99,6 +103,7 @@ fn write_same_repeats_its_block() {
     }
 }
 
+/// SBC-3: WRITE SAME (10, 16).
 #[test]
 fn zeros_are_left_to_the_store() {
     let mut host = Host::new(config());
@@ -195,6 +200,7 @@ fn descriptors(data: &[u8]) -> Vec<(u64, u32, u8)> {
         .collect()
 }
 
+/// SBC-3: GET LBA STATUS.
 #[test]
 fn lba_status_comes_from_the_extents() {
     let mut host = Host::new(config());

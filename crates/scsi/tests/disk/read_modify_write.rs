@@ -1,4 +1,4 @@
-//! COMPARE AND WRITE and ORWRITE against a disk in memory, and who waits while they are alone.
+//! COMPARE AND WRITE and ORWRITE against a disk in memory, and who waits while they are alone (SBC-3).
 
 use std::sync::{Arc, Mutex};
 
@@ -15,6 +15,7 @@ fn or_write(flags: u8, lba: u64, blocks: u32) -> [u8; 16] {
     cdb16(0x8b, flags, lba, blocks)
 }
 
+/// SBC-3: COMPARE AND WRITE.
 #[test]
 fn equal_blocks_are_replaced_and_others_stay() {
     let mut host = Host::new(config());
@@ -87,6 +88,7 @@ fn forced_writes_are_stable() {
     }
 }
 
+/// SBC-3: ORWRITE (16).
 #[test]
 fn or_write_sets_bits_and_clears_none() {
     let config = LogicalUnitConfig {
@@ -130,6 +132,7 @@ impl Woken {
     }
 }
 
+/// SBC-3: COMPARE AND WRITE.
 #[test]
 fn others_wait_while_a_compare_and_write_is_at_the_medium() {
     let host = Host::new(config());

@@ -1,4 +1,5 @@
-//! Commands that change what a unit keeps over a restart: what is in effect is stored, whatever becomes of the command.
+//! Commands that change what a unit keeps over a restart: what is in effect is stored, whatever becomes of the command
+//! (SPC-4).
 
 use lunette_scsi::{Event, Io, IoError, IoOutcome, Next, Saved, Task};
 

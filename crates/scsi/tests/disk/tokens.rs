@@ -1,4 +1,4 @@
-//! Token copies: POPULATE TOKEN, WRITE USING TOKEN, RECEIVE ROD TOKEN INFORMATION.
+//! Token copies: POPULATE TOKEN, WRITE USING TOKEN, RECEIVE ROD TOKEN INFORMATION (SPC-4, SBC-3).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -146,6 +146,7 @@ fn zero_token() -> [u8; 512] {
     token
 }
 
+/// SBC-3: POPULATE TOKEN, WRITE USING TOKEN.
 #[test]
 fn a_token_carries_data_between_devices() {
     let mut world = world();
@@ -169,6 +170,7 @@ fn a_token_carries_data_between_devices() {
     assert_eq!(world.destination.good(&cdb(0x84, 0x08, 0, 4096), &[]), [0, 0, 0, 4, 0, 0, 0, 0]);
 }
 
+/// SPC-4: POPULATE TOKEN, WRITE USING TOKEN, RECEIVE ROD TOKEN INFORMATION.
 #[test]
 fn a_change_of_the_source_revokes_the_token() {
     let mut world = world();
@@ -210,6 +212,7 @@ fn a_change_while_a_token_is_used_is_found() {
 }
 
 /// Who has written a part by a token goes on behind it, so that part must be stable where no write cache is declared.
+/// SPC-4: POPULATE TOKEN, WRITE USING TOKEN, RECEIVE ROD TOKEN INFORMATION.
 #[test]
 fn without_a_write_cache_what_a_failed_write_tells_as_done_is_stable() {
     const HALF: u64 = 1 << 20;
@@ -300,6 +303,7 @@ fn the_token_for_zeros_needs_no_source() {
     assert_eq!((told[5], &told[16..24]), (1, &11u64.to_be_bytes()[..]));
 }
 
+/// SPC-4: 4.5.2.4.2 field pointer.
 #[test]
 fn what_is_wrong_in_a_list_is_pointed_at() {
     let mut world = world();

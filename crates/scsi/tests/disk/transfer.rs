@@ -1,4 +1,4 @@
-//! READ, WRITE, VERIFY, WRITE AND VERIFY, PRE-FETCH and SYNCHRONIZE CACHE against a disk in memory.
+//! READ, WRITE, VERIFY, WRITE AND VERIFY, PRE-FETCH and SYNCHRONIZE CACHE against a disk in memory (SBC-3).
 
 use crate::host::*;
 use lunette_scsi::{Event, Io, IoError, LogicalUnitConfig, Next, Status, Task};
@@ -31,6 +31,7 @@ fn pattern(seed: u8, blocks: usize) -> Vec<u8> {
     (0..blocks * BLOCK).map(|index| (index / 7) as u8 ^ seed).collect()
 }
 
+/// SBC-3: READ (6, 10, 12, 16).
 #[test]
 fn what_is_written_is_read() {
     let mut host = Host::new(config());
@@ -53,6 +54,7 @@ fn six_byte_commands_with_no_length_move_256_blocks() {
     assert_eq!(host.run(&cdb6(0x0a, 0, 0), &pattern(1, 256)).asked_bytes, 256 * BLOCK as u32);
 }
 
+/// SBC-3: READ (6, 10, 12, 16).
 #[test]
 fn ranges_past_the_end_are_refused() {
     let mut host = Host::new(config());
@@ -86,6 +88,7 @@ fn nothing_is_moved_for_a_length_of_zero() {
     assert_eq!(host.log(), []);
 }
 
+/// SBC-3: READ, WRITE, VERIFY, WRITE SAME, ORWRITE, COMPARE AND WRITE with more than may be.
 #[test]
 fn transfers_above_the_maximum_are_refused() {
     let mut host = Host::new(LogicalUnitConfig {
@@ -118,6 +121,7 @@ fn protection_information_is_refused() {
     }
 }
 
+/// SBC-3: WRITE (6, 10, 12, 16).
 #[test]
 fn writes_are_stable_with_fua_or_without_a_cache() {
     let stable = |host: &mut Host, cdb: &[u8]| {
@@ -139,6 +143,7 @@ fn writes_are_stable_with_fua_or_without_a_cache() {
     }
 }
 
+/// SBC-3: READ (6, 10, 12, 16).
 #[test]
 fn a_read_with_fua_flushes_the_cache_first() {
     let mut host = Host::new(config());
@@ -154,6 +159,7 @@ fn a_read_with_fua_flushes_the_cache_first() {
     assert_eq!(through.log(), [read], "nothing is cached");
 }
 
+/// SBC-3: WRITE (6, 10, 12, 16).
 #[test]
 fn an_initiator_with_less_data_writes_its_whole_blocks() {
     let mut host = Host::new(config());
@@ -175,6 +181,7 @@ fn an_initiator_with_less_data_writes_its_whole_blocks() {
     assert_eq!(host.run(&cdb10(0x2f, 0x02, 0, 1), &[b'a'; 200]).code(), INVALID_FIELD_IN_UNIT, "VERIFY");
 }
 
+/// SBC-3: VERIFY (10, 12, 16).
 #[test]
 fn verify_compares_bytes() {
     let mut host = Host::new(config());
@@ -199,6 +206,7 @@ fn verify_compares_bytes() {
     }
 }
 
+/// SBC-3: VERIFY (10, 12, 16).
 #[test]
 fn verify_compares_one_block_with_all() {
     let mut host = Host::new(config());
@@ -238,6 +246,7 @@ fn long_verifications_read_in_pieces() {
     assert_eq!(reply.sense[3..7], ((1u32 << 20) + 5).to_be_bytes());
 }
 
+/// SBC-3: WRITE AND VERIFY (10, 12, 16).
 #[test]
 fn write_and_verify_writes_stable_and_reads_back() {
     let mut host = Host::new(config());
@@ -251,6 +260,7 @@ fn write_and_verify_writes_stable_and_reads_back() {
     }
 }
 
+/// SBC-3: PRE-FETCH (10, 16).
 #[test]
 fn prefetch_is_a_bounded_hint() {
     let mut host = Host::new(LogicalUnitConfig {
@@ -275,6 +285,7 @@ fn prefetch_is_a_bounded_hint() {
     assert_eq!(host.code(&cdb10(0x34, 0, 0, 1)), (3, 0x11, 0));
 }
 
+/// SBC-3: SYNCHRONIZE CACHE (10, 16).
 #[test]
 fn synchronize_cache_flushes() {
     let mut host = Host::new(config());
@@ -291,6 +302,7 @@ fn synchronize_cache_flushes() {
     assert_eq!(read_only.log(), []);
 }
 
+/// SBC-3: 4.10 write failures.
 #[test]
 fn errors_of_the_store_become_sense_data() {
     let mut host = Host::new(config());
@@ -335,6 +347,7 @@ fn more_data_than_was_asked_for_is_not_written() {
     assert_eq!(task.resume(&host.nexus, Event::DataOut(&[0; 2 * BLOCK])), Next::Io(io));
 }
 
+/// SBC-3: 4.17 write protection.
 #[test]
 fn write_protected_units_refuse_before_data_moves() {
     let read_only = LogicalUnitConfig { read_only: true, ..config() };

@@ -1,4 +1,4 @@
-//! What a nexus sees of a device that shows it only some units, under other numbers, or for reading only.
+//! What a nexus sees of a device that shows it only some units, under other numbers, or for reading only (SAM-5).
 
 use std::sync::Arc;
 
@@ -71,6 +71,7 @@ fn a_task_names_its_unit_by_its_place_in_the_device() {
     assert_eq!(task.unit_index(), Some(2));
 }
 
+/// SBC-3: 4.17 write protection.
 #[test]
 fn what_may_only_be_read_is_so_for_its_nexus_alone() {
     let device = three();
@@ -90,6 +91,7 @@ fn what_may_only_be_read_is_so_for_its_nexus_alone() {
 }
 
 /// Who may only read keeps nobody from the unit, and changes nothing that others see.
+/// SAM-5: 5.9.2 establishing.
 #[test]
 fn who_may_only_read_decides_nothing_for_others() {
     let device = three();

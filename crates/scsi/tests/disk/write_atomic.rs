@@ -13,6 +13,7 @@ fn write_atomic(flags: u8, lba: u64, boundary: u16, blocks: u16) -> [u8; 16] {
     cdb
 }
 
+/// SBC-3: WRITE ATOMIC (16) (SBC-4).
 #[test]
 fn all_blocks_are_one_operation() {
     let mut host = Host::new(config());
@@ -69,6 +70,7 @@ fn too_little_data_is_refused_and_failures_are_told() {
 }
 
 /// REPORT SUPPORTED OPERATION CODES, the Block Limits page and the command agree that there is none.
+/// SBC-3: WRITE ATOMIC (16) (SBC-4).
 #[test]
 fn a_store_without_the_promise_has_no_such_command() {
     let supports =

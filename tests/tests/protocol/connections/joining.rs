@@ -26,6 +26,7 @@ fn a_session_has_as_many_connections_as_were_agreed_on() {
     assert!(refusal(Raw::login(target.portal(), &options)).contains("status 0206"));
 }
 
+/// RFC 7143: 4.2.1.
 #[test]
 fn thirty_two_connections_are_one_session() {
     let target = InProcess::start_with(&[DISK], |config| config.limits.max_connections = 32);
@@ -39,6 +40,7 @@ fn thirty_two_connections_are_one_session() {
     session.expect_open_window();
 }
 
+/// RFC 7143: 11.12.6.
 #[test]
 fn a_session_is_joined_by_its_initiator_only() {
     let target = InProcess::start(&[DISK]);

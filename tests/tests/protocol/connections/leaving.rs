@@ -48,6 +48,7 @@ fn a_connection_is_reinstated_when_its_stores_are_done() {
     session.expect_open_window();
 }
 
+/// RFC 7143: 4.2.1, 6.3.4.
 #[test]
 fn the_only_connection_is_reinstated_even_where_one_is_all_there_may_be() {
     let target = InProcess::start(&[DISK]);
@@ -62,6 +63,7 @@ fn the_only_connection_is_reinstated_even_where_one_is_all_there_may_be() {
     }
 }
 
+/// RFC 7143: 11.12.7.
 #[test]
 fn of_logins_that_fight_for_one_connection_one_is_left() {
     const LOGINS: usize = 8;
@@ -110,6 +112,7 @@ fn a_session_whose_new_connection_never_comes_ends() {
     target.session(1).silent().expect("the identity is free");
 }
 
+/// RFC 7143: 11.14.5.
 #[test]
 fn a_connection_is_logged_out_by_itself_and_the_session_goes_on() {
     let target = InProcess::start(&[DISK]);
@@ -141,6 +144,7 @@ fn a_connection_is_logged_out_by_itself_and_the_session_goes_on() {
     session.all_alive();
 }
 
+/// RFC 7143: 11.14.
 #[test]
 fn a_connection_is_logged_out_by_another() {
     let target = InProcess::start(&[DISK]);
@@ -184,6 +188,7 @@ fn requests_that_waited_on_a_logged_out_connection_may_come_again() {
     session.expect_open_window();
 }
 
+/// RFC 7143: 11.15.
 #[test]
 fn a_session_logout_closes_all_connections() {
     let target = InProcess::start(&[DISK]);
@@ -265,6 +270,7 @@ fn session_reinstatement_closes_all_connections() {
     assert!(refusal(session.join(&target, 1)).contains("status 020a"), "the handle was the old session's");
 }
 
+/// RFC 7143: 11.9.1.
 #[test]
 fn a_drain_asks_on_every_connection() {
     let target = InProcess::start(&[DISK]);
@@ -281,6 +287,7 @@ fn a_drain_asks_on_every_connection() {
     target.end().expect("an end").expect("a clean one");
 }
 
+/// RFC 7143: 11.6.1.
 #[test]
 fn a_cold_reset_ends_all_connections() {
     let target = InProcess::start(&[DISK]);

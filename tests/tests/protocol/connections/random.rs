@@ -312,6 +312,7 @@ proptest! {
     // A seed does not get simpler by being smaller.
     #![proptest_config(Config { max_shrink_iters: 0, ..cases(12) })]
 
+    /// RFC 7143: 4.2.3.3, 4.2.5.1.
     #[test]
     fn every_task_on_any_connection_has_its_end(seed: u64) {
         let mut world = World::new(seed);

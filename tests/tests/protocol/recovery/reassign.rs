@@ -153,6 +153,7 @@ fn a_snack_tag_does_not_move_to_another_connection() {
 }
 
 /// A read that is still in the store when its connection goes is answered on the other one alone, when it is asked for.
+/// RFC 7143: 7.2.2, 11.14.
 #[test]
 fn a_read_in_the_store_is_answered_where_it_is_asked_for() {
     let target = target(2, 60);
@@ -191,6 +192,7 @@ fn data_out(
 
 /// A write whose data is on its way: what has come is not asked for again, the rest is, under the R2TSN that the initiator
 /// expects; nothing of it is asked for while nobody has the task.
+/// RFC 7143: 7.2.2, 11.5.1.
 #[test]
 fn a_write_goes_on_with_the_data_that_is_missing() {
     // Bytes that came for the first R2T; ExpDataSN; what is asked for then.

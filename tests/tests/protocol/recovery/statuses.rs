@@ -110,6 +110,7 @@ fn a_storm_of_requests_is_bounded() {
 }
 
 /// What nobody knows is refused, whatever its type.
+/// RFC 7143: 4.2.5.1.
 #[test]
 fn unknown_tasks_are_refused() {
     let target = target(1, 0);

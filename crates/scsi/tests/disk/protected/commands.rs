@@ -1,9 +1,10 @@
-//! What a unit tells of its protection, what READ and VERIFY do for each value of their fields, and what is refused.
+//! What a unit tells of its protection, what READ and VERIFY do for each value of their fields, and what is refused (SBC-3, 4.22).
 
 use lunette_scsi::{LogicalUnitConfig, Status};
 
 use super::*;
 
+/// SBC-3: 4.22 protection information.
 #[test]
 fn units_tell_their_protection() {
     let plain = Host::new(config());
@@ -52,6 +53,7 @@ fn the_control_page_keeps_its_protection_bits() {
     }
 }
 
+/// SBC-3: 4.22 protection information.
 #[test]
 fn fields_are_refused_where_there_is_no_protection_and_where_they_are_reserved() {
     let cdbs = |flags: u8| {
@@ -111,6 +113,7 @@ fn blocks_that_were_never_written_are_not_checked() {
 }
 
 /// RDPROTECT: what is transferred, and which damage is found.
+/// SBC-3: RDPROTECT, VRPROTECT.
 #[test]
 fn reads_check_what_the_field_says() {
     for opcode in [0x28, 0x88, 0xa8] {
@@ -181,6 +184,7 @@ fn damaged_data_is_found_by_every_command_that_reads_it() {
 }
 
 /// VRPROTECT with BYTCHK 00b: the medium is checked, and nothing is transferred.
+/// SBC-3: RDPROTECT, VRPROTECT.
 #[test]
 fn verify_without_data_checks_the_medium() {
     let mut host = type_1();
@@ -203,6 +207,7 @@ fn verify_without_data_checks_the_medium() {
 }
 
 /// VRPROTECT with BYTCHK 01b and 11b: the information that comes is checked and compared.
+/// SBC-3: RDPROTECT, VRPROTECT.
 #[test]
 fn verify_with_data_compares_the_information() {
     const COMPARED_GUARD: (u8, u8, u8) = (0xe, 0x10, 0x01);
@@ -249,6 +254,7 @@ fn verify_with_data_compares_the_information() {
 }
 
 /// FORMAT UNIT: a unit keeps its type, and who asks for another hears where.
+/// SBC-3: 4.22 protection information.
 #[test]
 fn formatting_does_not_change_the_type() {
     let format = |information: u8, data: bool| padded(&[0x04, information << 6 | u8::from(data) << 4]);

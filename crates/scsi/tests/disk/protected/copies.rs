@@ -1,4 +1,5 @@
-//! Copies between units with protection information and without: checked where they read, generated where they write.
+//! Copies between units with protection information and without: checked where they read, generated where they write
+//! (SBC-3, 4.22; SPC-4).
 
 use lunette_scsi::LogicalUnitConfig;
 

@@ -282,6 +282,7 @@ fn check(host: &mut Host, model: &mut Model, doing: &Doing) {
 proptest! {
     #![proptest_config(cases(256))]
 
+    /// SBC-3: WRPROTECT, ORPROTECT.
     #[test]
     fn every_command_does_what_the_model_does(
         kind in prop_oneof![Just(ProtectionType::Type1), Just(ProtectionType::Type3)],

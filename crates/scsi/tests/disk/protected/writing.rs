@@ -1,4 +1,5 @@
-//! What the commands that write put on the medium of a unit with protection information, and which of them write nothing.
+//! What the commands that write put on the medium of a unit with protection information, and which of them write nothing
+//! (SBC-3, 4.22).
 
 use std::sync::Arc;
 
@@ -7,6 +8,7 @@ use lunette_scsi::{Allocation, Device, Io, LogicalUnit, Lun, Saved, Status};
 use super::*;
 
 /// WRPROTECT 000b: the information is generated; application tags are 0.
+/// SBC-3: WRPROTECT, ORPROTECT.
 #[test]
 fn data_that_comes_alone_gets_its_information() {
     for (mut host, tag) in [(type_1(), None), (type_3(), Some(0xffff_ffff))] {
@@ -24,6 +26,7 @@ fn data_that_comes_alone_gets_its_information() {
 }
 
 /// WRPROTECT other than 000b: what comes is checked as the field says and kept as it came.
+/// SBC-3: WRPROTECT, ORPROTECT.
 #[test]
 fn information_that_comes_is_checked_and_kept() {
     let right = block(9, 0x1234, 50);

@@ -60,6 +60,7 @@ fn nearly_every_command_is_refused() {
     assert_eq!(hosts.all[1].code(&[0x1b, 0, 0, 0, 0x11]), LOST, "a power condition");
 }
 
+/// SPC-4: 5.13.5.3 loss of persistent reservation information.
 #[test]
 fn resets_restarts_and_the_loss_of_nexuses_do_not_end_it() {
     let mut hosts = lost();
@@ -72,6 +73,7 @@ fn resets_restarts_and_the_loss_of_nexuses_do_not_end_it() {
 }
 
 /// Who replaces them is registered alone and holds the reservation; nobody else is told anything.
+/// SPC-4: PERSISTENT RESERVE OUT, REPLACE LOST RESERVATION.
 #[test]
 fn a_replacement_ends_it() {
     let mut hosts = lost();
@@ -117,6 +119,7 @@ fn a_replacement_that_cannot_be_stored_is_told() {
     assert_eq!(hosts.unit().next_work(), Some(Io::SaveState), "the unit tries again");
 }
 
+/// SPC-4: PERSISTENT RESERVE OUT, REPLACE LOST RESERVATION.
 #[test]
 fn a_wrong_replacement_changes_nothing() {
     let mut hosts = lost();

@@ -77,6 +77,7 @@ proptest! {
     #![proptest_config(cases(256))]
 
     /// Every answer, every unit attention, what every class of command meets, and what PERSISTENT RESERVE IN tells.
+    /// SPC-4: PERSISTENT RESERVE IN, PERSISTENT RESERVE OUT, PERSISTENT RESERVE OUT, REPLACE LOST RESERVATION.
     #[test]
     fn random_reservations_agree_with_the_model(
         script in prop::collection::vec((0..4usize, steps(), prop::bool::weighted(0.85)), 1..40),
@@ -184,6 +185,7 @@ fn full_status(data: &[u8]) -> Vec<&[u8]> {
     descriptors
 }
 
+/// SAM-5: 5.3.1 status.
 #[test]
 fn a_conflict_is_a_status_without_sense() {
     let mut hosts = Hosts::new(Saved::Nowhere);

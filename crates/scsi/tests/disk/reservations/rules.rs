@@ -18,6 +18,7 @@ fn good(reply: &Reply) {
     assert_eq!(reply.status, Status::Good, "{:02x?}", reply.sense);
 }
 
+/// SPC-4: PERSISTENT RESERVE IN.
 #[test]
 fn capabilities_are_what_the_unit_can_do() {
     let mut hosts = Hosts::new(Saved::Nothing);
@@ -37,6 +38,7 @@ fn a_unit_that_keeps_nothing_refuses_aptpl() {
     assert_eq!(hosts.report(0, 0)[4..8], [0; 4], "and registers nobody");
 }
 
+/// SPC-4: PERSISTENT RESERVE OUT.
 #[test]
 fn what_is_kept_is_stored_before_the_answer_and_comes_back() {
     let mut hosts = Hosts::new(Saved::Nothing);
@@ -67,6 +69,7 @@ fn a_state_that_cannot_be_stored_is_told() {
     assert_eq!(reply.code(), (4, 0x44, 0));
 }
 
+/// SPC-4: PERSISTENT RESERVE OUT.
 #[test]
 fn transport_ids_register_others() {
     let mut hosts = Hosts::new(Saved::Nowhere);
@@ -86,6 +89,7 @@ fn transport_ids_register_others() {
     assert_eq!(full_status(&hosts.report(0, 3)).len(), 4, "two initiator ports, two target ports");
 }
 
+/// SPC-4: 4.5.2.4.2 field pointer.
 #[test]
 fn wrong_lists_are_pointed_at() {
     let mut hosts = Hosts::new(Saved::Nowhere);
