@@ -1,8 +1,9 @@
-//! Large reads of an image in the page cache, which the binary sends without copying: every byte, however the
-//! initiator cuts it.
+//! Reads of an image in the page cache, and short ones of memory, which the binary sends without copying: every byte,
+//! however the initiator cuts it.
 //!
 //! In-process targets have a fault layer over their stores, which sees every read; so this is about the binary.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use lunette_block::{EngineKind, IdentityOverride, StoreSpec, Volume, VolumeSpec};
@@ -13,6 +14,7 @@ use lunette_tests::skip;
 use lunette_wire::frame::Digests;
 use lunette_wire::initiator::ScsiCommand;
 use lunette_wire::target::Residual;
+use lunette_wire::{InitiatorTaskTag, TargetPdu};
 
 const IMAGE_BYTES: usize = 4 << 20;
 
@@ -27,16 +29,14 @@ fn start(directory: &tempfile::TempDir) -> Lunette {
     Lunette::serve().luns([format!("0={},write=back", image.display())]).start().expect("a target")
 }
 
-fn login(target: &Lunette, digests: Digests, segment: &str) -> Raw {
+fn login(target: &Lunette, digests: Digests, segment: &str, lun: u8) -> Raw {
     let keys = vec![("MaxRecvDataSegmentLength".to_owned(), segment.to_owned())];
     let options = LoginOptions { digests, keys, ..LoginOptions::default() };
-    Raw::ready(target.portal(), &options, 0).expect("a login")
+    Raw::ready(target.portal(), &options, lun).expect("a login")
 }
 
-#[test]
-fn every_byte_of_a_large_read_is_right_however_it_is_cut() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let target = start(&directory);
+/// Checks reads of unit `lun`, which has the pattern, all of them outstanding at once.
+fn check_reads(target: &Lunette, lun: u8, reads: &[(u64, u32, u32)]) {
     let disk = pattern();
     let digests = |header, data| Digests { header, data };
     for (digests, segment) in [
@@ -44,14 +44,20 @@ fn every_byte_of_a_large_read_is_right_however_it_is_cut() {
         (digests(true, false), "65539"),
         (digests(true, true), "262144"),
         (digests(false, false), "8192"),
+        (digests(true, false), "515"),
     ] {
-        let mut session = login(&target, digests, segment);
-        for (lba, blocks, expected) in
-            [(0, 2048, 1 << 20), (7, 1000, 512_000), (3, 2048, 700_001), (100, 33, 16_895), (1, 256, 200_000)]
-        {
-            let command = ScsiCommand { expected_data_transfer_length: expected, ..read(0, lba, blocks) };
-            let tag = session.command(&command, &[]).expect("sent");
-            let (bytes, residual) = session.data_in(tag).expect("a read");
+        let mut session = login(target, digests, segment, lun);
+        let tags: Vec<_> = reads
+            .iter()
+            .map(|(lba, blocks, expected)| {
+                let command =
+                    ScsiCommand { expected_data_transfer_length: *expected, ..read(lun, *lba, *blocks) };
+                session.command(&command, &[]).expect("sent")
+            })
+            .collect();
+        let mut answers = answers(&mut session, tags.len());
+        for (tag, (lba, blocks, expected)) in tags.into_iter().zip(reads.iter().copied()) {
+            let (bytes, residual) = answers.remove(&tag).expect("an answer");
             let (start, length) = (lba as usize * BLOCK_BYTES, blocks * BLOCK_BYTES as u32);
             let sent = length.min(expected);
             assert!(bytes == disk[start..start + sent as usize], "{digests:?} {segment} LBA {lba}");
@@ -63,6 +69,62 @@ fn every_byte_of_a_large_read_is_right_however_it_is_cut() {
             assert_eq!(residual, wanted, "{digests:?} {segment} LBA {lba}");
         }
     }
+}
+
+/// What so many reads bring, which may end in any order.
+fn answers(session: &mut Raw, count: usize) -> HashMap<InitiatorTaskTag, (Vec<u8>, Residual)> {
+    let mut answers: HashMap<_, (Vec<u8>, Residual)> = HashMap::new();
+    let mut ended = 0;
+    while ended < count {
+        let (TargetPdu::ScsiDataIn(pdu), data) = session.receive().expect("a PDU") else { panic!("no data") };
+        let (bytes, residual) =
+            answers.entry(pdu.initiator_task_tag).or_insert_with(|| (Vec::new(), Residual::None));
+        assert_eq!(pdu.buffer_offset as usize, bytes.len(), "data out of order");
+        bytes.extend(data);
+        if let Some(status) = pdu.status {
+            assert_eq!(status, 0, "GOOD");
+            *residual = pdu.residual;
+            ended += 1;
+        }
+    }
+    answers
+}
+
+/// LBA, blocks, bytes that the initiator expects.
+const LONG_READS: [(u64, u32, u32); 5] =
+    [(0, 2048, 1 << 20), (7, 1000, 512_000), (3, 2048, 700_001), (100, 33, 16_895), (1, 256, 200_000)];
+const SHORT_READS: [(u64, u32, u32); 8] = [
+    (0, 8, 4096),
+    (9, 1, 512),
+    (127, 2, 1024),
+    (120, 16, 8192),
+    (3, 63, 32_256),
+    (4000, 33, 16_895),
+    (1, 8, 10_000),
+    (8191, 1, 3),
+];
+
+#[test]
+fn every_byte_of_a_read_is_right_however_it_is_cut() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let target = start(&directory);
+    check_reads(&target, 0, &LONG_READS);
+    check_reads(&target, 0, &SHORT_READS);
+    target.stop().expect("a clean end");
+}
+
+#[test]
+fn every_byte_of_a_read_of_memory_is_right_however_it_is_cut() {
+    let target = Lunette::serve().luns([format!("0=mem:{IMAGE_BYTES}")]).start().expect("a target");
+    let mut session = login(&target, Digests::default(), "262144", 0);
+    for (index, data) in pattern().chunks(64 << 10).enumerate() {
+        let lba = (index * data.len() / BLOCK_BYTES) as u64;
+        let write = session.write(0, lba, data).expect("sent");
+        session.good(write).expect("a write");
+    }
+    drop(session);
+    check_reads(&target, 0, &LONG_READS);
+    check_reads(&target, 0, &SHORT_READS);
     target.stop().expect("a clean end");
 }
 
@@ -70,16 +132,35 @@ fn every_byte_of_a_large_read_is_right_however_it_is_cut() {
 fn a_read_that_follows_a_write_has_its_data() {
     let directory = tempfile::tempdir().expect("a directory");
     let target = start(&directory);
-    let mut session = login(&target, Digests::default(), "262144");
+    let mut session = login(&target, Digests::default(), "262144", 0);
     for round in 0..20_u8 {
-        let data = vec![round; 64 << 10];
-        let write = session.write(0, 512, &data).expect("sent");
-        session.good(write).expect("a write");
-        let tag = session.read(0, 512, (data.len() / BLOCK_BYTES) as u32).expect("sent");
-        let (bytes, _) = session.data_in(tag).expect("a read");
-        assert!(bytes == data, "round {round}");
+        for length in [64 << 10, 4096] {
+            let data = vec![round; length];
+            let write = session.write(0, 512, &data).expect("sent");
+            session.good(write).expect("a write");
+            let tag = session.read(0, 512, (data.len() / BLOCK_BYTES) as u32).expect("sent");
+            let (bytes, _) = session.data_in(tag).expect("a read");
+            assert!(bytes == data, "round {round}, {length} bytes");
+        }
     }
     // A drain would wait for it to log out.
+    drop(session);
+    target.stop().expect("a clean end");
+}
+
+#[test]
+fn a_read_of_what_a_file_has_lost_fails() {
+    const LEFT_BYTES: u64 = 1 << 20;
+    let directory = tempfile::tempdir().expect("a directory");
+    let target = start(&directory);
+    let mut session = login(&target, Digests::default(), "262144", 0);
+    let beyond = LEFT_BYTES / BLOCK_BYTES as u64;
+    let tag = session.read(0, beyond, 8).expect("sent");
+    assert!(session.data_in(tag).expect("a read").0 == pattern()[LEFT_BYTES as usize..][..8 * BLOCK_BYTES]);
+    let image = std::fs::OpenOptions::new().write(true).open(directory.path().join("disk.img"));
+    image.and_then(|image| image.set_len(LEFT_BYTES)).expect("a shorter file");
+    let tag = session.read(0, beyond, 8).expect("sent");
+    assert_eq!(session.ending(tag).expect("an answer").status, 2, "CHECK CONDITION");
     drop(session);
     target.stop().expect("a clean end");
 }

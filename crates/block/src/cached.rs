@@ -46,7 +46,8 @@ impl CachedRange {
     pub fn send(&self, socket: impl AsFd, start: u32, end: u32) -> Result<usize, SendError> {
         let mut offset = self.offset + u64::from(start);
         let count = end.saturating_sub(start) as usize;
-        match retry_on_intr(|| rustix::fs::sendfile(&socket, &*self.file, Some(&mut offset), count)) {
+        let send = || retry_on_intr(|| rustix::fs::sendfile(&socket, &*self.file, Some(&mut offset), count));
+        match self.volume.uncopied().watch(send) {
             Ok(0) if count > 0 => {
                 Err(self.failed(io::Error::new(io::ErrorKind::UnexpectedEof, "the file became shorter")))
             }
@@ -61,7 +62,7 @@ impl CachedRange {
 
     /// The next reads go the ordinary way, which can tell the initiator what is wrong.
     fn failed(&self, error: io::Error) -> SendError {
-        self.volume.stop_offering_cached();
+        self.volume.uncopied().fail();
         SendError::Store(error)
     }
 }

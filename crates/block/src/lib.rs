@@ -57,6 +57,7 @@ mod size;
 mod spec;
 mod state;
 mod store;
+mod uncopied;
 mod volume;
 
 pub use buffer::{Buffer, BufferPool};

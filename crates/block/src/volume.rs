@@ -19,6 +19,7 @@ use crate::identity::VolumeIdentity;
 use crate::log::LogLimiter;
 use crate::spec::{EngineKind, Provisioning, VolumeSpec};
 use crate::store::{self, Features, Opened, Space, Store};
+use crate::uncopied::Uncopied;
 
 /// An open volume. Operations go through an [`crate::IoContext`].
 #[derive(Debug)]
@@ -39,8 +40,8 @@ pub struct Volume {
     closed: AtomicBool,
     share: Share,
     pace: Pace,
-    /// A cached range could not be sent; none is offered any more.
-    cached_failed: AtomicBool,
+    /// Whether cached ranges are offered.
+    uncopied: Uncopied,
     errors: LogLimiter,
 }
 
@@ -101,7 +102,7 @@ impl Volume {
             closed: AtomicBool::new(false),
             share: Share::default(),
             pace: Pace::new(),
-            cached_failed: AtomicBool::new(false),
+            uncopied: Uncopied::default(),
             errors: LogLimiter::default(),
         }))
     }
@@ -239,14 +240,14 @@ impl Volume {
     /// without being read. `None` says nothing but that it must be read.
     pub fn cached(self: &Arc<Self>, offset: u64, length: u32) -> Option<CachedRange> {
         let is_usable = self.engine.kind == EngineKind::Threads
-            && !self.cached_failed.load(Ordering::Relaxed)
+            && self.uncopied.is_allowed()
             && !self.closed.load(Ordering::Acquire)
             && offset.checked_add(length.into()).is_some_and(|end| end <= self.size_bytes());
         if is_usable { CachedRange::of(self, offset, length) } else { None }
     }
 
-    pub(crate) fn stop_offering_cached(&self) {
-        self.cached_failed.store(true, Ordering::Relaxed);
+    pub(crate) fn uncopied(&self) -> &Uncopied {
+        &self.uncopied
     }
 
     pub(crate) fn store(&self) -> &dyn Store {
