@@ -70,7 +70,12 @@ fn compare(stand: &Stand<'_>, title: &str, lunette: &Target, store: &str) -> Res
     for kind in FLOORS {
         // There is no file to send.
         if !(is_memory && kind == Floor::Sendfile) {
-            floors.push((kind, Target::floor(stand, store, kind)?));
+            let floor = Target::floor(stand, store, kind)?;
+            if is_memory {
+                // Memory that was never written is one page of zeroes, which the processor's cache has.
+                floor.fill(stand)?;
+            }
+            floors.push((kind, floor));
         }
     }
     let run = |row: usize, side: usize| -> Result<Option<Sample>> {
