@@ -11,7 +11,7 @@ mod secret;
 pub use algorithm::{ChapAlgorithm, ChapResponse};
 pub use binary::{BinaryError, decode_binary, encode_hex};
 pub use policy::{ChapCredential, ChapPolicy, ChapRefusal, ChapUser};
-pub use secret::{SECRET_LENGTH_MAX, Secret};
+pub use secret::{SECRET_LENGTH_MAX, SECRET_LENGTH_SOUND, Secret};
 
 /// The longest challenge and response, in bytes of the binary form (12.1.3).
 pub const CHAP_VALUE_LENGTH_MAX: usize = 1024;

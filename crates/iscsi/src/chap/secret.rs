@@ -10,6 +10,10 @@ use subtle::ConstantTimeEq;
 /// The longest secret, in bytes: what Linux and FreeBSD take at least. 9.2.1 asks for 16; Windows takes no more.
 pub const SECRET_LENGTH_MAX: usize = 255;
 
+/// The length in bytes below which no secret has 96 random bits: what it is used for on the network lets others guess it, unless
+/// IPsec encrypts it (9.2.1).
+pub const SECRET_LENGTH_SOUND: usize = 12;
+
 /// See the module's documentation.
 #[derive(Clone)]
 pub struct Secret(Box<[u8]>);
@@ -24,6 +28,12 @@ impl Secret {
     #[must_use]
     pub fn length(&self) -> usize {
         self.0.len()
+    }
+
+    /// True if it has less than [`SECRET_LENGTH_SOUND`].
+    #[must_use]
+    pub fn is_short(&self) -> bool {
+        self.length() < SECRET_LENGTH_SOUND
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
@@ -58,5 +68,6 @@ mod tests {
         assert_ne!(secret, Secret::new("0123456789abcde"));
         assert_eq!(format!("{secret:?} {:?}", Some(&secret)), "Secret(hidden) Some(Secret(hidden))");
         assert_eq!(secret.length(), 16);
+        assert!(!Secret::new("0123456789ab").is_short() && Secret::new("0123456789a").is_short());
     }
 }

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use lunette_iscsi::chap::{ChapAlgorithm, ChapCredential, ChapPolicy, ChapUser};
+use lunette_iscsi::chap::{ChapAlgorithm, ChapCredential, ChapPolicy, ChapUser, SECRET_LENGTH_SOUND};
 use lunette_iscsi::name::IscsiName;
 
 use super::secret::{SecretSource, parse_chap_name};
@@ -13,7 +13,7 @@ use super::value::ValueError;
 use super::{Config, Invalid, Step};
 
 /// The least length of a secret unless told otherwise, in bytes: 96 bits (RFC 7143, 9.2.1).
-pub const SECRET_LENGTH_MIN: usize = 12;
+pub const SECRET_LENGTH_MIN: usize = SECRET_LENGTH_SOUND;
 
 /// What is asked of those who log in to one target, or to discovery.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -144,14 +144,19 @@ impl Config {
                     other.name, user.name
                 ));
             }
-            if user.secret.length() < SECRET_LENGTH_MIN {
-                warnings.push(format!(
-                    "the secret of CHAP user {} has less than {SECRET_LENGTH_MIN} bytes: it can be guessed from what \
-                     passes on the network unless IPsec encrypts it (RFC 7143, 9.2.1)",
-                    user.name
-                ));
-            }
         }
+        let own = self.chap_places().filter_map(|(_, _, chap)| chap.mutual.as_ref());
+        let mut short: Vec<&ChapCredential> =
+            users.into_iter().chain(own).filter(|known| known.secret.is_short()).collect();
+        short.sort_by(|one, other| one.name.cmp(&other.name));
+        short.dedup_by(|one, other| one.name == other.name);
+        warnings.extend(short.into_iter().map(|known| {
+            format!(
+                "the secret of CHAP name {} has less than {SECRET_LENGTH_SOUND} bytes: it can be guessed from what passes \
+                 on the network unless IPsec encrypts it (RFC 7143, 9.2.1)",
+                known.name
+            )
+        }));
         warnings
     }
 }
@@ -249,12 +254,15 @@ mod tests {
 
     #[test]
     fn what_is_not_wise_is_told_once_and_without_secrets() {
-        let shared = chap(&[("a", A), ("b", A), ("c", "tiny")], None);
+        let shared = chap(&[("a", A), ("b", A), ("c", "tiny")], Some(("t", "small")));
         let warnings = config(shared.clone(), shared, ChapConfig::default()).warnings();
-        assert_eq!(warnings.len(), 2, "{warnings:#?}");
+        assert_eq!(warnings.len(), 3, "{warnings:#?}");
         assert!(warnings[0].contains("users a and b have one secret"));
-        assert!(warnings[1].contains("user c has less than 12 bytes"));
-        assert!(!warnings.iter().any(|warning| warning.contains("12345") || warning.contains("tiny")));
+        assert!(warnings[1].contains("CHAP name c has less than 12 bytes"));
+        assert!(warnings[2].contains("CHAP name t has less than 12 bytes"));
+        assert!(!warnings.iter().any(|warning| warning.contains("12345")
+            || warning.contains("tiny")
+            || warning.contains("small")));
     }
 
     #[test]
