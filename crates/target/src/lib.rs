@@ -25,6 +25,7 @@ mod seldom;
 mod server;
 mod store_io;
 mod surroundings;
+mod task_times;
 mod units;
 mod upkeep;
 

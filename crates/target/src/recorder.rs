@@ -1,7 +1,8 @@
-//! The trace of what initiators read and write, one file for each logical unit, in the form that `lunette bench --trace` replays:
-//! `MICROSECONDS R|W OFFSET LENGTH` (docs/guide/bench.md). The times count from 1970, so that later starts write on.
+//! What initiators read and write, two files for each logical unit (docs/guide/bench.md). `TARGET.LUN.trace` is in the form that
+//! `lunette bench --trace` replays: `MICROSECONDS R|W OFFSET LENGTH`. The times count from 1970, so that later starts write on.
+//! `TARGET.LUN.times` tells where the time of each task went: `ISID TSIH TAG DATA STORE REST ns`, names in hexadecimal.
 //!
-//! A reactor puts 32 bytes into a queue with an end, and goes on; what finds the queue full is counted and told, never waited for. A
+//! A reactor puts a record into a queue with an end, and goes on; what finds the queue full is counted and told, never waited for. A
 //! thread takes them from there to the files.
 
 use std::collections::HashMap;
@@ -20,23 +21,26 @@ use tracing::{info, warn};
 
 use crate::failure::StartError;
 use crate::server::make_directory;
+use crate::task_times::{Spent, TaskName};
 use crate::units::ServedTarget;
 
-/// Records that wait for the thread: 2 MiB, or more than any target here does between two of its looks.
+/// Records that wait for the thread: 5 MiB, or more than any target here does between two of its looks.
 const QUEUE_RECORDS: usize = 1 << 16;
+const _: () = assert!(QUEUE_RECORDS * size_of::<Record>() <= 5 << 20);
 /// How long the thread sleeps between its looks. It is never woken, which would cost a reactor a system call.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// The longest file, in bytes: about as many operations as can be replayed.
 const FILE_BYTES_MAX: u64 = 1 << 30;
+/// The last line of such a file, for whoever would take it for whole.
+const FULL: &str = "# nothing more is recorded here: the file is as long as it may be\n";
 
-/// One operation on a unit.
+/// What is written down.
 #[derive(Debug, Clone, Copy)]
-struct Record {
-    time_us: u64,
-    naa: u64,
-    offset_bytes: u64,
-    length_bytes: u32,
-    is_read: bool,
+enum Record {
+    /// One operation on a unit.
+    Transfer { time_us: u64, naa: u64, offset_bytes: u64, length_bytes: u32, is_read: bool },
+    /// A task is over.
+    Task(TaskName, Spent),
 }
 
 /// The reactors' side.
@@ -71,9 +75,14 @@ impl Recorder {
         let mut files = HashMap::new();
         for target in targets {
             for (volume, unit) in target.volumes.iter().zip(&target.report.units) {
-                let path = directory.join(format!("{}.{}.trace", target.name, unit.lun));
-                let file = TraceFile::open(path.clone()).map_err(failed(&path))?;
-                files.insert(volume.identity().naa, file);
+                let open = |what| {
+                    let path = directory.join(format!("{}.{}.{what}", target.name, unit.lun));
+                    TraceFile::open(path.clone()).map_err(failed(&path))
+                };
+                files.insert(
+                    volume.identity().naa,
+                    UnitFiles { trace: open("trace")?, times: open("times")? },
+                );
             }
         }
         let (queue, records) = sync_channel(QUEUE_RECORDS);
@@ -104,7 +113,17 @@ impl Recorder {
         };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         // Microseconds fill 64 bits in half a million years.
-        let record = Record { time_us: now.as_micros() as u64, naa, offset_bytes, length_bytes, is_read };
+        let time_us = now.as_micros() as u64;
+        self.send(Record::Transfer { time_us, naa, offset_bytes, length_bytes, is_read });
+    }
+
+    /// Records where the time of a task went.
+    #[cold]
+    pub(crate) fn record_times(&self, name: TaskName, spent: Spent) {
+        self.send(Record::Task(name, spent));
+    }
+
+    fn send(&self, record: Record) {
         if self.queue.try_send(record).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
@@ -125,7 +144,7 @@ impl Drop for Recording {
 /// The thread's side.
 struct Writer {
     records: Receiver<Record>,
-    files: HashMap<u64, TraceFile>,
+    files: HashMap<u64, UnitFiles>,
     lost: Arc<AtomicU64>,
     /// How many of those have been told.
     told: u64,
@@ -135,22 +154,48 @@ impl Writer {
     /// Writes what has come.
     fn look(&mut self) {
         while let Ok(record) = self.records.try_recv() {
-            if let Some(file) = self.files.get_mut(&record.naa) {
-                let kind = if record.is_read { 'R' } else { 'W' };
-                let Record { time_us, offset_bytes, length_bytes, .. } = record;
-                file.add(&format!("{time_us} {kind} {offset_bytes} {length_bytes}\n"));
+            let naa = match record {
+                Record::Transfer { naa, .. } | Record::Task(_, Spent { naa, .. }) => naa,
+            };
+            if let Some(files) = self.files.get_mut(&naa) {
+                files.add(&record);
             }
         }
         let lost = self.lost.load(Ordering::Relaxed);
         if lost > self.told {
             let more = lost - self.told;
             self.told = lost;
-            warn!("{more} operations came too fast for the trace and are not in it");
-            self.files.values_mut().for_each(|file| {
-                file.add(&format!("# {more} operations of all units are missing here\n"));
-            });
+            warn!("{more} records came too fast for the trace and are not in it");
+            self.each_file(|file| file.add(&format!("# {more} records of all units are missing here\n")));
         }
-        self.files.values_mut().for_each(TraceFile::flush);
+        self.each_file(TraceFile::flush);
+    }
+
+    fn each_file(&mut self, work: impl Fn(&mut TraceFile)) {
+        self.files.values_mut().flat_map(|of| [&mut of.trace, &mut of.times]).for_each(work);
+    }
+}
+
+/// The files of one unit.
+struct UnitFiles {
+    trace: TraceFile,
+    times: TraceFile,
+}
+
+impl UnitFiles {
+    fn add(&mut self, record: &Record) {
+        match *record {
+            Record::Transfer { time_us, offset_bytes, length_bytes, is_read, .. } => {
+                let kind = if is_read { 'R' } else { 'W' };
+                self.trace.add(&format!("{time_us} {kind} {offset_bytes} {length_bytes}\n"));
+            }
+            Record::Task(name, Spent { data, store, rest, .. }) => {
+                let isid = name.isid.0.iter().fold(0, |number, &byte| number << 8 | u64::from(byte));
+                let [data, store, rest] = [data, store, rest].map(|time| time.as_nanos());
+                let (tsih, tag) = (name.tsih.0, name.tag.0);
+                self.times.add(&format!("{isid:012x} {tsih:04x} {tag:08x} {data} {store} {rest} ns\n"));
+            }
+        }
     }
 }
 
@@ -173,12 +218,14 @@ impl TraceFile {
     fn add(&mut self, line: &str) {
         let Some(file) = &mut self.file else { return };
         let length_bytes = self.length_bytes + line.len() as u64;
-        if length_bytes > FILE_BYTES_MAX {
+        let is_full = length_bytes > FILE_BYTES_MAX;
+        let line = if is_full { FULL } else { line };
+        if let Err(error) = file.write_all(line.as_bytes()) {
+            self.give_up(&error);
+        } else if is_full {
             warn!(path = %self.path.display(), "the trace is as long as it may be; nothing more is recorded");
             self.flush();
             self.file = None;
-        } else if let Err(error) = file.write_all(line.as_bytes()) {
-            self.give_up(&error);
         } else {
             self.length_bytes = length_bytes;
         }
@@ -202,12 +249,14 @@ impl TraceFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use lunette_wire::{InitiatorTaskTag, Isid, Tsih};
 
     fn writer(directory: &Path) -> (Recorder, Writer) {
-        let file = TraceFile::open(directory.join("a.0.trace")).unwrap();
+        let [trace, times] =
+            ["a.0.trace", "a.0.times"].map(|name| TraceFile::open(directory.join(name)).unwrap());
         let (queue, records) = sync_channel(2);
         let lost = Arc::new(AtomicU64::new(0));
-        let files = HashMap::from([(7, file)]);
+        let files = HashMap::from([(7, UnitFiles { trace, times })]);
         (Recorder { queue, lost: Arc::clone(&lost) }, Writer { records, files, lost, told: 0 })
     }
 
@@ -235,12 +284,26 @@ mod tests {
         recorder.record(7, &Io::SaveState);
         recorder.record(8, &READ);
         writer.look();
-        let missing = "# 2 operations of all units are missing here";
+        let missing = "# 2 records of all units are missing here";
         assert_eq!(text(directory.path()), ["R 4096 512", "W 0 1024", missing]);
     }
 
     #[test]
-    fn later_starts_write_on_and_a_full_file_stays_as_it_is() {
+    fn the_times_of_a_task_have_its_names_beside_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let (recorder, mut writer) = writer(directory.path());
+        let name =
+            TaskName { isid: Isid([0x40, 0, 1, 0x37, 0, 0xff]), tsih: Tsih(7), tag: InitiatorTaskTag(0xa) };
+        let [data, store, rest] = [1, 20, 300].map(Duration::from_nanos);
+        recorder.record_times(name, Spent { naa: 7, data, store, rest });
+        recorder.record_times(name, Spent { naa: 8, data, store, rest });
+        writer.look();
+        let text = std::fs::read_to_string(directory.path().join("a.0.times")).unwrap();
+        assert_eq!(text, "4000013700ff 0007 0000000a 1 20 300 ns\n");
+    }
+
+    #[test]
+    fn later_starts_write_on_and_a_full_file_says_so_and_stays_as_it_is() {
         let directory = tempfile::tempdir().unwrap();
         for _ in 0..2 {
             let (recorder, mut writer) = writer(directory.path());
@@ -248,13 +311,14 @@ mod tests {
             writer.look();
         }
         let (recorder, mut writer) = writer(directory.path());
-        let file = writer.files.get_mut(&7).unwrap();
+        let file = &mut writer.files.get_mut(&7).unwrap().trace;
         assert!(file.length_bytes > 0);
         file.length_bytes = FILE_BYTES_MAX - 1;
         recorder.record(7, &READ);
         writer.look();
-        assert!(writer.files[&7].file.is_none());
-        assert_eq!(text(directory.path()), ["R 4096 512"; 2]);
+        assert!(writer.files[&7].trace.file.is_none());
+        let full = FULL.trim_end();
+        assert_eq!(text(directory.path()), ["R 4096 512", "R 4096 512", full]);
     }
 
     #[test]
@@ -262,12 +326,12 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (recorder, mut writer) = writer(directory.path());
         // Everything written there is refused.
-        let full = TraceFile::open(PathBuf::from("/dev/full")).unwrap();
-        writer.files.insert(9, full);
+        let full = || TraceFile::open(PathBuf::from("/dev/full")).unwrap();
+        writer.files.insert(9, UnitFiles { trace: full(), times: full() });
         recorder.record(9, &READ);
         recorder.record(7, &READ);
         writer.look();
-        assert!(writer.files[&9].file.is_none() && writer.files[&7].file.is_some());
+        assert!(writer.files[&9].trace.file.is_none() && writer.files[&7].trace.file.is_some());
         assert_eq!(text(directory.path()), ["R 4096 512"]);
     }
 }

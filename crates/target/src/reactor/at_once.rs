@@ -15,7 +15,7 @@ use super::commands::store_tag;
 use super::events::PDUS_GATHERED_MAX;
 use super::session::{Medium, Segment, TargetSession};
 use super::waiting::attribute;
-use crate::recorder::Recorder;
+use crate::task_times::{TaskName, Watch};
 
 /// Longer transfers take the long way: beside their bytes a task costs nothing, and reads are sent from the page cache there
 /// (docs/decisions/0011).
@@ -61,12 +61,16 @@ impl Reactor {
             return false;
         }
         let id = session.core.next_task();
-        let recorder = self.shared.recorder.as_ref();
+        let mut watch = self.shared.recorder.as_ref().map(Watch::begin);
         let key = store_tag(index, id);
-        let Some(mut begun) = session.begin(pdu, data, key, recorder) else { return false };
+        let Some(mut begun) = session.begin(pdu, data, key, watch.as_mut()) else { return false };
         self.at_once_left -= 1;
         match begun.take_transfer(data.len()) {
             Some(transfer) => {
+                if let Some(watch) = watch {
+                    let (isid, tsih) = (session.key.isid, session.place.tsih);
+                    watch.end(TaskName { isid, tsih, tag: pdu.initiator_task_tag });
+                }
                 session.core.answer_at_once(self.now, cid, (bhs, pdu), transfer, &mut self.outbox);
                 if self.outbox.pdus.len() >= PDUS_GATHERED_MAX {
                     self.queue_pdus(index);
@@ -102,6 +106,8 @@ impl Reactor {
             buffer
         });
         session.attach(id, buffer, is_starved);
+        self.time_task(index, id);
+        let Some(session) = self.sessions.get_mut(index) else { return };
         let Begun { command, next, medium, has_data } = begun;
         if let Some(context) = session.context(id) {
             context.command = Some(command);
@@ -136,7 +142,13 @@ impl Begun {
 
 impl TargetSession {
     /// Takes a command as far as it goes without waiting.
-    fn begin(&self, pdu: &ScsiCommand, data: &[u8], key: u64, recorder: Option<&Recorder>) -> Option<Begun> {
+    fn begin(
+        &self,
+        pdu: &ScsiCommand,
+        data: &[u8],
+        key: u64,
+        mut watch: Option<&mut Watch<'_>>,
+    ) -> Option<Begun> {
         let attachment = self.attachment.as_ref()?;
         let nexus = &attachment.nexus;
         let terms = Terms {
@@ -155,15 +167,19 @@ impl TargetSession {
         }
         let mut medium = None;
         let volume = command.unit_index().and_then(|unit| attachment.target.volumes.get(unit));
-        if let (Next::Io(io), Some(volume)) = (&next, volume)
-            && self.transfer_at_once(volume, io, data, &mut medium)
-        {
-            if let Some(recorder) = recorder {
-                recorder.record(volume.identity().naa, io);
+        if let (Next::Io(io), Some(volume)) = (&next, volume) {
+            if let Some(watch) = &mut watch {
+                watch.enters_store();
             }
-            let bytes = medium.as_ref().map_or(&[][..], Medium::bytes);
-            let event = Event::Io { result: Ok(IoOutcome::Done), data_out: data, medium: bytes };
-            next = command.resume(nexus, event);
+            let is_done = self.transfer_at_once(volume, io, data, &mut medium);
+            if let Some(watch) = watch {
+                watch.leaves_store(volume.identity().naa, io, is_done);
+            }
+            if is_done {
+                let bytes = medium.as_ref().map_or(&[][..], Medium::bytes);
+                let event = Event::Io { result: Ok(IoOutcome::Done), data_out: data, medium: bytes };
+                next = command.resume(nexus, event);
+            }
         }
         Some(Begun { command, next, medium, has_data })
     }

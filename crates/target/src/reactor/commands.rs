@@ -16,6 +16,7 @@ use super::session::{Attachment, Medium, TaskContext};
 use super::waiting::attribute;
 use crate::server::Shared;
 use crate::store_io::{NoOperation, io_error, io_outcome, operation_of};
+use crate::task_times::Stage;
 
 /// Reads from this length on are sent from the page cache where that is possible: below it the system calls cost more
 /// than the copy (docs/decisions/0011).
@@ -157,7 +158,13 @@ impl Reactor {
         let attachment = &session.attachment;
         let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut) else { return };
         context.out_present = present;
-        if !is_complete && let (Some(command), Some(attachment)) = (&mut context.command, attachment) {
+        if is_complete {
+            return;
+        }
+        if let Some(times) = &mut context.times {
+            times.enter(self.started.elapsed(), Stage::Data);
+        }
+        if let (Some(command), Some(attachment)) = (&mut context.command, attachment) {
             command.collects(&attachment.nexus);
         }
     }
@@ -167,6 +174,9 @@ impl Reactor {
         let Some(session) = self.sessions.get_mut(index) else { return };
         let Some(attachment) = &session.attachment else { return };
         let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut) else { return };
+        if let Some(times) = &mut context.times {
+            times.enter(self.started.elapsed(), Stage::Rest);
+        }
         let data =
             context.data_out.as_ref().map_or(&[][..], |buffer| &buffer[..context.out_present as usize]);
         let Some(command) = context.command.as_mut() else { return };
@@ -278,6 +288,9 @@ impl Reactor {
         match operation {
             Some(operation) => {
                 context.in_store = true;
+                if let Some(times) = &mut context.times {
+                    times.enter(self.started.elapsed(), Stage::Store);
+                }
                 self.io.submit(volume, store_tag(index, id), operation);
             }
             None => self.finish_starved(index, id),
@@ -286,13 +299,16 @@ impl Reactor {
 
     /// Has an operation recorded.
     #[cold]
-    fn record(&self, index: usize, id: TaskId, naa: Option<u64>, io: &Io) {
-        let Some(session) = self.sessions.get(index) else { return };
-        let context = session.contexts.get(id.slot()).and_then(Option::as_ref);
+    fn record(&mut self, index: usize, id: TaskId, naa: Option<u64>, io: &Io) {
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        let context = session.contexts.get_mut(id.slot()).and_then(Option::as_mut);
         let (Some(attachment), Some(context)) = (&session.attachment, context) else { return };
-        let volume = volume_of(&self.shared, attachment, context, naa);
-        if let (Some(recorder), Some(volume)) = (&self.shared.recorder, volume) {
-            recorder.record(volume.identity().naa, io);
+        let naa = volume_of(&self.shared, attachment, context, naa).map(|volume| volume.identity().naa);
+        if let (Some(recorder), Some(naa)) = (&self.shared.recorder, naa) {
+            recorder.record(naa, io);
+            if let Some(times) = &mut context.times {
+                times.reaches(naa);
+            }
         }
     }
 
@@ -302,6 +318,9 @@ impl Reactor {
         let Some(session) = self.sessions.get_mut(index) else { return };
         let Some(context) = session.contexts.get_mut(slot).and_then(Option::as_mut) else { return };
         context.in_store = false;
+        if let Some(times) = &mut context.times {
+            times.enter(self.started.elapsed(), Stage::Rest);
+        }
         let copies_on = context.copies_on.take();
         let id = context.id;
         let is_aborted = session.core.task(id).is_none_or(|view| view.aborted);

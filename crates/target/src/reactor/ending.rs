@@ -32,7 +32,10 @@ impl Reactor {
     /// Ends a command.
     pub(super) fn finish(&mut self, index: usize, id: TaskId, completion: &lunette_scsi::Completion) {
         let Some(session) = self.sessions.get_mut(index) else { return };
-        let context = session.take_context(id);
+        let mut context = session.take_context(id);
+        if let Some(times) = context.as_mut().and_then(|context| context.times.take()) {
+            session.tell_times(self.shared.recorder.as_ref(), self.started.elapsed(), id, *times);
+        }
         let out_length = context.as_ref().map_or(0, |context| context.out_length);
         let transfer = match &completion.data_in {
             DataIn::Parameter(bytes) => {

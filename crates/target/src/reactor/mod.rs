@@ -25,6 +25,7 @@ mod session;
 mod spoilt;
 mod state;
 mod text;
+mod timing;
 mod transmit;
 mod visitor;
 mod wait;

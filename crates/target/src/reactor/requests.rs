@@ -94,6 +94,7 @@ impl Reactor {
                 if let Some(id) = id {
                     let is_starved = buffer.is_none() && (length > 0 || (pdu.write && !pdu.is_final));
                     session.attach(id, buffer, is_starved);
+                    self.time_task(index, id);
                 }
             }
             _ => {

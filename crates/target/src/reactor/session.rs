@@ -13,6 +13,7 @@ use super::Waiter;
 use super::connection::Token;
 use crate::registry::{SessionKey, SessionPlace};
 use crate::retained::Retained;
+use crate::task_times::TaskTimes;
 use crate::units::ServedTarget;
 
 /// Data on its way to an initiator.
@@ -110,6 +111,8 @@ pub(super) struct TaskContext {
     pub(super) copies_on: Option<u64>,
     /// Other commands of its unit keep it from going on.
     pub(super) is_waiting: bool,
+    /// Where its time goes, if that is recorded.
+    pub(super) times: Option<Box<TaskTimes>>,
 }
 
 /// The part of a session that reaches logical units.
@@ -195,6 +198,7 @@ impl TargetSession {
             in_store: false,
             copies_on: None,
             is_waiting: false,
+            times: None,
         });
     }
 

@@ -1,0 +1,163 @@
+//! Where the time of one task goes, as far as its target can tell: from when its command had come until its answer was ready.
+//!
+//! A task is in one stage at any time, so that the stages add up to the whole. There are times only where the target records
+//! ([`crate::recorder`]), and none are taken elsewhere. What the network makes of it is not for the target to know.
+
+use std::time::{Duration, Instant};
+
+use lunette_scsi::Io;
+use lunette_wire::{InitiatorTaskTag, Isid, Tsih};
+
+use crate::recorder::Recorder;
+
+/// What a task is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// It waits for its data: what goes unasked, or what R2Ts have asked for.
+    Data,
+    /// Its store has it.
+    Store,
+    /// All else: commands before it, others of its unit, the target's own work.
+    Rest,
+}
+
+/// Stages that there are.
+const STAGES: usize = 3;
+
+/// The stages of one task. Times are of any clock that does not go back.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TaskTimes {
+    stage: Stage,
+    since: Duration,
+    spent: [Duration; STAGES],
+    /// The unit whose store had it last.
+    naa: Option<u64>,
+}
+
+impl TaskTimes {
+    /// Of a command that has come now.
+    pub(crate) const fn new(now: Duration) -> Self {
+        Self { stage: Stage::Rest, since: now, spent: [Duration::ZERO; STAGES], naa: None }
+    }
+
+    /// It goes on in another stage.
+    pub(crate) fn enter(&mut self, now: Duration, stage: Stage) {
+        self.spent[self.stage as usize] += now.saturating_sub(self.since);
+        (self.stage, self.since) = (stage, now);
+    }
+
+    /// It reaches the store of this unit.
+    pub(crate) const fn reaches(&mut self, naa: u64) {
+        self.naa = Some(naa);
+    }
+
+    /// Its answer is ready: how long it was in each stage, if a store had it.
+    pub(crate) fn end(mut self, now: Duration) -> Option<Spent> {
+        self.enter(now, Stage::Rest);
+        let [data, store, rest] = self.spent;
+        Some(Spent { naa: self.naa?, data, store, rest })
+    }
+}
+
+/// How long a task was in each stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Spent {
+    pub(crate) naa: u64,
+    pub(crate) data: Duration,
+    pub(crate) store: Duration,
+    pub(crate) rest: Duration,
+}
+
+/// By which both sides know a task.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TaskName {
+    pub(crate) isid: Isid,
+    pub(crate) tsih: Tsih,
+    pub(crate) tag: InitiatorTaskTag,
+}
+
+/// A command that ends before it becomes a task, and its recorder. Nothing of it is carried out where nobody records.
+pub(crate) struct Watch<'a> {
+    recorder: &'a Recorder,
+    clock: Instant,
+    times: TaskTimes,
+}
+
+impl<'a> Watch<'a> {
+    #[cold]
+    pub(crate) fn begin(recorder: &'a Recorder) -> Self {
+        Self { recorder, clock: Instant::now(), times: TaskTimes::new(Duration::ZERO) }
+    }
+
+    /// Its unit's store has it.
+    #[cold]
+    pub(crate) fn enters_store(&mut self) {
+        self.times.enter(self.clock.elapsed(), Stage::Store);
+    }
+
+    /// The store has done it at once, or not.
+    #[cold]
+    pub(crate) fn leaves_store(&mut self, naa: u64, io: &Io, is_done: bool) {
+        self.times.enter(self.clock.elapsed(), Stage::Rest);
+        if is_done {
+            self.times.reaches(naa);
+            self.recorder.record(naa, io);
+        }
+    }
+
+    /// It is answered.
+    #[cold]
+    pub(crate) fn end(self, name: TaskName) {
+        if let Some(spent) = self.times.end(self.clock.elapsed()) {
+            self.recorder.record_times(name, spent);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MS: fn(u64) -> Duration = Duration::from_millis;
+
+    #[test]
+    fn a_write_is_in_one_stage_after_the_other() {
+        let mut times = TaskTimes::new(MS(5));
+        times.enter(MS(7), Stage::Data);
+        times.enter(MS(57), Stage::Rest);
+        times.reaches(9);
+        times.enter(MS(58), Stage::Store);
+        times.enter(MS(78), Stage::Rest);
+        let spent = Spent { naa: 9, data: MS(50), store: MS(20), rest: MS(2 + 1 + 3) };
+        assert_eq!(times.end(MS(81)), Some(spent));
+    }
+
+    #[test]
+    fn what_reached_no_store_is_not_told() {
+        assert_eq!(TaskTimes::new(MS(5)).end(MS(9)), None);
+    }
+
+    proptest! {
+        #![proptest_config(lunette_cases::cases(256))]
+
+        #[test]
+        fn stages_add_up_to_the_whole(steps in prop::collection::vec((0_u64..1 << 40, 0_usize..STAGES), 0..20)) {
+            let stages = [Stage::Data, Stage::Store, Stage::Rest];
+            let (mut now, mut expected) = (Duration::ZERO, [Duration::ZERO; STAGES]);
+            let mut times = TaskTimes::new(now);
+            times.reaches(1);
+            let mut stage = Stage::Rest as usize;
+            for (ns, next) in steps {
+                let step = Duration::from_nanos(ns);
+                now += step;
+                expected[stage] += step;
+                times.enter(now, stages[next]);
+                stage = next;
+            }
+            let spent = times.end(now).expect("a store had it");
+            prop_assert_eq!([spent.data, spent.store, spent.rest], expected);
+            prop_assert_eq!(spent.data + spent.store + spent.rest, now);
+        }
+    }
+}
