@@ -98,7 +98,20 @@ impl Namespace {
     /// # Errors
     /// It cannot be started.
     pub fn spawn(&self, command: &mut Command) -> io::Result<Child> {
-        end_with_parent(command);
+        self.spawn_bound(command, Signal::TERM)
+    }
+
+    /// The same with a command that is killed then, and gets no time to end in order: one that would wait for a network that has
+    /// gone with the same thread.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn spawn_mortal(&self, command: &mut Command) -> io::Result<Child> {
+        self.spawn_bound(command, Signal::KILL)
+    }
+
+    fn spawn_bound(&self, command: &mut Command, end: Signal) -> io::Result<Child> {
+        end_with_parent(command, end);
         // The parent whose end counts is the thread that starts the command, so it has to be this one.
         move_into_link_name_space(self.entrance.as_fd(), Some(LinkNameSpaceType::Network))?;
         command.spawn()
@@ -112,9 +125,9 @@ fn unshare_network() -> rustix::io::Result<()> {
 }
 
 #[expect(unsafe_code, reason = "the standard library has no safe way to say this of a child")]
-fn end_with_parent(command: &mut Command) {
+fn end_with_parent(command: &mut Command, end: Signal) {
     // SAFETY: between fork and exec the closure makes one system call, and neither allocates nor locks.
     unsafe {
-        command.pre_exec(|| set_parent_process_death_signal(Some(Signal::TERM)).map_err(io::Error::from));
+        command.pre_exec(move || set_parent_process_death_signal(Some(end)).map_err(io::Error::from));
     }
 }
