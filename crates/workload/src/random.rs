@@ -12,6 +12,9 @@ pub(crate) enum Purpose {
     Order,
     Place,
     Arrival,
+    FileKind,
+    FileLength,
+    FileChoice,
 }
 
 /// A stream of random numbers.
