@@ -153,6 +153,17 @@ impl Attached {
         Client::begin(Box::new(stream))
     }
 
+    /// A client with structured replies and the context `base:allocation`.
+    ///
+    /// # Errors
+    /// The server does not let it in, or does not have them.
+    pub fn structured_client(&self) -> Result<StructuredClient> {
+        let stream = TcpStream::connect(self.address())?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+        StructuredClient::begin(Box::new(stream))
+    }
+
     /// Ends it by a signal; it must say that all is well.
     ///
     /// # Errors
@@ -207,7 +218,7 @@ impl<T: Read + Write + Send> Stream for T {}
 /// A client in the transmission phase.
 pub struct Client(Box<dyn Stream>);
 
-/// Commands of the protocol, and FUA among their flags.
+/// Commands of the protocol, and some of their flags.
 pub mod command {
     /// READ
     pub const READ: u16 = 0;
@@ -221,10 +232,14 @@ pub mod command {
     pub const TRIM: u16 = 4;
     /// WRITE_ZEROES
     pub const WRITE_ZEROES: u16 = 6;
+    /// BLOCK_STATUS
+    pub const BLOCK_STATUS: u16 = 7;
     /// Answered when it is stable.
     pub const FUA: u16 = 1;
     /// Only if it is faster than a write.
     pub const FAST_ZERO: u16 = 1 << 4;
+    /// One extent is enough.
+    pub const REQ_ONE: u16 = 1 << 3;
 }
 
 impl Client {
@@ -237,12 +252,24 @@ impl Client {
     }
 
     fn begin(stream: Box<dyn Stream>) -> Result<Self> {
+        let mut client = Self::greeted(stream)?;
+        client.choose()?;
+        Ok(client)
+    }
+
+    fn greeted(stream: Box<dyn Stream>) -> Result<Self> {
         let mut client = Self(stream);
         let greeting: [u8; 18] = client.bytes()?;
         ensure!(greeting == *b"NBDMAGICIHAVEOPT\0\x03", "{greeting:?}");
-        client.send(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0")?;
-        let _size_and_flags: [u8; 10] = client.bytes()?;
+        client.send(b"\0\0\0\x03")?;
         Ok(client)
+    }
+
+    /// `NBD_OPT_EXPORT_NAME`, which has no other answer.
+    fn choose(&mut self) -> Result<()> {
+        self.send(b"IHAVEOPT\0\0\0\x01\0\0\0\0")?;
+        let _size_and_flags: [u8; 10] = self.bytes()?;
+        Ok(())
     }
 
     /// Sends bytes.
@@ -332,5 +359,82 @@ impl Client {
         let mut byte = [0];
         matches!(self.0.read(&mut byte), Ok(0))
             || self.0.read(&mut byte).is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset)
+    }
+}
+
+/// A client in the transmission phase that gets structured replies, and may ask for `base:allocation`.
+pub struct StructuredClient {
+    client: Client,
+    context: u32,
+}
+
+/// The reply to a request of such a client: each must come in one chunk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Chunk {
+    /// It is done.
+    Done,
+    /// What is there from this offset on.
+    Data(u64, Vec<u8>),
+    /// Lengths and flags.
+    Extents(Vec<(u32, u32)>),
+    /// The error and its words.
+    Error(u32, String),
+}
+
+impl StructuredClient {
+    fn begin(stream: Box<dyn Stream>) -> Result<Self> {
+        const CONTEXT: &[u8] = b"base:allocation";
+        let mut client = Client::greeted(stream)?;
+        let mut answer = |option: u8, data: &[u8]| -> Result<Vec<u8>> {
+            client.send(
+                &[b"IHAVEOPT\0\0\0", &[option][..], &(data.len() as u32).to_be_bytes(), data].concat(),
+            )?;
+            let (mut last, mut kind) = (Vec::new(), [0; 4]);
+            while kind != [0, 0, 0, 1] {
+                let head: [u8; 20] = client.bytes()?;
+                kind = std::array::from_fn(|index| head[12 + index]);
+                ensure!(kind[0] == 0, "option {option} is refused: {kind:?}");
+                let mut data =
+                    vec![0; u32::from_be_bytes(std::array::from_fn(|index| head[16 + index])) as usize];
+                client.0.read_exact(&mut data)?;
+                last = if data.is_empty() { last } else { data };
+            }
+            Ok(last)
+        };
+        answer(8, &[])?;
+        let query = [b"\0\0\0\0\0\0\0\x01\0\0\0\x0f", CONTEXT].concat();
+        let context = answer(10, &query)?;
+        ensure!(context.get(4..) == Some(CONTEXT), "{context:?}");
+        client.choose()?;
+        Ok(Self { client, context: u32::from_be_bytes(context[..4].try_into()?) })
+    }
+
+    /// Carries out a request without data.
+    ///
+    /// # Errors
+    /// The connection is closed, or this is no reply to it in one chunk.
+    pub fn request(&mut self, what: (u16, u16), offset: u64, length: u32) -> Result<Chunk> {
+        self.client.send(&Client::header(what, 7, offset, length))?;
+        let head: [u8; 20] = self.client.bytes()?;
+        ensure!(head[..6] == [0x66, 0x8e, 0x33, 0xef, 0, 1] && head[15] == 7, "no only chunk: {head:?}");
+        let mut data = vec![0; u32::from_be_bytes(head[16..].try_into()?) as usize];
+        self.client.0.read_exact(&mut data)?;
+        let number =
+            |at: usize| data.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
+        Ok(match head[6..8] {
+            [0, 0] if data.is_empty() => Chunk::Done,
+            [0, 1] if data.len() > 8 => {
+                Chunk::Data(u64::from_be_bytes(data[..8].try_into()?), data.split_off(8))
+            }
+            [0, 5] if number(0) == Some(self.context) && data.len() % 8 == 4 => {
+                let pairs = data[4..]
+                    .chunks_exact(4)
+                    .map(|bytes| u32::from_be_bytes(std::array::from_fn(|index| bytes[index])));
+                let all: Vec<u32> = pairs.collect();
+                Chunk::Extents(all.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect())
+            }
+            [0x80, 1] => Chunk::Error(number(0).unwrap_or(0), String::from_utf8(data.split_off(6))?),
+            _ => anyhow::bail!("no such chunk: {head:?}"),
+        })
     }
 }

@@ -36,9 +36,9 @@ const RECIPES: [Recipe; 2] = [
     Recipe {
         variable: vm::IMAGE,
         suite: "bookworm",
-        packages: "busybox-static,e2fsprogs,fio,iproute2,kmod,mount,multipath-tools,open-iscsi,procps,sg3-utils,udev,xfsprogs",
+        packages: "busybox-static,e2fsprogs,fio,iproute2,kmod,mount,multipath-tools,nbd-client,open-iscsi,procps,sg3-utils,udev,xfsprogs",
         modules: "9p 9pnet_virtio configfs crc32c_generic crc32c_intel dm_multipath dm_queue_length dm_round_robin \
-            dm_service_time ext4 iscsi_target_mod iscsi_tcp loop scsi_dh_alua sd_mod sg target_core_file target_core_mod \
+            dm_service_time ext4 iscsi_target_mod iscsi_tcp loop nbd scsi_dh_alua sd_mod sg target_core_file target_core_mod \
             virtio_net virtio_pci virtio_rng xfs",
     },
     // For LIO alone.

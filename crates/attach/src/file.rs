@@ -12,12 +12,13 @@ use std::time::{Duration, UNIX_EPOCH};
 use fuser::{
     BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
     KernelConfig, LockOwner, MountOption, OpenAccMode, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory,
-    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request, Session, SessionUnmounter, TimeOrNow, WriteFlags,
+    ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyWrite, Request, Session, SessionUnmounter, TimeOrNow,
+    WriteFlags,
 };
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::mount::{UnmountFlags, unmount};
 
-use crate::{Disk, DiskError};
+use crate::{Disk, DiskError, Extent};
 
 /// The name of the file.
 pub const NAME: &str = "disk";
@@ -27,6 +28,12 @@ const FILE: INodeNo = INodeNo(2);
 const BELIEVED: Duration = Duration::from_secs(3600);
 /// The longest write that the kernel sends at once, in bytes.
 const WRITE_BYTES_MAX: u32 = 1 << 20;
+/// Of `lseek`, as Linux numbers them.
+const SEEK_DATA: i32 = 3;
+const SEEK_HOLE: i32 = 4;
+/// How often a unit is asked for one `lseek`, while the kernel lets nobody else at the file: within a second at the end of a line of
+/// 50 ms. A usual unit tells of some gigabytes at once.
+const ASKED_MAX: usize = 16;
 
 /// A disk that is mounted.
 #[derive(Debug)]
@@ -154,6 +161,41 @@ impl Directory {
         };
         self.disk.zero(offset, length, may_unmap, false).map_err(|error| errno(&error))
     }
+
+    fn seek(&self, offset: i64, whence: i32) -> Result<u64, Errno> {
+        let size = self.disk.size_bytes();
+        let extents = |at| self.disk.extents(at, size - at).map_err(|error| errno(&error));
+        seek(size, offset, whence, extents)
+    }
+}
+
+/// Where data begins (SEEK_DATA) or a hole does (SEEK_HOLE; one is behind the end in any case) from there on. `extents` tells what is from
+/// a place on, as far as one question to the unit tells it. A hole that is found only by asking again and again counts as data, which
+/// POSIX leaves to the file system.
+fn seek(
+    size: u64,
+    offset: i64,
+    whence: i32,
+    mut extents: impl FnMut(u64) -> Result<Vec<Extent>, Errno>,
+) -> Result<u64, Errno> {
+    let wants_data = match whence {
+        SEEK_DATA => true,
+        SEEK_HOLE => false,
+        _ => return Err(Errno::EINVAL),
+    };
+    let mut at = u64::try_from(offset).ok().filter(|at| *at < size).ok_or(Errno::ENXIO)?;
+    for _ in 0..ASKED_MAX {
+        let extents = extents(at)?;
+        let is_found = |extent: &&Extent| extent.space.is_zero() != wants_data;
+        if let Some(found) = extents.iter().find(is_found) {
+            return Ok(found.bytes.start);
+        }
+        at = extents.last().map_or(size, |extent| extent.bytes.end);
+        if at >= size {
+            return if wants_data { Err(Errno::ENXIO) } else { Ok(size) };
+        }
+    }
+    Ok(if wants_data { at } else { size })
 }
 
 impl Filesystem for Directory {
@@ -308,5 +350,45 @@ impl Filesystem for Directory {
             Ok(()) => reply.ok(),
             Err(error) => reply.error(error),
         }
+    }
+
+    fn lseek(&self, _: &Request, inode: INodeNo, _: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
+        if inode != FILE {
+            return reply.error(Errno::EINVAL);
+        }
+        match self.seek(offset, whence) {
+            // A disk has no more bytes than such a number can tell.
+            Ok(place) => reply.offset(place.cast_signed()),
+            Err(error) => reply.error(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Space;
+
+    /// A unit that tells of one block at a time, all of them alike: what `lseek` answers, and how often it asks.
+    fn seek_in(blocks: u64, space: Space, whence: i32) -> (Option<u64>, usize) {
+        let mut asked = 0;
+        let found = seek(blocks * 512, 0, whence, |at| {
+            asked += 1;
+            Ok(vec![Extent { bytes: at..at + 512, space }])
+        });
+        (found.ok(), asked)
+    }
+
+    #[test]
+    fn a_unit_that_tells_little_at_a_time_is_not_asked_for_ever() {
+        assert_eq!(
+            seek_in(1000, Space::Empty, SEEK_DATA),
+            (Some(16 * 512), 16),
+            "what is not known counts as data"
+        );
+        assert_eq!(seek_in(1000, Space::Data, SEEK_HOLE), (Some(1000 * 512), 16));
+        assert_eq!(seek_in(10, Space::Empty, SEEK_DATA), (None, 10));
+        assert_eq!(seek_in(10, Space::Data, SEEK_HOLE), (Some(10 * 512), 10));
+        assert_eq!(seek_in(10, Space::Data, SEEK_DATA), (Some(0), 1));
     }
 }

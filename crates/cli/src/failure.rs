@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use lunette_block::OpenError;
-use lunette_initiator::CommandError;
+use lunette_initiator::{AnswerFault, CommandError};
 use lunette_scsi::client::Unfit;
 use lunette_target::StartError;
 use serde::Serialize;
@@ -21,6 +21,11 @@ const MISMATCH: u8 = 6;
 /// `wan run` ends with its command's status otherwise, which is seldom this one.
 const WAN: u8 = 125;
 
+/// What to try where a session was lost, and where data was.
+const LOST: &str =
+    "look at the target's log and at the network; --recovery SECONDS waits longer for a session that is lost";
+const SPOILT: &str = "something on the way changes data: look at the network and its devices";
+
 /// Why the program ends without success.
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
@@ -35,6 +40,8 @@ pub(crate) struct Failure {
     unflushed: bool,
     /// The target does not have the command, or not in this form.
     unfit: Option<Unfit>,
+    /// What its port's caller calls the command that failed, where the session goes on.
+    tag: Option<u64>,
     /// How it is told.
     form: Form,
 }
@@ -64,6 +71,7 @@ impl Failure {
             internal: false,
             unflushed: false,
             unfit: None,
+            tag: None,
             form: Form::Words,
         }
     }
@@ -122,8 +130,19 @@ impl Failure {
             | CommandError::Overdue { .. } => (SCSI, Some("target")),
             _ => (SESSION, None),
         };
-        let unflushed = *error == CommandError::ResetSinceFlush;
-        Self { side, unflushed, ..Self::of(status, chain(error)) }
+        let help = match error {
+            CommandError::NotSent(_) | CommandError::Unknown(_) => Some(LOST),
+            CommandError::Faulty { fault: AnswerFault::DataDigest, .. } => Some(SPOILT),
+            _ => None,
+        };
+        let (unflushed, help) = (*error == CommandError::ResetSinceFlush, help.map(ToOwned::to_owned));
+        Self { help, side, unflushed, ..Self::of(status, chain(error)) }
+    }
+
+    /// The session was lost under a command that changes nothing: status 3.
+    pub(crate) fn unanswered(why: &str) -> Self {
+        Self::of(SESSION, format!("the session was lost before a command was answered: {why}"))
+            .with_help(LOST)
     }
 
     /// The target refused a command, or did not follow the standard: status 5.
@@ -194,6 +213,16 @@ impl Failure {
     /// Whether the target does not have the command, or not in this form.
     pub(crate) fn unfit(&self) -> Option<Unfit> {
         self.unfit
+    }
+
+    /// The same, of this command alone.
+    pub(crate) fn of_tag(self, tag: u64) -> Self {
+        Self { tag: Some(tag), ..self }
+    }
+
+    /// Which command it is of, where the session goes on.
+    pub(crate) fn tag(&self) -> Option<u64> {
+        self.tag
     }
 
     /// See [`Failure::internal`].

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use lunette_iscsi::initiator::session::{AnswerFault, CDB_LENGTH_MAX};
-use lunette_wire::LunField;
 use lunette_wire::initiator::TaskAttribute;
 use lunette_wire::target::Residual;
+use lunette_wire::{InitiatorTaskTag, LunField};
 
 use crate::{Lun, Remedy};
 
@@ -258,6 +258,8 @@ pub struct Times {
     pub first_byte: Option<Duration>,
     /// It was complete.
     pub done: Duration,
+    /// What that last try was called in its session.
+    pub tag: Option<InitiatorTaskTag>,
 }
 
 /// A command that is over.

@@ -137,6 +137,15 @@ pub(crate) struct Connector<'a> {
     start: Instant,
 }
 
+/// The stage that a login begins with.
+#[derive(Debug, Clone, Copy)]
+enum Start<'a> {
+    /// SecurityNegotiation, with these credentials.
+    Security(Option<&'a Credentials>),
+    /// LoginOperationalNegotiation, without any.
+    Operational,
+}
+
 /// How a try at one portal ended.
 enum Tried {
     There(Box<Connected>),
@@ -173,7 +182,7 @@ impl<'a> Connector<'a> {
         let mut trail = Trail::new(portal.clone());
         let mut portal = portal.clone();
         loop {
-            match self.try_algorithms(goal, &portal)? {
+            match self.try_stages(goal, &portal)? {
                 Tried::There(connected) => return Ok(*connected),
                 Tried::Moved(moved) => {
                     let next = trail.follow(&moved);
@@ -183,18 +192,33 @@ impl<'a> Connector<'a> {
         }
     }
 
+    /// Without credentials there is nothing to say in the security stage: it is left out, which saves a round trip, and a target
+    /// that does not take that is tried once more with it (RFC 7143, 6.3). What it says then is its answer: see [`Error::of_both`].
+    fn try_stages(&mut self, goal: &Goal, portal: &Portal) -> Result<Tried, Error> {
+        if !self.options.leaves_out_security() {
+            return self.try_algorithms(goal, portal);
+        }
+        match self.attempt(goal, portal, Start::Operational) {
+            Err(first) if first.may_miss_security() => {
+                let second = self.attempt(goal, portal, Start::Security(None));
+                second.map_err(|second| Error::of_both(first, second))
+            }
+            ended => ended,
+        }
+    }
+
     /// tgtd computes SHA-1 where SHA-256 is meant. Whoever fails with SHA-256 and has offered MD5 anyway tries that alone,
     /// once: nobody who could listen or change what is said gains by it.
     fn try_algorithms(&mut self, goal: &Goal, portal: &Portal) -> Result<Tried, Error> {
         let credentials = self.options.credentials.as_ref();
-        let first = self.attempt(goal, portal, credentials);
+        let first = self.attempt(goal, portal, Start::Security(credentials));
         match (&first, credentials) {
             (Err(Error::Login { error, .. }), Some(credentials))
                 if is_of_sha_256(error, self.record)
                     && credentials.algorithms.contains(&ChapAlgorithm::Md5) =>
             {
                 let only = Credentials { algorithms: vec![ChapAlgorithm::Md5], ..credentials.clone() };
-                match self.attempt(goal, portal, Some(&only)) {
+                match self.attempt(goal, portal, Start::Security(Some(&only))) {
                     // What SHA-256 failed with says more than what MD5 does, unless that names the reason.
                     Err(error) if !error.is_authentication() => first,
                     ended => ended,
@@ -205,12 +229,7 @@ impl<'a> Connector<'a> {
     }
 
     /// One connection, one login; it is noted in the record.
-    fn attempt(
-        &mut self,
-        goal: &Goal,
-        portal: &Portal,
-        credentials: Option<&Credentials>,
-    ) -> Result<Tried, Error> {
+    fn attempt(&mut self, goal: &Goal, portal: &Portal, start: Start<'_>) -> Result<Tried, Error> {
         let mut attempt = Attempt {
             portal: portal.clone(),
             address: None,
@@ -221,7 +240,7 @@ impl<'a> Connector<'a> {
             trace: Trace::default(),
             end: String::new(),
         };
-        let result = self.connect_and_log_in(goal, portal, credentials, &mut attempt);
+        let result = self.connect_and_log_in(goal, portal, start, &mut attempt);
         attempt.ended = self.start.elapsed();
         attempt.end = match &result {
             Ok(Tried::There(_)) => "logged in".to_owned(),
@@ -239,10 +258,14 @@ impl<'a> Connector<'a> {
         &self,
         goal: &Goal,
         portal: &Portal,
-        credentials: Option<&Credentials>,
+        start: Start<'_>,
         attempt: &mut Attempt,
     ) -> Result<Tried, Error> {
         let options = self.options;
+        let (credentials, skips_security) = match start {
+            Start::Security(credentials) => (credentials, false),
+            Start::Operational => (None, true),
+        };
         let settings = LoginSettings {
             initiator_name: options.initiator_name.clone(),
             initiator_alias: options.initiator_alias.clone(),
@@ -253,6 +276,7 @@ impl<'a> Connector<'a> {
             cmd_sn: goal.cmd_sn,
             wishes: Wishes { max_connections: options.connections.max(1), ..options.wishes.clone() },
             credentials: credentials.cloned(),
+            skips_security,
         };
         let mut random = [0; 33];
         getrandom::fill(&mut random).map_err(no_random)?;

@@ -89,6 +89,14 @@ pub enum Error {
         /// Why.
         error: LoginError,
     },
+    /// A login was tried in another way after a refusal, and has failed for the moment.
+    #[error("{second}; the try before it, in another way: {first}")]
+    TriedAgain {
+        /// What the refusal was.
+        first: Box<Error>,
+        /// What came of the second try, which counts.
+        second: Box<Error>,
+    },
     /// SendTargets failed.
     #[error("discovery at {portal}: {error}")]
     Discovery {
@@ -164,6 +172,7 @@ impl Error {
             | Self::Format { .. }
             | Self::Path { .. } => Some(Side::Target),
             Self::Login { error, .. } => Some(error.side()),
+            Self::TriedAgain { second, .. } => second.side(),
         }
     }
 
@@ -187,6 +196,7 @@ impl Error {
             }
             // A login's error says it itself.
             Self::Login { .. } => "`lunette login-trace URL` tells every step of the login",
+            Self::TriedAgain { second, .. } => second.advice(),
             Self::Discovery { .. } => "name the target in place of asking for all",
             Self::NameService { .. } => {
                 "check whether an iSNS server listens there (its port is 3205), and whether it lets this initiator ask"
@@ -205,12 +215,33 @@ impl Error {
         matches!(self, Self::Login { error, .. } if error.is_authentication())
     }
 
+    /// What two tries in different ways have come to. A refusal is the last word only where the second try says so too: one that
+    /// fails for the moment may go through a little later.
+    pub(crate) fn of_both(first: Error, second: Error) -> Error {
+        match (first.is_temporary(), second.is_temporary()) {
+            (false, true) => Self::TriedAgain { first: Box::new(first), second: Box::new(second) },
+            (true, true) => first,
+            (_, false) => second,
+        }
+    }
+
+    /// True where a login that has left out the security stage may succeed with it.
+    pub(crate) fn may_miss_security(&self) -> bool {
+        match self {
+            Self::Login { error, .. } => error.may_miss_security(),
+            // Some do not say what they miss.
+            Self::Closed { phase: Phase::Login, .. } => true,
+            _ => false,
+        }
+    }
+
     /// True where the same may succeed a little later.
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         match self {
             Self::Connect { .. } | Self::Closed { .. } | Self::Timeout { .. } | Self::Resolve { .. } => true,
             Self::Login { error, .. } => error.is_temporary(),
+            Self::TriedAgain { second, .. } => second.is_temporary(),
             _ => false,
         }
     }

@@ -23,6 +23,7 @@ mod options;
 mod secret;
 mod session;
 mod url;
+mod way;
 mod wire;
 
 pub use command::{Cdb, Command, CommandError, CommandId, Completion, Data, Replay, Status, Times};
@@ -31,7 +32,7 @@ pub use discover::{discover, discover_trace};
 pub use engine::{ConnectionInfo, Engine, EngineEvent, Remedy, RequestId, Waker};
 pub use error::{Advice, Error, Phase, Side};
 pub use identity::{default_initiator_name, isid_from_hex};
-pub use lunette_iscsi::chap::{ChapAlgorithm, ChapCredential, Secret};
+pub use lunette_iscsi::chap::{ChapAlgorithm, ChapCredential, SECRET_LENGTH_SOUND, Secret};
 pub use lunette_iscsi::initiator::discovery::{DEFAULT_PORT, DiscoveredTarget, Portal, PortalError};
 pub use lunette_iscsi::initiator::login::{
     Credentials, DigestWish, LoginError, Outcome, Purpose, Reason, Trace, TracedKey, TracedPdu, Wishes,
@@ -45,3 +46,4 @@ pub use options::{Options, Timing};
 pub use secret::{SecretError, secret_from_environment, secret_from_file};
 pub use session::{Session, Submitted};
 pub use url::{Lun, TargetUrl, URL_FORM, UrlError};
+pub use way::Way;

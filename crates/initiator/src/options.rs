@@ -69,6 +69,9 @@ pub struct Options {
     pub isid: Option<Isid>,
     /// For CHAP.
     pub credentials: Option<Credentials>,
+    /// Without credentials, leave out the security stage of the login, and go through it only where the target insists. Not where
+    /// several connections or an ErrorRecoveryLevel above 0 are wanted: LIO then grants one connection. Default: true.
+    pub skips_security: bool,
     /// What is offered at login; `max_connections` is set by `connections`.
     pub wishes: Wishes,
     /// Connections of the session, 1 to 32; the target may want fewer. Default 1.
@@ -88,10 +91,17 @@ impl Options {
             portals: vec![portal],
             isid: None,
             credentials: None,
+            skips_security: true,
             wishes: Wishes::default(),
             connections: 1,
             timing: Timing::default(),
         }
+    }
+
+    /// Whether a login begins with the operational stage.
+    pub(crate) fn leaves_out_security(&self) -> bool {
+        let is_plain = self.connections <= 1 && self.wishes.error_recovery_level == 0;
+        self.skips_security && is_plain && self.credentials.is_none()
     }
 
     /// The same for another session beside this one, the `place`th: an identifier that is given counts on, in its qualifier

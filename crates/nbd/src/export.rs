@@ -17,6 +17,7 @@ const SEND_FUA: u16 = 1 << 3;
 const ROTATIONAL: u16 = 1 << 4;
 const SEND_TRIM: u16 = 1 << 5;
 const SEND_WRITE_ZEROES: u16 = 1 << 6;
+const SEND_DF: u16 = 1 << 7;
 const CAN_MULTI_CONN: u16 = 1 << 8;
 const SEND_FAST_ZERO: u16 = 1 << 11;
 
@@ -126,8 +127,8 @@ impl Export {
         name.is_empty() || name == self.name.as_bytes()
     }
 
-    /// The transmission flags.
-    pub(crate) fn flags(&self) -> u16 {
+    /// The transmission flags, for a client that takes structured replies or for another.
+    pub(crate) fn flags(&self, structured: bool) -> u16 {
         let features = &self.features;
         let changes = !features.read_only;
         let flags = [
@@ -136,6 +137,8 @@ impl Export {
             (SEND_FUA, changes),
             (SEND_TRIM, changes && features.trim),
             (SEND_WRITE_ZEROES | SEND_FAST_ZERO, changes),
+            // Every read is answered in one piece.
+            (SEND_DF, structured),
             (CAN_MULTI_CONN, features.multi_connection),
         ];
         let set = flags.into_iter().filter(|(_, is_set)| *is_set);
@@ -158,11 +161,12 @@ mod tests {
 
     #[test]
     fn flags_say_what_can_be_done() {
-        let flags = |features| export(512, 4096, features).unwrap().flags();
+        let flags = |features| export(512, 4096, features).unwrap().flags(false);
         assert_eq!(flags(Features::default()), 0x84d);
         let all = Features { rotational: true, trim: true, multi_connection: true, read_only: false };
         assert_eq!(flags(all), 0x97d);
         assert_eq!(flags(Features { read_only: true, ..all }), 0x117, "nothing that changes anything");
+        assert_eq!(export(512, 4096, all).unwrap().flags(true), 0x9fd, "and reads in one piece");
     }
 
     #[test]

@@ -1,15 +1,15 @@
 //! The handshake in its fixed newstyle form, from the greeting to the export that the client wants, or to the end. The older
 //! forms are not served, but for `NBD_OPT_EXPORT_NAME`, which old clients of the newstyle have instead of `NBD_OPT_GO`.
 
+use crate::context::{ALLOCATION, ALLOCATION_ID, Question};
 use crate::export::{Export, NAME_BYTES_MAX};
+use crate::fields::Fields;
 
 /// Options that one client may send before it goes over to transmission: a few are usual.
 pub const OPTIONS_MAX: u32 = 64;
 
-/// The longest data of an option: a name, its length, and information requests.
-const OPTION_BYTES_MAX: u32 = NAME_BYTES_MAX as u32 + 4 + 2 + 2 * INFORMATION_MAX;
-/// Information requests that one option may have; there are four.
-const INFORMATION_MAX: u32 = 64;
+/// The longest data of an option: a name and a few queries of the longest strings, where one short query is usual.
+const OPTION_BYTES_MAX: u32 = 4 * NAME_BYTES_MAX as u32;
 
 const GREETING_MAGIC: u64 = 0x4e42_444d_4147_4943;
 const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
@@ -30,12 +30,16 @@ mod option {
     pub(super) const LIST: u32 = 3;
     pub(super) const INFO: u32 = 6;
     pub(super) const GO: u32 = 7;
+    pub(super) const STRUCTURED_REPLY: u32 = 8;
+    pub(super) const LIST_META_CONTEXT: u32 = 9;
+    pub(super) const SET_META_CONTEXT: u32 = 10;
 }
 
 mod answer {
     pub(super) const ACK: u32 = 1;
     pub(super) const SERVER: u32 = 2;
     pub(super) const INFO: u32 = 3;
+    pub(super) const META_CONTEXT: u32 = 4;
     pub(super) const UNSUPPORTED: u32 = 0x8000_0001;
     pub(super) const INVALID: u32 = 0x8000_0003;
     pub(super) const UNKNOWN: u32 = 0x8000_0006;
@@ -53,6 +57,10 @@ mod information {
 pub struct Terms {
     /// The client knows the block lengths and has to keep to them. Another may access any bytes.
     pub knows_blocks: bool,
+    /// The client takes structured replies.
+    pub structured: bool,
+    /// It may ask for block status in the context `base:allocation`, and takes structured replies.
+    pub allocation: bool,
 }
 
 /// What to do next.
@@ -97,7 +105,7 @@ enum State {
 /// assert_eq!(handshake.received(&[0, 0, 0, 3]).then, Then::Read(16));
 /// let end = handshake.received(b"IHAVEOPT\0\0\0\x01\0\0\0\0");
 /// assert_eq!(end.reply[..8], (1u64 << 30).to_be_bytes());
-/// assert_eq!(end.then, Then::Transmit(Terms { knows_blocks: false }));
+/// assert_eq!(end.then, Then::Transmit(Terms::default()));
 /// # Ok::<(), lunette_nbd::ExportError>(())
 /// ```
 #[derive(Debug)]
@@ -107,6 +115,7 @@ pub struct Handshake<'a> {
     options: u32,
     is_fixed: bool,
     no_zeroes: bool,
+    terms: Terms,
 }
 
 impl<'a> Handshake<'a> {
@@ -115,8 +124,8 @@ impl<'a> Handshake<'a> {
         let mut reply = GREETING_MAGIC.to_be_bytes().to_vec();
         reply.extend(OPTION_MAGIC.to_be_bytes());
         reply.extend((FIXED_NEWSTYLE | NO_ZEROES).to_be_bytes());
-        let state = State::ClientFlags;
-        let handshake = Handshake { export, state, options: 0, is_fixed: false, no_zeroes: false };
+        let (state, terms) = (State::ClientFlags, Terms::default());
+        let handshake = Handshake { export, state, options: 0, is_fixed: false, no_zeroes: false, terms };
         (handshake, Step { reply, then: Then::Read(CLIENT_FLAGS_BYTES) })
     }
 
@@ -171,6 +180,13 @@ impl<'a> Handshake<'a> {
             option::LIST if data.is_empty() => self.list(),
             option::LIST => self.answered(option, answer::INVALID),
             option::INFO | option::GO => self.go(option, data),
+            option::STRUCTURED_REPLY if data.is_empty() => {
+                self.terms.structured = true;
+                self.answered(option, answer::ACK)
+            }
+            option::STRUCTURED_REPLY => self.answered(option, answer::INVALID),
+            option::LIST_META_CONTEXT => self.list_contexts(data),
+            option::SET_META_CONTEXT => self.set_contexts(data),
             _ => self.answered(option, answer::UNSUPPORTED),
         }
     }
@@ -180,13 +196,18 @@ impl<'a> Handshake<'a> {
             // This option has no other way to say so.
             return self.close();
         }
-        let mut reply = self.export.size_bytes().to_be_bytes().to_vec();
-        reply.extend(self.export.flags().to_be_bytes());
+        let mut reply = self.size_and_flags();
         if !self.no_zeroes {
             reply.resize(reply.len() + ZEROES_BYTES, 0);
         }
         self.state = State::Over;
-        Step { reply, then: Then::Transmit(Terms { knows_blocks: false }) }
+        Step { reply, then: Then::Transmit(self.terms) }
+    }
+
+    /// The export's size and its transmission flags.
+    fn size_and_flags(&self) -> Vec<u8> {
+        let flags = self.export.flags(self.terms.structured);
+        [&self.export.size_bytes().to_be_bytes()[..], &flags.to_be_bytes()].concat()
     }
 
     fn list(&mut self) -> Step {
@@ -205,9 +226,7 @@ impl<'a> Handshake<'a> {
             return self.answered(option, answer::UNKNOWN);
         }
         let export = self.export;
-        let mut flags = export.size_bytes().to_be_bytes().to_vec();
-        flags.extend(export.flags().to_be_bytes());
-        let mut reply = information(option, information::EXPORT, &flags);
+        let mut reply = information(option, information::EXPORT, &self.size_and_flags());
         let mut knows_blocks = false;
         let asks = |kind| wanted.chunks_exact(2).any(|pair| pair == u16::to_be_bytes(kind));
         if asks(information::NAME) {
@@ -226,7 +245,42 @@ impl<'a> Handshake<'a> {
             return self.next_option(reply);
         }
         self.state = State::Over;
-        Step { reply, then: Then::Transmit(Terms { knows_blocks }) }
+        Step { reply, then: Then::Transmit(Terms { knows_blocks, ..self.terms }) }
+    }
+
+    fn list_contexts(&mut self, data: &[u8]) -> Step {
+        const OPTION: u32 = option::LIST_META_CONTEXT;
+        match Question::decode(data) {
+            None => self.answered(OPTION, answer::INVALID),
+            Some(question) if !self.export.is_called(question.name) => self.answered(OPTION, answer::UNKNOWN),
+            // Numbers in lists are reserved.
+            Some(question) => self.tell_contexts(OPTION, question.lists_allocation(), 0),
+        }
+    }
+
+    /// What was selected before is not any more, also where this fails. There is one export, so whatever it is called here, it is the one
+    /// that the client will have.
+    fn set_contexts(&mut self, data: &[u8]) -> Step {
+        const OPTION: u32 = option::SET_META_CONTEXT;
+        self.terms.allocation = false;
+        match Question::decode(data) {
+            Some(question) if self.terms.structured => {
+                if !self.export.is_called(question.name) {
+                    return self.answered(OPTION, answer::UNKNOWN);
+                }
+                self.terms.allocation = question.selects_allocation();
+                self.tell_contexts(OPTION, self.terms.allocation, ALLOCATION_ID)
+            }
+            _ => self.answered(OPTION, answer::INVALID),
+        }
+    }
+
+    fn tell_contexts(&mut self, option: u32, has_allocation: bool, number: u32) -> Step {
+        let context = [&number.to_be_bytes()[..], ALLOCATION].concat();
+        let mut reply =
+            if has_allocation { answer(option, answer::META_CONTEXT, &context) } else { Vec::new() };
+        reply.extend(answer(option, answer::ACK, &[]));
+        self.next_option(reply)
     }
 
     fn answered(&mut self, option: u32, kind: u32) -> Step {
@@ -242,10 +296,8 @@ impl<'a> Handshake<'a> {
 /// Name and information requests of `NBD_OPT_INFO` and `NBD_OPT_GO`.
 fn asked(data: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut fields = Fields(data);
-    let name_bytes = usize::try_from(fields.u32()?).ok()?;
-    let name = fields.take(name_bytes)?;
-    let requests = fields.take(2)?;
-    let requests = usize::from(u16::from_be_bytes(requests.try_into().ok()?));
+    let name = fields.string()?;
+    let requests = usize::from(fields.u16()?);
     (fields.0.len() == 2 * requests).then_some((name, fields.0))
 }
 
@@ -263,25 +315,6 @@ fn answer(option: u32, kind: u32, data: &[u8]) -> Vec<u8> {
 /// A reply that tells something about the export.
 fn information(option: u32, kind: u16, payload: &[u8]) -> Vec<u8> {
     answer(option, answer::INFO, &[&kind.to_be_bytes(), payload].concat())
-}
-
-/// Bytes that are read from the front.
-struct Fields<'a>(&'a [u8]);
-
-impl<'a> Fields<'a> {
-    fn take(&mut self, length: usize) -> Option<&'a [u8]> {
-        let (taken, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        Some(taken)
-    }
-
-    fn u32(&mut self) -> Option<u32> {
-        self.take(4)?.try_into().ok().map(u32::from_be_bytes)
-    }
-
-    fn u64(&mut self) -> Option<u64> {
-        self.take(8)?.try_into().ok().map(u64::from_be_bytes)
-    }
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ fn the_greeting_is_newstyle() {
 fn go_tells_what_was_asked_for_and_ends_the_handshake() {
     let export = export();
     let (mut handshake, step) = ask(&export, FIXED, option::GO, &wish("disk", &[3, 2, 1, 999]));
-    assert_eq!(step.then, Then::Transmit(Terms { knows_blocks: true }));
+    assert_eq!(step.then, Then::Transmit(Terms { knows_blocks: true, ..Terms::default() }));
     let expected = vec![
         (answer::INFO, vec![0, 0, 0, 0, 0, 0, 0x12, 0x34, 0x56, 0, 0x08, 0x4d]),
         (answer::INFO, b"\0\x01disk".to_vec()),
@@ -90,7 +90,7 @@ fn export_name_answers_without_a_header() {
     let export = export();
     let (_, step) = ask(&export, FIXED, option::EXPORT_NAME, b"disk");
     assert_eq!(step.reply, [0, 0, 0, 0, 0x12, 0x34, 0x56, 0, 0x08, 0x4d]);
-    assert_eq!(step.then, Then::Transmit(Terms { knows_blocks: false }));
+    assert_eq!(step.then, Then::Transmit(Terms::default()));
     let (_, step) = ask(&export, [0; 4], option::EXPORT_NAME, b"");
     assert_eq!((step.reply.len(), step.then), (134, Then::Transmit(Terms::default())), "with zeroes");
     let (_, step) = ask(&export, FIXED, option::EXPORT_NAME, b"other");
@@ -106,14 +106,84 @@ fn what_cannot_be_done_is_refused_and_the_client_may_go_on() {
         replies(option, &step.reply)
     };
     let refusal = |kind| vec![(kind, vec![])];
-    for option in [5, 8, 9, 10, 11, 77] {
+    for option in [5, 11, 77] {
         assert_eq!(answered(option, &[]), refusal(answer::UNSUPPORTED));
     }
     assert_eq!(answered(option::LIST, &[0]), refusal(answer::INVALID));
+    assert_eq!(answered(option::STRUCTURED_REPLY, &[0]), refusal(answer::INVALID));
     assert_eq!(answered(option::GO, &wish("other", &[])), refusal(answer::UNKNOWN));
     let long = [&u32::MAX.to_be_bytes()[..], b"disk\0\0"].concat();
     for data in [&[][..], &[0, 0], &long, &wish("disk", &[3])[..9], &[&wish("", &[])[..], &[0]].concat()] {
         assert_eq!(answered(option::GO, data), refusal(answer::INVALID), "{data:?}");
+    }
+}
+
+/// The data of options about contexts.
+fn question(name: &str, query: &str) -> Vec<u8> {
+    let string = |text: &str| [&(text.len() as u32).to_be_bytes(), text.as_bytes()].concat();
+    [string(name), 1u32.to_be_bytes().to_vec(), string(query)].concat()
+}
+
+/// Sends another option to a handshake that goes on.
+fn next(handshake: &mut Handshake<'_>, option: u32, data: &[u8]) -> Vec<(u32, Vec<u8>)> {
+    let mut step = handshake.received(&header(option, data.len() as u32));
+    if step.then == Then::Read(data.len()) && !data.is_empty() {
+        step = handshake.received(data);
+    }
+    assert_eq!(step.then, Then::Read(OPTION_HEADER_BYTES));
+    replies(option, &step.reply)
+}
+
+#[test]
+fn structured_replies_and_their_context_are_there_for_who_asks() {
+    let export = export();
+    let (mut handshake, step) = ask(&export, FIXED, option::STRUCTURED_REPLY, &[]);
+    assert_eq!(replies(option::STRUCTURED_REPLY, &step.reply), [(answer::ACK, vec![])]);
+    let selected = next(&mut handshake, option::SET_META_CONTEXT, &question("disk", "base:allocation"));
+    let context = b"\0\0\0\x01base:allocation".to_vec();
+    assert_eq!(selected, [(answer::META_CONTEXT, context), (answer::ACK, vec![])]);
+    let go = wish("", &[]);
+    handshake.received(&header(option::GO, go.len() as u32));
+    let step = handshake.received(&go);
+    let terms = Terms { knows_blocks: false, structured: true, allocation: true };
+    assert_eq!(step.then, Then::Transmit(terms));
+    let told = replies(option::GO, &step.reply);
+    assert_eq!(told[0].1[10..], [0x08, 0xcd], "reads in one piece are offered now");
+}
+
+#[test]
+fn contexts_are_listed_with_and_without_queries_and_without_a_number() {
+    let export = export();
+    let listed = |data: &[u8]| {
+        let (_, step) = ask(&export, FIXED, option::LIST_META_CONTEXT, data);
+        replies(option::LIST_META_CONTEXT, &step.reply)
+    };
+    let found = [(answer::META_CONTEXT, b"\0\0\0\0base:allocation".to_vec()), (answer::ACK, vec![])];
+    let all = b"\0\0\0\x04disk\0\0\0\0";
+    for data in [&all[..], &question("", "base:"), &question("disk", "base:allocation")] {
+        assert_eq!(listed(data), found);
+    }
+    assert_eq!(listed(&question("disk", "qemu:dirty-bitmap:a")), [(answer::ACK, vec![])]);
+    assert_eq!(listed(&question("other", "base:")), [(answer::UNKNOWN, vec![])]);
+    assert_eq!(listed(&all[..11]), [(answer::INVALID, vec![])]);
+}
+
+#[test]
+fn the_last_selection_holds_also_if_it_fails() {
+    let export = export();
+    let (mut handshake, _) = ask(&export, FIXED, option::SET_META_CONTEXT, &question("", "base:allocation"));
+    assert!(!handshake.terms.allocation, "not without structured replies");
+    next(&mut handshake, option::STRUCTURED_REPLY, &[]);
+    let good = question("", "base:allocation");
+    for (bad, answered) in [
+        (question("other", "base:allocation"), answer::UNKNOWN),
+        (question("", "base:"), answer::ACK),
+        (good[..good.len() - 1].to_vec(), answer::INVALID),
+    ] {
+        next(&mut handshake, option::SET_META_CONTEXT, &good);
+        assert!(handshake.terms.allocation);
+        assert_eq!(next(&mut handshake, option::SET_META_CONTEXT, &bad), [(answered, vec![])]);
+        assert!(!handshake.terms.allocation);
     }
 }
 

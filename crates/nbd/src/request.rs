@@ -1,15 +1,11 @@
-//! Requests of the transmission phase and their simple replies: what a client wants is judged by the export before anybody
-//! acts on it.
+//! Requests of the transmission phase: what a client wants is judged by the export before anybody acts on it.
 
-use crate::{Export, PAYLOAD_BYTES_MAX, Terms};
+use crate::{Cookie, Errno, Export, PAYLOAD_BYTES_MAX, Terms};
 
 /// The length of a request without its payload.
 pub const REQUEST_BYTES: usize = 28;
-/// The length of a reply without its payload.
-pub const REPLY_BYTES: usize = 16;
 
 const REQUEST_MAGIC: u32 = 0x2560_9513;
-const REPLY_MAGIC: u32 = 0x6744_6698;
 
 mod command {
     pub(super) const READ: u16 = 0;
@@ -18,47 +14,15 @@ mod command {
     pub(super) const FLUSH: u16 = 3;
     pub(super) const TRIM: u16 = 4;
     pub(super) const WRITE_ZEROES: u16 = 6;
+    pub(super) const BLOCK_STATUS: u16 = 7;
 }
 
-/// Of the command flags. FUA is allowed with every command, the others with WRITE_ZEROES.
+/// Of the command flags. FUA is allowed with every command, DF with READ, REQ_ONE with BLOCK_STATUS, the others with WRITE_ZEROES.
 const FUA: u16 = 1 << 0;
 const NO_HOLE: u16 = 1 << 1;
+const DF: u16 = 1 << 2;
+const REQ_ONE: u16 = 1 << 3;
 const FAST_ZERO: u16 = 1 << 4;
-
-/// What the client calls a request; its reply has the same.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Cookie(pub u64);
-
-/// The errors that a reply can have.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Errno {
-    /// EPERM: a change of what is read-only, or reserved for another.
-    NotPermitted,
-    /// EIO
-    Io,
-    /// EINVAL: the request is not what the protocol or the export allows.
-    Invalid,
-    /// ENOSPC: beyond the end, or the store is full.
-    NoSpace,
-    /// ENOTSUP: WRITE_ZEROES was to be fast, and is not.
-    NotSupported,
-    /// ESHUTDOWN: the server ends.
-    Shutdown,
-}
-
-impl Errno {
-    /// The number in a reply.
-    pub fn code(self) -> u32 {
-        match self {
-            Errno::NotPermitted => 1,
-            Errno::Io => 5,
-            Errno::Invalid => 22,
-            Errno::NoSpace => 28,
-            Errno::NotSupported => 95,
-            Errno::Shutdown => 108,
-        }
-    }
-}
 
 /// A range of bytes; it lies within the export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,6 +64,13 @@ pub enum Work {
         may_unmap: bool,
         /// Do it only if that is faster than writing zeros.
         fast: bool,
+    },
+    /// Say where space is, and what reads as zeros.
+    BlockStatus {
+        /// Where; at least one byte.
+        span: Span,
+        /// One piece is enough, and no more is taken.
+        only_first: bool,
     },
     /// The client goes: nothing is answered, the connection is closed once all else is.
     Disconnect,
@@ -152,9 +123,13 @@ impl Request {
     /// # Errors
     /// What to answer instead.
     pub fn judge(&self, export: &Export, terms: Terms) -> Result<Work, Errno> {
-        let zeroes = self.command == command::WRITE_ZEROES;
-        let allowed = if zeroes { FUA | NO_HOLE | FAST_ZERO } else { FUA };
-        if self.flags & !allowed != 0 {
+        let special = match self.command {
+            command::READ if terms.structured => DF,
+            command::BLOCK_STATUS => REQ_ONE,
+            command::WRITE_ZEROES => NO_HOLE | FAST_ZERO,
+            _ => 0,
+        };
+        if self.flags & !(FUA | special) != 0 {
             return Err(Errno::Invalid);
         }
         let fua = self.flags & FUA != 0;
@@ -176,6 +151,10 @@ impl Request {
                 may_unmap: self.flags & NO_HOLE == 0,
                 fast: self.flags & FAST_ZERO != 0,
             },
+            command::BLOCK_STATUS if terms.allocation && self.length_bytes > 0 => Work::BlockStatus {
+                span: self.span(export, terms, Errno::Invalid)?,
+                only_first: self.flags & REQ_ONE != 0,
+            },
             _ => return Err(Errno::Invalid),
         })
     }
@@ -192,15 +171,6 @@ impl Request {
         }
         Ok(Span { offset: self.offset, length_bytes: self.length_bytes })
     }
-}
-
-/// The header of a simple reply; what a READ brings follows it if there is no error.
-pub fn reply(cookie: Cookie, result: Result<(), Errno>) -> [u8; REPLY_BYTES] {
-    let mut bytes = [0; REPLY_BYTES];
-    bytes[..4].copy_from_slice(&REPLY_MAGIC.to_be_bytes());
-    bytes[4..8].copy_from_slice(&result.err().map_or(0, Errno::code).to_be_bytes());
-    bytes[8..].copy_from_slice(&cookie.0.to_be_bytes());
-    bytes
 }
 
 #[cfg(test)]
@@ -230,8 +200,16 @@ mod tests {
     }
 
     fn judged(flags: u16, command: u16, offset: u64, length: u32) -> Result<Work, Errno> {
-        let request = Request::decode(&bytes(flags, command, offset, length)).unwrap();
-        request.judge(&export(false), Terms { knows_blocks: true })
+        judged_by(Terms { knows_blocks: true, ..Terms::default() }, (flags, command), offset, length)
+    }
+
+    fn judged_by(
+        terms: Terms,
+        (flags, command): (u16, u16),
+        offset: u64,
+        length: u32,
+    ) -> Result<Work, Errno> {
+        Request::decode(&bytes(flags, command, offset, length)).unwrap().judge(&export(false), terms)
     }
 
     #[test]
@@ -271,6 +249,24 @@ mod tests {
     }
 
     #[test]
+    fn what_is_negotiated_may_be_asked_for() {
+        let span = Span { offset: 512, length_bytes: 1024 };
+        let terms = Terms { knows_blocks: true, structured: true, allocation: true };
+        let status = |terms, flags| judged_by(terms, (flags, command::BLOCK_STATUS), 512, 1024);
+        assert_eq!(status(terms, 0), Ok(Work::BlockStatus { span, only_first: false }));
+        assert_eq!(status(terms, REQ_ONE | FUA), Ok(Work::BlockStatus { span, only_first: true }));
+        assert_eq!(status(terms, DF), Err(Errno::Invalid));
+        assert_eq!(status(Terms { allocation: false, ..terms }, 0), Err(Errno::Invalid));
+        for (offset, length) in [(512, 0), (SIZE, 512), (u64::MAX, 512), (1, 512), (0, 1)] {
+            let judged = judged_by(terms, (0, command::BLOCK_STATUS), offset, length);
+            assert_eq!(judged, Err(Errno::Invalid), "{length} from {offset} on");
+        }
+        let whole = |terms| judged_by(terms, (DF, command::READ), 512, 1024);
+        assert_eq!(whole(terms), Ok(Work::Read(span)));
+        assert_eq!(whole(Terms::default()), Err(Errno::Invalid));
+    }
+
+    #[test]
     fn a_client_that_was_told_no_blocks_may_access_bytes() {
         let request = Request::decode(&bytes(0, command::WRITE, 1, 3)).unwrap();
         let work = request.judge(&export(false), Terms::default());
@@ -294,24 +290,6 @@ mod tests {
         assert!(Request::decode(&bytes(0, command::WRITE, 0, PAYLOAD_BYTES_MAX)).is_some());
     }
 
-    #[test]
-    fn replies() {
-        let expected = [0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7];
-        assert_eq!(reply(Cookie(7), Ok(())), expected);
-        let codes = [1, 5, 22, 28, 95, 108];
-        let errors = [
-            Errno::NotPermitted,
-            Errno::Io,
-            Errno::Invalid,
-            Errno::NoSpace,
-            Errno::NotSupported,
-            Errno::Shutdown,
-        ];
-        for (error, code) in errors.into_iter().zip(codes) {
-            assert_eq!(reply(Cookie(0), Err(error))[7], code);
-        }
-    }
-
     proptest! {
         #![proptest_config(cases(256))]
 
@@ -322,18 +300,23 @@ mod tests {
             command in 0u16..9,
             offset in prop_oneof![0..2 * SIZE, any::<u64>()],
             length in prop_oneof![0u32..1 << 21, any::<u32>()],
-            knows_blocks in any::<bool>(),
+            [knows_blocks, structured, allocation] in any::<[bool; 3]>(),
         ) {
+            let terms = Terms { knows_blocks, structured, allocation };
             let Some(request) = Request::decode(&bytes(flags, command, offset, length)) else {
                 prop_assert!(command == command::WRITE && length > PAYLOAD_BYTES_MAX);
                 return Ok(());
             };
-            let span = match request.judge(&export(false), Terms { knows_blocks }) {
+            let span = match request.judge(&export(false), terms) {
                 Ok(Work::Read(span) | Work::Write { span, .. }) => {
                     prop_assert!(span.length_bytes <= request.memory_bytes());
                     span
                 }
                 Ok(Work::Trim { span, .. } | Work::WriteZeroes { span, .. }) => span,
+                Ok(Work::BlockStatus { span, .. }) => {
+                    prop_assert!(allocation && span.length_bytes > 0);
+                    span
+                }
                 Ok(Work::Flush | Work::Disconnect) | Err(_) => return Ok(()),
             };
             prop_assert!(span.offset + u64::from(span.length_bytes) <= SIZE);

@@ -14,8 +14,8 @@ use lunette_scsi::client::{
 use super::Input;
 
 /// A probe sends every command once, once more if its answer was cut off, and again after 64 unit attentions and, for each of
-/// its dozen steps, 30 times BUSY.
-const PROBE_COMMANDS_MAX: usize = 2 * 12 + 64 + 12 * 30;
+/// its fifteen questions and each time, 30 times BUSY.
+const PROBE_COMMANDS_MAX: usize = 2 * 15 + 64 + 2 * 15 * 30;
 /// The longest answer that is made up for a probe.
 const ANSWER_BYTES: usize = 96;
 
@@ -90,28 +90,42 @@ fn decode(data: &[u8], page: u8, lba: u64) {
     }
 }
 
-/// Each reply: a byte that says how the command ended, then the answer or the sense data.
+/// Each reply: a byte that says which of the commands under way ends, a byte that says how, then the answer or the sense data.
 fn probe(input: &mut Input<'_>) {
-    let mut probe = Probe::new();
-    for _ in 0..=PROBE_COMMANDS_MAX {
-        let command = match probe.next() {
-            Next::Send(command) | Next::SendLater(command) => command,
-            Next::Done => return,
-        };
-        let choice = input.byte();
-        let bytes = input.bytes(usize::from(choice >> 2).min(ANSWER_BYTES)).to_vec();
-        let reply = match choice & 3 {
-            3 => Reply { status: Some(Status::CheckCondition), sense: &bytes, data: &[] },
-            2 => Reply { status: Some(Status::Busy), sense: &[], data: &[] },
-            _ => {
-                let length = bytes.len().min(command.data_in_bytes() as usize);
-                Reply { status: Some(Status::Good), sense: &[], data: &bytes[..length] }
+    let mut probe = Probe::new().with_write_same().with_port_groups();
+    let mut under_way = Vec::new();
+    let mut commands = 0;
+    loop {
+        match probe.proceed() {
+            Next::Send(ticket, command) => {
+                commands += 1;
+                assert!(commands <= PROBE_COMMANDS_MAX, "the probe does not end");
+                assert!(under_way.iter().all(|(other, _)| *other != ticket), "two questions with one ticket");
+                under_way.push((ticket, command));
             }
-        };
-        if let Err(error) = probe.answered(reply) {
-            check_text(&error.to_string());
-            return;
+            Next::Wait => {
+                assert!(!under_way.is_empty(), "it waits for nothing");
+                let (ticket, command) = under_way.swap_remove(usize::from(input.byte()) % under_way.len());
+                let choice = input.byte();
+                let bytes = input.bytes(usize::from(choice >> 2).min(ANSWER_BYTES)).to_vec();
+                let length = bytes.len().min(command.data_in_bytes() as usize);
+                let nothing: &[u8] = &[];
+                let (status, sense, data) = match choice & 3 {
+                    3 => (Status::CheckCondition, &bytes[..], nothing),
+                    2 => (Status::Busy, nothing, nothing),
+                    _ => (Status::Good, nothing, &bytes[..length]),
+                };
+                probe.answered(ticket, Reply { status: Some(status), sense, data });
+            }
+            Next::Pause => {
+                assert!(under_way.is_empty(), "it pauses with commands under way");
+                probe.rested();
+            }
+            Next::Done => break,
         }
     }
-    panic!("the probe does not end");
+    assert!(under_way.is_empty(), "it is done with commands under way");
+    if let Err(error) = probe.into_facts() {
+        check_text(&error.to_string());
+    }
 }

@@ -34,6 +34,7 @@ fn settings(who: u8) -> Option<LoginSettings> {
         cmd_sn: CmdSn(1),
         wishes: Wishes::default(),
         credentials: (who & 1 != 0).then_some(credentials),
+        skips_security: who & 16 != 0,
     })
 }
 

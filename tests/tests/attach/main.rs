@@ -1,5 +1,5 @@
-//! `lunette attach`: a disk as a file for file systems, and over NBD for QEMU's tools and for clients of the tests' own, over restarts of its target, and with
-//! clients that break the rules.
+//! `lunette attach`: a disk as a file for file systems, and over NBD for QEMU's tools and for clients of the tests' own, over
+//! restarts of its target, and with clients that break the rules.
 
 mod caching;
 mod detaching;
@@ -8,6 +8,7 @@ mod hostile;
 mod keeping;
 mod restart;
 mod serving;
+mod sparse;
 mod without_root;
 
 use std::path::Path;

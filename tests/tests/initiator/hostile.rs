@@ -1,7 +1,7 @@
 //! Targets that answer wrong: what they say is an error, never data.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use lunette_iscsi::chap::{ChapNonce, ChapPolicy};
 use lunette_iscsi::login::{Login, LoginStep, LookupFailure, TargetDirectory, TargetEntry};
 use lunette_iscsi::parameters::{ConnectionParameters, TargetLimits};
 use lunette_wire::frame::{Frame, assemble};
-use lunette_wire::initiator::ScsiCommand;
+use lunette_wire::initiator::{ScsiCommand, TaskManagementFunction};
 use lunette_wire::target::{Numbers, Residual, ScsiDataIn, ScsiResponse};
 use lunette_wire::{
-    BHS_LENGTH, Bhs, CmdSn, DataSn, InitiatorPdu, StatSn, TargetPdu, TargetTransferTag, Tsih,
+    BHS_LENGTH, Bhs, Cid, CmdSn, DataSn, InitiatorPdu, StatSn, TargetPdu, TargetTransferTag, Tsih,
 };
 
 use lunette_tests::engine::{options, read, wait_for_all};
@@ -37,11 +37,17 @@ pub(super) struct Script {
     pub(super) stream: TcpStream,
     pub(super) parameters: ConnectionParameters,
     pub(super) stat_sn: StatSn,
+    /// The session and the connection that its login asked for.
+    asked: (Tsih, Cid),
 }
 
 impl Script {
-    pub(super) fn log_in(mut stream: TcpStream) -> Self {
-        let mut login = Login::new(TargetLimits::default(), 1, ChapNonce::from([7; 33]));
+    pub(super) fn log_in(stream: TcpStream) -> Self {
+        Self::log_in_within(stream, TargetLimits::default())
+    }
+
+    fn log_in_within(mut stream: TcpStream, limits: TargetLimits) -> Self {
+        let mut login = Login::new(limits, 1, ChapNonce::from([7; 33]));
         loop {
             let (bhs, data) = receive(&mut stream, ConnectionParameters::default());
             let Ok(InitiatorPdu::LoginRequest(request)) = InitiatorPdu::decode(&bhs) else {
@@ -58,7 +64,7 @@ impl Script {
                         &reply.text,
                         ConnectionParameters::default(),
                     );
-                    return Self { stream, parameters, stat_sn };
+                    return Self { stream, parameters, stat_sn, asked: (request.tsih, request.cid) };
                 }
                 other => panic!("{other:?}"),
             };
@@ -122,12 +128,12 @@ impl Script {
     }
 }
 
-fn send(stream: &mut TcpStream, bhs: &Bhs, data: &[u8], parameters: ConnectionParameters) {
+pub(super) fn send(stream: &mut TcpStream, bhs: &Bhs, data: &[u8], parameters: ConnectionParameters) {
     // The initiator may have closed the connection, which is what tests want to see.
     let _ = stream.write_all(&assemble(bhs, data, parameters.digests));
 }
 
-fn receive(stream: &mut TcpStream, parameters: ConnectionParameters) -> (Bhs, Vec<u8>) {
+pub(super) fn receive(stream: &mut TcpStream, parameters: ConnectionParameters) -> (Bhs, Vec<u8>) {
     let mut bhs = [0; BHS_LENGTH];
     stream.read_exact(&mut bhs).expect("a PDU");
     let frame = Frame::of(&bhs, parameters.digests, 1 << 20, 0).expect("a good frame");
@@ -289,23 +295,57 @@ fn noise_and_the_end_of_a_connection_are_told_apart() {
     lost(end, "closed the connection");
 }
 
+/// Breaks the first connection under a command, and takes the next one, which must not begin before the first has ended.
+fn log_in_twice(listener: &TcpListener, limits: TargetLimits, break_off: fn(&mut TcpStream)) -> Script {
+    let mut first = Script::log_in_within(listener.accept().expect("a connection").0, limits);
+    first.command();
+    break_off(&mut first.stream);
+    let second = Script::log_in_within(listener.accept().expect("another").0, limits);
+    // All that is left of the first is its end, which has come already.
+    first.stream.set_nonblocking(true).expect("a socket");
+    match first.stream.read(&mut [0; 480]) {
+        Ok(0) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {}
+        other => panic!("{other:?}"),
+    }
+    second
+}
+
+/// RFC 7143, 6.3.4: at ErrorRecoveryLevel 2 the same connection of the same session comes back, after its end.
+#[test]
+fn a_connection_has_ended_before_it_is_reinstated() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let target = std::thread::spawn(move || {
+        let limits =
+            TargetLimits { error_recovery_level: 2, default_time2retain_s: 600, ..TargetLimits::default() };
+        let half_close = |stream: &mut TcpStream| stream.shutdown(Shutdown::Write).expect("it is there");
+        let mut second = log_in_twice(&listener, limits, half_close);
+        let next = second.receive();
+        let is_reassign = matches!(&next, InitiatorPdu::TaskManagementRequest(request)
+            if request.function == TaskManagementFunction::TaskReassign);
+        assert!(is_reassign, "{next:?}");
+        second.asked
+    });
+    let wishes = Wishes { error_recovery_level: 2, ..Wishes::default() };
+    let timing = Timing { recovery: Duration::from_secs(600), nop_interval: None, ..Timing::default() };
+    let mut engine =
+        Engine::connect(Options { wishes, timing, ..options(NAME, address) }).expect("a session");
+    engine.submit(read(0, 0, 4, 512));
+    while !target.is_finished() {
+        engine.poll(Some(Duration::from_millis(5)), &mut Vec::new()).expect("the system lets us");
+    }
+    assert_eq!(target.join().expect("a target"), (Tsih(1), Cid(0)), "its session, and itself");
+}
+
 /// RFC 7143, 6.3.5: the old session's connection is closed before the next login begins, which has a connection of its own (4.2.4).
 #[test]
 fn a_session_is_left_before_the_next_one_begins() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     let target = std::thread::spawn(move || {
-        let mut first = Script::log_in(listener.accept().expect("a connection").0);
-        first.command();
-        first.stream.write_all(&[0xff; 480]).expect("the initiator reads");
-        let mut second = Script::log_in(listener.accept().expect("another").0);
-        // All that is left of the first is its end, which has come already.
-        first.stream.set_nonblocking(true).expect("a socket");
-        match first.stream.read(&mut [0; 480]) {
-            Ok(0) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {}
-            other => panic!("{other:?}"),
-        }
+        let noise = |stream: &mut TcpStream| stream.write_all(&[0xff; 480]).expect("the initiator reads");
+        let mut second = log_in_twice(&listener, TargetLimits::default(), noise);
         let command = second.command();
         second.say(&TargetPdu::ScsiDataIn(second.data_in(&command)), &[7; 2048]);
         second.say(&TargetPdu::ScsiResponse(second.response(&command)), &[]);

@@ -1,16 +1,26 @@
 //! Logging in and finding targets.
 
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
 use lunette_initiator::{
-    ChapCredential, Credentials, Engine, Error, Options, Reason, Secret, Side, discover, login_trace,
+    ChapCredential, Credentials, Engine, EngineEvent, Error, Options, Reason, Secret, Side, Timing, discover,
+    login_trace,
 };
 use lunette_iscsi::chap::ChapUser;
+use lunette_iscsi::parameters::ConnectionParameters;
 use lunette_target::config::ChapConfig;
 use lunette_tests::in_process::InProcess;
 use lunette_tests::istgt::Istgt;
 use lunette_tests::need_programs;
 use lunette_tests::tgtd::{TARGET_NAME, Tgtd};
+use lunette_wire::InitiatorPdu;
+use lunette_wire::initiator::LoginStage;
+use lunette_wire::target::LoginResponse;
 
 use lunette_tests::engine::{options, portal_of};
+
+use crate::hostile::{Script, receive, send};
 
 #[test]
 fn our_target_is_found_and_logged_in_to() {
@@ -25,7 +35,7 @@ fn our_target_is_found_and_logged_in_to() {
     assert_eq!(record.attempts.len(), 1);
     let attempt = &record.attempts[0];
     assert!(attempt.resolved <= attempt.connected && attempt.connected < Some(attempt.ended));
-    assert_eq!(attempt.trace.pdus.len(), 4);
+    assert_eq!(attempt.trace.pdus.len(), 2, "one exchange, without a security stage");
     assert!(attempt.trace.keys.iter().all(|key| key.reason != Reason::NotAnswered));
     assert!(outcome.portal_group_tag.is_some());
 
@@ -35,6 +45,76 @@ fn our_target_is_found_and_logged_in_to() {
     assert_eq!(error.side(), Some(Side::Initiator));
     assert!(error.to_string().contains("status 0203"), "{error}");
     assert!(record.attempts[0].end.contains("0203"));
+}
+
+fn say_refusal(stream: &mut TcpStream, status_class: u8, status_detail: u8) {
+    let refused = LoginResponse { status_class, status_detail, ..LoginResponse::default() };
+    send(stream, &refused.encode(0), &[], ConnectionParameters::default());
+}
+
+/// Takes a connection, and refuses its login.
+fn refuse(listener: &TcpListener, status_class: u8, status_detail: u8) {
+    let (mut stream, _) = listener.accept().expect("a connection");
+    receive(&mut stream, ConnectionParameters::default());
+    say_refusal(&mut stream, status_class, status_detail);
+}
+
+/// A target that refuses each login which leaves out the security stage: with a status, or by closing the connection.
+#[test]
+fn a_target_that_wants_the_security_stage_gets_it() {
+    for has_status in [true, false] {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let portal = listener.local_addr().expect("an address");
+        let server = std::thread::spawn(move || {
+            let (mut first, _) = listener.accept().expect("a connection");
+            let (bhs, _) = receive(&mut first, ConnectionParameters::default());
+            let Ok(InitiatorPdu::LoginRequest(request)) = InitiatorPdu::decode(&bhs) else {
+                panic!("{bhs:?}")
+            };
+            assert_eq!(request.current_stage, LoginStage::Operational);
+            if has_status {
+                say_refusal(&mut first, 2, 1);
+            }
+            drop(first);
+            Script::log_in(listener.accept().expect("another").0).try_receive()
+        });
+        let (record, outcome) = login_trace(&options("iqn.2026-11.io.lunette:x", portal));
+        outcome.expect("the second try");
+        let pdus = |at: usize| record.attempts[at].trace.pdus.len();
+        assert_eq!((record.attempts.len(), pdus(1)), (2, 4), "both stages");
+        assert!(matches!(server.join(), Ok(Some(InitiatorPdu::LogoutRequest(_)))));
+    }
+}
+
+/// A target that starts again: it wants the security stage (020Bh), and has no time for it yet (0301h).
+#[test]
+fn a_second_try_that_fails_for_the_moment_is_not_the_last() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let portal = listener.local_addr().expect("an address");
+    let server = std::thread::spawn(move || {
+        drop(Script::log_in(listener.accept().expect("a connection").0));
+        refuse(&listener, 2, 0x0b);
+        refuse(&listener, 3, 1);
+        Script::log_in(listener.accept().expect("another").0).try_receive()
+    });
+    let timing = Timing { recovery: Duration::from_secs(600), ..Timing::default() };
+    let options = Options { timing, ..options("iqn.2026-11.io.lunette:x", portal) };
+    let mut engine = Engine::connect(options).expect("a session");
+    let mut failed = Vec::new();
+    loop {
+        engine.poll(None, &mut Vec::new()).expect("the system lets us");
+        match engine.event() {
+            Some(EngineEvent::TryFailed { reason }) => failed.push(reason),
+            Some(EngineEvent::Over { reason }) => panic!("{reason}"),
+            Some(EngineEvent::Reconnected { .. }) => break,
+            _ => {}
+        }
+    }
+    let [reason] = &failed[..] else { panic!("{failed:?}") };
+    assert!(reason.contains("0301") && reason.contains("020b"), "{reason}");
+    // It says nothing to the farewell.
+    let _ = engine.close();
+    assert!(matches!(server.join(), Ok(Some(InitiatorPdu::LogoutRequest(_)))));
 }
 
 #[test]

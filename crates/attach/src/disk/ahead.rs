@@ -1,31 +1,35 @@
 //! What is read before anybody asks for it: who reads in order, how far ahead of them it is read, and what of that is there.
 //!
-//! Each reader is a stream. One that has read enough without leaving much out has more and more read ahead of it, up to
-//! [`WINDOW_BYTES_MAX`], or less on a line that is so slow that others would wait for it, and less for a reader that is so slow that the data
+//! Each reader is a stream. One that has read enough without leaving much out has more and more read ahead of it: as much as the way
+//! to the disk holds ([`Way`]), so that it is busy and nobody else waits long, and less for a reader that is so slow that the data
 //! would be old before it gets there. What was read ahead is given out once; what somebody writes to, or is too old, is forgotten.
 //!
-//! No I/O and no clock: what a chunk holds is the caller's, who also tells how old it is.
+//! No I/O and no clock: what a chunk holds is the caller's, who also tells how old it is and when it was there.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lunette_initiator::Way;
+
 /// How old what was read ahead may be: whoever else changes the disk is seen that soon.
 const AGE_MAX: Duration = Duration::from_secs(2);
 /// How old it is to be at most where a reader goes on at its pace.
 const AGE_AIM: Duration = Duration::from_secs(1);
-/// How long others may have to wait behind what is read ahead.
-const WAIT_MAX: Duration = Duration::from_millis(500);
-/// What is read ahead of one reader, in bytes: at first and at most. The most is what a line of 1 Gb/s and 60 ms holds.
+/// How long the way is to be busy with what is read ahead at least, for disks that take their time.
+const TIME_MIN: Duration = Duration::from_millis(20);
+/// What is read ahead of one reader, in bytes: at first, before anything was measured, and at most. The most is twice what a line of
+/// 1 Gb/s and 250 ms holds, or one of 10 Gb/s and 25 ms.
 const WINDOW_BYTES_MIN: u64 = 256 << 10;
-const WINDOW_BYTES_MAX: u64 = 8 << 20;
+const WINDOW_BYTES_MAX: u64 = 64 << 20;
 /// What is read ahead of a slow reader at least, in bytes.
 const WINDOW_BYTES_SLOW: u64 = 64 << 10;
 /// What is kept of all, in bytes.
-const BYTES_MAX: u64 = 32 << 20;
-/// The longest piece that is read at once, in bytes.
+const BYTES_MAX: u64 = 128 << 20;
+/// The longest piece that is read at once, and the shortest for the sake of a small window, in bytes.
 const CHUNK_BYTES_MAX: u64 = 512 << 10;
+const CHUNK_BYTES_MIN: u64 = 64 << 10;
 /// Readers that are known at the same time.
 const STREAMS_MAX: usize = 8;
 /// How much a reader has read before it counts as one that reads in order, in bytes.
@@ -96,8 +100,7 @@ pub(super) struct Ahead<T> {
     /// By their first byte; they do not overlap.
     chunks: BTreeMap<u64, Chunk<T>>,
     bytes: u64,
-    /// What the line suits, in bytes.
-    window_max: u64,
+    way: Way,
 }
 
 impl<T> Ahead<T> {
@@ -111,7 +114,7 @@ impl<T> Ahead<T> {
             streams: VecDeque::new(),
             chunks: BTreeMap::new(),
             bytes: 0,
-            window_max: WINDOW_BYTES_MAX,
+            way: Way::default(),
         }
     }
 
@@ -141,15 +144,16 @@ impl<T> Ahead<T> {
         if !stream.is_in_order() || stream.asked > stream.next + stream.window / 2 {
             return Vec::new();
         }
-        stream.window = (stream.window * 2).clamp(WINDOW_BYTES_MIN, self.window_max).min(stream.window_max);
-        let whole = |at: u64| at / self.block * self.block;
+        stream.window = (stream.window * 2).clamp(WINDOW_BYTES_MIN, self.window_max()).min(stream.window_max);
+        let block = self.block;
+        let whole = |at: u64| at / block * block;
         let from = whole(stream.asked.max(stream.next));
         let to = whole((stream.next + stream.window).min(self.size));
         if to <= from || !self.make_room(to - from, &(stream.next.saturating_sub(SLACK_BYTES)..to)) {
             return Vec::new();
         }
         stream.asked = to;
-        let chunk = self.chunk;
+        let chunk = self.chunk.min(whole(stream.window / 4).max(whole(CHUNK_BYTES_MIN)).max(block));
         let starts = std::iter::successors(Some(from), |at| Some(at + chunk)).take_while(|at| *at < to);
         let pieces = starts.map(|at| at..to.min(at + chunk));
         pieces.filter(|piece| self.overlapping(piece).next().is_none()).collect()
@@ -213,10 +217,15 @@ impl<T> Ahead<T> {
         Err(self.chunks.range(at..end).next().map_or(end, |(start, _)| *start))
     }
 
-    /// A piece came so long after it was asked for.
-    pub(super) fn came_after(&mut self, time: Duration) {
-        let window = if time > WAIT_MAX { self.window_max / 2 } else { self.window_max + WINDOW_BYTES_MIN };
-        self.window_max = window.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX);
+    /// A piece of so many bytes was asked for and was there at these times.
+    pub(super) fn came(&mut self, asked: Duration, came: Duration, bytes: u64) {
+        self.way.moved(asked, came, bytes);
+    }
+
+    /// What the way suits, in bytes.
+    fn window_max(&self) -> u64 {
+        let held = self.way.holds(TIME_MIN);
+        held.map_or(WINDOW_BYTES_MIN, |bytes| bytes.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX))
     }
 
     /// So much of the chunk that begins at `start` was given out; once all of it was, it is forgotten.
@@ -241,178 +250,4 @@ impl<T> Ahead<T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use lunette_cases::cases;
-    use proptest::prelude::*;
-
-    use super::*;
-
-    const KIB: u64 = 1 << 10;
-    const MIB: u64 = 1 << 20;
-
-    /// Reads so much from `start` in requests of `length`; answers how far was read ahead.
-    fn read(ahead: &mut Ahead<()>, start: u64, length: u64, requests: u64) -> Option<u64> {
-        let mut reached = None;
-        for at in 0..requests {
-            let from = start + at * length;
-            for piece in ahead.read(&(from..from + length)) {
-                assert!(piece.end - piece.start <= CHUNK_BYTES_MAX && piece.start % 512 == 0);
-                reached = Some(piece.end);
-                ahead.insert(piece, Arc::new(()));
-            }
-        }
-        reached
-    }
-
-    #[test]
-    fn who_reads_in_order_is_read_ahead_of_further_and_further() {
-        let mut ahead: Ahead<()> = Ahead::new(1 << 40, 512, MIB);
-        assert_eq!(read(&mut ahead, 0, 4 * KIB, 15), None, "it may be chance");
-        assert_eq!(read(&mut ahead, 60 * KIB, 4 * KIB, 1), Some(64 * KIB + WINDOW_BYTES_MIN));
-        let reached = read(&mut ahead, 64 * KIB, 4 * KIB, 16 << 10).unwrap();
-        assert!(
-            reached > 64 * MIB + WINDOW_BYTES_MAX / 2 && reached <= 64 * MIB + 64 * KIB + WINDOW_BYTES_MAX
-        );
-    }
-
-    #[test]
-    fn requests_of_one_reader_may_overtake_each_other() {
-        let mut ahead: Ahead<()> = Ahead::new(1 << 40, 4096, MIB);
-        let mut pieces = Vec::new();
-        for at in [1, 0, 3, 2, 5, 7, 6, 4] {
-            pieces.extend(ahead.read(&((8 + at) * 128 * KIB..(9 + at) * 128 * KIB)));
-        }
-        assert_eq!(pieces.first().map(|piece| piece.start), Some(10 * 128 * KIB));
-    }
-
-    #[test]
-    fn who_leaps_is_not_read_ahead_of() {
-        let mut ahead: Ahead<()> = Ahead::new(1 << 40, 512, MIB);
-        for at in 0..1000 {
-            assert!(ahead.read(&(at * 40 * KIB..at * 40 * KIB + 4 * KIB)).is_empty());
-            let far = (at * 7919 % 1000 + 64) * 16 * MIB;
-            assert!(ahead.read(&(far..far + 64 * KIB)).is_empty());
-        }
-    }
-
-    #[test]
-    fn on_a_slow_line_less_is_read_ahead() {
-        let mut ahead: Ahead<()> = Ahead::new(1 << 40, 512, MIB);
-        (0..20).for_each(|_| ahead.came_after(Duration::from_secs(2)));
-        let reached = read(&mut ahead, 0, 4 * KIB, 1024).unwrap();
-        assert!(reached <= 4 * MIB + WINDOW_BYTES_MIN, "{reached}");
-        (0..40).for_each(|_| ahead.came_after(Duration::from_millis(60)));
-        assert_eq!(ahead.window_max, WINDOW_BYTES_MAX);
-    }
-
-    /// Reads 64 KiB so many times, with a pause before each; tells how many pieces were too old.
-    fn read_slowly(
-        ahead: &mut Ahead<Duration>,
-        now: &mut Duration,
-        from: u64,
-        times: u64,
-        pause: Duration,
-    ) -> u64 {
-        let mut old = 0;
-        for at in (from..).step_by(64 << 10).take(times as usize) {
-            *now += pause;
-            let end = at + 64 * KIB;
-            for piece in ahead.read(&(at..end)) {
-                ahead.insert(piece, Arc::new(*now));
-            }
-            let mut next = at;
-            while next < end {
-                match ahead.find(next, end) {
-                    Ok((piece, asked_at)) if ahead.may_use(next, *now - *asked_at) => {
-                        let to = piece.end.min(end);
-                        ahead.used(piece.start, to - next);
-                        next = to;
-                    }
-                    Ok(_) => old += 1,
-                    Err(stop) => next = stop,
-                }
-            }
-        }
-        old
-    }
-
-    #[test]
-    fn nothing_is_read_so_far_ahead_of_a_slow_reader_that_it_becomes_old() {
-        let mut ahead: Ahead<Duration> = Ahead::new(1 << 40, 512, MIB);
-        let mut now = Duration::ZERO;
-        let slow = Duration::from_millis(125);
-        assert!(read_slowly(&mut ahead, &mut now, 0, 100, slow) < 4);
-        assert_eq!(read_slowly(&mut ahead, &mut now, 100 * 64 * KIB, 1000, slow), 0);
-        let quick = Duration::from_millis(1);
-        assert_eq!(read_slowly(&mut ahead, &mut now, 1100 * 64 * KIB, 1000, quick), 0);
-        assert_eq!(ahead.streams.back().unwrap().window_max, WINDOW_BYTES_MAX);
-    }
-
-    #[test]
-    fn what_is_old_is_forgotten_with_what_is_behind_it_and_read_ahead_again() {
-        let mut ahead: Ahead<()> = Ahead::new(1 << 40, 512, 64 * KIB);
-        assert_eq!(read(&mut ahead, 0, 4 * KIB, 16), Some(320 * KIB));
-        assert!(ahead.may_use(64 * KIB, AGE_MAX - Duration::from_nanos(1)));
-        assert!(ahead.may_use(256 * KIB, Duration::ZERO));
-        assert!(!ahead.may_use(128 * KIB, AGE_MAX));
-        assert!(ahead.find(64 * KIB, MIB).is_ok(), "what is before it is told of when it is wanted");
-        assert_eq!((ahead.find(128 * KIB, MIB).err(), ahead.bytes), (Some(MIB), 64 * KIB));
-        assert!(!ahead.may_use(64 * KIB, Duration::from_secs(3600)));
-        assert_eq!((ahead.chunks.len(), ahead.bytes), (0, 0));
-        assert!(read(&mut ahead, 64 * KIB, 4 * KIB, 1).unwrap() > 68 * KIB);
-        assert!(ahead.find(68 * KIB, MIB).is_ok());
-    }
-
-    #[test]
-    fn nothing_is_read_behind_the_end() {
-        let mut ahead: Ahead<()> = Ahead::new(300 * KIB, 512, MIB);
-        assert_eq!(read(&mut ahead, 0, 100 * KIB, 3), Some(300 * KIB));
-        assert!(ahead.find(300 * KIB, 301 * KIB).is_err());
-    }
-
-    proptest! {
-        #![proptest_config(cases(300))]
-
-        #[test]
-        fn chunks_never_overlap_and_are_bounded_and_what_is_forgotten_is_gone(
-            steps in prop::collection::vec((0u64..64, 1u64..64, 0u8..3, 0u64..2500), 1..200),
-        ) {
-            let mut ahead: Ahead<()> = Ahead::new(40 * MIB + 512, 512, MIB);
-            let mut at = 0;
-            for (place, length, what, age) in steps {
-                let range = match what {
-                    // On from where the last one was.
-                    0 => at..at + length * 4 * KIB,
-                    _ => place * MIB / 2..place * MIB / 2 + length * 16 * KIB,
-                };
-                let range = range.start.min(ahead.size)..range.end.min(ahead.size);
-                if what == 2 {
-                    ahead.forget(&range);
-                    prop_assert!(ahead.overlapping(&range).next().is_none());
-                } else {
-                    for piece in ahead.read(&range) {
-                        prop_assert!(piece.end <= ahead.size && piece.start < piece.end);
-                        ahead.insert(piece, Arc::new(()));
-                    }
-                    if let Ok((chunk, _)) = ahead.find(range.start, range.end) {
-                        prop_assert!(chunk.contains(&range.start));
-                        if ahead.may_use(range.start, Duration::from_millis(age)) {
-                            ahead.used(chunk.start, chunk.end.min(range.end) - range.start);
-                        } else {
-                            prop_assert!(ahead.overlapping(&chunk).next().is_none());
-                        }
-                    }
-                    at = range.end;
-                }
-                let mut end = 0;
-                for (start, chunk) in &ahead.chunks {
-                    prop_assert!(*start >= end && *start < chunk.end);
-                    end = chunk.end;
-                }
-                let bytes: u64 = ahead.chunks.iter().map(|(start, chunk)| chunk.end - start).sum();
-                prop_assert_eq!(bytes, ahead.bytes);
-                prop_assert!(bytes <= BYTES_MAX);
-            }
-        }
-    }
-}
+mod tests;

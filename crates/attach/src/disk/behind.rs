@@ -11,14 +11,17 @@ use std::ops::Range;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use lunette_initiator::Way;
+
 use super::error::DiskError;
 
-/// The most that is answered and not stable in the target's cache, in bytes: what a line of 1 Gb/s and 100 ms holds.
-pub(super) const BYTES_MAX: usize = 16 << 20;
-/// What that becomes on a slow line at least.
+/// The most that is answered and not with the target, in bytes: twice what a line of 1 Gb/s and 125 ms holds. It is half of what the
+/// journal keeps until it has a flush.
+pub(super) const BYTES_MAX: usize = 32 << 20;
+/// How much it is at least, and before anything was measured.
 const BYTES_MIN: usize = 256 << 10;
-/// How long a run may take before it becomes less.
-const WAIT_MAX: Duration = Duration::from_secs(1);
+/// How long the way is to be busy with it at least: small writes have the time to become long ones.
+const TIME_MIN: Duration = Duration::from_millis(250);
 /// The longest write that is gathered, in bytes: what one command transfers.
 const RUN_BYTES_MAX: usize = 1 << 20;
 /// A longer write is not answered ahead, in bytes.
@@ -58,7 +61,8 @@ struct State {
     /// Of both.
     bytes: usize,
     serials: u64,
-    /// What may be of both, in bytes: less where the line is slow, so that neither a flush nor a read waits long.
+    way: Way,
+    /// What may be of both, in bytes: what keeps the way busy, and no more, so that neither a flush nor a read waits long.
     bytes_max: usize,
     /// The first failure.
     failed: Option<DiskError>,
@@ -71,14 +75,17 @@ struct State {
 #[derive(Debug, Default)]
 pub(super) struct Behind {
     state: Mutex<State>,
+    /// For who waits until something is over.
     changed: Condvar,
+    /// For who waits for something to do.
+    filled: Condvar,
 }
 
 impl Default for State {
     fn default() -> Self {
         let (waiting, sending, lost) = Default::default();
-        let (bytes, serials, failed, is_closed) = Default::default();
-        Self { waiting, sending, bytes, serials, bytes_max: BYTES_MAX, failed, lost, is_closed }
+        let (bytes, serials, way, failed, is_closed) = Default::default();
+        Self { waiting, sending, bytes, serials, way, bytes_max: BYTES_MIN, failed, lost, is_closed }
     }
 }
 
@@ -101,6 +108,12 @@ impl State {
 
     fn check(&self) -> Result<(), DiskError> {
         self.failed.clone().map_or(Ok(()), Err)
+    }
+
+    fn measure(&mut self, sent: Duration, ended: Duration, bytes: u64) {
+        self.way.moved(sent, ended, bytes);
+        let held = self.way.holds(TIME_MIN).unwrap_or(0);
+        self.bytes_max = usize::try_from(held).unwrap_or(usize::MAX).clamp(BYTES_MIN, BYTES_MAX);
     }
 
     /// Adds it to a run that it continues, or makes a run of it.
@@ -143,7 +156,7 @@ impl Behind {
         state.check()?;
         state.add(offset, data);
         drop(state);
-        self.changed.notify_all();
+        self.filled.notify_one();
         Ok(())
     }
 
@@ -180,23 +193,26 @@ impl Behind {
 
     /// The next run, for whoever writes it; waits for one. `None`: there will be no more.
     pub(super) fn take(&self) -> Option<Run> {
-        let mut state = self.wait_while(|state| state.waiting.is_empty() && !state.is_closed);
+        let is_idle = |state: &mut State| state.waiting.is_empty() && !state.is_closed;
+        let mut state = self.filled.wait_while(self.lock(), is_idle).unwrap_or_else(PoisonError::into_inner);
         let run = state.waiting.pop_front()?;
         state.sending.push(Sending { serial: run.serial, range: run.range() });
         Some(run)
     }
 
-    /// What [`Self::take`] gave was written, or was not, and how long that took.
-    pub(super) fn ended(&self, serial: u64, result: Result<(), DiskError>, took: Duration) {
+    /// What [`Self::take`] gave was written, or was not, and when that was begun and over.
+    pub(super) fn ended(&self, serial: u64, result: Result<(), DiskError>, sent: Duration, ended: Duration) {
         let mut state = self.lock();
-        let bytes = if took > WAIT_MAX { state.bytes_max / 2 } else { state.bytes_max + BYTES_MIN };
-        state.bytes_max = bytes.clamp(BYTES_MIN, BYTES_MAX);
         if let Some(at) = state.sending.iter().position(|sending| sending.serial == serial) {
             let range = state.sending.swap_remove(at).range;
-            state.bytes -= (range.end - range.start) as usize;
-            if let Err(error) = result {
-                state.failed.get_or_insert(error);
-                state.lost.push(range);
+            let bytes = range.end - range.start;
+            state.bytes -= bytes as usize;
+            match result {
+                Ok(()) => state.measure(sent, ended, bytes),
+                Err(error) => {
+                    state.failed.get_or_insert(error);
+                    state.lost.push(range);
+                }
             }
         }
         drop(state);
@@ -206,7 +222,7 @@ impl Behind {
     /// Nothing comes any more; what waits is still taken.
     pub(super) fn close(&self) {
         self.lock().is_closed = true;
-        self.changed.notify_all();
+        self.filled.notify_all();
     }
 }
 
@@ -215,6 +231,13 @@ mod tests {
     use std::thread;
 
     use super::*;
+
+    /// One whose way holds as much as may ever wait.
+    fn wide() -> Behind {
+        let behind = Behind::default();
+        behind.lock().bytes_max = BYTES_MAX;
+        behind
+    }
 
     fn io() -> DiskError {
         DiskError::Io("no".into())
@@ -239,7 +262,7 @@ mod tests {
 
     #[test]
     fn a_run_is_no_longer_than_a_command() {
-        let behind = Behind::default();
+        let behind = wide();
         for at in 0..3 {
             behind.put(at << 19, vec![0; 1 << 19]).unwrap();
         }
@@ -249,8 +272,8 @@ mod tests {
 
     #[test]
     fn memory_is_bounded_and_nothing_overtakes_an_older_write_of_the_same_bytes() {
-        let behind = Behind::default();
-        for at in 0..4 {
+        let behind = wide();
+        for at in 0..(BYTES_MAX / WRITE_BYTES_MAX) as u64 {
             behind.put(at * WRITE_BYTES_MAX as u64, vec![0; WRITE_BYTES_MAX]).unwrap();
         }
         thread::scope(|scope| {
@@ -260,14 +283,14 @@ mod tests {
             let run = behind.take().unwrap();
             assert_eq!(run.offset, 0);
             assert!(behind.has(&(0..1)));
-            behind.ended(run.serial(), Ok(()), Duration::ZERO);
+            behind.ended(run.serial(), Ok(()), Duration::ZERO, Duration::ZERO);
             for waiting in [more, same] {
                 waiting.join().unwrap().unwrap();
             }
             // The reader may have come before the second write of its bytes or after it: that has to go, too.
             behind.close();
             while let Some(run) = behind.take() {
-                behind.ended(run.serial(), Ok(()), Duration::ZERO);
+                behind.ended(run.serial(), Ok(()), Duration::ZERO, Duration::ZERO);
             }
             read.join().unwrap().unwrap();
         });
@@ -281,9 +304,9 @@ mod tests {
         behind.put(0, vec![0; 512]).unwrap();
         behind.put(1 << 40, vec![0; 512]).unwrap();
         let [first, second, third] = [(); 3].map(|()| behind.take().unwrap());
-        behind.ended(first.serial(), Err(io()), Duration::ZERO);
-        behind.ended(second.serial(), Ok(()), Duration::ZERO);
-        behind.ended(third.serial(), Err(DiskError::Beyond), Duration::ZERO);
+        behind.ended(first.serial(), Err(io()), Duration::ZERO, Duration::ZERO);
+        behind.ended(second.serial(), Ok(()), Duration::ZERO, Duration::ZERO);
+        behind.ended(third.serial(), Err(DiskError::Beyond), Duration::ZERO, Duration::ZERO);
         for _ in 0..2 {
             assert_eq!(behind.drain(), Err(io()));
             assert_eq!(behind.put(0, vec![0; 512]), Err(io()));
@@ -300,15 +323,29 @@ mod tests {
         }
     }
 
-    #[test]
-    fn on_a_slow_line_less_is_answered_ahead() {
-        let behind = Behind::default();
-        for at in 0..20 {
-            behind.put(at * 8192, vec![0; 512]).unwrap();
+    /// Has runs written one after the other over a line with a rate in bytes per second and a delay there and back, with as many
+    /// under way as it holds; answers what may wait then.
+    fn after_writes(rate: u64, delay_ms: u64) -> usize {
+        let behind = wide();
+        let delay = Duration::from_millis(delay_ms);
+        for at in 0..200u64 {
+            behind.put(at << 20, vec![0; 64 << 10]).unwrap();
             let run = behind.take().unwrap();
-            behind.ended(run.serial(), Ok(()), Duration::from_secs(3));
+            let sent = Duration::from_nanos((at << 16) * 1_000_000_000 / rate);
+            let moved = Duration::from_nanos((1 << 16) * 1_000_000_000 / rate);
+            behind.ended(run.serial(), Ok(()), sent, sent + moved + delay);
         }
-        assert_eq!(behind.lock().bytes_max, BYTES_MIN);
+        behind.lock().bytes_max
+    }
+
+    #[test]
+    fn as_much_is_answered_ahead_as_the_way_holds() {
+        assert_eq!(Behind::default().lock().bytes_max, BYTES_MIN, "before anything is known");
+        assert_eq!(after_writes(100 << 10, 50), BYTES_MIN);
+        assert!((4 << 20..6 << 20).contains(&after_writes(18 << 20, 50)), "a quarter of a second");
+        assert!((10 << 20..12 << 20).contains(&after_writes(18 << 20, 300)), "twice the delay");
+        assert_eq!(after_writes(1 << 30, 50), BYTES_MAX);
+        let behind = Behind::default();
         behind.put(0, vec![0; WRITE_BYTES_MAX]).unwrap();
         assert!(!behind.lock().has_room(1), "one that is longer goes alone");
     }
@@ -320,7 +357,7 @@ mod tests {
         thread::scope(|scope| {
             let drained = scope.spawn(|| behind.drain());
             let run = behind.take().unwrap();
-            behind.ended(run.serial(), Ok(()), Duration::ZERO);
+            behind.ended(run.serial(), Ok(()), Duration::ZERO, Duration::ZERO);
             drained.join().unwrap().unwrap();
         });
         behind.drain().unwrap();

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lunette_initiator::blocking::Session;
 use lunette_initiator::{Command as Sent, CommandError, Completion, Data, Lun, Replay, Submitted};
-use lunette_scsi::client::{Command, Sense, Transfer};
+use lunette_scsi::client::{Command, Malformed, Query, Sense, Transfer};
 use lunette_scsi::{AdditionalSense, Status};
 use lunette_wire::target::Residual;
 
@@ -37,6 +37,14 @@ pub(super) struct Done {
     pub(super) data: Vec<u8>,
     /// The session in which it was answered.
     pub(super) session: u32,
+}
+
+/// How much of its data a command has to transfer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Amount {
+    Whole,
+    /// What the target has.
+    Some,
 }
 
 /// What becomes of a command that has ended.
@@ -78,7 +86,17 @@ impl Link {
 
     /// Runs a command.
     pub(super) fn run(&self, command: &Command, data: Vec<u8>) -> Result<Done, DiskError> {
-        self.judged(command, self.once(command, data))
+        let ended = self.judged(command, self.once(command, data), Amount::Whole)?;
+        Ok(done(ended))
+    }
+
+    /// Asks something, and tells in which session it was answered.
+    pub(super) fn ask<T>(&self, query: &Query<T>) -> Result<(Result<T, Malformed>, u32), DiskError> {
+        let command = query.command();
+        // A few kilobytes.
+        let buffer = vec![0; command.data_in_bytes() as usize];
+        let ended = self.judged(command, self.once(command, buffer), Amount::Some)?;
+        Ok((query.decode(ended.data()), ended.session))
     }
 
     /// Runs commands together; what they bring is in their order. One that fails leaves the others to their end.
@@ -86,8 +104,8 @@ impl Link {
         let (commands, buffers): (Vec<_>, Vec<_>) = commands.into_iter().unzip();
         let sent = commands.iter().zip(buffers).map(|(command, data)| self.sent(command, data));
         let ended = self.session.execute_all(sent);
-        let all: Vec<_> =
-            commands.iter().zip(ended).map(|(command, ended)| self.judged(command, ended)).collect();
+        let judged = |(command, ended)| self.judged(command, ended, Amount::Whole).map(done);
+        let all: Vec<_> = commands.iter().zip(ended).map(judged).collect();
         all.into_iter().collect()
     }
 
@@ -103,11 +121,11 @@ impl Link {
     }
 
     /// Sends a command that has ended again until it ends well.
-    fn judged(&self, command: &Command, ended: Completion) -> Result<Done, DiskError> {
+    fn judged(&self, command: &Command, ended: Completion, amount: Amount) -> Result<Completion, DiskError> {
         let mut ended = ended;
         for _ in 0..TRIES_MAX {
-            if self.is_good(command, &ended)? {
-                return Ok(Done { data: ended.buffer, session: ended.session });
+            if self.is_answered(command, &ended, amount)? {
+                return Ok(ended);
             }
             ended = self.once(command, ended.buffer);
         }
@@ -116,7 +134,11 @@ impl Link {
 
     /// True if a command ended well; false if it may be sent again, now that the unit was given the time that it wants.
     pub(super) fn is_good(&self, command: &Command, ended: &Completion) -> Result<bool, DiskError> {
-        match self.judge(command, ended) {
+        self.is_answered(command, ended, Amount::Whole)
+    }
+
+    fn is_answered(&self, command: &Command, ended: &Completion, amount: Amount) -> Result<bool, DiskError> {
+        match self.judge(command, ended, amount) {
             Verdict::Good => return Ok(true),
             Verdict::Again => {}
             Verdict::Later => thread::sleep(PAUSE),
@@ -128,7 +150,7 @@ impl Link {
         Ok(false)
     }
 
-    fn judge(&self, command: &Command, ended: &Completion) -> Verdict {
+    fn judge(&self, command: &Command, ended: &Completion, amount: Amount) -> Verdict {
         if self.is_exchanged() {
             return Verdict::Failed(DiskError::Io("the disk was exchanged for another".into()));
         }
@@ -139,6 +161,7 @@ impl Link {
         };
         let sense = Sense::decode(&status.sense);
         match (Status::from_code(status.code), &sense) {
+            (Some(Status::Good), _) if amount == Amount::Some => Verdict::Good,
             (Some(Status::Good), _) if is_whole(command, ended, status.residual) => Verdict::Good,
             (Some(Status::Good), _) => {
                 Verdict::Failed(DiskError::Io(format!("{} was carried out in part", command.name())))
@@ -162,6 +185,10 @@ impl Link {
             _ => Verdict::Again,
         }
     }
+}
+
+fn done(ended: Completion) -> Done {
+    Done { data: ended.buffer, session: ended.session }
 }
 
 /// Everything was transferred that should be.

@@ -12,6 +12,7 @@ mod journal;
 mod link;
 mod open;
 mod ranges;
+mod space;
 mod unit;
 mod zeros;
 
@@ -26,13 +27,14 @@ use lunette_scsi::client::UnitFacts;
 use lunette_scsi::client::mode::ModeParameters;
 
 pub use error::{DiskError, OpenError};
+pub use space::{Extent, Space};
 
 use ahead::Ahead;
 use behind::Behind;
 use unit::{Fetched, Prefetch, Unit};
 
-/// How many runs are written behind at the same time.
-const WRITERS: usize = 8;
+/// How many runs are written behind at the same time: as many of the longest as may wait.
+const WRITERS: usize = 32;
 
 /// How a disk is used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -207,6 +209,17 @@ impl Disk {
         discarded
     }
 
+    /// What these bytes have: extents that begin with the first of them and join, and end with the last of them or before it, as it can
+    /// be told without much ado; at least one, if there is a byte.
+    ///
+    /// # Errors
+    /// [`DiskError`]
+    pub fn extents(&self, offset: u64, length: u64) -> Result<Vec<Extent>, DiskError> {
+        let range = self.blocks_of(offset, length)?;
+        self.settle(&range)?;
+        self.unit.extents(offset..offset + length)
+    }
+
     /// Zeroing these bytes costs less than writing them: the unit gives their space back.
     #[must_use]
     pub fn zeroes_fast(&self, offset: u64, length: u64, may_unmap: bool) -> bool {
@@ -244,13 +257,14 @@ impl Disk {
     /// Starts the threads that write what was answered.
     fn start_writers(&self) -> Result<Arc<Behind>, OpenError> {
         let behind = Arc::new(Behind::default());
+        let start = Instant::now();
         for _ in 0..WRITERS {
             let (unit, from) = (Arc::clone(&self.unit), Arc::clone(&behind));
             let run = move || {
                 while let Some(run) = from.take() {
-                    let (serial, began) = (run.serial(), Instant::now());
+                    let (serial, sent) = (run.serial(), start.elapsed());
                     let written = unit.write(run.offset, run.data, false);
-                    from.ended(serial, written, began.elapsed());
+                    from.ended(serial, written, sent, start.elapsed());
                 }
             };
             if let Err(error) = thread::Builder::new().name("write-behind".into()).spawn(run) {
@@ -323,7 +337,7 @@ impl Disk {
             && let State::UnderWay(prefetch) = std::mem::replace(&mut *state, State::Void)
             && let Some(fetched) = self.unit.finish_read(prefetch)
         {
-            lock(ahead).came_after(fetched.took);
+            lock(ahead).came(fetched.asked, fetched.came, fetched.data.len() as u64);
             *state = State::There(fetched);
         }
         let bytes = match &*state {

@@ -1,25 +1,24 @@
 //! Opening a disk: login, and everything that has to be known of the unit.
 
-use std::sync::atomic::AtomicU64;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, RwLock};
 use std::thread;
 use std::time::Duration;
 
 use lunette_initiator::Lun;
-use lunette_initiator::blocking::Session;
+use lunette_initiator::blocking::{Session, wait};
 use lunette_scsi::Status;
-use lunette_scsi::client::unit::is_supported;
 use lunette_scsi::client::{Next, Probe, Reply, SameBlocks, UnitFacts, UnitIdentity};
 
 use super::error::OpenError;
 use super::link::Link;
 use super::ranges::Ranges;
+use super::space::tells_space;
 use super::unit::Unit;
 
 /// How long a busy unit is left alone.
 const PAUSE: Duration = Duration::from_millis(250);
-
-const WRITE_SAME_16: u8 = 0x93;
 
 /// The longest block that there is a use for, in bytes.
 const BLOCK_BYTES_MAX: u32 = 1 << 16;
@@ -52,9 +51,10 @@ impl Unit {
         }
         // Behind the same number there may be another disk when the session comes back.
         link.session.handle().guard(link.lun, UnitIdentity::of(&facts));
-        let same = if has_write_same(&link) { SameBlocks::of(&facts.limits) } else { SameBlocks::none() };
+        let same = if facts.has_write_same { SameBlocks::of(&facts.limits) } else { SameBlocks::none() };
         Ok(Unit {
             same: Mutex::new(same),
+            tells_space: AtomicBool::new(tells_space(&facts)),
             blocks: capacity.blocks,
             block_bytes,
             is_read_only: read_only || facts.is_write_protected(),
@@ -68,29 +68,38 @@ impl Unit {
 }
 
 fn probe(link: &Link) -> Result<UnitFacts, OpenError> {
-    let mut probe = Probe::new();
+    let mut probe = Probe::new().with_write_same();
+    let mut under_way = VecDeque::new();
     loop {
-        let command = match probe.next() {
-            Next::Send(command) => command,
-            Next::SendLater(command) => {
-                thread::sleep(PAUSE);
-                command
+        match probe.proceed() {
+            Next::Send(ticket, command) => {
+                let buffer = vec![0; command.data_in_bytes() as usize];
+                under_way.push_back((ticket, link.begin(&command, buffer)));
             }
-            Next::Done => return Ok(probe.into_facts()),
-        };
-        let ended = link.once(&command, vec![0; command.data_in_bytes() as usize]);
-        let status = ended.result.as_ref().map_err(|error| OpenError::Command(error.clone()))?;
-        let code = Status::from_code(status.code);
-        let reply = Reply { status: code, sense: &status.sense, data: ended.data() };
-        probe.answered(reply).map_err(OpenError::Probe)?;
+            Next::Wait => {
+                // Those of one line come in about the order in which they were sent.
+                let Some((ticket, submitted)) = under_way.pop_front() else {
+                    return Err(OpenError::NoDisk("no answer is under way that is waited for".to_owned()));
+                };
+                let ended = wait(submitted);
+                match &ended.result {
+                    Ok(status) => {
+                        let code = Status::from_code(status.code);
+                        probe.answered(
+                            ticket,
+                            Reply { status: code, sense: &status.sense, data: ended.data() },
+                        );
+                    }
+                    Err(_) if !link.session.handle().is_over() && probe.failed(ticket) => {}
+                    Err(error) => return Err(OpenError::Command(error.clone())),
+                }
+            }
+            Next::Pause => {
+                thread::sleep(PAUSE);
+                probe.rested();
+            }
+            Next::Done => break,
+        }
     }
-}
-
-/// Whether the unit has WRITE SAME(16); a unit that does not say has not.
-fn has_write_same(link: &Link) -> bool {
-    let query = is_supported(WRITE_SAME_16, None);
-    let command = query.command();
-    let ended = link.once(command, vec![0; command.data_in_bytes() as usize]);
-    let is_good = ended.is_good();
-    is_good && query.decode(ended.data()).unwrap_or(false)
+    probe.into_facts().map_err(OpenError::Probe)
 }

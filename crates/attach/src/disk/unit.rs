@@ -6,7 +6,7 @@
 //! it returns, whatever has happened to the target in between.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -35,6 +35,8 @@ pub(super) struct Unit {
     pub(super) block_bytes: u32,
     pub(super) is_read_only: bool,
     pub(super) same: Mutex<SameBlocks>,
+    /// It says which blocks have space.
+    pub(super) tells_space: AtomicBool,
     pub(super) ranges: Ranges,
     /// Held alone by who makes changes again, so that nobody reads what is half-way.
     pub(super) gate: RwLock<()>,
@@ -55,8 +57,9 @@ pub(super) struct Prefetch {
 pub(super) struct Fetched {
     session: u32,
     repairs: u64,
-    /// From when it was asked for until it was there, whenever somebody came for it.
-    pub(super) took: Duration,
+    /// When it was asked for and when it was there, by the session's clock, whenever somebody came for it.
+    pub(super) asked: Duration,
+    pub(super) came: Duration,
     pub(super) data: Vec<u8>,
 }
 
@@ -201,7 +204,7 @@ impl Unit {
     }
 
     /// Does something that reads, and does it again where a target that lost its cache may have given old data.
-    fn settled<T>(&self, work: impl Fn() -> Result<(T, u32), DiskError>) -> Result<T, DiskError> {
+    pub(super) fn settled<T>(&self, work: impl Fn() -> Result<(T, u32), DiskError>) -> Result<T, DiskError> {
         for _ in 0..SESSIONS_MAX {
             let open = self.gate.read().unwrap_or_else(PoisonError::into_inner);
             let (result, session) = work()?;
@@ -280,8 +283,8 @@ impl Unit {
         let Prefetch { command, submitted, repairs } = prefetch;
         let ended = blocking::wait(submitted);
         let is_whole = ended.is_good() && ended.received == command.data_in_bytes();
-        let took = ended.times.done.saturating_sub(ended.times.queued);
-        is_whole.then_some(Fetched { session: ended.session, repairs, took, data: ended.buffer })
+        let (asked, came) = (ended.times.queued, ended.times.done);
+        is_whole.then_some(Fetched { session: ended.session, repairs, asked, came, data: ended.buffer })
     }
 
     /// Whether what was read then is what would be read now, as far as the target and we are concerned.

@@ -7,13 +7,13 @@ use std::thread;
 use std::time::Duration;
 
 use lunette_nbd::{
-    Cookie, Errno, Export, Handshake, PAYLOAD_BYTES_MAX, REPLY_BYTES, REQUEST_BYTES, Request, Terms, Then,
-    Work, reply,
+    Allocation, Cookie, Errno, Export, Extents, Handshake, Outcome, PAYLOAD_BYTES_MAX, REQUEST_BYTES,
+    Refusal, Request, Span, Terms, Then, Work, reply,
 };
 use socket2::Socket;
 
 use super::budget::{Budget, Share};
-use crate::{Disk, DiskError};
+use crate::{Disk, DiskError, Space};
 
 /// The memory of the requests of one connection, in bytes: two of the longest.
 const MEMORY_BYTES: u64 = 2 * PAYLOAD_BYTES_MAX as u64;
@@ -48,7 +48,7 @@ pub(super) fn serve(disk: &Disk, export: &Export, depth: usize, socket: &Socket)
     let (receiver, answers) = (Mutex::new(receiver), Mutex::new(socket));
     thread::scope(|scope| {
         for _ in 0..depth {
-            let work = || carry_out(disk, &receiver, &answers);
+            let work = || carry_out(disk, terms, &receiver, &answers);
             thread::Builder::new().name("nbd-work".into()).spawn_scoped(scope, work)?;
         }
         // The sender goes with this call, which is what ends the others once all requests are answered.
@@ -103,15 +103,18 @@ fn read_requests<'a>(
 }
 
 /// Carries out requests until there are no more.
-fn carry_out(disk: &Disk, jobs: &Mutex<Receiver<Job<'_>>>, answers: &Mutex<&Socket>) {
+fn carry_out(disk: &Disk, terms: Terms, jobs: &Mutex<Receiver<Job<'_>>>, answers: &Mutex<&Socket>) {
     loop {
         let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(job) = next else { return };
-        let result = job.work.and_then(|work| perform(disk, work, job.payload));
-        let header = reply(job.cookie, result.as_ref().map(|_| ()).map_err(|error| *error));
-        let data = result.unwrap_or_default();
+        let result = job.work.map_err(Refusal::from).and_then(|work| perform(disk, work, job.payload));
+        let header = reply(terms, job.cookie, result.as_ref());
+        let data = match &result {
+            Ok(Outcome::Data { bytes, .. }) => &bytes[..],
+            _ => &[],
+        };
         let socket = answers.lock().unwrap_or_else(PoisonError::into_inner);
-        if answer(&socket, &header, &data).is_err() {
+        if answer(&socket, &header, data).is_err() {
             // Who reads the requests notices it, too.
             let _ = socket.shutdown(std::net::Shutdown::Both);
         }
@@ -119,10 +122,14 @@ fn carry_out(disk: &Disk, jobs: &Mutex<Receiver<Job<'_>>>, answers: &Mutex<&Sock
 }
 
 /// What a request brings to its client.
-fn perform(disk: &Disk, work: Work, payload: Vec<u8>) -> Result<Vec<u8>, Errno> {
+fn perform(disk: &Disk, work: Work, payload: Vec<u8>) -> Result<Outcome, Refusal> {
     let done = match work {
         Work::Read(span) => {
-            return disk.read(span.offset, span.length_bytes as usize).map_err(|error| error.nbd());
+            let bytes = disk.read(span.offset, span.length_bytes as usize).map_err(refusal)?;
+            return Ok(Outcome::Data { offset: span.offset, bytes });
+        }
+        Work::BlockStatus { span, only_first } => {
+            return extents(disk, span, only_first).map(Outcome::Extents).map_err(refusal);
         }
         Work::Write { span, fua } => disk.write(span.offset, payload, fua),
         // What cannot be changed need not be flushed.
@@ -132,16 +139,35 @@ fn perform(disk: &Disk, work: Work, payload: Vec<u8>) -> Result<Vec<u8>, Errno> 
         Work::WriteZeroes { span, fua, may_unmap, fast } => {
             let length = span.length_bytes.into();
             if fast && !disk.zeroes_fast(span.offset, length, may_unmap) {
-                return Err(Errno::NotSupported);
+                return Err(Errno::NotSupported.into());
             }
             disk.zero(span.offset, length, may_unmap, fua)
         }
         Work::Disconnect => Ok(()),
     };
-    done.map(|()| Vec::new()).map_err(|error: DiskError| error.nbd())
+    done.map(|()| Outcome::Done).map_err(refusal)
 }
 
-fn answer(mut socket: &Socket, header: &[u8; REPLY_BYTES], data: &[u8]) -> io::Result<()> {
+fn refusal(error: DiskError) -> Refusal {
+    Refusal { errno: error.nbd(), message: error.to_string() }
+}
+
+/// Where space is, as far as the unit says it at once.
+fn extents(disk: &Disk, span: Span, only_first: bool) -> Result<Extents, DiskError> {
+    let mut all = Extents::new(span, only_first);
+    for extent in disk.extents(span.offset, span.length_bytes.into())? {
+        let allocation = match extent.space {
+            Space::Data => Allocation::Data,
+            Space::Reserved => Allocation::Zeros,
+            Space::Empty => Allocation::EmptyHole,
+            Space::Undefined => Allocation::Hole,
+        };
+        all.push(extent.bytes.end - extent.bytes.start, allocation);
+    }
+    Ok(all)
+}
+
+fn answer(mut socket: &Socket, header: &[u8], data: &[u8]) -> io::Result<()> {
     let mut slices = &mut [IoSlice::new(header), IoSlice::new(data)][..];
     while !slices.is_empty() {
         match socket.write_vectored(slices) {

@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use lunette_initiator::multipath::{self, PathOptions};
 use lunette_initiator::{Options, TargetUrl};
 
+use super::credentials;
 use super::port::Port;
 use super::session;
 use crate::failure::Failure;
@@ -17,14 +18,23 @@ pub(crate) struct TimeOptions {
     /// that for other commands than reads and writes; 0 is for ever
     #[arg(long, value_name = "SECONDS", default_value = "60")]
     pub(crate) timeout: u32,
+    /// How long a lost session is tried to be had again before its commands fail; 0: not at all
+    #[arg(long, value_name = "SECONDS", default_value = "120")]
+    pub(crate) recovery: u32,
 }
 
 impl TimeOptions {
-    /// Of a session with this disk.
+    /// Of a session with this disk. Short secrets are told.
     pub(crate) fn session(&self, url: &TargetUrl) -> Options {
         let mut options = url.options();
+        credentials::warn_of_short_secrets(options.credentials.as_ref());
         options.timing.command = (self.timeout > 0).then(|| Duration::from_secs(self.timeout.into()));
+        options.timing.recovery = self.recovery();
         options
+    }
+
+    fn recovery(&self) -> Duration {
+        Duration::from_secs(self.recovery.into())
     }
 }
 
@@ -126,6 +136,7 @@ impl AccessOptions {
             multipath::Options::new(std::iter::once(url).chain(&self.paths).map(path).collect())
         };
         options.policy = self.several.policy.into();
+        options.timing.recovery = self.time.recovery();
         options.timing.failback = Duration::from_secs(self.several.failback.into());
         Ok(Ways::Several(options))
     }

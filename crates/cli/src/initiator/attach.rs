@@ -99,9 +99,6 @@ pub(crate) struct AttachOptions {
     /// Requests that are carried out at once, of each NBD client
     #[arg(long, value_name = "N", default_value = "16", value_parser = clap::value_parser!(u32).range(1..=DEPTH_MAX as i64))]
     pub(crate) depth: u32,
-    /// How long a lost session is waited for before requests fail
-    #[arg(long, value_name = "SECONDS", default_value = "120")]
-    pub(crate) recovery: u32,
     /// What is logged: off, error, warn, info, debug or trace, or a filter such as warn,lunette_attach=debug
     #[arg(long, value_name = "FILTER", default_value = "warn")]
     pub(crate) log: LogFilter,
@@ -176,16 +173,9 @@ fn answer_detach(ready: &Ready, shared: &Arc<Shared>) -> Option<Arc<Socket>> {
 }
 
 fn open(options: &AttachOptions) -> Result<Disk, Failure> {
-    let recovery = Duration::from_secs(options.recovery.into());
     let session = match options.access.ways(&options.url)? {
-        Ways::One(mut session) => {
-            session.timing.recovery = recovery;
-            Session::connect(*session)
-        }
-        Ways::Several(mut paths) => {
-            paths.timing.recovery = recovery;
-            Session::connect_paths(paths)
-        }
+        Ways::One(session) => Session::connect(*session),
+        Ways::Several(paths) => Session::connect_paths(paths),
     };
     let session = session.map_err(|error| Failure::initiator(&error))?;
     let disk = DiskOptions {

@@ -89,11 +89,12 @@ impl Socket {
     }
 }
 
-/// A process that has a disk attached, as others see it.
+/// A process that has a disk attached, as others see it. Nobody keeps it waiting while others are looked at: it is connected to
+/// again for its end.
 #[derive(Debug)]
 pub(crate) struct Holder {
     pub(crate) what: Attached,
-    stream: UnixStream,
+    path: PathBuf,
 }
 
 impl Holder {
@@ -112,7 +113,7 @@ impl Holder {
                 Ok(stream) => {
                     // Who ends at this moment says nothing any more.
                     if let Ok(what) = receive(&stream) {
-                        all.push(Holder { what, stream });
+                        all.push(Holder { what, path });
                     }
                 }
                 // Its process was killed.
@@ -130,7 +131,7 @@ impl Holder {
     ///
     /// # Errors
     /// It is gone, and nobody knows.
-    pub(crate) fn detach(mut self, waits: impl FnOnce()) -> Result<End, Failure> {
+    pub(crate) fn detach(&self, waits: impl FnOnce()) -> Result<End, Failure> {
         let gone = |error: &io::Error| {
             Failure::local(format!(
                 "the process {} is gone and has not said how it ended: {error}",
@@ -138,13 +139,24 @@ impl Holder {
             ))
             .with_help("what was not flushed before may be lost")
         };
-        send(&mut self.stream, &Request::Detach).map_err(|error| gone(&error))?;
-        if !has_answer(&self.stream) {
+        let mut stream = self.connect().map_err(|error| gone(&error))?;
+        send(&mut stream, &Request::Detach).map_err(|error| gone(&error))?;
+        if !has_answer(&stream) {
             waits();
         }
         // As long as somebody has the disk open, and for a target that is away.
-        self.stream.set_read_timeout(None).map_err(|error| gone(&error))?;
-        line(&self.stream).map_err(|error| gone(&error))
+        stream.set_read_timeout(None).map_err(|error| gone(&error))?;
+        line(&stream).map_err(|error| gone(&error))
+    }
+
+    /// Unless another process has its number by now.
+    fn connect(&self) -> io::Result<UnixStream> {
+        let stream = UnixStream::connect(&self.path)?;
+        match receive::<Attached>(&stream) {
+            Ok(what) if what == self.what => Ok(stream),
+            Ok(_) => Err(io::ErrorKind::NotFound.into()),
+            Err(kind) => Err(kind.into()),
+        }
     }
 }
 

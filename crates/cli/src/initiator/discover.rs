@@ -87,6 +87,7 @@ pub(crate) fn run(options: &DiscoverOptions) -> Result<(), Failure> {
     let initiator_name = own_name.unwrap_or_else(|| Ok(default_initiator_name()))?;
     let credentials =
         options.chap_user.as_deref().map(|text| credentials::of_flag("--chap-user", text)).transpose()?;
+    credentials::warn_of_short_secrets(credentials.as_ref());
     let port = if options.isns { ISNS_PORT } else { DEFAULT_PORT };
     let asked = Portal::parse(&options.address, port).map_err(|error| Failure::usage(error.to_string()))?;
     let session_options = |target: IscsiName| Options {

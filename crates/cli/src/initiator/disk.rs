@@ -135,16 +135,15 @@ pub(crate) fn pause() {
     thread::sleep(Duration::from_millis(PAUSE_MS));
 }
 
-/// Runs one command through a port that has no other under way.
-fn exchange(port: &mut dyn Port, lun: Lun, command: &Command, data_out: &[u8]) -> Result<Done, Failure> {
+/// Sends a command.
+fn start(port: &mut dyn Port, lun: Lun, tag: u64, command: &Command, data_out: &[u8]) -> Result<(), Failure> {
     let data = match command.transfer() {
         Transfer::List(list) => list.clone(),
         Transfer::Out { .. } => data_out.to_vec(),
         Transfer::In { length_bytes } => vec![0; *length_bytes as usize],
         Transfer::None => Vec::new(),
     };
-    port.start(lun, 0, command, data)?;
-    port.finish()
+    port.start(lun, tag, command, data)
 }
 
 /// [`Disk::run`] through a port that has no other command under way.
@@ -157,7 +156,8 @@ pub(crate) fn run(
 ) -> Result<Vec<u8>, Failure> {
     let mut tries = 0;
     loop {
-        let done = exchange(port, lun, command, data_out)?;
+        start(port, lun, 0, command, data_out)?;
+        let done = port.finish()?;
         match judge(name, command, &done, tries) {
             Verdict::Good => return Ok(done.data),
             Verdict::Again => {}
@@ -184,28 +184,61 @@ pub(crate) fn ask<T>(port: &mut dyn Port, lun: Lun, name: &str, query: &Query<T>
     }
 }
 
-/// Asks a unit everything that has to be known.
+/// Asks a unit everything that has to be known, through a port that has no command under way.
 pub(crate) fn probe(port: &mut dyn Port, lun: Lun, name: &str) -> Result<UnitFacts, Failure> {
     let mut probe = Probe::new();
+    // Each question's place is its tag.
+    let mut tickets = Vec::new();
+    let mut ended = 0;
     loop {
-        let command = match probe.next() {
-            Next::Send(command) => command,
-            Next::SendLater(command) => {
-                pause();
-                command
+        match probe.proceed() {
+            Next::Send(ticket, command) => {
+                start(port, lun, tickets.len() as u64, &command, &[])?;
+                tickets.push(ticket);
             }
-            Next::Done => return Ok(probe.into_facts()),
-        };
-        let done = exchange(port, lun, &command, &[])?;
-        let reply = Reply { status: done.status, sense: &done.sense, data: &done.data };
-        probe.answered(reply).map_err(|error| {
-            let help = match error {
-                ProbeError::NoUnit => Some(UNITS_HELP.to_owned()),
-                _ => None,
-            };
-            Failure::scsi(format!("{name}: {error}"), help)
-        })?;
+            Next::Wait => {
+                let finished = port.finish();
+                ended += 1;
+                let ticket_of = |tag| usize::try_from(tag).ok().and_then(|place| tickets.get(place)).copied();
+                if let Err(failure) = &finished
+                    && failure.tag().and_then(ticket_of).is_some_and(|ticket| probe.failed(ticket))
+                {
+                    continue;
+                }
+                let done = finished.or_else(|failure| abandon(port, failure, tickets.len() - ended))?;
+                let ticket = ticket_of(done.tag);
+                let ticket = ticket.ok_or_else(|| Failure::internal("a command ended that was not sent"))?;
+                let reply = Reply { status: done.status, sense: &done.sense, data: &done.data };
+                probe.answered(ticket, reply);
+            }
+            Next::Pause => {
+                pause();
+                probe.rested();
+            }
+            Next::Done => break,
+        }
     }
+    probe.into_facts().map_err(|error| {
+        let help = match error {
+            ProbeError::NoUnit => Some(UNITS_HELP.to_owned()),
+            _ => None,
+        };
+        Failure::scsi(format!("{name}: {error}"), help)
+    })
+}
+
+/// One command has failed for good: the others are waited for, so that nobody takes their ends for those of commands of its own.
+/// Answers that failure, or the one of the session.
+fn abandon(port: &mut dyn Port, failure: Failure, under_way: usize) -> Result<Done, Failure> {
+    if failure.is_of_scsi() {
+        for _ in 0..under_way {
+            match port.finish() {
+                Err(other) if !other.is_of_scsi() => return Err(other),
+                _ => {}
+            }
+        }
+    }
+    Err(failure)
 }
 
 /// Judges how a command ended. `tries` says how often it has been sent again.

@@ -1,4 +1,4 @@
-//! `lunette erase`: UNMAP, WRITE SAME with zeros, or SANITIZE.
+//! `lunette erase`: UNMAP or WRITE SAME with zeros, several at once, or SANITIZE.
 
 use std::io::{self, IsTerminal, Write};
 use std::thread;
@@ -14,7 +14,7 @@ use super::amount::Span;
 use super::disk::Disk;
 use super::options::{EraseMethod, EraseOptions, is_whole};
 use super::report::tell;
-use super::stream::{Depth, Flow, WriteStream, flush};
+use super::stream::{Depth, Flow, WriteStream};
 use super::zeros::Zeros;
 use crate::banner::size;
 use crate::failure::{Failure, say};
@@ -109,20 +109,18 @@ fn unmap(disk: &mut Disk, span: Span) -> Result<(), Failure> {
     // A limit of 0 is not told; all ones is no limit.
     let blocks_max =
         if limits.unmap_blocks_max == 0 { BLOCKS_MAX } else { limits.unmap_blocks_max.min(BLOCKS_MAX) };
+    let mut stream = WriteStream::new(disk, span.block_bytes, Flow::new(Depth::Measured), Caching::default());
     for piece in pieces(span, blocks_max) {
         let command = medium::unmap(&[(piece.lba, piece.blocks)], false).map_err(does_not_fit)?;
-        disk.run(&command, &[])?;
+        stream.start_other(disk, piece, command, Vec::new())?;
     }
-    flush(disk)
+    stream.flush(disk)
 }
 
 fn zeros(disk: &mut Disk, span: Span) -> Result<(), Failure> {
     let end = span.lba + span.blocks;
-    let from = Zeros::of(disk, span.block_bytes).fill(disk, span.lba, end)?;
-    if from == end {
-        return flush(disk);
-    }
     let mut stream = WriteStream::new(disk, span.block_bytes, Flow::new(Depth::Measured), Caching::default());
+    let from = Zeros::of(disk, span.block_bytes).fill(disk, &mut stream, span.lba, end)?;
     stream.write_zeros(disk, from, end - from)?;
     stream.flush(disk)
 }
@@ -161,6 +159,7 @@ fn sanitize(disk: &mut Disk, how: &Sanitize) -> Result<(), Failure> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::stream::OTHERS_MAX;
     use super::super::stream::tests::disk_without;
     use super::*;
 
@@ -171,5 +170,30 @@ mod tests {
         zeros(&mut disk, Span { lba: 3, blocks: 5000, block_bytes: 512 }).unwrap();
         let seen = seen.lock().unwrap();
         assert_eq!((seen.refused, seen.good_bytes), (1, 5000 * 512), "it is asked once, and then written to");
+    }
+
+    #[test]
+    fn space_is_given_back_in_pieces_that_the_unit_takes_several_at_once() {
+        let (mut disk, seen) = disk_without(0);
+        disk.facts.provisioning.unmap = true;
+        disk.facts.limits.unmap_blocks_max = 100;
+        unmap(&mut disk, Span { lba: 3, blocks: 5001, block_bytes: 512 }).unwrap();
+        let seen = seen.lock().unwrap();
+        assert_eq!((seen.good, seen.most_under_way), (51 + 1, OTHERS_MAX), "and a flush");
+        assert_eq!(seen.good_bytes, 51 * 24, "each has one descriptor");
+    }
+
+    #[test]
+    fn no_more_is_under_way_than_a_disk_can_write_in_time() {
+        for (block_bytes, at_once) in [(512, 2), (4096, 1)] {
+            let (mut disk, seen) = disk_without(0);
+            disk.facts.provisioning.unmap = true;
+            disk.facts.limits.write_same_blocks_max = u64::MAX;
+            let span = Span { lba: 0, blocks: 20 * u64::from(BLOCKS_MAX), block_bytes };
+            unmap(&mut disk, span).unwrap();
+            zeros(&mut disk, span).unwrap();
+            let seen = seen.lock().unwrap();
+            assert_eq!((seen.good, seen.most_under_way), (2 * (20 + 1), at_once), "{block_bytes}");
+        }
     }
 }

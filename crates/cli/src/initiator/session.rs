@@ -69,6 +69,13 @@ impl AnyEngine {
         }
     }
 
+    fn is_over(&self) -> bool {
+        match self {
+            AnyEngine::One(engine) => engine.is_over(),
+            AnyEngine::Several(engine) => engine.is_over(),
+        }
+    }
+
     fn guard(&mut self, lun: lunette_initiator::Lun, identity: UnitIdentity) {
         match self {
             AnyEngine::One(engine) => engine.guard(lun, identity),
@@ -156,11 +163,17 @@ impl Port for SessionPort {
         self.losses = 0;
         let completion = self.done.remove(0);
         let (tag, moves) = self.tags.remove(&completion.id).unwrap_or_default();
+        let is_over = self.engine()?.is_over();
         let status = completion.result.map_err(|error| {
-            let failure = Failure::command(&error);
+            let failure = match &error {
+                // It has changed nothing, whether it was carried out or not.
+                CommandError::Unknown(why) if moves == Moves::In => Failure::unanswered(why),
+                _ => Failure::command(&error),
+            };
             // A flush whose session was lost says nothing of what was before it.
             let is_lost = matches!(error, CommandError::NotSent(_) | CommandError::Unknown(_));
-            if moves == Moves::Flushes && is_lost { failure.of_flush() } else { failure }
+            let failure = if moves == Moves::Flushes && is_lost { failure.of_flush() } else { failure };
+            if is_over { failure } else { failure.of_tag(tag) }
         })?;
         if moves == Moves::Out && status.code == 0 && status.residual != Residual::None {
             let message = format!("the target did not take a write as it was sent ({:?})", status.residual);

@@ -18,6 +18,14 @@ use crate::failure::Failure;
 /// The most commands under way that may be asked for.
 pub(crate) const DEPTH_MAX: u32 = 1024;
 
+/// The most commands under way that move next to nothing and make the unit work on much (UNMAP, WRITE SAME): enough that a long
+/// line does not count, and few enough that each is answered in time.
+pub(crate) const OTHERS_MAX: usize = 16;
+
+/// The most that the unit works on for them together, in bytes; a longer one goes alone. A unit may really write all of it, and at 10 MB/s
+/// the last is still answered in time.
+pub(crate) const OTHERS_BYTES_MAX: u64 = 1 << 30;
+
 /// SYNCHRONIZE CACHE of the whole disk, unless every write is stable when it is answered.
 ///
 /// # Errors

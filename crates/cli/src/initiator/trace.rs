@@ -6,6 +6,7 @@ use lunette_initiator::{Attempt, Error, LoginRecord, Outcome, TracedPdu, login_t
 use lunette_wire::initiator::LoginStage;
 use serde::Serialize;
 
+use super::credentials;
 use super::options::UrlOptions;
 use super::report::{table, tell};
 use crate::banner::printable;
@@ -63,7 +64,9 @@ struct Agreed {
 
 /// Logs in, out again, and tells it, whether the login was through or not.
 pub(crate) fn run(options: &UrlOptions) -> Result<(), Failure> {
-    let (record, result) = login_trace(&options.url.options());
+    let session = options.url.options();
+    credentials::warn_of_short_secrets(session.credentials.as_ref());
+    let (record, result) = login_trace(&session);
     let report = report(options.url.to_string(), &record, result.as_ref());
     tell(options.json, &report, text)?;
     result.map(drop).map_err(|error| Failure::initiator(&error))

@@ -1,6 +1,6 @@
 //! `discover`, `login-trace` and `info`: what a target has, and how one gets in.
 
-use crate::host::{Served, TARGET, good, path, refused, run};
+use crate::host::{Said, Served, TARGET, good, path, refused, run};
 
 #[test]
 fn discovery_lists_targets_units_and_sizes() {
@@ -61,9 +61,9 @@ fn a_trace_has_every_phase_and_every_key() {
     let text = good(&["login-trace", &served.url_with("", 0, "header_digest=crc32c")]).text();
     for part in [
         "connected",
-        "initiator  security, then operational",
+        "initiator  operational, then full feature",
         "target     operational, then full feature",
-        "AuthMethod=None",
+        "InitiatorName=",
         "HeaderDigest              CRC32C",
         "the target agrees",
         "logged in",
@@ -76,7 +76,11 @@ fn a_trace_has_every_phase_and_every_key() {
     let keys = attempt["keys"].as_array().expect("keys");
     let first_burst = keys.iter().find(|key| key["name"] == "FirstBurstLength").expect("the key");
     assert!(first_burst["why"].as_str().is_some() && first_burst["result"].as_str().is_some());
-    assert_eq!(attempt["pdus"].as_array().map(Vec::len), Some(4));
+    assert_eq!(
+        attempt["pdus"].as_array().map(Vec::len),
+        Some(2),
+        "who has no secret leaves out the security stage"
+    );
 
     let said = run(&["login-trace", &served.url(0).replace(":cli", ":other")]);
     assert_eq!(said.status, Some(3), "{said:?}");
@@ -94,7 +98,9 @@ fn who_fails_to_authenticate_is_told_apart() {
 
     let right = served.url_with("host-a@", 0, &format!("password_file={}", path(&secret)));
     let text = good(&["login-trace", &right]).text();
-    assert!(text.contains("CHAP with ") && text.contains("CHAP_R=("), "{text}");
+    for part in ["initiator  security", "CHAP with ", "CHAP_R=("] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
     let word = std::fs::read_to_string(&secret).expect("a secret");
     assert!(!text.contains(word.trim()));
     assert!(good(&["info", &right]).text().starts_with("iscsi://host-a@127.0.0.1:"));
@@ -107,6 +113,27 @@ fn who_fails_to_authenticate_is_told_apart() {
     }
     let message = refused(4, &["discover", served.portal()]);
     assert!(message.starts_with("error: login at "), "{message}");
+}
+
+/// RFC 7143, 9.2.1: it is used, since the target's administrator may have IPsec.
+#[test]
+fn a_secret_that_is_short_is_told_once_and_not_shown() {
+    let served = Served::start(&["mem:1M", "mem:1M"], &[]);
+    let told = |said: &Said, name: &str| {
+        assert!(!said.err.contains("hunter"), "{said:?}");
+        said.err.matches(&format!("the secret of CHAP name {name} has less than 12 bytes")).count()
+    };
+    let short = |lun, keys| served.url_with("host-a%hunter2@", lun, keys);
+    // Both ends of a copy have it.
+    assert_eq!(told(&good(&["copy", &short(0, ""), &short(1, ""), "--quiet"]), "host-a"), 1);
+    // A target that does not prove itself is refused.
+    let said = run(&["info", &short(0, "target_user=disk&target_password=hunter3")]);
+    assert_eq!((said.status, told(&said, "host-a"), told(&said, "disk")), (Some(4), 1, 1), "{said:?}");
+    let sound = served.url_with("host-a%twelve-bytes@", 0, "");
+    for command in ["info", "login-trace"] {
+        assert_eq!(good(&[command, &sound]).err, "");
+        assert_eq!(told(&good(&[command, &short(0, "")]), "host-a"), 1);
+    }
 }
 
 #[test]

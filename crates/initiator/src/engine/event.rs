@@ -165,6 +165,7 @@ impl Engine {
             if self.outbox.events.is_empty() {
                 // The memory is used again.
                 self.outbox.events = events;
+                self.ask_on();
             }
             self.begin_waiting();
         }

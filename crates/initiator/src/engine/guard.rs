@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use lunette_iscsi::initiator::session::{Answer, End};
-use lunette_scsi::client::{Next, Probe, Reply, Transfer, UnitIdentity};
+use lunette_scsi::client::{Command as Asked, Next, Probe, Reply, Ticket, Transfer, UnitIdentity};
 use lunette_wire::LunField;
 
 use super::{Engine, EngineEvent, replay};
@@ -28,17 +28,29 @@ pub(super) struct Check {
     /// Which guard's.
     at: usize,
     probe: Probe,
-    /// The command that is under way.
-    command: Option<CommandId>,
+    /// The commands that are under way.
+    commands: Vec<(CommandId, Ticket)>,
+    /// What is clear already, and done when no command is under way any more.
+    finding: Option<Finding>,
     /// When the next command is sent, if the unit has to be left alone before.
     later: Option<Duration>,
     /// When this unit was first asked.
     since: Duration,
 }
 
+/// What has come of a look at a unit before its end.
+#[derive(Debug)]
+enum Finding {
+    /// It is another one.
+    Differs(String),
+    /// It does not say what it is.
+    Unclear(String),
+}
+
 impl Check {
     fn of(at: usize, now: Duration) -> Self {
-        Self { at, probe: Probe::new(), command: None, later: None, since: now }
+        let (commands, finding) = Default::default();
+        Self { at, probe: Probe::new(), commands, finding, later: None, since: now }
     }
 }
 
@@ -65,15 +77,17 @@ impl Engine {
     /// Looks at all guarded units of a new session; commands wait until that is through.
     pub(super) fn begin_checks(&mut self) {
         self.check = Some(Check::of(0, self.now));
-        self.ask_next();
+        self.ask_on();
     }
 
     /// The session is lost, or over: whatever was asked is not answered.
     pub(super) fn drop_check(&mut self) {
-        let command = self.check.take().and_then(|check| check.command);
-        if let Some(place) = command.and_then(|id| self.table.find(id)) {
-            self.backlog.retain(|waiting| *waiting != place);
-            self.table.remove(place);
+        let commands = self.check.take().map(|check| check.commands).unwrap_or_default();
+        for (id, _) in commands {
+            if let Some(place) = self.table.find(id) {
+                self.backlog.retain(|waiting| *waiting != place);
+                self.table.remove(place);
+            }
         }
     }
 
@@ -83,35 +97,50 @@ impl Engine {
 
     /// Asks a unit again that had to be left alone.
     pub(super) fn check_later(&mut self) {
-        if self.check_deadline().is_some_and(|later| self.now >= later) {
-            self.send_next(true);
+        if let Some(check) = &mut self.check
+            && check.later.take_if(|later| self.now >= *later).is_some()
+        {
+            check.probe.rested();
+            self.ask_on();
         }
     }
 
-    fn ask_next(&mut self) {
-        self.send_next(false);
-    }
-
-    fn send_next(&mut self, has_waited: bool) {
+    /// Asks what can be asked now; when all is answered, draws the conclusion. Not while ends of tasks are still to be handled,
+    /// as in [`Self::begin_waiting`].
+    pub(super) fn ask_on(&mut self) {
         let now = self.now;
-        let Some(check) = &mut self.check else { return };
-        let Some(guard) = self.guards.get(check.at) else {
-            self.check = None;
-            return self.begin_waiting();
-        };
-        if guard.changed.is_some() {
-            // Nothing is sent to it, not even a question.
-            return self.next_unit();
-        }
-        let command = match check.probe.next() {
-            Next::SendLater(_) if !has_waited => {
-                check.later = Some(now + PAUSE);
-                return;
+        loop {
+            let Some(check) = &mut self.check else { return };
+            let Some(guard) = self.guards.get(check.at) else {
+                self.check = None;
+                return self.begin_waiting();
+            };
+            if guard.changed.is_some() {
+                // Nothing is sent to it, not even a question.
+                *check = Check::of(check.at + 1, now);
+                continue;
             }
-            Next::Send(command) | Next::SendLater(command) => command,
-            Next::Done => return self.compare(),
-        };
-        check.later = None;
+            if let Some(finding) = check.finding.take_if(|_| check.commands.is_empty()) {
+                match finding {
+                    Finding::Differs(what) => self.differs(what),
+                    Finding::Unclear(what) => self.look_again(what),
+                }
+            } else if check.finding.is_some() || check.later.is_some() {
+                return;
+            } else {
+                match check.probe.proceed() {
+                    Next::Send(ticket, command) => self.send_question(ticket, &command),
+                    Next::Wait => return,
+                    Next::Pause => check.later = Some(now + PAUSE),
+                    Next::Done => self.compare(),
+                }
+            }
+        }
+    }
+
+    fn send_question(&mut self, ticket: Ticket, command: &Asked) {
+        let Some(check) = &mut self.check else { return };
+        let Some(guard) = self.guards.get(check.at) else { return };
         let data = match command.transfer() {
             Transfer::In { length_bytes } => Data::In(vec![0; *length_bytes as usize]),
             // A probe only reads.
@@ -123,45 +152,50 @@ impl Engine {
             replay: Replay::Never,
             ..Command::new(Lun::default(), command.cdb())
         };
-        let id = self.table.insert(now, own);
-        check.command = Some(id);
+        let id = self.table.insert(self.now, own);
+        check.commands.push((id, ticket));
         self.begin(id.place);
     }
 
     /// True for a command of the look at the units, whose end is handled.
     pub(super) fn is_of_check(&mut self, place: u32, end: &End) -> bool {
-        let is_this = |id: CommandId| self.table.find(id) == Some(place);
-        let Some(check) = self.check.as_mut().filter(|check| check.command.is_some_and(is_this)) else {
-            return false;
-        };
-        check.command = None;
+        let Some(check) = &mut self.check else { return false };
+        let is_this = |(id, _): &(CommandId, Ticket)| self.table.find(*id) == Some(place);
+        let Some(at) = check.commands.iter().position(is_this) else { return false };
+        let (_, ticket) = check.commands.swap_remove(at);
         let data = self.table.remove(place);
         match end {
-            End::Answered(answer) => self.check_answered(answer, &data),
+            End::Answered(answer) => self.check_answered(ticket, answer, &data),
             // The session's end follows.
             _ if self.session.is_over() || self.is_moving || self.is_closing => {}
-            end => self.look_again(format!("it does not say what it is ({end:?})")),
+            _ if check.probe.failed(ticket) => {}
+            end => self.find(Finding::Unclear(format!("it does not say what it is ({end:?})"))),
         }
         true
     }
 
-    fn check_answered(&mut self, answer: &Answer, data: &[u8]) {
+    fn check_answered(&mut self, ticket: Ticket, answer: &Answer, data: &[u8]) {
         let Some(check) = &mut self.check else { return };
         let lun = self.guards[check.at].lun;
         let data = data.get(..answer.received as usize).unwrap_or(data);
         let status = lunette_scsi::Status::from_code(answer.status);
-        let answered = check.probe.answered(Reply { status, sense: &answer.sense, data });
+        check.probe.answered(ticket, Reply { status, sense: &answer.sense, data });
         let attention = replay::attention(&answer.sense);
         if let Some(attention) = attention {
             self.note_attention(lun, attention);
             self.events.push_back(EngineEvent::Attention { lun, sense: answer.sense.clone() });
         }
-        match answered {
-            _ if attention == Some(replay::Attention::Medium) => {
-                self.differs("its medium may have been changed".to_owned());
-            }
-            Ok(()) => self.ask_next(),
-            Err(error) => self.look_again(error.to_string()),
+        if attention == Some(replay::Attention::Medium) {
+            self.find(Finding::Differs("its medium may have been changed".to_owned()));
+        }
+    }
+
+    /// Notes a finding. That the unit is another one is the last word.
+    fn find(&mut self, finding: Finding) {
+        if let Some(check) = &mut self.check
+            && !matches!(check.finding, Some(Finding::Differs(_)))
+        {
+            check.finding = Some(finding);
         }
     }
 
@@ -184,6 +218,9 @@ impl Engine {
     /// All is known of the unit.
     fn compare(&mut self) {
         let Some(check) = &self.check else { return };
+        if let Err(error) = check.probe.check() {
+            return self.look_again(error.to_string());
+        }
         let facts = check.probe.facts();
         let difference = self.guards[check.at].identity.difference(&UnitIdentity::of(facts));
         match (&facts.not_ready, difference) {
@@ -218,6 +255,5 @@ impl Engine {
         if let Some(check) = &mut self.check {
             *check = Check::of(check.at + 1, self.now);
         }
-        self.ask_next();
     }
 }

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use lunette_iscsi::initiator::login::{Outcome, Purpose};
 use lunette_iscsi::initiator::session::{Function, Logout, Outbox, RequestHandle, Session, Settings};
 use lunette_iscsi::parameters::SessionParameters;
-use lunette_wire::{Cid, Isid, LunField};
+use lunette_wire::{Cid, Isid, LunField, Tsih};
 use rustix::event::epoll;
 use rustix::fd::OwnedFd;
 
@@ -284,6 +284,12 @@ impl Engine {
     #[must_use]
     pub const fn parameters(&self) -> &SessionParameters {
         self.session.parameters()
+    }
+
+    /// The names of the session (RFC 7143, 11.12.5, 11.12.6); the target's changes when the session is lost and had again.
+    #[must_use]
+    pub const fn session_identity(&self) -> (Isid, Tsih) {
+        (self.isid, self.leading.tsih)
     }
 
     /// The target's name for people, where it has told one.

@@ -156,6 +156,7 @@ impl Table {
     pub(super) fn begin(&mut self, place: u32, task: TaskHandle) {
         if let Some(pending) = self.slots.get_mut(place as usize) {
             pending.task = Some(task);
+            pending.times.tag = Some(task.initiator_task_tag());
             if self.of_tasks.len() <= task.place() {
                 self.of_tasks.resize(task.place() + 1, u32::MAX);
             }

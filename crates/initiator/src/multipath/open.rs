@@ -3,18 +3,16 @@
 
 use std::time::{Duration, Instant};
 
-use lunette_scsi::client::port_groups::{PortGroup, report_target_port_groups};
+use lunette_scsi::client::port_groups::PortGroup;
 use lunette_scsi::client::vpd::identification::{Association, Designator};
-use lunette_scsi::client::{Command as Asked, Next, Probe, Query, Reply, Sense, Transfer, UnitIdentity};
+use lunette_scsi::client::{Command as Asked, Next, Probe, Reply, Sense, Ticket, Transfer, UnitIdentity};
 
 use super::PathOptions;
 use crate::engine::replay::{self, Attention};
-use crate::{Command, Completion, Data, Engine, Error, Replay};
+use crate::{Command, CommandId, Completion, Data, Engine, Error, Replay};
 
 /// How long a unit is left alone that is busy.
 const PAUSE: Duration = Duration::from_millis(250);
-/// Unit attentions that are taken before the question after the port groups.
-const ATTENTIONS_MAX: u32 = 16;
 
 /// A session, and what is behind it.
 #[derive(Debug)]
@@ -36,24 +34,34 @@ pub(super) fn open(options: &PathOptions) -> Result<Opened, Error> {
     let engine = Engine::connect(options.session.clone())?;
     let until = Instant::now() + options.session.timing.login;
     let mut opening = Opening { engine, options, until };
-    let mut probe = Probe::new();
+    let mut probe = Probe::new().with_port_groups();
+    let mut asked: Vec<(CommandId, Ticket)> = Vec::new();
     loop {
-        let command = match probe.next() {
-            Next::Send(command) => command,
-            Next::SendLater(command) => {
+        match probe.proceed() {
+            Next::Send(ticket, command) => asked.push((opening.send(&command), ticket)),
+            Next::Wait => {
+                for ended in opening.wait()? {
+                    let Some(at) = asked.iter().position(|(id, _)| *id == ended.id) else { continue };
+                    let (_, ticket) = asked.swap_remove(at);
+                    match &ended.result {
+                        Ok(status) => {
+                            let code = lunette_scsi::Status::from_code(status.code);
+                            let reply = Reply { status: code, sense: &status.sense, data: ended.data() };
+                            probe.answered(ticket, reply);
+                        }
+                        Err(_) if opening.engine.is_up() && probe.failed(ticket) => {}
+                        Err(error) => return Err(opening.wrong(error.to_string())),
+                    }
+                }
+            }
+            Next::Pause => {
                 std::thread::sleep(PAUSE);
-                command
+                probe.rested();
             }
             Next::Done => break,
-        };
-        let ended = opening.execute(&command)?;
-        let status = ended.result.as_ref().map_err(|error| opening.wrong(error.to_string()))?;
-        let code = lunette_scsi::Status::from_code(status.code);
-        let reply = Reply { status: code, sense: &status.sense, data: ended.data() };
-        probe.answered(reply).map_err(|error| opening.wrong(error.to_string()))?;
+        }
     }
-    let groups = opening.groups()?;
-    let facts = probe.into_facts();
+    let facts = probe.into_facts().map_err(|error| opening.wrong(error.to_string()))?;
     let names = facts.designations.iter().filter(|name| name.association == Association::TargetPort);
     let (mut relative_target_port, mut group) = (None, None);
     for name in names {
@@ -70,7 +78,7 @@ pub(super) fn open(options: &PathOptions) -> Result<Opened, Error> {
         engine: opening.engine,
         relative_target_port,
         group,
-        groups,
+        groups: facts.port_groups,
     })
 }
 
@@ -85,38 +93,21 @@ impl Opening<'_> {
         Error::Path { portal: self.options.portal(), what }
     }
 
-    /// Sends a command and waits for its end.
-    fn execute(&mut self, command: &Asked) -> Result<Completion, Error> {
-        let id = self.engine.submit(question(command, self.options));
+    fn send(&mut self, command: &Asked) -> CommandId {
+        self.engine.submit(question(command, self.options))
+    }
+
+    /// Waits until commands have ended.
+    fn wait(&mut self) -> Result<Vec<Completion>, Error> {
         let mut done = Vec::new();
-        loop {
+        while done.is_empty() {
             let left = self.until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(self.wrong("the unit does not say in time what it is".into()));
             }
             self.engine.poll(Some(left), &mut done)?;
-            if let Some(at) = done.iter().position(|completion| completion.id == id) {
-                return Ok(done.swap_remove(at));
-            }
         }
-    }
-
-    /// The states of all port groups; none where the target does not have them.
-    fn groups(&mut self) -> Result<Vec<PortGroup>, Error> {
-        let mut query = report_target_port_groups();
-        for _ in 0..ATTENTIONS_MAX {
-            let ended = self.execute(query.command())?;
-            let Ok(status) = &ended.result else { return Ok(Vec::new()) };
-            if status.is_good() {
-                match decoded(&query, &ended) {
-                    Ok(groups) => return Ok(groups),
-                    Err(longer) => query = query.asking_for(longer),
-                }
-            } else if !Sense::decode(&status.sense).is_some_and(|sense| sense.is_unit_attention()) {
-                break;
-            }
-        }
-        Ok(Vec::new())
+        Ok(done)
     }
 }
 
@@ -128,14 +119,4 @@ pub(super) fn question(command: &Asked, options: &PathOptions) -> Command {
         _ => Data::None,
     };
     Command { data, ..Command::new(options.lun, command.cdb()) }.replaying(Replay::Never)
-}
-
-/// The groups of an answer; what cannot be read has none. An answer that was cut off is to be asked for with more bytes.
-pub(super) fn decoded(query: &Query<Vec<PortGroup>>, ended: &Completion) -> Result<Vec<PortGroup>, u32> {
-    match query.decode(ended.data()) {
-        Ok(groups) => Ok(groups),
-        Err(error) => {
-            error.needed_bytes().map_or(Ok(Vec::new()), |bytes| Err(bytes.try_into().unwrap_or(u32::MAX)))
-        }
-    }
 }

@@ -43,6 +43,6 @@ pub mod vpd;
 pub use answer::{Fault, Malformed};
 pub use command::{ANSWER_BYTES_MAX, Command, DoesNotFit, Query, Transfer};
 pub use identity::{Difference, UnitIdentity};
-pub use probe::{Next, Probe, ProbeError, Reply, UnitFacts};
+pub use probe::{Next, Probe, ProbeError, Reply, Ticket, UnitFacts};
 pub use same::SameBlocks;
 pub use sense::{Sense, Unfit};

@@ -49,15 +49,29 @@ fn sense(host: &mut Host, command: &Command, data_out: &[u8]) -> Sense {
     Sense::decode(&send(host, command, data_out).sense).expect("sense data")
 }
 
-fn probe(host: &mut Host) -> UnitFacts {
-    let mut probe = Probe::new();
-    while let Next::Send(command) = probe.next() {
-        let reply = send(host, &command, &[]);
-        let reply = ProbeReply { status: Some(reply.status), sense: &reply.sense, data: &reply.data };
-        probe.answered(reply).unwrap_or_else(|error| panic!("{error}"));
+/// Asks what a probe wants to know. Of the commands under way the one that `pick` takes of so many is carried out.
+fn probe_by(host: &mut Host, mut pick: impl FnMut(usize) -> usize) -> UnitFacts {
+    let mut probe = Probe::new().with_write_same().with_port_groups();
+    let mut under_way = Vec::new();
+    loop {
+        match probe.proceed() {
+            Next::Send(ticket, command) => under_way.push((ticket, command)),
+            Next::Wait => {
+                let (ticket, command) = under_way.remove(pick(under_way.len()));
+                let reply = send(host, &command, &[]);
+                let reply = ProbeReply { status: Some(reply.status), sense: &reply.sense, data: &reply.data };
+                probe.answered(ticket, reply);
+            }
+            other => {
+                assert_eq!(other, Next::Done);
+                return probe.into_facts().unwrap_or_else(|error| panic!("{error}"));
+            }
+        }
     }
-    assert_eq!(probe.next(), Next::Done);
-    probe.into_facts()
+}
+
+fn probe(host: &mut Host) -> UnitFacts {
+    probe_by(host, |_| 0)
 }
 
 fn configs() -> impl Strategy<Value = LogicalUnitConfig> {
@@ -129,6 +143,8 @@ fn matches_config(facts: &UnitFacts, config: &LogicalUnitConfig) {
     assert_eq!(facts.limits.unmap_blocks_max > 0, unmap);
     let rotation = if config.solid_state { Rotation::None } else { Rotation::Unknown };
     assert_eq!(facts.characteristics.rotation, rotation);
+    assert!(facts.has_write_same);
+    assert_eq!(facts.port_groups.len(), 1);
     assert_eq!(facts.is_write_protected(), config.read_only);
     assert_eq!(facts.has_write_cache(), config.write_cache);
     let mode = facts.mode.as_ref().expect("mode parameters");
@@ -185,9 +201,18 @@ fn decode_all(data: &[u8], lba: u64, page: u8) {
 proptest! {
     #![proptest_config(cases(512))]
     #[test]
-    fn a_probe_finds_out_what_the_configuration_says(config in configs()) {
+    fn a_probe_finds_out_what_the_configuration_says(
+        config in configs(),
+        picks in prop::collection::vec(any::<prop::sample::Index>(), 1..8),
+        resets in 0..4,
+    ) {
         let mut host = Host::on(device(config.clone()));
-        matches_config(&probe(&mut host), &config);
+        for _ in 0..resets {
+            host.nexus.logical_unit_reset(host.lun);
+        }
+        let mut picks = picks.iter().cycle();
+        let facts = probe_by(&mut host, |count| picks.next().map_or(0, |pick| pick.index(count)));
+        matches_config(&facts, &config);
     }
 
     /// With the headers of the real pages in front, so that decoders get past them.

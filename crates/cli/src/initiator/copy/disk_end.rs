@@ -1,11 +1,12 @@
 //! A disk as an end of a copy.
 
-use lunette_scsi::client::medium::{BlockRange, Caching, SameBlock};
-use lunette_scsi::client::{SameBlocks, UnitIdentity, lba_status};
+use lunette_scsi::client::medium::Caching;
+use lunette_scsi::client::{UnitIdentity, lba_status};
 
 use super::super::amount::Span;
 use super::super::disk::Disk;
 use super::super::stream::{Depth, Flow, ReadStream, WriteStream};
+use super::super::zeros::Zeros;
 use super::endpoint::{Endpoint, Extent, Taker};
 use crate::failure::Failure;
 
@@ -19,9 +20,7 @@ pub(super) struct DiskEnd {
     known: Vec<lba_status::LbaExtent>,
     /// The unit tells which blocks have space, and the others read as zeros.
     tells_space: bool,
-    /// How long a WRITE SAME may be, and the longest that it has taken.
-    same: SameBlocks,
-    same_taken: u32,
+    zeros: Zeros,
 }
 
 impl DiskEnd {
@@ -32,8 +31,8 @@ impl DiskEnd {
         let tells_space = capacity.details.provisioning_managed && capacity.details.reads_zeros;
         let whole = Span { lba: 0, blocks: capacity.blocks, block_bytes };
         let (reads, known) = (Flow::new(depth), Vec::new());
-        let same = SameBlocks::of(&disk.facts.limits);
-        Ok(DiskEnd { disk, whole, reads, writes, known, tells_space, same, same_taken: 0 })
+        let zeros = Zeros::of(&disk, block_bytes);
+        Ok(DiskEnd { disk, whole, reads, writes, known, tells_space, zeros })
     }
 
     fn block(&self) -> u64 {
@@ -65,28 +64,6 @@ impl DiskEnd {
             }
         }
         if rest.is_empty() { Ok(()) } else { take(rest_at, rest) }
-    }
-
-    /// Has the unit write zeros; false if it does not take that. One that is longer than all before is waited for, and alone on its
-    /// way, so that a refusal is that of no other.
-    fn empty_range(&mut self, range: BlockRange) -> Result<bool, Failure> {
-        let provisioning = self.disk.facts.provisioning;
-        let unmaps = provisioning.write_same_16 && provisioning.reads_zeros;
-        let same = if unmaps { SameBlock::DataOrUnmap } else { SameBlock::Data };
-        let zeros = vec![0; self.whole.block_bytes as usize];
-        if range.blocks <= self.same_taken {
-            return self.writes.write_same(&mut self.disk, range, same, &zeros).map(|()| true);
-        }
-        self.settle()?;
-        self.writes.write_same(&mut self.disk, range, same, &zeros)?;
-        match self.settle() {
-            Ok(()) => self.same_taken = range.blocks,
-            Err(failure) => {
-                self.same.refused(failure.unfit().ok_or(failure)?);
-                return Ok(false);
-            }
-        }
-        Ok(true)
     }
 }
 
@@ -174,19 +151,9 @@ impl Endpoint for DiskEnd {
     }
 
     fn empty(&mut self, at: u64, length_bytes: u64) -> Result<(), Failure> {
-        let (mut lba, end) = (at / self.block(), (at + length_bytes) / self.block());
-        while lba < end {
-            let Some(most) = self.same.blocks() else {
-                return self.writes.write_zeros(&mut self.disk, lba, end - lba);
-            };
-            // No more than the limit's 32 bits.
-            let blocks = (end - lba).min(most.into()) as u32;
-            let range = BlockRange { lba, blocks, block_length_bytes: self.whole.block_bytes };
-            if self.empty_range(range)? {
-                lba += u64::from(blocks);
-            }
-        }
-        Ok(())
+        let (lba, end) = (at / self.block(), (at + length_bytes) / self.block());
+        let from = self.zeros.fill(&mut self.disk, &mut self.writes, lba, end)?;
+        self.writes.write_zeros(&mut self.disk, from, end - from)
     }
 
     fn begin_flush(&mut self) -> Result<(), Failure> {
@@ -211,20 +178,8 @@ impl Endpoint for DiskEnd {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::stream::tests::{disk_with_short_same, disk_without};
+    use super::super::super::stream::tests::disk_without;
     use super::*;
-
-    #[test]
-    fn a_limit_that_is_not_told_is_kept_to_once_it_is_known() {
-        let (disk, seen) = disk_with_short_same(4096);
-        let mut end = DiskEnd::open(disk, Depth::Commands(4)).unwrap();
-        // The first fits by chance.
-        end.empty(0, 100 * 512).unwrap();
-        end.empty(1 << 20, 5 * 4095 * 512).unwrap();
-        end.settle().unwrap();
-        let seen = seen.lock().unwrap();
-        assert_eq!((seen.refused, seen.good, seen.good_bytes), (1, 6, 6 * 512), "no zeros are written out");
-    }
 
     #[test]
     fn holes_are_written_where_the_unit_does_not_know_write_same() {

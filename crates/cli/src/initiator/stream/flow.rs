@@ -1,15 +1,14 @@
 //! How much of a stream is under way at once: a stated number of commands, or what the way is found to hold.
 //!
-//! What a way holds is its rate times its delay. Both are measured by the commands themselves, as BBR (Cardwell and others, 2016)
-//! does it with packets: the rate is what was delivered between the sending of a command and its end, the largest of the last
-//! ones; the delay that of the quickest command so far. Twice that product keeps the way busy. A quarter of a second's worth is
-//! under way in any case: for disks with a depth of their own, whose quickest answer says little. So no command waits
-//! long behind others, on slow lines either, and none of them runs into a time limit for that.
+//! What a way holds is measured by the commands themselves ([`Way`]); twice its rate times its delay keeps it busy. A quarter of a
+//! second's worth is under way in any case: for disks with a depth of their own, whose quickest answer says little. So no command
+//! waits long behind others, on slow lines either, and none of them runs into a time limit for that.
 //!
 //! No I/O and no clock: the caller says what time it is.
 
-use std::collections::VecDeque;
 use std::time::Duration;
+
+use lunette_initiator::Way;
 
 /// What is under way before anything was measured, in bytes.
 const BEGIN_BYTES: u64 = 256 << 10;
@@ -28,9 +27,6 @@ const PIECES: u64 = 8;
 
 /// What is under way in any case, measured in time.
 const TIME_MIN: Duration = Duration::from_millis(250);
-
-/// How many of the last rates the largest is taken from.
-const RATES: usize = 32;
 
 /// How many commands are under way at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,8 +48,6 @@ impl From<Option<u32>> for Depth {
 pub(super) struct Sent {
     at: Duration,
     bytes: u64,
-    /// All that had been delivered by then.
-    delivered_bytes: u64,
 }
 
 /// What is known of the way to a disk.
@@ -61,16 +55,12 @@ pub(super) struct Sent {
 pub(crate) struct Flow {
     depth: Depth,
     under_way_bytes: u64,
-    delivered_bytes: u64,
-    /// Of the quickest command.
-    delay: Option<Duration>,
-    /// Bytes per second, of the last commands.
-    rates: VecDeque<f64>,
+    way: Way,
 }
 
 impl Flow {
     pub(crate) fn new(depth: Depth) -> Self {
-        Self { depth, under_way_bytes: 0, delivered_bytes: 0, delay: None, rates: VecDeque::new() }
+        Self { depth, under_way_bytes: 0, way: Way::default() }
     }
 
     /// As many commands as are ever under way.
@@ -101,16 +91,14 @@ impl Flow {
         if self.depth != Depth::Measured {
             return u64::MAX;
         }
-        let Some(delay) = self.delay else { return BEGIN_BYTES };
-        let rate = self.rates.iter().copied().fold(0.0, f64::max);
-        let bytes = rate * (delay * 2).max(TIME_MIN).as_secs_f64();
-        (bytes as u64).clamp(2 * PIECE_BYTES_MIN, BYTES_MAX)
+        let held = self.way.holds(TIME_MIN);
+        held.map_or(BEGIN_BYTES, |bytes| bytes.clamp(2 * PIECE_BYTES_MIN, BYTES_MAX))
     }
 
     /// A command with so much data is sent.
     pub(super) fn sent(&mut self, now: Duration, bytes: u64) -> Sent {
         self.under_way_bytes += bytes;
-        Sent { at: now, bytes, delivered_bytes: self.delivered_bytes }
+        Sent { at: now, bytes }
     }
 
     /// It has ended without having moved its data.
@@ -121,19 +109,14 @@ impl Flow {
     /// It has moved its data.
     pub(super) fn done(&mut self, now: Duration, sent: Sent) {
         self.refused(sent);
-        self.delivered_bytes += sent.bytes;
-        let time = now.saturating_sub(sent.at).max(Duration::from_nanos(1));
-        self.delay = Some(self.delay.map_or(time, |delay| delay.min(time)));
-        if self.rates.len() == RATES {
-            self.rates.pop_front();
-        }
-        let delivered = self.delivered_bytes - sent.delivered_bytes;
-        self.rates.push_back(delivered as f64 / time.as_secs_f64());
+        self.way.moved(sent.at, now, sent.bytes);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use super::*;
 
     /// A stream over a line with a rate in bytes per second and a delay there and back, for as long as `bytes` take: how long it took,
@@ -204,6 +187,6 @@ mod tests {
             assert!(!flow.has_room());
             flow.refused(sent);
         }
-        assert!(flow.has_room() && flow.delay.is_none());
+        assert!(flow.has_room() && flow.way.holds(TIME_MIN).is_none());
     }
 }

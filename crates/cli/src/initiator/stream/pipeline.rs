@@ -8,6 +8,7 @@ use lunette_scsi::client::{Command, DoesNotFit};
 use super::super::disk::{Disk, Verdict, judge, pause};
 use super::super::port::Done;
 use super::flow::{Flow, Sent};
+use super::{OTHERS_BYTES_MAX, OTHERS_MAX};
 use crate::failure::Failure;
 
 /// Buffers that are kept to be used again.
@@ -21,8 +22,16 @@ pub(super) struct Slot {
     tries: u32,
     /// What it says of the way; nothing, where it takes as long as the unit likes.
     sent: Option<Sent>,
+    /// How much it makes the unit work on without moving it, in bytes.
+    works_on_bytes: u64,
     /// What was read, once it is there.
     pub(super) data: Option<Vec<u8>>,
+}
+
+impl Slot {
+    fn of(lba: u64, command: Command, sent: Option<Sent>, works_on_bytes: u64) -> Slot {
+        Slot { tag: 0, lba, command, tries: 0, sent, works_on_bytes, data: None }
+    }
 }
 
 /// Commands under way on one disk.
@@ -66,6 +75,15 @@ impl Pipeline {
         self.under_way + self.deferred.len() < self.depth && self.flow.has_room()
     }
 
+    /// Another command may be begun that moves next to nothing and makes the unit work on so many bytes.
+    pub(super) fn has_room_for_other(&self, works_on_bytes: u64) -> bool {
+        let others = self.slots.iter().filter(|slot| slot.sent.is_none());
+        let (count, bytes) =
+            others.fold((0, 0), |(count, bytes), slot| (count + 1, bytes + slot.works_on_bytes));
+        let fits = bytes == 0 || bytes + works_on_bytes <= OTHERS_BYTES_MAX;
+        self.has_room() && count < OTHERS_MAX && fits
+    }
+
     /// How many blocks a command should move, of at most `most`.
     pub(super) fn piece_blocks(&self, block_bytes: u32, most: u32) -> u64 {
         (self.flow.piece_bytes() / u64::from(block_bytes)).clamp(1, most.into())
@@ -97,33 +115,27 @@ impl Pipeline {
         data: Vec<u8>,
     ) -> Result<(), Failure> {
         let sent = self.flow.sent(self.now(), data.len() as u64);
-        self.begin(disk, lba, command, data, Some(sent)).map(drop)
+        self.begin(disk, Slot::of(lba, command, Some(sent), 0), data).map(drop)
     }
 
-    /// Sends a command that moves next to nothing and may take long, and tells its tag.
+    /// Sends a command that moves next to nothing and makes the unit work on so many bytes, and tells its tag.
     pub(super) fn start_unmeasured(
         &mut self,
         disk: &mut Disk,
         lba: u64,
         command: Command,
         data: Vec<u8>,
+        works_on_bytes: u64,
     ) -> Result<u64, Failure> {
-        self.begin(disk, lba, command, data, None)
+        self.begin(disk, Slot::of(lba, command, None, works_on_bytes), data)
     }
 
-    fn begin(
-        &mut self,
-        disk: &mut Disk,
-        lba: u64,
-        command: Command,
-        data: Vec<u8>,
-        sent: Option<Sent>,
-    ) -> Result<u64, Failure> {
+    fn begin(&mut self, disk: &mut Disk, slot: Slot, data: Vec<u8>) -> Result<u64, Failure> {
         let tag = self.next_tag;
         self.next_tag += 1;
-        disk.port.start(disk.lun, tag, &command, data)?;
+        disk.port.start(disk.lun, tag, &slot.command, data)?;
         self.under_way += 1;
-        self.slots.push_back(Slot { tag, lba, command, tries: 0, sent, data: None });
+        self.slots.push_back(Slot { tag, ..slot });
         Ok(tag)
     }
 

@@ -38,6 +38,8 @@ pub(crate) struct Seen {
     pub(crate) good: usize,
     pub(crate) good_bytes: usize,
     pub(crate) refused: usize,
+    /// The most that were under way at once.
+    pub(crate) most_under_way: usize,
     /// How many had been answered with GOOD when each flush came.
     pub(crate) flushed_after: Vec<usize>,
 }
@@ -61,6 +63,8 @@ impl Port for Narrow {
         } else {
             self.refused.push_back((None, tag, data));
         }
+        let mut seen = self.seen.lock().unwrap();
+        seen.most_under_way = seen.most_under_way.max(self.under_way.len());
         Ok(())
     }
 

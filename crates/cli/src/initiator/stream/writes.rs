@@ -1,7 +1,7 @@
 //! Writes, several at once, and flushes behind them that do not stop them.
 
-use lunette_scsi::client::Command;
 use lunette_scsi::client::medium::{self, BlockRange, Caching, CdbForm, SameBlock};
+use lunette_scsi::client::{Command, Transfer};
 
 use super::super::disk::Disk;
 use super::flow::Flow;
@@ -115,24 +115,30 @@ impl WriteStream {
         block: &[u8],
     ) -> Result<(), Failure> {
         let command = medium::write_same(CdbForm::Sixteen, range, same).map_err(does_not_fit)?;
-        self.start_other(disk, range.lba, command, block.to_vec())
+        self.start_other(disk, range, command, block.to_vec())
     }
 
-    /// Sends a command that moves next to nothing, when there is room; it may still be under way afterwards.
+    /// Sends a command that works on a range and moves next to nothing, when there is room among [`super::OTHERS_MAX`] of them and
+    /// [`super::OTHERS_BYTES_MAX`]; it may still be under way afterwards. `data` is its Data-Out, unless that is its own parameter list.
     ///
     /// # Errors
     /// As [`WriteStream::write`].
     pub(crate) fn start_other(
         &mut self,
         disk: &mut Disk,
-        lba: u64,
+        range: BlockRange,
         command: Command,
         data: Vec<u8>,
     ) -> Result<(), Failure> {
-        while !self.pipeline.has_room() {
+        let bytes = u64::from(range.blocks) * u64::from(range.block_length_bytes);
+        while !self.pipeline.has_room_for_other(bytes) {
             self.finish_one(disk)?;
         }
-        self.pipeline.start_unmeasured(disk, lba, command, data).map(drop)
+        let data = match command.transfer() {
+            Transfer::List(list) => list.clone(),
+            _ => data,
+        };
+        self.pipeline.start_unmeasured(disk, range.lba, command, data, bytes).map(drop)
     }
 
     fn finish_one(&mut self, disk: &mut Disk) -> Result<(), Failure> {
@@ -190,7 +196,9 @@ impl WriteStream {
             return Ok(());
         }
         self.barrier = if disk.facts.has_write_cache() {
-            Barrier::UnderWay { tag: self.pipeline.start_unmeasured(disk, 0, flush_command()?, Vec::new())? }
+            Barrier::UnderWay {
+                tag: self.pipeline.start_unmeasured(disk, 0, flush_command()?, Vec::new(), 0)?,
+            }
         } else {
             // Each write was stable when it was answered.
             Barrier::Open

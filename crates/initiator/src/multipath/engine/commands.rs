@@ -7,7 +7,7 @@ use lunette_scsi::client::port_groups::report_target_port_groups;
 use lunette_scsi::{AdditionalSense, SenseKey};
 
 use super::super::core::{Access, Outcome, Place, Verdict};
-use super::super::open::{decoded, question};
+use super::super::open::question;
 use super::{Engine, take_buffer};
 use crate::engine::replay::{self, Attention};
 use crate::{
@@ -197,6 +197,7 @@ impl Engine {
             sent: completion.times.sent.map(|sent| sent + began),
             first_byte: completion.times.first_byte.map(|first| first + began),
             done: self.now,
+            tag: completion.times.tag,
         };
         let outcome = match &completion.result {
             Ok(status) if status.is_good() => Outcome::Good,
@@ -272,7 +273,7 @@ impl Engine {
         let took =
             completion.times.done.saturating_sub(completion.times.sent.unwrap_or(completion.times.queued));
         self.core.paths[path].measured(took);
-        if let Ok(groups) = decoded(&report_target_port_groups(), completion) {
+        if let Ok(groups) = report_target_port_groups().decode(completion.data()) {
             self.take_groups(&groups);
         }
     }

@@ -96,6 +96,26 @@ impl LoginError {
         matches!(self, Self::Refused { refusal } if refusal.class() == 3)
     }
 
+    /// True where a login that has left out the security stage may succeed with it: the target may have missed it (6.3), or
+    /// have lost its way.
+    #[must_use]
+    pub fn may_miss_security(&self) -> bool {
+        match self {
+            Self::Refused { refusal } => match refusal.known() {
+                Some(status) => matches!(
+                    status,
+                    LoginStatus::InitiatorError
+                        | LoginStatus::AuthenticationFailure
+                        | LoginStatus::MissingParameter
+                        | LoginStatus::InvalidDuringLogin
+                ),
+                None => refusal.class() == 2,
+            },
+            Self::Protocol(_) => true,
+            _ => false,
+        }
+    }
+
     /// True where authentication is what failed, on either side.
     #[must_use]
     pub fn is_authentication(&self) -> bool {

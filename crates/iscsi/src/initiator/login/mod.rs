@@ -84,6 +84,8 @@ pub struct LoginSettings {
     pub wishes: Wishes,
     /// For CHAP; none: only `AuthMethod=None` is offered.
     pub credentials: Option<Credentials>,
+    /// Without credentials: begin with the operational stage, which saves a round trip. A target may refuse that (6.3).
+    pub skips_security: bool,
 }
 
 /// A Login Request with its data segment, without padding.
@@ -175,11 +177,18 @@ impl Login {
                 }
             }
         }
-        let authentication = Authentication::begin(settings.credentials.clone(), nonce, &mut text);
-        let wants = authentication.may_leave().then_some(LoginStage::Operational);
+        let (stage, wants) = if settings.skips_security && settings.credentials.is_none() {
+            let (stage, keys) = operational_stage(&settings);
+            text.extend(keys);
+            (stage, Some(LoginStage::FullFeature))
+        } else {
+            let authentication = Authentication::begin(settings.credentials.clone(), nonce, &mut text);
+            let wants = authentication.may_leave().then_some(LoginStage::Operational);
+            (Stage::Security(Box::new(authentication)), wants)
+        };
         let mut login = Self {
             settings,
-            stage: Stage::Security(Box::new(authentication)),
+            stage,
             asked_for: None,
             stat_sn: None,
             requests: 0,
@@ -281,10 +290,8 @@ impl Login {
                 "it ended the security stage in the middle of it (6.3.2)".into(),
             ));
         }
-        let is_leading = self.settings.tsih == Tsih(0);
-        let session_type = self.settings.purpose.session_type();
-        let (negotiation, text) = Negotiation::begin(&self.settings.wishes, session_type, is_leading);
-        self.stage = Stage::Operational(Box::new(negotiation));
+        let (stage, text) = operational_stage(&self.settings);
+        self.stage = stage;
         Ok(Step::Send(self.say(now, text, Some(LoginStage::FullFeature))))
     }
 
@@ -425,6 +432,14 @@ impl Login {
             self.trace.keys = negotiation.trace();
         }
     }
+}
+
+/// The operational stage, and the text that it begins with.
+fn operational_stage(settings: &LoginSettings) -> (Stage, Vec<u8>) {
+    let is_leading = settings.tsih == Tsih(0);
+    let session_type = settings.purpose.session_type();
+    let (negotiation, text) = Negotiation::begin(&settings.wishes, session_type, is_leading);
+    (Stage::Operational(Box::new(negotiation)), text)
 }
 
 /// The tag of all requests of a login; there is no other task on the connection yet (11.12.6).

@@ -30,6 +30,7 @@ pub(super) fn settings() -> LoginSettings {
         cmd_sn: CmdSn(0xffff_fffe),
         wishes: Wishes::default(),
         credentials: None,
+        skips_security: false,
     }
 }
 

@@ -2,9 +2,9 @@
 
 use super::super::answer::Malformed;
 use super::super::capacity::Capacity;
-use super::super::command::Command;
 use super::super::inquiry::StandardInquiry;
 use super::super::mode::ModeParameters;
+use super::super::port_groups::PortGroup;
 use super::super::sense::Sense;
 use super::super::vpd::ExtendedInquiry;
 use super::super::vpd::block::{BlockDeviceCharacteristics, BlockLimits, Provisioning};
@@ -21,17 +21,6 @@ pub struct Reply<'a> {
     pub sense: &'a [u8],
     /// Data-In as it came.
     pub data: &'a [u8],
-}
-
-/// What the driver has to do next.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// Send this command, then call [`super::Probe::answered`].
-    Send(Command),
-    /// The unit is busy: wait a moment, then send this.
-    SendLater(Command),
-    /// All is known.
-    Done,
 }
 
 /// Why a unit cannot be opened.
@@ -102,7 +91,11 @@ pub struct UnitFacts {
     pub capacity: Option<Capacity>,
     /// Mode parameters: the header, and the pages that have no subpage.
     pub mode: Option<ModeParameters>,
-    /// Unit attentions that were reported on the way.
+    /// The unit has WRITE SAME(16); false where that was not asked.
+    pub has_write_same: bool,
+    /// The target port groups with their states; none where the target does not tell them, or was not asked.
+    pub port_groups: Vec<PortGroup>,
+    /// Unit attentions that were reported on the way, in the order of the answers.
     pub attentions: Vec<Sense>,
 }
 

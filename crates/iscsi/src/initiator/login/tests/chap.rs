@@ -232,3 +232,29 @@ fn nothing_secret_is_shown() {
     let shown = format!("{login:?}");
     assert!(!shown.contains(SECRET) && !shown.contains(TARGET_SECRET));
 }
+
+#[test]
+fn the_security_stage_is_left_out_by_who_has_no_secret_only() {
+    let login =
+        LoginSettings { skips_security: true, ..with(Credentials::new(credential("user", "0123456789ab"))) };
+    assert_eq!(begin(login).1.pdu.current_stage, HERE);
+
+    let mut puppet = Puppet::new(LoginSettings { skips_security: true, ..settings() });
+    assert_eq!((puppet.last.pdu.current_stage, puppet.last.pdu.next_stage), (OPERATIONAL, FULL));
+    assert_eq!((said(&puppet.last, "AuthMethod"), said(&puppet.last, "TargetName")), (None, Some(TARGET)));
+    let refused = |puppet: &mut Puppet, code: u16| {
+        let [status_class, status_detail] = code.to_be_bytes();
+        let response = LoginResponse { status_class, status_detail, ..puppet.response(HERE) };
+        match puppet.login.received(Duration::ZERO, &response, &[]) {
+            Step::Failed(error) => error,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(refused(&mut puppet, 0x0201).may_miss_security());
+    for (code, may) in
+        [(0x0200, true), (0x020b, true), (0x02ff, true), (0x0202, false), (0x0203, false), (0x0301, false)]
+    {
+        let mut puppet = Puppet::new(LoginSettings { skips_security: true, ..settings() });
+        assert_eq!(refused(&mut puppet, code).may_miss_security(), may, "{code:04x}");
+    }
+}

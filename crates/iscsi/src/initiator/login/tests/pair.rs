@@ -109,6 +109,17 @@ fn the_defaults_of_both_sides_agree() {
 }
 
 #[test]
+fn without_the_security_stage_one_exchange_brings_the_same() {
+    let (whole, ..) = play(settings(), TargetLimits::default(), &OPEN).agreed();
+    let without = LoginSettings { skips_security: true, ..settings() };
+    let (ours, theirs, trace) = play(without, TargetLimits::default(), &OPEN).agreed();
+    assert_eq!((ours.session, ours.connection), (whole.session, whole.connection));
+    assert_eq!((ours.session, ours.portal_group_tag), (theirs.session, whole.portal_group_tag));
+    assert_eq!(trace.pdus.len(), 2);
+    assert!(trace.keys.iter().all(|key| key.reason != Reason::NotAnswered));
+}
+
+#[test]
 fn a_further_connection_settles_what_is_its_own() {
     let joining = LoginSettings { tsih: Tsih(0x0102), cid: Cid(2), ..settings() };
     let (ours, theirs, trace) = play(joining, TargetLimits::default(), &OPEN).agreed();
@@ -236,7 +247,12 @@ proptest! {
     #![proptest_config(cases(256))]
 
     #[test]
-    fn any_wishes_and_limits_give_one_result(wishes in wishes(), limits in limits(), is_discovery: bool) {
+    fn any_wishes_and_limits_give_one_result(
+        wishes in wishes(),
+        limits in limits(),
+        is_discovery: bool,
+        skips_security: bool,
+    ) {
         let purpose = if is_discovery { Purpose::Discovery(None) } else { Purpose::Normal(name(TARGET)) };
         let offered = wishes.clone();
         let clash = |wish, policy| matches!(
@@ -245,7 +261,7 @@ proptest! {
         );
         let is_hopeless = clash(offered.header_digest, limits.header_digest)
             || clash(offered.data_digest, limits.data_digest);
-        let both = play(LoginSettings { purpose, wishes, ..settings() }, limits, &OPEN);
+        let both = play(LoginSettings { purpose, wishes, skips_security, ..settings() }, limits, &OPEN);
         if is_hopeless {
             let is_refused = matches!(both.initiator, Step::Failed(LoginError::Refused { .. }));
             prop_assert!(is_refused);
