@@ -1,10 +1,10 @@
-//! `bench initiator`: `lunette bench` beside libiscsi's `iscsi-perf` on the same target: operations for the same processor time of
-//! the initiator.
+//! `bench initiator`: `lunette bench` beside libiscsi's `iscsi-perf` and fio's libiscsi engine on the same target: operations for the
+//! same processor time of the initiator.
 
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use lunette_tests::packages::find_program;
 use lunette_tests::process::run;
 use serde::Deserialize;
@@ -15,8 +15,8 @@ use super::targets::Target;
 use super::{Findings, Stand, TOOL_LIMIT, tools};
 
 /// What stands under the table.
-pub(crate) const SETTING: &str = "Both beside one Lunette with a memory unit, one session over loopback, random 4-KiB reads and sequential \
-                                  512-KiB reads; processor time is that of the whole initiator process, login included.";
+pub(crate) const SETTING: &str = "Both beside one Lunette with a memory unit, one session over loopback, random 4-KiB and sequential 512-KiB \
+                                  operations; processor time is that of the whole initiator process, login included.";
 
 const SMALL_BYTES: u64 = 4 << 10;
 const DEEP: u32 = 32;
@@ -25,6 +25,10 @@ const BAR: Bar = Bar::AtLeast(1.5);
 
 /// The kernel's clock ticks of /proc, which are hundredths of a second on every system that Linux runs on today.
 const TICKS_PER_S: f64 = 100.0;
+
+/// As the tools are called in tables.
+const ISCSI_PERF: &str = "iscsi-perf";
+const FIO: &str = "fio libiscsi";
 
 const OURS: usize = 0;
 const LIBISCSI: usize = 1;
@@ -38,16 +42,27 @@ struct Run {
 
 pub(crate) fn measure(stand: &Stand<'_>, findings: &mut Findings) -> Result<()> {
     ensure!(find_program("iscsi-perf").is_some(), "iscsi-perf is missing: install libiscsi-bin");
-    let mut rows = tools::rows(stand.seconds());
-    rows.retain(|row| row.tool_name() == "iscsi-perf" && stand.wants(&row.workload()));
-    let target = Target::lunette(stand, "mem:1G")?;
-    let results = interleave(stand.rounds(), rows.len(), 2, |row, side| match side {
-        OURS => ours(stand.lunette(), target.url(), &rows[row], stand.seconds()),
-        _ => libiscsi(&rows[row], target.url()),
-    })?;
-    let mut section = Section::new("Initiators");
-    section.rows.extend(rows.iter().zip(&results).map(|(row, results)| table_row(row, results)));
-    findings.sections.push(section);
+    let target = Target::lunette(stand, &format!("mem:{}", stand.file_bytes()))?;
+    // Or whoever writes first waits for the target's memory to be made.
+    target.fill(stand)?;
+    for tool in [ISCSI_PERF, FIO] {
+        let mut rows = tools::rows(stand.seconds());
+        rows.retain(|row| row.tool_name() == tool);
+        if rows.is_empty() {
+            let reason = anyhow!("no fio with this engine: Debian's has none; FIO names another");
+            findings.skip(tool, &reason);
+        }
+        rows.retain(|row| stand.wants(&row.workload()));
+        let results = interleave(stand.rounds(), rows.len(), 2, |row, side| match side {
+            OURS => ours(stand.lunette(), target.url(), &rows[row], stand.seconds()),
+            _ => libiscsi(&rows[row], target.url()),
+        })?;
+        let mut section = Section::new(format!("Initiators: {tool}"));
+        section.rows.extend(rows.iter().zip(&results).map(|(row, results)| table_row(row, results)));
+        if !section.rows.is_empty() {
+            findings.sections.push(section);
+        }
+    }
     target.stop()
 }
 
@@ -59,14 +74,14 @@ fn table_row(row: &tools::Row, results: &[Vec<Run>]) -> Row {
     };
     let costs = |side: usize| -> Vec<f64> { results[side].iter().map(|run| run.processor_us).collect() };
     let bar = (block_bytes == SMALL_BYTES && depth == DEEP).then_some(BAR);
-    let unit = Unit::of_rate(block_bytes);
+    let (unit, tool) = (Unit::of_rate(block_bytes), row.tool_name());
     Row::new(
         row.workload(),
         [
             Figure::new("lunette bench", unit, Samples::of(rates(OURS))),
-            Figure::new("iscsi-perf", unit, Samples::of(rates(LIBISCSI))),
+            Figure::new(tool, unit, Samples::of(rates(LIBISCSI))),
             Figure::new("processor, lunette bench", Unit::Microseconds, Samples::of(costs(OURS))),
-            Figure::new("processor, iscsi-perf", Unit::Microseconds, Samples::of(costs(LIBISCSI))),
+            Figure::new(format!("processor, {tool}"), Unit::Microseconds, Samples::of(costs(LIBISCSI))),
             Figure::ratio("rate / rate", &rates(OURS), &rates(LIBISCSI)),
             // As many operations more as each costs less.
             Figure::ratio("for the same processor time", &costs(LIBISCSI), &costs(OURS))
@@ -97,11 +112,14 @@ struct Measured {
 }
 
 fn ours(lunette: &Path, url: &str, row: &tools::Row, seconds: f64) -> Result<Run> {
-    let (block_bytes, depth, _) = row.shape();
+    let (block_bytes, depth, is_write) = row.shape();
     let random = if block_bytes == SMALL_BYTES { "100" } else { "0" };
     let mut command = Command::new(lunette);
     command.args(["bench", url, "--json", "--warm-up", "0", "--random", random]);
     command.args(["--size", &block_bytes.to_string(), "--depth", &depth.to_string()]);
+    if is_write {
+        command.args(["--read", "0", "--write-destroys-data"]);
+    }
     // As long as iscsi-perf, which counts whole seconds.
     command.args(["--time", &(seconds.ceil().max(1.0) * 2.0).to_string()]);
     let before = children_s()?;
@@ -117,7 +135,7 @@ fn libiscsi(row: &tools::Row, url: &str) -> Result<Run> {
     let before = children_s()?;
     let began = std::time::Instant::now();
     let operations_per_s = row.run(url, 0)?;
-    let operations = operations_per_s * began.elapsed().as_secs_f64();
+    let operations = row.operations(operations_per_s, began.elapsed().as_secs_f64());
     let processor_s = children_s()? - before;
     Ok(Run { operations_per_s, processor_us: processor_s * 1e6 / operations.max(1.0) })
 }

@@ -123,6 +123,15 @@ impl Row {
         .with_context(fault)
     }
 
+    /// How many operations a run of this rate was. fio takes a while before it begins, and keeps to its time.
+    pub(crate) fn operations(&self, operations_per_s: f64, elapsed_s: f64) -> f64 {
+        let seconds = match self.tool {
+            Tool::Fio(_) => self.whole_seconds() as f64,
+            Tool::IscsiPerf | Tool::QemuImg => elapsed_s,
+        };
+        operations_per_s * seconds
+    }
+
     fn whole_seconds(&self) -> u64 {
         Duration::from_secs_f64(self.duration_s).as_secs().max(1)
     }
@@ -209,5 +218,12 @@ mod tests {
         let row = |tool, write, block_bytes| Row { tool, write, block_bytes, depth: 1, duration_s: 1.0 };
         assert_eq!(row(Tool::IscsiPerf, false, SMALL_BYTES).workload(), "4 KiB random read, depth 1");
         assert_eq!(row(Tool::QemuImg, true, LARGE_BYTES).workload(), "512 KiB sequential write, depth 1");
+    }
+
+    #[test]
+    fn the_time_before_fio_begins_is_not_its_runs() {
+        let row = |tool| Row { tool, write: false, block_bytes: SMALL_BYTES, depth: 1, duration_s: 2.5 };
+        assert_eq!(row(Tool::Fio("fio".into())).operations(100.0, 3.0), 200.0);
+        assert_eq!(row(Tool::IscsiPerf).operations(100.0, 3.0), 300.0);
     }
 }
