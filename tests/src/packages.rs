@@ -44,6 +44,9 @@ pub const PACKAGES: &[Package] = &[
     Package { name: "xfsprogs", needs: &[Need::Program("mkfs.xfs"), Need::Program("xfs_repair")] },
     Package { name: "fuse3", needs: &[Need::Program("fusermount3")] },
     Package { name: "e2fsprogs", needs: &[Need::Program("mke2fs"), Need::Program("e2fsck")] },
+    Package { name: "iputils-ping", needs: &[Need::Program("ping")] },
+    Package { name: "iperf3", needs: &[Need::Program("iperf3")] },
+    Package { name: "tcpdump", needs: &[Need::Program("tcpdump")] },
 ];
 
 /// What the virtual machine of [`crate::vm`] needs beside what every Debian has. Without them its tests are skipped, also
