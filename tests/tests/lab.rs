@@ -36,10 +36,28 @@ fn a_study_is_run_and_reported() -> Result<()> {
         // Without a network there is no model and no session.
         assert_eq!(cell["model"].is_null(), cell["link"].is_null(), "{cell}");
         assert_eq!(cell["negotiated"].is_null(), cell["link"].is_null(), "{cell}");
+        // Where there is a target, it has told its part; a few operations may be in the figure and not in the parts.
+        assert_eq!(cell["parts"].is_null(), cell["link"].is_null(), "{cell}");
+        if let Some(parts) = cell["parts"].as_object() {
+            let part = |name: &str| parts.get(name).and_then(Value::as_f64);
+            let names = ["command_window", "network", "r2t_wait", "target_queue", "store", "reply"];
+            let sum = names.iter().map(|name| part(name)).sum::<Option<f64>>().context("all parts")?;
+            let whole = part("whole").context("the sum of the parts")?;
+            ensure!((sum - whole).abs() < 0.001 * whole, "{cell}");
+            ensure!(part("operations") > Some(0.0) && part("operations") <= part("of"), "{cell}");
+            let least = if cell["link"] == "campus" { 1.4 } else { 0.0 };
+            ensure!(part("network") > Some(least) && part("store") > Some(0.0), "{cell}");
+        }
         // The round trip of the campus is 2 ms: no command takes less.
         ensure!(cell["link"] != "campus" || figure("measured") > 1.4, "{cell}");
     }
     assert_eq!(result["negotiated"].as_array().map(Vec::len), Some(1));
+    let links = result["link"].as_object().context("links")?;
+    // A system may keep its settings from being written at all.
+    let own = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap_or_default();
+    let is_known =
+        |link: &Value| link["congestion_control"] == "reno" || link["congestion_control"] == own.trim();
+    ensure!(links.len() == 2 && links.values().all(is_known), "{links:?}");
     let finished = lab(&["report", path])?;
     ensure!(finished.success(), "{}", finished.output);
     let page = fs::read_to_string(directory.path().join("report.html"))?;
@@ -62,6 +80,14 @@ fn cells_are_chosen_by_their_parameters() -> Result<()> {
     let units: Vec<_> =
         result["cells"].as_array().context("cells")?.iter().map(|cell| &cell["unit"]).collect();
     assert_eq!(units, ["MB/s", "ms"]);
+    let control = ["--congestion-control", "carrier-pigeon", "--only", "rtt_ms=0"];
+    let finished = lab(&[&["run", "dalgic-tcp", "--quick", "--quiet"], &control[..]].concat())?;
+    ensure!(
+        finished.ending() == "exit status 1"
+            && finished.output.contains("lets no network have the congestion control carrier-pigeon"),
+        "{}",
+        finished.output
+    );
     let finished = lab(&["run", "lu-trace", "--quiet", "--only", "configuration=moon"])?;
     ensure!(
         finished.ending() == "exit status 1" && finished.output.contains("lu-trace has no such cell"),

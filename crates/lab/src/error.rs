@@ -16,6 +16,9 @@ pub enum LabError {
     /// The plan is not one that can be carried out.
     #[error("{0}")]
     Plan(String),
+    /// This machine lacks something that a study cannot do without.
+    #[error("it needs {0}")]
+    Needs(String),
     /// The disk does not take commands.
     #[error("the disk is not ready: {0}")]
     NotReady(String),

@@ -14,6 +14,7 @@ mod error;
 mod host;
 pub mod report;
 mod result;
+mod stages;
 mod study;
 
 pub use advise::{MeasuredPath, Outcome, Trial, measure_path, tcp_window_bytes};
@@ -22,7 +23,8 @@ pub use bench::plan::{DEPTH_MAX, Disk, Plan, Until, WORKERS_MAX, Work};
 pub use bench::{Carried, bench};
 pub use error::LabError;
 pub use host::Host;
-pub use result::{
-    BenchResult, DiskFacts, Ending, Latency, Measured, Negotiated, Series, Stage, Stages, WorkloadFacts,
+pub use result::{BenchResult, DiskFacts, Ending, Latency, Measured, Negotiated, Series, WorkloadFacts};
+pub use stages::{Stage, Stages, ToldApart};
+pub use study::{
+    CellResult, Laboratory, LatencyParts, LinkFacts, Peer, Study, StudyResult, Told, studies, study,
 };
-pub use study::{CellResult, Laboratory, LinkFacts, Peer, Study, StudyResult, Told, studies, study};

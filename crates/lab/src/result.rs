@@ -3,13 +3,12 @@
 use std::fmt;
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
 use lunette_initiator::{ConnectionInfo, SessionParameters};
 use lunette_workload::Arrivals;
 use serde::{Deserialize, Serialize};
 
 use crate::bench::recorder::{Counted, Recorder, SIGNIFICANT_DIGITS, Step};
-use crate::{Carried, Host, Plan, Until, Work};
+use crate::{Carried, Host, Plan, Stages, Until, Work};
 
 /// Everything about one measurement. Times are in microseconds unless their name says otherwise.
 #[derive(Debug, Serialize)]
@@ -351,46 +350,6 @@ impl Latency {
     }
 }
 
-/// One part of the latency, in microseconds.
-#[derive(Debug, Clone, Copy, Serialize)]
-pub struct Stage {
-    /// Of all operations that had it.
-    pub mean: f64,
-    /// The median.
-    pub p50: f64,
-    /// The 99th percentile.
-    pub p99: f64,
-    /// The largest.
-    pub max: f64,
-}
-
-impl Stage {
-    fn of(histogram: &Histogram<u64>) -> Option<Self> {
-        let us = |ns: u64| ns as f64 / 1e3;
-        (!histogram.is_empty()).then(|| Self {
-            mean: histogram.mean() / 1e3,
-            p50: us(histogram.value_at_quantile(0.5)),
-            p99: us(histogram.value_at_quantile(0.99)),
-            max: us(histogram.max()),
-        })
-    }
-}
-
-/// Where operations spent their time.
-#[derive(Debug, Serialize)]
-pub struct Stages {
-    /// From the intended time until the operation was begun, of those in an open loop that were late.
-    pub schedule: Option<Stage>,
-    /// Until its first byte left: the command window, and what was queued before it on this side.
-    pub command_window: Option<Stage>,
-    /// Until the first byte of the answer: what [`Self::not_told_apart`] lists.
-    pub network_and_target: Option<Stage>,
-    /// Until the answer was complete.
-    pub reply: Option<Stage>,
-    /// Parts of `network_and_target` that only the target could tell from each other.
-    pub not_told_apart: [&'static str; 4],
-}
-
 /// What happened when.
 #[derive(Debug, Serialize)]
 pub struct Series {
@@ -417,13 +376,7 @@ impl Measured {
             bytes_per_s: rate(bytes),
             read: Latency::of(&sum.read),
             write: Latency::of(&sum.write),
-            stages: Stages {
-                schedule: Stage::of(&sum.split.schedule),
-                command_window: Stage::of(&sum.split.window),
-                network_and_target: Stage::of(&sum.split.away),
-                reply: Stage::of(&sum.split.reply),
-                not_told_apart: ["network", "r2t_wait", "target_queue", "store"],
-            },
+            stages: Stages::of(&sum.split),
             processor_s: sum.processor.as_secs_f64(),
             busy: sum.busy,
             again: sum.again,

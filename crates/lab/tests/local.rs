@@ -56,6 +56,7 @@ fn plan(volume: Arc<Volume>) -> Plan {
         warm_up: Duration::ZERO,
         until: Until::Count(100),
         verify: false,
+        target_times: None,
         seed: 7,
         interval: Duration::from_millis(10),
     }

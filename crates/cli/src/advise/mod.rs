@@ -10,7 +10,7 @@ use lunette_lab::{LabError, MeasuredPath, Negotiated, Outcome, Trial, measure_pa
 use lunette_link::{Link, LinkError};
 use lunette_wan::acquire_privileges;
 use lunette_workload::model::advice::{Advice, Change, Question, advise};
-use lunette_workload::model::{NetworkPath, Settings};
+use lunette_workload::model::{CongestionControl, NetworkPath, Settings};
 use lunette_workload::{Range, SIZE_BYTES_MAX};
 use serde::Serialize;
 
@@ -198,6 +198,7 @@ fn described(
         mtu_bytes: link.mtu,
         overhead_bytes: link.up.overhead_bytes.max(link.down.overhead_bytes),
         loss: link.up.loss.mean().max(link.down.loss.mean()),
+        congestion_control: CongestionControl::default(),
         tcp_window_bytes: tcp_window,
     };
     Ok((path, link))

@@ -57,6 +57,7 @@ fn measure(options: &BenchOptions) -> Result<(), Failure> {
         warm_up,
         until,
         verify: options.verify,
+        target_times: options.target_times.clone(),
         seed: options.seed,
         interval: options.interval,
     };
@@ -93,6 +94,9 @@ fn open(
         End::File(path) => {
             if options.connections.is_some() {
                 return Err(Failure::usage("a file has no connections"));
+            }
+            if options.target_times.is_some() {
+                return Err(Failure::usage("a file has no target whose times could be told"));
             }
             let volume = open_local(path, options, writes)?;
             let block = u64::from(volume.1);
@@ -167,7 +171,7 @@ pub(crate) fn failure(error: &LabError) -> Failure {
         LabError::Initiator(error) => Failure::initiator(error),
         LabError::Workload(_) | LabError::Plan(_) => Failure::usage(error.to_string()),
         LabError::NotReady(_) => Failure::scsi(error.to_string(), None),
-        LabError::Network(_) | LabError::System { .. } | LabError::Panicked => {
+        LabError::Needs(_) | LabError::Network(_) | LabError::System { .. } | LabError::Panicked => {
             Failure::new("nothing was measured", error)
         }
     }

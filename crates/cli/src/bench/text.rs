@@ -1,6 +1,6 @@
 //! A result for people.
 
-use lunette_lab::{BenchResult, Ending, Latency, Stage};
+use lunette_lab::{BenchResult, Ending, Latency, Stage, Stages};
 
 use crate::banner::size;
 use crate::initiator::{Facts, table};
@@ -58,6 +58,29 @@ fn ending(ending: &Ending) -> String {
     }
 }
 
+/// The parts of a latency, as far as they can be told apart.
+fn stages(stages: &Stages) -> Vec<(&'static str, Option<Stage>)> {
+    let late = ("late", stages.schedule);
+    match &stages.told_apart {
+        Some(told) => vec![
+            late,
+            ("command window", Some(told.command_window)),
+            ("network", Some(told.network)),
+            ("R2T wait", Some(told.r2t_wait)),
+            ("target queue", Some(told.target_queue)),
+            ("store", Some(told.store)),
+            ("reply", Some(told.reply)),
+            ("whole", Some(told.whole)),
+        ],
+        None => vec![
+            late,
+            ("command window", stages.command_window),
+            ("network and target", stages.network_and_target),
+            ("reply", stages.reply),
+        ],
+    }
+}
+
 fn latencies(result: &BenchResult) -> String {
     let cell = |us: f64| format!("{us:.1}");
     let row = |name: &str, latency: &Latency| {
@@ -86,17 +109,17 @@ fn latencies(result: &BenchResult) -> String {
         let columns = [stage.mean, stage.p50, stage.p99, stage.max].map(cell);
         std::iter::once(name.to_owned()).chain(columns).collect::<Vec<_>>()
     };
-    let stages = &result.measured.stages;
     let words = ["of which, us", "mean", "50 %", "99 %", "max"];
     let mut parts = vec![words.map(str::to_owned).to_vec()];
-    for (name, part) in [
-        ("late", stages.schedule),
-        ("command window", stages.command_window),
-        ("network and target", stages.network_and_target),
-        ("reply", stages.reply),
-    ] {
+    for (name, part) in stages(&result.measured.stages) {
         parts.extend(part.map(|part| stage(name, part)));
     }
     let parts = if parts.len() > 1 { format!("\n{}", table(0, &parts)) } else { String::new() };
-    format!("\n{}{parts}", table(0, &rows))
+    let told = result.measured.stages.told_apart.as_ref().map_or_else(String::new, |told| {
+        format!(
+            "\nThe parts are of {} of {} operations, with the target's times.\n",
+            told.operations, told.of
+        )
+    });
+    format!("\n{}{parts}{told}", table(0, &rows))
 }

@@ -65,12 +65,16 @@ pub(crate) struct RunOptions {
     /// One short run of each cell: shows that everything works, and roughly what comes of it
     #[arg(long)]
     quick: bool,
-    /// A directory on a disk, for images that studies need, 2 GiB at most; they go with the command
+    /// A directory on a disk, for images that studies need, 2.3 GiB at most; they go with the command
     #[arg(long, value_name = "DIRECTORY", default_value = "/var/tmp")]
     scratch: PathBuf,
     /// Only cells with this parameter, as rtt_ms=50; several together
     #[arg(long, value_name = "NAME=VALUE", conflicts_with = "all", value_parser = parse_parameter)]
     only: Vec<(String, String)>,
+    /// TCP's congestion control at both ends of each link, as cubic or bbr [default: reno, as when the papers were written, or this
+    /// system's own where it does not let a network have that]
+    #[arg(long, value_name = "NAME")]
+    congestion_control: Option<String>,
     /// Other targets beside ours, in turns: tgtd, istgt (Debian's packages tgt and istgt); LIO is in the kernel, and not among them
     #[arg(long, value_name = "TARGETS", value_delimiter = ',')]
     peers: Vec<Peer>,
@@ -164,8 +168,17 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
             scratch: &options.scratch,
             only: &options.only,
             peers: &options.peers,
+            congestion_control: options.congestion_control.as_deref(),
         };
-        let result = run_one(options, &laboratory, study)?;
+        let result = match run_one(options, &laboratory, study) {
+            Ok(result) => result,
+            // Of all studies, those that this machine can run.
+            Err(LabError::Needs(what)) if options.all => {
+                say(&format!("lunette: {} is left out: it needs {what}", study.name));
+                continue;
+            }
+            Err(error) => return Err(failure(study, &error)),
+        };
         if let Some(directory) = &options.output {
             write(directory, &result)?;
         }
@@ -178,7 +191,11 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
     Ok(())
 }
 
-fn run_one(options: &RunOptions, laboratory: &Laboratory<'_>, study: &Study) -> Result<StudyResult, Failure> {
+fn run_one(
+    options: &RunOptions,
+    laboratory: &Laboratory<'_>,
+    study: &Study,
+) -> Result<StudyResult, LabError> {
     let target = if options.quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
     let bar = ProgressBar::with_draw_target(None, target);
     if let Ok(style) = ProgressStyle::with_template("{prefix} {wide_bar} {pos}/{len} {eta} {msg}") {
@@ -193,10 +210,14 @@ fn run_one(options: &RunOptions, laboratory: &Laboratory<'_>, study: &Study) -> 
     };
     let result = laboratory.run(study, &told);
     bar.finish_and_clear();
-    result.map_err(|error| match &error {
-        LabError::Network(_) => Failure::network(study.name, &error).with_help(PRIVILEGES_HELP),
-        _ => Failure::new(study.name, &error),
-    })
+    result
+}
+
+fn failure(study: &Study, error: &LabError) -> Failure {
+    match error {
+        LabError::Network(_) => Failure::network(study.name, error).with_help(PRIVILEGES_HELP),
+        _ => Failure::new(study.name, error),
+    }
 }
 
 fn write(directory: &Path, result: &StudyResult) -> Result<(), Failure> {

@@ -13,5 +13,11 @@ pub(crate) fn text(result: &StudyResult) -> String {
     for note in report::notes(result) {
         text += &format!("\n{note}\n");
     }
+    for (title, lines) in report::sections(result) {
+        text += &format!("\n{title}:\n");
+        for line in lines {
+            text += &format!("  {line}\n");
+        }
+    }
     text
 }

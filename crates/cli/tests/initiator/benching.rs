@@ -128,9 +128,13 @@ fn a_target_records_what_is_replayed() {
     let mut files: Vec<_> =
         fs::read_dir(&traces).expect("it is there").map(|entry| entry.expect("a file").path()).collect();
     files.sort();
-    assert_eq!(files.len(), 2, "{files:?}");
-    assert!(path(&files[0]).ends_with(".0.trace") && path(&files[1]).ends_with(".1.trace"), "{files:?}");
-    assert_eq!(fs::read_to_string(&files[1]).expect("text"), "", "nobody has touched it");
+    let ends = [".0.times", ".0.trace", ".1.times", ".1.trace"];
+    assert_eq!(files.len(), ends.len(), "{files:?}");
+    assert!(files.iter().zip(ends).all(|(file, end)| path(file).ends_with(end)), "{files:?}");
+    for untouched in &files[2..] {
+        assert_eq!(fs::read_to_string(untouched).expect("text"), "", "nobody has touched it");
+    }
+    files.remove(0);
     let text = fs::read_to_string(&files[0]).expect("text");
     assert_eq!(text.lines().count(), 700);
     assert_eq!(text.lines().filter(|line| line.contains(" W ")).count() as u64, writes);
@@ -141,6 +145,44 @@ fn a_target_records_what_is_replayed() {
     let measured = &result["measured"];
     assert_eq!((&measured["operations"], &measured["bytes"]), (&700.into(), &(700 * 4096).into()));
     assert_eq!(measured["write"]["operations"].as_u64(), Some(writes));
+}
+
+#[test]
+fn the_target_tells_its_part_of_each_latency() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let served = Served::start(&["mem:8M"], &["--trace-directory", path(directory.path())]);
+    let times = fs::read_dir(directory.path()).expect("it is there").find_map(|entry| {
+        let file = entry.expect("a file").path();
+        path(&file).ends_with(".times").then_some(file)
+    });
+    let times = times.expect("there is one");
+    let load = ["--read", "50", "--depth", "8", "--count", "500", "--warm-up", "0", "--write-destroys-data"];
+    // Short ones are answered at once, long ones become tasks, and those of 512 KiB need R2Ts.
+    for (size, asks) in [("4K", false), ("64K", false), ("512K", true)] {
+        let bench = ["bench", &served.url(0), "--target-times", path(&times), "--size", size, "--json"];
+        let result = good(&[&bench[..], &load].concat()).json();
+        let stages = &result["measured"]["stages"];
+        let told = &stages["told_apart"];
+        // Where an answer comes while this side is busy, it seems to have come before the target had it ready.
+        let operations = told["operations"].as_u64().expect("a number");
+        assert!((250..=500).contains(&operations) && told["of"] == 500, "{size}: {stages}");
+        assert_eq!(stages["not_told_apart"].as_array().map(Vec::len), Some(0), "{stages}");
+        let mean = |part: &str| told[part]["mean"].as_f64().expect(part);
+        let parts = ["command_window", "network", "r2t_wait", "target_queue", "store", "reply"].map(mean);
+        let sum: f64 = parts.iter().sum();
+        assert!((sum / mean("whole") - 1.0).abs() < 1e-6, "{sum}: {told}");
+        assert!(mean("target_queue") > 0.0, "{told}");
+        assert_eq!(mean("r2t_wait") > 0.0, asks, "{told}");
+    }
+    let said = good(&[&["bench", &served.url(0), "--target-times", path(&times)][..], &load].concat());
+    let text = String::from_utf8(said.out).expect("text");
+    for part in ["R2T wait", "target queue", "store", " of 500 operations, with the target's times"] {
+        assert!(text.contains(part), "{text}");
+    }
+    let nowhere = path(directory.path()).to_owned() + "/nothing";
+    let refusal = refused(1, &["bench", &served.url(0), "--target-times", &nowhere]);
+    assert!(refusal.contains("the target's times of its tasks"), "{refusal}");
+    assert!(refused(2, &["bench", path(&times), "--target-times", path(&times)]).contains("has no target"));
 }
 
 /// Whether a process has a handler for SIGINT yet.

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use lunette_initiator::{Lun, Options};
-use lunette_workload::model::NetworkPath;
+use lunette_workload::model::{CongestionControl, NetworkPath};
 use lunette_workload::{Arrivals, Percent, Range, Sizes, Spread, Workload};
 
 use crate::{Disk, Ending, LabError, Monitor, Negotiated, Plan, Until, Work, bench};
@@ -61,6 +61,7 @@ pub fn measure_path(
         warm_up: WARM_UP,
         until: Until::Time(TIME),
         verify: false,
+        target_times: None,
         seed: 1,
         interval: TIME,
     };
@@ -124,6 +125,8 @@ impl MeasuredPath {
             mtu_bytes: MTU_BYTES,
             overhead_bytes: 0,
             loss: 0.0,
+            // The target's, which cannot be seen from here.
+            congestion_control: CongestionControl::default(),
             tcp_window_bytes: None,
         };
         // The line carries headers beside the data.

@@ -7,8 +7,8 @@ use std::thread;
 use std::time::Duration;
 
 use lunette_link::Link;
-use lunette_workload::model::Limit;
 use lunette_workload::model::advice::Question;
+use lunette_workload::model::{CongestionControl, Limit};
 use lunette_workload::{Arrivals, Percent, Sizes, Spread, Workload};
 use serde::Serialize;
 
@@ -20,6 +20,8 @@ const TIME: Duration = Duration::from_millis(2500);
 const WARM_UP: Duration = Duration::from_millis(500);
 /// Losses are few, and each counts for long: so many times as long.
 const LOSSY: u32 = 6;
+/// What the model knows losses of. A system whose own is another one may allow its networks only Reno beside that.
+const CONTROLS: [&str; 2] = ["cubic", "reno"];
 /// The most that the commands under way may hold, in bytes.
 const MEMORY_BYTES_MAX: u64 = 1 << 30;
 
@@ -71,15 +73,10 @@ impl Trial<'_> {
     }
 
     fn carry_out(&self, question: &Question) -> Result<Outcome, LabError> {
-        let site = Site::open_with(self.link, self.seed, self.binary, &limits(question))?;
+        let site = Site::open(self.link, self.seed, &CONTROLS, self.binary, &limits(question))?;
         if let Some(bytes) = question.path.tcp_window_bytes {
             site.near(|| set_tcp_window(bytes))?.map_err(LabError::system("TCP buffers at the near end"))?;
             site.far(|| set_tcp_window(bytes))?;
-        }
-        if question.path.loss > 0.0 {
-            // What the model knows of losses is of it; others take them for less, or for nothing.
-            site.near(use_cubic)?.map_err(LabError::system("CUBIC at the near end"))?;
-            site.far(use_cubic)?;
         }
         let plan = self.plan(&site, question)?;
         let carried = site.near(|| bench(&plan, &Monitor::default()))??;
@@ -92,6 +89,7 @@ impl Trial<'_> {
         agreed.settings = negotiated.settings(question.settings.window);
         agreed.read_segment_bytes = negotiated.max_recv_data_segment_length;
         agreed.path.round_trip = negotiated.idle_round_trip();
+        agreed.path.congestion_control = CongestionControl::named(&site.congestion_control()?);
         let (expected_bytes_per_s, limit): (f64, Limit) = agreed.expected();
         Ok(Outcome {
             measured_bytes_per_s: carried.measured.bytes_per_s,
@@ -130,6 +128,7 @@ impl Trial<'_> {
             warm_up: WARM_UP + round_trip * 20,
             until: Until::Time((TIME + round_trip * 40) * times),
             verify: false,
+            target_times: None,
             seed: self.seed,
             interval: Duration::from_secs(1),
         })
@@ -149,16 +148,6 @@ fn limits(question: &Question) -> String {
         settings.first_burst_length,
         settings.max_recv_data_segment_length
     )
-}
-
-const CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
-
-/// Has the TCP of this namespace be CUBIC (RFC 9438), whatever this machine's is. Where it is already, nothing need be writable.
-fn use_cubic() -> io::Result<()> {
-    if fs::read_to_string(CONGESTION_CONTROL)?.trim() == "cubic" {
-        return Ok(());
-    }
-    fs::write(CONGESTION_CONTROL, "cubic")
 }
 
 /// What TCP of this network namespace may have under way on one connection, in bytes; nothing where the system does not tell. Half of a

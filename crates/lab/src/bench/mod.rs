@@ -5,6 +5,7 @@ pub(crate) mod monitor;
 pub(crate) mod plan;
 pub(crate) mod recorder;
 mod source;
+pub(crate) mod split;
 mod worker;
 
 use std::sync::Barrier;
@@ -15,6 +16,7 @@ use self::fill::fill;
 use self::monitor::{Monitor, Phase};
 use self::plan::{Disk, Plan};
 use self::recorder::Recorder;
+use self::split::{Log, SessionName, TargetTimes};
 use self::worker::Worker;
 use crate::endpoint::{Endpoint, Local, Session, SessionDisk};
 use crate::{Ending, LabError, Measured, Negotiated};
@@ -37,6 +39,8 @@ pub struct Carried {
 /// [`Carried::ending`].
 pub fn bench(plan: &Plan, monitor: &Monitor) -> Result<Carried, LabError> {
     plan.check()?;
+    // What is there before is of others.
+    let times = plan.target_times.as_deref().map(TargetTimes::from_now).transpose()?;
     let gate = Gate { barrier: Barrier::new(plan.workers as usize), has_failed: AtomicBool::new(false) };
     let results = thread::scope(|scope| {
         let spawn = |number| {
@@ -65,22 +69,40 @@ pub fn bench(plan: &Plan, monitor: &Monitor) -> Result<Carried, LabError> {
             |thread: thread::ScopedJoinHandle<'_, _>| thread.join().unwrap_or(Err(LabError::Panicked));
         threads.into_iter().map(joined).collect()
     });
-    conclude(plan, monitor, results)
+    conclude(plan, monitor, times.as_ref(), results)
 }
 
-/// What one worker has at its end; nothing if another one failed before it began.
-type Part = Result<Option<(Recorder, Option<Negotiated>)>, LabError>;
+/// What one worker has at its end.
+struct Worked {
+    recorder: Recorder,
+    negotiated: Option<Negotiated>,
+    log: Option<(SessionName, Log)>,
+}
 
-fn conclude(plan: &Plan, monitor: &Monitor, results: Vec<Part>) -> Result<Carried, LabError> {
+/// Nothing if another one failed before it began.
+type Part = Result<Option<Worked>, LabError>;
+
+fn conclude(
+    plan: &Plan,
+    monitor: &Monitor,
+    times: Option<&TargetTimes>,
+    results: Vec<Part>,
+) -> Result<Carried, LabError> {
     let mut sum = Recorder::new(plan.interval);
     let mut negotiated = None;
+    let mut logs = Vec::new();
     for result in results {
-        if let Some((recorder, agreed)) = result? {
-            sum.add(&recorder);
-            negotiated = negotiated.or(agreed);
+        if let Some(worked) = result? {
+            sum.add(&worked.recorder);
+            negotiated = negotiated.or(worked.negotiated);
+            logs.extend(worked.log);
         }
     }
-    Ok(Carried { measured: Measured::of(&sum, plan.interval), ending: monitor.ending(), negotiated })
+    let mut measured = Measured::of(&sum, plan.interval);
+    if let Some(times) = times {
+        measured.stages.tell_apart(&times.join(&logs)?);
+    }
+    Ok(Carried { measured, ending: monitor.ending(), negotiated })
 }
 
 /// Where workers wait for each other.
@@ -146,7 +168,9 @@ fn through<E: Endpoint>(
     }
     monitor.enter(Phase::WarmingUp);
     let negotiated = endpoint.negotiated();
-    let (endpoint, recorder) = Worker::new(plan, monitor, number, endpoint, ledger)?.run();
+    let worker = Worker::new(plan, monitor, number, endpoint, ledger, negotiated.as_ref())?;
+    let (endpoint, recorder, log) = worker.run();
+    let log = endpoint.session_name().zip(log);
     endpoint.close();
-    Ok(Some((recorder, negotiated)))
+    Ok(Some(Worked { recorder, negotiated, log }))
 }

@@ -1,5 +1,6 @@
 //! What is to be measured.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -82,6 +83,8 @@ pub struct Plan {
     /// The range is written first, and everything that is read is compared with what was written last. Workers have a part of the
     /// range each.
     pub verify: bool,
+    /// Where a target of ours writes down the times of this unit's tasks (`TARGET.LUN.times`), which tells more parts of each latency apart.
+    pub target_times: Option<PathBuf>,
     /// Where all that is left to chance begins.
     pub seed: u64,
     /// The length of the steps of the time series.

@@ -170,8 +170,13 @@ mod tests {
     #[test]
     fn latency_counts_from_the_intended_time() {
         let mut recorder = Recorder::new(Duration::from_secs(1));
-        let moments =
-            Moments { queued: us(500), sent: Some(us(510)), first_byte: Some(us(580)), done: us(600) };
+        let moments = Moments {
+            queued: us(500),
+            sent: Some(us(510)),
+            first_byte: Some(us(580)),
+            done: us(600),
+            tag: None,
+        };
         recorder.record(Kind::Read, 4096, us(100), &moments, us(600));
         assert_eq!(recorder.read.latency_ns.max() / 1000, 500);
         let split = &recorder.split;

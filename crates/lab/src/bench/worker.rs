@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lunette_workload::model::Settings;
 use lunette_workload::{Kind, Ledger, Operation, content};
 use rustix::time::{ClockId, clock_gettime};
 
@@ -9,8 +10,9 @@ use super::monitor::{Monitor, Phase};
 use super::plan::{Plan, Until};
 use super::recorder::Recorder;
 use super::source::{Arrival, Source};
+use super::split::{Log, Own};
 use crate::endpoint::{End, Ended, Endpoint, Fault, Moments};
-use crate::{Ending, LabError};
+use crate::{Ending, LabError, Negotiated};
 
 /// How long nothing may happen before the worker looks whether it is to end.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -48,6 +50,8 @@ pub(crate) struct Worker<'a, E: Endpoint> {
     /// What a busy unit did not take, with its buffer.
     refused: Vec<(u32, E::Buffer)>,
     recorder: Recorder,
+    /// What is to be joined with the target's times, and what decides whether a write needs R2Ts.
+    log: Option<(Log, Settings)>,
     is_first: bool,
     /// When the workload starts.
     start: Duration,
@@ -68,7 +72,10 @@ impl<'a, E: Endpoint> Worker<'a, E> {
         number: u32,
         endpoint: E,
         ledger: Option<Ledger>,
+        agreed: Option<&Negotiated>,
     ) -> Result<Self, LabError> {
+        let joins = plan.target_times.is_some();
+        let log = agreed.filter(|_| joins).map(|agreed| (Log::default(), agreed.settings(plan.depth)));
         let source = plan.source(number)?;
         let start = endpoint.now();
         let begin = start + plan.warm_up;
@@ -85,6 +92,7 @@ impl<'a, E: Endpoint> Worker<'a, E> {
             held: None,
             refused: Vec::new(),
             recorder: Recorder::new(plan.interval),
+            log,
             is_first: number == 0,
             start,
             begin,
@@ -99,7 +107,7 @@ impl<'a, E: Endpoint> Worker<'a, E> {
     }
 
     /// Carries the workload out. What goes wrong on the way is told to the monitor, and ends it for all.
-    pub(crate) fn run(mut self) -> (E, Recorder) {
+    pub(crate) fn run(mut self) -> (E, Recorder, Option<Log>) {
         let mut ended = Vec::new();
         while let Some(timeout) = self.turn() {
             if let Err(error) = self.endpoint.poll(timeout, &mut ended) {
@@ -277,7 +285,14 @@ impl<'a, E: Endpoint> Worker<'a, E> {
             self.monitor.fail(Ending::Mismatch(mismatch.to_string()));
             return None;
         }
-        if self.counts(intended, moments.done) {
+        let counts = self.counts(intended, moments.done);
+        if let (Some((log, settings)), Some(tag), Some(own)) = (&mut self.log, moments.tag, Own::of(moments))
+        {
+            let length = operation.length_bytes;
+            let needs_r2t = operation.kind == Kind::Write && settings.unasked_bytes(length) < length;
+            log.add(tag, own, needs_r2t, counts);
+        }
+        if counts {
             self.last_done = self.last_done.max(moments.done);
             let since_begin = moments.done.saturating_sub(self.begin);
             // In a closed loop an operation was to begin when it did.
@@ -303,7 +318,7 @@ impl<'a, E: Endpoint> Worker<'a, E> {
     }
 
     /// Sums up how long was measured and what was left undone.
-    fn conclude(mut self) -> (E, Recorder) {
+    fn conclude(mut self) -> (E, Recorder, Option<Log>) {
         let now = self.endpoint.now();
         let until = match self.end {
             Some(end) if self.is_open => end.max(self.last_done),
@@ -325,7 +340,7 @@ impl<'a, E: Endpoint> Worker<'a, E> {
             self.recorder.processor = processor_time().saturating_sub(before);
         }
         self.recorder.losses = self.endpoint.losses();
-        (self.endpoint, self.recorder)
+        (self.endpoint, self.recorder, self.log.map(|(log, _)| log))
     }
 }
 

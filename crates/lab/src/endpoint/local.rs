@@ -8,6 +8,7 @@ use lunette_workload::{Kind, Operation};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{End, Ended, Endpoint, Fault, Moments};
+use crate::bench::split::SessionName;
 use crate::{LabError, Negotiated};
 
 /// What all buffers of one worker have at most.
@@ -118,6 +119,10 @@ impl Endpoint for Local {
     }
 
     fn negotiated(&self) -> Option<Negotiated> {
+        None
+    }
+
+    fn session_name(&self) -> Option<SessionName> {
         None
     }
 

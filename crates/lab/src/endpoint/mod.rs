@@ -6,8 +6,10 @@ mod session;
 use std::ops::DerefMut;
 use std::time::Duration;
 
+use lunette_wire::InitiatorTaskTag;
 use lunette_workload::Operation;
 
+use crate::bench::split::SessionName;
 use crate::{Ending, LabError, Negotiated};
 
 pub(crate) use local::Local;
@@ -59,6 +61,8 @@ pub(crate) struct Moments {
     /// The first byte of the answer came.
     pub(crate) first_byte: Option<Duration>,
     pub(crate) done: Duration,
+    /// By which its target knew it.
+    pub(crate) tag: Option<InitiatorTaskTag>,
 }
 
 /// An operation that is over.
@@ -105,6 +109,9 @@ pub(crate) trait Endpoint {
 
     /// What was agreed with the target, where there is one.
     fn negotiated(&self) -> Option<Negotiated>;
+
+    /// The names of its session, if it has one and has never had another.
+    fn session_name(&self) -> Option<SessionName>;
 
     /// How often the session was lost.
     fn losses(&self) -> u64;

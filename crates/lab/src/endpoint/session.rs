@@ -12,6 +12,7 @@ use lunette_wire::target::Residual;
 use lunette_workload::{Kind, Operation};
 
 use super::{End, Ended, Endpoint, Fault, Moments};
+use crate::bench::split::SessionName;
 use crate::{LabError, Negotiated};
 
 /// How often a unit is asked whether it is ready, before it counts as one that is not; each time it may have something else to
@@ -211,6 +212,7 @@ impl Endpoint for Session {
                     sent: times.sent,
                     first_byte: times.first_byte,
                     done: times.done,
+                    tag: times.tag,
                 },
             });
         }
@@ -227,6 +229,11 @@ impl Endpoint for Session {
     fn negotiated(&self) -> Option<Negotiated> {
         let connections = self.engine.connections();
         Some(Negotiated::of(self.engine.parameters(), &connections, self.idle_round_trip))
+    }
+
+    fn session_name(&self) -> Option<SessionName> {
+        let (isid, tsih) = self.engine.session_identity();
+        (self.losses == 0).then_some(SessionName { isid, tsih })
     }
 
     fn losses(&self) -> u64 {

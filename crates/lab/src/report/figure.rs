@@ -1,15 +1,18 @@
-//! Figures: for each cell bars for what was measured, expected and published, on a scale from small to large where they differ much.
+//! Figures: for each cell bars for what was measured, expected and published, on a scale from small to large where they differ much. What
+//! set the limit stands behind what was measured.
 
 use std::fmt::Write;
 
 use super::{figure_text, html_text};
 use crate::study::{CellResult, StudyResult};
 
-const BAR: f64 = 9.0;
+const BAR: f64 = 13.0;
 const GAP: f64 = 7.0;
-const LEFT: f64 = 230.0;
-const WIDTH: f64 = 640.0;
-const RIGHT: f64 = 70.0;
+const WIDTH: f64 = 600.0;
+/// For the longest figure and the name of a limit.
+const RIGHT: f64 = 180.0;
+/// What a letter takes on average, with some to spare.
+const LETTER: f64 = 6.4;
 const TOP: f64 = 24.0;
 /// From this ratio of the largest to the smallest figure on, the scale is logarithmic.
 const WIDE: f64 = 50.0;
@@ -64,30 +67,46 @@ impl Scale {
     }
 }
 
+/// What a cell is called in its figure: the parameters in which the cells differ.
+fn label(cell: &CellResult, cells: &[&CellResult]) -> String {
+    let differs = |at: usize| cells.iter().any(|other| other.parameters.get(at) != cell.parameters.get(at));
+    let named = cell.parameters.iter().enumerate().filter(|(at, _)| differs(*at));
+    let words: Vec<String> = named.map(|(_, (name, value))| format!("{name} {value}")).collect();
+    words.join(", ")
+}
+
+/// What stands behind a bar.
+fn figure_and_limit(cell: &CellResult, class: &str, value: f64) -> String {
+    let limit = if class == "measured" && cell.model.is_some() { cell.limit.as_str() } else { "" };
+    html_text(format!("{} {limit}", figure_text(value)).trim_end())
+}
+
 fn figure(title: &str, cells: &[&CellResult]) -> String {
     let scale = Scale::of(cells);
+    let labels: Vec<String> = cells.iter().map(|cell| label(cell, cells)).collect();
+    let letters = labels.iter().map(|label| label.chars().count()).max().unwrap_or_default();
+    // As many letters as a line has, far fewer than a double counts.
+    let left = 16.0 + LETTER * letters as f64;
     let mut body = String::new();
     let mut y = TOP;
-    for cell in cells {
-        let named = if cell.parameters.len() > 1 { &cell.parameters[1..] } else { &cell.parameters[..] };
-        let label: Vec<String> = named.iter().map(|(name, value)| format!("{name} {value}")).collect();
-        let label = html_text(&label.join(", "));
+    for (cell, label) in cells.iter().zip(&labels) {
         let _ = writeln!(
             body,
-            "<text x=\"{:.0}\" y=\"{:.0}\" text-anchor=\"end\">{label}</text>",
-            LEFT - 8.0,
-            y + 9.0
+            "<text x=\"{:.0}\" y=\"{:.0}\" text-anchor=\"end\">{}</text>",
+            left - 8.0,
+            y + 10.0,
+            html_text(label)
         );
         for (class, value) in bars(cell) {
             let width = (scale.length(value) * WIDTH).max(1.0);
-            let text = LEFT + width + 4.0;
+            let text = left + width + 4.0;
             let _ = writeln!(
                 body,
-                "<rect class=\"{class}\" x=\"{LEFT}\" y=\"{y:.0}\" width=\"{width:.1}\" height=\"{:.0}\"/><text x=\"{text:.1}\" \
+                "<rect class=\"{class}\" x=\"{left:.0}\" y=\"{y:.0}\" width=\"{width:.1}\" height=\"{:.0}\"/><text x=\"{text:.1}\" \
                  y=\"{:.0}\">{}</text>",
                 BAR - 1.0,
-                y + 8.0,
-                figure_text(value)
+                y + 10.0,
+                figure_and_limit(cell, class, value)
             );
             y += BAR;
         }
@@ -96,7 +115,7 @@ fn figure(title: &str, cells: &[&CellResult]) -> String {
     let kind = if scale.is_logarithmic { ", logarithmic" } else { "" };
     let mut legend = String::new();
     for (at, class) in ["measured", "model", "published"].into_iter().enumerate() {
-        let x = LEFT + at as f64 * 90.0;
+        let x = left + at as f64 * 90.0;
         let _ = write!(
             legend,
             "<rect class=\"{class}\" x=\"{x}\" y=\"4\" width=\"9\" height=\"9\"/><text x=\"{}\" y=\"13\">{class}</text>",
@@ -106,7 +125,7 @@ fn figure(title: &str, cells: &[&CellResult]) -> String {
     format!(
         "<h3>{}{kind}</h3>\n<svg viewBox=\"0 0 {:.0} {y:.0}\" width=\"{:.0}\" role=\"img\" xmlns=\"http://www.w3.org/2000/svg\">\n{legend}\n{body}</svg>\n",
         html_text(title),
-        LEFT + WIDTH + RIGHT,
-        LEFT + WIDTH + RIGHT
+        left + WIDTH + RIGHT,
+        left + WIDTH + RIGHT
     )
 }

@@ -51,9 +51,53 @@ pub fn row(cell: &CellResult) -> Vec<String> {
     };
     let mut row: Vec<String> = cell.parameters.iter().map(|pair| pair.1.clone()).collect();
     row.extend([figure_text(cell.measured), or_dash(cell.model), or_dash(cell.published)]);
-    row.extend([ratio(cell.model), ratio(cell.published), cell.limit.clone()]);
-    row.push(format!("{:.0} %", cell.spread * 100.0));
+    let above = if cell.above.is_some() { ", above-model" } else { "" };
+    row.extend([ratio(cell.model), ratio(cell.published), format!("{}{above}", cell.limit)]);
+    // One run has none.
+    row.push(if cell.runs.len() > 1 { format!("{:.0} %", cell.spread * 100.0) } else { "-".to_owned() });
     row
+}
+
+/// What is to be said about single cells, under headings: where the time of operations went, and why published figures differ, where
+/// the study tells.
+#[must_use]
+pub fn sections(result: &StudyResult) -> Vec<(&'static str, Vec<String>)> {
+    let named = |cell: &CellResult| {
+        let words: Vec<String> =
+            cell.parameters.iter().map(|(name, value)| format!("{name} {value}")).collect();
+        words.join(", ")
+    };
+    let parts = |cell: &CellResult| {
+        let parts = cell.parts?;
+        let told = parts.named().map(|(name, ms)| format!("{name} {}", figure_text(ms)));
+        Some(format!(
+            "{}: {} ms are {} (means of {} of {} operations).",
+            named(cell),
+            figure_text(parts.whole),
+            told.join(" + "),
+            parts.operations,
+            parts.of
+        ))
+    };
+    let reason = |cell: &CellResult| {
+        let (ours, theirs) = (figure_text(cell.measured), figure_text(cell.published?));
+        let why = cell.why.as_ref()?;
+        Some(format!("{}: {ours} here, {theirs} published; {why}.", named(cell)))
+    };
+    let above = |cell: &CellResult| {
+        let (measured, model) = (figure_text(cell.measured), figure_text(cell.model?));
+        let above = cell.above.as_ref()?;
+        Some(format!("{}: {measured} {} here, {model} by the model; {above}.", named(cell), cell.unit))
+    };
+    let sections = [
+        ("Where the time of an operation went", result.cells.iter().filter_map(parts).collect::<Vec<_>>()),
+        (
+            "Why cells are better than the model by more than 10 %",
+            result.cells.iter().filter_map(above).collect(),
+        ),
+        ("Why published figures differ by more than 10 %", result.cells.iter().filter_map(reason).collect()),
+    ];
+    sections.into_iter().filter(|section| !section.1.is_empty()).collect()
 }
 
 /// What is to be said about the figures, in sentences.
@@ -169,6 +213,13 @@ pub fn markdown(results: &[StudyResult]) -> String {
             let _ = write!(text, "\n- {}", escaped(&note, MARKDOWN));
         }
         text.push('\n');
+        for (title, lines) in sections(result) {
+            let _ = write!(text, "\n### {title}\n");
+            for line in lines {
+                let _ = write!(text, "\n- {}", escaped(&line, MARKDOWN));
+            }
+            text.push('\n');
+        }
     }
     text
 }
@@ -224,8 +275,19 @@ pub fn html(results: &[StudyResult]) -> String {
             let _ = writeln!(page, "<li>{}</li>", html_text(&note));
         }
         page += "</ul>\n";
+        page += &html_sections(result);
     }
     page + "</body></html>\n"
+}
+
+/// They are many: who does not want to see them closes them.
+fn html_sections(result: &StudyResult) -> String {
+    let item = |line: &String| format!("<li>{}</li>\n", html_text(line));
+    let section = |(title, lines): (&str, Vec<String>)| {
+        let items: String = lines.iter().map(item).collect();
+        format!("<details open><summary>{title}</summary>\n<ul>\n{items}</ul></details>\n")
+    };
+    sections(result).into_iter().map(section).collect()
 }
 
 fn html_table(result: &StudyResult) -> String {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::{Host, LinkFacts};
+use crate::{Host, LatencyParts, LinkFacts};
 
 fn result(parameter: &str) -> StudyResult {
     let cell = |value: &str, measured, model, published| CellResult {
@@ -14,12 +14,15 @@ fn result(parameter: &str) -> StudyResult {
         published,
         unit: "MB/s".into(),
         limit: "link-rate".into(),
-        runs: vec![measured],
+        runs: vec![measured, measured * 1.25],
         spread: 0.25,
         processor: 0.5,
         idle: 0.5,
         negotiated: None,
         cached: Some(0.004),
+        parts: None,
+        why: None,
+        above: None,
     };
     let link = LinkFacts {
         description: "rate=155M".into(),
@@ -51,11 +54,12 @@ fn result(parameter: &str) -> StudyResult {
 
 #[test]
 fn rows_have_what_the_columns_say() {
-    let result = result("read");
+    let mut result = result("read");
+    result.cells[2].runs = vec![0.0];
     assert_eq!(columns(&result).len(), row(&result.cells[0]).len());
     let first = row(&result.cells[0]).join(" ");
     assert_eq!(first, "read 0 18.7 18.8 19.3 0.99 0.97 link-rate 25 %");
-    assert_eq!(row(&result.cells[2]).join(" "), "read 2 0.000 - 0.000 - - link-rate 25 %");
+    assert_eq!(row(&result.cells[2]).join(" "), "read 2 0.000 - 0.000 - - link-rate -", "one run");
 }
 
 #[test]
@@ -68,11 +72,44 @@ fn notes_count_what_is_off() {
 }
 
 #[test]
+fn what_is_said_of_cells_stands_behind_the_notes_with_their_cells() {
+    let mut result = result("read");
+    assert!(!html(std::slice::from_ref(&result)).contains("<details"));
+    result.cells[0].why = Some("<slower> hosts".into());
+    let reason = "mode read, rtt_ms 0: 18.7 here, 19.3 published; <slower> hosts.";
+    let parts = |network| LatencyParts {
+        command_window: 0.0,
+        network,
+        r2t_wait: 0.0,
+        target_queue: 0.1,
+        store: 0.02,
+        reply: 0.03,
+        whole: 2.65,
+        operations: 900,
+        of: 1000,
+    };
+    result.cells[1].parts = Some(parts(2.5));
+    let where_it_went = "mode read, rtt_ms 50: 2.65 ms are command window 0.000 + network 2.50 + R2T wait 0.000 + \
+                         target queue 0.100 + store 0.020 + reply 0.030 (means of 900 of 1000 operations).";
+    result.cells[0].above = Some("there was more".into());
+    let above = "mode read, rtt_ms 0: 18.7 MB/s here, 18.8 by the model; there was more.";
+    assert_eq!(row(&result.cells[0])[7], "link-rate, above-model");
+    let sections = sections(&result);
+    let lines: Vec<&str> = sections.iter().flat_map(|section| &section.1).map(String::as_str).collect();
+    assert_eq!(lines, [where_it_went, above, reason]);
+    let page = html(std::slice::from_ref(&result));
+    assert!(page.contains("&lt;slower&gt; hosts") && page.matches("<details").count() == 3, "{page}");
+    assert!(markdown(&[result]).contains("published; &lt;slower> hosts."));
+}
+
+#[test]
 fn curves_have_a_point_for_each_cell() {
     let mut result = result("<read>");
     result.axes = Some(("rtt_ms".into(), "mode".into()));
     let page = html(&[result]);
-    assert_eq!((page.matches("<svg").count(), page.matches("<polyline").count()), (1, 1));
+    // One measured, one of the model, which is dashed.
+    assert_eq!((page.matches("<svg").count(), page.matches("<polyline").count()), (1, 2));
+    assert_eq!(page.matches("stroke-dasharray").count(), 1);
     assert_eq!(page.matches("<circle").count(), 3);
     assert!(!page.contains("NaN") && !page.contains("inf") && !page.contains("<read>"), "{page}");
 }

@@ -6,7 +6,7 @@ use lunette_workload::{Percent, Sizes, Spread, Workload};
 use super::published::{DALGIC_LAN, DALGIC_SWEEP, DALGIC_TCP};
 use super::{Cell, DiskProbe, Keys, Metric, Probe, Study, parameters};
 
-const PAPER: &str = "Dalgic and others, Comparative Performance Evaluation of iSCSI over Metropolitan, Local, and Wide Area Networks";
+pub(super) const PAPER: &str = "Dalgic and others, Comparative Performance Evaluation of iSCSI over Metropolitan, Local, and Wide Area Networks";
 const ROUND_TRIPS_MS: [u32; 4] = [0, 2, 10, 50];
 const REQUESTS_KIB: [u32; 4] = [1, 8, 64, 256];
 const WINDOWS: [u32; 2] = [1, 32];

@@ -2,13 +2,15 @@
 
 use lunette_workload::{Percent, Sizes, Spread, Workload};
 
-use super::probe::Design;
+use super::probe::{Design, Figure, FilesProbe, Job};
 use super::{Cell, DiskProbe, Keys, Metric, Probe, Study, parameters};
+
+const PAPER: &str = "Fujita and Ogawara, Analysis of iSCSI Target Software";
 
 /// Figures 3 to 6.
 pub(crate) const MICRO: Study = Study {
     name: "fujita-micro",
-    paper: "Fujita and Ogawara, Analysis of iSCSI Target Software",
+    paper: PAPER,
     question: "what the design of a target makes of small requests, in order and at random, with cold caches (figures 3 to 6)",
     differs: "All designs are engines of one target: fileio and fileio-sync one blocking operation at a time, without and with every write \
               stable, diskio without a page cache, threads as Threaded-Ardis, and io_uring. The paper has figures and no \
@@ -17,6 +19,75 @@ pub(crate) const MICRO: Study = Study {
     axes: Some(("size_kib", "design")),
     cells: micro,
 };
+
+/// Figure 7.
+pub(crate) const POSTMARK: Study = Study {
+    name: "fujita-postmark",
+    paper: PAPER,
+    question: "what the design of a target makes of a mail server's files, with cold caches (figure 7)",
+    differs: "The workload is our own, made to PostMark's description: 20,000 files of 512 bytes to 16 KiB, 50,000 transactions; a quick run has \
+              500 and 1,250. ext2 with default options on lunette attach and a loop device over emulated Gigabit Ethernet; what sessions agree on is \
+              up to both sides. The files are made on the target's side, then all caches are cold: that of the image as in \
+              fujita-micro, that of the near end because the file system is mounted there only then. The time ends when all is stable on the \
+              target. The paper has a figure and no numbers. It needs root.",
+    axes: None,
+    cells: postmark,
+};
+
+/// Figure 8.
+pub(crate) const NETSERVER: Study = Study {
+    name: "fujita-netserver",
+    paper: PAPER,
+    question: "what a target's page cache is worth when 512 and 1,024 files of 2 MB are read over and over (figure 8)",
+    differs: "The initiator reads past its own caches (O_DIRECT, no read-ahead), so that each read is the target's. The paper's target had 896 MB \
+              for its page cache; here a control group leaves the target 896 MiB for everything, but not in a quick \
+              run. The hit rate is what the target did not read \
+              from its disk, by the kernel's account of it (/proc/PID/io); what the \
+              kernel reads ahead of neighbouring files counts against it, as much as the disk's read_ahead_kb has it. A quick run has 8 and 16 files, read 64 times. The paper has no numbers for \
+              the rates. It needs root.",
+    axes: None,
+    cells: netserver,
+};
+
+fn postmark() -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for (told, figure) in
+        [("transactions", Figure::Transactions), ("read", Figure::Read), ("written", Figure::Written)]
+    {
+        for design in Design::ALL {
+            cells.push(Cell {
+                parameters: parameters([("figure", told.to_owned()), ("design", design.name().to_owned())]),
+                link: Some("gige".to_owned()),
+                probe: Probe::Files(FilesProbe { job: Job::Mail(design), figure }),
+                published: None,
+            });
+        }
+    }
+    cells
+}
+
+fn netserver() -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for (told, figure) in [("rate", Figure::Read), ("hit-rate", Figure::Hits)] {
+        for (files, hits_percent) in [(512, 85.4), (1024, 25.4)] {
+            // Without writes fileio-sync is fileio.
+            for design in Design::ALL.into_iter().filter(|design| *design != Design::FileioSync) {
+                let is_cached = matches!(design, Design::Fileio | Design::Threads);
+                cells.push(Cell {
+                    parameters: parameters([
+                        ("figure", told.to_owned()),
+                        ("files", files.to_string()),
+                        ("design", design.name().to_owned()),
+                    ]),
+                    link: Some("gige".to_owned()),
+                    probe: Probe::Files(FilesProbe { job: Job::Web { design, files }, figure }),
+                    published: (figure == Figure::Hits && is_cached).then_some(hits_percent),
+                });
+            }
+        }
+    }
+    cells
+}
 
 fn micro() -> Vec<Cell> {
     let mut cells = Vec::new();

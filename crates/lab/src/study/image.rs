@@ -37,12 +37,24 @@ pub(crate) struct Image {
 impl Image {
     /// Makes one, of data that nothing can compress.
     pub(crate) fn make(scratch: &Path, length_bytes: u64) -> Result<Self, LabError> {
+        let image = Self::directory(scratch, length_bytes)?;
+        image.fill().map_err(LabError::system("an image"))?;
+        Ok(image)
+    }
+
+    /// Makes one that is a hole: what is read without having been written does not come from a disk.
+    pub(crate) fn hollow(scratch: &Path, length_bytes: u64) -> Result<Self, LabError> {
+        let image = Self::directory(scratch, length_bytes)?;
+        let made = File::create_new(&image.path).and_then(|file| file.set_len(length_bytes));
+        made.map_err(LabError::system("an image"))?;
+        Ok(image)
+    }
+
+    fn directory(scratch: &Path, length_bytes: u64) -> Result<Self, LabError> {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let directory = scratch.join(format!("lunette-lab-{}-{number}", std::process::id()));
         fs::create_dir(&directory).map_err(LabError::system("a directory for images"))?;
-        let image = Self { path: directory.join("disk"), directory, length_bytes };
-        image.fill().map_err(LabError::system("an image"))?;
-        Ok(image)
+        Ok(Self { path: directory.join("disk"), directory, length_bytes })
     }
 
     fn fill(&self) -> io::Result<()> {

@@ -5,20 +5,25 @@
 
 mod dalgic;
 mod disaster;
+mod files;
 mod fujita;
 mod image;
 mod lu;
+mod lu_files;
+mod memory;
 mod peer;
 mod probe;
 mod published;
+mod recorded;
 mod result;
 mod runner;
 mod service;
 mod site;
 mod trinkle;
+mod why;
 
 pub use peer::Peer;
-pub use result::{CellResult, LinkFacts, StudyResult};
+pub use result::{CellResult, LatencyParts, LinkFacts, StudyResult};
 pub use runner::{Laboratory, Told};
 pub(crate) use site::{BLOCK_BYTES, RANGE_BYTES, Site};
 
@@ -40,7 +45,7 @@ pub struct Study {
     cells: fn() -> Vec<Cell>,
 }
 
-const STUDIES: [Study; 14] = [
+const STUDIES: [Study; 17] = [
     dalgic::TCP,
     dalgic::SWEEP,
     dalgic::LAN,
@@ -51,10 +56,13 @@ const STUDIES: [Study; 14] = [
     lu::LIGHT,
     lu::HEAVY,
     lu::TRACE,
+    lu_files::FILES,
     disaster::LOCAL,
     disaster::WAN,
     disaster::SHARED,
     fujita::MICRO,
+    fujita::POSTMARK,
+    fujita::NETSERVER,
 ];
 
 /// All studies.
@@ -137,6 +145,9 @@ mod tests {
             ("dr-wan", 0),
             ("dr-shared", 0),
             ("fujita-micro", 0),
+            ("lu-files", 120),
+            ("fujita-postmark", 0),
+            ("fujita-netserver", 4),
         ] {
             let cells = (study(name).expect("a study").cells)();
             assert_eq!(cells.iter().filter(|cell| cell.published.is_some()).count(), published, "{name}");

@@ -95,7 +95,7 @@ impl FromStr for Peer {
 }
 
 /// A program on the PATH, or where an administrator's are.
-fn find(name: &str) -> Option<PathBuf> {
+pub(super) fn find(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
     let directories = env::split_paths(&path).chain(["/usr/sbin", "/sbin"].map(PathBuf::from));
     directories.map(|directory| directory.join(name)).find(|path| path.is_file())
@@ -163,7 +163,8 @@ pub(super) fn start(peer: Peer, far: &Namespace) -> Result<Running, LabError> {
     Ok(running)
 }
 
-fn command(program: &str) -> Command {
+/// The command for a program, wherever it is.
+pub(super) fn command(program: &str) -> Command {
     Command::new(find(program).unwrap_or_else(|| program.into()))
 }
 

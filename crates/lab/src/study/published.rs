@@ -22,6 +22,12 @@ pub(crate) const LU_HEAVY: Published =
     Published(include_str!("../../published/lu-du-figure2-heavy-load.csv"));
 /// The trace.
 pub(crate) const LU_TRACE: Published = Published(include_str!("../../published/lu-du-trace.csv"));
+/// Table 4, files over SMB and over iSCSI.
+pub(crate) const LU_FILES_SMB: Published =
+    Published(include_str!("../../published/lu-du-table4-smb-vs-iscsi-ms.csv"));
+/// Table 5, files over NFS and over iSCSI.
+pub(crate) const LU_FILES_NFS: Published =
+    Published(include_str!("../../published/lu-du-table5-nfs-vs-iscsi-ms.csv"));
 /// The setup process.
 pub(crate) const LU_LOGIN: Published = Published(include_str!("../../published/lu-du-login-ms.csv"));
 /// What Trinkle's network and RAID reached (4.1).

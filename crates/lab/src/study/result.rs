@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use lunette_workload::model::Limit;
 use serde::{Deserialize, Serialize};
 
-use crate::{Host, Negotiated};
+use crate::{Host, Negotiated, Stage, ToldApart};
 
 /// Everything about one run of a study.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -88,6 +88,70 @@ pub struct CellResult {
     /// kernel cannot tell.
     #[serde(default)]
     pub cached: Option<f64>,
+    /// Where the time of an operation went, in the run with the median, of those cells whose figures are times of operations on our target.
+    #[serde(default)]
+    pub parts: Option<LatencyParts>,
+    /// Why the published figure is off by more than 10 %, where the study tells.
+    #[serde(default)]
+    pub why: Option<String>,
+    /// Why it is better than the model by more than 10 %, where it is.
+    #[serde(default)]
+    pub above: Option<String>,
+}
+
+/// The mean parts of a latency in milliseconds, as `lunette bench --target-times` tells them apart.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct LatencyParts {
+    /// Until the command left.
+    pub command_window: f64,
+    /// The way there and back.
+    pub network: f64,
+    /// Until the data was there that R2Ts had asked for.
+    pub r2t_wait: f64,
+    /// At the target besides.
+    pub target_queue: f64,
+    /// In the store.
+    pub store: f64,
+    /// From the answer's first byte to its last.
+    pub reply: f64,
+    /// All of them together.
+    #[serde(default)]
+    pub whole: f64,
+    /// How many operations these are the means of: those that both sides have written down.
+    #[serde(default)]
+    pub operations: u64,
+    /// Of how many that were measured.
+    #[serde(default)]
+    pub of: u64,
+}
+
+impl LatencyParts {
+    pub(crate) fn of(told: &ToldApart) -> Self {
+        let ms = |stage: &Stage| stage.mean / 1e3;
+        Self {
+            command_window: ms(&told.command_window),
+            network: ms(&told.network),
+            r2t_wait: ms(&told.r2t_wait),
+            target_queue: ms(&told.target_queue),
+            store: ms(&told.store),
+            reply: ms(&told.reply),
+            whole: ms(&told.whole),
+            operations: told.operations,
+            of: told.of,
+        }
+    }
+
+    /// With their names, in the order of time.
+    pub(crate) const fn named(&self) -> [(&'static str, f64); 6] {
+        [
+            ("command window", self.command_window),
+            ("network", self.network),
+            ("R2T wait", self.r2t_wait),
+            ("target queue", self.target_queue),
+            ("store", self.store),
+            ("reply", self.reply),
+        ]
+    }
 }
 
 /// The middle one, or the mean of the two in the middle; nothing without any.
@@ -104,8 +168,41 @@ const BUSY: f64 = 0.8;
 const IDLE_MIN: f64 = 0.15;
 /// What may be missing to the model before it is asked why.
 const TOLERANCE: f64 = 0.9;
+/// How much more than the model there may be before it is asked why.
+const ABOVE: f64 = 0.1;
 
 impl CellResult {
+    /// A figure, and nothing else yet.
+    pub(crate) fn of(runs: Vec<f64>, measured: f64, unit: &str) -> Self {
+        Self {
+            parameters: Vec::new(),
+            link: None,
+            measured,
+            model: None,
+            published: None,
+            unit: unit.to_owned(),
+            limit: String::new(),
+            runs,
+            spread: 0.0,
+            processor: 0.0,
+            idle: 1.0,
+            negotiated: None,
+            cached: None,
+            parts: None,
+            why: None,
+            above: None,
+        }
+    }
+
+    /// Whether it is better than the model by more than 10 %: then the model is wrong there.
+    pub(crate) fn exceeds_model(&self) -> bool {
+        self.model.is_some_and(|model| {
+            let (more, less) =
+                if self.unit == "ms" { (model, self.measured) } else { (self.measured, model) };
+            more > less * (1.0 + ABOVE)
+        })
+    }
+
     /// Names the limit: the model's, unless less came than it expects: then this machine was busy or late with packets, or what
     /// stands beside the network was the limit, or the cell is a defect of the model or of what it measures.
     pub(crate) fn judge(&mut self, limit: Option<Limit>, is_late: bool, beside: Option<&str>) {
@@ -139,21 +236,23 @@ mod tests {
     }
 
     #[test]
+    fn more_than_the_model_is_seen_of_rates_and_of_times() {
+        let exceeds = |measured, unit| {
+            let cell = CellResult { model: Some(100.0), ..CellResult::of(Vec::new(), measured, unit) };
+            cell.exceeds_model()
+        };
+        assert_eq!([89.0, 109.0, 111.0].map(|measured| exceeds(measured, "MB/s")), [false, false, true]);
+        assert_eq!([90.0, 92.0, 120.0].map(|measured| exceeds(measured, "ms")), [true, false, false]);
+        assert!(!CellResult::of(Vec::new(), 5.0, "MB/s").exceeds_model(), "there is no model");
+    }
+
+    #[test]
     fn a_busy_machine_is_named() {
         let mut cell = CellResult {
-            parameters: Vec::new(),
-            link: None,
-            measured: 50.0,
             model: Some(100.0),
-            published: None,
-            unit: "MB/s".to_owned(),
-            limit: String::new(),
-            runs: vec![50.0],
-            spread: 0.0,
             processor: 1.5,
             idle: 0.5,
-            negotiated: None,
-            cached: None,
+            ..CellResult::of(vec![50.0], 50.0, "MB/s")
         };
         cell.judge(Some(Limit::Link), false, None);
         assert_eq!(cell.limit, "machine");

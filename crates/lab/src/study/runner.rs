@@ -1,22 +1,26 @@
 //! A study is run: link by link, each cell as often as it takes, the runs of a link's cells interleaved.
 
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use lunette_link::Link;
+use lunette_wan::isolate_mounts;
 
 use super::peer::Peer;
-use super::probe::{self, Duty, Place, Probe, Run};
+use super::probe::{self, Duty, Kept, Place, Probe, Run};
 use super::result::{CellResult, LinkFacts, StudyResult, median};
 use super::site::Site;
-use super::{Cell, Study};
+use super::{Cell, Study, why};
 use crate::{Host, LabError, Negotiated};
 
 /// Runs of each cell, unless it is to be quick.
 const RUNS: usize = 3;
+
+/// The one that systems had when these papers were written; each kernel has it, for every network.
+const CONGESTION_CONTROL: &str = "reno";
 
 /// What limits a cell of a peer that nothing else explains.
 const OF_PEER: &str = "target";
@@ -43,6 +47,9 @@ pub struct Laboratory<'a> {
     pub scratch: &'a Path,
     /// Only cells that have all these parameters with these values; all cells where there is none.
     pub only: &'a [(String, String)],
+    /// TCP's congestion control at both ends, by the name that Linux has for it; none: that of the papers where this system lets a network
+    /// have it, which is Reno's, and else the system's own.
+    pub congestion_control: Option<&'a str>,
     /// Targets that are measured beside ours, in turns, wherever a cell asks for one over a link.
     pub peers: &'a [Peer],
 }
@@ -91,6 +98,10 @@ impl Laboratory<'_> {
         if cells.is_empty() {
             return Err(LabError::Plan(format!("{} has no such cell", study.name)));
         }
+        let (cells, lacking) = divided(cells);
+        if cells.is_empty() {
+            return Err(LabError::Needs(lacking.join("; ")));
+        }
         let mut collected =
             Collected { runs: cells.iter().map(|_| Vec::new()).collect(), links: BTreeMap::new(), done: 0 };
         let mut links: Vec<Option<&str>> = Vec::new();
@@ -105,7 +116,27 @@ impl Laboratory<'_> {
             let joined = thread::scope(|scope| scope.spawn(group).join());
             joined.unwrap_or(Err(LabError::Panicked))?;
         }
-        Ok(self.conclude(study, host, &cells, collected))
+        let mut result = self.conclude(study, host, &cells, collected);
+        for lack in lacking {
+            result.differs += &format!(" Cells are left out on this machine, for it lacks {lack}.");
+        }
+        let caveats = cells.iter().filter_map(|aimed| aimed.cell.probe.caveat(self.is_quick));
+        for caveat in caveats.collect::<BTreeSet<_>>() {
+            result.differs += &format!(" {caveat}");
+        }
+        Ok(result)
+    }
+
+    /// What was asked for is had, or nothing is measured.
+    fn check_control(&self, site: &Site) -> Result<(), LabError> {
+        let Some(wanted) = self.congestion_control else { return Ok(()) };
+        let has = site.congestion_control()?;
+        if has == wanted {
+            return Ok(());
+        }
+        Err(LabError::Plan(format!(
+            "this system lets no network have the congestion control {wanted}, and has {has}              (net.ipv4.tcp_allowed_congestion_control names the others)"
+        )))
     }
 
     fn wants(&self, cell: &Cell) -> bool {
@@ -145,24 +176,29 @@ impl Laboratory<'_> {
         if self.stops.load(Ordering::Relaxed) {
             return Ok(());
         }
+        let own = |aimed: &&Aimed| aimed.link() == name;
+        if cells.iter().filter(own).any(|aimed| matches!(aimed.cell.probe, Probe::Files(_))) {
+            isolate_mounts().map_err(LabError::system("a mount namespace"))?;
+        }
         let described = name.map(|name| name.parse::<Link>().map(|link| (name, link))).transpose();
         let described = described.map_err(|error| LabError::Plan(error.to_string()))?;
         // Each target has a link of its own, and all are there at the same time, so that they can take turns.
         let mut sites: Vec<(Option<Peer>, Site)> = Vec::new();
+        let controls = [self.congestion_control.unwrap_or(CONGESTION_CONTROL)];
         if let Some((_, link)) = &described {
             for aimed in cells.iter().filter(|aimed| aimed.link() == name) {
                 if !sites.iter().any(|site| site.0 == aimed.peer) {
                     let site = match aimed.peer {
-                        None => Site::open(link, self.seed, self.binary),
-                        Some(peer) => Site::open_peer(link, self.seed, peer),
-                    };
-                    sites.push((aimed.peer, site?));
+                        None => Site::open(link, self.seed, &controls, self.binary, ""),
+                        Some(peer) => Site::open_peer(link, self.seed, &controls, peer),
+                    }?;
+                    self.check_control(&site)?;
+                    sites.push((aimed.peer, site));
                 }
             }
         }
-        let image = OnceCell::new();
+        let (image, kept) = (OnceCell::new(), Kept::default());
         let all_runs = cells.iter().map(|aimed| self.runs(&aimed.cell)).sum();
-        let own = |aimed: &&Aimed| aimed.link() == name;
         let turns = cells.iter().filter(own).map(|aimed| self.runs(&aimed.cell)).max().unwrap_or_default();
         for turn in 0..turns {
             for (aimed, runs) in cells.iter().zip(&mut collected.runs) {
@@ -179,7 +215,8 @@ impl Laboratory<'_> {
                 let round_trip = over.map(|(_, link)| link.round_trip()).unwrap_or_default();
                 let outstanding_bytes = cell.probe.outstanding_bytes();
                 let duty = Duty::on(round_trip, outstanding_bytes, seed, self.is_quick);
-                let place = Place { over, binary: self.binary, scratch: self.scratch, image: &image };
+                let place =
+                    Place { over, binary: self.binary, scratch: self.scratch, image: &image, kept: &kept };
                 let run = probe::run_once(place, &cell.probe, duty);
                 runs.push(run?);
                 collected.done += 1;
@@ -206,7 +243,7 @@ impl Laboratory<'_> {
         let results = cells.iter().zip(collected.runs).filter_map(|(aimed, runs)| {
             let is_late =
                 aimed.link().and_then(|link| collected.links.get(link)).is_some_and(|link| link.is_doubtful);
-            result(aimed, runs, &mut agreements, is_late)
+            result(study, aimed, runs, &mut agreements, is_late)
         });
         let cells = results.collect();
         StudyResult {
@@ -231,8 +268,25 @@ impl Laboratory<'_> {
     }
 }
 
+/// The cells that this machine has everything for, and what it lacks for the others.
+fn divided(cells: Vec<Aimed>) -> (Vec<Aimed>, Vec<String>) {
+    let mut lacking = Vec::new();
+    let has_all = |aimed: &Aimed| match aimed.cell.probe.lacks() {
+        None => true,
+        Some(lack) => {
+            if !lacking.contains(&lack) {
+                lacking.push(lack);
+            }
+            false
+        }
+    };
+    let able = cells.into_iter().filter(has_all).collect();
+    (able, lacking)
+}
+
 /// Makes one figure of a cell's runs; nothing without any.
 fn result(
+    study: &Study,
     aimed: &Aimed,
     runs: Vec<Run>,
     agreements: &mut Vec<Negotiated>,
@@ -248,6 +302,11 @@ fn result(
     let idle = median(runs.iter().map(|run| run.idle).collect()).unwrap_or(1.0);
     let processor = median(runs.iter().map(|run| run.processor).collect()).unwrap_or_default();
     let cached = runs.iter().filter_map(|run| run.cached).reduce(f64::max);
+    let nearest = runs
+        .iter()
+        .filter(|run| run.parts.is_some())
+        .min_by(|one, other| (one.measured - measured).abs().total_cmp(&(other.measured - measured).abs()));
+    let parts = nearest.and_then(|run| run.parts);
     let is_unfinished = runs.iter().any(|run| run.is_unfinished);
     let negotiated = runs.into_iter().find_map(|run| run.negotiated).map(|agreed| {
         let known = agreements.iter().position(|known| known.is_like(&agreed));
@@ -260,22 +319,25 @@ fn result(
     let mut result = CellResult {
         parameters: cell.parameters.iter().map(own).collect(),
         link: cell.link.clone(),
-        measured,
         model: median(models),
         published: cell.published,
-        unit: cell.probe.unit().to_owned(),
-        limit: String::new(),
-        runs: figures,
         spread: if measured > 0.0 { (largest - smallest) / measured } else { 0.0 },
         processor,
         idle,
         negotiated,
         cached,
+        parts,
+        ..CellResult::of(figures, measured, cell.probe.unit())
     };
     let beside = if aimed.peer.is_some() { Some(OF_PEER) } else { cell.probe.beside() };
     result.judge(limit, is_late, beside);
     if is_unfinished {
         result.limit = UNFINISHED.to_owned();
+    }
+    result.above = why::above(cell, &result, limit);
+    // What is said of the paper's hosts is said beside ours.
+    if aimed.peer.is_none() {
+        result.why = why::why(study, cell, &result);
     }
     Some(result)
 }

@@ -1,15 +1,19 @@
 //! A second target at the far end of a site, for one run: with another store, other users, or more targets.
 
+use std::fs;
+use std::io;
 use std::path::Path;
 use std::process::Child;
 
 use lunette_initiator::{IscsiName, Lun, Options, Portal};
 use lunette_wan::FAR;
 
+use super::memory::MemoryBound;
 use super::site::{Site, TARGET, serve};
 use crate::LabError;
 
-const PORT: u16 = 3261;
+/// Where it listens.
+pub(crate) const PORT: u16 = 3261;
 
 /// It ends when it is dropped.
 pub(crate) struct Service(Child);
@@ -24,6 +28,18 @@ impl Service {
     ) -> Result<Self, LabError> {
         let configuration = format!("portals = [\"{}:{PORT}\"]\n\n{targets}", FAR.ipv4);
         serve(site.emulator(), binary, &configuration, secrets).map(Self)
+    }
+
+    /// Puts it under a bound of memory.
+    pub(crate) fn bind(&self, bound: &MemoryBound) -> io::Result<()> {
+        bound.take_in(self.0.id())
+    }
+
+    /// What it has had read from disks so far, in bytes (proc(5), `read_bytes`).
+    pub(crate) fn read_bytes(&self) -> io::Result<u64> {
+        let text = fs::read_to_string(format!("/proc/{}/io", self.0.id()))?;
+        let value = text.lines().find_map(|line| line.strip_prefix("read_bytes: ")?.trim().parse().ok());
+        value.ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
     /// How to log in to its first target.

@@ -43,14 +43,16 @@ enum Server {
 }
 
 impl Site {
-    /// Makes the network and starts the target. The calling thread stays in the far namespace.
-    pub(crate) fn open(link: &Link, seed: u64, binary: &Path) -> Result<Self, LabError> {
-        Self::open_with(link, seed, binary, "")
-    }
-
-    /// The same with a `[limits]` table for the target.
-    pub(crate) fn open_with(link: &Link, seed: u64, binary: &Path, limits: &str) -> Result<Self, LabError> {
-        let emulator = Emulator::start(link, seed)?;
+    /// Makes the network and starts the target, which may have a `[limits]` table. TCP is as [`network`] says. The calling thread stays
+    /// in the far namespace.
+    pub(crate) fn open(
+        link: &Link,
+        seed: u64,
+        controls: &[&str],
+        binary: &Path,
+        limits: &str,
+    ) -> Result<Self, LabError> {
+        let emulator = network(link, seed, controls)?;
         let target = serve(&emulator, binary, &(configuration() + limits), &[])?;
         Ok(Self { target: Server::Lunette(target), emulator })
     }
@@ -83,10 +85,15 @@ impl Site {
     }
 
     /// The same with a target that is not ours.
-    pub(crate) fn open_peer(link: &Link, seed: u64, peer: Peer) -> Result<Self, LabError> {
-        let emulator = Emulator::start(link, seed)?;
+    pub(crate) fn open_peer(link: &Link, seed: u64, controls: &[&str], peer: Peer) -> Result<Self, LabError> {
+        let emulator = network(link, seed, controls)?;
         let running = peer::start(peer, emulator.far())?;
         Ok(Self { target: Server::Peer(running), emulator })
+    }
+
+    /// Whether the target is ours.
+    pub(crate) const fn is_ours(&self) -> bool {
+        matches!(self.target, Server::Lunette(_))
     }
 
     /// How to log in to the target.
@@ -120,8 +127,8 @@ impl Site {
 
     /// TCP's congestion control at the near end; the far one's is the same.
     pub(crate) fn congestion_control(&self) -> Result<String, LabError> {
-        let name = self.emulator.near().within(|| fs::read_to_string(CONGESTION_CONTROL));
-        Ok(name.map_err(LabError::system("the name of the congestion control"))?.trim().to_owned())
+        let name = self.emulator.near().within(congestion_control);
+        name.map_err(LabError::system("the name of the congestion control"))
     }
 
     /// How the link was kept.
@@ -137,6 +144,27 @@ impl Site {
             is_doubtful: overrun > 0 || late > LATE.max(link.round_trip() / 50),
         })
     }
+}
+
+/// A network where both ends have the first of these congestion controls that this system lets a namespace have, and the system's
+/// own where it allows none of them. A socket keeps what there was when it was made.
+fn network(link: &Link, seed: u64, controls: &[&str]) -> Result<Emulator, LabError> {
+    let emulator = Emulator::start(link, seed)?;
+    let has = |control: &&&str| {
+        let ends = [emulator.near(), emulator.far()];
+        ends.into_iter().all(|end| end.within(|| use_control(control)).is_ok())
+    };
+    let _ = controls.iter().find(has);
+    Ok(emulator)
+}
+
+fn congestion_control() -> io::Result<String> {
+    Ok(fs::read_to_string(CONGESTION_CONTROL)?.trim().to_owned())
+}
+
+/// What is so already need not be writable.
+fn use_control(name: &str) -> io::Result<()> {
+    if congestion_control()? == name { Ok(()) } else { fs::write(CONGESTION_CONTROL, name) }
 }
 
 impl Drop for Server {

@@ -197,6 +197,7 @@ pub fn advise(question: &Question) -> Advice {
 
 #[cfg(test)]
 mod tests {
+    use super::super::CongestionControl;
     use super::*;
     use proptest::prelude::*;
     use std::time::Duration;
@@ -210,6 +211,7 @@ mod tests {
                 mtu_bytes: 1500,
                 overhead_bytes: 0,
                 loss: 0.0,
+                congestion_control: CongestionControl::Cubic,
                 tcp_window_bytes: None,
             },
             settings: Settings {

@@ -9,6 +9,30 @@ pub const TCP_HEADER_BYTES: u16 = 52;
 const CUBIC_BETA: f64 = 0.7;
 const CUBIC_C: f64 = 0.4;
 
+/// What a sender makes of losses.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum CongestionControl {
+    /// Half of the window goes with each loss, and a segment comes back with each round trip (RFC 5681).
+    Reno,
+    /// Linux's, unless it is told otherwise (RFC 9438); on short paths it is no slower than Reno.
+    #[default]
+    Cubic,
+    /// As BBR: a loss is no sign of a full line, and costs what was lost.
+    ByRate,
+}
+
+impl CongestionControl {
+    /// By the name that Linux has for it. What is not known counts as CUBIC, of whose kind most of the others are.
+    #[must_use]
+    pub fn named(name: &str) -> Self {
+        match name {
+            "reno" => Self::Reno,
+            "bbr" => Self::ByRate,
+            _ => Self::Cubic,
+        }
+    }
+}
+
 /// A path between initiator and target.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct NetworkPath {
@@ -22,6 +46,8 @@ pub struct NetworkPath {
     pub overhead_bytes: u16,
     /// The share of packets that are lost, each by itself, 0 to 1.
     pub loss: f64,
+    /// Of whom it is that sends.
+    pub congestion_control: CongestionControl,
     /// The most data of one connection that may be under way; `None`: the system finds it out and it is large enough.
     pub tcp_window_bytes: Option<u64>,
 }
@@ -44,12 +70,17 @@ impl NetworkPath {
         (stream_bytes + packets * beside) as f64 * 8.0 / rate
     }
 
-    /// What full packets carry of a connection's stream, in bytes per second; `None` without a limit.
+    /// What full packets carry of a connection's stream, in bytes per second; `None` without a limit. Who does not slow down for
+    /// losses fills the line, and they are missing at its end.
     #[must_use]
     pub fn payload_bytes_per_s(&self) -> Option<f64> {
         let segment = self.segment_bytes() as f64;
         let on_line = segment + f64::from(TCP_HEADER_BYTES) + f64::from(self.overhead_bytes);
-        self.rate_bits_per_s.map(|rate| rate / 8.0 * segment / on_line)
+        let arriving = match self.congestion_control {
+            CongestionControl::ByRate => 1.0 - self.loss,
+            CongestionControl::Reno | CongestionControl::Cubic => 1.0,
+        };
+        self.rate_bits_per_s.map(|rate| rate / 8.0 * segment / on_line * arriving)
     }
 
     /// What TCP's window lets through on one connection, in bytes per second: a window for each round trip.
@@ -59,29 +90,39 @@ impl NetworkPath {
         (!self.round_trip.is_zero()).then(|| window / self.round_trip_s())
     }
 
-    /// What losses leave of one connection, in bytes per second: CUBIC's response function or Reno's, whichever is the larger
-    /// (RFC 9438, 5.1; Mathis and others, 1997). Infinity would be for no loss, which has no limit.
+    /// What losses leave of one connection, in bytes per second: Reno's response function (Mathis and others, 1997), or CUBIC's where
+    /// that is larger (RFC 9438, 5.1). None where there is no such limit: without losses, and where nobody slows down for them.
     #[must_use]
     pub fn loss_limit(&self) -> Option<f64> {
         if self.loss <= 0.0 || self.round_trip.is_zero() {
             return None;
         }
-        let cubic = cubic_growth().powf(0.25) * self.round_trip_s().powf(0.75) / self.loss.powf(0.75);
         let reno = (1.5 / self.loss).sqrt();
-        Some(cubic.max(reno) * self.segment_bytes() as f64 / self.round_trip_s())
+        let cubic = || cubic_growth().powf(0.25) * self.round_trip_s().powf(0.75) / self.loss.powf(0.75);
+        let window = match self.congestion_control {
+            CongestionControl::Reno => reno,
+            CongestionControl::Cubic => reno.max(cubic()),
+            CongestionControl::ByRate => return None,
+        };
+        Some(window * self.segment_bytes() as f64 / self.round_trip_s())
     }
 
     /// The share of lost packets that would leave one connection so many bytes per second: the other way around. 0 where the
-    /// path has no round trip.
+    /// path has no round trip, and where losses are no limit.
     #[must_use]
     pub fn loss_for(&self, bytes_per_s: f64) -> f64 {
         let window = bytes_per_s * self.round_trip_s() / self.segment_bytes() as f64;
         if window <= 0.0 {
             return 0.0;
         }
-        let cubic = (cubic_growth().powf(0.25) * self.round_trip_s().powf(0.75) / window).powf(4.0 / 3.0);
         let reno = 1.5 / (window * window);
-        cubic.max(reno).min(1.0)
+        let cubic = || (cubic_growth().powf(0.25) * self.round_trip_s().powf(0.75) / window).powf(4.0 / 3.0);
+        let loss = match self.congestion_control {
+            CongestionControl::Reno => reno,
+            CongestionControl::Cubic => reno.max(cubic()),
+            CongestionControl::ByRate => 0.0,
+        };
+        loss.min(1.0)
     }
 }
 
@@ -100,6 +141,7 @@ mod tests {
         mtu_bytes: 1500,
         overhead_bytes: 38,
         loss: 0.0,
+        congestion_control: CongestionControl::Cubic,
         tcp_window_bytes: None,
     };
 
@@ -128,10 +170,27 @@ mod tests {
     }
 
     #[test]
+    fn who_sends_decides_what_losses_cost() {
+        let lossy = |congestion_control| NetworkPath { loss: 1e-4, congestion_control, ..PATH };
+        let window = |control| lossy(control).loss_limit().map(|limit| (limit * 0.1 / 1448.0).round());
+        let controls = [CongestionControl::Reno, CongestionControl::Cubic, CongestionControl::ByRate];
+        // Of RFC 9438's tables, 5.2.
+        assert_eq!(controls.map(window), [Some(122.0), Some(187.0), None]);
+        let payload = |control| lossy(control).payload_bytes_per_s().unwrap();
+        assert!(
+            (payload(CongestionControl::ByRate) / payload(CongestionControl::Reno) - 0.9999).abs() < 1e-9
+        );
+        let names = ["reno", "cubic", "bbr", "another"].map(CongestionControl::named);
+        assert_eq!((&names[..3], names[3]), (&[controls[0], controls[1], controls[2]][..], controls[1]));
+    }
+
+    #[test]
     fn losses_are_found_from_what_they_leave() {
-        for loss in [1e-6, 1e-4, 0.02] {
+        let controls = [CongestionControl::Reno, CongestionControl::Cubic];
+        for (loss, congestion_control) in [1e-6, 1e-4, 0.02].into_iter().zip(controls.into_iter().cycle()) {
             for round_trip_ms in [1, 100] {
-                let path = NetworkPath { loss, round_trip: Duration::from_millis(round_trip_ms), ..PATH };
+                let round_trip = Duration::from_millis(round_trip_ms);
+                let path = NetworkPath { loss, congestion_control, round_trip, ..PATH };
                 let found = path.loss_for(path.loss_limit().unwrap());
                 assert!((found / loss - 1.0).abs() < 1e-6, "{found} instead of {loss}");
             }

@@ -9,7 +9,9 @@ use lunette_workload::{Arrivals, Kind, Pace, Range, Trace, Workload};
 
 use super::model::{self, Driven};
 use super::{Design, Duty, Keys, Metric, Place, Run};
+use crate::study::LatencyParts;
 use crate::study::image::Image;
+use crate::study::recorded::Recorded;
 use crate::study::service::Service;
 use crate::study::site::{BLOCK_BYTES, RANGE_BYTES, Site, TARGET};
 use crate::{Carried, Disk, Ending, LabError, Measured, Monitor, Plan, Until, Work, bench};
@@ -83,8 +85,10 @@ impl DiskProbe {
         }
     }
 
+    /// What is under way of it at once; TCP's buffers may be the smaller limit.
     pub(super) fn outstanding_bytes(&self) -> u64 {
-        u64::from(self.depth) * u64::from(self.mix().size_bytes)
+        let buffered = self.tcp_buffer_bytes.map_or(u64::MAX, |bytes| bytes as u64);
+        (u64::from(self.depth) * u64::from(self.mix().size_bytes)).min(buffered)
     }
 
     /// On the site's target, until somebody ends it.
@@ -124,6 +128,7 @@ impl DiskProbe {
             warm_up,
             until,
             verify: false,
+            target_times: None,
             seed: duty.seed,
             interval: Duration::from_secs(1),
         }
@@ -175,6 +180,9 @@ pub(super) fn run(
 ) -> Result<Run, LabError> {
     let Some((site, link)) = place.over else { return local(probe, duty) };
     let mut cached = None;
+    // Where the figure is a time, the target is to tell its part of it.
+    let tells = probe.metric == Metric::MeanMilliseconds && probe.design.is_none() && site.is_ours();
+    let recorded = tells.then(|| Recorded::start(site, place.binary, place.scratch)).transpose()?;
     let (service, (options, lun)) = match probe.design {
         Some(design) => {
             let (image, share) = cold_image(place, duty)?;
@@ -183,21 +191,24 @@ pub(super) fn run(
             let target = Service::target(TARGET, &path, &design.lines());
             (Some(Service::start(site, place.binary, &target, &[])?), Service::options()?)
         }
+        None if recorded.is_some() => (None, Service::options()?),
         None => (None, site.options()?),
     };
-    let plan = probe.plan(probe.unit(options, lun), duty);
+    let mut plan = probe.plan(probe.unit(options, lun), duty);
+    plan.target_times = recorded.as_ref().map(Recorded::times);
     let work = || measure(site, plan, monitor);
     let carried = match probe.tcp_buffer_bytes {
         Some(bytes) => site.with_tcp_buffers(bytes, work)??,
         None => work()?,
     };
-    drop(service);
+    drop((service, recorded));
     let mut run = figure(&carried.measured, &carried.ending, probe.metric)?;
     if let Some(agreed) = &carried.negotiated {
         run.model =
             model::disk(Driven { link, congestion_control: &site.congestion_control()? }, probe, agreed);
     }
-    Ok(Run { negotiated: carried.negotiated, cached, ..run })
+    let parts = carried.measured.stages.told_apart.as_ref().map(LatencyParts::of);
+    Ok(Run { negotiated: carried.negotiated, parts, cached, ..run })
 }
 
 /// Carries out a plan at the near end, with more time where this machine was so busy that nothing ended in it.

@@ -104,6 +104,8 @@ fn user(more: &str) -> String {
 
 fn options(probe: &LoginProbe) -> Result<Options, LabError> {
     let (mut options, _) = Service::options()?;
+    // The published logins have both stages.
+    options.skips_security = false;
     let credential =
         |name: &str, secret: &str| ChapCredential { name: name.to_owned(), secret: Secret::new(secret) };
     if probe.authentication != Authentication::None {

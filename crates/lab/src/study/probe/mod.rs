@@ -1,6 +1,7 @@
 //! What can be done in a cell, and one run of it. What is measured how is in the files beside this one.
 
 mod disk;
+mod files;
 mod login;
 mod model;
 mod recovery;
@@ -18,9 +19,10 @@ use lunette_workload::model::Limit;
 use super::image::Image;
 use super::site::Site;
 use crate::host::ProcessorTime;
-use crate::{LabError, Monitor, Negotiated};
+use crate::{LabError, LatencyParts, Monitor, Negotiated};
 
 pub(crate) use disk::{DiskProbe, Load};
+pub(crate) use files::{Figure, FilesProbe, Job, Kept, SIZES_KIB, Scheme};
 pub(crate) use login::{Authentication, LOGINS, LoginPhase, LoginProbe};
 pub(crate) use shared::SharedProbe;
 pub(crate) use transfer::TransferProbe;
@@ -40,6 +42,8 @@ pub(crate) enum Probe {
     Login(LoginProbe),
     /// A file's worth of a disk, read or written.
     Transfer(TransferProbe),
+    /// Work on files of a file system.
+    Files(FilesProbe),
 }
 
 /// What a session is to agree on, where that is not up to both sides' defaults.
@@ -129,6 +133,7 @@ impl Probe {
             Self::Disk(disk) => disk.metric.unit(),
             Self::Shared(shared) => shared.disk.metric.unit(),
             Self::Transfer(_) => Metric::MegabytesPerSecond.unit(),
+            Self::Files(files) => files.unit(),
             Self::Recovery(_) | Self::Login(_) => Metric::MeanMilliseconds.unit(),
         }
     }
@@ -141,9 +146,21 @@ impl Probe {
     /// What is the limit where neither the network nor this machine is: the disk below, where one is measured.
     pub(crate) const fn beside(&self) -> Option<&'static str> {
         match self {
-            Self::Disk(DiskProbe { design: Some(_), .. }) | Self::Transfer(_) => Some("store"),
+            Self::Disk(DiskProbe { design: Some(_), .. }) | Self::Transfer(_) | Self::Files(_) => {
+                Some("store")
+            }
             _ => None,
         }
+    }
+
+    /// What this machine lacks for it; nothing if it lacks nothing.
+    pub(crate) fn lacks(&self) -> Option<String> {
+        if let Self::Files(files) = self { files.lacks() } else { None }
+    }
+
+    /// What is not as the study has it, because this machine lacks something that it can be measured without.
+    pub(crate) fn caveat(&self, is_quick: bool) -> Option<&'static str> {
+        if let Self::Files(files) = self { files.caveat(is_quick) } else { None }
     }
 
     /// What is to be under way at once, in bytes, as far as that is known.
@@ -152,7 +169,7 @@ impl Probe {
             Self::Tcp { .. } => u64::MAX,
             Self::Disk(disk) | Self::Recovery(disk) => disk.outstanding_bytes(),
             Self::Shared(shared) => shared.disk.outstanding_bytes(),
-            Self::Login(_) | Self::Transfer(_) => 0,
+            Self::Login(_) | Self::Transfer(_) | Self::Files(_) => 0,
         }
     }
 }
@@ -167,6 +184,8 @@ pub(crate) struct Run {
     /// The share of all processors that nobody used meanwhile.
     pub(crate) idle: f64,
     pub(crate) negotiated: Option<Negotiated>,
+    /// Where the time of an operation went, where that is known.
+    pub(crate) parts: Option<LatencyParts>,
     /// It was not over when patience was: the figure is the least that it can be.
     pub(crate) is_unfinished: bool,
     /// The share of a cold image that the page cache had at the beginning, where the kernel could tell.
@@ -182,6 +201,7 @@ impl Run {
             processor: 0.0,
             idle: 1.0,
             negotiated: None,
+            parts: None,
             is_unfinished: false,
             cached: None,
         }
@@ -199,6 +219,8 @@ pub(crate) struct Place<'a> {
     pub(crate) scratch: &'a Path,
     /// An image that cells share, once one of them has made it.
     pub(crate) image: &'a OnceCell<Image>,
+    /// What cells that work on files share.
+    pub(crate) kept: &'a Kept,
 }
 
 /// How long one run is measured, and what comes before.
@@ -243,6 +265,8 @@ pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Ru
         (Probe::Shared(shared), _) => shared::run(place, shared, duty),
         (Probe::Login(login), _) => login::run(place, login),
         (Probe::Transfer(transfer), _) => transfer::run(place, transfer),
+        // It may have been done for another cell, and knows what was idle then.
+        (Probe::Files(files), _) => return files::run(place, files, duty),
         (Probe::Tcp { .. }, None) => Err(LabError::Plan("there is no TCP without a network".to_owned())),
     }?;
     if let (Some(before), Some(after)) = (before, ProcessorTime::now()) {

@@ -4,14 +4,11 @@ use std::time::Duration;
 
 use lunette_link::{Link, Shape};
 use lunette_workload::Kind;
-use lunette_workload::model::{self, Limit, NetworkPath, Settings};
+use lunette_workload::model::{self, CongestionControl, Limit, NetworkPath, Settings};
 
 use super::Metric;
 use super::disk::{DiskProbe, Mix};
 use crate::Negotiated;
-
-/// Congestion control that takes no loss for a full line (Cardwell and others, 2016): what is lost has used the line, no more.
-const BY_RATE: &str = "bbr";
 
 /// A link, and what drives it.
 #[derive(Clone, Copy)]
@@ -28,16 +25,14 @@ pub(super) fn path(
     tcp_window_bytes: Option<u64>,
 ) -> NetworkPath {
     let link = driven.link;
-    let lost = shape.loss.mean();
-    let is_by_rate = driven.congestion_control == BY_RATE;
-    let arriving = if is_by_rate { 1.0 - lost } else { 1.0 };
     NetworkPath {
         // Bits per second are far below what a double holds exactly.
-        rate_bits_per_s: shape.rate.map(|rate| rate.bits_per_s() as f64 * arriving),
+        rate_bits_per_s: shape.rate.map(|rate| rate.bits_per_s() as f64),
         round_trip,
         mtu_bytes: link.mtu,
         overhead_bytes: shape.overhead_bytes,
-        loss: if is_by_rate { 0.0 } else { lost },
+        loss: shape.loss.mean(),
+        congestion_control: CongestionControl::named(driven.congestion_control),
         tcp_window_bytes,
     }
 }
@@ -102,9 +97,10 @@ mod tests {
             let driven = Driven { link: &link, congestion_control };
             plain(&path(driven, &link.up, link.round_trip(), None)).expect("a limit")
         };
+        let (reno, of_reno) = limit("reno");
         let (cubic, of_cubic) = limit("cubic");
         let (bbr, of_bbr) = limit("bbr");
-        assert_eq!((of_cubic, of_bbr), (Limit::Loss, Limit::Link));
-        assert!(cubic < 1.0 && (18.0..19.0).contains(&bbr), "{cubic}, {bbr}");
+        assert_eq!((of_reno, of_cubic, of_bbr), (Limit::Loss, Limit::Loss, Limit::Link));
+        assert!(reno <= cubic && cubic < 1.0 && (18.0..19.0).contains(&bbr), "{cubic}, {bbr}");
     }
 }

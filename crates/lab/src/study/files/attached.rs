@@ -1,0 +1,107 @@
+//! `lunette attach` at the near end of a site: the disk behind the network as a file.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lunette_wan::FAR;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::LabError;
+use crate::study::service::PORT;
+use crate::study::site::{Site, TARGET};
+
+/// Longer than it takes to flush and to log out.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// An attached disk. It is killed when it is dropped, and when the thread ends that has started it.
+#[derive(Debug)]
+pub(crate) struct Attached {
+    child: Child,
+    file: PathBuf,
+}
+
+impl Attached {
+    /// Attaches the service's unit, at a directory that it makes. Without caching, nothing is read before it is asked for, and
+    /// nothing is answered before the target has answered it.
+    pub(crate) fn start(
+        site: &Site,
+        binary: &Path,
+        directory: &Path,
+        caches: bool,
+    ) -> Result<Self, LabError> {
+        fs::create_dir_all(directory).map_err(LabError::system("a directory for an attached disk"))?;
+        let mut command = Command::new(binary);
+        command
+            .arg("attach")
+            .arg(format!("iscsi://{}:{PORT}/{TARGET}/0", FAR.ipv4))
+            .arg(directory)
+            // A lost session is a lost figure.
+            .args(["--json", "--recovery", "0"])
+            // Its socket is to be below /run, which is this thread's own.
+            .env_remove("XDG_RUNTIME_DIR")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            // It tells how far its end is.
+            .stderr(Stdio::null())
+            .process_group(0);
+        if !caches {
+            command.args(["--no-read-ahead", "--no-write-behind"]);
+        }
+        let near = site.emulator().near();
+        let child = near.spawn_mortal(&mut command).map_err(LabError::system("lunette attach"))?;
+        let mut attached = Self { child, file: directory.join("disk") };
+        let mut line = String::new();
+        if let Some(stdout) = attached.child.stdout.take() {
+            // It says so when the disk is there, and ends without a word if it cannot be.
+            BufReader::new(stdout).read_line(&mut line).map_err(LabError::system("lunette attach"))?;
+        }
+        if line.is_empty() {
+            return Err(LabError::NotReady("lunette attach at the near end has ended".to_owned()));
+        }
+        Ok(attached)
+    }
+
+    /// The disk.
+    pub(crate) fn file(&self) -> &Path {
+        &self.file
+    }
+
+    /// Ends it at once: whoever waits for the disk gets errors.
+    pub(crate) fn kill(&mut self) {
+        // It may have ended before.
+        let _ = self.child.kill();
+    }
+
+    /// Detaches it; nobody uses it any more. All that was written is stable on the target then.
+    pub(crate) fn end(mut self) -> Result<(), LabError> {
+        let failed = LabError::system("the end of lunette attach");
+        if let Some(id) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            kill_process(id, Signal::TERM).map_err(|error| failed(error.into()))?;
+        }
+        let begun = Instant::now();
+        while begun.elapsed() < PATIENCE {
+            match self.child.try_wait().map_err(&failed)? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => {
+                    return Err(LabError::NotReady(format!(
+                        "lunette attach at the near end has ended with {status}"
+                    )));
+                }
+                None => thread::sleep(Duration::from_millis(5)),
+            }
+        }
+        Err(LabError::NotReady("lunette attach at the near end does not end".to_owned()))
+    }
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = self.child.wait();
+    }
+}

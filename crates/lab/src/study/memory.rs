@@ -1,0 +1,98 @@
+//! A bound on the memory of a target, page cache included: a control group of the kernel's (cgroups(7), version 2 or 1).
+//!
+//! A control group outlives who has made it. So it is removed by a shell that waits until this process has gone or needs it no more.
+
+use std::fs;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Where the kernel shows control groups.
+const ROOT: &str = "/sys/fs/cgroup";
+/// Waits for the end of its input, and removes a directory when the last process in it is gone.
+const REMOVE: &str =
+    "cat >/dev/null; for i in $(seq 300); do rmdir \"$1\" 2>/dev/null && exit; sleep 0.1; done";
+
+static NUMBER: AtomicU32 = AtomicU32::new(0);
+
+/// A group of processes with so much memory at most. What they had read from disks before they came counts elsewhere.
+#[derive(Debug)]
+pub(crate) struct MemoryBound {
+    directory: PathBuf,
+    remover: Child,
+}
+
+/// The directory for groups, and the name of the file with the bound.
+fn controller() -> Option<(PathBuf, &'static str)> {
+    let root = Path::new(ROOT);
+    let given = fs::read_to_string(root.join("cgroup.subtree_control")).unwrap_or_default();
+    if given.split_whitespace().any(|name| name == "memory") {
+        return Some((root.to_owned(), "memory.max"));
+    }
+    let first = root.join("memory");
+    first.join("memory.limit_in_bytes").exists().then_some((first, "memory.limit_in_bytes"))
+}
+
+impl MemoryBound {
+    /// Makes one; nothing where the kernel has no such groups, or lets this process make none.
+    pub(crate) fn make(bytes: u64) -> Option<Self> {
+        let (parent, file) = controller()?;
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let directory = parent.join(format!("lunette-lab-{}-{number}", std::process::id()));
+        let remover = Command::new("sh")
+            .args(["-c", REMOVE, "sh"])
+            .arg(&directory)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            // An interrupt of the terminal is not for it.
+            .process_group(0)
+            .spawn();
+        // Before there is anything to be removed.
+        let bound = Self { directory, remover: remover.ok()? };
+        fs::create_dir(&bound.directory).ok()?;
+        fs::write(bound.directory.join(file), bytes.to_string()).ok()?;
+        Some(bound)
+    }
+
+    /// Whether this machine lets this process make one.
+    pub(crate) fn is_possible() -> bool {
+        Self::make(1 << 30).is_some()
+    }
+
+    /// Takes a process in.
+    pub(crate) fn take_in(&self, process: u32) -> io::Result<()> {
+        fs::write(self.directory.join("cgroup.procs"), process.to_string())
+    }
+}
+
+impl Drop for MemoryBound {
+    fn drop(&mut self) {
+        drop(self.remover.stdin.take());
+        // What it cannot remove, somebody is in who was taken in by others.
+        let _ = self.remover.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_removed_after_its_last_process() {
+        let Some(bound) = MemoryBound::make(64 << 20) else {
+            return lunette_skip::record_lacking("a memory controller of control groups");
+        };
+        let mut waiting = Command::new("cat").stdin(Stdio::piped()).spawn().expect("cat");
+        bound.take_in(waiting.id()).expect("a process in the group");
+        let groups = fs::read_to_string(format!("/proc/{}/cgroup", waiting.id())).expect("its groups");
+        let directory = bound.directory.clone();
+        assert!(groups.contains(&*directory.file_name().expect("a name").to_string_lossy()), "{groups}");
+        drop(waiting.stdin.take());
+        assert!(waiting.wait().expect("its end").success());
+        drop(bound);
+        assert!(!directory.exists());
+    }
+}

@@ -1,0 +1,154 @@
+//! Files one by one, each another one: how long one takes to be opened, read or written, and closed.
+
+use std::time::Instant;
+
+use super::{
+    FILLING, Figure, Files, Outcome, PATIENCE, Scheme, Way, beside, fill_file, over_iscsi, prepared, site_of,
+};
+use crate::LabError;
+use crate::study::files::{Client, Directory, Mounted, Nfs, Share, ShareKind, Smb, watched};
+use crate::study::image::Image;
+use crate::study::probe::{Duty, Place};
+
+/// The sizes of the paper's tables 4 and 5, in KiB.
+pub(crate) const SIZES_KIB: [u32; 5] = [1, 4, 16, 64, 256];
+/// Room for what is read and what is written.
+const IMAGE_BYTES: u64 = 128 << 20;
+
+/// How many files of each size are read, and how many written.
+const fn count(duty: Duty) -> u32 {
+    if duty.is_quick { 10 } else { 100 }
+}
+
+fn name(writes: bool, size_kib: u32, number: u32) -> String {
+    format!("{}-{size_kib}-{number}", if writes { "new" } else { "old" })
+}
+
+/// Runs it. The file system is mounted anew wherever it is, so that nothing of it is in a cache.
+pub(super) fn run(place: Place<'_>, scheme: Scheme, duty: Duty) -> Result<(Outcome, Option<f64>), LabError> {
+    let (image, cached) = prepared(place, IMAGE_BYTES, Files::Used, |root| {
+        for size_kib in SIZES_KIB {
+            for number in 0..count(duty) {
+                fill_file(&root.join(name(false, size_kib, number)), (size_kib << 10) as usize)?;
+            }
+        }
+        Ok(())
+    })?;
+    let outcome = match scheme {
+        Scheme::Direct => {
+            let mounted = Mounted::new(image.path(), beside(image, "root"), false)?;
+            let outcome = times(&mut Directory(mounted.root().to_owned()), duty)?;
+            mounted.unmount()?;
+            outcome
+        }
+        Scheme::Iscsi { is_synchronous } => {
+            let way = Way { lines: "write = \"back\"\n", caches: false, is_synchronous, memory_bytes: None };
+            over_iscsi(place, site_of(place)?, image, way, |mounted, _| {
+                times(&mut Directory(mounted.root().to_owned()), duty)
+            })?
+        }
+        Scheme::Share(kind) => over_share(place, image, kind, duty)?,
+    };
+    Ok((outcome, cached))
+}
+
+fn over_share(place: Place<'_>, image: &Image, kind: ShareKind, duty: Duty) -> Result<Outcome, LabError> {
+    let site = site_of(place)?;
+    let (served, own) = (beside(image, "served"), beside(image, kind.name()));
+    let mounted = Mounted::new(image.path(), served.clone(), true)?;
+    let mut share = Share::start(site, kind, &served, &own)?;
+    let outcome = match kind {
+        ShareKind::Smb => {
+            let mut smb = Smb::connect(site, &own)?;
+            let work = || {
+                smb.log_in().map_err(LabError::system("a login by SMB"))?;
+                times(&mut smb, duty)
+            };
+            watched(PATIENCE, work, || share.kill())??
+        }
+        ShareKind::Nfs => {
+            let work = || {
+                site.near(|| {
+                    let mut nfs = Nfs::connect(&served).map_err(LabError::system("an NFS mount"))?;
+                    times(&mut nfs, duty)
+                })?
+            };
+            watched(PATIENCE, work, || share.kill())??
+        }
+    };
+    drop(share);
+    mounted.unmount()?;
+    Ok(outcome)
+}
+
+/// Reads and writes all files of all sizes.
+fn times(client: &mut dyn Client, duty: Duty) -> Result<Outcome, LabError> {
+    let failed = LabError::system("a file of a study");
+    let mut outcome = Outcome::new();
+    for size_kib in SIZES_KIB {
+        let data = vec![FILLING; (size_kib << 10) as usize];
+        for writes in [false, true] {
+            let mut times_ms = Vec::new();
+            for number in 0..count(duty) {
+                let name = name(writes, size_kib, number);
+                let begun = Instant::now();
+                if writes { client.write(&name, &data) } else { client.read(&name, data.len()) }
+                    .map_err(&failed)?;
+                times_ms.push(begun.elapsed().as_secs_f64() * 1e3);
+            }
+            for (is_deviation, figure) in [(false, mean(&times_ms)), (true, deviation(&times_ms))] {
+                outcome.push((Figure::Each { writes, size_kib, is_deviation }, figure));
+            }
+        }
+    }
+    Ok(outcome)
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// The standard deviation of just these values.
+fn deviation(values: &[f64]) -> f64 {
+    let middle = mean(values);
+    let squares: Vec<f64> = values.iter().map(|value| (value - middle).powi(2)).collect();
+    mean(&squares).sqrt()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::time::Duration;
+
+    const QUICK: Duty = Duty { warm_up: Duration::ZERO, time: Duration::ZERO, seed: 1, is_quick: true };
+
+    #[test]
+    fn deviations_are_of_all_values() {
+        assert!((mean(&[1.0, 3.0]) - 2.0).abs() < 1e-12 && (deviation(&[1.0, 3.0]) - 1.0).abs() < 1e-12);
+        assert!(mean(&[]).abs() < 1e-12 && deviation(&[]).abs() < 1e-12);
+    }
+
+    #[test]
+    fn every_file_is_another_one_and_all_of_it_is_read() {
+        let root = tempfile::tempdir().expect("a directory");
+        let mut directory = Directory(root.path().to_owned());
+        // Nothing is there to be read.
+        assert!(times(&mut directory, QUICK).is_err());
+        for size_kib in SIZES_KIB {
+            for number in 0..count(QUICK) {
+                let path = root.path().join(name(false, size_kib, number));
+                fill_file(&path, (size_kib << 10) as usize).expect("a file");
+            }
+        }
+        let outcome = times(&mut directory, QUICK).expect("times");
+        let figures: BTreeSet<_> = outcome.iter().map(|(figure, _)| format!("{figure:?}")).collect();
+        assert_eq!((outcome.len(), figures.len()), (20, 20));
+        assert!(outcome.iter().all(|(_, figure)| *figure >= 0.0));
+        let written = fs::read(root.path().join(name(true, 256, 9))).expect("a file");
+        assert_eq!(written, vec![FILLING; 256 << 10]);
+        // The same again would not be new files.
+        assert!(times(&mut directory, QUICK).is_err());
+    }
+}

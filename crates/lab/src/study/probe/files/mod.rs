@@ -1,0 +1,256 @@
+//! Work on files: one by one over iSCSI, NFS and SMB, as a mail server does it, as a file server does it.
+//!
+//! One piece of work gives several figures. It is done once a turn, and kept for the cells that have the other ones.
+
+mod each;
+mod mail;
+mod web;
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub(crate) use each::SIZES_KIB;
+
+use super::model::{self, Driven};
+use super::{Design, Duty, Place, Run};
+use crate::LabError;
+use crate::host::ProcessorTime;
+use crate::study::files::{self, Attached, Mounted, ShareKind, watched};
+use crate::study::image::Image;
+use crate::study::memory::MemoryBound;
+use crate::study::service::Service;
+use crate::study::site::{Site, TARGET};
+
+/// Longer than anything here takes; what has not ended then waits for something that is gone.
+const PATIENCE: Duration = Duration::from_secs(3600);
+
+/// What is done, and what of it is told.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct FilesProbe {
+    pub(crate) job: Job,
+    pub(crate) figure: Figure,
+}
+
+/// Work on files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Job {
+    /// Files of several sizes, each opened, read or written, and closed, without caches.
+    Each(Scheme),
+    /// A mail server's, from cold caches until all is on the target.
+    Mail(Design),
+    /// Files of 2 MiB, read in random order past the caches of this side, after all have been read.
+    Web { design: Design, files: u32 },
+}
+
+/// How files are reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    /// A file system on a local disk, without a network.
+    Direct,
+    /// A file system of this side on an attached disk; where it is synchronous, it does nothing later than it says so.
+    Iscsi { is_synchronous: bool },
+    /// A file system of the other side.
+    Share(ShareKind),
+}
+
+/// What is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Figure {
+    /// How long a file takes: the mean, or the standard deviation, in milliseconds.
+    Each { writes: bool, size_kib: u32, is_deviation: bool },
+    /// Transactions per second.
+    Transactions,
+    /// What was read, in 10^6 bytes per second.
+    Read,
+    /// What was written, in 10^6 bytes per second.
+    Written,
+    /// The share of what was read that the target did not have to read from its disk, in percent.
+    Hits,
+}
+
+/// What a job gave.
+type Outcome = Vec<(Figure, f64)>;
+
+/// What cells of one link share.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    image: OnceCell<(Image, Cell<Files>)>,
+    /// Of which job, in which turn: its seed.
+    done: RefCell<Vec<(Job, u64, Done)>>,
+}
+
+#[derive(Debug, Clone)]
+struct Done {
+    outcome: Outcome,
+    idle: f64,
+    cached: Option<f64>,
+}
+
+/// Whose files an image has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Files {
+    /// Nobody's that are of use to others.
+    Used,
+    /// A file server's, which only reads them.
+    Web,
+}
+
+impl FilesProbe {
+    pub(crate) const fn unit(&self) -> &'static str {
+        match self.figure {
+            Figure::Each { .. } => "ms",
+            Figure::Transactions => "1/s",
+            Figure::Hits => "%",
+            Figure::Read | Figure::Written => "MB/s",
+        }
+    }
+
+    /// What this machine lacks for it.
+    pub(crate) fn lacks(&self) -> Option<String> {
+        let own = || match self.job {
+            Job::Each(Scheme::Direct) => None,
+            Job::Each(Scheme::Share(kind)) => kind.lacks(),
+            Job::Each(Scheme::Iscsi { .. }) | Job::Mail(_) | Job::Web { .. } => files::lacks_fuse(),
+        };
+        files::lacks().or_else(own)
+    }
+
+    /// What is measured in another way because this machine lacks something.
+    pub(crate) fn caveat(&self, is_quick: bool) -> Option<&'static str> {
+        let is_unbound = matches!(self.job, Job::Web { .. }) && !is_quick && !MemoryBound::is_possible();
+        is_unbound.then_some(
+            "This machine lets nobody bound the memory of a target by a control group: its page cache is as large as it gets.",
+        )
+    }
+}
+
+/// Does it, unless it was done in this turn, and tells the figure.
+pub(super) fn run(place: Place<'_>, probe: &FilesProbe, duty: Duty) -> Result<Run, LabError> {
+    let known =
+        |kept: &(Job, u64, Done)| (kept.0 == probe.job && kept.1 == duty.seed).then(|| kept.2.clone());
+    let found = place.kept.done.borrow().iter().find_map(known);
+    let done = match found {
+        Some(done) => done,
+        None => {
+            let before = ProcessorTime::now();
+            let (outcome, cached) = match probe.job {
+                Job::Each(scheme) => each::run(place, scheme, duty),
+                Job::Mail(design) => mail::run(place, design, duty),
+                Job::Web { design, files } => web::run(place, design, files, duty),
+            }?;
+            let idle =
+                before.zip(ProcessorTime::now()).map_or(1.0, |(before, after)| after.idle_since(before));
+            let done = Done { outcome, idle, cached };
+            place.kept.done.borrow_mut().push((probe.job, duty.seed, done.clone()));
+            done
+        }
+    };
+    let told = done.outcome.iter().find(|(figure, _)| *figure == probe.figure);
+    let Some((_, measured)) = told else {
+        return Err(LabError::Plan("a cell asks for what its work does not tell".to_owned()));
+    };
+    let model = match (probe.job, probe.figure, place.over) {
+        (Job::Web { .. }, Figure::Read, Some((site, link))) => {
+            let congestion_control = site.congestion_control()?;
+            let driven = Driven { link, congestion_control: &congestion_control };
+            model::plain(&model::path(driven, &link.down, link.round_trip(), None))
+        }
+        _ => None,
+    };
+    Ok(Run { idle: done.idle, cached: done.cached, ..Run::of(*measured, model) })
+}
+
+/// The image that all jobs of a link have in turn, with a new file system that `fill` has put these files into, out of all caches; and the share
+/// of it that the page cache still has. Where it has the files of another job that nobody has changed, they stay.
+fn prepared<'a>(
+    place: Place<'a>,
+    length_bytes: u64,
+    files: Files,
+    fill: impl FnOnce(&Path) -> io::Result<()>,
+) -> Result<(&'a Image, Option<f64>), LabError> {
+    let (image, present) = match place.kept.image.get() {
+        Some(kept) => kept,
+        None => {
+            let made = match files {
+                // Where they write, the disk below has room for them already.
+                Files::Used => Image::make(place.scratch, length_bytes),
+                Files::Web => Image::hollow(place.scratch, length_bytes),
+            }?;
+            place.kept.image.get_or_init(|| (made, Cell::new(Files::Used)))
+        }
+    };
+    if files == Files::Used || present.get() != files {
+        files::make(image.path())?;
+        let mounted = Mounted::new(image.path(), beside(image, "prepared"), false)?;
+        fill(mounted.root()).map_err(LabError::system("files for a study"))?;
+        mounted.unmount()?;
+        present.set(files);
+    }
+    let cached = image.cool()?;
+    Ok((image, cached))
+}
+
+/// A place in the directory of the image, with which it goes.
+fn beside(image: &Image, name: &str) -> PathBuf {
+    image.path().with_file_name(name)
+}
+
+/// How a disk is attached, and the file system on it mounted.
+#[derive(Debug, Clone, Copy)]
+struct Way<'a> {
+    /// What the target's configuration says of the disk.
+    lines: &'a str,
+    /// Whether `lunette attach` reads ahead and answers early.
+    caches: bool,
+    /// Whether the file system does nothing later than it says so.
+    is_synchronous: bool,
+    /// The most memory that the target has, in bytes, where this machine can see to it.
+    memory_bytes: Option<u64>,
+}
+
+/// Does something with the file system on an image while that is the disk of a target, over the link of a site.
+fn over_iscsi<T: Send>(
+    place: Place<'_>,
+    site: &Site,
+    image: &Image,
+    way: Way<'_>,
+    work: impl FnOnce(&Mounted, &Service) -> Result<T, LabError> + Send,
+) -> Result<T, LabError> {
+    let target = Service::target(TARGET, &image.path().to_string_lossy(), way.lines);
+    // It ends behind the target that is in it.
+    let bound = way.memory_bytes.and_then(MemoryBound::make);
+    let service = Service::start(site, place.binary, &target, &[])?;
+    if let Some(bound) = &bound {
+        service.bind(bound).map_err(LabError::system("a bound of the target's memory"))?;
+    }
+    let mut attached = Attached::start(site, place.binary, &beside(image, "attached"), way.caches)?;
+    let disk = attached.file().to_owned();
+    let use_it = || {
+        let mounted = Mounted::new(&disk, beside(image, "root"), way.is_synchronous)?;
+        let done = work(&mounted, &service)?;
+        mounted.unmount()?;
+        Ok::<T, LabError>(done)
+    };
+    let done = watched(PATIENCE, use_it, || attached.kill())??;
+    attached.end()?;
+    Ok(done)
+}
+
+/// The site; jobs over iSCSI have one.
+fn site_of<'a>(place: Place<'a>) -> Result<&'a Site, LabError> {
+    place
+        .over
+        .map(|over| over.0)
+        .ok_or_else(|| LabError::Plan("without a network there is no target".to_owned()))
+}
+
+/// A new file with so much in it, in no hurry.
+fn fill_file(path: &Path, length_bytes: usize) -> io::Result<()> {
+    fs::write(path, vec![FILLING; length_bytes])
+}
+
+/// What files are full of: nothing that anybody could leave out.
+const FILLING: u8 = 0x5a;

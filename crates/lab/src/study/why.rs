@@ -1,0 +1,231 @@
+//! Why a published figure is another one than ours: what both say about commands, by Little's law.
+//!
+//! Nothing is known of the paper's hosts but their figures. A figure is a rate; with the size of a command and how many were allowed, it
+//! is also the time of one, or how many of them there can have been under way. The reason is the one of these that the rate betrays.
+
+use std::time::Duration;
+
+use lunette_link::Link;
+use lunette_workload::model::Limit;
+
+use super::probe::{Keys, Load, Probe};
+use super::result::CellResult;
+use super::{Cell, Study, dalgic};
+
+/// What may lie between two figures before it is asked why.
+const TOLERANCE: f64 = 0.1;
+/// From here on a round trip shows in the figures of the paper, whose hosts took some tenths of a millisecond for a command.
+const LONG: Duration = Duration::from_millis(1);
+
+/// What was under way in a cell.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Background {
+    /// Bytes of a command, and how many commands were allowed; none: a stream.
+    commands: Option<(f64, u32)>,
+    /// That a command takes at least.
+    round_trips: f64,
+    round_trip: Duration,
+    /// Bytes per second that the link carries.
+    line: f64,
+}
+
+/// Names the reason where the published figure is off by more than a tenth, in the studies whose paper measured networks.
+pub(super) fn why(study: &Study, cell: &Cell, result: &CellResult) -> Option<String> {
+    let published = result.published.filter(|published| *published > 0.0)?;
+    if study.paper != dalgic::PAPER || (result.measured / published - 1.0).abs() <= TOLERANCE {
+        return None;
+    }
+    let link: Link = cell.link.as_deref()?.parse().ok()?;
+    let background = Background::of(&cell.probe, &link)?;
+    Some(background.reason(result.measured * 1e6, published * 1e6, &result.limit))
+}
+
+/// Names what the model does not know, where more came than it expects.
+pub(super) fn above(cell: &Cell, result: &CellResult, limit: Option<Limit>) -> Option<String> {
+    if !result.exceeds_model() {
+        return None;
+    }
+    let reason = match limit? {
+        Limit::TcpWindow => return Some(window(cell, result)),
+        Limit::Loss => "the model's rate under losses is a mean over many of them, and a run has few",
+        _ => "the model leaves something out, or its round trip was measured in a slow moment",
+    };
+    Some(reason.to_owned())
+}
+
+/// The window that there was, by Little's law.
+fn window(cell: &Cell, result: &CellResult) -> String {
+    let round_trip = cell.link.as_deref().and_then(|link| link.parse::<Link>().ok());
+    let round_trip_s = round_trip.map(|link| link.round_trip().as_secs_f64()).unwrap_or_default();
+    let kilobytes = result.measured * 1e3 * round_trip_s;
+    let under_way = if result.unit == "MB/s" && kilobytes >= 1.0 {
+        format!("{kilobytes:.0} KB were under way in each round trip: ")
+    } else {
+        String::new()
+    };
+    format!(
+        "{under_way}TCP's buffers are set, and the kernel makes a window of them; newer ones count what packets really take, which lets \
+         more be under way than was set"
+    )
+}
+
+impl Background {
+    fn of(probe: &Probe, link: &Link) -> Option<Self> {
+        let line = link.up.rate.map_or(f64::INFINITY, |rate| rate.bits_per_s() as f64 / 8.0);
+        let background = Self { commands: None, round_trips: 1.0, round_trip: link.round_trip(), line };
+        match probe {
+            Probe::Tcp { .. } => Some(background),
+            Probe::Disk(disk) => {
+                let Load::Workload(workload) = &disk.load else { return None };
+                let commands = Some((f64::from(workload.sizes.largest()), disk.depth));
+                let round_trips = if disk.keys == Keys::Solicited { 2.0 } else { 1.0 };
+                Some(Self { commands, round_trips, ..background })
+            }
+            _ => None,
+        }
+    }
+
+    /// Both rates are in bytes per second.
+    fn reason(&self, ours: f64, theirs: f64, limit: &str) -> String {
+        if let Some(reason) = rounded(ours, theirs) {
+            return reason;
+        }
+        let round_trip_s = self.round_trip.as_secs_f64();
+        let under_way = theirs * round_trip_s;
+        let Some((size, window)) = self.commands else {
+            return if theirs < ours {
+                format!(
+                    "there {:.0} KB were under way in each round trip, here {:.0}: the window that TCP made of the same buffer",
+                    under_way / 1e3,
+                    ours * round_trip_s / 1e3
+                )
+            } else {
+                format!("here {limit} lets less through; there {:.0} KB were under way", under_way / 1e3)
+            };
+        };
+        // Little's law: so long a command took, if as many as were allowed were under way.
+        let time_ms = |rate: f64| f64::from(window) * size / rate * 1e3;
+        let (there, here) = (time_ms(theirs), time_ms(ours));
+        let least = (self.round_trips * round_trip_s + size / self.line) * 1e3;
+        if theirs > ours {
+            return if there < least * (1.0 - TOLERANCE / 2.0) && window == 1 {
+                format!(
+                    "a command took {there:.2} ms there, less than its round trips and its data on the line take one after the other \
+                     ({least:.2} ms): more than one was under way, as where a system reads ahead or writes behind"
+                )
+            } else {
+                format!(
+                    "a command took {there:.2} ms there and {here:.2} ms here, where the limit is {limit}"
+                )
+            };
+        }
+        if window > 1 && self.round_trip >= LONG {
+            let commands = theirs * self.round_trips * round_trip_s / size;
+            return format!(
+                "there {:.0} KB were under way in each round trip, as of {commands:.1} of {window} commands: a window of the paper's hosts, not of \
+                 the network; here the limit is {limit}",
+                under_way / 1e3
+            );
+        }
+        let each = |rate: f64| size / rate * 1e3;
+        if window > 1 {
+            return format!(
+                "there {:.3} ms went by between two commands, here {:.3}: what the paper's hosts took for each; here the limit is {limit}",
+                each(theirs),
+                each(ours)
+            );
+        }
+        format!(
+            "a command took {there:.2} ms there and {here:.2} ms here: the paper's hosts took {:.2} ms more of it",
+            there - here
+        )
+    }
+}
+
+/// The paper tells one decimal, and two below 0.1: what it told as the same figure may be nearer to ours.
+fn rounded(ours: f64, theirs: f64) -> Option<String> {
+    let (half, decimals) = if theirs < 1e5 { (5e3, 3) } else { (5e4, 2) };
+    let (low, high) = (theirs - half, theirs + half);
+    let is_near = ours >= low * (1.0 - TOLERANCE) && ours <= high * (1.0 + TOLERANCE);
+    is_near.then(|| {
+        format!(
+            "the published figure is rounded: it stands for {:.decimals$} to {:.decimals$} MB/s",
+            low / 1e6,
+            high / 1e6
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::study;
+    use super::*;
+
+    fn reason(name: &str, wanted: &[&str], measured: f64, limit: &str) -> Option<String> {
+        let study = study(name).expect("a study");
+        let cells = (study.cells)();
+        let is_it = |cell: &&Cell| cell.parameters.iter().map(|pair| &*pair.1).eq(wanted.iter().copied());
+        let cell = cells.iter().find(is_it).expect("a cell");
+        why(study, cell, &result(cell, measured, limit))
+    }
+
+    fn result(cell: &Cell, measured: f64, limit: &str) -> CellResult {
+        CellResult {
+            published: cell.published,
+            limit: limit.to_owned(),
+            ..CellResult::of(Vec::new(), measured, cell.probe.unit())
+        }
+    }
+
+    #[test]
+    fn the_reason_is_what_the_figures_say() {
+        let sweep = |wanted: &[&str], measured| {
+            reason("dalgic-sweep", wanted, measured, "link-rate").unwrap_or_default()
+        };
+        // 4.5 MB/s are 225 KB in 50 ms, and two of these round trips are a command's.
+        let text = sweep(&["write-solicited", "64", "32", "50"], 17.3);
+        assert!(text.contains("225 KB") && text.contains("6.9 of 32 commands"), "{text}");
+        // 17.2 MB/s: 64 KiB in 3.8 ms, of which 2 are the round trip, and 3.4 are on the line.
+        let text = sweep(&["read", "64", "1", "2"], 11.5);
+        assert!(text.contains("took 3.81 ms there") && text.contains("reads ahead"), "{text}");
+        let text = sweep(&["write-unsolicited", "8", "1", "50"], 0.161);
+        assert!(text.contains("stands for 0.15 to 0.25 MB/s"), "{text}");
+        let text = sweep(&["write-solicited", "1", "1", "0"], 3.4);
+        assert!(text.contains("took 0.79 ms there and 0.30 ms here: the paper's hosts took 0.49"), "{text}");
+        let text = reason("dalgic-tcp", &["64KB", "I-to-T", "10"], 6.4, "tcp-window").unwrap_or_default();
+        assert!(text.contains("44 KB") && text.contains("here 64"), "{text}");
+        assert_eq!(reason("dalgic-sweep", &["read", "64", "1", "2"], 17.0, "link-rate"), None, "it is near");
+    }
+
+    #[test]
+    fn more_than_the_model_has_a_reason_and_the_window_a_figure() {
+        let cells = (study("dr-wan").expect("a study").cells)();
+        let is_it = |cell: &&Cell| cell.link.as_deref() == Some("gige,rtt=50ms,loss=0%");
+        let cell = cells.iter().find(is_it).expect("a cell");
+        let of = |measured, limit| {
+            let result = CellResult { model: Some(1.31), ..CellResult::of(Vec::new(), measured, "MB/s") };
+            above(cell, &result, limit)
+        };
+        let text = of(1.62, Some(Limit::TcpWindow)).unwrap_or_default();
+        assert!(text.starts_with("81 KB were under way in each round trip: "), "{text}");
+        assert!(of(1.62, Some(Limit::Loss)).is_some() && of(1.62, Some(Limit::Link)).is_some());
+        assert_eq!((of(1.40, Some(Limit::TcpWindow)), of(1.62, None)), (None, None));
+    }
+
+    #[test]
+    fn no_published_figure_of_these_studies_is_without_a_reason() {
+        for name in ["dalgic-tcp", "dalgic-sweep", "dalgic-lan"] {
+            let study = study(name).expect("a study");
+            for cell in (study.cells)() {
+                let published = cell.published.expect("each has one");
+                for times in [0.01, 0.5, 0.89, 1.11, 3.0, 100.0] {
+                    for limit in ["link-rate", "command-window", "tcp-window", "machine"] {
+                        let why = why(study, &cell, &result(&cell, published * times, limit));
+                        let is_sound = |why: &String| !why.contains("NaN") && !why.contains("inf");
+                        assert!(why.as_ref().is_some_and(is_sound), "{name} {:?} {times}", cell.parameters);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! `lunette lab`'s studies of files: file systems on attached disks and behind servers, and that nothing of them is left behind.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use lunette_tests::lunette::binary;
+use lunette_tests::process::{Finished, run};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Far more than a short study takes.
+const LIMIT: Duration = Duration::from_secs(900);
+/// What says that this machine cannot do it at all.
+const LACKS: [&str; 3] =
+    ["there is no emulated network", "it needs ", "are in memory, where nothing is cold"];
+
+/// A directory on a disk, whatever the tests' temporary directory is.
+fn scratch() -> Result<TempDir> {
+    Ok(tempfile::tempdir_in("/var/tmp")?)
+}
+
+fn study(name: &str, scratch: &Path, only: &[&str]) -> Command {
+    let mut command = Command::new(binary());
+    command.args(["lab", "run", name, "--quiet", "--json", "--scratch"]).arg(scratch);
+    for parameter in only {
+        command.args(["--only", parameter]);
+    }
+    command
+}
+
+/// The cells of a short run; none where this machine cannot have any.
+fn cells(name: &str, only: &[&str]) -> Result<Option<(Vec<Value>, Value)>> {
+    let scratch = scratch()?;
+    let finished = run(study(name, scratch.path(), only).arg("--quick"), LIMIT)?;
+    if is_lacking(&finished) {
+        return Ok(None);
+    }
+    ensure!(finished.success(), "{}: {}", finished.ending(), finished.output);
+    assert_eq!(fs::read_dir(scratch.path())?.count(), 0, "nothing is left behind");
+    let result: Value = serde_json::from_str(finished.output.trim())?;
+    Ok(Some((result["cells"].as_array().context("cells")?.clone(), result["differs"].clone())))
+}
+
+fn is_lacking(finished: &Finished) -> bool {
+    let is = !finished.success() && LACKS.iter().any(|lack| finished.output.contains(lack));
+    if is {
+        lunette_skip::record_lacking(finished.output.trim());
+    }
+    is
+}
+
+/// A cell's parameters, by their names.
+fn parameters(cell: &Value) -> BTreeMap<&str, &str> {
+    let pairs = cell["parameters"].as_array().into_iter().flatten();
+    pairs.filter_map(|pair| Some((pair[0].as_str()?, pair[1].as_str()?))).collect()
+}
+
+#[test]
+fn files_are_measured_over_every_scheme() -> Result<()> {
+    let Some((cells, differs)) = cells("lu-files", &["network=gige"])? else { return Ok(()) };
+    let mut schemes: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for cell in &cells {
+        let own = parameters(cell);
+        let measured = cell["measured"].as_f64().unwrap_or(-1.0);
+        ensure!(cell["unit"] == "ms" && (measured > 0.0 || own["figure"] == "deviation"), "{cell}");
+        let is_published = own["scheme"] != "iscsi-sync";
+        assert_eq!(cell["published"].is_number(), is_published, "{cell}");
+        schemes.entry(own["scheme"]).or_default().push(measured);
+    }
+    for scheme in ["iscsi", "iscsi-sync", "nfs", "smb"] {
+        match schemes.get(scheme) {
+            Some(figures) => assert_eq!(figures.len(), 20, "{scheme}"),
+            None if differs.as_str().is_some_and(|text| text.contains("it lacks ")) && scheme.len() == 3 => {
+                lunette_skip::record_lacking(&format!("the server and client of {scheme}"));
+            }
+            None => bail!("no figure of {scheme}: {differs}"),
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_mail_server_works_with_every_figure_from_one_run() -> Result<()> {
+    let Some((cells, _)) = cells("fujita-postmark", &["design=threads"])? else { return Ok(()) };
+    let units: Vec<_> = cells.iter().map(|cell| cell["unit"].as_str().unwrap_or_default()).collect();
+    assert_eq!(units, ["1/s", "MB/s", "MB/s"]);
+    for cell in &cells {
+        ensure!(cell["measured"].as_f64() > Some(0.0), "{cell}");
+        // The image was cold, where the kernel can tell.
+        ensure!(cell["cached"].as_f64().is_none_or(|share| share <= 0.01), "{cell}");
+    }
+    Ok(())
+}
+
+#[test]
+fn only_designs_with_a_page_cache_have_hits() -> Result<()> {
+    let Some((cells, _)) = cells("fujita-netserver", &["figure=hit-rate", "files=512"])? else {
+        return Ok(());
+    };
+    let hits: BTreeMap<_, _> = cells
+        .iter()
+        .map(|cell| (parameters(cell)["design"], cell["measured"].as_f64().unwrap_or(-1.0)))
+        .collect();
+    // What a disk has in memory is no hit, and neither is what the kernel reads ahead.
+    ensure!(hits.len() == 4 && hits["diskio"] < 1.0 && hits["uring"] < 1.0, "{hits:?}");
+    ensure!(hits["fileio"] > 1.0 && hits["threads"] > 1.0, "{hits:?}");
+    Ok(())
+}
+
+/// A running study, killed with its test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The mounts below a directory that any thread of a process sees: where, and on which device.
+fn mounts(process: &Path, below: &str) -> Vec<(String, String)> {
+    let tasks = fs::read_dir(process.join("task")).into_iter().flatten().flatten();
+    let tables = tasks.filter_map(|task| fs::read_to_string(task.path().join("mountinfo")).ok());
+    let mut found = Vec::new();
+    for table in tables {
+        for line in table.lines().filter(|line| line.contains(below)) {
+            // Number, parent, device, root, place (proc(5)).
+            let words: Vec<_> = line.split(' ').collect();
+            found.push((words[4].to_owned(), words[2].to_owned()));
+        }
+    }
+    found
+}
+
+/// What any process has of a directory: mounts in it, or its name among the arguments.
+fn left(below: &str) -> Result<Vec<String>> {
+    let mut left = Vec::new();
+    for entry in fs::read_dir("/proc")?.flatten() {
+        let path = entry.path();
+        if path.file_name().is_none_or(|name| name.to_string_lossy().parse::<u32>().is_err()) {
+            continue;
+        }
+        left.extend(mounts(&path, below).into_iter().map(|mount| mount.0));
+        let arguments = fs::read_to_string(path.join("cmdline")).unwrap_or_default().replace('\0', " ");
+        if arguments.contains(below) {
+            left.push(arguments);
+        }
+    }
+    Ok(left)
+}
+
+/// The devices below loop devices.
+fn backing() -> Result<String> {
+    let arguments = ["--list", "--noheadings", "--output", "NAME,BACK-MAJ:MIN"];
+    let output = Command::new("losetup").args(arguments).output()?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn until<T>(what: &str, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+    let begun = Instant::now();
+    loop {
+        if let Some(found) = look()? {
+            return Ok(found);
+        }
+        ensure!(begun.elapsed() < LIMIT, "{what} does not come");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Kills a study while a file system of a scheme is mounted and used, and waits until nothing is left.
+fn kill_in_the_middle(scheme: &str, mounted: &str) -> Result<()> {
+    let scratch = scratch()?;
+    let below = scratch.path().to_str().context("a name")?;
+    let only = [&format!("scheme={scheme}"), "network=gige"];
+    let mut command = study("lu-files", scratch.path(), &only.map(|text| text as &str));
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut running = Running(child);
+    let process = format!("/proc/{}", running.0.id());
+    let is_it = |mount: &(String, String)| mount.0.ends_with(mounted) && mount.1.starts_with("7:");
+    let found = until("a mounted file system", || {
+        let found = mounts(Path::new(&process), below).into_iter().find(is_it);
+        Ok(if running.0.try_wait()?.is_some() { Some(None) } else { found.map(Some) })
+    })?;
+    let Some((_, device)) = found else {
+        let Running(child) = &mut running;
+        let mut said = String::new();
+        std::io::Read::read_to_string(child.stderr.as_mut().context("a stream")?, &mut said)?;
+        ensure!(said.contains("lack") || LACKS.iter().any(|lack| said.contains(lack)), "{said}");
+        lunette_skip::record_lacking(said.trim());
+        return Ok(());
+    };
+    let device = device.replace("7:", "/dev/loop");
+    let row =
+        backing()?.lines().find(|line| line.split_whitespace().next() == Some(&device)).map(str::to_owned);
+    ensure!(row.is_some() && !left(below)?.is_empty(), "{device}: {row:?}");
+    kill_process(Pid::from_child(&running.0), Signal::KILL)?;
+    running.0.wait()?;
+    until("the end of all mounts and processes", || Ok(left(below)?.is_empty().then_some(())))?;
+    // Somebody else may have the loop device now.
+    let row = row.unwrap_or_default();
+    until("the end of the loop device", || Ok((row.is_empty() || !backing()?.contains(&row)).then_some(())))
+}
+
+#[test]
+fn nothing_is_left_of_file_systems_when_a_study_is_killed() -> Result<()> {
+    for (scheme, mounted) in [("iscsi", "/root"), ("nfs", "/served"), ("smb", "/served")] {
+        kill_in_the_middle(scheme, mounted).context(scheme)?;
+    }
+    Ok(())
+}
