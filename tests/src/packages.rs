@@ -36,6 +36,7 @@ pub const PACKAGES: &[Package] = &[
         ],
     },
     Package { name: "tgt", needs: &[Need::Program("tgtd"), Need::Program("tgtadm")] },
+    Package { name: "istgt", needs: &[Need::Program("istgt")] },
     Package { name: "qemu-utils", needs: &[Need::Program("qemu-img"), Need::Program("qemu-io")] },
     Package { name: "qemu-block-extra", needs: &[Need::Library("qemu/block-iscsi.so")] },
     Package { name: "open-isns-server", needs: &[Need::Program("isnsd")] },
@@ -44,6 +45,7 @@ pub const PACKAGES: &[Package] = &[
     Package { name: "xfsprogs", needs: &[Need::Program("mkfs.xfs"), Need::Program("xfs_repair")] },
     Package { name: "fuse3", needs: &[Need::Program("fusermount3")] },
     Package { name: "e2fsprogs", needs: &[Need::Program("mke2fs"), Need::Program("e2fsck")] },
+    Package { name: "util-linux", needs: &[Need::Program("unshare")] },
     Package { name: "iputils-ping", needs: &[Need::Program("ping")] },
     Package { name: "iperf3", needs: &[Need::Program("iperf3")] },
     Package { name: "tcpdump", needs: &[Need::Program("tcpdump")] },
@@ -56,6 +58,16 @@ pub const VM_PACKAGES: &[Package] = &[
     Package { name: "mmdebstrap", needs: &[Need::Program("mmdebstrap")] },
     Package { name: "cpio", needs: &[Need::Program("cpio")] },
     Package { name: "iproute2", needs: &[Need::Program("ip")] },
+];
+
+/// The servers of files, and clients, that studies compare ours with. Without them those parts of the studies' tests are skipped, also
+/// under `CI=true`.
+pub const FILE_SERVER_PACKAGES: &[Package] = &[
+    Package { name: "nfs-ganesha", needs: &[Need::Program("ganesha.nfsd")] },
+    Package { name: "nfs-ganesha-vfs", needs: &[Need::Library("ganesha/libfsalvfs.so")] },
+    Package { name: "rpcbind", needs: &[Need::Program("rpcbind")] },
+    Package { name: "samba", needs: &[Need::Program("smbd")] },
+    Package { name: "smbclient", needs: &[Need::Program("smbclient")] },
 ];
 
 impl Package {
@@ -91,7 +103,7 @@ pub fn install_line(names: &[&str]) -> String {
 #[must_use]
 pub fn package_of(program: &str) -> Option<&'static str> {
     let brings = |need: &Need| matches!(need, Need::Program(name) if *name == program);
-    let mut packages = PACKAGES.iter().chain(VM_PACKAGES);
+    let mut packages = PACKAGES.iter().chain(VM_PACKAGES).chain(FILE_SERVER_PACKAGES);
     packages.find(|package| package.needs.iter().any(brings)).map(|package| package.name)
 }
 
@@ -116,12 +128,47 @@ fn find_library(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
     use super::*;
 
     #[test]
     fn names_the_package_of_a_program() {
         assert_eq!(package_of("qemu-io"), Some("qemu-utils"));
         assert_eq!(package_of("no-such-program"), None);
+    }
+
+    /// Or the test that wants it would be skipped for ever on a machine where nobody has installed it by hand.
+    #[test]
+    fn whatever_a_test_needs_is_in_a_package() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let folders = fs::read_dir(root.join("crates")).unwrap().map(|entry| entry.unwrap().path());
+        let mut wanted = BTreeSet::new();
+        for folder in folders.chain([root.join("tests")]) {
+            programs_needed(&folder.join("tests"), &mut wanted);
+            programs_needed(&folder.join("src"), &mut wanted);
+        }
+        assert!(wanted.contains("tgtd"), "{wanted:?}");
+        let unknown: Vec<_> = wanted.iter().filter(|name| package_of(name).is_none()).collect();
+        assert!(unknown.is_empty(), "no package of the list brings {unknown:?}");
+    }
+
+    /// The literal names in `need_programs!` of all sources below a directory.
+    fn programs_needed(directory: &Path, wanted: &mut BTreeSet<String>) {
+        for entry in fs::read_dir(directory).into_iter().flatten() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                programs_needed(&path, wanted);
+            } else if path.extension() == Some("rs".as_ref()) {
+                let text = fs::read_to_string(&path).unwrap();
+                for call in text.split(concat!("need_programs", "!(")).skip(1) {
+                    let Some((names, _)) = call.split_once(')') else { continue };
+                    wanted.extend(names.split('"').skip(1).step_by(2).map(str::to_owned));
+                }
+            }
+        }
     }
 
     #[test]

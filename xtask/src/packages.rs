@@ -4,7 +4,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use lunette_tests::packages::{PACKAGES, Package, VM_PACKAGES, find_program, install_line, missing};
+use lunette_tests::packages::{
+    FILE_SERVER_PACKAGES, PACKAGES, Package, VM_PACKAGES, find_program, install_line, missing,
+};
 use lunette_tests::skip::is_ci;
 
 use crate::cargo::check;
@@ -13,9 +15,9 @@ use crate::report::{Report, Tally};
 const LIMIT: Duration = Duration::from_secs(10 * 60);
 
 /// The step. Under `CI=true` a missing package is a failure; elsewhere the tests that need it skip, each with its reason.
-/// Those of the virtual machine may be missing everywhere.
+/// Those of the virtual machine and the servers of files may be missing everywhere.
 pub(crate) fn step(report: &mut Report) {
-    report.step("Debian packages", || match present(PACKAGES)? {
+    report.step("Debian packages", || match present(PACKAGES, true)? {
         absent if absent.is_empty() => Ok(Tally::PASSED),
         absent if is_ci() => {
             bail!("packages that the tests need are missing; {}", advice(&absent));
@@ -25,21 +27,24 @@ pub(crate) fn step(report: &mut Report) {
             Ok(Tally::SKIPPED)
         }
     });
-    report.step("Debian packages of the virtual machine", || match present(VM_PACKAGES) {
-        Ok(absent) if absent.is_empty() => Ok(Tally::PASSED),
-        Ok(absent) => {
-            println!("SKIPPED the virtual machine. To have it, {}", advice(&absent));
-            Ok(Tally::SKIPPED)
+    optional(report, "the virtual machine", VM_PACKAGES, true);
+    // Whoever installs them by this command may not want that Debian starts them, open to the network.
+    optional(report, "servers of files", FILE_SERVER_PACKAGES, is_ci());
+}
+
+fn optional(report: &mut Report, whose: &str, packages: &[Package], may_install: bool) {
+    report.step(&format!("Debian packages: {whose}"), || {
+        match present(packages, may_install) {
+            Ok(absent) if absent.is_empty() => return Ok(Tally::PASSED),
+            Ok(absent) => println!("SKIPPED {whose}. To have them tested, {}", advice(&absent)),
+            Err(error) => println!("SKIPPED {whose}: the packages cannot be installed here: {error:#}"),
         }
-        Err(error) => {
-            println!("SKIPPED the virtual machine: its packages cannot be installed here: {error:#}");
-            Ok(Tally::SKIPPED)
-        }
+        Ok(Tally::SKIPPED)
     });
 }
 
-/// Installs what is missing, as root; answers what still is.
-fn present(packages: &[Package]) -> Result<Vec<&'static str>> {
+/// Installs what is missing, as root and where it may; answers what still is.
+fn present(packages: &[Package], may_install: bool) -> Result<Vec<&'static str>> {
     let absent = missing(packages);
     if absent.is_empty() {
         let names: Vec<&str> = packages.iter().map(|package| package.name).collect();
@@ -47,7 +52,7 @@ fn present(packages: &[Package]) -> Result<Vec<&'static str>> {
         return Ok(absent);
     }
     println!("missing: {}", absent.join(" "));
-    if is_root() && find_program("apt-get").is_some() {
+    if may_install && is_root() && find_program("apt-get").is_some() {
         install(&absent)?;
     }
     Ok(missing(packages))

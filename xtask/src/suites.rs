@@ -54,14 +54,14 @@ fn built(workspace: &Workspace, program: &str) -> Result<PathBuf> {
 /// Unit and property tests of every crate.
 pub(crate) fn unit(workspace: &Workspace, report: &mut Report, binary: &Path) {
     report.step("unit and property tests", || {
-        run(workspace, binary, &["test", "--workspace", "--exclude", "lunette-tests"], &[], TEST_LIMIT)
+        run(workspace, binary, &["--workspace", "--exclude", "lunette-tests"], &[], TEST_LIMIT)
     });
 }
 
 /// The unit and property tests of every crate once more, optimised, with `times` as many cases of each property.
 pub(crate) fn properties(workspace: &Workspace, report: &mut Report, binary: &Path, times: u32) {
     report.step(&format!("property tests, {times} times the cases"), || {
-        let arguments = ["test", "--release", "--workspace", "--exclude", "lunette-tests"];
+        let arguments = ["--release", "--workspace", "--exclude", "lunette-tests"];
         let environment = [("LUNETTE_CASES_TIMES", times.to_string())];
         run(workspace, binary, &arguments, &environment, PROPERTIES_LIMIT)
     });
@@ -76,7 +76,7 @@ pub(crate) fn peers(
     filter: Option<&str>,
 ) {
     report.step("tests across crates: peers, crashes, hostile input, fuzz corpus, virtual machine", || {
-        let mut arguments = vec!["test", "--package", "lunette-tests"];
+        let mut arguments = vec!["--package", "lunette-tests"];
         arguments.extend(filter);
         run(workspace, binary, &arguments, images, TEST_LIMIT)
     });
@@ -85,7 +85,7 @@ pub(crate) fn peers(
 /// The tests in the virtual machine.
 pub(crate) fn vm(workspace: &Workspace, report: &mut Report, binary: &Path, images: &Images) {
     report.step("tests in the virtual machine", || {
-        let arguments = ["test", "--package", "lunette-tests", "--test", "kernel"];
+        let arguments = ["--package", "lunette-tests", "--test", "kernel"];
         run(workspace, binary, &arguments, images, TEST_LIMIT)
     });
 }
@@ -102,12 +102,13 @@ pub(crate) fn crash(
     let environment: Vec<_> =
         std::iter::once(("LUNETTE_CRASH_ROUNDS", rounds.to_string())).chain(seed).collect();
     report.step(&format!("crash test, {rounds} rounds in each mode"), || {
-        let arguments = ["test", "--package", "lunette-tests", "--test", "crash", "--", "--nocapture"];
+        let arguments = ["--package", "lunette-tests", "--test", "crash", "--", "--nocapture"];
         // Two modes, and time to compile.
         run(workspace, binary, &arguments, &environment, TEST_LIMIT + CRASH_ROUND_LIMIT * rounds * 2)
     });
 }
 
+/// `cargo test` with these arguments: all of it, whatever fails on the way.
 fn run(
     workspace: &Workspace,
     binary: &Path,
@@ -116,7 +117,8 @@ fn run(
     limit: Duration,
 ) -> Result<Tally> {
     let scratch = tempfile::tempdir()?;
-    let mut command = cargo(workspace, arguments);
+    let mut command = cargo(workspace, &["test", "--no-fail-fast"]);
+    command.args(arguments);
     command.env(lunette_tests::lunette::BINARY, binary);
     command.envs(environment.iter().map(|(name, value)| (name, value)));
     test(&mut command, limit, &scratch.path().join("skips"))
