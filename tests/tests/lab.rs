@@ -61,7 +61,7 @@ fn a_study_is_run_and_reported() -> Result<()> {
     let finished = lab(&["report", path])?;
     ensure!(finished.success(), "{}", finished.output);
     let page = fs::read_to_string(directory.path().join("report.html"))?;
-    ensure!(page.contains("<h2>lu-light</h2>") && page.matches("<svg").count() == 3, "{page}");
+    ensure!(page.contains("<h2>lu-light</h2>") && page.matches("<svg").count() == 2, "{page}");
     let text = fs::read_to_string(directory.path().join("report.md"))?;
     ensure!(text.contains("| campus-iscsi | write | 64 |"), "{text}");
     Ok(())

@@ -107,10 +107,13 @@ fn curves_have_a_point_for_each_cell() {
     let mut result = result("<read>");
     result.axes = Some(("rtt_ms".into(), "mode".into()));
     let page = html(&[result]);
-    // One measured, one of the model, which is dashed.
-    assert_eq!((page.matches("<svg").count(), page.matches("<polyline").count()), (1, 2));
-    assert_eq!(page.matches("stroke-dasharray").count(), 1);
-    assert_eq!(page.matches("<circle").count(), 3);
+    // One measured, one of the model, which is dashed, one published; and each again in the legend.
+    assert_eq!((page.matches("<svg").count(), page.matches("<polyline").count()), (1, 2 * 3));
+    assert_eq!((page.matches("\"5 4\"").count(), page.matches("\"1 3\"").count()), (2, 2));
+    for series in ["measured", "model", "published"] {
+        assert!(page.contains(&format!(">{series}</text>")), "{page}");
+    }
+    assert_eq!(page.matches("<circle").count(), 3 + 1);
     assert!(!page.contains("NaN") && !page.contains("inf") && !page.contains("<read>"), "{page}");
 }
 

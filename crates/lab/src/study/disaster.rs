@@ -28,7 +28,7 @@ pub(crate) const WAN: Study = Study {
     differs: "Writes of 64 KiB into memory, 4 or 64 under way. A buffer of 64 KB is what TCP had at most in the paper's time; the \
               window that the kernel makes of it may be larger, which the model does not know. Tuned is what today's kernels do by themselves. The paper's figures are not at hand; it found the command window to be the limit \
               once TCP was tuned.",
-    axes: None,
+    axes: Some(("added_ms", "loss_percent")),
     cells: wan,
 };
 
@@ -40,7 +40,7 @@ pub(crate) const SHARED: Study = Study {
     differs: "A link of 100 Mb/s instead of a gigabit, so that it and not this machine is shared. Writes of 64 KiB, 32 under way, and of \
               4 KiB one after the other for the latency; bulk traffic goes the same way. Without a reservation nobody promises \
               a share, so there is no model. The paper's figures are not at hand.",
-    axes: None,
+    axes: Some(("flows", "reserved")),
     cells: shared,
 };
 

@@ -36,7 +36,7 @@ pub(crate) const LIGHT: Study = Study {
     differs: "Memory instead of a RAID: of the published latencies about 9 ms are its disks'. Access without a network stands for the Fibre \
               Channel loop. What a network adds to the first column is what can be compared. Means only: the paper's table 3, with the \
               least, the largest and the deviation, is not repeated.",
-    axes: None,
+    axes: Some(("size_kib", "configuration")),
     cells: light,
 };
 
@@ -47,7 +47,7 @@ pub(crate) const HEAVY: Study = Study {
     question: "what 64 random commands under way reach, near and far (figure 2)",
     differs: "One memory instead of six disks, whose seeks were the paper's limit but for 64 KiB over the campus. The paper \
               says that the share of reads makes less than 5 %, and gives one figure for all of them.",
-    axes: None,
+    axes: Some(("read_percent", "configuration")),
     cells: heavy,
 };
 
