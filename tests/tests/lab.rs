@@ -145,9 +145,9 @@ fn studies_are_listed_and_what_is_none_is_refused() -> Result<()> {
         "{}",
         finished.output
     );
-    let finished = lab(&["run", "dalgic-sweep", "--peers", "tgtd,lio"])?;
+    let finished = lab(&["run", "dalgic-sweep", "--peers", "tgtd,scst"])?;
     ensure!(
-        finished.ending() == "exit status 2" && finished.output.contains("LIO is in the kernel"),
+        finished.ending() == "exit status 2" && finished.output.contains("there are tgtd, istgt and lio"),
         "{}",
         finished.output
     );

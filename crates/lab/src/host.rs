@@ -1,8 +1,11 @@
 //! What this machine is, so that a figure can be read later.
 
 use std::fs;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use rustix::fs::{major, minor};
 use serde::{Deserialize, Serialize};
 
 /// What cannot be found out.
@@ -80,6 +83,33 @@ impl ProcessorTime {
     }
 }
 
+/// For how long the disk below a directory has had something to do since the start (Documentation/block/stat.rst, `io_ticks`).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DiskTime {
+    busy_ms: u64,
+    at: Instant,
+}
+
+impl DiskTime {
+    /// Up to now; nothing where no block device is below it that tells.
+    pub(crate) fn now(directory: &Path) -> Option<Self> {
+        let device = fs::metadata(directory).ok()?.dev();
+        let path = format!("/sys/dev/block/{}:{}/stat", major(device), minor(device));
+        Self::read(&fs::read_to_string(path).ok()?)
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        Some(Self { busy_ms: text.split_whitespace().nth(9)?.parse().ok()?, at: Instant::now() })
+    }
+
+    /// The share of the time since then, in percent.
+    pub(crate) fn busy_percent_since(self, before: Self) -> f64 {
+        let passed_ms = self.at.duration_since(before.at).as_secs_f64() * 1e3;
+        let busy_ms = self.busy_ms.saturating_sub(before.busy_ms) as f64;
+        if passed_ms > 0.0 { (busy_ms / passed_ms * 100.0).min(100.0) } else { 0.0 }
+    }
+}
+
 /// What stands behind `KEY:` in a file of /proc.
 fn line_of(path: &str, key: &str) -> String {
     let text = fs::read_to_string(path).unwrap_or_default();
@@ -90,6 +120,7 @@ fn line_of(path: &str, key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn idle_time_is_a_share() {
@@ -101,6 +132,21 @@ mod tests {
             assert!(ProcessorTime::read(text).is_none(), "{text}");
         }
         assert!(ProcessorTime::now().is_some());
+    }
+
+    #[test]
+    fn a_disk_is_busy_for_a_share_of_the_time() {
+        // A file of the kernel's: the tenth number is the time in which there was something to do.
+        let at = |busy_ms: u64| {
+            let text = format!("  446 0 64 216 59 1 8 40 0 {busy_ms} 256 0 0 0 0");
+            DiskTime::read(&text).expect("a time")
+        };
+        let before = at(100);
+        let after = DiskTime { at: before.at + Duration::from_millis(400), ..at(200) };
+        assert!((after.busy_percent_since(before) - 25.0).abs() < 1e-9);
+        let soon = DiskTime { at: before.at + Duration::from_millis(10), ..after };
+        assert!((soon.busy_percent_since(before) - 100.0).abs() < 1e-9);
+        assert!(DiskTime::read("1 2 3").is_none() && DiskTime::now(Path::new("/proc")).is_none());
     }
 
     #[test]

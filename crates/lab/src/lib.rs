@@ -26,5 +26,6 @@ pub use host::Host;
 pub use result::{BenchResult, DiskFacts, Ending, Latency, Measured, Negotiated, Series, WorkloadFacts};
 pub use stages::{Stage, Stages, ToldApart};
 pub use study::{
-    CellResult, Laboratory, LatencyParts, LinkFacts, Peer, Study, StudyResult, Told, studies, study,
+    CellResult, Further, Laboratory, LatencyParts, LinkFacts, Peer, Study, StudyResult, Summary, Told,
+    studies, study, summaries,
 };

@@ -8,6 +8,7 @@
 
 mod accuracy;
 mod carrier;
+mod connections;
 mod device;
 mod direction;
 mod emulator;
@@ -20,6 +21,7 @@ mod privilege;
 mod proxy;
 
 pub use accuracy::{Ceiling, Figure, ceiling, measure};
+pub use connections::{TcpConnection, tcp_connections};
 pub use direction::Statistics;
 pub use emulator::{Emulator, End, FAR, NEAR};
 pub use error::WanError;

@@ -75,7 +75,8 @@ pub(crate) struct RunOptions {
     /// system's own where it does not let a network have that]
     #[arg(long, value_name = "NAME")]
     congestion_control: Option<String>,
-    /// Other targets beside ours, in turns: tgtd, istgt (Debian's packages tgt and istgt); LIO is in the kernel, and not among them
+    /// Other targets beside ours, in turns: tgtd, istgt (Debian's packages tgt and istgt), and lio, the kernel's, in a virtual machine
+    /// whose image LUNETTE_VM names
     #[arg(long, value_name = "TARGETS", value_delimiter = ',')]
     peers: Vec<Peer>,
     /// Where all that is left to chance begins

@@ -137,7 +137,17 @@ fn carry_out(plan: &Plan, monitor: &Monitor, number: u32, gate: &Gate) -> Part {
         Disk::Unit { options, lun } => {
             // A plan has far fewer workers.
             let options = options.beside(number as u16);
-            let disk = SessionDisk { options: &options, lun: *lun, block_bytes: plan.block_bytes };
+            let disk = SessionDisk::one(&options, *lun, plan.block_bytes);
+            through(Session::open(&disk), plan, monitor, number, gate)
+        }
+        Disk::Units { options, luns, unit_bytes } => {
+            let options = options.beside(number as u16);
+            let disk = SessionDisk {
+                options: &options,
+                luns: luns.clone(),
+                unit_bytes: *unit_bytes,
+                block_bytes: plan.block_bytes,
+            };
             through(Session::open(&disk), plan, monitor, number, gate)
         }
         Disk::Local(volume) => through(Local::open(volume), plan, monitor, number, gate),

@@ -26,6 +26,16 @@ pub enum Disk {
         /// The unit.
         lun: Lun,
     },
+    /// Several units of a target, one behind the other: an operation goes to the unit that has its place. Each worker has one session for
+    /// all of them.
+    Units {
+        /// How each session is to be.
+        options: Box<Options>,
+        /// The units, in the order of places.
+        luns: Vec<Lun>,
+        /// How many bytes of each there are; no operation crosses from one to the next.
+        unit_bytes: u64,
+    },
     /// A file, a block device or memory of this machine.
     Local(Arc<Volume>),
 }
@@ -115,6 +125,15 @@ impl Plan {
                 let fault =
                     if self.verify { "a trace cannot be verified" } else { "the trace is not of this range" };
                 return Err(LabError::Plan(fault.into()));
+            }
+        }
+        if let Disk::Units { luns, unit_bytes, .. } = &self.disk {
+            let all_bytes = unit_bytes.saturating_mul(luns.len() as u64);
+            if *unit_bytes == 0 || self.range.offset_bytes + self.range.length_bytes > all_bytes {
+                return Err(LabError::Plan("the range is longer than all units".into()));
+            }
+            if self.target_times.is_some() {
+                return Err(LabError::Plan("the times of a target's tasks are those of one unit".into()));
             }
         }
         self.source(0)?;

@@ -1,4 +1,4 @@
-//! A logical unit of a target, through a session of this worker's own.
+//! Logical units of a target, through a session of this worker's own.
 
 use std::time::Duration;
 
@@ -25,18 +25,27 @@ const COARSE: Duration = Duration::from_millis(1);
 /// How long one answer may take; the session has its own limits below.
 const READY_PATIENCE: Duration = Duration::from_secs(60);
 
-/// A unit to be measured.
+/// What is to be measured: units, each of which has so many bytes of the whole.
 #[derive(Debug, Clone)]
 pub(crate) struct SessionDisk<'a> {
     pub(crate) options: &'a Options,
-    pub(crate) lun: Lun,
+    pub(crate) luns: Vec<Lun>,
+    pub(crate) unit_bytes: u64,
     pub(crate) block_bytes: u32,
+}
+
+impl<'a> SessionDisk<'a> {
+    /// One unit, whatever its length.
+    pub(crate) fn one(options: &'a Options, lun: Lun, block_bytes: u32) -> Self {
+        Self { options, luns: vec![lun], unit_bytes: u64::MAX, block_bytes }
+    }
 }
 
 /// See the module's documentation.
 pub(crate) struct Session {
     engine: Engine,
-    lun: Lun,
+    luns: Vec<Lun>,
+    unit_bytes: u64,
     block_bytes: u32,
     done: Vec<Completion>,
     /// The slot of each command by its place, and what it does.
@@ -47,12 +56,13 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Logs in and waits until the unit takes commands.
+    /// Logs in and waits until all units take commands.
     pub(crate) fn open(disk: &SessionDisk<'_>) -> Result<Self, LabError> {
         let engine = Engine::connect(disk.options.clone())?;
         let mut session = Self {
             engine,
-            lun: disk.lun,
+            luns: disk.luns.clone(),
+            unit_bytes: disk.unit_bytes.max(1),
             block_bytes: disk.block_bytes,
             done: Vec::new(),
             slots: Vec::new(),
@@ -60,18 +70,25 @@ impl Session {
             losses: 0,
             idle_round_trip: Duration::MAX,
         };
+        for &lun in &disk.luns {
+            session.insist(lun, unit::test_unit_ready().cdb())?;
+        }
         for _ in 0..IDLE_TRIES {
-            let times = session.insist(unit::test_unit_ready().cdb())?;
+            let times = session.insist(session.first(), unit::test_unit_ready().cdb())?;
             let took = times.done.saturating_sub(times.sent.unwrap_or(times.queued));
             session.idle_round_trip = session.idle_round_trip.min(took);
         }
         Ok(session)
     }
 
+    fn first(&self) -> Lun {
+        self.luns.first().copied().unwrap_or_default()
+    }
+
     /// Runs a command beside which no other is under way, again and again until it ends well.
-    fn insist(&mut self, cdb: &[u8]) -> Result<Times, LabError> {
+    fn insist(&mut self, lun: Lun, cdb: &[u8]) -> Result<Times, LabError> {
         for _ in 0..READY_TRIES {
-            let completion = self.alone(cdb)?;
+            let completion = self.alone(lun, cdb)?;
             match outcome(&completion) {
                 End::Good => return Ok(completion.times),
                 End::Failed(fault) => return Err(LabError::NotReady(fault.reason().to_owned())),
@@ -82,8 +99,8 @@ impl Session {
     }
 
     /// Runs it once.
-    fn alone(&mut self, cdb: &[u8]) -> Result<Completion, LabError> {
-        self.engine.submit(Command::new(self.lun, cdb));
+    fn alone(&mut self, lun: Lun, cdb: &[u8]) -> Result<Completion, LabError> {
+        self.engine.submit(Command::new(lun, cdb));
         let deadline = self.engine.elapsed() + READY_PATIENCE;
         loop {
             self.engine.poll(Some(READY_PATIENCE), &mut self.done)?;
@@ -106,8 +123,12 @@ impl Session {
     }
 
     fn command(&self, operation: &Operation, buffer: Vec<u8>) -> Command {
+        let (unit, place) =
+            (operation.offset_bytes / self.unit_bytes, operation.offset_bytes % self.unit_bytes);
+        // A plan lies within its units, which are few.
+        let lun = self.luns.get(unit as usize).copied().unwrap_or_default();
         let range = BlockRange {
-            lba: operation.offset_bytes / u64::from(self.block_bytes),
+            lba: place / u64::from(self.block_bytes),
             blocks: operation.length_bytes / self.block_bytes,
             block_length_bytes: self.block_bytes,
         };
@@ -117,8 +138,7 @@ impl Session {
             Kind::Write => (medium::write(form, range, Caching::default()), false),
         };
         // What does not fit a command is refused when the plan is made.
-        let command =
-            built.map_or_else(|_| Command::new(self.lun, []), |built| Command::new(self.lun, built.cdb()));
+        let command = built.map_or_else(|_| Command::new(lun, []), |built| Command::new(lun, built.cdb()));
         if reads {
             command.reading(buffer)
         } else {
@@ -223,7 +243,7 @@ impl Endpoint for Session {
         let range = BlockRange { lba: 0, blocks: 0, block_length_bytes: self.block_bytes };
         let command = medium::synchronize_cache(CdbForm::Ten, range);
         let command = command.map_err(|error| LabError::Plan(error.to_string()))?;
-        self.insist(command.cdb()).map(drop)
+        self.luns.clone().into_iter().try_for_each(|lun| self.insist(lun, command.cdb()).map(drop))
     }
 
     fn negotiated(&self) -> Option<Negotiated> {

@@ -5,7 +5,7 @@ mod figure;
 
 use std::fmt::Write;
 
-use crate::study::{CellResult, LinkFacts, StudyResult};
+use crate::study::{CellResult, LinkFacts, StudyResult, Summary, summaries};
 
 /// A cell that is off by more is pointed at.
 const TOLERANCE: f64 = 0.1;
@@ -28,7 +28,25 @@ pub fn columns(result: &StudyResult) -> Vec<String> {
         "to published".into(),
     ]);
     names.extend(["limit".to_owned(), "spread".to_owned()]);
+    for (name, unit, is_published) in further(result) {
+        names.push(if unit.is_empty() { name.to_owned() } else { format!("{name} {unit}") });
+        if is_published {
+            names.push(format!("{name} published"));
+        }
+    }
     names
+}
+
+/// What further figures there are, of which unit, and whether any was published.
+fn further(result: &StudyResult) -> Vec<(&str, &str, bool)> {
+    let mut all: Vec<(&str, &str, bool)> = Vec::new();
+    for one in result.cells.iter().flat_map(|cell| &cell.further) {
+        match all.iter_mut().find(|known| known.0 == one.name) {
+            Some(known) => known.2 |= one.published.is_some(),
+            None => all.push((&one.name, &one.unit, one.published.is_some())),
+        }
+    }
+    all
 }
 
 /// A figure with three digits that count.
@@ -41,9 +59,9 @@ pub(crate) fn figure_text(value: f64) -> String {
     }
 }
 
-/// One cell as a row of a table.
+/// One cell of a result as a row of its table.
 #[must_use]
-pub fn row(cell: &CellResult) -> Vec<String> {
+pub fn row(result: &StudyResult, cell: &CellResult) -> Vec<String> {
     let or_dash = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), figure_text);
     let ratio = |to: Option<f64>| {
         let to = to.filter(|to| *to > 0.0);
@@ -55,6 +73,13 @@ pub fn row(cell: &CellResult) -> Vec<String> {
     row.extend([ratio(cell.model), ratio(cell.published), format!("{}{above}", cell.limit)]);
     // One run has none.
     row.push(if cell.runs.len() > 1 { format!("{:.0} %", cell.spread * 100.0) } else { "-".to_owned() });
+    for (name, _, is_published) in further(result) {
+        let own = cell.further.iter().find(|own| own.name == name);
+        row.push(or_dash(own.map(|own| own.measured)));
+        if is_published {
+            row.push(or_dash(own.and_then(|own| own.published)));
+        }
+    }
     row
 }
 
@@ -207,7 +232,11 @@ pub fn markdown(results: &[StudyResult]) -> String {
         text += &line(&columns);
         text += &format!("|{}\n", "---|".repeat(columns.len()));
         for cell in &result.cells {
-            text += &line(&row(cell));
+            text += &line(&row(result, cell));
+        }
+        for Summary { title, columns, rows } in summaries(result) {
+            text += &format!("\n### {title}\n\n{}|{}\n", line(&columns), "---|".repeat(columns.len()));
+            text.extend(rows.iter().map(|row| line(row)));
         }
         for note in notes(result) {
             let _ = write!(text, "\n- {}", escaped(&note, MARKDOWN));
@@ -270,6 +299,13 @@ pub fn html(results: &[StudyResult]) -> String {
             None => figure::figures(result),
         };
         page += &html_table(result);
+        for Summary { title, columns, rows } in summaries(result) {
+            let rows: String =
+                rows.iter().map(|row| format!("<tr>{}</tr>\n", html_line("td", row))).collect();
+            let head = html_line("th", &columns);
+            let _ =
+                write!(page, "<h3>{}</h3>\n<table>\n<tr>{head}</tr>\n{rows}</table>\n", html_text(&title));
+        }
         page += "<ul>\n";
         for note in notes(result) {
             let _ = writeln!(page, "<li>{}</li>", html_text(&note));
@@ -290,15 +326,16 @@ fn html_sections(result: &StudyResult) -> String {
     sections(result).into_iter().map(section).collect()
 }
 
+fn html_line(tag: &str, cells: &[String]) -> String {
+    cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", html_text(cell))).collect()
+}
+
 fn html_table(result: &StudyResult) -> String {
-    let line = |tag: &str, cells: &[String]| {
-        cells.iter().map(|cell| format!("<{tag}>{}</{tag}>", html_text(cell))).collect::<String>()
-    };
-    let mut table = format!("<table>\n<tr>{}</tr>\n", line("th", &columns(result)));
+    let mut table = format!("<table>\n<tr>{}</tr>\n", html_line("th", &columns(result)));
     for cell in &result.cells {
         let is_off = cell.model.is_some_and(|model| (cell.measured / model - 1.0).abs() > TOLERANCE);
         let class = if is_off { " class=\"off\"" } else { "" };
-        let _ = writeln!(table, "<tr{class}>{}</tr>", line("td", &row(cell)));
+        let _ = writeln!(table, "<tr{class}>{}</tr>", html_line("td", &row(result, cell)));
     }
     table + "</table>\n"
 }

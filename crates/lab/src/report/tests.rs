@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::{Host, LatencyParts, LinkFacts};
+use crate::{Further, Host, LatencyParts, LinkFacts};
 
 fn result(parameter: &str) -> StudyResult {
     let cell = |value: &str, measured, model, published| CellResult {
@@ -18,6 +18,7 @@ fn result(parameter: &str) -> StudyResult {
         spread: 0.25,
         processor: 0.5,
         idle: 0.5,
+        further: Vec::new(),
         negotiated: None,
         cached: Some(0.004),
         parts: None,
@@ -56,10 +57,17 @@ fn result(parameter: &str) -> StudyResult {
 fn rows_have_what_the_columns_say() {
     let mut result = result("read");
     result.cells[2].runs = vec![0.0];
-    assert_eq!(columns(&result).len(), row(&result.cells[0]).len());
-    let first = row(&result.cells[0]).join(" ");
+    assert_eq!(columns(&result).len(), row(&result, &result.cells[0]).len());
+    let first = row(&result, &result.cells[0]).join(" ");
     assert_eq!(first, "read 0 18.7 18.8 19.3 0.99 0.97 link-rate 25 %");
-    assert_eq!(row(&result.cells[2]).join(" "), "read 2 0.000 - 0.000 - - link-rate -", "one run");
+    assert_eq!(row(&result, &result.cells[2]).join(" "), "read 2 0.000 - 0.000 - - link-rate -", "one run");
+    let further = |published| Further { published, ..Further::new("std", 2.5, "ms") };
+    result.cells[0].further = vec![further(None)];
+    result.cells[1].further = vec![further(Some(2.6))];
+    assert_eq!(columns(&result)[9..], ["std ms", "std published"]);
+    for (at, expected) in [(0, ["2.50", "-"]), (1, ["2.50", "2.60"]), (2, ["-", "-"])] {
+        assert_eq!(row(&result, &result.cells[at])[9..], expected);
+    }
 }
 
 #[test]
@@ -93,7 +101,7 @@ fn what_is_said_of_cells_stands_behind_the_notes_with_their_cells() {
                          target queue 0.100 + store 0.020 + reply 0.030 (means of 900 of 1000 operations).";
     result.cells[0].above = Some("there was more".into());
     let above = "mode read, rtt_ms 0: 18.7 MB/s here, 18.8 by the model; there was more.";
-    assert_eq!(row(&result.cells[0])[7], "link-rate, above-model");
+    assert_eq!(row(&result, &result.cells[0])[7], "link-rate, above-model");
     let sections = sections(&result);
     let lines: Vec<&str> = sections.iter().flat_map(|section| &section.1).map(String::as_str).collect();
     assert_eq!(lines, [where_it_went, above, reason]);

@@ -68,6 +68,8 @@ fn tcp() -> Vec<Cell> {
                 let wanted = [("max_tcp_window", buffer), ("direction", direction), ("rtt_ms", &*rtt_ms)];
                 cells.push(Cell {
                     published: DALGIC_TCP.one(&wanted, "mb_per_s"),
+                    beside: Vec::new(),
+                    of_peers: Vec::new(),
                     link: Some(format!("oc3-{rtt_ms}")),
                     probe: Probe::Tcp { to_target: direction == "I-to-T", buffer_bytes: Some(buffer_bytes) },
                     parameters: parameters([
@@ -109,6 +111,8 @@ fn sweep() -> Vec<Cell> {
                         [("mode", mode), ("request_kib", &*size), ("window", &*depth), ("rtt_ms", &*rtt_ms)];
                     cells.push(Cell {
                         published: DALGIC_SWEEP.one(&wanted, "mb_per_s"),
+                        beside: Vec::new(),
+                        of_peers: Vec::new(),
                         link: Some(format!("oc3-{rtt_ms}")),
                         probe: Probe::Disk(row(mode, request_kib, window)),
                         parameters: wanted.iter().map(|&(name, value)| (name, value.to_owned())).collect(),
@@ -126,6 +130,8 @@ fn connections() -> Vec<Cell> {
         let disk = DiskProbe { connections, ..row("write-unsolicited", 64, 32) };
         cells.push(Cell {
             published: None,
+            beside: Vec::new(),
+            of_peers: Vec::new(),
             link: Some(format!("oc3-{rtt_ms},loss={loss}%")),
             probe: if figure == "rate" { Probe::Disk(disk) } else { Probe::Recovery(disk) },
             parameters: parameters([
@@ -157,6 +163,8 @@ fn lan() -> Vec<Cell> {
                 let wanted = [("mode", mode), ("request_kib", &*size), ("window", &*depth)];
                 cells.push(Cell {
                     published: DALGIC_LAN.one(&wanted, "mb_per_s"),
+                    beside: Vec::new(),
+                    of_peers: Vec::new(),
                     link: Some("gige".to_owned()),
                     probe: Probe::Disk(row(mode, request_kib, window)),
                     parameters: wanted.iter().map(|&(name, value)| (name, value.to_owned())).collect(),

@@ -2,7 +2,7 @@
 
 use lunette_workload::{Kind, Percent, Sizes, Spread, Workload};
 
-use super::probe::{SharedProbe, TransferProbe};
+use super::probe::{Figure, FilesProbe, Job, SharedProbe, TransferProbe};
 use super::{Cell, DiskProbe, Metric, Probe, Study, parameters};
 
 const PAPER: &str = "Performance evaluation of iSCSI for disaster recovery over local and wide area networks";
@@ -14,8 +14,9 @@ pub(crate) const LOCAL: Study = Study {
     name: "dr-local",
     paper: PAPER,
     question: "what a network makes of reading and writing files of several sizes (section III)",
-    differs: "A file is a part of a disk read or written in order, 256 KiB at a time and 8 under way, and flushed: there is no file system \
-              on either side. Reads begin with a cold cache of this machine. The paper's figures are not at hand.",
+    differs: "Once through ext2, on a loop device or on lunette attach with one, by a program that reads or writes 256 KiB at a time and ends \
+              with fsync (this needs root); and once without a file system, a part of the disk in order with 8 such requests under way, and a \
+              flush. Reads begin with cold caches of this machine. The paper's figures are not at hand.",
     axes: Some(("file_mib", "disk")),
     cells: local,
 };
@@ -25,8 +26,10 @@ pub(crate) const WAN: Study = Study {
     name: "dr-wan",
     paper: PAPER,
     question: "what delay and losses leave of a gigabit, with TCP buffers and command windows small and large (section III)",
-    differs: "Writes of 64 KiB into memory, 4 or 64 under way. A buffer of 64 KB is what TCP had at most in the paper's time; the \
-              window that the kernel makes of it may be larger, which the model does not know. Tuned is what today's kernels do by themselves. The paper's figures are not at hand; it found the command window to be the limit \
+    differs: "Writes of 64 KiB into memory, 4 or 64 under way. A buffer of 64 KB is what TCP had at most in the paper's time; what \
+              the kernels make of it is told by them: snd_cwnd is what congestion control let be under way, rcv_space what the target's \
+              end had room for in a round trip, rwnd_limited and sndbuf_limited the shares of the time in which the receiver's window and the \
+              sender's buffer held data up. The model knows the setting alone. Tuned is what today's kernels do by themselves. The paper's figures are not at hand; it found the command window to be the limit \
               once TCP was tuned.",
     axes: Some(("added_ms", "loss_percent")),
     cells: wan,
@@ -46,19 +49,32 @@ pub(crate) const SHARED: Study = Study {
 
 fn local() -> Vec<Cell> {
     let mut cells = Vec::new();
-    for (op, kind) in [("read", Kind::Read), ("write", Kind::Write)] {
-        for (disk, link) in [("local", None), ("iscsi-gige", Some("gige"))] {
-            for file_mib in [1_u64, 8, 32, 128] {
-                cells.push(Cell {
-                    parameters: parameters([
-                        ("op", op.to_owned()),
-                        ("disk", disk.to_owned()),
-                        ("file_mib", file_mib.to_string()),
-                    ]),
-                    link: link.map(str::to_owned),
-                    probe: Probe::Transfer(TransferProbe { kind, length_bytes: file_mib << 20 }),
-                    published: None,
-                });
+    for through in ["ext2", "blocks"] {
+        for (op, kind, figure) in
+            [("read", Kind::Read, Figure::Read), ("write", Kind::Write, Figure::Written)]
+        {
+            for (disk, link) in [("local", None), ("iscsi-gige", Some("gige"))] {
+                for mib in [1_u32, 8, 32, 128] {
+                    let probe = if through == "ext2" {
+                        let job = Job::Whole { is_attached: link.is_some(), mib };
+                        Probe::Files(FilesProbe { job, figure })
+                    } else {
+                        Probe::Transfer(TransferProbe { kind, length_bytes: u64::from(mib) << 20 })
+                    };
+                    cells.push(Cell {
+                        parameters: parameters([
+                            ("through", through.to_owned()),
+                            ("op", op.to_owned()),
+                            ("disk", disk.to_owned()),
+                            ("file_mib", mib.to_string()),
+                        ]),
+                        link: link.map(str::to_owned),
+                        probe,
+                        published: None,
+                        beside: Vec::new(),
+                        of_peers: Vec::new(),
+                    });
+                }
             }
         }
     }
@@ -83,14 +99,16 @@ fn wan() -> Vec<Cell> {
                     let disk = DiskProbe::new(writes(64 << 10), window, Metric::MegabytesPerSecond);
                     cells.push(Cell {
                         parameters: parameters([
-                            ("tcp", tcp.to_owned()),
+                            ("tcp_buffer", tcp.to_owned()),
                             ("window", window.to_string()),
                             ("loss_percent", loss.to_owned()),
                             ("added_ms", added_ms.to_owned()),
                         ]),
                         link: Some(format!("gige,rtt={added_ms}ms,loss={loss}%")),
-                        probe: Probe::Disk(DiskProbe { tcp_buffer_bytes, ..disk }),
+                        probe: Probe::Disk(DiskProbe { tcp_buffer_bytes, tells_tcp: true, ..disk }),
                         published: None,
+                        beside: Vec::new(),
+                        of_peers: Vec::new(),
                     });
                 }
             }
@@ -121,6 +139,8 @@ fn shared() -> Vec<Cell> {
                     link: Some(link.to_owned()),
                     probe: Probe::Shared(SharedProbe { flows, disk, tells_bulk }),
                     published: None,
+                    beside: Vec::new(),
+                    of_peers: Vec::new(),
                 });
             }
         }

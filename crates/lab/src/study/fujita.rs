@@ -60,6 +60,8 @@ fn postmark() -> Vec<Cell> {
                 link: Some("gige".to_owned()),
                 probe: Probe::Files(FilesProbe { job: Job::Mail(design), figure }),
                 published: None,
+                beside: Vec::new(),
+                of_peers: Vec::new(),
             });
         }
     }
@@ -82,6 +84,8 @@ fn netserver() -> Vec<Cell> {
                     link: Some("gige".to_owned()),
                     probe: Probe::Files(FilesProbe { job: Job::Web { design, files }, figure }),
                     published: (figure == Figure::Hits && is_cached).then_some(hits_percent),
+                    beside: Vec::new(),
+                    of_peers: Vec::new(),
                 });
             }
         }
@@ -111,6 +115,8 @@ fn micro() -> Vec<Cell> {
                         link: Some("gige".to_owned()),
                         probe: Probe::Disk(DiskProbe { keys: Keys::Fujita, design: Some(design), ..disk }),
                         published: None,
+                        beside: Vec::new(),
+                        of_peers: Vec::new(),
                     });
                 }
             }

@@ -14,6 +14,9 @@ const PAPER: &str = "Lu and Du, Performance Study of iSCSI-Based Storage Subsyst
 const CONFIGURATIONS: [(&str, Option<&str>); 3] =
     [("fc-san", None), ("gige-lan-iscsi", Some("gige")), ("campus-iscsi", Some("campus"))];
 
+/// Disks of the heavy load.
+const DISKS: u16 = 6;
+
 /// The section on the setup process.
 pub(crate) const LOGIN: Study = Study {
     name: "lu-login",
@@ -45,7 +48,8 @@ pub(crate) const HEAVY: Study = Study {
     name: "lu-heavy",
     paper: PAPER,
     question: "what 64 random commands under way reach, near and far (figure 2)",
-    differs: "One memory instead of six disks, whose seeks were the paper's limit but for 64 KiB over the campus. The paper \
+    differs: "Six units of one target, behind one session; each command goes to one of them by chance, as in the paper. They are memory \
+              (without a network six parts of one), where the paper's disks and their seeks were the limit but for 64 KiB over the campus. The paper \
               says that the share of reads makes less than 5 %, and gives one figure for all of them.",
     axes: Some(("read_percent", "configuration")),
     cells: heavy,
@@ -105,6 +109,8 @@ fn login() -> Vec<Cell> {
                 link: Some("campus".to_owned()),
                 probe: Probe::Login(LoginProbe { discovers, authentication: named.1, digests, phase }),
                 published: LU_LOGIN.one(&wanted, "mean_ms").filter(|_| is_theirs),
+                beside: Vec::new(),
+                of_peers: Vec::new(),
             });
         }
     };
@@ -131,6 +137,8 @@ fn light() -> Vec<Cell> {
                 let disk = DiskProbe::new(random(size_kib << 10, read), 1, Metric::MeanMilliseconds);
                 cells.push(Cell {
                     published: LU_LIGHT.one(&wanted, "mean_ms"),
+                    beside: Vec::new(),
+                    of_peers: Vec::new(),
                     link: link.map(str::to_owned),
                     probe: Probe::Disk(disk),
                     parameters: wanted.iter().map(|&(name, value)| (name, value.to_owned())).collect(),
@@ -149,10 +157,13 @@ fn heavy() -> Vec<Cell> {
                 let size = size_kib.to_string();
                 let wanted = [("configuration", configuration), ("size_kib", &*size)];
                 let workload = random(size_kib << 10, Percent::new(read));
+                let disk = DiskProbe::new(workload, 64, Metric::MegabytesPerSecond);
                 cells.push(Cell {
                     published: LU_HEAVY.one(&wanted, "approx_mb_per_s"),
+                    beside: Vec::new(),
+                    of_peers: Vec::new(),
                     link: link.map(str::to_owned),
-                    probe: Probe::Disk(DiskProbe::new(workload, 64, Metric::MegabytesPerSecond)),
+                    probe: Probe::Disk(DiskProbe { units: DISKS, ..disk }),
                     parameters: parameters([
                         ("configuration", configuration.to_owned()),
                         ("size_kib", size.clone()),
@@ -177,6 +188,8 @@ fn trace() -> Vec<Cell> {
                 DiskProbe { load: Load::Trace(Arc::clone(&trace)), ..DiskProbe::new(workload, 32, metric) };
             cells.push(Cell {
                 published: LU_TRACE.one(&[("configuration", configuration)], column),
+                beside: Vec::new(),
+                of_peers: Vec::new(),
                 link: link.map(str::to_owned),
                 probe: Probe::Disk(disk),
                 parameters: parameters([

@@ -58,6 +58,8 @@ fn cells() -> Vec<Cell> {
                                 figure: Figure::Each { writes, size_kib, is_deviation },
                             }),
                             published: table.and_then(|table| table.one(&wanted, column)),
+                            beside: Vec::new(),
+                            of_peers: Vec::new(),
                         });
                     }
                 }

@@ -7,7 +7,9 @@ mod dalgic;
 mod disaster;
 mod files;
 mod fujita;
+mod guest;
 mod image;
+mod limits;
 mod lu;
 mod lu_files;
 mod memory;
@@ -23,7 +25,7 @@ mod trinkle;
 mod why;
 
 pub use peer::Peer;
-pub use result::{CellResult, LatencyParts, LinkFacts, StudyResult};
+pub use result::{CellResult, Further, LatencyParts, LinkFacts, StudyResult, Summary};
 pub use runner::{Laboratory, Told};
 pub(crate) use site::{BLOCK_BYTES, RANGE_BYTES, Site};
 
@@ -77,6 +79,12 @@ pub fn study(name: &str) -> Option<&'static Study> {
     STUDIES.iter().find(|study| study.name == name)
 }
 
+/// Tables beside that of all figures, as a paper has them; most studies have none.
+#[must_use]
+pub fn summaries(result: &StudyResult) -> Vec<Summary> {
+    if result.study == trinkle::PROFILES.name { trinkle::by_target(&result.cells) } else { Vec::new() }
+}
+
 impl Study {
     /// How many cells it has.
     #[must_use]
@@ -94,6 +102,18 @@ pub(crate) struct Cell {
     pub(crate) link: Option<String>,
     pub(crate) probe: Probe,
     pub(crate) published: Option<f64>,
+    /// What was published of further figures, by their names.
+    pub(crate) beside: Vec<(&'static str, f64)>,
+    /// Both of these where the figure is one of another target, by its name.
+    pub(crate) of_peers: Vec<OfPeer>,
+}
+
+/// What was published of another target than ours.
+#[derive(Debug, Clone)]
+pub(crate) struct OfPeer {
+    pub(crate) peer: &'static str,
+    pub(crate) published: Option<f64>,
+    pub(crate) beside: Vec<(&'static str, f64)>,
 }
 
 /// Parameters of a cell, as results have them.
@@ -136,7 +156,7 @@ mod tests {
             ("dalgic-lan", 24),
             ("dalgic-connections", 0),
             ("trinkle-baseline", 5),
-            ("trinkle-profiles", 20),
+            ("trinkle-profiles", 40),
             ("lu-light", 24),
             ("lu-heavy", 24),
             ("lu-trace", 6),

@@ -1,5 +1,5 @@
 //! Other targets beside ours, at the far end of a link: programs of Debian's packages, with a configuration of our own and a disk
-//! of memory. LIO is no program but a part of the kernel; it is measured in a virtual machine, not here.
+//! of memory. LIO is no program but a part of the kernel, and runs in a virtual machine.
 
 use std::env;
 use std::ffi::CString;
@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use lunette_wan::{FAR, Namespace};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
+use super::guest;
 use super::site::{BLOCK_BYTES, DISK_BYTES, PORT, Site};
 use crate::LabError;
 
@@ -34,15 +35,20 @@ pub enum Peer {
     Tgtd,
     /// FreeBSD's of old, which Debian has.
     Istgt,
+    /// The kernel's, in a virtual machine.
+    Lio,
 }
 
 impl Peer {
+    const ALL: [Self; 3] = [Self::Tgtd, Self::Istgt, Self::Lio];
+
     /// Its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Tgtd => "tgtd",
             Self::Istgt => "istgt",
+            Self::Lio => "lio",
         }
     }
 
@@ -51,6 +57,7 @@ impl Peer {
         match self {
             Self::Tgtd => ("iqn.2026-11.io.lunette:tgtd", 1),
             Self::Istgt => ("iqn.2026-11.io.lunette:istgt", 0),
+            Self::Lio => ("iqn.2026-11.io.lunette:lio", 0),
         }
     }
 
@@ -58,6 +65,8 @@ impl Peer {
         match self {
             Self::Tgtd => (&["tgtd", "tgtadm"], "tgt"),
             Self::Istgt => (&["istgt"], "istgt"),
+            // What it needs is not in one package.
+            Self::Lio => (&[], ""),
         }
     }
 
@@ -66,6 +75,9 @@ impl Peer {
     /// # Errors
     /// A sentence with what to install.
     pub fn check(self) -> Result<(), LabError> {
+        if self == Self::Lio {
+            return guest::lacks().map_or(Ok(()), |lack| Err(LabError::Plan(format!("lio needs {lack}"))));
+        }
         let (programs, package) = self.programs();
         let missing = programs.iter().find(|program| find(program).is_none());
         missing.map_or(Ok(()), |program| {
@@ -84,13 +96,8 @@ impl FromStr for Peer {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let peers = [Self::Tgtd, Self::Istgt];
-        let found = peers.into_iter().find(|peer| peer.name() == text);
-        found.ok_or_else(|| {
-            let help =
-                if text == "lio" { "; LIO is in the kernel, and measured in a virtual machine" } else { "" };
-            format!("there are tgtd and istgt{help}")
-        })
+        let found = Self::ALL.into_iter().find(|peer| peer.name() == text);
+        found.ok_or_else(|| "there are tgtd, istgt and lio".to_owned())
     }
 }
 
@@ -103,10 +110,14 @@ pub(super) fn find(name: &str) -> Option<PathBuf> {
 
 /// A directory for a peer's files, which goes with it.
 #[derive(Debug)]
-struct Directory(PathBuf);
+pub(super) struct Directory(PathBuf);
 
 impl Directory {
-    fn make() -> io::Result<Self> {
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(super) fn make() -> io::Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = env::temp_dir().join(format!("lunette-lab-{}-{number}", std::process::id()));
@@ -152,6 +163,7 @@ pub(super) fn start(peer: Peer, far: &Namespace) -> Result<Running, LabError> {
     let mut command = match peer {
         Peer::Tgtd => tgtd(&directory.0),
         Peer::Istgt => istgt(&directory.0, &path).map_err(&failed)?,
+        Peer::Lio => return Err(LabError::Plan("LIO is no program".to_owned())),
     };
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     let child = far.spawn(&mut command).map_err(LabError::system("a peer at the far end"))?;
@@ -264,11 +276,10 @@ mod tests {
 
     #[test]
     fn peers_have_names_and_what_is_none_is_told() {
-        for peer in [Peer::Tgtd, Peer::Istgt] {
+        for peer in Peer::ALL {
             assert_eq!(peer.to_string().parse(), Ok(peer));
         }
-        assert!("lio".parse::<Peer>().is_err_and(|error| error.contains("virtual machine")));
-        assert!("scst".parse::<Peer>().is_err_and(|error| error == "there are tgtd and istgt"));
+        assert!("scst".parse::<Peer>().is_err_and(|error| error == "there are tgtd, istgt and lio"));
     }
 
     #[test]

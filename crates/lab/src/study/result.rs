@@ -71,8 +71,9 @@ pub struct CellResult {
     /// Of all three.
     pub unit: String,
     /// What sets the limit: `link-rate`, `command-window`, `tcp-window`, `loss`; `machine` where less came and
-    /// this machine was too slow; `store` where less came from a disk; `unexplained` where less came for no such reason; `not-recovered` where a run
-    /// was not over in time, and stands as that time; `none` where there is no model.
+    /// this machine was too slow; `store` where less came from a disk, `target` where that disk had nothing to do; `unexplained` where less
+    /// came for no such reason; `not-recovered` where a run was not over in time, and stands as that time. Where there is no model: `store`,
+    /// `machine`, `file-system`, `protocol`, `cache`, `round-trips`, `initiator`, `target`, `shared-link`, `loss-recovery`.
     pub limit: String,
     /// Each run.
     pub runs: Vec<f64>,
@@ -82,6 +83,9 @@ pub struct CellResult {
     pub processor: f64,
     /// The share of all processors that nobody used.
     pub idle: f64,
+    /// What else is told of it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub further: Vec<Further>,
     /// Which of the agreements.
     pub negotiated: Option<usize>,
     /// The largest share of a cold image that this machine's page cache had when a run began; none without such an image, and where the
@@ -97,6 +101,62 @@ pub struct CellResult {
     /// Why it is better than the model by more than 10 %, where it is.
     #[serde(default)]
     pub above: Option<String>,
+}
+
+/// A figure beside that of a cell.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Further {
+    /// What it is.
+    pub name: String,
+    /// What was measured: the median of the runs.
+    pub measured: f64,
+    /// What was published.
+    #[serde(default)]
+    pub published: Option<f64>,
+    /// Of both.
+    pub unit: String,
+}
+
+impl Further {
+    pub(crate) fn new(name: &str, measured: f64, unit: &str) -> Self {
+        Self { name: name.to_owned(), measured, published: None, unit: unit.to_owned() }
+    }
+
+    /// The medians of what runs tell, by name, with what was published of it.
+    pub(crate) fn medians(runs: &[&[Self]], published: &[(&'static str, f64)]) -> Vec<Self> {
+        let mut all: Vec<Self> = Vec::new();
+        for one in runs.iter().copied().flatten() {
+            if !all.iter().any(|known| known.name == one.name) {
+                let own = runs.iter().copied().flatten().filter(|other| other.name == one.name);
+                let measured = median(own.map(|own| own.measured).collect()).unwrap_or(one.measured);
+                let published = published.iter().find(|named| named.0 == one.name).map(|named| named.1);
+                all.push(Self { measured, published, ..one.clone() });
+            }
+        }
+        all
+    }
+}
+
+/// A table of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// What it is of.
+    pub title: String,
+    /// The names of its columns.
+    pub columns: Vec<String>,
+    /// Its rows, each with as many texts.
+    pub rows: Vec<Vec<String>>,
+}
+
+/// The standard deviation of just these values: the root of their mean squared distance from their mean.
+pub(crate) fn deviation(values: &[f64]) -> f64 {
+    let mean = mean(values);
+    (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len().max(1) as f64).sqrt()
+}
+
+/// Their mean; 0 without any.
+pub(crate) fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
 /// The mean parts of a latency in milliseconds, as `lunette bench --target-times` tells them apart.
@@ -186,6 +246,7 @@ impl CellResult {
             spread: 0.0,
             processor: 0.0,
             idle: 1.0,
+            further: Vec::new(),
             negotiated: None,
             cached: None,
             parts: None,
@@ -203,6 +264,11 @@ impl CellResult {
         })
     }
 
+    /// This process had all that one processor gives, or nobody had anything to spare.
+    pub(crate) fn has_busy_machine(&self) -> bool {
+        self.processor >= BUSY || self.idle < IDLE_MIN
+    }
+
     /// Names the limit: the model's, unless less came than it expects: then this machine was busy or late with packets, or what
     /// stands beside the network was the limit, or the cell is a defect of the model or of what it measures.
     pub(crate) fn judge(&mut self, limit: Option<Limit>, is_late: bool, beside: Option<&str>) {
@@ -215,9 +281,7 @@ impl CellResult {
         });
         self.limit = match limit {
             None => "none".to_owned(),
-            Some(_) if is_slow && (is_late || self.processor >= BUSY || self.idle < IDLE_MIN) => {
-                "machine".to_owned()
-            }
+            Some(_) if is_slow && (is_late || self.has_busy_machine()) => "machine".to_owned(),
             Some(_) if is_slow => beside.unwrap_or("unexplained").to_owned(),
             Some(limit) => limit.word().to_owned(),
         };
@@ -233,6 +297,16 @@ mod tests {
         assert_eq!(median(vec![]), None);
         assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
+    }
+
+    #[test]
+    fn further_figures_are_medians_of_the_runs_that_have_them() {
+        let one = |measured| vec![Further::new("snd_cwnd", measured, "KB")];
+        let runs = [one(3.0), one(9.0), [one(5.0), vec![Further::new("least", 1.0, "ms")]].concat()];
+        let runs: Vec<&[Further]> = runs.iter().map(Vec::as_slice).collect();
+        let all = Further::medians(&runs, &[("least", 1.7)]);
+        let told: Vec<_> = all.iter().map(|one| (&*one.name, one.measured, one.published)).collect();
+        assert_eq!(told, [("snd_cwnd", 5.0, None), ("least", 1.0, Some(1.7))]);
     }
 
     #[test]

@@ -11,9 +11,9 @@ use lunette_wan::isolate_mounts;
 
 use super::peer::Peer;
 use super::probe::{self, Duty, Kept, Place, Probe, Run};
-use super::result::{CellResult, LinkFacts, StudyResult, median};
+use super::result::{CellResult, Further, LinkFacts, StudyResult, deviation, mean, median};
 use super::site::Site;
-use super::{Cell, Study, why};
+use super::{Cell, Study, guest, limits, why};
 use crate::{Host, LabError, Negotiated};
 
 /// Runs of each cell, unless it is to be quick.
@@ -28,9 +28,14 @@ const OF_PEER: &str = "target";
 /// What a cell is told by of which one run at least was not over in time.
 const UNFINISHED: &str = "not-recovered";
 
+/// Of the runs of a cell, where the published table has them.
+const MEAN: &str = "mean";
+pub(super) const DEVIATION: &str = "std";
+
 /// What is to be said where there are peers.
 const PEERS_DIFFER: &str = "tgtd and istgt are Debian's, with a disk of memory and otherwise as they come, each on a link of its own like \
-                            ours; where the target is the limit, nothing else explains that less came.";
+                            ours; where the target is the limit, nothing else explains that less came. \
+                            LIO is in a virtual machine, behind the far end as behind a router.";
 
 /// How studies are run.
 #[derive(Debug, Clone, Copy)]
@@ -120,8 +125,11 @@ impl Laboratory<'_> {
         for lack in lacking {
             result.differs += &format!(" Cells are left out on this machine, for it lacks {lack}.");
         }
-        let caveats = cells.iter().filter_map(|aimed| aimed.cell.probe.caveat(self.is_quick));
-        for caveat in caveats.collect::<BTreeSet<_>>() {
+        let emulated = |peer: Option<Peer>| {
+            (peer == Some(Peer::Lio) && !guest::is_accelerated()).then_some(guest::EMULATED)
+        };
+        let caveats = |aimed: &Aimed| [aimed.cell.probe.caveat(self.is_quick), emulated(aimed.peer)];
+        for caveat in cells.iter().flat_map(caveats).flatten().collect::<BTreeSet<_>>() {
             result.differs += &format!(" {caveat}");
         }
         Ok(result)
@@ -149,15 +157,24 @@ impl Laboratory<'_> {
         if self.peers.is_empty() {
             return vec![Aimed { cell, peer: None }];
         }
-        let is_for_all = cell.link.is_some()
-            && matches!(&cell.probe, Probe::Disk(disk) if disk.connections == 1 && disk.design.is_none());
-        let peers = if is_for_all { self.peers } else { &[] };
+        let may_have = |peer: &Peer| match &cell.probe {
+            Probe::Disk(disk) => disk.connections == 1 && disk.design.is_none() && disk.units == 1,
+            // Both ends of a link in virtual machines measure nothing but these.
+            Probe::Virtual(_) => *peer != Peer::Lio,
+            _ => false,
+        };
+        let peers = self.peers.iter().copied().filter(|peer| cell.link.is_some() && may_have(peer));
+        let peers: Vec<Peer> = peers.collect();
         let with = |peer: Option<Peer>| {
             let mut cell = cell.clone();
-            cell.parameters.push(("target", peer.map_or("lunette", Peer::name).to_owned()));
+            let name = peer.map_or("lunette", Peer::name);
+            cell.parameters.push(("target", name.to_owned()));
+            if let Some(own) = cell.of_peers.iter().find(|own| own.peer == name).cloned() {
+                (cell.published, cell.beside) = (own.published, own.beside);
+            }
             Aimed { cell, peer }
         };
-        std::iter::once(None).chain(peers.iter().copied().map(Some)).map(with).collect()
+        std::iter::once(None).chain(peers.into_iter().map(Some)).map(with).collect()
     }
 
     fn runs(&self, cell: &Cell) -> usize {
@@ -308,6 +325,18 @@ fn result(
         .min_by(|one, other| (one.measured - measured).abs().total_cmp(&(other.measured - measured).abs()));
     let parts = nearest.and_then(|run| run.parts);
     let is_unfinished = runs.iter().any(|run| run.is_unfinished);
+    let of_run = runs.iter().find_map(|run| run.limit);
+    let told: Vec<&[Further]> = runs.iter().map(|run| run.further.as_slice()).collect();
+    let mut further = Further::medians(&told, &cell.beside);
+    if let Some((_, published)) = cell.beside.iter().find(|named| named.0 == DEVIATION)
+        && figures.len() > 1
+    {
+        further.push(Further::new(MEAN, mean(&figures), ""));
+        further.push(Further {
+            published: Some(*published),
+            ..Further::new(DEVIATION, deviation(&figures), "")
+        });
+    }
     let negotiated = runs.into_iter().find_map(|run| run.negotiated).map(|agreed| {
         let known = agreements.iter().position(|known| known.is_like(&agreed));
         known.unwrap_or_else(|| {
@@ -324,6 +353,7 @@ fn result(
         spread: if measured > 0.0 { (largest - smallest) / measured } else { 0.0 },
         processor,
         idle,
+        further,
         negotiated,
         cached,
         parts,
@@ -331,6 +361,9 @@ fn result(
     };
     let beside = if aimed.peer.is_some() { Some(OF_PEER) } else { cell.probe.beside() };
     result.judge(limit, is_late, beside);
+    if let Some(limit) = limits::named(cell, &result, of_run) {
+        result.limit = limit.to_owned();
+    }
     if is_unfinished {
         result.limit = UNFINISHED.to_owned();
     }

@@ -2,16 +2,18 @@
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use lunette_initiator::{IscsiName, Lun, Options, Portal};
 use lunette_link::Link;
 use lunette_wan::{Emulator, FAR};
 
+use super::guest::{self, Guest};
 use super::peer::{self, Peer};
 use super::result::LinkFacts;
 use crate::LabError;
@@ -20,6 +22,8 @@ pub(crate) const TARGET: &str = "iqn.2026-11.io.lunette:lab";
 pub(crate) const PORT: u16 = 3260;
 /// The length of the disk in bytes.
 pub(crate) const DISK_BYTES: u64 = 1 << 30;
+/// The length of LIO's disk, which is in the memory of its virtual machine, in bytes.
+const LIO_BYTES: u64 = RANGE_BYTES + (16 << 20);
 const CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 const TCP_BUFFERS: [&str; 2] = ["/proc/sys/net/ipv4/tcp_rmem", "/proc/sys/net/ipv4/tcp_wmem"];
 /// What is used of it, in bytes.
@@ -33,6 +37,8 @@ pub(crate) const BLOCK_BYTES: u32 = 512;
 pub(crate) struct Site {
     /// Behind the network in the order of their ends: a target that is gone answers nobody.
     target: Server,
+    /// The kernel's initiator at the near end, once somebody has asked for it.
+    guest: OnceLock<Guest>,
     emulator: Emulator,
 }
 
@@ -40,6 +46,10 @@ pub(crate) struct Site {
 enum Server {
     Lunette(Child),
     Peer(peer::Running),
+    /// The kernel's, in a virtual machine.
+    Lio {
+        _guest: Guest,
+    },
 }
 
 impl Site {
@@ -54,7 +64,7 @@ impl Site {
     ) -> Result<Self, LabError> {
         let emulator = network(link, seed, controls)?;
         let target = serve(&emulator, binary, &(configuration() + limits), &[])?;
-        Ok(Self { target: Server::Lunette(target), emulator })
+        Ok(Self { target: Server::Lunette(target), guest: OnceLock::new(), emulator })
     }
 
     /// The network.
@@ -87,8 +97,13 @@ impl Site {
     /// The same with a target that is not ours.
     pub(crate) fn open_peer(link: &Link, seed: u64, controls: &[&str], peer: Peer) -> Result<Self, LabError> {
         let emulator = network(link, seed, controls)?;
-        let running = peer::start(peer, emulator.far())?;
-        Ok(Self { target: Server::Peer(running), emulator })
+        let target = if peer == Peer::Lio {
+            let ends = (emulator.near(), emulator.far());
+            Server::Lio { _guest: Guest::lio(ends, link.mtu, peer.disk().0, LIO_BYTES)? }
+        } else {
+            Server::Peer(peer::start(peer, emulator.far())?)
+        };
+        Ok(Self { target, guest: OnceLock::new(), emulator })
     }
 
     /// Whether the target is ours.
@@ -96,15 +111,43 @@ impl Site {
         matches!(self.target, Server::Lunette(_))
     }
 
-    /// How to log in to the target.
-    pub(crate) fn options(&self) -> Result<(Options, Lun), LabError> {
-        let (name, lun) = match &self.target {
+    /// The name of the target, and its unit.
+    const fn disk(&self) -> (&'static str, u16) {
+        match &self.target {
             Server::Lunette(_) => (TARGET, 0),
             Server::Peer(running) => running.peer.disk(),
-        };
+            Server::Lio { .. } => Peer::Lio.disk(),
+        }
+    }
+
+    /// The address of the target.
+    const fn portal(&self) -> Ipv4Addr {
+        if let Server::Lio { .. } = &self.target { guest::ADDRESS } else { FAR.ipv4 }
+    }
+
+    /// The kernel's initiator in a virtual machine at the near end, logged in to the target. It boots for the first who asks.
+    pub(crate) fn guest(&self, mtu: u16) -> Result<&Guest, LabError> {
+        if self.guest.get().is_none() {
+            if let Server::Lio { .. } = &self.target {
+                return Err(LabError::Plan(
+                    "both ends of a link are in no virtual machine at once".to_owned(),
+                ));
+            }
+            let ends = (self.emulator.near(), self.emulator.far());
+            let (name, lun) = self.disk();
+            let booted = Guest::initiator(ends, mtu, (&format!("{}:{PORT}", self.portal()), name, lun))?;
+            // Nobody else is here.
+            let _ = self.guest.set(booted);
+        }
+        self.guest.get().ok_or_else(|| LabError::NotReady("a virtual machine".to_owned()))
+    }
+
+    /// How to log in to the target.
+    pub(crate) fn options(&self) -> Result<(Options, Lun), LabError> {
+        let (name, lun) = self.disk();
         let lun = Lun::new(lun).unwrap_or_default();
         let name = IscsiName::parse(name).map_err(|error| LabError::Plan(error.to_string()))?;
-        let mut options = Options::new(name, Portal::new(FAR.ipv4.to_string(), PORT));
+        let mut options = Options::new(name, Portal::new(self.portal().to_string(), PORT));
         // A session that is lost is a figure that is lost.
         options.timing.recovery = Duration::ZERO;
         Ok((options, lun))

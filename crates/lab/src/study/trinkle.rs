@@ -1,10 +1,13 @@
 //! Trinkle: a comparison of iSCSI targets by ten access profiles.
 
-use lunette_workload::{Percent, Profile, Sizes, Spread, Workload, profiles};
+use lunette_workload::{Percent, Sizes, Spread, Workload, profiles};
 
+use super::probe::VirtualProbe;
 use super::published::{TRINKLE, TRINKLE_BASELINE};
-use super::result::median;
-use super::{Cell, DiskProbe, Metric, Probe, Study, parameters};
+use super::result::{CellResult, Summary, median};
+use super::runner::DEVIATION;
+use super::{Cell, DiskProbe, Metric, OfPeer, Probe, Study, parameters};
+use crate::report::figure_text;
 
 const PAPER: &str = "Trinkle, a comparison of iSCSI targets (IET, SCST, LIO, ISTGT)";
 
@@ -23,18 +26,34 @@ pub(crate) const BASELINE: Study = Study {
 pub(crate) const PROFILES: Study = Study {
     name: "trinkle-profiles",
     paper: PAPER,
-    question: "what a target reaches under ten access profiles, with standard and jumbo frames",
-    differs: "Our target and initiator on emulated Gigabit Ethernet; memory instead of disks, so the profiles of applications show the network \
-              and the target, and there the paper's disks. The published figure is the median of the four targets' for a physical initiator, the same \
-              whichever target is measured. The paper's standard deviations and its initiators in virtual machines are not repeated, and \
-              neither is LIO.",
+    question: "what a target reaches under ten access profiles, with standard and jumbo frames, from a physical and a virtual initiator",
+    differs: "Our target on emulated Gigabit Ethernet, and those of --peers beside it; memory instead of disks, so the profiles of applications show \
+              the network and the target, and there the paper's disks. The physical initiator is ours, the virtual one Linux's with fio in a virtual \
+              machine. Beside our target stands the median of the paper's four; beside tgtd IET, whose appendix B configures tgt, beside istgt ISTGT, \
+              and beside lio LIO.",
     axes: None,
     cells,
 };
 
+/// The paper's targets, and which of ours each is beside.
+const TARGETS: [(&str, Option<&str>); 4] =
+    [("IET", Some("tgtd")), ("SCST", None), ("LIO", Some("lio")), ("ISTGT", Some("istgt"))];
+
+/// What was published of an initiator, frames and a profile: of one of the targets, or the median of all.
+fn published(initiator: &str, frames: &str, profile: &str, target: Option<&str>) -> OfPeer {
+    let mut wanted = vec![("initiator", initiator), ("frames", frames), ("test", title(profile))];
+    wanted.extend(target.map(|target| ("target", target)));
+    let figure = |column| median(TRINKLE.all(&wanted, column));
+    OfPeer {
+        peer: TARGETS.iter().find(|row| Some(row.0) == target).and_then(|row| row.1).unwrap_or_default(),
+        published: figure("mean"),
+        beside: figure("std").map(|std| (DEVIATION, std)).into_iter().collect(),
+    }
+}
+
 /// How the paper calls a profile.
-fn title(profile: &Profile) -> &'static str {
-    match profile.name {
+fn title(profile: &str) -> &'static str {
+    match profile {
         "max-throughput" => "Maximum Throughput",
         "max-iops" => "Maximum IOPS",
         "max-write-throughput" => "Maximum Write Throughput",
@@ -58,6 +77,8 @@ fn baseline() -> Vec<Cell> {
         link: link.map(str::to_owned),
         probe,
         published: TRINKLE_BASELINE.one(&[("what", what)], "mb_per_s"),
+        beside: Vec::new(),
+        of_peers: Vec::new(),
     };
     let mut cells = Vec::new();
     for (frames, link) in [("standard", "gige"), ("jumbo", "gige-jumbo")] {
@@ -79,19 +100,125 @@ fn baseline() -> Vec<Cell> {
 
 fn cells() -> Vec<Cell> {
     let mut cells = Vec::new();
-    for profile in profiles() {
-        for (frames, link) in [("standard", "gige"), ("jumbo", "gige-jumbo")] {
-            let is_iops = profile.name.ends_with("iops");
-            let metric = if is_iops { Metric::OperationsPerSecond } else { Metric::MebibytesPerSecond };
-            let wanted = [("initiator", "physical"), ("frames", frames), ("test", title(profile))];
-            let published = median(TRINKLE.all(&wanted, "mean"));
-            cells.push(Cell {
-                parameters: parameters([("profile", profile.name.to_owned()), ("frames", frames.to_owned())]),
-                link: Some(link.to_owned()),
-                probe: Probe::Disk(DiskProbe::new(profile.workload(), profile.depth, metric)),
-                published,
-            });
+    for initiator in ["physical", "virtual"] {
+        for profile in profiles() {
+            for (frames, link) in [("standard", "gige"), ("jumbo", "gige-jumbo")] {
+                let is_iops = profile.name.ends_with("iops");
+                let metric = if is_iops { Metric::OperationsPerSecond } else { Metric::MebibytesPerSecond };
+                let of = |target| published(initiator, frames, profile.name, target);
+                let OfPeer { published, beside, .. } = of(None);
+                let beside_ours = TARGETS.iter().filter(|target| target.1.is_some());
+                cells.push(Cell {
+                    parameters: parameters([
+                        ("initiator", initiator.to_owned()),
+                        ("profile", profile.name.to_owned()),
+                        ("frames", frames.to_owned()),
+                    ]),
+                    link: Some(link.to_owned()),
+                    probe: if initiator == "physical" {
+                        Probe::Disk(DiskProbe::new(profile.workload(), profile.depth, metric))
+                    } else {
+                        Probe::Virtual(VirtualProbe { profile: *profile, metric })
+                    },
+                    published,
+                    beside,
+                    of_peers: beside_ours.map(|target| of(Some(target.0))).collect(),
+                });
+            }
         }
     }
     cells
+}
+
+/// The profiles of the paper's comparison of targets (4.6).
+const COMPARED: [&str; 4] = ["max-throughput", "max-write-throughput", "max-iops", "max-write-iops"];
+
+/// Throughput and operations by target, ours and the paper's: what its figures 4.21 and 4.22 compare.
+pub(crate) fn by_target(cells: &[CellResult]) -> Vec<Summary> {
+    let value = |cell: &CellResult, name: &str| {
+        cell.parameters.iter().find(|pair| pair.0 == name).map(|pair| pair.1.clone())
+    };
+    let kind = |cell: &CellResult| {
+        let target = value(cell, "target").unwrap_or_else(|| "lunette".to_owned());
+        [target, value(cell, "initiator").unwrap_or_default(), value(cell, "frames").unwrap_or_default()]
+    };
+    let mut kinds: Vec<[String; 3]> = Vec::new();
+    for kind in cells.iter().map(kind) {
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    let told = |figure: Option<f64>| figure.map_or_else(|| "-".to_owned(), figure_text);
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for own in &kinds {
+        let figure = |profile: &str| {
+            let is_it =
+                |cell: &&CellResult| kind(cell) == *own && value(cell, "profile").as_deref() == Some(profile);
+            cells.iter().find(is_it).map(|cell| cell.measured)
+        };
+        let row = own.iter().cloned().chain(["measured".to_owned()]);
+        rows.push(row.chain(COMPARED.map(|profile| told(figure(profile)))).collect());
+    }
+    let mut beside: Vec<&[String]> = kinds.iter().map(|kind| &kind[1..]).collect();
+    beside.sort();
+    beside.dedup();
+    for (target, _) in TARGETS {
+        for kind in &beside {
+            let figure = |profile| published(&kind[0], &kind[1], profile, Some(target)).published;
+            let row = [target.to_owned(), kind[0].clone(), kind[1].clone(), "published".to_owned()];
+            rows.push(row.into_iter().chain(COMPARED.map(|profile| told(figure(profile)))).collect());
+        }
+    }
+    let columns =
+        ["target", "initiator", "frames", "", "read MiB/s", "write MiB/s", "read IOPS", "write IOPS"];
+    let title = "Maximum throughput and operations by target".to_owned();
+    vec![Summary { title, columns: columns.map(str::to_owned).to_vec(), rows }]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_target_stands_beside_the_papers_own() {
+        let cells = cells();
+        let first = &cells[0];
+        let of = |peer| first.of_peers.iter().find(|own| own.peer == peer).and_then(|own| own.published);
+        let paper = |target| {
+            let wanted = [
+                ("target", target),
+                ("initiator", "physical"),
+                ("frames", "standard"),
+                ("test", "Maximum Throughput"),
+            ];
+            TRINKLE.one(&wanted, "mean")
+        };
+        assert!(of("tgtd").is_some() && of("tgtd") == paper("IET") && of("istgt") == paper("ISTGT"));
+        assert_eq!((of("lio"), first.of_peers.len()), (paper("LIO"), 3));
+        assert!(cells.iter().all(|cell| cell.published.is_some() && cell.beside.len() == 1));
+    }
+
+    #[test]
+    fn targets_are_compared_beside_the_papers() {
+        let cell = |profile: &str, target: &str, measured| CellResult {
+            parameters: vec![
+                ("initiator".into(), "physical".into()),
+                ("profile".into(), profile.into()),
+                ("frames".into(), "standard".into()),
+                ("target".into(), target.into()),
+            ],
+            ..CellResult::of(vec![measured], measured, "IOPS")
+        };
+        let cells = [
+            cell("max-iops", "lunette", 50_000.0),
+            cell("max-iops", "tgtd", 30_000.0),
+            cell("sql-16k", "tgtd", 1.0),
+        ];
+        let rows = by_target(&cells).remove(0).rows;
+        assert_eq!(rows[0].join(" "), "lunette physical standard measured - - 50000 -");
+        assert_eq!(rows[1].join(" "), "tgtd physical standard measured - - 30000 -");
+        assert_eq!(rows[2].join(" "), "IET physical standard published 113 109 49157 53569");
+        assert_eq!(rows.len(), 2 + 4);
+        assert!(rows.iter().all(|row| row.len() == 8));
+    }
 }

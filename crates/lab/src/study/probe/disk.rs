@@ -8,16 +8,21 @@ use lunette_initiator::{Lun, Options};
 use lunette_workload::{Arrivals, Kind, Pace, Range, Trace, Workload};
 
 use super::model::{self, Driven};
-use super::{Design, Duty, Keys, Metric, Place, Run};
+use super::tcp_facts::{self, Watched};
+use super::{Design, Duty, Keys, Metric, Place, Run, both_units};
+use crate::bench::monitor::Phase;
 use crate::study::LatencyParts;
 use crate::study::image::Image;
 use crate::study::recorded::Recorded;
 use crate::study::service::Service;
-use crate::study::site::{BLOCK_BYTES, RANGE_BYTES, Site, TARGET};
+use crate::study::site::{self, BLOCK_BYTES, RANGE_BYTES, Site, TARGET};
 use crate::{Carried, Disk, Ending, LabError, Measured, Monitor, Plan, Until, Work, bench};
 
 /// Of a trace, where it is to be quick.
 const QUICK_TRACE_COUNT: u64 = 2000;
+
+/// A part of a unit is a multiple of this, and so of every size, in bytes.
+const UNIT_STEP_BYTES: u64 = 1 << 20;
 
 /// Longer than anything here takes.
 const ENDLESS: Duration = Duration::from_secs(3600);
@@ -44,6 +49,10 @@ pub(crate) struct DiskProbe {
     pub(crate) tcp_buffer_bytes: Option<usize>,
     /// A target with an image on a disk, all caches cold; none: the one with memory.
     pub(crate) design: Option<Design>,
+    /// Units of the target, of which an operation finds one by chance.
+    pub(crate) units: u16,
+    /// What TCP let be under way is told, too.
+    pub(crate) tells_tcp: bool,
 }
 
 /// Operations.
@@ -65,7 +74,17 @@ impl DiskProbe {
     pub(crate) fn new(workload: Workload, depth: u32, metric: Metric) -> Self {
         let load = Load::Workload(workload);
         let keys = Keys::default();
-        Self { load, depth, keys, connections: 1, metric, tcp_buffer_bytes: None, design: None }
+        Self {
+            load,
+            depth,
+            keys,
+            connections: 1,
+            metric,
+            tcp_buffer_bytes: None,
+            design: None,
+            units: 1,
+            tells_tcp: false,
+        }
     }
 
     pub(super) fn mix(&self) -> Mix {
@@ -108,7 +127,8 @@ impl DiskProbe {
             }
             Load::Workload(workload) => {
                 let work = Work::Workload { workload: workload.clone(), arrivals: Arrivals::Closed };
-                (work, RANGE_BYTES, duty.warm_up, Until::Time(duty.time))
+                let length_bytes = self.unit_bytes() * u64::from(self.units);
+                (work, length_bytes, duty.warm_up, Until::Time(duty.time))
             }
             Load::Trace(trace) => {
                 let name = "lu-du".to_owned();
@@ -136,6 +156,20 @@ impl DiskProbe {
 }
 
 impl DiskProbe {
+    /// How many bytes of each unit are used: of all together as many as of one that is alone.
+    const fn unit_bytes(&self) -> u64 {
+        RANGE_BYTES / self.units as u64 / UNIT_STEP_BYTES * UNIT_STEP_BYTES
+    }
+
+    /// The configuration of a target with all of them.
+    fn target(&self) -> String {
+        let bytes = self.unit_bytes();
+        let unit = |number: u16| {
+            format!("[[target.lun]]\nnumber = {number}\nstore = \"mem:{bytes}\"\nwrite = \"back\"\n\n")
+        };
+        format!("[[target]]\nname = \"{TARGET}\"\n\n{}", (0..self.units).map(unit).collect::<String>())
+    }
+
     /// A session as the probe wants it.
     fn unit(&self, mut options: Options, lun: Lun) -> Disk {
         options.connections = self.connections;
@@ -154,7 +188,12 @@ impl DiskProbe {
                 wishes.max_outstanding_r2t = 1;
             }
         }
-        Disk::Unit { options: Box::new(options), lun }
+        let options = Box::new(options);
+        if self.units == 1 {
+            return Disk::Unit { options, lun };
+        }
+        let luns = (0..self.units).map(|number| Lun::new(number).unwrap_or_default()).collect();
+        Disk::Units { options, luns, unit_bytes: self.unit_bytes() }
     }
 }
 
@@ -181,7 +220,10 @@ pub(super) fn run(
     let Some((site, link)) = place.over else { return local(probe, duty) };
     let mut cached = None;
     // Where the figure is a time, the target is to tell its part of it.
-    let tells = probe.metric == Metric::MeanMilliseconds && probe.design.is_none() && site.is_ours();
+    // It listens at another port, for which no reservation is.
+    let is_reserved = link.up.reserved.is_some() || link.down.reserved.is_some();
+    let is_a_time = probe.metric == Metric::MeanMilliseconds && probe.design.is_none();
+    let tells = is_a_time && site.is_ours() && !is_reserved;
     let recorded = tells.then(|| Recorded::start(site, place.binary, place.scratch)).transpose()?;
     let (service, (options, lun)) = match probe.design {
         Some(design) => {
@@ -191,16 +233,29 @@ pub(super) fn run(
             let target = Service::target(TARGET, &path, &design.lines());
             (Some(Service::start(site, place.binary, &target, &[])?), Service::options()?)
         }
+        None if probe.units > 1 => {
+            (Some(Service::start(site, place.binary, &probe.target(), &[])?), Service::options()?)
+        }
         None if recorded.is_some() => (None, Service::options()?),
         None => (None, site.options()?),
     };
     let mut plan = probe.plan(probe.unit(options, lun), duty);
     plan.target_times = recorded.as_ref().map(Recorded::times);
-    let work = || measure(site, plan, monitor);
-    let carried = match probe.tcp_buffer_bytes {
-        Some(bytes) => site.with_tcp_buffers(bytes, work)??,
-        None => work()?,
+    let work = || {
+        if !probe.tells_tcp {
+            return (measure(site, plan, monitor), Vec::new());
+        }
+        // What is there beside the data of the larger part is commands and answers.
+        let watched = Watched { port: site::PORT, to_target: probe.mix().read_share < 0.5 };
+        tcp_facts::watch(site, watched, &|| monitor.phase() == Phase::Measuring, || {
+            measure(site, plan, monitor)
+        })
     };
+    let (carried, further) = match probe.tcp_buffer_bytes {
+        Some(bytes) => site.with_tcp_buffers(bytes, work)?,
+        None => work(),
+    };
+    let carried = carried?;
     drop((service, recorded));
     let mut run = figure(&carried.measured, &carried.ending, probe.metric)?;
     if let Some(agreed) = &carried.negotiated {
@@ -208,6 +263,7 @@ pub(super) fn run(
             model::disk(Driven { link, congestion_control: &site.congestion_control()? }, probe, agreed);
     }
     let parts = carried.measured.stages.told_apart.as_ref().map(LatencyParts::of);
+    run.further.extend(further);
     Ok(Run { negotiated: carried.negotiated, parts, cached, ..run })
 }
 
@@ -267,5 +323,11 @@ fn figure(measured: &Measured, ending: &Ending, metric: Metric) -> Result<Run, L
         }
     };
     let processor = measured.processor_s / measured.seconds.max(1e-9);
-    Ok(Run { processor, ..Run::of(measured_figure, None) })
+    let further = match metric {
+        Metric::MebibytesPerSecond | Metric::OperationsPerSecond => {
+            both_units(metric, measured.operations_per_s, measured.bytes_per_s).1
+        }
+        Metric::MegabytesPerSecond | Metric::MeanMilliseconds => Vec::new(),
+    };
+    Ok(Run { processor, further, ..Run::of(measured_figure, None) })
 }

@@ -7,7 +7,9 @@ mod model;
 mod recovery;
 mod shared;
 mod tcp;
+mod tcp_facts;
 mod transfer;
+mod virtualized;
 
 use std::cell::OnceCell;
 use std::path::Path;
@@ -16,9 +18,11 @@ use std::time::Duration;
 use lunette_link::Link;
 use lunette_workload::model::Limit;
 
+use super::Further;
+use super::guest;
 use super::image::Image;
 use super::site::Site;
-use crate::host::ProcessorTime;
+use crate::host::{DiskTime, ProcessorTime};
 use crate::{LabError, LatencyParts, Monitor, Negotiated};
 
 pub(crate) use disk::{DiskProbe, Load};
@@ -26,6 +30,7 @@ pub(crate) use files::{Figure, FilesProbe, Job, Kept, SIZES_KIB, Scheme};
 pub(crate) use login::{Authentication, LOGINS, LoginPhase, LoginProbe};
 pub(crate) use shared::SharedProbe;
 pub(crate) use transfer::TransferProbe;
+pub(crate) use virtualized::VirtualProbe;
 
 /// What is done in a cell.
 #[derive(Debug, Clone)]
@@ -38,6 +43,8 @@ pub(crate) enum Probe {
     Recovery(DiskProbe),
     /// A workload and bulk TCP on one link.
     Shared(SharedProbe),
+    /// A workload of the kernel's initiator in a virtual machine.
+    Virtual(VirtualProbe),
     /// A part of a login.
     Login(LoginProbe),
     /// A file's worth of a disk, read or written.
@@ -132,6 +139,7 @@ impl Probe {
             Self::Tcp { .. } => Metric::MegabytesPerSecond.unit(),
             Self::Disk(disk) => disk.metric.unit(),
             Self::Shared(shared) => shared.disk.metric.unit(),
+            Self::Virtual(probe) => probe.metric.unit(),
             Self::Transfer(_) => Metric::MegabytesPerSecond.unit(),
             Self::Files(files) => files.unit(),
             Self::Recovery(_) | Self::Login(_) => Metric::MeanMilliseconds.unit(),
@@ -155,12 +163,20 @@ impl Probe {
 
     /// What this machine lacks for it; nothing if it lacks nothing.
     pub(crate) fn lacks(&self) -> Option<String> {
-        if let Self::Files(files) = self { files.lacks() } else { None }
+        match self {
+            Self::Files(files) => files.lacks(),
+            Self::Virtual(_) => guest::lacks(),
+            _ => None,
+        }
     }
 
     /// What is not as the study has it, because this machine lacks something that it can be measured without.
     pub(crate) fn caveat(&self, is_quick: bool) -> Option<&'static str> {
-        if let Self::Files(files) = self { files.caveat(is_quick) } else { None }
+        match self {
+            Self::Files(files) => files.caveat(is_quick),
+            Self::Virtual(_) if !guest::is_accelerated() => Some(guest::EMULATED),
+            _ => None,
+        }
     }
 
     /// What is to be under way at once, in bytes, as far as that is known.
@@ -169,6 +185,7 @@ impl Probe {
             Self::Tcp { .. } => u64::MAX,
             Self::Disk(disk) | Self::Recovery(disk) => disk.outstanding_bytes(),
             Self::Shared(shared) => shared.disk.outstanding_bytes(),
+            Self::Virtual(probe) => u64::from(probe.profile.depth) * u64::from(probe.profile.size_bytes),
             Self::Login(_) | Self::Transfer(_) | Self::Files(_) => 0,
         }
     }
@@ -190,6 +207,10 @@ pub(crate) struct Run {
     pub(crate) is_unfinished: bool,
     /// The share of a cold image that the page cache had at the beginning, where the kernel could tell.
     pub(crate) cached: Option<f64>,
+    /// What else is told of it.
+    pub(crate) further: Vec<Further>,
+    /// What sets the limit where there is no model, as far as only the run itself knows.
+    pub(crate) limit: Option<&'static str>,
 }
 
 impl Run {
@@ -204,6 +225,8 @@ impl Run {
             parts: None,
             is_unfinished: false,
             cached: None,
+            further: Vec::new(),
+            limit: None,
         }
     }
 }
@@ -253,9 +276,29 @@ impl Duty {
     }
 }
 
+/// Operations and bytes per second as a figure of a metric of rates, and the other one beside it.
+pub(crate) fn both_units(metric: Metric, operations_per_s: f64, bytes_per_s: f64) -> (f64, Vec<Further>) {
+    let mebibytes = bytes_per_s / f64::from(1 << 20);
+    let further = |name: Metric, figure| vec![Further::new(name.unit(), figure, "")];
+    match metric {
+        Metric::OperationsPerSecond => (operations_per_s, further(Metric::MebibytesPerSecond, mebibytes)),
+        _ => (mebibytes, further(Metric::OperationsPerSecond, operations_per_s)),
+    }
+}
+
+/// The share of the time in which the disk below a store had something to do.
+pub(crate) const DISK_BUSY: &str = "disk busy";
+
+/// How busy the disk below a directory was since then, where it tells.
+fn disk_busy(scratch: &Path, before: Option<DiskTime>) -> Option<Further> {
+    let after = DiskTime::now(scratch)?;
+    Some(Further::new(DISK_BUSY, after.busy_percent_since(before?), "%"))
+}
+
 /// Runs a cell and looks how busy the machine was meanwhile.
 pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Run, LabError> {
     let before = ProcessorTime::now();
+    let disk_before = DiskTime::now(place.scratch);
     let mut run = match (probe, place.over) {
         (Probe::Tcp { to_target, buffer_bytes }, Some((site, link))) => {
             tcp::run(site, link, *to_target, *buffer_bytes, duty)
@@ -263,6 +306,7 @@ pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Ru
         (Probe::Disk(disk), _) => disk::run(place, disk, duty, &Monitor::default()),
         (Probe::Recovery(disk), _) => recovery::run(place, disk, duty),
         (Probe::Shared(shared), _) => shared::run(place, shared, duty),
+        (Probe::Virtual(probe), _) => virtualized::run(place, probe, duty),
         (Probe::Login(login), _) => login::run(place, login),
         (Probe::Transfer(transfer), _) => transfer::run(place, transfer),
         // It may have been done for another cell, and knows what was idle then.
@@ -271,6 +315,9 @@ pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Ru
     }?;
     if let (Some(before), Some(after)) = (before, ProcessorTime::now()) {
         run.idle = after.idle_since(before);
+    }
+    if probe.beside().is_some() {
+        run.further.extend(disk_busy(place.scratch, disk_before));
     }
     Ok(run)
 }

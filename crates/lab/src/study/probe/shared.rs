@@ -6,15 +6,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
+use lunette_link::Link;
 use lunette_workload::model::Limit;
 
 use super::disk::{self, DiskProbe};
 use super::model::{self, Driven};
-use super::{Duty, Place, Run, tcp};
+use super::{Duty, Metric, Place, Run, tcp};
 use crate::bench::monitor::Phase;
-use crate::study::site::Site;
 use crate::{LabError, Monitor};
 
+/// From this share of its rate on, a link is full.
+const IN_USE: f64 = 0.9;
 const PIECE_BYTES: usize = 64 << 10;
 /// How often is looked how far the disk is.
 const STEP: Duration = Duration::from_millis(1);
@@ -54,8 +56,16 @@ pub(super) fn run(place: Place<'_>, probe: &SharedProbe, duty: Duty) -> Result<R
         }
         Ok((run?, bulk.map_err(|_| LabError::Panicked)?))
     })?;
-    run.model =
-        share(site, link, probe)?.or(run.model).filter(|_| probe.flows == 0 || link.up.reserved.is_some());
+    let driven = Driven { link, congestion_control: &site.congestion_control()? };
+    let whole = model::path(driven, &link.up, link.round_trip(), None).payload_bytes_per_s();
+    let whole_mb_per_s = whole.map(|whole| whole / 1e6);
+    let is_used = whole_mb_per_s.is_some_and(|whole| {
+        probe.flows > 0 && iscsi_mb_per_s(&probe.disk, run.measured) + bulk_mb_per_s >= whole * IN_USE
+    });
+    run.limit = is_used.then_some("shared-link");
+    run.model = share(whole_mb_per_s, link, probe)
+        .or(run.model)
+        .filter(|_| probe.flows == 0 || link.up.reserved.is_some());
     if probe.tells_bulk {
         run.measured = bulk_mb_per_s;
     }
@@ -76,20 +86,21 @@ fn while_measured(carried: &AtomicU64, monitor: &Monitor, time: Duration, is_ove
     bytes as f64 / 1e6 / began.elapsed().as_secs_f64().max(1e-9)
 }
 
-/// What a reservation leaves each of them, in 10^6 bytes per second.
-fn share(
-    site: &Site,
-    link: &lunette_link::Link,
-    probe: &SharedProbe,
-) -> Result<Option<(f64, Limit)>, LabError> {
-    let driven = Driven { link, congestion_control: &site.congestion_control()? };
-    let whole = model::path(driven, &link.up, link.round_trip(), None).payload_bytes_per_s();
+/// What the disk carries, in 10^6 bytes per second, by what is told of it.
+fn iscsi_mb_per_s(disk: &DiskProbe, measured: f64) -> f64 {
+    if disk.metric == Metric::MeanMilliseconds {
+        let outstanding_bytes = f64::from(disk.depth) * f64::from(disk.mix().size_bytes);
+        outstanding_bytes / 1e3 / measured.max(1e-9)
+    } else {
+        measured
+    }
+}
+
+/// What a reservation leaves each of them, in 10^6 bytes per second, of the whole.
+fn share(whole: Option<f64>, link: &Link, probe: &SharedProbe) -> Option<(f64, Limit)> {
     let reserved = link.up.reserved.map(|share| share.get()).filter(|_| probe.flows > 0);
     let share = reserved.map(|share| if probe.tells_bulk { 1.0 - share } else { share });
-    Ok(whole
-        .zip(share)
-        .map(|(whole, share)| (whole / 1e6 * share, Limit::Link))
-        .filter(|_| probe.disk.depth > 1))
+    whole.zip(share).map(|(whole, share)| (whole * share, Limit::Link)).filter(|_| probe.disk.depth > 1)
 }
 
 fn flow<'scope>(

@@ -2,6 +2,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,7 @@ use lunette_link::Link;
 use socket2::{Domain, Socket, Type};
 
 use super::model::{self, Driven};
+use super::tcp_facts::{self, Watched};
 use super::{Duty, Run};
 use crate::LabError;
 use crate::study::site::Site;
@@ -27,12 +29,19 @@ pub(super) fn run(
     buffer_bytes: Option<usize>,
     duty: Duty,
 ) -> Result<Run, LabError> {
-    let bytes_per_s = carry(site, to_target, buffer_bytes, (duty.warm_up, duty.time))?;
+    let is_measuring = AtomicBool::new(false);
+    let (bytes_per_s, further) = tcp_facts::watch(
+        site,
+        Watched { port: PORT, to_target },
+        &|| is_measuring.load(Ordering::Relaxed),
+        || carry(site, to_target, buffer_bytes, (duty.warm_up, duty.time), &is_measuring),
+    );
+    let bytes_per_s = bytes_per_s?;
     let shape = if to_target { &link.up } else { &link.down };
     let window = buffer_bytes.map(|bytes| bytes as u64);
     let driven = Driven { link, congestion_control: &site.congestion_control()? };
     let path = model::path(driven, shape, link.round_trip(), window);
-    Ok(Run::of(bytes_per_s / 1e6, model::plain(&path)))
+    Ok(Run { further, ..Run::of(bytes_per_s / 1e6, model::plain(&path)) })
 }
 
 /// Bytes per second of one connection, in one direction, for a time after a warm-up.
@@ -41,12 +50,13 @@ fn carry(
     to_target: bool,
     buffer_bytes: Option<usize>,
     (warm_up, time): (Duration, Duration),
+    is_measuring: &AtomicBool,
 ) -> Result<f64, LabError> {
     let (near, far) = pair(site, buffer_bytes)?;
     let (sender, receiver) = if to_target { (near, far) } else { (far, near) };
     thread::scope(|scope| {
         let sending = scope.spawn(|| send(&sender));
-        let rate = receive(&receiver, warm_up, time);
+        let rate = receive(&receiver, warm_up, time, is_measuring);
         // The sender's next call fails, which is its end.
         let _ = receiver.shutdown(Shutdown::Both);
         let _ = sender.shutdown(Shutdown::Both);
@@ -104,7 +114,12 @@ fn send(mut stream: &TcpStream) {
 }
 
 /// Bytes per second that come after the warm-up.
-fn receive(mut stream: &TcpStream, warm_up: Duration, time: Duration) -> io::Result<f64> {
+fn receive(
+    mut stream: &TcpStream,
+    warm_up: Duration,
+    time: Duration,
+    is_measuring: &AtomicBool,
+) -> io::Result<f64> {
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut piece = vec![0; PIECE_BYTES];
     let began = Instant::now();
@@ -116,12 +131,16 @@ fn receive(mut stream: &TcpStream, warm_up: Duration, time: Duration) -> io::Res
         }
         let now = Instant::now();
         match &mut counted {
-            None if now - began >= warm_up => counted = Some((now, 0)),
+            None if now - began >= warm_up => {
+                counted = Some((now, 0));
+                is_measuring.store(true, Ordering::Relaxed);
+            }
             None => {}
             Some((since, bytes)) => {
                 *bytes += taken;
                 let took = now - *since;
                 if took >= time {
+                    is_measuring.store(false, Ordering::Relaxed);
                     return Ok(*bytes as f64 / took.as_secs_f64());
                 }
             }

@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lunette_block::{EngineKind, IdentityOverride, Provisioning, StoreSpec, Volume, VolumeSpec};
-use lunette_workload::{Kind, Operation};
+use lunette_workload::{Kind, Operation, Percent, Sizes, Spread, Workload};
 
-use super::{Place, Run};
+use super::disk::DiskProbe;
+use super::model::{self, Driven};
+use super::{Metric, Place, Run};
 use crate::LabError;
 use crate::endpoint::{End, Endpoint, Local, Session, SessionDisk};
 use crate::study::image::Image;
@@ -27,18 +29,42 @@ pub(crate) struct TransferProbe {
     pub(crate) length_bytes: u64,
 }
 
+impl TransferProbe {
+    /// The same without an end, as the model knows it.
+    fn workload(&self) -> DiskProbe {
+        let workload = Workload {
+            sizes: Sizes::one(REQUEST_BYTES as u32),
+            read: if self.kind == Kind::Read { Percent::ALL } else { Percent::ZERO },
+            random: Percent::ZERO,
+            spread: Spread::Uniform,
+        };
+        DiskProbe::new(workload, DEPTH, Metric::MegabytesPerSecond)
+    }
+}
+
 /// Runs it, on the local disk or over the link; the caches of this machine are cold.
 pub(super) fn run(place: Place<'_>, probe: &TransferProbe) -> Result<Run, LabError> {
     let image = Image::make(place.scratch, probe.length_bytes)?;
     let name = image.path().to_string_lossy().into_owned();
     let cached;
-    let took = if let Some((site, _)) = place.over {
+    let (mut model, mut negotiated) = (None, None);
+    let took = if let Some((site, link)) = place.over {
         let target = Service::target(TARGET, &name, "write = \"back\"\n");
         let _service = Service::start(site, place.binary, &target, &[])?;
         cached = image.cool()?;
         let (options, lun) = Service::options()?;
-        let disk = SessionDisk { options: &options, lun, block_bytes: BLOCK_BYTES };
-        site.near(|| Session::open(&disk).and_then(|session| carry(session, probe)))??
+        let disk = SessionDisk::one(&options, lun, BLOCK_BYTES);
+        let (took, agreed) = site.near(|| {
+            let session = Session::open(&disk)?;
+            let agreed = session.negotiated();
+            Ok::<_, LabError>((carry(session, probe)?, agreed))
+        })??;
+        if let Some(agreed) = &agreed {
+            let driven = Driven { link, congestion_control: &site.congestion_control()? };
+            model = model::disk(driven, &probe.workload(), agreed);
+        }
+        negotiated = agreed;
+        took
     } else {
         let spec = VolumeSpec {
             name,
@@ -58,7 +84,7 @@ pub(super) fn run(place: Place<'_>, probe: &TransferProbe) -> Result<Run, LabErr
         took?
     };
     let rate = probe.length_bytes as f64 / 1e6 / took.as_secs_f64().max(1e-9);
-    Ok(Run { cached, ..Run::of(rate, None) })
+    Ok(Run { cached, negotiated, ..Run::of(rate, model) })
 }
 
 /// The whole length in order, with a few requests under way; then a flush after writes.

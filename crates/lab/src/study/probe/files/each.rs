@@ -9,6 +9,7 @@ use crate::LabError;
 use crate::study::files::{Client, Directory, Mounted, Nfs, Share, ShareKind, Smb, watched};
 use crate::study::image::Image;
 use crate::study::probe::{Duty, Place};
+use crate::study::result::{deviation, mean};
 
 /// The sizes of the paper's tables 4 and 5, in KiB.
 pub(crate) const SIZES_KIB: [u32; 5] = [1, 4, 16, 64, 256];
@@ -102,17 +103,6 @@ fn times(client: &mut dyn Client, duty: Duty) -> Result<Outcome, LabError> {
         }
     }
     Ok(outcome)
-}
-
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len().max(1) as f64
-}
-
-/// The standard deviation of just these values.
-fn deviation(values: &[f64]) -> f64 {
-    let middle = mean(values);
-    let squares: Vec<f64> = values.iter().map(|value| (value - middle).powi(2)).collect();
-    mean(&squares).sqrt()
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 mod each;
 mod mail;
 mod web;
+mod whole;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::fs;
@@ -15,9 +16,10 @@ use std::time::Duration;
 pub(crate) use each::SIZES_KIB;
 
 use super::model::{self, Driven};
-use super::{Design, Duty, Place, Run};
+use super::{Design, Duty, Place, Run, disk_busy};
 use crate::LabError;
-use crate::host::ProcessorTime;
+use crate::host::{DiskTime, ProcessorTime};
+use crate::study::Further;
 use crate::study::files::{self, Attached, Mounted, ShareKind, watched};
 use crate::study::image::Image;
 use crate::study::memory::MemoryBound;
@@ -39,6 +41,8 @@ pub(crate) struct FilesProbe {
 pub(crate) enum Job {
     /// Files of several sizes, each opened, read or written, and closed, without caches.
     Each(Scheme),
+    /// One file of so many MiB, read and written, on an attached disk or without a network.
+    Whole { is_attached: bool, mib: u32 },
     /// A mail server's, from cold caches until all is on the target.
     Mail(Design),
     /// Files of 2 MiB, read in random order past the caches of this side, after all have been read.
@@ -87,6 +91,8 @@ struct Done {
     outcome: Outcome,
     idle: f64,
     cached: Option<f64>,
+    /// How busy the disk was.
+    disk: Option<Further>,
 }
 
 /// Whose files an image has.
@@ -111,9 +117,11 @@ impl FilesProbe {
     /// What this machine lacks for it.
     pub(crate) fn lacks(&self) -> Option<String> {
         let own = || match self.job {
-            Job::Each(Scheme::Direct) => None,
+            Job::Each(Scheme::Direct) | Job::Whole { is_attached: false, .. } => None,
             Job::Each(Scheme::Share(kind)) => kind.lacks(),
-            Job::Each(Scheme::Iscsi { .. }) | Job::Mail(_) | Job::Web { .. } => files::lacks_fuse(),
+            Job::Each(Scheme::Iscsi { .. }) | Job::Whole { .. } | Job::Mail(_) | Job::Web { .. } => {
+                files::lacks_fuse()
+            }
         };
         files::lacks().or_else(own)
     }
@@ -135,15 +143,17 @@ pub(super) fn run(place: Place<'_>, probe: &FilesProbe, duty: Duty) -> Result<Ru
     let done = match found {
         Some(done) => done,
         None => {
-            let before = ProcessorTime::now();
+            let (before, disk_before) = (ProcessorTime::now(), DiskTime::now(place.scratch));
             let (outcome, cached) = match probe.job {
                 Job::Each(scheme) => each::run(place, scheme, duty),
+                Job::Whole { is_attached, mib } => whole::run(place, is_attached, mib),
                 Job::Mail(design) => mail::run(place, design, duty),
                 Job::Web { design, files } => web::run(place, design, files, duty),
             }?;
             let idle =
                 before.zip(ProcessorTime::now()).map_or(1.0, |(before, after)| after.idle_since(before));
-            let done = Done { outcome, idle, cached };
+            let disk = disk_busy(place.scratch, disk_before);
+            let done = Done { outcome, idle, cached, disk };
             place.kept.done.borrow_mut().push((probe.job, duty.seed, done.clone()));
             done
         }
@@ -153,14 +163,20 @@ pub(super) fn run(place: Place<'_>, probe: &FilesProbe, duty: Duty) -> Result<Ru
         return Err(LabError::Plan("a cell asks for what its work does not tell".to_owned()));
     };
     let model = match (probe.job, probe.figure, place.over) {
-        (Job::Web { .. }, Figure::Read, Some((site, link))) => {
+        (
+            Job::Web { .. } | Job::Whole { .. },
+            figure @ (Figure::Read | Figure::Written),
+            Some((site, link)),
+        ) => {
             let congestion_control = site.congestion_control()?;
             let driven = Driven { link, congestion_control: &congestion_control };
-            model::plain(&model::path(driven, &link.down, link.round_trip(), None))
+            let shape = if figure == Figure::Read { &link.down } else { &link.up };
+            model::plain(&model::path(driven, shape, link.round_trip(), None))
         }
         _ => None,
     };
-    Ok(Run { idle: done.idle, cached: done.cached, ..Run::of(*measured, model) })
+    let further = Vec::from_iter(done.disk);
+    Ok(Run { idle: done.idle, cached: done.cached, further, ..Run::of(*measured, model) })
 }
 
 /// The image that all jobs of a link have in turn, with a new file system that `fill` has put these files into, out of all caches; and the share

@@ -1,0 +1,225 @@
+//! A Debian kernel in a virtual machine at one end of a site: with its own initiator, or its own target (LIO).
+//!
+//! What boots is an image as the project's tests have it (`cargo xtask vm`): a kernel and a root file system that stays in memory, whose
+//! first process runs a script of the host's. The machine is behind the end of the link as behind a router, so its TCP goes through the link.
+//! It is killed when it is dropped, and when the thread ends that has started it; its device goes with the namespace.
+
+use std::env;
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lunette_wan::{End, FAR, NEAR, Namespace};
+use rustix::fs::{Access, access};
+
+use super::peer::{Directory, command, find};
+use crate::LabError;
+
+/// The directory of the image: the variable that the project's tests have for it, too.
+const IMAGE: &str = "LUNETTE_VM";
+/// What is in it.
+const KERNEL: &str = "linux";
+const ROOT: &str = "root.cpio";
+/// The guest's address, and that of the end which it is behind.
+pub(crate) const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
+const ROUTER: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
+const NETWORK: &str = "10.0.2.0/24";
+const DEVICE: &str = "guest";
+/// An emulated processor takes its time, on a machine that may be busy.
+const PATIENCE: Duration = Duration::from_secs(300);
+const STEP: Duration = Duration::from_millis(20);
+
+/// What is to be said of it without acceleration.
+pub(crate) const EMULATED: &str = "The virtual machine's processor is emulated, for this machine has no /dev/kvm: its figures are those of the \
+                                   emulation, and say nothing of an initiator or a target in a virtual machine.";
+
+const INITIATOR: &str = include_str!("initiator.sh");
+const LIO: &str = include_str!("lio.sh");
+
+/// A running guest.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    machine: Child,
+    /// What it has as /mnt/host.
+    directory: Directory,
+    jobs: AtomicU32,
+}
+
+/// What this machine lacks for one; nothing if it lacks nothing.
+pub(crate) fn lacks() -> Option<String> {
+    for (program, package) in [("qemu-system-x86_64", "qemu-system-x86"), ("ip", "iproute2")] {
+        if find(program).is_none() {
+            return Some(format!("{program} (Debian: apt-get install {package})"));
+        }
+    }
+    image().err()
+}
+
+/// Whether its processor is this machine's own, and not an emulated one.
+pub(crate) fn is_accelerated() -> bool {
+    let has = |path: &str| Path::new(path).exists();
+    access("/dev/kvm", Access::WRITE_OK).is_ok()
+        && (has("/sys/module/kvm_intel") || has("/sys/module/kvm_amd"))
+}
+
+fn image() -> Result<PathBuf, String> {
+    let Some(directory) = env::var_os(IMAGE).map(PathBuf::from) else {
+        return Err(format!(
+            "the image of a virtual machine ({IMAGE} names its directory; `cargo xtask vm` in the project's sources builds one)"
+        ));
+    };
+    if [KERNEL, ROOT].iter().all(|file| directory.join(file).is_file()) {
+        Ok(directory)
+    } else {
+        Err(format!("an image of a virtual machine in {} ({KERNEL}, {ROOT})", directory.display()))
+    }
+}
+
+impl Guest {
+    /// The kernel's initiator at the near end, logged in to a unit: the namespaces of both ends, the MTU, and the portal, the target's
+    /// name and the unit's number.
+    pub(crate) fn initiator(
+        (near, far): (&Namespace, &Namespace),
+        mtu: u16,
+        (portal, target, lun): (&str, &str, u16),
+    ) -> Result<Self, LabError> {
+        let variables = [("PORTAL", portal), ("TARGET", target), ("LUN", &lun.to_string())];
+        Self::start((near, NEAR), far, mtu, &variables, INITIATOR)
+    }
+
+    /// The kernel's target at the far end, with a unit of so many bytes.
+    pub(crate) fn lio(
+        (near, far): (&Namespace, &Namespace),
+        mtu: u16,
+        target: &str,
+        unit_bytes: u64,
+    ) -> Result<Self, LabError> {
+        let pages = (unit_bytes / 4096).to_string();
+        Self::start((far, FAR), near, mtu, &[("TARGET", target), ("PAGES", &pages)], LIO)
+    }
+
+    fn start(
+        (own, end): (&Namespace, End),
+        other: &Namespace,
+        mtu: u16,
+        variables: &[(&str, &str)],
+        script: &str,
+    ) -> Result<Self, LabError> {
+        let image = image().map_err(LabError::Needs)?;
+        let failed = LabError::system("a network for a virtual machine");
+        own.within(|| {
+            ip(&format!("tuntap add dev {DEVICE} mode tap"))?;
+            ip(&format!("address add {ROUTER}/24 dev {DEVICE}"))?;
+            ip(&format!("link set {DEVICE} mtu {mtu} up"))?;
+            fs::write("/proc/sys/net/ipv4/ip_forward", "1")
+        })
+        .map_err(&failed)?;
+        other.within(|| ip(&format!("route add {NETWORK} via {}", end.ipv4))).map_err(&failed)?;
+        let directory = Directory::make().map_err(&failed)?;
+        let exports = [("HOST", ROUTER.to_string()), ("MTU", mtu.to_string())]
+            .into_iter()
+            .chain(variables.iter().map(|(name, value)| (*name, (*value).to_owned())))
+            .map(|(name, value)| format!("export {name}='{value}'\n"));
+        let text = exports.collect::<String>() + script;
+        fs::write(directory.path().join("script"), text).map_err(&failed)?;
+        let mut qemu = qemu(&image, directory.path(), mtu);
+        let machine = own.spawn_mortal(&mut qemu).map_err(LabError::system("a virtual machine"))?;
+        let mut guest = Self { machine, directory, jobs: AtomicU32::new(0) };
+        guest.wait_until_ready()?;
+        Ok(guest)
+    }
+
+    fn wait_until_ready(&mut self) -> Result<(), LabError> {
+        let started = Instant::now();
+        while !self.directory.path().join("told-ready").exists() {
+            let ended = self.machine.try_wait().map_err(LabError::system("a virtual machine"))?;
+            if ended.is_some() || self.directory.path().join("status").exists() {
+                return Err(LabError::NotReady(format!("the virtual machine has ended: {}", self.said())));
+            }
+            if started.elapsed() > PATIENCE {
+                return Err(LabError::NotReady(format!("the virtual machine is not ready: {}", self.said())));
+            }
+            thread::sleep(STEP);
+        }
+        Ok(())
+    }
+
+    /// The end of what its script has said.
+    fn said(&self) -> String {
+        let text = fs::read_to_string(self.directory.path().join("output")).unwrap_or_default();
+        let lines: Vec<&str> = text.trim().lines().rev().take(3).collect();
+        if lines.is_empty() {
+            return "its script says nothing".to_owned();
+        }
+        lines.into_iter().rev().collect::<Vec<_>>().join("; ")
+    }
+
+    /// Has fio run on the unit with these words, and answers what it tells.
+    pub(crate) fn fio(&self, words: &str, patience: Duration) -> Result<String, LabError> {
+        let failed = LabError::system("a job of a virtual machine");
+        let number = self.jobs.fetch_add(1, Ordering::Relaxed);
+        let file = |name: &str| self.directory.path().join(format!("{name}-{number}"));
+        // Whole or not there.
+        fs::write(file("unfinished"), words).map_err(&failed)?;
+        fs::rename(file("unfinished"), file("job")).map_err(&failed)?;
+        let started = Instant::now();
+        while !file("result").exists() {
+            if self.directory.path().join("status").exists() || started.elapsed() > PATIENCE + patience {
+                return Err(LabError::NotReady(format!(
+                    "the virtual machine tells nothing: {}",
+                    self.said()
+                )));
+            }
+            thread::sleep(STEP);
+        }
+        fs::read_to_string(file("result")).map_err(&failed)
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // Its root is in memory.
+        let _ = self.machine.kill();
+        let _ = self.machine.wait();
+    }
+}
+
+fn qemu(image: &Path, directory: &Path, mtu: u16) -> Command {
+    let share = format!("local,path={},mount_tag=host,security_model=none", directory.display());
+    let mut qemu = command("qemu-system-x86_64");
+    if is_accelerated() {
+        qemu.args(["-accel", "kvm", "-cpu", "host"]);
+    } else {
+        qemu.args(["-accel", "tcg,thread=multi", "-cpu", "Nehalem"]);
+    }
+    qemu.args(["-machine", "pc", "-m", "1536", "-smp", "2", "-nodefaults", "-no-user-config"])
+        .args(["-display", "none", "-no-reboot", "-kernel"])
+        .arg(image.join(KERNEL))
+        .arg("-initrd")
+        .arg(image.join(ROOT))
+        .args(["-append", "console=ttyS0 rdinit=/init panic=-1 mitigations=off nokaslr audit=0 apparmor=0"])
+        .args(["-netdev", &format!("tap,id=net,ifname={DEVICE},script=no,downscript=no")])
+        .args(["-device", &format!("virtio-net-pci,netdev=net,romfile=,host_mtu={mtu}")])
+        .args(["-device", "virtio-rng-pci", "-virtfs", &share, "-serial", "null"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .process_group(0);
+    qemu
+}
+
+/// Runs the program ip with words between blanks, in the calling thread's namespace.
+fn ip(words: &str) -> io::Result<()> {
+    let output = command("ip").args(words.split(' ')).stdin(Stdio::null()).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(format!("ip {words}: {}", said.trim())))
+}

@@ -1,0 +1,150 @@
+//! What TCP let be under way while something was measured, by the kernels of both ends: the setting of a buffer is not yet a window.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use lunette_wan::{TcpConnection, tcp_connections};
+
+use crate::study::Further;
+use crate::study::result::median;
+use crate::study::site::Site;
+
+/// How often is looked.
+const STEP: Duration = Duration::from_millis(50);
+
+/// Whose connections, and which end sends the data.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Watched {
+    /// The far end's port.
+    pub(super) port: u16,
+    /// The data goes from the near end to the far one.
+    pub(super) to_target: bool,
+}
+
+/// What was seen at one moment: sums over the connections.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Seen {
+    congestion_window_bytes: u64,
+    receive_space_bytes: u64,
+    busy: Duration,
+    held_by_receiver: Duration,
+    held_by_buffer: Duration,
+}
+
+impl Seen {
+    fn of(senders: &[TcpConnection], receivers: &[TcpConnection]) -> Option<Self> {
+        if senders.is_empty() || receivers.is_empty() {
+            return None;
+        }
+        let time = |of: fn(&TcpConnection) -> Duration| senders.iter().map(of).sum();
+        Some(Self {
+            congestion_window_bytes: senders.iter().map(|one| one.congestion_window_bytes).sum(),
+            receive_space_bytes: receivers.iter().map(|one| one.receive_space_bytes).sum(),
+            busy: time(|one| one.busy),
+            held_by_receiver: time(|one| one.held_by_receiver),
+            held_by_buffer: time(|one| one.held_by_buffer),
+        })
+    }
+}
+
+/// Does something, and tells what TCP did while it was measured: nothing where the kernel does not say, or nothing was seen.
+pub(super) fn watch<T>(
+    site: &Site,
+    watched: Watched,
+    is_measuring: &(dyn Fn() -> bool + Sync),
+    work: impl FnOnce() -> T,
+) -> (T, Vec<Further>) {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let watching = scope.spawn(|| {
+            let mut seen = Vec::new();
+            while !is_over.load(Ordering::Relaxed) {
+                if is_measuring() {
+                    match look(site, watched) {
+                        Ok(now) => seen.extend(now),
+                        // It says nothing now, and will not later.
+                        Err(_) => break,
+                    }
+                }
+                thread::sleep(STEP);
+            }
+            seen
+        });
+        let done = work();
+        is_over.store(true, Ordering::Relaxed);
+        (done, told(&watching.join().unwrap_or_default()))
+    })
+}
+
+fn look(site: &Site, watched: Watched) -> io::Result<Option<Seen>> {
+    let failed = |_| io::Error::from(io::ErrorKind::Other);
+    let is_near = |one: &TcpConnection| one.remote_port == watched.port;
+    let is_far = |one: &TcpConnection| one.local_port == watched.port;
+    let mut near = site.near(tcp_connections).map_err(failed)??;
+    let mut far = site.far(tcp_connections).map_err(failed)?;
+    near.retain(is_near);
+    far.retain(is_far);
+    let (senders, receivers) = if watched.to_target { (near, far) } else { (far, near) };
+    Ok(Seen::of(&senders, &receivers))
+}
+
+/// The windows by their medians, and which share of the time in which there was something to send it was held up by what.
+fn told(seen: &[Seen]) -> Vec<Further> {
+    let (Some(first), Some(last)) = (seen.first(), seen.last()) else { return Vec::new() };
+    let window = |name, of: fn(&Seen) -> u64| {
+        let kilobytes = median(seen.iter().map(|seen| of(seen) as f64 / 1e3).collect());
+        Some(Further::new(name, kilobytes?, "KB"))
+    };
+    let busy = last.busy.saturating_sub(first.busy).as_secs_f64();
+    let share = |name, of: fn(&Seen) -> Duration| {
+        let held = of(last).saturating_sub(of(first)).as_secs_f64();
+        (busy > 0.0).then(|| Further::new(name, (held / busy * 100.0).min(100.0), "%"))
+    };
+    [
+        window("snd_cwnd", |seen| seen.congestion_window_bytes),
+        window("rcv_space", |seen| seen.receive_space_bytes),
+        share("rwnd_limited", |seen| seen.held_by_receiver),
+        share("sndbuf_limited", |seen| seen.held_by_buffer),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(window: u64, busy_ms: u64, held_ms: u64) -> Seen {
+        Seen {
+            congestion_window_bytes: window,
+            receive_space_bytes: 2 * window,
+            busy: Duration::from_millis(busy_ms),
+            held_by_receiver: Duration::from_millis(held_ms),
+            held_by_buffer: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn windows_are_medians_and_times_are_those_of_the_measurement() {
+        assert_eq!(told(&[]), []);
+        let told = told(&[seen(10_000, 1000, 100), seen(90_000, 1100, 150), seen(20_000, 1400, 300)]);
+        let figures: Vec<_> = told.iter().map(|one| (&*one.name, one.measured.round(), &*one.unit)).collect();
+        let expected = [
+            ("snd_cwnd", 20.0, "KB"),
+            ("rcv_space", 40.0, "KB"),
+            ("rwnd_limited", 50.0, "%"),
+            ("sndbuf_limited", 0.0, "%"),
+        ];
+        assert_eq!(figures, expected);
+        // Who had nothing to send was held up by nothing.
+        assert_eq!(super::told(&[seen(10, 7, 7)]).len(), 2);
+    }
+
+    #[test]
+    fn only_what_has_both_ends_is_seen() {
+        assert_eq!(Seen::of(&[], &[]), None);
+    }
+}
