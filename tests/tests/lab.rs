@@ -132,6 +132,33 @@ fn turns_with_peers() -> Result<()> {
 }
 
 #[test]
+fn without_a_network_a_proxy_has_the_delay() -> Result<()> {
+    let arguments =
+        ["run", "dalgic-sweep", "--proxy", "--quick", "--quiet", "--json", "--only", "request_kib=1"];
+    let only = ["--only", "window=1", "--only", "mode=read"];
+    // Two of the links, which have a round trip of 10 and 50 ms, are enough.
+    for rtt_ms in [10.0, 50.0] {
+        let rtt = format!("rtt_ms={rtt_ms}");
+        let finished = lab(&[&arguments[..], &only, &["--only", &rtt]].concat())?;
+        ensure!(finished.success(), "{}: {}", finished.ending(), finished.output);
+        let result: Value = serde_json::from_str(finished.output.trim())?;
+        ensure!(result["link"][format!("oc3-{rtt_ms}")]["proxy"] == true, "{result}");
+        let cell = &result["cells"][0];
+        // One command of 1 KiB in each round trip, at most.
+        let most = 1.024 / rtt_ms;
+        ensure!(cell["measured"].as_f64().is_some_and(|rate| rate > 0.0 && rate <= most), "{cell}");
+    }
+    let finished = lab(&["run", "dalgic-tcp", "--proxy", "--quick", "--quiet"])?;
+    ensure!(
+        finished.ending() == "exit status 1"
+            && finished.output.contains("through a proxy there are no losses"),
+        "{}",
+        finished.output
+    );
+    Ok(())
+}
+
+#[test]
 fn studies_are_listed_and_what_is_none_is_refused() -> Result<()> {
     let finished = lab(&["list"])?;
     ensure!(

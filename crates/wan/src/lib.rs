@@ -26,6 +26,6 @@ pub use direction::Statistics;
 pub use emulator::{Emulator, End, FAR, NEAR};
 pub use error::WanError;
 pub use mounts::isolate_mounts;
-pub use namespace::{Entrance, Namespace};
+pub use namespace::{Entrance, Namespace, spawn_here};
 pub use privilege::acquire_privileges;
 pub use proxy::Proxy;

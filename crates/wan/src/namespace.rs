@@ -118,6 +118,15 @@ impl Namespace {
     }
 }
 
+/// Starts a command where the calling thread is. It is terminated when that thread ends, however that happens.
+///
+/// # Errors
+/// It cannot be started.
+pub fn spawn_here(command: &mut Command) -> io::Result<Child> {
+    end_with_parent(command, Signal::TERM);
+    command.spawn()
+}
+
 #[expect(unsafe_code, reason = "rustix cannot know that the flag has nothing to do with file descriptors")]
 fn unshare_network() -> rustix::io::Result<()> {
     // SAFETY: what makes the call unsafe is a table of descriptors that threads stop sharing; NEWNET leaves it alone.

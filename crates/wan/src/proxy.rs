@@ -56,13 +56,19 @@ fn beyond(shape: &Shape) -> Option<&'static str> {
 }
 
 impl Proxy {
+    /// The property of a link that no proxy has, if it has one.
+    #[must_use]
+    pub fn lacks(link: &Link) -> Option<&'static str> {
+        beyond(&link.up).or_else(|| beyond(&link.down))
+    }
+
     /// Listens on one address and passes connections on to another, over the link. All that the link leaves to chance, its
     /// jitter, comes from the seed.
     ///
     /// # Errors
     /// The link does something to packets that a proxy cannot do to bytes, or the address cannot be listened on.
     pub fn start(listen: SocketAddr, to: SocketAddr, link: &Link, seed: u64) -> Result<Self, WanError> {
-        if let Some(property) = beyond(&link.up).or_else(|| beyond(&link.down)) {
+        if let Some(property) = Self::lacks(link) {
             let message = format!("a proxy has only delay, jitter and rate, and this link has {property}");
             return Err(WanError::of("a proxy")(io::Error::new(io::ErrorKind::InvalidInput, message)));
         }

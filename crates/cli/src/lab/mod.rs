@@ -16,8 +16,8 @@ use crate::bench::Interrupts;
 use crate::failure::{Failure, say};
 use crate::initiator::{print, tell};
 
-const PRIVILEGES_HELP: &str =
-    "run it as root, or let users make namespaces and open /dev/net/tun, as for `lunette wan run`";
+const PRIVILEGES_HELP: &str = "run it as root, or let users make namespaces and open /dev/net/tun, as for `lunette wan run`; `--proxy` measures what can be \
+     measured without a network";
 /// The longest result that is read for a report, in bytes.
 const RESULT_BYTES_MAX: u64 = 16 << 20;
 
@@ -25,6 +25,7 @@ const RUN_EXAMPLES: &str = "\
 Examples:
   lunette lab run dalgic-tcp --quick
   lunette lab run trinkle-profiles --peers tgtd,istgt
+  lunette lab run dalgic-sweep --proxy
   lunette lab run --all --quick --output results && lunette lab report results
 
 Exit status: 0 when all figures are there, 1 when something went wrong on this machine, 2 when the command line is wrong, 125 when \
@@ -79,6 +80,10 @@ pub(crate) struct RunOptions {
     /// whose image LUNETTE_VM names
     #[arg(long, value_name = "TARGETS", value_delimiter = ',')]
     peers: Vec<Peer>,
+    /// Without a network, where nobody may make one: a TCP proxy with the delay and the rate of each link. TCP does not see them, cells
+    /// that need more than that are left out, and every result says so
+    #[arg(long, conflicts_with_all = ["peers", "congestion_control"])]
+    proxy: bool,
     /// Where all that is left to chance begins
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -150,9 +155,11 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
     }
     let binary = std::env::current_exe().map_err(|error| Failure::new("cannot find this program", &error))?;
     // Before any thread: a process with threads cannot move into a user namespace.
-    acquire_privileges().map_err(|error| {
-        Failure::network("there is no emulated network", &error).with_help(PRIVILEGES_HELP)
-    })?;
+    if !options.proxy {
+        acquire_privileges().map_err(|error| {
+            Failure::network("there is no emulated network", &error).with_help(PRIVILEGES_HELP)
+        })?;
+    }
     let interrupts = Interrupts::watch()?;
     let chosen: Vec<&Study> = if options.all {
         studies().iter().collect()
@@ -170,6 +177,7 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
             only: &options.only,
             peers: &options.peers,
             congestion_control: options.congestion_control.as_deref(),
+            is_proxied: options.proxy,
         };
         let result = match run_one(options, &laboratory, study) {
             Ok(result) => result,

@@ -181,6 +181,10 @@ pub fn notes(result: &StudyResult) -> Vec<String> {
 /// More links than these are told together.
 const LINKS_MAX: usize = 4;
 
+/// What is to be said of figures without a network.
+const PROXY: &str = "this is no network but a TCP proxy (`link.proxy`), which has the delay and the rate; TCP sees neither of them, so its windows and \
+                     its congestion control are not in the figures.";
+
 /// How the links were kept.
 fn links(result: &StudyResult) -> Vec<String> {
     let lost = |overrun| match overrun {
@@ -190,6 +194,9 @@ fn links(result: &StudyResult) -> Vec<String> {
     let links = &result.link;
     if links.len() <= LINKS_MAX {
         let each = |(name, link): (&String, &LinkFacts)| {
+            if link.proxy {
+                return format!("Link {name}: {}; {PROXY}", link.description);
+            }
             format!(
                 "Link {name}: {}, {}; packets were {} us late there and back{}.",
                 link.description,
@@ -199,6 +206,9 @@ fn links(result: &StudyResult) -> Vec<String> {
             )
         };
         return links.iter().map(each).collect();
+    }
+    if links.values().any(|link| link.proxy) {
+        return vec![format!("{} links; {PROXY}", links.len())];
     }
     let late_us = links.values().map(|link| link.late_us).max().unwrap_or_default();
     let overrun = links.values().map(|link| link.overrun).sum();

@@ -30,6 +30,7 @@ fn result(parameter: &str) -> StudyResult {
         congestion_control: "cubic".into(),
         late_us: 12,
         overrun: 0,
+        proxy: false,
         is_doubtful: false,
     };
     StudyResult {
@@ -135,6 +136,20 @@ fn many_links_are_told_together() {
     let notes = notes(&result).join("\n");
     let told = "5 links, cubic; packets were up to 40 us late there and back; 4 packets were lost because";
     assert!(notes.contains(told), "{notes}");
+}
+
+#[test]
+fn a_proxy_is_named_as_such() {
+    let mut result = result("read");
+    let mut link = result.link.values().next().expect("a link").clone();
+    link.proxy = true;
+    result.link.insert("oc3-0".into(), link.clone());
+    assert!(notes(&result).join("\n").contains("this is no network but a TCP proxy"));
+    for name in ["a", "b", "c", "d"] {
+        result.link.insert(name.into(), link.clone());
+    }
+    let notes = notes(&result).join("\n");
+    assert!(notes.contains("5 links; this is no network") && !notes.contains("late there"), "{notes}");
 }
 
 #[test]

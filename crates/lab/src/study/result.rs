@@ -51,6 +51,9 @@ pub struct LinkFacts {
     pub late_us: u64,
     /// Packets that were lost because this machine was too slow.
     pub overrun: u64,
+    /// No network, but a proxy that has delay and rate: TCP sees neither, nothing is lost, and how late it was is not known.
+    #[serde(default)]
+    pub proxy: bool,
     /// It was not what it should be, for one of these two reasons.
     pub is_doubtful: bool,
 }

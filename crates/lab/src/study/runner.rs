@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use lunette_link::Link;
-use lunette_wan::isolate_mounts;
+use lunette_wan::{Proxy, isolate_mounts};
 
 use super::peer::Peer;
 use super::probe::{self, Duty, Kept, Place, Probe, Run};
@@ -57,6 +57,9 @@ pub struct Laboratory<'a> {
     pub congestion_control: Option<&'a str>,
     /// Targets that are measured beside ours, in turns, wherever a cell asks for one over a link.
     pub peers: &'a [Peer],
+    /// A proxy with delay and rate in the place of each network: for systems where nobody may make one. Cells that need more are left out,
+    /// and every link says so.
+    pub is_proxied: bool,
 }
 
 /// What is told while a study runs.
@@ -103,7 +106,7 @@ impl Laboratory<'_> {
         if cells.is_empty() {
             return Err(LabError::Plan(format!("{} has no such cell", study.name)));
         }
-        let (cells, lacking) = divided(cells);
+        let (cells, lacking) = divided(cells, self.is_proxied);
         if cells.is_empty() {
             return Err(LabError::Needs(lacking.join("; ")));
         }
@@ -206,6 +209,7 @@ impl Laboratory<'_> {
             for aimed in cells.iter().filter(|aimed| aimed.link() == name) {
                 if !sites.iter().any(|site| site.0 == aimed.peer) {
                     let site = match aimed.peer {
+                        None if self.is_proxied => Site::open_proxied(link, self.seed, self.binary),
                         None => Site::open(link, self.seed, &controls, self.binary, ""),
                         Some(peer) => Site::open_peer(link, self.seed, &controls, peer),
                     }?;
@@ -286,9 +290,14 @@ impl Laboratory<'_> {
 }
 
 /// The cells that this machine has everything for, and what it lacks for the others.
-fn divided(cells: Vec<Aimed>) -> (Vec<Aimed>, Vec<String>) {
+fn divided(cells: Vec<Aimed>, is_proxied: bool) -> (Vec<Aimed>, Vec<String>) {
     let mut lacking = Vec::new();
-    let has_all = |aimed: &Aimed| match aimed.cell.probe.lacks() {
+    let needs_network = |aimed: &Aimed| is_proxied && (aimed.peer.is_some() || !passes_a_proxy(&aimed.cell));
+    let lacks = |aimed: &Aimed| {
+        let network = needs_network(aimed).then(|| NETWORK.to_owned());
+        network.or_else(|| aimed.cell.probe.lacks())
+    };
+    let has_all = |aimed: &Aimed| match lacks(aimed) {
         None => true,
         Some(lack) => {
             if !lacking.contains(&lack) {
@@ -299,6 +308,19 @@ fn divided(cells: Vec<Aimed>) -> (Vec<Aimed>, Vec<String>) {
     };
     let able = cells.into_iter().filter(has_all).collect();
     (able, lacking)
+}
+
+/// What a proxy is not.
+const NETWORK: &str = "a network (through a proxy there are no losses, no reservations, no windows of TCP's, and nothing but our own target)";
+
+/// Whether a cell's figure means something through a proxy: a workload on the target of ours that each site has.
+fn passes_a_proxy(cell: &Cell) -> bool {
+    let Some(link) = &cell.link else { return true };
+    let is_plain = match &cell.probe {
+        Probe::Disk(disk) => disk.is_plain(),
+        _ => false,
+    };
+    is_plain && link.parse::<Link>().is_ok_and(|link| Proxy::lacks(&link).is_none())
 }
 
 /// Makes one figure of a cell's runs; nothing without any.

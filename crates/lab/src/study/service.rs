@@ -27,7 +27,7 @@ impl Service {
         secrets: &[(&str, &str)],
     ) -> Result<Self, LabError> {
         let configuration = format!("portals = [\"{}:{PORT}\"]\n\n{targets}", FAR.ipv4);
-        serve(site.emulator(), binary, &configuration, secrets).map(Self)
+        serve(site.emulator()?, binary, &configuration, secrets).map(Self)
     }
 
     /// Puts it under a bound of memory.

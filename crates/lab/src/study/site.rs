@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use lunette_initiator::{IscsiName, Lun, Options, Portal};
 use lunette_link::Link;
-use lunette_wan::{Emulator, FAR};
+use lunette_wan::{Emulator, FAR, Proxy, spawn_here};
 
 use super::guest::{self, Guest};
 use super::peer::{self, Peer};
@@ -39,7 +39,14 @@ pub(crate) struct Site {
     target: Server,
     /// The kernel's initiator at the near end, once somebody has asked for it.
     guest: OnceLock<Guest>,
-    emulator: Emulator,
+    way: Way,
+}
+
+/// What is between the two ends.
+enum Way {
+    Emulated(Emulator),
+    /// Where nobody may make a network. Both ends are this machine as it is.
+    Proxied(Proxy),
 }
 
 /// What serves at the far end.
@@ -63,25 +70,47 @@ impl Site {
         limits: &str,
     ) -> Result<Self, LabError> {
         let emulator = network(link, seed, controls)?;
-        let target = serve(&emulator, binary, &(configuration() + limits), &[])?;
-        Ok(Self { target: Server::Lunette(target), guest: OnceLock::new(), emulator })
+        let target = serve(&emulator, binary, &(configuration(Self::address(PORT)) + limits), &[])?;
+        Ok(Self { target: Server::Lunette(target), guest: OnceLock::new(), way: Way::Emulated(emulator) })
+    }
+
+    /// Starts the target on the loopback address, and a proxy with the delay and the rate of the link before it.
+    pub(crate) fn open_proxied(link: &Link, seed: u64, binary: &Path) -> Result<Self, LabError> {
+        let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let (target, portal) = serve_by(spawn_here, binary, &configuration(nowhere), &[])?;
+        let target = Server::Lunette(target);
+        let portal =
+            portal.ok_or_else(|| LabError::NotReady("the target does not say where it is".to_owned()))?;
+        let proxy = Proxy::start(nowhere, portal, link, seed)?;
+        Ok(Self { target, guest: OnceLock::new(), way: Way::Proxied(proxy) })
     }
 
     /// The network.
-    pub(crate) fn emulator(&self) -> &Emulator {
-        &self.emulator
+    ///
+    /// # Errors
+    /// There is a proxy in its place.
+    pub(crate) fn emulator(&self) -> Result<&Emulator, LabError> {
+        match &self.way {
+            Way::Emulated(emulator) => Ok(emulator),
+            Way::Proxied(_) => Err(LabError::Plan("a proxy has no ends and no losses".to_owned())),
+        }
+    }
+
+    /// Whether a proxy stands for the network.
+    pub(crate) const fn is_proxied(&self) -> bool {
+        matches!(self.way, Way::Proxied(_))
     }
 
     /// Does something while TCP at both ends has buffers of so many bytes of data at most.
     pub(crate) fn with_tcp_buffers<T>(&self, bytes: usize, work: impl FnOnce() -> T) -> Result<T, LabError> {
         let failed = LabError::system("other buffers for TCP");
+        let emulator = self.emulator()?;
         // The kernel counts what it needs beside the data, for which it takes as much again.
         let limits = format!("4096 {} {}", 2 * bytes, 2 * bytes);
-        let before =
-            self.emulator.near().within(|| TCP_BUFFERS.map(fs::read_to_string).into_iter().collect());
+        let before = emulator.near().within(|| TCP_BUFFERS.map(fs::read_to_string).into_iter().collect());
         let before: Vec<String> = before.map_err(&failed)?;
         let set = |values: [&str; 2]| {
-            for end in [self.emulator.near(), self.emulator.far()] {
+            for end in [emulator.near(), emulator.far()] {
                 end.within(|| {
                     TCP_BUFFERS.iter().zip(values).try_for_each(|(path, value)| fs::write(path, value))
                 })?;
@@ -103,7 +132,7 @@ impl Site {
         } else {
             Server::Peer(peer::start(peer, emulator.far())?)
         };
-        Ok(Self { target, guest: OnceLock::new(), emulator })
+        Ok(Self { target, guest: OnceLock::new(), way: Way::Emulated(emulator) })
     }
 
     /// Whether the target is ours.
@@ -120,9 +149,13 @@ impl Site {
         }
     }
 
-    /// The address of the target.
-    const fn portal(&self) -> Ipv4Addr {
-        if let Server::Lio { .. } = &self.target { guest::ADDRESS } else { FAR.ipv4 }
+    /// Where the target is reached.
+    fn portal(&self) -> SocketAddr {
+        match (&self.way, &self.target) {
+            (Way::Proxied(proxy), _) => proxy.address(),
+            (Way::Emulated(_), Server::Lio { .. }) => SocketAddr::from((guest::ADDRESS, PORT)),
+            (Way::Emulated(_), _) => Self::address(PORT),
+        }
     }
 
     /// The kernel's initiator in a virtual machine at the near end, logged in to the target. It boots for the first who asks.
@@ -133,9 +166,10 @@ impl Site {
                     "both ends of a link are in no virtual machine at once".to_owned(),
                 ));
             }
-            let ends = (self.emulator.near(), self.emulator.far());
+            let emulator = self.emulator()?;
+            let ends = (emulator.near(), emulator.far());
             let (name, lun) = self.disk();
-            let booted = Guest::initiator(ends, mtu, (&format!("{}:{PORT}", self.portal()), name, lun))?;
+            let booted = Guest::initiator(ends, mtu, (&self.portal().to_string(), name, lun))?;
             // Nobody else is here.
             let _ = self.guest.set(booted);
         }
@@ -144,10 +178,10 @@ impl Site {
 
     /// How to log in to the target.
     pub(crate) fn options(&self) -> Result<(Options, Lun), LabError> {
-        let (name, lun) = self.disk();
+        let ((name, lun), portal) = (self.disk(), self.portal());
         let lun = Lun::new(lun).unwrap_or_default();
         let name = IscsiName::parse(name).map_err(|error| LabError::Plan(error.to_string()))?;
-        let mut options = Options::new(name, Portal::new(self.portal().to_string(), PORT));
+        let mut options = Options::new(name, Portal::new(portal.ip().to_string(), portal.port()));
         // A session that is lost is a figure that is lost.
         options.timing.recovery = Duration::ZERO;
         Ok((options, lun))
@@ -155,12 +189,17 @@ impl Site {
 
     /// Does something at the near end.
     pub(crate) fn near<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LabError> {
-        self.emulator.near().within(|| Ok(work())).map_err(LabError::system("the near end"))
+        match &self.way {
+            Way::Emulated(emulator) => {
+                emulator.near().within(|| Ok(work())).map_err(LabError::system("the near end"))
+            }
+            Way::Proxied(_) => Ok(work()),
+        }
     }
 
     /// Does something at the far end.
     pub(crate) fn far<T: Send>(&self, work: impl FnOnce() -> io::Result<T> + Send) -> Result<T, LabError> {
-        self.emulator.far().within(work).map_err(LabError::system("the far end"))
+        self.emulator()?.far().within(work).map_err(LabError::system("the far end"))
     }
 
     /// An address of the far end.
@@ -170,13 +209,24 @@ impl Site {
 
     /// TCP's congestion control at the near end; the far one's is the same.
     pub(crate) fn congestion_control(&self) -> Result<String, LabError> {
-        let name = self.emulator.near().within(congestion_control);
+        let name = match &self.way {
+            Way::Emulated(emulator) => emulator.near().within(congestion_control),
+            Way::Proxied(_) => congestion_control(),
+        };
         name.map_err(LabError::system("the name of the congestion control"))
     }
 
     /// How the link was kept.
     pub(crate) fn facts(&self, link: &Link) -> Result<LinkFacts, LabError> {
-        let statistics = self.emulator.statistics().map_err(LabError::system("counters of the network"))?;
+        let Way::Emulated(emulator) = &self.way else {
+            return Ok(LinkFacts {
+                description: link.to_string(),
+                congestion_control: self.congestion_control()?,
+                proxy: true,
+                ..LinkFacts::default()
+            });
+        };
+        let statistics = emulator.statistics().map_err(LabError::system("counters of the network"))?;
         let late: Duration = statistics.iter().map(|direction| direction.lateness_median).sum();
         let overrun: u64 = statistics.iter().map(|direction| direction.overrun).sum();
         Ok(LinkFacts {
@@ -184,6 +234,7 @@ impl Site {
             congestion_control: self.congestion_control()?,
             late_us: u64::try_from(late.as_micros()).unwrap_or(u64::MAX),
             overrun,
+            proxy: false,
             is_doubtful: overrun > 0 || late > LATE.max(link.round_trip() / 50),
         })
     }
@@ -228,6 +279,16 @@ pub(crate) fn serve(
     configuration: &str,
     secrets: &[(&str, &str)],
 ) -> Result<Child, LabError> {
+    serve_by(|command| emulator.far().spawn(command), binary, configuration, secrets).map(|served| served.0)
+}
+
+/// Starts a target, and waits until it is ready; answers where it is reached, too.
+fn serve_by(
+    spawn: impl FnOnce(&mut Command) -> io::Result<Child>,
+    binary: &Path,
+    configuration: &str,
+    secrets: &[(&str, &str)],
+) -> Result<(Child, Option<SocketAddr>), LabError> {
     let mut command = Command::new(binary);
     command
         .args(["serve", "--config", "/dev/stdin", "--log", "off", "--json"])
@@ -236,8 +297,7 @@ pub(crate) fn serve(
         .stdout(Stdio::piped())
         // An interrupt of the terminal is this process's to handle.
         .process_group(0);
-    let mut target =
-        emulator.far().spawn(&mut command).map_err(LabError::system("a target at the far end"))?;
+    let mut target = spawn(&mut command).map_err(LabError::system("a target at the far end"))?;
     if let Some(mut stdin) = target.stdin.take() {
         // Who does not read it ends without a word.
         let _ = stdin.write_all(configuration.as_bytes());
@@ -249,7 +309,9 @@ pub(crate) fn serve(
         None => Ok(0),
     };
     if told.is_ok() && !line.is_empty() {
-        return Ok(target);
+        // {"portals":["ADDRESS:PORT", ...
+        let portal = line.split('"').nth(3).and_then(|portal| portal.parse().ok());
+        return Ok((target, portal));
     }
     let _ = target.kill();
     let _ = target.wait();
@@ -257,10 +319,9 @@ pub(crate) fn serve(
 }
 
 /// One disk: memory, so that no store is measured.
-fn configuration() -> String {
+fn configuration(portal: SocketAddr) -> String {
     format!(
-        "portals = [\"{}:{PORT}\"]\n\n[[target]]\nname = \"{TARGET}\"\n\n[[target.lun]]\nnumber = 0\nstore = \"mem:{DISK_BYTES}\"\n\
-         write = \"back\"\n\n",
-        FAR.ipv4
+        "portals = [\"{portal}\"]\n\n[[target]]\nname = \"{TARGET}\"\n\n[[target.lun]]\nnumber = 0\nstore = \"mem:{DISK_BYTES}\"\n\
+         write = \"back\"\n\n"
     )
 }

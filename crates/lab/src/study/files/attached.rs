@@ -52,7 +52,7 @@ impl Attached {
         if !caches {
             command.args(["--no-read-ahead", "--no-write-behind"]);
         }
-        let near = site.emulator().near();
+        let near = site.emulator()?.near();
         let child = near.spawn_mortal(&mut command).map_err(LabError::system("lunette attach"))?;
         let mut attached = Self { child, file: directory.join("disk") };
         let mut line = String::new();

@@ -92,7 +92,7 @@ impl Smb {
             .stdout(told.try_clone().map_err(&failed)?)
             .stderr(told)
             .process_group(0);
-        let mut child = site.emulator().near().spawn_mortal(&mut started).map_err(&failed)?;
+        let mut child = site.emulator()?.near().spawn_mortal(&mut started).map_err(&failed)?;
         // It is to have the only writing ends of the pipe, so that its end is the end of what it says.
         drop(started);
         let Some(commands) = child.stdin.take() else {

@@ -117,7 +117,7 @@ impl Share {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .process_group(0);
-        let child = site.emulator().far().spawn_mortal(&mut started);
+        let child = site.emulator()?.far().spawn_mortal(&mut started);
         self.children.push(child.map_err(LabError::system("a server of files at the far end"))?);
         Ok(())
     }

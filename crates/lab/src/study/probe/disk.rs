@@ -104,6 +104,11 @@ impl DiskProbe {
         }
     }
 
+    /// Whether it needs no target of its own, and asks nothing of TCP.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.design.is_none() && self.units == 1 && self.tcp_buffer_bytes.is_none() && !self.tells_tcp
+    }
+
     /// What is under way of it at once; TCP's buffers may be the smaller limit.
     pub(super) fn outstanding_bytes(&self) -> u64 {
         let buffered = self.tcp_buffer_bytes.map_or(u64::MAX, |bytes| bytes as u64);
@@ -223,7 +228,7 @@ pub(super) fn run(
     // It listens at another port, for which no reservation is.
     let is_reserved = link.up.reserved.is_some() || link.down.reserved.is_some();
     let is_a_time = probe.metric == Metric::MeanMilliseconds && probe.design.is_none();
-    let tells = is_a_time && site.is_ours() && !is_reserved;
+    let tells = is_a_time && site.is_ours() && !is_reserved && !site.is_proxied();
     let recorded = tells.then(|| Recorded::start(site, place.binary, place.scratch)).transpose()?;
     let (service, (options, lun)) = match probe.design {
         Some(design) => {

@@ -61,7 +61,8 @@ fn disturb(
     }
     thread::sleep(duty.warm_up);
     let before = rate(monitor, duty.time.max(span));
-    let reshape = |link: &Link| site.emulator().reshape(link).map_err(LabError::system("another link"));
+    let emulator = site.emulator()?;
+    let reshape = |link: &Link| emulator.reshape(link).map_err(LabError::system("another link"));
     reshape(lossy)?;
     thread::sleep(BURST);
     reshape(link)?;
