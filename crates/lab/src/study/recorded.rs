@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::service::Service;
+use super::service::{Service, quoted};
 use super::site::{DISK_BYTES, Site, TARGET};
 use crate::LabError;
 
@@ -27,7 +27,8 @@ impl Recorded {
         fs::create_dir(&directory).map_err(LabError::system("a directory for the times of tasks"))?;
         let directory = Directory(directory);
         let target = Service::target(TARGET, &format!("mem:{DISK_BYTES}"), "write = \"back\"\n");
-        let configuration = format!("trace_directory = {:?}\n\n{target}", directory.0);
+        let traces = quoted(&directory.0.to_string_lossy());
+        let configuration = format!("trace_directory = {traces}\n\n{target}");
         Ok(Self { _service: Service::start(site, binary, &configuration, &[])?, directory })
     }
 

@@ -52,10 +52,22 @@ impl Service {
 
     /// The configuration of a target with one unit; `more` are further lines of the unit.
     pub(crate) fn target(name: &str, store: &str, more: &str) -> String {
-        // A path in a string of TOML: what would end the string or begin an escape is escaped.
-        let store = store.replace('\\', "\\\\").replace('"', "\\\"");
-        format!("[[target]]\nname = \"{name}\"\n\n[[target.lun]]\nnumber = 0\nstore = \"{store}\"\n{more}\n")
+        let store = quoted(store);
+        format!("[[target]]\nname = \"{name}\"\n\n[[target.lun]]\nnumber = 0\nstore = {store}\n{more}\n")
     }
+}
+
+/// A string of TOML (TOML 1.0.0, String): what would end it, begin an escape, or may not be in it is escaped.
+pub(crate) fn quoted(text: &str) -> String {
+    let mut quoted = String::from('"');
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            _ if character.is_control() => quoted += &format!("\\u{:04X}", u32::from(character)),
+            _ => quoted.push(character),
+        }
+    }
+    quoted + "\""
 }
 
 impl Drop for Service {
@@ -63,5 +75,37 @@ impl Drop for Service {
         // What it was to make stable, a flush has made so.
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(text: &str) -> Option<String> {
+        let table: toml::Table = format!("text = {}\n", quoted(text)).parse().ok()?;
+        Some(table.get("text")?.as_str()?.to_owned())
+    }
+
+    #[test]
+    fn names_that_a_debugger_would_write_in_another_way_are_read_as_they_are() {
+        for text in [
+            "/var/tmp/a \"b\" \\u0041",
+            "/tmp/tab\t\u{1b}\u{7f}\u{85}\r\n",
+            "/tmp/it's\0",
+            "/tmp/\u{200b}\u{e9}\u{301}",
+        ] {
+            assert_eq!(read(text).as_deref(), Some(text));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(lunette_cases::cases(256))]
+
+        #[test]
+        fn every_string_is_read_as_it_is(text in any::<String>()) {
+            prop_assert_eq!(read(&text), Some(text));
+        }
     }
 }
