@@ -104,6 +104,7 @@ impl InProcess {
             reactors: Reactors { count: Some(2), ..Reactors::default() },
             state_directory: None,
             trace_directory: None,
+            task_times: false,
             isns: lunette_target::config::IsnsConfig::default(),
         };
         change(&mut config);

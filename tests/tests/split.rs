@@ -24,6 +24,7 @@ fn each_delay_is_found_in_its_part() -> Result<()> {
     let traces = tempfile::tempdir()?;
     let target = InProcess::start_with(&["mem:8M"], |config| {
         config.trace_directory = Some(traces.path().to_owned());
+        config.task_times = true;
         config.limits.first_burst_length_bytes = FIRST_BURST_BYTES;
     });
     let delay = Effect::Delay(Duration::from_millis(STORE_MS));

@@ -153,6 +153,9 @@ pub(crate) struct ServeOptions {
     /// trace that `lunette bench --trace` replays
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "config")]
     pub(crate) trace_directory: Option<PathBuf>,
+    /// Also record there where the time of each task goes, for `lunette bench --target-times`
+    #[arg(long, requires = "trace_directory", conflicts_with = "config")]
+    pub(crate) task_times: bool,
     /// Let in only who proves by CHAP to be this user: NAME=file:PATH or NAME=env:VARIABLE; may be repeated
     ///
     /// The secret is the one line of the file, or the value of the environment variable: 12 bytes at least, see

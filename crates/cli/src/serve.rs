@@ -87,7 +87,7 @@ fn config(options: ServeOptions) -> Result<Config, Failure> {
             let reactors = Reactors { count: None, cores: options.cores, poll: options.poll };
             let limits = Limits::default();
             let state_directory = options.state_directory;
-            let trace_directory = options.trace_directory;
+            let (trace_directory, task_times) = (options.trace_directory, options.task_times);
             let config = Config {
                 portals,
                 targets,
@@ -98,6 +98,7 @@ fn config(options: ServeOptions) -> Result<Config, Failure> {
                 reactors,
                 state_directory,
                 trace_directory,
+                task_times,
                 isns: IsnsConfig::default(),
             };
             config.validate().map(|()| config)

@@ -1,6 +1,7 @@
 //! Why nothing could be measured.
 
 use std::io;
+use std::path::{Path, PathBuf};
 
 use lunette_workload::WorkloadError;
 
@@ -33,6 +34,14 @@ pub enum LabError {
         /// Why.
         source: io::Error,
     },
+    /// What a target has written of its tasks' times cannot be had.
+    #[error("the target's times of its tasks cannot be read from {}: {source}", path.display())]
+    Times {
+        /// Where they were to be.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// A thread of the measurement has ended without a result: a defect.
     #[error("a thread of the measurement panicked")]
     Panicked,
@@ -41,5 +50,9 @@ pub enum LabError {
 impl LabError {
     pub(crate) fn system(what: &'static str) -> impl Fn(io::Error) -> Self {
         move |source| Self::System { what, source }
+    }
+
+    pub(crate) fn times(path: &Path) -> impl Fn(io::Error) -> Self {
+        move |source| Self::Times { path: path.to_owned(), source }
     }
 }

@@ -1,6 +1,7 @@
-//! What initiators read and write, two files for each logical unit (docs/guide/bench.md). `TARGET.LUN.trace` is in the form that
+//! What initiators read and write, a file for each logical unit (docs/guide/bench.md). `TARGET.LUN.trace` is in the form that
 //! `lunette bench --trace` replays: `MICROSECONDS R|W OFFSET LENGTH`. The times count from 1970, so that later starts write on.
-//! `TARGET.LUN.times` tells where the time of each task went: `ISID TSIH TAG DATA STORE REST ns`, names in hexadecimal.
+//! Where that is asked for, `TARGET.LUN.times` tells where the time of each task went: `ISID TSIH TAG DATA STORE REST ns`, names in
+//! hexadecimal.
 //!
 //! A reactor puts a record into a queue with an end, and goes on; what finds the queue full is counted and told, never waited for. A
 //! thread takes them from there to the files.
@@ -8,6 +9,7 @@
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Write};
+use std::iter;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -49,6 +51,8 @@ pub(crate) struct Recorder {
     queue: SyncSender<Record>,
     /// Those that found the queue full.
     lost: Arc<AtomicU64>,
+    /// Where the time of tasks goes is recorded as well.
+    has_times: bool,
 }
 
 /// The thread; dropping this has it write what is left, and ends it.
@@ -59,12 +63,13 @@ pub(crate) struct Recording {
 }
 
 impl Recorder {
-    /// Opens the files, and starts the thread.
+    /// Opens the files, those of the times only where they are wanted, and starts the thread.
     ///
     /// # Errors
     /// The directory or a file cannot be had, or a thread.
     pub(crate) fn start(
         directory: &Path,
+        has_times: bool,
         targets: &[Arc<ServedTarget>],
     ) -> Result<(Self, Recording), StartError> {
         let failed = |path: &Path| {
@@ -79,10 +84,8 @@ impl Recorder {
                     let path = directory.join(format!("{}.{}.{what}", target.name, unit.lun));
                     TraceFile::open(path.clone()).map_err(failed(&path))
                 };
-                files.insert(
-                    volume.identity().naa,
-                    UnitFiles { trace: open("trace")?, times: open("times")? },
-                );
+                let times = has_times.then(|| open("times")).transpose()?;
+                files.insert(volume.identity().naa, UnitFiles { trace: open("trace")?, times });
             }
         }
         let (queue, records) = sync_channel(QUEUE_RECORDS);
@@ -98,7 +101,12 @@ impl Recorder {
             writer.look();
         };
         let thread = thread::Builder::new().name("trace".into()).spawn(run)?;
-        Ok((Self { queue, lost }, Recording { ends, thread: Some(thread) }))
+        Ok((Self { queue, lost, has_times }, Recording { ends, thread: Some(thread) }))
+    }
+
+    /// Whether [`Recorder::record_times`] is to be told.
+    pub(crate) const fn has_times(&self) -> bool {
+        self.has_times
     }
 
     /// Records an operation, if it is a read or a write.
@@ -172,14 +180,14 @@ impl Writer {
     }
 
     fn each_file(&mut self, work: impl Fn(&mut TraceFile)) {
-        self.files.values_mut().flat_map(|of| [&mut of.trace, &mut of.times]).for_each(work);
+        self.files.values_mut().flat_map(|of| iter::once(&mut of.trace).chain(&mut of.times)).for_each(work);
     }
 }
 
 /// The files of one unit.
 struct UnitFiles {
     trace: TraceFile,
-    times: TraceFile,
+    times: Option<TraceFile>,
 }
 
 impl UnitFiles {
@@ -190,10 +198,11 @@ impl UnitFiles {
                 self.trace.add(&format!("{time_us} {kind} {offset_bytes} {length_bytes}\n"));
             }
             Record::Task(name, Spent { data, store, rest, .. }) => {
+                let Some(times) = &mut self.times else { return };
                 let isid = name.isid.0.iter().fold(0, |number, &byte| number << 8 | u64::from(byte));
                 let [data, store, rest] = [data, store, rest].map(|time| time.as_nanos());
                 let (tsih, tag) = (name.tsih.0, name.tag.0);
-                self.times.add(&format!("{isid:012x} {tsih:04x} {tag:08x} {data} {store} {rest} ns\n"));
+                times.add(&format!("{isid:012x} {tsih:04x} {tag:08x} {data} {store} {rest} ns\n"));
             }
         }
     }
@@ -256,8 +265,9 @@ mod tests {
             ["a.0.trace", "a.0.times"].map(|name| TraceFile::open(directory.join(name)).unwrap());
         let (queue, records) = sync_channel(2);
         let lost = Arc::new(AtomicU64::new(0));
-        let files = HashMap::from([(7, UnitFiles { trace, times })]);
-        (Recorder { queue, lost: Arc::clone(&lost) }, Writer { records, files, lost, told: 0 })
+        let files = HashMap::from([(7, UnitFiles { trace, times: Some(times) })]);
+        let recorder = Recorder { queue, lost: Arc::clone(&lost), has_times: true };
+        (recorder, Writer { records, files, lost, told: 0 })
     }
 
     const READ: Io = Io::Read { offset_bytes: 4096, length_bytes: 512, inspected: false };
@@ -327,7 +337,7 @@ mod tests {
         let (recorder, mut writer) = writer(directory.path());
         // Everything written there is refused.
         let full = || TraceFile::open(PathBuf::from("/dev/full")).unwrap();
-        writer.files.insert(9, UnitFiles { trace: full(), times: full() });
+        writer.files.insert(9, UnitFiles { trace: full(), times: Some(full()) });
         recorder.record(9, &READ);
         recorder.record(7, &READ);
         writer.look();

@@ -153,6 +153,7 @@ fn waiting(old: &Config, new: &Config) -> Vec<String> {
     look("[isns]", old.isns == new.isns);
     look("state_directory", old.state_directory == new.state_directory);
     look("trace_directory", old.trace_directory == new.trace_directory);
+    look("task_times", old.task_times == new.task_times);
     let targets = listed(&old.targets, &new.targets, |target| target.name.as_str());
     found.extend(targets.flat_map(|(name, pair)| match pair {
         (Some(old), Some(new)) => waiting_in(name, old, new),

@@ -113,7 +113,8 @@ impl Server {
         let reports = targets.iter().map(|target| target.report.clone()).collect();
         raise_descriptor_limit();
 
-        let recorder = trace_directory.map(|path| Recorder::start(path, &targets)).transpose()?;
+        let recorder =
+            trace_directory.map(|path| Recorder::start(path, config.task_times, &targets)).transpose()?;
         let (recorder, recording) = recorder.unzip();
 
         let homes = homes(&config.reactors)?;

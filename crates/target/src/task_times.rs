@@ -1,7 +1,7 @@
 //! Where the time of one task goes, as far as its target can tell: from when its command had come until its answer was ready.
 //!
 //! A task is in one stage at any time, so that the stages add up to the whole. There are times only where the target records
-//! ([`crate::recorder`]), and none are taken elsewhere. What the network makes of it is not for the target to know.
+//! them ([`crate::recorder`]), and none are taken elsewhere. What the network makes of it is not for the target to know.
 
 use std::time::{Duration, Instant};
 
@@ -79,28 +79,35 @@ pub(crate) struct TaskName {
 /// A command that ends before it becomes a task, and its recorder. Nothing of it is carried out where nobody records.
 pub(crate) struct Watch<'a> {
     recorder: &'a Recorder,
-    clock: Instant,
-    times: TaskTimes,
+    /// Where times are recorded.
+    timed: Option<(Instant, TaskTimes)>,
 }
 
 impl<'a> Watch<'a> {
     #[cold]
     pub(crate) fn begin(recorder: &'a Recorder) -> Self {
-        Self { recorder, clock: Instant::now(), times: TaskTimes::new(Duration::ZERO) }
+        let timed = recorder.has_times().then(|| (Instant::now(), TaskTimes::new(Duration::ZERO)));
+        Self { recorder, timed }
     }
 
     /// Its unit's store has it.
     #[cold]
     pub(crate) fn enters_store(&mut self) {
-        self.times.enter(self.clock.elapsed(), Stage::Store);
+        if let Some((clock, times)) = &mut self.timed {
+            times.enter(clock.elapsed(), Stage::Store);
+        }
     }
 
     /// The store has done it at once, or not.
     #[cold]
     pub(crate) fn leaves_store(&mut self, naa: u64, io: &Io, is_done: bool) {
-        self.times.enter(self.clock.elapsed(), Stage::Rest);
+        if let Some((clock, times)) = &mut self.timed {
+            times.enter(clock.elapsed(), Stage::Rest);
+            if is_done {
+                times.reaches(naa);
+            }
+        }
         if is_done {
-            self.times.reaches(naa);
             self.recorder.record(naa, io);
         }
     }
@@ -108,7 +115,7 @@ impl<'a> Watch<'a> {
     /// It is answered.
     #[cold]
     pub(crate) fn end(self, name: TaskName) {
-        if let Some(spent) = self.times.end(self.clock.elapsed()) {
+        if let Some(spent) = self.timed.and_then(|(clock, times)| times.end(clock.elapsed())) {
             self.recorder.record_times(name, spent);
         }
     }

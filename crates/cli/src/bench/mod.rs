@@ -21,7 +21,7 @@ pub(crate) use options::{BenchOptions, after_help};
 
 pub(crate) use self::progress::Interrupts;
 use self::work::Wanted;
-use crate::failure::Failure;
+use crate::failure::{Failure, say};
 use crate::initiator::{Disk as Unit, End, tell};
 
 /// The block length that a file is measured with, in bytes.
@@ -29,6 +29,9 @@ const FILE_BLOCK_BYTES: u32 = 512;
 /// The environment variable in which `lunette wan run` names its link.
 pub(crate) const LINK_VARIABLE: &str = "LUNETTE_LINK";
 const DEPTH: u32 = 16;
+/// Whose times a target tells.
+const TIMES_HELP: &str = "a target of ours writes the file TARGET.LUN.times of each disk where it is told to: `lunette serve --trace-directory \
+                          DIRECTORY --task-times`, or task_times = true in its configuration";
 
 /// Measures.
 pub(crate) fn run(options: &BenchOptions) -> Result<(), Failure> {
@@ -171,6 +174,7 @@ pub(crate) fn failure(error: &LabError) -> Failure {
         LabError::Initiator(error) => Failure::initiator(error),
         LabError::Workload(_) | LabError::Plan(_) => Failure::usage(error.to_string()),
         LabError::NotReady(_) => Failure::scsi(error.to_string(), None),
+        LabError::Times { .. } => Failure::new("nothing was measured", error).with_help(TIMES_HELP),
         LabError::Needs(_) | LabError::Network(_) | LabError::System { .. } | LabError::Panicked => {
             Failure::new("nothing was measured", error)
         }
@@ -186,6 +190,15 @@ fn report(options: &BenchOptions, result: &BenchResult) -> Result<(), Failure> {
         fs::write(path, json + "\n").map_err(failed)?;
     }
     tell(options.json, result, text::text)?;
+    if let Some(path) = &options.target_times
+        && result.measured.operations > 0
+        && result.measured.stages.told_apart.is_none()
+    {
+        say(&format!(
+            "lunette: {} tells of none of these operations, or had to leave some out; {TIMES_HELP}",
+            path.display()
+        ));
+    }
     let is_remote = matches!(options.disk, End::Disk(_));
     match &result.ending {
         Ending::Complete | Ending::Interrupted => Ok(()),

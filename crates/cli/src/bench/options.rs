@@ -73,8 +73,8 @@ pub(crate) struct BenchOptions {
     /// the range each
     #[arg(long)]
     pub(crate) verify: bool,
-    /// The file TARGET.LUN.times that a target of ours writes for this disk (`lunette serve --trace-directory`): network, R2T wait,
-    /// target queue and store are told apart
+    /// The file TARGET.LUN.times that a target of ours writes for this disk (`lunette serve --trace-directory ... --task-times`):
+    /// network, R2T wait, target queue and store are told apart
     #[arg(long, value_name = "FILE")]
     pub(crate) target_times: Option<PathBuf>,
     /// Do it although it writes: what is in the range is lost

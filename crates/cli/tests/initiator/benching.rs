@@ -120,7 +120,7 @@ fn traces_are_replayed_or_refused() {
 fn a_target_records_what_is_replayed() {
     let directory = tempfile::tempdir().expect("a directory");
     let traces = directory.path().join("traces");
-    let served = Served::start(&["mem:8M", "mem:1M"], &["--trace-directory", path(&traces)]);
+    let served = Served::start(&["mem:8M", "mem:1M"], &["--trace-directory", path(&traces), "--task-times"]);
     let load = ["--size", "4K", "--read", "70", "--count", "700", "--warm-up", "0", "--write-destroys-data"];
     let result = good(&[&["bench", &served.url(0), "--json"][..], &load].concat()).json();
     let writes = result["measured"]["write"]["operations"].as_u64().expect("writes");
@@ -150,7 +150,7 @@ fn a_target_records_what_is_replayed() {
 #[test]
 fn the_target_tells_its_part_of_each_latency() {
     let directory = tempfile::tempdir().expect("a directory");
-    let served = Served::start(&["mem:8M"], &["--trace-directory", path(directory.path())]);
+    let served = Served::start(&["mem:8M"], &["--trace-directory", path(directory.path()), "--task-times"]);
     let times = fs::read_dir(directory.path()).expect("it is there").find_map(|entry| {
         let file = entry.expect("a file").path();
         path(&file).ends_with(".times").then_some(file)
@@ -181,8 +181,36 @@ fn the_target_tells_its_part_of_each_latency() {
     }
     let nowhere = path(directory.path()).to_owned() + "/nothing";
     let refusal = refused(1, &["bench", &served.url(0), "--target-times", &nowhere]);
-    assert!(refusal.contains("the target's times of its tasks"), "{refusal}");
+    assert!(
+        refusal.contains("the target's times of its tasks") && refusal.contains("--task-times"),
+        "{refusal}"
+    );
     assert!(refused(2, &["bench", path(&times), "--target-times", path(&times)]).contains("has no target"));
+}
+
+#[test]
+fn who_wants_only_the_trace_has_only_the_trace() {
+    let directory = tempfile::tempdir().expect("a directory");
+    // What an earlier start has left is of no use.
+    let old = directory.path().join("old.times");
+    fs::write(&old, "").expect("a file");
+    let served = Served::start(&["mem:8M"], &["--trace-directory", path(directory.path())]);
+    let times = path(&old).to_owned();
+    let load = ["--read", "50", "--count", "200", "--warm-up", "0", "--write-destroys-data"];
+    let said = good(&[&["bench", &served.url(0), "--target-times", &times, "--json"][..], &load].concat());
+    assert!(said.json()["measured"]["stages"]["told_apart"].is_null(), "{said:?}");
+    assert!(
+        said.err.contains("tells of none of these operations") && said.err.contains("--task-times"),
+        "{said:?}"
+    );
+    served.terminate();
+    let files =
+        fs::read_dir(directory.path()).expect("it is there").map(|entry| entry.expect("a file").path());
+    let mut new: Vec<_> = files.filter(|file| *file != old).collect();
+    let trace = new.pop().expect("a trace");
+    assert!(new.is_empty() && path(&trace).ends_with(".0.trace"), "{trace:?} and {new:?}");
+    assert_eq!(fs::read_to_string(&trace).expect("text").lines().count(), 200);
+    assert!(refused(2, &["serve", "--lun", "mem:8M", "--task-times"]).contains("--trace-directory"));
 }
 
 /// Whether a process has a handler for SIGINT yet.

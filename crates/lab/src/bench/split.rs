@@ -1,5 +1,5 @@
 //! Where the time of operations went, with what a target of ours tells of its tasks: `TARGET.LUN.times`, which `lunette serve
-//! --trace-directory` writes. Both sides' times are joined by session and initiator task tag.
+//! --task-times` writes. Both sides' times are joined by session and initiator task tag.
 //!
 //! Of the target only durations are taken, so that its clock need not be this one. Every operation's parts add up to its whole.
 
@@ -169,8 +169,7 @@ impl TargetTimes {
     /// # Errors
     /// There is no such file.
     pub(crate) fn from_now(path: &Path) -> Result<Self, LabError> {
-        let length =
-            std::fs::metadata(path).map_err(LabError::system("the target's times of its tasks"))?.len();
+        let length = std::fs::metadata(path).map_err(LabError::times(path))?.len();
         Ok(Self { path: path.to_owned(), from: length })
     }
 
@@ -182,7 +181,7 @@ impl TargetTimes {
         let began = Instant::now();
         loop {
             let split = self.read().map(|read| join(&read, sessions));
-            let split = split.map_err(LabError::system("the target's times of its tasks"))?;
+            let split = split.map_err(LabError::times(&self.path))?;
             if split.is_final || began.elapsed() > PATIENCE {
                 return Ok(split);
             }

@@ -28,7 +28,7 @@ impl Recorded {
         let directory = Directory(directory);
         let target = Service::target(TARGET, &format!("mem:{DISK_BYTES}"), "write = \"back\"\n");
         let traces = quoted(&directory.0.to_string_lossy());
-        let configuration = format!("trace_directory = {traces}\n\n{target}");
+        let configuration = format!("trace_directory = {traces}\ntask_times = true\n\n{target}");
         Ok(Self { _service: Service::start(site, binary, &configuration, &[])?, directory })
     }
 

@@ -200,6 +200,7 @@ mod tests {
             reactors: Reactors::default(),
             state_directory: None,
             trace_directory: None,
+            task_times: false,
             isns: crate::config::IsnsConfig::default(),
         }
     }

@@ -102,6 +102,8 @@ struct RawConfig {
     state_directory: Option<PathBuf>,
     trace_directory: Option<PathBuf>,
     #[serde(default)]
+    task_times: bool,
+    #[serde(default)]
     isns: RawIsns,
 }
 
@@ -254,6 +256,7 @@ fn parse(text: &str, directory: &Path) -> Result<Config, Fault> {
         reactors: raw.reactors,
         state_directory: raw.state_directory.map(|path| directory.join(path)),
         trace_directory: raw.trace_directory.map(|path| directory.join(path)),
+        task_times: raw.task_times,
         isns: raw.isns.into(),
     };
     config.validate().map_err(|Invalid { place, message }| Fault {

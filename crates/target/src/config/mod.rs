@@ -76,6 +76,9 @@ pub struct Config {
     /// The directory where what initiators read and write is recorded, a file for each logical unit; it is made if it is
     /// missing. `None`: nothing is.
     pub trace_directory: Option<PathBuf>,
+    /// It is also recorded there how long each task waited for its data, was in its store, and was at the target besides. Costs
+    /// each command some looks at the clock.
+    pub task_times: bool,
 }
 
 /// One target: a name, and the logical units that are found under it.
@@ -160,6 +163,9 @@ impl Config {
         }
         self.validate_chap()?;
         self.validate_isns()?;
+        if self.task_times && self.trace_directory.is_none() {
+            return Err(Invalid::new(["task_times".into()], "trace_directory is to say where"));
+        }
         self.limits.validate()?;
         self.reactors.validate()
     }
@@ -278,6 +284,7 @@ mod tests {
             reactors: Reactors::default(),
             state_directory: None,
             trace_directory: None,
+            task_times: false,
             isns: IsnsConfig::default(),
         }
     }

@@ -11,9 +11,9 @@ use crate::recorder::Recorder;
 use crate::task_times::{TaskName, TaskTimes};
 
 impl Reactor {
-    /// Times a task that has just come, if its target records.
+    /// Times a task that has just come, if its target records times.
     pub(super) fn time_task(&mut self, index: usize, id: TaskId) {
-        if self.shared.recorder.is_some() {
+        if self.shared.recorder.as_ref().is_some_and(Recorder::has_times) {
             self.begin_times(index, id);
         }
     }

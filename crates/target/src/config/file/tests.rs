@@ -61,6 +61,7 @@ fn the_smallest_file_has_the_defaults_of_the_flags() {
             reactors: Reactors::default(),
             state_directory: None,
             trace_directory: None,
+            task_times: false,
             isns: crate::config::IsnsConfig::default(),
         }
     );
@@ -73,6 +74,7 @@ fn everything_can_be_said() {
 portals = ["0.0.0.0:3260", "[::1]"]
 state_directory = "state"
 trace_directory = "/srv/traces"
+task_times = true
 
 [[target]]
 name = "iqn.2026-11.io.Lunette:vm"
@@ -120,6 +122,7 @@ header_digest = "require"
     assert_eq!(config.portals, ["0.0.0.0:3260".parse().unwrap(), "[::1]:3260".parse().unwrap()]);
     assert_eq!(config.state_directory.as_deref(), Some(Path::new("/etc/state")), "beside the file");
     assert_eq!(config.trace_directory.as_deref(), Some(Path::new("/srv/traces")));
+    assert!(config.task_times);
     assert_eq!(config.limits.window_depth, 32);
     assert_eq!(config.limits.header_digest, crate::config::DigestPolicy::Required);
     let [vm, scratch] = &config.targets[..] else { panic!("{config:?}") };
@@ -226,9 +229,10 @@ fn each_fault_has_its_place() {
             "1:1",
             [
                 "portls: ",
-                "there are portals, portal, target, discovery, chap, limits, reactors, state_directory, trace_directory, isns",
+                "there are portals, portal, target, discovery, chap, limits, reactors, state_directory, trace_directory, task_times, isns",
             ],
         ),
+        (top("task_times = true"), "1:14", ["task_times: ", "trace_directory is to say where"]),
         (unit("[[target.access]]\nluns = [1]"), "8:8", ["target.access.luns: ", "has no logical unit 1"]),
         (
             unit("[[target.access]]\nluns = [0, \"5=0\"]"),
