@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use hdrhistogram::Histogram;
 use lunette_link::{Counts, Pipe, Shape};
 use rustix::pipe::{PipeFlags, pipe_with};
 
@@ -105,6 +106,11 @@ impl Direction {
             lateness_max: Duration::from_micros(carried.lateness_us.max()),
             overrun,
         }
+    }
+
+    /// How long after its time each packet so far went out, in microseconds.
+    pub(crate) fn lateness_us(&self) -> Histogram<u64> {
+        self.carried.lock().unwrap_or_else(PoisonError::into_inner).lateness_us.clone()
     }
 
     /// # Errors

@@ -3,7 +3,9 @@
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
+use std::time::Duration;
 
+use hdrhistogram::Histogram;
 use lunette_link::{Counts, Link};
 
 use crate::device::Device;
@@ -47,6 +49,22 @@ pub struct Emulator {
     directions: [Direction; 2],
 }
 
+/// A moment of a running network.
+#[derive(Debug, Clone)]
+pub struct Mark {
+    lateness_us: [Histogram<u64>; 2],
+    overruns: [u64; 2],
+}
+
+/// How a link was kept for a time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Keeping {
+    /// How long after its time a packet went out, there and back: the sum of both directions' medians.
+    pub lateness_median: Duration,
+    /// Packets of both directions that the kernel dropped before they came to the link, because this process was busy.
+    pub overrun: u64,
+}
+
 impl Emulator {
     /// Makes two namespaces with a link between them. All that the link leaves to chance comes from the seed.
     ///
@@ -82,6 +100,27 @@ impl Emulator {
         let overruns = [overrun(&self.near, NEAR)?, overrun(&self.far, FAR)?];
         let [up, down] = &self.directions;
         Ok([up.statistics(overruns[0]), down.statistics(overruns[1])])
+    }
+
+    /// This moment, for [`Self::since`].
+    ///
+    /// # Errors
+    /// The kernel's counters cannot be read.
+    pub fn mark(&self) -> io::Result<Mark> {
+        let overruns = [overrun(&self.near, NEAR)?, overrun(&self.far, FAR)?];
+        Ok(Mark { lateness_us: self.directions.each_ref().map(Direction::lateness_us), overruns })
+    }
+
+    /// How the link was kept from then on.
+    ///
+    /// # Errors
+    /// The kernel's counters cannot be read.
+    pub fn since(&self, mark: &Mark) -> io::Result<Keeping> {
+        let now = self.mark()?;
+        let medians_us =
+            now.lateness_us.iter().zip(&mark.lateness_us).map(|(now, before)| median_between(before, now));
+        let dropped = now.overruns.iter().zip(mark.overruns).map(|(now, before)| now.saturating_sub(before));
+        Ok(Keeping { lateness_median: Duration::from_micros(medians_us.sum()), overrun: dropped.sum() })
     }
 
     /// What became of the packets so far, from the near end to the far one and back.
@@ -125,6 +164,16 @@ impl Emulator {
     }
 }
 
+/// The median of what a histogram has now and had not before.
+fn median_between(before: &Histogram<u64>, now: &Histogram<u64>) -> u64 {
+    let mut between = now.clone();
+    // Both are of the same carrier, so that what was there before still is.
+    match between.subtract(before) {
+        Ok(()) => between.value_at_quantile(0.5),
+        Err(_) => now.value_at_quantile(0.5),
+    }
+}
+
 /// What an end's device dropped on its way out.
 fn overrun(namespace: &Namespace, end: End) -> io::Result<u64> {
     let table = namespace.within(|| std::fs::read_to_string("/proc/thread-self/net/dev"))?;
@@ -132,4 +181,20 @@ fn overrun(namespace: &Namespace, end: End) -> io::Result<u64> {
     // Eight columns for what came, then bytes, packets, errors and drops of what went (proc(5)).
     let dropped = row.and_then(|row| row.split_ascii_whitespace().nth(11)?.parse().ok());
     dropped.ok_or_else(|| io::Error::other("/proc/net/dev does not say what a device dropped"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_late_before_is_not_late_again() {
+        let mut before = Histogram::new_with_max(60_000_000, 2).expect("a histogram");
+        assert_eq!(median_between(&before, &before), 0, "no packet went out");
+        before.record_n(50_000, 1000).expect("within its range");
+        let mut now = before.clone();
+        now.record_n(12, 9).expect("within its range");
+        assert_eq!(median_between(&before, &now), 12);
+        assert!(now.value_at_quantile(0.5) > 49_000, "of all of them");
+    }
 }

@@ -23,7 +23,7 @@ mod proxy;
 pub use accuracy::{Ceiling, Figure, ceiling, measure};
 pub use connections::{TcpConnection, tcp_connections};
 pub use direction::Statistics;
-pub use emulator::{Emulator, End, FAR, NEAR};
+pub use emulator::{Emulator, End, FAR, Keeping, Mark, NEAR};
 pub use error::WanError;
 pub use mounts::isolate_mounts;
 pub use namespace::{Entrance, Namespace, spawn_here};
