@@ -207,6 +207,85 @@ fn kill_in_the_middle(scheme: &str, mounted: &str) -> Result<()> {
     until("the end of the loop device", || Ok((row.is_empty() || !backing()?.contains(&row)).then_some(())))
 }
 
+/// Processes that this one has started, directly or not, and their arguments.
+fn started_by(parent: u32) -> Result<Vec<(u32, String)>> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir("/proc")?.flatten() {
+        let Ok(id) = entry.file_name().to_string_lossy().parse::<u32>() else { continue };
+        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        // State and parent stand behind the name, which is in parentheses (proc(5)).
+        let words = stat.rsplit_once(')').map(|pair| pair.1.split_whitespace().collect::<Vec<_>>());
+        let of = words.and_then(|words| words.get(1)?.parse::<u32>().ok());
+        let arguments =
+            fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default().replace('\0', " ");
+        all.extend(of.map(|of| (id, of, arguments)));
+    }
+    let mut found: Vec<(u32, String)> = Vec::new();
+    let mut parents = vec![parent];
+    while let Some(parent) = parents.pop() {
+        for (id, _, arguments) in all.iter().filter(|process| process.1 == parent) {
+            parents.push(*id);
+            found.push((*id, arguments.clone()));
+        }
+    }
+    Ok(found)
+}
+
+/// Kills what a study has on its way to a disk while a file system there is used; the study fails, and takes everything with it.
+fn fail_in_the_middle(victim: &str) -> Result<()> {
+    let scratch = scratch()?;
+    let below = scratch.path().to_str().context("a name")?;
+    let mut command = study("lu-files", scratch.path(), &["scheme=iscsi", "network=gige"]);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut running = Running(child);
+    let process = format!("/proc/{}", running.0.id());
+    let is_it = |mount: &(String, String)| mount.0.ends_with("/root") && mount.1.starts_with("7:");
+    let is_used = until("a mounted file system", || {
+        let found = mounts(Path::new(&process), below).iter().any(is_it);
+        Ok(if running.0.try_wait()?.is_some() { Some(false) } else { found.then_some(true) })
+    })?;
+    let said = |running: &mut Running| -> Result<String> {
+        let mut said = String::new();
+        std::io::Read::read_to_string(running.0.stderr.as_mut().context("a stream")?, &mut said)?;
+        Ok(said)
+    };
+    if !is_used {
+        let said = said(&mut running)?;
+        ensure!(said.contains("lack") || LACKS.iter().any(|lack| said.contains(lack)), "{said}");
+        lunette_skip::record_lacking(said.trim());
+        return Ok(());
+    }
+    let victims = started_by(running.0.id())?;
+    let victims: Vec<_> = victims.iter().filter(|(_, arguments)| arguments.contains(victim)).collect();
+    ensure!(!victims.is_empty(), "nobody is called {victim}");
+    for (id, _) in victims {
+        let id = Pid::from_raw((*id).cast_signed()).context("a process")?;
+        kill_process(id, Signal::KILL)?;
+    }
+    let status = until("the end of the study", || Ok(running.0.try_wait()?))?;
+    let said = said(&mut running)?;
+    ensure!(status.code() == Some(1) && said.contains("lu-files: "), "{status}: {said}");
+    let names: Vec<_> = fs::read_dir(scratch.path())?.flatten().map(|entry| entry.path()).collect();
+    ensure!(names.is_empty(), "{names:?} is left of a study that says: {said}");
+    until("the end of all mounts and processes", || Ok(left(below)?.is_empty().then_some(())))?;
+    until("the end of the loop device", || Ok((!backing_files()?.contains(below)).then_some(())))
+}
+
+/// The files below loop devices.
+fn backing_files() -> Result<String> {
+    let output =
+        Command::new("losetup").args(["--list", "--noheadings", "--output", "BACK-FILE"]).output()?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[test]
+fn nothing_is_left_of_file_systems_when_a_study_fails() -> Result<()> {
+    for victim in [" attach ", " serve "] {
+        fail_in_the_middle(victim).with_context(|| format!("killed:{victim}"))?;
+    }
+    Ok(())
+}
+
 #[test]
 fn nothing_is_left_of_file_systems_when_a_study_is_killed() -> Result<()> {
     for (scheme, mounted) in [("iscsi", "/root"), ("nfs", "/served"), ("smb", "/served")] {

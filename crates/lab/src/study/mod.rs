@@ -16,6 +16,7 @@ mod memory;
 mod peer;
 mod probe;
 mod published;
+mod ready;
 mod recorded;
 mod result;
 mod runner;

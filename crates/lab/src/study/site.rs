@@ -1,7 +1,7 @@
 //! Where cells over a network are measured: an emulated link with a target at its far end.
 
 use std::fs;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -15,6 +15,7 @@ use lunette_wan::{Emulator, FAR, Proxy, spawn_here};
 
 use super::guest::{self, Guest};
 use super::peer::{self, Peer};
+use super::ready;
 use super::result::LinkFacts;
 use crate::LabError;
 
@@ -302,20 +303,14 @@ fn serve_by(
         // Who does not read it ends without a word.
         let _ = stdin.write_all(configuration.as_bytes());
     }
-    let mut line = String::new();
-    let told = match target.stdout.take() {
-        // It says so when it is ready, and ends without a word if it cannot be.
-        Some(stdout) => BufReader::new(stdout).read_line(&mut line),
-        None => Ok(0),
-    };
-    if told.is_ok() && !line.is_empty() {
-        // {"portals":["ADDRESS:PORT", ...
-        let portal = line.split('"').nth(3).and_then(|portal| portal.parse().ok());
-        return Ok((target, portal));
+    let line = ready::wait(&mut target, "the target at the far end", ready::PATIENCE);
+    if line.is_err() {
+        let _ = target.kill();
+        let _ = target.wait();
     }
-    let _ = target.kill();
-    let _ = target.wait();
-    Err(LabError::NotReady("the target at the far end has ended".to_owned()))
+    // {"portals":["ADDRESS:PORT", ...
+    let portal = line?.split('"').nth(3).and_then(|portal| portal.parse().ok());
+    Ok((target, portal))
 }
 
 /// One disk: memory, so that no store is measured.

@@ -1,7 +1,6 @@
 //! `lunette attach` at the near end of a site: the disk behind the network as a file.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -9,19 +8,22 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lunette_wan::FAR;
+use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::LabError;
+use crate::study::ready;
 use crate::study::service::PORT;
 use crate::study::site::{Site, TARGET};
 
 /// Longer than it takes to flush and to log out.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// An attached disk. It is killed when it is dropped, and when the thread ends that has started it.
+/// An attached disk. It is killed when it is dropped, which leaves no mount, and when the thread ends that has started it.
 #[derive(Debug)]
 pub(crate) struct Attached {
     child: Child,
+    directory: PathBuf,
     file: PathBuf,
 }
 
@@ -54,15 +56,8 @@ impl Attached {
         }
         let near = site.emulator()?.near();
         let child = near.spawn_mortal(&mut command).map_err(LabError::system("lunette attach"))?;
-        let mut attached = Self { child, file: directory.join("disk") };
-        let mut line = String::new();
-        if let Some(stdout) = attached.child.stdout.take() {
-            // It says so when the disk is there, and ends without a word if it cannot be.
-            BufReader::new(stdout).read_line(&mut line).map_err(LabError::system("lunette attach"))?;
-        }
-        if line.is_empty() {
-            return Err(LabError::NotReady("lunette attach at the near end has ended".to_owned()));
-        }
+        let mut attached = Self { child, directory: directory.to_owned(), file: directory.join("disk") };
+        ready::wait(&mut attached.child, "lunette attach at the near end", ready::PATIENCE)?;
         Ok(attached)
     }
 
@@ -103,5 +98,7 @@ impl Drop for Attached {
     fn drop(&mut self) {
         self.kill();
         let _ = self.child.wait();
+        // Who is killed leaves his mount, in which nothing can be removed. One who has ended by himself has left none.
+        let _ = unmount(&self.directory, UnmountFlags::DETACH);
     }
 }

@@ -12,6 +12,7 @@ use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
 
 use super::lacks_programs;
@@ -92,8 +93,7 @@ impl Share {
                 share.add(site, "smbd", &["--foreground", "--no-process-group", "--configfile", &file])?;
             }
             ShareKind::Nfs => {
-                // Seen in this thread's namespace alone; a directory that is not there nobody writes to.
-                let _ = mount("lunette", NFS_STATE, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, None);
+                cover(Path::new(NFS_STATE))?;
                 share.add(site, "rpcbind", &["-f"])?;
                 share.wait("rpcbind", || Path::new(RPCBIND_SOCKET).exists())?;
                 let file = configure_ganesha(served, own).map_err(&failed)?;
@@ -153,6 +153,17 @@ impl Drop for Share {
     }
 }
 
+/// Hides a directory of the system's below an empty one, which this thread's namespace alone sees. One that is not there nobody writes to.
+fn cover(directory: &Path) -> Result<(), LabError> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    match mount("lunette", directory, "tmpfs", flags, None) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(error) => Err(LabError::system(
+            "to keep a server of files away from what others have remembered",
+        )(error.into())),
+    }
+}
+
 /// One share, `files`, for whoever comes; each write is stable before it is answered.
 fn configure_smbd(served: &Path, own: &Path) -> io::Result<String> {
     let mut directories = String::new();
@@ -192,4 +203,17 @@ fn configure_ganesha(served: &Path, own: &Path) -> io::Result<String> {
 fn write(path: PathBuf, text: &str) -> io::Result<String> {
     fs::write(&path, text)?;
     Ok(path.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_hidden_is_not_left_open() {
+        assert!(cover(Path::new("/no/such/directory")).is_ok(), "there is nothing to be hidden");
+        // A file is no place for a mount, whatever this process may do.
+        let refused = cover(Path::new("/proc/self/status")).map_err(|error| error.to_string());
+        assert!(refused.is_err_and(|text| text.contains("others have remembered")));
+    }
 }
