@@ -51,6 +51,17 @@ fn a_study_is_run_and_reported() -> Result<()> {
         // The round trip of the campus is 2 ms: no command takes less.
         ensure!(cell["link"] != "campus" || figure("measured") > 1.4, "{cell}");
     }
+    // Single reads stand beside the paper's, single writes alone.
+    for cell in cells {
+        let time = |of: &str, name: &str| cell[of][name].as_f64();
+        let (min, mean, max) = (time("times", "min"), time("times", "mean"), time("times", "max"));
+        ensure!(min > Some(0.0) && min <= time("times", "p50") && mean <= max, "{cell}");
+        ensure!(time("times", "p99") <= max && time("times", "standard_deviation").is_some(), "{cell}");
+        let is_read = cell["parameters"][1][1] == "read";
+        assert_eq!(time("published_times", "standard_deviation").is_some(), is_read, "{cell}");
+        // Disks are not memory, and that is said.
+        ensure!(cell["why"].is_string(), "{cell}");
+    }
     assert_eq!(result["negotiated"].as_array().map(Vec::len), Some(1));
     let links = result["link"].as_object().context("links")?;
     // A system may keep its settings from being written at all.
@@ -64,6 +75,58 @@ fn a_study_is_run_and_reported() -> Result<()> {
     ensure!(page.contains("<h2>lu-light</h2>") && page.matches("<svg").count() == 2, "{page}");
     let text = fs::read_to_string(directory.path().join("report.md"))?;
     ensure!(text.contains("| campus-iscsi | write | 64 |"), "{text}");
+    ensure!(
+        page.contains("How long single operations took")
+            && text.contains("| configuration | op | size_kib | operations | min |"),
+        "{text}"
+    );
+    Ok(())
+}
+
+#[test]
+fn the_steps_of_chap_are_told_and_files_may_be_anywhere() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    // Neither a target's configuration nor this process may take the name for something else.
+    let scratch = directory.path().join("a \"scratch\" \\u0041\u{200b}");
+    fs::create_dir(&scratch)?;
+    let mut command = Command::new(binary());
+    command.current_dir(directory.path()).args(["lab", "run", "lu-login", "--quick", "--quiet", "--json"]);
+    command.args(["--only", "authentication=mutual", "--only", "session=normal", "--only", "digests=none"]);
+    let finished = run(&mut command, LIMIT)?;
+    if finished.output.contains("there is no emulated network") {
+        lunette_skip::record_lacking(finished.output.trim());
+        return Ok(());
+    }
+    ensure!(finished.success(), "{}: {}", finished.ending(), finished.output);
+    let result: Value = serde_json::from_str(finished.output.trim())?;
+    let cells = result["cells"].as_array().context("cells")?;
+    let mean = |phase: &str| {
+        let is_it = |cell: &&Value| cell["parameters"][4][1] == phase;
+        let cell = cells.iter().find(is_it).context(phase.to_owned())?;
+        ensure!(cell["times"]["of"] == 5 && cell["times"]["mean"] == cell["measured"], "{cell}");
+        cell["measured"].as_f64().context(phase.to_owned())
+    };
+    // Each takes a round trip of the campus at least, which is 2 ms; the last proves the target as well.
+    for step in ["chap-method", "chap-challenge", "chap-answer"] {
+        ensure!(mean(step)? >= 1.9 && mean(step)? < mean("total")?, "{step}: {result}");
+    }
+    let mut command = Command::new(binary());
+    command.current_dir(directory.path()).args([
+        "lab",
+        "run",
+        "lu-light",
+        "--quick",
+        "--quiet",
+        "--json",
+        "--scratch",
+    ]);
+    command.arg(scratch.file_name().context("a name")?);
+    command.args(["--only", "configuration=gige-lan-iscsi", "--only", "size_kib=1", "--only", "op=read"]);
+    let finished = run(&mut command, LIMIT)?;
+    ensure!(finished.success(), "{}: {}", finished.ending(), finished.output);
+    let result: Value = serde_json::from_str(finished.output.trim())?;
+    ensure!(result["cells"][0]["parts"].is_object(), "the target's times are read: {result}");
+    assert_eq!(fs::read_dir(&scratch)?.count(), 0, "nothing is left behind");
     Ok(())
 }
 

@@ -160,6 +160,8 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
             Failure::network("there is no emulated network", &error).with_help(PRIVILEGES_HELP)
         })?;
     }
+    let scratch = std::path::absolute(&options.scratch)
+        .map_err(|error| Failure::new(format!("--scratch {}", options.scratch.display()), &error))?;
     let interrupts = Interrupts::watch()?;
     let chosen: Vec<&Study> = if options.all {
         studies().iter().collect()
@@ -173,7 +175,7 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
             seed: options.seed,
             is_quick: options.quick,
             stops: &stops,
-            scratch: &options.scratch,
+            scratch: &scratch,
             only: &options.only,
             peers: &options.peers,
             congestion_control: options.congestion_control.as_deref(),

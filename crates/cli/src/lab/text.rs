@@ -17,6 +17,10 @@ pub(crate) fn text(result: &StudyResult) -> String {
     for note in report::notes(result) {
         text += &format!("\n{note}\n");
     }
+    let times = report::times(result);
+    if !times.is_empty() {
+        text += &format!("\n{}:\n{}", report::TIMES_TITLE, table(2, &times));
+    }
     for (title, lines) in report::sections(result) {
         text += &format!("\n{title}:\n");
         for line in lines {

@@ -5,10 +5,7 @@ mod figure;
 
 use std::fmt::Write;
 
-use crate::study::{CellResult, LinkFacts, StudyResult, Summary, summaries};
-
-/// A cell that is off by more is pointed at.
-const TOLERANCE: f64 = 0.1;
+use crate::study::{CellResult, LinkFacts, OFF, REACHED, StudyResult, Summary, Times, summaries};
 
 /// The names of the columns of [`row`].
 #[must_use]
@@ -83,15 +80,50 @@ pub fn row(result: &StudyResult, cell: &CellResult) -> Vec<String> {
     row
 }
 
-/// What is to be said about single cells, under headings: where the time of operations went, and why published figures differ, where
-/// the study tells.
+/// A cell's parameters in words.
+fn named(cell: &CellResult) -> String {
+    let words: Vec<String> = cell.parameters.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    words.join(", ")
+}
+
+/// What stands above [`times`].
+pub const TIMES_TITLE: &str = "How long single operations took, in ms (published in parentheses)";
+
+/// How long single operations took in those cells whose figures are times: the names of the columns, then a row for each cell. Empty where there
+/// is none.
+#[must_use]
+pub fn times(result: &StudyResult) -> Vec<Vec<String>> {
+    let cells = || result.cells.iter().filter_map(|cell| Some((cell, cell.times?)));
+    let Some((first, _)) = cells().next() else { return Vec::new() };
+    let is_told = |at: usize| {
+        cells().any(|(cell, times)| {
+            let published = cell.published_times.unwrap_or_default();
+            times.named()[at].1.is_some() || published.named()[at].1.is_some()
+        })
+    };
+    let columns: Vec<usize> = (0..Times::default().named().len()).filter(|&at| is_told(at)).collect();
+    let mut header: Vec<String> = first.parameters.iter().map(|pair| pair.0.clone()).collect();
+    header.push("operations".to_owned());
+    header.extend(columns.iter().map(|&at| Times::default().named()[at].0.to_owned()));
+    let row = |(cell, times): (&CellResult, Times)| {
+        let published = cell.published_times.unwrap_or_default();
+        let mut row: Vec<String> = cell.parameters.iter().map(|pair| pair.1.clone()).collect();
+        row.push(times.of.map_or_else(|| "-".to_owned(), |of| of.to_string()));
+        row.extend(columns.iter().map(|&at| {
+            let measured = times.named()[at].1.map_or_else(|| "-".to_owned(), figure_text);
+            let published = published.named()[at].1.map(|figure| format!(" ({})", figure_text(figure)));
+            measured + &published.unwrap_or_default()
+        }));
+        row
+    };
+    let rows: Vec<Vec<String>> = cells().map(row).collect();
+    std::iter::once(header).chain(rows).collect()
+}
+
+/// What is to be said about single cells, under headings: where the time of operations went, where this machine was the limit, and why
+/// figures differ from the model and from what was published.
 #[must_use]
 pub fn sections(result: &StudyResult) -> Vec<(&'static str, Vec<String>)> {
-    let named = |cell: &CellResult| {
-        let words: Vec<String> =
-            cell.parameters.iter().map(|(name, value)| format!("{name} {value}")).collect();
-        words.join(", ")
-    };
     let parts = |cell: &CellResult| {
         let parts = cell.parts?;
         let told = parts.named().map(|(name, ms)| format!("{name} {}", figure_text(ms)));
@@ -114,8 +146,15 @@ pub fn sections(result: &StudyResult) -> Vec<(&'static str, Vec<String>)> {
         let above = cell.above.as_ref()?;
         Some(format!("{}: {measured} {} here, {model} by the model; {above}.", named(cell), cell.unit))
     };
+    let machine = |cell: &CellResult| {
+        let (machine, measured) = (cell.machine.as_ref()?, figure_text(cell.measured));
+        let model =
+            cell.model.map(|model| format!(", {} by the model", figure_text(model))).unwrap_or_default();
+        Some(format!("{}: {measured} {} here{model}; {machine}.", named(cell), cell.unit))
+    };
     let sections = [
         ("Where the time of an operation went", result.cells.iter().filter_map(parts).collect::<Vec<_>>()),
+        ("Where this machine was the limit", result.cells.iter().filter_map(machine).collect()),
         (
             "Why cells are better than the model by more than 10 %",
             result.cells.iter().filter_map(above).collect(),
@@ -131,8 +170,7 @@ pub fn notes(result: &StudyResult) -> Vec<String> {
     let mut notes = vec![result.differs.clone()];
     let cells = &result.cells;
     let off = |to: fn(&CellResult) -> Option<f64>| {
-        let is_off =
-            |cell: &&CellResult| to(cell).is_some_and(|to| (cell.measured / to - 1.0).abs() > TOLERANCE);
+        let is_off = |cell: &&CellResult| to(cell).is_some_and(|to| (cell.measured / to - 1.0).abs() > OFF);
         (cells.iter().filter(is_off).count(), cells.iter().filter(|cell| to(cell).is_some()).count())
     };
     for (name, (off, of)) in
@@ -146,8 +184,10 @@ pub fn notes(result: &StudyResult) -> Vec<String> {
     let slow = count("machine");
     if slow > 0 {
         notes.push(format!(
-            "In {slow} cells this machine, which runs both ends and the network, was the limit: less came than the model expects, and \
-             this process alone had more than 80 % of a processor, or all processors were busy, or packets were late."
+            "In {slow} cells this machine, which runs both ends and the network, was the limit: less came than {:.0} % of what the model \
+             expects, and all processors were busy, or one thread had one to itself, or packets were late or lost. The figures of \
+             each stand below.",
+            REACHED * 100.0
         ));
     }
     let unexplained = count("unexplained");
@@ -252,6 +292,12 @@ pub fn markdown(results: &[StudyResult]) -> String {
             let _ = write!(text, "\n- {}", escaped(&note, MARKDOWN));
         }
         text.push('\n');
+        if let [header, rows @ ..] = &*times(result) {
+            let _ = write!(text, "\n### {TIMES_TITLE}\n\n");
+            text += &line(header);
+            text += &format!("|{}\n", "---|".repeat(header.len()));
+            text.extend(rows.iter().map(|row| line(row)));
+        }
         for (title, lines) in sections(result) {
             let _ = write!(text, "\n### {title}\n");
             for line in lines {
@@ -321,9 +367,17 @@ pub fn html(results: &[StudyResult]) -> String {
             let _ = writeln!(page, "<li>{}</li>", html_text(&note));
         }
         page += "</ul>\n";
+        page += &html_times(result);
         page += &html_sections(result);
     }
     page + "</body></html>\n"
+}
+
+fn html_times(result: &StudyResult) -> String {
+    let rows = times(result);
+    let [header, rows @ ..] = &*rows else { return String::new() };
+    let body: String = rows.iter().map(|row| format!("<tr>{}</tr>\n", html_line("td", row))).collect();
+    format!("<h3>{TIMES_TITLE}</h3>\n<table>\n<tr>{}</tr>\n{body}</table>\n", html_line("th", header))
 }
 
 /// They are many: who does not want to see them closes them.
@@ -343,7 +397,7 @@ fn html_line(tag: &str, cells: &[String]) -> String {
 fn html_table(result: &StudyResult) -> String {
     let mut table = format!("<table>\n<tr>{}</tr>\n", html_line("th", &columns(result)));
     for cell in &result.cells {
-        let is_off = cell.model.is_some_and(|model| (cell.measured / model - 1.0).abs() > TOLERANCE);
+        let is_off = cell.model.is_some_and(|model| (cell.measured / model - 1.0).abs() > OFF);
         let class = if is_off { " class=\"off\"" } else { "" };
         let _ = writeln!(table, "<tr{class}>{}</tr>", html_line("td", &row(result, cell)));
     }

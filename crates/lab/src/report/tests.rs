@@ -9,21 +9,14 @@ fn result(parameter: &str) -> StudyResult {
     let cell = |value: &str, measured, model, published| CellResult {
         parameters: vec![("mode".into(), parameter.into()), ("rtt_ms".into(), value.into())],
         link: Some("oc3-0".into()),
-        measured,
         model,
         published,
-        unit: "MB/s".into(),
         limit: "link-rate".into(),
-        runs: vec![measured, measured * 1.25],
         spread: 0.25,
         processor: 0.5,
         idle: 0.5,
-        further: Vec::new(),
-        negotiated: None,
         cached: Some(0.004),
-        parts: None,
-        why: None,
-        above: None,
+        ..CellResult::of(vec![measured, measured * 1.25], measured, "MB/s")
     };
     let link = LinkFacts {
         description: "rate=155M".into(),
@@ -109,6 +102,35 @@ fn what_is_said_of_cells_stands_behind_the_notes_with_their_cells() {
     let page = html(std::slice::from_ref(&result));
     assert!(page.contains("&lt;slower&gt; hosts") && page.matches("<details").count() == 3, "{page}");
     assert!(markdown(&[result]).contains("published; &lt;slower> hosts."));
+}
+
+#[test]
+fn single_operations_stand_beside_published_ones() {
+    let mut result = result("read");
+    assert!(times(&result).is_empty());
+    result.cells[1].times =
+        Some(Times { of: Some(900), min: Some(0.25), p50: Some(2.0), max: Some(31.0), ..Times::default() });
+    result.cells[1].published_times = Some(Times { min: Some(2.1), mean: Some(9.57), ..Times::default() });
+    let table = times(&result);
+    let rows: Vec<String> = table.iter().map(|row| row.join(" | ")).collect();
+    let header = "mode | rtt_ms | operations | min | 50 % | mean | max";
+    assert_eq!(rows, [header, "read | 50 | 900 | 0.250 (2.10) | 2.00 | - (9.57) | 31.0"]);
+    let page = html(std::slice::from_ref(&result));
+    assert!(page.contains("<td>0.250 (2.10)</td>") && page.matches("<table>").count() == 2, "{page}");
+    assert!(markdown(&[result]).contains("| read | 50 | 900 | 0.250 (2.10) |"));
+}
+
+#[test]
+fn what_the_machine_had_to_do_with_a_cell_stands_with_its_figures() {
+    let mut result = result("read");
+    result.cells[1].limit = "machine".into();
+    result.cells[1].machine = Some("one thread had 97 % of a processor".into());
+    let lines: Vec<String> = sections(&result).into_iter().flat_map(|section| section.1).collect();
+    assert_eq!(
+        lines,
+        ["mode read, rtt_ms 50: 0.100 MB/s here, 4.00 by the model; one thread had 97 % of a processor."]
+    );
+    assert!(notes(&result).join(" ").contains("In 1 cells this machine"));
 }
 
 #[test]

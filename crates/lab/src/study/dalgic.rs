@@ -20,6 +20,7 @@ pub(crate) const TCP: Study = Study {
     question: "what plain TCP reaches with buffers of 64 KB and 10 MB, by round trip (tables 1, 2)",
     differs: "The line is emulated and carries 155 Mb/s of whole packets, 18.7 MB/s of data; the paper's carried 19.3. Linux 2.4 kept a \
               quarter of the 64-KB buffer for itself; today's kernels take twice what is asked for, of which 64 KB are window.",
+    published_has: "",
     axes: Some(("rtt_ms", "max_tcp_window")),
     cells: tcp,
 };
@@ -31,6 +32,7 @@ pub(crate) const SWEEP: Study = Study {
     question: "what request size, command window, R2Ts and round trip make of iSCSI (tables 3 to 5)",
     differs: "Our initiator and target instead of Cisco's and Intransa's, memory as the disk as there the cache; an emulated line that \
               carries 18.7 MB/s of data instead of 19.3.",
+    published_has: "",
     axes: Some(("rtt_ms", "request_kib")),
     cells: sweep,
 };
@@ -42,6 +44,7 @@ pub(crate) const LAN: Study = Study {
     question: "the same on Gigabit Ethernet without added delay (table 6)",
     differs: "The network is emulated on the machine that runs both ends; the paper's hosts were of 933 MHz, and they, not the network, set \
               the limits of small requests.",
+    published_has: "",
     axes: Some(("request_kib", "mode")),
     cells: lan,
 };
@@ -56,11 +59,12 @@ pub(crate) const CONNECTIONS: Study = Study {
               whichever is more, from a round trip after the end on, and for 20 s; where a run had not recovered by then, \
               it counts as 20 s, and the limit is not-recovered. The model knows CUBIC's and Reno's response to \
               losses; another congestion control gets more or less out of a lossy line.",
+    published_has: "",
     axes: Some(("rtt_ms", "connections")),
     cells: connections,
 };
 
-fn tcp() -> Vec<Cell> {
+fn tcp(_seed: u64) -> Vec<Cell> {
     let mut cells = Vec::new();
     for (buffer, buffer_bytes) in [("64KB", 64 << 10), ("10MB", 10 << 20)] {
         for direction in ["I-to-T", "T-to-I"] {
@@ -68,6 +72,7 @@ fn tcp() -> Vec<Cell> {
                 let wanted = [("max_tcp_window", buffer), ("direction", direction), ("rtt_ms", &*rtt_ms)];
                 cells.push(Cell {
                     published: DALGIC_TCP.one(&wanted, "mb_per_s"),
+                    published_times: None,
                     beside: Vec::new(),
                     of_peers: Vec::new(),
                     link: Some(format!("oc3-{rtt_ms}")),
@@ -100,7 +105,7 @@ fn row(mode: &str, request_kib: u32, window: u32) -> DiskProbe {
     DiskProbe { keys, ..DiskProbe::new(workload, window, Metric::MegabytesPerSecond) }
 }
 
-fn sweep() -> Vec<Cell> {
+fn sweep(_seed: u64) -> Vec<Cell> {
     let mut cells = Vec::new();
     for mode in MODES {
         for request_kib in REQUESTS_KIB {
@@ -111,6 +116,7 @@ fn sweep() -> Vec<Cell> {
                         [("mode", mode), ("request_kib", &*size), ("window", &*depth), ("rtt_ms", &*rtt_ms)];
                     cells.push(Cell {
                         published: DALGIC_SWEEP.one(&wanted, "mb_per_s"),
+                        published_times: None,
                         beside: Vec::new(),
                         of_peers: Vec::new(),
                         link: Some(format!("oc3-{rtt_ms}")),
@@ -124,12 +130,13 @@ fn sweep() -> Vec<Cell> {
     cells
 }
 
-fn connections() -> Vec<Cell> {
+fn connections(_seed: u64) -> Vec<Cell> {
     let mut cells = Vec::new();
     let mut add = |figure: &str, loss: &str, rtt_ms: u32, connections: u16| {
         let disk = DiskProbe { connections, ..row("write-unsolicited", 64, 32) };
         cells.push(Cell {
             published: None,
+            published_times: None,
             beside: Vec::new(),
             of_peers: Vec::new(),
             link: Some(format!("oc3-{rtt_ms},loss={loss}%")),
@@ -154,7 +161,7 @@ fn connections() -> Vec<Cell> {
     cells
 }
 
-fn lan() -> Vec<Cell> {
+fn lan(_seed: u64) -> Vec<Cell> {
     let mut cells = Vec::new();
     for mode in MODES {
         for request_kib in REQUESTS_KIB {
@@ -163,6 +170,7 @@ fn lan() -> Vec<Cell> {
                 let wanted = [("mode", mode), ("request_kib", &*size), ("window", &*depth)];
                 cells.push(Cell {
                     published: DALGIC_LAN.one(&wanted, "mb_per_s"),
+                    published_times: None,
                     beside: Vec::new(),
                     of_peers: Vec::new(),
                     link: Some("gige".to_owned()),

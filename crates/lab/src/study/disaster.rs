@@ -14,6 +14,7 @@ pub(crate) const LOCAL: Study = Study {
     name: "dr-local",
     paper: PAPER,
     question: "what a network makes of reading and writing files of several sizes (section III)",
+    published_has: "",
     differs: "Once through ext2, on a loop device or on lunette attach with one, by a program that reads or writes 256 KiB at a time and ends \
               with fsync (this needs root); and once without a file system, a part of the disk in order with 8 such requests under way, and a \
               flush. Reads begin with cold caches of this machine. The paper's figures are not at hand.",
@@ -31,6 +32,7 @@ pub(crate) const WAN: Study = Study {
               end had room for in a round trip, rwnd_limited and sndbuf_limited the shares of the time in which the receiver's window and the \
               sender's buffer held data up. The model knows the setting alone. Tuned is what today's kernels do by themselves. The paper's figures are not at hand; it found the command window to be the limit \
               once TCP was tuned.",
+    published_has: "",
     axes: Some(("added_ms", "loss_percent")),
     cells: wan,
 };
@@ -43,11 +45,12 @@ pub(crate) const SHARED: Study = Study {
     differs: "A link of 100 Mb/s instead of a gigabit, so that it and not this machine is shared. Writes of 64 KiB, 32 under way, and of \
               4 KiB one after the other for the latency; bulk traffic goes the same way. Without a reservation nobody promises \
               a share, so there is no model. The paper's figures are not at hand.",
+    published_has: "",
     axes: Some(("flows", "reserved")),
     cells: shared,
 };
 
-fn local() -> Vec<Cell> {
+fn local(_seed: u64) -> Vec<Cell> {
     let mut cells = Vec::new();
     for through in ["ext2", "blocks"] {
         for (op, kind, figure) in
@@ -71,6 +74,7 @@ fn local() -> Vec<Cell> {
                         link: link.map(str::to_owned),
                         probe,
                         published: None,
+                        published_times: None,
                         beside: Vec::new(),
                         of_peers: Vec::new(),
                     });
@@ -90,7 +94,7 @@ fn writes(size_bytes: u32) -> Workload {
     }
 }
 
-fn wan() -> Vec<Cell> {
+fn wan(_seed: u64) -> Vec<Cell> {
     let mut cells = Vec::new();
     for (tcp, tcp_buffer_bytes) in [("64KB", Some(OLD_BUFFER_BYTES)), ("tuned", None)] {
         for window in [4, 64] {
@@ -107,6 +111,7 @@ fn wan() -> Vec<Cell> {
                         link: Some(format!("gige,rtt={added_ms}ms,loss={loss}%")),
                         probe: Probe::Disk(DiskProbe { tcp_buffer_bytes, tells_tcp: true, ..disk }),
                         published: None,
+                        published_times: None,
                         beside: Vec::new(),
                         of_peers: Vec::new(),
                     });
@@ -117,7 +122,7 @@ fn wan() -> Vec<Cell> {
     cells
 }
 
-fn shared() -> Vec<Cell> {
+fn shared(_seed: u64) -> Vec<Cell> {
     let mut cells = Vec::new();
     for (figure, size_bytes, depth, metric, tells_bulk) in [
         ("iscsi-rate", 64 << 10, 32, Metric::MegabytesPerSecond, false),
@@ -139,6 +144,7 @@ fn shared() -> Vec<Cell> {
                     link: Some(link.to_owned()),
                     probe: Probe::Shared(SharedProbe { flows, disk, tells_bulk }),
                     published: None,
+                    published_times: None,
                     beside: Vec::new(),
                     of_peers: Vec::new(),
                 });
@@ -154,7 +160,7 @@ mod tests {
 
     #[test]
     fn every_buffer_and_window_meets_every_delay_and_loss() {
-        let cells = wan();
+        let cells = wan(1);
         assert_eq!(cells.len(), 2 * 2 * 3 * 3);
         // Losses leave less than even a small window allows once the way is long.
         let lossy = [("window", "4"), ("loss_percent", "1"), ("added_ms", "200")]

@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn no_cell_is_without_a_limit() {
         for study in super::super::studies() {
-            for cell in (study.cells)() {
+            for cell in (study.cells)(1) {
                 let result =
                     CellResult { limit: "none".into(), ..CellResult::of(vec![3.0], 3.0, cell.probe.unit()) };
                 let limit = named(&cell, &result, None);
@@ -82,7 +82,7 @@ mod tests {
     }
 
     fn limit_of(name: &str, wanted: &[(&str, &str)], change: impl FnOnce(&mut CellResult)) -> &'static str {
-        let cells = (study(name).expect("a study").cells)();
+        let cells = (study(name).expect("a study").cells)(1);
         let has =
             |cell: &Cell, pair: &(&str, &str)| cell.parameters.iter().any(|own| (own.0, &*own.1) == *pair);
         let cell = cells.iter().find(|cell| wanted.iter().all(|pair| has(cell, pair))).expect("a cell");
@@ -112,9 +112,8 @@ mod tests {
 
     #[test]
     fn without_a_network_it_is_the_processor_or_the_store() {
-        let local = |processor| {
-            limit_of("lu-heavy", &[("configuration", "fc-san")], |result| result.processor = processor)
-        };
+        let local =
+            |busiest| limit_of("lu-heavy", &[("configuration", "fc-san")], |result| result.busiest = busiest);
         assert_eq!((local(0.99), local(0.3)), ("machine", "store"));
     }
 

@@ -3,6 +3,7 @@
 //! A study is data: cells, each with its varied parameters, what is done there over which link, and the published figure. What
 //! carries cells out knows no study, so that another one is one more small file.
 
+mod busy;
 mod dalgic;
 mod disaster;
 mod files;
@@ -26,7 +27,8 @@ mod trinkle;
 mod why;
 
 pub use peer::Peer;
-pub use result::{CellResult, Further, LatencyParts, LinkFacts, StudyResult, Summary};
+pub(crate) use result::OFF;
+pub use result::{CellResult, Further, LatencyParts, LinkFacts, REACHED, StudyResult, Summary, Times};
 pub use runner::{Laboratory, Told};
 pub(crate) use site::{BLOCK_BYTES, RANGE_BYTES, Site};
 
@@ -43,9 +45,12 @@ pub struct Study {
     pub question: &'static str,
     /// What differs from the paper here, and what stands in for what.
     pub differs: &'static str,
+    /// What is in the published figures and not in ours, for where they differ; empty where their figures tell, or there are none.
+    pub published_has: &'static str,
     /// Where figures have curves: the parameter that goes across, and that of which each value is a curve.
     pub axes: Option<(&'static str, &'static str)>,
-    cells: fn() -> Vec<Cell>,
+    /// What is measured, made with a seed where chance has a part in it.
+    cells: fn(u64) -> Vec<Cell>,
 }
 
 const STUDIES: [Study; 17] = [
@@ -90,7 +95,7 @@ impl Study {
     /// How many cells it has.
     #[must_use]
     pub fn size(&self) -> usize {
-        (self.cells)().len()
+        (self.cells)(1).len()
     }
 }
 
@@ -103,6 +108,8 @@ pub(crate) struct Cell {
     pub(crate) link: Option<String>,
     pub(crate) probe: Probe,
     pub(crate) published: Option<f64>,
+    /// How long single operations took there, where the figure is a time.
+    pub(crate) published_times: Option<Times>,
     /// What was published of further figures, by their names.
     pub(crate) beside: Vec<(&'static str, f64)>,
     /// Both of these where the figure is one of another target, by its name.
@@ -130,7 +137,7 @@ mod tests {
     #[test]
     fn every_cell_has_a_link_that_exists_and_parameters_of_its_own() {
         for study in studies() {
-            let cells = (study.cells)();
+            let cells = (study.cells)(1);
             assert_eq!((cells.len(), study.size() > 0), (study.size(), true), "{}", study.name);
             let mut seen: Vec<_> = cells.iter().map(|cell| &cell.parameters).collect();
             seen.sort();
@@ -170,7 +177,7 @@ mod tests {
             ("fujita-postmark", 0),
             ("fujita-netserver", 4),
         ] {
-            let cells = (study(name).expect("a study").cells)();
+            let cells = (study(name).expect("a study").cells)(1);
             assert_eq!(cells.iter().filter(|cell| cell.published.is_some()).count(), published, "{name}");
         }
     }

@@ -17,6 +17,9 @@ pub(crate) const DALGIC_LAN: Published =
 pub(crate) const TRINKLE: Published = Published(include_str!("../../published/trinkle-appendix-g.csv"));
 /// Table 2 of Lu and Du.
 pub(crate) const LU_LIGHT: Published = Published(include_str!("../../published/lu-du-table2-latency-ms.csv"));
+/// Table 3.
+pub(crate) const LU_SPREAD: Published =
+    Published(include_str!("../../published/lu-du-table3-read-variance-ms.csv"));
 /// Figure 2.
 pub(crate) const LU_HEAVY: Published =
     Published(include_str!("../../published/lu-du-figure2-heavy-load.csv"));

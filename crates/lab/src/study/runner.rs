@@ -8,10 +8,11 @@ use std::thread;
 
 use lunette_link::Link;
 use lunette_wan::{Proxy, isolate_mounts};
+use lunette_workload::model::Limit;
 
 use super::peer::Peer;
 use super::probe::{self, Duty, Kept, Place, Probe, Run};
-use super::result::{CellResult, Further, LinkFacts, StudyResult, deviation, mean, median};
+use super::result::{CellResult, Further, LinkFacts, StudyResult, Times, deviation, mean, median};
 use super::site::Site;
 use super::{Cell, Study, guest, limits, why};
 use crate::{Host, LabError, Negotiated};
@@ -99,9 +100,16 @@ impl Laboratory<'_> {
     /// # Errors
     /// A network, a target or a session could not be had, or a cell failed.
     pub fn run(&self, study: &Study, told: &(dyn Fn(Told<'_>) + Sync)) -> Result<StudyResult, LabError> {
+        // Targets are told in a text where it is, and know no directory of this process.
+        if !self.scratch.is_absolute() || self.scratch.to_str().is_none() {
+            let scratch = self.scratch.display();
+            return Err(LabError::Plan(format!(
+                "a study's files are to be in a whole path in UTF-8, and not in {scratch}"
+            )));
+        }
         let host = Host::look();
         self.peers.iter().try_for_each(|peer| peer.check())?;
-        let cells = (study.cells)().into_iter().flat_map(|cell| self.beside_peers(cell));
+        let cells = (study.cells)(self.seed).into_iter().flat_map(|cell| self.beside_peers(cell));
         let cells: Vec<Aimed> = cells.filter(|aimed| self.wants(&aimed.cell)).collect();
         if cells.is_empty() {
             return Err(LabError::Plan(format!("{} has no such cell", study.name)));
@@ -146,7 +154,8 @@ impl Laboratory<'_> {
             return Ok(());
         }
         Err(LabError::Plan(format!(
-            "this system lets no network have the congestion control {wanted}, and has {has}              (net.ipv4.tcp_allowed_congestion_control names the others)"
+            "this system lets no network have the congestion control {wanted}, and has {has} \
+             (net.ipv4.tcp_allowed_congestion_control names the others)"
         )))
     }
 
@@ -261,11 +270,9 @@ impl Laboratory<'_> {
         let mut agreements: Vec<Negotiated> = Vec::new();
         let is_partial =
             collected.runs.iter().zip(cells).any(|(runs, aimed)| runs.len() < self.runs(&aimed.cell));
-        let results = cells.iter().zip(collected.runs).filter_map(|(aimed, runs)| {
-            let is_late =
-                aimed.link().and_then(|link| collected.links.get(link)).is_some_and(|link| link.is_doubtful);
-            result(study, aimed, runs, &mut agreements, is_late)
-        });
+        let results = cells.iter().zip(collected.runs);
+        let results =
+            results.filter_map(|(aimed, runs)| result(study, aimed, runs, &mut agreements, self.is_quick));
         let cells = results.collect();
         StudyResult {
             form: 1,
@@ -323,29 +330,46 @@ fn passes_a_proxy(cell: &Cell) -> bool {
     is_plain && link.parse::<Link>().is_ok_and(|link| Proxy::lacks(&link).is_none())
 }
 
+/// The run with the figure that is nearest to this one, of those that will do.
+fn near(runs: &[Run], measured: f64, will_do: impl Fn(&Run) -> bool) -> Option<&Run> {
+    let distance = |run: &Run| (run.measured - measured).abs();
+    runs.iter().filter(|run| will_do(run)).min_by(|one, other| distance(one).total_cmp(&distance(other)))
+}
+
+/// What limits the run whose model is the one that is told, or the nearest to it.
+fn limit_of(models: &[(f64, Limit)], told: f64) -> Option<Limit> {
+    let distance = |model: &(f64, Limit)| (model.0 - told).abs();
+    models.iter().min_by(|one, other| distance(one).total_cmp(&distance(other))).map(|model| model.1)
+}
+
 /// Makes one figure of a cell's runs; nothing without any.
 fn result(
     study: &Study,
     aimed: &Aimed,
     runs: Vec<Run>,
     agreements: &mut Vec<Negotiated>,
-    is_late: bool,
+    is_quick: bool,
 ) -> Option<CellResult> {
     let cell = &aimed.cell;
     let figures: Vec<f64> = runs.iter().map(|run| run.measured).collect();
-    let measured = median(figures.clone())?;
+    let is_mean = cell.probe.is_mean();
+    let middle = median(figures.clone())?;
+    let measured = if is_mean { mean(&figures) } else { middle };
     let largest = figures.iter().copied().fold(f64::MIN, f64::max);
     let smallest = figures.iter().copied().fold(f64::MAX, f64::min);
-    let models: Vec<f64> = runs.iter().filter_map(|run| run.model.map(|model| model.0)).collect();
-    let limit = runs.iter().find_map(|run| run.model).map(|model| model.1);
-    let idle = median(runs.iter().map(|run| run.idle).collect()).unwrap_or(1.0);
-    let processor = median(runs.iter().map(|run| run.processor).collect()).unwrap_or_default();
+    let models: Vec<(f64, Limit)> = runs.iter().filter_map(|run| run.model).collect();
+    let model = median(models.iter().map(|model| model.0).collect());
+    let limit = model.and_then(|model| limit_of(&models, model));
+    let middle = |of: &dyn Fn(&Run) -> f64| median(runs.iter().map(of).collect()).unwrap_or_default();
+    let (idle, processor, busiest) =
+        (middle(&|run| run.idle), middle(&|run| run.processor), middle(&|run| run.busiest));
+    // Far fewer of both than a double counts.
+    let late_us = middle(&|run| run.keeping.lateness_median.as_micros() as f64) as u64;
+    let overrun = middle(&|run| run.keeping.overrun as f64) as u64;
     let cached = runs.iter().filter_map(|run| run.cached).reduce(f64::max);
-    let nearest = runs
-        .iter()
-        .filter(|run| run.parts.is_some())
-        .min_by(|one, other| (one.measured - measured).abs().total_cmp(&(other.measured - measured).abs()));
-    let parts = nearest.and_then(|run| run.parts);
+    let parts = near(&runs, measured, |run| run.parts.is_some()).and_then(|run| run.parts);
+    let nearest_times = near(&runs, measured, |run| run.times.is_some()).and_then(|run| run.times);
+    let times = if is_mean { Some(Times::of_few(&figures)) } else { nearest_times };
     let is_unfinished = runs.iter().any(|run| run.is_unfinished);
     let of_run = runs.iter().find_map(|run| run.limit);
     let told: Vec<&[Further]> = runs.iter().map(|run| run.further.as_slice()).collect();
@@ -370,21 +394,31 @@ fn result(
     let mut result = CellResult {
         parameters: cell.parameters.iter().map(own).collect(),
         link: cell.link.clone(),
-        model: median(models),
-        published: cell.published,
+        model,
+        published: cell.published.filter(|_| !(is_quick && cell.probe.differs_when_quick())),
         spread: if measured > 0.0 { (largest - smallest) / measured } else { 0.0 },
         processor,
         idle,
         further,
+        busiest,
+        late_us,
+        overrun,
+        times,
+        published_times: cell.published_times,
         negotiated,
         cached,
         parts,
         ..CellResult::of(figures, measured, cell.probe.unit())
     };
     let beside = if aimed.peer.is_some() { Some(OF_PEER) } else { cell.probe.beside() };
-    result.judge(limit, is_late, beside);
+    let round_trip = cell.link.as_deref().and_then(|link| link.parse::<Link>().ok());
+    let round_trip = round_trip.map(|link| link.round_trip()).unwrap_or_default();
+    let turn = model.and_then(|model| cell.probe.turn(model, round_trip));
+    result.judge(limit, turn, beside);
     if let Some(limit) = limits::named(cell, &result, of_run) {
         result.limit = limit.to_owned();
+        let busy = result.busy();
+        result.machine = (limit == "machine" && !busy.is_empty()).then(|| busy.join(", "));
     }
     if is_unfinished {
         result.limit = UNFINISHED.to_owned();
@@ -395,4 +429,77 @@ fn result(
         result.why = why::why(study, cell, &result);
     }
     Some(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::study;
+
+    /// What comes of runs with a figure, and what the model expects of each.
+    fn concluded(
+        name: &str,
+        wanted: &[(&str, &str)],
+        runs: &[(f64, Option<(f64, Limit)>)],
+        is_quick: bool,
+    ) -> CellResult {
+        let study = study(name).expect("a study");
+        let has =
+            |cell: &Cell, pair: &(&str, &str)| cell.parameters.iter().any(|own| (own.0, &*own.1) == *pair);
+        let mut cells = (study.cells)(1).into_iter();
+        let cell = cells.find(|cell| wanted.iter().all(|pair| has(cell, pair))).expect("a cell");
+        let runs = runs.iter().map(|&(measured, model)| Run::of(measured, model)).collect();
+        result(study, &Aimed { cell, peer: None }, runs, &mut Vec::new(), is_quick).expect("runs")
+    }
+
+    #[test]
+    fn the_limit_is_that_of_the_run_whose_model_is_told() {
+        let wanted = [("request_kib", "64"), ("window", "32"), ("rtt_ms", "2"), ("mode", "read")];
+        let (link, window) = (Limit::Link, Limit::Window);
+        let runs = [(9.0, Some((9.1, window))), (18.6, Some((18.7, link))), (18.7, Some((18.8, link)))];
+        let cell = concluded("dalgic-sweep", &wanted, &runs, false);
+        assert_eq!((cell.measured, cell.model, &*cell.limit), (18.6, Some(18.7), "link-rate"));
+        let cell = concluded("dalgic-sweep", &wanted, &[runs[1], runs[0], runs[0]], false);
+        assert_eq!((cell.measured, cell.model, &*cell.limit), (9.0, Some(9.1), "command-window"));
+    }
+
+    #[test]
+    fn logins_have_a_mean_as_the_papers_have() {
+        let wanted =
+            [("session", "normal"), ("phase", "total"), ("authentication", "none"), ("digests", "none")];
+        let runs = [10.0, 11.0, 18.0].map(|measured| (measured, None));
+        let cell = concluded("lu-login", &wanted, &runs, true);
+        let times = cell.times.expect("of all logins");
+        assert_eq!((cell.measured, times.of, times.min, times.max), (13.0, Some(3), Some(10.0), Some(18.0)));
+        let published = cell.published_times.expect("the paper's");
+        assert_eq!((cell.published, published.min), (Some(10_136.0), Some(10_014.0)));
+    }
+
+    #[test]
+    fn what_does_less_stands_beside_no_published_figure() {
+        let wanted = [("figure", "hit-rate"), ("files", "512"), ("design", "threads")];
+        let published =
+            |is_quick| concluded("fujita-netserver", &wanted, &[(99.0, None)], is_quick).published;
+        assert_eq!((published(false), published(true)), (Some(85.4), None));
+    }
+
+    #[test]
+    fn targets_are_not_told_of_directories_that_they_would_look_for_elsewhere() {
+        let laboratory = |scratch| {
+            Laboratory {
+                binary: Path::new("/bin/false"),
+                seed: 1,
+                is_quick: true,
+                stops: &AtomicBool::new(false),
+                scratch,
+                only: &[],
+                congestion_control: None,
+                peers: &[],
+                is_proxied: false,
+            }
+            .run(study("dr-local").expect("a study"), &|_| ())
+        };
+        let refused = laboratory(Path::new("images")).map_err(|error| error.to_string());
+        assert!(refused.is_err_and(|text| text.contains("whole path")));
+    }
 }

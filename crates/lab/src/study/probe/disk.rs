@@ -16,7 +16,7 @@ use crate::study::image::Image;
 use crate::study::recorded::Recorded;
 use crate::study::service::Service;
 use crate::study::site::{self, BLOCK_BYTES, RANGE_BYTES, Site, TARGET};
-use crate::{Carried, Disk, Ending, LabError, Measured, Monitor, Plan, Until, Work, bench};
+use crate::{Carried, Disk, Ending, LabError, Measured, Monitor, Plan, Times, Until, Work, bench};
 
 /// Of a trace, where it is to be quick.
 const QUICK_TRACE_COUNT: u64 = 2000;
@@ -64,9 +64,9 @@ pub(crate) enum Load {
 }
 
 /// The one size and the share of reads that the model knows.
-pub(super) struct Mix {
-    pub(super) size_bytes: u32,
-    pub(super) read_share: f64,
+pub(crate) struct Mix {
+    pub(crate) size_bytes: u32,
+    pub(crate) read_share: f64,
 }
 
 impl DiskProbe {
@@ -87,7 +87,7 @@ impl DiskProbe {
         }
     }
 
-    pub(super) fn mix(&self) -> Mix {
+    pub(crate) fn mix(&self) -> Mix {
         match &self.load {
             Load::Workload(workload) => Mix {
                 size_bytes: workload.sizes.largest(),
@@ -247,14 +247,13 @@ pub(super) fn run(
     let mut plan = probe.plan(probe.unit(options, lun), duty);
     plan.target_times = recorded.as_ref().map(Recorded::times);
     let work = || {
+        let carry = || patiently(plan, |plan| site.near(|| bench(plan, monitor))?);
         if !probe.tells_tcp {
-            return (measure(site, plan, monitor), Vec::new());
+            return (carry(), Vec::new());
         }
         // What is there beside the data of the larger part is commands and answers.
         let watched = Watched { port: site::PORT, to_target: probe.mix().read_share < 0.5 };
-        tcp_facts::watch(site, watched, &|| monitor.phase() == Phase::Measuring, || {
-            measure(site, plan, monitor)
-        })
+        tcp_facts::watch(site, watched, &|| monitor.phase() == Phase::Measuring, carry)
     };
     let (carried, further) = match probe.tcp_buffer_bytes {
         Some(bytes) => site.with_tcp_buffers(bytes, work)?,
@@ -272,10 +271,13 @@ pub(super) fn run(
     Ok(Run { negotiated: carried.negotiated, parts, cached, ..run })
 }
 
-/// Carries out a plan at the near end, with more time where this machine was so busy that nothing ended in it.
-fn measure(site: &Site, mut plan: Plan, monitor: &Monitor) -> Result<Carried, LabError> {
+/// Carries out a plan, with more time where this machine was so busy that nothing ended in it.
+fn patiently(
+    mut plan: Plan,
+    carry_out: impl Fn(&Plan) -> Result<Carried, LabError>,
+) -> Result<Carried, LabError> {
     for _ in 0..TRIES {
-        let carried = site.near(|| bench(&plan, monitor))??;
+        let carried = carry_out(&plan)?;
         match &mut plan.until {
             Until::Time(time) if carried.measured.operations == 0 && carried.ending == Ending::Complete => {
                 *time *= 4;
@@ -303,9 +305,11 @@ fn local(probe: &DiskProbe, duty: Duty) -> Result<Run, LabError> {
         protection: None,
     };
     let volume = Volume::open(&spec).map_err(|error| LabError::NotReady(error.to_string()))?;
-    let carried = bench(&probe.plan(Disk::Local(Arc::clone(&volume)), duty), &Monitor::default())?;
+    let plan = probe.plan(Disk::Local(Arc::clone(&volume)), duty);
+    let carried = patiently(plan, |plan| bench(plan, &Monitor::default()));
     // It has nothing to lose.
     let _ = volume.close();
+    let carried = carried?;
     figure(&carried.measured, &carried.ending, probe.metric)
 }
 
@@ -334,5 +338,12 @@ fn figure(measured: &Measured, ending: &Ending, metric: Metric) -> Result<Run, L
         }
         Metric::MegabytesPerSecond | Metric::MeanMilliseconds => Vec::new(),
     };
-    Ok(Run { processor, further, ..Run::of(measured_figure, None) })
+    // Reads and writes together have none.
+    let times = match (&measured.read, &measured.write) {
+        (Some(latency), None) | (None, Some(latency)) if metric == Metric::MeanMilliseconds => {
+            Some(Times::of(latency))
+        }
+        _ => None,
+    };
+    Ok(Run { processor, further, times, ..Run::of(measured_figure, None) })
 }

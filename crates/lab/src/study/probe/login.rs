@@ -47,6 +47,12 @@ pub(crate) enum LoginPhase {
     TcpConnect,
     /// SecurityNegotiation, from its first request to its last response.
     Security,
+    /// Of that stage, until the target has chosen the method (AuthMethod; RFC 7143, 12.1).
+    ChapMethod,
+    /// From there until its challenge has come (CHAP_A, then CHAP_I and CHAP_C; RFC 7143, 12.1.3).
+    ChapChallenge,
+    /// From there until it has taken the answer (CHAP_N and CHAP_R), and proven itself if it was asked to.
+    ChapAnswer,
     /// LoginOperationalNegotiation.
     Operational,
     /// INQUIRY, READ CAPACITY and the first block.
@@ -169,11 +175,28 @@ fn part(login: &Attempt, phase: LoginPhase) -> Duration {
     match phase {
         LoginPhase::TcpConnect => handshake,
         LoginPhase::Security => stage(LoginStage::Security),
+        LoginPhase::ChapMethod => steps(pdus)[0],
+        LoginPhase::ChapChallenge => steps(pdus)[1],
+        LoginPhase::ChapAnswer => steps(pdus)[2],
         LoginPhase::Operational => stage(LoginStage::Operational),
         LoginPhase::Waiting => waiting,
         LoginPhase::Initiator => all.saturating_sub(waiting),
         LoginPhase::Total | LoginPhase::FirstIo | LoginPhase::SendTargets => all,
     }
+}
+
+/// The steps of CHAP, one after the other: they add up to the security stage. What there is not takes no time.
+fn steps(pdus: &[TracedPdu]) -> [Duration; 3] {
+    let security = || pdus.iter().filter(|pdu| pdu.stage == LoginStage::Security);
+    let begun = security().next().map_or(Duration::ZERO, |pdu| pdu.at);
+    let told = |key: &str| {
+        let has_key = |pdu: &&TracedPdu| pdu.pairs.iter().any(|pair| pair.0 == key);
+        security().find(|pdu| pdu.from == Side::Target && has_key(pdu)).map(|pdu| pdu.at)
+    };
+    let chosen = told("AuthMethod").unwrap_or(begun);
+    let challenged = told("CHAP_C").unwrap_or(chosen);
+    let over = security().next_back().map_or(challenged, |pdu| pdu.at);
+    [chosen.saturating_sub(begun), challenged.saturating_sub(chosen), over.saturating_sub(challenged)]
 }
 
 /// The time in which a request was under way and its answer had not come.
@@ -237,5 +260,35 @@ mod tests {
         ];
         assert_eq!(awaited(&pdus), Duration::from_millis(3 + 5));
         assert_eq!(awaited(&[]), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_steps_of_chap_add_up_to_the_security_stage() {
+        let pdu = |at_ms, from, keys: &[&str], stage| TracedPdu {
+            at: Duration::from_millis(at_ms),
+            from,
+            stage,
+            next_stage: None,
+            is_continued: false,
+            status: 0,
+            text_length: 0,
+            pairs: keys.iter().map(|&key| (key.to_owned(), "x".to_owned())).collect(),
+        };
+        let (ours, theirs, stage) = (Side::Initiator, Side::Target, LoginStage::Security);
+        let pdus = [
+            pdu(10, ours, &["InitiatorName", "AuthMethod"], stage),
+            pdu(12, theirs, &["TargetPortalGroupTag", "AuthMethod"], stage),
+            pdu(13, ours, &["CHAP_A"], stage),
+            pdu(17, theirs, &["CHAP_A", "CHAP_I", "CHAP_C"], stage),
+            // Mutual CHAP has a challenge of ours, which is not the target's.
+            pdu(18, ours, &["CHAP_N", "CHAP_R", "CHAP_I", "CHAP_C"], stage),
+            pdu(26, theirs, &["CHAP_N", "CHAP_R"], stage),
+            pdu(27, ours, &["HeaderDigest"], LoginStage::Operational),
+        ];
+        let ms = |times: [u64; 3]| times.map(Duration::from_millis);
+        assert_eq!(steps(&pdus), ms([2, 5, 9]));
+        // Without CHAP all of it is the choice, and what follows.
+        assert_eq!(steps(&pdus[..2]), ms([2, 0, 0]));
+        assert_eq!(steps(&[]), ms([0, 0, 0]));
     }
 }

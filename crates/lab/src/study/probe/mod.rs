@@ -16,14 +16,16 @@ use std::path::Path;
 use std::time::Duration;
 
 use lunette_link::Link;
+use lunette_wan::Keeping;
 use lunette_workload::model::Limit;
 
 use super::Further;
+use super::busy;
 use super::guest;
 use super::image::Image;
 use super::site::Site;
 use crate::host::{DiskTime, ProcessorTime};
-use crate::{LabError, LatencyParts, Monitor, Negotiated};
+use crate::{LabError, LatencyParts, Monitor, Negotiated, Times};
 
 pub(crate) use disk::{DiskProbe, Load};
 pub(crate) use files::{Figure, FilesProbe, Job, Kept, SIZES_KIB, Scheme};
@@ -131,6 +133,17 @@ impl Metric {
             Self::MeanMilliseconds => "ms",
         }
     }
+
+    /// How long each of so many commands takes where this is the figure, in seconds (Little's law).
+    pub(crate) fn command_s(self, depth: u32, size_bytes: u32, figure: f64) -> f64 {
+        let depth = f64::from(depth);
+        match self {
+            Self::MegabytesPerSecond => depth * f64::from(size_bytes) / (figure * 1e6),
+            Self::MebibytesPerSecond => depth * f64::from(size_bytes) / (figure * f64::from(1 << 20)),
+            Self::OperationsPerSecond => depth / figure,
+            Self::MeanMilliseconds => figure / 1e3,
+        }
+    }
 }
 
 impl Probe {
@@ -159,6 +172,31 @@ impl Probe {
             }
             _ => None,
         }
+    }
+
+    /// The figure is the mean of the runs, as the paper's is; else it is their median.
+    pub(crate) const fn is_mean(&self) -> bool {
+        matches!(self, Self::Login(_))
+    }
+
+    /// A quick run does something else than what was published.
+    pub(crate) const fn differs_when_quick(&self) -> bool {
+        matches!(self, Self::Files(FilesProbe { job: Job::Web { .. }, .. }))
+    }
+
+    /// How long a command takes, and how many round trips of it, where the figure is as expected; of plain TCP, a window. None where
+    /// that does not follow from it.
+    pub(crate) fn turn(&self, expected: f64, round_trip: Duration) -> Option<(Duration, u32)> {
+        let (seconds, round_trips) = match self {
+            Self::Tcp { buffer_bytes: None, .. } => (round_trip.as_secs_f64(), 1),
+            Self::Tcp { buffer_bytes: Some(bytes), .. } => (*bytes as f64 / 1e6 / expected, 1),
+            Self::Disk(disk) | Self::Shared(SharedProbe { disk, tells_bulk: false, .. }) => {
+                let round_trips = if disk.keys == Keys::Solicited { 2 } else { 1 };
+                (disk.metric.command_s(disk.depth, disk.mix().size_bytes, expected), round_trips)
+            }
+            _ => return None,
+        };
+        Duration::try_from_secs_f64(seconds).ok().map(|turn| (turn, round_trips))
     }
 
     /// What this machine lacks for it; nothing if it lacks nothing.
@@ -200,6 +238,12 @@ pub(crate) struct Run {
     pub(crate) processor: f64,
     /// The share of all processors that nobody used meanwhile.
     pub(crate) idle: f64,
+    /// The largest share of a processor that one thread had, of those that carry the network, initiate or serve.
+    pub(crate) busiest: f64,
+    /// How the link was kept meanwhile.
+    pub(crate) keeping: Keeping,
+    /// How long single operations took, where that is known.
+    pub(crate) times: Option<Times>,
     pub(crate) negotiated: Option<Negotiated>,
     /// Where the time of an operation went, where that is known.
     pub(crate) parts: Option<LatencyParts>,
@@ -221,6 +265,9 @@ impl Run {
             model,
             processor: 0.0,
             idle: 1.0,
+            busiest: 0.0,
+            keeping: Keeping::default(),
+            times: None,
             negotiated: None,
             parts: None,
             is_unfinished: false,
@@ -297,28 +344,41 @@ fn disk_busy(scratch: &Path, before: Option<DiskTime>) -> Option<Further> {
 
 /// Runs a cell and looks how busy the machine was meanwhile.
 pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Run, LabError> {
+    // It may have been done for another cell, and knows what was idle then.
+    if let Probe::Files(files) = probe {
+        return files::run(place, files, duty);
+    }
+    let failed = LabError::system("counters of the network");
+    // A proxy does not tell.
+    let network = place.over.and_then(|(site, _)| site.emulator().ok());
+    let marked = network.map(|network| network.mark().map(|mark| (network, mark)));
+    let marked = marked.transpose().map_err(&failed)?;
     let before = ProcessorTime::now();
     let disk_before = DiskTime::now(place.scratch);
-    let mut run = match (probe, place.over) {
+    let (run, busiest) = busy::watched(|| match (probe, place.over) {
         (Probe::Tcp { to_target, buffer_bytes }, Some((site, link))) => {
             tcp::run(site, link, *to_target, *buffer_bytes, duty)
         }
+        (Probe::Tcp { .. }, None) => Err(LabError::Plan("there is no TCP without a network".to_owned())),
         (Probe::Disk(disk), _) => disk::run(place, disk, duty, &Monitor::default()),
         (Probe::Recovery(disk), _) => recovery::run(place, disk, duty),
         (Probe::Shared(shared), _) => shared::run(place, shared, duty),
         (Probe::Virtual(probe), _) => virtualized::run(place, probe, duty),
         (Probe::Login(login), _) => login::run(place, login),
         (Probe::Transfer(transfer), _) => transfer::run(place, transfer),
-        // It may have been done for another cell, and knows what was idle then.
-        (Probe::Files(files), _) => return files::run(place, files, duty),
-        (Probe::Tcp { .. }, None) => Err(LabError::Plan("there is no TCP without a network".to_owned())),
-    }?;
+        (Probe::Files(files), _) => files::run(place, files, duty),
+    });
+    let mut run = run?;
     if let (Some(before), Some(after)) = (before, ProcessorTime::now()) {
         run.idle = after.idle_since(before);
     }
     if probe.beside().is_some() {
         run.further.extend(disk_busy(place.scratch, disk_before));
     }
+    if let Some((network, mark)) = marked {
+        run.keeping = network.since(&mark).map_err(&failed)?;
+    }
+    run.busiest = busiest.unwrap_or_default();
     Ok(run)
 }
 
