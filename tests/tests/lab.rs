@@ -80,6 +80,15 @@ fn a_study_is_run_and_reported() -> Result<()> {
             && text.contains("| configuration | op | size_kib | operations | min |"),
         "{text}"
     );
+    // It has every reason, but nothing of what is to be reached was measured.
+    let finished = lab(&["check", path])?;
+    ensure!(finished.ending() == "exit status 1", "{}", finished.output);
+    for told in [
+        "dalgic-tcp: there is no result",
+        "24 of 24 published figures are off by more than 10 %, 24 of them with the reason",
+    ] {
+        ensure!(finished.output.contains(told), "{}", finished.output);
+    }
     Ok(())
 }
 

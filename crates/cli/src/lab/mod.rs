@@ -31,6 +31,12 @@ Examples:
 Exit status: 0 when all figures are there, 1 when something went wrong on this machine, 2 when the command line is wrong, 125 when \
 there is no emulated network.";
 
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  lunette lab run dalgic-tcp dalgic-sweep --output results && lunette lab check results
+
+Exit status: 0 when both hold, 1 when one of them does not or results are missing, 2 when the command line is wrong.";
+
 /// What `lunette lab` does.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabCommand {
@@ -49,6 +55,16 @@ pub(crate) enum LabCommand {
     /// Make a page (HTML) and a text (Markdown) of the results in a directory
     Report {
         /// The directory that `lab run --output` wrote to; report.html and report.md are written there
+        #[arg(value_name = "DIRECTORY")]
+        directory: PathBuf,
+    },
+    /// Tell how many cells of the results in a directory reach 95 % of what link and model let through, and which do not
+    ///
+    /// Of dalgic-tcp and dalgic-sweep each cell is to reach it. In every study each published figure that is off by more than 10 % is
+    /// to have the reason beside it.
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check {
+        /// The directory that `lab run --output` wrote to
         #[arg(value_name = "DIRECTORY")]
         directory: PathBuf,
     },
@@ -121,6 +137,7 @@ pub(crate) fn run(command: &LabCommand) -> Result<(), Failure> {
             result.map_err(|failure| if options.json { failure.told_as_json() } else { failure })
         }
         LabCommand::Report { directory } => make_report(directory),
+        LabCommand::Check { directory } => check(directory),
     }
 }
 
@@ -239,7 +256,7 @@ fn write(directory: &Path, result: &StudyResult) -> Result<(), Failure> {
 }
 
 /// Reads all results of a directory, in the order of the list.
-fn make_report(directory: &Path) -> Result<(), Failure> {
+fn read(directory: &Path) -> Result<Vec<StudyResult>, Failure> {
     let mut results: Vec<StudyResult> = Vec::new();
     for study in studies() {
         let path = directory.join(format!("{}.json", study.name));
@@ -261,6 +278,24 @@ fn make_report(directory: &Path) -> Result<(), Failure> {
         return Err(Failure::usage(format!("{} has no results of studies", directory.display()))
             .with_help("`lunette lab run STUDY --output DIRECTORY` writes some"));
     }
+    Ok(results)
+}
+
+fn check(directory: &Path) -> Result<(), Failure> {
+    let verdicts = report::check(&read(directory)?);
+    for verdict in &verdicts {
+        print(&format!("{verdict}\n"))?;
+    }
+    let missed: Vec<&str> =
+        verdicts.iter().filter(|verdict| !verdict.is_met()).map(|verdict| &*verdict.study).collect();
+    if missed.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::local(format!("the results are not what they are to be: {}", missed.join(", "))))
+}
+
+fn make_report(directory: &Path) -> Result<(), Failure> {
+    let results = read(directory)?;
     for (name, text) in [("report.html", report::html(&results)), ("report.md", report::markdown(&results))] {
         let path = directory.join(name);
         fs::write(&path, text)

@@ -1,11 +1,14 @@
 //! Results of studies as a page that needs nothing else (HTML with its figures), and as text (Markdown).
 
+mod check;
 mod curves;
 mod figure;
 
 use std::fmt::Write;
 
 use crate::study::{CellResult, LinkFacts, OFF, REACHED, StudyResult, Summary, Times, summaries};
+
+pub use check::{Verdict, check};
 
 /// The names of the columns of [`row`].
 #[must_use]

@@ -134,6 +134,53 @@ fn what_the_machine_had_to_do_with_a_cell_stands_with_its_figures() {
 }
 
 #[test]
+fn studies_are_held_to_the_model_and_to_reasons() {
+    let held = |change: &dyn Fn(&mut StudyResult)| {
+        let mut result = result("read");
+        result.study = "dalgic-tcp".into();
+        let whole = result.cells.iter().cycle().take(16).map(|_| result.cells[0].clone()).collect();
+        result.cells = whole;
+        change(&mut result);
+        let verdicts = check(&[result]);
+        assert_eq!(verdicts.len(), 2, "{verdicts:?}");
+        assert!(!verdicts[1].is_met() && verdicts[1].to_string() == "dalgic-sweep: there is no result");
+        (verdicts[0].is_met(), verdicts[0].to_string())
+    };
+    let all = "dalgic-tcp: 16 of 16 cells reach 95 % of what link and model let through; 0 of 16 published figures are off by more \
+               than 10 %, 0 of them with the reason; short runs";
+    assert_eq!(held(&|_| {}), (true, all.to_owned()));
+    let (is_met, text) = held(&|result| {
+        let cell = &mut result.cells[3];
+        (cell.measured, cell.limit, cell.machine) =
+            (17.7, "machine".into(), Some("packets were late".into()));
+    });
+    assert!(
+        !is_met
+            && text.contains("15 of 16")
+            && text.contains("less: mode read, rtt_ms 0: 17.7 of 18.8 MB/s, 94 %; machine: packets"),
+        "{text}"
+    );
+    let off = |why: Option<&'static str>| {
+        held(&move |result: &mut StudyResult| {
+            (result.cells[0].published, result.cells[0].why) = (Some(5.0), why.map(str::to_owned));
+        })
+    };
+    assert!(off(Some("slower hosts")).0);
+    let (is_met, text) = off(None);
+    assert!(!is_met && text.ends_with("without a reason: mode read, rtt_ms 0"), "{text}");
+    let (is_met, text) = held(&|result| drop(result.cells.pop()));
+    assert!(!is_met && text.contains("1 cells were not measured"), "{text}");
+    // Others may reach less, but nobody may be without a reason; and other targets are not ours.
+    let mut other = result("read");
+    other.cells[2].published = None;
+    assert!(check(&[other.clone()])[2].is_met());
+    other.cells[1].published = Some(9.0);
+    assert!(!check(&[other.clone()])[2].is_met());
+    other.cells[1].parameters.push(("target".into(), "tgtd".into()));
+    assert!(check(&[other])[2].is_met());
+}
+
+#[test]
 fn curves_have_a_point_for_each_cell() {
     let mut result = result("<read>");
     result.axes = Some(("rtt_ms".into(), "mode".into()));

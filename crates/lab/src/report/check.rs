@@ -1,0 +1,152 @@
+//! Whether results are what this project promises: how many cells reach what the link and the model let through, and whether each
+//! published figure that is another one has its reason.
+
+use std::fmt;
+
+use super::{figure_text, named};
+use crate::study::{CellResult, OFF, REACHED, StudyResult, study};
+
+/// Studies of which every cell is to reach [`REACHED`] of the smaller of the link's payload rate and the model. The model's figure is never more
+/// than the link's payload rate, which is one of its limits.
+const HELD: [&str; 2] = ["dalgic-tcp", "dalgic-sweep"];
+
+/// What is to be said of one study.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// Its name.
+    pub study: String,
+    /// Every cell is to reach what the model expects.
+    pub is_held: bool,
+    /// Nothing was measured.
+    pub is_missing: bool,
+    /// One short run a cell: the figures are rough.
+    pub is_quick: bool,
+    /// Cells that the study has and the result has not.
+    pub absent: usize,
+    /// Cells that reach what the model expects.
+    pub reached: usize,
+    /// Cells that have a model.
+    pub modelled: usize,
+    /// The other ones, each with its limit and reason. Counts only where the study is held to it.
+    pub short: Vec<String>,
+    /// Published figures that are off.
+    pub off: usize,
+    /// Published figures.
+    pub published: usize,
+    /// Those that are off and have no reason beside them.
+    pub unexplained: Vec<String>,
+}
+
+/// Looks at all results; those that are held to something come first, also where there is no result. Figures of other targets do not count.
+#[must_use]
+pub fn check(results: &[StudyResult]) -> Vec<Verdict> {
+    let result = |name: &str| results.iter().find(|result| result.study == name);
+    let held = HELD.into_iter().map(|name| result(name).map_or_else(|| Verdict::missing(name), Verdict::of));
+    let others = results.iter().filter(|result| !HELD.contains(&&*result.study)).map(Verdict::of);
+    held.chain(others).collect()
+}
+
+impl Verdict {
+    fn missing(name: &str) -> Self {
+        let absent = study(name).map_or(0, |study| study.size());
+        Self {
+            study: name.to_owned(),
+            is_held: true,
+            is_missing: true,
+            is_quick: false,
+            absent,
+            reached: 0,
+            modelled: 0,
+            short: Vec::new(),
+            off: 0,
+            published: 0,
+            unexplained: Vec::new(),
+        }
+    }
+
+    fn of(result: &StudyResult) -> Self {
+        let is_ours = |cell: &&CellResult| {
+            !cell.parameters.iter().any(|(name, value)| name == "target" && value != "lunette")
+        };
+        let cells: Vec<&CellResult> = result.cells.iter().filter(is_ours).collect();
+        let modelled: Vec<bool> = cells.iter().filter_map(|cell| cell.reaches_model()).collect();
+        let short = cells.iter().filter(|cell| cell.reaches_model() == Some(false));
+        let off: Vec<&&CellResult> =
+            cells.iter().filter(|cell| cell.is_off_published() == Some(true)).collect();
+        Self {
+            study: result.study.clone(),
+            is_held: HELD.contains(&&*result.study),
+            is_missing: false,
+            is_quick: result.is_quick,
+            absent: study(&result.study).map_or(0, |study| study.size()).saturating_sub(cells.len()),
+            reached: modelled.iter().filter(|reaches| **reaches).count(),
+            modelled: modelled.len(),
+            short: short.filter_map(|cell| shortfall(cell)).collect(),
+            off: off.len(),
+            published: cells.iter().filter(|cell| cell.is_off_published().is_some()).count(),
+            unexplained: off.iter().filter(|cell| cell.why.is_none()).map(|cell| named(cell)).collect(),
+        }
+    }
+
+    /// Whether all is as it is to be.
+    #[must_use]
+    pub fn is_met(&self) -> bool {
+        let is_reached = !self.is_held || (self.short.is_empty() && self.absent == 0);
+        !self.is_missing && is_reached && self.unexplained.is_empty()
+    }
+}
+
+/// What a cell has of what it is to have, and what the limit is.
+fn shortfall(cell: &CellResult) -> Option<String> {
+    let model = cell.model?;
+    let reached = if cell.unit == "ms" { model / cell.measured } else { cell.measured / model };
+    let machine = cell.machine.as_ref().map(|machine| format!(": {machine}")).unwrap_or_default();
+    Some(format!(
+        "{}: {} of {} {}, {:.0} %; {}{machine}",
+        named(cell),
+        figure_text(cell.measured),
+        figure_text(model),
+        cell.unit,
+        reached * 100.0,
+        cell.limit
+    ))
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { study, reached, modelled, .. } = self;
+        if self.is_missing {
+            return write!(f, "{study}: there is no result");
+        }
+        write!(f, "{study}:")?;
+        if *modelled > 0 {
+            let percent = REACHED * 100.0;
+            write!(
+                f,
+                " {reached} of {modelled} cells reach {percent:.0} % of what link and model let through;"
+            )?;
+        }
+        let off = OFF * 100.0;
+        if self.published == 0 {
+            write!(f, " nothing was published")?;
+        } else {
+            let explained = self.off - self.unexplained.len();
+            write!(
+                f,
+                " {} of {} published figures are off by more than {off:.0} %, {explained} of them with the reason",
+                self.off, self.published
+            )?;
+        }
+        if self.absent > 0 {
+            write!(f, "; {} cells were not measured", self.absent)?;
+        }
+        f.write_str(if self.is_quick { "; short runs" } else { "" })?;
+        for line in &self.short {
+            write!(f, "\n  less: {line}")?;
+        }
+        for line in &self.unexplained {
+            write!(f, "\n  without a reason: {line}")?;
+        }
+        Ok(())
+    }
+}
