@@ -2,6 +2,8 @@
 //! step for people.
 
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use lunette_iscsi::chap::{ChapAlgorithm, ChapNonce};
@@ -83,7 +85,7 @@ pub fn login_trace(options: &Options) -> (LoginRecord, Result<Outcome, Error>) {
         Err(error) => return (record, Err(no_random(error))),
     };
     let goal = Goal::leading(Purpose::Normal(options.target.clone()), isid);
-    let result = Connector::new(options, &mut record).log_in(&goal, 0);
+    let result = Connector::new(options, &Learnt::default(), &mut record).log_in(&goal, 0);
     let result = result.map(|connected| {
         let outcome = connected.outcome.clone();
         // What the target says to the farewell does not matter to the trace.
@@ -102,9 +104,9 @@ pub(crate) fn no_random(error: getrandom::Error) -> Error {
 ///
 /// # Errors
 /// The login's.
-pub(crate) fn end_session_at(options: &Options, isid: Isid) -> Result<Option<u16>, Error> {
+pub(crate) fn end_session_at(options: &Options, learnt: &Learnt, isid: Isid) -> Result<Option<u16>, Error> {
     let goal = Goal::leading(Purpose::Normal(options.target.clone()), isid);
-    let connected = Connector::new(options, &mut LoginRecord::default()).log_in(&goal, 0)?;
+    let connected = Connector::new(options, learnt, &mut LoginRecord::default()).log_in(&goal, 0)?;
     let group = connected.outcome.portal_group_tag;
     // The old session is gone, whatever becomes of the new one.
     let _ = say_goodbye(connected, options.timing.logout);
@@ -130,9 +132,29 @@ fn say_goodbye(connected: Connected, limit: Duration) -> Result<(), Error> {
     wire.receive().map(|_| ())
 }
 
+/// What a session's logins have shown of its target: shared by all of them, from its first connection to its last new try.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Learnt(Arc<AtomicU8>);
+
+impl Learnt {
+    /// It has taken a login without the security stage.
+    const SHORT: u8 = 1;
+    /// It has not.
+    const BOTH: u8 = 2;
+
+    fn is(&self, what: u8) -> bool {
+        self.0.load(Ordering::Relaxed) == what
+    }
+
+    fn note(&self, what: u8) {
+        self.0.store(what, Ordering::Relaxed);
+    }
+}
+
 /// Logs in as options say.
 pub(crate) struct Connector<'a> {
     options: &'a Options,
+    learnt: &'a Learnt,
     record: &'a mut LoginRecord,
     start: Instant,
 }
@@ -153,8 +175,8 @@ enum Tried {
 }
 
 impl<'a> Connector<'a> {
-    pub(crate) fn new(options: &'a Options, record: &'a mut LoginRecord) -> Self {
-        Self { options, record, start: Instant::now() }
+    pub(crate) fn new(options: &'a Options, learnt: &'a Learnt, record: &'a mut LoginRecord) -> Self {
+        Self { options, learnt, record, start: Instant::now() }
     }
 
     /// Logs in at the first portal that takes the login, beginning with the one at `first` (modulo their number).
@@ -194,17 +216,26 @@ impl<'a> Connector<'a> {
 
     /// Without credentials there is nothing to say in the security stage: it is left out, which saves a round trip, and a target
     /// that does not take that is tried once more with it (RFC 7143, 6.3). What it says then is its answer: see [`Error::of_both`].
+    /// The session's later logins go through it from the start.
     fn try_stages(&mut self, goal: &Goal, portal: &Portal) -> Result<Tried, Error> {
-        if !self.options.leaves_out_security() {
+        if !self.options.leaves_out_security() || self.learnt.is(Learnt::BOTH) {
             return self.try_algorithms(goal, portal);
         }
-        match self.attempt(goal, portal, Start::Operational) {
-            Err(first) if first.may_miss_security() => {
-                let second = self.attempt(goal, portal, Start::Security(None));
-                second.map_err(|second| Error::of_both(first, second))
+        let first = match self.attempt(goal, portal, Start::Operational) {
+            Err(first) if first.may_miss_security(self.learnt.is(Learnt::SHORT)) => first,
+            ended => {
+                if matches!(ended, Ok(Tried::There(_))) {
+                    self.learnt.note(Learnt::SHORT);
+                }
+                return ended;
             }
-            ended => ended,
+        };
+        let second = self.attempt(goal, portal, Start::Security(None));
+        // A connection that is closed may say nothing but that the target is ending; a refusal is about this login.
+        if second.is_ok() || !first.is_temporary() {
+            self.learnt.note(Learnt::BOTH);
         }
+        second.map_err(|second| Error::of_both(first, second))
     }
 
     /// tgtd computes SHA-1 where SHA-256 is meant. Whoever fails with SHA-256 and has offered MD5 anyway tries that alone,

@@ -6,7 +6,7 @@ use lunette_iscsi::initiator::discovery::{
 use lunette_iscsi::initiator::login::Purpose;
 use lunette_wire::TargetPdu;
 
-use crate::connect::{Connected, Connector, Goal, LoginRecord, no_random};
+use crate::connect::{Connected, Connector, Goal, Learnt, LoginRecord, no_random};
 use crate::identity::random_isid;
 use crate::wire::Wire;
 use crate::{Error, Options, Phase};
@@ -43,7 +43,7 @@ pub fn discover_trace(options: &Options) -> (LoginRecord, Result<Vec<DiscoveredT
 fn find(options: &Options, record: &mut LoginRecord) -> Result<Vec<DiscoveredTarget>, Error> {
     let isid = options.isid.map_or_else(random_isid, Ok).map_err(no_random)?;
     let goal = Goal::leading(Purpose::Discovery(None), isid);
-    let connected = Connector::new(options, record).log_in(&goal, 0)?;
+    let connected = Connector::new(options, &Learnt::default(), record).log_in(&goal, 0)?;
     let asked = match connected.address {
         Some(address) => Portal::new(address.ip().to_string(), address.port()),
         None => connected.portal.clone(),

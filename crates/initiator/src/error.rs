@@ -225,12 +225,14 @@ impl Error {
         }
     }
 
-    /// True where a login that has left out the security stage may succeed with it.
-    pub(crate) fn may_miss_security(&self) -> bool {
+    /// True where a login that has left out the security stage may succeed with it. `has_taken`: the session's target has taken
+    /// such a login before, so that its silence has another reason.
+    pub(crate) fn may_miss_security(&self, has_taken: bool) -> bool {
         match self {
             Self::Login { error, .. } => error.may_miss_security(),
             // Some do not say what they miss.
             Self::Closed { phase: Phase::Login, .. } => true,
+            Self::Timeout { phase: Phase::Login, .. } => !has_taken,
             _ => false,
         }
     }

@@ -14,7 +14,7 @@ use crate::identity::{default_initiator_name, isid_beside};
 pub struct Timing {
     /// For a TCP connection to be there. Default 10 s: three tries of TCP's own (RFC 6298: after 1, 3 and 7 s).
     pub connect: Duration,
-    /// For a whole login. Default 15 s, as Linux has it.
+    /// For a whole login; one that is tried a second time, in another way, has as long again. Default 15 s, as Linux has it.
     pub login: Duration,
     /// After how much silence the target is asked whether it is there; none: never. Default 5 s.
     pub nop_interval: Option<Duration>,
@@ -69,8 +69,10 @@ pub struct Options {
     pub isid: Option<Isid>,
     /// For CHAP.
     pub credentials: Option<Credentials>,
-    /// Without credentials, leave out the security stage of the login, and go through it only where the target insists. Not where
-    /// several connections or an ErrorRecoveryLevel above 0 are wanted: LIO then grants one connection. Default: true.
+    /// Without credentials, leave out the security stage of the login (RFC 7143, 6.3). A target that refuses such a login, closes the
+    /// connection or stays silent is tried once more with the stage; where that helps, or it was a refusal, all further logins of
+    /// the session go through the stage at once. False: they do so from the start. Several connections and an
+    /// ErrorRecoveryLevel above 0 always go through it: LIO grants one connection otherwise. Default: true.
     pub skips_security: bool,
     /// What is offered at login; `max_connections` is set by `connections`.
     pub wishes: Wishes,

@@ -115,7 +115,7 @@ pub enum UrlError {
 /// What an initiator's name is, for messages.
 const INITIATOR_NAME: &str = "an iSCSI name, as iqn.2026-11.io.lunette:host";
 /// The keys behind `?`.
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 15] = [
     "auth",
     "chap",
     "header_digest",
@@ -129,6 +129,7 @@ const KEYS: [&str; 14] = [
     "target_password_env",
     "connections",
     "error_recovery_level",
+    "security_stage",
     "isid",
 ];
 
@@ -145,6 +146,7 @@ const KEYS: [&str; 14] = [
 /// | `target_password_file`, `target_password_env` | the same | for the target's secret |
 /// | `connections` | 1 to 32 | connections of the session |
 /// | `error_recovery_level` | 0 to 2 | what is offered |
+/// | `security_stage` | `always`, `skipped` | whether a login without a secret goes through the security stage from the start ([`Options::skips_security`]) |
 /// | `isid` | up to 12 hexadecimal digits | the session's identifier, of which there may be one at a time |
 ///
 /// ```
@@ -175,6 +177,8 @@ pub struct TargetUrl {
     pub connections: Option<u16>,
     /// ErrorRecoveryLevel to offer.
     pub error_recovery_level: Option<u8>,
+    /// Whether the security stage is left out where there is nothing to say in it.
+    pub skips_security: Option<bool>,
     /// The session's identifier.
     pub isid: Option<Isid>,
 }
@@ -191,6 +195,7 @@ impl TargetUrl {
         options.wishes.header_digest = self.header_digest.unwrap_or(options.wishes.header_digest);
         options.wishes.data_digest = self.data_digest.unwrap_or(options.wishes.data_digest);
         options.isid = self.isid;
+        options.skips_security = self.skips_security.unwrap_or(options.skips_security);
         options.connections = self.connections.unwrap_or(options.connections);
         options.wishes.error_recovery_level =
             self.error_recovery_level.unwrap_or(options.wishes.error_recovery_level);
@@ -235,6 +240,7 @@ impl FromStr for TargetUrl {
             data_digest: query.digest("data_digest")?,
             connections: query.number("connections", 1, 32, "a number from 1 to 32")?,
             error_recovery_level: None,
+            skips_security: query.skips_security()?,
             isid: query.isid()?,
         };
         let level = query.number("error_recovery_level", 0, 2, "0, 1 or 2")?;
@@ -283,6 +289,17 @@ impl Query {
                 "none,crc32c" => Ok(DigestWish::Accepted),
                 "crc32c,none" => Ok(DigestWish::Preferred),
                 _ => Err(fault(key, value, "none, crc32c, \"none,crc32c\" or \"crc32c,none\"")),
+            })
+            .transpose()
+    }
+
+    fn skips_security(&self) -> Result<Option<bool>, UrlError> {
+        const KEY: &str = "security_stage";
+        self.get(KEY)
+            .map(|value| match value {
+                "always" => Ok(false),
+                "skipped" => Ok(true),
+                _ => Err(fault(KEY, value, "always or skipped")),
             })
             .transpose()
     }

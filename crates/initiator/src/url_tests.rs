@@ -64,7 +64,7 @@ fn secrets_from_files() {
 fn other_keys_become_options() {
     let text = format!(
         "iscsi://h/{TARGET}/0?header_digest=crc32c&data_digest=none,crc32c&connections=4&error_recovery_level=2\
-         &initiator_name=iqn.2026-11.io.lunette:me&isid=8000000001ff"
+         &initiator_name=iqn.2026-11.io.lunette:me&isid=8000000001ff&security_stage=always"
     );
     let options = url(&text).options();
     assert_eq!(options.wishes.header_digest, DigestWish::Required);
@@ -74,7 +74,11 @@ fn other_keys_become_options() {
     assert_eq!(options.portals[0].host, "h");
     assert_eq!(options.isid, Some(Isid([0x80, 0, 0, 0, 1, 0xff])));
     assert_eq!(options.beside(1).isid, Some(Isid([0x80, 0, 0, 0, 2, 0])));
-    assert_eq!(url(&format!("iscsi://h/{TARGET}/0")).options().beside(1).isid, None, "each has a random one");
+    assert!(!options.skips_security);
+    let plain = url(&format!("iscsi://h/{TARGET}/0")).options();
+    assert_eq!(plain.beside(1).isid, None, "each has a random one");
+    assert!(plain.skips_security);
+    assert!(url(&format!("iscsi://h/{TARGET}/0?security_stage=skipped")).options().skips_security);
 }
 
 #[test]
@@ -102,6 +106,7 @@ fn wrong_urls_are_told_apart() {
         ("iscsi://h/iqn.a/0?connections=33", "1 to 32"),
         ("iscsi://h/iqn.a/0?isid=8000000000001", "12 hexadecimal"),
         ("iscsi://h/iqn.a/0?isid=me", "12 hexadecimal"),
+        ("iscsi://h/iqn.a/0?security_stage=no", "always or skipped"),
         ("iscsi://h/iqn.a/0?header_digest=crc64", "crc32c"),
         ("iscsi://h/iqn.a/0?connections=1&connections=1", "twice"),
     ] {

@@ -4,8 +4,8 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use lunette_initiator::{
-    ChapCredential, Credentials, Engine, EngineEvent, Error, Options, Reason, Secret, Side, Timing, discover,
-    login_trace,
+    ChapCredential, Credentials, Engine, EngineEvent, Error, Options, Reason, Secret, Side, TargetUrl,
+    Timing, discover, login_trace,
 };
 use lunette_iscsi::chap::ChapUser;
 use lunette_iscsi::parameters::ConnectionParameters;
@@ -14,9 +14,9 @@ use lunette_tests::in_process::InProcess;
 use lunette_tests::istgt::Istgt;
 use lunette_tests::need_programs;
 use lunette_tests::tgtd::{TARGET_NAME, Tgtd};
-use lunette_wire::InitiatorPdu;
 use lunette_wire::initiator::LoginStage;
 use lunette_wire::target::LoginResponse;
+use lunette_wire::{BHS_LENGTH, InitiatorPdu};
 
 use lunette_tests::engine::{options, portal_of};
 
@@ -59,31 +59,120 @@ fn refuse(listener: &TcpListener, status_class: u8, status_detail: u8) {
     say_refusal(&mut stream, status_class, status_detail);
 }
 
-/// A target that refuses each login which leaves out the security stage: with a status, or by closing the connection.
+/// How a target does not take a login that leaves out the security stage.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum No {
+    Status,
+    Close,
+    Silence,
+}
+
+/// The stage in which the login of a new connection begins, which is looked at and left there.
+fn stage_of_next(listener: &TcpListener) -> (TcpStream, LoginStage) {
+    let (stream, _) = listener.accept().expect("a connection");
+    let mut bhs = [0; BHS_LENGTH];
+    while let length = stream.peek(&mut bhs).expect("a login")
+        && length < BHS_LENGTH
+    {
+        assert!(length > 0, "the connection was closed");
+    }
+    match InitiatorPdu::decode(&bhs) {
+        Ok(InitiatorPdu::LoginRequest(request)) => (stream, request.current_stage),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Takes a connection whose login leaves out the security stage, and not the login. What is answered has to be kept.
+fn take_no_short_login(listener: &TcpListener, no: No) -> Option<TcpStream> {
+    let (mut stream, stage) = stage_of_next(listener);
+    assert_eq!(stage, LoginStage::Operational);
+    receive(&mut stream, ConnectionParameters::default());
+    if no == No::Status {
+        say_refusal(&mut stream, 2, 1);
+    }
+    (no == No::Silence).then_some(stream)
+}
+
+/// Logs in whoever comes next, beginning with this stage.
+fn take(listener: &TcpListener, stage: LoginStage) -> Script {
+    let (stream, found) = stage_of_next(listener);
+    assert_eq!(found, stage);
+    Script::log_in(stream)
+}
+
+/// Polls until the session is there again; tells the tries that have failed before.
+fn wait_until_back(engine: &mut Engine) -> Vec<String> {
+    let mut failed = Vec::new();
+    loop {
+        engine.poll(None, &mut Vec::new()).expect("the system lets us");
+        match engine.event() {
+            Some(EngineEvent::TryFailed { reason }) => failed.push(reason),
+            Some(EngineEvent::Over { reason }) => panic!("{reason}"),
+            Some(EngineEvent::Reconnected { .. }) => return failed,
+            _ => {}
+        }
+    }
+}
+
+/// A login that was long enough under way for the target to be silent.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// A target that does not take a login without the security stage gets one with it, and so does it in all further logins of the session.
 #[test]
 fn a_target_that_wants_the_security_stage_gets_it() {
-    for has_status in [true, false] {
+    for no in [No::Status, No::Close, No::Silence] {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let portal = listener.local_addr().expect("an address");
         let server = std::thread::spawn(move || {
-            let (mut first, _) = listener.accept().expect("a connection");
-            let (bhs, _) = receive(&mut first, ConnectionParameters::default());
-            let Ok(InitiatorPdu::LoginRequest(request)) = InitiatorPdu::decode(&bhs) else {
-                panic!("{bhs:?}")
-            };
-            assert_eq!(request.current_stage, LoginStage::Operational);
-            if has_status {
-                say_refusal(&mut first, 2, 1);
-            }
-            drop(first);
-            Script::log_in(listener.accept().expect("another").0).try_receive()
+            let kept = take_no_short_login(&listener, no);
+            drop(take(&listener, LoginStage::Security));
+            drop(kept);
+            take(&listener, LoginStage::Security).try_receive()
         });
-        let (record, outcome) = login_trace(&options("iqn.2026-11.io.lunette:x", portal));
-        outcome.expect("the second try");
+        let timing = Timing { login: SILENCE, recovery: Duration::from_secs(600), ..Timing::default() };
+        let options = Options { timing, ..options("iqn.2026-11.io.lunette:x", portal) };
+        let mut engine = Engine::connect(options).expect("the second try");
+        let record = engine.login_record();
         let pdus = |at: usize| record.attempts[at].trace.pdus.len();
-        assert_eq!((record.attempts.len(), pdus(1)), (2, 4), "both stages");
-        assert!(matches!(server.join(), Ok(Some(InitiatorPdu::LogoutRequest(_)))));
+        assert_eq!((record.attempts.len(), pdus(1)), (2, 4), "{no:?}: both stages");
+        wait_until_back(&mut engine);
+        assert_eq!(engine.login_record().attempts.len(), 1, "{no:?}: no other way is tried");
+        // It says nothing to the farewell.
+        let _ = engine.close();
+        assert!(matches!(server.join(), Ok(Some(InitiatorPdu::LogoutRequest(_)))), "{no:?}");
     }
+}
+
+/// A target that has taken the short login before and is silent now has another reason: nobody waits for it twice as long.
+#[test]
+fn silence_is_no_reason_for_another_way_where_the_short_one_was_taken() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let portal = listener.local_addr().expect("an address");
+    let server = std::thread::spawn(move || {
+        drop(take(&listener, LoginStage::Operational));
+        let kept = take_no_short_login(&listener, No::Silence);
+        let next = take(&listener, LoginStage::Operational).try_receive();
+        drop(kept);
+        next
+    });
+    let timing = Timing { login: SILENCE, recovery: Duration::from_secs(600), ..Timing::default() };
+    let options = Options { timing, ..options("iqn.2026-11.io.lunette:x", portal) };
+    let mut engine = Engine::connect(options).expect("a session");
+    let failed = wait_until_back(&mut engine);
+    assert!(failed.len() == 1 && failed[0].contains("did not answer within 2 s"), "{failed:?}");
+    let _ = engine.close();
+    assert!(matches!(server.join(), Ok(Some(InitiatorPdu::LogoutRequest(_)))));
+}
+
+/// Who wants it goes through the security stage from the start.
+#[test]
+fn the_security_stage_can_be_kept() {
+    let target = InProcess::start(&["mem:16M"]);
+    let url = format!("iscsi://{}/{}/0?security_stage=always", target.portal(), target.name());
+    let url: TargetUrl = url.parse().expect("a good URL");
+    let (record, outcome) = login_trace(&url.options());
+    outcome.expect("it lets everybody in");
+    assert_eq!((record.attempts.len(), record.attempts[0].trace.pdus.len()), (1, 4));
 }
 
 /// A target that starts again: it wants the security stage (020Bh), and has no time for it yet (0301h).
@@ -92,24 +181,16 @@ fn a_second_try_that_fails_for_the_moment_is_not_the_last() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let portal = listener.local_addr().expect("an address");
     let server = std::thread::spawn(move || {
-        drop(Script::log_in(listener.accept().expect("a connection").0));
+        drop(take(&listener, LoginStage::Operational));
         refuse(&listener, 2, 0x0b);
         refuse(&listener, 3, 1);
-        Script::log_in(listener.accept().expect("another").0).try_receive()
+        // The refusal is not forgotten.
+        take(&listener, LoginStage::Security).try_receive()
     });
     let timing = Timing { recovery: Duration::from_secs(600), ..Timing::default() };
     let options = Options { timing, ..options("iqn.2026-11.io.lunette:x", portal) };
     let mut engine = Engine::connect(options).expect("a session");
-    let mut failed = Vec::new();
-    loop {
-        engine.poll(None, &mut Vec::new()).expect("the system lets us");
-        match engine.event() {
-            Some(EngineEvent::TryFailed { reason }) => failed.push(reason),
-            Some(EngineEvent::Over { reason }) => panic!("{reason}"),
-            Some(EngineEvent::Reconnected { .. }) => break,
-            _ => {}
-        }
-    }
+    let failed = wait_until_back(&mut engine);
     let [reason] = &failed[..] else { panic!("{failed:?}") };
     assert!(reason.contains("0301") && reason.contains("020b"), "{reason}");
     // It says nothing to the farewell.
@@ -148,8 +229,10 @@ fn what_is_no_iscsi_portal_is_told_in_time() {
     let server = std::thread::spawn(move || {
         use std::io::{Read, Write};
         let mut kept = Vec::new();
-        // Silence, a page of the web, the end.
-        for answer in [&b""[..], b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n                "] {
+        // Silence, twice since it is tried in two ways; a page of the web; the end.
+        for answer in
+            [&b""[..], b"", b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n                "]
+        {
             let (mut stream, _) = listener.accept().expect("a connection");
             let _ = stream.read(&mut [0; 4096]);
             let _ = stream.write_all(answer);
@@ -177,8 +260,14 @@ fn tgtd_is_found_and_logged_in_to() {
     let options = options(TARGET_NAME, tgtd.portal());
     let found = discover(&options).expect("an answer");
     assert_eq!((found[0].name.as_str(), found[0].portals[0].port), (TARGET_NAME, tgtd.portal().port()));
-    let (record, outcome) = login_trace(&options);
+    expect_short_login(&options);
+}
+
+/// At the first try, in one exchange.
+fn expect_short_login(options: &Options) {
+    let (record, outcome) = login_trace(options);
     outcome.unwrap_or_else(|error| panic!("{error}: {record:#?}"));
+    assert_eq!((record.attempts.len(), record.attempts[0].trace.pdus.len()), (1, 2), "{record:#?}");
 }
 
 #[test]
@@ -188,12 +277,11 @@ fn istgt_is_found_and_logged_in_to() {
     let image = directory.path().join("disk.img");
     std::fs::File::create(&image).expect("a file").set_len(16 << 20).expect("room");
     let istgt = Istgt::start(directory.path(), &image).expect("istgt");
-    let url: lunette_initiator::TargetUrl = istgt.url().parse().expect("a good URL");
+    let url: TargetUrl = istgt.url().parse().expect("a good URL");
     let options = url.options();
     let found = discover(&options).expect("an answer");
     assert_eq!(found[0].name, options.target);
-    let (record, outcome) = login_trace(&options);
-    outcome.unwrap_or_else(|error| panic!("{error}: {record:#?}"));
+    expect_short_login(&options);
 }
 
 fn credential(name: &str, secret: &str) -> ChapCredential {

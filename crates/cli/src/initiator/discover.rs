@@ -181,6 +181,7 @@ fn url(options: &Options, credentials: &Option<Credentials>, lun: UrlLun) -> Str
         data_digest: None,
         connections: None,
         error_recovery_level: None,
+        skips_security: None,
         isid: None,
     };
     url.to_string()

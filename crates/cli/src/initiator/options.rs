@@ -33,7 +33,8 @@ iscsi://[USER[%SECRET]@]HOST[:PORT]/TARGET/LUN[?KEY=VALUE&...]
 A user and a secret are for CHAP. Who runs ps sees a secret in a URL; password_file=PATH or password_env=VARIABLE \
 name another place for it. Other keys: auth=chap|none, chap=md5,sha1,sha256,sha3-256, header_digest and \
 data_digest=none|crc32c|none,crc32c|crc32c,none, initiator_name, target_user, target_password (with _file and _env, \
-too), connections=1..32, error_recovery_level=0..2, isid=HEX (the session's identifier: one session at a time).";
+too), connections=1..32, error_recovery_level=0..2, security_stage=always|skipped (without a secret), isid=HEX (the session's \
+identifier: one session at a time).";
 
 /// The commands of the initiator.
 #[derive(Debug, Subcommand)]

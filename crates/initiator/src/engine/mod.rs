@@ -33,7 +33,7 @@ pub use event::{ConnectionInfo, EngineEvent, RequestId};
 pub use overdue::Remedy;
 pub use wake::Waker;
 
-use crate::connect::{Connector, Goal, LoginRecord, no_random};
+use crate::connect::{Connector, Goal, Learnt, LoginRecord, no_random};
 use crate::identity::random_isid;
 use crate::{CommandError, Completion, Error, Options, Phase};
 use guard::{Check, Guard};
@@ -101,6 +101,8 @@ enum State {
 /// another session ([`Completion::session`]).
 pub struct Engine {
     options: Arc<Options>,
+    /// What its logins have shown.
+    learnt: Learnt,
     isid: Isid,
     start: Instant,
     /// The time of this turn.
@@ -153,11 +155,19 @@ impl Engine {
     /// # Errors
     /// [`Error`] of the first connection.
     pub fn connect(options: Options) -> Result<Self, Error> {
+        Self::connect_knowing(options, Learnt::default())
+    }
+
+    /// The same with what logins of a session before this one have shown.
+    ///
+    /// # Errors
+    /// As above.
+    pub(crate) fn connect_knowing(options: Options, learnt: Learnt) -> Result<Self, Error> {
         let isid = options.isid.map_or_else(random_isid, Ok).map_err(no_random)?;
         let options = Arc::new(options);
         let mut record = LoginRecord::default();
         let goal = Goal::leading(Purpose::Normal(options.target.clone()), isid);
-        let connected = Connector::new(&options, &mut record).log_in(&goal, 0)?;
+        let connected = Connector::new(&options, &learnt, &mut record).log_in(&goal, 0)?;
         let system = |what| move |error: rustix::io::Errno| Error::System { what, source: error.into() };
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("an epoll descriptor"))?;
         let waker = Waker::new().map_err(system("an event descriptor"))?;
@@ -167,6 +177,7 @@ impl Engine {
         let mut engine = Self {
             session: new_session(&options, &leading),
             options,
+            learnt,
             isid,
             start: Instant::now(),
             now: Duration::ZERO,
@@ -198,8 +209,9 @@ impl Engine {
         };
         engine.add_link(connected)?;
         while let Some(goal) = engine.next_join() {
-            let (options, first) = (Arc::clone(&engine.options), engine.links.len());
-            let joined = Connector::new(&options, &mut engine.record).log_in(&goal, first);
+            let (options, learnt, first) =
+                (Arc::clone(&engine.options), engine.learnt.clone(), engine.links.len());
+            let joined = Connector::new(&options, &learnt, &mut engine.record).log_in(&goal, first);
             if !engine.joined(joined) {
                 break;
             }

@@ -154,10 +154,11 @@ impl Engine {
         first: usize,
         job: fn(LoginRecord, Box<Result<Connected, Error>>) -> Job,
     ) {
-        let (options, sender, waker) = (Arc::clone(&self.options), self.jobs.0.clone(), self.waker());
+        let (options, learnt) = (Arc::clone(&self.options), self.learnt.clone());
+        let (sender, waker) = (self.jobs.0.clone(), self.waker());
         let run = move || {
             let mut record = LoginRecord::default();
-            let result = Connector::new(&options, &mut record).log_in(&goal, first);
+            let result = Connector::new(&options, &learnt, &mut record).log_in(&goal, first);
             // Where the engine has gone meanwhile, the connection is closed.
             let _ = sender.send(job(record, Box::new(result)));
             waker.wake();

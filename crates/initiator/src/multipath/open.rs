@@ -8,6 +8,7 @@ use lunette_scsi::client::vpd::identification::{Association, Designator};
 use lunette_scsi::client::{Command as Asked, Next, Probe, Reply, Sense, Ticket, Transfer, UnitIdentity};
 
 use super::PathOptions;
+use crate::connect::Learnt;
 use crate::engine::replay::{self, Attention};
 use crate::{Command, CommandId, Completion, Data, Engine, Error, Replay};
 
@@ -30,8 +31,8 @@ pub(super) struct Opened {
 ///
 /// # Errors
 /// The login's; or the unit says nothing of use within the time of a login.
-pub(super) fn open(options: &PathOptions) -> Result<Opened, Error> {
-    let engine = Engine::connect(options.session.clone())?;
+pub(super) fn open(options: &PathOptions, learnt: Learnt) -> Result<Opened, Error> {
+    let engine = Engine::connect_knowing(options.session.clone(), learnt)?;
     let until = Instant::now() + options.session.timing.login;
     let mut opening = Opening { engine, options, until };
     let mut probe = Probe::new().with_port_groups();

@@ -16,6 +16,7 @@ use rustix::fd::{AsFd, OwnedFd};
 
 use super::core::{Action, Core, Facts, Failure};
 use super::{Options, PathInfo, PathNews, PathOptions, PathState};
+use crate::connect::Learnt;
 use crate::engine::replay;
 use crate::{
     Command, CommandError, CommandId, Completion, ConnectionInfo, Data, EngineEvent, Error, LoginRecord, Lun,
@@ -29,6 +30,8 @@ const EVENTS_MAX: usize = 64;
 /// One path, with its session while there is one.
 struct Way {
     options: Arc<PathOptions>,
+    /// What logins of its sessions have shown.
+    learnt: Learnt,
     session: Option<crate::Engine>,
     /// The session's clock began so much later than this engine's.
     began: Duration,

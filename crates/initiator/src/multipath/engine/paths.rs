@@ -11,7 +11,7 @@ use super::super::core::Access;
 use super::super::open::{Opened, open};
 use super::super::{PathNews, PathOptions};
 use super::{Engine, Way};
-use crate::connect::end_session_at;
+use crate::connect::{Learnt, end_session_at};
 use crate::{EngineEvent, Error};
 
 /// What a thread has come to.
@@ -26,6 +26,7 @@ impl Way {
     pub(super) fn new(options: PathOptions) -> Self {
         Self {
             options: Arc::new(options),
+            learnt: Learnt::default(),
             session: None,
             began: Duration::ZERO,
             inner: HashMap::new(),
@@ -43,17 +44,19 @@ impl Way {
 impl Engine {
     /// Logs in on another thread.
     pub(super) fn open(&self, path: usize) {
-        let options = Arc::clone(&self.ways[path].options);
-        self.run(path, move || Job::Open(path, Box::new(open(&options))));
+        let (options, learnt) = (Arc::clone(&self.ways[path].options), self.ways[path].learnt.clone());
+        self.run(path, move || Job::Open(path, Box::new(open(&options, learnt))));
     }
 
     /// Ends the old session of a path from another portal of its group.
     pub(super) fn fence(&self, path: usize, via: usize) {
         let (options, isid) = (Arc::clone(&self.ways[path].options), self.ways[path].options.session.isid);
-        let portals = self.ways[via].options.session.portals.clone();
+        let (portals, learnt) =
+            (self.ways[via].options.session.portals.clone(), self.ways[via].learnt.clone());
         self.run(path, move || {
             let there = crate::Options { portals, ..options.session.clone() };
-            Job::Fence(path, isid.ok_or(Error::Ended).and_then(|isid| end_session_at(&there, isid)))
+            let ended = isid.ok_or(Error::Ended).and_then(|isid| end_session_at(&there, &learnt, isid));
+            Job::Fence(path, ended)
         });
     }
 
