@@ -242,21 +242,22 @@ impl<'a> Connector<'a> {
     /// once: nobody who could listen or change what is said gains by it.
     fn try_algorithms(&mut self, goal: &Goal, portal: &Portal) -> Result<Tried, Error> {
         let credentials = self.options.credentials.as_ref();
-        let first = self.attempt(goal, portal, Start::Security(credentials));
-        match (&first, credentials) {
-            (Err(Error::Login { error, .. }), Some(credentials))
-                if is_of_sha_256(error, self.record)
+        let first = match (self.attempt(goal, portal, Start::Security(credentials)), credentials) {
+            (Err(first), Some(credentials))
+                if is_of_sha_256(&first, self.record)
                     && credentials.algorithms.contains(&ChapAlgorithm::Md5) =>
             {
                 let only = Credentials { algorithms: vec![ChapAlgorithm::Md5], ..credentials.clone() };
                 match self.attempt(goal, portal, Start::Security(Some(&only))) {
+                    Err(second) if second.is_temporary() => return Err(Error::of_both(first, second)),
                     // What SHA-256 failed with says more than what MD5 does, unless that names the reason.
-                    Err(error) if !error.is_authentication() => first,
-                    ended => ended,
+                    Err(second) if !second.is_authentication() => first,
+                    ended => return ended,
                 }
             }
-            _ => first,
-        }
+            (ended, _) => return ended,
+        };
+        Err(first)
     }
 
     /// One connection, one login; it is noted in the record.
@@ -368,7 +369,8 @@ fn decoded(bhs: &[u8; BHS_LENGTH]) -> Option<lunette_wire::target::LoginResponse
 }
 
 /// Whether a login failed on a response that was computed with SHA-256. tgtd calls that an error of the initiator's.
-fn is_of_sha_256(error: &LoginError, record: &LoginRecord) -> bool {
+fn is_of_sha_256(error: &Error, record: &LoginRecord) -> bool {
+    let Error::Login { error, .. } = error else { return false };
     let Some(attempt) = record.attempts.last() else { return false };
     let pdus = &attempt.trace.pdus;
     let has = |pdu: &TracedPdu, wanted: &str| pdu.pairs.iter().any(|(name, _)| name == wanted);

@@ -1,14 +1,16 @@
 //! Logging in and finding targets.
 
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
 
 use lunette_initiator::{
-    ChapCredential, Credentials, Engine, EngineEvent, Error, Options, Reason, Secret, Side, TargetUrl,
-    Timing, discover, login_trace,
+    ChapAlgorithm, ChapCredential, Credentials, Engine, EngineEvent, Error, Options, Reason, Secret, Side,
+    TargetUrl, Timing, discover, login_trace,
 };
-use lunette_iscsi::chap::ChapUser;
-use lunette_iscsi::parameters::ConnectionParameters;
+use lunette_iscsi::chap::{ChapNonce, ChapPolicy, ChapUser};
+use lunette_iscsi::login::{Login, LoginStep, LookupFailure, TargetDirectory, TargetEntry};
+use lunette_iscsi::parameters::{ConnectionParameters, TargetLimits};
 use lunette_target::config::ChapConfig;
 use lunette_tests::in_process::InProcess;
 use lunette_tests::istgt::Istgt;
@@ -318,6 +320,68 @@ fn chap_is_required_and_proven_in_both_directions() {
     assert!(error.is_authentication() && error.to_string().contains("0201"), "{error}");
     let shown = format!("{record:?} {error:?}");
     assert!(!shown.contains("alice's own"), "{shown}");
+}
+
+/// Asks for CHAP with SHA-256, and knows another secret.
+struct OtherSecret;
+
+impl TargetDirectory for OtherSecret {
+    fn find(&self, _: &str, _: &str) -> Result<TargetEntry, LookupFailure> {
+        Ok(TargetEntry { portal_group_tag: 1, alias: None, moved: None })
+    }
+
+    fn authentication(&self, _: Option<&str>) -> Option<Arc<ChapPolicy>> {
+        let alice = ChapUser { credential: credential("alice", "another secret"), initiators: Vec::new() };
+        let algorithms = vec![ChapAlgorithm::Sha256];
+        Some(Arc::new(ChapPolicy { users: vec![alice], own: None, algorithms }))
+    }
+}
+
+/// Takes a connection whose login fails at its CHAP response.
+fn refuse_response(listener: &TcpListener) {
+    let (mut stream, _) = listener.accept().expect("a connection");
+    let mut login = Login::new(TargetLimits::default(), 1, ChapNonce::from([7; 33]));
+    loop {
+        let (bhs, data) = receive(&mut stream, ConnectionParameters::default());
+        let Ok(InitiatorPdu::LoginRequest(request)) = InitiatorPdu::decode(&bhs) else { panic!("{bhs:?}") };
+        let (reply, is_over) = match login.step(&request, &data, &OtherSecret) {
+            LoginStep::Respond(reply) => (reply, false),
+            LoginStep::Fail(reply, _) => (reply, true),
+            other => panic!("{other:?}"),
+        };
+        let bhs = reply.pdu.encode(reply.text.len());
+        send(&mut stream, &bhs, &reply.text, ConnectionParameters::default());
+        if is_over {
+            return;
+        }
+    }
+}
+
+/// What SHA-256 has failed with is tried again with MD5. Where that fails for the moment, the whole does.
+#[test]
+fn a_try_with_another_algorithm_that_fails_for_the_moment_is_not_the_last() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let portal = listener.local_addr().expect("an address");
+    let server = std::thread::spawn(move || {
+        refuse_response(&listener);
+        refuse(&listener, 3, 1);
+        refuse_response(&listener);
+        refuse(&listener, 2, 3);
+    });
+    let credentials = Some(Credentials::new(credential("alice", "alice's own 16 b")));
+    let options = Options { credentials, ..options("iqn.2026-11.io.lunette:x", portal) };
+    let failure = || {
+        let (record, outcome) = login_trace(&options);
+        assert_eq!(record.attempts.len(), 2);
+        outcome.expect_err("a wrong secret")
+    };
+    let error = failure();
+    let text = error.to_string();
+    assert!(error.is_temporary() && text.contains("0301") && text.contains("0201"), "{text}");
+    // What is final at both says what is wrong with the first.
+    let error = failure();
+    assert!(error.is_authentication() && !error.is_temporary(), "{error}");
+    server.join().expect("all are refused");
 }
 
 /// RFC 7143, 9.2: every connection of a session is authenticated, in the same way and under the same name.
