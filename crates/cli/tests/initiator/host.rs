@@ -90,6 +90,13 @@ impl From<Output> for Said {
     }
 }
 
+/// Runs a command with these variables in its environment, beside those of the test.
+pub(crate) fn run_in(variables: &[(&str, &str)], arguments: &[&str]) -> Said {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lunette"));
+    command.args(arguments).envs(variables.iter().copied()).stdin(Stdio::null());
+    command.output().expect("the binary runs").into()
+}
+
 /// Runs a command with this on its standard input.
 pub(crate) fn run_with(input: &[u8], arguments: &[&str]) -> Said {
     let mut child = Command::new(env!("CARGO_BIN_EXE_lunette"))

@@ -1,6 +1,9 @@
 //! `discover`, `login-trace` and `info`: what a target has, and how one gets in.
 
-use crate::host::{Said, Served, TARGET, good, path, refused, run};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+
+use crate::host::{Said, Served, TARGET, good, path, refused, run, run_in};
 
 #[test]
 fn discovery_lists_targets_units_and_sizes() {
@@ -113,6 +116,39 @@ fn who_fails_to_authenticate_is_told_apart() {
     }
     let message = refused(4, &["discover", served.portal()]);
     assert!(message.starts_with("error: login at "), "{message}");
+}
+
+#[test]
+fn secrets_come_from_the_environment() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = |name: &str, secret: &str| {
+        let file = directory.path().join(name);
+        std::fs::write(&file, secret).expect("room");
+        // The target takes no secret that others could read.
+        std::fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("it is ours");
+        format!("{name}=file:{}", path(&file))
+    };
+    let (own, of_target) = ("the host's 16 by", "the disk's own 16");
+    let flags = ["--chap-user", &file("host-a", own), "--chap-mutual", &file("disk", of_target)];
+    let served = Served::start(&["mem:1M"], &flags);
+    let variables = |own, of_target| [("LUNETTE_TEST_OWN", own), ("LUNETTE_TEST_TARGET", of_target)];
+    let url = served.url_with("host-a@", 0, "password_env=LUNETTE_TEST_OWN");
+    let mutual = format!("{url}&target_user=disk&target_password_env=LUNETTE_TEST_TARGET");
+    for url in [&url, &mutual] {
+        let said = run_in(&variables(own, of_target), &["info", url]);
+        assert!(said.status == Some(0) && said.text().contains("1 MiB"), "{said:?}");
+    }
+    // A secret that is not the right one, of either side.
+    for (variables, url) in
+        [(variables(of_target, own), &url), (variables(own, "not the disk's 16"), &mutual)]
+    {
+        let said = run_in(&variables, &["info", url]);
+        assert_eq!(said.status, Some(4), "{said:?}");
+        assert!(variables.iter().all(|(_, secret)| !said.err.contains(secret)), "{said:?}");
+    }
+    let discover = ["discover", served.portal(), "--chap-user", "host-a=env:LUNETTE_TEST_OWN"];
+    let said = run_in(&variables(own, of_target), &discover);
+    assert!(said.status == Some(0) && said.text().contains("LUN 0"), "{said:?}");
 }
 
 /// RFC 7143, 9.2.1: it is used, since the target's administrator may have IPsec.
