@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lunette_iscsi::initiator::session::{AnswerFault, CDB_LENGTH_MAX};
+use lunette_scsi::client::{Sense, Transfer};
 use lunette_wire::initiator::TaskAttribute;
 use lunette_wire::target::Residual;
 use lunette_wire::{InitiatorTaskTag, LunField};
@@ -120,6 +121,18 @@ impl Command {
         }
     }
 
+    /// A command of [`lunette_scsi::client`], with what it transfers: a buffer of zeros for what it reads, its parameter list. Blocks to be
+    /// written are the caller's to add ([`Self::writing`]).
+    #[must_use]
+    pub fn of(lun: Lun, command: &lunette_scsi::client::Command) -> Self {
+        let data = match command.transfer() {
+            Transfer::None | Transfer::Out { .. } => Data::None,
+            Transfer::In { length_bytes } => Data::In(vec![0; *length_bytes as usize]),
+            Transfer::List(list) => Data::Out(list.clone()),
+        };
+        Self { data, ..Self::new(lun, command.cdb()) }
+    }
+
     /// The same, reading into `buffer`.
     #[must_use]
     pub fn reading(mut self, buffer: Vec<u8>) -> Self {
@@ -173,7 +186,7 @@ pub struct Status {
     pub qualifier: u16,
     /// How what was transferred differs from the buffer's length.
     pub residual: Residual,
-    /// Sense data as it came; empty unless the status has some.
+    /// Sense data as it came; empty unless the status has some. [`Self::decoded_sense`] reads it.
     pub sense: Vec<u8>,
 }
 
@@ -188,6 +201,27 @@ impl Status {
     #[must_use]
     pub const fn is_check_condition(&self) -> bool {
         self.code == lunette_scsi::Status::CheckCondition.code()
+    }
+
+    /// What the sense data says (SPC-4, 4.5): sense key, additional code, and what of the rest there is. None where there is none, or
+    /// none in a format that is known.
+    #[must_use]
+    pub fn decoded_sense(&self) -> Option<Sense> {
+        Sense::decode(&self.sense)
+    }
+}
+
+impl std::fmt::Display for Status {
+    /// `CHECK CONDITION: ILLEGAL REQUEST: INVALID FIELD IN CDB (24/00)`
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match lunette_scsi::Status::from_code(self.code) {
+            Some(status) => f.write_str(status.name())?,
+            None => write!(f, "status {:02x}h", self.code)?,
+        }
+        match self.decoded_sense() {
+            Some(sense) => write!(f, ": {sense}"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -247,10 +281,10 @@ pub enum CommandError {
     Invalid(String),
 }
 
-/// When a command was where, since the engine's start.
+/// When a command was where, since the engine's start ([`crate::Engine::elapsed`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Times {
-    /// It was submitted.
+    /// It was submitted, to the engine or to the [`crate::Session`] around it.
     pub queued: Duration,
     /// The system took the first byte of it; of the last try, where there were several.
     pub sent: Option<Duration>,
@@ -300,6 +334,30 @@ impl Completion {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn commands_of_the_application_client_bring_their_data() {
+        use lunette_scsi::client::{capacity, medium, unit};
+        let of = |command: &lunette_scsi::client::Command| Command::of(Lun::default(), command);
+        let query = capacity::read_capacity_16();
+        let asked = of(query.command());
+        assert_eq!((asked.cdb.bytes(), asked.data), (query.command().cdb(), Data::In(vec![0; 32])));
+        assert_eq!(of(&unit::test_unit_ready()).data, Data::None);
+        let unmap = medium::unmap(&[(0, 8)], false).unwrap();
+        assert!(matches!(of(&unmap).data, Data::Out(list) if list.len() == 24));
+    }
+
+    #[test]
+    fn a_status_is_told_with_what_its_sense_data_means() {
+        let mut sense = vec![0; 18];
+        (sense[0], sense[2], sense[7], sense[12]) = (0x70, 5, 10, 0x24);
+        let status = Status { code: 2, sense, ..Status::default() };
+        assert_eq!(status.decoded_sense().map(|sense| sense.key_code), Some(5));
+        assert_eq!(status.to_string(), "CHECK CONDITION: ILLEGAL REQUEST: INVALID FIELD IN CDB (24/00)");
+        assert_eq!(Status::default().to_string(), "GOOD");
+        let unknown = Status { code: 0x7e, sense: vec![0x7f], ..Status::default() };
+        assert_eq!((unknown.decoded_sense(), unknown.to_string()), (None, "status 7eh".to_owned()));
+    }
 
     #[test]
     fn short_and_long_blocks_are_kept_whole() {

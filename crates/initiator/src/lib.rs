@@ -5,7 +5,15 @@
 //!
 //! A session has three faces. [`Engine`] is driven by the thread that owns it: the fastest, for many commands at once.
 //! [`Session`] is a handle for any number of threads and any executor; its engine has a thread of its own.
-//! [`blocking::Session`] waits for each answer. [`discover()`] and [`discover_isns()`] find targets, [`login_trace`] tells how a login goes.
+//! [`blocking::Session`] waits for each answer. [`multipath`] has all of them for a disk with several paths. [`discover()`] and
+//! [`discover_isns()`] find targets, [`login_trace`] tells how a login goes.
+//!
+//! Every [`Command`] is submitted with its own buffer, and ends with a [`Completion`]: the buffer, status and sense data
+//! ([`Status::decoded_sense`]), or why there is no status ([`CommandError`]), and when it was submitted, sent, first answered and
+//! done ([`Times`]).
+//!
+//! `examples/` has a program for each face: `blocking`, `asynchronous`, `event_loop` (an [`Engine`] beside other things that its thread
+//! waits for) and `multipath`.
 
 #![forbid(unsafe_code)]
 
@@ -40,6 +48,7 @@ pub use lunette_iscsi::initiator::login::{
 pub use lunette_iscsi::initiator::session::{AnswerFault, Function, Notice};
 pub use lunette_iscsi::name::IscsiName;
 pub use lunette_iscsi::parameters::{ConnectionParameters, SessionParameters};
+pub use lunette_scsi::client::Sense;
 pub use merge::Merging;
 pub use name_service::{ISNS_PORT, discover_isns};
 pub use options::{Options, Timing};

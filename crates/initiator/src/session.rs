@@ -9,7 +9,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_channel::oneshot;
 use lunette_iscsi::initiator::session::Function;
@@ -22,7 +22,7 @@ use crate::merge::{Merging, Owners, merge};
 use crate::multipath::{self, PathInfo};
 use crate::{Command, CommandError, CommandId, Completion, Error, LoginRecord, Lun, Options, Times};
 use drive::Drive;
-use shared::{Closing, Facts, Request, Shared, lock};
+use shared::{Asker, Closing, Facts, Request, Shared, lock};
 
 /// Events that are kept for [`Session::events`]; of more, the oldest are forgotten.
 const EVENTS_MAX: usize = 256;
@@ -142,7 +142,7 @@ impl Session {
     /// Sends a command; the future has its completion. Commands of one thread are sent in their order.
     pub fn submit(&self, command: Command) -> Submitted {
         let (sender, receiver) = oneshot::channel();
-        self.ask(Request::Command(command, sender));
+        self.ask(Request::Command(command, Asker { answer: sender, asked_at: Instant::now() }));
         Submitted(receiver)
     }
 
@@ -244,11 +244,13 @@ impl Drop for Handles {
 }
 
 /// Who waits for a command.
-type Waiter = Owners<oneshot::Sender<Completion>>;
+type Waiter = Owners<Asker>;
 
 /// The engine's thread: asks go in, completions go out.
 struct Driver<'a, E> {
     engine: E,
+    /// When the engine's clock began.
+    began: Instant,
     shared: &'a Shared,
     /// Who waits for a command, by its place.
     waiting: Vec<Option<(CommandId, Waiter)>>,
@@ -263,7 +265,9 @@ struct Driver<'a, E> {
 
 fn drive(engine: impl Drive, shared: &Shared) {
     let _closing = Closing(shared);
+    let now = Instant::now();
     let mut driver = Driver {
+        began: now.checked_sub(engine.elapsed()).unwrap_or(now),
         engine,
         shared,
         waiting: Vec::new(),
@@ -304,7 +308,7 @@ impl<E: Drive> Driver<'_, E> {
                 self.submit_all(std::mem::take(&mut commands));
             }
             match request {
-                Request::Command(command, sender) => commands.push((command, sender)),
+                Request::Command(command, asker) => commands.push((command, asker)),
                 Request::Guard(lun, identity) => self.engine.guard(lun, *identity),
                 Request::Merge(lun, merging) => {
                     self.merging.retain(|(other, _)| *other != lun.field());
@@ -328,7 +332,7 @@ impl<E: Drive> Driver<'_, E> {
     }
 
     /// Sends commands, merged where that was asked for.
-    fn submit_all(&mut self, commands: Vec<(Command, oneshot::Sender<Completion>)>) {
+    fn submit_all(&mut self, commands: Vec<(Command, Asker)>) {
         // Other lengths may be agreed in a new session.
         let burst_bytes_max = self.engine.parameters().max_burst_length;
         let rule = |lun| {
@@ -354,12 +358,15 @@ impl<E: Drive> Driver<'_, E> {
         let waiting = self.waiting.get_mut(completion.id.place()).and_then(Option::take);
         let Some((_, waiter)) = waiting.filter(|(id, _)| *id == completion.id) else { return };
         match waiter.again(&completion) {
-            Ok(commands) => commands.into_iter().for_each(|(command, sender)| {
-                self.submit(command, Owners::one(sender));
+            Ok(commands) => commands.into_iter().for_each(|(command, asker)| {
+                self.submit(command, Owners::one(asker));
             }),
-            Err(waiter) => waiter.answers(completion).into_iter().for_each(|(sender, answer)| {
+            Err(waiter) => waiter.answers(completion).into_iter().for_each(|(asker, mut answer)| {
+                // It was submitted before the engine had it.
+                let queued = asker.asked_at.saturating_duration_since(self.began);
+                answer.times.queued = queued.min(answer.times.queued);
                 // Who waited may have gone.
-                let _ = sender.send(answer);
+                let _ = asker.answer.send(answer);
             }),
         }
     }

@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use lunette_iscsi::initiator::session::{Answer, End};
-use lunette_scsi::client::{Command as Asked, Next, Probe, Reply, Ticket, Transfer, UnitIdentity};
+use lunette_scsi::client::{Command as Asked, Next, Probe, Reply, Ticket, UnitIdentity};
 use lunette_wire::LunField;
 
 use super::{Engine, EngineEvent, replay};
-use crate::{Command, CommandError, CommandId, Data, Lun, Replay};
+use crate::{Command, CommandError, CommandId, Lun, Replay};
 
 /// How long a unit that does not say what it is, is left alone before it is asked again.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -141,17 +141,7 @@ impl Engine {
     fn send_question(&mut self, ticket: Ticket, command: &Asked) {
         let Some(check) = &mut self.check else { return };
         let Some(guard) = self.guards.get(check.at) else { return };
-        let data = match command.transfer() {
-            Transfer::In { length_bytes } => Data::In(vec![0; *length_bytes as usize]),
-            // A probe only reads.
-            _ => Data::None,
-        };
-        let own = Command {
-            lun: guard.lun,
-            data,
-            replay: Replay::Never,
-            ..Command::new(Lun::default(), command.cdb())
-        };
+        let own = Command { lun: guard.lun, replay: Replay::Never, ..Command::of(Lun::default(), command) };
         let id = self.table.insert(self.now, own);
         check.commands.push((id, ticket));
         self.begin(id.place);

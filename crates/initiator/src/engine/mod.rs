@@ -27,7 +27,7 @@ use lunette_iscsi::initiator::session::{Function, Logout, Outbox, RequestHandle,
 use lunette_iscsi::parameters::SessionParameters;
 use lunette_wire::{Cid, Isid, LunField, Tsih};
 use rustix::event::epoll;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 pub use event::{ConnectionInfo, EngineEvent, RequestId};
 pub use overdue::Remedy;
@@ -60,8 +60,47 @@ enum State {
     Over(String),
 }
 
-/// See the module's documentation. An engine that is dropped closes its connections without a word; [`Engine::close`] takes
-/// leave.
+/// A session that its caller's thread drives: commands in, completions out. The fastest face, for many commands at once.
+///
+/// [`Self::submit`] only takes a command, [`Self::poll`] does all the work: it sends, waits for something to happen, receives, and
+/// hands out what is over. Nothing happens between two calls but for logins in the background, so it is to be called as long as
+/// the session lives: it also answers the target's pings and sends its own. Commands end in any order;
+/// [`CommandId`](crate::CommandId) tells them apart. An engine that is dropped closes its connections without a word;
+/// [`Self::close`] takes leave.
+///
+/// ```no_run
+/// use lunette_initiator::{Command, Engine, TargetUrl};
+///
+/// let url: TargetUrl = "iscsi://192.0.2.10/iqn.2026-11.io.lunette:disk0/0".parse()?;
+/// let mut engine = Engine::connect(url.options())?;
+/// for lba in 0..32 {
+///     // READ(10) of one block.
+///     let read = Command::new(url.lun, [0x28, 0, 0, 0, 0, lba, 0, 0, 1, 0]).reading(vec![0; 512]);
+///     engine.submit(read);
+/// }
+/// let mut done = Vec::new();
+/// while engine.outstanding() > 0 {
+///     engine.poll(None, &mut done)?;
+///     for completion in done.drain(..) {
+///         let (id, times) = (completion.id, completion.times);
+///         match &completion.result {
+///             Ok(status) => println!("{id:?}: {status}, {} bytes, sent at {:?}", completion.received, times.sent),
+///             Err(error) => println!("{id:?}: {error}"),
+///         }
+///     }
+///     while let Some(event) = engine.event() {
+///         println!("{event:?}");
+///     }
+/// }
+/// engine.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # In a loop of the caller's
+///
+/// Whoever waits for other things, too, has a poller of its own watch the engine's descriptor ([`AsFd`]) and waits for no longer than
+/// [`Self::idle_for`]. When the descriptor is readable, when that time is over, and after each `submit`, it calls `poll` with a timeout of
+/// zero. The example `event_loop` does so.
 ///
 /// # When the session is lost
 ///
@@ -271,14 +310,11 @@ impl Engine {
         self.waker.clone()
     }
 
-    /// How long it may be until there is something to do even if nothing comes; what can come wakes [`Self::watched`].
-    pub(crate) fn idle_for(&self) -> Option<Duration> {
+    /// After how long [`Self::poll`] is to be called even if the engine's descriptor does not get readable; none: never. Zero means
+    /// now. To be asked anew before each wait.
+    #[must_use]
+    pub fn idle_for(&self) -> Option<Duration> {
         self.deadline().map(|deadline| deadline.saturating_sub(self.start.elapsed()))
-    }
-
-    /// Readable when something has come, or a socket takes more.
-    pub(crate) const fn watched(&self) -> &OwnedFd {
-        &self.epoll
     }
 
     /// The target's portal group tag, where it has told one.
@@ -376,6 +412,13 @@ impl Engine {
             self.events.clear();
         }
         Ok(())
+    }
+}
+
+/// For a poller of the caller's: readable when [`Engine::poll`] has something to do, [`Waker::wake`] included. Never to be read.
+impl AsFd for Engine {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
     }
 }
 

@@ -1,7 +1,39 @@
 //! One logical unit over several paths: a session for each, of which any may die while commands are under way.
 //!
-//! [`Engine`] has the face of [`crate::Engine`], and [`crate::Session::connect_paths`] that of every other session: commands go in
-//! and come out as over one path. Which path takes a command is decided by the states of the target port groups (asymmetric
+//! [`Engine`] has the face of [`crate::Engine`], and [`crate::Session::connect_paths`] (or that of [`crate::blocking`]) that of every other
+//! session: commands go in and come out as over one path.
+//!
+//! ```no_run
+//! use lunette_initiator::multipath::{Engine, Options, PathOptions, Policy};
+//! use lunette_initiator::{Command, EngineEvent, TargetUrl};
+//!
+//! let url: TargetUrl = "iscsi://192.0.2.10/iqn.2026-11.io.lunette:disk0/0".parse()?;
+//! // Over all portals that the target says it has; `Options::new` takes paths that are chosen by hand.
+//! let mut options = Options::discover(PathOptions::new(url.options(), url.lun))?;
+//! options.policy = Policy::LeastQueue;
+//! let mut engine = Engine::connect(options)?;
+//! // READ(10) of block 0.
+//! engine.submit(Command::new(url.lun, [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0]).reading(vec![0; 512]));
+//! let mut done = Vec::new();
+//! while done.is_empty() {
+//!     engine.poll(None, &mut done)?;
+//!     while let Some(event) = engine.event() {
+//!         if let EngineEvent::Path { portal, news, .. } = event {
+//!             println!("{portal}: {news:?}");
+//!         }
+//!     }
+//! }
+//! for path in engine.paths() {
+//!     println!("{}: {}, {} commands", path.portal, path.state.name(), path.sent);
+//! }
+//! engine.close()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! [`Options`] says which paths there are and how long things may take, [`Engine::paths`] how they are, and
+//! [`crate::EngineEvent::Path`] what happens to them. The example `multipath` reads a disk while paths come and go.
+//!
+//! Which path takes a command is decided by the states of the target port groups (asymmetric
 //! access, SPC-4) and then by a [`Policy`].
 //!
 //! # When a path dies
@@ -113,7 +145,7 @@ impl Options {
     /// that it has counts on from path to path ([`crate::Options::beside`]).
     ///
     /// # Errors
-    /// As [`crate::discover`]; or the target does not list itself.
+    /// As [`crate::discover()`]; or the target does not list itself.
     pub fn discover(path: PathOptions) -> Result<Self, Error> {
         let found = crate::discover(&path.session)?;
         let target = found.into_iter().find(|target| target.name == path.session.target);

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use lunette_scsi::client::port_groups::PortGroup;
 use lunette_scsi::client::vpd::identification::{Association, Designator};
-use lunette_scsi::client::{Command as Asked, Next, Probe, Reply, Sense, Ticket, Transfer, UnitIdentity};
+use lunette_scsi::client::{Command as Asked, Next, Probe, Reply, Sense, Ticket, UnitIdentity};
 
 use super::PathOptions;
 use crate::connect::Learnt;
 use crate::engine::replay::{self, Attention};
-use crate::{Command, CommandId, Completion, Data, Engine, Error, Replay};
+use crate::{Command, CommandId, Completion, Engine, Error, Replay};
 
 /// How long a unit is left alone that is busy.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -114,10 +114,5 @@ impl Opening<'_> {
 
 /// A question of this module's own.
 pub(super) fn question(command: &Asked, options: &PathOptions) -> Command {
-    let data = match command.transfer() {
-        Transfer::In { length_bytes } => Data::In(vec![0; *length_bytes as usize]),
-        // Questions only read.
-        _ => Data::None,
-    };
-    Command { data, ..Command::new(options.lun, command.cdb()) }.replaying(Replay::Never)
+    Command::of(options.lun, command).replaying(Replay::Never)
 }

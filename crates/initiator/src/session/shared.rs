@@ -2,6 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use futures_channel::oneshot;
 use lunette_iscsi::initiator::session::Function;
@@ -15,13 +16,21 @@ use crate::{Command, CommandError, CommandId, Completion, Data, Lun, Times};
 
 /// What a handle asks of the engine's thread.
 pub(super) enum Request {
-    Command(Command, oneshot::Sender<Completion>),
+    Command(Command, Asker),
     Guard(Lun, Box<UnitIdentity>),
     Merge(Lun, Option<Merging>),
     Manage(Function, oneshot::Sender<Result<u8, CommandError>>),
     LogOut(oneshot::Sender<()>),
     /// The last handle has gone.
     Abandon,
+}
+
+/// Who waits for a command.
+#[derive(Debug)]
+pub(super) struct Asker {
+    pub(super) answer: oneshot::Sender<Completion>,
+    /// When it was submitted.
+    pub(super) asked_at: Instant,
 }
 
 /// What handles and the engine's thread share.
@@ -80,13 +89,13 @@ impl Shared {
 impl Request {
     /// It came too late: a command gets its buffer back, and the others see the end of their channels.
     fn refuse(self) {
-        let Self::Command(command, sender) = self else { return };
+        let Self::Command(command, asker) = self else { return };
         let buffer = match command.data {
             Data::None => Vec::new(),
             Data::In(buffer) | Data::Out(buffer) => buffer,
         };
         // Who waited may have gone.
-        let _ = sender.send(Completion {
+        let _ = asker.answer.send(Completion {
             id: CommandId { place: 0, serial: 0 },
             result: Err(CommandError::NotSent("the session is over".to_owned())),
             buffer,

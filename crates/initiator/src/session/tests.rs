@@ -18,7 +18,8 @@ fn shared() -> Arc<Shared> {
 
 fn command() -> (Request, oneshot::Receiver<Completion>) {
     let (sender, receiver) = oneshot::channel();
-    (Request::Command(Command::new(Lun::default(), [0; 6]).reading(vec![7]), sender), receiver)
+    let asker = Asker { answer: sender, asked_at: Instant::now() };
+    (Request::Command(Command::new(Lun::default(), [0; 6]).reading(vec![7]), asker), receiver)
 }
 
 fn is_refused(mut receiver: oneshot::Receiver<Completion>) -> bool {

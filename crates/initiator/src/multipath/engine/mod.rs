@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use lunette_iscsi::parameters::SessionParameters;
 use lunette_scsi::client::UnitIdentity;
 use rustix::event::epoll;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::core::{Action, Core, Facts, Failure};
 use super::{Options, PathInfo, PathNews, PathOptions, PathState};
@@ -49,7 +49,8 @@ struct Way {
     group: Option<u16>,
 }
 
-/// See the module's documentation of [`super`]. An engine that is dropped closes its connections without a word.
+/// The sessions of all paths, driven by its caller's thread as [`crate::Engine`] is: see [the module](super). An engine that is dropped
+/// closes its connections without a word.
 pub struct Engine {
     ways: Vec<Way>,
     core: Core<Held>,
@@ -349,14 +350,20 @@ impl Engine {
         }
     }
 
-    /// Waits for something to happen, until something is due at most.
-    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), Error> {
+    /// After how long [`Self::poll`] is to be called even if the engine's descriptor does not get readable, as
+    /// [`crate::Engine::idle_for`].
+    #[must_use]
+    pub fn idle_for(&self) -> Option<Duration> {
         let now = self.start.elapsed();
         let is_on = !self.is_closing && !self.is_over();
         let core = self.core.next_deadline().filter(|_| is_on).map(|at| at.saturating_sub(now));
-        let sessions =
-            self.ways.iter().filter_map(|way| way.session.as_ref()).filter_map(crate::Engine::idle_for);
-        let limit = timeout.into_iter().chain(core).chain(sessions).min();
+        let sessions = self.ways.iter().filter_map(|way| way.session.as_ref());
+        sessions.filter_map(crate::Engine::idle_for).chain(core).min()
+    }
+
+    /// Waits for something to happen, until something is due at most.
+    fn wait(&mut self, timeout: Option<Duration>) -> Result<(), Error> {
+        let limit = timeout.into_iter().chain(self.idle_for()).min();
         let limit = limit.and_then(|limit| rustix::event::Timespec::try_from(limit).ok());
         let mut events = [const { MaybeUninit::uninit() }; EVENTS_MAX];
         match epoll::wait(&self.epoll, &mut events, limit.as_ref()) {
@@ -377,6 +384,13 @@ impl Engine {
     fn tell(&mut self, path: usize, news: PathNews) {
         let portal = self.ways[path].options.portal();
         self.events.push_back(EngineEvent::Path { path, portal, news });
+    }
+}
+
+/// For a poller of the caller's, as that of [`crate::Engine`].
+impl AsFd for Engine {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
     }
 }
 

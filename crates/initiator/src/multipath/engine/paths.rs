@@ -116,7 +116,7 @@ impl Engine {
             return Err(Error::Ended);
         }
         self.compare(path, &opened.identity)?;
-        self.watch(path, opened.engine.watched())?;
+        self.watch(path, &opened.engine)?;
         let Opened { engine, is_reset, .. } = opened;
         let portal_group_tag = engine.portal_group_tag();
         if self.record.attempts.is_empty() {
