@@ -4,6 +4,7 @@
 mod commands;
 mod elsewhere;
 mod engine;
+mod examples;
 mod faces;
 mod guard;
 mod hostile;
