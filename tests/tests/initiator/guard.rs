@@ -28,7 +28,7 @@ fn serve(unit: &str) -> InProcess {
 const DISK: &str = "mem:16M,serial=first";
 
 /// Asks a unit what it is.
-fn identity(engine: &mut Engine, unit: u16) -> UnitIdentity {
+pub(super) fn identity(engine: &mut Engine, unit: u16) -> UnitIdentity {
     let mut probe = Probe::new();
     loop {
         let Next::Send(ticket, command) = probe.proceed() else {

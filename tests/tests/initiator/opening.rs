@@ -1,13 +1,20 @@
-//! Units whose target does not give a usable answer to a question that none has to answer: they are opened without it.
+//! Units whose target does not give a usable answer to a question that none has to answer: they are opened without it. And units that abort
+//! what else they are asked when one question fails (SPC-4, QERR).
 
 use std::net::{SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
 
 use lunette_initiator::multipath::{self, PathOptions, PathState};
+use lunette_initiator::{Command, Engine, EngineEvent, Options, Timing};
 use lunette_tests::attach::Attached;
-use lunette_tests::engine::{lun, options};
-use lunette_wire::target::{Residual, ScsiResponse};
-use lunette_wire::{DataSn, InitiatorPdu, StatSn, TargetPdu};
+use lunette_tests::engine::{execute, lun, make_ready, options, read, wait_for};
+use lunette_tests::in_process::InProcess;
+use lunette_tests::lunette::binary;
+use lunette_wire::initiator::ScsiCommand;
+use lunette_wire::target::{NopIn, Numbers, Residual, ScsiResponse, TaskManagementResponse};
+use lunette_wire::{CmdSn, DataSn, InitiatorPdu, InitiatorTaskTag, StatSn, TargetPdu, TargetTransferTag};
 
+use super::guard::identity;
 use super::hostile::{NAME, Script};
 
 const INQUIRY: u8 = 0x12;
@@ -78,4 +85,209 @@ fn a_path_is_opened_by_a_unit_that_does_not_tell_its_port_groups() {
     let engine = multipath::Engine::connect(multipath::Options::new(vec![path]));
     let engine = engine.unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(engine.paths()[0].state, PathState::Up);
+}
+
+const TEST_UNIT_READY: u8 = 0x00;
+const READ_CAPACITY_10: u8 = 0x25;
+const READ_16: u8 = 0x88;
+const CHECK_CONDITION: u8 = 0x02;
+/// The time in which a unit asks for more when it is asked several things at once.
+const A_ROUND: Duration = Duration::from_millis(200);
+/// ABORT TASK: the task does not exist (RFC 7143, 11.6.1).
+const NO_TASK: u8 = 1;
+
+/// One connection of a disk whose QERR is 01b: when a command ends with CHECK CONDITION, all others that came with it are aborted, and
+/// nobody is told. The one that fails is carried out first.
+struct Unforgiving {
+    target: Script,
+    has_attention: bool,
+}
+
+impl Unforgiving {
+    /// The sense key and additional sense code of a command that fails.
+    fn failure(&self, command: &ScsiCommand) -> Option<[u8; 3]> {
+        match command.cdb[0] {
+            TEST_UNIT_READY if self.has_attention => Some([6, 0x29, 0]),
+            READ_CAPACITY_16 => Some([5, 0x20, 0]),
+            _ => None,
+        }
+    }
+
+    /// Serves it until it is read, which ends the connection if that is asked for.
+    fn serve(mut self, ends_at_read: bool) {
+        while let Some(pdu) = self.target.try_receive() {
+            if matches!(pdu, InitiatorPdu::LogoutRequest(_)) {
+                return;
+            }
+            let mut round = Vec::new();
+            self.take(pdu, &mut round);
+            let _ = self.target.stream.set_read_timeout(Some(A_ROUND));
+            while let Some(pdu) = self.target.try_receive() {
+                self.take(pdu, &mut round);
+            }
+            let _ = self.target.stream.set_read_timeout(None);
+            if ends_at_read && round.iter().any(|command| command.cdb[0] == READ_16) {
+                return;
+            }
+            let failed = round.iter().find_map(|command| Some((command, self.failure(command)?)));
+            match failed {
+                Some((command, sense)) => self.fail(command, sense),
+                None => round.iter().for_each(|command| self.answer(command)),
+            }
+        }
+    }
+
+    fn counts(&mut self) {
+        self.target.stat_sn = StatSn(self.target.stat_sn.0.wrapping_add(1));
+    }
+
+    fn numbers(&self, exp_cmd_sn: CmdSn) -> Numbers {
+        Numbers { stat_sn: self.target.stat_sn, exp_cmd_sn, max_cmd_sn: CmdSn(exp_cmd_sn.0.wrapping_add(31)) }
+    }
+
+    fn take(&mut self, pdu: InitiatorPdu, round: &mut Vec<ScsiCommand>) {
+        let reply = match pdu {
+            InitiatorPdu::ScsiCommand(command) => return round.push(command),
+            InitiatorPdu::TaskManagementRequest(request) => {
+                TargetPdu::TaskManagementResponse(TaskManagementResponse {
+                    response: NO_TASK,
+                    initiator_task_tag: request.initiator_task_tag,
+                    numbers: self.numbers(request.cmd_sn),
+                    additional: [0; 3],
+                })
+            }
+            InitiatorPdu::NopOut(nop) if nop.initiator_task_tag != InitiatorTaskTag::RESERVED => {
+                TargetPdu::NopIn(NopIn {
+                    lun: nop.lun,
+                    initiator_task_tag: nop.initiator_task_tag,
+                    target_transfer_tag: TargetTransferTag::RESERVED,
+                    numbers: self.numbers(nop.cmd_sn),
+                })
+            }
+            _ => return,
+        };
+        self.target.say(&reply, &[]);
+        self.counts();
+    }
+
+    fn fail(&mut self, command: &ScsiCommand, [key, code, qualifier]: [u8; 3]) {
+        self.has_attention &= command.cdb[0] != TEST_UNIT_READY;
+        let sense = [0, 18, 0x70, 0, key, 0, 0, 0, 0, 10, 0, 0, 0, 0, code, qualifier, 0, 0, 0, 0];
+        let residual = match command.expected_data_transfer_length {
+            0 => Residual::None,
+            length => Residual::Underflow(length),
+        };
+        let status = CHECK_CONDITION;
+        let response =
+            ScsiResponse { status, residual, exp_data_sn: DataSn(0), ..self.target.response(command) };
+        self.target.say(&TargetPdu::ScsiResponse(response), &sense);
+        self.counts();
+    }
+
+    fn answer(&mut self, command: &ScsiCommand) {
+        let wanted = command.expected_data_transfer_length;
+        let mut data = match command.cdb[0] {
+            READ_CAPACITY_10 => vec![0, 0, 0, 63, 0, 0, 2, 0],
+            READ_16 => vec![7; wanted as usize],
+            // None of them is broken.
+            _ => answer(&command.cdb, u8::MAX).unwrap_or_default(),
+        };
+        data.truncate(wanted as usize);
+        if !data.is_empty() {
+            self.target.say(&TargetPdu::ScsiDataIn(self.target.data_in(command)), &data);
+        }
+        let residual = match wanted - data.len() as u32 {
+            0 => Residual::None,
+            missing => Residual::Underflow(missing),
+        };
+        let exp_data_sn = DataSn((!data.is_empty()).into());
+        let response = ScsiResponse { residual, exp_data_sn, ..self.target.response(command) };
+        self.target.say(&TargetPdu::ScsiResponse(response), &[]);
+        self.counts();
+    }
+}
+
+/// Such a disk; with `ends_at_read`, its first connection ends at the first read.
+fn unforgiving(ends_at_read: bool) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    std::thread::spawn(move || {
+        for (at, stream) in listener.incoming().map_while(Result::ok).enumerate() {
+            let serve = move || {
+                let target = Script::log_in(stream);
+                Unforgiving { target, has_attention: true }.serve(ends_at_read && at == 0);
+            };
+            std::thread::spawn(serve);
+        }
+    });
+    address
+}
+
+/// Far less than a command may take, and enough for two rounds in which questions are lost.
+const SOON: Duration = Duration::from_secs(30);
+
+/// SPC-4: 0Ah Control: QERR.
+#[test]
+fn questions_that_the_failure_of_another_ended_are_asked_again() {
+    let began = Instant::now();
+    let url = || format!("iscsi://{}/{NAME}/0", unforgiving(false));
+    let attached = Attached::start(&url(), &[]).expect("a disk");
+    attached.detach().expect("nothing was written");
+    let told = std::process::Command::new(binary()).args(["info", &url()]).output().expect("it runs");
+    assert!(told.status.success(), "{told:?}");
+    let path = PathOptions::new(options(NAME, unforgiving(false)), lun(0));
+    let engine = multipath::Engine::connect(multipath::Options::new(vec![path]));
+    let engine = engine.unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(engine.paths()[0].state, PathState::Up);
+    assert!(began.elapsed() < 3 * SOON, "{:?}", began.elapsed());
+}
+
+/// The same when a guarded unit is looked at in a new session.
+#[test]
+fn a_guarded_unit_that_aborts_questions_is_known_again() {
+    let timing = Timing { recovery: 10 * SOON, ..Timing::default() };
+    let options = Options { timing, ..options(NAME, unforgiving(true)) };
+    let mut engine = Engine::connect(options).expect("a session");
+    make_ready(&mut engine, 0);
+    let known = identity(&mut engine, 0);
+    engine.guard(lun(0), known);
+    let began = Instant::now();
+    let id = engine.submit(read(0, 0, 1, 512));
+    let ended = wait_for(&mut engine, id);
+    assert!(ended.is_good() && ended.data() == [7; 512], "{:?}", ended.result);
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+    assert_eq!(ended.attempts, 2);
+}
+
+/// Sets QERR of our target's unit. TAS, and the other bits, are as they were.
+fn set_queue_error(target: &InProcess, bits: u8) {
+    let mut engine = Engine::connect(options(target.name(), target.portal())).expect("a session");
+    make_ready(&mut engine, 0);
+    let list = vec![0, 0, 0, 0, 0x0a, 0x0a, 0, 0x10 | bits << 1, 0, 0, 0, 0, 0, 0, 0, 0];
+    let select = Command::new(lun(0), [0x15, 0x10, 0, 0, 16, 0]).writing(list);
+    let ended = execute(&mut engine, select);
+    assert!(ended.is_good(), "{:?}", ended.result);
+    engine.close().expect("a logout");
+}
+
+/// Our target with QERR 01b and 11b: its disks are opened as ever, with one connection and with several, and nothing has to be ended.
+#[test]
+fn disks_of_ours_that_abort_what_is_beside_a_failure_are_opened() {
+    for bits in [1, 3] {
+        let target = InProcess::start(&["mem:16M"]);
+        set_queue_error(&target, bits);
+        let url = |keys: &str| format!("iscsi://{}/{}/0{keys}", target.portal(), target.name());
+        for keys in ["", "?connections=4"] {
+            let attached = Attached::start(&url(keys), &[]).expect("a disk");
+            attached.detach().expect("nothing was written");
+            let run = std::process::Command::new(binary()).args(["info", &url(keys)]).output();
+            let told = run.expect("it runs");
+            assert!(told.status.success() && told.stderr.is_empty(), "{told:?}");
+        }
+        let path = PathOptions::new(options(target.name(), target.portal()), lun(0));
+        let paths = multipath::Engine::connect(multipath::Options::new(vec![path]));
+        let mut paths = paths.unwrap_or_else(|error| panic!("{error}"));
+        let overdue = |event: &EngineEvent| matches!(event, EngineEvent::Overdue { .. });
+        assert!(!std::iter::from_fn(|| paths.event()).any(|event| overdue(&event)));
+    }
 }

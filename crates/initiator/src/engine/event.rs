@@ -219,6 +219,12 @@ impl Engine {
 
     fn task_ended(&mut self, task: TaskHandle, end: End, reason: &str) {
         let Some(place) = self.table.of_task(task) else { return };
+        if let End::Answered(answer) = &end
+            && answer.status == lunette_scsi::Status::CheckCondition.code()
+            && let Some(lun) = self.table.get(place).map(|pending| pending.command.lun)
+        {
+            self.doubt_questions(lun, place);
+        }
         if self.is_of_check(place, &end) {
             return;
         }

@@ -153,11 +153,14 @@ impl Engine {
         let is_this = |(id, _): &(CommandId, Ticket)| self.table.find(*id) == Some(place);
         let Some(at) = check.commands.iter().position(is_this) else { return false };
         let (_, ticket) = check.commands.swap_remove(at);
+        let is_doubted = self.table.get(place).is_some_and(|pending| pending.doubted_at.is_some());
         let data = self.table.remove(place);
         match end {
             End::Answered(answer) => self.check_answered(ticket, answer, &data),
             // The session's end follows.
             _ if self.session.is_over() || self.is_moving || self.is_closing => {}
+            // Another question's failure has ended it.
+            End::Aborted | End::Unknown if is_doubted && check.probe.again(ticket) => {}
             _ if check.probe.failed(ticket) => {}
             end => self.find(Finding::Unclear(format!("it does not say what it is ({end:?})"))),
         }

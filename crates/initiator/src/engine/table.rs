@@ -46,6 +46,8 @@ pub(super) struct Pending {
     pub(super) waited: Duration,
     /// What is under way to end it.
     pub(super) remedy: Option<Remedy>,
+    /// When another command failed that may have ended this one, in the present session.
+    pub(super) doubted_at: Option<Duration>,
     /// It had not left when its unit was reset: it is sent behind the reset.
     pub(super) is_withdrawn: bool,
 }
@@ -56,7 +58,7 @@ impl Pending {
         self.attempts += 1;
         self.times.first_byte = None;
         (self.begun_at, self.moved_at, self.moved_bytes) = (now.max(self.times.queued), None, 0);
-        (self.remedy, self.is_withdrawn) = (None, false);
+        (self.remedy, self.doubted_at, self.is_withdrawn) = (None, None, false);
     }
 
     /// Data has gone.
@@ -124,6 +126,7 @@ impl Table {
             overdue: 0,
             waited: Duration::ZERO,
             remedy: None,
+            doubted_at: None,
             is_withdrawn: false,
         });
         // Nobody has 2^32 commands.
@@ -253,6 +256,20 @@ impl Table {
     /// Whether a command of this kind is not over and may have left.
     pub(super) fn has_begun(&self, is_such: impl Fn(&Command) -> bool) -> bool {
         self.slots.iter().any(|(_, pending)| pending.attempts > 0 && is_such(&pending.command))
+    }
+
+    /// Notes that such commands may never be answered, of those that have left. False: there is none.
+    pub(super) fn doubt(&mut self, now: Duration, is_such: impl Fn(u32, &Pending) -> bool) -> bool {
+        let mut is_any = false;
+        for (place, pending) in &mut self.slots {
+            // Nobody has 2^32 commands.
+            let is_open =
+                pending.moved_at.is_some() && pending.task.is_some() && pending.doubted_at.is_none();
+            if is_open && is_such(place as u32, pending) {
+                (pending.doubted_at, is_any) = (Some(now), true);
+            }
+        }
+        is_any
     }
 
     /// Of all flushes of this unit that have begun, none can be trusted.

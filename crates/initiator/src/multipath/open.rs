@@ -10,7 +10,7 @@ use lunette_scsi::client::{Command as Asked, Next, Probe, Reply, Sense, Ticket, 
 use super::PathOptions;
 use crate::connect::Learnt;
 use crate::engine::replay::{self, Attention};
-use crate::{Command, CommandId, Completion, Engine, Error, Replay};
+use crate::{Command, CommandId, Completion, Engine, Error};
 
 /// How long a unit is left alone that is busy.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -114,5 +114,5 @@ impl Opening<'_> {
 
 /// A question of this module's own.
 pub(super) fn question(command: &Asked, options: &PathOptions) -> Command {
-    Command::of(options.lun, command).replaying(Replay::Never)
+    Command::of(options.lun, command)
 }

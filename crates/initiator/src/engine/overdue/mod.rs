@@ -6,6 +6,7 @@
 //! what is left of it (6.3.5). What was ended in one of these ways goes on by the rules for lost sessions, once.
 
 mod abort;
+mod doubt;
 mod flow;
 mod limit;
 mod look;
@@ -126,7 +127,7 @@ impl Engine {
             };
             look.at(Waiting {
                 place,
-                limit: self.limit_of(&pending.command),
+                limit: self.limit_by_now(pending),
                 begun_at: pending.begun_at,
                 moved_at: pending.moved_at,
                 is_being_ended: pending.remedy.is_some(),
@@ -183,8 +184,10 @@ impl Engine {
 
     /// A task that was to be ended has ended: it goes on once more where that may be, or its caller hears what was done.
     pub(super) fn overdue_ended(&mut self, place: u32, remedy: Remedy) {
-        let recovers = !self.is_closing && !self.options.timing.recovery.is_zero();
         let Some(pending) = self.table.get_mut(place) else { return };
+        // A question that was ended because another one had failed is about this session.
+        let recovers = pending.doubted_at.is_some() || !self.options.timing.recovery.is_zero();
+        let recovers = recovers && !self.is_closing;
         pending.remedy = None;
         if std::mem::take(&mut pending.is_withdrawn) && !self.is_closing {
             // It was not sent.

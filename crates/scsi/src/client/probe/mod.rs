@@ -222,6 +222,19 @@ impl Probe {
         !question.is_needed()
     }
 
+    /// A command that [`Probe::proceed`] told was ended by another one's failure (SPC-4, QERR): it is asked again. False: it has been so
+    /// too often, and [`Probe::failed`] is to be told.
+    #[must_use]
+    pub fn again(&mut self, ticket: Ticket) -> bool {
+        let Ticket(question) = ticket;
+        if self.state(question) != State::UnderWay || self.at(question).retries >= RETRIES_MAX {
+            return false;
+        }
+        let asking = self.at(question);
+        (asking.state, asking.retries) = (State::Again, asking.retries + 1);
+        true
+    }
+
     fn at(&mut self, question: Question) -> &mut Asking {
         &mut self.asking[question as usize]
     }

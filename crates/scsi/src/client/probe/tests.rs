@@ -233,6 +233,26 @@ fn what_is_optional_may_fail_in_any_way() {
     assert!(!facts.has_write_same && facts.mode.is_none() && facts.port_groups.is_empty());
 }
 
+/// QERR: what another question's failure has ended is asked again, needed or not.
+#[test]
+fn what_another_failure_has_ended_is_asked_again() {
+    let mut asked = Asked::default();
+    asked.names();
+    asked.attention("TEST UNIT READY");
+    let ended: Vec<_> = asked.under_way.drain(..).collect();
+    assert!(ended.iter().all(|(ticket, _)| asked.probe.again(*ticket)));
+    assert!(!ended.iter().any(|(ticket, _)| asked.probe.again(*ticket)), "it is not under way");
+    assert_eq!(asked.names(), ["INQUIRY", "INQUIRY", "TEST UNIT READY"]);
+    // Not for ever.
+    let (ticket, _) = asked.under_way[0].clone();
+    let times = (0..).take_while(|_| {
+        let is_asked = asked.probe.again(ticket);
+        asked.names();
+        is_asked
+    });
+    assert_eq!(times.count() as u32 + 1, RETRIES_MAX);
+}
+
 #[test]
 fn what_a_unit_has_to_tell_may_not_fail() {
     let mut asked = Asked::default();
