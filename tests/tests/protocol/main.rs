@@ -7,6 +7,7 @@ mod aborts;
 mod allegiance;
 mod asynchronous;
 mod attaching;
+mod batches;
 mod both_ways;
 mod bursts;
 mod compare_and_write;

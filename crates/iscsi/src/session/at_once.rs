@@ -34,6 +34,13 @@ impl<D: Share> Session<D> {
             && self.unsolicited_fault(pdu, data_length).is_none()
     }
 
+    /// Whether so many bytes of a read go out in one PDU.
+    #[must_use]
+    pub fn sends_in_one(&self, cid: Cid, length: u32) -> bool {
+        let cut = self.cut(Some(cid), length);
+        length <= cut.segment_max.min(cut.burst_max)
+    }
+
     /// What the next task will be called: for what has to be named before it is one.
     #[must_use]
     pub fn next_task(&self) -> TaskId {

@@ -313,6 +313,14 @@ impl Connection {
         }
     }
 
+    /// Sends before the turn ends if that pays; see [`Transmitter::is_eager`]. A failure shows again, and is dealt with, when the turn's
+    /// answers are sent.
+    pub(super) fn send_early(&mut self, bytes_max: usize) {
+        if self.transmitter.is_eager() {
+            let _ = self.transmitter.send(&self.socket, bytes_max);
+        }
+    }
+
     /// Sends what is queued, as far as the socket takes it and up to about `bytes_max`, and asks epoll for what is to be waited for.
     pub(super) fn flush(&mut self, epoll: &impl AsFd, bytes_max: usize) -> Result<(), Disconnect> {
         self.is_dirty = false;

@@ -51,10 +51,8 @@ impl Reactor {
         for link in &session.links {
             if let Some(connection) = self.connections.get_mut(link.token.index)
                 && connection.token == link.token
-                && connection.transmitter.is_eager()
             {
-                // A failure shows again, and is dealt with, when the turn's answers are sent.
-                let _ = connection.transmitter.send(&connection.socket, self.company.send_bytes_max());
+                connection.send_early(self.company.send_bytes_max());
             }
         }
     }

@@ -14,6 +14,7 @@ mod copying;
 mod ending;
 mod events;
 mod fenced;
+mod framing;
 mod heralds;
 mod joining;
 mod login;
@@ -24,6 +25,7 @@ mod requests;
 mod session;
 mod spoilt;
 mod state;
+mod strip;
 mod text;
 mod timing;
 mod transmit;
@@ -162,6 +164,8 @@ pub(crate) struct Reactor {
     pdus: usize,
     /// Commands of the bytes being parsed that may still be ended at once.
     at_once_left: u16,
+    /// Of these bytes, those behind the PDU that is looked at.
+    unparsed_bytes: usize,
     io: IoContext,
     started: Instant,
     now: Duration,
@@ -221,6 +225,7 @@ impl Reactor {
             copying: copying::Copying::default(),
             pdus: 0,
             at_once_left: 0,
+            unparsed_bytes: 0,
             io,
             started: Instant::now(),
             now: Duration::ZERO,

@@ -249,6 +249,7 @@ impl Reactor {
                     let (padded, digest) = segment.split_at(frame.data_length + frame.padding());
                     crc32c(padded) == digest
                 };
+                self.unparsed_bytes = rest.len();
                 self.pdu(index, bhs, ahs, Arrived::Bytes(&segment[..frame.data_length]), intact)?;
                 bytes = rest;
             } else {
@@ -336,6 +337,7 @@ impl Reactor {
     /// A landing is complete: its digest is checked where its data lies.
     fn landed(&mut self, index: usize, landing: Landing) -> Result<(), Disconnect> {
         let Landing { bhs, ahs, frame, place, tail, .. } = landing;
+        self.unparsed_bytes = 0;
         let intact = |data: &[u8]| {
             let (pad, digest) = tail[..frame.padding() + frame.data_digest_length].split_at(frame.padding());
             digest.is_empty() || crc32c_of(&[data, pad]) == digest

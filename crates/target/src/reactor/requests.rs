@@ -70,7 +70,7 @@ impl Reactor {
             Ok(InitiatorPdu::ScsiCommand(pdu)) => {
                 if let Arrived::Bytes(bytes) = data
                     && ahs.is_empty()
-                    && self.begin_at_once((index, cid), (bhs, &pdu), bytes)
+                    && self.begin_at_once((connection, index, cid), (bhs, &pdu), bytes)
                 {
                     self.to_run = Some(index);
                     return;

@@ -25,6 +25,8 @@ pub(super) enum Segment {
     Shared(Arc<Medium>),
     /// Parameter data that the device server made.
     Parameter(Arc<[u8]>),
+    /// What a read brought, where it is going to be sent from; see `strip`. It never gets into a queue.
+    Placed,
 }
 
 impl Segment {
@@ -33,7 +35,7 @@ impl Segment {
         match self {
             Self::Medium(medium) => Some(medium),
             Self::Shared(medium) => Some(medium),
-            Self::Parameter(_) => None,
+            Self::Parameter(_) | Self::Placed => None,
         }
     }
 
@@ -43,6 +45,7 @@ impl Segment {
             Self::Parameter(bytes) => bytes,
             Self::Medium(medium) => medium.bytes(),
             Self::Shared(medium) => medium.bytes(),
+            Self::Placed => &[],
         }
     }
 }
@@ -52,6 +55,10 @@ impl Share for Segment {
         let medium = match std::mem::replace(self, Self::Parameter(Arc::default())) {
             Self::Medium(medium) => Arc::new(medium),
             Self::Shared(medium) => medium,
+            Self::Placed => {
+                *self = Self::Placed;
+                return Self::Placed;
+            }
             Self::Parameter(bytes) => {
                 *self = Self::Parameter(Arc::clone(&bytes));
                 return Self::Parameter(bytes);

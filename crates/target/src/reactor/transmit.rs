@@ -1,7 +1,7 @@
 //! The way out: PDUs in order, sent with as few vectored writes as the socket allows.
 //!
-//! A PDU's data is never copied here: it stays in the command's buffer, or in the page cache, until the socket has
-//! taken it.
+//! A PDU's data is never copied here: it stays in the command's buffer, in the page cache, or in the strip that it was read to,
+//! until the socket has taken it.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -9,13 +9,14 @@ use std::net::TcpStream;
 
 use lunette_block::{CachedRange, SendError};
 use lunette_iscsi::session::Payload;
-use lunette_wire::digest::{DIGEST_LENGTH, crc32c, crc32c_of};
-use lunette_wire::frame::{Digests, padding};
-use lunette_wire::{BHS_LENGTH, Bhs};
+use lunette_wire::Bhs;
+use lunette_wire::frame::Digests;
 use rustix::io::retry_on_intr;
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
+use super::framing::{Head, Tail};
 use super::session::{Medium, Segment};
+use super::strip::Strip;
 
 /// Slices that go into one write: about 80 PDUs with data, which is more than a socket takes at once.
 const SLICES_MAX: usize = 240;
@@ -25,10 +26,6 @@ const EAGER_SEND_BYTES: usize = 256 << 10;
 
 /// Header, data, and what follows the data.
 const PARTS: usize = 3;
-
-const HEAD_LENGTH_MAX: usize = BHS_LENGTH + DIGEST_LENGTH;
-const TAIL_LENGTH_MAX: usize = 3 + DIGEST_LENGTH;
-const ZEROES: [u8; 3] = [0; 3];
 
 enum Body {
     None,
@@ -76,10 +73,8 @@ impl Body {
 
 /// One PDU as it goes on the wire: header and header digest, data, padding and data digest.
 struct QueuedPdu {
-    head: [u8; HEAD_LENGTH_MAX],
-    head_length: u8,
-    tail: [u8; TAIL_LENGTH_MAX],
-    tail_length: u8,
+    head: Head,
+    tail: Tail,
     /// Bytes of all parts.
     length: usize,
     body: Body,
@@ -95,40 +90,56 @@ impl QueuedPdu {
                 Body::Range { data, start, end: start + length as usize }
             }
         };
-        let mut pdu = Self {
-            head: [0; HEAD_LENGTH_MAX],
-            head_length: BHS_LENGTH as u8,
-            tail: [0; TAIL_LENGTH_MAX],
-            tail_length: 0,
-            length: 0,
-            body,
+        let head = Head::of(bhs, digests);
+        // What is in the page cache is offered to connections without data digests only.
+        let tail = match body.cached() {
+            Some(_) => Tail::padding(body.length()),
+            None => Tail::of(body.bytes(), digests),
         };
-        pdu.head[..BHS_LENGTH].copy_from_slice(bhs);
-        if digests.header {
-            pdu.head[BHS_LENGTH..].copy_from_slice(&crc32c(bhs));
-            pdu.head_length = HEAD_LENGTH_MAX as u8;
-        }
-        let body_length = pdu.body.length();
-        let pad = padding(body_length);
-        pdu.tail_length = pad as u8;
-        if digests.data && body_length > 0 {
-            let digest = crc32c_of(&[pdu.body.bytes(), &ZEROES[..pad]]);
-            pdu.tail[pad..pad + DIGEST_LENGTH].copy_from_slice(&digest);
-            pdu.tail_length += DIGEST_LENGTH as u8;
-        }
-        pdu.length = usize::from(pdu.head_length) + body_length + usize::from(pdu.tail_length);
-        pdu
+        let length = head.bytes().len() + body.length() + tail.bytes().len();
+        Self { head, tail, length, body }
     }
 
     fn parts(&self) -> [&[u8]; PARTS] {
-        [&self.head[..self.head_length.into()], self.body.bytes(), &self.tail[..self.tail_length.into()]]
+        [self.head.bytes(), self.body.bytes(), self.tail.bytes()]
     }
 
     /// Where the bytes lie that come after the first `sent` ones, if that is the page cache.
     fn cached_after(&self, sent: usize) -> Option<(&CachedRange, usize, usize)> {
         let (range, start, end) = self.body.cached()?;
-        let start = start + sent.checked_sub(self.head_length.into())?;
+        let start = start + sent.checked_sub(self.head.bytes().len())?;
         (start < end).then_some((range, start, end))
+    }
+}
+
+/// What goes out next.
+enum Queued {
+    Pdu(QueuedPdu),
+    /// Several, short ones.
+    Strip(Strip),
+}
+
+impl Queued {
+    /// Bytes on the wire.
+    const fn length(&self) -> usize {
+        match self {
+            Self::Pdu(pdu) => pdu.length,
+            Self::Strip(strip) => strip.length(),
+        }
+    }
+
+    fn owned_length(&self) -> usize {
+        match self {
+            Self::Pdu(pdu) => pdu.body.owned_length(),
+            Self::Strip(_) => 0,
+        }
+    }
+
+    fn cached_after(&self, sent: usize) -> Option<(&CachedRange, usize, usize)> {
+        match self {
+            Self::Pdu(pdu) => pdu.cached_after(sent),
+            Self::Strip(_) => None,
+        }
     }
 }
 
@@ -154,10 +165,10 @@ struct Gathered {
 /// What is queued for one connection.
 #[derive(Default)]
 pub(super) struct Transmitter {
-    queue: VecDeque<QueuedPdu>,
-    /// Bytes of the first PDU that have gone out.
+    queue: VecDeque<Queued>,
+    /// Bytes of the first in the queue that have gone out.
     sent: usize,
-    /// Bytes of all PDUs in the queue.
+    /// Bytes of all in the queue.
     queued_bytes: usize,
     /// Bytes of data segments in the queue that no buffer pool counts.
     owned_bytes: usize,
@@ -169,10 +180,50 @@ pub(super) struct Transmitter {
 
 impl Transmitter {
     pub(super) fn push(&mut self, bhs: &Bhs, payload: Payload<Segment>, digests: Digests) {
+        if matches!(payload, Payload::None)
+            && let Some(strip) = self.strip()
+            && strip.has_room(0, digests)
+        {
+            let closed = strip.close(bhs, 0, digests);
+            return self.queued_bytes += closed;
+        }
         let pdu = QueuedPdu::new(bhs, payload, digests);
         self.queued_bytes += pdu.length;
         self.owned_bytes += pdu.body.owned_length();
-        self.queue.push_back(pdu);
+        self.queue.push_back(Queued::Pdu(pdu));
+    }
+
+    /// The strip that ends the queue: what is closed in it comes next.
+    fn strip(&mut self) -> Option<&mut Strip> {
+        match self.queue.back_mut() {
+            Some(Queued::Strip(strip)) => Some(strip),
+            _ => None,
+        }
+    }
+
+    /// Whether the queue ends with a strip that has room for another PDU with so much data.
+    pub(super) fn has_room(&self, data_length: usize, digests: Digests) -> bool {
+        matches!(self.queue.back(), Some(Queued::Strip(strip)) if strip.has_room(data_length, digests))
+    }
+
+    /// Where the data of the next PDU can be brought to, in the strip that ends the queue. [`Self::close`] makes it a PDU; until then
+    /// nothing is in the queue, and another PDU may come in its place.
+    pub(super) fn room(&mut self, data_length: usize, digests: Digests) -> Option<&mut [u8]> {
+        self.strip()?.room(data_length, digests)
+    }
+
+    /// Queues a PDU with what is in the [`Self::room`].
+    pub(super) fn close(&mut self, bhs: &Bhs, data_length: usize, digests: Digests) {
+        if let Some(strip) = self.strip() {
+            let closed = strip.close(bhs, data_length, digests);
+            self.queued_bytes += closed;
+        }
+    }
+
+    /// Ends the queue by a strip, which has at least one PDU.
+    pub(super) fn push_strip(&mut self, strip: Strip) {
+        self.queued_bytes += strip.length();
+        self.queue.push_back(Queued::Strip(strip));
     }
 
     /// True when so much is queued that it should go out before the turn ends: the buffers that it frees are still
@@ -256,9 +307,27 @@ impl Transmitter {
         let mut gathered = Gathered { count: 0, offered: 0, ends_at_cached: false };
         // Only the first PDU can have been sent in part.
         let mut skip = self.sent;
-        for pdu in &self.queue {
+        for queued in &self.queue {
+            let pdu = match queued {
+                Queued::Pdu(pdu) => pdu,
+                Queued::Strip(strip) => {
+                    if gathered.count + PARTS > SLICES_MAX || gathered.offered >= bytes_max {
+                        return gathered;
+                    }
+                    let rest = strip.bytes().get(skip..).unwrap_or_default();
+                    skip = 0;
+                    let offered = rest.len().min(bytes_max - gathered.offered);
+                    slices[gathered.count] = IoSlice::new(&rest[..offered]);
+                    gathered.count += 1;
+                    gathered.offered += offered;
+                    if offered < rest.len() {
+                        return gathered;
+                    }
+                    continue;
+                }
+            };
             let uncopied = if pdu.body.cached().is_some() { pdu.body.length() } else { 0 };
-            let stops_here = uncopied > 0 && skip < usize::from(pdu.head_length) + uncopied;
+            let stops_here = uncopied > 0 && skip < pdu.head.bytes().len() + uncopied;
             if !stops_here {
                 skip -= skip.min(uncopied);
             }
@@ -286,13 +355,13 @@ impl Transmitter {
     fn advance(&mut self, written: usize) {
         let mut left = self.sent + written;
         while let Some(first) = self.queue.front() {
-            let length = first.length;
+            let length = first.length();
             if left < length {
                 break;
             }
             left -= length;
             self.queued_bytes -= length;
-            self.owned_bytes -= first.body.owned_length();
+            self.owned_bytes -= first.owned_length();
             self.queue.pop_front();
         }
         self.sent = left;
@@ -306,8 +375,12 @@ mod tests {
     use std::net::TcpListener;
     use std::sync::Arc;
 
+    use lunette_block::BufferPool;
     use lunette_block::{EngineKind, IdentityOverride, StoreSpec, Volume, VolumeSpec};
     use lunette_iscsi::session::Share;
+    use lunette_wire::BHS_LENGTH;
+    use lunette_wire::digest::crc32c;
+    use lunette_wire::frame::padding;
 
     const CACHED_BYTES: usize = 300_000;
 
@@ -348,22 +421,42 @@ mod tests {
         let digests = Digests { header: true, data: false };
         let mut transmitter = Transmitter::default();
         let mut expected = Vec::new();
-        let mut push = |index: u8, payload: Payload<Segment>, data: &[u8]| {
+        let expect = |expected: &mut Vec<u8>, index: u8, data: &[u8]| {
             let bhs = [index; BHS_LENGTH];
-            transmitter.push(&bhs, payload, digests);
             expected.extend_from_slice(&bhs);
             expected.extend_from_slice(&crc32c(&bhs));
             expected.extend_from_slice(data);
             expected.resize(expected.len() + padding(data.len()), 0);
         };
-        push(0, Payload::None, &[]);
+        transmitter.push(&[0; BHS_LENGTH], Payload::None, digests);
+        expect(&mut expected, 0, &[]);
+        let pool = BufferPool::new(1 << 20);
         for (index, (start, length)) in
             [(0, 100_001), (100_004, 65_538), (0, CACHED_BYTES)].iter().enumerate()
         {
             let payload =
                 Payload::Buffer { data: cached.share(), start: *start as u32, length: *length as u32 };
-            push(2 * index as u8 + 1, payload, &bytes[*start..start + length]);
-            push(2 * index as u8 + 2, Payload::Bytes(vec![7; 5 + index]), &vec![7; 5 + index]);
+            transmitter.push(&[2 * index as u8 + 1; BHS_LENGTH], payload, digests);
+            expect(&mut expected, 2 * index as u8 + 1, &bytes[*start..start + length]);
+            let small = vec![7; 5 + index];
+            expect(&mut expected, 2 * index as u8 + 2, &small);
+            transmitter.push(&[2 * index as u8 + 2; BHS_LENGTH], Payload::Bytes(small), digests);
+            // A strip that is longer than what is sent at a time, and what comes behind it: with data, and without.
+            let mut strip = Strip::new(&pool, 30_001, 4, digests).unwrap();
+            strip.room(30_001, digests).unwrap().copy_from_slice(&bytes[index..index + 30_001]);
+            strip.close(&[100; BHS_LENGTH], 30_001, digests);
+            transmitter.push_strip(strip);
+            expect(&mut expected, 100, &bytes[index..index + 30_001]);
+            for part in [&bytes[..30_001], &bytes[9..700]] {
+                assert!(transmitter.has_room(part.len(), digests));
+                transmitter.room(part.len(), digests).unwrap().copy_from_slice(part);
+                transmitter.close(&[101; BHS_LENGTH], part.len(), digests);
+                expect(&mut expected, 101, part);
+            }
+            let queued = transmitter.len();
+            transmitter.push(&[102; BHS_LENGTH], Payload::None, digests);
+            expect(&mut expected, 102, &[]);
+            assert_eq!(transmitter.len(), queued, "it is in the strip");
         }
 
         let reader = std::thread::spawn(move || {

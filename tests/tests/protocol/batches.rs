@@ -1,0 +1,182 @@
+//! Many commands in one segment of TCP (4.2.2.1): each is answered for itself, once, with its own data.
+
+use std::collections::BTreeMap;
+
+use lunette_tests::in_process::InProcess;
+use lunette_tests::initiator::LoginOptions;
+use lunette_tests::random::{Random, fresh_seed};
+use lunette_tests::raw::{BLOCK_BYTES, Raw, read, write};
+use lunette_wire::frame::Digests;
+use lunette_wire::initiator::{NopOut, ScsiCommand};
+use lunette_wire::target::Residual;
+use lunette_wire::{DataSn, InitiatorPdu, InitiatorTaskTag, TargetPdu, TargetTransferTag};
+
+use crate::{CHECK_CONDITION, DISK, expect_on_disk, pattern};
+
+const BATCHES: usize = 30;
+const COMMANDS_MAX: u64 = 60;
+/// Of the unit, so that writes and reads meet.
+const SPAN_BLOCKS: usize = 256;
+/// Answered at once, as far as they lie whole in what one read of the socket brings.
+const SHORT_BLOCKS_MAX: u64 = 32;
+const DISK_BLOCKS: u64 = (8 << 20) / BLOCK_BYTES as u64;
+
+/// What must come back for a request.
+#[derive(Debug)]
+enum Expected {
+    Good,
+    Data(Vec<u8>, Residual),
+    Refused,
+    Echo(Vec<u8>),
+}
+
+/// A batch that has not been sent.
+struct Batch<'a> {
+    session: &'a mut Raw,
+    bytes: Vec<u8>,
+    expected: BTreeMap<u32, Expected>,
+    /// What each block is used for: commands may overtake each other, so that nothing is read that is written, or written twice.
+    uses: Vec<Use>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    None,
+    Read,
+    Write,
+}
+
+impl Batch<'_> {
+    fn command(&mut self, command: &ScsiCommand, data: &[u8], expected: Expected) {
+        let command = self.session.number(command);
+        let pdu = InitiatorPdu::ScsiCommand(command);
+        self.bytes.extend(self.session.connection().encode(&pdu, data));
+        self.expected.insert(command.initiator_task_tag.0, expected);
+    }
+
+    fn ping(&mut self, echo: &[u8]) {
+        let tag = self.session.new_tag();
+        // An immediate one, which uses up no CmdSN.
+        let numbers = self.session.number(&ScsiCommand { immediate: true, ..ScsiCommand::default() });
+        let pdu = NopOut {
+            immediate: true,
+            initiator_task_tag: tag,
+            target_transfer_tag: TargetTransferTag::RESERVED,
+            cmd_sn: numbers.cmd_sn,
+            exp_stat_sn: numbers.exp_stat_sn,
+            ..NopOut::default()
+        };
+        self.bytes.extend(self.session.connection().encode(&InitiatorPdu::NopOut(pdu), echo));
+        self.expected.insert(tag.0, Expected::Echo(echo.to_vec()));
+    }
+
+    /// Whether these blocks may be used so beside all that is in the batch; if so they are.
+    fn uses(&mut self, blocks: std::ops::Range<usize>, how: Use) -> bool {
+        let Some(uses) = self.uses.get_mut(blocks) else { return false };
+        let is_free = uses.iter().all(|of| *of == Use::None || (how == Use::Read && *of == Use::Read));
+        if is_free {
+            uses.fill(how);
+        }
+        is_free
+    }
+
+    fn run(self, what: &str) {
+        let Self { session, bytes, mut expected, .. } = self;
+        session.connection().send_bytes(&bytes).expect(what);
+        let mut begun: BTreeMap<u32, (DataSn, Vec<u8>)> = BTreeMap::new();
+        while !expected.is_empty() {
+            let (pdu, data) = session.receive().expect(what);
+            let mut take = |tag: InitiatorTaskTag| {
+                expected.remove(&tag.0).unwrap_or_else(|| panic!("{what}: {pdu:?} answers nothing"))
+            };
+            match &pdu {
+                TargetPdu::ScsiDataIn(pdu) => {
+                    let (data_sn, so_far) = begun.entry(pdu.initiator_task_tag.0).or_default();
+                    assert_eq!((pdu.data_sn, pdu.buffer_offset as usize), (*data_sn, so_far.len()), "{what}");
+                    *data_sn = data_sn.next();
+                    so_far.extend(data);
+                    if pdu.status == Some(0) {
+                        let Expected::Data(wanted, residual) = take(pdu.initiator_task_tag) else {
+                            panic!("{what}: no data was expected: {pdu:?}")
+                        };
+                        assert!(*so_far == wanted, "{what}: other data than was written: {pdu:?}");
+                        assert_eq!(pdu.residual, residual, "{what}");
+                    }
+                }
+                TargetPdu::ScsiResponse(pdu) => match (take(pdu.initiator_task_tag), pdu.status) {
+                    (Expected::Good, 0) | (Expected::Refused, CHECK_CONDITION) => {}
+                    (expected, _) => panic!("{what}: {pdu:?} instead of {expected:?}"),
+                },
+                TargetPdu::NopIn(pdu) => {
+                    let Expected::Echo(echo) = take(pdu.initiator_task_tag) else {
+                        panic!("{what}: {pdu:?}")
+                    };
+                    assert_eq!(data, echo, "{what}");
+                }
+                other => panic!("{what}: {other:?}"),
+            }
+        }
+    }
+}
+
+/// One request of any kind, with what must become of it.
+fn add(batch: &mut Batch<'_>, random: &mut Random, disk: &mut [u8]) {
+    let first = random.below(SPAN_BLOCKS as u64) as usize;
+    let longest = if random.below(12) == 0 { 3 * SHORT_BLOCKS_MAX } else { SHORT_BLOCKS_MAX };
+    let blocks = 1 + random.below(longest) as usize;
+    let (start, length) = (first * BLOCK_BYTES, blocks * BLOCK_BYTES);
+    let command = read(0, first as u64, blocks as u32);
+    match random.below(16) {
+        0..=7 if batch.uses(first..first + blocks, Use::Read) => {
+            let data = disk[start..start + length].to_vec();
+            batch.command(&command, &[], Expected::Data(data, Residual::None));
+        }
+        // Of what the command reads its initiator wants a part, and not in whole words.
+        8 if batch.uses(first..first + blocks, Use::Read) => {
+            let wanted = 1 + random.below(length as u64 - 1) as usize;
+            let residual = Residual::Overflow((length - wanted) as u32);
+            let command = ScsiCommand { expected_data_transfer_length: wanted as u32, ..command };
+            batch.command(&command, &[], Expected::Data(disk[start..start + wanted].to_vec(), residual));
+        }
+        9 => batch.command(&read(0, DISK_BLOCKS - 1, 2), &[], Expected::Refused),
+        10 => batch.ping(&pattern(1 + random.below(9) as usize)),
+        11.. if batch.uses(first..first + blocks, Use::Write) => {
+            let salt = random.next() as u8;
+            let data: Vec<u8> = pattern(length).iter().map(|byte| byte ^ salt).collect();
+            disk[start..start + length].copy_from_slice(&data);
+            batch.command(&write(0, first as u64, length), &data, Expected::Good);
+        }
+        _ => {}
+    }
+}
+
+/// RFC 7143: 4.2.2.1, 4.2.2.3, 11.4.5, 11.7, 11.7.3.
+#[test]
+fn whatever_comes_together_is_answered_one_by_one() {
+    let target = InProcess::start(&[DISK]);
+    let seed = fresh_seed();
+    let mut random = Random::new(seed);
+    let mut disk = vec![0; SPAN_BLOCKS * BLOCK_BYTES];
+    for (header, data, segment) in
+        [(false, false, "262144"), (true, true, "262144"), (false, true, "8192"), (true, false, "4100")]
+    {
+        let keys = [("MaxRecvDataSegmentLength", segment), ("InitialR2T", "No")];
+        let options = LoginOptions { digests: Digests { header, data }, ..target.options_with(1, &keys) };
+        let mut session = Raw::ready(target.portal(), &options, 0).expect("a login");
+        for index in 0..BATCHES {
+            let what = format!("seed {seed}, digests {header} {data}, segments of {segment}, batch {index}");
+            let mut batch = Batch {
+                session: &mut session,
+                bytes: Vec::new(),
+                expected: BTreeMap::new(),
+                uses: vec![Use::None; SPAN_BLOCKS],
+            };
+            for _ in 0..=random.below(COMMANDS_MAX) {
+                add(&mut batch, &mut random, &mut disk);
+            }
+            batch.run(&what);
+        }
+        expect_on_disk(&mut session, 0, &disk);
+        assert_eq!(target.buffer_bytes_in_use(), 0, "seed {seed}: what was sent is still kept");
+    }
+}
