@@ -400,7 +400,7 @@ impl CellResult {
         self.model.map(|model| self.reaches(model))
     }
 
-    /// Whether the published figure is off by more than [`OFF`]; nothing without one.
+    /// Whether the published figure is off by more than 10 %; nothing without one.
     #[must_use]
     pub fn is_off_published(&self) -> Option<bool> {
         let published = self.published.filter(|published| *published > 0.0)?;

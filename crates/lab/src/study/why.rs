@@ -39,6 +39,11 @@ pub(super) fn why(study: &Study, cell: &Cell, result: &CellResult) -> Option<Str
     if result.measured <= 0.0 {
         return Some("nothing came here".to_owned());
     }
+    let is_worse =
+        if result.unit == "ms" { result.measured > published } else { result.measured < published };
+    if let Some(machine) = result.machine.as_ref().filter(|_| is_worse) {
+        return Some(format!("this machine was the limit here: {machine}"));
+    }
     if study.paper != dalgic::PAPER {
         return Some(elsewhere(study, cell, result, published));
     }
@@ -295,6 +300,19 @@ mod tests {
             reason("dalgic-sweep", &["read", "64", "1", "2"], 0.0, "none").as_deref(),
             Some("nothing came here")
         );
+    }
+
+    #[test]
+    fn where_this_machine_was_too_slow_the_paper_is_not_asked() {
+        let study = study("dalgic-tcp").expect("a study");
+        let cells = (study.cells)(1);
+        let cell = cells.first().expect("a cell");
+        let why = |measured| {
+            let machine = Some("one thread had 97 % of a processor".to_owned());
+            why(study, cell, &CellResult { machine, ..result(cell, measured, "machine") }).unwrap_or_default()
+        };
+        assert_eq!(why(9.0), "this machine was the limit here: one thread had 97 % of a processor");
+        assert!(why(40.0).contains("next to no round trip"), "{}", why(40.0));
     }
 
     #[test]
