@@ -6,8 +6,8 @@
 #![allow(unsafe_code)]
 
 use std::mem;
-use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::LazyLock;
 
 /// The number of the system call, the same on all architectures. The C library has no function for it.
 const SYS_CACHESTAT: libc::c_long = 451;
@@ -33,13 +33,17 @@ struct Statistics {
     recently_evicted: u64,
 }
 
-/// The kernel has no such call, or a container's filter refuses it: it is not asked again.
-static REFUSED: AtomicBool = AtomicBool::new(false);
+/// Whether there is such a call, and no container's filter refuses it. It is asked about memory of this process: about a file that somebody
+/// else owns and that is not open for writing, newer kernels refuse to tell, which says nothing of other files.
+static CAN_BE_ASKED: LazyLock<bool> = LazyLock::new(|| {
+    let own = rustix::fs::memfd_create("lunette", rustix::fs::MemfdFlags::CLOEXEC);
+    own.is_ok_and(|own| ask(own.as_fd(), 0, PAGE_BYTES).is_some())
+});
 
 /// Whether the kernel cannot be asked.
 #[cfg(test)]
 pub(crate) fn is_refused() -> bool {
-    REFUSED.load(Ordering::Relaxed)
+    !*CAN_BE_ASKED
 }
 
 /// True if the page cache has every page of the range. False also where the kernel cannot tell.
@@ -83,9 +87,10 @@ pub fn cached_bytes(fd: BorrowedFd<'_>, length_bytes: u64) -> Option<u64> {
 }
 
 fn statistics(fd: BorrowedFd<'_>, offset: u64, length: u64) -> Option<Statistics> {
-    if REFUSED.load(Ordering::Relaxed) {
-        return None;
-    }
+    if *CAN_BE_ASKED { ask(fd, offset, length) } else { None }
+}
+
+fn ask(fd: BorrowedFd<'_>, offset: u64, length: u64) -> Option<Statistics> {
     let range = Range { offset, length };
     let mut statistics = Statistics::default();
     // SAFETY: the descriptor is open for the time of the call, and the kernel reads one `cachestat_range` and writes
@@ -93,14 +98,7 @@ fn statistics(fd: BorrowedFd<'_>, offset: u64, length: u64) -> Option<Statistics
     let result = unsafe {
         libc::syscall(SYS_CACHESTAT, fd.as_raw_fd(), &raw const range, &raw mut statistics, 0 as libc::c_uint)
     };
-    if result != 0 {
-        let error = std::io::Error::last_os_error().raw_os_error();
-        if matches!(error, Some(libc::ENOSYS | libc::EPERM)) {
-            REFUSED.store(true, Ordering::Relaxed);
-        }
-        return None;
-    }
-    Some(statistics)
+    (result == 0).then_some(statistics)
 }
 
 const _: () = assert!(mem::size_of::<Statistics>() == 40 && mem::size_of::<Range>() == 16);
@@ -127,5 +125,31 @@ mod tests {
         assert!(cached.is_some_and(|bytes| (64 << 10..1 << 20).contains(&bytes)), "{cached:?}");
         assert!(!is_cached(file.as_fd(), 512 << 10, 64 << 10), "nobody has read the hole");
         assert!(!is_cached(file.as_fd(), 0, 1 << 20), "part of it is a hole");
+    }
+
+    /// Newer kernels do not tell whoever could not write a file what is cached of it.
+    #[test]
+    fn a_file_of_which_nothing_is_told_leaves_the_others_alone() {
+        if !rustix::process::geteuid().is_root() || is_refused() {
+            return lunette_skip::record_lacking(
+                "only root can be somebody else, and Linux before 6.5 tells nothing",
+            );
+        }
+        let mut theirs = tempfile::NamedTempFile::new().unwrap();
+        theirs.write_all(&[1; 8192]).unwrap();
+        let theirs = std::fs::File::open(theirs.path()).unwrap();
+        std::thread::spawn(move || {
+            // SAFETY: it takes a number, and changes this thread alone, which ends below.
+            unsafe { libc::setfsuid(65_534) };
+            let told = cached_bytes(theirs.as_fd(), 8192);
+            assert!(told.is_none_or(|bytes| bytes == 8192), "{told:?}");
+            let mut own = std::fs::File::from(
+                rustix::fs::memfd_create("own", rustix::fs::MemfdFlags::CLOEXEC).unwrap(),
+            );
+            own.write_all(&[1; 8192]).unwrap();
+            assert_eq!(cached_bytes(own.as_fd(), 8192), Some(8192));
+        })
+        .join()
+        .unwrap();
     }
 }
