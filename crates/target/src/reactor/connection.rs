@@ -7,16 +7,17 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use lunette_block::SendError;
+use lunette_block::{BufferPool, SendError};
 use lunette_iscsi::login::{Login, LoginOutcome};
-use lunette_iscsi::session::CloseReason;
+use lunette_iscsi::session::{CloseReason, Payload};
 use lunette_wire::frame::Digests;
-use lunette_wire::{Cid, FrameError};
+use lunette_wire::{Bhs, Cid, FrameError};
 use rustix::event::epoll;
 use tracing::{debug, info, warn};
 
 use super::login::new_login;
 use super::receive::Receiver;
+use super::strip::Strip;
 use super::transmit::{Progress, Transmitter};
 use crate::access::Caller;
 use crate::server::Shared;
@@ -310,6 +311,18 @@ impl Connection {
         match self.stage {
             Stage::Closing => self.is_lingering(),
             _ => self.transmitter.len() < QUEUED_PDUS_MAX && self.transmitter.owned_bytes() < OWNED_BYTES_MAX,
+        }
+    }
+
+    /// Queues a PDU without data beside others of its kind: in a strip, as long as there is memory for one.
+    pub(super) fn push_header(&mut self, bhs: &Bhs, pool: &BufferPool) {
+        let is_strip_wanted = !self.transmitter.has_room(0, self.digests) && !self.transmitter.is_blocked();
+        match if is_strip_wanted { Strip::of_headers(pool, self.digests) } else { None } {
+            Some(mut strip) => {
+                strip.close(bhs, 0, self.digests);
+                self.transmitter.push_strip(strip);
+            }
+            None => self.transmitter.push(bhs, Payload::None, self.digests),
         }
     }
 

@@ -1,6 +1,6 @@
 //! What a session's core has left in the outbox: PDUs go to their connections, events to who carries them out.
 
-use lunette_iscsi::session::Event;
+use lunette_iscsi::session::{Event, Payload};
 use lunette_scsi::Lun;
 
 use super::Reactor;
@@ -37,13 +37,18 @@ impl Reactor {
             self.outbox.pdus.clear();
             return;
         };
+        let are_several = self.outbox.pdus.len() > 1;
         for pdu in self.outbox.pdus.drain(..) {
             // What was meant for a connection that has gone goes nowhere.
             let Some(token) = session.link(pdu.cid).map(|link| link.token) else { continue };
             let connection =
                 self.connections.get_mut(token.index).filter(|connection| connection.token == token);
             let Some(connection) = connection else { continue };
-            connection.transmitter.push(&pdu.bhs, pdu.payload, connection.digests);
+            if are_several && matches!(pdu.payload, Payload::None) {
+                connection.push_header(&pdu.bhs, &session.pool);
+            } else {
+                connection.transmitter.push(&pdu.bhs, pdu.payload, connection.digests);
+            }
             if !std::mem::replace(&mut connection.is_dirty, true) {
                 self.dirty.push(token.index);
             }

@@ -29,6 +29,12 @@ impl Strip {
         strip.has_room(data_length, digests).then_some(strip)
     }
 
+    /// For as many PDUs without data as the smallest buffer holds.
+    pub(super) fn of_headers(pool: &BufferPool, digests: Digests) -> Option<Self> {
+        const LENGTH: usize = 4096;
+        Self::new(pool, 0, LENGTH / pdu_length(0, digests), digests)
+    }
+
     /// The PDUs that are in it.
     pub(super) fn bytes(&self) -> &[u8] {
         self.buffer.get(..self.filled).unwrap_or_default()
