@@ -29,7 +29,8 @@ const AT_ONCE_BYTES_MAX: u32 = 32 << 10;
 pub(super) const AT_ONCE_MAX: u16 = 128;
 
 /// READ and WRITE with 6, 10, 12 and 16 bytes (SBC-3; those with 6 bytes SBC-2).
-const OPERATIONS: [u8; 8] = [0x08, 0x28, 0xa8, 0x88, 0x0a, 0x2a, 0xaa, 0x8a];
+const READS: [u8; 4] = [0x08, 0x28, 0xa8, 0x88];
+const WRITES: [u8; 4] = [0x0a, 0x2a, 0xaa, 0x8a];
 
 /// A command of which the session knows nothing yet.
 struct Begun {
@@ -85,7 +86,7 @@ impl Answer<'_> {
 }
 
 impl Reactor {
-    /// Begins a command that has come whole, with all its data, and ends it if it can. False: nothing was done.
+    /// Begins a command that has come whole, with all its data, and ends it if it can. False: nothing was done for it.
     pub(super) fn begin_at_once(
         &mut self,
         (connection, index, cid): (usize, usize, Cid),
@@ -96,7 +97,7 @@ impl Reactor {
         let is_short = (1..AT_ONCE_BYTES_MAX).contains(&length);
         // What came earlier is done earlier.
         if !is_short
-            || !OPERATIONS.contains(&pdu.cdb[0])
+            || !(if pdu.read { READS } else { WRITES }).contains(&pdu.cdb[0])
             || !self.outbox.events.is_empty()
             || self.at_once_left == 0
         {
@@ -120,7 +121,7 @@ impl Reactor {
             transmitter: &mut connection.transmitter,
             digests: connection.digests,
             pool: &session.pool,
-            may_follow: self.unparsed_bytes / BHS_LENGTH,
+            may_follow: (self.unparsed_bytes / BHS_LENGTH).min(self.at_once_left.into()),
             new: None,
         });
         let Some(mut begun) = session.begin(pdu, data, key, answer.as_mut(), watch.as_mut()) else {
@@ -174,7 +175,8 @@ impl Reactor {
             (Some(id), Some(session::Event::Execute(id))),
             "the session allowed it"
         );
-        let is_starved = buffer.is_none() && !data.is_empty();
+        let is_starved =
+            (buffer.is_none() && !data.is_empty()) || matches!(begun.brought, Brought::Placed(_));
         let buffer = buffer.map(|mut buffer| {
             buffer[..data.len()].copy_from_slice(data);
             buffer
@@ -211,7 +213,8 @@ impl Begun {
                 let data = match std::mem::replace(&mut self.brought, Brought::Nothing) {
                     Brought::Nothing => return None,
                     Brought::Buffer(buffer) => Segment::Medium(Medium::Read(buffer)),
-                    Brought::Placed(_) => Segment::Placed,
+                    Brought::Placed(length) if length as u64 == u64::from(*length_bytes) => Segment::Placed,
+                    Brought::Placed(_) => return None,
                 };
                 Some(Transfer::In { data, length: *length_bytes })
             }
@@ -220,18 +223,16 @@ impl Begun {
         }
     }
 
-    /// Others will come to the place of what was read. Without memory it is as if it had never been read, which ends the command.
+    /// Others will come to the place of what was read. Where it stays there, there was no memory for it.
     #[cold]
     fn keep_what_was_placed(&mut self, answer: Option<Answer<'_>>) {
-        if let Brought::Placed(length) = self.brought {
-            self.brought = Brought::Nothing;
-            if let Some(mut answer) = answer
-                && let Some(mut buffer) = answer.pool.allocate(length)
-                && let Some(data) = answer.room(length)
-            {
-                buffer.copy_from_slice(data);
-                self.brought = Brought::Buffer(buffer);
-            }
+        if let Brought::Placed(length) = self.brought
+            && let Some(mut answer) = answer
+            && let Some(mut buffer) = answer.pool.allocate(length)
+            && let Some(data) = answer.room(length)
+        {
+            buffer.copy_from_slice(data);
+            self.brought = Brought::Buffer(buffer);
         }
     }
 }

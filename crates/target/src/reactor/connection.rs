@@ -29,7 +29,7 @@ const CLOSING_PATIENCE: Duration = Duration::from_secs(5);
 const LINGERING_PATIENCE: Duration = Duration::from_secs(1);
 
 /// With this much queued, nothing more is read from the connection until the initiator has taken some: what it can
-/// make us queue is bounded by what it has outstanding.
+/// make us queue is bounded by what it has outstanding. Answers in a strip count as one, and the pool bounds those.
 const QUEUED_PDUS_MAX: usize = 4096;
 
 /// The same for bytes that no buffer pool bounds: echoed pings, text, parameter data. As much as one ping may have.

@@ -24,7 +24,10 @@ fn pdu_length(data_length: usize, digests: Digests) -> usize {
 impl Strip {
     /// For as many as `count` PDUs with so many bytes of data each. `None` where there is no memory, or too little for one.
     pub(super) fn new(pool: &BufferPool, data_length: usize, count: usize, digests: Digests) -> Option<Self> {
-        let length = pdu_length(data_length, digests).saturating_mul(count).min(STRIP_BYTES_MAX);
+        let wanted = pdu_length(data_length, digests).saturating_mul(count);
+        // The pool takes as much for less.
+        let length =
+            wanted.checked_next_power_of_two().map_or(STRIP_BYTES_MAX, |length| length.min(STRIP_BYTES_MAX));
         let strip = Self { buffer: pool.allocate(length)?, filled: 0 };
         strip.has_room(data_length, digests).then_some(strip)
     }
@@ -88,6 +91,7 @@ mod tests {
     #[test]
     fn pdus_lie_one_behind_the_other_as_on_the_wire() {
         let mut strip = strip(5, 2, BOTH);
+        assert_eq!(strip.buffer.len(), 128);
         for (index, data) in [[1_u8; 5], [2; 5]].iter().enumerate() {
             strip.room(5, BOTH).unwrap().copy_from_slice(data);
             assert_eq!(strip.close(&[index as u8; BHS_LENGTH], 5, BOTH), 48 + 4 + 8 + 4);

@@ -187,6 +187,10 @@ impl Transmitter {
             let closed = strip.close(bhs, 0, digests);
             return self.queued_bytes += closed;
         }
+        debug_assert!(
+            !matches!(payload, Payload::Buffer { data: Segment::Placed, .. }),
+            "it is closed where it was placed"
+        );
         let pdu = QueuedPdu::new(bhs, payload, digests);
         self.queued_bytes += pdu.length;
         self.owned_bytes += pdu.body.owned_length();
@@ -214,6 +218,7 @@ impl Transmitter {
 
     /// Queues a PDU with what is in the [`Self::room`].
     pub(super) fn close(&mut self, bhs: &Bhs, data_length: usize, digests: Digests) {
+        debug_assert!(self.has_room(data_length, digests), "something is in its room");
         if let Some(strip) = self.strip() {
             let closed = strip.close(bhs, data_length, digests);
             self.queued_bytes += closed;
@@ -401,6 +406,63 @@ mod tests {
             protection: None,
         };
         (Volume::open(&spec).unwrap(), bytes)
+    }
+
+    #[test]
+    fn a_strip_that_is_sent_in_part_takes_more() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let near = listener.accept().unwrap().0;
+        near.set_nonblocking(true).unwrap();
+        let (digests, pool) = (Digests { header: false, data: true }, BufferPool::new(1 << 30));
+        let mut transmitter = Transmitter::default();
+        let mut expected = 0;
+        let mut begin = |transmitter: &mut Transmitter| {
+            let mut strip = Strip::new(&pool, 1000, 60, digests).unwrap();
+            strip.room(1000, digests).unwrap().fill(1);
+            expected += strip.close(&[1; BHS_LENGTH], 1000, digests);
+            transmitter.push_strip(strip);
+            for _ in 0..20 {
+                transmitter.room(1000, digests).unwrap().fill(2);
+                transmitter.close(&[2; BHS_LENGTH], 1000, digests);
+                expected += 1052;
+            }
+        };
+        // Until a strip is stuck half-way.
+        while transmitter.sent == 0 {
+            begin(&mut transmitter);
+            transmitter.send(&near, usize::MAX).unwrap();
+        }
+        assert!(transmitter.is_blocked() && transmitter.has_room(1000, digests));
+        for _ in 0..20 {
+            transmitter.room(1000, digests).unwrap().fill(3);
+            transmitter.close(&[3; BHS_LENGTH], 1000, digests);
+            transmitter.push(&[4; BHS_LENGTH], Payload::None, digests);
+            expected += 1052 + BHS_LENGTH;
+        }
+        let reader = std::thread::spawn(move || {
+            let mut received = Vec::new();
+            far.read_to_end(&mut received).unwrap();
+            received
+        });
+        while transmitter.send(&near, 10_000).unwrap() != Progress::Everything {
+            std::thread::yield_now();
+        }
+        assert_eq!((transmitter.len(), transmitter.queued_bytes, pool.in_use_bytes()), (0, 0, 0));
+        drop(near);
+        let received = reader.join().unwrap();
+        assert_eq!(received.len(), expected);
+        let mut at = 0;
+        while let Some(&index) = received.get(at) {
+            assert!(received[at..at + BHS_LENGTH].iter().all(|byte| *byte == index), "at {at}");
+            at += BHS_LENGTH;
+            if index < 4 {
+                let data = &received[at..at + 1000];
+                assert!(data.iter().all(|byte| *byte == index), "at {at}");
+                assert_eq!(received[at + 1000..at + 1004], crc32c(data));
+                at += 1004;
+            }
+        }
     }
 
     #[test]
