@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use lunette_initiator::multipath::{self, PathNews, PathOptions, PathState, Policy};
-use lunette_initiator::{Engine, EngineEvent, Options, Replay, Timing, Wishes};
+use lunette_initiator::{Engine, EngineEvent, Function, Options, Replay, Timing, Wishes};
 use lunette_tests::attach::{Attached, command};
 use lunette_tests::commands::exercise_commands;
 use lunette_tests::engine::{
@@ -15,6 +15,7 @@ use lunette_tests::engine::{
 use lunette_tests::lunette::TARGET_NAME;
 use lunette_tests::need_guest;
 use lunette_tests::vm::{GUEST, Guest, IMAGE_OLD, Network, Passage};
+use lunette_wire::target::TaskManagementOutcome;
 
 use crate::portal;
 
@@ -110,6 +111,24 @@ impl Drop for Lio {
     }
 }
 
+/// RFC 7143, 11.6.1: "task management function not supported". Sequences of data that are under way are not ended early for a
+/// function that may end so (decision 0033).
+fn refuses_functions_on_task_sets(engine: &mut Engine) {
+    let unit = lun(0).field();
+    for function in [Function::AbortTaskSet(unit), Function::ClearTaskSet(unit)] {
+        let asked = engine.manage(function).expect("room for a function");
+        let response = loop {
+            engine.poll(None, &mut Vec::new()).expect("the system lets us");
+            match engine.event() {
+                Some(EngineEvent::Managed { request, response }) if request == asked => break response,
+                Some(EngineEvent::Over { reason } | EngineEvent::Lost { reason }) => panic!("{reason}"),
+                _ => {}
+            }
+        };
+        assert_eq!(response, TaskManagementOutcome::FunctionNotSupported as u8, "{function:?}");
+    }
+}
+
 #[test]
 fn every_way_of_transferring_data_works_with_lio() {
     let network = need_guest!();
@@ -119,6 +138,9 @@ fn every_way_of_transferring_data_works_with_lio() {
         let mut engine = lio.connect(connections, Wishes { error_recovery_level, ..wishes });
         for (unit, block_bytes) in UNITS {
             exercise(&mut engine, unit, block_bytes, seed as u64);
+        }
+        if seed == 0 {
+            refuses_functions_on_task_sets(&mut engine);
         }
         engine.close().expect("a logout");
     }
