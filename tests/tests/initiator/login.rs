@@ -63,7 +63,7 @@ fn refuse(listener: &TcpListener, status_class: u8, status_detail: u8) {
 
 /// How a target does not take a login that leaves out the security stage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum No {
+pub(super) enum No {
     Status,
     Close,
     Silence,
@@ -85,7 +85,7 @@ fn stage_of_next(listener: &TcpListener) -> (TcpStream, LoginStage) {
 }
 
 /// Takes a connection whose login leaves out the security stage, and not the login. What is answered has to be kept.
-fn take_no_short_login(listener: &TcpListener, no: No) -> Option<TcpStream> {
+pub(super) fn take_no_short_login(listener: &TcpListener, no: No) -> Option<TcpStream> {
     let (mut stream, stage) = stage_of_next(listener);
     assert_eq!(stage, LoginStage::Operational);
     receive(&mut stream, ConnectionParameters::default());
@@ -96,7 +96,7 @@ fn take_no_short_login(listener: &TcpListener, no: No) -> Option<TcpStream> {
 }
 
 /// Logs in whoever comes next, beginning with this stage.
-fn take(listener: &TcpListener, stage: LoginStage) -> Script {
+pub(super) fn take(listener: &TcpListener, stage: LoginStage) -> Script {
     let (stream, found) = stage_of_next(listener);
     assert_eq!(found, stage);
     Script::log_in(stream)

@@ -10,12 +10,13 @@ use lunette_tests::attach::Attached;
 use lunette_tests::engine::{execute, lun, make_ready, options, read, wait_for};
 use lunette_tests::in_process::InProcess;
 use lunette_tests::lunette::binary;
-use lunette_wire::initiator::ScsiCommand;
+use lunette_wire::initiator::{LoginStage, ScsiCommand};
 use lunette_wire::target::{NopIn, Numbers, Residual, ScsiResponse, TaskManagementResponse};
 use lunette_wire::{CmdSn, DataSn, InitiatorPdu, InitiatorTaskTag, StatSn, TargetPdu, TargetTransferTag};
 
 use super::guard::identity;
 use super::hostile::{NAME, Script};
+use super::login::{No, take, take_no_short_login};
 
 const INQUIRY: u8 = 0x12;
 const MODE_SENSE_6: u8 = 0x1a;
@@ -40,28 +41,59 @@ fn answer(cdb: &[u8; 16], broken: u8) -> Option<Vec<u8>> {
 fn serve(broken: u8) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
-    std::thread::spawn(move || {
-        let mut target = Script::log_in(listener.accept().expect("a connection").0);
-        while let Some(pdu) = target.try_receive() {
-            let InitiatorPdu::ScsiCommand(command) = pdu else { return };
-            let wanted = command.expected_data_transfer_length;
-            let mut data = answer(&command.cdb, broken);
-            if let Some(data) = data.as_mut().filter(|data| !data.is_empty()) {
-                data.truncate(wanted as usize);
-                target.say(&TargetPdu::ScsiDataIn(target.data_in(&command)), data);
-            }
-            let length = data.as_ref().map_or(0, Vec::len);
-            let residual = match wanted - length as u32 {
-                missing if missing > 0 && data.is_some() => Residual::Underflow(missing),
-                _ => Residual::None,
-            };
-            let exp_data_sn = DataSn((length > 0).into());
-            let response = ScsiResponse { residual, exp_data_sn, ..target.response(&command) };
-            target.say(&TargetPdu::ScsiResponse(response), &[]);
-            target.stat_sn = StatSn(target.stat_sn.0.wrapping_add(1));
-        }
-    });
+    std::thread::spawn(move || tell(Script::log_in(listener.accept().expect("a connection").0), broken));
     address
+}
+
+/// Answers questions on one connection, until something else than a command comes, or a read.
+fn tell(mut target: Script, broken: u8) {
+    while let Some(pdu) = target.try_receive() {
+        let InitiatorPdu::ScsiCommand(command) = pdu else { return };
+        if command.cdb[0] == READ_16 {
+            return;
+        }
+        let wanted = command.expected_data_transfer_length;
+        let mut data = answer(&command.cdb, broken);
+        if let Some(data) = data.as_mut().filter(|data| !data.is_empty()) {
+            data.truncate(wanted as usize);
+            target.say(&TargetPdu::ScsiDataIn(target.data_in(&command)), data);
+        }
+        let length = data.as_ref().map_or(0, Vec::len);
+        let residual = match wanted - length as u32 {
+            missing if missing > 0 && data.is_some() => Residual::Underflow(missing),
+            _ => Residual::None,
+        };
+        let exp_data_sn = DataSn((length > 0).into());
+        let response = ScsiResponse { residual, exp_data_sn, ..target.response(&command) };
+        target.say(&TargetPdu::ScsiResponse(response), &[]);
+        target.stat_sn = StatSn(target.stat_sn.0.wrapping_add(1));
+    }
+}
+
+/// A path whose target wants the security stage: once it is known, each new session of the path begins with it.
+#[test]
+fn a_path_remembers_how_its_target_is_logged_in_to() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let server = std::thread::spawn(move || {
+        drop(take_no_short_login(&listener, No::Status));
+        tell(take(&listener, LoginStage::Security), u8::MAX);
+        tell(take(&listener, LoginStage::Security), u8::MAX);
+    });
+    let path = PathOptions::new(options(NAME, address), lun(0));
+    let engine = multipath::Engine::connect(multipath::Options::new(vec![path]));
+    let mut engine = engine.unwrap_or_else(|error| panic!("{error}"));
+    // The connection ends at it.
+    engine.submit(read(0, 0, 1, 512));
+    let is_back = |event: &EngineEvent| {
+        matches!(event, EngineEvent::Path { news: multipath::PathNews::Up { after: Some(_) }, .. })
+    };
+    while !std::iter::from_fn(|| engine.event()).any(|event| is_back(&event)) {
+        engine.poll(Some(Duration::from_millis(100)), &mut Vec::new()).expect("the system lets us");
+        assert!(!engine.is_over());
+    }
+    drop(engine);
+    server.join().expect("each login is as it should be");
 }
 
 fn attach(broken: u8) -> anyhow::Result<Attached> {
