@@ -10,7 +10,8 @@ const LEFT: f64 = 60.0;
 const TOP: f64 = 26.0;
 const WIDTH: f64 = 460.0;
 const HEIGHT: f64 = 240.0;
-const RIGHT: f64 = 170.0;
+/// What a letter takes on average, with some to spare.
+const LETTER: f64 = 7.0;
 const BOTTOM: f64 = 40.0;
 /// Lines across, at most.
 const STEPS_MAX: f64 = 6.0;
@@ -72,7 +73,12 @@ const SERIES: [Series; 3] = [
         name: "model",
         stroke: "stroke-width=\"1\" stroke-dasharray=\"5 4\"",
         figure: |cell| cell.model,
-        marker: |_, _, _| String::new(),
+        marker: |x, y, colour| {
+            let (left, right) = (x - 6.0, x + 6.0);
+            format!(
+                "<line x1=\"{left:.1}\" x2=\"{right:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\" stroke=\"{colour}\"/>"
+            )
+        },
     },
     Series {
         name: "published",
@@ -146,7 +152,7 @@ fn figure(title: &str, cells: &[&CellResult], across: &str, curves: &str) -> Str
             y(figure),
             LEFT - 6.0,
             y(figure) + 4.0,
-            figure_text(figure)
+            if figure > 0.0 { figure_text(figure) } else { "0".to_owned() }
         );
     }
     for (place, name) in places.iter().enumerate() {
@@ -187,7 +193,7 @@ fn figure(title: &str, cells: &[&CellResult], across: &str, curves: &str) -> Str
             legend.series(&series);
         }
     }
-    let (width, height) = (LEFT + WIDTH + RIGHT, (TOP + HEIGHT + BOTTOM).max(legend.y));
+    let (width, height) = (Legend::X + legend.width, (TOP + HEIGHT + BOTTOM).max(legend.y));
     let kind = if scale.is_logarithmic { ", logarithmic" } else { "" };
     format!(
         "<h3>{}{kind}</h3>\n<svg viewBox=\"0 0 {width} {height}\" width=\"{width}\" role=\"img\" xmlns=\"http://www.w3.org/2000/svg\">\n\
@@ -203,17 +209,20 @@ fn figure(title: &str, cells: &[&CellResult], across: &str, curves: &str) -> Str
 /// What colours and lines mean, to the right of the curves.
 struct Legend {
     text: String,
+    width: f64,
     y: f64,
 }
 
 impl Default for Legend {
     fn default() -> Self {
-        Self { text: String::new(), y: TOP + 10.0 }
+        Self { text: String::new(), width: 0.0, y: TOP + 10.0 }
     }
 }
 
 impl Legend {
     const X: f64 = LEFT + WIDTH + 14.0;
+    /// Room for a swatch before the name.
+    const INDENT: f64 = 32.0;
 
     fn colour(&mut self, colour: &str, name: &str) {
         let (x, y) = (Self::X, self.y);
@@ -236,10 +245,12 @@ impl Legend {
         let _ = writeln!(
             self.text,
             "{swatch}<text x=\"{}\" y=\"{}\">{}</text>",
-            Self::X + 32.0,
+            Self::X + Self::INDENT,
             self.y + 9.0,
             html_text(name)
         );
+        // As many letters as a line has, far fewer than a double counts.
+        self.width = self.width.max(Self::INDENT + LETTER * (name.chars().count() + 1) as f64);
         self.y += LINE;
     }
 }

@@ -77,7 +77,7 @@ fn label(cell: &CellResult, cells: &[&CellResult]) -> String {
 
 /// What stands behind a bar.
 fn figure_and_limit(cell: &CellResult, class: &str, value: f64) -> String {
-    let limit = if class == "measured" && cell.model.is_some() { cell.limit.as_str() } else { "" };
+    let limit = if class == "measured" { cell.limit.as_str() } else { "" };
     html_text(format!("{} {limit}", figure_text(value)).trim_end())
 }
 
