@@ -70,7 +70,7 @@ impl Session {
             losses: 0,
             idle_round_trip: Duration::MAX,
         };
-        for &lun in &disk.luns {
+        for &lun in disk.luns.iter().skip(1) {
             session.insist(lun, unit::test_unit_ready().cdb())?;
         }
         for _ in 0..IDLE_TRIES {

@@ -243,8 +243,7 @@ impl Laboratory<'_> {
                 let site = sites.iter().find(|site| site.0 == aimed.peer).map(|site| &site.1);
                 let over = site.zip(described.as_ref().map(|described| &described.1));
                 let round_trip = over.map(|(_, link)| link.round_trip()).unwrap_or_default();
-                let outstanding_bytes = cell.probe.outstanding_bytes();
-                let duty = Duty::on(round_trip, outstanding_bytes, seed, self.is_quick);
+                let duty = Duty::on(round_trip, cell.probe.to_grow(), seed, self.is_quick);
                 let place =
                     Place { over, binary: self.binary, scratch: self.scratch, image: &image, kept: &kept };
                 let run = probe::run_once(place, &cell.probe, duty);

@@ -115,6 +115,18 @@ impl DiskProbe {
         (u64::from(self.depth) * u64::from(self.mix().size_bytes)).min(buffered)
     }
 
+    /// How many round trips a command takes: two where it may have to wait for R2Ts.
+    pub(super) fn round_trips(&self) -> u32 {
+        let Mix { size_bytes, read_share } = self.mix();
+        let goes_unasked = match self.keys {
+            // The default of FirstBurstLength (RFC 7143, 13.14); no target here has less.
+            Keys::Defaults => size_bytes <= 64 << 10,
+            Keys::Unsolicited { .. } => true,
+            Keys::Solicited | Keys::Fujita => false,
+        };
+        if goes_unasked || read_share >= 1.0 { 1 } else { 2 }
+    }
+
     /// On the site's target, until somebody ends it.
     pub(super) fn endless(&self, site: &Site, duty: Duty) -> Result<Plan, LabError> {
         let (options, lun) = site.options()?;

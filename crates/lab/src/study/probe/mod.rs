@@ -217,8 +217,19 @@ impl Probe {
         }
     }
 
-    /// What is to be under way at once, in bytes, as far as that is known.
-    pub(crate) fn outstanding_bytes(&self) -> u64 {
+    /// What has to grow before it is measured.
+    pub(crate) fn to_grow(&self) -> Turn {
+        let round_trips = match self {
+            Self::Disk(disk) | Self::Recovery(disk) | Self::Shared(SharedProbe { disk, .. }) => {
+                disk.round_trips()
+            }
+            _ => 1,
+        };
+        Turn { outstanding_bytes: self.outstanding_bytes(), round_trips }
+    }
+
+    /// In bytes, as far as that is known.
+    fn outstanding_bytes(&self) -> u64 {
         match self {
             Self::Tcp { .. } => u64::MAX,
             Self::Disk(disk) | Self::Recovery(disk) => disk.outstanding_bytes(),
@@ -304,21 +315,32 @@ pub(crate) struct Duty {
 
 /// What TCP sends in its first round trip: ten segments (RFC 6928), here of 1448 bytes.
 const FIRST_WINDOW_BYTES: u64 = 14_480;
+/// The longest that is measured where it is to be quick.
+const QUICK_MAX: Duration = Duration::from_millis(2500);
+
+/// What is to be under way at once, in bytes, as far as that is known, and how many round trips each part of it takes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Turn {
+    pub(crate) outstanding_bytes: u64,
+    pub(crate) round_trips: u32,
+}
 
 impl Duty {
     /// Long enough that TCP has found its way, and that one command more or less does not show.
     ///
-    /// A window doubles with each turn of the workload, and a command with R2Ts turns in two round trips. What was begun together
-    /// then still comes in a burst with gaps behind it, for as long again.
-    pub(crate) fn on(round_trip: Duration, outstanding_bytes: u64, seed: u64, is_quick: bool) -> Self {
+    /// A window doubles with each turn of the workload, which takes one round trip, or two where commands wait for R2Ts. What was begun
+    /// together then still comes in a burst with gaps behind it, for as long again. What is not quick has twice the time of the slower ones.
+    pub(crate) fn on(round_trip: Duration, turn: Turn, seed: u64, is_quick: bool) -> Self {
         let ms = Duration::from_millis;
+        let Turn { outstanding_bytes, round_trips } = turn;
         // More than this is under way on no link here.
         let doublings = (outstanding_bytes.clamp(1, 16 << 20) / FIRST_WINDOW_BYTES + 1).ilog2();
-        let growth = round_trip * (4 * doublings + 8);
+        let growth = round_trip * (2 * doublings + 4);
         if is_quick {
-            Self { warm_up: ms(200) + growth, time: ms(500) + round_trip * 20, seed, is_quick }
+            let time = (ms(500) + round_trip * 20).min(QUICK_MAX);
+            Self { warm_up: ms(200) + growth * round_trips, time, seed, is_quick }
         } else {
-            Self { warm_up: ms(500) + growth * 2, time: ms(2500) + round_trip * 40, seed, is_quick }
+            Self { warm_up: ms(500) + growth * 4, time: ms(2500) + round_trip * 40, seed, is_quick }
         }
     }
 }
@@ -388,11 +410,17 @@ mod tests {
 
     #[test]
     fn tcp_has_time_to_grow() {
-        let on = |outstanding| Duty::on(Duration::from_millis(50), outstanding, 1, true);
+        let turning = |outstanding_bytes, round_trips| {
+            Duty::on(Duration::from_millis(50), Turn { outstanding_bytes, round_trips }, 1, true)
+        };
+        let on = |outstanding| turning(outstanding, 2);
         // One small command: nothing has to grow.
         assert_eq!(on(1024).warm_up, Duration::from_millis(600));
         // 2 MiB are eight doublings from ten segments, of two round trips each, and as many again.
         assert_eq!(on(2 << 20).warm_up, Duration::from_millis(600 + 7 * 4 * 50));
         assert_eq!(on(u64::MAX).warm_up, on(16 << 20).warm_up);
+        // Without R2Ts half of it.
+        assert_eq!(turning(2 << 20, 1).warm_up, Duration::from_millis(400 + 7 * 2 * 50));
+        assert_eq!(on(1024).time, Duration::from_millis(1500));
     }
 }
