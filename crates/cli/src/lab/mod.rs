@@ -185,6 +185,7 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
     } else {
         options.studies.iter().map(|named| named.0).collect()
     };
+    let mut first = None;
     for study in chosen {
         let stops = interrupts.flag();
         let laboratory = Laboratory {
@@ -205,6 +206,12 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
                 say(&format!("lunette: {} is left out: it needs {what}", study.name));
                 continue;
             }
+            // What goes wrong in one of all is not the others' fault.
+            Err(error) if options.all && !matches!(error, LabError::Network(_)) => {
+                say(&format!("lunette: {} has failed: {error}", study.name));
+                first.get_or_insert_with(|| failure(study, &error));
+                continue;
+            }
             Err(error) => return Err(failure(study, &error)),
         };
         if let Some(directory) = &options.output {
@@ -216,7 +223,7 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
             break;
         }
     }
-    Ok(())
+    first.map_or(Ok(()), Err)
 }
 
 fn run_one(

@@ -9,7 +9,7 @@ use lunette_initiator::{IscsiName, Lun, Options, Portal};
 use lunette_wan::FAR;
 
 use super::memory::MemoryBound;
-use super::site::{Site, TARGET, serve};
+use super::site::{Site, TARGET, serve, timing};
 use crate::LabError;
 
 /// Where it listens.
@@ -46,7 +46,7 @@ impl Service {
     pub(crate) fn options() -> Result<(Options, Lun), LabError> {
         let name = IscsiName::parse(TARGET).map_err(|error| LabError::Plan(error.to_string()))?;
         let mut options = Options::new(name, Portal::new(FAR.ipv4.to_string(), PORT));
-        options.timing.recovery = std::time::Duration::ZERO;
+        options.timing = timing();
         Ok((options, Lun::default()))
     }
 

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use lunette_initiator::{IscsiName, Lun, Options, Portal};
+use lunette_initiator::{IscsiName, Lun, Options, Portal, Timing};
 use lunette_link::Link;
 use lunette_wan::{Emulator, FAR, Proxy, spawn_here};
 
@@ -33,6 +33,9 @@ pub(crate) const RANGE_BYTES: u64 = 256 << 20;
 const LATE: Duration = Duration::from_micros(300);
 /// Its blocks, in bytes.
 pub(crate) const BLOCK_BYTES: u32 = 512;
+
+/// The silence after which a target counts as gone.
+const SILENCE: Duration = Duration::from_secs(60);
 
 /// A running network with its target. It ends when it is dropped; the target also when the thread ends that made it.
 pub(crate) struct Site {
@@ -183,8 +186,7 @@ impl Site {
         let lun = Lun::new(lun).unwrap_or_default();
         let name = IscsiName::parse(name).map_err(|error| LabError::Plan(error.to_string()))?;
         let mut options = Options::new(name, Portal::new(portal.ip().to_string(), portal.port()));
-        // A session that is lost is a figure that is lost.
-        options.timing.recovery = Duration::ZERO;
+        options.timing = timing();
         Ok((options, lun))
     }
 
@@ -239,6 +241,12 @@ impl Site {
             is_doubtful: overrun > 0 || late > LATE.max(link.round_trip() / 50),
         })
     }
+}
+
+/// A session that is lost is a figure that is lost: it is not had again, and is given up only after a silence that no burst of losses and
+/// no busy machine explains.
+pub(crate) fn timing() -> Timing {
+    Timing { recovery: Duration::ZERO, nop_timeout: SILENCE, ..Timing::default() }
 }
 
 /// A network where both ends have the first of these congestion controls that this system lets a namespace have, and the system's
