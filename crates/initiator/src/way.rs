@@ -1,6 +1,9 @@
 //! What the way to a disk holds: its rate times its delay, measured by the commands on it as BBR (Cardwell and others, 2016)
 //! does it with packets. The rate is what was delivered between the sending of a command and its end, the largest of the last
-//! ones; the delay that of the quickest command so far.
+//! ones; the delay that of the quickest command of the last ten seconds, since a way may become another one.
+//!
+//! Where the window is full, every command waits behind others, and none shows the delay alone. When the quickest one is too old, the way
+//! is therefore said to hold little until a command was sent and answered behind that little: it has waited for nobody.
 //!
 //! No I/O and no clock: the caller says when commands were sent and when they ended, by one clock.
 
@@ -12,6 +15,9 @@ const RATES: usize = 32;
 
 /// Ends that are remembered, to know what had been delivered when a command was sent: more than are under way at once.
 const ENDS: usize = 1024;
+
+/// How long the quickest command counts.
+const DELAY_AGE_MAX: Duration = Duration::from_secs(10);
 
 /// A way to a disk, in one direction.
 ///
@@ -29,8 +35,10 @@ const ENDS: usize = 1024;
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Way {
-    /// Of the quickest command.
-    delay: Option<Duration>,
+    /// Of the quickest command of late.
+    delay: Option<Delay>,
+    /// Since when the delay is measured anew, with little under way.
+    probing_since: Option<Duration>,
     /// Bytes per second, of the last commands.
     rates: VecDeque<f64>,
     delivered_bytes: u64,
@@ -38,6 +46,14 @@ pub struct Way {
     ends: VecDeque<(Duration, u64)>,
     /// What had been delivered before all of them.
     forgotten_bytes: u64,
+}
+
+/// How long a command took.
+#[derive(Debug, Clone, Copy)]
+struct Delay {
+    time: Duration,
+    /// When it ended.
+    at: Duration,
 }
 
 impl Way {
@@ -48,7 +64,7 @@ impl Way {
         let delivered_before = last_before.map_or(self.forgotten_bytes, |(_, bytes)| *bytes);
         self.delivered_bytes += bytes;
         let time = ended.saturating_sub(sent).max(Duration::from_nanos(1));
-        self.delay = Some(self.delay.map_or(time, |delay| delay.min(time)));
+        self.note_delay(sent, Delay { time, at: ended });
         if self.rates.len() == RATES {
             self.rates.pop_front();
         }
@@ -62,12 +78,29 @@ impl Way {
         self.ends.push_back((ended.max(last), self.delivered_bytes));
     }
 
-    /// What keeps the way busy, in bytes: twice its rate times its delay, or what it moves in `least` if that is more. None before
-    /// anything was measured.
+    fn note_delay(&mut self, sent: Duration, delay: Delay) {
+        let is_quickest = self.delay.is_none_or(|quickest| delay.time <= quickest.time);
+        // Whatever was sent since then had little before it.
+        if is_quickest || self.probing_since.is_some_and(|since| since <= sent) {
+            (self.delay, self.probing_since) = (Some(delay), None);
+        } else if self.delay.is_some_and(|quickest| delay.at.saturating_sub(quickest.at) > DELAY_AGE_MAX) {
+            self.probing_since.get_or_insert(delay.at);
+        }
+    }
+
+    /// True for the moment in which the delay is measured: the less is under way, the truer it is.
+    pub fn is_measured_now(&self) -> bool {
+        self.probing_since.is_some()
+    }
+
+    /// What keeps the way busy, in bytes: twice its rate times its delay, or what it moves in `least` if that is more. For a moment
+    /// every ten seconds it is half its rate times its delay, so that the delay can be measured. None before anything was measured.
     pub fn holds(&self, least: Duration) -> Option<u64> {
         let rate = self.rates.iter().copied().fold(0.0, f64::max);
+        let Delay { time, .. } = self.delay?;
+        let time = if self.is_measured_now() { time / 2 } else { (time * 2).max(least) };
         // A float beyond what fits becomes the most that does.
-        self.delay.map(|delay| (rate * (delay * 2).max(least).as_secs_f64()) as u64)
+        Some((rate * time.as_secs_f64()) as u64)
     }
 }
 
@@ -104,6 +137,68 @@ mod tests {
         }
         let held = way.holds(Duration::ZERO).unwrap();
         assert!((2000..=6000).contains(&held), "{held}");
+    }
+
+    /// A line with a rate in bytes per second, and commands of 64 KiB on it, as many as the way holds, or two.
+    struct Line {
+        now: Duration,
+        free_at: Duration,
+        under_way: VecDeque<(Duration, Duration)>,
+    }
+
+    impl Line {
+        const BYTES: u64 = 64 << 10;
+
+        /// Runs for so long with a delay there and back; answers the share of the rate that was used.
+        fn run(&mut self, way: &mut Way, rate: f64, delay: Duration, time: Duration) -> f64 {
+            let (begin, mut moved) = (self.now, 0);
+            while self.now < begin + time {
+                let window = way.holds(Duration::ZERO).unwrap_or(0).max(2 * Self::BYTES);
+                while (self.under_way.len() as u64) * Self::BYTES < window {
+                    self.free_at =
+                        self.free_at.max(self.now) + Duration::from_secs_f64(Self::BYTES as f64 / rate);
+                    self.under_way.push_back((self.now, self.free_at + delay));
+                }
+                let (sent, ended) = self.under_way.pop_front().unwrap();
+                self.now = self.now.max(ended);
+                moved += Self::BYTES;
+                way.moved(sent, self.now, Self::BYTES);
+            }
+            moved as f64 / rate / (self.now - begin).as_secs_f64()
+        }
+    }
+
+    #[test]
+    fn a_way_that_becomes_longer_is_kept_busy_after_a_while() {
+        let (mut way, rate) = (Way::default(), 20e6);
+        let mut line = Line { now: ms(0), free_at: ms(0), under_way: VecDeque::new() };
+        assert!(line.run(&mut way, rate, ms(10), ms(60_000)) > 0.99);
+        // The delay of before counts for ten seconds at most.
+        line.run(&mut way, rate, ms(200), ms(12_000));
+        let share = line.run(&mut way, rate, ms(200), ms(60_000));
+        assert!(share > 0.98, "{share:.3} of the rate");
+        // What waits on the way hides that it has become shorter; each time half of that goes.
+        line.run(&mut way, rate, ms(10), ms(60_000));
+        let held = way.holds(Duration::ZERO).unwrap();
+        assert!(held < 20_000 * 40, "{held}");
+    }
+
+    #[test]
+    fn what_waits_on_the_way_is_not_taken_for_its_delay() {
+        const SECONDS: u32 = 120;
+        for (rate, delay_ms) in [(20e6, 0), (20e6, 10), (20e6, 50), (60e6, 100), (1e6, 50)] {
+            let mut way = Way::default();
+            let mut line = Line { now: ms(0), free_at: ms(0), under_way: VecDeque::new() };
+            let (mut most, mut moved) = (0, 0.0);
+            for _ in 0..SECONDS {
+                moved += line.run(&mut way, rate, ms(delay_ms), ms(1000)) / f64::from(SECONDS);
+                most = most.max(way.holds(Duration::ZERO).unwrap());
+            }
+            // Each command takes the time that it needs by itself as well, and may have one before it.
+            let alone = rate * delay_ms as f64 / 1e3 + 2.0 * Line::BYTES as f64;
+            assert!(most as f64 <= 2.2 * alone, "{rate} bytes/s, {delay_ms} ms: {most} of {alone}");
+            assert!(moved > 0.97, "{rate} bytes/s, {delay_ms} ms: {moved:.3} of the rate");
+        }
     }
 
     #[test]

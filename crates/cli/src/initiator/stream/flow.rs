@@ -87,12 +87,14 @@ impl Flow {
         }
     }
 
-    fn window_bytes(&self) -> u64 {
+    /// As much data as is under way at once, in bytes.
+    pub(super) fn window_bytes(&self) -> u64 {
         if self.depth != Depth::Measured {
             return u64::MAX;
         }
+        let pieces = if self.way.is_measured_now() { 1 } else { 2 };
         let held = self.way.holds(TIME_MIN);
-        held.map_or(BEGIN_BYTES, |bytes| bytes.clamp(2 * PIECE_BYTES_MIN, BYTES_MAX))
+        held.map_or(BEGIN_BYTES, |bytes| bytes.clamp(pieces * PIECE_BYTES_MIN, BYTES_MAX))
     }
 
     /// A command with so much data is sent.
