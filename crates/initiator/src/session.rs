@@ -265,18 +265,7 @@ struct Driver<'a, E> {
 
 fn drive(engine: impl Drive, shared: &Shared) {
     let _closing = Closing(shared);
-    let now = Instant::now();
-    let mut driver = Driver {
-        began: now.checked_sub(engine.elapsed()).unwrap_or(now),
-        engine,
-        shared,
-        waiting: Vec::new(),
-        merging: Vec::new(),
-        functions: Vec::new(),
-        leaving: Vec::new(),
-        is_abandoned: false,
-        told_at: Duration::ZERO,
-    };
+    let mut driver = Driver::of(engine, shared);
     let mut done = Vec::new();
     loop {
         driver.take_requests();
@@ -288,14 +277,27 @@ fn drive(engine: impl Drive, shared: &Shared) {
             tracing::error!(%error, "the session's thread ends");
             break;
         }
-        for completion in done.drain(..) {
-            driver.answer(completion);
-        }
+        driver.answer_all(&mut done);
         driver.tell_events();
     }
 }
 
-impl<E: Drive> Driver<'_, E> {
+impl<'a, E: Drive> Driver<'a, E> {
+    fn of(engine: E, shared: &'a Shared) -> Self {
+        let now = Instant::now();
+        Self {
+            began: now.checked_sub(engine.elapsed()).unwrap_or(now),
+            engine,
+            shared,
+            waiting: Vec::new(),
+            merging: Vec::new(),
+            functions: Vec::new(),
+            leaving: Vec::new(),
+            is_abandoned: false,
+            told_at: Duration::ZERO,
+        }
+    }
+
     /// True when nobody can want anything any more.
     fn is_through(&self) -> bool {
         self.is_abandoned && self.engine.is_over() && self.engine.outstanding() == 0
@@ -354,9 +356,23 @@ impl<E: Drive> Driver<'_, E> {
         self.waiting[id.place()] = Some((id, waiter));
     }
 
-    fn answer(&mut self, completion: Completion) {
-        let waiting = self.waiting.get_mut(completion.id.place()).and_then(Option::take);
-        let Some((_, waiter)) = waiting.filter(|(id, _)| *id == completion.id) else { return };
+    fn answer_all(&mut self, done: &mut Vec<Completion>) {
+        // A read that is tried again may get the place of any of them: who waits is known before the first is.
+        let waiters: Vec<Option<Waiter>> =
+            done.iter().map(|completion| self.waiter_of(completion.id)).collect();
+        for (completion, waiter) in done.drain(..).zip(waiters) {
+            if let Some(waiter) = waiter {
+                self.answer(completion, waiter);
+            }
+        }
+    }
+
+    fn waiter_of(&mut self, id: CommandId) -> Option<Waiter> {
+        let waiting = self.waiting.get_mut(id.place())?;
+        waiting.take_if(|(waiting, _)| *waiting == id).map(|(_, waiter)| waiter)
+    }
+
+    fn answer(&mut self, completion: Completion, waiter: Waiter) {
         match waiter.again(&completion) {
             Ok(commands) => commands.into_iter().for_each(|(command, asker)| {
                 self.submit(command, Owners::one(asker));
