@@ -83,6 +83,7 @@ const RULES: &[Rule] = &[
             "lunette-scsi",
             "lunette-block",
             "lunette-wire",
+            "lunette-cases",
         ],
         pure: false,
     },

@@ -1,5 +1,7 @@
 //! What the commands here need of a session: commands out, completions in.
 
+use std::time::Duration;
+
 use lunette_initiator::multipath::PathInfo;
 use lunette_scsi::client::{Command, UnitIdentity};
 use lunette_scsi::{Lun, Status};
@@ -32,6 +34,9 @@ pub(crate) trait Port: Send {
     /// # Errors
     /// The session is over, or what a command did is not known.
     fn finish(&mut self) -> Result<Done, Failure>;
+
+    /// The time by a clock of its own, which never goes back.
+    fn now(&self) -> Duration;
 
     /// Says which unit this is: if it is another one after the session was lost, its commands fail.
     fn guard(&mut self, lun: Lun, identity: UnitIdentity);

@@ -123,6 +123,7 @@ struct SessionPort {
     done: Vec<Completion>,
     /// How often the session was lost since a command ended.
     losses: u32,
+    began: Instant,
 }
 
 impl Port for SessionPort {
@@ -184,6 +185,10 @@ impl Port for SessionPort {
             data.truncate(completion.received as usize);
         }
         Ok(Done { tag, status: Status::from_code(status.code), sense: status.sense, data })
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
     }
 
     fn guard(&mut self, lun: Lun, identity: UnitIdentity) {
@@ -249,7 +254,8 @@ pub(crate) fn helped(remedy: Remedy) -> String {
 
 impl SessionPort {
     fn of(engine: AnyEngine) -> Box<dyn Port> {
-        Box::new(SessionPort { engine: Some(engine), tags: HashMap::new(), done: Vec::new(), losses: 0 })
+        let (tags, done, losses) = Default::default();
+        Box::new(SessionPort { engine: Some(engine), tags, done, losses, began: Instant::now() })
     }
 
     fn engine(&mut self) -> Result<&mut AnyEngine, Failure> {

@@ -10,7 +10,7 @@ use lunette_scsi::client::medium::{self, BlockRange};
 
 pub(crate) use self::flow::{Depth, Flow};
 use self::pipeline::does_not_fit;
-pub(crate) use self::reads::ReadStream;
+pub(crate) use self::reads::{ReadStream, Step};
 pub(crate) use self::writes::WriteStream;
 use super::disk::Disk;
 use crate::failure::Failure;
@@ -25,6 +25,9 @@ pub(crate) const OTHERS_MAX: usize = 16;
 /// The most that the unit works on for them together, in bytes; a longer one goes alone. A unit may really write all of it, and at 10 MB/s
 /// the last is still answered in time.
 pub(crate) const OTHERS_BYTES_MAX: u64 = 1 << 30;
+
+/// The most questions under way whose answers say what is to be read: a long line is busy, and a unit hardly.
+pub(crate) const QUESTIONS_MAX: usize = 8;
 
 /// SYNCHRONIZE CACHE of the whole disk, unless every write is stable when it is answered.
 ///

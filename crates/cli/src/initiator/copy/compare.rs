@@ -7,7 +7,7 @@ use indicatif::ProgressBar;
 
 use super::super::transfer::Difference;
 use super::endpoint::Endpoint;
-use super::pieces::{Piece, Pieces, WAITING_MAX, read};
+use super::pieces::{Piece, Pieces, WAITING_MAX};
 use crate::failure::Failure;
 
 /// Reads both and compares them.
@@ -23,13 +23,16 @@ pub(super) fn compare(
     let (block_bytes, name) = (destination.block_bytes(), destination.name());
     let (sender, receiver) = sync_channel(WAITING_MAX);
     thread::scope(|scope| {
-        let reader = scope.spawn(move || read(source, 0, bytes, pieces, &sender));
-        let compared = destination.read(0, bytes, pieces.piece_bytes, &mut |offset_bytes, found| {
-            let expected = match receiver.recv() {
-                Ok(Piece::Data { offset_bytes: of, data })
+        let reader = scope.spawn(move || {
+            let gone = |_| Failure::internal("the comparing side has ended");
+            source.read(0..bytes, pieces, &mut |piece| sender.send(piece).map_err(gone))
+        });
+        let compared = destination.read(0..bytes, pieces, &mut |found| {
+            let (offset_bytes, expected, found) = match (receiver.recv(), found) {
+                (Ok(Piece::Data { offset_bytes: of, data }), Piece::Data { offset_bytes, data: found })
                     if of == offset_bytes && data.len() == found.len() =>
                 {
-                    data
+                    (offset_bytes, data, found)
                 }
                 // Why is with the reader.
                 _ => return Err(Failure::internal("the two sides are not read alike")),

@@ -1,13 +1,17 @@
 //! A disk as an end of a copy.
 
+use std::ops::Range;
+
+use lunette_scsi::client::UnitIdentity;
 use lunette_scsi::client::medium::Caching;
-use lunette_scsi::client::{UnitIdentity, lba_status};
 
 use super::super::amount::Span;
 use super::super::disk::Disk;
-use super::super::stream::{Depth, Flow, ReadStream, WriteStream};
+use super::super::stream::{Depth, Flow, WriteStream};
 use super::super::zeros::Zeros;
-use super::endpoint::{Endpoint, Extent, Taker};
+use super::endpoint::{Endpoint, Taker};
+use super::pieces::{Piece, Pieces};
+use super::sparse::SparseReads;
 use crate::failure::Failure;
 
 pub(super) struct DiskEnd {
@@ -16,8 +20,6 @@ pub(super) struct DiskEnd {
     /// What is known of the way from it.
     reads: Flow,
     writes: WriteStream,
-    /// What GET LBA STATUS told last, to be used up.
-    known: Vec<lba_status::LbaExtent>,
     /// The unit tells which blocks have space, and the others read as zeros.
     tells_space: bool,
     zeros: Zeros,
@@ -30,40 +32,53 @@ impl DiskEnd {
         let writes = WriteStream::new(&disk, block_bytes, Flow::new(depth), Caching::default());
         let tells_space = capacity.details.provisioning_managed && capacity.details.reads_zeros;
         let whole = Span { lba: 0, blocks: capacity.blocks, block_bytes };
-        let (reads, known) = (Flow::new(depth), Vec::new());
-        let zeros = Zeros::of(&disk, block_bytes);
-        Ok(DiskEnd { disk, whole, reads, writes, known, tells_space, zeros })
+        let (reads, zeros) = (Flow::new(depth), Zeros::of(&disk, block_bytes));
+        Ok(DiskEnd { disk, whole, reads, writes, tells_space, zeros })
     }
 
     fn block(&self) -> u64 {
         self.whole.block_bytes.into()
     }
 
-    /// Hands over what a stream from `at` on brings, in pieces of `piece_bytes`; the last may be shorter.
+    /// Hands over what comes, in pieces of `piece_bytes`.
     fn hand_over(
         &mut self,
-        stream: &mut ReadStream,
-        at: u64,
+        reads: &mut SparseReads,
         piece_bytes: usize,
         take: Taker<'_>,
     ) -> Result<(), Failure> {
         // What came in other pieces than were asked for.
-        let (mut rest_at, mut rest) = (at, Vec::new());
-        while let Some((offset_bytes, data)) = stream.next(&mut self.disk)? {
-            if rest.is_empty() && data.len() == piece_bytes {
-                take(offset_bytes, data)?;
-                rest_at = offset_bytes + piece_bytes as u64;
-                continue;
+        let (mut rest_at, mut rest) = (0, Vec::new());
+        loop {
+            let next = reads.next(&mut self.disk)?;
+            let (offset_bytes, data) = match next {
+                Some(Piece::Data { offset_bytes, data }) => (offset_bytes, data),
+                other => {
+                    if !rest.is_empty() {
+                        take(Piece::Data { offset_bytes: rest_at, data: std::mem::take(&mut rest) })?;
+                    }
+                    match other {
+                        Some(piece) => take(piece)?,
+                        None => return Ok(()),
+                    }
+                    continue;
+                }
+            };
+            if rest.is_empty() {
+                rest_at = offset_bytes;
+                if data.len() == piece_bytes {
+                    take(Piece::Data { offset_bytes, data })?;
+                    continue;
+                }
             }
             rest.extend_from_slice(&data);
-            stream.recycle(data);
+            reads.recycle(data);
             while rest.len() >= piece_bytes {
                 let more = rest.split_off(piece_bytes);
-                take(rest_at, std::mem::replace(&mut rest, more))?;
+                take(Piece::Data { offset_bytes: rest_at, data: std::mem::replace(&mut rest, more) })?;
                 rest_at += piece_bytes as u64;
             }
         }
-        if rest.is_empty() { Ok(()) } else { take(rest_at, rest) }
     }
 }
 
@@ -101,48 +116,21 @@ impl Endpoint for DiskEnd {
         self.writes.piece_bytes()
     }
 
-    fn extent(&mut self, at: u64, end: u64) -> Result<Extent, Failure> {
-        let rest = Extent { length_bytes: end - at, is_empty: false };
-        if !self.tells_space {
-            return Ok(rest);
+    fn read(&mut self, bytes: Range<u64>, pieces: Pieces, take: Taker<'_>) -> Result<(), Failure> {
+        let (block_bytes, tells_space) = (self.whole.block_bytes, self.tells_space && pieces.sparse);
+        let mut reads =
+            SparseReads::new(&self.disk, &bytes, block_bytes, pieces, tells_space, self.reads.clone());
+        let handed = self.hand_over(&mut reads, pieces.piece_bytes, take);
+        if handed.is_err() {
+            // What is left must not be taken for what is asked for next; the first failure is the one to tell.
+            let _ = reads.settle(&mut self.disk);
+        } else {
+            let (flow, is_told) = reads.into_parts();
+            self.reads = flow;
+            // One that was not asked has not said that it does not tell.
+            self.tells_space &= is_told || !tells_space;
         }
-        let lba = at / self.block();
-        let covers = |extent: &&lba_status::LbaExtent| extent.lba <= lba && lba < extent.end();
-        if self.known.iter().find(covers).is_none() {
-            match self.disk.ask_optional(&lba_status::get_lba_status(lba))? {
-                Some(extents) => self.known = extents,
-                None => {
-                    self.tells_space = false;
-                    return Ok(rest);
-                }
-            }
-        }
-        // The answer begins at the LBA that was asked.
-        let Some(extent) = self.known.iter().find(covers) else { return Ok(rest) };
-        let extent_end = extent.end().saturating_mul(self.block()).min(end);
-        Ok(Extent { length_bytes: extent_end - at, is_empty: extent.status.holds_nothing() })
-    }
-
-    fn read(
-        &mut self,
-        at: u64,
-        length_bytes: u64,
-        piece_bytes: usize,
-        take: Taker<'_>,
-    ) -> Result<(), Failure> {
-        let block = self.block();
-        let span =
-            Span { lba: at / block, blocks: length_bytes / block, block_bytes: self.whole.block_bytes };
-        let mut stream = ReadStream::new(&self.disk, span, self.reads.clone());
-        match self.hand_over(&mut stream, at, piece_bytes, take) {
-            Ok(()) => self.reads = stream.into_flow(),
-            Err(failure) => {
-                // What is left must not be taken for what is asked for next; the first failure is the one to tell.
-                let _ = stream.abandon(&mut self.disk);
-                return Err(failure);
-            }
-        }
-        Ok(())
+        handed
     }
 
     fn write(&mut self, at: u64, data: Vec<u8>) -> Result<(), Failure> {

@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileTypeExt;
 
 use lunette_scsi::client::UnitIdentity;
@@ -13,6 +14,7 @@ use super::super::stream::Depth;
 use super::super::transfer::create;
 use super::disk_end::DiskEnd;
 use super::file_end::FileEnd;
+use super::pieces::{Piece, Pieces};
 use crate::failure::Failure;
 
 /// A part of an end with one property.
@@ -23,8 +25,8 @@ pub(super) struct Extent {
     pub(super) is_empty: bool,
 }
 
-/// Takes what was read: its place and the bytes.
-pub(super) type Taker<'a> = &'a mut dyn FnMut(u64, Vec<u8>) -> Result<(), Failure>;
+/// Takes what was read, in order.
+pub(super) type Taker<'a> = &'a mut dyn FnMut(Piece) -> Result<(), Failure>;
 
 /// One end of a copy. Places are multiples of the block length, but for the end of a file.
 pub(super) trait Endpoint: Send {
@@ -40,16 +42,9 @@ pub(super) trait Endpoint: Send {
     fn block_bytes(&self) -> u32;
     /// The most that is read or written at once.
     fn piece_bytes(&self) -> usize;
-    /// What lies at `at`, at most up to `end`; never nothing.
-    fn extent(&mut self, at: u64, end: u64) -> Result<Extent, Failure>;
-    /// Reads a part in order, in pieces of `piece_bytes` (no more than [`Endpoint::piece_bytes`]); the last may be shorter.
-    fn read(
-        &mut self,
-        at: u64,
-        length_bytes: u64,
-        piece_bytes: usize,
-        take: Taker<'_>,
-    ) -> Result<(), Failure>;
+    /// Reads a part in order, in pieces of [`Pieces::piece_bytes`], no more than [`Endpoint::piece_bytes`]; the last before something
+    /// that holds nothing may be shorter.
+    fn read(&mut self, bytes: Range<u64>, pieces: Pieces, take: Taker<'_>) -> Result<(), Failure>;
     /// Writes; it may still be under way afterwards.
     fn write(&mut self, at: u64, data: Vec<u8>) -> Result<(), Failure>;
     /// Makes a part read as zeros.

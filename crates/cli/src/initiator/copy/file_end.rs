@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
@@ -11,6 +12,7 @@ use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
 
 use super::endpoint::{Endpoint, Extent, Taker};
+use super::pieces::{Piece, Pieces};
 use crate::failure::Failure;
 
 /// What a file is read and written by.
@@ -42,6 +44,21 @@ impl FileEnd {
         // That of a device's node says nothing of its content.
         let changed_at = kind.is_file().then(|| format!("{}.{:09}", metadata.mtime(), metadata.mtime_nsec()));
         Ok(FileEnd { file, path: path.to_owned(), bytes, identity, changed_at, is_new, flush: None })
+    }
+
+    /// What lies at `at`, at most up to `end`; never nothing. Holes as the file system tells them; one that tells none has none.
+    fn extent(&self, at: u64, end: u64) -> Extent {
+        let rest = Extent { length_bytes: end - at, is_empty: false };
+        match seek(&self.file, SeekFrom::Data(at)) {
+            Ok(data) if data > at => Extent { length_bytes: data.min(end) - at, is_empty: true },
+            Ok(_) => match seek(&self.file, SeekFrom::Hole(at)) {
+                Ok(hole) if hole > at => Extent { length_bytes: hole.min(end) - at, is_empty: false },
+                _ => rest,
+            },
+            // Only a hole comes after this.
+            Err(Errno::NXIO) => Extent { is_empty: true, ..rest },
+            Err(_) => rest,
+        }
     }
 
     fn failed(&self, what: &str, error: &io::Error) -> Failure {
@@ -78,36 +95,24 @@ impl Endpoint for FileEnd {
         FILE_PIECE_BYTES
     }
 
-    /// Holes as the file system tells them; one that tells none has none.
-    fn extent(&mut self, at: u64, end: u64) -> Result<Extent, Failure> {
-        let rest = Extent { length_bytes: end - at, is_empty: false };
-        match seek(&self.file, SeekFrom::Data(at)) {
-            Ok(data) if data > at => Ok(Extent { length_bytes: data.min(end) - at, is_empty: true }),
-            Ok(_) => match seek(&self.file, SeekFrom::Hole(at)) {
-                Ok(hole) if hole > at => Ok(Extent { length_bytes: hole.min(end) - at, is_empty: false }),
-                _ => Ok(rest),
-            },
-            // Only a hole comes after this.
-            Err(Errno::NXIO) => Ok(Extent { is_empty: true, ..rest }),
-            Err(_) => Ok(rest),
-        }
-    }
-
-    fn read(
-        &mut self,
-        at: u64,
-        length_bytes: u64,
-        piece_bytes: usize,
-        take: Taker<'_>,
-    ) -> Result<(), Failure> {
-        let end = at + length_bytes;
-        let mut at = at;
-        while at < end {
-            let mut data = vec![0; (end - at).min(piece_bytes as u64) as usize];
-            self.file.read_exact_at(&mut data, at).map_err(|error| self.failed("read", &error))?;
-            let length = data.len() as u64;
-            take(at, data)?;
-            at += length;
+    fn read(&mut self, bytes: Range<u64>, pieces: Pieces, take: Taker<'_>) -> Result<(), Failure> {
+        let mut at = bytes.start;
+        while at < bytes.end {
+            let rest = Extent { length_bytes: bytes.end - at, is_empty: false };
+            let extent =
+                if pieces.sparse { pieces.cut(self.extent(at, bytes.end), at, bytes.end) } else { rest };
+            let end = at + extent.length_bytes;
+            if extent.is_empty {
+                take(Piece::Empty { offset_bytes: at, length_bytes: extent.length_bytes })?;
+                at = end;
+            }
+            while at < end {
+                let mut data = vec![0; (end - at).min(pieces.piece_bytes as u64) as usize];
+                self.file.read_exact_at(&mut data, at).map_err(|error| self.failed("read", &error))?;
+                let length = data.len() as u64;
+                take(Piece::Data { offset_bytes: at, data })?;
+                at += length;
+            }
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use indicatif::ProgressBar;
 
 use super::endpoint::Endpoint;
-use super::pieces::{Piece, Pieces, WAITING_MAX, read};
+use super::pieces::{Piece, Pieces, WAITING_MAX};
 use super::record::Record;
 use crate::banner::size;
 use crate::failure::{Failure, say};
@@ -85,7 +85,10 @@ impl Job<'_> {
         let (sender, receiver) = sync_channel(WAITING_MAX);
         let (pieces, begin_bytes) = (self.pieces, self.stable.at_bytes);
         thread::scope(|scope| {
-            let reader = scope.spawn(move || read(source, begin_bytes, end_bytes, pieces, &sender));
+            let reader = scope.spawn(move || {
+                let gone = |_| Failure::internal("the writing side has ended");
+                source.read(begin_bytes..end_bytes, pieces, &mut |piece| sender.send(piece).map_err(gone))
+            });
             let written = self.write(destination, &receiver);
             drop(receiver);
             let read = reader.join().unwrap_or_else(|_| Err(Failure::internal("the reading side failed")));

@@ -11,6 +11,8 @@ mod file_end;
 mod job;
 mod pieces;
 mod record;
+mod space;
+mod sparse;
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;

@@ -1,7 +1,5 @@
 //! What passes from the reading side of a copy to the writing one.
 
-use std::sync::mpsc::SyncSender;
-
 use super::endpoint::{Endpoint, Extent};
 use crate::failure::Failure;
 
@@ -22,7 +20,7 @@ pub(super) struct Pieces {
     /// The longest; a multiple of the grain that both sides can transfer at once.
     pub(super) piece_bytes: usize,
     /// What holds nothing is left out.
-    sparse: bool,
+    pub(super) sparse: bool,
 }
 
 impl Pieces {
@@ -50,6 +48,12 @@ impl Pieces {
         Ok(Pieces { grain_bytes: grain as u64, piece_bytes, sparse })
     }
 
+    /// Of this grain and length, without what holds nothing.
+    #[cfg(test)]
+    pub(super) fn of(grain_bytes: u64, piece_bytes: usize) -> Pieces {
+        Pieces { grain_bytes, piece_bytes, sparse: true }
+    }
+
     /// The same with what holds nothing.
     pub(super) fn of_everything(self) -> Pieces {
         Pieces { sparse: false, ..self }
@@ -57,7 +61,7 @@ impl Pieces {
 
     /// The part of an extent at `at` that is of whole grains: of one that is empty no more than it has, of one that is not
     /// everything up to the next boundary. At `end` everything ends.
-    fn cut(&self, extent: Extent, at: u64, end: u64) -> Extent {
+    pub(super) fn cut(&self, extent: Extent, at: u64, end: u64) -> Extent {
         let stop = at.saturating_add(extent.length_bytes).min(end);
         let below = stop / self.grain_bytes * self.grain_bytes;
         let above = stop.div_ceil(self.grain_bytes).saturating_mul(self.grain_bytes).min(end);
@@ -67,32 +71,6 @@ impl Pieces {
         }
         Extent { length_bytes: above - at, is_empty: false }
     }
-}
-
-/// Reads a part of the source and hands it over, until the other side has gone.
-pub(super) fn read(
-    source: &mut dyn Endpoint,
-    begin: u64,
-    end: u64,
-    pieces: Pieces,
-    sender: &SyncSender<Piece>,
-) -> Result<(), Failure> {
-    let gone = || Failure::internal("the writing side has ended");
-    let mut at = begin;
-    while at < end {
-        let rest = Extent { length_bytes: end - at, is_empty: false };
-        let extent = if pieces.sparse { pieces.cut(source.extent(at, end)?, at, end) } else { rest };
-        if extent.is_empty {
-            let piece = Piece::Empty { offset_bytes: at, length_bytes: extent.length_bytes };
-            sender.send(piece).map_err(|_| gone())?;
-        } else {
-            source.read(at, extent.length_bytes, pieces.piece_bytes, &mut |offset_bytes, data| {
-                sender.send(Piece::Data { offset_bytes, data }).map_err(|_| gone())
-            })?;
-        }
-        at += extent.length_bytes;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

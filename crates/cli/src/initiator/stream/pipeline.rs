@@ -1,14 +1,13 @@
 //! Commands under way on one disk, each until it ends well or cannot.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
 
 use lunette_scsi::client::{Command, DoesNotFit};
 
 use super::super::disk::{Disk, Verdict, judge, pause};
 use super::super::port::Done;
 use super::flow::{Flow, Sent};
-use super::{OTHERS_BYTES_MAX, OTHERS_MAX};
+use super::{OTHERS_BYTES_MAX, OTHERS_MAX, QUESTIONS_MAX};
 use crate::failure::Failure;
 
 /// Buffers that are kept to be used again.
@@ -17,27 +16,31 @@ const SPARE_MAX: usize = 64;
 /// One command under way.
 pub(super) struct Slot {
     pub(super) tag: u64,
-    pub(super) lba: u64,
+    lba: u64,
     command: Command,
     tries: u32,
     /// What it says of the way; nothing, where it takes as long as the unit likes.
     sent: Option<Sent>,
     /// How much it makes the unit work on without moving it, in bytes.
     works_on_bytes: u64,
-    /// What was read, once it is there.
-    pub(super) data: Option<Vec<u8>>,
 }
 
 impl Slot {
     fn of(lba: u64, command: Command, sent: Option<Sent>, works_on_bytes: u64) -> Slot {
-        Slot { tag: 0, lba, command, tries: 0, sent, works_on_bytes, data: None }
+        Slot { tag: 0, lba, command, tries: 0, sent, works_on_bytes }
     }
+}
+
+/// A command that has ended.
+pub(super) struct Ended {
+    pub(super) tag: u64,
+    /// Its buffer, or why it did not end well.
+    pub(super) result: Result<Vec<u8>, Failure>,
 }
 
 /// Commands under way on one disk.
 pub(super) struct Pipeline {
     pub(super) flow: Flow,
-    began: Instant,
     pub(super) slots: VecDeque<Slot>,
     next_tag: u64,
     /// How many are with the unit.
@@ -58,7 +61,6 @@ impl Pipeline {
         let depth = flow.commands_max();
         Pipeline {
             flow,
-            began: Instant::now(),
             slots: VecDeque::new(),
             next_tag: 0,
             under_way: 0,
@@ -89,10 +91,6 @@ impl Pipeline {
         (self.flow.piece_bytes() / u64::from(block_bytes)).clamp(1, most.into())
     }
 
-    fn now(&self) -> Duration {
-        self.began.elapsed()
-    }
-
     pub(super) fn buffer(&mut self, length: usize) -> Vec<u8> {
         let mut buffer = self.spare.pop().unwrap_or_default();
         buffer.resize(length, 0);
@@ -106,16 +104,24 @@ impl Pipeline {
         }
     }
 
-    /// Sends a read or a write.
+    /// A command may be begun that moves next to nothing, takes the unit no time and is answered with what others wait for: the way
+    /// may be full, and a quarter of the commands may be such.
+    pub(super) fn has_room_for_question(&self) -> bool {
+        let questions = self.slots.iter().filter(|slot| slot.sent.is_none()).count();
+        self.under_way + self.deferred.len() < self.depth
+            && questions < QUESTIONS_MAX.min(self.depth.div_ceil(4))
+    }
+
+    /// Sends a read or a write, and tells its tag.
     pub(super) fn start(
         &mut self,
         disk: &mut Disk,
         lba: u64,
         command: Command,
         data: Vec<u8>,
-    ) -> Result<(), Failure> {
-        let sent = self.flow.sent(self.now(), data.len() as u64);
-        self.begin(disk, Slot::of(lba, command, Some(sent), 0), data).map(drop)
+    ) -> Result<u64, Failure> {
+        let sent = self.flow.sent(disk.port.now(), data.len() as u64);
+        self.begin(disk, Slot::of(lba, command, Some(sent), 0), data)
     }
 
     /// Sends a command that moves next to nothing and makes the unit work on so many bytes, and tells its tag.
@@ -158,7 +164,7 @@ impl Pipeline {
 
     /// Sends a command again.
     fn resend(&mut self, disk: &mut Disk, tag: u64, mut data: Vec<u8>) -> Result<(), Failure> {
-        let now = self.now();
+        let now = disk.port.now();
         let slot = self.slots.iter_mut().find(|slot| slot.tag == tag);
         let slot = slot.ok_or_else(|| Failure::internal("a command is sent again that has ended"))?;
         data.resize(slot.command.data_in_bytes().max(slot.command.data_out_bytes()) as usize, 0);
@@ -180,8 +186,11 @@ impl Pipeline {
         }
     }
 
-    /// Waits until one more command has ended well, and gives its place among the slots and its buffer.
-    pub(super) fn finish(&mut self, disk: &mut Disk) -> Result<(usize, Vec<u8>), Failure> {
+    /// Waits until one more command has ended, and is not to be sent again.
+    ///
+    /// # Errors
+    /// The session.
+    pub(super) fn finish(&mut self, disk: &mut Disk) -> Result<Ended, Failure> {
         loop {
             if self.under_way == 0
                 && let Some((tag, data)) = self.deferred.pop_front()
@@ -194,7 +203,7 @@ impl Pipeline {
                 self.resend(disk, tag, data)?;
             }
             let done = disk.port.finish()?;
-            let now = self.now();
+            let now = disk.port.now();
             self.under_way -= 1;
             let index = self.slots.iter().position(|slot| slot.tag == done.tag);
             let index = index.ok_or_else(|| Failure::internal("a command ended that was not sent"))?;
@@ -208,7 +217,7 @@ impl Pipeline {
                     if let Some((tag, data)) = self.deferred.pop_front() {
                         self.resend(disk, tag, data)?;
                     }
-                    return Ok((index, whole(&disk.name, &self.slots[index].command, done)?));
+                    return self.ended(index, |slot| slot.whole(&disk.name, done));
                 }
                 Verdict::Again => {
                     slot.sent.into_iter().for_each(|sent| self.flow.refused(sent));
@@ -221,32 +230,47 @@ impl Pipeline {
                     self.deferred.push_back((done.tag, done.data));
                 }
                 Verdict::Failed(failure) => {
-                    let lba = slot.lba;
-                    self.slots.remove(index);
-                    return Err(at(failure, lba));
+                    slot.sent.into_iter().for_each(|sent| self.flow.refused(sent));
+                    return self.ended(index, |slot| Err(at(failure, slot.lba)));
                 }
             }
         }
+    }
+
+    fn ended(
+        &mut self,
+        index: usize,
+        result: impl FnOnce(&Slot) -> Result<Vec<u8>, Failure>,
+    ) -> Result<Ended, Failure> {
+        let slot = self.slots.remove(index);
+        let slot = slot.ok_or_else(|| Failure::internal("a command ended that was not sent"))?;
+        Ok(Ended { tag: slot.tag, result: result(&slot) })
+    }
+}
+
+impl Slot {
+    /// The data of a read, if all of it came: GOOD with less is an error, never a short file. Other answers may be shorter than
+    /// what was asked for.
+    fn whole(&self, name: &str, done: Done) -> Result<Vec<u8>, Failure> {
+        let wanted = self.command.data_in_bytes() as usize;
+        if self.sent.is_some() && done.data.len() < wanted {
+            let came = done.data.len();
+            let message = format!(
+                "{name}: the target answered {} with GOOD, but sent {came} of {wanted} bytes",
+                self.command.name()
+            );
+            return Err(Failure::scsi(
+                message,
+                Some("the target does not follow the standard here".to_owned()),
+            ));
+        }
+        Ok(done.data)
     }
 }
 
 /// Says where on the disk it was.
 fn at(failure: Failure, lba: u64) -> Failure {
     failure.with_place(&format!("at block {lba}"))
-}
-
-/// The data of a read, if all of it came: GOOD with less is an error, never a short file.
-fn whole(name: &str, command: &Command, done: Done) -> Result<Vec<u8>, Failure> {
-    let wanted = command.data_in_bytes() as usize;
-    if done.data.len() < wanted {
-        let came = done.data.len();
-        let message = format!(
-            "{name}: the target answered {} with GOOD, but sent {came} of {wanted} bytes",
-            command.name()
-        );
-        return Err(Failure::scsi(message, Some("the target does not follow the standard here".to_owned())));
-    }
-    Ok(done.data)
 }
 
 pub(super) fn does_not_fit(error: DoesNotFit) -> Failure {

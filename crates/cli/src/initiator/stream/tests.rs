@@ -1,7 +1,10 @@
-//! Streams on a unit that takes few commands at once.
+//! Streams on a unit that takes few commands at once, and over a line in virtual time.
+
+pub(crate) mod line;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use lunette_initiator::CommandError;
 use lunette_scsi::client::capacity::{Capacity, CapacityDetails};
@@ -89,6 +92,10 @@ impl Port for Narrow {
         Ok(Done { tag, status: Some(Status::Good), sense: Vec::new(), data })
     }
 
+    fn now(&self) -> Duration {
+        Duration::ZERO
+    }
+
     fn guard(&mut self, _: Lun, _: UnitIdentity) {}
 
     fn close(self: Box<Self>) {}
@@ -110,11 +117,15 @@ pub(crate) fn disk_with_short_same(same_blocks_max: u32) -> (Disk, Arc<Mutex<See
 
 fn disk_of(narrow: Narrow) -> (Disk, Arc<Mutex<Seen>>) {
     let seen = Arc::clone(&narrow.seen);
+    (disk_at(Box::new(narrow)), seen)
+}
+
+/// A disk of 2^30 blocks of 512 bytes at this port.
+fn disk_at(port: Box<dyn Port>) -> Disk {
     let details = CapacityDetails::default();
     let capacity = Capacity { blocks: 1 << 30, block_length_bytes: 512, details };
     let facts = UnitFacts { capacity: Some(capacity), ..UnitFacts::default() };
-    let name = "a narrow disk".to_owned();
-    (Disk { port: Box::new(narrow), lun: Lun::from_number(0), name, facts }, seen)
+    Disk { port, lun: Lun::from_number(0), name: "a disk".to_owned(), facts }
 }
 
 /// Nothing sleeps: after the first few no more are sent than there is room for.

@@ -84,7 +84,7 @@ impl WriteStream {
         let blocks = (data.len() / self.block_bytes as usize) as u32;
         let range = BlockRange { lba, blocks, block_length_bytes: self.block_bytes };
         let command = medium::write(range.form(), range, self.caching).map_err(does_not_fit)?;
-        self.pipeline.start(disk, lba, command, data)
+        self.pipeline.start(disk, lba, command, data).map(drop)
     }
 
     /// Writes zeros, for units that do not know WRITE SAME; they may still be under way afterwards.
@@ -142,8 +142,8 @@ impl WriteStream {
     }
 
     fn finish_one(&mut self, disk: &mut Disk) -> Result<(), Failure> {
-        let (index, buffer) = match self.pipeline.finish(disk) {
-            Ok(finished) => finished,
+        let ended = match self.pipeline.finish(disk) {
+            Ok(ended) => ended,
             Err(failure) => {
                 if let (true, Barrier::UnderWay { tag }) = (failure.is_unflushed(), self.barrier) {
                     self.pipeline.forget(tag);
@@ -152,13 +152,12 @@ impl WriteStream {
                 return Err(failure);
             }
         };
-        let ended = self.pipeline.slots.remove(index).map(|slot| slot.tag);
-        self.pipeline.recycle(buffer);
         if let Barrier::UnderWay { tag } = self.barrier
-            && ended == Some(tag)
+            && ended.tag == tag
         {
             self.barrier = Barrier::Open;
         }
+        self.pipeline.recycle(ended.result?);
         self.push_barrier(disk)
     }
 
