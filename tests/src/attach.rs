@@ -6,6 +6,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::Receiver;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 
 use crate::lunette::{STOP_LIMIT, binary};
-use crate::server::first_line;
+use crate::server::{lines, next_line};
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 /// How long a client waits for an answer: also over a restart of the target.
@@ -48,12 +50,17 @@ pub fn can_mount() -> bool {
     may
 }
 
+fn read(line: &str) -> Result<Ready> {
+    serde_json::from_str(line).with_context(|| format!("ready line {line:?}"))
+}
+
 /// A disk that is attached; the process is killed when this is dropped.
 #[derive(Debug)]
 pub struct Attached {
     child: Child,
     /// What it said first.
     pub ready: Ready,
+    lines: Mutex<Receiver<String>>,
     log: PathBuf,
     _directory: tempfile::TempDir,
 }
@@ -97,15 +104,24 @@ impl Attached {
             .spawn()
             .context("cannot start lunette attach")?;
         let stdout = child.stdout.take().context("the child's standard output")?;
-        let read = |line: String| serde_json::from_str(&line).with_context(|| format!("ready line {line:?}"));
-        match first_line(stdout, START_LIMIT).and_then(read) {
-            Ok(ready) => Ok(Self { child, ready, log, _directory: directory }),
+        let lines = lines(stdout);
+        match next_line(&lines, START_LIMIT).and_then(|line| read(&line)) {
+            Ok(ready) => Ok(Self { child, ready, lines: Mutex::new(lines), log, _directory: directory }),
             Err(error) => {
                 let _ = child.kill();
                 let ending = child.wait()?;
                 Err(anyhow!("{error:#}; {ending}; its log:\n{}", std::fs::read_to_string(&log)?))
             }
         }
+    }
+
+    /// Waits until it says again what is there.
+    ///
+    /// # Errors
+    /// It does not.
+    pub fn next_ready(&self) -> Result<Ready> {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        next_line(&lines, ANSWER_LIMIT).and_then(|line| read(&line))
     }
 
     /// All that it has said on its standard error.

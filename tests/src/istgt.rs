@@ -17,6 +17,9 @@ use crate::tgtd::free_portal;
 /// What its target's name begins with.
 const NODE_BASE: &str = "iqn.2026-11.io.lunette";
 
+/// The unit's serial number, if nothing else is said.
+const SERIAL: &str = "10000001";
+
 const START_LIMIT: Duration = Duration::from_secs(20);
 
 /// A running istgt with one target; ended when dropped.
@@ -41,12 +44,27 @@ impl Istgt {
     /// # Errors
     /// As [`Self::start`].
     pub fn start_with(directory: &Path, file: &Path, block_bytes: u32, portals: usize) -> Result<Self> {
+        let portals = (0..portals).map(|_| free_portal()).collect::<Result<Vec<_>>>()?;
+        Self::start_at(portals, directory, file, block_bytes, SERIAL)
+    }
+
+    /// The same at these portals, with this serial number of the unit.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_at(
+        portals: Vec<SocketAddr>,
+        directory: &Path,
+        file: &Path,
+        block_bytes: u32,
+        serial: &str,
+    ) -> Result<Self> {
         let program = find_program("istgt").context("istgt is not installed (Debian package istgt)")?;
         // It wants a port for its control protocol, too.
-        let (portals, control) =
-            ((0..portals).map(|_| free_portal()).collect::<Result<Vec<_>>>()?, free_portal()?);
+        let control = free_portal()?;
         let path = directory.join("istgt.conf");
-        std::fs::write(&path, configuration(directory, &portals, control, file, block_bytes))?;
+        let text = configuration(directory, &portals, control, file, block_bytes, serial);
+        std::fs::write(&path, text)?;
         // Who may log in with CHAP: nobody has to.
         std::fs::write(directory.join("istgt.auth"), "")?;
         let log = File::create(directory.join("istgt.log"))?;
@@ -109,6 +127,7 @@ fn configuration(
     control: SocketAddr,
     file: &Path,
     block_bytes: u32,
+    serial: &str,
 ) -> String {
     let (directory, file) = (directory.display(), file.display());
     let portals: String =
@@ -143,6 +162,7 @@ Mapping PortalGroup1 InitiatorGroup1
 AuthMethod None
 UseDigest Auto
 UnitType Disk
+UnitInquiry \"ISTGT\" \"DISK\" \"0001\" \"{serial}\"
 QueueDepth 128
 BlockLength {block_bytes}
 LUN0 Storage {file} Auto

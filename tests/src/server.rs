@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -66,14 +66,23 @@ impl Drop for Server {
 
 /// The first line; what follows is read and dropped, so that the child never waits for us.
 pub(crate) fn first_line(stdout: ChildStdout, limit: Duration) -> Result<String> {
+    next_line(&lines(stdout), limit)
+}
+
+/// All lines, read as they come, whether somebody waits for them or not.
+pub(crate) fn lines(stdout: ChildStdout) -> Receiver<String> {
     let (sender, receiver) = channel();
     thread::spawn(move || {
         for line in BufReader::new(stdout).lines().map_while(std::result::Result::ok) {
-            // Only the first is waited for.
+            // Nobody may be there any more.
             let _ = sender.send(line);
         }
     });
-    match receiver.recv_timeout(limit) {
+    receiver
+}
+
+pub(crate) fn next_line(lines: &Receiver<String>, limit: Duration) -> Result<String> {
+    match lines.recv_timeout(limit) {
         Ok(line) => Ok(line),
         Err(RecvTimeoutError::Timeout) => bail!("not ready within {} s", limit.as_secs()),
         Err(RecvTimeoutError::Disconnected) => bail!("ended before it was ready"),

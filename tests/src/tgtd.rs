@@ -37,8 +37,15 @@ impl Tgtd {
     /// # Errors
     /// tgtd is not installed, did not start or refuses its set-up.
     pub fn start(log: &Path) -> Result<Self> {
+        Self::start_at(free_portal()?, log)
+    }
+
+    /// The same at this portal.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub fn start_at(portal: SocketAddr, log: &Path) -> Result<Self> {
         let program = find_program("tgtd").context("tgtd is not installed (Debian package tgt)")?;
-        let portal = free_portal()?;
         let log = File::create(log)?;
         // The control port is a number in the path of a local socket, at most 15 bits long. Ephemeral ports lie within
         // 32768 of each other, so their low bits are as good a free number as any.
@@ -76,6 +83,15 @@ impl Tgtd {
         self.control(&[&["--op", "new"], &unit[..]].concat())?;
         self.units += 1;
         Ok(format!("iscsi://{}/{TARGET_NAME}/{lun}", self.portal))
+    }
+
+    /// Gives a unit another serial number; initiators are not told.
+    ///
+    /// # Errors
+    /// tgtd refuses.
+    pub fn set_serial(&self, lun: u16, serial: &str) -> Result<()> {
+        let unit = ["--mode", "logicalunit", "--tid", "1", "--lun", &lun.to_string()];
+        self.control(&[&["--op", "update"], &unit[..], &["--params", &format!("scsi_sn={serial}")]].concat())
     }
 
     /// Lets nobody write to a unit any more.

@@ -1,7 +1,7 @@
 //! A disk as a file, by FUSE: a directory with that one file in it, which mkfs, loop devices and whatever else opens files take.
 //!
-//! The kernel keeps none of its pages (`FOPEN_DIRECT_IO`), so that nothing is there twice or old. The file has the disk's size for
-//! good, like a block device.
+//! The kernel keeps none of its pages (`FOPEN_DIRECT_IO`), so that nothing is there twice or old. The file has the disk's size, like a
+//! block device, and becomes longer only where the disk does.
 
 use std::ffi::OsStr;
 use std::io;
@@ -11,9 +11,9 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use fuser::{
     BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
-    KernelConfig, LockOwner, MountOption, OpenAccMode, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory,
-    ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyWrite, Request, Session, SessionUnmounter, TimeOrNow,
-    WriteFlags,
+    KernelConfig, LockOwner, MountOption, Notifier, OpenAccMode, OpenFlags, ReplyAttr, ReplyData,
+    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyWrite, Request, Session,
+    SessionUnmounter, TimeOrNow, WriteFlags,
 };
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::mount::{UnmountFlags, unmount};
@@ -24,7 +24,7 @@ use crate::{Disk, DiskError, Extent};
 pub const NAME: &str = "disk";
 
 const FILE: INodeNo = INodeNo(2);
-/// How long the kernel may believe what it was told: nothing of it changes.
+/// How long the kernel may believe what it was told: it is told when something changes ([`Refresher`]).
 const BELIEVED: Duration = Duration::from_secs(3600);
 /// The longest write that the kernel sends at once, in bytes.
 const WRITE_BYTES_MAX: u32 = 1 << 20;
@@ -49,6 +49,25 @@ pub struct Unmounter {
     directory: PathBuf,
 }
 
+/// Has the kernel ask for the file's size again, from another thread.
+#[derive(Debug)]
+pub struct Refresher(Notifier);
+
+impl Refresher {
+    /// The disk has another size.
+    ///
+    /// # Errors
+    /// The kernel does not take it; it believes the old size for an hour then.
+    pub fn size_changed(&self) -> io::Result<()> {
+        // An offset below 0: nothing but the attributes.
+        match self.0.inval_inode(FILE, -1, 0) {
+            // Nobody has looked at it yet.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            result => result,
+        }
+    }
+}
+
 impl Mount {
     /// Mounts the disk at a directory; `depth` requests are carried out at the same time.
     ///
@@ -70,6 +89,12 @@ impl Mount {
     /// What ends it.
     pub fn unmounter(&mut self) -> Unmounter {
         Unmounter { session: self.session.unmount_callable(), directory: self.directory.clone() }
+    }
+
+    /// What tells the kernel of another size.
+    #[must_use]
+    pub fn refresher(&self) -> Refresher {
+        Refresher(self.session.notifier())
     }
 
     /// Serves until it is unmounted by the unmounter or anybody else, and nobody has the file open any more.

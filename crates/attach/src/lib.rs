@@ -10,4 +10,4 @@ mod disk;
 pub mod file;
 pub mod nbd;
 
-pub use disk::{Disk, DiskError, DiskOptions, Extent, OpenError, Space};
+pub use disk::{Disk, DiskError, DiskOptions, Extent, OpenError, Resize, Space};

@@ -112,6 +112,11 @@ impl Export {
         self.size_bytes
     }
 
+    /// The same with another size, in bytes.
+    pub fn resize(&mut self, size_bytes: u64) {
+        self.size_bytes = size_bytes;
+    }
+
     /// The smallest block that can be accessed, in bytes.
     pub fn block_bytes(&self) -> u32 {
         self.block_bytes

@@ -3,7 +3,9 @@
 
 mod caching;
 mod detaching;
+mod elsewhere;
 mod file_system;
+mod growing;
 mod hostile;
 mod keeping;
 mod restart;

@@ -118,6 +118,11 @@ impl<T> Ahead<T> {
         }
     }
 
+    /// The disk has so many bytes now, no fewer than before.
+    pub(super) fn grow(&mut self, size: u64) {
+        self.size = size;
+    }
+
     /// Somebody reads this. Answers what is to be read ahead now, in pieces of whole blocks, each for [`Self::insert`].
     pub(super) fn read(&mut self, range: &Range<u64>) -> Vec<Range<u64>> {
         let found = self.streams.iter().rposition(|stream| stream.takes(range.start));

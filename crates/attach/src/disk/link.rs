@@ -28,6 +28,8 @@ pub(super) struct Link {
     journal: Mutex<Journal>,
     /// Behind this unit is not what there was.
     is_other: AtomicBool,
+    /// The unit has said that its capacity has changed, and was not asked since.
+    is_resized: AtomicBool,
 }
 
 /// A command that ended with GOOD.
@@ -59,7 +61,8 @@ enum Verdict {
 
 impl Link {
     pub(super) fn new(session: Session, lun: Lun) -> Link {
-        Link { session, lun, journal: Mutex::default(), is_other: AtomicBool::new(false) }
+        let (is_other, is_resized) = Default::default();
+        Link { session, lun, journal: Mutex::default(), is_other, is_resized }
     }
 
     pub(super) fn journal(&self) -> MutexGuard<'_, Journal> {
@@ -72,6 +75,31 @@ impl Link {
 
     pub(super) fn note_exchange(&self) {
         self.is_other.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the unit has said that its capacity has changed, since this was asked last.
+    pub(super) fn take_resize(&self) -> bool {
+        self.is_resized.swap(false, Ordering::SeqCst)
+    }
+
+    pub(super) fn note_resize(&self) {
+        self.is_resized.store(true, Ordering::SeqCst);
+    }
+
+    /// Takes note of what a command that is not sent again has brought up.
+    pub(super) fn overhear(&self, ended: &Completion) {
+        if let Ok(status) = &ended.result
+            && let Some(sense) = Sense::decode(&status.sense).filter(Sense::is_unit_attention)
+        {
+            self.heard(&sense);
+        }
+    }
+
+    /// Takes note of sense data that came unasked (RFC 7143, 11.9.1).
+    pub(super) fn told(&self, sense: &[u8]) {
+        if let Some(sense) = Sense::decode(sense).filter(Sense::is_unit_attention) {
+            self.heard(&sense);
+        }
     }
 
     /// Sends a command as it is, and tells how it ended.
@@ -180,6 +208,10 @@ impl Link {
             AdditionalSense::DEVICE_IDENTIFIER_CHANGED | AdditionalSense::MEDIUM_MAY_HAVE_CHANGED => {
                 self.note_exchange();
                 Verdict::Failed(DiskError::Io(format!("the disk was exchanged for another: {sense}")))
+            }
+            AdditionalSense::CAPACITY_CHANGED => {
+                self.note_resize();
+                Verdict::Again
             }
             // A reset is counted as the loss of a session is: the completions tell of both.
             _ => Verdict::Again,

@@ -12,6 +12,7 @@ mod journal;
 mod link;
 mod open;
 mod ranges;
+mod resize;
 mod space;
 mod unit;
 mod zeros;
@@ -27,6 +28,7 @@ use lunette_scsi::client::UnitFacts;
 use lunette_scsi::client::mode::ModeParameters;
 
 pub use error::{DiskError, OpenError};
+pub use resize::Resize;
 pub use space::{Extent, Space};
 
 use ahead::Ahead;
@@ -104,7 +106,7 @@ impl Disk {
         Ok(disk)
     }
 
-    /// The size in bytes.
+    /// The size in bytes. It may grow ([`Self::look_at_size`]), and never shrinks.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
         self.unit.size_bytes()
@@ -163,7 +165,13 @@ impl Disk {
         let bytes = offset..offset.saturating_add(data.len() as u64);
         let range = self.blocks_of(offset, data.len() as u64)?;
         let written = match &self.behind {
-            Some(behind) if !fua && bytes == range && data.len() <= behind::WRITE_BYTES_MAX => {
+            Some(behind)
+                if !fua
+                    && bytes == range
+                    && data.len() <= behind::WRITE_BYTES_MAX
+                    // What is not there any more the unit is to refuse before anybody is answered.
+                    && range.end <= self.unit.told_bytes() =>
+            {
                 behind.put(offset, data)
             }
             _ => self.settled_for_change(&range).and_then(|()| self.unit.write(offset, data, fua)),
@@ -230,6 +238,19 @@ impl Disk {
     #[must_use]
     pub fn events(&self) -> Vec<EngineEvent> {
         self.unit.events()
+    }
+
+    /// Asks the unit how large it is, if it has said that its capacity has changed; a larger one is served as a whole from then on.
+    /// `None`: there is nothing new.
+    ///
+    /// # Errors
+    /// [`DiskError`]: the unit does not say it now. The next call asks again.
+    pub fn look_at_size(&self) -> Result<Option<Resize>, DiskError> {
+        let resize = self.unit.look_at_size()?;
+        if let (Some(ahead), Some(_)) = (&self.ahead, resize) {
+            lock(ahead).grow(self.size_bytes());
+        }
+        Ok(resize)
     }
 
     /// True when another disk was found in this one's place, here or in [`Self::events`]: nothing is read or written any more.

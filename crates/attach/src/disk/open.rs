@@ -55,7 +55,8 @@ impl Unit {
         Ok(Unit {
             same: Mutex::new(same),
             tells_space: AtomicBool::new(tells_space(&facts)),
-            blocks: capacity.blocks,
+            blocks: AtomicU64::new(capacity.blocks),
+            told_blocks: AtomicU64::new(capacity.blocks),
             block_bytes,
             is_read_only: read_only || facts.is_write_protected(),
             facts,

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use lunette_initiator::{CommandError, EngineEvent, Submitted, blocking};
+use lunette_initiator::{CommandError, EngineEvent, Notice, Submitted, blocking};
 use lunette_scsi::client::medium::{self, BlockRange, Caching, CdbForm};
 use lunette_scsi::client::{Command, DoesNotFit, SameBlocks, UnitFacts};
 
@@ -31,7 +31,10 @@ const OVERDUE_MAX: u32 = 2;
 pub(super) struct Unit {
     pub(super) link: Link,
     pub(super) facts: UnitFacts,
-    pub(super) blocks: u64,
+    /// How many are served: they become more, and never fewer.
+    pub(super) blocks: AtomicU64,
+    /// How many the unit has, as it has said.
+    pub(super) told_blocks: AtomicU64,
     pub(super) block_bytes: u32,
     pub(super) is_read_only: bool,
     pub(super) same: Mutex<SameBlocks>,
@@ -74,8 +77,13 @@ pub(super) struct Cover {
 
 impl Unit {
     /// The size in bytes.
-    pub(super) const fn size_bytes(&self) -> u64 {
-        self.blocks * self.block_bytes as u64
+    pub(super) fn size_bytes(&self) -> u64 {
+        self.blocks.load(Ordering::SeqCst) * u64::from(self.block_bytes)
+    }
+
+    /// The size that the unit has said to have, in bytes: less than what is served once it has shrunk.
+    pub(super) fn told_bytes(&self) -> u64 {
+        self.told_blocks.load(Ordering::SeqCst) * u64::from(self.block_bytes)
     }
 
     /// The length of a block in bytes.
@@ -150,8 +158,14 @@ impl Unit {
     /// What has happened to the session since the last call.
     pub(super) fn events(&self) -> Vec<EngineEvent> {
         let events = self.link.session.handle().events();
-        if events.iter().any(|event| matches!(event, EngineEvent::UnitChanged { .. })) {
-            self.link.note_exchange();
+        for event in &events {
+            match event {
+                EngineEvent::UnitChanged { .. } => self.link.note_exchange(),
+                EngineEvent::Notice(Notice::ScsiEvent { lun, sense }) if *lun == self.link.lun.field() => {
+                    self.link.told(sense);
+                }
+                _ => {}
+            }
         }
         events
     }
@@ -282,6 +296,7 @@ impl Unit {
     pub(super) fn finish_read(&self, prefetch: Prefetch) -> Option<Fetched> {
         let Prefetch { command, submitted, repairs } = prefetch;
         let ended = blocking::wait(submitted);
+        self.link.overhear(&ended);
         let is_whole = ended.is_good() && ended.received == command.data_in_bytes();
         let (asked, came) = (ended.times.queued, ended.times.done);
         is_whole.then_some(Fetched { session: ended.session, repairs, asked, came, data: ended.buffer })

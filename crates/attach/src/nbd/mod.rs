@@ -70,7 +70,8 @@ pub struct Server {
 #[derive(Debug)]
 struct State {
     disk: Arc<Disk>,
-    export: Export,
+    /// What clients that connect are offered.
+    export: Mutex<Export>,
     depth: usize,
     stopping: AtomicBool,
     wake: OwnedFd,
@@ -78,7 +79,7 @@ struct State {
     numbers: AtomicU64,
 }
 
-/// Ends a server from another thread.
+/// Ends a server from another thread, or changes what it offers.
 #[derive(Debug, Clone)]
 pub struct Stopper(Arc<State>);
 
@@ -109,7 +110,7 @@ impl Server {
         };
         let state = Arc::new(State {
             disk,
-            export,
+            export: Mutex::new(export),
             depth: depth.clamp(1, DEPTH_MAX),
             stopping: AtomicBool::new(false),
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
@@ -171,7 +172,8 @@ impl Server {
         }
         let shared = Arc::clone(state);
         let run = move || {
-            let end = connection::serve(&shared.disk, &shared.export, shared.depth, &socket);
+            let export = shared.export.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let end = connection::serve(&shared.disk, &export, shared.depth, &socket);
             if let Err(error) = end {
                 tracing::debug!(%error, "a connection ended");
             }
@@ -194,6 +196,11 @@ impl Drop for Server {
 }
 
 impl Stopper {
+    /// Offers another size to clients that connect from now on. The protocol has nothing to tell the others: they keep the old one.
+    pub fn resize(&self, size_bytes: u64) {
+        self.0.export.lock().unwrap_or_else(PoisonError::into_inner).resize(size_bytes);
+    }
+
     /// Ends the server.
     pub fn stop(&self) {
         self.0.stopping.store(true, Ordering::SeqCst);

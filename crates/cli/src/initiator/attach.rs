@@ -8,9 +8,9 @@ use std::thread;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
-use lunette_attach::file::{self, Mount, Unmounter};
+use lunette_attach::file::{self, Mount, Refresher, Unmounter};
 use lunette_attach::nbd::{Address, DEPTH_MAX, Server, Stopper, export_of};
-use lunette_attach::{Disk, DiskOptions, OpenError};
+use lunette_attach::{Disk, DiskOptions, OpenError, Resize};
 use lunette_initiator::blocking::Session;
 use lunette_initiator::{EngineEvent, TargetUrl};
 use serde::Serialize;
@@ -33,7 +33,7 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 /// The status that a second signal ends with: what was not flushed may not be stable.
 const CUT_OFF: i32 = 1;
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 struct Ready {
     url: String,
     file: Option<String>,
@@ -53,16 +53,18 @@ enum Face {
     Nbd(Server),
 }
 
-/// What ends that.
-enum Ender {
-    File(Mutex<Unmounter>),
+/// What ends that, and tells of another size.
+enum Handle {
+    File(Mutex<Unmounter>, Refresher),
     Nbd(Stopper),
 }
 
 /// What the threads share.
 struct Shared {
     disk: Arc<Disk>,
-    ender: Ender,
+    handle: Handle,
+    ready: Ready,
+    json: bool,
     is_detached: AtomicBool,
 }
 
@@ -102,7 +104,7 @@ pub(crate) struct AttachOptions {
     /// What is logged: off, error, warn, info, debug or trace, or a filter such as warn,lunette_attach=debug
     #[arg(long, value_name = "FILTER", default_value = "warn")]
     pub(crate) log: LogFilter,
-    /// Tell as one line of JSON when and where the disk is there
+    /// Tell as one line of JSON when and where the disk is there, and once more whenever it has grown
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -115,7 +117,7 @@ pub(crate) fn run(options: &AttachOptions) -> Result<(), Failure> {
     log::start(&options.log);
     let disk = Arc::new(open(options)?);
     let shown = show(options, &disk);
-    let (face, ender, ready) = match shown {
+    let (face, handle, ready) = match shown {
         Ok(shown) => shown,
         Err(failure) => {
             // Nothing was written.
@@ -123,15 +125,17 @@ pub(crate) fn run(options: &AttachOptions) -> Result<(), Failure> {
             return Err(failure);
         }
     };
-    let shared = Arc::new(Shared { disk, ender, is_detached: AtomicBool::new(false) });
+    let (json, is_detached) = (options.json, AtomicBool::new(false));
+    let shared = Arc::new(Shared { disk, handle, ready, json, is_detached });
     heed(signals, Arc::clone(&shared))?;
-    watch(Arc::clone(&shared))?;
-    let socket = answer_detach(&ready, &shared);
-    tell(options.json, &ready, |ready| {
+    let socket = answer_detach(&shared);
+    tell(options.json, &shared.ready, |ready| {
         let how = if ready.read_only { ", read-only" } else { "" };
         let place = ready.file.as_ref().or(ready.nbd.as_ref()).map_or("", String::as_str);
         format!("ready: {} ({}{how}) as {}\n", ready.url, size(ready.size_bytes), printable(place))
     })?;
+    // Behind the line that says where the disk is.
+    watch(Arc::clone(&shared))?;
     let served = match face {
         Face::File(mount) => mount.run(),
         Face::Nbd(server) => server.run(),
@@ -152,7 +156,8 @@ fn end_of(result: &Result<(), Failure>) -> End {
 }
 
 /// Lets `lunette detach` find this process. Without that, signals end it as ever.
-fn answer_detach(ready: &Ready, shared: &Arc<Shared>) -> Option<Arc<Socket>> {
+fn answer_detach(shared: &Arc<Shared>) -> Option<Arc<Socket>> {
+    let ready = &shared.ready;
     let what = Attached { url: ready.url.clone(), place: ready.place.clone(), pid: ready.pid };
     let (socket, shared) = match Socket::bind() {
         Ok(socket) => (Arc::new(socket), Arc::clone(shared)),
@@ -192,7 +197,7 @@ fn open(options: &AttachOptions) -> Result<Disk, Failure> {
 }
 
 /// Shows the disk as options say.
-fn show(options: &AttachOptions, disk: &Arc<Disk>) -> Result<(Face, Ender, Ready), Failure> {
+fn show(options: &AttachOptions, disk: &Arc<Disk>) -> Result<(Face, Handle, Ready), Failure> {
     let mut ready = Ready {
         url: options.url.to_string(),
         file: None,
@@ -211,8 +216,8 @@ fn show(options: &AttachOptions, disk: &Arc<Disk>) -> Result<(Face, Ender, Ready
             let mut mount = Mount::new(Arc::clone(disk), directory, options.depth as usize)
                 .map_err(|error| not_mounted(directory, &error))?;
             ready.file = Some(directory.join(file::NAME).display().to_string());
-            let ender = Ender::File(Mutex::new(mount.unmounter()));
-            Ok((Face::File(mount), ender, ready))
+            let handle = Handle::File(Mutex::new(mount.unmounter()), mount.refresher());
+            Ok((Face::File(mount), handle, ready))
         }
         (None, Some(address)) => {
             let server = listen(options, disk, address)?;
@@ -221,8 +226,8 @@ fn show(options: &AttachOptions, disk: &Arc<Disk>) -> Result<(Face, Ender, Ready
                 Address::Unix(_) => canonical(&server.address().to_string()),
                 Address::Internet(address) => address.to_string(),
             };
-            let ender = Ender::Nbd(server.stopper());
-            Ok((Face::Nbd(server), ender, ready))
+            let handle = Handle::Nbd(server.stopper());
+            Ok((Face::Nbd(server), handle, ready))
         }
         (None, None) => Err(Failure::usage("give a directory, or --nbd and an address")),
     }
@@ -249,15 +254,41 @@ fn not_mounted(directory: &Path, error: &io::Error) -> Failure {
 impl Shared {
     /// Begins to end.
     fn stop(&self) {
-        match &self.ender {
-            Ender::Nbd(stopper) => stopper.stop(),
-            Ender::File(unmounter) => {
+        match &self.handle {
+            Handle::Nbd(stopper) => stopper.stop(),
+            Handle::File(unmounter, _) => {
                 let result = unmounter.lock().unwrap_or_else(PoisonError::into_inner).unmount();
                 if let Err(error) = result {
                     say(&format!("lunette: cannot unmount: {error}"));
                 }
             }
         }
+    }
+
+    /// Tells everybody that the disk has another size, as far as they can be told.
+    fn resized(&self, resize: Resize) {
+        let [before, now] = [resize.before_bytes, resize.now_bytes].map(size);
+        let served = self.disk.size_bytes();
+        if resize.now_bytes < served {
+            let what = "what was behind its end is gone, and an error to read or write";
+            return say(&format!(
+                "lunette: the disk has shrunk from {before} to {now}: {what}; detach it, and look at the target's configuration"
+            ));
+        }
+        let what = match &self.handle {
+            Handle::File(_, refresher) => match refresher.size_changed() {
+                Ok(()) => "its file has that size now; of a loop device, losetup --set-capacity".to_owned(),
+                Err(error) => format!("its file shows that after it was attached anew: {error}"),
+            },
+            Handle::Nbd(stopper) => {
+                stopper.resize(served);
+                "NBD clients have that size when they connect again".to_owned()
+            }
+        };
+        say(&format!("lunette: the disk has grown from {before} to {now}; {what}"));
+        // Nobody may listen any more, and the disk is there all the same.
+        let ready = Ready { size_bytes: served, ..self.ready.clone() };
+        let _ = tell(self.json, &ready, |_| String::new());
     }
 
     /// Has everything stable, and says what is not.
@@ -328,6 +359,10 @@ fn watch(shared: Arc<Shared>) -> Result<(), Failure> {
                     }
                     _ => {}
                 }
+            }
+            match shared.disk.look_at_size() {
+                Ok(resize) => resize.into_iter().for_each(|resize| shared.resized(resize)),
+                Err(error) => tracing::warn!(%error, "the disk has another size, and does not say which"),
             }
             if shared.disk.is_lost() || shared.disk.is_exchanged() {
                 return shared.stop();
