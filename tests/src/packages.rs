@@ -38,6 +38,7 @@ pub const PACKAGES: &[Package] = &[
     Package { name: "tgt", needs: &[Need::Program("tgtd"), Need::Program("tgtadm")] },
     Package { name: "istgt", needs: &[Need::Program("istgt")] },
     Package { name: "qemu-utils", needs: &[Need::Program("qemu-img"), Need::Program("qemu-io")] },
+    Package { name: "libnbd-bin", needs: &[Need::Program("nbdcopy")] },
     Package { name: "qemu-block-extra", needs: &[Need::Library("qemu/block-iscsi.so")] },
     Package { name: "open-isns-server", needs: &[Need::Program("isnsd")] },
     Package { name: "open-isns-utils", needs: &[Need::Program("isnsadm")] },

@@ -1,7 +1,7 @@
 //! Where an attached disk has space: clients of NBD ask for it by the context `base:allocation`, programs that open the file by `lseek`.
 
 use std::fs;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use lunette_tests::attach::{Attached, Chunk, can_mount, command};
@@ -65,6 +65,45 @@ fn qemu_copies_no_holes_out_of_a_thin_disk() {
     assert!(fs::metadata(&copy).expect("the copy").len() < 4 * MIB, "what is empty is not in it");
     attached.detach().expect("all is stable");
     target.stop().expect("a clean end");
+}
+
+/// Neither looks for zeros: the holes are known.
+#[test]
+fn nbdcopy_copies_no_holes_in_either_direction() {
+    need_programs!("nbdcopy");
+    for block in [512, 4096] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let [image, second, copy] =
+            ["disk.img", "second.img", "copy.img"].map(|name| directory.path().join(name));
+        let fill = |file: fs::File, seed| file.write_all_at(&pattern(seed, 64 * MIB as usize), 0);
+        fs::File::create(&second).and_then(|file| fill(file, 9)).expect("a disk that is full");
+        let luns = [format!("1={},block={block}", second.display())];
+        let target = thin(&image).luns(luns).start().expect("a target");
+        let attached = [0, 1].map(|lun| Attached::start(&target.url(lun), &[]).expect("attached"));
+        let (thin, full) = (attached[0].uri(), attached[1].uri());
+        let to = copy.display().to_string();
+        tool_output("nbdcopy", ["--sparse=0", "--flush", thin, &to]);
+        let content = fs::read(&image).expect("the image");
+        assert!(fs::read(&copy).expect("the copy") == content);
+        assert!(stored_bytes(&copy) < 4 * MIB, "what is empty is not in it");
+        // From the file, whose holes the file system tells, over what is there.
+        tool_output("nbdcopy", ["--sparse=0", "--flush", &to, full]);
+        assert!(fs::read(&second).expect("the second") == content);
+        assert!(stored_bytes(&second) < 4 * MIB, "space is given back");
+        // From disk to disk, over several connections at once.
+        // In its place: the target sees the length of its image.
+        fs::File::options().write(true).open(&second).and_then(|file| fill(file, 8)).expect("full again");
+        tool_output("nbdcopy", ["--sparse=0", "--flush", "--connections=4", thin, full]);
+        assert!(fs::read(&second).expect("the second") == content);
+        for attached in attached {
+            attached.detach().expect("all is stable");
+        }
+        target.stop().expect("a clean end");
+    }
+}
+
+fn stored_bytes(path: &Path) -> u64 {
+    fs::metadata(path).expect("the file").blocks() * 512
 }
 
 #[test]
