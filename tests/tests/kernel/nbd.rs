@@ -2,6 +2,8 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use lunette_tests::attach::Attached;
 use lunette_tests::lunette::{TARGET_NAME, binary};
@@ -61,5 +63,32 @@ fn ext4_over_nbd_client_outlives_a_detach() {
     detach(attached);
     // TRIM has reached the stores.
     assert!(images.iter().all(|image| stored_bytes(image) < 1 << 20), "space was not given back");
+    target.stop().expect("a clean end");
+}
+
+/// Neither the kernel nor what is written notices it.
+#[test]
+fn a_restart_of_the_target_is_nothing_to_the_kernels_client() {
+    const PORT: u16 = 10809;
+    let network = need_guest!();
+    let directory = tempfile::tempdir().expect("a directory");
+    let lun = format!("0={},size=256M,write=back", directory.path().join("disk.img").display());
+    let mut target = serve(&network, &lun).start().expect("a target");
+    let mut command = network.command(binary());
+    command.args(["attach", &format!("iscsi://{}/{TARGET_NAME}/0", portal(HOST)), "--json"]);
+    command.args(["--nbd", &format!("{HOST}:{PORT}")]);
+    let attached = Attached::of(command).expect("attached");
+    let (size, port) = (SIZE_BYTES.to_string(), PORT.to_string());
+    let environment = [("HOST", HOST), ("SIZE", size.as_str()), ("PORT", &port)];
+    let mut guest = boot(&network, &[HOST], &environment, include_str!("../../vm/scripts/nbd-restart.sh"));
+    guest.wait_for("writing").unwrap_or_else(|error| panic!("{error:#}\n{}", attached.log()));
+    for _ in 0..2 {
+        target.kill().expect("killed");
+        target = serve(&network, &lun).start().expect("the target again");
+        thread::sleep(Duration::from_secs(3));
+    }
+    guest.finish().unwrap_or_else(|error| panic!("{error:#}\n{}", attached.log()));
+    assert!(attached.log().contains("logged in again"), "{}", attached.log());
+    attached.detach().expect("all is stable");
     target.stop().expect("a clean end");
 }
