@@ -1,20 +1,18 @@
 //! `bench copy`: `lunette copy` beside `qemu-img convert` and `qemu-img dd` over emulated lines, in both directions, and beside what the
 //! line carries.
 //!
-//! Not here: the lines themselves, which `lunette wan up` makes.
+//! Not here: the lines themselves ([`super::line`]).
 
 use std::fs::File;
 use std::io::{BufReader, Read};
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use lunette_link::{Link, Shape};
 use lunette_tests::packages::find_program;
-use lunette_tests::process::run;
-use lunette_tests::server::Server;
 
+use super::line::Line;
 use super::report::{Bar, Figure, Row, Section, Unit};
 use super::sample::{Samples, interleave};
 use super::{Findings, Stand};
@@ -22,14 +20,14 @@ use super::{Findings, Stand};
 /// What stands under the table.
 pub(crate) const SETTING: &str = "Wall time of the whole command, login and logout included, one connection, to and from a memory unit \
                                   of Lunette at the far end of the line; `qemu-img convert -n -m 16 -W`; `qemu-img dd bs=1M`, which has \
-                                  one command under way, with an eighth of the data. The line's payload is what one TCP \
+                                  one command under way, with a sixteenth of the data. The line's payload is what one TCP \
                                   connection carries at best.";
 
-const LINKS: [&str; 2] = ["gige", "oc3-50"];
-const IMAGE_BYTES: u64 = 1 << 30;
+/// Each with the length of the image: half a minute's worth of the slower one, so that the beginning counts for little.
+const LINKS: [(&str, u64); 2] = [("gige", 1 << 30), ("oc3-50", 512 << 20)];
 const QUICK_IMAGE_BYTES: u64 = 16 << 20;
 /// What a tool with one command under way copies of that: it has no beginning that would count.
-const DD_SHARE: u64 = 8;
+const DD_SHARE: u64 = 16;
 const PIECE_BYTES: u64 = 1 << 20;
 
 /// Of the line's payload.
@@ -37,13 +35,9 @@ const BAR: Bar = Bar::AtLeast(0.95);
 
 /// Longer than any of these takes.
 const LIMIT: Duration = Duration::from_secs(1200);
-const START_LIMIT: Duration = Duration::from_secs(20);
 
 /// What every segment has besides its data: IPv4 without options, TCP with timestamps (RFC 791, 3.1; RFC 9293, 3.1; RFC 7323, 3.2).
 const HEADERS_BYTES: u16 = 20 + 20 + 12;
-
-const FAR: &str = "198.18.0.2:3260";
-const TARGET: &str = "iqn.2026-11.io.lunette:far";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Direction {
@@ -66,12 +60,10 @@ pub(crate) fn measure(stand: &Stand<'_>, findings: &mut Findings) -> Result<()> 
         find_program("qemu-img").is_some(),
         "qemu-img is missing: install qemu-utils and qemu-block-extra"
     );
-    let bytes = stand.or_quick(IMAGE_BYTES, QUICK_IMAGE_BYTES);
-    let image = stand.file_of("source.img", bytes)?;
     let control = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap_or_default();
-    let mut section = Section::new(format!("{} MiB over a line, TCP with {}", bytes >> 20, control.trim()));
-    for link in LINKS {
-        match over_line(stand, link, &image, bytes) {
+    let mut section = Section::new(format!("Over a line, TCP with {}", control.trim()));
+    for (link, bytes) in LINKS {
+        match over_line(stand, link, stand.or_quick(bytes, QUICK_IMAGE_BYTES)) {
             Ok(rows) => section.rows.extend(rows),
             Err(error) => findings.skip(link, &error),
         }
@@ -80,10 +72,10 @@ pub(crate) fn measure(stand: &Stand<'_>, findings: &mut Findings) -> Result<()> 
     Ok(())
 }
 
-fn over_line(stand: &Stand<'_>, link: &str, image: &Path, bytes: u64) -> Result<Vec<Row>> {
+fn over_line(stand: &Stand<'_>, link: &str, bytes: u64) -> Result<Vec<Row>> {
     let name = |direction: Direction| match direction {
-        Direction::To => format!("{link}, file to disk"),
-        Direction::From => format!("{link}, disk to file"),
+        Direction::To => format!("{link}, file to disk, {} MiB", bytes >> 20),
+        Direction::From => format!("{link}, disk to file, {} MiB", bytes >> 20),
     };
     let wanted: Vec<Direction> =
         DIRECTIONS.into_iter().filter(|direction| stand.wants(&name(*direction))).collect();
@@ -91,14 +83,14 @@ fn over_line(stand: &Stand<'_>, link: &str, image: &Path, bytes: u64) -> Result<
         return Ok(Vec::new());
     }
     let Link { mtu, up, down } = link.parse().map_err(|error| anyhow!("{link}: {error}"))?;
-    let line = Line::up(stand, link)?;
-    let far = line.serve(stand, bytes)?;
+    let (path, copied) = (stand.file_of("source.img", bytes)?, stand.path("copied.img"));
+    let image = Image { path: &path, bytes, copied: &copied };
+    let mut line = Line::up(stand.lunette(), link, &format!("mem:{bytes}"), &stand.path(""))?;
     // What is read is the image, whichever direction comes first.
-    line.copy(Tool::Lunette, Direction::To, image, bytes)?;
+    copy(&mut line, Tool::Lunette, Direction::To, &image, stand.lunette())?;
     let results = interleave(stand.rounds(), wanted.len(), TOOLS.len(), |row, tool| {
-        line.copy(TOOLS[tool], wanted[row], image, bytes)
+        copy(&mut line, TOOLS[tool], wanted[row], &image, stand.lunette())
     })?;
-    drop(far);
     let rows = wanted.iter().zip(&results).map(|(direction, rates)| {
         let shape = if *direction == Direction::To { &up } else { &down };
         table_row(name(*direction), payload_bytes_per_s(shape, mtu), rates)
@@ -132,75 +124,48 @@ fn table_row(name: String, payload: Option<f64>, rates: &[Vec<f64>]) -> Row {
     )
 }
 
-/// A network that is up until this is dropped.
-struct Line {
-    lunette: PathBuf,
-    name: String,
-    directory: PathBuf,
-}
-
-impl Line {
-    fn up(stand: &Stand<'_>, link: &str) -> Result<Self> {
-        let name = format!("bench-{}", std::process::id());
-        let mut command = Command::new(stand.lunette());
-        command.args(["wan", "up", "--name", &name, "--link", link]);
-        let finished = run(&mut command, LIMIT)?;
-        ensure!(finished.success(), "lunette wan up: {}: {}", finished.ending(), finished.output);
-        Ok(Self { lunette: stand.lunette().to_owned(), name, directory: stand.path("") })
-    }
-
-    fn serve(&self, stand: &Stand<'_>, bytes: u64) -> Result<Server> {
-        let mut command = Command::new(&self.lunette);
-        command.args(["wan", "exec", &self.name, "--far", "--"]).arg(&self.lunette);
-        command.args(["serve", "--portal", FAR, "--target", TARGET, "--lun", &format!("mem:{bytes}")]);
-        Server::start(&mut command, &stand.path("far.log"), START_LIMIT)
-    }
-
-    /// Copies the image, or as much of it as the tool is given; answers bytes per second. What comes back must be what was sent.
-    fn copy(&self, tool: Tool, direction: Direction, image: &Path, bytes: u64) -> Result<f64> {
-        let bytes = if tool == Tool::Dd { (bytes / DD_SHARE).max(PIECE_BYTES) } else { bytes };
-        let (url, copied) = (format!("iscsi://{FAR}/{TARGET}/0"), self.directory.join("copied.img"));
-        let [source, destination] = match direction {
-            Direction::To => [image.display().to_string(), url],
-            Direction::From => [url, copied.display().to_string()],
-        };
-        let mut command = Command::new(&self.lunette);
-        command.args(["wan", "exec", &self.name, "--"]);
-        match tool {
-            Tool::Lunette => command.arg(&self.lunette).args(["copy", "--quiet", &source, &destination]),
-            Tool::Convert => {
-                command.args(["qemu-img", "convert", "-f", "raw", "-O", "raw", "-m", "16", "-W"]);
-                if direction == Direction::To {
-                    command.arg("-n");
-                }
-                command.args([source, destination])
+/// Copies the image, or as much of it as the tool is given; answers bytes per second. What comes back must be what was sent.
+fn copy(line: &mut Line, tool: Tool, direction: Direction, image: &Image<'_>, lunette: &Path) -> Result<f64> {
+    let bytes = if tool == Tool::Dd { (image.bytes / DD_SHARE).max(PIECE_BYTES) } else { image.bytes };
+    let (path, url) = (image.path.display().to_string(), Line::url());
+    let back = image.copied.display().to_string();
+    let [source, destination] = match direction {
+        Direction::To => [&path, &url],
+        Direction::From => [&url, &back],
+    };
+    let program = lunette.display().to_string();
+    let dd = [format!("bs={PIECE_BYTES}"), format!("count={}", bytes / PIECE_BYTES)];
+    let files = [format!("if={source}"), format!("of={destination}")];
+    let mut command: Vec<&str> = Vec::new();
+    match tool {
+        Tool::Lunette => command.extend([&program, "copy", "--quiet", source, destination]),
+        Tool::Convert => {
+            command.extend(["qemu-img", "convert", "-f", "raw", "-O", "raw", "-m", "16", "-W"]);
+            if direction == Direction::To {
+                command.push("-n");
             }
-            Tool::Dd => {
-                command.args(["qemu-img", "dd", "-f", "raw", "-O", "raw"]);
-                command.args([format!("bs={PIECE_BYTES}"), format!("count={}", bytes / PIECE_BYTES)]);
-                command.args([format!("if={source}"), format!("of={destination}")])
-            }
-        };
-        let began = Instant::now();
-        let finished = run(&mut command, LIMIT)?;
-        let took = began.elapsed();
-        ensure!(finished.success(), "{tool:?}: {}: {}", finished.ending(), finished.output);
-        if direction == Direction::From {
-            let is_same = begins_alike(image, &copied, bytes)?;
-            std::fs::remove_file(&copied)?;
-            ensure!(is_same, "{tool:?}: what was copied is not what was there");
+            command.extend([source.as_str(), destination]);
         }
-        Ok(bytes as f64 / took.as_secs_f64())
-    }
-}
-
-impl Drop for Line {
-    fn drop(&mut self) {
-        let down = run(Command::new(&self.lunette).args(["wan", "down", &self.name]), LIMIT);
-        if !down.is_ok_and(|down| down.success()) {
-            eprintln!("the network {} is left; lunette wan down ends it", self.name);
+        Tool::Dd => {
+            command.extend(["qemu-img", "dd", "-f", "raw", "-O", "raw"]);
+            command.extend(dd.iter().chain(&files).map(String::as_str));
         }
     }
+    let took = line.run(command, LIMIT)?;
+    if direction == Direction::From {
+        let is_same = begins_alike(image.path, image.copied, bytes)?;
+        std::fs::remove_file(image.copied)?;
+        ensure!(is_same, "{tool:?}: what was copied is not what was there");
+    }
+    Ok(bytes as f64 / took.as_secs_f64())
+}
+
+/// What is copied.
+struct Image<'a> {
+    path: &'a Path,
+    bytes: u64,
+    /// Where it comes back to.
+    copied: &'a Path,
 }
 
 fn begins_alike(left: &Path, right: &Path, bytes: u64) -> Result<bool> {

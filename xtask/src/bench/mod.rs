@@ -9,6 +9,7 @@ mod generator;
 mod host;
 mod initiator;
 pub(crate) mod instructions;
+mod line;
 mod peers;
 mod readme;
 mod report;
@@ -56,7 +57,7 @@ pub(crate) enum Bench {
     Scale(Options),
     /// Instructions for each command, by valgrind, compared with bench/instructions.toml
     Instructions(instructions::Options),
-    /// Write the tables of results (--save) between their marks in README.md
+    /// Write the tables of results (--save) between their marks in README.md or docs/guide/measure.md
     Readme {
         /// Files that --save wrote
         #[arg(required = true, value_name = "FILE")]
