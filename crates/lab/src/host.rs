@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{major, minor};
 use serde::{Deserialize, Serialize};
@@ -83,6 +83,9 @@ impl ProcessorTime {
     }
 }
 
+/// Ten ticks of a kernel with a hundred in a second.
+const TICKS: Duration = Duration::from_millis(100);
+
 /// For how long the disk below a directory has had something to do since the start (Documentation/block/stat.rst, `io_ticks`).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DiskTime {
@@ -102,11 +105,11 @@ impl DiskTime {
         Some(Self { busy_ms: text.split_whitespace().nth(9)?.parse().ok()?, at: Instant::now() })
     }
 
-    /// The share of the time since then, in percent.
-    pub(crate) fn busy_percent_since(self, before: Self) -> f64 {
-        let passed_ms = self.at.duration_since(before.at).as_secs_f64() * 1e3;
+    /// The share of the time since then, in percent; nothing where that is too short for a clock of the kernel's ticks.
+    pub(crate) fn busy_percent_since(self, before: Self) -> Option<f64> {
+        let passed = self.at.duration_since(before.at);
         let busy_ms = self.busy_ms.saturating_sub(before.busy_ms) as f64;
-        if passed_ms > 0.0 { (busy_ms / passed_ms * 100.0).min(100.0) } else { 0.0 }
+        (passed >= TICKS).then(|| (busy_ms / (passed.as_secs_f64() * 1e3) * 100.0).min(100.0))
     }
 }
 
@@ -120,7 +123,6 @@ fn line_of(path: &str, key: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn idle_time_is_a_share() {
@@ -143,9 +145,11 @@ mod tests {
         };
         let before = at(100);
         let after = DiskTime { at: before.at + Duration::from_millis(400), ..at(200) };
-        assert!((after.busy_percent_since(before) - 25.0).abs() < 1e-9);
+        assert_eq!(after.busy_percent_since(before).map(f64::round), Some(25.0));
+        let more = DiskTime { busy_ms: 1000, ..after };
+        assert_eq!(more.busy_percent_since(before).map(f64::round), Some(100.0));
         let soon = DiskTime { at: before.at + Duration::from_millis(10), ..after };
-        assert!((soon.busy_percent_since(before) - 100.0).abs() < 1e-9);
+        assert_eq!(soon.busy_percent_since(before), None, "a tick more or less would be all of it");
         assert!(DiskTime::read("1 2 3").is_none() && DiskTime::now(Path::new("/proc")).is_none());
     }
 

@@ -49,6 +49,8 @@ fn without_model(
         Probe::Files(_) if is_disk_busy == Some(false) && cell.link.is_none() => "file-system",
         Probe::Files(_) if is_disk_busy == Some(false) => "protocol",
         Probe::Shared(_) | Probe::Tcp { .. } | Probe::Virtual(_) => "unexplained",
+        // Over a network it may be either, where nobody has looked at the disk.
+        Probe::Files(_) if is_disk_busy.is_none() && cell.link.is_some() => "unexplained",
         Probe::Disk(_) | Probe::Transfer(_) | Probe::Files(_) => "store",
     }
 }

@@ -9,8 +9,9 @@ use lunette_workload::{Arrivals, Kind, Pace, Range, Trace, Workload};
 
 use super::model::{self, Driven};
 use super::tcp_facts::{self, Watched};
-use super::{Design, Duty, Keys, Metric, Place, Run, both_units};
+use super::{Design, Duty, Keys, Metric, Place, Run, both_units, disk_busy};
 use crate::bench::monitor::Phase;
+use crate::host::DiskTime;
 use crate::study::LatencyParts;
 use crate::study::image::Image;
 use crate::study::recorded::Recorded;
@@ -258,6 +259,7 @@ pub(super) fn run(
     };
     let mut plan = probe.plan(probe.unit(options, lun), duty);
     plan.target_times = recorded.as_ref().map(Recorded::times);
+    let disk_before = probe.design.and_then(|_| DiskTime::now(place.scratch));
     let work = || {
         let carry = || patiently(plan, |plan| site.near(|| bench(plan, monitor))?);
         if !probe.tells_tcp {
@@ -271,6 +273,7 @@ pub(super) fn run(
         Some(bytes) => site.with_tcp_buffers(bytes, work)?,
         None => work(),
     };
+    let busy = disk_busy(place.scratch, disk_before);
     let carried = carried?;
     drop((service, recorded));
     let mut run = figure(&carried.measured, &carried.ending, probe.metric)?;
@@ -280,6 +283,7 @@ pub(super) fn run(
     }
     let parts = carried.measured.stages.told_apart.as_ref().map(LatencyParts::of);
     run.further.extend(further);
+    run.further.extend(busy);
     Ok(Run { negotiated: carried.negotiated, parts, cached, ..run })
 }
 

@@ -361,7 +361,7 @@ pub(crate) const DISK_BUSY: &str = "disk busy";
 /// How busy the disk below a directory was since then, where it tells.
 fn disk_busy(scratch: &Path, before: Option<DiskTime>) -> Option<Further> {
     let after = DiskTime::now(scratch)?;
-    Some(Further::new(DISK_BUSY, after.busy_percent_since(before?), "%"))
+    Some(Further::new(DISK_BUSY, after.busy_percent_since(before?)?, "%"))
 }
 
 /// Runs a cell and looks how busy the machine was meanwhile.
@@ -376,7 +376,6 @@ pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Ru
     let marked = network.map(|network| network.mark().map(|mark| (network, mark)));
     let marked = marked.transpose().map_err(&failed)?;
     let before = ProcessorTime::now();
-    let disk_before = DiskTime::now(place.scratch);
     let (run, busiest) = busy::watched(|| match (probe, place.over) {
         (Probe::Tcp { to_target, buffer_bytes }, Some((site, link))) => {
             tcp::run(site, link, *to_target, *buffer_bytes, duty)
@@ -393,9 +392,6 @@ pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Ru
     let mut run = run?;
     if let (Some(before), Some(after)) = (before, ProcessorTime::now()) {
         run.idle = after.idle_since(before);
-    }
-    if probe.beside().is_some() {
-        run.further.extend(disk_busy(place.scratch, disk_before));
     }
     if let Some((network, mark)) = marked {
         run.keeping = network.since(&mark).map_err(&failed)?;

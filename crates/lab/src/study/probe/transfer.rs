@@ -8,9 +8,10 @@ use lunette_workload::{Kind, Operation, Percent, Sizes, Spread, Workload};
 
 use super::disk::DiskProbe;
 use super::model::{self, Driven};
-use super::{Metric, Place, Run};
+use super::{Metric, Place, Run, disk_busy};
 use crate::LabError;
 use crate::endpoint::{End, Endpoint, Local, Session, SessionDisk};
+use crate::host::DiskTime;
 use crate::study::image::Image;
 use crate::study::service::Service;
 use crate::study::site::{BLOCK_BYTES, TARGET};
@@ -48,17 +49,20 @@ pub(super) fn run(place: Place<'_>, probe: &TransferProbe) -> Result<Run, LabErr
     let name = image.path().to_string_lossy().into_owned();
     let cached;
     let (mut model, mut negotiated) = (None, None);
+    let busy;
     let took = if let Some((site, link)) = place.over {
         let target = Service::target(TARGET, &name, "write = \"back\"\n");
         let _service = Service::start(site, place.binary, &target, &[])?;
         cached = image.cool()?;
         let (options, lun) = Service::options()?;
         let disk = SessionDisk::one(&options, lun, BLOCK_BYTES);
+        let before = DiskTime::now(place.scratch);
         let (took, agreed) = site.near(|| {
             let session = Session::open(&disk)?;
             let agreed = session.negotiated();
             Ok::<_, LabError>((carry(session, probe)?, agreed))
         })??;
+        busy = disk_busy(place.scratch, before);
         if let Some(agreed) = &agreed {
             let driven = Driven { link, congestion_control: &site.congestion_control()? };
             model = model::disk(driven, &probe.workload(), agreed);
@@ -78,13 +82,15 @@ pub(super) fn run(place: Place<'_>, probe: &TransferProbe) -> Result<Run, LabErr
         };
         let volume = Volume::open(&spec).map_err(|error| LabError::NotReady(error.to_string()))?;
         cached = image.cool()?;
+        let before = DiskTime::now(place.scratch);
         let took = Local::open(&Arc::clone(&volume)).and_then(|local| carry(local, probe));
+        busy = disk_busy(place.scratch, before);
         // Everything was flushed.
         let _ = volume.close();
         took?
     };
     let rate = probe.length_bytes as f64 / 1e6 / took.as_secs_f64().max(1e-9);
-    Ok(Run { cached, negotiated, ..Run::of(rate, model) })
+    Ok(Run { cached, negotiated, further: Vec::from_iter(busy), ..Run::of(rate, model) })
 }
 
 /// The whole length in order, with a few requests under way; then a flush after writes.

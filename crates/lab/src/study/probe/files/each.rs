@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use super::{
-    FILLING, Figure, Files, Outcome, PATIENCE, Scheme, Way, beside, fill_file, over_iscsi, prepared, site_of,
+    FILLING, Figure, Files, Outcome, PATIENCE, Scheme, Way, beside, fill_file, observed, over_iscsi,
+    prepared, site_of,
 };
 use crate::LabError;
 use crate::study::files::{Client, Directory, Mounted, Nfs, Share, ShareKind, Smb, watched};
@@ -38,7 +39,7 @@ pub(super) fn run(place: Place<'_>, scheme: Scheme, duty: Duty) -> Result<(Outco
     let outcome = match scheme {
         Scheme::Direct => {
             let mounted = Mounted::new(image.path(), beside(image, "root"), false)?;
-            let outcome = times(&mut Directory(mounted.root().to_owned()), duty)?;
+            let outcome = observed(place, || times(&mut Directory(mounted.root().to_owned()), duty))?;
             mounted.unmount()?;
             outcome
         }
@@ -65,7 +66,7 @@ fn over_share(place: Place<'_>, image: &Image, kind: ShareKind, duty: Duty) -> R
                 smb.log_in().map_err(LabError::system("a login by SMB"))?;
                 times(&mut smb, duty)
             };
-            watched(PATIENCE, work, || share.kill())??
+            observed(place, || watched(PATIENCE, work, || share.kill()))??
         }
         ShareKind::Nfs => {
             let work = || {
@@ -74,7 +75,7 @@ fn over_share(place: Place<'_>, image: &Image, kind: ShareKind, duty: Duty) -> R
                     times(&mut nfs, duty)
                 })?
             };
-            watched(PATIENCE, work, || share.kill())??
+            observed(place, || watched(PATIENCE, work, || share.kill()))??
         }
     };
     drop(share);

@@ -82,6 +82,8 @@ type Outcome = Vec<(Figure, f64)>;
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     image: OnceCell<(Image, Cell<Files>)>,
+    /// How busy the disk was while the last job was measured.
+    disk: RefCell<Option<Further>>,
     /// Of which job, in which turn: its seed.
     done: RefCell<Vec<(Job, u64, Done)>>,
 }
@@ -143,7 +145,7 @@ pub(super) fn run(place: Place<'_>, probe: &FilesProbe, duty: Duty) -> Result<Ru
     let done = match found {
         Some(done) => done,
         None => {
-            let (before, disk_before) = (ProcessorTime::now(), DiskTime::now(place.scratch));
+            let before = ProcessorTime::now();
             let (outcome, cached) = match probe.job {
                 Job::Each(scheme) => each::run(place, scheme, duty),
                 Job::Whole { is_attached, mib } => whole::run(place, is_attached, mib),
@@ -152,7 +154,7 @@ pub(super) fn run(place: Place<'_>, probe: &FilesProbe, duty: Duty) -> Result<Ru
             }?;
             let idle =
                 before.zip(ProcessorTime::now()).map_or(1.0, |(before, after)| after.idle_since(before));
-            let disk = disk_busy(place.scratch, disk_before);
+            let disk = place.kept.disk.take();
             let done = Done { outcome, idle, cached, disk };
             place.kept.done.borrow_mut().push((probe.job, duty.seed, done.clone()));
             done
@@ -250,9 +252,17 @@ fn over_iscsi<T: Send>(
         mounted.unmount()?;
         Ok::<T, LabError>(done)
     };
-    let done = watched(PATIENCE, use_it, || attached.kill())??;
+    let done = observed(place, || watched(PATIENCE, use_it, || attached.kill()))??;
     attached.end()?;
     Ok(done)
+}
+
+/// Does something that is measured, and keeps how busy the disk was meanwhile.
+fn observed<T>(place: Place<'_>, work: impl FnOnce() -> T) -> T {
+    let before = DiskTime::now(place.scratch);
+    let done = work();
+    *place.kept.disk.borrow_mut() = disk_busy(place.scratch, before);
+    done
 }
 
 /// The site; jobs over iSCSI have one.

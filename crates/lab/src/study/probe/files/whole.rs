@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::time::Instant;
 
-use super::{FILLING, Figure, Files, Outcome, Way, beside, over_iscsi, prepared, site_of};
+use super::{FILLING, Figure, Files, Outcome, Way, beside, observed, over_iscsi, prepared, site_of};
 use crate::LabError;
 use crate::study::files::Mounted;
 use crate::study::probe::Place;
@@ -28,7 +28,7 @@ pub(super) fn run(place: Place<'_>, is_attached: bool, mib: u32) -> Result<(Outc
         over_iscsi(place, site_of(place)?, image, way, |mounted, _| times(mounted.root(), mib))?
     } else {
         let mounted = Mounted::new(image.path(), beside(image, "root"), false)?;
-        let outcome = times(mounted.root(), mib)?;
+        let outcome = observed(place, || times(mounted.root(), mib))?;
         mounted.unmount()?;
         outcome
     };
