@@ -224,14 +224,25 @@ fn esxi(change: Change) -> Vec<String> {
     }
 }
 
+/// `lunette attach --depth`: 16 by default, and as many as it carries out at once. `lunette read`, `write` and `copy` measure for
+/// themselves how many they need.
+const ATTACH_DEPTH: (u32, u32) = (16, lunette_attach::nbd::DEPTH_MAX as u32);
+
 fn initiator(change: Change) -> Vec<String> {
     match change {
         // It offers these by itself, and it is the target that has to take them.
         Change::Unasked { .. } | Change::Burst(_) | Change::OutstandingR2t(_) | Change::TcpWindow(_) => {
             Vec::new()
         }
-        Change::Window(count) => vec![format!("lunette bench URL --depth {count}")],
-        Change::Connections(count) => vec![format!("lunette bench URL --connections {count}")],
+        Change::Window(count) => {
+            let (depth, remark) = within(count.max(ATTACH_DEPTH.0), ATTACH_DEPTH.1);
+            let attach = format!("lunette attach URL DIRECTORY --depth {depth}");
+            remark.into_iter().chain([attach, format!("lunette bench URL --depth {count}")]).collect()
+        }
+        Change::Connections(count) => vec![
+            format!("lunette attach 'URL?connections={count}' DIRECTORY"),
+            format!("lunette bench URL --connections {count}"),
+        ],
     }
 }
 
@@ -324,7 +335,11 @@ mod tests {
             text(&changes, "Lunette as the target"),
             "# A file has one such table\n[limits]\nwindow_depth = 5000"
         );
-        assert!(text(&changes, "Lunette as the initiator").contains("--depth 5000"));
+        assert_eq!(
+            text(&changes, "Lunette as the initiator"),
+            "# 256 is the most here, and less than 5000\nlunette attach URL DIRECTORY --depth 256\nlunette bench URL --depth 5000\n\
+             lunette attach 'URL?connections=4' DIRECTORY\nlunette bench URL --connections 4"
+        );
     }
 
     #[test]
@@ -361,6 +376,10 @@ mod tests {
         assert!(commands(&[], "TARGET").is_empty());
         assert_eq!(text(&[Change::Window(1)], "Lunette as the target"), "");
         assert!(text(&[Change::Window(1)], "Linux").contains("cmds_max --value 128\n"));
+        assert!(
+            text(&[Change::Window(1)], "Lunette as the init")
+                .starts_with("lunette attach URL DIRECTORY --depth 16\n")
+        );
         assert!(text(&[Change::Window(1)], "ESXi").contains("iscsivmk_LunQDepth=128\n"));
         let short = [Change::Unasked { first_burst_length: 8192 }, Change::Burst(8192)];
         assert!(!commands(&short, "TARGET").iter().any(|commands| commands.lines.join(" ").contains("8192")));
