@@ -73,8 +73,51 @@ fn tcp_windows_losses_and_full_lines_are_told_apart() {
     assert_eq!(lossy["limit"], "loss");
     let change = lossy["steps"][0]["change"].as_str().expect("a change");
     assert!(change.ends_with(" connections"), "{change}");
-    let full = told(&["--link", "oc3-2", "--profile", "max-throughput"]);
+    let full = told(&["--link", "oc3-2", "--workload", "max-throughput"]);
     assert_eq!((&full["limit"], &full["steps"]), (&"link-rate".into(), &Value::Array(Vec::new())));
+}
+
+#[test]
+fn a_workload_is_a_profile_or_sizes_and_other_flags_change_it() {
+    let workload = |arguments: &[&str]| {
+        let told = told(&[&["--link", "oc3-50"], arguments].concat());
+        let (workload, window) = (&told["workload"], &told["settings"]["window"]);
+        (workload["sizes"].clone(), workload["read_percent"].clone(), window.clone())
+    };
+    let is = |sizes: &str, read: u64, window: u64| (sizes.into(), read.into(), window.into());
+    assert_eq!(workload(&[]), is("64K", 50, 32));
+    assert_eq!(workload(&["--workload", "web-server"]), is("8K", 95, 4));
+    // As `lunette bench` has it.
+    assert_eq!(workload(&["--profile", "web-server"]), is("8K", 95, 4));
+    let changed = ["--workload", "web-server", "--depth", "9", "--read", "10", "--size", "1M"];
+    assert_eq!(workload(&changed), is("1M", 10, 9));
+    assert_eq!(workload(&["--workload", "4K:60,64K:40"]), is("4K:60,64K:40", 50, 32));
+    let output = advise(&["--link", "oc3-50", "--workload", "4K:60,64K:40", "--depth", "1"]);
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(
+        text.contains("workload: 4K:60,64K:40, 28672 bytes on average, 50 % reads, 1 under way"),
+        "{text}"
+    );
+    assert!(text.contains("Alone and on average, a read takes 51.5"), "{text}");
+    assert!(text.contains("lunette attach URL DIRECTORY --depth "), "{text}");
+}
+
+#[test]
+fn each_initiator_has_its_own_defaults() {
+    for (whose, first_burst, max_burst, r2ts) in [
+        ("rfc", 65_536, 262_144, 1),
+        ("linux", 262_144, 16_776_192, 1),
+        ("windows", 65_536, 262_144, 16),
+        ("esxi", 262_144, 262_144, 1),
+        ("lunette", 262_144, 16_773_120, 16),
+    ] {
+        let told = told(&["--link", "oc3-50", "--settings", whose]);
+        let settings = &told["settings"];
+        assert_eq!(settings["first_burst_length"], first_burst, "{whose}");
+        assert_eq!(settings["max_burst_length"], max_burst, "{whose}");
+        assert_eq!(settings["max_outstanding_r2t"], r2ts, "{whose}");
+        assert_eq!(settings["initial_r2t"], whose == "rfc", "{whose}");
+    }
 }
 
 /// 4 GiB under way are more than is tried, and some may make no network at all: both get the advice, and the reason.
@@ -108,7 +151,11 @@ fn what_is_no_network_and_no_workload_is_refused() {
         (&["--rtt", "50ms,loss=1%", "--rate", "1G"], "--link takes a whole link"),
         (&["--link", "rtt=50ms"], "a link without a rate has no limit"),
         (&["--link", "oc3-50", "--rate", "1G"], "cannot be used with"),
-        (&["--link", "oc3-50", "--size", "4K:1,8K:1"], "give one size"),
+        (&["--link", "oc3-50", "--size", "sql-64k"], "is no mix of sizes"),
+        (&["--link", "oc3-50", "--workload", "sql"], "is no profile; there are max-throughput, "),
+        (&["--link", "oc3-50", "--workload", "sql"], "sizes with their weights, as 4K:60,64K:40"),
+        (&["--link", "oc3-50", "--workload", "4K:"], "is no mix of sizes"),
+        (&["--link", "oc3-50", "--settings", "bsd"], "windows"),
         (&["--link", "oc3-50", "--seed", "7"], "--prove"),
         (&["--link", "oc3-50", "--depth", "0"], "0 is not in 1..=4096"),
     ] {

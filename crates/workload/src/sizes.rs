@@ -31,6 +31,18 @@ impl Sizes {
         self.rows.iter().map(|row| row.0)
     }
 
+    /// The sizes, each with its share of all operations, 0 to 1.
+    pub fn weighted(&self) -> impl Iterator<Item = (u32, f64)> {
+        let total = self.rows.last().map_or(1, |row| row.2).max(1) as f64;
+        self.rows.iter().map(move |row| (row.0, f64::from(row.1) / total))
+    }
+
+    /// The mean of one operation, in bytes, at least 1.
+    #[must_use]
+    pub fn mean(&self) -> f64 {
+        self.weighted().map(|(size, share)| f64::from(size) * share).sum::<f64>().max(1.0)
+    }
+
     /// The largest in bytes.
     #[must_use]
     pub fn largest(&self) -> u32 {
@@ -111,6 +123,15 @@ mod tests {
             assert!(text.parse::<Sizes>().is_err(), "{text}");
         }
         assert!(vec!["4K"; SIZES_MAX + 1].join(",").parse::<Sizes>().is_err());
+    }
+
+    #[test]
+    fn a_mean_is_by_weights() {
+        for (text, mean) in [("4K", 4096.0), ("4K:3,8K:1", 5120.0), ("1,3", 2.0)] {
+            let sizes: Sizes = text.parse().unwrap();
+            assert!((sizes.mean() - mean).abs() < 1e-9, "{text}");
+            assert!((sizes.weighted().map(|row| row.1).sum::<f64>() - 1.0).abs() < 1e-9, "{text}");
+        }
     }
 
     #[test]

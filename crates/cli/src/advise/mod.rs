@@ -72,6 +72,8 @@ struct Seen {
 
 #[derive(Debug, Serialize)]
 struct Workload {
+    sizes: String,
+    /// The mean of one command.
     size_bytes: u32,
     read_percent: u8,
 }
@@ -126,11 +128,12 @@ fn give(options: &AdviseOptions) -> Result<(), Failure> {
         }
         None => options.settings.settings(window, options.connections),
     };
+    let sizes = options.sizes();
     let question = Question {
         path,
         settings,
         read_segment_bytes,
-        size_bytes: options.size_bytes(),
+        sizes: &sizes,
         read_share: f64::from(options.read_percent().get()) / 100.0,
     };
     let advice = advise(&question);
@@ -230,7 +233,7 @@ fn link(options: &AdviseOptions, seen: Option<&NetworkPath>) -> Result<Link, Fai
 fn prove(
     options: &AdviseOptions,
     link: &Link,
-    question: &Question,
+    question: &Question<'_>,
     advice: &Advice,
     proof: &mut Vec<Proof>,
 ) -> Result<(), Failure> {
@@ -276,7 +279,7 @@ impl From<&Settings> for Keys {
 
 fn tell_all(
     options: &AdviseOptions,
-    question: &Question,
+    question: &Question<'_>,
     advice: &Advice,
     measured: Option<MeasuredPath>,
     proof: Option<Vec<Proof>>,
@@ -303,7 +306,12 @@ fn tell_all(
             segments_out_of_order: measured.out_of_order,
             negotiated: measured.negotiated,
         }),
-        workload: Workload { size_bytes: question.size_bytes, read_percent: options.read_percent().get() },
+        workload: Workload {
+            sizes: question.sizes.to_string(),
+            // At most SIZE_BYTES_MAX.
+            size_bytes: question.sizes.mean().round() as u32,
+            read_percent: options.read_percent().get(),
+        },
         settings: Keys::from(&question.settings),
         mb_per_s: advice.bytes_per_s / 1e6,
         limit: advice.limit.word(),

@@ -13,7 +13,8 @@ pub(crate) const EXAMPLES: &str = "\
 Examples:
   lunette advise --rtt 50ms --rate 155M
   lunette advise --rtt 10ms --rate 1G --loss 0.01% --size 256K --read 70 --depth 64 --settings rfc
-  lunette advise --link oc3-50 --profile sql-64k --prove
+  lunette advise --link oc3-50 --workload sql-64k --prove
+  lunette advise --rtt 20ms --rate 1G --workload 4K:60,64K:40 --settings windows
   lunette advise iscsi://192.0.2.10/iqn.2026-11.io.lunette:vm/0 --json
 
 Exit status: 0 when advice was given, 1 when something went wrong on this machine, 2 when the command line is wrong, 3 and more as for \
@@ -42,22 +43,23 @@ pub(crate) struct AdviseOptions {
     /// A link as `lunette wan` has it, instead of all these; of one whose directions differ, the slower one counts
     #[arg(long, value_name = "LINK", conflicts_with_all = ["rate", "rtt", "loss", "mtu"])]
     pub(super) link: Option<Link>,
-    /// A workload with a name, as `lunette bench` has them; other flags change parts of it
-    #[arg(long, value_name = "NAME")]
-    pub(super) profile: Option<Profile>,
-    /// The size of each command [default: 64K]
-    #[arg(long, value_name = "SIZE", value_parser = parse_size)]
-    pub(super) size: Option<u32>,
-    /// How many of a hundred commands read; the others write [default: 50]
+    /// What is done: a profile of `lunette bench`, as sql-64k, or sizes with their weights, as 4K:60,64K:40; other flags change parts of
+    /// it [default: commands of 64K, half of them reads, 32 under way]
+    #[arg(long, visible_alias = "profile", value_name = "PROFILE|SIZES", value_parser = parse_workload)]
+    pub(super) workload: Option<Named>,
+    /// The size of each command, or several with their weights [default: that of the workload]
+    #[arg(long, value_name = "SIZES")]
+    pub(super) size: Option<Sizes>,
+    /// How many of a hundred commands read; the others write [default: that of the profile, else 50]
     #[arg(long, value_name = "PERCENT")]
     pub(super) read: Option<Percent>,
-    /// Commands under way at once [default: 32, the depth of a disk of Linux and ESXi]
+    /// Commands under way at once [default: that of the profile, else 32, the depth of a disk of Linux and ESXi]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(DEPTH_MAX)))]
     pub(super) depth: Option<u32>,
     /// Connections of the session
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=32))]
     pub(super) connections: u16,
-    /// What initiator and target have agreed on
+    /// Whose defaults initiator and target have agreed on
     #[arg(long, value_enum, value_name = "WHOSE", default_value = "linux")]
     pub(super) settings: Preset,
     /// Bytes that TCP may have under way on each connection [default: what was measured, or what this machine's TCP may]
@@ -74,9 +76,22 @@ pub(crate) struct AdviseOptions {
     pub(crate) json: bool,
 }
 
-fn parse_size(text: &str) -> Result<u32, String> {
-    let sizes: Sizes = text.parse().map_err(|error: WorkloadError| error.to_string())?;
-    if sizes.iter().count() == 1 { Ok(sizes.largest()) } else { Err("give one size, as 64K".to_owned()) }
+/// A workload as it is asked for.
+#[derive(Debug, Clone)]
+pub(crate) enum Named {
+    /// With sizes, reads and a depth of its own.
+    Profile(Profile),
+    /// Sizes alone.
+    Sizes(Sizes),
+}
+
+/// No profile's name begins as a size does, so that each mistake has its own answer.
+fn parse_workload(text: &str) -> Result<Named, String> {
+    if text.starts_with(|first: char| first.is_ascii_digit()) {
+        return text.parse().map(Named::Sizes).map_err(|error: WorkloadError| error.to_string());
+    }
+    let or = |error: WorkloadError| format!("{error}; or sizes with their weights, as 4K:60,64K:40");
+    text.parse().map(Named::Profile).map_err(or)
 }
 
 /// Whose settings, each with a target that takes what is offered.
@@ -86,6 +101,8 @@ pub(crate) enum Preset {
     Rfc,
     /// What open-iscsi offers by default
     Linux,
+    /// What Windows offers by default
+    Windows,
     /// What ESXi offers by default
     Esxi,
     /// Lunette at both ends
@@ -93,16 +110,27 @@ pub(crate) enum Preset {
 }
 
 impl AdviseOptions {
-    pub(super) fn size_bytes(&self) -> u32 {
-        self.size.or(self.profile.map(|profile| profile.size_bytes)).unwrap_or(64 << 10)
+    fn profile(&self) -> Option<&Profile> {
+        match &self.workload {
+            Some(Named::Profile(profile)) => Some(profile),
+            _ => None,
+        }
+    }
+
+    pub(super) fn sizes(&self) -> Sizes {
+        let of_workload = self.workload.as_ref().map(|workload| match workload {
+            Named::Profile(profile) => Sizes::one(profile.size_bytes),
+            Named::Sizes(sizes) => sizes.clone(),
+        });
+        self.size.clone().or(of_workload).unwrap_or_else(|| Sizes::one(64 << 10))
     }
 
     pub(super) fn read_percent(&self) -> Percent {
-        self.read.or(self.profile.map(|profile| profile.read)).unwrap_or(Percent::new(50))
+        self.read.or(self.profile().map(|profile| profile.read)).unwrap_or(Percent::new(50))
     }
 
     pub(super) fn window(&self) -> u32 {
-        self.depth.or(self.profile.map(|profile| profile.depth)).unwrap_or(32)
+        self.depth.or(self.profile().map(|profile| profile.depth)).unwrap_or(32)
     }
 }
 
@@ -129,6 +157,15 @@ impl Preset {
         match self {
             Self::Rfc => (rfc, 8192),
             Self::Linux => (open_iscsi, 262_144),
+            Self::Windows => (
+                Settings {
+                    first_burst_length: 65_536,
+                    max_burst_length: 262_144,
+                    max_outstanding_r2t: 16,
+                    ..open_iscsi
+                },
+                65_536,
+            ),
             Self::Esxi => (Settings { max_burst_length: 262_144, ..open_iscsi }, 131_072),
             Self::Lunette => {
                 (Settings { max_burst_length: 16_773_120, max_outstanding_r2t: 16, ..open_iscsi }, 262_144)

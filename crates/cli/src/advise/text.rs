@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{GIVEN, Told};
+use super::{GIVEN, Told, Workload};
 use crate::initiator::table;
 
 /// The path, what is to be expected, what lifts it, and what came of it.
@@ -33,13 +33,17 @@ pub(super) fn text(told: &Told) -> String {
     } else {
         format!("the line is taken for the {:.2} MB/s that {} got", told.line_mb_per_s, told.line_from)
     };
-    let read = told.workload.read_percent;
+    let Workload { sizes, size_bytes, read_percent } = &told.workload;
+    let (sizes, mean) = if sizes.contains(',') {
+        (format!("{sizes}, {size_bytes:.0} bytes on average"), " and on average")
+    } else {
+        (format!("{size_bytes:.0} bytes"), "")
+    };
     let _ = writeln!(
         text,
-        "workload: {} bytes, {read} % reads, {} under way\n\n\
+        "workload: {sizes}, {read_percent} % reads, {} under way\n\n\
          {:.2} MB/s are to be expected, limited by {}; {line}.\n\
-         Alone, a read takes {:.2} ms, and a write {:.2} ms with {} round trip{}.",
-        told.workload.size_bytes,
+         Alone{mean}, a read takes {:.2} ms, and a write {:.2} ms with {} round trip{}.",
         told.settings.window,
         told.mb_per_s,
         told.limit,

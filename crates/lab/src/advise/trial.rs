@@ -9,7 +9,7 @@ use std::time::Duration;
 use lunette_link::Link;
 use lunette_workload::model::advice::Question;
 use lunette_workload::model::{CongestionControl, Limit};
-use lunette_workload::{Arrivals, Percent, Sizes, Spread, Workload};
+use lunette_workload::{Arrivals, Percent, Spread, Workload};
 use serde::Serialize;
 
 use crate::study::{BLOCK_BYTES, RANGE_BYTES, Site};
@@ -59,12 +59,13 @@ impl Trial<'_> {
     ///
     /// # Errors
     /// A network, a target or a session could not be had, or what is under way would not fit in memory.
-    pub fn run(&self, question: &Question) -> Result<Outcome, LabError> {
-        let bytes = u64::from(question.settings.window) * u64::from(question.size_bytes);
+    pub fn run(&self, question: &Question<'_>) -> Result<Outcome, LabError> {
+        let bytes = u64::from(question.settings.window) * u64::from(question.sizes.largest());
         if bytes > MEMORY_BYTES_MAX || question.settings.window > DEPTH_MAX {
             return Err(LabError::Plan(format!(
                 "{} commands of {} bytes are more than can be tried here",
-                question.settings.window, question.size_bytes
+                question.settings.window,
+                question.sizes.largest()
             )));
         }
         // A thread of its own: it stays in the namespace of the target, which ends with it.
@@ -72,7 +73,7 @@ impl Trial<'_> {
         joined.unwrap_or(Err(LabError::Panicked))
     }
 
-    fn carry_out(&self, question: &Question) -> Result<Outcome, LabError> {
+    fn carry_out(&self, question: &Question<'_>) -> Result<Outcome, LabError> {
         let site = Site::open(self.link, self.seed, &CONTROLS, self.binary, &limits(question))?;
         if let Some(bytes) = question.path.tcp_window_bytes {
             site.near(|| set_tcp_window(bytes))?.map_err(LabError::system("TCP buffers at the near end"))?;
@@ -100,7 +101,7 @@ impl Trial<'_> {
         })
     }
 
-    fn plan(&self, site: &Site, question: &Question) -> Result<Plan, LabError> {
+    fn plan(&self, site: &Site, question: &Question<'_>) -> Result<Plan, LabError> {
         let (mut options, lun) = site.options()?;
         let wishes = &mut options.wishes;
         wishes.initial_r2t = question.settings.initial_r2t;
@@ -111,7 +112,7 @@ impl Trial<'_> {
         wishes.max_recv_data_segment_length = question.read_segment_bytes;
         options.connections = question.settings.connections;
         let workload = Workload {
-            sizes: Sizes::one(question.size_bytes),
+            sizes: question.sizes.clone(),
             read: self.read,
             random: Percent::ZERO,
             spread: Spread::Uniform,
@@ -136,7 +137,7 @@ impl Trial<'_> {
 }
 
 /// What the target has to grant, as its configuration says it.
-fn limits(question: &Question) -> String {
+fn limits(question: &Question<'_>) -> String {
     let settings = &question.settings;
     format!(
         "[limits]\nwindow_depth = {}\nmax_connections = {}\nmax_outstanding_r2t = {}\nmax_burst_length_bytes = {}\n\

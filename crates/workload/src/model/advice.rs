@@ -1,7 +1,7 @@
 //! Which settings lift a limit, one after the other, until the line is full.
 
-use super::{Expected, Limit, NetworkPath, Settings, expect, mixed};
-use crate::Kind;
+use super::{Expected, Limit, NetworkPath, Settings, expect_mix, mixed};
+use crate::{Kind, Sizes};
 
 /// The most commands that are advised: what a session of Lunette's initiator and target holds.
 pub const WINDOW_MAX: u32 = 4096;
@@ -25,15 +25,15 @@ const CHANGES_MAX: usize = 16;
 
 /// What is done, over what, with what.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Question {
+pub struct Question<'a> {
     /// The network.
     pub path: NetworkPath,
     /// What both sides have agreed on; MaxRecvDataSegmentLength is the target's.
     pub settings: Settings,
     /// MaxRecvDataSegmentLength of the initiator, in bytes.
     pub read_segment_bytes: u32,
-    /// The size of each command, in bytes.
-    pub size_bytes: u32,
+    /// The sizes of commands, with their weights.
+    pub sizes: &'a Sizes,
     /// The share of commands that read, 0 to 1.
     pub read_share: f64,
 }
@@ -76,20 +76,20 @@ pub struct Advice {
     pub bytes_per_s: f64,
     /// What is the limit.
     pub limit: Limit,
-    /// A read that is alone, and a write.
+    /// A read that is alone, and a write; of several sizes, their mean.
     pub alone: [Expected; 2],
     /// Changes, one after the other; each makes it faster.
     pub steps: Vec<Step>,
 }
 
-impl Question {
+impl Question<'_> {
     /// What is to be expected of a read, and of a write.
     #[must_use]
     pub fn each(&self) -> [Expected; 2] {
         let read = Settings { max_recv_data_segment_length: self.read_segment_bytes, ..self.settings };
         [
-            expect(&self.path, &read, Kind::Read, self.size_bytes),
-            expect(&self.path, &self.settings, Kind::Write, self.size_bytes),
+            expect_mix(&self.path, &read, Kind::Read, self.sizes),
+            expect_mix(&self.path, &self.settings, Kind::Write, self.sizes),
         ]
     }
 
@@ -136,10 +136,12 @@ impl Question {
         match limit {
             Limit::Link => Vec::new(),
             Limit::Window => {
-                let burst = self.size_bytes.min(BURST_BYTES_MAX);
-                let bursts = self.size_bytes.div_ceil(self.settings.max_burst_length.max(1));
+                // The largest of them has to fit.
+                let largest = self.sizes.largest();
+                let burst = largest.min(BURST_BYTES_MAX);
+                let bursts = largest.div_ceil(self.settings.max_burst_length.max(1));
                 vec![
-                    Change::Unasked { first_burst_length: self.size_bytes.min(FIRST_BURST_BYTES_MAX) },
+                    Change::Unasked { first_burst_length: largest.min(FIRST_BURST_BYTES_MAX) },
                     Change::Burst(burst),
                     Change::OutstandingR2t(bursts.min(OUTSTANDING_R2T_MAX.into()) as u16),
                     Change::Window(self.window_for(line)),
@@ -161,7 +163,7 @@ impl Question {
         let mean_s = read_s * self.read_share + write_s * (1.0 - self.read_share);
         // The larger share fills its direction first.
         let whole = line_bytes_per_s / self.read_share.max(1.0 - self.read_share);
-        let needed = (whole * mean_s / f64::from(self.size_bytes.max(1)) * WINDOW_ROOM).ceil();
+        let needed = (whole * mean_s / self.sizes.mean() * WINDOW_ROOM).ceil();
         needed.clamp(1.0, f64::from(WINDOW_MAX)) as u32
     }
 }
@@ -169,7 +171,7 @@ impl Question {
 /// What is to be expected, and which changes lift it: at each limit the first of its candidates that brings something, keys before
 /// more commands, because they cost nothing.
 #[must_use]
-pub fn advise(question: &Question) -> Advice {
+pub fn advise(question: &Question<'_>) -> Advice {
     let (bytes_per_s, limit) = question.expected();
     let mut advice = Advice { bytes_per_s, limit, alone: question.each(), steps: Vec::new() };
     let mut now = *question;
@@ -200,10 +202,13 @@ mod tests {
     use super::super::CongestionControl;
     use super::*;
     use proptest::prelude::*;
+    use std::sync::LazyLock;
     use std::time::Duration;
 
+    static SIZES: LazyLock<Sizes> = LazyLock::new(|| Sizes::one(65_536));
+
     /// The defaults of chapter 13 with one command, on a line of 155 Mb/s and 50 ms.
-    fn question() -> Question {
+    fn question() -> Question<'static> {
         Question {
             path: NetworkPath {
                 rate_bits_per_s: Some(155e6),
@@ -225,7 +230,7 @@ mod tests {
                 window: 1,
             },
             read_segment_bytes: 262_144,
-            size_bytes: 65_536,
+            sizes: &SIZES,
             read_share: 0.0,
         }
     }
@@ -264,6 +269,24 @@ mod tests {
         assert_eq!((advice.limit, advice.steps.len()), (Limit::Link, 0));
     }
 
+    #[test]
+    fn a_mix_is_lifted_as_far_as_its_largest_size_needs() {
+        let sizes: Sizes = "4K:90,512K:10".parse().unwrap();
+        let mut mixed = question();
+        (mixed.sizes, mixed.settings.initial_r2t, mixed.settings.immediate_data) = (&sizes, false, true);
+        // 65,536 bytes go unasked, which is all of most writes, and not of those that carry most of the data.
+        let changes: Vec<_> = advise(&mixed).steps.iter().map(|step| step.change).collect();
+        assert_eq!(changes[0], Change::Unasked { first_burst_length: 524_288 }, "{changes:?}");
+        let window = |question: &Question<'_>| {
+            advise(question).steps.iter().find_map(|step| match step.change {
+                Change::Window(count) => Some(count),
+                _ => None,
+            })
+        };
+        // 18.7 MB/s in the 53.1 ms that one of the mean size of 56,115 bytes takes.
+        assert_eq!((window(&mixed), window(&question())), (Some(23), Some(20)));
+    }
+
     proptest! {
         #![proptest_config(lunette_cases::cases(500))]
 
@@ -273,17 +296,19 @@ mod tests {
             rtt_us in 1_u64..1_000_000,
             loss in prop::sample::select(vec![0.0, 1e-6, 1e-4, 1e-2]),
             tcp_window in prop::option::of(1_u64 << 14..=TCP_WINDOW_BYTES_MAX),
-            size_kib in 1_u32..8192,
+            sizes_kib in prop::collection::vec((1_u32..8192, 1_u32..100), 1..4),
             window in 1_u32..300,
             read_percent in 0_u32..=100,
             keys: (bool, bool),
         ) {
+            let mix = sizes_kib.iter().map(|(kib, weight)| format!("{kib}K:{weight}")).collect::<Vec<_>>().join(",");
+            let sizes: Sizes = mix.parse().expect("sizes");
             let mut question = question();
             question.path.rate_bits_per_s = Some(rate);
             question.path.round_trip = Duration::from_micros(rtt_us);
             question.path.loss = loss;
             question.path.tcp_window_bytes = tcp_window;
-            question.size_bytes = size_kib << 10;
+            question.sizes = &sizes;
             question.settings.window = window;
             (question.settings.initial_r2t, question.settings.immediate_data) = keys;
             question.read_share = f64::from(read_percent) / 100.0;
