@@ -4,7 +4,7 @@ use std::io;
 use std::os::unix::net::UnixStream;
 use std::thread;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use lunette_wire::TargetPdu;
 use serde::Serialize;
@@ -66,7 +66,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     println!("{}", serde_json::to_string(&ready)?);
     hold(&mut links)?;
     for (number, link) in links.iter_mut().enumerate() {
-        link.logout().with_context(|| format!("logging out session {number}"))?;
+        let is_answered = link.logout().with_context(|| format!("logging out session {number}"))?;
+        ensure!(is_answered, "the target closed session {number} instead of answering its logout");
     }
     Ok(())
 }

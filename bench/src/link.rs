@@ -2,7 +2,7 @@
 //!
 //! What is measured under load is not here. Keys: RFC 7143, clause 13; numbers: 4.2.2.
 
-use std::io::{Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
@@ -251,8 +251,12 @@ impl Link {
         Ok(Capacity { blocks: u64::from_be_bytes(*last).saturating_add(1), block_bytes })
     }
 
-    /// Ends the session in order: a logout of all its connections, and the answer.
-    pub(crate) fn logout(&mut self) -> Result<()> {
+    /// Ends the session in order: a logout of all its connections, and the answer. False where the target closes the
+    /// connection without one, as Debian's istgt does now and then: the session is over all the same.
+    ///
+    /// # Errors
+    /// The target refuses, or says nothing.
+    pub(crate) fn logout(&mut self) -> Result<bool> {
         let pdu = LogoutRequest {
             immediate: true,
             cmd_sn: self.window.cmd_sn,
@@ -261,10 +265,21 @@ impl Link {
         };
         self.send(&InitiatorPdu::LogoutRequest(pdu), &[])?;
         loop {
-            if let (TargetPdu::LogoutResponse(pdu), _) = self.receive()? {
-                ensure!(pdu.response == 0, "logout refused: {}", pdu.response);
-                return Ok(());
+            match self.receive() {
+                Ok((TargetPdu::LogoutResponse(pdu), _)) => {
+                    ensure!(pdu.response == 0, "logout refused: {}", pdu.response);
+                    return Ok(true);
+                }
+                Ok(_) => {}
+                Err(error) if is_end(&error) => return Ok(false),
+                Err(error) => return Err(error),
             }
         }
     }
+}
+
+/// True when the peer has closed the connection.
+fn is_end(error: &anyhow::Error) -> bool {
+    let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    matches!(kind, Some(ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset))
 }

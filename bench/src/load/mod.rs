@@ -164,11 +164,12 @@ pub(crate) fn run(options: &Options) -> Result<String> {
     let (outcomes, seconds, processor_s) = measure(options, limit, hands)?;
     let mut statistics = Statistics::new();
     let mut counted = Vec::new();
+    let mut logouts_unanswered = 0;
     for (of_thread, sessions) in outcomes {
         statistics.add(&of_thread);
         for session in sessions {
             counted.push(session.counted);
-            session.logout().context("logging out")?;
+            logouts_unanswered += u64::from(!session.logout().context("logging out")?);
         }
     }
     ensure!(statistics.operations > 0, "no command ended while it counted");
@@ -178,6 +179,7 @@ pub(crate) fn run(options: &Options) -> Result<String> {
         sessions: &counted,
         login_us: &login_us,
         first_block_us: &first_block_us,
+        logouts_unanswered,
     };
     Ok(serde_json::to_string(&Report::new(&statistics, &frame))?)
 }

@@ -148,11 +148,11 @@ impl Session {
             && self.connections.iter().all(Connection::is_flushed)
     }
 
-    /// Ends the session in order.
+    /// Ends the session in order; false where the target only closes it.
     ///
     /// # Errors
-    /// The target does not answer the logout.
-    pub(super) fn logout(self) -> Result<()> {
+    /// The target refuses the logout, or says nothing.
+    pub(super) fn logout(self) -> Result<bool> {
         // The others stay open until the target has answered: a connection that breaks off is a failure to it.
         let mut links = Vec::new();
         for connection in self.connections {

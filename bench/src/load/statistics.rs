@@ -90,14 +90,19 @@ struct PerSession {
 
 /// Of durations in microseconds.
 #[derive(Debug, Clone, Copy, Serialize)]
-pub(crate) struct MedianAndMax {
+pub(crate) struct Times {
     pub(crate) median: f64,
+    pub(crate) p99: f64,
     pub(crate) max: f64,
 }
 
-impl MedianAndMax {
+impl Times {
     pub(crate) fn of(samples_us: &[f64]) -> Self {
-        Self { median: quantile(samples_us, 0.5), max: quantile(samples_us, 1.0) }
+        Self {
+            median: quantile(samples_us, 0.5),
+            p99: quantile(samples_us, 0.99),
+            max: quantile(samples_us, 1.0),
+        }
     }
 }
 
@@ -126,10 +131,12 @@ pub(crate) struct Report {
     flushes: u64,
     latency_us: Latency,
     per_session: PerSession,
-    login_us: MedianAndMax,
-    first_block_us: MedianAndMax,
+    login_us: Times,
+    first_block_us: Times,
     window: Window,
     processor_s: f64,
+    /// Sessions that the target closed instead of answering their logout.
+    logouts_unanswered: u64,
 }
 
 /// What is measured beside the commands themselves.
@@ -141,6 +148,7 @@ pub(crate) struct Frame<'a> {
     pub(crate) sessions: &'a [u64],
     pub(crate) login_us: &'a [f64],
     pub(crate) first_block_us: &'a [f64],
+    pub(crate) logouts_unanswered: u64,
 }
 
 impl Report {
@@ -162,13 +170,14 @@ impl Report {
                 mean_operations_per_s: rate(statistics.operations) / frame.sessions.len() as f64,
                 fastest_operations_per_s: rate(most),
             },
-            login_us: MedianAndMax::of(frame.login_us),
-            first_block_us: MedianAndMax::of(frame.first_block_us),
+            login_us: Times::of(frame.login_us),
+            first_block_us: Times::of(frame.first_block_us),
             window: Window {
                 min: statistics.window_min.min(statistics.window_max),
                 max: statistics.window_max,
             },
             processor_s: frame.processor_s,
+            logouts_unanswered: frame.logouts_unanswered,
         }
     }
 }
@@ -209,15 +218,18 @@ mod tests {
             sessions: &[100, 1],
             login_us: &[5.0, 7.0, 6.0],
             first_block_us: &[1.0],
+            logouts_unanswered: 2,
         };
         let report = serde_json::to_value(Report::new(&one, &frame)).unwrap();
         assert_eq!(report["operations"], 101);
         assert_eq!(report["operations_per_s"], 50.5);
         assert_eq!(report["bytes_per_s"], (100.0 * 4096.0 + 8192.0) / 2.0);
         assert_eq!(report["busy"], 3);
+        assert_eq!(report["logouts_unanswered"], 2);
         assert_eq!(report["per_session"]["slowest_operations_per_s"], 0.5);
         assert_eq!(report["per_session"]["mean_operations_per_s"], 25.25);
         assert_eq!(report["login_us"]["median"], 6.0);
+        assert_eq!(report["login_us"]["p99"], 7.0);
         assert_eq!(report["window"]["min"], 4);
         assert_eq!(report["window"]["max"], 4);
         let median = report["latency_us"]["median"].as_f64().unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lunette_wire::frame::Digests;
 use lunette_wire::initiator::ScsiCommand;
-use lunette_wire::target::{NopIn, Numbers, ReadyToTransfer, Reject, ScsiResponse};
+use lunette_wire::target::{LogoutResponse, NopIn, Numbers, ReadyToTransfer, Reject, ScsiResponse};
 use lunette_wire::{BHS_LENGTH, CmdSn, DataSn, InitiatorPdu, StatSn};
 
 use super::*;
@@ -349,4 +349,17 @@ fn a_task_stays_on_its_connection() {
     assert_eq!(good.command().initiator_task_tag, first);
     let (mut crossed, _, second) = session();
     assert!(crossed.data_in(4096, |pdu| pdu.initiator_task_tag = second).is_err());
+}
+
+#[test]
+fn a_logout_may_end_with_the_connection() {
+    let Pair { session, mut peer, .. } = Pair::new(100, ASKED_ONLY, PLAIN, 0);
+    // What comes before the end is the logout, so that nothing is reset.
+    let closing = std::thread::spawn(move || peer.read_exact(&mut [0; BHS_LENGTH]).map(|()| drop(peer)));
+    assert!(!session.logout().unwrap());
+    closing.join().unwrap().unwrap();
+
+    let Pair { session, mut peer, .. } = Pair::new(100, ASKED_ONLY, PLAIN, 0);
+    peer.write_all(&LogoutResponse::default().encode()).unwrap();
+    assert!(session.logout().unwrap());
 }
