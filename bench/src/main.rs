@@ -11,6 +11,7 @@ mod link;
 mod load;
 mod login;
 mod outbox;
+mod stream;
 mod url;
 mod wait;
 
@@ -33,6 +34,8 @@ enum Command {
     Load(Box<load::Options>),
     /// Serves a disk without a protocol core, as fast as plain code can: the yardstick
     Floor(floor::Options),
+    /// Reads a file over TCP by sendfile alone: what large reads cost at least
+    Stream(stream::Options),
     /// Logs sessions in and holds them, idle, until standard input ends
     Idle(idle::Options),
 }
@@ -51,6 +54,7 @@ fn run(command: Command) -> Result<()> {
     match command {
         Command::Load(options) => println!("{}", load::run(&options)?),
         Command::Floor(options) => floor::run(&options)?,
+        Command::Stream(options) => stream::run(&options)?,
         Command::Idle(options) => idle::run(&options)?,
     }
     Ok(())

@@ -10,26 +10,31 @@ use serde_json::Value;
 
 const BENCH: &str = env!("CARGO_BIN_EXE_lunette-bench");
 
-/// A running `lunette-bench floor`; killed when dropped.
+/// A running `lunette-bench floor`, or another yardstick; killed when dropped.
 struct Floor {
     child: Child,
+    portal: String,
     url: String,
 }
 
 impl Floor {
     fn start(arguments: &[&str]) -> Self {
-        let mut child = Command::new(BENCH)
-            .arg("floor")
-            .args(arguments)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the yardstick starts");
+        Self::serving(&[&["floor"], arguments].concat())
+    }
+
+    fn serving(arguments: &[&str]) -> Self {
+        let mut child =
+            Command::new(BENCH).args(arguments).stdout(Stdio::piped()).spawn().expect("the yardstick starts");
         let mut line = String::new();
         let stdout = child.stdout.take().expect("its standard output");
         BufReader::new(stdout).read_line(&mut line).expect("its first line");
         let ready: Value = serde_json::from_str(&line).expect("JSON");
         let portal = ready["portal"].as_str().expect("a portal");
-        Self { child, url: format!("iscsi://{portal}/iqn.2026-11.io.lunette:floor/0") }
+        Self {
+            child,
+            portal: portal.to_owned(),
+            url: format!("iscsi://{portal}/iqn.2026-11.io.lunette:floor/0"),
+        }
     }
 }
 
@@ -79,6 +84,7 @@ fn passes_all_workloads(url: &str) {
         let count: u64 = workload[1].parse().expect("a count");
         assert_eq!(report["operations"], count, "{workload:?}");
         assert_eq!(report["busy"], 0, "{workload:?}");
+        assert_eq!(report["logouts_unanswered"], 0, "{workload:?}");
         for number in ["seconds", "operations_per_s", "bytes_per_s", "processor_s"] {
             assert!(report[number].as_f64() > Some(0.0), "{number}: {report}");
         }
@@ -252,4 +258,18 @@ fn idle_sessions_stay_until_the_input_ends() {
     assert_eq!(line, "");
     assert!(idle.wait().unwrap().success());
     lunette.stop().unwrap();
+}
+
+#[test]
+fn a_file_is_read_by_sendfile_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = Floor::serving(&["stream", "serve", &image(directory.path())]);
+    let output = Command::new(BENCH)
+        .args(["stream", "read", &server.portal, "--depth", "8", "--seconds", "0.1"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(report["operations"].as_u64() >= Some(8), "{report}");
+    assert!(report["bytes_per_s"].as_f64() > Some(0.0), "{report}");
 }
