@@ -12,6 +12,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use lunette_link::{Link, Shape};
 use lunette_tests::packages::find_program;
 
+use super::host::version;
 use super::line::Line;
 use super::report::{Bar, Figure, Row, Section, Unit};
 use super::sample::{Samples, interleave};
@@ -60,6 +61,7 @@ pub(crate) fn measure(stand: &Stand<'_>, findings: &mut Findings) -> Result<()> 
         find_program("qemu-img").is_some(),
         "qemu-img is missing: install qemu-utils and qemu-block-extra"
     );
+    findings.ran(&version("qemu-img", "--version"));
     let control = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap_or_default();
     let mut section = Section::new(format!("Over a line, TCP with {}", control.trim()));
     for (link, bytes) in LINKS {

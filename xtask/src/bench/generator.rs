@@ -138,10 +138,22 @@ pub(crate) struct Measured {
     pub(crate) bytes_per_s: f64,
     /// Commands that ended with BUSY or TASK SET FULL.
     pub(crate) busy: u64,
+    /// Sessions that the target closed instead of answering their logout.
+    pub(crate) logouts_unanswered: u64,
     pub(crate) latency_us: Latency,
     pub(crate) per_session: PerSession,
     pub(crate) first_block_us: Once,
     pub(crate) window: Window,
+}
+
+impl Measured {
+    /// # Errors
+    /// The target did not end a session in order: what one may forgive others, but not Lunette.
+    pub(crate) fn is_in_order(&self) -> Result<()> {
+        let unanswered = self.logouts_unanswered;
+        ensure!(unanswered == 0, "the target closed {unanswered} sessions instead of answering their logout");
+        Ok(())
+    }
 }
 
 #[derive(Debug, Clone, Deserialize)]
@@ -228,7 +240,7 @@ impl Generator {
     /// Starts a load; [`Background::end`] waits for it.
     pub(crate) fn start(&self, url: &str, workload: &Workload, seconds: f64) -> Result<Background> {
         let mut command = self.command(url, workload, Until::Seconds(seconds));
-        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         Ok(Background(child.spawn().context("cannot start lunette-bench")?))
     }
 
@@ -243,15 +255,22 @@ impl Generator {
 }
 
 impl Background {
-    /// Waits for its end by itself.
+    /// Waits for its end by itself. Only Lunette is measured so, which has to answer logouts.
     pub(crate) fn end(mut self) -> Result<Measured> {
         let mut output = String::new();
         if let Some(mut stdout) = self.0.stdout.take() {
             stdout.read_to_string(&mut output)?;
         }
+        // One line at most.
+        let mut complaint = String::new();
+        if let Some(mut stderr) = self.0.stderr.take() {
+            stderr.read_to_string(&mut complaint)?;
+        }
         let status = self.0.wait()?;
-        ensure!(status.success(), "lunette-bench: {status}: {output}");
-        read(&output)
+        ensure!(status.success(), "lunette-bench: {status}: {}", complaint.trim());
+        let measured: Measured = read(&output)?;
+        measured.is_in_order()?;
+        Ok(measured)
     }
 }
 
@@ -280,6 +299,7 @@ pub(crate) mod tests {
             operations_per_s,
             bytes_per_s: 0.0,
             busy: 0,
+            logouts_unanswered: 0,
             latency_us: Latency { median: 0.0, p999: 0.0 },
             per_session: PerSession { slowest_operations_per_s: 0.0, mean_operations_per_s: 0.0 },
             first_block_us: Once { median: 0.0 },
@@ -306,6 +326,13 @@ pub(crate) mod tests {
         let chap =
             ["--chap-user=host", "--chap-secret-file=a", "--chap-mutual=disk", "--chap-mutual-secret-file=b"];
         assert!(words.ends_with(&chap.map(str::to_owned)));
+    }
+
+    #[test]
+    fn a_logout_without_an_answer_is_out_of_order() {
+        assert!(measured(1.0).is_in_order().is_ok());
+        let error = Measured { logouts_unanswered: 2, ..measured(1.0) }.is_in_order().expect_err("two");
+        assert!(error.to_string().contains("closed 2 sessions"), "{error}");
     }
 
     #[test]

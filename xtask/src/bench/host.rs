@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::workspace::Workspace;
 
+/// Virtual machines have none.
+const GOVERNOR: &str = "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor";
+
 /// Facts about the host and the versions measured; what cannot be found out is "unknown".
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Facts {
@@ -18,14 +21,16 @@ pub(crate) struct Facts {
     processor: String,
     cores: usize,
     memory_bytes: u64,
+    /// How the first core's frequency is chosen, where the machine tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    governor: Option<String>,
     kernel: String,
     load_average: String,
     rustc: String,
     lunette: String,
-    tgtd: String,
-    istgt: String,
-    qemu_img: String,
-    fio: String,
+    /// Others' programs that ran, with their versions.
+    #[serde(default)]
+    programs: Vec<String>,
 }
 
 impl Facts {
@@ -38,6 +43,7 @@ impl Facts {
             time_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs()),
             commit: commit(workspace),
             processor,
+            governor: std::fs::read_to_string(GOVERNOR).ok().map(|text| text.trim().to_owned()),
             cores: std::thread::available_parallelism().map_or(0, usize::from),
             memory_bytes: memory_kib * 1024,
             kernel: first_line(Command::new("uname").arg("-r")),
@@ -45,27 +51,26 @@ impl Facts {
                 .map_or_else(|_| UNKNOWN.to_owned(), |text| text.trim().to_owned()),
             rustc: rustc(),
             lunette: first_line(Command::new(binary).arg("--version")),
-            tgtd: version("tgtd", "--version"),
-            istgt: version("istgt", "-V"),
-            qemu_img: version("qemu-img", "--version"),
-            fio: version("fio", "--version"),
+            programs: Vec::new(),
         }
     }
 
-    /// What a reader of a table needs to know; what is not installed is left out.
+    /// The same with the programs that the benchmark has found to run.
+    pub(crate) fn with(mut self, programs: Vec<String>) -> Self {
+        self.programs = programs;
+        self
+    }
+
+    /// What a reader of a table needs to know.
     pub(crate) fn sentence(&self) -> String {
         let mut programs = vec![format!("{} at {}", self.lunette, self.commit)];
-        for (name, version) in
-            [("tgtd", &self.tgtd), ("", &self.istgt), ("", &self.qemu_img), ("", &self.fio)]
-        {
-            if version != UNKNOWN {
-                programs.push(format!("{name} {version}").trim().to_owned());
-            }
-        }
+        programs.extend(self.programs.iter().cloned());
+        let governor = self.governor.as_ref().map(|governor| format!("governor {governor}, "));
         format!(
-            "Machine: {}, {} cores, {:.1} GiB, Linux {}, load {} before; {}.",
+            "Machine: {}, {} cores, {}{:.1} GiB, Linux {}, load {} before; {}.",
             self.processor,
             self.cores,
+            governor.unwrap_or_default(),
             self.memory_bytes as f64 / f64::from(1_u32 << 30),
             self.kernel,
             self.load_average.split(' ').next().unwrap_or_default(),
@@ -107,4 +112,20 @@ pub(crate) fn file_line(path: &str, key: &str) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let value = text.lines().find(|line| line.starts_with(key)).and_then(|line| line.split_once(':'));
     value.map_or_else(|| UNKNOWN.to_owned(), |(_, value)| value.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sentence_names_what_ran_and_a_governor_where_there_is_one() {
+        let facts = Facts { lunette: "lunette 1".to_owned(), commit: "abc".to_owned(), ..Facts::default() };
+        let facts = facts.with(vec!["tgtd 1.0.85".to_owned(), "fio-3.33".to_owned()]);
+        let sentence = facts.sentence();
+        assert!(sentence.ends_with("; lunette 1 at abc, tgtd 1.0.85, fio-3.33."), "{sentence}");
+        assert!(!sentence.contains("governor"), "{sentence}");
+        let sentence = Facts { governor: Some("performance".to_owned()), ..facts }.sentence();
+        assert!(sentence.contains("0 cores, governor performance, 0.0 GiB"), "{sentence}");
+    }
 }

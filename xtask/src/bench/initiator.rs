@@ -53,6 +53,9 @@ pub(crate) fn measure(stand: &Stand<'_>, findings: &mut Findings) -> Result<()> 
             findings.skip(tool, &reason);
         }
         rows.retain(|row| stand.wants(&row.workload()));
+        if let Some(row) = rows.first() {
+            findings.ran(&row.program());
+        }
         let results = interleave(stand.rounds(), rows.len(), 2, |row, side| match side {
             OURS => ours(stand.lunette(), target.url(), &rows[row], stand.seconds()),
             _ => libiscsi(&rows[row], target.url()),

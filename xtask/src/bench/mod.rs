@@ -102,6 +102,10 @@ pub(crate) struct Options {
 struct Findings {
     sections: Vec<Section>,
     skipped: Vec<String>,
+    /// Bars that have nothing to stand on for one of these reasons.
+    bars_skipped: usize,
+    /// Others' programs that ran, with their versions.
+    programs: Vec<String>,
 }
 
 impl Findings {
@@ -110,6 +114,20 @@ impl Findings {
         let line = format!("{what}: {}", reason(&format!("{error:#}")));
         eprintln!("skipped: {line}");
         self.skipped.push(line);
+    }
+
+    /// The same of something that has so many bars, which the report counts.
+    fn skip_bars(&mut self, what: &str, bars: usize, error: &anyhow::Error) {
+        let noun = if bars == 1 { "bar" } else { "bars" };
+        self.skip(&format!("{what}, {bars} {noun}"), error);
+        self.bars_skipped += bars;
+    }
+
+    /// Notes a program and its version, once.
+    fn ran(&mut self, program: &str) {
+        if !self.programs.iter().any(|known| known == program) {
+            self.programs.push(program.to_owned());
+        }
     }
 }
 
@@ -222,7 +240,7 @@ pub(crate) fn run(workspace: &Workspace, bench: &Bench) -> Result<bool> {
     let host = Facts::collect(workspace, stand.lunette());
     let mut findings = Findings::default();
     body(&stand, &mut findings)?;
-    let outcome = Outcome::new(name, setting, host, stand.rounds(), findings.sections, findings.skipped);
+    let outcome = Outcome::new(name, setting, host, stand.rounds(), findings);
     let json = serde_json::to_string_pretty(&outcome)?;
     if let Some(path) = &options.save {
         std::fs::write(path, format!("{json}\n")).with_context(|| path.display().to_string())?;

@@ -2,13 +2,13 @@
 //!
 //! tgtd and istgt come from Debian packages; any other is a URL in the environment (`targets::Target::foreign`).
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 use clap::Args;
 
 use super::generator::Workload;
 use super::report::{Bar, Figure, Row, Section, Unit};
 use super::sample::{Samples, interleave};
-use super::targets::{Sample, Target, processor_us};
+use super::targets::{PEER_PREFIX, Sample, Target, processor_us};
 use super::{Findings, Stand, tools};
 
 /// What stands under the tables.
@@ -20,6 +20,9 @@ pub(crate) const SETTING_MEMORY: &str = "Lunette with a memory unit, tgtd and is
                                          were given; one session over loopback.";
 
 const KIB: u64 = 1 << 10;
+
+/// The issue asks for "a fraction" of SPDK's processor time; a half is the largest that the word allows.
+const SPDK_PROCESSOR_BAR: Bar = Bar::AtMost(0.5);
 
 /// How to measure.
 #[derive(Debug, Clone, Args)]
@@ -70,6 +73,14 @@ impl Job {
         }
     }
 
+    /// What does it, with its version; our own generator is of the same commit as Lunette.
+    fn program(&self) -> Option<String> {
+        match self {
+            Self::Tool(row) => Some(row.program()),
+            Self::Load(_) => None,
+        }
+    }
+
     fn run(&self, stand: &Stand<'_>, target: &Target, count: u64) -> Result<Run> {
         let _awake = target.awake();
         match self {
@@ -84,10 +95,15 @@ impl Job {
     }
 }
 
+/// `LUNETTE_BENCH_PEER_SPDK`, `_spdk`, `_SPDK_AIO`: its name in any case, and what else tells two of them apart.
+fn is_spdk(peer: &str) -> bool {
+    peer.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("spdk"))
+}
+
 /// What Lunette should reach beside a target: the issue's table for tgtd, level with SPDK.
 fn bar(peer: &str, (block_bytes, depth, is_write): (u64, u32, bool)) -> Option<Bar> {
     let times = match (peer, block_bytes, depth, is_write) {
-        ("SPDK", ..) => 1.0,
+        (peer, ..) if is_spdk(peer) => 1.0,
         ("tgtd", 4096, 1, _) => 2.0,
         ("tgtd", 4096, 32, false) => 3.0,
         ("tgtd", 4096, 32, true) => 2.5,
@@ -96,6 +112,17 @@ fn bar(peer: &str, (block_bytes, depth, is_write): (u64, u32, bool)) -> Option<B
         _ => return None,
     };
     Some(Bar::AtLeast(times))
+}
+
+/// Of a target's processor time for an operation.
+fn processor_bar(peer: &str) -> Option<Bar> {
+    is_spdk(peer).then_some(SPDK_PROCESSOR_BAR)
+}
+
+/// How many bars stand on the figures of this target in this row.
+fn bars(peer: &str, has_process: bool, job: &Job) -> usize {
+    let has_processor_bar = has_process && matches!(job, Job::Load(_)) && processor_bar(peer).is_some();
+    usize::from(bar(peer, job.shape()).is_some()) + usize::from(has_processor_bar)
 }
 
 fn jobs(stand: &Stand<'_>) -> Result<Vec<Job>> {
@@ -109,18 +136,31 @@ fn jobs(stand: &Stand<'_>) -> Result<Vec<Job>> {
     Ok(jobs)
 }
 
-fn targets(stand: &Stand<'_>, lunette: Target, findings: &mut Findings) -> Result<Vec<Target>> {
+fn targets(stand: &Stand<'_>, jobs: &[Job], lunette: Target, findings: &mut Findings) -> Result<Vec<Target>> {
+    let bars = |peer: &str, has_process| jobs.iter().map(|job| bars(peer, has_process, job)).sum::<usize>();
     let mut targets = vec![lunette];
     let directory = stand.directory.path();
     match Target::tgtd(directory, &stand.file("tgtd.img")?) {
         Ok(tgtd) => targets.push(tgtd),
-        Err(error) => findings.skip("tgtd", &error),
+        Err(error) => findings.skip_bars("tgtd", bars("tgtd", true), &error),
     }
     match Target::istgt(directory, &stand.file("istgt.img")?) {
         Ok(istgt) => targets.push(istgt),
         Err(error) => findings.skip("istgt", &error),
     }
     targets.extend(Target::foreign());
+    if !targets.iter().any(|target| is_spdk(target.name())) {
+        let how = anyhow!(
+            "none is given; start its iscsi_tgt, and name it with {PEER_PREFIX}SPDK=iscsi://HOST:PORT/NAME/LUN and \
+             {PEER_PREFIX}SPDK_PID=PID (docs/guide/measure.md, \"Other targets\")"
+        );
+        findings.skip_bars(&format!("SPDK in {} rows", jobs.len()), bars("SPDK", true), &how);
+    }
+    for target in targets.iter().filter(|target| is_spdk(target.name()) && !target.has_process()) {
+        let how = anyhow!("its process is not known; {PEER_PREFIX}{}_PID=PID names it", target.name());
+        let count = bars(target.name(), true) - bars(target.name(), false);
+        findings.skip_bars(&format!("{}'s processor time", target.name()), count, &how);
+    }
     Ok(targets)
 }
 
@@ -139,7 +179,9 @@ pub(crate) fn measure_memory(stand: &Stand<'_>, findings: &mut Findings) -> Resu
 
 fn measure(stand: &Stand<'_>, lunette: Target, findings: &mut Findings) -> Result<()> {
     let jobs = jobs(stand)?;
-    let targets = targets(stand, lunette, findings)?;
+    let targets = targets(stand, &jobs, lunette, findings)?;
+    jobs.iter().filter_map(Job::program).for_each(|program| findings.ran(&program));
+    targets.iter().filter_map(Target::version).for_each(|version| findings.ran(&version));
     let runs = run_all(stand, findings, &jobs, &targets)?;
     let names: Vec<&str> = targets.iter().map(Target::name).collect();
     let mut rates_section = Section::new("Tool and workload");
@@ -147,6 +189,10 @@ fn measure(stand: &Stand<'_>, lunette: Target, findings: &mut Findings) -> Resul
     for (job, sides) in jobs.iter().zip(runs) {
         let sides: Vec<Vec<Run>> =
             sides.into_iter().map(|runs| runs.into_iter().flatten().collect()).collect();
+        // What dropped out has told why, but not what that was worth.
+        for (target, _) in targets.iter().zip(&sides).filter(|(_, runs)| runs.is_empty()) {
+            findings.bars_skipped += bars(target.name(), target.has_process(), job);
+        }
         rates_section.rows.push(rates_row(job, &names, &sides));
         if let Job::Load(workload) = job {
             processor_section.rows.push(processor_row(workload, &names, &sides));
@@ -216,10 +262,16 @@ fn processor_row(workload: &Workload, names: &[&str], sides: &[Vec<Run>]) -> Row
         let samples: Vec<Sample> = runs.iter().filter_map(|run| run.sample.clone()).collect();
         processor_us(&samples)
     };
-    let figures = names
+    let values: Vec<Vec<f64>> = sides.iter().map(spent).collect();
+    let mut figures: Vec<Option<Figure>> = names
         .iter()
-        .zip(sides)
-        .map(|(name, runs)| Figure::new(*name, Unit::Microseconds, Samples::of(spent(runs))));
+        .zip(&values)
+        .map(|(name, values)| Figure::new(*name, Unit::Microseconds, Samples::of(values.clone())))
+        .collect();
+    for (name, theirs) in names.iter().zip(&values).skip(1) {
+        let ratio = Figure::ratio(format!("Lunette / {name}"), &values[0], theirs);
+        figures.push(ratio.map(|figure| figure.with_bar(processor_bar(name))));
+    }
     Row::new(workload.title(), figures)
 }
 
@@ -233,7 +285,13 @@ mod tests {
         let write = Job::Load(Workload::write(512 * KIB, 8));
         assert_eq!(bar("tgtd", read.shape()), Some(Bar::AtLeast(3.0)));
         assert_eq!(bar("tgtd", write.shape()), Some(Bar::AtLeast(5.0)));
-        assert_eq!(bar("SPDK", write.shape()), Some(Bar::AtLeast(1.0)));
+        for name in ["SPDK", "spdk", "Spdk_aio"] {
+            assert_eq!(bar(name, write.shape()), Some(Bar::AtLeast(1.0)));
+            assert_eq!(processor_bar(name), Some(Bar::AtMost(0.5)));
+            assert_eq!((bars(name, true, &write), bars(name, false, &write)), (2, 1));
+        }
+        assert_eq!(processor_bar("tgtd"), None);
+        assert_eq!((bars("tgtd", true, &read), bars("istgt", true, &read)), (1, 0));
         assert_eq!(bar("istgt", read.shape()), None);
     }
 
@@ -246,5 +304,17 @@ mod tests {
         // istgt did not get through: no figure of it, and no ratio.
         assert_eq!(cells, ["30/s", "10/s", "3.00 ≥ 2.00"]);
         assert_eq!(row.name, "lunette-bench: 4 KiB random read, depth 1");
+    }
+
+    #[test]
+    fn processor_time_has_a_ratio_and_beside_spdk_a_bar() {
+        let run = |processor_us| {
+            let measured = super::super::generator::tests::measured(1.0);
+            vec![Run { operations_per_s: 1.0, sample: Some(Sample { measured, processor_us }) }]
+        };
+        let sides = [run(Some(4.0)), run(Some(16.0)), run(Some(5.0)), run(None)];
+        let row = processor_row(&Workload::read(4 * KIB, 1), &["Lunette", "tgtd", "spdk", "gotgt"], &sides);
+        let cells: Vec<String> = row.figures.iter().map(ToString::to_string).collect();
+        assert_eq!(cells, ["4.0 µs", "16.0 µs", "5.0 µs", "0.25", "**0.80 > 0.50**"]);
     }
 }

@@ -4,6 +4,7 @@ use std::fmt::{self, Write as _};
 
 use serde::{Deserialize, Serialize};
 
+use super::Findings;
 use super::host::Facts;
 use super::sample::Samples;
 
@@ -32,6 +33,7 @@ impl Unit {
             Self::Microseconds if value < 100.0 => format!("{value:.1} µs"),
             Self::Microseconds if value < 10_000.0 => format!("{value:.0} µs"),
             Self::Microseconds => format!("{:.1} ms", value / 1e3),
+            Self::Bytes if value.abs() < 1024.0 => format!("{value:.0} B"),
             Self::Bytes if value.abs() < f64::from(1 << 20) => format!("{:.1} KiB", value / 1024.0),
             Self::Bytes => format!("{:.1} MiB", value / f64::from(1 << 20)),
             Self::Ratio => format!("{value:.2}"),
@@ -182,20 +184,17 @@ pub(crate) struct Outcome {
     pub(crate) sections: Vec<Section>,
     /// What could not be measured, each with its reason.
     pub(crate) skipped: Vec<String>,
-    /// Bars that were met, and all.
+    /// Bars that were met, and all that had something to stand on.
     pub(crate) bars_met: usize,
     pub(crate) bars: usize,
+    /// Bars that had nothing to stand on, for a reason in `skipped`.
+    #[serde(default)]
+    pub(crate) bars_skipped: usize,
 }
 
 impl Outcome {
-    pub(crate) fn new(
-        bench: &str,
-        setting: &str,
-        host: Facts,
-        rounds: usize,
-        sections: Vec<Section>,
-        skipped: Vec<String>,
-    ) -> Self {
+    pub(crate) fn new(bench: &str, setting: &str, host: Facts, rounds: usize, findings: Findings) -> Self {
+        let Findings { sections, skipped, bars_skipped, programs } = findings;
         let rows = sections.iter().flat_map(|section| &section.rows);
         let verdicts: Vec<bool> = rows.flat_map(|row| &row.figures).filter_map(Figure::is_met).collect();
         let bars_met = verdicts.iter().filter(|met| **met).count();
@@ -203,12 +202,13 @@ impl Outcome {
         Self {
             bench: bench.to_owned(),
             setting: setting.to_owned(),
-            host,
+            host: host.with(programs),
             rounds,
             sections,
             skipped,
             bars_met,
             bars,
+            bars_skipped,
         }
     }
 
@@ -229,7 +229,11 @@ impl Outcome {
         for skipped in &self.skipped {
             let _ = writeln!(text, "\nSkipped: {skipped}");
         }
-        let _ = writeln!(text, "\n{} of {} bars met", self.bars_met, self.bars);
+        let _ = write!(text, "\n{} of {} bars met", self.bars_met, self.bars);
+        if self.bars_skipped > 0 {
+            let _ = write!(text, ", {} skipped", self.bars_skipped);
+        }
+        text.push('\n');
         text
     }
 }
@@ -258,10 +262,11 @@ mod tests {
             Unit::of_rate(65536).write(524_288_000.0),
             Unit::Microseconds.write(4.71),
             Unit::Microseconds.write(29_000.0),
+            Unit::Bytes.write(1023.4),
             Unit::Bytes.write(65536.0),
             Unit::Bytes.write(3.0 * 1024.0 * 1024.0),
         ];
-        assert_eq!(written, ["1234/s", "524 MB/s", "4.7 µs", "29.0 ms", "64.0 KiB", "3.0 MiB"]);
+        assert_eq!(written, ["1234/s", "524 MB/s", "4.7 µs", "29.0 ms", "1023 B", "64.0 KiB", "3.0 MiB"]);
     }
 
     #[test]
@@ -270,15 +275,19 @@ mod tests {
         let rate = Figure::new("Lunette", Unit::PerSecond, Samples::of(vec![90.0, 100.0, 110.0]));
         section.rows.push(Row::new("read", [rate, Some(ratio(0.5, Some(Bar::AtLeast(0.95))))]));
         section.rows.push(Row::new("write", [Some(ratio(2.0, Some(Bar::AtLeast(0.95)))), None]));
-        let outcome =
-            Outcome::new("floor", "One.", Facts::default(), 3, vec![section], vec!["x: none".to_owned()]);
+        let mut findings = Findings { sections: vec![section], ..Findings::default() };
+        findings.skip_bars("x", 2, &anyhow::anyhow!("none"));
+        findings.ran("fio-3.33");
+        findings.ran("fio-3.33");
+        let outcome = Outcome::new("floor", "One.", Facts::default(), 3, findings);
         let text = outcome.markdown();
         assert!(text.contains("| 4 KiB | Lunette | ratio |\n|---|---:|---:|\n"), "{text}");
         assert!(
             text.contains("| read | 100/s (20 %) | **0.50 < 0.95** |\n| write | – | 2.00 ≥ 0.95 |\n"),
             "{text}"
         );
-        assert!(text.ends_with("Skipped: x: none\n\n1 of 2 bars met\n"), "{text}");
+        assert!(text.ends_with("Skipped: x, 2 bars: none\n\n1 of 2 bars met, 2 skipped\n"), "{text}");
+        assert_eq!(text.matches("fio-3.33").count(), 1, "{text}");
         let json = serde_json::to_string(&outcome).expect("JSON");
         let back: Outcome = serde_json::from_str(&json).expect("the same");
         assert_eq!(back.markdown(), text);

@@ -14,14 +14,18 @@ use serde::Deserialize;
 
 use super::Stand;
 use super::generator::{Measured, Until, Workload};
+use super::host::version;
 use super::report::Unit;
 
 /// URLs of targets that somebody else started: `LUNETTE_BENCH_PEER_SPDK=iscsi://...`, and with `_PID` behind it the
-/// process id, for its processor time and so that it is halted while others are measured.
-const PEER_PREFIX: &str = "LUNETTE_BENCH_PEER_";
+/// process id, for its processor time and so that it is halted while others are measured; with `_VERSION`, what the
+/// table calls it.
+pub(crate) const PEER_PREFIX: &str = "LUNETTE_BENCH_PEER_";
 const PID_SUFFIX: &str = "_PID";
+const VERSION_SUFFIX: &str = "_VERSION";
 
-const START_LIMIT: Duration = Duration::from_secs(30);
+/// How long a yardstick may take until it listens.
+pub(crate) const READY_LIMIT: Duration = Duration::from_secs(30);
 
 const FILL_BLOCK_BYTES: u64 = 512 << 10;
 
@@ -46,7 +50,7 @@ enum Process {
     Tgtd(Tgtd),
     Istgt(Istgt),
     Floor(Server),
-    Foreign(Option<Halted>),
+    Foreign { halted: Option<Halted>, version: Option<String> },
 }
 
 /// Somebody else's process, halted but for the time of its own measurements: one that polls would take a processor from
@@ -92,7 +96,7 @@ impl Drop for GoesOn<'_> {
 
 /// What a process has taken of the processors, in two ways.
 #[derive(Debug, Clone, Copy)]
-struct ProcessorTime {
+pub(crate) struct ProcessorTime {
     /// To the nanosecond, but only of the threads that are there now.
     threads_ns: u64,
     /// In ticks of the system's clock, with the threads that have ended.
@@ -101,7 +105,7 @@ struct ProcessorTime {
 
 impl ProcessorTime {
     /// The exact one, unless threads came and went: some targets have one for each connection.
-    fn since(&self, before: &Self) -> u64 {
+    pub(crate) fn since(&self, before: &Self) -> u64 {
         let threads_ns = self.threads_ns.saturating_sub(before.threads_ns);
         let process_ns = self.process_ns.saturating_sub(before.process_ns);
         if process_ns > threads_ns + 2 * tick_ns() { process_ns } else { threads_ns }
@@ -174,7 +178,7 @@ impl Target {
                 "floor, sendfile"
             }
         };
-        let server = Server::start(&mut command, &stand.path("floor.log"), START_LIMIT)?;
+        let server = Server::start(&mut command, &stand.path("floor.log"), READY_LIMIT)?;
         let ready: Ready = serde_json::from_str(server.first_line()).context("the floor's first line")?;
         let url = format!("iscsi://{}/{FLOOR_NAME}/0", ready.portal);
         Ok(Self { name: name.to_owned(), url, process: Process::Floor(server) })
@@ -202,35 +206,45 @@ impl Target {
         &self.url
     }
 
+    /// Of others' programs, which they are, for the facts under a table.
+    pub(crate) fn version(&self) -> Option<String> {
+        match &self.process {
+            Process::Lunette(_) | Process::Floor(_) => None,
+            Process::Tgtd(_) => Some(format!("tgtd {}", version("tgtd", "--version"))),
+            Process::Istgt(_) => Some(version("istgt", "-V")),
+            Process::Foreign { version, .. } => {
+                let version = version.as_deref().unwrap_or("(version not given)");
+                Some(format!("{} {version}", self.name))
+            }
+        }
+    }
+
+    /// True where its processor time can be known.
+    pub(crate) fn has_process(&self) -> bool {
+        self.pid().is_some()
+    }
+
     fn pid(&self) -> Option<u32> {
         match &self.process {
             Process::Lunette(lunette) => Some(lunette.pid()),
             Process::Tgtd(tgtd) => Some(tgtd.pid()),
             Process::Istgt(istgt) => Some(istgt.pid()),
             Process::Floor(server) => Some(server.pid()),
-            Process::Foreign(halted) => halted.as_ref().map(Halted::id),
+            Process::Foreign { halted, .. } => halted.as_ref().map(Halted::id),
         }
     }
 
     /// Whoever measures this target holds the answer meanwhile: others' processes are halted without it.
     pub(crate) fn awake(&self) -> Option<GoesOn<'_>> {
         match &self.process {
-            Process::Foreign(halted) => halted.as_ref().map(Halted::goes_on),
+            Process::Foreign { halted, .. } => halted.as_ref().map(Halted::goes_on),
             _ => None,
         }
     }
 
     /// Processor time so far.
     fn processor_time(&self) -> Option<ProcessorTime> {
-        let process = PathBuf::from(format!("/proc/{}", self.pid()?));
-        let threads = std::fs::read_dir(process.join("task")).ok()?.filter_map(|task| {
-            // A thread may end meanwhile.
-            read_schedstat(&std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?)
-        });
-        let threads_ns = threads.sum();
-        let ticks = read_stat_ticks(&std::fs::read_to_string(process.join("stat")).ok()?)?;
-        let process_ns = ticks.saturating_mul(tick_ns());
-        Some(ProcessorTime { threads_ns, process_ns })
+        processor_time(self.pid()?)
     }
 
     /// Memory in use now (resident set), in bytes.
@@ -244,6 +258,9 @@ impl Target {
     pub(crate) fn load(&self, stand: &Stand<'_>, workload: &Workload, until: Until) -> Result<Sample> {
         let before = self.processor_time();
         let measured = stand.generator().load(&self.url, workload, until)?;
+        if matches!(self.process, Process::Lunette(_)) {
+            measured.is_in_order()?;
+        }
         let spent_ns = self.processor_time().zip(before).map(|(after, before)| after.since(&before));
         let processor_us = spent_ns.map(|spent| spent as f64 / 1e3 / measured.operations.max(1) as f64);
         Ok(Sample { measured, processor_us })
@@ -264,6 +281,19 @@ impl Target {
     }
 }
 
+/// What a process has taken so far; nothing of one that has ended.
+pub(crate) fn processor_time(pid: u32) -> Option<ProcessorTime> {
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    let threads = std::fs::read_dir(process.join("task")).ok()?.filter_map(|task| {
+        // A thread may end meanwhile.
+        read_schedstat(&std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?)
+    });
+    let threads_ns = threads.sum();
+    let ticks = read_stat_ticks(&std::fs::read_to_string(process.join("stat")).ok()?)?;
+    let process_ns = ticks.saturating_mul(tick_ns());
+    Some(ProcessorTime { threads_ns, process_ns })
+}
+
 /// Operations (or for large blocks bytes) a second of each sample.
 pub(crate) fn rates(samples: &[Sample], block_bytes: u64) -> Vec<f64> {
     let small = Unit::of_rate(block_bytes) == Unit::PerSecond;
@@ -279,9 +309,11 @@ pub(crate) fn processor_us(samples: &[Sample]) -> Vec<f64> {
 fn foreign(variables: &[(String, String)]) -> Vec<Target> {
     let value = |name: &str| variables.iter().find(|(found, _)| found == name).map(|(_, value)| value);
     let named = |(name, url): &(String, String)| {
-        let short = name.strip_prefix(PEER_PREFIX).filter(|short| !short.ends_with(PID_SUFFIX))?;
+        let is_fact = |short: &str| short.ends_with(PID_SUFFIX) || short.ends_with(VERSION_SUFFIX);
+        let short = name.strip_prefix(PEER_PREFIX).filter(|short| !is_fact(short))?;
         let pid = value(&format!("{name}{PID_SUFFIX}")).and_then(|pid| pid.parse().ok());
-        let process = Process::Foreign(pid.and_then(Halted::new));
+        let version = value(&format!("{name}{VERSION_SUFFIX}")).cloned();
+        let process = Process::Foreign { halted: pid.and_then(Halted::new), version };
         Some(Target { name: short.to_owned(), url: url.clone(), process })
     };
     variables.iter().filter_map(named).collect()
@@ -324,12 +356,16 @@ mod tests {
         let targets = foreign(&[
             variable("LUNETTE_BENCH_PEER_SPDK", "iscsi://127.0.0.1:1/a/0"),
             variable("LUNETTE_BENCH_PEER_SPDK_PID", &pid.to_string()),
+            variable("LUNETTE_BENCH_PEER_SPDK_VERSION", "v26.05"),
             variable("LUNETTE_BENCH_PEER_gotgt", "iscsi://127.0.0.1:2/b/1"),
             variable("HOME", "x"),
         ]);
         let seen: Vec<_> = targets.iter().map(|target| (target.name(), target.pid())).collect();
         assert_eq!(seen, [("SPDK", Some(pid)), ("gotgt", None)]);
         assert_eq!(targets[1].url(), "iscsi://127.0.0.1:2/b/1");
+        assert!(targets[0].has_process() && !targets[1].has_process());
+        let versions: Vec<_> = targets.iter().filter_map(Target::version).collect();
+        assert_eq!(versions, ["SPDK v26.05", "gotgt (version not given)"]);
         // The kernel needs a moment from the signal to the state.
         let becomes = |halted: bool| {
             (0..10_000).any(|_| {
@@ -357,7 +393,11 @@ mod tests {
         let time = |threads_ns, process_ns| ProcessorTime { threads_ns, process_ns };
         assert_eq!(time(1_500, 0).since(&time(1_000, 0)), 500);
         assert_eq!(time(1_500, 1_000_000_000).since(&time(1_000, 0)), 1_000_000_000, "threads have ended");
-        let me = Target { name: String::new(), url: String::new(), process: Process::Foreign(None) };
+        let me = Target {
+            name: String::new(),
+            url: String::new(),
+            process: Process::Foreign { halted: None, version: None },
+        };
         assert!(me.resident_bytes().is_err(), "nobody knows its process");
     }
 }

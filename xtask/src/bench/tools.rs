@@ -11,6 +11,7 @@ use lunette_tests::packages::find_program;
 use lunette_tests::process::run;
 
 use super::TOOL_LIMIT;
+use super::host::{first_line, version};
 
 /// Blocks of this size measure operations, of [`LARGE_BYTES`] throughput.
 const SMALL_BYTES: u64 = 4 << 10;
@@ -74,6 +75,22 @@ impl Row {
             Tool::IscsiPerf => "iscsi-perf",
             Tool::QemuImg => "qemu-img bench",
             Tool::Fio(_) => "fio libiscsi",
+        }
+    }
+
+    /// The program and its version, as far as it tells one.
+    pub(crate) fn program(&self) -> String {
+        match &self.tool {
+            // It has no option for that; its package has one.
+            Tool::IscsiPerf => {
+                let mut query = Command::new("dpkg-query");
+                let version = first_line(query.args(["-W", "-f=${Version}", "libiscsi-bin"]));
+                format!("iscsi-perf {version}")
+            }
+            Tool::QemuImg => version("qemu-img", "--version"),
+            Tool::Fio(program) => {
+                format!("{} with libiscsi", first_line(Command::new(program).arg("--version")))
+            }
         }
     }
 
