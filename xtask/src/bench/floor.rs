@@ -1,13 +1,17 @@
 //! `bench floor`: Lunette beside a bare loop that knows just enough iSCSI to move bytes, and digests beside none.
 //!
-//! The loop is the yardstick: what it reaches is what sockets and page cache allow one thread.
+//! The loop is the yardstick: what it reaches is what sockets and page cache allow one thread. For large reads there is
+//! another, `sendfile` over TCP without iSCSI.
+
+use std::path::Path;
 
 use anyhow::Result;
 
 use super::generator::Workload;
 use super::report::{Bar, Figure, Row, Section, Unit};
-use super::sample::{Samples, interleave};
-use super::targets::{Floor, Sample, Target, processor_us, rates};
+use super::sample::{Samples, interleave, interleave_warm};
+use super::stream::Stream;
+use super::targets::{Floor, Target, rates};
 use super::{Findings, Stand};
 
 /// What stands under the tables.
@@ -19,7 +23,7 @@ const KIB: u64 = 1 << 10;
 const RATE_BAR: Bar = Bar::AtLeast(0.95);
 /// Of the bare loop's processor time for a 4-KiB read at depth 32.
 const PROCESSOR_BAR: Bar = Bar::AtMost(1.15);
-/// Of sendfile's processor time for a 512-KiB read.
+/// Of the processor time of `sendfile` over TCP for a 512-KiB read.
 const SENDFILE_BAR: Bar = Bar::AtMost(1.1);
 /// What digests may leave of small operations, and of bandwidth.
 const DIGESTS_SMALL_BAR: Bar = Bar::AtLeast(0.90);
@@ -38,102 +42,165 @@ fn workloads() -> Vec<Workload> {
         mix(64),
         Workload::read(512 * KIB, 8),
         Workload::write(512 * KIB, 8),
+        Workload::read(512 * KIB, 32),
+        Workload::write(512 * KIB, 32),
     ]
 }
 
 pub(crate) fn measure(stand: &Stand<'_>, findings: &mut Findings) -> Result<()> {
     let ours = stand.file("lunette.img")?;
-    let theirs = stand.file("floor.img")?.display().to_string();
+    let theirs = stand.file("floor.img")?;
     let lunette = Target::lunette(stand, &format!("file:{},write=back", ours.display()))?;
-    let compared = compare(stand, "File in the page cache", &lunette, &theirs)?;
+    let yardsticks = Yardsticks::on_file(stand, &theirs)?;
+    let compared = compare(stand, "File in the page cache", &lunette, &yardsticks)?;
+    drop(yardsticks);
     findings.sections.extend([compared, digests(stand, &lunette)?]);
     lunette.stop()?;
 
     let memory = format!("mem:{}", stand.file_bytes());
     let lunette = Target::lunette(stand, &memory)?;
     lunette.fill(stand)?;
-    findings.sections.insert(1, compare(stand, "Memory", &lunette, &memory)?);
+    let yardsticks = Yardsticks::in_memory(stand, &memory, &theirs)?;
+    findings.sections.insert(1, compare(stand, "Memory", &lunette, &yardsticks)?);
     lunette.stop()
 }
 
-/// Lunette is side 0, these follow.
-const FLOORS: [Floor; 3] = [Floor::Plain, Floor::Awake, Floor::Sendfile];
-const PLAIN: usize = 1;
-const AWAKE: usize = 2;
-const SENDFILE: usize = 3;
+/// Who answers in a row; the order is that of their samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Lunette,
+    /// The loop, which sleeps whenever there is nothing to do.
+    Plain,
+    /// The loop that stays awake between the commands of a shallow queue, as Lunette does.
+    Awake,
+    /// The loop with `sendfile`.
+    Sendfile,
+    /// Beside Lunette with memory: the loop on a file. The one on memory sends without copying what it has.
+    OnFile,
+    /// `sendfile` over TCP, without iSCSI.
+    Stream,
+}
 
-fn compare(stand: &Stand<'_>, title: &str, lunette: &Target, store: &str) -> Result<Section> {
+const SIDES: [Side; 6] =
+    [Side::Lunette, Side::Plain, Side::Awake, Side::Sendfile, Side::OnFile, Side::Stream];
+
+impl Side {
+    /// Where it has something to say: awake matters one command at a time, sendfile where bytes cost.
+    fn is_asked(self, workload: &Workload) -> bool {
+        match self {
+            Self::Lunette | Self::Plain | Self::OnFile => true,
+            Self::Awake => workload.depth == 1,
+            Self::Sendfile | Self::Stream => {
+                workload.read_percent == 100 && workload.block_bytes == 512 * KIB
+            }
+        }
+    }
+}
+
+/// What Lunette is beside.
+struct Yardsticks {
+    loops: Vec<(Side, Target)>,
+    stream: Option<Stream>,
+}
+
+impl Yardsticks {
+    fn on_file(stand: &Stand<'_>, file: &Path) -> Result<Self> {
+        let on_file = |kind| Target::floor(stand, &file.display().to_string(), kind);
+        let loops = vec![
+            (Side::Plain, on_file(Floor::Plain)?),
+            (Side::Awake, on_file(Floor::Awake)?),
+            (Side::Sendfile, on_file(Floor::Sendfile)?),
+        ];
+        Ok(Self { loops, stream: Some(Stream::start(stand, file)?) })
+    }
+
+    fn in_memory(stand: &Stand<'_>, memory: &str, file: &Path) -> Result<Self> {
+        let mut loops = Vec::new();
+        for (side, kind) in [(Side::Plain, Floor::Plain), (Side::Awake, Floor::Awake)] {
+            let target = Target::floor(stand, memory, kind)?;
+            // Memory that was never written is one page of zeroes, which the processor's cache has.
+            target.fill(stand)?;
+            loops.push((side, target));
+        }
+        loops.push((Side::OnFile, Target::floor(stand, &file.display().to_string(), Floor::Plain)?));
+        Ok(Self { loops, stream: None })
+    }
+}
+
+/// What one run gave.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    /// Operations, or of large blocks bytes, a second.
+    rate: f64,
+    processor_us: Option<f64>,
+}
+
+fn compare(stand: &Stand<'_>, title: &str, lunette: &Target, yardsticks: &Yardsticks) -> Result<Section> {
     let workloads: Vec<Workload> =
         workloads().into_iter().filter(|workload| stand.wants(&workload.title())).collect();
-    let is_memory = store.starts_with("mem:");
-    let mut floors = Vec::new();
-    for kind in FLOORS {
-        // There is no file to send.
-        if !(is_memory && kind == Floor::Sendfile) {
-            let floor = Target::floor(stand, store, kind)?;
-            if is_memory {
-                // Memory that was never written is one page of zeroes, which the processor's cache has.
-                floor.fill(stand)?;
+    let run = |row: usize, side: usize| -> Result<Option<Run>> {
+        let (workload, side) = (&workloads[row], SIDES[side]);
+        if !side.is_asked(workload) {
+            return Ok(None);
+        }
+        let target = match side {
+            Side::Lunette => Some(lunette),
+            Side::Stream => {
+                let streamed = yardsticks
+                    .stream
+                    .as_ref()
+                    .map(|stream| stream.read(stand, workload.depth))
+                    .transpose()?;
+                return Ok(streamed.map(|it| Run { rate: it.bytes_per_s, processor_us: it.processor_us }));
             }
-            floors.push((kind, floor));
-        }
-    }
-    let run = |row: usize, side: usize| -> Result<Option<Sample>> {
-        let workload: &Workload = &workloads[row];
-        let target = match side.checked_sub(1) {
-            None => lunette,
-            Some(index) if is_asked(floors[index].0, workload) => &floors[index].1,
-            Some(_) => return Ok(None),
+            _ => yardsticks.loops.iter().find(|(found, _)| *found == side).map(|(_, target)| target),
         };
-        target.load(stand, workload, stand.until()).map(Some)
+        let Some(target) = target else { return Ok(None) };
+        let sample = target.load(stand, workload, stand.until())?;
+        let rate = rates(std::slice::from_ref(&sample), workload.block_bytes)[0];
+        Ok(Some(Run { rate, processor_us: sample.processor_us }))
     };
-    let sides = floors.len() + 1;
-    for row in 0..workloads.len() {
-        for side in 0..sides {
-            run(row, side)?;
-        }
-    }
-    let samples = interleave(stand.rounds(), workloads.len(), sides, run)?;
+    let runs = interleave_warm(stand.rounds(), workloads.len(), SIDES.len(), run)?;
     let mut section = Section::new(title);
-    for (workload, sides) in workloads.iter().zip(samples) {
-        let sides: Vec<Vec<Sample>> =
-            sides.into_iter().map(|samples| samples.into_iter().flatten().collect()).collect();
+    for (workload, sides) in workloads.iter().zip(runs) {
+        let sides: Vec<Vec<Run>> =
+            sides.into_iter().map(|runs| runs.into_iter().flatten().collect()).collect();
         section.rows.push(row(workload, &sides));
     }
     Ok(section)
 }
 
-/// Where a kind of the loop has something to say: awake matters one command at a time, sendfile where bytes cost.
-fn is_asked(kind: Floor, workload: &Workload) -> bool {
-    match kind {
-        Floor::Plain => true,
-        Floor::Awake => workload.depth == 1,
-        Floor::Sendfile => workload.read_percent == 100 && workload.block_bytes == 512 * KIB,
-    }
-}
-
-/// `sides`: Lunette, then the floors; without a sample where one was not asked.
-fn row(workload: &Workload, sides: &[Vec<Sample>]) -> Row {
-    let block_bytes = workload.block_bytes;
-    let unit = Unit::of_rate(block_bytes);
-    let rate = |side: usize| rates(&sides[side], block_bytes);
-    let processor = |side: usize| sides.get(side).map(|samples| processor_us(samples)).unwrap_or_default();
-    let is_small_read = workload.read_percent == 100 && block_bytes == 4 * KIB && workload.depth == 32;
-    let figure = |name: &str, side: usize| Figure::new(name, unit, Samples::of(rate(side)));
-    let spent = |name: &str, side: usize| Figure::new(name, Unit::Microseconds, Samples::of(processor(side)));
+/// `sides` in the order of [`SIDES`]; without a run where one was not asked.
+fn row(workload: &Workload, sides: &[Vec<Run>]) -> Row {
+    let unit = Unit::of_rate(workload.block_bytes);
+    let of = |side: Side| sides.get(side as usize).map(Vec::as_slice).unwrap_or_default();
+    let rates = |side: Side| -> Vec<f64> { of(side).iter().map(|run| run.rate).collect() };
+    let processor = |side: Side| -> Vec<f64> { of(side).iter().filter_map(|run| run.processor_us).collect() };
+    let is_small_read =
+        workload.read_percent == 100 && workload.block_bytes == 4 * KIB && workload.depth == 32;
+    let rate = |name: &str, side: Side| Figure::new(name, unit, Samples::of(rates(side)));
+    let spent = |name: &str, side: Side| Figure::new(name, Unit::Microseconds, Samples::of(processor(side)));
+    let of_rate = |name: &str, side: Side, bar: Option<Bar>| {
+        Figure::ratio(name, &rates(Side::Lunette), &rates(side)).map(|figure| figure.with_bar(bar))
+    };
+    let of_spent = |name: &str, side: Side, bar: Option<Bar>| {
+        Figure::ratio(name, &processor(Side::Lunette), &processor(side)).map(|figure| figure.with_bar(bar))
+    };
     Row::new(
         workload.title(),
         [
-            figure("Lunette", 0),
-            figure("floor", PLAIN),
-            Figure::ratio("ratio", &rate(0), &rate(PLAIN)).map(|figure| figure.with_bar(Some(RATE_BAR))),
-            Figure::ratio("to a floor that stays awake", &rate(0), &rate(AWAKE)),
-            spent("Lunette, processor time", 0),
-            spent("floor, processor time", PLAIN),
-            Figure::ratio("ratio of processor time", &processor(0), &processor(PLAIN))
-                .map(|figure| figure.with_bar(is_small_read.then_some(PROCESSOR_BAR))),
-            Figure::ratio("to sendfile's", &processor(0), &processor(SENDFILE))
-                .map(|figure| figure.with_bar(Some(SENDFILE_BAR))),
+            rate("Lunette", Side::Lunette),
+            rate("floor", Side::Plain),
+            of_rate("ratio", Side::Plain, Some(RATE_BAR)),
+            of_rate("to a floor that stays awake", Side::Awake, Some(RATE_BAR)),
+            of_rate("to a floor on a file", Side::OnFile, None),
+            spent("Lunette, processor time", Side::Lunette),
+            spent("floor, processor time", Side::Plain),
+            of_spent("ratio of processor time", Side::Plain, is_small_read.then_some(PROCESSOR_BAR)),
+            of_spent("to a floor's with sendfile", Side::Sendfile, None),
+            rate("sendfile over TCP", Side::Stream),
+            spent("sendfile over TCP, processor time", Side::Stream),
+            of_spent("to that of sendfile over TCP", Side::Stream, Some(SENDFILE_BAR)),
         ],
     )
 }
@@ -176,26 +243,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_floor_is_asked_where_it_has_something_to_say() {
-        let asked = |kind, workload: Workload| is_asked(kind, &workload);
-        assert!(asked(Floor::Awake, Workload::write(4 * KIB, 1)));
-        assert!(!asked(Floor::Awake, Workload::read(4 * KIB, 32)));
-        assert!(asked(Floor::Sendfile, Workload::read(512 * KIB, 8)));
-        assert!(!asked(Floor::Sendfile, Workload::write(512 * KIB, 8)));
+    fn each_side_has_its_place_and_is_asked_where_it_has_something_to_say() {
+        assert!(SIDES.iter().enumerate().all(|(place, side)| *side as usize == place));
+        let asked = |side: Side, workload: Workload| side.is_asked(&workload);
+        assert!(asked(Side::Awake, Workload::write(4 * KIB, 1)));
+        assert!(!asked(Side::Awake, Workload::read(4 * KIB, 32)));
+        for side in [Side::Sendfile, Side::Stream] {
+            assert!(asked(side, Workload::read(512 * KIB, 8)) && asked(side, Workload::read(512 * KIB, 32)));
+            assert!(!asked(side, Workload::write(512 * KIB, 8)) && !asked(side, Workload::read(4 * KIB, 32)));
+        }
+    }
+
+    fn runs(rate: f64, processor_us: f64) -> Vec<Run> {
+        vec![Run { rate, processor_us: Some(processor_us) }]
+    }
+
+    fn cells(workload: &Workload, sides: &[Vec<Run>]) -> Vec<String> {
+        row(workload, sides).figures.iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn only_a_4_kib_read_at_depth_32_has_a_bar_for_processor_time() {
-        let sample = |operations_per_s: f64, processor_us: f64| {
-            let measured = super::super::generator::tests::measured(operations_per_s);
-            vec![Sample { measured, processor_us: Some(processor_us) }]
-        };
-        let sides = [sample(95.0, 12.0), sample(100.0, 10.0), Vec::new()];
-        let cells = |workload: Workload| -> Vec<String> {
-            row(&workload, &sides).figures.iter().map(ToString::to_string).collect()
-        };
+        let sides = [runs(95.0, 12.0), runs(100.0, 10.0)];
         let start = ["95/s", "100/s", "0.95 ≥ 0.95", "12.0 µs", "10.0 µs"];
-        assert_eq!(cells(Workload::read(4 * KIB, 32)), [&start[..], &["**1.20 > 1.15**"]].concat());
-        assert_eq!(cells(Workload::write(4 * KIB, 32)), [&start[..], &["1.20"]].concat());
+        assert_eq!(cells(&Workload::read(4 * KIB, 32), &sides), [&start[..], &["**1.20 > 1.15**"]].concat());
+        assert_eq!(cells(&Workload::write(4 * KIB, 32), &sides), [&start[..], &["1.20"]].concat());
+    }
+
+    #[test]
+    fn who_stays_awake_has_the_same_bar_and_sendfile_over_tcp_the_one_of_large_reads() {
+        let awake = [runs(90.0, 1.0), runs(50.0, 1.0), runs(100.0, 1.0), vec![], runs(60.0, 1.0)];
+        let cells_awake = cells(&Workload::read(4 * KIB, 1), &awake);
+        assert_eq!(cells_awake[2..5], ["1.80 ≥ 0.95", "**0.90 < 0.95**", "1.50"]);
+        let large = [runs(9e8, 12.0), runs(9e8, 40.0), vec![], runs(9e8, 16.0), vec![], runs(9e8, 10.0)];
+        let cells_large = cells(&Workload::read(512 * KIB, 8), &large);
+        assert_eq!(cells_large[5..], ["0.30", "0.75", "900 MB/s", "10.0 µs", "**1.20 > 1.10**"]);
     }
 }

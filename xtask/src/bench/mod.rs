@@ -15,6 +15,7 @@ mod readme;
 mod report;
 mod sample;
 mod scale;
+mod stream;
 mod targets;
 mod tools;
 
