@@ -9,6 +9,7 @@ use lunette_tests::process::run;
 use serde_json::Value;
 
 use super::TOOL_LIMIT;
+use super::host::version;
 
 const BLOCK_BYTES: u64 = 4 << 10;
 
@@ -29,6 +30,11 @@ pub(crate) struct LocalFio<'a> {
     pub(crate) depth: u32,
     pub(crate) method: Method,
     pub(crate) seconds: f64,
+}
+
+/// The program and its version.
+pub(crate) fn program() -> String {
+    version("fio", "--version")
 }
 
 impl LocalFio<'_> {

@@ -2,6 +2,7 @@
 //! process, rounds interleaved, so that a change of the machine's mood meets all. docs/guide/measure.md is for its users.
 
 mod copy;
+mod durability;
 mod engines;
 mod fio;
 mod floor;
@@ -10,6 +11,7 @@ mod host;
 mod initiator;
 pub(crate) mod instructions;
 mod line;
+mod loop_device;
 mod peers;
 mod readme;
 mod report;
