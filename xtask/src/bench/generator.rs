@@ -172,6 +172,7 @@ pub(crate) struct PerSession {
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct Once {
     pub(crate) median: f64,
+    pub(crate) p99: f64,
 }
 
 /// The command window that the target granted, in commands.
@@ -302,7 +303,7 @@ pub(crate) mod tests {
             logouts_unanswered: 0,
             latency_us: Latency { median: 0.0, p999: 0.0 },
             per_session: PerSession { slowest_operations_per_s: 0.0, mean_operations_per_s: 0.0 },
-            first_block_us: Once { median: 0.0 },
+            first_block_us: Once { median: 0.0, p99: 0.0 },
             window: Window { min: 0.0, max: 0.0 },
         }
     }

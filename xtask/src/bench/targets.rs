@@ -198,6 +198,14 @@ impl Target {
         self
     }
 
+    /// Another logical unit of Lunette's.
+    pub(crate) fn unit(mut self, number: usize) -> Self {
+        if let Process::Lunette(lunette) = &self.process {
+            self.url = lunette.url(number);
+        }
+        self
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
     }

@@ -1,0 +1,93 @@
+//! Many busy sessions, and several connections of one.
+
+use anyhow::Result;
+
+use super::super::generator::Workload;
+use super::super::report::{Bar, Figure, Row, Section, Unit};
+use super::super::sample::{Samples, interleave};
+use super::super::targets::{Target, rates};
+use super::super::{Findings, Stand};
+use super::KIB;
+
+const SESSIONS: &[u32] = &[1, 8, 64, 256];
+/// What 256 sessions must reach of the best, and the slowest of the mean.
+const TOTAL_BAR: Bar = Bar::AtLeast(0.9);
+const FAIR_BAR: Bar = Bar::AtLeast(0.5);
+
+/// A session with so many connections must not be slower than with one.
+const CONNECTIONS: u32 = 4;
+const CONNECTIONS_BAR: Bar = Bar::AtLeast(1.0);
+
+pub(super) fn sessions(stand: &Stand<'_>, _: &mut Findings) -> Result<Section> {
+    let target = Target::lunette(stand, "mem:256M")?;
+    let workload = |sessions: u32| Workload { sessions, ..Workload::read(4 * KIB, 4) };
+    let samples = interleave(stand.rounds(), 1, SESSIONS.len(), |_, side| {
+        Ok(target.load(stand, &workload(SESSIONS[side]), stand.until())?.measured)
+    })?;
+    let totals: Vec<Vec<f64>> = samples
+        .iter()
+        .flatten()
+        .map(|rounds| rounds.iter().map(|measured| measured.operations_per_s).collect())
+        .collect();
+    let best = best(&totals);
+    let mut section = Section::new("Sessions, 4 KiB random read, depth 4 each");
+    for (rounds, (count, totals)) in samples.iter().flatten().zip(SESSIONS.iter().zip(&totals)) {
+        let per_session = rounds.iter().map(|measured| &measured.per_session);
+        let fair = per_session.map(|all| all.slowest_operations_per_s / all.mean_operations_per_s).collect();
+        let is_last = SESSIONS.last() == Some(count);
+        section.rows.push(Row::new(
+            count.to_string(),
+            [
+                Figure::new("all together", Unit::PerSecond, Samples::of(totals.clone())),
+                Figure::ratio("of the best", totals, &best)
+                    .map(|figure| figure.with_bar(is_last.then_some(TOTAL_BAR))),
+                Figure::new("slowest / mean", Unit::Ratio, Samples::of(fair))
+                    .map(|figure| figure.with_bar(Some(FAIR_BAR))),
+            ],
+        ));
+    }
+    target.stop()?;
+    Ok(section)
+}
+
+/// The rounds of the side with the largest median.
+fn best(totals: &[Vec<f64>]) -> Vec<f64> {
+    let median = |rounds: &Vec<f64>| Samples::of(rounds.clone()).map_or(0.0, |samples| samples.median);
+    totals.iter().max_by(|a, b| median(a).total_cmp(&median(b))).cloned().unwrap_or_default()
+}
+
+pub(super) fn connections(stand: &Stand<'_>, _: &mut Findings) -> Result<Section> {
+    let target = Target::lunette(stand, "mem:256M")?;
+    let workloads = [Workload::read(4 * KIB, 32), Workload::write(4 * KIB, 32), Workload::read(512 * KIB, 8)];
+    let samples = interleave(stand.rounds(), workloads.len(), 2, |row, side| {
+        let connections = if side == 0 { 1 } else { CONNECTIONS };
+        target.load(stand, &Workload { connections, ..workloads[row].clone() }, stand.until())
+    })?;
+    let mut section = Section::new("Connections of one session");
+    for (workload, sides) in workloads.iter().zip(samples) {
+        let unit = Unit::of_rate(workload.block_bytes);
+        let [one, several] = [0, 1].map(|side: usize| rates(&sides[side], workload.block_bytes));
+        let ratio = Figure::ratio("ratio", &several, &one);
+        section.rows.push(Row::new(
+            workload.title(),
+            [
+                Figure::new("one", unit, Samples::of(one)),
+                Figure::new(CONNECTIONS.to_string(), unit, Samples::of(several)),
+                ratio.map(|figure| figure.with_bar(Some(CONNECTIONS_BAR))),
+            ],
+        ));
+    }
+    target.stop()?;
+    Ok(section)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_best_side_has_the_largest_median() {
+        assert_eq!(best(&[vec![1.0, 9.0, 2.0], vec![5.0, 3.0, 4.0]]), [5.0, 3.0, 4.0]);
+        assert!(best(&[]).is_empty());
+    }
+}
