@@ -1,4 +1,5 @@
-//! `bench readme`: tables from results into README.md or the guide, between two marks for each benchmark.
+//! `bench readme`: tables from results into README.md or the guide, between two marks for each benchmark. The guide gets
+//! the marks with the first table.
 
 use std::path::PathBuf;
 
@@ -8,7 +9,11 @@ use super::report::Outcome;
 use crate::workspace::Workspace;
 
 /// Where marks may be.
-const DOCUMENTS: [&str; 2] = ["README.md", "docs/guide/measure.md"];
+const DOCUMENTS: [&str; 2] = ["README.md", GUIDE];
+const GUIDE: &str = "docs/guide/measure.md";
+
+/// Benchmarks whose tables stand at the end of the guide, each under a heading of its own.
+const OF_GUIDE: [&str; 3] = ["floor", "engines", "scale"];
 
 /// Replaces what stands between the marks of each result's benchmark.
 pub(crate) fn write(workspace: &Workspace, results: &[PathBuf]) -> Result<()> {
@@ -31,6 +36,13 @@ fn write_one(workspace: &Workspace, outcome: &Outcome) -> Result<&'static str> {
             return Ok(document);
         }
     }
+    if OF_GUIDE.contains(&outcome.bench.as_str()) {
+        let path = workspace.root().join(GUIDE);
+        let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        let text = appended(&text, &outcome.bench, &outcome.markdown());
+        std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+        return Ok(GUIDE);
+    }
     let [begin, end] = marks(&outcome.bench);
     Err(anyhow!("neither {} has {begin} ... {end}", DOCUMENTS.join(" nor ")))
 }
@@ -48,6 +60,12 @@ fn replaced(text: &str, bench: &str, table: &str) -> Option<String> {
     Some(format!("{before}{begin}{table}{end}{after}"))
 }
 
+/// With marks and the table at the end.
+fn appended(text: &str, bench: &str, table: &str) -> String {
+    let [begin, end] = marks(bench);
+    format!("{text}\n## What bench {bench} has given\n\n{begin}\n{table}{end}\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,5 +77,14 @@ mod tests {
         assert_eq!(once, "a\n<!-- bench peers: begin -->\nnew\n<!-- bench peers: end -->\nb\n");
         assert_eq!(replaced(&once, "peers", "new\n").expect("marks"), once);
         assert!(replaced(text, "floor", "new\n").is_none());
+    }
+
+    #[test]
+    fn a_first_table_brings_its_marks() {
+        let text = appended("# Guide\n", "floor", "| a |\n");
+        let end = "# Guide\n\n## What bench floor has given\n\n<!-- bench floor: begin -->\n| a |\n<!-- bench floor: end -->\n";
+        assert_eq!(text, end);
+        // From then on it is replaced.
+        assert_eq!(replaced(&text, "floor", "| a |\n").expect("marks"), text);
     }
 }
