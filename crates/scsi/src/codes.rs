@@ -6,6 +6,8 @@ pub(crate) mod opcode {
     pub(crate) const TEST_UNIT_READY: u8 = 0x00;
     pub(crate) const REQUEST_SENSE: u8 = 0x03;
     pub(crate) const FORMAT_UNIT: u8 = 0x04;
+    pub(crate) const READ_6: u8 = 0x08;
+    pub(crate) const WRITE_6: u8 = 0x0a;
     pub(crate) const INQUIRY: u8 = 0x12;
     pub(crate) const MODE_SELECT_6: u8 = 0x15;
     pub(crate) const MODE_SENSE_6: u8 = 0x1a;
@@ -40,6 +42,8 @@ pub(crate) mod opcode {
     pub(crate) const REPORT_SUPPORTED_OPERATION_CODES: (u8, u8) = (0xa3, 0x0c);
     pub(crate) const REPORT_SUPPORTED_TASK_MANAGEMENT_FUNCTIONS: (u8, u8) = (0xa3, 0x0d);
     pub(crate) const SET_TARGET_PORT_GROUPS: (u8, u8) = (0xa4, 0x0a);
+    pub(crate) const READ_12: u8 = 0xa8;
+    pub(crate) const WRITE_12: u8 = 0xaa;
 }
 
 /// Vital product data pages (SPC-4; from B0h on SBC-3).

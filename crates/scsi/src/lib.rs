@@ -98,6 +98,6 @@ pub use saved::{Saved, SavedFault, UnitState};
 pub use sense::{AdditionalSense, EncodedSense, FieldPlace, FieldPointer, SenseData, SenseKey};
 pub use space::Space;
 pub use status::Status;
-pub use task::{Completion, DataIn, Event, Next, Task, Terms, Unsent};
+pub use task::{Completion, DataIn, Ended, Event, Next, Task, Terms, Unhindered, Unsent};
 pub use task_set::{Attribute, Wake};
 pub use unit::{AtomicWrites, ConfigError, LogicalUnit, LogicalUnitConfig, Provisioning};

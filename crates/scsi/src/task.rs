@@ -6,6 +6,7 @@ mod allegiance;
 mod exchange;
 mod mending;
 mod piece;
+mod unhindered;
 mod unsent;
 mod waiting;
 
@@ -26,6 +27,7 @@ use mending::Mending;
 use piece::Piece;
 
 pub use exchange::{Completion, DataIn, Event, Next, Terms};
+pub use unhindered::{Ended, Unhindered};
 pub use unsent::Unsent;
 
 /// A running command. To abort it is to [abandon](Task::abandon) it: others of its logical unit may wait for its end.

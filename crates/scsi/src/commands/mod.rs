@@ -58,6 +58,7 @@ pub(crate) use buffer::Buffers;
 pub(crate) use identifying::parse as parse_identifying_information;
 pub(crate) use log_pages::ErrorCounters;
 pub(crate) use persistent_reserve::is_preempt_and_abort;
+pub(crate) use read_write::{Transfer, Write};
 use row::{Command, Company};
 pub use table::command_name;
 pub(crate) use timestamp::Clock;
@@ -309,17 +310,43 @@ pub(crate) fn start(context: &Context<'_>, cdb: &Cdb) -> Progress {
 
 /// Calls the handler of a command, unless something stands in its way at present.
 fn run(context: &Context<'_>, row: &Command, handler: Handler, cdb: &Cdb) -> Progress {
+    match hindrance(context, row, cdb) {
+        Some(end) => end,
+        None => handler(context, cdb),
+    }
+}
+
+/// What stands in the way of a command at present, before its handler looks at what it asks for.
+#[inline]
+fn hindrance(context: &Context<'_>, row: &Command, cdb: &Cdb) -> Option<Progress> {
     if context.itl().is_limited()
         && let Some(refusal) = refused_to_nexus(context.itl(), row, cdb)
     {
-        return refusal;
+        return Some(refusal);
     }
-    row.check_usage(cdb).or_else(|sense| row.check_protect_field(context.unit(), cdb).ok_or(sense))?;
-    if context.path.read_only {
-        row.check_naca(cdb)?;
+    if let Err(sense) = row.check_usage(cdb)
+        && row.check_protect_field(context.unit(), cdb).is_none()
+    {
+        return Some(Err(sense));
     }
-    check_unit(context, row)?;
-    handler(context, cdb)
+    if context.path.read_only
+        && let Err(sense) = row.check_naca(cdb)
+    {
+        return Some(Err(sense));
+    }
+    check_unit(context, row).err().map(Err)
+}
+
+/// What a READ or WRITE moves, if [`start`] would let it go to the medium now, for that alone and once. Nothing changes.
+#[inline]
+pub(crate) fn unhindered(context: &Context<'_>, cdb: &Cdb) -> Option<Transfer> {
+    let wanted = read_write::Wanted::of(cdb)?;
+    let row = table::find(cdb).ok()?;
+    let is_hindered = context.itl().is_pending()
+        || !row.supported_by(context.unit())
+        || row.company != Company::Any
+        || hindrance(context, row, cdb).is_some();
+    if is_hindered { None } else { wanted.plainly(context) }
 }
 
 /// What ends a command that has begun and had to wait, for its data or for its turn at the medium: the unit was

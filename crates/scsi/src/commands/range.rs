@@ -15,9 +15,9 @@ pub(super) struct BlockRange {
 
 /// A checked range in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ByteRange {
-    pub(super) offset_bytes: u64,
-    pub(super) length_bytes: u32,
+pub(crate) struct ByteRange {
+    pub(crate) offset_bytes: u64,
+    pub(crate) length_bytes: u32,
 }
 
 impl BlockRange {

@@ -4,6 +4,7 @@ use super::range::{BlockRange, ByteRange};
 use super::verify::{Compare, Verify};
 use super::{Context, Progress, State, Step, good, protected, written};
 use crate::bytes::Cdb;
+use crate::codes::opcode::{READ_6, READ_10, READ_12, READ_16, WRITE_6, WRITE_10, WRITE_12, WRITE_16};
 use crate::io::{Direction, Io};
 use crate::protection::ProtectField;
 use crate::sense::{AdditionalSense, SenseData};
@@ -52,6 +53,54 @@ pub(super) fn is_forced(cdb: &Cdb) -> bool {
 /// True where newer data than the medium's may be in a volatile cache, and could be written out.
 pub(super) fn cache_may_be_dirty(context: &Context<'_>) -> bool {
     context.unit().cache_may_be_dirty()
+}
+
+/// What the CDB of a READ or WRITE asks for, unchecked.
+pub(super) struct Wanted {
+    blocks: BlockRange,
+    writes: bool,
+    force_unit_access: bool,
+}
+
+impl Wanted {
+    /// `None` for other commands.
+    #[inline]
+    pub(super) fn of(cdb: &Cdb) -> Option<Wanted> {
+        let (writes, blocks, force_unit_access) = match cdb[0] {
+            READ_10 => (false, BlockRange::of_10(cdb), is_forced(cdb)),
+            READ_16 => (false, BlockRange::of_16(cdb), is_forced(cdb)),
+            READ_12 => (false, BlockRange::of_12(cdb), is_forced(cdb)),
+            READ_6 => (false, BlockRange::of_6(cdb), false),
+            WRITE_10 => (true, BlockRange::of_10(cdb), is_forced(cdb)),
+            WRITE_16 => (true, BlockRange::of_16(cdb), is_forced(cdb)),
+            WRITE_12 => (true, BlockRange::of_12(cdb), is_forced(cdb)),
+            WRITE_6 => (true, BlockRange::of_6(cdb), false),
+            _ => return None,
+        };
+        Some(Wanted { blocks, writes, force_unit_access })
+    }
+
+    /// The one thing that it does on the medium. `None`: it is refused, does nothing, or has more to do.
+    #[inline]
+    pub(super) fn plainly(&self, context: &Context<'_>) -> Option<Transfer> {
+        let (unit, writes) = (context.unit(), self.writes);
+        let range = self.blocks.transfer(unit).ok()?;
+        let flushes_first = !writes && self.force_unit_access && cache_may_be_dirty(context);
+        if unit.protection().is_some() || range.length_bytes == 0 || flushes_first {
+            return None;
+        }
+        let stable = writes && (self.force_unit_access || !unit.write_cache_enabled());
+        Some(Transfer { range, writes, stable })
+    }
+}
+
+/// A READ or WRITE that goes to the medium once, with its data as it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Transfer {
+    pub(crate) range: ByteRange,
+    pub(crate) writes: bool,
+    /// What is written has to be stable before it is answered.
+    pub(crate) stable: bool,
 }
 
 /// A READ that waits for its flush or for its data.
@@ -105,6 +154,11 @@ pub(crate) struct Write {
 }
 
 impl Write {
+    /// One that has brought its data to the medium.
+    pub(crate) fn done(transfer: Transfer) -> Write {
+        Write { range: transfer.range, stable: transfer.stable, writing: true, verify: None }
+    }
+
     pub(super) fn start(
         context: &Context<'_>,
         cdb: &Cdb,

@@ -183,6 +183,13 @@ impl TaskSet {
         self.ask(|queue| queue.refusal(member, manner).map_or(Entry::Begun, Entry::Refused))
     }
 
+    /// After a command that has found the gate shut, and asks again later.
+    #[cold]
+    pub(crate) fn gone(&self) {
+        // Its count, though it was taken back, may have kept somebody waiting.
+        self.change(|_| ());
+    }
+
     /// Ends a command that has begun. `was_collecting`: it was aborted while its data was waited for.
     #[inline]
     pub(crate) fn leave(&self, member: &Member, attribute: Attribute, was_collecting: bool) {

@@ -28,7 +28,7 @@ pub(crate) struct Pair {
 }
 
 impl Pair {
-    fn new() -> Pair {
+    pub(crate) fn new() -> Pair {
         Pair::on(device(config()))
     }
 
@@ -44,7 +44,7 @@ impl Pair {
         Pair { first, second, woken }
     }
 
-    fn woken(&self) -> Vec<u64> {
+    pub(crate) fn woken(&self) -> Vec<u64> {
         std::mem::take(&mut *self.woken.0.lock().expect("no test fails with it"))
     }
 }

@@ -8,10 +8,10 @@ use crate::copying::{COPY, OTHER_NAA, blocks, both, cdb, host_with, lid1};
 use crate::host::*;
 use crate::read_modify_write::compare_and_write;
 
-const WCE: u8 = 0x04;
+pub(crate) const WCE: u8 = 0x04;
 
 /// A unit without a cache after a reset.
-fn without_cache() -> LogicalUnitConfig {
+pub(crate) fn without_cache() -> LogicalUnitConfig {
     LogicalUnitConfig { write_cache: false, ..config() }
 }
 
@@ -20,7 +20,7 @@ fn caching(host: &mut Host) -> Vec<u8> {
 }
 
 /// MODE SELECT of the caching page with WCE as asked for.
-fn set_cache(host: &mut Host, wce: u8) {
+pub(crate) fn set_cache(host: &mut Host, wce: u8) {
     let mut page = caching(host);
     page[2] = wce;
     let list = [&[0; 4][..], &page].concat();

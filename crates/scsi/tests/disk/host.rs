@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use lunette_scsi::{
     Allocation, AtomicWrites, Completion, DataIn, Device, Event, Extent, Identity, Io, IoError, IoOutcome,
-    LogicalUnit, LogicalUnitConfig, Lun, Next, Nexus, Provisioning, Saved, Status, Task,
+    LogicalUnit, LogicalUnitConfig, Lun, Next, Nexus, Provisioning, Saved, Status, Task, Terms, Unhindered,
 };
 
 pub(crate) const BLOCK: usize = 512;
@@ -203,6 +203,19 @@ pub(crate) struct Host {
     pub(crate) others: BTreeMap<u64, Disk>,
 }
 
+/// Begins a command. What a driver would do that ends commands at once is what this one asks for.
+pub(crate) fn begin(nexus: &Nexus, lun: Lun, cdb: &[u8]) -> (Task, Next) {
+    let (block, terms) = (padded(&cdb[..cdb.len().min(16)]), Terms::default());
+    let foreseen = Unhindered::begin(nexus, lun, &block, &terms).map(|command| command.io());
+    let (task, next) = Task::start(nexus, lun, cdb);
+    match foreseen {
+        Some(Io::WriteDataOut { length_bytes, .. }) => assert_eq!(next, Next::DataOut { length_bytes }),
+        Some(io) => assert_eq!(next, Next::Io(io)),
+        None => {}
+    }
+    (task, next)
+}
+
 impl Host {
     /// A host that has already heard the POWER ON unit attention.
     pub(crate) fn new(config: LogicalUnitConfig) -> Host {
@@ -224,7 +237,7 @@ impl Host {
     }
 
     pub(crate) fn run(&mut self, cdb: &[u8], data_out: &[u8]) -> Reply {
-        let (task, next) = Task::start(&self.nexus, self.lun, &padded(cdb));
+        let (task, next) = begin(&self.nexus, self.lun, &padded(cdb));
         self.finish(task, next, data_out)
     }
 

@@ -27,5 +27,6 @@ mod reservations;
 mod saving;
 mod tokens;
 mod transfer;
+mod unhindered;
 mod views;
 mod write_atomic;

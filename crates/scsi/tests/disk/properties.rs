@@ -157,7 +157,7 @@ fn work(unit: &LogicalUnit, answers: &[Answer]) {
 }
 
 fn drive(nexus: &Nexus, unit: &LogicalUnit, lun: Lun, cdb: &[u8], data: &[u8], answers: &[Answer]) {
-    let (mut task, mut next) = Task::start(nexus, lun, cdb);
+    let (mut task, mut next) = begin(nexus, lun, cdb);
     let mut data_out = Vec::new();
     for step in 0..=STEPS_MAX + 256 {
         let answer = &answers[step % answers.len()];

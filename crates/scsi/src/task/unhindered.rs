@@ -1,0 +1,127 @@
+//! A READ or WRITE that nothing stands in the way of, for a driver that carries it out before it does anything else.
+//!
+//! It is looked at by the rules of [`Task`], and has its place in the task set; what it does without is the state between two steps.
+
+use super::{Event, Next, Place, Task, Terms};
+use crate::bytes::Cdb;
+use crate::commands::{self, Context, State, Transfer, Write};
+use crate::io::{Io, IoOutcome};
+use crate::lun::Lun;
+use crate::nexus::{Nexus, Path};
+use crate::task_set::Attribute;
+
+/// A READ or WRITE that may go to the medium at once. It is in its unit's task set until it [ends](Self::end) or is dropped; dropped, it
+/// has never been there for anybody, and can be begun anew as a [`Task`].
+#[derive(Debug)]
+pub struct Unhindered<'a> {
+    nexus: &'a Nexus,
+    path: &'a Path,
+    index: usize,
+    cdb: &'a Cdb,
+    terms: &'a Terms,
+    transfer: Transfer,
+}
+
+/// How a command ended that was on the medium.
+#[derive(Debug)]
+pub enum Ended {
+    /// With GOOD.
+    Good,
+    /// Its answer has to wait for something that has happened meanwhile. A write has been done, and goes on with this.
+    Later(Box<(Task, Next)>),
+    /// As [`Ended::Later`]; a read has done nothing yet, and is to be begun anew as a [`Task`].
+    Again,
+}
+
+impl<'a> Unhindered<'a> {
+    /// Begins the READ or WRITE `cdb` for `lun` if it is SIMPLE and nothing keeps it from its medium: no unit attention, no
+    /// reservation, no other command, nothing about its unit or its CDB, no protection information, no mark or token on what
+    /// it changes. `None`: it is another command, or is to be begun as a [`Task`], which tells what the matter is; nothing has changed.
+    pub fn begin(nexus: &'a Nexus, lun: Lun, cdb: &'a Cdb, terms: &'a Terms) -> Option<Self> {
+        let (index, path) = nexus.find(lun)?;
+        if terms.attribute != Attribute::Simple {
+            return None;
+        }
+        let tasks = path.unit.tasks();
+        if !tasks.enter(&path.member, Attribute::Simple) {
+            tasks.gone();
+            return None;
+        }
+        let context = Context { nexus, path, announced_bytes: terms.data_out_bytes };
+        match commands::unhindered(&context, cdb) {
+            Some(transfer) if !path.unit.watch().is_armed() => {
+                Some(Self { nexus, path, index, cdb, terms, transfer })
+            }
+            _ => {
+                tasks.leave(&path.member, Attribute::Simple, false);
+                None
+            }
+        }
+    }
+
+    /// The place of its unit in [`crate::Device::units`].
+    pub fn unit_index(&self) -> usize {
+        self.path.place
+    }
+
+    /// True for a WRITE.
+    pub fn writes(&self) -> bool {
+        self.transfer.writes
+    }
+
+    /// Where on the medium, in bytes.
+    pub fn offset_bytes(&self) -> u64 {
+        self.transfer.range.offset_bytes
+    }
+
+    /// How much, in bytes; not zero. Of a WRITE the driver must have exactly so much.
+    pub fn length_bytes(&self) -> u32 {
+        self.transfer.range.length_bytes
+    }
+
+    /// What is written has to be stable before the command ends.
+    pub fn stable(&self) -> bool {
+        self.transfer.stable
+    }
+
+    /// The same as a task asks for it.
+    pub fn io(&self) -> Io {
+        let (offset_bytes, length_bytes) = (self.offset_bytes(), self.length_bytes());
+        if self.writes() {
+            Io::WriteDataOut { offset_bytes, start: 0, length_bytes, stable: self.stable() }
+        } else {
+            Io::Read { offset_bytes, length_bytes, inspected: false }
+        }
+    }
+
+    /// All of it has been read or written.
+    pub fn end(self) -> Ended {
+        let unit = &self.path.unit;
+        // A reset may have turned off the write cache, which is then flushed first.
+        let is_kept = !self.writes() || self.stable() || unit.write_cache_enabled();
+        if is_kept && !unit.tasks().is_blocking() {
+            return Ended::Good;
+        }
+        if self.writes() { Ended::Later(Box::new(self.into_task())) } else { Ended::Again }
+    }
+
+    /// A task that has come as far.
+    #[cold]
+    fn into_task(self) -> (Task, Next) {
+        let mut task = Task::new(*self.cdb, self.terms);
+        (task.path, task.unit) = (Some(self.index), Some(self.path.place));
+        task.state = State::Write(Write::done(self.transfer));
+        task.place = Place::Running;
+        let nexus = self.nexus;
+        // It takes the place in the task set over.
+        std::mem::forget(self);
+        let next = task.resume(nexus, Event::Io { result: Ok(IoOutcome::Done), data_out: &[], medium: &[] });
+        (task, next)
+    }
+}
+
+impl Drop for Unhindered<'_> {
+    fn drop(&mut self) {
+        self.path.unit.tasks().leave(&self.path.member, Attribute::Simple, false);
+    }
+}
