@@ -14,7 +14,7 @@ use lunette_wire::initiator::{ScsiCommand, ScsiDataOut};
 use lunette_wire::{BHS_LENGTH, Bhs, DecodeError, Opcode, ahs};
 
 use super::at_once::AT_ONCE_MAX;
-use super::connection::{Disconnect, Stage};
+use super::connection::{Connection, Disconnect, Stage};
 use super::{Reactor, SCRATCH_BYTES};
 
 /// The longest data segment before full feature phase: the default of MaxRecvDataSegmentLength (RFC 7143, 13.12).
@@ -84,6 +84,26 @@ impl Receiver {
     fn note_length(&mut self, data_length: usize) {
         self.long_left =
             if data_length >= LONG_DATA_BYTES { SHORT_AMONG_LONG } else { self.long_left.saturating_sub(1) };
+    }
+}
+
+impl Connection {
+    /// The lengths of a PDU, checked against what this side declared.
+    fn frame(&self, bhs: &Bhs) -> Result<Frame, Disconnect> {
+        let (data_max, ahs_max) = if matches!(self.stage, Stage::FullFeature { .. }) {
+            (self.segment_max.min(DATA_SEGMENT_LENGTH_MAX), ahs::AHS_LENGTH_MAX)
+        } else {
+            (LOGIN_DATA_MAX, 0)
+        };
+        Frame::of(bhs, self.digests, data_max, ahs_max).map_err(Disconnect::Frame)
+    }
+
+    fn check_header_digest(&self, bytes: &[u8], frame: &Frame) -> Result<(), Disconnect> {
+        let (header, rest) = bytes.split_at(BHS_LENGTH + frame.ahs_length);
+        if self.digests.header && crc32c(header) != rest[..DIGEST_LENGTH] {
+            return Err(Disconnect::HeaderDigest);
+        }
+        Ok(())
     }
 }
 
@@ -228,19 +248,21 @@ impl Reactor {
                 return Ok(());
             }
             let Some(bhs) = bytes.first_chunk::<BHS_LENGTH>() else { break };
-            if connection.stage.is_before_login() && Opcode::from_byte(bhs[0]) != Some(Opcode::LoginRequest) {
-                // It ends the connection, so it need not even be measured.
-                return self.other_pdu(index, bhs[0] & 0x3f);
+            if connection.stage.is_before_login() {
+                if Opcode::from_byte(bhs[0]) != Some(Opcode::LoginRequest) {
+                    // It ends the connection, so it need not even be measured.
+                    return self.other_pdu(index, bhs[0] & 0x3f);
+                }
+                if let Some(reactor) = self.home_of(index, bhs) {
+                    self.move_to(index, reactor, bytes);
+                    return Ok(());
+                }
             }
-            if let Some(reactor) = self.home_of(index, bhs) {
-                self.move_to(index, reactor, bytes);
-                return Ok(());
-            }
-            let frame = self.frame(index, bhs)?;
+            let frame = connection.frame(bhs)?;
             if bytes.len() < frame.data_offset() {
                 break;
             }
-            self.check_header_digest(index, bytes, &frame)?;
+            connection.check_header_digest(bytes, &frame)?;
             receiver.note_length(frame.data_length);
             let ahs = &bytes[BHS_LENGTH..BHS_LENGTH + frame.ahs_length];
             if let Some((pdu, rest)) = bytes.split_at_checked(frame.total_length()) {
@@ -260,27 +282,6 @@ impl Reactor {
         }
         receiver.partial.extend_from_slice(bytes);
         debug_assert!(receiver.partial.len() < SCRATCH_BYTES);
-        Ok(())
-    }
-
-    /// The lengths of a PDU, checked against what this side declared.
-    fn frame(&self, index: usize, bhs: &Bhs) -> Result<Frame, Disconnect> {
-        let Some(connection) = self.connections.get(index) else { return Err(Disconnect::Closed) };
-        let (data_max, ahs_max) = match connection.stage {
-            Stage::FullFeature { .. } => {
-                (connection.segment_max.min(DATA_SEGMENT_LENGTH_MAX), ahs::AHS_LENGTH_MAX)
-            }
-            _ => (LOGIN_DATA_MAX, 0),
-        };
-        Frame::of(bhs, connection.digests, data_max, ahs_max).map_err(Disconnect::Frame)
-    }
-
-    fn check_header_digest(&self, index: usize, bytes: &[u8], frame: &Frame) -> Result<(), Disconnect> {
-        let digests = self.connections.get(index).is_some_and(|connection| connection.digests.header);
-        let (header, rest) = bytes.split_at(BHS_LENGTH + frame.ahs_length);
-        if digests && crc32c(header) != rest[..DIGEST_LENGTH] {
-            return Err(Disconnect::HeaderDigest);
-        }
         Ok(())
     }
 

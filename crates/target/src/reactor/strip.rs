@@ -2,8 +2,8 @@
 //! from, and all of them are one slice of one write.
 
 use lunette_block::{Buffer, BufferPool};
-use lunette_wire::Bhs;
 use lunette_wire::frame::Digests;
+use lunette_wire::{BHS_LENGTH, Bhs};
 
 use super::framing::{Head, Tail};
 
@@ -63,13 +63,19 @@ impl Strip {
 
     /// Makes a PDU of this header and of what is in the room; of no more of it than `data_length`. Answers its length in bytes.
     pub(super) fn close(&mut self, bhs: &Bhs, data_length: usize, digests: Digests) -> usize {
-        let Some(place) = self.buffer.get_mut(self.filled..) else { return 0 };
+        let length = pdu_length(data_length, digests);
+        let Some(place) = self.buffer.get_mut(self.filled..self.filled + length) else { return 0 };
         let (head, rest) = place.split_at_mut(Head::length(digests));
-        head.copy_from_slice(Head::of(bhs, digests).bytes());
-        let (data, rest) = rest.split_at_mut(data_length);
-        let tail = Tail::of(data, digests);
-        rest[..tail.bytes().len()].copy_from_slice(tail.bytes());
-        let length = head.len() + data.len() + tail.bytes().len();
+        if digests.header {
+            head.copy_from_slice(Head::of(bhs, digests).bytes());
+        } else {
+            // Of a known length: no call of a function.
+            head[..BHS_LENGTH].copy_from_slice(bhs);
+        }
+        let (data, tail) = rest.split_at_mut(data_length);
+        if !tail.is_empty() {
+            tail.copy_from_slice(Tail::of(data, digests).bytes());
+        }
         self.filled += length;
         length
     }
@@ -78,7 +84,6 @@ impl Strip {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lunette_wire::BHS_LENGTH;
     use lunette_wire::digest::crc32c;
 
     const NO_DIGESTS: Digests = Digests { header: false, data: false };

@@ -21,6 +21,9 @@ use super::strip::Strip;
 /// Slices that go into one write: about 80 PDUs with data, which is more than a socket takes at once.
 const SLICES_MAX: usize = 240;
 
+/// Most writes have fewer, and a large array costs some hundred instructions before anything is in it.
+const SLICES_FEW: usize = 12;
+
 /// A quarter of the second-level cache of the processors of the day.
 const EAGER_SEND_BYTES: usize = 256 << 10;
 
@@ -187,10 +190,6 @@ impl Transmitter {
             let closed = strip.close(bhs, 0, digests);
             return self.queued_bytes += closed;
         }
-        debug_assert!(
-            !matches!(payload, Payload::Buffer { data: Segment::Placed, .. }),
-            "it is closed where it was placed"
-        );
         let pdu = QueuedPdu::new(bhs, payload, digests);
         self.queued_bytes += pdu.length;
         self.owned_bytes += pdu.body.owned_length();
@@ -299,8 +298,20 @@ impl Transmitter {
     /// Writes what is in memory, up to the first PDU whose data is not; answers how much there was, and how much of it
     /// the socket took.
     fn send_gathered(&self, socket: &TcpStream, bytes_max: usize) -> (usize, Result<usize, SendError>) {
-        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-        let Gathered { count, offered, ends_at_cached } = self.gather(&mut slices, bytes_max);
+        if self.queue.len() * PARTS <= SLICES_FEW {
+            self.send_slices(&mut [IoSlice::new(&[]); SLICES_FEW], socket, bytes_max)
+        } else {
+            self.send_slices(&mut [IoSlice::new(&[]); SLICES_MAX], socket, bytes_max)
+        }
+    }
+
+    fn send_slices<'a>(
+        &'a self,
+        slices: &mut [IoSlice<'a>],
+        socket: &TcpStream,
+        bytes_max: usize,
+    ) -> (usize, Result<usize, SendError>) {
+        let Gathered { count, offered, ends_at_cached } = self.gather(slices, bytes_max);
         // The header and the data from the page cache are to share segments.
         let flags = if ends_at_cached { SendFlags::NOSIGNAL | SendFlags::MORE } else { SendFlags::NOSIGNAL };
         let written =
@@ -308,7 +319,7 @@ impl Transmitter {
         (offered, written.map_err(|errno| SendError::Socket(errno.into())))
     }
 
-    fn gather<'a>(&'a self, slices: &mut [IoSlice<'a>; SLICES_MAX], bytes_max: usize) -> Gathered {
+    fn gather<'a>(&'a self, slices: &mut [IoSlice<'a>], bytes_max: usize) -> Gathered {
         let mut gathered = Gathered { count: 0, offered: 0, ends_at_cached: false };
         // Only the first PDU can have been sent in part.
         let mut skip = self.sent;
@@ -316,7 +327,7 @@ impl Transmitter {
             let pdu = match queued {
                 Queued::Pdu(pdu) => pdu,
                 Queued::Strip(strip) => {
-                    if gathered.count + PARTS > SLICES_MAX || gathered.offered >= bytes_max {
+                    if gathered.count + PARTS > slices.len() || gathered.offered >= bytes_max {
                         return gathered;
                     }
                     let rest = strip.bytes().get(skip..).unwrap_or_default();
@@ -336,7 +347,7 @@ impl Transmitter {
             if !stops_here {
                 skip -= skip.min(uncopied);
             }
-            if gathered.count + PARTS > SLICES_MAX || gathered.offered >= bytes_max {
+            if gathered.count + PARTS > slices.len() || gathered.offered >= bytes_max {
                 return gathered;
             }
             for part in pdu.parts() {
