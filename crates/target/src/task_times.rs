@@ -98,18 +98,14 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// The store has done it at once, or not.
+    /// The store has done it.
     #[cold]
-    pub(crate) fn leaves_store(&mut self, naa: u64, io: &Io, is_done: bool) {
+    pub(crate) fn leaves_store(&mut self, naa: u64, io: &Io) {
         if let Some((clock, times)) = &mut self.timed {
             times.enter(clock.elapsed(), Stage::Rest);
-            if is_done {
-                times.reaches(naa);
-            }
+            times.reaches(naa);
         }
-        if is_done {
-            self.recorder.record(naa, io);
-        }
+        self.recorder.record(naa, io);
     }
 
     /// It is answered.

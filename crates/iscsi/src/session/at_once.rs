@@ -7,12 +7,12 @@
 use std::time::Duration;
 
 use lunette_wire::initiator::ScsiCommand;
-use lunette_wire::target::{Residual, ScsiResponse};
-use lunette_wire::{Bhs, Cid};
+use lunette_wire::target::{Residual, ScsiDataIn, ScsiResponse};
+use lunette_wire::{Bhs, Cid, TargetTransferTag};
 
 use super::data_in::{COMPLETED_AT_TARGET, GOOD};
 use super::task::TaskId;
-use super::{Admission, Outbox, Session, Share, Transfer};
+use super::{Admission, Session, Share};
 
 impl<D: Share> Session<D> {
     /// Whether a command that has come whole, with `data_length` bytes of immediate data, could end now: its number is the
@@ -47,38 +47,43 @@ impl<D: Share> Session<D> {
         self.tasks.next_id()
     }
 
-    /// Answers a command with GOOD that [`Self::takes_at_once`] has just allowed. A read brings at least one byte to an
-    /// initiator that expects some.
+    /// Answers a command with GOOD that [`Self::takes_at_once`] has just allowed and that called for so many bytes, at least one: the
+    /// header of its Data-In PDU, whose data segment is as much of them as the initiator expects, or of its response. A read goes out
+    /// in one PDU ([`Self::sends_in_one`]). `None`: its connection is gone.
     pub fn answer_at_once(
         &mut self,
         now: Duration,
         cid: Cid,
         (bhs, pdu): (&Bhs, &ScsiCommand),
-        transfer: Transfer<D>,
-        outbox: &mut Outbox<D>,
-    ) {
-        if self.heard(now, cid, bhs, outbox).is_none() {
-            return;
-        }
+        length: u32,
+    ) -> Option<Bhs> {
+        self.connection_mut(cid)?.hear(now, bhs);
         let admission = self.window.admit(pdu.cmd_sn);
         debug_assert_eq!(admission, Admission::Next);
         self.window.release();
-        let (expected, tag) = (pdu.expected_data_transfer_length, pdu.initiator_task_tag);
-        let moved = match transfer {
-            Transfer::In { data, length } => {
-                let residual = Residual::between(expected, length.into());
-                return self.send_with_status(cid, tag, (data, length.min(expected)), residual, outbox);
-            }
-            Transfer::Out { length } => length,
-            Transfer::None | Transfer::Both { .. } => 0,
-        };
-        let response = ScsiResponse {
-            residual: Residual::between(expected, moved),
-            response: COMPLETED_AT_TARGET,
-            status: GOOD,
-            initiator_task_tag: tag,
+        let (expected, initiator_task_tag) = (pdu.expected_data_transfer_length, pdu.initiator_task_tag);
+        let (residual, numbers) = (Residual::between(expected, length.into()), self.status_numbers(cid)?);
+        if pdu.read {
+            let answer = ScsiDataIn {
+                is_final: true,
+                status: Some(GOOD),
+                residual,
+                initiator_task_tag,
+                target_transfer_tag: TargetTransferTag::RESERVED,
+                numbers,
+                ..ScsiDataIn::default()
+            };
+            return Some(answer.encode(length.min(expected) as usize));
+        }
+        let (response, status) = (COMPLETED_AT_TARGET, GOOD);
+        let answer = ScsiResponse {
+            residual,
+            response,
+            status,
+            initiator_task_tag,
+            numbers,
             ..ScsiResponse::default()
         };
-        self.send_status(cid, Vec::new(), outbox, |numbers| ScsiResponse { numbers, ..response }.encode(0));
+        Some(answer.encode(0))
     }
 }

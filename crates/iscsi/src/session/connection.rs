@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use lunette_wire::{Cid, InitiatorTaskTag, LunField, StatSn, TargetTransferTag};
+use lunette_wire::{Bhs, Cid, InitiatorTaskTag, LunField, StatSn, TargetTransferTag};
 
 use super::declaration::{DeclarationDue, Declared};
 use super::recovery::{Resends, StatusLog};
@@ -65,6 +65,11 @@ pub(super) struct Connection {
     pub(super) resends: Resends,
 }
 
+/// ExpStatSN, which has the same place in all PDUs of an initiator (11.3 to 11.18).
+pub(super) const fn exp_stat_sn(bhs: &Bhs) -> StatSn {
+    StatSn(u32::from_be_bytes([bhs[28], bhs[29], bhs[30], bhs[31]]))
+}
+
 impl Connection {
     pub(super) fn new(cid: Cid, parameters: ConnectionParameters, stat_sn: StatSn, now: Duration) -> Self {
         Self {
@@ -89,6 +94,12 @@ impl Connection {
             log: StatusLog::new(stat_sn),
             resends: Resends::default(),
         }
+    }
+
+    /// Notes that it is alive, and what a PDU on it acknowledges.
+    pub(super) fn hear(&mut self, now: Duration, bhs: &Bhs) {
+        self.heard_at = now;
+        self.acknowledge(exp_stat_sn(bhs));
     }
 
     /// Notes an ExpStatSN; one that is old, or that nothing was sent for, says nothing.

@@ -44,7 +44,7 @@ pub use window::{Admission, CommandWindow};
 use crate::parameters::{
     ConnectionParameters, DEFAULT_MAX_RECV_DATA_SEGMENT_LENGTH, SessionParameters, SessionType,
 };
-use connection::Connection;
+use connection::{Connection, exp_stat_sn};
 use fence::Fence;
 use logout::PendingLogout;
 use management::{Management, PendingManagement};
@@ -310,14 +310,12 @@ impl<D: Share> Session<D> {
     fn heard(&mut self, now: Duration, cid: Cid, bhs: &Bhs, outbox: &mut Outbox<D>) -> Option<()> {
         let recovers = self.recovers();
         let connection = self.connection_mut(cid).filter(|connection| !connection.closing)?;
-        connection.heard_at = now;
-        // ExpStatSN has the same place in all PDUs of an initiator (11.3 to 11.18).
-        let exp_stat_sn = StatSn(u32::from_be_bytes([bhs[28], bhs[29], bhs[30], bhs[31]]));
         let has_declared = connection.declared.is_some();
         if recovers {
-            self.acknowledge(cid, bhs, exp_stat_sn);
+            connection.heard_at = now;
+            self.acknowledge(cid, bhs, exp_stat_sn(bhs));
         } else {
-            connection.acknowledge(exp_stat_sn);
+            connection.hear(now, bhs);
         }
         if has_declared {
             self.settle_declared(cid, outbox);

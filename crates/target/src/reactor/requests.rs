@@ -3,11 +3,12 @@
 //! How bytes become PDUs is in `receive`; what the core makes of them, in `events`.
 
 use lunette_iscsi::session::{Placement, TaskId};
-use lunette_wire::initiator::ScsiDataOut;
+use lunette_wire::initiator::{ScsiCommand, ScsiDataOut};
 use lunette_wire::target::RejectReason;
 use lunette_wire::{Bhs, Cid, InitiatorPdu};
 
 use super::Reactor;
+use super::at_once::is_short_command;
 use super::connection::Stage;
 use super::receive::Arrived;
 use super::session::TargetSession;
@@ -50,6 +51,16 @@ impl Reactor {
         data: Arrived<'_>,
         intact: bool,
     ) {
+        if is_short_command(bhs)
+            && intact
+            && ahs.is_empty()
+            && let Arrived::Bytes(bytes) = data
+            && let Ok(pdu) = ScsiCommand::decode(bhs)
+            && self.end_at_once((connection, index, cid), (bhs, &pdu), bytes)
+        {
+            self.to_run = Some(index);
+            return;
+        }
         match InitiatorPdu::decode(bhs) {
             Ok(InitiatorPdu::ScsiDataOut(pdu)) => {
                 let length = data_segment_length(bhs);
@@ -68,13 +79,6 @@ impl Reactor {
                 session.core.reject(cid, bhs, RejectReason::DataDigestError, &mut self.outbox);
             }
             Ok(InitiatorPdu::ScsiCommand(pdu)) => {
-                if let Arrived::Bytes(bytes) = data
-                    && ahs.is_empty()
-                    && self.begin_at_once((connection, index, cid), (bhs, &pdu), bytes)
-                {
-                    self.to_run = Some(index);
-                    return;
-                }
                 let length = data_segment_length(bhs);
                 let buffer = match data {
                     Arrived::Command(buffer) => Some(buffer),

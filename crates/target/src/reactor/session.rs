@@ -25,8 +25,6 @@ pub(super) enum Segment {
     Shared(Arc<Medium>),
     /// Parameter data that the device server made.
     Parameter(Arc<[u8]>),
-    /// What a read brought, where it is going to be sent from; see `strip`. It never gets into a queue.
-    Placed,
 }
 
 impl Segment {
@@ -35,7 +33,7 @@ impl Segment {
         match self {
             Self::Medium(medium) => Some(medium),
             Self::Shared(medium) => Some(medium),
-            Self::Parameter(_) | Self::Placed => None,
+            Self::Parameter(_) => None,
         }
     }
 
@@ -45,7 +43,6 @@ impl Segment {
             Self::Parameter(bytes) => bytes,
             Self::Medium(medium) => medium.bytes(),
             Self::Shared(medium) => medium.bytes(),
-            Self::Placed => &[],
         }
     }
 }
@@ -55,10 +52,6 @@ impl Share for Segment {
         let medium = match std::mem::replace(self, Self::Parameter(Arc::default())) {
             Self::Medium(medium) => Arc::new(medium),
             Self::Shared(medium) => medium,
-            Self::Placed => {
-                *self = Self::Placed;
-                return Self::Placed;
-            }
             Self::Parameter(bytes) => {
                 *self = Self::Parameter(Arc::clone(&bytes));
                 return Self::Parameter(bytes);

@@ -46,7 +46,12 @@ pub struct ScsiCommand {
 }
 
 impl ScsiCommand {
-    pub(super) fn decode(bhs: &Bhs) -> Result<Self, DecodeError> {
+    /// Decodes the header of a PDU with this opcode.
+    ///
+    /// # Errors
+    /// [`DecodeError::Field`] for a reserved task attribute.
+    #[inline]
+    pub fn decode(bhs: &Bhs) -> Result<Self, DecodeError> {
         let attribute = match bhs[1] & 7 {
             0 => TaskAttribute::Untagged,
             1 => TaskAttribute::Simple,

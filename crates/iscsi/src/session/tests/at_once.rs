@@ -23,9 +23,10 @@ impl Bench {
         self.session.takes_at_once(CID, pdu, data_length)
     }
 
-    fn answer(&mut self, pdu: &ScsiCommand, data_length: usize, transfer: Transfer<()>) {
+    fn answer(&mut self, pdu: &ScsiCommand, data_length: usize, length: u32) -> TargetPdu {
         let bhs = pdu.encode(data_length);
-        self.session.answer_at_once(self.now, CID, (&bhs, pdu), transfer, &mut self.outbox);
+        let answer = self.session.answer_at_once(self.now, CID, (&bhs, pdu), length);
+        TargetPdu::decode(&answer.expect("its connection is there")).expect("it is a PDU")
     }
 }
 
@@ -37,20 +38,18 @@ fn a_command_is_numbered_and_answered_as_if_it_had_been_a_task() {
     let (_, max_before) = bench.session.command_numbers();
     let pdu = read(1);
     assert!(bench.takes(&pdu, 0));
-    bench.answer(&pdu, 0, Transfer::In { data: (), length: 1024 });
-    let [TargetPdu::ScsiDataIn(data)] = &bench.sent()[..] else { panic!("one Data-In with the status") };
+    let TargetPdu::ScsiDataIn(data) = bench.answer(&pdu, 0, 1024) else { panic!("Data-In with the status") };
     assert_eq!((data.status, data.is_final, data.numbers.stat_sn), (Some(0), true, StatSn(1)));
     assert_eq!(data.residual, lunette_wire::target::Residual::Overflow(512));
     assert_eq!((data.numbers.exp_cmd_sn, data.numbers.max_cmd_sn), (CmdSn(2), max_before.next()));
 
     let pdu = write(2);
     assert!(bench.takes(&pdu, 512));
-    bench.answer(&pdu, 512, Transfer::Out { length: 512 });
-    let [TargetPdu::ScsiResponse(response)] = &bench.sent()[..] else { panic!("one response") };
+    let TargetPdu::ScsiResponse(response) = bench.answer(&pdu, 512, 512) else { panic!("a response") };
     assert_eq!((response.status, response.numbers.stat_sn), (0, StatSn(2)));
     assert_eq!(response.numbers.max_cmd_sn, max_before.next().next());
     assert_eq!(bench.session.open_tasks(), 0);
-    assert!(bench.outbox.events.is_empty());
+    assert!(bench.outbox.events.is_empty() && bench.outbox.pdus.is_empty());
 }
 
 /// What the session has to keep, to order, or to reject takes the way of tasks.

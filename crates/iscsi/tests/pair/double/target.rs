@@ -10,7 +10,8 @@ use lunette_iscsi::login::{
 };
 use lunette_iscsi::parameters::{ConnectionParameters, DEFAULT_MAX_RECV_DATA_SEGMENT_LENGTH, TargetLimits};
 use lunette_iscsi::session::{
-    Completion, Event, Joining, Outbox, Payload, Placement, Session, SessionSettings, TaskId, Transfer,
+    Completion, Event, Joining, Outbox, Outgoing, Payload, Placement, Session, SessionSettings, TaskId,
+    Transfer,
 };
 use lunette_iscsi::text::{TextFacts, TextNegotiation, TextStep};
 use lunette_wire::frame::Digests;
@@ -378,10 +379,13 @@ impl Target {
         let Received { bhs, data, data_intact, .. } = received;
         if let Ok(InitiatorPdu::ScsiCommand(pdu)) = InitiatorPdu::decode(&bhs)
             && data_intact
-            && let Some(moved) = self.do_at_once(session, cid, &pdu, &data)
+            && let Some((length, data)) = self.do_at_once(session, cid, &pdu, &data)
         {
             return self.with_session(session, |full, outbox| {
-                full.session.answer_at_once(now, cid, (&bhs, &pdu), moved, outbox);
+                let bhs = full.session.answer_at_once(now, cid, (&bhs, &pdu), length);
+                let bhs = bhs.expect("its connection is there");
+                let payload = if data.is_empty() { Payload::None } else { Payload::Bytes(data) };
+                outbox.pdus.push(Outgoing { cid, bhs, payload });
             });
         }
         self.with_session(session, |full, outbox| {
