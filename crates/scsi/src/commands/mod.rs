@@ -58,7 +58,7 @@ pub(crate) use buffer::Buffers;
 pub(crate) use identifying::parse as parse_identifying_information;
 pub(crate) use log_pages::ErrorCounters;
 pub(crate) use persistent_reserve::is_preempt_and_abort;
-pub(crate) use read_write::{Transfer, Write};
+pub(crate) use read_write::{Transfer, Wanted};
 use row::{Command, Company};
 pub use table::command_name;
 pub(crate) use timestamp::Clock;
@@ -339,8 +339,7 @@ fn hindrance(context: &Context<'_>, row: &Command, cdb: &Cdb) -> Option<Progress
 
 /// What a READ or WRITE moves, if [`start`] would let it go to the medium now, for that alone and once. Nothing changes.
 #[inline]
-pub(crate) fn unhindered(context: &Context<'_>, cdb: &Cdb) -> Option<Transfer> {
-    let wanted = read_write::Wanted::of(cdb)?;
+pub(crate) fn unhindered(context: &Context<'_>, cdb: &Cdb, wanted: &Wanted) -> Option<Transfer> {
     let row = table::find(cdb).ok()?;
     let is_hindered = context.itl().is_pending()
         || !row.supported_by(context.unit())

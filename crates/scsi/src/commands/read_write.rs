@@ -56,7 +56,7 @@ pub(super) fn cache_may_be_dirty(context: &Context<'_>) -> bool {
 }
 
 /// What the CDB of a READ or WRITE asks for, unchecked.
-pub(super) struct Wanted {
+pub(crate) struct Wanted {
     blocks: BlockRange,
     writes: bool,
     force_unit_access: bool,
@@ -65,7 +65,7 @@ pub(super) struct Wanted {
 impl Wanted {
     /// `None` for other commands.
     #[inline]
-    pub(super) fn of(cdb: &Cdb) -> Option<Wanted> {
+    pub(crate) fn of(cdb: &Cdb) -> Option<Wanted> {
         let (writes, blocks, force_unit_access) = match cdb[0] {
             READ_10 => (false, BlockRange::of_10(cdb), is_forced(cdb)),
             READ_16 => (false, BlockRange::of_16(cdb), is_forced(cdb)),
@@ -101,6 +101,18 @@ pub(crate) struct Transfer {
     pub(crate) writes: bool,
     /// What is written has to be stable before it is answered.
     pub(crate) stable: bool,
+}
+
+impl Transfer {
+    /// What is kept of it while the medium works.
+    pub(crate) fn under_way(self) -> State {
+        let Transfer { range, writes, stable } = self;
+        if writes {
+            State::Write(Write { range, stable, writing: true, verify: None })
+        } else {
+            State::Read(Read { range, flushing: false })
+        }
+    }
 }
 
 /// A READ that waits for its flush or for its data.
@@ -154,11 +166,6 @@ pub(crate) struct Write {
 }
 
 impl Write {
-    /// One that has brought its data to the medium.
-    pub(crate) fn done(transfer: Transfer) -> Write {
-        Write { range: transfer.range, stable: transfer.stable, writing: true, verify: None }
-    }
-
     pub(super) fn start(
         context: &Context<'_>,
         cdb: &Cdb,

@@ -4,14 +4,14 @@
 
 use super::{Event, Next, Place, Task, Terms};
 use crate::bytes::Cdb;
-use crate::commands::{self, Context, State, Transfer, Write};
+use crate::commands::{self, Context, Transfer, Wanted};
 use crate::io::{Io, IoOutcome};
 use crate::lun::Lun;
 use crate::nexus::{Nexus, Path};
 use crate::task_set::Attribute;
 
-/// A READ or WRITE that may go to the medium at once. It is in its unit's task set until it [ends](Self::end) or is dropped; dropped, it
-/// has never been there for anybody, and can be begun anew as a [`Task`].
+/// A READ or WRITE that may go to the medium at once. It is in its unit's task set until it [ends](Self::end), or is dropped: it can then be
+/// begun anew as a [`Task`], if it has not been on the medium.
 #[derive(Debug)]
 pub struct Unhindered<'a> {
     nexus: &'a Nexus,
@@ -29,7 +29,7 @@ pub enum Ended {
     Good,
     /// Its answer has to wait for something that has happened meanwhile. A write has been done, and goes on with this.
     Later(Box<(Task, Next)>),
-    /// As [`Ended::Later`]; a read has done nothing yet, and is to be begun anew as a [`Task`].
+    /// As [`Ended::Later`]; what a read has brought is of no use, and it is to be begun anew as a [`Task`].
     Again,
 }
 
@@ -39,16 +39,17 @@ impl<'a> Unhindered<'a> {
     /// it changes. `None`: it is another command, or is to be begun as a [`Task`], which tells what the matter is; nothing has changed.
     pub fn begin(nexus: &'a Nexus, lun: Lun, cdb: &'a Cdb, terms: &'a Terms) -> Option<Self> {
         let (index, path) = nexus.find(lun)?;
-        if terms.attribute != Attribute::Simple {
+        let wanted = Wanted::of(cdb)?;
+        let tasks = path.unit.tasks();
+        if terms.attribute != Attribute::Simple || tasks.is_shut() {
             return None;
         }
-        let tasks = path.unit.tasks();
         if !tasks.enter(&path.member, Attribute::Simple) {
             tasks.gone();
             return None;
         }
         let context = Context { nexus, path, announced_bytes: terms.data_out_bytes };
-        match commands::unhindered(&context, cdb) {
+        match commands::unhindered(&context, cdb, &wanted) {
             Some(transfer) if !path.unit.watch().is_armed() => {
                 Some(Self { nexus, path, index, cdb, terms, transfer })
             }
@@ -102,21 +103,31 @@ impl<'a> Unhindered<'a> {
         if is_kept && !unit.tasks().is_blocking() {
             return Ended::Good;
         }
-        if self.writes() { Ended::Later(Box::new(self.into_task())) } else { Ended::Again }
+        if !self.writes() {
+            return Ended::Again;
+        }
+        let nexus = self.nexus;
+        let mut task = self.into_task();
+        let next = task.resume(nexus, Event::Io { result: Ok(IoOutcome::Done), data_out: &[], medium: &[] });
+        Ended::Later(Box::new((task, next)))
     }
 
-    /// A task that has come as far.
+    /// The medium takes longer, or has failed: a task in the same place, which asks for the same. Part of it may have been done.
     #[cold]
-    fn into_task(self) -> (Task, Next) {
+    pub fn wait(self) -> (Task, Next) {
+        let io = self.io();
+        (self.into_task(), Next::Io(io))
+    }
+
+    /// A task that is on the medium.
+    fn into_task(self) -> Task {
         let mut task = Task::new(*self.cdb, self.terms);
         (task.path, task.unit) = (Some(self.index), Some(self.path.place));
-        task.state = State::Write(Write::done(self.transfer));
+        task.state = self.transfer.under_way();
         task.place = Place::Running;
-        let nexus = self.nexus;
         // It takes the place in the task set over.
         std::mem::forget(self);
-        let next = task.resume(nexus, Event::Io { result: Ok(IoOutcome::Done), data_out: &[], medium: &[] });
-        (task, next)
+        task
     }
 }
 

@@ -149,6 +149,12 @@ impl TaskSet {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether no command begins without a look at the others.
+    #[inline]
+    pub(crate) fn is_shut(&self) -> bool {
+        self.is_shut.load(Ordering::SeqCst)
+    }
+
     /// Begins a command; false sends it to [`Self::enter_late`].
     #[inline]
     pub(crate) fn enter(&self, member: &Member, attribute: Attribute) -> bool {

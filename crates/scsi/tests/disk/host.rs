@@ -203,10 +203,15 @@ pub(crate) struct Host {
     pub(crate) others: BTreeMap<u64, Disk>,
 }
 
-/// Begins a command. What a driver would do that ends commands at once is what this one asks for.
-pub(crate) fn begin(nexus: &Nexus, lun: Lun, cdb: &[u8]) -> (Task, Next) {
+/// What a driver does for a command that it ends at once.
+pub(crate) fn foreseen(nexus: &Nexus, lun: Lun, cdb: &[u8]) -> Option<Io> {
     let (block, terms) = (padded(&cdb[..cdb.len().min(16)]), Terms::default());
-    let foreseen = Unhindered::begin(nexus, lun, &block, &terms).map(|command| command.io());
+    Unhindered::begin(nexus, lun, &block, &terms).map(|command| command.io())
+}
+
+/// Begins a command. What a driver would do that ends it at once is what it asks for.
+pub(crate) fn begin(nexus: &Nexus, lun: Lun, cdb: &[u8]) -> (Task, Next) {
+    let foreseen = foreseen(nexus, lun, cdb);
     let (task, next) = Task::start(nexus, lun, cdb);
     match foreseen {
         Some(Io::WriteDataOut { length_bytes, .. }) => assert_eq!(next, Next::DataOut { length_bytes }),
@@ -237,11 +242,23 @@ impl Host {
     }
 
     pub(crate) fn run(&mut self, cdb: &[u8], data_out: &[u8]) -> Reply {
+        let foreseen = foreseen(&self.nexus, self.lun, cdb);
         let (task, next) = begin(&self.nexus, self.lun, &padded(cdb));
-        self.finish(task, next, data_out)
+        self.finish_as(task, next, data_out, foreseen)
     }
 
-    pub(crate) fn finish(&mut self, mut task: Task, mut next: Next, data_out: &[u8]) -> Reply {
+    pub(crate) fn finish(&mut self, task: Task, next: Next, data_out: &[u8]) -> Reply {
+        self.finish_as(task, next, data_out, None)
+    }
+
+    /// The first operation is the one that was foreseen, if all data for it has come.
+    fn finish_as(
+        &mut self,
+        mut task: Task,
+        mut next: Next,
+        data_out: &[u8],
+        mut foreseen: Option<Io>,
+    ) -> Reply {
         let (mut buffer, mut medium, mut asked_bytes) = (Vec::new(), Vec::new(), 0);
         for _ in 0..STEPS_MAX {
             next = match next {
@@ -252,6 +269,11 @@ impl Host {
                     task.resume(&self.nexus, Event::DataOut(&buffer))
                 }
                 Next::Io(io) => {
+                    if let Some(foreseen) = foreseen.take()
+                        && buffer.len() as u32 == asked_bytes
+                    {
+                        assert_eq!(io, foreseen);
+                    }
                     let whole_work = io == Io::Work { until_over: true };
                     while whole_work && self.work() {}
                     let result = self.disk.run(io, &buffer, &mut medium);

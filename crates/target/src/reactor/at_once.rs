@@ -2,11 +2,11 @@
 //!
 //! The session and the device server have their say in them as in all others. What is left out is what a command needs that outlives
 //! its PDU: a task, a context, the way through an engine (docs/decisions/0041). A command that turns out to be of another kind
-//! goes the way of all, from the beginning: see `commands`.
+//! goes the way of all: see `commands`.
 
 use lunette_block::BufferPool;
 use lunette_iscsi::session;
-use lunette_scsi::{Ended, Lun, Next, Task, Terms, Unhindered};
+use lunette_scsi::{Ended, Io, Lun, Next, Task, Terms, Unhindered};
 use lunette_wire::initiator::ScsiCommand;
 use lunette_wire::{BHS_LENGTH, Bhs, Cid, Opcode};
 
@@ -25,6 +25,17 @@ const AT_ONCE_BYTES_MAX: u32 = 32 << 10;
 /// more, and nobody else is to keep the reactor.
 pub(super) const AT_ONCE_MAX: u16 = 128;
 
+/// What has become of a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AtOnce {
+    /// It is answered, or has become a task that is under way.
+    Taken,
+    /// Nothing was done for it: it goes the way of all others.
+    Left,
+    /// The same; but for it, the ones behind it may be of this kind.
+    LeftAlone,
+}
+
 /// Whether a PDU is a command for which [`Reactor::end_at_once`] is there; most others are told so here.
 pub(super) fn is_short_command(bhs: &Bhs) -> bool {
     let expected = u32::from_be_bytes([bhs[20], bhs[21], bhs[22], bhs[23]]);
@@ -32,88 +43,89 @@ pub(super) fn is_short_command(bhs: &Bhs) -> bool {
 }
 
 impl Reactor {
-    /// Carries out a [short command](is_short_command) that has come whole, with all its data, and answers it. False: it goes the way of all others; nothing was
-    /// done for it.
+    /// Carries out a [short command](is_short_command) that has come whole, with all its data, and answers it.
     pub(super) fn end_at_once(
         &mut self,
         (connection, index, cid): (usize, usize, Cid),
         (bhs, pdu): (&Bhs, &ScsiCommand),
         data: &[u8],
-    ) -> bool {
+    ) -> AtOnce {
         // What came earlier is done earlier.
         if self.at_once_left == 0 || !self.outbox.events.is_empty() {
-            return false;
+            return AtOnce::Left;
         }
         // Its answer goes behind what the connection has, so what it is going to have comes first.
         self.queue_pdus(index);
-        let Some(session) = self.sessions.get_mut(index) else { return false };
-        let Some(connection) = self.connections.get_mut(connection) else { return false };
-        let Some(attachment) = &session.attachment else { return false };
+        let Some(session) = self.sessions.get_mut(index) else { return AtOnce::Left };
+        let Some(connection) = self.connections.get_mut(connection) else { return AtOnce::Left };
+        let Some(attachment) = &session.attachment else { return AtOnce::Left };
+        let lun = Lun::from_bytes(pdu.lun.0);
+        let expected = pdu.expected_data_transfer_length;
+        let volume = attachment.nexus.place_of(lun).and_then(|place| attachment.target.volumes.get(place));
+        let Some(volume) = volume.filter(|volume| volume.transfers_at_once()) else { return AtOnce::Left };
         // A data segment's length has 24 bits.
-        if session.postponed > 0 || !session.core.takes_at_once(cid, pdu, data.len() as u32) {
-            return false;
+        if session.postponed > 0
+            || !session.core.takes_at_once(cid, pdu, data.len() as u32)
+            || (pdu.read && !session.core.sends_in_one(cid, expected))
+        {
+            return AtOnce::Left;
         }
 
+        let mut watch = self.shared.recorder.as_ref().map(Watch::begin);
         let terms = Terms {
             attribute: attribute(pdu.attribute),
             priority: session.core.priority_of(pdu),
             data_out_bytes: Some(data.len() as u32),
             key: store_tag(index, session.core.next_task()),
         };
-        let lun = Lun::from_bytes(pdu.lun.0);
-        let Some(command) = Unhindered::begin(&attachment.nexus, lun, &pdu.cdb, &terms) else { return false };
-        let Some(volume) = attachment.target.volumes.get(command.unit_index()) else { return false };
-        let (length, expected) = (command.length_bytes(), pdu.expected_data_transfer_length);
-        // A CDB may ask for more than its initiator expects.
-        let is_plain = length < AT_ONCE_BYTES_MAX
-            && command.writes() == pdu.write
-            && volume.stored_bytes(length.into()) == length.into()
-            && volume.transfers_at_once();
+        let Some(command) = Unhindered::begin(&attachment.nexus, lun, &pdu.cdb, &terms) else {
+            return AtOnce::LeftAlone;
+        };
+        // A CDB may ask for more than its initiator expects, or for the other direction.
+        let length = command.length_bytes();
+        let is_plain = command.writes() == pdu.write
+            && length < AT_ONCE_BYTES_MAX
+            && (pdu.read || data.len() == length as usize)
+            && volume.stored_bytes(length.into()) == length.into();
         if !is_plain {
-            return false;
+            return AtOnce::LeftAlone;
         }
 
-        let mut watch = self.shared.recorder.as_ref().map(Watch::begin);
         if let Some(watch) = &mut watch {
             watch.enters_store();
         }
         // Commands that may follow this one.
         let others = (self.unparsed_bytes / BHS_LENGTH).min(usize::from(self.at_once_left) - 1);
-        let mut place = None;
+        let mut answer = None;
         let is_done = if pdu.write {
-            data.len() == length as usize
-                && volume.write_at_once(command.offset_bytes(), data, command.stable())
+            volume.write_at_once(command.offset_bytes(), data, command.stable())
         } else {
-            if session.core.sends_in_one(cid, length.min(expected)) {
-                place = Place::new(connection, &session.pool, length as usize, others);
-            }
-            let room = place.as_mut().and_then(|place| place.room(connection, length as usize));
+            answer = Answer::new(connection, &session.pool, length as usize, others);
+            let room = answer.as_mut().and_then(|answer| answer.room(connection, length as usize));
             room.is_some_and(|room| volume.read_at_once(command.offset_bytes(), room))
         };
-        if !is_done {
-            return false;
-        }
         let (naa, io) = (volume.identity().naa, watch.is_some().then(|| command.io()));
-        let ended = command.end();
-        if matches!(ended, Ended::Again) {
-            return false;
+        let ended = if is_done { command.end() } else { Ended::Later(Box::new(command.wait())) };
+        match ended {
+            Ended::Good => {}
+            Ended::Again => return AtOnce::LeftAlone,
+            Ended::Later(later) => {
+                self.go_on_as_task((index, cid), (bhs, pdu), data, *later);
+                return AtOnce::Taken;
+            }
         }
-        if let (Some(watch), Some(io)) = (&mut watch, io) {
+        if let (Some(mut watch), Some(io)) = (watch, io) {
             watch.leaves_store(naa, &io);
-        }
-        if let Ended::Later(later) = ended {
-            self.go_on_as_task((index, cid), (bhs, pdu), data.len() as u32, *later);
-            return true;
-        }
-
-        if let Some(watch) = watch {
             let (isid, tsih) = (session.key.isid, session.place.tsih);
             watch.end(TaskName { isid, tsih, tag: pdu.initiator_task_tag });
         }
+
         self.at_once_left -= 1;
-        let Some(bhs) = session.core.answer_at_once(self.now, cid, (bhs, pdu), length) else { return true };
-        match place {
-            Some(place) => place.close(connection, &bhs, length.min(expected) as usize),
+        let Some(bhs) = session.core.answer_at_once(self.now, cid, (bhs, pdu), length) else {
+            return AtOnce::Taken;
+        };
+        match answer {
+            Some(answer) => answer.close(connection, &bhs, length.min(expected) as usize),
             None if others > 0 => connection.push_header(&bhs, &session.pool),
             None => connection.transmitter.push(&bhs, session::Payload::None, connection.digests),
         }
@@ -121,53 +133,62 @@ impl Reactor {
             self.dirty.push(connection.token.index);
         }
         connection.send_early(self.company.send_bytes_max());
-        true
+        AtOnce::Taken
     }
 
-    /// A write has been done, and something that has happened meanwhile holds its answer back.
+    /// A command has to wait for its store; or it is a write that has been done, and what happened meanwhile holds its answer back.
     #[cold]
     fn go_on_as_task(
         &mut self,
         (index, cid): (usize, Cid),
         (bhs, pdu): (&Bhs, &ScsiCommand),
-        data_length: u32,
+        data: &[u8],
         (command, next): (Task, Next),
     ) {
+        let needs_data = matches!(next, Next::Io(Io::WriteDataOut { .. }));
+        let buffer = if needs_data { self.command_buffer(index, pdu, data.len()) } else { None };
         let Some(session) = self.sessions.get_mut(index) else { return };
-        let id = session.core.next_task();
-        let taken = session.core.command(self.now, cid, (bhs, pdu, &[]), data_length, &mut self.outbox);
+        let (id, length) = (session.core.next_task(), data.len() as u32);
+        let taken = session.core.command(self.now, cid, (bhs, pdu, &[]), length, &mut self.outbox);
         let told = self.outbox.events.pop();
         debug_assert_eq!(
             (taken, told),
             (Some(id), Some(session::Event::Execute(id))),
             "the session allowed it"
         );
-        session.attach(id, None, false);
+        let is_starved = needs_data && buffer.is_none();
+        let buffer = buffer.map(|mut buffer| {
+            buffer[..data.len()].copy_from_slice(data);
+            buffer
+        });
+        session.attach(id, buffer, is_starved);
         self.time_task(index, id);
         let context = self.sessions.get_mut(index).and_then(|session| session.context(id));
         if let Some(context) = context {
             context.command = Some(command);
-            (context.out_length, context.out_present) = (data_length, data_length);
+            (context.out_length, context.out_present) = (length, length);
+        }
+        if is_starved {
+            return self.finish_starved(index, id);
         }
         self.drive(index, id, next);
     }
 }
 
 /// Where the answer of a read is made ready: in the strip that ends what the connection has to send, or in a new one.
-struct Place {
+struct Answer {
     new: Option<Strip>,
 }
 
-impl Place {
-    /// `None` where there is no memory, and where a new strip would wait for the peer: it is kept until all of it is sent.
+impl Answer {
+    /// `None` where there is no memory. A strip that has to wait for the peer is kept until all of it is sent, so it has one place.
     fn new(connection: &Connection, pool: &BufferPool, length: usize, others: usize) -> Option<Self> {
-        if connection.transmitter.has_room(length, connection.digests) {
+        let Connection { transmitter, digests, .. } = connection;
+        if transmitter.has_room(length, *digests) {
             return Some(Self { new: None });
         }
-        if connection.transmitter.is_blocked() {
-            return None;
-        }
-        Some(Self { new: Some(Strip::new(pool, length, others + 1, connection.digests)?) })
+        let others = if transmitter.is_blocked() { 0 } else { others };
+        Some(Self { new: Some(Strip::new(pool, length, others + 1, *digests)?) })
     }
 
     fn room<'a>(&'a mut self, connection: &'a mut Connection, length: usize) -> Option<&'a mut [u8]> {

@@ -8,7 +8,7 @@ use lunette_wire::target::RejectReason;
 use lunette_wire::{Bhs, Cid, InitiatorPdu};
 
 use super::Reactor;
-use super::at_once::is_short_command;
+use super::at_once::{AtOnce, is_short_command};
 use super::connection::Stage;
 use super::receive::Arrived;
 use super::session::TargetSession;
@@ -51,15 +51,21 @@ impl Reactor {
         data: Arrived<'_>,
         intact: bool,
     ) {
+        let mut is_alone = false;
         if is_short_command(bhs)
             && intact
             && ahs.is_empty()
             && let Arrived::Bytes(bytes) = data
             && let Ok(pdu) = ScsiCommand::decode(bhs)
-            && self.end_at_once((connection, index, cid), (bhs, &pdu), bytes)
         {
-            self.to_run = Some(index);
-            return;
+            match self.end_at_once((connection, index, cid), (bhs, &pdu), bytes) {
+                AtOnce::Taken => {
+                    self.to_run = Some(index);
+                    return;
+                }
+                AtOnce::Left => {}
+                AtOnce::LeftAlone => is_alone = true,
+            }
         }
         match InitiatorPdu::decode(bhs) {
             Ok(InitiatorPdu::ScsiDataOut(pdu)) => {
@@ -109,6 +115,10 @@ impl Reactor {
                 session.core.request(self.now, cid, bhs, bytes, &mut self.outbox);
                 self.run_session(index);
             }
+        }
+        if is_alone {
+            // Those behind it are not to wait for the end of the read.
+            self.run_session(index);
         }
         self.to_run = Some(index);
     }

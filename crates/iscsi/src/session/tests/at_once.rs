@@ -43,11 +43,15 @@ fn a_command_is_numbered_and_answered_as_if_it_had_been_a_task() {
     assert_eq!(data.residual, lunette_wire::target::Residual::Overflow(512));
     assert_eq!((data.numbers.exp_cmd_sn, data.numbers.max_cmd_sn), (CmdSn(2), max_before.next()));
 
-    let pdu = write(2);
+    let pdu = read(2);
+    let TargetPdu::ScsiDataIn(data) = bench.answer(&pdu, 0, 100) else { panic!("Data-In with the status") };
+    assert_eq!(data.residual, lunette_wire::target::Residual::Underflow(412));
+
+    let pdu = write(3);
     assert!(bench.takes(&pdu, 512));
     let TargetPdu::ScsiResponse(response) = bench.answer(&pdu, 512, 512) else { panic!("a response") };
-    assert_eq!((response.status, response.numbers.stat_sn), (0, StatSn(2)));
-    assert_eq!(response.numbers.max_cmd_sn, max_before.next().next());
+    assert_eq!((response.status, response.numbers.stat_sn), (0, StatSn(3)));
+    assert_eq!(response.numbers.max_cmd_sn, max_before.plus(3));
     assert_eq!(bench.session.open_tasks(), 0);
     assert!(bench.outbox.events.is_empty() && bench.outbox.pdus.is_empty());
 }
