@@ -6,7 +6,9 @@ mod figure;
 
 use std::fmt::Write;
 
-use crate::study::{CellResult, LinkFacts, OFF, REACHED, StudyResult, Summary, Times, summaries};
+use crate::study::{
+    CellResult, LinkFacts, OFF, REACHED, StudyResult, Summary, Times, UNEXPLAINED, summaries,
+};
 
 pub use check::{Verdict, check};
 
@@ -71,8 +73,8 @@ pub fn row(result: &StudyResult, cell: &CellResult) -> Vec<String> {
     row.extend([figure_text(cell.measured), or_dash(cell.model), or_dash(cell.published)]);
     let above = if cell.above.is_some() { ", above-model" } else { "" };
     row.extend([ratio(cell.model), ratio(cell.published), format!("{}{above}", cell.limit)]);
-    // One run has none.
-    row.push(if cell.runs.len() > 1 { format!("{:.0} %", cell.spread * 100.0) } else { "-".to_owned() });
+    let spread = cell.spread.filter(|_| cell.runs.len() > 1);
+    row.push(spread.map_or_else(|| "-".to_owned(), |spread| format!("{:.0} %", spread * 100.0)));
     for (name, _, is_published) in further(result) {
         let own = cell.further.iter().find(|own| own.name == name);
         row.push(or_dash(own.map(|own| own.measured)));
@@ -193,7 +195,7 @@ pub fn notes(result: &StudyResult) -> Vec<String> {
             REACHED * 100.0
         ));
     }
-    let unexplained = count("unexplained");
+    let unexplained = count(UNEXPLAINED);
     if unexplained > 0 {
         notes.push(format!(
             "In {unexplained} cells less came than the model expects, and the machine was not the reason."

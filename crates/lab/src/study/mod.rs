@@ -27,8 +27,8 @@ mod trinkle;
 mod why;
 
 pub use peer::Peer;
-pub(crate) use result::OFF;
 pub use result::{CellResult, Further, LatencyParts, LinkFacts, REACHED, StudyResult, Summary, Times};
+pub(crate) use result::{OFF, UNEXPLAINED};
 pub use runner::{Laboratory, Told};
 pub(crate) use site::{BLOCK_BYTES, RANGE_BYTES, Site};
 

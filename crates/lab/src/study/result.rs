@@ -82,8 +82,8 @@ pub struct CellResult {
     pub limit: String,
     /// Each run.
     pub runs: Vec<f64>,
-    /// (largest - smallest) / median.
-    pub spread: f64,
+    /// (largest - smallest) / median; none of a single run, which tells nothing of that.
+    pub spread: Option<f64>,
     /// The share of one processor that this process had: the initiator and the emulated network.
     pub processor: f64,
     /// The share of all processors that nobody used.
@@ -322,6 +322,8 @@ const IDLE_MIN: f64 = 0.15;
 /// The share of what the model expects that a cell is to reach; one that reaches less is asked why. `dalgic-tcp` and `dalgic-sweep` are
 /// to reach it in every cell: that is what this project promises of its target, and what `lunette lab check` looks at.
 pub const REACHED: f64 = 0.95;
+/// The limit of a cell that is behind its model for no reason that was measured.
+pub(crate) const UNEXPLAINED: &str = "unexplained";
 /// How far a figure may be off another one before the report says why: of two figures of different hosts, and of one above the model.
 pub(crate) const OFF: f64 = 0.1;
 
@@ -337,7 +339,7 @@ impl CellResult {
             unit: unit.to_owned(),
             limit: String::new(),
             runs,
-            spread: 0.0,
+            spread: None,
             processor: 0.0,
             idle: 1.0,
             further: Vec::new(),
@@ -353,6 +355,20 @@ impl CellResult {
             why: None,
             above: None,
         }
+    }
+
+    /// Whether nobody can tell why it is what it is: its limit is `unexplained`, or it is better than the model by more than 10 % without
+    /// a reason. That is a defect of the model, or of what is measured.
+    #[must_use]
+    pub fn is_unexplained(&self) -> bool {
+        self.limit == UNEXPLAINED || (self.exceeds_model() && self.above.is_none())
+    }
+
+    /// Whether it is off the model by more than 10 %, on either side; nothing without one.
+    #[must_use]
+    pub fn is_off_model(&self) -> Option<bool> {
+        let model = self.model.filter(|model| *model > 0.0)?;
+        Some((self.measured / model - 1.0).abs() > OFF)
     }
 
     /// Whether it is better than the model by more than 10 %: then the model is wrong there.
@@ -420,7 +436,7 @@ impl CellResult {
         self.limit = match (limit, self.model) {
             (Some(_), Some(model)) if !self.reaches(model) => {
                 self.machine = self.too_slow(model, turn);
-                if self.machine.is_some() { "machine" } else { beside.unwrap_or("unexplained") }
+                if self.machine.is_some() { "machine" } else { beside.unwrap_or(UNEXPLAINED) }
             }
             (Some(limit), _) => limit.word(),
             (None, _) => "none",

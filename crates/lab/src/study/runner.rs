@@ -181,8 +181,13 @@ impl Laboratory<'_> {
             let mut cell = cell.clone();
             let name = peer.map_or("lunette", Peer::name);
             cell.parameters.push(("target", name.to_owned()));
-            if let Some(own) = cell.of_peers.iter().find(|own| own.peer == name).cloned() {
-                (cell.published, cell.beside) = (own.published, own.beside);
+            match cell.of_peers.iter().find(|own| own.peer == name).cloned() {
+                Some(own) => (cell.published, cell.beside) = (own.published, own.beside),
+                // What was published of one target says nothing of another one.
+                None if peer.is_some() => {
+                    (cell.published, cell.published_times, cell.beside) = (None, None, Vec::new());
+                }
+                None => {}
             }
             Aimed { cell, peer }
         };
@@ -231,7 +236,8 @@ impl Laboratory<'_> {
         let all_runs = cells.iter().map(|aimed| self.runs(&aimed.cell)).sum();
         let turns = cells.iter().filter(own).map(|aimed| self.runs(&aimed.cell)).max().unwrap_or_default();
         for turn in 0..turns {
-            for (aimed, runs) in cells.iter().zip(&mut collected.runs) {
+            for at in order(cells, turn) {
+                let aimed = &cells[at];
                 if !own(&aimed) || turn >= self.runs(&aimed.cell) {
                     continue;
                 }
@@ -247,7 +253,7 @@ impl Laboratory<'_> {
                 let place =
                     Place { over, binary: self.binary, scratch: self.scratch, image: &image, kept: &kept };
                 let run = probe::run_once(place, &cell.probe, duty);
-                runs.push(run?);
+                collected.runs[at].push(run?);
                 collected.done += 1;
                 told(Told { done: collected.done, of: all_runs, parameters: &cell.parameters });
             }
@@ -293,6 +299,17 @@ impl Laboratory<'_> {
             cells,
         }
     }
+}
+
+/// In which order cells are measured in a turn: one after the other, and the targets of a cell so that each of them comes first as often as the
+/// others. Who comes first finds the machine as the cell before has left it.
+fn order(cells: &[Aimed], turn: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..cells.len()).collect();
+    // Peers stand behind the cell of ours that they have.
+    for (number, of_cell) in order.chunk_by_mut(|_, &next| cells[next].peer.is_some()).enumerate() {
+        of_cell.rotate_left((turn + number) % of_cell.len());
+    }
+    order
 }
 
 /// The cells that this machine has everything for, and what it lacks for the others.
@@ -395,7 +412,8 @@ fn result(
         link: cell.link.clone(),
         model,
         published: cell.published.filter(|_| !(is_quick && cell.probe.differs_when_quick())),
-        spread: if measured > 0.0 { (largest - smallest) / measured } else { 0.0 },
+        // A single run tells nothing of it.
+        spread: (figures.len() > 1 && measured > 0.0).then(|| (largest - smallest) / measured),
         processor,
         idle,
         further,
@@ -423,10 +441,7 @@ fn result(
         result.limit = UNFINISHED.to_owned();
     }
     result.above = why::above(cell, &result, limit);
-    // What is said of the paper's hosts is said beside ours.
-    if aimed.peer.is_none() {
-        result.why = why::why(study, cell, &result);
-    }
+    result.why = why::why(study, cell, &result);
     Some(result)
 }
 
@@ -483,20 +498,71 @@ mod tests {
     }
 
     #[test]
+    fn a_single_run_has_no_spread() {
+        let wanted = [("request_kib", "64"), ("window", "32"), ("rtt_ms", "2"), ("mode", "read")];
+        let spread = |runs: &[(f64, Option<(f64, Limit)>)]| {
+            concluded("dalgic-sweep", &wanted, runs, false).spread.map(|spread| (spread * 100.0).round())
+        };
+        assert_eq!(
+            (spread(&[(9.0, None)]), spread(&[(9.0, None), (10.0, None), (12.0, None)])),
+            (None, Some(30.0))
+        );
+    }
+
+    /// A laboratory with peers, which measures nothing.
+    fn with_peers<T>(peers: &[Peer], told: impl FnOnce(&Laboratory<'_>) -> T) -> T {
+        told(&Laboratory {
+            binary: Path::new("/bin/false"),
+            seed: 1,
+            is_quick: false,
+            stops: &AtomicBool::new(false),
+            scratch: Path::new("/nowhere"),
+            only: &[],
+            congestion_control: None,
+            peers,
+            is_proxied: false,
+        })
+    }
+
+    #[test]
+    fn each_target_comes_first_as_often_as_the_others() {
+        let peers = [Peer::Tgtd, Peer::Istgt];
+        let cells: Vec<Aimed> = with_peers(&peers, |laboratory| {
+            let cells = (study("dalgic-lan").expect("a study").cells)(1).into_iter().take(2);
+            cells.flat_map(|cell| laboratory.beside_peers(cell)).collect()
+        });
+        assert_eq!(
+            [0, 1, 2].map(|turn| order(&cells, turn)),
+            [[0, 1, 2, 4, 5, 3], [1, 2, 0, 5, 3, 4], [2, 0, 1, 3, 4, 5]]
+        );
+        let alone: Vec<Aimed> = with_peers(&[], |laboratory| {
+            let cells = (study("dalgic-lan").expect("a study").cells)(1).into_iter().take(3);
+            cells.flat_map(|cell| laboratory.beside_peers(cell)).collect()
+        });
+        assert_eq!(order(&alone, 1), [0, 1, 2]);
+    }
+
+    #[test]
+    fn published_figures_stand_beside_the_target_that_they_are_of() {
+        let published = |name: &str| {
+            with_peers(&[Peer::Tgtd], |laboratory| {
+                let cell = (study(name).expect("a study").cells)(1).remove(0);
+                let aimed = laboratory.beside_peers(cell);
+                let told = |aimed: &Aimed| (aimed.peer, aimed.cell.published.is_some());
+                aimed.iter().map(told).collect::<Vec<_>>()
+            })
+        };
+        // Trinkle compares targets; Dalgic and others had one, which was none of these.
+        assert_eq!(published("trinkle-profiles"), [(None, true), (Some(Peer::Tgtd), true)]);
+        assert_eq!(published("dalgic-sweep"), [(None, true), (Some(Peer::Tgtd), false)]);
+    }
+
+    #[test]
     fn targets_are_not_told_of_directories_that_they_would_look_for_elsewhere() {
         let laboratory = |scratch| {
-            Laboratory {
-                binary: Path::new("/bin/false"),
-                seed: 1,
-                is_quick: true,
-                stops: &AtomicBool::new(false),
-                scratch,
-                only: &[],
-                congestion_control: None,
-                peers: &[],
-                is_proxied: false,
-            }
-            .run(study("dr-local").expect("a study"), &|_| ())
+            with_peers(&[], |laboratory| {
+                Laboratory { scratch, ..*laboratory }.run(study("dr-local").expect("a study"), &|_| ())
+            })
         };
         let refused = laboratory(Path::new("images")).map_err(|error| error.to_string());
         assert!(refused.is_err_and(|text| text.contains("whole path")));
