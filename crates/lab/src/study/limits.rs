@@ -14,7 +14,7 @@ use super::result::CellResult;
 /// From this share of the time on, a disk has been at work rather than waiting for some.
 const DISK_BUSY_PERCENT: f64 = 50.0;
 /// More round trips than any login and its first I/O have.
-const EXCHANGES_MAX: f64 = 24.0;
+pub(super) const EXCHANGES_MAX: f64 = 24.0;
 
 /// What the cell's own name is for its limit; nothing where the one it has is right. `of_run` is what a run has found out itself.
 pub(super) fn named(cell: &Cell, result: &CellResult, of_run: Option<&'static str>) -> Option<&'static str> {

@@ -38,11 +38,11 @@ pub(crate) const PROFILES: Study = Study {
 };
 
 /// The paper's targets, and which of ours each is beside.
-const TARGETS: [(&str, Option<&str>); 4] =
+pub(super) const TARGETS: [(&str, Option<&str>); 4] =
     [("IET", Some("tgtd")), ("SCST", None), ("LIO", Some("lio")), ("ISTGT", Some("istgt"))];
 
 /// What was published of an initiator, frames and a profile: of one of the targets, or the median of all.
-fn published(initiator: &str, frames: &str, profile: &str, target: Option<&str>) -> OfPeer {
+pub(super) fn published(initiator: &str, frames: &str, profile: &str, target: Option<&str>) -> OfPeer {
     let mut wanted = vec![("initiator", initiator), ("frames", frames), ("test", title(profile))];
     wanted.extend(target.map(|target| ("target", target)));
     let figure = |column| median(TRINKLE.all(&wanted, column));
