@@ -17,6 +17,10 @@ pub(crate) fn text(result: &StudyResult) -> String {
     for note in report::notes(result) {
         text += &format!("\n{note}\n");
     }
+    let links = report::link_table(result);
+    if !links.is_empty() {
+        text += &format!("\n{}:\n{}", report::LINKS_TITLE, table(2, &links));
+    }
     let times = report::times(result);
     if !times.is_empty() {
         text += &format!("\n{}:\n{}", report::TIMES_TITLE, table(2, &times));

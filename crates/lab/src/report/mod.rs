@@ -3,6 +3,7 @@
 mod check;
 mod curves;
 mod figure;
+mod grid;
 
 use std::fmt::Write;
 
@@ -11,6 +12,8 @@ use crate::study::{
 };
 
 pub use check::{Verdict, check};
+
+use grid::{Grid, Place};
 
 /// The names of the columns of [`row`].
 #[must_use]
@@ -223,8 +226,31 @@ pub fn notes(result: &StudyResult) -> Vec<String> {
     notes
 }
 
-/// More links than these are told together.
+/// More links than these have a table ([`link_table`]) instead of a sentence each.
 const LINKS_MAX: usize = 4;
+
+/// What stands above [`link_table`].
+pub const LINKS_TITLE: &str = "Links";
+
+/// Where there are too many links for a sentence each: the names of the columns, then a row for each of them. Empty where there are few.
+#[must_use]
+pub fn link_table(result: &StudyResult) -> Vec<Vec<String>> {
+    if result.link.len() <= LINKS_MAX {
+        return Vec::new();
+    }
+    let header = ["link", "properties", "congestion control", "late us", "lost here"];
+    let row = |(name, link): (&String, &LinkFacts)| {
+        let told = |text: String| if link.proxy { "-".to_owned() } else { text };
+        vec![
+            name.clone(),
+            if link.proxy { format!("{} (proxy)", link.description) } else { link.description.clone() },
+            told(link.congestion_control.clone()),
+            told(link.late_us.to_string()),
+            told(link.overrun.to_string()),
+        ]
+    };
+    std::iter::once(header.map(str::to_owned).to_vec()).chain(result.link.iter().map(row)).collect()
+}
 
 /// What is to be said of figures without a network.
 const PROXY: &str = "this is no network but a TCP proxy (`link.proxy`), which has the delay and the rate; TCP sees neither of them, so its windows and \
@@ -283,9 +309,17 @@ pub fn markdown(results: &[StudyResult]) -> String {
             let cells: Vec<String> = cells.iter().map(|cell| escaped(cell, MARKDOWN)).collect();
             format!("| {} |\n", cells.join(" | "))
         };
-        let columns = columns(result);
-        text += &line(&columns);
-        text += &format!("|{}\n", "---|".repeat(columns.len()));
+        let table = |rows: &[Vec<String>]| {
+            let [header, rows @ ..] = rows else { return String::new() };
+            let rows: String = rows.iter().map(|row| line(row)).collect();
+            format!("{}|{}\n{rows}\n", line(header), "---|".repeat(header.len()))
+        };
+        for grid in grid::grids(result) {
+            text += &format!("### {}\n\n{}", escaped(&grid.title, MARKDOWN), table(&grid_rows(&grid)));
+        }
+        text += "### All cells\n\n";
+        text += &line(&columns(result));
+        text += &format!("|{}\n", "---|".repeat(columns(result).len()));
         for cell in &result.cells {
             text += &line(&row(result, cell));
         }
@@ -297,11 +331,10 @@ pub fn markdown(results: &[StudyResult]) -> String {
             let _ = write!(text, "\n- {}", escaped(&note, MARKDOWN));
         }
         text.push('\n');
-        if let [header, rows @ ..] = &*times(result) {
-            let _ = write!(text, "\n### {TIMES_TITLE}\n\n");
-            text += &line(header);
-            text += &format!("|{}\n", "---|".repeat(header.len()));
-            text.extend(rows.iter().map(|row| line(row)));
+        for (title, rows) in [(LINKS_TITLE, link_table(result)), (TIMES_TITLE, times(result))] {
+            if !rows.is_empty() {
+                let _ = write!(text, "\n### {title}\n\n{}", table(&rows));
+            }
         }
         for (title, lines) in sections(result) {
             let _ = write!(text, "\n### {title}\n");
@@ -312,6 +345,17 @@ pub fn markdown(results: &[StudyResult]) -> String {
         }
     }
     text
+}
+
+/// A table as rows of text, of which the first has the names of its columns.
+fn grid_rows(grid: &Grid) -> Vec<Vec<String>> {
+    let place = |place: &Option<Place>| {
+        place.as_ref().map_or_else(String::new, |place| format!("{} ({})", place.figures, place.limit))
+    };
+    let row = |(key, places): &(Vec<String>, Vec<Option<Place>>)| {
+        key.iter().cloned().chain(places.iter().map(place)).collect()
+    };
+    std::iter::once(grid.columns.clone()).chain(grid.rows.iter().map(row)).collect()
 }
 
 const MARKDOWN: &[(char, &str)] = &[('|', "\\|"), ('<', "&lt;"), ('\n', " ")];
@@ -337,7 +381,7 @@ const STYLE: &str = "\
 body{font:15px/1.5 system-ui,sans-serif;max-width:75em;margin:2em auto;padding:0 1em;color:#222;background:#fff}\
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:13px}\
 th,td{padding:.15em .7em;text-align:right;border-bottom:1px solid #ddd}th{border-bottom:2px solid #888}\
-tr.off td{background:#fdf3e0}svg{max-width:100%;height:auto;font:11px system-ui,sans-serif}\
+tr.off td,td.off{background:#fdf3e0}td small{display:block;color:#666}summary{cursor:pointer;margin:.5em 0}svg{max-width:100%;height:auto;font:11px system-ui,sans-serif}\
 .grid{stroke:#ddd}.measured{fill:#2563a8}.model{fill:#9aa5b1}.published{fill:#d08a2b}";
 
 /// All results as one page.
@@ -347,42 +391,97 @@ pub fn html(results: &[StudyResult]) -> String {
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Studies repeated</title>\n<style>{STYLE}</style></head>\n\
          <body><h1>Studies repeated</h1>\n"
     );
+    page += &html_contents(results);
     for result in results {
+        let at = anchor(&result.study);
         let _ = write!(
             page,
-            "<h2>{}</h2>\n<p>{}: {}.</p>\n",
+            "<h2 id=\"{at}\">{}</h2>\n<p>{}: {}.</p>\n",
             html_text(&result.study),
             html_text(&result.paper),
             html_text(&result.question)
         );
+        let grids = grid::grids(result);
+        if !grids.is_empty() {
+            let _ = writeln!(page, "<div id=\"{at}-table\"></div>");
+        }
+        page.extend(grids.iter().map(html_grid));
+        let _ = writeln!(page, "<div id=\"{at}-figures\"></div>");
         page += &match &result.axes {
             Some((across, curves)) => curves::figures(result, across, curves),
             None => figure::figures(result),
         };
-        page += &html_table(result);
+        // What has a table already is there once more, with all that is known of it.
+        let count = result.cells.len();
+        let _ = write!(
+            page,
+            "<details id=\"{at}-cells\"{}><summary>All {count} cells</summary>\n{}</details>\n",
+            if grids.is_empty() { " open" } else { "" },
+            html_table(result)
+        );
         for Summary { title, columns, rows } in summaries(result) {
-            let rows: String =
-                rows.iter().map(|row| format!("<tr>{}</tr>\n", html_line("td", row))).collect();
-            let head = html_line("th", &columns);
-            let _ =
-                write!(page, "<h3>{}</h3>\n<table>\n<tr>{head}</tr>\n{rows}</table>\n", html_text(&title));
+            page += &html_rows(&title, &columns, &rows);
         }
-        page += "<ul>\n";
+        let _ = writeln!(page, "<ul id=\"{at}-notes\">");
         for note in notes(result) {
             let _ = writeln!(page, "<li>{}</li>", html_text(&note));
         }
         page += "</ul>\n";
-        page += &html_times(result);
+        for (title, rows) in [(LINKS_TITLE, link_table(result)), (TIMES_TITLE, times(result))] {
+            if let [header, rows @ ..] = &*rows {
+                page += &html_rows(title, header, rows);
+            }
+        }
         page += &html_sections(result);
     }
     page + "</body></html>\n"
 }
 
-fn html_times(result: &StudyResult) -> String {
-    let rows = times(result);
-    let [header, rows @ ..] = &*rows else { return String::new() };
+/// Where a study is on the page: its name, without anything that means something there.
+fn anchor(study: &str) -> String {
+    study.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).collect()
+}
+
+fn html_contents(results: &[StudyResult]) -> String {
+    let item = |result: &StudyResult| {
+        let (at, name) = (anchor(&result.study), html_text(&result.study));
+        let table = if grid::grids(result).is_empty() {
+            String::new()
+        } else {
+            format!("<a href=\"#{at}-table\">table</a>, ")
+        };
+        format!(
+            "<li><a href=\"#{at}\">{name}</a>: {}: {table}<a href=\"#{at}-figures\">figures</a>, <a href=\"#{at}-cells\">all {} cells</a>, \
+             <a href=\"#{at}-notes\">what is to be said</a></li>\n",
+            html_text(&result.question),
+            result.cells.len()
+        )
+    };
+    format!(
+        "<nav><h2 id=\"contents\">Contents</h2>\n<ul>\n{}</ul></nav>\n",
+        results.iter().map(item).collect::<String>()
+    )
+}
+
+fn html_grid(grid: &Grid) -> String {
+    let place = |place: &Option<Place>| {
+        let Some(Place { figures, limit, is_off }) = place else { return "<td></td>".to_owned() };
+        let class = if *is_off { " class=\"off\"" } else { "" };
+        format!("<td{class}>{}<small>{}</small></td>", html_text(figures), html_text(limit))
+    };
+    let row = |(key, places): &(Vec<String>, Vec<Option<Place>>)| {
+        let places: String = places.iter().map(place).collect();
+        format!("<tr>{}{places}</tr>\n", html_line("th", key))
+    };
+    let rows: String = grid.rows.iter().map(row).collect();
+    let head = html_line("th", &grid.columns);
+    format!("<h3>{}</h3>\n<table>\n<tr>{head}</tr>\n{rows}</table>\n", html_text(&grid.title))
+}
+
+fn html_rows(title: &str, header: &[String], rows: &[Vec<String>]) -> String {
     let body: String = rows.iter().map(|row| format!("<tr>{}</tr>\n", html_line("td", row))).collect();
-    format!("<h3>{TIMES_TITLE}</h3>\n<table>\n<tr>{}</tr>\n{body}</table>\n", html_line("th", header))
+    let head = html_line("th", header);
+    format!("<h3>{}</h3>\n<table>\n<tr>{head}</tr>\n{body}</table>\n", html_text(title))
 }
 
 /// They are many: who does not want to see them closes them.
@@ -402,8 +501,7 @@ fn html_line(tag: &str, cells: &[String]) -> String {
 fn html_table(result: &StudyResult) -> String {
     let mut table = format!("<table>\n<tr>{}</tr>\n", html_line("th", &columns(result)));
     for cell in &result.cells {
-        let is_off = cell.model.is_some_and(|model| (cell.measured / model - 1.0).abs() > OFF);
-        let class = if is_off { " class=\"off\"" } else { "" };
+        let class = if cell.is_off_model() == Some(true) { " class=\"off\"" } else { "" };
         let _ = writeln!(table, "<tr{class}>{}</tr>", html_line("td", &row(result, cell)));
     }
     table + "</table>\n"

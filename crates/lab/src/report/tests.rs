@@ -77,7 +77,7 @@ fn notes_count_what_is_off() {
 #[test]
 fn what_is_said_of_cells_stands_behind_the_notes_with_their_cells() {
     let mut result = result("read");
-    assert!(!html(std::slice::from_ref(&result)).contains("<details"));
+    assert!(!html(std::slice::from_ref(&result)).contains("<details open"));
     result.cells[0].why = Some("<slower> hosts".into());
     let reason = "mode read, rtt_ms 0: 18.7 here, 19.3 published; <slower> hosts.";
     let parts = |network| LatencyParts {
@@ -101,7 +101,7 @@ fn what_is_said_of_cells_stands_behind_the_notes_with_their_cells() {
     let lines: Vec<&str> = sections.iter().flat_map(|section| &section.1).map(String::as_str).collect();
     assert_eq!(lines, [where_it_went, above, reason]);
     let page = html(std::slice::from_ref(&result));
-    assert!(page.contains("&lt;slower&gt; hosts") && page.matches("<details").count() == 3, "{page}");
+    assert!(page.contains("&lt;slower&gt; hosts") && page.matches("<details open").count() == 3, "{page}");
     assert!(markdown(&[result]).contains("published; &lt;slower> hosts."));
 }
 
@@ -117,7 +117,7 @@ fn single_operations_stand_beside_published_ones() {
     let header = "mode | rtt_ms | operations | min | 50 % | mean | max";
     assert_eq!(rows, [header, "read | 50 | 900 | 0.250 (2.10) | 2.00 | - (9.57) | 31.0"]);
     let page = html(std::slice::from_ref(&result));
-    assert!(page.contains("<td>0.250 (2.10)</td>") && page.matches("<table>").count() == 2, "{page}");
+    assert!(page.contains("<td>0.250 (2.10)</td>") && page.matches("<table>").count() == 3, "{page}");
     assert!(markdown(&[result]).contains("| read | 50 | 900 | 0.250 (2.10) |"));
 }
 
@@ -248,6 +248,39 @@ fn many_links_are_told_together() {
     let notes = notes(&result).join("\n");
     let told = "5 links, cubic; packets were up to 40 us late there and back; 4 packets were lost because";
     assert!(notes.contains(told), "{notes}");
+    // And each of them is stated.
+    let rows: Vec<String> = link_table(&result).iter().map(|row| row.join(" | ")).collect();
+    assert_eq!(rows.len(), 1 + 5);
+    assert_eq!(
+        rows[..2],
+        ["link | properties | congestion control | late us | lost here", "a | rate=155M | cubic | 40 | 1"]
+    );
+    assert!(html(std::slice::from_ref(&result)).contains("<td>oc3-0</td><td>rate=155M</td>"));
+    assert!(markdown(std::slice::from_ref(&result)).contains("### Links\n\n| link | properties |"));
+    result.link.pop_last();
+    assert!(link_table(&result).is_empty(), "four are told in sentences");
+}
+
+#[test]
+fn the_page_has_its_contents_and_tables_as_papers_have_them() {
+    let page = html(&[result("read"), result("<b>")]);
+    for target in ["made-up", "made-up-table", "made-up-figures", "made-up-cells", "made-up-notes"] {
+        assert!(page.contains(&format!("href=\"#{target}\"")), "{target}");
+        assert!(page.contains(&format!("id=\"{target}\"")), "{target}");
+    }
+    assert!(page.contains("<h3>measured / model / published in MB/s</h3>"), "{page}");
+    assert!(
+        page.contains("<tr><th>mode</th><th>rtt_ms 0</th><th>rtt_ms 50</th><th>rtt_ms 2</th></tr>"),
+        "{page}"
+    );
+    assert!(page.contains("<tr><th>read</th><td>18.7 / 18.8 / 19.3<small>link-rate</small></td><td class=\"off\">0.100 / 4.00 / -"));
+    assert!(page.contains("<th>&lt;b&gt;</th>") && page.contains("<summary>All 3 cells</summary>"));
+    let text = markdown(&[result("read")]);
+    assert!(
+        text.contains("| read | 18.7 / 18.8 / 19.3 (link-rate) | 0.100 / 4.00 / - (link-rate) |"),
+        "{text}"
+    );
+    assert_eq!(anchor("a b\"<>"), "a-b---");
 }
 
 #[test]
@@ -268,7 +301,7 @@ fn a_proxy_is_named_as_such() {
 fn a_page_has_each_study_with_its_figures_and_no_markup_of_others() {
     let page = html(&[result("<script>alert(1)</script>&\""), result("read")]);
     assert!(!page.contains("<script") && page.contains("&lt;script&gt;"), "{page}");
-    assert_eq!((page.matches("<h2>").count(), page.matches("<svg").count()), (2, 2));
+    assert_eq!((page.matches("<h2 id=\"made-up\">").count(), page.matches("<svg").count()), (2, 2));
     assert_eq!(page.matches("class=\"measured\" x=").count(), 2 * (3 + 1), "bars and the legend");
     assert!(!page.contains("NaN") && !page.contains("inf\""), "{page}");
     assert_eq!(page.matches("<tr class=\"off\">").count(), 2);

@@ -97,6 +97,12 @@ impl Study {
     pub fn size(&self) -> usize {
         (self.cells)(1).len()
     }
+
+    /// What is varied in each cell.
+    #[cfg(test)]
+    pub(crate) fn parameters(&self) -> Vec<Vec<(&'static str, String)>> {
+        (self.cells)(1).into_iter().map(|cell| cell.parameters).collect()
+    }
 }
 
 /// One figure to be had.
