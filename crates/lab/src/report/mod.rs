@@ -204,6 +204,14 @@ pub fn notes(result: &StudyResult) -> Vec<String> {
             "In {unexplained} cells less came than the model expects, and the machine was not the reason."
         ));
     }
+    let mut absent: Vec<(&str, usize)> = Vec::new();
+    for reason in cells.iter().filter_map(|cell| cell.model_absent.as_deref()) {
+        match absent.iter_mut().find(|known| known.0 == reason) {
+            Some(known) => known.1 += 1,
+            None => absent.push((reason, 1)),
+        }
+    }
+    notes.extend(absent.iter().map(|(reason, count)| format!("{count} cells have no model: {reason}.")));
     if let Some(cached) = cells.iter().filter_map(|cell| cell.cached).reduce(f64::max) {
         let percent = cached * 100.0;
         notes.push(format!(

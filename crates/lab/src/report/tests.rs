@@ -75,6 +75,16 @@ fn notes_count_what_is_off() {
 }
 
 #[test]
+fn notes_say_why_there_is_no_model() {
+    let mut result = result("read");
+    for (at, reason) in [(0, "no network"), (1, "chance"), (2, "no network")] {
+        result.cells[at].model_absent = Some(reason.into());
+    }
+    let notes = notes(&result).join("\n");
+    assert!(notes.contains("2 cells have no model: no network.\n1 cells have no model: chance."), "{notes}");
+}
+
+#[test]
 fn what_is_said_of_cells_stands_behind_the_notes_with_their_cells() {
     let mut result = result("read");
     assert!(!html(std::slice::from_ref(&result)).contains("<details open"));

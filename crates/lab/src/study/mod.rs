@@ -6,6 +6,7 @@
 mod busy;
 mod dalgic;
 mod disaster;
+mod expected;
 mod files;
 mod fujita;
 mod guest;

@@ -71,6 +71,9 @@ pub struct CellResult {
     pub measured: f64,
     /// What the model expects.
     pub model: Option<f64>,
+    /// Why there is no model, where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_absent: Option<String>,
     /// What was published.
     pub published: Option<f64>,
     /// Of all three.
@@ -335,6 +338,7 @@ impl CellResult {
             link: None,
             measured,
             model: None,
+            model_absent: None,
             published: None,
             unit: unit.to_owned(),
             limit: String::new(),

@@ -14,7 +14,7 @@ use super::peer::Peer;
 use super::probe::{self, Duty, Kept, Place, Probe, Run};
 use super::result::{CellResult, Further, LinkFacts, StudyResult, Times, deviation, mean, median};
 use super::site::Site;
-use super::{Cell, Study, guest, limits, why};
+use super::{Cell, Study, expected, guest, limits, why};
 use crate::{Host, LabError, Negotiated};
 
 /// Runs of each cell, unless it is to be quick.
@@ -32,6 +32,10 @@ const UNFINISHED: &str = "not-recovered";
 /// Of the runs of a cell, where the published table has them.
 const MEAN: &str = "mean";
 pub(super) const DEVIATION: &str = "std";
+
+/// What is to be said where exchanges or a cache are the model.
+const EXPECTED_DIFFERS: &str = " The model of logins and of files by NFS is round trips and bytes alone, that of a hit rate how much of the files fits into \
+                                the memory: what processors and disks do besides is not in it.";
 
 /// What is to be said where there are peers.
 const PEERS_DIFFER: &str = "tgtd and istgt are Debian's, with a disk of memory and otherwise as they come, each on a link of its own like \
@@ -135,6 +139,9 @@ impl Laboratory<'_> {
         let mut result = self.conclude(study, host, &cells, collected);
         for lack in lacking {
             result.differs += &format!(" Cells are left out on this machine, for it lacks {lack}.");
+        }
+        if cells.iter().any(|aimed| expected::expected(&aimed.cell, self.is_quick).is_some()) {
+            result.differs += EXPECTED_DIFFERS;
         }
         let emulated = |peer: Option<Peer>| {
             (peer == Some(Peer::Lio) && !guest::is_accelerated()).then_some(guest::EMULATED)
@@ -376,6 +383,7 @@ fn result(
     let models: Vec<(f64, Limit)> = runs.iter().filter_map(|run| run.model).collect();
     let model = median(models.iter().map(|model| model.0).collect());
     let limit = model.and_then(|model| limit_of(&models, model));
+    let model = model.or_else(|| expected::expected(cell, is_quick));
     let middle = |of: &dyn Fn(&Run) -> f64| median(runs.iter().map(of).collect()).unwrap_or_default();
     let (idle, processor, busiest) =
         (middle(&|run| run.idle), middle(&|run| run.processor), middle(&|run| run.busiest));
@@ -411,6 +419,7 @@ fn result(
         parameters: cell.parameters.iter().map(own).collect(),
         link: cell.link.clone(),
         model,
+        model_absent: model.is_none().then(|| expected::absent(cell).to_owned()),
         published: cell.published.filter(|_| !(is_quick && cell.probe.differs_when_quick())),
         // A single run tells nothing of it.
         spread: (figures.len() > 1 && measured > 0.0).then(|| (largest - smallest) / measured),
@@ -487,6 +496,24 @@ mod tests {
         assert_eq!((cell.measured, times.of, times.min, times.max), (13.0, Some(3), Some(10.0), Some(18.0)));
         let published = cell.published_times.expect("the paper's");
         assert_eq!((cell.published, published.min), (Some(10_136.0), Some(10_014.0)));
+    }
+
+    #[test]
+    fn what_has_no_limit_of_a_network_has_its_own_and_what_has_no_model_says_why() {
+        let of = |phase, measured| {
+            let wanted =
+                [("session", "normal"), ("phase", phase), ("authentication", "chap"), ("digests", "none")];
+            concluded("lu-login", &wanted, &[(measured, None)], true)
+        };
+        let security = of("security", 6.3);
+        assert_eq!(security.reaches_model(), Some(true));
+        assert_eq!(
+            (security.model, &*security.limit, security.model_absent),
+            (Some(6.0), "round-trips", None)
+        );
+        let initiator = of("initiator", 0.4);
+        assert_eq!((initiator.model, &*initiator.limit), (None, "initiator"));
+        assert!(initiator.model_absent.is_some_and(|why| why.contains("between its exchanges")));
     }
 
     #[test]

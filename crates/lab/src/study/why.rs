@@ -11,6 +11,7 @@ use lunette_link::Link;
 use lunette_workload::model::Limit;
 
 use super::limits::EXCHANGES_MAX;
+use super::memory::SERVER_BYTES;
 use super::probe::{DISK_BUSY, Figure, FilesProbe, Job, Keys, Load, Metric, Probe};
 use super::published::{LU_HEAVY, LU_LIGHT, LU_TRACE, Published};
 use super::result::{CellResult, OFF};
@@ -26,7 +27,7 @@ const CARRIED_MAX: f64 = 1.02;
 /// A line with less than this share in use was not the limit.
 const LINE_FULL: f64 = 0.9;
 /// What Fujita and Ogawara's target had for its page cache, and ours may have, in bytes.
-const PAGE_CACHE_BYTES: f64 = 896.0 * 1_048_576.0;
+const PAGE_CACHE_BYTES: f64 = SERVER_BYTES as f64;
 /// A file of theirs.
 const FILE_BYTES: f64 = 2.0 * 1_048_576.0;
 
@@ -421,6 +422,9 @@ pub(super) fn above(cell: &Cell, result: &CellResult, limit: Option<Limit>) -> O
     if !result.exceeds_model() {
         return None;
     }
+    if let Probe::Login(_) = cell.probe {
+        return sooner(cell, result);
+    }
     let reason = match limit? {
         Limit::TcpWindow => return Some(window(cell, result)),
         Limit::Loss => "the model's rate under losses is a mean over many of them, and a run has few",
@@ -428,6 +432,19 @@ pub(super) fn above(cell: &Cell, result: &CellResult, limit: Option<Limit>) -> O
         Limit::Link | Limit::Window => return None,
     };
     Some(reason.to_owned())
+}
+
+/// A login whose round trips were all short ones: by no more than jitter makes of each.
+fn sooner(cell: &Cell, result: &CellResult) -> Option<String> {
+    let link = link_of(cell)?;
+    let jitter_ms = (link.up.jitter.most + link.down.jitter.most).as_secs_f64() * 1e3;
+    let round_trips = result.model? / (link.round_trip().as_secs_f64() * 1e3);
+    (result.measured >= round_trips * (link.round_trip().as_secs_f64() * 1e3 - jitter_ms)).then(|| {
+        format!(
+            "round trips of this link are up to {} ms shorter or longer, and a few logins have few of them",
+            figure_text(jitter_ms)
+        )
+    })
 }
 
 /// The window that there was, by Little's law.
