@@ -20,7 +20,6 @@ pub(crate) const TCP: Study = Study {
     question: "what plain TCP reaches with buffers of 64 KB and 10 MB, by round trip (tables 1, 2)",
     differs: "The line is emulated and carries 155 Mb/s of whole packets, 18.7 MB/s of data; the paper's carried 19.3. Linux 2.4 kept a \
               quarter of the 64-KB buffer for itself; today's kernels take twice what is asked for, of which 64 KB are window.",
-    published_has: "",
     axes: Some(("rtt_ms", "max_tcp_window")),
     cells: tcp,
 };
@@ -32,7 +31,6 @@ pub(crate) const SWEEP: Study = Study {
     question: "what request size, command window, R2Ts and round trip make of iSCSI (tables 3 to 5)",
     differs: "Our initiator and target instead of Cisco's and Intransa's, memory as the disk as there the cache; an emulated line that \
               carries 18.7 MB/s of data instead of 19.3.",
-    published_has: "",
     axes: Some(("rtt_ms", "request_kib")),
     cells: sweep,
 };
@@ -44,7 +42,6 @@ pub(crate) const LAN: Study = Study {
     question: "the same on Gigabit Ethernet without added delay (table 6)",
     differs: "The network is emulated on the machine that runs both ends; the paper's hosts were of 933 MHz, and they, not the network, set \
               the limits of small requests.",
-    published_has: "",
     axes: Some(("request_kib", "mode")),
     cells: lan,
 };
@@ -59,7 +56,6 @@ pub(crate) const CONNECTIONS: Study = Study {
               whichever is more, from a round trip after the end on, and for 20 s; where a run had not recovered by then, \
               it counts as 20 s, and the limit is not-recovered. The model knows CUBIC's and Reno's response to \
               losses; another congestion control gets more or less out of a lossy line.",
-    published_has: "",
     axes: Some(("rtt_ms", "connections")),
     cells: connections,
 };

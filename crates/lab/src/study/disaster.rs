@@ -14,7 +14,6 @@ pub(crate) const LOCAL: Study = Study {
     name: "dr-local",
     paper: PAPER,
     question: "what a network makes of reading and writing files of several sizes (section III)",
-    published_has: "",
     differs: "Once through ext2, on a loop device or on lunette attach with one, by a program that reads or writes 256 KiB at a time and ends \
               with fsync (this needs root); and once without a file system, a part of the disk in order with 8 such requests under way, and a \
               flush. Reads begin with cold caches of this machine. The paper's figures are not at hand.",
@@ -32,7 +31,6 @@ pub(crate) const WAN: Study = Study {
               end had room for in a round trip, rwnd_limited and sndbuf_limited the shares of the time in which the receiver's window and the \
               sender's buffer held data up. The model knows the setting alone. Tuned is what today's kernels do by themselves. The paper's figures are not at hand; it found the command window to be the limit \
               once TCP was tuned.",
-    published_has: "",
     axes: Some(("added_ms", "loss_percent")),
     cells: wan,
 };
@@ -45,7 +43,6 @@ pub(crate) const SHARED: Study = Study {
     differs: "A link of 100 Mb/s instead of a gigabit, so that it and not this machine is shared. Writes of 64 KiB, 32 under way, and of \
               4 KiB one after the other for the latency; bulk traffic goes the same way. Without a reservation nobody promises \
               a share, so there is no model. The paper's figures are not at hand.",
-    published_has: "",
     axes: Some(("flows", "reserved")),
     cells: shared,
 };

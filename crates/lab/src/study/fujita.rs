@@ -16,7 +16,6 @@ pub(crate) const MICRO: Study = Study {
               stable, diskio without a page cache, threads as Threaded-Ardis, and io_uring. The paper has figures and no \
               numbers. Before each run the image is written back and dropped from this machine's page cache; what \
               the disk below has in memory stays there. 50,000 operations a run, 32 under way; a quick run is a part of a second.",
-    published_has: "",
     axes: Some(("size_kib", "design")),
     cells: micro,
 };
@@ -31,7 +30,6 @@ pub(crate) const POSTMARK: Study = Study {
               up to both sides. The files are made on the target's side, then all caches are cold: that of the image as in \
               fujita-micro, that of the near end because the file system is mounted there only then. The time ends when all is stable on the \
               target. The paper has a figure and no numbers. It needs root.",
-    published_has: "",
     axes: None,
     cells: postmark,
 };
@@ -47,7 +45,6 @@ pub(crate) const NETSERVER: Study = Study {
               from its disk, by the kernel's account of it (/proc/PID/io); what the \
               kernel reads ahead of neighbouring files counts against it, as much as the disk's read_ahead_kb has it. A quick run has 8 and 16 files, read 64 times, with all of this machine's memory: \
               no published figure stands beside its own. The paper has no numbers for the rates. It needs root.",
-    published_has: "the page caches are those of two kernels, and here what was read ahead of neighbouring files counts against the rate",
     axes: None,
     cells: netserver,
 };

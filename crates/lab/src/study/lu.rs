@@ -30,7 +30,6 @@ pub(crate) const LOGIN: Study = Study {
               the answer to it with its proof; the paper does not say which of its sessions had CHAP, so its figures stand where there is none. \
               waiting is the time from each request to its answer, with TCP's handshake: the link's round trips and what the target did; \
               initiator is the rest of the login. The target's part alone is not measured.",
-    published_has: "almost all of it was waiting in the paper's initiator, which looked about every 500 ms",
     axes: None,
     cells: login,
 };
@@ -43,7 +42,6 @@ pub(crate) const LIGHT: Study = Study {
     differs: "Memory instead of a RAID: of the published latencies about 9 ms are its disks'. Access without a network stands for the Fibre \
               Channel loop. What a network adds to the first column is what can be compared. Below is how long single reads and writes took, \
               beside the least, the largest and the deviation of the paper's reads (table 3).",
-    published_has: "there are disks in its figures, and memory in ours",
     axes: Some(("size_kib", "configuration")),
     cells: light,
 };
@@ -56,7 +54,6 @@ pub(crate) const HEAVY: Study = Study {
     differs: "Six units of one target, behind one session; each command goes to one of them by chance, as in the paper. They are memory \
               (without a network six parts of one), where the paper's disks and their seeks were the limit but for 64 KiB over the campus. The paper \
               says that the share of reads makes less than 5 %, and gives one figure for all of them.",
-    published_has: "the paper's disks were the limit there, and of 64 KiB over the campus its network with a firewall and a VPN; memory has no seeks",
     axes: Some(("read_percent", "configuration")),
     cells: heavy,
 };
@@ -68,7 +65,6 @@ pub(crate) const TRACE: Study = Study {
     question: "what a database's requests reach, 32 under way and without think time",
     differs: "The trace was never published; a made one has its count, its share of reads, its blocks and its mean size. Memory instead \
               of the paper's disks, which were its limit but over the campus.",
-    published_has: "the paper's disks were the limit there but over the campus, and memory has no seeks",
     axes: None,
     cells: trace,
 };

@@ -17,7 +17,6 @@ pub(crate) const FILES: Study = Study {
               too, as on the file system below the servers. Before a scheme is measured everything is mounted anew and out of the \
               caches. The paper has NFS 2, and an older SMB above NTFS, whose own iSCSI figures (table 4) are not beside ours; it does not say over \
               which of its networks it measured, so its figures stand at both. It needs root.",
-    published_has: "disks and hosts of the paper's time are in its figures, and NFS 2 and an older SMB in those of servers; it does not say over which of its networks it measured",
     axes: Some(("size_kib", "scheme")),
     cells,
 };

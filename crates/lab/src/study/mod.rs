@@ -46,8 +46,6 @@ pub struct Study {
     pub question: &'static str,
     /// What differs from the paper here, and what stands in for what.
     pub differs: &'static str,
-    /// What is in the published figures and not in ours, for where they differ; empty where their figures tell, or there are none.
-    pub published_has: &'static str,
     /// Where figures have curves: the parameter that goes across, and that of which each value is a curve.
     pub axes: Option<(&'static str, &'static str)>,
     /// What is measured, made with a seed where chance has a part in it.

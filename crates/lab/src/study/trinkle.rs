@@ -18,7 +18,6 @@ pub(crate) const BASELINE: Study = Study {
     question: "what the network and the store reach without iSCSI (4.1): the ceilings of the profiles",
     differs: "One TCP connection instead of iperf's, in both directions; the paper does not say with which frames it had its 112 MB/s. \
               Instead of a RAID and hdparm, the memory that the profiles use as their disk, read in order 1 MiB at a time.",
-    published_has: "the paper's network and its RAID are in its figures, and memory and a network of this machine's in ours",
     axes: None,
     cells: baseline,
 };
@@ -32,7 +31,6 @@ pub(crate) const PROFILES: Study = Study {
               the network and the target, and there the paper's disks. The physical initiator is ours, the virtual one Linux's with fio in a virtual \
               machine. Beside our target stands the median of the paper's four; beside tgtd IET, whose appendix B configures tgt, beside istgt ISTGT, \
               and beside lio LIO.",
-    published_has: "the published figure is of the paper's hosts, whose disks were the limit of the profiles of applications",
     axes: None,
     cells,
 };
