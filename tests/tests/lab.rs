@@ -214,7 +214,7 @@ fn without_a_network_a_proxy_has_the_delay() -> Result<()> {
         let finished = lab(&[&arguments[..], &only, &["--only", &rtt]].concat())?;
         ensure!(finished.success(), "{}: {}", finished.ending(), finished.output);
         let result: Value = serde_json::from_str(finished.output.trim())?;
-        ensure!(result["link"][format!("oc3-{rtt_ms}")]["proxy"] == true, "{result}");
+        ensure!(result["link"][format!("oc3-{rtt_ms},queue=16M")]["proxy"] == true, "{result}");
         let cell = &result["cells"][0];
         // One command of 1 KiB in each round trip, at most.
         let most = 1.024 / rtt_ms;
