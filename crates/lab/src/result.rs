@@ -88,7 +88,8 @@ pub struct Negotiated {
     pub data_digest: bool,
     /// Connections that the session had.
     pub connections: usize,
-    /// The least time of five TEST UNIT READY before the workload: the network and what every command costs the target.
+    /// The median time of TEST UNIT READY before the workload, one after the other for 50 ms and at least five: the network and what every command
+    /// costs both ends.
     pub idle_round_trip_us: f64,
 }
 

@@ -18,8 +18,9 @@ use crate::{LabError, Negotiated};
 /// How often a unit is asked whether it is ready, before it counts as one that is not; each time it may have something else to
 /// tell first.
 const READY_TRIES: u32 = 64;
-/// How often it is asked once it is, for the time that a command without data takes.
-const IDLE_TRIES: u32 = 5;
+/// How often it is asked once it is, for the time that a command without data takes: for so long, and at least so often.
+const IDLE_TIME: Duration = Duration::from_millis(50);
+const IDLE_TRIES_MIN: usize = 5;
 /// The step of the system's waits for several descriptors.
 const COARSE: Duration = Duration::from_millis(1);
 /// How long one answer may take; the session has its own limits below.
@@ -39,6 +40,12 @@ impl<'a> SessionDisk<'a> {
     pub(crate) fn one(options: &'a Options, lun: Lun, block_bytes: u32) -> Self {
         Self { options, luns: vec![lun], unit_bytes: u64::MAX, block_bytes }
     }
+}
+
+/// The middle one: what a command takes as a rule, of which many in a row are made. The least of them would be a command that nothing held up.
+fn middle(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
 /// See the module's documentation.
@@ -68,16 +75,17 @@ impl Session {
             slots: Vec::new(),
             spare: Vec::new(),
             losses: 0,
-            idle_round_trip: Duration::MAX,
+            idle_round_trip: Duration::ZERO,
         };
         for &lun in disk.luns.iter().skip(1) {
             session.insist(lun, unit::test_unit_ready().cdb())?;
         }
-        for _ in 0..IDLE_TRIES {
+        let (mut took, begun) = (Vec::new(), session.engine.elapsed());
+        while took.len() < IDLE_TRIES_MIN || session.engine.elapsed().saturating_sub(begun) < IDLE_TIME {
             let times = session.insist(session.first(), unit::test_unit_ready().cdb())?;
-            let took = times.done.saturating_sub(times.sent.unwrap_or(times.queued));
-            session.idle_round_trip = session.idle_round_trip.min(took);
+            took.push(times.done.saturating_sub(times.queued));
         }
+        session.idle_round_trip = middle(took);
         Ok(session)
     }
 
@@ -263,5 +271,16 @@ impl Endpoint for Session {
     fn close(self) {
         // What the target says to the farewell changes nothing.
         let _ = self.engine.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_that_nothing_held_up_is_not_what_commands_take() {
+        let of = |us: &[u64]| middle(us.iter().copied().map(Duration::from_micros).collect()).as_micros();
+        assert_eq!((of(&[105, 90, 104, 9000, 106]), of(&[70]), of(&[])), (105, 70, 0));
     }
 }
