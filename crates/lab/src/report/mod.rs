@@ -188,6 +188,13 @@ pub fn notes(result: &StudyResult) -> Vec<String> {
             notes.push(format!("{off} of {of} cells are off {name} by more than 10 %."));
         }
     }
+    let is_without = |cell: &&CellResult| cell.is_off_published() == Some(true) && cell.why.is_none();
+    let without = cells.iter().filter(is_without).count();
+    if without > 0 {
+        notes.push(format!(
+            "For {without} published figures that are off no reason follows from what was measured."
+        ));
+    }
     let count = |limit: &str| cells.iter().filter(|cell| cell.limit == limit).count();
     let slow = count("machine");
     if slow > 0 {

@@ -70,8 +70,20 @@ fn notes_count_what_is_off() {
     let notes = notes(&result("read")).join("\n");
     assert!(notes.contains("1 of 2 cells are off the model by more than 10 %."), "{notes}");
     assert!(notes.contains("Link oc3-0: rate=155M, cubic; packets were 12 us late"), "{notes}");
-    assert!(notes.contains("the figures are rough"), "{notes}");
+    assert!(notes.contains("the figures are rough") && !notes.contains("no reason follows"), "{notes}");
     assert!(notes.contains("0.4 % of it at most was in this machine's page cache"), "{notes}");
+}
+
+#[test]
+fn notes_count_published_figures_without_a_reason() {
+    let mut result = result("read");
+    result.cells[0].published = Some(5.0);
+    let told = |result: &StudyResult| {
+        notes(result).join("\n").contains("For 1 published figures that are off no reason")
+    };
+    assert!(told(&result));
+    result.cells[0].why = Some("slower hosts".into());
+    assert!(!told(&result));
 }
 
 #[test]
