@@ -59,9 +59,16 @@ fn a_study_is_run_and_reported() -> Result<()> {
         ensure!(time("times", "p99") <= max && time("times", "standard_deviation").is_some(), "{cell}");
         let is_read = cell["parameters"][1][1] == "read";
         assert_eq!(time("published_times", "standard_deviation").is_some(), is_read, "{cell}");
-        // Disks are not memory, and that is said.
-        ensure!(cell["why"].is_string(), "{cell}");
+        // Disks are not memory, and that is said, unless nobody understands what came here.
+        let is_sooner = cell["measured"].as_f64() < cell["model"].as_f64();
+        ensure!(cell["why"].is_string() || cell["limit"] == "unexplained" || is_sooner, "{cell}");
+        ensure!(
+            cell["spread"].is_null() && cell["model"].is_null() == cell["model_absent"].is_string(),
+            "{cell}"
+        );
     }
+    let reasons = cells.iter().filter(|cell| cell["why"].is_string()).count();
+    ensure!(reasons > 12, "{reasons} of 24");
     assert_eq!(result["negotiated"].as_array().map(Vec::len), Some(1));
     let links = result["link"].as_object().context("links")?;
     // A system may keep its settings from being written at all.
@@ -72,7 +79,10 @@ fn a_study_is_run_and_reported() -> Result<()> {
     let finished = lab(&["report", path])?;
     ensure!(finished.success(), "{}", finished.output);
     let page = fs::read_to_string(directory.path().join("report.html"))?;
-    ensure!(page.contains("<h2>lu-light</h2>") && page.matches("<svg").count() == 2, "{page}");
+    ensure!(
+        page.contains("<h2 id=\"lu-light\">lu-light</h2>") && page.matches("<svg").count() == 2,
+        "{page}"
+    );
     let text = fs::read_to_string(directory.path().join("report.md"))?;
     ensure!(text.contains("| campus-iscsi | write | 64 |"), "{text}");
     ensure!(
@@ -80,14 +90,14 @@ fn a_study_is_run_and_reported() -> Result<()> {
             && text.contains("| configuration | op | size_kib | operations | min |"),
         "{text}"
     );
-    // It has every reason, but nothing of what is to be reached was measured.
+    // Nothing of what is to be reached was measured.
     let finished = lab(&["check", path])?;
     ensure!(finished.ending() == "exit status 1", "{}", finished.output);
     for told in [
-        "dalgic-tcp: there is no result",
-        "24 of 24 published figures are off by more than 10 %, 24 of them with the reason",
+        "dalgic-tcp: there is no result".to_owned(),
+        format!("24 of 24 published figures are off by more than 10 %, {reasons} of them with the reason"),
     ] {
-        ensure!(finished.output.contains(told), "{}", finished.output);
+        ensure!(finished.output.contains(&told), "{}", finished.output);
     }
     Ok(())
 }
@@ -191,7 +201,9 @@ fn turns_with_peers() -> Result<()> {
     let targets: Vec<_> = cells.iter().filter_map(target).collect();
     assert_eq!(targets, ["lunette", "tgtd", "istgt"].repeat(3));
     for cell in cells {
-        ensure!(cell["measured"].as_f64() > Some(0.0) && cell["published"].as_f64() > Some(0.0), "{cell}");
+        // The paper's target was none of these two.
+        let is_ours = target(cell).is_some_and(|target| target == "lunette");
+        ensure!(cell["measured"].as_f64() > Some(0.0) && cell["published"].is_number() == is_ours, "{cell}");
     }
     // None of the others agrees to what ours does.
     let agreed = |at: usize| cells[at]["negotiated"].as_u64();
