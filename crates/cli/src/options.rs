@@ -138,8 +138,8 @@ pub(crate) struct ServeOptions {
     /// The target's iSCSI name [default: iqn.2026-11.io.lunette: and the name of this host]
     #[arg(long, value_name = "NAME", value_parser = parse_target_name, conflicts_with = "config")]
     pub(crate) target: Option<String>,
-    /// Serve connections on these processors only, one thread on each, for example 0-3,6 [default: one thread for each
-    /// processor, wherever the system puts them]
+    /// Serve connections on these processors only, one thread on each, for example 0-3,6, or those of a NUMA node: node0
+    /// [default: one thread for each processor, wherever the system puts them]
     #[arg(long, value_name = "LIST", conflicts_with = "config")]
     pub(crate) cores: Option<Cores>,
     /// Never sleep: each thread that serves connections takes a whole processor, and answers without being woken

@@ -1,8 +1,11 @@
 //! `[reactors]`: the threads that serve connections, where they run and how they wait.
 //!
-//! Not here: whether this machine has the processors; that shows when a [`crate::Server`] starts.
+//! A NUMA node is looked up when its name is read. Not here: whether this process may use the processors; that shows
+//! when a [`crate::Server`] starts.
 
 use std::fmt;
+use std::ops::RangeInclusive;
+use std::path::Path;
 use std::str::FromStr;
 
 use super::Invalid;
@@ -11,6 +14,9 @@ use super::value::{Parsed, ValueError};
 /// A bound that no machine reaches today.
 const REACTORS_MAX: usize = 1024;
 
+/// Where the kernel tells which processors each NUMA node has.
+const NODES: &str = "/sys/devices/system/node";
+
 /// How connections are served.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -18,7 +24,7 @@ pub struct Reactors {
     /// How many, 1 to 1024. Default `None`: one for each of `cores`; without those one for each processor that the
     /// process may use, because a connection lives on one thread and more threads than processors only take turns.
     pub count: Option<usize>,
-    /// The processors that they stay on, one each. Default `None`: the scheduler chooses; pinning showed no gain where
+    /// The processors that they stay on, one each; a NUMA node stands for its processors. Default `None`: the scheduler chooses; pinning showed no gain where
     /// other programs share the processors (docs/decisions/0015).
     #[serde(deserialize_with = "cores")]
     pub cores: Option<Cores>,
@@ -52,7 +58,7 @@ impl Reactors {
     }
 }
 
-/// Processors by number, each once, in the order given; prints as it is read: `0-3,6`.
+/// Processors by number, each once, in the order given; prints as such a list is read: `0-3,6`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cores(Vec<usize>);
 
@@ -67,21 +73,20 @@ impl Cores {
 impl FromStr for Cores {
     type Err = ValueError;
 
+    /// Reads a list of numbers, ranges and NUMA nodes: `0-3,6`, `node0`.
     fn from_str(text: &str) -> Result<Self, ValueError> {
-        let bad = |part: &str| {
-            ValueError(format!(
-                "{part:?} is no list of processors; write it as 0-3,6 (lscpu shows what there is)"
-            ))
-        };
+        Self::read(text, Path::new(NODES))
+    }
+}
+
+impl Cores {
+    fn read(text: &str, nodes: &Path) -> Result<Self, ValueError> {
         let mut numbers = Vec::new();
         for part in text.split(',') {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            let number = |digits: &str| digits.trim().parse::<usize>().map_err(|_| bad(part));
-            let range = number(first)?..=number(last)?;
-            if range.is_empty() || *range.end() >= REACTORS_MAX {
-                return Err(bad(part));
-            }
-            for core in range {
+            let part = part.trim();
+            let is_node = part.strip_prefix("node").is_some_and(|number| number.parse::<u16>().is_ok());
+            let list = if is_node { list_of(part, nodes)? } else { part.to_owned() };
+            for core in list.split(',').map(range).collect::<Result<Vec<_>, _>>()?.into_iter().flatten() {
                 if numbers.contains(&core) {
                     return Err(ValueError(format!("processor {core} is given twice")));
                 }
@@ -89,6 +94,32 @@ impl FromStr for Cores {
             }
         }
         Ok(Self(numbers))
+    }
+}
+
+/// `3` or `0-3`.
+fn range(part: &str) -> Result<RangeInclusive<usize>, ValueError> {
+    let bad = || {
+        ValueError(format!(
+            "{part:?} is no list of processors; write it as 0-3,6 or node0 (lscpu shows what there is)"
+        ))
+    };
+    let (first, last) = part.split_once('-').unwrap_or((part, part));
+    let number = |digits: &str| digits.trim().parse::<usize>().map_err(|_| bad());
+    let range = number(first)?..=number(last)?;
+    if range.is_empty() || *range.end() >= REACTORS_MAX { Err(bad()) } else { Ok(range) }
+}
+
+/// The processors of a NUMA node, as the kernel lists them: `0-3,6`.
+fn list_of(node: &str, nodes: &Path) -> Result<String, ValueError> {
+    let path = nodes.join(node).join("cpulist");
+    let advice = "`lscpu` shows the nodes and their processors, which can be given by number";
+    match std::fs::read_to_string(&path) {
+        Ok(list) if list.trim().is_empty() => {
+            Err(ValueError(format!("{node} has no processors, only memory; {advice}")))
+        }
+        Ok(list) => Ok(list.trim().to_owned()),
+        Err(error) => Err(ValueError(format!("{node}: {}: {error}; {advice}", path.display()))),
     }
 }
 
@@ -126,7 +157,34 @@ mod tests {
                 "{text}"
             );
         }
+        for text in ["node", "node-1", "nodes", "node0-1", "Node0"] {
+            assert!(text.parse::<Cores>().unwrap_err().to_string().contains("or node0 (lscpu"), "{text}");
+        }
         assert_eq!("0-2,1".parse::<Cores>().unwrap_err().to_string(), "processor 1 is given twice");
+    }
+
+    #[test]
+    fn a_node_stands_for_its_processors() {
+        let nodes = tempfile::tempdir().unwrap();
+        for (node, list) in [("node0", "0-1,4\n"), ("node1", "2-3\n"), ("node2", "\n")] {
+            let node = nodes.path().join(node);
+            std::fs::create_dir(&node).unwrap();
+            std::fs::write(node.join("cpulist"), list).unwrap();
+        }
+        let read = |text| Cores::read(text, nodes.path()).map_err(|error| error.to_string());
+        for (text, numbers) in
+            [("node0", vec![0, 1, 4]), ("node1,node0", vec![2, 3, 0, 1, 4]), ("7, node1", vec![7, 2, 3])]
+        {
+            assert_eq!(read(text), Ok(Cores(numbers)), "{text}");
+        }
+        assert_eq!(read("node1,3"), Err("processor 3 is given twice".into()));
+        let advice = "`lscpu` shows the nodes and their processors, which can be given by number";
+        assert_eq!(read("node2"), Err(format!("node2 has no processors, only memory; {advice}")));
+        let path = nodes.path().join("node3/cpulist");
+        assert_eq!(
+            read("node3"),
+            Err(format!("node3: {}: No such file or directory (os error 2); {advice}", path.display()))
+        );
     }
 
     #[test]
