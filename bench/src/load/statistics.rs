@@ -198,6 +198,26 @@ mod tests {
     }
 
     #[test]
+    fn a_target_that_refuses_everything_is_reported_in_numbers() {
+        let mut refused = Statistics::new();
+        refused.busy = 7;
+        let frame = Frame {
+            seconds: 1.0,
+            processor_s: 0.5,
+            sessions: &[0, 0],
+            login_us: &[5.0],
+            first_block_us: &[6.0],
+            logouts_unanswered: 0,
+        };
+        let report = serde_json::to_value(Report::new(&refused, &frame)).unwrap();
+        assert_eq!((report["busy"].as_u64(), report["operations"].as_u64()), (Some(7), Some(0)));
+        for number in ["min", "median", "p99", "max", "mean"] {
+            assert_eq!(report["latency_us"][number].as_f64(), Some(0.0), "{number}: {report}");
+        }
+        assert_eq!(report["per_session"]["mean_operations_per_s"].as_f64(), Some(0.0));
+    }
+
+    #[test]
     fn the_report_adds_up() {
         let (mut one, mut other) = (Statistics::new(), Statistics::new());
         for latency_us in 1..=100 {
