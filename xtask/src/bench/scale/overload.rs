@@ -46,6 +46,8 @@ struct Round {
 
 fn round(stand: &Stand<'_>, workload: &Workload) -> Result<Round> {
     let target = configured(stand, &format!("[limits]\nbuffer_memory_bytes = {BUFFER_BYTES}\n"))?;
+    // What the unit holds is not what the load takes.
+    target.fill(stand)?;
     probe(stand, &target)?;
     let before = target.resident_bytes()?;
     let is_over = AtomicBool::new(false);
