@@ -302,9 +302,34 @@ proptest! {
         let shape = Shape { reorder, reserved: None, ..shape };
         let (arrived, _) = run(&shape, seed, &offers);
         prop_assert!(arrived.windows(2).all(|pair| pair[0].1.number <= pair[1].1.number));
-        let offers: Vec<_> = offers.into_iter().map(|(at, packet)| (at, Numbered { is_iscsi: true, ..packet })).collect();
         let shape = Shape { reserved: Some(Probability::new(0.5).unwrap()), ..shape };
         let (arrived, _) = run(&shape, seed, &offers);
-        prop_assert!(arrived.windows(2).all(|pair| pair[0].1.number <= pair[1].1.number), "within a class");
+        for is_iscsi in [true, false] {
+            let numbers: Vec<_> =
+                arrived.iter().filter(|(_, packet)| packet.is_iscsi == is_iscsi).map(|(_, packet)| packet.number).collect();
+            prop_assert!(numbers.is_sorted(), "within a class: {:?}", numbers);
+        }
+    }
+
+    /// With or without a reservation: what leaves at the end of a window of time has been sent in it, but for one packet.
+    #[test]
+    fn no_window_of_time_has_more_than_the_rate_and_a_packet(
+        shape in any_shape(), bits_per_s in 1000u64..10_000_000_000, offers in offers(), seed: u64,
+    ) {
+        let rate = crate::Rate::from_bits_per_s(bits_per_s).unwrap();
+        // Each packet once, and as long on the wire as any other.
+        let (jitter, reorder, duplicate) = (Jitter::default(), Reorder::default(), Probability::NEVER);
+        let shape = Shape { rate: Some(rate), jitter, reorder, duplicate, ..shape };
+        let (arrived, _) = run(&shape, seed, &offers);
+        let bits: Vec<_> =
+            arrived.iter().map(|(_, packet)| (packet.length as u128 + u128::from(shape.overhead_bytes)) * 8).collect();
+        for (first, (begin, _)) in arrived.iter().enumerate() {
+            let (mut sum, bits_of_first) = (0, bits[first]);
+            for ((end, _), bits) in arrived.iter().zip(&bits).skip(first) {
+                sum += bits;
+                let most = (*end - *begin).as_nanos() * u128::from(bits_per_s) + bits_of_first * 1_000_000_000;
+                prop_assert!(sum * 1_000_000_000 <= most, "{} bits from {:?} to {:?}", sum, begin, end);
+            }
+        }
     }
 }
