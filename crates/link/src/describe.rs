@@ -223,14 +223,15 @@ fn jitter(value: &str) -> Result<Jitter, QuantityError> {
     Ok(Jitter { most: parse_time(most)?, correlation: correlation.parse()? })
 }
 
-const LOSS_FORM: &str = "a percentage (0.01%), or three for bursts: that the line turns bad, that it turns good, that a bad one loses a packet (0.1%/20%/80%)";
+const LOSS_FORM: &str = "a percentage (0.01%), or three or four for bursts: that the line turns bad, that it turns good, that a bad one loses a packet, and a good one (0.1%/20%/80%/0.01%)";
 
 fn loss(value: &str) -> Option<Loss> {
     let percentages: Vec<Probability> = value.split('/').map(str::parse).collect::<Result<_, _>>().ok()?;
     match percentages[..] {
         [never] if never == Probability::NEVER => Some(Loss::None),
         [each] => Some(Loss::Independent(each)),
-        [to_bad, to_good, bad] => Some(Loss::Bursts { to_bad, to_good, bad }),
+        [to_bad, to_good, bad] => Some(Loss::Bursts { to_bad, to_good, bad, good: Probability::NEVER }),
+        [to_bad, to_good, bad, good] => Some(Loss::Bursts { to_bad, to_good, bad, good }),
         _ => None,
     }
 }
@@ -275,7 +276,10 @@ fn properties(shape: &Shape) -> Vec<(&'static str, String)> {
     match shape.loss {
         Loss::None => {}
         Loss::Independent(each) => list.push(("loss", each.to_string())),
-        Loss::Bursts { to_bad, to_good, bad } => list.push(("loss", format!("{to_bad}/{to_good}/{bad}"))),
+        Loss::Bursts { to_bad, to_good, bad, good } => {
+            let good = if good == Probability::NEVER { String::new() } else { format!("/{good}") };
+            list.push(("loss", format!("{to_bad}/{to_good}/{bad}{good}")));
+        }
     }
     list.extend(chance("duplicate", shape.duplicate));
     list.extend(chance("corrupt", shape.corrupt));
@@ -305,6 +309,8 @@ mod tests {
         assert_eq!(link.up.jitter.most, Duration::from_millis(2));
         assert!((link.up.jitter.correlation.get() - 0.25).abs() < 1e-9);
         assert!((link.down.loss.mean() - 0.001 / 0.201 * 0.8).abs() < 1e-9);
+        let elliott: Link = "loss=0.1%/20%/80%/0.01%".parse().unwrap();
+        assert!((elliott.up.loss.mean() - (0.001 * 0.8 + 0.2 * 0.0001) / 0.201).abs() < 1e-9);
         assert_eq!((link.up.overhead_bytes, link.up.reorder.by), (38, Duration::from_millis(5)));
         assert!(link.up.reserved.is_some_and(|share| (share.get() - 0.6).abs() < 1e-9));
     }
@@ -328,6 +334,8 @@ mod tests {
             "mtu=576",
             "up.loss=1%,down.rate=2M,down.queue=3K",
             "rate=1.5M,rtt=3us,duplicate=1%,corrupt=0.5%,reserve=50%",
+            "loss=0.1%/20%/80%",
+            "up.loss=0.1%/20%/80%/0.01%",
         ]) {
             let once = link(text);
             assert_eq!(link(&once.to_string()), once, "{text}: {once}");
@@ -347,6 +355,7 @@ mod tests {
             ("rtt=50", "rtt=50: a time is a number with us, ms or s"),
             ("loss=1", "loss=1: a percentage"),
             ("loss=1%/2%", "loss=1%/2%: a percentage"),
+            ("loss=1%/2%/3%/4%/5%", "loss=1%/2%/3%/4%/5%: a percentage"),
             ("reorder=1%", "reorder=1%: a percentage of packets and how much later"),
             ("mtu=100", "mtu=100: an MTU is"),
             ("overhead=1001", "overhead=1001: a number of bytes"),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lunette_link::{Counts, Link, Loss, Shape};
+use lunette_link::{Counts, Link, Shape};
 
 use crate::emulator::{Emulator, FAR, NEAR};
 
@@ -306,7 +306,7 @@ fn loss(emulator: &Emulator, way: Way, shape: &Shape) -> io::Result<Figure> {
         unit: "%",
         expected: expected * 100.0,
         measured: sent.filter(|sent| *sent > 0).map(|sent| share(sent).max(0.0) * 100.0),
-        tolerance: (CONFIDENCE * deviation(&shape.loss, time.as_secs_f64() * packets_per_s)
+        tolerance: (CONFIDENCE * shape.loss.variance(time.as_secs_f64() * packets_per_s).sqrt()
             + STRAY_PACKETS / LOSS_PACKETS as f64)
             * 100.0,
     })
@@ -314,20 +314,6 @@ fn loss(emulator: &Emulator, way: Way, shape: &Shape) -> io::Result<Figure> {
 
 /// Packets of the kernel's own that may come and go meanwhile, and one that chance loses or does not.
 const STRAY_PACKETS: f64 = 4.0;
-
-/// The standard deviation of the share that is lost of so many packets.
-fn deviation(loss: &Loss, packets: f64) -> f64 {
-    let mean = loss.mean();
-    let independent = (mean * (1.0 - mean) / packets.max(1.0)).sqrt();
-    match loss {
-        // Neighbours share their fate: with the correlation c of the wire's state from packet to packet, (1 + c) / (1 - c) times the variance at most.
-        Loss::Bursts { to_bad, to_good, .. } => {
-            let turns = (to_bad.get() + to_good.get()).max(f64::MIN_POSITIVE);
-            independent * ((2.0 - turns) / turns).max(1.0).sqrt()
-        }
-        _ => independent,
-    }
-}
 
 /// Gigabits of data in a second by one connection.
 fn tcp(emulator: &Emulator) -> io::Result<f64> {
@@ -368,15 +354,5 @@ mod tests {
             |measured| Figure { what: "rate", unit: "Mb/s", expected: 100.0, measured, tolerance: 2.0 };
         assert!(figure(Some(98.1)).is_good() && figure(Some(101.9)).is_good());
         assert!(!figure(Some(97.9)).is_good() && !figure(Some(102.1)).is_good() && !figure(None).is_good());
-    }
-
-    #[test]
-    fn bursts_deviate_more() {
-        let of = |text: &str| deviation(&text.parse::<Link>().expect("a link").up.loss, 10_000.0);
-        assert!((of("loss=1%") - 0.000_995).abs() < 1e-6);
-        assert_eq!(of("mtu=1500"), 0.0);
-        let bursts = of("loss=0.25%/25%/100%");
-        // The mean is 1 %, and 0.7475 the correlation of neighbours: 2.63 times as much.
-        assert!((bursts / 0.000_990 - 2.63).abs() < 0.02, "{bursts}");
     }
 }

@@ -30,7 +30,7 @@ PROPERTY=VALUE,... of
   rate=155M              bits per second of the transmitter
   rtt=50ms               there and back; delay=25ms is one way
   jitter=2ms[/25%]       the delay varies by so much [and so much as the packet before]
-  loss=0.01%             each packet; or bursts: turns bad/turns good/loses when bad (0.1%/20%/80%)
+  loss=0.01%             each packet; or bursts: turns bad/turns good/loses when bad[/when good] (0.1%/20%/80%)
   duplicate=0.1%  corrupt=0.01%  reorder=1%/5ms (held up for so long)
   queue=256K             bytes that may wait; without it a round trip's worth, at least 256K
   reserve=60%            the share that iSCSI has for itself while others send

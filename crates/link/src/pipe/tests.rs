@@ -217,11 +217,8 @@ fn any_loss() -> impl Strategy<Value = Loss> {
     prop_oneof![
         Just(Loss::None),
         probability().prop_map(Loss::Independent),
-        (probability(), probability(), probability()).prop_map(|(to_bad, to_good, bad)| Loss::Bursts {
-            to_bad,
-            to_good,
-            bad
-        }),
+        (probability(), probability(), probability(), probability())
+            .prop_map(|(to_bad, to_good, bad, good)| Loss::Bursts { to_bad, to_good, bad, good }),
     ]
 }
 
