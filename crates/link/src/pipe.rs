@@ -88,8 +88,8 @@ pub struct Pipe<P> {
     free_at: Duration,
     wire: Wire,
     chances: Chances,
-    /// The last packet's deviation from the delay, -1 to 1 of the most.
-    deviation: f64,
+    /// The last packet's deviation from the delay, -1 to 1 of the most; none before the first packet.
+    deviation: Option<f64>,
     /// When the last packet arrives that was not held up.
     last_arrival: Duration,
     flying: BinaryHeap<Reverse<Flying<P>>>,
@@ -114,7 +114,7 @@ impl<P: Packet> Pipe<P> {
                 reordering: chance(Purpose::Reordering),
                 jitter: chance(Purpose::Jitter),
             },
-            deviation: 0.0,
+            deviation: None,
             last_arrival: Duration::ZERO,
             flying: BinaryHeap::new(),
             sent: 0,
@@ -235,12 +235,14 @@ impl<P: Packet> Pipe<P> {
 
     /// When a packet would arrive that has been sent by `free_at`, if nothing held it up.
     fn arrival(&mut self) -> Duration {
-        let (jitter, correlation) = (self.shape.jitter, self.shape.jitter.correlation.get());
+        let jitter = self.shape.jitter;
         let fresh = self.chances.jitter.fraction() * 2.0 - 1.0;
-        self.deviation = self.deviation * correlation + fresh * (1.0 - correlation);
+        let stays = self.chances.jitter.happens(jitter.correlation);
+        let deviation = self.deviation.filter(|_| stays).unwrap_or(fresh);
+        self.deviation = Some(deviation);
         let most = jitter.most.min(self.shape.delay);
         let least = self.free_at + (self.shape.delay - most);
-        least + most.mul_f64((self.deviation + 1.0).clamp(0.0, 2.0))
+        least + most.mul_f64((deviation + 1.0).clamp(0.0, 2.0))
     }
 }
 

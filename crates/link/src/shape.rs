@@ -10,10 +10,22 @@ use crate::quantity::Rate;
 /// overtake arrives together with the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Jitter {
-    /// The delay is between `delay - most` and `delay + most`; at most the delay.
+    /// The delay is between `delay - most` and `delay + most`, and even over that range, whatever the correlation: its variance is
+    /// `most^2 / 3`. At most the delay.
     pub most: Duration,
-    /// How much of a packet's deviation is that of the packet before: at 0% each is even over the range and independent.
+    /// That a packet deviates just as the one before it; otherwise it deviates anew. So the correlation of two packets' delays is
+    /// this share, to the power of how many packets they are apart (the first-order process of Jacobs and Lewis, 1978).
     pub correlation: Probability,
+}
+
+impl Jitter {
+    /// How many times as far a mean or a median of successive packets' delays is off as one of packets that do not share theirs.
+    /// Without end where all packets deviate alike.
+    #[must_use]
+    pub fn inflation(&self) -> f64 {
+        let correlation = self.correlation.get();
+        ((1.0 + correlation) / (1.0 - correlation)).sqrt()
+    }
 }
 
 /// Packets that are held up on their way, so that later ones overtake them.

@@ -210,17 +210,17 @@ fn round_trip(emulator: &Emulator, link: &Link) -> io::Result<Option<Figure>> {
 
 /// The standard deviation of the median of what jitter does to round trips, for one of them.
 fn median_deviation(link: &Link) -> Duration {
-    let variance: f64 = [&link.up, &link.down]
-        .map(|shape| {
-            let (most, correlation) = (shape.jitter.most.min(shape.delay), shape.jitter.correlation.get());
-            // Even over twice the most; neighbours share what they correlate by.
-            most.as_secs_f64().powi(2) / 3.0 * (1.0 + correlation) / (1.0 - correlation).max(0.01)
-        })
-        .iter()
-        .sum();
-    // A median varies by a quarter more than a mean.
-    Duration::from_secs_f64(variance.sqrt() * 1.25)
+    let ways = [&link.up, &link.down].map(|shape| (shape.jitter.most.min(shape.delay), shape.jitter));
+    // Each way it is even over twice its most, so that the density of their sum in its middle is 1 / (2 * the larger most), and the
+    // deviation of a median is half of the inverse.
+    let larger = ways.iter().map(|(most, _)| *most).max().unwrap_or_default();
+    let varies = ways.iter().filter(|(most, _)| !most.is_zero());
+    let inflation = varies.map(|(_, jitter)| jitter.inflation()).fold(1.0, f64::max);
+    larger.mul_f64(inflation.min(INFLATION_MAX))
 }
+
+/// Where all packets deviate alike no number of them tells more than one.
+const INFLATION_MAX: f64 = 14.0;
 
 /// Sends packets that say when they were sent.
 fn ask(near: &UdpSocket, began: Instant, count: u32, pause: Duration) {
@@ -346,7 +346,10 @@ fn tcp(emulator: &Emulator) -> io::Result<f64> {
 
 #[cfg(test)]
 mod tests {
+    use lunette_link::Pipe;
+
     use super::*;
+    use crate::packet::IpPacket;
 
     #[test]
     fn what_is_far_off_or_not_known_is_not_good() {
@@ -354,5 +357,42 @@ mod tests {
             |measured| Figure { what: "rate", unit: "Mb/s", expected: 100.0, measured, tolerance: 2.0 };
         assert!(figure(Some(98.1)).is_good() && figure(Some(101.9)).is_good());
         assert!(!figure(Some(97.9)).is_good() && !figure(Some(102.1)).is_good() && !figure(None).is_good());
+    }
+
+    /// The delays that a link makes of packets that are far apart, in seconds more or less than its delay.
+    fn deviations(shape: &Shape, seed: u64, count: u32) -> Vec<f64> {
+        let mut pipe = Pipe::new(shape.clone(), seed);
+        let times = (0..count).map(|number| {
+            let sent = Duration::from_millis(100) * number;
+            pipe.offer(sent, IpPacket::new(&[0; ECHO_BYTES]));
+            let (arrived, _) = pipe.arrive(sent + Duration::from_millis(100)).expect("it has arrived");
+            arrived.saturating_sub(sent).as_secs_f64() - shape.delay.as_secs_f64()
+        });
+        times.collect()
+    }
+
+    #[test]
+    fn medians_of_round_trips_deviate_as_the_closed_form_says() {
+        const COUNT: u32 = 201;
+        const RUNS: u64 = 300;
+        for text in [
+            "delay=20ms,jitter=8ms",
+            "delay=20ms,jitter=8ms/50%",
+            "delay=20ms,up.jitter=8ms/30%",
+            "delay=20ms,up.jitter=4ms,down.jitter=8ms",
+        ] {
+            let link: Link = text.parse().expect("a link");
+            let squares = (0..RUNS).map(|run| {
+                let up = deviations(&link.up, 2 * run, COUNT);
+                let down = deviations(&link.down, 2 * run + 1, COUNT);
+                let mut both: Vec<f64> = up.iter().zip(&down).map(|(up, down)| up + down).collect();
+                both.sort_by(f64::total_cmp);
+                both[both.len() / 2].powi(2)
+            });
+            let found = (squares.sum::<f64>() / RUNS as f64).sqrt();
+            let expected = median_deviation(&link).as_secs_f64() / f64::from(COUNT).sqrt();
+            // The deviation of so many is off by 1 / sqrt(600) itself; a median of 201 is nearly as one of many.
+            assert!((found / expected - 1.0).abs() < 0.17, "{text}: {found}, not {expected}");
+        }
     }
 }

@@ -29,7 +29,7 @@ A link: a name (`lunette wan links`), properties, or a name and what differs fro
 PROPERTY=VALUE,... of
   rate=155M              bits per second of the transmitter
   rtt=50ms               there and back; delay=25ms is one way
-  jitter=2ms[/25%]       the delay varies by so much [and so much as the packet before]
+  jitter=2ms[/25%]       the delay is up to 2 ms less or more [of a quarter of the packets as that of the one before]
   loss=0.01%             each packet; or bursts: turns bad/turns good/loses when bad[/when good] (0.1%/20%/80%)
   duplicate=0.1%  corrupt=0.01%  reorder=1%/5ms (held up for so long)
   queue=256K             bytes that may wait; without it a round trip's worth, at least 256K

@@ -94,19 +94,98 @@ fn without_a_rate_nobody_waits() {
     assert_eq!(counts.dropped, 0);
 }
 
-#[test]
-fn jitter_is_even_around_the_delay() {
-    let shape = shape("delay=10ms,jitter=4ms");
+/// The delays of packets so far apart that none has to wait for the one before, in milliseconds.
+fn delays(text: &str, count: usize) -> Vec<f64> {
     let offers: Vec<_> =
-        (0..20_000).map(|number| (Duration::from_millis(number as u64 * 20), packet(number, 100))).collect();
-    let (arrived, _) = run(&shape, 3, &offers);
-    let delays: Vec<f64> =
-        arrived.iter().map(|(at, packet)| (*at - offers[packet.number].0).as_secs_f64() * 1000.0).collect();
-    let mean = delays.iter().sum::<f64>() / delays.len() as f64;
-    let variance = delays.iter().map(|delay| (delay - mean).powi(2)).sum::<f64>() / delays.len() as f64;
-    assert!(delays.iter().all(|delay| (6.0..=14.0).contains(delay)));
-    // Even over 8 ms: 8^2 / 12.
-    assert!((mean - 10.0).abs() < 0.1 && (variance - 64.0 / 12.0).abs() < 0.15, "{mean} {variance}");
+        (0..count).map(|number| (Duration::from_millis(number as u64 * 20), packet(number, 100))).collect();
+    let (arrived, _) = run(&shape(text), 3, &offers);
+    arrived.iter().map(|(at, packet)| (*at - offers[packet.number].0).as_secs_f64() * 1000.0).collect()
+}
+
+/// The mean product of deviations from 10 ms so many packets apart: 0 for the variance.
+fn covariance(delays: &[f64], apart: usize) -> f64 {
+    let products = delays.iter().zip(&delays[apart..]).map(|(one, other)| (one - 10.0) * (other - 10.0));
+    products.sum::<f64>() / (delays.len() - apart) as f64
+}
+
+#[test]
+fn jitter_is_as_wide_and_as_correlated_as_it_says() {
+    const COUNT: usize = 100_000;
+    for percent in [0, 25, 60, 90] {
+        let delays = delays(&format!("delay=10ms,jitter=4ms/{percent}%"), COUNT);
+        assert_eq!(delays.len(), COUNT);
+        assert!(delays.iter().all(|delay| (6.0..=14.0).contains(delay)), "{percent}");
+        let correlation = f64::from(percent) / 100.0;
+        let jitter = shape(&format!("delay=10ms,jitter=4ms/{percent}%")).jitter;
+        // Even over 8 ms: 8^2 / 12.
+        let variance: f64 = 64.0 / 12.0;
+        // Four deviations each: of the mean, and of the mean square, whose variance is (4^4 / 5 - variance^2) for one packet.
+        let packets = (COUNT as f64).sqrt();
+        let mean = delays.iter().sum::<f64>() / COUNT as f64;
+        assert!(
+            (mean - 10.0).abs() < 4.0 * variance.sqrt() * jitter.inflation() / packets,
+            "{percent}: {mean}"
+        );
+        let spread = covariance(&delays, 0);
+        let deviation = (256.0 / 5.0 - variance * variance).sqrt() * jitter.inflation() / packets;
+        assert!((spread - variance).abs() < 4.0 * deviation, "{percent}: {spread}");
+        for apart in [1, 2, 5] {
+            let found = covariance(&delays, apart) / spread;
+            let expected = correlation.powi(apart as i32);
+            assert!((found - expected).abs() < 0.02, "{percent} % {apart} apart: {found}, not {expected}");
+        }
+    }
+}
+
+#[test]
+fn means_of_correlated_delays_are_off_by_as_much_as_is_said() {
+    let text = "delay=10ms,jitter=4ms/60%";
+    let (all, each) = (delays(text, 400_000), 400);
+    let squares = all.chunks(each).map(|run| (run.iter().sum::<f64>() / each as f64 - 10.0).powi(2));
+    let deviation = (squares.sum::<f64>() / (all.len() / each) as f64).sqrt();
+    let expected = (64.0 / 12.0 / each as f64).sqrt() * shape(text).jitter.inflation();
+    // Of a thousand runs it has a deviation of 1 / sqrt(2000) itself, of which this is four and more.
+    assert!((deviation / expected - 1.0).abs() < 0.1, "{deviation}, not {expected}");
+}
+
+#[test]
+fn with_all_of_it_shared_every_packet_deviates_as_the_first() {
+    let delays = delays("delay=10ms,jitter=4ms/100%", 100);
+    assert!(delays.iter().all(|delay| (delay - delays[0]).abs() < 1e-6));
+    assert!((delays[0] - 10.0).abs() > 1e-3, "and the first as chance has it");
+}
+
+#[test]
+fn as_many_are_doubled_damaged_and_held_up_as_the_link_says() {
+    const COUNT: usize = 100_000;
+    let shape = shape("delay=5ms,loss=10%,duplicate=2%,corrupt=0.5%,reorder=5%/1ms");
+    let offers: Vec<_> =
+        (0..COUNT).map(|number| (Duration::from_millis(number as u64 * 20), packet(number, 100))).collect();
+    let (arrived, counts) = run(&shape, 8, &offers);
+    // What comes, and not what the pipe says of it.
+    let is_copy = |pair: &&[(Duration, Numbered)]| pair[0].1.number == pair[1].1.number;
+    let copies = arrived.windows(2).filter(is_copy).count();
+    let mut firsts = arrived.clone();
+    firsts.dedup_by_key(|(_, packet)| packet.number);
+    let damaged = firsts.iter().filter(|(_, packet)| packet.flipped.is_some()).count();
+    let late = firsts.iter().filter(|(at, packet)| *at - offers[packet.number].0 == Duration::from_millis(6));
+    let late = late.count();
+    assert_eq!((counts.duplicated, counts.corrupted), (copies as u64, damaged as u64));
+    assert_eq!((counts.reordered, counts.lost), (late as u64, (COUNT - firsts.len()) as u64));
+    for (what, found, of, share) in [
+        ("lost", COUNT - firsts.len(), COUNT, 0.1),
+        ("doubled", copies, firsts.len(), 0.02),
+        ("damaged", damaged, firsts.len(), 0.005),
+        ("held up", late, firsts.len(), 0.05),
+    ] {
+        let (found, of) = (found as f64, of as f64);
+        let deviation = (share * (1.0 - share) * of).sqrt();
+        assert!((found - share * of).abs() <= 4.0 * deviation, "{what}: {found} of {of}");
+    }
+    // Which bits are turned: none more likely than others.
+    let bits = firsts.iter().filter_map(|(_, packet)| packet.flipped).map(|bit| bit as f64);
+    let mean = bits.sum::<f64>() / damaged as f64;
+    assert!((mean - 399.5).abs() <= 4.0 * 800.0 / (12.0 * damaged as f64).sqrt(), "{mean}");
 }
 
 #[test]
@@ -126,19 +205,6 @@ fn what_comes_after_a_change_has_the_new_link_and_stays_behind_the_rest() {
     assert_eq!(arrived, [(0, 31_000), (1, 32_000), (2, 33_000), (3, 33_000), (4, 33_000)]);
     pipe.offer(at(200), packet(5, 1000));
     assert_eq!(pipe.next_at(), Some(Duration::from_micros(201_500)));
-}
-
-#[test]
-fn correlated_jitter_changes_slowly() {
-    let offers: Vec<_> =
-        (0..5000).map(|number| (Duration::from_millis(number as u64 * 20), packet(number, 100))).collect();
-    let steps = |text: &str| {
-        let (arrived, _) = run(&shape(text), 3, &offers);
-        let delays: Vec<f64> =
-            arrived.iter().map(|(at, packet)| (*at - offers[packet.number].0).as_secs_f64()).collect();
-        delays.windows(2).map(|pair| (pair[1] - pair[0]).abs()).sum::<f64>()
-    };
-    assert!(steps("delay=10ms,jitter=4ms/90%") < steps("delay=10ms,jitter=4ms") / 5.0);
 }
 
 #[test]
