@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::chance::Probability;
 use crate::loss::Loss;
 use crate::named::named_links;
+use crate::ports::IscsiPorts;
 use crate::quantity::{Bytes, QuantityError, Rate, Time, parse_bytes, parse_time};
 use crate::shape::{Jitter, Link, Reorder, Shape};
 
@@ -28,7 +29,7 @@ pub enum LinkError {
     },
     /// There is no such key.
     #[error(
-        "{key:?} is no property of a link; there are rate, rtt, delay, jitter, loss, duplicate, corrupt, reorder, queue, reserve, overhead (each also with up. or down. before it, but rtt) and mtu"
+        "{key:?} is no property of a link; there are rate, rtt, delay, jitter, loss, duplicate, corrupt, reorder, queue, reserve, iscsi-port, overhead (each also with up. or down. before it, but rtt) and mtu"
     )]
     Key {
         /// What was given.
@@ -70,6 +71,9 @@ pub enum LinkError {
         /// The delay.
         delay: String,
     },
+    /// Ports of iSCSI where nothing is reserved for it.
+    #[error("iscsi-port says nothing without reserve: nothing else distinguishes iSCSI")]
+    NoReserve,
     /// A queue, or a share of the rate, without a rate.
     #[error("{key} says nothing without a rate: nobody waits where sending takes no time")]
     NoRate {
@@ -182,6 +186,7 @@ impl Draft {
                 "corrupt" => shape.corrupt = value.parse().map_err(bad)?,
                 "reorder" => shape.reorder = reorder(value).ok_or_else(|| form(REORDER_FORM))?,
                 "reserve" => shape.reserved = Some(value.parse().map_err(bad)?),
+                "iscsi-port" => shape.iscsi_ports = value.parse().map_err(form)?,
                 "overhead" => {
                     let bytes = value.parse().ok().filter(|bytes| *bytes <= 1000);
                     shape.overhead_bytes = bytes.ok_or_else(|| form("a number of bytes from 0 to 1000"))?;
@@ -202,6 +207,9 @@ impl Draft {
             if shape.jitter.most > shape.delay {
                 let text = |time| Time(time).to_string();
                 return Err(LinkError::Jitter { jitter: text(shape.jitter.most), delay: text(shape.delay) });
+            }
+            if shape.reserved.is_none() && shape.iscsi_ports != IscsiPorts::default() {
+                return Err(LinkError::NoReserve);
             }
             match shape.rate {
                 None if has_queue => return Err(LinkError::NoRate { key: "queue" }),
@@ -268,6 +276,9 @@ fn properties(shape: &Shape) -> Vec<(&'static str, String)> {
         list.push(("queue", Bytes(shape.queue_bytes).to_string()));
     }
     list.extend(shape.reserved.map(|share| ("reserve", share.to_string())));
+    if shape.iscsi_ports != IscsiPorts::default() {
+        list.push(("iscsi-port", shape.iscsi_ports.to_string()));
+    }
     list.extend((shape.overhead_bytes > 0).then(|| ("overhead", shape.overhead_bytes.to_string())));
     list.extend((shape.delay > Duration::ZERO).then(|| ("delay", Time(shape.delay).to_string())));
     if shape.jitter.most > Duration::ZERO {
@@ -335,6 +346,7 @@ mod tests {
             "up.loss=1%,down.rate=2M,down.queue=3K",
             "rate=1.5M,rtt=3us,duplicate=1%,corrupt=0.5%,reserve=50%",
             "loss=0.1%/20%/80%",
+            "rate=1M,reserve=50%,iscsi-port=3261/3260,down.iscsi-port=860",
             "up.loss=0.1%/20%/80%/0.01%",
         ]) {
             let once = link(text);
@@ -361,6 +373,8 @@ mod tests {
             ("overhead=1001", "overhead=1001: a number of bytes"),
             ("rtt=1ms,rtt=2ms", "rtt is given twice"),
             ("rtt=1ms,jitter=1ms", "a jitter of 1ms is more than the delay of 500us"),
+            ("rate=1M,reserve=5%,iscsi-port=0", "iscsi-port=0: 1 to 16 different TCP ports"),
+            ("rate=1M,iscsi-port=3261", "iscsi-port says nothing without reserve"),
             ("queue=64K", "queue says nothing without a rate"),
             ("reserve=50%", "reserve says nothing without a rate"),
         ] {

@@ -14,8 +14,8 @@ pub trait Packet: Clone {
     /// Bytes, without those that the line adds.
     fn length(&self) -> usize;
 
-    /// Whose it is.
-    fn class(&self) -> Class;
+    /// The ports that it comes from and goes to, if it is a segment of TCP.
+    fn tcp_ports(&self) -> Option<[u16; 2]>;
 
     /// Turns this bit of it, counted from the first; less than 8 times the length.
     fn flip(&mut self, bit: u64);
@@ -127,7 +127,8 @@ impl<P: Packet> Pipe<P> {
         self.transmit(now);
         self.counts.offered += 1;
         let length = self.line_bytes(&packet) as u64;
-        if !self.queue.push(&self.shape, packet.class(), now, length, packet) {
+        let class = self.class(&packet);
+        if !self.queue.push(&self.shape, class, now, length, packet) {
             self.counts.dropped += 1;
         }
         self.transmit(now);
@@ -178,6 +179,15 @@ impl<P: Packet> Pipe<P> {
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.queue.len() + self.flying.len()
+    }
+
+    /// Whose it is. It is looked at where that matters only.
+    fn class(&self, packet: &P) -> Class {
+        let ports = self.shape.reserved.and_then(|_| packet.tcp_ports());
+        match ports {
+            Some(ports) if ports.iter().any(|port| self.shape.iscsi_ports.has(*port)) => Class::Iscsi,
+            _ => Class::Other,
+        }
     }
 
     fn line_bytes(&self, packet: &P) -> usize {

@@ -11,7 +11,7 @@ use crate::shape::Shape;
 
 /// Whose packet it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
+pub(crate) enum Class {
     /// Of an iSCSI connection.
     Iscsi,
     /// Of anything else.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::chance::Probability;
 use crate::loss::Loss;
+use crate::ports::IscsiPorts;
 use crate::quantity::Rate;
 
 /// How much the delay of one packet differs from that of another. It alone never changes the packets' order: who would
@@ -61,6 +62,8 @@ pub struct Shape {
     /// The share of the rate, and of the queue, that iSCSI has for itself while others want to send. What one of the two
     /// does not use, the other may. Without it they share one queue.
     pub reserved: Option<Probability>,
+    /// What such a share takes for iSCSI: TCP from or to these ports.
+    pub iscsi_ports: IscsiPorts,
 }
 
 /// A link between two ends.

@@ -1,10 +1,7 @@
 //! IP packets as a link sees them.
 
-use lunette_link::{Class, Packet};
+use lunette_link::Packet;
 use tun_rs::VIRTIO_NET_HDR_LEN;
-
-/// The port that iSCSI targets listen on (RFC 7143, 14).
-const ISCSI_PORT: u16 = 3260;
 
 const TCP: u8 = 6;
 
@@ -46,11 +43,8 @@ impl Packet for IpPacket {
         self.bytes().len()
     }
 
-    fn class(&self) -> Class {
-        match ports(self.bytes()) {
-            Some(ports) if ports.contains(&ISCSI_PORT) => Class::Iscsi,
-            _ => Class::Other,
-        }
+    fn tcp_ports(&self) -> Option<[u16; 2]> {
+        ports(self.bytes())
     }
 
     fn flip(&mut self, bit: u64) {
@@ -92,26 +86,23 @@ mod tests {
     }
 
     #[test]
-    fn iscsi_is_known_by_its_port_in_both_directions() {
-        assert_eq!(ipv4(TCP, 0, [3260, 50_000]).class(), Class::Iscsi);
-        assert_eq!(ipv4(TCP, 0x2000, [50_000, 3260]).class(), Class::Iscsi);
-        assert_eq!(ipv4(TCP, 0, [3261, 50_000]).class(), Class::Other);
-        assert_eq!(ipv4(17, 0, [3260, 50_000]).class(), Class::Other, "not TCP");
-        assert_eq!(
-            ipv4(TCP, 100, [3260, 50_000]).class(),
-            Class::Other,
-            "data of a later fragment is no header"
-        );
+    fn ports_are_those_of_tcp_alone() {
+        let none = |packet: IpPacket| assert_eq!(packet.tcp_ports(), None, "{packet:?}");
+        assert_eq!(ipv4(TCP, 0, [3260, 50_000]).tcp_ports(), Some([3260, 50_000]));
+        assert_eq!(ipv4(TCP, 0x2000, [50_000, 3260]).tcp_ports(), Some([50_000, 3260]), "a first fragment");
+        none(ipv4(17, 0, [3260, 50_000]));
+        // Data of a later fragment is no header.
+        none(ipv4(TCP, 100, [3260, 50_000]));
         let mut ipv6 = vec![0x60; 1];
         ipv6.resize(44, 0);
         ipv6[6] = TCP;
         ipv6[42..44].copy_from_slice(&3260u16.to_be_bytes());
-        assert_eq!(IpPacket::new(&ipv6).class(), Class::Iscsi);
+        assert_eq!(IpPacket::new(&ipv6).tcp_ports(), Some([0, 3260]));
         for length in 0..44 {
-            assert_eq!(IpPacket::new(&ipv6[..length]).class(), Class::Other);
+            none(IpPacket::new(&ipv6[..length]));
         }
         for length in 0..28 {
-            assert_eq!(IpPacket::new(&ipv4(TCP, 0, [3260, 1]).bytes()[..length]).class(), Class::Other);
+            none(IpPacket::new(&ipv4(TCP, 0, [3260, 1]).bytes()[..length]));
         }
     }
 

@@ -33,7 +33,7 @@ PROPERTY=VALUE,... of
   loss=0.01%             each packet; or bursts: turns bad/turns good/loses when bad[/when good] (0.1%/20%/80%)
   duplicate=0.1%  corrupt=0.01%  reorder=1%/5ms (held up for so long)
   queue=256K             bytes that may wait; without it a round trip's worth, at least 256K
-  reserve=60%            the share that iSCSI has for itself while others send
+  reserve=60%            the share that iSCSI has for itself while others send; iscsi-port=3260/3261: its ports
   overhead=38            bytes on the line beside each packet (38 for Ethernet)
   mtu=1500               the longest packet
 

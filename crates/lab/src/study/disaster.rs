@@ -126,7 +126,7 @@ fn shared(_seed: u64) -> Vec<Cell> {
         ("bulk-rate", 64 << 10, 32, Metric::MegabytesPerSecond, true),
         ("iscsi-latency", 4 << 10, 1, Metric::MeanMilliseconds, false),
     ] {
-        for (reserved, link) in [("none", "lan-100"), ("60%", "lan-100,reserve=60%")] {
+        for (reserved, link) in [("none", "lan-100"), ("60%", "lan-100,reserve=60%,iscsi-port=3260/3261")] {
             for flows in [0, 1, 4, 16] {
                 if tells_bulk && flows == 0 {
                     continue;

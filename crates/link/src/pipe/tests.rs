@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::chance::Probability;
 use crate::loss::Loss;
+use crate::ports::IscsiPorts;
 use crate::shape::{Jitter, Link, Reorder};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,8 +22,14 @@ impl Packet for Numbered {
         self.length
     }
 
-    fn class(&self) -> Class {
-        if self.is_iscsi { Class::Iscsi } else { Class::Other }
+    fn tcp_ports(&self) -> Option<[u16; 2]> {
+        // In both directions, and beside other connections as well as what is not TCP.
+        match (self.is_iscsi, self.number.is_multiple_of(2)) {
+            (true, true) => Some([50_000, 3260]),
+            (true, false) => Some([3260, 50_000]),
+            (false, true) => Some([3261, 50_000]),
+            (false, false) => None,
+        }
     }
 
     fn flip(&mut self, bit: u64) {
@@ -253,6 +260,17 @@ fn a_reservation_is_kept_and_what_is_unused_is_given_on() {
 }
 
 #[test]
+fn a_reservation_is_for_the_ports_that_it_names() {
+    // Without their port packets are as any others; with 3261 it is the others that have the share.
+    let (reserved, _) = shares("rate=40M,queue=64K,reserve=60%,iscsi-port=3262", |number| number % 10 < 2);
+    assert!((reserved - 0.2).abs() < 0.05, "{reserved}");
+    let (others, _) = shares("rate=40M,queue=64K,reserve=60%,iscsi-port=3262/3261", |number| number % 2 == 1);
+    assert!((others - 0.4).abs() < 0.02, "{others}");
+    let (both, _) = shares("rate=40M,queue=64K,reserve=60%,iscsi-port=3260/3262", |number| number % 10 < 2);
+    assert!((both - 0.6).abs() < 0.02, "{both}");
+}
+
+#[test]
 fn who_sent_alone_has_nothing_to_pay_for() {
     // iSCSI at 32 of 40 Mb/s for a second, then others as fast as they can beside it; and the other way round.
     for alone in [true, false] {
@@ -313,6 +331,7 @@ prop_compose! {
             reorder: Reorder { share: reorder.0, by: Duration::from_micros(reorder.1) },
             queue_bytes,
             reserved,
+            iscsi_ports: IscsiPorts::default(),
         }
     }
 }

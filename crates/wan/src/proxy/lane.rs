@@ -4,7 +4,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use lunette_link::{Class, Counts, Packet, Pipe, Shape};
+use lunette_link::{Counts, Packet, Pipe, Shape};
 
 /// How long a lane without anything under way sleeps; who sends wakes it.
 const IDLE: Duration = Duration::from_secs(3600);
@@ -94,8 +94,9 @@ impl Packet for Segment {
         self.bytes.len() + self.headers
     }
 
-    fn class(&self) -> Class {
-        Class::Other
+    fn tcp_ports(&self) -> Option<[u16; 2]> {
+        // A proxy takes no link with a reservation.
+        None
     }
 
     fn flip(&mut self, _bit: u64) {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lunette_block::{EngineKind, IdentityOverride, Provisioning, StoreSpec, Volume, VolumeSpec};
 use lunette_initiator::{Lun, Options};
+use lunette_link::Shape;
 use lunette_workload::{Arrivals, Kind, Pace, Range, Trace, Workload};
 
 use super::model::{self, Driven};
@@ -15,7 +16,7 @@ use crate::host::DiskTime;
 use crate::study::LatencyParts;
 use crate::study::image::Image;
 use crate::study::recorded::Recorded;
-use crate::study::service::Service;
+use crate::study::service::{self, Service};
 use crate::study::site::{self, BLOCK_BYTES, RANGE_BYTES, Site, TARGET};
 use crate::{Carried, Disk, Ending, LabError, Measured, Monitor, Plan, Times, Until, Work, bench};
 
@@ -238,10 +239,11 @@ pub(super) fn run(
     let Some((site, link)) = place.over else { return local(probe, duty) };
     let mut cached = None;
     // Where the figure is a time, the target is to tell its part of it.
-    // It listens at another port, for which no reservation is.
-    let is_reserved = link.up.reserved.is_some() || link.down.reserved.is_some();
+    // It listens at another port, for which a reservation has to be, too.
+    let reserves = |shape: &Shape| shape.reserved.is_none() || shape.iscsi_ports.has(service::PORT);
+    let is_alike = [&link.up, &link.down].into_iter().all(reserves);
     let is_a_time = probe.metric == Metric::MeanMilliseconds && probe.design.is_none();
-    let tells = is_a_time && site.is_ours() && !is_reserved && !site.is_proxied();
+    let tells = is_a_time && site.is_ours() && is_alike && !site.is_proxied();
     let recorded = tells.then(|| Recorded::start(site, place.binary, place.scratch)).transpose()?;
     let (service, (options, lun)) = match probe.design {
         Some(design) => {
