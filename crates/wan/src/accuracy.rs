@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lunette_link::{Counts, Link, Shape};
+use lunette_link::{Link, Shape};
 
 use crate::emulator::{Emulator, FAR, NEAR};
+use crate::sink::Sink;
 
 /// Bytes of IPv4 and UDP before the data.
 const HEADERS: usize = 28;
@@ -106,12 +107,12 @@ pub fn measure(emulator: &Emulator, link: &Link) -> io::Result<Vec<Figure>> {
 /// There is no such network.
 pub fn ceiling(emulator: &Emulator) -> io::Result<Ceiling> {
     let tcp_gbit_per_s = tcp(emulator)?;
-    let source = Source::new(emulator, Way::Up)?;
-    let (began, before) = (Instant::now(), source.counts());
+    let (source, mut sink) = source(emulator, Way::Up)?;
+    let (began, before) = (Instant::now(), sink.arrived()?);
     while began.elapsed() < CEILING_TIME {
         source.send(64);
     }
-    let arrived = source.counts().arrived - before.arrived;
+    let arrived = sink.arrived()? - before;
     let packets_per_s = arrived as f64 / began.elapsed().as_secs_f64();
     Ok(Ceiling { tcp_gbit_per_s, packets_per_s, offload: emulator.offloads() })
 }
@@ -122,31 +123,24 @@ enum Way {
     Down,
 }
 
-/// Packets that are sent one way, to a socket that nobody reads.
-struct Source<'a> {
-    emulator: &'a Emulator,
-    way: Way,
-    socket: UdpSocket,
-    _sink: UdpSocket,
+/// Sends packets one way.
+struct Source(UdpSocket);
+
+/// A source at one end and a sink at the other.
+fn source(emulator: &Emulator, way: Way) -> io::Result<(Source, Sink<'_>)> {
+    let (near, far) = ((emulator.near(), NEAR), (emulator.far(), FAR));
+    let (from, to) = if way == Way::Up { (near, far) } else { (far, near) };
+    let sink = Sink::new(to.0, to.1)?;
+    let socket = from.0.within(|| UdpSocket::bind((from.1.ipv4, 0)))?;
+    socket.connect(sink.address())?;
+    Ok((Source(socket), sink))
 }
 
-impl<'a> Source<'a> {
-    fn new(emulator: &'a Emulator, way: Way) -> io::Result<Self> {
-        let near = emulator.near().within(|| UdpSocket::bind((NEAR.ipv4, 0)))?;
-        let far = emulator.far().within(|| UdpSocket::bind((FAR.ipv4, 0)))?;
-        let (socket, sink) = if way == Way::Up { (near, far) } else { (far, near) };
-        socket.connect(sink.local_addr()?)?;
-        Ok(Self { emulator, way, socket, _sink: sink })
-    }
-
+impl Source {
     /// Sends so many bytes of data. What the kernel does not take is as good as lost in its queue, and missed later.
     fn send(&self, bytes: usize) {
         static DATA: [u8; 65_507] = [0; 65_507];
-        let _ = self.socket.send(&DATA[..bytes.min(DATA.len())]);
-    }
-
-    fn counts(&self) -> Counts {
-        self.emulator.counts()[self.way as usize]
+        let _ = self.0.send(&DATA[..bytes.min(DATA.len())]);
     }
 
     /// Sends packets at an even pace until the time is over; `None` if this machine is too slow for that.
@@ -256,24 +250,21 @@ fn answers(near: &UdpSocket, began: Instant, count: u32) -> Vec<Duration> {
 
 fn rate(emulator: &Emulator, way: Way, shape: &Shape, link: &Link) -> io::Result<Option<Figure>> {
     let Some(rate) = shape.rate else { return Ok(None) };
-    let source = Source::new(emulator, way)?;
+    let (source, mut sink) = source(emulator, way)?;
     let data = usize::from(link.mtu) - HEADERS;
     let bits = line_bytes(shape, data) as f64 * 8.0;
     let packets_per_s = rate.bits_per_s() as f64 / bits * RATE_EXCESS;
-    let bits_arrived = |counts: Counts| {
-        (counts.arrived_bytes + counts.arrived * u64::from(shape.overhead_bytes)) as f64 * 8.0
-    };
     let warm_up = RATE_TIME / 4 + shape.delay;
     let measured = thread::scope(|scope| {
         let sender = scope.spawn(|| source.send_evenly(data, packets_per_s, RATE_TIME + warm_up));
         thread::sleep(warm_up);
-        let (began, before) = (Instant::now(), source.counts());
+        let (began, before) = (Instant::now(), sink.arrived()?);
         thread::sleep(RATE_TIME - Duration::from_millis(50));
-        let (time, after) = (began.elapsed(), source.counts());
+        let (time, after) = (began.elapsed(), sink.arrived()?);
         let has_filled = sender.join().is_ok_and(|sent| sent.is_some());
-        has_filled.then(|| (bits_arrived(after) - bits_arrived(before)) / time.as_secs_f64())
-    });
-    // What the wire loses has used the rate; what it doubles has not.
+        io::Result::Ok(has_filled.then(|| (after - before) as f64 * bits / time.as_secs_f64()))
+    })?;
+    // What the wire loses has used the rate; what it doubles has not. Of what it damages the kernel throws some away.
     let through = (1.0 - shape.loss.mean()) * (1.0 + shape.duplicate.get());
     let expected = rate.bits_per_s() as f64 * through;
     Ok(Some(Figure {
@@ -281,39 +272,37 @@ fn rate(emulator: &Emulator, way: Way, shape: &Shape, link: &Link) -> io::Result
         unit: "Mb/s",
         expected: expected / 1e6,
         measured: measured.map(|measured| measured / 1e6),
-        tolerance: expected * TOLERANCE / 1e6,
+        tolerance: expected * (TOLERANCE + shape.corrupt.get()) / 1e6,
     }))
 }
 
 fn loss(emulator: &Emulator, way: Way, shape: &Shape) -> io::Result<Figure> {
-    let source = Source::new(emulator, way)?;
+    let (source, mut sink) = source(emulator, way)?;
     let bits = line_bytes(shape, 64) as f64 * 8.0;
     let packets_per_s = shape
         .rate
         .map_or(LOSS_PACKETS_PER_S, |rate| (rate.bits_per_s() as f64 / bits / 2.0).min(LOSS_PACKETS_PER_S));
     let time = Duration::from_secs_f64(LOSS_PACKETS as f64 / packets_per_s).min(LOSS_TIME);
-    let before = source.counts();
     let sent = source.send_evenly(64, packets_per_s, time);
     thread::sleep(shape.delay * 2 + shape.reorder.by + Duration::from_millis(100));
-    let after = source.counts();
+    let arrived = sink.arrived()? as f64;
     // All that has left and did not arrive, whatever became of it.
-    let copies = after.duplicated - before.duplicated;
-    let share =
-        |sent: u64| 1.0 - (after.arrived - before.arrived).saturating_sub(copies) as f64 / sent as f64;
-    let expected = shape.loss.mean();
+    let copies = shape.duplicate.get();
+    let share = |sent: u64| 1.0 - arrived / (sent as f64 * (1.0 + copies));
+    let packets = (time.as_secs_f64() * packets_per_s).max(1.0);
+    let deviation = (shape.loss.variance(packets) + copies * (1.0 - copies) / packets).sqrt();
     Ok(Figure {
         what: if way == Way::Up { "loss, near to far" } else { "loss, far to near" },
         unit: "%",
-        expected: expected * 100.0,
+        expected: shape.loss.mean() * 100.0,
         measured: sent.filter(|sent| *sent > 0).map(|sent| share(sent).max(0.0) * 100.0),
-        tolerance: (CONFIDENCE * shape.loss.variance(time.as_secs_f64() * packets_per_s).sqrt()
-            + STRAY_PACKETS / LOSS_PACKETS as f64)
-            * 100.0,
+        // What is damaged the kernel may throw away before it counts it.
+        tolerance: (CONFIDENCE * deviation + WHOLE_PACKETS / packets + shape.corrupt.get()) * 100.0,
     })
 }
 
-/// Packets of the kernel's own that may come and go meanwhile, and one that chance loses or does not.
-const STRAY_PACKETS: f64 = 4.0;
+/// Packets are lost whole, and of rare losses chance makes more than of many.
+const WHOLE_PACKETS: f64 = 2.0;
 
 /// Gigabits of data in a second by one connection.
 fn tcp(emulator: &Emulator) -> io::Result<f64> {

@@ -10,7 +10,7 @@ use lunette_link::{Counts, Pipe, Shape};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::device::{Device, Intake, Outlet};
+use crate::device::{Device, Intake, Outlet, Refused};
 use crate::packet::IpPacket;
 
 /// Packets that are taken from the kernel before those that are due go out, and the other way round; a few more may come at once.
@@ -22,14 +22,29 @@ const LATENESS_MAX_US: u64 = 60_000_000;
 /// What a carrier has seen.
 #[derive(Debug, Clone)]
 pub(crate) struct Carried {
-    pub(crate) counts: Counts,
+    /// What the link has done.
+    counts: Counts,
+    /// What of it the device at the other end has refused.
+    pub(crate) refused: Refused,
     /// How long after its time each packet went out, in microseconds.
     pub(crate) lateness_us: Histogram<u64>,
 }
 
 impl Carried {
     pub(crate) fn new() -> Result<Self, hdrhistogram::CreationError> {
-        Ok(Self { counts: Counts::default(), lateness_us: Histogram::new_with_max(LATENESS_MAX_US, 2)? })
+        let lateness_us = Histogram::new_with_max(LATENESS_MAX_US, 2)?;
+        Ok(Self { counts: Counts::default(), refused: Refused::default(), lateness_us })
+    }
+
+    /// What became of the packets. What was refused has not arrived.
+    pub(crate) fn counts(&self) -> Counts {
+        let Counts { arrived, arrived_bytes, .. } = self.counts;
+        let Refused { packets, bytes } = self.refused;
+        Counts {
+            arrived: arrived.saturating_sub(packets),
+            arrived_bytes: arrived_bytes.saturating_sub(bytes),
+            ..self.counts
+        }
     }
 }
 
@@ -124,9 +139,10 @@ impl Carrier {
         let count = due.len();
         // What this link puts out of order must not be put in order again.
         let may_join = self.pipe.shape().reorder.share.get() == 0.0;
-        self.to.send(outlet, due.drain(..), may_join)?;
+        let refused = self.to.send(outlet, due.drain(..), may_join)?;
         let mut carried = self.carried.lock().unwrap_or_else(PoisonError::into_inner);
         carried.counts = self.pipe.counts();
+        carried.refused += refused;
         for value in &lateness[..count] {
             carried.lateness_us.saturating_record(*value);
         }

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::io;
+use std::ops::AddAssign;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use tun_rs::{DeviceBuilder, GROTable, IDEAL_BATCH_SIZE, SyncDevice, VIRTIO_NET_HDR_LEN};
@@ -102,8 +103,8 @@ impl Device {
         }
     }
 
-    /// Gives packets to the kernel, in their order. Segments are joined where that is allowed: joining takes them for what
-    /// the sender sent, and puts them in order.
+    /// Gives packets to the kernel, in their order, and says which it has not taken. Segments are joined where that is allowed:
+    /// joining takes them for what the sender sent, and puts them in order.
     ///
     /// # Errors
     /// The device fails.
@@ -112,31 +113,61 @@ impl Device {
         outlet: &mut Outlet,
         packets: impl Iterator<Item = IpPacket>,
         may_join: bool,
-    ) -> io::Result<()> {
+    ) -> io::Result<Refused> {
+        let mut refused = Refused::default();
         for packet in packets {
-            let stays_alone = packet.is_damaged() || !may_join;
+            let is_damaged = packet.is_damaged();
+            let stays_alone = is_damaged || !may_join;
             if stays_alone {
-                self.flush(outlet)?;
+                refused += self.flush(outlet, false)?;
             }
             outlet.waiting.push(packet.into_bytes());
             if stays_alone {
-                self.flush(outlet)?;
+                refused += self.flush(outlet, is_damaged)?;
             }
         }
-        self.flush(outlet)
+        refused += self.flush(outlet, false)?;
+        Ok(refused)
     }
 
-    fn flush(&self, outlet: &mut Outlet) -> io::Result<()> {
+    fn flush(&self, outlet: &mut Outlet, is_damaged: bool) -> io::Result<Refused> {
+        let bytes = outlet.waiting.iter().map(|packet| packet.len() - VIRTIO_NET_HDR_LEN).sum::<usize>();
+        let offered = Refused { packets: outlet.waiting.len() as u64, bytes: bytes as u64 };
         let sent = self.tun.send_multiple(&mut outlet.joined, &mut outlet.waiting, VIRTIO_NET_HDR_LEN);
         outlet.waiting.clear();
-        match sent {
-            Ok(_) => Ok(()),
-            // A full receive queue drops, as that of any network card.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
-            // What the kernel cannot take for a packet, after a bit of its header was turned.
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()),
-            Err(error) => Err(error),
+        refused_of(sent, offered, is_damaged)
+    }
+}
+
+/// Packets that a device has not taken.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Refused {
+    pub(crate) packets: u64,
+    /// Their lengths.
+    pub(crate) bytes: u64,
+}
+
+impl AddAssign for Refused {
+    fn add_assign(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+    }
+}
+
+/// What of the packets that were offered at once the kernel has refused. How many of them it does not say, so they all count.
+///
+/// # Errors
+/// The device fails.
+fn refused_of(sent: io::Result<usize>, offered: Refused, is_damaged: bool) -> io::Result<Refused> {
+    match sent {
+        Ok(_) => Ok(Refused::default()),
+        // A full receive queue drops, as that of any network card.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(offered),
+        // What the kernel cannot take for a packet. After a bit of its header was turned that is what the link did.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            Ok(if is_damaged { Refused::default() } else { offered })
         }
+        Err(error) => Err(error),
     }
 }
 
@@ -162,4 +193,24 @@ impl Intake {
 pub(crate) struct Outlet {
     waiting: Vec<Vec<u8>>,
     joined: GROTable,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_kernel_does_not_take_is_counted_unless_the_link_has_made_it_so() {
+        let offered = Refused { packets: 3, bytes: 4000 };
+        let of = |errno, is_damaged| {
+            refused_of(Err(io::Error::from_raw_os_error(errno)), offered, is_damaged).map_err(|_| ())
+        };
+        assert_eq!(refused_of(Ok(4000), offered, false).map_err(|_| ()), Ok(Refused::default()));
+        assert_eq!((of(libc::EAGAIN, false), of(libc::EAGAIN, true)), (Ok(offered), Ok(offered)));
+        assert_eq!((of(libc::EINVAL, false), of(libc::EINVAL, true)), (Ok(offered), Ok(Refused::default())));
+        assert_eq!(of(libc::EIO, false), Err(()), "the device has failed");
+        let mut sum = offered;
+        sum += Refused { packets: 1, bytes: 60 };
+        assert_eq!(sum, Refused { packets: 4, bytes: 4060 });
+    }
 }

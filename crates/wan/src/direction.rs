@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
 use lunette_link::{Counts, Pipe, Shape};
 use rustix::pipe::{PipeFlags, pipe_with};
 
@@ -28,9 +27,11 @@ pub struct Statistics {
     pub lateness_p99: Duration,
     /// The longest.
     pub lateness_max: Duration,
-    /// Packets that the kernel dropped before they came to the link, because this process was busy: they say nothing about the
-    /// link, and much about this machine.
+    /// Packets that were lost beside the link: the kernel dropped them before they came to it, because this process was busy, or
+    /// refused them at the other end. They say nothing about the link, and much about this machine.
     pub overrun: u64,
+    /// Those of them that were refused at the other end; of packets that were handed over together all count if one was.
+    pub refused: u64,
 }
 
 /// Dropping it ends it.
@@ -92,25 +93,23 @@ impl Direction {
         self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
     }
 
-    pub(crate) fn counts(&self) -> Counts {
-        self.carried.lock().unwrap_or_else(PoisonError::into_inner).counts
+    /// What the thread has seen so far, for whoever looks.
+    pub(crate) const fn carried(&self) -> &Arc<Mutex<Carried>> {
+        &self.carried
     }
 
-    pub(crate) fn statistics(&self, overrun: u64) -> Statistics {
+    /// `dropped` is what the kernel did not hand over.
+    pub(crate) fn statistics(&self, dropped: u64) -> Statistics {
         let carried = self.carried.lock().unwrap_or_else(PoisonError::into_inner);
         let quantile = |share| Duration::from_micros(carried.lateness_us.value_at_quantile(share));
         Statistics {
-            counts: carried.counts,
+            counts: carried.counts(),
             lateness_median: quantile(0.5),
             lateness_p99: quantile(0.99),
             lateness_max: Duration::from_micros(carried.lateness_us.max()),
-            overrun,
+            overrun: dropped + carried.refused.packets,
+            refused: carried.refused.packets,
         }
-    }
-
-    /// How long after its time each packet so far went out, in microseconds.
-    pub(crate) fn lateness_us(&self) -> Histogram<u64> {
-        self.carried.lock().unwrap_or_else(PoisonError::into_inner).lateness_us.clone()
     }
 
     /// # Errors

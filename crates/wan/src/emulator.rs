@@ -3,15 +3,14 @@
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
-use std::time::Duration;
 
-use hdrhistogram::Histogram;
-use lunette_link::{Counts, Link};
+use lunette_link::Link;
 
 use crate::device::Device;
 use crate::direction::{Direction, Statistics};
 use crate::error::WanError;
 use crate::namespace::Namespace;
+use crate::watcher::{Keeping, Mark, Watcher, dropped};
 
 /// The addresses of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,22 +48,6 @@ pub struct Emulator {
     directions: [Direction; 2],
 }
 
-/// A moment of a running network.
-#[derive(Debug, Clone)]
-pub struct Mark {
-    lateness_us: [Histogram<u64>; 2],
-    overruns: [u64; 2],
-}
-
-/// How a link was kept for a time.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Keeping {
-    /// How long after its time a packet went out, there and back: the sum of both directions' medians.
-    pub lateness_median: Duration,
-    /// Packets of both directions that the kernel dropped before they came to the link, because this process was busy.
-    pub overrun: u64,
-}
-
 impl Emulator {
     /// Makes two namespaces with a link between them. All that the link leaves to chance comes from the seed.
     ///
@@ -97,9 +80,18 @@ impl Emulator {
     /// # Errors
     /// The kernel's counters cannot be read.
     pub fn statistics(&self) -> io::Result<[Statistics; 2]> {
-        let overruns = [overrun(&self.near, NEAR)?, overrun(&self.far, FAR)?];
+        let dropped = [dropped(&self.near, NEAR)?, dropped(&self.far, FAR)?];
         let [up, down] = &self.directions;
-        Ok([up.statistics(overruns[0]), down.statistics(overruns[1])])
+        Ok([up.statistics(dropped[0]), down.statistics(dropped[1])])
+    }
+
+    /// What looks at the network from any thread.
+    ///
+    /// # Errors
+    /// There are too many descriptors.
+    pub fn watcher(&self) -> io::Result<Watcher> {
+        let carried = self.directions.each_ref().map(|direction| Arc::clone(direction.carried()));
+        Ok(Watcher::new(carried, [(self.near.try_clone()?, NEAR), (self.far.try_clone()?, FAR)]))
     }
 
     /// This moment, for [`Self::since`].
@@ -107,8 +99,7 @@ impl Emulator {
     /// # Errors
     /// The kernel's counters cannot be read.
     pub fn mark(&self) -> io::Result<Mark> {
-        let overruns = [overrun(&self.near, NEAR)?, overrun(&self.far, FAR)?];
-        Ok(Mark { lateness_us: self.directions.each_ref().map(Direction::lateness_us), overruns })
+        self.watcher()?.mark()
     }
 
     /// How the link was kept from then on.
@@ -116,17 +107,7 @@ impl Emulator {
     /// # Errors
     /// The kernel's counters cannot be read.
     pub fn since(&self, mark: &Mark) -> io::Result<Keeping> {
-        let now = self.mark()?;
-        let medians_us =
-            now.lateness_us.iter().zip(&mark.lateness_us).map(|(now, before)| median_between(before, now));
-        let dropped = now.overruns.iter().zip(mark.overruns).map(|(now, before)| now.saturating_sub(before));
-        Ok(Keeping { lateness_median: Duration::from_micros(medians_us.sum()), overrun: dropped.sum() })
-    }
-
-    /// What became of the packets so far, from the near end to the far one and back.
-    #[must_use]
-    pub fn counts(&self) -> [Counts; 2] {
-        self.directions.each_ref().map(Direction::counts)
+        self.watcher()?.since(mark)
     }
 
     /// Puts another link between the ends, for all that is sent when this has returned. What is under way goes on, and stays in
@@ -161,40 +142,5 @@ impl Emulator {
     pub fn end(self) -> io::Result<()> {
         let [mut up, mut down] = self.directions;
         up.end().and(down.end())
-    }
-}
-
-/// The median of what a histogram has now and had not before.
-fn median_between(before: &Histogram<u64>, now: &Histogram<u64>) -> u64 {
-    let mut between = now.clone();
-    // Both are of the same carrier, so that what was there before still is.
-    match between.subtract(before) {
-        Ok(()) => between.value_at_quantile(0.5),
-        Err(_) => now.value_at_quantile(0.5),
-    }
-}
-
-/// What an end's device dropped on its way out.
-fn overrun(namespace: &Namespace, end: End) -> io::Result<u64> {
-    let table = namespace.within(|| std::fs::read_to_string("/proc/thread-self/net/dev"))?;
-    let row = table.lines().find_map(|line| line.trim_start().strip_prefix(end.name)?.strip_prefix(':'));
-    // Eight columns for what came, then bytes, packets, errors and drops of what went (proc(5)).
-    let dropped = row.and_then(|row| row.split_ascii_whitespace().nth(11)?.parse().ok());
-    dropped.ok_or_else(|| io::Error::other("/proc/net/dev does not say what a device dropped"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_late_before_is_not_late_again() {
-        let mut before = Histogram::new_with_max(60_000_000, 2).expect("a histogram");
-        assert_eq!(median_between(&before, &before), 0, "no packet went out");
-        before.record_n(50_000, 1000).expect("within its range");
-        let mut now = before.clone();
-        now.record_n(12, 9).expect("within its range");
-        assert_eq!(median_between(&before, &now), 12);
-        assert!(now.value_at_quantile(0.5) > 49_000, "of all of them");
     }
 }

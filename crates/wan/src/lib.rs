@@ -19,13 +19,16 @@ mod namespace;
 mod packet;
 mod privilege;
 mod proxy;
+mod sink;
+mod watcher;
 
 pub use accuracy::{Ceiling, Figure, ceiling, measure};
 pub use connections::{TcpConnection, tcp_connections};
 pub use direction::Statistics;
-pub use emulator::{Emulator, End, FAR, Keeping, Mark, NEAR};
+pub use emulator::{Emulator, End, FAR, NEAR};
 pub use error::WanError;
 pub use mounts::isolate_mounts;
 pub use namespace::{Entrance, Namespace, spawn_here};
 pub use privilege::acquire_privileges;
 pub use proxy::Proxy;
+pub use watcher::{Keeping, Mark, Watcher};

@@ -78,6 +78,14 @@ impl Namespace {
         Ok(Entrance { user, network: self.entrance.try_clone()? })
     }
 
+    /// Another handle of it.
+    ///
+    /// # Errors
+    /// There are too many descriptors.
+    pub(crate) fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { entrance: self.entrance.try_clone()? })
+    }
+
     /// What `work` answers when a thread in the namespace does it. Sockets and devices that it opens belong to the namespace
     /// wherever they are used later.
     ///

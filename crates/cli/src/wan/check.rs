@@ -11,7 +11,8 @@ use super::{LINK_HELP, LinkOptions, json, print, start};
 use crate::failure::Failure;
 
 /// What is measured when nothing is asked for.
-const USUAL_LINKS: [&str; 5] = ["lan-100", "campus", "oc3-2", "oc3-50", "lte"];
+const USUAL_LINKS: [&str; 8] =
+    ["lan-100", "gige", "gige-jumbo", "campus", "oc3-2", "oc3-50", "transatlantic", "lte"];
 
 /// The link whose ceiling is told: no rate, no delay, and packets as Ethernet has them.
 const CEILING_LINK: &str = "mtu=1500";

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lunette_link::Link;
-use lunette_wan::Statistics;
+use lunette_wan::{Keeping, Statistics};
 use serde::{Deserialize, Serialize};
 
 /// A round trip is to be right within this, or within a fiftieth of it where that is more.
@@ -24,6 +24,7 @@ pub(super) struct Direction {
     arrived: u64,
     arrived_bytes: u64,
     overrun: u64,
+    refused: u64,
     lateness_median_us: u64,
     lateness_p99_us: u64,
     lateness_max_us: u64,
@@ -43,6 +44,7 @@ impl From<&Statistics> for Direction {
             arrived: counts.arrived,
             arrived_bytes: counts.arrived_bytes,
             overrun: statistics.overrun,
+            refused: statistics.refused,
             lateness_median_us: micros(statistics.lateness_median),
             lateness_p99_us: micros(statistics.lateness_p99),
             lateness_max_us: micros(statistics.lateness_max),
@@ -69,14 +71,21 @@ impl Report {
     pub(super) fn new(link: &Link, seed: u64, offload: bool, statistics: &[Statistics; 2]) -> Self {
         let [up, down] = statistics.each_ref().map(Direction::from);
         let mode = "network".to_owned();
-        Self { mode, link: link.to_string(), seed, offload, up, down, doubt: doubt(link, statistics) }
+        Self { mode, link: link.to_string(), seed, offload, up, down, doubt: doubt(link, &kept(statistics)) }
     }
 
     /// A line for each direction.
     pub(super) fn lines(&self) -> [String; 2] {
         [("near to far", &self.up), ("far to near", &self.down)].map(|(name, direction)| {
+            let beside = match (direction.overrun, direction.refused) {
+                (0, _) => String::new(),
+                (overrun, 0) => format!(", {overrun} dropped by this machine"),
+                (overrun, refused) => {
+                    format!(", {overrun} dropped by this machine ({refused} at the end where they arrive)")
+                }
+            };
             format!(
-                "{name}: {} packets, {} dropped, {} lost, {} doubled, {} damaged, {} held up; {} bytes arrived",
+                "{name}: {} packets, {} dropped, {} lost, {} doubled, {} damaged, {} held up{beside}; {} bytes arrived",
                 direction.offered,
                 direction.dropped,
                 direction.lost,
@@ -89,23 +98,85 @@ impl Report {
     }
 }
 
+/// How the link was kept as long as there is the network.
+fn kept(statistics: &[Statistics; 2]) -> Keeping {
+    Keeping {
+        lateness_median: statistics.iter().map(|direction| direction.lateness_median).sum(),
+        overrun: statistics.iter().map(|direction| direction.overrun).sum(),
+        fewest: statistics.iter().map(|direction| direction.counts.arrived).min().unwrap_or_default(),
+    }
+}
+
 /// Whether this machine kept up with the link.
-fn doubt(link: &Link, statistics: &[Statistics; 2]) -> Option<String> {
-    let overrun: u64 = statistics.iter().map(|direction| direction.overrun).sum();
+pub(super) fn doubt(link: &Link, keeping: &Keeping) -> Option<String> {
+    let overrun = keeping.overrun;
     if overrun > 0 {
         return Some(format!(
-            "this machine is too slow for this link: {overrun} packets were lost before they came to it"
+            "this machine is too slow for this link: {overrun} packets were lost before they came to it or behind it"
         ));
     }
-    if statistics.iter().any(|direction| direction.counts.arrived < PACKETS_MIN) {
-        return None;
-    }
-    let late: Duration = statistics.iter().map(|direction| direction.lateness_median).sum();
-    let tolerance = ROUND_TRIP_TOLERANCE.max(link.round_trip() / 50);
-    (late > tolerance).then(|| {
+    let (late, tolerance) = (keeping.lateness_median, ROUND_TRIP_TOLERANCE.max(link.round_trip() / 50));
+    (keeping.fewest >= PACKETS_MIN && late > tolerance).then(|| {
         format!(
             "this machine is too busy for this link: half of the packets were more than {} us late there and back",
             late.as_micros()
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use lunette_link::Counts;
+
+    use super::*;
+
+    fn statistics(arrived: u64, late_us: u64) -> Statistics {
+        Statistics {
+            counts: Counts { offered: arrived, arrived, arrived_bytes: 100 * arrived, ..Counts::default() },
+            lateness_median: Duration::from_micros(late_us),
+            lateness_p99: Duration::from_micros(2 * late_us),
+            lateness_max: Duration::from_micros(3 * late_us),
+            overrun: 0,
+            refused: 0,
+        }
+    }
+
+    fn report(link: &str, statistics: [Statistics; 2]) -> Report {
+        Report::new(&link.parse().expect("a link"), 1, true, &statistics)
+    }
+
+    #[test]
+    fn a_machine_that_is_late_is_doubted() {
+        let doubt =
+            |link, up_us, down_us| report(link, [statistics(1000, up_us), statistics(20, down_us)]).doubt;
+        // 0.3 ms there and back, or a fiftieth of the round trip.
+        assert_eq!(doubt("rtt=2ms", 150, 150), None);
+        let says = doubt("rtt=2ms", 150, 151).expect("a doubt");
+        assert!(says.contains("half of the packets were more than 301 us late there and back"), "{says}");
+        assert_eq!(doubt("rtt=50ms", 500, 500), None);
+        assert!(doubt("rtt=50ms", 500, 501).is_some());
+    }
+
+    #[test]
+    fn a_few_late_packets_say_nothing() {
+        assert_eq!(report("local", [statistics(19, 5000), statistics(1000, 5000)]).doubt, None);
+        assert!(report("local", [statistics(20, 5000), statistics(1000, 5000)]).doubt.is_some());
+    }
+
+    #[test]
+    fn what_this_machine_loses_is_doubted_and_told() {
+        for (refused, told) in [
+            (0, "0 held up, 3 dropped by this machine; "),
+            (2, "0 held up, 3 dropped by this machine (2 at the end where they arrive); "),
+        ] {
+            let lossy = Statistics { overrun: 3, refused, ..statistics(1, 0) };
+            let report = report("oc3-50", [statistics(1, 0), lossy]);
+            let says = report.doubt.as_deref().unwrap_or_default();
+            assert!(says.contains("too slow for this link: 3 packets were lost"), "{says}");
+            let [up, down] = report.lines();
+            assert!(up.contains("0 held up; 100 bytes") && down.contains(told), "{up} {down}");
+            let json = serde_json::to_value(&report).expect("JSON");
+            assert_eq!((&json["down"]["overrun"], &json["down"]["refused"]), (&3.into(), &refused.into()));
+        }
+    }
 }

@@ -1,0 +1,114 @@
+//! How a link is kept from one moment to another.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use crate::carrier::Carried;
+use crate::emulator::End;
+use crate::namespace::Namespace;
+
+/// A moment of a running network.
+#[derive(Debug, Clone)]
+pub struct Mark {
+    lateness_us: [Histogram<u64>; 2],
+    overruns: [u64; 2],
+}
+
+/// How a link was kept for a time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Keeping {
+    /// How long after its time a packet went out, there and back: the sum of both directions' medians.
+    pub lateness_median: Duration,
+    /// Packets of both directions that were lost beside the link, because this process was busy.
+    pub overrun: u64,
+    /// Packets that went out in the direction that had fewer: of how many at least the lateness is.
+    pub fewest: u64,
+}
+
+/// Looks at a running network. It keeps the namespaces alive, and not the link.
+#[derive(Debug)]
+pub struct Watcher {
+    carried: [Arc<Mutex<Carried>>; 2],
+    /// Where the two directions begin.
+    ends: [(Namespace, End); 2],
+}
+
+impl Watcher {
+    pub(crate) const fn new(carried: [Arc<Mutex<Carried>>; 2], ends: [(Namespace, End); 2]) -> Self {
+        Self { carried, ends }
+    }
+
+    /// This moment, for [`Self::since`].
+    ///
+    /// # Errors
+    /// The kernel's counters cannot be read.
+    pub fn mark(&self) -> io::Result<Mark> {
+        let [near, far] = self.ends.each_ref().map(|(namespace, end)| dropped(namespace, *end));
+        let mut overruns = [near?, far?];
+        let lateness_us = std::array::from_fn(|way| {
+            let carried = self.carried[way].lock().unwrap_or_else(PoisonError::into_inner);
+            overruns[way] += carried.refused.packets;
+            carried.lateness_us.clone()
+        });
+        Ok(Mark { lateness_us, overruns })
+    }
+
+    /// How the link was kept from then on.
+    ///
+    /// # Errors
+    /// The kernel's counters cannot be read.
+    pub fn since(&self, mark: &Mark) -> io::Result<Keeping> {
+        let now = self.mark()?;
+        let ways = now.lateness_us.iter().zip(&mark.lateness_us).map(|(now, before)| between(before, now));
+        let ways: Vec<Histogram<u64>> = ways.collect();
+        let median_us = ways.iter().map(|late| late.value_at_quantile(0.5)).sum();
+        let overrun = now.overruns.iter().zip(mark.overruns).map(|(now, before)| now.saturating_sub(before));
+        Ok(Keeping {
+            lateness_median: Duration::from_micros(median_us),
+            overrun: overrun.sum(),
+            fewest: ways.iter().map(Histogram::len).min().unwrap_or_default(),
+        })
+    }
+}
+
+/// What a histogram has now and had not before.
+fn between(before: &Histogram<u64>, now: &Histogram<u64>) -> Histogram<u64> {
+    let mut between = now.clone();
+    // Both are of the same carrier, so that what was there before still is.
+    match between.subtract(before) {
+        Ok(()) => between,
+        Err(_) => now.clone(),
+    }
+}
+
+/// Packets that an end's device dropped on their way out, before they came to the link.
+///
+/// # Errors
+/// The kernel's counters cannot be read.
+pub(crate) fn dropped(namespace: &Namespace, end: End) -> io::Result<u64> {
+    let table = namespace.within(|| std::fs::read_to_string("/proc/thread-self/net/dev"))?;
+    let row = table.lines().find_map(|line| line.trim_start().strip_prefix(end.name)?.strip_prefix(':'));
+    // Eight columns for what came, then bytes, packets, errors and drops of what went (proc(5)).
+    let dropped = row.and_then(|row| row.split_ascii_whitespace().nth(11)?.parse().ok());
+    dropped.ok_or_else(|| io::Error::other("/proc/net/dev does not say what a device dropped"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_late_before_is_not_late_again() {
+        let mut before = Histogram::new_with_max(60_000_000, 2).expect("a histogram");
+        assert_eq!(between(&before, &before).len(), 0, "no packet went out");
+        before.record_n(50_000, 1000).expect("within its range");
+        let mut now = before.clone();
+        now.record_n(12, 9).expect("within its range");
+        let late = between(&before, &now);
+        assert_eq!((late.value_at_quantile(0.5), late.len()), (12, 9));
+        assert!(now.value_at_quantile(0.5) > 49_000, "of all of them");
+    }
+}
