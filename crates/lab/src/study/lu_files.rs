@@ -16,7 +16,7 @@ pub(crate) const FILES: Study = Study {
               written with O_SYNC, which leaves their names for later; `iscsi-sync` is mounted with `sync`, so that names are stable \
               too, as on the file system below the servers. Before a scheme is measured everything is mounted anew and out of the \
               caches. The paper has NFS 2, and an older SMB above NTFS, whose own iSCSI figures (table 4) are not beside ours; it does not say over \
-              which of its networks it measured, so its figures stand at both. It needs root.",
+              which of its networks it measured, so its figures stand at both. The paper's campus network was encrypted; ours is not. It needs root.",
     axes: Some(("size_kib", "scheme")),
     cells,
 };
