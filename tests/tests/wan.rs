@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use lunette_tests::attach::Attached;
 use lunette_tests::lunette::{Lunette, TARGET_NAME, binary};
+use lunette_tests::packages::find_program;
 use lunette_tests::process::{Finished, run};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -34,6 +35,15 @@ fn may() -> Result<bool> {
     }
     ensure!(finished.success(), "{}", finished.output);
     Ok(true)
+}
+
+/// The same where bash is needed, which every Debian has.
+fn may_in_bash() -> Result<bool> {
+    if find_program("bash").is_none() {
+        lunette_skip::record_lacking("there is no bash");
+        return Ok(false);
+    }
+    may()
 }
 
 #[test]
@@ -68,7 +78,7 @@ fn a_disk_at_the_far_end_is_written_and_verified_over_a_lossy_link() -> Result<(
         &near,
     ])?;
     ensure!(finished.success(), "{}: {}", finished.ending(), finished.output);
-    let report: Value = serde_json::from_str(&fs::read_to_string(&report)?)?;
+    let report = json(&report)?;
     assert_eq!(report["seed"], 7);
     // 8 MiB each way, and some was lost on the way.
     for direction in ["up", "down"] {
@@ -224,6 +234,10 @@ fn a_check_measures_what_the_link_does() -> Result<()> {
     let checked: Value = serde_json::from_str(line)?;
     ensure!(checked["ceiling"]["tcp_gbit_per_s"].as_f64() > Some(0.0), "{checked}");
     let figures = checked["links"][0]["figures"].as_array().context("figures")?;
+    if let Some(unknown) = figures.iter().find(|figure| figure["measured"].is_null()) {
+        lunette_skip::record_lacking(&format!("this machine was too busy to send so much: {unknown}"));
+        return Ok(());
+    }
     let of = |what: &str, key: &str| {
         let figure = figures.iter().find(|figure| figure["what"] == what).context("a figure")?;
         figure[key].as_f64().with_context(|| format!("{what}: {key}: {figure}"))
@@ -241,14 +255,63 @@ fn a_check_measures_what_the_link_does() -> Result<()> {
     Ok(())
 }
 
+/// A shell's commands for bash: a bench of a file, and what happens as soon as it has begun, which the socket shows that it asks.
+fn while_measured(disk: &Path, result: &Path, seconds: u32, happens: &str) -> String {
+    format!(
+        "{} bench {} --time {seconds} --output {} >&2 & measurement=$!; \
+         for ((n = 0; n < 600; n++)); do test $(grep -c @lunette-wan-link /proc/net/unix) -ge 2 && break; sleep 0.05; done; \
+         sleep 0.3; {happens}; wait $measurement",
+        binary().display(),
+        disk.display(),
+        result.display()
+    )
+}
+
+fn json(path: &Path) -> Result<Value> {
+    Ok(serde_json::from_str(&fs::read_to_string(path)?)?)
+}
+
+/// Whoever carries the packets is stopped while more of them come than the kernel keeps.
+#[test]
+fn what_this_machine_loses_is_told_and_is_in_the_results_of_that_time() -> Result<()> {
+    if !may_in_bash()? {
+        return Ok(());
+    }
+    let directory = tempfile::tempdir()?;
+    let file = |name: &str| directory.path().join(name);
+    let (disk, report, result, later) = (file("disk"), file("report"), file("result"), file("later"));
+    fs::File::create(&disk)?.set_len(8 << 20)?;
+    let flood = "kill -STOP $PPID; for ((n = 0; n < 4000; n++)); do echo >/dev/udp/$LUNETTE_FAR/9; done; kill -CONT $PPID";
+    let near =
+        [while_measured(&disk, &result, 3, flood), while_measured(&disk, &later, 1, "true")].join("; ");
+    let report_path = report.display().to_string();
+    let finished = wan(&["run", "--link", "delay=1ms", "--report", &report_path, "--", "bash", "-c", &near])?;
+    ensure!(finished.success(), "{}: {}", finished.ending(), finished.output);
+    let (report, result, later) = (json(&report)?, json(&result)?, json(&later)?);
+    // The kernel keeps 2000 at most, and some go on before the stop is heeded.
+    ensure!(report["up"]["overrun"].as_u64() >= Some(500), "{report}");
+    let says = "this machine is too slow for this link: ";
+    for doubt in [&report["doubt"], &result["link_doubt"]] {
+        ensure!(doubt.as_str().is_some_and(|doubt| doubt.starts_with(says)), "{report} {result}");
+    }
+    ensure!(finished.output.contains(&format!("warning: {says}")), "{}", finished.output);
+    ensure!(finished.output.contains(" dropped by this machine; "), "{}", finished.output);
+    assert_eq!((&result["link"], &later["link"]), (&report["link"], &report["link"]));
+    ensure!(later["link_doubt"].is_null(), "what was lost before is no matter: {later}");
+    Ok(())
+}
+
 #[test]
 fn a_proxy_needs_no_network_and_says_what_it_is() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let report = directory.path().join("report.json");
+    let result = directory.path().join("result.json");
     let target = Lunette::serve().luns(["0=mem:1M"]).start()?;
     let (lunette, to) = (binary().display(), target.portal().to_string());
     let near = format!(
-        "set -e; url=iscsi://$LUNETTE_PROXY/{TARGET_NAME}/0; {lunette} write $url --pattern random:3; {lunette} verify $url --pattern random:3"
+        "set -e; url=iscsi://$LUNETTE_PROXY/{TARGET_NAME}/0; {lunette} write $url --pattern random:3; {lunette} verify $url --pattern random:3; \
+         {lunette} bench $url --count 3 --output {}",
+        result.display()
     );
     let report_path = report.display().to_string();
     let proxy = |link: &str| {
@@ -257,11 +320,15 @@ fn a_proxy_needs_no_network_and_says_what_it_is() -> Result<()> {
     let finished = proxy("oc3-2")?;
     ensure!(finished.success(), "{}: {}", finished.ending(), finished.output);
     ensure!(finished.output.contains("TCP does not see them"), "{}", finished.output);
-    let carried: Value = serde_json::from_str(&fs::read_to_string(&report)?)?;
+    let carried = json(&report)?;
     assert_eq!(carried["mode"], "proxy");
     for direction in ["up_bytes", "down_bytes"] {
         ensure!(carried[direction].as_u64() > Some(1 << 20), "{carried}");
     }
+    let result = json(&result)?;
+    let link = carried["link"].as_str().context("a link")?;
+    assert_eq!(result["link"], format!("proxy {link}"));
+    ensure!(result["link_doubt"].is_null(), "{result}");
     let lossy = proxy("transatlantic")?;
     assert_eq!(lossy.ending(), "exit status 125");
     ensure!(lossy.output.contains("this link has loss"), "{}", lossy.output);
@@ -349,6 +416,10 @@ fn a_network_stays_until_it_is_ended() -> Result<()> {
     assert_eq!((&shown["seed"], &shown["processes"]), (&Value::from(5), &Value::from([far.id()])));
     ensure!(shown["up"]["arrived_bytes"].as_u64() > Some(1 << 20), "{shown}");
 
+    assert_eq!((&shown["up"]["overrun"], &shown["up"]["refused"]), (&Value::from(0), &Value::from(0)));
+    let named = networks.good(&["exec", "lab", "--", "sh", "-c", "echo $LUNETTE_LINK"])?;
+    assert_eq!(Some(named.trim()), shown["link"].as_str());
+
     // Another link, with the session of the target's end alive.
     networks.good(&["set", "lab", "--link", "loss=100%"])?;
     ensure!(networks.shown("lab")?["link"].as_str().is_some_and(|link| link.contains("loss=100%")));
@@ -362,6 +433,30 @@ fn a_network_stays_until_it_is_ended() -> Result<()> {
     assert_eq!(networks.listed()?, ["other"]);
     kill_process(Pid::from_child(&far), Signal::TERM)?;
     far.wait()?;
+    Ok(())
+}
+
+#[test]
+fn a_measurement_is_told_that_its_link_was_changed() -> Result<()> {
+    if !may_in_bash()? {
+        return Ok(());
+    }
+    let networks = Networks::new()?;
+    networks.good(&["up", "--name", "lab", "--link", "delay=1ms"])?;
+    let (disk, result) = (networks.0.path().join("disk"), networks.0.path().join("result"));
+    fs::File::create(&disk)?.set_len(8 << 20)?;
+    for (link, doubt) in [
+        // The same one again.
+        ("delay=1ms", Value::Null),
+        ("delay=2ms", Value::from("the link was changed while this was measured")),
+        ("delay=2ms", Value::Null),
+    ] {
+        let before = networks.shown("lab")?["link"].clone();
+        let set = format!("{} wan set lab --link {link}", binary().display());
+        networks.good(&["exec", "lab", "--", "bash", "-c", &while_measured(&disk, &result, 2, &set)])?;
+        let result = json(&result)?;
+        assert_eq!((&result["link"], &result["link_doubt"]), (&before, &doubt), "{link}: {result}");
+    }
     Ok(())
 }
 

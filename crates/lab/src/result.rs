@@ -21,6 +21,8 @@ pub struct BenchResult {
     pub disk: DiskFacts,
     /// The emulated link that it was measured over, if there was one.
     pub link: Option<String>,
+    /// What is wrong with the figures because the machine did not keep up with that link, if anything is and somebody knows.
+    pub link_doubt: Option<String>,
     /// Where chance began.
     pub seed: u64,
     /// What was done.
@@ -422,6 +424,7 @@ impl BenchResult {
             host,
             disk,
             link,
+            link_doubt: None,
             seed: plan.seed,
             workload,
             negotiated: carried.negotiated,

@@ -23,10 +23,11 @@ pub(crate) use self::progress::Interrupts;
 use self::work::Wanted;
 use crate::failure::{Failure, say};
 use crate::initiator::{Disk as Unit, End, tell};
+use crate::wan::Witness;
 
 /// The block length that a file is measured with, in bytes.
 const FILE_BLOCK_BYTES: u32 = 512;
-/// The environment variable in which `lunette wan run` names its link.
+/// The environment variable in which `lunette wan` names its link to what runs over it.
 pub(crate) const LINK_VARIABLE: &str = "LUNETTE_LINK";
 const DEPTH: u32 = 16;
 /// Whose times a target tells.
@@ -68,6 +69,8 @@ fn measure(options: &BenchOptions) -> Result<(), Failure> {
     let host = Host::look();
     let interrupts = Interrupts::watch()?;
     let monitor = Monitor::default();
+    let named = std::env::var(LINK_VARIABLE).ok();
+    let witness = named.as_ref().and_then(|_| Witness::call());
     let carried = thread::scope(|scope| {
         let measurement = scope.spawn(|| bench(&plan, &monitor));
         progress::show(options, &plan, &monitor, &interrupts, &|| measurement.is_finished());
@@ -75,8 +78,12 @@ fn measure(options: &BenchOptions) -> Result<(), Failure> {
     });
     let carried = carried.map_err(|error| failure(&error))?;
     let profile = options.profile.map(|profile| profile.name);
-    let link = std::env::var(LINK_VARIABLE).ok();
-    let result = BenchResult::new(&plan, carried, facts, host, link, profile);
+    let (link, link_doubt) = match witness.map(Witness::end) {
+        Some((link, doubt)) => (Some(link), doubt),
+        None => (named, None),
+    };
+    let mut result = BenchResult::new(&plan, carried, facts, host, link, profile);
+    result.link_doubt = link_doubt;
     if let Disk::Local(volume) = &plan.disk {
         volume.close().map_err(|error| Failure::new("the file or device", &error))?;
     }

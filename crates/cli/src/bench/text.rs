@@ -12,6 +12,7 @@ pub(crate) fn text(result: &BenchResult) -> String {
     facts.row("disk", format!("{} ({})", result.disk.name, size(result.disk.capacity_bytes)));
     facts.row("workload", result.workload.to_string());
     facts.some("link", result.link.clone());
+    facts.some("doubt", result.link_doubt.clone());
     if let Some(agreed) = &result.negotiated {
         facts.row("session", agreed.to_string());
     }

@@ -7,7 +7,8 @@ use std::process::{Command, ExitCode};
 use clap::Args;
 
 use super::addressed;
-use super::control::{Directory, Line, NetworkName};
+use super::control::{Answer, Directory, Line, NetworkName, Request};
+use crate::bench::LINK_VARIABLE;
 use crate::failure::Failure;
 
 /// What `lunette wan exec` is told.
@@ -25,12 +26,18 @@ pub(crate) struct ExecOptions {
 
 /// Becomes the command; only a failure returns.
 pub(super) fn exec(options: &ExecOptions) -> Result<ExitCode, Failure> {
-    let mut line = Line::call(&Directory::open()?, &options.name)?;
+    let directory = Directory::open()?;
+    let Answer::State(state) = Line::call(&directory, &options.name)?.ask(&options.name, &Request::Show)?
+    else {
+        return Err(Failure::internal("a network does not say what it is"));
+    };
+    let mut line = Line::call(&directory, &options.name)?;
     let entrance = line.ask_entrance(&options.name, options.far)?;
     entrance.enter().map_err(|error| {
         Failure::network(format!("the network {} cannot be entered", options.name), &error)
     })?;
     let mut command = Command::new(&options.command[0]);
-    let error = addressed(command.args(&options.command[1..])).exec();
+    let command = addressed(command.args(&options.command[1..])).env(LINK_VARIABLE, &state.report.link);
+    let error = command.exec();
     Err(Failure::network(format!("cannot run {}", options.command[0].display()), &error))
 }

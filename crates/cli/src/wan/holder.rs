@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
@@ -17,7 +18,7 @@ use signal_hook::iterator::Signals;
 
 use super::control::{Answer, Directory, Line, NetworkName, Request, State};
 use super::report::Report;
-use super::{LinkOptions, start};
+use super::{LinkOptions, start, witness};
 use crate::failure::Failure;
 
 /// What it says when the network is there.
@@ -34,7 +35,7 @@ pub(crate) struct HoldOptions {
 
 struct Holder {
     name: NetworkName,
-    link: Link,
+    link: Arc<Mutex<Link>>,
     seed: u64,
     emulator: Emulator,
     namespaces: [u64; 2],
@@ -50,12 +51,13 @@ pub(super) fn hold(options: &HoldOptions) -> Result<(), Failure> {
     let [near, far] = ends.map(|end| end.map_err(failed("a namespace")));
     let mut holder = Holder {
         name: options.name.clone(),
-        link: options.network.link.clone(),
+        link: Arc::new(Mutex::new(options.network.link.clone())),
         seed: options.network.seed,
         namespaces: [near?.ino(), far?.ino()],
         emulator,
         began: Instant::now(),
     };
+    witness::listen(&holder.emulator, &holder.link).map_err(failed("nobody can ask how the link is kept"))?;
     let directory = Directory::open()?;
     let listener = listen(&directory, &options.name)?;
     let socket = directory.socket(&options.name);
@@ -134,6 +136,10 @@ impl Holder {
         line.send(&answer.unwrap_or_else(|error| Answer::Refused(error.to_string())))
     }
 
+    fn link(&self) -> MutexGuard<'_, Link> {
+        self.link.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn state(&self) -> io::Result<State> {
         let statistics = self.emulator.statistics()?;
         Ok(State {
@@ -142,14 +148,14 @@ impl Holder {
             up_for_s: self.began.elapsed().as_secs(),
             carries: self.emulator.carries(),
             namespaces: self.namespaces,
-            report: Report::new(&self.link, self.seed, self.emulator.offloads(), &statistics),
+            report: Report::new(&self.link(), self.seed, self.emulator.offloads(), &statistics),
         })
     }
 
     fn set(&mut self, link: &str) -> io::Result<()> {
         let link: Link = link.parse().map_err(io::Error::other)?;
         self.emulator.reshape(&link)?;
-        self.link = link;
+        *self.link() = link;
         Ok(())
     }
 }

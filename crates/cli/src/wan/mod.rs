@@ -8,6 +8,7 @@ mod manage;
 mod proxy;
 mod report;
 mod run;
+mod witness;
 
 use std::io::{self, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -19,6 +20,7 @@ use lunette_link::{Link, named_links};
 use lunette_wan::{Emulator, FAR, NEAR, acquire_privileges};
 use serde::Serialize;
 
+pub(crate) use self::witness::Witness;
 use crate::failure::Failure;
 
 const PRIVILEGES_HELP: &str = "run it as root, or let users make namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone) and open /dev/net/tun; `lunette wan proxy` needs neither, and has only delay and rate";

@@ -6,12 +6,14 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use clap::Args;
+use lunette_link::Link;
 use lunette_wan::Proxy;
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::{LinkOptions, print, save, status_of};
+use crate::bench::LINK_VARIABLE;
 use crate::failure::{Failure, say};
 
 /// What `lunette wan proxy` is told.
@@ -28,7 +30,7 @@ pub(crate) struct ProxyOptions {
     /// Write what was carried to a file, as one JSON object
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// A command, which finds the address to connect to as LUNETTE_PROXY in its environment; without one the proxy runs until it is interrupted
+    /// A command, which finds the address to connect to as LUNETTE_PROXY in its environment, and "proxy" and the link as LUNETTE_LINK; without one the proxy runs until it is interrupted
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
@@ -52,11 +54,12 @@ pub(super) fn proxy(options: &ProxyOptions) -> Result<ExitCode, Failure> {
         "a proxy has the delay and the rate of the link, but TCP does not see them: no losses, no windows, no congestion",
     );
     let ended = match options.command.split_first() {
-        None => wait(&proxy).map(|()| ExitCode::SUCCESS)?,
+        None => wait(&proxy, link).map(|()| ExitCode::SUCCESS)?,
         Some((program, arguments)) => {
             let status = Command::new(program)
                 .args(arguments)
                 .env("LUNETTE_PROXY", proxy.address().to_string())
+                .env(LINK_VARIABLE, note(link))
                 .status()
                 .map_err(|error| Failure::network(format!("cannot run {}", program.display()), &error))?;
             status_of(status)
@@ -71,10 +74,16 @@ pub(super) fn proxy(options: &ProxyOptions) -> Result<ExitCode, Failure> {
     Ok(ended)
 }
 
-fn wait(proxy: &Proxy) -> Result<(), Failure> {
+/// The link as results have it, so that nobody takes them for those of a network.
+fn note(link: &Link) -> String {
+    format!("proxy {link}")
+}
+
+fn wait(proxy: &Proxy, link: &Link) -> Result<(), Failure> {
     let mut signals = Signals::new([SIGINT, SIGTERM])
         .map_err(|error| Failure::network("signals cannot be received", &error))?;
     print(&format!("listening on {}\n", proxy.address()))?;
+    say(&format!("for results of `lunette bench` over it: {LINK_VARIABLE}='{}'", note(link)));
     let _ = signals.forever().next();
     Ok(())
 }

@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::report::Report;
-use super::{LinkOptions, addressed, save, start, status_of};
+use super::{LinkOptions, addressed, save, start, status_of, witness};
 use crate::bench::LINK_VARIABLE;
 use crate::failure::{Failure, say};
 
@@ -57,6 +58,9 @@ pub(crate) struct RunOptions {
 /// Makes the network, and runs the commands in it.
 pub(super) fn run_command(options: &RunOptions) -> Result<ExitCode, Failure> {
     let emulator = start(&options.network)?;
+    let link = Arc::new(Mutex::new(options.network.link.clone()));
+    witness::listen(&emulator, &link)
+        .map_err(|error| Failure::network("nobody can ask how the link is kept", &error))?;
     // From now on signals are looked at, so that an interrupt ends the commands first.
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGCHLD])
         .map_err(|error| Failure::network("signals cannot be received", &error))?;

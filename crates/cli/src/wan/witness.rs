@@ -1,0 +1,136 @@
+//! How a measurement inside an emulated network learns whether the link was kept meanwhile: it asks whoever carries the packets.
+//!
+//! The one who is asked listens at both ends on a socket with a name that is the network namespace's own, so that there is nothing in
+//! the file system, and nobody outside of the network can ask. Who begins to measure connects and is told the link; when he has
+//! ended he sends a line, and is told what is wrong with his figures. Not here: networks that are a proxy, which has no packets.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use lunette_link::Link;
+use lunette_wan::{Emulator, Watcher};
+use serde::{Deserialize, Serialize};
+
+use super::report::doubt;
+
+/// The name of the socket, in each network namespace another one.
+const NAME: &[u8] = b"lunette-wan-link";
+
+/// How long an answer may take. The question takes as long as the measurement.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The longest line that is read.
+const LINE_BYTES_MAX: u64 = 64 << 10;
+
+/// Measurements that are told apart at one time; more are not answered.
+const MEASUREMENTS_MAX: usize = 64;
+
+/// What is told at the beginning.
+#[derive(Debug, Serialize, Deserialize)]
+struct Begun {
+    link: String,
+}
+
+/// What is told at the end.
+#[derive(Debug, Serialize, Deserialize)]
+struct Ended {
+    doubt: Option<String>,
+}
+
+fn address() -> io::Result<SocketAddr> {
+    SocketAddr::from_abstract_name(NAME)
+}
+
+/// Answers at both ends of a network, as long as this process lives.
+///
+/// # Errors
+/// There are too many descriptors or threads.
+pub(super) fn listen(emulator: &Emulator, link: &Arc<Mutex<Link>>) -> io::Result<()> {
+    let watcher = Arc::new(emulator.watcher()?);
+    let measurements = Arc::new(());
+    for end in [emulator.near(), emulator.far()] {
+        let listener = end.within(|| UnixListener::bind_addr(&address()?))?;
+        let (watcher, link, measurements) =
+            (Arc::clone(&watcher), Arc::clone(link), Arc::clone(&measurements));
+        let answer = move || {
+            for stream in listener.incoming().flatten() {
+                // Each has one, and so have the two ends.
+                if Arc::strong_count(&measurements) > MEASUREMENTS_MAX + 3 {
+                    continue;
+                }
+                let (watcher, link, held) =
+                    (Arc::clone(&watcher), Arc::clone(&link), Arc::clone(&measurements));
+                let one = move || {
+                    // Whoever goes without the answer is no matter.
+                    let _ = attend(&stream, &watcher, &link);
+                    drop(held);
+                };
+                // Who is not answered says nothing of the link.
+                let _ = thread::Builder::new().name("wan-measurement".to_owned()).spawn(one);
+            }
+        };
+        thread::Builder::new().name("wan-witness".to_owned()).spawn(answer)?;
+    }
+    Ok(())
+}
+
+/// Answers one measurement.
+fn attend(mut stream: &UnixStream, watcher: &Watcher, link: &Mutex<Link>) -> io::Result<()> {
+    let current = || link.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let (mark, begun) = (watcher.mark()?, current());
+    send(stream, &Begun { link: begun.to_string() })?;
+    if stream.read(&mut [0])? == 0 {
+        return Ok(());
+    }
+    let keeping = watcher.since(&mark)?;
+    let doubt = if current() == begun {
+        doubt(&begun, &keeping)
+    } else {
+        Some("the link was changed while this was measured".to_owned())
+    };
+    send(stream, &Ended { doubt })
+}
+
+fn send<T: Serialize>(mut stream: &UnixStream, what: &T) -> io::Result<()> {
+    stream.write_all((serde_json::to_string(what)? + "\n").as_bytes())
+}
+
+fn receive<T: for<'de> Deserialize<'de>>(stream: &UnixStream) -> io::Result<T> {
+    let mut line = String::new();
+    BufReader::new(Read::take(stream, LINE_BYTES_MAX)).read_line(&mut line)?;
+    serde_json::from_str(&line).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// A measurement that has begun inside an emulated network.
+pub(crate) struct Witness {
+    stream: UnixStream,
+    link: String,
+}
+
+impl Witness {
+    /// Begins; `None` where nobody carries packets and answers.
+    pub(crate) fn call() -> Option<Self> {
+        let call = || {
+            let stream = UnixStream::connect_addr(&address()?)?;
+            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_write_timeout(Some(PATIENCE))?;
+            let Begun { link } = receive(&stream)?;
+            io::Result::Ok(Self { stream, link })
+        };
+        call().ok()
+    }
+
+    /// Ends: the link, and what is wrong with figures that were taken over it since, if anything is.
+    pub(crate) fn end(mut self) -> (String, Option<String>) {
+        let asked = self.stream.write_all(b"\n").and_then(|()| receive::<Ended>(&self.stream));
+        let doubt = match asked {
+            Ok(Ended { doubt }) => doubt,
+            Err(error) => Some(format!("nobody says how the link was kept: {error}")),
+        };
+        (self.link, doubt)
+    }
+}
