@@ -67,6 +67,9 @@ pub(crate) enum LabCommand {
         /// The directory that `lab run --output` wrote to
         #[arg(value_name = "DIRECTORY")]
         directory: PathBuf,
+        /// Print one JSON array, with an object for each study
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -137,7 +140,9 @@ pub(crate) fn run(command: &LabCommand) -> Result<(), Failure> {
             result.map_err(|failure| if options.json { failure.told_as_json() } else { failure })
         }
         LabCommand::Report { directory } => make_report(directory),
-        LabCommand::Check { directory } => check(directory),
+        LabCommand::Check { directory, json } => {
+            check(directory, *json).map_err(|failure| if *json { failure.told_as_json() } else { failure })
+        }
     }
 }
 
@@ -288,11 +293,9 @@ fn read(directory: &Path) -> Result<Vec<StudyResult>, Failure> {
     Ok(results)
 }
 
-fn check(directory: &Path) -> Result<(), Failure> {
+fn check(directory: &Path, json: bool) -> Result<(), Failure> {
     let verdicts = report::check(&read(directory)?);
-    for verdict in &verdicts {
-        print(&format!("{verdict}\n"))?;
-    }
+    tell(json, &verdicts, |verdicts| verdicts.iter().map(|verdict| format!("{verdict}\n")).collect())?;
     let missed: Vec<&str> =
         verdicts.iter().filter(|verdict| !verdict.is_met()).map(|verdict| &*verdict.study).collect();
     if missed.is_empty() {

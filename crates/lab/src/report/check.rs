@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 use super::{figure_text, named};
 use crate::study::{CellResult, OFF, REACHED, StudyResult, study};
 
@@ -11,7 +13,7 @@ use crate::study::{CellResult, OFF, REACHED, StudyResult, study};
 const HELD: [&str; 2] = ["dalgic-tcp", "dalgic-sweep"];
 
 /// What is to be said of one study.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Verdict {
     /// Its name.
     pub study: String,
