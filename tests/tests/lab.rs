@@ -13,20 +13,88 @@ use serde_json::Value;
 /// Far more than a short study takes.
 const LIMIT: Duration = Duration::from_secs(300);
 
+/// Cells of each study that take a second or two, and need no programs.
+const SHORT: [(&str, &[&str]); 14] = [
+    ("dalgic-tcp", &["max_tcp_window=64KB", "direction=I-to-T", "rtt_ms=0"]),
+    ("dalgic-sweep", &["mode=write-solicited", "request_kib=8", "window=32", "rtt_ms=2"]),
+    ("dalgic-lan", &["mode=read", "request_kib=64", "window=32"]),
+    ("dalgic-connections", &["figure=rate", "loss_percent=0", "rtt_ms=2", "connections=2"]),
+    ("trinkle-baseline", &["frames=standard", "direction=to-target"]),
+    ("trinkle-profiles", &["initiator=physical", "profile=sql-64k", "frames=jumbo"]),
+    ("lu-login", &["session=discovery", "targets=16", "authentication=none", "phase=total"]),
+    ("lu-light", &["configuration=campus-iscsi", "op=write", "size_kib=4"]),
+    ("lu-heavy", &["configuration=campus-iscsi", "size_kib=4", "read_percent=80"]),
+    ("lu-trace", &["figure=mb_per_s", "configuration=gige-lan-iscsi"]),
+    ("dr-local", &["through=blocks", "op=read", "disk=iscsi-gige", "file_mib=1"]),
+    ("dr-wan", &["tcp_buffer=64KB", "window=4", "loss_percent=0", "added_ms=0"]),
+    ("dr-shared", &["figure=iscsi-rate", "reserved=60%", "flows=1"]),
+    ("fujita-micro", &["access=sequential-read", "design=threads", "size_kib=32"]),
+];
+/// Those that need programs: lab_files.rs runs cells of them.
+const OF_FILES: [&str; 3] = ["lu-files", "fujita-postmark", "fujita-netserver"];
+
 fn lab(arguments: &[&str]) -> Result<Finished> {
     Ok(run(Command::new(binary()).arg("lab").args(arguments), LIMIT)?)
+}
+
+/// What says that this machine cannot do it at all.
+const LACKS: [&str; 2] = ["there is no emulated network", "are in memory, where nothing is cold"];
+
+/// What `lunette lab run` did; nothing where this machine may make no network, or has no disk, which is told.
+fn studied(command: &mut Command) -> Result<Option<Finished>> {
+    let finished = run(command, LIMIT)?;
+    if LACKS.iter().any(|lack| finished.output.contains(lack)) {
+        lunette_skip::record_lacking(finished.output.trim());
+        return Ok(None);
+    }
+    ensure!(finished.success(), "{}: {}", finished.ending(), finished.output);
+    Ok(Some(finished))
+}
+
+/// The result of a short run of a study.
+fn result_of(study: &str, arguments: &[&str]) -> Result<Option<Value>> {
+    let mut command = Command::new(binary());
+    command.args(["lab", "run", study, "--quick", "--quiet", "--json"]).args(arguments);
+    let finished = studied(&mut command)?;
+    Ok(finished.map(|finished| serde_json::from_str(finished.output.trim())).transpose()?)
+}
+
+/// Each study has a cell that is measured here, from its network to its figure.
+#[test]
+fn a_cell_of_every_study_is_measured() -> Result<()> {
+    let listed: Value = serde_json::from_str(lab(&["list", "--json"])?.output.trim())?;
+    let listed = listed.as_array().context("a list")?.iter().filter_map(|study| study["name"].as_str());
+    let mut listed: Vec<&str> = listed.collect();
+    let mut known: Vec<&str> = SHORT.iter().map(|study| study.0).chain(OF_FILES).collect();
+    listed.sort_unstable();
+    known.sort_unstable();
+    assert_eq!(listed, known, "each study is to have a cell here");
+    // Images are to be on a disk.
+    let scratch = tempfile::tempdir_in("/var/tmp")?;
+    for (study, only) in SHORT {
+        let mut arguments = vec!["--scratch", scratch.path().to_str().context("a name")?];
+        arguments.extend(only.iter().flat_map(|parameter| ["--only", parameter]));
+        let Some(result) = result_of(study, &arguments)? else { continue };
+        let cells = result["cells"].as_array().context("cells")?;
+        ensure!((1..=4).contains(&cells.len()) && result["is_partial"] == false, "{study}: {result}");
+        for cell in cells {
+            ensure!(cell["measured"].as_f64().is_some_and(|figure| figure > 0.0), "{study}: {cell}");
+            ensure!(cell["limit"].as_str().is_some_and(|limit| !limit.is_empty()), "{study}: {cell}");
+        }
+        assert_eq!(fs::read_dir(scratch.path())?.count(), 0, "{study} leaves nothing behind");
+    }
+    Ok(())
 }
 
 #[test]
 fn a_study_is_run_and_reported() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let path = directory.path().to_str().context("a name")?;
-    let finished = lab(&["run", "lu-light", "--quick", "--quiet", "--output", path])?;
-    if finished.output.contains("there is no emulated network") {
-        lunette_skip::record_lacking(finished.output.trim());
+    let mut command = Command::new(binary());
+    command.args(["lab", "run", "lu-light", "--quick", "--quiet", "--output", path]);
+    if studied(&mut command)?.is_none() {
         return Ok(());
     }
-    ensure!(finished.success(), "{}: {}", finished.ending(), finished.output);
     let result: Value = serde_json::from_str(&fs::read_to_string(directory.path().join("lu-light.json"))?)?;
     let cells = result["cells"].as_array().context("cells")?;
     assert_eq!((cells.len(), &result["is_partial"]), (24, &false.into()));
@@ -51,6 +119,11 @@ fn a_study_is_run_and_reported() -> Result<()> {
         // The round trip of the campus is 2 ms: no command takes less.
         ensure!(cell["link"] != "campus" || figure("measured") > 1.4, "{cell}");
     }
+    let is_off = |cell: &Value| {
+        let ratio = cell["measured"].as_f64().zip(cell["published"].as_f64()).map(|(own, other)| own / other);
+        ratio.is_some_and(|ratio| (ratio - 1.0).abs() > 0.1)
+    };
+    let off = cells.iter().filter(|cell| is_off(cell)).count();
     // Single reads stand beside the paper's, single writes alone.
     for cell in cells {
         let time = |of: &str, name: &str| cell[of][name].as_f64();
@@ -61,7 +134,9 @@ fn a_study_is_run_and_reported() -> Result<()> {
         assert_eq!(time("published_times", "standard_deviation").is_some(), is_read, "{cell}");
         // Disks are not memory, and that is said, unless nobody understands what came here.
         let is_sooner = cell["measured"].as_f64() < cell["model"].as_f64();
-        ensure!(cell["why"].is_string() || cell["limit"] == "unexplained" || is_sooner, "{cell}");
+        let is_open = cell["limit"] == "unexplained" || is_sooner;
+        // A busy machine may be as slow by chance.
+        ensure!(cell["why"].is_string() || is_open || !is_off(cell), "{cell}");
         ensure!(
             cell["spread"].is_null() && cell["model"].is_null() == cell["model_absent"].is_string(),
             "{cell}"
@@ -95,7 +170,7 @@ fn a_study_is_run_and_reported() -> Result<()> {
     ensure!(finished.ending() == "exit status 1", "{}", finished.output);
     for told in [
         "dalgic-tcp: there is no result".to_owned(),
-        format!("24 of 24 published figures are off by more than 10 %, {reasons} of them with the reason"),
+        format!("{off} of 24 published figures are off by more than 10 %, {reasons} of them with the reason"),
     ] {
         ensure!(finished.output.contains(&told), "{}", finished.output);
     }
@@ -111,12 +186,7 @@ fn the_steps_of_chap_are_told_and_files_may_be_anywhere() -> Result<()> {
     let mut command = Command::new(binary());
     command.current_dir(directory.path()).args(["lab", "run", "lu-login", "--quick", "--quiet", "--json"]);
     command.args(["--only", "authentication=mutual", "--only", "session=normal", "--only", "digests=none"]);
-    let finished = run(&mut command, LIMIT)?;
-    if finished.output.contains("there is no emulated network") {
-        lunette_skip::record_lacking(finished.output.trim());
-        return Ok(());
-    }
-    ensure!(finished.success(), "{}: {}", finished.ending(), finished.output);
+    let Some(finished) = studied(&mut command)? else { return Ok(()) };
     let result: Value = serde_json::from_str(finished.output.trim())?;
     let cells = result["cells"].as_array().context("cells")?;
     let mean = |phase: &str| {
@@ -151,14 +221,8 @@ fn the_steps_of_chap_are_told_and_files_may_be_anywhere() -> Result<()> {
 
 #[test]
 fn cells_are_chosen_by_their_parameters() -> Result<()> {
-    let arguments = ["run", "lu-trace", "--quick", "--quiet", "--json", "--only", "configuration=fc-san"];
-    let finished = lab(&arguments)?;
-    if finished.output.contains("there is no emulated network") {
-        lunette_skip::record_lacking(finished.output.trim());
-        return Ok(());
-    }
-    ensure!(finished.success(), "{}: {}", finished.ending(), finished.output);
-    let result: Value = serde_json::from_str(finished.output.trim())?;
+    let only = ["--only", "configuration=fc-san"];
+    let Some(result) = result_of("lu-trace", &only)? else { return Ok(()) };
     let units: Vec<_> =
         result["cells"].as_array().context("cells")?.iter().map(|cell| &cell["unit"]).collect();
     assert_eq!(units, ["MB/s", "ms"]);
@@ -186,15 +250,9 @@ fn peers_take_turns_with_ours() {
 }
 
 fn turns_with_peers() -> Result<()> {
-    let arguments = ["run", "dalgic-sweep", "--quick", "--quiet", "--peers", "tgtd,istgt", "--json"];
     let only = ["--only", "rtt_ms=0", "--only", "request_kib=8", "--only", "window=1"];
-    let finished = lab(&[&arguments[..], &only].concat())?;
-    if finished.output.contains("there is no emulated network") {
-        lunette_skip::record_lacking(finished.output.trim());
-        return Ok(());
-    }
-    ensure!(finished.success(), "{}: {}", finished.ending(), finished.output);
-    let result: Value = serde_json::from_str(finished.output.trim())?;
+    let arguments = [&["--peers", "tgtd,istgt"], &only[..]].concat();
+    let Some(result) = result_of("dalgic-sweep", &arguments)? else { return Ok(()) };
     let cells = result["cells"].as_array().context("cells")?;
     let target =
         |cell: &Value| cell["parameters"].as_array().and_then(|all| all.last()).map(|pair| pair[1].clone());
