@@ -13,6 +13,7 @@ mod conformance;
 mod deny;
 mod doc_paths;
 mod fuzz;
+mod lab;
 mod layers;
 mod lint;
 mod packages;
@@ -75,6 +76,8 @@ enum Task {
     /// Measure speed: beside other targets, a bare loop and local disks, at scale, in instructions (docs/guide/measure.md)
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Run the lab's studies with the release binary under a clock, check the results and print a table (docs/guide/measure.md)
+    Lab(lab::Options),
     /// Kill the target at random moments under load and check that what it acknowledged is there
     Crash {
         /// How many rounds, in each of the two durability modes
@@ -110,6 +113,7 @@ fn run(task: Task) -> Result<bool> {
     let mut report = Report::new();
     match task {
         Task::Bench(what) => return bench::run(&workspace, &what),
+        Task::Lab(options) => return lab::run_all(&workspace, &options),
         Task::Test => test(&workspace, &mut report),
         Task::Packages => packages::step(&mut report),
         Task::Lint => lint::steps(&workspace, &mut report),

@@ -41,6 +41,13 @@ pub(crate) fn build_bench(workspace: &Workspace) -> Result<(PathBuf, PathBuf)> {
     Ok((built(workspace, "lunette")?, built(workspace, "lunette-bench")?))
 }
 
+/// The binary that says in results which commit it is of. Says nothing unless it fails.
+pub(crate) fn build_of_commit(workspace: &Workspace, commit: &str) -> Result<PathBuf> {
+    let finished = process::run(build_command(workspace).env("LUNETTE_COMMIT", commit), BUILD_LIMIT)?;
+    ensure!(finished.success(), "cargo build: {}:\n{}", finished.ending(), finished.output);
+    built(workspace, "lunette")
+}
+
 fn build_command(workspace: &Workspace) -> Command {
     cargo(workspace, &["build", "--release", "--package", "lunette-cli"])
 }

@@ -2,9 +2,12 @@
 
 use std::env;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use cargo_metadata::{Metadata, MetadataCommand};
+use lunette_tests::process::{Finished, run};
 
 /// The checkout that xtask was built from.
 pub(crate) struct Workspace {
@@ -33,6 +36,15 @@ impl Workspace {
             command.other_options(["--locked".to_owned()]);
         }
         command.exec().context("cargo metadata")
+    }
+
+    /// The commit, with a mark if the checkout has changes of its own; "unknown" where git does not say.
+    pub(crate) fn commit(&self) -> String {
+        let mut command = Command::new("git");
+        command.args(["describe", "--always", "--dirty"]).current_dir(&self.root);
+        let finished = run(&mut command, Duration::from_secs(20)).ok().filter(Finished::success);
+        let line = finished.and_then(|finished| finished.output.lines().next().map(str::to_owned));
+        line.unwrap_or_else(|| "unknown".to_owned())
     }
 
     /// Cargo's target directory.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, anyhow};
 
 use super::report::Outcome;
+use crate::lab;
 use crate::workspace::Workspace;
 
 /// Where marks may be.
@@ -19,31 +20,40 @@ const OF_GUIDE: [&str; 3] = ["floor", "engines", "scale"];
 pub(crate) fn write(workspace: &Workspace, results: &[PathBuf]) -> Result<()> {
     for path in results {
         let json = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-        let outcome: Outcome =
-            serde_json::from_str(&json).with_context(|| format!("{}: no result", path.display()))?;
-        let place = write_one(workspace, &outcome)?;
-        println!("{place}: the table of bench {} is that of {}", outcome.bench, path.display());
+        let (bench, table) = table(&json).with_context(|| format!("{}: no result", path.display()))?;
+        let place = write_one(workspace, &bench, &table)?;
+        println!("{place}: the table of bench {bench} is that of {}", path.display());
     }
     Ok(())
 }
 
-fn write_one(workspace: &Workspace, outcome: &Outcome) -> Result<&'static str> {
+/// A result's name and table: of a benchmark, or of the lab.
+fn table(json: &str) -> Result<(String, String)> {
+    if let Ok(outcome) = serde_json::from_str::<lab::Outcome>(json) {
+        return Ok((lab::NAME.to_owned(), outcome.markdown()));
+    }
+    let outcome: Outcome = serde_json::from_str(json)?;
+    let table = outcome.markdown();
+    Ok((outcome.bench, table))
+}
+
+fn write_one(workspace: &Workspace, bench: &str, table: &str) -> Result<&'static str> {
     for document in DOCUMENTS {
         let path = workspace.root().join(document);
         let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        if let Some(text) = replaced(&text, &outcome.bench, &outcome.markdown()) {
+        if let Some(text) = replaced(&text, bench, table) {
             std::fs::write(&path, text).with_context(|| path.display().to_string())?;
             return Ok(document);
         }
     }
-    if OF_GUIDE.contains(&outcome.bench.as_str()) {
+    if OF_GUIDE.contains(&bench) {
         let path = workspace.root().join(GUIDE);
         let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-        let text = appended(&text, &outcome.bench, &outcome.markdown());
+        let text = appended(&text, bench, table);
         std::fs::write(&path, text).with_context(|| path.display().to_string())?;
         return Ok(GUIDE);
     }
-    let [begin, end] = marks(&outcome.bench);
+    let [begin, end] = marks(bench);
     Err(anyhow!("neither {} has {begin} ... {end}", DOCUMENTS.join(" nor ")))
 }
 

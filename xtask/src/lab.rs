@@ -1,0 +1,396 @@
+//! `cargo xtask lab`: the lab's studies with the release binary under a clock, and what `lunette lab check` says of them, as one table.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use lunette_tests::process::run;
+use serde::{Deserialize, Serialize};
+
+use crate::suites;
+use crate::workspace::Workspace;
+
+/// What the short runs of all studies together may take (issue "The lab").
+const QUICK_BAR: Duration = Duration::from_secs(900);
+/// A study that takes longer hangs: short ones, and whole ones.
+const LIMITS: [Duration; 2] = [QUICK_BAR, Duration::from_secs(4 * 3600)];
+/// Lists and checks.
+const SHORT_LIMIT: Duration = Duration::from_secs(60);
+/// Of results and of the marks in the guide.
+pub(crate) const NAME: &str = "lab";
+
+/// What is run.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// One short run of each cell; all studies together are to be over in 900 s
+    #[arg(long)]
+    quick: bool,
+    /// Only these studies (`lunette lab list`)
+    #[arg(long, value_name = "STUDY", num_args = 1..)]
+    only: Vec<String>,
+    /// Where the results go, with the report; without it, below Cargo's target directory
+    #[arg(long, value_name = "DIRECTORY")]
+    directory: Option<PathBuf>,
+    /// Also write the table as JSON to this file, for `cargo xtask bench readme`
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+}
+
+/// One study of the list, as `lunette lab list --json` has it.
+#[derive(Debug, Deserialize)]
+struct Listed {
+    name: String,
+}
+
+/// What is read of a result.
+#[derive(Debug, Deserialize)]
+struct StudyResult {
+    host: Host,
+    cells: Vec<Cell>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Cell {
+    limit: String,
+}
+
+/// The machine as results have it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Host {
+    time_unix_s: u64,
+    lunette: String,
+    processor: String,
+    cores: usize,
+    memory_bytes: u64,
+    kernel: String,
+    load_average: String,
+}
+
+/// What is read of a verdict of `lunette lab check --json`.
+#[derive(Debug, Deserialize)]
+struct Verdict {
+    study: String,
+    reached: usize,
+    modelled: usize,
+    short: Vec<String>,
+    /// Cells that nobody can explain.
+    defects: Vec<String>,
+    unexplained: Vec<String>,
+}
+
+/// One study.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Row {
+    study: String,
+    seconds: f64,
+    /// Why there are no figures.
+    failure: Option<String>,
+    cells: usize,
+    /// Cells that reach 95 % of what the model expects, and those that have a model.
+    reached: usize,
+    modelled: usize,
+    /// Cells whose limit was this machine.
+    machine: usize,
+    /// Cells that nobody can explain, and published figures that are off without a reason.
+    unexplained: usize,
+}
+
+/// All of it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Outcome {
+    bench: String,
+    commit: String,
+    is_quick: bool,
+    /// All studies were run.
+    is_whole: bool,
+    /// `lunette lab check` was content.
+    is_met: bool,
+    host: Option<Host>,
+    rows: Vec<Row>,
+}
+
+/// Builds, runs, checks and prints. False if a study has failed, the check is not content, or short runs of all took too long.
+pub(crate) fn run_all(workspace: &Workspace, options: &Options) -> Result<bool> {
+    let commit = workspace.commit();
+    let binary = suites::build_of_commit(workspace, &commit)?;
+    let directory = match &options.directory {
+        Some(directory) => directory.clone(),
+        None => workspace.target_directory()?.join(if options.quick { "lab-quick" } else { "lab" }),
+    };
+    // What an earlier run has left would count as this one's.
+    if options.directory.is_none() && directory.exists() {
+        std::fs::remove_dir_all(&directory).with_context(|| directory.display().to_string())?;
+    }
+    std::fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
+    let listed = first_line(&binary, &["lab", "list", "--json"])?;
+    let listed: Vec<Listed> = serde_json::from_str(&listed).context("lunette lab list --json")?;
+    let listed: Vec<&str> = listed.iter().map(|study| &*study.name).collect();
+    for name in &options.only {
+        ensure!(listed.contains(&&**name), "{name} is no study; there are {}", listed.join(", "));
+    }
+    let is_wanted = |name: &&&str| options.only.is_empty() || options.only.iter().any(|only| only == **name);
+    let mut outcome = Outcome {
+        bench: NAME.to_owned(),
+        commit,
+        is_quick: options.quick,
+        is_whole: options.only.is_empty(),
+        is_met: false,
+        host: None,
+        rows: Vec::new(),
+    };
+    for name in listed.iter().filter(is_wanted) {
+        let (row, host) = study(&binary, name, options.quick, &directory)?;
+        println!("{}", row.line());
+        outcome.host = outcome.host.or(host);
+        outcome.rows.push(row);
+    }
+    outcome.check(&binary, &directory)?;
+    // It names its files.
+    let report = run(Command::new(&binary).args(["lab", "report"]).arg(&directory), SHORT_LIMIT)?;
+    print!("{}", report.output);
+    if let Some(path) = &options.save {
+        let json = serde_json::to_string_pretty(&outcome)?;
+        std::fs::write(path, json + "\n").with_context(|| path.display().to_string())?;
+    }
+    print!("\n{}", outcome.markdown());
+    Ok(outcome.is_good())
+}
+
+/// One study, and the machine as its result has it.
+fn study(binary: &Path, name: &str, is_quick: bool, directory: &Path) -> Result<(Row, Option<Host>)> {
+    let mut command = Command::new(binary);
+    command.args(["lab", "run", name, "--quiet", "--output"]).arg(directory);
+    if is_quick {
+        command.arg("--quick");
+    }
+    let began = Instant::now();
+    let finished = run(&mut command, LIMITS[usize::from(!is_quick)])?;
+    let mut row = Row {
+        study: name.to_owned(),
+        seconds: began.elapsed().as_secs_f64(),
+        failure: None,
+        cells: 0,
+        reached: 0,
+        modelled: 0,
+        machine: 0,
+        unexplained: 0,
+    };
+    if !finished.success() {
+        let told = finished.output.lines().find_map(|line| line.strip_prefix("error: "));
+        row.failure = Some(told.map_or_else(|| finished.ending(), str::to_owned));
+        return Ok((row, None));
+    }
+    let path = directory.join(format!("{name}.json"));
+    let json = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let result: StudyResult = serde_json::from_str(&json).with_context(|| path.display().to_string())?;
+    row.cells = result.cells.len();
+    row.machine = result.cells.iter().filter(|cell| cell.limit.starts_with("machine")).count();
+    Ok((row, Some(result.host)))
+}
+
+/// What a command of this binary says first on its standard output, whatever its status.
+fn first_line(binary: &Path, arguments: &[&str]) -> Result<String> {
+    let finished = run(Command::new(binary).args(arguments), SHORT_LIMIT)?;
+    let line = finished.output.lines().find(|line| line.starts_with('['));
+    Ok(line.with_context(|| format!("lunette {}: {}", arguments.join(" "), finished.output))?.to_owned())
+}
+
+impl Row {
+    fn line(&self) -> String {
+        let told = self.failure.clone().unwrap_or_else(|| format!("{} cells", self.cells));
+        format!("{:>8.1} s  {}: {told}", self.seconds, self.study)
+    }
+
+    fn markdown(&self) -> String {
+        let Self { study, seconds, cells, reached, modelled, machine, unexplained, .. } = self;
+        if let Some(failure) = &self.failure {
+            return format!("| {study} | **{failure}** | – | – | – | {seconds:.1} |\n");
+        }
+        let met = if *modelled == 0 { "–".to_owned() } else { format!("{reached} of {modelled}") };
+        format!("| {study} | {cells} | {met} | {machine} | {unexplained} | {seconds:.1} |\n")
+    }
+}
+
+impl Outcome {
+    /// Puts in what the check says, and prints which cells are short.
+    fn check(&mut self, binary: &Path, directory: &Path) -> Result<()> {
+        if self.rows.iter().all(|row| row.failure.is_some()) {
+            return Ok(());
+        }
+        let directory = directory.to_str().context("a directory in UTF-8")?;
+        let verdicts = first_line(binary, &["lab", "check", "--json", directory])?;
+        let verdicts: Vec<Verdict> = serde_json::from_str(&verdicts).context("lunette lab check --json")?;
+        for verdict in &verdicts {
+            let Some(row) = self.rows.iter_mut().find(|row| row.study == verdict.study) else { continue };
+            (row.reached, row.modelled) = (verdict.reached, verdict.modelled);
+            row.unexplained = verdict.defects.len() + verdict.unexplained.len();
+            for (what, lines) in [
+                ("less", &verdict.short),
+                ("unexplained", &verdict.defects),
+                ("without a reason", &verdict.unexplained),
+            ] {
+                for line in lines {
+                    println!("{what}: {}: {line}", verdict.study);
+                }
+            }
+        }
+        let checked = run(Command::new(binary).args(["lab", "check", directory]), SHORT_LIMIT)?;
+        self.is_met = checked.success();
+        Ok(())
+    }
+
+    fn seconds(&self) -> f64 {
+        self.rows.iter().map(|row| row.seconds).sum()
+    }
+
+    /// Whether all of it is as it is to be. A part is only to be measured.
+    fn is_good(&self) -> bool {
+        let is_in_time = !self.is_quick || self.seconds() <= QUICK_BAR.as_secs_f64();
+        let is_measured = self.rows.iter().all(|row| row.failure.is_none());
+        is_measured && (!self.is_whole || (self.is_met && is_in_time))
+    }
+
+    /// The table, and a sentence that says what it is of.
+    pub(crate) fn markdown(&self) -> String {
+        let mut text = String::from(
+            "| study | cells | met | machine | unexplained | seconds |\n|---|---:|---:|---:|---:|---:|\n",
+        );
+        for row in &self.rows {
+            text += &row.markdown();
+        }
+        let sum = |of: fn(&Row) -> usize| self.rows.iter().map(of).sum::<usize>();
+        let _ = writeln!(
+            text,
+            "| all | {} | {} of {} | {} | {} | {} |\n",
+            sum(|row| row.cells),
+            sum(|row| row.reached),
+            sum(|row| row.modelled),
+            sum(|row| row.machine),
+            sum(|row| row.unexplained),
+            self.time()
+        );
+        let runs = if self.is_quick { "One short run of each cell" } else { "Three runs of each cell" };
+        let check = match (self.is_whole, self.is_met) {
+            (false, _) => "some of the studies",
+            (true, true) => "`lunette lab check` is content",
+            (true, false) => "**`lunette lab check` is not content**",
+        };
+        let _ = write!(text, "{runs}; {check}. ");
+        match &self.host {
+            Some(host) => {
+                let gib = host.memory_bytes as f64 / f64::from(1_u32 << 30);
+                let _ = writeln!(
+                    text,
+                    "{}, {} processors, {gib:.1} GiB, {}, load {} before; lunette {} at {}, {}.",
+                    host.processor,
+                    host.cores,
+                    host.kernel,
+                    host.load_average,
+                    host.lunette,
+                    self.commit,
+                    date(host.time_unix_s)
+                );
+            }
+            None => text.push_str("Nothing was measured.\n"),
+        }
+        text
+    }
+
+    /// The time of all, beside its bar where there is one.
+    fn time(&self) -> String {
+        let (seconds, bar) = (self.seconds(), QUICK_BAR.as_secs_f64());
+        match (self.is_quick && self.is_whole, seconds <= bar) {
+            (false, _) => format!("{seconds:.0}"),
+            (true, true) => format!("{seconds:.0} ≤ {bar:.0}"),
+            (true, false) => format!("**{seconds:.0} > {bar:.0}**"),
+        }
+    }
+}
+
+/// The day of a time since 1970, by the rules of the Gregorian calendar: 400 years have 146,097 days, and begin in March here.
+fn date(unix_s: u64) -> String {
+    let days = unix_s / 86_400 + 719_468;
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(seconds: f64) -> Outcome {
+        let row = Row {
+            study: "dalgic-tcp".to_owned(),
+            seconds,
+            failure: None,
+            cells: 16,
+            reached: 15,
+            modelled: 16,
+            machine: 1,
+            unexplained: 0,
+        };
+        let host = Host {
+            time_unix_s: 951_782_400,
+            lunette: "0.1.0".to_owned(),
+            processor: "P".to_owned(),
+            cores: 2,
+            memory_bytes: 3 << 29,
+            kernel: "Linux 6.1".to_owned(),
+            load_average: "0.10".to_owned(),
+        };
+        let (bench, commit) = (NAME.to_owned(), "abc".to_owned());
+        Outcome {
+            bench,
+            commit,
+            is_quick: true,
+            is_whole: true,
+            is_met: true,
+            host: Some(host),
+            rows: vec![row],
+        }
+    }
+
+    #[test]
+    fn a_table_has_the_time_beside_its_bar() {
+        let text = outcome(812.4).markdown();
+        assert!(text.contains("| dalgic-tcp | 16 | 15 of 16 | 1 | 0 | 812.4 |\n"), "{text}");
+        assert!(text.contains("| all | 16 | 15 of 16 | 1 | 0 | 812 ≤ 900 |\n"), "{text}");
+        assert!(text.contains("1.5 GiB, Linux 6.1, load 0.10 before; lunette 0.1.0 at abc, 2000-02-29.\n"));
+        assert!(outcome(812.4).is_good() && !outcome(901.0).is_good());
+        assert!(outcome(901.0).markdown().contains("**901 > 900**"));
+        let mut part = outcome(901.0);
+        (part.is_whole, part.is_met) = (false, false);
+        assert!(part.is_good() && part.markdown().contains("| 901 |"));
+        part.rows[0].failure = Some("it needs smbd".to_owned());
+        assert!(!part.is_good() && part.markdown().contains("| dalgic-tcp | **it needs smbd** | – |"));
+    }
+
+    #[test]
+    fn days_are_those_of_the_calendar() {
+        for (unix_s, day) in [
+            (0, "1970-01-01"),
+            (86_399, "1970-01-01"),
+            (951_868_800, "2000-03-01"),
+            (1_735_689_599, "2024-12-31"),
+            (4_107_542_400, "2100-03-01"),
+        ] {
+            assert_eq!(date(unix_s), day);
+        }
+    }
+
+    #[test]
+    fn what_is_saved_is_read_again() {
+        let json = serde_json::to_string(&outcome(1.0)).expect("JSON");
+        let back: Outcome = serde_json::from_str(&json).expect("the same");
+        assert_eq!(back.markdown(), outcome(1.0).markdown());
+    }
+}
