@@ -263,6 +263,15 @@ fn turns_with_peers() -> Result<()> {
         let is_ours = target(cell).is_some_and(|target| target == "lunette");
         ensure!(cell["measured"].as_f64() > Some(0.0) && cell["published"].is_number() == is_ours, "{cell}");
     }
+    // Who took part is told with its version, and what it says of itself.
+    let version = |name: &str| result["versions"][name].as_str().unwrap_or_default();
+    ensure!(version("tgtd").starts_with(|first: char| first.is_ascii_digit()), "{result}");
+    ensure!(version("istgt").contains("istgt") && result["versions"]["samba"].is_null(), "{result}");
+    for target in ["lunette", "tgtd", "istgt"] {
+        let revision = &result["targets"][target]["revision"];
+        ensure!(revision.as_str().is_some_and(|revision| !revision.is_empty()), "{target}: {result}");
+    }
+    assert_eq!(result["targets"]["lunette"]["vendor"], "LUNETTE", "{result}");
     // None of the others agrees to what ours does.
     let agreed = |at: usize| cells[at]["negotiated"].as_u64();
     ensure!(agreed(0).is_some() && agreed(0) != agreed(1) && agreed(0) != agreed(2), "{result}");

@@ -18,6 +18,9 @@ pub struct Host {
     pub time_unix_s: u64,
     /// The version of this program.
     pub lunette: String,
+    /// The commit that it was built from, where that was said when it was built (`LUNETTE_COMMIT`).
+    #[serde(default)]
+    pub commit: Option<String>,
     /// The processor's name.
     pub processor: String,
     /// Processors that may be used.
@@ -41,6 +44,7 @@ impl Host {
         Self {
             time_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             lunette: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: option_env!("LUNETTE_COMMIT").map(str::to_owned),
             processor: line_of("/proc/cpuinfo", "model name"),
             cores: std::thread::available_parallelism().map_or(0, usize::from),
             memory_bytes: kib * 1024,
@@ -156,6 +160,7 @@ mod tests {
     #[test]
     fn this_machine_has_a_kernel_and_memory() {
         let host = Host::look();
+        assert_eq!(host.commit.as_deref(), option_env!("LUNETTE_COMMIT"));
         assert!(host.kernel.starts_with("Linux ") && host.memory_bytes > 0 && host.cores > 0, "{host:?}");
     }
 }

@@ -134,6 +134,8 @@ mod tests {
             differs: String::new(),
             axes: axes.map(|(across, curves)| (across.into(), curves.into())),
             host: Host::look(),
+            versions: BTreeMap::new(),
+            targets: BTreeMap::new(),
             link: BTreeMap::new(),
             seed: 1,
             is_quick: false,

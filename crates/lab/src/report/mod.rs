@@ -234,8 +234,13 @@ pub fn notes(result: &StudyResult) -> Vec<String> {
     }
     let host = &result.host;
     let gib = host.memory_bytes as f64 / f64::from(1_u32 << 30);
+    let commit = host.commit.as_ref().map(|commit| format!(" at {commit}")).unwrap_or_default();
+    let told = |(name, version): (&String, &Option<String>)| Some(format!("{name}: {}", version.as_ref()?));
+    let versions: Vec<String> = result.versions.iter().filter_map(told).collect();
+    let versions =
+        if versions.is_empty() { String::new() } else { format!(" Beside it {}.", versions.join(", ")) };
     notes.push(format!(
-        "Lunette {} on {}, {} processors, {gib:.1} GiB, {}, load {} before; seed {}.",
+        "Lunette {}{commit} on {}, {} processors, {gib:.1} GiB, {}, load {} before; seed {}.{versions}",
         host.lunette, host.processor, host.cores, host.kernel, host.load_average, result.seed
     ));
     notes

@@ -35,6 +35,11 @@ fn result(parameter: &str) -> StudyResult {
         differs: "Everything.".into(),
         axes: None,
         host: Host::look(),
+        versions: BTreeMap::from([
+            ("tgtd".to_owned(), Some("1.0.85".to_owned())),
+            ("istgt".to_owned(), None),
+        ]),
+        targets: BTreeMap::new(),
         link: BTreeMap::from([("oc3-0".to_owned(), link)]),
         seed: 1,
         is_quick: true,
@@ -68,6 +73,7 @@ fn rows_have_what_the_columns_say() {
 #[test]
 fn notes_count_what_is_off() {
     let notes = notes(&result("read")).join("\n");
+    assert!(notes.contains("; seed 1. Beside it tgtd: 1.0.85."), "{notes}");
     assert!(notes.contains("1 of 2 cells are off the model by more than 10 %."), "{notes}");
     assert!(notes.contains("Link oc3-0: rate=155M, cubic; packets were 12 us late"), "{notes}");
     assert!(notes.contains("the figures are rough") && !notes.contains("no reason follows"), "{notes}");

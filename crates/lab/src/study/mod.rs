@@ -25,6 +25,7 @@ mod runner;
 mod service;
 mod site;
 mod trinkle;
+mod versions;
 mod why;
 
 pub use peer::Peer;
@@ -32,6 +33,7 @@ pub use result::{CellResult, Further, LatencyParts, LinkFacts, REACHED, StudyRes
 pub(crate) use result::{OFF, UNEXPLAINED};
 pub use runner::{Laboratory, Told};
 pub(crate) use site::{BLOCK_BYTES, RANGE_BYTES, Site};
+pub use versions::Identity;
 
 pub(crate) use probe::{DiskProbe, Keys, Load, Metric, Probe};
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use lunette_workload::model::Limit;
 use serde::{Deserialize, Serialize};
 
+use super::versions::Identity;
 use crate::report::figure_text;
 use crate::{Host, Latency, Negotiated, Stage, ToldApart};
 
@@ -27,6 +28,12 @@ pub struct StudyResult {
     pub axes: Option<(String, String)>,
     /// Where and when.
     pub host: Host,
+    /// The versions of programs beside this one, by their names; nothing where one took no part, or does not say.
+    #[serde(default)]
+    pub versions: BTreeMap<String, Option<String>>,
+    /// What targets say of themselves by INQUIRY, by their names; only those over a link.
+    #[serde(default)]
+    pub targets: BTreeMap<String, Identity>,
     /// The links by the names that cells have for them.
     pub link: BTreeMap<String, LinkFacts>,
     /// Where chance began.

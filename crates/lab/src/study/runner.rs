@@ -14,6 +14,7 @@ use super::peer::Peer;
 use super::probe::{self, Duty, Kept, Place, Probe, Run};
 use super::result::{CellResult, Further, LinkFacts, StudyResult, Times, deviation, mean, median};
 use super::site::Site;
+use super::versions::{self, Identity};
 use super::{Cell, Study, expected, guest, limits, why};
 use crate::{Host, LabError, Negotiated};
 
@@ -94,6 +95,7 @@ impl Aimed {
 struct Collected {
     runs: Vec<Vec<Run>>,
     links: BTreeMap<String, LinkFacts>,
+    targets: BTreeMap<String, Identity>,
     done: usize,
 }
 
@@ -122,8 +124,12 @@ impl Laboratory<'_> {
         if cells.is_empty() {
             return Err(LabError::Needs(lacking.join("; ")));
         }
-        let mut collected =
-            Collected { runs: cells.iter().map(|_| Vec::new()).collect(), links: BTreeMap::new(), done: 0 };
+        let mut collected = Collected {
+            runs: cells.iter().map(|_| Vec::new()).collect(),
+            links: BTreeMap::new(),
+            targets: BTreeMap::new(),
+            done: 0,
+        };
         let mut links: Vec<Option<&str>> = Vec::new();
         for link in cells.iter().map(Aimed::link) {
             if !links.contains(&link) {
@@ -235,6 +241,13 @@ impl Laboratory<'_> {
                         Some(peer) => Site::open_peer(link, self.seed, &controls, peer),
                     }?;
                     self.check_control(&site)?;
+                    let target = aimed.peer.map_or("lunette", Peer::name);
+                    // What it is called is not what is measured.
+                    if !collected.targets.contains_key(target)
+                        && let Ok(identity) = versions::identity(&site)
+                    {
+                        collected.targets.insert(target.to_owned(), identity);
+                    }
                     sites.push((aimed.peer, site));
                 }
             }
@@ -280,6 +293,13 @@ impl Laboratory<'_> {
 
     fn conclude(&self, study: &Study, host: Host, cells: &[Aimed], collected: Collected) -> StudyResult {
         let mut agreements: Vec<Negotiated> = Vec::new();
+        let of_peer = |aimed: &Aimed| match aimed.peer {
+            Some(Peer::Lio) => Some("qemu"),
+            peer => peer.map(Peer::name),
+        };
+        let took_part =
+            cells.iter().flat_map(|aimed| aimed.cell.probe.programs().iter().copied().chain(of_peer(aimed)));
+        let took_part: Vec<&str> = took_part.collect();
         let is_partial =
             collected.runs.iter().zip(cells).any(|(runs, aimed)| runs.len() < self.runs(&aimed.cell));
         let results = cells.iter().zip(collected.runs);
@@ -298,6 +318,8 @@ impl Laboratory<'_> {
             },
             axes: study.axes.map(|(across, curves)| (across.to_owned(), curves.to_owned())),
             host,
+            versions: versions::versions(&took_part),
+            targets: collected.targets,
             link: collected.links,
             seed: self.seed,
             is_quick: self.is_quick,

@@ -159,6 +159,15 @@ impl Probe {
         }
     }
 
+    /// Programs beside this one that take part, by the names that results have.
+    pub(crate) fn programs(&self) -> &'static [&'static str] {
+        match self {
+            Self::Virtual(_) => &["qemu"],
+            Self::Files(files) => files.programs(),
+            _ => &[],
+        }
+    }
+
     /// How often it is run where it is to be quick; a login takes no time.
     pub(crate) const fn quick_runs(&self) -> usize {
         if matches!(self, Self::Login(_)) { LOGINS } else { 1 }

@@ -128,6 +128,15 @@ impl FilesProbe {
         files::lacks().or_else(own)
     }
 
+    /// Programs that take part, by the names that results have.
+    pub(crate) const fn programs(&self) -> &'static [&'static str] {
+        match self.job {
+            Job::Each(Scheme::Share(ShareKind::Smb)) => &["e2fsprogs", "samba", "smbclient"],
+            Job::Each(Scheme::Share(ShareKind::Nfs)) => &["e2fsprogs", "nfs-ganesha"],
+            _ => &["e2fsprogs"],
+        }
+    }
+
     /// What is measured in another way because this machine lacks something.
     pub(crate) fn caveat(&self, is_quick: bool) -> Option<&'static str> {
         let is_unbound = matches!(self.job, Job::Web { .. }) && !is_quick && !MemoryBound::is_possible();
