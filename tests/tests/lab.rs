@@ -244,6 +244,64 @@ fn cells_are_chosen_by_their_parameters() -> Result<()> {
 }
 
 #[test]
+fn keys_are_set_for_all_sessions() -> Result<()> {
+    let only = [
+        "--only",
+        "mode=write-solicited",
+        "--only",
+        "request_kib=64",
+        "--only",
+        "window=32",
+        "--only",
+        "rtt_ms=2",
+    ];
+    let set = [
+        "--set",
+        "DataDigest=CRC32C",
+        "--set",
+        "MaxBurstLength=8192",
+        "--set",
+        "ImmediateData=Yes",
+        "--set",
+        "depth=2",
+    ];
+    let Some(result) = result_of("dalgic-sweep", &[&only[..], &set].concat())? else { return Ok(()) };
+    let agreed = &result["negotiated"][0];
+    for (key, value) in [
+        ("data_digest", Value::from(true)),
+        ("header_digest", false.into()),
+        ("max_burst_length", 8192.into()),
+        ("immediate_data", true.into()),
+        // The study's own.
+        ("initial_r2t", true.into()),
+    ] {
+        assert_eq!(agreed[key], value, "{key}: {agreed}");
+    }
+    let cell = &result["cells"][0];
+    let parameter = |at: usize| (cell["parameters"][at][0].as_str(), cell["parameters"][at][1].as_str());
+    assert_eq!(parameter(4), (Some("DataDigest"), Some("CRC32C")), "{cell}");
+    assert_eq!(parameter(7), (Some("depth"), Some("2")), "{cell}");
+    // Two commands of 64 KiB in several round trips of 2 ms are far less than what the study's 32 do.
+    ensure!(cell["measured"].as_f64().is_some_and(|rate| rate > 0.0 && rate < 17.0), "{cell}");
+    ensure!(cell["why"].as_str().is_some_and(|why| why.starts_with("DataDigest=CRC32C, ")), "{cell}");
+    ensure!(result["differs"].as_str().is_some_and(|text| text.contains("MaxBurstLength=8192")), "{result}");
+    let finished = lab(&["run", "dalgic-sweep", "--quiet", "--set", "ErrorRecoveryLevel=1"])?;
+    ensure!(
+        finished.ending() == "exit status 2"
+            && finished.output.contains("there are HeaderDigest, DataDigest, "),
+        "{}",
+        finished.output
+    );
+    let finished = lab(&["run", "dalgic-tcp", "--quiet", "--set", "depth=1"])?;
+    ensure!(
+        finished.ending() == "exit status 1" && finished.output.contains("no such cell with a session"),
+        "{}",
+        finished.output
+    );
+    Ok(())
+}
+
+#[test]
 fn peers_take_turns_with_ours() {
     need_programs!("tgtd", "tgtadm", "istgt");
     turns_with_peers().expect("three targets are measured");

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use lunette_lab::{LabError, Laboratory, Peer, Study, StudyResult, Told, report, studies, study};
+use lunette_lab::{LabError, Laboratory, Peer, Setting, Study, StudyResult, Told, report, studies, study};
 use lunette_wan::acquire_privileges;
 use serde::Serialize;
 
@@ -25,6 +25,7 @@ const RUN_EXAMPLES: &str = "\
 Examples:
   lunette lab run dalgic-tcp --quick
   lunette lab run trinkle-profiles --peers tgtd,istgt
+  lunette lab run dalgic-sweep --only rtt_ms=10 --set DataDigest=CRC32C --set FirstBurstLength=8192
   lunette lab run dalgic-sweep --proxy
   lunette lab run --all --quick --output results && lunette lab report results
 
@@ -91,6 +92,9 @@ pub(crate) struct RunOptions {
     /// Only cells with this parameter, as rtt_ms=50; several together
     #[arg(long, value_name = "NAME=VALUE", conflicts_with = "all", value_parser = parse_parameter)]
     only: Vec<(String, String)>,
+    /// A key for all sessions of workloads, as DataDigest=CRC32C, FirstBurstLength=65536 or depth=8; several together
+    #[arg(long, value_name = "KEY=VALUE", conflicts_with = "all")]
+    set: Vec<Setting>,
     /// TCP's congestion control at both ends of each link, as cubic or bbr [default: reno, as when the papers were written, or this
     /// system's own where it does not let a network have that]
     #[arg(long, value_name = "NAME")]
@@ -200,6 +204,7 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
             stops: &stops,
             scratch: &scratch,
             only: &options.only,
+            set: &options.set,
             peers: &options.peers,
             congestion_control: options.congestion_control.as_deref(),
             is_proxied: options.proxy,

@@ -23,6 +23,7 @@ mod recorded;
 mod result;
 mod runner;
 mod service;
+mod setting;
 mod site;
 mod trinkle;
 mod versions;
@@ -32,6 +33,7 @@ pub use peer::Peer;
 pub use result::{CellResult, Further, LatencyParts, LinkFacts, REACHED, StudyResult, Summary, Times};
 pub(crate) use result::{OFF, UNEXPLAINED};
 pub use runner::{Laboratory, Told};
+pub use setting::Setting;
 pub(crate) use site::{BLOCK_BYTES, RANGE_BYTES, Site};
 pub use versions::Identity;
 

@@ -13,6 +13,7 @@ use lunette_workload::model::Limit;
 use super::peer::Peer;
 use super::probe::{self, Duty, Kept, Place, Probe, Run};
 use super::result::{CellResult, Further, LinkFacts, StudyResult, Times, deviation, mean, median};
+use super::setting::{self, Setting};
 use super::site::Site;
 use super::versions::{self, Identity};
 use super::{Cell, Study, expected, guest, limits, why};
@@ -58,6 +59,9 @@ pub struct Laboratory<'a> {
     pub scratch: &'a Path,
     /// Only cells that have all these parameters with these values; all cells where there is none.
     pub only: &'a [(String, String)],
+    /// Keys and the depth of all sessions of workloads, in the place of what the study chooses. Cells over a link that have no such
+    /// session are left out.
+    pub set: &'a [Setting],
     /// TCP's congestion control at both ends, by the name that Linux has for it; none: that of the papers where this system lets a network
     /// have it, which is Reno's, and else the system's own.
     pub congestion_control: Option<&'a str>,
@@ -115,10 +119,18 @@ impl Laboratory<'_> {
         }
         let host = Host::look();
         self.peers.iter().try_for_each(|peer| peer.check())?;
-        let cells = (study.cells)(self.seed).into_iter().flat_map(|cell| self.beside_peers(cell));
+        setting::check(self.set)?;
+        let mut leaves_out = false;
+        let cells = (study.cells)(self.seed).into_iter().filter_map(|cell| {
+            let cell = self.with_keys(cell);
+            leaves_out |= cell.is_none();
+            cell
+        });
+        let cells = cells.flat_map(|cell| self.beside_peers(cell));
         let cells: Vec<Aimed> = cells.filter(|aimed| self.wants(&aimed.cell)).collect();
         if cells.is_empty() {
-            return Err(LabError::Plan(format!("{} has no such cell", study.name)));
+            let where_set = if leaves_out { " with a session that keys could be set for" } else { "" };
+            return Err(LabError::Plan(format!("{} has no such cell{where_set}", study.name)));
         }
         let (cells, lacking) = divided(cells, self.is_proxied);
         if cells.is_empty() {
@@ -143,6 +155,12 @@ impl Laboratory<'_> {
             joined.unwrap_or(Err(LabError::Panicked))?;
         }
         let mut result = self.conclude(study, host, &cells, collected);
+        if !self.set.is_empty() {
+            result.differs += &format!(" For all sessions is set: {}.", setting::text(self.set));
+        }
+        if leaves_out {
+            result.differs += " Cells that have no session of a workload are left out.";
+        }
         for lack in lacking {
             result.differs += &format!(" Cells are left out on this machine, for it lacks {lack}.");
         }
@@ -175,6 +193,20 @@ impl Laboratory<'_> {
     fn wants(&self, cell: &Cell) -> bool {
         let has = |name: &str, value: &str| cell.parameters.iter().any(|own| own.0 == name && own.1 == value);
         self.only.iter().all(|(name, value)| has(name, value))
+    }
+
+    /// A cell with the keys that are set, which are parameters of it; nothing if it is over a link and has no session for them.
+    fn with_keys(&self, mut cell: Cell) -> Option<Cell> {
+        if self.set.is_empty() {
+            return Some(cell);
+        }
+        let has_session = cell.probe.set(self.set) && cell.link.is_some();
+        if cell.link.is_some() && !has_session {
+            return None;
+        }
+        let value = |setting: &Setting| if has_session { setting.value() } else { "-".to_owned() };
+        cell.parameters.extend(self.set.iter().map(|setting| (setting.key.name(), value(setting))));
+        Some(cell)
     }
 
     /// A cell, and the same with each peer. Peers have sessions of one connection.
@@ -232,12 +264,13 @@ impl Laboratory<'_> {
         // Each target has a link of its own, and all are there at the same time, so that they can take turns.
         let mut sites: Vec<(Option<Peer>, Site)> = Vec::new();
         let controls = [self.congestion_control.unwrap_or(CONGESTION_CONTROL)];
+        let limits = setting::limits(self.set);
         if let Some((_, link)) = &described {
             for aimed in cells.iter().filter(|aimed| aimed.link() == name) {
                 if !sites.iter().any(|site| site.0 == aimed.peer) {
                     let site = match aimed.peer {
-                        None if self.is_proxied => Site::open_proxied(link, self.seed, self.binary),
-                        None => Site::open(link, self.seed, &controls, self.binary, ""),
+                        None if self.is_proxied => Site::open_proxied(link, self.seed, self.binary, &limits),
+                        None => Site::open(link, self.seed, &controls, self.binary, &limits),
                         Some(peer) => Site::open_peer(link, self.seed, &controls, peer),
                     }?;
                     self.check_control(&site)?;
@@ -305,7 +338,13 @@ impl Laboratory<'_> {
         let results = cells.iter().zip(collected.runs);
         let results =
             results.filter_map(|(aimed, runs)| result(study, aimed, runs, &mut agreements, self.is_quick));
-        let cells = results.collect();
+        let mut cells: Vec<CellResult> = results.collect();
+        // What the study knows of the difference is of other keys.
+        for cell in
+            cells.iter_mut().filter(|cell| !self.set.is_empty() && cell.is_off_published() == Some(true))
+        {
+            cell.why = Some(format!("{} is set", setting::text(self.set)));
+        }
         StudyResult {
             form: 1,
             study: study.name.to_owned(),
@@ -567,6 +606,7 @@ mod tests {
             stops: &AtomicBool::new(false),
             scratch: Path::new("/nowhere"),
             only: &[],
+            set: &[],
             congestion_control: None,
             peers,
             is_proxied: false,

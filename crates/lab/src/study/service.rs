@@ -26,7 +26,7 @@ impl Service {
         targets: &str,
         secrets: &[(&str, &str)],
     ) -> Result<Self, LabError> {
-        let configuration = format!("portals = [\"{}:{PORT}\"]\n\n{targets}", FAR.ipv4);
+        let configuration = format!("portals = [\"{}:{PORT}\"]\n\n{targets}\n{}", FAR.ipv4, site.limits());
         serve(site.emulator()?, binary, &configuration, secrets).map(Self)
     }
 

@@ -44,6 +44,8 @@ pub(crate) struct Site {
     /// The kernel's initiator at the near end, once somebody has asked for it.
     guest: OnceLock<Guest>,
     way: Way,
+    /// What every target of ours here has to grant: a `[limits]` table, or nothing.
+    limits: String,
 }
 
 /// What is between the two ends.
@@ -75,18 +77,28 @@ impl Site {
     ) -> Result<Self, LabError> {
         let emulator = network(link, seed, controls)?;
         let target = serve(&emulator, binary, &(configuration(Self::address(PORT)) + limits), &[])?;
-        Ok(Self { target: Server::Lunette(target), guest: OnceLock::new(), way: Way::Emulated(emulator) })
+        Ok(Self {
+            target: Server::Lunette(target),
+            guest: OnceLock::new(),
+            way: Way::Emulated(emulator),
+            limits: limits.to_owned(),
+        })
     }
 
     /// Starts the target on the loopback address, and a proxy with the delay and the rate of the link before it.
-    pub(crate) fn open_proxied(link: &Link, seed: u64, binary: &Path) -> Result<Self, LabError> {
+    pub(crate) fn open_proxied(
+        link: &Link,
+        seed: u64,
+        binary: &Path,
+        limits: &str,
+    ) -> Result<Self, LabError> {
         let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let (target, portal) = serve_by(spawn_here, binary, &configuration(nowhere), &[])?;
+        let (target, portal) = serve_by(spawn_here, binary, &(configuration(nowhere) + limits), &[])?;
         let target = Server::Lunette(target);
         let portal =
             portal.ok_or_else(|| LabError::NotReady("the target does not say where it is".to_owned()))?;
         let proxy = Proxy::start(nowhere, portal, link, seed)?;
-        Ok(Self { target, guest: OnceLock::new(), way: Way::Proxied(proxy) })
+        Ok(Self { target, guest: OnceLock::new(), way: Way::Proxied(proxy), limits: limits.to_owned() })
     }
 
     /// The network.
@@ -136,7 +148,12 @@ impl Site {
         } else {
             Server::Peer(peer::start(peer, emulator.far())?)
         };
-        Ok(Self { target, guest: OnceLock::new(), way: Way::Emulated(emulator) })
+        Ok(Self { target, guest: OnceLock::new(), way: Way::Emulated(emulator), limits: String::new() })
+    }
+
+    /// What targets of ours that are started here have to grant.
+    pub(crate) fn limits(&self) -> &str {
+        &self.limits
     }
 
     /// Whether the target is ours.

@@ -17,6 +17,7 @@ use crate::study::LatencyParts;
 use crate::study::image::Image;
 use crate::study::recorded::Recorded;
 use crate::study::service::{self, Service};
+use crate::study::setting::{self, Key, Setting};
 use crate::study::site::{self, BLOCK_BYTES, RANGE_BYTES, Site, TARGET};
 use crate::{Carried, Disk, Ending, LabError, Measured, Monitor, Plan, Times, Until, Work, bench};
 
@@ -55,6 +56,8 @@ pub(crate) struct DiskProbe {
     pub(crate) units: u16,
     /// What TCP let be under way is told, too.
     pub(crate) tells_tcp: bool,
+    /// What a user has set in the place of `keys`.
+    pub(crate) set: Vec<Setting>,
 }
 
 /// Operations.
@@ -86,7 +89,17 @@ impl DiskProbe {
             design: None,
             units: 1,
             tells_tcp: false,
+            set: Vec::new(),
         }
+    }
+
+    /// Sets keys, depth and connections in the place of what the study chooses.
+    pub(crate) fn set(&mut self, settings: &[Setting]) {
+        self.depth = setting::find(settings, Key::Depth).unwrap_or(self.depth);
+        let connections = setting::find(settings, Key::MaxConnections);
+        let connections = connections.and_then(|number| u16::try_from(number).ok());
+        self.connections = connections.unwrap_or(self.connections);
+        self.set = settings.to_vec();
     }
 
     pub(crate) fn mix(&self) -> Mix {
@@ -121,6 +134,8 @@ impl DiskProbe {
     pub(super) fn round_trips(&self) -> u32 {
         let Mix { size_bytes, read_share } = self.mix();
         let goes_unasked = match self.keys {
+            // It may, and waiting too long for it costs time alone.
+            _ if !self.set.is_empty() => false,
             // The default of FirstBurstLength (RFC 7143, 13.14); no target here has less.
             Keys::Defaults => size_bytes <= 64 << 10,
             Keys::Unsolicited { .. } => true,
@@ -207,6 +222,7 @@ impl DiskProbe {
                 wishes.max_outstanding_r2t = 1;
             }
         }
+        setting::wish(&self.set, wishes);
         let options = Box::new(options);
         if self.units == 1 {
             return Disk::Unit { options, lun };

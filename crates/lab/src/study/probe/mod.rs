@@ -23,6 +23,7 @@ use super::Further;
 use super::busy;
 use super::guest;
 use super::image::Image;
+use super::setting::Setting;
 use super::site::Site;
 use crate::host::{DiskTime, ProcessorTime};
 use crate::{LabError, LatencyParts, Monitor, Negotiated, Times};
@@ -156,6 +157,17 @@ impl Probe {
             Self::Transfer(_) => Metric::MegabytesPerSecond.unit(),
             Self::Files(files) => files.unit(),
             Self::Recovery(_) | Self::Login(_) => Metric::MeanMilliseconds.unit(),
+        }
+    }
+
+    /// Sets keys of its sessions, and its depth; false where it has none that are to be set.
+    pub(crate) fn set(&mut self, settings: &[Setting]) -> bool {
+        match self {
+            Self::Disk(disk) | Self::Recovery(disk) | Self::Shared(SharedProbe { disk, .. }) => {
+                disk.set(settings);
+                true
+            }
+            _ => false,
         }
     }
 
