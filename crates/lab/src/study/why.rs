@@ -61,7 +61,8 @@ impl Disks {
         let each_ms = command_ms * f64::from(at_work) / f64::from(depth.max(1));
         (each_ms >= self.half_turn_ms()).then(|| {
             format!(
-                "each of {at_work} disks took {} ms for one, of which half a turn is {} ms",
+                "{} took {} ms for one, of which half a turn is {} ms",
+                if at_work == 1 { "a disk".to_owned() } else { format!("each of {at_work} disks") },
                 figure_text(each_ms),
                 figure_text(self.half_turn_ms())
             )
