@@ -10,7 +10,7 @@ use std::str::FromStr;
 use lunette_iscsi::Quoted;
 use lunette_iscsi::chap::{ChapAlgorithm, ChapCredential, Secret};
 use lunette_iscsi::initiator::discovery::Portal;
-use lunette_iscsi::initiator::login::{Credentials, DigestWish};
+use lunette_iscsi::initiator::login::{Credentials, DigestWish, Wishes};
 use lunette_iscsi::name::IscsiName;
 use lunette_wire::{Isid, LunField};
 
@@ -115,7 +115,7 @@ pub enum UrlError {
 /// What an initiator's name is, for messages.
 const INITIATOR_NAME: &str = "an iSCSI name, as iqn.2026-11.io.lunette:host";
 /// The keys behind `?`.
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 21] = [
     "auth",
     "chap",
     "header_digest",
@@ -131,7 +131,15 @@ const KEYS: [&str; 15] = [
     "error_recovery_level",
     "security_stage",
     "isid",
+    "initial_r2t",
+    "immediate_data",
+    "first_burst_length",
+    "max_burst_length",
+    "max_recv_data_segment_length",
+    "max_outstanding_r2t",
 ];
+/// The longest length that a key can say (RFC 7143, 13.12 to 13.14), and the shortest, in bytes.
+const LENGTH_BYTES: (u32, u32) = (512, (1 << 24) - 1);
 
 /// A URL, taken apart. Its secrets are not shown by `Debug` or `Display`.
 ///
@@ -148,6 +156,9 @@ const KEYS: [&str; 15] = [
 /// | `error_recovery_level` | 0 to 2 | what is offered |
 /// | `security_stage` | `always`, `skipped` | whether a login without a secret goes through the security stage from the start ([`Options::skips_security`]) |
 /// | `isid` | up to 12 hexadecimal digits | the session's identifier, of which there may be one at a time |
+/// | `initial_r2t`, `immediate_data` | `yes`, `no` | what is offered; both sides' offers make the result |
+/// | `first_burst_length`, `max_burst_length`, `max_recv_data_segment_length` | 512 to 16777215, in bytes | the same |
+/// | `max_outstanding_r2t` | 1 to 65535 | the same |
 ///
 /// ```
 /// use lunette_initiator::TargetUrl;
@@ -181,6 +192,63 @@ pub struct TargetUrl {
     pub skips_security: Option<bool>,
     /// The session's identifier.
     pub isid: Option<Isid>,
+    /// What is offered for the transfer of data.
+    pub transfer: TransferWishes,
+}
+
+/// What a URL says of the keys of data transfer (RFC 7143, 13.10 to 13.17). Lengths are in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TransferWishes {
+    /// InitialR2T.
+    pub initial_r2t: Option<bool>,
+    /// ImmediateData.
+    pub immediate_data: Option<bool>,
+    /// FirstBurstLength, 512 to 2^24 - 1.
+    pub first_burst_length: Option<u32>,
+    /// MaxBurstLength, 512 to 2^24 - 1.
+    pub max_burst_length: Option<u32>,
+    /// MaxRecvDataSegmentLength of this side, 512 to 2^24 - 1.
+    pub max_recv_data_segment_length: Option<u32>,
+    /// MaxOutstandingR2T, 1 to 65535.
+    pub max_outstanding_r2t: Option<u16>,
+}
+
+impl TransferWishes {
+    fn read(query: &Query) -> Result<Self, UrlError> {
+        let length = |key| query.number(key, LENGTH_BYTES.0, LENGTH_BYTES.1, "a number from 512 to 16777215");
+        let r2ts = query.number("max_outstanding_r2t", 1, u16::MAX.into(), "a number from 1 to 65535")?;
+        let wishes = Self {
+            initial_r2t: query.yes_or_no("initial_r2t")?,
+            immediate_data: query.yes_or_no("immediate_data")?,
+            first_burst_length: length("first_burst_length")?,
+            max_burst_length: length("max_burst_length")?,
+            max_recv_data_segment_length: length("max_recv_data_segment_length")?,
+            max_outstanding_r2t: r2ts.map(|number| number as u16),
+        };
+        match (wishes.first_burst_length, wishes.max_burst_length) {
+            // RFC 7143, 13.14.
+            (Some(first), Some(max)) if first > max => {
+                Err(UrlError::Incomplete("first_burst_length may not be longer than max_burst_length"))
+            }
+            _ => Ok(wishes),
+        }
+    }
+
+    fn apply(&self, wishes: &mut Wishes) {
+        wishes.initial_r2t = self.initial_r2t.unwrap_or(wishes.initial_r2t);
+        wishes.immediate_data = self.immediate_data.unwrap_or(wishes.immediate_data);
+        wishes.first_burst_length = self.first_burst_length.unwrap_or(wishes.first_burst_length);
+        wishes.max_burst_length = self.max_burst_length.unwrap_or(wishes.max_burst_length);
+        // Where the URL says only one of them, the other one makes room.
+        if self.max_burst_length.is_some() {
+            wishes.first_burst_length = wishes.first_burst_length.min(wishes.max_burst_length);
+        } else {
+            wishes.max_burst_length = wishes.max_burst_length.max(wishes.first_burst_length);
+        }
+        wishes.max_recv_data_segment_length =
+            self.max_recv_data_segment_length.unwrap_or(wishes.max_recv_data_segment_length);
+        wishes.max_outstanding_r2t = self.max_outstanding_r2t.unwrap_or(wishes.max_outstanding_r2t);
+    }
 }
 
 impl TargetUrl {
@@ -199,6 +267,7 @@ impl TargetUrl {
         options.connections = self.connections.unwrap_or(options.connections);
         options.wishes.error_recovery_level =
             self.error_recovery_level.unwrap_or(options.wishes.error_recovery_level);
+        self.transfer.apply(&mut options.wishes);
         options
     }
 }
@@ -238,10 +307,13 @@ impl FromStr for TargetUrl {
             initiator_name: None,
             header_digest: query.digest("header_digest")?,
             data_digest: query.digest("data_digest")?,
-            connections: query.number("connections", 1, 32, "a number from 1 to 32")?,
+            connections: query
+                .number("connections", 1, 32, "a number from 1 to 32")?
+                .map(|number| number as u16),
             error_recovery_level: None,
             skips_security: query.skips_security()?,
             isid: query.isid()?,
+            transfer: TransferWishes::read(&query)?,
         };
         let level = query.number("error_recovery_level", 0, 2, "0, 1 or 2")?;
         url.error_recovery_level = level.map(|level| level as u8);
@@ -304,6 +376,16 @@ impl Query {
             .transpose()
     }
 
+    fn yes_or_no(&self, key: &'static str) -> Result<Option<bool>, UrlError> {
+        self.get(key)
+            .map(|value| match value {
+                "yes" => Ok(true),
+                "no" => Ok(false),
+                _ => Err(fault(key, value, "yes or no")),
+            })
+            .transpose()
+    }
+
     fn isid(&self) -> Result<Option<Isid>, UrlError> {
         let read = |value| {
             isid_from_hex(value)
@@ -315,10 +397,10 @@ impl Query {
     fn number(
         &self,
         key: &'static str,
-        low: u16,
-        high: u16,
+        low: u32,
+        high: u32,
         expected: &'static str,
-    ) -> Result<Option<u16>, UrlError> {
+    ) -> Result<Option<u32>, UrlError> {
         self.get(key)
             .map(|value| {
                 let number = value.parse().ok().filter(|_| value.bytes().all(|byte| byte.is_ascii_digit()));

@@ -82,6 +82,25 @@ fn other_keys_become_options() {
 }
 
 #[test]
+fn keys_of_data_transfer_are_offered_as_the_url_has_them() {
+    let text = format!(
+        "iscsi://h/{TARGET}/0?initial_r2t=yes&immediate_data=no&first_burst_length=65536&max_burst_length=262144\
+         &max_recv_data_segment_length=131072&max_outstanding_r2t=1"
+    );
+    let wishes = url(&text).options().wishes;
+    assert!(wishes.initial_r2t && !wishes.immediate_data);
+    assert_eq!((wishes.first_burst_length, wishes.max_burst_length), (65_536, 262_144));
+    assert_eq!((wishes.max_recv_data_segment_length, wishes.max_outstanding_r2t), (131_072, 1));
+    // One of the two lengths alone leaves them in their order (RFC 7143, 13.14).
+    for (key, first, max) in
+        [("max_burst_length=512", 512, 512), ("first_burst_length=16777215", 16_777_215, 16_777_215)]
+    {
+        let wishes = url(&format!("iscsi://h/{TARGET}/0?{key}")).options().wishes;
+        assert_eq!((wishes.first_burst_length, wishes.max_burst_length), (first, max), "{key}");
+    }
+}
+
+#[test]
 fn wrong_urls_are_told_apart() {
     for (text, word) in [
         ("http://h/iqn.a/0", "begins with iscsi://"),
@@ -107,6 +126,11 @@ fn wrong_urls_are_told_apart() {
         ("iscsi://h/iqn.a/0?isid=8000000000001", "12 hexadecimal"),
         ("iscsi://h/iqn.a/0?isid=me", "12 hexadecimal"),
         ("iscsi://h/iqn.a/0?security_stage=no", "always or skipped"),
+        ("iscsi://h/iqn.a/0?initial_r2t=1", "yes or no"),
+        ("iscsi://h/iqn.a/0?max_burst_length=511", "512 to 16777215"),
+        ("iscsi://h/iqn.a/0?max_recv_data_segment_length=16777216", "512 to 16777215"),
+        ("iscsi://h/iqn.a/0?max_outstanding_r2t=0", "1 to 65535"),
+        ("iscsi://h/iqn.a/0?first_burst_length=1024&max_burst_length=512", "may not be longer"),
         ("iscsi://h/iqn.a/0?header_digest=crc64", "crc32c"),
         ("iscsi://h/iqn.a/0?connections=1&connections=1", "twice"),
     ] {

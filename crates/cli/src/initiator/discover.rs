@@ -3,7 +3,7 @@
 use clap::Args;
 use lunette_initiator::{
     Credentials, DEFAULT_PORT, DiscoveredTarget, ISNS_PORT, IscsiName, Lun as UrlLun, Options, Portal,
-    PortalError, TargetUrl, default_initiator_name, discover, discover_isns,
+    PortalError, TargetUrl, TransferWishes, default_initiator_name, discover, discover_isns,
 };
 use lunette_scsi::Lun;
 use lunette_scsi::client::{UnitFacts, capacity};
@@ -183,6 +183,7 @@ fn url(options: &Options, credentials: &Option<Credentials>, lun: UrlLun) -> Str
         error_recovery_level: None,
         skips_security: None,
         isid: None,
+        transfer: TransferWishes::default(),
     };
     url.to_string()
 }

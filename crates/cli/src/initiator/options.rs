@@ -34,7 +34,8 @@ A user and a secret are for CHAP. Who runs ps sees a secret in a URL; password_f
 name another place for it. Other keys: auth=chap|none, chap=md5,sha1,sha256,sha3-256, header_digest and \
 data_digest=none|crc32c|none,crc32c|crc32c,none, initiator_name, target_user, target_password (with _file and _env, \
 too), connections=1..32, error_recovery_level=0..2, security_stage=always|skipped (without a secret), isid=HEX (the session's \
-identifier: one session at a time).";
+identifier: one session at a time), initial_r2t and immediate_data=yes|no, first_burst_length, max_burst_length and \
+max_recv_data_segment_length=512..16777215, max_outstanding_r2t=1..65535.";
 
 /// The commands of the initiator.
 #[derive(Debug, Subcommand)]
