@@ -24,6 +24,17 @@ use crate::{Error, Options, Phase};
 pub struct LoginRecord {
     /// The tries in their order; redirections lead from one to the next.
     pub attempts: Vec<Attempt>,
+    /// What was asked behind the login where that was a discovery: for targets, and to log out.
+    pub exchanges: Vec<Exchange>,
+}
+
+/// A request and its answer. Times are from the beginning of the first try.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exchange {
+    /// When the request was sent.
+    pub sent: Duration,
+    /// When the last PDU of its answer was there; none where it was not answered.
+    pub answered: Option<Duration>,
 }
 
 /// One try. Times are from the beginning of the first.

@@ -1,12 +1,14 @@
 //! Finding targets: a discovery session from login to logout (RFC 7143, 4.3, appendix C).
 
+use std::time::Instant;
+
 use lunette_iscsi::initiator::discovery::{
     DiscoveredTarget, Discovery, DiscoveryError, DiscoveryStep, Portal, Question,
 };
 use lunette_iscsi::initiator::login::Purpose;
 use lunette_wire::TargetPdu;
 
-use crate::connect::{Connected, Connector, Goal, Learnt, LoginRecord, no_random};
+use crate::connect::{Connected, Connector, Exchange, Goal, Learnt, LoginRecord, no_random};
 use crate::identity::random_isid;
 use crate::wire::Wire;
 use crate::{Error, Options, Phase};
@@ -30,7 +32,7 @@ pub fn discover(options: &Options) -> Result<Vec<DiscoveredTarget>, Error> {
     discover_trace(options).1
 }
 
-/// The same, with a record of the login: each step with its time.
+/// The same, with a record of the login and of what was asked behind it: each step with its time.
 ///
 /// # Errors
 /// What it failed with is the second part; the record has what was said until then.
@@ -43,12 +45,13 @@ pub fn discover_trace(options: &Options) -> (LoginRecord, Result<Vec<DiscoveredT
 fn find(options: &Options, record: &mut LoginRecord) -> Result<Vec<DiscoveredTarget>, Error> {
     let isid = options.isid.map_or_else(random_isid, Ok).map_err(no_random)?;
     let goal = Goal::leading(Purpose::Discovery(None), isid);
+    let start = Instant::now();
     let connected = Connector::new(options, &Learnt::default(), record).log_in(&goal, 0)?;
     let asked = match connected.address {
         Some(address) => Portal::new(address.ip().to_string(), address.port()),
         None => connected.portal.clone(),
     };
-    let mut targets = ask(connected, options)?;
+    let mut targets = ask(connected, options, start, &mut record.exchanges)?;
     for target in &mut targets {
         if target.portals.is_empty() {
             target.portals.push(asked.clone());
@@ -62,7 +65,13 @@ fn find(options: &Options, record: &mut LoginRecord) -> Result<Vec<DiscoveredTar
     Ok(targets)
 }
 
-fn ask(connected: Connected, options: &Options) -> Result<Vec<DiscoveredTarget>, Error> {
+/// Asks, and notes when what was sent and answered.
+fn ask(
+    connected: Connected,
+    options: &Options,
+    start: Instant,
+    exchanges: &mut Vec<Exchange>,
+) -> Result<Vec<DiscoveredTarget>, Error> {
     let Connected { stream, portal, outcome, .. } = connected;
     let mut wire = Wire::new(stream, portal.clone(), options.timing.login);
     wire.phase = Phase::Discovery;
@@ -71,9 +80,13 @@ fn ask(connected: Connected, options: &Options) -> Result<Vec<DiscoveredTarget>,
     let failed = |error| Error::Discovery { portal: portal.clone(), error };
     let (mut discovery, request, text) = Discovery::begin(&outcome, &Question::All);
     wire.send(&request.encode(text.len()), &text)?;
+    exchanges.push(Exchange { sent: start.elapsed(), answered: None });
     loop {
         let step = match wire.receive() {
             Ok((bhs, data)) => {
+                if let Some(exchange) = exchanges.last_mut() {
+                    exchange.answered = Some(start.elapsed());
+                }
                 let pdu = TargetPdu::decode(&bhs).map_err(|error| wire.format(error.to_string()))?;
                 discovery.received(&pdu, &data)
             }
@@ -84,6 +97,7 @@ fn ask(connected: Connected, options: &Options) -> Result<Vec<DiscoveredTarget>,
         match step {
             DiscoveryStep::Send(pdu, data) => {
                 let sent = wire.send(&pdu.encode(data.len()), &data);
+                exchanges.push(Exchange { sent: start.elapsed(), answered: None });
                 if discovery.targets().is_none() {
                     sent?;
                 }

@@ -35,7 +35,7 @@ mod way;
 mod wire;
 
 pub use command::{Cdb, Command, CommandError, CommandId, Completion, Data, Replay, Status, Times};
-pub use connect::{Attempt, LoginRecord, login_trace};
+pub use connect::{Attempt, Exchange, LoginRecord, login_trace};
 pub use discover::{discover, discover_trace};
 pub use engine::{ConnectionInfo, Engine, EngineEvent, Remedy, RequestId, Waker};
 pub use error::{Advice, Error, Phase, Side};
