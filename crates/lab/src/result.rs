@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use lunette_initiator::{ConnectionInfo, SessionParameters};
+use lunette_initiator::{ConnectionInfo, Session, SessionParameters};
 use lunette_workload::Arrivals;
 use serde::{Deserialize, Serialize};
 
@@ -91,8 +91,9 @@ pub struct Negotiated {
     /// Connections that the session had.
     pub connections: usize,
     /// The median time of TEST UNIT READY before the workload, one after the other for 50 ms and at least five: the network and what every command
-    /// costs both ends.
-    pub idle_round_trip_us: f64,
+    /// costs both ends. None where nobody has looked.
+    #[serde(default)]
+    pub idle_round_trip_us: Option<f64>,
 }
 
 /// What was made of a workload, or taken from a trace.
@@ -181,7 +182,7 @@ impl fmt::Display for Negotiated {
         write!(
             f,
             "InitialR2T={} ImmediateData={} FirstBurstLength={} MaxBurstLength={} MaxOutstandingR2T={} \
-             MaxRecvDataSegmentLength={}/{}, {} of {} connections, digests {}, {:.0} us there and back",
+             MaxRecvDataSegmentLength={}/{}, {} of {} connections, digests {}",
             word(self.initial_r2t),
             word(self.immediate_data),
             self.first_burst_length,
@@ -197,8 +198,8 @@ impl fmt::Display for Negotiated {
                 (false, true) => "data",
                 (true, true) => "both",
             },
-            self.idle_round_trip_us
-        )
+        )?;
+        self.idle_round_trip_us.map_or(Ok(()), |us| write!(f, ", {us:.0} us there and back"))
     }
 }
 
@@ -217,10 +218,16 @@ impl Negotiated {
         keys(self) == keys(other)
     }
 
+    /// What a session has agreed on. How long its commands take is not known.
+    #[must_use]
+    pub fn of_session(session: &Session) -> Self {
+        Self::of(&session.parameters(), &session.connections(), None)
+    }
+
     pub(crate) fn of(
         session: &SessionParameters,
         connections: &[ConnectionInfo],
-        idle_round_trip: Duration,
+        idle_round_trip: Option<Duration>,
     ) -> Self {
         let connection = connections.first().map(|connection| connection.parameters).unwrap_or_default();
         Self {
@@ -236,7 +243,7 @@ impl Negotiated {
             header_digest: connection.digests.header,
             data_digest: connection.digests.data,
             connections: connections.len(),
-            idle_round_trip_us: idle_round_trip.as_secs_f64() * 1e6,
+            idle_round_trip_us: idle_round_trip.map(|time| time.as_secs_f64() * 1e6),
         }
     }
 }

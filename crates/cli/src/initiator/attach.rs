@@ -13,6 +13,7 @@ use lunette_attach::nbd::{Address, DEPTH_MAX, Server, Stopper, export_of};
 use lunette_attach::{Disk, DiskOptions, OpenError, Resize};
 use lunette_initiator::blocking::Session;
 use lunette_initiator::{EngineEvent, TargetUrl};
+use lunette_lab::Negotiated;
 use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -45,6 +46,8 @@ struct Ready {
     block_bytes: u32,
     read_only: bool,
     pid: u32,
+    /// What its first session has agreed on.
+    negotiated: Negotiated,
 }
 
 /// How a disk is shown.
@@ -115,8 +118,9 @@ pub(crate) fn run(options: &AttachOptions) -> Result<(), Failure> {
     let signals =
         Signals::new([SIGTERM, SIGINT]).map_err(|error| Failure::new("cannot wait for signals", &error))?;
     log::start(&options.log);
-    let disk = Arc::new(open(options)?);
-    let shown = show(options, &disk);
+    let (disk, negotiated) = open(options)?;
+    let disk = Arc::new(disk);
+    let shown = show(options, &disk, negotiated);
     let (face, handle, ready) = match shown {
         Ok(shown) => shown,
         Err(failure) => {
@@ -177,27 +181,33 @@ fn answer_detach(shared: &Arc<Shared>) -> Option<Arc<Socket>> {
     spawn("detach", run).ok().map(|()| socket)
 }
 
-fn open(options: &AttachOptions) -> Result<Disk, Failure> {
+fn open(options: &AttachOptions) -> Result<(Disk, Negotiated), Failure> {
     let session = match options.access.ways(&options.url)? {
         Ways::One(session) => Session::connect(*session),
         Ways::Several(paths) => Session::connect_paths(paths),
     };
     let session = session.map_err(|error| Failure::initiator(&error))?;
+    let negotiated = Negotiated::of_session(session.handle());
     let disk = DiskOptions {
         read_only: options.read_only,
         read_ahead: !options.no_read_ahead,
         write_behind: !options.no_write_behind,
         merge: !options.no_merge,
     };
-    Disk::open(session, options.url.lun, disk).map_err(|error| match error {
+    let disk = Disk::open(session, options.url.lun, disk).map_err(|error| match error {
         OpenError::Command(error) => Failure::command(&error),
         OpenError::Probe(error) => Failure::scsi(format!("{}: {error}", options.url), None),
         OpenError::NoDisk(message) => Failure::scsi(format!("{}: {message}", options.url), None),
-    })
+    })?;
+    Ok((disk, negotiated))
 }
 
 /// Shows the disk as options say.
-fn show(options: &AttachOptions, disk: &Arc<Disk>) -> Result<(Face, Handle, Ready), Failure> {
+fn show(
+    options: &AttachOptions,
+    disk: &Arc<Disk>,
+    negotiated: Negotiated,
+) -> Result<(Face, Handle, Ready), Failure> {
     let mut ready = Ready {
         url: options.url.to_string(),
         file: None,
@@ -207,6 +217,7 @@ fn show(options: &AttachOptions, disk: &Arc<Disk>) -> Result<(Face, Handle, Read
         block_bytes: disk.block_bytes(),
         read_only: disk.is_read_only(),
         pid: std::process::id(),
+        negotiated,
     };
     match (&options.directory, &options.nbd) {
         (Some(directory), _) => {

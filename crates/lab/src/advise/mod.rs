@@ -30,9 +30,10 @@ impl Negotiated {
         }
     }
 
-    /// The least time of a command without data.
+    /// The least time of a command without data; zero where nobody has looked.
     #[must_use]
     pub fn idle_round_trip(&self) -> Duration {
-        Duration::try_from_secs_f64(self.idle_round_trip_us / 1e6).unwrap_or_default()
+        let seconds = self.idle_round_trip_us.unwrap_or_default() / 1e6;
+        Duration::try_from_secs_f64(seconds).unwrap_or_default()
     }
 }

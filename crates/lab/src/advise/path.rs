@@ -177,7 +177,7 @@ mod tests {
             header_digest: false,
             data_digest: false,
             connections: 1,
-            idle_round_trip_us: 50_000.0,
+            idle_round_trip_us: Some(50_000.0),
         };
         MeasuredPath {
             negotiated,

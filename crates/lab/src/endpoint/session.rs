@@ -256,7 +256,7 @@ impl Endpoint for Session {
 
     fn negotiated(&self) -> Option<Negotiated> {
         let connections = self.engine.connections();
-        Some(Negotiated::of(self.engine.parameters(), &connections, self.idle_round_trip))
+        Some(Negotiated::of(self.engine.parameters(), &connections, Some(self.idle_round_trip)))
     }
 
     fn session_name(&self) -> Option<SessionName> {

@@ -53,7 +53,7 @@ pub(super) fn disk(driven: Driven<'_>, probe: &DiskProbe, agreed: &Negotiated) -
     let Mix { size_bytes, read_share } = probe.mix();
     let link = driven.link;
     let window = probe.tcp_buffer_bytes.map(|bytes| bytes as u64);
-    let round_trip = Duration::try_from_secs_f64(agreed.idle_round_trip_us / 1e6).ok()?;
+    let round_trip = Duration::try_from_secs_f64(agreed.idle_round_trip_us? / 1e6).ok()?;
     let expect = |kind, shape, max_recv_data_segment_length| {
         let settings = Settings {
             initial_r2t: agreed.initial_r2t,
