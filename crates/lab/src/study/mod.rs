@@ -25,6 +25,7 @@ mod runner;
 mod service;
 mod setting;
 mod site;
+mod tool;
 mod trinkle;
 mod versions;
 mod why;

@@ -21,6 +21,7 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use super::guest;
 use super::site::{BLOCK_BYTES, DISK_BYTES, PORT, Site};
+use super::tool;
 use crate::LabError;
 
 /// How long a peer may take until it listens.
@@ -260,11 +261,7 @@ impl Running {
             let mut command = command("tgtadm");
             command.args(["-C", CONTROL_PORT, "--lld", "iscsi"]).args(arguments);
             command.env("TGT_IPC_SOCKET", self.directory.0.join("control"));
-            let output = command.output().map_err(LabError::system("tgtadm"))?;
-            if !output.status.success() {
-                let said = String::from_utf8_lossy(&output.stderr);
-                return Err(LabError::NotReady(format!("tgtd at the far end: {}", said.trim())));
-            }
+            tool::run(command, "tgtadm at the far end", tool::LIMIT)?;
         }
         Ok(())
     }

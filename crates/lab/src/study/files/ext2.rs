@@ -3,7 +3,6 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,7 @@ use rustix::mount::{UnmountFlags, unmount};
 
 use crate::LabError;
 use crate::study::peer::command;
+use crate::study::tool;
 
 /// The major number of loop devices.
 const LOOP: u32 = 7;
@@ -97,24 +97,8 @@ impl Drop for Mounted {
 }
 
 /// Runs a tool to its end.
-fn run<'a>(tool: &str, arguments: impl IntoIterator<Item = &'a OsStr>) -> Result<(), LabError> {
-    let output = command(tool).args(arguments).stdin(Stdio::null()).output();
-    let output = output.map_err(LabError::system("a tool of the system's"))?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(LabError::NotReady(format!("{tool} says: {}", said.trim())))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_tool_that_fails_is_quoted() {
-        let failed = run("ls", ["/no/such/file"].map(OsStr::new)).map_err(|error| error.to_string());
-        assert!(failed.is_err_and(|text| text.contains("ls says: ") && text.contains("/no/such/file")));
-        assert!(run("true", []).is_ok());
-    }
+fn run<'a>(name: &str, arguments: impl IntoIterator<Item = &'a OsStr>) -> Result<(), LabError> {
+    let mut command = command(name);
+    command.args(arguments);
+    tool::run(command, name, tool::LIMIT).map(drop)
 }

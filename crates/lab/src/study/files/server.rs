@@ -174,7 +174,7 @@ fn configure_smbd(served: &Path, own: &Path) -> io::Result<String> {
             "private" | "ncalrpc" => format!("{name} dir"),
             _ => format!("{name} directory"),
         };
-        directories += &format!("{parameter} = {}\n", directory.display());
+        directories += &format!("{parameter} = {}\n", in_smbd(&directory)?);
     }
     let text = format!(
         "[global]\nserver role = standalone server\nmap to guest = Bad User\nguest account = root\ndisable netbios = yes\n\
@@ -182,8 +182,8 @@ fn configure_smbd(served: &Path, own: &Path) -> io::Result<String> {
          disable spoolss = yes\nlog file = {log}\n{directories}strict sync = yes\nsync always = yes\n\
          [files]\npath = {served}\nguest ok = yes\nguest only = yes\nread only = no\n",
         port = ShareKind::Smb.port(),
-        log = own.join("log").display(),
-        served = served.display(),
+        log = in_smbd(&own.join("log"))?,
+        served = in_smbd(served)?,
     );
     write(own.join("smb.conf"), &text)
 }
@@ -192,12 +192,34 @@ fn configure_smbd(served: &Path, own: &Path) -> io::Result<String> {
 fn configure_ganesha(served: &Path, own: &Path) -> io::Result<String> {
     let text = format!(
         "NFS_CORE_PARAM {{ Protocols = 3; NFS_Port = {port}; MNT_Port = {MOUNT_PORT}; Enable_NLM = false; Enable_RQUOTA = false; \
-         Enable_UDP = false; }}\nNFSv4 {{ Graceless = true; }}\nEXPORT {{ Export_Id = 1; Path = \"{served}\"; Pseudo = \"/files\"; \
+         Enable_UDP = false; }}\nNFSv4 {{ Graceless = true; }}\nEXPORT {{ Export_Id = 1; Path = {served}; Pseudo = \"/files\"; \
          Access_Type = RW; Squash = No_Root_Squash; Protocols = 3; Transports = TCP; SecType = sys; FSAL {{ Name = VFS; }} }}\n",
         port = ShareKind::Nfs.port(),
-        served = served.display(),
+        served = in_ganesha(served)?,
     );
     write(own.join("ganesha.conf"), &text)
+}
+
+/// A path as a value of smb.conf(5), which has no escapes: `%` begins a variable, a `\` at the end joins lines, and lines end the value.
+fn in_smbd(path: &Path) -> io::Result<&str> {
+    plain(path, &['%', '\\', '"'])
+}
+
+/// A path as a string of ganesha-config(8). What a `\` means in one depends on the quotes, and is better not asked.
+fn in_ganesha(path: &Path) -> io::Result<String> {
+    Ok(format!("\"{}\"", plain(path, &['"', '\'', '\\'])?))
+}
+
+/// A path that has none of these characters, and no control characters.
+fn plain<'a>(path: &'a Path, none_of: &[char]) -> io::Result<&'a str> {
+    let is_plain = |text: &&str| !text.contains(|c: char| c.is_control() || none_of.contains(&c));
+    path.to_str().filter(is_plain).ok_or_else(|| {
+        let path = path.to_string_lossy();
+        io::Error::new(
+            io::ErrorKind::InvalidFilename,
+            format!("the configuration of a server of files cannot name {}", path.escape_debug()),
+        )
+    })
 }
 
 fn write(path: PathBuf, text: &str) -> io::Result<String> {
@@ -208,6 +230,31 @@ fn write(path: PathBuf, text: &str) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_never_becomes_another_line_of_a_configuration() {
+        let own = tempfile::tempdir().expect("a directory");
+        for path in ["/var/tmp/a b", "/var/tmp/it;is#{fine}=/é"] {
+            let file = configure_smbd(Path::new(path), own.path()).expect("a configuration");
+            let text = fs::read_to_string(file).expect("a file");
+            assert!(text.contains(&format!("\npath = {path}\n")), "{text}");
+            let file = configure_ganesha(Path::new(path), own.path()).expect("a configuration");
+            let text = fs::read_to_string(file).expect("a file");
+            assert!(text.contains(&format!(" Path = \"{path}\"; ")), "{text}");
+        }
+        for path in ["/a\npath = /", "/a\"; FSAL { Name = MEM; } #", "/a\\"] {
+            let refused = [
+                configure_smbd(Path::new(path), own.path()).map_err(|error| error.to_string()),
+                configure_ganesha(Path::new(path), own.path()).map_err(|error| error.to_string()),
+            ];
+            for refused in refused {
+                assert!(refused.is_err_and(|text| text.contains("cannot name /a")), "{path}");
+            }
+        }
+        // A variable of Samba's alone.
+        assert!(in_smbd(Path::new("/a%u")).is_err() && in_ganesha(Path::new("/a%u")).is_ok());
+        assert!(configure_smbd(Path::new("/a"), Path::new("/no%such")).is_err());
+    }
 
     #[test]
     fn what_cannot_be_hidden_is_not_left_open() {

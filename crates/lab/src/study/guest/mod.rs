@@ -19,6 +19,7 @@ use lunette_wan::{End, FAR, NEAR, Namespace};
 use rustix::fs::{Access, access};
 
 use super::peer::{Directory, command, find};
+use super::tool;
 use crate::LabError;
 
 /// The directory of the image: the variable that the project's tests have for it, too.
@@ -216,10 +217,7 @@ fn qemu(image: &Path, directory: &Path, mtu: u16) -> Command {
 
 /// Runs the program ip with words between blanks, in the calling thread's namespace.
 fn ip(words: &str) -> io::Result<()> {
-    let output = command("ip").args(words.split(' ')).stdin(Stdio::null()).output()?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(io::Error::other(format!("ip {words}: {}", said.trim())))
+    let mut ip = command("ip");
+    ip.args(words.split(' '));
+    tool::run(ip, &format!("ip {words}"), tool::LIMIT).map(drop).map_err(io::Error::other)
 }
