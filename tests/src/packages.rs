@@ -61,7 +61,7 @@ pub const VM_PACKAGES: &[Package] = &[
     Package { name: "iproute2", needs: &[Need::Program("ip")] },
 ];
 
-/// The servers of files, and clients, that studies compare ours with. Without them those parts of the studies' tests are skipped, also
+/// The servers of files, their clients, and programs that work on files, for studies. Without them those parts of the studies' tests are skipped, also
 /// under `CI=true`.
 pub const FILE_SERVER_PACKAGES: &[Package] = &[
     Package { name: "nfs-ganesha", needs: &[Need::Program("ganesha.nfsd")] },
@@ -69,6 +69,7 @@ pub const FILE_SERVER_PACKAGES: &[Package] = &[
     Package { name: "rpcbind", needs: &[Need::Program("rpcbind")] },
     Package { name: "samba", needs: &[Need::Program("smbd")] },
     Package { name: "smbclient", needs: &[Need::Program("smbclient")] },
+    Package { name: "postmark", needs: &[Need::Program("postmark")] },
 ];
 
 impl Package {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use lunette_tests::lunette::binary;
+use lunette_tests::need_programs;
 use lunette_tests::process::{Finished, run};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -34,8 +35,8 @@ fn study(name: &str, scratch: &Path, only: &[&str]) -> Command {
     command
 }
 
-/// The cells of a short run; none where this machine cannot have any.
-fn cells(name: &str, only: &[&str]) -> Result<Option<(Vec<Value>, Value)>> {
+/// What comes of a short run; nothing where this machine cannot have any.
+fn result(name: &str, only: &[&str]) -> Result<Option<Value>> {
     let scratch = scratch()?;
     let finished = run(study(name, scratch.path(), only).arg("--quick"), LIMIT)?;
     if is_lacking(&finished) {
@@ -43,8 +44,7 @@ fn cells(name: &str, only: &[&str]) -> Result<Option<(Vec<Value>, Value)>> {
     }
     ensure!(finished.success(), "{}: {}", finished.ending(), finished.output);
     assert_eq!(fs::read_dir(scratch.path())?.count(), 0, "nothing is left behind");
-    let result: Value = serde_json::from_str(finished.output.trim())?;
-    Ok(Some((result["cells"].as_array().context("cells")?.clone(), result["differs"].clone())))
+    Ok(Some(serde_json::from_str(finished.output.trim())?))
 }
 
 fn is_lacking(finished: &Finished) -> bool {
@@ -63,14 +63,17 @@ fn parameters(cell: &Value) -> BTreeMap<&str, &str> {
 
 #[test]
 fn files_are_measured_over_every_scheme() -> Result<()> {
-    let Some((cells, differs)) = cells("lu-files", &["network=gige"])? else { return Ok(()) };
+    let Some(result) = result("lu-files", &["network=gige"])? else { return Ok(()) };
+    let (cells, differs) = (result["cells"].as_array().context("cells")?, &result["differs"]);
     let mut schemes: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
-    for cell in &cells {
+    for cell in cells {
         let own = parameters(cell);
         let measured = cell["measured"].as_f64().unwrap_or(-1.0);
         ensure!(cell["unit"] == "ms" && (measured > 0.0 || own["figure"] == "deviation"), "{cell}");
         let is_published = own["scheme"] != "iscsi-sync";
         assert_eq!(cell["published"].is_number(), is_published, "{cell}");
+        // Only iSCSI has keys.
+        assert_eq!(cell["negotiated"].is_number(), own["scheme"].starts_with("iscsi"), "{cell}");
         schemes.entry(own["scheme"]).or_default().push(measured);
     }
     for scheme in ["iscsi", "iscsi-sync", "nfs", "smb"] {
@@ -86,23 +89,56 @@ fn files_are_measured_over_every_scheme() -> Result<()> {
 }
 
 #[test]
-fn a_mail_server_works_with_every_figure_from_one_run() -> Result<()> {
-    let Some((cells, _)) = cells("fujita-postmark", &["design=threads"])? else { return Ok(()) };
+fn postmark_tells_every_figure_of_one_run() {
+    need_programs!("postmark");
+    figures_of_postmark().expect("PostMark is run");
+}
+
+fn figures_of_postmark() -> Result<()> {
+    let Some(result) = result("fujita-postmark", &["design=threads"])? else { return Ok(()) };
+    let cells = result["cells"].as_array().context("cells")?;
     let units: Vec<_> = cells.iter().map(|cell| cell["unit"].as_str().unwrap_or_default()).collect();
     assert_eq!(units, ["1/s", "MB/s", "MB/s"]);
-    for cell in &cells {
+    for cell in cells {
         ensure!(cell["measured"].as_f64() > Some(0.0), "{cell}");
         // The image was cold, where the kernel can tell.
         ensure!(cell["cached"].as_f64().is_none_or(|share| share <= 0.01), "{cell}");
+        ensure!(cell["idle"].as_f64() < Some(1.0), "nobody has looked: {cell}");
+        ensure_paper_keys(&result, cell)?;
+    }
+    // Whole seconds, of which there is one at least: by the clock it is no slower.
+    let clock = cells[0]["further"].as_array().into_iter().flatten();
+    let clock =
+        clock.filter(|one| one["name"] == "by this machine's clock").find_map(|one| one["measured"].as_f64());
+    ensure!(clock >= cells[0]["measured"].as_f64() && clock.is_some(), "{}", cells[0]);
+    Ok(())
+}
+
+/// InitialR2T=Yes, ImmediateData=Yes, and the lengths of Fujita and Ogawara.
+fn ensure_paper_keys(result: &Value, cell: &Value) -> Result<()> {
+    let place = cell["negotiated"].as_u64().context("a session that has agreed on something")?;
+    let agreed = &result["negotiated"][usize::try_from(place)?];
+    ensure!(agreed["initial_r2t"] == true && agreed["immediate_data"] == true, "{agreed}");
+    for (key, value) in [
+        ("first_burst_length", 64 << 10),
+        ("max_burst_length", 256 << 10),
+        ("max_recv_data_segment_length", 128 << 10),
+        ("target_max_recv_data_segment_length", 128 << 10),
+        ("max_outstanding_r2t", 1),
+        ("max_connections", 1),
+    ] {
+        ensure!(agreed[key] == value, "{key}: {agreed}");
     }
     Ok(())
 }
 
 #[test]
 fn only_designs_with_a_page_cache_have_hits() -> Result<()> {
-    let Some((cells, _)) = cells("fujita-netserver", &["figure=hit-rate", "files=512"])? else {
+    let Some(result) = result("fujita-netserver", &["figure=hit-rate", "files=512"])? else {
         return Ok(());
     };
+    let cells = result["cells"].as_array().context("cells")?;
+    cells.iter().try_for_each(|cell| ensure_paper_keys(&result, cell))?;
     let hits: BTreeMap<_, _> = cells
         .iter()
         .map(|cell| (parameters(cell)["design"], cell["measured"].as_f64().unwrap_or(-1.0)))

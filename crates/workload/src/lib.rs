@@ -2,7 +2,7 @@
 //!
 //! A [`Workload`] with a range and a seed is a [`Generator`], which says one [`Operation`] after the other; [`Arrivals`] say when
 //! each is to begin. What is written is [`content`] that names its own place and generation, and a [`Ledger`] knows which
-//! generation each place must have. [`profiles`] are workloads with names. [`MailPool`] and [`FileDraws`] are work on files. [`model`]
+//! generation each place must have. [`profiles`] are workloads with names. [`FileDraws`] are work on files. [`model`]
 //! says what a network lets through of all that.
 //!
 //! The same seed says the same in every version: figures can be compared over years. PURE: no clock, no I/O; time is an argument.
@@ -25,7 +25,7 @@ mod trace;
 
 pub use arrivals::{Arrivals, Schedule};
 pub use error::WorkloadError;
-pub use files::{FileDraws, FileOperation, MailPool};
+pub use files::FileDraws;
 pub use generator::{Generator, Kind, Operation, Range, Workload};
 pub use ledger::{GRAINS_MAX, Ledger};
 pub use profile::{Profile, profiles};

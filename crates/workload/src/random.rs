@@ -12,9 +12,8 @@ pub(crate) enum Purpose {
     Order,
     Place,
     Arrival,
-    FileKind,
-    FileLength,
-    FileChoice,
+    // 6 and 7 were purposes of what there is no more: the streams of the others stay as they are.
+    FileChoice = 8,
 }
 
 /// A stream of random numbers.

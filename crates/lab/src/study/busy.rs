@@ -1,8 +1,8 @@
 //! How busy the busiest thread was: one that has a processor to itself has no more to give, however idle the other processors are.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,8 +14,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// What is shorter tells nothing: processor time is told in hundredths of a second.
 const TIME_MIN: Duration = Duration::from_millis(200);
 
-/// Does something, and tells the largest share of a processor that one thread had meanwhile, 0 to 1: of this process and of those that the
-/// calling thread and others have started. Nothing where the system does not tell, or it was too short.
+/// Does something, and tells the largest share of a processor that one thread had meanwhile, 0 to 1: of this process and of those that it
+/// and they have started. Nothing where the system does not tell, or it was too short.
 ///
 /// A thread counts that was there for half of the time at least; what began and ended in between was not what was waited for.
 pub(crate) fn watched<T>(work: impl FnOnce() -> T) -> (T, Option<f64>) {
@@ -46,20 +46,21 @@ fn watch(ended: &Receiver<()>) -> Option<f64> {
     seen.busiest(begun.elapsed(), clock_ticks_per_second() as f64)
 }
 
-/// Threads by their ids, and the processor time of each in the kernel's ticks.
+/// Threads by their ids, and the processor time of each in the kernel's ticks: this process's, and those of all that it has started, by
+/// whatever is between them. A server may be behind a shell, and work in a process that it has begun for a client.
 fn threads() -> Vec<(u32, u64)> {
-    let own = Path::new("/proc/self/task");
     let mut found = Vec::new();
-    let mut children = Vec::new();
-    for entry in fs::read_dir(own).into_iter().flatten().flatten() {
-        found.extend(time_of(&entry.path()));
-        // Some kernels have no such file; then only this process is told of.
-        let started = fs::read_to_string(entry.path().join("children")).unwrap_or_default();
-        children.extend(started.split_whitespace().map(|id| format!("/proc/{id}/task")));
-    }
-    for tasks in children {
-        let entries = fs::read_dir(tasks).into_iter().flatten().flatten();
-        found.extend(entries.filter_map(|entry| time_of(&entry.path())));
+    let mut processes = vec![PathBuf::from("/proc/self/task")];
+    let mut seen = HashSet::new();
+    while let Some(tasks) = processes.pop() {
+        for entry in fs::read_dir(tasks).into_iter().flatten().flatten() {
+            found.extend(time_of(&entry.path()));
+            // Some kernels have no such file; then only this process is told of.
+            let started = fs::read_to_string(entry.path().join("children")).unwrap_or_default();
+            let ids = started.split_whitespace().filter_map(|id| id.parse::<u32>().ok());
+            // Who becomes another one's child meanwhile is counted once.
+            processes.extend(ids.filter(|id| seen.insert(*id)).map(|id| format!("/proc/{id}/task").into()));
+        }
     }
     found
 }

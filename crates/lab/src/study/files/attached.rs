@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use lunette_wan::FAR;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
+use serde::Deserialize;
 
-use crate::LabError;
-use crate::study::ready;
 use crate::study::service::PORT;
 use crate::study::site::{Site, TARGET};
+use crate::study::{Keys, ready};
+use crate::{LabError, Negotiated};
 
 /// Longer than it takes to flush and to log out.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -25,22 +26,24 @@ pub(crate) struct Attached {
     child: Child,
     directory: PathBuf,
     file: PathBuf,
+    negotiated: Option<Negotiated>,
 }
 
 impl Attached {
-    /// Attaches the service's unit, at a directory that it makes. Without caching, nothing is read before it is asked for, and
+    /// Attaches the service's unit, at a directory that it makes, by a session with these keys. Without caching, nothing is read before it is asked for, and
     /// nothing is answered before the target has answered it.
     pub(crate) fn start(
         site: &Site,
         binary: &Path,
         directory: &Path,
+        keys: Keys,
         caches: bool,
     ) -> Result<Self, LabError> {
         fs::create_dir_all(directory).map_err(LabError::system("a directory for an attached disk"))?;
         let mut command = Command::new(binary);
         command
             .arg("attach")
-            .arg(format!("iscsi://{}:{PORT}/{TARGET}/0", FAR.ipv4))
+            .arg(format!("iscsi://{}:{PORT}/{TARGET}/0{}", FAR.ipv4, keys.query()))
             .arg(directory)
             // A lost session is a lost figure.
             .args(["--json", "--recovery", "0"])
@@ -56,14 +59,24 @@ impl Attached {
         }
         let near = site.emulator()?.near();
         let child = near.spawn_mortal(&mut command).map_err(LabError::system("lunette attach"))?;
-        let mut attached = Self { child, directory: directory.to_owned(), file: directory.join("disk") };
-        ready::wait(&mut attached.child, "lunette attach at the near end", ready::PATIENCE)?;
+        let mut attached =
+            Self { child, directory: directory.to_owned(), file: directory.join("disk"), negotiated: None };
+        let line = ready::wait(&mut attached.child, "lunette attach at the near end", ready::PATIENCE)?;
+        let ready: Ready = serde_json::from_str(&line).map_err(|error| {
+            LabError::NotReady(format!("what lunette attach at the near end says cannot be read: {error}"))
+        })?;
+        attached.negotiated = Some(ready.negotiated);
         Ok(attached)
     }
 
     /// The disk.
     pub(crate) fn file(&self) -> &Path {
         &self.file
+    }
+
+    /// What its session has agreed on.
+    pub(crate) const fn negotiated(&self) -> Option<&Negotiated> {
+        self.negotiated.as_ref()
     }
 
     /// Ends it at once: whoever waits for the disk gets errors.
@@ -92,6 +105,12 @@ impl Attached {
         }
         Err(LabError::NotReady("lunette attach at the near end does not end".to_owned()))
     }
+}
+
+/// What is taken from the line that says where the disk is.
+#[derive(Debug, Deserialize)]
+struct Ready {
+    negotiated: Negotiated,
 }
 
 impl Drop for Attached {

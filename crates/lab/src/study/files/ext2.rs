@@ -1,12 +1,12 @@
 //! ext2 (POSIX files on blocks, without a journal), made in an image and mounted through a loop device that goes with the mount.
 
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{major, minor, stat, syncfs};
+use rustix::fs::{major, minor, stat};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
@@ -62,13 +62,6 @@ impl Mounted {
     /// Where it is.
     pub(crate) fn root(&self) -> &Path {
         &self.root
-    }
-
-    /// Has everything written and stable.
-    pub(crate) fn sync(&self) -> Result<(), LabError> {
-        let failed = LabError::system("the flush of a file system");
-        let root = File::open(&self.root).map_err(&failed)?;
-        syncfs(root).map_err(|error| failed(error.into()))
     }
 
     /// Takes it out of the tree; everything is written and stable then.

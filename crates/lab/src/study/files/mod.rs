@@ -55,7 +55,7 @@ pub(crate) fn lacks_fuse() -> Option<String> {
 }
 
 /// Which of these programs is not here.
-fn lacks_programs(programs: &[(&str, &str)]) -> Option<String> {
+pub(crate) fn lacks_programs(programs: &[(&str, &str)]) -> Option<String> {
     let (program, package) = programs.iter().find(|(program, _)| find(program).is_none())?;
     Some(format!("{program} (Debian: apt-get install {package})"))
 }

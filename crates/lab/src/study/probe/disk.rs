@@ -266,7 +266,7 @@ pub(super) fn run(
             let (image, share) = cold_image(place, duty)?;
             cached = share;
             let path = image.path().to_string_lossy();
-            let target = Service::target(TARGET, &path, &design.lines());
+            let target = Service::target(TARGET, &path, &design.lines()) + probe.keys.limits();
             (Some(Service::start(site, place.binary, &target, &[])?), Service::options()?)
         }
         None if probe.units > 1 => {
@@ -380,4 +380,34 @@ fn figure(measured: &Measured, ending: &Ending, metric: Metric) -> Result<Run, L
         _ => None,
     };
     Ok(Run { processor, further, times, ..Run::of(measured_figure, None) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lunette_initiator::TargetUrl;
+    use lunette_workload::{Percent, Sizes, Spread};
+
+    #[test]
+    fn a_url_asks_for_the_same_keys() {
+        let workload = Workload {
+            sizes: Sizes::one(4096),
+            read: Percent::ALL,
+            random: Percent::ALL,
+            spread: Spread::Uniform,
+        };
+        let plain = DiskProbe::new(workload, 1, Metric::MegabytesPerSecond);
+        for keys in
+            [Keys::Defaults, Keys::Solicited, Keys::Unsolicited { request_bytes: 2 << 20 }, Keys::Fujita]
+        {
+            let text = format!("iscsi://127.0.0.1/{TARGET}/0{}", keys.query());
+            let url: TargetUrl = text.parse().expect("a URL");
+            let plain = DiskProbe { keys, ..plain.clone() };
+            let bare = text.split('?').next().and_then(|text| text.parse::<TargetUrl>().ok()).expect("a URL");
+            let Disk::Unit { options, .. } = plain.unit(bare.options(), Lun::default()) else {
+                panic!("a unit");
+            };
+            assert_eq!(url.options().wishes, options.wishes, "{keys:?}");
+        }
+    }
 }

@@ -5,6 +5,7 @@ mod files;
 mod login;
 mod model;
 mod recovery;
+mod seen;
 mod shared;
 mod tcp;
 mod tcp_facts;
@@ -20,20 +21,21 @@ use lunette_wan::Keeping;
 use lunette_workload::model::Limit;
 
 use super::Further;
-use super::busy;
 use super::guest;
 use super::image::Image;
 use super::setting::Setting;
 use super::site::Site;
-use crate::host::{DiskTime, ProcessorTime};
+use crate::host::DiskTime;
 use crate::{LabError, LatencyParts, Monitor, Negotiated, Times};
 
 pub(crate) use disk::{DiskProbe, Load};
-pub(crate) use files::{Figure, FilesProbe, Job, Kept, SIZES_KIB, Scheme};
+pub(crate) use files::{Figure, FilesProbe, Job, SIZES_KIB, Scheme};
 pub(crate) use login::{Authentication, LOGINS, LoginPhase, LoginProbe};
 pub(crate) use shared::SharedProbe;
 pub(crate) use transfer::TransferProbe;
 pub(crate) use virtualized::VirtualProbe;
+
+use seen::Observer;
 
 /// What is done in a cell.
 #[derive(Debug, Clone)]
@@ -66,7 +68,7 @@ pub(crate) enum Keys {
     Solicited,
     /// A write's data goes with it: FirstBurstLength is at least this request.
     Unsolicited { request_bytes: u32 },
-    /// InitialR2T=Yes, ImmediateData=Yes, and bursts as Fujita and Ogawara had them.
+    /// InitialR2T=Yes, ImmediateData=Yes, and lengths as Fujita and Ogawara had them.
     Fujita,
 }
 
@@ -83,6 +85,30 @@ pub(crate) enum Design {
     Threads,
     /// io_uring, past the page cache.
     Uring,
+}
+
+impl Keys {
+    /// What stands behind a disk in a URL, so that the session is to have them.
+    pub(crate) fn query(self) -> String {
+        match self {
+            Self::Defaults => String::new(),
+            Self::Solicited => "?initial_r2t=yes&immediate_data=no".to_owned(),
+            Self::Unsolicited { request_bytes } => format!("?first_burst_length={request_bytes}"),
+            Self::Fujita => {
+                "?initial_r2t=yes&immediate_data=yes&first_burst_length=65536&max_burst_length=262144\
+                             &max_recv_data_segment_length=131072&max_outstanding_r2t=1"
+                    .to_owned()
+            }
+        }
+    }
+
+    /// What the target's configuration says of them.
+    pub(crate) const fn limits(self) -> &'static str {
+        match self {
+            Self::Fujita => "\n[limits]\nmax_recv_data_segment_length_bytes = \"128K\"\n",
+            Self::Defaults | Self::Solicited | Self::Unsolicited { .. } => "",
+        }
+    }
 }
 
 impl Design {
@@ -321,8 +347,14 @@ pub(crate) struct Place<'a> {
     pub(crate) scratch: &'a Path,
     /// An image that cells share, once one of them has made it.
     pub(crate) image: &'a OnceCell<Image>,
-    /// What cells that work on files share.
+    /// What cells of the link share.
     pub(crate) kept: &'a Kept,
+}
+
+/// What one piece of work gives several cells of one link.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    files: files::Kept,
 }
 
 /// How long one run is measured, and what comes before.
@@ -387,17 +419,11 @@ fn disk_busy(scratch: &Path, before: Option<DiskTime>) -> Option<Further> {
 
 /// Runs a cell and looks how busy the machine was meanwhile.
 pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Run, LabError> {
-    // It may have been done for another cell, and knows what was idle then.
+    // It may have been done for another cell, and has looked while it was measured.
     if let Probe::Files(files) = probe {
         return files::run(place, files, duty);
     }
-    let failed = LabError::system("counters of the network");
-    // A proxy does not tell.
-    let network = place.over.and_then(|(site, _)| site.emulator().ok());
-    let marked = network.map(|network| network.mark().map(|mark| (network, mark)));
-    let marked = marked.transpose().map_err(&failed)?;
-    let before = ProcessorTime::now();
-    let (run, busiest) = busy::watched(|| match (probe, place.over) {
+    let (run, seen) = Observer::at(place).watch(|| match (probe, place.over) {
         (Probe::Tcp { to_target, buffer_bytes }, Some((site, link))) => {
             tcp::run(site, link, *to_target, *buffer_bytes, duty)
         }
@@ -409,16 +435,9 @@ pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Ru
         (Probe::Login(login), _) => login::run(place, login),
         (Probe::Transfer(transfer), _) => transfer::run(place, transfer),
         (Probe::Files(files), _) => files::run(place, files, duty),
-    });
-    let mut run = run?;
-    if let (Some(before), Some(after)) = (before, ProcessorTime::now()) {
-        run.idle = after.idle_since(before);
-    }
-    if let Some((network, mark)) = marked {
-        run.keeping = network.since(&mark).map_err(&failed)?;
-    }
-    run.busiest = busiest.unwrap_or_default();
-    Ok(run)
+    })?;
+    // What a run has looked at itself is in it already: a disk, while it was measured alone.
+    Ok(Run { idle: seen.idle, busiest: seen.busiest, keeping: seen.keeping, ..run? })
 }
 
 #[cfg(test)]

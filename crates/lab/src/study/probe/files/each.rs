@@ -3,13 +3,13 @@
 use std::time::Instant;
 
 use super::{
-    FILLING, Figure, Files, Outcome, PATIENCE, Scheme, Way, beside, fill_file, observed, over_iscsi,
-    prepared, site_of,
+    FILLING, Figure, Files, Observer, Outcome, PATIENCE, Scheme, Told, Way, beside, fill_file, over_iscsi,
+    prepared, site_of, together,
 };
 use crate::LabError;
 use crate::study::files::{Client, Directory, Mounted, Nfs, Share, ShareKind, Smb, watched};
 use crate::study::image::Image;
-use crate::study::probe::{Duty, Place};
+use crate::study::probe::{Duty, Keys, Place};
 use crate::study::result::{deviation, mean};
 
 /// The sizes of the paper's tables 4 and 5, in KiB.
@@ -27,7 +27,7 @@ fn name(writes: bool, size_kib: u32, number: u32) -> String {
 }
 
 /// Runs it. The file system is mounted anew wherever it is, so that nothing of it is in a cache.
-pub(super) fn run(place: Place<'_>, scheme: Scheme, duty: Duty) -> Result<(Outcome, Option<f64>), LabError> {
+pub(super) fn run(place: Place<'_>, scheme: Scheme, duty: Duty) -> Result<Outcome, LabError> {
     let (image, cached) = prepared(place, IMAGE_BYTES, Files::Used, |root| {
         for size_kib in SIZES_KIB {
             for number in 0..count(duty) {
@@ -36,74 +36,84 @@ pub(super) fn run(place: Place<'_>, scheme: Scheme, duty: Duty) -> Result<(Outco
         }
         Ok(())
     })?;
-    let outcome = match scheme {
+    let observer = Observer::at(place);
+    let (told, negotiated) = match scheme {
         Scheme::Direct => {
             let mounted = Mounted::new(image.path(), beside(image, "root"), false)?;
-            let outcome = observed(place, || times(&mut Directory(mounted.root().to_owned()), duty))?;
+            let told = both(&mut Directory(mounted.root().to_owned()), observer, duty)?;
             mounted.unmount()?;
-            outcome
+            (told, None)
         }
         Scheme::Iscsi { is_synchronous } => {
-            let way = Way { lines: "write = \"back\"\n", caches: false, is_synchronous, memory_bytes: None };
+            let lines = "write = \"back\"\n";
+            let way = Way { lines, keys: Keys::Defaults, caches: false, is_synchronous, memory_bytes: None };
             over_iscsi(place, site_of(place)?, image, way, |mounted, _| {
-                times(&mut Directory(mounted.root().to_owned()), duty)
+                both(&mut Directory(mounted.root().to_owned()), observer, duty)
             })?
         }
-        Scheme::Share(kind) => over_share(place, image, kind, duty)?,
+        Scheme::Share(kind) => (over_share(place, image, kind, duty)?, None),
     };
-    Ok((outcome, cached))
+    Ok(Outcome { told, cached, negotiated })
 }
 
-fn over_share(place: Place<'_>, image: &Image, kind: ShareKind, duty: Duty) -> Result<Outcome, LabError> {
-    let site = site_of(place)?;
+fn over_share(place: Place<'_>, image: &Image, kind: ShareKind, duty: Duty) -> Result<Vec<Told>, LabError> {
+    let (site, observer) = (site_of(place)?, Observer::at(place));
     let (served, own) = (beside(image, "served"), beside(image, kind.name()));
     let mounted = Mounted::new(image.path(), served.clone(), true)?;
     let mut share = Share::start(site, kind, &served, &own)?;
-    let outcome = match kind {
+    let told = match kind {
         ShareKind::Smb => {
             let mut smb = Smb::connect(site, &own)?;
             let work = || {
                 smb.log_in().map_err(LabError::system("a login by SMB"))?;
-                times(&mut smb, duty)
+                both(&mut smb, observer, duty)
             };
-            observed(place, || watched(PATIENCE, work, || share.kill()))??
+            watched(PATIENCE, work, || share.kill())??
         }
         ShareKind::Nfs => {
             let work = || {
                 site.near(|| {
                     let mut nfs = Nfs::connect(&served).map_err(LabError::system("an NFS mount"))?;
-                    times(&mut nfs, duty)
+                    both(&mut nfs, observer, duty)
                 })?
             };
-            observed(place, || watched(PATIENCE, work, || share.kill()))??
+            watched(PATIENCE, work, || share.kill())??
         }
     };
     drop(share);
     mounted.unmount()?;
-    Ok(outcome)
+    Ok(told)
 }
 
-/// Reads and writes all files of all sizes.
-fn times(client: &mut dyn Client, duty: Duty) -> Result<Outcome, LabError> {
+/// Reads all files, then writes as many: what keeps the one waiting may be something else than what keeps the other.
+fn both(client: &mut dyn Client, observer: Observer<'_>, duty: Duty) -> Result<Vec<Told>, LabError> {
+    let mut told = Vec::new();
+    for writes in [false, true] {
+        let (figures, seen) = observer.watch(|| times(client, writes, duty))?;
+        told.extend(together((figures?, seen)));
+    }
+    Ok(told)
+}
+
+/// Reads or writes all files of all sizes.
+fn times(client: &mut dyn Client, writes: bool, duty: Duty) -> Result<Vec<(Figure, f64)>, LabError> {
     let failed = LabError::system("a file of a study");
-    let mut outcome = Outcome::new();
+    let mut figures = Vec::new();
     for size_kib in SIZES_KIB {
         let data = vec![FILLING; (size_kib << 10) as usize];
-        for writes in [false, true] {
-            let mut times_ms = Vec::new();
-            for number in 0..count(duty) {
-                let name = name(writes, size_kib, number);
-                let begun = Instant::now();
-                if writes { client.write(&name, &data) } else { client.read(&name, data.len()) }
-                    .map_err(&failed)?;
-                times_ms.push(begun.elapsed().as_secs_f64() * 1e3);
-            }
-            for (is_deviation, figure) in [(false, mean(&times_ms)), (true, deviation(&times_ms))] {
-                outcome.push((Figure::Each { writes, size_kib, is_deviation }, figure));
-            }
+        let mut times_ms = Vec::new();
+        for number in 0..count(duty) {
+            let name = name(writes, size_kib, number);
+            let begun = Instant::now();
+            if writes { client.write(&name, &data) } else { client.read(&name, data.len()) }
+                .map_err(&failed)?;
+            times_ms.push(begun.elapsed().as_secs_f64() * 1e3);
+        }
+        for (is_deviation, figure) in [(false, mean(&times_ms)), (true, deviation(&times_ms))] {
+            figures.push((Figure::Each { writes, size_kib, is_deviation }, figure));
         }
     }
-    Ok(outcome)
+    Ok(figures)
 }
 
 #[cfg(test)]
@@ -126,20 +136,21 @@ mod tests {
         let root = tempfile::tempdir().expect("a directory");
         let mut directory = Directory(root.path().to_owned());
         // Nothing is there to be read.
-        assert!(times(&mut directory, QUICK).is_err());
+        assert!(times(&mut directory, false, QUICK).is_err());
         for size_kib in SIZES_KIB {
             for number in 0..count(QUICK) {
                 let path = root.path().join(name(false, size_kib, number));
                 fill_file(&path, (size_kib << 10) as usize).expect("a file");
             }
         }
-        let outcome = times(&mut directory, QUICK).expect("times");
+        let mut outcome = times(&mut directory, false, QUICK).expect("times");
+        outcome.extend(times(&mut directory, true, QUICK).expect("times"));
         let figures: BTreeSet<_> = outcome.iter().map(|(figure, _)| format!("{figure:?}")).collect();
         assert_eq!((outcome.len(), figures.len()), (20, 20));
         assert!(outcome.iter().all(|(_, figure)| *figure >= 0.0));
         let written = fs::read(root.path().join(name(true, 256, 9))).expect("a file");
         assert_eq!(written, vec![FILLING; 256 << 10]);
         // The same again would not be new files.
-        assert!(times(&mut directory, QUICK).is_err());
+        assert!(times(&mut directory, true, QUICK).is_err());
     }
 }

@@ -16,15 +16,15 @@ use std::time::Duration;
 pub(crate) use each::SIZES_KIB;
 
 use super::model::{self, Driven};
-use super::{Design, Duty, Place, Run, disk_busy};
-use crate::LabError;
-use crate::host::{DiskTime, ProcessorTime};
+use super::seen::{Observer, Seen};
+use super::{Design, Duty, Keys, Place, Run};
 use crate::study::Further;
 use crate::study::files::{self, Attached, Mounted, ShareKind, watched};
 use crate::study::image::Image;
 use crate::study::memory::MemoryBound;
 use crate::study::service::Service;
 use crate::study::site::{Site, TARGET};
+use crate::{LabError, Negotiated};
 
 /// Longer than anything here takes; what has not ended then waits for something that is gone.
 const PATIENCE: Duration = Duration::from_secs(3600);
@@ -43,7 +43,7 @@ pub(crate) enum Job {
     Each(Scheme),
     /// One file of so many MiB, read and written, on an attached disk or without a network.
     Whole { is_attached: bool, mib: u32 },
-    /// A mail server's, from cold caches until all is on the target.
+    /// PostMark, from cold caches.
     Mail(Design),
     /// Files of 2 MiB, read in random order past the caches of this side, after all have been read.
     Web { design: Design, files: u32 },
@@ -76,25 +76,36 @@ pub(crate) enum Figure {
 }
 
 /// What a job gave.
-type Outcome = Vec<(Figure, f64)>;
-
-/// What cells of one link share.
-#[derive(Debug, Default)]
-pub(crate) struct Kept {
-    image: OnceCell<(Image, Cell<Files>)>,
-    /// How busy the disk was while the last job was measured.
-    disk: RefCell<Option<Further>>,
-    /// Of which job, in which turn: its seed.
-    done: RefCell<Vec<(Job, u64, Done)>>,
+#[derive(Debug, Clone, Default)]
+struct Outcome {
+    told: Vec<Told>,
+    /// The share of the image that the page cache had at the beginning, of what was to be cold.
+    cached: Option<f64>,
+    /// What the session agreed on that the disk was attached by.
+    negotiated: Option<Negotiated>,
 }
 
+/// A figure, and what was seen of this machine while it was measured.
 #[derive(Debug, Clone)]
-struct Done {
-    outcome: Outcome,
-    idle: f64,
-    cached: Option<f64>,
-    /// How busy the disk was.
-    disk: Option<Further>,
+struct Told {
+    figure: Figure,
+    measured: f64,
+    seen: Seen,
+    further: Vec<Further>,
+}
+
+/// Figures that were measured together.
+fn together((figures, seen): (Vec<(Figure, f64)>, Seen)) -> Vec<Told> {
+    let told = |(figure, measured)| Told { figure, measured, seen: seen.clone(), further: Vec::new() };
+    figures.into_iter().map(told).collect()
+}
+
+/// What cells of one link share that work on files.
+#[derive(Debug, Default)]
+pub(in crate::study::probe) struct Kept {
+    image: OnceCell<(Image, Cell<Files>)>,
+    /// Of which job, in which turn: its seed.
+    done: RefCell<Vec<(Job, u64, Outcome)>>,
 }
 
 /// Whose files an image has.
@@ -121,9 +132,8 @@ impl FilesProbe {
         let own = || match self.job {
             Job::Each(Scheme::Direct) | Job::Whole { is_attached: false, .. } => None,
             Job::Each(Scheme::Share(kind)) => kind.lacks(),
-            Job::Each(Scheme::Iscsi { .. }) | Job::Whole { .. } | Job::Mail(_) | Job::Web { .. } => {
-                files::lacks_fuse()
-            }
+            Job::Mail(_) => files::lacks_fuse().or_else(mail::lacks),
+            Job::Each(Scheme::Iscsi { .. }) | Job::Whole { .. } | Job::Web { .. } => files::lacks_fuse(),
         };
         files::lacks().or_else(own)
     }
@@ -149,28 +159,22 @@ impl FilesProbe {
 /// Does it, unless it was done in this turn, and tells the figure.
 pub(super) fn run(place: Place<'_>, probe: &FilesProbe, duty: Duty) -> Result<Run, LabError> {
     let known =
-        |kept: &(Job, u64, Done)| (kept.0 == probe.job && kept.1 == duty.seed).then(|| kept.2.clone());
-    let found = place.kept.done.borrow().iter().find_map(known);
+        |kept: &(Job, u64, Outcome)| (kept.0 == probe.job && kept.1 == duty.seed).then(|| kept.2.clone());
+    let found = place.kept.files.done.borrow().iter().find_map(known);
     let done = match found {
         Some(done) => done,
         None => {
-            let before = ProcessorTime::now();
-            let (outcome, cached) = match probe.job {
+            let done = match probe.job {
                 Job::Each(scheme) => each::run(place, scheme, duty),
                 Job::Whole { is_attached, mib } => whole::run(place, is_attached, mib),
                 Job::Mail(design) => mail::run(place, design, duty),
                 Job::Web { design, files } => web::run(place, design, files, duty),
             }?;
-            let idle =
-                before.zip(ProcessorTime::now()).map_or(1.0, |(before, after)| after.idle_since(before));
-            let disk = place.kept.disk.take();
-            let done = Done { outcome, idle, cached, disk };
-            place.kept.done.borrow_mut().push((probe.job, duty.seed, done.clone()));
+            place.kept.files.done.borrow_mut().push((probe.job, duty.seed, done.clone()));
             done
         }
     };
-    let told = done.outcome.iter().find(|(figure, _)| *figure == probe.figure);
-    let Some((_, measured)) = told else {
+    let Some(told) = done.told.into_iter().find(|told| told.figure == probe.figure) else {
         return Err(LabError::Plan("a cell asks for what its work does not tell".to_owned()));
     };
     let model = match (probe.job, probe.figure, place.over) {
@@ -186,8 +190,10 @@ pub(super) fn run(place: Place<'_>, probe: &FilesProbe, duty: Duty) -> Result<Ru
         }
         _ => None,
     };
-    let further = Vec::from_iter(done.disk);
-    Ok(Run { idle: done.idle, cached: done.cached, further, ..Run::of(*measured, model) })
+    let Seen { idle, busiest, keeping, disk } = told.seen;
+    let further = told.further.into_iter().chain(disk).collect();
+    let (cached, negotiated) = (done.cached, done.negotiated);
+    Ok(Run { idle, busiest, keeping, cached, further, negotiated, ..Run::of(told.measured, model) })
 }
 
 /// The image that all jobs of a link have in turn, with a new file system that `fill` has put these files into, out of all caches; and the share
@@ -198,7 +204,7 @@ fn prepared<'a>(
     files: Files,
     fill: impl FnOnce(&Path) -> io::Result<()>,
 ) -> Result<(&'a Image, Option<f64>), LabError> {
-    let (image, present) = match place.kept.image.get() {
+    let (image, present) = match place.kept.files.image.get() {
         Some(kept) => kept,
         None => {
             let made = match files {
@@ -206,7 +212,7 @@ fn prepared<'a>(
                 Files::Used => Image::make(place.scratch, length_bytes),
                 Files::Web => Image::hollow(place.scratch, length_bytes),
             }?;
-            place.kept.image.get_or_init(|| (made, Cell::new(Files::Used)))
+            place.kept.files.image.get_or_init(|| (made, Cell::new(Files::Used)))
         }
     };
     if files == Files::Used || present.get() != files {
@@ -230,6 +236,8 @@ fn beside(image: &Image, name: &str) -> PathBuf {
 struct Way<'a> {
     /// What the target's configuration says of the disk.
     lines: &'a str,
+    /// What the session is to agree on.
+    keys: Keys,
     /// Whether `lunette attach` reads ahead and answers early.
     caches: bool,
     /// Whether the file system does nothing later than it says so.
@@ -238,40 +246,33 @@ struct Way<'a> {
     memory_bytes: Option<u64>,
 }
 
-/// Does something with the file system on an image while that is the disk of a target, over the link of a site.
+/// Does something with the file system on an image while that is the disk of a target, over the link of a site. Tells what the session has
+/// agreed on, too. Who does it looks himself while he measures: mounts and flushes are no part of that.
 fn over_iscsi<T: Send>(
     place: Place<'_>,
     site: &Site,
     image: &Image,
     way: Way<'_>,
     work: impl FnOnce(&Mounted, &Service) -> Result<T, LabError> + Send,
-) -> Result<T, LabError> {
-    let target = Service::target(TARGET, &image.path().to_string_lossy(), way.lines);
+) -> Result<(T, Option<Negotiated>), LabError> {
+    let target = Service::target(TARGET, &image.path().to_string_lossy(), way.lines) + way.keys.limits();
     // It ends behind the target that is in it.
     let bound = way.memory_bytes.and_then(MemoryBound::make);
     let service = Service::start(site, place.binary, &target, &[])?;
     if let Some(bound) = &bound {
         service.bind(bound).map_err(LabError::system("a bound of the target's memory"))?;
     }
-    let mut attached = Attached::start(site, place.binary, &beside(image, "attached"), way.caches)?;
-    let disk = attached.file().to_owned();
+    let mut attached = Attached::start(site, place.binary, &beside(image, "attached"), way.keys, way.caches)?;
+    let (disk, negotiated) = (attached.file().to_owned(), attached.negotiated().cloned());
     let use_it = || {
         let mounted = Mounted::new(&disk, beside(image, "root"), way.is_synchronous)?;
         let done = work(&mounted, &service)?;
         mounted.unmount()?;
         Ok::<T, LabError>(done)
     };
-    let done = observed(place, || watched(PATIENCE, use_it, || attached.kill()))??;
+    let done = watched(PATIENCE, use_it, || attached.kill())??;
     attached.end()?;
-    Ok(done)
-}
-
-/// Does something that is measured, and keeps how busy the disk was meanwhile.
-fn observed<T>(place: Place<'_>, work: impl FnOnce() -> T) -> T {
-    let before = DiskTime::now(place.scratch);
-    let done = work();
-    *place.kept.disk.borrow_mut() = disk_busy(place.scratch, before);
-    done
+    Ok((done, negotiated))
 }
 
 /// The site; jobs over iSCSI have one.

@@ -9,9 +9,9 @@ use std::time::Instant;
 use lunette_workload::FileDraws;
 use rustix::fs::OFlags;
 
-use super::{Figure, Files, Outcome, Way, fill_file, over_iscsi, prepared, site_of};
+use super::{Figure, Files, Observer, Outcome, Way, fill_file, over_iscsi, prepared, site_of, together};
 use crate::LabError;
-use crate::study::probe::{Design, Duty, Place};
+use crate::study::probe::{Design, Duty, Keys, Place};
 
 /// The length of a file.
 const FILE_BYTES: usize = 2 << 20;
@@ -49,12 +49,7 @@ impl Reader {
 }
 
 /// Runs it on so many files, fewer where it is to be quick.
-pub(super) fn run(
-    place: Place<'_>,
-    design: Design,
-    files: u32,
-    duty: Duty,
-) -> Result<(Outcome, Option<f64>), LabError> {
+pub(super) fn run(place: Place<'_>, design: Design, files: u32, duty: Duty) -> Result<Outcome, LabError> {
     let less = if duty.is_quick { QUICK } else { 1 };
     let (files, all, reads) = (files / less, FILES_MAX / less, READS / less);
     // An eighth and a bit are what the file system takes for itself.
@@ -63,21 +58,26 @@ pub(super) fn run(
         (0..all).try_for_each(|number| fill_file(&root.join(number.to_string()), FILE_BYTES))
     })?;
     let memory_bytes = (!duty.is_quick).then_some(MEMORY_BYTES);
-    let way = Way { lines: &design.lines(), caches: false, is_synchronous: false, memory_bytes };
-    let outcome = over_iscsi(place, site_of(place)?, image, way, |mounted, service| {
+    let (lines, observer) = (design.lines(), Observer::at(place));
+    let way = Way { lines: &lines, keys: Keys::Fujita, caches: false, is_synchronous: false, memory_bytes };
+    let (told, negotiated) = over_iscsi(place, site_of(place)?, image, way, |mounted, service| {
         let failed = LabError::system("a file server's file");
         let mut reader = Reader::at(mounted.root());
         // Hot caches: all have been read.
         (0..files).try_for_each(|number| reader.read(number)).map_err(&failed)?;
-        let (before, begun) = (service.read_bytes().map_err(&failed)?, Instant::now());
-        let mut draws = FileDraws::new(files, duty.seed).take(reads as usize);
-        draws.try_for_each(|number| reader.read(number)).map_err(&failed)?;
-        let seconds = begun.elapsed().as_secs_f64().max(1e-9);
-        let bytes = f64::from(reads) * FILE_BYTES as f64;
-        let missed = service.read_bytes().map_err(&failed)?.saturating_sub(before) as f64 / bytes;
-        let hits_percent = (1.0 - missed).clamp(0.0, 1.0) * 100.0;
-        Ok(vec![(Figure::Read, bytes / 1e6 / seconds), (Figure::Hits, hits_percent)])
+        let measure = || {
+            let (before, begun) = (service.read_bytes().map_err(&failed)?, Instant::now());
+            let mut draws = FileDraws::new(files, duty.seed).take(reads as usize);
+            draws.try_for_each(|number| reader.read(number)).map_err(&failed)?;
+            let seconds = begun.elapsed().as_secs_f64().max(1e-9);
+            let bytes = f64::from(reads) * FILE_BYTES as f64;
+            let missed = service.read_bytes().map_err(&failed)?.saturating_sub(before) as f64 / bytes;
+            let hits_percent = (1.0 - missed).clamp(0.0, 1.0) * 100.0;
+            Ok::<_, LabError>(vec![(Figure::Read, bytes / 1e6 / seconds), (Figure::Hits, hits_percent)])
+        };
+        let (figures, seen) = observer.watch(measure)?;
+        Ok(together((figures?, seen)))
     })?;
     // What is hot was never to be cold.
-    Ok((outcome, None))
+    Ok(Outcome { told, cached: None, negotiated })
 }

@@ -5,10 +5,12 @@ use std::io::{self, Read, Write};
 use std::path::Path;
 use std::time::Instant;
 
-use super::{FILLING, Figure, Files, Outcome, Way, beside, observed, over_iscsi, prepared, site_of};
+use super::{
+    FILLING, Figure, Files, Observer, Outcome, Told, Way, beside, over_iscsi, prepared, site_of, together,
+};
 use crate::LabError;
 use crate::study::files::Mounted;
-use crate::study::probe::Place;
+use crate::study::probe::{Keys, Place};
 
 /// Room for the largest file twice, and for what the file system takes for itself.
 const IMAGE_BYTES: u64 = 320 << 20;
@@ -20,33 +22,43 @@ const OLD: &str = "old";
 const NEW: &str = "new";
 
 /// Runs it. Before the file is read everything is mounted anew.
-pub(super) fn run(place: Place<'_>, is_attached: bool, mib: u32) -> Result<(Outcome, Option<f64>), LabError> {
+pub(super) fn run(place: Place<'_>, is_attached: bool, mib: u32) -> Result<Outcome, LabError> {
     let (image, cached) = prepared(place, IMAGE_BYTES, Files::Used, |root| write(&root.join(OLD), mib))?;
-    let outcome = if is_attached {
-        let way =
-            Way { lines: "write = \"back\"\n", caches: true, is_synchronous: false, memory_bytes: None };
-        over_iscsi(place, site_of(place)?, image, way, |mounted, _| times(mounted.root(), mib))?
+    let observer = Observer::at(place);
+    let (told, negotiated) = if is_attached {
+        let way = Way {
+            lines: "write = \"back\"\n",
+            keys: Keys::Defaults,
+            caches: true,
+            is_synchronous: false,
+            memory_bytes: None,
+        };
+        over_iscsi(place, site_of(place)?, image, way, |mounted, _| both(mounted.root(), mib, observer))?
     } else {
         let mounted = Mounted::new(image.path(), beside(image, "root"), false)?;
-        let outcome = observed(place, || times(mounted.root(), mib))?;
+        let told = both(mounted.root(), mib, observer)?;
         mounted.unmount()?;
-        outcome
+        (told, None)
     };
-    Ok((outcome, cached))
+    Ok(Outcome { told, cached, negotiated })
 }
 
-fn times(root: &Path, mib: u32) -> Result<Outcome, LabError> {
-    let failed = LabError::system("a file of a study");
-    let mb_per_s = |begun: Instant| f64::from(mib << 20) / 1e6 / begun.elapsed().as_secs_f64().max(1e-9);
-    let begun = Instant::now();
-    read(&root.join(OLD)).map_err(&failed)?;
-    let read = mb_per_s(begun);
-    let begun = Instant::now();
-    write(&root.join(NEW), mib).map_err(&failed)?;
-    let written = mb_per_s(begun);
+/// Reads one and writes another one.
+fn both(root: &Path, mib: u32, observer: Observer<'_>) -> Result<Vec<Told>, LabError> {
+    let mut told = Vec::new();
+    for figure in [Figure::Read, Figure::Written] {
+        let work = || {
+            let begun = Instant::now();
+            if figure == Figure::Read { read(&root.join(OLD)) } else { write(&root.join(NEW), mib) }?;
+            Ok(f64::from(mib << 20) / 1e6 / begun.elapsed().as_secs_f64().max(1e-9))
+        };
+        let (rate, seen) = observer.watch(work)?;
+        let measured = rate.map_err(LabError::system("a file of a study"))?;
+        told.extend(together((vec![(figure, measured)], seen)));
+    }
     // The next one finds the room as it was.
-    fs::remove_file(root.join(NEW)).map_err(&failed)?;
-    Ok(vec![(Figure::Read, read), (Figure::Written, written)])
+    fs::remove_file(root.join(NEW)).map_err(LabError::system("a file of a study"))?;
+    Ok(told)
 }
 
 fn read(path: &Path) -> io::Result<()> {
@@ -73,11 +85,13 @@ mod tests {
     #[test]
     fn all_of_a_file_is_written_and_read() {
         let root = tempfile::tempdir().expect("a directory");
-        assert!(times(root.path(), 2).is_err(), "there is nothing to be read");
+        let observer = Observer::without_network(root.path());
+        assert!(both(root.path(), 2, observer).is_err(), "there is nothing to be read");
         write(&root.path().join(OLD), 2).expect("a file");
         assert_eq!(fs::metadata(root.path().join(OLD)).expect("it").len(), 2 << 20);
-        let outcome = times(root.path(), 2).expect("figures");
-        assert!(outcome.len() == 2 && outcome.iter().all(|(_, figure)| *figure > 0.0), "{outcome:?}");
+        let told = both(root.path(), 2, observer).expect("figures");
+        assert_eq!(told.iter().map(|told| told.figure).collect::<Vec<_>>(), [Figure::Read, Figure::Written]);
+        assert!(told.iter().all(|told| told.measured > 0.0), "{told:?}");
         assert_eq!(fs::read_dir(root.path()).expect("a directory").count(), 1);
     }
 }
