@@ -221,7 +221,7 @@ fn the_steps_of_chap_are_told_and_files_may_be_anywhere() -> Result<()> {
 
 #[test]
 fn cells_are_chosen_by_their_parameters() -> Result<()> {
-    let only = ["--only", "configuration=fc-san"];
+    let only = ["--only", "configuration=direct"];
     let Some(result) = result_of("lu-trace", &only)? else { return Ok(()) };
     let units: Vec<_> =
         result["cells"].as_array().context("cells")?.iter().map(|cell| &cell["unit"]).collect();

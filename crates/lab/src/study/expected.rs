@@ -170,6 +170,6 @@ mod tests {
         assert!(
             absent(&cell("lu-login", &["normal", "1", "none", "none", "initiator"])).contains("initiator")
         );
-        assert!(absent(&cell("lu-heavy", &["fc-san", "4", "100"])).contains("no network"));
+        assert!(absent(&cell("lu-heavy", &["direct", "4", "100"])).contains("no network"));
     }
 }

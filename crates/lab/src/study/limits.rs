@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn without_a_network_it_is_the_processor_or_the_store() {
         let local =
-            |busiest| limit_of("lu-heavy", &[("configuration", "fc-san")], |result| result.busiest = busiest);
+            |busiest| limit_of("lu-heavy", &[("configuration", "direct")], |result| result.busiest = busiest);
         assert_eq!((local(0.99), local(0.3)), ("machine", "store"));
     }
 

@@ -10,11 +10,15 @@ use super::{Cell, DiskProbe, Load, Metric, Probe, Study, Times, parameters};
 
 const PAPER: &str = "Lu and Du, Performance Study of iSCSI-Based Storage Subsystems";
 
-/// What they call access without a network.
+/// What they have instead of a network: disks on a Fibre Channel loop.
 pub(super) const WITHOUT_NETWORK: &str = "fc-san";
-/// Their configurations, and the links that are here in their place.
-const CONFIGURATIONS: [(&str, Option<&str>); 3] =
-    [(WITHOUT_NETWORK, None), ("gige-lan-iscsi", Some("gige")), ("campus-iscsi", Some("campus"))];
+/// Our configurations, theirs beside which each stands, and the links that are here in their place. Nothing here is a Fibre Channel loop:
+/// `direct` is memory of this machine, and says so.
+const CONFIGURATIONS: [(&str, &str, Option<&str>); 3] = [
+    ("direct", WITHOUT_NETWORK, None),
+    ("gige-lan-iscsi", "gige-lan-iscsi", Some("gige")),
+    ("campus-iscsi", "campus-iscsi", Some("campus")),
+];
 
 /// Disks of the heavy load.
 const DISKS: u16 = 6;
@@ -28,8 +32,10 @@ pub(crate) const LOGIN: Study = Study {
               almost all was waiting in its initiator's driver. Its first I/O read a partition table as well; here it is INQUIRY, \
               READ CAPACITY and one block. The security stage of CHAP is also told by its steps: the choice of the method, the challenge, and \
               the answer to it with its proof; the paper does not say which of its sessions had CHAP, so its figures stand where there is none. \
-              waiting is the time from each request to its answer, with TCP's handshake: the link's round trips and what the target did; \
-              initiator is the rest of the login. The target's part alone is not measured.",
+              One login tells all its phases: TCP, the two stages, first I/O (or SendTargets, with the logout) and rest, which is what \
+              the initiator does between them, add up to its total. So do waiting, the time from each request to its answer (of a command \
+              until its end is told) with TCP's handshake, and initiator, which is the rest: waiting is the link's round trips and what the target \
+              did. The target's part alone is not measured. exchanges counts what was sent and answered.",
     axes: None,
     cells: login,
 };
@@ -39,8 +45,9 @@ pub(crate) const LIGHT: Study = Study {
     name: "lu-light",
     paper: PAPER,
     question: "how long one random read or write takes, near and far (tables 2, 3)",
-    differs: "Memory instead of a RAID: of the published latencies about 9 ms are its disks'. Access without a network stands for the Fibre \
-              Channel loop. What a network adds to the first column is what can be compared. The paper's campus network was \
+    differs: "Memory instead of a RAID: of the published latencies about 9 ms are its disks'. direct is memory of this machine without any \
+              network; what is published beside it is the paper's Fibre Channel loop (fc-san), with its disks. What a network adds to the \
+              first rows is what can be compared. The paper's campus network was \
               encrypted; ours is not, so processor time for that is not in it. Below is how long single reads and writes took, \
               beside the least, the largest and the deviation of the paper's reads (table 3).",
     axes: Some(("size_kib", "configuration")),
@@ -53,7 +60,8 @@ pub(crate) const HEAVY: Study = Study {
     paper: PAPER,
     question: "what 64 random commands under way reach, near and far (figure 2)",
     differs: "Six units of one target, behind one session; each command goes to one of them by chance, as in the paper. They are memory \
-              (without a network six parts of one), where the paper's disks and their seeks were the limit but for 64 KiB over the campus. Ours is not \
+              (direct: six parts of this machine's, without any network, beside the paper's Fibre Channel loop), where the paper's disks and their \
+              seeks were the limit but for 64 KiB over the campus. Ours is not \
               encrypted, so processor time for that is not in it. The paper \
               says that the share of reads makes less than 5 %, and gives one figure for all of them.",
     axes: Some(("read_percent", "configuration")),
@@ -66,7 +74,8 @@ pub(crate) const TRACE: Study = Study {
     paper: PAPER,
     question: "what a database's requests reach, 32 under way and without think time",
     differs: "The trace was never published; a made one has its count, its share of reads, its blocks and its mean size. Memory instead \
-              of the paper's disks, which were its limit but over the campus; ours is not encrypted, so processor time for that is not in it.",
+              of the paper's disks, which were its limit but over the campus; ours is not encrypted, so processor time for that is not in it. \
+              direct is memory without any network, beside the paper's Fibre Channel loop.",
     axes: None,
     cells: trace,
 };
@@ -157,20 +166,24 @@ fn reads(configuration: &str, size_kib: &str) -> Times {
 
 fn light(_seed: u64) -> Vec<Cell> {
     let mut cells = Vec::new();
-    for (configuration, link) in CONFIGURATIONS {
+    for (configuration, theirs, link) in CONFIGURATIONS {
         for (op, read) in [("read", Percent::ALL), ("write", Percent::ZERO)] {
             for size_kib in [1_u32, 4, 16, 64] {
                 let size = size_kib.to_string();
-                let wanted = [("configuration", configuration), ("op", op), ("size_kib", &*size)];
+                let wanted = [("configuration", theirs), ("op", op), ("size_kib", &*size)];
                 let disk = DiskProbe::new(random(size_kib << 10, read), 1, Metric::MeanMilliseconds);
                 cells.push(Cell {
                     published: LU_LIGHT.one(&wanted, "mean_ms"),
-                    published_times: (op == "read").then(|| reads(configuration, &size)),
+                    published_times: (op == "read").then(|| reads(theirs, &size)),
                     beside: Vec::new(),
                     of_peers: Vec::new(),
                     link: link.map(str::to_owned),
                     probe: Probe::Disk(disk),
-                    parameters: wanted.iter().map(|&(name, value)| (name, value.to_owned())).collect(),
+                    parameters: parameters([
+                        ("configuration", configuration.to_owned()),
+                        ("op", op.to_owned()),
+                        ("size_kib", size.clone()),
+                    ]),
                 });
             }
         }
@@ -180,11 +193,11 @@ fn light(_seed: u64) -> Vec<Cell> {
 
 fn heavy(_seed: u64) -> Vec<Cell> {
     let mut cells = Vec::new();
-    for (configuration, link) in CONFIGURATIONS {
+    for (configuration, theirs, link) in CONFIGURATIONS {
         for size_kib in [4_u32, 64] {
             for read in [100, 80, 20, 0] {
                 let size = size_kib.to_string();
-                let wanted = [("configuration", configuration), ("size_kib", &*size)];
+                let wanted = [("configuration", theirs), ("size_kib", &*size)];
                 let workload = random(size_kib << 10, Percent::new(read));
                 let disk = DiskProbe::new(workload, 64, Metric::MegabytesPerSecond);
                 cells.push(Cell {
@@ -213,12 +226,12 @@ fn trace(seed: u64) -> Vec<Cell> {
     for (column, metric) in
         [("mb_per_s", Metric::MegabytesPerSecond), ("mean_response_ms", Metric::MeanMilliseconds)]
     {
-        for (configuration, link) in CONFIGURATIONS {
+        for (configuration, theirs, link) in CONFIGURATIONS {
             let workload = random(16 << 10, Percent::new(70));
             let disk =
                 DiskProbe { load: Load::Trace(Arc::clone(&trace)), ..DiskProbe::new(workload, 32, metric) };
             cells.push(Cell {
-                published: LU_TRACE.one(&[("configuration", configuration)], column),
+                published: LU_TRACE.one(&[("configuration", theirs)], column),
                 published_times: None,
                 beside: Vec::new(),
                 of_peers: Vec::new(),

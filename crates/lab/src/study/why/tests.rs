@@ -204,7 +204,7 @@ fn disks_are_told_from_networks() {
             && text.contains("were slower"),
         "{text}"
     );
-    let text = reason("lu-heavy", &["fc-san", "64", "100"], 4000.0, "store").unwrap_or_default();
+    let text = reason("lu-heavy", &["direct", "64", "100"], 4000.0, "store").unwrap_or_default();
     assert!(
         text.starts_with(
             "disks: a command took 161 ms there and 1.05 ms here; there each of 6 disks took 15.1 ms"
