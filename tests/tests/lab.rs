@@ -199,6 +199,25 @@ fn the_steps_of_chap_are_told_and_files_may_be_anywhere() -> Result<()> {
     for step in ["chap-method", "chap-challenge", "chap-answer"] {
         ensure!(mean(step)? >= 1.9 && mean(step)? < mean("total")?, "{step}: {result}");
     }
+    // One login tells all of them.
+    let sum = |phases: &[&str]| phases.iter().map(|phase| mean(phase)).sum::<Result<f64>>();
+    let total = mean("total")?;
+    for parts in
+        [&["tcp-connect", "security", "operational", "first-io", "rest"][..], &["waiting", "initiator"]]
+    {
+        ensure!((sum(parts)? - total).abs() < total * 1e-3, "{parts:?} are not {total}: {result}");
+    }
+    ensure!(
+        (sum(&["chap-method", "chap-challenge", "chap-answer"])? - mean("security")?).abs() < 1e-3,
+        "{result}"
+    );
+    // TCP, three exchanges for CHAP, one for the keys, three commands and a unit attention.
+    let exchanges = |phase: &str| {
+        let is_it = |cell: &&Value| cell["parameters"][4][1] == phase;
+        cells.iter().find(is_it).map(|cell| cell["further"][0]["measured"].clone())
+    };
+    assert_eq!(exchanges("security"), Some(3.0.into()));
+    assert_eq!(exchanges("total"), Some(9.0.into()));
     let mut command = Command::new(binary());
     command.current_dir(directory.path()).args([
         "lab",

@@ -47,18 +47,16 @@ fn exchanges(login: &LoginProbe) -> Option<u32> {
     let proves = login.authentication != Authentication::None;
     let (connect, security, operational, first_io, send_targets) = (1, if proves { 3 } else { 1 }, 1, 4, 2);
     let login_of_all = connect + security + operational;
+    let behind = if login.discovers.is_some() { send_targets } else { first_io };
     match login.phase {
-        LoginPhase::Total => {
-            Some(login_of_all + if login.discovers.is_some() { send_targets } else { first_io })
-        }
+        LoginPhase::Total | LoginPhase::Waiting => Some(login_of_all + behind),
         LoginPhase::TcpConnect => Some(connect),
         LoginPhase::Security => Some(security),
         LoginPhase::ChapMethod | LoginPhase::ChapChallenge | LoginPhase::ChapAnswer => proves.then_some(1),
         LoginPhase::Operational => Some(operational),
         LoginPhase::FirstIo => Some(first_io),
         LoginPhase::SendTargets => Some(send_targets),
-        LoginPhase::Waiting => Some(login_of_all),
-        LoginPhase::Initiator => None,
+        LoginPhase::Initiator | LoginPhase::Rest => None,
     }
 }
 
@@ -126,11 +124,11 @@ mod tests {
         assert_eq!(normal("none", "tcp-connect"), Some(2.0));
         assert_eq!((normal("none", "security"), normal("chap", "security")), (Some(2.0), Some(6.0)));
         assert_eq!((normal("none", "total"), normal("mutual", "total")), (Some(14.0), Some(18.0)));
-        assert_eq!(normal("mutual", "waiting"), Some(10.0));
+        assert_eq!(normal("mutual", "waiting"), Some(18.0));
         let steps = ["chap-method", "chap-challenge", "chap-answer"].map(|step| normal("chap", step));
         assert_eq!(steps, [Some(2.0); 3], "together they are the security stage");
         assert_eq!(of(&["discovery", "16", "none", "none", "total"]), Some(10.0));
-        assert_eq!(normal("none", "initiator"), None);
+        assert_eq!((normal("none", "initiator"), normal("none", "rest")), (None, None));
     }
 
     #[test]

@@ -3,18 +3,18 @@
 //! Each name follows from something that was measured: how busy the disk and the processors were, how much of a shared link was in
 //! use, how many round trips fit into the time.
 
-use std::time::Duration;
-
 use lunette_link::Link;
 
 use super::Cell;
-use super::probe::{DISK_BUSY, Figure, LoginPhase, Probe};
+use super::probe::{DISK_BUSY, EXCHANGES, Figure, LoginPhase, Probe};
 use super::result::CellResult;
 
 /// From this share of the time on, a disk has been at work rather than waiting for some.
 const DISK_BUSY_PERCENT: f64 = 50.0;
 /// More round trips than any login and its first I/O have.
 pub(super) const EXCHANGES_MAX: f64 = 24.0;
+/// With this share of the time, round trips of the link are the most of it.
+const ROUND_TRIPS_SHARE: f64 = 0.5;
 
 /// What the cell's own name is for its limit; nothing where the one it has is right. `of_run` is what a run has found out itself.
 pub(super) fn named(cell: &Cell, result: &CellResult, of_run: Option<&'static str>) -> Option<&'static str> {
@@ -40,7 +40,17 @@ fn without_model(
     is_disk_busy: Option<bool>,
 ) -> &'static str {
     match &cell.probe {
-        Probe::Login(login) => of_login(login.phase, result.measured, cell.link.as_deref()),
+        Probe::Login(login) => {
+            let link = cell.link.as_deref().and_then(|link| link.parse::<Link>().ok());
+            let round_trip_ms = link.map_or(0.0, |link| link.round_trip().as_secs_f64() * 1e3);
+            let counted = result.further.iter().find(|one| one.name == EXCHANGES);
+            // Where nobody has counted them, as many as there are to be.
+            let round_trips_ms = counted.map(|one| one.measured * round_trip_ms).or(result.model);
+            match of_login(login.phase, result.measured, round_trips_ms.unwrap_or_default()) {
+                "target" if result.has_busy_machine() => "machine",
+                name => name,
+            }
+        }
         // The same session on the same link had more before the burst: what is missing is what TCP has not given back yet.
         Probe::Recovery(_) => "loss-recovery",
         Probe::Files(files) if matches!(files.figure, Figure::Hits) => "cache",
@@ -55,15 +65,16 @@ fn without_model(
     }
 }
 
-/// A part of a login is round trips where most of it is whole ones of the link, and not more than a login has.
-fn of_login(phase: LoginPhase, milliseconds: f64, link: Option<&str>) -> &'static str {
-    let round_trip = link.and_then(|link| link.parse::<Link>().ok()).map(|link| link.round_trip());
-    let round_trip_ms = round_trip.unwrap_or(Duration::ZERO).as_secs_f64() * 1e3;
-    if phase == LoginPhase::Initiator || round_trip_ms <= 0.0 || milliseconds < round_trip_ms * 0.95 {
-        return "initiator";
+/// A part of a login in which nothing was sent and answered is the initiator's. Else it is round trips, unless as many of the link's as were
+/// counted are less than half of it: the target took longer.
+fn of_login(phase: LoginPhase, milliseconds: f64, round_trips_ms: f64) -> &'static str {
+    if round_trips_ms <= 0.0 || matches!(phase, LoginPhase::Initiator | LoginPhase::Rest) {
+        "initiator"
+    } else if round_trips_ms >= milliseconds * ROUND_TRIPS_SHARE {
+        "round-trips"
+    } else {
+        "target"
     }
-    let whole = (milliseconds / round_trip_ms + 0.05).floor();
-    if whole > EXCHANGES_MAX { "target" } else { "round-trips" }
 }
 
 #[cfg(test)]
@@ -120,11 +131,25 @@ mod tests {
     }
 
     #[test]
-    fn logins_are_round_trips_unless_there_are_too_many() {
-        let of = |phase, ms| of_login(phase, ms, Some("campus"));
-        assert_eq!(of(LoginPhase::Security, 2.3), "round-trips");
-        assert_eq!(of(LoginPhase::Total, 10_000.0), "target");
-        assert_eq!(of(LoginPhase::Initiator, 2.3), "initiator");
-        assert_eq!(of(LoginPhase::Operational, 0.4), "initiator");
+    fn logins_are_round_trips_unless_those_are_too_few() {
+        assert_eq!(of_login(LoginPhase::Security, 2.3, 2.0), "round-trips");
+        assert_eq!(of_login(LoginPhase::Total, 16.0, 14.0), "round-trips");
+        // Seven of 2 ms are not ten seconds.
+        assert_eq!(of_login(LoginPhase::Total, 10_000.0, 14.0), "target");
+        assert_eq!(of_login(LoginPhase::Initiator, 2.3, 0.0), "initiator");
+        assert_eq!(of_login(LoginPhase::ChapMethod, 0.4, 0.0), "initiator");
+    }
+
+    #[test]
+    fn what_was_counted_decides_of_logins() {
+        let wanted = [("session", "normal"), ("phase", "security"), ("authentication", "chap")];
+        // Ten milliseconds, and round trips of 2 ms.
+        let of = |exchanges: f64| {
+            limit_of("lu-login", &wanted, |result| {
+                result.measured = 10.0;
+                result.further = vec![Further::new(EXCHANGES, exchanges, "")];
+            })
+        };
+        assert_eq!((of(3.0), of(1.0), of(0.0)), ("round-trips", "target", "initiator"));
     }
 }

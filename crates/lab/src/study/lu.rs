@@ -85,21 +85,25 @@ fn random(size_bytes: u32, read: Percent) -> Workload {
 }
 
 /// Phases, by our names and the paper's.
-const NORMAL: [(&str, LoginPhase, &str); 7] = [
+const NORMAL: [(&str, LoginPhase, &str); 8] = [
     ("total", LoginPhase::Total, "total"),
     ("tcp-connect", LoginPhase::TcpConnect, "tcp-connect"),
     ("security", LoginPhase::Security, "initial-login"),
     ("operational", LoginPhase::Operational, "operational-negotiation"),
     ("first-io", LoginPhase::FirstIo, "full-feature-first-io"),
+    ("rest", LoginPhase::Rest, ""),
     ("waiting", LoginPhase::Waiting, ""),
     ("initiator", LoginPhase::Initiator, ""),
 ];
-const DISCOVERY: [(&str, LoginPhase, &str); 5] = [
+const DISCOVERY: [(&str, LoginPhase, &str); 8] = [
     ("total", LoginPhase::Total, "total"),
     ("tcp-connect", LoginPhase::TcpConnect, "tcp-connect"),
     ("security", LoginPhase::Security, "initial-login"),
     ("operational", LoginPhase::Operational, "operational-negotiation"),
     ("send-targets", LoginPhase::SendTargets, "send-targets"),
+    ("rest", LoginPhase::Rest, ""),
+    ("waiting", LoginPhase::Waiting, ""),
+    ("initiator", LoginPhase::Initiator, ""),
 ];
 /// The steps of the security stage where somebody proves who he is.
 const STEPS: [(&str, LoginPhase, &str); 3] = [

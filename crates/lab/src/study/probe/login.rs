@@ -1,16 +1,18 @@
-//! How long a login takes, and which part of it.
+//! How long a login takes, and which part of it. One login tells all its parts, so that they add up to it.
 
+use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use lunette_initiator::{
     Attempt, ChapCredential, Command, Credentials, DigestWish, LoginRecord, Lun, Options, Secret, Side,
-    TracedPdu, blocking, discover_trace, login_trace,
+    TracedPdu, blocking, discover_trace,
 };
 use lunette_scsi::client::medium::{self, BlockRange, Caching};
 use lunette_scsi::client::{capacity, inquiry};
 use lunette_wire::initiator::LoginStage;
 
-use super::{Place, Run};
+use super::seen::{Observer, Seen};
+use super::{Further, Place, Run};
 use crate::LabError;
 use crate::study::service::Service;
 use crate::study::site::{BLOCK_BYTES, TARGET};
@@ -21,7 +23,7 @@ const SECRET: (&str, &str) = ("LAB_INITIATOR_SECRET", "a secret of the lab");
 const TARGET_SECRET: (&str, &str) = ("LAB_TARGET_SECRET", "another one of the lab");
 
 /// Which session is had how, and what of it is told.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LoginProbe {
     /// A discovery session, of so many targets; else a normal one.
     pub(crate) discovers: Option<u32>,
@@ -40,7 +42,7 @@ pub(crate) enum Authentication {
     Mutual,
 }
 
-/// Parts of a session's beginning. The last two split the time of the login another way.
+/// Parts of a session's beginning. The last two split all of it another way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LoginPhase {
     Total,
@@ -59,22 +61,68 @@ pub(crate) enum LoginPhase {
     FirstIo,
     /// SendTargets and the logout.
     SendTargets,
-    /// From each request to its answer, and TCP's handshake: the network and the target.
+    /// What is between these, and before and behind them: the initiator.
+    Rest,
+    /// From each request to its answer, and TCP's handshake: the network and the target. Of a command, until its end is told.
     Waiting,
-    /// The rest: the initiator.
+    /// All but that.
     Initiator,
 }
 
-/// Logs in once.
-pub(super) fn run(place: Place<'_>, probe: &LoginProbe) -> Result<Run, LabError> {
+/// How often something was sent and answered in a part of a login.
+pub(crate) const EXCHANGES: &str = "exchanges";
+
+/// Of which login, in which turn: its seed. The probe has the phase of whoever came first.
+pub(super) type Kept = RefCell<Vec<(LoginProbe, u64, Logged)>>;
+
+/// A login's parts, and what was seen meanwhile.
+#[derive(Debug, Clone)]
+pub(super) struct Logged {
+    parts: Vec<Part>,
+    seen: Seen,
+}
+
+/// A part: how long it was, and how often something was sent and answered in it, by count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Part {
+    phase: LoginPhase,
+    time: Duration,
+    exchanges: usize,
+}
+
+/// Logs in once, unless that was done in this turn, and tells a part of it.
+pub(super) fn run(place: Place<'_>, probe: &LoginProbe, seed: u64) -> Result<Run, LabError> {
+    let is_same = |known: &&(LoginProbe, u64, Logged)| {
+        LoginProbe { phase: probe.phase, ..known.0 } == *probe && known.1 == seed
+    };
+    let known = place.kept.logins.borrow().iter().find(is_same).map(|known| known.2.clone());
+    let logged = match known {
+        Some(logged) => logged,
+        None => {
+            let logged = log_in(place, probe)?;
+            place.kept.logins.borrow_mut().push((*probe, seed, logged.clone()));
+            logged
+        }
+    };
+    let Some(part) = logged.parts.iter().find(|part| part.phase == probe.phase) else {
+        return Err(LabError::Plan("a cell asks for what its login does not have".to_owned()));
+    };
+    let Seen { idle, busiest, keeping, .. } = logged.seen;
+    let further = vec![Further::new(EXCHANGES, part.exchanges as f64, "")];
+    Ok(Run { idle, busiest, keeping, further, ..Run::of(part.time.as_secs_f64() * 1e3, None) })
+}
+
+fn log_in(place: Place<'_>, probe: &LoginProbe) -> Result<Logged, LabError> {
     let Some((site, _)) = place.over else {
         return Err(LabError::Plan("there is no login without a network".to_owned()));
     };
     let service = Service::start(site, place.binary, &targets(probe), &[SECRET, TARGET_SECRET])?;
     let options = options(probe)?;
-    let time = site.near(|| time(probe, &options))??;
+    let timed =
+        || site.near(|| if probe.discovers.is_some() { discover(&options) } else { begin(&options) })?;
+    let (parts, seen) = Observer::at(place).watch(timed)?;
     drop(service);
-    Ok(Run::of(time.as_secs_f64() * 1e3, None))
+    Ok(Logged { parts: parts?, seen })
 }
 
 fn targets(probe: &LoginProbe) -> String {
@@ -128,93 +176,121 @@ fn options(probe: &LoginProbe) -> Result<Options, LabError> {
     Ok(options)
 }
 
-/// One login, and the time of the part that is asked for.
-fn time(probe: &LoginProbe, options: &Options) -> Result<Duration, LabError> {
+/// A discovery session, to its end.
+fn discover(options: &Options) -> Result<Vec<Part>, LabError> {
     let began = Instant::now();
-    if probe.discovers.is_some() {
-        let (record, found) = discover_trace(options);
-        let took = began.elapsed();
-        found?;
-        let login = last(&record)?;
-        return Ok(match probe.phase {
-            LoginPhase::Total => took,
-            LoginPhase::SendTargets => took.saturating_sub(login.ended),
-            phase => part(login, phase),
-        });
-    }
-    if probe.phase == LoginPhase::FirstIo || probe.phase == LoginPhase::Total {
-        let session = blocking::Session::connect(options.clone())?;
-        let logged_in = Instant::now();
-        first_io(&session)?;
-        let done = Instant::now();
-        session.log_out();
-        return Ok(done - if probe.phase == LoginPhase::Total { began } else { logged_in });
-    }
-    let (record, outcome) = login_trace(options);
-    outcome?;
-    Ok(part(last(&record)?, probe.phase))
+    let (record, found) = discover_trace(options);
+    let all = began.elapsed();
+    found?;
+    let login = last(&record)?;
+    let waits = record.exchanges.iter().filter_map(|one| Some(one.answered?.saturating_sub(one.sent)));
+    let behind = Behind {
+        phase: LoginPhase::SendTargets,
+        // From the end of the login: the initiator's own part of it is in it as well.
+        time: all.saturating_sub(login.ended),
+        waiting: waits.clone().sum(),
+        exchanges: waits.count(),
+    };
+    Ok(parts(login, all, behind))
+}
+
+/// A normal session, to the end of its first I/O.
+fn begin(options: &Options) -> Result<Vec<Part>, LabError> {
+    let began = Instant::now();
+    let session = blocking::Session::connect(options.clone())?;
+    let logged_in = Instant::now();
+    let (waiting, exchanges) = first_io(&session)?;
+    let done = Instant::now();
+    let record = session.handle().login_record().clone();
+    session.log_out();
+    let behind = Behind { phase: LoginPhase::FirstIo, time: done - logged_in, waiting, exchanges };
+    Ok(parts(last(&record)?, done - began, behind))
 }
 
 fn last(record: &LoginRecord) -> Result<&Attempt, LabError> {
     record.attempts.last().ok_or_else(|| LabError::NotReady("nobody tried to log in".to_owned()))
 }
 
-/// A part of a login that went well.
-fn part(login: &Attempt, phase: LoginPhase) -> Duration {
+/// What comes behind a login.
+struct Behind {
+    phase: LoginPhase,
+    time: Duration,
+    /// Of it, from requests to answers.
+    waiting: Duration,
+    exchanges: usize,
+}
+
+/// All parts of a login that went well, and of what came behind it.
+fn parts(login: &Attempt, all: Duration, behind: Behind) -> Vec<Part> {
     let connected = login.connected.unwrap_or(login.ended);
-    let pdus = &login.trace.pdus;
-    let stage = |wanted: LoginStage| {
-        let mut of_stage = pdus.iter().filter(|pdu| pdu.stage == wanted);
-        let first = of_stage.next();
-        let last = of_stage.next_back().or(first);
-        first.zip(last).map_or(Duration::ZERO, |(first, last)| last.at.saturating_sub(first.at))
-    };
-    let all = login.ended.saturating_sub(login.began);
+    // The first request is made before there is a connection, and sent when there is one.
+    let sent = |pdu: &TracedPdu| TracedPdu { at: pdu.at.max(connected), ..pdu.clone() };
+    let pdus: &[TracedPdu] = &login.trace.pdus.iter().map(sent).collect::<Vec<_>>();
     let handshake = connected.saturating_sub(login.began);
-    let waiting = handshake + awaited(pdus);
-    match phase {
-        LoginPhase::TcpConnect => handshake,
-        LoginPhase::Security => stage(LoginStage::Security),
-        LoginPhase::ChapMethod => steps(pdus)[0],
-        LoginPhase::ChapChallenge => steps(pdus)[1],
-        LoginPhase::ChapAnswer => steps(pdus)[2],
-        LoginPhase::Operational => stage(LoginStage::Operational),
-        LoginPhase::Waiting => waiting,
-        LoginPhase::Initiator => all.saturating_sub(waiting),
-        LoginPhase::Total | LoginPhase::FirstIo | LoginPhase::SendTargets => all,
-    }
-}
-
-/// The steps of CHAP, one after the other: they add up to the security stage. What there is not takes no time.
-fn steps(pdus: &[TracedPdu]) -> [Duration; 3] {
-    let security = || pdus.iter().filter(|pdu| pdu.stage == LoginStage::Security);
-    let begun = security().next().map_or(Duration::ZERO, |pdu| pdu.at);
-    let told = |key: &str| {
-        let has_key = |pdu: &&TracedPdu| pdu.pairs.iter().any(|pair| pair.0 == key);
-        security().find(|pdu| pdu.from == Side::Target && has_key(pdu)).map(|pdu| pdu.at)
+    let stage = |phase, wanted: LoginStage| {
+        let of_stage: Vec<&TracedPdu> = pdus.iter().filter(|pdu| pdu.stage == wanted).collect();
+        let ends = of_stage.first().zip(of_stage.last());
+        let time = ends.map_or(Duration::ZERO, |(first, last)| last.at.saturating_sub(first.at));
+        Part { phase, time, exchanges: awaited(of_stage).1 }
     };
-    let chosen = told("AuthMethod").unwrap_or(begun);
-    let challenged = told("CHAP_C").unwrap_or(chosen);
-    let over = security().next_back().map_or(challenged, |pdu| pdu.at);
-    [chosen.saturating_sub(begun), challenged.saturating_sub(chosen), over.saturating_sub(challenged)]
+    let mut parts = vec![
+        Part { phase: LoginPhase::TcpConnect, time: handshake, exchanges: 1 },
+        stage(LoginPhase::Security, LoginStage::Security),
+        stage(LoginPhase::Operational, LoginStage::Operational),
+        Part { phase: behind.phase, time: behind.time, exchanges: behind.exchanges },
+    ];
+    let told: Duration = parts.iter().map(|part| part.time).sum();
+    parts.push(Part { phase: LoginPhase::Rest, time: all.saturating_sub(told), exchanges: 0 });
+    let (login_waiting, login_exchanges) = awaited(pdus);
+    let waiting = (handshake + login_waiting + behind.waiting).min(all);
+    let exchanges = 1 + login_exchanges + behind.exchanges;
+    parts.push(Part { phase: LoginPhase::Total, time: all, exchanges });
+    parts.push(Part { phase: LoginPhase::Waiting, time: waiting, exchanges });
+    parts.push(Part { phase: LoginPhase::Initiator, time: all.saturating_sub(waiting), exchanges: 0 });
+    let steps = [LoginPhase::ChapMethod, LoginPhase::ChapChallenge, LoginPhase::ChapAnswer];
+    for (phase, (time, exchanges)) in steps.into_iter().zip(steps_of(pdus)) {
+        parts.push(Part { phase, time, exchanges });
+    }
+    parts
 }
 
-/// The time in which a request was under way and its answer had not come.
-fn awaited(pdus: &[TracedPdu]) -> Duration {
+/// The steps of CHAP, one after the other, with their exchanges: they add up to the security stage. What there is not takes no time.
+fn steps_of(pdus: &[TracedPdu]) -> [(Duration, usize); 3] {
+    let security: Vec<&TracedPdu> = pdus.iter().filter(|pdu| pdu.stage == LoginStage::Security).collect();
+    // Behind the answer that tells a key; without one, where the step before has ended.
+    let behind = |key: &str, before: usize| {
+        let tells = |pdu: &&TracedPdu| pdu.from == Side::Target && pdu.pairs.iter().any(|pair| pair.0 == key);
+        security.iter().position(tells).map_or(before, |place| place + 1)
+    };
+    let chosen = behind("AuthMethod", 0);
+    let challenged = behind("CHAP_C", chosen).max(chosen);
+    [(0, chosen), (chosen, challenged), (challenged, security.len())].map(|(from, to)| {
+        // A step begins with the end of the one before.
+        let (begun, ended) = (security.get(from.saturating_sub(1)), security[..to].last());
+        let time =
+            begun.zip(ended).map_or(Duration::ZERO, |(begun, ended)| ended.at.saturating_sub(begun.at));
+        (time, awaited(security[from..to].iter().copied()).1)
+    })
+}
+
+/// The time in which a request was under way and its answer had not come, and how often one came.
+fn awaited<'a>(pdus: impl IntoIterator<Item = &'a TracedPdu>) -> (Duration, usize) {
     let mut asked_at = None;
-    let mut sum = Duration::ZERO;
+    let (mut sum, mut exchanges) = (Duration::ZERO, 0);
     for pdu in pdus {
         if pdu.from == Side::Initiator {
             asked_at.get_or_insert(pdu.at);
         } else if let Some(asked_at) = asked_at.take() {
             sum += pdu.at.saturating_sub(asked_at);
+            exchanges += 1;
         }
     }
-    sum
+    (sum, exchanges)
 }
 
-/// What a host asks a disk before it uses it, each command after the other.
-fn first_io(session: &blocking::Session) -> Result<(), LabError> {
+/// What a host asks a disk before it uses it, each command after the other: how long they were under way, and how many there were.
+fn first_io(session: &blocking::Session) -> Result<(Duration, usize), LabError> {
+    let (mut waiting, mut exchanges) = (Duration::ZERO, 0);
     let block = BlockRange { lba: 0, blocks: 1, block_length_bytes: BLOCK_BYTES };
     let read = medium::read(block.form(), block, Caching::default())
         .map_err(|error| LabError::Plan(error.to_string()))?;
@@ -224,13 +300,17 @@ fn first_io(session: &blocking::Session) -> Result<(), LabError> {
         // A new nexus has a unit attention to tell first (SAM-5, 5.14).
         let ended_well = (0..3).any(|_| {
             let command = Command::new(Lun::default(), command.cdb()).reading(vec![0; length_bytes]);
-            session.execute(command).result.is_ok_and(|status| status.is_good())
+            let asked = Instant::now();
+            let completion = session.execute(command);
+            waiting += asked.elapsed();
+            exchanges += 1;
+            completion.result.is_ok_and(|status| status.is_good())
         });
         if !ended_well {
             return Err(LabError::NotReady("the first commands are refused".to_owned()));
         }
     }
-    Ok(())
+    Ok((waiting, exchanges))
 }
 
 #[cfg(test)]
@@ -258,8 +338,8 @@ mod tests {
             // The last request was never answered.
             pdu(40, Side::Initiator),
         ];
-        assert_eq!(awaited(&pdus), Duration::from_millis(3 + 5));
-        assert_eq!(awaited(&[]), Duration::ZERO);
+        assert_eq!(awaited(&pdus), (Duration::from_millis(3 + 5), 2));
+        assert_eq!(awaited(&[]), (Duration::ZERO, 0));
     }
 
     #[test]
@@ -285,10 +365,62 @@ mod tests {
             pdu(26, theirs, &["CHAP_N", "CHAP_R"], stage),
             pdu(27, ours, &["HeaderDigest"], LoginStage::Operational),
         ];
-        let ms = |times: [u64; 3]| times.map(Duration::from_millis);
-        assert_eq!(steps(&pdus), ms([2, 5, 9]));
+        let ms =
+            |times: [(u64, usize); 3]| times.map(|(ms, exchanges)| (Duration::from_millis(ms), exchanges));
+        assert_eq!(steps_of(&pdus), ms([(2, 1), (5, 1), (9, 1)]));
         // Without CHAP all of it is the choice, and what follows.
-        assert_eq!(steps(&pdus[..2]), ms([2, 0, 0]));
-        assert_eq!(steps(&[]), ms([0, 0, 0]));
+        assert_eq!(steps_of(&pdus[..2]), ms([(2, 1), (0, 0), (0, 0)]));
+        assert_eq!(steps_of(&[]), ms([(0, 0); 3]));
+    }
+
+    #[test]
+    fn the_parts_of_a_login_add_up_to_all_of_it() {
+        let pdu = |at_ms, from, stage| TracedPdu {
+            at: Duration::from_millis(at_ms),
+            from,
+            stage,
+            next_stage: None,
+            is_continued: false,
+            status: 0,
+            text_length: 0,
+            pairs: Vec::new(),
+        };
+        let (ours, theirs) = (Side::Initiator, Side::Target);
+        let (security, operational) = (LoginStage::Security, LoginStage::Operational);
+        let ms = Duration::from_millis;
+        let mut login = Attempt {
+            portal: "192.0.2.1".parse().expect("a portal"),
+            address: None,
+            began: ms(1),
+            resolved: Some(ms(1)),
+            connected: Some(ms(4)),
+            ended: ms(20),
+            trace: lunette_initiator::Trace::default(),
+            end: String::new(),
+        };
+        login.trace.pdus = vec![
+            // Made before there was a connection.
+            pdu(1, ours, security),
+            pdu(8, theirs, security),
+            pdu(10, ours, operational),
+            pdu(16, theirs, operational),
+        ];
+        let behind = Behind { phase: LoginPhase::FirstIo, time: ms(12), waiting: ms(9), exchanges: 4 };
+        let parts = parts(&login, ms(40), behind);
+        let of =
+            |phase| parts.iter().find(|part| part.phase == phase).map(|part| (part.time, part.exchanges));
+        let told = [
+            (LoginPhase::TcpConnect, 3, 1),
+            (LoginPhase::Security, 4, 1),
+            (LoginPhase::Operational, 6, 1),
+            (LoginPhase::FirstIo, 12, 4),
+            (LoginPhase::Rest, 15, 0),
+        ];
+        for (phase, time_ms, exchanges) in told {
+            assert_eq!(of(phase), Some((ms(time_ms), exchanges)), "{phase:?}");
+        }
+        assert_eq!(of(LoginPhase::Total), Some((ms(told.iter().map(|part| part.1).sum()), 7)));
+        assert_eq!(of(LoginPhase::Waiting), Some((ms(3 + 4 + 6 + 9), 7)));
+        assert_eq!(of(LoginPhase::Initiator), Some((ms(40 - 22), 0)));
     }
 }

@@ -30,7 +30,7 @@ use crate::{LabError, LatencyParts, Monitor, Negotiated, Times};
 
 pub(crate) use disk::{DiskProbe, Load};
 pub(crate) use files::{Figure, FilesProbe, Job, SIZES_KIB, Scheme};
-pub(crate) use login::{Authentication, LOGINS, LoginPhase, LoginProbe};
+pub(crate) use login::{Authentication, EXCHANGES, LOGINS, LoginPhase, LoginProbe};
 pub(crate) use shared::SharedProbe;
 pub(crate) use transfer::TransferProbe;
 pub(crate) use virtualized::VirtualProbe;
@@ -355,6 +355,7 @@ pub(crate) struct Place<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     files: files::Kept,
+    logins: login::Kept,
 }
 
 /// How long one run is measured, and what comes before.
@@ -420,8 +421,10 @@ fn disk_busy(scratch: &Path, before: Option<DiskTime>) -> Option<Further> {
 /// Runs a cell and looks how busy the machine was meanwhile.
 pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Run, LabError> {
     // It may have been done for another cell, and has looked while it was measured.
-    if let Probe::Files(files) = probe {
-        return files::run(place, files, duty);
+    match probe {
+        Probe::Files(files) => return files::run(place, files, duty),
+        Probe::Login(login) => return login::run(place, login, duty.seed),
+        _ => {}
     }
     let (run, seen) = Observer::at(place).watch(|| match (probe, place.over) {
         (Probe::Tcp { to_target, buffer_bytes }, Some((site, link))) => {
@@ -432,7 +435,7 @@ pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Ru
         (Probe::Recovery(disk), _) => recovery::run(place, disk, duty),
         (Probe::Shared(shared), _) => shared::run(place, shared, duty),
         (Probe::Virtual(probe), _) => virtualized::run(place, probe, duty),
-        (Probe::Login(login), _) => login::run(place, login),
+        (Probe::Login(login), _) => login::run(place, login, duty.seed),
         (Probe::Transfer(transfer), _) => transfer::run(place, transfer),
         (Probe::Files(files), _) => files::run(place, files, duty),
     })?;
