@@ -15,6 +15,7 @@ mod ending;
 mod events;
 mod fenced;
 mod framing;
+mod gaps;
 mod heralds;
 mod joining;
 mod login;

@@ -2,9 +2,10 @@
 //!
 //! Waking a processor that fell idle takes longer than answering a command from the page cache. An initiator with one
 //! command outstanding sends the next one a few tens of microseconds after its answer; who is still awake then saves
-//! the waking. The price is processor time, so it is only paid after short gaps have been seen, and a gap that was
-//! waited for in vain takes half of that experience away: an idle reactor sleeps. Where several commands come at a
-//! time it sleeps too: they hide the waking, and what gathers meanwhile is handled with fewer system calls.
+//! the waking. The price is processor time, so [`super::gaps`] learns whether the gaps are short enough, and how long to
+//! wait; an idle reactor sleeps. Each time round the processor is offered to others, and whoever takes it ends the wait
+//! awake. Where several commands come at a time a reactor sleeps too: they hide the waking, and what gathers meanwhile is
+//! handled with fewer system calls.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -15,21 +16,15 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::thread::sched_yield;
 
-/// The longest gap that is spent awake: about twice what it takes to wake the initiator's processor and ours, so more
-/// could not pay.
-const AWAKE_MAX: Duration = Duration::from_micros(150);
+use super::gaps::{AWAKE_MAX, Gaps, Waited, others_ran};
 
 /// More PDUs than this in one turn are a queue, not one command after the other.
 const SHALLOW_MAX: usize = 2;
 
-/// Short gaps in a row after which the next one is spent awake, and the most that are remembered.
-const EXPERIENCE_NEEDED: u8 = 4;
-const EXPERIENCE_MAX: u8 = 8;
-
-/// Remembers whether the gaps between events have lately been short.
+/// How a reactor waits.
 #[derive(Debug, Default)]
 pub(super) struct Vigil {
-    experience: u8,
+    gaps: Gaps,
     is_sleepless: bool,
 }
 
@@ -63,31 +58,27 @@ impl Vigil {
             return Ok(());
         }
         if pdus > SHALLOW_MAX {
-            self.experience = 0;
+            self.gaps.forget();
             return poll(epoll, events, limit);
         }
-        if self.experience >= EXPERIENCE_NEEDED {
-            while began.elapsed() < AWAKE_MAX {
-                poll(epoll, events, Duration::ZERO)?;
-                if !events.is_empty() {
-                    self.learn(began.elapsed());
-                    return Ok(());
-                }
-                // Whoever else wants this core gets it.
-                sched_yield();
+        let patience = self.gaps.patience();
+        let (mut awake, mut taken) = (Duration::ZERO, Duration::ZERO);
+        while awake < patience && taken.is_zero() {
+            poll(epoll, events, Duration::ZERO)?;
+            let took = began.elapsed() - awake;
+            awake += took;
+            taken = if others_ran(took) { took } else { Duration::ZERO };
+            if !events.is_empty() {
+                // Where the event came soon, whoever had the processor may have been the initiator itself.
+                let taken = if awake > AWAKE_MAX { taken } else { Duration::ZERO };
+                self.gaps.learn(Waited { gap: awake, in_vain: Duration::ZERO, taken });
+                return Ok(());
             }
+            sched_yield();
         }
         poll(epoll, events, limit)?;
-        self.learn(began.elapsed());
+        self.gaps.learn(Waited { gap: began.elapsed(), in_vain: awake - taken, taken });
         Ok(())
-    }
-
-    fn learn(&mut self, gap: Duration) {
-        if gap <= AWAKE_MAX {
-            self.experience = EXPERIENCE_MAX.min(self.experience + 1);
-        } else {
-            self.experience /= 2;
-        }
     }
 }
 
@@ -102,24 +93,9 @@ fn poll(epoll: &impl AsFd, events: &mut Vec<epoll::Event>, limit: Duration) -> i
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use rustix::time::{ClockId, clock_gettime};
 
-    #[test]
-    fn only_a_run_of_short_gaps_keeps_it_awake() {
-        let mut vigil = Vigil::default();
-        let is_awake = |vigil: &Vigil| vigil.experience >= EXPERIENCE_NEEDED;
-        for _ in 0..EXPERIENCE_NEEDED - 1 {
-            vigil.learn(AWAKE_MAX);
-        }
-        assert!(!is_awake(&vigil));
-        vigil.learn(Duration::ZERO);
-        assert!(is_awake(&vigil));
-        // However long it went well, two gaps in vain are enough.
-        (0..100).for_each(|_| vigil.learn(Duration::ZERO));
-        vigil.learn(Duration::from_millis(1));
-        vigil.learn(Duration::from_millis(1));
-        assert!(!is_awake(&vigil));
-    }
+    use super::*;
 
     #[test]
     fn events_are_found_awake_and_asleep() {
@@ -130,15 +106,44 @@ mod tests {
         asleep.wait(&epoll, &mut events, Duration::from_millis(1), 1).unwrap();
         assert!(events.is_empty());
         epoll::add(&epoll, &ready, epoll::EventData::new_u64(7), epoll::EventFlags::IN).unwrap();
-        let mut busy = Vigil { experience: EXPERIENCE_MAX, ..Vigil::default() };
-        busy.wait(&epoll, &mut events, Duration::from_secs(10), SHALLOW_MAX + 1).unwrap();
-        assert_eq!((events.len(), busy.experience), (1, 0), "a queue is not waited for awake");
-        for mut vigil in
-            [asleep, Vigil::sleepless(), Vigil { experience: EXPERIENCE_MAX, ..Vigil::default() }]
-        {
+        for mut vigil in [asleep, Vigil::sleepless(), learnt(&epoll)] {
             vigil.wait(&epoll, &mut events, Duration::from_secs(10), 1).unwrap();
             assert_eq!(events.len(), 1);
             assert_eq!(events[0].data.u64(), 7);
         }
+        let mut busy = learnt(&epoll);
+        busy.wait(&epoll, &mut events, Duration::from_secs(10), SHALLOW_MAX + 1).unwrap();
+        assert_eq!(
+            (events.len(), busy.gaps.patience()),
+            (1, Duration::ZERO),
+            "a queue is not waited for awake"
+        );
+    }
+
+    #[test]
+    fn who_waits_in_vain_soon_sleeps() {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let ready = rustix::event::eventfd(1, rustix::event::EventfdFlags::CLOEXEC).unwrap();
+        epoll::add(&epoll, &ready, epoll::EventData::new_u64(7), epoll::EventFlags::IN).unwrap();
+        let mut vigil = learnt(&epoll);
+        epoll::delete(&epoll, &ready).unwrap();
+        let mut events = Vec::with_capacity(4);
+        let (began, busy) = (Instant::now(), clock_gettime(ClockId::ThreadCPUTime));
+        vigil.wait(&epoll, &mut events, Duration::from_millis(200), 1).unwrap();
+        let busy = clock_gettime(ClockId::ThreadCPUTime) - busy;
+        assert!(events.is_empty() && began.elapsed() >= Duration::from_millis(200));
+        assert!(Duration::try_from(busy).unwrap() < Duration::from_millis(20), "{busy:?}");
+    }
+
+    /// One that has learnt that events come at once, as they do from what is in `epoll`.
+    fn learnt(epoll: &impl AsFd) -> Vigil {
+        let (mut vigil, mut events) = (Vigil::default(), Vec::with_capacity(4));
+        for _ in 0..1000 {
+            vigil.wait(epoll, &mut events, Duration::from_secs(10), 1).unwrap();
+            if vigil.gaps.patience() > Duration::ZERO {
+                return vigil;
+            }
+        }
+        panic!("it never learns: {vigil:?}");
     }
 }

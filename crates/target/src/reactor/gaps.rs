@@ -1,0 +1,222 @@
+//! Whether it pays to wait awake, learnt from the gaps between events.
+//!
+//! Pure: it is told how long waits took, and has no clock. Waiting awake saves the waking, [`WAKING`], and costs the gap.
+//! So three things hold, whatever comes when:
+//!
+//! - No wait is awake for more than [`AWAKE_MAX`], twice what it can save.
+//! - Time awake in vain is at most one part in [`VAIN_SHARE`] of the time waited, and [`OWED_MAX`] once.
+//! - Time that others took while we were awake is paid for in the same way, [`RIVAL_FACTOR`] times.
+
+use std::time::Duration;
+
+/// What waking a processor that fell idle takes: 45 to 65 µs on the virtual machines that were measured (docs/decisions/0008).
+const WAKING: Duration = Duration::from_micros(50);
+
+/// The longest gap that is spent awake, and the longest learnt gap with which any is. Twice the waking, since an initiator
+/// that sleeps has one too: who does not keep it waiting saves his own part of each round of two.
+pub(super) const AWAKE_MAX: Duration = WAKING.saturating_mul(2);
+
+/// Where even short gaps are given this long: it is half of what going to sleep too early costs.
+const AWAKE_MIN: Duration = Duration::from_micros(25);
+
+/// Longer gaps count as this one, so that a single one between short ones is forgiven and two are not.
+const GAP_MAX: Duration = Duration::from_micros(200);
+
+/// The weight of the latest gap: one part in so many.
+const WEIGHT: u32 = 4;
+
+/// How much of the time may be spent awake in vain: one part in so many.
+const VAIN_SHARE: u32 = 8;
+
+/// How much time awake in vain is allowed in a row.
+const OWED_MAX: Duration = Duration::from_micros(400);
+
+/// A moment awake that took longer than this was somebody else's: it takes a microsecond or two otherwise.
+const OTHERS_RAN: Duration = Duration::from_micros(20);
+
+/// Who offers a processor to a program that needs it waits for that program's whole turn. What was lost so costs this
+/// many times as much as what was spent in vain, so it is lost in one part in `VAIN_SHARE * RIVAL_FACTOR` of the time.
+const RIVAL_FACTOR: u32 = 8;
+
+/// The most that is ever owed, so that it is paid back in less than a second.
+const DEBT_MAX: Duration = Duration::from_millis(100);
+
+/// What the gaps were like lately, and what waiting awake has cost in vain.
+#[derive(Debug)]
+pub(super) struct Gaps {
+    /// The average of the latest gaps.
+    typical: Duration,
+    /// Time spent in vain that has not been paid back by time that went by.
+    owed: Duration,
+}
+
+/// Whether somebody else had the processor in a moment awake that took so long.
+pub(super) fn others_ran(took: Duration) -> bool {
+    took > OTHERS_RAN
+}
+
+/// One wait, from its beginning to its event.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Waited {
+    /// All of it.
+    pub(super) gap: Duration,
+    /// How much of it we were awake; zero if an event came then.
+    pub(super) in_vain: Duration,
+    /// How long others had the processor that we offered; zero if the event came soon all the same.
+    pub(super) taken: Duration,
+}
+
+impl Default for Gaps {
+    fn default() -> Self {
+        Self { typical: GAP_MAX, owed: Duration::ZERO }
+    }
+}
+
+impl Gaps {
+    /// How long the next wait may be awake. Zero: not at all.
+    pub(super) fn patience(&self) -> Duration {
+        let patience = (2 * self.typical).clamp(AWAKE_MIN, AWAKE_MAX);
+        let may_be = self.typical <= AWAKE_MAX && self.owed + patience <= OWED_MAX;
+        if may_be { patience } else { Duration::ZERO }
+    }
+
+    /// Learns how a wait went.
+    pub(super) fn learn(&mut self, waited: Waited) {
+        self.typical = (self.typical * (WEIGHT - 1) + waited.gap.min(GAP_MAX)) / WEIGHT;
+        let spent = waited.in_vain + waited.taken.min(DEBT_MAX) * RIVAL_FACTOR;
+        self.owed = (self.owed.saturating_sub(waited.gap / VAIN_SHARE) + spent).min(DEBT_MAX);
+    }
+
+    /// Several commands came at a time: they hide the waking, so the next wait is asleep.
+    pub(super) fn forget(&mut self) {
+        self.typical = GAP_MAX;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lunette_cases::cases;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const fn us(microseconds: u64) -> Duration {
+        Duration::from_micros(microseconds)
+    }
+
+    /// What became of waits in virtual time.
+    #[derive(Debug, Default, PartialEq, Eq)]
+    struct Sum {
+        time: Duration,
+        in_vain: Duration,
+        well_spent: Duration,
+        wakings_saved: u32,
+        taken: Duration,
+    }
+
+    impl Sum {
+        /// Waits for an event that comes after `gap`. `rival`: others want the processor, and keep it so long.
+        fn wait(&mut self, gaps: &mut Gaps, gap: Duration, rival: Option<Duration>) {
+            let patience = gaps.patience();
+            assert!(patience <= AWAKE_MAX && patience <= (2 * gaps.typical).max(AWAKE_MIN));
+            let mut waited = Waited { gap, ..Waited::default() };
+            match rival {
+                Some(taken) if patience > Duration::ZERO => {
+                    assert!(others_ran(taken), "it would not be noticed");
+                    waited = Waited { gap: gap.max(taken), in_vain: Duration::ZERO, taken };
+                }
+                _ if gap <= patience => {
+                    self.well_spent += gap;
+                    self.wakings_saved += 1;
+                }
+                _ => waited.in_vain = patience,
+            }
+            gaps.learn(waited);
+            self.time += waited.gap;
+            self.in_vain += waited.in_vain;
+            self.taken += waited.taken;
+        }
+    }
+
+    fn steady(gap: Duration, count: u32) -> Sum {
+        let (mut gaps, mut sum) = (Gaps::default(), Sum::default());
+        (0..count).for_each(|_| sum.wait(&mut gaps, gap, None));
+        sum
+    }
+
+    #[test]
+    fn short_steady_gaps_are_spent_awake_and_long_ones_asleep() {
+        for gap in [us(5), us(20), us(60), us(90)] {
+            let sum = steady(gap, 1000);
+            assert!(sum.wakings_saved >= 980, "{gap:?}: {sum:?}");
+            assert_eq!(sum.in_vain, Duration::ZERO, "{gap:?}");
+        }
+        for gap in [us(101), us(140), us(300), us(1_000_000)] {
+            assert_eq!(steady(gap, 1000), Sum { time: gap * 1000, ..Sum::default() });
+        }
+    }
+
+    #[test]
+    fn a_long_gap_is_forgiven_and_a_second_one_is_not() {
+        let mut gaps = Gaps::default();
+        let learn = |gaps: &mut Gaps, gap| gaps.learn(Waited { gap, ..Waited::default() });
+        (0..10).for_each(|_| learn(&mut gaps, us(25)));
+        learn(&mut gaps, us(1_000_000));
+        assert!(gaps.patience() > Duration::ZERO);
+        learn(&mut gaps, us(1_000_000));
+        assert_eq!(gaps.patience(), Duration::ZERO);
+        (0..2).for_each(|_| learn(&mut gaps, us(25)));
+        assert!(gaps.patience() > Duration::ZERO, "and is made up for");
+        gaps.forget();
+        assert_eq!(gaps.patience(), Duration::ZERO);
+    }
+
+    #[test]
+    fn who_had_to_give_way_sleeps_for_a_while() {
+        let (mut gaps, mut sum) = (Gaps::default(), Sum::default());
+        (0..10).for_each(|_| sum.wait(&mut gaps, us(25), None));
+        sum.wait(&mut gaps, us(25), Some(us(3000)));
+        let before = sum.wakings_saved;
+        // 3 ms, times 8 for the rival, times 8 for the share.
+        (0..4000).for_each(|_| sum.wait(&mut gaps, us(25), None));
+        assert_eq!(sum.wakings_saved, before, "{gaps:?}");
+        (0..5000).for_each(|_| sum.wait(&mut gaps, us(25), None));
+        assert!(sum.wakings_saved > before, "{gaps:?}");
+    }
+
+    fn a_gap() -> impl Strategy<Value = Duration> {
+        prop_oneof![0..30_u64, 30..130_u64, 90..220_u64, 100..3_000_000_u64].prop_map(us)
+    }
+
+    proptest! {
+        #![proptest_config(cases(64))]
+
+        /// Also where somebody chooses each gap as what was waited for is over.
+        #[test]
+        fn little_is_spent_in_vain(
+            arrivals in proptest::collection::vec((a_gap(), any::<bool>()), 1..400),
+        ) {
+            let (mut gaps, mut sum) = (Gaps::default(), Sum::default());
+            for (gap, is_mean) in arrivals {
+                let gap = if is_mean { gaps.patience() + us(1) } else { gap };
+                sum.wait(&mut gaps, gap, None);
+                prop_assert!(sum.in_vain <= sum.time / VAIN_SHARE + OWED_MAX, "{sum:?}");
+                prop_assert!(sum.well_spent <= 2 * WAKING * sum.wakings_saved, "{sum:?}");
+            }
+        }
+
+        /// A program that needs the processor always gets it, and is seldom waited for.
+        #[test]
+        fn others_are_seldom_waited_for(
+            arrivals in proptest::collection::vec((a_gap(), 21..12_000_u64), 1..400),
+        ) {
+            let (mut gaps, mut sum) = (Gaps::default(), Sum::default());
+            for (gap, taken) in arrivals {
+                sum.wait(&mut gaps, gap, Some(us(taken)));
+                let bound = sum.time / (VAIN_SHARE * RIVAL_FACTOR) + OWED_MAX / RIVAL_FACTOR + us(12_000);
+                prop_assert!(sum.taken <= bound, "{sum:?}");
+                prop_assert_eq!((sum.well_spent, sum.in_vain), (Duration::ZERO, Duration::ZERO));
+            }
+        }
+    }
+}
