@@ -106,11 +106,11 @@ fn figures_of_postmark() -> Result<()> {
         ensure!(cell["idle"].as_f64() < Some(1.0), "nobody has looked: {cell}");
         ensure_paper_keys(&result, cell)?;
     }
-    // Whole seconds, of which there is one at least: by the clock it is no slower.
+    // It tells whole seconds, of which there is one at least; N of them may have been almost N + 1 by the clock.
     let clock = cells[0]["further"].as_array().into_iter().flatten();
     let clock =
         clock.filter(|one| one["name"] == "by this machine's clock").find_map(|one| one["measured"].as_f64());
-    ensure!(clock >= cells[0]["measured"].as_f64() && clock.is_some(), "{}", cells[0]);
+    ensure!(clock >= cells[0]["measured"].as_f64().map(|rate| rate / 2.0) && clock.is_some(), "{}", cells[0]);
     Ok(())
 }
 

@@ -260,7 +260,7 @@ fn while_measured(disk: &Path, result: &Path, seconds: u32, happens: &str) -> St
     format!(
         "{} bench {} --time {seconds} --output {} >&2 & measurement=$!; \
          for ((n = 0; n < 600; n++)); do test $(grep -c @lunette-wan-link /proc/net/unix) -ge 2 && break; sleep 0.05; done; \
-         sleep 0.3; {happens}; wait $measurement",
+         sleep 1; {happens}; wait $measurement",
         binary().display(),
         disk.display(),
         result.display()
@@ -283,7 +283,7 @@ fn what_this_machine_loses_is_told_and_is_in_the_results_of_that_time() -> Resul
     fs::File::create(&disk)?.set_len(8 << 20)?;
     let flood = "kill -STOP $PPID; for ((n = 0; n < 4000; n++)); do echo >/dev/udp/$LUNETTE_FAR/9; done; kill -CONT $PPID";
     let near =
-        [while_measured(&disk, &result, 3, flood), while_measured(&disk, &later, 1, "true")].join("; ");
+        [while_measured(&disk, &result, 5, flood), while_measured(&disk, &later, 2, "true")].join("; ");
     let report_path = report.display().to_string();
     let finished = wan(&["run", "--link", "delay=1ms", "--report", &report_path, "--", "bash", "-c", &near])?;
     ensure!(finished.success(), "{}: {}", finished.ending(), finished.output);

@@ -31,7 +31,7 @@ pub(crate) const LOGIN: Study = Study {
     differs: "Each cell is the mean of five logins over the campus link, whose round trip is 2 ms; unlike the paper's it is not encrypted. Of the paper's ten seconds a session \
               almost all was waiting in its initiator's driver. Its first I/O read a partition table as well; here it is INQUIRY, \
               READ CAPACITY and one block. The security stage of CHAP is also told by its steps: the choice of the method, the challenge, and \
-              the answer to it with its proof; the paper does not say which of its sessions had CHAP, so its figures stand where there is none. \
+              the answer to it with its proof; the paper's sessions had neither authentication nor digests, so its figures stand where there is none. \
               One login tells all its phases: TCP, the two stages, first I/O (or SendTargets, with the logout) and rest, which is what \
               the initiator does between them, add up to its total. So do waiting, the time from each request to its answer (of a command \
               until its end is told) with TCP's handshake, and initiator, which is the rest: waiting is the link's round trips and what the target \

@@ -16,7 +16,7 @@ use super::result::{CellResult, Further, LinkFacts, StudyResult, Times, deviatio
 use super::setting::{self, Setting};
 use super::site::Site;
 use super::versions::{self, Identity};
-use super::{Cell, Study, expected, guest, limits, why};
+use super::{Cell, Study, UNEXPLAINED, expected, guest, limits, why};
 use crate::{Host, LabError, Negotiated};
 
 /// Runs of each cell, unless it is to be quick.
@@ -200,7 +200,7 @@ impl Laboratory<'_> {
         if self.set.is_empty() {
             return Some(cell);
         }
-        let has_session = cell.probe.set(self.set) && cell.link.is_some();
+        let has_session = cell.link.is_some() && cell.probe.set(self.set);
         if cell.link.is_some() && !has_session {
             return None;
         }
@@ -340,9 +340,14 @@ impl Laboratory<'_> {
             results.filter_map(|(aimed, runs)| result(study, aimed, runs, &mut agreements, self.is_quick));
         let mut cells: Vec<CellResult> = results.collect();
         // What the study knows of the difference is of other keys.
-        for cell in
-            cells.iter_mut().filter(|cell| !self.set.is_empty() && cell.is_off_published() == Some(true))
-        {
+        let is_set = |cell: &CellResult| {
+            let mut set = self.set.iter().map(|setting| setting.key.name());
+            set.any(|key| cell.parameters.iter().any(|(name, value)| name == key && value != "-"))
+        };
+        let is_concerned = |cell: &&mut CellResult| {
+            is_set(cell) && cell.limit != UNEXPLAINED && cell.is_off_published() == Some(true)
+        };
+        for cell in cells.iter_mut().filter(is_concerned) {
             cell.why = Some(format!("{} is set", setting::text(self.set)));
         }
         StudyResult {

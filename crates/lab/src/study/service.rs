@@ -26,7 +26,8 @@ impl Service {
         targets: &str,
         secrets: &[(&str, &str)],
     ) -> Result<Self, LabError> {
-        let configuration = format!("portals = [\"{}:{PORT}\"]\n\n{targets}\n{}", FAR.ipv4, site.limits());
+        let targets = with_limits(targets, site.limits());
+        let configuration = format!("portals = [\"{}:{PORT}\"]\n\n{targets}\n", FAR.ipv4);
         serve(site.emulator()?, binary, &configuration, secrets).map(Self)
     }
 
@@ -55,6 +56,19 @@ impl Service {
         let store = quoted(store);
         format!("[[target]]\nname = \"{name}\"\n\n[[target.lun]]\nnumber = 0\nstore = {store}\n{more}\n")
     }
+}
+
+/// A configuration whose table of limits, its last if it has one, has those of another, too; for what both limit, the other's.
+fn with_limits(targets: &str, limits: &str) -> String {
+    const TABLE: &str = "[limits]";
+    let Some((before, own)) = targets.split_once(TABLE).filter(|_| limits.contains(TABLE)) else {
+        return format!("{targets}\n{limits}");
+    };
+    let key = |line: &str| line.split('=').next().unwrap_or_default().trim().to_owned();
+    let others: Vec<String> = limits.lines().map(key).collect();
+    let mut kept: Vec<&str> = own.lines().collect();
+    kept.retain(|line| !line.trim().is_empty() && !others.contains(&key(line)));
+    format!("{before}\n{limits}\n{}\n", kept.join("\n"))
 }
 
 /// A string of TOML (TOML 1.0.0, String): what would end it, begin an escape, or may not be in it is escaped.
@@ -86,6 +100,24 @@ mod tests {
     fn read(text: &str) -> Option<String> {
         let table: toml::Table = format!("text = {}\n", quoted(text)).parse().ok()?;
         Some(table.get("text")?.as_str()?.to_owned())
+    }
+
+    #[test]
+    fn what_is_set_replaces_what_a_study_limits() {
+        let target = Service::target(TARGET, "mem:1M", "");
+        for (own, set, window, length) in [
+            ("", "", None, None),
+            ("\n[limits]\nlength = 1\n", "", None, Some(1)),
+            ("", "[limits]\nwindow = 2\n", Some(2), None),
+            ("\n[limits]\nlength = 1\n", "[limits]\nwindow = 2\n", Some(2), Some(1)),
+            ("\n[limits]\nlength = 1\n", "[limits]\nlength = 3\nwindow = 2\n", Some(2), Some(3)),
+        ] {
+            let text = with_limits(&format!("{target}{own}"), set);
+            let table: toml::Table = text.parse().expect("a configuration");
+            let of = |key: &str| table.get("limits")?.get(key)?.as_integer();
+            assert_eq!((of("window"), of("length")), (window, length), "{text}");
+            assert!(table.contains_key("target"), "{text}");
+        }
     }
 
     #[test]

@@ -338,8 +338,8 @@ fn waited(cell: &Cell, published: f64) -> Option<String> {
     let exchanges = published / round_trip_ms;
     (exchanges.is_finite() && exchanges > EXCHANGES_MAX).then(|| {
         format!(
-            "initiator: {} ms would be {exchanges:.0} round trips of this link, and no part of a login has so many; the paper has seen its initiator's \
-             driver wait, which looked about every 500 ms",
+            "initiator: {} ms would be {exchanges:.0} round trips of this link, and no part of a login has so many; the paper saw no traffic in most \
+             of the time, and suspects a timer of its initiator's driver",
             figure_text(published)
         )
     })

@@ -156,9 +156,9 @@ mod tests {
         let blanks = root.path().join("a b");
         std::fs::create_dir(&blanks).expect("a directory");
         let report = postmark(&blanks, (50, 100), u64::MAX).expect("a report");
-        // In whole seconds, of which it takes none.
+        // It tells whole seconds, of which there is one at least; N of them may have been almost N + 1 by the clock.
         assert!(
-            report.transactions_per_s > 0.0 && report.by_clock_per_s >= report.transactions_per_s,
+            report.transactions_per_s > 0.0 && report.by_clock_per_s >= report.transactions_per_s / 2.0,
             "{report:?}"
         );
         assert!(report.read_bytes_per_s > 0.0 && report.written_bytes_per_s > 25.0 * 512.0, "{report:?}");
