@@ -118,7 +118,12 @@ pub(crate) fn run_all(workspace: &Workspace, options: &Options) -> Result<bool> 
     let binary = suites::build_of_commit(workspace, &commit)?;
     let directory = match &options.directory {
         Some(directory) => directory.clone(),
-        None => workspace.target_directory()?.join(if options.quick { "lab-quick" } else { "lab" }),
+        // What took hours is not replaced by a part of it.
+        None => workspace.target_directory()?.join(match (options.quick, options.only.is_empty()) {
+            (true, true) => "lab-quick",
+            (false, true) => "lab",
+            (_, false) => "lab-part",
+        }),
     };
     // What an earlier run has left would count as this one's.
     if options.directory.is_none() && directory.exists() {
@@ -161,6 +166,11 @@ pub(crate) fn run_all(workspace: &Workspace, options: &Options) -> Result<bool> 
 
 /// One study, and the machine as its result has it.
 fn study(binary: &Path, name: &str, is_quick: bool, directory: &Path) -> Result<(Row, Option<Host>)> {
+    let path = directory.join(format!("{name}.json"));
+    // Of an earlier run; if this one fails there is to be none.
+    if path.exists() {
+        std::fs::remove_file(&path).with_context(|| path.display().to_string())?;
+    }
     let mut command = Command::new(binary);
     command.args(["lab", "run", name, "--quiet", "--output"]).arg(directory);
     if is_quick {
@@ -183,7 +193,6 @@ fn study(binary: &Path, name: &str, is_quick: bool, directory: &Path) -> Result<
         row.failure = Some(told.map_or_else(|| finished.ending(), str::to_owned));
         return Ok((row, None));
     }
-    let path = directory.join(format!("{name}.json"));
     let json = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
     let result: StudyResult = serde_json::from_str(&json).with_context(|| path.display().to_string())?;
     row.cells = result.cells.len();
