@@ -37,6 +37,12 @@ fn lab(arguments: &[&str]) -> Result<Finished> {
     Ok(run(Command::new(binary()).arg("lab").args(arguments), LIMIT)?)
 }
 
+/// It ends like this, and says so.
+fn ensure_refused(finished: &Finished, ending: &str, text: &str) -> Result<()> {
+    ensure!(finished.ending() == ending && finished.output.contains(text), "{}", finished.output);
+    Ok(())
+}
+
 /// What says that this machine cannot do it at all.
 const LACKS: [&str; 2] = ["there is no emulated network", "are in memory, where nothing is cold"];
 
@@ -247,18 +253,9 @@ fn cells_are_chosen_by_their_parameters() -> Result<()> {
     assert_eq!(units, ["MB/s", "ms"]);
     let control = ["--congestion-control", "carrier-pigeon", "--only", "rtt_ms=0"];
     let finished = lab(&[&["run", "dalgic-tcp", "--quick", "--quiet"], &control[..]].concat())?;
-    ensure!(
-        finished.ending() == "exit status 1"
-            && finished.output.contains("lets no network have the congestion control carrier-pigeon"),
-        "{}",
-        finished.output
-    );
+    ensure_refused(&finished, "exit status 1", "lets no network have the congestion control carrier-pigeon")?;
     let finished = lab(&["run", "lu-trace", "--quiet", "--only", "configuration=moon"])?;
-    ensure!(
-        finished.ending() == "exit status 1" && finished.output.contains("lu-trace has no such cell"),
-        "{}",
-        finished.output
-    );
+    ensure_refused(&finished, "exit status 1", "lu-trace has no such cell")?;
     Ok(())
 }
 
@@ -305,18 +302,9 @@ fn keys_are_set_for_all_sessions() -> Result<()> {
     ensure!(cell["why"].as_str().is_some_and(|why| why.starts_with("DataDigest=CRC32C, ")), "{cell}");
     ensure!(result["differs"].as_str().is_some_and(|text| text.contains("MaxBurstLength=8192")), "{result}");
     let finished = lab(&["run", "dalgic-sweep", "--quiet", "--set", "ErrorRecoveryLevel=1"])?;
-    ensure!(
-        finished.ending() == "exit status 2"
-            && finished.output.contains("there are HeaderDigest, DataDigest, "),
-        "{}",
-        finished.output
-    );
+    ensure_refused(&finished, "exit status 2", "there are HeaderDigest, DataDigest, ")?;
     let finished = lab(&["run", "dalgic-tcp", "--quiet", "--set", "depth=1"])?;
-    ensure!(
-        finished.ending() == "exit status 1" && finished.output.contains("no such cell with a session"),
-        "{}",
-        finished.output
-    );
+    ensure_refused(&finished, "exit status 1", "no such cell with a session")?;
     Ok(())
 }
 
@@ -377,12 +365,7 @@ fn without_a_network_a_proxy_has_the_delay() -> Result<()> {
         ensure!(cell["measured"].as_f64().is_some_and(|rate| rate > 0.0 && rate <= most), "{cell}");
     }
     let finished = lab(&["run", "dalgic-tcp", "--proxy", "--quick", "--quiet"])?;
-    ensure!(
-        finished.ending() == "exit status 1"
-            && finished.output.contains("through a proxy there are no losses"),
-        "{}",
-        finished.output
-    );
+    ensure_refused(&finished, "exit status 1", "through a proxy there are no losses")?;
     Ok(())
 }
 
@@ -395,31 +378,15 @@ fn studies_are_listed_and_what_is_none_is_refused() -> Result<()> {
         finished.output
     );
     let finished = lab(&["run", "dalgic"])?;
-    ensure!(
-        finished.ending() == "exit status 2" && finished.output.contains("there are dalgic-tcp, "),
-        "{}",
-        finished.output
-    );
+    ensure_refused(&finished, "exit status 2", "there are dalgic-tcp, ")?;
     let finished = lab(&["run", "dalgic-sweep", "--peers", "tgtd,scst"])?;
-    ensure!(
-        finished.ending() == "exit status 2" && finished.output.contains("there are tgtd, istgt and lio"),
-        "{}",
-        finished.output
-    );
+    ensure_refused(&finished, "exit status 2", "there are tgtd, istgt and lio")?;
     let empty = tempfile::tempdir()?;
     let path = empty.path().to_str().context("a name")?;
     let finished = lab(&["report", path])?;
-    ensure!(
-        finished.ending() == "exit status 2" && finished.output.contains("has no results of studies"),
-        "{}",
-        finished.output
-    );
+    ensure_refused(&finished, "exit status 2", "has no results of studies")?;
     fs::write(empty.path().join("lu-light.json"), "{}")?;
     let finished = lab(&["report", path])?;
-    ensure!(
-        finished.ending() == "exit status 1" && finished.output.contains("is no result of a study"),
-        "{}",
-        finished.output
-    );
+    ensure_refused(&finished, "exit status 1", "is no result of a study")?;
     Ok(())
 }

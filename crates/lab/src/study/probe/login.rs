@@ -317,18 +317,22 @@ fn first_io(session: &blocking::Session) -> Result<(Duration, usize), LabError> 
 mod tests {
     use super::*;
 
-    #[test]
-    fn only_what_the_initiator_waits_for_is_waiting() {
-        let pdu = |at_ms, from| TracedPdu {
+    fn pdu(at_ms: u64, from: Side, keys: &[&str], stage: LoginStage) -> TracedPdu {
+        TracedPdu {
             at: Duration::from_millis(at_ms),
             from,
-            stage: LoginStage::Security,
+            stage,
             next_stage: None,
             is_continued: false,
             status: 0,
             text_length: 0,
-            pairs: Vec::new(),
-        };
+            pairs: keys.iter().map(|&key| (key.to_owned(), "x".to_owned())).collect(),
+        }
+    }
+
+    #[test]
+    fn only_what_the_initiator_waits_for_is_waiting() {
+        let pdu = |at_ms, from| pdu(at_ms, from, &[], LoginStage::Security);
         let pdus = [
             pdu(10, Side::Initiator),
             pdu(13, Side::Target),
@@ -344,16 +348,6 @@ mod tests {
 
     #[test]
     fn the_steps_of_chap_add_up_to_the_security_stage() {
-        let pdu = |at_ms, from, keys: &[&str], stage| TracedPdu {
-            at: Duration::from_millis(at_ms),
-            from,
-            stage,
-            next_stage: None,
-            is_continued: false,
-            status: 0,
-            text_length: 0,
-            pairs: keys.iter().map(|&key| (key.to_owned(), "x".to_owned())).collect(),
-        };
         let (ours, theirs, stage) = (Side::Initiator, Side::Target, LoginStage::Security);
         let pdus = [
             pdu(10, ours, &["InitiatorName", "AuthMethod"], stage),
@@ -375,16 +369,7 @@ mod tests {
 
     #[test]
     fn the_parts_of_a_login_add_up_to_all_of_it() {
-        let pdu = |at_ms, from, stage| TracedPdu {
-            at: Duration::from_millis(at_ms),
-            from,
-            stage,
-            next_stage: None,
-            is_continued: false,
-            status: 0,
-            text_length: 0,
-            pairs: Vec::new(),
-        };
+        let pdu = |at_ms, from, stage| pdu(at_ms, from, &[], stage);
         let (ours, theirs) = (Side::Initiator, Side::Target);
         let (security, operational) = (LoginStage::Security, LoginStage::Operational);
         let ms = Duration::from_millis;
