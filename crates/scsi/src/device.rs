@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::alua::AccessState;
 use crate::domain::Domain;
 use crate::lun::Lun;
+use crate::paths::Roster;
 use crate::unit::{ConfigError, LogicalUnit};
 
 /// A relative target port identifier, 1 to 65535 (SPC-4). For iSCSI it is the portal group tag.
@@ -34,8 +35,9 @@ pub struct Device {
     name: String,
     /// In rising order.
     ports: Vec<TargetPort>,
-    /// By number, so that every address method of a LUN finds the same unit.
-    units: BTreeMap<u16, Arc<LogicalUnit>>,
+    /// In rising order of number, so that every address method of a LUN finds the same unit.
+    units: Vec<(u16, Arc<LogicalUnit>)>,
+    roster: Arc<Roster>,
     domain: Arc<Domain>,
 }
 
@@ -68,7 +70,12 @@ impl Device {
                 return Err(ConfigError::DuplicateLun(number));
             }
         }
-        Ok(Device { name, ports: ports.into_iter().collect(), units: by_number, domain: Arc::default() })
+        let units: Vec<_> = by_number.into_iter().collect();
+        let roster = Arc::default();
+        for (place, (_, unit)) in units.iter().enumerate() {
+            unit.devices().join(&roster, place);
+        }
+        Ok(Device { name, ports: ports.into_iter().collect(), units, roster, domain: Arc::default() })
     }
 
     /// The device as part of `domain`. Without one, time stands still and no tokens can be made.
@@ -79,6 +86,10 @@ impl Device {
 
     pub(crate) fn domain(&self) -> &Domain {
         &self.domain
+    }
+
+    pub(crate) fn roster(&self) -> &Roster {
+        &self.roster
     }
 
     /// The name of the SCSI target device.
@@ -99,18 +110,22 @@ impl Device {
 
     /// The unit that `lun` names, in any single-level form.
     pub fn unit(&self, lun: Lun) -> Option<&Arc<LogicalUnit>> {
-        self.units.get(&lun.number()?)
+        self.unit_at(self.place(lun)?)
     }
 
     /// The place in [`Device::units`] of the unit that `lun` names.
     pub(crate) fn place(&self, lun: Lun) -> Option<usize> {
         let number = lun.number()?;
-        self.units.keys().position(|&other| other == number)
+        self.units.binary_search_by_key(&number, |(number, _)| *number).ok()
+    }
+
+    pub(crate) fn unit_at(&self, place: usize) -> Option<&Arc<LogicalUnit>> {
+        self.units.get(place).map(|(_, unit)| unit)
     }
 
     /// Every unit in rising order of number. The position in this order is what [`crate::Task::unit_index`] tells.
     pub fn units(&self) -> impl ExactSizeIterator<Item = (Lun, &Arc<LogicalUnit>)> {
-        self.units.iter().map(|(&number, unit)| (Lun::from_number(number), unit))
+        self.units.iter().map(|(number, unit)| (Lun::from_number(*number), unit))
     }
 }
 

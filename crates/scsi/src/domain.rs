@@ -2,11 +2,12 @@
 //!
 //! The clock and the random numbers are the driver's; here is only what they are needed for.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::nexus::Path;
+use crate::paths::{Path, Paths};
 use crate::rod::Tokens;
 use crate::unit::LogicalUnit;
 
@@ -49,14 +50,15 @@ pub struct Domain {
 }
 
 /// A nexus among those of its initiator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Membership(u64);
 
 /// The nexuses whose initiators are known.
 #[derive(Debug, Default)]
 struct Members {
     next: u64,
-    nexuses: Vec<(Membership, Arc<str>, Vec<Path>)>,
+    /// Each with the name of its initiator.
+    nexuses: BTreeMap<Membership, (Arc<str>, Arc<Paths>)>,
 }
 
 impl Domain {
@@ -78,17 +80,17 @@ impl Domain {
     }
 
     /// A nexus of the initiator `party` has come up, with these ways.
-    pub(crate) fn join(&self, party: &str, paths: Vec<Path>) -> Membership {
+    pub(crate) fn join(&self, party: &str, paths: Arc<Paths>) -> Membership {
         let mut members = self.members();
         members.next += 1;
         let membership = Membership(members.next);
-        members.nexuses.push((membership, party.into(), paths));
+        members.nexuses.insert(membership, (party.into(), paths));
         membership
     }
 
     /// A nexus is lost.
     pub(crate) fn part(&self, membership: Membership) {
-        self.members().nexuses.retain(|(other, ..)| *other != membership);
+        self.members().nexuses.remove(&membership);
     }
 
     /// The way to the unit that `is_meant` picks, by any nexus of the same initiator.
@@ -97,10 +99,13 @@ impl Domain {
         membership: Membership,
         is_meant: impl Fn(&LogicalUnit) -> bool,
     ) -> Option<Path> {
-        let members = self.members();
-        let (_, party, _) = members.nexuses.iter().find(|(other, ..)| *other == membership)?;
-        let of_party = members.nexuses.iter().filter(|(_, other, _)| other == party);
-        of_party.flat_map(|(.., paths)| paths).find(|path| is_meant(&path.unit)).cloned()
+        let of_party: Vec<Arc<Paths>> = {
+            let members = self.members();
+            let (party, _) = members.nexuses.get(&membership)?;
+            let of_party = members.nexuses.values().filter(|(other, _)| other == party);
+            of_party.map(|(_, paths)| Arc::clone(paths)).collect()
+        };
+        of_party.iter().find_map(|paths| paths.reach(&is_meant)).cloned()
     }
 }
 

@@ -68,6 +68,7 @@ mod lun_map;
 mod marks;
 mod mode;
 mod nexus;
+mod paths;
 mod priority;
 mod protection;
 mod reservations;

@@ -73,6 +73,19 @@ impl LunMap {
     pub(crate) fn entries(&self) -> &[Entry] {
         &self.entries
     }
+
+    /// The index among the entries of the unit that `lun` names.
+    pub(crate) fn index_of(&self, lun: Lun) -> Option<usize> {
+        let number = lun.number()?;
+        self.entries.binary_search_by_key(&number, |entry| entry.number).ok()
+    }
+
+    /// The index among the entries of the unit at a place of [`Device::units`].
+    pub(crate) fn index_of_place(&self, place: usize) -> Option<usize> {
+        // As it is where everything is shown under its own number.
+        let is_there = self.entries.get(place).is_some_and(|entry| entry.place == place);
+        if is_there { Some(place) } else { self.entries.iter().position(|entry| entry.place == place) }
+    }
 }
 
 #[cfg(test)]
@@ -101,6 +114,8 @@ mod tests {
         let view = map(&[(7, 2), (1, 5)]).unwrap();
         let entries: Vec<_> = view.entries().iter().map(|entry| (entry.number, entry.place)).collect();
         assert_eq!(entries, [(1, 1), (7, 0)]);
+        assert_eq!([1, 7, 0].map(|number| view.index_of(Lun::from_number(number))), [Some(0), Some(1), None]);
+        assert_eq!([0, 1, 2].map(|place| view.index_of_place(place)), [Some(1), Some(0), None]);
         assert!(view.shows_everything());
         assert!(!map(&[(0, 5)]).unwrap().shows_everything());
         assert!(LunMap::everything(&device()).shows_everything());

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::attention::{Herald, ItlNexus, UnitAttention};
+use crate::attention::{Herald, UnitAttention};
 use crate::device::{Device, TargetPort};
 use crate::domain::Membership;
 use crate::lun::Lun;
-use crate::lun_map::{Entry, LunMap};
-use crate::reservations::access::Permission;
+use crate::lun_map::LunMap;
+use crate::paths::{Path, Paths};
 use crate::sense::{AdditionalSense, EncodedSense, SenseData, SenseKey};
 use crate::status::Status;
-use crate::task_set::{Member, NobodyWaits, Wake};
+use crate::task_set::{NobodyWaits, Wake};
 use crate::unit::LogicalUnit;
 
 /// Which I_T nexus: by the names of its ports, whether it exists at the moment or not.
@@ -22,72 +22,36 @@ pub struct NexusName {
     pub target_port: TargetPort,
 }
 
-/// An I_T nexus. Making one attaches it to every unit that it may reach, whose first answer is then the POWER ON unit
-/// attention; dropping it is the I_T nexus loss.
+/// An I_T nexus. The first answer of every unit to it is the POWER ON unit attention; dropping it is the I_T nexus loss.
 #[derive(Debug)]
 pub struct Nexus {
-    device: Arc<Device>,
-    name: NexusName,
+    pub(crate) paths: Arc<Paths>,
+    /// In the device's [`crate::paths::Roster`].
+    number: u64,
     waker: Arc<dyn Wake>,
-    /// In rising order of number, so that a lookup is a binary search without a lock.
-    paths: Vec<Path>,
     /// Its place among the nexuses of its initiator, if that is known.
     membership: Option<Membership>,
 }
 
-/// The way from this nexus to one unit: the I_T_L nexus and its unit.
-#[derive(Clone, Debug)]
-pub(crate) struct Path {
-    number: u16,
-    pub(crate) unit: Arc<LogicalUnit>,
-    pub(crate) itl: Arc<ItlNexus>,
-    /// Where the unit is in [`Device::units`].
-    pub(crate) place: usize,
-    /// This nexus may not change the medium.
-    pub(crate) read_only: bool,
-    pub(crate) member: Arc<Member>,
-}
-
-impl Path {
-    /// A command of the nexus ends with `status`, which the initiator may be told again (SPC-4, UA_INTLCK_CTRL).
-    #[cold]
-    pub(crate) fn note_refusal(&self, status: Status) {
-        if self.unit.mode().tells_refusals() {
-            self.itl.establish_after(status);
-        }
-    }
-
-    /// True while WRITE and its kind are refused to this nexus.
-    pub(crate) fn write_protected(&self) -> bool {
-        self.read_only || self.unit.write_protected()
-    }
-}
-
 impl Nexus {
-    /// Attaches `initiator_port_name` (for iSCSI `iqn...,i,0x<ISID>`) to every unit of `device` through `target_port`, one
+    /// A nexus of `initiator_port_name` (for iSCSI `iqn...,i,0x<ISID>`) with every unit of `device` through `target_port`, one
     /// of the device's ports.
     pub fn new(device: Arc<Device>, target_port: TargetPort, initiator_port_name: String) -> Nexus {
-        let map = LunMap::everything(&device);
-        Nexus::mapped(device, target_port, &map, initiator_port_name)
+        let map = Arc::new(LunMap::everything(&device));
+        Nexus::mapped(device, target_port, map, initiator_port_name)
     }
 
-    /// As [`Nexus::new`], to what `map`, a view of this device, shows of it.
+    /// As [`Nexus::new`], with what `map`, a view of this device, shows of it.
     pub fn mapped(
         device: Arc<Device>,
         target_port: TargetPort,
-        map: &LunMap,
+        map: Arc<LunMap>,
         initiator_port_name: String,
     ) -> Nexus {
         let name = NexusName { initiator_port: initiator_port_name.into(), target_port };
-        let units: Vec<_> = device.units().map(|(_, unit)| unit).collect();
-        let path = |entry: &Entry| {
-            let unit = Arc::clone(units.get(entry.place)?);
-            let (itl, member) = (unit.attach(&name), unit.tasks().join());
-            let Entry { number, place, read_only } = *entry;
-            Some(Path { number, unit, itl, member, place, read_only })
-        };
-        let paths = map.entries().iter().filter_map(path).collect();
-        Nexus { device, name, waker: Arc::new(NobodyWaits), paths, membership: None }
+        let paths = Arc::new(Paths::new(device, name, map));
+        let number = paths.device().roster().join(&paths);
+        Nexus { paths, number, waker: Arc::new(NobodyWaits), membership: None }
     }
 
     /// The same, with somebody to tell when commands of this nexus that had to [wait](crate::Next::Wait) may go on. A
@@ -100,16 +64,14 @@ impl Nexus {
     /// The same, for the initiator `party`: its copies reach what its other nexuses in the domain reach too.
     /// The driver answers for it that two nexuses of the same party have the same rights to everything.
     pub fn of_party(mut self, party: &str) -> Nexus {
-        self.membership = Some(self.device.domain().join(party, self.paths.clone()));
+        self.membership = Some(self.device().domain().join(party, Arc::clone(&self.paths)));
         self
     }
 
     /// The same, with somebody to tell of unit attention conditions as they come up, for who can tell the initiator of them before
     /// it asks. What has come up before this, as POWER ON, is not told.
     pub fn heralded(self, herald: &Arc<dyn Herald>) -> Nexus {
-        for path in &self.paths {
-            path.itl.set_herald(Lun::from_number(path.number), Arc::clone(herald));
-        }
+        self.paths.set_herald(herald);
         self
     }
 
@@ -126,44 +88,45 @@ impl Nexus {
 
     /// The target device of this nexus.
     pub fn device(&self) -> &Arc<Device> {
-        &self.device
+        self.paths.device()
     }
 
     /// The target port.
     pub fn target_port(&self) -> TargetPort {
-        self.name.target_port
+        self.name().target_port
     }
 
     /// Its name.
     pub fn name(&self) -> &NexusName {
-        &self.name
+        self.paths.name()
     }
 
     /// The numbers of the units that this nexus can reach, in rising order.
     pub fn luns(&self) -> impl ExactSizeIterator<Item = Lun> {
-        self.paths.iter().map(|path| Lun::from_number(path.number))
+        self.paths.map().entries().iter().map(|entry| Lun::from_number(entry.number))
     }
 
     /// The place in [`Device::units`] of the unit that `lun` names for this nexus.
     pub fn place_of(&self, lun: Lun) -> Option<usize> {
-        self.find(lun).map(|(_, path)| path.place)
+        let map = self.paths.map();
+        Some(map.entries()[map.index_of(lun)?].place)
     }
 
     /// The number under which this nexus reaches the unit at a place of [`Device::units`].
     pub fn lun_at(&self, place: usize) -> Option<Lun> {
-        self.paths.iter().find(|path| path.place == place).map(|path| Lun::from_number(path.number))
+        let map = self.paths.map();
+        map.index_of_place(place).map(|index| Lun::from_number(map.entries()[index].number))
     }
 
     /// Whether commands of others wait until answers to reads of this nexus have been taken from the medium, which may be until it ends:
     /// the driver is to give the initiator so much time and no more.
     pub fn keeps_others_waiting(&self) -> bool {
-        self.paths.iter().any(|path| path.unit.tasks().waits_for_unsent(&path.member))
+        self.paths.attached().any(|path| path.unit.tasks().waits_for_unsent(&path.member))
     }
 
     pub(crate) fn find(&self, lun: Lun) -> Option<(usize, &Path)> {
-        let number = lun.number()?;
-        let index = self.paths.binary_search_by_key(&number, |path| path.number).ok()?;
-        Some((index, &self.paths[index]))
+        let index = self.paths.map().index_of(lun)?;
+        Some((index, self.paths.get(index)?))
     }
 
     pub(crate) fn path(&self, index: usize) -> Option<&Path> {
@@ -172,8 +135,8 @@ impl Nexus {
 
     /// The way to the unit that `is_meant` picks, among all that the initiator reaches: by this nexus if it does.
     pub(crate) fn reach(&self, is_meant: impl Fn(&LogicalUnit) -> bool) -> Option<Path> {
-        let own = self.paths.iter().find(|path| is_meant(&path.unit)).cloned();
-        own.or_else(|| self.device.domain().reach(self.membership?, is_meant))
+        let own = self.paths.reach(&is_meant).cloned();
+        own.or_else(|| self.device().domain().reach(self.membership?, is_meant))
     }
 
     /// The state part of LOGICAL UNIT RESET (SAM-5); the driver aborts the commands first, and has
@@ -185,8 +148,10 @@ impl Nexus {
 
     /// The state part of a target reset (RFC 7143 11.5.1): every unit that this nexus can reach is reset.
     pub fn target_reset(&self) {
-        for path in &self.paths {
-            path.unit.reset();
+        for entry in self.paths.map().entries() {
+            if let Some(unit) = self.device().unit_at(entry.place) {
+                unit.reset();
+            }
         }
     }
 
@@ -210,7 +175,7 @@ impl Nexus {
     /// get I_T NEXUS LOSS OCCURRED. Copies that reach units through it, as commands of another nexus of the same initiator, end;
     /// what they have asked for before may still be under way.
     pub fn reset(&self) {
-        for path in &self.paths {
+        for path in self.paths.all() {
             path.unit.lose(&path.itl);
             path.unit.tasks().end_allegiance_of(&path.member);
         }
@@ -253,14 +218,10 @@ impl Nexus {
 impl Drop for Nexus {
     fn drop(&mut self) {
         if let Some(membership) = self.membership {
-            self.device.domain().part(membership);
+            self.device().domain().part(membership);
         }
-        for path in &self.paths {
-            path.unit.detach(&path.itl);
-            // A copy that still has the way must not go on: reservations are not told to it any more.
-            path.itl.set_permission(Permission::Identify);
-            path.unit.tasks().part(&path.member);
-        }
+        self.device().roster().part(self.number);
+        self.paths.end();
     }
 }
 

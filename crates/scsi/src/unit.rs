@@ -19,6 +19,7 @@ use crate::identity::Identity;
 use crate::io::{BlockLengths, Io, IoError};
 use crate::marks::{Marks, Release};
 use crate::mode::{ModeFlags, ModeValues};
+use crate::paths::Devices;
 use crate::priority::Priorities;
 use crate::protection::Protection;
 use crate::reservations::Reservations;
@@ -60,7 +61,8 @@ pub struct LogicalUnit {
     space: SpaceWatch,
     readiness: AtomicU8,
     tasks: TaskSet,
-    /// Every nexus that can reach the unit. Taken by attach, detach and what is told to all; never by READ or WRITE.
+    devices: Devices,
+    /// Every nexus that is attached. Taken by attach, detach and what is told to all; never by READ or WRITE.
     nexuses: Mutex<Vec<Arc<ItlNexus>>>,
     /// Locked after `reservations` and before `nexuses`, as far as they are locked together.
     access: Mutex<AsymmetricAccess>,
@@ -150,6 +152,7 @@ impl LogicalUnit {
             space: SpaceWatch::default(),
             readiness: AtomicU8::new(Readiness::Ready as u8),
             tasks,
+            devices: Devices::default(),
             nexuses: Mutex::new(Vec::new()),
             access: Mutex::new(access),
             reservations: Mutex::new(reservations),
@@ -241,6 +244,7 @@ impl LogicalUnit {
     /// [`ConfigError::Capacity`]
     pub fn resize(&self, blocks: u64) -> Result<bool, ConfigError> {
         check_capacity(blocks, self.config.block_length_bytes)?;
+        self.attach_all();
         // Under the lock: a nexus that comes up meanwhile is told, or reads the new capacity after its POWER ON.
         let nexuses = self.nexuses();
         let before = self.blocks.swap(blocks, Ordering::AcqRel);

@@ -3,7 +3,8 @@
 use super::{Context, Progress, parameter_data, vpd};
 use crate::bytes::{Cdb, cdb16};
 use crate::identity::put_padded;
-use crate::nexus::{Nexus, Path};
+use crate::nexus::Nexus;
+use crate::paths::Path;
 use crate::sense::SenseData;
 
 /// What is asked about.

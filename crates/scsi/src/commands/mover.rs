@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::{Progress, Step, end, good, is_not_ready, refuses_copy, third_party_failure};
 use crate::copy::{Outcome, Running};
 use crate::io::{self, Direction, Io};
-use crate::nexus::Path;
+use crate::paths::Path;
 use crate::protection::Checks;
 use crate::sense::SenseData;
 use crate::status::Status;

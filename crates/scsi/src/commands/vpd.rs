@@ -6,7 +6,8 @@ use crate::codes::designator::{self as types, ASCII, BINARY, UTF_8};
 use crate::codes::vpd_page::*;
 use crate::device::{Device, TargetPort};
 use crate::identity::{Identity, put_padded};
-use crate::nexus::{Nexus, Path};
+use crate::nexus::Nexus;
+use crate::paths::Path;
 use crate::space::THRESHOLD_EXPONENT;
 use crate::unit::{AtomicWrites, LogicalUnit};
 

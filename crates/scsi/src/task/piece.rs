@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use super::Place;
-use crate::nexus::Path;
+use crate::paths::Path;
 use crate::task_set::{Attribute, Entry, Ticket, Turn};
 use crate::unit::LogicalUnit;
 

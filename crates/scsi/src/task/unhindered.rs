@@ -7,7 +7,8 @@ use crate::bytes::Cdb;
 use crate::commands::{self, Context, Transfer, Wanted};
 use crate::io::{Io, IoOutcome};
 use crate::lun::Lun;
-use crate::nexus::{Nexus, Path};
+use crate::nexus::Nexus;
+use crate::paths::Path;
 use crate::task_set::Attribute;
 
 /// A READ or WRITE that may go to the medium at once. It is in its unit's task set until it [ends](Self::end), or is dropped: it can then be

@@ -5,7 +5,8 @@
 use super::{Completion, Event, Next, Piece, Place, Task};
 use crate::bytes::Cdb;
 use crate::commands::{self, State};
-use crate::nexus::{Nexus, Path};
+use crate::nexus::Nexus;
+use crate::paths::Path;
 use crate::priority::{self, Rank};
 use crate::status::Status;
 use crate::task_set::{Attribute, Entry, Turn};

@@ -94,6 +94,7 @@ impl LogicalUnit {
     pub(super) fn drained(&self, went_well: bool) -> bool {
         let ended = self.drain.end(went_well);
         if ended == Some(true) && !self.write_cache_enabled() {
+            self.attach_all();
             self.nexuses().iter().for_each(|nexus| nexus.establish(UnitAttention::ModeParametersChanged));
         }
         ended.is_some()
@@ -168,6 +169,7 @@ impl LogicalUnit {
         if !is_reached || !values.flags.provisioning_reports() {
             return;
         }
+        self.attach_all();
         let told = if values.flags.single_initiator() { 1 } else { usize::MAX };
         for nexus in self.nexuses().iter().take(told) {
             nexus.establish(UnitAttention::ThresholdReached);

@@ -9,10 +9,23 @@ use crate::alua::{AccessState, Anew, AsymmetricAccess, Cause, Group};
 use crate::attention::{ItlNexus, UnitAttention};
 use crate::device::TargetPort;
 use crate::nexus::NexusName;
+use crate::paths::Devices;
 use crate::reservations::{Effects, Refusal, Reservations};
 use crate::saved::Section;
 
 impl LogicalUnit {
+    /// Attaches every nexus that can reach the unit, before all of them are to be told something or asked about. Not with a lock of the
+    /// unit held that [`Self::attach`] takes.
+    pub(super) fn attach_all(&self) {
+        self.devices.attach_all();
+    }
+
+    /// The devices that the unit is part of.
+    pub(crate) fn devices(&self) -> &Devices {
+        &self.devices
+    }
+
+    /// Those that are attached.
     pub(super) fn nexuses(&self) -> MutexGuard<'_, Vec<Arc<ItlNexus>>> {
         self.nexuses.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -36,6 +49,7 @@ impl LogicalUnit {
         &self,
         change: impl FnOnce(&mut Reservations) -> Result<Effects, Refusal>,
     ) -> Result<Effects, Refusal> {
+        self.attach_all();
         let mut reservations = self.reservations();
         let effects = change(&mut reservations)?;
         self.saved.set_section(Section::Reservations, reservations.to_bytes());
@@ -79,6 +93,7 @@ impl LogicalUnit {
     /// Has the group of `port` begin anew while the unit is in use, as its operator wants it now, and tells every nexus if that
     /// changes its state or its preference. True if it changes anything: then [`LogicalUnit::state`] has changed too.
     pub fn begin_access_anew(&self, port: TargetPort, initial: AccessState, preferred: bool) -> bool {
+        self.attach_all();
         let mut access = self.access();
         match access.begin_anew(port, initial, preferred) {
             Anew::Nothing => return false,
@@ -95,6 +110,7 @@ impl LogicalUnit {
         cause: Cause,
         issuer: Option<&NexusName>,
     ) -> bool {
+        self.attach_all();
         let mut access = self.access();
         let has_changed = access.change(changes, cause);
         if has_changed {
@@ -115,6 +131,7 @@ impl LogicalUnit {
 
     /// The nexuses that exist at the moment.
     pub(crate) fn nexus_names(&self) -> Vec<NexusName> {
+        self.attach_all();
         self.nexuses().iter().map(|nexus| nexus.name().clone()).collect()
     }
 
@@ -157,6 +174,7 @@ impl LogicalUnit {
 
     /// Tells every nexus but `issuer`.
     pub(crate) fn establish_for_others(&self, issuer: &Arc<ItlNexus>, attention: UnitAttention) {
+        self.attach_all();
         for nexus in self.nexuses().iter().filter(|nexus| !Arc::ptr_eq(nexus, issuer)) {
             nexus.establish(attention);
         }
@@ -174,7 +192,8 @@ impl LogicalUnit {
     }
 
     /// The logical unit reset (SAM-5): mode pages go back to their saved values, nexuses to the initial priority, medium removal is allowed, a
-    /// stopped unit runs again, what RESERVE reserved is released, and every nexus is told. Aborting the commands is the driver's part.
+    /// stopped unit runs again, what RESERVE reserved is released, and every nexus is told. Aborting the commands is the driver's part. Who is
+    /// not attached will be told of POWER ON, which stands for any reset.
     pub(crate) fn reset(&self) {
         self.end_spc2_reservation(None);
         self.restore_mode();

@@ -36,6 +36,7 @@ impl LogicalUnit {
     /// # Errors
     /// [`NoNexus`]
     pub(crate) fn set_priority(&self, whose: &Whose<'_>, priority: u8) -> Result<(), NoNexus> {
+        self.attach_all();
         let mut priorities = self.priorities();
         let nexuses = self.nexuses();
         let is_told = |name: &NexusName| match whose {
@@ -65,6 +66,7 @@ impl LogicalUnit {
     /// INITIAL COMMAND PRIORITY has changed (SPC-4, control extension mode page). Who gets another priority by that is told. Called
     /// with the lock of the mode parameters held, so that of two changes the later one stands in both.
     pub(super) fn set_initial_priority(&self, initial: u8) {
+        self.attach_all();
         let mut priorities = self.priorities();
         priorities.set_initial(initial);
         for nexus in self.nexuses().iter() {

@@ -29,8 +29,12 @@ fn host(device: &Arc<Device>, units: &[(u16, u16, bool)]) -> Host {
         read_only,
     });
     let map = LunMap::new(device, mapped).expect("a possible view");
-    let nexus =
-        Nexus::mapped(Arc::clone(device), device.ports()[0], &map, "iqn.host,i,0x800000000001".into());
+    let nexus = Nexus::mapped(
+        Arc::clone(device),
+        device.ports()[0],
+        Arc::new(map),
+        "iqn.host,i,0x800000000001".into(),
+    );
     Host { nexus, lun: Lun::from_number(units[0].0), disk: Disk::new(), others: Default::default() }
 }
 
@@ -159,7 +163,7 @@ fn a_view_that_shows_nothing_still_answers() {
     let device = three();
     let map = LunMap::new(&device, []).unwrap();
     let port = device.ports()[0];
-    let nexus = Nexus::mapped(device, port, &map, "iqn.host,i,0x800000000001".into());
+    let nexus = Nexus::mapped(device, port, Arc::new(map), "iqn.host,i,0x800000000001".into());
     let mut host = Host { nexus, lun: Lun::from_number(0), disk: Disk::new(), others: Default::default() };
     assert_eq!(host.good(&REPORT_LUNS, &[]), [0; 8]);
     assert_eq!(host.code(&[0]), NO_UNIT);

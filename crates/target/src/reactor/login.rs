@@ -253,7 +253,7 @@ impl Reactor {
         // The name of an initiator port (4.4.2): the initiator's name, ",i,0x", and the ISID.
         let port = format!("{},i,0x{}", outcome.initiator_name.as_str(), outcome.isid);
         let waker: Arc<dyn lunette_scsi::Wake> = Arc::clone(&self.mailbox) as _;
-        let nexus = Nexus::mapped(Arc::clone(&target.device), target_port, &units, port);
+        let nexus = Nexus::mapped(Arc::clone(&target.device), target_port, Arc::clone(&units), port);
         let mut nexus = nexus.waking(waker).of_party(&caller.party(outcome.user.as_deref()));
         if target.scsi_events {
             let herald = SessionHerald::new(Arc::clone(&self.mailbox), place);

@@ -268,7 +268,7 @@ impl Reactor {
             // for the moment stands in.
             let port = "a session that has ended".to_owned();
             let device = Arc::clone(&pending.target.device);
-            pending.take_effect(&Nexus::mapped(device, pending.port, &pending.view, port));
+            pending.take_effect(&Nexus::mapped(device, pending.port, Arc::clone(&pending.view), port));
             return self.shared.upkeep.send(upkeep::Message::Work);
         };
         pending.take_effect(&attachment.nexus);

@@ -9,7 +9,7 @@ use super::super::generator::Idle;
 use super::super::report::{Bar, Figure, Row, Section, Unit};
 use super::super::sample::Samples;
 use super::super::{Findings, Stand};
-use super::{LOGIN_BAR, configured, login_figures, probe};
+use super::{LOGIN_BAR, configured, login_figures, probe, probes};
 
 const IDLE_SESSIONS: u64 = 10_000;
 const IDLE_SESSIONS_QUICK: u64 = 100;
@@ -77,17 +77,23 @@ pub(super) fn units(stand: &Stand<'_>, _: &mut Findings) -> Result<Section> {
     for number in 1..count {
         let _ = write!(text, "[[target.lun]]\nnumber = {number}\nstore = \"null:1G\"\n");
     }
-    let (mut each, mut logins) = (Vec::new(), Vec::new());
+    let (mut each, mut sessions, mut logins) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..stand.rounds() {
         let one = configured(stand, "")?;
         let all = configured(stand, &text)?;
         each.push((all.resident_bytes()? - one.resident_bytes()?) / (count - 1) as f64);
-        logins.push(probe(stand, &all)?);
+        let before = all.resident_bytes()?;
+        let (holder, login) = stand.generator().idle(all.url(), probes(stand), &stand.path("units.log"))?;
+        sessions.push((all.resident_bytes()? - before) / login.sessions.max(1) as f64);
+        drop(holder);
+        logins.push(login);
         one.stop()?;
         all.stop()?;
     }
     let mut section = Section::new("Logical units");
-    let figures = [Figure::new("memory each", Unit::Bytes, Samples::of(each))]
+    let session = Figure::new("memory of a session", Unit::Bytes, Samples::of(sessions));
+    let session = session.map(|figure| figure.with_bar(Some(IDLE_BAR)));
+    let figures = [Figure::new("memory each", Unit::Bytes, Samples::of(each)), session]
         .into_iter()
         .chain(login_figures("login", &logins, Some(LOGIN_BAR)));
     section.rows.push(Row::new(count.to_string(), figures));
