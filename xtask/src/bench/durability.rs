@@ -2,11 +2,12 @@
 
 use anyhow::Result;
 
+use super::engines::{WAY_STORE, WITH_WAY_BAR, with_way};
 use super::fio::{self, LocalFio, Method};
 use super::generator::Workload;
 use super::report::{Bar, Figure, Row, Section, Unit};
 use super::sample::{Samples, interleave_warm};
-use super::targets::Target;
+use super::targets::{Floor, Target};
 use super::{Findings, Stand};
 
 const BLOCK_BYTES: u64 = 4 << 10;
@@ -28,7 +29,9 @@ const FDATASYNC_1: usize = 2;
 const BACK_1: usize = 3;
 const BACK_32: usize = 4;
 const FDATASYNC_100: usize = 5;
-const SIDES: usize = 6;
+/// The way to a target and back.
+const WAY: usize = 6;
+const SIDES: usize = 7;
 
 pub(crate) fn measure(stand: &Stand<'_>, findings: &mut Findings) -> Result<Section> {
     let lun = |name: &str, mode: &str| -> Result<String> {
@@ -36,6 +39,7 @@ pub(crate) fn measure(stand: &Stand<'_>, findings: &mut Findings) -> Result<Sect
     };
     let through = Target::lunette(stand, &lun("through.img", "through")?)?;
     let back = Target::lunette(stand, &lun("back.img", "back")?)?;
+    let way = Target::floor(stand, WAY_STORE, Floor::Awake)?;
     let file = stand.file("fdatasync.img")?;
     let local = |every: u32| {
         let method = Method::Fdatasync(every);
@@ -61,6 +65,7 @@ pub(crate) fn measure(stand: &Stand<'_>, findings: &mut Findings) -> Result<Sect
             THROUGH_32 => Some(loaded(&through, 32, 0)?),
             BACK_1 => Some(loaded(&back, 1, FLUSH_EVERY)?),
             BACK_32 => Some(loaded(&back, 32, FLUSH_EVERY)?),
+            WAY => Some(loaded(&way, 1, 0)?),
             FDATASYNC_1 if has_fio => Some(local(1)?),
             FDATASYNC_100 if has_fio => Some(local(FLUSH_EVERY)?),
             _ => None,
@@ -72,18 +77,23 @@ pub(crate) fn measure(stand: &Stand<'_>, findings: &mut Findings) -> Result<Sect
     section.rows = rows(&rates);
     through.stop()?;
     back.stop()?;
+    way.stop()?;
     Ok(section)
 }
 
 fn rows(rates: &[Vec<f64>]) -> Vec<Row> {
     let row = |name: &str, side: usize, other: usize, bar: Bar| {
         let ratio = Figure::ratio("ratio", &rates[side], &rates[other]);
+        let is_local = [FDATASYNC_1, FDATASYNC_100].contains(&other);
+        let way = if is_local { &rates[WAY][..] } else { &[] };
+        let with_way = Figure::ratio("beside it and the way", &rates[side], &with_way(&rates[other], way));
         Row::new(
             name,
             [
                 Figure::new("Lunette", Unit::PerSecond, Samples::of(rates[side].clone())),
                 Figure::new("beside", Unit::PerSecond, Samples::of(rates[other].clone())),
                 ratio.map(|figure| figure.with_bar(Some(bar))),
+                with_way.map(|figure| figure.with_bar(Some(WITH_WAY_BAR))),
             ],
         )
     };
@@ -114,17 +124,18 @@ mod tests {
         let cells = |rates: &[Vec<f64>]| -> Vec<Vec<String>> {
             rows(rates).iter().map(|row| row.figures.iter().map(ToString::to_string).collect()).collect()
         };
-        let with_fio = [vec![100.0], vec![900.0], vec![105.0], vec![50.0], vec![300.0], vec![100.0]];
+        let with_fio =
+            [vec![100.0], vec![900.0], vec![105.0], vec![50.0], vec![300.0], vec![100.0], vec![400.0]];
         assert_eq!(
             cells(&with_fio),
             [
                 vec!["900/s", "100/s", "9.00 ≥ 8.00"],
-                vec!["100/s", "105/s", "0.95 ≥ 0.90"],
+                vec!["100/s", "105/s", "0.95 ≥ 0.90", "1.20 ≥ 0.90"],
                 vec!["300/s", "50/s", "**6.00 < 8.00**"],
-                vec!["50/s", "100/s", "**0.50 < 0.90**"]
+                vec!["50/s", "100/s", "**0.50 < 0.90**", "**0.62 < 0.90**"]
             ]
         );
-        let without = [vec![100.0], vec![900.0], vec![], vec![50.0], vec![300.0], vec![]];
+        let without = [vec![100.0], vec![900.0], vec![], vec![50.0], vec![300.0], vec![], vec![400.0]];
         assert_eq!(cells(&without)[1], ["100/s"]);
         assert_eq!(cells(&without).iter().filter(|row| row.len() < 3).count(), FDATASYNC_BARS);
     }

@@ -13,12 +13,13 @@ use super::generator::Workload;
 use super::loop_device::LoopDevice;
 use super::report::{Bar, Figure, Row, Section, Unit};
 use super::sample::{Samples, interleave_warm};
-use super::targets::Target;
+use super::targets::{Floor, Target};
 use super::{Findings, Stand};
 
 /// What stands under the tables.
 pub(crate) const SETTING: &str = "One session over loopback; each side has a file of its own on the same disk, or behind a loop device of its \
-                                  own with direct I/O.";
+                                  own with direct I/O. \"And way\": each of fio's operations takes the time, too, in which the bare loop, \
+                                  awake, answers one from memory.";
 
 const ENGINES: &[&str] = &["sync", "threads", "direct", "uring", "auto"];
 
@@ -33,6 +34,12 @@ const BLOCK_BYTES: u64 = 4 << 10;
 
 /// Of what local fio with io_uring does.
 const LOCAL_BAR: Bar = Bar::AtLeast(0.9);
+
+/// Of what local fio would do if each of its operations also took the way to a target and back.
+pub(super) const WITH_WAY_BAR: Bar = Bar::AtLeast(0.9);
+
+/// The unit of the loop that is asked for nothing but the way.
+pub(super) const WAY_STORE: &str = "mem:64M";
 
 pub(crate) fn measure(stand: &Stand<'_>, findings: &mut Findings) -> Result<()> {
     let mut workloads: Vec<Workload> = DEPTHS
@@ -100,6 +107,7 @@ fn compare(
             Err(error) => findings.skip(&format!("engine={side}"), &error),
         }
     }
+    let way = Target::floor(stand, WAY_STORE, Floor::Awake)?;
     let local = |path, workload: &Workload| LocalFio {
         file: path,
         is_write: workload.read_percent == 0,
@@ -119,23 +127,34 @@ fn compare(
     }
     let names: Vec<&str> =
         targets.iter().map(Target::name).chain(local_path.is_some().then_some(FIO)).collect();
-    let rates = interleave_warm(stand.rounds(), workloads.len(), names.len(), |row, side| {
-        match (targets.get(side), local_path) {
-            (Some(target), _) => {
-                Ok(target.load(stand, &workloads[row], stand.until())?.measured.operations_per_s)
-            }
-            (None, Some(path)) => local(path, &workloads[row]).run(),
-            (None, None) => anyhow::bail!("a side without a name"),
-        }
+    let loaded = |target: &Target, workload: &Workload| -> Result<f64> {
+        Ok(target.load(stand, workload, stand.until())?.measured.operations_per_s)
+    };
+    // The way is the last side.
+    let rates = interleave_warm(stand.rounds(), workloads.len(), names.len() + 1, |row, side| {
+        let workload = &workloads[row];
+        Ok(match (targets.get(side), local_path) {
+            (Some(target), _) => Some(loaded(target, workload)?),
+            (None, Some(path)) if side < names.len() => Some(local(path, workload).run()?),
+            _ if workload.depth == 1 => Some(loaded(&way, workload)?),
+            _ => None,
+        })
     })?;
     let mut section = Section::new(title);
-    section.rows =
-        workloads.iter().zip(rates).map(|(workload, rates)| row(workload, &names, &rates)).collect();
-    targets.into_iter().try_for_each(Target::stop)?;
+    section.rows = workloads
+        .iter()
+        .zip(rates)
+        .map(|(workload, sides)| {
+            let rates: Vec<Vec<f64>> =
+                sides.into_iter().map(|side| side.into_iter().flatten().collect()).collect();
+            row(workload, &names, &rates)
+        })
+        .collect();
+    targets.into_iter().chain([way]).try_for_each(Target::stop)?;
     Ok(section)
 }
 
-/// One rate a round for each name.
+/// One rate a round for each name, and, where one command is under way at a time, for the way behind them.
 fn row(workload: &Workload, names: &[&str], rates: &[Vec<f64>]) -> Row {
     let mut figures: Vec<Option<Figure>> = names
         .iter()
@@ -143,12 +162,21 @@ fn row(workload: &Workload, names: &[&str], rates: &[Vec<f64>]) -> Row {
         .map(|(name, rates)| Figure::new(*name, Unit::PerSecond, Samples::of(rates.clone())))
         .collect();
     if let Some(place) = names.iter().position(|name| *name == FIO) {
+        let way = rates.get(names.len()).map_or(&[][..], Vec::as_slice);
+        let with_way = with_way(&rates[place], way);
         for (name, ours) in names.iter().zip(rates).filter(|(name, _)| DIRECT_ENGINES.contains(name)) {
             let ratio = Figure::ratio(format!("{name} / fio"), ours, &rates[place]);
             figures.push(ratio.map(|figure| figure.with_bar(Some(LOCAL_BAR))));
+            let ratio = Figure::ratio(format!("{name} / fio and way"), ours, &with_way);
+            figures.push(ratio.map(|figure| figure.with_bar(Some(WITH_WAY_BAR))));
         }
     }
     Row::new(workload.title(), figures)
+}
+
+/// Operations a second, one after the other, of which each takes its time locally and then that of the way.
+pub(super) fn with_way(local: &[f64], way: &[f64]) -> Vec<f64> {
+    local.iter().zip(way).map(|(local, way)| 1.0 / (1.0 / local + 1.0 / way)).collect()
 }
 
 #[cfg(test)]
@@ -165,5 +193,14 @@ mod tests {
         };
         assert_eq!(cells(4), ["300/s", "95/s", "80/s", "100/s", "0.95 ≥ 0.90", "**0.80 < 0.90**"]);
         assert_eq!(cells(3), ["300/s", "95/s", "80/s"], "no fio, no ratio");
+    }
+
+    #[test]
+    fn one_after_the_other_the_way_is_on_top_of_the_disk() {
+        // 10 ms of the disk's, 2.5 of the way's.
+        let rates = [vec![76.0], vec![100.0], vec![400.0]];
+        let row = row(&Workload::read(BLOCK_BYTES, 1), &["uring", FIO], &rates);
+        let cells: Vec<String> = row.figures.iter().map(ToString::to_string).collect();
+        assert_eq!(cells, ["76/s", "100/s", "**0.76 < 0.90**", "0.95 ≥ 0.90"]);
     }
 }
