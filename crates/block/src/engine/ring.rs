@@ -29,6 +29,9 @@ use crate::volume::Volume;
 /// for, and more than a disk gets faster by.
 const SLOTS: usize = 256;
 
+/// Entries that wait for one another: with the first ones the disk begins while the turn that brings the others goes on.
+const QUEUED_MAX: usize = 4;
+
 /// How often entries are offered to a kernel that is short of memory before they wait for the next turn.
 const ATTEMPTS: usize = 100;
 
@@ -102,7 +105,7 @@ impl Ring {
         self.slots.len() - self.free.len()
     }
 
-    /// Queues an operation for the next [`Ring::submit`]; gives it back while all slots are taken, or if it is
+    /// Queues an operation for the next [`Ring::submit`], which some of them together do not wait for; gives it back while all slots are taken, or if it is
     /// neither a read nor a write.
     pub(super) fn push(&mut self, flight: Flight) -> Result<(), Flight> {
         let Some(index) = self.free.pop() else { return Err(flight) };
@@ -123,6 +126,9 @@ impl Ring {
             return self.slots[index].take().map_or(Ok(()), Err);
         }
         self.queued += 1;
+        if self.queued >= QUEUED_MAX {
+            self.submit();
+        }
         Ok(())
     }
 
