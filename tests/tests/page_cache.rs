@@ -1,4 +1,4 @@
-//! Reads of an image in the page cache, and short ones of memory, which the binary sends without copying: every byte,
+//! Reads of an image in the page cache, and of memory, which the binary sends without copying: every byte,
 //! however the initiator cuts it.
 //!
 //! In-process targets have a fault layer over their stores, which sees every read; so this is about the binary.
@@ -17,6 +17,9 @@ use lunette_wire::target::Residual;
 use lunette_wire::{InitiatorTaskTag, TargetPdu};
 
 const IMAGE_BYTES: usize = 4 << 20;
+
+/// One such read may take a half of 32 MiB for copies, and a second one nothing.
+const LARGE_BYTES: usize = 16 << 20;
 
 fn pattern() -> Vec<u8> {
     (0..IMAGE_BYTES as u32).map(|index| index.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect()
@@ -168,15 +171,40 @@ fn a_read_of_what_a_file_has_lost_fails() {
 /// Without copies, reads take nothing of the memory for data, so that more of it can be outstanding than there is.
 #[test]
 fn large_reads_take_no_buffers() {
-    const READ_BYTES: usize = 16 << 20;
     let directory = tempfile::tempdir().expect("a directory");
     let image = directory.path().join("disk.img");
-    let disk: Vec<u8> = pattern().repeat(2 * READ_BYTES / IMAGE_BYTES);
+    let disk: Vec<u8> = pattern().repeat(2 * LARGE_BYTES / IMAGE_BYTES);
     std::fs::write(&image, &disk).expect("an image");
     if !knows_its_page_cache(&image) {
         return skip::record_lacking("this kernel cannot tell what its page cache has (Linux 6.5 can)");
     }
-    let unit = format!("[[target.lun]]\nnumber = 1\nstore = \"{}\"\nwrite = \"back\"\n", image.display());
+    let (target, mut session) = little_memory(&format!("{}\"\nwrite = \"back", image.display()));
+    expect_large_reads(&mut session, &disk);
+    drop(session);
+    target.stop().expect("a clean end");
+}
+
+#[test]
+fn large_reads_of_memory_take_no_buffers() {
+    let (target, mut session) = little_memory(&format!("mem:{}", 2 * LARGE_BYTES));
+    // What was never written, too.
+    let mut disk = vec![0; 2 * LARGE_BYTES];
+    expect_large_reads(&mut session, &disk);
+    for (index, data) in pattern().chunks(64 << 10).enumerate() {
+        // Every seventh chunk.
+        let at = index * 7 * data.len();
+        disk[at..at + data.len()].copy_from_slice(data);
+        let write = session.write(1, (at / BLOCK_BYTES) as u64, data).expect("sent");
+        session.good(write).expect("a write");
+    }
+    expect_large_reads(&mut session, &disk);
+    drop(session);
+    target.stop().expect("a clean end");
+}
+
+/// A target with unit 1 in this store, with memory for two reads of [`LARGE_BYTES`] at most, and a session.
+fn little_memory(store: &str) -> (Lunette, Raw) {
+    let unit = format!("[[target.lun]]\nnumber = 1\nstore = \"{store}\"\n");
     let target = Lunette::serve()
         .configuration(&format!("{unit}[limits]\nbuffer_memory_bytes = \"32M\"\n"))
         .start()
@@ -185,17 +213,18 @@ fn large_reads_take_no_buffers() {
         keys: vec![("MaxRecvDataSegmentLength".to_owned(), "262144".to_owned())],
         ..LoginOptions::default()
     };
-    let mut session = Raw::ready(target.portal(), &options, 1).expect("a login");
-    // One read alone may take 16 MiB of the 32 for copies, and a second one nothing.
-    let blocks = (READ_BYTES / BLOCK_BYTES) as u32;
+    let session = Raw::ready(target.portal(), &options, 1).expect("a login");
+    (target, session)
+}
+
+fn expect_large_reads(session: &mut Raw, disk: &[u8]) {
+    let blocks = (LARGE_BYTES / BLOCK_BYTES) as u32;
     let tags: Vec<_> = (0..4).map(|index| session.read(1, index % 2 * u64::from(blocks), blocks)).collect();
     for (index, tag) in tags.into_iter().enumerate() {
         let (bytes, _) = session.data_in(tag.expect("sent")).expect("a read that needs no buffer");
-        let start = index % 2 * READ_BYTES;
-        assert!(bytes == disk[start..start + READ_BYTES], "read {index}");
+        let start = index % 2 * LARGE_BYTES;
+        assert!(bytes == disk[start..start + LARGE_BYTES], "read {index}");
     }
-    drop(session);
-    target.stop().expect("a clean end");
 }
 
 fn knows_its_page_cache(image: &Path) -> bool {

@@ -52,6 +52,7 @@ mod error;
 mod flush;
 mod identity;
 mod layer;
+mod lent;
 mod log;
 mod size;
 mod spec;
@@ -68,6 +69,7 @@ pub use error::{CloseError, ErrorClass, OpenError, StoreError};
 pub use flush::Fault;
 pub use identity::VolumeIdentity;
 pub use layer::fault;
+pub use lent::{Lent, LentRange};
 pub use spec::{
     EngineError, EngineKind, IdentityOverride, Provisioning, ProvisioningError, StoreSpec, VolumeSpec,
 };

@@ -16,6 +16,7 @@ use crate::engine::{INLINE_BYTES_MAX, Pace, Share};
 use crate::error::{CloseError, ErrorClass, OpenError, StoreError};
 use crate::flush::{Durability, Fault};
 use crate::identity::VolumeIdentity;
+use crate::lent::LentRange;
 use crate::log::LogLimiter;
 use crate::spec::{EngineKind, Provisioning, VolumeSpec};
 use crate::store::{self, Features, Opened, Space, Store};
@@ -244,6 +245,19 @@ impl Volume {
             && !self.closed.load(Ordering::Acquire)
             && offset.checked_add(length.into()).is_some_and(|end| end <= self.size_bytes());
         if is_usable { CachedRange::of(self, offset, length) } else { None }
+    }
+
+    /// Whether its data lies in this process's memory, and may be sent from there: see [`Volume::lendable`].
+    pub fn lends(&self) -> bool {
+        self.store.lends()
+    }
+
+    /// The range, if its data lies in this process's memory and may be sent from there. `None` says nothing but that it must be read.
+    pub fn lendable(self: &Arc<Self>, offset: u64, length: u32) -> Option<LentRange> {
+        let is_usable = self.store.lends()
+            && !self.closed.load(Ordering::Acquire)
+            && offset.checked_add(length.into()).is_some_and(|end| end <= self.size_bytes());
+        is_usable.then(|| LentRange::new(self, offset, length))
     }
 
     pub(crate) fn uncopied(&self) -> &Uncopied {

@@ -240,8 +240,16 @@ fn an_ordered_write_waits_for_reads_that_are_still_being_sent() {
             "this kernel cannot tell what its page cache has (Linux 6.5 can)",
         );
     }
-    let image = format!("1=file:{},write=back", path.display());
-    let unit = image.parse::<LunFlag>().map(|flag| LunFlag::number_all(vec![flag]).expect("a free number"));
+    ordered_write_behind_unsent_reads(&format!("1=file:{},write=back", path.display()));
+}
+
+#[test]
+fn an_ordered_write_waits_for_reads_of_memory_that_are_still_being_sent() {
+    ordered_write_behind_unsent_reads(&format!("1=mem:{}", LONG_BLOCKS as usize * BLOCK_BYTES));
+}
+
+fn ordered_write_behind_unsent_reads(unit: &str) {
+    let unit = unit.parse().map(|flag| LunFlag::number_all(vec![flag]).expect("a free number"));
     // Without a fault layer, which would look at what is read.
     let target = InProcess::start_with(&[DISK], |config| {
         config.targets[0].units.extend(unit.expect("a good flag"));

@@ -4,13 +4,14 @@
 //! of chunks has two levels, so a large disk that is hardly used costs little.
 
 use std::io;
-use std::sync::{OnceLock, PoisonError, RwLock};
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 
 use rustix::io::Errno;
 use zerocopy::FromZeros;
 
 use super::{Allocation, AtomicWrites, Extent, Features, Store, push_extent};
 use crate::error::OpenError;
+use crate::lent::Lent;
 use crate::size;
 
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -20,7 +21,26 @@ const GROUP_BYTES: u64 = (CHUNK_BYTES * CHUNKS_IN_GROUP) as u64;
 /// Bounds the first-level table to 2^20 entries of 16 bytes.
 const SIZE_BYTES_MAX: u64 = 64 << 40;
 
-type Chunk = RwLock<Option<Box<[u8; CHUNK_BYTES]>>>;
+type Memory = Option<Box<[u8; CHUNK_BYTES]>>;
+type Chunk = RwLock<Memory>;
+
+/// What was never written reads as a part of these.
+static ZEROES: [u8; CHUNK_BYTES] = [0; CHUNK_BYTES];
+
+/// A part of one chunk, which nobody changes or frees meanwhile.
+#[derive(Debug)]
+pub(crate) struct LockedPiece<'a> {
+    chunk: Option<RwLockReadGuard<'a, Memory>>,
+    start: usize,
+    end: usize,
+}
+
+impl LockedPiece<'_> {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        let bytes = self.chunk.as_ref().and_then(|chunk| chunk.as_deref()).unwrap_or(&ZEROES);
+        bytes.get(self.start..self.end).unwrap_or_default()
+    }
+}
 
 /// A sparse disk in memory.
 #[derive(Debug)]
@@ -161,6 +181,24 @@ impl Store for MemoryStore {
     fn read_cached(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         self.read_at(offset, buffer)?;
         Ok(buffer.len())
+    }
+
+    fn lends(&self) -> bool {
+        true
+    }
+
+    fn lend(&self, offset: u64, length: u64, waits: bool) -> Option<Lent<'_>> {
+        let piece = pieces(offset, length).next()?;
+        let chunk = match self.chunk(piece) {
+            Some(chunk) if waits => Some(chunk.read().unwrap_or_else(PoisonError::into_inner)),
+            Some(chunk) => match chunk.try_read() {
+                Ok(locked) => Some(locked),
+                Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+                Err(TryLockError::WouldBlock) => return None,
+            },
+            None => None,
+        };
+        Some(Lent::of(LockedPiece { chunk, start: piece.start, end: piece.start + piece.len }))
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {

@@ -26,6 +26,7 @@ pub use direct::RawFile;
 use crate::engine::choice::{self, EngineChoice};
 use crate::error::OpenError;
 use crate::identity::{self, VolumeIdentity};
+use crate::lent::Lent;
 use crate::spec::{Provisioning, StoreSpec, VolumeSpec};
 
 /// One [`Store::extents`] call returns at most this many extents, so that a fragmented image cannot make an
@@ -138,6 +139,18 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// The file whose page cache has all of the range, if there is one: its pages can be sent without a copy. `None`
     /// where that is not known for certain, and from a layer that wants to see every read.
     fn cached_file(&self, _offset: u64, _length: u64) -> Option<Arc<OwnedFd>> {
+        None
+    }
+
+    /// True while reads can be [lent](Store::lend) instead of copied. False for a layer that wants to see every read.
+    fn lends(&self) -> bool {
+        false
+    }
+
+    /// The first bytes of the range, as far as they lie together, where they lie. Nobody changes them until what is returned is dropped.
+    /// `None` where nothing is lent, and, unless it `waits`, while somebody changes them, or is about to. Who has something that was lent
+    /// must not wait for more, nor change anything.
+    fn lend(&self, _offset: u64, _length: u64, _waits: bool) -> Option<Lent<'_>> {
         None
     }
 

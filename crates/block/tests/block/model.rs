@@ -39,6 +39,15 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// All that a range lends.
+fn lent(range: &LentRange, length: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while let Some(piece) = range.lend(bytes.len() as u32, length, true) {
+        bytes.extend_from_slice(piece.bytes());
+    }
+    bytes
+}
+
 fn take(bench: &mut Bench, model: &mut [u8], step: Step) {
     let place = |offset: u64, length: u64| offset as usize..(offset + length) as usize;
     match step {
@@ -58,6 +67,9 @@ fn take(bench: &mut Bench, model: &mut [u8], step: Step) {
         }
         Step::Read { offset, len } => {
             assert!(bench.read(offset, len).unwrap() == model[place(offset, len as u64)]);
+            if let Some(range) = bench.volume.lendable(offset, len as u32) {
+                assert!(lent(&range, len as u32) == model[place(offset, len as u64)]);
+            }
         }
         Step::Flush => {
             bench.flush().unwrap();

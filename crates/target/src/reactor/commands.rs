@@ -18,9 +18,12 @@ use crate::server::Shared;
 use crate::store_io::{NoOperation, io_error, io_outcome, operation_of};
 use crate::task_times::Stage;
 
-/// Reads from this length on are sent from the page cache where that is possible: below it the system calls cost more
-/// than the copy (docs/decisions/0011).
+/// Reads from this length on, in segments from this length on, are sent from the page cache where that is possible: below it the system
+/// calls cost more than the copy (docs/decisions/0011).
 const CACHED_SEND_BYTES_MIN: u32 = 32 << 10;
+
+/// Reads from this length on are sent from a store's memory, where a copy would cost more than slices of their own.
+const LENT_BYTES_MIN: u32 = 4 << 10;
 
 /// Steps that commands go on by in one turn: the write, flush or comparison that follows a read or write, and some more.
 const STEPS_MAX: usize = 4;
@@ -184,48 +187,57 @@ impl Reactor {
         self.drive(index, id, next);
     }
 
-    /// Answers a large read from the page cache without reading it, where nobody has to look at the data. False: it
-    /// must be read.
-    fn answer_from_cache(&mut self, index: usize, id: TaskId, io: &Io) -> bool {
+    /// Answers a read without reading: from the page cache if it is long, or from where its store has it in memory, and where nobody has
+    /// to look at the data. False: it must be read.
+    fn answer_uncopied(&mut self, index: usize, id: TaskId, io: &Io) -> bool {
         let Io::Read { offset_bytes, length_bytes, inspected: false } = *io else { return false };
-        if length_bytes < CACHED_SEND_BYTES_MIN || !self.sends_uncopied(index, id) {
+        if length_bytes < LENT_BYTES_MIN {
             return false;
         }
+        let Some(segment_max) = self.uncopied_segment_max(index, id) else { return false };
         let Some(session) = self.sessions.get_mut(index) else { return false };
         let Some(attachment) = &session.attachment else { return false };
         let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut) else {
             return false;
         };
         let Some(command) = context.command.as_mut() else { return false };
-        if !command.may_send_later(&attachment.nexus) {
+        let volume = command.unit_index().and_then(|unit| attachment.target.volumes.get(unit));
+        let Some(volume) = volume else { return false };
+        let is_lent = volume.lends();
+        if !is_lent && length_bytes.min(segment_max) < CACHED_SEND_BYTES_MIN
+            || !command.may_send_later(&attachment.nexus)
+        {
             return false;
         }
-        let volume = command.unit_index().and_then(|unit| attachment.target.volumes.get(unit));
-        let Some(range) = volume.and_then(|volume| volume.cached(offset_bytes, length_bytes)) else {
-            return false;
+        let medium = if is_lent {
+            let range = volume.lendable(offset_bytes, length_bytes);
+            range.map(|range| Medium::Lent { range, _held: command.send_later(&attachment.nexus) })
+        } else {
+            let range = volume.cached(offset_bytes, length_bytes);
+            range.map(|range| Medium::Cached { range, _held: command.send_later(&attachment.nexus) })
         };
-        context.medium = Some(Medium::Cached { range, _held: command.send_later(&attachment.nexus) });
+        if medium.is_none() {
+            return false;
+        }
+        context.medium = medium;
         let event = lunette_scsi::Event::Io { result: Ok(IoOutcome::Done), data_out: &[], medium: &[] };
         let next = command.resume(&attachment.nexus, event);
         self.drive(index, id, next);
         true
     }
 
-    /// Whether pages may go to a command's socket as they are: a digest would have to look at them, and short segments
-    /// would cost a system call each.
-    fn sends_uncopied(&self, index: usize, id: TaskId) -> bool {
-        let Some(session) = self.sessions.get(index) else { return false };
-        // What is kept to be sent again must not change meanwhile (docs/decisions/0017).
+    /// The longest data segment, in bytes, of the connection to which a command's data may go as it lies in its store. `None` where that
+    /// must not be: a digest would have to look at the data, and what is kept to be sent again must not change meanwhile
+    /// (docs/decisions/0017).
+    fn uncopied_segment_max(&self, index: usize, id: TaskId) -> Option<u32> {
+        let session = self.sessions.get(index)?;
         if session.core.parameters().error_recovery_level > 0 {
-            return false;
+            return None;
         }
-        let link = session.core.task(id).and_then(|view| session.link(view.cid?));
-        let Some(link) = link else { return false };
-        self.connections.get(link.token.index).is_some_and(|connection| {
-            connection.token == link.token
-                && !connection.digests.data
-                && session.core.max_send_data_segment_length(link.cid) >= CACHED_SEND_BYTES_MIN
-        })
+        let link = session.link(session.core.task(id)?.cid?)?;
+        let connection = self.connections.get(link.token.index)?;
+        let is_plain = connection.token == link.token && !connection.digests.data;
+        is_plain.then(|| session.core.max_send_data_segment_length(link.cid))
     }
 
     /// Hands an operation to the engine of the task's volume, or of the volume of unit `naa`.
@@ -233,7 +245,7 @@ impl Reactor {
         if self.shared.recorder.is_some() {
             self.record(index, id, naa, &io);
         }
-        if self.answer_from_cache(index, id, &io) {
+        if self.answer_uncopied(index, id, &io) {
             return;
         }
         let Some(session) = self.sessions.get_mut(index) else { return };

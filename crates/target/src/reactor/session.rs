@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lunette_block::{Buffer, BufferPool, CachedRange};
+use lunette_block::{Buffer, BufferPool, CachedRange, LentRange};
 use lunette_iscsi::session::{Outbox, Session, Share, TaskId};
 use lunette_iscsi::text::TextNegotiation;
 use lunette_scsi::{LunMap, Nexus, Unsent};
@@ -69,6 +69,8 @@ pub(super) enum Medium {
     Read(Buffer),
     /// Where the data lies, and what keeps ORDERED commands from changing it before it is sent.
     Cached { range: CachedRange, _held: Option<Unsent> },
+    /// The same, of what lies in this process's memory.
+    Lent { range: LentRange, _held: Option<Unsent> },
 }
 
 impl Medium {
@@ -76,7 +78,7 @@ impl Medium {
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
             Self::Read(buffer) => buffer,
-            Self::Cached { .. } => &[],
+            Self::Cached { .. } | Self::Lent { .. } => &[],
         }
     }
 
@@ -84,7 +86,7 @@ impl Medium {
     pub(super) fn into_buffer(self) -> Option<Buffer> {
         match self {
             Self::Read(buffer) => Some(buffer),
-            Self::Cached { .. } => None,
+            Self::Cached { .. } | Self::Lent { .. } => None,
         }
     }
 }

@@ -1,13 +1,14 @@
 //! The way out: PDUs in order, sent with as few vectored writes as the socket allows.
 //!
-//! A PDU's data is never copied here: it stays in the command's buffer, in the page cache, or in the strip that it was read to,
-//! until the socket has taken it.
+//! A PDU's data is never copied here: it stays in the command's buffer, in the page cache, in the memory of its store, or in the strip
+//! that it was read to, until the socket has taken it.
 
+use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::net::TcpStream;
 
-use lunette_block::{CachedRange, SendError};
+use lunette_block::{CachedRange, Lent, LentRange, SendError};
 use lunette_iscsi::session::Payload;
 use lunette_wire::Bhs;
 use lunette_wire::frame::Digests;
@@ -24,6 +25,12 @@ const SLICES_MAX: usize = 240;
 /// Most writes have fewer, and a large array costs some hundred instructions before anything is in it.
 const SLICES_FEW: usize = 12;
 
+/// Pieces that stores lend for one write: more than a socket takes at once of long reads.
+const LENT_MAX: usize = 80;
+
+/// Who writes to what is lent waits until the write to the socket is done: so much of lent data is some 100 microseconds.
+const LENT_BYTES_MAX: usize = 1 << 20;
+
 /// A quarter of the second-level cache of the processors of the day.
 const EAGER_SEND_BYTES: usize = 256 << 10;
 
@@ -37,7 +44,7 @@ enum Body {
 }
 
 impl Body {
-    /// What has to be in memory to be sent; nothing of what the kernel takes from the page cache.
+    /// What has to be in a buffer to be sent; nothing of what the kernel takes from the page cache, or a store lends.
     fn bytes(&self) -> &[u8] {
         match self {
             Self::None => &[],
@@ -57,6 +64,17 @@ impl Body {
         }
     }
 
+    /// The range of a volume, and the bytes of it, that its store lends.
+    fn lent(&self) -> Option<(&LentRange, usize, usize)> {
+        match self {
+            Self::Range { data, start, end } => match data.medium() {
+                Some(Medium::Lent { range, .. }) => Some((range, *start, *end)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     fn length(&self) -> usize {
         match self {
             Self::None => 0,
@@ -65,7 +83,7 @@ impl Body {
         }
     }
 
-    /// Bytes that are neither in a buffer of the pool nor in the page cache.
+    /// Bytes that are neither in a buffer of the pool nor in a store or the page cache.
     fn owned_length(&self) -> usize {
         match self {
             Self::Range { data, .. } if data.medium().is_some() => 0,
@@ -94,17 +112,14 @@ impl QueuedPdu {
             }
         };
         let head = Head::of(bhs, digests);
-        // What is in the page cache is offered to connections without data digests only.
-        let tail = match body.cached() {
-            Some(_) => Tail::padding(body.length()),
-            None => Tail::of(body.bytes(), digests),
+        // What is not in a buffer is offered to connections without data digests only.
+        let tail = if body.cached().is_some() || body.lent().is_some() {
+            Tail::padding(body.length())
+        } else {
+            Tail::of(body.bytes(), digests)
         };
         let length = head.bytes().len() + body.length() + tail.bytes().len();
         Self { head, tail, length, body }
-    }
-
-    fn parts(&self) -> [&[u8]; PARTS] {
-        [self.head.bytes(), self.body.bytes(), self.tail.bytes()]
     }
 
     /// Where the bytes lie that come after the first `sent` ones, if that is the page cache.
@@ -157,12 +172,87 @@ pub(super) enum Progress {
     Partial,
 }
 
-/// What one write is made of.
-struct Gathered {
+/// What one write is made of: slices of what is queued, and of what stores lend for it.
+struct Gathered<'s, 'a, 'q> {
+    slices: &'s mut [IoSlice<'a>],
     count: usize,
     offered: usize,
+    /// Some more may be offered.
+    bytes_max: usize,
+    /// Kept until the write is done.
+    lent: &'a [OnceCell<Lent<'q>>],
+    lent_count: usize,
+    lent_bytes: usize,
     /// The data of the last PDU comes next, from the page cache.
     ends_at_cached: bool,
+}
+
+impl<'a, 'q: 'a> Gathered<'_, 'a, 'q> {
+    /// Room for the parts of another PDU.
+    const fn has_room(&self) -> bool {
+        self.count + PARTS <= self.slices.len() && self.offered < self.bytes_max
+    }
+
+    fn add(&mut self, bytes: &'a [u8]) {
+        if !bytes.is_empty() {
+            self.slices[self.count] = IoSlice::new(bytes);
+            self.count += 1;
+            self.offered += bytes.len();
+        }
+    }
+
+    /// Adds what comes after the first `skip` bytes; false where the write ends with it, or within it.
+    fn add_strip(&mut self, strip: &'q Strip, skip: usize) -> bool {
+        let rest = strip.bytes().get(skip..).unwrap_or_default();
+        let offered = rest.len().min(self.bytes_max - self.offered);
+        self.add(&rest[..offered]);
+        offered == rest.len()
+    }
+
+    /// The same.
+    fn add_pdu(&mut self, pdu: &'q QueuedPdu, skip: usize) -> bool {
+        self.add(pdu.head.bytes().get(skip..).unwrap_or_default());
+        let skip = skip.saturating_sub(pdu.head.bytes().len());
+        let length = pdu.body.length();
+        if skip < length {
+            if let Some((range, start, end)) = pdu.body.lent() {
+                if !self.add_lent(range, start + skip, end) {
+                    return false;
+                }
+            } else if pdu.body.cached().is_some() {
+                self.ends_at_cached = true;
+                return false;
+            } else {
+                self.add(pdu.body.bytes().get(skip..).unwrap_or_default());
+            }
+        }
+        self.add(pdu.tail.bytes().get(skip.saturating_sub(length)..).unwrap_or_default());
+        true
+    }
+
+    /// Adds the bytes from `start` to `end` of a range, piece by piece; false where they are not all of them.
+    fn add_lent(&mut self, range: &'q LentRange, mut start: usize, end: usize) -> bool {
+        while start < end {
+            let bytes_left =
+                (LENT_BYTES_MAX - self.lent_bytes).min(self.bytes_max.saturating_sub(self.offered));
+            let piece_end = end.min(start + bytes_left);
+            // The last slice is for what follows the data.
+            let has_slice = self.count + 1 < self.slices.len();
+            let Some(place) = self.lent.get(self.lent_count).filter(|_| has_slice && bytes_left > 0) else {
+                return false;
+            };
+            // Who has something that was lent must not wait for more: the next write begins with this piece, and may. A range of a volume
+            // has a length of 32 bits.
+            let waits = self.lent_count == 0;
+            let Some(piece) = range.lend(start as u32, piece_end as u32, waits) else { return false };
+            self.lent_count += 1;
+            let bytes = place.get_or_init(|| piece).bytes();
+            self.add(bytes);
+            self.lent_bytes += bytes.len();
+            start += bytes.len();
+        }
+        true
+    }
 }
 
 /// What is queued for one connection.
@@ -299,19 +389,38 @@ impl Transmitter {
     /// the socket took.
     fn send_gathered(&self, socket: &TcpStream, bytes_max: usize) -> (usize, Result<usize, SendError>) {
         if self.queue.len() * PARTS <= SLICES_FEW {
-            self.send_slices(&mut [IoSlice::new(&[]); SLICES_FEW], socket, bytes_max)
+            let lent = [const { OnceCell::new() }; SLICES_FEW];
+            self.send_slices(&lent, &mut [IoSlice::new(&[]); SLICES_FEW], socket, bytes_max)
         } else {
-            self.send_slices(&mut [IoSlice::new(&[]); SLICES_MAX], socket, bytes_max)
+            let lent = [const { OnceCell::new() }; LENT_MAX];
+            self.send_slices(&lent, &mut [IoSlice::new(&[]); SLICES_MAX], socket, bytes_max)
         }
     }
 
-    fn send_slices<'a>(
-        &'a self,
+    /// What is lent is given back by the caller, as soon as this is done.
+    fn send_slices<'a, 'q: 'a>(
+        &'q self,
+        lent: &'a [OnceCell<Lent<'q>>],
         slices: &mut [IoSlice<'a>],
         socket: &TcpStream,
         bytes_max: usize,
     ) -> (usize, Result<usize, SendError>) {
-        let Gathered { count, offered, ends_at_cached } = self.gather(slices, bytes_max);
+        let mut gathered = Gathered {
+            slices,
+            count: 0,
+            offered: 0,
+            bytes_max,
+            lent,
+            lent_count: 0,
+            lent_bytes: 0,
+            ends_at_cached: false,
+        };
+        self.gather(&mut gathered);
+        let Gathered { slices, count, offered, ends_at_cached, .. } = gathered;
+        if offered == 0 {
+            let error = io::Error::other("it does not lend what it has offered");
+            return (0, Err(SendError::Store(error)));
+        }
         // The header and the data from the page cache are to share segments.
         let flags = if ends_at_cached { SendFlags::NOSIGNAL | SendFlags::MORE } else { SendFlags::NOSIGNAL };
         let written =
@@ -319,53 +428,20 @@ impl Transmitter {
         (offered, written.map_err(|errno| SendError::Socket(errno.into())))
     }
 
-    fn gather<'a>(&'a self, slices: &mut [IoSlice<'a>], bytes_max: usize) -> Gathered {
-        let mut gathered = Gathered { count: 0, offered: 0, ends_at_cached: false };
-        // Only the first PDU can have been sent in part.
+    fn gather<'a, 'q: 'a>(&'q self, gathered: &mut Gathered<'_, 'a, 'q>) {
+        // Only the first can have been sent in part.
         let mut skip = self.sent;
         for queued in &self.queue {
-            let pdu = match queued {
-                Queued::Pdu(pdu) => pdu,
-                Queued::Strip(strip) => {
-                    if gathered.count + PARTS > slices.len() || gathered.offered >= bytes_max {
-                        return gathered;
-                    }
-                    let rest = strip.bytes().get(skip..).unwrap_or_default();
-                    skip = 0;
-                    let offered = rest.len().min(bytes_max - gathered.offered);
-                    slices[gathered.count] = IoSlice::new(&rest[..offered]);
-                    gathered.count += 1;
-                    gathered.offered += offered;
-                    if offered < rest.len() {
-                        return gathered;
-                    }
-                    continue;
-                }
-            };
-            let uncopied = if pdu.body.cached().is_some() { pdu.body.length() } else { 0 };
-            let stops_here = uncopied > 0 && skip < pdu.head.bytes().len() + uncopied;
-            if !stops_here {
-                skip -= skip.min(uncopied);
+            let goes_on = gathered.has_room()
+                && match queued {
+                    Queued::Pdu(pdu) => gathered.add_pdu(pdu, skip),
+                    Queued::Strip(strip) => gathered.add_strip(strip, skip),
+                };
+            if !goes_on {
+                return;
             }
-            if gathered.count + PARTS > slices.len() || gathered.offered >= bytes_max {
-                return gathered;
-            }
-            for part in pdu.parts() {
-                let rest = if skip == 0 { part } else { part.get(skip..).unwrap_or_default() };
-                skip = skip.saturating_sub(part.len());
-                if rest.is_empty() {
-                    continue;
-                }
-                slices[gathered.count] = IoSlice::new(rest);
-                gathered.count += 1;
-                gathered.offered += rest.len();
-                if stops_here {
-                    gathered.ends_at_cached = true;
-                    return gathered;
-                }
-            }
+            skip = 0;
         }
-        gathered
     }
 
     fn advance(&mut self, written: usize) {
@@ -390,15 +466,22 @@ mod tests {
     use std::io::Read;
     use std::net::TcpListener;
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use lunette_block::BufferPool;
-    use lunette_block::{EngineKind, IdentityOverride, StoreSpec, Volume, VolumeSpec};
+    use lunette_block::{
+        EngineKind, IdentityOverride, IoContext, Operation, StoreSpec, Volume, VolumeSpec, WriteSource,
+    };
+    use lunette_cases::cases;
     use lunette_iscsi::session::Share;
     use lunette_wire::BHS_LENGTH;
     use lunette_wire::digest::crc32c;
     use lunette_wire::frame::padding;
+    use proptest::prelude::*;
+    use rustix::net::sockopt::set_socket_send_buffer_size;
 
     const CACHED_BYTES: usize = 300_000;
+    const MEMORY_BYTES: usize = 512 << 10;
 
     /// A volume in the page cache, and what it has.
     fn volume(directory: &tempfile::TempDir) -> (Arc<Volume>, Vec<u8>) {
@@ -406,17 +489,238 @@ mod tests {
         let bytes: Vec<u8> =
             (0..512 * 1024_u32).map(|index| index.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
         std::fs::write(&path, &bytes).unwrap();
-        let spec = VolumeSpec {
+        (Volume::open(&spec(StoreSpec::File { path, create_bytes: None })).unwrap(), bytes)
+    }
+
+    fn spec(store: StoreSpec) -> VolumeSpec {
+        VolumeSpec {
             name: "transmit".into(),
-            store: StoreSpec::File { path, create_bytes: None },
+            store,
             read_only: false,
             provisioning: lunette_block::Provisioning::Thin,
             engine: EngineKind::Threads,
             identity: IdentityOverride::default(),
             block_length_bytes: 512,
             protection: None,
-        };
-        (Volume::open(&spec).unwrap(), bytes)
+        }
+    }
+
+    /// One thread's hand on a volume in memory, which does everything at once.
+    struct Hand {
+        volume: Arc<Volume>,
+        context: IoContext,
+        pool: BufferPool,
+    }
+
+    impl Hand {
+        fn new(volume: &Arc<Volume>) -> Self {
+            let context = IoContext::new().unwrap();
+            Self { volume: Arc::clone(volume), context, pool: BufferPool::new(1 << 30) }
+        }
+
+        fn run(&mut self, operation: Operation) {
+            self.context.submit(&self.volume, 0, operation);
+            let mut finished = Vec::new();
+            self.context.complete(&mut finished);
+            assert!(finished.pop().unwrap().result.is_ok());
+        }
+
+        fn write(&mut self, offset: u64, bytes: &[u8]) {
+            let mut buffer = self.pool.allocate(bytes.len()).unwrap();
+            buffer.copy_from_slice(bytes);
+            let buffer = WriteSource { buffer: buffer.into(), range: 0..bytes.len() };
+            self.run(Operation::Write { offset, buffer, stable: false });
+        }
+    }
+
+    fn memory() -> Arc<Volume> {
+        Volume::open(&spec(StoreSpec::Memory { size_bytes: MEMORY_BYTES as u64 })).unwrap()
+    }
+
+    fn lent(volume: &Arc<Volume>) -> Segment {
+        let range = volume.lendable(0, MEMORY_BYTES as u32).unwrap();
+        Segment::Medium(Medium::Lent { range, _held: None })
+    }
+
+    fn sockets() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let near = listener.accept().unwrap().0;
+        near.set_nonblocking(true).unwrap();
+        (near, far)
+    }
+
+    /// What is queued for a connection.
+    #[derive(Debug, Clone)]
+    enum Item {
+        Header,
+        Parameter(usize),
+        Lent(usize, usize),
+        Copied(usize, usize),
+        Strip(usize),
+    }
+
+    fn item() -> impl Strategy<Value = Item> {
+        // In a chunk, over the ends of some, and at odd places.
+        let range = || (0..MEMORY_BYTES, prop_oneof![1..5000_usize, 1..400_000_usize]);
+        let within = |(start, length): (usize, usize)| (start, length.min(MEMORY_BYTES - start));
+        prop_oneof![
+            1 => Just(Item::Header),
+            1 => (1..3000_usize).prop_map(Item::Parameter),
+            6 => range().prop_map(within).prop_map(|(start, length)| Item::Lent(start, length)),
+            2 => range().prop_map(within).prop_map(|(start, length)| Item::Copied(start, length)),
+            1 => (1..9000_usize).prop_map(Item::Strip),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(cases(24))]
+
+        #[test]
+        fn what_is_lent_goes_out_as_what_is_copied(
+            items in prop::collection::vec(item(), 1..60),
+            header in any::<bool>(),
+            bytes_max in prop_oneof![Just(usize::MAX), 1..300_000_usize],
+            send_buffer in prop_oneof![Just(4096_usize), Just(1 << 20)],
+        ) {
+            let (volume, pool) = (memory(), BufferPool::new(1 << 30));
+            let mut bytes = vec![0; MEMORY_BYTES];
+            // A chunk that was never written, one of which only a part was, and one that was unmapped.
+            let written = [0..196_608, 300_000..390_000, 458_752..MEMORY_BYTES];
+            let mut hand = Hand::new(&volume);
+            for range in written {
+                for at in range.clone() {
+                    bytes[at] = (at as u32).wrapping_mul(2_654_435_761).to_le_bytes()[3];
+                }
+                hand.write(range.start as u64, &bytes[range]);
+            }
+            hand.run(Operation::Unmap { offset: 65_536, length: 65_536 });
+            bytes[65_536..131_072].fill(0);
+
+            let digests = Digests { header, data: false };
+            let (near, mut far) = sockets();
+            set_socket_send_buffer_size(&near, send_buffer).unwrap();
+            let mut transmitter = Transmitter::default();
+            let mut lent = lent(&volume);
+            let mut expected = Vec::new();
+            for (index, item) in items.iter().enumerate() {
+                let bhs = [index as u8; BHS_LENGTH];
+                let range = |start: &usize, length: &usize| *start..*start + *length;
+                let (payload, data) = match item {
+                    Item::Header | Item::Strip(_) => (Payload::None, &[][..]),
+                    Item::Parameter(length) => {
+                        (Payload::Bytes(bytes[..*length].to_vec()), &bytes[..*length])
+                    }
+                    Item::Lent(start, length) => {
+                        let data = lent.share();
+                        (Payload::Buffer { data, start: *start as u32, length: *length as u32 }, &bytes[range(start, length)])
+                    }
+                    Item::Copied(start, length) => {
+                        let data = &bytes[range(start, length)];
+                        let mut buffer = pool.allocate(*length).unwrap();
+                        buffer.copy_from_slice(data);
+                        let payload = Payload::Buffer {
+                            data: Segment::Medium(Medium::Read(buffer)), start: 0, length: *length as u32,
+                        };
+                        (payload, data)
+                    }
+                };
+                let data = if let Item::Strip(length) = item {
+                    let data = &bytes[..*length];
+                    let mut strip = Strip::new(&pool, *length, 1, digests).unwrap();
+                    strip.room(*length, digests).unwrap().copy_from_slice(data);
+                    strip.close(&bhs, *length, digests);
+                    transmitter.push_strip(strip);
+                    data
+                } else {
+                    transmitter.push(&bhs, payload, digests);
+                    data
+                };
+                expected.extend_from_slice(&bhs);
+                if header {
+                    expected.extend_from_slice(&crc32c(&bhs));
+                }
+                expected.extend_from_slice(data);
+                expected.resize(expected.len() + padding(data.len()), 0);
+            }
+            drop(lent);
+            let queued: usize = items.iter().map(|item| match item { Item::Parameter(length) => *length, _ => 0 }).sum();
+            prop_assert_eq!(transmitter.owned_bytes(), queued, "nothing that is lent");
+            prop_assert_eq!(transmitter.queued_bytes(), expected.len());
+
+            let reader = std::thread::spawn(move || {
+                let mut received = Vec::new();
+                far.read_to_end(&mut received).unwrap();
+                received
+            });
+            while transmitter.send(&near, bytes_max).unwrap() != Progress::Everything {
+                std::thread::yield_now();
+            }
+            prop_assert_eq!((transmitter.owned_bytes(), transmitter.queued_bytes(), pool.in_use_bytes()), (0, 0, 0));
+            drop(near);
+            prop_assert!(reader.join().unwrap() == expected);
+            // Nothing is locked any more.
+            hand.write(0, &[1; MEMORY_BYTES]);
+        }
+    }
+
+    /// Each of two has what the other one wants next, and writers wait for both.
+    #[test]
+    fn two_who_send_the_same_memory_and_its_writers_do_not_wait_for_one_another() {
+        const ROUNDS: usize = 200;
+        const CHUNKS: usize = 8;
+        const CHUNK_BYTES: usize = MEMORY_BYTES / CHUNKS;
+        let (volume, is_over) = (memory(), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let senders = [false, true].map(|is_reversed| {
+                let mut lent = lent(&volume);
+                let (near, mut far) = sockets();
+                let reader = scope.spawn(move || {
+                    let (mut buffer, mut count) = (vec![0; 1 << 20], 0);
+                    loop {
+                        let received = far.read(&mut buffer).unwrap();
+                        if received == 0 {
+                            return count;
+                        }
+                        assert!(
+                            buffer[..received].iter().all(|byte| matches!(byte, 0 | 7 | 9)),
+                            "what nobody wrote"
+                        );
+                        count += received;
+                    }
+                });
+                let sender = scope.spawn(move || {
+                    let mut transmitter = Transmitter::default();
+                    for _ in 0..ROUNDS {
+                        for index in 0..CHUNKS {
+                            let chunk = if is_reversed { CHUNKS - 1 - index } else { index };
+                            let (start, length) = ((chunk * CHUNK_BYTES) as u32, CHUNK_BYTES as u32);
+                            let payload = Payload::Buffer { data: lent.share(), start, length };
+                            transmitter.push(&[0; BHS_LENGTH], payload, Digests::default());
+                        }
+                        while transmitter.send(&near, usize::MAX).unwrap() != Progress::Everything {
+                            std::thread::yield_now();
+                        }
+                    }
+                });
+                (sender, reader)
+            });
+            for byte in [7, 9] {
+                let (volume, is_over) = (&volume, &is_over);
+                scope.spawn(move || {
+                    let mut hand = Hand::new(volume);
+                    while !is_over.load(Ordering::Relaxed) {
+                        hand.write(0, &[byte; MEMORY_BYTES]);
+                        hand.run(Operation::Unmap { offset: 0, length: (MEMORY_BYTES / 2) as u64 });
+                    }
+                });
+            }
+            for (sender, reader) in senders {
+                sender.join().unwrap();
+                assert_eq!(reader.join().unwrap(), ROUNDS * (MEMORY_BYTES + CHUNKS * BHS_LENGTH));
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! Data for the initiator that is lost, acknowledged, and cut anew (RFC 7143, 7.8, 11.7.2, 11.16.2, 11.16.3).
 
+use lunette_target::config::LunFlag;
 use lunette_tests::raw::{BLOCK_BYTES, Raw};
 use lunette_wire::initiator::{SnackRequest, TextRequest};
 use lunette_wire::target::{RejectReason, ScsiDataIn};
 use lunette_wire::{InitiatorPdu, InitiatorTaskTag, StatSn, TargetPdu, TargetTransferTag};
 
-use super::{DATA_ACK, DATA_OR_R2T, R_DATA, STATUS, ask, copy, level_1, next, snack, target};
+use super::{DATA_ACK, DATA_OR_R2T, R_DATA, STATUS, ask, copy, level_1, next, options, snack, target};
 use crate::pattern;
 
 const SEGMENT: usize = 1024;
@@ -73,25 +74,34 @@ fn data_is_sent_again_as_it_was() {
 fn data_that_is_sent_again_is_what_was_read() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("image");
-    std::fs::write(&path, vec![0x11; 8 << 20]).expect("an image");
-    let unit = format!("0={},write=back", path.display());
-    let target = lunette_tests::in_process::InProcess::start_with(&[&unit], |config| {
+    std::fs::write(&path, vec![0; 8 << 20]).expect("an image");
+    // Without a fault layer, which would look at what is read.
+    let flags = [format!("1={},write=back", path.display()), "2=mem:8M".to_owned()];
+    let units = flags.iter().map(|flag| flag.parse().expect("a good flag")).collect();
+    let target = lunette_tests::in_process::InProcess::start_with(&[crate::DISK], |config| {
         config.limits.error_recovery_level = 1;
+        config.targets[0].units.extend(LunFlag::number_all(units).expect("free numbers"));
     });
-    // Long enough to come from the page cache at level 0.
+    // Long enough to be sent from where it lies at level 0.
     let (blocks, keys) = (512, [("MaxRecvDataSegmentLength", "262144")]);
-    let mut session = level_1(&target, &keys);
-    let mut other = target.session(2);
-    let stat_sn = session.exp_stat_sn;
-    let tag = session.read(0, 0, blocks).expect("sent");
-    let first = session.receive().expect("data");
-    assert!(first.1.iter().all(|&byte| byte == 0x11));
-    for lba in (0..blocks).step_by(64) {
-        let write = other.write(0, lba.into(), &[0x22; 64 * BLOCK_BYTES]).expect("sent");
-        other.good(write).expect("a write of another");
+    for lun in [1, 2] {
+        let mut session = Raw::ready(target.portal(), &options(&target, 1, &keys), lun).expect("a login");
+        let mut other = Raw::ready(target.portal(), &target.options(2), lun).expect("a login");
+        let mut fill = |byte| {
+            for lba in (0..blocks).step_by(64) {
+                let write = other.write(lun, lba.into(), &[byte; 64 * BLOCK_BYTES]).expect("sent");
+                other.good(write).expect("a write of another");
+            }
+        };
+        fill(0x11);
+        let stat_sn = session.exp_stat_sn;
+        let tag = session.read(lun, 0, blocks).expect("sent");
+        let first = session.receive().expect("data");
+        assert!(first.1.iter().all(|&byte| byte == 0x11));
+        fill(0x22);
+        ask(&mut session, stat_sn, snack(DATA_OR_R2T, tag, 0, 0));
+        assert_eq!(copy(next(&mut session)), copy(first));
     }
-    ask(&mut session, stat_sn, snack(DATA_OR_R2T, tag, 0, 0));
-    assert_eq!(copy(next(&mut session)), copy(first));
 }
 
 /// 11.7.2, 11.7.4, 11.16.2: an acknowledgement is asked for once every MaxBurstLength; what is acknowledged does not come
