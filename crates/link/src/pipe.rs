@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::chance::{Chance, Purpose};
 use crate::loss::Wire;
+use crate::quantity::Rate;
 use crate::queue::{Class, Queue};
 use crate::shape::Shape;
 
@@ -26,7 +27,7 @@ pub trait Packet: Clone {
 pub struct Counts {
     /// They were offered.
     pub offered: u64,
-    /// The queue had no room for them.
+    /// The queue had no room for them, or a wire with a bound ([`Pipe::bounded`]).
     pub dropped: u64,
     /// They were lost on the wire.
     pub lost: u64,
@@ -70,6 +71,17 @@ impl<P> Ord for Flying<P> {
     }
 }
 
+/// The packet that the transmitter began last, as it is on the wire.
+#[derive(Debug, Clone, Copy, Default)]
+struct Leaving {
+    /// The number of its first copy; it has none if it was lost.
+    first: u64,
+    /// When the one before it arrives, which it must not overtake.
+    before: Duration,
+    /// It was held up, and may be overtaken.
+    is_late: bool,
+}
+
 #[derive(Debug, Clone)]
 struct Chances {
     loss: Chance,
@@ -93,9 +105,16 @@ pub struct Pipe<P> {
     /// When the last packet arrives that was not held up.
     last_arrival: Duration,
     flying: BinaryHeap<Reverse<Flying<P>>>,
+    /// What those take of the bound.
+    flying_bytes: u64,
+    bound_bytes: u64,
+    leaving: Leaving,
     sent: u64,
     counts: Counts,
 }
+
+/// What a packet on the wire takes of a bound besides its length, in bytes: about what a driver keeps with it.
+const BESIDE_BYTES: u64 = 128;
 
 impl<P: Packet> Pipe<P> {
     /// An empty one. All that is left to chance comes from the seed.
@@ -117,9 +136,20 @@ impl<P: Packet> Pipe<P> {
             deviation: None,
             last_arrival: Duration::ZERO,
             flying: BinaryHeap::new(),
+            flying_bytes: 0,
+            bound_bytes: u64::MAX,
+            leaving: Leaving::default(),
             sent: 0,
             counts: Counts::default(),
         }
+    }
+
+    /// The same with so many bytes on the wire at most, each packet with 128 besides its own: where senders heed nothing, a long delay
+    /// would take any memory. What comes beyond is dropped.
+    #[must_use]
+    pub const fn bounded(mut self, bytes: u64) -> Self {
+        self.bound_bytes = bytes;
+        self
     }
 
     /// A packet comes to the link. It is dropped if there is no room for it to wait.
@@ -127,7 +157,7 @@ impl<P: Packet> Pipe<P> {
         self.transmit(now);
         self.counts.offered += 1;
         let length = self.line_bytes(&packet) as u64;
-        let class = self.class(&packet);
+        let class = class(&self.shape, &packet);
         if !self.queue.push(&self.shape, class, now, length, packet) {
             self.counts.dropped += 1;
         }
@@ -141,6 +171,7 @@ impl<P: Packet> Pipe<P> {
             return None;
         }
         let Reverse(flying) = self.flying.pop()?;
+        self.flying_bytes -= held_bytes(&flying.packet);
         self.counts.arrived += 1;
         self.counts.arrived_bytes += flying.packet.length() as u64;
         Some((flying.at, flying.packet))
@@ -157,10 +188,42 @@ impl<P: Packet> Pipe<P> {
         }
     }
 
-    /// From now on the link is another one. What waits or is on its way goes on, and stays in its order.
+    /// From now on the link is another one. What waits or is on its way goes on, and stays in its order; the rest of the packet that is
+    /// being sent is sent at the new rate.
     pub fn reshape(&mut self, now: Duration, shape: Shape) {
         self.transmit(now);
+        self.change_rate(now, shape.rate);
+        let ports = |shape: &Shape| shape.reserved.is_some().then(|| shape.iscsi_ports.clone());
+        let has_other_classes = ports(&self.shape) != ports(&shape);
         self.shape = shape;
+        if has_other_classes {
+            let shape = &self.shape;
+            self.queue.sort_anew(shape, |packet| class(shape, packet));
+        }
+    }
+
+    /// What is left of the packet in the transmitter takes as long as another rate has it take.
+    fn change_rate(&mut self, now: Duration, rate: Option<Rate>) {
+        let left = self.free_at.saturating_sub(now);
+        if left.is_zero() || rate == self.shape.rate {
+            return;
+        }
+        let taken = match (self.shape.rate, rate) {
+            (_, None) => Duration::ZERO,
+            (Some(old), Some(new)) => old.time_at(left, new),
+            (None, Some(_)) => left,
+        };
+        self.free_at = now.saturating_add(taken);
+        let Leaving { first, before, is_late } = self.leaving;
+        let mut flying = std::mem::take(&mut self.flying).into_vec();
+        for Reverse(copy) in flying.iter_mut().filter(|flying| flying.0.number >= first) {
+            let at = copy.at.saturating_sub(left).saturating_add(taken);
+            copy.at = if is_late { at } else { at.max(before) };
+            if !is_late {
+                self.last_arrival = copy.at;
+            }
+        }
+        self.flying = flying.into();
     }
 
     /// What the link is like.
@@ -179,15 +242,6 @@ impl<P: Packet> Pipe<P> {
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.queue.len() + self.flying.len()
-    }
-
-    /// Whose it is. It is looked at where that matters only.
-    fn class(&self, packet: &P) -> Class {
-        let ports = self.shape.reserved.and_then(|_| packet.tcp_ports());
-        match ports {
-            Some(ports) if ports.iter().any(|port| self.shape.iscsi_ports.has(*port)) => Class::Iscsi,
-            _ => Class::Other,
-        }
     }
 
     fn line_bytes(&self, packet: &P) -> usize {
@@ -215,10 +269,17 @@ impl<P: Packet> Pipe<P> {
         let bit = self.chances.corruption.below(packet.length() as u64 * 8);
         let is_late = self.chances.reordering.happens(self.shape.reorder.share);
         let arrival = self.arrival();
+        self.leaving = Leaving { first: self.sent, before: self.last_arrival, is_late };
         if is_lost {
             self.counts.lost += 1;
             return;
         }
+        let room_bytes = self.bound_bytes.saturating_sub(self.flying_bytes);
+        if held_bytes(&packet) > room_bytes {
+            self.counts.dropped += 1;
+            return;
+        }
+        let is_doubled = is_doubled && held_bytes(&packet) * 2 <= room_bytes;
         if is_damaged && packet.length() > 0 {
             packet.flip(bit);
             self.counts.corrupted += 1;
@@ -239,6 +300,7 @@ impl<P: Packet> Pipe<P> {
     }
 
     fn fly(&mut self, at: Duration, packet: P) {
+        self.flying_bytes += held_bytes(&packet);
         self.flying.push(Reverse(Flying { at, number: self.sent, packet }));
         self.sent += 1;
     }
@@ -254,6 +316,20 @@ impl<P: Packet> Pipe<P> {
         let least = self.free_at + (self.shape.delay - most);
         least + most.mul_f64((deviation + 1.0).clamp(0.0, 2.0))
     }
+}
+
+/// Whose a packet is. It is looked at where that matters only.
+fn class<P: Packet>(shape: &Shape, packet: &P) -> Class {
+    let ports = shape.reserved.and_then(|_| packet.tcp_ports());
+    match ports {
+        Some(ports) if ports.iter().any(|port| shape.iscsi_ports.has(*port)) => Class::Iscsi,
+        _ => Class::Other,
+    }
+}
+
+/// What a packet takes of a wire's bound.
+fn held_bytes<P: Packet>(packet: &P) -> u64 {
+    packet.length() as u64 + BESIDE_BYTES
 }
 
 #[cfg(test)]

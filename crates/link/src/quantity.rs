@@ -55,6 +55,12 @@ impl Rate {
         Duration::from_nanos(nanoseconds.try_into().unwrap_or(u64::MAX))
     }
 
+    /// How long another transmitter has to do with what this one does in so much time, to the next nanosecond.
+    pub(crate) fn time_at(self, time: Duration, other: Self) -> Duration {
+        let nanoseconds = time.as_nanos().saturating_mul(u128::from(self.0)).div_ceil(u128::from(other.0));
+        Duration::from_nanos(nanoseconds.try_into().unwrap_or(u64::MAX))
+    }
+
     /// Bytes that pass in so much time.
     #[must_use]
     pub fn bytes_in(self, time: Duration) -> u64 {

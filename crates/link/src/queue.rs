@@ -20,6 +20,8 @@ pub(crate) enum Class {
 
 #[derive(Debug, Clone)]
 struct Waiting<P> {
+    /// Which it is of all that have waited.
+    number: u64,
     since: Duration,
     length: u64,
     packet: P,
@@ -45,11 +47,13 @@ pub(crate) struct Queue<P> {
     lanes: [Lane<P>; 2],
     /// Where the packet began that was sent last.
     clock: f64,
+    /// Packets that were taken.
+    taken: u64,
 }
 
 impl<P> Default for Queue<P> {
     fn default() -> Self {
-        Self { lanes: [Lane::default(), Lane::default()], clock: 0.0 }
+        Self { lanes: [Lane::default(), Lane::default()], clock: 0.0, taken: 0 }
     }
 }
 
@@ -73,17 +77,38 @@ impl<P> Queue<P> {
         packet: P,
     ) -> bool {
         let (index, share) = lane(shape, class);
-        let lane = &mut self.lanes[index];
+        let lane = &self.lanes[index];
         let room = (shape.queue_bytes as f64 * share) as u64;
         if !lane.packets.is_empty() && lane.bytes + length > room {
             return false;
         }
+        let number = self.taken;
+        self.taken += 1;
+        self.add(index, Waiting { number, since: now, length, packet });
+        true
+    }
+
+    fn add(&mut self, index: usize, waiting: Waiting<P>) {
+        let lane = &mut self.lanes[index];
         if lane.packets.is_empty() {
             lane.served = lane.served.max(self.clock);
         }
-        lane.packets.push_back(Waiting { since: now, length, packet });
-        lane.bytes += length;
-        true
+        lane.bytes += waiting.length;
+        lane.packets.push_back(waiting);
+    }
+
+    /// Puts all that wait where they belong by another shape, in the order in which they came. All of them have room.
+    pub(crate) fn sort_anew(&mut self, shape: &Shape, class: impl Fn(&P) -> Class) {
+        let mut all: Vec<Waiting<P>> = self.lanes.iter_mut().flat_map(|own| own.packets.drain(..)).collect();
+        all.sort_unstable_by_key(|waiting| waiting.number);
+        for own in &mut self.lanes {
+            // Nobody has anything to catch up on, or to pay for.
+            (own.bytes, own.served) = (0, self.clock);
+        }
+        for waiting in all {
+            let (index, _) = lane(shape, class(&waiting.packet));
+            self.add(index, waiting);
+        }
     }
 
     /// Since when somebody waits.

@@ -42,6 +42,10 @@ fn packet(number: usize, length: usize) -> Numbered {
     Numbered { number, length, is_iscsi: true, flipped: None }
 }
 
+fn at(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
 fn shape(text: &str) -> Shape {
     text.parse::<Link>().unwrap().up
 }
@@ -198,7 +202,6 @@ fn as_many_are_doubled_damaged_and_held_up_as_the_link_says() {
 #[test]
 fn what_comes_after_a_change_has_the_new_link_and_stays_behind_the_rest() {
     let mut pipe = Pipe::new(shape("rate=8M,delay=30ms"), 1);
-    let at = Duration::from_millis;
     // A millisecond each in the transmitter.
     for number in 0..4 {
         pipe.offer(Duration::ZERO, packet(number, 1000));
@@ -208,10 +211,122 @@ fn what_comes_after_a_change_has_the_new_link_and_stays_behind_the_rest() {
     let arrived: Vec<_> = std::iter::from_fn(|| pipe.arrive(at(100)))
         .map(|(at, packet)| (packet.number, at.as_micros()))
         .collect();
-    // Three began before the change, and nobody overtakes them; the link is free at 4 ms.
-    assert_eq!(arrived, [(0, 31_000), (1, 32_000), (2, 33_000), (3, 33_000), (4, 33_000)]);
+    // Three began before the change, the last of them then, which takes half as long; nobody overtakes them. The link is free at 3.5 ms.
+    assert_eq!(arrived, [(0, 31_000), (1, 32_000), (2, 32_500), (3, 32_500), (4, 32_500)]);
     pipe.offer(at(200), packet(5, 1000));
     assert_eq!(pipe.next_at(), Some(Duration::from_micros(201_500)));
+}
+
+/// A transmitter with a rate that nobody can want is busy for minutes with one packet.
+#[test]
+fn a_link_that_was_set_to_nonsense_is_itself_again_at_once() {
+    for text in ["delay=1ms", "rate=1G,delay=1ms"] {
+        let mut pipe = Pipe::new(shape("rate=1K,delay=1ms"), 1);
+        // Eight minutes of this rate, and what waits behind it.
+        pipe.offer(Duration::ZERO, packet(0, 60_000));
+        pipe.offer(Duration::ZERO, packet(1, 1000));
+        pipe.reshape(at(1), shape(text));
+        for number in 2..50 {
+            pipe.offer(at(1), packet(number, 1000));
+        }
+        let arrived = std::iter::from_fn(|| pipe.arrive(at(3))).map(|(_, packet)| packet.number);
+        assert_eq!(arrived.collect::<Vec<_>>(), (0..50).collect::<Vec<_>>(), "{text}");
+        assert_eq!((pipe.counts().dropped, pipe.under_way()), (0, 0), "{text}");
+    }
+    // And the other way round: what is left takes as long as the rate has it.
+    let mut pipe = Pipe::new(shape("rate=8M,delay=1ms"), 1);
+    pipe.offer(Duration::ZERO, packet(0, 1000));
+    pipe.reshape(Duration::from_micros(500), shape("rate=8K,delay=1ms"));
+    assert_eq!(pipe.next_at(), Some(Duration::from_micros(500 + 500_000 + 1000)));
+}
+
+#[test]
+fn a_reservation_that_comes_or_goes_changes_no_order() {
+    let (plain, reserved) = ("rate=8M,queue=256K", "rate=8M,reserve=60%,queue=256K");
+    let of_others = "rate=8M,reserve=60%,iscsi-port=3261,queue=256K";
+    for (before, after) in [(plain, reserved), (reserved, plain), (reserved, of_others)] {
+        let mut pipe = Pipe::new(shape(before), 1);
+        let of = |number: usize| Numbered { is_iscsi: number % 4 < 2, ..packet(number, 1000) };
+        for number in 0..20 {
+            pipe.offer(Duration::ZERO, of(number));
+        }
+        pipe.reshape(at(3), shape(after));
+        for number in 20..40 {
+            pipe.offer(at(3), of(number));
+        }
+        let arrived: Vec<_> =
+            std::iter::from_fn(|| pipe.arrive(at(1000))).map(|(_, packet)| packet).collect();
+        assert_eq!(arrived.len(), 40, "{before} to {after}");
+        // Each of the four is a connection of its own.
+        for connection in 0..4 {
+            let numbers =
+                arrived.iter().map(|packet| packet.number).filter(|number| number % 4 == connection);
+            assert!(numbers.is_sorted(), "{before} to {after}: {arrived:?}");
+        }
+    }
+}
+
+#[test]
+fn a_wire_with_a_bound_holds_no_more() {
+    let mut pipe = Pipe::new(shape("delay=60s,duplicate=50%"), 1).bounded(100_000);
+    for number in 0..1000 {
+        pipe.offer(at(number as u64), packet(number, 900));
+        assert!(pipe.under_way() * (900 + 128) <= 100_000);
+    }
+    let full = pipe.counts();
+    assert_eq!(full.dropped + pipe.under_way() as u64, 1000 + full.duplicated);
+    assert!(full.dropped > 800 && pipe.under_way() == 97, "{full:?}");
+    // What has arrived makes room.
+    assert_eq!(std::iter::from_fn(|| pipe.arrive(at(120_000))).count(), 97);
+    pipe.offer(at(120_000), packet(1000, 900));
+    assert!(pipe.under_way() > 0);
+}
+
+proptest! {
+    #![proptest_config(cases(256))]
+
+    /// Whatever links follow one another, nothing appears or vanishes, nobody overtakes, and no transmitter is busy for much longer than its
+    /// packet takes.
+    #[test]
+    fn changes_of_a_link_lose_nothing_and_keep_order(
+        steps in prop::collection::vec((0_u64..5000, 0_usize..6, 0_usize..40), 1..40),
+        seed in 0_u64..1000,
+    ) {
+        let links = [
+            "delay=1ms",
+            "rate=1K,delay=1ms",
+            "rate=1M,delay=3ms,queue=8K",
+            "rate=1G,reserve=50%",
+            "rate=8M,reserve=20%,delay=9ms,loss=10%,duplicate=10%",
+            "rate=100M,delay=20ms,jitter=5ms",
+        ];
+        let mut pipe = Pipe::new(shape(links[0]), seed);
+        let (mut now, mut next, mut arrived) = (Duration::ZERO, 0, Vec::new());
+        for (wait_us, link, packets) in steps {
+            now += Duration::from_micros(wait_us);
+            while let Some((at, packet)) = pipe.arrive(now) {
+                prop_assert!(at <= now);
+                arrived.push(packet);
+            }
+            pipe.reshape(now, shape(links[link]));
+            for _ in 0..packets {
+                pipe.offer(now, Numbered { is_iscsi: next % 6 < 2, ..packet(next, 1000) });
+                next += 1;
+            }
+            let counts = pipe.counts();
+            prop_assert_eq!(counts.offered, next as u64);
+            prop_assert_eq!(
+                counts.offered + counts.duplicated,
+                counts.dropped + counts.lost + counts.arrived + pipe.under_way() as u64
+            );
+            prop_assert!(pipe.free_at <= now + Duration::from_secs(9), "{:?} at {:?}", pipe.free_at, now);
+        }
+        // Connections of iSCSI, and all others.
+        for is_iscsi in [true, false] {
+            let numbers = arrived.iter().filter(|packet: &&Numbered| packet.is_iscsi == is_iscsi);
+            prop_assert!(numbers.map(|packet| packet.number).is_sorted());
+        }
+    }
 }
 
 #[test]
