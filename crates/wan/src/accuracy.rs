@@ -1,18 +1,22 @@
 //! How true the emulator is on this machine: what was asked for, and what real packets of the kernel find.
 
 use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lunette_link::{Link, Shape};
+use lunette_link::{Link, Loss, Shape};
 
 use crate::emulator::{Emulator, FAR, NEAR};
 use crate::sink::Sink;
 
 /// Bytes of IPv4 and UDP before the data.
 const HEADERS: usize = 28;
+
+/// Data that UDP over IPv4 takes at once.
+const UDP_BYTES_MAX: usize = 65_507;
 
 /// Data of a packet that asks for an answer.
 const ECHO_BYTES: usize = 36;
@@ -33,6 +37,9 @@ const CEILING_TIME: Duration = Duration::from_secs(1);
 /// How much more it is asked for.
 const RATE_EXCESS: f64 = 1.08;
 
+/// Data of the packets whose losses are counted.
+const LOSS_BYTES: usize = 64;
+
 /// Packets whose losses are counted.
 const LOSS_PACKETS: u64 = 20_000;
 
@@ -51,6 +58,42 @@ const TOLERANCE: f64 = 0.02;
 /// A round trip that is right within this is right, too.
 const ROUND_TRIP_TOLERANCE: Duration = Duration::from_micros(300);
 
+/// Datagrams that are handed over at once where single ones are too slow: the kernel takes no more (`UDP_MAX_SEGMENTS`, before Linux 6.7).
+const BATCH: usize = 64;
+
+/// What is handed over at once is at most this part of a link's queue, so that it finds room there.
+const BATCH_OF_QUEUE: u64 = 4;
+
+/// A link is full as long as its queue is not empty. Who pauses for longer than this part of the time that a full queue lasts may have left it
+/// empty.
+const PAUSE_OF_QUEUE: f64 = 0.5;
+
+/// How many round trips TCP has to find its rate, before it is looked at.
+const TCP_ROUND_TRIPS: u32 = 20;
+
+/// What measured a figure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Means {
+    /// Datagrams, one at a time.
+    Datagrams,
+    /// Several datagrams in one call, which the kernel takes apart (UDP segmentation offload).
+    Batches,
+    /// One TCP connection, by the data that came and the headers that each full segment has.
+    Tcp,
+}
+
+impl Means {
+    /// Its name in results.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Datagrams => "datagrams",
+            Self::Batches => "batches of datagrams",
+            Self::Tcp => "TCP",
+        }
+    }
+}
+
 /// One thing that a link promises, and what was found.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Figure {
@@ -62,6 +105,8 @@ pub struct Figure {
     pub expected: f64,
     /// What it did. `None` if this machine could not send enough to tell.
     pub measured: Option<f64>,
+    /// By which means; where there is none, the last that was tried.
+    pub by: Means,
     /// How far the two may be apart.
     pub tolerance: f64,
 }
@@ -126,6 +171,14 @@ enum Way {
 /// Sends packets one way.
 struct Source(UdpSocket);
 
+/// What became of an attempt to send at a pace.
+#[derive(Debug, Clone, Copy)]
+struct Sent {
+    packets: u64,
+    /// The longest time in which nothing was handed over that was due.
+    pause: Duration,
+}
+
 /// A source at one end and a sink at the other.
 fn source(emulator: &Emulator, way: Way) -> io::Result<(Source, Sink<'_>)> {
     let (near, far) = ((emulator.near(), NEAR), (emulator.far(), FAR));
@@ -139,27 +192,53 @@ fn source(emulator: &Emulator, way: Way) -> io::Result<(Source, Sink<'_>)> {
 impl Source {
     /// Sends so many bytes of data. What the kernel does not take is as good as lost in its queue, and missed later.
     fn send(&self, bytes: usize) {
-        static DATA: [u8; 65_507] = [0; 65_507];
+        static DATA: [u8; UDP_BYTES_MAX] = [0; UDP_BYTES_MAX];
         let _ = self.0.send(&DATA[..bytes.min(DATA.len())]);
     }
 
-    /// Sends packets at an even pace until the time is over; `None` if this machine is too slow for that.
-    fn send_evenly(&self, bytes: usize, packets_per_s: f64, time: Duration) -> Option<u64> {
+    /// Sends packets at an even pace until the time is over, so many in one call; `None` if this machine is too slow for that.
+    fn send_evenly(&self, bytes: usize, batch: usize, packets_per_s: f64, time: Duration) -> Option<Sent> {
         let began = Instant::now();
-        let mut count = 0;
+        let batch = batch as u64;
+        let (mut packets, mut pause, mut last) = (0, Duration::ZERO, Duration::ZERO);
         loop {
             let elapsed = began.elapsed();
-            let due = (elapsed.min(time).as_secs_f64() * packets_per_s) as u64;
-            while count < due && began.elapsed() < time + time / 50 {
-                self.send(bytes);
-                count += 1;
+            let due = (elapsed.min(time).as_secs_f64() * packets_per_s) as u64 / batch * batch;
+            while packets < due && began.elapsed() < time + time / 50 {
+                self.send(bytes * batch as usize);
+                packets += batch;
+                let now = began.elapsed();
+                (pause, last) = (pause.max(now.saturating_sub(last)), now);
             }
             if elapsed >= time {
-                return (count == due).then_some(count);
+                return (packets == due).then_some(Sent { packets, pause });
             }
             thread::sleep(Duration::from_micros(100));
         }
     }
+
+    /// Has the kernel take apart what is sent at once into datagrams of so many bytes of data.
+    ///
+    /// # Errors
+    /// The kernel cannot (before Linux 4.18).
+    #[expect(unsafe_code, reason = "no crate of this workspace has the option")]
+    fn take_apart(&self, bytes: usize) -> io::Result<()> {
+        let bytes = libc::c_int::try_from(bytes).map_err(io::Error::other)?;
+        let length = size_of::<libc::c_int>() as libc::socklen_t;
+        // SAFETY: the descriptor is open for the time of the call, and the kernel reads one number of this length, which lives longer.
+        let result = unsafe {
+            let value = (&raw const bytes).cast();
+            libc::setsockopt(self.0.as_raw_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, value, length)
+        };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+}
+
+/// How many datagrams of so many bytes of data are sent at once over a link: as many as the kernel takes and its queue has room for.
+fn batch(shape: &Shape, data: usize) -> usize {
+    let room = shape.rate.map_or(u64::MAX, |_| shape.queue_bytes / BATCH_OF_QUEUE);
+    let of_queue = usize::try_from(room).unwrap_or(usize::MAX) / line_bytes(shape, data);
+    BATCH.min(UDP_BYTES_MAX / data.max(1)).min(of_queue).max(1)
 }
 
 /// Bytes that data of UDP have on the line.
@@ -198,6 +277,7 @@ fn round_trip(emulator: &Emulator, link: &Link) -> io::Result<Option<Figure>> {
         unit: "ms",
         expected: ms(expected),
         measured: Some(ms(*median)),
+        by: Means::Datagrams,
         tolerance: ms(tolerance),
     }))
 }
@@ -250,42 +330,182 @@ fn answers(near: &UdpSocket, began: Instant, count: u32) -> Vec<Duration> {
 
 fn rate(emulator: &Emulator, way: Way, shape: &Shape, link: &Link) -> io::Result<Option<Figure>> {
     let Some(rate) = shape.rate else { return Ok(None) };
-    let (source, mut sink) = source(emulator, way)?;
-    let data = usize::from(link.mtu) - HEADERS;
-    let bits = line_bytes(shape, data) as f64 * 8.0;
-    let packets_per_s = rate.bits_per_s() as f64 / bits * RATE_EXCESS;
-    let warm_up = RATE_TIME / 4 + shape.delay;
-    let measured = thread::scope(|scope| {
-        let sender = scope.spawn(|| source.send_evenly(data, packets_per_s, RATE_TIME + warm_up));
-        thread::sleep(warm_up);
-        let (began, before) = (Instant::now(), sink.arrived()?);
-        thread::sleep(RATE_TIME - Duration::from_millis(50));
-        let (time, after) = (began.elapsed(), sink.arrived()?);
-        let has_filled = sender.join().is_ok_and(|sent| sent.is_some());
-        io::Result::Ok(has_filled.then(|| (after - before) as f64 * bits / time.as_secs_f64()))
-    })?;
     // What the wire loses has used the rate; what it doubles has not. Of what it damages the kernel throws some away.
     let through = (1.0 - shape.loss.mean()) * (1.0 + shape.duplicate.get());
     let expected = rate.bits_per_s() as f64 * through;
-    Ok(Some(Figure {
+    // What chance makes of it in the packets of that time.
+    let line_bits = line_bytes(shape, usize::from(link.mtu) - HEADERS) as f64 * 8.0;
+    let packets = (rate.bits_per_s() as f64 / line_bits * RATE_TIME.as_secs_f64()).max(1.0);
+    let copies = shape.duplicate.get();
+    let variance = shape.loss.variance(packets) + copies * (1.0 - copies) / packets;
+    let by_chance = rate.bits_per_s() as f64 * CONFIDENCE * variance.sqrt();
+    let figure = |measured: Option<f64>, by| Figure {
         what: if way == Way::Up { "rate, near to far" } else { "rate, far to near" },
         unit: "Mb/s",
         expected: expected / 1e6,
         measured: measured.map(|measured| measured / 1e6),
-        tolerance: expected * (TOLERANCE + shape.corrupt.get()) / 1e6,
-    }))
+        by,
+        tolerance: (expected * (TOLERANCE + shape.corrupt.get()) + by_chance) / 1e6,
+    };
+    // Each fills more than the one before, and is less simple.
+    let mut found = figure(None, Means::Datagrams);
+    for by in [Means::Datagrams, Means::Batches, Means::Tcp] {
+        let mark = emulator.mark()?;
+        let carried = match by {
+            Means::Datagrams => datagrams(emulator, way, shape, link.mtu, 1)?,
+            Means::Batches => {
+                let batch = batch(shape, usize::from(link.mtu) - HEADERS);
+                if batch == 1 {
+                    continue;
+                }
+                datagrams(emulator, way, shape, link.mtu, batch)?
+            }
+            // TCP sends less where anything is lost or changed, and what it has sent again is in no figure.
+            Means::Tcp if !is_clean(&link.up) || !is_clean(&link.down) => continue,
+            Means::Tcp => Some(Carried { bits_per_s: stream(emulator, way, shape, link)?, is_filled: false }),
+        };
+        let Some(Carried { bits_per_s, is_filled }) = carried else { continue };
+        found = figure(Some(bits_per_s), by);
+        // Whether less came because less was sent, or got lost beside the link, nobody knows: that is no figure of the link.
+        let is_less = bits_per_s < expected;
+        let has_come = is_filled && emulator.since(&mark)?.overrun == 0;
+        if found.is_good() || !is_less || has_come {
+            return Ok(Some(found));
+        }
+        found.measured = None;
+    }
+    Ok(Some(found))
+}
+
+/// What came over a link that was asked for more than its rate, in bits per second of the line, and whether it always had something to send.
+#[derive(Debug, Clone, Copy)]
+struct Carried {
+    bits_per_s: f64,
+    is_filled: bool,
+}
+
+/// By datagrams of full length, so many at once; `None` where this machine cannot send so many.
+fn datagrams(
+    emulator: &Emulator,
+    way: Way,
+    shape: &Shape,
+    mtu: u16,
+    batch: usize,
+) -> io::Result<Option<Carried>> {
+    let Some(rate) = shape.rate else { return Ok(None) };
+    let (source, mut sink) = source(emulator, way)?;
+    let data = usize::from(mtu) - HEADERS;
+    if batch > 1 && source.take_apart(data).is_err() {
+        return Ok(None);
+    }
+    let bits = line_bytes(shape, data) as f64 * 8.0;
+    let packets_per_s = rate.bits_per_s() as f64 / bits * RATE_EXCESS;
+    let warm_up = RATE_TIME / 4 + shape.delay;
+    let queue_s = shape.queue_bytes as f64 * 8.0 / rate.bits_per_s() as f64;
+    thread::scope(|scope| {
+        let sender = scope.spawn(|| source.send_evenly(data, batch, packets_per_s, RATE_TIME + warm_up));
+        thread::sleep(warm_up);
+        let (began, before) = (Instant::now(), sink.arrived()?);
+        thread::sleep(RATE_TIME - Duration::from_millis(50));
+        let (time, after) = (began.elapsed(), sink.arrived()?);
+        let sent = sender.join().ok().flatten();
+        Ok(sent.map(|sent| Carried {
+            bits_per_s: (after - before) as f64 * bits / time.as_secs_f64(),
+            is_filled: sent.pause.as_secs_f64() <= queue_s * PAUSE_OF_QUEUE,
+        }))
+    })
+}
+
+/// Whether nothing happens to packets but that they wait and take their time.
+fn is_clean(shape: &Shape) -> bool {
+    let share = shape.duplicate.get() + shape.corrupt.get() + shape.reorder.share.get();
+    shape.loss == Loss::None && share == 0.0 && shape.jitter.most.is_zero()
+}
+
+/// What TCP carries of the line, in bits per second: of each full segment the data comes, and the packet has been on it. Shorter ones make
+/// it less than it was, and never more.
+fn stream(emulator: &Emulator, way: Way, shape: &Shape, link: &Link) -> io::Result<f64> {
+    let (near, far) = ((emulator.near(), NEAR), (emulator.far(), FAR));
+    let (from, to) = if way == Way::Up { (near, far) } else { (far, near) };
+    let listener = to.0.within(|| TcpListener::bind((to.1.ipv4, 0)))?;
+    let address = listener.local_addr()?;
+    let sender = from.0.within(|| TcpStream::connect_timeout(&address, TCP_PATIENCE))?;
+    let receiver = listener.accept()?.0;
+    receiver.set_read_timeout(Some(TCP_PATIENCE))?;
+    let (warm_up, time) = (RATE_TIME / 4 + link.round_trip() * TCP_ROUND_TRIPS, RATE_TIME);
+    let data_per_s = thread::scope(|scope| {
+        let sending = scope.spawn(|| {
+            let data = vec![0; 256 << 10];
+            while (&sender).write_all(&data).is_ok() {}
+        });
+        let came = come(&receiver, warm_up, time);
+        // The sender's next call fails, which is its end.
+        let _ = receiver.shutdown(Shutdown::Both);
+        let _ = sender.shutdown(Shutdown::Both);
+        sending.join().map_err(|_| io::Error::other("a sender panicked"))?;
+        came
+    })?;
+    let line = f64::from(link.mtu) + f64::from(shape.overhead_bytes);
+    Ok(data_per_s * 8.0 / f64::from(segment_bytes(link.mtu)) * line)
+}
+
+/// The data of a full segment over IPv4: with the time stamps that each has unless somebody has turned them off, when it is a little more.
+const fn segment_bytes(mtu: u16) -> u16 {
+    const IPV4_TCP_TIME: u16 = 20 + 20 + 12;
+    mtu - IPV4_TCP_TIME
+}
+
+/// How long a connection may do nothing.
+const TCP_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Bytes in a second that come for a time after a warm-up.
+fn come(mut stream: &TcpStream, warm_up: Duration, time: Duration) -> io::Result<f64> {
+    let mut room = vec![0; 256 << 10];
+    let began = Instant::now();
+    let mut counted: Option<(Instant, u64)> = None;
+    loop {
+        let bytes = stream.read(&mut room)? as u64;
+        if bytes == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let now = Instant::now();
+        match &mut counted {
+            None if now - began >= warm_up => counted = Some((now, 0)),
+            None => {}
+            Some((since, sum)) => {
+                *sum += bytes;
+                let took = now - *since;
+                if took >= time {
+                    return Ok(*sum as f64 / took.as_secs_f64());
+                }
+            }
+        }
+    }
 }
 
 fn loss(emulator: &Emulator, way: Way, shape: &Shape) -> io::Result<Figure> {
     let (source, mut sink) = source(emulator, way)?;
-    let bits = line_bytes(shape, 64) as f64 * 8.0;
+    let (mut mark, mut before) = (emulator.mark()?, 0);
+    let bits = line_bytes(shape, LOSS_BYTES) as f64 * 8.0;
     let packets_per_s = shape
         .rate
         .map_or(LOSS_PACKETS_PER_S, |rate| (rate.bits_per_s() as f64 / bits / 2.0).min(LOSS_PACKETS_PER_S));
     let time = Duration::from_secs_f64(LOSS_PACKETS as f64 / packets_per_s).min(LOSS_TIME);
-    let sent = source.send_evenly(64, packets_per_s, time);
+    let mut by = Means::Datagrams;
+    let mut sent = source.send_evenly(LOSS_BYTES, 1, packets_per_s, time);
+    let batch = batch(shape, LOSS_BYTES);
+    if sent.is_none() && batch > 1 && source.take_apart(LOSS_BYTES).is_ok() {
+        by = Means::Batches;
+        // What has been sent already is still to come.
+        thread::sleep(shape.delay * 2 + shape.reorder.by + Duration::from_millis(100));
+        (mark, before) = (emulator.mark()?, sink.arrived()?);
+        sent = source.send_evenly(LOSS_BYTES, batch, packets_per_s, time);
+    }
     thread::sleep(shape.delay * 2 + shape.reorder.by + Duration::from_millis(100));
-    let arrived = sink.arrived()? as f64;
+    let arrived = (sink.arrived()? - before) as f64;
+    // What this machine has lost is not the link's.
+    let is_all_there = emulator.since(&mark)?.overrun == 0;
+    let sent = sent.filter(|_| is_all_there).map(|sent| sent.packets);
     // All that has left and did not arrive, whatever became of it.
     let copies = shape.duplicate.get();
     let share = |sent: u64| 1.0 - arrived / (sent as f64 * (1.0 + copies));
@@ -296,6 +516,7 @@ fn loss(emulator: &Emulator, way: Way, shape: &Shape) -> io::Result<Figure> {
         unit: "%",
         expected: shape.loss.mean() * 100.0,
         measured: sent.filter(|sent| *sent > 0).map(|sent| share(sent).max(0.0) * 100.0),
+        by,
         // What is damaged the kernel may throw away before it counts it.
         tolerance: (CONFIDENCE * deviation + WHOLE_PACKETS / packets + shape.corrupt.get()) * 100.0,
     })
@@ -342,8 +563,14 @@ mod tests {
 
     #[test]
     fn what_is_far_off_or_not_known_is_not_good() {
-        let figure =
-            |measured| Figure { what: "rate", unit: "Mb/s", expected: 100.0, measured, tolerance: 2.0 };
+        let figure = |measured| Figure {
+            what: "rate",
+            unit: "Mb/s",
+            expected: 100.0,
+            measured,
+            by: Means::Tcp,
+            tolerance: 2.0,
+        };
         assert!(figure(Some(98.1)).is_good() && figure(Some(101.9)).is_good());
         assert!(!figure(Some(97.9)).is_good() && !figure(Some(102.1)).is_good() && !figure(None).is_good());
     }
@@ -382,6 +609,51 @@ mod tests {
             let expected = median_deviation(&link).as_secs_f64() / f64::from(COUNT).sqrt();
             // The deviation of so many is off by 1 / sqrt(600) itself; a median of 201 is nearly as one of many.
             assert!((found / expected - 1.0).abs() < 0.17, "{text}: {found}, not {expected}");
+        }
+    }
+
+    #[test]
+    fn what_is_sent_at_once_has_room_in_the_queue() {
+        let of = |link: &str, data| batch(&link.parse::<Link>().expect("a link").up, data);
+        assert_eq!(of("gige", 1472), UDP_BYTES_MAX / 1472);
+        assert_eq!(of("gige,queue=32K", 1472), 8192 / (1472 + HEADERS + 38));
+        assert_eq!(of("gige,queue=4K", 1472), 1);
+        assert_eq!((of("delay=1ms", 64), of("mtu=65535", 65_507)), (BATCH, 1));
+    }
+
+    /// What the sender hands over at once are packets of their own on the link, and full segments carry what they are said to.
+    #[test]
+    fn each_of_the_means_finds_the_rate_and_none_finds_more() {
+        let link: Link = "rate=20M,mtu=1500,overhead=38".parse().expect("a link");
+        let emulator = match Emulator::start(&link, 1) {
+            Ok(emulator) => emulator,
+            Err(error) => return lunette_skip::record_lacking(&error.to_string()),
+        };
+        let batch = batch(&link.up, 1500 - HEADERS);
+        assert!(batch > 8);
+        let one = datagrams(&emulator, Way::Up, &link.up, link.mtu, 1).expect("a network");
+        let many = datagrams(&emulator, Way::Down, &link.down, link.mtu, batch).expect("a network");
+        let tcp = Some(stream(&emulator, Way::Up, &link.up, &link).expect("a network"));
+        for (means, found) in [
+            (Means::Datagrams, one.map(|one| one.bits_per_s)),
+            (Means::Batches, many.map(|many| many.bits_per_s)),
+            (Means::Tcp, tcp),
+        ] {
+            let Some(found) = found else {
+                lunette_skip::record_lacking(&format!("{}: this machine was too busy", means.name()));
+                continue;
+            };
+            // How much less depends on the machine; a queue that empties itself at the end is in it.
+            assert!(found <= 20e6 * 1.05 && found > 1e6, "{}: {found}", means.name());
+        }
+    }
+
+    #[test]
+    fn what_changes_packets_is_not_measured_by_tcp() {
+        let clean = |link: &str| is_clean(&link.parse::<Link>().expect("a link").up);
+        assert!(clean("gige,rtt=20ms"));
+        for link in ["gige,loss=1%", "gige,duplicate=1%", "gige,corrupt=1%", "gige,reorder=1%/1ms"] {
+            assert!(!clean(link), "{link}");
         }
     }
 }

@@ -10,7 +10,7 @@ use lunette_link::{Counts, Pipe, Shape};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::device::{Device, Intake, Outlet, Refused};
+use crate::device::{Device, Intake, Outlet, Received, Refused};
 use crate::packet::IpPacket;
 
 /// Packets that are taken from the kernel before those that are due go out, and the other way round; a few more may come at once.
@@ -26,6 +26,8 @@ pub(crate) struct Carried {
     counts: Counts,
     /// What of it the device at the other end has refused.
     pub(crate) refused: Refused,
+    /// How often the device has handed over what is no packet.
+    pub(crate) unreadable: u64,
     /// How long after its time each packet went out, in microseconds.
     pub(crate) lateness_us: Histogram<u64>,
 }
@@ -33,7 +35,7 @@ pub(crate) struct Carried {
 impl Carried {
     pub(crate) fn new() -> Result<Self, hdrhistogram::CreationError> {
         let lateness_us = Histogram::new_with_max(LATENESS_MAX_US, 2)?;
-        Ok(Self { counts: Counts::default(), refused: Refused::default(), lateness_us })
+        Ok(Self { counts: Counts::default(), refused: Refused::default(), unreadable: 0, lateness_us })
     }
 
     /// What became of the packets. What was refused has not arrived.
@@ -121,8 +123,12 @@ impl Carrier {
             let now = self.began.elapsed();
             let pipe = &mut self.pipe;
             match self.from.receive(intake, |packet| pipe.offer(now, packet))? {
-                0 => break,
-                more => count += more,
+                Received::Nothing => break,
+                Received::Packets(more) => count += more,
+                Received::Unreadable => {
+                    self.carried.lock().unwrap_or_else(PoisonError::into_inner).unreadable += 1;
+                    count += 1;
+                }
             }
         }
         Ok(())

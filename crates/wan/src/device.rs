@@ -8,7 +8,7 @@ use std::io;
 use std::ops::AddAssign;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use tun_rs::{DeviceBuilder, GROTable, IDEAL_BATCH_SIZE, SyncDevice, VIRTIO_NET_HDR_LEN};
+use tun_rs::{DeviceBuilder, GROTable, SyncDevice, VIRTIO_NET_HDR_LEN};
 
 use crate::emulator::End;
 use crate::error::WanError;
@@ -26,15 +26,26 @@ const DEVICE_QUEUE_PACKETS: u32 = 2000;
 /// The longest packet of IP.
 const PACKET_BYTES_MAX: usize = 65_535;
 
+/// What IPv6 needs of a link (RFC 8200, 5). Where packets are shorter a device has no IPv6, and loses its addresses.
+const MTU_IPV6_MIN: u16 = 1280;
+
+/// Room for segments that are handed over at once: at first, which does for 256 bytes of data each, and at most, for TCP's shortest: 48 bytes
+/// (`net.ipv4.tcp_min_snd_mss`), of which 12 are a time stamp.
+const SEGMENTS: usize = 256;
+const SEGMENTS_MAX: usize = PACKET_BYTES_MAX / 36 + 1;
+
+/// The headers of a segment at most: of IP and TCP, both with options.
+const SEGMENT_HEADERS_MAX: usize = 60 + 60;
+
 /// The device of an end.
 pub(crate) struct Device {
     tun: SyncDevice,
-    name: &'static str,
+    end: End,
 }
 
 impl fmt::Debug for Device {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Device").field("name", &self.name).finish_non_exhaustive()
+        formatter.debug_struct("Device").field("name", &self.end.name).finish_non_exhaustive()
     }
 }
 
@@ -51,11 +62,10 @@ impl Device {
     /// The process may not, or the kernel has no such devices.
     pub(crate) fn new(namespace: &Namespace, end: End, mtu: u16) -> Result<Self, WanError> {
         let build = |offload| {
-            DeviceBuilder::new()
-                .name(end.name)
-                .mtu(mtu)
-                .ipv4(end.ipv4, PREFIX_IPV4, None)
-                .ipv6(end.ipv6, PREFIX_IPV6)
+            let builder = DeviceBuilder::new().name(end.name).mtu(mtu).ipv4(end.ipv4, PREFIX_IPV4, None);
+            let has_ipv6 = mtu >= MTU_IPV6_MIN;
+            let builder = if has_ipv6 { builder.ipv6(end.ipv6, PREFIX_IPV6) } else { builder };
+            builder
                 .with(|builder| {
                     builder.offload(offload);
                 })
@@ -66,7 +76,7 @@ impl Device {
             tun.set_nonblocking(true)?;
             // In a user namespace the kernel refuses this: then it keeps 500.
             let _ = tun.set_tx_queue_len(DEVICE_QUEUE_PACKETS);
-            Ok(Self { tun, name: end.name })
+            Ok(Self { tun, end })
         };
         namespace.within(make).map_err(WanError::of("a network device (/dev/net/tun)"))
     }
@@ -81,25 +91,43 @@ impl Device {
     /// # Errors
     /// The kernel refuses.
     pub(crate) fn set_mtu(&self, namespace: &Namespace, mtu: u16) -> io::Result<()> {
-        namespace.within(|| self.tun.set_mtu(mtu))
+        namespace.within(|| {
+            self.tun.set_mtu(mtu)?;
+            if mtu < MTU_IPV6_MIN {
+                return Ok(());
+            }
+            // It may have lost it to a shorter one.
+            match self.tun.add_address_v6(self.end.ipv6, PREFIX_IPV6) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+                added => added,
+            }
+        })
     }
 
-    /// Takes what the kernel has next, packet by packet; 0 when there is nothing.
+    /// Takes what the kernel has next, packet by packet.
     ///
     /// # Errors
     /// The device fails.
-    pub(crate) fn receive(&self, intake: &mut Intake, mut take: impl FnMut(IpPacket)) -> io::Result<usize> {
-        let Intake { whole, parts, sizes } = intake;
+    pub(crate) fn receive(
+        &self,
+        intake: &mut Intake,
+        mut take: impl FnMut(IpPacket),
+    ) -> io::Result<Received> {
+        let Intake { whole, parts, sizes, .. } = intake;
         match self.tun.recv_multiple(whole, parts, sizes, VIRTIO_NET_HDR_LEN) {
             Ok(count) => {
                 for (part, size) in parts.iter().zip(sizes.iter()).take(count) {
                     take(IpPacket::new(&part[VIRTIO_NET_HDR_LEN..VIRTIO_NET_HDR_LEN + size]));
                 }
-                Ok(count)
+                Ok(Received::Packets(count))
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
-            Err(error) => Err(error),
+            Err(error) => {
+                let received = received_of(error)?;
+                if received == Received::Unreadable {
+                    intake.widen();
+                }
+                Ok(received)
+            }
         }
     }
 
@@ -139,6 +167,29 @@ impl Device {
     }
 }
 
+/// What there was to be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Received {
+    Nothing,
+    /// So many packets.
+    Packets(usize),
+    /// Something that is no packet, or has more segments than there was room for; it is gone.
+    Unreadable,
+}
+
+/// What a failed look for packets means.
+///
+/// # Errors
+/// The device fails.
+fn received_of(error: io::Error) -> io::Result<Received> {
+    match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(Received::Nothing),
+        // Not the system says so but who takes apart what it has handed over. Programs send what they like.
+        _ if error.raw_os_error().is_none() => Ok(Received::Unreadable),
+        _ => Err(error),
+    }
+}
+
 /// Packets that a device has not taken.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Refused {
@@ -167,6 +218,8 @@ fn refused_of(sent: io::Result<usize>, offered: Refused, is_damaged: bool) -> io
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
             Ok(if is_damaged { Refused::default() } else { offered })
         }
+        // It did not come to the kernel: it could not be put together.
+        Err(error) if error.raw_os_error().is_none() => Ok(offered),
         Err(error) => Err(error),
     }
 }
@@ -180,11 +233,29 @@ pub(crate) struct Intake {
 
 impl Intake {
     pub(crate) fn new() -> Self {
-        Self {
+        let mut intake = Self {
             whole: vec![0; VIRTIO_NET_HDR_LEN + PACKET_BYTES_MAX],
-            parts: (0..IDEAL_BATCH_SIZE).map(|_| vec![0; VIRTIO_NET_HDR_LEN + PACKET_BYTES_MAX]).collect(),
-            sizes: vec![0; IDEAL_BATCH_SIZE],
-        }
+            parts: Vec::new(),
+            sizes: Vec::new(),
+        };
+        intake.make_room(SEGMENTS);
+        intake
+    }
+
+    /// Room for so many segments. Of a longest packet's equal parts, where there are so many, each is as short as the last one's place.
+    fn make_room(&mut self, segments: usize) {
+        let length = |number: usize| match number {
+            0 => PACKET_BYTES_MAX,
+            number => (PACKET_BYTES_MAX / number + 1 + SEGMENT_HEADERS_MAX).min(PACKET_BYTES_MAX),
+        };
+        let further = self.parts.len()..segments;
+        self.parts.extend(further.map(|number| vec![0; VIRTIO_NET_HDR_LEN + length(number)]));
+        self.sizes.resize(segments, 0);
+    }
+
+    /// Makes room for the shortest segments, where somebody has such. It costs time with each packet, so that nobody else has it.
+    fn widen(&mut self) {
+        self.make_room(SEGMENTS_MAX);
     }
 }
 
@@ -209,6 +280,13 @@ mod tests {
         assert_eq!((of(libc::EAGAIN, false), of(libc::EAGAIN, true)), (Ok(offered), Ok(offered)));
         assert_eq!((of(libc::EINVAL, false), of(libc::EINVAL, true)), (Ok(offered), Ok(Refused::default())));
         assert_eq!(of(libc::EIO, false), Err(()), "the device has failed");
+        let unfit = io::Error::new(io::ErrorKind::InvalidInput, "no packet");
+        assert_eq!(refused_of(Err(unfit), offered, false).map_err(|_| ()), Ok(offered));
+        let received = |error: io::Error| received_of(error).map_err(|_| ());
+        assert_eq!(received(io::ErrorKind::WouldBlock.into()), Ok(Received::Nothing));
+        assert_eq!(received(io::Error::from_raw_os_error(libc::EAGAIN)), Ok(Received::Nothing));
+        assert_eq!(received(io::Error::other("too many GSO segments")), Ok(Received::Unreadable));
+        assert_eq!(received(io::Error::from_raw_os_error(libc::EBADFD)), Err(()), "the device has failed");
         let mut sum = offered;
         sum += Refused { packets: 1, bytes: 60 };
         assert_eq!(sum, Refused { packets: 4, bytes: 4060 });

@@ -16,6 +16,10 @@ use crate::error::WanError;
 /// How often somebody who waits for a thread looks whether it still runs.
 const LOOK_AFTER: Duration = Duration::from_millis(50);
 
+/// What may be on the wire of one direction, in bytes: 10 Gb/s for more than half a second. Who sends and heeds nothing could fill all memory
+/// with a long delay.
+const WIRE_BYTES_MAX: u64 = 1 << 30;
+
 /// What one direction has carried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Statistics {
@@ -28,7 +32,7 @@ pub struct Statistics {
     /// The longest.
     pub lateness_max: Duration,
     /// Packets that were lost beside the link: the kernel dropped them before they came to it, because this process was busy, or
-    /// refused them at the other end. They say nothing about the link, and much about this machine.
+    /// refused them at the other end, or what it handed over was no packet. They say nothing about the link.
     pub overrun: u64,
     /// Those of them that were refused at the other end; of packets that were handed over together all count if one was.
     pub refused: u64,
@@ -59,7 +63,7 @@ impl Direction {
         let carrier = Carrier {
             from: Arc::clone(from),
             to: Arc::clone(to),
-            pipe: Pipe::new(shape.clone(), seed),
+            pipe: Pipe::new(shape.clone(), seed).bounded(WIRE_BYTES_MAX),
             carried: Arc::clone(&carried),
             wake: woken,
             order: Arc::clone(&order),
@@ -107,7 +111,7 @@ impl Direction {
             lateness_median: quantile(0.5),
             lateness_p99: quantile(0.99),
             lateness_max: Duration::from_micros(carried.lateness_us.max()),
-            overrun: dropped + carried.refused.packets,
+            overrun: dropped + carried.refused.packets + carried.unreadable,
             refused: carried.refused.packets,
         }
     }

@@ -22,7 +22,7 @@ mod proxy;
 mod sink;
 mod watcher;
 
-pub use accuracy::{Ceiling, Figure, ceiling, measure};
+pub use accuracy::{Ceiling, Figure, Means, ceiling, measure};
 pub use connections::{TcpConnection, tcp_connections};
 pub use direction::Statistics;
 pub use emulator::{Emulator, End, FAR, NEAR};

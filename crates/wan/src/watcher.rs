@@ -50,7 +50,7 @@ impl Watcher {
         let mut overruns = [near?, far?];
         let lateness_us = std::array::from_fn(|way| {
             let carried = self.carried[way].lock().unwrap_or_else(PoisonError::into_inner);
-            overruns[way] += carried.refused.packets;
+            overruns[way] += carried.refused.packets + carried.unreadable;
             carried.lateness_us.clone()
         });
         Ok(Mark { lateness_us, overruns })

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lunette_wan::{Emulator, FAR, NEAR};
+use socket2::{Domain, Socket, Type};
 
 /// Long enough for anything that is sent; a loss would otherwise wait for ever.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -203,4 +204,65 @@ fn a_link_that_is_changed_is_another_one_for_what_comes_then() {
     assert!(emulator.statistics().unwrap()[0].counts.offered >= offered + 2, "longer than the MTU now");
     assert!(emulator.carries());
     emulator.end().unwrap();
+}
+
+/// The kernel hands over as many segments at once as fit into 64 KiB, however short they are.
+#[test]
+fn segments_may_be_as_short_as_tcp_has_them() {
+    let Some(emulator) = network("delay=1ms") else { return };
+    let listener = emulator.far().within(|| TcpListener::bind((FAR.ipv4, 0))).expect("a socket");
+    let address = listener.local_addr().expect("a socket");
+    let accepted = thread::spawn(move || listener.accept().expect("a socket").0);
+    let connect = || {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        socket.set_tcp_mss(90)?;
+        socket.connect_timeout(&address.into(), LIMIT)?;
+        Ok(TcpStream::from(socket))
+    };
+    let mut near = emulator.near().within(connect).expect("a connection");
+    let mut far = accepted.join().expect("a thread");
+    let bytes = pattern(2 << 20);
+    let received = thread::spawn(move || {
+        far.set_read_timeout(Some(LIMIT)).expect("a socket");
+        let mut received = Vec::new();
+        far.read_to_end(&mut received).expect("a socket");
+        received
+    });
+    near.write_all(&bytes).expect("a socket");
+    drop(near);
+    assert!(received.join().expect("a thread") == bytes);
+    assert!(emulator.carries());
+}
+
+/// IPv6 needs 1280 bytes; a shorter link has none, and a longer one has it again.
+#[test]
+fn packets_may_be_shorter_than_ipv6_has_them() {
+    let Some(emulator) = network("mtu=576") else { return };
+    assert!(transfer(&emulator, &pattern(100_000)) < LIMIT);
+    let has_ipv6 = || {
+        let bind = |end: lunette_wan::End| move || UdpSocket::bind((end.ipv6, 0));
+        let ends = [emulator.near().within(bind(NEAR)), emulator.far().within(bind(FAR))];
+        ends.map(|bound| bound.is_ok())
+    };
+    // The kernel makes an address one that can be used in a moment of its own.
+    let gets_ipv6 = || {
+        let began = Instant::now();
+        while has_ipv6() != [true; 2] && began.elapsed() < LIMIT / 6 {
+            thread::sleep(Duration::from_millis(10));
+        }
+        has_ipv6() == [true; 2]
+    };
+    let set = |link: &str| emulator.reshape(&link.parse().expect("a link")).expect("a network");
+    assert_eq!(has_ipv6(), [false; 2]);
+    set("mtu=1500");
+    if !gets_ipv6() {
+        // Without IPv6 at all nothing else can be seen.
+        let is_there = std::fs::exists("/proc/net/if_inet6").unwrap_or_default();
+        assert!(!is_there, "the addresses are there");
+        return lunette_skip::record_lacking("a kernel with IPv6");
+    }
+    set("mtu=600");
+    set("mtu=9000");
+    assert!(gets_ipv6());
+    assert!(transfer(&emulator, &pattern(100_000)) < LIMIT);
 }
