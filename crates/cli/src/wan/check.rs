@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use lunette_link::Link;
-use lunette_wan::{Ceiling, Emulator, Figure, ceiling, measure};
+use lunette_wan::{Ceiling, Emulator, Figure, Means, ceiling, measure};
 use serde::Serialize;
 
 use super::{LINK_HELP, LinkOptions, json, print, start};
@@ -37,6 +37,8 @@ struct FigureRow {
     unit: &'static str,
     expected: f64,
     measured: Option<f64>,
+    /// By which means it was measured.
+    by: &'static str,
     tolerance: f64,
     good: bool,
 }
@@ -48,6 +50,7 @@ impl From<&Figure> for FigureRow {
             unit: figure.unit,
             expected: figure.expected,
             measured: figure.measured,
+            by: figure.by.name(),
             tolerance: figure.tolerance,
             good: figure.is_good(),
         }
@@ -142,9 +145,17 @@ fn table(name: &str, figures: &[Figure]) -> String {
             Some(measured) => format!("{measured:>9.3} {:<5}", figure.unit),
             None => "this machine cannot fill it".to_owned(),
         };
-        let verdict = if figure.is_good() { "good" } else { "OFF" };
+        let verdict = match (figure.measured, figure.is_good()) {
+            (None, _) => "NOT KNOWN",
+            (Some(_), true) => "good",
+            (Some(_), false) => "OFF",
+        };
+        let by = match (figure.measured, figure.by) {
+            (None, _) | (_, Means::Datagrams) => String::new(),
+            (Some(_), other) => format!(", by {}", other.name()),
+        };
         format!(
-            "  {:<18} {:>9.3} {:<5} within {:>7.3}: {is} {verdict}\n",
+            "  {:<18} {:>9.3} {:<5} within {:>7.3}: {is} {verdict}{by}\n",
             figure.what, figure.expected, figure.unit, figure.tolerance
         )
     };
