@@ -21,7 +21,8 @@ pub struct BenchResult {
     pub disk: DiskFacts,
     /// The emulated link that it was measured over, if there was one.
     pub link: Option<String>,
-    /// What is wrong with the figures because the machine did not keep up with that link, if anything is and somebody knows.
+    /// What is wrong with the figures because the machine did not keep up with that link, if anything is; also that nobody says whether
+    /// it did. A proxy, which its link names, has nobody to say so.
     pub link_doubt: Option<String>,
     /// Where chance began.
     pub seed: u64,

@@ -23,7 +23,7 @@ pub(crate) use self::progress::Interrupts;
 use self::work::Wanted;
 use crate::failure::{Failure, say};
 use crate::initiator::{Disk as Unit, End, tell};
-use crate::wan::Witness;
+use crate::wan::{Witness, is_proxy};
 
 /// The block length that a file is measured with, in bytes.
 const FILE_BLOCK_BYTES: u32 = 512;
@@ -70,7 +70,8 @@ fn measure(options: &BenchOptions) -> Result<(), Failure> {
     let interrupts = Interrupts::watch()?;
     let monitor = Monitor::default();
     let named = std::env::var(LINK_VARIABLE).ok();
-    let witness = named.as_ref().and_then(|_| Witness::call());
+    // A proxy has no packets that anybody could tell of, and its name says that it is one.
+    let witness = named.as_ref().filter(|link| !is_proxy(link)).map(|_| Witness::call());
     let carried = thread::scope(|scope| {
         let measurement = scope.spawn(|| bench(&plan, &monitor));
         progress::show(options, &plan, &monitor, &interrupts, &|| measurement.is_finished());
@@ -78,8 +79,12 @@ fn measure(options: &BenchOptions) -> Result<(), Failure> {
     });
     let carried = carried.map_err(|error| failure(&error))?;
     let profile = options.profile.map(|profile| profile.name);
-    let (link, link_doubt) = match witness.map(Witness::end) {
-        Some((link, doubt)) => (Some(link), doubt),
+    let (link, link_doubt) = match witness {
+        Some(Ok(witness)) => {
+            let (link, doubt) = witness.end();
+            (Some(link), doubt)
+        }
+        Some(Err(unheard)) => (named, Some(unheard)),
         None => (named, None),
     };
     let mut result = BenchResult::new(&plan, carried, facts, host, link, profile);

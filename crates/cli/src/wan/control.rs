@@ -92,7 +92,43 @@ pub(super) struct State {
 }
 
 /// Where this user's networks are.
+#[derive(Debug, Clone)]
 pub(super) struct Directory(PathBuf);
+
+/// A socket that a network has made, and nobody else: after it another one may have that name.
+#[derive(Debug, Clone)]
+pub(super) struct OwnSocket {
+    directory: Directory,
+    path: PathBuf,
+    /// Its device and inode.
+    identity: (u64, u64),
+}
+
+impl OwnSocket {
+    /// Of a socket that has just been made while the directory was locked.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub(super) fn of(directory: &Directory, name: &NetworkName) -> io::Result<Self> {
+        let path = directory.socket(name);
+        let identity = identity(&path)?;
+        Ok(Self { directory: directory.clone(), path, identity })
+    }
+
+    /// Removes it, unless it is gone already.
+    pub(super) fn remove(&self) {
+        // Without a lock it is as it was: a moment is too short for another one to come.
+        let _lock = self.directory.lock();
+        if identity(&self.path).is_ok_and(|identity| identity == self.identity) {
+            // What cannot be removed is found by `list`.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
+}
 
 impl Directory {
     /// Finds or makes it.
@@ -279,5 +315,26 @@ mod tests {
         for bad in ["", ".", "../lab", "a/b", "a b", "a\0", "ä", &"a".repeat(33)] {
             assert!(bad.parse::<NetworkName>().is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn only_its_own_socket_is_removed() {
+        use std::os::unix::net::UnixListener;
+
+        let place = tempfile::tempdir().expect("a directory");
+        let directory = Directory(place.path().to_owned());
+        let name: NetworkName = "lab".parse().expect("a name");
+        let path = directory.socket(&name);
+        let first = UnixListener::bind(&path).expect("a socket");
+        let own = OwnSocket::of(&directory, &name).expect("it is there");
+        // It is removed, and before that is heard of, somebody else has the name. The first one keeps its inode.
+        fs::remove_file(&path).expect("it is there");
+        let _second = UnixListener::bind(&path).expect("a socket");
+        own.remove();
+        assert!(path.exists(), "it is another one's");
+        OwnSocket::of(&directory, &name).expect("it is there").remove();
+        assert!(!path.exists());
+        own.remove();
+        drop(first);
     }
 }

@@ -1,11 +1,10 @@
 //! The process that carries the packets of a network that is up, and answers for it.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
@@ -16,9 +15,9 @@ use lunette_wan::Emulator;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::control::{Answer, Directory, Line, NetworkName, Request, State};
+use super::control::{Answer, Directory, Line, NetworkName, OwnSocket, Request, State};
 use super::report::Report;
-use super::{LinkOptions, start, witness};
+use super::{LinkOptions, connections, start, witness};
 use crate::failure::Failure;
 
 /// What it says when the network is there.
@@ -59,17 +58,20 @@ pub(super) fn hold(options: &HoldOptions) -> Result<(), Failure> {
     };
     witness::listen(&holder.emulator, &holder.link).map_err(failed("nobody can ask how the link is kept"))?;
     let directory = Directory::open()?;
-    let listener = listen(&directory, &options.name)?;
-    let socket = directory.socket(&options.name);
-    end_on_signals(socket.clone()).map_err(failed("signals cannot be received"))?;
-    detach().map_err(failed("the process cannot go into the background"))?;
-    for stream in listener.incoming() {
-        let Ok(stream) = stream else { continue };
+    let (listener, socket) = listen(&directory, &options.name)?;
+    let is_ready = end_on_signals(socket.clone())
+        .map_err(failed("signals cannot be received"))
+        .and_then(|()| detach().map_err(failed("the process cannot go into the background")));
+    if is_ready.is_err() {
+        socket.remove();
+    }
+    is_ready?;
+    for stream in connections(&listener) {
         let mut line = Line::new(stream);
         // Whoever does not ask, or goes without the answer, is no matter.
         let Ok(request) = line.receive() else { continue };
         if matches!(request, Request::Down) {
-            let _ = fs::remove_file(&socket);
+            socket.remove();
             let _ = line.send(&Answer::Done);
             // The line ends with the process.
             std::process::exit(0);
@@ -80,28 +82,29 @@ pub(super) fn hold(options: &HoldOptions) -> Result<(), Failure> {
 }
 
 /// A socket of that name, which nobody else has.
-fn listen(directory: &Directory, name: &NetworkName) -> Result<UnixListener, Failure> {
+fn listen(directory: &Directory, name: &NetworkName) -> Result<(UnixListener, OwnSocket), Failure> {
     let bind = || {
         let _lock = directory.lock()?;
-        match UnixListener::bind(directory.socket(name)) {
+        let listener = match UnixListener::bind(directory.socket(name)) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && directory.remove_stale(name)? => {
                 UnixListener::bind(directory.socket(name))
             }
             bound => bound,
-        }
+        }?;
+        Ok((listener, OwnSocket::of(directory, name)?))
     };
-    bind().map_err(|error| match error.kind() {
+    bind().map_err(|error: io::Error| match error.kind() {
         io::ErrorKind::AddrInUse => Failure::wan(format!("the network {name} is up already"))
             .with_help("`lunette wan set` changes its link, `lunette wan down` ends it"),
         _ => Failure::network(format!("no socket {}", directory.socket(name).display()), &error),
     })
 }
 
-fn end_on_signals(socket: PathBuf) -> io::Result<()> {
+fn end_on_signals(socket: OwnSocket) -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
         if signals.forever().next().is_some() {
-            let _ = fs::remove_file(&socket);
+            socket.remove();
             std::process::exit(0);
         }
     })?;

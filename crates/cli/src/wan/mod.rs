@@ -11,15 +11,19 @@ mod run;
 mod witness;
 
 use std::io::{self, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
+use std::thread::sleep;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use lunette_link::{Link, named_links};
 use lunette_wan::{Emulator, FAR, NEAR, acquire_privileges};
 use serde::Serialize;
 
+pub(crate) use self::proxy::is_proxy;
 pub(crate) use self::witness::Witness;
 use crate::failure::Failure;
 
@@ -142,6 +146,19 @@ fn addressed(command: &mut std::process::Command) -> &mut std::process::Command 
     command.env("LUNETTE_NEAR", NEAR.ipv4.to_string()).env("LUNETTE_FAR", FAR.ipv4.to_string())
 }
 
+/// How long nobody is accepted when that has failed: what the process lacks, descriptors, does not come back by being asked for at once.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Connections as they come, without an end.
+fn connections(listener: &UnixListener) -> impl Iterator<Item = UnixStream> {
+    accepted(|| listener.accept().map(|(stream, _)| stream), || sleep(ACCEPT_PAUSE))
+}
+
+/// The same of anything that accepts; `rest` is done after each that could not be accepted.
+fn accepted<T>(accept: impl FnMut() -> io::Result<T>, mut rest: impl FnMut()) -> impl Iterator<Item = T> {
+    std::iter::repeat_with(accept).filter_map(move |accepted| accepted.inspect_err(|_| rest()).ok())
+}
+
 fn print(text: &str) -> Result<(), Failure> {
     io::stdout()
         .write_all(text.as_bytes())
@@ -184,4 +201,24 @@ fn links(as_json: bool) -> Result<(), Failure> {
     }
     let line = |row: &NamedRow| format!("{:<14} {}\n{:14} {}\n", row.name, row.link, "", row.stands_for);
     print(&rows.iter().map(line).collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn who_cannot_accept_rests_before_he_tries_again() {
+        let (tries, rests) = (Cell::new(0), Cell::new(0));
+        let accept = || {
+            tries.set(tries.get() + 1);
+            // Too many open files, three times of four.
+            let error = || io::Error::from_raw_os_error(24);
+            if tries.get() % 4 == 0 { Ok(tries.get()) } else { Err(error()) }
+        };
+        let found: Vec<i32> = accepted(accept, || rests.set(rests.get() + 1)).take(3).collect();
+        assert_eq!((found, rests.get()), (vec![4, 8, 12], 9));
+    }
 }

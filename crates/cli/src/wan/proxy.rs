@@ -74,9 +74,17 @@ pub(super) fn proxy(options: &ProxyOptions) -> Result<ExitCode, Failure> {
     Ok(ended)
 }
 
+/// What stands before the link of a proxy.
+const NOTE: &str = "proxy ";
+
 /// The link as results have it, so that nobody takes them for those of a network.
 fn note(link: &Link) -> String {
-    format!("proxy {link}")
+    format!("{NOTE}{link}")
+}
+
+/// Whether a link, as results have it, is that of a proxy.
+pub(crate) fn is_proxy(link: &str) -> bool {
+    link.starts_with(NOTE)
 }
 
 fn wait(proxy: &Proxy, link: &Link) -> Result<(), Failure> {

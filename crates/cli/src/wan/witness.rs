@@ -15,6 +15,7 @@ use lunette_link::Link;
 use lunette_wan::{Emulator, Watcher};
 use serde::{Deserialize, Serialize};
 
+use super::connections;
 use super::report::doubt;
 
 /// The name of the socket, in each network namespace another one.
@@ -57,7 +58,7 @@ pub(super) fn listen(emulator: &Emulator, link: &Arc<Mutex<Link>>) -> io::Result
         let (watcher, link, measurements) =
             (Arc::clone(&watcher), Arc::clone(link), Arc::clone(&measurements));
         let answer = move || {
-            for stream in listener.incoming().flatten() {
+            for stream in connections(&listener) {
                 // Each has one, and so have the two ends.
                 if Arc::strong_count(&measurements) > MEASUREMENTS_MAX + 3 {
                     continue;
@@ -112,8 +113,11 @@ pub(crate) struct Witness {
 }
 
 impl Witness {
-    /// Begins; `None` where nobody carries packets and answers.
-    pub(crate) fn call() -> Option<Self> {
+    /// Begins.
+    ///
+    /// # Errors
+    /// Nobody answers who carries packets: a sentence that stands for the doubt, which then is not known.
+    pub(crate) fn call() -> Result<Self, String> {
         let call = || {
             let stream = UnixStream::connect_addr(&address()?)?;
             stream.set_read_timeout(Some(PATIENCE))?;
@@ -121,7 +125,7 @@ impl Witness {
             let Begun { link } = receive(&stream)?;
             io::Result::Ok(Self { stream, link })
         };
-        call().ok()
+        call().map_err(|error| unheard(&error))
     }
 
     /// Ends: the link, and what is wrong with figures that were taken over it since, if anything is.
@@ -129,8 +133,20 @@ impl Witness {
         let asked = self.stream.write_all(b"\n").and_then(|()| receive::<Ended>(&self.stream));
         let doubt = match asked {
             Ok(Ended { doubt }) => doubt,
-            Err(error) => Some(format!("nobody says how the link was kept: {error}")),
+            Err(error) => Some(unheard(&error)),
         };
         (self.link, doubt)
     }
+}
+
+/// What is told where it is not known whether there is a doubt.
+fn unheard(error: &io::Error) -> String {
+    let why = match error.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+            format!("no answer in {} s", PATIENCE.as_secs())
+        }
+        io::ErrorKind::ConnectionRefused => "no emulated network is around this process".to_owned(),
+        _ => error.to_string(),
+    };
+    format!("nobody says how the link was kept: {why}")
 }
