@@ -13,8 +13,8 @@ use crate::LabError;
 
 /// How long a tool may take that has little to do: a busy disk may keep it waiting.
 pub(crate) const LIMIT: Duration = Duration::from_secs(300);
-/// What is kept of what a program says, in bytes.
-const SAID_BYTES_MAX: usize = 64 << 10;
+/// What is kept of each end of what a program says, in bytes: how it begins, and why it has failed.
+const END_BYTES_MAX: usize = 32 << 10;
 /// How often is looked whether a program that says nothing more has ended.
 const STEP: Duration = Duration::from_millis(2);
 /// How long a killed one is waited for. One that waits for a disk that is gone may stay for longer, and is left then.
@@ -28,7 +28,7 @@ pub(crate) fn run(command: Command, name: &str, limit: Duration) -> Result<Strin
     listen(command, name, "", limit, |_| ())
 }
 
-/// The same with something on its standard input; `hear` has all that it has said, each time it has said more.
+/// The same with something on its standard input; `hear` has all that is kept of what it has said, each time it has said more.
 ///
 /// # Errors
 /// As [`run`].
@@ -52,7 +52,7 @@ pub(crate) fn listen(
     }
     let late = || LabError::NotReady(format!("{name} has not ended within {} s", limit.as_secs()));
     let begun = Instant::now();
-    let mut said = Vec::new();
+    let mut said = Said::default();
     loop {
         let left = limit.saturating_sub(begun.elapsed());
         let left = Timespec::try_from(left).map_err(|error| failed(io::Error::other(error)))?;
@@ -66,17 +66,15 @@ pub(crate) fn listen(
         match output.read(&mut piece) {
             Ok(0) => break,
             Ok(length) => {
-                if said.len() < SAID_BYTES_MAX {
-                    said.extend_from_slice(&piece[..length]);
-                }
-                hear(&String::from_utf8_lossy(&said));
+                said.add(&piece[..length]);
+                hear(&said.text());
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(failed(error)),
         }
     }
     let status = running.end(limit.saturating_sub(begun.elapsed())).map_err(&failed)?.ok_or_else(late)?;
-    let said = String::from_utf8_lossy(&said).into_owned();
+    let said = said.text();
     if status.success() {
         return Ok(said);
     }
@@ -86,6 +84,38 @@ pub(crate) fn listen(
     } else {
         format!("{name} says: {said}")
     }))
+}
+
+/// Both ends of what a program says.
+#[derive(Debug, Default)]
+struct Said {
+    begin: Vec<u8>,
+    /// What comes behind that, as far as it is kept.
+    end: Vec<u8>,
+    /// Bytes between them that are not kept.
+    left_out: usize,
+}
+
+impl Said {
+    fn add(&mut self, piece: &[u8]) {
+        let room = END_BYTES_MAX - self.begin.len();
+        let (first, rest) = piece.split_at(room.min(piece.len()));
+        self.begin.extend_from_slice(first);
+        self.end.extend_from_slice(rest);
+        let over = self.end.len().saturating_sub(END_BYTES_MAX);
+        self.end.drain(..over);
+        self.left_out += over;
+    }
+
+    fn text(&self) -> String {
+        let begin = String::from_utf8_lossy(&self.begin);
+        let end = String::from_utf8_lossy(&self.end);
+        match self.left_out {
+            // A character may be in both.
+            0 => String::from_utf8_lossy(&[&*self.begin, &*self.end].concat()).into_owned(),
+            bytes => format!("{begin}\n... {bytes} bytes are left out here ...\n{end}"),
+        }
+    }
 }
 
 /// The last lines of what a program says, for people.
@@ -158,7 +188,33 @@ mod tests {
         let said = listen(shell(script), "sh", "begun\nmore\n", LIMIT, |text| heard.push(text.len()));
         let said = said.expect("an end");
         assert!(said.starts_with("begun\n1\n") && heard[0] == 6 && heard.len() > 1, "{heard:?}");
-        // What is too much to be kept keeps nobody from ending.
-        assert!(said.len() < SAID_BYTES_MAX + 4096, "{}", said.len());
+        // What is too much to be kept keeps nobody from ending, and both ends are kept.
+        assert!(
+            said.len() < 2 * END_BYTES_MAX + 4096 && said.ends_with("\n19999\n20000\n"),
+            "{}",
+            said.len()
+        );
+        assert!(said.contains(" bytes are left out here ..."), "{said}");
+    }
+
+    #[test]
+    fn a_tool_that_says_much_is_quoted_with_what_it_says_last() {
+        let script = "seq 100000; echo 'no space left' >&2; exit 1";
+        let failed = run(shell(script), "sh", LIMIT).map_err(|error| error.to_string());
+        assert!(failed.is_err_and(|text| text.ends_with("99999; 100000; no space left")));
+    }
+
+    #[test]
+    fn what_is_kept_is_all_of_it_as_long_as_that_fits() {
+        let mut said = Said::default();
+        // An odd number of bytes, so that a character of two has one on each side.
+        said.add(&vec![b'x'; END_BYTES_MAX - 1]);
+        said.add("é".as_bytes());
+        assert!(said.text().ends_with("xé") && said.text().len() == END_BYTES_MAX + 1);
+        said.add(&vec![b'y'; END_BYTES_MAX - 1]);
+        assert_eq!((said.text().len(), said.left_out), (2 * END_BYTES_MAX, 0));
+        said.add(b"zz");
+        assert_eq!((said.end.len(), said.left_out), (END_BYTES_MAX, 2));
+        assert!(said.text().ends_with("yzz") && said.text().contains("... 2 bytes are left out here ..."));
     }
 }
