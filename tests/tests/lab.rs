@@ -195,6 +195,8 @@ fn the_steps_of_chap_are_told_and_files_may_be_anywhere() -> Result<()> {
     let Some(finished) = studied(&mut command)? else { return Ok(()) };
     let result: Value = serde_json::from_str(finished.output.trim())?;
     let cells = result["cells"].as_array().context("cells")?;
+    let says = "Of a login the target's own part is not known";
+    ensure!(result["differs"].as_str().is_some_and(|differs| differs.contains(says)), "{result}");
     let mean = |phase: &str| {
         let is_it = |cell: &&Value| cell["parameters"][4][1] == phase;
         let cell = cells.iter().find(is_it).context(phase.to_owned())?;
@@ -304,7 +306,44 @@ fn keys_are_set_for_all_sessions() -> Result<()> {
     let finished = lab(&["run", "dalgic-sweep", "--quiet", "--set", "ErrorRecoveryLevel=1"])?;
     ensure_refused(&finished, "exit status 2", "there are HeaderDigest, DataDigest, ")?;
     let finished = lab(&["run", "dalgic-tcp", "--quiet", "--set", "depth=1"])?;
-    ensure_refused(&finished, "exit status 1", "no such cell with a session")?;
+    ensure_refused(&finished, "exit status 1", "dalgic-tcp has no such cell that has all of depth")?;
+    Ok(())
+}
+
+#[test]
+fn sizes_buffers_packets_and_write_modes_are_set() -> Result<()> {
+    let only = ["mode=write-unsolicited", "request_kib=1", "window=1", "rtt_ms=10"];
+    let set = ["request_bytes=524288", "tcp_buffer_bytes=65536", "mtu=9000", "write=through"];
+    let arguments: Vec<&str> = only.iter().flat_map(|one| ["--only", one]).collect();
+    let arguments = [&arguments[..], &set.map(|one| ["--set", one]).concat()].concat();
+    let Some(result) = result_of("dalgic-sweep", &arguments)? else { return Ok(()) };
+    let cell = &result["cells"][0];
+    for (at, one) in (4..).zip(set) {
+        let (key, value) = one.split_once('=').context("a setting")?;
+        assert_eq!(cell["parameters"][at], serde_json::json!([key, value]), "{cell}");
+    }
+    // Each has its link, with packets of that length.
+    assert_eq!(cell["link"], "oc3-10,queue=16M,mtu=9000");
+    ensure!(result["link"].as_object().is_some_and(|links| links.len() == 1), "{result}");
+    // 64 KiB in 10 ms are all that TCP has under way; 1 KiB, the study's request, would be a fiftieth of that.
+    ensure!(cell["model"].as_f64().is_some_and(|model| model > 0.5 && model < 6.6), "{cell}");
+    ensure!(cell["limit"] == "tcp-window" || cell["limit"] == "machine", "{cell}");
+    ensure!(cell["measured"].as_f64().is_some_and(|rate| rate > 0.5 && rate < 9.0), "{cell}");
+    // Plain TCP has buffers and packets, and no disk.
+    let finished = lab(&["run", "dalgic-tcp", "--quiet", "--set", "mtu=9000", "--set", "write=back"])?;
+    ensure_refused(&finished, "exit status 1", "has no such cell that has all of mtu, write")?;
+    let much = ["--set", "request_bytes=16777216", "--set", "depth=4096"];
+    let finished = lab(&[&["run", "dalgic-sweep", "--quiet"], &much[..]].concat())?;
+    ensure_refused(&finished, "exit status 1", "set a lesser depth or request_bytes")?;
+    for (set, says) in [
+        ("request_bytes=700", "request_bytes is a multiple of 512 from 512 to 16777216"),
+        ("mtu=100", "mtu is 576 to 65535"),
+        ("tcp_buffer_bytes=1", "tcp_buffer_bytes is 4096 to 134217728"),
+        ("write=behind", "write is through or back"),
+    ] {
+        let finished = lab(&["run", "dalgic-sweep", "--quiet", "--set", set])?;
+        ensure_refused(&finished, "exit status 2", says)?;
+    }
     Ok(())
 }
 

@@ -26,6 +26,7 @@ Examples:
   lunette lab run dalgic-tcp --quick
   lunette lab run trinkle-profiles --peers tgtd,istgt
   lunette lab run dalgic-sweep --only rtt_ms=10 --set DataDigest=CRC32C --set FirstBurstLength=8192
+  lunette lab run dalgic-lan --only window=32 --set request_bytes=4096 --set mtu=9000
   lunette lab run dalgic-sweep --proxy
   lunette lab run --all --quick --output results && lunette lab report results
 
@@ -92,7 +93,8 @@ pub(crate) struct RunOptions {
     /// Only cells with this parameter, as rtt_ms=50; several together
     #[arg(long, value_name = "NAME=VALUE", conflicts_with = "all", value_parser = parse_parameter)]
     only: Vec<(String, String)>,
-    /// A key for all sessions of workloads, as DataDigest=CRC32C, FirstBurstLength=65536 or depth=8; several together
+    /// What all cells over a link are to have, as DataDigest=CRC32C, FirstBurstLength=65536, depth=8, request_bytes=4096,
+    /// tcp_buffer_bytes=65536, mtu=9000 or write=through; several together
     #[arg(long, value_name = "KEY=VALUE", conflicts_with = "all")]
     set: Vec<Setting>,
     /// TCP's congestion control at both ends of each link, as cubic or bbr [default: reno, as when the papers were written, or this

@@ -12,7 +12,7 @@ use lunette_workload::model::{CongestionControl, Limit};
 use lunette_workload::{Arrivals, Percent, Spread, Workload};
 use serde::Serialize;
 
-use crate::study::{BLOCK_BYTES, RANGE_BYTES, Site};
+use crate::study::{BLOCK_BYTES, Ends, RANGE_BYTES, Site};
 use crate::{DEPTH_MAX, Disk, Ending, LabError, Monitor, Negotiated, Plan, Until, Work, bench};
 
 /// How long is measured, and what comes before; both also grow with the round trip.
@@ -74,7 +74,8 @@ impl Trial<'_> {
     }
 
     fn carry_out(&self, question: &Question<'_>) -> Result<Outcome, LabError> {
-        let site = Site::open(self.link, self.seed, &CONTROLS, self.binary, &limits(question))?;
+        let ends = Ends { limits: limits(question), ..Ends::default() };
+        let site = Site::open(self.link, self.seed, &CONTROLS, self.binary, &ends)?;
         if let Some(bytes) = question.path.tcp_window_bytes {
             site.near(|| set_tcp_window(bytes))?.map_err(LabError::system("TCP buffers at the near end"))?;
             site.far(|| set_tcp_window(bytes))?;

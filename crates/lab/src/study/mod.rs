@@ -34,6 +34,7 @@ pub use peer::Peer;
 pub use result::{CellResult, Further, LatencyParts, LinkFacts, REACHED, StudyResult, Summary, Times};
 pub(crate) use result::{OFF, UNEXPLAINED};
 pub use runner::{Laboratory, Told};
+pub(crate) use setting::Ends;
 pub use setting::Setting;
 pub(crate) use site::{BLOCK_BYTES, RANGE_BYTES, Site};
 pub use versions::Identity;

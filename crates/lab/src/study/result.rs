@@ -440,7 +440,7 @@ impl CellResult {
     pub(crate) fn judge(
         &mut self,
         limit: Option<Limit>,
-        turn: Option<(Duration, u32)>,
+        turn: Option<(Duration, f64)>,
         beside: Option<&str>,
     ) {
         self.machine = None;
@@ -456,7 +456,7 @@ impl CellResult {
     }
 
     /// What of this machine was too slow for what the model expects, if anything was.
-    fn too_slow(&self, model: f64, turn: Option<(Duration, u32)>) -> Option<String> {
+    fn too_slow(&self, model: f64, turn: Option<(Duration, f64)>) -> Option<String> {
         let mut reasons = self.busy();
         if self.overrun > 0 {
             reasons.push(format!("{} packets were lost here and not on the link", self.overrun));
@@ -464,7 +464,7 @@ impl CellResult {
         let late = self.late_us as f64 / 1e6;
         if let Some((turn, round_trips)) = turn.filter(|_| self.late_us > 0) {
             // Each round trip of a command takes so much more.
-            let more = late * f64::from(round_trips);
+            let more = late * round_trips;
             let turn_s = turn.as_secs_f64();
             let slowed =
                 if self.unit == "ms" { model + more * 1e3 } else { model * turn_s / (turn_s + more) };
@@ -572,7 +572,7 @@ mod tests {
     #[test]
     fn late_packets_excuse_no_more_than_they_cost() {
         // 2 ms and two round trips: 100 us late each make 100 of 110.
-        let turn = Some((Duration::from_millis(2), 2));
+        let turn = Some((Duration::from_millis(2), 2.0));
         let judged = |measured, late_us, turn| {
             let mut cell = CellResult { late_us, ..cell(measured, "MB/s") };
             cell.judge(Some(Limit::Window), turn, None);
@@ -585,10 +585,10 @@ mod tests {
         );
         assert_eq!(judged(80.0, 100, turn).0, "unexplained");
         // It makes no difference where a command takes long, and none is known where nobody knows how long.
-        assert_eq!(judged(90.0, 100, Some((Duration::from_millis(50), 2))).0, "unexplained");
+        assert_eq!(judged(90.0, 100, Some((Duration::from_millis(50), 2.0))).0, "unexplained");
         assert_eq!(judged(90.0, 9000, None).0, "unexplained");
         let mut slow = CellResult { late_us: 9000, ..cell(109.0, "ms") };
-        slow.judge(Some(Limit::Window), Some((Duration::from_millis(100), 1)), None);
+        slow.judge(Some(Limit::Window), Some((Duration::from_millis(100), 1.0)), None);
         assert_eq!(slow.limit, "machine");
     }
 

@@ -13,7 +13,7 @@ use lunette_workload::model::Limit;
 use super::peer::Peer;
 use super::probe::{self, Duty, Kept, Place, Probe, Run};
 use super::result::{CellResult, Further, LinkFacts, StudyResult, Times, deviation, mean, median};
-use super::setting::{self, Setting};
+use super::setting::{self, Ends, Key, Setting};
 use super::site::Site;
 use super::versions::{self, Identity};
 use super::{Cell, Study, UNEXPLAINED, expected, guest, limits, why};
@@ -24,6 +24,9 @@ const RUNS: usize = 3;
 
 /// The one that systems had when these papers were written; each kernel has it, for every network.
 const CONGESTION_CONTROL: &str = "reno";
+
+/// What may be under way of a session's requests at once, in bytes: both ends keep it in memory.
+const REQUESTS_BYTES_MAX: u64 = 1 << 30;
 
 /// What limits a cell of a peer that nothing else explains.
 const OF_PEER: &str = "target";
@@ -59,8 +62,8 @@ pub struct Laboratory<'a> {
     pub scratch: &'a Path,
     /// Only cells that have all these parameters with these values; all cells where there is none.
     pub only: &'a [(String, String)],
-    /// Keys and the depth of all sessions of workloads, in the place of what the study chooses. Cells over a link that have no such
-    /// session are left out.
+    /// What all cells over a link have in the place of what the study chooses: keys of their sessions, and more (`Setting`). Cells
+    /// that have not all of it are left out.
     pub set: &'a [Setting],
     /// TCP's congestion control at both ends, by the name that Linux has for it; none: that of the papers where this system lets a network
     /// have it, which is Reno's, and else the system's own.
@@ -120,6 +123,7 @@ impl Laboratory<'_> {
         let host = Host::look();
         self.peers.iter().try_for_each(|peer| peer.check())?;
         setting::check(self.set)?;
+        self.check_peers()?;
         let mut leaves_out = false;
         let cells = (study.cells)(self.seed).into_iter().filter_map(|cell| {
             let cell = self.with_keys(cell);
@@ -129,8 +133,19 @@ impl Laboratory<'_> {
         let cells = cells.flat_map(|cell| self.beside_peers(cell));
         let cells: Vec<Aimed> = cells.filter(|aimed| self.wants(&aimed.cell)).collect();
         if cells.is_empty() {
-            let where_set = if leaves_out { " with a session that keys could be set for" } else { "" };
-            return Err(LabError::Plan(format!("{} has no such cell{where_set}", study.name)));
+            let that_has = if leaves_out {
+                format!(" that has all of {}", setting::names(self.set))
+            } else {
+                String::new()
+            };
+            return Err(LabError::Plan(format!("{} has no such cell{that_has}", study.name)));
+        }
+        let request_bytes = cells.iter().map(|aimed| aimed.cell.probe.request_bytes()).max();
+        if request_bytes.is_some_and(|bytes| bytes > REQUESTS_BYTES_MAX) {
+            let (name, gib) = (study.name, REQUESTS_BYTES_MAX >> 30);
+            return Err(LabError::Plan(format!(
+                "cells of {name} would have requests of more than {gib} GiB under way: set a lesser depth or request_bytes"
+            )));
         }
         let (cells, lacking) = divided(cells, self.is_proxied);
         if cells.is_empty() {
@@ -156,10 +171,13 @@ impl Laboratory<'_> {
         }
         let mut result = self.conclude(study, host, &cells, collected);
         if !self.set.is_empty() {
-            result.differs += &format!(" For all sessions is set: {}.", setting::text(self.set));
+            result.differs += &format!(" For all cells over a link is set: {}.", setting::text(self.set));
         }
         if leaves_out {
-            result.differs += " Cells that have no session of a workload are left out.";
+            result.differs += &format!(
+                " Cells over a link that have not all of {} are left out.",
+                setting::names(self.set)
+            );
         }
         for lack in lacking {
             result.differs += &format!(" Cells are left out on this machine, for it lacks {lack}.");
@@ -195,16 +213,33 @@ impl Laboratory<'_> {
         self.only.iter().all(|(name, value)| has(name, value))
     }
 
-    /// A cell with the keys that are set, which are parameters of it; nothing if it is over a link and has no session for them.
+    /// Other targets than ours can have what is set.
+    fn check_peers(&self) -> Result<(), LabError> {
+        let refused = |why: &str| Err(LabError::Plan(why.to_owned()));
+        if setting::find(self.set, Key::Write).is_some() && !self.peers.is_empty() {
+            return refused(
+                "write= is set for our own target; those of --peers have write modes of their own",
+            );
+        }
+        if setting::tcp_buffer(self.set).is_some() && self.peers.contains(&Peer::Lio) {
+            return refused(
+                "tcp_buffer_bytes= is set at both ends of a link, and TCP of lio is in a virtual machine",
+            );
+        }
+        Ok(())
+    }
+
+    /// A cell with what is set, which are parameters of it; nothing if it is over a link and has something of it not.
     fn with_keys(&self, mut cell: Cell) -> Option<Cell> {
         if self.set.is_empty() {
             return Some(cell);
         }
-        let has_session = cell.link.is_some() && cell.probe.set(self.set);
-        if cell.link.is_some() && !has_session {
+        let is_set = cell.link.is_some() && cell.probe.set(self.set);
+        if cell.link.is_some() && !is_set {
             return None;
         }
-        let value = |setting: &Setting| if has_session { setting.value() } else { "-".to_owned() };
+        cell.link = cell.link.map(|link| setting::link(self.set, &link));
+        let value = |setting: &Setting| if is_set { setting.value() } else { "-".to_owned() };
         cell.parameters.extend(self.set.iter().map(|setting| (setting.key.name(), value(setting))));
         Some(cell)
     }
@@ -264,14 +299,14 @@ impl Laboratory<'_> {
         // Each target has a link of its own, and all are there at the same time, so that they can take turns.
         let mut sites: Vec<(Option<Peer>, Site)> = Vec::new();
         let controls = [self.congestion_control.unwrap_or(CONGESTION_CONTROL)];
-        let limits = setting::limits(self.set);
+        let ends = Ends::of(self.set);
         if let Some((_, link)) = &described {
             for aimed in cells.iter().filter(|aimed| aimed.link() == name) {
                 if !sites.iter().any(|site| site.0 == aimed.peer) {
                     let site = match aimed.peer {
-                        None if self.is_proxied => Site::open_proxied(link, self.seed, self.binary, &limits),
-                        None => Site::open(link, self.seed, &controls, self.binary, &limits),
-                        Some(peer) => Site::open_peer(link, self.seed, &controls, peer),
+                        None if self.is_proxied => Site::open_proxied(link, self.seed, self.binary, &ends),
+                        None => Site::open(link, self.seed, &controls, self.binary, &ends),
+                        Some(peer) => Site::open_peer(link, self.seed, &controls, peer, &ends),
                     }?;
                     self.check_control(&site)?;
                     let target = aimed.peer.map_or("lunette", Peer::name);
@@ -451,6 +486,7 @@ fn result(
     let limit = model.and_then(|model| limit_of(&models, model));
     let model = model.or_else(|| expected::expected(cell, is_quick));
     let middle = |of: &dyn Fn(&Run) -> f64| median(runs.iter().map(of).collect()).unwrap_or_default();
+    let round_trips = middle(&|run| run.round_trips);
     let (idle, processor, busiest) =
         (middle(&|run| run.idle), middle(&|run| run.processor), middle(&|run| run.busiest));
     // Far fewer of both than a double counts.
@@ -505,7 +541,7 @@ fn result(
     let beside = if aimed.peer.is_some() { Some(OF_PEER) } else { cell.probe.beside() };
     let round_trip = cell.link.as_deref().and_then(|link| link.parse::<Link>().ok());
     let round_trip = round_trip.map(|link| link.round_trip()).unwrap_or_default();
-    let turn = model.and_then(|model| cell.probe.turn(model, round_trip));
+    let turn = model.and_then(|model| cell.probe.turn(model, round_trip)).map(|turn| (turn, round_trips));
     result.judge(limit, turn, beside);
     if let Some(limit) = limits::named(cell, &result, of_run) {
         result.limit = limit.to_owned();

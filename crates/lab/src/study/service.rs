@@ -26,7 +26,8 @@ impl Service {
         targets: &str,
         secrets: &[(&str, &str)],
     ) -> Result<Self, LabError> {
-        let targets = with_limits(targets, site.limits());
+        let targets = with_limits(targets, &site.ends().limits);
+        let targets = site.ends().with_write(&targets);
         let configuration = format!("portals = [\"{}:{PORT}\"]\n\n{targets}\n", FAR.ipv4);
         serve(site.emulator()?, binary, &configuration, secrets).map(Self)
     }

@@ -17,6 +17,7 @@ use super::guest::{self, Guest};
 use super::peer::{self, Peer};
 use super::ready;
 use super::result::LinkFacts;
+use super::setting::Ends;
 use crate::LabError;
 
 pub(crate) const TARGET: &str = "iqn.2026-11.io.lunette:lab";
@@ -26,6 +27,10 @@ pub(crate) const DISK_BYTES: u64 = 1 << 30;
 /// The length of LIO's disk, which is in the memory of its virtual machine, in bytes.
 const LIO_BYTES: u64 = RANGE_BYTES + (16 << 20);
 const CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+/// What of a TCP socket's buffer is left to it when memory is short, in bytes: the kernel's own default.
+const TCP_BUFFER_BYTES_MIN: usize = 4096;
+/// What is refused where they cannot be had.
+const OTHER_BUFFERS: &str = "other buffers for TCP";
 const TCP_BUFFERS: [&str; 2] = ["/proc/sys/net/ipv4/tcp_rmem", "/proc/sys/net/ipv4/tcp_wmem"];
 /// What is used of it, in bytes.
 pub(crate) const RANGE_BYTES: u64 = 256 << 20;
@@ -44,8 +49,8 @@ pub(crate) struct Site {
     /// The kernel's initiator at the near end, once somebody has asked for it.
     guest: OnceLock<Guest>,
     way: Way,
-    /// What every target of ours here has to grant: a `[limits]` table, or nothing.
-    limits: String,
+    /// What is set for every target of ours here, and for TCP at both ends.
+    ends: Ends,
 }
 
 /// What is between the two ends.
@@ -66,39 +71,34 @@ enum Server {
 }
 
 impl Site {
-    /// Makes the network and starts the target, which may have a `[limits]` table. TCP is as [`network`] says. The calling thread stays
+    /// Makes the network and starts the target, with what is set for both. TCP is as [`network`] says. The calling thread stays
     /// in the far namespace.
     pub(crate) fn open(
         link: &Link,
         seed: u64,
         controls: &[&str],
         binary: &Path,
-        limits: &str,
+        ends: &Ends,
     ) -> Result<Self, LabError> {
-        let emulator = network(link, seed, controls)?;
-        let target = serve(&emulator, binary, &(configuration(Self::address(PORT)) + limits), &[])?;
+        let emulator = network(link, seed, controls, ends)?;
+        let target = serve(&emulator, binary, &configuration(Self::address(PORT), ends), &[])?;
         Ok(Self {
             target: Server::Lunette(target),
             guest: OnceLock::new(),
             way: Way::Emulated(emulator),
-            limits: limits.to_owned(),
+            ends: ends.clone(),
         })
     }
 
     /// Starts the target on the loopback address, and a proxy with the delay and the rate of the link before it.
-    pub(crate) fn open_proxied(
-        link: &Link,
-        seed: u64,
-        binary: &Path,
-        limits: &str,
-    ) -> Result<Self, LabError> {
+    pub(crate) fn open_proxied(link: &Link, seed: u64, binary: &Path, ends: &Ends) -> Result<Self, LabError> {
         let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let (target, portal) = serve_by(spawn_here, binary, &(configuration(nowhere) + limits), &[])?;
+        let (target, portal) = serve_by(spawn_here, binary, &configuration(nowhere, ends), &[])?;
         let target = Server::Lunette(target);
         let portal =
             portal.ok_or_else(|| LabError::NotReady("the target does not say where it is".to_owned()))?;
         let proxy = Proxy::start(nowhere, portal, link, seed)?;
-        Ok(Self { target, guest: OnceLock::new(), way: Way::Proxied(proxy), limits: limits.to_owned() })
+        Ok(Self { target, guest: OnceLock::new(), way: Way::Proxied(proxy), ends: ends.clone() })
     }
 
     /// The network.
@@ -119,41 +119,38 @@ impl Site {
 
     /// Does something while TCP at both ends has buffers of so many bytes of data at most.
     pub(crate) fn with_tcp_buffers<T>(&self, bytes: usize, work: impl FnOnce() -> T) -> Result<T, LabError> {
-        let failed = LabError::system("other buffers for TCP");
+        let failed = LabError::system(OTHER_BUFFERS);
         let emulator = self.emulator()?;
-        // The kernel counts what it needs beside the data, for which it takes as much again.
-        let limits = format!("4096 {} {}", 2 * bytes, 2 * bytes);
         let before = emulator.near().within(|| TCP_BUFFERS.map(fs::read_to_string).into_iter().collect());
         let before: Vec<String> = before.map_err(&failed)?;
-        let set = |values: [&str; 2]| {
-            for end in [emulator.near(), emulator.far()] {
-                end.within(|| {
-                    TCP_BUFFERS.iter().zip(values).try_for_each(|(path, value)| fs::write(path, value))
-                })?;
-            }
-            Ok(())
-        };
-        set([&limits; 2]).map_err(&failed)?;
+        let limits = tcp_limits(bytes);
+        set_tcp_buffers(emulator, [&limits; 2]).map_err(&failed)?;
         let done = work();
-        set([&before[0], &before[1]]).map_err(&failed)?;
+        set_tcp_buffers(emulator, [&before[0], &before[1]]).map_err(&failed)?;
         Ok(done)
     }
 
     /// The same with a target that is not ours.
-    pub(crate) fn open_peer(link: &Link, seed: u64, controls: &[&str], peer: Peer) -> Result<Self, LabError> {
-        let emulator = network(link, seed, controls)?;
+    pub(crate) fn open_peer(
+        link: &Link,
+        seed: u64,
+        controls: &[&str],
+        peer: Peer,
+        ends: &Ends,
+    ) -> Result<Self, LabError> {
+        let emulator = network(link, seed, controls, ends)?;
         let target = if peer == Peer::Lio {
             let ends = (emulator.near(), emulator.far());
             Server::Lio { _guest: Guest::lio(ends, link.mtu, peer.disk().0, LIO_BYTES)? }
         } else {
             Server::Peer(peer::start(peer, emulator.far())?)
         };
-        Ok(Self { target, guest: OnceLock::new(), way: Way::Emulated(emulator), limits: String::new() })
+        Ok(Self { target, guest: OnceLock::new(), way: Way::Emulated(emulator), ends: ends.clone() })
     }
 
-    /// What targets of ours that are started here have to grant.
-    pub(crate) fn limits(&self) -> &str {
-        &self.limits
+    /// What is set for targets of ours that are started here.
+    pub(crate) const fn ends(&self) -> &Ends {
+        &self.ends
     }
 
     /// Whether the target is ours.
@@ -267,15 +264,33 @@ pub(crate) fn timing() -> Timing {
 }
 
 /// A network where both ends have the first of these congestion controls that this system lets a namespace have, and the system's
-/// own where it allows none of them. A socket keeps what there was when it was made.
-fn network(link: &Link, seed: u64, controls: &[&str]) -> Result<Emulator, LabError> {
+/// own where it allows none of them. A socket keeps what there was when it was made; so do the buffers of one that listens.
+fn network(link: &Link, seed: u64, controls: &[&str], ends: &Ends) -> Result<Emulator, LabError> {
     let emulator = Emulator::start(link, seed)?;
+    if let Some(bytes) = ends.tcp_buffer_bytes {
+        let limits = tcp_limits(bytes);
+        set_tcp_buffers(&emulator, [&limits; 2]).map_err(LabError::system(OTHER_BUFFERS))?;
+    }
     let has = |control: &&&str| {
         let ends = [emulator.near(), emulator.far()];
         ends.into_iter().all(|end| end.within(|| use_control(control)).is_ok())
     };
     let _ = controls.iter().find(has);
     Ok(emulator)
+}
+
+/// The kernel counts what it needs beside the data, for which it takes as much again.
+fn tcp_limits(bytes: usize) -> String {
+    let bytes = bytes.saturating_mul(2);
+    format!("{TCP_BUFFER_BYTES_MIN} {bytes} {bytes}")
+}
+
+/// Gives TCP at both ends other buffers: least, first and most of each, for receiving and for sending.
+fn set_tcp_buffers(emulator: &Emulator, values: [&str; 2]) -> io::Result<()> {
+    for end in [emulator.near(), emulator.far()] {
+        end.within(|| TCP_BUFFERS.iter().zip(values).try_for_each(|(path, value)| fs::write(path, value)))?;
+    }
+    Ok(())
 }
 
 fn congestion_control() -> io::Result<String> {
@@ -339,9 +354,10 @@ fn serve_by(
 }
 
 /// One disk: memory, so that no store is measured.
-fn configuration(portal: SocketAddr) -> String {
-    format!(
+fn configuration(portal: SocketAddr, ends: &Ends) -> String {
+    let configuration = format!(
         "portals = [\"{portal}\"]\n\n[[target]]\nname = \"{TARGET}\"\n\n[[target.lun]]\nnumber = 0\nstore = \"mem:{DISK_BYTES}\"\n\
          write = \"back\"\n\n"
-    )
+    );
+    ends.with_write(&configuration) + &ends.limits
 }

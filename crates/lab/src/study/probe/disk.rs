@@ -6,7 +6,7 @@ use std::time::Duration;
 use lunette_block::{EngineKind, IdentityOverride, Provisioning, StoreSpec, Volume, VolumeSpec};
 use lunette_initiator::{Lun, Options};
 use lunette_link::Shape;
-use lunette_workload::{Arrivals, Kind, Pace, Range, Trace, Workload};
+use lunette_workload::{Arrivals, Kind, Pace, Range, Sizes, Trace, Workload};
 
 use super::model::{self, Driven};
 use super::tcp_facts::{self, Watched};
@@ -93,12 +93,21 @@ impl DiskProbe {
         }
     }
 
-    /// Sets keys, depth and connections in the place of what the study chooses.
+    /// Sets keys, depth, connections, sizes and buffers in the place of what the study chooses.
     pub(crate) fn set(&mut self, settings: &[Setting]) {
         self.depth = setting::find(settings, Key::Depth).unwrap_or(self.depth);
         let connections = setting::find(settings, Key::MaxConnections);
         let connections = connections.and_then(|number| u16::try_from(number).ok());
         self.connections = connections.unwrap_or(self.connections);
+        self.tcp_buffer_bytes = setting::tcp_buffer(settings).or(self.tcp_buffer_bytes);
+        if let (Some(size_bytes), Load::Workload(workload)) =
+            (setting::find(settings, Key::RequestBytes), &mut self.load)
+        {
+            workload.sizes = Sizes::one(size_bytes);
+            if let Keys::Unsolicited { request_bytes } = &mut self.keys {
+                *request_bytes = size_bytes;
+            }
+        }
         self.set = settings.to_vec();
     }
 
@@ -296,8 +305,9 @@ pub(super) fn run(
     drop((service, recorded));
     let mut run = figure(&carried.measured, &carried.ending, probe.metric)?;
     if let Some(agreed) = &carried.negotiated {
-        run.model =
-            model::disk(Driven { link, congestion_control: &site.congestion_control()? }, probe, agreed);
+        let driven = Driven { link, congestion_control: &site.congestion_control()? };
+        run.model = model::disk(driven, probe, agreed);
+        run.round_trips = model::round_trips(driven, probe, agreed);
     }
     let parts = carried.measured.stages.told_apart.as_ref().map(LatencyParts::of);
     run.further.extend(further);
@@ -386,7 +396,7 @@ fn figure(measured: &Measured, ending: &Ending, metric: Metric) -> Result<Run, L
 mod tests {
     use super::*;
     use lunette_initiator::TargetUrl;
-    use lunette_workload::{Percent, Sizes, Spread};
+    use lunette_workload::{Percent, Spread};
 
     #[test]
     fn a_url_asks_for_the_same_keys() {
@@ -409,5 +419,23 @@ mod tests {
             };
             assert_eq!(url.options().wishes, options.wishes, "{keys:?}");
         }
+    }
+
+    #[test]
+    fn a_size_that_is_set_still_goes_unasked() {
+        let workload = Workload {
+            sizes: Sizes::one(1024),
+            read: Percent::ZERO,
+            random: Percent::ZERO,
+            spread: Spread::Uniform,
+        };
+        let plain = DiskProbe::new(workload, 1, Metric::MegabytesPerSecond);
+        let mut probe = DiskProbe { keys: Keys::Unsolicited { request_bytes: 1024 }, ..plain };
+        let settings =
+            ["request_bytes=524288", "tcp_buffer_bytes=65536"].map(|one| one.parse().expect("a setting"));
+        probe.set(&settings);
+        assert_eq!(probe.keys, Keys::Unsolicited { request_bytes: 512 << 10 });
+        assert_eq!((probe.mix().size_bytes, probe.tcp_buffer_bytes), (512 << 10, Some(64 << 10)));
+        assert!(!probe.is_plain(), "through a proxy TCP has no buffers of the link's");
     }
 }

@@ -69,6 +69,9 @@ pub(crate) enum LoginPhase {
     Initiator,
 }
 
+/// What is to be said of the target's part: it records the times of tasks, and a login is none.
+pub(super) const OF_TARGET: &str = "Of a login the target's own part is not known: what is told as waiting is the network and the target together.";
+
 /// How often something was sent and answered in a part of a login.
 pub(crate) const EXCHANGES: &str = "exchanges";
 

@@ -23,7 +23,7 @@ use lunette_workload::model::Limit;
 use super::Further;
 use super::guest;
 use super::image::Image;
-use super::setting::Setting;
+use super::setting::{self, Key, Setting};
 use super::site::Site;
 use crate::host::DiskTime;
 use crate::{LabError, LatencyParts, Monitor, Negotiated, Times};
@@ -186,14 +186,42 @@ impl Probe {
         }
     }
 
-    /// Sets keys of its sessions, and its depth; false where it has none that are to be set.
+    /// Sets all of it; false where there is something of it that this has not.
     pub(crate) fn set(&mut self, settings: &[Setting]) -> bool {
+        if !settings.iter().all(|setting| self.has(setting.key)) {
+            return false;
+        }
         match self {
             Self::Disk(disk) | Self::Recovery(disk) | Self::Shared(SharedProbe { disk, .. }) => {
                 disk.set(settings);
-                true
             }
+            Self::Tcp { buffer_bytes, .. } => *buffer_bytes = setting::tcp_buffer(settings).or(*buffer_bytes),
+            _ => {}
+        }
+        true
+    }
+
+    /// Whether this can be set for it. A session has its keys, a network its packets, a target of ours its disk.
+    fn has(&self, key: Key) -> bool {
+        match (self, key) {
+            (_, Key::Mtu) | (Self::Tcp { .. }, Key::TcpBufferBytes) => true,
+            (Self::Disk(disk) | Self::Recovery(disk) | Self::Shared(SharedProbe { disk, .. }), key) => {
+                // A trace has sizes of its own.
+                key != Key::RequestBytes || matches!(disk.load, Load::Workload(_))
+            }
+            (Self::Transfer(_) | Self::Virtual(_), Key::Write) => true,
+            (Self::Files(files), Key::Write) => files.has_target(),
             _ => false,
+        }
+    }
+
+    /// How many bytes of requests are under way at once at most, which take memory at both ends.
+    pub(crate) fn request_bytes(&self) -> u64 {
+        match self {
+            Self::Disk(disk) | Self::Recovery(disk) | Self::Shared(SharedProbe { disk, .. }) => {
+                u64::from(disk.depth) * u64::from(disk.mix().size_bytes)
+            }
+            _ => 0,
         }
     }
 
@@ -231,19 +259,17 @@ impl Probe {
         matches!(self, Self::Files(FilesProbe { job: Job::Web { .. }, .. }))
     }
 
-    /// How long a command takes, and how many round trips of it, where the figure is as expected; of plain TCP, a window. None where
-    /// that does not follow from it.
-    pub(crate) fn turn(&self, expected: f64, round_trip: Duration) -> Option<(Duration, u32)> {
-        let (seconds, round_trips) = match self {
-            Self::Tcp { buffer_bytes: None, .. } => (round_trip.as_secs_f64(), 1),
-            Self::Tcp { buffer_bytes: Some(bytes), .. } => (*bytes as f64 / 1e6 / expected, 1),
+    /// How long a command takes where the figure is as expected; of plain TCP, a window. None where that does not follow from it.
+    pub(crate) fn turn(&self, expected: f64, round_trip: Duration) -> Option<Duration> {
+        let seconds = match self {
+            Self::Tcp { buffer_bytes: None, .. } => round_trip.as_secs_f64(),
+            Self::Tcp { buffer_bytes: Some(bytes), .. } => *bytes as f64 / 1e6 / expected,
             Self::Disk(disk) | Self::Shared(SharedProbe { disk, tells_bulk: false, .. }) => {
-                let round_trips = if disk.keys == Keys::Solicited { 2 } else { 1 };
-                (disk.metric.command_s(disk.depth, disk.mix().size_bytes, expected), round_trips)
+                disk.metric.command_s(disk.depth, disk.mix().size_bytes, expected)
             }
             _ => return None,
         };
-        Duration::try_from_secs_f64(seconds).ok().map(|turn| (turn, round_trips))
+        Duration::try_from_secs_f64(seconds).ok()
     }
 
     /// What this machine lacks for it; nothing if it lacks nothing.
@@ -255,11 +281,12 @@ impl Probe {
         }
     }
 
-    /// What is not as the study has it, because this machine lacks something that it can be measured without.
+    /// What is not as the study has it, because this machine lacks something that it can be measured without, or nobody tells it.
     pub(crate) fn caveat(&self, is_quick: bool) -> Option<&'static str> {
         match self {
             Self::Files(files) => files.caveat(is_quick),
             Self::Virtual(_) if !guest::is_accelerated() => Some(guest::EMULATED),
+            Self::Login(_) => Some(login::OF_TARGET),
             _ => None,
         }
     }
@@ -292,6 +319,8 @@ impl Probe {
 pub(crate) struct Run {
     pub(crate) measured: f64,
     pub(crate) model: Option<(f64, Limit)>,
+    /// How many round trips a command takes, by the keys that were agreed on: of reads and writes, the mean.
+    pub(crate) round_trips: f64,
     /// The share of one processor that this process had.
     pub(crate) processor: f64,
     /// The share of all processors that nobody used meanwhile.
@@ -321,6 +350,7 @@ impl Run {
         Self {
             measured,
             model,
+            round_trips: 1.0,
             processor: 0.0,
             idle: 1.0,
             busiest: 0.0,

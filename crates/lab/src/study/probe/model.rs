@@ -48,12 +48,16 @@ pub(super) fn plain(path: &NetworkPath) -> Option<(f64, Limit)> {
     limits.min_by(|one, other| one.0.total_cmp(&other.0))
 }
 
-/// What is to be expected of a disk: of its reads and writes by their shares, each with a direction of the line of its own.
-pub(super) fn disk(driven: Driven<'_>, probe: &DiskProbe, agreed: &Negotiated) -> Option<(f64, Limit)> {
-    let Mix { size_bytes, read_share } = probe.mix();
+/// What is to be expected of the reads and of the writes of a disk, each with a direction of the line of its own.
+fn each(
+    driven: Driven<'_>,
+    probe: &DiskProbe,
+    agreed: &Negotiated,
+    round_trip: Duration,
+) -> [model::Expected; 2] {
+    let Mix { size_bytes, .. } = probe.mix();
     let link = driven.link;
     let window = probe.tcp_buffer_bytes.map(|bytes| bytes as u64);
-    let round_trip = Duration::try_from_secs_f64(agreed.idle_round_trip_us? / 1e6).ok()?;
     let expect = |kind, shape, max_recv_data_segment_length| {
         let settings = Settings {
             initial_r2t: agreed.initial_r2t,
@@ -67,8 +71,24 @@ pub(super) fn disk(driven: Driven<'_>, probe: &DiskProbe, agreed: &Negotiated) -
         };
         model::expect(&path(driven, shape, round_trip, window), &settings, kind, size_bytes)
     };
-    let read = expect(Kind::Read, &link.down, agreed.max_recv_data_segment_length);
-    let write = expect(Kind::Write, &link.up, agreed.target_max_recv_data_segment_length);
+    [
+        expect(Kind::Read, &link.down, agreed.max_recv_data_segment_length),
+        expect(Kind::Write, &link.up, agreed.target_max_recv_data_segment_length),
+    ]
+}
+
+/// How many round trips a command of a disk takes by what was agreed on: of reads and writes, the mean.
+pub(super) fn round_trips(driven: Driven<'_>, probe: &DiskProbe, agreed: &Negotiated) -> f64 {
+    let Mix { read_share, .. } = probe.mix();
+    let [read, write] = each(driven, probe, agreed, driven.link.round_trip()).map(|one| one.round_trips);
+    f64::from(read) * read_share + f64::from(write) * (1.0 - read_share)
+}
+
+/// What is to be expected of a disk: of its reads and writes by their shares.
+pub(super) fn disk(driven: Driven<'_>, probe: &DiskProbe, agreed: &Negotiated) -> Option<(f64, Limit)> {
+    let Mix { size_bytes, read_share } = probe.mix();
+    let round_trip = Duration::try_from_secs_f64(agreed.idle_round_trip_us? / 1e6).ok()?;
+    let [read, write] = each(driven, probe, agreed, round_trip);
     let (bytes_per_s, limit) = model::mixed(&read, &write, read_share);
     let figure = match probe.metric {
         Metric::MegabytesPerSecond => bytes_per_s / 1e6,
@@ -102,5 +122,55 @@ mod tests {
         let (bbr, of_bbr) = limit("bbr");
         assert_eq!((of_reno, of_cubic, of_bbr), (Limit::Loss, Limit::Loss, Limit::Link));
         assert!(reno <= cubic && cubic < 1.0 && (18.0..19.0).contains(&bbr), "{cubic}, {bbr}");
+    }
+
+    #[test]
+    fn round_trips_are_those_of_the_keys_that_were_agreed_on() {
+        use lunette_workload::{Percent, Sizes, Spread, Workload};
+
+        let probe = |read| {
+            let sizes = Sizes::one(64 << 10);
+            let read = Percent::new(read);
+            let workload = Workload { sizes, read, random: Percent::ZERO, spread: Spread::Uniform };
+            DiskProbe::new(workload, 1, Metric::MegabytesPerSecond)
+        };
+        let unasked = Negotiated {
+            initial_r2t: false,
+            immediate_data: true,
+            first_burst_length: 64 << 10,
+            max_burst_length: 64 << 10,
+            max_outstanding_r2t: 1,
+            max_connections: 1,
+            error_recovery_level: 0,
+            max_recv_data_segment_length: 8192,
+            target_max_recv_data_segment_length: 8192,
+            header_digest: false,
+            data_digest: false,
+            connections: 1,
+            idle_round_trip_us: None,
+        };
+        let link: Link = "oc3-50".parse().expect("a link");
+        let count = |probe: &DiskProbe, agreed: &Negotiated| {
+            round_trips(Driven { link: &link, congestion_control: "reno" }, probe, agreed)
+        };
+        assert_eq!(count(&probe(0), &unasked), 1.0);
+        // What the study asks for is the same in all of these.
+        for (agreed, expected) in [
+            (Negotiated { initial_r2t: true, ..unasked.clone() }, 2.0),
+            (Negotiated { first_burst_length: 8192, ..unasked.clone() }, 2.0),
+            (
+                Negotiated {
+                    initial_r2t: true,
+                    immediate_data: false,
+                    max_burst_length: 16 << 10,
+                    ..unasked
+                },
+                5.0,
+            ),
+        ] {
+            assert_eq!(count(&probe(0), &agreed), expected, "{agreed:?}");
+            assert_eq!(count(&probe(100), &agreed), 1.0);
+            assert_eq!(count(&probe(50), &agreed), (1.0 + expected) / 2.0);
+        }
     }
 }

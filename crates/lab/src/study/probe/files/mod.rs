@@ -138,6 +138,15 @@ impl FilesProbe {
         files::lacks().or_else(own)
     }
 
+    /// Whether a target of ours has the disk.
+    pub(crate) const fn has_target(&self) -> bool {
+        match self.job {
+            Job::Each(Scheme::Iscsi { .. }) | Job::Mail(_) | Job::Web { .. } => true,
+            Job::Whole { is_attached, .. } => is_attached,
+            Job::Each(Scheme::Direct | Scheme::Share(_)) => false,
+        }
+    }
+
     /// Programs that take part, by the names that results have.
     pub(crate) const fn programs(&self) -> &'static [&'static str] {
         match self.job {
