@@ -10,6 +10,7 @@ use clap::Args;
 use lunette_tests::process::run;
 use serde::{Deserialize, Serialize};
 
+use crate::report::Tally;
 use crate::suites;
 use crate::workspace::Workspace;
 
@@ -88,6 +89,9 @@ struct Row {
     seconds: f64,
     /// Why there are no figures.
     failure: Option<String>,
+    /// What this machine lacks for it, with what to install, where that is why there are none.
+    #[serde(default)]
+    lacks: Option<String>,
     cells: usize,
     /// Cells that reach 95 % of what the model expects, and those that have a model.
     reached: usize,
@@ -160,7 +164,8 @@ pub(crate) fn run_all(workspace: &Workspace, options: &Options) -> Result<bool> 
         let json = serde_json::to_string_pretty(&outcome)?;
         std::fs::write(path, json + "\n").with_context(|| path.display().to_string())?;
     }
-    print!("\n{}", outcome.markdown());
+    print!("\n{}\n", outcome.markdown());
+    println!("{} studies: {}", outcome.rows.len(), outcome.tally());
     Ok(outcome.is_good())
 }
 
@@ -182,6 +187,7 @@ fn study(binary: &Path, name: &str, is_quick: bool, directory: &Path) -> Result<
         study: name.to_owned(),
         seconds: began.elapsed().as_secs_f64(),
         failure: None,
+        lacks: None,
         cells: 0,
         reached: 0,
         modelled: 0,
@@ -190,7 +196,11 @@ fn study(binary: &Path, name: &str, is_quick: bool, directory: &Path) -> Result<
     };
     if !finished.success() {
         let told = finished.output.lines().find_map(|line| line.strip_prefix("error: "));
-        row.failure = Some(told.map_or_else(|| finished.ending(), str::to_owned));
+        let told = told.map_or_else(|| finished.ending(), str::to_owned);
+        match lack(name, &told) {
+            Some(lack) => row.lacks = Some(lack.to_owned()),
+            None => row.failure = Some(told),
+        }
         return Ok((row, None));
     }
     let json = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -198,6 +208,11 @@ fn study(binary: &Path, name: &str, is_quick: bool, directory: &Path) -> Result<
     row.cells = result.cells.len();
     row.machine = result.cells.iter().filter(|cell| cell.limit.starts_with("machine")).count();
     Ok((row, Some(result.host)))
+}
+
+/// What this machine lacks for a study, where that is what `lunette lab run` says of its failure.
+fn lack<'a>(study: &str, told: &'a str) -> Option<&'a str> {
+    told.strip_prefix(study)?.strip_prefix(": it needs ")
 }
 
 /// What a command of this binary says first on its standard output, whatever its status.
@@ -208,8 +223,17 @@ fn first_line(binary: &Path, arguments: &[&str]) -> Result<String> {
 }
 
 impl Row {
+    /// There are figures.
+    const fn is_measured(&self) -> bool {
+        self.failure.is_none() && self.lacks.is_none()
+    }
+
     fn line(&self) -> String {
-        let told = self.failure.clone().unwrap_or_else(|| format!("{} cells", self.cells));
+        let told = match (&self.failure, &self.lacks) {
+            (Some(failure), _) => failure.clone(),
+            (None, Some(lack)) => format!("skipped: it needs {lack}"),
+            (None, None) => format!("{} cells", self.cells),
+        };
         format!("{:>8.1} s  {}: {told}", self.seconds, self.study)
     }
 
@@ -217,6 +241,9 @@ impl Row {
         let Self { study, seconds, cells, reached, modelled, machine, unexplained, .. } = self;
         if let Some(failure) = &self.failure {
             return format!("| {study} | **{failure}** | – | – | – | {seconds:.1} |\n");
+        }
+        if let Some(lack) = &self.lacks {
+            return format!("| {study} | skipped: it needs {lack} | – | – | – | {seconds:.1} |\n");
         }
         let met = if *modelled == 0 { "–".to_owned() } else { format!("{reached} of {modelled}") };
         format!("| {study} | {cells} | {met} | {machine} | {unexplained} | {seconds:.1} |\n")
@@ -226,7 +253,7 @@ impl Row {
 impl Outcome {
     /// Puts in what the check says, and prints which cells are short.
     fn check(&mut self, binary: &Path, directory: &Path) -> Result<()> {
-        if self.rows.iter().all(|row| row.failure.is_some()) {
+        if !self.rows.iter().any(Row::is_measured) {
             return Ok(());
         }
         let directory = directory.to_str().context("a directory in UTF-8")?;
@@ -255,11 +282,21 @@ impl Outcome {
         self.rows.iter().map(|row| row.seconds).sum()
     }
 
-    /// Whether all of it is as it is to be. A part is only to be measured.
+    /// Whether all of it is as it is to be. A part is only to be measured. What this machine lacks programs for is a skip, as of tests.
     fn is_good(&self) -> bool {
         let is_in_time = !self.is_quick || self.seconds() <= QUICK_BAR.as_secs_f64();
-        let is_measured = self.rows.iter().all(|row| row.failure.is_none());
-        is_measured && (!self.is_whole || (self.is_met && is_in_time))
+        let has_failed = self.rows.iter().any(|row| row.failure.is_some());
+        !has_failed && (!self.is_whole || (self.is_met && is_in_time))
+    }
+
+    /// How many studies were measured, have failed and were skipped.
+    fn tally(&self) -> Tally {
+        let count = |is: fn(&Row) -> bool| self.rows.iter().filter(|row| is(row)).count() as u64;
+        Tally {
+            passed: count(Row::is_measured),
+            failed: count(|row| row.failure.is_some()),
+            skipped: count(|row| row.lacks.is_some()),
+        }
     }
 
     /// The table, and a sentence that says what it is of.
@@ -287,7 +324,11 @@ impl Outcome {
             (true, true) => "`lunette lab check` is content",
             (true, false) => "**`lunette lab check` is not content**",
         };
-        let _ = write!(text, "{runs}; {check}. ");
+        let Tally { failed, skipped, .. } = self.tally();
+        let counted =
+            |count: u64, what: &str| if count > 0 { format!("; {count} {what}") } else { String::new() };
+        let (failed, skipped) = (counted(failed, "failed"), counted(skipped, "skipped for want of programs"));
+        let _ = write!(text, "{runs}; {check}{failed}{skipped}. ");
         match &self.host {
             Some(host) => {
                 let gib = host.memory_bytes as f64 / f64::from(1_u32 << 30);
@@ -341,6 +382,7 @@ mod tests {
             study: "dalgic-tcp".to_owned(),
             seconds,
             failure: None,
+            lacks: None,
             cells: 16,
             reached: 15,
             modelled: 16,
@@ -381,6 +423,45 @@ mod tests {
         assert!(part.is_good() && part.markdown().contains("| 901 |"));
         part.rows[0].failure = Some("it needs smbd".to_owned());
         assert!(!part.is_good() && part.markdown().contains("| dalgic-tcp | **it needs smbd** | – |"));
+        assert!(part.markdown().contains("some of the studies; 1 failed. "), "{}", part.markdown());
+    }
+
+    #[test]
+    fn a_study_that_lacks_programs_is_skipped_and_no_failure() {
+        let told = "fujita-postmark: it needs postmark (Debian: apt-get install postmark)";
+        let lacking = lack("fujita-postmark", told).expect("a lack");
+        assert_eq!(lacking, "postmark (Debian: apt-get install postmark)");
+        for other in ["fujita-postmark: the disk is not ready: it needs time", "lu-files: it needs smbd", ""]
+        {
+            assert_eq!(lack("fujita-postmark", other), None, "{other}");
+        }
+        let mut outcome = outcome(10.0);
+        let mut row = outcome.rows[0].clone();
+        (row.study, row.lacks, row.cells) = ("fujita-postmark".to_owned(), Some(lacking.to_owned()), 0);
+        assert!(
+            row.line()
+                .ends_with("fujita-postmark: skipped: it needs postmark (Debian: apt-get install postmark)")
+        );
+        outcome.rows.push(row);
+        let text = outcome.markdown();
+        assert!(
+            text.contains(
+                "| fujita-postmark | skipped: it needs postmark (Debian: apt-get install postmark) | – |"
+            ),
+            "{text}"
+        );
+        assert!(text.contains("content; 1 skipped for want of programs. "), "{text}");
+        assert!(outcome.is_good());
+        assert_eq!(outcome.tally(), Tally { passed: 1, failed: 0, skipped: 1 });
+        outcome.rows[0].failure = Some("hangs".to_owned());
+        assert!(!outcome.is_good());
+        assert_eq!(outcome.tally(), Tally { passed: 0, failed: 1, skipped: 1 });
+    }
+
+    #[test]
+    fn what_a_study_says_when_it_lacks_something_is_what_is_looked_for() {
+        let source = include_str!("../../crates/lab/src/error.rs");
+        assert!(source.contains("#[error(\"it needs {0}\")]"), "{source}");
     }
 
     #[test]
