@@ -42,6 +42,8 @@ struct Shared {
 #[derive(Default)]
 struct State {
     in_use_bytes: usize,
+    /// Of these, what was taken by [`BufferPool::allocate_unasked`].
+    unasked_bytes: usize,
     kept_bytes: usize,
     kept: [Vec<Box<[Page]>>; KEPT_CLASSES],
 }
@@ -91,22 +93,48 @@ impl BufferPool {
     ///
     /// `None` when the limit is reached, or when the system has no memory.
     pub fn allocate(&self, len: usize) -> Option<Buffer> {
+        self.take(len, false, 0)
+    }
+
+    /// A buffer for what was not asked for. All of these together have half of the pool at most, so that there is
+    /// memory for what those must become that have to grow before they are of use ([`Self::allocate_instead`]); of that half no share
+    /// takes more than it leaves to the others.
+    pub fn allocate_unasked(&self, len: usize) -> Option<Buffer> {
+        self.take(len, true, 0)
+    }
+
+    /// A buffer that takes the place of `smaller`, which its holder gives back as soon as it has this one: a share that has
+    /// nothing else has its first buffer in this one.
+    pub fn allocate_instead(&self, len: usize, smaller: &Buffer) -> Option<Buffer> {
+        self.take(len, false, byte_len(&smaller.pages))
+    }
+
+    fn take(&self, len: usize, is_unasked: bool, replaced_bytes: usize) -> Option<Buffer> {
         let (page_count, class) = class_of(len)?;
         let bytes = page_count * PAGE_BYTES;
+        let limit_bytes = self.shared.limit_bytes;
         let mut state = self.shared.lock();
         let in_use_bytes = state.in_use_bytes.checked_add(bytes)?;
-        if in_use_bytes > self.shared.limit_bytes {
+        if in_use_bytes > limit_bytes {
             return None;
         }
         if let Some(account) = &self.account {
             let taken = account.load(Ordering::Relaxed);
             // A share's first buffer is always granted, or a small pool would never serve a large command.
-            if taken > 0 && taken + bytes > self.shared.limit_bytes - in_use_bytes {
-                return None;
+            if taken > replaced_bytes {
+                let left_bytes = limit_bytes - in_use_bytes;
+                let left_unasked_bytes = (limit_bytes / 2).saturating_sub(state.unasked_bytes + bytes);
+                let left_bytes = if is_unasked { left_bytes.min(left_unasked_bytes) } else { left_bytes };
+                if taken - replaced_bytes + bytes > left_bytes {
+                    return None;
+                }
             }
             account.store(taken + bytes, Ordering::Relaxed);
         }
         state.in_use_bytes = in_use_bytes;
+        if is_unasked {
+            state.unasked_bytes += bytes;
+        }
         let kept = class.and_then(|class| state.kept[class].pop());
         let (pages, dropped) = match kept {
             Some(pages) => {
@@ -122,12 +150,44 @@ impl BufferPool {
             None => match <[Page]>::new_box_zeroed_with_elems(page_count) {
                 Ok(pages) => pages,
                 Err(_) => {
-                    drop(self.shared.give_back(bytes, self.account.as_deref()));
+                    drop(self.shared.give_back(bytes, is_unasked, self.account.as_deref()));
                     return None;
                 }
             },
         };
-        Some(Buffer { pages, len, shared: Arc::clone(&self.shared), account: self.account.clone() })
+        Some(Buffer {
+            pages,
+            len,
+            is_unasked,
+            shared: Arc::clone(&self.shared),
+            account: self.account.clone(),
+        })
+    }
+
+    /// Bytes of all buffers that this share has out, each rounded up to its power of two; 0 if it is none.
+    pub fn taken_bytes(&self) -> usize {
+        self.account.as_ref().map_or(0, |account| account.load(Ordering::Relaxed))
+    }
+
+    /// Whether a buffer of `len` bytes can ever be had.
+    pub fn is_possible(&self, len: usize) -> bool {
+        class_of(len).is_some_and(|(page_count, _)| page_count * PAGE_BYTES <= self.shared.limit_bytes)
+    }
+
+    /// Whether a share that has nothing yet would get a buffer of `len` bytes now.
+    pub fn has_room(&self, len: usize) -> bool {
+        let left_bytes = self.shared.limit_bytes - self.shared.lock().in_use_bytes;
+        class_of(len).is_some_and(|(page_count, _)| page_count * PAGE_BYTES <= left_bytes)
+    }
+
+    /// Whether [`Self::allocate_unasked`] would grant so many bytes, be they one buffer or several.
+    pub fn has_room_unasked(&self, bytes: usize) -> bool {
+        let state = self.shared.lock();
+        let half_bytes = self.shared.limit_bytes / 2;
+        let left_bytes =
+            half_bytes.saturating_sub(state.unasked_bytes).min(self.shared.limit_bytes - state.in_use_bytes);
+        let taken = self.taken_bytes();
+        left_bytes.checked_sub(bytes).is_some_and(|left_bytes| taken + bytes <= left_bytes)
     }
 
     /// Bytes of all buffers that are out, each rounded up to its power of two.
@@ -159,19 +219,22 @@ impl Shared {
     }
 
     /// Ends the use of `bytes`; the state comes back locked.
-    fn give_back(&self, bytes: usize, account: Option<&Account>) -> MutexGuard<'_, State> {
+    fn give_back(&self, bytes: usize, is_unasked: bool, account: Option<&Account>) -> MutexGuard<'_, State> {
         let mut state = self.lock();
         state.in_use_bytes -= bytes;
+        if is_unasked {
+            state.unasked_bytes -= bytes;
+        }
         if let Some(account) = account {
             account.store(account.load(Ordering::Relaxed).saturating_sub(bytes), Ordering::Relaxed);
         }
         state
     }
 
-    fn take_back(&self, pages: Box<[Page]>, account: Option<&Account>) {
+    fn take_back(&self, pages: Box<[Page]>, is_unasked: bool, account: Option<&Account>) {
         let bytes = byte_len(&pages);
         let class = pages.len().trailing_zeros() as usize;
-        let mut state = self.give_back(bytes, account);
+        let mut state = self.give_back(bytes, is_unasked, account);
         if class < KEPT_CLASSES {
             state.kept_bytes += bytes;
             state.kept[class].push(pages);
@@ -183,6 +246,7 @@ impl Shared {
 pub struct Buffer {
     pages: Box<[Page]>,
     len: usize,
+    is_unasked: bool,
     shared: Arc<Shared>,
     account: Option<Arc<Account>>,
 }
@@ -210,7 +274,8 @@ impl fmt::Debug for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.shared.take_back(std::mem::take(&mut self.pages), self.account.as_deref());
+        let pages = std::mem::take(&mut self.pages);
+        self.shared.take_back(pages, self.is_unasked, self.account.as_deref());
     }
 }
 
@@ -310,6 +375,41 @@ mod tests {
         assert!(share.allocate(1).is_none());
         drop(whole);
         assert!(share.allocate(1).is_some());
+    }
+
+    #[test]
+    fn what_was_not_asked_for_has_half_of_the_pool_at_most() {
+        let pool = BufferPool::new(16 * 4096);
+        let shares: Vec<BufferPool> = (0..4).map(|_| pool.share()).collect();
+        let mut unasked = Vec::new();
+        for _ in 0..8 {
+            unasked.extend(shares.iter().filter_map(|share| share.allocate_unasked(4096)));
+        }
+        assert_eq!(pool.in_use_bytes(), 6 * 4096, "as much of the half is left as one has");
+        assert!(!shares[0].has_room_unasked(4096));
+        assert!(shares[0].allocate(4096).is_some(), "the other half is for what was asked for");
+        let late = pool.share();
+        assert!(late.allocate_unasked(4096).is_some(), "a first buffer is granted");
+        unasked.truncate(2);
+        assert_eq!(late.taken_bytes(), 0);
+        assert!(late.has_room_unasked(3 * 4096) && !late.has_room_unasked(4 * 4096));
+        drop(unasked);
+        assert_eq!((pool.in_use_bytes(), pool.shared.lock().unasked_bytes), (0, 0));
+    }
+
+    #[test]
+    fn a_buffer_may_take_the_place_of_a_smaller_one() {
+        let pool = BufferPool::new(16 * 4096);
+        let share = pool.share();
+        let smaller = share.allocate_unasked(4096).unwrap();
+        assert!(share.allocate(8 * 4096).is_none(), "both together are more than is left");
+        let larger = share.allocate_instead(8 * 4096, &smaller).unwrap();
+        drop(smaller);
+        assert_eq!((share.taken_bytes(), pool.in_use_bytes()), (8 * 4096, 8 * 4096));
+        assert!(pool.has_room(8 * 4096) && !pool.has_room(8 * 4096 + 1));
+        drop(larger);
+        assert!(pool.is_possible(16 * 4096) && !pool.is_possible(16 * 4096 + 1));
+        assert!(!pool.is_possible(usize::MAX));
     }
 
     #[test]
