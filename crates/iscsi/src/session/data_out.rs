@@ -156,6 +156,14 @@ impl<D: Share> Session<D> {
         self.advance(id, outbox);
     }
 
+    /// Of the first `wanted` bytes of a command's data, those that come only when [they are asked for](Self::solicit).
+    #[must_use]
+    pub fn bytes_to_solicit(&self, id: TaskId, wanted: u32) -> u32 {
+        let Some(task) = self.tasks.get(id) else { return 0 };
+        let unasked = if task.unsolicited_open { self.parameters.first_burst_length } else { task.received };
+        wanted.min(task.expected_out()).saturating_sub(unasked)
+    }
+
     /// Asks for the first `wanted` bytes of the command's data; [`Event::DataOutComplete`] follows. The initiator
     /// may have less to send than that: the answer says how much will be there.
     pub fn solicit(&mut self, id: TaskId, wanted: u32, outbox: &mut Outbox<D>) -> u32 {

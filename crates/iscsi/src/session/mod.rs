@@ -270,6 +270,22 @@ impl<D: Share> Session<D> {
         self.window.narrow();
     }
 
+    /// As [`Self::narrow_window`], to so many commands at a time where it is more.
+    pub fn narrow_window_to(&mut self, commands: u32) {
+        self.window.narrow_to(commands);
+    }
+
+    /// True while the initiator is given fewer commands at a time than were agreed on.
+    #[must_use]
+    pub const fn has_narrow_window(&self) -> bool {
+        self.window.is_narrow()
+    }
+
+    /// Whether a narrow window stays as it is because the driver has no room for more commands.
+    pub const fn hold_window(&mut self, is_held: bool) {
+        self.window.hold(is_held);
+    }
+
     /// The longest data segment that the initiator takes on a connection, in bytes (13.12).
     #[must_use]
     pub fn max_send_data_segment_length(&self, cid: Cid) -> u32 {

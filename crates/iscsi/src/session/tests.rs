@@ -344,3 +344,27 @@ fn data_that_others_wait_for_has_a_limit() {
     bench.session.others_wait(bench.now, id, &mut bench.outbox);
     assert!(bench.outbox.events.is_empty(), "the task has gone");
 }
+
+#[test]
+fn what_comes_by_itself_need_not_be_solicited() {
+    let mut bench = Bench::new(SessionType::Normal);
+    let mut command = |cmd_sn: u32, is_final: bool, immediate: u32| {
+        let pdu = ScsiCommand {
+            is_final,
+            write: true,
+            expected_data_transfer_length: 100_000,
+            initiator_task_tag: InitiatorTaskTag(cmd_sn),
+            cmd_sn: CmdSn(cmd_sn),
+            ..ScsiCommand::default()
+        };
+        let bhs = pdu.encode(immediate as usize);
+        bench.session.command(bench.now, CID, (&bhs, &pdu, &[]), immediate, &mut bench.outbox)
+    };
+    let [immediate, none, announced] = [(1, true, 1000), (2, true, 0), (3, false, 1000)]
+        .map(|(cmd_sn, is_final, bytes)| command(cmd_sn, is_final, bytes).expect("a command"));
+    let to_solicit = |id, wanted| bench.session.bytes_to_solicit(id, wanted);
+    assert_eq!((to_solicit(immediate, 100_000), to_solicit(immediate, 1000)), (99_000, 0));
+    assert_eq!((to_solicit(none, 100_000), to_solicit(none, u32::MAX)), (100_000, 100_000));
+    // FirstBurstLength is 65,536.
+    assert_eq!(to_solicit(announced, 100_000), 34_464);
+}

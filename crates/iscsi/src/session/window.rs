@@ -21,7 +21,7 @@ pub enum Admission {
 /// initiator never has more than `depth` commands outstanding. It never moves backwards.
 ///
 /// A target that was asked for more than it can serve narrows the window ([`Self::narrow`]): places of commands that end
-/// are kept back until half are left, and given again one at a time while all goes well.
+/// are kept back until half are left, and given again one at a time while all goes well and nothing [holds](Self::hold) it.
 #[derive(Debug)]
 pub struct CommandWindow<T> {
     exp_cmd_sn: CmdSn,
@@ -33,6 +33,8 @@ pub struct CommandWindow<T> {
     kept_back: u32,
     /// Commands that ended well since `wanted` changed.
     ended: u32,
+    /// There is no room for a wider window.
+    is_held: bool,
     /// Commands of the window that was too wide and may still be outstanding: they say nothing about the new width.
     of_before: u32,
     /// Slot `n` belongs to ExpCmdSN + n; the first is always empty.
@@ -50,6 +52,7 @@ impl<T> CommandWindow<T> {
             wanted: depth.max(1).into(),
             kept_back: 0,
             ended: 0,
+            is_held: false,
             of_before: 0,
             early: VecDeque::new(),
         }
@@ -127,7 +130,7 @@ impl<T> CommandWindow<T> {
         } else if self.wanted < self.depth {
             self.ended += 1;
             // A window's worth of commands went well with this width.
-            if self.ended >= self.wanted {
+            if self.ended >= self.wanted && !self.is_held {
                 self.ended = 0;
                 self.wanted += 1;
             }
@@ -140,11 +143,27 @@ impl<T> CommandWindow<T> {
 
     /// More came than can be served: halves the window, at most once for the commands of one window.
     pub fn narrow(&mut self) {
+        self.narrow_to(self.wanted / 2);
+    }
+
+    /// As [`Self::narrow`], to so many places where it has more.
+    pub fn narrow_to(&mut self, places: u32) {
         if self.of_before == 0 {
             self.of_before = self.depth - self.kept_back;
-            self.wanted = (self.wanted / 2).max(1);
+            self.wanted = self.wanted.min(places).max(1);
             self.ended = 0;
         }
+    }
+
+    /// Whether the window stays as it is, however well things go, or may become wider again.
+    pub const fn hold(&mut self, is_held: bool) {
+        self.is_held = is_held;
+    }
+
+    /// True while the initiator is to have fewer places than were agreed on.
+    #[must_use]
+    pub const fn is_narrow(&self) -> bool {
+        self.wanted < self.depth
     }
 
     /// Takes out what waits and is `unwanted`. Its numbers count as never received.
@@ -238,6 +257,21 @@ mod tests {
         assert!(widths.is_sorted() && widths.len() > 20, "a little at a time: {widths:?}");
         serve_all(&mut window);
         assert_eq!(width(&window), 64, "never beyond what was agreed on");
+    }
+
+    #[test]
+    fn a_window_opens_only_when_nothing_holds_it() {
+        let mut window = CommandWindow::<()>::new(CmdSn(0), 16);
+        window.narrow_to(3);
+        assert!(window.is_narrow());
+        window.hold(true);
+        (0..20).for_each(|_| serve_all(&mut window));
+        assert_eq!(width(&window), 3);
+        window.hold(false);
+        serve_all(&mut window);
+        assert_eq!(width(&window), 4);
+        (0..20).for_each(|_| serve_all(&mut window));
+        assert!(!window.is_narrow());
     }
 
     #[test]
