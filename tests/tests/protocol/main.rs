@@ -27,6 +27,7 @@ mod reload;
 mod requests;
 mod reservations;
 mod sessions;
+mod soliciting;
 mod transfers;
 mod write_atomic;
 

@@ -104,18 +104,25 @@ fn without_memory_a_command_is_to_be_tried_again() {
     session.silent().expect("the rest of the data is on its way");
     session.sequence((tag, TargetTransferTag::RESERVED), 1024, &data[1024..], 4096).expect("sent");
     full(&mut session, tag);
-    // Nothing is asked for that has no place.
-    let tag = session.command(&write(0, 0, data.len()), &[]).expect("sent");
-    full(&mut session, tag);
+    // Nothing is asked for that has no place: it waits.
+    let waiting = session.command(&write(0, 0, data.len()), &[]).expect("sent");
+    session.waits(A_WHILE).expect("there is no memory");
     assert_eq!(session.test_unit_ready(0).expect("an answer").status, 0);
     target.faults(0).clear();
-    while !held.is_empty() {
-        let (TargetPdu::ScsiDataIn(pdu), _) = session.receive().expect("data") else { panic!("no data") };
-        if pdu.status.is_some() {
-            assert!(held.remove(&pdu.initiator_task_tag.0));
+    let mut asked = None;
+    while !held.is_empty() || asked.is_none() {
+        match session.receive().expect("data or an R2T").0 {
+            TargetPdu::ScsiDataIn(pdu) if pdu.status.is_some() => {
+                assert!(held.remove(&pdu.initiator_task_tag.0));
+            }
+            TargetPdu::ScsiDataIn(_) => {}
+            TargetPdu::ReadyToTransfer(r2t) => asked = Some(r2t),
+            other => panic!("{other:?}"),
         }
     }
     assert_eq!(target.faults(0).calls(OperationKind::Write), 0);
+    session.answer_r2t(&asked.expect("an R2T"), &data, 4096).expect("sent");
+    session.good(waiting).expect("a write");
     let tag = session.write(0, 0, &data).expect("sent");
     session.good(tag).expect("there is memory again");
     let tag = session.read(0, 0, 16).expect("sent");

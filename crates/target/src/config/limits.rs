@@ -104,8 +104,9 @@ pub struct Limits {
     #[serde(deserialize_with = "ranged::<1, 1_048_576, _, _>")]
     pub connections_max: usize,
     /// Memory for the data of running commands, in bytes, 32 MiB to 1 PiB. No session takes more of it than it leaves to
-    /// the others: one alone gets half, two a third each. When nothing is left for a command, it ends with TASK SET FULL
-    /// and is tried again by its initiator, which is given a narrower command window for a while. Default 512 MiB: three sessions whose 128 commands have 1 MiB each, with as
+    /// the others: one alone gets half, two a third each; half of it is for data that comes unasked. When nothing is left, a write waits
+    /// until it is asked for its data, and any other command ends with TASK SET FULL and is tried again by its initiator, which is given
+    /// a narrower command window for a while. Default 512 MiB: three sessions whose 128 commands have 1 MiB each, with as
     /// much left for a fourth.
     #[serde(deserialize_with = "ranged_bytes::<BUFFER_MEMORY_MIN, BUFFER_MEMORY_MAX, _, _>")]
     pub buffer_memory_bytes: u64,

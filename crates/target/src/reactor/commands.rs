@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use lunette_block::{Buffer, Done, ErrorClass, IoCompletion, Operation, Volume, WriteSource};
-use lunette_iscsi::session::{Event, TaskId};
+use lunette_iscsi::session::TaskId;
 use lunette_scsi::{Io, IoOutcome, Lun, Next, Status, Terms};
 
 use super::Reactor;
@@ -102,7 +102,7 @@ impl Reactor {
             .and_then(Option::as_ref)
             .is_none_or(|context| context.id == id && context.is_starved);
         if starved && !view.aborted {
-            return self.finish_starved(index, id);
+            return self.finish_dropped(index, id);
         }
         if view.aborted {
             // It must not reach its store, and nobody sees how it ends.
@@ -139,41 +139,12 @@ impl Reactor {
         }
     }
 
-    /// Has the core ask the initiator for a command's data, into a buffer that holds all of it.
-    fn collect_data_out(&mut self, index: usize, id: TaskId, length: u32) {
-        let Some(session) = self.sessions.get_mut(index) else { return };
-        let Some(expected) = session.core.task(id).map(|view| view.expected_out) else { return };
-        let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut) else { return };
-        context.out_length = length;
-        let needed = length.min(expected) as usize;
-        let present = context.data_out.as_ref().map_or(0, |buffer| buffer.len());
-        if needed > present {
-            let Some(mut larger) = session.pool.allocate(needed) else {
-                return self.finish_starved(index, id);
-            };
-            if let Some(smaller) = &context.data_out {
-                larger[..present].copy_from_slice(smaller);
-            }
-            context.data_out = Some(larger);
-        }
-        let present = session.core.solicit(id, length, &mut self.outbox);
-        let is_complete = self.outbox.events.last() == Some(&Event::DataOutComplete(id));
-        let attachment = &session.attachment;
-        let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut) else { return };
-        context.out_present = present;
-        if is_complete {
-            return;
-        }
-        if let Some(times) = &mut context.times {
-            times.enter(self.started.elapsed(), Stage::Data);
-        }
-        if let (Some(command), Some(attachment)) = (&mut context.command, attachment) {
-            command.collects(&attachment.nexus);
-        }
-    }
-
     /// All data of a command is there.
     pub(super) fn data_out_complete(&mut self, index: usize, id: TaskId) {
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        session.data_came(id);
+        // The initiator sends on while the store has this.
+        self.ask_on(index);
         let Some(session) = self.sessions.get_mut(index) else { return };
         let Some(attachment) = &session.attachment else { return };
         let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut) else { return };

@@ -19,6 +19,17 @@ impl Reactor {
         self.refuse(index, id, Status::TaskSetFull);
     }
 
+    /// There was no memory for what a command brought unasked, and it was thrown away: the initiator is to have no more commands
+    /// at a time than there is room for now.
+    pub(super) fn finish_dropped(&mut self, index: usize, id: TaskId) {
+        if let Some(session) = self.sessions.get_mut(index) {
+            let places = session.contexts.iter().flatten().filter(|context| !context.is_starved).count();
+            session.core.narrow_window_to(places as u32);
+            session.unasked.dropped_bytes = self.shared.config.limits.first_burst_length_bytes as usize;
+        }
+        self.refuse(index, id, Status::TaskSetFull);
+    }
+
     /// Ends a command for a reason that its device server knows nothing of.
     pub(super) fn refuse(&mut self, index: usize, id: TaskId, status: Status) {
         if let Some(session) = self.sessions.get(index)
@@ -33,6 +44,9 @@ impl Reactor {
     pub(super) fn finish(&mut self, index: usize, id: TaskId, completion: &lunette_scsi::Completion) {
         let Some(session) = self.sessions.get_mut(index) else { return };
         let mut context = session.take_context(id);
+        if session.core.has_narrow_window() {
+            session.core.hold_window(session.is_crowded());
+        }
         if let Some(times) = context.as_mut().and_then(|context| context.times.take()) {
             session.tell_times(self.shared.recorder.as_ref(), self.started.elapsed(), id, *times);
         }

@@ -13,6 +13,9 @@ impl Reactor {
     /// Carries out what the core left in the outbox, until it leaves nothing more.
     pub(super) fn run_session(&mut self, index: usize) {
         loop {
+            if self.outbox.events.is_empty() {
+                self.ask_on(index);
+            }
             self.queue_pdus(index);
             if self.outbox.events.is_empty() {
                 return;

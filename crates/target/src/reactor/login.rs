@@ -18,6 +18,7 @@ use tracing::{debug, info};
 use super::connection::{Connection, Disconnect, Stage, Token};
 use super::heralds::SessionHerald;
 use super::session::{Attachment, Link, TargetSession};
+use super::soliciting::Unasked;
 use super::visitor::Visitor;
 use super::{Message, Reactor, Waiter};
 use crate::access::Caller;
@@ -204,6 +205,7 @@ impl Reactor {
             pool: self.shared.pool.share(),
             postponed: 0,
             contexts: Vec::new(),
+            unasked: Unasked::default(),
             retained: None,
             waiters: Vec::new(),
             joiners: Vec::new(),

@@ -24,6 +24,7 @@ mod preempt;
 mod receive;
 mod requests;
 mod session;
+mod soliciting;
 mod spoilt;
 mod state;
 mod strip;
@@ -33,6 +34,7 @@ mod transmit;
 mod visitor;
 mod wait;
 mod waiting;
+mod way;
 mod work;
 
 use std::collections::VecDeque;
@@ -59,6 +61,7 @@ use crate::server::Shared;
 use company::Company;
 use connection::{Connection, Disconnect, Token};
 use session::{Segment, TargetSession};
+use soliciting::Short;
 use wait::Vigil;
 
 pub(crate) use heralds::Untold;
@@ -161,6 +164,7 @@ pub(crate) struct Reactor {
     /// Commands that have to wait for another turn, of sessions by place.
     postponed: VecDeque<(usize, TaskId)>,
     copying: copying::Copying,
+    short: Short,
     /// PDUs that this turn has brought so far.
     pdus: usize,
     /// Commands of the bytes being parsed that may still be ended at once.
@@ -224,6 +228,7 @@ impl Reactor {
             company: Company::default(),
             postponed: VecDeque::new(),
             copying: copying::Copying::default(),
+            short: Short::default(),
             pdus: 0,
             at_once_left: 0,
             unparsed_bytes: 0,
@@ -286,7 +291,9 @@ impl Reactor {
     /// One wakeup: all that has come is read, all that can be answered is answered.
     fn turn(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
         let has_work = self.is_collecting || !self.postponed.is_empty() || !self.copying.is_empty();
-        let limit = if has_work { Duration::ZERO } else { TICK };
+        // Other reactors' tasks give memory back without a word.
+        let idle_limit = if self.short.is_empty() { TICK } else { soliciting::MEMORY_POLL };
+        let limit = if has_work { Duration::ZERO } else { idle_limit };
         self.vigil.wait(&self.epoll, events, limit, std::mem::take(&mut self.pdus))?;
         self.company.next_turn();
         self.copying.next_turn();
@@ -308,6 +315,7 @@ impl Reactor {
         self.settle_work();
         self.go_on_copying();
         self.collect_completions();
+        self.ask_where_memory_was_short();
         self.send_answers();
         if !self.postponed.is_empty() {
             self.begin_postponed();
@@ -401,6 +409,7 @@ impl Reactor {
                 }
                 session.core.tick(self.now, &mut self.outbox);
                 session.bound_waiting(self.now, &mut self.outbox);
+                self.bound_unasked(index);
                 self.run_session(index);
                 self.bound_retained(index);
             }

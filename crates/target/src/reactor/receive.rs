@@ -69,6 +69,10 @@ pub(super) struct Receiver {
 /// While such PDUs come, little more than their headers is read there.
 const LONG_DATA_BYTES: usize = 32 << 10;
 
+/// Writes up to this length get a buffer for all of their data at once while their session has no more than [`FEW_BYTES`].
+const WHOLE_BYTES_MAX: usize = 1 << 20;
+const FEW_BYTES: usize = 4 << 20;
+
 /// What is read into the scratch buffer between long PDUs: headers, commands without data.
 const SCRATCH_BYTES_AMONG_LONG: usize = 8 << 10;
 
@@ -354,6 +358,7 @@ impl Reactor {
                 let data = buffer.and_then(|buffer| buffer.get(offset..offset + frame.data_length));
                 // Without a buffer the task is gone, and with it the interest in its data.
                 let intact = data.is_none_or(intact);
+                self.some_data_came(index, id, frame.data_length);
                 self.pdu(index, &bhs, &ahs, Arrived::Placed, intact)
             }
             Place::Bytes(bytes) => {
@@ -410,9 +415,15 @@ impl Reactor {
         data_length: usize,
     ) -> Option<Buffer> {
         let expected = command.expected_data_transfer_length as usize;
-        // A large write's buffer is only taken once the command itself was found good.
-        let length = if expected <= SCRATCH_BYTES { expected } else { self.first_burst() };
-        self.sessions.get(session)?.pool.allocate(length.max(data_length))
+        let pool = &self.sessions.get(session)?.pool;
+        // A large write's buffer is only taken once the command itself was found good, and its turn has come; but while the
+        // session has few, that would only cost a copy.
+        let is_whole = expected <= SCRATCH_BYTES
+            || expected <= WHOLE_BYTES_MAX
+                && pool.taken_bytes() <= FEW_BYTES
+                && pool.has_room_unasked(FEW_BYTES);
+        let length = if is_whole { expected } else { self.first_burst() };
+        pool.allocate_unasked(length.max(data_length))
     }
 
     /// Bytes that can come unsolicited.

@@ -42,6 +42,12 @@ impl Reactor {
         }
     }
 
+    pub(super) fn some_data_came(&mut self, connection: usize, id: TaskId, bytes: usize) {
+        if let Some(session) = self.session_of(connection) {
+            session.some_data_came(id, bytes);
+        }
+    }
+
     /// One complete PDU of a session.
     pub(super) fn full_feature_pdu(
         &mut self,
@@ -75,6 +81,7 @@ impl Reactor {
                     && let Placement::Task { id, offset } = self.locate(connection, &pdu, bytes.len())
                 {
                     self.copy_to_task(connection, id, offset as usize, bytes);
+                    self.some_data_came(connection, id, bytes.len());
                 }
                 let Some(session) = self.sessions.get_mut(index) else { return };
                 session.core.data_out_arrived(self.now, cid, (bhs, &pdu), length, intact, &mut self.outbox);

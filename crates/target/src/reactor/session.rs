@@ -11,6 +11,8 @@ use lunette_wire::Cid;
 
 use super::Waiter;
 use super::connection::Token;
+use super::soliciting::{Asked, Unasked};
+use super::way::Way;
 use crate::registry::{SessionKey, SessionPlace};
 use crate::retained::Retained;
 use crate::task_times::TaskTimes;
@@ -113,6 +115,10 @@ pub(super) struct TaskContext {
     pub(super) copies_on: Option<u64>,
     /// Other commands of its unit keep it from going on.
     pub(super) is_waiting: bool,
+    /// Its data has yet to be asked for: it is among its session's [`TargetSession::unasked`].
+    pub(super) is_unasked: bool,
+    /// Its data has been asked for and has not come.
+    pub(super) asked: Option<Asked>,
     /// Where its time goes, if that is recorded.
     pub(super) times: Option<Box<TaskTimes>>,
 }
@@ -134,11 +140,14 @@ pub(super) struct Link {
     pub(super) cid: Cid,
     pub(super) token: Token,
     pub(super) text: TextNegotiation,
+    /// Bytes of its tasks' data that were asked for and have not come.
+    pub(super) asked_bytes: usize,
+    pub(super) way: Way,
 }
 
 impl Link {
     pub(super) fn new(cid: Cid, token: Token) -> Self {
-        Self { cid, token, text: TextNegotiation::default() }
+        Self { cid, token, text: TextNegotiation::default(), asked_bytes: 0, way: Way::default() }
     }
 }
 
@@ -161,6 +170,7 @@ pub(super) struct TargetSession {
     pub(super) postponed: usize,
     /// By the place of the task.
     pub(super) contexts: Vec<Option<TaskContext>>,
+    pub(super) unasked: Unasked,
     /// Its place among the sessions that wait for a connection, while it has none.
     pub(super) retained: Option<Retained>,
     /// Logins that wait for this session's end.
@@ -200,6 +210,8 @@ impl TargetSession {
             in_store: false,
             copies_on: None,
             is_waiting: false,
+            is_unasked: false,
+            asked: None,
             times: None,
         });
     }
@@ -220,7 +232,11 @@ impl TargetSession {
         {
             command.abandon(&attachment.nexus);
         }
-        context.take()
+        let context = context.take();
+        if let Some(asked) = context.as_ref().and_then(|context| context.asked) {
+            self.came(asked);
+        }
+        context
     }
 
     /// Tells the core of tasks that keep other initiators waiting because their data has not come, or has not been taken.

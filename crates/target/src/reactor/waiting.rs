@@ -49,11 +49,12 @@ impl Reactor {
     }
 
     /// A command was aborted. In a store it stays until that is done with it, and one that has yet to be looked at ends
-    /// then; but others may keep it waiting for ever, those that it aborts itself among them.
+    /// then; but others may keep it waiting for ever, those that it aborts itself among them, and so may what comes before
+    /// its data.
     pub(super) fn aborted(&mut self, index: usize, id: TaskId) {
         let Some(session) = self.sessions.get_mut(index) else { return };
         let waiter = WaitingCommand { session: index, place: session.place, task: id };
-        if session.context(id).is_some_and(|context| context.is_waiting) {
+        if session.context(id).is_some_and(|context| context.is_waiting || context.is_unasked) {
             self.finish(index, id, &lunette_scsi::Completion::status(Status::TaskAborted));
         } else if self.end_preemption(waiter) {
             // It may be one that has failed, and whose failure has yet to be told.

@@ -1,0 +1,307 @@
+//! When the data of writes is asked for (docs/decisions/0042): in the order of the commands, and no more at a time than what
+//! keeps the way busy and the processor's caches warm. A task's buffer is taken when its turn comes.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use lunette_iscsi::session::TaskId;
+use lunette_wire::Cid;
+
+use super::Reactor;
+use super::session::TargetSession;
+use crate::registry::SessionPlace;
+use crate::task_times::Stage;
+
+/// With so much asked for on one connection, in bytes, and not come, nothing more is asked for there where the
+/// [way](super::way) is short: half of a second-level cache. 100 microseconds at 40 Gbit/s.
+const ASKED_BYTES_MAX: usize = 512 << 10;
+
+/// What has not come so long after it was asked for does not count any more: an initiator that leaves one R2T unanswered
+/// gets the others all the same.
+const ASKED_PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long a session whose tasks wait for memory may get none; then they end with TASK SET FULL. A third of what
+/// Linux gives a command.
+const MEMORY_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How often is looked for memory that others give back.
+pub(super) const MEMORY_POLL: Duration = Duration::from_millis(1);
+
+/// Data that was asked for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked {
+    cid: Cid,
+    /// So much of it has not come.
+    bytes: usize,
+    at: Duration,
+}
+
+/// The tasks of a session whose data is still to be asked for.
+#[derive(Debug, Default)]
+pub(super) struct Unasked {
+    /// In the order in which that is to be done; may hold tasks that have ended.
+    tasks: VecDeque<TaskId>,
+    /// Something has changed since the tasks were looked at.
+    is_news: bool,
+    /// Since when there has been no memory for one of them that needs so many bytes, and for none behind it.
+    short: Option<(Duration, usize)>,
+    /// It is among the reactor's [`Short`].
+    is_listed: bool,
+    /// What one command brought unasked when there was no memory for it; 0 if that has never been.
+    pub(super) dropped_bytes: usize,
+}
+
+/// The sessions of a reactor that wait for memory, in the order in which they get it.
+#[derive(Debug, Default)]
+pub(super) struct Short {
+    sessions: VecDeque<(usize, SessionPlace)>,
+}
+
+impl Short {
+    pub(super) fn is_empty(&self) -> bool {
+        self.sessions.is_empty()
+    }
+}
+
+/// What has become of a task whose turn has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// Its data was asked for, or it has ended.
+    Over { took_memory: bool },
+    /// Enough has been asked for on its connection.
+    NoPlace,
+    /// There is no memory for so many bytes.
+    NoMemory(usize),
+}
+
+impl Turn {
+    const OVER: Self = Self::Over { took_memory: false };
+}
+
+impl TargetSession {
+    /// The data of a task is there.
+    pub(super) fn data_came(&mut self, id: TaskId) {
+        if let Some(asked) = self.context(id).and_then(|context| context.asked.take()) {
+            self.came(asked);
+        }
+    }
+
+    /// So much of the data of a task has come.
+    pub(super) fn some_data_came(&mut self, id: TaskId, bytes: usize) {
+        let Some(asked) = self.context(id).and_then(|context| context.asked.as_mut()) else { return };
+        let came = Asked { bytes: bytes.min(asked.bytes), ..*asked };
+        asked.bytes -= came.bytes;
+        self.came(came);
+    }
+
+    /// What was asked for has come, or is not waited for any more.
+    pub(super) fn came(&mut self, asked: Asked) {
+        self.unasked.is_news = true;
+        if let Some(link) = self.links.iter_mut().find(|link| link.cid == asked.cid) {
+            link.asked_bytes = link.asked_bytes.saturating_sub(asked.bytes);
+        }
+    }
+
+    /// Whether a task waits for its turn, and there is no buffer for its data.
+    fn is_short_of_memory(&mut self, id: TaskId) -> bool {
+        let expected = self.core.task(id).map_or(0, |view| view.expected_out);
+        self.context(id).filter(|context| context.is_unasked).is_some_and(|context| {
+            let present = context.data_out.as_ref().map_or(0, |buffer| buffer.len());
+            context.out_length.min(expected) as usize > present
+        })
+    }
+
+    /// Whether there is no room for more commands than the initiator has now.
+    pub(super) fn is_crowded(&self) -> bool {
+        let Unasked { short, dropped_bytes, .. } = self.unasked;
+        short.is_some() || dropped_bytes > 0 && !self.pool.has_room_unasked(2 * dropped_bytes)
+    }
+}
+
+impl Reactor {
+    /// A command wants its data: what does not come by itself is asked for when its turn has come.
+    pub(super) fn collect_data_out(&mut self, index: usize, id: TaskId, length: u32) {
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        let is_asked_for = session.core.bytes_to_solicit(id, length) > 0;
+        let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut) else { return };
+        context.out_length = length;
+        if !is_asked_for {
+            return self.solicit(index, id);
+        }
+        context.is_unasked = true;
+        if let (Some(command), Some(attachment)) = (&mut context.command, &session.attachment) {
+            command.collects(&attachment.nexus);
+        }
+        session.unasked.tasks.push_back(id);
+        session.unasked.is_news = true;
+        self.ask_on(index);
+    }
+
+    /// Asks for the data of a session's next tasks, as much as there is room for.
+    pub(super) fn ask_on(&mut self, index: usize) {
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        if std::mem::take(&mut session.unasked.is_news) && !session.unasked.tasks.is_empty() {
+            // Those who have waited for memory are served first.
+            let buffers_max = if self.short.is_empty() { usize::MAX } else { 0 };
+            self.ask_in_turn(index, buffers_max);
+        }
+    }
+
+    /// As [`Self::ask_on`], with buffers for so many tasks at most; answers whether a task got one.
+    fn ask_in_turn(&mut self, index: usize, mut buffers_max: usize) -> bool {
+        let mut short_bytes = None;
+        let mut has_got = false;
+        let mut at = 0;
+        while let Some(session) = self.sessions.get(index)
+            && let Some(&id) = session.unasked.tasks.get(at)
+        {
+            let are_several = session.links.len() > 1;
+            match self.take_turn(index, id, buffers_max > 0) {
+                Turn::Over { took_memory } => {
+                    has_got |= took_memory;
+                    buffers_max -= usize::from(took_memory);
+                    if let Some(session) = self.sessions.get_mut(index) {
+                        session.unasked.tasks.remove(at);
+                    }
+                }
+                Turn::NoPlace if are_several => at += 1,
+                Turn::NoPlace => break,
+                Turn::NoMemory(bytes) => {
+                    // Those behind it that need none may go on.
+                    buffers_max = 0;
+                    short_bytes.get_or_insert(bytes);
+                    at += 1;
+                }
+            }
+        }
+        let now = self.now;
+        let Some(session) = self.sessions.get_mut(index) else { return has_got };
+        let since = session.unasked.short.map_or(now, |(since, _)| if has_got { now } else { since });
+        session.unasked.short = short_bytes.map(|bytes| (since, bytes));
+        if short_bytes.is_some() {
+            session.core.narrow_window();
+            session.core.hold_window(true);
+            if !std::mem::replace(&mut session.unasked.is_listed, true) {
+                self.short.sessions.push_back((index, session.place));
+            }
+        }
+        has_got
+    }
+
+    fn take_turn(&mut self, index: usize, id: TaskId, may_take_memory: bool) -> Turn {
+        let now = self.now;
+        let Some(session) = self.sessions.get_mut(index) else { return Turn::OVER };
+        let Some(view) = session.core.task(id).filter(|view| !view.aborted) else { return Turn::OVER };
+        let (cid, expected) = (view.cid, view.expected_out);
+        let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut) else {
+            return Turn::OVER;
+        };
+        if context.id != id || !context.is_unasked {
+            return Turn::OVER;
+        }
+        let length = context.out_length;
+        let bytes = session.core.bytes_to_solicit(id, length) as usize;
+        // Without a connection it is asked for when it has one, and counts nowhere.
+        let mut link = cid.and_then(|cid| session.links.iter_mut().find(|link| link.cid == cid));
+        if let Some(link) = &mut link
+            && link.asked_bytes >= ASKED_BYTES_MAX
+            && let Some(connection) = self.connections.get(link.token.index)
+            && link.way.is_short(&connection.socket, now)
+        {
+            return Turn::NoPlace;
+        }
+        let needed = length.min(expected) as usize;
+        let present = context.data_out.as_ref().map_or(0, |buffer| buffer.len());
+        if needed > present {
+            let pool = &session.pool;
+            let larger = match &context.data_out {
+                _ if !may_take_memory && pool.is_possible(needed) => return Turn::NoMemory(needed),
+                Some(smaller) => pool.allocate_instead(needed, smaller),
+                None => pool.allocate(needed),
+            };
+            let Some(mut larger) = larger else {
+                if pool.is_possible(needed) {
+                    return Turn::NoMemory(needed);
+                }
+                context.is_unasked = false;
+                self.finish_starved(index, id);
+                return Turn::OVER;
+            };
+            if let Some(smaller) = &context.data_out {
+                larger[..present].copy_from_slice(smaller);
+            }
+            context.data_out = Some(larger);
+        }
+        context.is_unasked = false;
+        if let Some(link) = link {
+            link.asked_bytes += bytes;
+            context.asked = Some(Asked { cid: link.cid, bytes, at: now });
+        }
+        self.solicit(index, id);
+        Turn::Over { took_memory: needed > present }
+    }
+
+    /// Has the core ask the initiator for a command's data; the buffer has room for it.
+    fn solicit(&mut self, index: usize, id: TaskId) {
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut) else { return };
+        let present = session.core.solicit(id, context.out_length, &mut self.outbox);
+        context.out_present = present;
+        if self.outbox.events.last() == Some(&lunette_iscsi::session::Event::DataOutComplete(id)) {
+            return;
+        }
+        if let Some(times) = &mut context.times {
+            times.enter(self.started.elapsed(), Stage::Data);
+        }
+        if let (Some(command), Some(attachment)) = (&mut context.command, &session.attachment) {
+            command.collects(&attachment.nexus);
+        }
+    }
+
+    /// Looks whether there is memory now for those who wait for it, each in turn.
+    pub(super) fn ask_where_memory_was_short(&mut self) {
+        for _ in 0..self.short.sessions.len() {
+            let Some(&(index, place)) = self.short.sessions.front() else { return };
+            let is_there = self.sessions.get(index).is_some_and(|session| session.place == place);
+            if !is_there {
+                self.short.sessions.pop_front();
+                continue;
+            }
+            let are_others = self.short.sessions.len() > 1;
+            let has_got = self.ask_in_turn(index, if are_others { 1 } else { usize::MAX });
+            self.run_session(index);
+            let Some(session) = self.sessions.get_mut(index).filter(|session| session.place == place) else {
+                continue;
+            };
+            match session.unasked.short {
+                // Nobody takes away from under the first what it waits for.
+                Some((_, bytes)) if !has_got && !session.pool.has_room(bytes) => return,
+                Some(_) => self.short.sessions.push_back((index, place)),
+                None => session.unasked.is_listed = false,
+            }
+            self.short.sessions.pop_front();
+        }
+    }
+
+    /// Once a second: what has not come for long does not count any more, and who has waited for memory for long is told.
+    pub(super) fn bound_unasked(&mut self, index: usize) {
+        let now = self.now;
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        if session.unasked.tasks.is_empty() {
+            return;
+        }
+        let is_late = |asked: &mut Asked| now.saturating_sub(asked.at) >= ASKED_PATIENCE;
+        let contexts = session.contexts.iter_mut().flatten();
+        let late: Vec<Asked> = contexts.filter_map(|context| context.asked.take_if(is_late)).collect();
+        late.into_iter().for_each(|asked| session.came(asked));
+        let is_over = |since| now.saturating_sub(since) >= MEMORY_PATIENCE;
+        if session.unasked.short.take_if(|(since, _)| is_over(*since)).is_none() {
+            return;
+        }
+        for id in session.unasked.tasks.clone() {
+            if self.sessions.get_mut(index).is_some_and(|session| session.is_short_of_memory(id)) {
+                self.finish_starved(index, id);
+            }
+        }
+    }
+}
