@@ -26,6 +26,8 @@ const MESSAGE_BYTES: usize = 72;
 const AF_INET: u8 = 2;
 const IPPROTO_TCP: u8 = 6;
 const TCP_ESTABLISHED: u8 = 1;
+/// The first state of congestion control in which losses are repaired; the other one is behind it (`enum tcp_ca_state`, `linux/tcp.h`).
+const TCP_CA_RECOVERY: u8 = 3;
 /// The attribute with `struct tcp_info`, and its bit in a request.
 const INET_DIAG_INFO: u16 = 2;
 const WANTS_INFO: u8 = 1 << (INET_DIAG_INFO - 1);
@@ -41,6 +43,8 @@ pub struct TcpConnection {
     pub congestion_window_bytes: u64,
     /// What this end has made room for of what comes in a round trip, in bytes (`tcpi_rcv_space`).
     pub receive_space_bytes: u64,
+    /// It repairs losses: congestion control is in its states Recovery or Loss (`tcpi_ca_state`).
+    pub is_recovering: bool,
     /// Segments that this end has sent again, so far.
     pub retransmitted: u32,
     /// How long this end has had something to send, so far; zero where the kernel (before Linux 4.10) does not tell.
@@ -134,6 +138,7 @@ fn information(info: &[u8], local_port: u16, remote_port: u16) -> Option<TcpConn
         remote_port,
         congestion_window_bytes: u64::from(four(80)?) * u64::from(four(16)?),
         receive_space_bytes: u64::from(four(96)?),
+        is_recovering: *info.get(1)? >= TCP_CA_RECOVERY,
         retransmitted: four(100)?,
         busy: time(168),
         held_by_receiver: time(176),
@@ -193,11 +198,12 @@ mod tests {
         whole.extend([1, 2, 0, 0]);
         whole.extend([4 + 104, INET_DIAG_INFO].map(u16::to_ne_bytes).concat());
         let mut info = [0; 104];
-        (info[16], info[80], info[96]) = (100, 7, 9);
+        (info[1], info[16], info[80], info[96]) = (3, 100, 7, 9);
         whole.extend(info);
         let found = connection(&whole).expect("a connection");
         assert_eq!((found.local_port, found.remote_port), (10, 20));
         assert_eq!((found.congestion_window_bytes, found.receive_space_bytes), (700, 9));
+        assert!(found.is_recovering);
         // An older kernel tells less.
         assert_eq!(found.busy, Duration::ZERO);
         for length in 0..whole.len() {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use lunette_link::Counts;
 
 use crate::carrier::Carried;
 use crate::emulator::End;
@@ -15,6 +16,7 @@ use crate::namespace::Namespace;
 pub struct Mark {
     lateness_us: [Histogram<u64>; 2],
     overruns: [u64; 2],
+    counts: [Counts; 2],
 }
 
 /// How a link was kept for a time.
@@ -24,6 +26,10 @@ pub struct Keeping {
     pub lateness_median: Duration,
     /// Packets of both directions that were lost beside the link, because this process was busy.
     pub overrun: u64,
+    /// Packets of both directions that were lost on the wire, as the link has it.
+    pub lost: u64,
+    /// Packets of both directions for which the link's queues had no room.
+    pub dropped: u64,
     /// Packets that went out in the direction that had fewer: of how many at least the lateness is.
     pub fewest: u64,
 }
@@ -48,12 +54,14 @@ impl Watcher {
     pub fn mark(&self) -> io::Result<Mark> {
         let [near, far] = self.ends.each_ref().map(|(namespace, end)| dropped(namespace, *end));
         let mut overruns = [near?, far?];
+        let mut counts = [Counts::default(); 2];
         let lateness_us = std::array::from_fn(|way| {
             let carried = self.carried[way].lock().unwrap_or_else(PoisonError::into_inner);
             overruns[way] += carried.refused.packets + carried.unreadable;
+            counts[way] = carried.counts();
             carried.lateness_us.clone()
         });
-        Ok(Mark { lateness_us, overruns })
+        Ok(Mark { lateness_us, overruns, counts })
     }
 
     /// How the link was kept from then on.
@@ -66,9 +74,15 @@ impl Watcher {
         let ways: Vec<Histogram<u64>> = ways.collect();
         let median_us = ways.iter().map(|late| late.value_at_quantile(0.5)).sum();
         let overrun = now.overruns.iter().zip(mark.overruns).map(|(now, before)| now.saturating_sub(before));
+        let more = |of: fn(&Counts) -> u64| {
+            let ways = now.counts.iter().zip(&mark.counts);
+            ways.map(|(now, before)| of(now).saturating_sub(of(before))).sum()
+        };
         Ok(Keeping {
             lateness_median: Duration::from_micros(median_us),
             overrun: overrun.sum(),
+            lost: more(|counts| counts.lost),
+            dropped: more(|counts| counts.dropped),
             fewest: ways.iter().map(Histogram::len).min().unwrap_or_default(),
         })
     }

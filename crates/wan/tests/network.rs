@@ -119,6 +119,32 @@ fn a_link_without_a_way_through_lets_nothing_through() {
 }
 
 #[test]
+fn what_the_link_takes_is_told_from_one_moment_to_another() {
+    // One direction loses each packet on the wire, and the other has room for few long ones.
+    let Some(emulator) = network("up.loss=100%,down.rate=1M,down.queue=3K") else { return };
+    let (near, far) = sockets(&emulator);
+    let before = emulator.mark().expect("counters");
+    near.send(b"lost").expect("a socket");
+    for _ in 0..20 {
+        far.send(&[0; 1400]).expect("a socket");
+    }
+    let began = Instant::now();
+    loop {
+        let keeping = emulator.since(&before).expect("counters");
+        // The kernel has packets of its own.
+        if keeping.lost >= 1 && keeping.dropped >= 10 {
+            break;
+        }
+        assert!(began.elapsed() < LIMIT, "{keeping:?}");
+        thread::sleep(Duration::from_millis(1));
+    }
+    // Of all of them before no more are told than there were.
+    let [up, down] = emulator.statistics().expect("counters");
+    let keeping = emulator.since(&emulator.mark().expect("counters")).expect("counters");
+    assert!(keeping.lost < up.counts.lost && keeping.dropped < down.counts.dropped, "{keeping:?}");
+}
+
+#[test]
 fn the_longest_packet_is_as_long_as_the_link_says() {
     let Some(emulator) = network("mtu=1400") else { return };
     let (near, far) = sockets(&emulator);

@@ -103,6 +103,8 @@ fn kept(statistics: &[Statistics; 2]) -> Keeping {
     Keeping {
         lateness_median: statistics.iter().map(|direction| direction.lateness_median).sum(),
         overrun: statistics.iter().map(|direction| direction.overrun).sum(),
+        lost: statistics.iter().map(|direction| direction.counts.lost).sum(),
+        dropped: statistics.iter().map(|direction| direction.counts.dropped).sum(),
         fewest: statistics.iter().map(|direction| direction.counts.arrived).min().unwrap_or_default(),
     }
 }
