@@ -26,9 +26,8 @@ pub(crate) const POSTMARK: Study = Study {
     paper: PAPER,
     question: "what the design of a target makes of PostMark, a mail server's work on files, with cold caches (figure 7)",
     differs: "PostMark itself, of Debian's package postmark, with the paper's 20,000 files of 512 bytes to 16 KiB and 50,000 transactions, and \
-              else as it comes; a quick run has 500 and 1,250. Its figures are those of its report, which counts whole seconds, and at \
-              least one, so that those of a quick run say next to nothing: how fast the transactions were by this machine's clock stands \
-              beside them. Read and written are over its whole run, as it reports them. ext2 with default options on lunette attach and a loop \
+              else as it comes; a quick run has 1,000 and 75,000. Its report counts whole seconds, and at least one; where this machine's clock agrees with \
+              them, times are the clock's, and what the report says stands beside them. Read and written are over its whole run. ext2 with default options on lunette attach and a loop \
               device over emulated Gigabit Ethernet, with the keys that the paper has. The file system is new, and mounted anew: nothing of it is in \
               a cache. What the near end's page cache still keeps at the end is in no figure, as in the paper. The paper has a figure and \
               no numbers. It needs root.",
