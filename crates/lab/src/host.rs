@@ -64,6 +64,7 @@ impl Host {
 pub(crate) struct ProcessorTime {
     idle: u64,
     all: u64,
+    processors: usize,
 }
 
 impl ProcessorTime {
@@ -77,13 +78,22 @@ impl ProcessorTime {
         // User, nice, system, idle, iowait, irq, softirq, steal; what follows is counted in the first two already.
         let ticks: Vec<u64> = line.split_whitespace().take(8).map_while(|word| word.parse().ok()).collect();
         let idle = ticks.get(3)?.saturating_add(*ticks.get(4)?);
-        Some(Self { idle, all: ticks.iter().fold(0, |sum, ticks| sum.saturating_add(*ticks)) })
+        let is_one = |line: &&str| {
+            line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|next: char| next.is_ascii_digit()))
+        };
+        let processors = text.lines().filter(is_one).count();
+        Some(Self { processors, idle, all: ticks.iter().fold(0, |sum, ticks| sum.saturating_add(*ticks)) })
     }
 
     /// The share that was idle since then, 0 to 1; 1 where no time has passed.
     pub(crate) fn idle_since(self, before: Self) -> f64 {
         let all = self.all.saturating_sub(before.all);
         if all == 0 { 1.0 } else { self.idle.saturating_sub(before.idle) as f64 / all as f64 }
+    }
+
+    /// How many processors were at work since then on average, for whomever.
+    pub(crate) fn at_work_since(self, before: Self) -> f64 {
+        (1.0 - self.idle_since(before)) * self.processors as f64
     }
 }
 
@@ -131,8 +141,10 @@ mod tests {
     #[test]
     fn idle_time_is_a_share() {
         let before = ProcessorTime::read("cpu  10 0 10 80 0 0 0 0 5 5\ncpu0 1").unwrap();
-        let after = ProcessorTime::read("cpu  40 0 20 120 20 0 0 0 50 50\n").unwrap();
+        let after =
+            ProcessorTime::read("cpu  40 0 20 120 20 0 0 0 50 50\ncpu0 1 2\ncpu1 3\ncpufreq 4\n").unwrap();
         assert!((after.idle_since(before) - 0.6).abs() < 1e-9);
+        assert!((after.at_work_since(before) - 0.8).abs() < 1e-9, "0.4 of each of two");
         assert!((before.idle_since(before) - 1.0).abs() < 1e-9);
         for text in ["", "cpu", "cpu 1 2 3", "intr 1 2 3 4 5"] {
             assert!(ProcessorTime::read(text).is_none(), "{text}");

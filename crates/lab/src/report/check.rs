@@ -113,7 +113,12 @@ impl Verdict {
 /// What a cell has of what it is to have, and what the limit is.
 fn told(cell: &CellResult) -> String {
     let (measured, unit) = (figure_text(cell.measured), &cell.unit);
-    let machine = cell.machine.as_ref().map(|machine| format!(": {machine}")).unwrap_or_default();
+    let machine = cell
+        .machine
+        .as_ref()
+        .or(cell.because.as_ref())
+        .map(|machine| format!(": {machine}"))
+        .unwrap_or_default();
     let figures = match cell.model.filter(|model| *model > 0.0 && cell.measured > 0.0) {
         Some(model) => {
             let reached = if unit == "ms" { model / cell.measured } else { cell.measured / model };

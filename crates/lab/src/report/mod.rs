@@ -160,9 +160,14 @@ pub fn sections(result: &StudyResult) -> Vec<(&'static str, Vec<String>)> {
             cell.model.map(|model| format!(", {} by the model", figure_text(model))).unwrap_or_default();
         Some(format!("{}: {measured} {} here{model}; {machine}.", named(cell), cell.unit))
     };
+    let because = |cell: &CellResult| {
+        let (because, measured) = (cell.because.as_ref()?, figure_text(cell.measured));
+        Some(format!("{}: {measured} {}, {}: {because}.", named(cell), cell.unit, cell.limit))
+    };
     let sections = [
         ("Where the time of an operation went", result.cells.iter().filter_map(parts).collect::<Vec<_>>()),
         ("Where this machine was the limit", result.cells.iter().filter_map(machine).collect()),
+        ("What other limits follow from", result.cells.iter().filter_map(because).collect()),
         (
             "Why cells are better than the model by more than 10 %",
             result.cells.iter().filter_map(above).collect(),

@@ -9,52 +9,98 @@ use std::time::{Duration, Instant};
 
 use rustix::param::clock_ticks_per_second;
 
+use crate::host::ProcessorTime;
+
 /// How often is looked: seldom enough that nobody notices.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// What is shorter tells nothing: processor time is told in hundredths of a second.
-const TIME_MIN: Duration = Duration::from_millis(200);
+/// How often is looked whether it is measured already.
+const STEP: Duration = Duration::from_millis(5);
+/// What is shorter tells nothing.
+const TIME_MIN: Duration = Duration::from_millis(20);
+/// The same where processor time is told in hundredths of a second.
+const COARSE_TIME_MIN: Duration = Duration::from_millis(200);
 
-/// Does something, and tells the largest share of a processor that one thread had meanwhile, 0 to 1: of this process and of those that it
-/// and they have started. Nothing where the system does not tell, or it was too short.
+/// How busy threads were: those of this process, and of all that it has started.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Busy {
+    /// The largest share of a processor that one thread had, 0 to 1.
+    pub(crate) busiest: f64,
+    /// The largest share of the time in which one thread ran or waited for a processor that others had, 0 to 1. No less than `busiest`, and the same
+    /// where the system does not tell who waits.
+    pub(crate) loaded: f64,
+    /// How many processors all of these threads together had on average.
+    pub(crate) together: f64,
+}
+
+/// What was seen while something was measured.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Watched {
+    /// How busy threads were; nothing where the system does not tell, or it was too short.
+    pub(crate) busy: Option<Busy>,
+    /// The share of all processors that nobody used, and how many were at work on average.
+    pub(crate) processors: Option<(f64, f64)>,
+}
+
+/// Does something, and tells how busy threads and processors were meanwhile, from the moment on in which it is measured.
 ///
 /// A thread counts that was there for half of the time at least; what began and ended in between was not what was waited for.
-pub(crate) fn watched<T>(work: impl FnOnce() -> T) -> (T, Option<f64>) {
+pub(crate) fn watched<T>(is_measured: &(dyn Fn() -> bool + Sync), work: impl FnOnce() -> T) -> (T, Watched) {
     thread::scope(|scope| {
         let (end, ended) = mpsc::channel::<()>();
-        let watcher = thread::Builder::new().name("busy".into()).spawn_scoped(scope, move || watch(&ended));
+        let watch = move || watch(is_measured, &ended);
+        let watcher = thread::Builder::new().name("busy".into()).spawn_scoped(scope, watch);
         let done = work();
         drop(end);
-        let busiest = watcher.ok().and_then(|watcher| watcher.join().ok()).flatten();
-        (done, busiest)
+        let seen = watcher.ok().and_then(|watcher| watcher.join().ok()).unwrap_or_default();
+        (done, seen)
     })
 }
 
-fn watch(ended: &Receiver<()>) -> Option<f64> {
-    let begun = Instant::now();
-    let mut seen = Seen::default();
-    loop {
-        for (thread, ticks) in threads() {
-            seen.add(thread, begun.elapsed(), ticks);
-        }
-        if ended.recv_timeout(LOOK_INTERVAL) != Err(RecvTimeoutError::Timeout) {
-            break;
+fn watch(is_measured: &(dyn Fn() -> bool + Sync), ended: &Receiver<()>) -> Watched {
+    let is_over = |time| ended.recv_timeout(time) != Err(RecvTimeoutError::Timeout);
+    // What is never measured is looked at as a whole.
+    let (mut begun, mut before) = (Instant::now(), ProcessorTime::now());
+    let mut seen = Seen::look(Duration::ZERO);
+    let mut waits = !is_measured();
+    let mut waited = LOOK_INTERVAL;
+    while !is_over(if waits { STEP } else { LOOK_INTERVAL }) {
+        if waits && is_measured() {
+            (begun, before, waits) = (Instant::now(), ProcessorTime::now(), false);
+            seen = Seen::look(Duration::ZERO);
+        } else if !waits || waited.is_zero() {
+            seen.add_all(begun.elapsed());
+            waited = LOOK_INTERVAL;
+        } else {
+            waited = waited.saturating_sub(STEP);
         }
     }
-    for (thread, ticks) in threads() {
-        seen.add(thread, begun.elapsed(), ticks);
-    }
-    seen.busiest(begun.elapsed(), clock_ticks_per_second() as f64)
+    let now = ProcessorTime::now();
+    seen.add_all(begun.elapsed());
+    let processors = before.zip(now).map(|(before, now)| (now.idle_since(before), now.at_work_since(before)));
+    Watched { busy: seen.busiest(begun.elapsed()), processors }
 }
 
-/// Threads by their ids, and the processor time of each in the kernel's ticks: this process's, and those of all that it has started, by
+/// Processor time of a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Time {
+    ran: Duration,
+    /// It could have run, and others had the processors.
+    waited: Duration,
+    /// The clock counts hundredths of a second, or so.
+    is_coarse: bool,
+}
+
+/// Threads by their ids with their processor time: this process's but the calling one, and those of all that it has started, by
 /// whatever is between them. A server may be behind a shell, and work in a process that it has begun for a client.
-fn threads() -> Vec<(u32, u64)> {
+fn threads() -> Vec<(u32, Time)> {
+    let own = fs::read_link("/proc/thread-self").ok();
+    let own = own.and_then(|own| own.file_name()?.to_str()?.parse::<u32>().ok());
     let mut found = Vec::new();
     let mut processes = vec![PathBuf::from("/proc/self/task")];
     let mut seen = HashSet::new();
     while let Some(tasks) = processes.pop() {
         for entry in fs::read_dir(tasks).into_iter().flatten().flatten() {
-            found.extend(time_of(&entry.path()));
+            found.extend(time_of(&entry.path()).filter(|(id, _)| Some(*id) != own));
             // Some kernels have no such file; then only this process is told of.
             let started = fs::read_to_string(entry.path().join("children")).unwrap_or_default();
             let ids = started.split_whitespace().filter_map(|id| id.parse::<u32>().ok());
@@ -65,9 +111,24 @@ fn threads() -> Vec<(u32, u64)> {
     found
 }
 
-fn time_of(task: &Path) -> Option<(u32, u64)> {
+fn time_of(task: &Path) -> Option<(u32, Time)> {
     let id = task.file_name()?.to_str()?.parse().ok()?;
-    Some((id, ticks(&fs::read_to_string(task.join("stat")).ok()?)?))
+    let fine = || scheduled(&fs::read_to_string(task.join("schedstat")).ok()?);
+    let coarse = || {
+        let ticks = ticks(&fs::read_to_string(task.join("stat")).ok()?)?;
+        let ran = Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64);
+        Some(Time { ran, waited: Duration::ZERO, is_coarse: true })
+    };
+    Some((id, fine().or_else(coarse)?))
+}
+
+/// What a thread's `schedstat` says (Documentation/scheduler/sched-stats.rst): nanoseconds on a processor, nanoseconds in wait of one. Kernels that do
+/// not count have zeroes, or no such file.
+fn scheduled(text: &str) -> Option<Time> {
+    let mut words = text.split_whitespace().map(str::parse::<u64>);
+    let (ran, waited, turns) = (words.next()?.ok()?, words.next()?.ok()?, words.next()?.ok()?);
+    let nanoseconds = Duration::from_nanos;
+    (turns > 0).then(|| Time { ran: nanoseconds(ran), waited: nanoseconds(waited), is_coarse: false })
 }
 
 /// User and system time of a line of `stat` (proc(5)). A name in it is in parentheses, and may have anything in it.
@@ -78,31 +139,49 @@ fn ticks(stat: &str) -> Option<u64> {
     Some(next()? + next()?)
 }
 
-/// What was seen of each thread: when first and last, with its ticks then.
+/// What was seen of each thread: when first and last, with its times then.
 #[derive(Debug, Default)]
-struct Seen(HashMap<u32, [(Duration, u64); 2]>);
+struct Seen(HashMap<u32, [(Duration, Time); 2]>);
 
 impl Seen {
-    fn add(&mut self, thread: u32, now: Duration, ticks: u64) {
-        let [_, last] = self.0.entry(thread).or_insert([(now, ticks); 2]);
-        if ticks < last.1 {
-            // Its number was another thread's before.
-            self.0.insert(thread, [(now, ticks); 2]);
+    /// All threads that there are now.
+    fn look(now: Duration) -> Self {
+        let mut seen = Self::default();
+        seen.add_all(now);
+        seen
+    }
+
+    fn add_all(&mut self, now: Duration) {
+        threads().into_iter().for_each(|(thread, time)| self.add(thread, now, time));
+    }
+
+    fn add(&mut self, thread: u32, now: Duration, time: Time) {
+        let [_, last] = self.0.entry(thread).or_insert([(now, time); 2]);
+        if time.ran < last.1.ran || time.is_coarse != last.1.is_coarse {
+            // Its number was another thread's before, or it has just begun to be counted.
+            self.0.insert(thread, [(now, time); 2]);
         } else {
-            *last = (now, ticks);
+            *last = (now, time);
         }
     }
 
-    fn busiest(&self, whole: Duration, ticks_per_s: f64) -> Option<f64> {
-        if whole < TIME_MIN {
+    fn busiest(&self, whole: Duration) -> Option<Busy> {
+        let is_coarse = self.0.values().any(|[_, last]| last.1.is_coarse && !last.1.ran.is_zero());
+        if whole < if is_coarse { COARSE_TIME_MIN } else { TIME_MIN } {
             return None;
         }
-        let share = |[first, last]: &[(Duration, u64); 2]| {
+        let ran = |[first, last]: &[(Duration, Time); 2]| last.1.ran.saturating_sub(first.1.ran);
+        let shares = |both: &[(Duration, Time); 2]| {
+            let [first, last] = both;
             let there = last.0.saturating_sub(first.0);
-            let busy_s = (last.1 - first.1) as f64 / ticks_per_s;
-            (there >= whole / 2).then(|| (busy_s / there.as_secs_f64()).min(1.0))
+            let share = |time: Duration| (time.as_secs_f64() / there.as_secs_f64()).min(1.0);
+            let waited = last.1.waited.saturating_sub(first.1.waited);
+            (!there.is_zero() && there >= whole / 2).then(|| (share(ran(both)), share(ran(both) + waited)))
         };
-        self.0.values().filter_map(share).reduce(f64::max)
+        let larger = |one: (f64, f64), other: (f64, f64)| (one.0.max(other.0), one.1.max(other.1));
+        let (busiest, loaded) = self.0.values().filter_map(shares).reduce(larger)?;
+        let all: Duration = self.0.values().map(ran).sum();
+        Some(Busy { busiest, loaded, together: all.as_secs_f64() / whole.as_secs_f64() })
     }
 }
 
@@ -121,39 +200,78 @@ mod tests {
         }
     }
 
+    fn time(ran_ms: u64, waited_ms: u64) -> Time {
+        Time { ran: MS(ran_ms), waited: MS(waited_ms), is_coarse: false }
+    }
+
+    #[test]
+    fn a_thread_runs_and_waits_by_the_kernels_account() {
+        assert_eq!(scheduled("70000000 20000000 41\n"), Some(time(70, 20)));
+        // It does not count.
+        for text in ["0 0 0\n", "", "1 2", "a b c"] {
+            assert_eq!(scheduled(text), None, "{text}");
+        }
+    }
+
     #[test]
     fn who_was_there_for_less_than_half_of_the_time_does_not_count() {
         let mut seen = Seen::default();
-        for (thread, at_ms, ticks) in [
-            (1, 0, 500),
-            (1, 1000, 570),
+        for (thread, at_ms, ran_ms, waited_ms) in [
+            (1, 0, 5000, 900),
+            (1, 1000, 5700, 950),
+            // It runs less, and has more to do than it gets to.
+            (4, 0, 0, 0),
+            (4, 1000, 500, 420),
             // Busier, and gone soon.
-            (2, 0, 0),
-            (2, 400, 40),
+            (2, 0, 0, 0),
+            (2, 400, 400, 0),
             // Idle, with a number that a busy one had before.
-            (3, 0, 90),
-            (3, 100, 99),
-            (3, 200, 0),
-            (3, 1000, 1),
+            (3, 0, 900, 0),
+            (3, 100, 990, 0),
+            (3, 200, 0, 0),
+            (3, 1000, 10, 0),
         ] {
-            seen.add(thread, MS(at_ms), ticks);
+            seen.add(thread, MS(at_ms), time(ran_ms, waited_ms));
         }
-        let busiest = seen.busiest(MS(1000), 100.0).expect("a share");
-        assert!((busiest - 0.7).abs() < 1e-9, "{busiest}");
-        assert_eq!(seen.busiest(MS(100), 100.0), None, "it was too short");
+        let busy = seen.busiest(MS(1000)).expect("shares");
+        assert!((busy.busiest - 0.7).abs() < 1e-9 && (busy.loaded - 0.92).abs() < 1e-9, "{busy:?}");
+        // 700, 500, 400 and 10 ms: what was there for a while only has worked as well.
+        assert!((busy.together - 1.61).abs() < 1e-9, "{busy:?}");
+        assert_eq!(seen.busiest(MS(10)), None, "it was too short");
+        let coarse = |ran_ms| Time { is_coarse: true, ..time(ran_ms, 0) };
+        seen.add(5, MS(0), coarse(10));
+        seen.add(5, MS(1000), coarse(20));
+        assert_eq!(seen.busiest(MS(100)), None, "it was too short for a clock of hundredths");
+    }
+
+    fn spin(time: Duration) {
+        let begun = Instant::now();
+        while begun.elapsed() < time {
+            std::hint::spin_loop();
+        }
     }
 
     #[test]
     fn a_thread_that_does_nothing_else_is_busy() {
-        let (done, busiest) = watched(|| {
-            let begun = Instant::now();
-            let mut turns = 0_u64;
-            while begun.elapsed() < MS(400) {
-                turns += 1;
-            }
-            turns > 0
-        });
+        let ((), seen) = watched(&|| true, || spin(MS(400)));
+        let busy = seen.busy.expect("a share");
         // Others may have had the processor, but not all the time.
-        assert!(done && busiest.is_some_and(|share| share > 0.05), "{busiest:?}");
+        assert!(busy.busiest > 0.05 && busy.loaded >= busy.busiest, "{busy:?}");
+        let (idle, at_work) = seen.processors.expect("processors");
+        assert!((0.0..=1.0).contains(&idle) && at_work >= 0.0, "{seen:?}");
+    }
+
+    #[test]
+    fn what_was_before_the_measurement_does_not_count() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let is_measured = AtomicBool::new(false);
+        let ((), seen) = watched(&|| is_measured.load(Ordering::Relaxed), || {
+            let spinning = thread::spawn(|| spin(MS(300)));
+            spinning.join().expect("an end");
+            is_measured.store(true, Ordering::Relaxed);
+            thread::sleep(MS(300));
+        });
+        // That thread is gone, and was all that had something to do.
+        assert!(seen.busy.is_some_and(|busy| busy.busiest < 0.5), "{seen:?}");
     }
 }

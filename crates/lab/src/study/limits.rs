@@ -4,10 +4,12 @@
 //! use, how many round trips fit into the time.
 
 use lunette_link::Link;
+use lunette_workload::model::TCP_HEADER_BYTES;
 
 use super::Cell;
-use super::probe::{DISK_BUSY, EXCHANGES, Figure, LoginPhase, Probe};
-use super::result::CellResult;
+use super::probe::{DISK_BUSY, EXCHANGES, Figure, LoginPhase, Probe, SharedProbe};
+use super::result::{CellResult, REACHED, UNEXPLAINED};
+use crate::report::figure_text;
 
 /// From this share of the time on, a disk has been at work rather than waiting for some.
 const DISK_BUSY_PERCENT: f64 = 50.0;
@@ -16,29 +18,51 @@ pub(super) const EXCHANGES_MAX: f64 = 24.0;
 /// With this share of the time, round trips of the link are the most of it.
 const ROUND_TRIPS_SHARE: f64 = 0.5;
 
+/// A limit, and the figures that it follows from.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Named {
+    pub(super) limit: &'static str,
+    because: Option<String>,
+}
+
+impl Named {
+    const fn only(limit: &'static str) -> Self {
+        Self { limit, because: None }
+    }
+
+    const fn by(limit: &'static str, because: String) -> Self {
+        Self { limit, because: Some(because) }
+    }
+
+    /// Has a cell tell it.
+    pub(super) fn tell(self, result: &mut CellResult) {
+        self.limit.clone_into(&mut result.limit);
+        (result.machine, result.because) =
+            if self.limit == "machine" { (self.because, None) } else { (None, self.because) };
+    }
+}
+
 /// What the cell's own name is for its limit; nothing where the one it has is right. `of_run` is what a run has found out itself.
-pub(super) fn named(cell: &Cell, result: &CellResult, of_run: Option<&'static str>) -> Option<&'static str> {
+pub(super) fn named(cell: &Cell, result: &CellResult, of_run: Option<&'static str>) -> Option<Named> {
     let disk = result.further.iter().find(|one| one.name == DISK_BUSY).map(|one| one.measured);
-    let is_disk_busy = disk.map(|percent| percent >= DISK_BUSY_PERCENT);
-    match result.limit.as_str() {
+    match (result.limit.as_str(), &cell.probe) {
+        ("store", Probe::Files(_)) => Some(one_by_one(cell, result, disk)),
         // Nobody has waited for a disk that had nothing to do.
-        "store" if is_disk_busy == Some(false) => Some(besides(&cell.probe)),
-        "none" => Some(without_model(cell, result, of_run, is_disk_busy)),
+        ("store", _) if disk.is_some_and(|percent| percent < DISK_BUSY_PERCENT) => {
+            let because = format!(
+                "the disk was at work for {:.0} % of the time, and processors were idle for {:.0} %",
+                disk.unwrap_or_default(),
+                result.idle * 100.0
+            );
+            Some(Named::by("target", because))
+        }
+        (UNEXPLAINED, Probe::Shared(shared)) => between_bulk(cell, shared, result),
+        ("none", _) => Some(without_model(cell, result, of_run, disk)),
         _ => None,
     }
 }
 
-/// What is there besides the network, the processors and the disk.
-const fn besides(probe: &Probe) -> &'static str {
-    if let Probe::Files(_) = probe { "protocol" } else { "target" }
-}
-
-fn without_model(
-    cell: &Cell,
-    result: &CellResult,
-    of_run: Option<&'static str>,
-    is_disk_busy: Option<bool>,
-) -> &'static str {
+fn without_model(cell: &Cell, result: &CellResult, of_run: Option<&'static str>, disk: Option<f64>) -> Named {
     match &cell.probe {
         Probe::Login(login) => {
             let link = cell.link.as_deref().and_then(|link| link.parse::<Link>().ok());
@@ -47,22 +71,77 @@ fn without_model(
             // Where nobody has counted them, as many as there are to be.
             let round_trips_ms = counted.map(|one| one.measured * round_trip_ms).or(result.model);
             match of_login(login.phase, result.measured, round_trips_ms.unwrap_or_default()) {
-                "target" if result.has_busy_machine() => "machine",
-                name => name,
+                "target" if result.has_busy_machine() => busy(result),
+                name => Named::only(name),
             }
         }
         // The same session on the same link had more before the burst: what is missing is what TCP has not given back yet.
-        Probe::Recovery(_) => "loss-recovery",
-        Probe::Files(files) if matches!(files.figure, Figure::Hits) => "cache",
-        _ if of_run.is_some() => of_run.unwrap_or_default(),
-        _ if result.has_busy_machine() => "machine",
-        Probe::Files(_) if is_disk_busy == Some(false) && cell.link.is_none() => "file-system",
-        Probe::Files(_) if is_disk_busy == Some(false) => "protocol",
-        Probe::Shared(_) | Probe::Tcp { .. } | Probe::Virtual(_) => "unexplained",
-        // Over a network it may be either, where nobody has looked at the disk.
-        Probe::Files(_) if is_disk_busy.is_none() && cell.link.is_some() => "unexplained",
-        Probe::Disk(_) | Probe::Transfer(_) | Probe::Files(_) => "store",
+        Probe::Recovery(_) => Named::only("loss-recovery"),
+        Probe::Files(files) if matches!(files.figure, Figure::Hits) => Named::only("cache"),
+        _ if of_run.is_some() => Named::only(of_run.unwrap_or_default()),
+        Probe::Files(_) => one_by_one(cell, result, disk),
+        _ if result.has_busy_machine() => busy(result),
+        Probe::Shared(_) | Probe::Tcp { .. } | Probe::Virtual(_) => Named::only(UNEXPLAINED),
+        Probe::Disk(_) | Probe::Transfer(_) => Named::only("store"),
     }
+}
+
+fn busy(result: &CellResult) -> Named {
+    Named::by("machine", result.busy().join(", "))
+}
+
+/// Of work that does one thing after the other: the disk, processors or what is left, which is waiting for the other end, whatever had the most of the
+/// time. Nothing is known where nobody has looked at one of them.
+fn one_by_one(cell: &Cell, result: &CellResult, disk: Option<f64>) -> Named {
+    if result.has_busy_machine() {
+        return busy(result);
+    }
+    let Some(disk) = disk.filter(|_| result.processors > 0.0) else { return Named::only(UNEXPLAINED) };
+    let disk = disk / 100.0;
+    // Both at once are the disk's: nobody waits for a processor then.
+    let processors = result.processors.min(1.0 - disk);
+    let rest = 1.0 - disk - processors;
+    let because = format!(
+        "the disk was at work for {:.0} % of the time, {:.1} processors on average, and for {:.0} % neither",
+        disk * 100.0,
+        result.processors,
+        rest * 100.0
+    );
+    let limit = if disk >= processors.max(rest) {
+        "store"
+    } else if processors >= rest {
+        "machine"
+    } else if cell.link.is_some() {
+        "protocol"
+    } else {
+        "file-system"
+    };
+    Named::by(limit, because)
+}
+
+/// Of a command beside bulk traffic with a reservation: the packets of others that may be on the line before each of its own, if they take what is missing.
+///
+/// The first one waits for a packet that is on its way; between two of its own, both classes have their turns by their shares.
+fn between_bulk(cell: &Cell, shared: &SharedProbe, result: &CellResult) -> Option<Named> {
+    let link = cell.link.as_deref()?.parse::<Link>().ok()?;
+    let reserved = link.up.reserved?.get();
+    let is_alone = shared.disk.depth == 1 && shared.flows > 0 && result.unit == "ms";
+    let model = result.model.filter(|_| is_alone && reserved > 0.0)?;
+    let packet_bits = f64::from(link.mtu + link.up.overhead_bytes) * 8.0;
+    // Far below what a double holds exactly.
+    let packet_ms = packet_bits / link.up.rate?.bits_per_s() as f64 * 1e3;
+    let data_bytes = f64::from(link.mtu.saturating_sub(TCP_HEADER_BYTES).max(1));
+    let packets = (f64::from(shared.disk.mix().size_bytes) / data_bytes).ceil().max(1.0);
+    let others = 1.0 + (packets - 1.0) * (1.0 - reserved) / reserved;
+    let most = model + others * packet_ms;
+    (result.measured * REACHED <= most).then(|| {
+        let because = format!(
+            "{others:.1} packets of bulk traffic may be on the line before the {packets:.0} of a command, {} ms each, which makes up to {} ms",
+            figure_text(packet_ms),
+            figure_text(most)
+        );
+        Named::by("shared-link", because)
+    })
 }
 
 /// A part of a login in which nothing was sent and answered is the initiator's. Else it is round trips, unless as many of the link's as were
@@ -88,8 +167,13 @@ mod tests {
             for cell in (study.cells)(1) {
                 let result =
                     CellResult { limit: "none".into(), ..CellResult::of(vec![3.0], 3.0, cell.probe.unit()) };
-                let limit = named(&cell, &result, None);
-                assert!(limit.is_some_and(|limit| limit != "none"), "{} {:?}", study.name, cell.parameters);
+                let named = named(&cell, &result, None);
+                assert!(
+                    named.is_some_and(|named| named.limit != "none"),
+                    "{} {:?}",
+                    study.name,
+                    cell.parameters
+                );
             }
         }
     }
@@ -101,26 +185,56 @@ mod tests {
         let cell = cells.iter().find(|cell| wanted.iter().all(|pair| has(cell, pair))).expect("a cell");
         let mut result = CellResult { limit: "none".into(), ..CellResult::of(vec![3.0], 3.0, "ms") };
         change(&mut result);
-        named(cell, &result, None).unwrap_or("as it was")
+        named(cell, &result, None).map_or("as it was", |named| named.limit)
+    }
+
+    /// With the disk at work for so much of the time, and so many processors.
+    fn looked_at(name: &str, wanted: &[(&str, &str)], disk_percent: f64, processors: f64) -> &'static str {
+        limit_of(name, wanted, |result| {
+            result.further = vec![Further::new(DISK_BUSY, disk_percent, "%")];
+            (result.processors, result.idle) = (processors, 1.0 - processors / 2.0);
+        })
+    }
+
+    #[test]
+    fn files_wait_for_what_had_the_most_of_the_time() {
+        let [nfs, direct] = [[("scheme", "nfs")], [("scheme", "direct")]];
+        let of = |wanted, disk, processors| looked_at("lu-files", wanted, disk, processors);
+        assert_eq!((of(&nfs, 80.0, 0.9), of(&nfs, 5.0, 0.2)), ("store", "protocol"));
+        assert_eq!((of(&direct, 80.0, 0.3), of(&direct, 5.0, 0.2)), ("store", "file-system"));
+        assert_eq!((of(&nfs, 5.0, 0.6), of(&nfs, 30.0, 1.3)), ("machine", "machine"));
+        // Less than half each, and the most is the most.
+        assert_eq!((of(&nfs, 40.0, 0.3), of(&nfs, 30.0, 0.3)), ("store", "protocol"));
+        // Who has looked at nothing knows nothing.
+        assert_eq!(limit_of("lu-files", &nfs, |_| ()), "unexplained");
+        assert_eq!(of(&nfs, 5.0, 0.0), "unexplained");
+        assert_eq!(looked_at("fujita-netserver", &[("figure", "hit-rate")], 80.0, 0.1), "cache");
     }
 
     #[test]
     fn a_disk_that_has_nothing_to_do_is_no_limit() {
-        let disk = |percent| vec![Further::new(DISK_BUSY, percent, "%")];
-        let files =
-            |percent| limit_of("lu-files", &[("scheme", "nfs")], |result| result.further = disk(percent));
-        assert_eq!((files(80.0), files(5.0)), ("store", "protocol"));
-        let direct =
-            |percent| limit_of("lu-files", &[("scheme", "direct")], |result| result.further = disk(percent));
-        assert_eq!((direct(80.0), direct(5.0)), ("store", "file-system"));
         let micro = |percent| {
             limit_of("fujita-micro", &[("design", "fileio")], |result| {
-                (result.limit, result.further) = ("store".into(), disk(percent));
+                (result.limit, result.further) =
+                    ("store".into(), vec![Further::new(DISK_BUSY, percent, "%")]);
             })
         };
         assert_eq!((micro(80.0), micro(5.0)), ("as it was", "target"));
-        let hits = [("figure", "hit-rate")];
-        assert_eq!(limit_of("fujita-netserver", &hits, |result| result.further = disk(80.0)), "cache");
+    }
+
+    #[test]
+    fn a_command_waits_for_no_more_packets_than_may_be_before_it() {
+        // Three packets of 4 KiB: one of 123 us before the first, and 1.33 between.
+        let late = |flows, measured| {
+            let wanted = [("figure", "iscsi-latency"), ("reserved", "60%"), ("flows", flows)];
+            limit_of("dr-shared", &wanted, |result| {
+                (result.limit, result.model, result.measured) = (UNEXPLAINED.into(), Some(0.73), measured);
+            })
+        };
+        assert_eq!(
+            (late("4", 0.85), late("4", 1.2), late("0", 0.85)),
+            ("shared-link", "as it was", "as it was")
+        );
     }
 
     #[test]

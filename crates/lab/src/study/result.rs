@@ -1,11 +1,10 @@
 //! What comes of a study: one object, which programs read and reports are made of.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
-
-use lunette_workload::model::Limit;
+use lunette_workload::model::{Limit, in_turns};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
+use super::probe::{CommandTurn, WINDOWS_CARRY};
 use super::versions::Identity;
 use crate::report::figure_text;
 use crate::{Host, Latency, Negotiated, Stage, ToldApart};
@@ -85,8 +84,8 @@ pub struct CellResult {
     pub published: Option<f64>,
     /// Of all three.
     pub unit: String,
-    /// What sets the limit: `link-rate`, `command-window`, `tcp-window`, `loss`; `machine` where less came and
-    /// this machine was too slow; `store` where less came from a disk, `target` where that disk had nothing to do; `unexplained` where less
+    /// What sets the limit: `link-rate`, `command-window`, `tcp-window`, `loss`, also where packets were lost beside what the model knows; `machine` where
+    /// less came and this machine was too slow; `store` where less came from a disk, `target` where that disk had nothing to do; `unexplained` where less
     /// came for no such reason; `not-recovered` where a run was not over in time, and stands as that time. Where there is no model: `store`,
     /// `machine`, `file-system`, `protocol`, `cache`, `round-trips`, `initiator`, `target`, `shared-link`, `loss-recovery`.
     pub limit: String,
@@ -101,15 +100,33 @@ pub struct CellResult {
     /// The largest share of a processor that one thread had: of this process or of the target. 0 where the system does not tell.
     #[serde(default)]
     pub busiest: f64,
+    /// The largest share of the time in which one of these threads ran or waited for a processor that others had. 0 where the system does not tell.
+    #[serde(default)]
+    pub loaded: f64,
+    /// How many processors all of these threads together had on average. 0 where the system does not tell.
+    #[serde(default)]
+    pub together: f64,
+    /// How many processors were at work on average, for whomever. 0 where the system does not tell.
+    #[serde(default)]
+    pub processors: f64,
     /// How late packets were, there and back, by their medians, in microseconds.
     #[serde(default)]
     pub late_us: u64,
     /// Packets that were lost because this machine was too slow.
     #[serde(default)]
     pub overrun: u64,
+    /// Packets that were lost on the line, as its description has it.
+    #[serde(default)]
+    pub lost: u64,
+    /// Packets that were lost because the line's queues had no room.
+    #[serde(default)]
+    pub dropped: u64,
     /// What of this machine was the limit, with figures, where the limit is `machine`.
     #[serde(default)]
     pub machine: Option<String>,
+    /// The figures that another limit follows from, where it is not the model's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub because: Option<String>,
     /// How long single operations took, or logins, where the figure is a time: of the run with the median, or of all logins.
     #[serde(default)]
     pub times: Option<Times>,
@@ -119,6 +136,10 @@ pub struct CellResult {
     /// What else is told of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub further: Vec<Further>,
+    /// What TEST UNIT READY took on the idle link in this session, in microseconds: the round trip that the model has. A slow target lowers what is
+    /// expected of it by that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round_trip_us: Option<f64>,
     /// Which of the agreements.
     pub negotiated: Option<usize>,
     /// The largest share of a cold image that this machine's page cache had when a run began; none without such an image, and where the
@@ -334,6 +355,8 @@ const IDLE_MIN: f64 = 0.15;
 pub const REACHED: f64 = 0.95;
 /// The limit of a cell that is behind its model for no reason that was measured.
 pub(crate) const UNEXPLAINED: &str = "unexplained";
+/// How far what came may be off what a kernel's windows let through, which are looked at fifty times a second.
+const SAMPLED: f64 = 0.2;
 /// How far a figure may be off another one before the report says why: of two figures of different hosts, and of one above the model.
 pub(crate) const OFF: f64 = 0.1;
 
@@ -355,11 +378,18 @@ impl CellResult {
             idle: 1.0,
             further: Vec::new(),
             busiest: 0.0,
+            loaded: 0.0,
+            together: 0.0,
+            processors: 0.0,
             late_us: 0,
             overrun: 0,
+            lost: 0,
+            dropped: 0,
             machine: None,
+            because: None,
             times: None,
             published_times: None,
+            round_trip_us: None,
             negotiated: None,
             cached: None,
             parts: None,
@@ -403,6 +433,11 @@ impl CellResult {
         }
         if self.busiest >= BUSY {
             reasons.push(format!("one thread had {:.0} % of a processor", percent(self.busiest)));
+        } else if self.loaded >= BUSY {
+            reasons.push(format!(
+                "one thread ran or waited for a processor for {:.0} % of the time",
+                percent(self.loaded)
+            ));
         }
         reasons
     }
@@ -435,19 +470,20 @@ impl CellResult {
     }
 
     /// Names the limit: the model's, unless less came than it expects: then this machine was busy or late with packets, or what
-    /// stands beside the network was the limit, or the cell is a defect of the model or of what it measures. `turn` is how long a
-    /// command takes by the model, and its round trips.
-    pub(crate) fn judge(
-        &mut self,
-        limit: Option<Limit>,
-        turn: Option<(Duration, f64)>,
-        beside: Option<&str>,
-    ) {
-        self.machine = None;
+    /// stands beside the network was the limit, or packets were lost, or the cell is a defect of the model or of what it measures. `turn` is how
+    /// long a command takes by the model.
+    pub(crate) fn judge(&mut self, limit: Option<Limit>, turn: Option<&CommandTurn>, beside: Option<&str>) {
+        (self.machine, self.because) = (None, None);
         self.limit = match (limit, self.model) {
-            (Some(_), Some(model)) if !self.reaches(model) => {
-                self.machine = self.too_slow(model, turn);
-                if self.machine.is_some() { "machine" } else { beside.unwrap_or(UNEXPLAINED) }
+            (Some(limit), Some(model)) if !self.reaches(model) => {
+                self.machine = self.too_slow(limit, model, turn);
+                if self.machine.is_some() {
+                    "machine"
+                } else {
+                    self.because = self.losses(model, turn);
+                    let of_losses = self.because.as_ref().map(|_| Limit::Loss.word());
+                    of_losses.or(beside).unwrap_or(UNEXPLAINED)
+                }
             }
             (Some(limit), _) => limit.word(),
             (None, _) => "none",
@@ -455,17 +491,83 @@ impl CellResult {
         .to_owned();
     }
 
+    /// What the losses of this run left, where that is what came: by what the kernels' congestion windows let through meanwhile.
+    fn losses(&self, model: f64, turn: Option<&CommandTurn>) -> Option<String> {
+        let packets = self.lost + self.dropped;
+        let carried = self.further.iter().find(|one| one.name == WINDOWS_CARRY)?.measured;
+        let is_delayed = turn.is_some_and(|turn| !turn.round_trip.is_zero());
+        // Without delay it is the least that goes through, for some does while losses are repaired.
+        let is_it = self.measured >= carried * (1.0 - SAMPLED)
+            && (!is_delayed || self.measured <= carried * (1.0 + SAMPLED));
+        (packets > 0 && self.unit == "MB/s" && carried < model * REACHED && is_it).then(|| {
+            format!(
+                "{} packets were lost on the line and {} for want of room in its queues, and what TCP's congestion windows let through meanwhile is {} MB/s",
+                self.lost,
+                self.dropped,
+                figure_text(carried)
+            )
+        })
+    }
+
+    /// What processors had to do for each command is more than the model knows: what is left of what it expects, where that is what came. Nothing where
+    /// that explains nothing.
+    fn worked(&self, limit: Limit, model: f64, turn: &CommandTurn) -> Option<String> {
+        let commands = f64::from(turn.commands);
+        let is_known = self.together > 0.0 && self.processors > 0.0 && self.idle < 1.0;
+        if turn.commands == 0 || !is_known || self.measured <= 0.0 {
+            return None;
+        }
+        let is_time = self.unit == "ms";
+        let turn_s = turn.time.as_secs_f64();
+        let took_s = if is_time { self.measured / 1e3 } else { turn_s * model / self.measured };
+        // What others do on this machine is no work for this command.
+        let each_s = self.together * took_s / commands;
+        // What a command without data costs both ends is in the model already; of many together it is less for each.
+        let known_s = if turn.commands == 1 { turn.at_ends.as_secs_f64() } else { 0.0 };
+        let beyond_s = (each_s - known_s).max(0.0);
+        let processors = (self.processors / (1.0 - self.idle)).round().max(1.0);
+        let shared_s = beyond_s / processors;
+        let least_s = turn.round_trip.as_secs_f64() * turn.round_trips + turn.at_ends.as_secs_f64();
+        let (alone_s, line_s) = if limit == Limit::Link && turn.commands > 1 {
+            (least_s, turn_s / commands)
+        } else {
+            (turn_s, 0.0)
+        };
+        let figure = |slowed_s: f64| if is_time { slowed_s * 1e3 } else { model * turn_s / slowed_s };
+        let each =
+            format!("both ends and the network worked {} us for each command", figure_text(each_s * 1e6));
+        let met_s = commands / in_turns(turn.commands, alone_s + beyond_s - shared_s, &[line_s, shared_s]);
+        if met_s > turn_s && self.reaches(figure(met_s)) {
+            return Some(format!(
+                "{each}, which makes {} of what the model expects",
+                figure_text(figure(met_s))
+            ));
+        }
+        // What came in one packet is answered in one.
+        let line_s = line_s.max(turn.line.as_secs_f64());
+        let together_s = least_s + commands * (line_s + shared_s);
+        (turn.is_packed && together_s > turn_s && self.reaches(figure(together_s))).then(|| {
+            format!(
+                "{each}, and commands that came in one packet go round together: {} of them one after the other on the line and the processors make {} of \
+                 what the model expects, at least",
+                turn.commands,
+                figure_text(figure(together_s))
+            )
+        })
+    }
+
     /// What of this machine was too slow for what the model expects, if anything was.
-    fn too_slow(&self, model: f64, turn: Option<(Duration, f64)>) -> Option<String> {
+    fn too_slow(&self, limit: Limit, model: f64, turn: Option<&CommandTurn>) -> Option<String> {
         let mut reasons = self.busy();
         if self.overrun > 0 {
             reasons.push(format!("{} packets were lost here and not on the link", self.overrun));
         }
         let late = self.late_us as f64 / 1e6;
-        if let Some((turn, round_trips)) = turn.filter(|_| self.late_us > 0) {
+        reasons.extend(turn.and_then(|turn| self.worked(limit, model, turn)));
+        if let Some(turn) = turn.filter(|_| self.late_us > 0) {
             // Each round trip of a command takes so much more.
-            let more = late * round_trips;
-            let turn_s = turn.as_secs_f64();
+            let more = late * turn.round_trips;
+            let turn_s = turn.time.as_secs_f64();
             let slowed =
                 if self.unit == "ms" { model + more * 1e3 } else { model * turn_s / (turn_s + more) };
             if self.reaches(slowed) {
@@ -483,6 +585,7 @@ impl CellResult {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn the_median_is_in_the_middle() {
@@ -559,6 +662,7 @@ mod tests {
                 "idle for 7 % of the time",
             ),
             (&|cell| cell.busiest = 0.97, "one thread had 97 % of a processor"),
+            (&|cell| cell.loaded = 0.95, "one thread ran or waited for a processor for 95 % of the time"),
             (&|cell| cell.overrun = 3, "3 packets were lost here"),
         ] {
             let (limit, machine) = judged(change, Some("store"));
@@ -569,27 +673,110 @@ mod tests {
         }
     }
 
+    /// A turn of so many commands over a link of 100 us, which takes so long by the model.
+    fn turn(time: Duration, round_trips: f64, commands: u32) -> CommandTurn {
+        CommandTurn {
+            time,
+            round_trips,
+            round_trip: Duration::from_micros(100),
+            at_ends: Duration::from_micros(50),
+            commands,
+            line: Duration::from_micros(4),
+            is_packed: false,
+        }
+    }
+
     #[test]
     fn late_packets_excuse_no_more_than_they_cost() {
         // 2 ms and two round trips: 100 us late each make 100 of 110.
-        let turn = Some((Duration::from_millis(2), 2.0));
-        let judged = |measured, late_us, turn| {
+        let of = |ms| turn(Duration::from_millis(ms), 2.0, 1);
+        let judged = |measured, late_us, turn: Option<CommandTurn>| {
             let mut cell = CellResult { late_us, ..cell(measured, "MB/s") };
-            cell.judge(Some(Limit::Window), turn, None);
+            cell.judge(Some(Limit::Window), turn.as_ref(), None);
             (cell.limit, cell.machine.unwrap_or_default())
         };
-        let (limit, machine) = judged(90.0, 100, turn);
+        let (limit, machine) = judged(90.0, 100, Some(of(2)));
         assert!(
             limit == "machine" && machine.contains("100 us late there and back, which makes 90.9"),
             "{machine}"
         );
-        assert_eq!(judged(80.0, 100, turn).0, "unexplained");
+        assert_eq!(judged(80.0, 100, Some(of(2))).0, "unexplained");
         // It makes no difference where a command takes long, and none is known where nobody knows how long.
-        assert_eq!(judged(90.0, 100, Some((Duration::from_millis(50), 2.0))).0, "unexplained");
+        assert_eq!(judged(90.0, 100, Some(of(50))).0, "unexplained");
         assert_eq!(judged(90.0, 9000, None).0, "unexplained");
         let mut slow = CellResult { late_us: 9000, ..cell(109.0, "ms") };
-        slow.judge(Some(Limit::Window), Some((Duration::from_millis(100), 1.0)), None);
+        slow.judge(Some(Limit::Window), Some(&turn(Duration::from_millis(100), 1.0, 1)), None);
         assert_eq!(slow.limit, "machine");
+    }
+
+    /// Judged with so much of two processors at work for it, and half of one for others.
+    fn worked(measured: f64, together: f64, limit: Limit, turn: &CommandTurn) -> (String, String) {
+        let processors = together + 0.5;
+        let idle = 1.0 - processors / 2.0;
+        let mut cell = CellResult { together, processors, idle, ..cell(measured, "MB/s") };
+        cell.judge(Some(limit), Some(turn), None);
+        (cell.limit, cell.machine.unwrap_or_default())
+    }
+
+    #[test]
+    fn processors_excuse_no_more_than_they_worked() {
+        // 200 us by the model, and 250 came: of 125 us of work 50 are the round trip's at rest.
+        let one = turn(Duration::from_micros(200), 1.0, 1);
+        let (limit, machine) = worked(80.0, 0.5, Limit::Window, &one);
+        assert_eq!(limit, "machine");
+        assert_eq!(
+            machine,
+            "both ends and the network worked 125 us for each command, which makes 72.7 of what the model expects"
+        );
+        // 400 came, and the processors had work for a tenth of that.
+        assert_eq!(worked(50.0, 0.1, Limit::Window, &one).0, "unexplained");
+        assert_eq!(worked(80.0, 0.0, Limit::Window, &one).0, "unexplained", "nobody knows");
+        // A full line with many commands under way has work for processors to be done meanwhile.
+        let many = turn(Duration::from_millis(100), 1.0, 32);
+        assert_eq!(worked(85.0, 1.0, Limit::Link, &many).0, "unexplained");
+    }
+
+    #[test]
+    fn commands_of_one_packet_go_round_together() {
+        // 32 commands in 160 us, and 260 came.
+        let apart = turn(Duration::from_micros(160), 1.0, 32);
+        let packed = CommandTurn { is_packed: true, ..apart };
+        assert_eq!(worked(61.5, 0.6, Limit::Window, &apart).0, "unexplained");
+        let (limit, machine) = worked(61.5, 0.6, Limit::Window, &packed);
+        assert!(limit == "machine" && machine.contains("32 of them one after the other"), "{machine}");
+        assert_eq!(worked(30.0, 0.6, Limit::Window, &packed).0, "unexplained");
+    }
+
+    #[test]
+    fn losses_are_a_limit_by_what_windows_let_through() {
+        let judged = |measured, carried, dropped, round_trip| {
+            let mut cell = CellResult {
+                dropped,
+                further: vec![Further::new(WINDOWS_CARRY, carried, "MB/s")],
+                ..cell(measured, "MB/s")
+            };
+            let turn = CommandTurn { round_trip, ..turn(Duration::from_millis(9), 1.0, 0) };
+            cell.judge(Some(Limit::Link), Some(&turn), None);
+            (cell.limit, cell.because.unwrap_or_default())
+        };
+        let (near, far) = (Duration::ZERO, Duration::from_millis(9));
+        let (limit, because) = judged(80.0, 84.0, 3, far);
+        assert!(limit == "loss" && because.contains("3 for want of room"), "{because}");
+        for (measured, carried, dropped, round_trip) in [
+            // Nothing was lost; windows let all of it through; far more, or less, came than they let through.
+            (80.0, 84.0, 0, far),
+            (80.0, 99.0, 3, far),
+            (40.0, 84.0, 3, far),
+            (80.0, 40.0, 3, far),
+            (40.0, 84.0, 3, near),
+        ] {
+            assert_eq!(
+                judged(measured, carried, dropped, round_trip).0,
+                "unexplained",
+                "{measured} {carried}"
+            );
+        }
+        assert_eq!(judged(80.0, 40.0, 3, near).0, "loss", "something goes through while losses are repaired");
     }
 
     #[test]

@@ -337,7 +337,8 @@ impl Laboratory<'_> {
                 let site = sites.iter().find(|site| site.0 == aimed.peer).map(|site| &site.1);
                 let over = site.zip(described.as_ref().map(|described| &described.1));
                 let round_trip = over.map(|(_, link)| link.round_trip()).unwrap_or_default();
-                let duty = Duty::on(round_trip, cell.probe.to_grow(), seed, self.is_quick);
+                let duty =
+                    Duty::on(round_trip, cell.probe.to_grow(over.map(|over| over.1)), seed, self.is_quick);
                 let place =
                     Place { over, binary: self.binary, scratch: self.scratch, image: &image, kept: &kept };
                 let run = probe::run_once(place, &cell.probe, duty);
@@ -488,10 +489,14 @@ fn result(
     let middle = |of: &dyn Fn(&Run) -> f64| median(runs.iter().map(of).collect()).unwrap_or_default();
     let round_trips = middle(&|run| run.round_trips);
     let (idle, processor, busiest) =
-        (middle(&|run| run.idle), middle(&|run| run.processor), middle(&|run| run.busiest));
+        (middle(&|run| run.idle), middle(&|run| run.processor), middle(&|run| run.busy.busiest));
+    let (loaded, processors) = (middle(&|run| run.busy.loaded), middle(&|run| run.processors));
+    let together = middle(&|run| run.busy.together);
     // Far fewer of both than a double counts.
     let late_us = middle(&|run| run.keeping.lateness_median.as_micros() as f64) as u64;
-    let overrun = middle(&|run| run.keeping.overrun as f64) as u64;
+    let packets = |of: fn(&Run) -> u64| middle(&|run| of(run) as f64) as u64;
+    let overrun = packets(|run| run.keeping.overrun);
+    let (lost, dropped) = (packets(|run| run.keeping.lost), packets(|run| run.keeping.dropped));
     let cached = runs.iter().filter_map(|run| run.cached).reduce(f64::max);
     let parts = near(&runs, measured, |run| run.parts.is_some()).and_then(|run| run.parts);
     let nearest_times = near(&runs, measured, |run| run.times.is_some()).and_then(|run| run.times);
@@ -509,6 +514,7 @@ fn result(
             ..Further::new(DEVIATION, deviation(&figures), "")
         });
     }
+    let at_rest = runs.iter().find_map(|run| run.negotiated.as_ref()).map(Negotiated::idle_round_trip);
     let negotiated = runs.into_iter().find_map(|run| run.negotiated).map(|agreed| {
         let known = agreements.iter().position(|known| known.is_like(&agreed));
         known.unwrap_or_else(|| {
@@ -529,24 +535,29 @@ fn result(
         idle,
         further,
         busiest,
+        loaded,
+        together,
+        processors,
         late_us,
         overrun,
+        lost,
+        dropped,
         times,
         published_times: cell.published_times,
+        round_trip_us: at_rest.filter(|time| !time.is_zero()).map(|time| time.as_secs_f64() * 1e6),
         negotiated,
         cached,
         parts,
         ..CellResult::of(figures, measured, cell.probe.unit())
     };
     let beside = if aimed.peer.is_some() { Some(OF_PEER) } else { cell.probe.beside() };
-    let round_trip = cell.link.as_deref().and_then(|link| link.parse::<Link>().ok());
-    let round_trip = round_trip.map(|link| link.round_trip()).unwrap_or_default();
-    let turn = model.and_then(|model| cell.probe.turn(model, round_trip)).map(|turn| (turn, round_trips));
-    result.judge(limit, turn, beside);
-    if let Some(limit) = limits::named(cell, &result, of_run) {
-        result.limit = limit.to_owned();
-        let busy = result.busy();
-        result.machine = (limit == "machine" && !busy.is_empty()).then(|| busy.join(", "));
+    let link = cell.link.as_deref().and_then(|link| link.parse::<Link>().ok());
+    let turn = model.zip(link.as_ref());
+    let turn =
+        turn.and_then(|(model, link)| cell.probe.turn(model, link, at_rest.unwrap_or_default(), round_trips));
+    result.judge(limit, turn.as_ref(), beside);
+    if let Some(named) = limits::named(cell, &result, of_run) {
+        named.tell(&mut result);
     }
     if is_unfinished {
         result.limit = UNFINISHED.to_owned();

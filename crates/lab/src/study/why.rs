@@ -8,12 +8,14 @@
 use std::time::Duration;
 
 use lunette_link::Link;
-use lunette_workload::model::Limit;
+use lunette_workload::model::{Limit, TCP_HEADER_BYTES};
 
 use super::limits::EXCHANGES_MAX;
 use super::memory::SERVER_BYTES;
 use super::probe::{DISK_BUSY, Figure, FilesProbe, Job, Keys, Load, Metric, Probe};
-use super::published::{LU_HEAVY, LU_LIGHT, LU_TRACE, Published};
+use super::published::{
+    LU_FILES_NFS, LU_FILES_SMB, LU_HEAVY, LU_LIGHT, LU_TRACE, Published, TRINKLE_BASELINE,
+};
 use super::result::{CellResult, OFF};
 use super::{Cell, Study, dalgic, lu, trinkle};
 use crate::report::figure_text;
@@ -26,6 +28,10 @@ const DISK_BUSY_PERCENT: f64 = 50.0;
 const CARRIED_MAX: f64 = 1.02;
 /// A line with less than this share in use was not the limit.
 const LINE_FULL: f64 = 0.9;
+/// Of Ethernet's usual frames, in bytes.
+const USUAL_MTU: f64 = 1500.0;
+/// What turning disks make of a deviation has to be this share of it at least.
+const TURNING_SHARE: f64 = 0.5;
 /// What Fujita and Ogawara's target had for its page cache, and ours may have, in bytes.
 const PAGE_CACHE_BYTES: f64 = SERVER_BYTES as f64;
 /// A file of theirs.
@@ -175,8 +181,10 @@ fn here(cell: &Cell, result: &CellResult, published: f64) -> Option<String> {
         "tcp-window" => of_model("TCP's window over the round trip of this link makes"),
         "loss" => of_model("the losses of this link leave"),
         "store" => {
-            let busy = disk_busy(result).filter(|percent| *percent >= DISK_BUSY_PERCENT)?;
-            Some(format!("the disk here was the limit, which was at work for {busy:.0} % of the time"))
+            let busy = disk_busy(result).filter(|percent| *percent >= DISK_BUSY_PERCENT);
+            let named = || Some(format!("the disk here was the limit: {}", result.because.as_ref()?));
+            let busy = busy.map(|busy| format!("the disk here was the limit, which was at work for {busy:.0} % of the time"));
+            busy.or_else(named)
         }
         // Whatever is exchanged is whole round trips of a link where those are long.
         "protocol" | "round-trips" if round_trip_ms >= 1.0 && result.measured >= round_trip_ms && unit == "ms" => {
@@ -213,8 +221,9 @@ fn there(study: &Study, cell: &Cell, result: &CellResult, published: f64) -> Opt
     match &cell.probe {
         Probe::Login(_) => waited(cell, published),
         Probe::Files(FilesProbe { figure: Figure::Each { is_deviation, .. }, .. }) => {
-            files(Disks::of(study)?, result, published, *is_deviation)
+            files(Disks::of(study)?, cell, result, published, *is_deviation)
         }
+        Probe::Tcp { .. } => short_frames(&link_of(cell)?, published),
         probe => {
             let commands = Commands::of(probe)?;
             let disks = Disks::of(study);
@@ -228,7 +237,7 @@ fn there(study: &Study, cell: &Cell, result: &CellResult, published: f64) -> Opt
             let with_network = || apart(study, cell, &commands, result.measured, published);
             let frames = || other_frames(study, cell, result.measured);
             let of_disks = || slow_disks(disks?, cell, &commands, result.measured, published);
-            let of_hosts = || hosts(&commands, link.as_ref()?, result.measured, published);
+            let of_hosts = || hosts(study, &commands, link.as_ref()?, result.measured, published);
             with_network().or_else(frames).or_else(of_disks).or_else(of_hosts)
         }
     }
@@ -259,17 +268,52 @@ fn slow_disks(
     })
 }
 
-/// The hosts, where the line had room and disks were not asked or were faster than disks are: something of theirs took the time.
-fn hosts(commands: &Commands, link: &Link, measured: f64, published: f64) -> Option<String> {
+/// The hosts, where the line had room and disks were faster than that: something of theirs took the time.
+fn hosts(study: &Study, commands: &Commands, link: &Link, measured: f64, published: f64) -> Option<String> {
     let share = commands.share_of(link, published).filter(|share| *share < LINE_FULL)?;
+    // Random blocks have been asked of the disks before, and were too fast for them.
+    let of_disks = if commands.random_percent > 0 {
+        "disks do not answer that fast".to_owned()
+    } else {
+        let bytes_per_s =
+            f64::from(commands.depth) * f64::from(commands.size_bytes) / (commands.time_ms(published) / 1e3);
+        let in_order = in_order_bytes_per_s(study)?;
+        if bytes_per_s >= in_order * LINE_FULL {
+            return None;
+        }
+        format!(
+            "its disks gave {} MB/s in order, and these were {}",
+            figure_text(in_order / 1e6),
+            figure_text(bytes_per_s / 1e6)
+        )
+    };
     Some(format!(
-        "hosts: each of {} commands took {} ms there and {} ms here; {:.0} % of such a line were in use there, and disks do not answer that fast, \
+        "hosts: each of {} commands took {} ms there and {} ms here; {:.0} % of such a line were in use there, and {of_disks}, \
          so that it is what the paper's hosts and targets took for each",
         commands.depth,
         figure_text(commands.time_ms(published)),
         figure_text(commands.time_ms(measured)),
         share * 100.0
     ))
+}
+
+/// What a paper's disks gave in order, in bytes per second, where it says so.
+fn in_order_bytes_per_s(study: &Study) -> Option<f64> {
+    let is_it = study.paper == trinkle::PROFILES.paper;
+    TRINKLE_BASELINE.one(&[("what", "store")], "mb_per_s").filter(|_| is_it).map(|megabytes| megabytes * 1e6)
+}
+
+/// Plain TCP over long frames, where the published figure is what the usual ones carry.
+fn short_frames(link: &Link, published: f64) -> Option<String> {
+    let line = payload_bytes_per_s(link)?;
+    let on_line = USUAL_MTU + f64::from(link.up.overhead_bytes);
+    let carried = line * (USUAL_MTU - f64::from(TCP_HEADER_BYTES)) / on_line / 1e6;
+    (f64::from(link.mtu) > USUAL_MTU && (published / carried - 1.0).abs() <= OFF).then(|| {
+        format!(
+            "frames: of those of 1500 bytes such a line carries {} MB/s of data, which is near the published figure; the paper does not say with which it measured",
+            figure_text(carried)
+        )
+    })
 }
 
 /// What frames of the other length gave the same hosts and disks, where that is what came here.
@@ -345,34 +389,86 @@ fn waited(cell: &Cell, published: f64) -> Option<String> {
     })
 }
 
-/// Files: what disks took of it there.
-fn files(disks: Disks, result: &CellResult, published: f64, is_deviation: bool) -> Option<String> {
+/// Files: what disks took of it there, and what a file server did.
+fn files(
+    disks: Disks,
+    cell: &Cell,
+    result: &CellResult,
+    published: f64,
+    is_deviation: bool,
+) -> Option<String> {
     let half_turn_ms = disks.half_turn_ms();
-    let busy = disk_busy(result)
-        .map(|percent| format!(", and the disk here was at work for {percent:.0} % of the time"));
-    let busy = busy.unwrap_or_default();
+    let here = format!(
+        "here a file system on one disk image takes {} ms, and the limit is {}{}",
+        figure_text(result.measured),
+        result.limit,
+        result
+            .machine
+            .as_ref()
+            .or(result.because.as_ref())
+            .map(|figures| format!(" ({figures})"))
+            .unwrap_or_default()
+    );
     let speed = disks.speed;
+    let over_iscsi = |column| {
+        let table = match value(cell, "scheme")? {
+            "nfs" => LU_FILES_NFS,
+            "smb" => LU_FILES_SMB,
+            _ => return None,
+        };
+        table.one(
+            &[("scheme", "iscsi"), ("op", value(cell, "op")?), ("size_kib", value(cell, "size_kib")?)],
+            column,
+        )
+    };
     if is_deviation {
-        // A block is anywhere on a turn: the deviation of that alone.
+        let column = "std_ms";
+        // A block is anywhere on a turn; of several accesses to find, each is.
         let of_turn_ms = 2.0 * half_turn_ms / 12_f64.sqrt();
-        return (published >= of_turn_ms).then(|| {
-            format!(
-                "disks: one that turns {speed} times a minute makes a deviation of {} ms by its turning alone{busy}",
-                figure_text(of_turn_ms)
-            )
-        });
+        let accesses = (published_mean(cell)? / half_turn_ms).max(1.0);
+        let of_all_ms = of_turn_ms * accesses.sqrt();
+        if of_all_ms >= published * TURNING_SHARE && published >= of_turn_ms {
+            return Some(format!(
+                "disks: one that turns {speed} times a minute makes a deviation of {} ms for each access by its turning alone, and up to {} ms of as many \
+                 as the published mean has room for; {here}",
+                figure_text(of_turn_ms),
+                figure_text(of_all_ms)
+            ));
+        }
+        let iscsi = over_iscsi(column).filter(|iscsi| *iscsi >= published * (1.0 - OFF))?;
+        return Some(format!(
+            "disks and hosts: over iSCSI, with the same disks and without this server, the paper has a deviation of {} ms as well; {here}",
+            figure_text(iscsi)
+        ));
+    }
+    if let Some(iscsi) = over_iscsi("mean_ms").filter(|iscsi| *iscsi >= half_turn_ms && *iscsi < published) {
+        return Some(format!(
+            "disks and server: {} of the published {} ms are there over iSCSI as well, with the same disks, of which one that turns {speed} times a minute takes \
+             {} ms for each access by half a turn; {} are what the server and its protocol add; {here}",
+            figure_text(iscsi),
+            figure_text(published),
+            figure_text(half_turn_ms),
+            figure_text(published - iscsi)
+        ));
     }
     // None of the paper's files was in a cache, so that each took one access at least.
-    (published >= half_turn_ms).then(|| {
+    (published >= half_turn_ms && over_iscsi("mean_ms").is_none()).then(|| {
         format!(
             "disks: an access to one that turns {speed} times a minute waits for {} ms of turning on average, and {} ms there have room for {:.0} of \
-             them, where {} ms came here{busy}",
+             them; {here}",
             figure_text(half_turn_ms),
             figure_text(published),
-            (published / half_turn_ms).floor(),
-            figure_text(result.measured)
+            (published / half_turn_ms).floor()
         )
     })
+}
+
+/// The mean time of the files whose deviation a cell has.
+fn published_mean(cell: &Cell) -> Option<f64> {
+    let table = if value(cell, "scheme")? == "smb" { LU_FILES_SMB } else { LU_FILES_NFS };
+    let wanted = ["scheme", "op", "size_kib"].map(|name| value(cell, name).map(|value| (name, value)));
+    let wanted: Option<Vec<(&str, &str)>> = wanted.into_iter().collect();
+    table.one(&wanted?, "mean_ms")
 }
 
 /// How much of the files a page cache had, by its hit rate: both are of the same length, and kernels do not fill them with the same.

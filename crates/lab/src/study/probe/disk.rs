@@ -128,9 +128,9 @@ impl DiskProbe {
         }
     }
 
-    /// Whether it needs no target of its own, and asks nothing of TCP.
+    /// Whether it needs no target of its own, and sets nothing of TCP.
     pub(crate) fn is_plain(&self) -> bool {
-        self.design.is_none() && self.units == 1 && self.tcp_buffer_bytes.is_none() && !self.tells_tcp
+        self.design.is_none() && self.units == 1 && self.tcp_buffer_bytes.is_none()
     }
 
     /// What is under way of it at once; TCP's buffers may be the smaller limit.
@@ -286,14 +286,20 @@ pub(super) fn run(
     };
     let mut plan = probe.plan(probe.unit(options, lun), duty);
     plan.target_times = recorded.as_ref().map(Recorded::times);
+    let control = site.congestion_control()?;
     let disk_before = probe.design.and_then(|_| DiskTime::now(place.scratch));
     let work = || {
         let carry = || patiently(plan, |plan| site.near(|| bench(plan, monitor))?);
-        if !probe.tells_tcp {
+        if !probe.tells_tcp || site.is_proxied() {
             return (carry(), Vec::new());
         }
         // What is there beside the data of the larger part is commands and answers.
-        let watched = Watched { port: site::PORT, to_target: probe.mix().read_share < 0.5 };
+        let to_target = probe.mix().read_share < 0.5;
+        let shape = if to_target { &link.up } else { &link.down };
+        let path = model::path(Driven { link, congestion_control: &control }, shape, link.round_trip(), None);
+        let line_bytes_per_s = path.payload_bytes_per_s();
+        let watched =
+            Watched { port: site::PORT, to_target, line_bytes_per_s, round_trip: link.round_trip() };
         tcp_facts::watch(site, watched, &|| monitor.phase() == Phase::Measuring, carry)
     };
     let (carried, further) = match probe.tcp_buffer_bytes {
@@ -305,7 +311,7 @@ pub(super) fn run(
     drop((service, recorded));
     let mut run = figure(&carried.measured, &carried.ending, probe.metric)?;
     if let Some(agreed) = &carried.negotiated {
-        let driven = Driven { link, congestion_control: &site.congestion_control()? };
+        let driven = Driven { link, congestion_control: &control };
         run.model = model::disk(driven, probe, agreed);
         run.round_trips = model::round_trips(driven, probe, agreed);
     }

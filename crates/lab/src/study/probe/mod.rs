@@ -16,15 +16,17 @@ use std::cell::OnceCell;
 use std::path::Path;
 use std::time::Duration;
 
-use lunette_link::Link;
+use lunette_link::{Link, Shape};
 use lunette_wan::Keeping;
 use lunette_workload::model::Limit;
 
 use super::Further;
+use super::busy::Busy;
 use super::guest;
 use super::image::Image;
 use super::setting::{self, Key, Setting};
 use super::site::Site;
+use crate::bench::monitor::Phase;
 use crate::host::DiskTime;
 use crate::{LabError, LatencyParts, Monitor, Negotiated, Times};
 
@@ -32,10 +34,11 @@ pub(crate) use disk::{DiskProbe, Load};
 pub(crate) use files::{Figure, FilesProbe, Job, SIZES_KIB, Scheme};
 pub(crate) use login::{Authentication, EXCHANGES, LOGINS, LoginPhase, LoginProbe};
 pub(crate) use shared::SharedProbe;
+pub(crate) use tcp_facts::WINDOWS_CARRY;
 pub(crate) use transfer::TransferProbe;
 pub(crate) use virtualized::VirtualProbe;
 
-use seen::Observer;
+use seen::{Observer, Seen};
 
 /// What is done in a cell.
 #[derive(Debug, Clone)]
@@ -259,17 +262,39 @@ impl Probe {
         matches!(self, Self::Files(FilesProbe { job: Job::Web { .. }, .. }))
     }
 
-    /// How long a command takes where the figure is as expected; of plain TCP, a window. None where that does not follow from it.
-    pub(crate) fn turn(&self, expected: f64, round_trip: Duration) -> Option<Duration> {
-        let seconds = match self {
-            Self::Tcp { buffer_bytes: None, .. } => round_trip.as_secs_f64(),
-            Self::Tcp { buffer_bytes: Some(bytes), .. } => *bytes as f64 / 1e6 / expected,
+    /// How long a command takes on this link where the figure is as expected; of plain TCP, a window. None where that does not follow from it.
+    /// `at_rest` is what a command without data takes there.
+    pub(crate) fn turn(
+        &self,
+        expected: f64,
+        link: &Link,
+        at_rest: Duration,
+        round_trips: f64,
+    ) -> Option<CommandTurn> {
+        let round_trip = link.round_trip();
+        let (seconds, commands, size_bytes) = match self {
+            Self::Tcp { buffer_bytes: None, .. } => (round_trip.as_secs_f64(), 0, u32::MAX),
+            Self::Tcp { buffer_bytes: Some(bytes), .. } => (*bytes as f64 / 1e6 / expected, 0, u32::MAX),
             Self::Disk(disk) | Self::Shared(SharedProbe { disk, tells_bulk: false, .. }) => {
-                disk.metric.command_s(disk.depth, disk.mix().size_bytes, expected)
+                let size_bytes = disk.mix().size_bytes;
+                let seconds = disk.metric.command_s(disk.depth, size_bytes, expected);
+                (seconds, disk.depth, size_bytes)
             }
             _ => return None,
         };
-        Duration::try_from_secs_f64(seconds).ok()
+        // Far below what a double holds exactly.
+        let line_s =
+            |shape: &Shape| shape.rate.map(|rate| f64::from(size_bytes) * 8.0 / rate.bits_per_s() as f64);
+        let line_s = line_s(&link.up).into_iter().chain(line_s(&link.down)).fold(0.0, f64::max);
+        Some(CommandTurn {
+            time: Duration::try_from_secs_f64(seconds).ok()?,
+            round_trips,
+            round_trip,
+            at_ends: at_rest.saturating_sub(round_trip),
+            commands,
+            line: Duration::try_from_secs_f64(line_s).unwrap_or_default(),
+            is_packed: commands > 1 && u64::from(size_bytes) * 2 <= u64::from(link.mtu),
+        })
     }
 
     /// What this machine lacks for it; nothing if it lacks nothing.
@@ -292,14 +317,19 @@ impl Probe {
     }
 
     /// What has to grow before it is measured.
-    pub(crate) fn to_grow(&self) -> Turn {
+    pub(crate) fn to_grow(&self, link: Option<&Link>) -> Turn {
         let round_trips = match self {
             Self::Disk(disk) | Self::Recovery(disk) | Self::Shared(SharedProbe { disk, .. }) => {
                 disk.round_trips()
             }
             _ => 1,
         };
-        Turn { outstanding_bytes: self.outstanding_bytes(), round_trips }
+        // Losses leave a window of so many segments (Mathis and others, 1997), to which it does not have to grow for long.
+        let loss = link.map_or(0.0, |link| link.up.loss.mean().max(link.down.loss.mean()));
+        let segments = (6.0 / loss).sqrt();
+        let connections = if let Self::Disk(disk) = self { u64::from(disk.connections) } else { 1 };
+        let of_losses = if loss > 0.0 { (segments * SEGMENT_BYTES) as u64 * connections } else { u64::MAX };
+        Turn { outstanding_bytes: self.outstanding_bytes().min(of_losses), round_trips }
     }
 
     /// In bytes, as far as that is known.
@@ -314,6 +344,24 @@ impl Probe {
     }
 }
 
+/// How long a command takes by the model, and what is in that.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CommandTurn {
+    /// All of it, with what it waits for others.
+    pub(crate) time: Duration,
+    pub(crate) round_trips: f64,
+    /// The link's.
+    pub(crate) round_trip: Duration,
+    /// What a command without data takes beside a round trip of the link, which is the time of both ends.
+    pub(crate) at_ends: Duration,
+    /// Under way at once; 0 of plain TCP.
+    pub(crate) commands: u32,
+    /// Its data on the line alone.
+    pub(crate) line: Duration,
+    /// Two or more of them fit into a packet.
+    pub(crate) is_packed: bool,
+}
+
 /// What one run gave.
 #[derive(Debug)]
 pub(crate) struct Run {
@@ -325,8 +373,10 @@ pub(crate) struct Run {
     pub(crate) processor: f64,
     /// The share of all processors that nobody used meanwhile.
     pub(crate) idle: f64,
-    /// The largest share of a processor that one thread had, of those that carry the network, initiate or serve.
-    pub(crate) busiest: f64,
+    /// How many processors were at work on average; 0 where the system does not tell.
+    pub(crate) processors: f64,
+    /// How busy the threads were that carry the network, initiate or serve.
+    pub(crate) busy: Busy,
     /// How the link was kept meanwhile.
     pub(crate) keeping: Keeping,
     /// How long single operations took, where that is known.
@@ -353,7 +403,8 @@ impl Run {
             round_trips: 1.0,
             processor: 0.0,
             idle: 1.0,
-            busiest: 0.0,
+            processors: 0.0,
+            busy: Busy::default(),
             keeping: Keeping::default(),
             times: None,
             negotiated: None,
@@ -397,6 +448,8 @@ pub(crate) struct Duty {
     pub(crate) is_quick: bool,
 }
 
+/// Data of a segment, in bytes.
+const SEGMENT_BYTES: f64 = 1448.0;
 /// What TCP sends in its first round trip: ten segments (RFC 6928), here of 1448 bytes.
 const FIRST_WINDOW_BYTES: u64 = 14_480;
 /// The longest that is measured where it is to be quick.
@@ -456,21 +509,27 @@ pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Ru
         Probe::Login(login) => return login::run(place, login, duty.seed),
         _ => {}
     }
-    let (run, seen) = Observer::at(place).watch(|| match (probe, place.over) {
+    let monitor = Monitor::default();
+    let is_measured = || match probe {
+        Probe::Disk(_) | Probe::Shared(_) => monitor.phase() == Phase::Measuring,
+        _ => true,
+    };
+    let (run, seen) = Observer::at(place).watch_while(&is_measured, || match (probe, place.over) {
         (Probe::Tcp { to_target, buffer_bytes }, Some((site, link))) => {
             tcp::run(site, link, *to_target, *buffer_bytes, duty)
         }
         (Probe::Tcp { .. }, None) => Err(LabError::Plan("there is no TCP without a network".to_owned())),
-        (Probe::Disk(disk), _) => disk::run(place, disk, duty, &Monitor::default()),
+        (Probe::Disk(disk), _) => disk::run(place, disk, duty, &monitor),
         (Probe::Recovery(disk), _) => recovery::run(place, disk, duty),
-        (Probe::Shared(shared), _) => shared::run(place, shared, duty),
+        (Probe::Shared(shared), _) => shared::run(place, shared, duty, &monitor),
         (Probe::Virtual(probe), _) => virtualized::run(place, probe, duty),
         (Probe::Login(login), _) => login::run(place, login, duty.seed),
         (Probe::Transfer(transfer), _) => transfer::run(place, transfer),
         (Probe::Files(files), _) => files::run(place, files, duty),
     })?;
     // What a run has looked at itself is in it already: a disk, while it was measured alone.
-    Ok(Run { idle: seen.idle, busiest: seen.busiest, keeping: seen.keeping, ..run? })
+    let Seen { idle, processors, busy, keeping, .. } = seen;
+    Ok(Run { idle, processors, busy, keeping, ..run? })
 }
 
 #[cfg(test)]
@@ -491,5 +550,18 @@ mod tests {
         // Without R2Ts half of it.
         assert_eq!(turning(2 << 20, 1).warm_up, Duration::from_millis(400 + 7 * 2 * 50));
         assert_eq!(on(1024).time, Duration::from_millis(1500));
+    }
+
+    #[test]
+    fn losses_leave_less_to_grow() {
+        let probe = Probe::Tcp { to_target: true, buffer_bytes: Some(10 << 20) };
+        let of = |link: Option<&str>| {
+            let link = link.map(|link| link.parse::<Link>().expect("a link"));
+            probe.to_grow(link.as_ref()).outstanding_bytes
+        };
+        assert_eq!((of(None), of(Some("oc3-50"))), (u64::MAX, u64::MAX));
+        // Twice Reno's mean of 12 segments.
+        assert_eq!(of(Some("oc3-50,loss=1%")), 35_468);
+        assert!(of(Some("oc3-50,loss=0.1%")) > 100_000);
     }
 }

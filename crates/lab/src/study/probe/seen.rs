@@ -6,16 +6,18 @@ use lunette_wan::{Emulator, Keeping};
 
 use super::{Further, Place, disk_busy};
 use crate::LabError;
-use crate::host::{DiskTime, ProcessorTime};
-use crate::study::busy;
+use crate::host::DiskTime;
+use crate::study::busy::{self, Busy};
 
 /// What was seen.
 #[derive(Debug, Clone)]
 pub(super) struct Seen {
     /// The share of all processors that nobody used.
     pub(super) idle: f64,
-    /// The largest share of a processor that one thread had; 0 where the system does not tell.
-    pub(super) busiest: f64,
+    /// How many processors were at work on average; 0 where the system does not tell.
+    pub(super) processors: f64,
+    /// How busy threads were; zeroes where the system does not tell.
+    pub(super) busy: Busy,
     /// How the link was kept.
     pub(super) keeping: Keeping,
     /// How busy the disk below the scratch directory was, where it tells.
@@ -47,17 +49,29 @@ impl<'a> Observer<'a> {
     /// # Errors
     /// The network's counters cannot be read.
     pub(super) fn watch<T>(self, work: impl FnOnce() -> T) -> Result<(T, Seen), LabError> {
+        self.watch_while(&|| true, work)
+    }
+
+    /// The same; processors and threads are looked at from the moment on in which it is measured.
+    ///
+    /// # Errors
+    /// The network's counters cannot be read.
+    pub(super) fn watch_while<T>(
+        self,
+        is_measured: &(dyn Fn() -> bool + Sync),
+        work: impl FnOnce() -> T,
+    ) -> Result<(T, Seen), LabError> {
         let failed = LabError::system("counters of the network");
         let marked = self.network.map(|network| network.mark().map(|mark| (network, mark)));
         let marked = marked.transpose().map_err(&failed)?;
-        let (disk, processors) = (DiskTime::now(self.scratch), ProcessorTime::now());
-        let (done, busiest) = busy::watched(work);
-        let idle =
-            processors.zip(ProcessorTime::now()).map_or(1.0, |(before, after)| after.idle_since(before));
+        let disk = DiskTime::now(self.scratch);
+        let (done, watched) = busy::watched(is_measured, work);
+        let (idle, processors) = watched.processors.unwrap_or((1.0, 0.0));
+        let busy = watched.busy.unwrap_or_default();
         let disk = disk_busy(self.scratch, disk);
         let keeping = marked.map(|(network, mark)| network.since(&mark)).transpose().map_err(&failed)?;
         let keeping = keeping.unwrap_or_default();
-        Ok((done, Seen { idle, busiest: busiest.unwrap_or_default(), keeping, disk }))
+        Ok((done, Seen { idle, processors, busy, keeping, disk }))
     }
 }
 
@@ -104,7 +118,7 @@ mod tests {
         // Half a second of a processor before, and none while it is looked: a sleeping thread has none, however busy the machine is.
         while processor_s()[0] < 0.5 {}
         let ((), seen) = observer.watch(|| std::thread::sleep(Duration::from_millis(500))).expect("a look");
-        assert!(seen.busiest < 0.25, "{seen:?}");
+        assert!(seen.busy.busiest < 0.25, "{seen:?}");
         assert_eq!(seen.keeping, Keeping::default());
         assert!((0.0..=1.0).contains(&seen.idle), "{seen:?}");
         assert!(seen.disk.is_none_or(|disk| (0.0..=100.0).contains(&disk.measured)));
@@ -122,6 +136,6 @@ mod tests {
         assert!(status.expect("a shell").success());
         // What the machine has given it is what is seen, or nearly: the last look was a moment before its end.
         let had = (processor_s()[1] - before) / begun.elapsed().as_secs_f64();
-        assert!(had > 0.0 && seen.busiest > had / 2.0, "{had}: {seen:?}");
+        assert!(had > 0.0 && seen.busy.busiest > had / 2.0, "{had}: {seen:?}");
     }
 }

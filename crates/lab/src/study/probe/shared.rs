@@ -32,7 +32,12 @@ pub(crate) struct SharedProbe {
 }
 
 /// Runs both, and tells one of them.
-pub(super) fn run(place: Place<'_>, probe: &SharedProbe, duty: Duty) -> Result<Run, LabError> {
+pub(super) fn run(
+    place: Place<'_>,
+    probe: &SharedProbe,
+    duty: Duty,
+    monitor: &Monitor,
+) -> Result<Run, LabError> {
     let Some((site, link)) = place.over else {
         return Err(LabError::Plan("without a network there is nothing to be shared".to_owned()));
     };
@@ -42,11 +47,10 @@ pub(super) fn run(place: Place<'_>, probe: &SharedProbe, duty: Duty) -> Result<R
         for (near, far) in &streams {
             flow(scope, near, far, &carried);
         }
-        let monitor = Monitor::default();
         let is_over = AtomicBool::new(false);
         let (run, bulk) = thread::scope(|inner| {
-            let counting = inner.spawn(|| while_measured(&carried, &monitor, duty.time, &is_over));
-            let run = disk::run(place, &probe.disk, duty, &monitor);
+            let counting = inner.spawn(|| while_measured(&carried, monitor, duty.time, &is_over));
+            let run = disk::run(place, &probe.disk, duty, monitor);
             is_over.store(true, Ordering::Relaxed);
             (run, counting.join())
         });

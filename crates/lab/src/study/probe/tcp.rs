@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lunette_link::Link;
+use lunette_link::{Link, Shape};
 use socket2::{Domain, Socket, Type};
 
 use super::model::{self, Driven};
@@ -18,6 +18,8 @@ use crate::study::site::Site;
 const PORT: u16 = 5001;
 /// Bytes that one call sends or takes at most.
 const PIECE_BYTES: usize = 256 << 10;
+/// Longer than any queue here holds something back.
+const HELD_BACK_MAX: Duration = Duration::from_secs(2);
 /// Far longer than any link here takes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -30,18 +32,33 @@ pub(super) fn run(
     duty: Duty,
 ) -> Result<Run, LabError> {
     let is_measuring = AtomicBool::new(false);
-    let (bytes_per_s, further) = tcp_facts::watch(
-        site,
-        Watched { port: PORT, to_target },
-        &|| is_measuring.load(Ordering::Relaxed),
-        || carry(site, to_target, buffer_bytes, (duty.warm_up, duty.time), &is_measuring),
-    );
-    let bytes_per_s = bytes_per_s?;
     let shape = if to_target { &link.up } else { &link.down };
     let window = buffer_bytes.map(|bytes| bytes as u64);
     let driven = Driven { link, congestion_control: &site.congestion_control()? };
     let path = model::path(driven, shape, link.round_trip(), window);
+    let (bytes_per_s, further) = tcp_facts::watch(
+        site,
+        Watched {
+            port: PORT,
+            to_target,
+            line_bytes_per_s: path.payload_bytes_per_s(),
+            round_trip: link.round_trip(),
+        },
+        &|| is_measuring.load(Ordering::Relaxed),
+        || carry(site, to_target, buffer_bytes, (duty.warm_up, duty.time), &is_measuring),
+    );
+    let bytes_per_s = bytes_per_s?;
+    // What the line still holds back would be in the way of whoever comes next.
+    thread::sleep(held_back(shape, window));
     Ok(Run { further, ..Run::of(bytes_per_s / 1e6, model::plain(&path)) })
+}
+
+/// How long a line is busy with what its queue may hold of a connection that has ended.
+fn held_back(shape: &Shape, window_bytes: Option<u64>) -> Duration {
+    let bytes = window_bytes.map_or(shape.queue_bytes, |window| window.min(shape.queue_bytes));
+    // Far below what a double holds exactly.
+    let seconds = shape.rate.map_or(0.0, |rate| bytes as f64 * 8.0 / rate.bits_per_s() as f64);
+    Duration::try_from_secs_f64(seconds).map_or(HELD_BACK_MAX, |time| time.min(HELD_BACK_MAX))
 }
 
 /// Bytes per second of one connection, in one direction, for a time after a warm-up.
@@ -145,5 +162,20 @@ fn receive(
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_busy_with_what_a_window_has_left_in_its_queue() {
+        let link: Link = "rate=80M,queue=5M".parse().expect("a link");
+        let ms = |window| held_back(&link.up, window).as_millis();
+        // 10^7 bytes a second.
+        assert_eq!((ms(None), ms(Some(100_000)), ms(Some(1 << 30))), (524, 10, 524));
+        let open: Link = "rtt=5ms".parse().expect("a link");
+        assert_eq!(held_back(&open.up, Some(1 << 30)), Duration::ZERO);
     }
 }

@@ -8,11 +8,15 @@ use std::time::Duration;
 use lunette_wan::{TcpConnection, tcp_connections};
 
 use crate::study::Further;
-use crate::study::result::median;
+use crate::study::result::{mean, median};
 use crate::study::site::Site;
 
 /// How often is looked.
-const STEP: Duration = Duration::from_millis(50);
+const STEP: Duration = Duration::from_millis(20);
+
+/// What TCP lets through, in 10^6 bytes per second: on average what its congestion windows let be under way in a round trip of the link, and no more
+/// than the line carries; of a link without delay, the line's in the share of the time in which no losses are repaired.
+pub(crate) const WINDOWS_CARRY: &str = "windows carry";
 
 /// Whose connections, and which end sends the data.
 #[derive(Debug, Clone, Copy)]
@@ -21,11 +25,29 @@ pub(super) struct Watched {
     pub(super) port: u16,
     /// The data goes from the near end to the far one.
     pub(super) to_target: bool,
+    /// What the line carries of data, in bytes per second; none without a limit.
+    pub(super) line_bytes_per_s: Option<f64>,
+    /// The link's, there and back.
+    pub(super) round_trip: Duration,
+}
+
+impl Watched {
+    /// What goes through as long as it is like that, in bytes per second.
+    fn carries(&self, seen: &Seen) -> Option<f64> {
+        let line = self.line_bytes_per_s?;
+        if self.round_trip.is_zero() {
+            return Some(line * (1.0 - seen.recovering));
+        }
+        // Far below what a double holds exactly.
+        Some(line.min(seen.congestion_window_bytes as f64 / self.round_trip.as_secs_f64()))
+    }
 }
 
 /// What was seen at one moment: sums over the connections.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Seen {
+    /// The share of the senders that repair losses.
+    recovering: f64,
     congestion_window_bytes: u64,
     receive_space_bytes: u64,
     busy: Duration,
@@ -39,7 +61,9 @@ impl Seen {
             return None;
         }
         let time = |of: fn(&TcpConnection) -> Duration| senders.iter().map(of).sum();
+        let recovering = senders.iter().filter(|one| one.is_recovering).count();
         Some(Self {
+            recovering: recovering as f64 / senders.len() as f64,
             congestion_window_bytes: senders.iter().map(|one| one.congestion_window_bytes).sum(),
             receive_space_bytes: receivers.iter().map(|one| one.receive_space_bytes).sum(),
             busy: time(|one| one.busy),
@@ -74,7 +98,7 @@ pub(super) fn watch<T>(
         });
         let done = work();
         is_over.store(true, Ordering::Relaxed);
-        (done, told(&watching.join().unwrap_or_default()))
+        (done, told(&watched, &watching.join().unwrap_or_default()))
     })
 }
 
@@ -91,7 +115,7 @@ fn look(site: &Site, watched: Watched) -> io::Result<Option<Seen>> {
 }
 
 /// The windows by their medians, and which share of the time in which there was something to send it was held up by what.
-fn told(seen: &[Seen]) -> Vec<Further> {
+fn told(watched: &Watched, seen: &[Seen]) -> Vec<Further> {
     let (Some(first), Some(last)) = (seen.first(), seen.last()) else { return Vec::new() };
     let window = |name, of: fn(&Seen) -> u64| {
         let kilobytes = median(seen.iter().map(|seen| of(seen) as f64 / 1e3).collect());
@@ -102,11 +126,15 @@ fn told(seen: &[Seen]) -> Vec<Further> {
         let held = of(last).saturating_sub(of(first)).as_secs_f64();
         (busy > 0.0).then(|| Further::new(name, (held / busy * 100.0).min(100.0), "%"))
     };
+    let carried: Option<Vec<f64>> = seen.iter().map(|seen| watched.carries(seen)).collect();
+    let recovering: Vec<f64> = seen.iter().map(|seen| seen.recovering * 100.0).collect();
     [
         window("snd_cwnd", |seen| seen.congestion_window_bytes),
         window("rcv_space", |seen| seen.receive_space_bytes),
         share("rwnd_limited", |seen| seen.held_by_receiver),
         share("sndbuf_limited", |seen| seen.held_by_buffer),
+        Some(Further::new("recovering", mean(&recovering), "%")),
+        carried.map(|carried| Further::new(WINDOWS_CARRY, mean(&carried) / 1e6, "MB/s")),
     ]
     .into_iter()
     .flatten()
@@ -117,8 +145,16 @@ fn told(seen: &[Seen]) -> Vec<Further> {
 mod tests {
     use super::*;
 
+    const OVER_10_MS: Watched = Watched {
+        port: 1,
+        to_target: true,
+        line_bytes_per_s: Some(5e6),
+        round_trip: Duration::from_millis(10),
+    };
+
     fn seen(window: u64, busy_ms: u64, held_ms: u64) -> Seen {
         Seen {
+            recovering: 0.0,
             congestion_window_bytes: window,
             receive_space_bytes: 2 * window,
             busy: Duration::from_millis(busy_ms),
@@ -129,18 +165,32 @@ mod tests {
 
     #[test]
     fn windows_are_medians_and_times_are_those_of_the_measurement() {
-        assert_eq!(told(&[]), []);
-        let told = told(&[seen(10_000, 1000, 100), seen(90_000, 1100, 150), seen(20_000, 1400, 300)]);
+        assert_eq!(told(&OVER_10_MS, &[]), []);
+        let told =
+            told(&OVER_10_MS, &[seen(10_000, 1000, 100), seen(90_000, 1100, 150), seen(20_000, 1400, 300)]);
         let figures: Vec<_> = told.iter().map(|one| (&*one.name, one.measured.round(), &*one.unit)).collect();
         let expected = [
             ("snd_cwnd", 20.0, "KB"),
             ("rcv_space", 40.0, "KB"),
             ("rwnd_limited", 50.0, "%"),
             ("sndbuf_limited", 0.0, "%"),
+            ("recovering", 0.0, "%"),
+            // 1, 5 (of 9) and 2 MB/s.
+            (WINDOWS_CARRY, 3.0, "MB/s"),
         ];
         assert_eq!(figures, expected);
         // Who had nothing to send was held up by nothing.
-        assert_eq!(super::told(&[seen(10, 7, 7)]).len(), 2);
+        assert_eq!(super::told(&OVER_10_MS, &[seen(10, 7, 7)]).len(), 4);
+    }
+
+    #[test]
+    fn without_delay_it_is_the_repair_of_losses_that_costs_time() {
+        let at_once = Watched { round_trip: Duration::ZERO, ..OVER_10_MS };
+        let repairing = Seen { recovering: 0.5, ..seen(9, 7, 7) };
+        let of = |seen: &[Seen]| told(&at_once, seen).pop().map(|last| last.measured);
+        assert_eq!((of(&[repairing]), of(&[seen(9, 7, 7)])), (Some(2.5), Some(5.0)));
+        let endless = Watched { line_bytes_per_s: None, ..at_once };
+        assert!(told(&endless, &[repairing]).iter().all(|one| one.name != WINDOWS_CARRY));
     }
 
     #[test]

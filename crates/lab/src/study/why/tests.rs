@@ -93,9 +93,23 @@ fn published_cells() -> impl Iterator<Item = (&'static Study, Cell, f64)> {
     })
 }
 
+/// With which words the reason for a better figure may begin.
+fn kinds(study: &Study, cell: &Cell) -> &'static [&'static str] {
+    match study.name {
+        "lu-login" => &["initiator: "],
+        "lu-files" if value(cell, "scheme") == Some("iscsi") => &["disks: "],
+        "lu-files" if value(cell, "figure") == Some("mean") => &["disks and server: "],
+        "lu-files" => &["disks: ", "disks and hosts: "],
+        "lu-light" | "lu-heavy" | "lu-trace" => &["disks: "],
+        "trinkle-baseline" => &["disks: ", "frames: "],
+        "trinkle-profiles" => &["disks: ", "hosts: "],
+        _ => &["hosts: ", "there ", "the published figure is rounded"],
+    }
+}
+
 #[test]
-fn no_published_figure_is_without_a_reason() {
-    let mut count = 0;
+fn each_reason_is_of_a_kind_that_the_paper_has_figures_for() {
+    let (mut count, mut without) = (0, Vec::new());
     for (study, cell, published) in published_cells() {
         // A page cache is asked about elsewhere.
         if matches!(cell.probe, Probe::Files(FilesProbe { figure: Figure::Hits, .. })) {
@@ -106,19 +120,66 @@ fn no_published_figure_is_without_a_reason() {
         if told.is_off_published() != Some(true) {
             continue;
         }
-        count += 1;
-        let is_sound = |why: &String| {
-            !why.is_empty() && !["NaN", "inf", " 0 KB"].iter().any(|fault| why.contains(fault))
+        let named = || format!("{} {:?} {measured}", study.name, cell.parameters);
+        let Some(why) = why(study, &cell, &told) else {
+            without.push(named());
+            continue;
         };
-        let why = why(study, &cell, &told);
-        assert!(
-            why.as_ref().is_some_and(is_sound),
-            "{} {:?} {measured}: {why:?}",
-            study.name,
-            cell.parameters
-        );
+        count += 1;
+        assert!(kinds(study, &cell).iter().any(|kind| why.starts_with(kind)), "{}: {why}", named());
+        assert!(!["NaN", "inf", " 0 KB"].iter().any(|fault| why.contains(fault)), "{}: {why}", named());
     }
     assert!(count > 200, "{count}");
+    // Deviations that neither turning disks nor iSCSI on the same disks have: nobody knows what made them.
+    let is_deviation = |named: &String| named.starts_with("lu-files") && named.contains("\"deviation\"");
+    assert!(without.len() <= 6 && without.iter().all(is_deviation), "{without:?}");
+}
+
+#[test]
+fn a_file_server_is_told_from_disks_by_iscsi_on_the_same_ones() {
+    let of = |wanted: &[&str], measured| reason("lu-files", wanted, measured, "protocol").unwrap_or_default();
+    let text = of(&["mean", "gige", "read", "nfs", "1"], 0.8);
+    assert!(
+        text.starts_with("disks and server: 4.36 of the published 9.00 ms are there over iSCSI as well")
+            && text.contains("; 4.64 are what the server and its protocol add")
+            && text.ends_with("and the limit is protocol"),
+        "{text}"
+    );
+    let text = of(&["mean", "gige", "read", "iscsi", "1"], 0.5);
+    assert!(text.starts_with("disks: an access") && !text.contains("server"), "{text}");
+    let text = of(&["deviation", "gige", "read", "nfs", "64"], 0.05);
+    assert!(text.starts_with("disks: ") && text.contains("1.73 ms for each access"), "{text}");
+    let text = of(&["deviation", "gige", "read", "smb", "1"], 0.2);
+    assert!(text.starts_with("disks and hosts: ") && text.contains("27.1 ms as well"), "{text}");
+    // 50.7 ms, of which turning makes 14 at most, and iSCSI had 34.3.
+    assert_eq!(of(&["deviation", "gige", "write", "smb", "256"], 0.1), "");
+}
+
+#[test]
+fn hosts_are_named_for_work_in_order_only_where_disks_were_faster() {
+    let study = study("trinkle-profiles").expect("a study");
+    let mut cell = cell("trinkle-profiles", &["physical", "max-throughput", "standard"]);
+    cell.link = Some("rate=10G,rtt=0.1ms".to_owned());
+    let of = |published| {
+        let result = CellResult { published: Some(published), ..result(&cell, 1000.0, "link-rate") };
+        why(study, &cell, &result).unwrap_or_default()
+    };
+    let text = of(200.0);
+    assert!(
+        text.starts_with("hosts: ") && text.contains("its disks gave 430 MB/s in order, and these were 210"),
+        "{text}"
+    );
+    assert_eq!(of(400.0), "", "as much as the disks gave");
+}
+
+#[test]
+fn long_frames_are_told_from_the_usual_ones() {
+    let of = |frames, measured| {
+        reason("trinkle-baseline", &["network", frames, "to-target"], measured, "link-rate")
+    };
+    let text = of("jumbo", 123.8).unwrap_or_default();
+    assert!(text.starts_with("frames: ") && text.contains("carries 118 MB/s"), "{text}");
+    assert_eq!(of("standard", 125.0), None);
 }
 
 #[test]
