@@ -12,6 +12,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{PoisonError, RwLock};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
@@ -34,6 +35,13 @@ const SECRET: &str = "C7_secret-of-tool";
 
 /// Units that are tested at a time.
 const UNITS_AT_A_TIME: usize = 4;
+
+/// The end of the name of tests that close a connection without a logout, log in by another one, and want the nexus of the first to be
+/// lost by then. The target's thread that has to notice may wait for a processor for that long, so nothing else is tested meanwhile.
+const ALONE: &str = ".ITNexusLoss";
+
+/// Held for reading by each run of the tool, for writing by one that is to be alone.
+static RUNNING: RwLock<()> = RwLock::new(());
 
 /// What to run.
 #[derive(Debug, Default, Args)]
@@ -155,7 +163,13 @@ fn run_cases(
             let limit = Duration::from_secs(plan.time_limit_s);
             let portals = if case.multipath { 0..2 } else { 0..1 };
             let urls = portals.map(|portal| url(portal, case.unit));
-            let finished = run(&mut tool(what, urls), limit)?;
+            let finished = if case.test.ends_with(ALONE) {
+                let _alone = RUNNING.write().unwrap_or_else(PoisonError::into_inner);
+                run(&mut tool(what, urls), limit)?
+            } else {
+                let _beside_others = RUNNING.read().unwrap_or_else(PoisonError::into_inner);
+                run(&mut tool(what, urls), limit)?
+            };
             last = Some((case.unit, what.to_owned(), finished));
         }
         let Some((_, _, finished)) = &last else { continue };
