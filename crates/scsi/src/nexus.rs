@@ -226,7 +226,7 @@ impl Drop for Nexus {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::unit::tests::{config, unit_of};
 
@@ -269,8 +269,16 @@ mod tests {
         assert_eq!(next(&first, 0), Some(UnitAttention::BusDeviceReset));
     }
 
+    /// Keeps what it is told.
     #[derive(Debug, Default)]
-    struct Told(std::sync::Mutex<Vec<(Option<u16>, AdditionalSense)>>);
+    pub(crate) struct Told(std::sync::Mutex<Vec<(Option<u16>, AdditionalSense)>>);
+
+    impl Told {
+        /// What was told since this was asked last: of which unit, and what.
+        pub(crate) fn heard(&self) -> Vec<(Option<u16>, AdditionalSense)> {
+            std::mem::take(&mut *self.0.lock().unwrap())
+        }
+    }
 
     impl Herald for Told {
         fn unit_attention(&self, lun: Lun, code: AdditionalSense) {
@@ -284,7 +292,7 @@ mod tests {
         let told = Arc::new(Told::default());
         let herald: Arc<dyn Herald> = told.clone();
         let (first, second) = (nexus(&device, "a").heralded(&herald), nexus(&device, "b"));
-        let heard = || std::mem::take(&mut *told.0.lock().unwrap());
+        let heard = || told.heard();
         let reset = |number| (Some(number), AdditionalSense::BUS_DEVICE_RESET);
         second.target_reset();
         assert_eq!(heard(), [], "POWER ON is pending, which stands for it");

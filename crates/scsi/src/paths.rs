@@ -12,6 +12,7 @@ use crate::device::Device;
 use crate::lun::Lun;
 use crate::lun_map::{Entry, LunMap};
 use crate::nexus::NexusName;
+use crate::reservations::access::Permission;
 use crate::status::Status;
 use crate::task_set::Member;
 use crate::unit::LogicalUnit;
@@ -115,17 +116,15 @@ impl Paths {
             let length = self.map.entries().len() - index / GROUP_LENGTH * GROUP_LENGTH;
             (0..length.min(GROUP_LENGTH)).map(|_| OnceLock::new()).collect()
         });
-        let slot = group.get(index % GROUP_LENGTH)?;
-        if slot.get().is_none() {
-            let unit = Arc::clone(self.device.unit_at(place)?);
+        let (slot, unit) = (group.get(index % GROUP_LENGTH)?, self.device.unit_at(place)?);
+        Some(slot.get_or_init(|| {
             let (itl, member) = (unit.attach(&self.name), unit.tasks().join());
             // What comes with a nexus, POWER ON, is told to nobody.
             if let Some(herald) = &attaching.herald {
                 itl.set_herald(Lun::from_number(number), Arc::clone(herald));
             }
-            let _ = slot.set(Path { unit, itl, member, place, read_only });
-        }
-        slot.get()
+            Path { unit: Arc::clone(unit), itl, member, place, read_only }
+        }))
     }
 
     /// Those that have come into being.
@@ -161,7 +160,7 @@ impl Paths {
         for path in self.attached() {
             path.unit.detach(&path.itl);
             // A copy that still has the way must not go on: reservations are not told to it any more.
-            path.itl.set_permission(crate::reservations::access::Permission::Identify);
+            path.itl.set_permission(Permission::Identify);
             path.unit.tasks().part(&path.member);
         }
     }
@@ -242,6 +241,7 @@ mod tests {
     use crate::alua::AccessState;
     use crate::attention::UnitAttention;
     use crate::nexus::Nexus;
+    use crate::nexus::tests::Told;
     use crate::sense::AdditionalSense;
     use crate::unit::Whose;
     use crate::unit::tests::{config, unit_of};
@@ -345,15 +345,6 @@ mod tests {
         assert!(unit.nexus_names().is_empty());
     }
 
-    #[derive(Debug, Default)]
-    struct Told(Mutex<Vec<(Option<u16>, AdditionalSense)>>);
-
-    impl Herald for Told {
-        fn unit_attention(&self, lun: Lun, code: AdditionalSense) {
-            self.0.lock().unwrap().push((lun.number(), code));
-        }
-    }
-
     #[test]
     fn who_wants_to_be_told_hears_of_units_that_were_never_used() {
         let device = device();
@@ -366,7 +357,7 @@ mod tests {
             assert!(device.unit_at(number).unwrap().resize(99).unwrap());
         }
         let expected = [1, 2].map(|number| (Some(number), AdditionalSense::CAPACITY_CHANGED));
-        assert_eq!(*told.0.lock().unwrap(), expected);
+        assert_eq!(told.heard(), expected);
     }
 
     #[test]
