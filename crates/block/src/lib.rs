@@ -54,6 +54,7 @@ mod identity;
 mod layer;
 mod lent;
 mod log;
+mod pauses;
 mod size;
 mod spec;
 mod state;

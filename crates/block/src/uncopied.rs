@@ -8,8 +8,10 @@
 #![allow(unsafe_code)]
 
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+use crate::pauses::Pauses;
 
 /// No system call takes so long that only copies, but one may that was interrupted: then the next ones are watched.
 const SUSPICIOUS: Duration = Duration::from_millis(1);
@@ -17,21 +19,15 @@ const SUSPICIOUS: Duration = Duration::from_millis(1);
 /// How long sends are watched after a suspicious one.
 const WATCH_MS: u64 = 1000;
 
-/// The first pause. Each one that follows the one before it closely is twice as long.
-const PAUSE_MS_MIN: u32 = 1000;
-/// What was cold may be in the page cache now, which nobody tells: it has to be tried.
-const PAUSE_MS_MAX: u32 = 16_000;
-
 /// See the module's documentation. Threads that change it at once may each undo what the other noted: it is noted again.
 #[derive(Debug, Default)]
 pub(crate) struct Uncopied {
     /// The data could not be brought once; see [`crate::SendError::Store`].
     has_failed: AtomicBool,
+    /// Their clock is that of [`epoch`].
+    pauses: Pauses,
     /// Milliseconds since [`epoch`].
-    paused_until_ms: AtomicU64,
     watched_until_ms: AtomicU64,
-    /// The latest pause.
-    pause_ms: AtomicU32,
 }
 
 fn epoch() -> Instant {
@@ -50,9 +46,8 @@ struct Send {
 impl Uncopied {
     /// Whether the next read may be sent so.
     pub(crate) fn is_allowed(&self) -> bool {
-        let paused_until_ms = self.paused_until_ms.load(Ordering::Relaxed);
         !self.has_failed.load(Ordering::Relaxed)
-            && (paused_until_ms == 0 || milliseconds(epoch().elapsed()) >= paused_until_ms)
+            && (self.pauses.are_none() || self.pauses.are_over(milliseconds(epoch().elapsed())))
     }
 
     /// Never again.
@@ -80,16 +75,8 @@ impl Uncopied {
             None => self.watched_until_ms.store(now_ms + WATCH_MS, Ordering::Relaxed),
             Some(0) => {}
             Some(_) => {
-                let last_ms = self.pause_ms.load(Ordering::Relaxed);
-                let ended_ms = self.paused_until_ms.load(Ordering::Relaxed);
-                let is_close = now_ms < ended_ms + WATCH_MS + u64::from(last_ms);
-                let pause_ms =
-                    if is_close { (2 * last_ms).clamp(PAUSE_MS_MIN, PAUSE_MS_MAX) } else { PAUSE_MS_MIN };
-                self.pause_ms.store(pause_ms, Ordering::Relaxed);
-                let until_ms = now_ms + u64::from(pause_ms);
-                self.paused_until_ms.store(until_ms, Ordering::Relaxed);
                 // What comes next is suspicious from its beginning.
-                self.watched_until_ms.store(until_ms + WATCH_MS, Ordering::Relaxed);
+                self.watched_until_ms.store(self.pauses.begin(now_ms) + WATCH_MS, Ordering::Relaxed);
             }
         }
     }
@@ -119,7 +106,7 @@ mod tests {
     }
 
     fn pause(uncopied: &Uncopied) -> u64 {
-        uncopied.paused_until_ms.load(Ordering::Relaxed)
+        uncopied.pauses.until_ms()
     }
 
     #[test]
