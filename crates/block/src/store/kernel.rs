@@ -4,13 +4,14 @@
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
 use super::direct::{Direct, RawFile};
+use super::mapped::Mapping;
 use super::residency;
 
 /// What is written where the kernel cannot zero a range itself. It lies in `.bss`, so it costs no room on disk.
@@ -28,6 +29,8 @@ const PREFETCH_BYTES_MAX: u64 = 16 << 20;
 pub(crate) struct KernelFile {
     fd: Arc<OwnedFd>,
     direct: Option<Direct>,
+    /// Made by the first short read.
+    mapping: OnceLock<Option<Mapping>>,
     nowait_refused: AtomicBool,
     zero_range_refused: AtomicBool,
 }
@@ -41,7 +44,7 @@ impl KernelFile {
     /// Takes a descriptor; with `direct` it is one that goes past the page cache.
     pub(crate) fn new(fd: OwnedFd, direct: Option<Direct>) -> Self {
         let (nowait_refused, zero_range_refused) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { fd: Arc::new(fd), direct, nowait_refused, zero_range_refused }
+        Self { fd: Arc::new(fd), direct, mapping: OnceLock::new(), nowait_refused, zero_range_refused }
     }
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
@@ -86,6 +89,9 @@ impl KernelFile {
         if self.direct.is_some() || self.nowait_refused.load(Ordering::Relaxed) {
             return Ok(0);
         }
+        if self.mapping().is_some_and(|mapping| mapping.read(offset, buffer)) {
+            return Ok(buffer.len());
+        }
         let mut parts = [io::IoSliceMut::new(buffer)];
         match rustix::io::preadv2(&self.fd, &mut parts, offset, ReadWriteFlags::NOWAIT) {
             Ok(count) => Ok(count),
@@ -96,6 +102,10 @@ impl KernelFile {
             }
             Err(errno) => Err(errno.into()),
         }
+    }
+
+    fn mapping(&self) -> Option<&Mapping> {
+        self.mapping.get_or_init(|| Mapping::of(&self.fd)).as_ref()
     }
 
     /// The descriptor, if the page cache has all of the range.
@@ -144,6 +154,9 @@ impl KernelFile {
     /// away. The kernel itself keeps it apart from direct writes in flight.
     fn allocate(&self, mode: FallocateFlags, offset: u64, length: u64) -> rustix::io::Result<()> {
         let _shared = self.direct.as_ref().map(|direct| direct.gate().share());
+        if let Some(Some(mapping)) = self.mapping.get() {
+            mapping.forget(offset, length);
+        }
         retry_on_intr(|| rustix::fs::fallocate(&self.fd, mode, offset, length))
     }
 
@@ -232,5 +245,17 @@ mod tests {
         // A file system without such reads says 0 and must have been remembered.
         assert!(count == 4096 || file.nowait_refused.load(Ordering::Relaxed), "{count}");
         assert!(read[..count].iter().all(|byte| *byte == 9));
+    }
+
+    #[test]
+    fn what_was_mapped_and_then_cut_is_an_error_not_zeroes() {
+        let file = file_of(&[9; 256 << 10]);
+        let mut read = [0; 4096];
+        assert!(file.read_cached(128 << 10, &mut read).is_ok());
+        rustix::fs::ftruncate(file.as_fd(), 4096).unwrap();
+        assert_eq!(file.read_cached(128 << 10, &mut read).unwrap(), 0);
+        assert_eq!(file.read_at(128 << 10, &mut read).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        file.read_at(0, &mut read).unwrap();
+        assert_eq!(read, [9; 4096], "the rest is still read");
     }
 }

@@ -9,6 +9,7 @@ pub(crate) mod extent_map;
 pub(crate) mod file;
 pub(crate) mod gate;
 pub(crate) mod kernel;
+mod mapped;
 pub(crate) mod memory;
 pub(crate) mod null;
 pub(crate) mod protected;
