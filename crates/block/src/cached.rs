@@ -108,7 +108,7 @@ mod tests {
         let range = volume.cached(offset, LENGTH as u32);
         if range.is_none() {
             assert!(residency::is_refused(), "the page cache has what was just written");
-            lunette_skip::record_lacking("this kernel cannot tell what its page cache has (Linux 6.5 can)");
+            lunette_skip::record_lacking("this kernel does not tell what its page cache has");
         }
         range
     }

@@ -110,8 +110,10 @@ impl KernelFile {
 
     /// The descriptor, if the page cache has all of the range.
     pub(crate) fn cached_file(&self, offset: u64, length: u64) -> Option<Arc<OwnedFd>> {
-        (self.direct.is_none() && residency::is_cached(self.fd.as_fd(), offset, length))
-            .then(|| Arc::clone(&self.fd))
+        let is_cached = self.direct.is_none()
+            && residency::is_cached(self.fd.as_fd(), offset, length)
+                .or_else(|| Some(self.mapping()?.is_cached(offset, length)))?;
+        is_cached.then(|| Arc::clone(&self.fd))
     }
 
     pub(crate) fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {

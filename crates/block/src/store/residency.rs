@@ -46,10 +46,10 @@ pub(crate) fn is_refused() -> bool {
     !*CAN_BE_ASKED
 }
 
-/// True if the page cache has every page of the range. False also where the kernel cannot tell.
-pub(super) fn is_cached(fd: BorrowedFd<'_>, offset: u64, length: u64) -> bool {
+/// Whether the page cache has every page of the range. `None` where the kernel cannot tell.
+pub(super) fn is_cached(fd: BorrowedFd<'_>, offset: u64, length: u64) -> Option<bool> {
     // Larger pages make the count smaller, which only says "no" too often.
-    statistics(fd, offset, length).is_some_and(|found| found.cached >= pages(offset, length))
+    Some(statistics(fd, offset, length)?.cached >= pages(offset, length))
 }
 
 /// How much of a range the page cache has that is not stable in the file system.
@@ -120,11 +120,11 @@ mod tests {
                 "this kernel cannot tell what its page cache has (Linux 6.5 can)",
             );
         }
-        assert!(is_written_cached);
+        assert_eq!(is_written_cached, Some(true));
         let cached = cached_bytes(file.as_fd(), 1 << 20);
         assert!(cached.is_some_and(|bytes| (64 << 10..1 << 20).contains(&bytes)), "{cached:?}");
-        assert!(!is_cached(file.as_fd(), 512 << 10, 64 << 10), "nobody has read the hole");
-        assert!(!is_cached(file.as_fd(), 0, 1 << 20), "part of it is a hole");
+        assert_eq!(is_cached(file.as_fd(), 512 << 10, 64 << 10), Some(false), "nobody has read the hole");
+        assert_eq!(is_cached(file.as_fd(), 0, 1 << 20), Some(false), "part of it is a hole");
     }
 
     /// Newer kernels do not tell whoever could not write a file what is cached of it.

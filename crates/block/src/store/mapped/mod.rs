@@ -109,12 +109,10 @@ impl Mapping {
     /// Fills the buffer if the page cache has all of it. False: it says nothing, and `buffer` may hold anything. The range is within the
     /// file, as far as is known.
     pub(super) fn read(&self, offset: u64, buffer: &mut [u8]) -> bool {
-        let Some((first, last)) = self.regions_of(offset, buffer.len()) else { return false };
         let now_ms = coarse_ms();
-        if self.place.is_broken() || !self.pauses.are_over(now_ms) {
-            return false;
-        }
-        if !(first..=last).all(|region| self.has(region, now_ms)) {
+        let may_read =
+            buffer.len() <= READ_BYTES_MAX && !self.place.is_broken() && self.pauses.are_over(now_ms);
+        if !may_read || !self.has_range(offset, buffer.len(), now_ms) {
             return false;
         }
         // SAFETY: the range is within the mapping, which is as long as `length`, and the buffer is this thread's own. Nothing here looks at
@@ -136,6 +134,16 @@ impl Mapping {
             self.pauses.begin(after_ms);
         }
         true
+    }
+
+    /// Whether the page cache has all of the range, as far as is believed.
+    pub(super) fn is_cached(&self, offset: u64, length: u64) -> bool {
+        usize::try_from(length).is_ok_and(|length| self.has_range(offset, length, coarse_ms()))
+    }
+
+    fn has_range(&self, offset: u64, length: usize, now_ms: u64) -> bool {
+        let regions = self.regions_of(offset, length);
+        regions.is_some_and(|(first, last)| (first..=last).all(|region| self.has(region, now_ms)))
     }
 
     /// Whether all of the region is there, as far as is believed.
@@ -201,12 +209,11 @@ impl Mapping {
         }
     }
 
-    /// The regions of a range, from the first to the last; `None` for what is no short read, or not in the mapping.
+    /// The regions of a range, from the first to the last; `None` for one that is empty, or not in the mapping.
     fn regions_of(&self, offset: u64, length: usize) -> Option<(usize, usize)> {
         let offset = usize::try_from(offset).ok()?;
         let end = offset.checked_add(length)?;
-        let is_short = (1..=READ_BYTES_MAX).contains(&length);
-        (is_short && end <= self.length).then(|| (offset / REGION_BYTES, (end - 1) / REGION_BYTES))
+        (length > 0 && end <= self.length).then(|| (offset / REGION_BYTES, (end - 1) / REGION_BYTES))
     }
 }
 

@@ -54,6 +54,9 @@ fn what_the_page_cache_does_not_have_is_not_read() {
     file.write_all_at(&[7; REGION_BYTES], 3 * REGION_BYTES as u64).unwrap();
     mapping.forget(3 * REGION_BYTES as u64 + 5, 1);
     assert_eq!(read(&mapping, 3 * REGION_BYTES as u64, 512), Some(vec![7; 512]));
+    assert!(mapping.is_cached(100, REGION_BYTES as u64 - 100));
+    assert!(!mapping.is_cached(100, 4 * REGION_BYTES as u64), "part of it is a hole");
+    assert!(!mapping.is_cached(0, u64::MAX));
     mapping.forget(0, u64::MAX);
     mapping.forget(u64::MAX, 1);
 }
