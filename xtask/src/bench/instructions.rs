@@ -83,12 +83,21 @@ struct Kept {
 /// What is counted.
 struct Operation {
     name: &'static str,
+    unit: Unit,
     workload: Workload,
     /// Over so many commands, fewer where one is long. Nothing depends on it but the time.
     commands: u64,
     /// Counted so many times; the smallest is taken. A long write comes in as many pieces as the kernel likes, but in no
     /// fewer than there have to be.
     times: usize,
+}
+
+/// The units that are served, by their numbers.
+#[derive(Debug, Clone, Copy)]
+enum Unit {
+    Memory = 0,
+    /// A file in the page cache, no longer than what is read of it.
+    File = 1,
 }
 
 fn operations() -> Vec<Operation> {
@@ -108,9 +117,10 @@ fn operations() -> Vec<Operation> {
         // Small, so that it is soon filled.
         let span_bytes = workload.block_bytes * u64::from(BATCH);
         let workload = Workload { burst: true, span_bytes, sequential: true, ..workload };
-        Operation { name, workload, commands, times }
+        Operation { name, unit: Unit::Memory, workload, commands, times }
     };
-    all.into_iter().map(complete).collect()
+    let file = complete(("4 KiB read, file", read(4 * KIB), 800, 1));
+    all.into_iter().map(complete).chain([Operation { unit: Unit::File, ..file }]).collect()
 }
 
 /// The command of its own.
@@ -202,7 +212,7 @@ fn count(lunette: &Path, generator: &Generator, only: Option<&str>) -> Result<BT
         if only.is_some_and(|only| !operation.name.contains(only)) {
             continue;
         }
-        let total = |commands| run_once(lunette, generator, directory.path(), &operation.workload, commands);
+        let total = |commands| run_once(lunette, generator, directory.path(), &operation, commands);
         let mut counts = Vec::new();
         for _ in 0..operation.times {
             let (once, thrice) = (total(operation.commands)?, total(operation.commands * 3)?);
@@ -221,16 +231,23 @@ fn run_once(
     lunette: &Path,
     generator: &Generator,
     directory: &Path,
-    workload: &Workload,
+    Operation { unit, workload, .. }: &Operation,
     commands: u64,
 ) -> Result<u64> {
+    let image = directory.join("image");
+    std::fs::File::create(&image)?.set_len(workload.span_bytes)?;
     let output = directory.join("callgrind.out");
     let mut command = Command::new(find_program("valgrind").context("valgrind is not installed")?);
     command.args(["--tool=callgrind", "--quiet"]).arg(out_file(&output)).arg(lunette);
     command.arg("serve").env("GLIBC_TUNABLES", TUNABLES);
-    let target = Launch::of(command).configuration("[reactors]\ncount = 1\n").start()?;
-    let url = format!("iscsi://{}/{TARGET_NAME}/0", target.portal());
-    // Memory that was never written is zeroes, which costs less to read.
+    let configuration = format!(
+        "[[target.lun]]\nnumber = {}\nstore = \"{}\"\nwrite = \"back\"\n[reactors]\ncount = 1\n",
+        Unit::File as u8,
+        image.display()
+    );
+    let target = Launch::of(command).configuration(&configuration).start()?;
+    let url = format!("iscsi://{}/{TARGET_NAME}/{}", target.portal(), *unit as u8);
+    // What was never written is zeroes, which costs memory less to read, and a file more.
     let fill = Workload { read_percent: 0, digests: false, ..workload.clone() };
     generator.load(&url, &fill, Until::Count(u64::from(BATCH) * 2))?;
     generator.load(&url, workload, Until::Count(commands))?;

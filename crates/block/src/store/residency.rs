@@ -80,10 +80,14 @@ fn pages(offset: u64, length: u64) -> u64 {
 /// Linux 6.5, or where a container's filter refuses the call. What file systems keep in caches of their own is not among it.
 #[must_use]
 pub fn cached_bytes(fd: BorrowedFd<'_>, length_bytes: u64) -> Option<u64> {
-    let pages = statistics(fd, 0, length_bytes)?.cached;
+    Some(statistics(fd, 0, length_bytes)?.cached * page_bytes() as u64)
+}
+
+/// The page size of this machine.
+pub(super) fn page_bytes() -> usize {
     // SAFETY: it takes a number and answers one.
-    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    Some(pages * u64::try_from(page_bytes).unwrap_or(PAGE_BYTES))
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).unwrap_or(PAGE_BYTES as usize)
 }
 
 fn statistics(fd: BorrowedFd<'_>, offset: u64, length: u64) -> Option<Statistics> {

@@ -13,6 +13,8 @@ use std::sync::{LazyLock, Once};
 
 use libc::{c_int, c_void, siginfo_t};
 
+use crate::store::residency::page_bytes;
+
 /// A mapping as the handler finds it, who can neither wait for locks nor allocate. Never freed, but used again.
 #[derive(Debug)]
 pub(super) struct Place {
@@ -27,7 +29,7 @@ pub(super) struct Place {
 
 static PLACES: AtomicPtr<Place> = AtomicPtr::new(ptr::null_mut());
 
-static PAGE_BYTES: LazyLock<usize> = LazyLock::new(rustix::param::page_size);
+static PAGE_BYTES: LazyLock<usize> = LazyLock::new(page_bytes);
 
 /// What handled the signal before.
 static BEFORE: AtomicPtr<libc::sigaction> = AtomicPtr::new(ptr::null_mut());

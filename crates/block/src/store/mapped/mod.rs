@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use rustix::fs::OFlags;
-use rustix::time::{ClockId, clock_gettime};
 use zerocopy::FromZeros;
 
 use self::bus_error::Place;
 use self::page_tables::{PAGE_TABLES, PageTables, WINDOW_BYTES, Windows};
+use super::residency::page_bytes;
 use crate::pauses::Pauses;
 
 /// Longer reads are copied in the kernel: beside their bytes a call costs nothing.
@@ -166,7 +166,7 @@ impl Mapping {
         // Of what lies behind the file's end there is nothing.
         let bytes = if start < self.file_bytes { end.min(self.file_bytes) - start } else { REGION_BYTES };
         let mut pages = [0_u8; PAGES_MAX];
-        let count = bytes.div_ceil(rustix::param::page_size());
+        let count = bytes.div_ceil(page_bytes());
         // SAFETY: the kernel looks at a range of the mapping, and writes a byte for each of its pages: no more than 16, for pages are not smaller
         // than 4096 bytes anywhere.
         let result = unsafe {
@@ -271,9 +271,12 @@ fn tells_residency(file: BorrowedFd<'_>) -> bool {
         || rustix::fs::fstat(file).is_ok_and(|stat| stat.st_uid == rustix::process::geteuid().as_raw())
 }
 
-/// The kernel's clock of its last tick: a few milliseconds late, and read in no time.
+/// The kernel's clock of its last tick, in milliseconds: a few late, and read in no time. Through the
+/// C library, since rustix looks for what valgrind hides (the vDSO).
 fn coarse_ms() -> u64 {
-    let now = clock_gettime(ClockId::MonotonicCoarse);
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call writes one `timespec`, which outlives it.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut now) };
     now.tv_sec.unsigned_abs() * 1000 + now.tv_nsec.unsigned_abs() / 1_000_000
 }
 

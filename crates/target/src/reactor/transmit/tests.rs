@@ -321,9 +321,7 @@ fn data_from_memory_and_from_the_page_cache_go_out_in_order() {
     let directory = tempfile::tempdir().unwrap();
     let (volume, bytes) = volume(&directory);
     let Some(range) = volume.cached(0, CACHED_BYTES as u32) else {
-        return lunette_skip::record_lacking(
-            "this kernel does not tell what its page cache has",
-        );
+        return lunette_skip::record_lacking("this kernel does not tell what its page cache has");
     };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
