@@ -1,5 +1,6 @@
 //! Targets that ask for a logout (RFC 7143, 11.9.1): what is under way ends, or goes on in the next session.
 
+use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 
@@ -143,4 +144,24 @@ fn what_is_aborted_by_a_logout_of_this_side_says_so() {
     let result = &all[&id].result;
     assert!(matches!(result, Err(CommandError::Aborted) | Ok(_)), "{result:?}");
     assert!(engine.event().is_none_or(|event| matches!(event, EngineEvent::Over { .. })));
+}
+
+/// What the system still has of an abandoned session would go on over a slow line for as long as that takes.
+#[test]
+fn an_abandoned_session_sends_nothing_more() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let (abandon, abandoned) = std::sync::mpsc::channel();
+    let target = std::thread::spawn(move || {
+        let mut target = Script::log_in(listener.accept().expect("a connection").0);
+        abandoned.recv().expect("a word");
+        let end = target.stream.read_to_end(&mut Vec::new());
+        assert!(end.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionReset), "{end:?}");
+    });
+    let mut engine = connect(NAME, address);
+    engine.submit(write(0, 0, 8, pattern(0, 4096)));
+    engine.poll(Some(Duration::ZERO), &mut Vec::new()).expect("the system lets us");
+    engine.abandon();
+    abandon.send(()).expect("a target");
+    target.join().expect("a reset");
 }

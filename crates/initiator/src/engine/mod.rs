@@ -413,6 +413,13 @@ impl Engine {
         }
         Ok(())
     }
+
+    /// Ends the session without a word, and at once: its connections are reset, so that what the system still has of them is not sent.
+    /// An engine that is dropped leaves that to the system, which goes on sending for as long as it takes.
+    pub fn abandon(mut self) {
+        self.silence_all_links();
+        self.close_all_links();
+    }
 }
 
 /// For a poller of the caller's: readable when [`Engine::poll`] has something to do, [`Waker::wake`] included. Never to be read.
