@@ -59,6 +59,7 @@ fn plan(volume: Arc<Volume>) -> Plan {
         target_times: None,
         seed: 7,
         interval: Duration::from_millis(10),
+        patience: None,
     }
 }
 

@@ -64,6 +64,7 @@ fn measure(options: &BenchOptions) -> Result<(), Failure> {
         target_times: options.target_times.clone(),
         seed: options.seed,
         interval: options.interval,
+        patience: None,
     };
     plan.check().map_err(|error| failure(&error))?;
     let host = Host::look();

@@ -85,5 +85,6 @@ fn message(plan: &Plan, monitor: &Monitor, (operations_per_s, bytes_per_s): (f64
         }
         Phase::WarmingUp => format!("warming up: {}", going()),
         Phase::Measuring => format!("measuring: {}", going()),
+        Phase::Ending => format!("ending: {}", going()),
     }
 }

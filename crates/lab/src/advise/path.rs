@@ -64,6 +64,7 @@ pub fn measure_path(
         target_times: None,
         seed: 1,
         interval: TIME,
+        patience: None,
     };
     let before = out_of_order();
     let alone = bench(&plan, &Monitor::default())?;

@@ -133,6 +133,7 @@ impl Trial<'_> {
             target_times: None,
             seed: self.seed,
             interval: Duration::from_secs(1),
+            patience: None,
         })
     }
 }

@@ -17,7 +17,7 @@ use self::monitor::{Monitor, Phase};
 use self::plan::{Disk, Plan};
 use self::recorder::Recorder;
 use self::split::{Log, SessionName, TargetTimes};
-use self::worker::Worker;
+use self::worker::{Done, Worker};
 use crate::endpoint::{Endpoint, Local, Session, SessionDisk};
 use crate::{Ending, LabError, Measured, Negotiated};
 
@@ -39,6 +39,7 @@ pub struct Carried {
 /// [`Carried::ending`].
 pub fn bench(plan: &Plan, monitor: &Monitor) -> Result<Carried, LabError> {
     plan.check()?;
+    monitor.begin();
     // What is there before is of others.
     let times = plan.target_times.as_deref().map(TargetTimes::from_now).transpose()?;
     let gate = Gate { barrier: Barrier::new(plan.workers as usize), has_failed: AtomicBool::new(false) };
@@ -179,8 +180,12 @@ fn through<E: Endpoint>(
     monitor.enter(Phase::WarmingUp);
     let negotiated = endpoint.negotiated();
     let worker = Worker::new(plan, monitor, number, endpoint, ledger, negotiated.as_ref())?;
-    let (endpoint, recorder, log) = worker.run();
+    let Done { endpoint, recorder, log, is_abandoned } = worker.run();
     let log = endpoint.session_name().zip(log);
-    endpoint.close();
+    if is_abandoned {
+        endpoint.abandon();
+    } else {
+        endpoint.close();
+    }
     Ok(Some(Worked { recorder, negotiated, log }))
 }

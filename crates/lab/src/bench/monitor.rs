@@ -16,9 +16,12 @@ pub enum Phase {
     WarmingUp,
     /// The workload runs and counts.
     Measuring,
+    /// Its time is over, and what is under way is waited for.
+    Ending,
 }
 
-const PHASES: [Phase; 4] = [Phase::Connecting, Phase::Filling, Phase::WarmingUp, Phase::Measuring];
+const PHASES: [Phase; 5] =
+    [Phase::Connecting, Phase::Filling, Phase::WarmingUp, Phase::Measuring, Phase::Ending];
 
 /// Shared by a measurement and who looks at it.
 #[derive(Debug, Default)]
@@ -65,6 +68,11 @@ impl Monitor {
     #[must_use]
     pub fn filled_bytes(&self) -> u64 {
         self.filled_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Another measurement begins, with what was counted before.
+    pub(crate) fn begin(&self) {
+        self.phase.store(Phase::Connecting as u8, Ordering::Relaxed);
     }
 
     pub(crate) fn enter(&self, phase: Phase) {

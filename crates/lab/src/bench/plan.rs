@@ -99,6 +99,9 @@ pub struct Plan {
     pub seed: u64,
     /// The length of the steps of the time series.
     pub interval: Duration,
+    /// How long what is under way at the end is waited for, which counts no more where there was a time; then its session ends without a word.
+    /// None: until all of it is over.
+    pub patience: Option<Duration>,
 }
 
 impl Plan {

@@ -34,6 +34,15 @@ struct Slot {
     tries: u32,
 }
 
+/// What a worker has at its end.
+pub(crate) struct Done<E> {
+    pub(crate) endpoint: E,
+    pub(crate) recorder: Recorder,
+    pub(crate) log: Option<Log>,
+    /// Something is under way that was not waited for.
+    pub(crate) is_abandoned: bool,
+}
+
 /// See the module's documentation. All times are of the endpoint's clock.
 pub(crate) struct Worker<'a, E: Endpoint> {
     endpoint: E,
@@ -107,7 +116,7 @@ impl<'a, E: Endpoint> Worker<'a, E> {
     }
 
     /// Carries the workload out. What goes wrong on the way is told to the monitor, and ends it for all.
-    pub(crate) fn run(mut self) -> (E, Recorder, Option<Log>) {
+    pub(crate) fn run(mut self) -> Done<E> {
         let mut ended = Vec::new();
         while let Some(timeout) = self.turn() {
             if let Err(error) = self.endpoint.poll(timeout, &mut ended) {
@@ -129,11 +138,16 @@ impl<'a, E: Endpoint> Worker<'a, E> {
     /// Begins what can be begun; answers how long may be waited for ends, or nothing when all is done.
     fn turn(&mut self) -> Option<Duration> {
         let now = self.endpoint.now();
+        let mut patience = self.plan.patience;
         if self.monitor.is_stopped() {
             // As if this had been the end from the beginning.
             let end = self.end.map_or(now, |end| end.min(now));
             (self.end, self.count) = (Some(end), None);
-            if now > end.max(self.begin).saturating_add(STOP_PATIENCE) {
+            patience = Some(patience.map_or(STOP_PATIENCE, |patience| patience.min(STOP_PATIENCE)));
+        }
+        if let Some(end) = self.end.filter(|end| now >= *end) {
+            self.monitor.enter(Phase::Ending);
+            if patience.is_some_and(|patience| now > end.max(self.begin).saturating_add(patience)) {
                 return None;
             }
         }
@@ -318,7 +332,7 @@ impl<'a, E: Endpoint> Worker<'a, E> {
     }
 
     /// Sums up how long was measured and what was left undone.
-    fn conclude(mut self) -> (E, Recorder, Option<Log>) {
+    fn conclude(mut self) -> Done<E> {
         let now = self.endpoint.now();
         let until = match self.end {
             Some(end) if self.is_open => end.max(self.last_done),
@@ -340,7 +354,13 @@ impl<'a, E: Endpoint> Worker<'a, E> {
             self.recorder.processor = processor_time().saturating_sub(before);
         }
         self.recorder.losses = self.endpoint.losses();
-        (self.endpoint, self.recorder, self.log.map(|(log, _)| log))
+        let is_abandoned = self.free.len() < self.slots.len();
+        Done {
+            endpoint: self.endpoint,
+            recorder: self.recorder,
+            log: self.log.map(|(log, _)| log),
+            is_abandoned,
+        }
     }
 }
 
@@ -366,4 +386,109 @@ fn describe(operation: &Operation) -> String {
 fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::try_from(time).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::plan::{Disk, Work};
+    use crate::bench::split::SessionName;
+    use lunette_initiator::{Lun, TargetUrl};
+    use lunette_workload::{Arrivals, Percent, Range, Sizes, Spread, Workload};
+
+    const S: fn(u64) -> Duration = Duration::from_secs;
+
+    /// Where nothing ends before its time; its clock goes on by nothing but waiting.
+    struct Slow {
+        now: Duration,
+        until: Duration,
+        slots: Vec<u32>,
+    }
+
+    impl Endpoint for Slow {
+        type Buffer = Vec<u8>;
+
+        fn now(&self) -> Duration {
+            self.now
+        }
+
+        fn buffer(&mut self, length_bytes: u32) -> Result<Vec<u8>, LabError> {
+            Ok(vec![0; length_bytes as usize])
+        }
+
+        fn recycle(&mut self, _: Vec<u8>) {}
+
+        fn submit(&mut self, slot: u32, _: &Operation, _: Vec<u8>) {
+            self.slots.push(slot);
+        }
+
+        fn poll(&mut self, timeout: Duration, ended: &mut Vec<Ended<Vec<u8>>>) -> Result<(), LabError> {
+            self.now += timeout.max(Duration::from_millis(1));
+            if self.now >= self.until {
+                let moments = Moments { done: self.now, ..Moments::default() };
+                let end = |slot| Ended { slot, end: End::Good, buffer: Some(Vec::new()), moments };
+                ended.extend(self.slots.drain(..).map(end));
+            }
+            Ok(())
+        }
+
+        fn flush(&mut self) -> Result<(), LabError> {
+            Ok(())
+        }
+
+        fn negotiated(&self) -> Option<Negotiated> {
+            None
+        }
+
+        fn session_name(&self) -> Option<SessionName> {
+            None
+        }
+
+        fn losses(&self) -> u64 {
+            0
+        }
+
+        fn close(self) {}
+
+        fn abandon(self) {}
+    }
+
+    /// One second that does not count and three that do, where everything ends after so long; when that was over, and whether something was left.
+    fn ends(until: Duration, patience: Option<Duration>) -> (u64, bool) {
+        let url: TargetUrl = "iscsi://127.0.0.1/iqn.2026-11.io.lunette:lab/0".parse().expect("a URL");
+        let workload = Workload {
+            sizes: Sizes::one(4096),
+            read: Percent::ALL,
+            random: Percent::ALL,
+            spread: Spread::Uniform,
+        };
+        let plan = Plan {
+            disk: Disk::Unit { options: Box::new(url.options()), lun: Lun::default() },
+            block_bytes: 512,
+            range: Range { offset_bytes: 0, length_bytes: 1 << 20 },
+            work: Work::Workload { workload, arrivals: Arrivals::Closed },
+            depth: 4,
+            workers: 1,
+            warm_up: S(1),
+            until: Until::Time(S(3)),
+            verify: false,
+            target_times: None,
+            seed: 1,
+            interval: S(1),
+            patience,
+        };
+        let monitor = Monitor::default();
+        let slow = Slow { now: Duration::ZERO, until, slots: Vec::new() };
+        let worker = Worker::new(&plan, &monitor, 0, slow, None, None).expect("a worker");
+        let done = worker.run();
+        assert_eq!((done.recorder.measured, monitor.phase()), (S(3), Phase::Ending));
+        (done.endpoint.now.as_secs(), done.is_abandoned)
+    }
+
+    #[test]
+    fn what_is_under_way_at_the_end_is_waited_for_as_long_as_the_plan_says() {
+        assert_eq!(ends(S(60), None), (60, false));
+        assert_eq!(ends(S(60), Some(S(2))), (6, true));
+        assert_eq!(ends(S(5), Some(S(2))), (5, false));
+    }
 }

@@ -131,4 +131,6 @@ impl Endpoint for Local {
     }
 
     fn close(self) {}
+
+    fn abandon(self) {}
 }

@@ -118,4 +118,7 @@ pub(crate) trait Endpoint {
 
     /// Takes leave.
     fn close(self);
+
+    /// Ends without a word, where nobody waits for what is under way.
+    fn abandon(self);
 }

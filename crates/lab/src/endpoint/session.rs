@@ -272,6 +272,10 @@ impl Endpoint for Session {
         // What the target says to the farewell changes nothing.
         let _ = self.engine.close();
     }
+
+    fn abandon(self) {
+        self.engine.abandon();
+    }
 }
 
 #[cfg(test)]

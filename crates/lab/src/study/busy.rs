@@ -41,7 +41,7 @@ pub(crate) struct Watched {
     pub(crate) processors: Option<(f64, f64)>,
 }
 
-/// Does something, and tells how busy threads and processors were meanwhile, from the moment on in which it is measured.
+/// Does something, and tells how busy threads and processors were meanwhile, from the moment on in which it is measured until it is no longer.
 ///
 /// A thread counts that was there for half of the time at least; what began and ended in between was not what was waited for.
 pub(crate) fn watched<T>(is_measured: &(dyn Fn() -> bool + Sync), work: impl FnOnce() -> T) -> (T, Watched) {
@@ -57,17 +57,20 @@ pub(crate) fn watched<T>(is_measured: &(dyn Fn() -> bool + Sync), work: impl FnO
 }
 
 fn watch(is_measured: &(dyn Fn() -> bool + Sync), ended: &Receiver<()>) -> Watched {
-    let is_over = |time| ended.recv_timeout(time) != Err(RecvTimeoutError::Timeout);
+    let is_over = || ended.recv_timeout(STEP) != Err(RecvTimeoutError::Timeout);
     // What is never measured is looked at as a whole.
     let (mut begun, mut before) = (Instant::now(), ProcessorTime::now());
     let mut seen = Seen::look(Duration::ZERO);
     let mut waits = !is_measured();
     let mut waited = LOOK_INTERVAL;
-    while !is_over(if waits { STEP } else { LOOK_INTERVAL }) {
-        if waits && is_measured() {
+    while !is_over() {
+        let is_measured = is_measured();
+        if waits && is_measured {
             (begun, before, waits) = (Instant::now(), ProcessorTime::now(), false);
-            seen = Seen::look(Duration::ZERO);
-        } else if !waits || waited.is_zero() {
+            (seen, waited) = (Seen::look(Duration::ZERO), LOOK_INTERVAL);
+        } else if !waits && !is_measured {
+            break;
+        } else if waited.is_zero() {
             seen.add_all(begun.elapsed());
             waited = LOOK_INTERVAL;
         } else {
@@ -273,5 +276,21 @@ mod tests {
         });
         // That thread is gone, and was all that had something to do.
         assert!(seen.busy.is_some_and(|busy| busy.busiest < 0.5), "{seen:?}");
+    }
+
+    #[test]
+    fn nobody_looks_any_longer_when_it_is_measured() {
+        use std::sync::atomic::{AtomicU32, Ordering};
+        let asked = AtomicU32::new(0);
+        // Measured when it is asked for the second and third time.
+        let is_measured = || (1..3).contains(&asked.fetch_add(1, Ordering::Relaxed));
+        let ((), seen) = watched(&is_measured, || {
+            let begun = Instant::now();
+            while asked.load(Ordering::Relaxed) < 4 && begun.elapsed() < MS(60_000) {
+                thread::sleep(STEP);
+            }
+            thread::sleep(STEP * 20);
+        });
+        assert_eq!(asked.into_inner(), 4, "{seen:?}");
     }
 }

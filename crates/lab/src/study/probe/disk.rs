@@ -194,6 +194,7 @@ impl DiskProbe {
             target_times: None,
             seed: duty.seed,
             interval: Duration::from_secs(1),
+            patience: Some(duty.patience),
         }
     }
 }

@@ -444,6 +444,8 @@ pub(crate) struct Kept {
 pub(crate) struct Duty {
     pub(crate) warm_up: Duration,
     pub(crate) time: Duration,
+    /// How long what is under way at the end is waited for. It tells nothing more, and on a lossy line there may be a minute of it.
+    pub(crate) patience: Duration,
     pub(crate) seed: u64,
     pub(crate) is_quick: bool,
 }
@@ -473,11 +475,12 @@ impl Duty {
         // More than this is under way on no link here.
         let doublings = (outstanding_bytes.clamp(1, 16 << 20) / FIRST_WINDOW_BYTES + 1).ilog2();
         let growth = round_trip * (2 * doublings + 4);
+        let patience = ms(500) + round_trip * 2;
         if is_quick {
             let time = (ms(500) + round_trip * 20).min(QUICK_MAX);
-            Self { warm_up: ms(200) + growth * round_trips, time, seed, is_quick }
+            Self { warm_up: ms(200) + growth * round_trips, time, patience, seed, is_quick }
         } else {
-            Self { warm_up: ms(500) + growth * 4, time: ms(2500) + round_trip * 40, seed, is_quick }
+            Self { warm_up: ms(500) + growth * 4, time: ms(2500) + round_trip * 40, patience, seed, is_quick }
         }
     }
 }

@@ -123,7 +123,13 @@ mod tests {
     use std::fs;
     use std::time::Duration;
 
-    const QUICK: Duty = Duty { warm_up: Duration::ZERO, time: Duration::ZERO, seed: 1, is_quick: true };
+    const QUICK: Duty = Duty {
+        warm_up: Duration::ZERO,
+        time: Duration::ZERO,
+        patience: Duration::ZERO,
+        seed: 1,
+        is_quick: true,
+    };
 
     #[test]
     fn deviations_are_of_all_values() {
