@@ -100,10 +100,13 @@ impl ProcessorTime {
 /// Ten ticks of a kernel with a hundred in a second.
 const TICKS: Duration = Duration::from_millis(100);
 
-/// For how long the disk below a directory has had something to do since the start (Documentation/block/stat.rst, `io_ticks`).
+/// For how long the disk below a directory has had something to do since the start (Documentation/block/stat.rst). Twice: `io_ticks`, in which a short
+/// request may count as a whole tick of the kernel's; and how long all requests took, in which those count twice that are under way together. Both rather say
+/// too much, so that the smaller one is nearer to the truth.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DiskTime {
     busy_ms: u64,
+    requests_ms: u64,
     at: Instant,
 }
 
@@ -116,13 +119,17 @@ impl DiskTime {
     }
 
     fn read(text: &str) -> Option<Self> {
-        Some(Self { busy_ms: text.split_whitespace().nth(9)?.parse().ok()?, at: Instant::now() })
+        let numbers: Vec<u64> = text.split_whitespace().map_while(|word| word.parse().ok()).collect();
+        // Of reads and writes, and where the kernel has them, of discards and flushes.
+        let requests_ms = [3, 7, 14, 16].iter().filter_map(|at| numbers.get(*at)).sum();
+        Some(Self { busy_ms: *numbers.get(9)?, requests_ms, at: Instant::now() })
     }
 
     /// The share of the time since then, in percent; nothing where that is too short for a clock of the kernel's ticks.
     pub(crate) fn busy_percent_since(self, before: Self) -> Option<f64> {
         let passed = self.at.duration_since(before.at);
-        let busy_ms = self.busy_ms.saturating_sub(before.busy_ms) as f64;
+        let requests_ms = self.requests_ms.saturating_sub(before.requests_ms);
+        let busy_ms = self.busy_ms.saturating_sub(before.busy_ms).min(requests_ms) as f64;
         (passed >= TICKS).then(|| (busy_ms / (passed.as_secs_f64() * 1e3) * 100.0).min(100.0))
     }
 }
@@ -154,14 +161,21 @@ mod tests {
 
     #[test]
     fn a_disk_is_busy_for_a_share_of_the_time() {
-        // A file of the kernel's: the tenth number is the time in which there was something to do.
-        let at = |busy_ms: u64| {
-            let text = format!("  446 0 64 216 59 1 8 40 0 {busy_ms} 256 0 0 0 0");
+        // A file of the kernel's: the tenth number is the time in which there was something to do; requests took 216 + 40 + 3 + 1.
+        let at = |busy_ms: u64, reads_ms: u64| {
+            let text = format!("  446 0 64 {reads_ms} 59 1 8 40 0 {busy_ms} 256 0 0 0 3 5 1");
             DiskTime::read(&text).expect("a time")
         };
-        let before = at(100);
-        let after = DiskTime { at: before.at + Duration::from_millis(400), ..at(200) };
-        assert_eq!(after.busy_percent_since(before).map(f64::round), Some(25.0));
+        let before = at(100, 216);
+        assert_eq!(before.requests_ms, 260);
+        let later = |busy_ms, reads_ms| DiskTime {
+            at: before.at + Duration::from_millis(400),
+            ..at(busy_ms, reads_ms)
+        };
+        // Several at a time, and none for as long as the ticks that it was in.
+        assert_eq!(later(200, 616).busy_percent_since(before).map(f64::round), Some(25.0));
+        assert_eq!(later(200, 256).busy_percent_since(before).map(f64::round), Some(10.0));
+        let after = later(200, 9000);
         let more = DiskTime { busy_ms: 1000, ..after };
         assert_eq!(more.busy_percent_since(before).map(f64::round), Some(100.0));
         let soon = DiskTime { at: before.at + Duration::from_millis(10), ..after };

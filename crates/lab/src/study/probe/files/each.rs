@@ -1,6 +1,7 @@
 //! Files one by one, each another one: how long one takes to be opened, read or written, and closed.
 
-use std::time::Instant;
+use std::ops::RangeInclusive;
+use std::time::{Duration, Instant};
 
 use super::{
     FILLING, Figure, Files, Observer, Outcome, PATIENCE, Scheme, Told, Way, beside, fill_file, over_iscsi,
@@ -15,11 +16,15 @@ use crate::study::result::{deviation, mean};
 /// The sizes of the paper's tables 4 and 5, in KiB.
 pub(crate) const SIZES_KIB: [u32; 5] = [1, 4, 16, 64, 256];
 /// Room for what is read and what is written.
-const IMAGE_BYTES: u64 = 128 << 20;
+const IMAGE_BYTES: u64 = 256 << 20;
+/// So long goes it on at least, if there are files enough: the system counts the time of disks and processors in steps of up to 10 ms.
+const ENOUGH: Duration = Duration::from_millis(200);
 
-/// How many files of each size are read, and how many written.
-const fn count(duty: Duty) -> u32 {
-    if duty.is_quick { 10 } else { 100 }
+/// How many files of each size are read, and how many written: at least, and at most where that takes no time.
+fn counts(scheme: Scheme, duty: Duty) -> RangeInclusive<u32> {
+    let least = if duty.is_quick { 10 } else { 100 };
+    let most = if scheme == Scheme::Direct { 250 } else { 60 };
+    least..=most.max(least)
 }
 
 fn name(writes: bool, size_kib: u32, number: u32) -> String {
@@ -28,9 +33,10 @@ fn name(writes: bool, size_kib: u32, number: u32) -> String {
 
 /// Runs it. The file system is mounted anew wherever it is, so that nothing of it is in a cache.
 pub(super) fn run(place: Place<'_>, scheme: Scheme, duty: Duty) -> Result<Outcome, LabError> {
+    let counts = counts(scheme, duty);
     let (image, cached) = prepared(place, IMAGE_BYTES, Files::Used, |root| {
-        for size_kib in SIZES_KIB {
-            for number in 0..count(duty) {
+        for number in 0..*counts.end() {
+            for size_kib in SIZES_KIB {
                 fill_file(&root.join(name(false, size_kib, number)), (size_kib << 10) as usize)?;
             }
         }
@@ -40,7 +46,7 @@ pub(super) fn run(place: Place<'_>, scheme: Scheme, duty: Duty) -> Result<Outcom
     let (told, negotiated) = match scheme {
         Scheme::Direct => {
             let mounted = Mounted::new(image.path(), beside(image, "root"), false)?;
-            let told = both(&mut Directory(mounted.root().to_owned()), observer, duty)?;
+            let told = both(&mut Directory(mounted.root().to_owned()), observer, &counts)?;
             mounted.unmount()?;
             (told, None)
         }
@@ -48,15 +54,20 @@ pub(super) fn run(place: Place<'_>, scheme: Scheme, duty: Duty) -> Result<Outcom
             let lines = "write = \"back\"\n";
             let way = Way { lines, keys: Keys::Defaults, caches: false, is_synchronous, memory_bytes: None };
             over_iscsi(place, site_of(place)?, image, way, |mounted, _| {
-                both(&mut Directory(mounted.root().to_owned()), observer, duty)
+                both(&mut Directory(mounted.root().to_owned()), observer, &counts)
             })?
         }
-        Scheme::Share(kind) => (over_share(place, image, kind, duty)?, None),
+        Scheme::Share(kind) => (over_share(place, image, kind, &counts)?, None),
     };
     Ok(Outcome { told, cached, negotiated })
 }
 
-fn over_share(place: Place<'_>, image: &Image, kind: ShareKind, duty: Duty) -> Result<Vec<Told>, LabError> {
+fn over_share(
+    place: Place<'_>,
+    image: &Image,
+    kind: ShareKind,
+    counts: &RangeInclusive<u32>,
+) -> Result<Vec<Told>, LabError> {
     let (site, observer) = (site_of(place)?, Observer::at(place));
     let (served, own) = (beside(image, "served"), beside(image, kind.name()));
     let mounted = Mounted::new(image.path(), served.clone(), true)?;
@@ -66,7 +77,7 @@ fn over_share(place: Place<'_>, image: &Image, kind: ShareKind, duty: Duty) -> R
             let mut smb = Smb::connect(site, &own)?;
             let work = || {
                 smb.log_in().map_err(LabError::system("a login by SMB"))?;
-                both(&mut smb, observer, duty)
+                both(&mut smb, observer, counts)
             };
             watched(PATIENCE, work, || share.kill())??
         }
@@ -74,7 +85,7 @@ fn over_share(place: Place<'_>, image: &Image, kind: ShareKind, duty: Duty) -> R
             let work = || {
                 site.near(|| {
                     let mut nfs = Nfs::connect(&served).map_err(LabError::system("an NFS mount"))?;
-                    both(&mut nfs, observer, duty)
+                    both(&mut nfs, observer, counts)
                 })?
             };
             watched(PATIENCE, work, || share.kill())??
@@ -86,34 +97,47 @@ fn over_share(place: Place<'_>, image: &Image, kind: ShareKind, duty: Duty) -> R
 }
 
 /// Reads all files, then writes as many: what keeps the one waiting may be something else than what keeps the other.
-fn both(client: &mut dyn Client, observer: Observer<'_>, duty: Duty) -> Result<Vec<Told>, LabError> {
+fn both(
+    client: &mut dyn Client,
+    observer: Observer<'_>,
+    counts: &RangeInclusive<u32>,
+) -> Result<Vec<Told>, LabError> {
     let mut told = Vec::new();
     for writes in [false, true] {
-        let (figures, seen) = observer.watch(|| times(client, writes, duty))?;
+        let (figures, seen) = observer.watch(|| times(client, writes, counts, ENOUGH))?;
         told.extend(together((figures?, seen)));
     }
     Ok(told)
 }
 
-/// Reads or writes all files of all sizes.
-fn times(client: &mut dyn Client, writes: bool, duty: Duty) -> Result<Vec<(Figure, f64)>, LabError> {
+/// Reads or writes files of all sizes in turn: the least number of each, and then more until that was enough.
+fn times(
+    client: &mut dyn Client,
+    writes: bool,
+    counts: &RangeInclusive<u32>,
+    enough: Duration,
+) -> Result<Vec<(Figure, f64)>, LabError> {
     let failed = LabError::system("a file of a study");
-    let mut figures = Vec::new();
-    for size_kib in SIZES_KIB {
-        let data = vec![FILLING; (size_kib << 10) as usize];
-        let mut times_ms = Vec::new();
-        for number in 0..count(duty) {
+    let data = SIZES_KIB.map(|size_kib| vec![FILLING; (size_kib << 10) as usize]);
+    let mut times_ms = SIZES_KIB.map(|_| Vec::new());
+    let all_begun = Instant::now();
+    for number in 0..*counts.end() {
+        if number >= *counts.start() && all_begun.elapsed() >= enough {
+            break;
+        }
+        for ((size_kib, data), times_ms) in SIZES_KIB.into_iter().zip(&data).zip(&mut times_ms) {
             let name = name(writes, size_kib, number);
             let begun = Instant::now();
-            if writes { client.write(&name, &data) } else { client.read(&name, data.len()) }
+            if writes { client.write(&name, data) } else { client.read(&name, data.len()) }
                 .map_err(&failed)?;
             times_ms.push(begun.elapsed().as_secs_f64() * 1e3);
         }
-        for (is_deviation, figure) in [(false, mean(&times_ms)), (true, deviation(&times_ms))] {
-            figures.push((Figure::Each { writes, size_kib, is_deviation }, figure));
-        }
     }
-    Ok(figures)
+    let figures = SIZES_KIB.into_iter().zip(&times_ms).flat_map(|(size_kib, times_ms)| {
+        [(false, mean(times_ms)), (true, deviation(times_ms))]
+            .map(|(is_deviation, figure)| (Figure::Each { writes, size_kib, is_deviation }, figure))
+    });
+    Ok(figures.collect())
 }
 
 #[cfg(test)]
@@ -121,15 +145,19 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
     use std::fs;
-    use std::time::Duration;
 
-    const QUICK: Duty = Duty {
-        warm_up: Duration::ZERO,
-        time: Duration::ZERO,
-        patience: Duration::ZERO,
-        seed: 1,
-        is_quick: true,
-    };
+    use crate::study::probe::Turn;
+
+    /// So many files of each size, and no more.
+    const TEN: RangeInclusive<u32> = 10..=10;
+
+    fn read(directory: &mut Directory) -> Result<Vec<(Figure, f64)>, LabError> {
+        times(directory, false, &TEN, Duration::ZERO)
+    }
+
+    fn write(directory: &mut Directory) -> Result<Vec<(Figure, f64)>, LabError> {
+        times(directory, true, &TEN, Duration::ZERO)
+    }
 
     #[test]
     fn deviations_are_of_all_values() {
@@ -142,21 +170,34 @@ mod tests {
         let root = tempfile::tempdir().expect("a directory");
         let mut directory = Directory(root.path().to_owned());
         // Nothing is there to be read.
-        assert!(times(&mut directory, false, QUICK).is_err());
+        assert!(read(&mut directory).is_err());
         for size_kib in SIZES_KIB {
-            for number in 0..count(QUICK) {
+            for number in 0..*TEN.end() {
                 let path = root.path().join(name(false, size_kib, number));
                 fill_file(&path, (size_kib << 10) as usize).expect("a file");
             }
         }
-        let mut outcome = times(&mut directory, false, QUICK).expect("times");
-        outcome.extend(times(&mut directory, true, QUICK).expect("times"));
+        let mut outcome = read(&mut directory).expect("times");
+        outcome.extend(write(&mut directory).expect("times"));
         let figures: BTreeSet<_> = outcome.iter().map(|(figure, _)| format!("{figure:?}")).collect();
         assert_eq!((outcome.len(), figures.len()), (20, 20));
         assert!(outcome.iter().all(|(_, figure)| *figure >= 0.0));
         let written = fs::read(root.path().join(name(true, 256, 9))).expect("a file");
         assert_eq!(written, vec![FILLING; 256 << 10]);
         // The same again would not be new files.
-        assert!(times(&mut directory, true, QUICK).is_err());
+        assert!(write(&mut directory).is_err());
+    }
+    #[test]
+    fn files_are_added_until_that_was_enough() {
+        let written = |enough| {
+            let root = tempfile::tempdir().expect("a directory");
+            times(&mut Directory(root.path().to_owned()), true, &(2..=5), enough).expect("times");
+            fs::read_dir(root.path()).expect("a directory").count() / SIZES_KIB.len()
+        };
+        assert_eq!((written(Duration::ZERO), written(Duration::MAX)), (2, 5));
+        let duty =
+            |is_quick| Duty::on(Duration::ZERO, Turn { outstanding_bytes: 0, round_trips: 0 }, 1, is_quick);
+        let nfs = Scheme::Share(ShareKind::Nfs);
+        assert_eq!((counts(nfs, duty(true)), counts(nfs, duty(false))), (10..=60, 100..=100));
     }
 }
