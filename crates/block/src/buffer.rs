@@ -1,7 +1,10 @@
 //! Page-aligned buffers that a session, an engine and a store hand to one another, and the pool they come from.
 //!
 //! Not a general allocator: lengths are rounded up to powers of two, because read and write commands mostly are.
-//! The limit counts the rounded lengths, so it is what the process really holds, kept buffers included.
+//! The limit counts the rounded lengths, so it is what the process really holds, kept buffers included: their memory is mapped for
+//! them alone ([`area`]).
+
+mod area;
 
 use std::fmt;
 use std::io;
@@ -10,6 +13,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use area::Slot;
 
 /// Alignment and granule: the page size of x86-64 and what O_DIRECT and io_uring are content with everywhere.
 const PAGE_BYTES: usize = 4096;
@@ -45,34 +50,46 @@ struct State {
     /// Of these, what was taken by [`BufferPool::allocate_unasked`].
     unasked_bytes: usize,
     kept_bytes: usize,
-    kept: [Vec<Box<[Page]>>; KEPT_CLASSES],
+    /// Those with memory.
+    kept: [Vec<Slot>; KEPT_CLASSES],
+    /// Those without, which are a place for it.
+    empty: Vec<Vec<Slot>>,
 }
 
 impl State {
-    /// Gives kept buffers back to the system, largest first, until at most `bytes` are kept.
-    fn trim_to(&mut self, bytes: usize) -> Vec<Box<[Page]>> {
+    /// Takes kept buffers whose memory is to go back to the system, largest first, until at most `bytes` are kept.
+    fn trim_to(&mut self, bytes: usize) -> Vec<Slot> {
         let mut dropped = Vec::new();
         for class in self.kept.iter_mut().rev() {
             while self.kept_bytes > bytes {
-                let Some(pages) = class.pop() else { break };
-                self.kept_bytes -= byte_len(&pages);
-                dropped.push(pages);
+                let Some(slot) = class.pop() else { break };
+                self.kept_bytes -= slot.length();
+                dropped.push(slot);
             }
         }
         dropped
     }
+
+    /// Has places for memory ready.
+    fn add_empty(&mut self, slots: impl IntoIterator<Item = Slot>) {
+        for slot in slots {
+            let class = class_of_pages(slot.length() / PAGE_BYTES);
+            if self.empty.len() <= class {
+                self.empty.resize_with(class + 1, Vec::new);
+            }
+            self.empty[class].push(slot);
+        }
+    }
 }
 
-fn byte_len(pages: &[Page]) -> usize {
-    pages.len() * PAGE_BYTES
+fn class_of_pages(pages: usize) -> usize {
+    pages.trailing_zeros() as usize
 }
 
-/// Pages that a buffer of `len` bytes takes, and its free list if it has one. `None` on overflow.
-fn class_of(len: usize) -> Option<(usize, Option<usize>)> {
+/// Bytes that a buffer of `len` bytes takes, and its class. `None` on overflow.
+fn class_of(len: usize) -> Option<(usize, usize)> {
     let pages = len.div_ceil(PAGE_BYTES).checked_next_power_of_two()?;
-    pages.checked_mul(PAGE_BYTES)?;
-    let class = pages.trailing_zeros() as usize;
-    Some((pages, (class < KEPT_CLASSES).then_some(class)))
+    Some((pages.checked_mul(PAGE_BYTES)?, class_of_pages(pages)))
 }
 
 impl BufferPool {
@@ -106,12 +123,11 @@ impl BufferPool {
     /// A buffer that takes the place of `smaller`, which its holder gives back as soon as it has this one: a share that has
     /// nothing else has its first buffer in this one.
     pub fn allocate_instead(&self, len: usize, smaller: &Buffer) -> Option<Buffer> {
-        self.take(len, false, byte_len(&smaller.pages))
+        self.take(len, false, smaller.taken_bytes())
     }
 
     fn take(&self, len: usize, is_unasked: bool, replaced_bytes: usize) -> Option<Buffer> {
-        let (page_count, class) = class_of(len)?;
-        let bytes = page_count * PAGE_BYTES;
+        let (bytes, class) = class_of(len)?;
         let limit_bytes = self.shared.limit_bytes;
         let mut state = self.shared.lock();
         let in_use_bytes = state.in_use_bytes.checked_add(bytes)?;
@@ -135,28 +151,19 @@ impl BufferPool {
         if is_unasked {
             state.unasked_bytes += bytes;
         }
-        let kept = class.and_then(|class| state.kept[class].pop());
-        let (pages, dropped) = match kept {
-            Some(pages) => {
+        let slot = match state.kept.get_mut(class).and_then(Vec::pop) {
+            Some(slot) => {
                 state.kept_bytes -= bytes;
-                (Some(pages), Vec::new())
+                drop(state);
+                Some(slot)
             }
-            None => (None, state.trim_to(self.shared.limit_bytes - in_use_bytes)),
+            None => self.shared.take_anew(state, bytes, class),
         };
-        drop(state);
-        drop(dropped);
-        let pages = match pages {
-            Some(pages) => pages,
-            None => match <[Page]>::new_box_zeroed_with_elems(page_count) {
-                Ok(pages) => pages,
-                Err(_) => {
-                    drop(self.shared.give_back(bytes, is_unasked, self.account.as_deref()));
-                    return None;
-                }
-            },
-        };
+        if slot.is_none() {
+            drop(self.shared.give_back(bytes, is_unasked, self.account.as_deref()));
+        }
         Some(Buffer {
-            pages,
+            slot: Some(slot?),
             len,
             is_unasked,
             shared: Arc::clone(&self.shared),
@@ -171,13 +178,13 @@ impl BufferPool {
 
     /// Whether a buffer of `len` bytes can ever be had.
     pub fn is_possible(&self, len: usize) -> bool {
-        class_of(len).is_some_and(|(page_count, _)| page_count * PAGE_BYTES <= self.shared.limit_bytes)
+        class_of(len).is_some_and(|(bytes, _)| bytes <= self.shared.limit_bytes)
     }
 
     /// Whether a share that has nothing yet would get a buffer of `len` bytes now.
     pub fn has_room(&self, len: usize) -> bool {
         let left_bytes = self.shared.limit_bytes - self.shared.lock().in_use_bytes;
-        class_of(len).is_some_and(|(page_count, _)| page_count * PAGE_BYTES <= left_bytes)
+        class_of(len).is_some_and(|(bytes, _)| bytes <= left_bytes)
     }
 
     /// Whether [`Self::allocate_unasked`] would grant so many bytes, be they one buffer or several.
@@ -231,37 +238,66 @@ impl Shared {
         state
     }
 
-    fn take_back(&self, pages: Box<[Page]>, is_unasked: bool, account: Option<&Account>) {
-        let bytes = byte_len(&pages);
-        let class = pages.len().trailing_zeros() as usize;
+    fn take_back(&self, mut slot: Slot, is_unasked: bool, account: Option<&Account>) {
+        let bytes = slot.length();
+        let class = class_of_pages(bytes / PAGE_BYTES);
+        if class >= KEPT_CLASSES {
+            slot.empty();
+        }
         let mut state = self.give_back(bytes, is_unasked, account);
         if class < KEPT_CLASSES {
             state.kept_bytes += bytes;
-            state.kept[class].push(pages);
+            state.kept[class].push(slot);
+        } else {
+            state.add_empty([slot]);
         }
+    }
+
+    /// A slot for memory that counts as in use already, of which none is kept. `None` when the system has none left.
+    #[cold]
+    fn take_anew(&self, mut state: MutexGuard<'_, State>, bytes: usize, class: usize) -> Option<Slot> {
+        let kept_bytes_max = self.limit_bytes - state.in_use_bytes;
+        let mut dropped = state.trim_to(kept_bytes_max);
+        let empty = state.empty.get_mut(class).and_then(Vec::pop);
+        drop(state);
+        dropped.iter_mut().for_each(Slot::empty);
+        let mut several = if empty.is_none() { Slot::several(bytes).unwrap_or_default() } else { Vec::new() };
+        let slot = empty.or_else(|| several.pop());
+        if !dropped.is_empty() || !several.is_empty() {
+            self.lock().add_empty(dropped.into_iter().chain(several));
+        }
+        slot
     }
 }
 
 /// Memory aligned to 4096 bytes. On drop it goes back to the pool that it came from.
 pub struct Buffer {
-    pages: Box<[Page]>,
+    /// There until it is dropped.
+    slot: Option<Slot>,
     len: usize,
     is_unasked: bool,
     shared: Arc<Shared>,
     account: Option<Arc<Account>>,
 }
 
+impl Buffer {
+    /// What it takes of its pool.
+    fn taken_bytes(&self) -> usize {
+        self.slot.as_ref().map_or(0, Slot::length)
+    }
+}
+
 impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.pages.as_bytes()[..self.len]
+        self.slot.as_ref().map_or(&[], |slot| &slot.bytes()[..self.len])
     }
 }
 
 impl DerefMut for Buffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.pages.as_mut_bytes()[..self.len]
+        self.slot.as_mut().map_or(&mut [], |slot| &mut slot.bytes_mut()[..self.len])
     }
 }
 
@@ -274,8 +310,9 @@ impl fmt::Debug for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let pages = std::mem::take(&mut self.pages);
-        self.shared.take_back(pages, self.is_unasked, self.account.as_deref());
+        if let Some(slot) = self.slot.take() {
+            self.shared.take_back(slot, self.is_unasked, self.account.as_deref());
+        }
     }
 }
 
@@ -351,6 +388,27 @@ mod tests {
         drop(large);
         let state = pool.shared.lock();
         assert_eq!((state.in_use_bytes, state.kept_bytes), (0, 8 * 4096));
+    }
+
+    #[test]
+    fn memory_of_other_lengths_goes_back_to_the_system() {
+        let pool = BufferPool::new(1 << 20);
+        let fill = |len: usize| {
+            let mut buffers: Vec<Buffer> = std::iter::from_fn(|| pool.allocate(len)).collect();
+            buffers.iter_mut().for_each(|buffer| buffer.fill(7));
+            buffers
+        };
+        // Every other one of the short ones stays, so that no place between two would do for a long one.
+        let mut short = fill(64 << 10);
+        assert_eq!(short.len(), 16);
+        let mut places = 0..;
+        short.retain(|_| places.next().is_some_and(|place| place % 2 == 0));
+        let long = fill(256 << 10);
+        assert_eq!((short.len(), long.len()), (8, 2));
+        let state = pool.shared.lock();
+        let held = short.iter().chain(&long).filter_map(|buffer| buffer.slot.as_ref());
+        let all = held.chain(state.kept.iter().flatten()).chain(state.empty.iter().flatten());
+        assert_eq!(all.map(Slot::resident_bytes).sum::<usize>(), 1 << 20);
     }
 
     #[test]
