@@ -6,6 +6,7 @@
 
 #![allow(unsafe_code)]
 
+mod answers;
 mod bus_error;
 mod faults;
 mod page_tables;
@@ -14,15 +15,14 @@ use std::ffi::c_void;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 
-use rustix::fs::OFlags;
-use zerocopy::FromZeros;
-
+use self::answers::Answers;
 use self::bus_error::Place;
 use self::page_tables::{PAGE_TABLES, PageTables, WINDOW_BYTES, Windows};
 use super::residency::page_bytes;
 use crate::pauses::Pauses;
+use rustix::fs::OFlags;
 
 /// Longer reads are copied in the kernel: beside their bytes a call costs nothing.
 pub(super) const READ_BYTES_MAX: usize = 64 << 10;
@@ -32,9 +32,6 @@ const REGION_BYTES: usize = 64 << 10;
 
 const REGIONS_OF_WINDOW: usize = WINDOW_BYTES / REGION_BYTES;
 
-/// How long an answer about a region is believed.
-const BELIEVED_MS: u32 = 1000;
-
 /// A file, or block device, in this process's memory, read-only and shared with whoever writes it.
 #[derive(Debug)]
 pub(super) struct Mapping {
@@ -43,7 +40,7 @@ pub(super) struct Mapping {
     length: usize,
     /// Bytes that the file had.
     file_bytes: usize,
-    regions: Box<[AtomicU32]>,
+    answers: Answers,
     file: Arc<OwnedFd>,
     windows: Windows,
     place: &'static Place,
@@ -54,27 +51,6 @@ pub(super) struct Mapping {
 unsafe impl Send for Mapping {}
 // SAFETY: the same.
 unsafe impl Sync for Mapping {}
-
-/// What the kernel last said of a region, and when. Its clock goes around in twelve days; what is believed once too long for that costs
-/// a wait at worst.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Answer(u32);
-
-impl Answer {
-    const NEVER_ASKED: Self = Self(0);
-
-    const WAS_ASKED: u32 = 2;
-
-    const fn new(now_ms: u64, is_resident: bool) -> Self {
-        Self(((now_ms as u32) << 2) | Self::WAS_ASKED | is_resident as u32)
-    }
-
-    /// Whether the region is there, if that is still believed.
-    fn at(self, now_ms: u64) -> Option<bool> {
-        let age_ms = ((now_ms as u32) << 2).wrapping_sub(self.0 & !3) >> 2;
-        (self != Self::NEVER_ASKED && age_ms < BELIEVED_MS).then_some(self.0 & 1 == 1)
-    }
-}
 
 impl Mapping {
     /// `None` where it cannot be mapped, or the kernel would not tell what the page cache has of it.
@@ -90,7 +66,7 @@ impl Mapping {
         let file_bytes = usize::try_from(file_bytes).ok()?;
         // It may be enlarged.
         let length = file_bytes.checked_add(1)?.checked_next_power_of_two()?.max(WINDOW_BYTES);
-        let regions = <[AtomicU32]>::new_box_zeroed_with_elems(length / REGION_BYTES).ok()?;
+        let answers = Answers::new(length / REGION_BYTES)?;
         let windows = Windows::new(length / WINDOW_BYTES, page_tables)?;
         let start = NonNull::new(map(file.as_fd(), length)?)?;
         let place = Place::take(start.addr().get(), length);
@@ -98,7 +74,7 @@ impl Mapping {
             start,
             length,
             file_bytes,
-            regions,
+            answers,
             file: Arc::clone(file),
             windows,
             place,
@@ -148,12 +124,10 @@ impl Mapping {
 
     /// Whether all of the region is there, as far as is believed.
     fn has(&self, region: usize, now_ms: u64) -> bool {
-        let Some(answer) = self.regions.get(region) else { return false };
-        let believed = Answer(answer.load(Ordering::Relaxed)).at(now_ms);
-        believed.unwrap_or_else(|| {
+        self.answers.about(region, now_ms).unwrap_or_else(|| {
             let lets_go = |window| self.is_idle(window, now_ms) && self.map_anew(window);
             let is_resident = self.ask(region) && self.windows.take(region / REGIONS_OF_WINDOW, lets_go);
-            answer.store(Answer::new(now_ms, is_resident).0, Ordering::Relaxed);
+            self.answers.note(region, now_ms, is_resident);
             is_resident
         })
     }
@@ -177,9 +151,8 @@ impl Mapping {
 
     /// Whether nobody has read the window lately.
     fn is_idle(&self, window: usize, now_ms: u64) -> bool {
-        let regions = self.regions.get(window * REGIONS_OF_WINDOW..(window + 1) * REGIONS_OF_WINDOW);
-        let answers = regions.unwrap_or_default().iter().map(|answer| Answer(answer.load(Ordering::Relaxed)));
-        answers.map(|answer| answer.at(now_ms)).all(|believed| believed != Some(true))
+        let mut regions = window * REGIONS_OF_WINDOW..(window + 1) * REGIONS_OF_WINDOW;
+        regions.all(|region| self.answers.about(region, now_ms) != Some(true))
     }
 
     /// The same bytes at the same addresses, and none of the page tables that there were. Who reads them meanwhile faults once more.
@@ -203,10 +176,7 @@ impl Mapping {
     pub(super) fn forget(&self, offset: u64, length: u64) {
         let region = |at: u64| usize::try_from(at / REGION_BYTES as u64).unwrap_or(usize::MAX);
         let end = region(offset.saturating_add(length).saturating_sub(1)).saturating_add(1);
-        let regions = self.regions.get(region(offset)..end.min(self.regions.len()));
-        for answer in regions.unwrap_or_default() {
-            answer.store(Answer::NEVER_ASKED.0, Ordering::Relaxed);
-        }
+        self.answers.forget(region(offset)..end.min(self.length / REGION_BYTES));
     }
 
     /// The regions of a range, from the first to the last; `None` for one that is empty, or not in the mapping.
@@ -262,6 +232,12 @@ unsafe fn advise(start: *mut c_void, length: usize) {
         libc::madvise(start, length, libc::MADV_RANDOM);
         libc::madvise(start, length, libc::MADV_DONTDUMP);
     }
+}
+
+/// The memory of this machine.
+fn memory_bytes() -> usize {
+    let machine = rustix::system::sysinfo();
+    (machine.totalram as usize).saturating_mul(machine.mem_unit as usize)
 }
 
 /// Whether `mincore` tells the truth of a file: of one that the process could not write and does not own it says that all is there.

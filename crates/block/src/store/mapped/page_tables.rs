@@ -23,11 +23,8 @@ pub(super) struct PageTables {
 }
 
 /// Of this process: at most a 512th of the machine's memory.
-pub(super) static PAGE_TABLES: LazyLock<PageTables> = LazyLock::new(|| {
-    let machine = rustix::system::sysinfo();
-    let bytes = (machine.totalram as usize).saturating_mul(machine.mem_unit as usize);
-    PageTables::new(bytes / WINDOW_BYTES)
-});
+pub(super) static PAGE_TABLES: LazyLock<PageTables> =
+    LazyLock::new(|| PageTables::new(super::memory_bytes() / WINDOW_BYTES));
 
 impl PageTables {
     pub(super) const fn new(windows_max: usize) -> Self {

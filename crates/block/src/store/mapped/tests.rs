@@ -164,18 +164,3 @@ fn what_may_be_read_by_others_only_is_not_mapped() {
     std::os::unix::fs::chown(theirs.path(), Some(65_534), None).unwrap();
     assert!(Mapping::of(&read_only).is_none());
 }
-
-#[test]
-fn answers_are_believed_for_a_second() {
-    for began_ms in [0, 1, 5000, (1 << 30) - 3, (1 << 32) + 17] {
-        for is_resident in [true, false] {
-            let answer = Answer::new(began_ms, is_resident);
-            assert_eq!(answer.at(began_ms), Some(is_resident));
-            assert_eq!(answer.at(began_ms + 999), Some(is_resident));
-            assert_eq!(answer.at(began_ms + 1000), None);
-            assert_eq!(answer.at(began_ms + 100_000_000), None);
-        }
-    }
-    assert_eq!(Answer::NEVER_ASKED.at(0), None);
-    assert_eq!(Answer::NEVER_ASKED.at(7), None);
-}
