@@ -18,4 +18,5 @@ mod recovery;
 mod relay;
 mod resets;
 mod short_writes;
+mod slower_way;
 mod watch;

@@ -17,6 +17,10 @@ use crate::{Error, Portal};
 /// What waits in front of a socket at most, so that PDUs are made as late as they can be: what a socket takes at once.
 const SEND_AHEAD_BYTES: usize = 512 << 10;
 
+/// Of several connections of a session, a socket is full when so many bytes have not been sent by TCP: the congestion window of a slow
+/// one would else be waited for with megabytes in front of it, and by all commands behind (docs/decisions/0044). 100 microseconds at 5 Gbit/s.
+const UNSENT_BYTES_MAX: u32 = 64 << 10;
+
 /// How long a full socket is left alone: a tenth of what a line of 50 ms holds has gone by then.
 const REFILL_INTERVAL: Duration = Duration::from_millis(5);
 /// How long that goes on while it takes nothing.
@@ -67,6 +71,10 @@ impl Engine {
     pub(super) fn add_link(&mut self, connected: Connected) -> Result<(), Error> {
         let system = |what| move |source| Error::System { what, source };
         connected.stream.set_nonblocking(true).map_err(system("a nonblocking socket"))?;
+        if self.options.connections > 1 {
+            let socket = socket2::SockRef::from(&connected.stream);
+            socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX).map_err(system("a socket that is full early"))?;
+        }
         let joined = self.session.add_connection(self.now, &LoggedIn::from(&connected.outcome));
         let id = joined.map_err(|error| Error::Options(error.to_string()))?;
         self.tokens += 1;
@@ -116,12 +124,19 @@ impl Engine {
 
     /// Sends on all connections what can be sent. A full socket is tried again in each turn (see [`Engine::refill_at`]).
     pub(super) fn send(&mut self) {
-        for at in 0..self.links.len() {
-            if let Some(link) = self.links.get(at) {
-                let id = link.id;
-                if let Err(error) = self.send_on(at) {
-                    self.broke(id, &Failure::Socket(error));
+        loop {
+            for at in 0..self.links.len() {
+                if let Some(link) = self.links.get(at) {
+                    let id = link.id;
+                    if let Err(error) = self.send_on(at) {
+                        self.broke(id, &Failure::Socket(error));
+                    }
                 }
+            }
+            // Commands that waited have found a connection meanwhile.
+            let has_work = |link: &Link| !link.is_blocked && self.session.has_work(link.id);
+            if !self.links.iter().any(has_work) {
+                return;
             }
         }
     }
@@ -143,6 +158,7 @@ impl Engine {
                 link.transmitter.push(pdu, link.parameters.digests, &mut self.table);
             }
             if link.transmitter.queued_bytes() == 0 {
+                self.session.set_full(link.id, false);
                 return self.watch(at, false).map_err(Into::into);
             }
             let now = self.start.elapsed();
@@ -152,6 +168,7 @@ impl Engine {
                 link.took_at = now;
             }
             if !is_everything {
+                self.session.set_full(link.id, true);
                 return self.watch(at, true).map_err(Into::into);
             }
         }

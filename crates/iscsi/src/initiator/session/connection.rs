@@ -110,6 +110,8 @@ pub(super) struct Connection {
     pub(super) is_silent: bool,
     /// Bytes of tasks that are under way on it.
     pub(super) load: u64,
+    /// What was sent last waits in front of it ([`super::Session::set_full`]).
+    pub(super) is_full: bool,
     pub(super) heard_at: Duration,
     /// When data last came on it.
     pub(super) data_at: Duration,
@@ -139,6 +141,7 @@ impl Connection {
             is_leaving: false,
             is_silent: false,
             load: 0,
+            is_full: false,
             heard_at: now,
             data_at: now,
             keepalive: None,

@@ -62,6 +62,11 @@ use task::{Stage, Task};
 /// connections fit many times.
 const REQUESTS_MAX: usize = 1024;
 
+/// Of several connections, the one whose turn it is takes no further command while so many requests, or so many bytes with them, have not been
+/// moved out: what it takes beyond waits there for longer than on one that is quicker. The requests are few enough to be counted each time.
+const AHEAD_MAX: usize = 16;
+const AHEAD_BYTES_MAX: u64 = 64 << 10;
+
 /// A task: a command that was submitted and has not ended. It is the Initiator Task Tag that the command has on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct TaskHandle(InitiatorTaskTag);
@@ -299,7 +304,8 @@ impl Session {
     }
 
     /// Takes a command. It gets a number and a connection when the command window has room for it (4.2.2.1): the one with
-    /// the fewest bytes under way. [`Session::transmit`] sends it.
+    /// the fewest bytes under way. [`Session::transmit`] sends it. Of several connections, one that is full or has much to send
+    /// takes none: the target executes commands in the order of their numbers (4.2.2.1), so all behind one that comes late wait for it.
     ///
     /// # Errors
     /// [`SubmitError`]; the command is not taken then.
@@ -324,7 +330,7 @@ impl Session {
             if self.max_cmd_sn.precedes(self.cmd_sn) {
                 return;
             }
-            let Some(at) = self.least_loaded() else { return };
+            let Some(at) = self.next_taker() else { return };
             self.waiting.pop_front();
             let Some(task) = self.tasks.get_mut(tag) else { continue };
             let connection = &mut self.connections[at];
@@ -337,7 +343,42 @@ impl Session {
         }
     }
 
-    /// The place of the connection that takes the next request.
+    /// Says whether a connection takes nothing more for now, because what was sent on it waits for the network. Of several
+    /// connections, others have the next commands meanwhile, or the commands wait. One that is alone has them all the same.
+    pub fn set_full(&mut self, connection: ConnectionId, is_full: bool) {
+        let Some(connection) = self.connection_mut(connection) else { return };
+        if std::mem::replace(&mut connection.is_full, is_full) && !is_full {
+            self.assign_waiting();
+        }
+    }
+
+    /// The place of the connection that takes the next command; nothing while commands are to wait.
+    fn next_taker(&self) -> Option<usize> {
+        let open = || self.connections.iter().enumerate().filter(|(_, connection)| !connection.is_leaving);
+        if open().nth(1).is_none() {
+            return self.least_loaded();
+        }
+        let able = open().filter(|(_, connection)| !connection.is_full);
+        // It is this one's turn, and nobody else's.
+        let (at, _) = able.min_by_key(|(_, connection)| connection.load)?;
+        (!self.has_much_to_send(at)).then_some(at)
+    }
+
+    /// Whether what has not left a connection is as much as is made ahead.
+    fn has_much_to_send(&self, at: usize) -> bool {
+        let length = |entry: &Entry| match entry {
+            Entry::Command(tag, _) => {
+                self.tasks.get(*tag).map_or(0, |task| self.unsolicited(at, task.write_length).1)
+            }
+            Entry::Data(data) => data.end - data.next,
+            Entry::Pdu(..) => 0,
+        };
+        let requests = &self.connections[at].requests;
+        requests.len() >= AHEAD_MAX
+            || requests.iter().map(|entry| u64::from(length(entry))).sum::<u64>() >= AHEAD_BYTES_MAX
+    }
+
+    /// The place of the connection with the fewest bytes under way.
     fn least_loaded(&self) -> Option<usize> {
         let open = self.connections.iter().enumerate().filter(|(_, connection)| !connection.is_leaving);
         open.min_by_key(|(_, connection)| connection.load).map(|(at, _)| at)

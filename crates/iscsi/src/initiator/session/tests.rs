@@ -13,6 +13,7 @@ mod negotiation;
 mod recovery;
 mod requests;
 mod timers;
+mod turns;
 
 const NOW: Duration = Duration::from_secs(100);
 const CMD_SN: CmdSn = CmdSn(u32::MAX - 1);

@@ -30,9 +30,17 @@ impl Session {
         self.connections[at].solicited.iter().position(|data| !is_cut(data))
     }
 
-    /// Moves what a connection can send into the outbox, until it is about `budget` bytes (the last PDU may exceed it).
+    /// Moves what a connection can send into the outbox, until it is about `budget` bytes (the last PDU may exceed it). Commands
+    /// that waited for that are then work for this connection and for others ([`Self::has_work`]).
     pub fn transmit(&mut self, now: Duration, connection: ConnectionId, budget: usize, outbox: &mut Outbox) {
         let Some(at) = self.connections.iter().position(|of| of.id == connection) else { return };
+        // Whose turn it is depends on what has ended meanwhile.
+        self.assign_waiting();
+        self.move_out(now, at, budget, outbox);
+        self.assign_waiting();
+    }
+
+    fn move_out(&mut self, now: Duration, at: usize, budget: usize, outbox: &mut Outbox) {
         let mut moved = 0;
         while moved < budget && !self.connections[at].is_silent {
             let length = if let Some(entry) = self.connections[at].requests.pop_front() {
@@ -110,7 +118,7 @@ impl Session {
     }
 
     /// How much of a write may go unasked: in the command's PDU, and with the Data-Out behind it (4.2.5.2, 13.10, 13.11).
-    fn unsolicited(&self, at: usize, write_length: u32) -> (u32, u32) {
+    pub(super) fn unsolicited(&self, at: usize, write_length: u32) -> (u32, u32) {
         let first_burst = self.parameters.first_burst_length.min(write_length);
         let immediate = if self.parameters.immediate_data {
             first_burst.min(self.connections[at].segment_max())
