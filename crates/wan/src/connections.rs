@@ -41,6 +41,8 @@ pub struct TcpConnection {
     pub remote_port: u16,
     /// What congestion control lets be under way, in bytes (`tcpi_snd_cwnd` segments of `tcpi_snd_mss`).
     pub congestion_window_bytes: u64,
+    /// What a round trip takes, smoothed (`tcpi_rtt`); zero where none was measured.
+    pub round_trip: Duration,
     /// What this end has made room for of what comes in a round trip, in bytes (`tcpi_rcv_space`).
     pub receive_space_bytes: u64,
     /// It repairs losses: congestion control is in its states Recovery or Loss (`tcpi_ca_state`).
@@ -137,6 +139,7 @@ fn information(info: &[u8], local_port: u16, remote_port: u16) -> Option<TcpConn
         local_port,
         remote_port,
         congestion_window_bytes: u64::from(four(80)?) * u64::from(four(16)?),
+        round_trip: Duration::from_micros(four(68)?.into()),
         receive_space_bytes: u64::from(four(96)?),
         is_recovering: *info.get(1)? >= TCP_CA_RECOVERY,
         retransmitted: four(100)?,
@@ -198,12 +201,13 @@ mod tests {
         whole.extend([1, 2, 0, 0]);
         whole.extend([4 + 104, INET_DIAG_INFO].map(u16::to_ne_bytes).concat());
         let mut info = [0; 104];
-        (info[1], info[16], info[80], info[96]) = (3, 100, 7, 9);
+        (info[1], info[16], info[68], info[80], info[96]) = (3, 100, 5, 7, 9);
         whole.extend(info);
         let found = connection(&whole).expect("a connection");
         assert_eq!((found.local_port, found.remote_port), (10, 20));
         assert_eq!((found.congestion_window_bytes, found.receive_space_bytes), (700, 9));
         assert!(found.is_recovering);
+        assert_eq!(found.round_trip, Duration::from_micros(5));
         // An older kernel tells less.
         assert_eq!(found.busy, Duration::ZERO);
         for length in 0..whole.len() {

@@ -14,8 +14,8 @@ use crate::study::site::Site;
 /// How often is looked.
 const STEP: Duration = Duration::from_millis(20);
 
-/// What TCP lets through, in 10^6 bytes per second: on average what its congestion windows let be under way in a round trip of the link, and no more
-/// than the line carries; of a link without delay, the line's in the share of the time in which no losses are repaired.
+/// What TCP lets through, in 10^6 bytes per second: on average what its congestion windows let be under way in a round trip, as TCP measures those, and no
+/// more than the line carries; of a link without delay, the line's in the share of the time in which no losses are repaired.
 pub(crate) const WINDOWS_CARRY: &str = "windows carry";
 
 /// Whose connections, and which end sends the data.
@@ -38,8 +38,7 @@ impl Watched {
         if self.round_trip.is_zero() {
             return Some(line * (1.0 - seen.recovering));
         }
-        // Far below what a double holds exactly.
-        Some(line.min(seen.congestion_window_bytes as f64 / self.round_trip.as_secs_f64()))
+        Some(line.min(seen.windows_bytes_per_s))
     }
 }
 
@@ -49,6 +48,8 @@ struct Seen {
     /// The share of the senders that repair losses.
     recovering: f64,
     congestion_window_bytes: u64,
+    /// Each window in a round trip of its own connection.
+    windows_bytes_per_s: f64,
     receive_space_bytes: u64,
     busy: Duration,
     held_by_receiver: Duration,
@@ -56,15 +57,22 @@ struct Seen {
 }
 
 impl Seen {
-    fn of(senders: &[TcpConnection], receivers: &[TcpConnection]) -> Option<Self> {
+    /// A round trip is at least the link's, whatever TCP has measured so far.
+    fn of(round_trip: Duration, senders: &[TcpConnection], receivers: &[TcpConnection]) -> Option<Self> {
         if senders.is_empty() || receivers.is_empty() {
             return None;
         }
         let time = |of: fn(&TcpConnection) -> Duration| senders.iter().map(of).sum();
+        // Far below what a double holds exactly; no window is let through in no time.
+        let rate = |one: &TcpConnection| {
+            let round_trip = one.round_trip.max(round_trip).max(Duration::from_micros(1));
+            one.congestion_window_bytes as f64 / round_trip.as_secs_f64()
+        };
         let recovering = senders.iter().filter(|one| one.is_recovering).count();
         Some(Self {
             recovering: recovering as f64 / senders.len() as f64,
             congestion_window_bytes: senders.iter().map(|one| one.congestion_window_bytes).sum(),
+            windows_bytes_per_s: senders.iter().map(rate).sum(),
             receive_space_bytes: receivers.iter().map(|one| one.receive_space_bytes).sum(),
             busy: time(|one| one.busy),
             held_by_receiver: time(|one| one.held_by_receiver),
@@ -111,7 +119,7 @@ fn look(site: &Site, watched: Watched) -> io::Result<Option<Seen>> {
     near.retain(is_near);
     far.retain(is_far);
     let (senders, receivers) = if watched.to_target { (near, far) } else { (far, near) };
-    Ok(Seen::of(&senders, &receivers))
+    Ok(Seen::of(watched.round_trip, &senders, &receivers))
 }
 
 /// The windows by their medians, and which share of the time in which there was something to send it was held up by what.
@@ -156,6 +164,7 @@ mod tests {
         Seen {
             recovering: 0.0,
             congestion_window_bytes: window,
+            windows_bytes_per_s: window as f64 * 100.0,
             receive_space_bytes: 2 * window,
             busy: Duration::from_millis(busy_ms),
             held_by_receiver: Duration::from_millis(held_ms),
@@ -195,6 +204,26 @@ mod tests {
 
     #[test]
     fn only_what_has_both_ends_is_seen() {
-        assert_eq!(Seen::of(&[], &[]), None);
+        assert_eq!(Seen::of(Duration::ZERO, &[], &[]), None);
+    }
+
+    #[test]
+    fn a_window_takes_the_round_trip_that_its_own_connection_has() {
+        let connection = |window, round_trip_ms| TcpConnection {
+            local_port: 2,
+            remote_port: 1,
+            congestion_window_bytes: window,
+            round_trip: Duration::from_millis(round_trip_ms),
+            receive_space_bytes: 0,
+            is_recovering: false,
+            retransmitted: 0,
+            busy: Duration::ZERO,
+            held_by_receiver: Duration::ZERO,
+            held_by_buffer: Duration::ZERO,
+        };
+        // What the second one has measured is less than the link's, as before it has sent anything.
+        let senders = [connection(40_000, 20), connection(10_000, 0)];
+        let seen = Seen::of(OVER_10_MS.round_trip, &senders, &senders[..1]).expect("both ends");
+        assert_eq!(seen.windows_bytes_per_s.round(), 3e6);
     }
 }
