@@ -105,7 +105,7 @@ impl KernelFile {
     }
 
     fn mapping(&self) -> Option<&Mapping> {
-        self.mapping.get_or_init(|| Mapping::of(&self.fd)).as_ref()
+        self.mapping.get_or_init(|| Mapping::of(self.fd.as_fd())).as_ref()
     }
 
     /// The descriptor, if the page cache has all of the range.
@@ -156,10 +156,16 @@ impl KernelFile {
     /// away. The kernel itself keeps it apart from direct writes in flight.
     fn allocate(&self, mode: FallocateFlags, offset: u64, length: u64) -> rustix::io::Result<()> {
         let _shared = self.direct.as_ref().map(|direct| direct.gate().share());
-        if let Some(Some(mapping)) = self.mapping.get() {
-            mapping.forget(offset, length);
-        }
-        retry_on_intr(|| rustix::fs::fallocate(&self.fd, mode, offset, length))
+        let forget = || {
+            if let Some(Some(mapping)) = self.mapping.get() {
+                mapping.forget(offset, length);
+            }
+        };
+        forget();
+        let result = retry_on_intr(|| rustix::fs::fallocate(&self.fd, mode, offset, length));
+        // Somebody may have asked meanwhile.
+        forget();
+        result
     }
 
     /// Has space for all of the range; what is there stays.

@@ -8,12 +8,21 @@ use zerocopy::FromZeros;
 
 use super::REGION_BYTES;
 
-/// How long an answer is believed.
-const BELIEVED_MS: u32 = 1000;
+/// A bit for each page of a region: whether the page cache has it.
+pub(super) type Pages = u16;
+
+/// The clock of answers: it goes around in 70 minutes, and what is believed once too long for that costs a wait at worst.
+const TICK_MS: u64 = 64;
+
+/// For so many ticks an answer is believed: about a second.
+const BELIEVED_TICKS: i16 = 16;
+
+/// An answer that was of no use is believed for longer, since asking costs as much as a call.
+const USELESS_TICKS: u16 = 64;
 
 /// As many regions as the machine's memory has room for, and 64 GiB at most.
 static COUNT_MAX: LazyLock<usize> = LazyLock::new(|| {
-    let regions = super::memory_bytes() / REGION_BYTES;
+    let regions = super::memory::machine_bytes() / REGION_BYTES;
     regions.max(1).next_power_of_two().min(1 << 20)
 });
 
@@ -21,29 +30,30 @@ static COUNT_MAX: LazyLock<usize> = LazyLock::new(|| {
 #[derive(Debug)]
 pub(super) struct Answers(Box<[AtomicU64]>);
 
-/// One place: a region, an answer about it, and when it came. Its clock goes around in twelve days; what is believed once too long for that costs
-/// a wait at worst.
+/// One place: a region, its pages, and the tick of the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Answer(u64);
+
+/// Never zero, which tells an answer from none.
+const fn tick(ms: u64) -> u16 {
+    (ms / TICK_MS) as u16 | 1
+}
 
 impl Answer {
     const NONE: Self = Self(0);
 
-    /// Tells an answer from none.
-    const WAS_GIVEN: u32 = 2;
-
-    const fn new(region: usize, now_ms: u64, is_resident: bool) -> Self {
-        let answer = ((now_ms as u32) << 2) | Self::WAS_GIVEN | is_resident as u32;
-        Self((region as u64) << 32 | answer as u64)
+    const fn new(region: usize, tick: u16, pages: Pages) -> Self {
+        // No address space has more regions than 32 bits count.
+        Self((region as u64) << 32 | (pages as u64) << 16 | tick as u64)
     }
 
-    /// Whether the region is there, if that is still believed.
-    fn about(self, region: usize, now_ms: u64) -> Option<bool> {
-        // No address space has more regions than fit.
-        let is_of_it = self.0 >> 32 == region as u64;
-        let answer = self.0 as u32;
-        let age_ms = ((now_ms as u32) << 2).wrapping_sub(answer & !3) >> 2;
-        (is_of_it && answer & Self::WAS_GIVEN != 0 && age_ms < BELIEVED_MS).then_some(answer & 1 == 1)
+    /// The region's pages, if that is still believed.
+    fn about(self, region: usize, now_ms: u64) -> Option<Pages> {
+        let given = self.0 as u16;
+        // What is believed for longer was given in the future.
+        let age = tick(now_ms).wrapping_sub(given) as i16;
+        let is_believed = given != 0 && self.0 >> 32 == region as u64 && age < BELIEVED_TICKS;
+        is_believed.then_some((self.0 >> 16) as Pages)
     }
 }
 
@@ -61,14 +71,17 @@ impl Answers {
         self.0.get(region & (self.0.len() - 1))
     }
 
-    /// Whether the region is there; `None` if nothing is believed of it.
-    pub(super) fn about(&self, region: usize, now_ms: u64) -> Option<bool> {
+    /// The pages of a region that are there; `None` if nothing is believed of it.
+    pub(super) fn about(&self, region: usize, now_ms: u64) -> Option<Pages> {
         Answer(self.place(region)?.load(Ordering::Relaxed)).about(region, now_ms)
     }
 
-    pub(super) fn note(&self, region: usize, now_ms: u64, is_resident: bool) {
+    /// Notes the pages of a region, of which `wanted` were asked about.
+    pub(super) fn note(&self, region: usize, now_ms: u64, pages: Pages, wanted: Pages) {
+        let given = tick(now_ms);
+        let given = if pages & wanted == wanted { given } else { given.wrapping_add(USELESS_TICKS) };
         if let Some(place) = self.place(region) {
-            place.store(Answer::new(region, now_ms, is_resident).0, Ordering::Relaxed);
+            place.store(Answer::new(region, given, pages).0, Ordering::Relaxed);
         }
     }
 
@@ -86,16 +99,21 @@ impl Answers {
 mod tests {
     use super::*;
 
+    const BELIEVED_MS: u64 = BELIEVED_TICKS as u64 * TICK_MS;
+
     #[test]
-    fn answers_are_believed_for_a_second() {
-        for began_ms in [0, 1, 5000, (1 << 30) - 3, (1 << 32) + 17] {
-            for (region, is_resident) in [(0, true), (0, false), ((1 << 32) - 1, true)] {
-                let answer = Answer::new(region, began_ms, is_resident);
-                assert_eq!(answer.about(region, began_ms), Some(is_resident));
-                assert_eq!(answer.about(region, began_ms + 999), Some(is_resident));
-                assert_eq!(answer.about(region, began_ms + 1000), None);
-                assert_eq!(answer.about(region, began_ms + 100_000_000), None);
-                assert_eq!(answer.about(region ^ 1, began_ms), None, "it is about another one");
+    fn answers_are_believed_for_a_second_and_for_longer_if_they_were_of_no_use() {
+        for began_ms in [0, 100, 5000, (TICK_MS << 16) - 3, (1 << 32) + 17] {
+            for region in [0, (1 << 32) - 8] {
+                let answers = Answers::with_places(8).unwrap();
+                answers.note(region, began_ms, 0b101, 0b1);
+                assert_eq!(answers.about(region, began_ms), Some(0b101));
+                assert_eq!(answers.about(region, began_ms + BELIEVED_MS - 2 * TICK_MS), Some(0b101));
+                assert_eq!(answers.about(region, began_ms + BELIEVED_MS + TICK_MS), None);
+                assert_eq!(answers.about(region ^ 8, began_ms), None, "it is about another one");
+                answers.note(region, began_ms, 0b101, 0b11);
+                assert_eq!(answers.about(region, began_ms + 4 * BELIEVED_MS), Some(0b101));
+                assert_eq!(answers.about(region, began_ms + 5 * BELIEVED_MS + TICK_MS), None);
             }
         }
         assert_eq!(Answer::NONE.about(0, 0), None);
@@ -104,15 +122,14 @@ mod tests {
     #[test]
     fn regions_share_places_and_take_no_others_answer() {
         let answers = Answers::with_places(8).unwrap();
-        answers.note(3, 100, true);
-        assert_eq!((answers.about(3, 100), answers.about(11, 100)), (Some(true), None));
-        answers.note(11, 200, false);
-        assert_eq!((answers.about(3, 200), answers.about(11, 200)), (None, Some(false)));
-        answers.note(4, 200, true);
+        answers.note(3, 100, 1, 1);
+        assert_eq!((answers.about(3, 100), answers.about(11, 100)), (Some(1), None));
+        answers.note(11, 200, 2, 2);
+        assert_eq!((answers.about(3, 200), answers.about(11, 200)), (None, Some(2)));
+        answers.note(4, 200, 3, 3);
         answers.forget(3..4);
-        assert_eq!((answers.about(11, 200), answers.about(4, 200)), (None, Some(true)));
+        assert_eq!((answers.about(11, 200), answers.about(4, 200)), (None, Some(3)));
         answers.forget(100..usize::MAX);
         assert_eq!(answers.about(4, 200), None);
-        answers.forget(7..7);
     }
 }

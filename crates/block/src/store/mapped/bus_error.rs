@@ -15,12 +15,12 @@ use libc::{c_int, c_void, siginfo_t};
 
 use crate::store::residency::page_bytes;
 
-/// A mapping as the handler finds it, who can neither wait for locks nor allocate. Never freed, but used again.
+/// A mapping as the handler finds it, who can neither wait for locks nor allocate. Never freed, nor used again: a few bytes for each volume
+/// that was ever opened.
 #[derive(Debug)]
 pub(super) struct Place {
-    is_taken: AtomicBool,
-    start: AtomicUsize,
-    /// Bytes; zero hides it from the handler.
+    start: usize,
+    /// Bytes; zero once nobody reads it any more.
     length: AtomicUsize,
     is_broken: AtomicBool,
     /// Does not change once others can see this.
@@ -39,21 +39,9 @@ impl Place {
     pub(super) fn take(start: usize, length: usize) -> &'static Self {
         static HANDLER: Once = Once::new();
         HANDLER.call_once(handle);
-        let free = places().find(|place| {
-            place.is_taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
-        });
-        let place = free.unwrap_or_else(Self::add);
-        place.is_broken.store(false, Ordering::Relaxed);
-        place.start.store(start, Ordering::Relaxed);
-        place.length.store(length, Ordering::Release);
-        place
-    }
-
-    fn add() -> &'static Self {
         let place: &'static Self = Box::leak(Box::new(Self {
-            is_taken: AtomicBool::new(true),
-            start: AtomicUsize::new(0),
-            length: AtomicUsize::new(0),
+            start,
+            length: AtomicUsize::new(length),
             is_broken: AtomicBool::new(false),
             next: AtomicPtr::default(),
         }));
@@ -69,7 +57,6 @@ impl Place {
     /// Nobody reads the mapping any more.
     pub(super) fn leave(&self) {
         self.length.store(0, Ordering::Relaxed);
-        self.is_taken.store(false, Ordering::Release);
     }
 
     /// Whether a page of the mapping could not be brought: zeroes may be in its place.
@@ -78,8 +65,8 @@ impl Place {
     }
 
     fn has(&self, address: usize) -> bool {
-        let length = self.length.load(Ordering::Acquire);
-        address.checked_sub(self.start.load(Ordering::Relaxed)).is_some_and(|offset| offset < length)
+        let length = self.length.load(Ordering::Relaxed);
+        address.checked_sub(self.start).is_some_and(|offset| offset < length)
     }
 }
 
@@ -93,17 +80,25 @@ fn places() -> impl Iterator<Item = &'static Place> {
 
 fn handle() {
     LazyLock::force(&PAGE_BYTES);
-    // SAFETY: structures of numbers and of a set of signals, for which zeroes are good.
-    let (mut before, mut action): (libc::sigaction, libc::sigaction) = unsafe { mem::zeroed() };
+    // SAFETY: a structure of numbers and of a set of signals, for which zeroes are good.
+    let mut before: libc::sigaction = unsafe { mem::zeroed() };
     // SAFETY: the call writes one `sigaction`, which outlives it.
     unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut before) };
     BEFORE.store(Box::leak(Box::new(before)), Ordering::Release);
-    let handler: extern "C" fn(c_int, *mut siginfo_t, *mut c_void) = on_bus_error;
+    install();
+}
+
+fn install() {
+    // SAFETY: as above.
+    let mut action: libc::sigaction = unsafe { mem::zeroed() };
+    let handler: Handler = on_bus_error;
     action.sa_sigaction = handler as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
     // SAFETY: the call reads one `sigaction`, whose handler takes what SA_SIGINFO says and does nothing that a handler must not.
     unsafe { libc::sigaction(libc::SIGBUS, &raw const action, ptr::null_mut()) };
 }
+
+type Handler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
 
 extern "C" fn on_bus_error(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     // SAFETY: with SA_SIGINFO the kernel hands over a `siginfo_t`. One that it made itself, for a fault, has an address.
@@ -135,22 +130,31 @@ fn put_zeroes(page: usize) -> bool {
 fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void, is_fault: bool) {
     // SAFETY: set before the handler was, and leaked.
     let Some(before) = (unsafe { BEFORE.load(Ordering::Acquire).as_ref() }) else { return };
-    if before.sa_sigaction == libc::SIG_DFL || before.sa_sigaction == libc::SIG_IGN {
-        // SAFETY: gives the signal its first meaning again. What was a fault comes again as soon as this returns; any other is sent again.
-        unsafe {
-            libc::signal(signal, libc::SIG_DFL);
-            if !is_fault {
-                libc::raise(signal);
+    match before.sa_sigaction {
+        // A fault cannot be ignored.
+        libc::SIG_IGN if !is_fault => {}
+        libc::SIG_DFL | libc::SIG_IGN => {
+            // SAFETY: gives the signal its first meaning again. What was a fault comes again as soon as this returns; any other is sent again.
+            unsafe {
+                libc::signal(signal, libc::SIG_DFL);
+                if !is_fault {
+                    libc::raise(signal);
+                }
             }
         }
-    } else if before.sa_flags & libc::SA_SIGINFO != 0 {
-        type Handler = extern "C" fn(c_int, *mut siginfo_t, *mut c_void);
-        // SAFETY: with this flag it is such a function.
-        let handler = unsafe { mem::transmute::<usize, Handler>(before.sa_sigaction) };
-        handler(signal, info, context);
-    } else {
-        // SAFETY: without it, and neither of the two numbers above, it is such a function.
-        let handler = unsafe { mem::transmute::<usize, extern "C" fn(c_int)>(before.sa_sigaction) };
-        handler(signal);
+        handler => {
+            // SAFETY: it is neither of the two numbers above, so it is a function, of what the flag says.
+            unsafe {
+                if before.sa_flags & libc::SA_SIGINFO != 0 {
+                    mem::transmute::<usize, Handler>(handler)(signal, info, context);
+                } else {
+                    mem::transmute::<usize, extern "C" fn(c_int)>(handler)(signal);
+                }
+            }
+            if !is_fault {
+                // The one that Rust comes with takes itself away, and waits for the fault to come again, which this is not.
+                install();
+            }
+        }
     }
 }

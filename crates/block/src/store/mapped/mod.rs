@@ -1,7 +1,7 @@
 //! Short reads of what the page cache has, without a system call for each: from a mapping of the file.
 //!
 //! A page that the page cache does not have would make its reader wait for the disk. So before the first read of a region, and again
-//! whenever a second has gone by, the kernel is asked whether it has all of it (`mincore(2)`). What it throws out meanwhile costs a
+//! whenever a second has gone by, the kernel is asked which of its pages it has (`mincore(2)`). What it throws out meanwhile costs a
 //! wait, which is noticed as a major fault of the thread: then there are calls again for some time. See docs/decisions/0043.
 
 #![allow(unsafe_code)]
@@ -9,39 +9,43 @@
 mod answers;
 mod bus_error;
 mod faults;
+mod memory;
 mod page_tables;
 
 use std::ffi::c_void;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use self::answers::Answers;
+use rustix::fs::{FileType, SeekFrom};
+
+use self::answers::{Answers, Pages};
 use self::bus_error::Place;
 use self::page_tables::{PAGE_TABLES, PageTables, WINDOW_BYTES, Windows};
 use super::residency::page_bytes;
 use crate::pauses::Pauses;
-use rustix::fs::OFlags;
 
 /// Longer reads are copied in the kernel: beside their bytes a call costs nothing.
 pub(super) const READ_BYTES_MAX: usize = 64 << 10;
 
-/// What is asked about at once: as much as the kernel maps by one fault.
+/// What is asked about at once: as much as the kernel maps by one fault, and at most as many pages as an answer has bits.
 const REGION_BYTES: usize = 64 << 10;
 
 const REGIONS_OF_WINDOW: usize = WINDOW_BYTES / REGION_BYTES;
+
+/// File systems of this machine alone, whose files are what their page cache says (linux/magic.h): ext2 to ext4, xfs, btrfs, f2fs and tmpfs. A file
+/// of others may change elsewhere, or be another one below, and only calls notice.
+const FILE_SYSTEMS: [u32; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
 
 /// A file, or block device, in this process's memory, read-only and shared with whoever writes it.
 #[derive(Debug)]
 pub(super) struct Mapping {
     start: NonNull<u8>,
-    /// Bytes of address space.
+    /// Bytes of address space: at least a page more than the file.
     length: usize,
     /// Bytes that the file had.
     file_bytes: usize,
     answers: Answers,
-    file: Arc<OwnedFd>,
     windows: Windows,
     place: &'static Place,
     pauses: Pauses,
@@ -54,32 +58,20 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// `None` where it cannot be mapped, or the kernel would not tell what the page cache has of it.
-    pub(super) fn of(file: &Arc<OwnedFd>) -> Option<Self> {
-        Self::with_page_tables(file, &PAGE_TABLES)
+    pub(super) fn of(file: BorrowedFd<'_>) -> Option<Self> {
+        if is_of_this_machine(file) { Self::with_page_tables(file, &PAGE_TABLES) } else { None }
     }
 
-    fn with_page_tables(file: &Arc<OwnedFd>, page_tables: &'static PageTables) -> Option<Self> {
-        if !tells_residency(file.as_fd()) {
-            return None;
-        }
-        let file_bytes = rustix::fs::seek(file, rustix::fs::SeekFrom::End(0)).ok()?;
-        let file_bytes = usize::try_from(file_bytes).ok()?;
-        // It may be enlarged.
-        let length = file_bytes.checked_add(1)?.checked_next_power_of_two()?.max(WINDOW_BYTES);
-        let answers = Answers::new(length / REGION_BYTES)?;
-        let windows = Windows::new(length / WINDOW_BYTES, page_tables)?;
-        let start = NonNull::new(map(file.as_fd(), length)?)?;
+    fn with_page_tables(file: BorrowedFd<'_>, page_tables: &'static PageTables) -> Option<Self> {
+        let file_bytes = usize::try_from(rustix::fs::seek(file, SeekFrom::End(0)).ok()?).ok()?;
+        // A page behind the end, which nobody can have: see `tells_the_truth`.
+        let length = file_bytes.checked_next_multiple_of(page_bytes())?.checked_add(page_bytes())?;
+        let answers = Answers::new(length.div_ceil(REGION_BYTES))?;
+        let windows = Windows::new(length.div_ceil(WINDOW_BYTES), page_tables)?;
+        let start = map(file, length)?;
         let place = Place::take(start.addr().get(), length);
-        Some(Self {
-            start,
-            length,
-            file_bytes,
-            answers,
-            file: Arc::clone(file),
-            windows,
-            place,
-            pauses: Pauses::default(),
-        })
+        let mapping = Self { start, length, file_bytes, answers, windows, place, pauses: Pauses::default() };
+        mapping.tells_the_truth().then_some(mapping)
     }
 
     /// Fills the buffer if the page cache has all of it. False: it says nothing, and `buffer` may hold anything. The range is within the
@@ -88,17 +80,14 @@ impl Mapping {
         let now_ms = coarse_ms();
         let may_read =
             buffer.len() <= READ_BYTES_MAX && !self.place.is_broken() && self.pauses.are_over(now_ms);
-        if !may_read || !self.has_range(offset, buffer.len(), now_ms) {
+        if !may_read || !self.is_ready(offset, buffer.len(), now_ms) {
             return false;
         }
         // SAFETY: the range is within the mapping, which is as long as `length`, and the buffer is this thread's own. Nothing here looks at
         // what lies in the mapping, which others may be changing: it is bytes for an initiator. If it cannot be read, see `bus_error`.
         unsafe {
-            ptr::copy_nonoverlapping(
-                self.start.as_ptr().add(offset as usize),
-                buffer.as_mut_ptr(),
-                buffer.len(),
-            );
+            let from = self.start.as_ptr().add(offset as usize);
+            ptr::copy_nonoverlapping(from, buffer.as_mut_ptr(), buffer.len());
         }
         fence(Ordering::Acquire);
         if self.place.is_broken() {
@@ -112,78 +101,82 @@ impl Mapping {
         true
     }
 
-    /// Whether the page cache has all of the range, as far as is believed.
-    pub(super) fn is_cached(&self, offset: u64, length: u64) -> bool {
-        usize::try_from(length).is_ok_and(|length| self.has_range(offset, length, coarse_ms()))
-    }
-
-    fn has_range(&self, offset: u64, length: usize, now_ms: u64) -> bool {
+    /// Whether the page cache has all of the range, and it may be read.
+    fn is_ready(&self, offset: u64, length: usize, now_ms: u64) -> bool {
         let regions = self.regions_of(offset, length);
-        regions.is_some_and(|(first, last)| (first..=last).all(|region| self.has(region, now_ms)))
-    }
-
-    /// Whether all of the region is there, as far as is believed.
-    fn has(&self, region: usize, now_ms: u64) -> bool {
-        self.answers.about(region, now_ms).unwrap_or_else(|| {
-            let lets_go = |window| self.is_idle(window, now_ms) && self.map_anew(window);
-            let is_resident = self.ask(region) && self.windows.take(region / REGIONS_OF_WINDOW, lets_go);
-            self.answers.note(region, now_ms, is_resident);
-            is_resident
+        regions.is_some_and(|mut regions| {
+            regions.all(|(region, wanted)| {
+                self.has(region, wanted, now_ms) && self.windows.take(region / REGIONS_OF_WINDOW)
+            })
         })
     }
 
-    /// The kernel's answer about all of a region.
-    fn ask(&self, region: usize) -> bool {
-        const PAGES_MAX: usize = REGION_BYTES / 4096;
-        let start = region * REGION_BYTES;
-        let end = start + REGION_BYTES;
-        // Of what lies behind the file's end there is nothing.
-        let bytes = if start < self.file_bytes { end.min(self.file_bytes) - start } else { REGION_BYTES };
-        let mut pages = [0_u8; PAGES_MAX];
-        let count = bytes.div_ceil(page_bytes());
+    /// Whether the page cache has all of the range, as far as is believed.
+    pub(super) fn is_cached(&self, offset: u64, length: u64) -> bool {
+        let regions = usize::try_from(length).ok().and_then(|length| self.regions_of(offset, length));
+        let now_ms = coarse_ms();
+        regions.is_some_and(|mut regions| regions.all(|(region, wanted)| self.has(region, wanted, now_ms)))
+    }
+
+    /// Whether the wanted pages of a region are there, as far as is believed.
+    fn has(&self, region: usize, wanted: Pages, now_ms: u64) -> bool {
+        let pages = self.answers.about(region, now_ms).unwrap_or_else(|| {
+            let pages = self.ask(region * REGION_BYTES, REGION_BYTES);
+            self.answers.note(region, now_ms, pages, wanted);
+            pages
+        });
+        pages & wanted == wanted
+    }
+
+    /// The kernel's answer about the pages of a range, no more than a region; none where it gives none.
+    fn ask(&self, start: usize, length: usize) -> Pages {
+        let Some(rest) = self.length.checked_sub(start) else { return 0 };
+        let mut pages = [0_u8; Pages::BITS as usize];
         // SAFETY: the kernel looks at a range of the mapping, and writes a byte for each of its pages: no more than 16, for pages are not smaller
         // than 4096 bytes anywhere.
         let result = unsafe {
-            libc::mincore(self.start.as_ptr().add(start).cast::<c_void>(), bytes, pages.as_mut_ptr())
+            let at = self.start.as_ptr().add(start).cast::<c_void>();
+            libc::mincore(at, length.min(REGION_BYTES).min(rest), pages.as_mut_ptr())
         };
-        result == 0 && pages.iter().take(count).all(|page| page & 1 == 1)
-    }
-
-    /// Whether nobody has read the window lately.
-    fn is_idle(&self, window: usize, now_ms: u64) -> bool {
-        let mut regions = window * REGIONS_OF_WINDOW..(window + 1) * REGIONS_OF_WINDOW;
-        regions.all(|region| self.answers.about(region, now_ms) != Some(true))
-    }
-
-    /// The same bytes at the same addresses, and none of the page tables that there were. Who reads them meanwhile faults once more.
-    fn map_anew(&self, window: usize) -> bool {
-        let offset = window * WINDOW_BYTES;
-        let flags = libc::MAP_SHARED | libc::MAP_FIXED;
-        // SAFETY: windows are within the mapping, and what takes the place of this one has the same bytes of the same file.
-        unsafe {
-            let at = self.start.as_ptr().add(offset).cast::<c_void>();
-            let Ok(offset) = libc::off_t::try_from(offset) else { return false };
-            let fd = self.file.as_raw_fd();
-            if libc::mmap(at, WINDOW_BYTES, libc::PROT_READ, flags, fd, offset) == libc::MAP_FAILED {
-                return false;
-            }
-            advise(at, WINDOW_BYTES);
+        if result != 0 {
+            return 0;
         }
-        true
+        pages.iter().enumerate().fold(0, |found, (nth, page)| found | Pages::from(page & 1) << nth)
+    }
+
+    /// Whether `mincore` tells of this file what is. To whoever may not write a file, and does not own it, it says that everything is there,
+    /// behind its end, too; and a filter of system calls may refuse to say anything.
+    fn tells_the_truth(&self) -> bool {
+        let mut page = 0_u8;
+        let behind = self.length - page_bytes();
+        // SAFETY: the kernel looks at the mapping's last page, and writes a byte.
+        let result = unsafe {
+            let at = self.start.as_ptr().add(behind).cast::<c_void>();
+            libc::mincore(at, page_bytes(), &raw mut page)
+        };
+        result == 0 && page & 1 == 0
     }
 
     /// The range has lost its pages, or is about to: what is believed of it is wrong.
     pub(super) fn forget(&self, offset: u64, length: u64) {
         let region = |at: u64| usize::try_from(at / REGION_BYTES as u64).unwrap_or(usize::MAX);
         let end = region(offset.saturating_add(length).saturating_sub(1)).saturating_add(1);
-        self.answers.forget(region(offset)..end.min(self.length / REGION_BYTES));
+        self.answers.forget(region(offset)..end.min(self.length.div_ceil(REGION_BYTES)));
     }
 
-    /// The regions of a range, from the first to the last; `None` for one that is empty, or not in the mapping.
-    fn regions_of(&self, offset: u64, length: usize) -> Option<(usize, usize)> {
-        let offset = usize::try_from(offset).ok()?;
-        let end = offset.checked_add(length)?;
-        (length > 0 && end <= self.length).then(|| (offset / REGION_BYTES, (end - 1) / REGION_BYTES))
+    /// The regions of a range and the pages of each that are in it; `None` for one that is empty, or goes behind the file's end.
+    fn regions_of(&self, offset: u64, length: usize) -> Option<impl Iterator<Item = (usize, Pages)> + use<>> {
+        let start = usize::try_from(offset).ok()?;
+        let end = start.checked_add(length)?;
+        if length == 0 || end > self.file_bytes {
+            return None;
+        }
+        let page = page_bytes();
+        Some((start / REGION_BYTES..=(end - 1) / REGION_BYTES).map(move |region| {
+            let first = start.saturating_sub(region * REGION_BYTES) / page;
+            let last = (end - 1 - region * REGION_BYTES).min(REGION_BYTES - 1) / page;
+            (region, (Pages::MAX >> (Pages::BITS as usize - 1 - last)) & (Pages::MAX << first))
+        }))
     }
 }
 
@@ -195,56 +188,23 @@ impl Drop for Mapping {
     }
 }
 
-/// A mapping of so many bytes, which begins where page tables do.
-fn map(file: BorrowedFd<'_>, length: usize) -> Option<*mut u8> {
-    let reserved = length.checked_add(WINDOW_BYTES)?;
-    let (kind, flags) = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, libc::MAP_SHARED | libc::MAP_FIXED);
-    // SAFETY: the first mapping has an address that the kernel chooses and reserves its room alone; the second one is within it, and what is
-    // left over of the first is given back.
+fn map(file: BorrowedFd<'_>, length: usize) -> Option<NonNull<u8>> {
+    // SAFETY: a new mapping at an address that the kernel chooses; and advice about it, since a core dump needs no disks.
     unsafe {
-        let room = libc::mmap(ptr::null_mut(), reserved, libc::PROT_NONE, kind | libc::MAP_NORESERVE, -1, 0);
-        if room == libc::MAP_FAILED {
+        let start =
+            libc::mmap(ptr::null_mut(), length, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0);
+        if start == libc::MAP_FAILED {
             return None;
         }
-        let before = room.addr().wrapping_neg() % WINDOW_BYTES;
-        let start = room.byte_add(before);
-        let mapped = libc::mmap(start, length, libc::PROT_READ, flags, file.as_raw_fd(), 0);
-        if mapped == libc::MAP_FAILED {
-            libc::munmap(room, reserved);
-            return None;
-        }
-        if before > 0 {
-            libc::munmap(room, before);
-        }
-        libc::munmap(start.byte_add(length), reserved - before - length);
-        advise(start, length);
-        Some(start.cast())
-    }
-}
-
-/// Nothing is to be read ahead here, and a core dump needs no disks. Without either all is well.
-///
-/// # Safety
-/// The range is mapped.
-unsafe fn advise(start: *mut c_void, length: usize) {
-    // SAFETY: of what is mapped, as the caller says.
-    unsafe {
-        libc::madvise(start, length, libc::MADV_RANDOM);
         libc::madvise(start, length, libc::MADV_DONTDUMP);
+        NonNull::new(start.cast())
     }
 }
 
-/// The memory of this machine.
-fn memory_bytes() -> usize {
-    let machine = rustix::system::sysinfo();
-    (machine.totalram as usize).saturating_mul(machine.mem_unit as usize)
-}
-
-/// Whether `mincore` tells the truth of a file: of one that the process could not write and does not own it says that all is there.
-fn tells_residency(file: BorrowedFd<'_>) -> bool {
-    let is_writable = rustix::fs::fcntl_getfl(file).is_ok_and(|flags| flags.contains(OFlags::RDWR));
-    is_writable
-        || rustix::fs::fstat(file).is_ok_and(|stat| stat.st_uid == rustix::process::geteuid().as_raw())
+fn is_of_this_machine(file: BorrowedFd<'_>) -> bool {
+    let is_device = rustix::fs::fstat(file)
+        .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice);
+    is_device || rustix::fs::fstatfs(file).is_ok_and(|stat| FILE_SYSTEMS.contains(&(stat.f_type as u32)))
 }
 
 /// The kernel's clock of its last tick, in milliseconds: a few late, and read in no time. Through the

@@ -1,4 +1,5 @@
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
@@ -9,11 +10,15 @@ fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes as u32).map(|index| index.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect()
 }
 
-fn file_of(data: &[u8]) -> (File, Arc<OwnedFd>) {
+fn file_of(data: &[u8]) -> File {
     let file = tempfile::tempfile().unwrap();
     file.write_all_at(data, 0).unwrap();
-    let same = file.try_clone().unwrap();
-    (file, Arc::new(same.into()))
+    file
+}
+
+/// Of a file on whatever file system the tests have.
+fn mapping_of(file: &File) -> Mapping {
+    Mapping::with_page_tables(file.as_fd(), &PAGE_TABLES).unwrap()
 }
 
 fn read(mapping: &Mapping, offset: u64, length: usize) -> Option<Vec<u8>> {
@@ -24,8 +29,8 @@ fn read(mapping: &Mapping, offset: u64, length: usize) -> Option<Vec<u8>> {
 #[test]
 fn what_was_just_written_is_read_without_a_call_wherever_it_begins_and_ends() {
     let mut data = pattern(300_000);
-    let (file, fd) = file_of(&data);
-    let mapping = Mapping::of(&fd).unwrap();
+    let file = file_of(&data);
+    let mapping = mapping_of(&file);
     for (offset, length) in
         [(0, 512), (65_000, 4096), (65_536, READ_BYTES_MAX), (100_001, 65_536), (299_999, 1)]
     {
@@ -45,9 +50,9 @@ fn what_was_just_written_is_read_without_a_call_wherever_it_begins_and_ends() {
 
 #[test]
 fn what_the_page_cache_does_not_have_is_not_read() {
-    let (file, fd) = file_of(&pattern(REGION_BYTES));
+    let file = file_of(&pattern(REGION_BYTES));
     file.set_len(8 * REGION_BYTES as u64).unwrap();
-    let mapping = Mapping::of(&fd).unwrap();
+    let mapping = mapping_of(&file);
     assert!(read(&mapping, 0, 512).is_some());
     assert_eq!(read(&mapping, 3 * REGION_BYTES as u64, 512), None, "nobody has read the hole");
     assert_eq!(read(&mapping, REGION_BYTES as u64 - 100, 512), None, "it ends in the hole");
@@ -61,21 +66,44 @@ fn what_the_page_cache_does_not_have_is_not_read() {
     mapping.forget(u64::MAX, 1);
 }
 
+/// Pages that are partly there are told from each other.
 #[test]
-fn a_file_that_grew_is_read_where_it_is_longer_now() {
-    let (file, fd) = file_of(&pattern(WINDOW_BYTES));
-    let mapping = Mapping::of(&fd).unwrap();
-    file.write_all_at(&[5; 3 * REGION_BYTES], WINDOW_BYTES as u64).unwrap();
-    assert_eq!(read(&mapping, WINDOW_BYTES as u64 + 4096, 4096), Some(vec![5; 4096]));
-    assert_eq!(read(&mapping, 2 * WINDOW_BYTES as u64, 512), None, "it is not mapped so far");
+fn pages_of_a_region_are_looked_at_apart() {
+    let file = file_of(&[]);
+    file.set_len(2 * REGION_BYTES as u64).unwrap();
+    let page = page_bytes();
+    let Some(pages) = REGION_BYTES.checked_div(page).filter(|&pages| pages >= 4) else { return };
+    for nth in [1, pages - 1, pages] {
+        file.write_all_at(&vec![7; page], (nth * page) as u64).unwrap();
+    }
+    let mapping = mapping_of(&file);
+    assert_eq!(read(&mapping, page as u64, page), Some(vec![7; page]));
+    assert_eq!(read(&mapping, page as u64, page + 1), None);
+    assert_eq!(read(&mapping, 0, 1), None);
+    assert_eq!(
+        read(&mapping, ((pages - 1) * page) as u64, 2 * page),
+        Some(vec![7; 2 * page]),
+        "over a region's end"
+    );
+    assert_eq!(read(&mapping, (pages * page) as u64 + 1, page), None);
+}
+
+#[test]
+fn what_a_file_grew_by_is_left_to_calls() {
+    let file = file_of(&pattern(1000));
+    let mapping = mapping_of(&file);
+    file.write_all_at(&[5; REGION_BYTES], 1000).unwrap();
+    assert!(read(&mapping, 488, 512).is_some());
+    assert_eq!(read(&mapping, 512, 512), None);
+    assert_eq!(read(&mapping, 4096, 512), None);
 }
 
 /// Without the handler this would end the process.
 #[test]
 fn a_file_that_became_shorter_is_never_read_again() {
-    let (file, fd) = file_of(&pattern(4 * REGION_BYTES));
-    let (_other_file, other_fd) = file_of(&pattern(REGION_BYTES));
-    let (mapping, other) = (Mapping::of(&fd).unwrap(), Mapping::of(&other_fd).unwrap());
+    let file = file_of(&pattern(4 * REGION_BYTES));
+    let other_file = file_of(&pattern(REGION_BYTES));
+    let (mapping, other) = (mapping_of(&file), mapping_of(&other_file));
     let far = 2 * REGION_BYTES as u64;
     assert!(read(&mapping, far, 4096).is_some());
     file.set_len(REGION_BYTES as u64).unwrap();
@@ -90,7 +118,7 @@ fn a_file_that_became_shorter_is_never_read_again() {
     // The next one takes the place of the broken one.
     file.set_len(4 * REGION_BYTES as u64).unwrap();
     file.write_all_at(&pattern(4 * REGION_BYTES), 0).unwrap();
-    assert!(read(&Mapping::of(&fd).unwrap(), far, 4096).is_some());
+    assert!(read(&mapping_of(&file), far, 4096).is_some());
 }
 
 /// In a process of its own, since it does not survive.
@@ -98,10 +126,10 @@ fn a_file_that_became_shorter_is_never_read_again() {
 fn the_bus_errors_of_others_end_the_process_as_ever() {
     const CHILD: &str = "LUNETTE_TEST_BUS_ERROR";
     if std::env::var_os(CHILD).is_some() {
-        let (_file, fd) = file_of(&pattern(REGION_BYTES));
-        assert!(read(&Mapping::of(&fd).unwrap(), 0, 512).is_some(), "the handler is there");
-        let (file, fd) = file_of(&pattern(REGION_BYTES));
-        let start = map(fd.as_fd(), WINDOW_BYTES).unwrap();
+        let file = file_of(&pattern(REGION_BYTES));
+        assert!(read(&mapping_of(&file), 0, 512).is_some(), "the handler is there");
+        let file = file_of(&pattern(REGION_BYTES));
+        let start = map(file.as_fd(), WINDOW_BYTES).unwrap().as_ptr();
         file.set_len(0).unwrap();
         // SAFETY: it is mapped, and what comes of it is what is tested.
         let byte = unsafe { start.read_volatile() };
@@ -117,50 +145,59 @@ fn the_bus_errors_of_others_end_the_process_as_ever() {
 }
 
 #[test]
-fn windows_that_nobody_reads_go_for_others() {
-    let page_tables: &'static PageTables = Box::leak(Box::new(PageTables::new(1)));
-    let data = pattern(3 * WINDOW_BYTES);
-    let (_file, fd) = file_of(&data);
-    let mapping = Mapping::with_page_tables(&fd, page_tables).unwrap();
-    let second = REGIONS_OF_WINDOW;
-    assert!(mapping.has(0, 5000) && mapping.has(1, 5500));
-    assert!(!mapping.has(second, 6400), "the first one was read lately");
-    assert!(!mapping.has(second, 7000), "that is believed for a second");
-    assert!(mapping.has(second, 7400));
-    assert!(!mapping.has(0, 7400), "now that one was");
-    assert!(mapping.has(1, 8400));
-    assert_eq!(read(&mapping, 70_000, 512).as_deref(), data.get(70_000..70_512), "it is what it was");
+fn what_has_no_page_tables_is_left_to_calls_and_still_told() {
+    let page_tables: &'static PageTables = Box::leak(Box::new(PageTables::new(2)));
+    let file = file_of(&pattern(2 * WINDOW_BYTES));
+    let mapping = Mapping::with_page_tables(file.as_fd(), page_tables).unwrap();
+    let second = WINDOW_BYTES as u64;
+    assert!(read(&mapping, second, 512).is_some());
+    assert_eq!(read(&mapping, 0, 512), None);
+    assert_eq!(read(&mapping, second - 100, 512), None, "it begins there");
+    assert!(mapping.is_cached(0, 2 * second));
 }
 
 #[test]
-fn the_kernel_is_asked_once_a_second() {
-    let (file, fd) = file_of(&pattern(REGION_BYTES));
+fn the_kernel_is_asked_once_a_second_and_less_often_if_it_is_of_no_use() {
+    let file = file_of(&pattern(REGION_BYTES));
     file.set_len(2 * REGION_BYTES as u64).unwrap();
-    let mapping = Mapping::of(&fd).unwrap();
-    assert!(!mapping.has(1, 5000));
+    let mapping = mapping_of(&file);
+    assert!(!mapping.has(1, 1, 5000));
     file.write_all_at(&[7; REGION_BYTES], REGION_BYTES as u64).unwrap();
-    assert!(!mapping.has(1, 5999));
-    assert!(mapping.has(1, 6000));
+    assert!(!mapping.has(1, 1, 9000));
+    assert!(mapping.has(1, 1, 11_000));
 }
 
 #[test]
 fn reads_that_had_to_wait_are_left_to_calls_for_a_while() {
-    let (_file, fd) = file_of(&pattern(REGION_BYTES));
-    let mapping = Mapping::of(&fd).unwrap();
+    let file = file_of(&pattern(REGION_BYTES));
+    let mapping = mapping_of(&file);
     assert!(read(&mapping, 0, 512).is_some());
     mapping.pauses.begin(coarse_ms());
     assert_eq!(read(&mapping, 0, 512), None);
 }
 
+/// To whoever may not write a file, and does not own it, the kernel says that all of it is there.
 #[test]
-fn what_may_be_read_by_others_only_is_not_mapped() {
+fn a_file_of_which_the_kernel_does_not_tell_the_truth_is_not_mapped() {
     if !rustix::process::geteuid().is_root() {
         return lunette_skip::record_lacking("only root can be somebody else");
     }
-    let mut theirs = tempfile::NamedTempFile::new().unwrap();
-    std::io::Write::write_all(&mut theirs, &pattern(REGION_BYTES)).unwrap();
-    let read_only = Arc::new(OwnedFd::from(File::open(theirs.path()).unwrap()));
-    assert!(Mapping::of(&read_only).is_some(), "it is our own");
-    std::os::unix::fs::chown(theirs.path(), Some(65_534), None).unwrap();
-    assert!(Mapping::of(&read_only).is_none());
+    let theirs = tempfile::NamedTempFile::new().unwrap();
+    theirs.as_file().write_all_at(&pattern(REGION_BYTES), 0).unwrap();
+    let file = File::open(theirs.path()).unwrap();
+    assert!(Mapping::with_page_tables(file.as_fd(), &PAGE_TABLES).is_some(), "it is our own");
+    std::thread::spawn(move || {
+        // SAFETY: it takes a number, and changes this thread alone, which ends below.
+        unsafe { libc::setfsuid(65_534) };
+        assert!(Mapping::with_page_tables(file.as_fd(), &PAGE_TABLES).is_none());
+    })
+    .join()
+    .unwrap();
+}
+
+#[test]
+fn what_others_may_change_elsewhere_is_not_mapped() {
+    let process = File::open("/proc/version").unwrap();
+    assert!(!is_of_this_machine(process.as_fd()));
+    assert!(Mapping::of(process.as_fd()).is_none());
 }
