@@ -14,6 +14,7 @@ mod compare_and_write;
 mod connections;
 mod details;
 mod digests;
+mod long_writes;
 mod management;
 mod offers;
 mod ordering;

@@ -132,7 +132,7 @@ impl Reactor {
         if !std::mem::replace(&mut connection.is_dirty, true) {
             self.dirty.push(connection.token.index);
         }
-        connection.send_early(self.company.send_bytes_max());
+        connection.send_early(self.company.send_limit());
         AtOnce::Taken
     }
 

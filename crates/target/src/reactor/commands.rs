@@ -245,8 +245,18 @@ impl Reactor {
             }
             Io::WriteDataOut { offset_bytes, start, length_bytes, stable } => {
                 let range = start as usize..start as usize + length_bytes as usize;
+                let offset = volume.stored_bytes(offset_bytes);
+                if self.company.is_long(range.len())
+                    && let Some(piece_bytes) = volume.copied_piece_bytes(range.len())
+                    && range.len() > piece_bytes
+                    && let Some(buffer) = context.data_out.take()
+                {
+                    context.enters_store(self.started);
+                    let write = (offset, buffer, range);
+                    return self.storing.push((volume, store_tag(index, id), piece_bytes), write, stable);
+                }
                 context.data_out.take().map(|buffer| Operation::Write {
-                    offset: volume.stored_bytes(offset_bytes),
+                    offset,
                     buffer: WriteSource { buffer: buffer.into(), range },
                     stable,
                 })
@@ -270,10 +280,7 @@ impl Reactor {
         };
         match operation {
             Some(operation) => {
-                context.in_store = true;
-                if let Some(times) = &mut context.times {
-                    times.enter(self.started.elapsed(), Stage::Store);
-                }
+                context.enters_store(self.started);
                 self.io.submit(volume, store_tag(index, id), operation);
             }
             None => self.finish_starved(index, id),

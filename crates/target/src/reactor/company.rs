@@ -3,7 +3,7 @@
 /// What is read at a time from a connection, where several sessions are busy: some 20 microseconds of copying.
 const READ_BYTES_MAX: usize = 64 << 10;
 
-/// Data of the long reads that are begun in one turn, and of what is sent to one connection in one go: some 20
+/// Data of the long reads that are begun in one turn, and of what is sent to one connection in it: some 20
 /// microseconds. The first long read of a turn is always begun, however long it is.
 const TURN_BYTES_MAX: usize = 128 << 10;
 
@@ -13,18 +13,49 @@ const LONG_READ_BYTES: usize = 32 << 10;
 /// Reads from one session in a row after which it has the reactor to itself.
 const READS_ALONE: u8 = 64;
 
+/// How much one connection may be sent in a turn, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SendLimit {
+    turn: u64,
+    bytes_max: usize,
+}
+
+/// What one connection was sent in the turn that it was last sent something in.
+#[derive(Debug, Default)]
+pub(super) struct Sent {
+    turn: u64,
+    bytes: usize,
+}
+
+impl Sent {
+    /// How much more it may be sent in this turn, in bytes.
+    pub(super) const fn left(&mut self, limit: SendLimit) -> usize {
+        if self.turn != limit.turn {
+            *self = Self { turn: limit.turn, bytes: 0 };
+        }
+        limit.bytes_max.saturating_sub(self.bytes)
+    }
+
+    /// It was sent so much.
+    pub(super) const fn note(&mut self, bytes: usize) {
+        self.bytes += bytes;
+    }
+}
+
 /// Whether a reactor's sessions take turns, and what this turn has begun.
 #[derive(Debug, Default)]
 pub(super) struct Company {
     last: Option<usize>,
     shared_reads_left: u8,
     begun_bytes: usize,
+    turn: u64,
 }
 
 impl Company {
     /// A new turn.
     pub(super) const fn next_turn(&mut self) {
         self.begun_bytes = 0;
+        self.turn += 1;
     }
 
     /// The most that is to be read at once from a connection of this session, which has something to read. One that has
@@ -57,9 +88,10 @@ impl Company {
         may
     }
 
-    /// The most that is to be sent to one connection in one go.
-    pub(super) const fn send_bytes_max(&self) -> usize {
-        if self.shared_reads_left == 0 { usize::MAX } else { TURN_BYTES_MAX }
+    /// The most that is to be sent to one connection in this turn.
+    pub(super) const fn send_limit(&self) -> SendLimit {
+        let bytes_max = if self.shared_reads_left == 0 { usize::MAX } else { TURN_BYTES_MAX };
+        SendLimit { turn: self.turn, bytes_max }
     }
 }
 
@@ -77,7 +109,7 @@ mod tests {
         assert_eq!(company.read_bytes_max(None), READ_BYTES_MAX, "a login");
         assert_eq!(company.read_bytes_max(FIRST), usize::MAX);
         assert!(!company.is_long(1 << 20));
-        assert_eq!(company.send_bytes_max(), usize::MAX);
+        assert_eq!(company.send_limit().bytes_max, usize::MAX);
     }
 
     #[test]
@@ -91,8 +123,24 @@ mod tests {
         company.next_turn();
         assert!((0..4).all(|_| company.may_begin(LONG_READ_BYTES)));
         assert!(!company.may_begin(LONG_READ_BYTES));
-        assert_eq!(company.send_bytes_max(), TURN_BYTES_MAX);
+        assert_eq!(company.send_limit(), SendLimit { turn: 1, bytes_max: TURN_BYTES_MAX });
         let reads = (0..1000).take_while(|_| company.read_bytes_max(SECOND) == READ_BYTES_MAX).count();
         assert_eq!(reads, usize::from(READS_ALONE) - 1);
+    }
+
+    #[test]
+    fn what_a_turn_has_sent_counts_until_the_next_one() {
+        let mut company = Company::default();
+        company.read_bytes_max(FIRST);
+        company.read_bytes_max(SECOND);
+        let mut sent = Sent::default();
+        assert_eq!(sent.left(company.send_limit()), TURN_BYTES_MAX);
+        sent.note(100 << 10);
+        assert_eq!(sent.left(company.send_limit()), 28 << 10);
+        // What is in the last write goes beyond it.
+        sent.note(100 << 10);
+        assert_eq!(sent.left(company.send_limit()), 0);
+        company.next_turn();
+        assert_eq!(sent.left(company.send_limit()), TURN_BYTES_MAX);
     }
 }

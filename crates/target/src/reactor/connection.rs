@@ -15,6 +15,7 @@ use lunette_wire::{Bhs, Cid, FrameError};
 use rustix::event::epoll;
 use tracing::{debug, info, warn};
 
+use super::company::{SendLimit, Sent};
 use super::login::new_login;
 use super::receive::Receiver;
 use super::strip::Strip;
@@ -202,6 +203,7 @@ pub(super) struct Connection {
     pub(super) has_logged_in: bool,
     interest: epoll::EventFlags,
     pub(super) is_dirty: bool,
+    sent: Sent,
 }
 
 impl Connection {
@@ -240,6 +242,7 @@ impl Connection {
             has_logged_in: false,
             interest: epoll::EventFlags::IN,
             is_dirty: false,
+            sent: Sent::default(),
         })
     }
 
@@ -328,16 +331,24 @@ impl Connection {
 
     /// Sends before the turn ends if that pays; see [`Transmitter::is_eager`]. A failure shows again, and is dealt with, when the turn's
     /// answers are sent.
-    pub(super) fn send_early(&mut self, bytes_max: usize) {
+    pub(super) fn send_early(&mut self, limit: SendLimit) {
         if self.transmitter.is_eager() {
-            let _ = self.transmitter.send(&self.socket, bytes_max);
+            let _ = self.send(limit);
         }
     }
 
-    /// Sends what is queued, as far as the socket takes it and up to about `bytes_max`, and asks epoll for what is to be waited for.
-    pub(super) fn flush(&mut self, epoll: &impl AsFd, bytes_max: usize) -> Result<(), Disconnect> {
+    /// Sends what is queued, as far as the socket takes it and up to about what `limit` leaves.
+    fn send(&mut self, limit: SendLimit) -> Result<Progress, SendError> {
+        let before = self.transmitter.queued_bytes();
+        let progress = self.transmitter.send(&self.socket, self.sent.left(limit));
+        self.sent.note(before - self.transmitter.queued_bytes());
+        progress
+    }
+
+    /// The same, and asks epoll for what is to be waited for.
+    pub(super) fn flush(&mut self, epoll: &impl AsFd, limit: SendLimit) -> Result<(), Disconnect> {
         self.is_dirty = false;
-        let progress = self.transmitter.send(&self.socket, bytes_max).map_err(Disconnect::from)?;
+        let progress = self.send(limit).map_err(Disconnect::from)?;
         if progress == Progress::Everything {
             self.shut()?;
         }

@@ -60,7 +60,7 @@ impl Reactor {
             if let Some(connection) = self.connections.get_mut(link.token.index)
                 && connection.token == link.token
             {
-                connection.send_early(self.company.send_bytes_max());
+                connection.send_early(self.company.send_limit());
             }
         }
     }

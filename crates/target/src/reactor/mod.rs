@@ -27,6 +27,7 @@ mod session;
 mod soliciting;
 mod spoilt;
 mod state;
+mod storing;
 mod strip;
 mod text;
 mod timing;
@@ -164,6 +165,7 @@ pub(crate) struct Reactor {
     /// Commands that have to wait for another turn, of sessions by place.
     postponed: VecDeque<(usize, TaskId)>,
     copying: copying::Copying,
+    storing: storing::Storing,
     short: Short,
     /// PDUs that this turn has brought so far.
     pdus: usize,
@@ -186,6 +188,8 @@ pub(crate) struct Reactor {
     to_run: Option<usize>,
     /// Connections with something to send.
     dirty: Vec<usize>,
+    /// Connections on which more has come of the data of a long PDU in this turn.
+    long_data: Vec<Token>,
     scratch: Vec<u8>,
     finished: Vec<IoCompletion>,
     /// The stores may have finished more than the last turn has looked at.
@@ -228,6 +232,7 @@ impl Reactor {
             company: Company::default(),
             postponed: VecDeque::new(),
             copying: copying::Copying::default(),
+            storing: storing::Storing::default(),
             short: Short::default(),
             pdus: 0,
             at_once_left: 0,
@@ -244,6 +249,7 @@ impl Reactor {
             spare_events: Vec::new(),
             to_run: None,
             dirty: Vec::new(),
+            long_data: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES],
             finished: Vec::new(),
             is_collecting: false,
@@ -290,13 +296,14 @@ impl Reactor {
 
     /// One wakeup: all that has come is read, all that can be answered is answered.
     fn turn(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
-        let has_work = self.is_collecting || !self.postponed.is_empty() || !self.copying.is_empty();
+        let has_work = self.is_collecting || self.has_put_off() || !self.copying.is_empty();
         // Other reactors' tasks give memory back without a word.
         let idle_limit = if self.short.is_empty() { TICK } else { soliciting::MEMORY_POLL };
         let limit = if has_work { Duration::ZERO } else { idle_limit };
         self.vigil.wait(&self.epoll, events, limit, std::mem::take(&mut self.pdus))?;
         self.company.next_turn();
         self.copying.next_turn();
+        self.storing.next_turn();
         self.now = self.started.elapsed();
         let mut has_mail = false;
         for event in events.iter() {
@@ -307,6 +314,7 @@ impl Reactor {
                 token => self.socket_event(Token::from_u64(token), event.flags),
             }
         }
+        self.read_long_data();
         if has_mail {
             for message in self.mailbox.take() {
                 self.message(message);
@@ -317,8 +325,9 @@ impl Reactor {
         self.collect_completions();
         self.ask_where_memory_was_short();
         self.send_answers();
-        if !self.postponed.is_empty() {
+        if self.has_put_off() {
             self.begin_postponed();
+            self.go_on_storing();
             self.collect_completions();
             self.send_answers();
         }
@@ -335,6 +344,11 @@ impl Reactor {
         Ok(())
     }
 
+    /// Whether long transfers wait for those who have had less.
+    fn has_put_off(&self) -> bool {
+        !self.postponed.is_empty() || !self.storing.is_empty()
+    }
+
     /// Reactors end together: while one has a session, its task management functions need the others' answers.
     fn end_after_the_last(&self) {
         let idle = self.shared.reactors_idle.fetch_add(1, Ordering::AcqRel) + 1;
@@ -345,15 +359,30 @@ impl Reactor {
 
     fn socket_event(&mut self, token: Token, flags: epoll::EventFlags) {
         // A token of an earlier connection in the same place: its event comes too late.
-        if self.connection(token).is_none() {
-            return;
-        }
+        let Some(connection) = self.connection(token) else { return };
+        let has_landing = connection.receiver.has_landing();
         if flags.contains(epoll::EventFlags::OUT) {
             self.dirty.push(token.index);
         }
         if flags.intersects(epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ERR) {
-            self.read(token.index);
+            // Who has little to say does not wait for who has much.
+            if has_landing {
+                self.long_data.push(token);
+            } else {
+                self.read(token.index);
+            }
         }
+    }
+
+    /// Reads from the connections on which the data of a long PDU comes.
+    fn read_long_data(&mut self) {
+        let mut tokens = std::mem::take(&mut self.long_data);
+        for token in tokens.drain(..) {
+            if self.connection(token).is_some() {
+                self.read(token.index);
+            }
+        }
+        self.long_data = tokens;
     }
 
     fn message(&mut self, message: Message) {
@@ -386,7 +415,7 @@ impl Reactor {
         });
         for index in dirty.drain(..) {
             let Some(connection) = self.connections.get_mut(index) else { continue };
-            match connection.flush(&self.epoll, self.company.send_bytes_max()) {
+            match connection.flush(&self.epoll, self.company.send_limit()) {
                 Ok(()) => {}
                 Err(reason) => self.disconnect(index, &reason),
             }

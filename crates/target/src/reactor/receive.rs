@@ -85,6 +85,11 @@ impl Receiver {
         if self.long_left > 0 { SCRATCH_BYTES_AMONG_LONG } else { SCRATCH_BYTES }
     }
 
+    /// Whether the data of a PDU that has begun is still to come.
+    pub(super) const fn has_landing(&self) -> bool {
+        self.landing.is_some()
+    }
+
     fn note_length(&mut self, data_length: usize) {
         self.long_left =
             if data_length >= LONG_DATA_BYTES { SHORT_AMONG_LONG } else { self.long_left.saturating_sub(1) };
@@ -211,6 +216,7 @@ impl Reactor {
             Err(error) => return Err(Disconnect::Socket(io::Error::from(error))),
         };
         connection.bytes_came(self.now);
+        self.storing.came(read);
         let landed = read.min(direct_length);
         if let Some(landing) = landing {
             landing.filled += landed;

@@ -1,7 +1,7 @@
 //! A session as its reactor keeps it: the core's state, its connections, the nexus, and a context beside each task.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lunette_block::{Buffer, BufferPool, CachedRange, LentRange};
 use lunette_iscsi::session::{Outbox, Session, Share, TaskId};
@@ -15,7 +15,7 @@ use super::soliciting::{Asked, Unasked};
 use super::way::Way;
 use crate::registry::{SessionKey, SessionPlace};
 use crate::retained::Retained;
-use crate::task_times::TaskTimes;
+use crate::task_times::{Stage, TaskTimes};
 use crate::units::ServedTarget;
 
 /// Data on its way to an initiator.
@@ -121,6 +121,16 @@ pub(super) struct TaskContext {
     pub(super) asked: Option<Asked>,
     /// Where its time goes, if that is recorded.
     pub(super) times: Option<Box<TaskTimes>>,
+}
+
+impl TaskContext {
+    /// A store begins to work for it, or will. `started` is when its reactor was.
+    pub(super) fn enters_store(&mut self, started: Instant) {
+        self.in_store = true;
+        if let Some(times) = &mut self.times {
+            times.enter(started.elapsed(), Stage::Store);
+        }
+    }
 }
 
 /// The part of a session that reaches logical units.

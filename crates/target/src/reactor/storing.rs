@@ -1,0 +1,108 @@
+//! Long writes to stores that only copy, piece by piece between the other work of a reactor: whoever is beside them would
+//! wait for all of the copy otherwise.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use lunette_block::{Buffer, Done, IoCompletion, Operation, Volume, WriteSource};
+
+use super::Reactor;
+use super::commands::session_of_tag;
+
+/// A turn copies one piece, or as much as has come in it from all connections, in whole units of so many bytes: with less, what
+/// waits would become more and more.
+const UNIT_BYTES: usize = 64 << 10;
+
+/// The writes that are being copied, in the order in which their data was there.
+#[derive(Debug, Default)]
+pub(super) struct Storing {
+    held: VecDeque<Held>,
+    /// What this turn has brought, in bytes, whatever it was.
+    came_bytes: usize,
+}
+
+/// A write whose data is all there. Its task counts as being in a store.
+#[derive(Debug)]
+struct Held {
+    volume: Arc<Volume>,
+    tag: u64,
+    /// What is left of it, and where in the volume that begins.
+    offset: u64,
+    range: Range<usize>,
+    buffer: Buffer,
+    stable: bool,
+    /// What is copied in one go.
+    piece_bytes: usize,
+}
+
+impl Storing {
+    /// A new turn of the reactor.
+    pub(super) const fn next_turn(&mut self) {
+        self.came_bytes = 0;
+    }
+
+    /// Notes that so many bytes have come in this turn.
+    pub(super) const fn came(&mut self, bytes: usize) {
+        self.came_bytes += bytes;
+    }
+
+    /// True while nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Takes a write, whose `range` lies in the buffer, to be copied in pieces of `piece_bytes`.
+    pub(super) fn push(
+        &mut self,
+        (volume, tag, piece_bytes): (&Arc<Volume>, u64, usize),
+        (offset, buffer, range): (u64, Buffer, Range<usize>),
+        stable: bool,
+    ) {
+        let volume = Arc::clone(volume);
+        self.held.push_back(Held { volume, tag, offset, range, buffer, stable, piece_bytes });
+    }
+}
+
+impl Held {
+    /// Copies the next piece. `None` where the engine has to do what is left.
+    fn copy(&mut self) -> Option<()> {
+        let piece = self.range.start..self.range.end.min(self.range.start + self.piece_bytes);
+        let is_last = piece.end == self.range.end;
+        let data = self.buffer.get(piece.clone())?;
+        if !self.volume.write_at_once(self.offset, data, self.stable && is_last) {
+            return None;
+        }
+        self.range.start = piece.end;
+        self.offset += piece.len() as u64;
+        Some(())
+    }
+}
+
+impl Reactor {
+    /// Copies as much of the writes that wait as one turn takes.
+    pub(super) fn go_on_storing(&mut self) {
+        let mut units_left = (self.storing.came_bytes / UNIT_BYTES).max(1);
+        while units_left > 0 {
+            let Some(mut held) = self.storing.held.pop_front() else { return };
+            units_left = units_left.saturating_sub(held.piece_bytes / UNIT_BYTES);
+            match held.copy() {
+                Some(()) if !held.range.is_empty() => self.storing.held.push_front(held),
+                Some(()) => {
+                    let index = session_of_tag(held.tag);
+                    let result = Ok(Done::Nothing);
+                    self.io_finished(
+                        index,
+                        IoCompletion { tag: held.tag, result, buffer: Some(held.buffer) },
+                    );
+                    self.run_session(index);
+                }
+                None => {
+                    let Held { volume, tag, offset, range, buffer, stable, .. } = held;
+                    let buffer = WriteSource { buffer: buffer.into(), range };
+                    self.io.submit(&volume, tag, Operation::Write { offset, buffer, stable });
+                }
+            }
+        }
+    }
+}
