@@ -12,7 +12,7 @@ use crate::volume::{Volume, shielded};
 const MEMORY_PIECE_BYTES: usize = 64 << 10;
 
 /// Each write into the page cache costs work of the file system: 512 KiB in pieces of this length take ext4 a tenth longer than in one,
-/// in pieces of 64 KiB a quarter to a half (docs/decisions/0044).
+/// in pieces of 64 KiB a quarter to a half (docs/decisions/0045).
 const CACHE_PIECE_BYTES: usize = 128 << 10;
 
 impl Volume {
