@@ -13,6 +13,9 @@ const LONG_READ_BYTES: usize = 32 << 10;
 /// Reads from one session in a row after which it has the reactor to itself.
 const READS_ALONE: u8 = 64;
 
+/// For so many turns after a short command others are thought to come.
+const TURNS_WITH_SHORT: u8 = 64;
+
 /// How much one connection may be sent in a turn, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SendLimit {
@@ -49,6 +52,8 @@ pub(super) struct Company {
     shared_reads_left: u8,
     begun_bytes: usize,
     turn: u64,
+    /// Turns for which short commands are expected.
+    short_left: u8,
 }
 
 impl Company {
@@ -56,6 +61,19 @@ impl Company {
     pub(super) const fn next_turn(&mut self) {
         self.begun_bytes = 0;
         self.turn += 1;
+        self.short_left = self.short_left.saturating_sub(1);
+    }
+
+    /// A command with so much data is carried out.
+    pub(super) const fn note_command(&mut self, data_bytes: usize) {
+        if data_bytes < LONG_READ_BYTES {
+            self.short_left = TURNS_WITH_SHORT;
+        }
+    }
+
+    /// Whether to copy so much in pieces, between which others have their turn. Streams among themselves would only pay for it.
+    pub(super) const fn wants_pieces(&self, data_bytes: usize) -> bool {
+        self.short_left > 0 && self.is_long(data_bytes)
     }
 
     /// The most that is to be read at once from a connection of this session, which has something to read. One that has
@@ -126,6 +144,19 @@ mod tests {
         assert_eq!(company.send_limit(), SendLimit { turn: 1, bytes_max: TURN_BYTES_MAX });
         let reads = (0..1000).take_while(|_| company.read_bytes_max(SECOND) == READ_BYTES_MAX).count();
         assert_eq!(reads, usize::from(READS_ALONE) - 1);
+    }
+
+    #[test]
+    fn only_those_who_have_short_commands_beside_them_copy_in_pieces() {
+        let mut company = Company::default();
+        company.note_command(0);
+        company.read_bytes_max(FIRST);
+        assert!(!company.wants_pieces(1 << 20), "it is alone");
+        company.read_bytes_max(SECOND);
+        assert!(company.wants_pieces(1 << 20) && !company.wants_pieces(LONG_READ_BYTES - 1));
+        (0..TURNS_WITH_SHORT).for_each(|_| company.next_turn());
+        company.note_command(LONG_READ_BYTES);
+        assert!(company.is_long(1 << 20) && !company.wants_pieces(1 << 20), "streams among themselves");
     }
 
     #[test]
