@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -221,6 +221,159 @@ fn nothing_is_left_when_it_is_killed_or_terminated() -> Result<()> {
     Ok(())
 }
 
+/// A command for a shell that starts another one, which leaves the shell's group, and writes down its number in a file.
+fn with_child(file: &Path) -> String {
+    format!("setsid sleep 1000 & echo $! > {0}.new; mv {0}.new {0}", file.display())
+}
+
+/// The number in a file, when it is there.
+fn told_in(file: &Path) -> Result<i32> {
+    let deadline = Instant::now() + LIMIT;
+    while !file.exists() {
+        ensure!(Instant::now() < deadline, "{} is not written", file.display());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(fs::read_to_string(file)?.trim().parse()?)
+}
+
+/// What networks have left that the process has made, which is gone.
+fn left_by(owner: u32) -> Result<Vec<i64>> {
+    let listed: Value = serde_json::from_str(&wan(&["list", "--json"])?.output)?;
+    let rows = listed.as_array().context("an array")?;
+    let row = rows.iter().find(|row| row["name"].is_null() && row["pid"] == owner);
+    Ok(row
+        .and_then(|row| row["processes"].as_array())
+        .map(|pids| pids.iter().filter_map(Value::as_i64).collect())
+        .unwrap_or_default())
+}
+
+/// The process that watches over a network.
+fn warden_of(pid: u32) -> Result<Pid> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let children = children.split_ascii_whitespace().filter_map(|child| child.parse::<i32>().ok());
+    let is_warden = |child: &i32| {
+        let line = fs::read_to_string(format!("/proc/{child}/cmdline")).unwrap_or_default();
+        line.ends_with("\0wan\0ward\0")
+    };
+    children.into_iter().find(is_warden).and_then(Pid::from_raw).context("a warden")
+}
+
+/// A run with commands of shells at its ends.
+fn begin(far: &str, more: &[&str], near: &str) -> Result<Child> {
+    let mut command = Command::new(binary());
+    command.args(["wan", "run", "--link", "local", "--quiet", "--far", far]).args(more);
+    Ok(command.args(["--", "sh", "-c", near]).spawn()?)
+}
+
+/// The commands' own children are in groups of their own, so that nobody but the network tells what they belong to.
+#[test]
+fn what_the_commands_have_started_is_gone_at_whichever_stage_it_is_killed() -> Result<()> {
+    if !may()? {
+        return Ok(());
+    }
+    let directory = tempfile::tempdir()?;
+    let file = |name: &str| directory.path().join(name);
+    let kill = |mut child: Child, pids: &[i32]| -> Result<()> {
+        ensure!(pids.iter().copied().all(lives), "{pids:?}");
+        child.kill()?;
+        child.wait()?;
+        pids.iter().try_for_each(|pid| wait_until_gone([*pid]))
+    };
+    // The near one has not begun: nobody listens.
+    let far = format!("{}; wait", with_child(&file("waiting")));
+    kill(begin(&far, &["--far-port", "1"], "false")?, &[told_in(&file("waiting"))?])?;
+    // Both are there.
+    let (far, near) = (with_child(&file("far")), with_child(&file("near")));
+    let child = begin(&format!("{far}; wait"), &[], &format!("{near}; wait"))?;
+    kill(child, &[told_in(&file("far"))?, told_in(&file("near"))?])?;
+    // The near one has ended, and the far one does not do what it is asked to.
+    let far = format!("trap '' TERM; {}; while true; do sleep 1; done", with_child(&file("stubborn")));
+    let near = format!(
+        "while ! test -e {}; do sleep 0.05; done; {}",
+        file("stubborn").display(),
+        with_child(&file("ended"))
+    );
+    let child = begin(&far, &[], &near)?;
+    let pids = [told_in(&file("stubborn"))?, told_in(&file("ended"))?];
+    std::thread::sleep(Duration::from_millis(100));
+    kill(child, &pids)?;
+    // At any time while it begins.
+    for wait_ms in [0, 3, 6, 10, 15, 20, 30, 50] {
+        let child = begin("setsid sleep 1000 & wait", &[], "setsid sleep 1000 & wait")?;
+        std::thread::sleep(Duration::from_millis(wait_ms));
+        let owner = child.id();
+        kill(child, &[])?;
+        let deadline = Instant::now() + LIMIT;
+        while !left_by(owner)?.is_empty() {
+            ensure!(Instant::now() < deadline, "{:?} are left", left_by(owner)?);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_the_near_command_leaves_behind_is_gone_when_it_has_ended() -> Result<()> {
+    if !may()? {
+        return Ok(());
+    }
+    let directory = tempfile::tempdir()?;
+    let file = directory.path().join("near");
+    let near = format!("{}; exit 7", with_child(&file));
+    let finished = wan(&["run", "--link", "local", "--quiet", "--", "sh", "-c", &near])?;
+    assert_eq!(finished.ending(), "exit status 7", "{}", finished.output);
+    ensure!(!lives(told_in(&file)?), "it is there after its network");
+    Ok(())
+}
+
+/// No other test may have it ended: it would end what is listed here, and the other way round.
+#[test]
+fn what_even_the_warden_could_not_end_is_listed_and_ended() -> Result<()> {
+    if !may()? {
+        return Ok(());
+    }
+    let directory = tempfile::tempdir()?;
+    let (far, near) = (directory.path().join("far"), directory.path().join("near"));
+    let mut child = begin(&with_child(&far), &[], &format!("{}; wait", with_child(&near)))?;
+    let mut pids = [told_in(&far)?, told_in(&near)?];
+    pids.sort_unstable();
+    let owner = child.id();
+    assert_eq!(left_by(owner)?, [0; 0], "it is there");
+    kill_process(warden_of(owner)?, Signal::KILL)?;
+    child.kill()?;
+    child.wait()?;
+    // The shells are asked to end by the kernel; what they have started is not.
+    let deadline = Instant::now() + LIMIT;
+    while left_by(owner)? != pids.map(i64::from) {
+        ensure!(Instant::now() < deadline, "{pids:?}, and not {:?}", left_by(owner)?);
+    }
+    let said = wan(&["list"])?.output;
+    let says = format!("process {owner} carried it and is gone, in it: processes {}, {}", pids[0], pids[1]);
+    ensure!(said.contains(&says), "{said}");
+    let cleaned = wan(&["clean"])?.output;
+    let says = format!("ended, of the network of process {owner}: processes {}, {}", pids[0], pids[1]);
+    ensure!(cleaned.contains(&says), "{cleaned}");
+    ensure!(!pids.into_iter().any(lives), "they are there");
+    assert_eq!(left_by(owner)?, [0; 0]);
+
+    // A network that stays has no warden: who is in it has been put there one by one.
+    let networks = Networks::new()?;
+    networks.good(&["up", "--name", "lab", "--link", "local"])?;
+    let holder = networks.pid("lab")?;
+    let mut exec = Command::new(binary());
+    exec.args(["wan", "exec", "lab", "--", "sleep", "1000"]).env("XDG_RUNTIME_DIR", networks.0.path());
+    let mut inside = exec.spawn()?;
+    while networks.shown("lab")?["processes"] != Value::from([inside.id()]) {
+        ensure!(Instant::now() < deadline, "{} is not there", inside.id());
+    }
+    kill_process(Pid::from_raw(holder).context("a process")?, Signal::KILL)?;
+    while left_by(holder.unsigned_abs())? != [i64::from(inside.id())] {
+        ensure!(Instant::now() < deadline, "{} is not told", inside.id());
+    }
+    networks.good(&["clean"])?;
+    assert_eq!(inside.wait()?.signal(), Some(Signal::TERM.as_raw()));
+    Ok(())
+}
+
 /// Whether the figures are good depends on the machine; that they are those of the link does not.
 #[test]
 fn a_check_measures_what_the_link_does() -> Result<()> {
@@ -399,7 +552,8 @@ impl Networks {
     fn listed(&self) -> Result<Vec<String>> {
         let rows: Value = serde_json::from_str(&self.good(&["list", "--json"])?)?;
         let rows = rows.as_array().context("an array")?;
-        rows.iter().map(|row| Ok(row["name"].as_str().context("a name")?.to_owned())).collect()
+        // Other tests leave something as well, which has no name.
+        Ok(rows.iter().filter_map(|row| Some(row["name"].as_str()?.to_owned())).collect())
     }
 }
 
@@ -517,7 +671,7 @@ fn what_a_crash_has_left_is_found_and_removed() -> Result<()> {
     let pid = networks.pid("one")?;
     kill_process(Pid::from_raw(pid).context("a process")?, Signal::TERM)?;
     wait_until_gone([pid])?;
-    assert_eq!(networks.good(&["list"])?, "");
+    assert_eq!(networks.listed()?, [""; 0]);
     let unknown = networks.wan(&["down", "one"])?;
     ensure!(unknown.output.contains("there is no network one"), "{}", unknown.output);
     Ok(())

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::process::Command;
 use std::sync::Arc;
 
 use lunette_link::Link;
@@ -10,6 +11,7 @@ use crate::device::Device;
 use crate::direction::{Direction, Statistics};
 use crate::error::WanError;
 use crate::namespace::Namespace;
+use crate::warden::Warden;
 use crate::watcher::{Keeping, Mark, Watcher, dropped};
 
 /// The addresses of an end.
@@ -46,6 +48,8 @@ pub struct Emulator {
     far_device: Arc<Device>,
     /// From the near end to the far one, and back.
     directions: [Direction; 2],
+    /// Behind all else: it ends who is left.
+    warden: Option<Warden>,
 }
 
 impl Emulator {
@@ -60,7 +64,19 @@ impl Emulator {
         let up = Direction::start("wan-up", [&near_device, &far_device], &link.up, seed)?;
         let down = [&far_device, &near_device];
         let down = Direction::start("wan-down", down, &link.down, seed ^ DOWN_SEED)?;
-        Ok(Self { near, far, near_device, far_device, directions: [up, down] })
+        Ok(Self { near, far, near_device, far_device, directions: [up, down], warden: None })
+    }
+
+    /// Has a process see to it that nobody is left at the ends when the network ends, even if this process is killed: what is there then
+    /// is asked to end, and killed ten seconds later. The end of the network waits for it. To be set before anything is started
+    /// there; the command is to call [`keep_watch`](crate::keep_watch) on its standard input.
+    ///
+    /// # Errors
+    /// The command cannot be started.
+    pub fn set_warden(&mut self, command: &mut Command) -> Result<(), WanError> {
+        let started = Warden::start(command, [&self.near, &self.far]);
+        self.warden = Some(started.map_err(WanError::of("a process that outlives this one"))?);
+        Ok(())
     }
 
     /// The near end, whose address is [`NEAR`].

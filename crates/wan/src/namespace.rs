@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::thread;
@@ -11,6 +11,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
 
 use crate::error::WanError;
+use crate::leftover::{mark, unmark};
 use crate::loopback;
 
 /// The namespace of the calling thread.
@@ -78,6 +79,11 @@ impl Namespace {
         Ok(Entrance { user, network: self.entrance.try_clone()? })
     }
 
+    /// What it is held open by.
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.entrance.as_fd()
+    }
+
     /// Another handle of it.
     ///
     /// # Errors
@@ -101,7 +107,8 @@ impl Namespace {
     }
 
     /// Starts a command in the namespace, where the calling thread stays from then on: without privileges outside of its user
-    /// namespace it could not go back. The command is terminated when the calling thread ends, however that happens.
+    /// namespace it could not go back. The command is terminated when the calling thread ends, however that happens, and it has the
+    /// network's mark ([`crate::leftovers`]).
     ///
     /// # Errors
     /// It cannot be started.
@@ -120,6 +127,7 @@ impl Namespace {
 
     fn spawn_bound(&self, command: &mut Command, end: Signal) -> io::Result<Child> {
         end_with_parent(command, end);
+        mark(command, std::process::id())?;
         // The parent whose end counts is the thread that starts the command, so it has to be this one.
         move_into_link_name_space(self.entrance.as_fd(), Some(LinkNameSpaceType::Network))?;
         command.spawn()
@@ -135,6 +143,24 @@ pub fn spawn_here(command: &mut Command) -> io::Result<Child> {
     command.spawn()
 }
 
+/// Starts a command in a network namespace of its own, where it is at the end of no link and has no mark. It is not ended with this process.
+///
+/// # Errors
+/// It cannot be started, or this process may make no namespace.
+pub fn spawn_apart(command: &mut Command) -> io::Result<Child> {
+    unmark(command);
+    let start = || {
+        unshare_network()?;
+        command.spawn()
+    };
+    let started = thread::scope(|scope| scope.spawn(start).join());
+    started.unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
+}
+
+/// Moves the calling thread into a network namespace of its own.
+///
+/// # Errors
+/// The process may not.
 #[expect(unsafe_code, reason = "rustix cannot know that the flag has nothing to do with file descriptors")]
 fn unshare_network() -> rustix::io::Result<()> {
     // SAFETY: what makes the call unsafe is a table of descriptors that threads stop sharing; NEWNET leaves it alone.

@@ -290,19 +290,6 @@ fn gone(name: &NetworkName, error: &io::Error) -> Failure {
     Failure::network(format!("the network {name} does not answer"), error)
 }
 
-/// The processes that are in one of these namespaces, as far as this user may know.
-pub(super) fn inhabitants(namespaces: [u64; 2]) -> Vec<u32> {
-    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
-    let pid = |entry: io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse::<u32>().ok();
-    let lives_there = |pid: &u32| {
-        let namespace = fs::metadata(Path::new("/proc").join(pid.to_string()).join("ns/net"));
-        namespace.is_ok_and(|metadata| namespaces.contains(&metadata.ino()))
-    };
-    let mut pids: Vec<u32> = processes.filter_map(pid).filter(lives_there).collect();
-    pids.sort_unstable();
-    pids
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
 use clap::Args;
+use lunette_wan::mark;
 
 use super::addressed;
 use super::control::{Answer, Directory, Line, NetworkName, Request};
@@ -38,6 +39,8 @@ pub(super) fn exec(options: &ExecOptions) -> Result<ExitCode, Failure> {
     })?;
     let mut command = Command::new(&options.command[0]);
     let command = addressed(command.args(&options.command[1..])).env(LINK_VARIABLE, &state.report.link);
+    mark(command, state.pid)
+        .map_err(|error| Failure::network(format!("the network {} is gone", options.name), &error))?;
     let error = command.exec();
     Err(Failure::network(format!("cannot run {}", options.command[0].display()), &error))
 }

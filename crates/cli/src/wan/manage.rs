@@ -5,11 +5,12 @@ use std::process::{Command, ExitCode, Stdio};
 
 use clap::Args;
 use lunette_link::Link;
-use lunette_wan::{FAR, NEAR};
+use lunette_wan::{FAR, NEAR, inhabitants, leftovers};
 use serde::Serialize;
 
-use super::control::{Answer, Directory, Line, NetworkName, Request, State, inhabitants};
+use super::control::{Answer, Directory, Line, NetworkName, Request, State};
 use super::holder::READY;
+use super::ward::Left;
 use super::{LINK_HELP, LinkOptions, json, print};
 use crate::failure::{Failure, say};
 
@@ -98,7 +99,7 @@ struct Shown {
 
 fn state(directory: &Directory, name: &NetworkName) -> Result<Shown, Failure> {
     match Line::call(directory, name)?.ask(name, &Request::Show)? {
-        Answer::State(state) => Ok(Shown { processes: inhabitants(state.namespaces), state: *state }),
+        Answer::State(state) => Ok(Shown { processes: inhabitants(&state.namespaces), state: *state }),
         _ => Err(Failure::internal("a network does not say what it is")),
     }
 }
@@ -112,7 +113,8 @@ fn duration(seconds: u64) -> String {
     }
 }
 
-fn listed(processes: &[u32]) -> String {
+/// Processes, for people.
+pub(super) fn listed(processes: &[u32]) -> String {
     match processes {
         [] => "nobody".to_owned(),
         pids => {
@@ -166,14 +168,25 @@ pub(super) fn down(options: &DownOptions) -> Result<(), Failure> {
     line.wait_for_end()
         .map_err(|error| Failure::network(format!("the network {name} does not end"), &error))?;
     if !processes.is_empty() {
-        say(&format!("still in it, without a network: {}", listed(&processes)));
+        say(&format!(
+            "still in it, without a network: {}; `lunette wan clean` ends them",
+            listed(&processes)
+        ));
     }
     Ok(())
 }
 
 /// A row of the list.
 #[derive(Serialize)]
-struct Row {
+#[serde(untagged)]
+enum Row {
+    Up(Up),
+    Left(Left),
+}
+
+/// A network that is up.
+#[derive(Serialize)]
+struct Up {
     name: String,
     link: String,
     pid: u32,
@@ -195,7 +208,7 @@ pub(super) fn list(as_json: bool) -> Result<(), Failure> {
             }
         }
         match state(&directory, &name) {
-            Ok(Shown { state, processes }) => rows.push(Row {
+            Ok(Shown { state, processes }) => rows.push(Up {
                 name: state.name,
                 link: state.report.link,
                 pid: state.pid,
@@ -206,18 +219,32 @@ pub(super) fn list(as_json: bool) -> Result<(), Failure> {
             Err(failure) => say(&failure.to_string()),
         }
     }
+    let rows: Vec<Row> = rows
+        .into_iter()
+        .map(Row::Up)
+        .chain(leftovers().into_iter().map(|left| Row::Left(left.into())))
+        .collect();
     if as_json {
         return print(&json(&rows)?);
     }
-    let line = |row: &Row| {
-        format!(
-            "{:<14} {}\n{:14} up for {}, in it: {}\n",
-            row.name,
-            row.link,
-            "",
-            duration(row.up_for_s),
-            listed(&row.processes)
-        )
-    };
     print(&rows.iter().map(line).collect::<String>())
+}
+
+fn line(row: &Row) -> String {
+    match row {
+        Row::Up(up) => format!(
+            "{:<14} {}\n{:14} up for {}, in it: {}\n",
+            up.name,
+            up.link,
+            "",
+            duration(up.up_for_s),
+            listed(&up.processes)
+        ),
+        Row::Left(left) => format!(
+            "{:<14} process {} carried it and is gone, in it: {}; `lunette wan clean` ends them\n",
+            "-",
+            left.pid,
+            listed(&left.processes)
+        ),
+    }
 }

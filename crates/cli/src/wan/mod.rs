@@ -8,6 +8,7 @@ mod manage;
 mod proxy;
 mod report;
 mod run;
+mod ward;
 mod witness;
 
 use std::io::{self, Write};
@@ -74,8 +75,19 @@ pub(crate) enum WanCommand {
     Set(manage::SetOptions),
     /// End a network that is up
     Down(manage::DownOptions),
-    /// List the networks that are up, and remove what a crash has left
+    /// List the networks that are up, and what one has left that is gone
+    ///
+    /// A socket that a crash has left is removed. Processes that are still in a network that is gone are named, in a row without a name;
+    /// `lunette wan clean` ends them.
     List {
+        /// Print one JSON array
+        #[arg(long)]
+        json: bool,
+    },
+    /// End the processes that are still in a network that is gone
+    ///
+    /// They are asked to end (SIGTERM), and killed ten seconds later.
+    Clean {
         /// Print one JSON array
         #[arg(long)]
         json: bool,
@@ -103,6 +115,9 @@ pub(crate) enum WanCommand {
     /// Carry the packets of a network: what `lunette wan up` starts
     #[command(hide = true)]
     Hold(holder::HoldOptions),
+    /// End who is left in a network when it has gone: what `lunette wan run` and `lunette lab` start
+    #[command(hide = true)]
+    Ward,
 }
 
 /// The link between two ends.
@@ -127,6 +142,8 @@ pub(crate) fn run(command: &WanCommand) -> Result<ExitCode, Failure> {
         WanCommand::Set(options) => manage::set(options).map(success),
         WanCommand::Down(options) => manage::down(options).map(success),
         WanCommand::List { json } => manage::list(*json).map(success),
+        WanCommand::Clean { json } => ward::clean(*json).map(success),
+        WanCommand::Ward => ward::ward().map(success),
         WanCommand::Proxy(options) => proxy::proxy(options),
         WanCommand::Check(options) => check::check(options),
         WanCommand::Links { json } => links(*json).map(success),

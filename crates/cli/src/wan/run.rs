@@ -16,6 +16,7 @@ use signal_hook::consts::{SIGCHLD, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::report::Report;
+use super::ward::watch_over;
 use super::{LinkOptions, addressed, save, start, status_of, witness};
 use crate::bench::LINK_VARIABLE;
 use crate::failure::{Failure, say};
@@ -57,7 +58,8 @@ pub(crate) struct RunOptions {
 
 /// Makes the network, and runs the commands in it.
 pub(super) fn run_command(options: &RunOptions) -> Result<ExitCode, Failure> {
-    let emulator = start(&options.network)?;
+    let mut emulator = start(&options.network)?;
+    watch_over(&mut emulator)?;
     let link = Arc::new(Mutex::new(options.network.link.clone()));
     witness::listen(&emulator, &link)
         .map_err(|error| Failure::network("nobody can ask how the link is kept", &error))?;

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use lunette_wan::spawn_apart;
+
 /// What the target of the file server of Fujita and Ogawara had for its page cache, and ours has for everything, in bytes.
 pub(crate) const SERVER_BYTES: u64 = 896 << 20;
 
@@ -44,15 +46,12 @@ impl MemoryBound {
         let (parent, file) = controller()?;
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let directory = parent.join(format!("lunette-lab-{}-{number}", std::process::id()));
-        let remover = Command::new("sh")
-            .args(["-c", REMOVE, "sh"])
-            .arg(&directory)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            // An interrupt of the terminal is not for it.
-            .process_group(0)
-            .spawn();
+        let mut shell = Command::new("sh");
+        shell.args(["-c", REMOVE, "sh"]).arg(&directory);
+        shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+        // An interrupt of the terminal is not for it, nor what ends all that is left in a network.
+        // Who may make no namespace has no network either.
+        let remover = spawn_apart(shell.process_group(0)).or_else(|_| shell.spawn());
         // Before there is anything to be removed.
         let bound = Self { directory, remover: remover.ok()? };
         fs::create_dir(&bound.directory).ok()?;

@@ -306,7 +306,7 @@ impl Laboratory<'_> {
                     let site = match aimed.peer {
                         None if self.is_proxied => Site::open_proxied(link, self.seed, self.binary, &ends),
                         None => Site::open(link, self.seed, &controls, self.binary, &ends),
-                        Some(peer) => Site::open_peer(link, self.seed, &controls, peer, &ends),
+                        Some(peer) => Site::open_peer(link, self.seed, &controls, self.binary, peer, &ends),
                     }?;
                     self.check_control(&site)?;
                     let target = aimed.peer.map_or("lunette", Peer::name);

@@ -26,6 +26,8 @@ pub(crate) const PORT: u16 = 3260;
 pub(crate) const DISK_BYTES: u64 = 1 << 30;
 /// The length of LIO's disk, which is in the memory of its virtual machine, in bytes.
 const LIO_BYTES: u64 = RANGE_BYTES + (16 << 20);
+/// What of the program `lunette` sees to it that nothing of a network outlives it.
+const WARD: [&str; 2] = ["wan", "ward"];
 const CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 /// What of a TCP socket's buffer is left to it when memory is short, in bytes: the kernel's own default.
 const TCP_BUFFER_BYTES_MIN: usize = 4096;
@@ -80,7 +82,7 @@ impl Site {
         binary: &Path,
         ends: &Ends,
     ) -> Result<Self, LabError> {
-        let emulator = network(link, seed, controls, ends)?;
+        let emulator = network(link, seed, controls, binary, ends)?;
         let target = serve(&emulator, binary, &configuration(Self::address(PORT), ends), &[])?;
         Ok(Self {
             target: Server::Lunette(target),
@@ -135,10 +137,11 @@ impl Site {
         link: &Link,
         seed: u64,
         controls: &[&str],
+        binary: &Path,
         peer: Peer,
         ends: &Ends,
     ) -> Result<Self, LabError> {
-        let emulator = network(link, seed, controls, ends)?;
+        let emulator = network(link, seed, controls, binary, ends)?;
         let target = if peer == Peer::Lio {
             let ends = (emulator.near(), emulator.far());
             Server::Lio { _guest: Guest::lio(ends, link.mtu, peer.disk().0, LIO_BYTES)? }
@@ -265,8 +268,15 @@ pub(crate) fn timing() -> Timing {
 
 /// A network where both ends have the first of these congestion controls that this system lets a namespace have, and the system's
 /// own where it allows none of them. A socket keeps what there was when it was made; so do the buffers of one that listens.
-fn network(link: &Link, seed: u64, controls: &[&str], ends: &Ends) -> Result<Emulator, LabError> {
-    let emulator = Emulator::start(link, seed)?;
+fn network(
+    link: &Link,
+    seed: u64,
+    controls: &[&str],
+    binary: &Path,
+    ends: &Ends,
+) -> Result<Emulator, LabError> {
+    let mut emulator = Emulator::start(link, seed)?;
+    emulator.set_warden(Command::new(binary).args(WARD))?;
     if let Some(bytes) = ends.tcp_buffer_bytes {
         let limits = tcp_limits(bytes);
         set_tcp_buffers(&emulator, [&limits; 2]).map_err(LabError::system(OTHER_BUFFERS))?;

@@ -1,0 +1,66 @@
+//! The process that ends who is left at the ends of a network when the one that made it has gone, and `lunette wan clean`.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::process::Command;
+
+use lunette_wan::{Emulator, Leftover, end_leftovers, keep_watch};
+use serde::Serialize;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::{json, print};
+use crate::failure::Failure;
+
+/// What starts it.
+const ARGUMENTS: [&str; 2] = ["wan", "ward"];
+
+/// Has a process of this program watch over a network.
+pub(super) fn watch_over(emulator: &mut Emulator) -> Result<(), Failure> {
+    let failed = |error: &dyn std::error::Error| Failure::network("nobody can watch over the network", error);
+    let program = std::env::current_exe().map_err(|error| failed(&error))?;
+    emulator.set_warden(Command::new(program).args(ARGUMENTS)).map_err(|error| failed(&error))
+}
+
+/// Watches over a network, whose ends come by the standard input.
+pub(super) fn ward() -> Result<(), Failure> {
+    let failed = |error: io::Error| Failure::network("this is started by other commands", &error);
+    // Its time has come when the network has gone, and at no other one.
+    let _ignored = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(failed)?;
+    let line = io::stdin().as_fd().try_clone_to_owned().map_err(failed)?;
+    // What this process keeps of it besides would not matter: the other side is what ends.
+    keep_watch(UnixStream::from(line)).map_err(failed)
+}
+
+/// What is told of a network that is gone.
+#[derive(Serialize)]
+pub(super) struct Left {
+    /// Such a network has no name any more.
+    name: Option<String>,
+    link: Option<String>,
+    /// The process that carried its packets, which is gone.
+    pub(super) pid: u32,
+    up_for_s: Option<u64>,
+    /// Who is still in it.
+    pub(super) processes: Vec<u32>,
+}
+
+impl From<Leftover> for Left {
+    fn from(leftover: Leftover) -> Self {
+        let Leftover { owner, processes } = leftover;
+        Self { name: None, link: None, pid: owner, up_for_s: None, processes }
+    }
+}
+
+/// Ends what networks have left that are gone.
+pub(super) fn clean(as_json: bool) -> Result<(), Failure> {
+    let ended: Vec<Left> = end_leftovers().into_iter().map(Left::from).collect();
+    if as_json {
+        return print(&json(&ended)?);
+    }
+    let line = |left: &Left| {
+        format!("ended, of the network of process {}: {}\n", left.pid, super::manage::listed(&left.processes))
+    };
+    print(&ended.iter().map(line).collect::<String>())
+}
