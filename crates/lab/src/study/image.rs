@@ -4,15 +4,15 @@
 //! cachestat(2), which reads nothing, finds next to none of them. Where the kernel cannot tell, nobody has looked. What the disk itself, a file
 //! system's own cache, or a host below this machine still has in memory nobody here can say.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use lunette_block::cached_bytes;
 use rustix::fs::{Advice, fadvise, fstatfs};
 
+use super::scratch::Directory;
 use crate::LabError;
 
 /// What is written at once, in bytes.
@@ -24,12 +24,10 @@ const ELSEWHERE: [rustix::fs::FsWord; 2] = [0x794c_7630, 0x2fc1_2fc1];
 /// The share of an image that may be left in the page cache.
 const CACHED_MAX: f64 = 0.01;
 
-static NUMBER: AtomicU32 = AtomicU32::new(0);
-
 /// An image in a directory of its own, which goes with it.
 #[derive(Debug)]
 pub(crate) struct Image {
-    directory: PathBuf,
+    directory: Directory,
     path: PathBuf,
     length_bytes: u64,
 }
@@ -51,10 +49,8 @@ impl Image {
     }
 
     fn directory(scratch: &Path, length_bytes: u64) -> Result<Self, LabError> {
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let directory = scratch.join(format!("lunette-lab-{}-{number}", std::process::id()));
-        fs::create_dir(&directory).map_err(LabError::system("a directory for images"))?;
-        Ok(Self { path: directory.join("disk"), directory, length_bytes })
+        let directory = Directory::make(scratch).map_err(LabError::system("a directory for images"))?;
+        Ok(Self { path: directory.path().join("disk"), directory, length_bytes })
     }
 
     fn fill(&self) -> io::Result<()> {
@@ -91,7 +87,7 @@ impl Image {
         let file = File::open(&self.path).map_err(&failed)?;
         let kind = fstatfs(&file).map_err(|error| failed(error.into()))?.f_type;
         if IN_MEMORY.contains(&kind) {
-            let directory = self.directory.parent().unwrap_or(&self.directory).display();
+            let directory = self.directory.path().parent().unwrap_or(&self.path).display();
             return Err(LabError::Plan(format!(
                 "files in {directory} are in memory, where nothing is cold; --scratch is to be a directory on a disk"
             )));
@@ -118,15 +114,10 @@ impl Image {
     }
 }
 
-impl Drop for Image {
-    fn drop(&mut self) {
-        // What cannot be removed is for the administrator of the directory to see.
-        let _ = fs::remove_dir_all(&self.directory);
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -22,6 +22,7 @@ mod ready;
 mod recorded;
 mod result;
 mod runner;
+mod scratch;
 mod service;
 mod setting;
 mod site;

@@ -12,7 +12,6 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,6 +19,7 @@ use lunette_wan::{FAR, Namespace};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
 use super::guest;
+use super::scratch::Directory;
 use super::site::{BLOCK_BYTES, DISK_BYTES, PORT, Site};
 use super::tool;
 use crate::LabError;
@@ -109,31 +109,6 @@ pub(super) fn find(name: &str) -> Option<PathBuf> {
     directories.map(|directory| directory.join(name)).find(|path| path.is_file())
 }
 
-/// A directory for a peer's files, which goes with it.
-#[derive(Debug)]
-pub(super) struct Directory(PathBuf);
-
-impl Directory {
-    pub(super) fn path(&self) -> &Path {
-        &self.0
-    }
-
-    pub(super) fn make() -> io::Result<Self> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = env::temp_dir().join(format!("lunette-lab-{}-{number}", std::process::id()));
-        fs::create_dir(&path)?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        // It is of no use to anybody, and in nobody's way.
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 /// A running peer; ended when it is dropped, by its process id.
 #[derive(Debug)]
 pub(super) struct Running {
@@ -155,15 +130,15 @@ impl Drop for Running {
 pub(super) fn start(peer: Peer, far: &Namespace) -> Result<Running, LabError> {
     peer.check()?;
     let failed = LabError::system("what a peer needs");
-    let directory = Directory::make().map_err(&failed)?;
+    let directory = Directory::make(&env::temp_dir()).map_err(&failed)?;
     // No CLOEXEC: the peer opens it by its number.
     let disk = memfd_create(CString::default().as_c_str(), MemfdFlags::empty())
         .and_then(|disk| ftruncate(&disk, DISK_BYTES).map(|()| disk))
         .map_err(|error| failed(error.into()))?;
     let path = format!("/proc/self/fd/{}", disk.as_raw_fd());
     let mut command = match peer {
-        Peer::Tgtd => tgtd(&directory.0),
-        Peer::Istgt => istgt(&directory.0, &path).map_err(&failed)?,
+        Peer::Tgtd => tgtd(directory.path()),
+        Peer::Istgt => istgt(directory.path(), &path).map_err(&failed)?,
         Peer::Lio => return Err(LabError::Plan("LIO is no program".to_owned())),
     };
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
@@ -260,7 +235,7 @@ impl Running {
         ] {
             let mut command = command("tgtadm");
             command.args(["-C", CONTROL_PORT, "--lld", "iscsi"]).args(arguments);
-            command.env("TGT_IPC_SOCKET", self.directory.0.join("control"));
+            command.env("TGT_IPC_SOCKET", self.directory.path().join("control"));
             tool::run(command, "tgtadm at the far end", tool::LIMIT)?;
         }
         Ok(())
@@ -277,14 +252,5 @@ mod tests {
             assert_eq!(peer.to_string().parse(), Ok(peer));
         }
         assert!("scst".parse::<Peer>().is_err_and(|error| error == "there are tgtd, istgt and lio"));
-    }
-
-    #[test]
-    fn directories_go_with_who_has_them() {
-        let directory = Directory::make().unwrap();
-        let path = directory.0.clone();
-        assert!(path.is_dir());
-        drop(directory);
-        assert!(!path.exists());
     }
 }

@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::env;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -16,7 +17,7 @@ use super::result::{CellResult, Further, LinkFacts, StudyResult, Times, deviatio
 use super::setting::{self, Ends, Key, Setting};
 use super::site::Site;
 use super::versions::{self, Identity};
-use super::{Cell, Study, UNEXPLAINED, expected, guest, limits, why};
+use super::{Cell, Study, UNEXPLAINED, expected, guest, limits, scratch, why};
 use crate::{Host, LabError, Negotiated};
 
 /// Runs of each cell, unless it is to be quick.
@@ -120,6 +121,8 @@ impl Laboratory<'_> {
                 "a study's files are to be in a whole path in UTF-8, and not in {scratch}"
             )));
         }
+        // What was left by who was killed.
+        [self.scratch, &env::temp_dir()].into_iter().for_each(scratch::sweep);
         let host = Host::look();
         self.peers.iter().try_for_each(|peer| peer.check())?;
         setting::check(self.set)?;

@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 use lunette_wan::{End, FAR, NEAR, Namespace};
 use rustix::fs::{Access, access};
 
-use super::peer::{Directory, command, find};
+use super::peer::{command, find};
+use super::scratch::Directory;
 use super::tool;
 use crate::LabError;
 
@@ -122,7 +123,7 @@ impl Guest {
         })
         .map_err(&failed)?;
         other.within(|| ip(&format!("route add {NETWORK} via {}", end.ipv4))).map_err(&failed)?;
-        let directory = Directory::make().map_err(&failed)?;
+        let directory = Directory::make(&env::temp_dir()).map_err(&failed)?;
         let exports = [("HOST", ROUTER.to_string()), ("MTU", mtu.to_string())]
             .into_iter()
             .chain(variables.iter().map(|(name, value)| (*name, (*value).to_owned())))
