@@ -1,7 +1,7 @@
 //! What initiators read and write, a file for each logical unit (docs/guide/bench.md). `TARGET.LUN.trace` is in the form that
 //! `lunette bench --trace` replays: `MICROSECONDS R|W OFFSET LENGTH`. The times count from 1970, so that later starts write on.
 //! Where that is asked for, `TARGET.LUN.times` tells where the time of each task went: `ISID TSIH TAG DATA STORE REST ns`, names in
-//! hexadecimal.
+//! hexadecimal. `logins.times` tells of each login that went well how much of it was the target's: `ISID TSIH CID ANSWERS OWN ns`.
 //!
 //! A reactor puts a record into a queue with an end, and goes on; what finds the queue full is counted and told, never waited for. A
 //! thread takes them from there to the files.
@@ -19,11 +19,12 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lunette_scsi::Io;
+use lunette_wire::Cid;
 use tracing::{info, warn};
 
 use crate::failure::StartError;
 use crate::server::make_directory;
-use crate::task_times::{Spent, TaskName};
+use crate::task_times::{LoginTimes, SessionName, Spent, TaskName};
 use crate::units::ServedTarget;
 
 /// Records that wait for the thread: 5 MiB, or more than any target here does between two of its looks.
@@ -36,6 +37,9 @@ const FILE_BYTES_MAX: u64 = 1 << 30;
 /// The last line of such a file, for whoever would take it for whole.
 const FULL: &str = "# nothing more is recorded here: the file is as long as it may be\n";
 
+/// The file of the logins, which are no unit's.
+const LOGINS: &str = "logins.times";
+
 /// What is written down.
 #[derive(Debug, Clone, Copy)]
 enum Record {
@@ -43,6 +47,8 @@ enum Record {
     Transfer { time_us: u64, naa: u64, offset_bytes: u64, length_bytes: u32, is_read: bool },
     /// A task is over.
     Task(TaskName, Spent),
+    /// A connection has logged in.
+    Login(SessionName, Cid, LoginTimes),
 }
 
 /// The reactors' side.
@@ -88,9 +94,14 @@ impl Recorder {
                 files.insert(volume.identity().naa, UnitFiles { trace: open("trace")?, times });
             }
         }
+        let open_logins = || {
+            let path = directory.join(LOGINS);
+            TraceFile::open(path.clone()).map_err(failed(&path))
+        };
+        let logins = has_times.then(open_logins).transpose()?;
         let (queue, records) = sync_channel(QUEUE_RECORDS);
         let (lost, ends) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-        let mut writer = Writer { records, files, lost: Arc::clone(&lost), told: 0 };
+        let mut writer = Writer { records, files, logins, lost: Arc::clone(&lost), told: 0 };
         let over = Arc::clone(&ends);
         let run = move || {
             // What comes before the end is told is looked at once more after it.
@@ -131,6 +142,12 @@ impl Recorder {
         self.send(Record::Task(name, spent));
     }
 
+    /// Records what the target took of a connection's login.
+    #[cold]
+    pub(crate) fn record_login(&self, name: SessionName, cid: Cid, times: LoginTimes) {
+        self.send(Record::Login(name, cid, times));
+    }
+
     fn send(&self, record: Record) {
         if self.queue.try_send(record).is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
@@ -153,6 +170,7 @@ impl Drop for Recording {
 struct Writer {
     records: Receiver<Record>,
     files: HashMap<u64, UnitFiles>,
+    logins: Option<TraceFile>,
     lost: Arc<AtomicU64>,
     /// How many of those have been told.
     told: u64,
@@ -164,6 +182,10 @@ impl Writer {
         while let Ok(record) = self.records.try_recv() {
             let naa = match record {
                 Record::Transfer { naa, .. } | Record::Task(_, Spent { naa, .. }) => naa,
+                Record::Login(name, cid, times) => {
+                    self.add_login(name, cid, times);
+                    continue;
+                }
             };
             if let Some(files) = self.files.get_mut(&naa) {
                 files.add(&record);
@@ -179,8 +201,15 @@ impl Writer {
         self.each_file(TraceFile::flush);
     }
 
+    fn add_login(&mut self, name: SessionName, cid: Cid, times: LoginTimes) {
+        let Some(logins) = &mut self.logins else { return };
+        let (answers, own) = (times.answers, times.own.as_nanos());
+        logins.add(&format!("{name} {:04x} {answers} {own} ns\n", cid.0));
+    }
+
     fn each_file(&mut self, work: impl Fn(&mut TraceFile)) {
-        self.files.values_mut().flat_map(|of| iter::once(&mut of.trace).chain(&mut of.times)).for_each(work);
+        let of_units = self.files.values_mut().flat_map(|of| iter::once(&mut of.trace).chain(&mut of.times));
+        of_units.chain(&mut self.logins).for_each(work);
     }
 }
 
@@ -199,11 +228,12 @@ impl UnitFiles {
             }
             Record::Task(name, Spent { data, store, rest, .. }) => {
                 let Some(times) = &mut self.times else { return };
-                let isid = name.isid.0.iter().fold(0, |number, &byte| number << 8 | u64::from(byte));
                 let [data, store, rest] = [data, store, rest].map(|time| time.as_nanos());
-                let (tsih, tag) = (name.tsih.0, name.tag.0);
-                times.add(&format!("{isid:012x} {tsih:04x} {tag:08x} {data} {store} {rest} ns\n"));
+                let (session, tag) = (name.session, name.tag.0);
+                times.add(&format!("{session} {tag:08x} {data} {store} {rest} ns\n"));
             }
+            // Of no unit.
+            Record::Login(..) => {}
         }
     }
 }
@@ -267,8 +297,11 @@ mod tests {
         let lost = Arc::new(AtomicU64::new(0));
         let files = HashMap::from([(7, UnitFiles { trace, times: Some(times) })]);
         let recorder = Recorder { queue, lost: Arc::clone(&lost), has_times: true };
-        (recorder, Writer { records, files, lost, told: 0 })
+        let logins = Some(TraceFile::open(directory.join(LOGINS)).unwrap());
+        (recorder, Writer { records, files, logins, lost, told: 0 })
     }
+
+    const SESSION: SessionName = SessionName { isid: Isid([0x40, 0, 1, 0x37, 0, 0xff]), tsih: Tsih(7) };
 
     const READ: Io = Io::Read { offset_bytes: 4096, length_bytes: 512, inspected: false };
 
@@ -302,14 +335,23 @@ mod tests {
     fn the_times_of_a_task_have_its_names_beside_them() {
         let directory = tempfile::tempdir().unwrap();
         let (recorder, mut writer) = writer(directory.path());
-        let name =
-            TaskName { isid: Isid([0x40, 0, 1, 0x37, 0, 0xff]), tsih: Tsih(7), tag: InitiatorTaskTag(0xa) };
+        let name = TaskName { session: SESSION, tag: InitiatorTaskTag(0xa) };
         let [data, store, rest] = [1, 20, 300].map(Duration::from_nanos);
         recorder.record_times(name, Spent { naa: 7, data, store, rest });
         recorder.record_times(name, Spent { naa: 8, data, store, rest });
         writer.look();
         let text = std::fs::read_to_string(directory.path().join("a.0.times")).unwrap();
         assert_eq!(text, "4000013700ff 0007 0000000a 1 20 300 ns\n");
+    }
+
+    #[test]
+    fn a_login_has_its_session_and_connection_beside_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let (recorder, mut writer) = writer(directory.path());
+        recorder.record_login(SESSION, Cid(1), LoginTimes { answers: 2, own: Duration::from_nanos(34_567) });
+        writer.look();
+        let text = std::fs::read_to_string(directory.path().join(LOGINS)).unwrap();
+        assert_eq!(text, "4000013700ff 0007 0001 2 34567 ns\n");
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Where the time of one task goes, as far as its target can tell: from when its command had come until its answer was ready.
 //!
 //! A task is in one stage at any time, so that the stages add up to the whole. There are times only where the target records
-//! them ([`crate::recorder`]), and none are taken elsewhere. What the network makes of it is not for the target to know.
+//! them ([`crate::recorder`]), and none are taken elsewhere. The same of a login, which is no task. What the network makes of it is not for the target to know.
 
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use lunette_scsi::Io;
@@ -68,11 +69,43 @@ pub(crate) struct Spent {
     pub(crate) rest: Duration,
 }
 
+/// By which both sides know a session.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SessionName {
+    pub(crate) isid: Isid,
+    pub(crate) tsih: Tsih,
+}
+
+impl fmt::Display for SessionName {
+    /// Both in hexadecimal.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.isid.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        write!(f, " {:04x}", self.tsih.0)
+    }
+}
+
+/// What a target took of a login: from when each Login Request had come until its answer was ready. A wait for another session that
+/// has to end first is in it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct LoginTimes {
+    /// Answers so far.
+    pub(crate) answers: u32,
+    /// All of them together.
+    pub(crate) own: Duration,
+}
+
+impl LoginTimes {
+    /// Another answer is ready.
+    pub(crate) fn add(&mut self, took: Duration) {
+        self.answers += 1;
+        self.own += took;
+    }
+}
+
 /// By which both sides know a task.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TaskName {
-    pub(crate) isid: Isid,
-    pub(crate) tsih: Tsih,
+    pub(crate) session: SessionName,
     pub(crate) tag: InitiatorTaskTag,
 }
 

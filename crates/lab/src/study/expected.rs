@@ -56,7 +56,7 @@ fn exchanges(login: &LoginProbe) -> Option<u32> {
         LoginPhase::Operational => Some(operational),
         LoginPhase::FirstIo => Some(first_io),
         LoginPhase::SendTargets => Some(send_targets),
-        LoginPhase::Initiator | LoginPhase::Rest => None,
+        LoginPhase::Initiator | LoginPhase::Target | LoginPhase::Rest => None,
     }
 }
 
@@ -79,6 +79,9 @@ fn hits_percent(files: u32) -> f64 {
 /// Why there is no model.
 pub(super) fn absent(cell: &Cell) -> &'static str {
     match &cell.probe {
+        Probe::Login(LoginProbe { phase: LoginPhase::Target, .. }) => {
+            "it is what the target does between a request and its answer, which is no matter of the network"
+        }
         Probe::Login(_) => {
             "it is what the initiator does between its exchanges, which is no matter of the network"
         }
@@ -168,6 +171,7 @@ mod tests {
         assert!(
             absent(&cell("lu-login", &["normal", "1", "none", "none", "initiator"])).contains("initiator")
         );
+        assert!(absent(&cell("lu-login", &["normal", "1", "none", "none", "target"])).contains("target"));
         assert!(absent(&cell("lu-heavy", &["direct", "4", "100"])).contains("no network"));
     }
 }

@@ -147,7 +147,10 @@ fn between_bulk(cell: &Cell, shared: &SharedProbe, result: &CellResult) -> Optio
 /// A part of a login in which nothing was sent and answered is the initiator's. Else it is round trips, unless as many of the link's as were
 /// counted are less than half of it: the target took longer.
 fn of_login(phase: LoginPhase, milliseconds: f64, round_trips_ms: f64) -> &'static str {
-    if round_trips_ms <= 0.0 || matches!(phase, LoginPhase::Initiator | LoginPhase::Rest) {
+    if phase == LoginPhase::Target {
+        // It has said so itself.
+        "target"
+    } else if round_trips_ms <= 0.0 || matches!(phase, LoginPhase::Initiator | LoginPhase::Rest) {
         "initiator"
     } else if round_trips_ms >= milliseconds * ROUND_TRIPS_SHARE {
         "round-trips"
@@ -251,6 +254,7 @@ mod tests {
         // Seven of 2 ms are not ten seconds.
         assert_eq!(of_login(LoginPhase::Total, 10_000.0, 14.0), "target");
         assert_eq!(of_login(LoginPhase::Initiator, 2.3, 0.0), "initiator");
+        assert_eq!(of_login(LoginPhase::Target, 0.2, 4.0), "target");
         assert_eq!(of_login(LoginPhase::ChapMethod, 0.4, 0.0), "initiator");
     }
 

@@ -15,7 +15,7 @@ use super::commands::store_tag;
 use super::connection::Connection;
 use super::strip::Strip;
 use super::waiting::attribute;
-use crate::task_times::{TaskName, Watch};
+use crate::task_times::{SessionName, TaskName, Watch};
 
 /// Longer transfers take the long way: beside their bytes a task costs nothing, and reads are sent from the page cache there
 /// (docs/decisions/0011).
@@ -116,8 +116,8 @@ impl Reactor {
         }
         if let (Some(mut watch), Some(io)) = (watch, io) {
             watch.leaves_store(naa, &io);
-            let (isid, tsih) = (session.key.isid, session.place.tsih);
-            watch.end(TaskName { isid, tsih, tag: pdu.initiator_task_tag });
+            let name = SessionName { isid: session.key.isid, tsih: session.place.tsih };
+            watch.end(TaskName { session: name, tag: pdu.initiator_task_tag });
         }
 
         self.at_once_left -= 1;

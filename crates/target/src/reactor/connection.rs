@@ -19,6 +19,7 @@ use super::company::{SendLimit, Sent};
 use super::login::new_login;
 use super::receive::Receiver;
 use super::strip::Strip;
+use super::timing::TimedLogin;
 use super::transmit::{Progress, Transmitter};
 use crate::access::Caller;
 use crate::server::Shared;
@@ -201,6 +202,8 @@ pub(super) struct Connection {
     active_at: Duration,
     /// It has reached full feature phase.
     pub(super) has_logged_in: bool,
+    /// What the target took of its login, where that is recorded.
+    pub(super) login_times: Option<TimedLogin>,
     interest: epoll::EventFlags,
     pub(super) is_dirty: bool,
     sent: Sent,
@@ -240,6 +243,7 @@ impl Connection {
             has_moved: false,
             active_at: now,
             has_logged_in: false,
+            login_times: None,
             interest: epoll::EventFlags::IN,
             is_dirty: false,
             sent: Sent::default(),

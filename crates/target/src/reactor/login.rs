@@ -24,6 +24,7 @@ use super::{Message, Reactor, Waiter};
 use crate::access::Caller;
 use crate::registry::{Claim, SessionEnd, SessionKey, SessionPlace};
 use crate::server::Shared;
+use crate::task_times::SessionName;
 
 /// What an initiator sees of which target.
 pub(super) struct View {
@@ -37,6 +38,7 @@ impl Reactor {
     /// One Login Request of a connection that has not logged in.
     pub(super) fn login_pdu(&mut self, index: usize, bhs: &Bhs, text: &[u8]) -> Result<(), Disconnect> {
         let request = LoginRequest::decode(bhs).map_err(|fault| Disconnect::Login(fault.to_string()))?;
+        self.time_login(index);
         let Some(connection) = self.connections.get_mut(index) else { return Ok(()) };
         let Stage::Login(login) = &mut connection.stage else { return Ok(()) };
         let (peer, local, group) = (connection.peer, connection.local, connection.group);
@@ -86,6 +88,7 @@ impl Reactor {
     }
 
     pub(super) fn send_login(&mut self, index: usize, reply: LoginReply) {
+        self.answer_login(index);
         let Some(connection) = self.connections.get_mut(index) else { return };
         let bhs = reply.pdu.encode(reply.text.len());
         let payload = if reply.text.is_empty() { Payload::None } else { Payload::Bytes(reply.text) };
@@ -233,6 +236,7 @@ impl Reactor {
         (tsih, numbers): (Tsih, Numbers),
     ) -> Option<SocketAddr> {
         self.send_login(index, outcome.accept(tsih, numbers));
+        self.tell_login(index, SessionName { isid: outcome.isid, tsih }, outcome.cid);
         let connection = self.connections.get_mut(index)?;
         connection.digests = outcome.connection.digests;
         connection.stage = Stage::FullFeature { session, cid: outcome.cid };

@@ -1,6 +1,9 @@
 //! How long a login takes, and which part of it. One login tells all its parts, so that they add up to it.
 
 use std::cell::RefCell;
+use std::fs;
+use std::path::Path;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use lunette_initiator::{
@@ -14,7 +17,8 @@ use lunette_wire::initiator::LoginStage;
 use super::seen::{Observer, Seen};
 use super::{Further, Place, Run};
 use crate::LabError;
-use crate::study::service::Service;
+use crate::study::scratch::Directory;
+use crate::study::service::{Service, quoted};
 use crate::study::site::{BLOCK_BYTES, TARGET};
 
 /// Times of one login are told; so many are made.
@@ -42,7 +46,7 @@ pub(crate) enum Authentication {
     Mutual,
 }
 
-/// Parts of a session's beginning. The last two split all of it another way.
+/// Parts of a session's beginning. Waiting and initiator split all of it another way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LoginPhase {
     Total,
@@ -67,10 +71,15 @@ pub(crate) enum LoginPhase {
     Waiting,
     /// All but that.
     Initiator,
+    /// Of the waiting in both stages, the target's own part, as it tells: from when each Login Request had come until its answer was ready.
+    Target,
 }
 
-/// What is to be said of the target's part: it records the times of tasks, and a login is none.
-pub(super) const OF_TARGET: &str = "Of a login the target's own part is not known: what is told as waiting is the network and the target together.";
+/// What a target writes of its logins, in its trace directory (docs/guide/bench.md).
+const LOGINS_FILE: &str = "logins.times";
+/// How long it may take to write that down, and how often is looked.
+const PATIENCE: Duration = Duration::from_secs(10);
+const STEP: Duration = Duration::from_millis(1);
 
 /// How often something was sent and answered in a part of a login.
 pub(crate) const EXCHANGES: &str = "exchanges";
@@ -119,13 +128,40 @@ fn log_in(place: Place<'_>, probe: &LoginProbe) -> Result<Logged, LabError> {
     let Some((site, _)) = place.over else {
         return Err(LabError::Plan("there is no login without a network".to_owned()));
     };
-    let service = Service::start(site, place.binary, &targets(probe), &[SECRET, TARGET_SECRET])?;
+    let traces = Directory::make(place.scratch);
+    let traces = traces.map_err(LabError::system("a directory for the times of logins"))?;
+    let directory = quoted(&traces.path().to_string_lossy());
+    let configuration = format!("trace_directory = {directory}\ntask_times = true\n\n{}", targets(probe));
+    let service = Service::start(site, place.binary, &configuration, &[SECRET, TARGET_SECRET])?;
     let options = options(probe)?;
     let timed =
         || site.near(|| if probe.discovers.is_some() { discover(&options) } else { begin(&options) })?;
     let (parts, seen) = Observer::at(place).watch(timed)?;
+    let mut parts = parts?;
+    parts.push(targets_part(&traces.path().join(LOGINS_FILE))?);
     drop(service);
-    Ok(Logged { parts: parts?, seen })
+    Ok(Logged { parts, seen })
+}
+
+/// What the target took of the only login that it has had.
+fn targets_part(file: &Path) -> Result<Part, LabError> {
+    let began = Instant::now();
+    loop {
+        let text = fs::read_to_string(file).map_err(LabError::system("the times of logins"))?;
+        if let Some((time, exchanges)) = text.strip_suffix('\n').and_then(told) {
+            return Ok(Part { phase: LoginPhase::Target, time, exchanges });
+        }
+        if began.elapsed() > PATIENCE {
+            return Err(LabError::NotReady(format!("the target does not tell of one login, but: {text}")));
+        }
+        thread::sleep(STEP);
+    }
+}
+
+/// The target's time, and its answers: `ISID TSIH CID ANSWERS OWN ns`.
+fn told(line: &str) -> Option<(Duration, usize)> {
+    let [_, _, _, answers, own, "ns"] = line.split(' ').collect::<Vec<_>>()[..] else { return None };
+    Some((Duration::from_nanos(own.parse().ok()?), answers.parse().ok()?))
 }
 
 fn targets(probe: &LoginProbe) -> String {
@@ -347,6 +383,19 @@ mod tests {
         ];
         assert_eq!(awaited(&pdus), (Duration::from_millis(3 + 5), 2));
         assert_eq!(awaited(&[]), (Duration::ZERO, 0));
+    }
+
+    #[test]
+    fn a_target_tells_of_one_login() {
+        assert_eq!(told("4000013700ff 0007 0001 2 34567 ns"), Some((Duration::from_nanos(34_567), 2)));
+        for other in [
+            "",
+            "4000013700ff 0007 0001 2 34567",
+            "4000013700ff 0007 0001 2 x ns",
+            "4000013700ff 0007 0001 2 1 ns\n4000013700ff 0008 0001 2 1 ns",
+        ] {
+            assert_eq!(told(other), None, "{other}");
+        }
     }
 
     #[test]

@@ -306,12 +306,11 @@ impl Probe {
         }
     }
 
-    /// What is not as the study has it, because this machine lacks something that it can be measured without, or nobody tells it.
+    /// What is not as the study has it, because this machine lacks something that it can be measured without.
     pub(crate) fn caveat(&self, is_quick: bool) -> Option<&'static str> {
         match self {
             Self::Files(files) => files.caveat(is_quick),
             Self::Virtual(_) if !guest::is_accelerated() => Some(guest::EMULATED),
-            Self::Login(_) => Some(login::OF_TARGET),
             _ => None,
         }
     }
