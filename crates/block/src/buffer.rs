@@ -253,6 +253,16 @@ impl Shared {
         }
     }
 
+    /// Slots of new memory; none when the system has none left, not even with the places of other lengths that nobody uses.
+    fn map(&self, bytes: usize) -> Vec<Slot> {
+        let without_empty = |_| {
+            let empty: Vec<Slot> = self.lock().empty.iter_mut().flat_map(std::mem::take).collect();
+            drop(empty);
+            Slot::several(bytes)
+        };
+        Slot::several(bytes).or_else(without_empty).unwrap_or_default()
+    }
+
     /// A slot for memory that counts as in use already, of which none is kept. `None` when the system has none left.
     #[cold]
     fn take_anew(&self, mut state: MutexGuard<'_, State>, bytes: usize, class: usize) -> Option<Slot> {
@@ -261,7 +271,7 @@ impl Shared {
         let empty = state.empty.get_mut(class).and_then(Vec::pop);
         drop(state);
         dropped.iter_mut().for_each(Slot::empty);
-        let mut several = if empty.is_none() { Slot::several(bytes).unwrap_or_default() } else { Vec::new() };
+        let mut several = if empty.is_none() { self.map(bytes) } else { Vec::new() };
         let slot = empty.or_else(|| several.pop());
         if !dropped.is_empty() || !several.is_empty() {
             self.lock().add_empty(dropped.into_iter().chain(several));

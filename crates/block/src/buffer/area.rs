@@ -9,6 +9,8 @@ use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::Arc;
 
+use crate::store::residency::page_bytes;
+
 /// What is mapped at a time where a slot is no longer.
 const AREA_BYTES: usize = 1 << 20;
 
@@ -64,6 +66,9 @@ impl Slot {
         if at == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
+        // Neighbouring areas are one to the kernel: a large page would bring memory for slots that nobody has.
+        // SAFETY: advice about a mapping of our own.
+        unsafe { libc::madvise(at, area_bytes, libc::MADV_NOHUGEPAGE) };
         let at = NonNull::new(at.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         let area = Arc::new(Area { at, bytes: area_bytes });
         // SAFETY: `index * bytes` is less than the area's length.
@@ -87,8 +92,12 @@ impl Slot {
         unsafe { slice::from_raw_parts_mut(self.at.as_ptr(), self.bytes) }
     }
 
-    /// Gives the memory back to the system, and keeps the place: who uses it again finds zeroes.
+    /// Gives the memory back to the system, and keeps the place: who uses it again finds zeroes. Where the kernel has larger pages, and
+    /// others have a part of this one's, there is nothing to give back.
     pub(super) fn empty(&mut self) {
+        if !self.bytes.is_multiple_of(page_bytes()) {
+            return self.bytes_mut().fill(0);
+        }
         // SAFETY: the range is this slot's, and it is exclusive; afterwards it reads as zeroes. Where the process has locked its memory
         // that is refused, and nothing changes.
         unsafe { libc::madvise(self.at.as_ptr().cast(), self.bytes, libc::MADV_DONTNEED) };

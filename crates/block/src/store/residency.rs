@@ -84,7 +84,7 @@ pub fn cached_bytes(fd: BorrowedFd<'_>, length_bytes: u64) -> Option<u64> {
 }
 
 /// The page size of this machine.
-pub(super) fn page_bytes() -> usize {
+pub(crate) fn page_bytes() -> usize {
     // SAFETY: it takes a number and answers one.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(bytes).unwrap_or(PAGE_BYTES as usize)
