@@ -121,7 +121,7 @@ impl Reactor {
         }
 
         self.at_once_left -= 1;
-        self.company.note_command(length as usize);
+        self.company.note_command(index, length as usize);
         let Some(bhs) = session.core.answer_at_once(self.now, cid, (bhs, pdu), length) else {
             return AtOnce::Taken;
         };

@@ -60,7 +60,7 @@ impl Reactor {
     pub(super) fn begin(&mut self, index: usize, id: TaskId) {
         let task = self.sessions.get(index).and_then(|session| session.core.task(id));
         let (data_in, data_out) = task.map_or((0, 0), |task| (task.expected_in, task.expected_out));
-        self.company.note_command(data_in.max(data_out) as usize);
+        self.company.note_command(index, data_in.max(data_out) as usize);
         let is_long = self.company.is_long(data_in as usize);
         match self.sessions.get_mut(index) {
             // The commands of one session keep their order.
@@ -249,7 +249,7 @@ impl Reactor {
             Io::WriteDataOut { offset_bytes, start, length_bytes, stable } => {
                 let range = start as usize..start as usize + length_bytes as usize;
                 let offset = volume.stored_bytes(offset_bytes);
-                if self.company.wants_pieces(range.len())
+                if self.company.wants_pieces(index, range.len())
                     && let Some(piece_bytes) = volume.copied_piece_bytes(range.len())
                     && range.len() > piece_bytes
                     && let Some(buffer) = context.data_out.take()

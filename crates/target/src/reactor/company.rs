@@ -52,8 +52,9 @@ pub(super) struct Company {
     shared_reads_left: u8,
     begun_bytes: usize,
     turn: u64,
-    /// Turns for which short commands are expected.
+    /// Turns for which short commands are expected, and whose.
     short_left: u8,
+    short: Option<usize>,
 }
 
 impl Company {
@@ -64,16 +65,17 @@ impl Company {
         self.short_left = self.short_left.saturating_sub(1);
     }
 
-    /// A command with so much data is carried out.
-    pub(super) const fn note_command(&mut self, data_bytes: usize) {
+    /// A command of a session with so much data is carried out.
+    pub(super) const fn note_command(&mut self, session: usize, data_bytes: usize) {
         if data_bytes < LONG_READ_BYTES {
-            self.short_left = TURNS_WITH_SHORT;
+            (self.short_left, self.short) = (TURNS_WITH_SHORT, Some(session));
         }
     }
 
-    /// Whether to copy so much in pieces, between which others have their turn. Streams among themselves would only pay for it.
-    pub(super) const fn wants_pieces(&self, data_bytes: usize) -> bool {
-        self.short_left > 0 && self.is_long(data_bytes)
+    /// Whether a session's data of so many bytes is to be copied in pieces, between which others have their turn. Streams among themselves would
+    /// only pay for it.
+    pub(super) fn wants_pieces(&self, session: usize, data_bytes: usize) -> bool {
+        self.short_left > 0 && self.short != Some(session) && self.is_long(data_bytes)
     }
 
     /// The most that is to be read at once from a connection of this session, which has something to read. One that has
@@ -149,14 +151,15 @@ mod tests {
     #[test]
     fn only_those_who_have_short_commands_beside_them_copy_in_pieces() {
         let mut company = Company::default();
-        company.note_command(0);
+        company.note_command(1, 0);
         company.read_bytes_max(FIRST);
-        assert!(!company.wants_pieces(1 << 20), "it is alone");
+        assert!(!company.wants_pieces(0, 1 << 20), "it is alone");
         company.read_bytes_max(SECOND);
-        assert!(company.wants_pieces(1 << 20) && !company.wants_pieces(LONG_READ_BYTES - 1));
+        assert!(company.wants_pieces(0, 1 << 20) && !company.wants_pieces(0, LONG_READ_BYTES - 1));
+        assert!(!company.wants_pieces(1, 1 << 20), "the short ones are its own");
         (0..TURNS_WITH_SHORT).for_each(|_| company.next_turn());
-        company.note_command(LONG_READ_BYTES);
-        assert!(company.is_long(1 << 20) && !company.wants_pieces(1 << 20), "streams among themselves");
+        company.note_command(1, LONG_READ_BYTES);
+        assert!(company.is_long(1 << 20) && !company.wants_pieces(0, 1 << 20), "streams among themselves");
     }
 
     #[test]

@@ -10,9 +10,9 @@ use lunette_block::{Buffer, Done, IoCompletion, Operation, Volume, WriteSource};
 use super::Reactor;
 use super::commands::session_of_tag;
 
-/// A turn copies one piece, or as much as has come in it from all connections, in whole units of so many bytes: with less, what
-/// waits would become more and more.
-const UNIT_BYTES: usize = 64 << 10;
+/// A turn copies so many bytes, or as many as have come in it from all connections, and the rest of a piece: with less, what waits would
+/// become more and more.
+const TURN_BYTES_MIN: usize = 64 << 10;
 
 /// The writes that are being copied, in the order in which their data was there.
 #[derive(Debug, Default)]
@@ -65,8 +65,8 @@ impl Storing {
 }
 
 impl Held {
-    /// Copies the next piece. `None` where the engine has to do what is left.
-    fn copy(&mut self) -> Option<()> {
+    /// Copies the next piece; its length in bytes. `None` where the engine has to do what is left.
+    fn copy(&mut self) -> Option<usize> {
         let piece = self.range.start..self.range.end.min(self.range.start + self.piece_bytes);
         let is_last = piece.end == self.range.end;
         let data = self.buffer.get(piece.clone())?;
@@ -75,20 +75,21 @@ impl Held {
         }
         self.range.start = piece.end;
         self.offset += piece.len() as u64;
-        Some(())
+        Some(piece.len())
     }
 }
 
 impl Reactor {
     /// Copies as much of the writes that wait as one turn takes.
     pub(super) fn go_on_storing(&mut self) {
-        let mut units_left = (self.storing.came_bytes / UNIT_BYTES).max(1);
-        while units_left > 0 {
+        let mut bytes_left = self.storing.came_bytes.max(TURN_BYTES_MIN);
+        while bytes_left > 0 {
             let Some(mut held) = self.storing.held.pop_front() else { return };
-            units_left = units_left.saturating_sub(held.piece_bytes / UNIT_BYTES);
-            match held.copy() {
-                Some(()) if !held.range.is_empty() => self.storing.held.push_front(held),
-                Some(()) => {
+            let copied = held.copy();
+            bytes_left = bytes_left.saturating_sub(copied.unwrap_or(0));
+            match copied {
+                Some(_) if !held.range.is_empty() => self.storing.held.push_front(held),
+                Some(_) => {
                     let index = session_of_tag(held.tag);
                     let result = Ok(Done::Nothing);
                     self.io_finished(

@@ -351,6 +351,9 @@ impl Transmitter {
 
     /// Writes until nothing is left, the socket takes no more, or `bytes_max` and perhaps the rest of a write is sent.
     pub(super) fn send(&mut self, socket: &TcpStream, bytes_max: usize) -> Result<Progress, SendError> {
+        if bytes_max == 0 && !self.queue.is_empty() {
+            return Ok(if self.is_blocked { Progress::Blocked } else { Progress::Partial });
+        }
         let was_blocked = std::mem::replace(&mut self.is_blocked, true);
         let mut sent = 0;
         while let Some(first) = self.queue.front() {
