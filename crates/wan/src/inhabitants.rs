@@ -16,8 +16,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long killed ones are waited for. One that waits for a disk may stay for longer.
 const FAREWELL: Duration = Duration::from_secs(5);
 
-/// How often is looked who is left.
+/// How often is looked who is left, in the first second and afterwards.
 const STEP: Duration = Duration::from_millis(10);
+const LATER_STEP: Duration = Duration::from_millis(100);
 
 /// A file of a process in `/proc`.
 pub(crate) fn file(pid: u32, name: &str) -> PathBuf {
@@ -64,7 +65,7 @@ pub(crate) fn end_all(find: impl Fn() -> Vec<u32>, is_found: impl Fn(u32) -> boo
                 signal(pid, Signal::TERM, &is_found);
             }
         }
-        thread::sleep(STEP);
+        thread::sleep(if began.elapsed() < Duration::from_secs(1) { STEP } else { LATER_STEP });
     }
 }
 

@@ -6,7 +6,10 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::process::Command;
+
+use rustix::process::geteuid;
 
 use crate::emulator::{FAR, NEAR};
 use crate::inhabitants::{end_all, file, network_of, processes};
@@ -66,9 +69,12 @@ fn owner_gone(pid: u32) -> Option<u32> {
         let names = table.lines().filter_map(|line| Some(line.split_once(':')?.0.trim()));
         names.into_iter().any(|name| name == NEAR.name || name == FAR.name)
     };
-    // Whoever asks from there is no leftover.
-    let is_own = network_of(pid) == network_of(std::process::id());
-    (began(owner) != Some(since) && !is_own && !has_end(&table)).then_some(owner)
+    // Another user's are his own affair.
+    let is_this_users = fs::metadata(file(pid, "")).is_ok_and(|process| process.uid() == geteuid().as_raw());
+    // Whoever asks from there is no leftover, nor is who has left for the machine's own network.
+    let elsewhere = [std::process::id(), 1].map(network_of);
+    let is_elsewhere = network_of(pid).is_none_or(|network| elsewhere.contains(&Some(network)));
+    (is_this_users && began(owner) != Some(since) && !is_elsewhere && !has_end(&table)).then_some(owner)
 }
 
 /// What networks have left that are gone, as far as this user may know.
@@ -87,13 +93,13 @@ pub fn leftovers() -> Vec<Leftover> {
     found.into_iter().map(leftover).collect()
 }
 
-/// Ends all of that, and answers what there was.
+/// Ends all of that; answers what there was, and what is there all the same.
 #[must_use]
-pub fn end_leftovers() -> Vec<Leftover> {
+pub fn end_leftovers() -> (Vec<Leftover>, Vec<Leftover>) {
     let found = leftovers();
     let find = || leftovers().into_iter().flat_map(|leftover| leftover.processes).collect();
     end_all(find, |pid| owner_gone(pid).is_some());
-    found
+    (found, leftovers())
 }
 
 #[cfg(test)]

@@ -169,7 +169,7 @@ pub(super) fn down(options: &DownOptions) -> Result<(), Failure> {
         .map_err(|error| Failure::network(format!("the network {name} does not end"), &error))?;
     if !processes.is_empty() {
         say(&format!(
-            "still in it, without a network: {}; `lunette wan clean` ends them",
+            "still in it, without a network: {}; `lunette wan clean` ends those that have LUNETTE_NETWORK in their environment",
             listed(&processes)
         ));
     }

@@ -55,12 +55,18 @@ impl From<Leftover> for Left {
 
 /// Ends what networks have left that are gone.
 pub(super) fn clean(as_json: bool) -> Result<(), Failure> {
-    let ended: Vec<Left> = end_leftovers().into_iter().map(Left::from).collect();
-    if as_json {
-        return print(&json(&ended)?);
-    }
+    let (found, still_there) = end_leftovers();
+    let still_there: Vec<u32> = still_there.into_iter().flat_map(|leftover| leftover.processes).collect();
+    let mut ended: Vec<Left> = found.into_iter().map(Left::from).collect();
+    ended.iter_mut().for_each(|left| left.processes.retain(|pid| !still_there.contains(pid)));
+    ended.retain(|left| !left.processes.is_empty());
     let line = |left: &Left| {
         format!("ended, of the network of process {}: {}\n", left.pid, super::manage::listed(&left.processes))
     };
-    print(&ended.iter().map(line).collect::<String>())
+    print(&if as_json { json(&ended)? } else { ended.iter().map(line).collect::<String>() })?;
+    if still_there.is_empty() {
+        return Ok(());
+    }
+    let pids = io::Error::other(super::manage::listed(&still_there));
+    Err(Failure::network("some of the processes do not end, killed or not", &pids))
 }
