@@ -1,7 +1,7 @@
 //! What initiators read and write, a file for each logical unit (docs/guide/bench.md). `TARGET.LUN.trace` is in the form that
 //! `lunette bench --trace` replays: `MICROSECONDS R|W OFFSET LENGTH`. The times count from 1970, so that later starts write on.
 //! Where that is asked for, `TARGET.LUN.times` tells where the time of each task went: `ISID TSIH TAG DATA STORE REST ns`, names in
-//! hexadecimal. `logins.times` tells of each login that went well how much of it was the target's: `ISID TSIH CID ANSWERS OWN ns`.
+//! hexadecimal. `logins` tells of each login that went well how much of it was the target's: `ISID TSIH CID ANSWERS OWN ns`.
 //!
 //! A reactor puts a record into a queue with an end, and goes on; what finds the queue full is counted and told, never waited for. A
 //! thread takes them from there to the files.
@@ -38,7 +38,7 @@ const FILE_BYTES_MAX: u64 = 1 << 30;
 const FULL: &str = "# nothing more is recorded here: the file is as long as it may be\n";
 
 /// The file of the logins, which are no unit's.
-const LOGINS: &str = "logins.times";
+const LOGINS: &str = "logins";
 
 /// What is written down.
 #[derive(Debug, Clone, Copy)]

@@ -76,7 +76,7 @@ pub(crate) enum LoginPhase {
 }
 
 /// What a target writes of its logins, in its trace directory (docs/guide/bench.md).
-const LOGINS_FILE: &str = "logins.times";
+const LOGINS_FILE: &str = "logins";
 /// How long it may take to write that down, and how often is looked.
 const PATIENCE: Duration = Duration::from_secs(10);
 const STEP: Duration = Duration::from_millis(1);
