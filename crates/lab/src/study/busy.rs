@@ -264,9 +264,19 @@ mod tests {
         assert!((0.0..=1.0).contains(&idle) && at_work >= 0.0, "{seen:?}");
     }
 
+    /// In a process of its own, since the other tests have threads that are busy.
     #[test]
     fn what_was_before_the_measurement_does_not_count() {
         use std::sync::atomic::{AtomicBool, Ordering};
+        const CHILD: &str = "LUNETTE_TEST_ALONE";
+        if std::env::var_os(CHILD).is_none() {
+            let name = "study::busy::tests::what_was_before_the_measurement_does_not_count";
+            let program = std::env::current_exe().expect("this program");
+            let mut child = std::process::Command::new(program);
+            let child = child.args([name, "--exact", "--nocapture"]).env(CHILD, "1").output();
+            let child = child.expect("a process");
+            return assert!(child.status.success(), "{child:?}");
+        }
         let is_measured = AtomicBool::new(false);
         let ((), seen) = watched(&|| is_measured.load(Ordering::Relaxed), || {
             let spinning = thread::spawn(|| spin(MS(300)));
