@@ -71,9 +71,10 @@ impl Engine {
     pub(super) fn add_link(&mut self, connected: Connected) -> Result<(), Error> {
         let system = |what| move |source| Error::System { what, source };
         connected.stream.set_nonblocking(true).map_err(system("a nonblocking socket"))?;
-        if self.options.connections > 1 {
+        if self.options.connections.min(self.session.parameters().max_connections) > 1 {
             let socket = socket2::SockRef::from(&connected.stream);
-            socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX).map_err(system("a socket that is full early"))?;
+            // Where that is refused, connections have more equal shares than they should.
+            let _ = socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
         }
         let joined = self.session.add_connection(self.now, &LoggedIn::from(&connected.outcome));
         let id = joined.map_err(|error| Error::Options(error.to_string()))?;
