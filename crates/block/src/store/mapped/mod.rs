@@ -45,6 +45,8 @@ pub(super) struct Mapping {
     length: usize,
     /// Bytes that the file had.
     file_bytes: usize,
+    /// The binary logarithm of the page size.
+    page_shift: u32,
     answers: Answers,
     windows: Windows,
     place: &'static Place,
@@ -70,7 +72,16 @@ impl Mapping {
         let windows = Windows::new(length.div_ceil(WINDOW_BYTES), page_tables)?;
         let start = map(file, length)?;
         let place = Place::take(start.addr().get(), length);
-        let mapping = Self { start, length, file_bytes, answers, windows, place, pauses: Pauses::default() };
+        let mapping = Self {
+            start,
+            length,
+            file_bytes,
+            page_shift: page_bytes().ilog2(),
+            answers,
+            windows,
+            place,
+            pauses: Pauses::default(),
+        };
         mapping.tells_the_truth().then_some(mapping)
     }
 
@@ -171,10 +182,10 @@ impl Mapping {
         if length == 0 || end > self.file_bytes {
             return None;
         }
-        let page = page_bytes();
+        let page_shift = self.page_shift;
         Some((start / REGION_BYTES..=(end - 1) / REGION_BYTES).map(move |region| {
-            let first = start.saturating_sub(region * REGION_BYTES) / page;
-            let last = (end - 1 - region * REGION_BYTES).min(REGION_BYTES - 1) / page;
+            let first = start.saturating_sub(region * REGION_BYTES) >> page_shift;
+            let last = (end - 1 - region * REGION_BYTES).min(REGION_BYTES - 1) >> page_shift;
             (region, (Pages::MAX >> (Pages::BITS as usize - 1 - last)) & (Pages::MAX << first))
         }))
     }
