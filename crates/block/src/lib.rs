@@ -60,6 +60,7 @@ mod spec;
 mod state;
 mod store;
 mod uncopied;
+mod usage;
 mod volume;
 
 pub use buffer::{Buffer, BufferPool};

@@ -5,13 +5,12 @@
 //! `sendfile` for the disk. To ask about each page costs a tenth of the sending. So it is noticed when the thread has slept, and the
 //! reads are left to the engine, which waits elsewhere, for some time.
 
-#![allow(unsafe_code)]
-
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::pauses::Pauses;
+use crate::usage;
 
 /// No system call takes so long that only copies, but one may that was interrupted: then the next ones are watched.
 const SUSPICIOUS: Duration = Duration::from_millis(1);
@@ -88,11 +87,7 @@ fn milliseconds(duration: Duration) -> u64 {
 
 /// How often this thread has given up its processor to wait for something, and not because others wanted it.
 fn sleeps() -> i64 {
-    // SAFETY: a structure of numbers, for which zeroes are good.
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel writes one `rusage`, which outlives the call.
-    let result = unsafe { libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage) };
-    if result == 0 { usage.ru_nvcsw } else { 0 }
+    usage::of_this_thread().map_or(0, |usage| usage.ru_nvcsw)
 }
 
 #[cfg(test)]
