@@ -256,6 +256,38 @@ mod tests {
     }
 
     #[test]
+    fn short_reads_come_from_the_mapping_and_long_ones_do_not() {
+        let file = file_of(&[9; 256 << 10]);
+        let Some(mapping) = file.mapping() else {
+            return lunette_skip::record_lacking("files of this file system are not mapped");
+        };
+        let read = |length| file.read_cached(4096, &mut vec![0; length]).unwrap();
+        assert_eq!((read(128 << 10), mapping.was_read()), (128 << 10, false));
+        assert_eq!((read(4096), mapping.was_read()), (4096, true));
+    }
+
+    /// As before Linux 6.5, and in containers whose filter does not know the call.
+    #[test]
+    fn where_cachestat_is_missing_the_mapping_says_what_is_cached() {
+        let file = file_of(&[9; 256 << 10]);
+        rustix::fs::ftruncate(file.as_fd(), 512 << 10).unwrap();
+        if file.mapping().is_none() {
+            return lunette_skip::record_lacking("files of this file system are not mapped");
+        }
+        std::thread::scope(|scope| {
+            let look = || {
+                if !residency::forbid() {
+                    return lunette_skip::record_lacking("this system lets nobody filter system calls");
+                }
+                assert_eq!(residency::is_cached(file.as_fd(), 0, 4096), None);
+                assert!(file.cached_file(1000, 200 << 10).is_some());
+                assert!(file.cached_file(1000, 300 << 10).is_none(), "part of it is a hole");
+            };
+            scope.spawn(look).join().unwrap();
+        });
+    }
+
+    #[test]
     fn what_was_mapped_and_then_cut_is_an_error_not_zeroes() {
         let file = file_of(&[9; 256 << 10]);
         let mut read = [0; 4096];

@@ -40,6 +40,26 @@ static CAN_BE_ASKED: LazyLock<bool> = LazyLock::new(|| {
     own.is_ok_and(|own| ask(own.as_fd(), 0, PAGE_BYTES).is_some())
 });
 
+/// Has the kernel refuse the call to this thread from now on, as one does that does not know it; false if it does not do that.
+#[cfg(test)]
+pub(super) fn forbid() -> bool {
+    let of = |code: u32, skip: u8, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: skip, k };
+    let errno = libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32;
+    let mut program = [
+        // The first word of `seccomp_data` is the number of the call.
+        of(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0),
+        of(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, SYS_CACHESTAT as u32),
+        of(libc::BPF_RET | libc::BPF_K, 0, errno),
+        of(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: the kernel reads a program that outlives the calls. They change this thread alone.
+    unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
+    }
+}
+
 /// Whether the kernel cannot be asked.
 #[cfg(test)]
 pub(crate) fn is_refused() -> bool {

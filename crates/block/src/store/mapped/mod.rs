@@ -112,6 +112,12 @@ impl Mapping {
         true
     }
 
+    /// Whether anything was.
+    #[cfg(test)]
+    pub(super) fn was_read(&self) -> bool {
+        self.windows.count() > 0
+    }
+
     /// Whether the page cache has all of the range, and it may be read.
     fn is_ready(&self, offset: u64, length: usize, now_ms: u64) -> bool {
         let regions = self.regions_of(offset, length);

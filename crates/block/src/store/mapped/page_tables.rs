@@ -53,6 +53,11 @@ impl Windows {
         Some(Self { in_use, count: AtomicUsize::new(0), page_tables })
     }
 
+    #[cfg(test)]
+    pub(super) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
     /// Whether the window may be read.
     pub(super) fn take(&self, window: usize) -> bool {
         let Some(is_in_use) = self.in_use.get(window) else { return false };
