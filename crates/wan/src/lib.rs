@@ -37,5 +37,5 @@ pub use mounts::isolate_mounts;
 pub use namespace::{Entrance, Namespace, spawn_apart, spawn_here};
 pub use privilege::acquire_privileges;
 pub use proxy::Proxy;
-pub use warden::keep_watch;
+pub use warden::{WARD, keep_watch};
 pub use watcher::{Keeping, Mark, Watcher};

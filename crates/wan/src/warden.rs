@@ -21,6 +21,9 @@ use rustix::net::{
 use crate::inhabitants::{end_all, inhabitants, network_of};
 use crate::namespace::{Namespace, spawn_apart};
 
+/// The arguments with which the program `lunette` does what [`keep_watch`] says.
+pub const WARD: [&str; 2] = ["wan", "ward"];
+
 /// A running warden. Dropping it has it end who is left, and waits for that.
 #[derive(Debug)]
 pub(crate) struct Warden {

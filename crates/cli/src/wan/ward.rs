@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::process::Command;
 
-use lunette_wan::{Emulator, Leftover, end_leftovers, keep_watch};
+use lunette_wan::{Emulator, Leftover, WARD, end_leftovers, keep_watch};
 use serde::Serialize;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -13,14 +13,11 @@ use signal_hook::iterator::Signals;
 use super::{json, print};
 use crate::failure::Failure;
 
-/// What starts it.
-const ARGUMENTS: [&str; 2] = ["wan", "ward"];
-
 /// Has a process of this program watch over a network.
 pub(super) fn watch_over(emulator: &mut Emulator) -> Result<(), Failure> {
     let failed = |error: &dyn std::error::Error| Failure::network("nobody can watch over the network", error);
     let program = std::env::current_exe().map_err(|error| failed(&error))?;
-    emulator.set_warden(Command::new(program).args(ARGUMENTS)).map_err(|error| failed(&error))
+    emulator.set_warden(Command::new(program).args(WARD)).map_err(|error| failed(&error))
 }
 
 /// Watches over a network, whose ends come by the standard input.

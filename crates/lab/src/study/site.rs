@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use lunette_initiator::{IscsiName, Lun, Options, Portal, Timing};
 use lunette_link::Link;
-use lunette_wan::{Emulator, FAR, Proxy, spawn_here};
+use lunette_wan::{Emulator, FAR, Proxy, WARD, spawn_here};
 
 use super::guest::{self, Guest};
 use super::peer::{self, Peer};
@@ -26,8 +26,6 @@ pub(crate) const PORT: u16 = 3260;
 pub(crate) const DISK_BYTES: u64 = 1 << 30;
 /// The length of LIO's disk, which is in the memory of its virtual machine, in bytes.
 const LIO_BYTES: u64 = RANGE_BYTES + (16 << 20);
-/// What of the program `lunette` sees to it that nothing of a network outlives it.
-const WARD: [&str; 2] = ["wan", "ward"];
 const CONGESTION_CONTROL: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 /// What of a TCP socket's buffer is left to it when memory is short, in bytes: the kernel's own default.
 const TCP_BUFFER_BYTES_MIN: usize = 4096;
