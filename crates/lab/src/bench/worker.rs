@@ -392,7 +392,6 @@ fn processor_time() -> Duration {
 mod tests {
     use super::*;
     use crate::bench::plan::{Disk, Work};
-    use crate::bench::split::SessionName;
     use lunette_initiator::{Lun, TargetUrl};
     use lunette_workload::{Arrivals, Percent, Range, Sizes, Spread, Workload};
 
@@ -435,22 +434,6 @@ mod tests {
         fn flush(&mut self) -> Result<(), LabError> {
             Ok(())
         }
-
-        fn negotiated(&self) -> Option<Negotiated> {
-            None
-        }
-
-        fn session_name(&self) -> Option<SessionName> {
-            None
-        }
-
-        fn losses(&self) -> u64 {
-            0
-        }
-
-        fn close(self) {}
-
-        fn abandon(self) {}
     }
 
     /// One second that does not count and three that do, where everything ends after so long; when that was over, and whether something was left.

@@ -8,8 +8,7 @@ use lunette_workload::{Kind, Operation};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{End, Ended, Endpoint, Fault, Moments};
-use crate::bench::split::SessionName;
-use crate::{LabError, Negotiated};
+use crate::LabError;
 
 /// What all buffers of one worker have at most.
 const POOL_BYTES: usize = 1 << 30;
@@ -117,20 +116,4 @@ impl Endpoint for Local {
             self.wait(Duration::from_secs(1))?;
         }
     }
-
-    fn negotiated(&self) -> Option<Negotiated> {
-        None
-    }
-
-    fn session_name(&self) -> Option<SessionName> {
-        None
-    }
-
-    fn losses(&self) -> u64 {
-        0
-    }
-
-    fn close(self) {}
-
-    fn abandon(self) {}
 }

@@ -108,17 +108,31 @@ pub(crate) trait Endpoint {
     fn flush(&mut self) -> Result<(), LabError>;
 
     /// What was agreed with the target, where there is one.
-    fn negotiated(&self) -> Option<Negotiated>;
+    fn negotiated(&self) -> Option<Negotiated> {
+        None
+    }
 
     /// The names of its session, if it has one and has never had another.
-    fn session_name(&self) -> Option<SessionName>;
+    fn session_name(&self) -> Option<SessionName> {
+        None
+    }
 
     /// How often the session was lost.
-    fn losses(&self) -> u64;
+    fn losses(&self) -> u64 {
+        0
+    }
 
-    /// Takes leave.
-    fn close(self);
+    /// Takes leave, of whom there is one.
+    fn close(self)
+    where
+        Self: Sized,
+    {
+    }
 
     /// Ends without a word, where nobody waits for what is under way.
-    fn abandon(self);
+    fn abandon(self)
+    where
+        Self: Sized,
+    {
+    }
 }
