@@ -261,10 +261,7 @@ fn two_who_send_the_same_memory_and_its_writers_do_not_wait_for_one_another() {
 
 #[test]
 fn a_strip_that_is_sent_in_part_takes_more() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let near = listener.accept().unwrap().0;
-    near.set_nonblocking(true).unwrap();
+    let (near, mut far) = sockets();
     let (digests, pool) = (Digests { header: false, data: true }, BufferPool::new(1 << 30));
     let mut transmitter = Transmitter::default();
     let mut expected = 0;
@@ -285,6 +282,9 @@ fn a_strip_that_is_sent_in_part_takes_more() {
         transmitter.send(&near, usize::MAX).unwrap();
     }
     assert!(transmitter.is_blocked() && transmitter.has_room(1000, digests));
+    // Whose turn is over is as blocked as before.
+    assert_eq!(transmitter.send(&near, 0).unwrap(), Progress::Blocked);
+    assert!(transmitter.is_blocked());
     for _ in 0..20 {
         transmitter.room(1000, digests).unwrap().fill(3);
         transmitter.close(&[3; BHS_LENGTH], 1000, digests);
@@ -323,10 +323,7 @@ fn data_from_memory_and_from_the_page_cache_go_out_in_order() {
     let Some(range) = volume.cached(0, CACHED_BYTES as u32) else {
         return lunette_skip::record_lacking("this kernel does not tell what its page cache has");
     };
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut far = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let near = listener.accept().unwrap().0;
-    near.set_nonblocking(true).unwrap();
+    let (near, mut far) = sockets();
 
     let mut cached = Segment::Medium(Medium::Cached { range, _held: None });
     let digests = Digests { header: true, data: false };
