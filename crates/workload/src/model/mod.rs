@@ -16,14 +16,20 @@
 //! what congestion control makes of losses.
 
 pub mod advice;
+mod mixture;
 mod path;
+mod turns;
 
 use std::fmt;
 use std::time::Duration;
 
-use crate::{Kind, Sizes};
+use crate::Kind;
 
+pub use mixture::{expect_mix, mixed};
 pub use path::{CongestionControl, NetworkPath, TCP_HEADER_BYTES};
+pub use turns::in_turns;
+
+use turns::meeting;
 
 /// Bytes of a basic header segment (RFC 7143, 11.2).
 const HEADER_BYTES: u64 = 48;
@@ -151,39 +157,6 @@ pub fn expect(path: &NetworkPath, settings: &Settings, kind: Kind, size_bytes: u
     Expected { bytes_per_s, limit, command_time, round_trips, limits }
 }
 
-/// What is to be expected of commands of one kind and several sizes, in the share that their weights say.
-///
-/// They share one window and one line: each command has its own time, so that times add up by their weights, and each byte has its own
-/// part of a limit. A command's round trips are those of the size that has most.
-#[must_use]
-pub fn expect_mix(path: &NetworkPath, settings: &Settings, kind: Kind, sizes: &Sizes) -> Expected {
-    let each: Vec<(f64, f64, Expected)> = sizes
-        .weighted()
-        .map(|(size, share)| (share, share * f64::from(size), expect(path, settings, kind, size)))
-        .collect();
-    if let [(_, _, only)] = each[..] {
-        return only;
-    }
-    let bytes = sizes.mean();
-    let limits: [f64; 4] = std::array::from_fn(|at| {
-        let spent: f64 = each.iter().map(|(_, part, expected)| part / expected.limits[at]).sum();
-        if spent > 0.0 { bytes / spent } else { f64::INFINITY }
-    });
-    let (limit, bytes_per_s) = least(&limits);
-    // What writes with R2Ts lose where two limits meet.
-    let kept = |expected: &Expected| expected.bytes_per_s / least(&expected.limits).1;
-    let kept: f64 = each.iter().map(|(_, part, expected)| part / bytes * kept(expected)).sum();
-    let time_s: f64 =
-        each.iter().map(|(share, _, expected)| share * expected.command_time.as_secs_f64()).sum();
-    Expected {
-        bytes_per_s: bytes_per_s * kept,
-        limit,
-        command_time: Duration::try_from_secs_f64(time_s).unwrap_or(Duration::MAX),
-        round_trips: each.iter().map(|(_, _, expected)| expected.round_trips).max().unwrap_or(1),
-        limits,
-    }
-}
-
 /// The least of all limits, in bytes per second; the first one of several.
 fn least(limits: &[f64; 4]) -> (Limit, f64) {
     let mut least = (Limit::Link, limits[0]);
@@ -193,76 +166,6 @@ fn least(limits: &[f64; 4]) -> (Limit, f64) {
         }
     }
     least
-}
-
-/// What is to be expected of reads and writes side by side, of which this share reads; and the limit.
-///
-/// The two directions of a line do not disturb each other, so each kind may use its own up to its limits; commands are shared.
-#[must_use]
-pub fn mixed(read: &Expected, write: &Expected, read_share: f64) -> (f64, Limit) {
-    if read_share >= 1.0 {
-        return (read.bytes_per_s, read.limit);
-    }
-    if read_share <= 0.0 {
-        return (write.bytes_per_s, write.limit);
-    }
-    let write_share = 1.0 - read_share;
-    // With one command after the other, times add up; each other limit holds for its own share of the whole.
-    let mut lowest = (1.0 / (read_share / read.limits[1] + write_share / write.limits[1]), Limit::Window);
-    for (at, limit) in Limit::ALL.into_iter().enumerate() {
-        if limit != Limit::Window {
-            let whole = (read.limits[at] / read_share).min(write.limits[at] / write_share);
-            if whole < lowest.0 {
-                lowest = (whole, limit);
-            }
-        }
-    }
-    lowest
-}
-
-/// Commands per second of so many that take turns at stations, each of which serves one command at a time for as long as is said here, in seconds; and
-/// each command is besides on its own for `alone_s`. Infinite where none of it takes any time.
-///
-/// By mean value analysis, as for writes with R2Ts: who comes to a station finds there what is there on average with one command
-/// fewer, of which the part that is being served is half done.
-#[must_use]
-pub fn in_turns(commands: u32, alone_s: f64, stations_s: &[f64]) -> f64 {
-    let mut queues = vec![0.0_f64; stations_s.len()];
-    let slowest = stations_s.iter().copied().fold(0.0, f64::max);
-    let mut rate = 0.0_f64;
-    for present in 1..=commands.max(1) {
-        let wait =
-            |(queue, service): (&f64, &f64)| ((queue - (rate * service).min(1.0) / 2.0) * service).max(0.0);
-        let waits: Vec<f64> = queues.iter().zip(stations_s).map(wait).collect();
-        let turn_s = alone_s + stations_s.iter().sum::<f64>() + waits.iter().sum::<f64>();
-        rate = (f64::from(present) / turn_s).min(1.0 / slowest);
-        if rate.is_infinite() {
-            return rate;
-        }
-        for (queue, (service, wait)) in queues.iter_mut().zip(stations_s.iter().zip(&waits)) {
-            *queue = rate * (service + wait);
-        }
-    }
-    rate
-}
-
-/// Commands per second of so many that take turns on a line, each of which takes it twice: for a moment with its header, and for `line_s`
-/// with its data; infinite without a line. `command_time_s` is the time of one that is alone.
-///
-/// Who comes to the line finds there what is there on average with one command fewer (mean value analysis; Reiser and Lavenberg,
-/// 1980), of which the part that is on its way is half done.
-fn meeting(window: u32, command_time_s: f64, line_s: f64) -> f64 {
-    if line_s <= 0.0 {
-        return f64::INFINITY;
-    }
-    let (mut rate, mut queue) = (0.0, 0.0);
-    for commands in 1..=window.max(1) {
-        let busy = (rate * line_s).min(1.0);
-        let wait_s = ((queue - busy / 2.0) * line_s).max(0.0);
-        rate = (f64::from(commands) / (command_time_s + 2.0 * wait_s)).min(1.0 / line_s);
-        queue = rate * (line_s + wait_s);
-    }
-    rate
 }
 
 /// The time of one write that is alone, in seconds, and its round trips.
@@ -297,7 +200,7 @@ mod tests {
     use proptest::prelude::*;
 
     /// The lines of Dalgic and others: 155 Mb/s of packets of 1500 bytes.
-    fn oc3(round_trip_ms: u64) -> NetworkPath {
+    pub(super) fn oc3(round_trip_ms: u64) -> NetworkPath {
         NetworkPath {
             rate_bits_per_s: Some(155e6),
             round_trip: Duration::from_millis(round_trip_ms),
@@ -310,7 +213,7 @@ mod tests {
     }
 
     /// As the paper's: everything is asked for, in bursts of at least the request.
-    fn solicited(window: u32) -> Settings {
+    pub(super) fn solicited(window: u32) -> Settings {
         Settings {
             initial_r2t: true,
             immediate_data: false,
@@ -323,7 +226,7 @@ mod tests {
         }
     }
 
-    fn unsolicited(window: u32) -> Settings {
+    pub(super) fn unsolicited(window: u32) -> Settings {
         Settings { initial_r2t: false, immediate_data: true, ..solicited(window) }
     }
 
@@ -331,7 +234,7 @@ mod tests {
         expect(path, settings, kind, kib << 10).bytes_per_s / 1e6
     }
 
-    fn assert_near(value: f64, expected: f64) {
+    pub(super) fn assert_near(value: f64, expected: f64) {
         assert!((value / expected - 1.0).abs() < 0.01, "{value} instead of {expected}");
     }
 
@@ -347,48 +250,11 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_turns_waits_for_others_where_stations_are_busy() {
-        let near =
-            |value: f64, wanted: f64| assert!((value / wanted - 1.0).abs() < 1e-9, "{value}, {wanted}");
-        near(in_turns(1, 0.002, &[0.001, 0.001]), 250.0);
-        // Far more than a station serves, and far fewer.
-        near(in_turns(500, 0.002, &[0.001, 0.0001]), 1000.0);
-        let few = in_turns(2, 1.0, &[0.001]);
-        assert!(few < 2.0 / 1.001 + 1e-9 && few > 1.99, "{few}");
-        // Where two limits meet, neither is reached.
-        let met = in_turns(8, 0.006, &[0.001, 0.001]);
-        assert!((600.0..1000.0).contains(&met), "{met}");
-        assert!(in_turns(3, 0.0, &[0.0]).is_infinite() && in_turns(3, 0.0, &[]).is_infinite());
-    }
-
-    #[test]
     fn a_full_line_is_the_limit() {
         // 1448 bytes of data in a packet of 1500.
         let expected = expect(&oc3(10), &unsolicited(32), Kind::Write, 256 << 10);
         assert_eq!(expected.limit, Limit::Link);
         assert_near(expected.bytes_per_s, 155e6 / 8.0 * 1448.0 / 1500.0);
-    }
-
-    #[test]
-    fn sizes_share_a_window_and_a_line() {
-        let mix = |text: &str| -> Sizes { text.parse().unwrap() };
-        let expected =
-            |text: &str, settings: &Settings, kind| expect_mix(&oc3(50), settings, kind, &mix(text));
-        // One size is what it is alone, also with a weight, and twice.
-        let alone = expect(&oc3(50), &solicited(8), Kind::Write, 64 << 10);
-        assert_eq!(expected("64K:7", &solicited(8), Kind::Write), alone);
-        assert_near(expected("64K:7,64K:1", &solicited(8), Kind::Write).bytes_per_s, alone.bytes_per_s);
-        // One after the other: nine of 4 KiB in 50.2 ms each, and one of 1 MiB in 106 ms.
-        let (few, large) = (expected("4K:9,1M:1", &unsolicited(1), Kind::Read), f64::from(1 << 20));
-        let time_s = 9.0 * (0.05 + 4096.0 / 18.70e6) + 0.05 + large / 18.70e6;
-        assert_near(few.bytes_per_s, (9.0 * 4096.0 + large) / time_s);
-        assert_near(few.command_time.as_secs_f64(), time_s / 10.0);
-        assert_eq!((few.limit, few.round_trips), (Limit::Window, 1));
-        // Of a full line sizes are no matter.
-        let full = expected("4K:9,1M:1", &unsolicited(64), Kind::Read);
-        assert_eq!(full.limit, Limit::Link);
-        assert_near(full.bytes_per_s, 18.70e6);
-        assert_eq!(expected("4K:9,1M:1", &solicited(1), Kind::Write).round_trips, 5);
     }
 
     #[test]
@@ -399,20 +265,6 @@ mod tests {
         // Table 4, 8 KiB, one command, 10 ms: 0.7 MB/s; table 3: 0.4 MB/s.
         assert!((mb_per_s(&oc3(10), &unsolicited(1), Kind::Write, 8) - 0.7).abs() < 0.1);
         assert!((mb_per_s(&oc3(10), &solicited(1), Kind::Write, 8) - 0.4).abs() < 0.05);
-    }
-
-    #[test]
-    fn commands_wait_behind_the_data_of_others() {
-        let line_s = 0.0035;
-        let rate = |window| meeting(window, 0.1035, line_s);
-        // Alone nobody waits; with many the line is full; in between neither limit is reached.
-        assert_near(rate(1), 1.0 / 0.1035);
-        assert_near(rate(200), 1.0 / line_s);
-        let bound = (32.0 / 0.1035_f64).min(1.0 / line_s);
-        // If all go together, the line has nothing to do for one of the two round trips.
-        let together = 32.0 / (32.0 * line_s + 0.05);
-        assert!(rate(32) < 0.95 * bound && rate(32) > 1.25 * together, "{} of {bound}", rate(32));
-        assert_eq!(meeting(32, 0.1, 0.0), f64::INFINITY);
     }
 
     #[test]
@@ -449,23 +301,6 @@ mod tests {
         let four = expect(&lossy, &Settings { connections: 4, ..unsolicited(32) }, Kind::Read, 256 << 10);
         assert_eq!((one.limit, four.limit), (Limit::Loss, Limit::Loss));
         assert_near(four.bytes_per_s, 4.0 * one.bytes_per_s);
-    }
-
-    #[test]
-    fn reads_and_writes_share_commands_and_not_the_line() {
-        let both = |window, size: u32, share| {
-            let [read, write] =
-                [Kind::Read, Kind::Write].map(|kind| expect(&oc3(10), &solicited(window), kind, size));
-            mixed(&read, &write, share)
-        };
-        // Half of the time goes to one round trip each, half of it to two.
-        let (bytes_per_s, limit) = both(1, 1024, 0.5);
-        assert_near(bytes_per_s, 1024.0 / 0.015);
-        assert_eq!(limit, Limit::Window);
-        // Both directions are full.
-        let (bytes_per_s, limit) = both(512, 256 << 10, 0.5);
-        assert_near(bytes_per_s, 2.0 * 155e6 / 8.0 * 1448.0 / 1500.0);
-        assert_eq!(limit, Limit::Link);
     }
 
     fn any_settings() -> impl Strategy<Value = Settings> {
