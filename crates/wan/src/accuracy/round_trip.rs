@@ -1,0 +1,152 @@
+//! How long packets take there and back.
+
+use std::io;
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lunette_link::{Link, Shape};
+
+use super::{CONFIDENCE, Figure, Means, TOLERANCE, line_bytes};
+use crate::emulator::{Emulator, FAR, NEAR};
+
+/// Data of a packet that asks for an answer.
+const ECHO_BYTES: usize = 36;
+
+/// Round trips that are measured, at least and at most, and how long that should take.
+const ECHOES: [u32; 2] = [20, 200];
+const ECHO_TIME: Duration = Duration::from_secs(4);
+
+/// The pause between the beginnings of two, at least.
+const ECHO_PAUSE: Duration = Duration::from_millis(5);
+
+/// A round trip that is right within this is right, too.
+const ROUND_TRIP_TOLERANCE: Duration = Duration::from_micros(300);
+
+pub(super) fn round_trip(emulator: &Emulator, link: &Link) -> io::Result<Option<Figure>> {
+    let near = emulator.near().within(|| UdpSocket::bind((NEAR.ipv4, 0)))?;
+    let far = emulator.far().within(|| UdpSocket::bind((FAR.ipv4, 0)))?;
+    near.connect(far.local_addr()?)?;
+    near.set_read_timeout(Some(link.round_trip() * 2 + Duration::from_secs(1)))?;
+    far.set_read_timeout(Some(Duration::from_millis(50)))?;
+    // With jitter none should have to wait for the one before, which must not be overtaken.
+    let jitter = link.up.jitter.most.max(link.down.jitter.most);
+    let pause = ECHO_PAUSE.max(jitter * 2);
+    let count = ((ECHO_TIME.as_secs_f64() / pause.as_secs_f64()) as u32).clamp(ECHOES[0], ECHOES[1]);
+    let (began, is_over) = (Instant::now(), AtomicBool::new(false));
+    let mut times = thread::scope(|scope| {
+        scope.spawn(|| echo(&far, &is_over));
+        scope.spawn(|| ask(&near, began, count, pause));
+        let times = answers(&near, began, count);
+        is_over.store(true, Ordering::Relaxed);
+        times
+    });
+    times.sort_unstable();
+    let sending = |shape: &Shape| {
+        shape.rate.map_or(Duration::ZERO, |rate| rate.time_for(line_bytes(shape, ECHO_BYTES)))
+    };
+    let expected = link.round_trip() + sending(&link.up) + sending(&link.down);
+    let tolerance = ROUND_TRIP_TOLERANCE.max(expected.mul_f64(TOLERANCE))
+        + median_deviation(link).mul_f64(CONFIDENCE / f64::from(count).sqrt());
+    let ms = |time: Duration| time.as_secs_f64() * 1e3;
+    Ok(times.get(times.len() / 2).map(|median| Figure {
+        what: "round trip",
+        unit: "ms",
+        expected: ms(expected),
+        measured: Some(ms(*median)),
+        by: Means::Datagrams,
+        tolerance: ms(tolerance),
+    }))
+}
+
+/// The standard deviation of the median of what jitter does to round trips, for one of them.
+fn median_deviation(link: &Link) -> Duration {
+    let ways = [&link.up, &link.down].map(|shape| (shape.jitter.most.min(shape.delay), shape.jitter));
+    // Each way it is even over twice its most, so that the density of their sum in its middle is 1 / (2 * the larger most), and the
+    // deviation of a median is half of the inverse.
+    let larger = ways.iter().map(|(most, _)| *most).max().unwrap_or_default();
+    let varies = ways.iter().filter(|(most, _)| !most.is_zero());
+    let inflation = varies.map(|(_, jitter)| jitter.inflation()).fold(1.0, f64::max);
+    larger.mul_f64(inflation.min(INFLATION_MAX))
+}
+
+/// Where all packets deviate alike no number of them tells more than one.
+const INFLATION_MAX: f64 = 14.0;
+
+/// Sends packets that say when they were sent.
+fn ask(near: &UdpSocket, began: Instant, count: u32, pause: Duration) {
+    for number in 0..count {
+        thread::sleep((pause * number).saturating_sub(began.elapsed()));
+        let mut data = [0; ECHO_BYTES];
+        data[..16].copy_from_slice(&began.elapsed().as_nanos().to_be_bytes());
+        // What is not sent is missed like what is lost.
+        let _ = near.send(&data);
+    }
+}
+
+fn echo(far: &UdpSocket, is_over: &AtomicBool) {
+    let mut data = [0; ECHO_BYTES];
+    while !is_over.load(Ordering::Relaxed) {
+        if let Ok((length, from)) = far.recv_from(&mut data) {
+            let _ = far.send_to(&data[..length], from);
+        }
+    }
+}
+
+/// How long each packet was under way, until none comes any more.
+fn answers(near: &UdpSocket, began: Instant, count: u32) -> Vec<Duration> {
+    let mut times = Vec::new();
+    let mut data = [0; ECHO_BYTES];
+    while times.len() < count as usize && near.recv(&mut data).is_ok() {
+        let sent = u128::from_be_bytes(std::array::from_fn(|index| data[index]));
+        let sent = Duration::from_nanos(sent.try_into().unwrap_or(u64::MAX));
+        times.push(began.elapsed().saturating_sub(sent));
+    }
+    times
+}
+
+#[cfg(test)]
+mod tests {
+    use lunette_link::Pipe;
+
+    use super::*;
+    use crate::packet::IpPacket;
+
+    /// The delays that a link makes of packets that are far apart, in seconds more or less than its delay.
+    fn deviations(shape: &Shape, seed: u64, count: u32) -> Vec<f64> {
+        let mut pipe = Pipe::new(shape.clone(), seed);
+        let times = (0..count).map(|number| {
+            let sent = Duration::from_millis(100) * number;
+            pipe.offer(sent, IpPacket::new(&[0; ECHO_BYTES]));
+            let (arrived, _) = pipe.arrive(sent + Duration::from_millis(100)).expect("it has arrived");
+            arrived.saturating_sub(sent).as_secs_f64() - shape.delay.as_secs_f64()
+        });
+        times.collect()
+    }
+
+    #[test]
+    fn medians_of_round_trips_deviate_as_the_closed_form_says() {
+        const COUNT: u32 = 201;
+        const RUNS: u64 = 300;
+        for text in [
+            "delay=20ms,jitter=8ms",
+            "delay=20ms,jitter=8ms/50%",
+            "delay=20ms,up.jitter=8ms/30%",
+            "delay=20ms,up.jitter=4ms,down.jitter=8ms",
+        ] {
+            let link: Link = text.parse().expect("a link");
+            let squares = (0..RUNS).map(|run| {
+                let up = deviations(&link.up, 2 * run, COUNT);
+                let down = deviations(&link.down, 2 * run + 1, COUNT);
+                let mut both: Vec<f64> = up.iter().zip(&down).map(|(up, down)| up + down).collect();
+                both.sort_by(f64::total_cmp);
+                both[both.len() / 2].powi(2)
+            });
+            let found = (squares.sum::<f64>() / RUNS as f64).sqrt();
+            let expected = median_deviation(&link).as_secs_f64() / f64::from(COUNT).sqrt();
+            // The deviation of so many is off by 1 / sqrt(600) itself; a median of 201 is nearly as one of many.
+            assert!((found / expected - 1.0).abs() < 0.17, "{text}: {found}, not {expected}");
+        }
+    }
+}
