@@ -5,7 +5,8 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::{figure_text, named};
+use super::figure_text;
+use super::notes::named;
 use crate::study::{CellResult, OFF, REACHED, StudyResult, study};
 
 /// Studies of which every cell is to reach [`REACHED`] of the smaller of the link's payload rate and the model. The model's figure is never more

@@ -3,7 +3,8 @@
 
 use std::fmt::Write;
 
-use super::{figure_text, html_text};
+use super::figure_text;
+use super::html::html_text;
 use crate::study::{CellResult, StudyResult};
 
 const LEFT: f64 = 60.0;

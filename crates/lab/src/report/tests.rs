@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::check::percent;
+use super::html::anchor;
 use super::*;
-use crate::{Further, Host, LatencyParts, LinkFacts};
+use crate::{CellResult, Further, Host, LatencyParts, LinkFacts, StudyResult, Times};
 
 fn result(parameter: &str) -> StudyResult {
     let cell = |value: &str, measured, model, published| CellResult {

@@ -1,0 +1,175 @@
+//! What is to be said of a result in words.
+
+use super::figure_text;
+use super::table::LINKS_MAX;
+use crate::study::{CellResult, LinkFacts, OFF, REACHED, StudyResult, UNEXPLAINED};
+
+/// What is to be said about single cells, under headings: where the time of operations went, where this machine was the limit, and why
+/// figures differ from the model and from what was published.
+#[must_use]
+pub fn sections(result: &StudyResult) -> Vec<(&'static str, Vec<String>)> {
+    let parts = |cell: &CellResult| {
+        let parts = cell.parts?;
+        let told = parts.named().map(|(name, ms)| format!("{name} {}", figure_text(ms)));
+        Some(format!(
+            "{}: {} ms are {} (means of {} of {} operations).",
+            named(cell),
+            figure_text(parts.whole),
+            told.join(" + "),
+            parts.operations,
+            parts.of
+        ))
+    };
+    let reason = |cell: &CellResult| {
+        let (ours, theirs) = (figure_text(cell.measured), figure_text(cell.published?));
+        let why = cell.why.as_ref()?;
+        Some(format!("{}: {ours} here, {theirs} published; {why}.", named(cell)))
+    };
+    let above = |cell: &CellResult| {
+        let (measured, model) = (figure_text(cell.measured), figure_text(cell.model?));
+        let above = cell.above.as_ref()?;
+        Some(format!("{}: {measured} {} here, {model} by the model; {above}.", named(cell), cell.unit))
+    };
+    let machine = |cell: &CellResult| {
+        let (machine, measured) = (cell.machine.as_ref()?, figure_text(cell.measured));
+        let model =
+            cell.model.map(|model| format!(", {} by the model", figure_text(model))).unwrap_or_default();
+        Some(format!("{}: {measured} {} here{model}; {machine}.", named(cell), cell.unit))
+    };
+    let because = |cell: &CellResult| {
+        let (because, measured) = (cell.because.as_ref()?, figure_text(cell.measured));
+        Some(format!("{}: {measured} {}, {}: {because}.", named(cell), cell.unit, cell.limit))
+    };
+    let sections = [
+        ("Where the time of an operation went", result.cells.iter().filter_map(parts).collect::<Vec<_>>()),
+        ("Where this machine was the limit", result.cells.iter().filter_map(machine).collect()),
+        ("What other limits follow from", result.cells.iter().filter_map(because).collect()),
+        (
+            "Why cells are better than the model by more than 10 %",
+            result.cells.iter().filter_map(above).collect(),
+        ),
+        ("Why published figures differ by more than 10 %", result.cells.iter().filter_map(reason).collect()),
+    ];
+    sections.into_iter().filter(|section| !section.1.is_empty()).collect()
+}
+
+/// A cell's parameters in words.
+pub(super) fn named(cell: &CellResult) -> String {
+    let words: Vec<String> = cell.parameters.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    words.join(", ")
+}
+
+/// What is to be said about the figures, in sentences.
+#[must_use]
+pub fn notes(result: &StudyResult) -> Vec<String> {
+    let mut notes = vec![result.differs.clone()];
+    let cells = &result.cells;
+    let off = |to: fn(&CellResult) -> Option<f64>| {
+        let is_off = |cell: &&CellResult| to(cell).is_some_and(|to| (cell.measured / to - 1.0).abs() > OFF);
+        (cells.iter().filter(is_off).count(), cells.iter().filter(|cell| to(cell).is_some()).count())
+    };
+    for (name, (off, of)) in
+        [("the model", off(|cell| cell.model)), ("the published figure", off(|cell| cell.published))]
+    {
+        if of > 0 {
+            notes.push(format!("{off} of {of} cells are off {name} by more than 10 %."));
+        }
+    }
+    let is_without = |cell: &&CellResult| cell.is_off_published() == Some(true) && cell.why.is_none();
+    let without = cells.iter().filter(is_without).count();
+    if without > 0 {
+        notes.push(format!(
+            "For {without} published figures that are off no reason follows from what was measured."
+        ));
+    }
+    let count = |limit: &str| cells.iter().filter(|cell| cell.limit == limit).count();
+    let slow = count("machine");
+    if slow > 0 {
+        notes.push(format!(
+            "In {slow} cells this machine, which runs both ends and the network, was the limit: less came than {:.0} % of what the model \
+             expects, and all processors were busy, or one thread had one to itself, or packets were late or lost. The figures of \
+             each stand below.",
+            REACHED * 100.0
+        ));
+    }
+    let unexplained = count(UNEXPLAINED);
+    if unexplained > 0 {
+        notes.push(format!(
+            "In {unexplained} cells less came than the model expects, and the machine was not the reason."
+        ));
+    }
+    let mut absent: Vec<(&str, usize)> = Vec::new();
+    for reason in cells.iter().filter_map(|cell| cell.model_absent.as_deref()) {
+        match absent.iter_mut().find(|known| known.0 == reason) {
+            Some(known) => known.1 += 1,
+            None => absent.push((reason, 1)),
+        }
+    }
+    notes.extend(absent.iter().map(|(reason, count)| format!("{count} cells have no model: {reason}.")));
+    if let Some(cached) = cells.iter().filter_map(|cell| cell.cached).reduce(f64::max) {
+        let percent = cached * 100.0;
+        notes.push(format!(
+            "When a run with a cold image began, {percent:.1} % of it at most was in this machine's page cache."
+        ));
+    }
+    notes.extend(links(result));
+    if result.is_quick {
+        notes.push("One short run a cell: the figures are rough.".to_owned());
+    }
+    if result.is_partial {
+        notes.push("The study was ended early: cells are missing.".to_owned());
+    }
+    let host = &result.host;
+    let gib = host.memory_bytes as f64 / f64::from(1_u32 << 30);
+    let commit = host.commit.as_ref().map(|commit| format!(" at {commit}")).unwrap_or_default();
+    let told = |(name, version): (&String, &Option<String>)| Some(format!("{name}: {}", version.as_ref()?));
+    let versions: Vec<String> = result.versions.iter().filter_map(told).collect();
+    let versions =
+        if versions.is_empty() { String::new() } else { format!(" Beside it {}.", versions.join(", ")) };
+    notes.push(format!(
+        "Lunette {}{commit} on {}, {} processors, {gib:.1} GiB, {}, load {} before; seed {}.{versions}",
+        host.lunette, host.processor, host.cores, host.kernel, host.load_average, result.seed
+    ));
+    notes
+}
+
+/// What is to be said of figures without a network.
+const PROXY: &str = "this is no network but a TCP proxy (`link.proxy`), which has the delay and the rate; TCP sees neither of them, so its windows and \
+                     its congestion control are not in the figures.";
+
+/// How the links were kept.
+fn links(result: &StudyResult) -> Vec<String> {
+    let lost = |overrun| match overrun {
+        0 => String::new(),
+        overrun => format!("; {overrun} packets were lost because this machine was too slow"),
+    };
+    let links = &result.link;
+    if links.len() <= LINKS_MAX {
+        let each = |(name, link): (&String, &LinkFacts)| {
+            if link.proxy {
+                return format!("Link {name}: {}; {PROXY}", link.description);
+            }
+            format!(
+                "Link {name}: {}, {}; packets were {} us late there and back{}.",
+                link.description,
+                link.congestion_control,
+                link.late_us,
+                lost(link.overrun)
+            )
+        };
+        return links.iter().map(each).collect();
+    }
+    if links.values().any(|link| link.proxy) {
+        return vec![format!("{} links; {PROXY}", links.len())];
+    }
+    let late_us = links.values().map(|link| link.late_us).max().unwrap_or_default();
+    let overrun = links.values().map(|link| link.overrun).sum();
+    let mut controls: Vec<&str> = links.values().map(|link| &*link.congestion_control).collect();
+    controls.dedup();
+    let controls = controls.join(", ");
+    vec![format!(
+        "{} links, {controls}; packets were up to {late_us} us late there and back{}.",
+        links.len(),
+        lost(overrun)
+    )]
+}
