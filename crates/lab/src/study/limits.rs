@@ -7,8 +7,9 @@ use lunette_link::Link;
 use lunette_workload::model::TCP_HEADER_BYTES;
 
 use super::Cell;
+use super::judgement::{REACHED, UNEXPLAINED};
 use super::probe::{DISK_BUSY, EXCHANGES, Figure, LoginPhase, Probe, SharedProbe};
-use super::result::{CellResult, REACHED, UNEXPLAINED};
+use super::result::CellResult;
 use crate::report::figure_text;
 
 /// From this share of the time on, a disk has been at work rather than waiting for some.

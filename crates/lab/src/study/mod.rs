@@ -4,6 +4,7 @@
 //! carries cells out knows no study, so that another one is one more small file.
 
 mod busy;
+mod conclusion;
 mod dalgic;
 mod disaster;
 mod expected;
@@ -11,6 +12,7 @@ mod files;
 mod fujita;
 mod guest;
 mod image;
+mod judgement;
 mod limits;
 mod lu;
 mod lu_files;
@@ -23,21 +25,26 @@ mod recorded;
 mod result;
 mod runner;
 mod scratch;
+mod selection;
 mod service;
 mod setting;
 mod site;
+mod statistics;
+mod times;
 mod tool;
 mod trinkle;
 mod versions;
 mod why;
 
+pub use judgement::REACHED;
+pub(crate) use judgement::{OFF, UNEXPLAINED};
 pub use peer::Peer;
-pub use result::{CellResult, Further, LatencyParts, LinkFacts, REACHED, StudyResult, Summary, Times};
-pub(crate) use result::{OFF, UNEXPLAINED};
+pub use result::{CellResult, Further, LinkFacts, StudyResult, Summary};
 pub use runner::{Laboratory, Told};
 pub(crate) use setting::Ends;
 pub use setting::Setting;
 pub(crate) use site::{BLOCK_BYTES, RANGE_BYTES, Site};
+pub use times::{LatencyParts, Times};
 pub use versions::Identity;
 
 pub(crate) use probe::{DiskProbe, Keys, Load, Metric, Probe};

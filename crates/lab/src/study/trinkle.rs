@@ -2,10 +2,11 @@
 
 use lunette_workload::{Percent, Sizes, Spread, Workload, profiles};
 
+use super::conclusion::DEVIATION;
 use super::probe::VirtualProbe;
 use super::published::{TRINKLE, TRINKLE_BASELINE};
-use super::result::{CellResult, Summary, median};
-use super::runner::DEVIATION;
+use super::result::{CellResult, Summary};
+use super::statistics::median;
 use super::{Cell, DiskProbe, Metric, OfPeer, Probe, Study, parameters};
 use crate::report::figure_text;
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use lunette_wan::{TcpConnection, tcp_connections};
 
 use crate::study::Further;
-use crate::study::result::{mean, median};
 use crate::study::site::Site;
+use crate::study::statistics::{mean, median};
 
 /// How often is looked.
 const STEP: Duration = Duration::from_millis(20);

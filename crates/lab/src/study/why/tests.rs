@@ -1,5 +1,6 @@
 //! Reasons, of figures that are made up.
 
+use super::super::probe::Metric;
 use super::super::{Further, studies, study};
 use super::*;
 
@@ -48,23 +49,6 @@ fn the_reason_is_what_the_figures_say() {
     let text = reached("dalgic-tcp", &["64KB", "I-to-T", "10"], 6.4, "tcp-window").unwrap_or_default();
     assert!(text.contains("44 KB") && text.contains("here 64"), "{text}");
     assert_eq!(reached("dalgic-sweep", &["read", "64", "1", "2"], 17.0, "link-rate"), None, "it is near");
-}
-
-#[test]
-fn more_than_the_model_has_a_reason_and_the_window_a_figure() {
-    let cells = (study("dr-wan").expect("a study").cells)(1);
-    let is_it = |cell: &&Cell| cell.link.as_deref() == Some("gige,rtt=50ms,loss=0%");
-    let cell = cells.iter().find(is_it).expect("a cell");
-    let of = |measured, limit| {
-        let result = CellResult { model: Some(1.31), ..CellResult::of(Vec::new(), measured, "MB/s") };
-        above(cell, &result, limit)
-    };
-    let text = of(1.62, Some(Limit::TcpWindow)).unwrap_or_default();
-    assert!(text.starts_with("81 KB were under way in each round trip: "), "{text}");
-    assert!(of(1.62, Some(Limit::Loss)).is_some());
-    assert_eq!((of(1.40, Some(Limit::TcpWindow)), of(1.62, None)), (None, None));
-    // Nobody knows a reason why more came than a line carries, or sooner than round trips take.
-    assert_eq!((of(1.62, Some(Limit::Link)), of(1.62, Some(Limit::Window))), (None, None));
 }
 
 /// A figure that a network and memory may well give where a paper has this one: three times as good, but no more than the line carries.

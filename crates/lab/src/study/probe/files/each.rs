@@ -11,7 +11,7 @@ use crate::LabError;
 use crate::study::files::{Client, Directory, Mounted, Nfs, Share, ShareKind, Smb, watched};
 use crate::study::image::Image;
 use crate::study::probe::{Duty, Keys, Place};
-use crate::study::result::{deviation, mean};
+use crate::study::statistics::{deviation, mean};
 
 /// The sizes of the paper's tables 4 and 5, in KiB.
 pub(crate) const SIZES_KIB: [u32; 5] = [1, 4, 16, 64, 256];

@@ -1,0 +1,282 @@
+//! What the runs of a study come to: one figure for each cell, beside what the model expects, with its limit, and the object that holds them all.
+
+use lunette_link::Link;
+use lunette_workload::model::Limit;
+
+use super::judgement::UNEXPLAINED;
+use super::peer::Peer;
+use super::probe::Run;
+use super::result::{CellResult, Further, StudyResult};
+use super::runner::{Collected, Laboratory};
+use super::selection::Aimed;
+use super::statistics::{deviation, mean, median};
+use super::times::Times;
+use super::{Study, expected, limits, setting, versions, why};
+use crate::{Host, Negotiated};
+
+/// What limits a cell of a peer that nothing else explains.
+const OF_PEER: &str = "target";
+
+/// What a cell is told by of which one run at least was not over in time.
+const UNFINISHED: &str = "not-recovered";
+
+/// Of the runs of a cell, where the published table has them.
+const MEAN: &str = "mean";
+pub(super) const DEVIATION: &str = "std";
+
+/// What is to be said where there are peers.
+const PEERS_DIFFER: &str = "tgtd and istgt are Debian's, with a disk of memory and otherwise as they come, each on a link of its own like \
+                            ours; where the target is the limit, nothing else explains that less came. \
+                            LIO is in a virtual machine, behind the far end as behind a router.";
+
+impl Laboratory<'_> {
+    pub(super) fn conclude(
+        &self,
+        study: &Study,
+        host: Host,
+        cells: &[Aimed],
+        collected: Collected,
+    ) -> StudyResult {
+        let mut agreements: Vec<Negotiated> = Vec::new();
+        let of_peer = |aimed: &Aimed| match aimed.peer {
+            Some(Peer::Lio) => Some("qemu"),
+            peer => peer.map(Peer::name),
+        };
+        let took_part =
+            cells.iter().flat_map(|aimed| aimed.cell.probe.programs().iter().copied().chain(of_peer(aimed)));
+        let took_part: Vec<&str> = took_part.collect();
+        let is_partial =
+            collected.runs.iter().zip(cells).any(|(runs, aimed)| runs.len() < self.runs(&aimed.cell));
+        let results = cells.iter().zip(collected.runs);
+        let results =
+            results.filter_map(|(aimed, runs)| result(study, aimed, runs, &mut agreements, self.is_quick));
+        let mut cells: Vec<CellResult> = results.collect();
+        // What the study knows of the difference is of other keys.
+        let is_set = |cell: &CellResult| {
+            let mut set = self.set.iter().map(|setting| setting.key.name());
+            set.any(|key| cell.parameters.iter().any(|(name, value)| name == key && value != "-"))
+        };
+        let is_concerned = |cell: &&mut CellResult| {
+            is_set(cell) && cell.limit != UNEXPLAINED && cell.is_off_published() == Some(true)
+        };
+        for cell in cells.iter_mut().filter(is_concerned) {
+            cell.why = Some(format!("{} is set", setting::text(self.set)));
+        }
+        StudyResult {
+            form: 1,
+            study: study.name.to_owned(),
+            paper: study.paper.to_owned(),
+            question: study.question.to_owned(),
+            differs: if self.peers.is_empty() {
+                study.differs.to_owned()
+            } else {
+                format!("{} {PEERS_DIFFER}", study.differs)
+            },
+            axes: study.axes.map(|(across, curves)| (across.to_owned(), curves.to_owned())),
+            host,
+            versions: versions::versions(&took_part),
+            targets: collected.targets,
+            link: collected.links,
+            seed: self.seed,
+            is_quick: self.is_quick,
+            is_partial,
+            negotiated: agreements,
+            cells,
+        }
+    }
+}
+
+/// The run with the figure that is nearest to this one, of those that will do.
+fn near(runs: &[Run], measured: f64, will_do: impl Fn(&Run) -> bool) -> Option<&Run> {
+    let distance = |run: &Run| (run.measured - measured).abs();
+    runs.iter().filter(|run| will_do(run)).min_by(|one, other| distance(one).total_cmp(&distance(other)))
+}
+
+/// What limits the run whose model is the one that is told, or the nearest to it.
+fn limit_of(models: &[(f64, Limit)], told: f64) -> Option<Limit> {
+    let distance = |model: &(f64, Limit)| (model.0 - told).abs();
+    models.iter().min_by(|one, other| distance(one).total_cmp(&distance(other))).map(|model| model.1)
+}
+
+/// Makes one figure of a cell's runs; nothing without any.
+fn result(
+    study: &Study,
+    aimed: &Aimed,
+    runs: Vec<Run>,
+    agreements: &mut Vec<Negotiated>,
+    is_quick: bool,
+) -> Option<CellResult> {
+    let cell = &aimed.cell;
+    let figures: Vec<f64> = runs.iter().map(|run| run.measured).collect();
+    let is_mean = cell.probe.is_mean();
+    let middle = median(figures.clone())?;
+    let measured = if is_mean { mean(&figures) } else { middle };
+    let largest = figures.iter().copied().fold(f64::MIN, f64::max);
+    let smallest = figures.iter().copied().fold(f64::MAX, f64::min);
+    let models: Vec<(f64, Limit)> = runs.iter().filter_map(|run| run.model).collect();
+    let model = median(models.iter().map(|model| model.0).collect());
+    let limit = model.and_then(|model| limit_of(&models, model));
+    let model = model.or_else(|| expected::expected(cell, is_quick));
+    let middle = |of: &dyn Fn(&Run) -> f64| median(runs.iter().map(of).collect()).unwrap_or_default();
+    let round_trips = middle(&|run| run.round_trips);
+    let (idle, processor, busiest) =
+        (middle(&|run| run.idle), middle(&|run| run.processor), middle(&|run| run.busy.busiest));
+    let (loaded, processors) = (middle(&|run| run.busy.loaded), middle(&|run| run.processors));
+    let together = middle(&|run| run.busy.together);
+    // Far fewer of both than a double counts.
+    let late_us = middle(&|run| run.keeping.lateness_median.as_micros() as f64) as u64;
+    let packets = |of: fn(&Run) -> u64| middle(&|run| of(run) as f64) as u64;
+    let overrun = packets(|run| run.keeping.overrun);
+    let (lost, dropped) = (packets(|run| run.keeping.lost), packets(|run| run.keeping.dropped));
+    let cached = runs.iter().filter_map(|run| run.cached).reduce(f64::max);
+    let parts = near(&runs, measured, |run| run.parts.is_some()).and_then(|run| run.parts);
+    let nearest_times = near(&runs, measured, |run| run.times.is_some()).and_then(|run| run.times);
+    let times = if is_mean { Some(Times::of_few(&figures)) } else { nearest_times };
+    let is_unfinished = runs.iter().any(|run| run.is_unfinished);
+    let of_run = runs.iter().find_map(|run| run.limit);
+    let told: Vec<&[Further]> = runs.iter().map(|run| run.further.as_slice()).collect();
+    let mut further = Further::medians(&told, &cell.beside);
+    if let Some((_, published)) = cell.beside.iter().find(|named| named.0 == DEVIATION)
+        && figures.len() > 1
+    {
+        further.push(Further::new(MEAN, mean(&figures), ""));
+        further.push(Further {
+            published: Some(*published),
+            ..Further::new(DEVIATION, deviation(&figures), "")
+        });
+    }
+    let at_rest = runs.iter().find_map(|run| run.negotiated.as_ref()).map(Negotiated::idle_round_trip);
+    let negotiated = runs.into_iter().find_map(|run| run.negotiated).map(|agreed| {
+        let known = agreements.iter().position(|known| known.is_like(&agreed));
+        known.unwrap_or_else(|| {
+            agreements.push(agreed);
+            agreements.len() - 1
+        })
+    });
+    let own = |&(name, ref value): &(&str, String)| (name.to_owned(), value.clone());
+    let mut result = CellResult {
+        parameters: cell.parameters.iter().map(own).collect(),
+        link: cell.link.clone(),
+        model,
+        model_absent: model.is_none().then(|| expected::absent(cell).to_owned()),
+        published: cell.published.filter(|_| !(is_quick && cell.probe.differs_when_quick())),
+        // A single run tells nothing of it.
+        spread: (figures.len() > 1 && measured > 0.0).then(|| (largest - smallest) / measured),
+        processor,
+        idle,
+        further,
+        busiest,
+        loaded,
+        together,
+        processors,
+        late_us,
+        overrun,
+        lost,
+        dropped,
+        times,
+        published_times: cell.published_times,
+        round_trip_us: at_rest.filter(|time| !time.is_zero()).map(|time| time.as_secs_f64() * 1e6),
+        negotiated,
+        cached,
+        parts,
+        ..CellResult::of(figures, measured, cell.probe.unit())
+    };
+    let beside = if aimed.peer.is_some() { Some(OF_PEER) } else { cell.probe.beside() };
+    let link = cell.link.as_deref().and_then(|link| link.parse::<Link>().ok());
+    let turn = model.zip(link.as_ref());
+    let turn =
+        turn.and_then(|(model, link)| cell.probe.turn(model, link, at_rest.unwrap_or_default(), round_trips));
+    result.judge(limit, turn.as_ref(), beside);
+    if let Some(named) = limits::named(cell, &result, of_run) {
+        named.tell(&mut result);
+    }
+    if is_unfinished {
+        result.limit = UNFINISHED.to_owned();
+    }
+    result.above = why::above(cell, &result, limit);
+    result.why = why::why(study, cell, &result);
+    Some(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::{Cell, study};
+
+    /// What comes of runs with a figure, and what the model expects of each.
+    fn concluded(
+        name: &str,
+        wanted: &[(&str, &str)],
+        runs: &[(f64, Option<(f64, Limit)>)],
+        is_quick: bool,
+    ) -> CellResult {
+        let study = study(name).expect("a study");
+        let has =
+            |cell: &Cell, pair: &(&str, &str)| cell.parameters.iter().any(|own| (own.0, &*own.1) == *pair);
+        let mut cells = (study.cells)(1).into_iter();
+        let cell = cells.find(|cell| wanted.iter().all(|pair| has(cell, pair))).expect("a cell");
+        let runs = runs.iter().map(|&(measured, model)| Run::of(measured, model)).collect();
+        result(study, &Aimed { cell, peer: None }, runs, &mut Vec::new(), is_quick).expect("runs")
+    }
+
+    #[test]
+    fn the_limit_is_that_of_the_run_whose_model_is_told() {
+        let wanted = [("request_kib", "64"), ("window", "32"), ("rtt_ms", "2"), ("mode", "read")];
+        let (link, window) = (Limit::Link, Limit::Window);
+        let runs = [(9.0, Some((9.1, window))), (18.6, Some((18.7, link))), (18.7, Some((18.8, link)))];
+        let cell = concluded("dalgic-sweep", &wanted, &runs, false);
+        assert_eq!((cell.measured, cell.model, &*cell.limit), (18.6, Some(18.7), "link-rate"));
+        let cell = concluded("dalgic-sweep", &wanted, &[runs[1], runs[0], runs[0]], false);
+        assert_eq!((cell.measured, cell.model, &*cell.limit), (9.0, Some(9.1), "command-window"));
+    }
+
+    #[test]
+    fn logins_have_a_mean_as_the_papers_have() {
+        let wanted =
+            [("session", "normal"), ("phase", "total"), ("authentication", "none"), ("digests", "none")];
+        let runs = [10.0, 11.0, 18.0].map(|measured| (measured, None));
+        let cell = concluded("lu-login", &wanted, &runs, true);
+        let times = cell.times.expect("of all logins");
+        assert_eq!((cell.measured, times.of, times.min, times.max), (13.0, Some(3), Some(10.0), Some(18.0)));
+        let published = cell.published_times.expect("the paper's");
+        assert_eq!((cell.published, published.min), (Some(10_136.0), Some(10_014.0)));
+    }
+
+    #[test]
+    fn what_has_no_limit_of_a_network_has_its_own_and_what_has_no_model_says_why() {
+        let of = |phase, measured| {
+            let wanted =
+                [("session", "normal"), ("phase", phase), ("authentication", "chap"), ("digests", "none")];
+            concluded("lu-login", &wanted, &[(measured, None)], true)
+        };
+        let security = of("security", 6.3);
+        assert_eq!(security.reaches_model(), Some(true));
+        assert_eq!(
+            (security.model, &*security.limit, security.model_absent),
+            (Some(6.0), "round-trips", None)
+        );
+        let initiator = of("initiator", 0.4);
+        assert_eq!((initiator.model, &*initiator.limit), (None, "initiator"));
+        assert!(initiator.model_absent.is_some_and(|why| why.contains("between its exchanges")));
+    }
+
+    #[test]
+    fn what_does_less_stands_beside_no_published_figure() {
+        let wanted = [("figure", "hit-rate"), ("files", "512"), ("design", "threads")];
+        let published =
+            |is_quick| concluded("fujita-netserver", &wanted, &[(99.0, None)], is_quick).published;
+        assert_eq!((published(false), published(true)), (Some(85.4), None));
+    }
+
+    #[test]
+    fn a_single_run_has_no_spread() {
+        let wanted = [("request_kib", "64"), ("window", "32"), ("rtt_ms", "2"), ("mode", "read")];
+        let spread = |runs: &[(f64, Option<(f64, Limit)>)]| {
+            concluded("dalgic-sweep", &wanted, runs, false).spread.map(|spread| (spread * 100.0).round())
+        };
+        assert_eq!(
+            (spread(&[(9.0, None)]), spread(&[(9.0, None), (10.0, None), (12.0, None)])),
+            (None, Some(30.0))
+        );
+    }
+}

@@ -1,0 +1,177 @@
+//! Which cells of a study are measured, on which targets, and in which order.
+
+use lunette_link::Link;
+use lunette_wan::Proxy;
+
+use super::Cell;
+use super::peer::Peer;
+use super::probe::Probe;
+use super::runner::Laboratory;
+use super::setting::{self, Setting};
+
+/// A cell with its target, which is ours where it has no peer.
+pub(super) struct Aimed {
+    pub(super) cell: Cell,
+    pub(super) peer: Option<Peer>,
+}
+
+impl Aimed {
+    pub(super) fn link(&self) -> Option<&str> {
+        self.cell.link.as_deref()
+    }
+}
+
+impl Laboratory<'_> {
+    pub(super) fn wants(&self, cell: &Cell) -> bool {
+        let has = |name: &str, value: &str| cell.parameters.iter().any(|own| own.0 == name && own.1 == value);
+        self.only.iter().all(|(name, value)| has(name, value))
+    }
+
+    /// A cell with what is set, which are parameters of it; nothing if it is over a link and has something of it not.
+    pub(super) fn with_keys(&self, mut cell: Cell) -> Option<Cell> {
+        if self.set.is_empty() {
+            return Some(cell);
+        }
+        let is_set = cell.link.is_some() && cell.probe.set(self.set);
+        if cell.link.is_some() && !is_set {
+            return None;
+        }
+        cell.link = cell.link.map(|link| setting::link(self.set, &link));
+        let value = |setting: &Setting| if is_set { setting.value() } else { "-".to_owned() };
+        cell.parameters.extend(self.set.iter().map(|setting| (setting.key.name(), value(setting))));
+        Some(cell)
+    }
+
+    /// A cell, and the same with each peer. Peers have sessions of one connection.
+    pub(super) fn beside_peers(&self, cell: Cell) -> Vec<Aimed> {
+        if self.peers.is_empty() {
+            return vec![Aimed { cell, peer: None }];
+        }
+        let may_have = |peer: &Peer| match &cell.probe {
+            Probe::Disk(disk) => disk.connections == 1 && disk.design.is_none() && disk.units == 1,
+            // Both ends of a link in virtual machines measure nothing but these.
+            Probe::Virtual(_) => *peer != Peer::Lio,
+            _ => false,
+        };
+        let peers = self.peers.iter().copied().filter(|peer| cell.link.is_some() && may_have(peer));
+        let peers: Vec<Peer> = peers.collect();
+        let with = |peer: Option<Peer>| {
+            let mut cell = cell.clone();
+            let name = peer.map_or("lunette", Peer::name);
+            cell.parameters.push(("target", name.to_owned()));
+            match cell.of_peers.iter().find(|own| own.peer == name).cloned() {
+                Some(own) => (cell.published, cell.beside) = (own.published, own.beside),
+                // What was published of one target says nothing of another one.
+                None if peer.is_some() => {
+                    (cell.published, cell.published_times, cell.beside) = (None, None, Vec::new());
+                }
+                None => {}
+            }
+            Aimed { cell, peer }
+        };
+        std::iter::once(None).chain(peers.into_iter().map(Some)).map(with).collect()
+    }
+}
+
+/// In which order cells are measured in a turn: one after the other, and the targets of a cell so that each of them comes first as often as the
+/// others. Who comes first finds the machine as the cell before has left it.
+pub(super) fn order(cells: &[Aimed], turn: usize) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..cells.len()).collect();
+    // Peers stand behind the cell of ours that they have.
+    for (number, of_cell) in order.chunk_by_mut(|_, &next| cells[next].peer.is_some()).enumerate() {
+        of_cell.rotate_left((turn + number) % of_cell.len());
+    }
+    order
+}
+
+/// The cells that this machine has everything for, and what it lacks for the others.
+pub(super) fn divided(cells: Vec<Aimed>, is_proxied: bool) -> (Vec<Aimed>, Vec<String>) {
+    let mut lacking = Vec::new();
+    let needs_network = |aimed: &Aimed| is_proxied && (aimed.peer.is_some() || !passes_a_proxy(&aimed.cell));
+    let lacks = |aimed: &Aimed| {
+        let network = needs_network(aimed).then(|| NETWORK.to_owned());
+        network.or_else(|| aimed.cell.probe.lacks())
+    };
+    let has_all = |aimed: &Aimed| match lacks(aimed) {
+        None => true,
+        Some(lack) => {
+            if !lacking.contains(&lack) {
+                lacking.push(lack);
+            }
+            false
+        }
+    };
+    let able = cells.into_iter().filter(has_all).collect();
+    (able, lacking)
+}
+
+/// What a proxy is not.
+const NETWORK: &str = "a network (through a proxy there are no losses, no reservations, no windows of TCP's, and nothing but our own target)";
+
+/// Whether a cell's figure means something through a proxy: a workload on the target of ours that each site has.
+fn passes_a_proxy(cell: &Cell) -> bool {
+    let Some(link) = &cell.link else { return true };
+    let is_plain = match &cell.probe {
+        Probe::Disk(disk) => disk.is_plain(),
+        _ => false,
+    };
+    is_plain && link.parse::<Link>().is_ok_and(|link| Proxy::lacks(&link).is_none())
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::path::Path;
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+    use crate::study::study;
+
+    /// A laboratory with peers, which measures nothing.
+    pub(in crate::study) fn with_peers<T>(peers: &[Peer], told: impl FnOnce(&Laboratory<'_>) -> T) -> T {
+        told(&Laboratory {
+            binary: Path::new("/bin/false"),
+            seed: 1,
+            is_quick: false,
+            stops: &AtomicBool::new(false),
+            scratch: Path::new("/nowhere"),
+            only: &[],
+            set: &[],
+            congestion_control: None,
+            peers,
+            is_proxied: false,
+        })
+    }
+
+    #[test]
+    fn each_target_comes_first_as_often_as_the_others() {
+        let peers = [Peer::Tgtd, Peer::Istgt];
+        let cells: Vec<Aimed> = with_peers(&peers, |laboratory| {
+            let cells = (study("dalgic-lan").expect("a study").cells)(1).into_iter().take(2);
+            cells.flat_map(|cell| laboratory.beside_peers(cell)).collect()
+        });
+        assert_eq!(
+            [0, 1, 2].map(|turn| order(&cells, turn)),
+            [[0, 1, 2, 4, 5, 3], [1, 2, 0, 5, 3, 4], [2, 0, 1, 3, 4, 5]]
+        );
+        let alone: Vec<Aimed> = with_peers(&[], |laboratory| {
+            let cells = (study("dalgic-lan").expect("a study").cells)(1).into_iter().take(3);
+            cells.flat_map(|cell| laboratory.beside_peers(cell)).collect()
+        });
+        assert_eq!(order(&alone, 1), [0, 1, 2]);
+    }
+
+    #[test]
+    fn published_figures_stand_beside_the_target_that_they_are_of() {
+        let published = |name: &str| {
+            with_peers(&[Peer::Tgtd], |laboratory| {
+                let cell = (study(name).expect("a study").cells)(1).remove(0);
+                let aimed = laboratory.beside_peers(cell);
+                let told = |aimed: &Aimed| (aimed.peer, aimed.cell.published.is_some());
+                aimed.iter().map(told).collect::<Vec<_>>()
+            })
+        };
+        // Trinkle compares targets; Dalgic and others had one, which was none of these.
+        assert_eq!(published("trinkle-profiles"), [(None, true), (Some(Peer::Tgtd), true)]);
+        assert_eq!(published("dalgic-sweep"), [(None, true), (Some(Peer::Tgtd), false)]);
+    }
+}

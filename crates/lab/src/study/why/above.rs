@@ -1,0 +1,78 @@
+//! Why more came than the model expects: what it does not know.
+
+use lunette_link::Link;
+use lunette_workload::model::Limit;
+
+use super::link_of;
+use crate::report::figure_text;
+use crate::study::probe::Probe;
+use crate::study::{Cell, CellResult};
+
+/// Names what the model does not know, where more came than it expects.
+pub(in crate::study) fn above(cell: &Cell, result: &CellResult, limit: Option<Limit>) -> Option<String> {
+    if !result.exceeds_model() {
+        return None;
+    }
+    if let Probe::Login(_) = cell.probe {
+        return sooner(cell, result);
+    }
+    let reason = match limit? {
+        Limit::TcpWindow => return Some(window(cell, result)),
+        Limit::Loss => "the model's rate under losses is a mean over many of them, and a run has few",
+        // No link carries more than its rate, and no command takes less than its round trips: nothing that is known explains this.
+        Limit::Link | Limit::Window => return None,
+    };
+    Some(reason.to_owned())
+}
+
+/// A login whose round trips were all short ones: by no more than jitter makes of each.
+fn sooner(cell: &Cell, result: &CellResult) -> Option<String> {
+    let link = link_of(cell)?;
+    let jitter_ms = (link.up.jitter.most + link.down.jitter.most).as_secs_f64() * 1e3;
+    let round_trips = result.model? / (link.round_trip().as_secs_f64() * 1e3);
+    (result.measured >= round_trips * (link.round_trip().as_secs_f64() * 1e3 - jitter_ms)).then(|| {
+        format!(
+            "round trips of this link are up to {} ms shorter or longer, and a few logins have few of them",
+            figure_text(jitter_ms)
+        )
+    })
+}
+
+/// The window that there was, by Little's law.
+fn window(cell: &Cell, result: &CellResult) -> String {
+    let round_trip = cell.link.as_deref().and_then(|link| link.parse::<Link>().ok());
+    let round_trip_s = round_trip.map(|link| link.round_trip().as_secs_f64()).unwrap_or_default();
+    let kilobytes = result.measured * 1e3 * round_trip_s;
+    let under_way = if result.unit == "MB/s" && kilobytes >= 1.0 {
+        format!("{kilobytes:.0} KB were under way in each round trip: ")
+    } else {
+        String::new()
+    };
+    format!(
+        "{under_way}TCP's buffers are set, and the kernel makes a window of them; newer ones count what packets really take, which lets \
+         more be under way than was set"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::study::study;
+
+    #[test]
+    fn more_than_the_model_has_a_reason_and_the_window_a_figure() {
+        let cells = (study("dr-wan").expect("a study").cells)(1);
+        let is_it = |cell: &&Cell| cell.link.as_deref() == Some("gige,rtt=50ms,loss=0%");
+        let cell = cells.iter().find(is_it).expect("a cell");
+        let of = |measured, limit| {
+            let result = CellResult { model: Some(1.31), ..CellResult::of(Vec::new(), measured, "MB/s") };
+            above(cell, &result, limit)
+        };
+        let text = of(1.62, Some(Limit::TcpWindow)).unwrap_or_default();
+        assert!(text.starts_with("81 KB were under way in each round trip: "), "{text}");
+        assert!(of(1.62, Some(Limit::Loss)).is_some());
+        assert_eq!((of(1.40, Some(Limit::TcpWindow)), of(1.62, None)), (None, None));
+        // Nobody knows a reason why more came than a line carries, or sooner than round trips take.
+        assert_eq!((of(1.62, Some(Limit::Link)), of(1.62, Some(Limit::Window))), (None, None));
+    }
+}
