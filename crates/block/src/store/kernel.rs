@@ -24,15 +24,29 @@ struct Zeroes([u8; 1 << 20]);
 /// A read-ahead hint covers at most this much, so that one command cannot fill the page cache.
 const PREFETCH_BYTES_MAX: u64 = 16 << 20;
 
+/// What one call writes into the page cache of a file of ext4: see [`write_bytes_max`].
+const EXT4_WRITE_BYTES_MAX: usize = 128 << 10;
+
 /// A file or a device, and what its file system was found not to do.
 #[derive(Debug)]
 pub(crate) struct KernelFile {
     fd: Arc<OwnedFd>,
     direct: Option<Direct>,
+    /// Bytes that one call writes into the page cache.
+    write_bytes_max: usize,
     /// Made by the first short read.
     mapping: OnceLock<Option<Mapping>>,
     nowait_refused: AtomicBool,
     zero_range_refused: AtomicBool,
+}
+
+/// Since Linux 6.16 ext4 keeps what comes with one write in one piece of the page cache, up to 2 MiB, and looks at all blocks of that
+/// piece whenever a part of it is written: what a 512-KiB write leaves makes each later short write two to three times as dear
+/// (docs/decisions/0046).
+fn write_bytes_max(file: &OwnedFd) -> usize {
+    const EXT4_MAGIC: u32 = 0xef53;
+    let is_ext4 = rustix::fs::fstatfs(file).is_ok_and(|stat| stat.f_type as u32 == EXT4_MAGIC);
+    if is_ext4 { EXT4_WRITE_BYTES_MAX } else { usize::MAX }
 }
 
 /// An image is as long as when it was opened unless somebody truncated it.
@@ -44,7 +58,8 @@ impl KernelFile {
     /// Takes a descriptor; with `direct` it is one that goes past the page cache.
     pub(crate) fn new(fd: OwnedFd, direct: Option<Direct>) -> Self {
         let (nowait_refused, zero_range_refused) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { fd: Arc::new(fd), direct, mapping: OnceLock::new(), nowait_refused, zero_range_refused }
+        let (write_bytes_max, fd) = (write_bytes_max(&fd), Arc::new(fd));
+        Self { fd, direct, write_bytes_max, mapping: OnceLock::new(), nowait_refused, zero_range_refused }
     }
 
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
@@ -123,7 +138,8 @@ impl KernelFile {
         let mut done = 0;
         while done < data.len() {
             let at = offset + done as u64;
-            let count = retry_on_intr(|| rustix::io::pwrite(&self.fd, &data[done..], at))?;
+            let piece = &data[done..data.len().min(done.saturating_add(self.write_bytes_max))];
+            let count = retry_on_intr(|| rustix::io::pwrite(&self.fd, piece, at))?;
             if count == 0 {
                 return Err(Errno::IO.into());
             }
