@@ -1,7 +1,7 @@
 //! `lunette-bench load`: an initiator that costs as little as possible, so that what is measured is the target.
 //!
 //! Sessions log in one after the other; then each thread serves its sessions from one epoll instance: one large read,
-//! all new commands in one write. What is read is thrown away unless a digest covers it.
+//! all new commands in one write. Long reads are thrown away in the kernel unless a digest covers them, or `--take` wants them.
 
 mod connection;
 mod pdu;
@@ -72,6 +72,9 @@ pub(crate) struct Options {
     /// CRC32C on headers, data or both
     #[arg(long, value_enum, default_value_t = DigestChoice::None)]
     digests: DigestChoice,
+    /// Take long reads into memory, too, as an initiator does and digests want it anyway
+    #[arg(long)]
+    take: bool,
     #[command(flatten)]
     chap: ChapOptions,
     /// A SYNCHRONIZE CACHE after so many writes of a session, when these have been answered

@@ -64,6 +64,7 @@ impl Worker {
         let mean_bytes = u32::midpoint(mix.smallest(), mix.largest());
         let discards = options.read_percent > 0
             && mean_bytes >= DISCARD_MEAN_BYTES
+            && !options.take
             && !Digests::from(options.digests).data;
         let shared = Shared { scratch, pattern, statistics, counted, discards };
         Ok(Self { sessions, connections: options.connections.into(), shared, waiter: prepared?, end })

@@ -48,9 +48,7 @@ impl CachedRange {
         let count = end.saturating_sub(start) as usize;
         let send = || retry_on_intr(|| rustix::fs::sendfile(&socket, &*self.file, Some(&mut offset), count));
         match self.volume.uncopied().watch(send) {
-            Ok(0) if count > 0 => {
-                Err(self.failed(io::Error::new(io::ErrorKind::UnexpectedEof, "the file became shorter")))
-            }
+            Ok(0) if count > 0 => Err(self.cut()),
             Ok(sent) => Ok(sent),
             // A socket never says these.
             Err(errno @ (Errno::IO | Errno::INVAL | Errno::NODATA | Errno::OVERFLOW)) => {
@@ -58,6 +56,29 @@ impl CachedRange {
             }
             Err(errno) => Err(SendError::Socket(errno.into())),
         }
+    }
+
+    /// Reads the bytes from `start` on, counted from the range's first, for somebody who has to look at them before they are sent. They
+    /// are within the length that was asked for.
+    ///
+    /// # Errors
+    /// [`SendError::Store`].
+    pub fn read(&self, start: u32, bytes: &mut [u8]) -> Result<(), SendError> {
+        let mut filled = 0;
+        while filled < bytes.len() {
+            let offset = self.offset + u64::from(start) + filled as u64;
+            let read = || retry_on_intr(|| rustix::io::pread(&*self.file, &mut bytes[filled..], offset));
+            match self.volume.uncopied().watch(read) {
+                Ok(0) => return Err(self.cut()),
+                Ok(count) => filled += count,
+                Err(errno) => return Err(self.failed(errno.into())),
+            }
+        }
+        Ok(())
+    }
+
+    fn cut(&self) -> SendError {
+        self.failed(io::Error::new(io::ErrorKind::UnexpectedEof, "the file became shorter"))
     }
 
     /// The next reads go the ordinary way, which can tell the initiator what is wrong.

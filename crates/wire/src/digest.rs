@@ -8,16 +8,40 @@ pub const DIGEST_LENGTH: usize = 4;
 /// CRC32C over `bytes`, as the four bytes that go on the wire.
 #[must_use]
 pub fn crc32c(bytes: &[u8]) -> [u8; DIGEST_LENGTH] {
-    // 32 bits by construction of the algorithm, so the cast loses nothing.
+    // 32 bits by construction of the algorithm.
     (crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32).to_le_bytes()
 }
 
 /// CRC32C over the concatenation of `parts`; for a data segment with its padding, or a header in two places.
 #[must_use]
 pub fn crc32c_of(parts: &[&[u8]]) -> [u8; DIGEST_LENGTH] {
-    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+    let mut digest = Crc32c::default();
     parts.iter().for_each(|part| digest.update(part));
-    (digest.finalize() as u32).to_le_bytes()
+    digest.bytes()
+}
+
+/// CRC32C over bytes that come one part after the other.
+#[derive(Debug, Clone)]
+pub struct Crc32c(Digest);
+
+impl Default for Crc32c {
+    fn default() -> Self {
+        Self(Digest::new(CrcAlgorithm::Crc32Iscsi))
+    }
+}
+
+impl Crc32c {
+    /// Adds `bytes` behind those that were added before.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The digest of all that was added, as the four bytes that go on the wire.
+    #[must_use]
+    pub fn bytes(&self) -> [u8; DIGEST_LENGTH] {
+        // 32 bits by construction of the algorithm, so the cast loses nothing.
+        (self.0.finalize() as u32).to_le_bytes()
+    }
 }
 
 #[cfg(test)]
@@ -50,5 +74,6 @@ mod tests {
     #[test]
     fn parts_are_their_concatenation() {
         assert_eq!(crc32c_of(&[b"abc", b"", b"defg"]), crc32c(b"abcdefg"));
+        assert_eq!(Crc32c::default().bytes(), crc32c(b""));
     }
 }

@@ -54,7 +54,7 @@ pub(crate) fn measure(stand: &Stand<'_>, findings: &mut Findings) -> Result<()> 
     let yardsticks = Yardsticks::on_file(stand, &image)?;
     let compared = compare(stand, "File in the page cache", &lunette, &yardsticks)?;
     drop(yardsticks);
-    findings.sections.extend([compared, digests(stand, &lunette)?]);
+    findings.sections.extend([compared, digests(stand, "a file in the page cache", &lunette)?]);
     lunette.stop()?;
 
     let memory = format!("mem:{}", stand.file_bytes());
@@ -62,6 +62,8 @@ pub(crate) fn measure(stand: &Stand<'_>, findings: &mut Findings) -> Result<()> 
     lunette.fill(stand)?;
     let yardsticks = Yardsticks::in_memory(stand, &memory, &image)?;
     findings.sections.insert(1, compare(stand, "Memory", &lunette, &yardsticks)?);
+    drop(yardsticks);
+    findings.sections.push(digests(stand, "memory", &lunette)?);
     lunette.stop()
 }
 
@@ -205,8 +207,9 @@ fn row(workload: &Workload, sides: &[Vec<Run>]) -> Row {
     )
 }
 
-/// Lunette with header and data digests beside Lunette without.
-fn digests(stand: &Stand<'_>, lunette: &Target) -> Result<Section> {
+/// Lunette with header and data digests beside Lunette without. Who checks a digest has to take the data into memory, so it does
+/// that without one, too, where the bar stands.
+fn digests(stand: &Stand<'_>, store: &str, lunette: &Target) -> Result<Section> {
     let plain: Vec<Workload> = [
         Workload::read(4 * KIB, 32),
         Workload::write(4 * KIB, 32),
@@ -216,22 +219,29 @@ fn digests(stand: &Stand<'_>, lunette: &Target) -> Result<Section> {
     .into_iter()
     .filter(|workload| stand.wants(&format!("digests {}", workload.title())))
     .collect();
-    let samples = interleave(stand.rounds(), plain.len(), 2, |row, side| {
-        let workload = Workload { digests: side == 1, ..plain[row].clone() };
+    let samples = interleave(stand.rounds(), plain.len(), 3, |row, side| {
+        let workload = match side {
+            0 => plain[row].clone(),
+            1 => Workload { takes: true, ..plain[row].clone() },
+            _ => Workload { digests: true, ..plain[row].clone() },
+        };
         lunette.load(stand, &workload, stand.until())
     })?;
-    let mut section = Section::new("Header and data digests");
+    let mut section = Section::new(format!("Header and data digests, {store}"));
     for (workload, sides) in plain.iter().zip(samples) {
         let block_bytes = workload.block_bytes;
         let unit = Unit::of_rate(block_bytes);
         let bar = if unit == Unit::PerSecond { DIGESTS_SMALL_BAR } else { DIGESTS_LARGE_BAR };
-        let ratio = Figure::ratio("ratio", &rates(&sides[1], block_bytes), &rates(&sides[0], block_bytes));
+        let [thrown, taken, digested] = [0, 1, 2].map(|side| rates(&sides[side], block_bytes));
+        let ratio = Figure::ratio("CRC32C / none", &digested, &taken);
         section.rows.push(Row::new(
             workload.title(),
             [
-                Figure::new("none", unit, Samples::of(rates(&sides[0], block_bytes))),
-                Figure::new("CRC32C", unit, Samples::of(rates(&sides[1], block_bytes))),
+                Figure::new("none, reads thrown away", unit, Samples::of(thrown.clone())),
+                Figure::new("none", unit, Samples::of(taken)),
+                Figure::new("CRC32C", unit, Samples::of(digested.clone())),
                 ratio.map(|figure| figure.with_bar(Some(bar))),
+                Figure::ratio("CRC32C / thrown away", &digested, &thrown),
             ],
         ));
     }

@@ -29,6 +29,8 @@ pub(crate) struct Workload {
     pub(crate) connections: u32,
     /// Header and data digests.
     pub(crate) digests: bool,
+    /// Long reads are taken into memory, and not thrown away in the kernel.
+    pub(crate) takes: bool,
     /// SYNCHRONIZE CACHE after so many writes; 0 is never.
     pub(crate) flush_every: u32,
     /// Lock step: `depth` commands in one write, the next when all are answered.
@@ -57,6 +59,7 @@ impl Default for Workload {
             sessions: 1,
             connections: 1,
             digests: false,
+            takes: false,
             flush_every: 0,
             burst: false,
             span_bytes: 0,
@@ -106,6 +109,9 @@ impl Workload {
         }
         if self.span_bytes > 0 {
             words.push(format!("--span-bytes={}", self.span_bytes));
+        }
+        if self.takes {
+            words.push("--take".to_owned());
         }
         if self.burst {
             words.push("--burst".to_owned());

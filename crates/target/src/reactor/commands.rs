@@ -25,8 +25,18 @@ const CACHED_SEND_BYTES_MIN: u32 = 32 << 10;
 /// Reads from this length on are sent from a store's memory, where a copy would cost more than slices of their own.
 const LENT_BYTES_MIN: u32 = 4 << 10;
 
+/// Reads from the first length on, in segments from the second one on, are digested as they are sent: below it short ones that share a
+/// write cost less.
+const DIGESTED_SEND_BYTES_MIN: (u32, u32) = (128 << 10, 64 << 10);
+
 /// Steps that commands go on by in one turn: the write, flush or comparison that follows a read or write, and some more.
 const STEPS_MAX: usize = 4;
+
+/// Data segments of a connection.
+struct Segments {
+    bytes_max: u32,
+    are_digested: bool,
+}
 
 impl Reactor {
     /// Lets the stores' results go through the device server until nothing more is finished at once. A command of many
@@ -165,10 +175,11 @@ impl Reactor {
     /// to look at the data. False: it must be read.
     fn answer_uncopied(&mut self, index: usize, id: TaskId, io: &Io) -> bool {
         let Io::Read { offset_bytes, length_bytes, inspected: false } = *io else { return false };
+        // No read that is shorter is worth the questions.
         if length_bytes < LENT_BYTES_MIN {
             return false;
         }
-        let Some(segment_max) = self.uncopied_segment_max(index, id) else { return false };
+        let Some(segments) = self.uncopied_segments(index, id) else { return false };
         let Some(session) = self.sessions.get_mut(index) else { return false };
         let Some(attachment) = &session.attachment else { return false };
         let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut) else {
@@ -178,7 +189,13 @@ impl Reactor {
         let volume = command.unit_index().and_then(|unit| attachment.target.volumes.get(unit));
         let Some(volume) = volume else { return false };
         let is_lent = volume.lends();
-        if !is_lent && length_bytes.min(segment_max) < CACHED_SEND_BYTES_MIN
+        let (length_min, segment_min) = match (segments.are_digested, is_lent) {
+            (true, _) => DIGESTED_SEND_BYTES_MIN,
+            (false, false) => (CACHED_SEND_BYTES_MIN, CACHED_SEND_BYTES_MIN),
+            (false, true) => (LENT_BYTES_MIN, 0),
+        };
+        if length_bytes < length_min
+            || segments.bytes_max < segment_min
             || !command.may_send_later(&attachment.nexus)
         {
             return false;
@@ -200,18 +217,19 @@ impl Reactor {
         true
     }
 
-    /// The longest data segment, in bytes, of the connection to which a command's data may go as it lies in its store. `None` where that
-    /// must not be: a digest would have to look at the data, and what is kept to be sent again must not change meanwhile
-    /// (docs/decisions/0017).
-    fn uncopied_segment_max(&self, index: usize, id: TaskId) -> Option<u32> {
+    /// The data segments of the connection to which a command's data may go as it lies in its store. `None` where that must not be: what
+    /// is kept to be sent again must not change meanwhile (docs/decisions/0017).
+    fn uncopied_segments(&self, index: usize, id: TaskId) -> Option<Segments> {
         let session = self.sessions.get(index)?;
         if session.core.parameters().error_recovery_level > 0 {
             return None;
         }
         let link = session.link(session.core.task(id)?.cid?)?;
         let connection = self.connections.get(link.token.index)?;
-        let is_plain = connection.token == link.token && !connection.digests.data;
-        is_plain.then(|| session.core.max_send_data_segment_length(link.cid))
+        (connection.token == link.token).then(|| Segments {
+            bytes_max: session.core.max_send_data_segment_length(link.cid),
+            are_digested: connection.digests.data,
+        })
     }
 
     /// Hands an operation to the engine of the task's volume, or of the volume of unit `naa`.

@@ -1,7 +1,7 @@
 //! What is around the data of a PDU on the wire (RFC 7143, 11.1, 11.2): the header and its digest before it, padding and a digest behind
 //! it.
 
-use lunette_wire::digest::{DIGEST_LENGTH, crc32c, crc32c_of};
+use lunette_wire::digest::{Crc32c, DIGEST_LENGTH, crc32c, crc32c_of};
 use lunette_wire::frame::{Digests, padding};
 use lunette_wire::{BHS_LENGTH, Bhs};
 
@@ -35,6 +35,7 @@ impl Head {
 }
 
 /// What pads the data, and the digest of both.
+#[derive(Clone, Copy)]
 pub(super) struct Tail {
     bytes: [u8; TAIL_LENGTH_MAX],
     length: u8,
@@ -60,6 +61,19 @@ impl Tail {
     /// Behind data that has no digest.
     pub(super) fn padding(data_length: usize) -> Self {
         Self { bytes: [0; TAIL_LENGTH_MAX], length: padding(data_length) as u8 }
+    }
+
+    /// Behind data that is not known yet: [`Self::set_digest`] comes before it is sent.
+    pub(super) fn awaited(data_length: usize, digests: Digests) -> Self {
+        Self { bytes: [0; TAIL_LENGTH_MAX], length: Self::length(data_length, digests) as u8 }
+    }
+
+    /// Puts the digest where it goes: that of the data, and of the padding.
+    pub(super) fn set_digest(&mut self, data: &Crc32c) {
+        let pad = usize::from(self.length) - DIGEST_LENGTH;
+        let mut digest = data.clone();
+        digest.update(&ZEROES[..pad]);
+        self.bytes[pad..pad + DIGEST_LENGTH].copy_from_slice(&digest.bytes());
     }
 
     pub(super) fn bytes(&self) -> &[u8] {

@@ -1,41 +1,24 @@
 //! The way out: PDUs in order, sent with as few vectored writes as the socket allows.
 //!
 //! A PDU's data is never copied here: it stays in the command's buffer, in the page cache, in the memory of its store, or in the strip
-//! that it was read to, until the socket has taken it.
+//! that it was read to, until the socket has taken it. Only what lies in the page cache and has a digest is read when its turn comes.
 
-use std::cell::OnceCell;
 use std::collections::VecDeque;
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::TcpStream;
 
-use lunette_block::{CachedRange, Lent, LentRange, SendError};
+use lunette_block::{CachedRange, LentRange, SendError};
 use lunette_iscsi::session::Payload;
 use lunette_wire::Bhs;
+use lunette_wire::digest::Crc32c;
 use lunette_wire::frame::Digests;
-use rustix::io::retry_on_intr;
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
 use super::framing::{Head, Tail};
 use super::session::{Medium, Segment};
 use super::strip::Strip;
 
-/// Slices that go into one write: about 80 PDUs with data, which is more than a socket takes at once.
-const SLICES_MAX: usize = 240;
-
-/// Most writes have fewer, and a large array costs some hundred instructions before anything is in it.
-const SLICES_FEW: usize = 12;
-
-/// Pieces that stores lend for one write: more than a socket takes at once of long reads.
-const LENT_MAX: usize = 80;
-
-/// Who writes to what is lent waits until the write to the socket is done: so much of lent data is some 100 microseconds.
-const LENT_BYTES_MAX: usize = 1 << 20;
-
 /// A quarter of the second-level cache of the processors of the day.
 const EAGER_SEND_BYTES: usize = 256 << 10;
-
-/// Header, data, and what follows the data.
-const PARTS: usize = 3;
 
 enum Body {
     None,
@@ -99,6 +82,8 @@ struct QueuedPdu {
     /// Bytes of all parts.
     length: usize,
     body: Body,
+    /// Its data is digested as it goes out.
+    is_digested_late: bool,
 }
 
 impl QueuedPdu {
@@ -112,18 +97,18 @@ impl QueuedPdu {
             }
         };
         let head = Head::of(bhs, digests);
-        // What is not in a buffer is offered to connections without data digests only.
-        let tail = if body.cached().is_some() || body.lent().is_some() {
-            Tail::padding(body.length())
-        } else {
-            Tail::of(body.bytes(), digests)
-        };
+        let is_uncopied = body.cached().is_some() || body.lent().is_some();
+        let tail =
+            if is_uncopied { Tail::awaited(body.length(), digests) } else { Tail::of(body.bytes(), digests) };
         let length = head.bytes().len() + body.length() + tail.bytes().len();
-        Self { head, tail, length, body }
+        Self { head, tail, length, body, is_digested_late: is_uncopied && digests.data }
     }
 
-    /// Where the bytes lie that come after the first `sent` ones, if that is the page cache.
+    /// Where the bytes lie that come after the first `sent` ones, if the kernel takes them from the page cache.
     fn cached_after(&self, sent: usize) -> Option<(&CachedRange, usize, usize)> {
+        if self.is_digested_late {
+            return None;
+        }
         let (range, start, end) = self.body.cached()?;
         let start = start + sent.checked_sub(self.head.bytes().len())?;
         (start < end).then_some((range, start, end))
@@ -153,6 +138,10 @@ impl Queued {
         }
     }
 
+    fn is_digested_late(&self) -> bool {
+        matches!(self, Self::Pdu(pdu) if pdu.is_digested_late)
+    }
+
     fn cached_after(&self, sent: usize) -> Option<(&CachedRange, usize, usize)> {
         match self {
             Self::Pdu(pdu) => pdu.cached_after(sent),
@@ -172,89 +161,6 @@ pub(super) enum Progress {
     Partial,
 }
 
-/// What one write is made of: slices of what is queued, and of what stores lend for it.
-struct Gathered<'s, 'a, 'q> {
-    slices: &'s mut [IoSlice<'a>],
-    count: usize,
-    offered: usize,
-    /// Some more may be offered.
-    bytes_max: usize,
-    /// Kept until the write is done.
-    lent: &'a [OnceCell<Lent<'q>>],
-    lent_count: usize,
-    lent_bytes: usize,
-    /// The data of the last PDU comes next, from the page cache.
-    ends_at_cached: bool,
-}
-
-impl<'a, 'q: 'a> Gathered<'_, 'a, 'q> {
-    /// Room for the parts of another PDU.
-    const fn has_room(&self) -> bool {
-        self.count + PARTS <= self.slices.len() && self.offered < self.bytes_max
-    }
-
-    fn add(&mut self, bytes: &'a [u8]) {
-        if !bytes.is_empty() {
-            self.slices[self.count] = IoSlice::new(bytes);
-            self.count += 1;
-            self.offered += bytes.len();
-        }
-    }
-
-    /// Adds what comes after the first `skip` bytes; false where the write ends with it, or within it.
-    fn add_strip(&mut self, strip: &'q Strip, skip: usize) -> bool {
-        let rest = strip.bytes().get(skip..).unwrap_or_default();
-        let offered = rest.len().min(self.bytes_max - self.offered);
-        self.add(&rest[..offered]);
-        offered == rest.len()
-    }
-
-    /// The same.
-    fn add_pdu(&mut self, pdu: &'q QueuedPdu, skip: usize) -> bool {
-        self.add(pdu.head.bytes().get(skip..).unwrap_or_default());
-        let skip = skip.saturating_sub(pdu.head.bytes().len());
-        let length = pdu.body.length();
-        if skip < length {
-            if let Some((range, start, end)) = pdu.body.lent() {
-                if !self.add_lent(range, start + skip, end) {
-                    return false;
-                }
-            } else if pdu.body.cached().is_some() {
-                self.ends_at_cached = true;
-                return false;
-            } else {
-                self.add(pdu.body.bytes().get(skip..).unwrap_or_default());
-            }
-        }
-        self.add(pdu.tail.bytes().get(skip.saturating_sub(length)..).unwrap_or_default());
-        true
-    }
-
-    /// Adds the bytes from `start` to `end` of a range, piece by piece; false where they are not all of them.
-    fn add_lent(&mut self, range: &'q LentRange, mut start: usize, end: usize) -> bool {
-        while start < end {
-            let bytes_left =
-                (LENT_BYTES_MAX - self.lent_bytes).min(self.bytes_max.saturating_sub(self.offered));
-            let piece_end = end.min(start + bytes_left);
-            // The last slice is for what follows the data.
-            let has_slice = self.count + 1 < self.slices.len();
-            let Some(place) = self.lent.get(self.lent_count).filter(|_| has_slice && bytes_left > 0) else {
-                return false;
-            };
-            // Who has something that was lent must not wait for more: the next write begins with this piece, and may. A range of a volume
-            // has a length of 32 bits.
-            let waits = self.lent_count == 0;
-            let Some(piece) = range.lend(start as u32, piece_end as u32, waits) else { return false };
-            self.lent_count += 1;
-            let bytes = place.get_or_init(|| piece).bytes();
-            self.add(bytes);
-            self.lent_bytes += bytes.len();
-            start += bytes.len();
-        }
-        true
-    }
-}
-
 /// What is queued for one connection.
 #[derive(Default)]
 pub(super) struct Transmitter {
@@ -265,6 +171,10 @@ pub(super) struct Transmitter {
     queued_bytes: usize,
     /// Bytes of data segments in the queue that no buffer pool counts.
     owned_bytes: usize,
+    /// How many in the queue are digested as they go out.
+    digested_late: usize,
+    /// Of what has gone out of the data of the first one, if it is one of those.
+    digest: Crc32c,
     /// The socket took less than it was offered when it was last tried.
     is_blocked: bool,
     /// The socket has since taken bytes after it had been blocked: the peer has taken what was before them.
@@ -283,6 +193,7 @@ impl Transmitter {
         let pdu = QueuedPdu::new(bhs, payload, digests);
         self.queued_bytes += pdu.length;
         self.owned_bytes += pdu.body.owned_length();
+        self.digested_late += usize::from(pdu.is_digested_late);
         self.queue.push_back(Queued::Pdu(pdu));
     }
 
@@ -390,60 +301,14 @@ impl Transmitter {
 
     /// Writes what is in memory, up to the first PDU whose data is not; answers how much there was, and how much of it
     /// the socket took.
-    fn send_gathered(&self, socket: &TcpStream, bytes_max: usize) -> (usize, Result<usize, SendError>) {
-        if self.queue.len() * PARTS <= SLICES_FEW {
-            let lent = [const { OnceCell::new() }; SLICES_FEW];
-            self.send_slices(&lent, &mut [IoSlice::new(&[]); SLICES_FEW], socket, bytes_max)
+    fn send_gathered(&mut self, socket: &TcpStream, bytes_max: usize) -> (usize, Result<usize, SendError>) {
+        if self.digested_late > 0 {
+            let digest = std::mem::take(&mut self.digest);
+            let (sent, digest) = gathered::send_digested(&self.queue, self.sent, socket, bytes_max, digest);
+            self.digest = digest;
+            sent
         } else {
-            let lent = [const { OnceCell::new() }; LENT_MAX];
-            self.send_slices(&lent, &mut [IoSlice::new(&[]); SLICES_MAX], socket, bytes_max)
-        }
-    }
-
-    /// What is lent is given back by the caller, as soon as this is done.
-    fn send_slices<'a, 'q: 'a>(
-        &'q self,
-        lent: &'a [OnceCell<Lent<'q>>],
-        slices: &mut [IoSlice<'a>],
-        socket: &TcpStream,
-        bytes_max: usize,
-    ) -> (usize, Result<usize, SendError>) {
-        let mut gathered = Gathered {
-            slices,
-            count: 0,
-            offered: 0,
-            bytes_max,
-            lent,
-            lent_count: 0,
-            lent_bytes: 0,
-            ends_at_cached: false,
-        };
-        self.gather(&mut gathered);
-        let Gathered { slices, count, offered, ends_at_cached, .. } = gathered;
-        if offered == 0 {
-            let error = io::Error::other("it does not lend what it has offered");
-            return (0, Err(SendError::Store(error)));
-        }
-        // The header and the data from the page cache are to share segments.
-        let flags = if ends_at_cached { SendFlags::NOSIGNAL | SendFlags::MORE } else { SendFlags::NOSIGNAL };
-        let written =
-            retry_on_intr(|| sendmsg(socket, &slices[..count], &mut SendAncillaryBuffer::default(), flags));
-        (offered, written.map_err(|errno| SendError::Socket(errno.into())))
-    }
-
-    fn gather<'a, 'q: 'a>(&'q self, gathered: &mut Gathered<'_, 'a, 'q>) {
-        // Only the first can have been sent in part.
-        let mut skip = self.sent;
-        for queued in &self.queue {
-            let goes_on = gathered.has_room()
-                && match queued {
-                    Queued::Pdu(pdu) => gathered.add_pdu(pdu, skip),
-                    Queued::Strip(strip) => gathered.add_strip(strip, skip),
-                };
-            if !goes_on {
-                return;
-            }
-            skip = 0;
+            gathered::send(&self.queue, self.sent, socket, bytes_max)
         }
     }
 
@@ -457,11 +322,13 @@ impl Transmitter {
             left -= length;
             self.queued_bytes -= length;
             self.owned_bytes -= first.owned_length();
+            self.digested_late -= usize::from(first.is_digested_late());
             self.queue.pop_front();
         }
         self.sent = left;
     }
 }
 
+mod gathered;
 #[cfg(test)]
 mod tests;
