@@ -8,12 +8,8 @@ use std::time::Instant;
 use crate::spec::EngineKind;
 use crate::volume::{Volume, shielded};
 
-/// A chunk of the memory store: some 12 microseconds.
-const MEMORY_PIECE_BYTES: usize = 64 << 10;
-
-/// Each write into the page cache costs work of the file system: 512 KiB in pieces of this length take ext4 a tenth longer than in one,
-/// in pieces of 64 KiB a quarter to a half (docs/decisions/0045).
-const CACHE_PIECE_BYTES: usize = 128 << 10;
+/// A chunk of the memory store, and half of what is written to ext4 at a time: some 12 microseconds (docs/decisions/0045, 0046).
+const PIECE_BYTES: usize = 64 << 10;
 
 impl Volume {
     /// Whether asking is worth while at all: the store is memory, or its engine uses the page cache without waiting.
@@ -24,14 +20,12 @@ impl Volume {
     /// Bytes of a write that are worth a call of [`Self::write_at_once`] of their own, where a write of `length_bytes` would be a copy
     /// on the submitting thread but for what makes it stable. `None` where it would be something else.
     pub fn copied_piece_bytes(&self, length_bytes: usize) -> Option<usize> {
-        if self.store().in_memory() {
-            return Some(MEMORY_PIECE_BYTES);
-        }
-        let is_copied = length_bytes <= super::INLINE_BYTES_MAX
-            && self.engine() == EngineKind::Threads
-            && self.store().buffers_writes()
-            && self.pace().inline_allowed(Instant::now());
-        is_copied.then_some(CACHE_PIECE_BYTES)
+        let is_copied = self.store().in_memory()
+            || length_bytes <= super::INLINE_BYTES_MAX
+                && self.engine() == EngineKind::Threads
+                && self.store().buffers_writes()
+                && self.pace().inline_allowed(Instant::now());
+        is_copied.then_some(PIECE_BYTES)
     }
 
     /// Reads if that cannot wait, at most [`super::INLINE_BYTES_MAX`]. False: the operation is to be submitted; `buffer` may
