@@ -50,10 +50,7 @@ impl CachedRange {
         match self.volume.uncopied().watch(send) {
             Ok(0) if count > 0 => Err(self.cut()),
             Ok(sent) => Ok(sent),
-            // A socket never says these.
-            Err(errno @ (Errno::IO | Errno::INVAL | Errno::NODATA | Errno::OVERFLOW)) => {
-                Err(self.failed(errno.into()))
-            }
+            Err(errno) if is_of_store(errno) => Err(self.failed(errno.into())),
             Err(errno) => Err(SendError::Socket(errno.into())),
         }
     }
@@ -71,7 +68,9 @@ impl CachedRange {
             match self.volume.uncopied().watch(read) {
                 Ok(0) => return Err(self.cut()),
                 Ok(count) => filled += count,
-                Err(errno) => return Err(self.failed(errno.into())),
+                Err(errno) if is_of_store(errno) => return Err(self.failed(errno.into())),
+                // Short of memory, say: others may have more luck.
+                Err(errno) => return Err(SendError::Store(errno.into())),
             }
         }
         Ok(())
@@ -86,6 +85,11 @@ impl CachedRange {
         self.volume.uncopied().fail();
         SendError::Store(error)
     }
+}
+
+/// What a store says that cannot bring its data, and a socket never does.
+const fn is_of_store(errno: Errno) -> bool {
+    matches!(errno, Errno::IO | Errno::INVAL | Errno::NODATA | Errno::OVERFLOW)
 }
 
 #[cfg(test)]

@@ -32,8 +32,8 @@ const EXT4_WRITE_BYTES_MAX: usize = 128 << 10;
 pub(crate) struct KernelFile {
     fd: Arc<OwnedFd>,
     direct: Option<Direct>,
-    /// Bytes that one call writes into the page cache.
-    write_bytes_max: usize,
+    /// Bytes that one call writes into the page cache, if they are to be few.
+    write_bytes_max: Option<usize>,
     /// Made by the first short read.
     mapping: OnceLock<Option<Mapping>>,
     nowait_refused: AtomicBool,
@@ -43,10 +43,10 @@ pub(crate) struct KernelFile {
 /// Since Linux 6.16 ext4 keeps what comes with one write in one piece of the page cache, up to 2 MiB, and looks at all blocks of that
 /// piece whenever a part of it is written: what a 512-KiB write leaves makes each later short write two to three times as dear
 /// (docs/decisions/0046).
-fn write_bytes_max(file: &OwnedFd) -> usize {
+fn write_bytes_max(file: &OwnedFd) -> Option<usize> {
     const EXT4_MAGIC: u32 = 0xef53;
     let is_ext4 = rustix::fs::fstatfs(file).is_ok_and(|stat| stat.f_type as u32 == EXT4_MAGIC);
-    if is_ext4 { EXT4_WRITE_BYTES_MAX } else { usize::MAX }
+    is_ext4.then_some(EXT4_WRITE_BYTES_MAX)
 }
 
 /// An image is as long as when it was opened unless somebody truncated it.
@@ -138,7 +138,7 @@ impl KernelFile {
         let mut done = 0;
         while done < data.len() {
             let at = offset + done as u64;
-            let piece = &data[done..data.len().min(done.saturating_add(self.write_bytes_max))];
+            let piece = &data[done..data.len().min(done + self.write_bytes(at))];
             let count = retry_on_intr(|| rustix::io::pwrite(&self.fd, piece, at))?;
             if count == 0 {
                 return Err(Errno::IO.into());
@@ -146,6 +146,14 @@ impl KernelFile {
             done += count;
         }
         Ok(())
+    }
+
+    /// What one call writes from `offset` on. It ends where blocks do: the kernel would have to read one of which only a part is written.
+    fn write_bytes(&self, offset: u64) -> usize {
+        match self.write_bytes_max {
+            Some(bytes_max) => bytes_max - (offset % bytes_max as u64) as usize,
+            None => usize::MAX >> 1,
+        }
     }
 
     /// Only past the page cache, where the kernel does such writes.
@@ -280,6 +288,22 @@ mod tests {
         let read = |length| file.read_cached(4096, &mut vec![0; length]).unwrap();
         assert_eq!((read(128 << 10), mapping.was_read()), (128 << 10, false));
         assert_eq!((read(4096), mapping.was_read()), (4096, true));
+    }
+
+    #[test]
+    fn calls_that_write_end_where_blocks_do() {
+        let mut file = file_of(&[9; 4096]);
+        file.write_bytes_max = Some(EXT4_WRITE_BYTES_MAX);
+        let max = EXT4_WRITE_BYTES_MAX as u64;
+        let bytes = [0, 512, max - 1, max, 5 * max + 4096].map(|offset| file.write_bytes(offset) as u64);
+        assert_eq!(bytes, [max, max - 512, 1, max, max - 4096]);
+        let data: Vec<u8> = (0..3 * max as u32 + 77)
+            .map(|index| index.wrapping_mul(2_654_435_761).to_le_bytes()[3])
+            .collect();
+        file.write_at(1000, &data).unwrap();
+        let mut read = vec![0; data.len()];
+        file.read_at(1000, &mut read).unwrap();
+        assert!(read == data);
     }
 
     /// As before Linux 6.5, and in containers whose filter does not know the call.

@@ -227,7 +227,10 @@ impl Reactor {
         let link = session.link(session.core.task(id)?.cid?)?;
         let connection = self.connections.get(link.token.index)?;
         (connection.token == link.token).then(|| Segments {
-            bytes_max: session.core.max_send_data_segment_length(link.cid),
+            bytes_max: session
+                .core
+                .max_send_data_segment_length(link.cid)
+                .min(session.core.parameters().max_burst_length),
             are_digested: connection.digests.data,
         })
     }

@@ -67,7 +67,9 @@ impl Storing {
 impl Held {
     /// Copies the next piece; its length in bytes. `None` where the engine has to do what is left.
     fn copy(&mut self) -> Option<usize> {
-        let piece = self.range.start..self.range.end.min(self.range.start + self.piece_bytes);
+        // It ends where a piece of the volume does: see the file store.
+        let length = self.piece_bytes - (self.offset % self.piece_bytes as u64) as usize;
+        let piece = self.range.start..self.range.end.min(self.range.start + length);
         let is_last = piece.end == self.range.end;
         let data = self.buffer.get(piece.clone())?;
         if !self.volume.write_at_once(self.offset, data, self.stable && is_last) {

@@ -12,6 +12,8 @@ use lunette_iscsi::session::Payload;
 use lunette_wire::Bhs;
 use lunette_wire::digest::Crc32c;
 use lunette_wire::frame::Digests;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::retry_on_intr;
 
 use super::framing::{Head, Tail};
 use super::session::{Medium, Segment};
@@ -101,7 +103,8 @@ impl QueuedPdu {
         let tail =
             if is_uncopied { Tail::awaited(body.length(), digests) } else { Tail::of(body.bytes(), digests) };
         let length = head.bytes().len() + body.length() + tail.bytes().len();
-        Self { head, tail, length, body, is_digested_late: is_uncopied && digests.data }
+        let is_digested_late = is_uncopied && digests.data && body.length() > 0;
+        Self { head, tail, length, body, is_digested_late }
     }
 
     /// Where the bytes lie that come after the first `sent` ones, if the kernel takes them from the page cache.
@@ -175,6 +178,8 @@ pub(super) struct Transmitter {
     digested_late: usize,
     /// Of what has gone out of the data of the first one, if it is one of those.
     digest: Crc32c,
+    /// What the socket last took of a write with such data, if that was less than it was offered.
+    digested_bytes_taken: Option<usize>,
     /// The socket took less than it was offered when it was last tried.
     is_blocked: bool,
     /// The socket has since taken bytes after it had been blocked: the peer has taken what was before them.
@@ -266,6 +271,10 @@ impl Transmitter {
             return Ok(if self.is_blocked { Progress::Blocked } else { Progress::Partial });
         }
         let was_blocked = std::mem::replace(&mut self.is_blocked, true);
+        // To read and digest for nothing costs more than to ask.
+        if was_blocked && self.digested_late > 0 && !has_room(socket) {
+            return Ok(Progress::Blocked);
+        }
         let mut sent = 0;
         while let Some(first) = self.queue.front() {
             if sent >= bytes_max {
@@ -302,14 +311,21 @@ impl Transmitter {
     /// Writes what is in memory, up to the first PDU whose data is not; answers how much there was, and how much of it
     /// the socket took.
     fn send_gathered(&mut self, socket: &TcpStream, bytes_max: usize) -> (usize, Result<usize, SendError>) {
-        if self.digested_late > 0 {
-            let digest = std::mem::take(&mut self.digest);
-            let (sent, digest) = gathered::send_digested(&self.queue, self.sent, socket, bytes_max, digest);
-            self.digest = digest;
-            sent
-        } else {
-            gathered::send(&self.queue, self.sent, socket, bytes_max)
+        if self.digested_late == 0 {
+            return gathered::send(&self.queue, self.sent, socket, bytes_max);
         }
+        // What it does not take is read anew, so it is not offered much more than it took.
+        let likely =
+            self.digested_bytes_taken.map_or(usize::MAX, |taken| (2 * taken).max(EAGER_SEND_BYTES / 4));
+        let digest = std::mem::take(&mut self.digest);
+        let ((offered, written), digest) =
+            gathered::send_digested(&self.queue, self.sent, socket, bytes_max.min(likely), digest);
+        self.digest = digest;
+        if let Ok(written) = written {
+            let is_cut = written < offered;
+            self.digested_bytes_taken = (is_cut || likely < gathered::DIGESTED_BYTES_MAX).then_some(written);
+        }
+        (offered, written)
     }
 
     fn advance(&mut self, written: usize) {
@@ -327,6 +343,13 @@ impl Transmitter {
         }
         self.sent = left;
     }
+}
+
+/// Whether a socket that was full takes something again.
+fn has_room(socket: &TcpStream) -> bool {
+    let mut events = [PollFd::new(socket, PollFlags::OUT)];
+    // Where that cannot be told, the write tells it.
+    retry_on_intr(|| poll(&mut events, Some(&Timespec::default()))).map_or(true, |ready| ready > 0)
 }
 
 mod gathered;

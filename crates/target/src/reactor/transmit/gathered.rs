@@ -31,9 +31,12 @@ const LENT_MAX: usize = 80;
 /// Who writes to what is lent waits until the write to the socket is done: so much of lent data is some 100 microseconds.
 const LENT_BYTES_MAX: usize = 1 << 20;
 
-/// What is read for one write: half of the second-level cache of the processors of the day. Of less, each write costs more than it saves
-/// (docs/decisions/0011).
-const READ_BYTES_MAX: usize = 512 << 10;
+/// What is read or lent, and digested, for one write: half of the second-level cache of the processors of the day. Of less, each write
+/// costs more than it saves (docs/decisions/0011).
+pub(super) const DIGESTED_BYTES_MAX: usize = 512 << 10;
+
+/// What may be around that in a write: headers, digests, short answers.
+const AROUND_BYTES_MAX: usize = 4 << 10;
 
 /// PDUs that are digested for one write.
 const DIGESTED_MAX: usize = 8;
@@ -185,6 +188,10 @@ impl<'s, 'a, 'q: 'a> Gathered<'s, 'a, 'q> {
 
     /// Adds the bytes from `start` to `end` of a range, which are read for that; false where they are not all of them.
     fn add_read(&mut self, range: &CachedRange, start: usize, end: usize) -> bool {
+        // To read may be to wait for the disk, and who has something that was lent must not wait: the next write begins with this.
+        if self.lent_count > 0 {
+            return false;
+        }
         let has_slice = self.count + 1 < self.slices.len();
         let room = self.late.room.len().min(self.bytes_max.saturating_sub(self.offered));
         let count = (end - start).min(if has_slice { room } else { 0 });
@@ -308,10 +315,11 @@ pub(super) fn send_digested(
     digest: Crc32c,
 ) -> ((usize, Result<usize, SendError>), Crc32c) {
     ROOM.with_borrow_mut(|room| {
-        room.resize(READ_BYTES_MAX, 0);
+        room.resize(DIGESTED_BYTES_MAX, 0);
         let lent = [const { OnceCell::new() }; LENT_MAX];
         let places = [const { OnceCell::new() }; DIGESTED_MAX];
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let bytes_max = bytes_max.min(DIGESTED_BYTES_MAX + AROUND_BYTES_MAX);
         let mut gathered = Gathered::new(&mut slices, &lent, bytes_max);
         gathered.late = Late { places: &places, room, digest: Some(digest.clone()), ..Late::default() };
         gathered.gather(queue, sent);

@@ -344,6 +344,9 @@ fn go_out_in_order(digests: Digests) {
     let (near, mut far) = sockets();
 
     let mut cached = Segment::Medium(Medium::Cached { range, _held: None });
+    let in_memory = memory();
+    Hand::new(&in_memory).write(0, &bytes);
+    let mut lent = lent(&in_memory);
     let mut transmitter = Transmitter::default();
     let mut expected = Vec::new();
     let expect = |expected: &mut Vec<u8>, index: u8, data: &[u8]| {
@@ -359,6 +362,9 @@ fn go_out_in_order(digests: Digests) {
         let payload = Payload::Buffer { data: cached.share(), start: *start as u32, length: *length as u32 };
         transmitter.push(&[2 * index as u8 + 1; BHS_LENGTH], payload, digests);
         expect(&mut expected, 2 * index as u8 + 1, &bytes[*start..start + length]);
+        let payload = Payload::Buffer { data: lent.share(), start: *start as u32, length: *length as u32 };
+        transmitter.push(&[50; BHS_LENGTH], payload, digests);
+        expect(&mut expected, 50, &bytes[*start..start + length]);
         let small = vec![7; 5 + index];
         expect(&mut expected, 2 * index as u8 + 2, &small);
         transmitter.push(&[2 * index as u8 + 2; BHS_LENGTH], Payload::Bytes(small), digests);
@@ -447,4 +453,36 @@ fn digests_are_of_what_was_sent_although_the_store_changes() {
             is_over.store(true, Ordering::Relaxed);
         });
     }
+}
+
+#[test]
+fn for_a_full_socket_nothing_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let (volume, _) = volume(&directory);
+    let Some(range) = volume.cached(0, CACHED_BYTES as u32) else {
+        return lunette_skip::record_lacking("this kernel does not tell what its page cache has");
+    };
+    let (near, mut far) = sockets();
+    let mut data = Segment::Medium(Medium::Cached { range, _held: None });
+    let mut transmitter = Transmitter::default();
+    let digests = Digests { header: false, data: true };
+    while !transmitter.is_blocked() {
+        let payload = Payload::Buffer { data: data.share(), start: 0, length: CACHED_BYTES as u32 };
+        transmitter.push(&[1; BHS_LENGTH], payload, digests);
+        transmitter.send(&near, usize::MAX).unwrap();
+    }
+    // Whoever read would see it.
+    File::options().write(true).open(directory.path().join("image")).unwrap().set_len(0).unwrap();
+    for _ in 0..3 {
+        assert_eq!(transmitter.send(&near, usize::MAX).unwrap(), Progress::Blocked);
+    }
+    let mut taken = vec![0; 1 << 20];
+    let error = loop {
+        assert!(far.read(&mut taken).unwrap() > 0);
+        match transmitter.send(&near, usize::MAX) {
+            Ok(progress) => assert_eq!(progress, Progress::Blocked),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, SendError::Store(_)), "{error}");
 }
