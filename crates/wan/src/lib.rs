@@ -8,6 +8,7 @@
 //! ([`Emulator::set_warden`]) where there is one, and found by the mark that they have where not even that could do it ([`leftovers`]).
 
 mod accuracy;
+mod bulk;
 mod carrier;
 mod connections;
 mod device;
@@ -27,6 +28,7 @@ mod warden;
 mod watcher;
 
 pub use accuracy::{Ceiling, Figure, Means, ceiling, measure};
+pub use bulk::Bulk;
 pub use connections::{TcpConnection, tcp_connections};
 pub use direction::Statistics;
 pub use emulator::{Emulator, End, FAR, NEAR};

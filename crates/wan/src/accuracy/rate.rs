@@ -1,7 +1,7 @@
 //! How much a link lets through that is asked for more: by datagrams, and where this machine cannot send so many of them, by TCP.
 
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::io;
+use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,8 @@ use lunette_link::{Link, Loss, Shape};
 
 use super::source::{batch, source};
 use super::{CONFIDENCE, Figure, HEADERS, Means, TOLERANCE, Way, line_bytes};
-use crate::emulator::{Emulator, FAR, NEAR};
+use crate::bulk::Bulk;
+use crate::emulator::Emulator;
 
 /// How long a link that is asked for more than its rate is looked at.
 const RATE_TIME: Duration = Duration::from_secs(2);
@@ -121,26 +122,9 @@ fn is_clean(shape: &Shape) -> bool {
 /// What TCP carries of the line, in bits per second: of each full segment the data comes, and the packet has been on it. Shorter ones make
 /// it less than it was, and never more.
 fn stream(emulator: &Emulator, way: Way, shape: &Shape, link: &Link) -> io::Result<f64> {
-    let (near, far) = ((emulator.near(), NEAR), (emulator.far(), FAR));
-    let (from, to) = if way == Way::Up { (near, far) } else { (far, near) };
-    let listener = to.0.within(|| TcpListener::bind((to.1.ipv4, 0)))?;
-    let address = listener.local_addr()?;
-    let sender = from.0.within(|| TcpStream::connect_timeout(&address, TCP_PATIENCE))?;
-    let receiver = listener.accept()?.0;
-    receiver.set_read_timeout(Some(TCP_PATIENCE))?;
-    let (warm_up, time) = (RATE_TIME / 4 + link.round_trip() * TCP_ROUND_TRIPS, RATE_TIME);
-    let data_per_s = thread::scope(|scope| {
-        let sending = scope.spawn(|| {
-            let data = vec![0; 256 << 10];
-            while (&sender).write_all(&data).is_ok() {}
-        });
-        let came = come(&receiver, warm_up, time);
-        // The sender's next call fails, which is its end.
-        let _ = receiver.shutdown(Shutdown::Both);
-        let _ = sender.shutdown(Shutdown::Both);
-        sending.join().map_err(|_| io::Error::other("a sender panicked"))?;
-        came
-    })?;
+    let bulk = Bulk::connect(emulator, way == Way::Up, None)?;
+    let warm_up = RATE_TIME / 4 + link.round_trip() * TCP_ROUND_TRIPS;
+    let data_per_s = bulk.carry(warm_up, RATE_TIME, &AtomicBool::default())?;
     let line = f64::from(link.mtu) + f64::from(shape.overhead_bytes);
     Ok(data_per_s * 8.0 / f64::from(segment_bytes(link.mtu)) * line)
 }
@@ -149,34 +133,6 @@ fn stream(emulator: &Emulator, way: Way, shape: &Shape, link: &Link) -> io::Resu
 const fn segment_bytes(mtu: u16) -> u16 {
     const IPV4_TCP_TIME: u16 = 20 + 20 + 12;
     mtu - IPV4_TCP_TIME
-}
-
-/// How long a connection may do nothing.
-const TCP_PATIENCE: Duration = Duration::from_secs(10);
-
-/// Bytes in a second that come for a time after a warm-up.
-fn come(mut stream: &TcpStream, warm_up: Duration, time: Duration) -> io::Result<f64> {
-    let mut room = vec![0; 256 << 10];
-    let began = Instant::now();
-    let mut counted: Option<(Instant, u64)> = None;
-    loop {
-        let bytes = stream.read(&mut room)? as u64;
-        if bytes == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        let now = Instant::now();
-        match &mut counted {
-            None if now - began >= warm_up => counted = Some((now, 0)),
-            None => {}
-            Some((since, sum)) => {
-                *sum += bytes;
-                let took = now - *since;
-                if took >= time {
-                    return Ok(*sum as f64 / took.as_secs_f64());
-                }
-            }
-        }
-    }
 }
 
 #[cfg(test)]

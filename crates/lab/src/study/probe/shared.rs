@@ -1,12 +1,11 @@
 //! iSCSI and bulk TCP on one link, from the initiator's end to the target's.
 
-use std::io::{Read, Write};
-use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{self, Scope};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use lunette_link::Link;
+use lunette_wan::Bulk;
 use lunette_workload::model::Limit;
 
 use super::disk::{self, DiskProbe};
@@ -17,7 +16,6 @@ use crate::{LabError, Monitor};
 
 /// From this share of its rate on, a link is full.
 const IN_USE: f64 = 0.9;
-const PIECE_BYTES: usize = 64 << 10;
 /// How often is looked how far the disk is.
 const STEP: Duration = Duration::from_millis(1);
 
@@ -41,11 +39,13 @@ pub(super) fn run(
     let Some((site, link)) = place.over else {
         return Err(LabError::Plan("without a network there is nothing to be shared".to_owned()));
     };
-    let streams = (0..probe.flows).map(|_| tcp::pair(site, None)).collect::<Result<Vec<_>, _>>()?;
+    let emulator = site.emulator()?;
+    let flows = (0..probe.flows).map(|_| Bulk::connect(emulator, true, None));
+    let flows = flows.collect::<Result<Vec<_>, _>>().map_err(LabError::system(tcp::CONNECTION))?;
     let carried = AtomicU64::new(0);
     let (mut run, bulk_mb_per_s) = thread::scope(|scope| -> Result<_, LabError> {
-        for (near, far) in &streams {
-            flow(scope, near, far, &carried);
+        for flow in &flows {
+            scope.spawn(|| flow.carry_on(&carried));
         }
         let is_over = AtomicBool::new(false);
         let (run, bulk) = thread::scope(|inner| {
@@ -54,10 +54,7 @@ pub(super) fn run(
             is_over.store(true, Ordering::Relaxed);
             (run, counting.join())
         });
-        // Whoever waits in one of them is told.
-        for stream in streams.iter().flat_map(|(near, far)| [near, far]) {
-            let _ = stream.shutdown(Shutdown::Both);
-        }
+        flows.iter().for_each(Bulk::end);
         Ok((run?, bulk.map_err(|_| LabError::Panicked)?))
     })?;
     let driven = Driven { link, congestion_control: &site.congestion_control()? };
@@ -105,24 +102,4 @@ fn share(whole: Option<f64>, link: &Link, probe: &SharedProbe) -> Option<(f64, L
     let reserved = link.up.reserved.map(|share| share.get()).filter(|_| probe.flows > 0);
     let share = reserved.map(|share| if probe.tells_bulk { 1.0 - share } else { share });
     whole.zip(share).map(|(whole, share)| (whole * share, Limit::Link)).filter(|_| probe.disk.depth > 1)
-}
-
-fn flow<'scope>(
-    scope: &'scope Scope<'scope, '_>,
-    near: &'scope TcpStream,
-    far: &'scope TcpStream,
-    carried: &'scope AtomicU64,
-) {
-    scope.spawn(move || {
-        let piece = vec![0x5a; PIECE_BYTES];
-        let mut near = near;
-        while near.write(&piece).is_ok_and(|sent| sent > 0) {}
-    });
-    scope.spawn(move || {
-        let mut piece = vec![0; PIECE_BYTES];
-        let mut far = far;
-        while let Ok(taken @ 1..) = far.read(&mut piece) {
-            carried.fetch_add(taken as u64, Ordering::Relaxed);
-        }
-    });
 }
