@@ -1,10 +1,12 @@
 //! `lunette wan`: the whole system over an emulated link, and how it ends.
 
+mod clean;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -238,7 +240,12 @@ fn told_in(file: &Path) -> Result<i32> {
 
 /// What networks have left that the process has made, which is gone.
 fn left_by(owner: u32) -> Result<Vec<i64>> {
-    let listed: Value = serde_json::from_str(&wan(&["list", "--json"])?.output)?;
+    left_in(&wan(&["list", "--json"])?.output, owner)
+}
+
+/// The same by what `wan list --json` has said.
+fn left_in(listed: &str, owner: u32) -> Result<Vec<i64>> {
+    let listed: Value = serde_json::from_str(listed)?;
     let rows = listed.as_array().context("an array")?;
     let row = rows.iter().find(|row| row["name"].is_null() && row["pid"] == owner);
     Ok(row
@@ -261,7 +268,13 @@ fn warden_of(pid: u32) -> Result<Pid> {
 /// A run with commands of shells at its ends.
 fn begin(far: &str, more: &[&str], near: &str) -> Result<Child> {
     let mut command = Command::new(binary());
-    command.args(["wan", "run", "--link", "local", "--quiet", "--far", far]).args(more);
+    command.arg("wan");
+    run_with(command, far, more, near)
+}
+
+/// The same by a command that is to be told the rest.
+fn run_with(mut command: Command, far: &str, more: &[&str], near: &str) -> Result<Child> {
+    command.args(["run", "--link", "local", "--quiet", "--far", far]).args(more);
     Ok(command.args(["--", "sh", "-c", near]).spawn()?)
 }
 
@@ -322,55 +335,6 @@ fn what_the_near_command_leaves_behind_is_gone_when_it_has_ended() -> Result<()>
     let finished = wan(&["run", "--link", "local", "--quiet", "--", "sh", "-c", &near])?;
     assert_eq!(finished.ending(), "exit status 7", "{}", finished.output);
     ensure!(!lives(told_in(&file)?), "it is there after its network");
-    Ok(())
-}
-
-/// No other test may have it ended: it would end what is listed here, and the other way round.
-#[test]
-fn what_even_the_warden_could_not_end_is_listed_and_ended() -> Result<()> {
-    if !may()? {
-        return Ok(());
-    }
-    let directory = tempfile::tempdir()?;
-    let (far, near) = (directory.path().join("far"), directory.path().join("near"));
-    let mut child = begin(&with_child(&far), &[], &format!("{}; wait", with_child(&near)))?;
-    let mut pids = [told_in(&far)?, told_in(&near)?];
-    pids.sort_unstable();
-    let owner = child.id();
-    assert_eq!(left_by(owner)?, [0; 0], "it is there");
-    kill_process(warden_of(owner)?, Signal::KILL)?;
-    child.kill()?;
-    child.wait()?;
-    // The shells are asked to end by the kernel; what they have started is not.
-    let deadline = Instant::now() + LIMIT;
-    while left_by(owner)? != pids.map(i64::from) {
-        ensure!(Instant::now() < deadline, "{pids:?}, and not {:?}", left_by(owner)?);
-    }
-    let said = wan(&["list"])?.output;
-    let says = format!("process {owner} carried it and is gone, in it: processes {}, {}", pids[0], pids[1]);
-    ensure!(said.contains(&says), "{said}");
-    let cleaned = wan(&["clean"])?.output;
-    let says = format!("ended, of the network of process {owner}: processes {}, {}", pids[0], pids[1]);
-    ensure!(cleaned.contains(&says), "{cleaned}");
-    ensure!(!pids.into_iter().any(lives), "they are there");
-    assert_eq!(left_by(owner)?, [0; 0]);
-
-    // A network that stays has no warden: who is in it has been put there one by one.
-    let networks = Networks::new()?;
-    networks.good(&["up", "--name", "lab", "--link", "local"])?;
-    let holder = networks.pid("lab")?;
-    let mut exec = Command::new(binary());
-    exec.args(["wan", "exec", "lab", "--", "sleep", "1000"]).env("XDG_RUNTIME_DIR", networks.0.path());
-    let mut inside = exec.spawn()?;
-    while networks.shown("lab")?["processes"] != Value::from([inside.id()]) {
-        ensure!(Instant::now() < deadline, "{} is not there", inside.id());
-    }
-    kill_process(Pid::from_raw(holder).context("a process")?, Signal::KILL)?;
-    while left_by(holder.unsigned_abs())? != [i64::from(inside.id())] {
-        ensure!(Instant::now() < deadline, "{} is not told", inside.id());
-    }
-    networks.good(&["clean"])?;
-    assert_eq!(inside.wait()?.signal(), Some(Signal::TERM.as_raw()));
     Ok(())
 }
 
