@@ -237,6 +237,7 @@ fn knows_its_page_cache(image: &Path) -> bool {
         identity: IdentityOverride::default(),
         block_length_bytes: BLOCK_BYTES as u32,
         protection: None,
+        large_pages: false,
     };
     Volume::open(&spec).expect("the image opens").cached(0, BLOCK_BYTES as u32).is_some()
 }

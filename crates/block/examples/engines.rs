@@ -64,6 +64,7 @@ fn measure(
         identity: IdentityOverride { serial: Some("bench".to_owned()) },
         block_length_bytes: 512,
         protection: None,
+        large_pages: false,
     })?;
     let pool = BufferPool::new(64 << 20);
     let mut load = Load { volume: Arc::clone(&volume), pool, case, random: 88172645463325252, count: 0 };

@@ -2,9 +2,7 @@
 //!
 //! Not a general allocator: lengths are rounded up to powers of two, because read and write commands mostly are.
 //! The limit counts the rounded lengths, so it is what the process really holds, kept buffers included: their memory is mapped for
-//! them alone ([`area`]).
-
-mod area;
+//! them alone ([`crate::area`]). Of an area in large pages all of it has memory as soon as one buffer of it is used, so the others are kept.
 
 use std::fmt;
 use std::io;
@@ -14,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
-use area::Slot;
+use crate::area::{Pages, Slot};
 
 /// Alignment and granule: the page size of x86-64 and what O_DIRECT and io_uring are content with everywhere.
 const PAGE_BYTES: usize = 4096;
@@ -41,6 +39,7 @@ type Account = AtomicUsize;
 
 struct Shared {
     limit_bytes: usize,
+    pages: Pages,
     state: Mutex<State>,
 }
 
@@ -70,6 +69,13 @@ impl State {
         dropped
     }
 
+    /// Has buffers with memory ready, all of one length.
+    fn keep(&mut self, slots: Vec<Slot>) {
+        let Some(length) = slots.first().map(Slot::length) else { return };
+        self.kept_bytes += length * slots.len();
+        self.kept[class_of_pages(length / PAGE_BYTES)].extend(slots);
+    }
+
     /// Has places for memory ready.
     fn add_empty(&mut self, slots: impl IntoIterator<Item = Slot>) {
         for slot in slots {
@@ -95,7 +101,16 @@ fn class_of(len: usize) -> Option<(usize, usize)> {
 impl BufferPool {
     /// A pool that never holds more than `limit_bytes`, in use and kept together.
     pub fn new(limit_bytes: usize) -> Self {
-        Self { shared: Arc::new(Shared { limit_bytes, state: Mutex::default() }), account: None }
+        Self::with_pages(limit_bytes, Pages::Small)
+    }
+
+    /// The same in large pages, where the kernel gives them and there is room for one below the limit.
+    pub fn in_large_pages(limit_bytes: usize) -> Self {
+        Self::with_pages(limit_bytes, Pages::Large)
+    }
+
+    fn with_pages(limit_bytes: usize, pages: Pages) -> Self {
+        Self { shared: Arc::new(Shared { limit_bytes, pages, state: Mutex::default() }), account: None }
     }
 
     /// The same pool for one of several users: it never takes more than it leaves to the others. One user alone gets
@@ -254,13 +269,13 @@ impl Shared {
     }
 
     /// Slots of new memory; none when the system has none left, not even with the places of other lengths that nobody uses.
-    fn map(&self, bytes: usize) -> Vec<Slot> {
+    fn map(&self, bytes: usize, pages: Pages) -> Vec<Slot> {
         let without_empty = |_| {
             let empty: Vec<Slot> = self.lock().empty.iter_mut().flat_map(std::mem::take).collect();
             drop(empty);
-            Slot::several(bytes)
+            Slot::several(bytes, pages)
         };
-        Slot::several(bytes).or_else(without_empty).unwrap_or_default()
+        Slot::several(bytes, pages).or_else(without_empty).unwrap_or_default()
     }
 
     /// A slot for memory that counts as in use already, of which none is kept. `None` when the system has none left.
@@ -269,14 +284,36 @@ impl Shared {
         let kept_bytes_max = self.limit_bytes - state.in_use_bytes;
         let mut dropped = state.trim_to(kept_bytes_max);
         let empty = state.empty.get_mut(class).and_then(Vec::pop);
+        // What is kept already is not given up for the others of an area.
+        let others_bytes = self.pages.area_bytes().saturating_sub(bytes);
+        let has_room = state.kept_bytes.saturating_add(others_bytes) <= kept_bytes_max;
+        let pages = if has_room { self.pages } else { Pages::Small };
         drop(state);
         dropped.iter_mut().for_each(Slot::empty);
-        let mut several = if empty.is_none() { self.map(bytes) } else { Vec::new() };
-        let slot = empty.or_else(|| several.pop());
+        let mut several = if empty.is_none() { self.map(bytes, pages) } else { Vec::new() };
+        let mut slot = empty.or_else(|| several.pop());
+        slot.iter_mut().for_each(Slot::reuse);
         if !dropped.is_empty() || !several.is_empty() {
-            self.lock().add_empty(dropped.into_iter().chain(several));
+            let mut state = self.lock();
+            state.add_empty(dropped);
+            match pages {
+                Pages::Small => state.add_empty(several),
+                Pages::Large => self.keep(state, several),
+            }
         }
         slot
+    }
+
+    /// Keeps what comes with a buffer of an area in large pages, as far as the others have left room meanwhile.
+    fn keep(&self, mut state: MutexGuard<'_, State>, slots: Vec<Slot>) {
+        state.keep(slots);
+        let kept_bytes_max = self.limit_bytes - state.in_use_bytes;
+        let mut dropped = state.trim_to(kept_bytes_max);
+        drop(state);
+        if !dropped.is_empty() {
+            dropped.iter_mut().for_each(Slot::empty);
+            self.lock().add_empty(dropped);
+        }
     }
 }
 
@@ -415,10 +452,73 @@ mod tests {
         short.retain(|_| places.next().is_some_and(|place| place % 2 == 0));
         let long = fill(256 << 10);
         assert_eq!((short.len(), long.len()), (8, 2));
+        short.extend(long);
+        assert_eq!(resident_bytes(&pool, &short), 1 << 20);
+    }
+
+    /// What has memory, wherever it is.
+    fn resident_bytes(pool: &BufferPool, out: &[Buffer]) -> usize {
         let state = pool.shared.lock();
-        let held = short.iter().chain(&long).filter_map(|buffer| buffer.slot.as_ref());
+        let held = out.iter().filter_map(|buffer| buffer.slot.as_ref());
         let all = held.chain(state.kept.iter().flatten()).chain(state.empty.iter().flatten());
-        assert_eq!(all.map(Slot::resident_bytes).sum::<usize>(), 1 << 20);
+        all.filter_map(Slot::resident_bytes).sum()
+    }
+
+    #[test]
+    fn in_large_pages_the_limit_is_held_to_whatever_lengths_come() {
+        let limit_bytes = 16 << 20;
+        let pool = BufferPool::in_large_pages(limit_bytes);
+        let mut out: Vec<Buffer> = Vec::new();
+        let mut random = 1_u64;
+        for turn in 0..3000 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let number = (random >> 33) as usize;
+            if turn % 5 < 3
+                && let Some(mut buffer) = pool.allocate(4096 << (number % 13))
+            {
+                buffer.fill(7);
+                out.push(buffer);
+            } else if !out.is_empty() {
+                out.swap_remove(number % out.len());
+            }
+            let counted = {
+                let state = pool.shared.lock();
+                state.in_use_bytes + state.kept_bytes
+            };
+            assert!(counted <= limit_bytes, "{counted} in turn {turn}");
+            if turn % 50 == 0 {
+                let resident = resident_bytes(&pool, &out);
+                assert!(resident <= counted, "{resident} of {counted} in turn {turn}");
+            }
+        }
+        drop(out);
+        assert!(resident_bytes(&pool, &[]) <= limit_bytes);
+        let whole = pool.allocate(limit_bytes).unwrap();
+        let state = pool.shared.lock();
+        assert_eq!((state.in_use_bytes, state.kept_bytes), (limit_bytes, 0));
+        drop(state);
+        drop(whole);
+    }
+
+    #[test]
+    fn in_large_pages_what_comes_with_a_buffer_is_kept_where_there_is_room() {
+        let kept_bytes = |pool: &BufferPool| pool.shared.lock().kept_bytes;
+        let pool = BufferPool::in_large_pages(4 << 20);
+        let first = pool.allocate(64 << 10).unwrap();
+        assert_eq!(kept_bytes(&pool), (2 << 20) - (64 << 10));
+        assert_eq!(first.as_ptr().addr() % (2 << 20), 0);
+        let second = pool.allocate(64 << 10).unwrap();
+        assert_eq!(second.as_ptr().addr(), first.as_ptr().addr() + (64 << 10));
+        let large = pool.allocate(2 << 20).unwrap();
+        assert_eq!(large.as_ptr().addr() % (2 << 20), 0);
+        assert_eq!(kept_bytes(&pool), (2 << 20) - (128 << 10), "nothing comes with a whole one");
+        // One of those that are kept makes room for a short one, and none for what would come with it.
+        let short = pool.allocate(4096).unwrap();
+        assert_eq!(kept_bytes(&pool), (2 << 20) - (192 << 10));
+        drop((first, second, large, short));
+        let small = BufferPool::in_large_pages(1 << 20);
+        drop(small.allocate(4096));
+        assert_eq!(kept_bytes(&small), 4096);
     }
 
     #[test]

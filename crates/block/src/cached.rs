@@ -118,6 +118,7 @@ mod tests {
             identity: IdentityOverride::default(),
             block_length_bytes: 512,
             protection: None,
+            large_pages: false,
         };
         Volume::open(&spec).unwrap()
     }

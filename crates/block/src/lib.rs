@@ -23,6 +23,7 @@
 //!     identity: IdentityOverride::default(),
 //!     block_length_bytes: 512,
 //!     protection: None,
+//!     large_pages: false,
 //! };
 //! let volume = Volume::open(&spec)?;
 //! let pool = BufferPool::new(1 << 20);
@@ -45,12 +46,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod area;
 mod buffer;
 mod cached;
 mod engine;
 mod error;
 mod flush;
 mod identity;
+mod large_pages;
 mod layer;
 mod lent;
 mod log;
@@ -70,6 +73,7 @@ pub use engine::{INLINE_BYTES_MAX, IoContext};
 pub use error::{CloseError, ErrorClass, OpenError, StoreError};
 pub use flush::Fault;
 pub use identity::VolumeIdentity;
+pub use large_pages::{LargePages, Refusal};
 pub use layer::fault;
 pub use lent::{Lent, LentRange};
 pub use spec::{

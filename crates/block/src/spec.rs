@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use crate::area::Pages;
 use crate::store::protected::INFORMATION_BYTES;
 
 /// Where the bytes are.
@@ -155,9 +156,16 @@ pub struct VolumeSpec {
     /// count `block_length_bytes + 8` a block; blocks without data have all ones. A volume is created with it or
     /// without: opening it otherwise is an error. Image files and memory can have it.
     pub protection: Option<u8>,
+    /// What is kept in this process's memory is in large pages, where the kernel gives them. Means nothing to other stores.
+    pub large_pages: bool,
 }
 
 impl VolumeSpec {
+    /// The pages that memory is asked for in.
+    pub(crate) fn pages(&self) -> Pages {
+        if self.large_pages { Pages::Large } else { Pages::Small }
+    }
+
     /// The bytes of a block as operations count them.
     pub fn stored_block_bytes(&self) -> u32 {
         self.block_length_bytes + if self.protection.is_some() { INFORMATION_BYTES as u32 } else { 0 }

@@ -27,6 +27,7 @@ fn spec(store: StoreSpec) -> VolumeSpec {
         identity: IdentityOverride { serial: Some("measured".into()) },
         block_length_bytes: 512,
         protection: None,
+        large_pages: false,
     }
 }
 

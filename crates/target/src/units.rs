@@ -186,6 +186,7 @@ fn open_unit(
         identity: IdentityOverride { serial: config.serial.clone() },
         block_length_bytes,
         protection: config.protection.map(ProtectionType::number),
+        large_pages: false,
     };
     let volume = Volume::open_layered(&spec, |store| layer(config.lun, store))
         .map_err(|source| StartError::Volume { lun: config.lun, source })?;

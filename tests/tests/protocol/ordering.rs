@@ -221,6 +221,7 @@ fn is_in_page_cache(image: &Path) -> bool {
         identity: IdentityOverride::default(),
         block_length_bytes: 512,
         protection: None,
+        large_pages: false,
     };
     let volume = Volume::open(&spec).expect("a volume");
     let length = volume.size_bytes() as u32;

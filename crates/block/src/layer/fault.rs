@@ -16,6 +16,7 @@
 //!     identity: IdentityOverride::default(),
 //!     block_length_bytes: 512,
 //!     protection: None,
+//!     large_pages: false,
 //! };
 //! let (volume, faults) = Faults::open(&spec)?;
 //! faults.add(Rule::new(OperationKind::Flush, When::First(1), Effect::Fail(Errno::IO)));

@@ -1,15 +1,19 @@
 //! The memory store: a sparse disk in this process's memory. It is gone when the process ends.
 //!
 //! Memory is taken for 64-KiB chunks when they are first written and given back when they are unmapped. The table
-//! of chunks has two levels, so a large disk that is hardly used costs little.
+//! of chunks has two levels, so a large disk that is hardly used costs little. Where chunks have their memory from is in [`chunks`].
+
+mod chunks;
 
 use std::io;
-use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 
 use rustix::io::Errno;
-use zerocopy::FromZeros;
+
+use chunks::{Allocator, Bytes, LargeAreas, Source};
 
 use super::{Allocation, AtomicWrites, Extent, Features, Store, push_extent};
+use crate::area::Pages;
 use crate::error::OpenError;
 use crate::lent::Lent;
 use crate::size;
@@ -21,32 +25,55 @@ const GROUP_BYTES: u64 = (CHUNK_BYTES * CHUNKS_IN_GROUP) as u64;
 /// Bounds the first-level table to 2^20 entries of 16 bytes.
 const SIZE_BYTES_MAX: u64 = 64 << 40;
 
-type Memory = Option<Box<[u8; CHUNK_BYTES]>>;
-type Chunk = RwLock<Memory>;
+type Chunk<M> = RwLock<Option<M>>;
+type Group<M> = Box<[Chunk<M>]>;
 
 /// What was never written reads as a part of these.
 static ZEROES: [u8; CHUNK_BYTES] = [0; CHUNK_BYTES];
 
-/// A part of one chunk, which nobody changes or frees meanwhile.
+/// A chunk that nobody changes or frees meanwhile.
+#[derive(Debug)]
+enum Locked<'a> {
+    Allocated(RwLockReadGuard<'a, Option<<Allocator as Source>::Memory>>),
+    Large(RwLockReadGuard<'a, Option<<LargeAreas as Source>::Memory>>),
+}
+
+/// A part of one.
 #[derive(Debug)]
 pub(crate) struct LockedPiece<'a> {
-    chunk: Option<RwLockReadGuard<'a, Memory>>,
+    chunk: Option<Locked<'a>>,
     start: usize,
     end: usize,
 }
 
 impl LockedPiece<'_> {
     pub(crate) fn bytes(&self) -> &[u8] {
-        let bytes = self.chunk.as_ref().and_then(|chunk| chunk.as_deref()).unwrap_or(&ZEROES);
-        bytes.get(self.start..self.end).unwrap_or_default()
+        let bytes = match &self.chunk {
+            Some(Locked::Allocated(chunk)) => chunk.as_ref().map(Bytes::bytes),
+            Some(Locked::Large(chunk)) => chunk.as_ref().map(Bytes::bytes),
+            None => None,
+        };
+        bytes.unwrap_or(&ZEROES).get(self.start..self.end).unwrap_or_default()
     }
 }
 
 /// A sparse disk in memory.
 #[derive(Debug)]
-pub(crate) struct MemoryStore {
+struct MemoryStore<S: Source> {
     size_bytes: u64,
-    groups: Vec<OnceLock<Box<[Chunk]>>>,
+    groups: Vec<OnceLock<Group<S::Memory>>>,
+    source: S,
+}
+
+/// A disk that nothing was written to yet.
+///
+/// # Errors
+/// It is larger than such disks can be.
+pub(crate) fn open(size_bytes: u64, pages: Pages) -> Result<Arc<dyn Store>, OpenError> {
+    Ok(match pages {
+        Pages::Small => Arc::new(MemoryStore::new(size_bytes, Allocator)?),
+        Pages::Large => Arc::new(MemoryStore::new(size_bytes, LargeAreas::default())?),
+    })
 }
 
 /// The part of a range that lies in one chunk.
@@ -80,8 +107,8 @@ fn pieces(offset: u64, length: u64) -> impl Iterator<Item = Piece> {
     })
 }
 
-impl MemoryStore {
-    pub(crate) fn new(size_bytes: u64) -> Result<Self, OpenError> {
+impl<S: Source> MemoryStore<S> {
+    fn new(size_bytes: u64, source: S) -> Result<Self, OpenError> {
         if size_bytes > SIZE_BYTES_MAX {
             let why = format!("a memory volume has at most {}", size::text(SIZE_BYTES_MAX));
             return Err(OpenError::BadSize { what: "memory".to_owned(), size_bytes, why });
@@ -89,15 +116,15 @@ impl MemoryStore {
         // At most 2^20 groups by the check above.
         let group_count = size_bytes.div_ceil(GROUP_BYTES) as usize;
         let groups = (0..group_count).map(|_| OnceLock::new()).collect();
-        Ok(Self { size_bytes, groups })
+        Ok(Self { size_bytes, groups, source })
     }
 
     /// The chunk of a piece, if its group was ever written to.
-    fn chunk(&self, piece: Piece) -> Option<&Chunk> {
+    fn chunk(&self, piece: Piece) -> Option<&Chunk<S::Memory>> {
         self.groups.get(piece.group)?.get()?.get(piece.chunk)
     }
 
-    fn chunk_for_write(&self, piece: Piece) -> io::Result<&Chunk> {
+    fn chunk_for_write(&self, piece: Piece) -> io::Result<&Chunk<S::Memory>> {
         let group = self.groups.get(piece.group).ok_or(Errno::INVAL)?;
         let chunks = group.get_or_init(|| (0..CHUNKS_IN_GROUP).map(|_| RwLock::new(None)).collect());
         chunks.get(piece.chunk).ok_or_else(|| Errno::INVAL.into())
@@ -123,14 +150,16 @@ impl MemoryStore {
         let Some(chunk) = self.chunk(piece) else { return };
         let mut slot = chunk.write().unwrap_or_else(PoisonError::into_inner);
         if piece.len == CHUNK_BYTES {
-            *slot = None;
-        } else if let Some(bytes) = slot.as_mut() {
-            bytes[piece.start..piece.start + piece.len].fill(0);
+            if let Some(memory) = slot.take() {
+                self.source.give_back(memory);
+            }
+        } else if let Some(memory) = slot.as_mut() {
+            memory.bytes_mut()[piece.start..piece.start + piece.len].fill(0);
         }
     }
 }
 
-impl Store for MemoryStore {
+impl<S: Source> Store for MemoryStore<S> {
     fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
@@ -151,7 +180,7 @@ impl Store for MemoryStore {
     }
 
     fn describe(&self) -> String {
-        format!("memory, {}", size::text(self.size_bytes))
+        format!("memory{}, {}", S::IN_WORDS, size::text(self.size_bytes))
     }
 
     fn in_memory(&self) -> bool {
@@ -169,8 +198,8 @@ impl Store for MemoryStore {
             rest = back;
             let slot = self.chunk(piece).map(|chunk| chunk.read().unwrap_or_else(PoisonError::into_inner));
             match slot.as_deref() {
-                Some(Some(bytes)) => {
-                    front.copy_from_slice(&bytes[piece.start..piece.start + piece.len]);
+                Some(Some(memory)) => {
+                    front.copy_from_slice(&memory.bytes()[piece.start..piece.start + piece.len]);
                 }
                 _ => front.fill(0),
             }
@@ -198,7 +227,11 @@ impl Store for MemoryStore {
             },
             None => None,
         };
-        Some(Lent::of(LockedPiece { chunk, start: piece.start, end: piece.start + piece.len }))
+        Some(Lent::of(LockedPiece {
+            chunk: chunk.map(S::locked),
+            start: piece.start,
+            end: piece.start + piece.len,
+        }))
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
@@ -207,11 +240,11 @@ impl Store for MemoryStore {
             let (front, back) = rest.split_at(piece.len);
             rest = back;
             let mut slot = self.chunk_for_write(piece)?.write().unwrap_or_else(PoisonError::into_inner);
-            let bytes = match slot.as_mut() {
-                Some(bytes) => bytes,
-                None => slot.insert(<[u8; CHUNK_BYTES]>::new_box_zeroed().map_err(|_| Errno::NOSPC)?),
+            let memory = match slot.as_mut() {
+                Some(memory) => memory,
+                None => slot.insert(self.source.take().ok_or(Errno::NOSPC)?),
             };
-            bytes[piece.start..piece.start + piece.len].copy_from_slice(front);
+            memory.bytes_mut()[piece.start..piece.start + piece.len].copy_from_slice(front);
         }
         Ok(())
     }
@@ -221,7 +254,7 @@ impl Store for MemoryStore {
         for piece in pieces(offset, data.len() as u64) {
             let mut slot = self.chunk_for_write(piece)?.write().unwrap_or_else(PoisonError::into_inner);
             if slot.is_none() {
-                *slot = Some(<[u8; CHUNK_BYTES]>::new_box_zeroed().map_err(|_| Errno::NOSPC)?);
+                *slot = Some(self.source.take().ok_or(Errno::NOSPC)?);
             }
         }
         self.write_at(offset, data)
@@ -282,76 +315,88 @@ impl Store for MemoryStore {
 mod tests {
     use super::*;
 
+    const BOTH: [Pages; 2] = [Pages::Small, Pages::Large];
+
     #[test]
     fn chunks_come_with_writes_and_go_with_unmap() {
-        let store = MemoryStore::new(1 << 40).unwrap();
-        let chunk = CHUNK_BYTES as u64;
-        store.write_at(GROUP_BYTES - 10, &[7; 20]).unwrap();
-        let extents = store.extents(0, 1 << 40).unwrap();
-        assert_eq!(
-            extents,
-            [
-                Extent { offset: 0, length: GROUP_BYTES - chunk, allocation: Allocation::Hole },
-                Extent { offset: GROUP_BYTES - chunk, length: 2 * chunk, allocation: Allocation::Data },
-                Extent {
-                    offset: GROUP_BYTES + chunk,
-                    length: (1 << 40) - GROUP_BYTES - chunk,
-                    allocation: Allocation::Hole
-                },
-            ]
-        );
-        store.unmap(0, 1 << 40).unwrap();
-        assert_eq!(
-            store.extents(0, 1 << 40).unwrap(),
-            [Extent { offset: 0, length: 1 << 40, allocation: Allocation::Hole }]
-        );
+        for pages in BOTH {
+            let store = open(1 << 40, pages).unwrap();
+            let chunk = CHUNK_BYTES as u64;
+            store.write_at(GROUP_BYTES - 10, &[7; 20]).unwrap();
+            let extents = store.extents(0, 1 << 40).unwrap();
+            assert_eq!(
+                extents,
+                [
+                    Extent { offset: 0, length: GROUP_BYTES - chunk, allocation: Allocation::Hole },
+                    Extent { offset: GROUP_BYTES - chunk, length: 2 * chunk, allocation: Allocation::Data },
+                    Extent {
+                        offset: GROUP_BYTES + chunk,
+                        length: (1 << 40) - GROUP_BYTES - chunk,
+                        allocation: Allocation::Hole
+                    },
+                ]
+            );
+            store.unmap(0, 1 << 40).unwrap();
+            assert_eq!(
+                store.extents(0, 1 << 40).unwrap(),
+                [Extent { offset: 0, length: 1 << 40, allocation: Allocation::Hole }]
+            );
+        }
     }
 
     #[test]
     fn unmapping_goes_past_what_was_never_written() {
-        let store = MemoryStore::new(4 * GROUP_BYTES).unwrap();
-        store.write_at(2 * GROUP_BYTES, &[7; 512]).unwrap();
-        store.unmap(100, 3 * GROUP_BYTES).unwrap();
-        let mut read = [1; 512];
-        store.read_at(2 * GROUP_BYTES, &mut read).unwrap();
-        assert_eq!(read, [0; 512]);
+        for pages in BOTH {
+            let store = open(4 * GROUP_BYTES, pages).unwrap();
+            store.write_at(2 * GROUP_BYTES, &[7; 512]).unwrap();
+            store.unmap(100, 3 * GROUP_BYTES).unwrap();
+            let mut read = [1; 512];
+            store.read_at(2 * GROUP_BYTES, &mut read).unwrap();
+            assert_eq!(read, [0; 512]);
+        }
     }
 
     #[test]
     fn a_part_of_a_chunk_is_zeroed_and_stays() {
-        let store = MemoryStore::new(1 << 20).unwrap();
-        store.write_at(0, &[7; 1024]).unwrap();
-        store.unmap(256, 256).unwrap();
-        let mut read = [1; 1024];
-        store.read_at(0, &mut read).unwrap();
-        assert!(read[..256].iter().all(|byte| *byte == 7));
-        assert!(read[256..512].iter().all(|byte| *byte == 0));
-        assert!(read[512..].iter().all(|byte| *byte == 7));
-        assert!(store.extents(0, 512).unwrap()[0].allocation == Allocation::Data);
+        for pages in BOTH {
+            let store = open(1 << 20, pages).unwrap();
+            store.write_at(0, &[7; 1024]).unwrap();
+            store.unmap(256, 256).unwrap();
+            let mut read = [1; 1024];
+            store.read_at(0, &mut read).unwrap();
+            assert!(read[..256].iter().all(|byte| *byte == 7));
+            assert!(read[256..512].iter().all(|byte| *byte == 0));
+            assert!(read[512..].iter().all(|byte| *byte == 7));
+            assert!(store.extents(0, 512).unwrap()[0].allocation == Allocation::Data);
+        }
     }
 
     #[test]
     fn an_answer_about_a_fragmented_disk_is_bounded() {
-        let store = MemoryStore::new(1 << 30).unwrap();
-        for index in (0..4096).step_by(2) {
-            store.write_at(index * CHUNK_BYTES as u64, &[1]).unwrap();
+        for pages in BOTH {
+            let store = open(1 << 30, pages).unwrap();
+            for index in (0..4096).step_by(2) {
+                store.write_at(index * CHUNK_BYTES as u64, &[1]).unwrap();
+            }
+            let first = store.extents(0, 1 << 30).unwrap();
+            assert_eq!(first.len(), EXTENTS_MAX_IN_TEST);
+            let last = first[first.len() - 1];
+            let end = last.offset + last.length;
+            assert_eq!(end, EXTENTS_MAX_IN_TEST as u64 * CHUNK_BYTES as u64);
+            assert!(
+                store.extents(end, 1 << 20).unwrap()[0].allocation == Allocation::Data,
+                "asking again goes on"
+            );
         }
-        let first = store.extents(0, 1 << 30).unwrap();
-        assert_eq!(first.len(), EXTENTS_MAX_IN_TEST);
-        let last = first[first.len() - 1];
-        let end = last.offset + last.length;
-        assert_eq!(end, EXTENTS_MAX_IN_TEST as u64 * CHUNK_BYTES as u64);
-        assert!(
-            store.extents(end, 1 << 20).unwrap()[0].allocation == Allocation::Data,
-            "asking again goes on"
-        );
     }
 
     const EXTENTS_MAX_IN_TEST: usize = super::super::EXTENTS_MAX;
 
     #[test]
     fn absurd_sizes_are_refused() {
-        assert!(MemoryStore::new(u64::MAX).is_err());
-        assert!(MemoryStore::new(SIZE_BYTES_MAX + 1).is_err());
+        for pages in BOTH {
+            assert!(open(u64::MAX, pages).is_err());
+            assert!(open(SIZE_BYTES_MAX + 1, pages).is_err());
+        }
     }
 }

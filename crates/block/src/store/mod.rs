@@ -255,7 +255,7 @@ pub(crate) fn open(spec: &VolumeSpec) -> Result<Opened, OpenError> {
         StoreSpec::Memory { size_bytes } => {
             check_size("memory", *size_bytes, block_length_bytes)?;
             Opened {
-                store: protected::for_memory(memory::MemoryStore::new(*size_bytes)?, spec)?,
+                store: protected::for_memory(memory::open(*size_bytes, spec.pages())?, spec)?,
                 identity: configured.map_or_else(identity::random, Ok)?,
                 engine: choice::in_memory(spec.engine),
             }

@@ -24,6 +24,7 @@ pub(crate) fn spec(store: StoreSpec, engine: EngineKind) -> VolumeSpec {
         identity: IdentityOverride::default(),
         block_length_bytes: 512,
         protection: None,
+        large_pages: false,
     }
 }
 

@@ -8,6 +8,7 @@ use crate::common::{Bench, ENGINES, open_or_skip, spec};
 use lunette_block::*;
 
 const SIZE_BYTES: u64 = 512 << 10;
+const LARGE_PAGE_BYTES: u64 = 2 << 20;
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -99,6 +100,24 @@ proptest! {
         let mut bench = Bench::open(&spec(StoreSpec::Memory { size_bytes: SIZE_BYTES }, engine));
         steps.into_iter().for_each(|step| take(&mut bench, &mut model, step));
         prop_assert!(bench.read(0, SIZE_BYTES as usize).unwrap() == model);
+    }
+
+    /// With the rest of its large page in use, what is given back is kept for the next chunk; otherwise it is the system's.
+    #[test]
+    fn memory_in_large_pages_is_a_vector(
+        is_rest_used in any::<bool>(),
+        steps in prop::collection::vec(step(), 1..40),
+    ) {
+        let mut model = vec![0; SIZE_BYTES as usize];
+        let memory = spec(StoreSpec::Memory { size_bytes: LARGE_PAGE_BYTES }, EngineKind::Auto);
+        let mut bench = Bench::open(&VolumeSpec { large_pages: true, ..memory });
+        let rest = vec![if is_rest_used { 0xaa } else { 0 }; (LARGE_PAGE_BYTES - SIZE_BYTES) as usize];
+        if is_rest_used {
+            bench.write(SIZE_BYTES, &rest, false).unwrap();
+        }
+        steps.into_iter().for_each(|step| take(&mut bench, &mut model, step));
+        prop_assert!(bench.read(0, SIZE_BYTES as usize).unwrap() == model);
+        prop_assert!(bench.read(SIZE_BYTES, rest.len()).unwrap() == rest);
     }
 
     #[test]

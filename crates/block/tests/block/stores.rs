@@ -14,6 +14,11 @@ fn memory(engine: EngineKind) -> Option<(Bench, Box<dyn std::any::Any>)> {
     Some((Bench::open(&spec(StoreSpec::Memory { size_bytes: SIZE_BYTES }, engine)), Box::new(())))
 }
 
+fn large_pages(engine: EngineKind) -> Option<(Bench, Box<dyn std::any::Any>)> {
+    let spec = spec(StoreSpec::Memory { size_bytes: SIZE_BYTES }, engine);
+    Some((Bench::open(&VolumeSpec { large_pages: true, ..spec }), Box::new(())))
+}
+
 /// Memory behind the fault layer with a rule, so that every call takes the way of a store that may wait.
 fn layered(engine: EngineKind) -> Option<(Bench, Box<dyn std::any::Any>)> {
     use fault::{Effect, Faults, Rule, When};
@@ -202,7 +207,7 @@ macro_rules! suite {
     )*};
 }
 
-suite!(memory layered file device);
+suite!(memory large_pages layered file device);
 
 #[test]
 fn null_keeps_nothing() {

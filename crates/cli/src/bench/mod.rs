@@ -176,6 +176,7 @@ fn open_local(
         identity: IdentityOverride { serial: Some("bench".to_owned()) },
         block_length_bytes,
         protection: None,
+        large_pages: false,
     };
     let volume = Volume::open(&spec).map_err(|error| Failure::new("no disk to measure", &error))?;
     Ok((volume, block_length_bytes))

@@ -15,10 +15,11 @@ use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
 use super::entry::ENTRY_BYTES;
+use crate::area::Pages;
 use crate::error::OpenError;
 use crate::store::Store;
 use crate::store::file::sync_directory_of;
-use crate::store::memory::MemoryStore;
+use crate::store::memory;
 
 const SUFFIX: &str = ".lunette-protection";
 const FIRST_LINE: &[u8] = b"lunette protection information 1\n";
@@ -106,8 +107,8 @@ const fn place(block: u64) -> u64 {
 
 impl Area {
     /// Entries for so many blocks in memory.
-    pub(super) fn memory(blocks: u64) -> Result<Self, OpenError> {
-        Ok(Area::Store(Arc::new(MemoryStore::new(Self::bytes_for(blocks))?)))
+    pub(super) fn memory(blocks: u64, pages: Pages) -> Result<Self, OpenError> {
+        memory::open(Self::bytes_for(blocks), pages).map(Area::Store)
     }
 
     /// What the entries of so many blocks take.

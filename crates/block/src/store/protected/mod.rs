@@ -15,7 +15,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::memory::MemoryStore;
 use super::{Allocation, Extent, Features, Space, Store, push_extent};
 use crate::error::{OpenError, StoreFailure};
 use crate::spec::{EngineKind, VolumeSpec};
@@ -82,12 +81,12 @@ pub(crate) fn for_file(
 }
 
 /// Memory with the information in memory.
-pub(crate) fn for_memory(data: MemoryStore, spec: &VolumeSpec) -> Result<Arc<dyn Store>, OpenError> {
+pub(crate) fn for_memory(data: Arc<dyn Store>, spec: &VolumeSpec) -> Result<Arc<dyn Store>, OpenError> {
     if spec.protection.is_none() {
-        return Ok(Arc::new(data));
+        return Ok(data);
     }
-    let area = Area::memory(data.size_bytes() / u64::from(spec.block_length_bytes))?;
-    Ok(Arc::new(ProtectedStore::new(Arc::new(data), area, spec)))
+    let area = Area::memory(data.size_bytes() / u64::from(spec.block_length_bytes), spec.pages())?;
+    Ok(Arc::new(ProtectedStore::new(data, area, spec)))
 }
 
 /// Nothing was ever written, as far as the file system can tell.

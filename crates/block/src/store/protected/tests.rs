@@ -7,9 +7,11 @@ use lunette_cases::cases;
 use proptest::prelude::*;
 
 use super::*;
+use crate::area::Pages;
 use crate::engine::operation::Operation;
 use crate::error::{ErrorClass, StoreError};
 use crate::spec::{IdentityOverride, Provisioning, StoreSpec};
+use crate::store::memory;
 use crate::volume::Volume;
 use layers::{Event, Layers, Machine};
 
@@ -25,6 +27,7 @@ fn spec(block_length_bytes: u32) -> VolumeSpec {
         identity: IdentityOverride::default(),
         block_length_bytes,
         protection: Some(1),
+        large_pages: false,
     }
 }
 
@@ -190,7 +193,7 @@ fn one_crash_after_another() {
 
 #[test]
 fn parts_of_blocks_are_refused() {
-    let data = MemoryStore::new(8 * 512).unwrap();
+    let data = memory::open(8 * 512, Pages::Small).unwrap();
     let store = for_memory(data, &spec(512)).unwrap();
     assert_eq!(store.size_bytes(), 8 * 520);
     assert!(store.write_at(0, &[0; 512]).is_err());

@@ -354,6 +354,7 @@ fn local(probe: &DiskProbe, duty: Duty) -> Result<Run, LabError> {
         identity: IdentityOverride::default(),
         block_length_bytes: BLOCK_BYTES,
         protection: None,
+        large_pages: false,
     };
     let volume = Volume::open(&spec).map_err(|error| LabError::NotReady(error.to_string()))?;
     let plan = probe.plan(Disk::Local(Arc::clone(&volume)), duty);

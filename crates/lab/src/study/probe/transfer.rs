@@ -79,6 +79,7 @@ pub(super) fn run(place: Place<'_>, probe: &TransferProbe) -> Result<Run, LabErr
             identity: IdentityOverride::default(),
             block_length_bytes: BLOCK_BYTES,
             protection: None,
+            large_pages: false,
         };
         let volume = Volume::open(&spec).map_err(|error| LabError::NotReady(error.to_string()))?;
         cached = image.cool()?;

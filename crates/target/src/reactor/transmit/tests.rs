@@ -40,6 +40,7 @@ fn spec(store: StoreSpec) -> VolumeSpec {
         identity: IdentityOverride::default(),
         block_length_bytes: 512,
         protection: None,
+        large_pages: false,
     }
 }
 
