@@ -102,6 +102,7 @@ impl InProcess {
             chap: ChapRules::default(),
             limits: Limits::default(),
             reactors: Reactors { count: Some(2), ..Reactors::default() },
+            large_pages: false,
             state_directory: None,
             trace_directory: None,
             task_times: false,

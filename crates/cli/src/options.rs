@@ -145,6 +145,9 @@ pub(crate) struct ServeOptions {
     /// Never sleep: each thread that serves connections takes a whole processor, and answers without being woken
     #[arg(long, conflicts_with = "config")]
     pub(crate) poll: bool,
+    /// Have buffers and disks in memory in large pages, if the kernel lets programs ask for them; the log says what came of it
+    #[arg(long, conflicts_with = "config")]
+    pub(crate) large_pages: bool,
     /// Keep the state of the logical units in this directory, which is made if it is missing: reservations that outlive
     /// a restart, and settings [default: beside each image; for block devices nowhere]
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "config")]
@@ -249,6 +252,10 @@ mod tests {
         ] {
             let arguments = ["serve", "--config", "l.toml", flag[0], flag[1]];
             assert_eq!(refused(&arguments), ErrorKind::ArgumentConflict, "{flag:?}");
+        }
+        for flag in ["--poll", "--large-pages"] {
+            let arguments = ["serve", "--config", "l.toml", flag];
+            assert_eq!(refused(&arguments), ErrorKind::ArgumentConflict, "{flag}");
         }
         assert_eq!(refused(&["serve"]), ErrorKind::MissingRequiredArgument);
         let lonely = ["serve", "--lun", "a", "--chap-mutual", "t=env:T"];

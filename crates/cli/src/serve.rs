@@ -96,6 +96,7 @@ fn config(options: ServeOptions) -> Result<Config, Failure> {
                 chap: rules,
                 limits,
                 reactors,
+                large_pages: options.large_pages,
                 state_directory,
                 trace_directory,
                 task_times,

@@ -77,6 +77,10 @@ fn help_is_short_and_has_examples() {
     {
         assert!(serve.contains(flag), "{flag}");
     }
+    assert!(
+        serve.contains("--large-pages\n          Have buffers and disks in memory in large pages"),
+        "{serve}"
+    );
     assert!(serve.contains("Exit status: 0 when everything that was acknowledged is stable"), "{serve}");
 }
 

@@ -234,3 +234,25 @@ fn a_processor_that_there_is_not_is_named() {
     assert!(!status.success(), "{said}");
     assert!(said.contains("may not use processor 1023"), "{said}");
 }
+
+/// What comes of it depends on this machine, unless large pages are forbidden to the process.
+#[test]
+fn what_comes_of_large_pages_is_said_and_shown() {
+    let serve = |flag: &str| {
+        let mut served = Served::shell(&format!("{flag} --portal 127.0.0.1:0 --lun mem:4M"));
+        let banner = served.lines_up_to("Ctrl-C");
+        served.signal(Signal::TERM);
+        let (status, said) = served.end();
+        assert!(status.success(), "{said}");
+        (said, banner.contains("LUN 0   memory in large pages, 4 MiB: "))
+    };
+    let (said, is_shown) = serve("");
+    assert!(!said.contains("large pages") && !is_shown, "{said}");
+    let (said, is_shown) = serve("--large-pages");
+    assert!(said.contains("large pages: "), "{said}");
+    assert_ne!(is_shown, said.contains("all memory is in small pages until the next start"), "{said}");
+    rustix::thread::disable_transparent_huge_pages(true).expect("it was allowed");
+    let (said, is_shown) = serve("--large-pages");
+    rustix::thread::disable_transparent_huge_pages(false).expect("it was allowed");
+    assert!(said.contains("WARN large pages: ") && !is_shown, "{said}");
+}

@@ -150,6 +150,7 @@ fn waiting(old: &Config, new: &Config) -> Vec<String> {
     let of_others = |limits: &Limits| Limits { max_recv_data_segment_length_bytes: 0, ..limits.clone() };
     look("[limits]", of_others(&old.limits) == of_others(&new.limits));
     look("[reactors]", old.reactors == new.reactors);
+    look("large_pages", old.large_pages == new.large_pages);
     look("[isns]", old.isns == new.isns);
     look("state_directory", old.state_directory == new.state_directory);
     look("trace_directory", old.trace_directory == new.trace_directory);

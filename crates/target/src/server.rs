@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use lunette_block::{BufferPool, Store, Volume};
+use lunette_block::{BufferPool, LargePages, Store, Volume};
 use lunette_scsi::Domain;
 use rustix::thread::sched_getaffinity;
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 
 use crate::admission::{Changing, Discovery};
 use crate::attempts::Attempts;
@@ -105,7 +105,9 @@ impl Server {
         let trace_directory = config.trace_directory.as_deref();
         let domain = Arc::new(Domain::new(Arc::new(Surroundings::new())));
         let (rules, places) = (&config.chap, &config.portals);
-        let open = |target| ServedTarget::open(target, rules, state_directory, places, &domain, &layer);
+        let large_pages = config.large_pages && may_have_large_pages(LargePages::probe());
+        let memory = (state_directory, large_pages);
+        let open = |target| ServedTarget::open(target, rules, memory, places, &domain, &layer);
         let targets =
             config.targets.iter().map(|target| open(target).map(Arc::new)).collect::<Result<Vec<_>, _>>()?;
         refuse_copies(&targets)?;
@@ -136,7 +138,11 @@ impl Server {
             attempts: Mutex::new(attempts(config)),
             retained: RetainedSessions::new(config.limits.retained_sessions_max),
             reactors: reactors.clone(),
-            pool: BufferPool::new(pool_bytes),
+            pool: if large_pages {
+                BufferPool::in_large_pages(pool_bytes)
+            } else {
+                BufferPool::new(pool_bytes)
+            },
             saver: Saver::default(),
             recorder,
             upkeep: Arc::new(Mailbox::new()?),
@@ -279,6 +285,23 @@ fn attempts(config: &Config) -> Attempts {
 pub(crate) fn chap_names(config: &Config) -> impl Iterator<Item = &str> {
     let places = config.targets.iter().map(|target| &target.chap).chain([&config.discovery]);
     places.flat_map(|chap| &chap.users).map(|user| user.credential.name.as_str())
+}
+
+/// Whether large pages are asked for where they are wanted; tells what came of asking.
+fn may_have_large_pages(found: LargePages) -> bool {
+    match found {
+        LargePages::Given => info!("large pages: buffers and disks in memory are in them"),
+        LargePages::NoneNow => {
+            warn!(
+                "large pages: the kernel has none free now; it is asked again for all memory that is taken"
+            );
+        }
+        LargePages::Refused(refusal) => {
+            warn!("large pages: {refusal}; all memory is in small pages until the next start");
+            return false;
+        }
+    }
+    true
 }
 
 /// Every connection takes a descriptor, and many systems still start with a soft limit of 1024.

@@ -112,7 +112,7 @@ impl ServedTarget {
     pub(crate) fn open(
         config: &TargetConfig,
         rules: &ChapRules,
-        state_directory: Option<&Path>,
+        (state_directory, large_pages): (Option<&Path>, bool),
         portals: &[PortalConfig],
         domain: &Arc<Domain>,
         layer: Layer<'_>,
@@ -121,7 +121,7 @@ impl ServedTarget {
         units.sort_by_key(|unit| unit.lun);
         let mut served = Vec::new();
         for unit in units {
-            served.push(open_unit(&config.name, unit, state_directory, layer)?);
+            served.push(open_unit(&config.name, unit, (state_directory, large_pages), layer)?);
         }
         let logical_units =
             served.iter().map(|opened| (Lun::from_number(opened.report.lun), Arc::clone(&opened.unit)));
@@ -173,7 +173,7 @@ struct OpenedUnit {
 fn open_unit(
     target: &str,
     config: &UnitConfig,
-    state_directory: Option<&Path>,
+    (state_directory, large_pages): (Option<&Path>, bool),
     layer: Layer<'_>,
 ) -> Result<OpenedUnit, StartError> {
     let block_length_bytes = config.block_length_bytes.unwrap_or_else(|| native_block_length(&config.store));
@@ -186,7 +186,7 @@ fn open_unit(
         identity: IdentityOverride { serial: config.serial.clone() },
         block_length_bytes,
         protection: config.protection.map(ProtectionType::number),
-        large_pages: false,
+        large_pages,
     };
     let volume = Volume::open_layered(&spec, |store| layer(config.lun, store))
         .map_err(|source| StartError::Volume { lun: config.lun, source })?;

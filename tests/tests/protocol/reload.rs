@@ -158,6 +158,7 @@ fn what_takes_a_restart_is_named_until_there_is_one() {
     for _ in 0..2 {
         let reloaded = target.reload(|config| {
             config.limits.window_depth = 7;
+            config.large_pages = true;
             config.targets[0].units[1].read_only = true;
             let mut more = config.targets[0].clone();
             more.name = format!("{name}-more");
@@ -168,6 +169,7 @@ fn what_takes_a_restart_is_named_until_there_is_one() {
         assert!(reloaded.applied.is_empty(), "{reloaded:?}");
         let named = [
             "[limits]".to_owned(),
+            "large_pages".to_owned(),
             format!("target {name}: LUN 1"),
             format!("target {name}-more, which is new"),
         ];

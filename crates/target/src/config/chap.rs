@@ -198,6 +198,7 @@ mod tests {
             chap: ChapRules::default(),
             limits: Limits::default(),
             reactors: Reactors::default(),
+            large_pages: false,
             state_directory: None,
             trace_directory: None,
             task_times: false,

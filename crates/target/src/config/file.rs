@@ -99,6 +99,8 @@ struct RawConfig {
     limits: Limits,
     #[serde(default)]
     reactors: Reactors,
+    #[serde(default)]
+    large_pages: bool,
     state_directory: Option<PathBuf>,
     trace_directory: Option<PathBuf>,
     #[serde(default)]
@@ -254,6 +256,7 @@ fn parse(text: &str, directory: &Path) -> Result<Config, Fault> {
         chap,
         limits: raw.limits,
         reactors: raw.reactors,
+        large_pages: raw.large_pages,
         state_directory: raw.state_directory.map(|path| directory.join(path)),
         trace_directory: raw.trace_directory.map(|path| directory.join(path)),
         task_times: raw.task_times,

@@ -68,6 +68,8 @@ pub struct Config {
     pub limits: Limits,
     /// The threads that serve connections.
     pub reactors: Reactors,
+    /// Buffers and disks in memory are in large pages, where the kernel gives them.
+    pub large_pages: bool,
     /// Name servers.
     pub isns: IsnsConfig,
     /// The directory that keeps the state of all logical units over restarts; it is made if it is missing. `None`: beside
@@ -282,6 +284,7 @@ mod tests {
             chap: ChapRules::default(),
             limits: Limits::default(),
             reactors: Reactors::default(),
+            large_pages: false,
             state_directory: None,
             trace_directory: None,
             task_times: false,

@@ -59,6 +59,7 @@ fn the_smallest_file_has_the_defaults_of_the_flags() {
             chap: ChapRules::default(),
             limits: Limits::default(),
             reactors: Reactors::default(),
+            large_pages: false,
             state_directory: None,
             trace_directory: None,
             task_times: false,
@@ -75,6 +76,7 @@ portals = ["0.0.0.0:3260", "[::1]"]
 state_directory = "state"
 trace_directory = "/srv/traces"
 task_times = true
+large_pages = true
 
 [[target]]
 name = "iqn.2026-11.io.Lunette:vm"
@@ -122,7 +124,7 @@ header_digest = "require"
     assert_eq!(config.portals, ["0.0.0.0:3260".parse().unwrap(), "[::1]:3260".parse().unwrap()]);
     assert_eq!(config.state_directory.as_deref(), Some(Path::new("/etc/state")), "beside the file");
     assert_eq!(config.trace_directory.as_deref(), Some(Path::new("/srv/traces")));
-    assert!(config.task_times);
+    assert!(config.task_times && config.large_pages);
     assert_eq!(config.limits.window_depth, 32);
     assert_eq!(config.limits.header_digest, crate::config::DigestPolicy::Required);
     let [vm, scratch] = &config.targets[..] else { panic!("{config:?}") };
@@ -229,7 +231,7 @@ fn each_fault_has_its_place() {
             "1:1",
             [
                 "portls: ",
-                "there are portals, portal, target, discovery, chap, limits, reactors, state_directory, trace_directory, task_times, isns",
+                "there are portals, portal, target, discovery, chap, limits, reactors, large_pages, state_directory, trace_directory, task_times, isns",
             ],
         ),
         (top("task_times = true"), "1:14", ["task_times: ", "trace_directory is to say where"]),
