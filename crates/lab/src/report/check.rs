@@ -75,10 +75,7 @@ impl Verdict {
     }
 
     fn of(result: &StudyResult) -> Self {
-        let is_ours = |cell: &&CellResult| {
-            !cell.parameters.iter().any(|(name, value)| name == "target" && value != "lunette")
-        };
-        let cells: Vec<&CellResult> = result.cells.iter().filter(is_ours).collect();
+        let cells: Vec<&CellResult> = result.cells.iter().filter(|cell| cell.is_ours()).collect();
         let modelled: Vec<bool> = cells.iter().filter_map(|cell| cell.reaches_model()).collect();
         // What is unexplained is told as such.
         let (defects, explained): (Vec<&CellResult>, Vec<&CellResult>) =

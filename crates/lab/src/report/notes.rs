@@ -2,7 +2,7 @@
 
 use super::figure_text;
 use super::table::LINKS_MAX;
-use crate::study::{CellResult, LinkFacts, OFF, REACHED, StudyResult, UNEXPLAINED};
+use crate::study::{CellResult, LinkFacts, OFF, REACHED, StudyResult, UNEXPLAINED, median};
 
 /// What is to be said about single cells, under headings: where the time of operations went, where this machine was the limit, and why
 /// figures differ from the model and from what was published.
@@ -137,6 +137,29 @@ pub fn notes(result: &StudyResult) -> Vec<String> {
 const PROXY: &str = "this is no network but a TCP proxy (`link.proxy`), which has the delay and the rate; TCP sees neither of them, so its windows and \
                      its congestion control are not in the figures.";
 
+/// What TEST UNIT READY took at rest on a link, in microseconds: the middle one of its cells. Only of our own target.
+pub(super) fn command_us(result: &StudyResult, link: &str) -> Option<f64> {
+    let own = result.cells.iter().filter(|cell| cell.link.as_deref() == Some(link) && cell.is_ours());
+    median(own.filter_map(|cell| cell.round_trip_us).collect())
+}
+
+/// A byte and a command beside each other.
+fn at_rest(link: &LinkFacts, command_us: Option<f64>) -> String {
+    let Some(byte_us) = link.echo_us else { return String::new() };
+    let command = command_us.map(|command_us| {
+        format!(
+            ", and TEST UNIT READY {} us, of which {} us are the part of both ends",
+            figure_text(command_us),
+            figure_text((command_us - byte_us).max(0.0))
+        )
+    });
+    format!(
+        "; at rest a byte of plain TCP took {} us there and back{}",
+        figure_text(byte_us),
+        command.unwrap_or_default()
+    )
+}
+
 /// How the links were kept.
 fn links(result: &StudyResult) -> Vec<String> {
     let lost = |overrun| match overrun {
@@ -150,11 +173,12 @@ fn links(result: &StudyResult) -> Vec<String> {
                 return format!("Link {name}: {}; {PROXY}", link.description);
             }
             format!(
-                "Link {name}: {}, {}; packets were {} us late there and back{}.",
+                "Link {name}: {}, {}; packets were {} us late there and back{}{}.",
                 link.description,
                 link.congestion_control,
                 link.late_us,
-                lost(link.overrun)
+                lost(link.overrun),
+                at_rest(link, command_us(result, name))
             )
         };
         return links.iter().map(each).collect();

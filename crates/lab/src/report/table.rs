@@ -1,6 +1,7 @@
 //! The tables of a result as rows of text: all its cells, how long operations took, the links.
 
 use super::figure_text;
+use super::notes::command_us;
 use crate::study::{CellResult, LinkFacts, StudyResult, Times};
 
 /// The names of the columns of [`row`].
@@ -112,7 +113,9 @@ pub fn link_table(result: &StudyResult) -> Vec<Vec<String>> {
     if result.link.len() <= LINKS_MAX {
         return Vec::new();
     }
-    let header = ["link", "properties", "congestion control", "late us", "lost here"];
+    let header =
+        ["link", "properties", "congestion control", "late us", "lost here", "byte us", "command us"];
+    let or_dash = |time: Option<f64>| time.map_or_else(|| "-".to_owned(), figure_text);
     let row = |(name, link): (&String, &LinkFacts)| {
         let told = |text: String| if link.proxy { "-".to_owned() } else { text };
         vec![
@@ -121,6 +124,8 @@ pub fn link_table(result: &StudyResult) -> Vec<Vec<String>> {
             told(link.congestion_control.clone()),
             told(link.late_us.to_string()),
             told(link.overrun.to_string()),
+            or_dash(link.echo_us),
+            or_dash(command_us(result, name)),
         ]
     };
     std::iter::once(header.map(str::to_owned).to_vec()).chain(result.link.iter().map(row)).collect()

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::check::percent;
 use super::html::anchor;
+use super::notes::command_us;
 use super::*;
 use crate::{CellResult, Further, Host, LatencyParts, LinkFacts, StudyResult, Times};
 
@@ -25,6 +26,7 @@ fn result(parameter: &str) -> StudyResult {
         congestion_control: "cubic".into(),
         late_us: 12,
         overrun: 0,
+        echo_us: None,
         proxy: false,
         is_doubtful: false,
     };
@@ -282,12 +284,38 @@ fn many_links_are_told_together() {
     assert_eq!(rows.len(), 1 + 5);
     assert_eq!(
         rows[..2],
-        ["link | properties | congestion control | late us | lost here", "a | rate=155M | cubic | 40 | 1"]
+        [
+            "link | properties | congestion control | late us | lost here | byte us | command us",
+            "a | rate=155M | cubic | 40 | 1 | - | -"
+        ]
     );
     assert!(html(std::slice::from_ref(&result)).contains("<td>oc3-0</td><td>rate=155M</td>"));
     assert!(markdown(std::slice::from_ref(&result)).contains("### Links\n\n| link | properties |"));
     result.link.pop_last();
     assert!(link_table(&result).is_empty(), "four are told in sentences");
+}
+
+#[test]
+fn what_both_ends_take_at_rest_stands_beside_a_byte() {
+    let mut result = result("read");
+    let link = result.link.get_mut("oc3-0").expect("a link");
+    link.echo_us = Some(80.0);
+    assert!(notes(&result).join("\n").contains("; at rest a byte of plain TCP took 80.0 us there and back."));
+    for (cell, us) in result.cells.iter_mut().zip([100.0, 120.0, 110.0]) {
+        cell.round_trip_us = Some(us);
+    }
+    // Another target's part is not ours.
+    let others = CellResult { round_trip_us: Some(900.0), ..result.cells[0].clone() };
+    let parameters = vec![("target".into(), "tgtd".into())];
+    result.cells.extend([1, 2, 3].map(|_| CellResult { parameters: parameters.clone(), ..others.clone() }));
+    let middle = command_us(&result, "oc3-0").expect("a median");
+    let told = notes(&result).join("\n");
+    let part = format!(
+        "and TEST UNIT READY {} us, of which {} us are the part of both ends",
+        figure_text(middle),
+        figure_text(middle - 80.0)
+    );
+    assert!((100.0..=120.0).contains(&middle) && told.contains(&part), "{told}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use lunette_workload::model::Limit;
 
 use super::judgement::UNEXPLAINED;
 use super::peer::Peer;
-use super::probe::Run;
+use super::probe::{self, Run};
 use super::result::{CellResult, Further, StudyResult};
 use super::runner::{Collected, Laboratory};
 use super::selection::Aimed;
@@ -146,6 +146,7 @@ fn result(
         });
     }
     let at_rest = runs.iter().find_map(|run| run.negotiated.as_ref()).map(Negotiated::idle_round_trip);
+    let echo = runs.iter().find_map(|run| run.echo);
     let negotiated = runs.into_iter().find_map(|run| run.negotiated).map(|agreed| {
         let known = agreements.iter().position(|known| known.is_like(&agreed));
         known.unwrap_or_else(|| {
@@ -176,6 +177,7 @@ fn result(
         times,
         published_times: cell.published_times,
         round_trip_us: at_rest.filter(|time| !time.is_zero()).map(|time| time.as_secs_f64() * 1e6),
+        echo_us: echo.map(|time| time.as_secs_f64() * 1e6),
         negotiated,
         cached,
         parts,
@@ -184,8 +186,8 @@ fn result(
     let beside = if aimed.peer.is_some() { Some(OF_PEER) } else { cell.probe.beside() };
     let link = cell.link.as_deref().and_then(|link| link.parse::<Link>().ok());
     let turn = model.zip(link.as_ref());
-    let turn =
-        turn.and_then(|(model, link)| cell.probe.turn(model, link, at_rest.unwrap_or_default(), round_trips));
+    let at_rest = probe::round_trip(at_rest.unwrap_or_default(), echo);
+    let turn = turn.and_then(|(model, link)| cell.probe.turn(model, link, at_rest, round_trips));
     result.judge(limit, turn.as_ref(), beside);
     if let Some(named) = limits::named(cell, &result, of_run) {
         named.tell(&mut result);

@@ -101,7 +101,11 @@ impl CellResult {
         self.limit = match (limit, self.model) {
             (Some(limit), Some(model)) if !self.reaches(model) => {
                 self.machine = self.too_slow(limit, model, turn);
-                if self.machine.is_some() {
+                let ends = turn.and_then(|turn| self.ends(model, turn)).filter(|_| !self.has_busy_machine());
+                if ends.is_some() {
+                    (self.machine, self.because) = (None, ends);
+                    "ends"
+                } else if self.machine.is_some() {
                     "machine"
                 } else {
                     self.because = self.losses(model, turn);
@@ -133,6 +137,30 @@ impl CellResult {
         })
     }
 
+    /// What initiator and target take for a command without data, beyond what a byte takes by plain TCP, is in each round trip of a command: what that leaves of what
+    /// the model expects, where that is what came.
+    fn ends(&self, model: f64, turn: &CommandTurn) -> Option<String> {
+        let (command_us, byte_us) = (self.round_trip_us?, self.echo_us?);
+        let more_us = (command_us - byte_us).max(0.0);
+        let slowed = self.slowed(model, turn, more_us / 1e6);
+        (more_us > 0.0 && self.reaches(slowed)).then(|| {
+            format!(
+                "at rest TEST UNIT READY took {} us there and back, and a byte of plain TCP {} us; the {} us between them, which are what both ends take, \
+                 make {} of what the model expects",
+                figure_text(command_us),
+                figure_text(byte_us),
+                figure_text(more_us),
+                figure_text(slowed)
+            )
+        })
+    }
+
+    /// What is left of what the model expects where each round trip of a command takes so much more, in seconds.
+    fn slowed(&self, model: f64, turn: &CommandTurn, more_s: f64) -> f64 {
+        let (turn_s, more_s) = (turn.time.as_secs_f64(), more_s * turn.round_trips);
+        if self.unit == "ms" { model + more_s * 1e3 } else { model * turn_s / (turn_s + more_s) }
+    }
+
     /// What processors had to do for each command is more than the model knows: what is left of what it expects, where that is what came. Nothing where
     /// that explains nothing.
     fn worked(&self, limit: Limit, model: f64, turn: &CommandTurn) -> Option<String> {
@@ -146,7 +174,7 @@ impl CellResult {
         let took_s = if is_time { self.measured / 1e3 } else { turn_s * model / self.measured };
         // What others do on this machine is no work for this command.
         let each_s = self.together * took_s / commands;
-        // What a command without data costs both ends is in the model already; of many together it is less for each.
+        // What a byte costs both ends is in the model already; of many commands together it is less for each.
         let known_s = if turn.commands == 1 { turn.at_ends.as_secs_f64() } else { 0.0 };
         let beyond_s = (each_s - known_s).max(0.0);
         let processors = (self.processors / (1.0 - self.idle)).round().max(1.0);
@@ -189,11 +217,7 @@ impl CellResult {
         let late = self.late_us as f64 / 1e6;
         reasons.extend(turn.and_then(|turn| self.worked(limit, model, turn)));
         if let Some(turn) = turn.filter(|_| self.late_us > 0) {
-            // Each round trip of a command takes so much more.
-            let more = late * turn.round_trips;
-            let turn_s = turn.time.as_secs_f64();
-            let slowed =
-                if self.unit == "ms" { model + more * 1e3 } else { model * turn_s / (turn_s + more) };
+            let slowed = self.slowed(model, turn, late);
             if self.reaches(slowed) {
                 reasons.push(format!(
                     "packets were {} us late there and back, which makes {} of what the model expects",
@@ -284,6 +308,29 @@ mod tests {
             line: Duration::from_micros(4),
             is_packed: false,
         }
+    }
+
+    #[test]
+    fn what_both_ends_take_is_told_as_theirs() {
+        // 2 ms and two round trips: 100 us more for each make 100 of 110.
+        let turn = turn(Duration::from_millis(2), 2.0, 1);
+        let judged = |measured, round_trip_us, change: &dyn Fn(&mut CellResult)| {
+            let (round_trip_us, echo_us) = (Some(round_trip_us), Some(150.0));
+            let mut cell = CellResult { round_trip_us, echo_us, ..cell(measured, "MB/s") };
+            change(&mut cell);
+            cell.judge(Some(Limit::Window), Some(&turn), None);
+            (cell.limit, cell.machine, cell.because.unwrap_or_default())
+        };
+        let (limit, machine, because) = judged(90.0, 250.0, &|_| ());
+        assert_eq!((&*limit, machine), ("ends", None));
+        assert!(because.contains("the 100 us between them") && because.contains("make 90.9"), "{because}");
+        // It is not enough; it is less than a byte takes; nobody has asked; and processors had nothing to spare.
+        assert_eq!(judged(80.0, 250.0, &|_| ()).0, "unexplained");
+        assert_eq!(judged(90.0, 140.0, &|_| ()).0, "unexplained");
+        assert_eq!(judged(90.0, 250.0, &|cell| cell.echo_us = None).0, "unexplained");
+        assert_eq!(judged(90.0, 250.0, &|cell| cell.idle = 0.1).0, "machine");
+        // Packets that were late as well are not needed for it.
+        assert_eq!(judged(90.0, 250.0, &|cell| cell.late_us = 100).0, "ends");
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod busy;
 mod conclusion;
 mod dalgic;
 mod disaster;
+mod echo;
 mod expected;
 mod files;
 mod fujita;
@@ -44,6 +45,7 @@ pub use runner::{Laboratory, Told};
 pub(crate) use setting::Ends;
 pub use setting::Setting;
 pub(crate) use site::{BLOCK_BYTES, RANGE_BYTES, Site};
+pub(crate) use statistics::median;
 pub use times::{LatencyParts, Times};
 pub use versions::Identity;
 

@@ -58,6 +58,9 @@ pub struct LinkFacts {
     pub late_us: u64,
     /// Packets that were lost because this machine was too slow.
     pub overrun: u64,
+    /// What a byte took there and back by plain TCP while nothing else was on it, in microseconds, where somebody has asked for that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub echo_us: Option<f64>,
     /// No network, but a proxy that has delay and rate: TCP sees neither, nothing is lost, and how late it was is not known.
     #[serde(default)]
     pub proxy: bool,
@@ -83,8 +86,8 @@ pub struct CellResult {
     pub published: Option<f64>,
     /// Of all three.
     pub unit: String,
-    /// What sets the limit: `link-rate`, `command-window`, `tcp-window`, `loss`, also where packets were lost beside what the model knows; `machine` where
-    /// less came and this machine was too slow; `store` where less came from a disk, `target` where that disk had nothing to do; `unexplained` where less
+    /// What sets the limit: `link-rate`, `command-window`, `tcp-window`, `loss`, also where packets were lost beside what the model knows; `ends` where less came by what initiator and
+    /// target take for a command at rest; `machine` where less came and this machine was too slow; `store` where less came from a disk, `target` where that disk had nothing to do; `unexplained` where less
     /// came for no such reason; `not-recovered` where a run was not over in time, and stands as that time. Where there is no model: `store`,
     /// `machine`, `file-system`, `protocol`, `cache`, `round-trips`, `initiator`, `target`, `shared-link`, `loss-recovery`.
     pub limit: String,
@@ -135,10 +138,13 @@ pub struct CellResult {
     /// What else is told of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub further: Vec<Further>,
-    /// What TEST UNIT READY took on the idle link in this session, in microseconds: the round trip that the model has. A slow target lowers what is
-    /// expected of it by that.
+    /// What TEST UNIT READY took on the idle link in this session, in microseconds. It is the round trip that the model has where `echo_us` is missing, or more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round_trip_us: Option<f64>,
+    /// What a byte took there and back by plain TCP on the idle link, in microseconds: the round trip that the model has. None of it is this project's; what
+    /// TEST UNIT READY takes beyond it is the part of initiator and target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub echo_us: Option<f64>,
     /// Which of the agreements.
     pub negotiated: Option<usize>,
     /// The largest share of a cold image that this machine's page cache had when a run began; none without such an image, and where the
@@ -157,6 +163,11 @@ pub struct CellResult {
 }
 
 impl CellResult {
+    /// Whether it is of our own target, and not of one of those beside it.
+    pub(crate) fn is_ours(&self) -> bool {
+        !self.parameters.iter().any(|(name, value)| name == "target" && value != "lunette")
+    }
+
     /// A figure, and nothing else yet.
     pub(crate) fn of(runs: Vec<f64>, measured: f64, unit: &str) -> Self {
         Self {
@@ -186,6 +197,7 @@ impl CellResult {
             times: None,
             published_times: None,
             round_trip_us: None,
+            echo_us: None,
             negotiated: None,
             cached: None,
             parts: None,

@@ -13,6 +13,7 @@ use lunette_initiator::{IscsiName, Lun, Options, Portal, Timing};
 use lunette_link::Link;
 use lunette_wan::{Emulator, FAR, Proxy, WARD, spawn_here};
 
+use super::echo;
 use super::guest::{self, Guest};
 use super::peer::{self, Peer};
 use super::ready;
@@ -51,6 +52,8 @@ pub(crate) struct Site {
     way: Way,
     /// What is set for every target of ours here, and for TCP at both ends.
     ends: Ends,
+    /// What a byte takes there and back, once somebody has asked for it.
+    echoed: OnceLock<Duration>,
 }
 
 /// What is between the two ends.
@@ -87,6 +90,7 @@ impl Site {
             guest: OnceLock::new(),
             way: Way::Emulated(emulator),
             ends: ends.clone(),
+            echoed: OnceLock::new(),
         })
     }
 
@@ -98,7 +102,13 @@ impl Site {
         let portal =
             portal.ok_or_else(|| LabError::NotReady("the target does not say where it is".to_owned()))?;
         let proxy = Proxy::start(nowhere, portal, link, seed)?;
-        Ok(Self { target, guest: OnceLock::new(), way: Way::Proxied(proxy), ends: ends.clone() })
+        Ok(Self {
+            target,
+            guest: OnceLock::new(),
+            way: Way::Proxied(proxy),
+            ends: ends.clone(),
+            echoed: OnceLock::new(),
+        })
     }
 
     /// The network.
@@ -146,7 +156,13 @@ impl Site {
         } else {
             Server::Peer(peer::start(peer, emulator.far())?)
         };
-        Ok(Self { target, guest: OnceLock::new(), way: Way::Emulated(emulator), ends: ends.clone() })
+        Ok(Self {
+            target,
+            guest: OnceLock::new(),
+            way: Way::Emulated(emulator),
+            ends: ends.clone(),
+            echoed: OnceLock::new(),
+        })
     }
 
     /// What is set for targets of ours that are started here.
@@ -234,6 +250,19 @@ impl Site {
         name.map_err(LabError::system("the name of the congestion control"))
     }
 
+    /// What a byte takes there and back by plain TCP; nothing where a proxy stands for the network. It is measured for the first who asks, who is to see to
+    /// it that nothing else is on the link.
+    pub(crate) fn echo_round_trip(&self) -> Result<Option<Duration>, LabError> {
+        if self.is_proxied() {
+            return Ok(None);
+        }
+        if let Some(known) = self.echoed.get() {
+            return Ok(Some(*known));
+        }
+        let measured = echo::round_trip(self)?;
+        Ok(Some(*self.echoed.get_or_init(|| measured)))
+    }
+
     /// How the link was kept.
     pub(crate) fn facts(&self, link: &Link) -> Result<LinkFacts, LabError> {
         let Way::Emulated(emulator) = &self.way else {
@@ -252,6 +281,7 @@ impl Site {
             congestion_control: self.congestion_control()?,
             late_us: u64::try_from(late.as_micros()).unwrap_or(u64::MAX),
             overrun,
+            echo_us: self.echoed.get().map(|time| time.as_secs_f64() * 1e6),
             proxy: false,
             is_doubtful: overrun > 0 || late > LATE.max(link.round_trip() / 50),
         })

@@ -88,6 +88,7 @@ fn here(cell: &Cell, result: &CellResult, published: f64) -> Option<String> {
             let busy = busy.map(|busy| format!("the disk here was the limit, which was at work for {busy:.0} % of the time"));
             busy.or_else(named)
         }
+        "ends" => Some(format!("initiator and target were the limit here: {}", result.because.as_ref()?)),
         // Whatever is exchanged is whole round trips of a link where those are long.
         "protocol" | "round-trips" if round_trip_ms >= 1.0 && result.measured >= round_trip_ms && unit == "ms" => {
             Some(format!(

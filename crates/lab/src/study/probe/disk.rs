@@ -255,12 +255,13 @@ fn cold_image(place: Place<'_>, duty: Duty) -> Result<(&Image, Option<f64>), Lab
     Ok((image, cached))
 }
 
-/// Runs it; the monitor tells how far it is.
+/// Runs it; the monitor tells how far it is. `echo` is what a byte takes there and back, if that is known.
 pub(super) fn run(
     place: Place<'_>,
     probe: &DiskProbe,
     duty: Duty,
     monitor: &Monitor,
+    echo: Option<Duration>,
 ) -> Result<Run, LabError> {
     let Some((site, link)) = place.over else { return local(probe, duty) };
     let mut cached = None;
@@ -313,7 +314,7 @@ pub(super) fn run(
     let mut run = figure(&carried.measured, &carried.ending, probe.metric)?;
     if let Some(agreed) = &carried.negotiated {
         let driven = Driven { link, congestion_control: &control };
-        run.model = model::disk(driven, probe, agreed);
+        run.model = model::disk(driven, probe, agreed, echo);
         run.round_trips = model::round_trips(driven, probe, agreed);
     }
     let parts = carried.measured.stages.told_apart.as_ref().map(LatencyParts::of);

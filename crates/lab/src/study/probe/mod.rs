@@ -33,6 +33,7 @@ use crate::{LabError, LatencyParts, Monitor, Negotiated, Times};
 pub(crate) use disk::{DiskProbe, Load};
 pub(crate) use files::{Figure, FilesProbe, Job, SIZES_KIB, Scheme};
 pub(crate) use login::{Authentication, EXCHANGES, LOGINS, LoginPhase, LoginProbe};
+pub(crate) use model::round_trip;
 pub(crate) use shared::SharedProbe;
 pub(crate) use tcp_facts::WINDOWS_CARRY;
 pub(crate) use transfer::TransferProbe;
@@ -263,7 +264,7 @@ impl Probe {
     }
 
     /// How long a command takes on this link where the figure is as expected; of plain TCP, a window. None where that does not follow from it.
-    /// `at_rest` is what a command without data takes there.
+    /// `at_rest` is the round trip that the model has.
     pub(crate) fn turn(
         &self,
         expected: f64,
@@ -295,6 +296,11 @@ impl Probe {
             line: Duration::try_from_secs_f64(line_s).unwrap_or_default(),
             is_packed: commands > 1 && u64::from(size_bytes) * 2 <= u64::from(link.mtu),
         })
+    }
+
+    /// Whether its commands have round trips of an idle link in them. Beside other traffic a byte would have to wait as commands do, which a reservation is for.
+    const fn is_beside_an_echo(&self) -> bool {
+        matches!(self, Self::Disk(_) | Self::Transfer(_) | Self::Shared(SharedProbe { flows: 0, .. }))
     }
 
     /// What this machine lacks for it; nothing if it lacks nothing.
@@ -351,7 +357,7 @@ pub(crate) struct CommandTurn {
     pub(crate) round_trips: f64,
     /// The link's.
     pub(crate) round_trip: Duration,
-    /// What a command without data takes beside a round trip of the link, which is the time of both ends.
+    /// What the model's round trip takes beside that of the link, which is what both ends do for a byte.
     pub(crate) at_ends: Duration,
     /// Under way at once; 0 of plain TCP.
     pub(crate) commands: u32,
@@ -391,6 +397,8 @@ pub(crate) struct Run {
     pub(crate) further: Vec<Further>,
     /// What sets the limit where there is no model, as far as only the run itself knows.
     pub(crate) limit: Option<&'static str>,
+    /// What a byte took there and back by plain TCP on the idle link, where it stands beside a command without data.
+    pub(crate) echo: Option<Duration>,
 }
 
 impl Run {
@@ -412,6 +420,7 @@ impl Run {
             cached: None,
             further: Vec::new(),
             limit: None,
+            echo: None,
         }
     }
 }
@@ -511,6 +520,8 @@ pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Ru
         Probe::Login(login) => return login::run(place, login, duty.seed),
         _ => {}
     }
+    let echo = probe.is_beside_an_echo().then_some(place.over).flatten();
+    let echo = echo.map(|(site, _)| site.echo_round_trip()).transpose()?.flatten();
     let monitor = Monitor::default();
     let is_measured = || match probe {
         Probe::Disk(_) | Probe::Shared(_) => monitor.phase() == Phase::Measuring,
@@ -521,17 +532,17 @@ pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Ru
             tcp::run(site, link, *to_target, *buffer_bytes, duty)
         }
         (Probe::Tcp { .. }, None) => Err(LabError::Plan("there is no TCP without a network".to_owned())),
-        (Probe::Disk(disk), _) => disk::run(place, disk, duty, &monitor),
+        (Probe::Disk(disk), _) => disk::run(place, disk, duty, &monitor, echo),
         (Probe::Recovery(disk), _) => recovery::run(place, disk, duty),
-        (Probe::Shared(shared), _) => shared::run(place, shared, duty, &monitor),
+        (Probe::Shared(shared), _) => shared::run(place, shared, duty, &monitor, echo),
         (Probe::Virtual(probe), _) => virtualized::run(place, probe, duty),
         (Probe::Login(login), _) => login::run(place, login, duty.seed),
-        (Probe::Transfer(transfer), _) => transfer::run(place, transfer),
+        (Probe::Transfer(transfer), _) => transfer::run(place, transfer, echo),
         (Probe::Files(files), _) => files::run(place, files, duty),
     })?;
     // What a run has looked at itself is in it already: a disk, while it was measured alone.
     let Seen { idle, processors, busy, keeping, .. } = seen;
-    Ok(Run { idle, processors, busy, keeping, ..run? })
+    Ok(Run { idle, processors, busy, keeping, echo, ..run? })
 }
 
 #[cfg(test)]

@@ -84,10 +84,21 @@ pub(super) fn round_trips(driven: Driven<'_>, probe: &DiskProbe, agreed: &Negoti
     f64::from(read) * read_share + f64::from(write) * (1.0 - read_share)
 }
 
-/// What is to be expected of a disk: of its reads and writes by their shares.
-pub(super) fn disk(driven: Driven<'_>, probe: &DiskProbe, agreed: &Negotiated) -> Option<(f64, Limit)> {
+/// The round trip of the model: that of a byte, which nothing of ours has a part in. A command without data that took less shows that it can be less.
+pub(crate) fn round_trip(command: Duration, echo: Option<Duration>) -> Duration {
+    echo.map_or(command, |echo| echo.min(command))
+}
+
+/// What is to be expected of a disk: of its reads and writes by their shares. `echo` is what a byte takes there and back, if that is known.
+pub(super) fn disk(
+    driven: Driven<'_>,
+    probe: &DiskProbe,
+    agreed: &Negotiated,
+    echo: Option<Duration>,
+) -> Option<(f64, Limit)> {
     let Mix { size_bytes, read_share } = probe.mix();
-    let round_trip = Duration::try_from_secs_f64(agreed.idle_round_trip_us? / 1e6).ok()?;
+    let command = Duration::try_from_secs_f64(agreed.idle_round_trip_us? / 1e6).ok()?;
+    let round_trip = round_trip(command, echo);
     let [read, write] = each(driven, probe, agreed, round_trip);
     let (bytes_per_s, limit) = model::mixed(&read, &write, read_share);
     let figure = match probe.metric {
@@ -122,6 +133,13 @@ mod tests {
         let (bbr, of_bbr) = limit("bbr");
         assert_eq!((of_reno, of_cubic, of_bbr), (Limit::Loss, Limit::Loss, Limit::Link));
         assert!(reno <= cubic && cubic < 1.0 && (18.0..19.0).contains(&bbr), "{cubic}, {bbr}");
+    }
+
+    #[test]
+    fn the_round_trip_is_that_of_a_byte_unless_a_command_took_less() {
+        let us = Duration::from_micros;
+        assert_eq!(round_trip(us(250), Some(us(150))), us(150));
+        assert_eq!((round_trip(us(250), Some(us(300))), round_trip(us(250), None)), (us(250), us(250)));
     }
 
     #[test]

@@ -35,6 +35,7 @@ pub(super) fn run(
     probe: &SharedProbe,
     duty: Duty,
     monitor: &Monitor,
+    echo: Option<Duration>,
 ) -> Result<Run, LabError> {
     let Some((site, link)) = place.over else {
         return Err(LabError::Plan("without a network there is nothing to be shared".to_owned()));
@@ -50,7 +51,7 @@ pub(super) fn run(
         let is_over = AtomicBool::new(false);
         let (run, bulk) = thread::scope(|inner| {
             let counting = inner.spawn(|| while_measured(&carried, monitor, duty.time, &is_over));
-            let run = disk::run(place, &probe.disk, duty, monitor);
+            let run = disk::run(place, &probe.disk, duty, monitor, echo);
             is_over.store(true, Ordering::Relaxed);
             (run, counting.join())
         });

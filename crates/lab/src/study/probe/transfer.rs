@@ -44,7 +44,7 @@ impl TransferProbe {
 }
 
 /// Runs it, on the local disk or over the link; the caches of this machine are cold.
-pub(super) fn run(place: Place<'_>, probe: &TransferProbe) -> Result<Run, LabError> {
+pub(super) fn run(place: Place<'_>, probe: &TransferProbe, echo: Option<Duration>) -> Result<Run, LabError> {
     let image = Image::make(place.scratch, probe.length_bytes)?;
     let name = image.path().to_string_lossy().into_owned();
     let cached;
@@ -65,7 +65,7 @@ pub(super) fn run(place: Place<'_>, probe: &TransferProbe) -> Result<Run, LabErr
         busy = disk_busy(place.scratch, before);
         if let Some(agreed) = &agreed {
             let driven = Driven { link, congestion_control: &site.congestion_control()? };
-            model = model::disk(driven, &probe.workload(), agreed);
+            model = model::disk(driven, &probe.workload(), agreed, echo);
         }
         negotiated = agreed;
         took

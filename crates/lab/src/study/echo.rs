@@ -1,0 +1,67 @@
+//! What one byte takes there and back by plain TCP: a round trip with which no target and no initiator has anything to do.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::site::Site;
+use super::statistics::median;
+use crate::LabError;
+
+/// Of nobody else here.
+const PORT: u16 = 5007;
+/// For so long is it looked, and at least so often: as for the commands without data that stand beside it.
+const TIME: Duration = Duration::from_millis(50);
+const TRIES_MIN: usize = 5;
+/// Far longer than any link here takes, with losses.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The middle one of several round trips over a link on which nothing else is. Each end is a thread that waits in the kernel for the byte, so that being
+/// woken is part of it, as it is of everything that programs exchange.
+///
+/// # Errors
+/// There is no connection, or it ends; a proxy has no far end.
+pub(super) fn round_trip(site: &Site) -> Result<Duration, LabError> {
+    let failed = LabError::system("an echo over the emulated link");
+    let listener = site.far(|| TcpListener::bind(Site::address(PORT)))?;
+    let near = site.near(|| connect(Site::address(PORT)))?.map_err(&failed)?;
+    let (far, _) = listener.accept().map_err(&failed)?;
+    thread::scope(|scope| {
+        // It ends with the connection.
+        scope.spawn(|| answer(&far));
+        let times = ask(&near);
+        drop(near);
+        let seconds = times.map_err(&failed)?.iter().map(Duration::as_secs_f64).collect();
+        let middle = median(seconds).and_then(|middle| Duration::try_from_secs_f64(middle).ok());
+        middle.ok_or(LabError::Panicked)
+    })
+}
+
+fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+    TcpStream::connect_timeout(&address, PATIENCE)
+}
+
+fn prepare(stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(PATIENCE))
+}
+
+fn answer(mut stream: &TcpStream) {
+    let mut byte = [0];
+    if prepare(stream).is_ok() {
+        while stream.read_exact(&mut byte).and_then(|()| stream.write_all(&byte)).is_ok() {}
+    }
+}
+
+fn ask(mut stream: &TcpStream) -> io::Result<Vec<Duration>> {
+    prepare(stream)?;
+    let (mut times, begun) = (Vec::new(), Instant::now());
+    while times.len() < TRIES_MIN || begun.elapsed() < TIME {
+        let (asked, mut byte) = (Instant::now(), [0]);
+        stream.write_all(&byte)?;
+        stream.read_exact(&mut byte)?;
+        times.push(asked.elapsed());
+    }
+    Ok(times)
+}
