@@ -49,6 +49,14 @@ pub struct TcpConnection {
     pub is_recovering: bool,
     /// Segments that this end has sent again, so far.
     pub retransmitted: u32,
+    /// Segments of this end's that have come to the other one, so far, also out of order (`tcpi_delivered`); 0 where the kernel (before Linux 4.18) does not tell.
+    pub delivered: u32,
+    /// What this end has sent and the other one has not confirmed, in bytes: `tcpi_unacked` segments of `tcpi_snd_mss`.
+    pub under_way_bytes: u64,
+    /// What this end has taken to be sent and has not sent yet, in bytes (`tcpi_notsent_bytes`).
+    pub unsent_bytes: u64,
+    /// How often nothing came back for so long that this end began anew (`tcpi_total_rto`), so far; 0 where the kernel (before Linux 6.7) does not tell.
+    pub timeouts: u32,
     /// How long this end has had something to send, so far; zero where the kernel (before Linux 4.10) does not tell.
     pub busy: Duration,
     /// How long the other end's window has held it up meanwhile.
@@ -143,6 +151,10 @@ fn information(info: &[u8], local_port: u16, remote_port: u16) -> Option<TcpConn
         receive_space_bytes: u64::from(four(96)?),
         is_recovering: *info.get(1)? >= TCP_CA_RECOVERY,
         retransmitted: four(100)?,
+        delivered: four(192).unwrap_or_default(),
+        under_way_bytes: u64::from(four(24)?) * u64::from(four(16)?),
+        unsent_bytes: four(144).unwrap_or_default().into(),
+        timeouts: short(info, 240).unwrap_or_default().into(),
         busy: time(168),
         held_by_receiver: time(176),
         held_by_buffer: time(184),
@@ -201,15 +213,17 @@ mod tests {
         whole.extend([1, 2, 0, 0]);
         whole.extend([4 + 104, INET_DIAG_INFO].map(u16::to_ne_bytes).concat());
         let mut info = [0; 104];
-        (info[1], info[16], info[68], info[80], info[96]) = (3, 100, 5, 7, 9);
+        (info[1], info[16], info[24], info[68], info[80], info[96]) = (3, 100, 2, 5, 7, 9);
         whole.extend(info);
         let found = connection(&whole).expect("a connection");
         assert_eq!((found.local_port, found.remote_port), (10, 20));
         assert_eq!((found.congestion_window_bytes, found.receive_space_bytes), (700, 9));
         assert!(found.is_recovering);
+        assert_eq!(found.under_way_bytes, 200);
         assert_eq!(found.round_trip, Duration::from_micros(5));
         // An older kernel tells less.
         assert_eq!(found.busy, Duration::ZERO);
+        assert_eq!((found.delivered, found.unsent_bytes, found.timeouts), (0, 0, 0));
         for length in 0..whole.len() {
             assert_eq!(connection(&whole[..length]), None, "{length}");
         }

@@ -3,7 +3,7 @@
 
 use lunette_workload::model::{Limit, in_turns};
 
-use super::probe::{CommandTurn, WINDOWS_CARRY};
+use super::probe::{CommandTurn, HELD_UP, ORDER_CARRIES, STOOD_STILL, WINDOWS_CARRY};
 use super::result::CellResult;
 use crate::report::figure_text;
 
@@ -16,6 +16,8 @@ const IDLE_MIN: f64 = 0.15;
 pub const REACHED: f64 = 0.95;
 /// The limit of a cell that is behind its model for no reason that was measured.
 pub(crate) const UNEXPLAINED: &str = "unexplained";
+/// The limit of a session of several connections of which one held up the others.
+const COMMAND_ORDER: &str = "command-order";
 /// How far what came may be off what a kernel's windows let through, which are looked at fifty times a second.
 const SAMPLED: f64 = 0.2;
 /// How far a figure may be off another one before the report says why: of two figures of different hosts, and of one above the model.
@@ -108,9 +110,10 @@ impl CellResult {
                 } else if self.machine.is_some() {
                     "machine"
                 } else {
-                    self.because = self.losses(model, turn);
-                    let of_losses = self.because.as_ref().map(|_| Limit::Loss.word());
-                    of_losses.or(beside).unwrap_or(UNEXPLAINED)
+                    let of_losses = self.losses(model, turn);
+                    let limit = of_losses.as_ref().map(|named| named.0);
+                    self.because = of_losses.map(|named| named.1);
+                    limit.or(beside).unwrap_or(UNEXPLAINED)
                 }
             }
             (Some(limit), _) => limit.word(),
@@ -119,22 +122,44 @@ impl CellResult {
         .to_owned();
     }
 
-    /// What the losses of this run left, where that is what came: by what the kernels' congestion windows let through meanwhile.
-    fn losses(&self, model: f64, turn: Option<&CommandTurn>) -> Option<String> {
+    /// What the losses of this run left, where that is what came, and its name: by what the kernels' congestion windows let through meanwhile, or by what they did while
+    /// connections waited for each other's commands.
+    fn losses(&self, model: f64, turn: Option<&CommandTurn>) -> Option<(&'static str, String)> {
         let packets = self.lost + self.dropped;
-        let carried = self.further.iter().find(|one| one.name == WINDOWS_CARRY)?.measured;
+        let figure = |name: &str| self.further.iter().find(|one| one.name == name).map(|one| one.measured);
+        let off = |carried: f64| (self.measured / carried - 1.0).abs();
+        // Without delay the round trip that TCP has smoothed is as much this machine's as the link's, so that windows are let through no slower than it says.
         let is_delayed = turn.is_some_and(|turn| !turn.round_trip.is_zero());
-        // Without delay it is the least that goes through, for some does while losses are repaired.
-        let is_it = self.measured >= carried * (1.0 - SAMPLED)
-            && (!is_delayed || self.measured <= carried * (1.0 + SAMPLED));
-        (packets > 0 && self.unit == "MB/s" && carried < model * REACHED && is_it).then(|| {
-            format!(
-                "{} packets were lost on the line and {} for want of room in its queues, and what TCP's congestion windows let through meanwhile is {} MB/s",
-                self.lost,
-                self.dropped,
-                figure_text(carried)
-            )
-        })
+        let is_no_less = |carried: f64| !is_delayed && self.measured >= carried;
+        let is_it =
+            |carried: &f64| *carried < model * REACHED && (off(*carried) <= SAMPLED || is_no_less(*carried));
+        if packets == 0 || self.unit != "MB/s" {
+            return None;
+        }
+        let (windows, order) = (figure(WINDOWS_CARRY), figure(ORDER_CARRIES));
+        let of_windows = windows.filter(is_it);
+        let held_up = figure(HELD_UP).unwrap_or_default();
+        let of_order = order.filter(|carried| held_up > 0.0 && is_it(carried));
+        let of_order = of_order.filter(|order| of_windows.is_none_or(|windows| off(*order) < off(windows)));
+        let lost = format!(
+            "{} packets were lost on the line and {} for want of room in its queues, and what TCP's congestion windows let through meanwhile is {} MB/s",
+            self.lost,
+            self.dropped,
+            figure_text(windows?)
+        );
+        let stood_still = figure(STOOD_STILL).filter(|percent| *percent > 0.0).map(|percent| {
+            format!("; for {percent:.0} % of the time a connection stood still, for nothing of what it had under way came")
+        });
+        let lost = lost + &stood_still.unwrap_or_default();
+        if let Some(order) = of_order {
+            let because = format!(
+                "{lost}; of that it is {} MB/s where commands are taken in their order: for {held_up:.0} % of the time a connection repaired losses or had more to send \
+                 than its window let go, and another one had nothing to send",
+                figure_text(order)
+            );
+            return Some((COMMAND_ORDER, because));
+        }
+        of_windows.map(|_| (Limit::Loss.word(), lost))
     }
 
     /// What initiator and target take for a command without data, beyond what a byte takes by plain TCP, is in each round trip of a command: what that leaves of what
@@ -396,34 +421,52 @@ mod tests {
 
     #[test]
     fn losses_are_a_limit_by_what_windows_let_through() {
-        let judged = |measured, carried, dropped, round_trip| {
-            let mut cell = CellResult {
-                dropped,
-                further: vec![Further::new(WINDOWS_CARRY, carried, "MB/s")],
-                ..cell(measured, "MB/s")
-            };
-            let turn = CommandTurn { round_trip, ..turn(Duration::from_millis(9), 1.0, 0) };
-            cell.judge(Some(Limit::Link), Some(&turn), None);
-            (cell.limit, cell.because.unwrap_or_default())
-        };
-        let (near, far) = (Duration::ZERO, Duration::from_millis(9));
-        let (limit, because) = judged(80.0, 84.0, 3, far);
+        let judged =
+            |measured, carried, dropped| after_losses(measured, dropped, &[(WINDOWS_CARRY, carried)]);
+        let (limit, because) = judged(80.0, 84.0, 3);
         assert!(limit == "loss" && because.contains("3 for want of room"), "{because}");
-        for (measured, carried, dropped, round_trip) in [
-            // Nothing was lost; windows let all of it through; far more, or less, came than they let through.
-            (80.0, 84.0, 0, far),
-            (80.0, 99.0, 3, far),
-            (40.0, 84.0, 3, far),
-            (80.0, 40.0, 3, far),
-            (40.0, 84.0, 3, near),
-        ] {
-            assert_eq!(
-                judged(measured, carried, dropped, round_trip).0,
-                "unexplained",
-                "{measured} {carried}"
-            );
+        // Nothing was lost; windows let all of it through; far less came, or more, than they let through.
+        for (measured, carried, dropped) in
+            [(80.0, 84.0, 0), (80.0, 99.0, 3), (40.0, 84.0, 3), (80.0, 40.0, 3)]
+        {
+            assert_eq!(judged(measured, carried, dropped).0, "unexplained", "{measured} {carried}");
         }
-        assert_eq!(judged(80.0, 40.0, 3, near).0, "loss", "something goes through while losses are repaired");
+        let at_once = CommandTurn { round_trip: Duration::ZERO, ..turn(Duration::from_millis(9), 1.0, 0) };
+        let without_delay = |measured| {
+            let further = vec![Further::new(WINDOWS_CARRY, 60.0, "MB/s")];
+            let mut cell = CellResult { lost: 3, further, ..cell(measured, "MB/s") };
+            cell.judge(Some(Limit::Link), Some(&at_once), None);
+            cell.limit
+        };
+        assert_eq!((without_delay(80.0), without_delay(40.0)), ("loss".to_owned(), "unexplained".to_owned()));
+        let (limit, because) = after_losses(80.0, 3, &[(WINDOWS_CARRY, 84.0), (STOOD_STILL, 12.0)]);
+        assert!(
+            limit == "loss" && because.contains("12 % of the time a connection stood still"),
+            "{because}"
+        );
+    }
+
+    /// What a cell that has lost so many packets is told to be limited by, and why.
+    fn after_losses(measured: f64, dropped: u64, figures: &[(&str, f64)]) -> (String, String) {
+        let further = figures.iter().map(|(name, measured)| Further::new(name, *measured, "")).collect();
+        let mut cell = CellResult { dropped, further, ..cell(measured, "MB/s") };
+        cell.judge(Some(Limit::Link), Some(&turn(Duration::from_millis(9), 1.0, 0)), None);
+        (cell.limit, cell.because.unwrap_or_default())
+    }
+
+    #[test]
+    fn connections_that_wait_for_each_other_are_a_limit_of_their_own() {
+        let judged = |measured, windows, order, held_up| {
+            after_losses(measured, 3, &[(WINDOWS_CARRY, windows), (ORDER_CARRIES, order), (HELD_UP, held_up)])
+        };
+        let (limit, because) = judged(60.0, 99.0, 62.0, 28.0);
+        assert!(limit == "command-order" && because.contains("it is 62.0 MB/s"), "{because}");
+        assert!(because.contains("for 28 % of the time"), "{because}");
+        // The nearer one is it, and nobody was held up, or that is not what came.
+        assert_eq!(judged(60.0, 62.0, 52.0, 28.0).0, "loss");
+        assert_eq!(judged(60.0, 70.0, 62.0, 28.0).0, "command-order");
+        assert_eq!(judged(60.0, 99.0, 62.0, 0.0).0, "unexplained");
+        assert_eq!(judged(60.0, 99.0, 90.0, 28.0).0, "unexplained");
     }
 
     #[test]

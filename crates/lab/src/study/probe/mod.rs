@@ -35,7 +35,7 @@ pub(crate) use files::{Figure, FilesProbe, Job, SIZES_KIB, Scheme};
 pub(crate) use login::{Authentication, EXCHANGES, LOGINS, LoginPhase, LoginProbe};
 pub(crate) use model::round_trip;
 pub(crate) use shared::SharedProbe;
-pub(crate) use tcp_facts::WINDOWS_CARRY;
+pub(crate) use tcp_facts::{HELD_UP, ORDER_CARRIES, STOOD_STILL, WINDOWS_CARRY};
 pub(crate) use transfer::TransferProbe;
 pub(crate) use virtualized::VirtualProbe;
 

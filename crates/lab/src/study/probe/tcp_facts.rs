@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lunette_wan::{TcpConnection, tcp_connections};
 
@@ -15,8 +15,18 @@ use crate::study::statistics::{mean, median};
 const STEP: Duration = Duration::from_millis(20);
 
 /// What TCP lets through, in 10^6 bytes per second: on average what its congestion windows let be under way in a round trip, as TCP measures those, and no
-/// more than the line carries; of a link without delay, the line's in the share of the time in which no losses are repaired.
+/// more than the line carries. A connection that stands still carries nothing.
 pub(crate) const WINDOWS_CARRY: &str = "windows carry";
+/// The share of the time in which a connection stood still: for longer than a round trip nothing of what was under way had come.
+pub(crate) const STOOD_STILL: &str = "stood still";
+/// The same of several connections, of which others carry no more than they have while one repairs losses, stands still or has more to send than its window lets go: the
+/// commands of a session are taken in their order, so that those behind wait for that one's.
+pub(crate) const ORDER_CARRIES: &str = "order carries";
+/// The share of the time in which one of several connections did that, and another one had nothing to send.
+pub(crate) const HELD_UP: &str = "held up";
+
+/// A round trip is one measurement of many; who waits for less than so many of them is late, and no more.
+const LATE: f64 = 1.5;
 
 /// Whose connections, and which end sends the data.
 #[derive(Debug, Clone, Copy)]
@@ -31,54 +41,105 @@ pub(super) struct Watched {
     pub(super) round_trip: Duration,
 }
 
-impl Watched {
-    /// What goes through as long as it is like that, in bytes per second.
-    fn carries(&self, seen: &Seen) -> Option<f64> {
-        let line = self.line_bytes_per_s?;
-        if self.round_trip.is_zero() {
-            return Some(line * (1.0 - seen.recovering));
-        }
-        Some(line.min(seen.windows_bytes_per_s))
-    }
-}
-
-/// What was seen at one moment: sums over the connections.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+/// What was seen at one moment.
+#[derive(Debug, Clone, PartialEq)]
 struct Seen {
-    /// The share of the senders that repair losses.
-    recovering: f64,
-    congestion_window_bytes: u64,
-    /// Each window in a round trip of its own connection.
-    windows_bytes_per_s: f64,
+    /// Since a beginning.
+    at: Duration,
+    senders: Vec<TcpConnection>,
     receive_space_bytes: u64,
-    busy: Duration,
-    held_by_receiver: Duration,
-    held_by_buffer: Duration,
 }
 
 impl Seen {
-    /// A round trip is at least the link's, whatever TCP has measured so far.
-    fn of(round_trip: Duration, senders: &[TcpConnection], receivers: &[TcpConnection]) -> Option<Self> {
+    fn of(at: Duration, senders: Vec<TcpConnection>, receivers: &[TcpConnection]) -> Option<Self> {
         if senders.is_empty() || receivers.is_empty() {
             return None;
         }
-        let time = |of: fn(&TcpConnection) -> Duration| senders.iter().map(of).sum();
-        // Far below what a double holds exactly; no window is let through in no time.
-        let rate = |one: &TcpConnection| {
-            let round_trip = one.round_trip.max(round_trip).max(Duration::from_micros(1));
-            one.congestion_window_bytes as f64 / round_trip.as_secs_f64()
-        };
-        let recovering = senders.iter().filter(|one| one.is_recovering).count();
-        Some(Self {
-            recovering: recovering as f64 / senders.len() as f64,
-            congestion_window_bytes: senders.iter().map(|one| one.congestion_window_bytes).sum(),
-            windows_bytes_per_s: senders.iter().map(rate).sum(),
-            receive_space_bytes: receivers.iter().map(|one| one.receive_space_bytes).sum(),
-            busy: time(|one| one.busy),
-            held_by_receiver: time(|one| one.held_by_receiver),
-            held_by_buffer: time(|one| one.held_by_buffer),
-        })
+        let receive_space_bytes = receivers.iter().map(|one| one.receive_space_bytes).sum();
+        Some(Self { at, senders, receive_space_bytes })
     }
+
+    fn congestion_window_bytes(&self) -> u64 {
+        self.senders.iter().map(|one| one.congestion_window_bytes).sum()
+    }
+
+    fn time(&self, of: fn(&TcpConnection) -> Duration) -> Duration {
+        self.senders.iter().map(of).sum()
+    }
+
+    fn sender(&self, port: u16) -> Option<&TcpConnection> {
+        self.senders.iter().find(|one| one.local_port == port)
+    }
+}
+
+/// What a connection was doing at one moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Doing {
+    /// It sends what it has.
+    Goes,
+    /// It has more than its window lets go.
+    Waits,
+    /// It repairs losses, and sends meanwhile.
+    Repairs,
+    /// Nothing of what is under way comes.
+    StandsStill,
+}
+
+impl Watched {
+    /// What TCP has measured, and the link's at least; no window is let through in no time.
+    fn round_trip(&self, one: &TcpConnection) -> Duration {
+        one.round_trip.max(self.round_trip).max(Duration::from_micros(1))
+    }
+
+    /// What each sender was doing at each of these moments.
+    fn doing(&self, seen: &[Seen]) -> Vec<Vec<Doing>> {
+        let of = |at: usize, one: &TcpConnection| match one.is_recovering {
+            _ if self.stands_still(seen, at, one) => Doing::StandsStill,
+            true => Doing::Repairs,
+            false if one.unsent_bytes > 0 && one.under_way_bytes >= one.congestion_window_bytes => {
+                Doing::Waits
+            }
+            false => Doing::Goes,
+        };
+        let looks = seen.iter().enumerate();
+        looks.map(|(at, seen)| seen.senders.iter().map(|one| of(at, one)).collect()).collect()
+    }
+
+    /// Whether nothing comes of what a connection has under way at this moment, though a round trip has gone by.
+    fn stands_still(&self, seen: &[Seen], at: usize, one: &TcpConnection) -> bool {
+        let is_alike = |other: &Seen| {
+            let other = other.sender(one.local_port);
+            other.is_some_and(|other| other.under_way_bytes > 0 && other.delivered == one.delivered)
+        };
+        if one.under_way_bytes == 0 {
+            return false;
+        }
+        let first = seen[..at].iter().rev().take_while(|other| is_alike(other)).last().unwrap_or(&seen[at]);
+        let last = seen[at..].iter().take_while(|other| is_alike(other)).last().unwrap_or(&seen[at]);
+        let round_trip = self.round_trip(one);
+        last.at - first.at > round_trip.mul_f64(LATE) && seen[at].at >= first.at + round_trip
+    }
+
+    /// What goes through as long as it is like that, in bytes per second; none where the line has no limit. `in_order`: who is held up has no more than it has.
+    fn carries(&self, seen: &Seen, doing: &[Doing], in_order: bool) -> Option<f64> {
+        let line = self.line_bytes_per_s?;
+        let rate = |at: usize, one: &TcpConnection| {
+            let has_bytes = one.under_way_bytes + one.unsent_bytes;
+            let window_bytes = match doing[at] {
+                Doing::StandsStill => 0,
+                _ if in_order && is_held_up(doing, at) => one.congestion_window_bytes.min(has_bytes),
+                _ => one.congestion_window_bytes,
+            };
+            // Far below what a double holds exactly.
+            window_bytes as f64 / self.round_trip(one).as_secs_f64()
+        };
+        Some(line.min(seen.senders.iter().enumerate().map(|(at, one)| rate(at, one)).sum()))
+    }
+}
+
+/// Whether another one than this has what does not go on, so that commands behind it wait.
+fn is_held_up(doing: &[Doing], at: usize) -> bool {
+    doing.iter().enumerate().any(|(other, doing)| other != at && *doing != Doing::Goes)
 }
 
 /// Does something, and tells what TCP did while it was measured: nothing where the kernel does not say, or nothing was seen.
@@ -91,10 +152,10 @@ pub(super) fn watch<T>(
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let watching = scope.spawn(|| {
-            let mut seen = Vec::new();
+            let (mut seen, begun) = (Vec::new(), Instant::now());
             while !is_over.load(Ordering::Relaxed) {
                 if is_measuring() {
-                    match look(site, watched) {
+                    match look(site, watched, begun) {
                         Ok(now) => seen.extend(now),
                         // It says nothing now, and will not later.
                         Err(_) => break,
@@ -110,7 +171,7 @@ pub(super) fn watch<T>(
     })
 }
 
-fn look(site: &Site, watched: Watched) -> io::Result<Option<Seen>> {
+fn look(site: &Site, watched: Watched, begun: Instant) -> io::Result<Option<Seen>> {
     let failed = |_| io::Error::from(io::ErrorKind::Other);
     let is_near = |one: &TcpConnection| one.remote_port == watched.port;
     let is_far = |one: &TcpConnection| one.local_port == watched.port;
@@ -119,7 +180,7 @@ fn look(site: &Site, watched: Watched) -> io::Result<Option<Seen>> {
     near.retain(is_near);
     far.retain(is_far);
     let (senders, receivers) = if watched.to_target { (near, far) } else { (far, near) };
-    Ok(Seen::of(watched.round_trip, &senders, &receivers))
+    Ok(Seen::of(begun.elapsed(), senders, &receivers))
 }
 
 /// The windows by their medians, and which share of the time in which there was something to send it was held up by what.
@@ -129,20 +190,42 @@ fn told(watched: &Watched, seen: &[Seen]) -> Vec<Further> {
         let kilobytes = median(seen.iter().map(|seen| of(seen) as f64 / 1e3).collect());
         Some(Further::new(name, kilobytes?, "KB"))
     };
-    let busy = last.busy.saturating_sub(first.busy).as_secs_f64();
-    let share = |name, of: fn(&Seen) -> Duration| {
-        let held = of(last).saturating_sub(of(first)).as_secs_f64();
-        (busy > 0.0).then(|| Further::new(name, (held / busy * 100.0).min(100.0), "%"))
+    let since =
+        |of: fn(&TcpConnection) -> Duration| last.time(of).saturating_sub(first.time(of)).as_secs_f64();
+    let busy = since(|one| one.busy);
+    let share = |name, of: fn(&TcpConnection) -> Duration| {
+        (busy > 0.0).then(|| Further::new(name, (since(of) / busy * 100.0).min(100.0), "%"))
     };
-    let carried: Option<Vec<f64>> = seen.iter().map(|seen| watched.carries(seen)).collect();
-    let recovering: Vec<f64> = seen.iter().map(|seen| seen.recovering * 100.0).collect();
+    let doing = watched.doing(seen);
+    let looks = || seen.iter().zip(&doing);
+    let carried = |in_order| -> Option<Vec<f64>> {
+        looks().map(|(seen, doing)| watched.carries(seen, doing, in_order)).collect()
+    };
+    let carried = |name, in_order| Some(Further::new(name, mean(&carried(in_order)?) / 1e6, "MB/s"));
+    let recovering = |seen: &Seen| {
+        let recovering = seen.senders.iter().filter(|one| one.is_recovering).count();
+        recovering as f64 / seen.senders.len() as f64
+    };
+    let recovering: Vec<f64> = seen.iter().map(|seen| recovering(seen) * 100.0).collect();
+    let of_time = |name, is_it: &dyn Fn(&Seen, &[Doing]) -> bool| {
+        let count = looks().filter(|(seen, doing)| is_it(seen, doing)).count();
+        Further::new(name, count as f64 / seen.len() as f64 * 100.0, "%")
+    };
+    let has_nothing = |one: &TcpConnection| one.under_way_bytes + one.unsent_bytes == 0;
+    let holds_up = |seen: &Seen, doing: &[Doing]| {
+        seen.senders.iter().enumerate().any(|(at, one)| has_nothing(one) && is_held_up(doing, at))
+    };
+    let are_several = seen.iter().any(|seen| seen.senders.len() > 1);
     [
-        window("snd_cwnd", |seen| seen.congestion_window_bytes),
+        window("snd_cwnd", Seen::congestion_window_bytes),
         window("rcv_space", |seen| seen.receive_space_bytes),
-        share("rwnd_limited", |seen| seen.held_by_receiver),
-        share("sndbuf_limited", |seen| seen.held_by_buffer),
+        share("rwnd_limited", |one| one.held_by_receiver),
+        share("sndbuf_limited", |one| one.held_by_buffer),
         Some(Further::new("recovering", mean(&recovering), "%")),
-        carried.map(|carried| Further::new(WINDOWS_CARRY, mean(&carried) / 1e6, "MB/s")),
+        Some(of_time(STOOD_STILL, &|_, doing| doing.contains(&Doing::StandsStill))),
+        are_several.then(|| of_time(HELD_UP, &holds_up)),
+        carried(WINDOWS_CARRY, false),
+        are_several.then(|| carried(ORDER_CARRIES, true)).flatten(),
     ]
     .into_iter()
     .flatten()
@@ -160,23 +243,49 @@ mod tests {
         round_trip: Duration::from_millis(10),
     };
 
-    fn seen(window: u64, busy_ms: u64, held_ms: u64) -> Seen {
-        Seen {
-            recovering: 0.0,
+    /// A connection with as much under way as its window lets through.
+    fn connection(local_port: u16, window: u64, delivered: u32) -> TcpConnection {
+        TcpConnection {
+            local_port,
+            remote_port: 1,
             congestion_window_bytes: window,
-            windows_bytes_per_s: window as f64 * 100.0,
+            round_trip: Duration::from_millis(10),
             receive_space_bytes: 2 * window,
-            busy: Duration::from_millis(busy_ms),
-            held_by_receiver: Duration::from_millis(held_ms),
+            is_recovering: false,
+            retransmitted: 0,
+            delivered,
+            under_way_bytes: window,
+            unsent_bytes: 0,
+            timeouts: 0,
+            busy: Duration::ZERO,
+            held_by_receiver: Duration::ZERO,
             held_by_buffer: Duration::ZERO,
         }
+    }
+
+    fn seen(at_ms: u64, senders: &[TcpConnection]) -> Seen {
+        Seen::of(Duration::from_millis(at_ms), senders.to_vec(), &senders[..1]).expect("both ends")
+    }
+
+    /// Of one connection, 20 ms after each other.
+    fn one_by_one(connections: &[TcpConnection]) -> Vec<Seen> {
+        connections.iter().zip(0..).map(|(one, number)| seen(number * 20, &[*one])).collect()
+    }
+
+    fn figure(told: &[Further], name: &str) -> Option<f64> {
+        told.iter().find(|one| one.name == name).map(|one| one.measured)
     }
 
     #[test]
     fn windows_are_medians_and_times_are_those_of_the_measurement() {
         assert_eq!(told(&OVER_10_MS, &[]), []);
-        let told =
-            told(&OVER_10_MS, &[seen(10_000, 1000, 100), seen(90_000, 1100, 150), seen(20_000, 1400, 300)]);
+        let busy = |window, delivered, busy_ms, held_ms| TcpConnection {
+            busy: Duration::from_millis(busy_ms),
+            held_by_receiver: Duration::from_millis(held_ms),
+            ..connection(2, window, delivered)
+        };
+        let looks = [busy(10_000, 1, 1000, 100), busy(90_000, 2, 1100, 150), busy(20_000, 3, 1400, 300)];
+        let told = told(&OVER_10_MS, &one_by_one(&looks));
         let figures: Vec<_> = told.iter().map(|one| (&*one.name, one.measured.round(), &*one.unit)).collect();
         let expected = [
             ("snd_cwnd", 20.0, "KB"),
@@ -184,46 +293,65 @@ mod tests {
             ("rwnd_limited", 50.0, "%"),
             ("sndbuf_limited", 0.0, "%"),
             ("recovering", 0.0, "%"),
+            (STOOD_STILL, 0.0, "%"),
             // 1, 5 (of 9) and 2 MB/s.
             (WINDOWS_CARRY, 3.0, "MB/s"),
         ];
         assert_eq!(figures, expected);
-        // Who had nothing to send was held up by nothing.
-        assert_eq!(super::told(&OVER_10_MS, &[seen(10, 7, 7)]).len(), 4);
+        // Who had nothing to send was held up by nothing, and of a line without a limit nobody knows what it carries.
+        let endless = Watched { line_bytes_per_s: None, ..OVER_10_MS };
+        let names: Vec<String> =
+            super::told(&endless, &one_by_one(&looks[..1])).into_iter().map(|one| one.name).collect();
+        assert_eq!(names, ["snd_cwnd", "rcv_space", "recovering", STOOD_STILL]);
     }
 
     #[test]
-    fn without_delay_it_is_the_repair_of_losses_that_costs_time() {
-        let at_once = Watched { round_trip: Duration::ZERO, ..OVER_10_MS };
-        let repairing = Seen { recovering: 0.5, ..seen(9, 7, 7) };
-        let of = |seen: &[Seen]| told(&at_once, seen).pop().map(|last| last.measured);
-        assert_eq!((of(&[repairing]), of(&[seen(9, 7, 7)])), (Some(2.5), Some(5.0)));
-        let endless = Watched { line_bytes_per_s: None, ..at_once };
-        assert!(told(&endless, &[repairing]).iter().all(|one| one.name != WINDOWS_CARRY));
+    fn who_waits_for_a_timeout_carries_nothing() {
+        // Four looks at the same one: it stood still from a round trip after the first one on, and is seen at the end of that, too.
+        let looks = [1, 2, 2, 2, 2, 3].map(|delivered| connection(2, 50_000, delivered));
+        let told = told(&OVER_10_MS, &one_by_one(&looks));
+        assert_eq!(figure(&told, STOOD_STILL).map(f64::round), Some(50.0));
+        assert_eq!(figure(&told, WINDOWS_CARRY), Some(2.5));
+        assert_eq!(figure(&told, HELD_UP), None, "it is alone");
+        // With nothing under way it waits for nobody.
+        let idle = looks.map(|one| TcpConnection { under_way_bytes: 0, ..one });
+        assert_eq!(figure(&super::told(&OVER_10_MS, &one_by_one(&idle)), STOOD_STILL), Some(0.0));
+        // Two looks are within a long round trip.
+        let far = Watched { round_trip: Duration::from_millis(50), ..OVER_10_MS };
+        assert_eq!(figure(&super::told(&far, &one_by_one(&looks)), STOOD_STILL), Some(0.0));
+    }
+
+    #[test]
+    fn who_does_not_go_on_holds_up_the_others() {
+        let repairing = |delivered| TcpConnection { is_recovering: true, ..connection(2, 10_000, delivered) };
+        let without_work = TcpConnection { under_way_bytes: 0, unsent_bytes: 0, ..connection(3, 30_000, 7) };
+        let with_some = TcpConnection { unsent_bytes: 4000, ..without_work };
+        let of = |of: &[[TcpConnection; 2]]| {
+            let looks: Vec<Seen> = of.iter().zip(0..).map(|(pair, number)| seen(number * 20, pair)).collect();
+            let told = told(&OVER_10_MS, &looks);
+            assert_eq!(figure(&told, WINDOWS_CARRY), Some(4.0));
+            (figure(&told, HELD_UP), figure(&told, ORDER_CARRIES))
+        };
+        // 1 MB/s of the one, and what the other one has.
+        assert_eq!(of(&[[repairing(1), without_work]]), (Some(100.0), Some(1.0)));
+        assert_eq!(of(&[[repairing(1), with_some]]), (Some(0.0), Some(1.4)));
+        let full = TcpConnection { unsent_bytes: 60_000, ..connection(2, 10_000, 1) };
+        assert_eq!(of(&[[full, without_work]]), (Some(100.0), Some(1.0)));
+        // While nothing stays behind, it could send.
+        assert_eq!(of(&[[connection(2, 10_000, 1), without_work]]), (Some(0.0), Some(4.0)));
     }
 
     #[test]
     fn only_what_has_both_ends_is_seen() {
-        assert_eq!(Seen::of(Duration::ZERO, &[], &[]), None);
+        assert_eq!(Seen::of(Duration::ZERO, Vec::new(), &[]), None);
     }
 
     #[test]
     fn a_window_takes_the_round_trip_that_its_own_connection_has() {
-        let connection = |window, round_trip_ms| TcpConnection {
-            local_port: 2,
-            remote_port: 1,
-            congestion_window_bytes: window,
-            round_trip: Duration::from_millis(round_trip_ms),
-            receive_space_bytes: 0,
-            is_recovering: false,
-            retransmitted: 0,
-            busy: Duration::ZERO,
-            held_by_receiver: Duration::ZERO,
-            held_by_buffer: Duration::ZERO,
-        };
+        let slow = TcpConnection { round_trip: Duration::from_millis(20), ..connection(2, 40_000, 1) };
         // What the second one has measured is less than the link's, as before it has sent anything.
-        let senders = [connection(40_000, 20), connection(10_000, 0)];
-        let seen = Seen::of(OVER_10_MS.round_trip, &senders, &senders[..1]).expect("both ends");
-        assert_eq!(seen.windows_bytes_per_s.round(), 3e6);
+        let new = TcpConnection { round_trip: Duration::ZERO, ..connection(3, 10_000, 1) };
+        let told = told(&OVER_10_MS, &[seen(0, &[slow, new])]);
+        assert_eq!(figure(&told, WINDOWS_CARRY), Some(3.0));
     }
 }
