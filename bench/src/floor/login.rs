@@ -55,7 +55,9 @@ pub(super) fn answer(request: &LoginRequest, keys: &[u8], agreed: &mut Agreed) -
                 agreed.max_burst_bytes.to_string()
             }
             "FirstBurstLength" => least(BURST_MAX_BYTES)?.to_string(),
-            "MaxOutstandingR2T" | "MaxConnections" => "1".to_owned(),
+            "MaxOutstandingR2T" => "1".to_owned(),
+            // Each of them counts for itself: what a window over all of them costs is not the loop's affair.
+            "MaxConnections" => least(32)?.to_string(),
             "ErrorRecoveryLevel" | "DefaultTime2Retain" => "0".to_owned(),
             "AuthMethod" | "HeaderDigest" | "DataDigest" => "None".to_owned(),
             // The results of Or and And keys: whatever is offered.
@@ -87,6 +89,7 @@ mod tests {
             ("MaxRecvDataSegmentLength", "300000"),
             ("MaxBurstLength", "262144"),
             ("FirstBurstLength", "9999999"),
+            ("MaxConnections", "4"),
             ("InitialR2T", "No"),
             ("X-com.example", "1"),
         ] {
@@ -101,6 +104,7 @@ mod tests {
                 ("MaxRecvDataSegmentLength", "262144"),
                 ("MaxBurstLength", "262144"),
                 ("FirstBurstLength", "1048576"),
+                ("MaxConnections", "4"),
                 ("InitialR2T", "No"),
                 ("X-com.example", "NotUnderstood"),
                 ("TargetPortalGroupTag", "1"),

@@ -5,7 +5,7 @@ use anyhow::Result;
 use super::super::generator::Workload;
 use super::super::report::{Bar, Figure, Row, Section, Unit};
 use super::super::sample::{Samples, interleave};
-use super::super::targets::{Target, rates};
+use super::super::targets::{Floor, Target, rates};
 use super::super::{Findings, Stand};
 use super::KIB;
 
@@ -58,15 +58,19 @@ fn best(totals: &[Vec<f64>]) -> Vec<f64> {
 
 pub(super) fn connections(stand: &Stand<'_>, _: &mut Findings) -> Result<Section> {
     let target = Target::lunette(stand, "mem:256M")?;
+    // It knows no order over connections: what it loses is what as many sockets, each with its part of the commands, cost by themselves.
+    let floor = Target::floor(stand, "mem:256M", Floor::Plain)?;
+    let sides = [(&target, 1), (&target, CONNECTIONS), (&floor, 1), (&floor, CONNECTIONS)];
     let workloads = [Workload::read(4 * KIB, 32), Workload::write(4 * KIB, 32), Workload::read(512 * KIB, 8)];
-    let samples = interleave(stand.rounds(), workloads.len(), 2, |row, side| {
-        let connections = if side == 0 { 1 } else { CONNECTIONS };
+    let samples = interleave(stand.rounds(), workloads.len(), sides.len(), |row, side| {
+        let (target, connections) = sides[side];
         target.load(stand, &Workload { connections, ..workloads[row].clone() }, stand.until())
     })?;
     let mut section = Section::new("Connections of one session");
-    for (workload, sides) in workloads.iter().zip(samples) {
+    for (workload, samples) in workloads.iter().zip(samples) {
         let unit = Unit::of_rate(workload.block_bytes);
-        let [one, several] = [0, 1].map(|side: usize| rates(&sides[side], workload.block_bytes));
+        let [one, several, floor_one, floor_several] =
+            [0, 1, 2, 3].map(|side: usize| rates(&samples[side], workload.block_bytes));
         let ratio = Figure::ratio("ratio", &several, &one);
         section.rows.push(Row::new(
             workload.title(),
@@ -74,6 +78,7 @@ pub(super) fn connections(stand: &Stand<'_>, _: &mut Findings) -> Result<Section
                 Figure::new("one", unit, Samples::of(one)),
                 Figure::new(CONNECTIONS.to_string(), unit, Samples::of(several)),
                 ratio.map(|figure| figure.with_bar(Some(CONNECTIONS_BAR))),
+                Figure::ratio("ratio of a floor", &floor_several, &floor_one),
             ],
         ));
     }
