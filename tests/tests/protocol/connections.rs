@@ -3,6 +3,7 @@
 
 mod joining;
 mod leaving;
+mod overtaking;
 mod random;
 
 use lunette_block::OperationKind;

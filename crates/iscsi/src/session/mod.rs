@@ -211,6 +211,12 @@ impl<D: Share> Session<D> {
         (self.window.exp_cmd_sn(), self.window.max_cmd_sn())
     }
 
+    /// Whether a request with this number would be kept until an earlier one has come (4.2.2.1).
+    #[must_use]
+    pub fn is_early(&self, cmd_sn: CmdSn) -> bool {
+        self.window.judge(cmd_sn) == Admission::Early
+    }
+
     /// What the session is for.
     #[must_use]
     pub const fn kind(&self) -> SessionType {

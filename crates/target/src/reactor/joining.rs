@@ -16,6 +16,7 @@ use lunette_wire::{Bhs, CmdSn, Tsih};
 use rustix::event::epoll;
 use tracing::{debug, info};
 
+use super::at_once::AT_ONCE_MAX;
 use super::connection::{Disconnect, Stage, Token};
 use super::login::View;
 use super::receive::Receiver;
@@ -68,14 +69,8 @@ impl Reactor {
             connection.moved(self.now, moved.age);
         }
         let mut receiver = Receiver::default();
-        match self.parse(index, &mut receiver, &moved.bytes) {
-            Ok(()) => {
-                if let Some(connection) = self.connections.get_mut(index) {
-                    connection.receiver = receiver;
-                }
-            }
-            Err(reason) => self.disconnect(index, &reason),
-        }
+        let outcome = self.parse(index, &mut receiver, &moved.bytes, (AT_ONCE_MAX, false)).map(|_| ());
+        self.received(index, receiver, outcome);
     }
 
     /// ExpCmdSN and MaxCmdSN are the session's, also in the replies to a login that wants to join it (4.2.2.1): an

@@ -16,6 +16,7 @@ mod events;
 mod fenced;
 mod framing;
 mod gaps;
+mod held;
 mod heralds;
 mod joining;
 mod login;
@@ -191,6 +192,8 @@ pub(crate) struct Reactor {
     /// Connections on which more has come of the data of a long PDU in this turn.
     long_data: Vec<Token>,
     scratch: Vec<u8>,
+    /// What came on connections before its turn.
+    order: held::Order,
     finished: Vec<IoCompletion>,
     /// The stores may have finished more than the last turn has looked at.
     is_collecting: bool,
@@ -251,6 +254,7 @@ impl Reactor {
             dirty: Vec::new(),
             long_data: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES],
+            order: held::Order::default(),
             finished: Vec::new(),
             is_collecting: false,
             pending_functions: Vec::new(),
@@ -296,7 +300,8 @@ impl Reactor {
 
     /// One wakeup: all that has come is read, all that can be answered is answered.
     fn turn(&mut self, events: &mut Vec<epoll::Event>) -> io::Result<()> {
-        let has_work = self.is_collecting || self.has_put_off() || !self.copying.is_empty();
+        let has_work =
+            self.is_collecting || self.has_put_off() || !self.copying.is_empty() || !self.order.is_empty();
         // Other reactors' tasks give memory back without a word.
         let idle_limit = if self.short.is_empty() { TICK } else { soliciting::MEMORY_POLL };
         let limit = if has_work { Duration::ZERO } else { idle_limit };
@@ -304,6 +309,7 @@ impl Reactor {
         self.company.next_turn();
         self.copying.next_turn();
         self.storing.next_turn();
+        self.order.next_turn();
         self.now = self.started.elapsed();
         let mut has_mail = false;
         for event in events.iter() {
@@ -315,6 +321,7 @@ impl Reactor {
             }
         }
         self.read_long_data();
+        self.take_due();
         if has_mail {
             for message in self.mailbox.take() {
                 self.message(message);
@@ -371,6 +378,7 @@ impl Reactor {
             } else {
                 self.read(token.index);
             }
+            self.take_in_order();
         }
     }
 

@@ -123,10 +123,19 @@ impl Reactor {
         if matches!(connection.stage, Stage::Closing) {
             return self.discard_input(index);
         }
+        if !self.order.is_empty() && self.order.holds(connection.token) {
+            // What came before is taken first, in this turn still.
+            return;
+        }
         let mut receiver = std::mem::take(&mut connection.receiver);
         let mut scratch = std::mem::take(&mut self.scratch);
         let outcome = self.receive(index, &mut receiver, &mut scratch);
         self.scratch = scratch;
+        self.received(index, receiver, outcome);
+    }
+
+    /// Keeps what a connection's receiver has for its next read, or ends the connection.
+    pub(super) fn received(&mut self, index: usize, receiver: Receiver, outcome: Result<(), Disconnect>) {
         match outcome {
             Ok(()) => {
                 if let Some(connection) = self.connections.get_mut(index) {
@@ -151,7 +160,7 @@ impl Reactor {
         &mut self,
         index: usize,
         receiver: &mut Receiver,
-        scratch: &mut [u8],
+        scratch: &mut Vec<u8>,
     ) -> Result<(), Disconnect> {
         let carried = receiver.partial.len();
         scratch[..carried].copy_from_slice(&receiver.partial);
@@ -161,7 +170,13 @@ impl Reactor {
             receiver.partial.extend_from_slice(&scratch[..carried]);
             return Ok(());
         };
-        self.parse(index, receiver, &scratch[..carried + read])
+        let end = carried + read;
+        let left = self.parse(index, receiver, &scratch[..end], (AT_ONCE_MAX, true))?;
+        if left > 0 {
+            let spare = self.order.scratch();
+            self.hold(index, std::mem::replace(scratch, spare), end - left..end);
+        }
+        Ok(())
     }
 
     /// One read: first into the landing, if there is one, the rest into `scratch`. Answers how much of the latter
@@ -224,15 +239,19 @@ impl Reactor {
         Ok(Some(read - landed))
     }
 
-    /// Handles all PDUs in `bytes`, carries out what they ask for, and keeps the beginning of the next one.
+    /// Handles all PDUs in `bytes`, ends at most `at_once_left` commands of them at once, carries out what they ask for, and keeps the
+    /// beginning of the next one. If they `may_wait`, a complete command that is early is left, and all behind it; answers how many bytes
+    /// that is.
     pub(super) fn parse(
         &mut self,
         index: usize,
         receiver: &mut Receiver,
         bytes: &[u8],
-    ) -> Result<(), Disconnect> {
-        self.at_once_left = AT_ONCE_MAX;
-        let outcome = self.take_pdus(index, receiver, bytes);
+        (at_once_left, may_wait): (u16, bool),
+    ) -> Result<usize, Disconnect> {
+        self.at_once_left = at_once_left;
+        let shared = if may_wait { self.session_to_wait_for(index) } else { None };
+        let outcome = self.take_pdus(index, receiver, bytes, shared);
         self.run_received();
         outcome
     }
@@ -242,11 +261,12 @@ impl Reactor {
         index: usize,
         receiver: &mut Receiver,
         mut bytes: &[u8],
-    ) -> Result<(), Disconnect> {
+        shared: Option<usize>,
+    ) -> Result<usize, Disconnect> {
         loop {
-            let Some(connection) = self.connections.get(index) else { return Ok(()) };
+            let Some(connection) = self.connections.get(index) else { return Ok(0) };
             if matches!(connection.stage, Stage::Closing) {
-                return Ok(());
+                return Ok(0);
             }
             if let Some(mut landing) = receiver.landing.take() {
                 bytes = self.continue_landing(index, &mut landing, bytes);
@@ -255,22 +275,29 @@ impl Reactor {
                     continue;
                 }
                 receiver.landing = Some(landing);
-                return Ok(());
+                return Ok(0);
             }
             let Some(bhs) = bytes.first_chunk::<BHS_LENGTH>() else { break };
             if connection.stage.is_before_login() {
                 if Opcode::from_byte(bhs[0]) != Some(Opcode::LoginRequest) {
                     // It ends the connection, so it need not even be measured.
-                    return self.other_pdu(index, bhs[0] & 0x3f);
+                    return self.other_pdu(index, bhs[0] & 0x3f).map(|()| 0);
                 }
                 if let Some(reactor) = self.home_of(index, bhs) {
                     self.move_to(index, reactor, bytes);
-                    return Ok(());
+                    return Ok(0);
                 }
             }
             let frame = connection.frame(bhs)?;
             if bytes.len() < frame.data_offset() {
                 break;
+            }
+            // The rest of a long one is better received where it belongs.
+            if let Some(session) = shared
+                && bytes.len() >= frame.total_length()
+                && self.is_early(session, bhs)
+            {
+                return Ok(bytes.len());
             }
             connection.check_header_digest(bytes, &frame)?;
             receiver.note_length(frame.data_length);
@@ -292,7 +319,7 @@ impl Reactor {
         }
         receiver.partial.extend_from_slice(bytes);
         debug_assert!(receiver.partial.len() < SCRATCH_BYTES);
-        Ok(())
+        Ok(0)
     }
 
     /// Decides where the data of an incomplete PDU will go.

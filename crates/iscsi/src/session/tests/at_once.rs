@@ -126,3 +126,20 @@ fn immediate_data_that_was_not_agreed_on_is_not_taken() {
     assert!(session.takes_at_once(CID, &read(1), 0));
     assert!(!session.takes_at_once(CID, &write(1), 512));
 }
+
+/// 4.2.2.1.
+#[test]
+fn a_number_is_early_while_one_before_it_is_missing() {
+    let mut bench = Bench::new(SessionType::Normal);
+    let (next, last) = bench.session.command_numbers();
+    assert!(!bench.session.is_early(next), "it is the next one");
+    assert!(bench.session.is_early(next.next()) && bench.session.is_early(last));
+    assert!(!bench.session.is_early(last.next()), "outside the window");
+    for pdu in [read(next.next().0), read(next.0)] {
+        let (now, bhs) = (bench.now, pdu.encode(0));
+        bench.session.command(now, CID, (&bhs, &pdu, &[]), 0, &mut bench.outbox).expect("in the window");
+        assert!(!bench.session.is_early(pdu.cmd_sn), "it is there already");
+    }
+    assert!(!bench.session.is_early(next.plus(2)), "the next one, behind the two");
+    assert!(bench.session.is_early(next.plus(3)));
+}
