@@ -10,8 +10,7 @@ use crate::DISK;
 
 /// Several pieces of what is copied at a time, to memory or into the page cache.
 const LENGTH: usize = 256 << 10;
-const PIECES_OF_MEMORY: u64 = 4;
-const PIECES_OF_FILE: u64 = 2;
+const PIECES: u64 = 4;
 
 /// Reads of a connection after which its session has the reactor to itself, and some more.
 const ALONE_AFTER: usize = 80;
@@ -61,7 +60,7 @@ fn a_long_write_is_copied_in_pieces_while_others_are_there() {
     ping(&mut session, ALONE_AFTER);
     assert_eq!(calls_of_a_write(&target, &mut session, &pattern(1)), 1, "it is alone");
     ping(&mut other, 1);
-    assert_eq!(calls_of_a_write(&target, &mut session, &pattern(2)), PIECES_OF_MEMORY);
+    assert_eq!(calls_of_a_write(&target, &mut session, &pattern(2)), PIECES);
     expect_read(&mut other, &pattern(2));
     assert_eq!(target.buffer_bytes_in_use(), 0);
 }
@@ -74,7 +73,7 @@ fn a_long_write_in_pieces_is_stable_when_it_is_answered() {
     let (target, [mut session, mut other]) = one_reactor(&unit);
     ping(&mut other, 1);
     let before = target.faults(0).calls(OperationKind::Flush);
-    assert_eq!(calls_of_a_write(&target, &mut session, &pattern(3)), PIECES_OF_FILE);
+    assert_eq!(calls_of_a_write(&target, &mut session, &pattern(3)), PIECES);
     assert_eq!(target.faults(0).calls(OperationKind::Flush) - before, 1);
     expect_read(&mut other, &pattern(3));
 }
