@@ -102,7 +102,7 @@ pub(crate) struct RunOptions {
     #[arg(long, value_name = "NAME")]
     congestion_control: Option<String>,
     /// Other targets beside ours, in turns: tgtd, istgt (Debian's packages tgt and istgt), and lio, the kernel's, in a virtual machine
-    /// whose image LUNETTE_VM names
+    /// whose image LUNETTE_VM names [default: of trinkle-profiles tgtd and istgt, where they are installed]
     #[arg(long, value_name = "TARGETS", value_delimiter = ',')]
     peers: Vec<Peer>,
     /// Without a network, where nobody may make one: a TCP proxy with the delay and the rate of each link. TCP does not see them, cells

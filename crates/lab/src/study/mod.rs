@@ -103,7 +103,11 @@ pub fn study(name: &str) -> Option<&'static Study> {
 /// Tables beside that of all figures, as a paper has them; most studies have none.
 #[must_use]
 pub fn summaries(result: &StudyResult) -> Vec<Summary> {
-    if result.study == trinkle::PROFILES.name { trinkle::by_target(&result.cells) } else { Vec::new() }
+    if result.study == trinkle::PROFILES.name {
+        [trinkle::by_target(&result.cells), trinkle::shares(&result.cells)].concat()
+    } else {
+        Vec::new()
+    }
 }
 
 impl Study {
@@ -111,6 +115,11 @@ impl Study {
     #[must_use]
     pub fn size(&self) -> usize {
         (self.cells)(1).len()
+    }
+
+    /// Other targets that it compares with ours, where they are installed and nobody says which.
+    fn peers(&self) -> &'static [Peer] {
+        if self.name == trinkle::PROFILES.name { &trinkle::PEERS } else { &[] }
     }
 
     /// What is varied in each cell.

@@ -33,6 +33,9 @@ const REQUESTS_BYTES_MAX: u64 = 1 << 30;
 const EXPECTED_DIFFERS: &str = " The model of logins and of files by NFS is round trips and bytes alone, that of a hit rate how much of the files fits into \
                                 the memory: what processors and disks do besides is not in it.";
 
+/// What is to be said where others are measured that nobody has asked for, in little time.
+const QUICK_PEERS_DIFFER: &str = " In a quick run other targets than ours have the profiles with the maximum and standard frames alone, unless --peers asks for more.";
+
 /// How studies are run.
 #[derive(Debug, Clone, Copy)]
 pub struct Laboratory<'a> {
@@ -54,7 +57,8 @@ pub struct Laboratory<'a> {
     /// TCP's congestion control at both ends, by the name that Linux has for it; none: that of the papers where this system lets a network
     /// have it, which is Reno's, and else the system's own.
     pub congestion_control: Option<&'a str>,
-    /// Targets that are measured beside ours, in turns, wherever a cell asks for one over a link.
+    /// Targets that are measured beside ours, in turns, wherever a cell asks for one over a link. Where there is none, those that the study
+    /// compares and that are installed.
     pub peers: &'a [Peer],
     /// A proxy with delay and rate in the place of each network: for systems where nobody may make one. Cells that need more are left out,
     /// and every link says so.
@@ -87,6 +91,27 @@ impl Laboratory<'_> {
     /// # Errors
     /// A network, a target or a session could not be had, or a cell failed.
     pub fn run(&self, study: &Study, told: &(dyn Fn(Told<'_>) + Sync)) -> Result<StudyResult, LabError> {
+        let (peers, absent) = self.peers_of(study);
+        let are_asked_for = !self.peers.is_empty();
+        let laboratory = Laboratory { peers: &peers, ..*self };
+        let mut result = laboratory.run_beside(study, are_asked_for, told)?;
+        if self.is_quick && !are_asked_for && !peers.is_empty() {
+            result.differs += QUICK_PEERS_DIFFER;
+        }
+        for lack in absent {
+            result.differs +=
+                &format!(" A target that the study compares is left out on this machine: {lack}.");
+        }
+        Ok(result)
+    }
+
+    /// Runs it beside these peers.
+    fn run_beside(
+        &self,
+        study: &Study,
+        are_asked_for: bool,
+        told: &(dyn Fn(Told<'_>) + Sync),
+    ) -> Result<StudyResult, LabError> {
         // Targets are told in a text where it is, and know no directory of this process.
         if !self.scratch.is_absolute() || self.scratch.to_str().is_none() {
             let scratch = self.scratch.display();
@@ -107,7 +132,8 @@ impl Laboratory<'_> {
             cell
         });
         let cells = cells.flat_map(|cell| self.beside_peers(cell));
-        let cells: Vec<Aimed> = cells.filter(|aimed| self.wants(&aimed.cell)).collect();
+        let is_wanted = |aimed: &Aimed| self.wants(&aimed.cell) && self.has_time_for(aimed, are_asked_for);
+        let cells: Vec<Aimed> = cells.filter(is_wanted).collect();
         if cells.is_empty() {
             let that_has = if leaves_out {
                 format!(" that has all of {}", setting::names(self.set))

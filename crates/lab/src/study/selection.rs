@@ -3,11 +3,11 @@
 use lunette_link::Link;
 use lunette_wan::Proxy;
 
-use super::Cell;
 use super::peer::Peer;
 use super::probe::Probe;
 use super::runner::Laboratory;
-use super::setting::{self, Setting};
+use super::setting::{self, Key, Setting};
+use super::{Cell, Study, trinkle};
 
 /// A cell with its target, which is ours where it has no peer.
 pub(super) struct Aimed {
@@ -22,6 +22,28 @@ impl Aimed {
 }
 
 impl Laboratory<'_> {
+    /// The targets beside ours: those that were asked for, or else those of the study's own that are here; and why others are not. There are none
+    /// where something is set that only ours has.
+    pub(super) fn peers_of(&self, study: &Study) -> (Vec<Peer>, Vec<String>) {
+        if !self.peers.is_empty() || self.is_proxied || setting::find(self.set, Key::Write).is_some() {
+            return (self.peers.to_vec(), Vec::new());
+        }
+        let mut absent = Vec::new();
+        let mut is_here = |peer: &Peer| {
+            let lack = peer.check().err();
+            absent.extend(lack.as_ref().map(ToString::to_string));
+            lack.is_none()
+        };
+        let peers = study.peers().iter().copied().filter(|peer| is_here(peer)).collect();
+        (peers, absent)
+    }
+
+    /// Whether there is time for a cell: beside targets that nobody has asked for, a quick run has those profiles alone that are compared by target,
+    /// with standard frames: a short run on istgt takes twice as long as one on another.
+    pub(super) fn has_time_for(&self, aimed: &Aimed, are_asked_for: bool) -> bool {
+        are_asked_for || !self.is_quick || aimed.peer.is_none() || trinkle::is_compared(&aimed.cell)
+    }
+
     pub(super) fn wants(&self, cell: &Cell) -> bool {
         let has = |name: &str, value: &str| cell.parameters.iter().any(|own| own.0 == name && own.1 == value);
         self.only.iter().all(|(name, value)| has(name, value))
@@ -173,5 +195,36 @@ pub(super) mod tests {
         // Trinkle compares targets; Dalgic and others had one, which was none of these.
         assert_eq!(published("trinkle-profiles"), [(None, true), (Some(Peer::Tgtd), true)]);
         assert_eq!(published("dalgic-sweep"), [(None, true), (Some(Peer::Tgtd), false)]);
+    }
+
+    #[test]
+    fn who_is_compared_is_there_without_being_asked_for() {
+        let trinkle = study("trinkle-profiles").expect("a study");
+        let installed: Vec<Peer> = trinkle::PEERS.into_iter().filter(|peer| peer.check().is_ok()).collect();
+        let of = |peers: &[Peer], change: fn(&mut Laboratory<'_>), name| {
+            with_peers(peers, |laboratory| {
+                let mut laboratory = *laboratory;
+                change(&mut laboratory);
+                laboratory.peers_of(study(name).expect("a study"))
+            })
+        };
+        let (peers, absent) = of(&[], |_| (), "trinkle-profiles");
+        assert_eq!((&peers, absent.len()), (&installed, trinkle::PEERS.len() - installed.len()));
+        assert!(absent.iter().all(|lack| lack.contains("Debian's package")), "{absent:?}");
+        assert_eq!(of(&[Peer::Lio], |_| (), "trinkle-profiles"), (vec![Peer::Lio], Vec::new()));
+        assert_eq!(of(&[], |_| (), "dalgic-sweep"), (Vec::new(), Vec::new()));
+        assert_eq!(of(&[], |laboratory| laboratory.is_proxied = true, "trinkle-profiles").0, []);
+
+        // All of them, and in a quick run those of figures 4.21 and 4.22.
+        let count = |is_quick, are_asked_for| {
+            with_peers(&[Peer::Tgtd], |laboratory| {
+                let laboratory = Laboratory { is_quick, ..*laboratory };
+                let cells =
+                    (trinkle.cells)(1).into_iter().filter(|cell| matches!(cell.probe, Probe::Disk(_)));
+                let aimed = cells.flat_map(|cell| laboratory.beside_peers(cell));
+                aimed.filter(|aimed| laboratory.has_time_for(aimed, are_asked_for)).count()
+            })
+        };
+        assert_eq!((count(false, false), count(true, true), count(true, false)), (40, 40, 20 + 4));
     }
 }

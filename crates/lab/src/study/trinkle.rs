@@ -1,8 +1,9 @@
 //! Trinkle: a comparison of iSCSI targets by ten access profiles.
 
-use lunette_workload::{Percent, Sizes, Spread, Workload, profiles};
+use lunette_workload::{Percent, Profile, Sizes, Spread, Workload, profiles};
 
 use super::conclusion::DEVIATION;
+use super::peer::Peer;
 use super::probe::VirtualProbe;
 use super::published::{TRINKLE, TRINKLE_BASELINE};
 use super::result::{CellResult, Summary};
@@ -28,13 +29,16 @@ pub(crate) const PROFILES: Study = Study {
     name: "trinkle-profiles",
     paper: PAPER,
     question: "what a target reaches under ten access profiles, with standard and jumbo frames, from a physical and a virtual initiator",
-    differs: "Our target on emulated Gigabit Ethernet, and those of --peers beside it; memory instead of disks, so the profiles of applications show \
+    differs: "Our target on emulated Gigabit Ethernet, and beside it tgtd and istgt where they are installed, or those of --peers; memory instead of disks, so the profiles of applications show \
               the network and the target, and there the paper's disks. The physical initiator is ours, the virtual one Linux's with fio in a virtual \
               machine. Beside our target stands the median of the paper's four; beside tgtd IET, whose appendix B configures tgt, beside istgt ISTGT, \
               and beside lio LIO.",
     axes: None,
     cells,
 };
+
+/// Other targets that the comparison has where they are installed.
+pub(super) const PEERS: [Peer; 2] = [Peer::Tgtd, Peer::Istgt];
 
 /// The paper's targets, and which of ours each is beside.
 pub(super) const TARGETS: [(&str, Option<&str>); 4] =
@@ -136,6 +140,53 @@ fn cells(_seed: u64) -> Vec<Cell> {
 /// The profiles of the paper's comparison of targets (4.6).
 const COMPARED: [&str; 4] = ["max-throughput", "max-write-throughput", "max-iops", "max-write-iops"];
 
+/// Whether a cell has one of these profiles, and standard frames.
+pub(super) fn is_compared(cell: &Cell) -> bool {
+    let has =
+        |name, values: &[&str]| cell.parameters.iter().any(|own| own.0 == name && values.contains(&&*own.1));
+    has("profile", &COMPARED) && has("frames", &["standard"])
+}
+
+/// What share of the paper's two ceilings each cell has, and the paper's own: of what its network and its store gave without iSCSI (4.1).
+pub(crate) fn shares(cells: &[CellResult]) -> Vec<Summary> {
+    let ceiling = |what| TRINKLE_BASELINE.one(&[("what", what)], "mb_per_s");
+    let (Some(network), Some(store)) = (ceiling("network"), ceiling("store")) else { return Vec::new() };
+    let value = |cell: &CellResult, name: &str| {
+        cell.parameters.iter().find(|pair| pair.0 == name).map(|pair| pair.1.clone())
+    };
+    let mebibytes = Metric::MebibytesPerSecond.unit();
+    let megabytes = |mebibytes: f64| mebibytes * f64::from(1 << 20) / 1e6;
+    let measured = |cell: &CellResult| {
+        let beside = || cell.further.iter().find(|one| one.name == mebibytes).map(|one| one.measured);
+        if cell.unit == mebibytes { Some(cell.measured) } else { beside() }.map(megabytes)
+    };
+    let published = |cell: &CellResult| {
+        let profile: Profile = value(cell, "profile")?.parse().ok()?;
+        let figure = cell.published?;
+        let of_operations = figure * f64::from(profile.size_bytes) / 1e6;
+        Some(if cell.unit == mebibytes { megabytes(figure) } else { of_operations })
+    };
+    let told = |figure: Option<f64>| figure.map_or_else(|| "-".to_owned(), figure_text);
+    let row = |cell: &CellResult| {
+        let target = value(cell, "target").unwrap_or_else(|| "lunette".to_owned());
+        let names = ["initiator", "frames", "profile"].map(|name| value(cell, name).unwrap_or_default());
+        let figures = [measured(cell), published(cell)].into_iter().flat_map(|figure| {
+            let share = |of: f64| figure.map(|figure| figure / of * 100.0);
+            [figure, share(network), share(store)].map(told)
+        });
+        std::iter::once(target).chain(names).chain(figures).collect()
+    };
+    let columns = ["target", "initiator", "frames", "profile", "MB/s", "% of network", "% of store"];
+    let published = ["MB/s published", "% of network published", "% of store published"];
+    let columns = columns.iter().chain(&published).map(|name| (*name).to_owned()).collect();
+    let title = format!(
+        "Shares of the paper's two ceilings: {} MB/s by its network, {} MB/s by its store",
+        figure_text(network),
+        figure_text(store)
+    );
+    vec![Summary { title, columns, rows: cells.iter().map(row).collect() }]
+}
+
 /// Throughput and operations by target, ours and the paper's: what its figures 4.21 and 4.22 compare.
 pub(crate) fn by_target(cells: &[CellResult]) -> Vec<Summary> {
     let value = |cell: &CellResult, name: &str| {
@@ -180,6 +231,7 @@ pub(crate) fn by_target(cells: &[CellResult]) -> Vec<Summary> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Further;
     use super::*;
 
     #[test]
@@ -223,5 +275,32 @@ mod tests {
         assert_eq!(rows[2].join(" "), "IET physical standard published 113 109 49157 53569");
         assert_eq!(rows.len(), 2 + 4);
         assert!(rows.iter().all(|row| row.len() == 8));
+    }
+
+    #[test]
+    fn each_cell_has_its_share_of_both_ceilings() {
+        let cell = |profile: &str, measured, unit, published, further| CellResult {
+            parameters: vec![
+                ("initiator".into(), "physical".into()),
+                ("profile".into(), profile.into()),
+                ("frames".into(), "standard".into()),
+                ("target".into(), "tgtd".into()),
+            ],
+            published,
+            further,
+            ..CellResult::of(vec![measured], measured, unit)
+        };
+        let beside = vec![Further::new("MiB/s", 25.0, "")];
+        let cells = [
+            cell("max-throughput", 100.0, "MiB/s", Some(106.8), Vec::new()),
+            cell("max-iops", 51_200.0, "IOPS", Some(43_750.0), beside),
+            cell("max-iops", 51_200.0, "IOPS", None, Vec::new()),
+        ];
+        let Summary { title, columns, rows } = shares(&cells).remove(0);
+        assert!(title.contains("112 MB/s by its network, 430 MB/s by its store"), "{title}");
+        assert_eq!(rows[0].join(" "), "tgtd physical standard max-throughput 105 93.6 24.4 112 100.0 26.0");
+        assert_eq!(rows[1].join(" "), "tgtd physical standard max-iops 26.2 23.4 6.10 22.4 20.0 5.21");
+        assert_eq!(rows[2][4..], ["-"; 6]);
+        assert!(rows.iter().all(|row| row.len() == columns.len()));
     }
 }
