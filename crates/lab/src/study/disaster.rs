@@ -15,8 +15,8 @@ pub(crate) const LOCAL: Study = Study {
     paper: PAPER,
     question: "what a network makes of reading and writing files of several sizes (section III)",
     differs: "Once through ext2, on a loop device or on lunette attach with one, by a program that reads or writes 256 KiB at a time and ends \
-              with fsync (this needs root), one file after the other for 200 ms if there are as many; and once without a file system, a part of the disk in order with 8 such requests under way, and a \
-              flush. Reads begin with cold caches of this machine. The paper's figures are not at hand.",
+              with fsync (this needs root), one file after the other for 200 ms if there are as many; and once without a file system, parts of the disk as long, each in order with 8 such requests under \
+              way, and a flush, one after the other as well. Reads begin with cold caches of this machine. The paper's figures are not at hand.",
     axes: Some(("file_mib", "disk")),
     cells: local,
 };

@@ -48,6 +48,8 @@ pub(super) fn named(cell: &Cell, result: &CellResult, of_run: Option<&'static st
     let disk = result.further.iter().find(|one| one.name == DISK_BUSY).map(|one| one.measured);
     match (result.limit.as_str(), &cell.probe) {
         ("store", Probe::Files(_)) => Some(one_by_one(cell, result, disk)),
+        // Whether somebody has waited for it nobody knows.
+        ("store", Probe::Transfer(_)) if disk.is_none() => Some(Named::only(UNEXPLAINED)),
         // Nobody has waited for a disk that had nothing to do.
         ("store", _) if disk.is_some_and(|percent| percent < DISK_BUSY_PERCENT) => {
             let because = format!(
@@ -80,10 +82,12 @@ fn without_model(cell: &Cell, result: &CellResult, of_run: Option<&'static str>,
         Probe::Recovery(_) => Named::only("loss-recovery"),
         Probe::Files(files) if matches!(files.figure, Figure::Hits) => Named::only("cache"),
         _ if of_run.is_some() => Named::only(of_run.unwrap_or_default()),
-        Probe::Files(_) => one_by_one(cell, result, disk),
+        // Writes go to the page cache first and are flushed then, and of reads the system asks ahead: one of them has most of the time.
+        Probe::Files(_) | Probe::Transfer(_) => one_by_one(cell, result, disk),
         _ if result.has_busy_machine() => busy(result),
         Probe::Shared(_) | Probe::Tcp { .. } | Probe::Virtual(_) => Named::only(UNEXPLAINED),
-        Probe::Disk(_) | Probe::Transfer(_) => Named::only("store"),
+        // It is memory of this process.
+        Probe::Disk(_) => Named::only("store"),
     }
 }
 
@@ -92,7 +96,7 @@ fn busy(result: &CellResult) -> Named {
 }
 
 /// Of work that does one thing after the other: the disk, processors or what is left, which is waiting for the other end, whatever had the most of the
-/// time. Nothing is known where nobody has looked at one of them.
+/// time. Nothing is known where nobody has looked at one of them, or where no other end is waited for and no file system.
 fn one_by_one(cell: &Cell, result: &CellResult, disk: Option<f64>) -> Named {
     if result.has_busy_machine() {
         return busy(result);
@@ -114,8 +118,10 @@ fn one_by_one(cell: &Cell, result: &CellResult, disk: Option<f64>) -> Named {
         "machine"
     } else if cell.link.is_some() {
         "protocol"
-    } else {
+    } else if matches!(cell.probe, Probe::Files(_)) {
         "file-system"
+    } else {
+        UNEXPLAINED
     };
     Named::by(limit, because)
 }
@@ -213,6 +219,27 @@ mod tests {
         assert_eq!(limit_of("lu-files", &nfs, |_| ()), "unexplained");
         assert_eq!(of(&nfs, 5.0, 0.0), "unexplained");
         assert_eq!(looked_at("fujita-netserver", &[("figure", "hit-rate")], 80.0, 0.1), "cache");
+    }
+
+    #[test]
+    fn parts_of_a_disk_have_the_limit_that_was_seen() {
+        let local = [("through", "blocks"), ("disk", "local"), ("op", "read")];
+        let of = |disk, processors| looked_at("dr-local", &local, disk, processors);
+        assert_eq!((of(80.0, 0.3), of(40.0, 0.5), of(10.0, 0.3)), ("store", "machine", "unexplained"));
+        // Nobody has told that the disk was busy.
+        assert_eq!(limit_of("dr-local", &local, |result| result.processors = 0.3), "unexplained");
+        let over_iscsi = [("through", "blocks"), ("disk", "iscsi-gige"), ("op", "read")];
+        let behind = |disk: Option<f64>| {
+            limit_of("dr-local", &over_iscsi, |result| {
+                result.limit = "store".into();
+                result.further =
+                    disk.map(|percent| Further::new(DISK_BUSY, percent, "%")).into_iter().collect();
+            })
+        };
+        assert_eq!(
+            (behind(Some(80.0)), behind(Some(5.0)), behind(None)),
+            ("as it was", "target", "unexplained")
+        );
     }
 
     #[test]

@@ -522,6 +522,9 @@ pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Ru
     }
     let echo = probe.is_beside_an_echo().then_some(place.over).flatten();
     let echo = echo.map(|(site, _)| site.echo_round_trip()).transpose()?.flatten();
+    if let Probe::Transfer(transfer) = probe {
+        return Ok(Run { echo, ..transfer::run(place, transfer, echo)? });
+    }
     let monitor = Monitor::default();
     let is_measured = || match probe {
         Probe::Disk(_) | Probe::Shared(_) => monitor.phase() == Phase::Measuring,

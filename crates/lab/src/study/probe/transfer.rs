@@ -1,4 +1,4 @@
-//! A file's worth of a disk, from its beginning to its end, and made stable where it was written.
+//! Parts of a disk, each as long as a file, one after the other: from its beginning to its end, and made stable where it was written.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use lunette_workload::{Kind, Operation, Percent, Sizes, Spread, Workload};
 
 use super::disk::DiskProbe;
 use super::model::{self, Driven};
-use super::{Metric, Place, Run, disk_busy};
+use super::seen::{Observer, Seen};
+use super::{Metric, Place, Run};
 use crate::LabError;
 use crate::endpoint::{End, Endpoint, Local, Session, SessionDisk};
-use crate::host::DiskTime;
 use crate::study::image::Image;
 use crate::study::service::Service;
 use crate::study::site::{BLOCK_BYTES, TARGET};
@@ -19,6 +19,11 @@ use crate::study::site::{BLOCK_BYTES, TARGET};
 /// As a file system's read-ahead and write-back would have it.
 const REQUEST_BYTES: u64 = 256 << 10;
 const DEPTH: u32 = 8;
+/// So long goes it on, if there are parts enough: the system counts the time of disks and processors in steps of up to 10 ms.
+const ENOUGH: Duration = Duration::from_millis(200);
+/// What all parts have together at most, unless one has more: a line takes longer for them than a disk.
+const ALL_BYTES: u64 = 256 << 20;
+const ALL_BYTES_OVER_A_LINK: u64 = 32 << 20;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How often something is tried again.
 const TRIES: u32 = 16;
@@ -43,32 +48,36 @@ impl TransferProbe {
     }
 }
 
+/// How many parts there are.
+fn most(length_bytes: u64, is_over_a_link: bool) -> u64 {
+    (if is_over_a_link { ALL_BYTES_OVER_A_LINK } else { ALL_BYTES } / length_bytes.max(1)).max(1)
+}
+
 /// Runs it, on the local disk or over the link; the caches of this machine are cold.
 pub(super) fn run(place: Place<'_>, probe: &TransferProbe, echo: Option<Duration>) -> Result<Run, LabError> {
-    let image = Image::make(place.scratch, probe.length_bytes)?;
+    let most = most(probe.length_bytes, place.over.is_some());
+    let image = Image::make(place.scratch, probe.length_bytes * most)?;
+    let observer = Observer::at(place);
     let name = image.path().to_string_lossy().into_owned();
     let cached;
     let (mut model, mut negotiated) = (None, None);
-    let busy;
-    let took = if let Some((site, link)) = place.over {
+    let (rate, seen) = if let Some((site, link)) = place.over {
         let target = Service::target(TARGET, &name, "write = \"back\"\n");
         let _service = Service::start(site, place.binary, &target, &[])?;
         cached = image.cool()?;
         let (options, lun) = Service::options()?;
         let disk = SessionDisk::one(&options, lun, BLOCK_BYTES);
-        let before = DiskTime::now(place.scratch);
-        let (took, agreed) = site.near(|| {
+        let (told, agreed) = site.near(|| {
             let session = Session::open(&disk)?;
             let agreed = session.negotiated();
-            Ok::<_, LabError>((carry(session, probe)?, agreed))
+            Ok::<_, LabError>((carry(session, probe, (most, ENOUGH), observer)?, agreed))
         })??;
-        busy = disk_busy(place.scratch, before);
         if let Some(agreed) = &agreed {
             let driven = Driven { link, congestion_control: &site.congestion_control()? };
             model = model::disk(driven, &probe.workload(), agreed, echo);
         }
         negotiated = agreed;
-        took
+        told
     } else {
         let spec = VolumeSpec {
             name,
@@ -83,28 +92,52 @@ pub(super) fn run(place: Place<'_>, probe: &TransferProbe, echo: Option<Duration
         };
         let volume = Volume::open(&spec).map_err(|error| LabError::NotReady(error.to_string()))?;
         cached = image.cool()?;
-        let before = DiskTime::now(place.scratch);
-        let took = Local::open(&Arc::clone(&volume)).and_then(|local| carry(local, probe));
-        busy = disk_busy(place.scratch, before);
+        let told =
+            Local::open(&Arc::clone(&volume)).and_then(|local| carry(local, probe, (most, ENOUGH), observer));
         // Everything was flushed.
         let _ = volume.close();
-        took?
+        told?
     };
-    let rate = probe.length_bytes as f64 / 1e6 / took.as_secs_f64().max(1e-9);
-    Ok(Run { cached, negotiated, further: Vec::from_iter(busy), ..Run::of(rate, model) })
+    let Seen { idle, processors, busy, keeping, disk } = seen;
+    let further = Vec::from_iter(disk);
+    Ok(Run { cached, negotiated, further, idle, processors, busy, keeping, ..Run::of(rate, model) })
 }
 
-/// The whole length in order, with a few requests under way; then a flush after writes.
-fn carry<E: Endpoint>(mut endpoint: E, probe: &TransferProbe) -> Result<Duration, LabError> {
-    let began = Instant::now();
-    let mut next = 0;
+/// Carries one part after the other: at least one, at most as many as there are, and none more when that was enough. Answers 10^6 bytes per second,
+/// and what was seen meanwhile.
+fn carry<E: Endpoint>(
+    mut endpoint: E,
+    probe: &TransferProbe,
+    (most, enough): (u64, Duration),
+    observer: Observer<'_>,
+) -> Result<(f64, Seen), LabError> {
+    let work = || -> Result<f64, LabError> {
+        let began = Instant::now();
+        let mut parts = 0;
+        while parts == 0 || (parts < most && began.elapsed() < enough) {
+            part(&mut endpoint, probe, parts * probe.length_bytes)?;
+            parts += 1;
+        }
+        let bytes = parts * probe.length_bytes;
+        Ok(bytes as f64 / 1e6 / began.elapsed().as_secs_f64().max(1e-9))
+    };
+    let (rate, seen) = observer.watch(work)?;
+    let rate = rate?;
+    endpoint.close();
+    Ok((rate, seen))
+}
+
+/// One part in order, with a few requests under way; then a flush after writes.
+fn part<E: Endpoint>(endpoint: &mut E, probe: &TransferProbe, offset_bytes: u64) -> Result<(), LabError> {
+    let mut next = offset_bytes;
+    let end_bytes = offset_bytes + probe.length_bytes;
     let mut under_way = 0;
     let mut slots = vec![None; DEPTH as usize];
     let mut ended = Vec::new();
-    while next < probe.length_bytes || under_way > 0 {
+    while next < end_bytes || under_way > 0 {
         for (slot, operation) in (0..).zip(&mut slots) {
-            if operation.is_none() && next < probe.length_bytes {
-                let length = (probe.length_bytes - next).min(REQUEST_BYTES);
+            if operation.is_none() && next < end_bytes {
+                let length = (end_bytes - next).min(REQUEST_BYTES);
                 let begun = Operation { kind: probe.kind, offset_bytes: next, length_bytes: length as u32 };
                 let buffer = endpoint.buffer(begun.length_bytes)?;
                 endpoint.submit(slot, &begun, buffer);
@@ -138,7 +171,49 @@ fn carry<E: Endpoint>(mut endpoint: E, probe: &TransferProbe) -> Result<Duration
     if probe.kind == Kind::Write {
         endpoint.flush()?;
     }
-    let took = began.elapsed();
-    endpoint.close();
-    Ok(took)
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_more_of_short_parts_and_one_of_long_ones() {
+        let of = |is_over_a_link| [1, 8, 32, 128].map(|mib| most(mib << 20, is_over_a_link));
+        assert_eq!((of(false), of(true)), ([256, 32, 8, 2], [32, 4, 1, 1]));
+    }
+
+    #[test]
+    fn one_part_after_the_other_is_carried_until_that_is_enough() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("disk");
+        std::fs::write(&path, vec![7; 3 << 20]).expect("a file");
+        let spec = VolumeSpec {
+            name: "disk".to_owned(),
+            store: StoreSpec::File { path: path.clone(), create_bytes: None },
+            read_only: false,
+            provisioning: Provisioning::Thin,
+            engine: EngineKind::Auto,
+            identity: IdentityOverride::default(),
+            block_length_bytes: BLOCK_BYTES,
+            protection: None,
+            large_pages: false,
+        };
+        let volume = Volume::open(&spec).expect("a volume");
+        let observer = Observer::without_network(directory.path());
+        let of = |kind, most, enough| {
+            let local = Local::open(&Arc::clone(&volume)).expect("an endpoint");
+            carry(local, &TransferProbe { kind, length_bytes: 1 << 20 }, (most, enough), observer)
+        };
+        // There is no fourth one to be read.
+        assert!(of(Kind::Read, 4, Duration::MAX).is_err() && of(Kind::Read, 4, Duration::ZERO).is_ok());
+        let (rate, seen) = of(Kind::Read, 3, Duration::MAX).expect("three parts");
+        assert!(rate > 0.0 && (0.0..=1.0).contains(&seen.idle), "{rate} {seen:?}");
+        of(Kind::Write, 2, Duration::MAX).expect("two parts");
+        let data = std::fs::read(&path).expect("a file");
+        let written = data.chunks(1 << 20).map(|part| part.iter().any(|byte| *byte != 7));
+        assert_eq!(written.collect::<Vec<_>>(), [true, true, false]);
+        volume.close().expect("nothing is under way");
+    }
 }
