@@ -48,6 +48,11 @@ pub enum LabError {
 }
 
 impl LabError {
+    /// Whether another target may have caused it, and not the plan or this process.
+    pub(crate) const fn may_be_of_a_target(&self) -> bool {
+        !matches!(self, Self::Plan(_) | Self::Needs(_) | Self::Panicked)
+    }
+
     pub(crate) fn system(what: &'static str) -> impl Fn(io::Error) -> Self {
         move |source| Self::System { what, source }
     }

@@ -137,9 +137,11 @@ pub fn notes(result: &StudyResult) -> Vec<String> {
 const PROXY: &str = "this is no network but a TCP proxy (`link.proxy`), which has the delay and the rate; TCP sees neither of them, so its windows and \
                      its congestion control are not in the figures.";
 
-/// What TEST UNIT READY took at rest on a link, in microseconds: the middle one of its cells. Only of our own target.
+/// What TEST UNIT READY took at rest on a link, in microseconds: the middle one of its cells. Only of our own target, and only where a byte
+/// was sent at rest, too: beside other traffic none is.
 pub(super) fn command_us(result: &StudyResult, link: &str) -> Option<f64> {
-    let own = result.cells.iter().filter(|cell| cell.link.as_deref() == Some(link) && cell.is_ours());
+    let is_own = |cell: &&CellResult| cell.link.as_deref() == Some(link) && cell.is_ours();
+    let own = result.cells.iter().filter(is_own).filter(|cell| cell.echo_us.is_some());
     median(own.filter_map(|cell| cell.round_trip_us).collect())
 }
 

@@ -302,8 +302,11 @@ fn what_both_ends_take_at_rest_stands_beside_a_byte() {
     link.echo_us = Some(80.0);
     assert!(notes(&result).join("\n").contains("; at rest a byte of plain TCP took 80.0 us there and back."));
     for (cell, us) in result.cells.iter_mut().zip([100.0, 120.0, 110.0]) {
-        cell.round_trip_us = Some(us);
+        (cell.round_trip_us, cell.echo_us) = (Some(us), Some(80.0));
     }
+    // Beside other traffic nothing is at rest.
+    let busy = CellResult { round_trip_us: Some(900.0), echo_us: None, ..result.cells[0].clone() };
+    result.cells.extend([1, 2, 3].map(|_| busy.clone()));
     // Another target's part is not ours.
     let others = CellResult { round_trip_us: Some(900.0), ..result.cells[0].clone() };
     let parameters = vec![("target".into(), "tgtd".into())];

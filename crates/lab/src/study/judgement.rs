@@ -20,6 +20,9 @@ pub(crate) const UNEXPLAINED: &str = "unexplained";
 const COMMAND_ORDER: &str = "command-order";
 /// How far what came may be off what a kernel's windows let through, which are looked at fifty times a second.
 const SAMPLED: f64 = 0.2;
+/// Without delay the round trip that TCP has smoothed is as much this machine's as the link's, so that windows let through more than they
+/// say: by this much at most, by what was seen.
+const SMOOTHED: f64 = 1.4;
 /// How far a figure may be off another one before the report says why: of two figures of different hosts, and of one above the model.
 pub(crate) const OFF: f64 = 0.1;
 
@@ -103,7 +106,11 @@ impl CellResult {
         self.limit = match (limit, self.model) {
             (Some(limit), Some(model)) if !self.reaches(model) => {
                 self.machine = self.too_slow(limit, model, turn);
-                let ends = turn.and_then(|turn| self.ends(model, turn)).filter(|_| !self.has_busy_machine());
+                // Where round trips are the limit, and nothing else is known to have cost any.
+                let is_only = limit == Limit::Window
+                    && !self.has_busy_machine()
+                    && self.overrun + self.lost + self.dropped == 0;
+                let ends = turn.filter(|_| is_only).and_then(|turn| self.ends(model, turn));
                 if ends.is_some() {
                     (self.machine, self.because) = (None, ends);
                     "ends"
@@ -128,18 +135,21 @@ impl CellResult {
         let packets = self.lost + self.dropped;
         let figure = |name: &str| self.further.iter().find(|one| one.name == name).map(|one| one.measured);
         let off = |carried: f64| (self.measured / carried - 1.0).abs();
-        // Without delay the round trip that TCP has smoothed is as much this machine's as the link's, so that windows are let through no slower than it says.
         let is_delayed = turn.is_some_and(|turn| !turn.round_trip.is_zero());
-        let is_no_less = |carried: f64| !is_delayed && self.measured >= carried;
-        let is_it =
-            |carried: &f64| *carried < model * REACHED && (off(*carried) <= SAMPLED || is_no_less(*carried));
+        let is_smoothed =
+            |carried: f64| !is_delayed && self.measured >= carried && self.measured <= carried * SMOOTHED;
+        let is_it = |carried: &f64| *carried < model * REACHED && off(*carried) <= SAMPLED;
         if packets == 0 || self.unit != "MB/s" {
             return None;
         }
         let (windows, order) = (figure(WINDOWS_CARRY), figure(ORDER_CARRIES));
-        let of_windows = windows.filter(is_it);
+        let of_windows =
+            windows.filter(|carried| is_it(carried) || *carried < model * REACHED && is_smoothed(*carried));
         let held_up = figure(HELD_UP).unwrap_or_default();
-        let of_order = order.filter(|carried| held_up > 0.0 && is_it(carried));
+        // Who is held up loses no more than the time.
+        let missing = 1.0 - self.measured / windows.unwrap_or(model).min(model);
+        let is_long_enough = held_up > 0.0 && missing <= held_up / 100.0 + SAMPLED;
+        let of_order = order.filter(|carried| is_long_enough && is_it(carried));
         let of_order = of_order.filter(|order| of_windows.is_none_or(|windows| off(*order) < off(windows)));
         let lost = format!(
             "{} packets were lost on the line and {} for want of room in its queues, and what TCP's congestion windows let through meanwhile is {} MB/s",
@@ -153,8 +163,8 @@ impl CellResult {
         let lost = lost + &stood_still.unwrap_or_default();
         if let Some(order) = of_order {
             let because = format!(
-                "{lost}; of that it is {} MB/s where commands are taken in their order: for {held_up:.0} % of the time a connection repaired losses or had more to send \
-                 than its window let go, and another one had nothing to send",
+                "{lost}; of that it is {} MB/s where commands are taken in their order: for {held_up:.0} % of the time a connection repaired losses, stood still or had more to \
+                 send than its window let go, and another one had nothing to send",
                 figure_text(order)
             );
             return Some((COMMAND_ORDER, because));
@@ -354,6 +364,9 @@ mod tests {
         assert_eq!(judged(90.0, 140.0, &|_| ()).0, "unexplained");
         assert_eq!(judged(90.0, 250.0, &|cell| cell.echo_us = None).0, "unexplained");
         assert_eq!(judged(90.0, 250.0, &|cell| cell.idle = 0.1).0, "machine");
+        // What was lost is told, and a full line has no room for that excuse.
+        assert_eq!(judged(90.0, 250.0, &|cell| cell.overrun = 1).0, "machine");
+        assert_eq!(judged(90.0, 250.0, &|cell| cell.lost = 1).0, "unexplained");
         // Packets that were late as well are not needed for it.
         assert_eq!(judged(90.0, 250.0, &|cell| cell.late_us = 100).0, "ends");
     }
@@ -438,7 +451,7 @@ mod tests {
             cell.judge(Some(Limit::Link), Some(&at_once), None);
             cell.limit
         };
-        assert_eq!((without_delay(80.0), without_delay(40.0)), ("loss".to_owned(), "unexplained".to_owned()));
+        assert_eq!([80.0, 40.0, 90.0].map(without_delay), ["loss", "unexplained", "unexplained"]);
         let (limit, because) = after_losses(80.0, 3, &[(WINDOWS_CARRY, 84.0), (STOOD_STILL, 12.0)]);
         assert!(
             limit == "loss" && because.contains("12 % of the time a connection stood still"),
@@ -467,6 +480,7 @@ mod tests {
         assert_eq!(judged(60.0, 70.0, 62.0, 28.0).0, "command-order");
         assert_eq!(judged(60.0, 99.0, 62.0, 0.0).0, "unexplained");
         assert_eq!(judged(60.0, 99.0, 90.0, 28.0).0, "unexplained");
+        assert_eq!(judged(60.0, 99.0, 62.0, 15.0).0, "unexplained", "two fifths are missing");
     }
 
     #[test]

@@ -139,7 +139,8 @@ pub struct CellResult {
     /// What else is told of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub further: Vec<Further>,
-    /// What TEST UNIT READY took on the idle link in this session, in microseconds. It is the round trip that the model has where `echo_us` is missing, or more.
+    /// What TEST UNIT READY took in this session before it had anything else to do, in microseconds; beside other traffic where there is some. It is the round trip that the model has
+    /// where `echo_us` is missing, or more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round_trip_us: Option<f64>,
     /// What a byte took there and back by plain TCP on the idle link, in microseconds: the round trip that the model has. None of it is this project's; what

@@ -94,10 +94,23 @@ impl Laboratory<'_> {
         let (peers, absent) = self.peers_of(study);
         let are_asked_for = !self.peers.is_empty();
         let laboratory = Laboratory { peers: &peers, ..*self };
-        let mut result = laboratory.run_beside(study, are_asked_for, told)?;
-        if self.is_quick && !are_asked_for && !peers.is_empty() {
-            result.differs += QUICK_PEERS_DIFFER;
-        }
+        let beside = laboratory.run_beside(study, are_asked_for, told);
+        let mut result = match beside {
+            // Nobody has asked for them, and our own cells do not need them.
+            Err(error) if !are_asked_for && !peers.is_empty() && error.may_be_of_a_target() => {
+                let mut alone = self.run_beside(study, are_asked_for, told)?;
+                alone.differs +=
+                    &format!(" Beside other targets it failed, so it was run again without them: {error}.");
+                alone
+            }
+            beside => {
+                let mut result = beside?;
+                if self.is_quick && !are_asked_for && !peers.is_empty() {
+                    result.differs += QUICK_PEERS_DIFFER;
+                }
+                result
+            }
+        };
         for lack in absent {
             result.differs +=
                 &format!(" A target that the study compares is left out on this machine: {lack}.");
@@ -300,13 +313,16 @@ impl Laboratory<'_> {
             }
         }
         if let Some((name, link)) = described {
-            for (_, site) in &sites {
+            for (peer, site) in &sites {
                 let facts = site.facts(&link)?;
-                // The worst of them is told.
                 let known = collected.links.entry(name.to_owned()).or_insert_with(|| facts.clone());
+                // What commands are held against is the way to our own target.
+                let echo_us = if peer.is_none() { facts.echo_us } else { known.echo_us };
+                // The worst of them is told.
                 if (facts.is_doubtful, facts.late_us) > (known.is_doubtful, known.late_us) {
                     *known = facts;
                 }
+                known.echo_us = echo_us;
             }
         }
         Ok(())

@@ -140,11 +140,11 @@ fn cells(_seed: u64) -> Vec<Cell> {
 /// The profiles of the paper's comparison of targets (4.6).
 const COMPARED: [&str; 4] = ["max-throughput", "max-write-throughput", "max-iops", "max-write-iops"];
 
-/// Whether a cell has one of these profiles, and standard frames.
+/// Whether a cell has one of these profiles, standard frames, and an initiator that needs no virtual machine.
 pub(super) fn is_compared(cell: &Cell) -> bool {
     let has =
         |name, values: &[&str]| cell.parameters.iter().any(|own| own.0 == name && values.contains(&&*own.1));
-    has("profile", &COMPARED) && has("frames", &["standard"])
+    has("profile", &COMPARED) && has("frames", &["standard"]) && !has("initiator", &["virtual"])
 }
 
 /// What share of the paper's two ceilings each cell has, and the paper's own: of what its network and its store gave without iSCSI (4.1).
