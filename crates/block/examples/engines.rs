@@ -56,15 +56,9 @@ fn measure(
     how_long: Duration,
 ) -> Result<f64, Box<dyn Error>> {
     let volume = Volume::open(&VolumeSpec {
-        name: "bench".to_owned(),
-        store: StoreSpec::File { path: path.to_owned(), create_bytes: None },
-        read_only: false,
-        provisioning: Provisioning::Thin,
         engine,
         identity: IdentityOverride { serial: Some("bench".to_owned()) },
-        block_length_bytes: 512,
-        protection: None,
-        large_pages: false,
+        ..VolumeSpec::new("bench", StoreSpec::File { path: path.to_owned(), create_bytes: None })
     })?;
     let pool = BufferPool::new(64 << 20);
     let mut load = Load { volume: Arc::clone(&volume), pool, case, random: 88172645463325252, count: 0 };

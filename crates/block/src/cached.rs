@@ -96,7 +96,7 @@ const fn is_of_store(errno: Errno) -> bool {
 mod tests {
     use super::*;
     use crate::store::residency;
-    use crate::{EngineKind, IdentityOverride, StoreSpec, VolumeSpec};
+    use crate::{EngineKind, StoreSpec, VolumeSpec};
     use std::fs::OpenOptions;
     use std::io::Read;
     use std::net::{TcpListener, TcpStream};
@@ -110,15 +110,8 @@ mod tests {
 
     fn volume(path: &Path, engine: EngineKind) -> Arc<Volume> {
         let spec = VolumeSpec {
-            name: "cached".into(),
-            store: StoreSpec::File { path: path.to_owned(), create_bytes: None },
-            read_only: false,
-            provisioning: crate::spec::Provisioning::Thin,
             engine,
-            identity: IdentityOverride::default(),
-            block_length_bytes: 512,
-            protection: None,
-            large_pages: false,
+            ..VolumeSpec::new("cached", StoreSpec::File { path: path.to_owned(), create_bytes: None })
         };
         Volume::open(&spec).unwrap()
     }

@@ -53,21 +53,14 @@ impl<'a> Lent<'a> {
 mod tests {
     use super::*;
     use crate::fault::Faults;
-    use crate::{EngineKind, IdentityOverride, Provisioning, StoreSpec, VolumeSpec};
+    use crate::{EngineKind, StoreSpec, VolumeSpec};
 
     const CHUNK: u32 = 64 << 10;
 
     fn spec() -> VolumeSpec {
         VolumeSpec {
-            name: "lent".into(),
-            store: StoreSpec::Memory { size_bytes: 1 << 20 },
-            read_only: false,
-            provisioning: Provisioning::Thin,
             engine: EngineKind::Threads,
-            identity: IdentityOverride::default(),
-            block_length_bytes: 512,
-            protection: None,
-            large_pages: false,
+            ..VolumeSpec::new("lent", StoreSpec::Memory { size_bytes: 1 << 20 })
         }
     }
 

@@ -161,6 +161,24 @@ pub struct VolumeSpec {
 }
 
 impl VolumeSpec {
+    /// A thin volume in blocks of 512 bytes that may be written, with what suits its store for everything else.
+    #[must_use]
+    pub fn new(name: impl Into<String>, store: StoreSpec) -> Self {
+        Self {
+            name: name.into(),
+            store,
+            read_only: false,
+            provisioning: Provisioning::default(),
+            engine: EngineKind::default(),
+            identity: IdentityOverride::default(),
+            block_length_bytes: 512,
+            protection: None,
+            large_pages: false,
+        }
+    }
+}
+
+impl VolumeSpec {
     /// The pages that memory is asked for in.
     pub(crate) fn pages(&self) -> Pages {
         if self.large_pages { Pages::Large } else { Pages::Small }

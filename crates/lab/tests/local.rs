@@ -9,9 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use lunette_block::fault::{Effect, Errno, Faults, Rule, When};
-use lunette_block::{
-    EngineKind, IdentityOverride, OperationKind, Provisioning, StoreSpec, Volume, VolumeSpec,
-};
+use lunette_block::{EngineKind, IdentityOverride, OperationKind, StoreSpec, Volume, VolumeSpec};
 use lunette_lab::{Carried, Disk, Ending, Monitor, Phase, Plan, Until, Work, bench};
 use lunette_workload::{Arrivals, Pace, Percent, Range, Spread, TraceReader, Workload};
 
@@ -19,15 +17,9 @@ const SIZE_BYTES: u64 = 4 << 20;
 
 fn spec(store: StoreSpec) -> VolumeSpec {
     VolumeSpec {
-        name: "measured".into(),
-        store,
-        read_only: false,
-        provisioning: Provisioning::Thin,
         engine: EngineKind::Threads,
         identity: IdentityOverride { serial: Some("measured".into()) },
-        block_length_bytes: 512,
-        protection: None,
-        large_pages: false,
+        ..VolumeSpec::new("measured", store)
     }
 }
 

@@ -8,15 +8,8 @@
 //! use lunette_block::*;
 //!
 //! let spec = VolumeSpec {
-//!     name: "frail".into(),
-//!     store: StoreSpec::Memory { size_bytes: 1 << 20 },
-//!     read_only: false,
-//!     provisioning: Provisioning::Thin,
 //!     engine: EngineKind::Sync,
-//!     identity: IdentityOverride::default(),
-//!     block_length_bytes: 512,
-//!     protection: None,
-//!     large_pages: false,
+//!     ..VolumeSpec::new("frail", StoreSpec::Memory { size_bytes: 1 << 20 })
 //! };
 //! let (volume, faults) = Faults::open(&spec)?;
 //! faults.add(Rule::new(OperationKind::Flush, When::First(1), Effect::Fail(Errno::IO)));

@@ -15,17 +15,7 @@ const PATIENCE_S: i64 = 60;
 
 /// A specification with what most tests do not care about filled in.
 pub(crate) fn spec(store: StoreSpec, engine: EngineKind) -> VolumeSpec {
-    VolumeSpec {
-        name: "test".to_owned(),
-        store,
-        read_only: false,
-        provisioning: Provisioning::Thin,
-        engine,
-        identity: IdentityOverride::default(),
-        block_length_bytes: 512,
-        protection: None,
-        large_pages: false,
-    }
+    VolumeSpec { engine, ..VolumeSpec::new("test", store) }
 }
 
 pub(crate) fn file_spec(path: &Path, create_bytes: Option<u64>) -> VolumeSpec {

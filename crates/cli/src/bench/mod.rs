@@ -9,9 +9,7 @@ use std::fs;
 use std::sync::Arc;
 use std::thread;
 
-use lunette_block::{
-    IdentityOverride, Provisioning, StoreSpec, Volume, VolumeSpec, is_block_device, logical_sector_bytes,
-};
+use lunette_block::{IdentityOverride, StoreSpec, Volume, VolumeSpec, is_block_device, logical_sector_bytes};
 use lunette_initiator::TargetUrl;
 use lunette_lab::{BenchResult, Disk, DiskFacts, Ending, Host, LabError, Monitor, Plan, bench};
 use lunette_scsi::client::capacity::{Capacity, CapacityDetails};
@@ -162,21 +160,18 @@ fn open_local(
     let block_length_bytes =
         if is_device { logical_sector_bytes(path).unwrap_or(FILE_BLOCK_BYTES) } else { FILE_BLOCK_BYTES };
     let path_of = || path.to_path_buf();
+    let store = if is_device {
+        StoreSpec::BlockDevice { path: path_of() }
+    } else {
+        StoreSpec::File { path: path_of(), create_bytes: None }
+    };
     let spec = VolumeSpec {
-        name: path.display().to_string(),
-        store: if is_device {
-            StoreSpec::BlockDevice { path: path_of() }
-        } else {
-            StoreSpec::File { path: path_of(), create_bytes: None }
-        },
         read_only: !writes,
-        provisioning: Provisioning::Thin,
         engine: options.engine,
         // One of its own, so that none is stored with the file.
         identity: IdentityOverride { serial: Some("bench".to_owned()) },
         block_length_bytes,
-        protection: None,
-        large_pages: false,
+        ..VolumeSpec::new(path.display().to_string(), store)
     };
     let volume = Volume::open(&spec).map_err(|error| Failure::new("no disk to measure", &error))?;
     Ok((volume, block_length_bytes))

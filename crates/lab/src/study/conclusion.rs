@@ -1,5 +1,7 @@
 //! What the runs of a study come to: one figure for each cell, beside what the model expects, with its limit, and the object that holds them all.
 
+use std::time::Duration;
+
 use lunette_link::Link;
 use lunette_workload::model::Limit;
 
@@ -145,7 +147,8 @@ fn result(
             ..Further::new(DEVIATION, deviation(&figures), "")
         });
     }
-    let at_rest = runs.iter().find_map(|run| run.negotiated.as_ref()).map(Negotiated::idle_round_trip);
+    let at_rest = runs.iter().filter_map(|run| run.negotiated.as_ref()?.idle_round_trip_us);
+    let at_rest = median(at_rest.collect()).and_then(|us| Duration::try_from_secs_f64(us / 1e6).ok());
     let echo = runs.iter().find_map(|run| run.echo);
     let negotiated = runs.into_iter().find_map(|run| run.negotiated).map(|agreed| {
         let known = agreements.iter().position(|known| known.is_like(&agreed));
@@ -268,6 +271,38 @@ mod tests {
         let published =
             |is_quick| concluded("fujita-netserver", &wanted, &[(99.0, None)], is_quick).published;
         assert_eq!((published(false), published(true)), (Some(85.4), None));
+    }
+
+    #[test]
+    fn what_a_command_takes_at_rest_is_the_median_of_all_runs() {
+        let wanted = [("request_kib", "64"), ("window", "32"), ("rtt_ms", "2"), ("mode", "read")];
+        let cells = (study("dalgic-sweep").expect("a study").cells)(1).into_iter();
+        let has =
+            |cell: &Cell, pair: &(&str, &str)| cell.parameters.iter().any(|own| (own.0, &*own.1) == *pair);
+        let mut cells = cells.filter(|cell| wanted.iter().all(|pair| has(cell, pair)));
+        let aimed = Aimed { cell: cells.next().expect("a cell"), peer: None };
+        let run = |idle_round_trip_us| {
+            let negotiated = Negotiated {
+                initial_r2t: false,
+                immediate_data: true,
+                first_burst_length: 65536,
+                max_burst_length: 65536,
+                max_outstanding_r2t: 1,
+                max_connections: 1,
+                error_recovery_level: 0,
+                max_recv_data_segment_length: 8192,
+                target_max_recv_data_segment_length: 8192,
+                header_digest: false,
+                data_digest: false,
+                connections: 1,
+                idle_round_trip_us,
+            };
+            Run { negotiated: Some(negotiated), ..Run::of(9.0, None) }
+        };
+        let runs = Vec::from([Some(9000.0), Some(2200.0), Some(2100.0), None].map(run));
+        let study = study("dalgic-sweep").expect("a study");
+        let cell = result(study, &aimed, runs, &mut Vec::new(), false).expect("runs");
+        assert_eq!(cell.round_trip_us, Some(2200.0));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Dalgic, Ozdemir, Velpuri, Weber, Chen and Kukreja: comparative performance evaluation of iSCSI over metropolitan, local and wide
 //! area networks.
 
+use lunette_link::Link;
 use lunette_workload::{Percent, Sizes, Spread, Workload};
 
 use super::published::{DALGIC_LAN, DALGIC_SWEEP, DALGIC_TCP};
@@ -59,7 +60,8 @@ pub(crate) const CONNECTIONS: Study = Study {
     differs: "There are no published figures. Unsolicited writes of 64 KiB, 32 under way. Recovery is the time from the end of 100 ms in which \
               every second packet is lost until nine tenths of the rate before are back; it is looked at every 100 ms or two round trips, \
               whichever is more, from a round trip after the end on, and for 20 s; where a run had not recovered by then, \
-              it counts as 20 s, and the limit is not-recovered. The model knows CUBIC's and Reno's response to \
+              it counts as 20 s, and the limit is not-recovered. Where packets are lost all the time, the rate before is the mean over the time that a rate \
+              is measured for, and there is chance in both. The model knows CUBIC's and Reno's response to \
               losses; another congestion control gets more or less out of a lossy line.",
     axes: Some(("rtt_ms", "connections")),
     cells: connections,
@@ -152,14 +154,21 @@ fn connections(_seed: u64) -> Vec<Cell> {
     };
     for connections in CONNECTIONS_OF_A_SESSION {
         for rtt_ms in ROUND_TRIPS_MS {
-            for loss in ["0", "0.01", "0.1", "1"] {
-                add("rate", loss, rtt_ms, connections);
+            for figure in ["rate", "recovery"] {
+                for loss in ["0", "0.01", "0.1", "1"] {
+                    add(figure, loss, rtt_ms, connections);
+                }
             }
-            add("recovery", "0", rtt_ms, connections);
         }
     }
     cells.sort_by_key(|cell| cell.parameters[0].1 != "rate");
     cells
+}
+
+/// Recovery on a line that loses packets all the time.
+pub(super) fn is_wide(cell: &Cell) -> bool {
+    let loses = |link: &str| link.parse::<Link>().is_ok_and(|link| link.up.loss.mean() > 0.0);
+    matches!(cell.probe, Probe::Recovery(_)) && cell.link.as_deref().is_some_and(loses)
 }
 
 fn lan(_seed: u64) -> Vec<Cell> {

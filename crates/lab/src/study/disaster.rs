@@ -96,7 +96,7 @@ fn wan(_seed: u64) -> Vec<Cell> {
     for (tcp, tcp_buffer_bytes) in [("64KB", Some(OLD_BUFFER_BYTES)), ("tuned", None)] {
         for window in [4, 64] {
             for loss in ["0", "0.1", "1"] {
-                for added_ms in ["0", "50", "200"] {
+                for added_ms in ["0", "10", "50", "100", "200"] {
                     let disk = DiskProbe::new(writes(64 << 10), window, Metric::MegabytesPerSecond);
                     cells.push(Cell {
                         parameters: parameters([
@@ -117,6 +117,11 @@ fn wan(_seed: u64) -> Vec<Cell> {
         }
     }
     cells
+}
+
+/// Delays between those that show most.
+pub(super) fn is_wide(cell: &Cell) -> bool {
+    cell.parameters.iter().any(|own| own.0 == "added_ms" && matches!(own.1.as_str(), "10" | "100"))
 }
 
 fn shared(_seed: u64) -> Vec<Cell> {
@@ -158,7 +163,8 @@ mod tests {
     #[test]
     fn every_buffer_and_window_meets_every_delay_and_loss() {
         let cells = wan(1);
-        assert_eq!(cells.len(), 2 * 2 * 3 * 3);
+        assert_eq!(cells.len(), 2 * 2 * 3 * 5);
+        assert_eq!(cells.iter().filter(|cell| is_wide(cell)).count(), 2 * 2 * 3 * 2);
         // Losses leave less than even a small window allows once the way is long.
         let lossy = [("window", "4"), ("loss_percent", "1"), ("added_ms", "200")]
             .map(|(name, value)| (name, value.to_owned()));

@@ -47,7 +47,7 @@ fn exchanges(login: &LoginProbe) -> Option<u32> {
     let proves = login.authentication != Authentication::None;
     let (connect, security, operational, first_io, send_targets) = (1, if proves { 3 } else { 1 }, 1, 4, 2);
     let login_of_all = connect + security + operational;
-    let behind = if login.discovers.is_some() { send_targets } else { first_io };
+    let behind = if login.discovers { send_targets } else { first_io };
     match login.phase {
         LoginPhase::Total | LoginPhase::Waiting => Some(login_of_all + behind),
         LoginPhase::TcpConnect => Some(connect),

@@ -19,6 +19,10 @@ pub(super) const EXCHANGES_MAX: f64 = 24.0;
 /// With this share of the time, round trips of the link are the most of it.
 const ROUND_TRIPS_SHARE: f64 = 0.5;
 
+/// Why nobody knows whether the disk was waited for.
+const NO_COUNTERS: &str = "nobody knows whether the disk was at work: the kernel has no counters of what the files are on (as an overlay, or a file \
+                           system without a block device of its own), or they are too coarse for so short a time";
+
 /// A limit, and the figures that it follows from.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Named {
@@ -49,7 +53,9 @@ pub(super) fn named(cell: &Cell, result: &CellResult, of_run: Option<&'static st
     match (result.limit.as_str(), &cell.probe) {
         ("store", Probe::Files(_)) => Some(one_by_one(cell, result, disk)),
         // Whether somebody has waited for it nobody knows.
-        ("store", Probe::Transfer(_)) if disk.is_none() => Some(Named::only(UNEXPLAINED)),
+        ("store", Probe::Transfer(_)) if disk.is_none() => {
+            Some(Named::by(UNEXPLAINED, NO_COUNTERS.to_owned()))
+        }
         // Nobody has waited for a disk that had nothing to do.
         ("store", _) if disk.is_some_and(|percent| percent < DISK_BUSY_PERCENT) => {
             let because = format!(
@@ -101,7 +107,10 @@ fn one_by_one(cell: &Cell, result: &CellResult, disk: Option<f64>) -> Named {
     if result.has_busy_machine() {
         return busy(result);
     }
-    let Some(disk) = disk.filter(|_| result.processors > 0.0) else { return Named::only(UNEXPLAINED) };
+    let Some(disk) = disk else { return Named::by(UNEXPLAINED, NO_COUNTERS.to_owned()) };
+    if result.processors <= 0.0 {
+        return Named::only(UNEXPLAINED);
+    }
     let disk = disk / 100.0;
     // Both at once are the disk's: nobody waits for a processor then.
     let processors = result.processors.min(1.0 - disk);
@@ -228,6 +237,10 @@ mod tests {
         assert_eq!((of(80.0, 0.3), of(40.0, 0.5), of(10.0, 0.3)), ("store", "machine", "unexplained"));
         // Nobody has told that the disk was busy.
         assert_eq!(limit_of("dr-local", &local, |result| result.processors = 0.3), "unexplained");
+        let cell = (study("dr-local").expect("a study").cells)(1).remove(0);
+        let untold = CellResult { limit: "store".into(), ..CellResult::of(vec![3.0], 3.0, "MB/s") };
+        let because = named(&cell, &untold, None).and_then(|named| named.because);
+        assert!(because.is_some_and(|because| because.contains("no counters")), "it says why");
         let over_iscsi = [("through", "blocks"), ("disk", "iscsi-gige"), ("op", "read")];
         let behind = |disk: Option<f64>| {
             limit_of("dr-local", &over_iscsi, |result| {

@@ -146,7 +146,8 @@ impl Laboratory<'_> {
         });
         let cells = cells.flat_map(|cell| self.beside_peers(cell));
         let is_wanted = |aimed: &Aimed| self.wants(&aimed.cell) && self.has_time_for(aimed, are_asked_for);
-        let cells: Vec<Aimed> = cells.filter(is_wanted).collect();
+        let (wide, cells): (Vec<Aimed>, Vec<Aimed>) =
+            cells.filter(is_wanted).partition(|aimed| self.is_too_wide(&aimed.cell));
         if cells.is_empty() {
             let that_has = if leaves_out {
                 format!(" that has all of {}", setting::names(self.set))
@@ -192,6 +193,12 @@ impl Laboratory<'_> {
             result.differs += &format!(
                 " Cells over a link that have not all of {} are left out.",
                 setting::names(self.set)
+            );
+        }
+        if !wide.is_empty() {
+            result.differs += &format!(
+                " {} cells are left to the whole run, and to quick ones that --only names them for.",
+                wide.len()
             );
         }
         for lack in lacking {

@@ -7,7 +7,11 @@ use super::peer::Peer;
 use super::probe::Probe;
 use super::runner::Laboratory;
 use super::setting::{self, Key, Setting};
-use super::{Cell, Study, trinkle};
+use super::{Cell, Study, dalgic, disaster, lu, trinkle};
+
+/// The parameter of cells that have peers, and its value for our own target.
+const TARGET: &str = "target";
+const OURS: &str = "lunette";
 
 /// A cell with its target, which is ours where it has no peer.
 pub(super) struct Aimed {
@@ -44,9 +48,21 @@ impl Laboratory<'_> {
         are_asked_for || !self.is_quick || aimed.peer.is_none() || trinkle::is_compared(&aimed.cell)
     }
 
+    /// Whether a cell is one of those that a quick run of all has no time for. Who asks for some cells alone has them all.
+    pub(super) fn is_too_wide(&self, cell: &Cell) -> bool {
+        let is_wide = || lu::is_wide(cell) || dalgic::is_wide(cell) || disaster::is_wide(cell);
+        // Our target is in all of them.
+        let asks_for_some = self.only.iter().any(|(name, value)| name != TARGET || value != OURS);
+        self.is_quick && !asks_for_some && is_wide()
+    }
+
     pub(super) fn wants(&self, cell: &Cell) -> bool {
         let has = |name: &str, value: &str| cell.parameters.iter().any(|own| own.0 == name && own.1 == value);
-        self.only.iter().all(|(name, value)| has(name, value))
+        // A cell names its target where there are others beside it.
+        let is_ours = |name: &str, value: &str| {
+            name == TARGET && value == OURS && cell.parameters.iter().all(|own| own.0 != TARGET)
+        };
+        self.only.iter().all(|(name, value)| has(name, value) || is_ours(name, value))
     }
 
     /// A cell with what is set, which are parameters of it; nothing if it is over a link and has something of it not.
@@ -79,8 +95,8 @@ impl Laboratory<'_> {
         let peers: Vec<Peer> = peers.collect();
         let with = |peer: Option<Peer>| {
             let mut cell = cell.clone();
-            let name = peer.map_or("lunette", Peer::name);
-            cell.parameters.push(("target", name.to_owned()));
+            let name = peer.map_or(OURS, Peer::name);
+            cell.parameters.push((TARGET, name.to_owned()));
             match cell.of_peers.iter().find(|own| own.peer == name).cloned() {
                 Some(own) => (cell.published, cell.beside) = (own.published, own.beside),
                 // What was published of one target says nothing of another one.
@@ -195,6 +211,42 @@ pub(super) mod tests {
         // Trinkle compares targets; Dalgic and others had one, which was none of these.
         assert_eq!(published("trinkle-profiles"), [(None, true), (Some(Peer::Tgtd), true)]);
         assert_eq!(published("dalgic-sweep"), [(None, true), (Some(Peer::Tgtd), false)]);
+    }
+
+    #[test]
+    fn a_cell_without_others_beside_it_is_of_our_own_target() {
+        let wanted = |peers: &[Peer], name: &str, value: &str| {
+            let only = [(name.to_owned(), value.to_owned())];
+            with_peers(peers, |laboratory| {
+                let laboratory = Laboratory { only: &only, ..*laboratory };
+                let cell = (study("trinkle-profiles").expect("a study").cells)(1).remove(0);
+                let aimed = laboratory.beside_peers(cell).into_iter();
+                aimed
+                    .filter(|aimed| laboratory.wants(&aimed.cell))
+                    .map(|aimed| aimed.peer)
+                    .collect::<Vec<_>>()
+            })
+        };
+        assert_eq!(wanted(&[], "target", "lunette"), [None]);
+        assert_eq!(wanted(&[Peer::Tgtd], "target", "lunette"), [None]);
+        assert_eq!(wanted(&[Peer::Tgtd], "target", "tgtd"), [Some(Peer::Tgtd)]);
+        assert_eq!((wanted(&[], "target", "tgtd"), wanted(&[], "mode", "lunette")), (vec![], vec![]));
+    }
+
+    #[test]
+    fn a_quick_run_of_all_leaves_wide_cells_out() {
+        let count = |name: &str, is_quick, only: &[(String, String)]| {
+            with_peers(&[], |laboratory| {
+                let laboratory = Laboratory { is_quick, only, ..*laboratory };
+                let cells = (study(name).expect("a study").cells)(1).into_iter();
+                cells.filter(|cell| laboratory.wants(cell) && !laboratory.is_too_wide(cell)).count()
+            })
+        };
+        let all = ["lu-login", "dalgic-connections", "dr-wan", "dalgic-sweep"];
+        assert_eq!(all.map(|name| count(name, false, &[])), [264, 128, 60, 96]);
+        assert_eq!(all.map(|name| count(name, true, &[])), [132, 80, 36, 96]);
+        let between = [("added_ms".to_owned(), "100".to_owned())];
+        assert_eq!(count("dr-wan", true, &between), 12);
     }
 
     #[test]

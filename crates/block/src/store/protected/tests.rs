@@ -10,7 +10,7 @@ use super::*;
 use crate::area::Pages;
 use crate::engine::operation::Operation;
 use crate::error::{ErrorClass, StoreError};
-use crate::spec::{IdentityOverride, Provisioning, StoreSpec};
+use crate::spec::StoreSpec;
 use crate::store::memory;
 use crate::volume::Volume;
 use layers::{Event, Layers, Machine};
@@ -19,15 +19,10 @@ const BLOCKS: u64 = 24;
 
 fn spec(block_length_bytes: u32) -> VolumeSpec {
     VolumeSpec {
-        name: "test".to_owned(),
-        store: StoreSpec::Null { size_bytes: 1 },
-        read_only: false,
-        provisioning: Provisioning::Thin,
         engine: EngineKind::Threads,
-        identity: IdentityOverride::default(),
         block_length_bytes,
         protection: Some(1),
-        large_pages: false,
+        ..VolumeSpec::new("test", StoreSpec::Null { size_bytes: 1 })
     }
 }
 

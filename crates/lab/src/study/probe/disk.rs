@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lunette_block::{EngineKind, IdentityOverride, Provisioning, StoreSpec, Volume, VolumeSpec};
+use lunette_block::{StoreSpec, Volume, VolumeSpec};
 use lunette_initiator::{Lun, Options};
 use lunette_link::Shape;
 use lunette_workload::{Arrivals, Kind, Pace, Range, Sizes, Trace, Workload};
@@ -347,15 +347,8 @@ fn local(probe: &DiskProbe, duty: Duty) -> Result<Run, LabError> {
         Load::Trace(trace) => trace.end_bytes(),
     };
     let spec = VolumeSpec {
-        name: "memory".to_owned(),
-        store: StoreSpec::Memory { size_bytes },
-        read_only: false,
-        provisioning: Provisioning::Thin,
-        engine: EngineKind::Auto,
-        identity: IdentityOverride::default(),
         block_length_bytes: BLOCK_BYTES,
-        protection: None,
-        large_pages: false,
+        ..VolumeSpec::new("memory", StoreSpec::Memory { size_bytes })
     };
     let volume = Volume::open(&spec).map_err(|error| LabError::NotReady(error.to_string()))?;
     let plan = probe.plan(Disk::Local(Arc::clone(&volume)), duty);

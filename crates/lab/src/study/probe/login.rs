@@ -29,8 +29,10 @@ const TARGET_SECRET: (&str, &str) = ("LAB_TARGET_SECRET", "another one of the la
 /// Which session is had how, and what of it is told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LoginProbe {
-    /// A discovery session, of so many targets; else a normal one.
-    pub(crate) discovers: Option<u32>,
+    /// A discovery session; else a normal one, with the first target.
+    pub(crate) discovers: bool,
+    /// So many the target has.
+    pub(crate) targets: u32,
     pub(crate) authentication: Authentication,
     pub(crate) digests: bool,
     pub(crate) phase: LoginPhase,
@@ -134,8 +136,7 @@ fn log_in(place: Place<'_>, probe: &LoginProbe) -> Result<Logged, LabError> {
     let configuration = format!("trace_directory = {directory}\ntask_times = true\n\n{}", targets(probe));
     let service = Service::start(site, place.binary, &configuration, &[SECRET, TARGET_SECRET])?;
     let options = options(probe)?;
-    let timed =
-        || site.near(|| if probe.discovers.is_some() { discover(&options) } else { begin(&options) })?;
+    let timed = || site.near(|| if probe.discovers { discover(&options) } else { begin(&options) })?;
     let (parts, seen) = Observer::at(place).watch(timed)?;
     let mut parts = parts?;
     parts.push(targets_part(&traces.path().join(LOGINS_FILE))?);
@@ -173,7 +174,7 @@ fn targets(probe: &LoginProbe) -> String {
     let of_target = |number: u32| {
         let name = if number == 0 { TARGET.to_owned() } else { format!("{TARGET}-{number}") };
         let mut text = Service::target(&name, "mem:16M", "write = \"back\"\n");
-        if probe.discovers.is_none() {
+        if !probe.discovers {
             text += &user;
             if !mutual.is_empty() {
                 text += &format!("[target.mutual]\n{mutual}");
@@ -181,8 +182,8 @@ fn targets(probe: &LoginProbe) -> String {
         }
         text
     };
-    let mut text: String = (0..probe.discovers.unwrap_or(1)).map(of_target).collect();
-    if probe.discovers.is_some() {
+    let mut text: String = (0..probe.targets).map(of_target).collect();
+    if probe.discovers {
         text += &user.replace("[[target.user]]", "[[discovery.user]]");
         if !mutual.is_empty() {
             text += &format!("[discovery.mutual]\nname = \"{TARGET}\"\n{mutual}");

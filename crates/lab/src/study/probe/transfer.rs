@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lunette_block::{EngineKind, IdentityOverride, Provisioning, StoreSpec, Volume, VolumeSpec};
+use lunette_block::{StoreSpec, Volume, VolumeSpec};
 use lunette_workload::{Kind, Operation, Percent, Sizes, Spread, Workload};
 
 use super::disk::DiskProbe;
@@ -80,15 +80,8 @@ pub(super) fn run(place: Place<'_>, probe: &TransferProbe, echo: Option<Duration
         told
     } else {
         let spec = VolumeSpec {
-            name,
-            store: StoreSpec::File { path: image.path().to_owned(), create_bytes: None },
-            read_only: false,
-            provisioning: Provisioning::Thin,
-            engine: EngineKind::Auto,
-            identity: IdentityOverride::default(),
             block_length_bytes: BLOCK_BYTES,
-            protection: None,
-            large_pages: false,
+            ..VolumeSpec::new(name, StoreSpec::File { path: image.path().to_owned(), create_bytes: None })
         };
         let volume = Volume::open(&spec).map_err(|error| LabError::NotReady(error.to_string()))?;
         cached = image.cool()?;
@@ -190,15 +183,8 @@ mod tests {
         let path = directory.path().join("disk");
         std::fs::write(&path, vec![7; 3 << 20]).expect("a file");
         let spec = VolumeSpec {
-            name: "disk".to_owned(),
-            store: StoreSpec::File { path: path.clone(), create_bytes: None },
-            read_only: false,
-            provisioning: Provisioning::Thin,
-            engine: EngineKind::Auto,
-            identity: IdentityOverride::default(),
             block_length_bytes: BLOCK_BYTES,
-            protection: None,
-            large_pages: false,
+            ..VolumeSpec::new("disk", StoreSpec::File { path: path.clone(), create_bytes: None })
         };
         let volume = Volume::open(&spec).expect("a volume");
         let observer = Observer::without_network(directory.path());
