@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::ptr::{self, NonNull};
 use std::slice;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 
 use crate::store::residency::page_bytes;
 
@@ -58,9 +58,32 @@ unsafe impl Sync for Area {}
 impl Drop for Area {
     fn drop(&mut self) {
         // SAFETY: this is the mapping that `Area::map` made, and no slot of it is left.
-        unsafe { libc::munmap(self.at.as_ptr().cast(), self.bytes) };
+        unsafe { unmap(self.at, self.bytes) };
     }
 }
+
+/// Ends a mapping, or a part of one. The kernel refuses a part where the process has as many mappings as it may have: then the memory goes and
+/// the addresses stay.
+///
+/// # Safety
+/// Nobody may use that memory any more.
+unsafe fn unmap(at: NonNull<u8>, bytes: usize) {
+    static TOLD: Once = Once::new();
+    // SAFETY: as the caller says.
+    if unsafe { libc::munmap(at.as_ptr().cast(), bytes) } == 0 {
+        return;
+    }
+    let error = io::Error::last_os_error();
+    // SAFETY: as above.
+    let keeps = unsafe { libc::madvise(at.as_ptr().cast(), bytes, libc::MADV_DONTNEED) } != 0;
+    TOLD.call_once(|| {
+        let what = if keeps { "memory" } else { "addresses" };
+        tracing::warn!(%error, "{what} cannot be given back to the system, and this is not told again; {MAPPINGS}");
+    });
+}
+
+/// What can be done where the kernel refuses to divide a mapping.
+const MAPPINGS: &str = "the process may have too many mappings (sysctl vm.max_map_count)";
 
 impl Area {
     /// Maps so many bytes, whole pages.
@@ -93,7 +116,7 @@ impl Area {
         for (spare, bytes) in [(mapped, front_bytes), (back, spare_bytes - front_bytes)] {
             if bytes > 0 {
                 // SAFETY: a part of the mapping that nobody has.
-                unsafe { libc::munmap(spare.as_ptr().cast(), bytes) };
+                unsafe { unmap(spare, bytes) };
             }
         }
         let gaps = (pages == Pages::Large).then(Mutex::default);
@@ -105,19 +128,30 @@ impl Area {
 
     /// Says which pages are to be used from now on. A kernel that knows no large ones refuses that, and nothing is lost.
     fn advise(&self, pages: Pages) {
+        static TOLD: Once = Once::new();
         let advice = match pages {
             Pages::Small => libc::MADV_NOHUGEPAGE,
             Pages::Large => libc::MADV_HUGEPAGE,
         };
         // SAFETY: advice about a mapping of our own, which changes none of its bytes.
-        unsafe { libc::madvise(self.at.as_ptr().cast(), self.bytes, advice) };
+        if unsafe { libc::madvise(self.at.as_ptr().cast(), self.bytes, advice) } == 0 {
+            return;
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::EINVAL) {
+            TOLD.call_once(|| {
+                tracing::warn!(%error, "the kernel cannot be told where large pages suit, and this is not told again; {MAPPINGS}");
+            });
+        }
     }
 
-    /// Before a slot gives its memory back.
-    fn open_gap(&self, address: usize) {
+    /// Before slots give their memory back.
+    fn open_gaps(&self, slots: &[Slot]) {
         let Some(gaps) = &self.gaps else { return };
         let mut gaps = gaps.lock().unwrap_or_else(PoisonError::into_inner);
-        if gaps.insert(address) && gaps.len() == 1 {
+        let had_none = gaps.is_empty();
+        gaps.extend(slots.iter().map(|slot| slot.at.addr().get()));
+        if had_none {
             self.advise(Pages::Small);
         }
     }
@@ -146,13 +180,19 @@ unsafe impl Send for Slot {}
 unsafe impl Sync for Slot {}
 
 impl Slot {
-    /// As many slots of `bytes` each, whole pages, as are mapped at a time; at least one. They are zeroes.
+    /// As many slots of `bytes` each, whole pages, as are mapped at a time; at least one. They are zeroes. Large pages need more
+    /// addresses than they have bytes, for the alignment: where there are too few of them, small ones come instead.
     ///
     /// # Errors
     /// When the system has no memory.
     pub(crate) fn several(bytes: usize, pages: Pages) -> io::Result<Vec<Self>> {
         let count = (pages.area_bytes() / bytes).max(1);
-        let area = Arc::new(Area::map(count * bytes, pages)?);
+        let length = count.checked_mul(bytes).ok_or(io::ErrorKind::OutOfMemory)?;
+        let in_small_pages = |error| match pages {
+            Pages::Small => Err(error),
+            Pages::Large => Area::map(length, Pages::Small),
+        };
+        let area = Arc::new(Area::map(length, pages).or_else(in_small_pages)?);
         // SAFETY: `index * bytes` is less than the area's length.
         let place = |index: usize| unsafe { area.at.add(index * bytes) };
         let slot = |index| Self { at: place(index), bytes, area: Arc::clone(&area) };
@@ -183,15 +223,42 @@ impl Slot {
     /// Gives the memory back to the system, and keeps the place, which is zeroes. Where the kernel has larger pages, and
     /// others have a part of this one's, there is nothing to give back. Who uses the place again [says so](Self::reuse).
     pub(crate) fn empty(&mut self) {
-        if !self.bytes.is_multiple_of(page_bytes()) {
-            return self.bytes_mut().fill(0);
+        Self::empty_all(slice::from_mut(self));
+    }
+
+    /// The same of several: neighbours go together. Puts them in the order of their addresses.
+    pub(crate) fn empty_all(slots: &mut [Self]) {
+        slots.sort_unstable_by_key(|slot| slot.at);
+        for slots in slots.chunk_by_mut(|slot, next| Arc::ptr_eq(&slot.area, &next.area)) {
+            let Some(Self { area, bytes, .. }) = slots.first() else { continue };
+            if !bytes.is_multiple_of(page_bytes()) {
+                slots.iter_mut().for_each(|slot| slot.bytes_mut().fill(0));
+                continue;
+            }
+            area.open_gaps(slots);
+            Self::neighbours(slots).for_each(Self::empty_neighbours);
         }
-        self.area.open_gap(self.at.addr().get());
-        // SAFETY: the range is this slot's, and it is exclusive; afterwards it reads as zeroes.
-        let result = unsafe { libc::madvise(self.at.as_ptr().cast(), self.bytes, libc::MADV_DONTNEED) };
+    }
+
+    /// Slots of an area, in the order of their addresses: those together that have nothing between them.
+    fn neighbours(slots: &mut [Self]) -> impl Iterator<Item = &mut [Self]> {
+        slots.chunk_by_mut(|slot, next| slot.at.addr().get() + slot.bytes == next.at.addr().get())
+    }
+
+    /// Slots without anything between them.
+    fn empty_neighbours(slots: &mut [Self]) {
+        static TOLD: Once = Once::new();
+        let Some(Self { at, .. }) = slots.first() else { return };
+        let bytes = slots.iter().map(|slot| slot.bytes).sum();
+        // SAFETY: the range is these slots', and they are exclusive; afterwards it reads as zeroes.
+        let result = unsafe { libc::madvise(at.as_ptr().cast(), bytes, libc::MADV_DONTNEED) };
         if result != 0 {
-            // The process has locked its memory.
-            self.bytes_mut().fill(0);
+            let error = io::Error::last_os_error();
+            TOLD.call_once(|| {
+                let why = "the process may have locked its memory";
+                tracing::warn!(%error, "memory that is free is kept, and this is not told again; {why}");
+            });
+            slots.iter_mut().for_each(|slot| slot.bytes_mut().fill(0));
         }
     }
 
@@ -265,6 +332,40 @@ mod tests {
         slots[2].reuse();
         assert_eq!(gaps(&slots), 0);
         assert_eq!(slots[0].bytes()[0], 1);
+    }
+
+    #[test]
+    fn slots_that_go_together_leave_the_others_as_they_were() {
+        for pages in [Pages::Small, Pages::Large] {
+            let (mut slots, mut others) =
+                (Slot::several(64 << 10, pages).unwrap(), Slot::several(64 << 10, pages).unwrap());
+            slots.iter_mut().chain(&mut others).for_each(|slot| slot.bytes_mut().fill(7));
+            let kept = [slots.remove(3), slots.remove(8), others.remove(0)];
+            slots.append(&mut others);
+            let area = Arc::clone(&kept[0].area);
+            Slot::empty_all(&mut slots);
+            let neighbours: Vec<usize> = Slot::neighbours(&mut slots).map(|slots| slots.len()).collect();
+            assert_eq!(neighbours.iter().sum::<usize>(), slots.len());
+            assert!(neighbours.len() <= 2 + 3, "{neighbours:?}");
+            assert!(slots.iter().all(|slot| slot.resident_bytes() == Some(0)));
+            assert!(slots.iter().all(|slot| slot.bytes().iter().all(|byte| *byte == 0)));
+            assert!(kept.iter().all(|slot| slot.bytes().iter().all(|byte| *byte == 7)));
+            let gaps = area.gaps.as_ref().map(|gaps| gaps.lock().unwrap().len());
+            assert_eq!(gaps, (pages == Pages::Large).then_some(32 - 2));
+        }
+    }
+
+    /// The kernel refuses at once what is more than the machine has, unless it is told to give out anything, or no more than that.
+    #[test]
+    fn small_pages_come_where_addresses_for_large_ones_are_missing() {
+        let told = std::fs::read_to_string("/proc/meminfo").unwrap();
+        let bytes_of = |name: &str| -> usize {
+            let line = told.lines().find(|line| line.starts_with(name)).unwrap();
+            line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
+        };
+        let all = bytes_of("MemTotal:") + bytes_of("SwapTotal:");
+        let is_given = |pages| Slot::several(all, pages).is_ok();
+        assert_eq!(is_given(Pages::Large), is_given(Pages::Small));
     }
 
     #[test]

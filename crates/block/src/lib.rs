@@ -15,15 +15,8 @@
 //! use lunette_block::*;
 //!
 //! let spec = VolumeSpec {
-//!     name: "scratch".into(),
-//!     store: StoreSpec::Memory { size_bytes: 1 << 20 },
-//!     read_only: false,
-//!     provisioning: Provisioning::Thin,
 //!     engine: EngineKind::Threads,
-//!     identity: IdentityOverride::default(),
-//!     block_length_bytes: 512,
-//!     protection: None,
-//!     large_pages: false,
+//!     ..VolumeSpec::new("scratch", StoreSpec::Memory { size_bytes: 1 << 20 })
 //! };
 //! let volume = Volume::open(&spec)?;
 //! let pool = BufferPool::new(1 << 20);
@@ -57,6 +50,7 @@ mod large_pages;
 mod layer;
 mod lent;
 mod log;
+mod nearer;
 mod pauses;
 mod size;
 mod spec;

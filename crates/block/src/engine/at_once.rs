@@ -41,6 +41,12 @@ impl Volume {
             && self.read_cached(offset, buffer).is_ok_and(|done_bytes| done_bytes == buffer.len())
     }
 
+    /// A short operation on this range, which may be any, is about to be asked for: what it needs of this process's memory comes nearer
+    /// meanwhile.
+    pub fn expect(&self, offset: u64, length_bytes: u32) {
+        self.store().expect(offset, length_bytes.into());
+    }
+
     /// Writes if that is a copy in memory, at most [`super::INLINE_BYTES_MAX`], and if nothing has to be done to make it as
     /// stable as is wanted. False: the operation is to be submitted; any part of it may be done.
     pub fn write_at_once(&self, offset: u64, data: &[u8], stable: bool) -> bool {

@@ -91,6 +91,14 @@ impl IoContext {
         self.epoll.as_fd()
     }
 
+    /// For who does other work between turns: what came back through a ring is then handed out in parts, one for each call of this, and
+    /// [`Self::as_fd`] stays readable until the last. Who never calls it gets all at once.
+    pub fn next_turn(&mut self) {
+        if let RingState::Open(ring) = &mut self.ring {
+            ring.allow_more();
+        }
+    }
+
     /// Takes an operation, which begins at the latest in the next [`Self::complete`]. `tag` comes back unchanged in
     /// its completion. Everything wrong with it is told in the completion, too. Operations are not ordered among each
     /// other.
@@ -226,6 +234,9 @@ impl IoContext {
 impl Drop for IoContext {
     fn drop(&mut self) {
         // What was submitted is done, though nobody hears of it. The ring waits for its own.
+        if let RingState::Open(ring) = &mut self.ring {
+            ring.allow_all();
+        }
         self.turn_ring();
         if let RingState::Open(ring) = &mut self.ring {
             let calls = ring.take_backlog().map(|Flight { volume, tag, operation, .. }| Call {

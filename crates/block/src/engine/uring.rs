@@ -36,16 +36,25 @@ fn explain(error: &io::Error) -> String {
     format!("io_uring is refused by {cause} ({error})")
 }
 
+/// A virtual disk answers all that it has at once. One part in so many of what is under way is taken in a turn, so that the next commands
+/// are on their way to the disk while the other answers are sent (docs/decisions/0048).
+const LANDING_SHARE: usize = 4;
+
+/// At least so many: a turn has its price.
+const LANDING_MIN: usize = 4;
+
 /// A thread's ring and what does not fit into it at the moment.
 #[derive(Debug)]
 pub(super) struct Uring {
     ring: Ring,
     backlog: VecDeque<Flight>,
+    /// How many more operations that came back finished may be taken before [`Uring::allow_more`].
+    may_land: usize,
 }
 
 impl Uring {
     pub(super) fn new() -> io::Result<Self> {
-        Ok(Self { ring: Ring::new()?, backlog: VecDeque::new() })
+        Ok(Self { ring: Ring::new()?, backlog: VecDeque::new(), may_land: usize::MAX })
     }
 
     /// Readable while something has come back.
@@ -71,14 +80,29 @@ impl Uring {
         self.backlog.drain(..)
     }
 
-    /// Hands what has gathered to the kernel and takes what has come back.
+    /// Lets [`Uring::turn`] take more: see [`IoContext::next_turn`](super::IoContext::next_turn).
+    pub(super) fn allow_more(&mut self) {
+        self.may_land = (self.in_flight() / LANDING_SHARE).max(LANDING_MIN);
+    }
+
+    /// Lets [`Uring::turn`] take whatever there is.
+    pub(super) fn allow_all(&mut self) {
+        self.may_land = usize::MAX;
+    }
+
+    /// Hands what has gathered to the kernel and takes what has come back, as much as is still allowed.
     pub(super) fn turn(&mut self, mut landed: impl FnMut(Step)) {
         if self.in_flight() == 0 {
             return;
         }
         self.ring.submit();
-        while let Some((flight, result)) = self.ring.reap() {
-            landed(land(flight, result));
+        while self.may_land > 0
+            && let Some((flight, result)) = self.ring.reap()
+        {
+            let step = land(flight, result);
+            // Writes that are to become stable want a flush in common.
+            self.may_land -= usize::from(matches!(step, Step::Done(_)));
+            landed(step);
             if let Some(next) = self.backlog.pop_front()
                 && let Err(next) = self.ring.push(next)
             {

@@ -287,6 +287,10 @@ impl Store for FileStore {
         self.file.cached_file(offset, length)
     }
 
+    fn expect(&self, offset: u64, length: u64) {
+        self.file.expect(offset, length);
+    }
+
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.file.write_at(offset, data)
     }

@@ -119,6 +119,13 @@ impl KernelFile {
         }
     }
 
+    /// See [`super::Store::expect`].
+    pub(crate) fn expect(&self, offset: u64, length: u64) {
+        if let Some(Some(mapping)) = self.mapping.get() {
+            mapping.expect(offset, length);
+        }
+    }
+
     fn mapping(&self) -> Option<&Mapping> {
         self.mapping.get_or_init(|| Mapping::of(self.fd.as_fd())).as_ref()
     }
@@ -287,6 +294,11 @@ mod tests {
         };
         let read = |length| file.read_cached(4096, &mut vec![0; length]).unwrap();
         assert_eq!((read(128 << 10), mapping.was_read()), (128 << 10, false));
+        // Whatever is expected, nothing of it is read.
+        for offset in [0, 4096, 256 << 10, u64::MAX] {
+            [0, 1, 4096, u64::MAX].into_iter().for_each(|length| file.expect(offset, length));
+        }
+        assert!(!mapping.was_read());
         assert_eq!((read(4096), mapping.was_read()), (4096, true));
     }
 

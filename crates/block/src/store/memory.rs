@@ -10,12 +10,13 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockErro
 
 use rustix::io::Errno;
 
-use chunks::{Allocator, Bytes, LargeAreas, Source};
+use chunks::Areas;
 
 use super::{Allocation, AtomicWrites, Extent, Features, Store, push_extent};
-use crate::area::Pages;
+use crate::area::{Pages, Slot};
 use crate::error::OpenError;
 use crate::lent::Lent;
+use crate::nearer;
 use crate::size;
 
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -25,44 +26,33 @@ const GROUP_BYTES: u64 = (CHUNK_BYTES * CHUNKS_IN_GROUP) as u64;
 /// Bounds the first-level table to 2^20 entries of 16 bytes.
 const SIZE_BYTES_MAX: u64 = 64 << 40;
 
-type Chunk<M> = RwLock<Option<M>>;
-type Group<M> = Box<[Chunk<M>]>;
+type Chunk = RwLock<Option<Slot>>;
+type Group = Box<[Chunk]>;
 
 /// What was never written reads as a part of these.
 static ZEROES: [u8; CHUNK_BYTES] = [0; CHUNK_BYTES];
 
-/// A chunk that nobody changes or frees meanwhile.
-#[derive(Debug)]
-enum Locked<'a> {
-    Allocated(RwLockReadGuard<'a, Option<<Allocator as Source>::Memory>>),
-    Large(RwLockReadGuard<'a, Option<<LargeAreas as Source>::Memory>>),
-}
-
-/// A part of one.
+/// A part of a chunk that nobody changes or frees meanwhile.
 #[derive(Debug)]
 pub(crate) struct LockedPiece<'a> {
-    chunk: Option<Locked<'a>>,
+    chunk: Option<RwLockReadGuard<'a, Option<Slot>>>,
     start: usize,
     end: usize,
 }
 
 impl LockedPiece<'_> {
     pub(crate) fn bytes(&self) -> &[u8] {
-        let bytes = match &self.chunk {
-            Some(Locked::Allocated(chunk)) => chunk.as_ref().map(Bytes::bytes),
-            Some(Locked::Large(chunk)) => chunk.as_ref().map(Bytes::bytes),
-            None => None,
-        };
+        let bytes = self.chunk.as_ref().and_then(|chunk| chunk.as_ref()).map(Slot::bytes);
         bytes.unwrap_or(&ZEROES).get(self.start..self.end).unwrap_or_default()
     }
 }
 
 /// A sparse disk in memory.
 #[derive(Debug)]
-struct MemoryStore<S: Source> {
+struct MemoryStore {
     size_bytes: u64,
-    groups: Vec<OnceLock<Group<S::Memory>>>,
-    source: S,
+    groups: Vec<OnceLock<Group>>,
+    areas: Areas,
 }
 
 /// A disk that nothing was written to yet.
@@ -70,10 +60,7 @@ struct MemoryStore<S: Source> {
 /// # Errors
 /// It is larger than such disks can be.
 pub(crate) fn open(size_bytes: u64, pages: Pages) -> Result<Arc<dyn Store>, OpenError> {
-    Ok(match pages {
-        Pages::Small => Arc::new(MemoryStore::new(size_bytes, Allocator)?),
-        Pages::Large => Arc::new(MemoryStore::new(size_bytes, LargeAreas::default())?),
-    })
+    Ok(Arc::new(MemoryStore::new(size_bytes, pages)?))
 }
 
 /// The part of a range that lies in one chunk.
@@ -107,8 +94,8 @@ fn pieces(offset: u64, length: u64) -> impl Iterator<Item = Piece> {
     })
 }
 
-impl<S: Source> MemoryStore<S> {
-    fn new(size_bytes: u64, source: S) -> Result<Self, OpenError> {
+impl MemoryStore {
+    fn new(size_bytes: u64, pages: Pages) -> Result<Self, OpenError> {
         if size_bytes > SIZE_BYTES_MAX {
             let why = format!("a memory volume has at most {}", size::text(SIZE_BYTES_MAX));
             return Err(OpenError::BadSize { what: "memory".to_owned(), size_bytes, why });
@@ -116,15 +103,15 @@ impl<S: Source> MemoryStore<S> {
         // At most 2^20 groups by the check above.
         let group_count = size_bytes.div_ceil(GROUP_BYTES) as usize;
         let groups = (0..group_count).map(|_| OnceLock::new()).collect();
-        Ok(Self { size_bytes, groups, source })
+        Ok(Self { size_bytes, groups, areas: Areas::new(pages) })
     }
 
     /// The chunk of a piece, if its group was ever written to.
-    fn chunk(&self, piece: Piece) -> Option<&Chunk<S::Memory>> {
+    fn chunk(&self, piece: Piece) -> Option<&Chunk> {
         self.groups.get(piece.group)?.get()?.get(piece.chunk)
     }
 
-    fn chunk_for_write(&self, piece: Piece) -> io::Result<&Chunk<S::Memory>> {
+    fn chunk_for_write(&self, piece: Piece) -> io::Result<&Chunk> {
         let group = self.groups.get(piece.group).ok_or(Errno::INVAL)?;
         let chunks = group.get_or_init(|| (0..CHUNKS_IN_GROUP).map(|_| RwLock::new(None)).collect());
         chunks.get(piece.chunk).ok_or_else(|| Errno::INVAL.into())
@@ -140,26 +127,27 @@ impl<S: Source> MemoryStore<S> {
                 .and_then(|group| self.groups.get(group))
                 .is_some_and(|group| group.get().is_some());
             if written {
-                pieces(at, in_group).for_each(|piece| self.clear_piece(piece));
+                let free = pieces(at, in_group).filter_map(|piece| self.clear_piece(piece)).collect();
+                self.areas.give_back(free);
             }
             at += in_group;
         }
     }
 
-    fn clear_piece(&self, piece: Piece) {
-        let Some(chunk) = self.chunk(piece) else { return };
-        let mut slot = chunk.write().unwrap_or_else(PoisonError::into_inner);
+    /// What is to be given back of it: a whole chunk.
+    fn clear_piece(&self, piece: Piece) -> Option<Slot> {
+        let mut slot = self.chunk(piece)?.write().unwrap_or_else(PoisonError::into_inner);
         if piece.len == CHUNK_BYTES {
-            if let Some(memory) = slot.take() {
-                self.source.give_back(memory);
-            }
-        } else if let Some(memory) = slot.as_mut() {
+            return slot.take();
+        }
+        if let Some(memory) = slot.as_mut() {
             memory.bytes_mut()[piece.start..piece.start + piece.len].fill(0);
         }
+        None
     }
 }
 
-impl<S: Source> Store for MemoryStore<S> {
+impl Store for MemoryStore {
     fn size_bytes(&self) -> u64 {
         self.size_bytes
     }
@@ -180,7 +168,11 @@ impl<S: Source> Store for MemoryStore<S> {
     }
 
     fn describe(&self) -> String {
-        format!("memory{}, {}", S::IN_WORDS, size::text(self.size_bytes))
+        let in_words = match self.areas.pages() {
+            Pages::Small => "",
+            Pages::Large => " in large pages",
+        };
+        format!("memory{in_words}, {}", size::text(self.size_bytes))
     }
 
     fn in_memory(&self) -> bool {
@@ -227,11 +219,19 @@ impl<S: Source> Store for MemoryStore<S> {
             },
             None => None,
         };
-        Some(Lent::of(LockedPiece {
-            chunk: chunk.map(S::locked),
-            start: piece.start,
-            end: piece.start + piece.len,
-        }))
+        Some(Lent::of(LockedPiece { chunk, start: piece.start, end: piece.start + piece.len }))
+    }
+
+    fn expect(&self, offset: u64, length: u64) {
+        let Some(piece) = pieces(offset, length).next() else { return };
+        // Where somebody writes there it is near enough. The lock is given back first, for that would wait for what is asked for.
+        let start = match self.chunk(piece).map(RwLock::try_read) {
+            Some(Ok(slot)) => slot.as_ref().map(|memory| memory.bytes().as_ptr()),
+            _ => None,
+        };
+        if let Some(start) = start {
+            nearer::bring(start.wrapping_add(piece.start), piece.len);
+        }
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
@@ -242,7 +242,7 @@ impl<S: Source> Store for MemoryStore<S> {
             let mut slot = self.chunk_for_write(piece)?.write().unwrap_or_else(PoisonError::into_inner);
             let memory = match slot.as_mut() {
                 Some(memory) => memory,
-                None => slot.insert(self.source.take().ok_or(Errno::NOSPC)?),
+                None => slot.insert(self.areas.take().ok_or(Errno::NOSPC)?),
             };
             memory.bytes_mut()[piece.start..piece.start + piece.len].copy_from_slice(front);
         }
@@ -254,7 +254,7 @@ impl<S: Source> Store for MemoryStore<S> {
         for piece in pieces(offset, data.len() as u64) {
             let mut slot = self.chunk_for_write(piece)?.write().unwrap_or_else(PoisonError::into_inner);
             if slot.is_none() {
-                *slot = Some(self.source.take().ok_or(Errno::NOSPC)?);
+                *slot = Some(self.areas.take().ok_or(Errno::NOSPC)?);
             }
         }
         self.write_at(offset, data)
@@ -341,6 +341,26 @@ mod tests {
                 store.extents(0, 1 << 40).unwrap(),
                 [Extent { offset: 0, length: 1 << 40, allocation: Allocation::Hole }]
             );
+        }
+    }
+
+    /// It is a hint: whatever is expected, nothing of the disk changes.
+    #[test]
+    fn what_is_expected_may_be_anything() {
+        for pages in BOTH {
+            let store = open(2 * GROUP_BYTES, pages).unwrap();
+            store.write_at(CHUNK_BYTES as u64 - 10, &[7; 20]).unwrap();
+            let before = store.extents(0, 2 * GROUP_BYTES).unwrap();
+            let offsets =
+                [0, CHUNK_BYTES as u64 - 1, GROUP_BYTES, 2 * GROUP_BYTES - 1, 2 * GROUP_BYTES, u64::MAX];
+            for offset in offsets {
+                [0, 1, 4096, u64::MAX].into_iter().for_each(|length| store.expect(offset, length));
+            }
+            assert_eq!(store.extents(0, 2 * GROUP_BYTES).unwrap(), before);
+            let lent = store.lend(0, 512, true).unwrap();
+            store.expect(0, 512);
+            drop(lent);
+            store.write_at(0, &[1]).unwrap();
         }
     }
 

@@ -155,6 +155,9 @@ pub trait Store: Send + Sync + fmt::Debug {
         None
     }
 
+    /// A short read or write of the range is about to come: brings what lies in memory of it nearer to the processor. Does nothing else.
+    fn expect(&self, _offset: u64, _length: u64) {}
+
     /// Writes all of `data` at `offset`, not necessarily to stable storage.
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
 

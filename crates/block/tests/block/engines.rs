@@ -3,9 +3,11 @@
 use std::fs::File;
 use std::sync::Arc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use lunette_block::fault::{Effect, Errno, Faults, Rule, When};
 use lunette_block::*;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tempfile::TempDir;
 
 use crate::common::{
@@ -161,6 +163,68 @@ fn more_than_the_ring_holds_is_all_done() {
     for index in (0..WRITES).rev() {
         assert_eq!(bench.read(index * 4096, 4096).unwrap(), vec![(index % 251) as u8 + 1; 4096]);
     }
+}
+
+/// A quarter for each turn, and whoever waits for the descriptor hears of the rest.
+#[test]
+fn what_came_back_is_handed_out_in_parts_to_who_takes_turns() {
+    const READS: usize = 64;
+    let Some((mut bench, _, _directory)) = image(EngineKind::Uring) else { return };
+    bench.write(0, &[3; 4096 * READS], false).unwrap();
+    for index in 0..READS {
+        let buffer = bench.pool.allocate(4096).expect("a buffer");
+        bench.gather(Operation::Read { offset: index as u64 * 4096, buffer });
+    }
+    let (mut finished, mut parts) = (Vec::new(), Vec::new());
+    while bench.context.in_flight() > 0 {
+        bench.context.next_turn();
+        let part_max = (bench.context.in_flight() / 4).max(4);
+        let before = finished.len();
+        while finished.len() - before < part_max.min(READS - before) {
+            bench.context.complete(&mut finished);
+        }
+        let left = READS - finished.len();
+        assert_eq!(
+            (finished.len() - before, bench.context.in_flight()),
+            (part_max.min(READS - before), left)
+        );
+        if left > 0 {
+            let mut fds = [PollFd::new(&bench.context, PollFlags::IN)];
+            // io_uring interrupts a thread that waits to let it finish an operation.
+            let ready = (0..READS)
+                .map(|_| poll(&mut fds, Some(&Timespec { tv_sec: 30, tv_nsec: 0 })))
+                .find(|ready| *ready != Err(rustix::io::Errno::INTR));
+            assert_eq!(ready, Some(Ok(1)), "{left} are left");
+            bench.context.complete(&mut finished);
+            assert_eq!(READS - finished.len(), left, "they are the next turn's");
+        }
+        parts.push(part_max);
+    }
+    assert_eq!(parts[..4], [16, 12, 9, 6]);
+    for completion in finished {
+        completion.result.unwrap();
+        assert!(completion.buffer.unwrap().iter().all(|byte| *byte == 3));
+    }
+}
+
+#[test]
+fn writes_that_are_to_become_stable_are_taken_together() {
+    const WRITES: usize = 64;
+    let Some((mut bench, _, _directory)) = image(EngineKind::Uring) else { return };
+    for index in 0..WRITES {
+        let operation = bench.write_operation(index as u64 * 4096, &[5; 4096], true);
+        bench.gather(operation);
+    }
+    // One turn for all of them.
+    bench.context.next_turn();
+    let began = Instant::now();
+    let mut finished = Vec::new();
+    while finished.len() < WRITES && began.elapsed() < Duration::from_secs(30) {
+        bench.context.complete(&mut finished);
+        thread::yield_now();
+    }
+    assert_eq!((finished.len(), bench.context.in_flight()), (WRITES, 0));
+    finished.into_iter().for_each(|completion| assert_eq!(completion.result.unwrap(), Done::Nothing));
 }
 
 #[test]

@@ -23,6 +23,7 @@ use self::answers::{Answers, Pages};
 use self::bus_error::Place;
 use self::page_tables::{PAGE_TABLES, PageTables, WINDOW_BYTES, Windows};
 use super::residency::page_bytes;
+use crate::nearer;
 use crate::pauses::Pauses;
 
 /// Longer reads are copied in the kernel: beside their bytes a call costs nothing.
@@ -110,6 +111,14 @@ impl Mapping {
             self.pauses.begin(after_ms);
         }
         true
+    }
+
+    /// See [`crate::store::Store::expect`].
+    pub(super) fn expect(&self, offset: u64, length: u64) {
+        let range = usize::try_from(offset).ok().zip(usize::try_from(length).ok());
+        if let Some((offset, length)) = range.filter(|(offset, _)| *offset < self.file_bytes) {
+            nearer::bring(self.start.as_ptr().wrapping_add(offset), length);
+        }
     }
 
     /// Whether anything was.
