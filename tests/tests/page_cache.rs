@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use lunette_block::{EngineKind, IdentityOverride, StoreSpec, Volume, VolumeSpec};
+use lunette_block::{EngineKind, StoreSpec, Volume, VolumeSpec};
 use lunette_tests::initiator::LoginOptions;
 use lunette_tests::lunette::Lunette;
 use lunette_tests::raw::{BLOCK_BYTES, Raw, read};
@@ -178,15 +178,21 @@ fn large_reads_take_no_buffers() {
     if !knows_its_page_cache(&image) {
         return skip::record_lacking("this kernel cannot tell what its page cache has (Linux 6.5 can)");
     }
-    let (target, mut session) = little_memory(&format!("{}\"\nwrite = \"back", image.display()));
-    expect_large_reads(&mut session, &disk);
-    drop(session);
-    target.stop().expect("a clean end");
+    for data in [false, true] {
+        let (target, mut session) = little_memory(&format!("{}\"\nwrite = \"back", image.display()), data);
+        expect_large_reads(&mut session, &disk);
+        drop(session);
+        target.stop().expect("a clean end");
+    }
 }
 
 #[test]
 fn large_reads_of_memory_take_no_buffers() {
-    let (target, mut session) = little_memory(&format!("mem:{}", 2 * LARGE_BYTES));
+    [false, true].into_iter().for_each(large_reads_of_memory);
+}
+
+fn large_reads_of_memory(has_data_digests: bool) {
+    let (target, mut session) = little_memory(&format!("mem:{}", 2 * LARGE_BYTES), has_data_digests);
     // What was never written, too.
     let mut disk = vec![0; 2 * LARGE_BYTES];
     expect_large_reads(&mut session, &disk);
@@ -203,7 +209,7 @@ fn large_reads_of_memory_take_no_buffers() {
 }
 
 /// A target with unit 1 in this store, with memory for two reads of [`LARGE_BYTES`] at most, and a session.
-fn little_memory(store: &str) -> (Lunette, Raw) {
+fn little_memory(store: &str, has_data_digests: bool) -> (Lunette, Raw) {
     let unit = format!("[[target.lun]]\nnumber = 1\nstore = \"{store}\"\n");
     let target = Lunette::serve()
         .configuration(&format!("{unit}[limits]\nbuffer_memory_bytes = \"32M\"\n"))
@@ -211,6 +217,7 @@ fn little_memory(store: &str) -> (Lunette, Raw) {
         .expect("a target");
     let options = LoginOptions {
         keys: vec![("MaxRecvDataSegmentLength".to_owned(), "262144".to_owned())],
+        digests: Digests { header: false, data: has_data_digests },
         ..LoginOptions::default()
     };
     let session = Raw::ready(target.portal(), &options, 1).expect("a login");
@@ -229,15 +236,10 @@ fn expect_large_reads(session: &mut Raw, disk: &[u8]) {
 
 fn knows_its_page_cache(image: &Path) -> bool {
     let spec = VolumeSpec {
-        name: "probe".into(),
-        store: StoreSpec::File { path: image.to_owned(), create_bytes: None },
         read_only: true,
-        provisioning: lunette_block::Provisioning::Thin,
         engine: EngineKind::Threads,
-        identity: IdentityOverride::default(),
         block_length_bytes: BLOCK_BYTES as u32,
-        protection: None,
-        large_pages: false,
+        ..VolumeSpec::new("probe", StoreSpec::File { path: image.to_owned(), create_bytes: None })
     };
     Volume::open(&spec).expect("the image opens").cached(0, BLOCK_BYTES as u32).is_some()
 }

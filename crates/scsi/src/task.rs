@@ -185,6 +185,12 @@ impl Task {
         self.place != Place::Outside
     }
 
+    /// As [`Unhindered::alone_count`], of the unit that the command is for; zero if there is none.
+    pub fn alone_count(&self, nexus: &Nexus) -> u64 {
+        let path = self.path.and_then(|index| nexus.path(index));
+        path.map_or(0, |path| path.unit.tasks().alone_count())
+    }
+
     /// Its place in the task set, whether it mends or not.
     fn stands(&self) -> Place {
         match &self.mending {

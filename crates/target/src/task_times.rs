@@ -41,10 +41,11 @@ impl TaskTimes {
         Self { stage: Stage::Rest, since: now, spent: [Duration::ZERO; STAGES], naa: None }
     }
 
-    /// It goes on in another stage.
-    pub(crate) fn enter(&mut self, now: Duration, stage: Stage) {
+    /// It goes on in another stage; answers which one that was before.
+    pub(crate) fn enter(&mut self, now: Duration, stage: Stage) -> Stage {
         self.spent[self.stage as usize] += now.saturating_sub(self.since);
-        (self.stage, self.since) = (stage, now);
+        self.since = now;
+        std::mem::replace(&mut self.stage, stage)
     }
 
     /// It reaches the store of this unit.

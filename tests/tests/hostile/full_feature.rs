@@ -58,8 +58,8 @@ fn wrong_digests_are_found() {
     }
     initiator.ping(b"still here").expect("the session goes on");
 
-    // A write whose immediate data are damaged must not be carried out.
-    let zeroes = Command { cdb: cdb::read(100, 1), data_in_bytes: 512, ..Command::default() };
+    // A write whose immediate data are damaged must not be carried out. The bystander does not come to this block.
+    let zeroes = Command { cdb: cdb::read(10_000, 1), data_in_bytes: 512, ..Command::default() };
     let before = initiator.execute_good(zeroes.clone()).expect("a read");
     let command = ScsiCommand {
         is_final: true,
@@ -67,7 +67,7 @@ fn wrong_digests_are_found() {
         initiator_task_tag: InitiatorTaskTag(78),
         expected_data_transfer_length: 512,
         cmd_sn: initiator.cmd_sn(),
-        cdb: cdb::write(100, 1),
+        cdb: cdb::write(10_000, 1),
         ..ScsiCommand::default()
     };
     let mut bytes = initiator.connection().encode(&InitiatorPdu::ScsiCommand(command), &[0xa5; 512]);

@@ -12,7 +12,8 @@ use crate::{A_WHILE, DISK};
 /// Sense key and codes of a miscompare.
 const MISCOMPARE: (u8, u8, u8) = (0x0e, 0x1d, 0);
 
-fn compare_and_write(lba: u8) -> ScsiCommand {
+/// Of one block.
+pub(crate) fn compare_and_write(lba: u8) -> ScsiCommand {
     let mut cdb = [0; 16];
     (cdb[0], cdb[9], cdb[13]) = (0x89, lba, 1);
     let expected_data_transfer_length = 2 * BLOCK_BYTES as u32;

@@ -41,9 +41,13 @@ impl Session {
     }
 
     /// As [`Self::open`], with other keys.
-    fn open_with(target: &InProcess, port: u8, connections: u16, keys: &[(&str, &str)]) -> Self {
-        let keys = [&[("MaxConnections", "32")], keys].concat();
-        let options = target.options_with(port, &keys);
+    pub(crate) fn open_with(target: &InProcess, port: u8, connections: u16, keys: &[(&str, &str)]) -> Self {
+        Self::open_as(target, target.options_with(port, keys), connections)
+    }
+
+    /// As [`Self::open`], with other options.
+    pub(crate) fn open_as(target: &InProcess, mut options: LoginOptions, connections: u16) -> Self {
+        options.keys.push(("MaxConnections".to_owned(), "32".to_owned()));
         let leading = Raw::ready(target.portal(), &options, 0).expect("a leading login");
         let options = LoginOptions { tsih: leading.tsih, keys: Vec::new(), ..options };
         let mut session = Self { options, links: vec![leading] };

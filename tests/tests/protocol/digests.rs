@@ -48,7 +48,7 @@ fn digests_of_headers_and_data_go_both_ways() {
 /// RFC 7143: 7.3, 7.8.
 #[test]
 fn a_wrong_digest_on_data_out_fails_the_write_after_its_sequence() {
-    // Short segments lie whole in the receive buffer, long ones come straight into the command's buffer.
+    // Short segments lie whole in the receive buffer, long ones come into a buffer of their own first.
     for (length, segment) in [(8192, 2048), (256 << 10, 128 << 10)] {
         let target = InProcess::start(&[DISK]);
         let mut session = digests(&target, true, &[("InitialR2T", "Yes"), ("ImmediateData", "No")]);

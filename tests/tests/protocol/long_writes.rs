@@ -12,9 +12,6 @@ use crate::DISK;
 const LENGTH: usize = 256 << 10;
 const PIECES: u64 = 4;
 
-/// Reads of a connection after which its session has the reactor to itself, and some more.
-const ALONE_AFTER: usize = 80;
-
 fn one_reactor(unit: &str) -> (InProcess, [Raw; 2]) {
     let target = InProcess::start_with(&[unit], |config| {
         config.reactors = Reactors { count: Some(1), ..Reactors::default() };
@@ -57,8 +54,6 @@ fn pattern(seed: u8) -> Vec<u8> {
 #[test]
 fn a_long_write_is_copied_in_pieces_while_others_are_there() {
     let (target, [mut session, mut other]) = one_reactor(DISK);
-    ping(&mut session, ALONE_AFTER);
-    assert_eq!(calls_of_a_write(&target, &mut session, &pattern(1)), 1, "it is alone");
     ping(&mut other, 1);
     assert_eq!(calls_of_a_write(&target, &mut session, &pattern(2)), PIECES);
     expect_read(&mut other, &pattern(2));

@@ -12,6 +12,7 @@ mod both_ways;
 mod bursts;
 mod compare_and_write;
 mod connections;
+mod cut_through;
 mod details;
 mod digests;
 mod long_writes;

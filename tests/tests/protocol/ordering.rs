@@ -3,9 +3,7 @@
 use std::path::Path;
 
 use lunette_block::fault::{Effect, Rule, When};
-use lunette_block::{
-    EngineKind, IdentityOverride, OperationKind, Provisioning, StoreSpec, Volume, VolumeSpec,
-};
+use lunette_block::{EngineKind, OperationKind, StoreSpec, Volume, VolumeSpec};
 use lunette_target::config::LunFlag;
 use lunette_tests::in_process::InProcess;
 use lunette_tests::raw::{BLOCK_BYTES, Raw, lun_field, plain, read, write};
@@ -213,15 +211,8 @@ fn who_is_gone_holds_nobody() {
 /// Whether a target would send this image's data from where it lies.
 fn is_in_page_cache(image: &Path) -> bool {
     let spec = VolumeSpec {
-        name: "image".into(),
-        store: StoreSpec::File { path: image.to_owned(), create_bytes: None },
-        read_only: false,
-        provisioning: Provisioning::Thin,
         engine: EngineKind::Threads,
-        identity: IdentityOverride::default(),
-        block_length_bytes: 512,
-        protection: None,
-        large_pages: false,
+        ..VolumeSpec::new("image", StoreSpec::File { path: image.to_owned(), create_bytes: None })
     };
     let volume = Volume::open(&spec).expect("a volume");
     let length = volume.size_bytes() as u32;

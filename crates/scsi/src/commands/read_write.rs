@@ -9,6 +9,7 @@ use crate::io::{Direction, Io};
 use crate::protection::ProtectField;
 use crate::sense::{AdditionalSense, SenseData};
 use crate::task::{DataIn, Event};
+use crate::unit::LogicalUnit;
 
 /// FUA, or FUA_NV of SBC-2: storage that keeps its data without power is stable storage.
 const FORCE_UNIT_ACCESS: u8 = 0x0a;
@@ -80,11 +81,17 @@ impl Wanted {
         Some(Wanted { blocks, writes, force_unit_access })
     }
 
+    /// `None`: it is not within the unit, or too long for it.
+    #[inline]
+    pub(crate) fn range(&self, unit: &LogicalUnit) -> Option<ByteRange> {
+        self.blocks.transfer(unit).ok()
+    }
+
     /// The one thing that it does on the medium. `None`: it is refused, does nothing, or has more to do.
     #[inline]
     pub(super) fn plainly(&self, context: &Context<'_>) -> Option<Transfer> {
         let (unit, writes) = (context.unit(), self.writes);
-        let range = self.blocks.transfer(unit).ok()?;
+        let range = self.range(unit)?;
         let flushes_first = !writes && self.force_unit_access && cache_may_be_dirty(context);
         if unit.protection().is_some() || range.length_bytes == 0 || flushes_first {
             return None;

@@ -52,7 +52,8 @@ pub enum Next {
 /// What happened since the last [`Next`].
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// The bytes asked for, or fewer if the initiator has fewer.
+    /// The bytes asked for, or fewer if the initiator has fewer. Where a driver has stored the beginning of a plain WRITE already
+    /// ([`crate::Unhindered`]), anything may be in its place.
     DataOut(&'a [u8]),
     /// The operation asked for has ended.
     Io {

@@ -66,6 +66,12 @@ impl<'a> Unhindered<'a> {
         self.path.place
     }
 
+    /// Where another READ or WRITE of this unit would go on the medium, and how much it would move, in bytes; not whether it may.
+    pub fn range_of(&self, cdb: &Cdb) -> Option<(u64, u32)> {
+        let range = Wanted::of(cdb)?.range(&self.path.unit)?;
+        Some((range.offset_bytes, range.length_bytes))
+    }
+
     /// True for a WRITE.
     pub fn writes(&self) -> bool {
         self.transfer.writes
@@ -84,6 +90,16 @@ impl<'a> Unhindered<'a> {
     /// What is written has to be stable before the command ends.
     pub fn stable(&self) -> bool {
         self.transfer.stable
+    }
+
+    /// How many commands have been alone at the medium of its unit: if it is another number than before, somebody was there in between.
+    pub fn alone_count(&self) -> u64 {
+        self.path.unit.tasks().alone_count()
+    }
+
+    /// Whether a part of its data may be stored before the rest has come; counts as one part if not.
+    pub fn may_store_early(&self) -> bool {
+        self.path.unit.tasks().may_store_early()
     }
 
     /// The same as a task asks for it.

@@ -68,9 +68,29 @@ pub(crate) struct Member {
     unsent: AtomicU32,
 }
 
-/// So many long reads of a unit are copied after each command that would have to wait until they are sent: half a minute
-/// of a fast unit's, so that one that comes every few seconds, as a cluster's heartbeat, waits for none after the first.
-const READS_COPIED: u32 = 1 << 20;
+/// Something that is not done for a while after somebody came who had to wait for it, or met with it.
+#[derive(Debug, Default)]
+struct Restraint(AtomicU32);
+
+impl Restraint {
+    /// So many times: half a minute of a fast unit's long reads, so that somebody who comes every few seconds, as a cluster's heartbeat, finds
+    /// none of it after the first time.
+    const TIMES: u32 = 1 << 20;
+
+    fn begin(&self) {
+        self.0.store(Self::TIMES, Ordering::Relaxed);
+    }
+
+    /// Whether it may be done; counts if not.
+    fn is_over(&self) -> bool {
+        let left = self.0.load(Ordering::Relaxed);
+        if left > 0 {
+            // Of two that count at once, one may be lost; that is no matter.
+            self.0.store(left - 1, Ordering::Relaxed);
+        }
+        left == 0
+    }
+}
 
 const RUNNING: u64 = 1;
 const COLLECTING: u64 = 1 << 32;
@@ -115,9 +135,12 @@ pub(crate) struct TaskSet {
     is_shut: AtomicBool,
     /// Whether an auto contingent allegiance stands. Then the gate is shut too.
     blocks: AtomicBool,
-    /// How many more reads are to be copied before they are sent, since somebody came for whom what is still to be sent
-    /// must not change.
-    copies_left: AtomicU32,
+    /// How many commands have been alone at the medium.
+    alone_count: AtomicU64,
+    /// Sending reads from the medium after they have ended: what is still to be sent must not change.
+    sends_later: Restraint,
+    /// Storing parts of long writes before the rest of them has come.
+    stores_early: Restraint,
     queue: Mutex<Queue>,
 }
 
@@ -174,7 +197,7 @@ impl TaskSet {
     pub(crate) fn enter_late(&self, member: &Arc<Member>, manner: Manner, turn: Turn) -> Entry {
         let attribute = manner.attribute;
         if attribute != Attribute::Simple {
-            self.copies_left.store(READS_COPIED, Ordering::Relaxed);
+            self.sends_later.begin();
         }
         self.ask(|queue| match queue.refusal(member, manner) {
             Some(refusal) => Entry::Refused(refusal),
@@ -216,12 +239,20 @@ impl TaskSet {
     pub(crate) fn leave_alone(&self, member: &Member, attribute: Attribute) {
         self.change(|queue| {
             member.remove(RUNNING);
+            // Before anybody else goes on.
+            self.alone_count.fetch_add(1, Ordering::SeqCst);
             queue.alone_ended();
             queue.ended(attribute);
         });
     }
 
-    /// A command begins to wait for data: until [`Self::go_on`] or [`Self::be_alone`] it stays away from the medium.
+    /// How many commands have been alone at the medium so far. Nobody is while another runs.
+    pub(crate) fn alone_count(&self) -> u64 {
+        self.alone_count.load(Ordering::SeqCst)
+    }
+
+    /// A command begins to wait for data: until [`Self::go_on`] or [`Self::be_alone`] it stays away from the medium, but for what is stored
+    /// of its data beside it ([`crate::Unhindered`]).
     pub(crate) fn collect(&self, member: &Member) {
         member.add(COLLECTING);
         if self.is_shut.load(Ordering::SeqCst) {
@@ -255,7 +286,8 @@ impl TaskSet {
     /// A command wants to go on when no other is at the medium, and then alone.
     #[cold]
     pub(crate) fn be_alone(&self, member: &Arc<Member>, was_collecting: bool, turn: Turn) -> Entry {
-        self.copies_left.store(READS_COPIED, Ordering::Relaxed);
+        self.sends_later.begin();
+        self.stores_early.begin();
         let stalled = Stalled { ticket: 0, member: Arc::clone(member), alone: true, turn };
         self.ask(|queue| {
             if was_collecting {
@@ -288,14 +320,14 @@ impl TaskSet {
     }
 
     /// Whether a read may be sent from the medium after it has ended. Not while commands come that would have to wait for
-    /// that; they are taken to have ceased after [`READS_COPIED`] reads without one.
+    /// that; they are taken to have ceased after [`Restraint::TIMES`] reads without one.
     pub(crate) fn may_send_later(&self) -> bool {
-        let left = self.copies_left.load(Ordering::Relaxed);
-        if left > 0 {
-            // Of two that count at once, one may be lost; that is no matter.
-            self.copies_left.store(left - 1, Ordering::Relaxed);
-        }
-        left == 0
+        self.sends_later.is_over()
+    }
+
+    /// Whether a part of a write may be stored before the rest of its data has come: who is alone would fall into the middle of it.
+    pub(crate) fn may_store_early(&self) -> bool {
+        self.stores_early.is_over()
     }
 
     /// The answer to a read that ends now is still to be taken from the medium.

@@ -44,6 +44,19 @@ fn plain_reads_and_writes_of_every_length_are() {
     assert_eq!(foreseen(&without_cache.nexus, &cdb10(0x2a, 0, 5, 2), Attribute::Simple), Some(write(true)));
 }
 
+/// It is told of a command that has not been looked at, so whatever is in that.
+#[test]
+fn where_another_one_would_go_is_told_if_it_is_within_the_unit() {
+    let host = Host::new(config());
+    let (cdb, terms) = (padded(&READ), Terms::default());
+    let read = Unhindered::begin(&host.nexus, host.lun, &cdb, &terms).expect("nothing is there");
+    let range = Some((5 * BLOCK as u64, 2 * BLOCK as u32));
+    assert_eq!([cdb10(0x28, 0, 5, 2), cdb16(0x8a, 0, 5, 2)].map(|cdb| read.range_of(&cdb)), [range; 2]);
+    let no_range =
+        [cdb10(0x28, 0, BLOCKS as u32, 1), cdb16(0x88, 0, u64::MAX, 1), padded(&[0; 6]), [0xff; 16]];
+    assert_eq!(no_range.map(|cdb| read.range_of(&cdb)), [None; 4]);
+}
+
 /// Each of these has more to do, or something to tell, and that is left for a task.
 #[test]
 fn what_is_not_plain_is_left_to_a_task() {

@@ -1,4 +1,4 @@
-//! Short reads and writes that need not wait for anything: carried out and answered as soon as their PDU has come.
+//! Short reads, and writes that lie whole in the scratch buffer, that need not wait for anything: carried out and answered as soon as their PDU has come.
 //!
 //! The session and the device server have their say in them as in all others. What is left out is what a command needs that outlives
 //! its PDU: a task, a context, the way through an engine (docs/decisions/0041). A command that turns out to be of another kind
@@ -8,18 +8,22 @@ use lunette_block::BufferPool;
 use lunette_iscsi::session;
 use lunette_scsi::{Ended, Io, Lun, Next, Task, Terms, Unhindered};
 use lunette_wire::initiator::ScsiCommand;
-use lunette_wire::{BHS_LENGTH, Bhs, Cid, Opcode};
+use lunette_wire::{BHS_LENGTH, Bhs, Cid, LunField, Opcode};
 
 use super::Reactor;
 use super::commands::store_tag;
 use super::connection::Connection;
+use super::cut_through::SEGMENT_BYTES_MIN;
 use super::strip::Strip;
 use super::waiting::attribute;
 use crate::task_times::{SessionName, TaskName, Watch};
 
 /// Longer transfers take the long way: beside their bytes a task costs nothing, and reads are sent from the page cache there
 /// (docs/decisions/0011).
-const AT_ONCE_BYTES_MAX: u32 = 32 << 10;
+const READ_AT_ONCE_BYTES_MAX: u32 = 32 << 10;
+
+/// Writes up to this length lie whole in the scratch buffer: nothing is gained by keeping their data for later.
+const WRITTEN_AT_ONCE_BYTES_MAX: u32 = super::SCRATCH_BYTES as u32;
 
 /// So many commands are ended at once from one read of a socket, the window's worth by default: those who keep to the window send no
 /// more, and nobody else is to keep the reactor.
@@ -39,7 +43,29 @@ pub(super) enum AtOnce {
 /// Whether a PDU is a command for which [`Reactor::end_at_once`] is there; most others are told so here.
 pub(super) fn is_short_command(bhs: &Bhs) -> bool {
     let expected = u32::from_be_bytes([bhs[20], bhs[21], bhs[22], bhs[23]]);
-    bhs[0] == Opcode::ScsiCommand as u8 && (1..AT_ONCE_BYTES_MAX).contains(&expected)
+    // The W bit (RFC 7143, 11.3.1).
+    let bytes_max = if bhs[1] & 0x20 == 0 { READ_AT_ONCE_BYTES_MAX } else { WRITTEN_AT_ONCE_BYTES_MAX };
+    bhs[0] == Opcode::ScsiCommand as u8 && (1..bytes_max).contains(&expected)
+}
+
+/// What has come behind a PDU and is not looked at yet.
+#[derive(Debug, Default)]
+pub(super) struct Unparsed {
+    bytes: usize,
+    /// The header of the next PDU.
+    bhs: Option<Bhs>,
+}
+
+impl Unparsed {
+    pub(super) fn of(bytes: &[u8]) -> Self {
+        Self { bytes: bytes.len(), bhs: bytes.first_chunk().copied() }
+    }
+
+    /// The CDB of the next PDU if that is a short command for this unit.
+    fn short_command(&self, lun: LunField) -> Option<&[u8; 16]> {
+        let bhs = self.bhs.as_ref().filter(|bhs| is_short_command(bhs) && bhs[8..16] == lun.0)?;
+        bhs.last_chunk()
+    }
 }
 
 impl Reactor {
@@ -64,7 +90,8 @@ impl Reactor {
         let volume = attachment.nexus.place_of(lun).and_then(|place| attachment.target.volumes.get(place));
         let Some(volume) = volume.filter(|volume| volume.transfers_at_once()) else { return AtOnce::Left };
         // A data segment's length has 24 bits.
-        if session.postponed > 0
+        let is_put_off = session.postponed > 0 || self.company.wants_pieces(index, data.len());
+        if is_put_off
             || !session.core.takes_at_once(cid, pdu, data.len() as u32)
             || (pdu.read && !session.core.sends_in_one(cid, expected))
         {
@@ -84,7 +111,7 @@ impl Reactor {
         // A CDB may ask for more than its initiator expects, or for the other direction.
         let length = command.length_bytes();
         let is_plain = command.writes() == pdu.write
-            && length < AT_ONCE_BYTES_MAX
+            && (pdu.write || length < READ_AT_ONCE_BYTES_MAX)
             && (pdu.read || data.len() == length as usize)
             && volume.stored_bytes(length.into()) == length.into();
         if !is_plain {
@@ -94,8 +121,9 @@ impl Reactor {
         if let Some(watch) = &mut watch {
             watch.enters_store();
         }
+        self.has_cut_through |= data.len() >= SEGMENT_BYTES_MIN;
         // Commands that may follow this one.
-        let others = (self.unparsed_bytes / BHS_LENGTH).min(usize::from(self.at_once_left) - 1);
+        let others = (self.unparsed.bytes / BHS_LENGTH).min(usize::from(self.at_once_left) - 1);
         let mut answer = None;
         let is_done = if pdu.write {
             volume.write_at_once(command.offset_bytes(), data, command.stable())
@@ -104,6 +132,7 @@ impl Reactor {
             let room = answer.as_mut().and_then(|answer| answer.room(connection, length as usize));
             room.is_some_and(|room| volume.read_at_once(command.offset_bytes(), room))
         };
+        let next = self.unparsed.short_command(pdu.lun).and_then(|cdb| command.range_of(cdb));
         let (naa, io) = (volume.identity().naa, watch.is_some().then(|| command.io()));
         let ended = if is_done { command.end() } else { Ended::Later(Box::new(command.wait())) };
         match ended {
@@ -113,6 +142,10 @@ impl Reactor {
                 self.go_on_as_task((index, cid), (bhs, pdu), data, *later);
                 return AtOnce::Taken;
             }
+        }
+        // While this one is answered, what the next one needs comes from memory.
+        if let Some((offset, length)) = next {
+            volume.expect(offset, length);
         }
         if let (Some(mut watch), Some(io)) = (watch, io) {
             watch.leaves_store(naa, &io);
@@ -207,5 +240,30 @@ impl Answer {
             }
             None => connection.transmitter.close(bhs, length, connection.digests),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LUN: LunField = LunField([0, 3, 0, 0, 0, 0, 0, 0]);
+
+    fn read(expected_data_transfer_length: u32) -> Bhs {
+        let (lun, cdb) = (LUN, [0x28; 16]);
+        ScsiCommand { read: true, lun, expected_data_transfer_length, cdb, ..ScsiCommand::default() }
+            .encode(0)
+    }
+
+    #[test]
+    fn what_follows_is_a_short_command_of_the_unit_or_nothing_is_told() {
+        let of = |bytes: &[u8], lun| Unparsed::of(bytes).short_command(lun).copied();
+        assert_eq!(of(&read(512), LUN), Some([0x28; 16]));
+        assert_eq!(of(&[&read(512)[..], &[0xff; 48]].concat(), LUN), Some([0x28; 16]));
+        assert_eq!(of(&read(512), LunField::default()), None, "another unit");
+        assert_eq!(of(&read(READ_AT_ONCE_BYTES_MAX), LUN), None, "it is long");
+        assert_eq!(of(&read(512)[..47], LUN), None, "its header has not come");
+        assert_eq!(of(&[0xff; 96], LUN), None);
+        assert_eq!(of(&[], LUN), None);
     }
 }

@@ -268,8 +268,19 @@ impl Reactor {
                 })
             }
             Io::WriteDataOut { offset_bytes, start, length_bytes, stable } => {
-                let range = start as usize..start as usize + length_bytes as usize;
-                let offset = volume.stored_bytes(offset_bytes);
+                let alone_count = context.command.as_ref().map(|task| task.alone_count(&attachment.nexus));
+                if context.out_stored > 0 && alone_count != Some(context.alone_count) {
+                    // Somebody came between its parts who was to be alone (docs/decisions/0047).
+                    return self.refuse(index, id, Status::Busy);
+                }
+                let stored_bytes =
+                    std::mem::take(&mut context.out_stored).saturating_sub(start).min(length_bytes);
+                let range = (start + stored_bytes) as usize..(start + length_bytes) as usize;
+                let offset = volume.stored_bytes(offset_bytes + u64::from(stored_bytes));
+                if range.is_empty() && !stable && volume.fault().is_none() {
+                    let (tag, buffer) = (store_tag(index, id), context.data_out.take());
+                    return self.io_finished(index, IoCompletion { tag, result: Ok(Done::Nothing), buffer });
+                }
                 if self.company.wants_pieces(index, range.len())
                     && let Some(piece_bytes) = volume.copied_piece_bytes(range.len())
                     && range.len() > piece_bytes

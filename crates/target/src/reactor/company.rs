@@ -3,9 +3,16 @@
 /// What is read at a time from a connection, where several sessions are busy: some 20 microseconds of copying.
 const READ_BYTES_MAX: usize = 64 << 10;
 
+/// The same beside short commands of others.
+const READ_BYTES_MAX_BESIDE_SHORT: usize = 32 << 10;
+
 /// Data of the long reads that are begun in one turn, and of what is sent to one connection in it: some 20
 /// microseconds. The first long read of a turn is always begun, however long it is.
 const TURN_BYTES_MAX: usize = 128 << 10;
+
+/// Answers of several connections that are ready before they are sent: more would have left the processor's second-level cache by then, and
+/// the buffers that they free would be cold for the next ones.
+const UNSENT_BYTES_MAX: usize = 128 << 10;
 
 /// Shorter reads are only put off behind long ones of their own session: they are what those are put off for.
 const LONG_READ_BYTES: usize = 32 << 10;
@@ -45,6 +52,20 @@ impl Sent {
     }
 }
 
+/// What the connections that were read last are to be sent.
+#[derive(Debug, Default)]
+pub(super) struct Unanswered {
+    bytes: usize,
+}
+
+impl Unanswered {
+    /// One of them is to be sent so much; whether all is to go out before more is read.
+    pub(super) const fn note(&mut self, bytes: usize) -> bool {
+        self.bytes += bytes;
+        self.bytes >= UNSENT_BYTES_MAX
+    }
+}
+
 /// Whether a reactor's sessions take turns, and what this turn has begun.
 #[derive(Debug, Default)]
 pub(super) struct Company {
@@ -75,7 +96,11 @@ impl Company {
     /// Whether a session's data of so many bytes is to be copied in pieces, between which others have their turn. Streams among themselves would
     /// only pay for it.
     pub(super) fn wants_pieces(&self, session: usize, data_bytes: usize) -> bool {
-        self.short_left > 0 && self.short != Some(session) && self.is_long(data_bytes)
+        self.has_short_of_others(Some(session)) && self.is_long(data_bytes)
+    }
+
+    fn has_short_of_others(&self, session: Option<usize>) -> bool {
+        self.short_left > 0 && self.short != session
     }
 
     /// The most that is to be read at once from a connection of this session, which has something to read. One that has
@@ -91,7 +116,7 @@ impl Company {
             return usize::MAX;
         }
         self.shared_reads_left -= 1;
-        READ_BYTES_MAX
+        if self.has_short_of_others(session) { READ_BYTES_MAX_BESIDE_SHORT } else { READ_BYTES_MAX }
     }
 
     /// Whether a read of so much must let shorter commands go first.
@@ -149,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn only_those_who_have_short_commands_beside_them_copy_in_pieces() {
+    fn only_those_who_have_short_commands_beside_them_read_less_and_copy_in_pieces() {
         let mut company = Company::default();
         company.note_command(1, 0);
         company.read_bytes_max(FIRST);
@@ -157,9 +182,19 @@ mod tests {
         company.read_bytes_max(SECOND);
         assert!(company.wants_pieces(0, 1 << 20) && !company.wants_pieces(0, LONG_READ_BYTES - 1));
         assert!(!company.wants_pieces(1, 1 << 20), "the short ones are its own");
+        assert_eq!(company.read_bytes_max(SECOND), READ_BYTES_MAX);
+        assert_eq!(company.read_bytes_max(FIRST), READ_BYTES_MAX_BESIDE_SHORT);
         (0..TURNS_WITH_SHORT).for_each(|_| company.next_turn());
         company.note_command(1, LONG_READ_BYTES);
         assert!(company.is_long(1 << 20) && !company.wants_pieces(0, 1 << 20), "streams among themselves");
+    }
+
+    #[test]
+    fn short_answers_of_many_connections_go_out_while_they_are_in_the_cache() {
+        let mut unsent = Unanswered::default();
+        let read = (0..1000).take_while(|_| !unsent.note(16 << 10)).count();
+        assert_eq!((read + 1) * (16 << 10), UNSENT_BYTES_MAX);
+        assert!(!Unanswered::default().note(0), "nothing was asked for");
     }
 
     #[test]

@@ -27,8 +27,20 @@ struct Held {
     bytes: Range<usize>,
     /// Of these bytes so many commands may still be ended at once.
     at_once_left: u16,
-    /// It was held before this turn began.
+    /// Some of it was held before this turn began.
     is_due: bool,
+}
+
+impl Held {
+    /// Only the last `length` bytes are to be held on, which begin with another early command; false where there are none. They wait no longer
+    /// than what was before them: what came together waits for several numbers as long as for one.
+    fn keep_last(&mut self, length: usize) -> bool {
+        let start = self.bytes.end.saturating_sub(length).max(self.bytes.start);
+        let rest = self.scratch.get(start..self.bytes.end).unwrap_or_default();
+        let Some(first) = rest.first_chunk() else { return false };
+        (self.cmd_sn, self.bytes.start) = (cmd_sn(first), start);
+        true
+    }
 }
 
 /// What is held of all sessions of a reactor.
@@ -115,16 +127,20 @@ impl Reactor {
         }
     }
 
-    fn go_on_with(&mut self, held: Held, may_wait: bool) {
-        let Held { token, scratch, bytes, at_once_left, .. } = held;
-        let Some(connection) = self.connection(token) else { return self.order.spare.push(scratch) };
+    fn go_on_with(&mut self, mut held: Held, may_wait: bool) {
+        let token = held.token;
+        let Some(connection) = self.connection(token) else { return self.order.spare.push(held.scratch) };
         let mut receiver = std::mem::take(&mut connection.receiver);
-        let end = bytes.end;
-        let rest = scratch.get(bytes).unwrap_or_default();
-        let outcome = self.parse(token.index, &mut receiver, rest, (at_once_left, may_wait));
-        match outcome {
-            Ok(left @ 1..) => self.hold(token.index, scratch, end - left..end),
-            _ => self.order.spare.push(scratch),
+        let bytes = held.scratch.get(held.bytes.clone()).unwrap_or_default();
+        let outcome = self.parse(token.index, &mut receiver, bytes, (held.at_once_left, may_wait));
+        held.at_once_left = self.at_once_left;
+        let left = *outcome.as_ref().unwrap_or(&0);
+        let has_ended =
+            !self.connection(token).is_some_and(|of| matches!(of.stage, Stage::FullFeature { .. }));
+        if !has_ended && held.keep_last(left) {
+            self.order.held.push(held);
+        } else {
+            self.order.spare.push(held.scratch);
         }
         self.received(token.index, receiver, outcome.map(|_| ()));
     }
@@ -171,6 +187,25 @@ mod tests {
             order.take(|held| held.is_due).is_none() && !order.is_empty(),
             "the other has its turn still"
         );
+    }
+
+    /// However many numbers it has to wait for: a ping behind early commands waits for one turn.
+    #[test]
+    fn what_is_behind_several_early_commands_waits_no_longer() {
+        let mut order = Order::default();
+        held(&mut order, 3, 20);
+        let command = lunette_wire::initiator::ScsiCommand { cmd_sn: CmdSn(22), ..Default::default() };
+        let mut first = order.take(|_| true).expect("what is held");
+        first.bytes = 0..144;
+        first.scratch[96..144].copy_from_slice(&command.encode(0));
+        order.held.push(first);
+        order.next_turn();
+        let mut first = order.take(|held| held.cmd_sn == CmdSn(20)).expect("its number has come");
+        assert!(first.keep_last(48));
+        assert_eq!((first.cmd_sn, first.bytes.clone()), (CmdSn(22), 96..144));
+        order.held.push(first);
+        let mut due = order.take(|held| held.is_due).expect("the turn is the last one for all of it");
+        assert!(!due.keep_last(0), "all has been gone on with");
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod commands;
 mod company;
 mod connection;
 mod copying;
+mod cut_through;
 mod ending;
 mod events;
 mod fenced;
@@ -19,6 +20,7 @@ mod gaps;
 mod held;
 mod heralds;
 mod joining;
+mod landing;
 mod login;
 mod management;
 mod preempt;
@@ -60,7 +62,7 @@ use crate::mailbox::Mailbox;
 use crate::registry::SessionPlace;
 use crate::saver::WaitingCommand;
 use crate::server::Shared;
-use company::Company;
+use company::{Company, Unanswered};
 use connection::{Connection, Disconnect, Token};
 use session::{Segment, TargetSession};
 use soliciting::Short;
@@ -173,7 +175,7 @@ pub(crate) struct Reactor {
     /// Commands of the bytes being parsed that may still be ended at once.
     at_once_left: u16,
     /// Of these bytes, those behind the PDU that is looked at.
-    unparsed_bytes: usize,
+    unparsed: at_once::Unparsed,
     io: IoContext,
     started: Instant,
     now: Duration,
@@ -189,9 +191,12 @@ pub(crate) struct Reactor {
     to_run: Option<usize>,
     /// Connections with something to send.
     dirty: Vec<usize>,
+    unsent: Unanswered,
     /// Connections on which more has come of the data of a long PDU in this turn.
     long_data: Vec<Token>,
     scratch: Vec<u8>,
+    /// Data went to its store out of that.
+    has_cut_through: bool,
     /// What came on connections before its turn.
     order: held::Order,
     finished: Vec<IoCompletion>,
@@ -239,7 +244,7 @@ impl Reactor {
             short: Short::default(),
             pdus: 0,
             at_once_left: 0,
-            unparsed_bytes: 0,
+            unparsed: at_once::Unparsed::default(),
             io,
             started: Instant::now(),
             now: Duration::ZERO,
@@ -252,8 +257,10 @@ impl Reactor {
             spare_events: Vec::new(),
             to_run: None,
             dirty: Vec::new(),
+            unsent: Unanswered::default(),
             long_data: Vec::new(),
             scratch: vec![0; SCRATCH_BYTES],
+            has_cut_through: false,
             order: held::Order::default(),
             finished: Vec::new(),
             is_collecting: false,
@@ -310,6 +317,7 @@ impl Reactor {
         self.copying.next_turn();
         self.storing.next_turn();
         self.order.next_turn();
+        self.io.next_turn();
         self.now = self.started.elapsed();
         let mut has_mail = false;
         for event in events.iter() {
@@ -368,6 +376,7 @@ impl Reactor {
         // A token of an earlier connection in the same place: its event comes too late.
         let Some(connection) = self.connection(token) else { return };
         let has_landing = connection.receiver.has_landing();
+        let queued_bytes = connection.transmitter.queued_bytes();
         if flags.contains(epoll::EventFlags::OUT) {
             self.dirty.push(token.index);
         }
@@ -379,6 +388,10 @@ impl Reactor {
                 self.read(token.index);
             }
             self.take_in_order();
+        }
+        let queued_after = self.connection(token).map_or(0, |after| after.transmitter.queued_bytes());
+        if self.unsent.note(queued_after.saturating_sub(queued_bytes)) {
+            self.send_answers();
         }
     }
 
@@ -414,8 +427,9 @@ impl Reactor {
         }
     }
 
-    /// Sends what the turn brought, one vectored write a connection.
+    /// Sends what the turn has brought, one vectored write a connection.
     fn send_answers(&mut self) {
+        self.unsent = Unanswered::default();
         let mut dirty = std::mem::take(&mut self.dirty);
         // Who has little to get does not wait for who has much.
         dirty.sort_by_key(|index| {

@@ -1,49 +1,23 @@
 //! The way in: from bytes of a socket to PDUs (RFC 7143, 11.1, 11.2).
 //!
 //! One read brings as many PDUs as have come. A PDU that lies whole in the scratch buffer is handled there. For one
-//! that does not, a *landing* is prepared as soon as its header is there: the rest of its data segment is received
-//! straight into the buffer that the store will write from.
+//! that does not, a *landing* is prepared as soon as its header is there: see `landing`.
 
 use std::io::{self, IoSliceMut};
 
 use lunette_block::Buffer;
-use lunette_iscsi::session::{Placement, TaskId};
-use lunette_wire::digest::{DIGEST_LENGTH, crc32c, crc32c_of};
-use lunette_wire::frame::{DATA_SEGMENT_LENGTH_MAX, Frame, padding};
-use lunette_wire::initiator::{ScsiCommand, ScsiDataOut};
-use lunette_wire::{BHS_LENGTH, Bhs, DecodeError, Opcode, ahs};
+use lunette_wire::digest::{DIGEST_LENGTH, crc32c};
+use lunette_wire::frame::{DATA_SEGMENT_LENGTH_MAX, Frame};
+use lunette_wire::initiator::ScsiCommand;
+use lunette_wire::{BHS_LENGTH, Bhs, Opcode, ahs};
 
-use super::at_once::AT_ONCE_MAX;
+use super::at_once::{AT_ONCE_MAX, Unparsed};
 use super::connection::{Connection, Disconnect, Stage};
+use super::landing::Landing;
 use super::{Reactor, SCRATCH_BYTES};
 
 /// The longest data segment before full feature phase: the default of MaxRecvDataSegmentLength (RFC 7143, 13.12).
 const LOGIN_DATA_MAX: u32 = 8192;
-
-/// A PDU whose header has come and whose data is still coming.
-struct Landing {
-    bhs: Bhs,
-    ahs: Vec<u8>,
-    frame: Frame,
-    place: Place,
-    /// Bytes of the data segment that are there.
-    filled: usize,
-    /// Padding and data digest.
-    tail: [u8; 3 + DIGEST_LENGTH],
-    tail_filled: usize,
-}
-
-/// Where a landing's data goes.
-enum Place {
-    /// The buffer of a command that becomes a task when its PDU is complete.
-    Command(Buffer),
-    /// The buffer of a task, from this byte on.
-    Task { id: TaskId, offset: usize },
-    /// Text, ping data: small things.
-    Bytes(Vec<u8>),
-    /// Nowhere.
-    Discard,
-}
 
 /// A data segment as it is handed to the session.
 pub(super) enum Arrived<'a> {
@@ -51,14 +25,15 @@ pub(super) enum Arrived<'a> {
     Bytes(&'a [u8]),
     /// In a command's buffer already.
     Command(Buffer),
-    /// In a task's buffer already, or thrown away.
+    /// In a task's buffer or its store already, or thrown away.
     Placed,
 }
 
 /// What is kept of a connection's stream between two reads.
 #[derive(Default)]
 pub(super) struct Receiver {
-    /// The beginning of a PDU whose header is not complete: never more than a header and its digest.
+    /// The beginning of a PDU whose header is not complete, or of data that goes to its store as it comes: never more than the longest header
+    /// and its digest, or [`super::cut_through::PART_BYTES_MIN`].
     partial: Vec<u8>,
     landing: Option<Box<Landing>>,
     /// PDUs to come until short ones are thought to be the rule again; see [`LONG_DATA_BYTES`].
@@ -67,11 +42,14 @@ pub(super) struct Receiver {
 
 /// From this length on data is worth landing directly: what comes into the scratch buffer has to be copied once more.
 /// While such PDUs come, little more than their headers is read there.
-const LONG_DATA_BYTES: usize = 32 << 10;
+pub(super) const LONG_DATA_BYTES: usize = 32 << 10;
 
 /// Writes up to this length get a buffer for all of their data at once while their session has no more than [`FEW_BYTES`].
 const WHOLE_BYTES_MAX: usize = 1 << 20;
 const FEW_BYTES: usize = 4 << 20;
+
+/// A connection keeps so much room for what begins, headers mostly: there may be many that do nothing.
+const PARTIAL_BYTES_KEPT: usize = 4 << 10;
 
 /// What is read into the scratch buffer between long PDUs: headers, commands without data.
 const SCRATCH_BYTES_AMONG_LONG: usize = 8 << 10;
@@ -195,25 +173,9 @@ impl Reactor {
         };
         let bytes_max = self.company.read_bytes_max(place);
         let session = place.and_then(|session| self.sessions.get_mut(session));
-        let mut nowhere: [u8; 0] = [];
-        let mut missing = 0;
         let mut landing = receiver.landing.as_deref_mut();
-        let direct: &mut [u8] = match landing.as_deref_mut() {
-            None => &mut nowhere,
-            Some(Landing { frame, place, filled, .. }) => {
-                missing = frame.data_length - *filled;
-                let rest = *filled..*filled + missing.min(bytes_max);
-                match place {
-                    Place::Command(buffer) => &mut buffer[rest],
-                    Place::Bytes(bytes) => &mut bytes[rest],
-                    Place::Task { id, offset } => session
-                        .and_then(|session| session.data_out_buffer(*id))
-                        .and_then(|buffer| buffer.get_mut(*offset + rest.start..*offset + rest.end))
-                        .unwrap_or(&mut nowhere),
-                    Place::Discard => &mut nowhere,
-                }
-            }
-        };
+        let missing = landing.as_deref().map_or(0, Landing::missing_bytes);
+        let direct = landing.as_deref_mut().map_or(&mut [][..], |landing| landing.room(session, bytes_max));
         let direct_length = direct.len();
         // What comes after a landing that is cut short belongs to it, too.
         let is_cut = direct_length > 0 && direct_length < missing;
@@ -234,7 +196,7 @@ impl Reactor {
         self.storing.came(read);
         let landed = read.min(direct_length);
         if let Some(landing) = landing {
-            landing.filled += landed;
+            landing.note_received(landed);
         }
         Ok(Some(read - landed))
     }
@@ -250,9 +212,13 @@ impl Reactor {
         (at_once_left, may_wait): (u16, bool),
     ) -> Result<usize, Disconnect> {
         self.at_once_left = at_once_left;
+        self.has_cut_through = false;
         let shared = if may_wait { self.session_to_wait_for(index) } else { None };
         let outcome = self.take_pdus(index, receiver, bytes, shared);
         self.run_received();
+        if self.has_cut_through {
+            receiver.long_left = 0;
+        }
         outcome
     }
 
@@ -275,7 +241,7 @@ impl Reactor {
                     continue;
                 }
                 receiver.landing = Some(landing);
-                return Ok(0);
+                break;
             }
             let Some(bhs) = bytes.first_chunk::<BHS_LENGTH>() else { break };
             if connection.stage.is_before_login() {
@@ -300,116 +266,36 @@ impl Reactor {
                 return Ok(bytes.len());
             }
             connection.check_header_digest(bytes, &frame)?;
-            receiver.note_length(frame.data_length);
             let ahs = &bytes[BHS_LENGTH..BHS_LENGTH + frame.ahs_length];
+            receiver.note_length(frame.data_length);
             if let Some((pdu, rest)) = bytes.split_at_checked(frame.total_length()) {
                 let segment = &pdu[frame.data_offset()..];
                 let intact = frame.data_digest_length == 0 || {
                     let (padded, digest) = segment.split_at(frame.data_length + frame.padding());
                     crc32c(padded) == digest
                 };
-                self.unparsed_bytes = rest.len();
+                self.unparsed = Unparsed::of(rest);
                 self.pdu(index, bhs, ahs, Arrived::Bytes(&segment[..frame.data_length]), intact)?;
                 bytes = rest;
             } else {
                 let landing = self.begin_landing(index, bhs, ahs, frame);
+                if self.wants_scratch(index, &landing) {
+                    receiver.long_left = 0;
+                }
                 receiver.landing = Some(Box::new(landing));
                 bytes = &bytes[frame.data_offset()..];
             }
+        }
+        if bytes.is_empty() && receiver.partial.capacity() > PARTIAL_BYTES_KEPT {
+            receiver.partial = Vec::new();
         }
         receiver.partial.extend_from_slice(bytes);
         debug_assert!(receiver.partial.len() < SCRATCH_BYTES);
         Ok(0)
     }
 
-    /// Decides where the data of an incomplete PDU will go.
-    fn begin_landing(&mut self, index: usize, bhs: &Bhs, ahs: &[u8], frame: Frame) -> Landing {
-        let place = match Opcode::from_byte(bhs[0]) {
-            Some(Opcode::ScsiCommand) => {
-                self.landing_buffer(index, bhs, frame.data_length).map_or(Place::Discard, Place::Command)
-            }
-            Some(Opcode::ScsiDataOut) => {
-                let pdu = ScsiDataOut::decode(bhs);
-                match self.locate(index, &pdu, frame.data_length) {
-                    Placement::Task { id, offset } => Place::Task { id, offset: offset as usize },
-                    Placement::Discard => Place::Discard,
-                }
-            }
-            _ => Place::Bytes(vec![0; frame.data_length]),
-        };
-        Landing {
-            bhs: *bhs,
-            ahs: ahs.to_vec(),
-            frame,
-            place,
-            filled: 0,
-            tail: [0; 3 + DIGEST_LENGTH],
-            tail_filled: 0,
-        }
-    }
-
-    /// Adds what has come to a landing; answers what is left of `bytes`.
-    fn continue_landing<'a>(&mut self, index: usize, landing: &mut Landing, bytes: &'a [u8]) -> &'a [u8] {
-        let wanted = landing.frame.data_length - landing.filled;
-        let (data, rest) = bytes.split_at(wanted.min(bytes.len()));
-        if !data.is_empty() {
-            let range = landing.filled..landing.filled + data.len();
-            match &mut landing.place {
-                Place::Command(buffer) => buffer[range].copy_from_slice(data),
-                Place::Bytes(bytes) => bytes[range].copy_from_slice(data),
-                Place::Task { id, offset } => self.copy_to_task(index, *id, *offset + range.start, data),
-                Place::Discard => {}
-            }
-            landing.filled += data.len();
-        }
-        if landing.filled < landing.frame.data_length {
-            return rest;
-        }
-        let wanted = landing.tail_length() - landing.tail_filled;
-        let (tail, rest) = rest.split_at(wanted.min(rest.len()));
-        landing.tail[landing.tail_filled..landing.tail_filled + tail.len()].copy_from_slice(tail);
-        landing.tail_filled += tail.len();
-        rest
-    }
-
-    /// A landing is complete: its digest is checked where its data lies.
-    fn landed(&mut self, index: usize, landing: Landing) -> Result<(), Disconnect> {
-        let Landing { bhs, ahs, frame, place, tail, .. } = landing;
-        self.unparsed_bytes = 0;
-        let intact = |data: &[u8]| {
-            let (pad, digest) = tail[..frame.padding() + frame.data_digest_length].split_at(frame.padding());
-            digest.is_empty() || crc32c_of(&[data, pad]) == digest
-        };
-        match place {
-            Place::Command(buffer) => {
-                let intact = intact(&buffer[..frame.data_length]);
-                self.pdu(index, &bhs, &ahs, Arrived::Command(buffer), intact)
-            }
-            Place::Task { id, offset } => {
-                let session = self.session_of(index);
-                let buffer = session.and_then(|session| session.data_out_buffer(id));
-                let data = buffer.and_then(|buffer| buffer.get(offset..offset + frame.data_length));
-                // Without a buffer the task is gone, and with it the interest in its data.
-                let intact = data.is_none_or(intact);
-                self.some_data_came(index, id, frame.data_length);
-                self.pdu(index, &bhs, &ahs, Arrived::Placed, intact)
-            }
-            Place::Bytes(bytes) => {
-                let intact = intact(&bytes);
-                self.pdu(index, &bhs, &ahs, Arrived::Bytes(&bytes), intact)
-            }
-            Place::Discard => {
-                // A task that came to want this data after its header had come must not take it for arrived.
-                let is_missed = Opcode::from_byte(bhs[0]) == Some(Opcode::ScsiDataOut)
-                    && self.locate(index, &ScsiDataOut::decode(&bhs), frame.data_length)
-                        != Placement::Discard;
-                self.pdu(index, &bhs, &ahs, Arrived::Placed, !is_missed)
-            }
-        }
-    }
-
     /// One complete PDU.
-    fn pdu(
+    pub(super) fn pdu(
         &mut self,
         index: usize,
         bhs: &Bhs,
@@ -432,11 +318,6 @@ impl Reactor {
             Stage::AwaitingReinstatement(_) => self.other_pdu(index, bhs[0] & 0x3f),
             Stage::Closing => Ok(()),
         }
-    }
-
-    fn landing_buffer(&self, index: usize, bhs: &Bhs, data_length: usize) -> Option<Buffer> {
-        let Stage::FullFeature { session, .. } = self.connections.get(index)?.stage else { return None };
-        self.command_buffer(session, &decode_command(bhs).ok()?, data_length)
     }
 
     /// The buffer for a command's immediate data, large enough for all the data that it announces unless that is
@@ -462,22 +343,5 @@ impl Reactor {
     /// Bytes that can come unsolicited.
     pub(super) fn first_burst(&self) -> usize {
         self.shared.config.limits.first_burst_length_bytes as usize
-    }
-}
-
-fn decode_command(bhs: &Bhs) -> Result<ScsiCommand, DecodeError> {
-    match lunette_wire::InitiatorPdu::decode(bhs)? {
-        lunette_wire::InitiatorPdu::ScsiCommand(command) => Ok(command),
-        _ => Err(DecodeError::Opcode(bhs[0] & 0x3f)),
-    }
-}
-
-impl Landing {
-    const fn tail_length(&self) -> usize {
-        padding(self.frame.data_length) + self.frame.data_digest_length
-    }
-
-    const fn is_complete(&self) -> bool {
-        self.filled == self.frame.data_length && self.tail_filled == self.tail_length()
     }
 }

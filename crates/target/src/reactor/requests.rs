@@ -10,6 +10,7 @@ use lunette_wire::{Bhs, Cid, InitiatorPdu};
 use super::Reactor;
 use super::at_once::{AtOnce, is_short_command};
 use super::connection::Stage;
+use super::cut_through::{Part, SEGMENT_BYTES_MIN};
 use super::receive::Arrived;
 use super::session::TargetSession;
 
@@ -40,6 +41,27 @@ impl Reactor {
         {
             place.copy_from_slice(data);
         }
+    }
+
+    /// Data-Out that has come whole, and is right, goes to its task's store or to its buffer; whether any went to the store.
+    pub(super) fn take_data_out(
+        &mut self,
+        connection: usize,
+        id: TaskId,
+        offset: usize,
+        data: &[u8],
+    ) -> bool {
+        let part = Part { data, offset, end: offset + data.len() };
+        let stored = match self.connections.get(connection).map(|of| &of.stage) {
+            Some(&Stage::FullFeature { session, .. }) if data.len() >= SEGMENT_BYTES_MIN => {
+                self.cut_through(session, id, part)
+            }
+            _ => None,
+        };
+        if stored.is_none() {
+            self.copy_to_task(connection, id, offset, data);
+        }
+        stored.is_some_and(|stored| stored > 0)
     }
 
     pub(super) fn some_data_came(&mut self, connection: usize, id: TaskId, bytes: usize) {
@@ -80,7 +102,7 @@ impl Reactor {
                     && intact
                     && let Placement::Task { id, offset } = self.locate(connection, &pdu, bytes.len())
                 {
-                    self.copy_to_task(connection, id, offset as usize, bytes);
+                    self.has_cut_through |= self.take_data_out(connection, id, offset as usize, bytes);
                     self.some_data_came(connection, id, bytes.len());
                 }
                 let Some(session) = self.sessions.get_mut(index) else { return };
@@ -111,6 +133,9 @@ impl Reactor {
                 if let Some(id) = id {
                     let is_starved = buffer.is_none() && (length > 0 || (pdu.write && !pdu.is_final));
                     session.attach(id, buffer, is_starved);
+                    if let Some(context) = session.context(id) {
+                        context.immediate_bytes = length;
+                    }
                     self.time_task(index, id);
                 }
             }

@@ -107,6 +107,12 @@ pub(super) struct TaskContext {
     pub(super) out_length: u32,
     /// Bytes of Data-Out that are there.
     pub(super) out_present: u32,
+    /// So many bytes of it, from its beginning, came with the command itself, if that went the way of all.
+    pub(super) immediate_bytes: u32,
+    /// So many bytes of it, from its beginning, are in their store already: `data_out` need not have them.
+    pub(super) out_stored: u32,
+    /// How many commands had been alone at the medium when the first of them were stored.
+    pub(super) alone_count: u64,
     /// No memory was to be had for its data: it must be tried again.
     pub(super) is_starved: bool,
     /// A store works for it.
@@ -216,6 +222,9 @@ impl TargetSession {
             medium: None,
             out_length: 0,
             out_present: 0,
+            immediate_bytes: 0,
+            out_stored: 0,
+            alone_count: 0,
             is_starved,
             in_store: false,
             copies_on: None,

@@ -125,6 +125,9 @@ impl Reactor {
         let is_asked_for = session.core.bytes_to_solicit(id, length) > 0;
         let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut) else { return };
         context.out_length = length;
+        self.cut_through_immediate(index, id);
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        let Some(context) = session.contexts.get_mut(id.slot()).and_then(Option::as_mut) else { return };
         if !is_asked_for {
             return self.solicit(index, id);
         }
@@ -228,7 +231,8 @@ impl Reactor {
                 return Turn::OVER;
             };
             if let Some(smaller) = &context.data_out {
-                larger[..present].copy_from_slice(smaller);
+                let held = (context.out_stored as usize).min(present)..present;
+                larger[held.clone()].copy_from_slice(&smaller[held]);
             }
             context.data_out = Some(larger);
         }

@@ -7,9 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lunette_block::BufferPool;
-use lunette_block::{
-    EngineKind, IdentityOverride, IoContext, Operation, StoreSpec, Volume, VolumeSpec, WriteSource,
-};
+use lunette_block::{EngineKind, IoContext, Operation, StoreSpec, Volume, VolumeSpec, WriteSource};
 use lunette_cases::cases;
 use lunette_iscsi::session::Share;
 use lunette_wire::BHS_LENGTH;
@@ -31,17 +29,7 @@ fn volume(directory: &tempfile::TempDir) -> (Arc<Volume>, Vec<u8>) {
 }
 
 fn spec(store: StoreSpec) -> VolumeSpec {
-    VolumeSpec {
-        name: "transmit".into(),
-        store,
-        read_only: false,
-        provisioning: lunette_block::Provisioning::Thin,
-        engine: EngineKind::Threads,
-        identity: IdentityOverride::default(),
-        block_length_bytes: 512,
-        protection: None,
-        large_pages: false,
-    }
+    VolumeSpec { engine: EngineKind::Threads, ..VolumeSpec::new("transmit", store) }
 }
 
 /// One thread's hand on a volume in memory, which does everything at once.
