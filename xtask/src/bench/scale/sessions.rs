@@ -20,27 +20,35 @@ const CONNECTIONS_BAR: Bar = Bar::AtLeast(1.0);
 
 pub(super) fn sessions(stand: &Stand<'_>, _: &mut Findings) -> Result<Section> {
     let target = Target::lunette(stand, "mem:256M")?;
-    let workload = |sessions: u32| Workload { sessions, ..Workload::read(4 * KIB, 4) };
-    let samples = interleave(stand.rounds(), 1, SESSIONS.len(), |_, side| {
-        Ok(target.load(stand, &workload(SESSIONS[side]), stand.until())?.measured)
+    // What it loses is what so many sockets and their generator cost by themselves.
+    let floor = Target::floor(stand, "mem:256M", Floor::Plain)?;
+    let sides: Vec<(&Target, u32)> =
+        [&target, &floor].into_iter().flat_map(|of| SESSIONS.iter().map(move |count| (of, *count))).collect();
+    let samples = interleave(stand.rounds(), 1, sides.len(), |_, side| {
+        let (of, sessions) = sides[side];
+        Ok(of.load(stand, &Workload { sessions, ..Workload::read(4 * KIB, 4) }, stand.until())?.measured)
     })?;
     let totals: Vec<Vec<f64>> = samples
         .iter()
         .flatten()
         .map(|rounds| rounds.iter().map(|measured| measured.operations_per_s).collect())
         .collect();
-    let best = best(&totals);
+    let (ours, floors) = totals.split_at(SESSIONS.len());
+    let (best, floor_best) = (best(ours), best(floors));
     let mut section = Section::new("Sessions, 4 KiB random read, depth 4 each");
-    for (rounds, (count, totals)) in samples.iter().flatten().zip(SESSIONS.iter().zip(&totals)) {
+    for (rounds, (count, (ours, floors))) in
+        samples.iter().flatten().zip(SESSIONS.iter().zip(ours.iter().zip(floors)))
+    {
         let per_session = rounds.iter().map(|measured| &measured.per_session);
         let fair = per_session.map(|all| all.slowest_operations_per_s / all.mean_operations_per_s).collect();
         let is_last = SESSIONS.last() == Some(count);
         section.rows.push(Row::new(
             count.to_string(),
             [
-                Figure::new("all together", Unit::PerSecond, Samples::of(totals.clone())),
-                Figure::ratio("of the best", totals, &best)
+                Figure::new("all together", Unit::PerSecond, Samples::of(ours.clone())),
+                Figure::ratio("of the best", ours, &best)
                     .map(|figure| figure.with_bar(is_last.then_some(TOTAL_BAR))),
+                Figure::ratio("of the best of a floor", floors, &floor_best),
                 Figure::new("slowest / mean", Unit::Ratio, Samples::of(fair))
                     .map(|figure| figure.with_bar(Some(FAIR_BAR))),
             ],
