@@ -333,8 +333,9 @@ fn sizes_buffers_packets_and_write_modes_are_set() -> Result<()> {
     ensure!(result["link"].as_object().is_some_and(|links| links.len() == 1), "{result}");
     // 64 KiB in 10 ms are all that TCP has under way; 1 KiB, the study's request, would be a fiftieth of that.
     ensure!(cell["model"].as_f64().is_some_and(|model| model > 0.5 && model < 6.6), "{cell}");
-    ensure!(cell["limit"] == "tcp-window" || cell["limit"] == "machine", "{cell}");
     ensure!(cell["measured"].as_f64().is_some_and(|rate| rate > 0.5 && rate < 9.0), "{cell}");
+    // A busy machine may be slower by chance.
+    ensure!(cell["limit"] == "tcp-window" || cell["measured"].as_f64() < cell["model"].as_f64(), "{cell}");
     // Plain TCP has buffers and packets, and no disk.
     let finished = lab(&["run", "dalgic-tcp", "--quiet", "--set", "mtu=9000", "--set", "write=back"])?;
     ensure_refused(&finished, "exit status 1", "has no such cell that has all of mtu, write")?;
