@@ -1,6 +1,7 @@
 //! `lunette wan`: the whole system over an emulated link, and how it ends.
 
 mod clean;
+mod pace;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

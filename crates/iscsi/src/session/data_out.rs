@@ -164,6 +164,12 @@ impl<D: Share> Session<D> {
         wanted.min(task.expected_out()).saturating_sub(unasked)
     }
 
+    /// So many bytes of one command's data are asked for at a time: one burst for each R2T that may be outstanding (13.13, 13.17).
+    #[must_use]
+    pub const fn solicited_at_once(&self) -> u32 {
+        self.parameters.max_burst_length.saturating_mul(self.parameters.max_outstanding_r2t as u32)
+    }
+
     /// Asks for the first `wanted` bytes of the command's data; [`Event::DataOutComplete`] follows. The initiator
     /// may have less to send than that: the answer says how much will be there.
     pub fn solicit(&mut self, id: TaskId, wanted: u32, outbox: &mut Outbox<D>) -> u32 {

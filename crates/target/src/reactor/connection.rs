@@ -17,6 +17,7 @@ use tracing::{debug, info, warn};
 
 use super::company::{SendLimit, Sent};
 use super::login::new_login;
+use super::pace::Pace;
 use super::receive::Receiver;
 use super::strip::Strip;
 use super::timing::TimedLogin;
@@ -200,6 +201,8 @@ pub(super) struct Connection {
     pub(super) has_moved: bool,
     /// When bytes last came, or went on a way that was blocked before.
     active_at: Duration,
+    /// Where data was asked for on it, and the way is long.
+    pub(super) pace: Option<Box<Pace>>,
     /// It has reached full feature phase.
     pub(super) has_logged_in: bool,
     /// What the target took of its login, where that is recorded.
@@ -242,6 +245,7 @@ impl Connection {
             accepted_at: now,
             has_moved: false,
             active_at: now,
+            pace: None,
             has_logged_in: false,
             login_times: None,
             interest: epoll::EventFlags::IN,

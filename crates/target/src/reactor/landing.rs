@@ -86,6 +86,11 @@ impl Landing {
         self.filled += bytes;
     }
 
+    /// Whether it is Data-Out that a task waits for.
+    pub(super) const fn is_of_task(&self) -> bool {
+        matches!(self.place, Place::Task { .. })
+    }
+
     pub(super) const fn is_complete(&self) -> bool {
         self.filled == self.frame.data_length && self.tail_filled == self.tail_length()
     }
@@ -183,18 +188,23 @@ impl Reactor {
         bytes: &'a [u8],
     ) -> &'a [u8] {
         let (data, rest) = bytes.split_at(landing.missing_bytes().min(bytes.len()));
+        let filled = landing.filled;
         if landing.cuts_through && !data.is_empty() {
             let stored = self.store_part(index, landing, data);
             landing.filled += stored.unwrap_or(0);
             landing.cuts_through = stored.is_some();
             self.has_cut_through |= stored.is_some_and(|stored| stored > 0);
             if let Some(stored) = stored.filter(|&stored| stored < data.len()) {
+                self.data_out_came(index, stored);
                 return &bytes[stored..];
             }
         }
         if !landing.cuts_through && !data.is_empty() {
             self.put_down(index, landing, landing.filled, data);
             landing.filled += data.len();
+        }
+        if landing.is_of_task() {
+            self.data_out_came(index, landing.filled - filled);
         }
         if landing.missing_bytes() > 0 {
             return rest;

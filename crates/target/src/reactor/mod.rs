@@ -23,6 +23,7 @@ mod joining;
 mod landing;
 mod login;
 mod management;
+mod pace;
 mod preempt;
 mod receive;
 mod requests;
@@ -65,7 +66,7 @@ use crate::server::Shared;
 use company::{Company, Unanswered};
 use connection::{Connection, Disconnect, Token};
 use session::{Segment, TargetSession};
-use soliciting::Short;
+use soliciting::{Paced, Short};
 use wait::Vigil;
 
 pub(crate) use heralds::Untold;
@@ -170,6 +171,7 @@ pub(crate) struct Reactor {
     copying: copying::Copying,
     storing: storing::Storing,
     short: Short,
+    paced: Paced,
     /// PDUs that this turn has brought so far.
     pdus: usize,
     /// Commands of the bytes being parsed that may still be ended at once.
@@ -242,6 +244,7 @@ impl Reactor {
             copying: copying::Copying::default(),
             storing: storing::Storing::default(),
             short: Short::default(),
+            paced: Paced::default(),
             pdus: 0,
             at_once_left: 0,
             unparsed: at_once::Unparsed::default(),
@@ -311,6 +314,7 @@ impl Reactor {
             self.is_collecting || self.has_put_off() || !self.copying.is_empty() || !self.order.is_empty();
         // Other reactors' tasks give memory back without a word.
         let idle_limit = if self.short.is_empty() { TICK } else { soliciting::MEMORY_POLL };
+        let idle_limit = idle_limit.min(self.paced.due_in(self.started));
         let limit = if has_work { Duration::ZERO } else { idle_limit };
         self.vigil.wait(&self.epoll, events, limit, std::mem::take(&mut self.pdus))?;
         self.company.next_turn();
@@ -339,6 +343,7 @@ impl Reactor {
         self.go_on_copying();
         self.collect_completions();
         self.ask_where_memory_was_short();
+        self.ask_at_their_pace();
         self.send_answers();
         if self.has_put_off() {
             self.begin_postponed();

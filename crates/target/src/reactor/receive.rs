@@ -197,6 +197,9 @@ impl Reactor {
         let landed = read.min(direct_length);
         if let Some(landing) = landing {
             landing.note_received(landed);
+            if landing.is_of_task() {
+                self.data_out_came(index, landed);
+            }
         }
         Ok(Some(read - landed))
     }

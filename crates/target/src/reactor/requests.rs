@@ -64,6 +64,17 @@ impl Reactor {
         stored.is_some_and(|stored| stored > 0)
     }
 
+    /// So many bytes of Data-Out came, of PDUs that may not be all there.
+    pub(super) fn data_out_came(&mut self, index: usize, bytes: usize) {
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        if let Some(pace) = &mut connection.pace
+            && let Stage::FullFeature { session, cid } = connection.stage
+            && let Some(link) = self.sessions.get(session).and_then(|session| session.link(cid))
+        {
+            pace.came(bytes, link.asked_bytes, self.now);
+        }
+    }
+
     pub(super) fn some_data_came(&mut self, connection: usize, id: TaskId, bytes: usize) {
         if let Some(session) = self.session_of(connection) {
             session.some_data_came(id, bytes);
@@ -103,6 +114,7 @@ impl Reactor {
                     && let Placement::Task { id, offset } = self.locate(connection, &pdu, bytes.len())
                 {
                     self.has_cut_through |= self.take_data_out(connection, id, offset as usize, bytes);
+                    self.data_out_came(connection, bytes.len());
                     self.some_data_came(connection, id, bytes.len());
                 }
                 let Some(session) = self.sessions.get_mut(index) else { return };

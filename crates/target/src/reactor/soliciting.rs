@@ -2,7 +2,7 @@
 //! keeps the way busy and the processor's caches warm. A task's buffer is taken when its turn comes.
 
 use std::collections::VecDeque;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lunette_iscsi::session::TaskId;
 use lunette_wire::Cid;
@@ -47,6 +47,8 @@ pub(super) struct Unasked {
     short: Option<(Duration, usize)>,
     /// It is among the reactor's [`Short`].
     is_listed: bool,
+    /// It is among the reactor's [`Paced`].
+    is_paced: bool,
     /// What one command brought unasked when there was no memory for it; 0 if that has never been.
     pub(super) dropped_bytes: usize,
 }
@@ -63,6 +65,24 @@ impl Short {
     }
 }
 
+/// The sessions of a reactor that have data to ask for when it is time on some connection.
+#[derive(Debug, Default)]
+pub(super) struct Paced {
+    sessions: Vec<(usize, SessionPlace)>,
+    /// When the first of them is to be looked at.
+    due: Duration,
+}
+
+impl Paced {
+    /// How long nobody need look at them, from now on; reactors count their time from when they `started`.
+    pub(super) fn due_in(&self, started: Instant) -> Duration {
+        if self.sessions.is_empty() {
+            return Duration::MAX;
+        }
+        self.due.saturating_sub(started.elapsed())
+    }
+}
+
 /// What has become of a task whose turn has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
@@ -70,6 +90,8 @@ enum Turn {
     Over { took_memory: bool },
     /// Enough has been asked for on its connection.
     NoPlace,
+    /// Not before then on its connection.
+    NotBefore(Duration),
     /// There is no memory for so many bytes.
     NoMemory(usize),
 }
@@ -153,7 +175,7 @@ impl Reactor {
     /// As [`Self::ask_on`], with buffers for so many tasks at most; answers whether a task got one.
     fn ask_in_turn(&mut self, index: usize, mut buffers_max: usize) -> bool {
         let mut short_bytes = None;
-        let mut has_got = false;
+        let (mut has_got, mut is_paced) = (false, false);
         let mut at = 0;
         while let Some(session) = self.sessions.get(index)
             && let Some(&id) = session.unasked.tasks.get(at)
@@ -166,6 +188,14 @@ impl Reactor {
                     if let Some(session) = self.sessions.get_mut(index) {
                         session.unasked.tasks.remove(at);
                     }
+                }
+                Turn::NotBefore(due) => {
+                    is_paced = true;
+                    self.look_again(index, due);
+                    if !are_several {
+                        break;
+                    }
+                    at += 1;
                 }
                 Turn::NoPlace if are_several => at += 1,
                 Turn::NoPlace => break,
@@ -180,6 +210,9 @@ impl Reactor {
         let now = self.now;
         let Some(session) = self.sessions.get_mut(index) else { return has_got };
         let since = session.unasked.short.map_or(now, |(since, _)| if has_got { now } else { since });
+        // Behind one whose time has not come may be others that wait for memory.
+        let before = session.unasked.short.filter(|_| is_paced && !has_got).map(|(_, bytes)| bytes);
+        let short_bytes = short_bytes.or(before);
         session.unasked.short = short_bytes.map(|bytes| (since, bytes));
         if short_bytes.is_some() {
             session.core.narrow_window();
@@ -206,12 +239,22 @@ impl Reactor {
         let bytes = session.core.bytes_to_solicit(id, length) as usize;
         // Without a connection it is asked for when it has one, and counts nowhere.
         let mut link = cid.and_then(|cid| session.links.iter_mut().find(|link| link.cid == cid));
-        if let Some(link) = &mut link
-            && link.asked_bytes >= ASKED_BYTES_MAX
-            && let Some(connection) = self.connections.get(link.token.index)
-            && link.way.is_short(&connection.socket, now)
+        let token = link.as_ref().map(|link| link.token);
+        let mut connection = token.and_then(|token| self.connections.get_mut(token.index));
+        if let (Some(link), Some(connection)) = (&mut link, &mut connection)
+            && link.asked_bytes > 0
         {
-            return Turn::NoPlace;
+            if link.asked_bytes >= ASKED_BYTES_MAX && link.way.is_short(&connection.socket, now) {
+                return Turn::NoPlace;
+            }
+            if !link.way.is_long(&connection.socket, now) {
+                connection.pace = None;
+            } else if connection.pace.is_none() {
+                connection.pace = Some(Box::default());
+            }
+            if let Some(due) = connection.pace.as_ref().and_then(|pace| pace.wait_until(now)) {
+                return Turn::NotBefore(due);
+            }
         }
         let needed = length.min(expected) as usize;
         let present = context.data_out.as_ref().map_or(0, |buffer| buffer.len());
@@ -237,6 +280,9 @@ impl Reactor {
             context.data_out = Some(larger);
         }
         context.is_unasked = false;
+        if let Some(pace) = connection.and_then(|connection| connection.pace.as_mut()) {
+            pace.asked(bytes.min(session.core.solicited_at_once() as usize), now);
+        }
         if let Some(link) = link {
             link.asked_bytes += bytes;
             context.asked = Some(Asked { cid: link.cid, bytes, at: now });
@@ -259,6 +305,28 @@ impl Reactor {
         }
         if let (Some(command), Some(attachment)) = (&mut context.command, &session.attachment) {
             command.collects(&attachment.nexus);
+        }
+    }
+
+    fn look_again(&mut self, index: usize, due: Duration) {
+        let Some(session) = self.sessions.get_mut(index) else { return };
+        let Paced { sessions, due: first } = &mut self.paced;
+        *first = if sessions.is_empty() { due } else { due.min(*first) };
+        if !std::mem::replace(&mut session.unasked.is_paced, true) {
+            sessions.push((index, session.place));
+        }
+    }
+
+    /// Asks for the data that it is time for now.
+    pub(super) fn ask_at_their_pace(&mut self) {
+        if self.paced.sessions.is_empty() || self.now < self.paced.due {
+            return;
+        }
+        for (index, place) in std::mem::take(&mut self.paced.sessions) {
+            let session = self.sessions.get_mut(index).filter(|session| session.place == place);
+            let Some(session) = session else { continue };
+            (session.unasked.is_paced, session.unasked.is_news) = (false, true);
+            self.run_session(index);
         }
     }
 
