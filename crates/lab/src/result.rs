@@ -204,6 +204,28 @@ impl fmt::Display for Negotiated {
     }
 }
 
+#[cfg(test)]
+impl Negotiated {
+    /// Something to differ from: unasked data of up to 64 KiB, one connection.
+    pub(crate) const fn of_tests() -> Self {
+        Self {
+            initial_r2t: false,
+            immediate_data: true,
+            first_burst_length: 64 << 10,
+            max_burst_length: 64 << 10,
+            max_outstanding_r2t: 1,
+            max_connections: 1,
+            error_recovery_level: 0,
+            max_recv_data_segment_length: 8192,
+            target_max_recv_data_segment_length: 8192,
+            header_digest: false,
+            data_digest: false,
+            connections: 1,
+            idle_round_trip_us: None,
+        }
+    }
+}
+
 impl Negotiated {
     /// The same but for the time that a command takes.
     pub(crate) fn is_like(&self, other: &Self) -> bool {

@@ -30,7 +30,7 @@ impl Negotiated {
         }
     }
 
-    /// The least time of a command without data; zero where nobody has looked.
+    /// The median time of a command without data; zero where nobody has looked.
     #[must_use]
     pub fn idle_round_trip(&self) -> Duration {
         let seconds = self.idle_round_trip_us.unwrap_or_default() / 1e6;

@@ -166,19 +166,12 @@ mod tests {
 
     fn measured(alone: f64, together: Option<f64>, out_of_order: u64) -> MeasuredPath {
         let negotiated = Negotiated {
-            initial_r2t: false,
-            immediate_data: true,
             first_burst_length: 262_144,
             max_burst_length: 262_144,
-            max_outstanding_r2t: 1,
-            max_connections: 1,
-            error_recovery_level: 0,
             max_recv_data_segment_length: 262_144,
             target_max_recv_data_segment_length: 262_144,
-            header_digest: false,
-            data_digest: false,
-            connections: 1,
             idle_round_trip_us: Some(50_000.0),
+            ..Negotiated::of_tests()
         };
         MeasuredPath {
             negotiated,

@@ -282,21 +282,7 @@ mod tests {
         let mut cells = cells.filter(|cell| wanted.iter().all(|pair| has(cell, pair)));
         let aimed = Aimed { cell: cells.next().expect("a cell"), peer: None };
         let run = |idle_round_trip_us| {
-            let negotiated = Negotiated {
-                initial_r2t: false,
-                immediate_data: true,
-                first_burst_length: 65536,
-                max_burst_length: 65536,
-                max_outstanding_r2t: 1,
-                max_connections: 1,
-                error_recovery_level: 0,
-                max_recv_data_segment_length: 8192,
-                target_max_recv_data_segment_length: 8192,
-                header_digest: false,
-                data_digest: false,
-                connections: 1,
-                idle_round_trip_us,
-            };
+            let negotiated = Negotiated { idle_round_trip_us, ..Negotiated::of_tests() };
             Run { negotiated: Some(negotiated), ..Run::of(9.0, None) }
         };
         let runs = Vec::from([Some(9000.0), Some(2200.0), Some(2100.0), None].map(run));

@@ -152,21 +152,7 @@ mod tests {
             let workload = Workload { sizes, read, random: Percent::ZERO, spread: Spread::Uniform };
             DiskProbe::new(workload, 1, Metric::MegabytesPerSecond)
         };
-        let unasked = Negotiated {
-            initial_r2t: false,
-            immediate_data: true,
-            first_burst_length: 64 << 10,
-            max_burst_length: 64 << 10,
-            max_outstanding_r2t: 1,
-            max_connections: 1,
-            error_recovery_level: 0,
-            max_recv_data_segment_length: 8192,
-            target_max_recv_data_segment_length: 8192,
-            header_digest: false,
-            data_digest: false,
-            connections: 1,
-            idle_round_trip_us: None,
-        };
+        let unasked = Negotiated::of_tests();
         let link: Link = "oc3-50".parse().expect("a link");
         let count = |probe: &DiskProbe, agreed: &Negotiated| {
             round_trips(Driven { link: &link, congestion_control: "reno" }, probe, agreed)
