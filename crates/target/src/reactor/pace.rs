@@ -58,7 +58,7 @@ struct Sample {
 }
 
 impl Pace {
-    /// So many bytes came that had been asked for, of `asked_bytes` on their connection.
+    /// So many bytes of Data-Out came on a connection on which `asked_bytes` had been asked for and had not come.
     pub(super) fn came(&mut self, bytes: usize, asked_bytes: usize, now: Duration) {
         if asked_bytes < ASKED_BYTES_MIN {
             return;

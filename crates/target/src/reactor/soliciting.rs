@@ -240,7 +240,9 @@ impl Reactor {
         // Without a connection it is asked for when it has one, and counts nowhere.
         let mut link = cid.and_then(|cid| session.links.iter_mut().find(|link| link.cid == cid));
         let token = link.as_ref().map(|link| link.token);
-        let mut connection = token.and_then(|token| self.connections.get_mut(token.index));
+        let mut connection = token.and_then(|token| {
+            self.connections.get_mut(token.index).filter(|connection| connection.token == token)
+        });
         if let (Some(link), Some(connection)) = (&mut link, &mut connection)
             && link.asked_bytes > 0
         {
