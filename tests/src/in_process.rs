@@ -210,6 +210,15 @@ impl InProcess {
         self.handle.buffer_bytes_in_use()
     }
 
+    /// Waits until every data buffer has been given back. That is somewhat after the initiator has its answer: what was sent is given
+    /// back by the reactor's next steps.
+    ///
+    /// # Panics
+    /// They are not within [`LIMIT`].
+    pub fn wait_for_its_buffers(&self) {
+        wait_until("all buffers are given back", || self.buffer_bytes_in_use() == 0);
+    }
+
     /// Begins to drain.
     pub fn drain(&self) {
         self.handle.drain();

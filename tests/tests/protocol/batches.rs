@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lunette_tests::in_process::{InProcess, wait_until};
+use lunette_tests::in_process::InProcess;
 use lunette_tests::initiator::LoginOptions;
 use lunette_tests::random::{Random, fresh_seed};
 use lunette_tests::raw::{BLOCK_BYTES, Raw, read, write};
@@ -182,6 +182,6 @@ fn whatever_comes_together_is_answered_one_by_one() {
             batch.run(&what);
         }
         expect_on_disk(&mut session, 0, &disk);
-        wait_until("what was sent is given back", || target.buffer_bytes_in_use() == 0);
+        target.wait_for_its_buffers();
     }
 }

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use lunette_block::OperationKind;
 use lunette_block::fault::{Effect, Errno, Rule, When};
-use lunette_tests::in_process::{InProcess, wait_until};
+use lunette_tests::in_process::InProcess;
 use lunette_tests::initiator::{LoginOptions, cdb};
 use lunette_tests::raw::{BLOCK_BYTES, Raw, plain, read, write};
 use lunette_tests::reservations::{Action, persistent_reserve_out};
@@ -135,7 +135,7 @@ fn what_has_come_is_there_before_the_rest() {
     writing.connection().send_bytes(&rest).expect("sent");
     writing.good(tag).expect("a write");
     expect_on_disk(&mut writing, 0, &[0xaa; LENGTH]);
-    wait_until("all buffers are back", || target.buffer_bytes_in_use() == 0);
+    target.wait_for_its_buffers();
 }
 
 /// SAM-5, 7.2: when an abort has been answered, nothing more of the task reaches the medium.
@@ -153,7 +153,7 @@ fn what_comes_after_an_abort_goes_nowhere() {
     assert_eq!(target.faults(0).calls(OperationKind::Write), calls);
     expect_attention(&mut other, 0, BUS_DEVICE_RESET);
     assert!((1..=HALF).contains(&stored_bytes(&mut other, 0xaa)));
-    wait_until("all buffers are back", || target.buffer_bytes_in_use() == 0);
+    target.wait_for_its_buffers();
 }
 
 /// SAM-5, 8.6: a write that an ORDERED command waits for goes on, and ends before it begins.
@@ -229,7 +229,7 @@ fn what_comes_after_a_reservation_goes_nowhere() {
     writing.connection().send_bytes(&rest).expect("sent");
     assert_eq!(writing.ending(tag).expect("an answer").status, RESERVATION_CONFLICT);
     assert!((1..=HALF).contains(&stored_bytes(&mut holder, 0xcc)));
-    wait_until("all buffers are back", || target.buffer_bytes_in_use() == 0);
+    target.wait_for_its_buffers();
 }
 
 /// SBC-3, COMPARE AND WRITE: nothing comes between its comparison and its write, and no half of another write is before it and the other behind it.
@@ -263,7 +263,7 @@ fn who_is_alone_at_the_medium_is_in_the_middle_of_no_write() {
     writing.connection().send_bytes(rest).expect("sent");
     writing.good(tag).expect("the second try");
     expect_on_disk(&mut writing, 0, &[0xaa; LENGTH]);
-    wait_until("all buffers are back", || target.buffer_bytes_in_use() == 0);
+    target.wait_for_its_buffers();
 }
 
 /// SBC-3, error reporting: what has failed to keep data takes no more, and all of a write may be there before it ends. What ends it is
@@ -288,6 +288,6 @@ fn a_volume_that_has_faulted_ends_no_write_with_good() {
         writing.send(&InitiatorPdu::ScsiDataOut(pdu), &vec![0xaa; LENGTH - sent]).expect("sent");
         let ending = writing.ending(tag).expect("an answer");
         assert_eq!((ending.status, ending.codes()), (CHECK_CONDITION, PERIPHERAL_DEVICE_WRITE_FAULT));
-        wait_until("all buffers are back", || target.buffer_bytes_in_use() == 0);
+        target.wait_for_its_buffers();
     }
 }

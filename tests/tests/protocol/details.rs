@@ -130,7 +130,7 @@ fn immediate_commands_of_a_failed_connection_end() {
     // The next session of this identity begins when the last command of the old one has gone (6.3.5).
     target.faults(0).clear();
     login.join().expect("a thread").expect("a login");
-    assert_eq!(target.buffer_bytes_in_use(), 0);
+    target.wait_for_its_buffers();
 }
 
 /// 11.1: padding is zero, which the tests' connection checks of every PDU; here are data segments of each length.

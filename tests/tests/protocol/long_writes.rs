@@ -3,7 +3,7 @@
 
 use lunette_block::OperationKind;
 use lunette_target::config::Reactors;
-use lunette_tests::in_process::{InProcess, wait_until};
+use lunette_tests::in_process::InProcess;
 use lunette_tests::raw::{Raw, write};
 
 use crate::DISK;
@@ -57,7 +57,7 @@ fn a_long_write_is_copied_in_pieces_while_others_are_there() {
     ping(&mut other, 1);
     assert_eq!(calls_of_a_write(&target, &mut session, &pattern(2)), PIECES);
     expect_read(&mut other, &pattern(2));
-    assert_eq!(target.buffer_bytes_in_use(), 0);
+    target.wait_for_its_buffers();
 }
 
 /// SBC-3, WRITE: without a write cache the data is on the medium when the command ends.
@@ -84,7 +84,7 @@ fn a_session_may_be_lost_while_its_write_is_copied() {
         session.answer_r2t(&r2t, &pattern(round), 64 << 10).expect("sent");
         session = log_in(&target, 1);
     }
-    wait_until("nothing is left of them", || target.buffer_bytes_in_use() == 0);
+    target.wait_for_its_buffers();
     calls_of_a_write(&target, &mut session, &pattern(99));
     expect_read(&mut other, &pattern(99));
 }

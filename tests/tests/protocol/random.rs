@@ -17,7 +17,7 @@ use std::time::Duration;
 use lunette_block::OperationKind;
 use lunette_block::fault::{Effect, Errno, Rule, When};
 use lunette_cases::{Config, cases};
-use lunette_tests::in_process::{InProcess, wait_until};
+use lunette_tests::in_process::InProcess;
 use lunette_tests::random::Random;
 use lunette_wire::initiator::TaskManagementFunction as Function;
 use proptest::prelude::*;
@@ -184,7 +184,7 @@ impl World {
         // A session that may recover would wait for its initiator.
         self.hosts.iter_mut().for_each(Host::log_out);
         drop(self.hosts);
-        wait_until("all buffers are given back", || self.target.buffer_bytes_in_use() == 0);
+        self.target.wait_for_its_buffers();
     }
 }
 

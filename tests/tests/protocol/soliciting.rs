@@ -88,7 +88,7 @@ fn who_waits_to_be_asked_can_be_aborted_and_keeps_nobody_waiting() {
     session.good(tags[0]).expect("a write");
     let reset = other.manage(TaskManagementFunction::LogicalUnitReset, 0).expect("sent");
     assert_eq!(other.managed(reset).expect("an answer"), COMPLETE);
-    wait_until("nothing is left of them", || target.buffer_bytes_in_use() == 0);
+    target.wait_for_its_buffers();
     let ending = session.test_unit_ready(0).expect("an answer");
     assert_eq!(ending.codes(), BUS_DEVICE_RESET);
     // The places of what was reset are free.
@@ -127,7 +127,7 @@ fn a_session_that_ends_leaves_nothing_of_those_who_wait() {
     let in_use = || target.buffer_bytes_in_use();
     wait_until("two are asked for", || in_use() == 2 * LENGTH);
     drop(session);
-    wait_until("nothing is left", || in_use() == 0);
+    target.wait_for_its_buffers();
     drop(other);
 }
 

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use lunette_cases::{Config, cases};
-use lunette_tests::in_process::{InProcess, wait_until};
+use lunette_tests::in_process::InProcess;
 use lunette_tests::random::Random;
 use lunette_tests::raw::{BLOCK_BYTES, Raw, read, write};
 use lunette_wire::initiator::{NopOut, ScsiCommand, TaskAttribute, TaskManagementFunction as Function};
@@ -304,7 +304,7 @@ impl World {
             assert_eq!(link.max_cmd_sn(), next.plus(127), "the window has leaked");
         }
         drop(self.hosts);
-        wait_until("all buffers are given back", || self.target.buffer_bytes_in_use() == 0);
+        self.target.wait_for_its_buffers();
     }
 }
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::thread;
 use std::time::Duration;
 
-use lunette_tests::in_process::{InProcess, wait_until};
+use lunette_tests::in_process::InProcess;
 use lunette_tests::initiator::LoginOptions;
 use lunette_tests::random::{Random, fresh_seed};
 use lunette_tests::raw::{BLOCK_BYTES, Raw};
@@ -42,7 +42,7 @@ fn any_parts_make_the_same_disk() {
             }
             expect_all(session.on(0), &model, block_bytes);
         }
-        wait_until("all buffers are back", || target.buffer_bytes_in_use() == 0);
+        target.wait_for_its_buffers();
     }
 }
 

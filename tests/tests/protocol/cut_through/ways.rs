@@ -29,7 +29,7 @@ fn immediate_data_is_stored_when_its_command_begins() {
             writing.answer_r2t(&r2t, &vec![0xdd; length], LENGTH).expect("sent");
             writing.good(tag).expect("a write");
             expect_on_disk(&mut writing, 0, &vec![0xdd; length]);
-            wait_until("all buffers are back", || target.buffer_bytes_in_use() == 0);
+            target.wait_for_its_buffers();
         }
     }
 }
@@ -55,7 +55,7 @@ fn data_that_comes_unasked_is_there_before_the_rest_is_asked_for() {
         writing.answer_r2t(&r2t, &[0xaa; 2 * LENGTH], LENGTH).expect("sent");
         writing.good(tag).expect("a write");
         expect_on_disk(&mut writing, 0, &[0xaa; 2 * LENGTH]);
-        wait_until("all buffers are back", || target.buffer_bytes_in_use() == 0);
+        target.wait_for_its_buffers();
     }
 }
 
@@ -92,7 +92,7 @@ fn data_with_digests_is_there_before_the_last_segment() {
         writing.connection().send_bytes(&last).expect("sent");
         writing.good(tag).expect("a write");
         expect_on_disk(&mut writing, 0, &[0xaa; LENGTH]);
-        wait_until("all buffers are back", || target.buffer_bytes_in_use() == 0);
+        target.wait_for_its_buffers();
     }
 }
 
@@ -117,7 +117,7 @@ fn only_the_beginning_is_there_before_the_rest() {
             }
             writing.good(tag).expect("a write");
             expect_on_disk(&mut writing, 0, &[0xaa; LENGTH]);
-            wait_until("all buffers are back", || target.buffer_bytes_in_use() == 0);
+            target.wait_for_its_buffers();
         }
     }
 }
@@ -168,5 +168,5 @@ fn every_connection_has_a_write_under_way() {
         link.good(tag).expect("a write");
         assert_eq!(stored_of(&all, &mut other, byte), LENGTH);
     }
-    wait_until("all buffers are back", || target.buffer_bytes_in_use() == 0);
+    target.wait_for_its_buffers();
 }
