@@ -59,12 +59,30 @@ impl Host {
     }
 }
 
-/// Time of all processors since the start, in the kernel's ticks: idle, and all of it (proc(5), /proc/stat).
+/// Time of all processors since the start, in the kernel's ticks: idle, stolen by other guests of the same host, and all of it (proc(5), /proc/stat).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProcessorTime {
     idle: u64,
+    stolen: u64,
     all: u64,
     processors: usize,
+}
+
+/// What this machine's processors did between two moments.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Shares {
+    /// The share of all processors that nobody used, 0 to 1; 1 where no time has passed or the system does not tell.
+    pub(crate) idle: f64,
+    /// The share of all processors that this machine wanted and its host gave to others, 0 to 1. 0 where nothing is known of that.
+    pub(crate) stolen: f64,
+    /// How many processors were at work on average, for whomever; 0 where the system does not tell.
+    pub(crate) at_work: f64,
+}
+
+impl Default for Shares {
+    fn default() -> Self {
+        Self { idle: 1.0, stolen: 0.0, at_work: 0.0 }
+    }
 }
 
 impl ProcessorTime {
@@ -82,18 +100,21 @@ impl ProcessorTime {
             line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|next: char| next.is_ascii_digit()))
         };
         let processors = text.lines().filter(is_one).count();
-        Some(Self { processors, idle, all: ticks.iter().fold(0, |sum, ticks| sum.saturating_add(*ticks)) })
+        let stolen = ticks.get(7).copied().unwrap_or_default();
+        let all = ticks.iter().fold(0_u64, |sum, ticks| sum.saturating_add(*ticks));
+        Some(Self { processors, idle, stolen, all })
     }
 
-    /// The share that was idle since then, 0 to 1; 1 where no time has passed.
-    pub(crate) fn idle_since(self, before: Self) -> f64 {
+    /// What there was since then.
+    pub(crate) fn since(self, before: Self) -> Shares {
         let all = self.all.saturating_sub(before.all);
-        if all == 0 { 1.0 } else { self.idle.saturating_sub(before.idle) as f64 / all as f64 }
-    }
-
-    /// How many processors were at work since then on average, for whomever.
-    pub(crate) fn at_work_since(self, before: Self) -> f64 {
-        (1.0 - self.idle_since(before)) * self.processors as f64
+        if all == 0 {
+            return Shares::default();
+        }
+        let share = |now: u64, before: u64| now.saturating_sub(before) as f64 / all as f64;
+        let idle = share(self.idle, before.idle);
+        let at_work = (1.0 - idle) * self.processors as f64;
+        Shares { idle, stolen: share(self.stolen, before.stolen), at_work }
     }
 }
 
@@ -146,13 +167,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn idle_time_is_a_share() {
-        let before = ProcessorTime::read("cpu  10 0 10 80 0 0 0 0 5 5\ncpu0 1").unwrap();
+    fn times_are_shares_of_all() {
+        let before = ProcessorTime::read("cpu  10 0 10 80 0 0 0 3 5 5\ncpu0 1").unwrap();
         let after =
-            ProcessorTime::read("cpu  40 0 20 120 20 0 0 0 50 50\ncpu0 1 2\ncpu1 3\ncpufreq 4\n").unwrap();
-        assert!((after.idle_since(before) - 0.6).abs() < 1e-9);
-        assert!((after.at_work_since(before) - 0.8).abs() < 1e-9, "0.4 of each of two");
-        assert!((before.idle_since(before) - 1.0).abs() < 1e-9);
+            ProcessorTime::read("cpu  35 0 20 120 20 0 0 8 50 50\ncpu0 1 2\ncpu1 3\ncpufreq 4\n").unwrap();
+        let Shares { idle, stolen, at_work } = after.since(before);
+        assert!((idle - 0.6).abs() < 1e-9 && (stolen - 0.05).abs() < 1e-9, "{idle} {stolen}");
+        assert!((at_work - 0.8).abs() < 1e-9, "0.4 of each of two");
+        assert_eq!(before.since(before), Shares { idle: 1.0, stolen: 0.0, at_work: 0.0 });
+        let old = ProcessorTime::read("cpu  10 0 10 80 0 0 0\ncpu0 1").expect("a kernel before 2.6.11");
+        assert_eq!(after.since(old).stolen, 8.0 / 103.0);
         for text in ["", "cpu", "cpu 1 2 3", "intr 1 2 3 4 5"] {
             assert!(ProcessorTime::read(text).is_none(), "{text}");
         }

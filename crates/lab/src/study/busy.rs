@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::param::clock_ticks_per_second;
 
-use crate::host::ProcessorTime;
+use crate::host::{ProcessorTime, Shares};
 
 /// How often is looked: seldom enough that nobody notices.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -37,8 +37,8 @@ pub(crate) struct Busy {
 pub(crate) struct Watched {
     /// How busy threads were; nothing where the system does not tell, or it was too short.
     pub(crate) busy: Option<Busy>,
-    /// The share of all processors that nobody used, and how many were at work on average.
-    pub(crate) processors: Option<(f64, f64)>,
+    /// What all processors did.
+    pub(crate) shares: Shares,
 }
 
 /// Does something, and tells how busy threads and processors were meanwhile, from the moment on in which it is measured until it is no longer.
@@ -79,8 +79,8 @@ fn watch(is_measured: &(dyn Fn() -> bool + Sync), ended: &Receiver<()>) -> Watch
     }
     let now = ProcessorTime::now();
     seen.add_all(begun.elapsed());
-    let processors = before.zip(now).map(|(before, now)| (now.idle_since(before), now.at_work_since(before)));
-    Watched { busy: seen.busiest(begun.elapsed()), processors }
+    let shares = before.zip(now).map(|(before, now)| now.since(before)).unwrap_or_default();
+    Watched { busy: seen.busiest(begun.elapsed()), shares }
 }
 
 /// Processor time of a thread.
@@ -260,8 +260,8 @@ mod tests {
         let busy = seen.busy.expect("a share");
         // Others may have had the processor, but not all the time.
         assert!(busy.busiest > 0.05 && busy.loaded >= busy.busiest, "{busy:?}");
-        let (idle, at_work) = seen.processors.expect("processors");
-        assert!((0.0..=1.0).contains(&idle) && at_work >= 0.0, "{seen:?}");
+        let Shares { idle, stolen, at_work } = seen.shares;
+        assert!((0.0..1.0).contains(&idle) && (0.0..1.0).contains(&stolen) && at_work > 0.0, "{seen:?}");
     }
 
     /// In a process of its own, since the other tests have threads that are busy.

@@ -5,11 +5,12 @@ use std::time::Duration;
 use lunette_link::Link;
 use lunette_workload::model::Limit;
 
+use super::collected::Collected;
 use super::judgement::UNEXPLAINED;
 use super::peer::Peer;
 use super::probe::{self, Run};
 use super::result::{CellResult, Further, StudyResult};
-use super::runner::{Collected, Laboratory};
+use super::runner::Laboratory;
 use super::selection::Aimed;
 use super::statistics::{deviation, mean, median};
 use super::times::Times;
@@ -122,8 +123,9 @@ fn result(
     let middle = |of: &dyn Fn(&Run) -> f64| median(runs.iter().map(of).collect()).unwrap_or_default();
     let round_trips = middle(&|run| run.round_trips);
     let (idle, processor, busiest) =
-        (middle(&|run| run.idle), middle(&|run| run.processor), middle(&|run| run.busy.busiest));
-    let (loaded, processors) = (middle(&|run| run.busy.loaded), middle(&|run| run.processors));
+        (middle(&|run| run.shares.idle), middle(&|run| run.processor), middle(&|run| run.busy.busiest));
+    let (loaded, processors) = (middle(&|run| run.busy.loaded), middle(&|run| run.shares.at_work));
+    let stolen = middle(&|run| run.shares.stolen);
     let together = middle(&|run| run.busy.together);
     // Far fewer of both than a double counts.
     let late_us = middle(&|run| run.keeping.lateness_median.as_micros() as f64) as u64;
@@ -173,6 +175,7 @@ fn result(
         loaded,
         together,
         processors,
+        stolen,
         late_us,
         overrun,
         lost,

@@ -212,8 +212,7 @@ impl CellResult {
         // What a byte costs both ends is in the model already; of many commands together it is less for each.
         let known_s = if turn.commands == 1 { turn.at_ends.as_secs_f64() } else { 0.0 };
         let beyond_s = (each_s - known_s).max(0.0);
-        let processors = (self.processors / (1.0 - self.idle)).round().max(1.0);
-        let shared_s = beyond_s / processors;
+        let shared_s = beyond_s / self.all_processors();
         let least_s = turn.round_trip.as_secs_f64() * turn.round_trips + turn.at_ends.as_secs_f64();
         let (alone_s, line_s) = if limit == Limit::Link && turn.commands > 1 {
             (least_s, turn_s / commands)
@@ -243,12 +242,35 @@ impl CellResult {
         })
     }
 
+    /// What is left of what the model expects where commands wait for round trips, and in each of them for a processor that the host had given to others:
+    /// at least that, for some of it was while nobody waited. Nothing where that explains nothing.
+    fn stolen(&self, limit: Limit, model: f64) -> Option<String> {
+        if limit != Limit::Window || self.stolen <= 0.0 {
+            return None;
+        }
+        let kept = 1.0 - self.stolen * self.all_processors();
+        let left = if self.unit == "ms" { model / kept } else { model * kept };
+        (kept > 0.0 && self.reaches(left)).then(|| {
+            format!(
+                "the host had given {:.1} % of the processors to others, which leaves {} of what the model expects where all of that was waited for",
+                self.stolen * 100.0,
+                figure_text(left)
+            )
+        })
+    }
+
+    /// How many processors this machine has; at least one.
+    fn all_processors(&self) -> f64 {
+        if self.idle < 1.0 { (self.processors / (1.0 - self.idle)).round().max(1.0) } else { 1.0 }
+    }
+
     /// What of this machine was too slow for what the model expects, if anything was.
     fn too_slow(&self, limit: Limit, model: f64, turn: Option<&CommandTurn>) -> Option<String> {
         let mut reasons = self.busy();
         if self.overrun > 0 {
             reasons.push(format!("{} packets were lost here and not on the link", self.overrun));
         }
+        reasons.extend(self.stolen(limit, model));
         let late = self.late_us as f64 / 1e6;
         reasons.extend(turn.and_then(|turn| self.worked(limit, model, turn)));
         if let Some(turn) = turn.filter(|_| self.late_us > 0) {
@@ -285,6 +307,27 @@ mod tests {
 
     fn cell(measured: f64, unit: &str) -> CellResult {
         CellResult { model: Some(100.0), idle: 0.5, ..CellResult::of(vec![measured], measured, unit) }
+    }
+
+    #[test]
+    fn what_the_host_gave_to_others_is_missing_where_commands_wait() {
+        // A tenth of two processors is a fifth of the time of who waits for one of them.
+        let stolen = |measured, unit, limit| {
+            let mut cell = CellResult { stolen: 0.1, processors: 1.0, ..cell(measured, unit) };
+            cell.judge(Some(limit), None, None);
+            (cell.limit, cell.machine.unwrap_or_default())
+        };
+        let (limit, told) = stolen(77.0, "MB/s", Limit::Window);
+        assert!(
+            limit == "machine" && told.contains("10.0 % of the processors") && told.contains("80"),
+            "{told}"
+        );
+        assert_eq!(stolen(124.0, "ms", Limit::Window).0, "machine");
+        for (measured, unit, limit) in
+            [(75.0, "MB/s", Limit::Window), (135.0, "ms", Limit::Window), (90.0, "MB/s", Limit::Link)]
+        {
+            assert_eq!(stolen(measured, unit, limit).0, UNEXPLAINED, "{measured} {unit}");
+        }
     }
 
     #[test]

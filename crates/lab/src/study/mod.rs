@@ -4,6 +4,7 @@
 //! carries cells out knows no study, so that another one is one more small file.
 
 mod busy;
+mod collected;
 mod conclusion;
 mod dalgic;
 mod disaster;

@@ -112,6 +112,9 @@ pub struct CellResult {
     /// How many processors were at work on average, for whomever. 0 where the system does not tell.
     #[serde(default)]
     pub processors: f64,
+    /// The share of all processors that this machine wanted and its host gave to others. 0 where nothing is known of that.
+    #[serde(default)]
+    pub stolen: f64,
     /// How late packets were, there and back, by their medians, in microseconds.
     #[serde(default)]
     pub late_us: u64,
@@ -190,6 +193,7 @@ impl CellResult {
             loaded: 0.0,
             together: 0.0,
             processors: 0.0,
+            stolen: 0.0,
             late_us: 0,
             overrun: 0,
             lost: 0,

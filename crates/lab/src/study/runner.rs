@@ -1,22 +1,24 @@
 //! A study is run: link by link, each cell as often as it takes, the runs of a link's cells interleaved.
 
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::env;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Instant;
 
 use lunette_link::Link;
 use lunette_wan::isolate_mounts;
 
+use super::collected::Collected;
 use super::peer::Peer;
-use super::probe::{self, Duty, Kept, Place, Probe, Run};
-use super::result::{LinkFacts, StudyResult};
+use super::probe::{self, Duty, Kept, Place, Probe};
+use super::result::StudyResult;
 use super::selection::{Aimed, divided, order};
 use super::setting::{self, Ends, Key, Setting};
 use super::site::Site;
-use super::versions::{self, Identity};
+use super::versions;
 use super::{Cell, Study, expected, guest, scratch};
 use crate::{Host, LabError};
 
@@ -74,14 +76,6 @@ pub struct Told<'a> {
     pub of: usize,
     /// The parameters of the cell that was measured last.
     pub parameters: &'a [(&'static str, String)],
-}
-
-/// What is collected over a study.
-pub(super) struct Collected {
-    pub(super) runs: Vec<Vec<Run>>,
-    pub(super) links: BTreeMap<String, LinkFacts>,
-    pub(super) targets: BTreeMap<String, Identity>,
-    done: usize,
 }
 
 impl Laboratory<'_> {
@@ -167,12 +161,7 @@ impl Laboratory<'_> {
         if cells.is_empty() {
             return Err(LabError::Needs(lacking.join("; ")));
         }
-        let mut collected = Collected {
-            runs: cells.iter().map(|_| Vec::new()).collect(),
-            links: BTreeMap::new(),
-            targets: BTreeMap::new(),
-            done: 0,
-        };
+        let mut collected = Collected::of(cells.len());
         let mut links: Vec<Option<&str>> = Vec::new();
         for link in cells.iter().map(Aimed::link) {
             if !links.contains(&link) {
@@ -185,7 +174,9 @@ impl Laboratory<'_> {
             let joined = thread::scope(|scope| scope.spawn(group).join());
             joined.unwrap_or(Err(LabError::Panicked))?;
         }
+        let told_of_again = collected.told_of_again().unwrap_or_default();
         let mut result = self.conclude(study, host, &cells, collected);
+        result.differs += &told_of_again;
         if !self.set.is_empty() {
             result.differs += &format!(" For all cells over a link is set: {}.", setting::text(self.set));
         }
@@ -295,29 +286,38 @@ impl Laboratory<'_> {
         let (image, kept) = (OnceCell::new(), Kept::default());
         let all_runs = cells.iter().map(|aimed| self.runs(&aimed.cell)).sum();
         let turns = cells.iter().filter(own).map(|aimed| self.runs(&aimed.cell)).max().unwrap_or_default();
+        let run = |at: usize, turn: usize| {
+            let Aimed { cell, peer } = &cells[at];
+            let seed = self.seed.wrapping_add(turn as u64);
+            let site = sites.iter().find(|site| site.0 == *peer).map(|site| &site.1);
+            let over = site.zip(described.as_ref().map(|described| &described.1));
+            let round_trip = over.map(|(_, link)| link.round_trip()).unwrap_or_default();
+            let duty = Duty::on(round_trip, cell.probe.to_grow(over.map(|over| over.1)), seed, self.is_quick);
+            let place =
+                Place { over, binary: self.binary, scratch: self.scratch, image: &image, kept: &kept };
+            probe::run_once(place, &cell.probe, duty)
+        };
+        let is_stopped = || self.stops.load(Ordering::Relaxed);
         for turn in 0..turns {
             for at in order(cells, turn) {
                 let aimed = &cells[at];
                 if !own(&aimed) || turn >= self.runs(&aimed.cell) {
                     continue;
                 }
-                let cell = &aimed.cell;
-                if self.stops.load(Ordering::Relaxed) {
+                if is_stopped() {
                     break;
                 }
-                let seed = self.seed.wrapping_add(turn as u64);
-                let site = sites.iter().find(|site| site.0 == aimed.peer).map(|site| &site.1);
-                let over = site.zip(described.as_ref().map(|described| &described.1));
-                let round_trip = over.map(|(_, link)| link.round_trip()).unwrap_or_default();
-                let duty =
-                    Duty::on(round_trip, cell.probe.to_grow(over.map(|over| over.1)), seed, self.is_quick);
-                let place =
-                    Place { over, binary: self.binary, scratch: self.scratch, image: &image, kept: &kept };
-                let run = probe::run_once(place, &cell.probe, duty);
-                collected.runs[at].push(run?);
-                collected.done += 1;
-                told(Told { done: collected.done, of: all_runs, parameters: &cell.parameters });
+                collected.runs[at].push(run(at, turn)?);
+                told(Told { done: collected.done(), of: all_runs, parameters: &aimed.cell.parameters });
             }
+        }
+        for (at, turn) in collected.to_do_again(cells, name) {
+            if is_stopped() || !collected.has_time() {
+                break;
+            }
+            let begun = Instant::now();
+            let again = run(at, turn)?;
+            collected.choose(at, turn, again, begun.elapsed());
         }
         if let Some((name, link)) = described {
             for (peer, site) in &sites {

@@ -27,7 +27,7 @@ use super::image::Image;
 use super::setting::{self, Key, Setting};
 use super::site::Site;
 use crate::bench::monitor::Phase;
-use crate::host::DiskTime;
+use crate::host::{DiskTime, Shares};
 use crate::{LabError, LatencyParts, Monitor, Negotiated, Times};
 
 pub(crate) use disk::{DiskProbe, Load};
@@ -303,6 +303,11 @@ impl Probe {
         matches!(self, Self::Disk(_) | Self::Transfer(_) | Self::Shared(SharedProbe { flows: 0, .. }))
     }
 
+    /// Whether its figure is of work that is done for this cell alone; what others share is not done again for one of them.
+    pub(crate) const fn is_of_its_own(&self) -> bool {
+        !matches!(self, Self::Files(_) | Self::Login(_))
+    }
+
     /// What this machine lacks for it; nothing if it lacks nothing.
     pub(crate) fn lacks(&self) -> Option<String> {
         match self {
@@ -376,10 +381,8 @@ pub(crate) struct Run {
     pub(crate) round_trips: f64,
     /// The share of one processor that this process had.
     pub(crate) processor: f64,
-    /// The share of all processors that nobody used meanwhile.
-    pub(crate) idle: f64,
-    /// How many processors were at work on average; 0 where the system does not tell.
-    pub(crate) processors: f64,
+    /// What all processors did meanwhile.
+    pub(crate) shares: Shares,
     /// How busy the threads were that carry the network, initiate or serve.
     pub(crate) busy: Busy,
     /// How the link was kept meanwhile.
@@ -409,8 +412,7 @@ impl Run {
             model,
             round_trips: 1.0,
             processor: 0.0,
-            idle: 1.0,
-            processors: 0.0,
+            shares: Shares::default(),
             busy: Busy::default(),
             keeping: Keeping::default(),
             times: None,
@@ -544,8 +546,8 @@ pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Ru
         (Probe::Files(files), _) => files::run(place, files, duty),
     })?;
     // What a run has looked at itself is in it already: a disk, while it was measured alone.
-    let Seen { idle, processors, busy, keeping, .. } = seen;
-    Ok(Run { idle, processors, busy, keeping, echo, ..run? })
+    let Seen { shares, busy, keeping, .. } = seen;
+    Ok(Run { shares, busy, keeping, echo, ..run? })
 }
 
 #[cfg(test)]

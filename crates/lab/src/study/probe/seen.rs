@@ -6,16 +6,14 @@ use lunette_wan::{Emulator, Keeping};
 
 use super::{Further, Place, disk_busy};
 use crate::LabError;
-use crate::host::DiskTime;
+use crate::host::{DiskTime, Shares};
 use crate::study::busy::{self, Busy};
 
 /// What was seen.
 #[derive(Debug, Clone)]
 pub(super) struct Seen {
-    /// The share of all processors that nobody used.
-    pub(super) idle: f64,
-    /// How many processors were at work on average; 0 where the system does not tell.
-    pub(super) processors: f64,
+    /// What all processors did.
+    pub(super) shares: Shares,
     /// How busy threads were; zeroes where the system does not tell.
     pub(super) busy: Busy,
     /// How the link was kept.
@@ -66,12 +64,11 @@ impl<'a> Observer<'a> {
         let marked = marked.transpose().map_err(&failed)?;
         let disk = DiskTime::now(self.scratch);
         let (done, watched) = busy::watched(is_measured, work);
-        let (idle, processors) = watched.processors.unwrap_or((1.0, 0.0));
         let busy = watched.busy.unwrap_or_default();
         let disk = disk_busy(self.scratch, disk);
         let keeping = marked.map(|(network, mark)| network.since(&mark)).transpose().map_err(&failed)?;
         let keeping = keeping.unwrap_or_default();
-        Ok((done, Seen { idle, processors, busy, keeping, disk }))
+        Ok((done, Seen { shares: watched.shares, busy, keeping, disk }))
     }
 }
 
@@ -120,7 +117,7 @@ mod tests {
         let ((), seen) = observer.watch(|| std::thread::sleep(Duration::from_millis(500))).expect("a look");
         assert!(seen.busy.busiest < 0.25, "{seen:?}");
         assert_eq!(seen.keeping, Keeping::default());
-        assert!((0.0..=1.0).contains(&seen.idle), "{seen:?}");
+        assert!((0.0..=1.0).contains(&seen.shares.idle), "{seen:?}");
         assert!(seen.disk.is_none_or(|disk| (0.0..=100.0).contains(&disk.measured)));
         // The children of a child are looked at, as those of a server behind a shell are.
         let children = format!("/proc/self/task/{}/children", rustix::thread::gettid().as_raw_nonzero());

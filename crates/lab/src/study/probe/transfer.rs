@@ -91,9 +91,9 @@ pub(super) fn run(place: Place<'_>, probe: &TransferProbe, echo: Option<Duration
         let _ = volume.close();
         told?
     };
-    let Seen { idle, processors, busy, keeping, disk } = seen;
+    let Seen { shares, busy, keeping, disk } = seen;
     let further = Vec::from_iter(disk);
-    Ok(Run { cached, negotiated, further, idle, processors, busy, keeping, ..Run::of(rate, model) })
+    Ok(Run { cached, negotiated, further, shares, busy, keeping, ..Run::of(rate, model) })
 }
 
 /// Carries one part after the other: at least one, at most as many as there are, and none more when that was enough. Answers 10^6 bytes per second,
@@ -195,7 +195,7 @@ mod tests {
         // There is no fourth one to be read.
         assert!(of(Kind::Read, 4, Duration::MAX).is_err() && of(Kind::Read, 4, Duration::ZERO).is_ok());
         let (rate, seen) = of(Kind::Read, 3, Duration::MAX).expect("three parts");
-        assert!(rate > 0.0 && (0.0..=1.0).contains(&seen.idle), "{rate} {seen:?}");
+        assert!(rate > 0.0 && (0.0..=1.0).contains(&seen.shares.idle), "{rate} {seen:?}");
         of(Kind::Write, 2, Duration::MAX).expect("two parts");
         let data = std::fs::read(&path).expect("a file");
         let written = data.chunks(1 << 20).map(|part| part.iter().any(|byte| *byte != 7));
