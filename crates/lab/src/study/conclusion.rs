@@ -151,7 +151,8 @@ fn result(
     }
     let at_rest = runs.iter().filter_map(|run| run.negotiated.as_ref()?.idle_round_trip_us);
     let at_rest = median(at_rest.collect()).and_then(|us| Duration::try_from_secs_f64(us / 1e6).ok());
-    let echo = runs.iter().find_map(|run| run.echo);
+    let echoes = runs.iter().filter_map(|run| run.echo).map(|time| time.as_secs_f64()).collect();
+    let echo = median(echoes).and_then(|time| Duration::try_from_secs_f64(time).ok());
     let negotiated = runs.into_iter().find_map(|run| run.negotiated).map(|agreed| {
         let known = agreements.iter().position(|known| known.is_like(&agreed));
         known.unwrap_or_else(|| {

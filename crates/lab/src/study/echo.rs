@@ -13,9 +13,37 @@ use crate::LabError;
 const PORT: u16 = 5007;
 /// For so long is it looked, and at least so often: as for the commands without data that stand beside it.
 const TIME: Duration = Duration::from_millis(50);
-const TRIES_MIN: usize = 5;
+const TRIES_MIN: usize = 3;
 /// Far longer than any link here takes, with losses.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a byte takes beside one run: before it, and behind it where its end leaves nothing on the link. How quickly this machine wakes who waits changes
+/// within seconds.
+#[derive(Clone, Copy)]
+pub(super) struct Echo<'a> {
+    site: &'a Site,
+    before: Option<Duration>,
+}
+
+impl<'a> Echo<'a> {
+    /// Before a run over this link.
+    ///
+    /// # Errors
+    /// There is no connection, or it ends.
+    pub(super) fn before(site: &'a Site) -> Result<Self, LabError> {
+        Ok(Self { site, before: site.echo_round_trip()? })
+    }
+
+    /// Of both times the mean, where the link is clear behind the run, and else what it was before. Nothing where a proxy stands for the network.
+    ///
+    /// # Errors
+    /// There is no connection, or it ends.
+    pub(super) fn behind(self, is_clear: bool) -> Result<Option<Duration>, LabError> {
+        let Some(before) = self.before.filter(|_| is_clear) else { return Ok(self.before) };
+        let behind = self.site.echo_round_trip()?;
+        Ok(Some(behind.map_or(before, |behind| (before + behind) / 2)))
+    }
+}
 
 /// The middle one of several round trips over a link on which nothing else is. Each end is a thread that waits in the kernel for the byte, so that being
 /// woken is part of it, as it is of everything that programs exchange.

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use lunette_initiator::{IscsiName, Lun, Options, Portal, Timing};
@@ -19,6 +19,7 @@ use super::peer::{self, Peer};
 use super::ready;
 use super::result::LinkFacts;
 use super::setting::Ends;
+use super::statistics::median;
 use crate::LabError;
 
 pub(crate) const TARGET: &str = "iqn.2026-11.io.lunette:lab";
@@ -52,8 +53,8 @@ pub(crate) struct Site {
     way: Way,
     /// What is set for every target of ours here, and for TCP at both ends.
     ends: Ends,
-    /// What a byte takes there and back, once somebody has asked for it.
-    echoed: OnceLock<Duration>,
+    /// What a byte took there and back, each time that somebody asked for it.
+    echoes: Mutex<Vec<Duration>>,
 }
 
 /// What is between the two ends.
@@ -90,7 +91,7 @@ impl Site {
             guest: OnceLock::new(),
             way: Way::Emulated(emulator),
             ends: ends.clone(),
-            echoed: OnceLock::new(),
+            echoes: Mutex::default(),
         })
     }
 
@@ -107,7 +108,7 @@ impl Site {
             guest: OnceLock::new(),
             way: Way::Proxied(proxy),
             ends: ends.clone(),
-            echoed: OnceLock::new(),
+            echoes: Mutex::default(),
         })
     }
 
@@ -161,7 +162,7 @@ impl Site {
             guest: OnceLock::new(),
             way: Way::Emulated(emulator),
             ends: ends.clone(),
-            echoed: OnceLock::new(),
+            echoes: Mutex::default(),
         })
     }
 
@@ -250,17 +251,21 @@ impl Site {
         name.map_err(LabError::system("the name of the congestion control"))
     }
 
-    /// What a byte takes there and back by plain TCP; nothing where a proxy stands for the network. It is measured for the first who asks, who is to see to
-    /// it that nothing else is on the link.
+    /// What a byte takes there and back by plain TCP now; nothing where a proxy stands for the network. Who asks is to see to it that nothing else is on
+    /// the link.
     pub(crate) fn echo_round_trip(&self) -> Result<Option<Duration>, LabError> {
         if self.is_proxied() {
             return Ok(None);
         }
-        if let Some(known) = self.echoed.get() {
-            return Ok(Some(*known));
-        }
         let measured = echo::round_trip(self)?;
-        Ok(Some(*self.echoed.get_or_init(|| measured)))
+        self.echoes.lock().unwrap_or_else(PoisonError::into_inner).push(measured);
+        Ok(Some(measured))
+    }
+
+    /// The middle one of all times that a byte took, in microseconds.
+    fn echo_us(&self) -> Option<f64> {
+        let echoes = self.echoes.lock().unwrap_or_else(PoisonError::into_inner);
+        median(echoes.iter().map(|time| time.as_secs_f64() * 1e6).collect())
     }
 
     /// How the link was kept.
@@ -281,7 +286,7 @@ impl Site {
             congestion_control: self.congestion_control()?,
             late_us: u64::try_from(late.as_micros()).unwrap_or(u64::MAX),
             overrun,
-            echo_us: self.echoed.get().map(|time| time.as_secs_f64() * 1e6),
+            echo_us: self.echo_us(),
             proxy: false,
             is_doubtful: overrun > 0 || late > LATE.max(link.round_trip() / 50),
         })

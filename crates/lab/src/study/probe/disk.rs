@@ -14,6 +14,7 @@ use super::{Design, Duty, Keys, Metric, Place, Run, both_units, disk_busy};
 use crate::bench::monitor::Phase;
 use crate::host::DiskTime;
 use crate::study::LatencyParts;
+use crate::study::echo::Echo;
 use crate::study::image::Image;
 use crate::study::recorded::Recorded;
 use crate::study::service::{self, Service};
@@ -255,13 +256,13 @@ fn cold_image(place: Place<'_>, duty: Duty) -> Result<(&Image, Option<f64>), Lab
     Ok((image, cached))
 }
 
-/// Runs it; the monitor tells how far it is. `echo` is what a byte takes there and back, if that is known.
+/// Runs it; the monitor tells how far it is. `echo` is what a byte takes there and back, if that is to be known.
 pub(super) fn run(
     place: Place<'_>,
     probe: &DiskProbe,
     duty: Duty,
     monitor: &Monitor,
-    echo: Option<Duration>,
+    echo: Option<Echo<'_>>,
 ) -> Result<Run, LabError> {
     let Some((site, link)) = place.over else { return local(probe, duty) };
     let mut cached = None;
@@ -312,6 +313,8 @@ pub(super) fn run(
     let carried = carried?;
     drop((service, recorded));
     let mut run = figure(&carried.measured, &carried.ending, probe.metric)?;
+    // One command is over soon.
+    let echo = echo.map(|echo| echo.behind(probe.depth == 1)).transpose()?.flatten();
     if let Some(agreed) = &carried.negotiated {
         let driven = Driven { link, congestion_control: &control };
         run.model = model::disk(driven, probe, agreed, echo);
@@ -320,7 +323,7 @@ pub(super) fn run(
     let parts = carried.measured.stages.told_apart.as_ref().map(LatencyParts::of);
     run.further.extend(further);
     run.further.extend(busy);
-    Ok(Run { negotiated: carried.negotiated, parts, cached, ..run })
+    Ok(Run { negotiated: carried.negotiated, parts, cached, echo, ..run })
 }
 
 /// Carries out a plan, with more time where this machine was so busy that nothing ended in it.

@@ -22,6 +22,7 @@ use lunette_workload::model::Limit;
 
 use super::Further;
 use super::busy::Busy;
+use super::echo::Echo;
 use super::guest;
 use super::image::Image;
 use super::setting::{self, Key, Setting};
@@ -400,7 +401,7 @@ pub(crate) struct Run {
     pub(crate) further: Vec<Further>,
     /// What sets the limit where there is no model, as far as only the run itself knows.
     pub(crate) limit: Option<&'static str>,
-    /// What a byte took there and back by plain TCP on the idle link, where it stands beside a command without data.
+    /// What a byte took there and back by plain TCP on the idle link before and behind it, where it stands beside a command without data.
     pub(crate) echo: Option<Duration>,
 }
 
@@ -523,9 +524,9 @@ pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Ru
         _ => {}
     }
     let echo = probe.is_beside_an_echo().then_some(place.over).flatten();
-    let echo = echo.map(|(site, _)| site.echo_round_trip()).transpose()?.flatten();
+    let echo = echo.map(|(site, _)| Echo::before(site)).transpose()?;
     if let Probe::Transfer(transfer) = probe {
-        return Ok(Run { echo, ..transfer::run(place, transfer, echo)? });
+        return transfer::run(place, transfer, echo);
     }
     let monitor = Monitor::default();
     let is_measured = || match probe {
@@ -547,7 +548,7 @@ pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Ru
     })?;
     // What a run has looked at itself is in it already: a disk, while it was measured alone.
     let Seen { shares, busy, keeping, .. } = seen;
-    Ok(Run { shares, busy, keeping, echo, ..run? })
+    Ok(Run { shares, busy, keeping, ..run? })
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use super::disk::{self, DiskProbe};
 use super::model::{self, Driven};
 use super::{Duty, Metric, Place, Run, tcp};
 use crate::bench::monitor::Phase;
+use crate::study::echo::Echo;
 use crate::{LabError, Monitor};
 
 /// From this share of its rate on, a link is full.
@@ -35,7 +36,7 @@ pub(super) fn run(
     probe: &SharedProbe,
     duty: Duty,
     monitor: &Monitor,
-    echo: Option<Duration>,
+    echo: Option<Echo<'_>>,
 ) -> Result<Run, LabError> {
     let Some((site, link)) = place.over else {
         return Err(LabError::Plan("without a network there is nothing to be shared".to_owned()));

@@ -12,6 +12,7 @@ use super::seen::{Observer, Seen};
 use super::{Metric, Place, Run};
 use crate::LabError;
 use crate::endpoint::{End, Endpoint, Local, Session, SessionDisk};
+use crate::study::echo::Echo;
 use crate::study::image::Image;
 use crate::study::service::Service;
 use crate::study::site::{BLOCK_BYTES, TARGET};
@@ -54,13 +55,13 @@ fn most(length_bytes: u64, is_over_a_link: bool) -> u64 {
 }
 
 /// Runs it, on the local disk or over the link; the caches of this machine are cold.
-pub(super) fn run(place: Place<'_>, probe: &TransferProbe, echo: Option<Duration>) -> Result<Run, LabError> {
+pub(super) fn run(place: Place<'_>, probe: &TransferProbe, echo: Option<Echo<'_>>) -> Result<Run, LabError> {
     let most = most(probe.length_bytes, place.over.is_some());
     let image = Image::make(place.scratch, probe.length_bytes * most)?;
     let observer = Observer::at(place);
     let name = image.path().to_string_lossy().into_owned();
     let cached;
-    let (mut model, mut negotiated) = (None, None);
+    let (mut model, mut negotiated, mut byte) = (None, None, None);
     let (rate, seen) = if let Some((site, link)) = place.over {
         let target = Service::target(TARGET, &name, "write = \"back\"\n");
         let _service = Service::start(site, place.binary, &target, &[])?;
@@ -74,7 +75,8 @@ pub(super) fn run(place: Place<'_>, probe: &TransferProbe, echo: Option<Duration
         })??;
         if let Some(agreed) = &agreed {
             let driven = Driven { link, congestion_control: &site.congestion_control()? };
-            model = model::disk(driven, &probe.workload(), agreed, echo);
+            byte = echo.map(|echo| echo.behind(true)).transpose()?.flatten();
+            model = model::disk(driven, &probe.workload(), agreed, byte);
         }
         negotiated = agreed;
         told
@@ -93,7 +95,7 @@ pub(super) fn run(place: Place<'_>, probe: &TransferProbe, echo: Option<Duration
     };
     let Seen { shares, busy, keeping, disk } = seen;
     let further = Vec::from_iter(disk);
-    Ok(Run { cached, negotiated, further, shares, busy, keeping, ..Run::of(rate, model) })
+    Ok(Run { cached, negotiated, further, shares, busy, keeping, echo: byte, ..Run::of(rate, model) })
 }
 
 /// Carries one part after the other: at least one, at most as many as there are, and none more when that was enough. Answers 10^6 bytes per second,
