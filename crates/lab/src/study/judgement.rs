@@ -11,6 +11,8 @@ use crate::report::figure_text;
 const BUSY: f64 = 0.9;
 /// Nor has a machine whose processors are idle for less than this share.
 const IDLE_MIN: f64 = 0.15;
+/// Of less than this share of the processors nothing is told: a kernel counts a little of it on any host.
+const STOLEN_MIN: f64 = 0.005;
 /// The share of what the model expects that a cell is to reach; one that reaches less is asked why. `dalgic-tcp` and `dalgic-sweep` are
 /// to reach it in every cell: that is what this project promises of its target, and what `lunette lab check` looks at.
 pub const REACHED: f64 = 0.95;
@@ -242,21 +244,34 @@ impl CellResult {
         })
     }
 
-    /// What is left of what the model expects where commands wait for round trips, and in each of them for a processor that the host had given to others:
-    /// at least that, for some of it was while nobody waited. Nothing where that explains nothing.
-    fn stolen(&self, limit: Limit, model: f64) -> Option<String> {
-        if limit != Limit::Window || self.stolen <= 0.0 {
+    /// What is left of what the model expects where somebody waited for each moment of a processor that the host had given to others: at least that, for
+    /// some were while nobody waited. What both ends take for a command at rest is missing besides, if it has to. Nothing where that explains nothing.
+    fn stolen(&self, model: f64, turn: Option<&CommandTurn>) -> Option<String> {
+        let kept = 1.0 - self.stolen * self.all_processors();
+        if self.stolen < STOLEN_MIN || kept <= 0.0 {
             return None;
         }
-        let kept = 1.0 - self.stolen * self.all_processors();
-        let left = if self.unit == "ms" { model / kept } else { model * kept };
-        (kept > 0.0 && self.reaches(left)).then(|| {
+        let left = |figure: f64| if self.unit == "ms" { figure / kept } else { figure * kept };
+        let told = |left: f64, besides: &str| {
             format!(
-                "the host had given {:.1} % of the processors to others, which leaves {} of what the model expects where all of that was waited for",
+                "the host had given {:.1} % of the processors to others, which leaves {} of what the model expects where all of that was waited for{besides}",
                 self.stolen * 100.0,
                 figure_text(left)
             )
-        })
+        };
+        let alone = left(model);
+        if self.reaches(alone) {
+            return Some(told(alone, ""));
+        }
+        let more_us = self.round_trip_us? - self.echo_us?;
+        let both = left(self.slowed(model, turn?, more_us.max(0.0) / 1e6));
+        let besides = || {
+            format!(
+                ", and {} us more in each round trip, which are what both ends take",
+                figure_text(more_us)
+            )
+        };
+        (more_us > 0.0 && self.reaches(both)).then(|| told(both, &besides()))
     }
 
     /// How many processors this machine has; at least one.
@@ -270,7 +285,7 @@ impl CellResult {
         if self.overrun > 0 {
             reasons.push(format!("{} packets were lost here and not on the link", self.overrun));
         }
-        reasons.extend(self.stolen(limit, model));
+        reasons.extend(self.stolen(model, turn));
         let late = self.late_us as f64 / 1e6;
         reasons.extend(turn.and_then(|turn| self.worked(limit, model, turn)));
         if let Some(turn) = turn.filter(|_| self.late_us > 0) {
@@ -310,23 +325,35 @@ mod tests {
     }
 
     #[test]
-    fn what_the_host_gave_to_others_is_missing_where_commands_wait() {
+    fn what_the_host_gave_to_others_is_missing() {
         // A tenth of two processors is a fifth of the time of who waits for one of them.
-        let stolen = |measured, unit, limit| {
-            let mut cell = CellResult { stolen: 0.1, processors: 1.0, ..cell(measured, unit) };
-            cell.judge(Some(limit), None, None);
+        let judged = |stolen, measured, unit, round_trip_us| {
+            let turn = CommandTurn {
+                time: Duration::from_micros(1000),
+                round_trips: 1.0,
+                round_trip: Duration::ZERO,
+                at_ends: Duration::from_micros(150),
+                commands: 1,
+                line: Duration::ZERO,
+                is_packed: false,
+            };
+            let (round_trip_us, echo_us) = (Some(round_trip_us), Some(150.0));
+            let mut cell =
+                CellResult { stolen, processors: 1.0, round_trip_us, echo_us, ..cell(measured, unit) };
+            cell.judge(Some(Limit::Link), Some(&turn), None);
             (cell.limit, cell.machine.unwrap_or_default())
         };
-        let (limit, told) = stolen(77.0, "MB/s", Limit::Window);
+        let (limit, told) = judged(0.1, 77.0, "MB/s", 150.0);
         assert!(
-            limit == "machine" && told.contains("10.0 % of the processors") && told.contains("80"),
+            limit == "machine" && told.contains("10.0 % of the processors") && told.contains("leaves 80"),
             "{told}"
         );
-        assert_eq!(stolen(124.0, "ms", Limit::Window).0, "machine");
-        for (measured, unit, limit) in
-            [(75.0, "MB/s", Limit::Window), (135.0, "ms", Limit::Window), (90.0, "MB/s", Limit::Link)]
-        {
-            assert_eq!(stolen(measured, unit, limit).0, UNEXPLAINED, "{measured} {unit}");
+        assert_eq!(judged(0.1, 124.0, "ms", 150.0).0, "machine");
+        // 100 us more of 1000 leave 91, and four fifths of that are 73.
+        let (limit, told) = judged(0.1, 70.0, "MB/s", 250.0);
+        assert!(limit == "machine" && told.contains("100 us more in each round trip"), "{told}");
+        for (stolen, measured, unit) in [(0.1, 75.0, "MB/s"), (0.1, 135.0, "ms"), (0.004, 94.8, "MB/s")] {
+            assert_eq!(judged(stolen, measured, unit, 150.0).0, UNEXPLAINED, "{measured} {unit}");
         }
     }
 
