@@ -265,6 +265,18 @@ fn a_write_of_less_or_more_than_expected_has_a_residual() {
     let ending = session.ending(tag).expect("an answer");
     assert_eq!((ending.status, ending.residual), (0, Residual::Underflow(1024)));
     expect_on_disk(&mut session, 0, &[&data[..1024], &[0; 1024][..]].concat());
+    // The same unasked and in segments, of which one begins in what the command takes and ends behind it.
+    let mut unasked = login(&target, &[("InitialR2T", "No"), ("ImmediateData", "No")]);
+    let data: Vec<u8> = data.iter().map(|byte| !byte).collect();
+    let command = ScsiCommand { cdb: cdb::write(16, 3), is_final: false, ..write(0, 16, data.len()) };
+    let tag = unasked.command(&command, &[]).expect("sent");
+    unasked.sequence((tag, TargetTransferTag::RESERVED), 0, &data, 1024).expect("sent");
+    let ending = unasked.ending(tag).expect("an answer");
+    assert_eq!((ending.status, ending.residual), (0, Residual::Underflow(512)));
+    expect_on_disk(&mut unasked, 16, &[&data[..1536], &[0; 512][..]].concat());
+    drop(unasked);
+    let mut session = login(&target, &[]);
+    let data = pattern(4 * BLOCK_BYTES);
     // The command takes four blocks where the initiator has two.
     let command = ScsiCommand { cdb: cdb::write(8, 4), ..write(0, 8, 1024) };
     let tag = session.command(&command, &data[..1024]).expect("sent");
