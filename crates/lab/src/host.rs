@@ -59,6 +59,9 @@ impl Host {
     }
 }
 
+/// A tick more or less is none of the host's doing.
+const STOLEN_TICKS_MIN: u64 = 3;
+
 /// Time of all processors since the start, in the kernel's ticks: idle, stolen by other guests of the same host, and all of it (proc(5), /proc/stat).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProcessorTime {
@@ -73,7 +76,7 @@ pub(crate) struct ProcessorTime {
 pub(crate) struct Shares {
     /// The share of all processors that nobody used, 0 to 1; 1 where no time has passed or the system does not tell.
     pub(crate) idle: f64,
-    /// The share of all processors that this machine wanted and its host gave to others, 0 to 1. 0 where nothing is known of that.
+    /// The share of the processor time that this machine wanted and its host gave to others, 0 to 1. 0 where nothing is known of that, or too little to tell.
     pub(crate) stolen: f64,
     /// How many processors were at work on average, for whomever; 0 where the system does not tell.
     pub(crate) at_work: f64,
@@ -111,10 +114,16 @@ impl ProcessorTime {
         if all == 0 {
             return Shares::default();
         }
-        let share = |now: u64, before: u64| now.saturating_sub(before) as f64 / all as f64;
-        let idle = share(self.idle, before.idle);
-        let at_work = (1.0 - idle) * self.processors as f64;
-        Shares { idle, stolen: share(self.stolen, before.stolen), at_work }
+        let idle = self.idle.saturating_sub(before.idle).min(all);
+        let stolen = self.stolen.saturating_sub(before.stolen);
+        let wanted = (all - idle).max(1);
+        let is_told = stolen >= STOLEN_TICKS_MIN;
+        let idle = idle as f64 / all as f64;
+        Shares {
+            idle,
+            stolen: if is_told { stolen as f64 / wanted as f64 } else { 0.0 },
+            at_work: (1.0 - idle) * self.processors as f64,
+        }
     }
 }
 
@@ -172,11 +181,13 @@ mod tests {
         let after =
             ProcessorTime::read("cpu  35 0 20 120 20 0 0 8 50 50\ncpu0 1 2\ncpu1 3\ncpufreq 4\n").unwrap();
         let Shares { idle, stolen, at_work } = after.since(before);
-        assert!((idle - 0.6).abs() < 1e-9 && (stolen - 0.05).abs() < 1e-9, "{idle} {stolen}");
+        assert!((idle - 0.6).abs() < 1e-9 && (stolen - 5.0 / 40.0).abs() < 1e-9, "{idle} {stolen}");
         assert!((at_work - 0.8).abs() < 1e-9, "0.4 of each of two");
         assert_eq!(before.since(before), Shares { idle: 1.0, stolen: 0.0, at_work: 0.0 });
         let old = ProcessorTime::read("cpu  10 0 10 80 0 0 0\ncpu0 1").expect("a kernel before 2.6.11");
-        assert_eq!(after.since(old).stolen, 8.0 / 103.0);
+        assert_eq!(after.since(old).stolen, 8.0 / 43.0);
+        let soon = ProcessorTime::read("cpu  10 0 10 90 0 0 0 5 5 5\ncpu0 1").expect("a moment later");
+        assert_eq!(soon.since(before).stolen, 0.0, "two ticks tell nothing");
         for text in ["", "cpu", "cpu 1 2 3", "intr 1 2 3 4 5"] {
             assert!(ProcessorTime::read(text).is_none(), "{text}");
         }

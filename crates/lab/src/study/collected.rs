@@ -1,28 +1,30 @@
 //! What a study has measured so far, and which runs are worth nothing because this machine, a guest of a host, had to wait for others.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::probe::Run;
 use super::result::LinkFacts;
 use super::selection::Aimed;
 use super::versions::Identity;
 
-/// A run is not what this machine does if its host gave more than this share of the processors to others meanwhile.
-const STOLEN_MAX: f64 = 0.01;
-/// The part of a study's time that runs may take which are done again for that.
-const AGAIN_MAX: f64 = 0.1;
+/// A run is not what this machine does if its host gave more than this share of the processor time that it wanted to others meanwhile.
+const STOLEN_MAX: f64 = 0.05;
+/// What runs may take that are done again for that, as a part of the time of all others.
+const AGAIN_MAX: f64 = 0.05;
 
 /// What is collected over a study.
 pub(super) struct Collected {
+    /// Of each cell, by its turns.
     pub(super) runs: Vec<Vec<Run>>,
+    /// How long those took that were done first.
+    took: Vec<Vec<Duration>>,
     pub(super) links: BTreeMap<String, LinkFacts>,
     pub(super) targets: BTreeMap<String, Identity>,
-    /// Runs that were done again.
+    /// Runs that were done again, those of them that count, and how long all took.
     again: usize,
-    /// How long that took.
+    replaced: usize,
     again_for: Duration,
-    begun: Instant,
 }
 
 impl Collected {
@@ -30,15 +32,22 @@ impl Collected {
     pub(super) fn of(cells: usize) -> Self {
         Self {
             runs: (0..cells).map(|_| Vec::new()).collect(),
+            took: vec![Vec::new(); cells],
             links: BTreeMap::new(),
             targets: BTreeMap::new(),
             again: 0,
+            replaced: 0,
             again_for: Duration::ZERO,
-            begun: Instant::now(),
         }
     }
 
-    /// Runs that are over.
+    /// Takes the next run of a cell.
+    pub(super) fn add(&mut self, at: usize, run: Run, took: Duration) {
+        self.runs[at].push(run);
+        self.took[at].push(took);
+    }
+
+    /// Runs that are over, each once.
     pub(super) fn done(&self) -> usize {
         self.runs.iter().map(Vec::len).sum()
     }
@@ -56,16 +65,18 @@ impl Collected {
         found.into_iter().map(|(at, turn, _)| (at, turn)).collect()
     }
 
-    /// Whether runs may still be done again.
-    pub(super) fn has_time(&self) -> bool {
-        self.again_for < self.begun.elapsed().mul_f64(AGAIN_MAX)
+    /// Whether there is time to do a run again, which may take as long as it did first.
+    pub(super) fn has_time_for(&self, at: usize, turn: usize) -> bool {
+        let all: Duration = self.took.iter().flatten().sum();
+        self.again_for + self.took[at][turn] <= all.mul_f64(AGAIN_MAX)
     }
 
-    /// Of a run and the one that was done again for it, that one in which others had less counts.
-    pub(super) fn choose(&mut self, at: usize, turn: usize, again: Run, took: Duration) {
+    /// Of a run and the one that was done again for it, that one in which others had less counts; nothing of one that failed.
+    pub(super) fn choose(&mut self, at: usize, turn: usize, again: Option<Run>, took: Duration) {
         let first = &mut self.runs[at][turn];
-        if again.shares.stolen < first.shares.stolen {
+        if let Some(again) = again.filter(|again| again.shares.stolen < first.shares.stolen) {
             *first = again;
+            self.replaced += 1;
         }
         self.again += 1;
         self.again_for += took;
@@ -76,9 +87,9 @@ impl Collected {
         let percent = STOLEN_MAX * 100.0;
         (self.again > 0).then(|| {
             format!(
-                " {} runs were done twice, for the host had given more than {percent:.0} % of this machine's processors to others meanwhile; of the two, that one counts in \
-                 which it was less, whatever its figure.",
-                self.again
+                "Runs done again behind all others of their link: {}, since the host had given more than {percent:.0} % of the processor time that this machine wanted to \
+                 others meanwhile. Of the two that one counts in which it was less, whatever its figure, which was the second one in {}.",
+                self.again, self.replaced
             )
         })
     }
@@ -99,8 +110,8 @@ mod tests {
         let cells = (study(name).expect("a study").cells)(1);
         let cells: Vec<Aimed> = cells.into_iter().map(|cell| Aimed { cell, peer: None }).collect();
         let mut collected = Collected::of(cells.len());
-        for (of_cell, runs) in collected.runs.iter_mut().zip(runs) {
-            *of_cell = runs;
+        for (at, runs) in runs.into_iter().enumerate() {
+            runs.into_iter().for_each(|run| collected.add(at, run, Duration::from_secs(10)));
         }
         (cells, collected)
     }
@@ -108,7 +119,7 @@ mod tests {
     #[test]
     fn what_most_was_stolen_from_is_done_again_first() {
         let runs =
-            vec![vec![run(9.0, 0.02), run(9.0, 0.01)], vec![run(1.0, 0.0), run(5.0, 0.3), run(5.0, 0.011)]];
+            vec![vec![run(9.0, 0.06), run(9.0, 0.05)], vec![run(1.0, 0.0), run(5.0, 0.3), run(5.0, 0.051)]];
         let (cells, mut collected) = collected("dalgic-lan", runs);
         let link = cells[0].link();
         assert_eq!(collected.to_do_again(&cells, link), [(1, 1), (0, 0), (1, 2)]);
@@ -116,23 +127,26 @@ mod tests {
         assert_eq!((collected.done(), collected.told_of_again()), (5, None));
         // It is not the figure that one is chosen by.
         let took = Duration::from_millis(3);
-        collected.choose(1, 1, run(0.1, 0.2), took);
-        collected.choose(0, 0, run(99.0, 0.02), took);
+        collected.choose(1, 1, Some(run(0.1, 0.2)), took);
+        collected.choose(0, 0, Some(run(99.0, 0.06)), took);
+        collected.choose(1, 2, None, took);
         let figure = |at: usize, turn: usize| collected.runs[at][turn].measured;
-        assert_eq!([figure(1, 1), figure(0, 0)], [0.1, 9.0]);
+        assert_eq!([figure(1, 1), figure(0, 0), figure(1, 2)], [0.1, 9.0, 5.0]);
         assert_eq!(collected.done(), 5);
-        assert!(collected.told_of_again().is_some_and(|told| told.contains("2 runs were done twice")));
+        let told = collected.told_of_again().unwrap_or_default();
+        assert!(told.contains("of their link: 3,") && told.ends_with("the second one in 1."), "{told}");
     }
 
     #[test]
-    fn a_tenth_of_the_time_is_spent_so() {
-        let (_, mut collected) = collected("dalgic-lan", vec![vec![run(9.0, 0.5)]]);
-        collected.begun =
-            Instant::now().checked_sub(Duration::from_secs(100)).expect("a machine that has run for as long");
-        collected.choose(0, 0, run(9.0, 0.4), Duration::from_secs(9));
-        assert!(collected.has_time());
-        collected.choose(0, 0, run(9.0, 0.3), Duration::from_secs(60));
-        assert!(!collected.has_time());
+    fn a_twentieth_of_the_time_is_spent_so() {
+        // 40 runs of 10 s.
+        let runs = vec![(0..40).map(|_| run(9.0, 0.5)).collect()];
+        let (_, mut collected) = collected("dalgic-lan", runs);
+        for _ in 0..2 {
+            assert!(collected.has_time_for(0, 0));
+            collected.choose(0, 0, None, Duration::from_secs(10));
+        }
+        assert!(!collected.has_time_for(0, 0));
     }
 
     #[test]

@@ -1,14 +1,12 @@
 //! What the runs of a study come to: one figure for each cell, beside what the model expects, with its limit, and the object that holds them all.
 
-use std::time::Duration;
-
 use lunette_link::Link;
 use lunette_workload::model::Limit;
 
 use super::collected::Collected;
 use super::judgement::UNEXPLAINED;
 use super::peer::Peer;
-use super::probe::{self, Run};
+use super::probe::{AtRest, Run};
 use super::result::{CellResult, Further, StudyResult};
 use super::runner::Laboratory;
 use super::selection::Aimed;
@@ -149,10 +147,10 @@ fn result(
             ..Further::new(DEVIATION, deviation(&figures), "")
         });
     }
-    let at_rest = runs.iter().filter_map(|run| run.negotiated.as_ref()?.idle_round_trip_us);
-    let at_rest = median(at_rest.collect()).and_then(|us| Duration::try_from_secs_f64(us / 1e6).ok());
-    let echoes = runs.iter().filter_map(|run| run.echo).map(|time| time.as_secs_f64()).collect();
-    let echo = median(echoes).and_then(|time| Duration::try_from_secs_f64(time).ok());
+    let at_rest = AtRest::of(&runs);
+    let told_us = |of: &dyn Fn(&Run) -> Option<f64>| median(runs.iter().filter_map(of).collect());
+    let round_trip_us = told_us(&|run| run.negotiated.as_ref()?.idle_round_trip_us);
+    let echo_us = told_us(&|run| Some(run.echo?.as_secs_f64() * 1e6));
     let negotiated = runs.into_iter().find_map(|run| run.negotiated).map(|agreed| {
         let known = agreements.iter().position(|known| known.is_like(&agreed));
         known.unwrap_or_else(|| {
@@ -183,8 +181,8 @@ fn result(
         dropped,
         times,
         published_times: cell.published_times,
-        round_trip_us: at_rest.filter(|time| !time.is_zero()).map(|time| time.as_secs_f64() * 1e6),
-        echo_us: echo.map(|time| time.as_secs_f64() * 1e6),
+        round_trip_us: round_trip_us.filter(|us| *us > 0.0),
+        echo_us,
         negotiated,
         cached,
         parts,
@@ -193,7 +191,6 @@ fn result(
     let beside = if aimed.peer.is_some() { Some(OF_PEER) } else { cell.probe.beside() };
     let link = cell.link.as_deref().and_then(|link| link.parse::<Link>().ok());
     let turn = model.zip(link.as_ref());
-    let at_rest = probe::round_trip(at_rest.unwrap_or_default(), echo);
     let turn = turn.and_then(|(model, link)| cell.probe.turn(model, link, at_rest, round_trips));
     result.judge(limit, turn.as_ref(), beside);
     if let Some(named) = limits::named(cell, &result, of_run) {

@@ -11,7 +11,7 @@ use crate::LabError;
 
 /// Of nobody else here.
 const PORT: u16 = 5007;
-/// For so long is it looked, and at least so often: as for the commands without data that stand beside it.
+/// For so long is it looked, and at least so often.
 const TIME: Duration = Duration::from_millis(50);
 const TRIES_MIN: usize = 3;
 /// Far longer than any link here takes, with losses.
@@ -34,14 +34,12 @@ impl<'a> Echo<'a> {
         Ok(Self { site, before: site.echo_round_trip()? })
     }
 
-    /// Of both times the mean, where the link is clear behind the run, and else what it was before. Nothing where a proxy stands for the network.
-    ///
-    /// # Errors
-    /// There is no connection, or it ends.
-    pub(super) fn behind(self, is_clear: bool) -> Result<Option<Duration>, LabError> {
-        let Some(before) = self.before.filter(|_| is_clear) else { return Ok(self.before) };
-        let behind = self.site.echo_round_trip()?;
-        Ok(Some(behind.map_or(before, |behind| (before + behind) / 2)))
+    /// Of both times the mean, where the link is clear behind the run, and else what it was before; the same where it cannot be had any more, for the run has its figure
+    /// already. Nothing where a proxy stands for the network.
+    pub(super) fn behind(self, is_clear: bool) -> Option<Duration> {
+        let before = self.before?;
+        let behind = is_clear.then(|| self.site.echo_round_trip().ok().flatten()).flatten();
+        Some(behind.map_or(before, |behind| (before + behind) / 2))
     }
 }
 

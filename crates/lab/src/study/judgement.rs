@@ -1,6 +1,8 @@
 //! What a cell is judged to be limited by, from its own figures: whether it reaches what the model expects, what of this machine was too slow where it does
 //! not, and what losses left.
 
+use std::time::Duration;
+
 use lunette_workload::model::{Limit, in_turns};
 
 use super::probe::{CommandTurn, HELD_UP, ORDER_CARRIES, STOOD_STILL, WINDOWS_CARRY};
@@ -11,8 +13,9 @@ use crate::report::figure_text;
 const BUSY: f64 = 0.9;
 /// Nor has a machine whose processors are idle for less than this share.
 const IDLE_MIN: f64 = 0.15;
-/// Of less than this share of the processors nothing is told: a kernel counts a little of it on any host.
-const STOLEN_MIN: f64 = 0.005;
+/// What a host gives to others for less than this share of the time is no reason of anything, and of more than that no more is believed.
+const LOST_MIN: f64 = 0.01;
+const LOST_MAX: f64 = 0.5;
 /// The share of what the model expects that a cell is to reach; one that reaches less is asked why. `dalgic-tcp` and `dalgic-sweep` are
 /// to reach it in every cell: that is what this project promises of its target, and what `lunette lab check` looks at.
 pub const REACHED: f64 = 0.95;
@@ -27,6 +30,10 @@ const SAMPLED: f64 = 0.2;
 const SMOOTHED: f64 = 1.4;
 /// How far a figure may be off another one before the report says why: of two figures of different hosts, and of one above the model.
 pub(crate) const OFF: f64 = 0.1;
+
+fn us(time: Duration) -> String {
+    figure_text(time.as_secs_f64() * 1e6)
+}
 
 impl CellResult {
     /// Whether nobody can tell why it is what it is: its limit is `unexplained`, or it is better than the model by more than 10 % without
@@ -111,6 +118,7 @@ impl CellResult {
                 // Where round trips are the limit, and nothing else is known to have cost any.
                 let is_only = limit == Limit::Window
                     && !self.has_busy_machine()
+                    && self.lost_to_others() < LOST_MIN
                     && self.overrun + self.lost + self.dropped == 0;
                 let ends = turn.filter(|_| is_only).and_then(|turn| self.ends(model, turn));
                 if ends.is_some() {
@@ -118,11 +126,12 @@ impl CellResult {
                     "ends"
                 } else if self.machine.is_some() {
                     "machine"
+                } else if let Some((of_losses, because)) = self.losses(model, turn) {
+                    self.because = Some(because);
+                    of_losses
                 } else {
-                    let of_losses = self.losses(model, turn);
-                    let limit = of_losses.as_ref().map(|named| named.0);
-                    self.because = of_losses.map(|named| named.1);
-                    limit.or(beside).unwrap_or(UNEXPLAINED)
+                    self.machine = self.stolen(limit, model, turn);
+                    if self.machine.is_some() { "machine" } else { beside.unwrap_or(UNEXPLAINED) }
                 }
             }
             (Some(limit), _) => limit.word(),
@@ -177,16 +186,12 @@ impl CellResult {
     /// What initiator and target take for a command without data, beyond what a byte takes by plain TCP, is in each round trip of a command: what that leaves of what
     /// the model expects, where that is what came.
     fn ends(&self, model: f64, turn: &CommandTurn) -> Option<String> {
-        let (command_us, byte_us) = (self.round_trip_us?, self.echo_us?);
-        let more_us = (command_us - byte_us).max(0.0);
-        let slowed = self.slowed(model, turn, more_us / 1e6);
-        (more_us > 0.0 && self.reaches(slowed)).then(|| {
+        let slowed = self.slowed(model, turn, turn.ends.as_secs_f64());
+        (!turn.ends.is_zero() && self.reaches(slowed)).then(|| {
             format!(
-                "at rest TEST UNIT READY took {} us there and back, and a byte of plain TCP {} us; the {} us between them, which are what both ends take, \
-                 make {} of what the model expects",
-                figure_text(command_us),
-                figure_text(byte_us),
-                figure_text(more_us),
+                "at rest TEST UNIT READY took {} us more there and back than a byte of plain TCP, which are what both ends take; that makes {} of what the model \
+                 expects",
+                us(turn.ends),
                 figure_text(slowed)
             )
         })
@@ -214,7 +219,8 @@ impl CellResult {
         // What a byte costs both ends is in the model already; of many commands together it is less for each.
         let known_s = if turn.commands == 1 { turn.at_ends.as_secs_f64() } else { 0.0 };
         let beyond_s = (each_s - known_s).max(0.0);
-        let shared_s = beyond_s / self.all_processors();
+        let processors = (self.processors / (1.0 - self.idle)).round().max(1.0);
+        let shared_s = beyond_s / processors;
         let least_s = turn.round_trip.as_secs_f64() * turn.round_trips + turn.at_ends.as_secs_f64();
         let (alone_s, line_s) = if limit == Limit::Link && turn.commands > 1 {
             (least_s, turn_s / commands)
@@ -244,18 +250,22 @@ impl CellResult {
         })
     }
 
-    /// What is left of what the model expects where somebody waited for each moment of a processor that the host had given to others: at least that, for
-    /// some were while nobody waited. What both ends take for a command at rest is missing besides, if it has to. Nothing where that explains nothing.
-    fn stolen(&self, model: f64, turn: Option<&CommandTurn>) -> Option<String> {
-        let kept = 1.0 - self.stolen * self.all_processors();
-        if self.stolen < STOLEN_MIN || kept <= 0.0 {
+    /// What is left of what the model expects where this machine waited for processors that its host had given to others. Our threads are taken to have lost as
+    /// much for what they had as all of this machine, and to have waited for all of that one after the other; more than half of the time is not excused so.
+    /// Where round trips are the limit, what both ends take for a command at rest may be missing besides. Nothing where that explains nothing.
+    fn stolen(&self, limit: Limit, model: f64, turn: Option<&CommandTurn>) -> Option<String> {
+        let lost = self.lost_to_others();
+        if lost < LOST_MIN {
             return None;
         }
+        let kept = 1.0 - lost.min(LOST_MAX);
         let left = |figure: f64| if self.unit == "ms" { figure / kept } else { figure * kept };
         let told = |left: f64, besides: &str| {
             format!(
-                "the host had given {:.1} % of the processors to others, which leaves {} of what the model expects where all of that was waited for{besides}",
+                "the host had given {:.1} % of the processor time that this machine wanted to others, which is {:.1} % of the time for what our threads had, \
+                 and leaves {} of what the model expects{besides}",
                 self.stolen * 100.0,
+                lost * 100.0,
                 figure_text(left)
             )
         };
@@ -263,20 +273,16 @@ impl CellResult {
         if self.reaches(alone) {
             return Some(told(alone, ""));
         }
-        let more_us = self.round_trip_us? - self.echo_us?;
-        let both = left(self.slowed(model, turn?, more_us.max(0.0) / 1e6));
-        let besides = || {
-            format!(
-                ", and {} us more in each round trip, which are what both ends take",
-                figure_text(more_us)
-            )
-        };
-        (more_us > 0.0 && self.reaches(both)).then(|| told(both, &besides()))
+        let turn = turn.filter(|turn| limit == Limit::Window && !turn.ends.is_zero())?;
+        let both = left(self.slowed(model, turn, turn.ends.as_secs_f64()));
+        let besides =
+            || format!(", with {} us more for each round trip, which are what both ends take", us(turn.ends));
+        self.reaches(both).then(|| told(both, &besides()))
     }
 
-    /// How many processors this machine has; at least one.
-    fn all_processors(&self) -> f64 {
-        if self.idle < 1.0 { (self.processors / (1.0 - self.idle)).round().max(1.0) } else { 1.0 }
+    /// The share of the time in which our threads waited for what the host had given to others, if they did so one after the other.
+    fn lost_to_others(&self) -> f64 {
+        if self.stolen < 1.0 { self.together * self.stolen / (1.0 - self.stolen) } else { 1.0 }
     }
 
     /// What of this machine was too slow for what the model expects, if anything was.
@@ -285,7 +291,6 @@ impl CellResult {
         if self.overrun > 0 {
             reasons.push(format!("{} packets were lost here and not on the link", self.overrun));
         }
-        reasons.extend(self.stolen(model, turn));
         let late = self.late_us as f64 / 1e6;
         reasons.extend(turn.and_then(|turn| self.worked(limit, model, turn)));
         if let Some(turn) = turn.filter(|_| self.late_us > 0) {
@@ -326,35 +331,44 @@ mod tests {
 
     #[test]
     fn what_the_host_gave_to_others_is_missing() {
-        // A tenth of two processors is a fifth of the time of who waits for one of them.
-        let judged = |stolen, measured, unit, round_trip_us| {
+        // Half a processor had, and a fifth of what was wanted not: an eighth of the time.
+        let judged = |change: &dyn Fn(&mut CellResult), measured, limit, ends_us| {
             let turn = CommandTurn {
                 time: Duration::from_micros(1000),
                 round_trips: 1.0,
                 round_trip: Duration::ZERO,
                 at_ends: Duration::from_micros(150),
-                commands: 1,
+                commands: 0,
                 line: Duration::ZERO,
                 is_packed: false,
+                ends: Duration::from_micros(ends_us),
             };
-            let (round_trip_us, echo_us) = (Some(round_trip_us), Some(150.0));
-            let mut cell =
-                CellResult { stolen, processors: 1.0, round_trip_us, echo_us, ..cell(measured, unit) };
-            cell.judge(Some(Limit::Link), Some(&turn), None);
+            let mut cell = CellResult { stolen: 0.2, together: 0.5, ..cell(measured, "MB/s") };
+            change(&mut cell);
+            cell.judge(Some(limit), Some(&turn), None);
             (cell.limit, cell.machine.unwrap_or_default())
         };
-        let (limit, told) = judged(0.1, 77.0, "MB/s", 150.0);
+        let as_it_is = &|_: &mut CellResult| ();
+        let (limit, told) = judged(as_it_is, 85.0, Limit::Link, 0);
         assert!(
-            limit == "machine" && told.contains("10.0 % of the processors") && told.contains("leaves 80"),
+            limit == "machine"
+                && told.contains("20.0 % of the processor time")
+                && told.contains("leaves 87.5"),
             "{told}"
         );
-        assert_eq!(judged(0.1, 124.0, "ms", 150.0).0, "machine");
-        // 100 us more of 1000 leave 91, and four fifths of that are 73.
-        let (limit, told) = judged(0.1, 70.0, "MB/s", 250.0);
-        assert!(limit == "machine" && told.contains("100 us more in each round trip"), "{told}");
-        for (stolen, measured, unit) in [(0.1, 75.0, "MB/s"), (0.1, 135.0, "ms"), (0.004, 94.8, "MB/s")] {
-            assert_eq!(judged(stolen, measured, unit, 150.0).0, UNEXPLAINED, "{measured} {unit}");
-        }
+        let as_a_time = &|cell: &mut CellResult| (cell.unit, cell.measured) = ("ms".to_owned(), 115.0);
+        assert_eq!(judged(as_a_time, 0.0, Limit::Link, 0).0, "machine");
+        // 100 us more of 1000 leave 91, and seven eighths of that are 80: for the host, not for the ends alone.
+        let (limit, told) = judged(as_it_is, 78.0, Limit::Window, 100);
+        assert!(limit == "machine" && told.contains("100 us more for each round trip"), "{told}");
+        assert_eq!(judged(as_it_is, 78.0, Limit::Link, 100).0, UNEXPLAINED, "a full line waits for nobody");
+        assert_eq!(judged(as_it_is, 82.0, Limit::Link, 0).0, UNEXPLAINED);
+        // However many processors there are and whatever was taken from others on them.
+        let all_gone = &|cell: &mut CellResult| (cell.stolen, cell.together) = (0.9, 8.0);
+        assert_eq!(judged(all_gone, 48.0, Limit::Link, 0).0, "machine");
+        assert_eq!(judged(all_gone, 47.0, Limit::Link, 0).0, UNEXPLAINED);
+        let little = &|cell: &mut CellResult| cell.stolen = 0.015;
+        assert_eq!(judged(little, 94.9, Limit::Link, 0).0, UNEXPLAINED);
     }
 
     #[test]
@@ -412,33 +426,38 @@ mod tests {
             commands,
             line: Duration::from_micros(4),
             is_packed: false,
+            ends: Duration::ZERO,
         }
     }
 
     #[test]
     fn what_both_ends_take_is_told_as_theirs() {
         // 2 ms and two round trips: 100 us more for each make 100 of 110.
-        let turn = turn(Duration::from_millis(2), 2.0, 1);
-        let judged = |measured, round_trip_us, change: &dyn Fn(&mut CellResult)| {
-            let (round_trip_us, echo_us) = (Some(round_trip_us), Some(150.0));
-            let mut cell = CellResult { round_trip_us, echo_us, ..cell(measured, "MB/s") };
+        let judged = |measured, ends_us, change: &dyn Fn(&mut CellResult)| {
+            let ends = Duration::from_micros(ends_us);
+            let turn = CommandTurn { ends, ..turn(Duration::from_millis(2), 2.0, 1) };
+            let mut cell = cell(measured, "MB/s");
             change(&mut cell);
             cell.judge(Some(Limit::Window), Some(&turn), None);
             (cell.limit, cell.machine, cell.because.unwrap_or_default())
         };
-        let (limit, machine, because) = judged(90.0, 250.0, &|_| ());
+        let (limit, machine, because) = judged(90.0, 100, &|_| ());
         assert_eq!((&*limit, machine), ("ends", None));
-        assert!(because.contains("the 100 us between them") && because.contains("make 90.9"), "{because}");
-        // It is not enough; it is less than a byte takes; nobody has asked; and processors had nothing to spare.
-        assert_eq!(judged(80.0, 250.0, &|_| ()).0, "unexplained");
-        assert_eq!(judged(90.0, 140.0, &|_| ()).0, "unexplained");
-        assert_eq!(judged(90.0, 250.0, &|cell| cell.echo_us = None).0, "unexplained");
-        assert_eq!(judged(90.0, 250.0, &|cell| cell.idle = 0.1).0, "machine");
+        assert!(
+            because.contains("100 us more there and back") && because.contains("makes 90.9"),
+            "{because}"
+        );
+        // It is not enough; there is none; and processors had nothing to spare.
+        assert_eq!(judged(80.0, 100, &|_| ()).0, "unexplained");
+        assert_eq!(judged(90.0, 0, &|_| ()).0, "unexplained");
+        assert_eq!(judged(90.0, 100, &|cell| cell.idle = 0.1).0, "machine");
         // What was lost is told, and a full line has no room for that excuse.
-        assert_eq!(judged(90.0, 250.0, &|cell| cell.overrun = 1).0, "machine");
-        assert_eq!(judged(90.0, 250.0, &|cell| cell.lost = 1).0, "unexplained");
+        assert_eq!(judged(90.0, 100, &|cell| cell.overrun = 1).0, "machine");
+        assert_eq!(judged(90.0, 100, &|cell| cell.lost = 1).0, "unexplained");
         // Packets that were late as well are not needed for it.
-        assert_eq!(judged(90.0, 250.0, &|cell| cell.late_us = 100).0, "ends");
+        assert_eq!(judged(90.0, 100, &|cell| cell.late_us = 100).0, "ends");
+        // Nor is it the ends where the host had taken as much.
+        assert_eq!(judged(90.0, 100, &|cell| (cell.stolen, cell.together) = (0.2, 0.5)).0, "machine");
     }
 
     #[test]

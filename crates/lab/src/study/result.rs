@@ -112,7 +112,7 @@ pub struct CellResult {
     /// How many processors were at work on average, for whomever. 0 where the system does not tell.
     #[serde(default)]
     pub processors: f64,
-    /// The share of all processors that this machine wanted and its host gave to others. 0 where nothing is known of that.
+    /// The share of the processor time that this machine wanted and its host gave to others. 0 where nothing is known of that, or too little to tell.
     #[serde(default)]
     pub stolen: f64,
     /// How late packets were, there and back, by their medians, in microseconds.

@@ -79,7 +79,7 @@ pub struct Told<'a> {
 }
 
 impl Laboratory<'_> {
-    /// Runs a study; `told` hears of each run. The process must have the privileges for a network
+    /// Runs a study; `told` hears of each run, also of those that are done again. The process must have the privileges for a network
     /// ([`lunette_wan::acquire_privileges`]).
     ///
     /// # Errors
@@ -174,9 +174,11 @@ impl Laboratory<'_> {
             let joined = thread::scope(|scope| scope.spawn(group).join());
             joined.unwrap_or(Err(LabError::Panicked))?;
         }
-        let told_of_again = collected.told_of_again().unwrap_or_default();
+        let told_of_again = collected.told_of_again();
         let mut result = self.conclude(study, host, &cells, collected);
-        result.differs += &told_of_again;
+        if let Some(told) = told_of_again {
+            result.differs += &format!(" {told}");
+        }
         if !self.set.is_empty() {
             result.differs += &format!(" For all cells over a link is set: {}.", setting::text(self.set));
         }
@@ -307,17 +309,24 @@ impl Laboratory<'_> {
                 if is_stopped() {
                     break;
                 }
-                collected.runs[at].push(run(at, turn)?);
+                let begun = Instant::now();
+                let done = run(at, turn)?;
+                collected.add(at, done, begun.elapsed());
                 told(Told { done: collected.done(), of: all_runs, parameters: &aimed.cell.parameters });
             }
         }
         for (at, turn) in collected.to_do_again(cells, name) {
-            if is_stopped() || !collected.has_time() {
+            if is_stopped() {
                 break;
             }
-            let begun = Instant::now();
-            let again = run(at, turn)?;
-            collected.choose(at, turn, again, begun.elapsed());
+            if collected.has_time_for(at, turn) {
+                let begun = Instant::now();
+                // There is a figure already; on a machine as busy as this a second one may well not be had.
+                let again = run(at, turn).ok();
+                collected.choose(at, turn, again, begun.elapsed());
+                let parameters = &cells[at].cell.parameters;
+                told(Told { done: collected.done(), of: all_runs, parameters });
+            }
         }
         if let Some((name, link)) = described {
             for (peer, site) in &sites {

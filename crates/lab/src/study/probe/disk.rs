@@ -14,7 +14,6 @@ use super::{Design, Duty, Keys, Metric, Place, Run, both_units, disk_busy};
 use crate::bench::monitor::Phase;
 use crate::host::DiskTime;
 use crate::study::LatencyParts;
-use crate::study::echo::Echo;
 use crate::study::image::Image;
 use crate::study::recorded::Recorded;
 use crate::study::service::{self, Service};
@@ -256,13 +255,12 @@ fn cold_image(place: Place<'_>, duty: Duty) -> Result<(&Image, Option<f64>), Lab
     Ok((image, cached))
 }
 
-/// Runs it; the monitor tells how far it is. `echo` is what a byte takes there and back, if that is to be known.
+/// Runs it; the monitor tells how far it is. Its model has the round trip of a command in it, for want of that of a byte.
 pub(super) fn run(
     place: Place<'_>,
     probe: &DiskProbe,
     duty: Duty,
     monitor: &Monitor,
-    echo: Option<Echo<'_>>,
 ) -> Result<Run, LabError> {
     let Some((site, link)) = place.over else { return local(probe, duty) };
     let mut cached = None;
@@ -313,17 +311,15 @@ pub(super) fn run(
     let carried = carried?;
     drop((service, recorded));
     let mut run = figure(&carried.measured, &carried.ending, probe.metric)?;
-    // One command is over soon.
-    let echo = echo.map(|echo| echo.behind(probe.depth == 1)).transpose()?.flatten();
     if let Some(agreed) = &carried.negotiated {
         let driven = Driven { link, congestion_control: &control };
-        run.model = model::disk(driven, probe, agreed, echo);
+        run.model = model::disk(driven, probe, agreed, None);
         run.round_trips = model::round_trips(driven, probe, agreed);
     }
     let parts = carried.measured.stages.told_apart.as_ref().map(LatencyParts::of);
     run.further.extend(further);
     run.further.extend(busy);
-    Ok(Run { negotiated: carried.negotiated, parts, cached, echo, ..run })
+    Ok(Run { negotiated: carried.negotiated, parts, cached, ..run })
 }
 
 /// Carries out a plan, with more time where this machine was so busy that nothing ended in it.

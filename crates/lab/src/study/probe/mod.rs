@@ -27,6 +27,7 @@ use super::guest;
 use super::image::Image;
 use super::setting::{self, Key, Setting};
 use super::site::Site;
+use super::statistics::median;
 use crate::bench::monitor::Phase;
 use crate::host::{DiskTime, Shares};
 use crate::{LabError, LatencyParts, Monitor, Negotiated, Times};
@@ -34,12 +35,12 @@ use crate::{LabError, LatencyParts, Monitor, Negotiated, Times};
 pub(crate) use disk::{DiskProbe, Load};
 pub(crate) use files::{Figure, FilesProbe, Job, SIZES_KIB, Scheme};
 pub(crate) use login::{Authentication, EXCHANGES, LOGINS, LoginPhase, LoginProbe};
-pub(crate) use model::round_trip;
 pub(crate) use shared::SharedProbe;
 pub(crate) use tcp_facts::{HELD_UP, ORDER_CARRIES, STOOD_STILL, WINDOWS_CARRY};
 pub(crate) use transfer::TransferProbe;
 pub(crate) use virtualized::VirtualProbe;
 
+use model::Driven;
 use seen::{Observer, Seen};
 
 /// What is done in a cell.
@@ -265,12 +266,11 @@ impl Probe {
     }
 
     /// How long a command takes on this link where the figure is as expected; of plain TCP, a window. None where that does not follow from it.
-    /// `at_rest` is the round trip that the model has.
     pub(crate) fn turn(
         &self,
         expected: f64,
         link: &Link,
-        at_rest: Duration,
+        at_rest: AtRest,
         round_trips: f64,
     ) -> Option<CommandTurn> {
         let round_trip = link.round_trip();
@@ -292,16 +292,20 @@ impl Probe {
             time: Duration::try_from_secs_f64(seconds).ok()?,
             round_trips,
             round_trip,
-            at_ends: at_rest.saturating_sub(round_trip),
+            at_ends: at_rest.round_trip.saturating_sub(round_trip),
             commands,
             line: Duration::try_from_secs_f64(line_s).unwrap_or_default(),
             is_packed: commands > 1 && u64::from(size_bytes) * 2 <= u64::from(link.mtu),
+            ends: at_rest.ends,
         })
     }
 
-    /// Whether its commands have round trips of an idle link in them. Beside other traffic a byte would have to wait as commands do, which a reservation is for.
-    const fn is_beside_an_echo(&self) -> bool {
-        matches!(self, Self::Disk(_) | Self::Transfer(_) | Self::Shared(SharedProbe { flows: 0, .. }))
+    /// The disk whose commands have round trips of an idle link in them. Beside other traffic a byte would have to wait as commands do, which a reservation is for.
+    const fn alone_on_its_link(&self) -> Option<&DiskProbe> {
+        match self {
+            Self::Disk(disk) | Self::Shared(SharedProbe { flows: 0, disk, .. }) => Some(disk),
+            _ => None,
+        }
     }
 
     /// Whether its figure is of work that is done for this cell alone; what others share is not done again for one of them.
@@ -355,6 +359,35 @@ impl Probe {
     }
 }
 
+/// What was there and back while nothing else was on the link.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct AtRest {
+    /// The round trip that the model has.
+    pub(crate) round_trip: Duration,
+    /// What a command without data took beyond that of a byte; nothing where that is not known.
+    pub(crate) ends: Duration,
+}
+
+impl AtRest {
+    /// In the middle of several runs, each of which had its own.
+    pub(crate) fn of(runs: &[Run]) -> Self {
+        let command = |run: &Run| {
+            let us = run.negotiated.as_ref()?.idle_round_trip_us?;
+            Duration::try_from_secs_f64(us / 1e6).ok()
+        };
+        let both = || runs.iter().filter_map(|run| Some((command(run)?, run.echo)));
+        let round_trips = both().map(|(command, echo)| model::round_trip(command, echo));
+        let ends = both().filter_map(|(command, echo)| Some(command.saturating_sub(echo?)));
+        Self { round_trip: median_time(round_trips), ends: median_time(ends) }
+    }
+}
+
+/// Zero of none.
+fn median_time(times: impl Iterator<Item = Duration>) -> Duration {
+    let seconds = median(times.map(|time| time.as_secs_f64()).collect());
+    seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or_default()
+}
+
 /// How long a command takes by the model, and what is in that.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CommandTurn {
@@ -371,6 +404,8 @@ pub(crate) struct CommandTurn {
     pub(crate) line: Duration,
     /// Two or more of them fit into a packet.
     pub(crate) is_packed: bool,
+    /// What initiator and target take for a command at rest beyond what a byte takes, in each round trip.
+    pub(crate) ends: Duration,
 }
 
 /// What one run gave.
@@ -401,7 +436,7 @@ pub(crate) struct Run {
     pub(crate) further: Vec<Further>,
     /// What sets the limit where there is no model, as far as only the run itself knows.
     pub(crate) limit: Option<&'static str>,
-    /// What a byte took there and back by plain TCP on the idle link before and behind it, where it stands beside a command without data.
+    /// What a byte took there and back by plain TCP on the idle link, where it stands beside a command without data ([`Echo::behind`]).
     pub(crate) echo: Option<Duration>,
 }
 
@@ -521,13 +556,13 @@ pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Ru
     match probe {
         Probe::Files(files) => return files::run(place, files, duty),
         Probe::Login(login) => return login::run(place, login, duty.seed),
+        Probe::Transfer(transfer) => return transfer::run(place, transfer),
         _ => {}
     }
-    let echo = probe.is_beside_an_echo().then_some(place.over).flatten();
-    let echo = echo.map(|(site, _)| Echo::before(site)).transpose()?;
-    if let Probe::Transfer(transfer) = probe {
-        return transfer::run(place, transfer, echo);
-    }
+    let beside = probe.alone_on_its_link().zip(place.over);
+    let beside =
+        beside.map(|(disk, (site, link))| Ok::<_, LabError>((disk, site, link, Echo::before(site)?)));
+    let beside = beside.transpose()?;
     let monitor = Monitor::default();
     let is_measured = || match probe {
         Probe::Disk(_) | Probe::Shared(_) => monitor.phase() == Phase::Measuring,
@@ -538,22 +573,45 @@ pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Ru
             tcp::run(site, link, *to_target, *buffer_bytes, duty)
         }
         (Probe::Tcp { .. }, None) => Err(LabError::Plan("there is no TCP without a network".to_owned())),
-        (Probe::Disk(disk), _) => disk::run(place, disk, duty, &monitor, echo),
+        (Probe::Disk(disk), _) => disk::run(place, disk, duty, &monitor),
         (Probe::Recovery(disk), _) => recovery::run(place, disk, duty),
-        (Probe::Shared(shared), _) => shared::run(place, shared, duty, &monitor, echo),
+        (Probe::Shared(shared), _) => shared::run(place, shared, duty, &monitor),
         (Probe::Virtual(probe), _) => virtualized::run(place, probe, duty),
         (Probe::Login(login), _) => login::run(place, login, duty.seed),
-        (Probe::Transfer(transfer), _) => transfer::run(place, transfer, echo),
+        (Probe::Transfer(transfer), _) => transfer::run(place, transfer),
         (Probe::Files(files), _) => files::run(place, files, duty),
     })?;
     // What a run has looked at itself is in it already: a disk, while it was measured alone.
     let Seen { shares, busy, keeping, .. } = seen;
-    Ok(Run { shares, busy, keeping, ..run? })
+    let mut run = Run { shares, busy, keeping, ..run? };
+    if let (Some((disk, site, link, echo)), Some(agreed)) = (beside, &run.negotiated) {
+        // A command that is alone is over soon, and nothing of it is on the link then.
+        run.echo = echo.behind(disk.depth == 1);
+        let driven = Driven { link, congestion_control: &site.congestion_control()? };
+        run.model = model::disk(driven, disk, agreed, run.echo);
+    }
+    Ok(run)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn at_rest_each_run_has_its_own_round_trips() {
+        let run = |(command_us, echo_us): (f64, Option<u64>)| {
+            let negotiated = Negotiated { idle_round_trip_us: Some(command_us), ..Negotiated::of_tests() };
+            let echo = echo_us.map(Duration::from_micros);
+            Run { negotiated: Some(negotiated), echo, ..Run::of(1.0, None) }
+        };
+        let of = |runs: &[(f64, Option<u64>)]| {
+            let AtRest { round_trip, ends } = AtRest::of(&runs.iter().copied().map(run).collect::<Vec<_>>());
+            [round_trip, ends].map(|time| time.as_micros())
+        };
+        assert_eq!(of(&[(100.0, Some(300)), (300.0, Some(100)), (300.0, Some(290))]), [100, 10]);
+        assert_eq!(of(&[(250.0, None)]), [250, 0]);
+        assert_eq!(of(&[]), [0, 0]);
+    }
 
     #[test]
     fn tcp_has_time_to_grow() {

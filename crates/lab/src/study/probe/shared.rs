@@ -12,7 +12,6 @@ use super::disk::{self, DiskProbe};
 use super::model::{self, Driven};
 use super::{Duty, Metric, Place, Run, tcp};
 use crate::bench::monitor::Phase;
-use crate::study::echo::Echo;
 use crate::{LabError, Monitor};
 
 /// From this share of its rate on, a link is full.
@@ -36,7 +35,6 @@ pub(super) fn run(
     probe: &SharedProbe,
     duty: Duty,
     monitor: &Monitor,
-    echo: Option<Echo<'_>>,
 ) -> Result<Run, LabError> {
     let Some((site, link)) = place.over else {
         return Err(LabError::Plan("without a network there is nothing to be shared".to_owned()));
@@ -52,7 +50,7 @@ pub(super) fn run(
         let is_over = AtomicBool::new(false);
         let (run, bulk) = thread::scope(|inner| {
             let counting = inner.spawn(|| while_measured(&carried, monitor, duty.time, &is_over));
-            let run = disk::run(place, &probe.disk, duty, monitor, echo);
+            let run = disk::run(place, &probe.disk, duty, monitor);
             is_over.store(true, Ordering::Relaxed);
             (run, counting.join())
         });

@@ -55,19 +55,20 @@ fn most(length_bytes: u64, is_over_a_link: bool) -> u64 {
 }
 
 /// Runs it, on the local disk or over the link; the caches of this machine are cold.
-pub(super) fn run(place: Place<'_>, probe: &TransferProbe, echo: Option<Echo<'_>>) -> Result<Run, LabError> {
+pub(super) fn run(place: Place<'_>, probe: &TransferProbe) -> Result<Run, LabError> {
     let most = most(probe.length_bytes, place.over.is_some());
     let image = Image::make(place.scratch, probe.length_bytes * most)?;
     let observer = Observer::at(place);
     let name = image.path().to_string_lossy().into_owned();
     let cached;
-    let (mut model, mut negotiated, mut byte) = (None, None, None);
+    let (mut model, mut negotiated, mut byte_time) = (None, None, None);
     let (rate, seen) = if let Some((site, link)) = place.over {
         let target = Service::target(TARGET, &name, "write = \"back\"\n");
         let _service = Service::start(site, place.binary, &target, &[])?;
         cached = image.cool()?;
         let (options, lun) = Service::options()?;
         let disk = SessionDisk::one(&options, lun, BLOCK_BYTES);
+        let echo = Echo::before(site)?;
         let (told, agreed) = site.near(|| {
             let session = Session::open(&disk)?;
             let agreed = session.negotiated();
@@ -75,8 +76,9 @@ pub(super) fn run(place: Place<'_>, probe: &TransferProbe, echo: Option<Echo<'_>
         })??;
         if let Some(agreed) = &agreed {
             let driven = Driven { link, congestion_control: &site.congestion_control()? };
-            byte = echo.map(|echo| echo.behind(true)).transpose()?.flatten();
-            model = model::disk(driven, &probe.workload(), agreed, byte);
+            // All of it has been answered.
+            byte_time = echo.behind(true);
+            model = model::disk(driven, &probe.workload(), agreed, byte_time);
         }
         negotiated = agreed;
         told
@@ -95,7 +97,7 @@ pub(super) fn run(place: Place<'_>, probe: &TransferProbe, echo: Option<Echo<'_>
     };
     let Seen { shares, busy, keeping, disk } = seen;
     let further = Vec::from_iter(disk);
-    Ok(Run { cached, negotiated, further, shares, busy, keeping, echo: byte, ..Run::of(rate, model) })
+    Ok(Run { cached, negotiated, further, shares, busy, keeping, echo: byte_time, ..Run::of(rate, model) })
 }
 
 /// Carries one part after the other: at least one, at most as many as there are, and none more when that was enough. Answers 10^6 bytes per second,
