@@ -12,7 +12,9 @@ use lunette_block::fault::{Effect, Errno, Rule, When};
 use lunette_tests::in_process::InProcess;
 use lunette_tests::raw::{BLOCK_BYTES, Ending, Raw, plain};
 use lunette_tests::skip;
+use lunette_wire::InitiatorPdu;
 use lunette_wire::initiator::{LogoutReason, ScsiCommand, TaskManagementFunction};
+use lunette_wire::target::RejectReason;
 
 const CHECK_CONDITION: u8 = 2;
 
@@ -303,10 +305,10 @@ fn the_last_flush_of_all_decides_how_the_server_ends() {
 
 #[test]
 fn a_slow_store_is_waited_for_by_abort_and_logout_alone() {
-    const DELAY: Duration = Duration::from_millis(700);
+    const A_WHILE: Duration = Duration::from_millis(100);
     let target = start("back");
     let (mut session, mut other) = (login(&target, 1), login(&target, 2));
-    target.faults(0).add(Rule::new(OperationKind::Write, When::Every, Effect::Delay(DELAY)));
+    target.hold(0, OperationKind::Write);
     let cmd_sn = session.cmd_sn;
     let tag = session.write(0, 0, &DATA).expect("sent");
     target.wait_for_calls(0, OperationKind::Write, 1);
@@ -315,19 +317,26 @@ fn a_slow_store_is_waited_for_by_abort_and_logout_alone() {
     session.silent().expect("a ping is answered meanwhile");
     expect_read(&mut session, 1, 0, 0);
     expect_read(&mut other, 0, 64, 0);
+    target.faults(0).clear();
     assert_eq!(session.managed(abort).expect("an answer"), 0);
     expect_write(&mut session, 0, 128);
+    target.hold(0, OperationKind::Write);
     session.write(0, 0, &DATA).expect("sent");
     target.wait_for_calls(0, OperationKind::Write, 3);
     let logout = session.log_out(LogoutReason::CloseSession, 0).expect("sent");
+    let late = session.number(&plain());
+    session.send(&InitiatorPdu::ScsiCommand(late), &[]).expect("sent");
+    let header = InitiatorPdu::ScsiCommand(late).encode(0);
+    let reason = session.rejected(&header).expect("the logout was taken in, and waits");
+    assert_eq!(reason, RejectReason::WaitingForLogout as u8);
     expect_read(&mut other, 0, 64, 0);
+    target.faults(0).clear();
     assert_eq!(session.logged_out(logout).expect("the write is not answered"), 0);
     session.ends().expect("closed");
     // The write is over: what another session writes now stays.
-    target.faults(0).clear();
     let tag = other.write(0, 0, &[0xbb; 4096]).expect("sent");
     other.good(tag).expect("a write");
-    thread::sleep(DELAY);
+    thread::sleep(A_WHILE);
     expect_read(&mut other, 0, 0, 0xbb);
 }
 
