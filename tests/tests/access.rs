@@ -132,6 +132,7 @@ fn a_reset_finds_the_tasks_of_sessions_that_number_the_unit_otherwise() {
     target.wait_for_calls(1, OperationKind::Read, 1);
     let tag = asking.manage(TaskManagementFunction::LogicalUnitReset, 0).expect("sent");
     asking.silent().expect("the function waits for the store");
+    other.silent().expect("its reactor knows");
     target.faults(1).clear();
     assert_eq!(asking.managed(tag).expect("an answer"), 0);
     target.faults(0).clear();

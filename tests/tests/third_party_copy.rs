@@ -267,6 +267,7 @@ fn a_reset_waits_for_the_piece_that_is_in_its_store() {
     held_copy(&target, &mut session);
     let reset = other.manage(Function::LogicalUnitReset, 0).expect("sent");
     other.waits(A_WHILE).expect("a piece is in the store");
+    session.silent().expect("its reactor knows");
     target.faults(0).clear();
     assert_eq!(other.managed(reset).expect("an answer"), FUNCTION_COMPLETE);
     assert_eq!(target.faults(1).calls(OperationKind::Write), 0);
@@ -292,6 +293,7 @@ fn a_reset_of_the_destination_ends_the_copy_before_it_is_answered() {
         let copy = copy_held_at_its_destination(&target, &mut session);
         let ends = other.manage(function, 1).expect("sent");
         other.waits(A_WHILE).expect("a piece is in the store");
+        session.silent().expect("its reactor knows");
         target.faults(1).clear();
         assert_eq!(other.managed(ends).expect("an answer"), FUNCTION_COMPLETE, "{function:?}");
         assert_eq!(session.ending(copy).expect("an answer").codes(), (0xa, 0x0d, 0x01), "{function:?}");
@@ -336,6 +338,7 @@ fn resets_at_another_target_end_the_copies_that_write_there() {
         let by = if by_stranger { &mut stranger } else { &mut own };
         let reset = by.manage(function, 1).expect("sent");
         by.waits(A_WHILE).expect("a piece is in the store");
+        session.silent().expect("its reactor knows");
         target.faults(1).clear();
         assert_eq!(by.managed(reset).expect("an answer"), FUNCTION_COMPLETE, "{function:?}");
         assert_eq!(session.ending(copy).expect("an answer").codes(), (0xa, 0x0d, 0x01), "{function:?}");
@@ -373,6 +376,7 @@ fn a_preempted_copy_writes_nothing_after_the_answer() {
     let copy = copy_held_at_its_destination(&target, &mut victim);
     let tag = reserve_out(&mut holder, PREEMPT_AND_ABORT, [0xb1, 0xa1]);
     holder.waits(A_WHILE).expect("a piece is in the store");
+    victim.silent().expect("its reactor knows");
     target.faults(1).clear();
     holder.good(tag).expect("preempted");
     assert_eq!(victim.ending(copy).expect("an answer").codes(), (0xa, 0x0d, 0x01));
@@ -384,7 +388,9 @@ fn a_copy_whose_connection_is_lost_ends_at_its_next_piece() {
     let (target, _directory) = start();
     let mut session = target.session(1);
     held_copy(&target, &mut session);
+    let peer = session.connection().local_address().expect("an address");
     drop(session);
+    assert!(!target.log_about(peer, "closed by the initiator").is_empty());
     // The session ends once the store has given its task back; only then does a new login get its name.
     target.faults(0).clear();
     let _again = target.session(1);

@@ -410,6 +410,9 @@ fn a_command_that_the_transport_spoils_may_abort_those_of_others() {
     target.wait_for_calls(0, OperationKind::Read, 2);
     let tag = session.command(&write(0, 0, BLOCK_BYTES), &[0; BLOCK_BYTES]).expect("sent");
     session.waits(A_WHILE).expect("reads are in the store");
+    for other in [&mut first, &mut second] {
+        other.silent().expect("its reactor knows");
+    }
     target.faults(0).clear();
     expect_spoilt(&mut session, tag);
     for other in [&mut first, &mut second] {
