@@ -273,7 +273,7 @@ fn session_reinstatement_closes_all_connections() {
 /// RFC 7143: 11.9.1.
 #[test]
 fn a_drain_asks_on_every_connection() {
-    let target = InProcess::start(&[DISK]);
+    let target = InProcess::start_with(&[DISK], |config| config.limits.drain_timeout_s = 30);
     let mut session = Session::open(&target, 1, 3);
     target.drain();
     for link in &mut session.links {
