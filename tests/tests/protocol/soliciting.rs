@@ -1,6 +1,9 @@
 //! When data is asked for that does not come by itself (RFC 7143, 4.2.5.2, 11.8): a little at a time where the way is short, in
 //! order, when there is memory for it; and what comes of those who wait.
 
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
 use lunette_block::OperationKind;
 use lunette_tests::in_process::{InProcess, wait_until};
 use lunette_tests::raw::{Raw, write};
@@ -12,6 +15,9 @@ use crate::{A_WHILE, BUS_DEVICE_RESET, COMPLETE, DISK, TASK_SET_FULL};
 
 /// Half of what is asked for at a time.
 const LENGTH: usize = 256 << 10;
+
+/// What has not come so long after it was asked for does not count any more.
+const ASKED_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Two sessions of this target whose writes bring nothing unasked, and to which the way is known to be short.
 fn sessions(target: &InProcess) -> [Raw; 2] {
@@ -36,9 +42,13 @@ fn send(session: &mut Raw, count: usize) -> Vec<InitiatorTaskTag> {
 }
 
 fn asked(session: &mut Raw, tag: InitiatorTaskTag) -> ReadyToTransfer {
-    let r2t = session.r2t(tag).expect("an R2T");
+    try_asked(session, tag).expect("an R2T")
+}
+
+fn try_asked(session: &mut Raw, tag: InitiatorTaskTag) -> Result<ReadyToTransfer> {
+    let r2t = session.r2t(tag)?;
     assert_eq!((r2t.buffer_offset, r2t.desired_length as usize), (0, LENGTH));
-    r2t
+    Ok(r2t)
 }
 
 fn answer(session: &mut Raw, r2t: &ReadyToTransfer, number: usize) {
@@ -47,12 +57,28 @@ fn answer(session: &mut Raw, r2t: &ReadyToTransfer, number: usize) {
 
 #[test]
 fn on_a_short_way_data_is_asked_for_in_order_and_a_little_at_a_time() {
-    let target = InProcess::start(&[DISK]);
-    let [mut session, mut other] = sessions(&target);
+    const TRIES: usize = 5;
+    for left in (0..TRIES).rev() {
+        let target = InProcess::start(&[DISK]);
+        let sessions = sessions(&target);
+        let start = Instant::now();
+        match a_little_at_a_time(&target, sessions, start) {
+            Ok(()) => return,
+            // Others may have been asked for by then.
+            Err(_) if left > 0 && start.elapsed() >= ASKED_PATIENCE => {}
+            Err(error) => panic!("{error:#}"),
+        }
+    }
+}
+
+/// Fails where others are asked for, and where they may be: see [`ASKED_PATIENCE`].
+fn a_little_at_a_time(target: &InProcess, [mut session, mut other]: [Raw; 2], start: Instant) -> Result<()> {
     let tags = send(&mut session, 5);
-    let mut r2ts = vec![asked(&mut session, tags[0]), asked(&mut session, tags[1])];
-    session.waits(A_WHILE).expect("two are enough");
-    wait_until("those who wait have no buffers", || target.buffer_bytes_in_use() == 2 * LENGTH);
+    let mut r2ts = vec![try_asked(&mut session, tags[0])?, try_asked(&mut session, tags[1])?];
+    session.waits(A_WHILE).context("two are enough")?;
+    let has_two = || target.buffer_bytes_in_use() == 2 * LENGTH;
+    wait_until("those who wait have no buffers", || has_two() || start.elapsed() >= ASKED_PATIENCE);
+    ensure!(has_two(), "those who wait have buffers");
     // Another session has its own two.
     let others = send(&mut other, 1);
     let r2t = asked(&mut other, others[0]);
@@ -61,13 +87,14 @@ fn on_a_short_way_data_is_asked_for_in_order_and_a_little_at_a_time() {
     for number in 0..5 {
         answer(&mut session, &r2ts[number], number);
         if let Some(&next) = tags.get(number + 2) {
-            r2ts.push(asked(&mut session, next));
+            r2ts.push(try_asked(&mut session, next)?);
         }
-        session.good(tags[number]).expect("a write");
+        session.good(tags[number])?;
     }
     let tag = session.read(0, 0, (5 * LENGTH / 512) as u32).expect("sent");
     let (read, _) = session.data_in(tag).expect("a read");
     assert!(read == (0..5).flat_map(data).collect::<Vec<u8>>());
+    Ok(())
 }
 
 /// ABORT TASK and LOGICAL UNIT RESET (11.5.1).
@@ -125,7 +152,7 @@ fn a_session_that_ends_leaves_nothing_of_those_who_wait() {
     let [mut session, other] = sessions(&target);
     send(&mut session, 8);
     let in_use = || target.buffer_bytes_in_use();
-    wait_until("two are asked for", || in_use() == 2 * LENGTH);
+    wait_until("two are asked for", || in_use() >= 2 * LENGTH);
     drop(session);
     target.wait_for_its_buffers();
     drop(other);
