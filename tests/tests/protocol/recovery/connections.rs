@@ -262,7 +262,7 @@ fn a_format_error_is_not_recovered() {
 /// was only lost; the nexus is told of each unit.
 #[test]
 fn what_nobody_comes_back_for_ends() {
-    let target = target(2, 1);
+    let target = target(2, 5);
     let keys = [("InitialR2T", "Yes"), ("ImmediateData", "No")];
     let mut first = level_2(&target, &keys);
     first.make_ready(1).expect("a ready unit");
@@ -276,7 +276,7 @@ fn what_nobody_comes_back_for_ends() {
         tags.push(tag);
     }
     for (index, other) in others.into_iter().enumerate() {
-        assert_eq!(lose(other, 1 + index as u16, &mut first), [0, 1]);
+        assert_eq!(lose(other, 1 + index as u16, &mut first), [0, 5]);
     }
     remove(&mut first, 1);
     for lun in [0, 1] {
