@@ -222,13 +222,18 @@ fn the_window_is_whole_again_after_all_that_can_happen_to_a_command() {
             session.manage_task(TaskManagementFunction::AbortTask, 0, tags.0, tags.1).expect("sent")
         });
         session.answer_r2t(&r2t, &[0; 4096], 4096).expect("sent");
-        target.faults(0).clear();
+        let ping = session.ping(b"").expect("sent");
         let mut answered = BTreeSet::new();
-        for _ in &aborts {
-            let (pdu, _) = session.receive().expect("an answer");
-            let TargetPdu::TaskManagementResponse(pdu) = pdu else { panic!("{pdu:?}") };
-            assert_eq!(pdu.response, 0);
-            answered.insert(pdu.initiator_task_tag.0);
+        for _ in 0..=aborts.len() {
+            match session.receive().expect("an answer").0 {
+                TargetPdu::TaskManagementResponse(pdu) => {
+                    assert_eq!(pdu.response, 0);
+                    answered.insert(pdu.initiator_task_tag.0);
+                }
+                // All of it has been taken in.
+                TargetPdu::NopIn(pdu) if pdu.initiator_task_tag == ping => target.faults(0).clear(),
+                pdu => panic!("{pdu:?}"),
+            }
         }
         assert_eq!(answered, BTreeSet::from(aborts.map(|tag| tag.0)));
         // Immediate ones.
