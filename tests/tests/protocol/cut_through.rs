@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use lunette_block::OperationKind;
 use lunette_block::fault::{Effect, Errno, Rule, When};
-use lunette_tests::in_process::InProcess;
+use lunette_tests::in_process::{InProcess, wait_until};
 use lunette_tests::initiator::{LoginOptions, cdb};
 use lunette_tests::raw::{BLOCK_BYTES, Raw, plain, read, write};
 use lunette_tests::reservations::{Action, persistent_reserve_out};
@@ -118,11 +118,28 @@ fn stored_bytes(session: &mut Raw, byte: u8) -> usize {
 
 /// As [`stored_bytes`], of what this command reads.
 fn stored_of(command: &ScsiCommand, session: &mut Raw, byte: u8) -> usize {
+    let (stored, is_rest_zero) = found_by(command, session, byte);
+    assert!(is_rest_zero, "the rest is as it was");
+    stored
+}
+
+/// As [`stored_of`], and whether the rest is as it was.
+fn found_by(command: &ScsiCommand, session: &mut Raw, byte: u8) -> (usize, bool) {
     let tag = session.command(command, &[]).expect("sent");
     let (data, _) = session.data_in(tag).expect("a read");
     let stored = data.iter().take_while(|&&read| read == byte).count();
-    assert!(data[stored..].iter().all(|&read| read == 0), "the rest is as it was");
-    stored
+    (stored, data[stored..].iter().all(|&read| read == 0))
+}
+
+/// Waits until what this command reads, which begins at this byte of the disk, has some of the half up to the end of a page, and
+/// nothing else. The call that [`half_of`] waits for is counted before it copies.
+fn expect_pages_of_half(command: &ScsiCommand, at: usize, session: &mut Raw, byte: u8) {
+    let mut last = None;
+    wait_until("whole pages are stored, and nothing else", || {
+        let (stored, is_rest_zero) = found_by(command, session, byte);
+        let is_right = (1..=HALF).contains(&stored) && (at + stored).is_multiple_of(PAGE) && is_rest_zero;
+        is_right && last.replace(stored) == Some(stored)
+    });
 }
 
 #[test]
@@ -130,8 +147,8 @@ fn what_has_come_is_there_before_the_rest() {
     let target = InProcess::start(&[DISK]);
     let mut writing = asked(&target, 1);
     let (tag, rest) = half_written(&target, &mut writing, 0xaa);
-    let stored = stored_bytes(&mut target.session(2), 0xaa);
-    assert!((1..=HALF).contains(&stored) && stored.is_multiple_of(PAGE), "{stored} bytes");
+    let mut other = target.session(2);
+    expect_pages_of_half(&read(0, 0, (LENGTH / BLOCK_BYTES) as u32), 0, &mut other, 0xaa);
     writing.connection().send_bytes(&rest).expect("sent");
     writing.good(tag).expect("a write");
     expect_on_disk(&mut writing, 0, &[0xaa; LENGTH]);

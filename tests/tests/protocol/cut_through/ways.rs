@@ -8,8 +8,8 @@ use lunette_wire::frame::Digests;
 use lunette_wire::initiator::ScsiCommand;
 
 use super::{
-    ASKED, HALF, IMMEDIATE, LENGTH, PAGE, PAGES, WITH_DIGESTS, asked, data_out, half_of, log_in, read_bytes,
-    stored_bytes, stored_of, unasked, write_bytes,
+    ASKED, HALF, IMMEDIATE, LENGTH, PAGES, WITH_DIGESTS, asked, data_out, expect_pages_of_half, half_of,
+    log_in, read_bytes, stored_bytes, stored_of, unasked, write_bytes,
 };
 use crate::connections::Session;
 use crate::{DISK, expect_on_disk};
@@ -131,8 +131,7 @@ fn what_is_there_before_the_rest_ends_with_a_page() {
         let command = write_bytes(block_bytes, at, LENGTH);
         let (tag, rest) = half_of(&command, &target, &mut writing, 0xaa);
         let (mut other, all) = (target.session(2), read_bytes(block_bytes, at, LENGTH));
-        let stored = stored_of(&all, &mut other, 0xaa);
-        assert!((1..=HALF).contains(&stored) && (at + stored).is_multiple_of(PAGE), "{stored} bytes");
+        expect_pages_of_half(&all, at, &mut other, 0xaa);
         writing.connection().send_bytes(&rest).expect("sent");
         writing.good(tag).expect("a write");
         assert_eq!(stored_of(&all, &mut other, 0xaa), LENGTH);
