@@ -4,7 +4,7 @@ use std::io::Read;
 use std::net::TcpListener;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use lunette_block::BufferPool;
 use lunette_block::{EngineKind, IoContext, Operation, StoreSpec, Volume, VolumeSpec, WriteSource};
@@ -413,11 +413,14 @@ fn digests_are_of_what_was_sent_although_the_store_changes() {
     for (mut change, mut data) in from_cache.into_iter().chain([(change_memory, lent(&lent_volume))]) {
         let (near, mut far) = sockets();
         set_socket_send_buffer_size(&near, 32 << 10).unwrap();
-        let is_over = AtomicBool::new(false);
+        let (is_over, changes) = (AtomicBool::new(false), AtomicU64::new(0));
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let bytes = (0..=u8::MAX).cycle();
-                bytes.take_while(|_| !is_over.load(Ordering::Relaxed)).for_each(&mut change);
+                bytes.take_while(|_| !is_over.load(Ordering::Relaxed)).for_each(|byte| {
+                    change(byte);
+                    changes.fetch_add(1, Ordering::Relaxed);
+                });
             });
             let reader = scope.spawn(move || {
                 let mut pdu = vec![0; BHS_LENGTH + DATA_BYTES + padding(DATA_BYTES) + 4];
@@ -431,12 +434,19 @@ fn digests_are_of_what_was_sent_although_the_store_changes() {
                 kinds.len()
             });
             let mut transmitter = Transmitter::default();
-            for _ in 0..PDUS {
-                let payload = Payload::Buffer { data: data.share(), start: 0, length: DATA_BYTES as u32 };
-                transmitter.push(&[1; BHS_LENGTH], payload, digests);
-            }
-            while transmitter.send(&near, 1 << 20).unwrap() != Progress::Everything {
-                std::thread::yield_now();
+            for _ in 0..2 {
+                // However late it runs: one change of all lies between the halves.
+                let before = changes.load(Ordering::Relaxed);
+                while changes.load(Ordering::Relaxed) < before + 2 {
+                    std::thread::yield_now();
+                }
+                for _ in 0..PDUS / 2 {
+                    let payload = Payload::Buffer { data: data.share(), start: 0, length: DATA_BYTES as u32 };
+                    transmitter.push(&[1; BHS_LENGTH], payload, digests);
+                }
+                while transmitter.send(&near, 1 << 20).unwrap() != Progress::Everything {
+                    std::thread::yield_now();
+                }
             }
             assert!(reader.join().unwrap() > 1, "nothing was changed");
             is_over.store(true, Ordering::Relaxed);
