@@ -134,9 +134,15 @@ mod tests {
     fn a_thread_that_sleeps_is_noticed_once_it_is_watched() {
         let uncopied = Uncopied::default();
         assert!(uncopied.is_allowed());
-        for _ in 0..2 {
-            uncopied.watch(|| std::thread::sleep(LATE));
+        // A thread that is off the processor for long is no longer watched.
+        for _ in 0..3 {
+            (0..2).for_each(|_| uncopied.watch(|| std::thread::sleep(LATE)));
+            if pause(&uncopied) != 0 {
+                break;
+            }
         }
+        assert!(pause(&uncopied) != 0);
+        uncopied.pauses.begin(milliseconds(epoch().elapsed()) + 60_000);
         assert!(!uncopied.is_allowed());
         let other = Uncopied::default();
         other.fail();
