@@ -68,22 +68,28 @@ fn login_request(current_stage: LoginStage, next_stage: LoginStage) -> LoginRequ
 
 /// A target that drops who was silent for four seconds.
 fn impatient() -> InProcess {
+    with_limits_of(2)
+}
+
+/// A target that drops who was silent for twice as many seconds.
+fn with_limits_of(seconds: u32) -> InProcess {
     InProcess::start_with(&[DISK], |config| {
-        config.limits.nop_interval_s = 2;
-        config.limits.nop_timeout_s = 2;
+        config.limits.nop_interval_s = seconds;
+        config.limits.nop_timeout_s = seconds;
     })
 }
 
 #[test]
 fn an_initiator_that_takes_long_over_one_pdu_is_not_dropped() {
-    let target = impatient();
+    let target = with_limits_of(3);
     let mut session = target.session(1);
     let data = [0x5a; 8 * BLOCK_BYTES];
     let command = session.number(&write(0, 0, data.len()));
     let bytes = session.connection().encode(&InitiatorPdu::ScsiCommand(command), &data);
+    // Nine seconds, longer than a silent initiator is given with two ticks of a second.
     for piece in bytes.chunks(bytes.len() / 9) {
         session.connection().send_bytes(piece).expect("still connected");
-        thread::sleep(Duration::from_millis(500));
+        thread::sleep(Duration::from_secs(1));
     }
     loop {
         match session.receive().expect("still connected").0 {
