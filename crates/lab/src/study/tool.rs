@@ -183,9 +183,18 @@ mod tests {
 
     #[test]
     fn what_is_said_is_heard_when_it_is_said() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let is_heard = directory.path().join("heard");
         let mut heard = Vec::new();
-        let script = "read word; echo $word; sleep 0.2; seq 20000";
-        let said = listen(shell(script), "sh", "begun\nmore\n", LIMIT, |text| heard.push(text.len()));
+        // It says no more before it was heard.
+        let script = format!(
+            "read word; echo $word; while ! test -e {}; do sleep 0.05; done; seq 20000",
+            is_heard.display()
+        );
+        let said = listen(shell(&script), "sh", "begun\nmore\n", LIMIT, |text| {
+            heard.push(text.len());
+            std::fs::write(&is_heard, "").expect("a file");
+        });
         let said = said.expect("an end");
         assert!(said.starts_with("begun\n1\n") && heard[0] == 6 && heard.len() > 1, "{heard:?}");
         // What is too much to be kept keeps nobody from ending, and both ends are kept.
