@@ -190,6 +190,8 @@ impl Seen {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
     use super::*;
 
     const MS: fn(u64) -> Duration = Duration::from_millis;
@@ -254,9 +256,25 @@ mod tests {
         }
     }
 
+    /// Waits until whoever watches has asked so often: he may begin late, and go on late.
+    fn wait_until_asked(asked: &AtomicU32, times: u32) {
+        let begun = Instant::now();
+        while asked.load(Ordering::Relaxed) < times && begun.elapsed() < MS(60_000) {
+            thread::sleep(STEP);
+        }
+    }
+
     #[test]
     fn a_thread_that_does_nothing_else_is_busy() {
-        let ((), seen) = watched(&|| true, || spin(MS(400)));
+        let asked = AtomicU32::new(0);
+        let is_measured = || {
+            asked.fetch_add(1, Ordering::Relaxed);
+            true
+        };
+        let ((), seen) = watched(&is_measured, || {
+            wait_until_asked(&asked, 1);
+            spin(MS(400));
+        });
         let busy = seen.busy.expect("a share");
         // Others may have had the processor, but not all the time.
         assert!(busy.busiest > 0.05 && busy.loaded >= busy.busiest, "{busy:?}");
@@ -267,7 +285,6 @@ mod tests {
     /// In a process of its own, since the other tests have threads that are busy.
     #[test]
     fn what_was_before_the_measurement_does_not_count() {
-        use std::sync::atomic::{AtomicBool, Ordering};
         const CHILD: &str = "LUNETTE_TEST_ALONE";
         if std::env::var_os(CHILD).is_none() {
             let name = "study::busy::tests::what_was_before_the_measurement_does_not_count";
@@ -277,11 +294,18 @@ mod tests {
             let child = child.expect("a process");
             return assert!(child.status.success(), "{child:?}");
         }
-        let is_measured = AtomicBool::new(false);
-        let ((), seen) = watched(&|| is_measured.load(Ordering::Relaxed), || {
+        let (begins, asked) = (AtomicBool::new(false), AtomicU32::new(0));
+        let is_measured = || {
+            let begins = begins.load(Ordering::Relaxed);
+            asked.fetch_add(u32::from(begins), Ordering::Relaxed);
+            begins
+        };
+        let ((), seen) = watched(&is_measured, || {
             let spinning = thread::spawn(|| spin(MS(300)));
             spinning.join().expect("an end");
-            is_measured.store(true, Ordering::Relaxed);
+            begins.store(true, Ordering::Relaxed);
+            // Who asks again has begun.
+            wait_until_asked(&asked, 2);
             thread::sleep(MS(300));
         });
         // That thread is gone, and was all that had something to do.
@@ -290,15 +314,11 @@ mod tests {
 
     #[test]
     fn nobody_looks_any_longer_when_it_is_measured() {
-        use std::sync::atomic::{AtomicU32, Ordering};
         let asked = AtomicU32::new(0);
         // Measured when it is asked for the second and third time.
         let is_measured = || (1..3).contains(&asked.fetch_add(1, Ordering::Relaxed));
         let ((), seen) = watched(&is_measured, || {
-            let begun = Instant::now();
-            while asked.load(Ordering::Relaxed) < 4 && begun.elapsed() < MS(60_000) {
-                thread::sleep(STEP);
-            }
+            wait_until_asked(&asked, 4);
             thread::sleep(STEP * 20);
         });
         assert_eq!(asked.into_inner(), 4, "{seen:?}");
