@@ -25,6 +25,7 @@ pub mod process;
 pub mod random;
 #[cfg(feature = "initiator")]
 pub mod raw;
+pub mod relay;
 #[cfg(feature = "initiator")]
 pub mod reservations;
 pub mod server;

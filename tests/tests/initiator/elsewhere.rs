@@ -8,9 +8,8 @@ use lunette_target::config::{ChapConfig, Redirection};
 use lunette_tests::engine::{exercise, options};
 use lunette_tests::in_process::InProcess;
 use lunette_tests::need_programs;
+use lunette_tests::relay::Relay;
 use lunette_tests::tgtd::{TARGET_NAME, Tgtd};
-
-use super::relay::Relay;
 
 const NAME: &str = "iqn.2026-11.io.lunette:elsewhere";
 

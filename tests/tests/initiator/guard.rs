@@ -13,10 +13,10 @@ use lunette_wire::target::{Residual, ScsiResponse};
 use lunette_wire::{DataSn, StatSn, TargetPdu};
 
 use super::hostile::Script;
-use super::relay::Relay;
 use lunette_tests::engine::{
     execute, lun, make_ready, options, pattern, read, wait_for, wait_for_all, write,
 };
+use lunette_tests::relay::Relay;
 
 const NAME: &str = "iqn.2026-11.io.lunette:guarded";
 

@@ -11,8 +11,8 @@ use lunette_wire::target::{AsynchronousMessage, LogoutResponse};
 use lunette_wire::{InitiatorPdu, InitiatorTaskTag, LunField, StatSn, TargetPdu};
 
 use super::hostile::{NAME, Script};
-use super::relay::Relay;
 use lunette_tests::engine::{lun, make_ready, options, pattern, read, wait_for_all, write};
+use lunette_tests::relay::Relay;
 
 fn connect(target: &str, address: SocketAddr) -> Engine {
     let timing = Timing { recovery: Duration::from_secs(600), ..Timing::default() };

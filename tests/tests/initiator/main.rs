@@ -15,7 +15,6 @@ mod multipath;
 mod opening;
 mod overdue;
 mod recovery;
-mod relay;
 mod resets;
 mod short_writes;
 mod slower_way;

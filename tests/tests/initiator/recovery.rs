@@ -9,8 +9,8 @@ use lunette_initiator::{
 use lunette_tests::in_process::InProcess;
 use lunette_tests::lunette::{Lunette, TARGET_NAME};
 
-use super::relay::Relay;
 use lunette_tests::engine::{execute, lun, make_ready, options, pattern, read, wait_for_all, write};
+use lunette_tests::relay::Relay;
 
 /// Tests wait for an end, never for a time.
 fn patient(options: Options) -> Options {

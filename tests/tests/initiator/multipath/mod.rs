@@ -22,9 +22,8 @@ use lunette_scsi::client::port_groups::set_target_port_groups;
 use lunette_target::config::{AccessState, PortalConfig};
 use lunette_tests::engine::{execute, lun, make_ready, options, pattern, read, write};
 use lunette_tests::in_process::InProcess;
+use lunette_tests::relay::Relay;
 use lunette_wire::Isid;
-
-use super::relay::Relay;
 
 /// How long something that must happen may take. Generous: tests share the machine.
 const LIMIT: Duration = Duration::from_secs(60);

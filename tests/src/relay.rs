@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// A running relay; it ends with the test.
-pub(crate) struct Relay {
-    pub(crate) address: SocketAddr,
+#[derive(Debug)]
+pub struct Relay {
+    /// Where it listens.
+    pub address: SocketAddr,
     target: Arc<Mutex<SocketAddr>>,
     streams: Arc<Mutex<Vec<TcpStream>>>,
     is_closed: Arc<AtomicBool>,
@@ -15,7 +17,12 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    pub(crate) fn to(target: SocketAddr) -> Self {
+    /// Carries connections to this target.
+    ///
+    /// # Panics
+    /// The system has no port.
+    #[must_use]
+    pub fn to(target: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let streams: Arc<Mutex<Vec<TcpStream>>> = Arc::default();
@@ -45,7 +52,7 @@ impl Relay {
     }
 
     /// Cuts all connections that there are; new ones are carried again.
-    pub(crate) fn cut(&self) {
+    pub fn cut(&self) {
         for stream in self.streams.lock().expect("no panic").drain(..) {
             // One end may have closed it already.
             let _ = stream.shutdown(Shutdown::Both);
@@ -53,24 +60,24 @@ impl Relay {
     }
 
     /// Carries new connections to another target.
-    pub(crate) fn lead_to(&self, target: SocketAddr) {
+    pub fn lead_to(&self, target: SocketAddr) {
         *self.target.lock().expect("no panic") = target;
     }
 
     /// Carries new connections again.
-    pub(crate) fn open(&self) {
+    pub fn open(&self) {
         self.is_closed.store(false, Ordering::SeqCst);
         self.is_frozen.store(false, Ordering::SeqCst);
     }
 
     /// Swallows what is sent on all connections, and carries no others: a cable that was pulled.
-    pub(crate) fn freeze(&self) {
+    pub fn freeze(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
         self.is_frozen.store(true, Ordering::SeqCst);
     }
 
     /// Cuts all connections, and carries no others.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
         self.cut();
     }
