@@ -7,6 +7,7 @@ use std::path::Path;
 use lunette_tests::attach::Attached;
 use lunette_tests::istgt::Istgt;
 use lunette_tests::need_programs;
+use lunette_tests::relay::Relay;
 use lunette_tests::tgtd::{Tgtd, free_portal};
 
 use super::pattern;
@@ -38,19 +39,30 @@ fn only_the_disk_that_it_was<T>(start: Start<T>) {
     let image = directory.path().join("disk.img");
     File::create(&image).and_then(|file| file.set_len(BYTES)).expect("an image");
     let portal = free_portal().expect("a port");
+    let relay = Relay::to(portal);
     let (target, url) = start(portal, &image, "first");
+    let url = url.replace(&portal.to_string(), &relay.address.to_string());
+    // Nobody is let in before the next one has its serial number: tgtd has another until it is told.
+    let restart = |target: T, serial| {
+        relay.close();
+        drop(target);
+        let portal = free_portal().expect("a port");
+        let (target, _) = start(portal, &image, serial);
+        relay.lead_to(portal);
+        relay.open();
+        target
+    };
     let attached = Attached::start(&url, &[]).expect("attached");
     let mut client = attached.client().expect("a client");
     let data = pattern(1, 100_000);
     assert_eq!(client.write(1000, &data).expect("an answer"), 0);
     assert_eq!(client.flush().expect("an answer"), 0);
-    drop(target);
-    let (target, _) = start(portal, &image, "first");
+    let target = restart(target, "first");
     assert!(client.read(1000, 100_000).expect("data") == data, "it is the same");
     assert_eq!(client.flush().expect("an answer"), 0);
-    drop(target);
+    relay.close();
     client.begin_write(7, 1000, &pattern(2, 100_000)).expect("sent");
-    let (target, _) = start(portal, &image, "other");
+    let target = restart(target, "other");
     let error = attached.end().expect_err("it is no clean end");
     assert!(error.to_string().contains("exit status: 5"), "{error:#}");
     assert!(error.to_string().contains("another disk is in its place"), "{error:#}");
