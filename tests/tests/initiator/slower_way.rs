@@ -51,7 +51,7 @@ fn carry(mut from: TcpStream, mut to: TcpStream, pause: Duration, carried: &Atom
 fn writes_go_where_they_leave_at_once() {
     let target = InProcess::start(&["mem:64M"]);
     let (quick, by_quick) = way(target.portal(), Duration::ZERO);
-    let (slow, by_slow) = way(target.portal(), Duration::from_millis(5));
+    let (slow, by_slow) = way(target.portal(), Duration::from_millis(50));
     let portals = [quick, slow].map(|address| Portal::new(address.ip().to_string(), address.port()));
     let wishes = Wishes { first_burst_length: WRITE, ..Wishes::default() };
     let plain = options(target.name(), target.portal());
