@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::io::ioctl_fionread;
 use socket2::{Domain, Socket, Type};
 
 use crate::emulator::{Emulator, FAR};
@@ -55,26 +56,32 @@ impl Bulk {
     /// The connection is lost, or nothing comes for half a minute.
     pub fn carry(&self, warm_up: Duration, time: Duration, is_measuring: &AtomicBool) -> io::Result<f64> {
         let began = Instant::now();
-        let mut counted: Option<(Instant, u64)> = None;
+        let mut counted: Option<(Instant, u64, u64)> = None;
         self.run(|taken| {
             let now = Instant::now();
             match &mut counted {
                 None if now - began >= warm_up => {
-                    counted = Some((now, 0));
+                    // What waits in the socket came before: much, if nobody read for a while.
+                    let early = match ioctl_fionread(&self.receiver) {
+                        Ok(early) => early,
+                        Err(error) => return ControlFlow::Break(Err(error.into())),
+                    };
+                    counted = Some((now, 0, early));
                     is_measuring.store(true, Ordering::Relaxed);
                 }
                 None => {}
-                Some((since, bytes)) => {
+                Some((since, bytes, early)) => {
                     *bytes += taken;
                     let took = now - *since;
                     if took >= time {
                         is_measuring.store(false, Ordering::Relaxed);
-                        return ControlFlow::Break(*bytes as f64 / took.as_secs_f64());
+                        let bytes = bytes.saturating_sub(*early);
+                        return ControlFlow::Break(Ok(bytes as f64 / took.as_secs_f64()));
                     }
                 }
             }
             ControlFlow::Continue(())
-        })
+        })?
     }
 
     /// Carries until [`Self::end`] is called, or the connection is lost, and adds the bytes that come to a sum.

@@ -11,9 +11,13 @@ use super::source::{batch, source};
 use super::{CONFIDENCE, Figure, HEADERS, Means, TOLERANCE, Way, line_bytes};
 use crate::bulk::Bulk;
 use crate::emulator::Emulator;
+use crate::sink::Sink;
 
 /// How long a link that is asked for more than its rate is looked at.
 const RATE_TIME: Duration = Duration::from_secs(2);
+
+/// How long counting what came may take: who is away for longer does not know of which moment the count is.
+const COUNT_TIME_MAX: Duration = Duration::from_millis(20);
 
 /// How much more it is asked for.
 const RATE_EXCESS: f64 = 1.08;
@@ -81,7 +85,7 @@ struct Carried {
     is_filled: bool,
 }
 
-/// By datagrams of full length, so many at once; `None` where this machine cannot send so many.
+/// By datagrams of full length, so many at once; `None` where this machine cannot send so many, or count them in time.
 fn datagrams(
     emulator: &Emulator,
     way: Way,
@@ -102,15 +106,23 @@ fn datagrams(
     thread::scope(|scope| {
         let sender = scope.spawn(|| source.send_evenly(data, batch, packets_per_s, RATE_TIME + warm_up));
         thread::sleep(warm_up);
-        let (began, before) = (Instant::now(), sink.arrived()?);
+        let before = arrived(&mut sink)?;
         thread::sleep(RATE_TIME - Duration::from_millis(50));
-        let (time, after) = (began.elapsed(), sink.arrived()?);
+        let after = arrived(&mut sink)?;
         let sent = sender.join().ok().flatten();
-        Ok(sent.map(|sent| Carried {
-            bits_per_s: (after - before) as f64 * bits / time.as_secs_f64(),
+        Ok(sent.zip(before.zip(after)).map(|(sent, ((began, before), (ended, after)))| Carried {
+            bits_per_s: (after - before) as f64 * bits / (ended - began).as_secs_f64(),
             is_filled: sent.pause.as_secs_f64() <= queue_s * PAUSE_OF_QUEUE,
         }))
     })
+}
+
+/// What has arrived so far, and when that was so; `None` where this machine was too busy to tell.
+fn arrived(sink: &mut Sink<'_>) -> io::Result<Option<(Instant, u64)>> {
+    let began = Instant::now();
+    let arrived = sink.arrived()?;
+    let took = began.elapsed();
+    Ok((took <= COUNT_TIME_MAX).then(|| (began + took / 2, arrived)))
 }
 
 /// Whether nothing happens to packets but that they wait and take their time.
