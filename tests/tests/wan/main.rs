@@ -664,10 +664,10 @@ fn of_several_that_want_one_name_one_has_it() -> Result<()> {
     // Who has started it goes before it is ready: nothing is left that a list would have to find.
     let mut hold = Command::new(binary());
     hold.args(["wan", "hold", "--name", "other", "--link", "local"]);
-    hold.env("XDG_RUNTIME_DIR", networks.0.path()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut held = hold.spawn()?;
-    drop(held.stdout.take());
-    ensure!(!held.wait()?.success(), "nobody has heard that it is ready");
+    let (nobody, output) = std::io::pipe()?;
+    drop(nobody);
+    hold.env("XDG_RUNTIME_DIR", networks.0.path()).stdout(output).stderr(Stdio::null());
+    ensure!(!hold.status()?.success(), "nobody has heard that it is ready");
     ensure!(!networks.0.path().join("lunette/wan/other.socket").exists(), "a socket is left");
     Ok(())
 }
