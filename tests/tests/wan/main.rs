@@ -595,15 +595,17 @@ fn a_measurement_is_told_that_its_link_was_changed() -> Result<()> {
     networks.good(&["up", "--name", "lab", "--link", "delay=1ms"])?;
     let (disk, result) = (networks.0.path().join("disk"), networks.0.path().join("result"));
     fs::File::create(&disk)?.set_len(8 << 20)?;
-    for (link, doubt) in [
+    for (link, seconds, doubt) in [
         // The same one again.
-        ("delay=1ms", Value::Null),
-        ("delay=2ms", Value::from("the link was changed while this was measured")),
-        ("delay=2ms", Value::Null),
+        ("delay=1ms", 2, Value::Null),
+        // Long enough for it to be changed in that time, however late that is.
+        ("delay=2ms", 10, Value::from("the link was changed while this was measured")),
+        ("delay=2ms", 2, Value::Null),
     ] {
         let before = networks.shown("lab")?["link"].clone();
         let set = format!("{} wan set lab --link {link}", binary().display());
-        networks.good(&["exec", "lab", "--", "bash", "-c", &while_measured(&disk, &result, 2, &set)])?;
+        let near = while_measured(&disk, &result, seconds, &set);
+        networks.good(&["exec", "lab", "--", "bash", "-c", &near])?;
         let result = json(&result)?;
         assert_eq!((&result["link"], &result["link_doubt"]), (&before, &doubt), "{link}: {result}");
     }
