@@ -16,6 +16,8 @@ const IDLE_MIN: f64 = 0.15;
 /// What a host gives to others for less than this share of the time is no reason of anything, and of more than that no more is believed.
 const LOST_MIN: f64 = 0.01;
 const LOST_MAX: f64 = 0.5;
+/// Nor one that gets less than this share of the processor time that it wants.
+const GIVEN_MIN: f64 = 0.5;
 /// The share of what the model expects that a cell is to reach; one that reaches less is asked why. `dalgic-tcp` and `dalgic-sweep` are
 /// to reach it in every cell: that is what this project promises of its target, and what `lunette lab check` looks at.
 pub const REACHED: f64 = 0.95;
@@ -67,6 +69,12 @@ impl CellResult {
             reasons.push(format!(
                 "all processors together were idle for {:.0} % of the time",
                 percent(self.idle)
+            ));
+        }
+        if 1.0 - self.stolen < GIVEN_MIN {
+            reasons.push(format!(
+                "the host had given {:.0} % of the processor time that this machine wanted to others",
+                percent(self.stolen)
             ));
         }
         if self.busiest >= BUSY {
@@ -364,9 +372,11 @@ mod tests {
         assert_eq!(judged(as_it_is, 78.0, Limit::Link, 100).0, UNEXPLAINED, "a full line waits for nobody");
         assert_eq!(judged(as_it_is, 82.0, Limit::Link, 0).0, UNEXPLAINED);
         // However many processors there are and whatever was taken from others on them.
-        let all_gone = &|cell: &mut CellResult| (cell.stolen, cell.together) = (0.9, 8.0);
+        let all_gone = &|cell: &mut CellResult| (cell.stolen, cell.together) = (0.49, 8.0);
         assert_eq!(judged(all_gone, 48.0, Limit::Link, 0).0, "machine");
         assert_eq!(judged(all_gone, 47.0, Limit::Link, 0).0, UNEXPLAINED);
+        let (limit, told) = judged(&|cell| cell.stolen = 0.51, 5.0, Limit::Window, 0);
+        assert!(limit == "machine" && told.contains("had given 51 %"), "it is hardly there: {told}");
         let little = &|cell: &mut CellResult| cell.stolen = 0.015;
         assert_eq!(judged(little, 94.9, Limit::Link, 0).0, UNEXPLAINED);
     }
