@@ -59,7 +59,7 @@ impl Host {
     }
 }
 
-/// A tick more or less is none of the host's doing.
+/// Fewer ticks tell nothing of a share.
 const STOLEN_TICKS_MIN: u64 = 3;
 
 /// Time of all processors since the start, in the kernel's ticks: idle, stolen by other guests of the same host, and all of it (proc(5), /proc/stat).
@@ -76,15 +76,24 @@ pub(crate) struct ProcessorTime {
 pub(crate) struct Shares {
     /// The share of all processors that nobody used, 0 to 1; 1 where no time has passed or the system does not tell.
     pub(crate) idle: f64,
-    /// The share of the processor time that this machine wanted and its host gave to others, 0 to 1. 0 where nothing is known of that, or too little to tell.
+    /// The share of the processor time that this machine wanted and its host gave to others, 0 to 1. 0 where nothing is known of that.
     pub(crate) stolen: f64,
-    /// How many processors were at work on average, for whomever; 0 where the system does not tell.
+    /// That was more than a tick or two, which come and go.
+    pub(crate) is_stolen_sure: bool,
+    /// How many processors were at work on average, or wanted to be, for whomever; 0 where the system does not tell.
     pub(crate) at_work: f64,
+}
+
+impl Shares {
+    /// The share that was stolen, where it can be told.
+    pub(crate) const fn stolen_for_sure(self) -> f64 {
+        if self.is_stolen_sure { self.stolen } else { 0.0 }
+    }
 }
 
 impl Default for Shares {
     fn default() -> Self {
-        Self { idle: 1.0, stolen: 0.0, at_work: 0.0 }
+        Self { idle: 1.0, stolen: 0.0, is_stolen_sure: false, at_work: 0.0 }
     }
 }
 
@@ -117,11 +126,11 @@ impl ProcessorTime {
         let idle = self.idle.saturating_sub(before.idle).min(all);
         let stolen = self.stolen.saturating_sub(before.stolen);
         let wanted = (all - idle).max(1);
-        let is_told = stolen >= STOLEN_TICKS_MIN;
         let idle = idle as f64 / all as f64;
         Shares {
             idle,
-            stolen: if is_told { stolen as f64 / wanted as f64 } else { 0.0 },
+            stolen: stolen as f64 / wanted as f64,
+            is_stolen_sure: stolen >= STOLEN_TICKS_MIN,
             at_work: (1.0 - idle) * self.processors as f64,
         }
     }
@@ -180,14 +189,16 @@ mod tests {
         let before = ProcessorTime::read("cpu  10 0 10 80 0 0 0 3 5 5\ncpu0 1").unwrap();
         let after =
             ProcessorTime::read("cpu  35 0 20 120 20 0 0 8 50 50\ncpu0 1 2\ncpu1 3\ncpufreq 4\n").unwrap();
-        let Shares { idle, stolen, at_work } = after.since(before);
+        let Shares { idle, stolen, at_work, .. } = after.since(before);
         assert!((idle - 0.6).abs() < 1e-9 && (stolen - 5.0 / 40.0).abs() < 1e-9, "{idle} {stolen}");
         assert!((at_work - 0.8).abs() < 1e-9, "0.4 of each of two");
-        assert_eq!(before.since(before), Shares { idle: 1.0, stolen: 0.0, at_work: 0.0 });
+        assert_eq!(before.since(before), Shares::default());
         let old = ProcessorTime::read("cpu  10 0 10 80 0 0 0\ncpu0 1").expect("a kernel before 2.6.11");
         assert_eq!(after.since(old).stolen, 8.0 / 43.0);
         let soon = ProcessorTime::read("cpu  10 0 10 90 0 0 0 5 5 5\ncpu0 1").expect("a moment later");
-        assert_eq!(soon.since(before).stolen, 0.0, "two ticks tell nothing");
+        let soon = soon.since(before);
+        assert_eq!((soon.stolen, soon.stolen_for_sure()), (1.0, 0.0), "two ticks of two tell nothing");
+        assert_eq!(after.since(before).stolen_for_sure(), 5.0 / 40.0);
         for text in ["", "cpu", "cpu 1 2 3", "intr 1 2 3 4 5"] {
             assert!(ProcessorTime::read(text).is_none(), "{text}");
         }

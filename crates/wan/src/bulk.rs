@@ -56,32 +56,33 @@ impl Bulk {
     /// The connection is lost, or nothing comes for half a minute.
     pub fn carry(&self, warm_up: Duration, time: Duration, is_measuring: &AtomicBool) -> io::Result<f64> {
         let began = Instant::now();
-        let mut counted: Option<(Instant, u64, u64)> = None;
-        self.run(|taken| {
-            let now = Instant::now();
-            match &mut counted {
-                None if now - began >= warm_up => {
-                    // What waits in the socket came before: much, if nobody read for a while.
-                    let early = match ioctl_fionread(&self.receiver) {
-                        Ok(early) => early,
-                        Err(error) => return ControlFlow::Break(Err(error.into())),
-                    };
-                    counted = Some((now, 0, early));
+        let mut counted: Option<Counted> = None;
+        self.run(|taken| match &mut counted {
+            None => {
+                if began.elapsed() >= warm_up {
+                    match self.waiting() {
+                        Ok((since, early)) => counted = Some(Counted { since, early, taken: 0 }),
+                        Err(error) => return ControlFlow::Break(Err(error)),
+                    }
                     is_measuring.store(true, Ordering::Relaxed);
                 }
-                None => {}
-                Some((since, bytes, early)) => {
-                    *bytes += taken;
-                    let took = now - *since;
-                    if took >= time {
-                        is_measuring.store(false, Ordering::Relaxed);
-                        let bytes = bytes.saturating_sub(*early);
-                        return ControlFlow::Break(Ok(bytes as f64 / took.as_secs_f64()));
-                    }
-                }
+                ControlFlow::Continue(())
             }
-            ControlFlow::Continue(())
+            Some(counted) => {
+                counted.taken += taken;
+                if counted.since.elapsed() < time {
+                    return ControlFlow::Continue(());
+                }
+                is_measuring.store(false, Ordering::Relaxed);
+                ControlFlow::Break(self.waiting().map(|(ended, late)| counted.bytes_per_s(ended, late)))
+            }
         })?
+    }
+
+    /// How much has come and was not read, and when that was so.
+    fn waiting(&self) -> io::Result<(Instant, u64)> {
+        let bytes = ioctl_fionread(&self.receiver)?;
+        Ok((Instant::now(), bytes))
     }
 
     /// Carries until [`Self::end`] is called, or the connection is lost, and adds the bytes that come to a sum.
@@ -109,6 +110,22 @@ impl Bulk {
             sending.join().map_err(|_| io::Error::other("a sender panicked"))?;
             enough
         })
+    }
+}
+
+/// What came since then: who is kept from reading for a while finds what came before, and leaves what has come.
+struct Counted {
+    since: Instant,
+    /// What waited then.
+    early: u64,
+    taken: u64,
+}
+
+impl Counted {
+    /// Up to now, where so many bytes still wait.
+    fn bytes_per_s(&self, now: Instant, late: u64) -> f64 {
+        let came = (self.taken + late).saturating_sub(self.early);
+        came as f64 / (now - self.since).as_secs_f64().max(f64::MIN_POSITIVE)
     }
 }
 
@@ -160,6 +177,15 @@ mod tests {
     fn network(link: &str) -> Option<Emulator> {
         let link = link.parse().expect("a link");
         Emulator::start(&link, 1).map_err(|error| lunette_skip::record_lacking(&error.to_string())).ok()
+    }
+
+    #[test]
+    fn what_waited_before_and_what_waits_behind_are_told_apart() {
+        let since = Instant::now();
+        let counted = Counted { since, early: 700, taken: 1000 };
+        let rate = |ms, late| counted.bytes_per_s(since + Duration::from_millis(ms), late);
+        assert!((rate(500, 0) - 600.0).abs() < 1e-9 && (rate(2000, 100) - 200.0).abs() < 1e-9);
+        assert_eq!(Counted { since, early: 9, taken: 1 }.bytes_per_s(since, 0), 0.0);
     }
 
     #[test]

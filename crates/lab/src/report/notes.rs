@@ -87,7 +87,7 @@ pub fn notes(result: &StudyResult) -> Vec<String> {
     if slow > 0 {
         notes.push(format!(
             "In {slow} cells this machine, which runs both ends and the network, was the limit: less came than {:.0} % of what the model \
-             expects, and all processors were busy, or one thread had one to itself, or packets were late or lost. The figures of \
+             expects, and all processors were busy, or one thread had one to itself, or packets were late or lost, or a host had given processors to others. The figures of \
              each stand below.",
             REACHED * 100.0
         ));

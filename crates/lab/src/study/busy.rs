@@ -278,7 +278,7 @@ mod tests {
         let busy = seen.busy.expect("a share");
         // Others may have had the processor, but not all the time.
         assert!(busy.busiest > 0.05 && busy.loaded >= busy.busiest, "{busy:?}");
-        let Shares { idle, stolen, at_work } = seen.shares;
+        let Shares { idle, stolen, at_work, .. } = seen.shares;
         assert!((0.0..1.0).contains(&idle) && (0.0..1.0).contains(&stolen) && at_work > 0.0, "{seen:?}");
     }
 

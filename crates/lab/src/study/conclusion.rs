@@ -123,7 +123,7 @@ fn result(
     let (idle, processor, busiest) =
         (middle(&|run| run.shares.idle), middle(&|run| run.processor), middle(&|run| run.busy.busiest));
     let (loaded, processors) = (middle(&|run| run.busy.loaded), middle(&|run| run.shares.at_work));
-    let stolen = middle(&|run| run.shares.stolen);
+    let stolen = middle(&|run| run.shares.stolen_for_sure());
     let together = middle(&|run| run.busy.together);
     // Far fewer of both than a double counts.
     let late_us = middle(&|run| run.keeping.lateness_median.as_micros() as f64) as u64;

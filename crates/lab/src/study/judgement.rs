@@ -16,8 +16,9 @@ const IDLE_MIN: f64 = 0.15;
 /// What a host gives to others for less than this share of the time is no reason of anything, and of more than that no more is believed.
 const LOST_MIN: f64 = 0.01;
 const LOST_MAX: f64 = 0.5;
-/// Nor one that gets less than this share of the processor time that it wants.
+/// Nor one that gets less than this share of the processor time that it wants, where what it does not get is at least that share of all there is.
 const GIVEN_MIN: f64 = 0.5;
+const TAKEN_MIN: f64 = 0.1;
 /// The share of what the model expects that a cell is to reach; one that reaches less is asked why. `dalgic-tcp` and `dalgic-sweep` are
 /// to reach it in every cell: that is what this project promises of its target, and what `lunette lab check` looks at.
 pub const REACHED: f64 = 0.95;
@@ -71,7 +72,7 @@ impl CellResult {
                 percent(self.idle)
             ));
         }
-        if 1.0 - self.stolen < GIVEN_MIN {
+        if 1.0 - self.stolen < GIVEN_MIN && self.stolen * (1.0 - self.idle) >= TAKEN_MIN {
             reasons.push(format!(
                 "the host had given {:.0} % of the processor time that this machine wanted to others",
                 percent(self.stolen)
@@ -115,20 +116,22 @@ impl CellResult {
         Some((self.measured / published - 1.0).abs() > OFF)
     }
 
-    /// Names the limit: the model's, unless less came than it expects: then this machine was busy or late with packets, or what
-    /// stands beside the network was the limit, or packets were lost, or the cell is a defect of the model or of what it measures. `turn` is how
+    /// Names the limit: the model's, unless less came than it expects: then initiator and target took their part of each round trip, this machine was busy or
+    /// late with packets, packets were lost, a host had given processors to others, what stands beside the network was the limit, or the cell is a defect of the model or of what it measures. `turn` is how
     /// long a command takes by the model.
     pub(crate) fn judge(&mut self, limit: Option<Limit>, turn: Option<&CommandTurn>, beside: Option<&str>) {
         (self.machine, self.because) = (None, None);
         self.limit = match (limit, self.model) {
             (Some(limit), Some(model)) if !self.reaches(model) => {
                 self.machine = self.too_slow(limit, model, turn);
-                // Where round trips are the limit, and nothing else is known to have cost any.
-                let is_only = limit == Limit::Window
-                    && !self.has_busy_machine()
-                    && self.lost_to_others() < LOST_MIN
-                    && self.overrun + self.lost + self.dropped == 0;
-                let ends = turn.filter(|_| is_only).and_then(|turn| self.ends(model, turn));
+                // Where round trips are the limit, and nothing else is known to have cost more.
+                let is_only = |turn: &&CommandTurn| {
+                    limit == Limit::Window
+                        && !self.has_busy_machine()
+                        && self.overrun + self.lost + self.dropped == 0
+                        && self.lost_to_others() <= self.lost_at_ends(model, turn)
+                };
+                let ends = turn.filter(is_only).and_then(|turn| self.ends(model, turn));
                 if ends.is_some() {
                     (self.machine, self.because) = (None, ends);
                     "ends"
@@ -288,6 +291,12 @@ impl CellResult {
         self.reaches(both).then(|| told(both, &besides()))
     }
 
+    /// The share of the time that both ends take for what commands take at rest.
+    fn lost_at_ends(&self, model: f64, turn: &CommandTurn) -> f64 {
+        let slowed = self.slowed(model, turn, turn.ends.as_secs_f64());
+        1.0 - (slowed / model).min(model / slowed)
+    }
+
     /// The share of the time in which our threads waited for what the host had given to others, if they did so one after the other.
     fn lost_to_others(&self) -> f64 {
         if self.stolen < 1.0 { self.together * self.stolen / (1.0 - self.stolen) } else { 1.0 }
@@ -377,6 +386,8 @@ mod tests {
         assert_eq!(judged(all_gone, 47.0, Limit::Link, 0).0, UNEXPLAINED);
         let (limit, told) = judged(&|cell| cell.stolen = 0.51, 5.0, Limit::Window, 0);
         assert!(limit == "machine" && told.contains("had given 51 %"), "it is hardly there: {told}");
+        let idle = &|cell: &mut CellResult| (cell.stolen, cell.together, cell.idle) = (0.6, 0.02, 0.97);
+        assert_eq!(judged(idle, 5.0, Limit::Window, 0).0, UNEXPLAINED, "most of little");
         let little = &|cell: &mut CellResult| cell.stolen = 0.015;
         assert_eq!(judged(little, 94.9, Limit::Link, 0).0, UNEXPLAINED);
     }
@@ -466,8 +477,9 @@ mod tests {
         assert_eq!(judged(90.0, 100, &|cell| cell.lost = 1).0, "unexplained");
         // Packets that were late as well are not needed for it.
         assert_eq!(judged(90.0, 100, &|cell| cell.late_us = 100).0, "ends");
-        // Nor is it the ends where the host had taken as much.
+        // Nor is it the ends where the host had taken more; where it had taken less it is.
         assert_eq!(judged(90.0, 100, &|cell| (cell.stolen, cell.together) = (0.2, 0.5)).0, "machine");
+        assert_eq!(judged(90.0, 100, &|cell| (cell.stolen, cell.together) = (0.1, 0.2)).0, "ends");
     }
 
     #[test]

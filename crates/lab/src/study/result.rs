@@ -109,7 +109,7 @@ pub struct CellResult {
     /// How many processors all of these threads together had on average. 0 where the system does not tell.
     #[serde(default)]
     pub together: f64,
-    /// How many processors were at work on average, for whomever. 0 where the system does not tell.
+    /// How many processors were at work on average, or wanted to be, for whomever. 0 where the system does not tell.
     #[serde(default)]
     pub processors: f64,
     /// The share of the processor time that this machine wanted and its host gave to others. 0 where nothing is known of that, or too little to tell.

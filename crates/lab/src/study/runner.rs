@@ -315,18 +315,22 @@ impl Laboratory<'_> {
                 told(Told { done: collected.done(), of: all_runs, parameters: &aimed.cell.parameters });
             }
         }
+        let mut has_failed = false;
         for (at, turn) in collected.to_do_again(cells, name) {
             if is_stopped() {
                 break;
             }
-            if collected.has_time_for(at, turn) {
-                let begun = Instant::now();
-                // There is a figure already; on a machine as busy as this a second one may well not be had.
-                let again = run(at, turn).ok();
-                collected.choose(at, turn, again, begun.elapsed());
-                let parameters = &cells[at].cell.parameters;
-                told(Told { done: collected.done(), of: all_runs, parameters });
+            if has_failed || !collected.has_time_for(at, turn) {
+                collected.leave();
+                continue;
             }
+            let begun = Instant::now();
+            // There is a figure already: that a second one cannot be had is told, and no more.
+            let again = run(at, turn);
+            has_failed = again.is_err();
+            collected.choose(at, turn, again, begun.elapsed());
+            let parameters = &cells[at].cell.parameters;
+            told(Told { done: collected.done(), of: all_runs, parameters });
         }
         if let Some((name, link)) = described {
             for (peer, site) in &sites {

@@ -14,6 +14,7 @@ mod virtualized;
 
 use std::cell::OnceCell;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lunette_link::{Link, Shape};
@@ -563,14 +564,15 @@ pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Ru
     let beside =
         beside.map(|(disk, (site, link))| Ok::<_, LabError>((disk, site, link, Echo::before(site)?)));
     let beside = beside.transpose()?;
-    let monitor = Monitor::default();
+    let (monitor, is_measuring) = (Monitor::default(), AtomicBool::new(false));
     let is_measured = || match probe {
+        Probe::Tcp { .. } => is_measuring.load(Ordering::Relaxed),
         Probe::Disk(_) | Probe::Shared(_) => monitor.phase() == Phase::Measuring,
         _ => true,
     };
     let (run, seen) = Observer::at(place).watch_while(&is_measured, || match (probe, place.over) {
         (Probe::Tcp { to_target, buffer_bytes }, Some((site, link))) => {
-            tcp::run(site, link, *to_target, *buffer_bytes, duty)
+            tcp::run(site, link, *to_target, *buffer_bytes, duty, &is_measuring)
         }
         (Probe::Tcp { .. }, None) => Err(LabError::Plan("there is no TCP without a network".to_owned())),
         (Probe::Disk(disk), _) => disk::run(place, disk, duty, &monitor),

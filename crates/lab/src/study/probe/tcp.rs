@@ -18,15 +18,15 @@ const HELD_BACK_MAX: Duration = Duration::from_secs(2);
 /// What fails where one is not had, or lost.
 pub(super) const CONNECTION: &str = "a TCP connection over the emulated link";
 
-/// What one connection carries, beside what the model expects.
+/// What one connection carries, beside what the model expects. `is_measuring` is true while it is measured.
 pub(super) fn run(
     site: &Site,
     link: &Link,
     to_target: bool,
     buffer_bytes: Option<usize>,
     duty: Duty,
+    is_measuring: &AtomicBool,
 ) -> Result<Run, LabError> {
-    let is_measuring = AtomicBool::new(false);
     let shape = if to_target { &link.up } else { &link.down };
     let window = buffer_bytes.map(|bytes| bytes as u64);
     let driven = Driven { link, congestion_control: &site.congestion_control()? };
@@ -42,7 +42,7 @@ pub(super) fn run(
             round_trip: link.round_trip(),
         },
         &|| is_measuring.load(Ordering::Relaxed),
-        || bulk.carry(duty.warm_up, duty.time, &is_measuring),
+        || bulk.carry(duty.warm_up, duty.time, is_measuring),
     );
     let bytes_per_s = bytes_per_s.map_err(failed)?;
     // What the line still holds back would be in the way of whoever comes next.
