@@ -13,12 +13,12 @@ use crate::report::figure_text;
 const BUSY: f64 = 0.9;
 /// Nor has a machine whose processors are idle for less than this share.
 const IDLE_MIN: f64 = 0.15;
+/// Nor one that gets less than this share of the processor time that it wants, where what it does not get is worth a word: so much of all there is.
+const GIVEN_MIN: f64 = 0.5;
+const TAKEN_MIN: f64 = 0.1;
 /// What a host gives to others for less than this share of the time is no reason of anything, and of more than that no more is believed.
 const LOST_MIN: f64 = 0.01;
 const LOST_MAX: f64 = 0.5;
-/// Nor one that gets less than this share of the processor time that it wants, where what it does not get is at least that share of all there is.
-const GIVEN_MIN: f64 = 0.5;
-const TAKEN_MIN: f64 = 0.1;
 /// The share of what the model expects that a cell is to reach; one that reaches less is asked why. `dalgic-tcp` and `dalgic-sweep` are
 /// to reach it in every cell: that is what this project promises of its target, and what `lunette lab check` looks at.
 pub const REACHED: f64 = 0.95;
@@ -116,9 +116,9 @@ impl CellResult {
         Some((self.measured / published - 1.0).abs() > OFF)
     }
 
-    /// Names the limit: the model's, unless less came than it expects: then initiator and target took their part of each round trip, this machine was busy or
-    /// late with packets, packets were lost, a host had given processors to others, what stands beside the network was the limit, or the cell is a defect of the model or of what it measures. `turn` is how
-    /// long a command takes by the model.
+    /// Names the limit: the model's, unless less came than it expects: then initiator and target took their part of each round trip, this machine was
+    /// busy or late with packets, packets were lost, a host had given processors to others, what stands beside the network was the limit, or the cell is
+    /// a defect of the model or of what it measures. `turn` is how long a command takes by the model.
     pub(crate) fn judge(&mut self, limit: Option<Limit>, turn: Option<&CommandTurn>, beside: Option<&str>) {
         (self.machine, self.because) = (None, None);
         self.limit = match (limit, self.model) {
