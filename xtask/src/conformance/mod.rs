@@ -37,8 +37,10 @@ const SECRET: &str = "C7_secret-of-tool";
 const UNITS_AT_A_TIME: usize = 4;
 
 /// The end of the name of tests that close a connection without a logout, log in by another one, and want the nexus of the first to be
-/// lost by then. The target's thread that has to notice may wait for a processor for that long, so nothing else is tested meanwhile.
+/// lost by then. The target's thread that has to notice may wait for a processor for that long, so nothing else is tested meanwhile. A virtual
+/// machine's host may give that processor to others all the same, which is why such a test has some tries; each is told.
 const ALONE: &str = ".ITNexusLoss";
+const TRIES: u32 = 3;
 
 /// Held for reading by each run of the tool, for writing by one that is to be alone.
 static RUNNING: RwLock<()> = RwLock::new(());
@@ -162,13 +164,21 @@ fn run_cases(
         if !is_done {
             let limit = Duration::from_secs(plan.time_limit_s);
             let portals = if case.multipath { 0..2 } else { 0..1 };
-            let urls = portals.map(|portal| url(portal, case.unit));
+            let once = || run(&mut tool(what, portals.clone().map(|portal| url(portal, case.unit))), limit);
             let finished = if case.test.ends_with(ALONE) {
                 let _alone = RUNNING.write().unwrap_or_else(PoisonError::into_inner);
-                run(&mut tool(what, urls), limit)?
+                let mut finished = once()?;
+                for number in 2..=TRIES {
+                    if !matches!(outcome(case, &finished), Outcome::Failed(_)) {
+                        break;
+                    }
+                    say(format!("again    {what}: try {number} of {TRIES}"));
+                    finished = once()?;
+                }
+                finished
             } else {
                 let _beside_others = RUNNING.read().unwrap_or_else(PoisonError::into_inner);
-                run(&mut tool(what, urls), limit)?
+                once()?
             };
             last = Some((case.unit, what.to_owned(), finished));
         }
