@@ -25,6 +25,8 @@ pub(super) struct Opened {
     pub(super) relative_target_port: Option<u16>,
     pub(super) group: Option<u16>,
     pub(super) groups: Vec<PortGroup>,
+    /// No question was sent before, by the session's clock.
+    pub(super) asked_at: Duration,
 }
 
 /// Logs in and asks.
@@ -33,6 +35,7 @@ pub(super) struct Opened {
 /// The login's; or the unit says nothing of use within the time of a login.
 pub(super) fn open(options: &PathOptions, learnt: Learnt) -> Result<Opened, Error> {
     let engine = Engine::connect_knowing(options.session.clone(), learnt)?;
+    let asked_at = engine.elapsed();
     let until = Instant::now() + options.session.timing.login;
     let mut opening = Opening { engine, options, until };
     let mut probe = Probe::new().with_port_groups();
@@ -80,6 +83,7 @@ pub(super) fn open(options: &PathOptions, learnt: Learnt) -> Result<Opened, Erro
         relative_target_port,
         group,
         groups: facts.port_groups,
+        asked_at,
     })
 }
 

@@ -257,7 +257,10 @@ impl<T> Core<T> {
                 return self.answered(key, outcome == Outcome::Good);
             }
             Outcome::Refused(access) => {
-                (on.access, on.check_at, on.since) = (access, now, now);
+                on.check_at = now;
+                if on.believes(at) {
+                    (on.access, on.since) = (access, now);
+                }
                 entry.bounces += 1;
             }
             Outcome::NotYet => {
@@ -360,11 +363,23 @@ impl<T> Core<T> {
         self.pump(now);
     }
 
-    /// The state of a path's port group is known.
-    pub(crate) fn has_access(&mut self, now: Duration, path: usize, access: Access, is_preferred: bool) {
+    /// An answer tells the state of a path's port group, to a question that was sent then.
+    pub(crate) fn has_access(
+        &mut self,
+        now: Duration,
+        asked_at: Duration,
+        path: usize,
+        state: (Access, bool),
+    ) {
         let failback = self.timing.failback;
         let of = &mut self.paths[path];
-        let before = of.rank();
+        if !of.believes(asked_at) {
+            if state != (of.access, of.is_preferred) {
+                of.check_at = now;
+            }
+            return;
+        }
+        let (before, (access, is_preferred)) = (of.rank(), state);
         if of.access != access {
             of.since = now;
         }

@@ -90,6 +90,8 @@ pub(crate) struct Path {
     pub(crate) portal_group_tag: Option<u16>,
     pub(crate) access: Access,
     pub(crate) is_preferred: bool,
+    /// When that was sent whose answer says so.
+    pub(crate) access_asked_at: Duration,
     /// It is used from then on, if another is there until then.
     pub(crate) eligible_at: Duration,
     /// When its state is asked for.
@@ -118,6 +120,7 @@ impl Path {
             portal_group_tag: None,
             access: Access::Optimized,
             is_preferred: false,
+            access_asked_at: Duration::ZERO,
             eligible_at: Duration::ZERO,
             check_at: Duration::ZERO,
             since: Duration::ZERO,
@@ -140,6 +143,14 @@ impl Path {
     pub(crate) fn rank(&self) -> Option<(u8, bool)> {
         let is_usable = self.is_up() && self.unproven_since.is_none();
         if is_usable { self.access.rank().map(|rank| (rank, self.is_preferred)) } else { None }
+    }
+
+    /// Whether the answer to what was sent then is believed. One to something older than what is believed already may have been on
+    /// its way for longer: where both differ, nobody knows which is the newer one, and the path is asked again.
+    pub(crate) fn believes(&mut self, asked_at: Duration) -> bool {
+        let is_taken = asked_at >= self.access_asked_at;
+        self.access_asked_at = self.access_asked_at.max(asked_at);
+        is_taken
     }
 
     /// A command has taken so long.

@@ -256,11 +256,10 @@ impl Engine {
     /// The states of the port groups were asked for.
     fn checked(&mut self, path: usize, completion: &Completion) {
         let Ok(status) = &completion.result else { return };
-        let began = self.ways[path].began;
-        if !tells_reset(&status.sense)
-            && let Some(sent) = completion.times.sent
-        {
-            self.core.has_answered(path, began + sent);
+        let sent = completion.times.sent.unwrap_or(completion.times.queued);
+        let asked_at = self.ways[path].began + sent;
+        if !tells_reset(&status.sense) {
+            self.core.has_answered(path, asked_at);
         }
         if !status.is_good() {
             // A unit attention comes once: it is asked again at once, and otherwise in its turn.
@@ -270,11 +269,9 @@ impl Engine {
             }
             return;
         }
-        let took =
-            completion.times.done.saturating_sub(completion.times.sent.unwrap_or(completion.times.queued));
-        self.core.paths[path].measured(took);
+        self.core.paths[path].measured(completion.times.done.saturating_sub(sent));
         if let Ok(groups) = report_target_port_groups().decode(completion.data()) {
-            self.take_groups(&groups);
+            self.take_groups(&groups, asked_at);
         }
     }
 

@@ -117,7 +117,7 @@ impl Engine {
         }
         self.compare(path, &opened.identity)?;
         self.watch(path, &opened.engine)?;
-        let Opened { engine, is_reset, .. } = opened;
+        let Opened { engine, is_reset, asked_at, .. } = opened;
         let portal_group_tag = engine.portal_group_tag();
         if self.record.attempts.is_empty() {
             self.record = engine.login_record().clone();
@@ -125,6 +125,7 @@ impl Engine {
         }
         let way = &mut self.ways[path];
         way.began = self.start.elapsed().saturating_sub(engine.elapsed());
+        let asked_at = way.began + asked_at;
         way.wait = Duration::from_secs(engine.parameters().default_time2wait_s.into());
         way.session = Some(engine);
         (way.reason, way.is_asked, way.is_reset_known) = (None, false, false);
@@ -133,9 +134,9 @@ impl Engine {
         self.tell(path, PathNews::Up { after });
         // Its state first, so that nothing is sent where it cannot be carried out.
         if opened.groups.is_empty() {
-            self.core.has_access(self.now, path, Access::Optimized, false);
+            self.core.has_access(self.now, asked_at, path, (Access::Optimized, false));
         }
-        self.take_groups(&opened.groups);
+        self.take_groups(&opened.groups, asked_at);
         self.core.opened(self.now, path, portal_group_tag, is_reset);
         Ok(())
     }
@@ -163,14 +164,15 @@ impl Engine {
         Err(Error::Path { portal, what: format!("it leads to another logical unit: {what}") })
     }
 
-    /// Takes the states of all port groups.
-    pub(super) fn take_groups(&mut self, groups: &[PortGroup]) {
+    /// Takes the states of all port groups, as they are told to who asked then.
+    pub(super) fn take_groups(&mut self, groups: &[PortGroup], asked_at: Duration) {
         for path in 0..self.ways.len() {
             let of_path = |group: &&PortGroup| Some(group.group) == self.ways[path].group;
             let Some(group) = groups.iter().find(of_path) else { continue };
-            let access = Access::from_code(group.state_code);
             let before = self.core.paths[path].access;
-            self.core.has_access(self.now, path, access, group.preferred);
+            let told = (Access::from_code(group.state_code), group.preferred);
+            self.core.has_access(self.now, asked_at, path, told);
+            let access = self.core.paths[path].access;
             if access != before {
                 self.tell(path, PathNews::Access(access));
             }

@@ -174,3 +174,47 @@ fn a_path_that_does_not_answer_a_command_is_left_for_others() {
         assert!(!sent.iter().any(|action| matches!(action, Action::Send { path: to, .. } if *to == path)));
     }
 }
+
+/// Each path asks by itself, and an answer may be long on its way.
+#[test]
+fn an_answer_to_an_older_question_is_not_believed_but_asked_for_again() {
+    let ms = Duration::from_millis;
+    let mut world = World::new(&[1, 2]);
+    world.finish();
+    world.core.tick(world.now);
+    world.core.actions.clear();
+    let states = |world: &World| world.core.paths.iter().map(|path| path.access).collect::<Vec<_>>();
+    world.now = ms(30);
+    world.core.has_access(world.now, ms(20), 0, (Access::Standby, false));
+    world.core.has_access(world.now, ms(20), 1, (Access::Optimized, false));
+    // The answer of a path that had been asked before that comes only now.
+    world.now = ms(40);
+    world.core.has_access(world.now, ms(10), 0, (Access::Optimized, false));
+    world.core.has_access(world.now, ms(10), 1, (Access::Optimized, false));
+    assert_eq!(states(&world), [Access::Standby, Access::Optimized]);
+    world.core.tick(world.now);
+    let actions: Vec<_> = world.core.actions.drain(..).collect();
+    assert_eq!(actions, [Action::Check { path: 0 }], "only where it says something else");
+    world.core.has_access(ms(50), ms(41), 0, (Access::Optimized, false));
+    assert_eq!(states(&world), [Access::Optimized; 2]);
+}
+
+/// A command that is refused speaks of its path as a question does.
+#[test]
+fn a_refusal_counts_from_when_the_command_was_sent() {
+    let ms = Duration::from_millis;
+    let facts = Facts { kind: Kind::Reads, replay: Replay::WhereSafe, extent: Extent::Nothing };
+    let refused = |asked_at| {
+        let mut world = World::new(&[1]);
+        world.finish();
+        world.now = ms(10);
+        let read = world.core.submit(world.now, facts, 0);
+        world.core.has_access(ms(30), asked_at, 0, (Access::NonOptimized, false));
+        world.core.actions.clear();
+        let verdict = world.core.ended(ms(40), read, Outcome::Refused(Access::Standby));
+        assert_eq!((verdict, world.core.paths[0].check_at), (Verdict::Kept, ms(40)), "asked for at any rate");
+        world.core.paths[0].access
+    };
+    assert_eq!(refused(ms(9)), Access::Standby);
+    assert_eq!(refused(ms(20)), Access::NonOptimized, "what was asked for later is believed");
+}
