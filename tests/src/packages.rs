@@ -61,8 +61,8 @@ pub const VM_PACKAGES: &[Package] = &[
     Package { name: "iproute2", needs: &[Need::Program("ip")] },
 ];
 
-/// The servers of files, their clients, and programs that work on files, for studies. Without them those parts of the studies' tests are skipped, also
-/// under `CI=true`.
+/// The servers of files, their clients, and programs that work on files, for studies. Without them those parts of the studies'
+/// tests are skipped, also under `CI=true`.
 pub const FILE_SERVER_PACKAGES: &[Package] = &[
     Package { name: "nfs-ganesha", needs: &[Need::Program("ganesha.nfsd")] },
     Package { name: "nfs-ganesha-vfs", needs: &[Need::Library("ganesha/libfsalvfs.so")] },

@@ -41,8 +41,8 @@ struct Options {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Everything that must be green before a merge: the steps below up to `conformance`, in that order, `bench instructions`, and a last line
-    /// "N passed, N failed, N skipped"
+    /// Everything that must be green before a merge: the steps below up to `conformance`, in that order, `bench instructions`,
+    /// and a last line "N passed, N failed, N skipped"
     Test,
     /// Check that the Debian packages that the tests use are there; as root, install the missing ones
     Packages,
@@ -87,7 +87,8 @@ enum Task {
         #[arg(long, value_name = "NUMBER")]
         seed: Option<u64>,
     },
-    /// What a night has time for: `test`, then every property with 100 times its cases, 100 crash rounds and every fuzz target for five minutes
+    /// What a night has time for: `test`, then every property with 100 times its cases, 100 crash rounds and every fuzz target
+    /// for five minutes
     Nightly,
 }
 

@@ -2,8 +2,9 @@
 //! between two that are in use is of no use for a longer buffer: with buffers of several lengths a process then holds more than its pool
 //! counts. A page that was given back here is the system's.
 //!
-//! An area may be in large pages, of which the first byte that is used brings memory for all slots of the area. As soon as one of them
-//! gives its memory back the kernel is told to use small pages there, for it would fill the gap again; once there is no gap left, large ones again.
+//! An area may be in large pages, of which the first byte that is used brings memory for all slots of the area. As soon as one of
+//! them gives its memory back the kernel is told to use small pages there, for it would fill the gap again; once there is no gap
+//! left, large ones again.
 
 #![allow(unsafe_code)]
 
@@ -62,8 +63,8 @@ impl Drop for Area {
     }
 }
 
-/// Ends a mapping, or a part of one. The kernel refuses a part where the process has as many mappings as it may have: then the memory goes and
-/// the addresses stay.
+/// Ends a mapping, or a part of one. The kernel refuses a part where the process has as many mappings as it may have: then the
+/// memory goes and the addresses stay.
 ///
 /// # Safety
 /// Nobody may use that memory any more.

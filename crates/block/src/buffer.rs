@@ -1,8 +1,8 @@
 //! Page-aligned buffers that a session, an engine and a store hand to one another, and the pool they come from.
 //!
-//! Not a general allocator: lengths are rounded up to powers of two, because read and write commands mostly are.
-//! The limit counts the rounded lengths, so it is what the process really holds, kept buffers included: their memory is mapped for
-//! them alone ([`crate::area`]). Of an area in large pages all of it has memory as soon as one buffer of it is used, so the others are kept.
+//! Not a general allocator: lengths are rounded up to powers of two, because read and write commands mostly are. The limit counts
+//! the rounded lengths, so it is what the process really holds, kept buffers included: their memory is mapped for them alone
+//! ([`crate::area`]). Of an area in large pages all of it has memory as soon as one buffer of it is used, so the others are kept.
 
 use std::fmt;
 use std::io;

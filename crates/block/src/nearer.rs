@@ -1,7 +1,7 @@
 //! Memory that is about to be read or written, brought nearer to the processor while it does something else.
 //!
-//! Who reads a disk here and there finds each block in memory, and its page's address in tables that are in memory, too: some 200 nanoseconds,
-//! half of what a short command costs otherwise (docs/decisions/0041).
+//! Who reads a disk here and there finds each block in memory, and its page's address in tables that are in memory, too: some 200
+//! nanoseconds, half of what a short command costs otherwise (docs/decisions/0041).
 
 #![allow(unsafe_code)]
 

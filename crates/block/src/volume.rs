@@ -132,10 +132,10 @@ impl Volume {
         stored_bytes / u64::from(self.stored_block_bytes) * u64::from(self.block_length_bytes)
     }
 
-    /// Looks whether the image or device below was enlarged or cut, and takes its present size for its own, in whole
-    /// blocks; that size, if it is another one. A thick volume is enlarged when there is space for all of it. A store that has less than a block left, or does not answer, is broken
-    /// and not cut: the size stays, and operations tell. Call it now and then from one thread, which may wait for the
-    /// file system.
+    /// Looks whether the image or device below was enlarged or cut, and takes its present size for its own, in whole blocks; that
+    /// size, if it is another one. A thick volume is enlarged when there is space for all of it. A store that has less than a
+    /// block left, or does not answer, is broken and not cut: the size stays, and operations tell. Call it now and then from one
+    /// thread, which may wait for the file system.
     pub fn look_at_size(&self) -> Option<u64> {
         if self.closed.load(Ordering::Acquire) {
             return None;

@@ -22,18 +22,18 @@ pub struct Timing {
     pub nop_timeout: Duration,
     /// For a logout. Default 5 s: what comes after it is the end in any case.
     pub logout: Duration,
-    /// How long a command may not get on before it is ended; ten times that for VERIFY and for commands other than reads and writes,
-    /// which may work on more than they transfer, and 1440 times for those that work on a whole medium (FORMAT UNIT, SANITIZE,
-    /// SEND DIAGNOSTIC); longer while data comes or goes that its answer may be behind; none: for ever. Default 60 s, as Windows has it (Linux: 30 s). See [`crate::Engine`] for
-    /// what is done then.
+    /// How long a command may not get on before it is ended; ten times that for VERIFY and for commands other than reads and
+    /// writes, which may work on more than they transfer, and 1440 times for those that work on a whole medium (FORMAT UNIT,
+    /// SANITIZE, SEND DIAGNOSTIC); longer while data comes or goes that its answer may be behind; none: for ever. Default 60 s,
+    /// as Windows has it (Linux: 30 s). See [`crate::Engine`] for what is done then.
     pub command: Option<Duration>,
     /// How long the ABORT TASK of such a command may take. Default 15 s, as Linux has it.
     pub abort: Duration,
     /// How long the LOGICAL UNIT RESET may take that follows where that does not help. Default 30 s, as Linux has it.
     pub reset: Duration,
-    /// How long a lost session is tried to be had again before its commands fail; zero: not at all. Default 120 s, as
-    /// Linux has it. Tries begin at once (or after the target's Time2Wait, but after half of this time at the latest), then after 0.5, 1, 2, 4, 8 s, and so on every
-    /// 10 s.
+    /// How long a lost session is tried to be had again before its commands fail; zero: not at all. Default 120 s, as Linux has
+    /// it. Tries begin at once (or after the target's Time2Wait, but after half of this time at the latest), then after 0.5, 1,
+    /// 2, 4, 8 s, and so on every 10 s.
     pub recovery: Duration,
 }
 

@@ -62,7 +62,8 @@ impl Host {
 /// Fewer ticks tell nothing of a share.
 const STOLEN_TICKS_MIN: u64 = 3;
 
-/// Time of all processors since the start, in the kernel's ticks: idle, stolen by other guests of the same host, and all of it (proc(5), /proc/stat).
+/// Time of all processors since the start, in the kernel's ticks: idle, stolen by other guests of the same host, and all of it
+/// (proc(5), /proc/stat).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProcessorTime {
     idle: u64,
@@ -139,9 +140,9 @@ impl ProcessorTime {
 /// Ten ticks of a kernel with a hundred in a second.
 const TICKS: Duration = Duration::from_millis(100);
 
-/// For how long the disk below a directory has had something to do since the start (Documentation/block/stat.rst). Twice: `io_ticks`, in which a short
-/// request may count as a whole tick of the kernel's; and how long all requests took, in which those count twice that are under way together. Both rather say
-/// too much, so that the smaller one is nearer to the truth.
+/// For how long the disk below a directory has had something to do since the start (Documentation/block/stat.rst). Twice:
+/// `io_ticks`, in which a short request may count as a whole tick of the kernel's; and how long all requests took, in which those
+/// count twice that are under way together. Both rather say too much, so that the smaller one is nearer to the truth.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DiskTime {
     busy_ms: u64,

@@ -56,9 +56,9 @@ struct Change<'a> {
 }
 
 impl ServerHandle {
-    /// Takes over what may change while the server runs: access rules, CHAP users and secrets, redirections, the
-    /// states of portal groups, and MaxRecvDataSegmentLength. Sessions that would not get in again as they are, or would see other units, end; their
-    /// initiators are told. Those of all others go on undisturbed.
+    /// Takes over what may change while the server runs: access rules, CHAP users and secrets, redirections, the states of portal
+    /// groups, and MaxRecvDataSegmentLength. Sessions that would not get in again as they are, or would see other units, end;
+    /// their initiators are told. Those of all others go on undisturbed.
     ///
     /// # Errors
     /// [`ReloadError`]; nothing has changed then.

@@ -1,7 +1,8 @@
 //! Where the time of one task goes, as far as its target can tell: from when its command had come until its answer was ready.
 //!
-//! A task is in one stage at any time, so that the stages add up to the whole. There are times only where the target records
-//! them ([`crate::recorder`]), and none are taken elsewhere. The same of a login, which is no task. What the network makes of it is not for the target to know.
+//! A task is in one stage at any time, so that the stages add up to the whole. There are times only where the target records them
+//! ([`crate::recorder`]), and none are taken elsewhere. The same of a login, which is no task. What the network makes of it is
+//! not for the target to know.
 
 use std::fmt;
 use std::time::{Duration, Instant};

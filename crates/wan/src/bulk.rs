@@ -27,9 +27,9 @@ pub struct Bulk {
 }
 
 impl Bulk {
-    /// Connects the two ends. Data is to go to the far end or to the near one. Where `buffer_bytes` is given, both ends have buffers of so many
-    /// bytes, for sending and for receiving, from before they connect, so that the window is scaled to them (RFC 7323); else the kernel
-    /// sees to them.
+    /// Connects the two ends. Data is to go to the far end or to the near one. Where `buffer_bytes` is given, both ends have
+    /// buffers of so many bytes, for sending and for receiving, from before they connect, so that the window is scaled to them
+    /// (RFC 7323); else the kernel sees to them.
     ///
     /// # Errors
     /// There are no sockets, or no connection comes about.

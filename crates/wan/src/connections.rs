@@ -49,13 +49,15 @@ pub struct TcpConnection {
     pub is_recovering: bool,
     /// Segments that this end has sent again, so far.
     pub retransmitted: u32,
-    /// Segments of this end's that have come to the other one, so far, also out of order (`tcpi_delivered`); 0 where the kernel (before Linux 4.18) does not tell.
+    /// Segments of this end's that have come to the other one, so far, also out of order (`tcpi_delivered`); 0 where the kernel
+    /// (before Linux 4.18) does not tell.
     pub delivered: u32,
     /// What this end has sent and the other one has not confirmed, in bytes: `tcpi_unacked` segments of `tcpi_snd_mss`.
     pub under_way_bytes: u64,
     /// What this end has taken to be sent and has not sent yet, in bytes (`tcpi_notsent_bytes`).
     pub unsent_bytes: u64,
-    /// How often nothing came back for so long that this end began anew (`tcpi_total_rto`), so far; 0 where the kernel (before Linux 6.7) does not tell.
+    /// How often nothing came back for so long that this end began anew (`tcpi_total_rto`), so far; 0 where the kernel (before
+    /// Linux 6.7) does not tell.
     pub timeouts: u32,
     /// How long this end has had something to send, so far; zero where the kernel (before Linux 4.10) does not tell.
     pub busy: Duration,

@@ -29,8 +29,8 @@ const PACKET_BYTES_MAX: usize = 65_535;
 /// What IPv6 needs of a link (RFC 8200, 5). Where packets are shorter a device has no IPv6, and loses its addresses.
 const MTU_IPV6_MIN: u16 = 1280;
 
-/// Room for segments that are handed over at once: at first, which does for 256 bytes of data each, and at most, for TCP's shortest: 48 bytes
-/// (`net.ipv4.tcp_min_snd_mss`), of which 12 are a time stamp.
+/// Room for segments that are handed over at once: at first, which does for 256 bytes of data each, and at most, for TCP's
+/// shortest: 48 bytes (`net.ipv4.tcp_min_snd_mss`), of which 12 are a time stamp.
 const SEGMENTS: usize = 256;
 const SEGMENTS_MAX: usize = PACKET_BYTES_MAX / 36 + 1;
 

@@ -16,8 +16,8 @@ use crate::error::WanError;
 /// How often somebody who waits for a thread looks whether it still runs.
 const LOOK_AFTER: Duration = Duration::from_millis(50);
 
-/// What may be on the wire of one direction, in bytes: 10 Gb/s for more than half a second. Who sends and heeds nothing could fill all memory
-/// with a long delay.
+/// What may be on the wire of one direction, in bytes: 10 Gb/s for more than half a second. Who sends and heeds nothing could
+/// fill all memory with a long delay.
 const WIRE_BYTES_MAX: u64 = 1 << 30;
 
 /// What one direction has carried.

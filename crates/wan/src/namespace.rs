@@ -143,7 +143,8 @@ pub fn spawn_here(command: &mut Command) -> io::Result<Child> {
     command.spawn()
 }
 
-/// Starts a command in a network namespace of its own, where it is at the end of no link and has no mark. It is not ended with this process.
+/// Starts a command in a network namespace of its own, where it is at the end of no link and has no mark. It is not ended with
+/// this process.
 ///
 /// # Errors
 /// It cannot be started, or this process may make no namespace.

@@ -311,7 +311,8 @@ fn nop_out() {
     );
 }
 
-/// 11.4: flags . . . o u O U .; 2 Response, 3 Status, 20 SNACK Tag, 36 ExpDataSN, 40 bidirectional read residual, 44 residual. RFC 7144: 8 Status Qualifier.
+/// 11.4: flags . . . o u O U .; 2 Response, 3 Status, 20 SNACK Tag, 36 ExpDataSN, 40 bidirectional read residual, 44 residual.
+/// RFC 7144: 8 Status Qualifier.
 #[test]
 fn scsi_response() {
     let pdu = ScsiResponse {

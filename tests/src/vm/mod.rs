@@ -58,8 +58,8 @@ pub fn image(variable: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// Makes a network for a guest of the usual image, or of the one that a variable names, or skips the running test where no guest can be booted. What lacks cannot be installed
-/// everywhere, so this is no failure under `CI=true` either.
+/// Makes a network for a guest of the usual image, or of the one that a variable names, or skips the running test where no guest
+/// can be booted. What lacks cannot be installed everywhere, so this is no failure under `CI=true` either.
 #[macro_export]
 macro_rules! need_guest {
     () => {

@@ -1,5 +1,5 @@
-//! A relay that understands as much of iSCSI as it needs to: it kills the target when a command of data comes, has another one in its place,
-//! or spoils data on its way. For sessions of one connection without a header digest.
+//! A relay that understands as much of iSCSI as it needs to: it kills the target when a command of data comes, has another one in
+//! its place, or spoils data on its way. For sessions of one connection without a header digest.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -87,8 +87,8 @@ fn unasked(initiator_task_tag: InitiatorTaskTag, range: Range<usize>) -> ReadyTo
     }
 }
 
-/// A write of [`LENGTH`] to the beginning of the disk, half of whose one data segment has been sent, and some of it stored; and the other half.
-/// Nobody else has logged in: who has company waits (docs/decisions/0045).
+/// A write of [`LENGTH`] to the beginning of the disk, half of whose one data segment has been sent, and some of it stored; and
+/// the other half. Nobody else has logged in: who has company waits (docs/decisions/0045).
 fn half_written(target: &InProcess, session: &mut Raw, byte: u8) -> (InitiatorTaskTag, Vec<u8>) {
     half_of(&write(0, 0, LENGTH), target, session, byte)
 }
@@ -249,7 +249,8 @@ fn what_comes_after_a_reservation_goes_nowhere() {
     target.wait_for_its_buffers();
 }
 
-/// SBC-3, COMPARE AND WRITE: nothing comes between its comparison and its write, and no half of another write is before it and the other behind it.
+/// SBC-3, COMPARE AND WRITE: nothing comes between its comparison and its write, and no half of another write is before it and
+/// the other behind it.
 #[test]
 fn who_is_alone_at_the_medium_is_in_the_middle_of_no_write() {
     let target = InProcess::start(&[DISK]);

@@ -1,8 +1,8 @@
 //! Any seed: sessions on several reactors with commands, aborts, resets, logouts and broken connections at any moment, over
 //! stores that delay and fail. Every task ends as its clause says, the data is what it can be, no number is missing, and no
-//! buffer is kept. Sessions have each ErrorRecoveryLevel, and digests or none; some of what they send is spoilt (7.8). At level
-//! 2 they lose connections with commands in them, and go on (RFC 7143, 7.2.2, 11.5.1). On one unit a failed command takes others of its session with it (SPC-4, QERR), and on both some keep all
-//! others out until that is cleared (SAM-5, ACA).
+//! buffer is kept. Sessions have each ErrorRecoveryLevel, and digests or none; some of what they send is spoilt (7.8). At level 2
+//! they lose connections with commands in them, and go on (RFC 7143, 7.2.2, 11.5.1). On one unit a failed command takes others of
+//! its session with it (SPC-4, QERR), and on both some keep all others out until that is cleared (SAM-5, ACA).
 //!
 //! Each round sends at random, then takes what comes until everything has its end; so what a test sees does not depend on who
 //! is faster. Blocks belong to one session each: what it knows of them is all that can be known.

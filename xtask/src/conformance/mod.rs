@@ -36,9 +36,10 @@ const SECRET: &str = "C7_secret-of-tool";
 /// Units that are tested at a time.
 const UNITS_AT_A_TIME: usize = 4;
 
-/// The end of the name of tests that close a connection without a logout, log in by another one, and want the nexus of the first to be
-/// lost by then. The target's thread that has to notice may wait for a processor for that long, so nothing else is tested meanwhile. A virtual
-/// machine's host may give that processor to others all the same, which is why such a test has some tries; each is told.
+/// The end of the name of tests that close a connection without a logout, log in by another one, and want the nexus of the first
+/// to be lost by then. The target's thread that has to notice may wait for a processor for that long, so nothing else is tested
+/// meanwhile. A virtual machine's host may give that processor to others all the same, which is why such a test has some tries;
+/// each is told.
 const ALONE: &str = ".ITNexusLoss";
 const TRIES: u32 = 3;
 

@@ -1,8 +1,8 @@
 //! Writes that were answered and are not sent yet, or not answered by the target: write-behind.
 //!
-//! What continues a write that waits is added to it, so that small writes in a row become long commands. Everything is sent as soon as
-//! somebody is free to send it; nothing waits for a clock. A write that fails has been answered well before: so the failure is kept for good
-//! and told by every flush and every write that comes later, and what it was about is not read any more.
+//! What continues a write that waits is added to it, so that small writes in a row become long commands. Everything is sent as
+//! soon as somebody is free to send it; nothing waits for a clock. A write that fails has been answered well before: so the
+//! failure is kept for good and told by every flush and every write that comes later, and what it was about is not read any more.
 //!
 //! No I/O here: threads of [`super::Disk`] take runs and say how they ended.
 
@@ -144,7 +144,8 @@ impl Behind {
         self.changed.wait_while(self.lock(), condition).unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes data of whole blocks, no more than [`WRITE_BYTES_MAX`], when there is room for it and nothing older of the same blocks is left.
+    /// Takes data of whole blocks, no more than [`WRITE_BYTES_MAX`], when there is room for it and nothing older of the same
+    /// blocks is left.
     ///
     /// # Errors
     /// An earlier write failed.

@@ -1,9 +1,9 @@
 //! What was answered and not flushed since. A target with a volatile cache that is restarted loses some of it; from here it is
 //! written again before anybody can notice. A disk that has no such cache may get one at any time, so it makes no difference.
 //!
-//! Each change is kept with the session that it was answered in, as `Completion::session` counts them: resets are counted too. A flush that is answered in the same session proves it
-//! stable if it was sent after that answer; one in a later session proves nothing about it, and a read in a later session may
-//! miss it.
+//! Each change is kept with the session that it was answered in, as `Completion::session` counts them: resets are counted too. A
+//! flush that is answered in the same session proves it stable if it was sent after that answer; one in a later session proves
+//! nothing about it, and a read in a later session may miss it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;

@@ -329,7 +329,8 @@ impl Shared {
     }
 }
 
-/// Detaches at the first signal and ends at the second. What `lunette detach` asks for is none: nobody was told then what the next one does.
+/// Detaches at the first signal and ends at the second. What `lunette detach` asks for is none: nobody was told then what the
+/// next one does.
 fn heed(mut signals: Signals, shared: Arc<Shared>) -> Result<(), Failure> {
     let run = move || {
         let mut is_first = true;

@@ -1,6 +1,7 @@
 //! The initiator's commands: what a target has, what a disk is, and its blocks (`lunette_initiator` carries them).
 //!
-//! Each command opens its session, does one thing, logs out (attach when it is told to), and ends with a status that says what kind of failure it was.
+//! Each command opens its session, does one thing, logs out (attach when it is told to), and ends with a status that says what
+//! kind of failure it was.
 
 mod access;
 mod amount;

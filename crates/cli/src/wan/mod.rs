@@ -53,7 +53,8 @@ pub(crate) enum WanCommand {
     ///
     /// Two network namespaces are made, with the link between them and nothing else; both go when the command ends, however that
     /// happens. Neither sees the machine's networks. The near end is 198.18.0.1 (2001:2::1), the far end 198.18.0.2 (2001:2::2);
-    /// both commands find these as LUNETTE_NEAR and LUNETTE_FAR in their environment, and the near one the link as LUNETTE_LINK. No privilege is needed where the kernel lets users make namespaces.
+    /// both commands find these as LUNETTE_NEAR and LUNETTE_FAR in their environment, and the near one the link as LUNETTE_LINK.
+    /// No privilege is needed where the kernel lets users make namespaces.
     ///
     /// Exit status: that of the command, 128 and the signal's number if a signal ended it; 125 when there is no network, 2 when the
     /// command line is wrong.
@@ -97,7 +98,8 @@ pub(crate) enum WanCommand {
     /// It is no network: each connection ends at the proxy and another one goes on, so that TCP sees neither the delay nor the rate, and
     /// nothing is lost. A target that tells other addresses by discovery or redirection is reached past the proxy.
     ///
-    /// Exit status: that of the command, or 0 when it is interrupted without one; 125 when there is no proxy, 2 when the command line is wrong.
+    /// Exit status: that of the command, or 0 when it is interrupted without one; 125 when there is no proxy, 2 when the command
+    /// line is wrong.
     Proxy(proxy::ProxyOptions),
     /// Measure how true emulated links are on this machine, and what it can carry at most
     ///

@@ -30,7 +30,8 @@ pub(crate) struct ProxyOptions {
     /// Write what was carried to a file, as one JSON object
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// A command, which finds the address to connect to as LUNETTE_PROXY in its environment, and "proxy" and the link as LUNETTE_LINK; without one the proxy runs until it is interrupted
+    /// A command, which finds the address to connect to as LUNETTE_PROXY in its environment, and "proxy" and the link as
+    /// LUNETTE_LINK; without one the proxy runs until it is interrupted
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }

@@ -17,8 +17,9 @@ use crate::{Error, Portal};
 /// What waits in front of a socket at most, so that PDUs are made as late as they can be: what a socket takes at once.
 const SEND_AHEAD_BYTES: usize = 512 << 10;
 
-/// Of several connections of a session, a socket is full when so many bytes have not been sent by TCP: the congestion window of a slow
-/// one would else be waited for with megabytes in front of it, and by all commands behind (docs/decisions/0044). 100 microseconds at 5 Gbit/s.
+/// Of several connections of a session, a socket is full when so many bytes have not been sent by TCP: the congestion window of a
+/// slow one would else be waited for with megabytes in front of it, and by all commands behind (docs/decisions/0044). 100
+/// microseconds at 5 Gbit/s.
 const UNSENT_BYTES_MAX: u32 = 64 << 10;
 
 /// How long a full socket is left alone: a tenth of what a line of 50 ms holds has gone by then.

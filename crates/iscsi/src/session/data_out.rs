@@ -1,8 +1,9 @@
 //! Data from the initiator (RFC 7143, 4.2.5.2, 11.7, 11.8): immediate, unsolicited, and solicited by R2T.
 //!
-//! With DataPDUInOrder=Yes each sequence fills its range from front to back; with No, which is for ErrorRecoveryLevel 0, its
-//! PDUs fill it in any order. A command's ranges follow one another: DataSequenceInOrder=No would be ours to use. Above ErrorRecoveryLevel 0 what a sequence has lost is asked for again when it is
-//! over, by a recovery R2T (7.8, 7.9); at level 0 the command fails.
+//! With DataPDUInOrder=Yes each sequence fills its range from front to back; with No, which is for ErrorRecoveryLevel 0, its PDUs
+//! fill it in any order. A command's ranges follow one another: DataSequenceInOrder=No would be ours to use. Above
+//! ErrorRecoveryLevel 0 what a sequence has lost is asked for again when it is over, by a recovery R2T (7.8, 7.9); at level 0 the
+//! command fails.
 
 use std::time::Duration;
 

@@ -1,6 +1,6 @@
 //! Any seed: random parameters, commands, aborts, resets, pings, digest errors both ways, up to 32 connections that join, leave
-//! and break, lengths that the target declares anew, at each ErrorRecoveryLevel. Every task ends once and as its clause says, the data is right, no number is missing
-//! and nothing is kept.
+//! and break, lengths that the target declares anew, at each ErrorRecoveryLevel. Every task ends once and as its clause says, the
+//! data is right, no number is missing and nothing is kept.
 
 use lunette_iscsi::initiator::session::{
     AnswerFault, Command, ConnectionId, End, Event, Function, Logout, TaskHandle,

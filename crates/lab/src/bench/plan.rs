@@ -93,14 +93,15 @@ pub struct Plan {
     /// The range is written first, and everything that is read is compared with what was written last. Workers have a part of the
     /// range each.
     pub verify: bool,
-    /// Where a target of ours writes down the times of this unit's tasks (`TARGET.LUN.times`), which tells more parts of each latency apart.
+    /// Where a target of ours writes down the times of this unit's tasks (`TARGET.LUN.times`), which tells more parts of each
+    /// latency apart.
     pub target_times: Option<PathBuf>,
     /// Where all that is left to chance begins.
     pub seed: u64,
     /// The length of the steps of the time series.
     pub interval: Duration,
-    /// How long what is under way at the end is waited for, which counts no more where there was a time; then its session ends without a word.
-    /// None: until all of it is over.
+    /// How long what is under way at the end is waited for, which counts no more where there was a time; then its session ends
+    /// without a word. None: until all of it is over.
     pub patience: Option<Duration>,
 }
 

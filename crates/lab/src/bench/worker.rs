@@ -436,7 +436,8 @@ mod tests {
         }
     }
 
-    /// One second that does not count and three that do, where everything ends after so long; when that was over, and whether something was left.
+    /// One second that does not count and three that do, where everything ends after so long; when that was over, and whether
+    /// something was left.
     fn ends(until: Duration, patience: Option<Duration>) -> (u64, bool) {
         let url: TargetUrl = "iscsi://127.0.0.1/iqn.2026-11.io.lunette:lab/0".parse().expect("a URL");
         let workload = Workload {

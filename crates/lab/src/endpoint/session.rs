@@ -42,7 +42,8 @@ impl<'a> SessionDisk<'a> {
     }
 }
 
-/// The middle one: what a command takes as a rule, of which many in a row are made. The least of them would be a command that nothing held up.
+/// The middle one: what a command takes as a rule, of which many in a row are made. The least of them would be a command that
+/// nothing held up.
 fn middle(mut times: Vec<Duration>) -> Duration {
     times.sort();
     times.get(times.len() / 2).copied().unwrap_or_default()

@@ -9,8 +9,8 @@ use super::figure_text;
 use super::notes::named;
 use crate::study::{CellResult, OFF, REACHED, StudyResult, study};
 
-/// Studies of which every cell is to reach [`REACHED`] of the smaller of the link's payload rate and the model. The model's figure is never more
-/// than the link's payload rate, which is one of its limits.
+/// Studies of which every cell is to reach [`REACHED`] of the smaller of the link's payload rate and the model. The model's
+/// figure is never more than the link's payload rate, which is one of its limits.
 const HELD: [&str; 2] = ["dalgic-tcp", "dalgic-sweep"];
 
 /// What is to be said of one study.
@@ -44,8 +44,8 @@ pub struct Verdict {
     pub unexplained: Vec<String>,
 }
 
-/// Looks at all results; those that are held to something come first, also where there is no result. What other targets reach does not count,
-/// but a published figure that stands beside theirs is to have its reason as well.
+/// Looks at all results; those that are held to something come first, also where there is no result. What other targets reach
+/// does not count, but a published figure that stands beside theirs is to have its reason as well.
 #[must_use]
 pub fn check(results: &[StudyResult]) -> Vec<Verdict> {
     let result = |name: &str| results.iter().find(|result| result.study == name);

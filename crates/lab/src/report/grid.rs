@@ -1,5 +1,5 @@
-//! Tables as papers have them: one parameter goes across, the others go down, and each place has what was measured, what the model expects, what
-//! was published and what sets the limit.
+//! Tables as papers have them: one parameter goes across, the others go down, and each place has what was measured, what the
+//! model expects, what was published and what sets the limit.
 
 use super::figure_text;
 use crate::study::{CellResult, StudyResult};

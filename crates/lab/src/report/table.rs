@@ -70,8 +70,8 @@ pub fn row(result: &StudyResult, cell: &CellResult) -> Vec<String> {
 /// What stands above [`times`].
 pub const TIMES_TITLE: &str = "How long single operations took, in ms (published in parentheses)";
 
-/// How long single operations took in those cells whose figures are times: the names of the columns, then a row for each cell. Empty where there
-/// is none.
+/// How long single operations took in those cells whose figures are times: the names of the columns, then a row for each cell.
+/// Empty where there is none.
 #[must_use]
 pub fn times(result: &StudyResult) -> Vec<Vec<String>> {
     let cells = || result.cells.iter().filter_map(|cell| Some((cell, cell.times?)));

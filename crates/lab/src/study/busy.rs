@@ -25,8 +25,8 @@ const COARSE_TIME_MIN: Duration = Duration::from_millis(200);
 pub(crate) struct Busy {
     /// The largest share of a processor that one thread had, 0 to 1.
     pub(crate) busiest: f64,
-    /// The largest share of the time in which one thread ran or waited for a processor that others had, 0 to 1. No less than `busiest`, and the same
-    /// where the system does not tell who waits.
+    /// The largest share of the time in which one thread ran or waited for a processor that others had, 0 to 1. No less than
+    /// `busiest`, and the same where the system does not tell who waits.
     pub(crate) loaded: f64,
     /// How many processors all of these threads together had on average.
     pub(crate) together: f64,
@@ -41,7 +41,8 @@ pub(crate) struct Watched {
     pub(crate) shares: Shares,
 }
 
-/// Does something, and tells how busy threads and processors were meanwhile, from the moment on in which it is measured until it is no longer.
+/// Does something, and tells how busy threads and processors were meanwhile, from the moment on in which it is measured until it
+/// is no longer.
 ///
 /// A thread counts that was there for half of the time at least; what began and ended in between was not what was waited for.
 pub(crate) fn watched<T>(is_measured: &(dyn Fn() -> bool + Sync), work: impl FnOnce() -> T) -> (T, Watched) {
@@ -125,8 +126,8 @@ fn time_of(task: &Path) -> Option<(u32, Time)> {
     Some((id, fine().or_else(coarse)?))
 }
 
-/// What a thread's `schedstat` says (Documentation/scheduler/sched-stats.rst): nanoseconds on a processor, nanoseconds in wait of one. Kernels that do
-/// not count have zeroes, or no such file.
+/// What a thread's `schedstat` says (Documentation/scheduler/sched-stats.rst): nanoseconds on a processor, nanoseconds in wait of
+/// one. Kernels that do not count have zeroes, or no such file.
 fn scheduled(text: &str) -> Option<Time> {
     let mut words = text.split_whitespace().map(str::parse::<u64>);
     let (ran, waited, turns) = (words.next()?.ok()?, words.next()?.ok()?, words.next()?.ok()?);

@@ -82,7 +82,8 @@ impl Collected {
         self.left += 1;
     }
 
-    /// Of a run and the one that was done again for it, that one in which others had less counts; the first one where the second has failed.
+    /// Of a run and the one that was done again for it, that one in which others had less counts; the first one where the second
+    /// has failed.
     pub(super) fn choose(&mut self, at: usize, turn: usize, again: Result<Run, LabError>, took: Duration) {
         self.again += 1;
         self.again_for += took;

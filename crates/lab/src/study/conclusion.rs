@@ -1,4 +1,5 @@
-//! What the runs of a study come to: one figure for each cell, beside what the model expects, with its limit, and the object that holds them all.
+//! What the runs of a study come to: one figure for each cell, beside what the model expects, with its limit, and the object that
+//! holds them all.
 
 use lunette_link::Link;
 use lunette_workload::model::Limit;

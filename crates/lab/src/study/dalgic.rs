@@ -12,8 +12,9 @@ const ROUND_TRIPS_MS: [u32; 4] = [0, 2, 10, 50];
 const REQUESTS_KIB: [u32; 4] = [1, 8, 64, 256];
 const WINDOWS: [u32; 2] = [1, 32];
 const CONNECTIONS_OF_A_SESSION: [u16; 4] = [1, 2, 4, 8];
-/// What the line holds back for plain TCP and in the sweep: more than 32 commands of 256 KiB, and than buffers of 10 MB, so that nothing is lost for want of room. With a round trip's worth a
-/// single command of 256 KiB over 10 ms loses its last packets, and TCP then takes half a round trip more for each of the next hundred.
+/// What the line holds back for plain TCP and in the sweep: more than 32 commands of 256 KiB, and than buffers of 10 MB, so that
+/// nothing is lost for want of room. With a round trip's worth a single command of 256 KiB over 10 ms loses its last packets, and
+/// TCP then takes half a round trip more for each of the next hundred.
 const QUEUE: &str = "queue=16M";
 const MODES: [&str; 3] = ["write-solicited", "write-unsolicited", "read"];
 

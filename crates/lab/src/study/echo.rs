@@ -17,8 +17,8 @@ const TRIES_MIN: usize = 3;
 /// Far longer than any link here takes, with losses.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a byte takes beside one run: before it, and behind it where its end leaves nothing on the link. How quickly this machine wakes who waits changes
-/// within seconds.
+/// What a byte takes beside one run: before it, and behind it where its end leaves nothing on the link. How quickly this machine
+/// wakes who waits changes within seconds.
 #[derive(Clone, Copy)]
 pub(super) struct Echo<'a> {
     site: &'a Site,
@@ -34,8 +34,8 @@ impl<'a> Echo<'a> {
         Ok(Self { site, before: site.echo_round_trip()? })
     }
 
-    /// Of both times the mean, where the link is clear behind the run, and else what it was before; the same where it cannot be had any more, for the run has its figure
-    /// already. Nothing where a proxy stands for the network.
+    /// Of both times the mean, where the link is clear behind the run, and else what it was before; the same where it cannot be
+    /// had any more, for the run has its figure already. Nothing where a proxy stands for the network.
     pub(super) fn behind(self, is_clear: bool) -> Option<Duration> {
         let before = self.before?;
         let behind = is_clear.then(|| self.site.echo_round_trip().ok().flatten()).flatten();
@@ -43,8 +43,8 @@ impl<'a> Echo<'a> {
     }
 }
 
-/// The middle one of several round trips over a link on which nothing else is. Each end is a thread that waits in the kernel for the byte, so that being
-/// woken is part of it, as it is of everything that programs exchange.
+/// The middle one of several round trips over a link on which nothing else is. Each end is a thread that waits in the kernel for
+/// the byte, so that being woken is part of it, as it is of everything that programs exchange.
 ///
 /// # Errors
 /// There is no connection, or it ends; a proxy has no far end.

@@ -1,7 +1,7 @@
 //! What is to be expected where exchanges or a cache make a figure and not a workload; and where there is no model, why there is none.
 //!
-//! An exchange takes a round trip of the link. What processors and disks do for it is not in there: nobody knows that but by measuring, and the
-//! model would then agree with whatever was measured.
+//! An exchange takes a round trip of the link. What processors and disks do for it is not in there: nobody knows that but by
+//! measuring, and the model would then agree with whatever was measured.
 
 use lunette_link::Link;
 
@@ -40,9 +40,10 @@ pub(super) fn expected(cell: &Cell, is_quick: bool) -> Option<f64> {
 
 /// How often a part of a login waits for an answer, where the standards and the study say so.
 ///
-/// TCP's handshake is one round trip. The security stage is one exchange, and three with CHAP: the choice of the method, the challenge, the answer with
-/// both proofs (RFC 7143, 12.1.3). The operational stage is one. The first commands are INQUIRY, READ CAPACITY (twice: the
-/// first one is told the unit attention of a new nexus; SAM-5, 5.14) and a block. SendTargets and the logout are one each.
+/// TCP's handshake is one round trip. The security stage is one exchange, and three with CHAP: the choice of the method, the
+/// challenge, the answer with both proofs (RFC 7143, 12.1.3). The operational stage is one. The first commands are INQUIRY, READ
+/// CAPACITY (twice: the first one is told the unit attention of a new nexus; SAM-5, 5.14) and a block. SendTargets and the logout
+/// are one each.
 fn exchanges(login: &LoginProbe) -> Option<u32> {
     let proves = login.authentication != Authentication::None;
     let (connect, security, operational, first_io, send_targets) = (1, if proves { 3 } else { 1 }, 1, 4, 2);

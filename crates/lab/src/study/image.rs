@@ -1,8 +1,8 @@
 //! Images on a disk of this machine, and how they get out of its page cache.
 //!
 //! Cold means: everything was written to the disk, and the system was told that nobody needs the pages (POSIX_FADV_DONTNEED), and
-//! cachestat(2), which reads nothing, finds next to none of them. Where the kernel cannot tell, nobody has looked. What the disk itself, a file
-//! system's own cache, or a host below this machine still has in memory nobody here can say.
+//! cachestat(2), which reads nothing, finds next to none of them. Where the kernel cannot tell, nobody has looked. What the disk
+//! itself, a file system's own cache, or a host below this machine still has in memory nobody here can say.
 
 use std::fs::File;
 use std::io::{self, Write};

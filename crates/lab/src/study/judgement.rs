@@ -1,5 +1,5 @@
-//! What a cell is judged to be limited by, from its own figures: whether it reaches what the model expects, what of this machine was too slow where it does
-//! not, and what losses left.
+//! What a cell is judged to be limited by, from its own figures: whether it reaches what the model expects, what of this machine
+//! was too slow where it does not, and what losses left.
 
 use std::time::Duration;
 
@@ -13,7 +13,8 @@ use crate::report::figure_text;
 const BUSY: f64 = 0.9;
 /// Nor has a machine whose processors are idle for less than this share.
 const IDLE_MIN: f64 = 0.15;
-/// Nor one that gets less than this share of the processor time that it wants, where what it does not get is worth a word: so much of all there is.
+/// Nor one that gets less than this share of the processor time that it wants, where what it does not get is worth a word: so
+/// much of all there is.
 const GIVEN_MIN: f64 = 0.5;
 const TAKEN_MIN: f64 = 0.1;
 /// What a host gives to others for less than this share of the time is no reason of anything, and of more than that no more is believed.
@@ -116,9 +117,10 @@ impl CellResult {
         Some((self.measured / published - 1.0).abs() > OFF)
     }
 
-    /// Names the limit: the model's, unless less came than it expects: then initiator and target took their part of each round trip, this machine was
-    /// busy or late with packets, packets were lost, a host had given processors to others, what stands beside the network was the limit, or the cell is
-    /// a defect of the model or of what it measures. `turn` is how long a command takes by the model.
+    /// Names the limit: the model's, unless less came than it expects: then initiator and target took their part of each round
+    /// trip, this machine was busy or late with packets, packets were lost, a host had given processors to others, what stands
+    /// beside the network was the limit, or the cell is a defect of the model or of what it measures. `turn` is how long a
+    /// command takes by the model.
     pub(crate) fn judge(&mut self, limit: Option<Limit>, turn: Option<&CommandTurn>, beside: Option<&str>) {
         (self.machine, self.because) = (None, None);
         self.limit = match (limit, self.model) {
@@ -151,8 +153,8 @@ impl CellResult {
         .to_owned();
     }
 
-    /// What the losses of this run left, where that is what came, and its name: by what the kernels' congestion windows let through meanwhile, or by what they did while
-    /// connections waited for each other's commands.
+    /// What the losses of this run left, where that is what came, and its name: by what the kernels' congestion windows let
+    /// through meanwhile, or by what they did while connections waited for each other's commands.
     fn losses(&self, model: f64, turn: Option<&CommandTurn>) -> Option<(&'static str, String)> {
         let packets = self.lost + self.dropped;
         let figure = |name: &str| self.further.iter().find(|one| one.name == name).map(|one| one.measured);
@@ -194,8 +196,8 @@ impl CellResult {
         of_windows.map(|_| (Limit::Loss.word(), lost))
     }
 
-    /// What initiator and target take for a command without data, beyond what a byte takes by plain TCP, is in each round trip of a command: what that leaves of what
-    /// the model expects, where that is what came.
+    /// What initiator and target take for a command without data, beyond what a byte takes by plain TCP, is in each round trip of
+    /// a command: what that leaves of what the model expects, where that is what came.
     fn ends(&self, model: f64, turn: &CommandTurn) -> Option<String> {
         let slowed = self.slowed(model, turn, turn.ends.as_secs_f64());
         (!turn.ends.is_zero() && self.reaches(slowed)).then(|| {
@@ -214,8 +216,8 @@ impl CellResult {
         if self.unit == "ms" { model + more_s * 1e3 } else { model * turn_s / (turn_s + more_s) }
     }
 
-    /// What processors had to do for each command is more than the model knows: what is left of what it expects, where that is what came. Nothing where
-    /// that explains nothing.
+    /// What processors had to do for each command is more than the model knows: what is left of what it expects, where that is
+    /// what came. Nothing where that explains nothing.
     fn worked(&self, limit: Limit, model: f64, turn: &CommandTurn) -> Option<String> {
         let commands = f64::from(turn.commands);
         let is_known = self.together > 0.0 && self.processors > 0.0 && self.idle < 1.0;
@@ -261,9 +263,10 @@ impl CellResult {
         })
     }
 
-    /// What is left of what the model expects where this machine waited for processors that its host had given to others. Our threads are taken to have lost as
-    /// much for what they had as all of this machine, and to have waited for all of that one after the other; more than half of the time is not excused so.
-    /// Where round trips are the limit, what both ends take for a command at rest may be missing besides. Nothing where that explains nothing.
+    /// What is left of what the model expects where this machine waited for processors that its host had given to others. Our
+    /// threads are taken to have lost as much for what they had as all of this machine, and to have waited for all of that one
+    /// after the other; more than half of the time is not excused so. Where round trips are the limit, what both ends take for a
+    /// command at rest may be missing besides. Nothing where that explains nothing.
     fn stolen(&self, limit: Limit, model: f64, turn: Option<&CommandTurn>) -> Option<String> {
         let lost = self.lost_to_others();
         if lost < LOST_MIN {

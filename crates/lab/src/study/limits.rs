@@ -101,8 +101,9 @@ fn busy(result: &CellResult) -> Named {
     Named::by("machine", result.busy().join(", "))
 }
 
-/// Of work that does one thing after the other: the disk, processors or what is left, which is waiting for the other end, whatever had the most of the
-/// time. Nothing is known where nobody has looked at one of them, or where no other end is waited for and no file system.
+/// Of work that does one thing after the other: the disk, processors or what is left, which is waiting for the other end,
+/// whatever had the most of the time. Nothing is known where nobody has looked at one of them, or where no other end is waited
+/// for and no file system.
 fn one_by_one(cell: &Cell, result: &CellResult, disk: Option<f64>) -> Named {
     if result.has_busy_machine() {
         return busy(result);
@@ -135,7 +136,8 @@ fn one_by_one(cell: &Cell, result: &CellResult, disk: Option<f64>) -> Named {
     Named::by(limit, because)
 }
 
-/// Of a command beside bulk traffic with a reservation: the packets of others that may be on the line before each of its own, if they take what is missing.
+/// Of a command beside bulk traffic with a reservation: the packets of others that may be on the line before each of its own, if
+/// they take what is missing.
 ///
 /// The first one waits for a packet that is on its way; between two of its own, both classes have their turns by their shares.
 fn between_bulk(cell: &Cell, shared: &SharedProbe, result: &CellResult) -> Option<Named> {
@@ -160,8 +162,8 @@ fn between_bulk(cell: &Cell, shared: &SharedProbe, result: &CellResult) -> Optio
     })
 }
 
-/// A part of a login in which nothing was sent and answered is the initiator's. Else it is round trips, unless as many of the link's as were
-/// counted are less than half of it: the target took longer.
+/// A part of a login in which nothing was sent and answered is the initiator's. Else it is round trips, unless as many of the
+/// link's as were counted are less than half of it: the target took longer.
 fn of_login(phase: LoginPhase, milliseconds: f64, round_trips_ms: f64) -> &'static str {
     if phase == LoginPhase::Target {
         // It has said so itself.

@@ -86,11 +86,12 @@ pub struct CellResult {
     pub published: Option<f64>,
     /// Of all three.
     pub unit: String,
-    /// What sets the limit: `link-rate`, `command-window`, `tcp-window`, `loss`, also where packets were lost beside what the model knows; `command-order`
-    /// where connections waited for each other's commands besides; `ends` where less came by what initiator and
-    /// target take for a command at rest; `machine` where less came and this machine was too slow; `store` where less came from a disk, `target` where that disk had nothing to do; `unexplained` where less
-    /// came for no such reason; `not-recovered` where a run was not over in time, and stands as that time. Where there is no model: `store`,
-    /// `machine`, `file-system`, `protocol`, `cache`, `round-trips`, `initiator`, `target`, `shared-link`, `loss-recovery`.
+    /// What sets the limit: `link-rate`, `command-window`, `tcp-window`, `loss`, also where packets were lost beside what the
+    /// model knows; `command-order` where connections waited for each other's commands besides; `ends` where less came by what
+    /// initiator and target take for a command at rest; `machine` where less came and this machine was too slow; `store` where
+    /// less came from a disk, `target` where that disk had nothing to do; `unexplained` where less came for no such reason;
+    /// `not-recovered` where a run was not over in time, and stands as that time. Where there is no model: `store`, `machine`,
+    /// `file-system`, `protocol`, `cache`, `round-trips`, `initiator`, `target`, `shared-link`, `loss-recovery`.
     pub limit: String,
     /// Each run.
     pub runs: Vec<f64>,
@@ -103,7 +104,8 @@ pub struct CellResult {
     /// The largest share of a processor that one thread had: of this process or of the target. 0 where the system does not tell.
     #[serde(default)]
     pub busiest: f64,
-    /// The largest share of the time in which one of these threads ran or waited for a processor that others had. 0 where the system does not tell.
+    /// The largest share of the time in which one of these threads ran or waited for a processor that others had. 0 where the
+    /// system does not tell.
     #[serde(default)]
     pub loaded: f64,
     /// How many processors all of these threads together had on average. 0 where the system does not tell.
@@ -112,7 +114,8 @@ pub struct CellResult {
     /// How many processors were at work on average, or wanted to be, for whomever. 0 where the system does not tell.
     #[serde(default)]
     pub processors: f64,
-    /// The share of the processor time that this machine wanted and its host gave to others. 0 where nothing is known of that, or too little to tell.
+    /// The share of the processor time that this machine wanted and its host gave to others. 0 where nothing is known of that, or
+    /// too little to tell.
     #[serde(default)]
     pub stolen: f64,
     /// How late packets were, there and back, by their medians, in microseconds.
@@ -142,12 +145,12 @@ pub struct CellResult {
     /// What else is told of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub further: Vec<Further>,
-    /// What TEST UNIT READY took in this session before it had anything else to do, in microseconds; beside other traffic where there is some. It is the round trip that the model has
-    /// where `echo_us` is missing, or more.
+    /// What TEST UNIT READY took in this session before it had anything else to do, in microseconds; beside other traffic where
+    /// there is some. It is the round trip that the model has where `echo_us` is missing, or more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round_trip_us: Option<f64>,
-    /// What a byte took there and back by plain TCP on the idle link, in microseconds: the round trip that the model has. None of it is this project's; what
-    /// TEST UNIT READY takes beyond it is the part of initiator and target.
+    /// What a byte took there and back by plain TCP on the idle link, in microseconds: the round trip that the model has. None of
+    /// it is this project's; what TEST UNIT READY takes beyond it is the part of initiator and target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub echo_us: Option<f64>,
     /// Which of the agreements.

@@ -1,5 +1,6 @@
-//! Directories for the files of a study, which go with whoever has them. What one leaves who is killed, the next study that has its files in the
-//! same place removes: a directory has the number of its process in its name, and a lock that goes with that process.
+//! Directories for the files of a study, which go with whoever has them. What one leaves who is killed, the next study that has
+//! its files in the same place removes: a directory has the number of its process in its name, and a lock that goes with that
+//! process.
 
 use std::fs::{self, File};
 use std::io;

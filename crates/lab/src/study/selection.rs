@@ -26,8 +26,8 @@ impl Aimed {
 }
 
 impl Laboratory<'_> {
-    /// The targets beside ours: those that were asked for, or else those of the study's own that are here; and why others are not. There are none
-    /// where something is set that only ours has.
+    /// The targets beside ours: those that were asked for, or else those of the study's own that are here; and why others are
+    /// not. There are none where something is set that only ours has.
     pub(super) fn peers_of(&self, study: &Study) -> (Vec<Peer>, Vec<String>) {
         if !self.peers.is_empty() || self.is_proxied || setting::find(self.set, Key::Write).is_some() {
             return (self.peers.to_vec(), Vec::new());
@@ -42,8 +42,8 @@ impl Laboratory<'_> {
         (peers, absent)
     }
 
-    /// Whether there is time for a cell: beside targets that nobody has asked for, a quick run has those profiles alone that are compared by target,
-    /// with standard frames: a short run on istgt takes twice as long as one on another.
+    /// Whether there is time for a cell: beside targets that nobody has asked for, a quick run has those profiles alone that are
+    /// compared by target, with standard frames: a short run on istgt takes twice as long as one on another.
     pub(super) fn has_time_for(&self, aimed: &Aimed, are_asked_for: bool) -> bool {
         are_asked_for || !self.is_quick || aimed.peer.is_none() || trinkle::is_compared(&aimed.cell)
     }
@@ -111,8 +111,8 @@ impl Laboratory<'_> {
     }
 }
 
-/// In which order cells are measured in a turn: one after the other, and the targets of a cell so that each of them comes first as often as the
-/// others. Who comes first finds the machine as the cell before has left it.
+/// In which order cells are measured in a turn: one after the other, and the targets of a cell so that each of them comes first
+/// as often as the others. Who comes first finds the machine as the cell before has left it.
 pub(super) fn order(cells: &[Aimed], turn: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..cells.len()).collect();
     // Peers stand behind the cell of ours that they have.

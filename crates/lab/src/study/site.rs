@@ -251,8 +251,8 @@ impl Site {
         name.map_err(LabError::system("the name of the congestion control"))
     }
 
-    /// What a byte takes there and back by plain TCP now; nothing where a proxy stands for the network. Who asks is to see to it that nothing else is on
-    /// the link.
+    /// What a byte takes there and back by plain TCP now; nothing where a proxy stands for the network. Who asks is to see to it
+    /// that nothing else is on the link.
     pub(crate) fn echo_round_trip(&self) -> Result<Option<Duration>, LabError> {
         if self.is_proxied() {
             return Ok(None);

@@ -1,5 +1,6 @@
-//! Why a published figure is another one than ours. Each reason follows from figures of both sides, and its kind is that of what was the limit:
-//! a line, processors, disks, the exchanges of a protocol, a cache. Where none follows, none is told, and `lunette lab check` counts it.
+//! Why a published figure is another one than ours. Each reason follows from figures of both sides, and its kind is that of what
+//! was the limit: a line, processors, disks, the exchanges of a protocol, a cache. Where none follows, none is told, and
+//! `lunette lab check` counts it.
 //!
 //! Nothing is known of the papers' hosts but their figures, their disks and their lines. A figure is a rate; with the size of a command and
 //! how many were allowed, it is also the time of one, or how many of them there can have been under way (Little's law). What is less here

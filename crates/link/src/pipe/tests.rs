@@ -285,8 +285,8 @@ fn a_wire_with_a_bound_holds_no_more() {
 proptest! {
     #![proptest_config(cases(256))]
 
-    /// Whatever links follow one another, nothing appears or vanishes, nobody overtakes, and no transmitter is busy for much longer than its
-    /// packet takes.
+    /// Whatever links follow one another, nothing appears or vanishes, nobody overtakes, and no transmitter is busy for much
+    /// longer than its packet takes.
     #[test]
     fn changes_of_a_link_lose_nothing_and_keep_order(
         steps in prop::collection::vec((0_u64..5000, 0_usize..6, 0_usize..40), 1..40),

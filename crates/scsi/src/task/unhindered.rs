@@ -11,8 +11,8 @@ use crate::nexus::Nexus;
 use crate::paths::Path;
 use crate::task_set::Attribute;
 
-/// A READ or WRITE that may go to the medium at once. It is in its unit's task set until it [ends](Self::end), or is dropped: it can then be
-/// begun anew as a [`Task`], if it has not been on the medium.
+/// A READ or WRITE that may go to the medium at once. It is in its unit's task set until it [ends](Self::end), or is dropped: it
+/// can then be begun anew as a [`Task`], if it has not been on the medium.
 #[derive(Debug)]
 pub struct Unhindered<'a> {
     nexus: &'a Nexus,

@@ -15,7 +15,8 @@ impl Task {
         self.path.and_then(|index| nexus.path(index)).is_some_and(|path| path.unit.tasks().may_send_later())
     }
 
-    /// Holds up ORDERED commands, and those that are to be alone at the medium, until the answer to this read, which ends now, has been taken from the medium.
+    /// Holds up ORDERED commands, and those that are to be alone at the medium, until the answer to this read, which ends now,
+    /// has been taken from the medium.
     pub fn send_later(&self, nexus: &Nexus) -> Option<Unsent> {
         let path = self.path.and_then(|index| nexus.path(index))?;
         path.unit.tasks().hold_unsent(&path.member);

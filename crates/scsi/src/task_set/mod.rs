@@ -73,8 +73,8 @@ pub(crate) struct Member {
 struct Restraint(AtomicU32);
 
 impl Restraint {
-    /// So many times: half a minute of a fast unit's long reads, so that somebody who comes every few seconds, as a cluster's heartbeat, finds
-    /// none of it after the first time.
+    /// So many times: half a minute of a fast unit's long reads, so that somebody who comes every few seconds, as a cluster's
+    /// heartbeat, finds none of it after the first time.
     const TIMES: u32 = 1 << 20;
 
     fn begin(&self) {

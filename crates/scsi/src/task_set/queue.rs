@@ -1,12 +1,13 @@
 //! The part of a task set that its lock covers: who waits, and for what.
 //!
-//! A command that has not begun is dormant. It begins in the order of arrival, where SAM-5 lets it: an ORDERED one when
-//! no older command is left, a newer one when no ORDERED and no HEAD OF QUEUE command is left before it, a HEAD OF QUEUE
-//! one at once. A command that has begun may be stalled on its way to the medium: it wants to be alone there, or another
-//! is or wants to be. Stalled commands go on before any dormant one, the more urgent first (command priority), but each is passed
-//! by so many and no more, so that none of them waits for ever. Commands that may begin together are told so in that order. While an auto contingent allegiance stands, only those go on that it does not block. A command that collects data from its initiator, who may take long or never send it, is older than the ones that
-//! come after it, but does not keep anybody from being alone. A read whose answer is still to be taken from the medium does:
-//! it must not be sent half old and half new.
+//! A command that has not begun is dormant. It begins in the order of arrival, where SAM-5 lets it: an ORDERED one when no older
+//! command is left, a newer one when no ORDERED and no HEAD OF QUEUE command is left before it, a HEAD OF QUEUE one at once. A
+//! command that has begun may be stalled on its way to the medium: it wants to be alone there, or another is or wants to be.
+//! Stalled commands go on before any dormant one, the more urgent first (command priority), but each is passed by so many and no
+//! more, so that none of them waits for ever. Commands that may begin together are told so in that order. While an auto
+//! contingent allegiance stands, only those go on that it does not block. A command that collects data from its initiator, who
+//! may take long or never send it, is older than the ones that come after it, but does not keep anybody from being alone. A read
+//! whose answer is still to be taken from the medium does: it must not be sent half old and half new.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -191,9 +191,9 @@ impl LogicalUnit {
         self.nexuses().iter().for_each(|nexus| nexus.end_copies());
     }
 
-    /// The logical unit reset (SAM-5): mode pages go back to their saved values, nexuses to the initial priority, medium removal is allowed, a
-    /// stopped unit runs again, what RESERVE reserved is released, and every nexus is told. Aborting the commands is the driver's part. Who is
-    /// not attached will be told of POWER ON, which stands for any reset.
+    /// The logical unit reset (SAM-5): mode pages go back to their saved values, nexuses to the initial priority, medium removal
+    /// is allowed, a stopped unit runs again, what RESERVE reserved is released, and every nexus is told. Aborting the commands
+    /// is the driver's part. Who is not attached will be told of POWER ON, which stands for any reset.
     pub(crate) fn reset(&self) {
         self.end_spc2_reservation(None);
         self.restore_mode();

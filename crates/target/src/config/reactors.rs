@@ -24,8 +24,8 @@ pub struct Reactors {
     /// How many, 1 to 1024. Default `None`: one for each of `cores`; without those one for each processor that the
     /// process may use, because a connection lives on one thread and more threads than processors only take turns.
     pub count: Option<usize>,
-    /// The processors that they stay on, one each; a NUMA node stands for its processors. Default `None`: the scheduler chooses; pinning showed no gain where
-    /// other programs share the processors (docs/decisions/0015).
+    /// The processors that they stay on, one each; a NUMA node stands for its processors. Default `None`: the scheduler chooses;
+    /// pinning showed no gain where other programs share the processors (docs/decisions/0015).
     #[serde(deserialize_with = "cores")]
     pub cores: Option<Cores>,
     /// Whether they never sleep: each then takes a whole processor, and answers without being woken. Default false: a

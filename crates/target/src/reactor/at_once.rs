@@ -1,4 +1,5 @@
-//! Short reads, and writes that lie whole in the scratch buffer, that need not wait for anything: carried out and answered as soon as their PDU has come.
+//! Short reads, and writes that lie whole in the scratch buffer, that need not wait for anything: carried out and answered as
+//! soon as their PDU has come.
 //!
 //! The session and the device server have their say in them as in all others. What is left out is what a command needs that outlives
 //! its PDU: a task, a context, the way through an engine (docs/decisions/0041). A command that turns out to be of another kind

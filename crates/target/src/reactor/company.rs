@@ -93,8 +93,8 @@ impl Company {
         }
     }
 
-    /// Whether a session's data of so many bytes is to be copied in pieces, between which others have their turn. Streams among themselves would
-    /// only pay for it.
+    /// Whether a session's data of so many bytes is to be copied in pieces, between which others have their turn. Streams among
+    /// themselves would only pay for it.
     pub(super) fn wants_pieces(&self, session: usize, data_bytes: usize) -> bool {
         self.has_short_of_others(Some(session)) && self.is_long(data_bytes)
     }

@@ -108,9 +108,9 @@ impl Reactor {
     }
 }
 
-/// Stores a part of a write's data, if it is long enough or all that comes of its segment, up to the last whole page; answers how many bytes that
-/// is, and how many commands have been alone at the medium. `None`: the rest of the command's data is to be gathered. Without any data it says
-/// whether the segment would be stored.
+/// Stores a part of a write's data, if it is long enough or all that comes of its segment, up to the last whole page; answers how
+/// many bytes that is, and how many commands have been alone at the medium. `None`: the rest of the command's data is to be
+/// gathered. Without any data it says whether the segment would be stored.
 ///
 /// Each part is looked at as if it were a command of its own: the unit may have been stopped, reserved or protected meanwhile, or
 /// somebody waits for this command to end, or has been alone at the medium since the part `before`, or not long ago.

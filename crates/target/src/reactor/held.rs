@@ -32,8 +32,8 @@ struct Held {
 }
 
 impl Held {
-    /// Only the last `length` bytes are to be held on, which begin with another early command; false where there are none. They wait no longer
-    /// than what was before them: what came together waits for several numbers as long as for one.
+    /// Only the last `length` bytes are to be held on, which begin with another early command; false where there are none. They
+    /// wait no longer than what was before them: what came together waits for several numbers as long as for one.
     fn keep_last(&mut self, length: usize) -> bool {
         let start = self.bytes.end.saturating_sub(length).max(self.bytes.start);
         let rest = self.scratch.get(start..self.bytes.end).unwrap_or_default();

@@ -1,8 +1,8 @@
 //! How fast data is asked for where the way is long (docs/decisions/0042): hardly faster than it comes.
 //!
-//! An initiator's commands and their data come one behind the other. Data that was asked for all at once waits on the line for itself, and the next
-//! commands wait behind it; so they come all at once, too, and the line is idle until the first data for them is there. Who asks at the rate of
-//! the line has the data of one command on it and those of the next one right behind.
+//! An initiator's commands and their data come one behind the other. Data that was asked for all at once waits on the line for
+//! itself, and the next commands wait behind it; so they come all at once, too, and the line is idle until the first data for
+//! them is there. Who asks at the rate of the line has the data of one command on it and those of the next one right behind.
 
 use std::time::Duration;
 

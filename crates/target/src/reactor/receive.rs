@@ -32,8 +32,8 @@ pub(super) enum Arrived<'a> {
 /// What is kept of a connection's stream between two reads.
 #[derive(Default)]
 pub(super) struct Receiver {
-    /// The beginning of a PDU whose header is not complete, or of data that goes to its store as it comes: never more than the longest header
-    /// and its digest, or [`super::cut_through::PART_BYTES_MIN`].
+    /// The beginning of a PDU whose header is not complete, or of data that goes to its store as it comes: never more than the
+    /// longest header and its digest, or [`super::cut_through::PART_BYTES_MIN`].
     partial: Vec<u8>,
     landing: Option<Box<Landing>>,
     /// PDUs to come until short ones are thought to be the rule again; see [`LONG_DATA_BYTES`].

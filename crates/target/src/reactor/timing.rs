@@ -1,5 +1,5 @@
-//! The times of tasks and logins, where they are recorded: when one comes, and when its answer is ready. The stages between are entered where the
-//! task enters them, in `commands`.
+//! The times of tasks and logins, where they are recorded: when one comes, and when its answer is ready. The stages between are
+//! entered where the task enters them, in `commands`.
 
 use std::time::Duration;
 

@@ -34,8 +34,8 @@ impl Vigil {
         Self { is_sleepless: true, ..Self::default() }
     }
 
-    /// Waits for events at most `limit` (not at all if it is zero), and puts them into `events`; none when time ran out or a signal came. `pdus`
-    /// says how many PDUs the turn before brought.
+    /// Waits for events at most `limit` (not at all if it is zero), and puts them into `events`; none when time ran out or a
+    /// signal came. `pdus` says how many PDUs the turn before brought.
     ///
     /// # Errors
     /// When the kernel refuses to wait.

@@ -22,8 +22,8 @@ const COUNT_TIME_MAX: Duration = Duration::from_millis(20);
 /// How much more it is asked for.
 const RATE_EXCESS: f64 = 1.08;
 
-/// A link is full as long as its queue is not empty. Who pauses for longer than this part of the time that a full queue lasts may have left it
-/// empty.
+/// A link is full as long as its queue is not empty. Who pauses for longer than this part of the time that a full queue lasts may
+/// have left it empty.
 const PAUSE_OF_QUEUE: f64 = 0.5;
 
 /// How many round trips TCP has to find its rate, before it is looked at.
@@ -78,7 +78,8 @@ pub(super) fn rate(emulator: &Emulator, way: Way, shape: &Shape, link: &Link) ->
     Ok(Some(found))
 }
 
-/// What came over a link that was asked for more than its rate, in bits per second of the line, and whether it always had something to send.
+/// What came over a link that was asked for more than its rate, in bits per second of the line, and whether it always had
+/// something to send.
 #[derive(Debug, Clone, Copy)]
 struct Carried {
     bits_per_s: f64,

@@ -1,7 +1,7 @@
 //! Commands that take turns at stations, of which each serves one at a time: mean value analysis (Reiser and Lavenberg, 1980).
 
-/// Commands per second of so many that take turns at stations, each of which serves one command at a time for as long as is said here, in seconds; and
-/// each command is besides on its own for `alone_s`. Infinite where none of it takes any time.
+/// Commands per second of so many that take turns at stations, each of which serves one command at a time for as long as is said
+/// here, in seconds; and each command is besides on its own for `alone_s`. Infinite where none of it takes any time.
 ///
 /// By mean value analysis, as for writes with R2Ts: who comes to a station finds there what is there on average with one command
 /// fewer, of which the part that is being served is half done.

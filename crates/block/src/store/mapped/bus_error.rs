@@ -1,8 +1,8 @@
 //! What becomes of a thread that reads a [mapping](super::Mapping) where nothing can be read: it goes on, and is told.
 //!
-//! The kernel says with SIGBUS that a page cannot be brought, because its disk fails or somebody has cut the file. The handler puts a page of
-//! zeroes in its place, and a mark on the whole mapping, whose reader looks for it before he believes what he has read. Signals that
-//! are about something else go to whoever handled them before.
+//! The kernel says with SIGBUS that a page cannot be brought, because its disk fails or somebody has cut the file. The handler
+//! puts a page of zeroes in its place, and a mark on the whole mapping, whose reader looks for it before he believes what he has
+//! read. Signals that are about something else go to whoever handled them before.
 
 #![allow(unsafe_code)]
 
@@ -134,7 +134,8 @@ fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void, is_fault: 
         // A fault cannot be ignored.
         libc::SIG_IGN if !is_fault => {}
         libc::SIG_DFL | libc::SIG_IGN => {
-            // SAFETY: gives the signal its first meaning again. What was a fault comes again as soon as this returns; any other is sent again.
+            // SAFETY: gives the signal its first meaning again. What was a fault comes again as soon as this returns; any other
+            // is sent again.
             unsafe {
                 libc::signal(signal, libc::SIG_DFL);
                 if !is_fault {

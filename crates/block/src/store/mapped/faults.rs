@@ -4,8 +4,8 @@ use std::cell::Cell;
 
 use crate::usage;
 
-/// Whether this thread has had to wait for pages since it last asked: for those of a mapping, but also for others that were thrown out, which
-/// says as much of the memory that there is. The first time nothing is known.
+/// Whether this thread has had to wait for pages since it last asked: for those of a mapping, but also for others that were
+/// thrown out, which says as much of the memory that there is. The first time nothing is known.
 pub(super) fn have_waited() -> bool {
     thread_local! {
         static BEFORE: Cell<Option<i64>> = const { Cell::new(None) };

@@ -34,8 +34,8 @@ const REGION_BYTES: usize = 64 << 10;
 
 const REGIONS_OF_WINDOW: usize = WINDOW_BYTES / REGION_BYTES;
 
-/// File systems of this machine alone, whose files are what their page cache says (linux/magic.h): ext2 to ext4, xfs, btrfs, f2fs and tmpfs. A file
-/// of others may change elsewhere, or be another one below, and only calls notice.
+/// File systems of this machine alone, whose files are what their page cache says (linux/magic.h): ext2 to ext4, xfs, btrfs, f2fs
+/// and tmpfs. A file of others may change elsewhere, or be another one below, and only calls notice.
 const FILE_SYSTEMS: [u32; 5] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010, 0x0102_1994];
 
 /// A file, or block device, in this process's memory, read-only and shared with whoever writes it.
@@ -158,8 +158,8 @@ impl Mapping {
     fn ask(&self, start: usize, length: usize) -> Pages {
         let Some(rest) = self.length.checked_sub(start) else { return 0 };
         let mut pages = [0_u8; Pages::BITS as usize];
-        // SAFETY: the kernel looks at a range of the mapping, and writes a byte for each of its pages: no more than 16, for pages are not smaller
-        // than 4096 bytes anywhere.
+        // SAFETY: the kernel looks at a range of the mapping, and writes a byte for each of its pages: no more than 16, for pages
+        // are not smaller than 4096 bytes anywhere.
         let result = unsafe {
             let at = self.start.as_ptr().add(start).cast::<c_void>();
             libc::mincore(at, length.min(REGION_BYTES).min(rest), pages.as_mut_ptr())
@@ -170,8 +170,8 @@ impl Mapping {
         pages.iter().enumerate().fold(0, |found, (nth, page)| found | Pages::from(page & 1) << nth)
     }
 
-    /// Whether `mincore` tells of this file what is. To whoever may not write a file, and does not own it, it says that everything is there,
-    /// behind its end, too; and a filter of system calls may refuse to say anything.
+    /// Whether `mincore` tells of this file what is. To whoever may not write a file, and does not own it, it says that
+    /// everything is there, behind its end, too; and a filter of system calls may refuse to say anything.
     fn tells_the_truth(&self) -> bool {
         let mut page = 0_u8;
         let behind = self.length - page_bytes();

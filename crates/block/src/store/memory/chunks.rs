@@ -1,10 +1,10 @@
-//! Where the chunks of a disk in memory have their memory from: areas, in small pages or in large ones. So each chunk begins with a page, and a
-//! block of it lies in no more of them than it must.
+//! Where the chunks of a disk in memory have their memory from: areas, in small pages or in large ones. So each chunk begins with
+//! a page, and a block of it lies in no more of them than it must.
 //!
-//! A chunk takes the first place that is free, wherever on the disk it is, and only where
-//! there is none a new area; an area whose chunks have all gone goes, too. What a gap between chunks holds is kept for the next one, until half of
-//! the area is free: then all that is free there is given back. So a disk never holds more than twice its chunks and one area, and what is being given back. What goes
-//! together is given back area by area, for each call of the system takes longer than a small page is worth.
+//! A chunk takes the first place that is free, wherever on the disk it is, and only where there is none a new area; an area whose
+//! chunks have all gone goes, too. What a gap between chunks holds is kept for the next one, until half of the area is free: then
+//! all that is free there is given back. So a disk never holds more than twice its chunks and one area, and what is being given
+//! back. What goes together is given back area by area, for each call of the system takes longer than a small page is worth.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

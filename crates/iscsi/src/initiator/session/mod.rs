@@ -62,8 +62,9 @@ use task::{Stage, Task};
 /// connections fit many times.
 const REQUESTS_MAX: usize = 1024;
 
-/// Of several connections, the one whose turn it is takes no further command while so many requests, or so many bytes with them, have not been
-/// moved out: what it takes beyond waits there for longer than on one that is quicker. The requests are few enough to be counted each time.
+/// Of several connections, the one whose turn it is takes no further command while so many requests, or so many bytes with them,
+/// have not been moved out: what it takes beyond waits there for longer than on one that is quicker. The requests are few enough
+/// to be counted each time.
 const AHEAD_MAX: usize = 16;
 const AHEAD_BYTES_MAX: u64 = 64 << 10;
 
@@ -218,7 +219,8 @@ impl Session {
         }
     }
 
-    /// Adds a connection that has reached full feature phase; with the CID of a lost one it takes that one's place (6.3.4), and [`Self::tick`] has something to do at once. `now` is any monotonic time, the same for all calls.
+    /// Adds a connection that has reached full feature phase; with the CID of a lost one it takes that one's place (6.3.4), and
+    /// [`Self::tick`] has something to do at once. `now` is any monotonic time, the same for all calls.
     ///
     /// # Errors
     /// [`JoinError`]; the connection is not used then.

@@ -30,8 +30,8 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
-    /// Attaches the service's unit, at a directory that it makes, by a session with these keys. Without caching, nothing is read before it is asked for, and
-    /// nothing is answered before the target has answered it.
+    /// Attaches the service's unit, at a directory that it makes, by a session with these keys. Without caching, nothing is read
+    /// before it is asked for, and nothing is answered before the target has answered it.
     pub(crate) fn start(
         site: &Site,
         binary: &Path,

@@ -1,7 +1,7 @@
 //! Servers of files at the far end of a site: Debian's smbd (SMB), and nfs-ganesha (NFS version 3, with rpcbind, where it has to be known).
 //!
-//! Each is in a process namespace of its own, so that nothing is left of what it starts when the first process there is killed. That is a shell: a
-//! server that becomes another user would forget with whom it is to end (prctl(2), PR_SET_PDEATHSIG).
+//! Each is in a process namespace of its own, so that nothing is left of what it starts when the first process there is killed.
+//! That is a shell: a server that becomes another user would forget with whom it is to end (prctl(2), PR_SET_PDEATHSIG).
 
 use std::fs;
 use std::io;

@@ -1,8 +1,9 @@
 //! A Debian kernel in a virtual machine at one end of a site: with its own initiator, or its own target (LIO).
 //!
-//! What boots is an image as the project's tests have it (`cargo xtask vm`): a kernel and a root file system that stays in memory, whose
-//! first process runs a script of the host's. The machine is behind the end of the link as behind a router, so its TCP goes through the link.
-//! It is killed when it is dropped, and when the thread ends that has started it; its device goes with the namespace.
+//! What boots is an image as the project's tests have it (`cargo xtask vm`): a kernel and a root file system that stays in
+//! memory, whose first process runs a script of the host's. The machine is behind the end of the link as behind a router, so its
+//! TCP goes through the link. It is killed when it is dropped, and when the thread ends that has started it; its device goes with
+//! the namespace.
 
 use std::env;
 use std::fs;

@@ -266,7 +266,8 @@ impl Probe {
         matches!(self, Self::Files(FilesProbe { job: Job::Web { .. }, .. }))
     }
 
-    /// How long a command takes on this link where the figure is as expected; of plain TCP, a window. None where that does not follow from it.
+    /// How long a command takes on this link where the figure is as expected; of plain TCP, a window. None where that does not
+    /// follow from it.
     pub(crate) fn turn(
         &self,
         expected: f64,
@@ -301,7 +302,8 @@ impl Probe {
         })
     }
 
-    /// The disk whose commands have round trips of an idle link in them. Beside other traffic a byte would have to wait as commands do, which a reservation is for.
+    /// The disk whose commands have round trips of an idle link in them. Beside other traffic a byte would have to wait as
+    /// commands do, which a reservation is for.
     const fn alone_on_its_link(&self) -> Option<&DiskProbe> {
         match self {
             Self::Disk(disk) | Self::Shared(SharedProbe { flows: 0, disk, .. }) => Some(disk),
@@ -514,8 +516,9 @@ pub(crate) struct Turn {
 impl Duty {
     /// Long enough that TCP has found its way, and that one command more or less does not show.
     ///
-    /// A window doubles with each turn of the workload, which takes one round trip, or two where commands wait for R2Ts. What was begun
-    /// together then still comes in a burst with gaps behind it, for as long again. What is not quick has twice the time of the slower ones.
+    /// A window doubles with each turn of the workload, which takes one round trip, or two where commands wait for R2Ts. What was
+    /// begun together then still comes in a burst with gaps behind it, for as long again. What is not quick has twice the time of
+    /// the slower ones.
     pub(crate) fn on(round_trip: Duration, turn: Turn, seed: u64, is_quick: bool) -> Self {
         let ms = Duration::from_millis;
         let Turn { outstanding_bytes, round_trips } = turn;

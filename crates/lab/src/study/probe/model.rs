@@ -84,7 +84,8 @@ pub(super) fn round_trips(driven: Driven<'_>, probe: &DiskProbe, agreed: &Negoti
     f64::from(read) * read_share + f64::from(write) * (1.0 - read_share)
 }
 
-/// The round trip of the model: that of a byte, which nothing of ours has a part in. A command without data that took less shows that it can be less.
+/// The round trip of the model: that of a byte, which nothing of ours has a part in. A command without data that took less shows
+/// that it can be less.
 pub(crate) fn round_trip(command: Duration, echo: Option<Duration>) -> Duration {
     echo.map_or(command, |echo| echo.min(command))
 }

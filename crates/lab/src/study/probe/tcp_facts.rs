@@ -14,13 +14,14 @@ use crate::study::statistics::{mean, median};
 /// How often is looked.
 const STEP: Duration = Duration::from_millis(20);
 
-/// What TCP lets through, in 10^6 bytes per second: on average what its congestion windows let be under way in a round trip, as TCP measures those, and no
-/// more than the line carries. A connection that stands still carries nothing.
+/// What TCP lets through, in 10^6 bytes per second: on average what its congestion windows let be under way in a round trip, as
+/// TCP measures those, and no more than the line carries. A connection that stands still carries nothing.
 pub(crate) const WINDOWS_CARRY: &str = "windows carry";
 /// The share of the time in which a connection stood still: for longer than a round trip nothing of what was under way had come.
 pub(crate) const STOOD_STILL: &str = "stood still";
-/// The same of several connections, of which others carry no more than they have while one repairs losses, stands still or has more to send than its window lets go: the
-/// commands of a session are taken in their order, so that those behind wait for that one's.
+/// The same of several connections, of which others carry no more than they have while one repairs losses, stands still or has
+/// more to send than its window lets go: the commands of a session are taken in their order, so that those behind wait for that
+/// one's.
 pub(crate) const ORDER_CARRIES: &str = "order carries";
 /// The share of the time in which one of several connections did that, and another one had nothing to send.
 pub(crate) const HELD_UP: &str = "held up";
@@ -120,7 +121,8 @@ impl Watched {
         last.at - first.at > round_trip.mul_f64(LATE) && seen[at].at >= first.at + round_trip
     }
 
-    /// What goes through as long as it is like that, in bytes per second; none where the line has no limit. `in_order`: who is held up has no more than it has.
+    /// What goes through as long as it is like that, in bytes per second; none where the line has no limit. `in_order`: who is
+    /// held up has no more than it has.
     fn carries(&self, seen: &Seen, doing: &[Doing], in_order: bool) -> Option<f64> {
         let line = self.line_bytes_per_s?;
         let rate = |at: usize, one: &TcpConnection| {

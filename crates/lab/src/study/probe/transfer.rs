@@ -100,8 +100,8 @@ pub(super) fn run(place: Place<'_>, probe: &TransferProbe) -> Result<Run, LabErr
     Ok(Run { cached, negotiated, further, shares, busy, keeping, echo: byte_time, ..Run::of(rate, model) })
 }
 
-/// Carries one part after the other: at least one, at most as many as there are, and none more when that was enough. Answers 10^6 bytes per second,
-/// and what was seen meanwhile.
+/// Carries one part after the other: at least one, at most as many as there are, and none more when that was enough. Answers 10^6
+/// bytes per second, and what was seen meanwhile.
 fn carry<E: Endpoint>(
     mut endpoint: E,
     probe: &TransferProbe,

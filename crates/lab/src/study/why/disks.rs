@@ -30,7 +30,8 @@ impl Disks {
         30_000.0 / f64::from(self.speed)
     }
 
-    /// Whether so many commands under way, each of which took so long, were as slow as disks are: each disk took at least half a turn for one.
+    /// Whether so many commands under way, each of which took so long, were as slow as disks are: each disk took at least half a
+    /// turn for one.
     fn slowness(self, depth: u32, command_ms: f64) -> Option<String> {
         let at_work = self.count.min(depth);
         let each_ms = command_ms * f64::from(at_work) / f64::from(depth.max(1));

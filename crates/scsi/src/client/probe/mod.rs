@@ -210,9 +210,10 @@ impl Probe {
         }
     }
 
-    /// A command that [`Probe::proceed`] told has ended without an answer that can be used (it was rejected, came too late, or what came
-    /// cannot be trusted), in a session that goes on. What is optional is left out as if it were refused. False: the unit cannot be opened without it, and why is
-    /// the driver's to tell; that is so of what tells that it is there, what it is called, and how large it is.
+    /// A command that [`Probe::proceed`] told has ended without an answer that can be used (it was rejected, came too late, or
+    /// what came cannot be trusted), in a session that goes on. What is optional is left out as if it were refused. False: the
+    /// unit cannot be opened without it, and why is the driver's to tell; that is so of what tells that it is there, what it is
+    /// called, and how large it is.
     #[must_use]
     pub fn failed(&mut self, ticket: Ticket) -> bool {
         let Ticket(question) = ticket;

@@ -1,7 +1,8 @@
 //! A mail server's work: PostMark (Debian's package), on a new file system with nothing in any cache.
 //!
-//! What it is told is what the paper tells of its runs; all else is as PostMark has it. Its report counts whole seconds, and at least one. This
-//! machine's clock tells more, if PostMark's lines were read when they were written: where both agree the clock's time is taken, and else the report's.
+//! What it is told is what the paper tells of its runs; all else is as PostMark has it. Its report counts whole seconds, and at
+//! least one. This machine's clock tells more, if PostMark's lines were read when they were written: where both agree the clock's
+//! time is taken, and else the report's.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -106,8 +107,8 @@ fn postmark(root: &Path, (files, transactions): (u32, u32), seed: u64) -> Result
     report.ok_or_else(|| LabError::NotReady(format!("{PROGRAM} says: {}", tool::end_of(&said))))
 }
 
-/// Takes its report apart; nothing where something of it is missing, or it says of an error, after which it goes on. The times are the clock's, of
-/// its transactions and of all of it.
+/// Takes its report apart; nothing where something of it is missing, or it says of an error, after which it goes on. The times
+/// are the clock's, of its transactions and of all of it.
 fn read(said: &str, transactions: f64, transactions_s: f64, all_s: f64) -> Option<Report> {
     if said.contains("Error:") {
         return None;

@@ -205,8 +205,9 @@ pub(super) fn run(place: Place<'_>, probe: &FilesProbe, duty: Duty) -> Result<Ru
     Ok(Run { shares, busy, keeping, cached, further, negotiated, ..Run::of(told.measured, model) })
 }
 
-/// The image that all jobs of a link have in turn, with a new file system that `fill` has put these files into, out of all caches; and the share
-/// of it that the page cache still has. Where it has the files of another job that nobody has changed, they stay.
+/// The image that all jobs of a link have in turn, with a new file system that `fill` has put these files into, out of all
+/// caches; and the share of it that the page cache still has. Where it has the files of another job that nobody has changed, they
+/// stay.
 fn prepared<'a>(
     place: Place<'a>,
     length_bytes: u64,

@@ -1,4 +1,5 @@
-//! Files of a size, one after the other: each read to its end, and as many others written and made stable, on a file system without anything in its caches.
+//! Files of a size, one after the other: each read to its end, and as many others written and made stable, on a file system
+//! without anything in its caches.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
