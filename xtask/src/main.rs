@@ -17,6 +17,7 @@ mod lab;
 mod layers;
 mod lint;
 mod packages;
+mod prose;
 mod report;
 mod suites;
 mod vm;
@@ -52,7 +53,7 @@ enum Task {
     Layers,
     /// Check licences, sources and versions of the dependencies against deny.toml
     Deny,
-    /// Check that the files and tests that docs/compliance.md and docs/compliance name exist
+    /// Check that the files and tests that docs/compliance.md and docs/compliance name exist, and how long lines of prose are
     Docs,
     /// Build the release binary and run the unit, property and fuzz corpus tests
     Unit,
@@ -120,7 +121,10 @@ fn run(task: Task) -> Result<bool> {
         Task::Lint => lint::steps(&workspace, &mut report),
         Task::Layers => layers::step(&workspace, &mut report),
         Task::Deny => deny::step(&workspace, &mut report),
-        Task::Docs => doc_paths::step(&workspace, &mut report),
+        Task::Docs => {
+            doc_paths::step(&workspace, &mut report);
+            prose::step(&workspace, &mut report);
+        }
         Task::Unit => {
             if let Some(binary) = suites::build(&workspace, &mut report) {
                 suites::unit(&workspace, &mut report, &binary);
@@ -163,6 +167,7 @@ fn test(workspace: &Workspace, report: &mut Report) {
     layers::step(workspace, report);
     deny::step(workspace, report);
     doc_paths::step(workspace, report);
+    prose::step(workspace, report);
     lint::clippy(workspace, report);
     lint::documentation(workspace, report);
     with_binary(workspace, report, |report, binary| {
