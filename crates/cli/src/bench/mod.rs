@@ -15,7 +15,7 @@ use lunette_lab::{BenchResult, Disk, DiskFacts, Ending, Host, LabError, Monitor,
 use lunette_scsi::client::capacity::{Capacity, CapacityDetails};
 use lunette_workload::{Range, SIZE_BYTES_MAX};
 
-pub(crate) use options::{BenchOptions, after_help};
+pub(crate) use options::{BenchOptions, after_help, parse_seconds};
 
 pub(crate) use self::progress::Interrupts;
 use self::work::Wanted;

@@ -109,7 +109,8 @@ pub(crate) enum Distances {
     Poisson,
 }
 
-fn parse_seconds(text: &str) -> Result<Duration, String> {
+/// Reads seconds, as 10 or 0.5.
+pub(crate) fn parse_seconds(text: &str) -> Result<Duration, String> {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let seconds = text.parse::<f64>().ok().filter(|seconds| is_plain && *seconds <= SECONDS_MAX);
     let seconds = seconds.ok_or_else(|| "give seconds, as 10 or 0.5, at most a year".to_owned())?;

@@ -5,6 +5,7 @@ mod text;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -12,7 +13,7 @@ use lunette_lab::{LabError, Laboratory, Peer, Setting, Study, StudyResult, Told,
 use lunette_wan::acquire_privileges;
 use serde::Serialize;
 
-use crate::bench::Interrupts;
+use crate::bench::{Interrupts, parse_seconds};
 use crate::failure::{Failure, say};
 use crate::initiator::{print, tell};
 
@@ -27,6 +28,7 @@ Examples:
   lunette lab run trinkle-profiles --peers tgtd,istgt
   lunette lab run dalgic-sweep --only rtt_ms=10 --set DataDigest=CRC32C --set FirstBurstLength=8192
   lunette lab run dalgic-lan --only window=32 --set request_bytes=4096 --set mtu=9000
+  lunette lab run dalgic-sweep --patience 600
   lunette lab run dalgic-sweep --proxy
   lunette lab run --all --quick --output results && lunette lab report results
 
@@ -109,6 +111,10 @@ pub(crate) struct RunOptions {
     /// that need more than that are left out, and every result says so
     #[arg(long, conflicts_with_all = ["peers", "congestion_control"])]
     proxy: bool,
+    /// Do runs in which the host of this virtual machine gave more than 5 % of the processor time that was wanted to others again until
+    /// there are none, for so many seconds at most for each link [default: each of them once, in a twentieth of the study's time]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    patience: Option<Duration>,
     /// Where all that is left to chance begins
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -210,6 +216,7 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
             peers: &options.peers,
             congestion_control: options.congestion_control.as_deref(),
             is_proxied: options.proxy,
+            patience: options.patience,
         };
         let result = match run_one(options, &laboratory, study) {
             Ok(result) => result,

@@ -6,7 +6,7 @@ use std::env;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use lunette_link::Link;
 use lunette_wan::isolate_mounts;
@@ -65,6 +65,9 @@ pub struct Laboratory<'a> {
     /// A proxy with delay and rate in the place of each network: for systems where nobody may make one. Cells that need more are left out,
     /// and every link says so.
     pub is_proxied: bool,
+    /// What runs of each link may take that are done again because the host of this virtual machine gave processors to others meanwhile: as
+    /// often as it takes until there is no such run. Where there is none, each is done again once, in a twentieth of the study's time.
+    pub patience: Option<Duration>,
 }
 
 /// What is told while a study runs.
@@ -161,7 +164,7 @@ impl Laboratory<'_> {
         if cells.is_empty() {
             return Err(LabError::Needs(lacking.join("; ")));
         }
-        let mut collected = Collected::of(cells.len());
+        let mut collected = Collected::of(cells.len(), self.patience);
         let mut links: Vec<Option<&str>> = Vec::new();
         for link in cells.iter().map(Aimed::link) {
             if !links.contains(&link) {
@@ -174,7 +177,7 @@ impl Laboratory<'_> {
             let joined = thread::scope(|scope| scope.spawn(group).join());
             joined.unwrap_or(Err(LabError::Panicked))?;
         }
-        let told_of_again = collected.told_of_again();
+        let told_of_again = collected.told_of_again(&cells);
         let mut result = self.conclude(study, host, &cells, collected);
         if let Some(told) = told_of_again {
             result.differs += &format!(" {told}");
@@ -315,22 +318,17 @@ impl Laboratory<'_> {
                 told(Told { done: collected.done(), of: all_runs, parameters: &aimed.cell.parameters });
             }
         }
-        let mut has_failed = false;
-        for (at, turn) in collected.to_do_again(cells, name) {
-            if is_stopped() {
-                break;
-            }
-            if has_failed || !collected.has_time_for(at, turn) {
-                collected.leave();
-                continue;
-            }
+        while let Some((at, turn)) = collected.next_again(cells, name).filter(|_| !is_stopped()) {
             let begun = Instant::now();
-            // There is a figure already: that a second one cannot be had is told, and no more.
+            // There is a figure already: that another one cannot be had is told, and no more.
             let again = run(at, turn);
-            has_failed = again.is_err();
+            let has_failed = again.is_err();
             collected.choose(at, turn, again, begun.elapsed());
             let parameters = &cells[at].cell.parameters;
             told(Told { done: collected.done(), of: all_runs, parameters });
+            if has_failed {
+                break;
+            }
         }
         if let Some((name, link)) = described {
             for (peer, site) in &sites {

@@ -177,6 +177,7 @@ pub(super) mod tests {
             congestion_control: None,
             peers,
             is_proxied: false,
+            patience: None,
         })
     }
 
