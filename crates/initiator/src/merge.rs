@@ -63,6 +63,15 @@ pub(crate) struct Merged<T> {
 #[derive(Debug)]
 pub(crate) struct Owners<T>(Vec<Part<T>>);
 
+/// What becomes of reads that were one and did not end well.
+#[derive(Debug)]
+pub(crate) struct Again<T> {
+    /// Who is told what the unit had to tell: the first of them, as if it had come alone.
+    pub(crate) told: Option<(T, Completion)>,
+    /// Those that are tried again.
+    pub(crate) commands: Vec<(Command, T)>,
+}
+
 /// What a command does where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place {
@@ -224,20 +233,34 @@ impl<T> Owners<T> {
         answers.collect()
     }
 
-    /// The commands that a read was made of, if it did not end well: each may do better alone. A write is not tried again, since
-    /// something newer may have been written to the same place by now.
+    /// The commands that a read was made of, if it did not end well: each may do better alone. A unit attention is told once and then
+    /// forgotten by the unit, so one of them ends with it. A write is not tried again, since something newer may have been written to the
+    /// same place by now.
     ///
     /// # Errors
     /// There is nothing to be tried again: it ended well, or was a command alone, or wrote.
-    pub(crate) fn again(self, completion: &Completion) -> Result<Vec<(Command, T)>, Self> {
+    pub(crate) fn again(self, completion: &Completion) -> Result<Again<T>, Self> {
         let is_good = completion.result.as_ref().is_ok_and(Status::is_good);
         let is_read =
             |part: &Part<T>| part.command.as_ref().is_some_and(|command| matches!(command.data, Data::In(_)));
         if is_good || !self.0.iter().all(is_read) {
             return Err(self);
         }
-        Ok(self.0.into_iter().filter_map(|part| Some((part.command?, part.owner))).collect())
+        let mut commands = self.0.into_iter().filter_map(|part| Some((part.command?, part.owner)));
+        let told = attention_of(completion).and_then(|_| commands.next()).map(|(command, owner)| {
+            let buffer = if let Data::In(buffer) = command.data { buffer } else { Vec::new() };
+            let Completion { id, ref result, times, attempts, session, .. } = *completion;
+            (owner, Completion { id, result: result.clone(), buffer, received: 0, times, attempts, session })
+        });
+        Ok(Again { told, commands: commands.collect() })
     }
+}
+
+/// The sense data of a unit attention that a command has met.
+pub(crate) fn attention_of(completion: &Completion) -> Option<&[u8]> {
+    let status = completion.result.as_ref().ok().filter(|status| status.is_check_condition())?;
+    let is_attention = status.decoded_sense().is_some_and(|sense| sense.is_unit_attention());
+    is_attention.then_some(&status.sense)
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use lunette_scsi::client::UnitIdentity;
 use lunette_wire::LunField;
 
 use crate::engine::{ConnectionInfo, Engine, EngineEvent, RequestId};
-use crate::merge::{Merging, Owners, merge};
+use crate::merge::{Again, Merging, Owners, attention_of, merge};
 use crate::multipath::{self, PathInfo};
 use crate::{Command, CommandError, CommandId, Completion, Error, LoginRecord, Lun, Options, Times};
 use drive::Drive;
@@ -142,7 +142,8 @@ impl Session {
     /// Sends a command; the future has its completion. Commands of one thread are sent in their order.
     pub fn submit(&self, command: Command) -> Submitted {
         let (sender, receiver) = oneshot::channel();
-        self.ask(Request::Command(command, Asker { answer: sender, asked_at: Instant::now() }));
+        let asker = Asker { answer: sender, asked_at: Instant::now(), lun: command.lun };
+        self.ask(Request::Command(command, asker));
         Submitted(receiver)
     }
 
@@ -373,17 +374,24 @@ impl<'a, E: Drive> Driver<'a, E> {
     }
 
     fn answer(&mut self, completion: Completion, waiter: Waiter) {
-        match waiter.again(&completion) {
-            Ok(commands) => commands.into_iter().for_each(|(command, asker)| {
-                self.submit(command, Owners::one(asker));
-            }),
-            Err(waiter) => waiter.answers(completion).into_iter().for_each(|(asker, mut answer)| {
-                // It was submitted before the engine had it.
-                let queued = asker.asked_at.saturating_duration_since(self.began);
-                answer.times.queued = queued.min(answer.times.queued);
-                // Who waited may have gone.
-                let _ = asker.answer.send(answer);
-            }),
+        let answers = match waiter.again(&completion) {
+            Ok(Again { told, commands }) => {
+                commands.into_iter().for_each(|(command, asker)| self.submit(command, Owners::one(asker)));
+                told.into_iter().collect()
+            }
+            Err(waiter) => waiter.answers(completion),
+        };
+        for (asker, mut answer) in answers {
+            // It was submitted before the engine had it.
+            let queued = asker.asked_at.saturating_duration_since(self.began);
+            answer.times.queued = queued.min(answer.times.queued);
+            // Who waited may have gone; what a unit has told nobody tells again.
+            if let Err(unheard) = asker.answer.send(answer)
+                && let Some(sense) = attention_of(&unheard)
+            {
+                let event = EngineEvent::Attention { lun: asker.lun, sense: sense.to_vec() };
+                lock(&self.shared.facts).events.push(event);
+            }
         }
     }
 

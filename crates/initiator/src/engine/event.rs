@@ -61,7 +61,7 @@ pub enum EngineEvent {
         reason: String,
     },
     /// A unit attention about a reset, a lost nexus or a changed medium met a command that was replayed, which was then sent
-    /// again, or the engine's own look at a unit.
+    /// again, or the engine's own look at a unit; or one of any kind a command that nobody waits for any more.
     Attention {
         /// The logical unit.
         lun: LunField,

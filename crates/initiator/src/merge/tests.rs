@@ -110,7 +110,8 @@ fn reads_that_fail_are_tried_alone_and_writes_fail_together() {
     let merged = merge(vec![(read(0, 1), 'a'), (read(1, 2), 'b')], rule).remove(0);
     let failed = completion(Ok(check()), vec![0; 1536], 0);
     let again = merged.into_parts().1.again(&failed).unwrap();
-    assert_eq!(again, [(read(0, 1), 'a'), (read(1, 2), 'b')]);
+    assert!(again.told.is_none());
+    assert_eq!(again.commands, [(read(0, 1), 'a'), (read(1, 2), 'b')]);
 
     let merged = merge(vec![(write(0, 1, 7), 'a'), (write(1, 2, 8), 'b')], rule).remove(0);
     let (command, owners) = merged.into_parts();
@@ -122,6 +123,19 @@ fn reads_that_fail_are_tried_alone_and_writes_fail_together() {
 
     let alone = merge(vec![(read(0, 1), 'a')], rule).remove(0).into_parts().1;
     assert!(alone.again(&completion(Ok(check()), vec![0; 512], 0)).is_err());
+}
+
+#[test]
+fn one_of_the_reads_that_met_a_unit_attention_ends_with_it() {
+    let merged = merge(vec![(read(0, 1), 'a'), (read(1, 2), 'b'), (read(3, 1), 'c')], rule).remove(0);
+    // CAPACITY DATA HAS CHANGED
+    let sense = vec![0x70, 0, 6, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x2a, 9, 0, 0, 0, 0];
+    let status = Status { code: 2, sense, residual: Residual::None, ..Status::default() };
+    let failed = completion(Ok(status), vec![0; 2048], 0);
+    let again = merged.into_parts().1.again(&failed).unwrap();
+    let (owner, told) = again.told.expect("it is told");
+    assert_eq!((owner, &told.result, told.buffer.len(), told.received), ('a', &failed.result, 512, 0));
+    assert_eq!(again.commands, [(read(1, 2), 'b'), (read(3, 1), 'c')]);
 }
 
 /// Carries out a command on blocks that hold one byte each.

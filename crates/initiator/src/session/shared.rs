@@ -8,6 +8,7 @@ use futures_channel::oneshot;
 use lunette_iscsi::initiator::session::Function;
 use lunette_iscsi::parameters::SessionParameters;
 use lunette_scsi::client::UnitIdentity;
+use lunette_wire::LunField;
 
 use crate::engine::{ConnectionInfo, EngineEvent, Waker};
 use crate::merge::Merging;
@@ -31,6 +32,8 @@ pub(super) struct Asker {
     pub(super) answer: oneshot::Sender<Completion>,
     /// When it was submitted.
     pub(super) asked_at: Instant,
+    /// The unit that it is for.
+    pub(super) lun: LunField,
 }
 
 /// What handles and the engine's thread share.

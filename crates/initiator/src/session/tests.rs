@@ -19,7 +19,7 @@ fn shared() -> Arc<Shared> {
 
 fn command() -> (Request, oneshot::Receiver<Completion>) {
     let (sender, receiver) = oneshot::channel();
-    let asker = Asker { answer: sender, asked_at: Instant::now() };
+    let asker = Asker { answer: sender, asked_at: Instant::now(), lun: Lun::default().field() };
     (Request::Command(Command::new(Lun::default(), [0; 6]).reading(vec![7]), asker), receiver)
 }
 
@@ -158,7 +158,8 @@ fn everybody_is_answered_when_reads_are_tried_again() {
     let read = |lba: u8| {
         let (sender, receiver) = oneshot::channel();
         let command = Command::new(unit, [0x28, 0, 0, 0, 0, lba, 0, 0, 1, 0]).reading(vec![lba; 512]);
-        shared.ask(Request::Command(command, Asker { answer: sender, asked_at: Instant::now() }));
+        let asker = Asker { answer: sender, asked_at: Instant::now(), lun: unit.field() };
+        shared.ask(Request::Command(command, asker));
         receiver
     };
     // Pairs of neighbours, three at once, and one alone behind them.
@@ -176,4 +177,27 @@ fn everybody_is_answered_when_reads_are_tried_again() {
         let completion = answer.try_recv().expect("not dropped").expect("answered");
         assert_eq!((completion.result.map(|status| status.code), completion.buffer), (Ok(0), vec![lba; 512]));
     }
+}
+
+/// A unit tells each of them once.
+#[test]
+fn an_attention_that_nobody_waits_for_is_an_event() {
+    let shared = shared();
+    let mut driver = Driver::of(Places::default(), &shared);
+    let attention = |sense_key| {
+        let (request, receiver) = command();
+        shared.ask(request);
+        driver.take_requests();
+        drop(receiver);
+        let mut ended = driver.engine.end_all(2);
+        for completion in &mut ended {
+            let sense = vec![0x70, 0, sense_key, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x2a, 9, 0, 0, 0, 0];
+            completion.result = completion.result.clone().map(|status| Status { sense, ..status });
+        }
+        driver.answer_all(&mut ended);
+        std::mem::take(&mut lock(&shared.facts).events)
+    };
+    let mut attention = attention;
+    assert!(matches!(&attention(6)[..], [EngineEvent::Attention { sense, .. }] if sense[12] == 0x2a));
+    assert!(attention(5).is_empty(), "an error is nobody's business");
 }
