@@ -13,7 +13,7 @@ use super::{pattern, serve};
 
 const MIB: usize = 1 << 20;
 
-fn write_through(client: &mut Client, offset: u64, data: &[u8]) {
+pub(crate) fn write_through(client: &mut Client, offset: u64, data: &[u8]) {
     let length = u32::try_from(data.len()).expect("a short write");
     let header = Client::header((command::WRITE, command::FUA), 9, offset, length);
     client.send(&[&header, data].concat()).expect("sent");

@@ -8,6 +8,7 @@ mod file_system;
 mod growing;
 mod hostile;
 mod keeping;
+mod others;
 mod restart;
 mod serving;
 mod sparse;

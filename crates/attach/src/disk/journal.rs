@@ -1,11 +1,12 @@
 //! What was answered and not flushed since. A target with a volatile cache that is restarted loses some of it; from here it is
-//! written again before anybody can notice. A disk that has no such cache may get one at any time, so it makes no difference.
+//! written again before anybody can notice. A disk that has no such cache may get one at any time, so it makes no difference. What
+//! was written with FUA is stable whatever happens: of that only the place is kept, so that nothing older comes over it.
 //!
 //! Each change is kept with the session that it was answered in, as `Completion::session` counts them: resets are counted too. A
 //! flush that is answered in the same session proves it stable if it was sent after that answer; one in a later session proves
-//! nothing about it, and a read in a later session may miss it.
+//! nothing about it, and a read of its blocks in a later session may miss it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
 /// How much is kept before it is flushed, in bytes.
@@ -21,6 +22,8 @@ pub(super) enum Change {
     Data { lba: u64, data: Vec<u8> },
     /// Zeros.
     Zeros { lba: u64, blocks: u32, may_unmap: bool },
+    /// Data of whole blocks that is stable.
+    Stable { lba: u64, blocks: u64 },
 }
 
 impl Change {
@@ -29,7 +32,12 @@ impl Change {
         match self {
             Change::Data { lba, data } => *lba..lba + data.len() as u64 / u64::from(block_bytes),
             Change::Zeros { lba, blocks, .. } => *lba..lba + u64::from(*blocks),
+            Change::Stable { lba, blocks } => *lba..lba + blocks,
         }
+    }
+
+    const fn is_stable(&self) -> bool {
+        matches!(self, Change::Stable { .. })
     }
 
     /// The part of it that changes these blocks, which are some of its own.
@@ -44,13 +52,14 @@ impl Change {
                 let count = u32::try_from(blocks.end - blocks.start).ok()?;
                 Some(Change::Zeros { lba: blocks.start, blocks: count, may_unmap: *may_unmap })
             }
+            Change::Stable { .. } => None,
         }
     }
 
     fn cost(&self) -> usize {
         match self {
             Change::Data { data, .. } => data.len() + COST_BYTES,
-            Change::Zeros { .. } => COST_BYTES,
+            Change::Zeros { .. } | Change::Stable { .. } => COST_BYTES,
         }
     }
 }
@@ -65,6 +74,13 @@ struct Entry {
     change: Change,
 }
 
+impl Entry {
+    /// Whether it may be lost where this session answers.
+    const fn is_lost_before(&self, session: u32) -> bool {
+        self.session < session && !self.change.is_stable()
+    }
+}
+
 /// See the module's documentation.
 #[derive(Debug, Default)]
 pub(super) struct Journal {
@@ -72,18 +88,21 @@ pub(super) struct Journal {
     /// Answers so far.
     answers: u64,
     bytes: usize,
-    /// The oldest session among the entries, if there are any.
+    /// The oldest session among the entries that can be lost, if there are any.
     oldest: Option<u32>,
 }
 
 impl Journal {
     /// Keeps a change that was answered in this session.
     pub(super) fn push(&mut self, session: u32, change: Change) {
-        if change.blocks(1).is_empty() {
+        let covers_nothing = change.is_stable() && self.oldest.is_none();
+        if change.blocks(1).is_empty() || covers_nothing {
             return;
         }
         self.bytes += change.cost();
-        self.oldest = Some(self.oldest.map_or(session, |oldest| oldest.min(session)));
+        if !change.is_stable() {
+            self.oldest = Some(self.oldest.map_or(session, |oldest| oldest.min(session)));
+        }
         let serial = self.count();
         self.entries.push_back(Entry { serial, answered: serial, session, change });
     }
@@ -107,7 +126,8 @@ impl Journal {
     pub(super) fn flushed(&mut self, mark: u64, session: u32) -> bool {
         let covered = self.entries.iter().take_while(|entry| entry.serial < mark);
         // What was made again while the flush was on its way may have come too late for it.
-        if covered.clone().any(|entry| entry.session != session || entry.answered >= mark) {
+        let is_missed = |entry: &Entry| entry.session != session || entry.answered >= mark;
+        if covered.clone().any(|entry| !entry.change.is_stable() && is_missed(entry)) {
             return false;
         }
         for entry in self.entries.drain(..covered.count()) {
@@ -117,18 +137,29 @@ impl Journal {
         true
     }
 
-    /// Whether what is read in this session may miss something.
+    /// Whether something may be lost of what was answered before this session.
     pub(super) fn is_in_doubt(&self, session: u32) -> bool {
         self.oldest.is_some_and(|oldest| oldest < session)
     }
 
-    /// What has to be made again, in its order: of each change the blocks that no later one changes. Something newer may be stable
-    /// already; nothing older comes over it.
-    pub(super) fn uncovered(&self, block_bytes: u32) -> Vec<(u64, Range<u64>)> {
+    /// Whether what is read of these blocks in this session may miss something.
+    pub(super) fn is_doubtful(&self, session: u32, blocks: &Range<u64>, block_bytes: u32) -> bool {
+        let overlaps = |entry: &Entry| {
+            let own = entry.change.blocks(block_bytes);
+            own.start < blocks.end && blocks.start < own.end
+        };
+        self.is_in_doubt(session)
+            && self.entries.iter().any(|entry| entry.is_lost_before(session) && overlaps(entry))
+    }
+
+    /// What has to be made again where this session answers, in its order: of each change that may be lost the blocks that no later one
+    /// changes. Something newer may be stable already; nothing older comes over it.
+    pub(super) fn uncovered(&self, session: u32, block_bytes: u32) -> Vec<(u64, Range<u64>)> {
         let (mut covered, mut found) = (Blocks::default(), Vec::new());
         for entry in self.entries.iter().rev() {
-            let blocks = entry.change.blocks(block_bytes);
-            found.extend(covered.add(blocks).into_iter().rev().map(|gap| (entry.serial, gap)));
+            let gaps = covered.add(entry.change.blocks(block_bytes)).into_iter().rev();
+            let gaps = gaps.filter(|_| entry.is_lost_before(session));
+            found.extend(gaps.map(|gap| (entry.serial, gap)));
         }
         found.reverse();
         found
@@ -141,17 +172,20 @@ impl Journal {
         entry.change.part(blocks, block_bytes)
     }
 
-    /// Everything was made again in this session, and nothing was changed meanwhile.
-    pub(super) fn made_again(&mut self, session: u32) {
+    /// Everything that may be lost where `session` answers was made again in the session `in_session`, but for these changes, and nothing was
+    /// changed meanwhile.
+    pub(super) fn made_again(&mut self, session: u32, in_session: u32, but: &BTreeSet<u64>) {
         let answered = self.count();
-        for entry in &mut self.entries {
-            (entry.session, entry.answered) = (session, answered);
+        let made = |entry: &&mut Entry| entry.is_lost_before(session) && !but.contains(&entry.serial);
+        for entry in self.entries.iter_mut().filter(made) {
+            (entry.session, entry.answered) = (in_session, answered);
         }
         self.find_oldest();
     }
 
     fn find_oldest(&mut self) {
-        self.oldest = self.entries.iter().map(|entry| entry.session).min();
+        let entries = self.entries.iter().filter(|entry| !entry.change.is_stable());
+        self.oldest = entries.map(|entry| entry.session).min();
     }
 }
 
@@ -199,7 +233,11 @@ mod tests {
 
     /// What is left, with its first byte.
     fn left(journal: &Journal) -> Vec<(u64, Range<u64>)> {
-        journal.uncovered(BLOCK_BYTES)
+        journal.uncovered(u32::MAX, BLOCK_BYTES)
+    }
+
+    fn is_doubtful(journal: &Journal, session: u32, blocks: Range<u64>) -> bool {
+        journal.is_doubtful(session, &blocks, BLOCK_BYTES)
     }
 
     fn data(lba: u64) -> Change {
@@ -229,11 +267,44 @@ mod tests {
         let mark = journal.mark();
         assert!(journal.is_in_doubt(1) && !journal.is_in_doubt(0));
         assert!(!journal.flushed(mark, 1));
-        journal.made_again(1);
+        journal.made_again(1, 1, &BTreeSet::new());
         assert!(!journal.is_in_doubt(1));
         assert!(!journal.flushed(mark, 1), "the flush may have been there before what was made again");
         assert!(journal.flushed(journal.mark(), 1));
         assert!(!journal.is_in_doubt(7), "there is nothing to doubt");
+    }
+
+    #[test]
+    fn what_cannot_be_made_again_is_missed_where_it_is() {
+        let mut journal = Journal::default();
+        (0..3).for_each(|lba| journal.push(0, data(lba)));
+        journal.push(2, data(9));
+        assert_eq!(journal.uncovered(2, BLOCK_BYTES), [(0, 0..1), (1, 1..2), (2, 2..3)], "9 is not lost");
+        journal.made_again(2, 2, &BTreeSet::from([1]));
+        assert_eq!(journal.uncovered(2, BLOCK_BYTES), [(1, 1..2)]);
+        assert!(is_doubtful(&journal, 2, 0..2) && is_doubtful(&journal, 2, 1..9));
+        assert!(!is_doubtful(&journal, 2, 0..1) && !is_doubtful(&journal, 2, 2..99));
+        assert!(!journal.flushed(journal.mark(), 2), "it is not stable");
+        // What is written there anew takes its place.
+        journal.push(2, data(1));
+        assert_eq!(journal.uncovered(2, BLOCK_BYTES), []);
+        journal.made_again(2, 2, &BTreeSet::new());
+        assert!(!is_doubtful(&journal, 2, 0..99) && journal.flushed(journal.mark(), 2));
+    }
+
+    #[test]
+    fn what_is_stable_is_not_made_again_and_nothing_older_over_it() {
+        let mut journal = Journal::default();
+        let stable = |lba, blocks| Change::Stable { lba, blocks };
+        journal.push(0, stable(0, 100));
+        assert!(journal.entries.is_empty(), "there is nothing for it to cover");
+        journal.push(0, Change::Zeros { lba: 0, blocks: 10, may_unmap: false });
+        journal.push(0, stable(4, 2));
+        assert_eq!(left(&journal), [(0, 0..4), (0, 6..10)]);
+        assert!(is_doubtful(&journal, 1, 0..1) && !is_doubtful(&journal, 1, 10..100));
+        journal.made_again(1, 1, &BTreeSet::new());
+        assert!(!journal.is_in_doubt(1) && journal.flushed(journal.mark(), 1));
+        assert_eq!((journal.entries.len(), journal.bytes), (0, 0));
     }
 
     #[test]
@@ -253,17 +324,21 @@ mod tests {
 
         #[test]
         fn what_is_made_again_is_each_block_once_as_it_was_last(
-            changes in prop::collection::vec((0u64..40, 0u32..12, any::<bool>()), 0..40),
+            changes in prop::collection::vec((0u64..40, 0u32..12, 0..3), 0..40),
         ) {
             let mut journal = Journal::default();
-            // By block, the number of the change that was there last; a byte of data says it too.
+            // By block, the number of the change that was there last, unless it is stable; a byte of data says it too.
             let mut last = BTreeMap::new();
-            let changes = changes.into_iter().filter(|(_, blocks, _)| *blocks > 0);
-            for (serial, (lba, blocks, is_data)) in changes.enumerate() {
-                let data = vec![serial as u8; (blocks * BLOCK_BYTES) as usize];
-                let zeros = Change::Zeros { lba, blocks, may_unmap: false };
-                journal.push(0, if is_data { Change::Data { lba, data } } else { zeros });
-                last.extend((lba..lba + u64::from(blocks)).map(|block| (block, serial as u64)));
+            for (lba, blocks, kind) in changes.into_iter().filter(|(_, blocks, _)| *blocks > 0) {
+                let serial = journal.mark();
+                journal.push(0, match kind {
+                    0 => Change::Data { lba, data: vec![serial as u8; (blocks * BLOCK_BYTES) as usize] },
+                    1 => Change::Zeros { lba, blocks, may_unmap: false },
+                    _ => Change::Stable { lba, blocks: u64::from(blocks) },
+                });
+                for block in lba..lba + u64::from(blocks) {
+                    if kind < 2 { last.insert(block, serial) } else { last.remove(&block) };
+                }
             }
             let mut made = BTreeMap::new();
             for (serial, blocks) in left(&journal) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use lunette_initiator::blocking::Session;
 use lunette_initiator::{Command as Sent, CommandError, Completion, Data, Lun, Replay, Submitted};
 use lunette_scsi::client::{Command, Malformed, Query, Sense, Transfer};
-use lunette_scsi::{AdditionalSense, Status};
+use lunette_scsi::{AdditionalSense, SenseKey, Status};
 use lunette_wire::target::Residual;
 
 use super::error::DiskError;
@@ -19,6 +19,9 @@ use super::journal::Journal;
 pub(super) const TRIES_MAX: u32 = 240;
 /// How long a busy unit is left alone.
 const PAUSE: Duration = Duration::from_millis(250);
+
+/// The additional sense code of all that protection information finds.
+const PROTECTION_ERROR: u8 = 0x10;
 
 /// A unit through a session, and what is owed to it.
 #[derive(Debug)]
@@ -30,6 +33,8 @@ pub(super) struct Link {
     is_other: AtomicBool,
     /// The unit has said that its capacity has changed, and was not asked since.
     is_resized: AtomicBool,
+    /// The unit has said that it tells something else about itself, and was not asked since.
+    is_renamed: AtomicBool,
 }
 
 /// A command that ended with GOOD.
@@ -61,8 +66,8 @@ enum Verdict {
 
 impl Link {
     pub(super) fn new(session: Session, lun: Lun) -> Link {
-        let (is_other, is_resized) = Default::default();
-        Link { session, lun, journal: Mutex::default(), is_other, is_resized }
+        let (is_other, is_resized, is_renamed) = Default::default();
+        Link { session, lun, journal: Mutex::default(), is_other, is_resized, is_renamed }
     }
 
     pub(super) fn journal(&self) -> MutexGuard<'_, Journal> {
@@ -84,6 +89,15 @@ impl Link {
 
     pub(super) fn note_resize(&self) {
         self.is_resized.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the unit has said that it tells something else about itself, since this was asked last.
+    pub(super) fn take_renaming(&self) -> bool {
+        self.is_renamed.swap(false, Ordering::SeqCst)
+    }
+
+    pub(super) fn note_renaming(&self) {
+        self.is_renamed.store(true, Ordering::SeqCst);
     }
 
     /// Takes note of what a command that is not sent again has brought up.
@@ -197,6 +211,9 @@ impl Link {
             (Some(Status::CheckCondition), Some(sense)) if sense.is_unit_attention() => self.heard(sense),
             (Some(Status::Busy | Status::TaskSetFull), _) => Verdict::Later,
             (Some(Status::CheckCondition), Some(sense)) if sense.becomes_ready() => Verdict::Later,
+            // Another initiator's reset, or what the target could not finish. All that is sent here may be carried out twice.
+            (Some(Status::TaskAborted), _) => Verdict::Later,
+            (Some(Status::CheckCondition), Some(sense)) if is_aborted(sense) => Verdict::Later,
             (status, _) => Verdict::Failed(DiskError::refused(command.name(), status, sense.as_ref())),
         }
     }
@@ -205,12 +222,16 @@ impl Link {
     fn heard(&self, sense: &Sense) -> Verdict {
         tracing::info!(%sense, "the unit reports");
         match sense.code {
-            AdditionalSense::DEVICE_IDENTIFIER_CHANGED | AdditionalSense::MEDIUM_MAY_HAVE_CHANGED => {
+            AdditionalSense::MEDIUM_MAY_HAVE_CHANGED => {
                 self.note_exchange();
                 Verdict::Failed(DiskError::Io(format!("the disk was exchanged for another: {sense}")))
             }
             AdditionalSense::CAPACITY_CHANGED => {
                 self.note_resize();
+                Verdict::Again
+            }
+            AdditionalSense::INQUIRY_DATA_CHANGED => {
+                self.note_renaming();
                 Verdict::Again
             }
             // A reset is counted as the loss of a session is: the completions tell of both.
@@ -221,6 +242,12 @@ impl Link {
 
 fn done(ended: Completion) -> Done {
     Done { data: ended.buffer, session: ended.session }
+}
+
+/// The target has ended a command that it could carry out another time. Data that does not match its protection information is none
+/// (SBC-3, 4.22.4).
+fn is_aborted(sense: &Sense) -> bool {
+    sense.key() == Some(SenseKey::AbortedCommand) && sense.code.asc() != PROTECTION_ERROR
 }
 
 /// Everything was transferred that should be.

@@ -8,6 +8,7 @@
 mod ahead;
 mod behind;
 mod error;
+mod identity;
 mod journal;
 mod link;
 mod open;
@@ -251,6 +252,14 @@ impl Disk {
             lock(ahead).grow(self.size_bytes());
         }
         Ok(resize)
+    }
+
+    /// Asks the unit who it is, if it has said that it tells something else about itself.
+    ///
+    /// # Errors
+    /// [`DiskError`]: it is another one ([`Self::is_exchanged`]), or does not say it now. The next call asks again.
+    pub fn look_at_identity(&self) -> Result<(), DiskError> {
+        self.unit.look_at_identity()
     }
 
     /// True when another disk was found in this one's place, here or in [`Self::events`]: nothing is read or written any more.

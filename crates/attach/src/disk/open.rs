@@ -68,7 +68,8 @@ impl Unit {
     }
 }
 
-fn probe(link: &Link) -> Result<UnitFacts, OpenError> {
+/// Asks the unit all that there is to ask.
+pub(super) fn probe(link: &Link) -> Result<UnitFacts, OpenError> {
     let mut probe = Probe::new().with_write_same();
     let mut under_way = VecDeque::new();
     loop {

@@ -63,11 +63,13 @@ impl Unit {
         if !self.tells_space.load(Ordering::Relaxed) {
             return Ok(vec![Extent { bytes, space: Space::Data }]);
         }
-        let query = get_lba_status(bytes.start / u64::from(self.block_bytes));
-        match self.settled(|| self.link.ask(&query)) {
+        let block = u64::from(self.block_bytes);
+        let blocks = bytes.start / block..bytes.end.div_ceil(block);
+        let query = get_lba_status(blocks.start);
+        match self.settled(&blocks, || self.link.ask(&query)) {
             Ok(Ok(told)) => {
                 let reads_zeros = self.facts.capacity.is_some_and(|capacity| capacity.details.reads_zeros);
-                Ok(within(&bytes, &told, u64::from(self.block_bytes), reads_zeros))
+                Ok(within(&bytes, &told, block, reads_zeros))
             }
             // It said that its space is managed, and does not say how: it is not asked again.
             Ok(Err(error)) => {

@@ -5,6 +5,7 @@
 //! session comes back in time. The rule of durability is POSIX's: what was answered before [`Unit::flush`] began is stable when
 //! it returns, whatever has happened to the target in between.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
@@ -50,6 +51,7 @@ pub(super) struct Unit {
 /// A read that nobody waits for yet.
 #[derive(Debug)]
 pub(super) struct Prefetch {
+    blocks: Range<u64>,
     command: Command,
     submitted: Submitted,
     repairs: u64,
@@ -58,6 +60,7 @@ pub(super) struct Prefetch {
 /// What it brought.
 #[derive(Debug)]
 pub(super) struct Fetched {
+    blocks: Range<u64>,
     session: u32,
     repairs: u64,
     /// When it was asked for and when it was there, by the session's clock, whenever somebody came for it.
@@ -73,6 +76,12 @@ pub(super) struct Cover {
     blocks: u64,
     /// Bytes before the range in the first block.
     head: usize,
+}
+
+impl Cover {
+    const fn range(self) -> Range<u64> {
+        self.lba..self.lba + self.blocks
+    }
 }
 
 impl Unit {
@@ -107,7 +116,7 @@ impl Unit {
     /// [`DiskError`]
     pub(super) fn read(&self, offset: u64, length: usize) -> Result<Vec<u8>, DiskError> {
         let cover = self.cover(offset, length as u64)?;
-        let mut data = self.settled(|| self.read_blocks(cover.lba, cover.blocks))?;
+        let mut data = self.settled(&cover.range(), || self.read_blocks(cover.lba, cover.blocks))?;
         if cover.head > 0 {
             data.drain(..cover.head);
         }
@@ -161,7 +170,10 @@ impl Unit {
         for event in &events {
             match event {
                 EngineEvent::UnitChanged { .. } => self.link.note_exchange(),
-                EngineEvent::Notice(Notice::ScsiEvent { lun, sense }) if *lun == self.link.lun.field() => {
+                EngineEvent::Notice(Notice::ScsiEvent { lun, sense })
+                | EngineEvent::Attention { lun, sense }
+                    if *lun == self.link.lun.field() =>
+                {
                     self.link.told(sense);
                 }
                 _ => {}
@@ -217,21 +229,32 @@ impl Unit {
         Ok(Cover { lba, blocks: if length == 0 { 0 } else { end.div_ceil(block) - lba }, head })
     }
 
-    /// Does something that reads, and does it again where a target that lost its cache may have given old data.
-    pub(super) fn settled<T>(&self, work: impl Fn() -> Result<(T, u32), DiskError>) -> Result<T, DiskError> {
+    /// Does something that reads these blocks, and does it again where a target that lost its cache may have given old data. What was
+    /// lost elsewhere and cannot be made again is no reason to refuse them.
+    pub(super) fn settled<T>(
+        &self,
+        blocks: &Range<u64>,
+        work: impl Fn() -> Result<(T, u32), DiskError>,
+    ) -> Result<T, DiskError> {
         for _ in 0..SESSIONS_MAX {
             let open = self.gate.read().unwrap_or_else(PoisonError::into_inner);
             let (result, session) = work()?;
-            if !self.link.journal().is_in_doubt(session) {
+            if !self.link.journal().is_doubtful(session, blocks, self.block_bytes) {
                 return Ok(result);
             }
             drop(open);
-            self.make_again(session)?;
+            let made = self.make_again(session);
+            if self.link.journal().is_doubtful(session, blocks, self.block_bytes) {
+                made?;
+            }
         }
         Err(DiskError::Io("the session is lost again and again before a read is answered".into()))
     }
 
-    /// Makes all changes again that were not flushed, in their order, if something is in doubt that this session answers.
+    /// Makes all changes again that were not flushed and may be lost where this session answers, in their order.
+    ///
+    /// # Errors
+    /// The first one of those that could not be made again; the others were, unless the session is lost for good.
     fn make_again(&self, session: u32) -> Result<(), DiskError> {
         let _closed = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         if !self.link.journal().is_in_doubt(session) {
@@ -241,20 +264,27 @@ impl Unit {
         self.repairs.fetch_add(1, Ordering::SeqCst);
         tracing::warn!("the target may have lost what was not flushed: it is written again");
         // The journal is not locked while the target works, and nobody adds to it.
-        let parts = self.link.journal().uncovered(self.block_bytes);
-        let mut oldest = None;
+        let parts = self.link.journal().uncovered(session, self.block_bytes);
+        let (mut oldest, mut failed, mut failure) = (None, BTreeSet::new(), None);
         for (serial, blocks) in parts {
             let part = self.link.journal().part(serial, &blocks, self.block_bytes);
             let answered = match part {
-                Some(Change::Data { lba, data }) => self.send_blocks(lba, data, false)?.0,
-                Some(Change::Zeros { lba, blocks, may_unmap }) => self.send_zeros(lba, blocks, may_unmap)?,
-                None => continue,
+                Some(Change::Data { lba, data }) => self.send_blocks(lba, data, false).map(|sent| sent.0),
+                Some(Change::Zeros { lba, blocks, may_unmap }) => self.send_zeros(lba, blocks, may_unmap),
+                Some(Change::Stable { .. }) | None => continue,
             };
-            oldest = Some(oldest.unwrap_or(answered).min(answered));
+            match answered {
+                Ok(answered) => oldest = Some(oldest.unwrap_or(answered).min(answered)),
+                Err(error) if self.is_lost() || self.is_exchanged() => return Err(error),
+                Err(error) => {
+                    failed.insert(serial);
+                    failure.get_or_insert(error);
+                }
+            }
         }
-        self.link.journal().made_again(oldest.unwrap_or(session));
+        self.link.journal().made_again(session, oldest.unwrap_or(session), &failed);
         self.repairs.fetch_add(1, Ordering::SeqCst);
-        Ok(())
+        failure.map_or(Ok(()), Err)
     }
 
     /// Blocks in pieces that one command can have.
@@ -284,29 +314,37 @@ impl Unit {
     pub(super) fn begin_read(&self, range: &Range<u64>) -> Result<Prefetch, DiskError> {
         let block = u64::from(self.block_bytes);
         let blocks = u32::try_from((range.end - range.start) / block).map_err(|_| DiskError::Beyond)?;
-        let range = BlockRange { lba: range.start / block, blocks, block_length_bytes: self.block_bytes };
+        let lba = range.start / block;
+        let range = BlockRange { lba, blocks, block_length_bytes: self.block_bytes };
         let command = medium::read(range.form(), range, Caching::default()).map_err(does_not_fit)?;
         let repairs = self.repairs.load(Ordering::SeqCst);
         let buffer = vec![0; command.data_in_bytes() as usize];
         let submitted = self.link.begin(&command, buffer);
-        Ok(Prefetch { command, submitted, repairs })
+        Ok(Prefetch { blocks: lba..lba + u64::from(blocks), command, submitted, repairs })
     }
 
     /// Waits for what was begun. `None`: it did not end well at once, and is read again in the usual way if somebody wants it.
     pub(super) fn finish_read(&self, prefetch: Prefetch) -> Option<Fetched> {
-        let Prefetch { command, submitted, repairs } = prefetch;
+        let Prefetch { blocks, command, submitted, repairs } = prefetch;
         let ended = blocking::wait(submitted);
         self.link.overhear(&ended);
         let is_whole = ended.is_good() && ended.received == command.data_in_bytes();
         let (asked, came) = (ended.times.queued, ended.times.done);
-        is_whole.then_some(Fetched { session: ended.session, repairs, asked, came, data: ended.buffer })
+        is_whole.then_some(Fetched {
+            blocks,
+            session: ended.session,
+            repairs,
+            asked,
+            came,
+            data: ended.buffer,
+        })
     }
 
     /// Whether what was read then is what would be read now, as far as the target and we are concerned.
     pub(super) fn is_current(&self, fetched: &Fetched) -> bool {
         !self.is_exchanged()
             && fetched.repairs == self.repairs.load(Ordering::SeqCst)
-            && !self.link.journal().is_in_doubt(fetched.session)
+            && !self.link.journal().is_doubtful(fetched.session, &fetched.blocks, self.block_bytes)
     }
 
     /// The longest read or write of one command, in bytes.
@@ -321,10 +359,10 @@ impl Unit {
         if data.is_empty() || (cover.head == 0 && tail == 0) {
             return Ok(data);
         }
-        let first = self.settled(|| self.read_blocks(cover.lba, 1))?;
-        let last_lba = cover.lba + cover.blocks - 1;
+        let block_at = |lba| self.settled(&(lba..lba + 1), || self.read_blocks(lba, 1));
+        let first = block_at(cover.lba)?;
         let last = if cover.blocks > 1 && tail > 0 {
-            self.settled(|| self.read_blocks(last_lba, 1))?
+            block_at(cover.lba + cover.blocks - 1)?
         } else {
             first.clone()
         };
@@ -334,8 +372,11 @@ impl Unit {
     /// Writes blocks and keeps what may be lost. The range is held.
     fn write_blocks(&self, lba: u64, data: Vec<u8>, fua: bool) -> Result<(), DiskError> {
         let _open = self.gate.read().unwrap_or_else(PoisonError::into_inner);
-        let (session, data) = self.send_blocks(lba, data, fua && self.has_fua())?;
-        self.link.journal().push(session, Change::Data { lba, data });
+        let is_stable = fua && self.has_fua();
+        let (session, data) = self.send_blocks(lba, data, is_stable)?;
+        let blocks = data.len() as u64 / u64::from(self.block_bytes);
+        let change = if is_stable { Change::Stable { lba, blocks } } else { Change::Data { lba, data } };
+        self.link.journal().push(session, change);
         Ok(())
     }
 

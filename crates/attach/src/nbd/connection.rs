@@ -10,13 +10,17 @@ use lunette_nbd::{
     Allocation, Cookie, Errno, Export, Extents, Handshake, Outcome, PAYLOAD_BYTES_MAX, REQUEST_BYTES,
     Refusal, Request, Span, Terms, Then, Work, reply,
 };
-use socket2::Socket;
+use socket2::{Socket, TcpKeepalive};
 
 use super::budget::{Budget, Share};
 use crate::{Disk, DiskError, Space};
 
 /// The memory of the requests of one connection, in bytes: two of the longest.
 const MEMORY_BYTES: u64 = 2 * PAYLOAD_BYTES_MAX as u64;
+/// How long a TCP client may say nothing before its system is asked whether it is still there, how often it is asked, and how many times.
+const IDLE_LIMIT: Duration = Duration::from_secs(60);
+const PROBE_INTERVAL: Duration = Duration::from_secs(10);
+const PROBES: u32 = 6;
 /// How long a client may take for each step of its handshake.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(30);
 
@@ -37,6 +41,10 @@ pub(super) fn serve(disk: &Disk, export: &Export, depth: usize, socket: &Socket)
     socket.set_nonblocking(false)?;
     if socket.local_addr()?.as_socket().is_some() {
         socket.set_tcp_nodelay(true)?;
+        // A client whose machine is gone says nothing, and would have its place for ever.
+        let probes =
+            TcpKeepalive::new().with_time(IDLE_LIMIT).with_interval(PROBE_INTERVAL).with_retries(PROBES);
+        socket.set_tcp_keepalive(&probes)?;
     }
     socket.set_read_timeout(Some(HANDSHAKE_LIMIT))?;
     let Some(terms) = shake_hands(export, socket)? else { return Ok(()) };

@@ -376,6 +376,9 @@ fn watch(shared: Arc<Shared>) -> Result<(), Failure> {
                 Ok(resize) => resize.into_iter().for_each(|resize| shared.resized(resize)),
                 Err(error) => tracing::warn!(%error, "the disk has another size, and does not say which"),
             }
+            if let Err(error) = shared.disk.look_at_identity() {
+                say(&format!("lunette: {error}"));
+            }
             if shared.disk.is_lost() || shared.disk.is_exchanged() {
                 return shared.stop();
             }

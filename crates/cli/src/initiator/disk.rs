@@ -267,7 +267,6 @@ pub(crate) fn judge(name: &str, command: &Command, done: &Done, tries: u32) -> V
 fn changed(code: AdditionalSense) -> Option<&'static str> {
     match code {
         AdditionalSense::CAPACITY_CHANGED => Some("the capacity changed"),
-        AdditionalSense::DEVICE_IDENTIFIER_CHANGED => Some("the identity changed"),
         AdditionalSense::MEDIUM_MAY_HAVE_CHANGED => Some("the medium may have been changed"),
         _ => None,
     }

@@ -117,7 +117,9 @@ impl AdditionalSense {
     pub const PREVIOUS_RESERVATION_CONFLICT: Self = Self::new(0x2c, 0x09);
     /// COMMAND SEQUENCE ERROR
     pub const COMMAND_SEQUENCE_ERROR: Self = Self::new(0x2c, 0x00);
-    /// DEVICE IDENTIFIER CHANGED
+    /// INQUIRY DATA HAS CHANGED
+    pub const INQUIRY_DATA_CHANGED: Self = Self::new(0x3f, 0x03);
+    /// DEVICE IDENTIFIER CHANGED: the identifying information, a label that administrators give (SPC-4, 6.45)
     pub const DEVICE_IDENTIFIER_CHANGED: Self = Self::new(0x3f, 0x05);
     /// MODE PARAMETERS CHANGED
     pub const MODE_PARAMETERS_CHANGED: Self = Self::new(0x2a, 0x01);
