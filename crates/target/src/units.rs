@@ -275,7 +275,8 @@ fn state_path(store: &StoreSpec, naa: u64, directory: Option<&Path>) -> Option<P
         (StoreSpec::Memory { .. } | StoreSpec::Null { .. }, _) => None,
         (_, Some(directory)) => Some(directory.join(format!("naa.{naa:016x}.state"))),
         (StoreSpec::File { path, .. }, None) if !lunette_block::is_block_device(path) => {
-            Some(StateFile::beside(path))
+            // Of the image and not of a link to it, as its identity: both stay with it, whichever way it is served.
+            Some(StateFile::beside(&path.canonicalize().unwrap_or_else(|_| path.clone())))
         }
         (StoreSpec::File { .. } | StoreSpec::BlockDevice { .. }, None) => None,
     }

@@ -272,9 +272,10 @@ impl Store for ProtectedStore {
 
     fn present_size_bytes(&self) -> io::Result<u64> {
         let blocks = self.data.present_size_bytes()? / self.block_bytes as u64;
-        if blocks < self.blocks.swap(blocks, Ordering::Relaxed) {
+        if blocks < self.blocks.load(Ordering::Relaxed) {
             self.area.cut(blocks)?;
         }
+        self.blocks.store(blocks, Ordering::Relaxed);
         Ok(blocks.saturating_mul(self.stored_bytes() as u64))
     }
 
