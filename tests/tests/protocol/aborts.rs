@@ -5,9 +5,11 @@ use std::thread;
 use lunette_block::OperationKind;
 use lunette_tests::in_process::InProcess;
 use lunette_tests::raw::{BLOCK_BYTES, Raw, plain, read, write};
-use lunette_wire::initiator::{ScsiCommand, TaskManagementFunction as Function};
+use lunette_wire::initiator::{
+    ScsiCommand, ScsiDataOut, TaskAttribute, TaskManagementFunction as Function, TaskManagementRequest,
+};
 use lunette_wire::target::ReadyToTransfer;
-use lunette_wire::{InitiatorPdu, InitiatorTaskTag, TargetPdu, TargetTransferTag};
+use lunette_wire::{DataSn, InitiatorPdu, InitiatorTaskTag, TargetPdu, TargetTransferTag};
 
 use crate::{A_WHILE, COMPLETE, DISK, expect_on_disk, expect_ready};
 
@@ -149,4 +151,56 @@ fn unsolicited_data_of_an_aborted_write_is_taken_without_a_word() {
     session.sequence((tag, TargetTransferTag::RESERVED), 0, &[0xaa; 1024], 512).expect("sent");
     assert_eq!(session.managed(abort).expect("its answer, and no Reject"), COMPLETE);
     expect_on_disk(&mut session, 0, &[0; 1024]);
+}
+
+/// An early function that becomes due within the same segment ends a write whose place the next command takes at once: nothing is left of
+/// it that others would wait for (6.2.1 of RFC 7143 has functions wait for the commands before them).
+#[test]
+fn a_place_that_is_taken_again_at_once_leaves_no_command_behind() {
+    let target = InProcess::start(&[DISK]);
+    let keys = [("InitialR2T", "Yes"), ("ImmediateData", "No")];
+    let mut session = Raw::ready(target.portal(), &target.options_with(1, &keys), 0).expect("a login");
+    let mut other = target.session(2);
+    let ref_cmd_sn = session.cmd_sn;
+    let writing = session.command(&write(0, 0, 512), &[]).expect("sent");
+    let r2t = session.r2t(writing).expect("an R2T");
+
+    let first = session.number(&plain());
+    let abort = session.number(&plain());
+    let second = session.number(&plain());
+    let abort = TaskManagementRequest {
+        immediate: false,
+        function: Function::AbortTask,
+        lun: first.lun,
+        initiator_task_tag: abort.initiator_task_tag,
+        referenced_task_tag: writing,
+        cmd_sn: abort.cmd_sn,
+        exp_stat_sn: abort.exp_stat_sn,
+        ref_cmd_sn,
+        exp_data_sn: DataSn(0),
+    };
+    session.send(&InitiatorPdu::TaskManagementRequest(abort), &[]).expect("sent");
+    let data = ScsiDataOut {
+        is_final: true,
+        lun: first.lun,
+        initiator_task_tag: writing,
+        target_transfer_tag: r2t.target_transfer_tag,
+        exp_stat_sn: first.exp_stat_sn,
+        data_sn: DataSn(0),
+        buffer_offset: 0,
+    };
+    let pdus = [
+        (InitiatorPdu::ScsiCommand(first), &[][..]),
+        (InitiatorPdu::ScsiDataOut(data), &[0; 512]),
+        (InitiatorPdu::ScsiCommand(second), &[]),
+    ];
+    let bytes = pdus.map(|(pdu, data)| session.connection().encode(&pdu, data)).concat();
+    session.connection().send_bytes(&bytes).expect("sent");
+    assert_eq!(session.managed(abort.initiator_task_tag).expect("an answer"), COMPLETE);
+    session.good(first.initiator_task_tag).expect("carried out");
+    session.good(second.initiator_task_tag).expect("carried out");
+    // An ordered command waits for all before it.
+    let ordered = ScsiCommand { attribute: TaskAttribute::Ordered, ..plain() };
+    let tag = other.command(&ordered, &[]).expect("sent");
+    other.good(tag).expect("nothing is before it");
 }

@@ -211,7 +211,9 @@ impl TargetSession {
         self.contexts.get_mut(id.slot())?.as_mut().filter(|context| context.id == id)
     }
 
+    /// Makes the context of a task. The core may have given it the place of one that is over before anybody here heard of that.
     pub(super) fn attach(&mut self, id: TaskId, data_out: Option<Buffer>, is_starved: bool) {
+        self.take_context(id);
         if self.contexts.len() <= id.slot() {
             self.contexts.resize_with(id.slot() + 1, || None);
         }
