@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
+use std::time::Duration;
 
 use lunette_target::config::{
     ChapConfig, ChapCredential, ChapRules, ChapUser, Config, IsnsConfig, Limits, LunFlag, PortalConfig,
@@ -17,6 +18,10 @@ use crate::failure::{Failure, say};
 use crate::options::ServeOptions;
 use crate::ready::{self, ReadyDescriptor};
 use crate::{banner, log};
+
+/// How long a second signal leaves the server to end, and the status when it does not.
+const CUT_OFF_AFTER: Duration = Duration::from_secs(5);
+const CUT_OFF: i32 = 1;
 
 /// Serves until a signal ends it. Returns without an error only when everything acknowledged is stable.
 pub(crate) fn serve(options: ServeOptions) -> Result<(), Failure> {
@@ -130,6 +135,10 @@ fn spawn_signals(
             } else if draining {
                 say("lunette: ending at once");
                 server.stop_now();
+                // The server waits for calls of its own that storage does not answer; who has asked twice does not.
+                thread::sleep(CUT_OFF_AFTER);
+                say("lunette: storage does not answer; what was not stable may be lost");
+                std::process::exit(CUT_OFF);
             } else {
                 draining = true;
                 say(&format!(

@@ -3,11 +3,13 @@
 use std::time::Duration;
 
 use lunette_block::OperationKind;
-use lunette_target::config::Config;
+use lunette_target::config::{Config, TargetConfig};
 use lunette_tests::in_process::InProcess;
 use lunette_tests::initiator::{Initiator, LoginOptions};
 use lunette_tests::raw::{Raw, plain, write};
-use lunette_wire::initiator::{LogoutReason, ScsiCommand, ScsiDataOut, TaskManagementFunction as Function};
+use lunette_wire::initiator::{
+    LogoutReason, ScsiCommand, ScsiDataOut, TaskManagementFunction as Function, TextRequest,
+};
 use lunette_wire::target::RejectReason;
 use lunette_wire::{CmdSn, InitiatorPdu, LunField, TargetPdu, TargetTransferTag};
 
@@ -111,6 +113,62 @@ fn discovery_sessions_at_two_portals_are_independent() {
         let tag = session.log_out(LogoutReason::CloseSession, 0).expect("sent");
         assert_eq!(session.logged_out(tag).expect("it was still there"), 0);
     }
+}
+
+/// 11.10: an initiator has one Text Request under way. One that sends hundreds at once does not fill the target's memory with answers.
+#[test]
+fn many_text_requests_at_once_are_answered_as_far_as_there_is_room() {
+    const REQUESTS: usize = 400;
+    /// What is queued for a connection, and one answer more.
+    const ROOM_BYTES: usize = (256 << 10) + ANSWER_BYTES_MAX;
+    const ANSWER_BYTES_MAX: usize = 64 << 10;
+    let target = InProcess::start_with(&[DISK], |config: &mut Config| {
+        let first = config.targets[0].clone();
+        config.targets.extend((0..200).map(|number| TargetConfig {
+            name: format!("{}-{number}", first.name),
+            units: Vec::new(),
+            ..first.clone()
+        }));
+    });
+    let keys = [("MaxRecvDataSegmentLength", "16777215")];
+    let options = LoginOptions { target_name: None, ..target.options_with(1, &keys) };
+    let mut session = Raw::login(target.portal(), &options).expect("a discovery session");
+    let mut bytes = Vec::new();
+    for _ in 0..REQUESTS {
+        let request = TextRequest {
+            immediate: true,
+            is_final: true,
+            initiator_task_tag: session.new_tag(),
+            target_transfer_tag: TargetTransferTag::RESERVED,
+            cmd_sn: session.cmd_sn,
+            exp_stat_sn: session.acknowledged(),
+            ..TextRequest::default()
+        };
+        let pdu = InitiatorPdu::TextRequest(request);
+        bytes.extend(session.connection().encode(&pdu, b"SendTargets=All\0"));
+    }
+    session.connection().send_bytes(&bytes).expect("sent");
+    let (mut answered_bytes, mut longest, mut rejected) = (0, 0, 0);
+    for _ in 0..REQUESTS {
+        match session.receive().expect("an answer") {
+            (TargetPdu::TextResponse(_), text) => {
+                answered_bytes += text.len();
+                longest = longest.max(text.len());
+            }
+            (TargetPdu::Reject(reject), _) => {
+                assert_eq!(reject.reason, RejectReason::ImmediateCommandReject as u8);
+                rejected += 1;
+            }
+            (pdu, _) => panic!("{pdu:?}"),
+        }
+    }
+    assert!((10_000..ANSWER_BYTES_MAX).contains(&longest), "{longest}");
+    // The bytes may come in several reads, each of which finds what the ones before have left.
+    assert!(rejected > REQUESTS / 2 && answered_bytes < 4 * ROOM_BYTES, "{rejected}, {answered_bytes}");
+    let tag = session.text(TargetTransferTag::RESERVED, b"SendTargets=All\0").expect("sent");
+    let (pdu, text) = session.receive().expect("an answer");
+    assert!(matches!(pdu, TargetPdu::TextResponse(pdu) if pdu.initiator_task_tag == tag));
+    assert_eq!(text.len(), longest);
 }
 
 /// 7.14: what a failed connection has asked for at once ends with it, in the store or before.

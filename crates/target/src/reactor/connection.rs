@@ -36,7 +36,7 @@ const LINGERING_PATIENCE: Duration = Duration::from_secs(1);
 const QUEUED_PDUS_MAX: usize = 4096;
 
 /// The same for bytes that no buffer pool bounds: echoed pings, text, parameter data. As much as one ping may have.
-const OWNED_BYTES_MAX: usize = 256 << 10;
+pub(super) const OWNED_BYTES_MAX: usize = 256 << 10;
 
 /// Names a connection of one reactor; a place is used again, a generation is not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

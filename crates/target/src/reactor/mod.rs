@@ -176,6 +176,8 @@ pub(crate) struct Reactor {
     pdus: usize,
     /// Commands of the bytes being parsed that may still be ended at once.
     at_once_left: u16,
+    /// How much text the bytes being parsed may still have answered, in bytes.
+    text_left_bytes: usize,
     /// Of these bytes, those behind the PDU that is looked at.
     unparsed: at_once::Unparsed,
     io: IoContext,
@@ -247,6 +249,7 @@ impl Reactor {
             paced: Paced::default(),
             pdus: 0,
             at_once_left: 0,
+            text_left_bytes: 0,
             unparsed: at_once::Unparsed::default(),
             io,
             started: Instant::now(),

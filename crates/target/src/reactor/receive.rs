@@ -12,7 +12,7 @@ use lunette_wire::initiator::ScsiCommand;
 use lunette_wire::{BHS_LENGTH, Bhs, Opcode, ahs};
 
 use super::at_once::{AT_ONCE_MAX, Unparsed};
-use super::connection::{Connection, Disconnect, Stage};
+use super::connection::{Connection, Disconnect, OWNED_BYTES_MAX, Stage};
 use super::landing::Landing;
 use super::{Reactor, SCRATCH_BYTES};
 
@@ -43,6 +43,9 @@ pub(super) struct Receiver {
 /// From this length on data is worth landing directly: what comes into the scratch buffer has to be copied once more.
 /// While such PDUs come, little more than their headers is read there.
 pub(super) const LONG_DATA_BYTES: usize = 32 << 10;
+
+/// Where a header says how many words of additional header segments come behind it (TotalAHSLength).
+const AHS_WORDS_AT: usize = 4;
 
 /// Writes up to this length get a buffer for all of their data at once while their session has no more than [`FEW_BYTES`].
 const WHOLE_BYTES_MAX: usize = 1 << 20;
@@ -83,6 +86,17 @@ impl Connection {
             (LOGIN_DATA_MAX, 0)
         };
         Frame::of(bhs, self.digests, data_max, ahs_max).map_err(Disconnect::Frame)
+    }
+
+    /// Whether a header whose lengths cannot be is not what was sent, as its digest tells (RFC 7143, 7.8 before 7.7); `None` until the
+    /// digest is there.
+    fn is_damaged(&self, bytes: &[u8]) -> Option<bool> {
+        if !self.digests.header {
+            return Some(false);
+        }
+        let header_length = BHS_LENGTH + usize::from(*bytes.get(AHS_WORDS_AT)?) * 4;
+        let (header, digest) = bytes.get(..header_length + DIGEST_LENGTH)?.split_at(header_length);
+        Some(crc32c(header) != digest)
     }
 
     fn check_header_digest(&self, bytes: &[u8], frame: &Frame) -> Result<(), Disconnect> {
@@ -215,6 +229,7 @@ impl Reactor {
         (at_once_left, may_wait): (u16, bool),
     ) -> Result<usize, Disconnect> {
         self.at_once_left = at_once_left;
+        self.text_left_bytes = OWNED_BYTES_MAX;
         self.has_cut_through = false;
         let shared = if may_wait { self.session_to_wait_for(index) } else { None };
         let outcome = self.take_pdus(index, receiver, bytes, shared);
@@ -257,7 +272,14 @@ impl Reactor {
                     return Ok(0);
                 }
             }
-            let frame = connection.frame(bhs)?;
+            let frame = match connection.frame(bhs) {
+                Ok(frame) => frame,
+                Err(error) => match connection.is_damaged(bytes) {
+                    Some(false) => return Err(error),
+                    Some(true) => return Err(Disconnect::HeaderDigest),
+                    None => break,
+                },
+            };
             if bytes.len() < frame.data_offset() {
                 break;
             }

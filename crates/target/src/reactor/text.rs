@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use lunette_iscsi::session::PendingText;
 use lunette_iscsi::text::{TextFacts, TextStep};
 use lunette_wire::Cid;
+use lunette_wire::target::RejectReason;
 use tracing::warn;
 
 use super::Reactor;
@@ -49,6 +50,18 @@ impl Reactor {
         let cid = *cid;
         let token = self.sessions.get(index).and_then(|session| session.link(cid)).map(|link| link.token);
         let Some(token) = token else { return };
+        if self.text_left_bytes == 0 {
+            // At most one may be under way (RFC 7143, 11.10); what is queued for a connection is looked at between two reads only.
+            let reason = if request.immediate {
+                RejectReason::ImmediateCommandReject
+            } else {
+                RejectReason::ProtocolError
+            };
+            if let Some(session) = self.sessions.get_mut(index) {
+                session.core.reject(cid, bhs, reason, &mut self.outbox);
+            }
+            return;
+        }
         let Some(connection) = self.connection(token) else { return };
         let (local, peer) = (connection.local, connection.peer);
         let Some(session) = self.sessions.get(index) else { return };
@@ -71,6 +84,7 @@ impl Reactor {
                 max_send_data_segment_length,
                 declared,
             } => {
+                self.text_left_bytes = self.text_left_bytes.saturating_sub(text.len());
                 let flags = (is_final, is_continued, target_transfer_tag);
                 session.core.send_text(cid, request.initiator_task_tag, flags, text, &mut self.outbox);
                 if let Some(bytes) = max_send_data_segment_length {

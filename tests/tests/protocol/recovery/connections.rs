@@ -229,18 +229,30 @@ fn a_header_digest_error_is_a_lost_connection() {
         keys: Vec::new(),
         ..options
     };
-    let mut second = Raw::login(target.portal(), &joining).expect("a login");
-    let command = second.number(&lunette_tests::raw::plain());
-    let mut bytes = second.connection().encode(&InitiatorPdu::ScsiCommand(command), &[]);
-    bytes[lunette_wire::BHS_LENGTH] ^= 1;
-    second.connection().send_bytes(&bytes).expect("sent");
-    second.ends().expect("a closed connection");
-    assert_eq!(lose(second, 1, &mut first), [0, 60]);
-    remove(&mut first, 1);
-    // The command was never received: the first connection brings it again (7.2.1).
-    first.send(&InitiatorPdu::ScsiCommand(command), &[]).expect("sent");
-    first.cmd_sn = command.cmd_sn.next();
-    first.good(command.initiator_task_tag).expect("an answer");
+    let mut second = Some(Raw::login(target.portal(), &joining).expect("a login"));
+    // The digest itself, the length of additional header segments, and that of data: more than anybody has declared.
+    for damaged in [lunette_wire::BHS_LENGTH, 4, 5] {
+        let mut joined = match second.take() {
+            Some(second) => second,
+            None => {
+                let joining = LoginOptions { first_cmd_sn: first.cmd_sn, ..joining.clone() };
+                Raw::login(target.portal(), &joining).expect("a login")
+            }
+        };
+        let command = joined.number(&lunette_tests::raw::plain());
+        let mut bytes = joined.connection().encode(&InitiatorPdu::ScsiCommand(command), &[]);
+        bytes[damaged] ^= 0x80;
+        // As much as the additional header segments would be.
+        bytes.resize(1024, 0);
+        joined.connection().send_bytes(&bytes).expect("sent");
+        joined.ends().expect("a closed connection");
+        assert_eq!(lose(joined, 1, &mut first), [0, 60], "byte {damaged}");
+        remove(&mut first, 1);
+        // The command was never received: the first connection brings it again (7.2.1).
+        first.send(&InitiatorPdu::ScsiCommand(command), &[]).expect("sent");
+        first.cmd_sn = command.cmd_sn.next();
+        first.good(command.initiator_task_tag).expect("an answer");
+    }
 }
 
 /// 7.7: a format error ends the session at every level.
