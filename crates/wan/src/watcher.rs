@@ -30,6 +30,8 @@ pub struct Keeping {
     pub lost: u64,
     /// Packets of both directions for which the link's queues had no room.
     pub dropped: u64,
+    /// Packets that came onto the wire, there and back: those that it may lose.
+    pub passed: [u64; 2],
     /// Packets that went out in the direction that had fewer: of how many at least the lateness is.
     pub fewest: u64,
 }
@@ -78,7 +80,12 @@ impl Watcher {
             let ways = now.counts.iter().zip(&mark.counts);
             ways.map(|(now, before)| of(now).saturating_sub(of(before))).sum()
         };
+        let passed = |way: usize| {
+            let [before, now] = [mark, &now].map(|at| at.counts[way].offered - at.counts[way].dropped);
+            now.saturating_sub(before)
+        };
         Ok(Keeping {
+            passed: [passed(0), passed(1)],
             lateness_median: Duration::from_micros(median_us),
             overrun: overrun.sum(),
             lost: more(|counts| counts.lost),

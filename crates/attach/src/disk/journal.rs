@@ -172,8 +172,8 @@ impl Journal {
         entry.change.part(blocks, block_bytes)
     }
 
-    /// Everything that may be lost where `session` answers was made again in the session `in_session`, but for these changes, and nothing was
-    /// changed meanwhile.
+    /// Everything that may be lost where `session` answers was made again in the session `in_session`, but for these changes, and
+    /// nothing was changed meanwhile.
     pub(super) fn made_again(&mut self, session: u32, in_session: u32, but: &BTreeSet<u64>) {
         let answered = self.count();
         let made = |entry: &&mut Entry| entry.is_lost_before(session) && !but.contains(&entry.serial);

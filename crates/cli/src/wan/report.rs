@@ -105,6 +105,7 @@ fn kept(statistics: &[Statistics; 2]) -> Keeping {
         overrun: statistics.iter().map(|direction| direction.overrun).sum(),
         lost: statistics.iter().map(|direction| direction.counts.lost).sum(),
         dropped: statistics.iter().map(|direction| direction.counts.dropped).sum(),
+        passed: statistics.each_ref().map(|direction| direction.counts.offered - direction.counts.dropped),
         fewest: statistics.iter().map(|direction| direction.counts.arrived).min().unwrap_or_default(),
     }
 }

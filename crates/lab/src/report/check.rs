@@ -24,6 +24,8 @@ pub struct Verdict {
     pub is_missing: bool,
     /// One short run a cell: the figures are rough.
     pub is_quick: bool,
+    /// What makes another study of it than the published one.
+    pub altered: Option<String>,
     /// Cells that the study has and the result has not.
     pub absent: usize,
     /// Cells that reach what the model expects.
@@ -62,6 +64,7 @@ impl Verdict {
             is_held: true,
             is_missing: true,
             is_quick: false,
+            altered: None,
             absent,
             reached: 0,
             modelled: 0,
@@ -88,6 +91,7 @@ impl Verdict {
             is_held: HELD.contains(&&*result.study),
             is_missing: false,
             is_quick: result.is_quick,
+            altered: result.altered.clone(),
             absent: study(&result.study).map_or(0, |study| study.size()).saturating_sub(cells.len()),
             reached: modelled.iter().filter(|reaches| **reaches).count(),
             modelled: modelled.len(),
@@ -104,7 +108,11 @@ impl Verdict {
     #[must_use]
     pub fn is_met(&self) -> bool {
         let is_reached = !self.is_held || (self.short.is_empty() && self.absent == 0);
-        !self.is_missing && is_reached && self.defects.is_empty() && self.unexplained.is_empty()
+        !self.is_missing
+            && self.altered.is_none()
+            && is_reached
+            && self.defects.is_empty()
+            && self.unexplained.is_empty()
     }
 }
 
@@ -165,6 +173,9 @@ impl fmt::Display for Verdict {
         }
         if self.absent > 0 {
             write!(f, "; {} cells were not measured", self.absent)?;
+        }
+        if let Some(altered) = &self.altered {
+            write!(f, "; it is another study: {altered}")?;
         }
         f.write_str(if self.is_quick { "; short runs" } else { "" })?;
         for line in &self.short {

@@ -140,6 +140,7 @@ mod tests {
             seed: 1,
             is_quick: false,
             is_partial: false,
+            altered: None,
             negotiated: Vec::new(),
             cells,
         }

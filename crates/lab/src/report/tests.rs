@@ -47,6 +47,7 @@ fn result(parameter: &str) -> StudyResult {
         seed: 1,
         is_quick: true,
         is_partial: false,
+        altered: None,
         negotiated: Vec::new(),
         cells: vec![
             cell("0", 18.7, Some(18.8), Some(19.3)),
@@ -207,6 +208,11 @@ fn studies_are_held_to_the_model_and_to_reasons() {
     other.cells[2].published = None;
     assert!(check(&[other.clone()])[2].is_met());
     other.cells[1].parameters.push(("target".into(), "tgtd".into()));
+    let altered = StudyResult { altered: Some("DataDigest=CRC32C is set".to_owned()), ..other.clone() };
+    let verdict = check(&[altered]).remove(2);
+    assert!(
+        !verdict.is_met() && verdict.to_string().contains("; it is another study: DataDigest=CRC32C is set")
+    );
     assert!(check(&[other.clone()])[2].is_met(), "what others reach is theirs");
     // A figure that stands beside theirs has its reason, too.
     other.cells[1].published = Some(9.0);

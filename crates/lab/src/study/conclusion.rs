@@ -2,6 +2,7 @@
 //! holds them all.
 
 use lunette_link::Link;
+use lunette_wan::Keeping;
 use lunette_workload::model::Limit;
 
 use super::collected::Collected;
@@ -82,9 +83,19 @@ impl Laboratory<'_> {
             seed: self.seed,
             is_quick: self.is_quick,
             is_partial,
+            altered: self.altered(),
             negotiated: agreements,
             cells,
         }
+    }
+
+    /// What makes another study of it than the one that was published, if anything does.
+    fn altered(&self) -> Option<String> {
+        let set = (!self.set.is_empty()).then(|| format!("{} is set", setting::text(self.set)));
+        let control = self.congestion_control.map(|name| format!("TCP's congestion control is {name}"));
+        let proxy = self.is_proxied.then(|| "a proxy is in the place of each network".to_owned());
+        let all: Vec<String> = [set, control, proxy].into_iter().flatten().collect();
+        (!all.is_empty()).then(|| all.join(", "))
     }
 }
 
@@ -92,6 +103,24 @@ impl Laboratory<'_> {
 fn near(runs: &[Run], measured: f64, will_do: impl Fn(&Run) -> bool) -> Option<&Run> {
     let distance = |run: &Run| (run.measured - measured).abs();
     runs.iter().filter(|run| will_do(run)).min_by(|one, other| distance(one).total_cmp(&distance(other)))
+}
+
+/// How many times the deviation of such a count losses may be off what a link is to lose: one cell of a million is further off by chance.
+const LOSSES_OFF: f64 = 5.0;
+
+/// What is wrong with the losses of all runs over a link, if they are not what it is to lose.
+fn wrong_losses(link: &Link, keepings: &[Keeping]) -> Option<String> {
+    let passed = |way: usize| keepings.iter().map(|keeping| keeping.passed[way]).sum::<u64>() as f64;
+    let ways = [(&link.up.loss, passed(0)), (&link.down.loss, passed(1))];
+    let lost = keepings.iter().map(|keeping| keeping.lost).sum::<u64>();
+    let expected: f64 = ways.iter().map(|(loss, packets)| loss.mean() * packets).sum();
+    let variance: f64 = ways.iter().map(|(loss, packets)| loss.variance(*packets) * packets * packets).sum();
+    let off = (lost as f64 - expected).abs();
+    // Single packets are no statistics.
+    (off > LOSSES_OFF * variance.sqrt() + 1.0).then(|| {
+        let of: f64 = ways.iter().map(|way| way.1).sum();
+        format!("the line lost {lost} packets of {of:.0}, where it is to lose {expected:.0}")
+    })
 }
 
 /// What limits the run whose model is the one that is told, or the nearest to it.
@@ -130,6 +159,7 @@ fn result(
     let late_us = middle(&|run| run.keeping.lateness_median.as_micros() as f64) as u64;
     let packets = |of: fn(&Run) -> u64| middle(&|run| of(run) as f64) as u64;
     let overrun = packets(|run| run.keeping.overrun);
+    let keepings: Vec<Keeping> = runs.iter().map(|run| run.keeping).collect();
     let (lost, dropped) = (packets(|run| run.keeping.lost), packets(|run| run.keeping.dropped));
     let cached = runs.iter().filter_map(|run| run.cached).reduce(f64::max);
     let parts = near(&runs, measured, |run| run.parts.is_some()).and_then(|run| run.parts);
@@ -194,6 +224,12 @@ fn result(
     let turn = model.zip(link.as_ref());
     let turn = turn.and_then(|(model, link)| cell.probe.turn(model, link, at_rest, round_trips));
     result.judge(limit, turn.as_ref(), beside);
+    // What has no model may change its link meanwhile.
+    let held = link.as_ref().filter(|_| model.is_some());
+    if let Some(why) = held.and_then(|link| wrong_losses(link, &keepings)) {
+        // Whatever came, it is not what this link lets through.
+        (result.limit, result.because) = (UNEXPLAINED.to_owned(), Some(why));
+    }
     if let Some(named) = limits::named(cell, &result, of_run) {
         named.tell(&mut result);
     }
@@ -224,6 +260,24 @@ mod tests {
         let cell = cells.find(|cell| wanted.iter().all(|pair| has(cell, pair))).expect("a cell");
         let runs = runs.iter().map(|&(measured, model)| Run::of(measured, model)).collect();
         result(study, &Aimed { cell, peer: None }, runs, &mut Vec::new(), is_quick).expect("runs")
+    }
+
+    #[test]
+    fn losses_are_those_that_the_link_is_to_have() {
+        let link: Link = "oc3-50,loss=1%".parse().expect("a link");
+        let of = |lost, passed| {
+            let keeping = Keeping { lost, passed: [passed; 2], ..Keeping::default() };
+            wrong_losses(&link, &[keeping, keeping])
+        };
+        // 400 of 40,000, with a deviation of 20.
+        assert_eq!((of(200, 10_000), of(240, 10_000), of(160, 10_000)), (None, None, None));
+        assert!(of(0, 10_000).is_some_and(|why| why.contains("lost 0 packets of 40000")));
+        assert!(of(300, 10_000).is_some() && of(1, 10).is_none(), "one of few tells nothing");
+        let clear: Link = "oc3-50".parse().expect("a link");
+        let lost = Keeping { lost: 2, passed: [100; 2], ..Keeping::default() };
+        assert!(
+            wrong_losses(&clear, &[lost]).is_some() && wrong_losses(&clear, &[Keeping::default()]).is_none()
+        );
     }
 
     #[test]

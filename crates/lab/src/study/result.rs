@@ -42,6 +42,9 @@ pub struct StudyResult {
     pub is_partial: bool,
     /// What sessions agreed on; cells say which.
     pub negotiated: Vec<Negotiated>,
+    /// What makes another study of it: what all cells over a link have in the place of what the study chooses, or no network at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub altered: Option<String>,
     /// The figures, in the order of the published table.
     pub cells: Vec<CellResult>,
 }

@@ -5,6 +5,7 @@ use lunette_workload::model::Limit;
 
 use super::link_of;
 use crate::report::figure_text;
+use crate::study::judgement::OFF;
 use crate::study::probe::Probe;
 use crate::study::{Cell, CellResult};
 
@@ -17,12 +18,21 @@ pub(in crate::study) fn above(cell: &Cell, result: &CellResult, limit: Option<Li
         return sooner(cell, result);
     }
     let reason = match limit? {
-        Limit::TcpWindow => return Some(window(cell, result)),
-        Limit::Loss => "the model's rate under losses is a mean over many of them, and a run has few",
+        Limit::TcpWindow => return is_of_buffer(result).then(|| window(cell, result)),
+        // How many there were is held against the link (`conclusion`).
+        Limit::Loss => format!(
+            "the model's rate under losses is a mean over many of them, and a run had {}",
+            result.lost + result.dropped
+        ),
         // No link carries more than its rate, and no command takes less than its round trips: nothing that is known explains this.
         Limit::Link | Limit::Window => return None,
     };
-    Some(reason.to_owned())
+    Some(reason)
+}
+
+/// A kernel takes twice what is set for a buffer (socket(7), SO_RCVBUF), and no window is larger than that.
+fn is_of_buffer(result: &CellResult) -> bool {
+    result.model.is_some_and(|model| result.measured <= 2.0 * model * (1.0 + OFF))
 }
 
 /// A login whose round trips were all short ones: by no more than jitter makes of each.
@@ -72,6 +82,7 @@ mod tests {
         assert!(text.starts_with("81 KB were under way in each round trip: "), "{text}");
         assert!(of(1.62, Some(Limit::Loss)).is_some());
         assert_eq!((of(1.40, Some(Limit::TcpWindow)), of(1.62, None)), (None, None));
+        assert_eq!(of(3.0, Some(Limit::TcpWindow)), None, "no kernel makes that of a buffer");
         // Nobody knows a reason why more came than a line carries, or sooner than round trips take.
         assert_eq!((of(1.62, Some(Limit::Link)), of(1.62, Some(Limit::Window))), (None, None));
     }
