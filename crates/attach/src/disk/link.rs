@@ -9,7 +9,7 @@ use std::time::Duration;
 use lunette_initiator::blocking::Session;
 use lunette_initiator::{Command as Sent, CommandError, Completion, Data, Lun, Replay, Submitted};
 use lunette_scsi::client::{Command, Malformed, Query, Sense, Transfer};
-use lunette_scsi::{AdditionalSense, SenseKey, Status};
+use lunette_scsi::{AdditionalSense, Status};
 use lunette_wire::target::Residual;
 
 use super::error::DiskError;
@@ -19,9 +19,6 @@ use super::journal::Journal;
 pub(super) const TRIES_MAX: u32 = 240;
 /// How long a busy unit is left alone.
 const PAUSE: Duration = Duration::from_millis(250);
-
-/// The additional sense code of all that protection information finds.
-const PROTECTION_ERROR: u8 = 0x10;
 
 /// A unit through a session, and what is owed to it.
 #[derive(Debug)]
@@ -213,7 +210,7 @@ impl Link {
             (Some(Status::CheckCondition), Some(sense)) if sense.becomes_ready() => Verdict::Later,
             // Another initiator's reset, or what the target could not finish. All that is sent here may be carried out twice.
             (Some(Status::TaskAborted), _) => Verdict::Later,
-            (Some(Status::CheckCondition), Some(sense)) if is_aborted(sense) => Verdict::Later,
+            (Some(Status::CheckCondition), Some(sense)) if sense.is_aborted() => Verdict::Later,
             (status, _) => Verdict::Failed(DiskError::refused(command.name(), status, sense.as_ref())),
         }
     }
@@ -242,12 +239,6 @@ impl Link {
 
 fn done(ended: Completion) -> Done {
     Done { data: ended.buffer, session: ended.session }
-}
-
-/// The target has ended a command that it could carry out another time. Data that does not match its protection information is none
-/// (SBC-3, 4.22.4).
-fn is_aborted(sense: &Sense) -> bool {
-    sense.key() == Some(SenseKey::AbortedCommand) && sense.code.asc() != PROTECTION_ERROR
 }
 
 /// Everything was transferred that should be.

@@ -259,6 +259,14 @@ pub(crate) fn judge(name: &str, command: &Command, done: &Done, tries: u32) -> V
         (Some(Status::CheckCondition), Some(sense)) if sense.becomes_ready() && tries < TRIES_MAX => {
             Verdict::Later
         }
+        // Another initiator's reset, or what the target could not finish.
+        (status, sense)
+            if (status == Some(Status::TaskAborted) || sense.as_ref().is_some_and(Sense::is_aborted))
+                && command.is_idempotent()
+                && tries < TRIES_MAX =>
+        {
+            Verdict::Later
+        }
         _ => Verdict::Failed(refused(name, command, done.status, sense.as_ref())),
     }
 }
@@ -322,4 +330,30 @@ fn not_ready_help(sense: &Sense) -> Option<String> {
         _ => return None,
     };
     Some(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use lunette_scsi::SenseData;
+    use lunette_scsi::client::capacity::read_capacity_16;
+    use lunette_scsi::client::medium::{self, BlockRange, Caching, CdbForm};
+
+    use super::*;
+
+    #[test]
+    fn what_was_aborted_is_sent_again_if_it_may_be() {
+        let range = BlockRange { lba: 0, blocks: 1, block_length_bytes: 512 };
+        let write = medium::write(CdbForm::Ten, range, Caching::default()).expect("it fits");
+        let flush = medium::synchronize_cache(CdbForm::Ten, range).expect("it fits");
+        let is_later = |command: &Command, status, sense: &[u8], tries| {
+            let done = Done { tag: 0, status: Some(status), sense: sense.to_vec(), data: Vec::new() };
+            matches!(judge("a", command, &done, tries), Verdict::Later)
+        };
+        assert!(is_later(&write, Status::TaskAborted, &[], 0));
+        assert!(!is_later(&write, Status::TaskAborted, &[], TRIES_MAX), "not for ever");
+        assert!(!is_later(&flush, Status::TaskAborted, &[], 0), "it speaks of what a reset may have taken");
+        assert!(!is_later(read_capacity_16().command(), Status::TaskAborted, &[], 0));
+        let aborted = SenseData::new(SenseKey::AbortedCommand, AdditionalSense::new(0x44, 0)).encode(false);
+        assert!(is_later(&write, Status::CheckCondition, aborted.as_bytes(), 0));
+    }
 }

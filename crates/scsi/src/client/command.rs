@@ -95,6 +95,22 @@ impl Command {
         self.block
     }
 
+    /// Whether twice is as good as once, where nobody else changes its blocks meanwhile: it reads them, or says what they are to be.
+    pub fn is_idempotent(&self) -> bool {
+        matches!(
+            self.block[0],
+            opcode::READ_10
+                | opcode::READ_16
+                | opcode::WRITE_10
+                | opcode::WRITE_16
+                | opcode::WRITE_SAME_10
+                | opcode::WRITE_SAME_16
+                | opcode::UNMAP
+                | opcode::VERIFY_10
+                | opcode::VERIFY_16
+        )
+    }
+
     /// What it transfers.
     pub fn transfer(&self) -> &Transfer {
         &self.transfer

@@ -9,6 +9,9 @@ use super::sense_text;
 use crate::bytes::{be16, be32, be64};
 use crate::sense::{AdditionalSense, FieldPlace, FieldPointer, SenseKey};
 
+/// The additional sense code of all that protection information finds.
+const PROTECTION_ERROR: u8 = 0x10;
+
 /// The longest sense data that is looked at, in bytes (SPC-4: at most 252).
 const SENSE_BYTES_MAX: usize = 252;
 
@@ -89,6 +92,12 @@ impl Sense {
     pub fn becomes_ready(&self) -> bool {
         self.key() == Some(SenseKey::NotReady)
             && matches!((self.code.asc(), self.code.ascq()), (0x04, 0x01 | 0x0a | 0x14))
+    }
+
+    /// The target has ended a command that it may well carry out another time. Data that does not match its protection information is
+    /// none (SBC-3, 4.22.4).
+    pub fn is_aborted(&self) -> bool {
+        self.key() == Some(SenseKey::AbortedCommand) && self.code.asc() != PROTECTION_ERROR
     }
 
     /// The standard's text of the code, in its own words and capitals.
@@ -309,5 +318,7 @@ mod tests {
         assert_eq!(unfit(0x21, 0), None, "beyond the end");
         assert!(sense(SenseKey::NotReady, 0x04, 0x01).becomes_ready());
         assert!(!sense(SenseKey::NotReady, 0x04, 0x02).becomes_ready());
+        let aborted = |asc| sense(SenseKey::AbortedCommand, asc, 1).is_aborted();
+        assert!(aborted(0x44) && !aborted(0x10) && !sense(SenseKey::HardwareError, 0x44, 0).is_aborted());
     }
 }
