@@ -250,6 +250,10 @@ impl<T> Core<T> {
         let on = &mut self.paths[path];
         on.outstanding = on.outstanding.saturating_sub(1);
         let facts = entry.facts;
+        if facts.kind == Kind::Flushes && outcome != Outcome::Good {
+            // What it was to cover is not covered, whether it goes on or not.
+            self.is_dirty = true;
+        }
         match outcome {
             Outcome::Good | Outcome::Other => {
                 on.measured(now.saturating_sub(at));

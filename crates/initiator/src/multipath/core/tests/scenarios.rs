@@ -103,6 +103,41 @@ fn a_reset_that_any_path_tells_of_fails_the_next_flush_once() {
     assert_eq!(core.session, 2);
 }
 
+/// A flush that a path has not carried out promises nothing: what it was to cover may still be lost.
+#[test]
+fn a_reset_while_a_flush_waits_for_another_path_fails_it() {
+    let facts = Facts { kind: Kind::Writes, replay: Replay::Always, extent: Extent::Unit };
+    let written = || {
+        let mut world = World::new(&[1, 2]);
+        world.finish();
+        let write = world.core.submit(world.now, facts, 0);
+        world.core.ended(world.now, write, Outcome::Good);
+        world.core.take(write);
+        let flush = world.core.submit(world.now, flush(), 0);
+        world.core.actions.clear();
+        (world, flush)
+    };
+    for outcome in [Outcome::Refused(Access::Transitioning), Outcome::NotYet, Outcome::NotSent] {
+        let (mut world, flush) = written();
+        assert_eq!(world.core.ended(world.now, flush, outcome), Verdict::Kept, "{outcome:?}");
+        world.core.note_reset();
+        world.core.tick(world.now);
+        let failed = Action::Fail { key: flush, failure: Failure::ResetSinceFlush };
+        assert!(world.core.actions.contains(&failed), "{outcome:?}: {:?}", world.core.actions);
+    }
+    // Its caller has to send another one, since no path is left; that one speaks of the same writes.
+    let (mut world, lost) = written();
+    world.cut(0, 0);
+    world.cut(1, 0);
+    assert_eq!(world.core.ended(world.now, lost, Outcome::NotSent), Verdict::Over);
+    world.core.take(lost);
+    world.core.opened(world.now, 0, Some(1), true);
+    world.core.actions.clear();
+    let next = world.core.submit(world.now, flush(), 0);
+    let failed = Action::Fail { key: next, failure: Failure::ResetSinceFlush };
+    assert_eq!(world.core.actions.pop_front(), Some(failed));
+}
+
 #[test]
 fn without_a_path_commands_wait_and_then_fail() {
     let mut world = World::new(&[1]);
