@@ -5,9 +5,9 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use lunette_initiator::multipath::{self, PathOptions, PathState};
-use lunette_initiator::{Command, Engine, EngineEvent, Options, Timing};
+use lunette_initiator::{Command, CommandError, Engine, EngineEvent, Options, Timing};
 use lunette_tests::attach::Attached;
-use lunette_tests::engine::{execute, lun, make_ready, options, read, wait_for};
+use lunette_tests::engine::{execute, lun, make_ready, options, read, wait_for, write};
 use lunette_tests::in_process::InProcess;
 use lunette_tests::lunette::binary;
 use lunette_wire::initiator::{LoginStage, ScsiCommand};
@@ -122,11 +122,22 @@ fn a_path_is_opened_by_a_unit_that_does_not_tell_its_port_groups() {
 const TEST_UNIT_READY: u8 = 0x00;
 const READ_CAPACITY_10: u8 = 0x25;
 const READ_16: u8 = 0x88;
+const SYNCHRONIZE_CACHE_10: [u8; 10] = [0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 const CHECK_CONDITION: u8 = 0x02;
 /// The time in which a unit asks for more when it is asked several things at once.
 const A_ROUND: Duration = Duration::from_millis(200);
 /// ABORT TASK: the task does not exist (RFC 7143, 11.6.1).
 const NO_TASK: u8 = 1;
+
+/// How long a connection is served.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Until {
+    Logout,
+    /// Until a command has failed.
+    Failure,
+    /// Until it is read.
+    Read,
+}
 
 /// One connection of a disk whose QERR is 01b: when a command ends with CHECK CONDITION, all others that came with it are aborted, and
 /// nobody is told. The one that fails is carried out first.
@@ -145,8 +156,8 @@ impl Unforgiving {
         }
     }
 
-    /// Serves it until it is read, which ends the connection if that is asked for.
-    fn serve(mut self, ends_at_read: bool) {
+    /// Serves it, as long as is asked for.
+    fn serve(mut self, until: Until) {
         while let Some(pdu) = self.target.try_receive() {
             if matches!(pdu, InitiatorPdu::LogoutRequest(_)) {
                 return;
@@ -158,12 +169,17 @@ impl Unforgiving {
                 self.take(pdu, &mut round);
             }
             let _ = self.target.stream.set_read_timeout(None);
-            if ends_at_read && round.iter().any(|command| command.cdb[0] == READ_16) {
+            if until == Until::Read && round.iter().any(|command| command.cdb[0] == READ_16) {
                 return;
             }
             let failed = round.iter().find_map(|command| Some((command, self.failure(command)?)));
             match failed {
-                Some((command, sense)) => self.fail(command, sense),
+                Some((command, sense)) => {
+                    self.fail(command, sense);
+                    if until == Until::Failure {
+                        return;
+                    }
+                }
                 None => round.iter().for_each(|command| self.answer(command)),
             }
         }
@@ -239,15 +255,16 @@ impl Unforgiving {
     }
 }
 
-/// Such a disk; with `ends_at_read`, its first connection ends at the first read.
-fn unforgiving(ends_at_read: bool) -> SocketAddr {
+/// Such a disk, whose connections are served for so long one after the other, and the others until their logout.
+fn unforgiving(until: &'static [Until], has_attention: fn(usize) -> bool) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     std::thread::spawn(move || {
         for (at, stream) in listener.incoming().map_while(Result::ok).enumerate() {
             let serve = move || {
                 let target = Script::log_in(stream);
-                Unforgiving { target, has_attention: true }.serve(ends_at_read && at == 0);
+                let until = until.get(at).copied().unwrap_or(Until::Logout);
+                Unforgiving { target, has_attention: has_attention(at) }.serve(until);
             };
             std::thread::spawn(serve);
         }
@@ -262,12 +279,12 @@ const SOON: Duration = Duration::from_secs(30);
 #[test]
 fn questions_that_the_failure_of_another_ended_are_asked_again() {
     let began = Instant::now();
-    let url = || format!("iscsi://{}/{NAME}/0", unforgiving(false));
+    let url = || format!("iscsi://{}/{NAME}/0", unforgiving(&[], |_| true));
     let attached = Attached::start(&url(), &[]).expect("a disk");
     attached.detach().expect("nothing was written");
     let told = std::process::Command::new(binary()).args(["info", &url()]).output().expect("it runs");
     assert!(told.status.success(), "{told:?}");
-    let path = PathOptions::new(options(NAME, unforgiving(false)), lun(0));
+    let path = PathOptions::new(options(NAME, unforgiving(&[], |_| true)), lun(0));
     let engine = multipath::Engine::connect(multipath::Options::new(vec![path]));
     let engine = engine.unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(engine.paths()[0].state, PathState::Up);
@@ -278,7 +295,7 @@ fn questions_that_the_failure_of_another_ended_are_asked_again() {
 #[test]
 fn a_guarded_unit_that_aborts_questions_is_known_again() {
     let timing = Timing { recovery: 10 * SOON, ..Timing::default() };
-    let options = Options { timing, ..options(NAME, unforgiving(true)) };
+    let options = Options { timing, ..options(NAME, unforgiving(&[Until::Read], |_| true)) };
     let mut engine = Engine::connect(options).expect("a session");
     make_ready(&mut engine, 0);
     let known = identity(&mut engine, 0);
@@ -289,6 +306,30 @@ fn a_guarded_unit_that_aborts_questions_is_known_again() {
     assert!(ended.is_good() && ended.data() == [7; 512], "{:?}", ended.result);
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     assert_eq!(ended.attempts, 2);
+}
+
+/// The unit tells of its reset in a login that fails then, and not again in the next one.
+#[test]
+fn a_reset_that_was_told_to_a_login_that_failed_fails_the_next_flush() {
+    let address = unforgiving(&[Until::Read, Until::Failure], |at| at == 1);
+    let path = PathOptions::new(options(NAME, address), lun(0));
+    let engine = multipath::Engine::connect(multipath::Options::new(vec![path]));
+    let mut engine = engine.unwrap_or_else(|error| panic!("{error}"));
+    let mut execute = |command: Command| {
+        let mut done = Vec::new();
+        let id = engine.submit(command);
+        loop {
+            engine.poll(Some(Duration::from_millis(100)), &mut done).expect("the system lets us");
+            if let Some(at) = done.iter().position(|ended| ended.id == id) {
+                return done.swap_remove(at).result;
+            }
+        }
+    };
+    assert!(execute(write(0, 0, 1, vec![1; 512])).is_ok());
+    // It is answered in the third session.
+    assert!(execute(read(0, 0, 1, 512)).is_ok());
+    assert_eq!(execute(Command::new(lun(0), SYNCHRONIZE_CACHE_10)), Err(CommandError::ResetSinceFlush));
+    assert!(execute(Command::new(lun(0), SYNCHRONIZE_CACHE_10)).is_ok(), "once");
 }
 
 /// Sets QERR of our target's unit. TAS, and the other bits, are as they were.

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 
 use lunette_scsi::client::port_groups::PortGroup;
 use lunette_scsi::client::vpd::identification::{Association, Designator};
-use lunette_scsi::client::{Command as Asked, Next, Probe, Reply, Sense, Ticket, UnitIdentity};
+use lunette_scsi::client::{Command as Asked, Next, Probe, Reply, Ticket, UnitFacts, UnitIdentity};
 
 use super::PathOptions;
 use crate::connect::Learnt;
 use crate::engine::replay::{self, Attention};
-use crate::{Command, CommandId, Completion, Engine, Error};
+use crate::{Command, CommandId, Completion, Engine, EngineEvent, Error, Remedy};
 
 /// How long a unit is left alone that is busy.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -20,8 +20,8 @@ const PAUSE: Duration = Duration::from_millis(250);
 pub(super) struct Opened {
     pub(super) engine: Engine,
     pub(super) identity: UnitIdentity,
-    /// The unit told of a reset, and not only of a new nexus.
-    pub(super) is_reset: bool,
+    /// When the unit told of a reset last, and not only of a new nexus.
+    pub(super) reset_told_at: Option<Instant>,
     pub(super) relative_target_port: Option<u16>,
     pub(super) group: Option<u16>,
     pub(super) groups: Vec<PortGroup>,
@@ -29,43 +29,35 @@ pub(super) struct Opened {
     pub(super) asked_at: Duration,
 }
 
+/// Why there is none.
+#[derive(Debug)]
+pub(super) struct Failed {
+    pub(super) error: Error,
+    /// As in [`Opened`]: the target has told it to this nexus, and will not do so again.
+    pub(super) reset_told_at: Option<Instant>,
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self { error, reset_told_at: None }
+    }
+}
+
 /// Logs in and asks.
 ///
 /// # Errors
 /// The login's; or the unit says nothing of use within the time of a login.
-pub(super) fn open(options: &PathOptions, learnt: Learnt) -> Result<Opened, Error> {
+pub(super) fn open(options: &PathOptions, learnt: Learnt) -> Result<Opened, Failed> {
     let engine = Engine::connect_knowing(options.session.clone(), learnt)?;
     let asked_at = engine.elapsed();
     let until = Instant::now() + options.session.timing.login;
-    let mut opening = Opening { engine, options, until };
-    let mut probe = Probe::new().with_port_groups();
-    let mut asked: Vec<(CommandId, Ticket)> = Vec::new();
-    loop {
-        match probe.proceed() {
-            Next::Send(ticket, command) => asked.push((opening.send(&command), ticket)),
-            Next::Wait => {
-                for ended in opening.wait()? {
-                    let Some(at) = asked.iter().position(|(id, _)| *id == ended.id) else { continue };
-                    let (_, ticket) = asked.swap_remove(at);
-                    match &ended.result {
-                        Ok(status) => {
-                            let code = lunette_scsi::Status::from_code(status.code);
-                            let reply = Reply { status: code, sense: &status.sense, data: ended.data() };
-                            probe.answered(ticket, reply);
-                        }
-                        Err(_) if opening.engine.is_up() && probe.failed(ticket) => {}
-                        Err(error) => return Err(opening.wrong(error.to_string())),
-                    }
-                }
-            }
-            Next::Pause => {
-                std::thread::sleep(PAUSE);
-                probe.rested();
-            }
-            Next::Done => break,
-        }
+    let mut opening = Opening { engine, options, until, reset_told_at: None };
+    let asked = opening.ask();
+    if asked.is_err() {
+        opening.hear_the_rest();
     }
-    let facts = probe.into_facts().map_err(|error| opening.wrong(error.to_string()))?;
+    let reset_told_at = opening.reset_told_at;
+    let facts = asked.map_err(|error| Failed { error, reset_told_at })?;
     let names = facts.designations.iter().filter(|name| name.association == Association::TargetPort);
     let (mut relative_target_port, mut group) = (None, None);
     for name in names {
@@ -75,10 +67,9 @@ pub(super) fn open(options: &PathOptions, learnt: Learnt) -> Result<Opened, Erro
             _ => {}
         }
     }
-    let tells_reset = |sense: &Sense| replay::attention(&sense.bytes) == Some(Attention::Reset);
     Ok(Opened {
         identity: UnitIdentity::of(&facts),
-        is_reset: facts.attentions.iter().any(tells_reset),
+        reset_told_at,
         engine: opening.engine,
         relative_target_port,
         group,
@@ -91,11 +82,57 @@ struct Opening<'a> {
     engine: Engine,
     options: &'a PathOptions,
     until: Instant,
+    reset_told_at: Option<Instant>,
 }
 
 impl Opening<'_> {
     fn wrong(&self, what: String) -> Error {
         Error::Path { portal: self.options.portal(), what }
+    }
+
+    /// Asks all that there is to ask.
+    fn ask(&mut self) -> Result<UnitFacts, Error> {
+        let mut probe = Probe::new().with_port_groups();
+        let mut asked: Vec<(CommandId, Ticket)> = Vec::new();
+        loop {
+            match probe.proceed() {
+                Next::Send(ticket, command) => asked.push((self.send(&command), ticket)),
+                Next::Wait => {
+                    for ended in self.wait()? {
+                        let Some(at) = asked.iter().position(|(id, _)| *id == ended.id) else { continue };
+                        let (_, ticket) = asked.swap_remove(at);
+                        match &ended.result {
+                            Ok(status) => {
+                                let code = lunette_scsi::Status::from_code(status.code);
+                                let reply = Reply { status: code, sense: &status.sense, data: ended.data() };
+                                probe.answered(ticket, reply);
+                            }
+                            Err(_) if self.engine.is_up() && probe.failed(ticket) => {}
+                            Err(error) => return Err(self.wrong(error.to_string())),
+                        }
+                    }
+                }
+                Next::Pause => {
+                    std::thread::sleep(PAUSE);
+                    probe.rested();
+                }
+                Next::Done => return probe.into_facts().map_err(|error| self.wrong(error.to_string())),
+            }
+        }
+    }
+
+    /// What the session has taken and done by itself. After a login that ends well, its engine tells this.
+    fn hear_the_rest(&mut self) {
+        let is_reset = |event: EngineEvent| match event {
+            EngineEvent::Attention { sense, .. } => replay::attention(&sense) == Some(Attention::Reset),
+            EngineEvent::Overdue { remedy, .. } | EngineEvent::Ended { remedy, .. } => {
+                remedy == Remedy::LogicalUnitReset
+            }
+            _ => false,
+        };
+        if std::iter::from_fn(|| self.engine.event()).any(is_reset) {
+            self.reset_told_at = Some(Instant::now());
+        }
     }
 
     fn send(&mut self, command: &Asked) -> CommandId {
@@ -112,8 +149,18 @@ impl Opening<'_> {
             }
             self.engine.poll(Some(left), &mut done)?;
         }
+        // Before one of them ends it all.
+        if done.iter().any(tells_reset) {
+            self.reset_told_at = Some(Instant::now());
+        }
         Ok(done)
     }
+}
+
+/// Whether a command's answer is a unit attention about a reset.
+pub(super) fn tells_reset(completion: &Completion) -> bool {
+    let told = completion.result.as_ref().ok().filter(|status| status.is_check_condition());
+    told.is_some_and(|status| replay::attention(&status.sense) == Some(Attention::Reset))
 }
 
 /// A question of this module's own.

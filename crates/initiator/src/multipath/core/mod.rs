@@ -351,9 +351,7 @@ impl<T> Core<T> {
         let others_are_up = self.paths.iter().enumerate().any(|(at, other)| at != path && other.is_up());
         if is_reset && others_are_up && self.paths[path].was_lost {
             self.paths[path].unproven_since = Some(now);
-            for other in self.paths.iter_mut().filter(|other| other.is_up()) {
-                other.check_at = now;
-            }
+            self.ask_others(now, path);
         }
         // The target has ended the old session of the same name first (RFC 7143, 6.3.5).
         self.ghosts.laid(Nexus { path, portal_group_tag });
@@ -408,18 +406,32 @@ impl<T> Core<T> {
         }
     }
 
+    /// A reset that a path has told of counts when no other path is left that was there all the time: none will say that it was
+    /// only a new session's greeting.
+    pub(super) fn judge_resets(&mut self) {
+        let is_witness = |path: &Path, since: Duration| {
+            path.is_up() && path.unproven_since.is_none() && path.opened_at <= since
+        };
+        let mut told = self.paths.iter().filter_map(|path| path.unproven_since);
+        if told.any(|since| !self.paths.iter().any(|path| is_witness(path, since))) {
+            self.note_reset();
+        }
+    }
+
+    /// Has the paths that are there say what they know, but for this one.
+    pub(super) fn ask_others(&mut self, now: Duration, path: usize) {
+        let others = self.paths.iter_mut().enumerate().filter(|(at, other)| *at != path && other.is_up());
+        others.for_each(|(_, other)| other.check_at = now);
+    }
+
     /// A path is lost, after all its commands have [ended](Self::ended). The target wants to be left alone for `wait` (Time2Wait).
     pub(crate) fn lost(&mut self, now: Duration, path: usize, wait: Duration) {
         let of = &mut self.paths[path];
         // No longer than commands wait for it.
         let next_try = now.saturating_add(wait.min(self.timing.recovery / 2));
         (of.health, of.since, of.was_lost, of.outstanding) = (Health::Closed { next_try }, now, true, 0);
-        (of.fence_at, of.unproven_since) = (next_try, None);
-        let mut others = self.paths.iter().filter(|path| path.is_up());
-        if others.clone().count() > 0 && others.all(|path| path.unproven_since.is_some()) {
-            // No witness is left.
-            self.note_reset();
-        }
+        of.fence_at = next_try;
+        self.judge_resets();
         if self.paths.iter().all(|path| !path.is_up()) {
             self.alone_since.get_or_insert(now);
         }

@@ -184,7 +184,7 @@ impl World {
     fn finish(&mut self) {
         for path in std::mem::take(&mut self.opening) {
             if self.is_cut[path] {
-                self.core.open_failed(self.now, path, false);
+                self.core.open_failed(self.now, path, false, None);
                 continue;
             }
             // The login ends the sessions of the same name.

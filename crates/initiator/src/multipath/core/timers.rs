@@ -80,8 +80,22 @@ impl<T> Core<T> {
         self.paths.iter().position(|other| other.is_up() && other.portal_group_tag == nexus.portal_group_tag)
     }
 
-    /// A login for a path has failed; `is_final`: trying again hardly helps.
-    pub(crate) fn open_failed(&mut self, now: Duration, path: usize, is_final: bool) {
+    /// A login for a path has failed; `is_final`: trying again hardly helps. `reset_told_at`: the unit told of a reset before it
+    /// did, which it will not tell the next login.
+    pub(crate) fn open_failed(
+        &mut self,
+        now: Duration,
+        path: usize,
+        is_final: bool,
+        reset_told_at: Option<Duration>,
+    ) {
+        // Before any path was there, nothing was written.
+        let has_been = self.paths.iter().any(|path| path.is_up() || path.was_lost);
+        if let Some(told_at) = reset_told_at.filter(|_| has_been) {
+            self.paths[path].unproven_since = Some(told_at);
+            self.ask_others(now, path);
+            self.judge_resets();
+        }
         let of = &mut self.paths[path];
         let wait = WAIT_MIN.saturating_mul(1 << of.tries.saturating_sub(1).min(10)).min(WAIT_MAX);
         let wait = if is_final { WAIT_REFUSED } else { wait };

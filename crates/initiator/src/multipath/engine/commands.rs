@@ -7,7 +7,7 @@ use lunette_scsi::client::port_groups::report_target_port_groups;
 use lunette_scsi::{AdditionalSense, SenseKey};
 
 use super::super::core::{Access, Outcome, Place, Verdict};
-use super::super::open::question;
+use super::super::open::{question, tells_reset};
 use super::{Engine, take_buffer};
 use crate::engine::replay::{self, Attention};
 use crate::{
@@ -70,10 +70,6 @@ fn refusal(status: &Status) -> Option<Outcome> {
     }
 }
 
-fn tells_reset(sense: &[u8]) -> bool {
-    replay::attention(sense) == Some(Attention::Reset)
-}
-
 impl Engine {
     pub(super) fn id_of(&self, key: usize) -> CommandId {
         let serial = self.core.entries.get(key).map_or(0, |entry| entry.serial);
@@ -120,13 +116,7 @@ impl Engine {
             news.push(event);
         }
         // Before anybody hears of what was answered after it.
-        let has_said = |completion: &Completion| {
-            completion
-                .result
-                .as_ref()
-                .is_ok_and(|status| status.is_check_condition() && tells_reset(&status.sense))
-        };
-        if !self.ways[path].is_reset_known && done.iter().any(has_said) {
+        if !self.ways[path].is_reset_known && done.iter().any(tells_reset) {
             self.core.note_reset();
         }
         for event in news {
@@ -159,7 +149,7 @@ impl Engine {
                 self.events.push_back(event);
             }
             EngineEvent::Attention { ref sense, .. } => {
-                if tells_reset(sense) {
+                if replay::attention(sense) == Some(Attention::Reset) {
                     self.core.note_reset();
                 }
                 self.events.push_back(event);
@@ -201,9 +191,7 @@ impl Engine {
         };
         let outcome = match &completion.result {
             Ok(status) if status.is_good() => Outcome::Good,
-            Ok(status) if status.is_check_condition() && is_reset_known && tells_reset(&status.sense) => {
-                Outcome::NotYet
-            }
+            Ok(_) if is_reset_known && tells_reset(&completion) => Outcome::NotYet,
             Ok(status) => refusal(status).unwrap_or(Outcome::Other),
             // The session was closed by the caller.
             Err(_) if self.is_closing => Outcome::Other,
@@ -258,7 +246,7 @@ impl Engine {
         let Ok(status) = &completion.result else { return };
         let sent = completion.times.sent.unwrap_or(completion.times.queued);
         let asked_at = self.ways[path].began + sent;
-        if !tells_reset(&status.sense) {
+        if !tells_reset(completion) {
             self.core.has_answered(path, asked_at);
         }
         if !status.is_good() {

@@ -8,7 +8,7 @@ use lunette_scsi::client::UnitIdentity;
 use lunette_scsi::client::port_groups::PortGroup;
 
 use super::super::core::Access;
-use super::super::open::{Opened, open};
+use super::super::open::{Failed, Opened, open};
 use super::super::{PathNews, PathOptions};
 use super::{Engine, Way};
 use crate::connect::{Learnt, end_session_at};
@@ -17,7 +17,7 @@ use crate::{EngineEvent, Error};
 /// What a thread has come to.
 #[derive(Debug)]
 pub(super) enum Job {
-    Open(usize, Box<Result<Opened, Error>>),
+    Open(usize, Box<Result<Opened, Failed>>),
     /// The portal group in which the session of a path was ended.
     Fence(usize, Result<Option<u16>, Error>),
 }
@@ -69,7 +69,7 @@ impl Engine {
         };
         if let Err(source) = std::thread::Builder::new().name("iscsi-path".into()).spawn(run) {
             let error = Error::System { what: "a thread", source };
-            let _ = self.jobs.0.send(Job::Open(path, Box::new(Err(error))));
+            let _ = self.jobs.0.send(Job::Open(path, Box::new(Err(error.into()))));
             self.waker.wake();
         }
     }
@@ -88,10 +88,12 @@ impl Engine {
                 }
                 Job::Open(path, result) => {
                     // A unit that says nothing of use may do so a little later; one that is another hardly.
-                    let may_change = matches!(&*result, Err(Error::Path { .. }));
-                    let joined = (*result).and_then(|opened| self.join(path, opened));
-                    if let Err(error) = joined {
-                        self.not_opened(path, &error, !may_change && !error.is_temporary());
+                    let may_change = matches!(&*result, Err(Failed { error: Error::Path { .. }, .. }));
+                    let reset_told_at = self.reset_told_at(&result);
+                    let opened = (*result).map_err(|failed| failed.error);
+                    if let Err(error) = opened.and_then(|opened| self.join(path, opened)) {
+                        let is_final = !may_change && !error.is_temporary();
+                        self.not_opened(path, &error, is_final, reset_told_at);
                         if let Some(first) = failed.get_mut(path) {
                             first.get_or_insert(error);
                         }
@@ -101,13 +103,25 @@ impl Engine {
         }
     }
 
-    fn not_opened(&mut self, path: usize, error: &Error, is_final: bool) {
+    /// When a login was told last that the unit was reset. What another unit has told does not matter.
+    fn reset_told_at(&self, result: &Result<Opened, Failed>) -> Option<Duration> {
+        let told_at = match result {
+            Ok(opened) => {
+                let is_it = |known: &UnitIdentity| known.is_same_unit(&opened.identity);
+                opened.reset_told_at.filter(|_| self.identity.as_ref().is_none_or(is_it))
+            }
+            Err(failed) => failed.reset_told_at,
+        };
+        told_at.map(|at| at.saturating_duration_since(self.start))
+    }
+
+    fn not_opened(&mut self, path: usize, error: &Error, is_final: bool, reset_told_at: Option<Duration>) {
         let reason = error.to_string();
         if self.core.paths[path].tries <= 1 {
             self.tell(path, PathNews::Failed { reason: reason.clone() });
         }
         self.ways[path].reason = Some(reason);
-        self.core.open_failed(self.now, path, is_final);
+        self.core.open_failed(self.now, path, is_final, reset_told_at);
     }
 
     /// A path is there, if it leads to the right unit.
@@ -117,7 +131,7 @@ impl Engine {
         }
         self.compare(path, &opened.identity)?;
         self.watch(path, &opened.engine)?;
-        let Opened { engine, is_reset, asked_at, .. } = opened;
+        let Opened { engine, reset_told_at, asked_at, .. } = opened;
         let portal_group_tag = engine.portal_group_tag();
         if self.record.attempts.is_empty() {
             self.record = engine.login_record().clone();
@@ -137,7 +151,7 @@ impl Engine {
             self.core.has_access(self.now, asked_at, path, (Access::Optimized, false));
         }
         self.take_groups(&opened.groups, asked_at);
-        self.core.opened(self.now, path, portal_group_tag, is_reset);
+        self.core.opened(self.now, path, portal_group_tag, reset_told_at.is_some());
         Ok(())
     }
 

@@ -194,6 +194,65 @@ fn a_reset_that_only_a_new_session_tells_of_needs_a_witness() {
     assert!(is_proven(&world) && world.core.session == 1, "nobody is left who knows: it counts");
 }
 
+/// A unit tells each nexus of a reset once, and a login that fails afterwards has heard it for all that follow.
+#[test]
+fn a_reset_that_a_failed_login_was_told_of_is_not_forgotten() {
+    let second = Duration::from_secs(1);
+    let is_usable = |world: &World| world.core.paths[0].rank().is_some();
+    let told = |groups: &[u16]| {
+        let mut world = World::new(groups);
+        world.finish();
+        world.write(1);
+        (0..groups.len()).for_each(|path| world.serve(path, 0));
+        world.cut(0, 0);
+        world.now += 10 * second;
+        world.core.open_failed(world.now, 0, false, Some(world.now - second));
+        world
+    };
+    // The only path.
+    let mut world = told(&[1]);
+    assert_eq!(world.core.session, 1);
+    world.core.opened(world.now, 0, Some(1), false);
+    world.core.actions.clear();
+    let key = world.core.submit(world.now, flush(), 0);
+    let failed = Action::Fail { key, failure: Failure::ResetSinceFlush };
+    assert_eq!(world.core.actions.pop_front(), Some(failed));
+    // Another one knows better, once it has answered what was sent after that.
+    let mut world = told(&[1, 2]);
+    world.core.tick(world.now);
+    assert!(world.core.actions.contains(&Action::Check { path: 1 }), "{:?}", world.core.actions);
+    world.core.opened(world.now, 0, Some(1), false);
+    world.core.has_answered(1, world.now - 2 * second);
+    assert!(!is_usable(&world));
+    world.core.has_answered(1, world.now);
+    assert!(is_usable(&world) && world.core.session == 0);
+    // It is lost before it has, or came only after that.
+    let mut world = told(&[1, 2]);
+    world.cut(1, 0);
+    assert_eq!(world.core.session, 1);
+    let mut world = World::new(&[1, 2]);
+    world.finish();
+    world.cut(0, 0);
+    world.cut(1, 0);
+    world.core.opened(10 * second, 1, Some(2), false);
+    let before = world.core.session;
+    world.core.open_failed(11 * second, 0, false, Some(9 * second));
+    assert_eq!(world.core.session, before + 1);
+}
+
+/// The session that was told ends before another path has said what it knows.
+#[test]
+fn a_reset_that_a_lost_session_was_told_of_is_not_forgotten() {
+    let mut world = World::new(&[1, 2]);
+    world.finish();
+    world.cut(0, 0);
+    world.core.opened(world.now, 0, Some(1), true);
+    world.core.lost(world.now, 0, Duration::ZERO);
+    assert_eq!(world.core.session, 0, "another one is there that knows");
+    world.core.lost(world.now, 1, Duration::ZERO);
+    assert_eq!(world.core.session, 1);
+}
+
 #[test]
 fn a_path_that_does_not_answer_a_command_is_left_for_others() {
     let mut world = World::new(&[1, 2]);
