@@ -35,6 +35,23 @@ impl Held {
     }
 }
 
+/// When the unit was reset from here, as long as a path's nexus may still have to tell so, which is no news.
+#[derive(Debug, Default, Clone, Copy)]
+pub(super) struct OwnReset(Option<Duration>);
+
+impl OwnReset {
+    /// Takes note of an answer to what was sent then, a question of this engine's own or a command. True: it tells of this reset. Each
+    /// nexus is told of it once (SAM-5, 5.14), so that it is over then, and also if something that came later was answered.
+    fn is_told(&mut self, sent_at: Option<Duration>, completion: &Completion) -> bool {
+        let Some(reset_at) = self.0 else { return false };
+        let is_told = tells_reset(completion);
+        if is_told || (completion.is_good() && sent_at.is_some_and(|sent_at| sent_at >= reset_at)) {
+            self.0 = None;
+        }
+        is_told
+    }
+}
+
 /// What the caller is told of an error: a path that is given up has ended nothing, and what was not sent over the last path may
 /// have been over one before.
 fn honest(result: Result<Status, CommandError>, has_run: bool) -> Result<Status, CommandError> {
@@ -115,15 +132,21 @@ impl Engine {
         while let Some(event) = session.event() {
             news.push(event);
         }
-        // Before anybody hears of what was answered after it.
-        if !self.ways[path].is_reset_known && done.iter().any(tells_reset) {
-            self.core.note_reset();
-        }
         for event in news {
             self.path_event(path, event);
         }
-        for completion in done {
-            self.path_completion(path, completion);
+        let way = &mut self.ways[path];
+        let mut is_own = |completion: &Completion| {
+            let sent_at = completion.times.sent.map(|sent| sent + way.began);
+            way.own_reset.is_told(sent_at, completion)
+        };
+        let own = done.iter().position(&mut is_own);
+        // Before anybody hears of what was answered after it.
+        if done.iter().enumerate().any(|(at, completion)| Some(at) != own && tells_reset(completion)) {
+            self.core.note_reset();
+        }
+        for (at, completion) in done.into_iter().enumerate() {
+            self.path_completion(path, completion, Some(at) == own);
         }
         let is_lost = self.ways[path]
             .session
@@ -160,17 +183,14 @@ impl Engine {
         }
     }
 
-    fn path_completion(&mut self, path: usize, mut completion: Completion) {
+    /// `is_own_reset`: it was not carried out, since the unit told first of a reset that is known.
+    fn path_completion(&mut self, path: usize, mut completion: Completion, is_own_reset: bool) {
         let way = &mut self.ways[path];
         let Some(known) = way.inner.remove(&completion.id) else { return };
         let Some(key) = known else {
             way.is_asked = false;
             return self.checked(path, &completion);
         };
-        let is_reset_known = way.is_reset_known;
-        if completion.result.as_ref().is_ok_and(|status| !status.is_check_condition()) {
-            way.is_reset_known = false;
-        }
         let (began, is_over) = (way.began, way.session.as_ref().is_none_or(crate::Engine::is_over));
         let Some(entry) = self.core.entries.get_mut(key) else { return };
         let held = &mut entry.payload;
@@ -191,7 +211,7 @@ impl Engine {
         };
         let outcome = match &completion.result {
             Ok(status) if status.is_good() => Outcome::Good,
-            Ok(_) if is_reset_known && tells_reset(&completion) => Outcome::NotYet,
+            Ok(_) if is_own_reset => Outcome::NotYet,
             Ok(status) => refusal(status).unwrap_or(Outcome::Other),
             // The session was closed by the caller.
             Err(_) if self.is_closing => Outcome::Other,
@@ -278,7 +298,7 @@ impl Engine {
     fn unit_reset(&mut self, is_done: bool) {
         let Some((via, _)) = self.reset.take() else { return };
         if is_done {
-            self.ways.iter_mut().for_each(|way| way.is_reset_known = way.session.is_some());
+            self.ways.iter_mut().for_each(|way| way.own_reset = OwnReset(Some(self.now)));
             for (at, way) in self.ways.iter_mut().enumerate().filter(|(at, _)| *at != via) {
                 let Some(session) = &mut way.session else { continue };
                 tracing::debug!(path = at, commands = way.inner.len(), "asking what a reset has ended");
@@ -293,5 +313,36 @@ impl Engine {
         if self.reset.is_some_and(|(via, _)| via == path) {
             self.unit_reset(false);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(code: u8, sense: &[u8]) -> Completion {
+        let status = Status { code, sense: sense.to_vec(), ..Status::default() };
+        Completion {
+            id: CommandId { place: 0, serial: 1 },
+            result: Ok(status),
+            buffer: Vec::new(),
+            received: 0,
+            times: Times::default(),
+            attempts: 1,
+            session: 0,
+        }
+    }
+
+    /// Commands do not go over a path in standby; what it tells of our reset, it tells to a question for states.
+    #[test]
+    fn a_reset_of_ours_is_told_once_and_the_next_one_is_news() {
+        let s = Duration::from_secs;
+        let (good, reset) = (ended(0, &[]), ended(2, &[0x72, 6, 0x29, 3, 0, 0, 0, 0]));
+        let mut own = OwnReset(Some(s(10)));
+        assert!(!own.is_told(Some(s(9)), &good), "it was sent before");
+        assert!(own.is_told(Some(s(9)), &reset));
+        assert!(!own.is_told(Some(s(11)), &reset), "another one");
+        let mut own = OwnReset(Some(s(10)));
+        assert!(!own.is_told(Some(s(10)), &good) && !own.is_told(Some(s(11)), &reset), "it told nothing");
     }
 }

@@ -22,7 +22,7 @@ use crate::{
     Command, CommandError, CommandId, Completion, ConnectionInfo, Data, EngineEvent, Error, LoginRecord, Lun,
     RequestId, Waker,
 };
-use commands::Held;
+use commands::{Held, OwnReset};
 use paths::Job;
 
 const EVENTS_MAX: usize = 64;
@@ -38,8 +38,7 @@ struct Way {
     /// What the session's commands are here; none for questions of this engine's own.
     inner: HashMap<CommandId, Option<usize>>,
     is_asked: bool,
-    /// The unit was reset from here: it will tell so, which is no news.
-    is_reset_known: bool,
+    own_reset: OwnReset,
     /// Why it is lost.
     reason: Option<String>,
     lost_at: Option<Duration>,

@@ -10,6 +10,7 @@ use lunette_scsi::client::port_groups::PortGroup;
 use super::super::core::Access;
 use super::super::open::{Failed, Opened, open};
 use super::super::{PathNews, PathOptions};
+use super::commands::OwnReset;
 use super::{Engine, Way};
 use crate::connect::{Learnt, end_session_at};
 use crate::{EngineEvent, Error};
@@ -31,7 +32,7 @@ impl Way {
             began: Duration::ZERO,
             inner: HashMap::new(),
             is_asked: false,
-            is_reset_known: false,
+            own_reset: OwnReset::default(),
             reason: None,
             lost_at: None,
             wait: Duration::ZERO,
@@ -142,7 +143,7 @@ impl Engine {
         let asked_at = way.began + asked_at;
         way.wait = Duration::from_secs(engine.parameters().default_time2wait_s.into());
         way.session = Some(engine);
-        (way.reason, way.is_asked, way.is_reset_known) = (None, false, false);
+        (way.reason, way.is_asked, way.own_reset) = (None, false, OwnReset::default());
         (way.relative_target_port, way.group) = (opened.relative_target_port, opened.group);
         let after = way.lost_at.take().map(|lost_at| self.now.saturating_sub(lost_at));
         self.tell(path, PathNews::Up { after });
