@@ -96,7 +96,15 @@ impl Ghosts {
 
     /// Whether what a command changes may be changed by an older one afterwards.
     pub(crate) fn haunt(&self, extent: Extent, serial: u64) -> bool {
-        self.0.iter().any(|ghost| ghost.serial != serial && ghost.extent.meets(extent))
+        self.haunting(extent, serial).next().is_some()
+    }
+
+    fn haunting(&self, extent: Extent, serial: u64) -> impl Iterator<Item = &Ghost> {
+        self.0.iter().filter(move |ghost| ghost.serial != serial && ghost.extent.meets(extent))
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Whether a nexus of this path has any.
@@ -107,9 +115,10 @@ impl Ghosts {
             .find(|nexus| nexus.path == path && nexus.portal_group_tag.is_some())
     }
 
-    /// When the oldest one can be ended by a reset.
-    pub(crate) fn outlived_at(&self, life: Duration) -> Option<Duration> {
-        self.0.iter().filter_map(|ghost| ghost.since.checked_add(life)).min()
+    /// When a reset can end all that haunt this command; none where there are none, or one's time is never over.
+    pub(crate) fn outlived_at(&self, extent: Extent, serial: u64, life: Duration) -> Option<Duration> {
+        let ends = self.haunting(extent, serial).map(|ghost| ghost.since.checked_add(life));
+        ends.reduce(|latest, end| Some(latest?.max(end?))).flatten()
     }
 
     #[cfg(test)]
@@ -163,7 +172,9 @@ mod tests {
         ghosts.note(Duration::from_secs(1), nexus(None), 7, extent);
         ghosts.laid(nexus(None));
         assert!(ghosts.haunt(extent, 8), "who knows whether it was the same");
-        assert_eq!(ghosts.outlived_at(life), Some(Duration::from_secs(121)));
+        assert_eq!(ghosts.outlived_at(extent, 8, life), Some(Duration::from_secs(121)));
+        assert_eq!(ghosts.outlived_at(extent, 7, life), None);
+        assert_eq!(ghosts.outlived_at(extent, 8, Duration::MAX), None, "never");
         ghosts.reset(Duration::from_secs(121), life);
         assert_eq!(ghosts.len(), 0);
     }

@@ -115,19 +115,22 @@ impl<T> Core<T> {
     /// Where no login has ended the session of a dead path, a reset of the unit ends what the target has of it; what was on its
     /// way has gone by then.
     fn tick_reset(&mut self, now: Duration) {
-        if now < self.reset_at || self.resetting.is_some() || !self.is_any_haunted() {
-            return;
-        }
-        let is_time = self.ghosts.outlived_at(self.timing.ghost).is_some_and(|at| now >= at);
-        let via = self.paths.iter().position(|path| path.rank().is_some());
-        if let Some(via) = via.filter(|_| is_time) {
+        let is_time = self.reset_due().is_some_and(|at| now >= at);
+        if let Some(via) = self.paths.iter().position(|path| path.rank().is_some()).filter(|_| is_time) {
             self.resetting = Some(now);
             self.actions.push_back(Action::Reset { via });
         }
     }
 
-    fn is_any_haunted(&self) -> bool {
-        self.waiting.iter().any(|key| self.entries.get(*key).is_some_and(|entry| entry.is_haunted))
+    /// When a reset lets go a command that waits. What haunts nobody is no reason for one, however old it is.
+    fn reset_due(&self) -> Option<Duration> {
+        if self.resetting.is_some() || self.ghosts.is_empty() {
+            return None;
+        }
+        let waiting = self.waiting.iter().filter_map(|key| self.entries.get(*key));
+        let ends = waiting
+            .filter_map(|entry| self.ghosts.outlived_at(entry.facts.extent, entry.serial, self.timing.ghost));
+        ends.min().map(|at| at.max(self.reset_at))
     }
 
     /// The reset is over.
@@ -169,9 +172,8 @@ impl<T> Core<T> {
             Health::Opening => None,
         });
         let of_commands = self.waiting.iter().filter_map(|key| self.deadline_of(*key));
-        let is_idle = self.resetting.is_none() && self.is_any_haunted();
-        let outlived = self.ghosts.outlived_at(self.timing.ghost).filter(|_| is_idle);
-        let reset = outlived.map(|at| at.max(self.reset_at));
+        // Without a path that carries data there is none to reset over, until one has news.
+        let reset = self.reset_due().filter(|_| self.paths.iter().any(|path| path.rank().is_some()));
         let hopeless = self.alone_since.and_then(|since| since.checked_add(self.timing.recovery));
         of_paths.chain(of_commands).chain(reset).chain(hopeless).min()
     }

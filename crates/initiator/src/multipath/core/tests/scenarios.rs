@@ -69,6 +69,52 @@ fn a_reset_that_nobody_needs_is_not_done() {
     assert_eq!((world.resetting, world.core.ghosts.len()), (None, 1));
 }
 
+/// A reset ends the commands of others, too: it is done when it lets a command go, and not for what is older.
+#[test]
+fn a_reset_waits_for_the_ghosts_that_somebody_waits_for() {
+    let mut world = haunted(&[1, 2, 2]);
+    while world.core.entries.iter().any(|(_, entry)| entry.payload == 0) {
+        world.serve(1, 0);
+        world.serve(2, 0);
+    }
+    // Another path is lost half a minute later with a write that is newer, of another block.
+    world.now += Duration::from_secs(30);
+    let other = 1 + usize::from(world.core.paths[1].sent > world.core.paths[2].sent);
+    world.groups[other] = 3;
+    world.core.paths[other].portal_group_tag = Some(3);
+    world.write(1);
+    assert_eq!(world.far[other].last().map(|far| far.flying.len()), Some(1));
+    world.cut(other, 0);
+    let left = 3 - other;
+    world.serve(left, 0);
+    world.write(1);
+    assert_eq!((world.core.ghosts.len(), world.core.entries.len()), (2, 1));
+    world.now = Duration::from_secs(60);
+    world.pass(29);
+    assert_eq!(world.resetting, None, "nobody waits for the one whose time is over");
+    world.pass(1);
+    assert_eq!(world.resetting, Some(left));
+    world.finish();
+    world.serve(left, 0);
+    assert_eq!((world.core.ghosts.len(), world.core.entries.len()), (0, 0));
+}
+
+/// Nothing can be done then, and the driver has nothing to be woken for.
+#[test]
+fn a_reset_that_no_path_carries_wakes_nobody() {
+    let mut world = haunted(&[1, 2]);
+    world.serve(1, 0);
+    world.write(0);
+    world.now = Duration::from_secs(90);
+    world.core.has_access(world.now, world.now, 1, (Access::Standby, false));
+    world.pass(0);
+    assert_eq!(world.resetting, None);
+    assert!(world.core.next_deadline().is_some_and(|at| at > world.now), "{:?}", world.core.next_deadline());
+    world.core.has_access(world.now, world.now, 1, (Access::Optimized, false));
+    world.pass(0);
+    assert_eq!(world.resetting, Some(1));
+}
+
 fn flush() -> Facts {
     Facts { kind: Kind::Flushes, replay: Replay::Always, extent: Extent::Nothing }
 }
