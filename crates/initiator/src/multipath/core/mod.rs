@@ -82,8 +82,10 @@ pub(crate) enum Outcome {
     NotSent,
     /// The path died, and nobody knows.
     Unknown,
-    /// It was ended at the target: it may have been carried out, and does nothing any more.
+    /// It was not answered, and was ended at the target: it may have been carried out, and does nothing any more.
     Stopped,
+    /// The target tells that a reset or another initiator has ended it (TASK ABORTED): the same, and the path is as good as any.
+    Aborted,
 }
 
 /// What becomes of a command that ended on its path.
@@ -272,7 +274,7 @@ impl<T> Core<T> {
                 entry.bounces += 1;
             }
             Outcome::NotSent => entry.losses += 1,
-            Outcome::Unknown | Outcome::Stopped => {
+            Outcome::Unknown | Outcome::Stopped | Outcome::Aborted => {
                 (entry.losses, entry.has_run) = (entry.losses + 1, true);
                 if outcome == Outcome::Stopped {
                     entry.stops += 1;
@@ -286,7 +288,9 @@ impl<T> Core<T> {
             }
         }
         let may_go_on = match outcome {
-            Outcome::Unknown | Outcome::Stopped => replay::kind_may_go_on(facts.replay, facts.kind, true),
+            Outcome::Unknown | Outcome::Stopped | Outcome::Aborted => {
+                replay::kind_may_go_on(facts.replay, facts.kind, true)
+            }
             // It has never begun; but a flush speaks of what was before, which only another path is a witness of.
             Outcome::NotSent if facts.kind == Kind::Flushes => {
                 self.paths.iter().enumerate().any(|(at, other)| at != path && other.is_up())

@@ -66,8 +66,11 @@ fn honest(result: Result<Status, CommandError>, has_run: bool) -> Result<Status,
     }
 }
 
-/// What a status says of its path, and not of the command.
+/// What a status says of its path or of others, and not of the command.
 fn refusal(status: &Status) -> Option<Outcome> {
+    if status.code == lunette_scsi::Status::TaskAborted.code() {
+        return Some(Outcome::Aborted);
+    }
     let sense = Sense::decode(&status.sense).filter(|_| status.is_check_condition())?;
     match (sense.key()?, sense.code) {
         (SenseKey::NotReady, AdditionalSense::ACCESS_STATE_TRANSITION) => {
@@ -331,6 +334,13 @@ mod tests {
             attempts: 1,
             session: 0,
         }
+    }
+
+    #[test]
+    fn a_task_that_was_aborted_by_others_did_not_fail() {
+        let said = |code| refusal(&Status { code, ..Status::default() });
+        assert_eq!(said(0x40), Some(Outcome::Aborted));
+        assert!([0x00, 0x02, 0x08, 0x18, 0x28].into_iter().all(|code| said(code).is_none()));
     }
 
     /// Commands do not go over a path in standby; what it tells of our reset, it tells to a question for states.

@@ -315,6 +315,31 @@ fn a_path_that_does_not_answer_a_command_is_left_for_others() {
     }
 }
 
+/// TASK ABORTED after a reset of ours or of another initiator: with TAS it is what an end without a word is without.
+#[test]
+fn a_command_that_others_have_aborted_goes_on_where_it_may() {
+    let block = Extent::Blocks { start: 0, end: 1 };
+    let write = |replay| Facts { kind: Kind::Writes, replay, extent: block };
+    let read = Facts { kind: Kind::Reads, replay: Replay::WhereSafe, extent: Extent::Nothing };
+    for (facts, verdict) in [
+        (read, Verdict::Kept),
+        (write(Replay::Always), Verdict::Kept),
+        (write(Replay::WhereSafe), Verdict::Over),
+        (flush(), Verdict::Over),
+    ] {
+        let mut world = World::new(&[1]);
+        world.finish();
+        let key = world.core.submit(world.now, facts, 0);
+        world.core.actions.clear();
+        assert_eq!(world.core.ended(world.now, key, Outcome::Aborted), verdict, "{facts:?}");
+        assert_eq!(world.core.ghosts.len(), 0, "it does nothing any more");
+        assert!(world.core.paths[0].eligible_at <= world.now, "the path has answered");
+        world.core.tick(world.now);
+        let is_again = world.core.actions.contains(&Action::Send { key, path: 0 });
+        assert_eq!(is_again, verdict == Verdict::Kept, "{facts:?}");
+    }
+}
+
 /// Each path asks by itself, and an answer may be long on its way.
 #[test]
 fn an_answer_to_an_older_question_is_not_believed_but_asked_for_again() {
