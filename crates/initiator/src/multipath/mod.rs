@@ -75,7 +75,7 @@ pub struct PathTiming {
     /// How often each path is asked for the states of the port groups, besides when the unit tells that they have changed. Default
     /// 5 s, as multipath-tools has it.
     pub check: Duration,
-    /// How long commands wait while no path is there. Default 120 s.
+    /// How long commands wait while no path is there any more. Zero: the loss of the last one is the end. Default 120 s.
     pub recovery: Duration,
     /// How long something may be on its way to the target after a connection was broken off on this side. Default 120 s, which
     /// TCP itself reckons with (RFC 9293, 3.4.2: the maximum segment lifetime).

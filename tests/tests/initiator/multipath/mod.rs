@@ -369,6 +369,18 @@ fn wrong_paths_are_refused_and_one_that_is_there_is_enough() {
 }
 
 #[test]
+fn without_time_for_recovery_the_loss_of_all_paths_is_the_end() {
+    let world = World::new(&["mem:16M"], &[1, 2]);
+    let mut options = world.options(Policy::LeastQueue);
+    options.timing.recovery = Duration::ZERO;
+    let mut paths = world.connect(options);
+    assert!(paths.execute(safe(0, block(1))).is_good());
+    world.relays.iter().for_each(Relay::close);
+    paths.wait_until("the end", |paths| paths.engine.is_over());
+    assert!(matches!(paths.execute(read(0, 0, 1, 512)).result, Err(CommandError::NotSent(_))));
+}
+
+#[test]
 fn the_paths_of_a_target_are_found() {
     let world = World::new(&["mem:16M"], &[1, 2]);
     let mut first = PathOptions::new(options(world.target.name(), world.target.portals()[0]), lun(0));

@@ -149,14 +149,14 @@ pub(crate) struct Core<T> {
     is_dirty: bool,
     /// The unit was reset after that.
     is_reset: bool,
-    /// Since when there has been no path.
+    /// Since when there has been no path, after there was one. Until then the logins have their own time.
     alone_since: Option<Duration>,
     has_given_up: bool,
     pub(crate) actions: VecDeque<Action>,
 }
 
 impl<T> Core<T> {
-    pub(crate) fn new(now: Duration, paths: usize, policy: Policy, timing: PathTiming) -> Self {
+    pub(crate) fn new(paths: usize, policy: Policy, timing: PathTiming) -> Self {
         Self {
             timing,
             paths: (0..paths).map(|_| Path::new()).collect(),
@@ -170,7 +170,7 @@ impl<T> Core<T> {
             session: 0,
             is_dirty: false,
             is_reset: false,
-            alone_since: Some(now),
+            alone_since: None,
             has_given_up: false,
             actions: VecDeque::new(),
         }

@@ -53,7 +53,11 @@ struct World {
 
 impl World {
     fn new(groups: &[u16]) -> Self {
-        let core = Core::new(Duration::ZERO, groups.len(), Policy::RoundRobin, TIMING);
+        Self::with(groups, TIMING)
+    }
+
+    fn with(groups: &[u16], timing: PathTiming) -> Self {
+        let core = Core::new(groups.len(), Policy::RoundRobin, timing);
         let far = groups.iter().map(|_| Vec::new()).collect();
         let is_cut = groups.iter().map(|_| false).collect();
         let mut world = Self {

@@ -20,6 +20,11 @@ impl<T> Core<T> {
         if self.has_given_up {
             return;
         }
+        if self.is_hopeless(now) {
+            self.has_given_up = true;
+            self.actions.push_back(Action::GiveUp);
+            return;
+        }
         for path in 0..self.paths.len() {
             self.tick_path(now, path);
         }
@@ -36,10 +41,6 @@ impl<T> Core<T> {
                 None => continue,
             };
             self.actions.push_back(Action::Fail { key, failure });
-        }
-        if self.is_hopeless(now) {
-            self.has_given_up = true;
-            self.actions.push_back(Action::GiveUp);
         }
     }
 

@@ -85,7 +85,7 @@ impl Engine {
         let data = epoll::EventData::new_u64(0);
         epoll::add(&epoll, &waker, data, epoll::EventFlags::IN).map_err(system("an epoll registration"))?;
         let mut engine = Self {
-            core: Core::new(Duration::ZERO, options.paths.len(), options.policy, options.timing),
+            core: Core::new(options.paths.len(), options.policy, options.timing),
             ways: options.paths.into_iter().map(Way::new).collect(),
             start: Instant::now(),
             now: Duration::ZERO,

@@ -197,6 +197,26 @@ fn without_a_path_commands_wait_and_then_fail() {
     assert_eq!(world.ended, 1);
 }
 
+/// The first logins take as long as they do; once all paths are lost, none is tried again.
+#[test]
+fn without_time_for_recovery_paths_can_be_had_and_a_loss_is_the_end() {
+    let timing = PathTiming { recovery: Duration::ZERO, ..TIMING };
+    let mut world = World::with(&[1, 2], timing);
+    assert_eq!((world.opening.as_slice(), world.is_over), (&[0, 1][..], false));
+    world.pass(20);
+    world.finish();
+    world.write(0);
+    world.cut(0, 0);
+    world.serve(1, 0);
+    world.pass(0);
+    assert_eq!((world.ended, world.is_over), (1, false), "there is another one");
+    world.opening.clear();
+    world.write(1);
+    world.cut(1, 0);
+    world.pass(0);
+    assert_eq!((world.ended, world.is_over, world.opening.len()), (2, true, 0));
+}
+
 #[test]
 fn a_path_that_refuses_is_left_for_another_and_looked_at() {
     let mut world = World::new(&[1, 2]);
