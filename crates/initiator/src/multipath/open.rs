@@ -10,7 +10,7 @@ use lunette_scsi::client::{Command as Asked, Next, Probe, Reply, Ticket, UnitFac
 use super::PathOptions;
 use crate::connect::Learnt;
 use crate::engine::replay::{self, Attention};
-use crate::{Command, CommandId, Completion, Engine, EngineEvent, Error, Remedy};
+use crate::{Command, CommandId, Completion, Engine, EngineEvent, Error, Remedy, Status};
 
 /// How long a unit is left alone that is busy.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -25,7 +25,7 @@ pub(super) struct Opened {
     pub(super) relative_target_port: Option<u16>,
     pub(super) group: Option<u16>,
     pub(super) groups: Vec<PortGroup>,
-    /// No question was sent before, by the session's clock.
+    /// When the question for them was sent, by the session's clock; that of the login's end where it was not.
     pub(super) asked_at: Duration,
 }
 
@@ -51,7 +51,7 @@ pub(super) fn open(options: &PathOptions, learnt: Learnt) -> Result<Opened, Fail
     let engine = Engine::connect_knowing(options.session.clone(), learnt)?;
     let asked_at = engine.elapsed();
     let until = Instant::now() + options.session.timing.login;
-    let mut opening = Opening { engine, options, until, reset_told_at: None };
+    let mut opening = Opening { engine, options, until, reset_told_at: None, asked_at };
     let asked = opening.ask();
     if asked.is_err() {
         opening.hear_the_rest();
@@ -74,7 +74,7 @@ pub(super) fn open(options: &PathOptions, learnt: Learnt) -> Result<Opened, Fail
         relative_target_port,
         group,
         groups: facts.port_groups,
-        asked_at,
+        asked_at: opening.asked_at,
     })
 }
 
@@ -83,6 +83,7 @@ struct Opening<'a> {
     options: &'a PathOptions,
     until: Instant,
     reset_told_at: Option<Instant>,
+    asked_at: Duration,
 }
 
 impl Opening<'_> {
@@ -103,9 +104,8 @@ impl Opening<'_> {
                         let (_, ticket) = asked.swap_remove(at);
                         match &ended.result {
                             Ok(status) => {
-                                let code = lunette_scsi::Status::from_code(status.code);
-                                let reply = Reply { status: code, sense: &status.sense, data: ended.data() };
-                                probe.answered(ticket, reply);
+                                let asked_at = take(&mut probe, ticket, &ended, status);
+                                self.asked_at = asked_at.unwrap_or(self.asked_at);
                             }
                             Err(_) if self.engine.is_up() && probe.failed(ticket) => {}
                             Err(error) => return Err(self.wrong(error.to_string())),
@@ -157,6 +157,15 @@ impl Opening<'_> {
     }
 }
 
+/// Takes what a unit has answered. Where that told the port groups: when they were asked for.
+fn take(probe: &mut Probe, ticket: Ticket, ended: &Completion, status: &Status) -> Option<Duration> {
+    let knew = !probe.facts().port_groups.is_empty();
+    let code = lunette_scsi::Status::from_code(status.code);
+    probe.answered(ticket, Reply { status: code, sense: &status.sense, data: ended.data() });
+    let knows = !probe.facts().port_groups.is_empty();
+    (knows && !knew).then(|| ended.times.sent.unwrap_or(ended.times.queued))
+}
+
 /// Whether a command's answer is a unit attention about a reset.
 pub(super) fn tells_reset(completion: &Completion) -> bool {
     let told = completion.result.as_ref().ok().filter(|status| status.is_check_condition());
@@ -166,4 +175,62 @@ pub(super) fn tells_reset(completion: &Completion) -> bool {
 /// A question of this module's own.
 pub(super) fn question(command: &Asked, options: &PathOptions) -> Command {
     Command::of(options.lun, command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Times;
+
+    const INQUIRY: u8 = 0x12;
+    const MODE_SENSE_6: u8 = 0x1a;
+    const READ_CAPACITY_16: u8 = 0x9e;
+    const REPORT_TARGET_PORT_GROUPS: u8 = 0xa3;
+
+    /// What a disk without VPD pages answers.
+    fn answer(cdb: &[u8]) -> Vec<u8> {
+        match cdb[0] {
+            INQUIRY if cdb[1] & 1 == 1 => vec![0; 4],
+            INQUIRY => [&[0, 0, 6, 2, 31][..], &[0; 31]].concat(),
+            READ_CAPACITY_16 => [&[0, 0, 0, 0, 0, 0, 0, 63, 0, 0, 2, 0][..], &[0; 20]].concat(),
+            MODE_SENSE_6 => vec![3, 0, 0, 0],
+            // One group in standby with one port.
+            REPORT_TARGET_PORT_GROUPS => vec![0, 0, 0, 12, 2, 0x0f, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Others are asked before and behind it, for as long as a unit takes to answer them.
+    #[test]
+    fn what_is_said_of_port_groups_counts_from_when_they_were_asked_for() {
+        let mut probe = Probe::new().with_port_groups();
+        let (mut at, mut under_way, mut told) = (0, Vec::new(), Vec::new());
+        loop {
+            match probe.proceed() {
+                Next::Send(ticket, command) => {
+                    at += 1;
+                    under_way.push((ticket, command.cdb().to_vec(), Duration::from_secs(at)));
+                }
+                Next::Wait => {
+                    let (ticket, cdb, sent) = under_way.remove(0);
+                    let (status, buffer) = (Status::default(), answer(&cdb));
+                    let ended = Completion {
+                        id: CommandId { place: 0, serial: at },
+                        result: Ok(status.clone()),
+                        received: buffer.len() as u32,
+                        buffer,
+                        times: Times { sent: Some(sent), ..Times::default() },
+                        attempts: 1,
+                        session: 0,
+                    };
+                    let asked_at = take(&mut probe, ticket, &ended, &status);
+                    told.extend(asked_at.map(|asked_at| (cdb[0], asked_at == sent)));
+                }
+                Next::Pause => panic!("it is not busy"),
+                Next::Done => break,
+            }
+        }
+        assert_eq!(told, [(REPORT_TARGET_PORT_GROUPS, true)]);
+        assert_eq!(probe.into_facts().map(|facts| facts.port_groups.len()), Ok(1));
+    }
 }

@@ -365,7 +365,8 @@ impl<T> Core<T> {
         opened.portal_group_tag = portal_group_tag;
         opened.outstanding = 0;
         opened.eligible_at = if opened.was_lost { now.saturating_add(failback) } else { now };
-        opened.check_at = now.saturating_add(self.timing.check);
+        // What its state has said may want a look before that.
+        opened.check_at = opened.check_at.min(now.saturating_add(self.timing.check));
         self.pump(now);
     }
 
@@ -434,7 +435,7 @@ impl<T> Core<T> {
         // No longer than commands wait for it.
         let next_try = now.saturating_add(wait.min(self.timing.recovery / 2));
         (of.health, of.since, of.was_lost, of.outstanding) = (Health::Closed { next_try }, now, true, 0);
-        of.fence_at = next_try;
+        (of.fence_at, of.check_at) = (next_try, Duration::MAX);
         self.judge_resets();
         if self.paths.iter().all(|path| !path.is_up()) {
             self.alone_since.get_or_insert(now);

@@ -94,7 +94,7 @@ pub(crate) struct Path {
     pub(crate) access_asked_at: Duration,
     /// It is used from then on, if another is there until then.
     pub(crate) eligible_at: Duration,
-    /// When its state is asked for.
+    /// When its state is asked for, once it is there.
     pub(crate) check_at: Duration,
     /// Since when it is as it is.
     pub(crate) since: Duration,
@@ -123,7 +123,7 @@ impl Path {
             is_preferred: false,
             access_asked_at: Duration::ZERO,
             eligible_at: Duration::ZERO,
-            check_at: Duration::ZERO,
+            check_at: Duration::MAX,
             since: Duration::ZERO,
             was_lost: false,
             opened_at: Duration::ZERO,

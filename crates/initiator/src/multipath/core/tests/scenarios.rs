@@ -384,6 +384,25 @@ fn an_answer_to_an_older_question_is_not_believed_but_asked_for_again() {
     assert_eq!(states(&world), [Access::Optimized; 2]);
 }
 
+/// What a login has found about states is not the last word where that is in doubt.
+#[test]
+fn a_path_that_comes_back_is_asked_again_as_soon_as_its_state_demands() {
+    let s = Duration::from_secs;
+    let looked_at = |state, asked_at| {
+        let mut world = World::new(&[1, 2]);
+        world.finish();
+        world.cut(0, 0);
+        world.core.has_access(s(20), s(20), 0, (Access::Standby, false));
+        // As the driver tells of a login.
+        world.core.has_access(s(30), asked_at, 0, (state, false));
+        world.core.opened(s(30), 0, Some(1), false);
+        world.core.paths[0].check_at
+    };
+    assert_eq!(looked_at(Access::Optimized, s(19)), s(30), "something newer says otherwise");
+    assert_eq!(looked_at(Access::Transitioning, s(21)), s(31));
+    assert_eq!(looked_at(Access::Optimized, s(21)), s(35));
+}
+
 /// A command that is refused speaks of its path as a question does.
 #[test]
 fn a_refusal_counts_from_when_the_command_was_sent() {
