@@ -18,7 +18,7 @@ use crate::{EngineEvent, Error};
 /// What a thread has come to.
 #[derive(Debug)]
 pub(super) enum Job {
-    Open(usize, Box<Result<Opened, Failed>>),
+    Open(usize, Result<Box<Opened>, Failed>),
     /// The portal group in which the session of a path was ended.
     Fence(usize, Result<Option<u16>, Error>),
 }
@@ -46,7 +46,7 @@ impl Engine {
     /// Logs in on another thread.
     pub(super) fn open(&self, path: usize) {
         let (options, learnt) = (Arc::clone(&self.ways[path].options), self.ways[path].learnt.clone());
-        self.run(path, move || Job::Open(path, Box::new(open(&options, learnt))));
+        self.run(path, Job::Open, move || open(&options, learnt).map(Box::new));
     }
 
     /// Ends the old session of a path from another portal of its group.
@@ -54,23 +54,28 @@ impl Engine {
         let (options, isid) = (Arc::clone(&self.ways[path].options), self.ways[path].options.session.isid);
         let (portals, learnt) =
             (self.ways[via].options.session.portals.clone(), self.ways[via].learnt.clone());
-        self.run(path, move || {
+        self.run(path, Job::Fence, move || {
             let there = crate::Options { portals, ..options.session.clone() };
-            let ended = isid.ok_or(Error::Ended).and_then(|isid| end_session_at(&there, &learnt, isid));
-            Job::Fence(path, ended)
+            isid.ok_or(Error::Ended).and_then(|isid| end_session_at(&there, &learnt, isid))
         });
     }
 
-    fn run(&self, path: usize, work: impl FnOnce() -> Job + Send + 'static) {
+    /// Has a thread do this, and tells what it has come to as such a job, or that there was no thread.
+    fn run<T: 'static, E: From<Error> + 'static>(
+        &self,
+        path: usize,
+        job: fn(usize, Result<T, E>) -> Job,
+        work: impl FnOnce() -> Result<T, E> + Send + 'static,
+    ) {
         let (sender, waker) = (self.jobs.0.clone(), self.waker());
         let run = move || {
             // Where the engine has gone meanwhile, the session is closed.
-            let _ = sender.send(work());
+            let _ = sender.send(job(path, work()));
             waker.wake();
         };
         if let Err(source) = std::thread::Builder::new().name("iscsi-path".into()).spawn(run) {
             let error = Error::System { what: "a thread", source };
-            let _ = self.jobs.0.send(Job::Open(path, Box::new(Err(error.into()))));
+            let _ = self.jobs.0.send(job(path, Err(error.into())));
             self.waker.wake();
         }
     }
@@ -89,10 +94,10 @@ impl Engine {
                 }
                 Job::Open(path, result) => {
                     // A unit that says nothing of use may do so a little later; one that is another hardly.
-                    let may_change = matches!(&*result, Err(Failed { error: Error::Path { .. }, .. }));
+                    let may_change = matches!(&result, Err(Failed { error: Error::Path { .. }, .. }));
                     let reset_told_at = self.reset_told_at(&result);
-                    let opened = (*result).map_err(|failed| failed.error);
-                    if let Err(error) = opened.and_then(|opened| self.join(path, opened)) {
+                    let opened = result.map_err(|failed| failed.error);
+                    if let Err(error) = opened.and_then(|opened| self.join(path, *opened)) {
                         let is_final = !may_change && !error.is_temporary();
                         self.not_opened(path, &error, is_final, reset_told_at);
                         if let Some(first) = failed.get_mut(path) {
@@ -105,7 +110,7 @@ impl Engine {
     }
 
     /// When a login was told last that the unit was reset. What another unit has told does not matter.
-    fn reset_told_at(&self, result: &Result<Opened, Failed>) -> Option<Duration> {
+    fn reset_told_at(&self, result: &Result<Box<Opened>, Failed>) -> Option<Duration> {
         let told_at = match result {
             Ok(opened) => {
                 let is_it = |known: &UnitIdentity| known.is_same_unit(&opened.identity);
