@@ -1,6 +1,6 @@
 //! Targets that answer wrong: what they say is an error, never data.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use lunette_wire::{
     BHS_LENGTH, Bhs, Cid, CmdSn, DataSn, InitiatorPdu, StatSn, TargetPdu, TargetTransferTag, Tsih,
 };
 
-use lunette_tests::engine::{options, read, wait_for_all};
+use lunette_tests::engine::{options, pattern, read, wait_for_all, write};
 
 pub(super) const NAME: &str = "iqn.2026-11.io.lunette:hostile";
 
@@ -305,7 +305,7 @@ fn log_in_twice(listener: &TcpListener, limits: TargetLimits, break_off: fn(&mut
     first.stream.set_nonblocking(true).expect("a socket");
     match first.stream.read(&mut [0; 480]) {
         Ok(0) => {}
-        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {}
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
         other => panic!("{other:?}"),
     }
     second
@@ -336,6 +336,34 @@ fn a_connection_has_ended_before_it_is_reinstated() {
         engine.poll(Some(Duration::from_millis(5)), &mut Vec::new()).expect("the system lets us");
     }
     assert_eq!(target.join().expect("a target"), (Tsih(1), Cid(0)), "its session, and itself");
+}
+
+/// What the system still has of a connection that failed would be sent as long as it takes, behind what goes on elsewhere. At
+/// ErrorRecoveryLevel 2 its tasks go on over another one.
+#[test]
+fn a_connection_that_has_failed_sends_nothing_more() {
+    for error_recovery_level in [0, 2] {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let target = std::thread::spawn(move || {
+            let limits = TargetLimits { error_recovery_level, ..TargetLimits::default() };
+            let mut target = Script::log_in_within(listener.accept().expect("a connection").0, limits);
+            target.command();
+            target.stream.shutdown(Shutdown::Write).expect("it is there");
+            target.stream.read_to_end(&mut Vec::new())
+        });
+        let wishes = Wishes { error_recovery_level, ..Wishes::default() };
+        let timing = Timing { recovery: Duration::from_secs(600), nop_interval: None, ..Timing::default() };
+        let mut engine =
+            Engine::connect(Options { wishes, timing, ..options(NAME, address) }).expect("a session");
+        engine.submit(write(0, 0, 8, pattern(0, 4096)));
+        while !target.is_finished() {
+            engine.poll(Some(Duration::from_millis(5)), &mut Vec::new()).expect("the system lets us");
+        }
+        let end = target.join().expect("a target");
+        let is_reset = end.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionReset);
+        assert!(is_reset, "{error_recovery_level}: {end:?}");
+    }
 }
 
 /// RFC 7143, 6.3.5: the old session's connection is closed before the next login begins, which has a connection of its own (4.2.4).

@@ -202,7 +202,7 @@ impl Engine {
             }
             Event::ConnectionFailed { connection, loss } => {
                 tracing::warn!(%loss, "a connection failed");
-                if let Some(cid) = self.close_link(connection) {
+                if let Some(cid) = self.reset_link(connection) {
                     self.rejoin = Some((self.now, cid));
                 }
             }

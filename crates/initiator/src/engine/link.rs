@@ -58,6 +58,13 @@ impl Link {
         };
         info.measured(round_trip)
     }
+
+    /// Has the system forget what it still has to send, and reset the connection when it is closed.
+    fn silence(&self) {
+        if let Err(error) = socket2::SockRef::from(&self.socket).set_linger(Some(Duration::ZERO)) {
+            tracing::warn!(%error, "a lost connection is closed in the usual way");
+        }
+    }
 }
 
 impl Engine {
@@ -114,14 +121,16 @@ impl Engine {
         }
     }
 
-    /// Has nothing more leave on any connection: what the system still has of it is forgotten, and would otherwise be sent
-    /// whenever the network is there again.
+    /// Closes a connection that has failed, as [`Self::close_link`], and has nothing more leave on it: what the system still has
+    /// of it would otherwise be sent whenever the network is there again.
+    pub(super) fn reset_link(&mut self, id: ConnectionId) -> Option<Cid> {
+        self.links.iter().filter(|link| link.id == id).for_each(Link::silence);
+        self.close_link(id)
+    }
+
+    /// The same of all connections, which stay until they are closed.
     pub(super) fn silence_all_links(&self) {
-        for link in &self.links {
-            if let Err(error) = socket2::SockRef::from(&link.socket).set_linger(Some(Duration::ZERO)) {
-                tracing::warn!(%error, "a lost connection is closed in the usual way");
-            }
-        }
+        self.links.iter().for_each(Link::silence);
     }
 
     /// Sends on all connections what can be sent. A full socket is tried again in each turn (see [`Engine::refill_at`]).
