@@ -20,16 +20,14 @@ impl<T> Core<T> {
         if self.has_given_up {
             return;
         }
-        if self.is_hopeless(now) {
-            self.has_given_up = true;
-            self.actions.push_back(Action::GiveUp);
-            return;
+        let is_hopeless = self.is_hopeless(now);
+        if !is_hopeless {
+            for path in 0..self.paths.len() {
+                self.tick_path(now, path);
+            }
+            self.pump(now);
+            self.tick_reset(now);
         }
-        for path in 0..self.paths.len() {
-            self.tick_path(now, path);
-        }
-        self.pump(now);
-        self.tick_reset(now);
         let overdue: Vec<_> = (self.waiting.iter().copied())
             .filter(|key| self.deadline_of(*key).is_some_and(|deadline| now >= deadline))
             .collect();
@@ -41,6 +39,10 @@ impl<T> Core<T> {
                 None => continue,
             };
             self.actions.push_back(Action::Fail { key, failure });
+        }
+        if is_hopeless {
+            self.has_given_up = true;
+            self.actions.push_back(Action::GiveUp);
         }
     }
 
