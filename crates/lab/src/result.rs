@@ -279,6 +279,8 @@ pub enum Ending {
     Complete,
     /// It was stopped; the figures are of what was done by then.
     Interrupted,
+    /// It was stopped while the range was written for [`Plan::verify`]; a part of the range may be written, and nothing was measured.
+    InterruptedFilling,
     /// Something that was read is not what was written; the figures are of what was done before.
     Mismatch(String),
     /// The target or the store refused an operation.

@@ -157,6 +157,20 @@ fn it_ends_when_it_is_told_to() {
     assert!(carried.measured.operations >= 400 && carried.measured.seconds > 0.0, "{:?}", carried.measured);
 }
 
+/// In an open loop some operations were to begin before the stop.
+#[test]
+fn what_was_not_written_before_a_stop_is_not_verified() {
+    for arrivals in [Arrivals::Closed, Arrivals::Even(1000.0)] {
+        let work = work("4K", Spread::Uniform, arrivals);
+        let plan = Plan { work, workers: 2, verify: true, ..plan(opened(&memory())) };
+        let monitor = Monitor::default();
+        monitor.stop();
+        let carried = bench(&plan, &monitor).expect("a measurement");
+        let begun = (carried.measured.operations, monitor.operations(), monitor.filled_bytes());
+        assert_eq!((carried.ending, begun), (Ending::InterruptedFilling, (0, 0, 0)), "{arrivals:?}");
+    }
+}
+
 #[test]
 fn in_an_open_loop_waiting_counts() {
     let delayed = || {

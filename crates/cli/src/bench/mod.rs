@@ -210,7 +210,7 @@ fn report(options: &BenchOptions, result: &BenchResult) -> Result<(), Failure> {
     }
     let is_remote = matches!(options.disk, End::Disk(_));
     match &result.ending {
-        Ending::Complete | Ending::Interrupted => Ok(()),
+        Ending::Complete | Ending::Interrupted | Ending::InterruptedFilling => Ok(()),
         Ending::Mismatch(what) => Err(Failure::mismatch(format!("data differ: {what}"))),
         Ending::Refused(what) if is_remote => Err(Failure::scsi(what.clone(), None)),
         Ending::Lost(what) if is_remote => Err(Failure::session(what.clone())),

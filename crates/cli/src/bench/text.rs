@@ -54,6 +54,7 @@ fn ending(ending: &Ending) -> String {
     match ending {
         Ending::Complete => "as planned".to_owned(),
         Ending::Interrupted => "early, on request".to_owned(),
+        Ending::InterruptedFilling => "early, on request, while the range was still being written".to_owned(),
         Ending::Mismatch(what) => format!("data differ: {what}"),
         Ending::Refused(what) | Ending::Lost(what) => what.clone(),
     }

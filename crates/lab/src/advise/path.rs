@@ -96,7 +96,7 @@ fn reading(size_bytes: u32) -> Work {
 
 fn check(ending: &Ending) -> Result<(), LabError> {
     match ending {
-        Ending::Complete | Ending::Interrupted => Ok(()),
+        Ending::Complete | Ending::Interrupted | Ending::InterruptedFilling => Ok(()),
         Ending::Mismatch(what) | Ending::Refused(what) | Ending::Lost(what) => {
             Err(LabError::NotReady(what.clone()))
         }

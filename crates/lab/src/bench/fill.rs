@@ -5,6 +5,7 @@ use std::time::Duration;
 use lunette_workload::{Kind, Operation, Range, content};
 
 use super::monitor::Monitor;
+use super::worker::STOP_PATIENCE;
 use crate::LabError;
 use crate::endpoint::{End, Endpoint};
 
@@ -14,7 +15,18 @@ const PIECE_BYTES: u64 = 256 << 10;
 const DEPTH: u32 = 8;
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Writes generation 1 everywhere and makes it stable.
+/// How the filling ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Filled {
+    /// The range is written and stable.
+    Whole,
+    /// It was stopped; nothing is under way any more.
+    Stopped,
+    /// It was stopped, and some writes had not ended in the time that a stop leaves them.
+    Abandoned,
+}
+
+/// Writes generation 1 everywhere and makes it stable. When it is stopped, the writes under way are waited for.
 ///
 /// # Errors
 /// A write fails. To be stopped is none.
@@ -23,13 +35,24 @@ pub(crate) fn fill<E: Endpoint>(
     range: Range,
     seed: u64,
     monitor: &Monitor,
-) -> Result<(), LabError> {
+) -> Result<Filled, LabError> {
     let (mut at, end) = (range.offset_bytes, range.offset_bytes + range.length_bytes);
     let mut slots = [None; DEPTH as usize];
     let mut free: Vec<u32> = (0..DEPTH).collect();
     let mut ended = Vec::new();
-    while (at < end || free.len() < DEPTH as usize) && !monitor.is_stopped() {
+    let mut stopped = None;
+    while at < end || free.len() < DEPTH as usize {
+        if monitor.is_stopped() {
+            let now = endpoint.now();
+            if free.len() == DEPTH as usize {
+                return Ok(Filled::Stopped);
+            }
+            if now > stopped.get_or_insert(now).saturating_add(STOP_PATIENCE) {
+                return Ok(Filled::Abandoned);
+            }
+        }
         while at < end
+            && stopped.is_none()
             && let Some(slot) = free.pop()
         {
             // A piece is not longer than a number of 32 bits can say.
@@ -52,6 +75,7 @@ pub(crate) fn fill<E: Endpoint>(
                     free.push(ended.slot);
                     monitor.add_filled(u64::from(operation.length_bytes));
                 }
+                End::Again | End::Busy if stopped.is_some() => free.push(ended.slot),
                 End::Again | End::Busy => endpoint.submit(ended.slot, &operation, buffer),
                 End::Failed(fault) => {
                     let reason = fault.reason();
@@ -61,5 +85,81 @@ pub(crate) fn fill<E: Endpoint>(
             }
         }
     }
-    endpoint.flush()
+    if stopped.is_some() {
+        return Ok(Filled::Stopped);
+    }
+    endpoint.flush()?;
+    Ok(Filled::Whole)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::endpoint::{Ended, Moments};
+
+    /// Is stopped with the first look at it, and answers nothing before its time; a flush is not to have anything beside it.
+    struct Stopped<'a> {
+        monitor: &'a Monitor,
+        now: Duration,
+        until: Duration,
+        end: fn() -> End,
+        under_way: Vec<u32>,
+        submitted: usize,
+    }
+
+    impl Endpoint for Stopped<'_> {
+        type Buffer = Vec<u8>;
+
+        fn now(&self) -> Duration {
+            self.now
+        }
+
+        fn buffer(&mut self, length_bytes: u32) -> Result<Vec<u8>, LabError> {
+            Ok(vec![0; length_bytes as usize])
+        }
+
+        fn recycle(&mut self, _: Vec<u8>) {}
+
+        fn submit(&mut self, slot: u32, _: &Operation, _: Vec<u8>) {
+            self.under_way.push(slot);
+            self.submitted += 1;
+        }
+
+        fn poll(&mut self, timeout: Duration, ended: &mut Vec<Ended<Vec<u8>>>) -> Result<(), LabError> {
+            self.monitor.stop();
+            self.now += timeout;
+            if self.now >= self.until {
+                let end = self.end;
+                let end =
+                    |slot| Ended { slot, end: end(), buffer: Some(Vec::new()), moments: Moments::default() };
+                ended.extend(self.under_way.drain(..).map(end));
+            }
+            Ok(())
+        }
+
+        fn flush(&mut self) -> Result<(), LabError> {
+            assert!(self.under_way.is_empty(), "a flush beside writes");
+            Ok(())
+        }
+    }
+
+    /// How a filling ends that is stopped when its first writes are under way, which end after so long; how many writes there were, and
+    /// how many were left.
+    fn stopped(pieces: u64, until: Duration, end: fn() -> End) -> (Filled, usize, usize) {
+        let monitor = Monitor::default();
+        let (now, under_way, submitted) = (Duration::ZERO, Vec::new(), 0);
+        let mut endpoint = Stopped { monitor: &monitor, now, until, end, under_way, submitted };
+        let range = Range { offset_bytes: 0, length_bytes: pieces * PIECE_BYTES };
+        let filled = fill(&mut endpoint, range, 1, &monitor).expect("no fault");
+        (filled, endpoint.submitted, endpoint.under_way.len())
+    }
+
+    #[test]
+    fn a_stop_waits_for_the_writes_under_way_and_begins_no_more() {
+        let second = Duration::from_secs(1);
+        assert_eq!(stopped(100, second, || End::Good), (Filled::Stopped, 8, 0));
+        assert_eq!(stopped(100, second * 60, || End::Good), (Filled::Abandoned, 8, 8));
+        // All of it is under way, and none of it is written.
+        assert_eq!(stopped(3, second, || End::Busy), (Filled::Stopped, 3, 0));
+    }
 }

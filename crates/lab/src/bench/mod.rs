@@ -12,7 +12,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use self::fill::fill;
+use self::fill::{Filled, fill};
 use self::monitor::{Monitor, Phase};
 use self::plan::{Disk, Plan};
 use self::recorder::Recorder;
@@ -42,7 +42,7 @@ pub fn bench(plan: &Plan, monitor: &Monitor) -> Result<Carried, LabError> {
     monitor.begin();
     // What is there before is of others.
     let times = plan.target_times.as_deref().map(TargetTimes::from_now).transpose()?;
-    let gate = Gate { barrier: Barrier::new(plan.workers as usize), has_failed: AtomicBool::new(false) };
+    let gate = Gate { barrier: Barrier::new(plan.workers as usize), is_closed: AtomicBool::new(false) };
     let results = thread::scope(|scope| {
         let spawn = |number| {
             let gate = &gate;
@@ -80,7 +80,7 @@ struct Worked {
     log: Option<(SessionName, Log)>,
 }
 
-/// Nothing if another one failed before it began.
+/// Nothing if one of them failed or was stopped before they began.
 type Part = Result<Option<Worked>, LabError>;
 
 fn conclude(
@@ -109,22 +109,22 @@ fn conclude(
 /// Where workers wait for each other.
 struct Gate {
     barrier: Barrier,
-    has_failed: AtomicBool,
+    is_closed: AtomicBool,
 }
 
 impl Gate {
-    /// Waits for all; false if one of them has failed.
-    fn pass(&self, is_well: bool) -> bool {
-        if !is_well {
-            self.has_failed.store(true, Ordering::Relaxed);
+    /// Waits for all; false if one of them is not ready.
+    fn pass(&self, is_ready: bool) -> bool {
+        if !is_ready {
+            self.is_closed.store(true, Ordering::Relaxed);
         }
         self.barrier.wait();
-        !self.has_failed.load(Ordering::Relaxed)
+        !self.is_closed.load(Ordering::Relaxed)
     }
 
     /// Passes in the place of workers that there are not.
     fn refuse(&self, missing: u32) {
-        self.has_failed.store(true, Ordering::Relaxed);
+        self.is_closed.store(true, Ordering::Relaxed);
         thread::scope(|scope| {
             for _ in 0..missing {
                 scope.spawn(|| self.barrier.wait());
@@ -165,16 +165,25 @@ fn through<E: Endpoint>(
 ) -> Part {
     let prepared = opened.and_then(|mut endpoint| {
         let ledger = plan.ledger(number)?;
+        let mut filled = Filled::Whole;
         if ledger.is_some() {
             monitor.enter(Phase::Filling);
-            fill(&mut endpoint, plan.share(number), plan.seed, monitor)?;
+            filled = fill(&mut endpoint, plan.share(number), plan.seed, monitor)?;
         }
-        Ok((endpoint, ledger))
+        Ok((endpoint, ledger, filled))
     });
-    let all_are_well = gate.pass(prepared.is_ok());
-    let (endpoint, ledger) = prepared?;
-    if !all_are_well {
-        endpoint.close();
+    // Nobody verifies what was never written.
+    let all_are_ready = gate.pass(matches!(prepared, Ok((_, _, Filled::Whole))));
+    let (endpoint, ledger, filled) = prepared?;
+    if filled != Filled::Whole {
+        monitor.fail(Ending::InterruptedFilling);
+    }
+    if !all_are_ready {
+        if filled == Filled::Abandoned {
+            endpoint.abandon();
+        } else {
+            endpoint.close();
+        }
         return Ok(None);
     }
     monitor.enter(Phase::WarmingUp);

@@ -21,7 +21,7 @@ const AGAIN_MAX: u32 = 64;
 /// How long after the end arrivals of an open loop still begin that had their time before.
 const GRACE: Duration = Duration::from_secs(1);
 /// How long operations under way are waited for when the measurement is stopped.
-const STOP_PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const STOP_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a busy unit is left alone when nothing of this worker's is under way.
 const BUSY_PAUSE: Duration = Duration::from_millis(1);
 

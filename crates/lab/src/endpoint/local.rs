@@ -109,11 +109,40 @@ impl Endpoint for Local {
         self.context.submit(&self.volume, FLUSH_TAG, Io::Flush);
         loop {
             self.context.complete(&mut self.done);
-            if let Some(completion) = self.done.pop() {
+            let at = self.done.iter().position(|completion| completion.tag == FLUSH_TAG);
+            if let Some(completion) = at.map(|at| self.done.swap_remove(at)) {
                 let failed = |error: lunette_block::StoreError| LabError::NotReady(error.to_string());
                 return completion.result.map(drop).map_err(failed);
             }
             self.wait(Duration::from_secs(1))?;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lunette_block::fault::{Effect, Faults, Rule, When};
+    use lunette_block::{EngineKind, IdentityOverride, OperationKind, StoreSpec, VolumeSpec};
+
+    #[test]
+    fn a_flush_does_not_take_the_end_of_another_operation_for_its_own() {
+        let spec = VolumeSpec {
+            engine: EngineKind::Threads,
+            identity: IdentityOverride { serial: Some("flushed".into()) },
+            ..VolumeSpec::new("flushed", StoreSpec::Memory { size_bytes: 1 << 20 })
+        };
+        let (volume, faults) = Faults::open(&spec).expect("a volume");
+        faults.add(Rule::new(OperationKind::Flush, When::Every, Effect::Delay(Duration::from_millis(20))));
+        let mut local = Local::open(&volume).expect("an endpoint");
+        let operation = Operation { kind: Kind::Write, offset_bytes: 0, length_bytes: 512 };
+        let buffer = local.buffer(512).expect("a buffer");
+        local.submit(3, &operation, buffer);
+        local.flush().expect("flushed");
+        let mut ended = Vec::new();
+        while ended.is_empty() {
+            local.poll(Duration::from_secs(1), &mut ended).expect("polled");
+        }
+        assert_eq!(ended.iter().map(|ended| ended.slot).collect::<Vec<_>>(), [3]);
     }
 }

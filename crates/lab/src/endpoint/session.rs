@@ -94,7 +94,7 @@ impl Session {
         self.luns.first().copied().unwrap_or_default()
     }
 
-    /// Runs a command beside which no other is under way, again and again until it ends well.
+    /// Runs a command that moves no data, again and again until it ends well.
     fn insist(&mut self, lun: Lun, cdb: &[u8]) -> Result<Times, LabError> {
         for _ in 0..READY_TRIES {
             let completion = self.alone(lun, cdb)?;
@@ -109,13 +109,14 @@ impl Session {
 
     /// Runs it once.
     fn alone(&mut self, lun: Lun, cdb: &[u8]) -> Result<Completion, LabError> {
-        self.engine.submit(Command::new(lun, cdb));
+        let id = self.engine.submit(Command::new(lun, cdb));
         let deadline = self.engine.elapsed() + READY_PATIENCE;
         loop {
             self.engine.poll(Some(READY_PATIENCE), &mut self.done)?;
             self.note_events();
-            if let Some(completion) = self.done.pop() {
-                return Ok(completion);
+            let at = self.done.iter().position(|completion| completion.id == id);
+            if let Some(at) = at {
+                return Ok(self.done.swap_remove(at));
             }
             if self.engine.elapsed() > deadline {
                 return Err(LabError::NotReady(format!("no answer within {} s", READY_PATIENCE.as_secs())));
