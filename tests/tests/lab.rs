@@ -1,6 +1,7 @@
 //! `lunette lab`: a study from its first packet to its page.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::time::Duration;
 
@@ -413,6 +414,21 @@ fn without_a_network_a_proxy_has_the_delay() -> Result<()> {
     }
     let finished = lab(&["run", "dalgic-tcp", "--proxy", "--quick", "--quiet"])?;
     ensure_refused(&finished, "exit status 1", "through a proxy there are no losses")?;
+    Ok(())
+}
+
+#[test]
+fn a_result_that_cannot_be_written_is_told() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    // Which is always full.
+    symlink("/dev/full", directory.path().join("dalgic-sweep.json"))?;
+    let output = directory.path().to_str().context("a name")?;
+    let only =
+        ["--only", "request_kib=1", "--only", "window=1", "--only", "mode=read", "--only", "rtt_ms=10"];
+    let run = ["run", "dalgic-sweep", "--proxy", "--quick", "--quiet", "--output", output];
+    let finished = lab(&[&run[..], &only].concat())?;
+    ensure_refused(&finished, "exit status 1", "dalgic-sweep.json: ")?;
+    ensure!(finished.output.contains("rtt_ms"), "{}", finished.output);
     Ok(())
 }
 

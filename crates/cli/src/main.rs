@@ -9,6 +9,7 @@ mod initiator;
 mod lab;
 mod log;
 mod options;
+mod output;
 mod pages;
 mod ready;
 mod runtime;

@@ -5,7 +5,6 @@ mod progress;
 mod text;
 mod work;
 
-use std::fs;
 use std::sync::Arc;
 use std::thread;
 
@@ -21,6 +20,7 @@ pub(crate) use self::progress::Interrupts;
 use self::work::Wanted;
 use crate::failure::{Failure, say};
 use crate::initiator::{Disk as Unit, End, tell};
+use crate::output;
 use crate::wan::{Witness, is_proxy};
 
 /// The block length that a file is measured with, in bytes.
@@ -65,6 +65,7 @@ fn measure(options: &BenchOptions) -> Result<(), Failure> {
         patience: None,
     };
     plan.check().map_err(|error| failure(&error))?;
+    options.output.as_deref().map_or(Ok(()), output::check)?;
     let host = Host::look();
     let interrupts = Interrupts::watch()?;
     let monitor = Monitor::default();
@@ -88,10 +89,12 @@ fn measure(options: &BenchOptions) -> Result<(), Failure> {
     };
     let mut result = BenchResult::new(&plan, carried, facts, host, link, profile);
     result.link_doubt = link_doubt;
-    if let Disk::Local(volume) = &plan.disk {
-        volume.close().map_err(|error| Failure::new("the file or device", &error))?;
-    }
-    report(options, &result)
+    let closed = match &plan.disk {
+        Disk::Local(volume) => volume.close(),
+        Disk::Unit { .. } | Disk::Units { .. } => Ok(()),
+    };
+    report(options, &result)?;
+    closed.map_err(|error| Failure::new("the file or device", &error))
 }
 
 /// Opens the disk and looks how large it is.
@@ -190,14 +193,10 @@ pub(crate) fn failure(error: &LabError) -> Failure {
     }
 }
 
-/// Tells the result, and what went wrong.
+/// Writes the result down and tells it, one although the other fails, and what went wrong.
 fn report(options: &BenchOptions, result: &BenchResult) -> Result<(), Failure> {
-    if let Some(path) = &options.output {
-        let json =
-            serde_json::to_string(result).map_err(|error| Failure::new("cannot write JSON", &error))?;
-        let failed = |error| Failure::new(format!("cannot write {}", path.display()), &error);
-        fs::write(path, json + "\n").map_err(failed)?;
-    }
+    let path = options.output.as_deref();
+    let written = path.map_or(Ok(()), |path| output::write(path, result, output::Form::Line));
     tell(options.json, result, text::text)?;
     if let Some(path) = &options.target_times
         && result.measured.operations > 0
@@ -209,11 +208,15 @@ fn report(options: &BenchOptions, result: &BenchResult) -> Result<(), Failure> {
         ));
     }
     let is_remote = matches!(options.disk, End::Disk(_));
-    match &result.ending {
+    let ended = match &result.ending {
         Ending::Complete | Ending::Interrupted | Ending::InterruptedFilling => Ok(()),
         Ending::Mismatch(what) => Err(Failure::mismatch(format!("data differ: {what}"))),
         Ending::Refused(what) if is_remote => Err(Failure::scsi(what.clone(), None)),
         Ending::Lost(what) if is_remote => Err(Failure::session(what.clone())),
         Ending::Refused(what) | Ending::Lost(what) => Err(Failure::local(what.clone())),
+    };
+    if let (Err(unwritten), Err(_)) = (&written, &ended) {
+        say(&format!("lunette: {unwritten}"));
     }
+    ended.and(written)
 }

@@ -16,6 +16,7 @@ use serde::Serialize;
 use crate::bench::{Interrupts, parse_seconds};
 use crate::failure::{Failure, say};
 use crate::initiator::{print, tell};
+use crate::output;
 
 const PRIVILEGES_HELP: &str = "run it as root, or let users make namespaces and open /dev/net/tun, as for `lunette wan run`; `--proxy` measures what can be \
      measured without a network";
@@ -218,6 +219,8 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
             is_proxied: options.proxy,
             patience: options.patience,
         };
+        let path = options.output.as_ref().map(|directory| directory.join(format!("{}.json", study.name)));
+        path.as_deref().map_or(Ok(()), output::check)?;
         let result = match run_one(options, &laboratory, study) {
             Ok(result) => result,
             // Of all studies, those that this machine can run.
@@ -233,10 +236,9 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
             }
             Err(error) => return Err(failure(study, &error)),
         };
-        if let Some(directory) = &options.output {
-            write(directory, &result)?;
-        }
+        let written = path.map_or(Ok(()), |path| output::write(&path, &result, output::Form::Lines));
         tell(options.json, &result, text::text)?;
+        written?;
         if stops.load(Ordering::Relaxed) {
             say("lunette: ended early, on request");
             break;
@@ -272,13 +274,6 @@ fn failure(study: &Study, error: &LabError) -> Failure {
         LabError::Network(_) => Failure::network(study.name, error).with_help(PRIVILEGES_HELP),
         _ => Failure::new(study.name, error),
     }
-}
-
-fn write(directory: &Path, result: &StudyResult) -> Result<(), Failure> {
-    let path = directory.join(format!("{}.json", result.study));
-    let json = serde_json::to_string_pretty(result).map_err(|error| Failure::new("JSON", &error))?;
-    fs::write(&path, json + "\n")
-        .map_err(|error| Failure::new(format!("cannot write {}", path.display()), &error))
 }
 
 /// Reads all results of a directory, in the order of the list.

@@ -7,7 +7,7 @@ use std::thread;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::host::{Said, Served, good, path, refused};
+use crate::host::{Said, Served, good, path, refused, run};
 
 #[test]
 fn everything_is_told() {
@@ -73,6 +73,24 @@ fn a_file_is_measured_and_the_result_kept() {
     let result: Value = serde_json::from_slice(&fs::read(&output).expect("a file")).expect("JSON");
     assert_eq!((&result["measured"]["operations"], &result["negotiated"]), (&100.into(), &Value::Null));
     assert_eq!(fs::read(&image).expect("the image"), vec![1; 1 << 20], "it was only read");
+}
+
+#[test]
+fn a_result_that_cannot_be_kept_is_refused_before_and_told_after() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (image, nowhere) = (directory.path().join("image"), directory.path().join("nowhere/result"));
+    fs::write(&image, vec![1; 1 << 20]).expect("written");
+    let bench = ["bench", path(&image), "--count", "100", "--warm-up", "0", "--quiet"];
+    let verify = ["--verify", "--write-destroys-data", "--output"];
+    for output in [nowhere.as_path(), directory.path()] {
+        let said = refused(1, &[&bench[..], &verify, &[path(output)]].concat());
+        assert!(said.contains(&format!("cannot write {}", output.display())), "{said}");
+    }
+    assert_eq!(fs::read(&image).expect("the image"), vec![1; 1 << 20], "it was not measured");
+    // Which is always full.
+    let said = run(&[&bench[..], &["--json", "--output", "/dev/full"]].concat());
+    assert_eq!((said.status, &said.json()["measured"]["operations"]), (Some(1), &100.into()), "{said:?}");
+    assert!(said.err.contains("cannot write /dev/full"), "{said:?}");
 }
 
 #[test]
