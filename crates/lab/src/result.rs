@@ -318,6 +318,11 @@ pub struct Measured {
     pub unserved: u64,
     /// Times that a session was lost and had again.
     pub session_losses: u64,
+    /// Operations that were under way at the end and are in no other figure: in a closed loop what had not ended by then, in an
+    /// open one what was no longer waited for.
+    pub under_way_at_end: u64,
+    /// The longest time that one of those took, until it ended or was no longer waited for, in microseconds; 0 if there were none.
+    pub under_way_longest_us: f64,
     /// The time series.
     pub series: Series,
 }
@@ -390,7 +395,7 @@ impl Latency {
 pub struct Series {
     /// The length of each step in seconds.
     pub interval_s: f64,
-    /// The steps from the beginning of what counts: operations, bytes, mean and largest latency in microseconds.
+    /// The steps from the beginning of what counts until its end, which may be within the last one: operations, bytes, mean and largest latency in microseconds.
     pub steps: Vec<(u64, u64, f64, f64)>,
 }
 
@@ -417,6 +422,8 @@ impl Measured {
             again: sum.again,
             unserved: sum.unserved,
             session_losses: sum.losses,
+            under_way_at_end: sum.under_way,
+            under_way_longest_us: sum.under_way_longest.as_secs_f64() * 1e6,
             series: Series {
                 interval_s: interval.as_secs_f64(),
                 steps: sum.steps.iter().map(step).collect(),

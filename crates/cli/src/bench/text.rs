@@ -1,6 +1,6 @@
 //! A result for people.
 
-use lunette_lab::{BenchResult, Ending, Latency, Stage, Stages};
+use lunette_lab::{BenchResult, Ending, Latency, Measured, Stage, Stages};
 
 use crate::banner::size;
 use crate::initiator::{Facts, table};
@@ -38,9 +38,20 @@ pub(crate) fn text(result: &BenchResult) -> String {
             troubles.push(format!("{count} {what}"));
         }
     }
+    troubles.extend(stall(measured));
     facts.some("besides", (!troubles.is_empty()).then(|| troubles.join("; ")));
     facts.row("ended", ending(&result.ending));
     facts.render(0) + &latencies(result)
+}
+
+/// What was under way at the end, where it took longer than all that counts: that is in no row below.
+fn stall(measured: &Measured) -> Option<String> {
+    let latencies = [&measured.read, &measured.write].into_iter().flatten();
+    let longest_us = latencies.map(|latency| latency.max).fold(0.0, f64::max);
+    let (operations, took_us) = (measured.under_way_at_end, measured.under_way_longest_us);
+    (operations > 0 && took_us > longest_us).then(|| {
+        format!("{operations} operations under way at the end, which do not count: the longest took {took_us:.1} us")
+    })
 }
 
 fn processor(result: &BenchResult) -> String {

@@ -7,7 +7,7 @@ use std::thread;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::host::{Said, Served, good, path, refused, run};
+use crate::host::{Said, Served, TARGET, good, path, refused, run};
 
 #[test]
 fn everything_is_told() {
@@ -91,6 +91,32 @@ fn a_result_that_cannot_be_kept_is_refused_before_and_told_after() {
     let said = run(&[&bench[..], &["--json", "--output", "/dev/full"]].concat());
     assert_eq!((said.status, &said.json()["measured"]["operations"]), (Some(1), &100.into()), "{said:?}");
     assert!(said.err.contains("cannot write /dev/full"), "{said:?}");
+}
+
+/// Nothing is answered in the time that is measured, and no latency would tell of that.
+#[test]
+fn a_stall_at_the_end_is_told() {
+    let served = Served::start(&["mem:1M"], &[]);
+    let lunette = env!("CARGO_BIN_EXE_lunette");
+    let bench = |more: &str| {
+        let bench = format!("exec {lunette} bench iscsi://$LUNETTE_PROXY/{TARGET}/0 --warm-up 0 {more}");
+        let proxy = ["wan", "proxy", "--link", "delay=100ms", "--to", served.portal(), "--"];
+        good(&[&proxy[..], &["sh", "-c", &bench]].concat())
+    };
+    let text = bench("--time 0.05").text();
+    assert!(
+        text.contains("16 operations under way at the end, which do not count: the longest took "),
+        "{text}"
+    );
+    let measured = &bench("--time 0.05 --interval 0.02 --depth 2 --json").json()["measured"];
+    assert_eq!(
+        (&measured["operations"], &measured["under_way_at_end"]),
+        (&0.into(), &2.into()),
+        "{measured}"
+    );
+    assert!(measured["under_way_longest_us"].as_f64() >= Some(200_000.0), "{measured}");
+    let steps = measured["series"]["steps"].as_array().expect("steps");
+    assert!(steps.len() == 3 && steps.iter().all(|step| step[0] == 0), "{measured}");
 }
 
 #[test]

@@ -61,6 +61,10 @@ pub(crate) struct Recorder {
     /// Arrivals that were still waiting at the end.
     pub(crate) unserved: u64,
     pub(crate) losses: u64,
+    /// Operations under way at the end that did not count.
+    pub(crate) under_way: u64,
+    /// The longest time that one of them took.
+    pub(crate) under_way_longest: Duration,
     /// How long was measured.
     pub(crate) measured: Duration,
     /// Processor time of the whole process meanwhile; 0 with all but one worker.
@@ -82,6 +86,8 @@ impl Recorder {
             again: 0,
             unserved: 0,
             losses: 0,
+            under_way: 0,
+            under_way_longest: Duration::ZERO,
             measured: Duration::ZERO,
             processor: Duration::ZERO,
         }
@@ -121,6 +127,22 @@ impl Recorder {
         step.latency_max_ns = step.latency_max_ns.max(latency_ns);
     }
 
+    /// An operation was under way at the end and does not count; `took` is how long, as far as it was waited for.
+    pub(crate) fn leave_out(&mut self, took: Duration) {
+        self.under_way += 1;
+        self.under_way_longest = self.under_way_longest.max(took);
+    }
+
+    /// So long was measured, and the time series is as long, whether anything ended in its last steps or not.
+    pub(crate) fn end(&mut self, measured: Duration) {
+        self.measured = measured;
+        let steps = nanoseconds(measured).div_ceil(self.interval_ns);
+        let steps = usize::try_from(steps).unwrap_or(usize::MAX).min(STEPS_MAX);
+        if self.steps.len() < steps {
+            self.steps.resize(steps, Step::default());
+        }
+    }
+
     pub(crate) fn operations(&self) -> u64 {
         self.read.latency_ns.len() + self.write.latency_ns.len()
     }
@@ -154,6 +176,8 @@ impl Recorder {
         self.again += other.again;
         self.unserved += other.unserved;
         self.losses += other.losses;
+        self.under_way += other.under_way;
+        self.under_way_longest = self.under_way_longest.max(other.under_way_longest);
         self.measured = self.measured.max(other.measured);
         self.processor += other.processor;
     }
@@ -191,10 +215,12 @@ mod tests {
         let moments = |done| Moments { done: us(done), ..Moments::default() };
         one.record(Kind::Read, 512, us(0), &moments(5), us(5));
         other.record(Kind::Write, 1024, us(0), &moments(25), us(25));
-        other.measured = us(30);
+        other.end(us(41));
+        other.leave_out(us(7));
+        one.leave_out(us(9));
         one.add(&other);
         assert_eq!((one.operations(), one.read.bytes, one.write.bytes), (2, 512, 1024));
-        assert_eq!(one.steps.iter().map(|step| step.operations).collect::<Vec<_>>(), [1, 0, 1]);
-        assert_eq!(one.measured, us(30));
+        assert_eq!(one.steps.iter().map(|step| step.operations).collect::<Vec<_>>(), [1, 0, 1, 0, 0]);
+        assert_eq!((one.measured, one.under_way, one.under_way_longest), (us(41), 2, us(9)));
     }
 }

@@ -161,6 +161,8 @@ impl<'a, E: Endpoint> Worker<'a, E> {
             match self.next(now) {
                 Next::Begin(operation, intended) => {
                     self.free.pop();
+                    // In a closed loop an operation was to begin when it does.
+                    let intended = if self.is_open { intended } else { now };
                     if let Err(error) = self.submit(slot, operation, intended) {
                         self.monitor.fail(Ending::Lost(error.to_string()));
                         return None;
@@ -300,6 +302,7 @@ impl<'a, E: Endpoint> Worker<'a, E> {
             return None;
         }
         let counts = self.counts(intended, moments.done);
+        let intended = if self.is_open { intended } else { moments.queued };
         if let (Some((log, settings)), Some(tag), Some(own)) = (&mut self.log, moments.tag, Own::of(moments))
         {
             let length = operation.length_bytes;
@@ -309,9 +312,9 @@ impl<'a, E: Endpoint> Worker<'a, E> {
         if counts {
             self.last_done = self.last_done.max(moments.done);
             let since_begin = moments.done.saturating_sub(self.begin);
-            // In a closed loop an operation was to begin when it did.
-            let intended = if self.is_open { intended } else { moments.queued };
             self.recorder.record(operation.kind, operation.length_bytes, intended, moments, since_begin);
+        } else if self.is_full() || self.end.is_some_and(|end| moments.done >= end) {
+            self.recorder.leave_out(moments.done.saturating_sub(intended));
         }
         Some(operation.length_bytes)
     }
@@ -319,8 +322,11 @@ impl<'a, E: Endpoint> Worker<'a, E> {
     /// A closed loop is measured by what ends meanwhile, an open one by what was to begin meanwhile.
     fn counts(&self, intended: Duration, done: Duration) -> bool {
         let moment = if self.is_open { intended } else { done };
-        let is_full = self.count.is_some_and(|count| self.recorder.operations() >= count);
-        moment >= self.begin && self.end.is_none_or(|end| moment < end) && !is_full
+        moment >= self.begin && self.end.is_none_or(|end| moment < end) && !self.is_full()
+    }
+
+    fn is_full(&self) -> bool {
+        self.count.is_some_and(|count| self.recorder.operations() >= count)
     }
 
     fn verify(&self, operation: &Operation, buffer: &[u8]) -> Option<content::Mismatch> {
@@ -349,7 +355,10 @@ impl<'a, E: Endpoint> Worker<'a, E> {
                 self.source.take();
             }
         }
-        self.recorder.measured = until.saturating_sub(self.begin);
+        for slot in self.slots.iter().flatten() {
+            self.recorder.leave_out(now.saturating_sub(slot.intended));
+        }
+        self.recorder.end(until.saturating_sub(self.begin));
         if let Some(before) = self.processor.filter(|_| self.is_first) {
             self.recorder.processor = processor_time().saturating_sub(before);
         }
@@ -436,9 +445,9 @@ mod tests {
         }
     }
 
-    /// One second that does not count and three that do, where everything ends after so long; when that was over, and whether
-    /// something was left.
-    fn ends(until: Duration, patience: Option<Duration>) -> (u64, bool) {
+    /// One second that does not count and three that do, where everything ends after so long; when that was over, whether
+    /// something was left, and the longest time of what did not count, in seconds.
+    fn ends(until: Duration, patience: Option<Duration>) -> (u64, bool, u64) {
         let url: TargetUrl = "iscsi://127.0.0.1/iqn.2026-11.io.lunette:lab/0".parse().expect("a URL");
         let workload = Workload {
             sizes: Sizes::one(4096),
@@ -465,14 +474,17 @@ mod tests {
         let slow = Slow { now: Duration::ZERO, until, slots: Vec::new() };
         let worker = Worker::new(&plan, &monitor, 0, slow, None, None).expect("a worker");
         let done = worker.run();
-        assert_eq!((done.recorder.measured, monitor.phase()), (S(3), Phase::Ending));
-        (done.endpoint.now.as_secs(), done.is_abandoned)
+        let Done { recorder, endpoint, is_abandoned, .. } = done;
+        assert_eq!((recorder.measured, monitor.phase()), (S(3), Phase::Ending));
+        assert_eq!((recorder.operations(), recorder.under_way), (0, 4));
+        assert_eq!(recorder.steps.iter().map(|step| step.operations).collect::<Vec<_>>(), [0, 0, 0]);
+        (endpoint.now.as_secs(), is_abandoned, recorder.under_way_longest.as_secs())
     }
 
     #[test]
-    fn what_is_under_way_at_the_end_is_waited_for_as_long_as_the_plan_says() {
-        assert_eq!(ends(S(60), None), (60, false));
-        assert_eq!(ends(S(60), Some(S(2))), (6, true));
-        assert_eq!(ends(S(5), Some(S(2))), (5, false));
+    fn what_is_under_way_at_the_end_is_told_and_waited_for_as_long_as_the_plan_says() {
+        assert_eq!(ends(S(60), None), (60, false, 60));
+        assert_eq!(ends(S(60), Some(S(2))), (6, true, 6));
+        assert_eq!(ends(S(5), Some(S(2))), (5, false, 5));
     }
 }
