@@ -393,14 +393,14 @@ impl Latency {
 /// What happened when.
 #[derive(Debug, Serialize)]
 pub struct Series {
-    /// The length of each step in seconds.
+    /// The length of each step in seconds: what was asked for, or so many times doubled that there are 1,048,576 steps at most.
     pub interval_s: f64,
     /// The steps from the beginning of what counts until its end, which may be within the last one: operations, bytes, mean and largest latency in microseconds.
     pub steps: Vec<(u64, u64, f64, f64)>,
 }
 
 impl Measured {
-    pub(crate) fn of(sum: &Recorder, interval: Duration) -> Self {
+    pub(crate) fn of(sum: &Recorder) -> Self {
         let seconds = sum.measured.as_secs_f64();
         let rate = |count: u64| if seconds > 0.0 { count as f64 / seconds } else { 0.0 };
         let bytes = sum.read.bytes + sum.write.bytes;
@@ -425,7 +425,7 @@ impl Measured {
             under_way_at_end: sum.under_way,
             under_way_longest_us: sum.under_way_longest.as_secs_f64() * 1e6,
             series: Series {
-                interval_s: interval.as_secs_f64(),
+                interval_s: sum.interval().as_secs_f64(),
                 steps: sum.steps.iter().map(step).collect(),
             },
         }

@@ -230,6 +230,10 @@ fn plans_that_cannot_be_are_refused() {
     assert!(refused(&|plan| plan.depth = 0).contains("the depth is a number from 1 to 4096"));
     assert!(refused(&|plan| plan.workers = 65).contains("from 1 to 64"));
     assert!(refused(&|plan| plan.until = Until::Count(0)).contains("nothing is to be measured"));
+    let long = refused(&|plan| {
+        (plan.until, plan.interval) = (Until::Time(Duration::from_secs(3600)), Duration::from_millis(1));
+    });
+    assert!(long.contains("3600000 steps") && long.contains("--interval, or a shorter --time"), "{long}");
     assert!(refused(&|plan| plan.block_bytes = 8192).contains("no whole blocks"));
     assert!(refused(&|plan| plan.range.length_bytes = 4096).contains("no room"));
 }

@@ -99,7 +99,7 @@ fn conclude(
             logs.extend(worked.log);
         }
     }
-    let mut measured = Measured::of(&sum, plan.interval);
+    let mut measured = Measured::of(&sum);
     if let Some(times) = times {
         measured.stages.tell_apart(&times.join(&logs)?);
     }

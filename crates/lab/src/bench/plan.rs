@@ -8,6 +8,7 @@ use lunette_block::Volume;
 use lunette_initiator::{Lun, Options};
 use lunette_workload::{Arrivals, Generator, Ledger, Pace, Range, Trace, Workload};
 
+use super::recorder::STEPS_MAX;
 use super::source::Source;
 use crate::LabError;
 
@@ -98,7 +99,8 @@ pub struct Plan {
     pub target_times: Option<PathBuf>,
     /// Where all that is left to chance begins.
     pub seed: u64,
-    /// The length of the steps of the time series.
+    /// The length of the steps of the time series. A time has 1,048,576 of them at most; where a number of operations takes longer
+    /// than that, they become longer.
     pub interval: Duration,
     /// How long what is under way at the end is waited for, which counts no more where there was a time; then its session ends
     /// without a word. None: until all of it is over.
@@ -122,6 +124,14 @@ impl Plan {
         }
         if matches!(self.until, Until::Count(0)) || self.until == Until::Time(Duration::ZERO) {
             return Err(LabError::Plan("nothing is to be measured".into()));
+        }
+        if let Until::Time(time) = self.until {
+            let steps = time.as_nanos().div_ceil(self.interval.as_nanos());
+            if steps > u128::from(STEPS_MAX) {
+                return Err(LabError::Plan(format!(
+                    "the time series would have {steps} steps, and {STEPS_MAX} are the most: give a longer --interval, or a shorter --time"
+                )));
+            }
         }
         if let Work::Trace { trace, .. } = &self.work {
             let end_bytes = self.range.offset_bytes + self.range.length_bytes;

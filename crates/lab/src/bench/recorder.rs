@@ -11,8 +11,8 @@ use crate::endpoint::Moments;
 const LATENCY_MAX_NS: u64 = 600_000_000_000;
 /// Decimal digits of a latency that are kept.
 pub(crate) const SIGNIFICANT_DIGITS: u8 = 3;
-/// More steps of a time series than anybody looks at; what comes later counts into the last one.
-const STEPS_MAX: usize = 1 << 20;
+/// More steps of a time series than anybody looks at; where there would be more, all of them become longer.
+pub(crate) const STEPS_MAX: u64 = 1 << 20;
 
 pub(crate) fn histogram() -> Histogram<u64> {
     // The bounds are constants that the histogram takes.
@@ -37,6 +37,15 @@ pub(crate) struct Step {
     pub(crate) bytes: u64,
     pub(crate) latency_sum_ns: u64,
     pub(crate) latency_max_ns: u64,
+}
+
+impl Step {
+    fn add(&mut self, other: &Self) {
+        self.operations += other.operations;
+        self.bytes += other.bytes;
+        self.latency_sum_ns = self.latency_sum_ns.saturating_add(other.latency_sum_ns);
+        self.latency_max_ns = self.latency_max_ns.max(other.latency_max_ns);
+    }
 }
 
 /// Where operations spent their time.
@@ -115,16 +124,42 @@ impl Recorder {
             split.away.saturating_record(nanoseconds(first.saturating_sub(sent)));
             split.reply.saturating_record(nanoseconds(moments.done.saturating_sub(first)));
         }
-        let at = usize::try_from(nanoseconds(since_begin) / self.interval_ns).unwrap_or(usize::MAX);
-        let at = at.min(STEPS_MAX - 1);
+        let own = Step {
+            operations: 1,
+            bytes: u64::from(bytes),
+            latency_sum_ns: latency_ns,
+            latency_max_ns: latency_ns,
+        };
+        self.step(nanoseconds(since_begin)).add(&own);
+    }
+
+    /// The step of a time from the beginning of what is measured, with all before it.
+    fn step(&mut self, since_begin_ns: u64) -> &mut Step {
+        while since_begin_ns / self.interval_ns >= STEPS_MAX {
+            self.widen();
+        }
+        // Less than the most that there are.
+        let at = (since_begin_ns / self.interval_ns) as usize;
         if self.steps.len() <= at {
             self.steps.resize(at + 1, Step::default());
         }
-        let step = &mut self.steps[at];
-        step.operations += 1;
-        step.bytes += u64::from(bytes);
-        step.latency_sum_ns = step.latency_sum_ns.saturating_add(latency_ns);
-        step.latency_max_ns = step.latency_max_ns.max(latency_ns);
+        &mut self.steps[at]
+    }
+
+    /// Half as many steps, each twice as long.
+    fn widen(&mut self) {
+        self.interval_ns = self.interval_ns.saturating_mul(2);
+        let wide = |pair: &[Step]| {
+            let mut sum = Step::default();
+            pair.iter().for_each(|step| sum.add(step));
+            sum
+        };
+        self.steps = self.steps.chunks(2).map(wide).collect();
+    }
+
+    /// The length of the steps of the time series.
+    pub(crate) const fn interval(&self) -> Duration {
+        Duration::from_nanos(self.interval_ns)
     }
 
     /// An operation was under way at the end and does not count; `took` is how long, as far as it was waited for.
@@ -136,10 +171,8 @@ impl Recorder {
     /// So long was measured, and the time series is as long, whether anything ended in its last steps or not.
     pub(crate) fn end(&mut self, measured: Duration) {
         self.measured = measured;
-        let steps = nanoseconds(measured).div_ceil(self.interval_ns);
-        let steps = usize::try_from(steps).unwrap_or(usize::MAX).min(STEPS_MAX);
-        if self.steps.len() < steps {
-            self.steps.resize(steps, Step::default());
+        if let Some(last_ns) = nanoseconds(measured).checked_sub(1) {
+            self.step(last_ns);
         }
     }
 
@@ -163,14 +196,11 @@ impl Recorder {
         }
         self.read.bytes += other.read.bytes;
         self.write.bytes += other.write.bytes;
-        if self.steps.len() < other.steps.len() {
-            self.steps.resize(other.steps.len(), Step::default());
+        while self.interval_ns < other.interval_ns {
+            self.widen();
         }
-        for (sum, part) in self.steps.iter_mut().zip(&other.steps) {
-            sum.operations += part.operations;
-            sum.bytes += part.bytes;
-            sum.latency_sum_ns = sum.latency_sum_ns.saturating_add(part.latency_sum_ns);
-            sum.latency_max_ns = sum.latency_max_ns.max(part.latency_max_ns);
+        for (at, part) in (0..).zip(&other.steps) {
+            self.step(other.interval_ns.saturating_mul(at)).add(part);
         }
         self.busy += other.busy;
         self.again += other.again;
@@ -222,5 +252,31 @@ mod tests {
         assert_eq!((one.operations(), one.read.bytes, one.write.bytes), (2, 512, 1024));
         assert_eq!(one.steps.iter().map(|step| step.operations).collect::<Vec<_>>(), [1, 0, 1, 0, 0]);
         assert_eq!((one.measured, one.under_way, one.under_way_longest), (us(41), 2, us(9)));
+    }
+    #[test]
+    fn steps_that_would_be_too_many_become_longer() {
+        let ns = Duration::from_nanos;
+        let recorded = |times: &[u64]| {
+            let mut recorder = Recorder::new(ns(10));
+            for &at in times {
+                let moments = Moments { done: ns(at), ..Moments::default() };
+                recorder.record(Kind::Read, 512, ns(0), &moments, ns(at));
+            }
+            recorder
+        };
+        let last = STEPS_MAX * 10;
+        let mut whole = recorded(&[5, last - 1]);
+        whole.end(ns(last));
+        assert_eq!((whole.interval(), whole.steps.len() as u64), (ns(10), STEPS_MAX));
+        let mut wide = recorded(&[5, 15, 25, 4 * last - 1]);
+        wide.end(ns(4 * last));
+        assert_eq!((wide.interval(), wide.steps.len() as u64), (ns(40), STEPS_MAX));
+        let counts = |recorder: &Recorder| (recorder.steps[0].operations, recorder.steps[1].operations);
+        assert_eq!((counts(&wide), wide.steps.last().map(|step| step.operations)), ((3, 0), Some(1)));
+        let mut sum = recorded(&[35, 45]);
+        sum.add(&wide);
+        assert_eq!((sum.interval(), counts(&sum)), (ns(40), (4, 1)));
+        wide.add(&recorded(&[35, 45]));
+        assert_eq!((wide.interval(), counts(&wide)), (ns(40), (4, 1)));
     }
 }
