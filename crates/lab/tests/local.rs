@@ -230,6 +230,11 @@ fn plans_that_cannot_be_are_refused() {
     assert!(refused(&|plan| plan.depth = 0).contains("the depth is a number from 1 to 4096"));
     assert!(refused(&|plan| plan.workers = 65).contains("from 1 to 64"));
     assert!(refused(&|plan| plan.until = Until::Count(0)).contains("nothing is to be measured"));
+    let much = refused(&|plan| {
+        (plan.work, plan.depth) = (work("5M", Spread::Uniform, Arrivals::Closed), 129);
+        plan.range.length_bytes = 1 << 30;
+    });
+    assert!(much.contains("129 operations of 5242880 bytes under way of each of 1 workers"), "{much}");
     let long = refused(&|plan| {
         (plan.until, plan.interval) = (Until::Time(Duration::from_secs(3600)), Duration::from_millis(1));
     });

@@ -105,12 +105,20 @@ fn open(
 ) -> Result<(Disk, Capacity, DiskFacts), Failure> {
     let (disk, capacity, name, kind) = match &options.disk {
         End::Disk(url) => {
+            if options.engine.is_some() {
+                return Err(Failure::usage("a target's engine is not chosen here: --engine is for a file"));
+            }
             let (disk, capacity) = open_unit(url, options, writes, wanted)?;
             (disk, capacity, url.to_string(), "iscsi".to_owned())
         }
         End::File(path) => {
             if options.connections.is_some() {
                 return Err(Failure::usage("a file has no connections"));
+            }
+            if options.access.is_given() {
+                return Err(Failure::usage(
+                    "a file has no session: --timeout and --recovery are for a target",
+                ));
             }
             if options.target_times.is_some() {
                 return Err(Failure::usage("a file has no target whose times could be told"));
@@ -170,7 +178,7 @@ fn open_local(
     };
     let spec = VolumeSpec {
         read_only: !writes,
-        engine: options.engine,
+        engine: options.engine.unwrap_or_default(),
         // One of its own, so that none is stored with the file.
         identity: IdentityOverride { serial: Some("bench".to_owned()) },
         block_length_bytes,

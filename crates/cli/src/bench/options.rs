@@ -80,9 +80,9 @@ pub(crate) struct BenchOptions {
     /// Do it although it writes: what is in the range is lost
     #[arg(long)]
     pub(crate) write_destroys_data: bool,
-    /// Who waits for a file or block device: auto, sync, threads, direct, uring
-    #[arg(long, value_name = "ENGINE", default_value = "auto")]
-    pub(crate) engine: EngineKind,
+    /// Who waits for a file or block device: auto, sync, threads, direct, uring [default: auto]
+    #[arg(long, value_name = "ENGINE")]
+    pub(crate) engine: Option<EngineKind>,
     /// Where all that is left to chance begins; the same seed does the same operations in the same order
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,

@@ -15,26 +15,36 @@ use crate::failure::Failure;
 #[derive(Debug, Clone, Args)]
 pub(crate) struct TimeOptions {
     /// How long a command may go unanswered before it is ended, by ABORT TASK, LOGICAL UNIT RESET or a new session; ten times
-    /// that for other commands than reads and writes; 0 is for ever
-    #[arg(long, value_name = "SECONDS", default_value = "60")]
-    pub(crate) timeout: u32,
-    /// How long a lost session is tried to be had again before its commands fail; 0: not at all
-    #[arg(long, value_name = "SECONDS", default_value = "120")]
-    pub(crate) recovery: u32,
+    /// that for other commands than reads and writes; 0 is for ever [default: 60]
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<u32>,
+    /// How long a lost session is tried to be had again before its commands fail; 0: not at all [default: 120]
+    #[arg(long, value_name = "SECONDS")]
+    recovery: Option<u32>,
 }
+
+/// In seconds, where nothing is said.
+const TIMEOUT_S: u32 = 60;
+const RECOVERY_S: u32 = 120;
 
 impl TimeOptions {
     /// Of a session with this disk. Short secrets are told.
     pub(crate) fn session(&self, url: &TargetUrl) -> Options {
         let mut options = url.options();
         credentials::warn_of_short_secrets(options.credentials.as_ref());
-        options.timing.command = (self.timeout > 0).then(|| Duration::from_secs(self.timeout.into()));
+        let timeout_s = self.timeout.unwrap_or(TIMEOUT_S);
+        options.timing.command = (timeout_s > 0).then(|| Duration::from_secs(timeout_s.into()));
         options.timing.recovery = self.recovery();
         options
     }
 
     fn recovery(&self) -> Duration {
-        Duration::from_secs(self.recovery.into())
+        Duration::from_secs(self.recovery.unwrap_or(RECOVERY_S).into())
+    }
+
+    /// Whether one of them was given, which only a session has a use for.
+    pub(crate) const fn is_given(&self) -> bool {
+        self.timeout.is_some() || self.recovery.is_some()
     }
 }
 

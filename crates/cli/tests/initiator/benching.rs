@@ -133,6 +133,20 @@ fn what_would_destroy_data_or_cannot_be_is_refused() {
     assert!(said.contains("no whole blocks of 512 bytes"), "{said}");
     let said = refused(2, &["bench", &url, "--size", "4K", "--length", "2K"]);
     assert!(said.contains("has no room"), "{said}");
+    for many in [["--depth", "4096"], ["--workers", "64"]] {
+        let bench = ["bench", &url, "--size", "2M", "--warm-up", "0", "--count", "1"];
+        let said = refused(2, &[&bench[..], &many].concat());
+        assert!(
+            said.contains("more than 1 GiB of memory: give a lesser size, --depth or --workers"),
+            "{said}"
+        );
+    }
+    let said = refused(2, &["bench", &url, "--engine", "uring"]);
+    assert!(said.contains("--engine is for a file"), "{said}");
+    for flag in ["--timeout", "--recovery", "--connections"] {
+        let said = refused(2, &["bench", "/nonexistent/image", flag, "1"]);
+        assert!(said.contains("a file has no "), "{flag}: {said}");
+    }
     let said = refused(1, &["bench", "/nonexistent/image"]);
     assert!(said.contains("no disk to measure"), "{said}");
 }

@@ -12,6 +12,7 @@ use lunette_workload::model::{CongestionControl, Limit};
 use lunette_workload::{Arrivals, Percent, Spread, Workload};
 use serde::Serialize;
 
+use crate::bench::plan::REQUESTS_BYTES_MAX;
 use crate::study::{BLOCK_BYTES, Ends, RANGE_BYTES, Site};
 use crate::{DEPTH_MAX, Disk, Ending, LabError, Monitor, Negotiated, Plan, Until, Work, bench};
 
@@ -22,8 +23,6 @@ const WARM_UP: Duration = Duration::from_millis(500);
 const LOSSY: u32 = 6;
 /// What the model knows losses of. A system whose own is another one may allow its networks only Reno beside that.
 const CONTROLS: [&str; 2] = ["cubic", "reno"];
-/// The most that the commands under way may hold, in bytes.
-const MEMORY_BYTES_MAX: u64 = 1 << 30;
 
 /// Where advice is tried.
 #[derive(Debug, Clone, Copy)]
@@ -61,7 +60,7 @@ impl Trial<'_> {
     /// A network, a target or a session could not be had, or what is under way would not fit in memory.
     pub fn run(&self, question: &Question<'_>) -> Result<Outcome, LabError> {
         let bytes = u64::from(question.settings.window) * u64::from(question.sizes.largest());
-        if bytes > MEMORY_BYTES_MAX || question.settings.window > DEPTH_MAX {
+        if bytes > REQUESTS_BYTES_MAX || question.settings.window > DEPTH_MAX {
             return Err(LabError::Plan(format!(
                 "{} commands of {} bytes are more than can be tried here",
                 question.settings.window,

@@ -17,6 +17,9 @@ pub const DEPTH_MAX: u32 = 4096;
 /// The most workers; each is a thread.
 pub const WORKERS_MAX: u32 = 64;
 
+/// The most that the operations under way at once of all workers may hold, in bytes: both ends keep it in memory.
+pub(crate) const REQUESTS_BYTES_MAX: u64 = 1 << 30;
+
 /// Where operations go.
 #[derive(Debug, Clone)]
 pub enum Disk {
@@ -83,7 +86,7 @@ pub struct Plan {
     /// What.
     pub work: Work,
     /// Operations under way at once of each worker, 1 to [`DEPTH_MAX`]. In an open loop what arrives beyond them waits, and its
-    /// latency counts.
+    /// latency counts. What all workers have under way takes 1 GiB of memory at most.
     pub depth: u32,
     /// Workers, 1 to [`WORKERS_MAX`].
     pub workers: u32,
@@ -125,6 +128,7 @@ impl Plan {
         if matches!(self.until, Until::Count(0)) || self.until == Until::Time(Duration::ZERO) {
             return Err(LabError::Plan("nothing is to be measured".into()));
         }
+        self.check_memory()?;
         if let Until::Time(time) = self.until {
             let steps = time.as_nanos().div_ceil(self.interval.as_nanos());
             if steps > u128::from(STEPS_MAX) {
@@ -152,6 +156,30 @@ impl Plan {
         }
         self.source(0)?;
         self.ledger(0).map(drop)
+    }
+
+    /// Holds what is under way at once against the memory that it may have.
+    fn check_memory(&self) -> Result<(), LabError> {
+        let largest_bytes = match &self.work {
+            Work::Workload { workload, .. } => workload.sizes.largest(),
+            Work::Trace { trace, .. } => trace.longest_bytes(),
+        };
+        let buffer_bytes = match self.disk {
+            // Buffers of volumes are so long.
+            Disk::Local(_) => u64::from(largest_bytes).next_power_of_two(),
+            Disk::Unit { .. } | Disk::Units { .. } => largest_bytes.into(),
+        };
+        let buffers = u64::from(self.depth) * u64::from(self.workers);
+        if buffer_bytes.saturating_mul(buffers) <= REQUESTS_BYTES_MAX {
+            return Ok(());
+        }
+        Err(LabError::Plan(format!(
+            "{} operations of {largest_bytes} bytes under way of each of {} workers take more than {} GiB of memory: give a lesser size, \
+             --depth or --workers",
+            self.depth,
+            self.workers,
+            REQUESTS_BYTES_MAX >> 30
+        )))
     }
 
     /// The operations of one worker.

@@ -20,6 +20,7 @@ use super::setting::{self, Ends, Key, Setting};
 use super::site::Site;
 use super::versions;
 use super::{Cell, Study, expected, guest, scratch};
+use crate::bench::plan::REQUESTS_BYTES_MAX;
 use crate::{Host, LabError};
 
 /// Runs of each cell, unless it is to be quick.
@@ -27,9 +28,6 @@ const RUNS: usize = 3;
 
 /// The one that systems had when these papers were written; each kernel has it, for every network.
 const CONGESTION_CONTROL: &str = "reno";
-
-/// What may be under way of a session's requests at once, in bytes: both ends keep it in memory.
-const REQUESTS_BYTES_MAX: u64 = 1 << 30;
 
 /// What is to be said where exchanges or a cache are the model.
 const EXPECTED_DIFFERS: &str = " The model of logins and of files by NFS is round trips and bytes alone, that of a hit rate how much of the files fits into \
