@@ -395,7 +395,8 @@ impl Latency {
 pub struct Series {
     /// The length of each step in seconds: what was asked for, or so many times doubled that there are 1,048,576 steps at most.
     pub interval_s: f64,
-    /// The steps from the beginning of what counts until its end, which may be within the last one: operations, bytes, mean and largest latency in microseconds.
+    /// The steps from the beginning of what counts until its end, which may be within the last one: operations, bytes, mean and
+    /// largest latency in microseconds.
     pub steps: Vec<(u64, u64, f64, f64)>,
 }
 
