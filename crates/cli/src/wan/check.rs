@@ -143,7 +143,7 @@ fn table(name: &str, figures: &[Figure]) -> String {
     let line = |figure: &Figure| {
         let is = match figure.measured {
             Some(measured) => format!("{measured:>9.3} {:<5}", figure.unit),
-            None => "this machine cannot fill it".to_owned(),
+            None => "this machine cannot tell".to_owned(),
         };
         let verdict = match (figure.measured, figure.is_good()) {
             (None, _) => "NOT KNOWN",

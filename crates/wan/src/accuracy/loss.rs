@@ -14,10 +14,11 @@ use crate::emulator::Emulator;
 const LOSS_BYTES: usize = 64;
 
 /// Packets whose losses are counted.
-const LOSS_PACKETS: u64 = 20_000;
+const LOSS_PACKETS: f64 = 20_000.0;
 
-/// How long that may take; there are fewer of them on slow links.
-const LOSS_TIME: Duration = Duration::from_secs(5);
+/// How long that may take; there are fewer of them on slow links, and longer where even this many would not be sent.
+const LOSS_TIME: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(20)];
+const LOSS_PACKETS_MIN: f64 = 100.0;
 
 /// As many of them in a second at most.
 const LOSS_PACKETS_PER_S: f64 = 20_000.0;
@@ -32,18 +33,21 @@ pub(super) fn loss(emulator: &Emulator, way: Way, shape: &Shape) -> io::Result<F
     let packets_per_s = shape
         .rate
         .map_or(LOSS_PACKETS_PER_S, |rate| (rate.bits_per_s() as f64 / bits / 2.0).min(LOSS_PACKETS_PER_S));
-    let time = Duration::from_secs_f64(LOSS_PACKETS as f64 / packets_per_s).min(LOSS_TIME);
+    let time = time(packets_per_s);
+    // What the last of them takes: each finds the transmitter free, or another one in it.
+    let sending = shape.rate.map_or(Duration::ZERO, |rate| rate.time_for(line_bytes(shape, LOSS_BYTES)) * 2);
+    let under_way = sending + shape.delay * 2 + shape.reorder.by + Duration::from_millis(100);
     let mut by = Means::Datagrams;
     let mut sent = source.send_evenly(LOSS_BYTES, 1, packets_per_s, time);
     let batch = batch(shape, LOSS_BYTES);
     if sent.is_none() && batch > 1 && source.take_apart(LOSS_BYTES).is_ok() {
         by = Means::Batches;
         // What has been sent already is still to come.
-        thread::sleep(shape.delay * 2 + shape.reorder.by + Duration::from_millis(100));
+        thread::sleep(under_way);
         (mark, before) = (emulator.mark()?, sink.arrived()?);
         sent = source.send_evenly(LOSS_BYTES, batch, packets_per_s, time);
     }
-    thread::sleep(shape.delay * 2 + shape.reorder.by + Duration::from_millis(100));
+    thread::sleep(under_way);
     let arrived = (sink.arrived()? - before) as f64;
     // What this machine has lost is not the link's.
     let is_all_there = emulator.since(&mark)?.overrun == 0;
@@ -62,4 +66,21 @@ pub(super) fn loss(emulator: &Emulator, way: Way, shape: &Shape) -> io::Result<F
         // What is damaged the kernel may throw away before it counts it.
         tolerance: (CONFIDENCE * deviation + WHOLE_PACKETS / packets + shape.corrupt.get()) * 100.0,
     })
+}
+
+/// How long packets are sent of which so many go in a second.
+fn time(packets_per_s: f64) -> Duration {
+    let [usual, most] = LOSS_TIME.map(|time| time.as_secs_f64());
+    let longest = (LOSS_PACKETS_MIN / packets_per_s).clamp(usual, most);
+    Duration::from_secs_f64((LOSS_PACKETS / packets_per_s).min(longest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_links_have_more_time_and_not_without_end() {
+        assert_eq!([20_000.0, 1000.0, 40.0, 10.0, 0.5].map(|rate| time(rate).as_secs()), [1, 5, 5, 10, 20]);
+    }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lunette_link::{Link, Loss, Shape};
+use lunette_link::{Link, Loss, Rate, Shape};
 
 use super::source::{batch, source};
 use super::{CONFIDENCE, Figure, HEADERS, Means, TOLERANCE, Way, line_bytes};
@@ -13,8 +13,21 @@ use crate::bulk::Bulk;
 use crate::emulator::Emulator;
 use crate::sink::Sink;
 
-/// How long a link that is asked for more than its rate is looked at.
-const RATE_TIME: Duration = Duration::from_secs(2);
+/// How long a link that is asked for more than its rate is looked at: at least, and at most where it is slow.
+const RATE_TIME: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(20)];
+
+/// How many packets are to come in that time; on slow links they are shorter for it.
+const RATE_PACKETS: f64 = 200.0;
+
+/// Of fewer packets nobody can tell a rate.
+const RATE_PACKETS_MIN: f64 = 8.0;
+
+/// The data of packets is not made shorter than this.
+const RATE_BYTES_MIN: usize = 36;
+
+/// Packets that a right link may carry more or less of: one that comes just before or behind the time, and one that the kernel
+/// sends by itself.
+const RATE_PACKETS_OFF: f64 = 2.0;
 
 /// How long counting what came may take: who is away for longer does not know of which moment the count is.
 const COUNT_TIME_MAX: Duration = Duration::from_millis(20);
@@ -29,14 +42,48 @@ const PAUSE_OF_QUEUE: f64 = 0.5;
 /// How many round trips TCP has to find its rate, before it is looked at.
 const TCP_ROUND_TRIPS: u32 = 20;
 
+/// What is sent to measure a rate, and for how long it is looked at.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Load {
+    /// Data of a packet, in bytes.
+    data: usize,
+    /// A packet on the line, in bits.
+    line_bits: f64,
+    time: Duration,
+}
+
+impl Load {
+    fn of(rate: Rate, shape: &Shape, mtu: u16) -> Self {
+        let longest = usize::from(mtu) - HEADERS;
+        let room = rate.bytes_in(RATE_TIME[0].div_f64(RATE_PACKETS));
+        let room = usize::try_from(room).unwrap_or(usize::MAX).saturating_sub(line_bytes(shape, 0));
+        let data = room.max(RATE_BYTES_MIN).min(longest);
+        let line_bits = line_bytes(shape, data) as f64 * 8.0;
+        let [least, most] = RATE_TIME.map(|time| time.as_secs_f64());
+        let time =
+            Duration::from_secs_f64((line_bits * RATE_PACKETS / rate.bits_per_s() as f64).clamp(least, most));
+        Self { data, line_bits, time }
+    }
+
+    /// How many packets come in the time.
+    fn packets(&self, rate: Rate) -> f64 {
+        rate.bits_per_s() as f64 / self.line_bits * self.time.as_secs_f64()
+    }
+
+    /// Whether the packets are as long as the link lets them be.
+    fn is_full(&self, mtu: u16) -> bool {
+        self.data == usize::from(mtu) - HEADERS
+    }
+}
+
 pub(super) fn rate(emulator: &Emulator, way: Way, shape: &Shape, link: &Link) -> io::Result<Option<Figure>> {
     let Some(rate) = shape.rate else { return Ok(None) };
+    let load = Load::of(rate, shape, link.mtu);
     // What the wire loses has used the rate; what it doubles has not. Of what it damages the kernel throws some away.
     let through = (1.0 - shape.loss.mean()) * (1.0 + shape.duplicate.get());
     let expected = rate.bits_per_s() as f64 * through;
     // What chance makes of it in the packets of that time.
-    let line_bits = line_bytes(shape, usize::from(link.mtu) - HEADERS) as f64 * 8.0;
-    let packets = (rate.bits_per_s() as f64 / line_bits * RATE_TIME.as_secs_f64()).max(1.0);
+    let packets = load.packets(rate).max(1.0);
     let copies = shape.duplicate.get();
     let variance = shape.loss.variance(packets) + copies * (1.0 - copies) / packets;
     let by_chance = rate.bits_per_s() as f64 * CONFIDENCE * variance.sqrt();
@@ -46,23 +93,28 @@ pub(super) fn rate(emulator: &Emulator, way: Way, shape: &Shape, link: &Link) ->
         expected: expected / 1e6,
         measured: measured.map(|measured| measured / 1e6),
         by,
-        tolerance: (expected * (TOLERANCE + shape.corrupt.get()) + by_chance) / 1e6,
+        tolerance: (expected * (TOLERANCE + RATE_PACKETS_OFF / packets + shape.corrupt.get()) + by_chance)
+            / 1e6,
     };
+    if packets < RATE_PACKETS_MIN {
+        return Ok(Some(figure(None, Means::Datagrams)));
+    }
     // Each fills more than the one before, and is less simple.
     let mut found = figure(None, Means::Datagrams);
     for by in [Means::Datagrams, Means::Batches, Means::Tcp] {
         let mark = emulator.mark()?;
         let carried = match by {
-            Means::Datagrams => datagrams(emulator, way, shape, link.mtu, 1)?,
+            Means::Datagrams => datagrams(emulator, way, shape, &load, 1)?,
             Means::Batches => {
-                let batch = batch(shape, usize::from(link.mtu) - HEADERS);
+                let batch = batch(shape, load.data);
                 if batch == 1 {
                     continue;
                 }
-                datagrams(emulator, way, shape, link.mtu, batch)?
+                datagrams(emulator, way, shape, &load, batch)?
             }
-            // TCP sends less where anything is lost or changed, and what it has sent again is in no figure.
-            Means::Tcp if !is_clean(&link.up) || !is_clean(&link.down) => continue,
+            // TCP sends less where anything is lost or changed, and what it has sent again is in no figure. Of its long segments too few
+            // come over a slow link.
+            Means::Tcp if !load.is_full(link.mtu) || !is_clean(&link.up) || !is_clean(&link.down) => continue,
             Means::Tcp => Some(Carried { bits_per_s: stream(emulator, way, shape, link)?, is_filled: false }),
         };
         let Some(Carried { bits_per_s, is_filled }) = carried else { continue };
@@ -86,31 +138,33 @@ struct Carried {
     is_filled: bool,
 }
 
-/// By datagrams of full length, so many at once; `None` where this machine cannot send so many, or count them in time.
+/// By datagrams, so many at once; `None` where this machine cannot send so many, or count them in time.
 fn datagrams(
     emulator: &Emulator,
     way: Way,
     shape: &Shape,
-    mtu: u16,
+    load: &Load,
     batch: usize,
 ) -> io::Result<Option<Carried>> {
     let Some(rate) = shape.rate else { return Ok(None) };
     let (source, mut sink) = source(emulator, way)?;
-    let data = usize::from(mtu) - HEADERS;
+    let Load { data, line_bits: bits, time } = *load;
     if batch > 1 && source.take_apart(data).is_err() {
         return Ok(None);
     }
-    let bits = line_bytes(shape, data) as f64 * 8.0;
     let packets_per_s = rate.bits_per_s() as f64 / bits * RATE_EXCESS;
-    let warm_up = RATE_TIME / 4 + shape.delay;
+    let warm_up = time / 4 + shape.delay;
     let queue_s = shape.queue_bytes as f64 * 8.0 / rate.bits_per_s() as f64;
     thread::scope(|scope| {
-        let sender = scope.spawn(|| source.send_evenly(data, batch, packets_per_s, RATE_TIME + warm_up));
+        let sender = scope.spawn(|| source.send_evenly(data, batch, packets_per_s, time + warm_up));
         thread::sleep(warm_up);
         let before = arrived(&mut sink)?;
-        thread::sleep(RATE_TIME - Duration::from_millis(50));
+        thread::sleep(time - Duration::from_millis(50));
         let after = arrived(&mut sink)?;
         let sent = sender.join().ok().flatten();
+        // What is left has its socket until it has come: without one the far end would answer that there is none.
+        let excess = (time + warm_up).mul_f64(RATE_EXCESS - 1.0);
+        thread::sleep(excess.min(Duration::from_secs_f64(queue_s)) + shape.delay);
         Ok(sent.zip(before.zip(after)).map(|(sent, ((began, before), (ended, after)))| Carried {
             bits_per_s: (after - before) as f64 * bits / (ended - began).as_secs_f64(),
             is_filled: sent.pause.as_secs_f64() <= queue_s * PAUSE_OF_QUEUE,
@@ -136,8 +190,9 @@ fn is_clean(shape: &Shape) -> bool {
 /// it less than it was, and never more.
 fn stream(emulator: &Emulator, way: Way, shape: &Shape, link: &Link) -> io::Result<f64> {
     let bulk = Bulk::connect(emulator, way == Way::Up, None)?;
-    let warm_up = RATE_TIME / 4 + link.round_trip() * TCP_ROUND_TRIPS;
-    let data_per_s = bulk.carry(warm_up, RATE_TIME, &AtomicBool::default())?;
+    let [time, _] = RATE_TIME;
+    let warm_up = time / 4 + link.round_trip() * TCP_ROUND_TRIPS;
+    let data_per_s = bulk.carry(warm_up, time, &AtomicBool::default())?;
     let line = f64::from(link.mtu) + f64::from(shape.overhead_bytes);
     Ok(data_per_s * 8.0 / f64::from(segment_bytes(link.mtu)) * line)
 }
@@ -162,8 +217,10 @@ mod tests {
         };
         let batch = batch(&link.up, 1500 - HEADERS);
         assert!(batch > 8);
-        let one = datagrams(&emulator, Way::Up, &link.up, link.mtu, 1).expect("a network");
-        let many = datagrams(&emulator, Way::Down, &link.down, link.mtu, batch).expect("a network");
+        let load = Load::of(link.up.rate.expect("a rate"), &link.up, link.mtu);
+        assert!(load.is_full(link.mtu));
+        let one = datagrams(&emulator, Way::Up, &link.up, &load, 1).expect("a network");
+        let many = datagrams(&emulator, Way::Down, &link.down, &load, batch).expect("a network");
         let tcp = Some(stream(&emulator, Way::Up, &link.up, &link).expect("a network"));
         for (means, found) in [
             (Means::Datagrams, one.map(|one| one.bits_per_s)),
@@ -176,6 +233,45 @@ mod tests {
             };
             // How much less depends on the machine; a queue that empties itself at the end is in it.
             assert!(found <= 20e6 * 1.05 && found > 1e6, "{}: {found}", means.name());
+        }
+    }
+
+    #[test]
+    fn so_much_is_sent_over_a_slow_link_that_one_packet_is_no_matter() {
+        for (link, packets, bytes, seconds) in [
+            ("gige", 162_000.0..163_000.0, 1500, 2),
+            ("rate=1200K,overhead=38", 200.0..201.0, 1462, 2),
+            ("rate=64K", 200.0..201.0, 80, 2),
+            ("rate=64K,overhead=38", 199.9..200.1, 64, 2),
+            ("rate=1K", 39.0..40.0, 64, 20),
+            ("rate=1K,overhead=38", 24.0..25.0, 64, 20),
+        ] {
+            let link: Link = link.parse().expect("a link");
+            let rate = link.up.rate.expect("a rate");
+            let load = Load::of(rate, &link.up, link.mtu);
+            assert_eq!((load.data + HEADERS, load.time.as_secs()), (bytes, seconds), "{link}");
+            assert!(packets.contains(&load.packets(rate)), "{link}: {}", load.packets(rate));
+        }
+    }
+
+    /// The emulator has another rate than the one that it is held to.
+    #[test]
+    fn a_slow_link_is_good_if_it_has_its_rate_and_not_if_it_has_not() {
+        for (is, should_be, good) in [("64K", "64K", true), ("60K", "64K", false), ("68K", "64K", false)] {
+            let link = |rate: &str| format!("rate={rate},overhead=38").parse::<Link>().expect("a link");
+            let emulator = match Emulator::start(&link(is), 1) {
+                Ok(emulator) => emulator,
+                Err(error) => return lunette_skip::record_lacking(&error.to_string()),
+            };
+            let link = link(should_be);
+            for (way, shape) in [(Way::Up, &link.up), (Way::Down, &link.down)] {
+                let found = rate(&emulator, way, shape, &link).expect("a network").expect("a rate");
+                if found.measured.is_none() {
+                    lunette_skip::record_lacking("this machine was too busy");
+                    continue;
+                }
+                assert_eq!(found.is_good(), good, "{is}: {found:?}");
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lunette_link::Shape;
+use lunette_link::{Rate, Shape};
 
 use super::{Way, line_bytes};
 use crate::emulator::{Emulator, FAR, NEAR};
@@ -20,6 +20,9 @@ const BATCH: usize = 64;
 
 /// What is handed over at once is at most this part of a link's queue, so that it finds room there.
 const BATCH_OF_QUEUE: u64 = 4;
+
+/// And takes the link at most so long, so that a slow one's pace stays even.
+const BATCH_TIME: Duration = Duration::from_millis(10);
 
 /// Sends packets one way.
 pub(super) struct Source(UdpSocket);
@@ -93,11 +96,12 @@ impl Source {
     }
 }
 
-/// How many datagrams of so many bytes of data are sent at once over a link: as many as the kernel takes and its queue has room for.
+/// How many datagrams of so many bytes of data are sent at once over a link: as many as the kernel takes, its queue has room for and it
+/// sends in a moment.
 pub(super) fn batch(shape: &Shape, data: usize) -> usize {
-    let room = shape.rate.map_or(u64::MAX, |_| shape.queue_bytes / BATCH_OF_QUEUE);
-    let of_queue = usize::try_from(room).unwrap_or(usize::MAX) / line_bytes(shape, data);
-    BATCH.min(UDP_BYTES_MAX / data.max(1)).min(of_queue).max(1)
+    let room = |rate: Rate| (shape.queue_bytes / BATCH_OF_QUEUE).min(rate.bytes_in(BATCH_TIME));
+    let room = usize::try_from(shape.rate.map_or(u64::MAX, room)).unwrap_or(usize::MAX);
+    BATCH.min(UDP_BYTES_MAX / data.max(1)).min(room / line_bytes(shape, data)).max(1)
 }
 
 #[cfg(test)]
@@ -112,6 +116,7 @@ mod tests {
         assert_eq!(of("gige", 1472), UDP_BYTES_MAX / 1472);
         assert_eq!(of("gige,queue=32K", 1472), 8192 / (1472 + HEADERS + 38));
         assert_eq!(of("gige,queue=4K", 1472), 1);
+        assert_eq!((of("rate=10M", 1472), of("rate=64K", 36)), (8, 1));
         assert_eq!((of("delay=1ms", 64), of("mtu=65535", 65_507)), (BATCH, 1));
     }
 }
