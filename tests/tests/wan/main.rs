@@ -595,20 +595,25 @@ fn a_measurement_is_told_that_its_link_was_changed() -> Result<()> {
     networks.good(&["up", "--name", "lab", "--link", "delay=1ms"])?;
     let (disk, result) = (networks.0.path().join("disk"), networks.0.path().join("result"));
     fs::File::create(&disk)?.set_len(8 << 20)?;
-    for (link, seconds, doubt) in [
+    let changed = Value::from("the link was changed while this was measured");
+    for (links, seconds, changes, doubt) in [
         // The same one again.
-        ("delay=1ms", 2, Value::Null),
+        (&["delay=1ms"][..], 2, 0, Value::Null),
         // Long enough for it to be changed in that time, however late that is.
-        ("delay=2ms", 10, Value::from("the link was changed while this was measured")),
-        ("delay=2ms", 2, Value::Null),
+        (&["delay=2ms"], 10, 1, changed.clone()),
+        (&["delay=2ms"], 2, 1, Value::Null),
+        (&["delay=1ms", "delay=2ms"], 10, 3, changed),
     ] {
         let before = networks.shown("lab")?["link"].clone();
-        let set = format!("{} wan set lab --link {link}", binary().display());
+        let set = links.iter().map(|link| format!("{} wan set lab --link {link}", binary().display()));
+        let set = set.collect::<Vec<_>>().join("; ");
         let near = while_measured(&disk, &result, seconds, &set);
         networks.good(&["exec", "lab", "--", "bash", "-c", &near])?;
         let result = json(&result)?;
-        assert_eq!((&result["link"], &result["link_doubt"]), (&before, &doubt), "{link}: {result}");
+        assert_eq!((&result["link"], &result["link_doubt"]), (&before, &doubt), "{links:?}: {result}");
+        assert_eq!(networks.shown("lab")?["changes"], changes, "{links:?}");
     }
+    ensure!(networks.good(&["show", "lab"])?.contains("its link was changed 3 times"));
     Ok(())
 }
 

@@ -87,6 +87,8 @@ pub(super) struct State {
     pub(super) carries: bool,
     /// The inode numbers of its namespaces, by which the processes in it are found.
     pub(super) namespaces: [u64; 2],
+    /// How often its link was changed.
+    pub(super) changes: u64,
     #[serde(flatten)]
     pub(super) report: Report,
 }

@@ -5,7 +5,6 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
@@ -17,6 +16,7 @@ use signal_hook::iterator::Signals;
 
 use super::control::{Answer, Directory, Line, NetworkName, OwnSocket, Request, State};
 use super::report::Report;
+use super::witness::{Current, SharedLink};
 use super::{LinkOptions, connections, start, witness};
 use crate::failure::Failure;
 
@@ -34,7 +34,7 @@ pub(crate) struct HoldOptions {
 
 struct Holder {
     name: NetworkName,
-    link: Arc<Mutex<Link>>,
+    link: SharedLink,
     seed: u64,
     emulator: Emulator,
     namespaces: [u64; 2],
@@ -48,9 +48,9 @@ pub(super) fn hold(options: &HoldOptions) -> Result<(), Failure> {
     let inode = |entrance: lunette_wan::Entrance| File::from(entrance.network).metadata();
     let ends = [emulator.near(), emulator.far()].map(|end| end.entrance().and_then(inode));
     let [near, far] = ends.map(|end| end.map_err(failed("a namespace")));
-    let mut holder = Holder {
+    let holder = Holder {
         name: options.name.clone(),
-        link: Arc::new(Mutex::new(options.network.link.clone())),
+        link: SharedLink::new(&options.network.link),
         seed: options.network.seed,
         namespaces: [near?.ino(), far?.ino()],
         emulator,
@@ -126,7 +126,7 @@ fn detach() -> io::Result<()> {
 }
 
 impl Holder {
-    fn answer(&mut self, line: &mut Line, request: Request) -> io::Result<()> {
+    fn answer(&self, line: &mut Line, request: Request) -> io::Result<()> {
         let answer = match request {
             Request::Show => self.state().map(|state| Answer::State(Box::new(state))),
             Request::Set(link) => self.set(&link).map(|()| Answer::Done),
@@ -139,26 +139,22 @@ impl Holder {
         line.send(&answer.unwrap_or_else(|error| Answer::Refused(error.to_string())))
     }
 
-    fn link(&self) -> MutexGuard<'_, Link> {
-        self.link.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn state(&self) -> io::Result<State> {
         let statistics = self.emulator.statistics()?;
+        let Current { link, changes } = self.link.current();
         Ok(State {
             name: self.name.to_string(),
             pid: std::process::id(),
             up_for_s: self.began.elapsed().as_secs(),
             carries: self.emulator.carries(),
             namespaces: self.namespaces,
-            report: Report::new(&self.link(), self.seed, self.emulator.offloads(), &statistics),
+            changes,
+            report: Report::new(&link, self.seed, self.emulator.offloads(), &statistics),
         })
     }
 
-    fn set(&mut self, link: &str) -> io::Result<()> {
+    fn set(&self, link: &str) -> io::Result<()> {
         let link: Link = link.parse().map_err(io::Error::other)?;
-        self.emulator.reshape(&link)?;
-        *self.link() = link;
-        Ok(())
+        self.link.change(link, |link| self.emulator.reshape(link))
     }
 }

@@ -139,6 +139,10 @@ pub(super) fn show(options: &ShowOptions) -> Result<(), Failure> {
         state.pid,
         state.report.seed
     );
+    if state.changes > 0 {
+        let times = if state.changes == 1 { "once" } else { &format!("{} times", state.changes) };
+        text += &format!("its link was changed {times}\n");
+    }
     for line in state.report.lines() {
         text += &format!("{line}\n");
     }

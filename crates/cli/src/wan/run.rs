@@ -5,7 +5,6 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -17,6 +16,7 @@ use signal_hook::iterator::Signals;
 
 use super::report::Report;
 use super::ward::watch_over;
+use super::witness::SharedLink;
 use super::{LinkOptions, addressed, save, start, status_of, witness};
 use crate::bench::LINK_VARIABLE;
 use crate::failure::{Failure, say};
@@ -60,8 +60,7 @@ pub(crate) struct RunOptions {
 pub(super) fn run_command(options: &RunOptions) -> Result<ExitCode, Failure> {
     let mut emulator = start(&options.network)?;
     watch_over(&mut emulator)?;
-    let link = Arc::new(Mutex::new(options.network.link.clone()));
-    witness::listen(&emulator, &link)
+    witness::listen(&emulator, &SharedLink::new(&options.network.link))
         .map_err(|error| Failure::network("nobody can ask how the link is kept", &error))?;
     // From now on signals are looked at, so that an interrupt ends the commands first.
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGCHLD])

@@ -7,7 +7,7 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -30,6 +30,47 @@ const LINE_BYTES_MAX: u64 = 64 << 10;
 /// Measurements that are told apart at one time; more are not answered.
 const MEASUREMENTS_MAX: usize = 64;
 
+/// The link of a network as it is now.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Current {
+    pub(super) link: Link,
+    /// How often it was changed so far, or somebody tried.
+    pub(super) changes: u64,
+}
+
+/// The same for those who change it and those who look.
+#[derive(Debug, Clone)]
+pub(super) struct SharedLink(Arc<Mutex<Current>>);
+
+impl SharedLink {
+    pub(super) fn new(link: &Link) -> Self {
+        Self(Arc::new(Mutex::new(Current { link: link.clone(), changes: 0 })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Current> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The link of this moment.
+    pub(super) fn current(&self) -> Current {
+        self.lock().clone()
+    }
+
+    /// Has the link changed. One that is as it was is no change; one that fails half-way is.
+    ///
+    /// # Errors
+    /// Those of `reshape`, which does it.
+    pub(super) fn change(&self, link: Link, reshape: impl FnOnce(&Link) -> io::Result<()>) -> io::Result<()> {
+        if self.lock().link != link {
+            // Before it is done: who ends meanwhile has had a part of it.
+            self.lock().changes += 1;
+        }
+        reshape(&link)?;
+        self.lock().link = link;
+        Ok(())
+    }
+}
+
 /// What is told at the beginning.
 #[derive(Debug, Serialize, Deserialize)]
 struct Begun {
@@ -50,21 +91,19 @@ fn address() -> io::Result<SocketAddr> {
 ///
 /// # Errors
 /// There are too many descriptors or threads.
-pub(super) fn listen(emulator: &Emulator, link: &Arc<Mutex<Link>>) -> io::Result<()> {
+pub(super) fn listen(emulator: &Emulator, link: &SharedLink) -> io::Result<()> {
     let watcher = Arc::new(emulator.watcher()?);
     let measurements = Arc::new(());
     for end in [emulator.near(), emulator.far()] {
         let listener = end.within(|| UnixListener::bind_addr(&address()?))?;
-        let (watcher, link, measurements) =
-            (Arc::clone(&watcher), Arc::clone(link), Arc::clone(&measurements));
+        let (watcher, link, measurements) = (Arc::clone(&watcher), link.clone(), Arc::clone(&measurements));
         let answer = move || {
             for stream in connections(&listener) {
                 // Each has one, and so have the two ends.
                 if Arc::strong_count(&measurements) > MEASUREMENTS_MAX + 3 {
                     continue;
                 }
-                let (watcher, link, held) =
-                    (Arc::clone(&watcher), Arc::clone(&link), Arc::clone(&measurements));
+                let (watcher, link, held) = (Arc::clone(&watcher), link.clone(), Arc::clone(&measurements));
                 let one = move || {
                     // Whoever goes without the answer is no matter.
                     let _ = attend(&stream, &watcher, &link);
@@ -80,16 +119,15 @@ pub(super) fn listen(emulator: &Emulator, link: &Arc<Mutex<Link>>) -> io::Result
 }
 
 /// Answers one measurement.
-fn attend(mut stream: &UnixStream, watcher: &Watcher, link: &Mutex<Link>) -> io::Result<()> {
-    let current = || link.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let (mark, begun) = (watcher.mark()?, current());
-    send(stream, &Begun { link: begun.to_string() })?;
+fn attend(mut stream: &UnixStream, watcher: &Watcher, link: &SharedLink) -> io::Result<()> {
+    let (mark, begun) = (watcher.mark()?, link.current());
+    send(stream, &Begun { link: begun.link.to_string() })?;
     if stream.read(&mut [0])? == 0 {
         return Ok(());
     }
     let keeping = watcher.since(&mark)?;
-    let doubt = if current() == begun {
-        doubt(&begun, &keeping)
+    let doubt = if link.current() == begun {
+        doubt(&begun.link, &keeping)
     } else {
         Some("the link was changed while this was measured".to_owned())
     };
@@ -149,4 +187,37 @@ fn unheard(error: &io::Error) -> String {
         _ => error.to_string(),
     };
     format!("nobody says how the link was kept: {why}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(text: &str) -> Link {
+        text.parse().expect("a link")
+    }
+
+    #[test]
+    fn a_link_that_was_changed_and_changed_back_is_not_as_it_was() {
+        let shared = SharedLink::new(&link("oc3-2"));
+        let begun = shared.current();
+        shared.change(link("oc3-2"), |_| Ok(())).expect("it is changed");
+        assert_eq!(shared.current(), begun, "the same one again");
+        shared.change(link("oc3-50"), |_| Ok(())).expect("it is changed");
+        assert_eq!(shared.current(), Current { link: link("oc3-50"), changes: 1 });
+        shared.change(link("oc3-2"), |_| Ok(())).expect("it is changed");
+        assert_eq!(shared.current(), Current { link: begun.link.clone(), changes: 2 });
+    }
+
+    #[test]
+    fn a_change_counts_before_it_is_done_and_if_it_fails() {
+        let shared = SharedLink::new(&link("oc3-2"));
+        let begun = shared.current();
+        let failed = shared.change(link("oc3-50"), |_| {
+            assert_ne!(shared.current(), begun);
+            Err(io::ErrorKind::Other.into())
+        });
+        assert!(failed.is_err());
+        assert_eq!(shared.current(), Current { link: begun.link.clone(), changes: 1 });
+    }
 }
