@@ -19,6 +19,7 @@ use self::paste::Commands;
 use crate::bench;
 use crate::failure::{Failure, say};
 use crate::initiator::{Disk, tell};
+use crate::wan::is_proxy;
 
 const PRIVILEGES_HELP: &str = "run it as root, or let users make namespaces and open /dev/net/tun, as for `lunette wan run`; without --prove none is needed";
 /// What Linux lets TCP have under way where this machine does not tell: half of its receive buffer of 6 MiB (tcp(7), tcp_rmem).
@@ -64,6 +65,10 @@ struct Path {
 /// What reading has shown.
 #[derive(Debug, Serialize)]
 struct Seen {
+    /// The emulated link or the proxy that was read over, where there is one.
+    link: Option<String>,
+    /// Whether that is a proxy: it loses nothing, and TCP sees neither its delay nor its rate.
+    is_proxy: bool,
     one_session_mb_per_s: f64,
     several_sessions_mb_per_s: Option<f64>,
     segments_out_of_order: u64,
@@ -118,6 +123,7 @@ pub(crate) fn run(options: &AdviseOptions) -> Result<(), Failure> {
 fn give(options: &AdviseOptions) -> Result<(), Failure> {
     // Before any thread: a process with threads cannot move into a user namespace.
     let privileges = if options.prove { acquire_privileges() } else { Ok(()) };
+    let over = options.url.as_ref().and_then(|url| bench::link_to(Some(url)));
     let measured = measure(options)?;
     let (path, link) = described(options, measured.as_ref())?;
     let window = options.window();
@@ -145,7 +151,8 @@ fn give(options: &AdviseOptions) -> Result<(), Failure> {
     };
     // The advice is as good without its proof.
     let proof = (!proof.is_empty()).then_some(proof);
-    tell(options.json, &tell_all(options, &question, &advice, measured, proof), text::text)?;
+    let seen = measured.map(|measured| (measured, over));
+    tell(options.json, &tell_all(options, &question, &advice, seen, proof), text::text)?;
     proven
 }
 
@@ -281,7 +288,7 @@ fn tell_all(
     options: &AdviseOptions,
     question: &Question<'_>,
     advice: &Advice,
-    measured: Option<MeasuredPath>,
+    measured: Option<(MeasuredPath, Option<String>)>,
     proof: Option<Vec<Proof>>,
 ) -> Told {
     let [read, write] = &advice.alone;
@@ -289,7 +296,7 @@ fn tell_all(
     let target = options.url.as_ref().map_or(TARGET.to_owned(), |url| url.target.to_string());
     let path = &question.path;
     let line_from = match &measured {
-        Some(measured) if options.rate.is_none() => measured.line_from(),
+        Some((measured, _)) if options.rate.is_none() => measured.line_from(),
         _ => GIVEN,
     };
     Told {
@@ -300,7 +307,9 @@ fn tell_all(
             mtu_bytes: path.mtu_bytes,
             tcp_window_bytes: path.tcp_window_bytes,
         },
-        seen: measured.map(|measured| Seen {
+        seen: measured.map(|(measured, link)| Seen {
+            is_proxy: link.as_deref().is_some_and(is_proxy),
+            link,
             one_session_mb_per_s: measured.alone_bytes_per_s / 1e6,
             several_sessions_mb_per_s: measured.together_bytes_per_s.map(|rate| rate / 1e6),
             segments_out_of_order: measured.out_of_order,

@@ -27,6 +27,13 @@ pub(super) fn text(told: &Told) -> String {
             let _ = write!(text, ", {rate:.2} by several");
         }
         let _ = writeln!(text, "\nagreed: {}", seen.negotiated);
+        if let Some(link) = &seen.link {
+            let _ = writeln!(text, "over: {link}");
+        }
+        if seen.is_proxy {
+            text +=
+                "That is no network: a proxy loses nothing, and TCP sees neither its delay nor its rate.\n";
+        }
     }
     let line = if told.line_from == GIVEN {
         format!("the line carries {:.2} MB/s of data each way", told.line_mb_per_s)

@@ -21,7 +21,7 @@ use self::work::Wanted;
 use crate::failure::{Failure, say};
 use crate::initiator::{Disk as Unit, End, tell};
 use crate::output;
-use crate::wan::{Witness, is_proxy};
+use crate::wan::{Witness, is_proxy, proxied};
 
 /// The block length that a file is measured with, in bytes.
 const FILE_BLOCK_BYTES: u32 = 512;
@@ -69,7 +69,10 @@ fn measure(options: &BenchOptions) -> Result<(), Failure> {
     let host = Host::look();
     let interrupts = Interrupts::watch()?;
     let monitor = Monitor::default();
-    let named = std::env::var(LINK_VARIABLE).ok();
+    let named = link_to(match &options.disk {
+        End::Disk(url) => Some(url),
+        End::File(_) => None,
+    });
     // A proxy has no packets that anybody could tell of, and its name says that it is one.
     let witness = named.as_ref().filter(|link| !is_proxy(link)).map(|_| Witness::call());
     let carried = thread::scope(|scope| {
@@ -95,6 +98,13 @@ fn measure(options: &BenchOptions) -> Result<(), Failure> {
     };
     report(options, &result)?;
     closed.map_err(|error| Failure::new("the file or device", &error))
+}
+
+/// The emulated link or the proxy between this process and a disk, as results have it: what a proxy says that is at the portal, or else
+/// the variable.
+pub(crate) fn link_to(url: Option<&TargetUrl>) -> Option<String> {
+    let proxy = url.and_then(|url| proxied(&url.portal.host, url.portal.port));
+    proxy.or_else(|| std::env::var(LINK_VARIABLE).ok())
 }
 
 /// Opens the disk and looks how large it is.

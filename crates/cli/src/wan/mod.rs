@@ -5,6 +5,7 @@ mod control;
 mod exec;
 mod holder;
 mod manage;
+mod notice;
 mod proxy;
 mod report;
 mod run;
@@ -24,7 +25,7 @@ use lunette_link::{Link, named_links};
 use lunette_wan::{Emulator, FAR, NEAR, acquire_privileges};
 use serde::Serialize;
 
-pub(crate) use self::proxy::is_proxy;
+pub(crate) use self::notice::{is_proxy, proxied};
 pub(crate) use self::witness::Witness;
 use crate::failure::Failure;
 

@@ -12,6 +12,7 @@ use serde::Serialize;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+use super::notice::{announce, note};
 use super::{LinkOptions, print, save, status_of};
 use crate::bench::LINK_VARIABLE;
 use crate::failure::{Failure, say};
@@ -51,6 +52,8 @@ pub(super) fn proxy(options: &ProxyOptions) -> Result<ExitCode, Failure> {
     let LinkOptions { link, seed } = &options.network;
     let proxy = Proxy::start(options.listen, options.to, link, *seed)
         .map_err(|error| Failure::network("there is no proxy", &error))?;
+    announce(proxy.address(), link)
+        .map_err(|error| Failure::network("nobody can be told that this is a proxy", &error))?;
     say(
         "a proxy has the delay and the rate of the link, but TCP does not see them: no losses, no windows, no congestion",
     );
@@ -75,24 +78,14 @@ pub(super) fn proxy(options: &ProxyOptions) -> Result<ExitCode, Failure> {
     Ok(ended)
 }
 
-/// What stands before the link of a proxy.
-const NOTE: &str = "proxy ";
-
-/// The link as results have it, so that nobody takes them for those of a network.
-fn note(link: &Link) -> String {
-    format!("{NOTE}{link}")
-}
-
-/// Whether a link, as results have it, is that of a proxy.
-pub(crate) fn is_proxy(link: &str) -> bool {
-    link.starts_with(NOTE)
-}
-
 fn wait(proxy: &Proxy, link: &Link) -> Result<(), Failure> {
     let mut signals = Signals::new([SIGINT, SIGTERM])
         .map_err(|error| Failure::network("signals cannot be received", &error))?;
     print(&format!("listening on {}\n", proxy.address()))?;
-    say(&format!("for results of `lunette bench` over it: {LINK_VARIABLE}='{}'", note(link)));
+    say(&format!(
+        "`lunette bench` and `advise` here know that; elsewhere they are to be told: {LINK_VARIABLE}='{}'",
+        note(link)
+    ));
     let _ = signals.forever().next();
     Ok(())
 }

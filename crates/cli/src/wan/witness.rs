@@ -2,7 +2,8 @@
 //!
 //! The one who is asked listens at both ends on a socket with a name that is the network namespace's own, so that there is nothing in
 //! the file system, and nobody outside of the network can ask. Who begins to measure connects and is told the link; when he has
-//! ended he sends a line, and is told what is wrong with his figures. Not here: networks that are a proxy, which has no packets.
+//! ended he sends a line, and is told what is wrong with his figures. Not here: proxies, which
+//! have no packets ([`super::notice`]).
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::linux::net::SocketAddrExt;
@@ -22,7 +23,7 @@ use super::report::doubt;
 const NAME: &[u8] = b"lunette-wan-link";
 
 /// How long an answer may take. The question takes as long as the measurement.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The longest line that is read.
 const LINE_BYTES_MAX: u64 = 64 << 10;
@@ -73,8 +74,8 @@ impl SharedLink {
 
 /// What is told at the beginning.
 #[derive(Debug, Serialize, Deserialize)]
-struct Begun {
-    link: String,
+pub(super) struct Begun {
+    pub(super) link: String,
 }
 
 /// What is told at the end.
@@ -134,11 +135,11 @@ fn attend(mut stream: &UnixStream, watcher: &Watcher, link: &SharedLink) -> io::
     send(stream, &Ended { doubt })
 }
 
-fn send<T: Serialize>(mut stream: &UnixStream, what: &T) -> io::Result<()> {
+pub(super) fn send<T: Serialize>(mut stream: &UnixStream, what: &T) -> io::Result<()> {
     stream.write_all((serde_json::to_string(what)? + "\n").as_bytes())
 }
 
-fn receive<T: for<'de> Deserialize<'de>>(stream: &UnixStream) -> io::Result<T> {
+pub(super) fn receive<T: for<'de> Deserialize<'de>>(stream: &UnixStream) -> io::Result<T> {
     let mut line = String::new();
     BufReader::new(Read::take(stream, LINE_BYTES_MAX)).read_line(&mut line)?;
     serde_json::from_str(&line).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
