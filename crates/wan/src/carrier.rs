@@ -12,6 +12,7 @@ use rustix::io::Errno;
 
 use crate::device::{Device, Intake, Outlet, Received, Refused};
 use crate::packet::IpPacket;
+use crate::waking::{SLEEP_MAX, Waking};
 
 /// Packets that are taken from the kernel before those that are due go out, and the other way round; a few more may come at once.
 const BATCH: usize = 64;
@@ -30,12 +31,20 @@ pub(crate) struct Carried {
     pub(crate) unreadable: u64,
     /// How long after its time each packet went out, in microseconds.
     pub(crate) lateness_us: Histogram<u64>,
+    /// How long each packet waited at most until it was taken in, in microseconds.
+    pub(crate) intake_lateness_us: Histogram<u64>,
 }
 
 impl Carried {
     pub(crate) fn new() -> Result<Self, hdrhistogram::CreationError> {
         let lateness_us = Histogram::new_with_max(LATENESS_MAX_US, 2)?;
-        Ok(Self { counts: Counts::default(), refused: Refused::default(), unreadable: 0, lateness_us })
+        Ok(Self {
+            counts: Counts::default(),
+            refused: Refused::default(),
+            unreadable: 0,
+            intake_lateness_us: lateness_us.clone(),
+            lateness_us,
+        })
     }
 
     /// What became of the packets. What was refused has not arrived.
@@ -79,29 +88,34 @@ impl Carrier {
         rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1))?;
         let (mut intake, mut outlet) = (Intake::new(), Outlet::default());
         let mut due = Vec::with_capacity(BATCH);
-        while self.wait()? {
-            self.take_in(&mut intake)?;
+        let mut waking = Waking::new();
+        while let Some(overslept) = self.wait()? {
+            let taken = self.take_in(&mut intake)?;
             self.let_out(&mut outlet, &mut due)?;
+            if let Some((packets, late)) = waking.take(taken as u64, overslept, self.began.elapsed()) {
+                let mut carried = self.carried.lock().unwrap_or_else(PoisonError::into_inner);
+                carried.intake_lateness_us.saturating_record_n(micros(late), packets);
+            }
         }
         Ok(())
     }
 
-    /// Waits for a packet, or for the time of one; false when it is time to end.
-    fn wait(&mut self) -> io::Result<bool> {
-        let timeout = self.pipe.next_at().map(|at| {
-            let left = at.saturating_sub(self.began.elapsed());
-            Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
-        });
+    /// Waits for a packet, or for the time of one, and says how much longer that took than it should at most; `None` when it is time to end.
+    fn wait(&mut self) -> io::Result<Option<Duration>> {
+        let asked_at = self.began.elapsed();
+        let left = self.pipe.next_at().map_or(SLEEP_MAX, |at| at.saturating_sub(asked_at).min(SLEEP_MAX));
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
         let mut descriptors = [
             PollFd::new(&*self.from, PollFlags::IN),
             PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN),
         ];
-        match poll(&mut descriptors, timeout.as_ref()) {
-            Ok(_) if descriptors[1].revents().is_empty() => Ok(true),
-            Ok(_) => self.heed(),
-            Err(Errno::INTR) => Ok(true),
-            Err(error) => Err(error.into()),
-        }
+        let goes_on = match poll(&mut descriptors, Some(&timeout)) {
+            Ok(_) if descriptors[1].revents().is_empty() => true,
+            Ok(_) => self.heed()?,
+            Err(Errno::INTR) => true,
+            Err(error) => return Err(error.into()),
+        };
+        Ok(goes_on.then(|| self.began.elapsed().saturating_sub(asked_at + left)))
     }
 
     /// What the other end of the pipe wants; false if it is gone.
@@ -117,7 +131,8 @@ impl Carrier {
         Ok(true)
     }
 
-    fn take_in(&mut self, intake: &mut Intake) -> io::Result<()> {
+    /// Takes in what there is, and says how many packets that were.
+    fn take_in(&mut self, intake: &mut Intake) -> io::Result<usize> {
         let mut count = 0;
         while count < BATCH {
             let now = self.began.elapsed();
@@ -131,7 +146,7 @@ impl Carrier {
                 }
             }
         }
-        Ok(())
+        Ok(count)
     }
 
     fn let_out(&mut self, outlet: &mut Outlet, due: &mut Vec<IpPacket>) -> io::Result<()> {

@@ -31,6 +31,12 @@ pub struct Statistics {
     pub lateness_p99: Duration,
     /// The longest.
     pub lateness_max: Duration,
+    /// How long a packet waited at most until this process took it in: the median.
+    pub intake_lateness_median: Duration,
+    /// That of 99 in 100.
+    pub intake_lateness_p99: Duration,
+    /// The longest.
+    pub intake_lateness_max: Duration,
     /// Packets that were lost beside the link: the kernel dropped them before they came to it, because this process was busy, or
     /// refused them at the other end, or what it handed over was no packet. They say nothing about the link.
     pub overrun: u64,
@@ -106,11 +112,15 @@ impl Direction {
     pub(crate) fn statistics(&self, dropped: u64) -> Statistics {
         let carried = self.carried.lock().unwrap_or_else(PoisonError::into_inner);
         let quantile = |share| Duration::from_micros(carried.lateness_us.value_at_quantile(share));
+        let intake = |share| Duration::from_micros(carried.intake_lateness_us.value_at_quantile(share));
         Statistics {
             counts: carried.counts(),
             lateness_median: quantile(0.5),
             lateness_p99: quantile(0.99),
             lateness_max: Duration::from_micros(carried.lateness_us.max()),
+            intake_lateness_median: intake(0.5),
+            intake_lateness_p99: intake(0.99),
+            intake_lateness_max: Duration::from_micros(carried.intake_lateness_us.max()),
             overrun: dropped + carried.refused.packets + carried.unreadable,
             refused: carried.refused.packets,
         }

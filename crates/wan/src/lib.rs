@@ -24,6 +24,7 @@ mod packet;
 mod privilege;
 mod proxy;
 mod sink;
+mod waking;
 mod warden;
 mod watcher;
 

@@ -15,6 +15,7 @@ use crate::namespace::Namespace;
 #[derive(Debug, Clone)]
 pub struct Mark {
     lateness_us: [Histogram<u64>; 2],
+    intake_lateness_us: [Histogram<u64>; 2],
     overruns: [u64; 2],
     counts: [Counts; 2],
 }
@@ -24,6 +25,8 @@ pub struct Mark {
 pub struct Keeping {
     /// How long after its time a packet went out, there and back: the sum of both directions' medians.
     pub lateness_median: Duration,
+    /// How long a packet waited at most until it was taken in, there and back: the sum of both directions' medians.
+    pub intake_lateness_median: Duration,
     /// Packets of both directions that were lost beside the link, because this process was busy.
     pub overrun: u64,
     /// Packets of both directions that were lost on the wire, as the link has it.
@@ -57,13 +60,14 @@ impl Watcher {
         let [near, far] = self.ends.each_ref().map(|(namespace, end)| dropped(namespace, *end));
         let mut overruns = [near?, far?];
         let mut counts = [Counts::default(); 2];
-        let lateness_us = std::array::from_fn(|way| {
+        let both = std::array::from_fn(|way| {
             let carried = self.carried[way].lock().unwrap_or_else(PoisonError::into_inner);
             overruns[way] += carried.refused.packets + carried.unreadable;
             counts[way] = carried.counts();
-            carried.lateness_us.clone()
+            (carried.lateness_us.clone(), carried.intake_lateness_us.clone())
         });
-        Ok(Mark { lateness_us, overruns, counts })
+        let [(up, up_intake), (down, down_intake)] = both;
+        Ok(Mark { lateness_us: [up, down], intake_lateness_us: [up_intake, down_intake], overruns, counts })
     }
 
     /// How the link was kept from then on.
@@ -72,9 +76,14 @@ impl Watcher {
     /// The kernel's counters cannot be read.
     pub fn since(&self, mark: &Mark) -> io::Result<Keeping> {
         let now = self.mark()?;
-        let ways = now.lateness_us.iter().zip(&mark.lateness_us).map(|(now, before)| between(before, now));
-        let ways: Vec<Histogram<u64>> = ways.collect();
-        let median_us = ways.iter().map(|late| late.value_at_quantile(0.5)).sum();
+        let of = |now: &[Histogram<u64>; 2], before: &[Histogram<u64>; 2]| -> Vec<Histogram<u64>> {
+            now.iter().zip(before).map(|(now, before)| between(before, now)).collect()
+        };
+        let median = |ways: &[Histogram<u64>]| {
+            Duration::from_micros(ways.iter().map(|late| late.value_at_quantile(0.5)).sum())
+        };
+        let ways = of(&now.lateness_us, &mark.lateness_us);
+        let intake = of(&now.intake_lateness_us, &mark.intake_lateness_us);
         let overrun = now.overruns.iter().zip(mark.overruns).map(|(now, before)| now.saturating_sub(before));
         let more = |of: fn(&Counts) -> u64| {
             let ways = now.counts.iter().zip(&mark.counts);
@@ -86,7 +95,8 @@ impl Watcher {
         };
         Ok(Keeping {
             passed: [passed(0), passed(1)],
-            lateness_median: Duration::from_micros(median_us),
+            lateness_median: median(&ways),
+            intake_lateness_median: median(&intake),
             overrun: overrun.sum(),
             lost: more(|counts| counts.lost),
             dropped: more(|counts| counts.dropped),

@@ -432,6 +432,25 @@ fn what_this_machine_loses_is_told_and_is_in_the_results_of_that_time() -> Resul
     Ok(())
 }
 
+/// Whoever carries the packets is stopped while a few come, and has nothing to send that would be late.
+#[test]
+fn that_packets_were_not_taken_in_for_a_while_is_told() -> Result<()> {
+    if !may_in_bash()? {
+        return Ok(());
+    }
+    let directory = tempfile::tempdir()?;
+    let report = directory.path().join("report");
+    let near = "kill -STOP $PPID; sleep 0.1; for ((n = 0; n < 3; n++)); do echo >/dev/udp/$LUNETTE_FAR/9; done; \
+                sleep 0.3; kill -CONT $PPID; sleep 0.2";
+    let path = report.display().to_string();
+    let finished = wan(&["run", "--link", "delay=1ms", "--report", &path, "--", "bash", "-c", near])?;
+    ensure!(finished.success(), "{}: {}", finished.ending(), finished.output);
+    let report = json(&report)?;
+    // The last sleep before the stop may have been to be as long as 20 ms.
+    ensure!(report["up"]["intake_lateness_max_us"].as_u64() >= Some(300_000), "{report}");
+    Ok(())
+}
+
 /// No answer is not the answer that nothing is wrong.
 #[test]
 fn that_nobody_tells_of_a_link_is_a_doubt_itself() -> Result<()> {

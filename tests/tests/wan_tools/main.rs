@@ -46,9 +46,13 @@ impl Used {
         if let Some(doubt) = self.report["doubt"].as_str() {
             return Ok(Some(doubt.to_owned()));
         }
-        let (up, down) = (self.count("up", "lateness_p99_us")?, self.count("down", "lateness_p99_us")?);
-        let is_late = (up + down) as f64 > TOLERANCE_US.max(round_trip_ms * 20.0);
-        Ok(is_late.then(|| format!("1 in 100 packets was {} us late there and back", up + down)))
+        let mut late_us = 0;
+        for direction in ["up", "down"] {
+            late_us += self.count(direction, "lateness_p99_us")?
+                + self.count(direction, "intake_lateness_p99_us")?;
+        }
+        let is_late = late_us as f64 > TOLERANCE_US.max(round_trip_ms * 20.0);
+        Ok(is_late.then(|| format!("1 in 100 packets was {late_us} us late there and back")))
     }
 
     fn count(&self, direction: &str, what: &str) -> Result<u64> {

@@ -28,6 +28,9 @@ pub(super) struct Direction {
     lateness_median_us: u64,
     lateness_p99_us: u64,
     lateness_max_us: u64,
+    intake_lateness_median_us: u64,
+    intake_lateness_p99_us: u64,
+    intake_lateness_max_us: u64,
 }
 
 impl From<&Statistics> for Direction {
@@ -48,6 +51,9 @@ impl From<&Statistics> for Direction {
             lateness_median_us: micros(statistics.lateness_median),
             lateness_p99_us: micros(statistics.lateness_p99),
             lateness_max_us: micros(statistics.lateness_max),
+            intake_lateness_median_us: micros(statistics.intake_lateness_median),
+            intake_lateness_p99_us: micros(statistics.intake_lateness_p99),
+            intake_lateness_max_us: micros(statistics.intake_lateness_max),
         }
     }
 }
@@ -102,6 +108,7 @@ impl Report {
 fn kept(statistics: &[Statistics; 2]) -> Keeping {
     Keeping {
         lateness_median: statistics.iter().map(|direction| direction.lateness_median).sum(),
+        intake_lateness_median: statistics.iter().map(|direction| direction.intake_lateness_median).sum(),
         overrun: statistics.iter().map(|direction| direction.overrun).sum(),
         lost: statistics.iter().map(|direction| direction.counts.lost).sum(),
         dropped: statistics.iter().map(|direction| direction.counts.dropped).sum(),
@@ -118,7 +125,8 @@ pub(super) fn doubt(link: &Link, keeping: &Keeping) -> Option<String> {
             "this machine is too slow for this link: {overrun} packets were lost before they came to it or behind it"
         ));
     }
-    let (late, tolerance) = (keeping.lateness_median, ROUND_TRIP_TOLERANCE.max(link.round_trip() / 50));
+    let late = keeping.lateness_median + keeping.intake_lateness_median;
+    let tolerance = ROUND_TRIP_TOLERANCE.max(link.round_trip() / 50);
     (keeping.fewest >= PACKETS_MIN && late > tolerance).then(|| {
         format!(
             "this machine is too busy for this link: half of the packets were more than {} us late there and back",
@@ -139,6 +147,9 @@ mod tests {
             lateness_median: Duration::from_micros(late_us),
             lateness_p99: Duration::from_micros(2 * late_us),
             lateness_max: Duration::from_micros(3 * late_us),
+            intake_lateness_median: Duration::ZERO,
+            intake_lateness_p99: Duration::ZERO,
+            intake_lateness_max: Duration::ZERO,
             overrun: 0,
             refused: 0,
         }
@@ -158,6 +169,20 @@ mod tests {
         assert!(says.contains("half of the packets were more than 301 us late there and back"), "{says}");
         assert_eq!(doubt("rtt=50ms", 500, 500), None);
         assert!(doubt("rtt=50ms", 500, 501).is_some());
+    }
+
+    #[test]
+    fn what_waits_to_be_taken_in_is_late_too() {
+        let waited = |up_us| Statistics {
+            intake_lateness_median: Duration::from_micros(up_us),
+            intake_lateness_max: Duration::from_millis(280),
+            ..statistics(20, 100)
+        };
+        let of = |up_us| report("rtt=2ms", [waited(up_us), statistics(20, 100)]);
+        assert_eq!(of(100).doubt, None);
+        assert!(of(101).doubt.is_some_and(|doubt| doubt.contains("more than 301 us late")));
+        let json = serde_json::to_value(of(100)).expect("JSON");
+        assert_eq!(json["up"]["intake_lateness_max_us"], 280_000);
     }
 
     #[test]
