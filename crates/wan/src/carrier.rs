@@ -100,7 +100,8 @@ impl Carrier {
         Ok(())
     }
 
-    /// Waits for a packet, or for the time of one, and says how much longer that took than it should at most; `None` when it is time to end.
+    /// Waits for a packet, or for the time of one, and says how much longer that took than it should at most; `None` when it is
+    /// time to end.
     fn wait(&mut self) -> io::Result<Option<Duration>> {
         let asked_at = self.began.elapsed();
         let left = self.pipe.next_at().map_or(SLEEP_MAX, |at| at.saturating_sub(asked_at).min(SLEEP_MAX));

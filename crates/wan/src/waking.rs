@@ -1,7 +1,7 @@
 //! How long packets wait for the thread that takes them in, which they do not tell themselves: the device gives them no time.
 //!
-//! A thread that has something to do and no processor is known to the scheduler (`run_delay` in `schedstat` of proc(5)). One that is stopped
-//! is not: it sees by the clock that it has slept for longer than it asked to.
+//! A thread that has something to do and no processor is known to the scheduler (`run_delay` in `schedstat` of proc(5)). One that
+//! is stopped is not: it sees by the clock that it has slept for longer than it asked to.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -70,8 +70,9 @@ impl Waking {
         Self { statistics, before, asked_at: Duration::ZERO, taken: 0 }
     }
 
-    /// So many packets were taken in after a sleep that was so much too long. `now` is any clock's time. Gives what is known of packets
-    /// so far: of those behind a stop the longest that they can have waited, of others what the scheduler says of some milliseconds.
+    /// So many packets were taken in after a sleep that was so much too long. `now` is any clock's time. Gives what is known of
+    /// packets so far: of those behind a stop the longest that they can have waited, of others what the scheduler says of some
+    /// milliseconds.
     pub(crate) fn take(&mut self, taken: u64, overslept: Duration, now: Duration) -> Option<Lateness> {
         if overslept >= STOPPED_MIN {
             return (taken > 0).then_some((taken, overslept));

@@ -340,8 +340,8 @@ fn what_the_near_command_leaves_behind_is_gone_when_it_has_ended() -> Result<()>
 }
 
 /// Whether the figures are good depends on the machine; that they are those of the link does not. What is early, or more than the
-/// rate, no machine excuses; what is late, or less, is excused up to twice and half as much. A figure that is farther off is not the
-/// link's, unless the tool itself says that this machine could not tell.
+/// rate, no machine excuses; what is late, or less, is excused up to twice and half as much. A figure that is farther off is not
+/// the link's, unless the tool itself says that this machine could not tell.
 #[test]
 fn a_check_measures_what_the_link_does() -> Result<()> {
     if !may()? {

@@ -100,8 +100,8 @@ fn measure(options: &BenchOptions) -> Result<(), Failure> {
     closed.map_err(|error| Failure::new("the file or device", &error))
 }
 
-/// The emulated link or the proxy between this process and a disk, as results have it: what a proxy says that is at the portal, or else
-/// the variable.
+/// The emulated link or the proxy between this process and a disk, as results have it: what a proxy says that is at the portal,
+/// or else the variable.
 pub(crate) fn link_to(url: Option<&TargetUrl>) -> Option<String> {
     let proxy = url.and_then(|url| proxied(&url.portal.host, url.portal.port));
     proxy.or_else(|| std::env::var(LINK_VARIABLE).ok())

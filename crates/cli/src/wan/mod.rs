@@ -104,9 +104,9 @@ pub(crate) enum WanCommand {
     Proxy(proxy::ProxyOptions),
     /// Measure how true emulated links are on this machine, and what it can carry at most
     ///
-    /// For each link packets are sent and counted: the round trip has to be right within 0.3 ms or 2 %, the rate within 2 % and two
-    /// packets, the losses within what chance explains in 999 of 1000 cases. It takes about 10 seconds a link, and on slow ones up to
-    /// some minutes; it wants a machine that does nothing else.
+    /// For each link packets are sent and counted: the round trip has to be right within 0.3 ms or 2 %, the rate within 2 % and
+    /// two packets, the losses within what chance explains in 999 of 1000 cases. It takes about 10 seconds a link, and on slow
+    /// ones up to some minutes; it wants a machine that does nothing else.
     ///
     /// Exit status: 0 if all is as it should be, 6 if not; 125 when there is no network, 2 when the command line is wrong.
     Check(check::CheckOptions),

@@ -1,4 +1,5 @@
-//! How whoever connects to a proxy of this machine learns that it is one, so that nobody takes his figures for those of a network.
+//! How whoever connects to a proxy of this machine learns that it is one, so that nobody takes his figures for those of a
+//! network.
 //!
 //! The proxy listens on a socket with a name that has its address in it, in the network namespace that the address is in: there
 //! is nothing in the file system, and the name goes with the process.

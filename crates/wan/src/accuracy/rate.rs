@@ -112,8 +112,8 @@ pub(super) fn rate(emulator: &Emulator, way: Way, shape: &Shape, link: &Link) ->
                 }
                 datagrams(emulator, way, shape, &load, batch)?
             }
-            // TCP sends less where anything is lost or changed, and what it has sent again is in no figure. Of its long segments too few
-            // come over a slow link.
+            // TCP sends less where anything is lost or changed, and what it has sent again is in no figure. Of its long segments
+            // too few come over a slow link.
             Means::Tcp if !load.is_full(link.mtu) || !is_clean(&link.up) || !is_clean(&link.down) => continue,
             Means::Tcp => Some(Carried { bits_per_s: stream(emulator, way, shape, link)?, is_filled: false }),
         };

@@ -96,8 +96,8 @@ impl Source {
     }
 }
 
-/// How many datagrams of so many bytes of data are sent at once over a link: as many as the kernel takes, its queue has room for and it
-/// sends in a moment.
+/// How many datagrams of so many bytes of data are sent at once over a link: as many as the kernel takes, its queue has room for
+/// and it sends in a moment.
 pub(super) fn batch(shape: &Shape, data: usize) -> usize {
     let room = |rate: Rate| (shape.queue_bytes / BATCH_OF_QUEUE).min(rate.bytes_in(BATCH_TIME));
     let room = usize::try_from(shape.rate.map_or(u64::MAX, room)).unwrap_or(usize::MAX);
