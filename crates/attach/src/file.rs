@@ -134,7 +134,7 @@ fn errno(error: &DiskError) -> Errno {
     match error {
         DiskError::NotPermitted(_) => Errno::EPERM,
         DiskError::NoSpace(_) | DiskError::Beyond => Errno::ENOSPC,
-        DiskError::Unfit(..) | DiskError::Io(_) => Errno::EIO,
+        DiskError::Unfit(..) | DiskError::Unanswered(_) | DiskError::Io(_) => Errno::EIO,
     }
 }
 

@@ -134,11 +134,15 @@ fn spawn_signals(
                 reload(file.as_deref(), &server);
             } else if draining {
                 say("lunette: ending at once");
+                // The server waits for threads of its own, which may wait for storage; who has asked twice does not.
+                let cut_off = || {
+                    thread::sleep(CUT_OFF_AFTER);
+                    say("lunette: cut off, since something does not end; what was not stable may be lost");
+                    std::process::exit(CUT_OFF);
+                };
+                // Without a thread for that it waits.
+                let _ = thread::Builder::new().name("cut-off".into()).spawn(cut_off);
                 server.stop_now();
-                // The server waits for calls of its own that storage does not answer; who has asked twice does not.
-                thread::sleep(CUT_OFF_AFTER);
-                say("lunette: storage does not answer; what was not stable may be lost");
-                std::process::exit(CUT_OFF);
             } else {
                 draining = true;
                 say(&format!(

@@ -20,7 +20,10 @@ pub enum DiskError {
     /// The target does not have a command, or not in this form.
     #[error("{1}")]
     Unfit(Unfit, String),
-    /// The target failed, or does not answer.
+    /// The target does not answer, or is busy all the time.
+    #[error("{0}")]
+    Unanswered(String),
+    /// The target failed.
     #[error("{0}")]
     Io(String),
 }
@@ -33,12 +36,12 @@ impl DiskError {
             DiskError::NotPermitted(_) => Errno::NotPermitted,
             DiskError::NoSpace(_) => Errno::NoSpace,
             DiskError::Beyond => Errno::Invalid,
-            DiskError::Unfit(..) | DiskError::Io(_) => Errno::Io,
+            DiskError::Unfit(..) | DiskError::Unanswered(_) | DiskError::Io(_) => Errno::Io,
         }
     }
 
     pub(super) fn of_command(name: &str, error: &CommandError) -> DiskError {
-        DiskError::Io(format!("{name}: {error}"))
+        DiskError::Unanswered(format!("{name}: {error}"))
     }
 
     /// A command was refused.

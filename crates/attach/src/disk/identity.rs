@@ -9,7 +9,7 @@ use super::unit::Unit;
 
 impl Unit {
     /// Asks the unit who it is, if it has said that it tells something else about itself. Nothing is read or written any more where it is
-    /// another one.
+    /// another one; until this is called, everything goes on.
     ///
     /// # Errors
     /// [`DiskError`]: it is, or it does not say now who it is; then the next call asks again.

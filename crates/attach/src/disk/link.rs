@@ -168,7 +168,7 @@ impl Link {
             }
             ended = self.once(command, ended.buffer);
         }
-        Err(DiskError::Io(format!("{}: the unit is busy all the time", command.name())))
+        Err(DiskError::Unanswered(format!("{}: the unit is busy all the time", command.name())))
     }
 
     /// True if a command ended well; false if it may be sent again, now that the unit was given the time that it wants.

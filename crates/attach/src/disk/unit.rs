@@ -254,7 +254,7 @@ impl Unit {
     /// Makes all changes again that were not flushed and may be lost where this session answers, in their order.
     ///
     /// # Errors
-    /// The first one of those that could not be made again; the others were, unless the session is lost for good.
+    /// The first one of those that could not be made again. The others were, unless the target no longer answers.
     fn make_again(&self, session: u32) -> Result<(), DiskError> {
         let _closed = self.gate.write().unwrap_or_else(PoisonError::into_inner);
         if !self.link.journal().is_in_doubt(session) {
@@ -264,9 +264,9 @@ impl Unit {
         self.repairs.fetch_add(1, Ordering::SeqCst);
         tracing::warn!("the target may have lost what was not flushed: it is written again");
         // The journal is not locked while the target works, and nobody adds to it.
-        let parts = self.link.journal().uncovered(session, self.block_bytes);
+        let mut parts = self.link.journal().uncovered(session, self.block_bytes).into_iter();
         let (mut oldest, mut failed, mut failure) = (None, BTreeSet::new(), None);
-        for (serial, blocks) in parts {
+        while let Some((serial, blocks)) = parts.next() {
             let part = self.link.journal().part(serial, &blocks, self.block_bytes);
             let answered = match part {
                 Some(Change::Data { lba, data }) => self.send_blocks(lba, data, false).map(|sent| sent.0),
@@ -278,6 +278,10 @@ impl Unit {
                 Err(error) if self.is_lost() || self.is_exchanged() => return Err(error),
                 Err(error) => {
                     failed.insert(serial);
+                    if let DiskError::Unanswered(_) = error {
+                        // Everybody waits meanwhile, and the next ones would take as long.
+                        failed.extend(parts.by_ref().map(|(serial, _)| serial));
+                    }
                     failure.get_or_insert(error);
                 }
             }

@@ -377,7 +377,7 @@ fn watch(shared: Arc<Shared>) -> Result<(), Failure> {
                 Err(error) => tracing::warn!(%error, "the disk has another size, and does not say which"),
             }
             if let Err(error) = shared.disk.look_at_identity() {
-                say(&format!("lunette: {error}"));
+                tracing::warn!(%error, "the disk tells something else about itself");
             }
             if shared.disk.is_lost() || shared.disk.is_exchanged() {
                 return shared.stop();

@@ -100,7 +100,9 @@ impl Collected {
     /// Of a run and the one that was done again for it, that one in which others had less counts; the first one where the second
     /// has failed.
     pub(super) fn choose(&mut self, at: usize, turn: usize, again: Result<Run, LabError>, took: Duration) {
-        self.again.push((at, turn, took));
+        // What fails at once takes its share of the patience all the same.
+        let counted = if again.is_ok() { took } else { took.max(self.took[at][turn]) };
+        self.again.push((at, turn, counted));
         let first = &mut self.runs[at][turn];
         match again {
             Ok(again) if again.shares.stolen < first.shares.stolen => {
@@ -215,6 +217,13 @@ mod tests {
         assert_eq!(few.next_again(&cells, cells[0].link()), Some((0, 0)));
         few.choose(0, 0, Ok(run(9.0, 0.6)), Duration::ZERO);
         assert_eq!(few.next_again(&cells, cells[0].link()), None);
+        // What fails at once is not tried for ever.
+        let (cells, mut failing) = self::collected("dalgic-lan", vec![vec![run(9.0, 0.5)]], Some(TOOK * 3));
+        for _ in 0..3 {
+            assert_eq!(failing.next_again(&cells, cells[0].link()), Some((0, 0)));
+            failing.choose(0, 0, Err(LabError::Panicked), Duration::ZERO);
+        }
+        assert_eq!(failing.next_again(&cells, cells[0].link()), None);
     }
 
     #[test]

@@ -224,14 +224,14 @@ fn result(
     let turn = model.zip(link.as_ref());
     let turn = turn.and_then(|(model, link)| cell.probe.turn(model, link, at_rest, round_trips));
     result.judge(limit, turn.as_ref(), beside);
+    if let Some(named) = limits::named(cell, &result, of_run) {
+        named.tell(&mut result);
+    }
     // What has no model may change its link meanwhile.
     let held = link.as_ref().filter(|_| model.is_some());
     if let Some(why) = held.and_then(|link| wrong_losses(link, &keepings)) {
         // Whatever came, it is not what this link lets through.
         (result.limit, result.because) = (UNEXPLAINED.to_owned(), Some(why));
-    }
-    if let Some(named) = limits::named(cell, &result, of_run) {
-        named.tell(&mut result);
     }
     if is_unfinished {
         result.limit = UNFINISHED.to_owned();
@@ -278,6 +278,21 @@ mod tests {
         assert!(
             wrong_losses(&clear, &[lost]).is_some() && wrong_losses(&clear, &[Keeping::default()]).is_none()
         );
+    }
+
+    /// Whatever limits that has.
+    #[test]
+    fn a_line_that_loses_what_it_is_not_to_lose_has_no_other_name() {
+        let study = study("dr-shared").expect("a study");
+        for cell in (study.cells)(1).into_iter().filter(|cell| cell.link.is_some()) {
+            let told = cell.parameters.clone();
+            let keeping = Keeping { lost: 100, passed: [1000; 2], ..Keeping::default() };
+            let run = Run { keeping, ..Run::of(1.0, Some((0.9, Limit::Window))) };
+            let aimed = Aimed { cell, peer: None };
+            let result = result(study, &aimed, vec![run], &mut Vec::new(), false).expect("a run");
+            assert_eq!(result.limit, UNEXPLAINED, "{told:?}");
+            assert!(result.because.is_some_and(|because| because.contains("lost 100 packets")), "{told:?}");
+        }
     }
 
     #[test]

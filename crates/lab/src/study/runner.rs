@@ -324,7 +324,8 @@ impl Laboratory<'_> {
             collected.choose(at, turn, again, begun.elapsed());
             let parameters = &cells[at].cell.parameters;
             told(Told { done: collected.done(), of: all_runs, parameters });
-            if has_failed {
+            // Who has time may try others.
+            if has_failed && self.patience.is_none() {
                 break;
             }
         }
