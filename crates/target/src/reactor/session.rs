@@ -213,7 +213,9 @@ impl TargetSession {
 
     /// Makes the context of a task. The core may have given it the place of one that is over before anybody here heard of that.
     pub(super) fn attach(&mut self, id: TaskId, data_out: Option<Buffer>, is_starved: bool) {
-        self.take_context(id);
+        if self.contexts.get(id.slot()).is_some_and(Option::is_some) {
+            self.take_context(id);
+        }
         if self.contexts.len() <= id.slot() {
             self.contexts.resize_with(id.slot() + 1, || None);
         }
