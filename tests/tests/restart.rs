@@ -87,6 +87,21 @@ fn a_reservation_with_aptpl_survives_a_crash() {
     target.stop().expect("a clean end");
 }
 
+/// The state is the image's, and not that of a link to it.
+#[test]
+fn a_reservation_is_there_whichever_way_the_image_is_served() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let [image, link] = ["disk.img", "link.img"].map(|name| directory.path().join(name));
+    std::fs::File::create(&image).and_then(|file| file.set_len(8 << 20)).expect("an image");
+    std::os::unix::fs::symlink(&image, &link).expect("a link");
+    let target = serve(&link).start().expect("a target");
+    reserve_and_keep(&target);
+    target.kill().expect("killed");
+    let target = serve(&image).start().expect("a target");
+    expect_reserved(&target);
+    target.stop().expect("a clean end");
+}
+
 #[test]
 fn states_are_kept_where_they_are_told_to() {
     let directory = tempfile::tempdir().expect("a directory");

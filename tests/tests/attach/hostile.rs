@@ -1,9 +1,11 @@
 //! Clients that break the rules: they are disconnected, others are served, and the disk stays as it is.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use lunette_tests::attach::{Attached, Client, command};
+use lunette_tests::in_process::wait_until;
 use lunette_tests::lunette::Lunette;
 use lunette_tests::random::Random;
 
@@ -53,6 +55,28 @@ fn hostile_clients_harm_nobody() {
 
     assert!(good.read(0, 1 << 20).expect("data") == content, "nothing of it was written");
     drop(good);
+    attached.detach().expect("all is stable");
+    target.stop().expect("a clean end");
+}
+
+/// One that says nothing any more is asked by the system whether it is still there (proc(5), /proc/net/tcp: the timer of a connection).
+#[test]
+fn silent_clients_are_asked_whether_they_are_there() {
+    const ESTABLISHED: &str = "01";
+    /// Neither retransmission nor TIME_WAIT nor a window's probe.
+    const KEEPALIVE_TIMER: &str = "02:";
+    let target = Lunette::serve().luns(["0=mem:1M"]).start().expect("a target");
+    let attached = Attached::start(&target.url(0), &[]).expect("attached");
+    let mut client = attached.client().expect("a client");
+    assert_eq!(client.flush().expect("an answer"), 0);
+    let port = format!(":{:04X}", attached.address().port());
+    wait_until("the connection has a timer", || {
+        let table = fs::read_to_string("/proc/net/tcp").expect("the connections");
+        let rows = table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
+        let mut rows = rows.filter(|row| row.len() > 5 && row[1].ends_with(&port) && row[3] == ESTABLISHED);
+        rows.any(|row| row[5].starts_with(KEEPALIVE_TIMER))
+    });
+    drop(client);
     attached.detach().expect("all is stable");
     target.stop().expect("a clean end");
 }
