@@ -137,27 +137,27 @@ pub fn notes(result: &StudyResult) -> Vec<String> {
 const PROXY: &str = "this is no network but a TCP proxy (`link.proxy`), which has the delay and the rate; TCP sees neither of them, so its windows and \
                      its congestion control are not in the figures.";
 
-/// What TEST UNIT READY took at rest on a link, in microseconds: the middle one of its cells. Only of our own target, and only where a byte
-/// was sent at rest, too: beside other traffic none is.
+/// What TEST UNIT READY took at rest on a link, in microseconds: the middle one of its cells. Only of our own target, and only where plain
+/// TCP was at rest, too: beside other traffic it is not.
 pub(super) fn command_us(result: &StudyResult, link: &str) -> Option<f64> {
     let is_own = |cell: &&CellResult| cell.link.as_deref() == Some(link) && cell.is_ours();
     let own = result.cells.iter().filter(is_own).filter(|cell| cell.echo_us.is_some());
     median(own.filter_map(|cell| cell.round_trip_us).collect())
 }
 
-/// A byte and a command beside each other.
+/// Plain TCP and a command beside each other.
 fn at_rest(link: &LinkFacts, command_us: Option<f64>) -> String {
-    let Some(byte_us) = link.echo_us else { return String::new() };
+    let Some(echo_us) = link.echo_us else { return String::new() };
     let command = command_us.map(|command_us| {
         format!(
             ", and TEST UNIT READY {} us, of which {} us are the part of both ends",
             figure_text(command_us),
-            figure_text((command_us - byte_us).max(0.0))
+            figure_text((command_us - echo_us).max(0.0))
         )
     });
     format!(
-        "; at rest a byte of plain TCP took {} us there and back{}",
-        figure_text(byte_us),
+        "; at rest 48 bytes took {} us there and back by plain TCP{}",
+        figure_text(echo_us),
         command.unwrap_or_default()
     )
 }

@@ -114,7 +114,7 @@ pub fn link_table(result: &StudyResult) -> Vec<Vec<String>> {
         return Vec::new();
     }
     let header =
-        ["link", "properties", "congestion control", "late us", "lost here", "byte us", "command us"];
+        ["link", "properties", "congestion control", "late us", "lost here", "48 bytes us", "command us"];
     let or_dash = |time: Option<f64>| time.map_or_else(|| "-".to_owned(), figure_text);
     let row = |(name, link): (&String, &LinkFacts)| {
         let told = |text: String| if link.proxy { "-".to_owned() } else { text };

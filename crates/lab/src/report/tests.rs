@@ -291,7 +291,7 @@ fn many_links_are_told_together() {
     assert_eq!(
         rows[..2],
         [
-            "link | properties | congestion control | late us | lost here | byte us | command us",
+            "link | properties | congestion control | late us | lost here | 48 bytes us | command us",
             "a | rate=155M | cubic | 40 | 1 | - | -"
         ]
     );
@@ -302,11 +302,13 @@ fn many_links_are_told_together() {
 }
 
 #[test]
-fn what_both_ends_take_at_rest_stands_beside_a_byte() {
+fn what_both_ends_take_at_rest_stands_beside_plain_tcp() {
     let mut result = result("read");
     let link = result.link.get_mut("oc3-0").expect("a link");
     link.echo_us = Some(80.0);
-    assert!(notes(&result).join("\n").contains("; at rest a byte of plain TCP took 80.0 us there and back."));
+    assert!(
+        notes(&result).join("\n").contains("; at rest 48 bytes took 80.0 us there and back by plain TCP.")
+    );
     for (cell, us) in result.cells.iter_mut().zip([100.0, 120.0, 110.0]) {
         (cell.round_trip_us, cell.echo_us) = (Some(us), Some(80.0));
     }

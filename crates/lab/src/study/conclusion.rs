@@ -181,7 +181,8 @@ fn result(
     let at_rest = AtRest::of(&runs);
     let told_us = |of: &dyn Fn(&Run) -> Option<f64>| median(runs.iter().filter_map(of).collect());
     let round_trip_us = told_us(&|run| run.negotiated.as_ref()?.idle_round_trip_us);
-    let echo_us = told_us(&|run| Some(run.echo?.as_secs_f64() * 1e6));
+    let echo_us = told_us(&|run| Some(run.exchanged?.header.as_secs_f64() * 1e6));
+    let model_round_trip_us = told_us(&|run| Some(run.round_trip?.as_secs_f64() * 1e6));
     let negotiated = runs.into_iter().find_map(|run| run.negotiated).map(|agreed| {
         let known = agreements.iter().position(|known| known.is_like(&agreed));
         known.unwrap_or_else(|| {
@@ -214,6 +215,7 @@ fn result(
         published_times: cell.published_times,
         round_trip_us: round_trip_us.filter(|us| *us > 0.0),
         echo_us,
+        model_round_trip_us,
         negotiated,
         cached,
         parts,

@@ -1,9 +1,12 @@
-//! What one byte takes there and back by plain TCP: a round trip with which no target and no initiator has anything to do.
+//! What as many bytes as a command's take there and back by plain TCP: round trips with which no target and no initiator has
+//! anything to do.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use lunette_workload::model::{HEADER_BYTES, NetworkPath};
 
 use super::site::Site;
 use super::statistics::median;
@@ -11,52 +14,123 @@ use crate::LabError;
 
 /// Of nobody else here.
 const PORT: u16 = 5007;
-/// For so long is it looked, and at least so often.
+/// For so long is each looked at, and at least so often.
 const TIME: Duration = Duration::from_millis(50);
 const TRIES_MIN: usize = 3;
 /// Far longer than any link here takes, with losses.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The most data that is exchanged: less than TCP sends in its first round trip (RFC 6928). Of larger commands all but the line is
+/// as long.
+const DATA_BYTES_MAX: u32 = 8 << 10;
 
-/// What a byte takes beside one run: before it, and behind it where its end leaves nothing on the link. How quickly this machine
-/// wakes who waits changes within seconds.
+/// What passes in one turn, in bytes.
+#[derive(Debug, Clone, Copy)]
+struct Exchange {
+    there: usize,
+    back: usize,
+}
+
+/// What the commands of a workload are asked for: their size in bytes, and the way that their data takes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked {
+    pub(super) size_bytes: u32,
+    /// There are reads, and what is on the way to the initiator.
+    pub(super) reads: Option<NetworkPath>,
+    /// There are writes, and what is on the way to the target.
+    pub(super) writes: Option<NetworkPath>,
+}
+
+/// What exchanges took at rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Exchanged {
+    /// A header each way, as of a command without data.
+    pub(crate) header: Duration,
+    /// A header there, and data with one back, less the time that the model has for these on the line; nothing without reads.
+    pub(crate) read: Option<Duration>,
+    /// The other way around; nothing without writes.
+    pub(crate) write: Option<Duration>,
+}
+
+impl Exchanged {
+    /// Now, on this link.
+    ///
+    /// # Errors
+    /// There is no connection, or it ends; a proxy has no far end.
+    fn now(site: &Site, asked: &Asked) -> Result<Self, LabError> {
+        let header = HEADER_BYTES as usize;
+        let size_bytes = asked.size_bytes.min(DATA_BYTES_MAX);
+        let data = header + size_bytes as usize;
+        let beside_the_line = |path: &NetworkPath, exchange| -> Result<Duration, LabError> {
+            // The model counts both headers with the data.
+            let line_s = path.line_s(u64::from(size_bytes) + 2 * HEADER_BYTES);
+            let took = round_trip(site, exchange)?;
+            Ok(took.saturating_sub(Duration::try_from_secs_f64(line_s).unwrap_or_default()))
+        };
+        let read = |path| beside_the_line(path, Exchange { there: header, back: data });
+        let write = |path| beside_the_line(path, Exchange { there: data, back: header });
+        let header = round_trip(site, Exchange { there: header, back: header })?;
+        site.know_echo(header);
+        Ok(Self {
+            header,
+            read: asked.reads.as_ref().map(read).transpose()?,
+            write: asked.writes.as_ref().map(write).transpose()?,
+        })
+    }
+
+    /// Of both the mean.
+    fn with(self, other: Self) -> Self {
+        let mean = |one: Duration, other: Duration| (one + other) / 2;
+        let both = |one: Option<Duration>, other: Option<Duration>| Some(mean(one?, other?));
+        Self {
+            header: mean(self.header, other.header),
+            read: both(self.read, other.read),
+            write: both(self.write, other.write),
+        }
+    }
+}
+
+/// What exchanges take beside one run: before it, and behind it where its end leaves nothing on the link. How quickly this machine
+/// wakes who waits changes within seconds, and depends on for how long he has slept: so they are as long as those of commands.
 #[derive(Clone, Copy)]
 pub(super) struct Echo<'a> {
     site: &'a Site,
-    before: Option<Duration>,
+    asked: Asked,
+    before: Option<Exchanged>,
 }
 
 impl<'a> Echo<'a> {
-    /// Before a run over this link.
+    /// Before a run over this link; there is none where a proxy stands for the network.
     ///
     /// # Errors
     /// There is no connection, or it ends.
-    pub(super) fn before(site: &'a Site) -> Result<Self, LabError> {
-        Ok(Self { site, before: site.echo_round_trip()? })
+    pub(super) fn before(site: &'a Site, asked: Asked) -> Result<Self, LabError> {
+        let before = if site.is_proxied() { None } else { Some(Exchanged::now(site, &asked)?) };
+        Ok(Self { site, asked, before })
     }
 
     /// Of both times the mean, where the link is clear behind the run, and else what it was before; the same where it cannot be
     /// had any more, for the run has its figure already. Nothing where a proxy stands for the network.
-    pub(super) fn behind(self, is_clear: bool) -> Option<Duration> {
+    pub(super) fn behind(self, is_clear: bool) -> Option<Exchanged> {
         let before = self.before?;
-        let behind = is_clear.then(|| self.site.echo_round_trip().ok().flatten()).flatten();
-        Some(behind.map_or(before, |behind| (before + behind) / 2))
+        let behind = if is_clear { Exchanged::now(self.site, &self.asked).ok() } else { None };
+        Some(behind.map_or(before, |behind| before.with(behind)))
     }
 }
 
 /// The middle one of several round trips over a link on which nothing else is. Each end is a thread that waits in the kernel for
-/// the byte, so that being woken is part of it, as it is of everything that programs exchange.
+/// what is to come, so that being woken is part of it, as it is of everything that programs exchange.
 ///
 /// # Errors
 /// There is no connection, or it ends; a proxy has no far end.
-pub(super) fn round_trip(site: &Site) -> Result<Duration, LabError> {
+fn round_trip(site: &Site, exchange: Exchange) -> Result<Duration, LabError> {
     let failed = LabError::system("an echo over the emulated link");
     let listener = site.far(|| TcpListener::bind(Site::address(PORT)))?;
     let near = site.near(|| connect(Site::address(PORT)))?.map_err(&failed)?;
     let (far, _) = listener.accept().map_err(&failed)?;
     thread::scope(|scope| {
         // It ends with the connection.
-        scope.spawn(|| answer(&far));
-        let times = ask(&near);
+        scope.spawn(|| answer(&far, exchange));
+        let times = ask(&near, exchange);
         drop(near);
         let seconds = times.map_err(&failed)?.iter().map(Duration::as_secs_f64).collect();
         let middle = median(seconds).and_then(|middle| Duration::try_from_secs_f64(middle).ok());
@@ -73,20 +147,21 @@ fn prepare(stream: &TcpStream) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))
 }
 
-fn answer(mut stream: &TcpStream) {
-    let mut byte = [0];
+fn answer(mut stream: &TcpStream, exchange: Exchange) {
+    let (mut asked, answer) = (vec![0; exchange.there], vec![0; exchange.back]);
     if prepare(stream).is_ok() {
-        while stream.read_exact(&mut byte).and_then(|()| stream.write_all(&byte)).is_ok() {}
+        while stream.read_exact(&mut asked).and_then(|()| stream.write_all(&answer)).is_ok() {}
     }
 }
 
-fn ask(mut stream: &TcpStream) -> io::Result<Vec<Duration>> {
+fn ask(mut stream: &TcpStream, exchange: Exchange) -> io::Result<Vec<Duration>> {
     prepare(stream)?;
+    let (question, mut answer) = (vec![0; exchange.there], vec![0; exchange.back]);
     let (mut times, begun) = (Vec::new(), Instant::now());
     while times.len() < TRIES_MIN || begun.elapsed() < TIME {
-        let (asked, mut byte) = (Instant::now(), [0]);
-        stream.write_all(&byte)?;
-        stream.read_exact(&mut byte)?;
+        let asked = Instant::now();
+        stream.write_all(&question)?;
+        stream.read_exact(&mut answer)?;
         times.push(asked.elapsed());
     }
     Ok(times)

@@ -196,13 +196,13 @@ impl CellResult {
         of_windows.map(|_| (Limit::Loss.word(), lost))
     }
 
-    /// What initiator and target take for a command without data, beyond what a byte takes by plain TCP, is in each round trip of
+    /// What initiator and target take for a command without data, beyond what its bytes take by plain TCP, is in each round trip of
     /// a command: what that leaves of what the model expects, where that is what came.
     fn ends(&self, model: f64, turn: &CommandTurn) -> Option<String> {
         let slowed = self.slowed(model, turn, turn.ends.as_secs_f64());
         (!turn.ends.is_zero() && self.reaches(slowed)).then(|| {
             format!(
-                "at rest TEST UNIT READY took {} us more there and back than a byte of plain TCP, which are what both ends take; that makes {} of what the model \
+                "at rest TEST UNIT READY took {} us more there and back than its 48 bytes by plain TCP, which are what both ends take; that makes {} of what the model \
                  expects",
                 us(turn.ends),
                 figure_text(slowed)
@@ -229,7 +229,7 @@ impl CellResult {
         let took_s = if is_time { self.measured / 1e3 } else { turn_s * model / self.measured };
         // What others do on this machine is no work for this command.
         let each_s = self.together * took_s / commands;
-        // What a byte costs both ends is in the model already; of many commands together it is less for each.
+        // What plain TCP costs both ends is in the model already; of many commands together it is less for each.
         let known_s = if turn.commands == 1 { turn.at_ends.as_secs_f64() } else { 0.0 };
         let beyond_s = (each_s - known_s).max(0.0);
         let processors = (self.processors / (1.0 - self.idle)).round().max(1.0);

@@ -61,7 +61,7 @@ pub struct LinkFacts {
     pub late_us: u64,
     /// Packets that were lost because this machine was too slow.
     pub overrun: u64,
-    /// What a byte took there and back by plain TCP while nothing else was on it, in microseconds, where somebody has asked for that.
+    /// What 48 bytes took there and back by plain TCP while nothing else was on it, in microseconds, where somebody has asked for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub echo_us: Option<f64>,
     /// No network, but a proxy that has delay and rate: TCP sees neither, nothing is lost, and how late it was is not known.
@@ -149,13 +149,17 @@ pub struct CellResult {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub further: Vec<Further>,
     /// What TEST UNIT READY took in this session before it had anything else to do, in microseconds; beside other traffic where
-    /// there is some. It is the round trip that the model has where `echo_us` is missing, or more.
+    /// there is some. It is the round trip that the model has where `model_round_trip_us` is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round_trip_us: Option<f64>,
-    /// What a byte took there and back by plain TCP on the idle link, in microseconds: the round trip that the model has. None of
+    /// What 48 bytes, as a command and its response have, took there and back by plain TCP on the idle link, in microseconds. None of
     /// it is this project's; what TEST UNIT READY takes beyond it is the part of initiator and target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub echo_us: Option<f64>,
+    /// The round trip that the model has, in microseconds: what as many bytes as a command's took by plain TCP on the idle link, but for
+    /// their time on the line; of reads and writes, and of the turns of a write, the mean.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model_round_trip_us: Option<f64>,
     /// Which of the agreements.
     pub negotiated: Option<usize>,
     /// The largest share of a cold image that this machine's page cache had when a run began; none without such an image, and where the
@@ -210,6 +214,7 @@ impl CellResult {
             published_times: None,
             round_trip_us: None,
             echo_us: None,
+            model_round_trip_us: None,
             negotiated: None,
             cached: None,
             parts: None,

@@ -13,7 +13,6 @@ use lunette_initiator::{IscsiName, Lun, Options, Portal, Timing};
 use lunette_link::Link;
 use lunette_wan::{Emulator, FAR, Proxy, WARD, spawn_here};
 
-use super::echo;
 use super::guest::{self, Guest};
 use super::peer::{self, Peer};
 use super::ready;
@@ -53,7 +52,7 @@ pub(crate) struct Site {
     way: Way,
     /// What is set for every target of ours here, and for TCP at both ends.
     ends: Ends,
-    /// What a byte took there and back, each time that somebody asked for it.
+    /// What a header took there and back by plain TCP, each time that it was asked for.
     echoes: Mutex<Vec<Duration>>,
 }
 
@@ -251,18 +250,12 @@ impl Site {
         name.map_err(LabError::system("the name of the congestion control"))
     }
 
-    /// What a byte takes there and back by plain TCP now; nothing where a proxy stands for the network. Who asks is to see to it
-    /// that nothing else is on the link.
-    pub(crate) fn echo_round_trip(&self) -> Result<Option<Duration>, LabError> {
-        if self.is_proxied() {
-            return Ok(None);
-        }
-        let measured = echo::round_trip(self)?;
-        self.echoes.lock().unwrap_or_else(PoisonError::into_inner).push(measured);
-        Ok(Some(measured))
+    /// A header took so long there and back by plain TCP, with nothing else on the link.
+    pub(super) fn know_echo(&self, took: Duration) {
+        self.echoes.lock().unwrap_or_else(PoisonError::into_inner).push(took);
     }
 
-    /// The middle one of all times that a byte took, in microseconds.
+    /// The middle one of all times that a header took, in microseconds.
     fn echo_us(&self) -> Option<f64> {
         let echoes = self.echoes.lock().unwrap_or_else(PoisonError::into_inner);
         median(echoes.iter().map(|time| time.as_secs_f64() * 1e6).collect())

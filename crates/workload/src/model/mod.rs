@@ -32,7 +32,7 @@ pub use turns::in_turns;
 use turns::meeting;
 
 /// Bytes of a basic header segment (RFC 7143, 11.2).
-const HEADER_BYTES: u64 = 48;
+pub const HEADER_BYTES: u64 = 48;
 
 /// What both sides have agreed on, and how many commands are under way. Lengths are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

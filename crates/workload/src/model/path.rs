@@ -62,8 +62,9 @@ impl NetworkPath {
         u64::from(self.mtu_bytes.saturating_sub(TCP_HEADER_BYTES).max(1))
     }
 
-    /// How long the line is busy with so many bytes of one connection's stream, in seconds.
-    pub(super) fn line_s(&self, stream_bytes: u64) -> f64 {
+    /// How long the line is busy with so many bytes of one connection's stream, in seconds; 0 without a limit of its rate.
+    #[must_use]
+    pub fn line_s(&self, stream_bytes: u64) -> f64 {
         let Some(rate) = self.rate_bits_per_s else { return 0.0 };
         let packets = stream_bytes.div_ceil(self.segment_bytes());
         let beside = u64::from(TCP_HEADER_BYTES) + u64::from(self.overhead_bytes);

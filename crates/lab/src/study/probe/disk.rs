@@ -255,7 +255,7 @@ fn cold_image(place: Place<'_>, duty: Duty) -> Result<(&Image, Option<f64>), Lab
     Ok((image, cached))
 }
 
-/// Runs it; the monitor tells how far it is. Its model has the round trip of a command in it, for want of that of a byte.
+/// Runs it; the monitor tells how far it is. Its model has the round trip of a command in it, for want of plain TCP's.
 pub(super) fn run(
     place: Place<'_>,
     probe: &DiskProbe,
@@ -313,7 +313,7 @@ pub(super) fn run(
     let mut run = figure(&carried.measured, &carried.ending, probe.metric)?;
     if let Some(agreed) = &carried.negotiated {
         let driven = Driven { link, congestion_control: &control };
-        run.model = model::disk(driven, probe, agreed, None);
+        run.model = model::disk(driven, probe, agreed, None).map(|modelled| modelled.expected);
         run.round_trips = model::round_trips(driven, probe, agreed);
     }
     let parts = carried.measured.stages.told_apart.as_ref().map(LatencyParts::of);

@@ -23,7 +23,7 @@ use lunette_workload::model::Limit;
 
 use super::Further;
 use super::busy::Busy;
-use super::echo::Echo;
+use super::echo::{Echo, Exchanged};
 use super::guest;
 use super::image::Image;
 use super::setting::{self, Key, Setting};
@@ -367,7 +367,7 @@ impl Probe {
 pub(crate) struct AtRest {
     /// The round trip that the model has.
     pub(crate) round_trip: Duration,
-    /// What a command without data took beyond that of a byte; nothing where that is not known.
+    /// What a command without data took beyond what a header takes each way; nothing where that is not known.
     pub(crate) ends: Duration,
 }
 
@@ -378,9 +378,8 @@ impl AtRest {
             let us = run.negotiated.as_ref()?.idle_round_trip_us?;
             Duration::try_from_secs_f64(us / 1e6).ok()
         };
-        let both = || runs.iter().filter_map(|run| Some((command(run)?, run.echo)));
-        let round_trips = both().map(|(command, echo)| model::round_trip(command, echo));
-        let ends = both().filter_map(|(command, echo)| Some(command.saturating_sub(echo?)));
+        let round_trips = runs.iter().filter_map(|run| run.round_trip.or_else(|| command(run)));
+        let ends = runs.iter().filter_map(|run| Some(command(run)?.saturating_sub(run.exchanged?.header)));
         Self { round_trip: median_time(round_trips), ends: median_time(ends) }
     }
 }
@@ -399,7 +398,7 @@ pub(crate) struct CommandTurn {
     pub(crate) round_trips: f64,
     /// The link's.
     pub(crate) round_trip: Duration,
-    /// What the model's round trip takes beside that of the link, which is what both ends do for a byte.
+    /// What the model's round trip takes beside that of the link, which is what both ends do for as many bytes by plain TCP.
     pub(crate) at_ends: Duration,
     /// Under way at once; 0 of plain TCP.
     pub(crate) commands: u32,
@@ -407,7 +406,7 @@ pub(crate) struct CommandTurn {
     pub(crate) line: Duration,
     /// Two or more of them fit into a packet.
     pub(crate) is_packed: bool,
-    /// What initiator and target take for a command at rest beyond what a byte takes, in each round trip.
+    /// What initiator and target take for a command at rest beyond what its bytes take by plain TCP, in each round trip.
     pub(crate) ends: Duration,
 }
 
@@ -439,8 +438,10 @@ pub(crate) struct Run {
     pub(crate) further: Vec<Further>,
     /// What sets the limit where there is no model, as far as only the run itself knows.
     pub(crate) limit: Option<&'static str>,
-    /// What a byte took there and back by plain TCP on the idle link, where it stands beside a command without data ([`Echo::behind`]).
-    pub(crate) echo: Option<Duration>,
+    /// What headers and data took there and back by plain TCP on the idle link ([`Echo::behind`]).
+    pub(crate) exchanged: Option<Exchanged>,
+    /// The round trip that its model has, where that is made of these.
+    pub(crate) round_trip: Option<Duration>,
 }
 
 impl Run {
@@ -461,7 +462,8 @@ impl Run {
             cached: None,
             further: Vec::new(),
             limit: None,
-            echo: None,
+            exchanged: None,
+            round_trip: None,
         }
     }
 }
@@ -563,10 +565,12 @@ pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Ru
         Probe::Transfer(transfer) => return transfer::run(place, transfer),
         _ => {}
     }
-    let beside = probe.alone_on_its_link().zip(place.over);
-    let beside =
-        beside.map(|(disk, (site, link))| Ok::<_, LabError>((disk, site, link, Echo::before(site)?)));
-    let beside = beside.transpose()?;
+    let mut beside = None;
+    if let Some((disk, (site, link))) = probe.alone_on_its_link().zip(place.over) {
+        let congestion_control = site.congestion_control()?;
+        let asked = model::asked(Driven { link, congestion_control: &congestion_control }, disk);
+        beside = Some((disk, link, congestion_control, Echo::before(site, asked)?));
+    }
     let (monitor, is_measuring) = (Monitor::default(), AtomicBool::new(false));
     let is_measured = || match probe {
         Probe::Tcp { .. } => is_measuring.load(Ordering::Relaxed),
@@ -589,11 +593,13 @@ pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Ru
     // What a run has looked at itself is in it already: a disk, while it was measured alone.
     let Seen { shares, busy, keeping, .. } = seen;
     let mut run = Run { shares, busy, keeping, ..run? };
-    if let (Some((disk, site, link, echo)), Some(agreed)) = (beside, &run.negotiated) {
+    if let (Some((disk, link, congestion_control, echo)), Some(agreed)) = (beside, &run.negotiated) {
         // A command that is alone is over soon, and nothing of it is on the link then.
-        run.echo = echo.behind(disk.depth == 1);
-        let driven = Driven { link, congestion_control: &site.congestion_control()? };
-        run.model = model::disk(driven, disk, agreed, run.echo);
+        run.exchanged = echo.behind(disk.depth == 1);
+        let driven = Driven { link, congestion_control: &congestion_control };
+        let modelled = model::disk(driven, disk, agreed, run.exchanged);
+        run.round_trip = modelled.as_ref().map(|modelled| modelled.round_trip);
+        run.model = modelled.map(|modelled| modelled.expected);
     }
     Ok(run)
 }
@@ -606,14 +612,16 @@ mod tests {
     fn at_rest_each_run_has_its_own_round_trips() {
         let run = |(command_us, echo_us): (f64, Option<u64>)| {
             let negotiated = Negotiated { idle_round_trip_us: Some(command_us), ..Negotiated::of_tests() };
-            let echo = echo_us.map(Duration::from_micros);
-            Run { negotiated: Some(negotiated), echo, ..Run::of(1.0, None) }
+            let header = echo_us.map(Duration::from_micros);
+            let exchanged = header.map(|header| Exchanged { header, read: None, write: None });
+            let round_trip = header.map(|header| header * 2);
+            Run { negotiated: Some(negotiated), exchanged, round_trip, ..Run::of(1.0, None) }
         };
         let of = |runs: &[(f64, Option<u64>)]| {
             let AtRest { round_trip, ends } = AtRest::of(&runs.iter().copied().map(run).collect::<Vec<_>>());
             [round_trip, ends].map(|time| time.as_micros())
         };
-        assert_eq!(of(&[(100.0, Some(300)), (300.0, Some(100)), (300.0, Some(290))]), [100, 10]);
+        assert_eq!(of(&[(100.0, Some(300)), (300.0, Some(100)), (300.0, Some(290))]), [580, 10]);
         assert_eq!(of(&[(250.0, None)]), [250, 0]);
         assert_eq!(of(&[]), [0, 0]);
     }

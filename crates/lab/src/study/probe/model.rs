@@ -9,6 +9,7 @@ use lunette_workload::model::{self, CongestionControl, Limit, NetworkPath, Setti
 use super::Metric;
 use super::disk::{DiskProbe, Mix};
 use crate::Negotiated;
+use crate::study::echo::{Asked, Exchanged};
 
 /// A link, and what drives it.
 #[derive(Clone, Copy)]
@@ -48,12 +49,13 @@ pub(super) fn plain(path: &NetworkPath) -> Option<(f64, Limit)> {
     limits.min_by(|one, other| one.0.total_cmp(&other.0))
 }
 
-/// What is to be expected of the reads and of the writes of a disk, each with a direction of the line of its own.
+/// What is to be expected of the reads and of the writes of a disk, each with a direction of the line of its own, and with what a round
+/// trip takes in them; of writes, by whether they wait to be asked for data.
 fn each(
     driven: Driven<'_>,
     probe: &DiskProbe,
     agreed: &Negotiated,
-    round_trip: Duration,
+    round_trip: &dyn Fn(Kind, bool) -> Duration,
 ) -> [model::Expected; 2] {
     let Mix { size_bytes, .. } = probe.mix();
     let link = driven.link;
@@ -69,7 +71,9 @@ fn each(
             connections: u16::try_from(agreed.connections).unwrap_or(u16::MAX),
             window: probe.depth,
         };
-        model::expect(&path(driven, shape, round_trip, window), &settings, kind, size_bytes)
+        let is_asked = settings.unasked_bytes(size_bytes) < size_bytes;
+        let path = path(driven, shape, round_trip(kind, is_asked), window);
+        model::expect(&path, &settings, kind, size_bytes)
     };
     [
         expect(Kind::Read, &link.down, agreed.max_recv_data_segment_length),
@@ -80,27 +84,54 @@ fn each(
 /// How many round trips a command of a disk takes by what was agreed on: of reads and writes, the mean.
 pub(super) fn round_trips(driven: Driven<'_>, probe: &DiskProbe, agreed: &Negotiated) -> f64 {
     let Mix { read_share, .. } = probe.mix();
-    let [read, write] = each(driven, probe, agreed, driven.link.round_trip()).map(|one| one.round_trips);
+    let of_the_link = |_, _| driven.link.round_trip();
+    let [read, write] = each(driven, probe, agreed, &of_the_link).map(|one| one.round_trips);
     f64::from(read) * read_share + f64::from(write) * (1.0 - read_share)
 }
 
-/// The round trip of the model: that of a byte, which nothing of ours has a part in. A command without data that took less shows
-/// that it can be less.
-pub(crate) fn round_trip(command: Duration, echo: Option<Duration>) -> Duration {
-    echo.map_or(command, |echo| echo.min(command))
+/// What a round trip of a command takes, on the average of several where the first one is for being asked for data: what as many
+/// bytes take, which nothing of ours has a part in. A command without data that took less than a header each way shows by how
+/// much it can be less.
+fn round_trip(command: Duration, exchanged: Option<Exchanged>, kind: Kind, is_asked: bool) -> Duration {
+    let Some(exchanged) = exchanged else { return command };
+    let Exchanged { header, read, write } = exchanged;
+    let with_data = match kind {
+        Kind::Read => read,
+        Kind::Write => write.map(|write| if is_asked { (header + write) / 2 } else { write }),
+    };
+    with_data.unwrap_or(header).saturating_sub(header.saturating_sub(command))
 }
 
-/// What is to be expected of a disk: of its reads and writes by their shares. `echo` is what a byte takes there and back, if that is known.
+/// What commands of a disk are to be exchanged beside.
+pub(super) fn asked(driven: Driven<'_>, probe: &DiskProbe) -> Asked {
+    let Mix { size_bytes, read_share } = probe.mix();
+    let path = |shape| path(driven, shape, Duration::ZERO, None);
+    Asked {
+        size_bytes,
+        reads: (read_share > 0.0).then(|| path(&driven.link.down)),
+        writes: (read_share < 1.0).then(|| path(&driven.link.up)),
+    }
+}
+
+/// What the model says of a disk.
+pub(super) struct Modelled {
+    /// What is to be expected of its reads and writes by their shares, and what limits it.
+    pub(super) expected: (f64, Limit),
+    /// The round trip that it has, of both the mean.
+    pub(super) round_trip: Duration,
+}
+
+/// What is to be expected of a disk. `exchanged` is what its bytes take there and back by plain TCP, if that is known.
 pub(super) fn disk(
     driven: Driven<'_>,
     probe: &DiskProbe,
     agreed: &Negotiated,
-    echo: Option<Duration>,
-) -> Option<(f64, Limit)> {
+    exchanged: Option<Exchanged>,
+) -> Option<Modelled> {
     let Mix { size_bytes, read_share } = probe.mix();
     let command = Duration::try_from_secs_f64(agreed.idle_round_trip_us? / 1e6).ok()?;
-    let round_trip = round_trip(command, echo);
-    let [read, write] = each(driven, probe, agreed, round_trip);
+    let round_trip = |kind, is_asked| round_trip(command, exchanged, kind, is_asked);
+    let [read, write] = each(driven, probe, agreed, &round_trip);
     let (bytes_per_s, limit) = model::mixed(&read, &write, read_share);
     let figure = match probe.metric {
         Metric::MegabytesPerSecond => bytes_per_s / 1e6,
@@ -115,7 +146,9 @@ pub(super) fn disk(
             f64::from(probe.depth) * f64::from(size_bytes) / bytes_per_s.max(1e-9) * 1e3
         }
     };
-    Some((figure, limit))
+    let trip_s = |kind, one: &model::Expected| round_trip(kind, one.round_trips > 1).as_secs_f64();
+    let mean_s = trip_s(Kind::Read, &read) * read_share + trip_s(Kind::Write, &write) * (1.0 - read_share);
+    Some(Modelled { expected: (figure, limit), round_trip: Duration::try_from_secs_f64(mean_s).ok()? })
 }
 
 #[cfg(test)]
@@ -137,10 +170,17 @@ mod tests {
     }
 
     #[test]
-    fn the_round_trip_is_that_of_a_byte_unless_a_command_took_less() {
+    fn the_round_trip_is_that_of_as_many_bytes_less_what_a_command_took_less_than_its_header() {
         let us = Duration::from_micros;
-        assert_eq!(round_trip(us(250), Some(us(150))), us(150));
-        assert_eq!((round_trip(us(250), Some(us(300))), round_trip(us(250), None)), (us(250), us(250)));
+        let exchanged = Exchanged { header: us(150), read: Some(us(270)), write: Some(us(190)) };
+        let of =
+            |command, kind, is_asked| round_trip(us(command), Some(exchanged), kind, is_asked).as_micros();
+        assert_eq!([of(250, Kind::Read, false), of(250, Kind::Write, false)], [270, 190]);
+        assert_eq!(of(250, Kind::Write, true), 170, "a header each way, and then data");
+        assert_eq!([of(130, Kind::Read, false), of(130, Kind::Write, true)], [250, 150]);
+        let header = Exchanged { read: None, ..exchanged };
+        assert_eq!(round_trip(us(250), Some(header), Kind::Read, false), us(150));
+        assert_eq!(round_trip(us(250), None, Kind::Read, false), us(250));
     }
 
     #[test]

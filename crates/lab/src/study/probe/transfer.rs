@@ -61,24 +61,25 @@ pub(super) fn run(place: Place<'_>, probe: &TransferProbe) -> Result<Run, LabErr
     let observer = Observer::at(place);
     let name = image.path().to_string_lossy().into_owned();
     let cached;
-    let (mut model, mut negotiated, mut byte_time) = (None, None, None);
+    let (mut modelled, mut negotiated, mut exchanged) = (None, None, None);
     let (rate, seen) = if let Some((site, link)) = place.over {
         let target = Service::target(TARGET, &name, "write = \"back\"\n");
         let _service = Service::start(site, place.binary, &target, &[])?;
         cached = image.cool()?;
         let (options, lun) = Service::options()?;
         let disk = SessionDisk::one(&options, lun, BLOCK_BYTES);
-        let echo = Echo::before(site)?;
+        let driven = Driven { link, congestion_control: &site.congestion_control()? };
+        let workload = probe.workload();
+        let echo = Echo::before(site, model::asked(driven, &workload))?;
         let (told, agreed) = site.near(|| {
             let session = Session::open(&disk)?;
             let agreed = session.negotiated();
             Ok::<_, LabError>((carry(session, probe, (most, ENOUGH), observer)?, agreed))
         })??;
         if let Some(agreed) = &agreed {
-            let driven = Driven { link, congestion_control: &site.congestion_control()? };
             // All of it has been answered.
-            byte_time = echo.behind(true);
-            model = model::disk(driven, &probe.workload(), agreed, byte_time);
+            exchanged = echo.behind(true);
+            modelled = model::disk(driven, &workload, agreed, exchanged);
         }
         negotiated = agreed;
         told
@@ -97,7 +98,10 @@ pub(super) fn run(place: Place<'_>, probe: &TransferProbe) -> Result<Run, LabErr
     };
     let Seen { shares, busy, keeping, disk } = seen;
     let further = Vec::from_iter(disk);
-    Ok(Run { cached, negotiated, further, shares, busy, keeping, echo: byte_time, ..Run::of(rate, model) })
+    let round_trip = modelled.as_ref().map(|modelled| modelled.round_trip);
+    let model = modelled.map(|modelled| modelled.expected);
+    let run = Run::of(rate, model);
+    Ok(Run { cached, negotiated, further, shares, busy, keeping, exchanged, round_trip, ..run })
 }
 
 /// Carries one part after the other: at least one, at most as many as there are, and none more when that was enough. Answers 10^6
