@@ -50,7 +50,14 @@ verified_writes() {
     awk -F';' '{ print "fio: error " $5 ", " $6 " KiB read back, " $47 " KiB written" }' /tmp/fio.out
 }
 
-# Nothing went wrong that the kernel would only log.
+# Nothing went wrong that the kernel would only log. A login that its initiator gives up because the answer came before it was
+# done with the request ("Login/Text in progress": libiscsi finds its one task for logins still in use) is no fault of the
+# target's, and iscsid logs in again.
 expect_quiet_kernel() {
-    if dmesg | grep -E 'I/O error|detected conn error|BUG:|Oops|WARNING: .*(scsi|sd_)'; then return 1; fi
+    local wrong='I/O error|detected conn error|BUG:|Oops|WARNING: .*(scsi|sd_)'
+    if dmesg | awk '
+        { connection = match($0, /connection[0-9]+:[0-9]+/) ? substr($0, RSTART, RLENGTH) : "" }
+        /Login\/Text in progress/ { given_up[connection] = 1 }
+        /detected conn error/ && given_up[connection] { delete given_up[connection]; next }
+        { print }' | grep -E "$wrong"; then return 1; fi
 }
