@@ -3,7 +3,7 @@
 start_initiator
 record "$PORTALS"
 log_in
-sends() { iscsiadm --mode session --print 2 | grep -q "MaxXmitDataSegmentLength: $1\$"; }
+sends() { iscsiadm --mode session --print 2 | grep "MaxXmitDataSegmentLength: $1\$" >/dev/null; }
 sends 8192
 disk=$(disk 0)
 verified_writes "$disk" 8 &

@@ -5,9 +5,9 @@ set -euo pipefail
 tell() { touch "/mnt/host/told-$1"; }
 await() { until [ -e "/mnt/host/awaited-$1" ]; do sleep 0.1; done; }
 
-# Waits for a command to succeed, for a minute at the longest.
+# Waits for a command to succeed, for two minutes at least: a login that failed is tried again after seconds.
 until_true() {
-    for _ in $(seq 300); do
+    for _ in $(seq 600); do
         if "$@" >/dev/null 2>&1; then return 0; fi
         sleep 0.2
     done
