@@ -27,6 +27,11 @@ pub const REACHED: f64 = 0.95;
 pub(crate) const UNEXPLAINED: &str = "unexplained";
 /// The limit of a session of several connections of which one held up the others.
 const COMMAND_ORDER: &str = "command-order";
+/// The limit of writes that wait to be asked for their data and go round together.
+const TOGETHER: &str = "together";
+/// Over ways as long as this and longer the target asks for data as the line carries it, so that commands do not go round together
+/// (docs/decisions/0042).
+const PACED: Duration = Duration::from_millis(5);
 /// How far what came may be off what a kernel's windows let through, which are looked at fifty times a second.
 const SAMPLED: f64 = 0.2;
 /// Without delay the round trip that TCP has smoothed is as much this machine's as the link's, so that windows let through more than they
@@ -142,6 +147,9 @@ impl CellResult {
                 } else if let Some((of_losses, because)) = self.losses(model, turn) {
                     self.because = Some(because);
                     of_losses
+                } else if let Some(because) = turn.and_then(|turn| self.together(limit, model, turn)) {
+                    self.because = Some(because);
+                    TOGETHER
                 } else {
                     self.machine = self.stolen(limit, model, turn);
                     if self.machine.is_some() { "machine" } else { beside.unwrap_or(UNEXPLAINED) }
@@ -206,6 +214,28 @@ impl CellResult {
                  expects",
                 us(turn.ends),
                 figure_text(slowed)
+            )
+        })
+    }
+
+    /// Of writes that wait to be asked for their data the next commands wait on the line behind the data of all that were asked for
+    /// at once. So they arrive and are asked for at once again, and in each turn the line is empty for a round trip: what that
+    /// leaves of what the model expects, where that is what came.
+    fn together(&self, limit: Limit, model: f64, turn: &CommandTurn) -> Option<String> {
+        let round_trip = turn.round_trip + turn.at_ends;
+        // A line that is empty sooner lets the next commands go before.
+        let waits =
+            limit == Limit::Link && turn.round_trips >= 2.0 && turn.commands > 1 && turn.time > round_trip;
+        if !waits || turn.round_trip >= PACED {
+            return None;
+        }
+        let left = self.slowed(model, turn, round_trip.as_secs_f64() / turn.round_trips);
+        self.reaches(left).then(|| {
+            format!(
+                "commands wait on the line behind the data of all that were asked for together, and go round together: where the line has nothing to carry for a \
+                 round trip of {} us in each turn, that makes {} of what the model expects",
+                us(round_trip),
+                figure_text(left)
             )
         })
     }
@@ -544,6 +574,29 @@ mod tests {
         let (limit, machine) = worked(61.5, 0.6, Limit::Window, &packed);
         assert!(limit == "machine" && machine.contains("32 of them one after the other"), "{machine}");
         assert_eq!(worked(30.0, 0.6, Limit::Window, &packed).0, "unexplained");
+    }
+
+    #[test]
+    fn writes_that_go_round_together_leave_the_line_empty_for_a_round_trip() {
+        // 32 commands in 2 ms on a full line, and 150 us in each turn without one: 93.0 are left.
+        let asked = turn(Duration::from_millis(2), 2.0, 32);
+        let judged = |measured, limit, turn: &CommandTurn| {
+            let mut cell = cell(measured, "MB/s");
+            cell.judge(Some(limit), Some(turn), None);
+            (cell.limit, cell.because.unwrap_or_default())
+        };
+        let (limit, because) = judged(89.0, Limit::Link, &asked);
+        assert!(limit == "together" && because.contains("150 us in each turn, that makes 93.0"), "{because}");
+        assert_eq!(judged(88.0, Limit::Link, &asked).0, "unexplained", "it is less than that");
+        assert_eq!(judged(89.0, Limit::Window, &asked).0, "unexplained", "the line is not full");
+        for other in [
+            CommandTurn { commands: 1, ..asked },
+            CommandTurn { round_trips: 1.0, ..asked },
+            CommandTurn { time: Duration::from_micros(150), ..asked },
+            CommandTurn { round_trip: PACED, time: Duration::from_millis(100), ..asked },
+        ] {
+            assert_eq!(judged(93.0, Limit::Link, &other).0, "unexplained", "{other:?}");
+        }
     }
 
     #[test]

@@ -90,8 +90,8 @@ pub struct CellResult {
     /// Of all three.
     pub unit: String,
     /// What sets the limit: `link-rate`, `command-window`, `tcp-window`, `loss`, also where packets were lost beside what the
-    /// model knows; `command-order` where connections waited for each other's commands besides; `ends` where less came by what
-    /// initiator and target take for a command at rest; `machine` where less came and this machine was too slow; `store` where
+    /// model knows; `command-order` where connections waited for each other's commands besides; `together` where writes were asked
+    /// for their data together; `ends` where less came by what initiator and target take for a command at rest; `machine` where less came and this machine was too slow; `store` where
     /// less came from a disk, `target` where that disk had nothing to do; `unexplained` where less came for no such reason;
     /// `not-recovered` where a run was not over in time, and stands as that time. Where there is no model: `store`, `machine`,
     /// `file-system`, `protocol`, `cache`, `round-trips`, `initiator`, `target`, `shared-link`, `loss-recovery`.

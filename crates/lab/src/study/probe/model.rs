@@ -130,7 +130,9 @@ pub(super) fn disk(
 ) -> Option<Modelled> {
     let Mix { size_bytes, read_share } = probe.mix();
     let command = Duration::try_from_secs_f64(agreed.idle_round_trip_us? / 1e6).ok()?;
-    let round_trip = |kind, is_asked| round_trip(command, exchanged, kind, is_asked);
+    // Less than the link has is nothing but scatter of one of the measurements.
+    let least = driven.link.round_trip();
+    let round_trip = |kind, is_asked| round_trip(command, exchanged, kind, is_asked).max(least);
     let [read, write] = each(driven, probe, agreed, &round_trip);
     let (bytes_per_s, limit) = model::mixed(&read, &write, read_share);
     let figure = match probe.metric {
