@@ -89,12 +89,13 @@ pub struct CellResult {
     pub published: Option<f64>,
     /// Of all three.
     pub unit: String,
-    /// What sets the limit: `link-rate`, `command-window`, `tcp-window`, `loss`, also where packets were lost beside what the
-    /// model knows; `command-order` where connections waited for each other's commands besides; `together` where writes were asked
-    /// for their data together; `ends` where less came by what initiator and target take for a command at rest; `machine` where less came and this machine was too slow; `store` where
-    /// less came from a disk, `target` where that disk had nothing to do; `unexplained` where less came for no such reason;
-    /// `not-recovered` where a run was not over in time, and stands as that time. Where there is no model: `store`, `machine`,
-    /// `file-system`, `protocol`, `cache`, `round-trips`, `initiator`, `target`, `shared-link`, `loss-recovery`.
+    /// What sets the limit: `link-rate`, `command-window`, `tcp-window`, `loss`, also where packets were lost beside what the model
+    /// knows; `command-order` where connections waited for each other's commands besides; `together` where writes were asked for
+    /// their data together; `ends` where less came by what initiator and target take for a command at rest; `machine` where less came
+    /// and this machine was too slow; `store` where less came from a disk, `target` where that disk had nothing to do; `unexplained`
+    /// where less came for no such reason; `not-recovered` where a run was not over in time, and stands as that time. Where there is
+    /// no model: `store`, `machine`, `file-system`, `protocol`, `cache`, `round-trips`, `initiator`, `target`, `shared-link`,
+    /// `loss-recovery`.
     pub limit: String,
     /// Each run.
     pub runs: Vec<f64>,
