@@ -43,6 +43,8 @@ pub struct DiskFacts {
     pub name: String,
     /// `iscsi`, or what of this machine it is.
     pub kind: String,
+    /// What its target says that it is: vendor, product and revision of its INQUIRY data. None of what this machine has itself.
+    pub model: Option<String>,
     /// Its length in bytes.
     pub capacity_bytes: u64,
     /// The length of its logical blocks in bytes.

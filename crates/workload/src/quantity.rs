@@ -52,11 +52,14 @@ pub(crate) fn whole_number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-/// Bytes, with K or M.
+/// Bytes, with K or M, or as KiB or MiB, in capitals or not. KB is 1000 to some, so it is not taken.
 pub(crate) fn parse_bytes(text: &str) -> Option<u32> {
-    let (digits, shift) = match text.strip_suffix(['K', 'M']) {
-        Some(digits) => (digits, if text.ends_with('K') { 10 } else { 20 }),
-        None => (text, 0),
+    let (digits, unit) = text.split_at(text.bytes().take_while(u8::is_ascii_digit).count());
+    let shift = match unit.to_ascii_lowercase().as_str() {
+        "" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        _ => return None,
     };
     let bytes = whole_number(digits)?.checked_mul(1 << shift)?;
     u32::try_from(bytes).ok()
@@ -88,7 +91,10 @@ mod tests {
         for (text, bytes) in [("512", 512), ("4K", 4096), ("1M", 1 << 20), ("1536", 1536)] {
             assert_eq!((parse_bytes(text), show_bytes(bytes).as_str()), (Some(bytes), text));
         }
-        for text in ["", "K", "4k", "-1", "4G", "4096M", "99999999999999999999"] {
+        for (text, bytes) in [("4k", 4096), ("4KiB", 4096), ("1m", 1 << 20), ("2mib", 2 << 20)] {
+            assert_eq!(parse_bytes(text), Some(bytes), "{text}");
+        }
+        for text in ["", "K", "4KB", "4Ki", "4 K", "-1", "4G", "4096M", "99999999999999999999"] {
             assert_eq!(parse_bytes(text), None, "{text}");
         }
     }

@@ -113,13 +113,13 @@ fn open(
     writes: bool,
     wanted: &Wanted,
 ) -> Result<(Disk, Capacity, DiskFacts), Failure> {
-    let (disk, capacity, name, kind) = match &options.disk {
+    let (disk, capacity, name, kind, model) = match &options.disk {
         End::Disk(url) => {
             if options.engine.is_some() {
                 return Err(Failure::usage("a target's engine is not chosen here: --engine is for a file"));
             }
-            let (disk, capacity) = open_unit(url, options, writes, wanted)?;
-            (disk, capacity, url.to_string(), "iscsi".to_owned())
+            let (disk, capacity, model) = open_unit(url, options, writes, wanted)?;
+            (disk, capacity, url.to_string(), "iscsi".to_owned(), Some(model))
         }
         End::File(path) => {
             if options.connections.is_some() {
@@ -138,20 +138,21 @@ fn open(
             let (blocks, block_length_bytes) = (volume.0.size_bytes() / block, volume.1);
             let capacity = Capacity { blocks, block_length_bytes, details: CapacityDetails::default() };
             let kind = format!("{}, engine {}", volume.0.describe(), volume.0.engine());
-            (Disk::Local(volume.0), capacity, path.display().to_string(), kind)
+            (Disk::Local(volume.0), capacity, path.display().to_string(), kind, None)
         }
     };
-    let facts =
-        DiskFacts { name, kind, capacity_bytes: capacity.bytes(), block_bytes: capacity.block_length_bytes };
+    let block_bytes = capacity.block_length_bytes;
+    let facts = DiskFacts { name, kind, model, capacity_bytes: capacity.bytes(), block_bytes };
     Ok((disk, capacity, facts))
 }
 
+/// Its disk, how large it is, and what it says that it is.
 fn open_unit(
     url: &TargetUrl,
     options: &BenchOptions,
     writes: bool,
     wanted: &Wanted,
-) -> Result<(Disk, Capacity), Failure> {
+) -> Result<(Disk, Capacity, String), Failure> {
     let unit = Unit::open_alone(url, &options.access)?;
     let capacity = unit.capacity()?;
     if writes && unit.facts.is_write_protected() {
@@ -166,10 +167,12 @@ fn open_unit(
             unit.name
         )));
     }
+    let inquiry = &unit.facts.inquiry;
+    let model = format!("{} {} {}", inquiry.vendor, inquiry.product, inquiry.revision).trim().to_owned();
     unit.close();
     let mut session = options.access.session(url);
     session.connections = options.connections.unwrap_or(session.connections);
-    Ok((Disk::Unit { options: Box::new(session), lun: url.lun }, capacity))
+    Ok((Disk::Unit { options: Box::new(session), lun: url.lun }, capacity, model))
 }
 
 fn open_local(

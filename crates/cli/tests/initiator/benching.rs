@@ -40,6 +40,8 @@ fn everything_is_told() {
         (&result["disk"]["capacity_bytes"], &result["disk"]["block_bytes"]),
         (&(8 << 20).into(), &512.into())
     );
+    let model = result["disk"]["model"].as_str();
+    assert!(model.is_some_and(|model| model.starts_with("LUNETTE ")), "{result}");
     assert!(result["host"]["cores"].as_u64() > Some(0), "{result}");
 }
 
