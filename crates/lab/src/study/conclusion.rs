@@ -66,7 +66,7 @@ impl Laboratory<'_> {
             cell.why = Some(format!("{} is set", setting::text(self.set)));
         }
         StudyResult {
-            form: 1,
+            form: 2,
             study: study.name.to_owned(),
             paper: study.paper.to_owned(),
             question: study.question.to_owned(),

@@ -147,7 +147,10 @@ impl CellResult {
                 } else if let Some((of_losses, because)) = self.losses(model, turn) {
                     self.because = Some(because);
                     of_losses
-                } else if let Some(because) = turn.and_then(|turn| self.together(limit, model, turn)) {
+                } else if let Some(because) = turn
+                    .filter(|_| beside.is_none() && self.lost + self.dropped == 0)
+                    .and_then(|turn| self.together(model, turn))
+                {
                     self.because = Some(because);
                     TOGETHER
                 } else {
@@ -221,15 +224,16 @@ impl CellResult {
     /// Of writes that wait to be asked for their data the next commands wait on the line behind the data of all that were asked for
     /// at once. So they arrive and are asked for at once again, and in each turn the line is empty for a round trip: what that
     /// leaves of what the model expects, where that is what came.
-    fn together(&self, limit: Limit, model: f64, turn: &CommandTurn) -> Option<String> {
+    fn together(&self, model: f64, turn: &CommandTurn) -> Option<String> {
         let round_trip = turn.round_trip + turn.at_ends;
+        let full = turn.line * turn.commands;
         // A line that is empty sooner lets the next commands go before.
-        let waits =
-            limit == Limit::Link && turn.round_trips >= 2.0 && turn.commands > 1 && turn.time > round_trip;
-        if !waits || turn.round_trip >= PACED {
+        if !turn.is_asked || turn.commands < 2 || full <= round_trip || turn.round_trip >= PACED {
             return None;
         }
-        let left = self.slowed(model, turn, round_trip.as_secs_f64() / turn.round_trips);
+        let (all_s, model_s) = ((full + round_trip).as_secs_f64(), turn.time.as_secs_f64());
+        let slower = (all_s / model_s).max(1.0);
+        let left = if self.unit == "ms" { model * slower } else { model / slower };
         self.reaches(left).then(|| {
             format!(
                 "commands wait on the line behind the data of all that were asked for together, and go round together: where the line has nothing to carry for a \
@@ -260,11 +264,12 @@ impl CellResult {
         // What others do on this machine is no work for this command.
         let each_s = self.together * took_s / commands;
         // What plain TCP costs both ends is in the model already; of many commands together it is less for each.
-        let known_s = if turn.commands == 1 { turn.at_ends.as_secs_f64() } else { 0.0 };
+        let at_ends_s = turn.at_ends.as_secs_f64() * turn.round_trips;
+        let known_s = if turn.commands == 1 { at_ends_s } else { 0.0 };
         let beyond_s = (each_s - known_s).max(0.0);
         let processors = (self.processors / (1.0 - self.idle)).round().max(1.0);
         let shared_s = beyond_s / processors;
-        let least_s = turn.round_trip.as_secs_f64() * turn.round_trips + turn.at_ends.as_secs_f64();
+        let least_s = turn.round_trip.as_secs_f64() * turn.round_trips + at_ends_s;
         let (alone_s, line_s) = if limit == Limit::Link && turn.commands > 1 {
             (least_s, turn_s / commands)
         } else {
@@ -391,6 +396,7 @@ mod tests {
                 commands: 0,
                 line: Duration::ZERO,
                 is_packed: false,
+                is_asked: false,
                 ends: Duration::from_micros(ends_us),
             };
             let mut cell = CellResult { stolen: 0.2, together: 0.5, ..cell(measured, "MB/s") };
@@ -480,6 +486,7 @@ mod tests {
             commands,
             line: Duration::from_micros(4),
             is_packed: false,
+            is_asked: false,
             ends: Duration::ZERO,
         }
     }
@@ -578,24 +585,33 @@ mod tests {
 
     #[test]
     fn writes_that_go_round_together_leave_the_line_empty_for_a_round_trip() {
-        // 32 commands in 2 ms on a full line, and 150 us in each turn without one: 93.0 are left.
-        let asked = turn(Duration::from_millis(2), 2.0, 32);
-        let judged = |measured, limit, turn: &CommandTurn| {
+        // 40 commands in 2 ms on a full line, and 150 us in each turn without one: 93.0 are left.
+        let line = Duration::from_micros(50);
+        let asked = CommandTurn { is_asked: true, line, ..turn(Duration::from_millis(2), 2.0, 40) };
+        let judged = |measured, turn: &CommandTurn, change: &dyn Fn(&mut CellResult), beside| {
             let mut cell = cell(measured, "MB/s");
-            cell.judge(Some(limit), Some(turn), None);
+            change(&mut cell);
+            cell.judge(Some(Limit::Link), Some(turn), beside);
             (cell.limit, cell.because.unwrap_or_default())
         };
-        let (limit, because) = judged(89.0, Limit::Link, &asked);
+        let as_it_is = &|_: &mut CellResult| ();
+        let (limit, because) = judged(89.0, &asked, as_it_is, None);
         assert!(limit == "together" && because.contains("150 us in each turn, that makes 93.0"), "{because}");
-        assert_eq!(judged(88.0, Limit::Link, &asked).0, "unexplained", "it is less than that");
-        assert_eq!(judged(89.0, Limit::Window, &asked).0, "unexplained", "the line is not full");
+        assert_eq!(judged(88.0, &asked, as_it_is, None).0, "unexplained", "it is less than that");
+        // The model knows already that the line is empty in between.
+        let met = CommandTurn { time: Duration::from_micros(2150), ..asked };
+        assert_eq!(judged(94.0, &met, as_it_is, None).0, "unexplained");
+        assert_eq!(judged(89.0, &asked, as_it_is, Some("store")).0, "store");
+        assert_eq!(judged(89.0, &asked, &|cell| cell.dropped = 1, None).0, "unexplained");
+        let as_a_time = &|cell: &mut CellResult| (cell.unit, cell.measured) = ("ms".to_owned(), 113.0);
+        assert_eq!(judged(0.0, &asked, as_a_time, None).0, "together");
         for other in [
             CommandTurn { commands: 1, ..asked },
-            CommandTurn { round_trips: 1.0, ..asked },
-            CommandTurn { time: Duration::from_micros(150), ..asked },
+            CommandTurn { is_asked: false, ..asked },
+            CommandTurn { line: Duration::from_micros(3), ..asked },
             CommandTurn { round_trip: PACED, time: Duration::from_millis(100), ..asked },
         ] {
-            assert_eq!(judged(93.0, Limit::Link, &other).0, "unexplained", "{other:?}");
+            assert_eq!(judged(93.0, &other, as_it_is, None).0, "unexplained", "{other:?}");
         }
     }
 

@@ -38,7 +38,7 @@ impl CongestionControl {
 pub struct NetworkPath {
     /// Bits per second of its narrowest line; `None`: no limit.
     pub rate_bits_per_s: Option<f64>,
-    /// There and back, with what each command costs both ends.
+    /// There and back, with what it takes programs at both ends to be woken.
     pub round_trip: Duration,
     /// The longest packet.
     pub mtu_bytes: u16,

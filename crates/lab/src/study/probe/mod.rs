@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use lunette_link::{Link, Shape};
 use lunette_wan::Keeping;
-use lunette_workload::model::Limit;
+use lunette_workload::model::{HEADER_BYTES, Limit};
 
 use super::Further;
 use super::busy::Busy;
@@ -41,6 +41,7 @@ pub(crate) use tcp_facts::{HELD_UP, ORDER_CARRIES, STOOD_STILL, WINDOWS_CARRY};
 pub(crate) use transfer::TransferProbe;
 pub(crate) use virtualized::VirtualProbe;
 
+use disk::Mix;
 use model::Driven;
 use seen::{Observer, Seen};
 
@@ -276,19 +277,22 @@ impl Probe {
         round_trips: f64,
     ) -> Option<CommandTurn> {
         let round_trip = link.round_trip();
-        let (seconds, commands, size_bytes) = match self {
-            Self::Tcp { buffer_bytes: None, .. } => (round_trip.as_secs_f64(), 0, u32::MAX),
-            Self::Tcp { buffer_bytes: Some(bytes), .. } => (*bytes as f64 / 1e6 / expected, 0, u32::MAX),
+        let (seconds, commands, size_bytes, reads) = match self {
+            Self::Tcp { buffer_bytes: None, .. } => (round_trip.as_secs_f64(), 0, u32::MAX, 0.0),
+            Self::Tcp { buffer_bytes: Some(bytes), .. } => (*bytes as f64 / 1e6 / expected, 0, u32::MAX, 0.0),
             Self::Disk(disk) | Self::Shared(SharedProbe { disk, tells_bulk: false, .. }) => {
-                let size_bytes = disk.mix().size_bytes;
+                let Mix { size_bytes, read_share } = disk.mix();
                 let seconds = disk.metric.command_s(disk.depth, size_bytes, expected);
-                (seconds, disk.depth, size_bytes)
+                (seconds, disk.depth, size_bytes, read_share)
             }
             _ => return None,
         };
         // Far below what a double holds exactly.
-        let line_s =
-            |shape: &Shape| shape.rate.map(|rate| f64::from(size_bytes) * 8.0 / rate.bits_per_s() as f64);
+        let stream_bytes = (u64::from(size_bytes) + 2 * HEADER_BYTES) as f64;
+        let driven = Driven { link, congestion_control: "" };
+        let line_s = |shape: &Shape| {
+            Some(stream_bytes / model::path(driven, shape, round_trip, None).payload_bytes_per_s()?)
+        };
         let line_s = line_s(&link.up).into_iter().chain(line_s(&link.down)).fold(0.0, f64::max);
         Some(CommandTurn {
             time: Duration::try_from_secs_f64(seconds).ok()?,
@@ -298,11 +302,12 @@ impl Probe {
             commands,
             line: Duration::try_from_secs_f64(line_s).unwrap_or_default(),
             is_packed: commands > 1 && u64::from(size_bytes) * 2 <= u64::from(link.mtu),
+            is_asked: reads <= 0.0 && round_trips >= 2.0,
             ends: at_rest.ends,
         })
     }
 
-    /// The disk whose commands have round trips of an idle link in them. Beside other traffic a byte would have to wait as
+    /// The disk whose commands have round trips of an idle link in them. Beside other traffic plain TCP would have to wait as
     /// commands do, which a reservation is for.
     const fn alone_on_its_link(&self) -> Option<&DiskProbe> {
         match self {
@@ -402,10 +407,12 @@ pub(crate) struct CommandTurn {
     pub(crate) at_ends: Duration,
     /// Under way at once; 0 of plain TCP.
     pub(crate) commands: u32,
-    /// Its data on the line alone.
+    /// Its data on the line alone, with all headers of full packets.
     pub(crate) line: Duration,
     /// Two or more of them fit into a packet.
     pub(crate) is_packed: bool,
+    /// All of them are writes that wait to be asked for their data.
+    pub(crate) is_asked: bool,
     /// What initiator and target take for a command at rest beyond what its bytes take by plain TCP, in each round trip.
     pub(crate) ends: Duration,
 }
@@ -438,9 +445,9 @@ pub(crate) struct Run {
     pub(crate) further: Vec<Further>,
     /// What sets the limit where there is no model, as far as only the run itself knows.
     pub(crate) limit: Option<&'static str>,
-    /// What headers and data took there and back by plain TCP on the idle link ([`Echo::behind`]).
+    /// What headers and data took there and back by plain TCP on the idle link ([`Echo::behind`]); nothing through a proxy.
     pub(crate) exchanged: Option<Exchanged>,
-    /// The round trip that its model has, where that is made of these.
+    /// The round trip that its model has, where nothing else was on the link.
     pub(crate) round_trip: Option<Duration>,
 }
 

@@ -99,17 +99,23 @@ fn round_trip(command: Duration, exchanged: Option<Exchanged>, kind: Kind, is_as
         Kind::Read => read,
         Kind::Write => write.map(|write| if is_asked { (header + write) / 2 } else { write }),
     };
-    with_data.unwrap_or(header).saturating_sub(header.saturating_sub(command))
+    // They were not measured at the same moment: no turn with data takes less than one without.
+    let least = header.min(command);
+    with_data.unwrap_or(header).saturating_sub(header.saturating_sub(command)).max(least)
 }
 
-/// What commands of a disk are to be exchanged beside.
+/// What is to be exchanged beside the commands of a disk: as much data as theirs, but for what a buffer that is set would hold up, and
+/// none where losses would.
 pub(super) fn asked(driven: Driven<'_>, probe: &DiskProbe) -> Asked {
     let Mix { size_bytes, read_share } = probe.mix();
+    let buffer_bytes =
+        probe.tcp_buffer_bytes.map_or(u32::MAX, |bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
+    let is_whole = driven.link.up.loss.mean() + driven.link.down.loss.mean() <= 0.0;
     let path = |shape| path(driven, shape, Duration::ZERO, None);
     Asked {
-        size_bytes,
-        reads: (read_share > 0.0).then(|| path(&driven.link.down)),
-        writes: (read_share < 1.0).then(|| path(&driven.link.up)),
+        size_bytes: size_bytes.min(buffer_bytes / 2),
+        reads: (read_share > 0.0 && is_whole).then(|| path(&driven.link.down)),
+        writes: (read_share < 1.0 && is_whole).then(|| path(&driven.link.up)),
     }
 }
 
@@ -155,6 +161,8 @@ pub(super) fn disk(
 
 #[cfg(test)]
 mod tests {
+    use lunette_workload::{Percent, Sizes, Spread, Workload};
+
     use super::*;
 
     #[test]
@@ -180,15 +188,37 @@ mod tests {
         assert_eq!([of(250, Kind::Read, false), of(250, Kind::Write, false)], [270, 190]);
         assert_eq!(of(250, Kind::Write, true), 170, "a header each way, and then data");
         assert_eq!([of(130, Kind::Read, false), of(130, Kind::Write, true)], [250, 150]);
+        // The headers were held up, and the data was not.
+        let held_up = Exchanged { header: us(500), ..exchanged };
+        assert_eq!(round_trip(us(150), Some(held_up), Kind::Read, false), us(150));
         let header = Exchanged { read: None, ..exchanged };
         assert_eq!(round_trip(us(250), Some(header), Kind::Read, false), us(150));
         assert_eq!(round_trip(us(250), None, Kind::Read, false), us(250));
     }
 
     #[test]
-    fn round_trips_are_those_of_the_keys_that_were_agreed_on() {
-        use lunette_workload::{Percent, Sizes, Spread, Workload};
+    fn what_is_exchanged_is_what_a_command_has() {
+        let of = |link: &str, read: u8, change: &dyn Fn(&mut DiskProbe)| {
+            let link: Link = link.parse().expect("a link");
+            let sizes = Sizes::one(64 << 10);
+            let read = Percent::new(read);
+            let mut probe = DiskProbe::new(
+                Workload { sizes, read, random: Percent::ZERO, spread: Spread::Uniform },
+                1,
+                Metric::MegabytesPerSecond,
+            );
+            change(&mut probe);
+            let asked = asked(Driven { link: &link, congestion_control: "reno" }, &probe);
+            (asked.size_bytes, asked.reads.is_some(), asked.writes.is_some())
+        };
+        assert_eq!(of("oc3-10", 100, &|_| ()), (64 << 10, true, false));
+        assert_eq!(of("oc3-10", 0, &|_| ()), (64 << 10, false, true));
+        assert_eq!(of("oc3-10", 50, &|probe| probe.tcp_buffer_bytes = Some(4096)), (2048, true, true));
+        assert_eq!(of("oc3-10,loss=0.1%", 50, &|_| ()), (64 << 10, false, false));
+    }
 
+    #[test]
+    fn round_trips_are_those_of_the_keys_that_were_agreed_on() {
         let probe = |read| {
             let sizes = Sizes::one(64 << 10);
             let read = Percent::new(read);
