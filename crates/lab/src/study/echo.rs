@@ -30,9 +30,22 @@ struct Exchange {
     back: usize,
 }
 
-/// What the commands of a workload are asked for: their size in bytes, and the way that their data takes.
+impl Exchange {
+    /// A command and its response.
+    const HEADERS: Self = Self { there: HEADER_BYTES as usize, back: HEADER_BYTES as usize };
+
+    const fn read(size_bytes: u32) -> Self {
+        Self { back: Self::HEADERS.back + size_bytes as usize, ..Self::HEADERS }
+    }
+
+    const fn write(size_bytes: u32) -> Self {
+        Self { there: Self::HEADERS.there + size_bytes as usize, ..Self::HEADERS }
+    }
+}
+
+/// What the commands of a workload carry: their size in bytes, and the way that their data takes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked {
+pub(super) struct Payload {
     pub(super) size_bytes: u32,
     /// There are reads, and what is on the way to the initiator.
     pub(super) reads: Option<NetworkPath>,
@@ -56,24 +69,22 @@ impl Exchanged {
     ///
     /// # Errors
     /// There is no connection, or it ends; a proxy has no far end.
-    fn now(site: &Site, asked: &Asked) -> Result<Self, LabError> {
-        let header = HEADER_BYTES as usize;
-        let size_bytes = asked.size_bytes.min(DATA_BYTES_MAX);
-        let data = header + size_bytes as usize;
+    fn now(site: &Site, payload: &Payload) -> Result<Self, LabError> {
+        let size_bytes = payload.size_bytes.min(DATA_BYTES_MAX);
         let beside_the_line = |path: &NetworkPath, exchange| -> Result<Duration, LabError> {
             // The model counts both headers with the data.
             let line_s = path.line_s(u64::from(size_bytes) + 2 * HEADER_BYTES);
             let took = round_trip(site, exchange)?;
             Ok(took.saturating_sub(Duration::try_from_secs_f64(line_s).unwrap_or_default()))
         };
-        let read = |path| beside_the_line(path, Exchange { there: header, back: data });
-        let write = |path| beside_the_line(path, Exchange { there: data, back: header });
-        let header = round_trip(site, Exchange { there: header, back: header })?;
+        let read = |path| beside_the_line(path, Exchange::read(size_bytes));
+        let write = |path| beside_the_line(path, Exchange::write(size_bytes));
+        let header = round_trip(site, Exchange::HEADERS)?;
         site.know_echo(header);
         Ok(Self {
             header,
-            read: asked.reads.as_ref().map(read).transpose()?,
-            write: asked.writes.as_ref().map(write).transpose()?,
+            read: payload.reads.as_ref().map(read).transpose()?,
+            write: payload.writes.as_ref().map(write).transpose()?,
         })
     }
 
@@ -94,7 +105,7 @@ impl Exchanged {
 #[derive(Clone, Copy)]
 pub(super) struct Echo<'a> {
     site: &'a Site,
-    asked: Asked,
+    payload: Payload,
     before: Option<Exchanged>,
 }
 
@@ -103,16 +114,16 @@ impl<'a> Echo<'a> {
     ///
     /// # Errors
     /// There is no connection, or it ends.
-    pub(super) fn before(site: &'a Site, asked: Asked) -> Result<Self, LabError> {
-        let before = if site.is_proxied() { None } else { Some(Exchanged::now(site, &asked)?) };
-        Ok(Self { site, asked, before })
+    pub(super) fn before(site: &'a Site, payload: Payload) -> Result<Self, LabError> {
+        let before = if site.is_proxied() { None } else { Some(Exchanged::now(site, &payload)?) };
+        Ok(Self { site, payload, before })
     }
 
     /// Of both times the mean, where the link is clear behind the run, and else what it was before; the same where it cannot be
     /// had any more, for the run has its figure already. Nothing where a proxy stands for the network.
     pub(super) fn behind(self, is_clear: bool) -> Option<Exchanged> {
         let before = self.before?;
-        let behind = if is_clear { Exchanged::now(self.site, &self.asked).ok() } else { None };
+        let behind = if is_clear { Exchanged::now(self.site, &self.payload).ok() } else { None };
         Some(behind.map_or(before, |behind| before.with(behind)))
     }
 }
@@ -165,4 +176,40 @@ fn ask(mut stream: &TcpStream, exchange: Exchange) -> io::Result<Vec<Duration>> 
         times.push(asked.elapsed());
     }
     Ok(times)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connected() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+        let near = connect(listener.local_addr().expect("an address")).expect("a connection");
+        (near, listener.accept().expect("a connection").0)
+    }
+
+    #[test]
+    fn as_many_bytes_pass_as_of_a_command() {
+        for (exchange, there, back) in
+            [(Exchange::HEADERS, 48, 48), (Exchange::read(1024), 48, 1072), (Exchange::write(1024), 1072, 48)]
+        {
+            let (near, mut far) = connected();
+            let asking = thread::spawn(move || ask(&near, exchange));
+            let mut turns = 0;
+            while far.read_exact(&mut vec![0; there]).is_ok() {
+                far.write_all(&vec![0; back]).expect("an answer");
+                turns += 1;
+            }
+            let times = asking.join().expect("no panic").expect("answers");
+            assert!(times.len() == turns && turns >= TRIES_MIN, "{exchange:?}: {turns}");
+
+            let (mut near, far) = connected();
+            let answering = thread::spawn(move || answer(&far, exchange));
+            near.write_all(&vec![0; there]).expect("a question");
+            near.read_exact(&mut vec![0; back]).expect("an answer");
+            near.shutdown(std::net::Shutdown::Write).expect("an end");
+            assert_eq!(near.read(&mut [0]).ok(), Some(0), "{exchange:?}: nothing more comes");
+            answering.join().expect("no panic");
+        }
+    }
 }

@@ -158,7 +158,7 @@ pub struct CellResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub echo_us: Option<f64>,
     /// The round trip that the model has, in microseconds: what as many bytes as a command's took by plain TCP on the idle link, but for
-    /// their time on the line; of reads and writes, and of the turns of a write, the mean.
+    /// their time on the line; of reads and writes, and of the turns of a write, the mean. Through a proxy it is `round_trip_us`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_round_trip_us: Option<f64>,
     /// Which of the agreements.

@@ -575,8 +575,8 @@ pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Ru
     let mut beside = None;
     if let Some((disk, (site, link))) = probe.alone_on_its_link().zip(place.over) {
         let congestion_control = site.congestion_control()?;
-        let asked = model::asked(Driven { link, congestion_control: &congestion_control }, disk);
-        beside = Some((disk, link, congestion_control, Echo::before(site, asked)?));
+        let payload = model::payload(Driven { link, congestion_control: &congestion_control }, disk);
+        beside = Some((disk, link, congestion_control, Echo::before(site, payload)?));
     }
     let (monitor, is_measuring) = (Monitor::default(), AtomicBool::new(false));
     let is_measured = || match probe {

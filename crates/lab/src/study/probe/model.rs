@@ -9,7 +9,7 @@ use lunette_workload::model::{self, CongestionControl, Limit, NetworkPath, Setti
 use super::Metric;
 use super::disk::{DiskProbe, Mix};
 use crate::Negotiated;
-use crate::study::echo::{Asked, Exchanged};
+use crate::study::echo::{Exchanged, Payload};
 
 /// A link, and what drives it.
 #[derive(Clone, Copy)]
@@ -106,13 +106,13 @@ fn round_trip(command: Duration, exchanged: Option<Exchanged>, kind: Kind, is_as
 
 /// What is to be exchanged beside the commands of a disk: as much data as theirs, but for what a buffer that is set would hold up, and
 /// none where losses would.
-pub(super) fn asked(driven: Driven<'_>, probe: &DiskProbe) -> Asked {
+pub(super) fn payload(driven: Driven<'_>, probe: &DiskProbe) -> Payload {
     let Mix { size_bytes, read_share } = probe.mix();
     let buffer_bytes =
         probe.tcp_buffer_bytes.map_or(u32::MAX, |bytes| u32::try_from(bytes).unwrap_or(u32::MAX));
     let is_whole = driven.link.up.loss.mean() + driven.link.down.loss.mean() <= 0.0;
     let path = |shape| path(driven, shape, Duration::ZERO, None);
-    Asked {
+    Payload {
         size_bytes: size_bytes.min(buffer_bytes / 2),
         reads: (read_share > 0.0 && is_whole).then(|| path(&driven.link.down)),
         writes: (read_share < 1.0 && is_whole).then(|| path(&driven.link.up)),
@@ -208,8 +208,8 @@ mod tests {
                 Metric::MegabytesPerSecond,
             );
             change(&mut probe);
-            let asked = asked(Driven { link: &link, congestion_control: "reno" }, &probe);
-            (asked.size_bytes, asked.reads.is_some(), asked.writes.is_some())
+            let payload = payload(Driven { link: &link, congestion_control: "reno" }, &probe);
+            (payload.size_bytes, payload.reads.is_some(), payload.writes.is_some())
         };
         assert_eq!(of("oc3-10", 100, &|_| ()), (64 << 10, true, false));
         assert_eq!(of("oc3-10", 0, &|_| ()), (64 << 10, false, true));

@@ -70,7 +70,7 @@ pub(super) fn run(place: Place<'_>, probe: &TransferProbe) -> Result<Run, LabErr
         let disk = SessionDisk::one(&options, lun, BLOCK_BYTES);
         let driven = Driven { link, congestion_control: &site.congestion_control()? };
         let workload = probe.workload();
-        let echo = Echo::before(site, model::asked(driven, &workload))?;
+        let echo = Echo::before(site, model::payload(driven, &workload))?;
         let (told, agreed) = site.near(|| {
             let session = Session::open(&disk)?;
             let agreed = session.negotiated();
