@@ -7,11 +7,7 @@ use serde::Serialize;
 
 use super::figure_text;
 use super::notes::named;
-use crate::study::{CellResult, OFF, REACHED, StudyResult, study};
-
-/// Studies of which every cell is to reach [`REACHED`] of the smaller of the link's payload rate and the model. The model's
-/// figure is never more than the link's payload rate, which is one of its limits.
-const HELD: [&str; 2] = ["dalgic-tcp", "dalgic-sweep"];
+use crate::study::{CellResult, HELD, OFF, REACHED, StudyResult, study};
 
 /// What is to be said of one study.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

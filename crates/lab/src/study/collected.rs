@@ -1,4 +1,5 @@
-//! What a study has measured so far, and which runs are worth nothing because this machine, a guest of a host, had to wait for others.
+//! What a study has measured so far, which runs are worth nothing because this machine, a guest of a host, had to wait for others, and
+//! which cells are to have more of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,6 +15,12 @@ const STOLEN_MAX: f64 = 0.05;
 /// What runs may take that are done again for that, as a part of the time of all others so far, where nobody says how long; one may always.
 const AGAIN_MAX: f64 = 0.05;
 
+/// So many more runs has a cell that nobody can explain by those it has: one that was held up for a moment, or whose echo was, is then
+/// not in the middle any more.
+const MORE: usize = 2;
+/// What these may take, as a part of the time of all runs so far, where nobody says how long; those of one cell may always.
+const MORE_MAX: f64 = 0.05;
+
 /// What is collected over a study.
 pub(super) struct Collected {
     /// Of each cell, by its turns.
@@ -26,10 +33,14 @@ pub(super) struct Collected {
     patience: Option<Duration>,
     /// Runs that were done again, each as its cell, its turn and how long it took.
     again: Vec<(usize, usize, Duration)>,
+    /// Cells that have had more runs, and how long these took of each.
+    more: BTreeMap<usize, Vec<Duration>>,
     /// The runs of which not the first time counts.
     replaced: BTreeSet<(usize, usize)>,
     /// Why the first of them failed that did.
     failure: Option<String>,
+    /// Why the first one failed of those that were more.
+    failure_of_more: Option<String>,
 }
 
 impl Collected {
@@ -42,8 +53,10 @@ impl Collected {
             targets: BTreeMap::new(),
             patience,
             again: Vec::new(),
+            more: BTreeMap::new(),
             replaced: BTreeSet::new(),
             failure: None,
+            failure_of_more: None,
         }
     }
 
@@ -81,6 +94,54 @@ impl Collected {
         next.map(|(at, turn, _)| (at, turn))
     }
 
+    /// The cell of this link that is to have one more run next, of those that want more, where there is time for it. Whoever has had one
+    /// more has all of [`MORE`].
+    pub(super) fn next_more(
+        &self,
+        cells: &[Aimed],
+        link: Option<&str>,
+        wants_more: impl Fn(&Aimed, &[Run]) -> bool,
+    ) -> Option<usize> {
+        let first = |at: usize| self.took[at].iter().max().copied().unwrap_or_default();
+        let is_own = |at: &usize| cells[*at].link() == link && cells[*at].cell.probe.is_of_its_own();
+        let begun = self.more.iter().find(|(at, took)| is_own(at) && took.len() < MORE);
+        if let Some((at, _)) = begun {
+            return Some(*at);
+        }
+        let spent = |at: &usize| self.more.get(at).into_iter().flatten().sum::<Duration>();
+        let has_time = |at: &usize| {
+            let next = first(*at) * MORE as u32;
+            match self.patience {
+                Some(patience) => {
+                    (0..cells.len()).filter(is_own).map(|at| spent(&at)).sum::<Duration>() + next <= patience
+                }
+                None => {
+                    let all: Duration = self.took.iter().flatten().sum();
+                    let spent: Duration = self.more.values().flatten().sum();
+                    self.more.is_empty() || spent + next <= all.mul_f64(MORE_MAX)
+                }
+            }
+        };
+        let is_next = |at: &usize| {
+            is_own(at)
+                && !self.more.contains_key(at)
+                && wants_more(&cells[*at], &self.runs[*at])
+                && has_time(at)
+        };
+        (0..cells.len()).filter(|at| !self.runs[*at].is_empty()).find(is_next)
+    }
+
+    /// Takes one more run of a cell, which counts as all others; where it has failed, the cell keeps what it has.
+    pub(super) fn add_more(&mut self, at: usize, run: Result<Run, LabError>, took: Duration) {
+        self.more.entry(at).or_default().push(took);
+        match run {
+            Ok(run) => self.add(at, run, took),
+            Err(error) => {
+                self.failure_of_more.get_or_insert_with(|| error.to_string());
+            }
+        }
+    }
+
     /// How often a run was done again.
     fn times(&self, at: usize, turn: usize) -> usize {
         self.again.iter().filter(|again| (again.0, again.1) == (at, turn)).count()
@@ -114,6 +175,19 @@ impl Collected {
                 self.failure.get_or_insert_with(|| error.to_string());
             }
         }
+    }
+
+    /// What is to be said of runs that cells had more than others.
+    pub(super) fn told_of_more(&self) -> Option<String> {
+        let of = self.more.len();
+        let failed = self.failure_of_more.as_ref().map(|failure| format!(" One more failed: {failure}."));
+        (of > 0).then(|| {
+            format!(
+                "What nobody could explain by its first runs, and what fell short of the model where that is promised, has {MORE} more runs, and the median of all of its \
+                 runs counts: {of} cells.{}",
+                failed.unwrap_or_default()
+            )
+        })
     }
 
     /// What is to be said of runs that were done again.
@@ -190,6 +264,53 @@ mod tests {
         assert!(told.contains(": 3 were done again") && told.contains(" 4 times in all"), "{told}");
         assert!(told.contains("not the first in 1. 2 of those that count"), "{told}");
         assert!(told.contains("done again failed: "), "{told}");
+    }
+
+    #[test]
+    fn who_wants_more_has_two_more_and_all_of_them_count() {
+        let runs = vec![vec![run(9.0, 0.0)], vec![run(1.0, 0.0)], vec![run(2.0, 0.0)], vec![run(3.0, 0.0)]];
+        let (cells, mut collected) = collected("dalgic-lan", runs, Some(TOOK * 4));
+        let link = cells[0].link();
+        let is_low = |_: &Aimed, runs: &[Run]| runs.len() == 1 && runs[0].measured < 5.0;
+        assert_eq!(collected.next_more(&cells, Some("gige,rtt=1h"), is_low), None, "another link's turn");
+        assert_eq!(collected.told_of_more(), None);
+        // Who has begun goes on, whatever comes, and who has failed keeps what there is.
+        for (expected, more) in [
+            (1, Ok(run(9.0, 0.0))),
+            (1, Ok(run(8.0, 0.0))),
+            (2, Err(LabError::Panicked)),
+            (2, Ok(run(7.0, 0.0))),
+        ] {
+            assert_eq!(collected.next_more(&cells, link, is_low), Some(expected));
+            collected.add_more(expected, more, TOOK);
+        }
+        assert_eq!(collected.next_more(&cells, link, is_low), None, "there is no time left");
+        let figures = |at: usize| collected.runs[at].iter().map(|run| run.measured).collect::<Vec<_>>();
+        assert_eq!((figures(1), figures(2), figures(3)), (vec![1.0, 9.0, 8.0], vec![2.0, 7.0], vec![3.0]));
+        let told = collected.told_of_more().unwrap_or_default();
+        assert!(told.contains(": 2 cells.") && told.contains("One more failed: "), "{told}");
+        // One that was held up is done again as all others.
+        let (cells, mut collected) = self::collected("dalgic-lan", vec![vec![run(1.0, 0.0)]], None);
+        assert_eq!(collected.next_more(&cells, cells[0].link(), is_low), Some(0), "one always may");
+        collected.add_more(0, Ok(run(1.0, 0.5)), TOOK);
+        assert_eq!(collected.next_again(&cells, cells[0].link()), Some((0, 1)));
+        let shared = self::collected("lu-login", vec![vec![run(1.0, 0.0)]], None);
+        assert_eq!(shared.1.next_more(&shared.0, shared.0[0].link(), is_low), None, "work of several cells");
+    }
+
+    #[test]
+    fn more_runs_take_a_twentieth_of_the_time_where_nobody_says_how_much() {
+        let runs: Vec<Vec<Run>> = (0..24).map(|_| vec![run(1.0, 0.0)]).collect();
+        let (cells, mut collected) = collected("dalgic-lan", runs, None);
+        for _ in 0..MORE {
+            assert_eq!(collected.next_more(&cells, cells[0].link(), |_, _| true), Some(0));
+            collected.add_more(0, Ok(run(1.0, 0.0)), TOOK);
+        }
+        assert_eq!(
+            collected.next_more(&cells, cells[0].link(), |_, _| true),
+            None,
+            "40 s of 260 would be more"
+        );
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl Laboratory<'_> {
         let took_part: Vec<&str> = took_part.collect();
         let is_partial =
             collected.runs.iter().zip(cells).any(|(runs, aimed)| runs.len() < self.runs(&aimed.cell));
-        let results = cells.iter().zip(collected.runs);
+        let results = cells.iter().zip(&collected.runs);
         let results =
             results.filter_map(|(aimed, runs)| result(study, aimed, runs, &mut agreements, self.is_quick));
         let mut cells: Vec<CellResult> = results.collect();
@@ -133,7 +133,7 @@ fn limit_of(models: &[(f64, Limit)], told: f64) -> Option<Limit> {
 fn result(
     study: &Study,
     aimed: &Aimed,
-    runs: Vec<Run>,
+    runs: &[Run],
     agreements: &mut Vec<Negotiated>,
     is_quick: bool,
 ) -> Option<CellResult> {
@@ -162,8 +162,8 @@ fn result(
     let keepings: Vec<Keeping> = runs.iter().map(|run| run.keeping).collect();
     let (lost, dropped) = (packets(|run| run.keeping.lost), packets(|run| run.keeping.dropped));
     let cached = runs.iter().filter_map(|run| run.cached).reduce(f64::max);
-    let parts = near(&runs, measured, |run| run.parts.is_some()).and_then(|run| run.parts);
-    let nearest_times = near(&runs, measured, |run| run.times.is_some()).and_then(|run| run.times);
+    let parts = near(runs, measured, |run| run.parts.is_some()).and_then(|run| run.parts);
+    let nearest_times = near(runs, measured, |run| run.times.is_some()).and_then(|run| run.times);
     let times = if is_mean { Some(Times::of_few(&figures)) } else { nearest_times };
     let is_unfinished = runs.iter().any(|run| run.is_unfinished);
     let of_run = runs.iter().find_map(|run| run.limit);
@@ -178,12 +178,12 @@ fn result(
             ..Further::new(DEVIATION, deviation(&figures), "")
         });
     }
-    let at_rest = AtRest::of(&runs);
+    let at_rest = AtRest::of(runs);
     let told_us = |of: &dyn Fn(&Run) -> Option<f64>| median(runs.iter().filter_map(of).collect());
     let round_trip_us = told_us(&|run| run.negotiated.as_ref()?.idle_round_trip_us);
     let echo_us = told_us(&|run| Some(run.exchanged?.header.as_secs_f64() * 1e6));
     let model_round_trip_us = told_us(&|run| Some(run.round_trip?.as_secs_f64() * 1e6));
-    let negotiated = runs.into_iter().find_map(|run| run.negotiated).map(|agreed| {
+    let negotiated = runs.iter().find_map(|run| run.negotiated.clone()).map(|agreed| {
         let known = agreements.iter().position(|known| known.is_like(&agreed));
         known.unwrap_or_else(|| {
             agreements.push(agreed);
@@ -243,6 +243,11 @@ fn result(
     Some(result)
 }
 
+/// What a cell's runs come to so far.
+pub(super) fn so_far(study: &Study, aimed: &Aimed, runs: &[Run], is_quick: bool) -> Option<CellResult> {
+    result(study, aimed, runs, &mut Vec::new(), is_quick)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -260,8 +265,8 @@ mod tests {
             |cell: &Cell, pair: &(&str, &str)| cell.parameters.iter().any(|own| (own.0, &*own.1) == *pair);
         let mut cells = (study.cells)(1).into_iter();
         let cell = cells.find(|cell| wanted.iter().all(|pair| has(cell, pair))).expect("a cell");
-        let runs = runs.iter().map(|&(measured, model)| Run::of(measured, model)).collect();
-        result(study, &Aimed { cell, peer: None }, runs, &mut Vec::new(), is_quick).expect("runs")
+        let runs: Vec<Run> = runs.iter().map(|&(measured, model)| Run::of(measured, model)).collect();
+        result(study, &Aimed { cell, peer: None }, &runs, &mut Vec::new(), is_quick).expect("runs")
     }
 
     #[test]
@@ -291,7 +296,7 @@ mod tests {
             let keeping = Keeping { lost: 100, passed: [1000; 2], ..Keeping::default() };
             let run = Run { keeping, ..Run::of(1.0, Some((0.9, Limit::Window))) };
             let aimed = Aimed { cell, peer: None };
-            let result = result(study, &aimed, vec![run], &mut Vec::new(), false).expect("a run");
+            let result = result(study, &aimed, &[run], &mut Vec::new(), false).expect("a run");
             assert_eq!(result.limit, UNEXPLAINED, "{told:?}");
             assert!(result.because.is_some_and(|because| because.contains("lost 100 packets")), "{told:?}");
         }
@@ -360,7 +365,7 @@ mod tests {
         };
         let runs = Vec::from([Some(9000.0), Some(2200.0), Some(2100.0), None].map(run));
         let study = study("dalgic-sweep").expect("a study");
-        let cell = result(study, &aimed, runs, &mut Vec::new(), false).expect("runs");
+        let cell = result(study, &aimed, &runs, &mut Vec::new(), false).expect("runs");
         assert_eq!(cell.round_trip_us, Some(2200.0));
     }
 

@@ -1,12 +1,18 @@
 //! What as many bytes as a command's take there and back by plain TCP: round trips with which no target and no initiator has
 //! anything to do.
 
+use std::collections::HashMap;
 use std::io::{self, Read, Write};
+use std::mem::MaybeUninit;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use lunette_workload::model::{HEADER_BYTES, NetworkPath};
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
 
 use super::site::Site;
 use super::statistics::median;
@@ -22,9 +28,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The most data that is exchanged: less than TCP sends in its first round trip (RFC 6928). Of larger commands all but the line is
 /// as long.
 const DATA_BYTES_MAX: u32 = 8 << 10;
+/// What takes so long is not measured again: how quickly a machine wakes who waits changes by less than two in a hundred of it.
+const LONG: Duration = Duration::from_millis(10);
 
 /// What passes in one turn, in bytes.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Exchange {
     there: usize,
     back: usize,
@@ -71,18 +79,17 @@ impl Exchanged {
     /// There is no connection, or it ends; a proxy has no far end.
     fn now(site: &Site, payload: &Payload) -> Result<Self, LabError> {
         let size_bytes = payload.size_bytes.min(DATA_BYTES_MAX);
+        let took = |exchange| site.echoes().take(exchange, || round_trip(site, exchange));
         let beside_the_line = |path: &NetworkPath, exchange| -> Result<Duration, LabError> {
             // The model counts both headers with the data.
             let line_s = path.line_s(u64::from(size_bytes) + 2 * HEADER_BYTES);
-            let took = round_trip(site, exchange)?;
+            let took = took(exchange)?;
             Ok(took.saturating_sub(Duration::try_from_secs_f64(line_s).unwrap_or_default()))
         };
         let read = |path| beside_the_line(path, Exchange::read(size_bytes));
         let write = |path| beside_the_line(path, Exchange::write(size_bytes));
-        let header = round_trip(site, Exchange::HEADERS)?;
-        site.know_echo(header);
         Ok(Self {
-            header,
+            header: took(Exchange::HEADERS)?,
             read: payload.reads.as_ref().map(read).transpose()?,
             write: payload.writes.as_ref().map(write).transpose()?,
         })
@@ -97,6 +104,44 @@ impl Exchanged {
             read: both(self.read, other.read),
             write: both(self.write, other.write),
         }
+    }
+}
+
+/// What exchanges have taken over one link.
+#[derive(Debug, Default)]
+pub(super) struct Echoes {
+    /// Of headers, each time that it was measured.
+    headers: Mutex<Vec<Duration>>,
+    /// Those that are [`LONG`].
+    long: Mutex<HashMap<Exchange, Duration>>,
+}
+
+impl Echoes {
+    /// What an exchange takes: what it took before if that is long, and else it is measured.
+    fn take(
+        &self,
+        exchange: Exchange,
+        measure: impl FnOnce() -> Result<Duration, LabError>,
+    ) -> Result<Duration, LabError> {
+        let long = || self.long.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = long().get(&exchange).copied();
+        if let Some(took) = known {
+            return Ok(took);
+        }
+        let took = measure()?;
+        if exchange == Exchange::HEADERS {
+            self.headers.lock().unwrap_or_else(PoisonError::into_inner).push(took);
+        }
+        if took >= LONG {
+            long().insert(exchange, took);
+        }
+        Ok(took)
+    }
+
+    /// The middle one of all times that a header took there and back, in microseconds; nothing before the first.
+    pub(super) fn header_us(&self) -> Option<f64> {
+        let headers = self.headers.lock().unwrap_or_else(PoisonError::into_inner);
+        median(headers.iter().map(|time| time.as_secs_f64() * 1e6).collect())
     }
 }
 
@@ -129,7 +174,8 @@ impl<'a> Echo<'a> {
 }
 
 /// The middle one of several round trips over a link on which nothing else is. Each end is a thread that waits in the kernel for
-/// what is to come, so that being woken is part of it, as it is of everything that programs exchange.
+/// what is to come, so that being woken is part of it, as it is of everything that programs exchange; and it waits as programs do
+/// that have many connections to wait for.
 ///
 /// # Errors
 /// There is no connection, or it ends; a proxy has no far end.
@@ -153,26 +199,60 @@ fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     TcpStream::connect_timeout(&address, PATIENCE)
 }
 
-fn prepare(stream: &TcpStream) -> io::Result<()> {
-    stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(PATIENCE))
+/// A connection whose end is read by who first asks the kernel which one has something, as targets and initiators do.
+struct Waited<'a> {
+    stream: &'a TcpStream,
+    epoll: OwnedFd,
 }
 
-fn answer(mut stream: &TcpStream, exchange: Exchange) {
-    let (mut asked, answer) = (vec![0; exchange.there], vec![0; exchange.back]);
-    if prepare(stream).is_ok() {
-        while stream.read_exact(&mut asked).and_then(|()| stream.write_all(&answer)).is_ok() {}
+impl<'a> Waited<'a> {
+    fn new(stream: &'a TcpStream) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, stream, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+        Ok(Self { stream, epoll })
+    }
+
+    fn read_exact(&mut self, mut buffer: &mut [u8]) -> io::Result<()> {
+        let limit = Timespec::try_from(PATIENCE).ok();
+        while !buffer.is_empty() {
+            let mut events = [const { MaybeUninit::uninit() }; 1];
+            match epoll::wait(&self.epoll, &mut events, limit.as_ref()) {
+                Ok(([], _)) => return Err(io::ErrorKind::TimedOut.into()),
+                Ok(_) => {}
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            match self.stream.read(buffer) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(length) => buffer = &mut buffer[length..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)
     }
 }
 
-fn ask(mut stream: &TcpStream, exchange: Exchange) -> io::Result<Vec<Duration>> {
-    prepare(stream)?;
+fn answer(stream: &TcpStream, exchange: Exchange) {
+    let (mut asked, answer) = (vec![0; exchange.there], vec![0; exchange.back]);
+    if let Ok(mut end) = Waited::new(stream) {
+        while end.read_exact(&mut asked).and_then(|()| end.write_all(&answer)).is_ok() {}
+    }
+}
+
+fn ask(stream: &TcpStream, exchange: Exchange) -> io::Result<Vec<Duration>> {
+    let mut end = Waited::new(stream)?;
     let (question, mut answer) = (vec![0; exchange.there], vec![0; exchange.back]);
     let (mut times, begun) = (Vec::new(), Instant::now());
     while times.len() < TRIES_MIN || begun.elapsed() < TIME {
         let asked = Instant::now();
-        stream.write_all(&question)?;
-        stream.read_exact(&mut answer)?;
+        end.write_all(&question)?;
+        end.read_exact(&mut answer)?;
         times.push(asked.elapsed());
     }
     Ok(times)
@@ -186,6 +266,23 @@ mod tests {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
         let near = connect(listener.local_addr().expect("an address")).expect("a connection");
         (near, listener.accept().expect("a connection").0)
+    }
+
+    #[test]
+    fn what_takes_long_is_measured_once_for_each_exchange() {
+        let echoes = Echoes::default();
+        let took = |exchange, ms| {
+            let took = echoes.take(exchange, || Ok(Duration::from_millis(ms)));
+            took.expect("a time").as_millis()
+        };
+        let headers =
+            [(2, 2), (3, 3), (50, 50), (2, 50)].map(|(ms, told)| (took(Exchange::HEADERS, ms), told));
+        assert!(headers.iter().all(|(took, told)| took == told), "{headers:?}");
+        assert_eq!((took(Exchange::read(512), 60), took(Exchange::read(512), 2)), (60, 60));
+        assert_eq!(took(Exchange::read(1024), 61), 61, "of others nothing is known");
+        assert_eq!(echoes.header_us(), Some(3000.0));
+        assert!(echoes.take(Exchange::write(512), || Err(LabError::Panicked)).is_err());
+        assert_eq!(took(Exchange::write(512), 70), 70);
     }
 
     #[test]

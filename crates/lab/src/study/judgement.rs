@@ -13,6 +13,9 @@ use crate::report::figure_text;
 const BUSY: f64 = 0.9;
 /// Nor has a machine whose processors are idle for less than this share.
 const IDLE_MIN: f64 = 0.15;
+/// Who has less than that, but no less than this, has no more to give where the work for all that is expected would be more than there
+/// is: it is never at hand without a pause.
+const NEARLY_BUSY: f64 = 0.8;
 /// Nor one that gets less than this share of the processor time that it wants, where what it does not get is worth a word: so
 /// much of all there is.
 const GIVEN_MIN: f64 = 0.5;
@@ -23,6 +26,9 @@ const LOST_MAX: f64 = 0.5;
 /// The share of what the model expects that a cell is to reach; one that reaches less is asked why. `dalgic-tcp` and `dalgic-sweep` are
 /// to reach it in every cell: that is what this project promises of its target, and what `lunette lab check` looks at.
 pub const REACHED: f64 = 0.95;
+/// Studies of which every cell is to reach [`REACHED`] of the smaller of the link's payload rate and the model. The model's
+/// figure is never more than the link's payload rate, which is one of its limits.
+pub(crate) const HELD: [&str; 2] = ["dalgic-tcp", "dalgic-sweep"];
 /// The limit of a cell that is behind its model for no reason that was measured.
 pub(crate) const UNEXPLAINED: &str = "unexplained";
 /// The limit of a session of several connections of which one held up the others.
@@ -93,6 +99,30 @@ impl CellResult {
             ));
         }
         reasons
+    }
+
+    /// What of this machine was at work for nearly all of the time, and would have to be for more than there is if all came that the
+    /// model expects: work grows with what comes.
+    fn nearly_busy(&self, model: f64) -> Option<String> {
+        let reached = if self.unit == "ms" { model / self.measured } else { self.measured / model };
+        let would = |share: f64| Some(share / reached).filter(|would| share >= NEARLY_BUSY && *would > 1.0);
+        let percent = |share: f64| share * 100.0;
+        let all = would(1.0 - self.idle).map(|would| {
+            format!(
+                "all processors together were at work for {:.0} % of the time, which makes {:.0} % for what the model expects",
+                percent(1.0 - self.idle),
+                percent(would)
+            )
+        });
+        let one = || {
+            let would = would(self.loaded)?;
+            Some(format!(
+                "one thread ran or waited for a processor for {:.0} % of the time, which makes {:.0} % for what the model expects",
+                percent(self.loaded),
+                percent(would)
+            ))
+        };
+        all.or_else(one)
     }
 
     /// Whether [`Self::busy`] tells anything.
@@ -346,6 +376,9 @@ impl CellResult {
         if self.overrun > 0 {
             reasons.push(format!("{} packets were lost here and not on the link", self.overrun));
         }
+        if reasons.is_empty() {
+            reasons.extend(self.nearly_busy(model));
+        }
         let late = self.late_us as f64 / 1e6;
         reasons.extend(turn.and_then(|turn| self.worked(limit, model, turn)));
         if let Some(turn) = turn.filter(|_| self.late_us > 0) {
@@ -474,6 +507,27 @@ mod tests {
                 "{machine:?}"
             );
         }
+    }
+
+    #[test]
+    fn work_that_would_be_more_than_there_is_is_an_excuse_before_all_is_used_up() {
+        let judged = |measured, idle, loaded| {
+            let mut cell = CellResult { idle, loaded, ..cell(measured, "MB/s") };
+            cell.judge(Some(Limit::Link), None, None);
+            (cell.limit, cell.machine.unwrap_or_default())
+        };
+        let (limit, machine) = judged(60.0, 0.5, 0.84);
+        assert!(limit == "machine" && machine.contains("84 % of the time, which makes 140 %"), "{machine}");
+        let (limit, machine) = judged(60.0, 0.19, 0.5);
+        assert!(limit == "machine" && machine.contains("81 % of the time, which makes 135 %"), "{machine}");
+        // There is room for what is missing, or for more of everything.
+        assert_eq!(judged(86.0, 0.5, 0.84).0, UNEXPLAINED);
+        assert_eq!(judged(86.0, 0.19, 0.5).0, UNEXPLAINED);
+        assert_eq!(judged(60.0, 0.21, 0.79).0, UNEXPLAINED);
+        // Of a time that is longer than expected, the same.
+        let mut slow = CellResult { loaded: 0.84, idle: 0.5, ..cell(160.0, "ms") };
+        slow.judge(Some(Limit::Link), None, None);
+        assert_eq!(slow.limit, "machine");
     }
 
     /// A turn of so many commands over a link of 100 us, which takes so long by the model.

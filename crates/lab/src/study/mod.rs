@@ -39,7 +39,7 @@ mod versions;
 mod why;
 
 pub use judgement::REACHED;
-pub(crate) use judgement::{OFF, UNEXPLAINED};
+pub(crate) use judgement::{HELD, OFF, UNEXPLAINED};
 pub use peer::Peer;
 pub use result::{CellResult, Further, LinkFacts, StudyResult, Summary};
 pub use runner::{Laboratory, Told};

@@ -12,8 +12,10 @@ use lunette_link::Link;
 use lunette_wan::isolate_mounts;
 
 use super::collected::Collected;
+use super::conclusion::so_far;
+use super::judgement::HELD;
 use super::peer::Peer;
-use super::probe::{self, Duty, Kept, Place, Probe};
+use super::probe::{self, Duty, Kept, Place, Probe, Run};
 use super::result::StudyResult;
 use super::selection::{Aimed, divided, order};
 use super::setting::{self, Ends, Key, Setting};
@@ -171,13 +173,13 @@ impl Laboratory<'_> {
         }
         for link in links {
             // A thread of its own: it stays in the namespace of the target, which ends with it.
-            let group = || self.group(link, &cells, &mut collected, told);
+            let group = || self.group(link, study, &cells, &mut collected, told);
             let joined = thread::scope(|scope| scope.spawn(group).join());
             joined.unwrap_or(Err(LabError::Panicked))?;
         }
-        let told_of_again = collected.told_of_again(&cells);
+        let told_of_others = [collected.told_of_again(&cells), collected.told_of_more()];
         let mut result = self.conclude(study, host, &cells, collected);
-        if let Some(told) = told_of_again {
+        for told in told_of_others.into_iter().flatten() {
             result.differs += &format!(" {told}");
         }
         if !self.set.is_empty() {
@@ -249,6 +251,7 @@ impl Laboratory<'_> {
     fn group(
         &self,
         name: Option<&str>,
+        study: &Study,
         cells: &[Aimed],
         collected: &mut Collected,
         told: &(dyn Fn(Told<'_>) + Sync),
@@ -316,18 +319,35 @@ impl Laboratory<'_> {
                 told(Told { done: collected.done(), of: all_runs, parameters: &aimed.cell.parameters });
             }
         }
-        while let Some((at, turn)) = collected.next_again(cells, name).filter(|_| !is_stopped()) {
+        let tell = |collected: &Collected, at: usize| {
+            let done = collected.done();
+            told(Told { done, of: all_runs.max(done), parameters: &cells[at].cell.parameters });
+        };
+        let comes_to = |aimed: &Aimed, runs: &[Run]| so_far(study, aimed, runs, self.is_quick);
+        let wants_more =
+            |aimed: &Aimed, runs: &[Run]| comes_to(aimed, runs).is_some_and(|cell| cell.is_unexplained());
+        let falls_short = |aimed: &Aimed, runs: &[Run]| {
+            HELD.contains(&study.name)
+                && comes_to(aimed, runs)
+                    .is_some_and(|cell| cell.is_ours() && cell.reaches_model() == Some(false))
+        };
+        // There is a figure already: that another one cannot be had is told, and no more. Who has time may try others.
+        let mut goes_on = true;
+        while goes_on && !is_stopped() {
             let begun = Instant::now();
-            // There is a figure already: that another one cannot be had is told, and no more.
-            let again = run(at, turn);
-            let has_failed = again.is_err();
-            collected.choose(at, turn, again, begun.elapsed());
-            let parameters = &cells[at].cell.parameters;
-            told(Told { done: collected.done(), of: all_runs, parameters });
-            // Who has time may try others.
-            if has_failed && self.patience.is_none() {
-                break;
+            if let Some((at, turn)) = collected.next_again(cells, name) {
+                let again = run(at, turn);
+                goes_on = again.is_ok() || self.patience.is_some();
+                collected.choose(at, turn, again, begun.elapsed());
+                tell(collected, at);
+                continue;
             }
+            let more = collected.next_more(cells, name, wants_more);
+            let Some(at) = more.or_else(|| collected.next_more(cells, name, falls_short)) else { break };
+            let more = run(at, collected.runs[at].len());
+            goes_on = more.is_ok() || self.patience.is_some();
+            collected.add_more(at, more, begun.elapsed());
+            tell(collected, at);
         }
         if let Some((name, link)) = described {
             for (peer, site) in &sites {

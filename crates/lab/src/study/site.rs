@@ -6,19 +6,19 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use lunette_initiator::{IscsiName, Lun, Options, Portal, Timing};
 use lunette_link::Link;
 use lunette_wan::{Emulator, FAR, Proxy, WARD, spawn_here};
 
+use super::echo::Echoes;
 use super::guest::{self, Guest};
 use super::peer::{self, Peer};
 use super::ready;
 use super::result::LinkFacts;
 use super::setting::Ends;
-use super::statistics::median;
 use crate::LabError;
 
 pub(crate) const TARGET: &str = "iqn.2026-11.io.lunette:lab";
@@ -52,8 +52,8 @@ pub(crate) struct Site {
     way: Way,
     /// What is set for every target of ours here, and for TCP at both ends.
     ends: Ends,
-    /// What a header took there and back by plain TCP, each time that it was asked for.
-    echoes: Mutex<Vec<Duration>>,
+    /// What is exchanged by plain TCP, with nothing else on the link.
+    echoes: Echoes,
 }
 
 /// What is between the two ends.
@@ -90,7 +90,7 @@ impl Site {
             guest: OnceLock::new(),
             way: Way::Emulated(emulator),
             ends: ends.clone(),
-            echoes: Mutex::default(),
+            echoes: Echoes::default(),
         })
     }
 
@@ -107,7 +107,7 @@ impl Site {
             guest: OnceLock::new(),
             way: Way::Proxied(proxy),
             ends: ends.clone(),
-            echoes: Mutex::default(),
+            echoes: Echoes::default(),
         })
     }
 
@@ -161,7 +161,7 @@ impl Site {
             guest: OnceLock::new(),
             way: Way::Emulated(emulator),
             ends: ends.clone(),
-            echoes: Mutex::default(),
+            echoes: Echoes::default(),
         })
     }
 
@@ -250,15 +250,8 @@ impl Site {
         name.map_err(LabError::system("the name of the congestion control"))
     }
 
-    /// A header took so long there and back by plain TCP, with nothing else on the link.
-    pub(super) fn know_echo(&self, took: Duration) {
-        self.echoes.lock().unwrap_or_else(PoisonError::into_inner).push(took);
-    }
-
-    /// The middle one of all times that a header took, in microseconds.
-    fn echo_us(&self) -> Option<f64> {
-        let echoes = self.echoes.lock().unwrap_or_else(PoisonError::into_inner);
-        median(echoes.iter().map(|time| time.as_secs_f64() * 1e6).collect())
+    pub(super) const fn echoes(&self) -> &Echoes {
+        &self.echoes
     }
 
     /// How the link was kept.
@@ -279,7 +272,7 @@ impl Site {
             congestion_control: self.congestion_control()?,
             late_us: u64::try_from(late.as_micros()).unwrap_or(u64::MAX),
             overrun,
-            echo_us: self.echo_us(),
+            echo_us: self.echoes.header_us(),
             proxy: false,
             is_doubtful: overrun > 0 || late > LATE.max(link.round_trip() / 50),
         })
