@@ -15,7 +15,7 @@ const BUSY: f64 = 0.9;
 const IDLE_MIN: f64 = 0.15;
 /// Who has less than that, but no less than this, has no more to give where the work for all that is expected would be more than there
 /// is: it is never at hand without a pause.
-const NEARLY_BUSY: f64 = 0.8;
+const NEARLY_BUSY: f64 = 0.75;
 /// Nor one that gets less than this share of the processor time that it wants, where what it does not get is worth a word: so
 /// much of all there is.
 const GIVEN_MIN: f64 = 0.5;
@@ -523,7 +523,7 @@ mod tests {
         // There is room for what is missing, or for more of everything.
         assert_eq!(judged(86.0, 0.5, 0.84).0, UNEXPLAINED);
         assert_eq!(judged(86.0, 0.19, 0.5).0, UNEXPLAINED);
-        assert_eq!(judged(60.0, 0.21, 0.79).0, UNEXPLAINED);
+        assert_eq!(judged(60.0, 0.26, 0.74).0, UNEXPLAINED);
         // Of a time that is longer than expected, the same.
         let mut slow = CellResult { loaded: 0.84, idle: 0.5, ..cell(160.0, "ms") };
         slow.judge(Some(Limit::Link), None, None);

@@ -294,6 +294,8 @@ impl Probe {
             Some(stream_bytes / model::path(driven, shape, round_trip, None).payload_bytes_per_s()?)
         };
         let line_s = line_s(&link.up).into_iter().chain(line_s(&link.down)).fold(0.0, f64::max);
+        let is_asked = reads <= 0.0 && round_trips >= 2.0;
+        let in_a_packet = if is_asked { 1 } else { 2 };
         Some(CommandTurn {
             time: Duration::try_from_secs_f64(seconds).ok()?,
             round_trips,
@@ -301,8 +303,8 @@ impl Probe {
             at_ends: at_rest.round_trip.saturating_sub(round_trip),
             commands,
             line: Duration::try_from_secs_f64(line_s).unwrap_or_default(),
-            is_packed: commands > 1 && u64::from(size_bytes) * 2 <= u64::from(link.mtu),
-            is_asked: reads <= 0.0 && round_trips >= 2.0,
+            is_packed: commands > 1 && u64::from(size_bytes) * in_a_packet <= u64::from(link.mtu),
+            is_asked,
             ends: at_rest.ends,
         })
     }
@@ -409,7 +411,8 @@ pub(crate) struct CommandTurn {
     pub(crate) commands: u32,
     /// Its data on the line alone, with all headers of full packets.
     pub(crate) line: Duration,
-    /// Two or more of them fit into a packet.
+    /// Two or more of them fit into a packet; of those that wait to be asked for their data, one with its data, for without it and
+    /// asked for they always do.
     pub(crate) is_packed: bool,
     /// All of them are writes that wait to be asked for their data.
     pub(crate) is_asked: bool,
