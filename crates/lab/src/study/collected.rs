@@ -11,7 +11,7 @@ use super::versions::Identity;
 use crate::LabError;
 
 /// A run is not what this machine does if its host gave more than this share of the processor time that it wanted to others meanwhile.
-const STOLEN_MAX: f64 = 0.05;
+pub(super) const STOLEN_MAX: f64 = 0.05;
 /// What runs may take that are done again for that, as a part of the time of all others so far, where nobody says how long; one may always.
 const AGAIN_MAX: f64 = 0.05;
 
@@ -151,7 +151,7 @@ impl Collected {
     fn worthless(&self, cells: &[Aimed]) -> Vec<(usize, usize, f64)> {
         let mut found = Vec::new();
         for (at, (aimed, runs)) in cells.iter().zip(&self.runs).enumerate() {
-            let stolen = runs.iter().map(|run| run.shares.stolen_for_sure()).enumerate();
+            let stolen = runs.iter().map(Run::stolen_for_sure).enumerate();
             let is_worthless = |stolen: f64| aimed.cell.probe.is_of_its_own() && stolen > STOLEN_MAX;
             found.extend(stolen.filter(|run| is_worthless(run.1)).map(|(turn, stolen)| (at, turn, stolen)));
         }
@@ -166,7 +166,7 @@ impl Collected {
         self.again.push((at, turn, counted));
         let first = &mut self.runs[at][turn];
         match again {
-            Ok(again) if again.shares.stolen < first.shares.stolen => {
+            Ok(again) if again.stolen() < first.stolen() => {
                 *first = again;
                 self.replaced.insert((at, turn));
             }
@@ -184,7 +184,7 @@ impl Collected {
         (of > 0).then(|| {
             format!(
                 "What nobody could explain by its first runs, and what fell short of the model where that is promised, has {MORE} more runs, and the median of all of its \
-                 runs counts: {of} cells.{}",
+                 runs counts (cells: {of}).{}",
                 failed.unwrap_or_default()
             )
         })
@@ -216,6 +216,7 @@ impl Collected {
 mod tests {
     use super::*;
     use crate::host::Shares;
+    use crate::study::echo::Exchanged;
     use crate::study::study;
 
     fn run(measured: f64, stolen: f64) -> Run {
@@ -288,7 +289,7 @@ mod tests {
         let figures = |at: usize| collected.runs[at].iter().map(|run| run.measured).collect::<Vec<_>>();
         assert_eq!((figures(1), figures(2), figures(3)), (vec![1.0, 9.0, 8.0], vec![2.0, 7.0], vec![3.0]));
         let told = collected.told_of_more().unwrap_or_default();
-        assert!(told.contains(": 2 cells.") && told.contains("One more failed: "), "{told}");
+        assert!(told.contains("(cells: 2)") && told.contains("One more failed: "), "{told}");
         // One that was held up is done again as all others.
         let (cells, mut collected) = self::collected("dalgic-lan", vec![vec![run(1.0, 0.0)]], None);
         assert_eq!(collected.next_more(&cells, cells[0].link(), is_low), Some(0), "one always may");
@@ -311,6 +312,16 @@ mod tests {
             None,
             "40 s of 260 would be more"
         );
+    }
+
+    #[test]
+    fn a_run_whose_echo_was_held_up_is_done_again() {
+        let exchanged = Exchanged { header: TOOK, read: None, write: None, stolen: 0.3 };
+        let held_up = Run { exchanged: Some(exchanged), ..run(9.0, 0.0) };
+        let (cells, mut collected) = collected("dalgic-lan", vec![vec![held_up]], None);
+        assert_eq!(collected.next_again(&cells, cells[0].link()), Some((0, 0)));
+        collected.choose(0, 0, Ok(run(1.0, 0.2)), TOOK);
+        assert_eq!(collected.runs[0][0].measured, 1.0, "less was stolen of all together");
     }
 
     #[test]

@@ -154,6 +154,7 @@ fn result(
         (middle(&|run| run.shares.idle), middle(&|run| run.processor), middle(&|run| run.busy.busiest));
     let (loaded, processors) = (middle(&|run| run.busy.loaded), middle(&|run| run.shares.at_work));
     let stolen = middle(&|run| run.shares.stolen_for_sure());
+    let echo_stolen = runs.iter().map(Run::echo_stolen).fold(0.0, f64::max);
     let together = middle(&|run| run.busy.together);
     // Far fewer of both than a double counts.
     let late_us = middle(&|run| run.keeping.lateness_median.as_micros() as f64) as u64;
@@ -207,6 +208,7 @@ fn result(
         together,
         processors,
         stolen,
+        echo_stolen,
         late_us,
         overrun,
         lost,

@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use super::site::Site;
 use super::statistics::median;
 use crate::LabError;
+use crate::host::{ProcessorTime, Shares};
 
 /// Of nobody else here.
 const PORT: u16 = 5007;
@@ -62,7 +63,7 @@ pub(super) struct Payload {
 }
 
 /// What exchanges took at rest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Exchanged {
     /// A header each way, as of a command without data.
     pub(crate) header: Duration,
@@ -70,6 +71,8 @@ pub(crate) struct Exchanged {
     pub(crate) read: Option<Duration>,
     /// The other way around; nothing without writes.
     pub(crate) write: Option<Duration>,
+    /// The share of the processor time that this machine wanted meanwhile and its host gave to others; 0 where that cannot be told.
+    pub(crate) stolen: f64,
 }
 
 impl Exchanged {
@@ -88,14 +91,17 @@ impl Exchanged {
         };
         let read = |path| beside_the_line(path, Exchange::read(size_bytes));
         let write = |path| beside_the_line(path, Exchange::write(size_bytes));
-        Ok(Self {
-            header: took(Exchange::HEADERS)?,
-            read: payload.reads.as_ref().map(read).transpose()?,
-            write: payload.writes.as_ref().map(write).transpose()?,
-        })
+        let before = ProcessorTime::now();
+        let (header, read, write) = (
+            took(Exchange::HEADERS)?,
+            payload.reads.as_ref().map(read).transpose()?,
+            payload.writes.as_ref().map(write).transpose()?,
+        );
+        let shares = before.and_then(|before| Some(ProcessorTime::now()?.since(before)));
+        Ok(Self { header, read, write, stolen: shares.map_or(0.0, Shares::stolen_for_sure) })
     }
 
-    /// Of both the mean.
+    /// Of both the mean, and the larger one of what was stolen.
     fn with(self, other: Self) -> Self {
         let mean = |one: Duration, other: Duration| (one + other) / 2;
         let both = |one: Option<Duration>, other: Option<Duration>| Some(mean(one?, other?));
@@ -103,6 +109,7 @@ impl Exchanged {
             header: mean(self.header, other.header),
             read: both(self.read, other.read),
             write: both(self.write, other.write),
+            stolen: self.stolen.max(other.stolen),
         }
     }
 }

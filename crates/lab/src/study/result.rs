@@ -122,6 +122,9 @@ pub struct CellResult {
     /// too little to tell.
     #[serde(default)]
     pub stolen: f64,
+    /// The same while the echo was measured, in the run in which it was most.
+    #[serde(default)]
+    pub echo_stolen: f64,
     /// How late packets were, there and back, by their medians, in microseconds.
     #[serde(default)]
     pub late_us: u64,
@@ -205,6 +208,7 @@ impl CellResult {
             together: 0.0,
             processors: 0.0,
             stolen: 0.0,
+            echo_stolen: 0.0,
             late_us: 0,
             overrun: 0,
             lost: 0,

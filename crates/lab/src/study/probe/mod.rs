@@ -455,6 +455,21 @@ pub(crate) struct Run {
 }
 
 impl Run {
+    /// What this machine's host gave to others of what it wanted, in the run or while its echo was measured, whichever is more.
+    pub(crate) fn stolen(&self) -> f64 {
+        self.shares.stolen.max(self.echo_stolen())
+    }
+
+    /// The same where it can be told.
+    pub(crate) fn stolen_for_sure(&self) -> f64 {
+        self.shares.stolen_for_sure().max(self.echo_stolen())
+    }
+
+    /// See [`Exchanged::stolen`].
+    pub(crate) fn echo_stolen(&self) -> f64 {
+        self.exchanged.map_or(0.0, |exchanged| exchanged.stolen)
+    }
+
     /// A figure for which there is no session.
     pub(crate) fn of(measured: f64, model: Option<(f64, Limit)>) -> Self {
         Self {
@@ -623,7 +638,7 @@ mod tests {
         let run = |(command_us, echo_us): (f64, Option<u64>)| {
             let negotiated = Negotiated { idle_round_trip_us: Some(command_us), ..Negotiated::of_tests() };
             let header = echo_us.map(Duration::from_micros);
-            let exchanged = header.map(|header| Exchanged { header, read: None, write: None });
+            let exchanged = header.map(|header| Exchanged { header, read: None, write: None, stolen: 0.0 });
             let round_trip = header.map(|header| header * 2);
             Run { negotiated: Some(negotiated), exchanged, round_trip, ..Run::of(1.0, None) }
         };

@@ -94,7 +94,7 @@ pub(super) fn round_trips(driven: Driven<'_>, probe: &DiskProbe, agreed: &Negoti
 /// much it can be less.
 fn round_trip(command: Duration, exchanged: Option<Exchanged>, kind: Kind, is_asked: bool) -> Duration {
     let Some(exchanged) = exchanged else { return command };
-    let Exchanged { header, read, write } = exchanged;
+    let Exchanged { header, read, write, .. } = exchanged;
     let with_data = match kind {
         Kind::Read => read,
         Kind::Write => write.map(|write| if is_asked { (header + write) / 2 } else { write }),
@@ -182,7 +182,7 @@ mod tests {
     #[test]
     fn the_round_trip_is_that_of_as_many_bytes_less_what_a_command_took_less_than_its_header() {
         let us = Duration::from_micros;
-        let exchanged = Exchanged { header: us(150), read: Some(us(270)), write: Some(us(190)) };
+        let exchanged = Exchanged { header: us(150), read: Some(us(270)), write: Some(us(190)), stolen: 0.0 };
         let of =
             |command, kind, is_asked| round_trip(us(command), Some(exchanged), kind, is_asked).as_micros();
         assert_eq!([of(250, Kind::Read, false), of(250, Kind::Write, false)], [270, 190]);

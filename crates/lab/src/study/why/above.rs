@@ -5,6 +5,7 @@ use lunette_workload::model::Limit;
 
 use super::link_of;
 use crate::report::figure_text;
+use crate::study::collected::STOLEN_MAX;
 use crate::study::judgement::OFF;
 use crate::study::probe::Probe;
 use crate::study::{Cell, CellResult};
@@ -23,6 +24,10 @@ pub(in crate::study) fn above(cell: &Cell, result: &CellResult, limit: Option<Li
         Limit::Loss => format!(
             "the model's rate under losses is a mean over many of them, and a run had {}",
             result.lost + result.dropped
+        ),
+        Limit::Window if result.echo_stolen > STOLEN_MAX => format!(
+            "the model's round trip was measured while the host gave {:.0} % of the processor time that this machine wanted to others",
+            result.echo_stolen * 100.0
         ),
         // No link carries more than its rate, and no command takes less than its round trips: nothing that is known explains this.
         Limit::Link | Limit::Window => return None,
@@ -85,5 +90,12 @@ mod tests {
         assert_eq!(of(3.0, Some(Limit::TcpWindow)), None, "no kernel makes that of a buffer");
         // Nobody knows a reason why more came than a line carries, or sooner than round trips take.
         assert_eq!((of(1.62, Some(Limit::Link)), of(1.62, Some(Limit::Window))), (None, None));
+        let held_up = |echo_stolen, limit| {
+            let result =
+                CellResult { model: Some(1.31), echo_stolen, ..CellResult::of(Vec::new(), 1.62, "MB/s") };
+            above(cell, &result, Some(limit))
+        };
+        assert!(held_up(0.2, Limit::Window).is_some_and(|why| why.contains("gave 20 %")));
+        assert_eq!((held_up(0.05, Limit::Window), held_up(0.2, Limit::Link)), (None, None));
     }
 }
