@@ -113,7 +113,8 @@ pub(crate) struct RunOptions {
     #[arg(long, conflicts_with_all = ["peers", "congestion_control"])]
     proxy: bool,
     /// Do runs in which the host of this virtual machine gave more than 5 % of the processor time that was wanted to others again until
-    /// there are none, for so many seconds at most for each link [default: each of them once, in a twentieth of the study's time]
+    /// there are none, and give cells that nobody can explain two more, for so many seconds at most for each link [default: each of
+    /// them once, in a twentieth of the study's time, and a tenth of it for more runs]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     patience: Option<Duration>,
     /// Where all that is left to chance begins

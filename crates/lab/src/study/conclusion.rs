@@ -3,7 +3,6 @@
 
 use lunette_link::Link;
 use lunette_wan::Keeping;
-use lunette_workload::model::Limit;
 
 use super::collected::Collected;
 use super::judgement::UNEXPLAINED;
@@ -123,10 +122,13 @@ fn wrong_losses(link: &Link, keepings: &[Keeping]) -> Option<String> {
     })
 }
 
-/// What limits the run whose model is the one that is told, or the nearest to it.
-fn limit_of(models: &[(f64, Limit)], told: f64) -> Option<Limit> {
-    let distance = |model: &(f64, Limit)| (model.0 - told).abs();
-    models.iter().min_by(|one, other| distance(one).total_cmp(&distance(other))).map(|model| model.1)
+/// The run whose model is the one that is told, or the nearest to it; nothing where none has one.
+fn with_model(runs: &[Run], told: Option<f64>) -> Option<&Run> {
+    let distance =
+        |run: &Run| run.model.zip(told).map_or(f64::MAX, |((model, _), told)| (model - told).abs());
+    runs.iter()
+        .filter(|run| run.model.is_some())
+        .min_by(|one, other| distance(one).total_cmp(&distance(other)))
 }
 
 /// Makes one figure of a cell's runs; nothing without any.
@@ -144,9 +146,9 @@ fn result(
     let measured = if is_mean { mean(&figures) } else { middle };
     let largest = figures.iter().copied().fold(f64::MIN, f64::max);
     let smallest = figures.iter().copied().fold(f64::MAX, f64::min);
-    let models: Vec<(f64, Limit)> = runs.iter().filter_map(|run| run.model).collect();
-    let model = median(models.iter().map(|model| model.0).collect());
-    let limit = model.and_then(|model| limit_of(&models, model));
+    let model = median(runs.iter().filter_map(|run| run.model).map(|model| model.0).collect());
+    let modelled = with_model(runs, model);
+    let limit = modelled.and_then(|run| run.model).map(|model| model.1);
     let model = model.or_else(|| expected::expected(cell, is_quick));
     let middle = |of: &dyn Fn(&Run) -> f64| median(runs.iter().map(of).collect()).unwrap_or_default();
     let round_trips = middle(&|run| run.round_trips);
@@ -154,7 +156,7 @@ fn result(
         (middle(&|run| run.shares.idle), middle(&|run| run.processor), middle(&|run| run.busy.busiest));
     let (loaded, processors) = (middle(&|run| run.busy.loaded), middle(&|run| run.shares.at_work));
     let stolen = middle(&|run| run.shares.stolen_for_sure());
-    let echo_stolen = runs.iter().map(Run::echo_stolen).fold(0.0, f64::max);
+    let echo_stolen = modelled.map_or(0.0, Run::echo_stolen);
     let together = middle(&|run| run.busy.together);
     // Far fewer of both than a double counts.
     let late_us = middle(&|run| run.keeping.lateness_median.as_micros() as f64) as u64;
@@ -252,6 +254,8 @@ pub(super) fn so_far(study: &Study, aimed: &Aimed, runs: &[Run], is_quick: bool)
 
 #[cfg(test)]
 mod tests {
+    use lunette_workload::model::Limit;
+
     use super::*;
     use crate::study::{Cell, study};
 

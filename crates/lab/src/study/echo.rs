@@ -14,6 +14,7 @@ use lunette_workload::model::{HEADER_BYTES, NetworkPath};
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
+use super::collected::STOLEN_MAX;
 use super::site::Site;
 use super::statistics::median;
 use crate::LabError;
@@ -29,7 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The most data that is exchanged: less than TCP sends in its first round trip (RFC 6928). Of larger commands all but the line is
 /// as long.
 const DATA_BYTES_MAX: u32 = 8 << 10;
-/// What takes so long is not measured again: how quickly a machine wakes who waits changes by less than two in a hundred of it.
+/// Over ways as long as this and longer an exchange is measured once: how quickly a machine wakes who waits is less than two in a
+/// hundred of it, unless its host gave to others meanwhile.
 const LONG: Duration = Duration::from_millis(10);
 
 /// What passes in one turn, in bytes.
@@ -56,6 +58,8 @@ impl Exchange {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Payload {
     pub(super) size_bytes: u32,
+    /// The link's.
+    pub(super) round_trip: Duration,
     /// There are reads, and what is on the way to the initiator.
     pub(super) reads: Option<NetworkPath>,
     /// There are writes, and what is on the way to the target.
@@ -82,7 +86,8 @@ impl Exchanged {
     /// There is no connection, or it ends; a proxy has no far end.
     fn now(site: &Site, payload: &Payload) -> Result<Self, LabError> {
         let size_bytes = payload.size_bytes.min(DATA_BYTES_MAX);
-        let took = |exchange| site.echoes().take(exchange, || round_trip(site, exchange));
+        let is_long = payload.round_trip >= LONG;
+        let took = |exchange| site.echoes().take(exchange, is_long, || measured(site, exchange));
         let beside_the_line = |path: &NetworkPath, exchange| -> Result<Duration, LabError> {
             // The model counts both headers with the data.
             let line_s = path.line_s(u64::from(size_bytes) + 2 * HEADER_BYTES);
@@ -97,8 +102,7 @@ impl Exchanged {
             payload.reads.as_ref().map(read).transpose()?,
             payload.writes.as_ref().map(write).transpose()?,
         );
-        let shares = before.and_then(|before| Some(ProcessorTime::now()?.since(before)));
-        Ok(Self { header, read, write, stolen: shares.map_or(0.0, Shares::stolen_for_sure) })
+        Ok(Self { header, read, write, stolen: stolen_since(before) })
     }
 
     /// Of both the mean, and the larger one of what was stolen.
@@ -119,28 +123,29 @@ impl Exchanged {
 pub(super) struct Echoes {
     /// Of headers, each time that it was measured.
     headers: Mutex<Vec<Duration>>,
-    /// Those that are [`LONG`].
-    long: Mutex<HashMap<Exchange, Duration>>,
+    /// Of long ways, where the host gave hardly anything to others.
+    kept: Mutex<HashMap<Exchange, Duration>>,
 }
 
 impl Echoes {
-    /// What an exchange takes: what it took before if that is long, and else it is measured.
+    /// What an exchange takes: what is kept of it over a long way, and else it is measured, which answers with what was stolen.
     fn take(
         &self,
         exchange: Exchange,
-        measure: impl FnOnce() -> Result<Duration, LabError>,
+        is_long: bool,
+        measure: impl FnOnce() -> Result<(Duration, f64), LabError>,
     ) -> Result<Duration, LabError> {
-        let long = || self.long.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = long().get(&exchange).copied();
+        let kept = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = kept().get(&exchange).copied();
         if let Some(took) = known {
             return Ok(took);
         }
-        let took = measure()?;
+        let (took, stolen) = measure()?;
         if exchange == Exchange::HEADERS {
             self.headers.lock().unwrap_or_else(PoisonError::into_inner).push(took);
         }
-        if took >= LONG {
-            long().insert(exchange, took);
+        if is_long && stolen <= STOLEN_MAX {
+            kept().insert(exchange, took);
         }
         Ok(took)
     }
@@ -178,6 +183,18 @@ impl<'a> Echo<'a> {
         let behind = if is_clear { Exchanged::now(self.site, &self.payload).ok() } else { None };
         Some(behind.map_or(before, |behind| before.with(behind)))
     }
+}
+
+/// What was stolen since then, where it can be told.
+fn stolen_since(before: Option<ProcessorTime>) -> f64 {
+    let shares = before.and_then(|before| Some(ProcessorTime::now()?.since(before)));
+    shares.map_or(0.0, Shares::stolen_for_sure)
+}
+
+/// A round trip, and what was stolen meanwhile.
+fn measured(site: &Site, exchange: Exchange) -> Result<(Duration, f64), LabError> {
+    let before = ProcessorTime::now();
+    Ok((round_trip(site, exchange)?, stolen_since(before)))
 }
 
 /// The middle one of several round trips over a link on which nothing else is. Each end is a thread that waits in the kernel for
@@ -276,20 +293,20 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_long_is_measured_once_for_each_exchange() {
+    fn over_long_ways_an_exchange_is_measured_once_unless_the_host_held_it_up() {
         let echoes = Echoes::default();
-        let took = |exchange, ms| {
-            let took = echoes.take(exchange, || Ok(Duration::from_millis(ms)));
+        let took = |exchange, is_long, (ms, stolen)| {
+            let took = echoes.take(exchange, is_long, || Ok((Duration::from_millis(ms), stolen)));
             took.expect("a time").as_millis()
         };
-        let headers =
-            [(2, 2), (3, 3), (50, 50), (2, 50)].map(|(ms, told)| (took(Exchange::HEADERS, ms), told));
-        assert!(headers.iter().all(|(took, told)| took == told), "{headers:?}");
-        assert_eq!((took(Exchange::read(512), 60), took(Exchange::read(512), 2)), (60, 60));
-        assert_eq!(took(Exchange::read(1024), 61), 61, "of others nothing is known");
-        assert_eq!(echoes.header_us(), Some(3000.0));
-        assert!(echoes.take(Exchange::write(512), || Err(LabError::Panicked)).is_err());
-        assert_eq!(took(Exchange::write(512), 70), 70);
+        let of_headers = |is_long, measured| took(Exchange::HEADERS, is_long, measured);
+        assert_eq!([of_headers(false, (2, 0.0)), of_headers(false, (50, 0.0))], [2, 50], "a short way");
+        assert_eq!([of_headers(true, (90, 0.5)), of_headers(true, (51, 0.05))], [90, 51], "it was held up");
+        assert_eq!(of_headers(true, (90, 0.0)), 51);
+        assert_eq!(took(Exchange::read(1024), true, (61, 0.0)), 61, "of others nothing is known");
+        assert_eq!(echoes.header_us(), Some(50_500.0), "of 2, 50, 51 and 90");
+        assert!(echoes.take(Exchange::write(512), true, || Err(LabError::Panicked)).is_err());
+        assert_eq!(took(Exchange::write(512), true, (70, 0.0)), 70);
     }
 
     #[test]

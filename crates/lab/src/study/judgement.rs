@@ -74,6 +74,13 @@ impl CellResult {
         })
     }
 
+    /// How far it is from the model, on either side: the logarithm of the ratio; 0 without a model.
+    pub(crate) fn distance_from_model(&self) -> f64 {
+        self.model
+            .filter(|model| *model > 0.0 && self.measured > 0.0)
+            .map_or(0.0, |model| (self.measured / model).ln().abs())
+    }
+
     /// What of this machine had nothing to spare: all processors together, or the one that a thread had.
     pub(crate) fn busy(&self) -> Vec<String> {
         let mut reasons = Vec::new();
@@ -102,27 +109,24 @@ impl CellResult {
     }
 
     /// What of this machine was at work for nearly all of the time, and would have to be for more than there is if all came that the
-    /// model expects: work grows with what comes.
+    /// model expects: our own work grows with what comes, and that of others stays.
     fn nearly_busy(&self, model: f64) -> Option<String> {
         let reached = if self.unit == "ms" { model / self.measured } else { self.measured / model };
-        let would = |share: f64| Some(share / reached).filter(|would| share >= NEARLY_BUSY && *would > 1.0);
-        let percent = |share: f64| share * 100.0;
-        let all = would(1.0 - self.idle).map(|would| {
-            format!(
-                "all processors together were at work for {:.0} % of the time, which makes {:.0} % for what the model expects",
-                percent(1.0 - self.idle),
-                percent(would)
-            )
-        });
-        let one = || {
-            let would = would(self.loaded)?;
-            Some(format!(
-                "one thread ran or waited for a processor for {:.0} % of the time, which makes {:.0} % for what the model expects",
-                percent(self.loaded),
-                percent(would)
-            ))
+        let at_work = 1.0 - self.idle;
+        let total = (self.processors / at_work).round().max(1.0);
+        let own = (self.together / total).min(at_work);
+        let others = (at_work * (1.0 - self.stolen) - own).max(0.0);
+        let told = |who: &str, share: f64, would: f64| {
+            (share >= NEARLY_BUSY && would > 1.0).then(|| {
+                format!(
+                    "{who} at work for {:.0} % of the time, which makes {:.0} % for what the model expects",
+                    share * 100.0,
+                    would * 100.0
+                )
+            })
         };
-        all.or_else(one)
+        let all = told("all processors together were", at_work, others + own / reached);
+        all.or_else(|| told("one thread was", self.busiest, self.busiest / reached))
     }
 
     /// Whether [`Self::busy`] tells anything.
@@ -184,7 +188,7 @@ impl CellResult {
                     self.because = Some(because);
                     TOGETHER
                 } else {
-                    self.machine = self.stolen(limit, model, turn);
+                    self.machine = self.stolen(limit, model, turn).or_else(|| self.nearly_busy(model));
                     if self.machine.is_some() { "machine" } else { beside.unwrap_or(UNEXPLAINED) }
                 }
             }
@@ -318,7 +322,9 @@ impl CellResult {
         // What came in one packet is answered in one.
         let line_s = line_s.max(turn.line.as_secs_f64());
         let together_s = least_s + commands * (line_s + shared_s);
-        (turn.is_packed && together_s > turn_s && self.reaches(figure(together_s))).then(|| {
+        // A full line is another matter ([`Self::together`]), and so are long ways, where data is asked for in turn.
+        let is_apart = turn.is_asked && (limit == Limit::Link || turn.round_trip >= PACED);
+        (turn.is_packed && !is_apart && together_s > turn_s && self.reaches(figure(together_s))).then(|| {
             format!(
                 "{each}, and commands that came in one packet go round together: {} of them one after the other on the line and the processors make {} of \
                  what the model expects, at least",
@@ -375,9 +381,6 @@ impl CellResult {
         let mut reasons = self.busy();
         if self.overrun > 0 {
             reasons.push(format!("{} packets were lost here and not on the link", self.overrun));
-        }
-        if reasons.is_empty() {
-            reasons.extend(self.nearly_busy(model));
         }
         let late = self.late_us as f64 / 1e6;
         reasons.extend(turn.and_then(|turn| self.worked(limit, model, turn)));
@@ -511,23 +514,34 @@ mod tests {
 
     #[test]
     fn work_that_would_be_more_than_there_is_is_an_excuse_before_all_is_used_up() {
-        let judged = |measured, idle, loaded| {
-            let mut cell = CellResult { idle, loaded, ..cell(measured, "MB/s") };
+        // Of two processors; ours are half of what is at work where nothing else is said.
+        let judged = |measured, idle, busiest, change: &dyn Fn(&mut CellResult)| {
+            let (processors, together) = (2.0 * (1.0 - idle), 1.0 - idle);
+            let mut cell = CellResult { idle, busiest, processors, together, ..cell(measured, "MB/s") };
+            change(&mut cell);
             cell.judge(Some(Limit::Link), None, None);
             (cell.limit, cell.machine.unwrap_or_default())
         };
-        let (limit, machine) = judged(60.0, 0.5, 0.84);
+        let as_it_is = &|_: &mut CellResult| ();
+        let (limit, machine) = judged(60.0, 0.5, 0.84, as_it_is);
         assert!(limit == "machine" && machine.contains("84 % of the time, which makes 140 %"), "{machine}");
-        let (limit, machine) = judged(60.0, 0.19, 0.5);
-        assert!(limit == "machine" && machine.contains("81 % of the time, which makes 135 %"), "{machine}");
-        // There is room for what is missing, or for more of everything.
-        assert_eq!(judged(86.0, 0.5, 0.84).0, UNEXPLAINED);
-        assert_eq!(judged(86.0, 0.19, 0.5).0, UNEXPLAINED);
-        assert_eq!(judged(60.0, 0.26, 0.74).0, UNEXPLAINED);
+        // 40 % are others', and 40 of 60 make 67.
+        let (limit, machine) = judged(60.0, 0.2, 0.5, as_it_is);
+        assert!(limit == "machine" && machine.contains("80 % of the time, which makes 107 %"), "{machine}");
+        // There is room for what is missing; it is the others' work; the host took what was missing; it is not that much.
+        assert_eq!(judged(86.0, 0.5, 0.84, as_it_is).0, UNEXPLAINED);
+        assert_eq!(judged(86.0, 0.2, 0.5, as_it_is).0, UNEXPLAINED);
+        assert_eq!(judged(60.0, 0.2, 0.5, &|cell| cell.together = 0.4).0, UNEXPLAINED);
+        assert_eq!(judged(60.0, 0.2, 0.5, &|cell| (cell.stolen, cell.together) = (0.1, 0.8)).0, UNEXPLAINED);
+        assert_eq!(judged(60.0, 0.26, 0.74, as_it_is).0, UNEXPLAINED);
         // Of a time that is longer than expected, the same.
-        let mut slow = CellResult { loaded: 0.84, idle: 0.5, ..cell(160.0, "ms") };
-        slow.judge(Some(Limit::Link), None, None);
-        assert_eq!(slow.limit, "machine");
+        let as_a_time = &|cell: &mut CellResult| (cell.unit, cell.measured) = ("ms".to_owned(), 160.0);
+        assert_eq!(judged(0.0, 0.5, 0.84, as_a_time).0, "machine");
+        // What losses left is told first.
+        let further = vec![Further::new(WINDOWS_CARRY, 62.0, "MB/s")];
+        let mut lost = CellResult { idle: 0.2, busiest: 0.84, lost: 3, further, ..cell(60.0, "MB/s") };
+        lost.judge(Some(Limit::Link), Some(&turn(Duration::from_millis(9), 1.0, 0)), None);
+        assert_eq!(lost.limit, "loss");
     }
 
     /// A turn of so many commands over a link of 100 us, which takes so long by the model.
@@ -635,6 +649,11 @@ mod tests {
         let (limit, machine) = worked(61.5, 0.6, Limit::Window, &packed);
         assert!(limit == "machine" && machine.contains("32 of them one after the other"), "{machine}");
         assert_eq!(worked(30.0, 0.6, Limit::Window, &packed).0, "unexplained");
+        let asked = CommandTurn { is_asked: true, ..packed };
+        assert_eq!(worked(61.5, 0.6, Limit::Window, &asked).0, "machine");
+        assert_eq!(worked(61.5, 0.6, Limit::Link, &asked).0, "unexplained", "a full line");
+        let far = CommandTurn { round_trip: PACED, ..asked };
+        assert_eq!(worked(61.5, 0.6, Limit::Window, &far).0, "unexplained", "asked for in turn");
     }
 
     #[test]

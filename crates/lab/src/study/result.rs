@@ -122,7 +122,7 @@ pub struct CellResult {
     /// too little to tell.
     #[serde(default)]
     pub stolen: f64,
-    /// The same while the echo was measured, in the run in which it was most.
+    /// The same while the model's round trip was measured, in the run whose model is told.
     #[serde(default)]
     pub echo_stolen: f64,
     /// How late packets were, there and back, by their medians, in microseconds.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use lunette_link::Link;
 use lunette_wan::isolate_mounts;
 
-use super::collected::Collected;
+use super::collected::{Collected, STOLEN_MAX};
 use super::conclusion::so_far;
 use super::judgement::HELD;
 use super::peer::Peer;
@@ -65,8 +65,9 @@ pub struct Laboratory<'a> {
     /// A proxy with delay and rate in the place of each network: for systems where nobody may make one. Cells that need more are left out,
     /// and every link says so.
     pub is_proxied: bool,
-    /// What runs of each link may take that are done again because the host of this virtual machine gave processors to others meanwhile: as
-    /// often as it takes until there is no such run. Where there is none, each is done again once, in a twentieth of the study's time.
+    /// What runs of each link may take that are done again because the host of this virtual machine gave processors to others meanwhile,
+    /// as often as it takes until there is no such run, or that cells have more than others. Where there is none, each is done again
+    /// once, in a twentieth of the study's time, and a tenth of it is for more runs.
     pub patience: Option<Duration>,
 }
 
@@ -290,7 +291,7 @@ impl Laboratory<'_> {
             }
         }
         let (image, kept) = (OnceCell::new(), Kept::default());
-        let all_runs = cells.iter().map(|aimed| self.runs(&aimed.cell)).sum();
+        let all_runs: usize = cells.iter().map(|aimed| self.runs(&aimed.cell)).sum();
         let turns = cells.iter().filter(own).map(|aimed| self.runs(&aimed.cell)).max().unwrap_or_default();
         let run = |at: usize, turn: usize| {
             let Aimed { cell, peer } = &cells[at];
@@ -304,6 +305,10 @@ impl Laboratory<'_> {
             probe::run_once(place, &cell.probe, duty)
         };
         let is_stopped = || self.stops.load(Ordering::Relaxed);
+        let tell = |collected: &Collected, at: usize| {
+            let done = collected.done();
+            told(Told { done, of: all_runs.max(done), parameters: &cells[at].cell.parameters });
+        };
         for turn in 0..turns {
             for at in order(cells, turn) {
                 let aimed = &cells[at];
@@ -316,20 +321,18 @@ impl Laboratory<'_> {
                 let begun = Instant::now();
                 let done = run(at, turn)?;
                 collected.add(at, done, begun.elapsed());
-                told(Told { done: collected.done(), of: all_runs, parameters: &aimed.cell.parameters });
+                tell(collected, at);
             }
         }
-        let tell = |collected: &Collected, at: usize| {
-            let done = collected.done();
-            told(Told { done, of: all_runs.max(done), parameters: &cells[at].cell.parameters });
-        };
         let comes_to = |aimed: &Aimed, runs: &[Run]| so_far(study, aimed, runs, self.is_quick);
-        let wants_more =
-            |aimed: &Aimed, runs: &[Run]| comes_to(aimed, runs).is_some_and(|cell| cell.is_unexplained());
+        let is_puzzling = |aimed: &Aimed, runs: &[Run]| {
+            let cell = comes_to(aimed, runs)?;
+            let is_of_echo = cell.exceeds_model() && cell.echo_stolen > STOLEN_MAX;
+            (cell.is_unexplained() || is_of_echo).then(|| cell.distance_from_model())
+        };
         let falls_short = |aimed: &Aimed, runs: &[Run]| {
-            HELD.contains(&study.name)
-                && comes_to(aimed, runs)
-                    .is_some_and(|cell| cell.is_ours() && cell.reaches_model() == Some(false))
+            let cell = comes_to(aimed, runs).filter(|cell| HELD.contains(&study.name) && cell.is_ours())?;
+            (cell.reaches_model() == Some(false)).then(|| cell.distance_from_model())
         };
         // There is a figure already: that another one cannot be had is told, and no more. Who has time may try others.
         let mut goes_on = true;
@@ -342,7 +345,7 @@ impl Laboratory<'_> {
                 tell(collected, at);
                 continue;
             }
-            let more = collected.next_more(cells, name, wants_more);
+            let more = collected.next_more(cells, name, is_puzzling);
             let Some(at) = more.or_else(|| collected.next_more(cells, name, falls_short)) else { break };
             let more = run(at, collected.runs[at].len());
             goes_on = more.is_ok() || self.patience.is_some();

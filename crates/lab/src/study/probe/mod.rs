@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use lunette_link::{Link, Shape};
 use lunette_wan::Keeping;
-use lunette_workload::model::{HEADER_BYTES, Limit};
+use lunette_workload::model::{HEADER_BYTES, Limit, TCP_HEADER_BYTES};
 
 use super::Further;
 use super::busy::Busy;
@@ -295,7 +295,10 @@ impl Probe {
         };
         let line_s = line_s(&link.up).into_iter().chain(line_s(&link.down)).fold(0.0, f64::max);
         let is_asked = reads <= 0.0 && round_trips >= 2.0;
+        // What is asked for goes together with others once it fits into a packet, for its command and the R2T always do.
         let in_a_packet = if is_asked { 1 } else { 2 };
+        let with_header_bytes = u64::from(size_bytes) + HEADER_BYTES;
+        let segment_bytes = u64::from(link.mtu.saturating_sub(TCP_HEADER_BYTES));
         Some(CommandTurn {
             time: Duration::try_from_secs_f64(seconds).ok()?,
             round_trips,
@@ -303,7 +306,7 @@ impl Probe {
             at_ends: at_rest.round_trip.saturating_sub(round_trip),
             commands,
             line: Duration::try_from_secs_f64(line_s).unwrap_or_default(),
-            is_packed: commands > 1 && u64::from(size_bytes) * in_a_packet <= u64::from(link.mtu),
+            is_packed: commands > 1 && with_header_bytes * in_a_packet <= segment_bytes,
             is_asked,
             ends: at_rest.ends,
         })
@@ -411,8 +414,7 @@ pub(crate) struct CommandTurn {
     pub(crate) commands: u32,
     /// Its data on the line alone, with all headers of full packets.
     pub(crate) line: Duration,
-    /// Two or more of them fit into a packet; of those that wait to be asked for their data, one with its data, for without it and
-    /// asked for they always do.
+    /// Two or more of them fit into a packet; of those that wait to be asked for their data, it does.
     pub(crate) is_packed: bool,
     /// All of them are writes that wait to be asked for their data.
     pub(crate) is_asked: bool,

@@ -114,6 +114,7 @@ pub(super) fn payload(driven: Driven<'_>, probe: &DiskProbe) -> Payload {
     let path = |shape| path(driven, shape, Duration::ZERO, None);
     Payload {
         size_bytes: size_bytes.min(buffer_bytes / 2),
+        round_trip: driven.link.round_trip(),
         reads: (read_share > 0.0 && is_whole).then(|| path(&driven.link.down)),
         writes: (read_share < 1.0 && is_whole).then(|| path(&driven.link.up)),
     }

@@ -61,18 +61,7 @@ pub(super) fn files(
                 figure_text(of_all_ms)
             ));
         }
-        let Some(iscsi) = over_iscsi(column) else {
-            // How many there are of each varies, too: where they come by chance, as many as the mean, squares of both add up for each.
-            let by_chance_ms = (accesses * (of_turn_ms * of_turn_ms + half_turn_ms * half_turn_ms)).sqrt();
-            return (by_chance_ms >= published * (1.0 - OFF)).then(|| {
-                format!(
-                    "disks: the published mean has room for {accesses:.1} accesses to one that turns {speed} times a minute; where files take as many on average, each by \
-                     chance, and wait for {} ms of turning in each, they have a deviation of {} ms; {here}",
-                    figure_text(half_turn_ms),
-                    figure_text(by_chance_ms)
-                )
-            });
-        };
+        let iscsi = over_iscsi(column)?;
         if iscsi < published * (1.0 - OFF) {
             // Of two delays that know nothing of each other, the variances add up.
             let server = (published * published - iscsi * iscsi).sqrt();
