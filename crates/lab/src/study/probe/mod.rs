@@ -634,6 +634,7 @@ pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Ru
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::study::{Cell, study};
 
     #[test]
     fn at_rest_each_run_has_its_own_round_trips() {
@@ -651,6 +652,27 @@ mod tests {
         assert_eq!(of(&[(100.0, Some(300)), (300.0, Some(100)), (300.0, Some(290))]), [580, 10]);
         assert_eq!(of(&[(250.0, None)]), [250, 0]);
         assert_eq!(of(&[]), [0, 0]);
+    }
+
+    #[test]
+    fn who_goes_round_together_fits_into_a_packet() {
+        let cells = (study("dalgic-sweep").expect("a study").cells)(1);
+        let is_packed = |mode: &str, request_kib: &str, window: &str, round_trips| {
+            let wanted = [("mode", mode), ("request_kib", request_kib), ("window", window), ("rtt_ms", "0")];
+            let has = |cell: &Cell, (name, value): &(&str, &str)| {
+                cell.parameters.iter().any(|own| own.0 == *name && own.1 == *value)
+            };
+            let is_it = |cell: &&Cell| wanted.iter().all(|pair| has(cell, pair));
+            let cell = cells.iter().find(is_it).expect("a cell");
+            let link: Link = cell.link.as_deref().and_then(|link| link.parse().ok()).expect("a link");
+            let turn = cell.probe.turn(5.0, &link, AtRest::default(), round_trips).expect("a turn");
+            turn.is_packed
+        };
+        assert!(is_packed("write-solicited", "1", "32", 2.0));
+        assert!(!is_packed("write-solicited", "1", "1", 2.0), "it is alone");
+        assert!(!is_packed("write-solicited", "8", "32", 2.0), "six packets");
+        assert!(!is_packed("write-unsolicited", "1", "32", 1.0), "two of them are more than a packet");
+        assert!(!is_packed("read", "1", "32", 1.0));
     }
 
     #[test]
