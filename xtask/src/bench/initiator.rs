@@ -2,17 +2,15 @@
 //! same processor time of the initiator.
 
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use lunette_tests::packages::find_program;
-use lunette_tests::process::run;
-use serde::Deserialize;
 
+use super::generator::Workload;
 use super::report::{Bar, Figure, Row, Section, Unit};
 use super::sample::{Samples, interleave};
 use super::targets::Target;
-use super::{Findings, Stand, TOOL_LIMIT, tools};
+use super::{Findings, Stand, own, tools};
 
 /// What stands under the table.
 pub(crate) const SETTING: &str = "Both beside one Lunette with a memory unit, one session over loopback, random 4-KiB and sequential 512-KiB \
@@ -102,35 +100,15 @@ fn children_s() -> Result<f64> {
     Ok((ticks[0] + ticks[1]) / TICKS_PER_S)
 }
 
-/// The part of `lunette bench`'s result that is looked at.
-#[derive(Debug, Deserialize)]
-struct Told {
-    measured: Measured,
-}
-
-#[derive(Debug, Deserialize)]
-struct Measured {
-    operations: f64,
-    operations_per_s: f64,
-}
-
 fn ours(lunette: &Path, url: &str, row: &tools::Row, seconds: f64) -> Result<Run> {
     let (block_bytes, depth, is_write) = row.shape();
-    let random = if block_bytes == SMALL_BYTES { "100" } else { "0" };
-    let mut command = Command::new(lunette);
-    command.args(["bench", url, "--json", "--warm-up", "0", "--random", random]);
-    command.args(["--size", &block_bytes.to_string(), "--depth", &depth.to_string()]);
-    if is_write {
-        command.args(["--read", "0", "--write-destroys-data"]);
-    }
-    // As long as iscsi-perf, which counts whole seconds.
-    command.args(["--time", &(seconds.ceil().max(1.0) * 2.0).to_string()]);
+    let workload =
+        if is_write { Workload::write(block_bytes, depth) } else { Workload::read(block_bytes, depth) };
     let before = children_s()?;
-    let finished = run(&mut command, TOOL_LIMIT)?;
-    ensure!(finished.success(), "lunette bench: {}: {}", finished.ending(), finished.output);
-    let told: Told = serde_json::from_str(finished.output.trim()).context("lunette bench's result")?;
+    // As long as iscsi-perf, which counts whole seconds.
+    let measured = own::load(lunette, url, &workload, seconds.ceil().max(1.0) * 2.0)?;
     let processor_s = children_s()? - before;
-    let Measured { operations, operations_per_s } = told.measured;
+    let own::Measured { operations, operations_per_s } = measured;
     Ok(Run { operations_per_s, processor_us: processor_s * 1e6 / operations.max(1.0) })
 }
 

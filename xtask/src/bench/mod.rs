@@ -12,6 +12,7 @@ mod initiator;
 pub(crate) mod instructions;
 mod line;
 mod loop_device;
+mod own;
 mod peers;
 mod readme;
 mod report;

@@ -5,8 +5,8 @@ use anyhow::Result;
 use super::super::generator::Workload;
 use super::super::report::{Bar, Figure, Row, Section, Unit};
 use super::super::sample::{Samples, interleave};
-use super::super::targets::{Floor, Target, rates};
-use super::super::{Findings, Stand};
+use super::super::targets::{Floor, Target};
+use super::super::{Findings, Stand, own};
 use super::KIB;
 
 const SESSIONS: &[u32] = &[1, 8, 64, 256];
@@ -68,25 +68,36 @@ pub(super) fn connections(stand: &Stand<'_>, _: &mut Findings) -> Result<Section
     let target = Target::lunette(stand, "mem:256M")?;
     // It knows no order over connections: what it loses is what as many sockets, each with its part of the commands, cost by themselves.
     let floor = Target::floor(stand, "mem:256M", Floor::Plain)?;
-    let sides = [(&target, 1), (&target, CONNECTIONS), (&floor, 1), (&floor, CONNECTIONS)];
     let workloads = [Workload::read(4 * KIB, 32), Workload::write(4 * KIB, 32), Workload::read(512 * KIB, 8)];
+    // Nothing: Lunette's own initiator, at Lunette.
+    let of_generator = [Some(&target), Some(&floor), None];
+    let sides: Vec<_> = of_generator.iter().flat_map(|of| [(*of, 1), (*of, CONNECTIONS)]).collect();
     let samples = interleave(stand.rounds(), workloads.len(), sides.len(), |row, side| {
-        let (target, connections) = sides[side];
-        target.load(stand, &Workload { connections, ..workloads[row].clone() }, stand.until())
+        let (of_generator, connections) = sides[side];
+        let workload = Workload { connections, ..workloads[row].clone() };
+        let operations_per_s = match of_generator {
+            Some(target) => target.load(stand, &workload, stand.until())?.measured.operations_per_s,
+            None => own::load(stand.lunette(), target.url(), &workload, stand.seconds())?.operations_per_s,
+        };
+        let is_small = Unit::of_rate(workload.block_bytes) == Unit::PerSecond;
+        Ok(operations_per_s * if is_small { 1.0 } else { workload.block_bytes as f64 })
     })?;
     let mut section = Section::new("Connections of one session");
-    for (workload, samples) in workloads.iter().zip(samples) {
+    for (workload, rates) in workloads.iter().zip(samples) {
         let unit = Unit::of_rate(workload.block_bytes);
-        let [one, several, floor_one, floor_several] =
-            [0, 1, 2, 3].map(|side: usize| rates(&samples[side], workload.block_bytes));
-        let ratio = Figure::ratio("ratio", &several, &one);
+        let figure = |name: String, side: usize| Figure::new(name, unit, Samples::of(rates[side].clone()));
+        let ratio = |name: &str, side: usize| Figure::ratio(name, &rates[side + 1], &rates[side]);
+        let with_bar = |figure: Option<Figure>| figure.map(|figure| figure.with_bar(Some(CONNECTIONS_BAR)));
         section.rows.push(Row::new(
             workload.title(),
             [
-                Figure::new("one", unit, Samples::of(one)),
-                Figure::new(CONNECTIONS.to_string(), unit, Samples::of(several)),
-                ratio.map(|figure| figure.with_bar(Some(CONNECTIONS_BAR))),
-                Figure::ratio("ratio of a floor", &floor_several, &floor_one),
+                figure("one".to_owned(), 0),
+                figure(CONNECTIONS.to_string(), 1),
+                with_bar(ratio("ratio", 0)),
+                ratio("ratio of a floor", 2),
+                figure("Lunette's initiator, one".to_owned(), 4),
+                figure(format!("Lunette's initiator, {CONNECTIONS}"), 5),
+                with_bar(ratio("ratio with Lunette's initiator", 4)),
             ],
         ));
     }
