@@ -1,6 +1,7 @@
 //! Task management functions that reach beyond one session, and the ends of sessions (RFC 7143, 4.2.3.2, 6.3.5).
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use lunette_iscsi::session::{FunctionAnswer, ManagementId, TaskId};
 use lunette_scsi::{Lun, LunMap, Nexus, NexusName, TargetPort};
@@ -127,7 +128,10 @@ impl Reactor {
             let outcome = TaskManagementOutcome::LunDoesNotExist;
             return session.core.management_done(id, outcome, &mut self.outbox);
         }
-        info!(initiator = %session.initiator, ?function, lun = ?Lun::from_bytes(lun.0).number(), "task management");
+        if let Some(left_out) = self.told_functions.take(Instant::now()) {
+            let lun = Lun::from_bytes(lun.0).number();
+            info!(initiator = %session.initiator, ?function, ?lun, left_out, "task management");
+        }
         if let Some(answer) = answer_alone(&attachment.nexus, function, lun) {
             return session.core.management_done(id, answer, &mut self.outbox);
         }
