@@ -44,6 +44,8 @@ pub const INLINE_BYTES_MAX: usize = 1 << 20;
 pub struct IoContext {
     /// Operations submitted since the last [`IoContext::complete`].
     submitted: usize,
+    /// Nobody else waits while a store is waited for.
+    may_wait: bool,
     finished: Vec<IoCompletion>,
     calls: Vec<Call>,
     commits: Vec<Commit>,
@@ -75,6 +77,7 @@ impl IoContext {
         epoll::add(&epoll, queue.as_fd(), epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         Ok(Self {
             submitted: 0,
+            may_wait: true,
             finished: Vec::new(),
             calls: Vec::new(),
             commits: Vec::new(),
@@ -122,12 +125,19 @@ impl IoContext {
         self.take(step);
     }
 
+    /// Whether [`Self::complete`] may wait for a store, which it may from the beginning: not while the thread has others to serve, of whom
+    /// this context knows nothing.
+    pub fn set_may_wait(&mut self, may_wait: bool) {
+        self.may_wait = may_wait;
+    }
+
     /// Begins what was submitted and moves everything that is finished to the end of `out`. Waits for a store only
-    /// for a single operation beside which nothing is in flight, where the store's calls have lately been short.
+    /// for a single operation beside which nothing is in flight, where the store's calls have lately been short, and only if it may
+    /// ([`Self::set_may_wait`]).
     pub fn complete(&mut self, out: &mut Vec<IoCompletion>) {
         self.turn_ring();
         if !self.calls.is_empty() || !self.commits.is_empty() {
-            if self.submitted <= 1 && self.in_flight() == 1 {
+            if self.may_wait && self.submitted <= 1 && self.in_flight() == 1 {
                 self.try_inline();
             }
             self.hand_out();

@@ -119,9 +119,14 @@ impl Company {
         if self.has_short_of_others(session) { READ_BYTES_MAX_BESIDE_SHORT } else { READ_BYTES_MAX }
     }
 
+    /// Whether several sessions are busy.
+    pub(super) const fn is_shared(&self) -> bool {
+        self.shared_reads_left > 0
+    }
+
     /// Whether a read of so much must let shorter commands go first.
     pub(super) const fn is_long(&self, data_bytes: usize) -> bool {
-        self.shared_reads_left > 0 && data_bytes >= LONG_READ_BYTES
+        self.is_shared() && data_bytes >= LONG_READ_BYTES
     }
 
     /// Whether a long read may begin in this turn; it counts if it may.
@@ -135,7 +140,7 @@ impl Company {
 
     /// The most that is to be sent to one connection in this turn.
     pub(super) const fn send_limit(&self) -> SendLimit {
-        let bytes_max = if self.shared_reads_left == 0 { usize::MAX } else { TURN_BYTES_MAX };
+        let bytes_max = if self.is_shared() { TURN_BYTES_MAX } else { usize::MAX };
         SendLimit { turn: self.turn, bytes_max }
     }
 }
@@ -153,7 +158,7 @@ mod tests {
         assert_eq!(company.read_bytes_max(FIRST), usize::MAX);
         assert_eq!(company.read_bytes_max(None), READ_BYTES_MAX, "a login");
         assert_eq!(company.read_bytes_max(FIRST), usize::MAX);
-        assert!(!company.is_long(1 << 20));
+        assert!(!company.is_long(1 << 20) && !company.is_shared());
         assert_eq!(company.send_limit().bytes_max, usize::MAX);
     }
 
@@ -170,7 +175,7 @@ mod tests {
         assert!(!company.may_begin(LONG_READ_BYTES));
         assert_eq!(company.send_limit(), SendLimit { turn: 1, bytes_max: TURN_BYTES_MAX });
         let reads = (0..1000).take_while(|_| company.read_bytes_max(SECOND) == READ_BYTES_MAX).count();
-        assert_eq!(reads, usize::from(READS_ALONE) - 1);
+        assert_eq!((reads, company.is_shared()), (usize::from(READS_ALONE) - 1, false));
     }
 
     #[test]

@@ -34,19 +34,30 @@ pub(super) fn measure(stand: &Stand<'_>, _: &mut Findings) -> Result<Section> {
     authenticating.stop()?;
     section.rows.push(tail(stand, &target)?);
     target.stop()?;
-    // Unit 1; unit 0 is memory.
-    let file = stand.file("scale.img")?;
-    let units =
-        format!("[[target.lun]]\nnumber = 1\nstore = \"file:{}\"\nwrite = \"back\"\n", file.display());
+    // Units 1 and 2; unit 0 is memory.
+    let file_unit = |number: usize, name: &str, write: &str| {
+        let path = stand.file(name)?.display().to_string();
+        Ok::<_, anyhow::Error>(format!(
+            "[[target.lun]]\nnumber = {number}\nstore = \"file:{path}\"\nwrite = \"{write}\"\n"
+        ))
+    };
+    let units = file_unit(1, "scale.img", "back")? + &file_unit(2, "stable.img", "through")?;
     // One reactor has both; two may have one each.
     for (reactors, limits) in [("", ""), (", one reactor", "[reactors]\ncount = 1\n")] {
         let mut target = configured(stand, &format!("{units}{limits}"))?;
         for (number, store) in [(0, ""), (1, ", on a file")] {
             target = target.unit(number);
             for stream in [Workload::read(512 * KIB, 8), Workload::write(512 * KIB, 8)] {
-                section.rows.push(beside_a_stream(stand, &target, &stream, &format!("{store}{reactors}"))?);
+                let verb = if stream.read_percent == 0 { "writes" } else { "reads" };
+                let name = format!("a stream of 512-KiB {verb}{store}{reactors}");
+                section.rows.push(beside(stand, &target, (target.url(), &stream), &name)?);
             }
         }
+        target = target.unit(2);
+        let stable = target.url().to_owned();
+        target = target.unit(0);
+        let name = format!("4-KiB writes to a file, depth 1, write=through{reactors}");
+        section.rows.push(beside(stand, &target, (&stable, &Workload::write(4 * KIB, 1)), &name)?);
         target.stop()?;
     }
     Ok(section)
@@ -111,12 +122,12 @@ fn tail(stand: &Stand<'_>, target: &Target) -> Result<Row> {
     ))
 }
 
-/// The median of a small reader with a stream of large transfers beside it on the same unit, and without.
-fn beside_a_stream(stand: &Stand<'_>, target: &Target, stream: &Workload, name: &str) -> Result<Row> {
+/// The median of a small reader with a load beside it on some unit of the same target, and without.
+fn beside(stand: &Stand<'_>, target: &Target, (url, load): (&str, &Workload), name: &str) -> Result<Row> {
     let reader = Workload::default();
     let medians = interleave(stand.rounds(), 1, 2, |_, side| {
         let background = (side == 1)
-            .then(|| stand.generator().start(target.url(), stream, stand.seconds() * 2.0 + 1.0))
+            .then(|| stand.generator().start(url, load, stand.seconds() * 2.0 + 1.0))
             .transpose()?;
         if background.is_some() {
             thread::sleep(Duration::from_millis(300));
@@ -126,9 +137,8 @@ fn beside_a_stream(stand: &Stand<'_>, target: &Target, stream: &Workload, name: 
         Ok(median)
     })?;
     let [alone, beside] = &medians[0][..] else { anyhow::bail!("two sides") };
-    let verb = if stream.read_percent == 0 { "writes" } else { "reads" };
     Ok(Row::new(
-        format!("4 KiB read, depth 1, with a stream of 512-KiB {verb}{name}"),
+        format!("4 KiB read, depth 1, with {name}"),
         [
             Figure::new("time", Unit::Microseconds, Samples::of(beside.clone())),
             Figure::new("beside", Unit::Microseconds, Samples::of(alone.clone())),
