@@ -27,6 +27,10 @@ pub(crate) struct BenchOptions {
     /// Replay a trace: a file, or lu-du, which has the shape of one that was published. The forms of a file are in the guide
     #[arg(long, value_name = "TRACE", conflicts_with_all = ["profile", "size", "read", "random", "spread", "rate", "verify"])]
     pub(crate) trace: Option<PathBuf>,
+    /// The device whose operations are replayed, where a trace has several: MAJOR,MINOR of blkparse, as 8,0, or
+    /// HOSTNAME_DISKNUMBER of the SNIA's CSV, as usr_0
+    #[arg(long, value_name = "NAME", requires = "trace")]
+    pub(crate) trace_device: Option<String>,
     /// When operations of a trace begin: original, none (without think time), or how many times as fast, as 2x
     #[arg(long, value_name = "PACE", default_value = "original", requires = "trace")]
     pub(crate) pace: Pace,

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lunette_lab::{Until, Work};
-use lunette_workload::{Arrivals, Percent, Range, Sizes, TRACE_LINE_BYTES_MAX, Trace, TraceReader, Workload};
+use lunette_workload::{
+    Arrivals, Percent, Range, Sizes, TRACE_LINE_BYTES_MAX, Trace, TraceError, TraceReader, Workload,
+};
 
 use super::options::{BenchOptions, Distances};
 use crate::failure::{Failure, say};
@@ -31,12 +33,14 @@ impl Wanted {
     /// The file is no trace.
     pub(crate) fn of(options: &BenchOptions) -> Result<Wanted, Failure> {
         if let Some(path) = &options.trace {
-            let trace = if path == Path::new(LU_DU) {
-                Trace::lu_du(options.seed).map_err(|error| Failure::new(LU_DU, &error))?
-            } else {
-                read(path)?
+            let device = options.trace_device.as_deref();
+            let trace = match (path == Path::new(LU_DU), device) {
+                (true, None) => Trace::lu_du(options.seed).map_err(|error| Failure::new(LU_DU, &error))?,
+                (true, Some(_)) => return Err(Failure::usage("lu-du has no devices to choose from")),
+                (false, device) => read(path, device)?,
             };
-            return Ok(Wanted::Trace(path.display().to_string(), trace));
+            let of_device = device.map(|name| format!(", device {name}")).unwrap_or_default();
+            return Ok(Wanted::Trace(format!("{}{of_device}", path.display()), trace));
         }
         let arrivals = match (options.rate, options.arrivals) {
             (None, _) => Arrivals::Closed,
@@ -114,12 +118,20 @@ fn workload(options: &BenchOptions) -> Workload {
     }
 }
 
-/// Reads a trace. No line is taken that is longer than one of a trace.
-fn read(path: &Path) -> Result<Trace, Failure> {
+/// Reads a trace, or what it has of a device. No line is taken that is longer than one of a trace.
+fn read(path: &Path, device: Option<&str>) -> Result<Trace, Failure> {
     let failed = |error| Failure::new(format!("cannot read {}", path.display()), &error);
-    let wrong = |error: lunette_workload::TraceError| Failure::usage(format!("{}: {error}", path.display()));
+    let wrong = |error: TraceError| {
+        let failure = Failure::usage(format!("{}: {error}", path.display()));
+        match error {
+            TraceError::Devices { first: Some(_), other: Some(_), .. } => {
+                failure.with_help("--trace-device NAME replays those of one device")
+            }
+            _ => failure,
+        }
+    };
     let mut file = BufReader::new(File::open(path).map_err(failed)?);
-    let mut reader = TraceReader::default();
+    let mut reader = device.map_or_else(TraceReader::default, |name| TraceReader::of_device(name.to_owned()));
     let mut line = Vec::new();
     loop {
         line.clear();

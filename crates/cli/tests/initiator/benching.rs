@@ -177,6 +177,29 @@ fn traces_are_replayed_or_refused() {
 }
 
 #[test]
+fn a_trace_of_several_devices_is_replayed_by_device() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (trace, disk) = (directory.path().join("trace"), directory.path().join("disk"));
+    let line = |at: u32, disk: u32| format!("{at},usr,{disk},Read,{},512,9\n", at * 512);
+    fs::write(&trace, [line(10, 0), line(20, 1), line(30, 0)].concat()).expect("written");
+    fs::write(&disk, vec![0; 1 << 20]).expect("written");
+    let replay = ["bench", path(&disk), "--trace", path(&trace), "--json"];
+    let of = |name| [&replay[..], &["--trace-device", name]].concat();
+    let said = refused(2, &replay);
+    assert!(said.contains("line 2 is of the device") && said.contains("usr_0"), "{said}");
+    assert!(said.contains("--trace-device NAME"), "{said}");
+    let result = good(&of("usr_0")).json();
+    assert_eq!(result["measured"]["operations"], 2);
+    let name = result["workload"]["trace"].as_str();
+    assert!(name.is_some_and(|name| name.ends_with("trace, device usr_0")), "{result}");
+    let said = refused(2, &of("usr_2"));
+    assert!(said.contains("usr_0") && said.contains("usr_1"), "{said}");
+    let made = ["bench", path(&disk), "--trace", "lu-du", "--trace-device", "usr_0"];
+    assert!(refused(2, &made).contains("lu-du has no devices"));
+    assert!(refused(2, &["bench", path(&disk), "--trace-device", "usr_0"]).contains("--trace <TRACE>"));
+}
+
+#[test]
 fn a_target_records_what_is_replayed() {
     let directory = tempfile::tempdir().expect("a directory");
     let traces = directory.path().join("traces");

@@ -6,6 +6,9 @@
 //!   with times in units of 100 ns.
 //!
 //! Whose form a line has is seen from the line itself.
+//!
+//! Each device has an address space of its own, so a trace is of one. Its name is `MAJOR,MINOR` of blkparse, as in `8,0`, or
+//! Hostname and DiskNumber of the CSV as its files are called, `usr_0`; our own form has none.
 
 use std::time::Duration;
 
@@ -18,6 +21,8 @@ pub const TRACE_OPERATIONS_MAX: usize = 1 << 25;
 /// The longest line in bytes.
 pub const TRACE_LINE_BYTES_MAX: usize = 1024;
 
+/// How many devices an error names at most.
+const DEVICES_TOLD_MAX: usize = 16;
 /// Sectors of blkparse, in bytes.
 pub(super) const SECTOR_BYTES: u64 = 512;
 /// Windows counts units of 100 ns.
@@ -40,12 +45,50 @@ pub enum TraceError {
         /// Which one, from 1.
         line: u64,
     },
+    /// The operations are of more than one device, and none was chosen.
+    #[error(
+        "line {line} is of {}, and the operations before it of {}: only one device's can be replayed",
+        device(other.as_deref()),
+        device(first.as_deref())
+    )]
+    Devices {
+        /// The first one of another device, from 1.
+        line: u64,
+        /// The device of the operations before; `None` where their form has none.
+        first: Option<String>,
+        /// The device of this one, likewise.
+        other: Option<String>,
+    },
+    /// A device was chosen, and the line is of our own form, which has none.
+    #[error("line {line} is of our own form, which has no devices to choose from")]
+    NoDevices {
+        /// Which one, from 1.
+        line: u64,
+    },
+    /// No operation is of the device that was chosen.
+    #[error("no operation is of the device {chosen:?}, but of {}", devices(others))]
+    NoSuchDevice {
+        /// The one that was chosen.
+        chosen: String,
+        /// The first ones that there are, at least one, in their order.
+        others: Vec<String>,
+    },
     /// There are too many.
     #[error("a trace has at most {TRACE_OPERATIONS_MAX} operations")]
     Long,
     /// There are none.
     #[error("the trace has no read and no write")]
     Empty,
+}
+
+fn device(name: Option<&str>) -> String {
+    name.map_or_else(|| "no device".to_owned(), |name| format!("the device {name:?}"))
+}
+
+fn devices(names: &[String]) -> String {
+    let told: Vec<String> = names.iter().take(DEVICES_TOLD_MAX).map(|name| format!("{name:?}")).collect();
+    let more = if names.len() > DEVICES_TOLD_MAX { " and others" } else { "" };
+    told.join(", ") + more
 }
 
 /// Reads a trace, one line after the other.
@@ -55,21 +98,34 @@ pub struct TraceReader {
     line: u64,
     /// An event of blkparse was there: what else it prints is no fault.
     is_blkparse: bool,
+    /// Whose operations alone are taken.
+    chosen: Option<String>,
+    /// Whose the first operation is, if none is chosen.
+    first: Option<String>,
+    /// While there is no operation of the chosen device: the others, and not many more than are told.
+    others: Vec<String>,
 }
 
 /// What a line is.
 enum Line {
-    /// Time in nanoseconds, and the operation.
-    Operation { at_ns: u64, kind: Kind, offset_bytes: u64, length_bytes: u64 },
+    /// Whose it is, the time in nanoseconds, and the operation.
+    Operation { device: Option<String>, at_ns: u64, kind: Kind, offset_bytes: u64, length_bytes: u64 },
     /// Something that is neither read nor write.
     Other,
 }
 
 impl TraceReader {
+    /// Takes only the operations of this device: `MAJOR,MINOR` of blkparse, or `HOSTNAME_DISKNUMBER` of the SNIA's CSV.
+    #[must_use]
+    pub fn of_device(name: String) -> Self {
+        Self { chosen: Some(name), ..Self::default() }
+    }
+
     /// Takes the next line, without its end.
     ///
     /// # Errors
-    /// It is none of a trace, or there are too many.
+    /// It is none of a trace, or there are too many. Without a chosen device, it is of another one than those before; with one,
+    /// its form has none.
     pub fn line(&mut self, text: &str) -> Result<(), TraceError> {
         self.line += 1;
         let line = self.line;
@@ -86,7 +142,12 @@ impl TraceReader {
         } else {
             parse(text).ok_or_else(fault)?
         };
-        let Line::Operation { at_ns, kind, offset_bytes, length_bytes } = parsed else { return Ok(()) };
+        let Line::Operation { device, at_ns, kind, offset_bytes, length_bytes } = parsed else {
+            return Ok(());
+        };
+        if !self.takes(device)? {
+            return Ok(());
+        }
         let length = u32::try_from(length_bytes).ok().filter(|length| (1..=SIZE_BYTES_MAX).contains(length));
         let end = offset_bytes.checked_add(length_bytes).filter(|end| *end <= i64::MAX as u64);
         let (Some(length_bytes), Some(_)) = (length, end) else { return Err(TraceError::Length { line }) };
@@ -98,14 +159,39 @@ impl TraceReader {
         Ok(())
     }
 
+    /// Whether the operation of this line, which is of this device, is one of the trace.
+    fn takes(&mut self, device: Option<String>) -> Result<bool, TraceError> {
+        let line = self.line;
+        let Some(chosen) = &self.chosen else {
+            if self.records.is_empty() {
+                self.first = device;
+            } else if self.first != device {
+                return Err(TraceError::Devices { line, first: self.first.clone(), other: device });
+            }
+            return Ok(true);
+        };
+        let device = device.ok_or(TraceError::NoDevices { line })?;
+        if device == *chosen {
+            return Ok(true);
+        }
+        let is_told = self.records.is_empty() && self.others.len() <= DEVICES_TOLD_MAX;
+        if is_told && !self.others.contains(&device) {
+            self.others.push(device);
+        }
+        Ok(false)
+    }
+
     /// The trace: in the order of the times, which begin at 0.
     ///
     /// # Errors
-    /// There is nothing in it.
+    /// There is nothing in it, or nothing of the chosen device.
     pub fn finish(mut self) -> Result<Trace, TraceError> {
         // Stable: what has one time stays in its order.
         self.records.sort_by_key(|record| record.at);
-        let first = self.records.first().ok_or(TraceError::Empty)?.at;
+        let Some(first) = self.records.first().map(|record| record.at) else {
+            let chosen = self.chosen.filter(|_| !self.others.is_empty()).ok_or(TraceError::Empty)?;
+            return Err(TraceError::NoSuchDevice { chosen, others: self.others });
+        };
         for record in &mut self.records {
             record.at -= first;
         }
@@ -129,6 +215,7 @@ fn parse(text: &str) -> Option<Line> {
         _ => return None,
     };
     Some(Line::Operation {
+        device: None,
         at_ns: whole_number(time)?.checked_mul(1000)?,
         kind,
         offset_bytes: whole_number(offset)?,
@@ -147,7 +234,7 @@ fn is_blkparse(text: &str) -> bool {
 /// `8,0 3 1 0.000123456 697 Q W 223490 + 8 [name]`; the summary at the end and other events are no operations.
 fn parse_blkparse(text: &str) -> Option<Line> {
     let words: Vec<&str> = text.split_ascii_whitespace().take(11).collect();
-    let [_, _, _, time, _, "Q", flags, sector, "+", sectors, ..] = words[..] else { return None };
+    let [device, _, _, time, _, "Q", flags, sector, "+", sectors, ..] = words[..] else { return None };
     let kind = match (flags.contains('R'), flags.contains('W'), flags.contains('D')) {
         (true, false, false) => Kind::Read,
         (false, true, false) => Kind::Write,
@@ -158,12 +245,13 @@ fn parse_blkparse(text: &str) -> Option<Line> {
     let bytes = |sectors: &str| whole_number(sectors)?.checked_mul(SECTOR_BYTES);
     let (offset_bytes, length_bytes) = (bytes(sector)?, bytes(sectors)?);
     // A flush has no sectors.
-    (length_bytes > 0).then_some(Line::Operation { at_ns, kind, offset_bytes, length_bytes })
+    let device = Some(device.to_owned());
+    (length_bytes > 0).then_some(Line::Operation { device, at_ns, kind, offset_bytes, length_bytes })
 }
 
 fn parse_csv(text: &str) -> Option<Line> {
     let fields: Vec<&str> = text.split(',').map(str::trim).take(8).collect();
-    let [time, _host, _disk, kind, offset, length, _response] = fields[..] else { return None };
+    let [time, host, disk, kind, offset, length, _response] = fields[..] else { return None };
     let kind = match kind {
         "Read" => Kind::Read,
         "Write" => Kind::Write,
@@ -172,6 +260,7 @@ fn parse_csv(text: &str) -> Option<Line> {
         _ => return None,
     };
     Some(Line::Operation {
+        device: Some(format!("{host}_{disk}")),
         // Since the year 1601, which 64 bits of nanoseconds hold until 2185.
         at_ns: whole_number(time)?.checked_mul(FILETIME_UNIT_NS)?,
         kind,
@@ -186,10 +275,29 @@ mod tests {
     use proptest::prelude::*;
 
     fn read(text: &str) -> Result<Trace, TraceError> {
-        let mut reader = TraceReader::default();
+        read_by(TraceReader::default(), text)
+    }
+
+    fn read_by(mut reader: TraceReader, text: &str) -> Result<Trace, TraceError> {
         text.lines().try_for_each(|line| reader.line(line))?;
         reader.finish()
     }
+
+    fn read_of(name: &str, text: &str) -> Result<Trace, TraceError> {
+        read_by(TraceReader::of_device(name.to_owned()), text)
+    }
+
+    /// Of `8,0` and `8,16`: what was remapped from a partition (A) and what ended elsewhere (C) are no operations.
+    const BLKPARSE_OF_TWO: &str = "  8,0  3 1 2.000001000 697 Q R 16 + 8 [fio]\n\
+                                     8,0  3 2 2.000001500 697 A R 16 + 8 <- (8,1) 8\n\
+                                     8,32 3 3 2.000001600 697 C R 16 + 8 [0]\n\
+                                     8,16 1 4 2.000900000 697 Q WS 32 + 1 [jbd2]\n\
+                                     8,0  1 5 2.000901000 697 Q W 64 + 1 [fio]\n";
+    /// Of `usr_0`, `usr_1` and `hm_0`.
+    const CSV_OF_THREE: &str = "128166372003061629,usr,0,Read,8192,4096,1131\n\
+                                  128166372003061639,usr,1,Read,0,512,99\n\
+                                  128166372003061649,usr,0,Write,512,512,99\n\
+                                  128166372003061659,hm,0,Read,1024,512,99\n";
 
     fn shown(trace: &Trace) -> Vec<String> {
         trace.records().iter().map(ToString::to_string).collect()
@@ -219,6 +327,58 @@ mod tests {
                     128166372003061629,hm,0,Read,383496192,32768,1131\n\
                     128166372003071629,hm,0,Write,0,512,99\n";
         assert_eq!(shown(&read(text).unwrap()), ["0 R 383496192 32768", "1000 W 0 512"]);
+    }
+
+    #[test]
+    fn operations_of_several_devices_are_not_one_trace() {
+        let error = |text| read(text).unwrap_err();
+        let named = |name: &str| Some(name.to_owned());
+        let of_blkparse = TraceError::Devices { line: 4, first: named("8,0"), other: named("8,16") };
+        assert_eq!(error(BLKPARSE_OF_TWO), of_blkparse);
+        assert_eq!(
+            error(CSV_OF_THREE).to_string(),
+            "line 2 is of the device \"usr_1\", and the operations before it of the device \"usr_0\": only one device's can be \
+             replayed"
+        );
+        let own = "0 R 0 512\n";
+        let of_both = error(&format!("{own}{CSV_OF_THREE}"));
+        assert_eq!(of_both, TraceError::Devices { line: 2, first: None, other: named("usr_0") });
+        assert!(of_both.to_string().contains("before it of no device"));
+    }
+
+    #[test]
+    fn the_operations_of_the_chosen_device_are_read() {
+        let shown_of = |name: &str, text: &str| read_of(name, text).map(|trace| shown(&trace));
+        let lines = |lines: &[&str]| Ok(lines.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(shown_of("8,0", BLKPARSE_OF_TWO), lines(&["0 R 8192 4096", "900 W 32768 512"]));
+        assert_eq!(shown_of("8,16", BLKPARSE_OF_TWO), lines(&["0 W 16384 512"]));
+        assert_eq!(shown_of("usr_0", CSV_OF_THREE), lines(&["0 R 8192 4096", "2 W 512 512"]));
+        assert_eq!(shown_of("hm_0", CSV_OF_THREE), lines(&["0 R 1024 512"]));
+        // What another device was asked for is not carried out.
+        let long_of_another = format!("{CSV_OF_THREE}128166372003061669,hm,0,Read,0,16777217,99\n");
+        assert!(shown_of("usr_0", &long_of_another).is_ok());
+    }
+
+    #[test]
+    fn a_device_that_is_not_there_is_refused_with_those_that_are() {
+        let error = |name: &str, text: &str| read_of(name, text).unwrap_err().to_string();
+        assert_eq!(
+            error("8,32", BLKPARSE_OF_TWO),
+            r#"no operation is of the device "8,32", but of "8,0", "8,16""#
+        );
+        assert_eq!(
+            error("usr.0", CSV_OF_THREE),
+            r#"no operation is of the device "usr.0", but of "usr_0", "usr_1", "hm_0""#
+        );
+        assert_eq!(read_of("8,0", "# nothing"), Err(TraceError::Empty));
+        assert_eq!(read_of("8,0", "# ours\n0 R 0 512"), Err(TraceError::NoDevices { line: 2 }));
+        let of_many = |many: usize| {
+            let line = |disk| format!("1,usr,{disk},Read,0,512,9\n");
+            (0..many).chain(0..many).map(line).collect::<String>()
+        };
+        assert!(error("hm_0", &of_many(16)).ends_with(r#", "usr_15""#));
+        assert!(error("hm_0", &of_many(40)).ends_with(r#", "usr_15" and others"#));
+        assert_eq!(read_of("usr_30", &of_many(40)).unwrap().records().len(), 2);
     }
 
     #[test]
