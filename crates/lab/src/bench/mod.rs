@@ -12,7 +12,8 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use self::fill::{Filled, fill};
+use self::fill::Filled;
+pub(crate) use self::fill::fill;
 use self::monitor::{Monitor, Phase};
 use self::plan::{Disk, Plan};
 use self::recorder::Recorder;

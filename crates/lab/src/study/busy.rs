@@ -39,6 +39,8 @@ pub(crate) struct Watched {
     pub(crate) busy: Option<Busy>,
     /// What all processors did.
     pub(crate) shares: Shares,
+    /// How long it was measured.
+    pub(crate) lasted: Duration,
 }
 
 /// Does something, and tells how busy threads and processors were meanwhile, from the moment on in which it is measured until it
@@ -81,7 +83,8 @@ fn watch(is_measured: &(dyn Fn() -> bool + Sync), ended: &Receiver<()>) -> Watch
     let now = ProcessorTime::now();
     seen.add_all(begun.elapsed());
     let shares = before.zip(now).map(|(before, now)| now.since(before)).unwrap_or_default();
-    Watched { busy: seen.busiest(begun.elapsed()), shares }
+    let lasted = begun.elapsed();
+    Watched { busy: seen.busiest(lasted), shares, lasted }
 }
 
 /// Processor time of a thread.

@@ -242,7 +242,8 @@ fn result(
     if is_unfinished {
         result.limit = UNFINISHED.to_owned();
     }
-    result.above = why::above(cell, &result, limit);
+    let lasted_s = middle(&|run| run.lasted.as_secs_f64());
+    result.above = why::above(cell, &result, limit, lasted_s);
     result.why = why::why(study, cell, &result);
     Some(result)
 }

@@ -143,7 +143,7 @@ fn connections(_seed: u64) -> Vec<Cell> {
             published_times: None,
             beside: Vec::new(),
             of_peers: Vec::new(),
-            link: Some(format!("oc3-{rtt_ms},loss={loss}%")),
+            link: Some(format!("oc3-{rtt_ms},{QUEUE},loss={loss}%")),
             probe: if figure == "rate" { Probe::Disk(disk) } else { Probe::Recovery(disk) },
             parameters: parameters([
                 ("figure", figure.to_owned()),

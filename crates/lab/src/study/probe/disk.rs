@@ -11,7 +11,9 @@ use lunette_workload::{Arrivals, Kind, Pace, Range, Sizes, Trace, Workload};
 use super::model::{self, Driven};
 use super::tcp_facts::{self, Watched};
 use super::{Design, Duty, Keys, Metric, Place, Run, both_units, disk_busy};
+use crate::bench::fill;
 use crate::bench::monitor::Phase;
+use crate::endpoint::{Endpoint, Local};
 use crate::host::DiskTime;
 use crate::study::LatencyParts;
 use crate::study::image::Image;
@@ -351,6 +353,12 @@ fn local(probe: &DiskProbe, duty: Duty) -> Result<Run, LabError> {
     };
     let volume = Volume::open(&spec).map_err(|error| LabError::NotReady(error.to_string()))?;
     let plan = probe.plan(Disk::Local(Arc::clone(&volume)), duty);
+    // What was never written is one block of zeroes, which a processor has in its cache.
+    if let Load::Workload(_) = &probe.load {
+        let mut local = Local::open(&volume)?;
+        fill(&mut local, plan.range, duty.seed, &Monitor::default())?;
+        local.close();
+    }
     let carried = patiently(plan, |plan| bench(plan, &Monitor::default()));
     // It has nothing to lose.
     let _ = volume.close();

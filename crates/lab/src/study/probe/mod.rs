@@ -437,6 +437,8 @@ pub(crate) struct Run {
     pub(crate) busy: Busy,
     /// How the link was kept meanwhile.
     pub(crate) keeping: Keeping,
+    /// How long it was measured; zero where nobody has looked.
+    pub(crate) lasted: Duration,
     /// How long single operations took, where that is known.
     pub(crate) times: Option<Times>,
     pub(crate) negotiated: Option<Negotiated>,
@@ -482,6 +484,7 @@ impl Run {
             shares: Shares::default(),
             busy: Busy::default(),
             keeping: Keeping::default(),
+            lasted: Duration::ZERO,
             times: None,
             negotiated: None,
             parts: None,
@@ -618,8 +621,12 @@ pub(crate) fn run_once(place: Place<'_>, probe: &Probe, duty: Duty) -> Result<Ru
         (Probe::Files(files), _) => files::run(place, files, duty),
     })?;
     // What a run has looked at itself is in it already: a disk, while it was measured alone.
-    let Seen { shares, busy, keeping, .. } = seen;
-    let mut run = Run { shares, busy, keeping, ..run? };
+    let Seen { shares, busy, keeping, lasted, .. } = seen;
+    let mut run = run?;
+    if run.lasted.is_zero() {
+        run.lasted = lasted;
+    }
+    run = Run { shares, busy, keeping, ..run };
     if let (Some((disk, link, congestion_control, echo)), Some(agreed)) = (beside, &run.negotiated) {
         // A command that is alone is over soon, and nothing of it is on the link then.
         run.exchanged = echo.behind(disk.depth == 1);

@@ -1,6 +1,7 @@
 //! What is seen of this machine and of the link while something is measured, and no longer.
 
 use std::path::Path;
+use std::time::Duration;
 
 use lunette_wan::{Emulator, Keeping};
 
@@ -18,6 +19,8 @@ pub(super) struct Seen {
     pub(super) busy: Busy,
     /// How the link was kept.
     pub(super) keeping: Keeping,
+    /// How long it was looked.
+    pub(super) lasted: Duration,
     /// How busy the disk below the scratch directory was, where it tells.
     pub(super) disk: Option<Further>,
 }
@@ -68,7 +71,7 @@ impl<'a> Observer<'a> {
         let disk = disk_busy(self.scratch, disk);
         let keeping = marked.map(|(network, mark)| network.since(&mark)).transpose().map_err(&failed)?;
         let keeping = keeping.unwrap_or_default();
-        Ok((done, Seen { shares: watched.shares, busy, keeping, disk }))
+        Ok((done, Seen { shares: watched.shares, busy, keeping, lasted: watched.lasted, disk }))
     }
 }
 
@@ -78,7 +81,7 @@ mod tests {
     use std::env;
     use std::fs;
     use std::process::Command;
-    use std::time::{Duration, Instant};
+    use std::time::Instant;
 
     use rustix::param::clock_ticks_per_second;
 

@@ -96,12 +96,12 @@ pub(super) fn run(place: Place<'_>, probe: &TransferProbe) -> Result<Run, LabErr
         let _ = volume.close();
         told?
     };
-    let Seen { shares, busy, keeping, disk } = seen;
+    let Seen { shares, busy, keeping, lasted, disk } = seen;
     let further = Vec::from_iter(disk);
     let round_trip = modelled.as_ref().map(|modelled| modelled.round_trip);
     let model = modelled.map(|modelled| modelled.expected);
     let run = Run::of(rate, model);
-    Ok(Run { cached, negotiated, further, shares, busy, keeping, exchanged, round_trip, ..run })
+    Ok(Run { cached, negotiated, further, shares, busy, keeping, lasted, exchanged, round_trip, ..run })
 }
 
 /// Carries one part after the other: at least one, at most as many as there are, and none more when that was enough. Answers 10^6

@@ -11,7 +11,14 @@ use crate::study::probe::Probe;
 use crate::study::{Cell, CellResult};
 
 /// Names what the model does not know, where more came than it expects.
-pub(in crate::study) fn above(cell: &Cell, result: &CellResult, limit: Option<Limit>) -> Option<String> {
+///
+/// A run was measured for so many seconds.
+pub(in crate::study) fn above(
+    cell: &Cell,
+    result: &CellResult,
+    limit: Option<Limit>,
+    lasted_s: f64,
+) -> Option<String> {
     if !result.exceeds_model() {
         return None;
     }
@@ -20,11 +27,7 @@ pub(in crate::study) fn above(cell: &Cell, result: &CellResult, limit: Option<Li
     }
     let reason = match limit? {
         Limit::TcpWindow => return is_of_buffer(result).then(|| window(cell, result)),
-        // How many there were is held against the link (`conclusion`).
-        Limit::Loss => format!(
-            "the model's rate under losses is a mean over many of them, and a run had {}",
-            result.lost + result.dropped
-        ),
+        Limit::Loss => return by_chance(cell, result, lasted_s),
         Limit::Window if is_of_echo(result) => format!(
             "the model's round trip was measured while the host gave {:.0} % of the processor time that this machine wanted to others",
             result.echo_stolen * 100.0
@@ -38,6 +41,27 @@ pub(in crate::study) fn above(cell: &Cell, result: &CellResult, limit: Option<Li
 /// A kernel takes twice what is set for a buffer (socket(7), SO_RCVBUF), and no window is larger than that.
 fn is_of_buffer(result: &CellResult) -> bool {
     result.model.is_some_and(|model| result.measured <= 2.0 * model * (1.0 + OFF))
+}
+
+/// How many times its deviation a rate may be off its mean: one of some hundred is further off by chance.
+const DEVIATIONS: f64 = 3.0;
+
+/// A run was too short for a mean over losses, which the model's rate is; how many there were is held against the link in
+/// `conclusion`. Where losses are independent, the deviation of what is between two of them is its mean, and over n of them the n-th
+/// part's root of that.
+fn by_chance(cell: &Cell, result: &CellResult, lasted_s: f64) -> Option<String> {
+    let link = link_of(cell)?;
+    let model = result.model.filter(|_| result.unit == "MB/s")?;
+    let packets = model * 1e6 * lasted_s / f64::from(link.mtu);
+    let losses = packets * link.up.loss.mean().max(link.down.loss.mean());
+    let most = model * (1.0 + DEVIATIONS / losses.sqrt());
+    (losses > 0.0 && result.measured <= most).then(|| {
+        format!(
+            "the model's rate under losses is a mean over many of them, and at that rate a run of {} s has {}",
+            figure_text(lasted_s),
+            figure_text(losses)
+        )
+    })
 }
 
 /// The host held up what the model's round trip was measured with, and no more came than without that.
@@ -90,11 +114,11 @@ mod tests {
         let cell = cells.iter().find(is_it).expect("a cell");
         let of = |measured, limit| {
             let result = CellResult { model: Some(1.31), ..CellResult::of(Vec::new(), measured, "MB/s") };
-            above(cell, &result, limit)
+            above(cell, &result, limit, 1.0)
         };
         let text = of(1.62, Some(Limit::TcpWindow)).unwrap_or_default();
         assert!(text.starts_with("81 KB were under way in each round trip: "), "{text}");
-        assert!(of(1.62, Some(Limit::Loss)).is_some());
+        assert_eq!(of(1.62, Some(Limit::Loss)), None, "this line loses nothing");
         assert_eq!((of(1.40, Some(Limit::TcpWindow)), of(1.62, None)), (None, None));
         assert_eq!(of(3.0, Some(Limit::TcpWindow)), None, "no kernel makes that of a buffer");
         // Nobody knows a reason why more came than a line carries, or sooner than round trips take.
@@ -102,9 +126,25 @@ mod tests {
         let held_up = |echo_stolen, limit| {
             let result =
                 CellResult { model: Some(1.31), echo_stolen, ..CellResult::of(Vec::new(), 1.62, "MB/s") };
-            above(cell, &result, Some(limit))
+            above(cell, &result, Some(limit), 1.0)
         };
         assert!(held_up(0.2, Limit::Window).is_some_and(|why| why.contains("gave 20 %")));
         assert_eq!((held_up(0.1, Limit::Window), held_up(0.2, Limit::Link)), (None, None), "1.24 of it");
+    }
+
+    #[test]
+    fn a_few_losses_are_no_mean_and_many_are() {
+        let cells = (study("dalgic-connections").expect("a study").cells)(1);
+        let is_it = |cell: &&Cell| cell.link.as_deref() == Some("oc3-50,queue=16M,loss=0.1%");
+        let cell = cells.iter().find(is_it).expect("a cell");
+        let of = |measured, lasted_s| {
+            let result = CellResult { model: Some(1.5), ..CellResult::of(Vec::new(), measured, "MB/s") };
+            above(cell, &result, Some(Limit::Loss), lasted_s)
+        };
+        // One packet in a thousand, of a thousand in each second: four of them may be two and a half times as far apart, and no more.
+        let text = of(3.7, 4.0).unwrap_or_default();
+        assert!(text.ends_with("a run of 4.00 s has 4.00"), "{text}");
+        assert_eq!(of(3.8, 4.0), None);
+        assert!(of(3.8, 2.0).is_some() && of(2.0, 400.0).is_none());
     }
 }
