@@ -78,6 +78,37 @@ fn tcp_windows_losses_and_full_lines_are_told_apart() {
 }
 
 #[test]
+fn reads_have_the_way_down_and_writes_the_way_up() {
+    let told = |link: &str, read: &str| {
+        told(&["--link", link, "--read", read, "--depth", "256", "--tcp-window", "100000000"])
+    };
+    let is = |value: &Value, expected: f64| {
+        let value = value.as_f64().expect("a number");
+        assert!((value / expected - 1.0).abs() < 0.01, "{value} instead of {expected}");
+    };
+    // 1448 bytes of data in a packet of 1500: 0.12 MB/s for each Mb/s.
+    let line = |mbit: f64| mbit / 8.0 * 1448.0 / 1500.0;
+    for (read, mbit) in [("100", 100.0), ("0", 10.0), ("50", 20.0), ("95", 100.0 / 0.95)] {
+        let told = told("up.rate=10M,down.rate=100M,rtt=20ms", read);
+        is(&told["mb_per_s"], line(mbit));
+        assert_eq!(told["limit"], "link-rate", "{told}");
+    }
+    let half = told("up.rate=10M,rtt=20ms", "50");
+    is(&half["mb_per_s"], line(20.0));
+    is(&half["path"]["up"]["line_mb_per_s"], line(10.0));
+    assert!(half["path"]["down"]["rate_bits_per_s"].is_null(), "{half}");
+    // Data that is lost on the way up is that of writes.
+    let lossy = "rate=100M,rtt=50ms,up.loss=1%";
+    is(&told(lossy, "100")["mb_per_s"], line(100.0));
+    assert_eq!(told(lossy, "0")["limit"], "loss");
+    let output = advise(&["--link", "lte"]);
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(text.starts_with("path: 15.0 Mb/s up, 50.0 Mb/s down, 45.000 ms there and back"), "{text}");
+    assert!(text.contains(", 0.1000 % lost, "), "{text}");
+    assert!(text.contains("the line carries 1.81 MB/s of data up, 6.02 MB/s of data down."), "{text}");
+}
+
+#[test]
 fn a_workload_is_a_profile_or_sizes_and_other_flags_change_it() {
     let workload = |arguments: &[&str]| {
         let told = told(&[&["--link", "oc3-50"], arguments].concat());
@@ -149,7 +180,8 @@ fn what_is_no_network_and_no_workload_is_refused() {
         (&["--rtt", "50ms"][..], "--rate <RATE>"),
         (&["--rtt", "50ms", "--rate", "fast"], "a rate is a number of bits per second"),
         (&["--rtt", "50ms,loss=1%", "--rate", "1G"], "--link takes a whole link"),
-        (&["--link", "rtt=50ms"], "a link without a rate has no limit"),
+        (&["--link", "rtt=50ms"], "a link without a rate where its data goes has no limit"),
+        (&["--link", "up.rate=1G,rtt=50ms", "--read", "100"], "a link without a rate where its data goes"),
         (&["--link", "oc3-50", "--rate", "1G"], "cannot be used with"),
         (&["--link", "oc3-50", "--size", "sql-64k"], "is no mix of sizes"),
         (&["--link", "oc3-50", "--workload", "sql"], "is no profile; there are max-throughput, "),

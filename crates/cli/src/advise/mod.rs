@@ -7,7 +7,7 @@ mod text;
 use std::time::Duration;
 
 use lunette_lab::{LabError, MeasuredPath, Negotiated, Outcome, Trial, measure_path, tcp_window_bytes};
-use lunette_link::{Link, LinkError};
+use lunette_link::{Link, LinkError, Shape};
 use lunette_wan::acquire_privileges;
 use lunette_workload::model::advice::{Advice, Change, Question, advise};
 use lunette_workload::model::{CongestionControl, NetworkPath, Settings};
@@ -40,7 +40,6 @@ struct Told {
     settings: Keys,
     mb_per_s: f64,
     limit: &'static str,
-    line_mb_per_s: f64,
     /// Who says so: what was given, or what was read by one session or several.
     line_from: &'static str,
     read_alone_ms: f64,
@@ -55,11 +54,21 @@ struct Told {
 /// The network.
 #[derive(Debug, Serialize)]
 struct Path {
-    rate_bits_per_s: f64,
+    /// Where the data of writes goes.
+    up: Direction,
+    /// Where that of reads comes.
+    down: Direction,
     round_trip_ms: f64,
-    loss_percent: f64,
     mtu_bytes: u16,
     tcp_window_bytes: Option<u64>,
+}
+
+#[derive(Debug, Serialize)]
+struct Direction {
+    rate_bits_per_s: Option<f64>,
+    loss_percent: f64,
+    /// What it carries of data.
+    line_mb_per_s: Option<f64>,
 }
 
 /// What reading has shown.
@@ -125,7 +134,7 @@ fn give(options: &AdviseOptions) -> Result<(), Failure> {
     let privileges = if options.prove { acquire_privileges() } else { Ok(()) };
     let over = options.url.as_ref().and_then(|url| bench::link_to(Some(url)));
     let measured = measure(options)?;
-    let (path, link) = described(options, measured.as_ref())?;
+    let (paths, link) = described(options, measured.as_ref())?;
     let window = options.window();
     let (settings, read_segment_bytes) = match &measured {
         Some(measured) => {
@@ -136,7 +145,7 @@ fn give(options: &AdviseOptions) -> Result<(), Failure> {
     };
     let sizes = options.sizes();
     let question = Question {
-        path,
+        paths,
         settings,
         read_segment_bytes,
         sizes: &sizes,
@@ -183,35 +192,38 @@ fn measure(options: &AdviseOptions) -> Result<Option<MeasuredPath>, Failure> {
     measured.map(Some).map_err(|error| bench::failure(&error))
 }
 
-/// The path as the model has it, and as an emulated link; what was given comes before what was measured.
+/// The paths of reads and of writes as the model has them, and both as an emulated link; what was given comes before what was
+/// measured.
 fn described(
     options: &AdviseOptions,
     measured: Option<&MeasuredPath>,
-) -> Result<(NetworkPath, Link), Failure> {
+) -> Result<([NetworkPath; 2], Link), Failure> {
     let seen = measured.map(MeasuredPath::network_path);
     let link = match &options.link {
         Some(link) => link.clone(),
         None => link(options, seen.as_ref())?,
     };
-    let rates = [link.up.rate, link.down.rate].into_iter().flatten().map(|rate| rate.bits_per_s());
-    let rate =
-        rates.min().ok_or_else(|| Failure::usage("a link without a rate has no limit to advise about"))?;
+    let read_percent = options.read_percent().get();
+    let is_limited = |shape: &Shape, percent| percent > 0 && shape.rate.is_some();
+    if !is_limited(&link.down, read_percent) && !is_limited(&link.up, 100 - read_percent) {
+        return Err(Failure::usage("a link without a rate where its data goes has no limit to advise about"));
+    }
     let tcp_window = match (options.tcp_window, seen) {
         (Some(bytes), _) => Some(bytes),
         (None, Some(seen)) => seen.tcp_window_bytes,
         (None, None) => Some(tcp_window_bytes().unwrap_or(TCP_WINDOW_BYTES)),
     };
-    let path = NetworkPath {
+    let paths = [&link.down, &link.up].map(|shape| NetworkPath {
         // Rates are far below what a double holds exactly.
-        rate_bits_per_s: Some(rate as f64),
+        rate_bits_per_s: shape.rate.map(|rate| rate.bits_per_s() as f64),
         round_trip: link.round_trip(),
         mtu_bytes: link.mtu,
-        overhead_bytes: link.up.overhead_bytes.max(link.down.overhead_bytes),
-        loss: link.up.loss.mean().max(link.down.loss.mean()),
+        overhead_bytes: shape.overhead_bytes,
+        loss: shape.loss.mean(),
         congestion_control: CongestionControl::default(),
         tcp_window_bytes: tcp_window,
-    };
-    Ok((path, link))
+    });
+    Ok((paths, link))
 }
 
 /// A link of what is given, and else of what was measured.
@@ -270,6 +282,16 @@ impl Proof {
     }
 }
 
+impl From<&NetworkPath> for Direction {
+    fn from(path: &NetworkPath) -> Self {
+        Self {
+            rate_bits_per_s: path.rate_bits_per_s,
+            loss_percent: path.loss * 100.0,
+            line_mb_per_s: path.payload_bytes_per_s().map(|rate| rate / 1e6),
+        }
+    }
+}
+
 impl From<&Settings> for Keys {
     fn from(settings: &Settings) -> Self {
         Self {
@@ -294,18 +316,19 @@ fn tell_all(
     let [read, write] = &advice.alone;
     let changes: Vec<Change> = advice.steps.iter().map(|step| step.change).collect();
     let target = options.url.as_ref().map_or(TARGET.to_owned(), |url| url.target.to_string());
-    let path = &question.path;
+    let [down, up] = &question.paths;
     let line_from = match &measured {
         Some((measured, _)) if options.rate.is_none() => measured.line_from(),
         _ => GIVEN,
     };
     Told {
         path: Path {
-            rate_bits_per_s: path.rate_bits_per_s.unwrap_or_default(),
-            round_trip_ms: path.round_trip.as_secs_f64() * 1e3,
-            loss_percent: path.loss * 100.0,
-            mtu_bytes: path.mtu_bytes,
-            tcp_window_bytes: path.tcp_window_bytes,
+            up: Direction::from(up),
+            down: Direction::from(down),
+            // These are of both.
+            round_trip_ms: up.round_trip.as_secs_f64() * 1e3,
+            mtu_bytes: up.mtu_bytes,
+            tcp_window_bytes: up.tcp_window_bytes,
         },
         seen: measured.map(|(measured, link)| Seen {
             is_proxy: link.as_deref().is_some_and(is_proxy),
@@ -324,7 +347,6 @@ fn tell_all(
         settings: Keys::from(&question.settings),
         mb_per_s: advice.bytes_per_s / 1e6,
         limit: advice.limit.word(),
-        line_mb_per_s: path.payload_bytes_per_s().unwrap_or_default() / 1e6,
         line_from,
         read_alone_ms: read.command_time.as_secs_f64() * 1e3,
         write_alone_ms: write.command_time.as_secs_f64() * 1e3,

@@ -40,7 +40,7 @@ pub(crate) struct AdviseOptions {
     /// The longest packet in bytes [default: 1500]
     #[arg(long, value_name = "BYTES")]
     pub(super) mtu: Option<u16>,
-    /// A link as `lunette wan` has it, instead of all these; of one whose directions differ, the slower one counts
+    /// A link as `lunette wan` has it, instead of all these; the data of reads comes down, that of writes goes up
     #[arg(long, value_name = "LINK", conflicts_with_all = ["rate", "rtt", "loss", "mtu"])]
     pub(super) link: Option<Link>,
     /// What is done: a profile of `lunette bench`, as sql-64k, or sizes with their weights, as 4K:60,64K:40; other flags change parts of

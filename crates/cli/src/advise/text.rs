@@ -2,20 +2,20 @@
 
 use std::fmt::Write;
 
-use super::{GIVEN, Told, Workload};
+use super::{Direction, GIVEN, Path, Told, Workload};
 use crate::initiator::table;
 
 /// The path, what is to be expected, what lifts it, and what came of it.
 pub(super) fn text(told: &Told) -> String {
     let path = &told.path;
     let mut text = format!(
-        "path: {:.1} Mb/s, {:.3} ms there and back, packets of {} bytes",
-        path.rate_bits_per_s / 1e6,
+        "path: {}, {:.3} ms there and back, packets of {} bytes",
+        ways(path, "", |way| in_units(way.rate_bits_per_s.map(|rate| rate / 1e6), 1, "Mb/s")),
         path.round_trip_ms,
         path.mtu_bytes
     );
-    if path.loss_percent > 0.0 {
-        let _ = write!(text, ", {:.4} % lost", path.loss_percent);
+    if path.up.loss_percent + path.down.loss_percent > 0.0 {
+        let _ = write!(text, ", {}", ways(path, "", |way| format!("{:.4} % lost", way.loss_percent)));
     }
     if let Some(bytes) = path.tcp_window_bytes {
         let _ = write!(text, ", TCP windows of {bytes} bytes");
@@ -35,10 +35,11 @@ pub(super) fn text(told: &Told) -> String {
                 "That is no network: a proxy loses nothing, and TCP sees neither its delay nor its rate.\n";
         }
     }
+    let line = |way: &Direction, unit| in_units(way.line_mb_per_s, 2, unit);
     let line = if told.line_from == GIVEN {
-        format!("the line carries {:.2} MB/s of data each way", told.line_mb_per_s)
+        format!("the line carries {}", ways(path, " each way", |way| line(way, "MB/s of data")))
     } else {
-        format!("the line is taken for the {:.2} MB/s that {} got", told.line_mb_per_s, told.line_from)
+        format!("the line is taken for the {} that {} got", line(&path.down, "MB/s"), told.line_from)
     };
     let Workload { sizes, size_bytes, read_percent } = &told.workload;
     let (sizes, mean) = if sizes.contains(',') {
@@ -78,6 +79,16 @@ pub(super) fn text(told: &Told) -> String {
         }
     }
     text + &proof(told)
+}
+
+/// What is to be said of both directions, once if it is the same.
+fn ways(path: &Path, both: &str, say: impl Fn(&Direction) -> String) -> String {
+    let (up, down) = (say(&path.up), say(&path.down));
+    if up == down { up + both } else { format!("{up} up, {down} down") }
+}
+
+fn in_units(value: Option<f64>, decimals: usize, unit: &str) -> String {
+    value.map_or("any rate".to_owned(), |value| format!("{value:.decimals$} {unit}"))
 }
 
 fn proof(told: &Told) -> String {

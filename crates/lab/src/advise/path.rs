@@ -9,7 +9,7 @@ use lunette_workload::{Arrivals, Percent, Range, Sizes, Spread, Workload};
 
 use crate::{Disk, Ending, LabError, Monitor, Negotiated, Plan, Until, Work, bench};
 
-/// Sessions that show what one connection does not get.
+/// Sessions that show what one does not get.
 const SESSIONS: u32 = 4;
 /// Commands under way of each.
 const DEPTH: u32 = 64;
@@ -28,7 +28,7 @@ const MTU_BYTES: u16 = 1500;
 pub struct MeasuredPath {
     /// What was agreed on, and the round trip of a command without data.
     pub negotiated: Negotiated,
-    /// Data per second of one session with one connection, in bytes.
+    /// Data per second of one session, in bytes: of all its connections together.
     pub alone_bytes_per_s: f64,
     /// Data per second of several sessions, in bytes; `None` where the target takes only one.
     pub together_bytes_per_s: Option<f64>,
@@ -135,11 +135,13 @@ impl MeasuredPath {
         path.rate_bits_per_s = Some(line * 8.0 * line / payload);
         let commands_allow = self.window_bytes / round_trip.as_secs_f64().max(1e-9);
         if line > self.alone_bytes_per_s * MUCH_MORE && self.alone_bytes_per_s * MUCH_MORE < commands_allow {
+            // The model's limits are those of each connection. There are at most 32.
+            let each_bytes_per_s = self.alone_bytes_per_s / self.negotiated.connections.max(1) as f64;
             if self.out_of_order > 0 {
-                path.loss = path.loss_for(self.alone_bytes_per_s);
+                path.loss = path.loss_for(each_bytes_per_s);
             } else {
                 // Whole bytes of a positive number.
-                path.tcp_window_bytes = Some((self.alone_bytes_per_s * round_trip.as_secs_f64()) as u64);
+                path.tcp_window_bytes = Some((each_bytes_per_s * round_trip.as_secs_f64()) as u64);
             }
         }
         path
@@ -162,6 +164,9 @@ fn counter(text: &str, group: &str, name: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use lunette_workload::Kind;
+    use lunette_workload::model::{Limit, expect};
+
     use super::*;
 
     fn measured(alone: f64, together: Option<f64>, out_of_order: u64) -> MeasuredPath {
@@ -205,6 +210,22 @@ mod tests {
         // 16 MB in 50 ms are all that the commands allow.
         let commands = measured(310e6, Some(900e6), 7).network_path();
         assert_eq!((commands.loss, commands.tcp_window_bytes), (0.0, None));
+    }
+
+    #[test]
+    fn what_several_connections_got_is_expected_of_as_many() {
+        for (out_of_order, limit) in [(100, Limit::Loss), (0, Limit::TcpWindow)] {
+            let mut measured = measured(2e6, Some(8e6), out_of_order);
+            measured.negotiated.connections = 4;
+            let expected = expect(
+                &measured.network_path(),
+                &measured.negotiated.settings(DEPTH),
+                Kind::Read,
+                SIZE_BYTES,
+            );
+            assert_eq!(expected.limit, limit);
+            assert!((expected.bytes_per_s / 2e6 - 1.0).abs() < 0.01, "{expected:?}");
+        }
     }
 
     #[test]

@@ -75,7 +75,8 @@ impl Trial<'_> {
     fn carry_out(&self, question: &Question<'_>) -> Result<Outcome, LabError> {
         let ends = Ends { limits: limits(question), ..Ends::default() };
         let site = Site::open(self.link, self.seed, &CONTROLS, self.binary, &ends)?;
-        if let Some(bytes) = question.path.tcp_window_bytes {
+        let tcp_window = question.paths.iter().filter_map(|path| path.tcp_window_bytes).max();
+        if let Some(bytes) = tcp_window {
             site.near(|| set_tcp_window(bytes))?.map_err(LabError::system("TCP buffers at the near end"))?;
             site.far(|| set_tcp_window(bytes))?;
         }
@@ -89,8 +90,11 @@ impl Trial<'_> {
         let mut agreed = *question;
         agreed.settings = negotiated.settings(question.settings.window);
         agreed.read_segment_bytes = negotiated.max_recv_data_segment_length;
-        agreed.path.round_trip = negotiated.idle_round_trip();
-        agreed.path.congestion_control = CongestionControl::named(&site.congestion_control()?);
+        let congestion_control = CongestionControl::named(&site.congestion_control()?);
+        for path in &mut agreed.paths {
+            path.round_trip = negotiated.idle_round_trip();
+            path.congestion_control = congestion_control;
+        }
         let (expected_bytes_per_s, limit): (f64, Limit) = agreed.expected();
         Ok(Outcome {
             measured_bytes_per_s: carried.measured.bytes_per_s,
@@ -118,7 +122,7 @@ impl Trial<'_> {
             spread: Spread::Uniform,
         };
         let round_trip = self.link.round_trip();
-        let times = if question.path.loss > 0.0 { LOSSY } else { 1 };
+        let times = if question.paths.iter().any(|path| path.loss > 0.0) { LOSSY } else { 1 };
         Ok(Plan {
             disk: Disk::Unit { options: Box::new(options), lun },
             block_bytes: BLOCK_BYTES,

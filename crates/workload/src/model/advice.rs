@@ -26,8 +26,8 @@ const CHANGES_MAX: usize = 16;
 /// What is done, over what, with what.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Question<'a> {
-    /// The network.
-    pub path: NetworkPath,
+    /// The network as reads have it, whose data comes down, and as writes have it, whose data goes up.
+    pub paths: [NetworkPath; 2],
     /// What both sides have agreed on; MaxRecvDataSegmentLength is the target's.
     pub settings: Settings,
     /// MaxRecvDataSegmentLength of the initiator, in bytes.
@@ -87,9 +87,10 @@ impl Question<'_> {
     #[must_use]
     pub fn each(&self) -> [Expected; 2] {
         let read = Settings { max_recv_data_segment_length: self.read_segment_bytes, ..self.settings };
+        let [down, up] = &self.paths;
         [
-            expect_mix(&self.path, &read, Kind::Read, self.sizes),
-            expect_mix(&self.path, &self.settings, Kind::Write, self.sizes),
+            expect_mix(down, &read, Kind::Read, self.sizes),
+            expect_mix(up, &self.settings, Kind::Write, self.sizes),
         ]
     }
 
@@ -119,7 +120,9 @@ impl Question<'_> {
             Change::Window(count) => settings.window = settings.window.max(count),
             Change::Connections(count) => settings.connections = settings.connections.max(count),
             Change::TcpWindow(bytes) => {
-                changed.path.tcp_window_bytes = changed.path.tcp_window_bytes.map(|now| now.max(bytes));
+                for path in &mut changed.paths {
+                    path.tcp_window_bytes = path.tcp_window_bytes.map(|now| now.max(bytes));
+                }
             }
         }
         (changed != *self).then_some(changed)
@@ -127,11 +130,14 @@ impl Question<'_> {
 
     /// What could lift a limit, each as far as the line needs it, what costs nothing first.
     fn candidates(&self, limit: Limit) -> Vec<Change> {
-        let Some(line) = self.path.payload_bytes_per_s() else { return Vec::new() };
-        let connections = |each: Option<f64>| {
+        let Some(full) = self.full() else { return Vec::new() };
+        let most = |needed: &dyn Fn(&NetworkPath, f64) -> f64| {
+            self.paths.iter().zip(full).map(|(path, rate)| needed(path, rate)).fold(0.0, f64::max)
+        };
+        let connections = |each: fn(&NetworkPath) -> Option<f64>| {
             // Twice the line: headers take their share, and connections are not equally fast.
-            let needed = (line * 2.0 / each.unwrap_or(line).max(1.0)).ceil();
-            Change::Connections(needed.clamp(1.0, f64::from(CONNECTIONS_MAX)) as u16)
+            let needed = most(&|path, rate| each(path).map_or(0.0, |each| rate * 2.0 / each.max(1.0)));
+            Change::Connections(needed.ceil().clamp(1.0, f64::from(CONNECTIONS_MAX)) as u16)
         };
         match limit {
             Limit::Link => Vec::new(),
@@ -144,26 +150,33 @@ impl Question<'_> {
                     Change::Unasked { first_burst_length: largest.min(FIRST_BURST_BYTES_MAX) },
                     Change::Burst(burst),
                     Change::OutstandingR2t(bursts.min(OUTSTANDING_R2T_MAX.into()) as u16),
-                    Change::Window(self.window_for(line)),
+                    Change::Window(self.window_for(full)),
                 ]
             }
             Limit::TcpWindow => {
                 // A round trip's worth, and half as much again for what waits in the queue.
-                let bytes = (line * self.path.round_trip.as_secs_f64() * 1.5).ceil();
-                let change = Change::TcpWindow(bytes.min(TCP_WINDOW_BYTES_MAX as f64) as u64);
-                vec![change, connections(self.path.tcp_window_limit())]
+                let bytes = most(&|path, rate| rate * path.round_trip.as_secs_f64() * 1.5);
+                let change = Change::TcpWindow(bytes.ceil().min(TCP_WINDOW_BYTES_MAX as f64) as u64);
+                vec![change, connections(NetworkPath::tcp_window_limit)]
             }
-            Limit::Loss => vec![connections(self.path.loss_limit())],
+            Limit::Loss => vec![connections(NetworkPath::loss_limit)],
         }
     }
 
-    /// How many commands under way fill the line, in both directions where there are reads and writes.
-    fn window_for(&self, line_bytes_per_s: f64) -> u32 {
+    /// What reads and writes carry by their shares once one of them fills its direction, in bytes per second; nothing where no
+    /// direction with data has a rate.
+    fn full(&self) -> Option<[f64; 2]> {
+        let shares = [self.read_share, 1.0 - self.read_share];
+        let lines = self.paths.iter().map(|path| path.payload_bytes_per_s().unwrap_or(f64::INFINITY));
+        let whole = lines.zip(shares).map(|(line, share)| line / share).fold(f64::INFINITY, f64::min);
+        whole.is_finite().then(|| shares.map(|share| whole * share))
+    }
+
+    /// How many commands under way carry that much.
+    fn window_for(&self, full: [f64; 2]) -> u32 {
         let [read_s, write_s] = self.each().map(|expected| expected.command_time.as_secs_f64());
         let mean_s = read_s * self.read_share + write_s * (1.0 - self.read_share);
-        // The larger share fills its direction first.
-        let whole = line_bytes_per_s / self.read_share.max(1.0 - self.read_share);
-        let needed = (whole * mean_s / self.sizes.mean() * WINDOW_ROOM).ceil();
+        let needed = (full.iter().sum::<f64>() * mean_s / self.sizes.mean() * WINDOW_ROOM).ceil();
         needed.clamp(1.0, f64::from(WINDOW_MAX)) as u32
     }
 }
@@ -210,7 +223,7 @@ mod tests {
     /// The defaults of chapter 13 with one command, on a line of 155 Mb/s and 50 ms.
     fn question() -> Question<'static> {
         Question {
-            path: NetworkPath {
+            paths: [NetworkPath {
                 rate_bits_per_s: Some(155e6),
                 round_trip: Duration::from_millis(50),
                 mtu_bytes: 1500,
@@ -218,7 +231,7 @@ mod tests {
                 loss: 0.0,
                 congestion_control: CongestionControl::Cubic,
                 tcp_window_bytes: None,
-            },
+            }; 2],
             settings: Settings {
                 initial_r2t: true,
                 immediate_data: false,
@@ -251,14 +264,29 @@ mod tests {
     fn tcp_and_losses_have_their_own_cures() {
         let mut narrow = question();
         narrow.settings.window = 64;
-        narrow.path.tcp_window_bytes = Some(65_536);
+        narrow.paths[1].tcp_window_bytes = Some(65_536);
         let steps = advise(&narrow).steps;
         assert!(matches!(steps[0].change, Change::TcpWindow(bytes) if bytes > 900_000), "{steps:?}");
         let mut lossy = question();
         lossy.settings.window = 512;
-        lossy.path.loss = 0.001;
+        lossy.paths[1].loss = 0.001;
         let steps = advise(&lossy).steps;
         assert!(matches!(steps[0].change, Change::Connections(2..=32)), "{steps:?}");
+    }
+
+    #[test]
+    fn each_direction_is_filled_by_its_own_share() {
+        let mut slow_up = question();
+        slow_up.paths[1].rate_bits_per_s = Some(15.5e6);
+        let last = |read_share| {
+            let steps = advise(&Question { read_share, ..slow_up }).steps;
+            let Some(Step { change: Change::Window(window), limit, .. }) = steps.last() else {
+                panic!("{steps:?}")
+            };
+            (*window, *limit)
+        };
+        // Down 18.7 MB/s in 53.5 ms for each, up 1.87 MB/s in 85.3 ms, and of both twice that in 69.5 ms on average.
+        assert_eq!([1.0, 0.0, 0.5].map(last), [20, 4, 5].map(|window| (window, Limit::Link)));
     }
 
     #[test]
@@ -292,9 +320,9 @@ mod tests {
 
         #[test]
         fn each_step_brings_something_and_the_last_limit_has_no_cure_left(
-            rate in 1e5_f64..1e11,
+            rates in prop::array::uniform2(1e5_f64..1e11),
             rtt_us in 1_u64..1_000_000,
-            loss in prop::sample::select(vec![0.0, 1e-6, 1e-4, 1e-2]),
+            losses in prop::array::uniform2(prop::sample::select(vec![0.0, 1e-6, 1e-4, 1e-2])),
             tcp_window in prop::option::of(1_u64 << 14..=TCP_WINDOW_BYTES_MAX),
             sizes_kib in prop::collection::vec((1_u32..8192, 1_u32..100), 1..4),
             window in 1_u32..300,
@@ -304,10 +332,12 @@ mod tests {
             let mix = sizes_kib.iter().map(|(kib, weight)| format!("{kib}K:{weight}")).collect::<Vec<_>>().join(",");
             let sizes: Sizes = mix.parse().expect("sizes");
             let mut question = question();
-            question.path.rate_bits_per_s = Some(rate);
-            question.path.round_trip = Duration::from_micros(rtt_us);
-            question.path.loss = loss;
-            question.path.tcp_window_bytes = tcp_window;
+            for ((path, rate), loss) in question.paths.iter_mut().zip(rates).zip(losses) {
+                path.rate_bits_per_s = Some(rate);
+                path.round_trip = Duration::from_micros(rtt_us);
+                path.loss = loss;
+                path.tcp_window_bytes = tcp_window;
+            }
             question.sizes = &sizes;
             question.settings.window = window;
             (question.settings.initial_r2t, question.settings.immediate_data) = keys;
@@ -327,8 +357,8 @@ mod tests {
             prop_assert!(window <= WINDOW_MAX && connections <= CONNECTIONS_MAX);
             prop_assert!(first_burst_length <= max_burst_length && max_burst_length <= BURST_BYTES_MAX);
             prop_assert!(max_outstanding_r2t <= OUTSTANDING_R2T_MAX);
-            let tcp_window = applied.path.tcp_window_bytes.unwrap_or_default();
-            prop_assert!(tcp_window <= TCP_WINDOW_BYTES_MAX);
+            let tcp_windows = applied.paths.map(|path| path.tcp_window_bytes.unwrap_or_default());
+            prop_assert!(tcp_windows.iter().all(|bytes| *bytes <= TCP_WINDOW_BYTES_MAX));
             // Who has taken it needs no more, and nothing within the ranges is much faster.
             prop_assert!(advise(&applied).steps.is_empty(), "{:?}", applied);
             let mut widest = applied;
@@ -338,7 +368,9 @@ mod tests {
             widest.settings.max_outstanding_r2t = OUTSTANDING_R2T_MAX;
             widest.settings.window = WINDOW_MAX;
             widest.settings.connections = CONNECTIONS_MAX;
-            widest.path.tcp_window_bytes = Some(TCP_WINDOW_BYTES_MAX);
+            for path in &mut widest.paths {
+                path.tcp_window_bytes = Some(TCP_WINDOW_BYTES_MAX);
+            }
             prop_assert!(widest.expected().0 <= applied.expected().0 * 1.1, "{:?} {:?}", widest.expected(), applied);
         }
     }
