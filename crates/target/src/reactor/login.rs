@@ -23,6 +23,7 @@ use super::visitor::Visitor;
 use super::{Message, Reactor, Waiter};
 use crate::access::Caller;
 use crate::registry::{Claim, SessionEnd, SessionKey, SessionPlace};
+use crate::seldom::Ration;
 use crate::server::Shared;
 use crate::task_times::SessionName;
 
@@ -206,6 +207,7 @@ impl Reactor {
             user: outcome.user.clone(),
             links: vec![Link::new(outcome.cid, token)],
             pool: self.shared.pool.share(),
+            told_functions: Ration::default(),
             postponed: 0,
             contexts: Vec::new(),
             unasked: Unasked::default(),

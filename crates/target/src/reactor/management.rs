@@ -128,7 +128,7 @@ impl Reactor {
             let outcome = TaskManagementOutcome::LunDoesNotExist;
             return session.core.management_done(id, outcome, &mut self.outbox);
         }
-        if let Some(left_out) = self.told_functions.take(Instant::now()) {
+        if let Some(left_out) = session.told_functions.take(Instant::now()) {
             let lun = Lun::from_bytes(lun.0).number();
             info!(initiator = %session.initiator, ?function, ?lun, left_out, "task management");
         }

@@ -62,7 +62,6 @@ use tracing::{debug, error, info, warn};
 use crate::mailbox::Mailbox;
 use crate::registry::SessionPlace;
 use crate::saver::WaitingCommand;
-use crate::seldom::Ration;
 use crate::server::Shared;
 use company::{Company, Unanswered};
 use connection::{Connection, Disconnect, Token};
@@ -208,7 +207,6 @@ pub(crate) struct Reactor {
     /// The stores may have finished more than the last turn has looked at.
     is_collecting: bool,
     pending_functions: Vec<management::PendingFunction>,
-    told_functions: Ration,
     pending_aborts: Vec<management::PendingAbort>,
     pending_preemptions: Vec<preempt::PendingPreemption>,
     at_work: Vec<WaitingCommand>,
@@ -273,7 +271,6 @@ impl Reactor {
             finished: Vec::new(),
             is_collecting: false,
             pending_functions: Vec::new(),
-            told_functions: Ration::default(),
             pending_aborts: Vec::new(),
             pending_preemptions: Vec::new(),
             at_work: Vec::new(),

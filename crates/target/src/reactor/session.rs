@@ -15,6 +15,7 @@ use super::soliciting::{Asked, Unasked};
 use super::way::Way;
 use crate::registry::{SessionKey, SessionPlace};
 use crate::retained::Retained;
+use crate::seldom::Ration;
 use crate::task_times::{Stage, TaskTimes};
 use crate::units::ServedTarget;
 
@@ -182,6 +183,8 @@ pub(super) struct TargetSession {
     pub(super) links: Vec<Link>,
     /// Its share of the buffers.
     pub(super) pool: BufferPool,
+    /// Task management functions that are logged.
+    pub(super) told_functions: Ration,
     /// Commands of it that have to wait for another turn of the reactor.
     pub(super) postponed: usize,
     /// By the place of the task.
