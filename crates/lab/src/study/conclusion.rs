@@ -242,7 +242,7 @@ fn result(
     if is_unfinished {
         result.limit = UNFINISHED.to_owned();
     }
-    let lasted_s = middle(&|run| run.lasted.as_secs_f64());
+    let lasted_s = runs.iter().map(|run| run.lasted.as_secs_f64()).sum();
     result.above = why::above(cell, &result, limit, lasted_s);
     result.why = why::why(study, cell, &result);
     Some(result)

@@ -63,7 +63,8 @@ pub(crate) const CONNECTIONS: Study = Study {
               whichever is more, from a round trip after the end on, and for 20 s; where a run had not recovered by then, \
               it counts as 20 s, and the limit is not-recovered. Where packets are lost all the time, the rate before is the mean over the time that a rate \
               is measured for, and there is chance in both. The model knows CUBIC's and Reno's response to \
-              losses; another congestion control gets more or less out of a lossy line.",
+              losses; another congestion control gets more or less out of a lossy line. The lines hold back up to 16 MiB, so that only \
+              the losses that are varied happen.",
     axes: Some(("rtt_ms", "connections")),
     cells: connections,
 };

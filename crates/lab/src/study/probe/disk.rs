@@ -264,7 +264,7 @@ pub(super) fn run(
     duty: Duty,
     monitor: &Monitor,
 ) -> Result<Run, LabError> {
-    let Some((site, link)) = place.over else { return local(probe, duty) };
+    let Some((site, link)) = place.over else { return local(probe, duty, monitor) };
     let mut cached = None;
     // Where the figure is a time, the target is to tell its part of it.
     // It listens at another port, for which a reservation has to be, too.
@@ -342,7 +342,7 @@ fn patiently(
 }
 
 /// On memory of this process.
-fn local(probe: &DiskProbe, duty: Duty) -> Result<Run, LabError> {
+fn local(probe: &DiskProbe, duty: Duty, monitor: &Monitor) -> Result<Run, LabError> {
     let size_bytes = match &probe.load {
         Load::Workload(_) => RANGE_BYTES,
         Load::Trace(trace) => trace.end_bytes(),
@@ -359,7 +359,7 @@ fn local(probe: &DiskProbe, duty: Duty) -> Result<Run, LabError> {
         fill(&mut local, plan.range, duty.seed, &Monitor::default())?;
         local.close();
     }
-    let carried = patiently(plan, |plan| bench(plan, &Monitor::default()));
+    let carried = patiently(plan, |plan| bench(plan, monitor));
     // It has nothing to lose.
     let _ = volume.close();
     let carried = carried?;

@@ -12,7 +12,7 @@ use crate::study::{Cell, CellResult};
 
 /// Names what the model does not know, where more came than it expects.
 ///
-/// A run was measured for so many seconds.
+/// All runs together were measured for so many seconds.
 pub(in crate::study) fn above(
     cell: &Cell,
     result: &CellResult,
@@ -46,20 +46,20 @@ fn is_of_buffer(result: &CellResult) -> bool {
 /// How many times its deviation a rate may be off its mean: one of some hundred is further off by chance.
 const DEVIATIONS: f64 = 3.0;
 
-/// A run was too short for a mean over losses, which the model's rate is; how many there were is held against the link in
-/// `conclusion`. Where losses are independent, the deviation of what is between two of them is its mean, and over n of them the n-th
-/// part's root of that.
+/// All was too short for a mean over losses, which the model's rate is; how many there were is held against the link in `conclusion`.
+/// Where losses are independent, the deviation of what is between two of them is its mean, and that of the mean over n of them the
+/// root of n less. A rate varies less, by a power below one of that.
 fn by_chance(cell: &Cell, result: &CellResult, lasted_s: f64) -> Option<String> {
     let link = link_of(cell)?;
     let model = result.model.filter(|_| result.unit == "MB/s")?;
     let packets = model * 1e6 * lasted_s / f64::from(link.mtu);
     let losses = packets * link.up.loss.mean().max(link.down.loss.mean());
-    let most = model * (1.0 + DEVIATIONS / losses.sqrt());
-    (losses > 0.0 && result.measured <= most).then(|| {
+    let is_few = losses > 0.0 && result.measured <= model * (1.0 + DEVIATIONS / losses.sqrt());
+    is_few.then(|| {
         format!(
-            "the model's rate under losses is a mean over many of them, and at that rate a run of {} s has {}",
-            figure_text(lasted_s),
-            figure_text(losses)
+            "the model's rate under losses is a mean over many of them, and at that rate there are {} in the {} s of all runs",
+            figure_text(losses),
+            figure_text(lasted_s)
         )
     })
 }
@@ -143,7 +143,7 @@ mod tests {
         };
         // One packet in a thousand, of a thousand in each second: four of them may be two and a half times as far apart, and no more.
         let text = of(3.7, 4.0).unwrap_or_default();
-        assert!(text.ends_with("a run of 4.00 s has 4.00"), "{text}");
+        assert!(text.ends_with("there are 4.00 in the 4.00 s of all runs"), "{text}");
         assert_eq!(of(3.8, 4.0), None);
         assert!(of(3.8, 2.0).is_some() && of(2.0, 400.0).is_none());
     }
