@@ -39,16 +39,8 @@ pub(crate) use pool::Share;
 /// would hold up the other connections of the thread.
 pub const INLINE_BYTES_MAX: usize = 1 << 20;
 
-/// Memory up to this length is given back on the submitting thread: some 85 microseconds for each MiB (docs/decisions/0015).
+/// So much memory is given back on the submitting thread in a turn: some 85 microseconds for each MiB (docs/decisions/0015).
 const CLEARED_INLINE_BYTES_MAX: u64 = 4 << 20;
-
-/// Whether memory would take long for it.
-fn clears_much(operation: &Operation) -> bool {
-    matches!(
-        operation,
-        Operation::Zero { length, .. } | Operation::Unmap { length, .. } if *length > CLEARED_INLINE_BYTES_MAX
-    )
-}
 
 /// One thread's way to all volumes.
 #[derive(Debug)]
@@ -57,6 +49,8 @@ pub struct IoContext {
     submitted: usize,
     /// Nobody else waits while a store is waited for.
     may_wait: bool,
+    /// What was given back of memory in this turn.
+    cleared_bytes: u64,
     finished: Vec<IoCompletion>,
     calls: Vec<Call>,
     commits: Vec<Commit>,
@@ -89,6 +83,7 @@ impl IoContext {
         Ok(Self {
             submitted: 0,
             may_wait: true,
+            cleared_bytes: 0,
             finished: Vec::new(),
             calls: Vec::new(),
             commits: Vec::new(),
@@ -106,8 +101,10 @@ impl IoContext {
     }
 
     /// For who does other work between turns: what came back through a ring is then handed out in parts, one for each call of this, and
-    /// [`Self::as_fd`] stays readable until the last. Who never calls it gets all at once.
+    /// [`Self::as_fd`] stays readable until the last. Who never calls it gets all at once. Of memory that is
+    /// given back, what is more than 4 MiB since the last call of this is done elsewhere.
     pub fn next_turn(&mut self) {
+        self.cleared_bytes = 0;
         if let RingState::Open(ring) = &mut self.ring {
             ring.allow_more();
         }
@@ -122,7 +119,7 @@ impl IoContext {
             Err(error) => {
                 Step::Done(IoCompletion { tag, result: Err(error), buffer: operation.into_buffer() })
             }
-            Ok(()) if volume.store().in_memory() && clears_much(&operation) => {
+            Ok(()) if volume.store().clears_memory() && self.clears_much(&operation) => {
                 Step::call(volume, tag, operation)
             }
             Ok(()) if volume.store().in_memory() => Step::Done(sync::run(volume, tag, operation)),
@@ -151,7 +148,7 @@ impl IoContext {
     pub fn complete(&mut self, out: &mut Vec<IoCompletion>) {
         self.turn_ring();
         if !self.calls.is_empty() || !self.commits.is_empty() {
-            if self.may_wait && self.submitted <= 1 && self.in_flight() == 1 {
+            if self.waits_for_one() {
                 self.try_inline();
             }
             self.hand_out();
@@ -161,6 +158,24 @@ impl IoContext {
         if self.elsewhere > 0 {
             self.elsewhere -= self.queue.take_into(out);
         }
+    }
+
+    /// There is one operation, and nobody else to serve.
+    fn waits_for_one(&self) -> bool {
+        self.may_wait && self.submitted <= 1 && self.in_flight() == 1
+    }
+
+    /// Whether this gives more memory back than the thread is to do itself in this turn.
+    fn clears_much(&mut self, operation: &Operation) -> bool {
+        let (Operation::Zero { length, .. } | Operation::Unmap { length, .. }) = operation else {
+            return false;
+        };
+        let cleared_bytes = self.cleared_bytes.saturating_add(*length);
+        if cleared_bytes > CLEARED_INLINE_BYTES_MAX {
+            return true;
+        }
+        self.cleared_bytes = cleared_bytes;
+        false
     }
 
     /// Operations that were submitted and not yet handed out by [`Self::complete`].
@@ -291,21 +306,47 @@ mod tests {
         let spec = VolumeSpec::new("memory", StoreSpec::Memory { size_bytes: 64 << 20 });
         let volume = Volume::open(&spec).expect("a volume");
         let mut context = IoContext::new().expect("a context");
+        let is_done_at_once = |context: &mut IoContext, operation| {
+            context.submit(&volume, 0, operation);
+            let is_done = (context.finished.len(), context.calls.len()) == (1, 0);
+            let mut done = Vec::new();
+            while context.in_flight() > 0 {
+                context.complete(&mut done);
+            }
+            assert!(done.iter().all(|done| done.result.is_ok()) && done.len() == 1, "{done:?}");
+            is_done
+        };
         let most = CLEARED_INLINE_BYTES_MAX;
-        for (length, elsewhere) in [(most, 0), (most + 512, 1)] {
+        for length in [most, most + 512] {
             let zero = Operation::Zero { offset: 0, length, unmap: false, stable: true };
             for operation in [Operation::Unmap { offset: 0, length }, zero] {
-                context.submit(&volume, 0, operation);
-                assert_eq!(
-                    (context.finished.len(), context.calls.len()),
-                    (1 - elsewhere, elsewhere),
-                    "{length}"
-                );
-                let mut done = Vec::new();
-                while context.in_flight() > 0 {
-                    context.complete(&mut done);
-                }
-                assert!(done.iter().all(|done| done.result.is_ok()) && done.len() == 1, "{done:?}");
+                context.next_turn();
+                assert_eq!(is_done_at_once(&mut context, operation), length == most, "{length}");
+            }
+        }
+        // All of a turn counts, and what others do does not.
+        context.next_turn();
+        let unmap = |length| Operation::Unmap { offset: 0, length };
+        let at_once =
+            [most - 1024, 512, 1024, 512].map(|length| is_done_at_once(&mut context, unmap(length)));
+        assert_eq!(at_once, [true, true, false, true]);
+        volume.close().expect("nothing is under way");
+    }
+
+    #[test]
+    fn a_thread_with_others_to_serve_waits_for_no_store() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("disk");
+        let spec = VolumeSpec::new("file", StoreSpec::File { path, create_bytes: Some(1 << 20) });
+        let volume = Volume::open(&spec).expect("a volume");
+        let mut context = IoContext::new().expect("a context");
+        for may_wait in [true, false, true] {
+            context.set_may_wait(may_wait);
+            context.submit(&volume, 0, Operation::Unmap { offset: 0, length: 4096 });
+            assert_eq!(context.waits_for_one(), may_wait);
+            let mut done = Vec::new();
+            while context.in_flight() > 0 {
+                context.complete(&mut done);
             }
         }
         volume.close().expect("nothing is under way");

@@ -19,6 +19,9 @@ const THREADS_MAX: usize = 16 * VOLUME_JOBS_MAX;
 /// Jobs of one volume that run at a time: enough to come near what a fast disk does with 128 (docs/decisions/0009).
 const VOLUME_JOBS_MAX: usize = 32;
 
+/// The same of a disk in memory, whose jobs wait for nothing and would only take processors from who serves.
+const MEMORY_JOBS_MAX: usize = 1;
+
 /// One operation for a thread of the pool.
 #[derive(Debug)]
 struct Job {
@@ -45,8 +48,10 @@ impl Share {
 
     /// Gives the job back if it may run now; keeps it otherwise.
     fn enter(&self, job: Job) -> Option<Job> {
+        let is_of_memory = job.call.volume.store().in_memory();
+        let most = if is_of_memory { MEMORY_JOBS_MAX } else { VOLUME_JOBS_MAX };
         let mut state = self.lock();
-        if state.running >= VOLUME_JOBS_MAX {
+        if state.running >= most {
             state.waiting.push_back(job);
             return None;
         }

@@ -267,6 +267,10 @@ impl Store for FaultStore {
         self.below.in_memory() && !self.table.any_rule()
     }
 
+    fn clears_memory(&self) -> bool {
+        self.below.clears_memory()
+    }
+
     fn buffers_writes(&self) -> bool {
         self.below.buffers_writes() && !self.table.any_rule()
     }

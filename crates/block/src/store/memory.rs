@@ -179,6 +179,10 @@ impl Store for MemoryStore {
         true
     }
 
+    fn clears_memory(&self) -> bool {
+        true
+    }
+
     fn buffers_writes(&self) -> bool {
         true
     }

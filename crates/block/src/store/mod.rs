@@ -113,8 +113,13 @@ pub trait Store: Send + Sync + fmt::Debug {
     fn describe(&self) -> String;
 
     /// True while no call can ever wait and nothing written could become more stable than it is. Engines then do
-    /// everything on the submitting thread and do not flush.
+    /// everything on the submitting thread, but for what [`Self::clears_memory`] says, and do not flush.
     fn in_memory(&self) -> bool;
+
+    /// Whether zeroing and unmapping give memory back, which takes the longer the more it is.
+    fn clears_memory(&self) -> bool {
+        false
+    }
 
     /// True while a write is a copy into the page cache, which hardly ever waits for a device.
     fn buffers_writes(&self) -> bool;

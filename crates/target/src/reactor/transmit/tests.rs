@@ -46,6 +46,7 @@ impl Hand {
     }
 
     fn run(&mut self, operation: Operation) {
+        self.context.next_turn();
         self.context.submit(&self.volume, 0, operation);
         let mut finished = Vec::new();
         self.context.complete(&mut finished);
