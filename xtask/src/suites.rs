@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use lunette_tests::process;
 
 use crate::cargo::{cargo, check, test};
@@ -13,6 +13,7 @@ use crate::vm::Images;
 use crate::workspace::Workspace;
 
 const BUILD_LIMIT: Duration = Duration::from_secs(20 * 60);
+const UNPACK_LIMIT: Duration = Duration::from_secs(60);
 const TEST_LIMIT: Duration = Duration::from_secs(20 * 60);
 /// The properties of a night, with 100 times their cases: without optimisation they take hours.
 const PROPERTIES_LIMIT: Duration = Duration::from_secs(2 * 3600);
@@ -48,12 +49,44 @@ pub(crate) fn build_of_commit(workspace: &Workspace, commit: &str) -> Result<Pat
     built(workspace, "lunette")
 }
 
+/// The binary of another commit, built with this machine's tools apart from this one's; what was there of other ones is removed. Says
+/// nothing unless it fails.
+pub(crate) fn build_at(workspace: &Workspace, commit: &str) -> Result<PathBuf> {
+    let others = workspace.target_directory()?.join("at");
+    // Each has a folder of its own: Cargo takes files that are older than what it has built for built.
+    let directory = others.join(commit);
+    let source = directory.join("source");
+    std::fs::create_dir_all(&source).with_context(|| source.display().to_string())?;
+    for other in std::fs::read_dir(&others)? {
+        let other = other?.path();
+        if other != directory {
+            std::fs::remove_dir_all(&other).with_context(|| other.display().to_string())?;
+        }
+    }
+    let archive = directory.join("source.tar");
+    workspace.git(&["archive", "--format=tar", &format!("--output={}", archive.display()), commit])?;
+    let mut unpack = Command::new("tar");
+    unpack.arg("-xf").arg(&archive).arg("-C").arg(&source);
+    let unpacked = process::run(&mut unpack, UNPACK_LIMIT)?;
+    ensure!(unpacked.success(), "tar: {}: {}", unpacked.ending(), unpacked.output.trim());
+    let mut command = build_command(workspace);
+    command.arg("--manifest-path").arg(source.join("Cargo.toml"));
+    command.arg("--target-dir").arg(&directory);
+    let finished = process::run(&mut command, BUILD_LIMIT)?;
+    ensure!(finished.success(), "cargo build of {commit}: {}:\n{}", finished.ending(), finished.output);
+    built_in(&directory, "lunette")
+}
+
 fn build_command(workspace: &Workspace) -> Command {
     cargo(workspace, &["build", "--release", "--package", "lunette-cli"])
 }
 
 fn built(workspace: &Workspace, program: &str) -> Result<PathBuf> {
-    let path = workspace.target_directory()?.join("release").join(program);
+    built_in(&workspace.target_directory()?, program)
+}
+
+fn built_in(target_directory: &Path, program: &str) -> Result<PathBuf> {
+    let path = target_directory.join("release").join(program);
     ensure!(path.is_file(), "the build left no {}", path.display());
     Ok(path)
 }

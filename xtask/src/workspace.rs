@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use cargo_metadata::{Metadata, MetadataCommand};
-use lunette_tests::process::{Finished, run};
+use lunette_tests::process::run;
+
+const GIT_LIMIT: Duration = Duration::from_secs(20);
 
 /// The checkout that xtask was built from.
 pub(crate) struct Workspace {
@@ -40,11 +42,28 @@ impl Workspace {
 
     /// The commit, with a mark if the checkout has changes of its own; "unknown" where git does not say.
     pub(crate) fn commit(&self) -> String {
+        self.git(&["describe", "--always", "--dirty"]).unwrap_or_else(|_| "unknown".to_owned())
+    }
+
+    /// The commit that changed this file last.
+    ///
+    /// # Errors
+    /// The history is not there, as in an archive or a shallow clone.
+    pub(crate) fn last_commit_of(&self, path: &str) -> Result<String> {
+        let is_shallow = self.git(&["rev-parse", "--is-shallow-repository"])? == "true";
+        ensure!(!is_shallow, "this is a shallow clone; `git fetch --unshallow` brings the rest");
+        let commit = self.git(&["log", "-1", "--format=%H", "--", path])?;
+        ensure!(!commit.is_empty(), "no commit here has changed {path}");
+        Ok(commit)
+    }
+
+    /// What a `git` command in the repository prints.
+    pub(crate) fn git(&self, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new("git");
-        command.args(["describe", "--always", "--dirty"]).current_dir(&self.root);
-        let finished = run(&mut command, Duration::from_secs(20)).ok().filter(Finished::success);
-        let line = finished.and_then(|finished| finished.output.lines().next().map(str::to_owned));
-        line.unwrap_or_else(|| "unknown".to_owned())
+        let finished = run(command.args(arguments).current_dir(&self.root), GIT_LIMIT)?;
+        let output = finished.output.trim();
+        ensure!(finished.success(), "git {}: {}: {output}", arguments.join(" "), finished.ending());
+        Ok(output.to_owned())
     }
 
     /// Cargo's target directory.

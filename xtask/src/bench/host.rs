@@ -41,7 +41,7 @@ impl Facts {
             memory.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or(0);
         Self {
             time_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |age| age.as_secs()),
-            commit: commit(workspace),
+            commit: workspace.commit(),
             processor,
             governor: std::fs::read_to_string(GOVERNOR).ok().map(|text| text.trim().to_owned()),
             cores: std::thread::available_parallelism().map_or(0, usize::from),
@@ -88,12 +88,6 @@ pub(crate) fn rustc() -> String {
 pub(crate) fn version(program: &str, option: &str) -> String {
     find_program(program)
         .map_or_else(|| UNKNOWN.to_owned(), |path| first_line(Command::new(path).arg(option)))
-}
-
-/// The commit, with a mark if the checkout has changes of its own.
-fn commit(workspace: &Workspace) -> String {
-    let mut command = Command::new("git");
-    first_line(command.args(["describe", "--always", "--dirty"]).current_dir(workspace.root()))
 }
 
 /// What stands for a fact that cannot be found out.

@@ -2,7 +2,7 @@
 //!
 //! The counts are kept in `bench/instructions.toml`. Unlike times they do not depend on what else the machine does, so
 //! that every test run can compare them. They do depend on the compiler, the C library and on what the processor can;
-//! with others than the kept ones were made with, there is nothing to compare.
+//! with others than the kept ones were made with, the commit that kept them is built and counted, too.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -37,9 +37,12 @@ const TOLERANCE_PERCENT: u64 = 3;
 const BLESS: &str =
     "if these are here to stay, keep their counts with `cargo xtask bench instructions --bless`";
 
-/// Commands at a time: all of them come with one read and are answered together, and a reactor that finds as many does
-/// not wait awake, which would count.
+/// Commands at a time: all of them come with one read and are answered together.
 const BATCH: u32 = 8;
+
+/// The fewest with which a reactor does not wait awake, which would count: what one command after the other costs, but for a third of
+/// a turn.
+const BATCH_MIN: u32 = 3;
 
 /// The functions for copying and filling that the C library picks depend on sizes that it reads from the processor;
 /// these are the same everywhere.
@@ -103,54 +106,58 @@ enum Unit {
 fn operations() -> Vec<Operation> {
     let read = |block_bytes| Workload::read(block_bytes, BATCH);
     let write = |block_bytes| Workload::write(block_bytes, BATCH);
+    let of = |batch| Workload::read(4 * KIB, batch);
+    let with_digests = |workload| Workload { digests: true, ..workload };
     let all = [
-        ("512 B read", read(512), 800, 1),
-        ("4 KiB read", read(4 * KIB), 800, 1),
-        ("4 KiB read, digests", Workload { digests: true, ..read(4 * KIB) }, 800, 1),
-        ("4 KiB write", write(4 * KIB), 800, 1),
-        ("64 KiB read", read(64 * KIB), 400, 1),
-        ("64 KiB write", write(64 * KIB), 400, 3),
-        ("512 KiB read", read(512 * KIB), 160, 1),
-        ("512 KiB write", write(512 * KIB), 160, 5),
+        ("512 B read", Unit::Memory, read(512), 800, 1),
+        ("4 KiB read", Unit::Memory, read(4 * KIB), 800, 1),
+        ("4 KiB read, 3 at a time", Unit::Memory, of(BATCH_MIN), 900, 1),
+        ("4 KiB read, 32 at a time", Unit::Memory, of(32), 960, 1),
+        ("4 KiB read, digests", Unit::Memory, with_digests(read(4 * KIB)), 800, 1),
+        ("4 KiB read, file", Unit::File, read(4 * KIB), 800, 1),
+        ("4 KiB write", Unit::Memory, write(4 * KIB), 800, 1),
+        ("4 KiB write, digests", Unit::Memory, with_digests(write(4 * KIB)), 800, 1),
+        ("4 KiB write, file", Unit::File, write(4 * KIB), 800, 1),
+        ("64 KiB read", Unit::Memory, read(64 * KIB), 400, 1),
+        ("64 KiB write", Unit::Memory, write(64 * KIB), 400, 3),
+        ("512 KiB read", Unit::Memory, read(512 * KIB), 160, 1),
+        ("512 KiB read, file", Unit::File, read(512 * KIB), 160, 1),
+        ("512 KiB write", Unit::Memory, write(512 * KIB), 160, 5),
     ];
-    let complete = |(name, workload, commands, times): (&'static str, Workload, u64, usize)| {
+    let complete = |(name, unit, workload, commands, times): (_, _, Workload, _, _)| {
         // Small, so that it is soon filled.
-        let span_bytes = workload.block_bytes * u64::from(BATCH);
+        let span_bytes = workload.block_bytes * u64::from(workload.depth);
         let workload = Workload { burst: true, span_bytes, sequential: true, ..workload };
-        Operation { name, unit: Unit::Memory, workload, commands, times }
+        Operation { name, unit, workload, commands, times }
     };
-    let file = complete(("4 KiB read, file", read(4 * KIB), 800, 1));
-    all.into_iter().map(complete).chain([Operation { unit: Unit::File, ..file }]).collect()
+    all.map(complete).into()
 }
 
 /// The command of its own.
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<bool> {
     let (lunette, generator) = suites::build_bench(workspace)?;
-    let path = workspace.root().join(KEPT);
+    let generator = Generator::new(generator);
     ensure!(find_program("valgrind").is_some(), "valgrind is not installed (Debian package valgrind)");
-    let counted = count(&lunette, &Generator::new(generator), options.only.as_deref())?;
+    let counted = count(&lunette, &generator, options.only.as_deref())?;
+    let now = circumstances();
     if options.bless {
-        let kept = Kept { circumstances: circumstances(), instructions: counted };
-        std::fs::write(&path, format!("{HEAD}{}", toml::to_string(&kept)?))?;
+        let kept = Kept { circumstances: now, instructions: counted };
+        std::fs::write(workspace.root().join(KEPT), format!("{HEAD}{}", toml::to_string(&kept)?))?;
         println!("{KEPT} is written");
         return Ok(true);
     }
-    let kept = read(&path)?;
-    let now = circumstances();
     if options.json {
         println!("{}", serde_json::to_string_pretty(&Kept { circumstances: now, instructions: counted })?);
         return Ok(true);
     }
-    if let Some(difference) = difference(&kept.circumstances, &now) {
-        println!("Nothing to compare with: {difference}; {BLESS}\n");
+    match before(workspace, &generator, options.only.as_deref())? {
+        Before::Counts(before) => Ok(tell(&before, &counted).iter().all(|change| !change.is_failure)),
+        Before::Unknown(why) => {
+            println!("{why}; nothing is compared\n");
+            print!("{}", table(&BTreeMap::new(), &counted));
+            Ok(true)
+        }
     }
-    print!("{}", table(&kept.instructions, &counted));
-    if difference(&kept.circumstances, &now).is_some() {
-        return Ok(true);
-    }
-    let changes = changes(&kept.instructions, &counted);
-    changes.iter().for_each(|change| println!("{}", change.text));
-    Ok(changes.iter().all(|change| !change.is_failure))
 }
 
 /// The step of `cargo xtask test`.
@@ -162,19 +169,52 @@ pub(crate) fn step(workspace: &Workspace, report: &mut Report) {
             println!("SKIPPED: valgrind is not installed (Debian package {package})");
             return Ok(Tally::SKIPPED);
         }
-        let kept = read(&workspace.root().join(KEPT))?;
-        if let Some(difference) = difference(&kept.circumstances, &circumstances()) {
-            println!("SKIPPED: {difference}; {BLESS}");
-            return Ok(Tally::SKIPPED);
-        }
         let (lunette, generator) = suites::build_bench(workspace)?;
-        let counted = count(&lunette, &Generator::new(generator), None)?;
-        print!("{}", table(&kept.instructions, &counted));
-        let changes = changes(&kept.instructions, &counted);
-        changes.iter().for_each(|change| println!("{}", change.text));
+        let generator = Generator::new(generator);
+        let before = match before(workspace, &generator, None)? {
+            Before::Counts(before) => before,
+            Before::Unknown(why) => {
+                println!("SKIPPED: {why}");
+                return Ok(Tally::SKIPPED);
+            }
+        };
+        let counted = count(&lunette, &generator, None)?;
+        let changes = tell(&before, &counted);
         let failed = changes.iter().filter(|change| change.is_failure).count() as u64;
         Ok(Tally { passed: (counted.len() as u64).saturating_sub(failed), failed, skipped: 0 })
     });
+}
+
+/// What there is to compare with.
+enum Before {
+    Counts(BTreeMap<String, u64>),
+    /// Nothing, for this reason.
+    Unknown(String),
+}
+
+/// The kept counts. Where they were made under other circumstances, those of the commit that kept them, as this machine counts them.
+fn before(workspace: &Workspace, generator: &Generator, only: Option<&str>) -> Result<Before> {
+    let kept = read(&workspace.root().join(KEPT))?;
+    let Some(difference) = difference(&kept.circumstances, &circumstances()) else {
+        return Ok(Before::Counts(kept.instructions));
+    };
+    let commit = match workspace.last_commit_of(KEPT) {
+        Ok(commit) => commit,
+        Err(error) => {
+            let instead = "the commit that kept them is not there to be counted in their place";
+            return Ok(Before::Unknown(format!("{difference}, and {instead}: {error:#}; {BLESS}")));
+        }
+    };
+    println!("{difference}: commit {commit}, which kept them, is built and counted in their place; {BLESS}");
+    count(&suites::build_at(workspace, &commit)?, generator, only).map(Before::Counts)
+}
+
+/// Prints the table, and what has changed so much that it needs a reason.
+fn tell(before: &BTreeMap<String, u64>, now: &BTreeMap<String, u64>) -> Vec<Change> {
+    print!("{}", table(before, now));
+    let changes = changes(before, now);
+    changes.iter().for_each(|change| println!("{}", change.text));
+    changes
 }
 
 fn read(path: &Path) -> Result<Kept> {
@@ -249,7 +289,7 @@ fn run_once(
     let url = format!("iscsi://{}/{TARGET_NAME}/{}", target.portal(), *unit as u8);
     // What was never written is zeroes, which costs memory less to read, and a file more.
     let fill = Workload { read_percent: 0, digests: false, ..workload.clone() };
-    generator.load(&url, &fill, Until::Count(u64::from(BATCH) * 2))?;
+    generator.load(&url, &fill, Until::Count(u64::from(workload.depth) * 2))?;
     generator.load(&url, workload, Until::Count(commands))?;
     target.stop()?;
     let text = std::fs::read_to_string(&output).context("callgrind's result")?;
