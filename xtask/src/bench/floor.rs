@@ -29,24 +29,6 @@ const SENDFILE_BAR: Bar = Bar::AtMost(1.1);
 const DIGESTS_SMALL_BAR: Bar = Bar::AtLeast(0.90);
 const DIGESTS_LARGE_BAR: Bar = Bar::AtLeast(0.85);
 
-fn workloads() -> Vec<Workload> {
-    let mix = |kibibytes: u64| Workload { read_percent: 70, ..Workload::read(kibibytes * KIB, 32) };
-    vec![
-        Workload::read(4 * KIB, 1),
-        Workload::write(4 * KIB, 1),
-        Workload::read(4 * KIB, 32),
-        Workload::write(4 * KIB, 32),
-        Workload::read(512, 32),
-        mix(8),
-        mix(16),
-        mix(64),
-        Workload::read(512 * KIB, 8),
-        Workload::write(512 * KIB, 8),
-        Workload::read(512 * KIB, 32),
-        Workload::write(512 * KIB, 32),
-    ]
-}
-
 pub(crate) fn measure(stand: &Stand<'_>, findings: &mut Findings) -> Result<()> {
     // One for all: how the pages of a file lie in memory alone makes up to a fifth of a difference between two.
     let image = stand.file("image")?;
@@ -139,7 +121,7 @@ struct Run {
 
 fn compare(stand: &Stand<'_>, title: &str, lunette: &Target, yardsticks: &Yardsticks) -> Result<Section> {
     let workloads: Vec<Workload> =
-        workloads().into_iter().filter(|workload| stand.wants(&workload.title())).collect();
+        Workload::compared().into_iter().filter(|workload| stand.wants(&workload.title())).collect();
     let run = |row: usize, side: usize| -> Result<Option<Run>> {
         let (workload, side) = (&workloads[row], SIDES[side]);
         if !side.is_asked(workload) {

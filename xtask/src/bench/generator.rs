@@ -78,6 +78,25 @@ impl Workload {
         Self { read_percent: 0, ..Self::read(block_bytes, depth) }
     }
 
+    /// What Lunette is compared in, with the bare loop and with other targets.
+    pub(crate) fn compared() -> [Self; 12] {
+        let mix = |kibibytes: u64| Self { read_percent: 70, ..Self::read(kibibytes * KIB, 32) };
+        [
+            Self::read(4 * KIB, 1),
+            Self::write(4 * KIB, 1),
+            Self::read(4 * KIB, 32),
+            Self::write(4 * KIB, 32),
+            Self::read(512, 32),
+            mix(8),
+            mix(16),
+            mix(64),
+            Self::read(512 * KIB, 8),
+            Self::write(512 * KIB, 8),
+            Self::read(512 * KIB, 32),
+            Self::write(512 * KIB, 32),
+        ]
+    }
+
     /// "4 KiB random read, depth 32".
     pub(crate) fn title(&self) -> String {
         let size = if self.block_bytes.is_multiple_of(KIB) {

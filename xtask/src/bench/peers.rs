@@ -19,8 +19,6 @@ pub(crate) const SETTING: &str =
 pub(crate) const SETTING_MEMORY: &str = "Lunette with a memory unit, tgtd and istgt with a file in the page cache, others with what they \
                                          were given; one session over loopback.";
 
-const KIB: u64 = 1 << 10;
-
 /// The issue asks for "a fraction" of SPDK's processor time; a half is the largest that the word allows.
 const SPDK_PROCESSOR_BAR: Bar = Bar::AtMost(0.5);
 
@@ -127,10 +125,7 @@ fn bars(peer: &str, has_process: bool, job: &Job) -> usize {
 
 fn jobs(stand: &Stand<'_>) -> Result<Vec<Job>> {
     let mut jobs: Vec<Job> = tools::rows(stand.seconds()).into_iter().map(Job::Tool).collect();
-    for (block_bytes, depth) in [(4 * KIB, 1), (4 * KIB, 32), (512 * KIB, 8)] {
-        jobs.push(Job::Load(Workload::read(block_bytes, depth)));
-        jobs.push(Job::Load(Workload::write(block_bytes, depth)));
-    }
+    jobs.extend(Workload::compared().into_iter().map(Job::Load));
     jobs.retain(|job| stand.wants(&job.title()));
     ensure!(!jobs.is_empty(), "no row has that name");
     Ok(jobs)
@@ -278,6 +273,8 @@ fn processor_row(workload: &Workload, names: &[&str], sides: &[Vec<Run>]) -> Row
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const KIB: u64 = 1 << 10;
 
     #[test]
     fn the_bars_of_the_issue() {

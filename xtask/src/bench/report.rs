@@ -17,6 +17,8 @@ pub(crate) enum Unit {
     Microseconds,
     Bytes,
     Ratio,
+    /// Of one, or of all.
+    Share,
     Count,
 }
 
@@ -37,6 +39,7 @@ impl Unit {
             Self::Bytes if value.abs() < f64::from(1 << 20) => format!("{:.1} KiB", value / 1024.0),
             Self::Bytes => format!("{:.1} MiB", value / f64::from(1 << 20)),
             Self::Ratio => format!("{value:.2}"),
+            Self::Share => format!("{:.1} %", value * 100.0),
             Self::Count => format!("{value:.0}"),
         }
     }

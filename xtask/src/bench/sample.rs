@@ -25,7 +25,7 @@ impl Samples {
         } else {
             f64::midpoint(sorted[middle - 1], sorted[middle])
         };
-        let spread = if median == 0.0 { 0.0 } else { (largest - smallest) / median };
+        let spread = if median == 0.0 { 0.0 } else { (largest - smallest) / median.abs() };
         Some(Self { median, spread, samples })
     }
 

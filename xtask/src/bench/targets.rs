@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use lunette_tests::istgt::Istgt;
@@ -272,6 +272,15 @@ impl Target {
         let spent_ns = self.processor_time().zip(before).map(|(after, before)| after.since(&before));
         let processor_us = spent_ns.map(|spent| spent as f64 / 1e3 / measured.operations.max(1) as f64);
         Ok(Sample { measured, processor_us })
+    }
+
+    /// Runs this, and says what part of one processor the target took meanwhile.
+    pub(crate) fn share_of_processor<T>(&self, run: impl FnOnce() -> T) -> Result<(T, f64)> {
+        let time = || self.processor_time().context("a target whose process is known");
+        let (before, began) = (time()?, Instant::now());
+        let done = run();
+        let elapsed = began.elapsed();
+        Ok((done, time()?.since(&before) as f64 / elapsed.as_nanos().max(1) as f64))
     }
 
     /// Writes every block once: what was never written is not read but made up.

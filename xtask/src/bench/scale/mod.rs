@@ -1,5 +1,7 @@
-//! `bench scale`: many sessions, many units, logins, the tail, a stream beside a small reader, and overload.
+//! `bench scale`: many sessions, many units, logins, the tail, a stream beside a small reader, the price of staying awake, and
+//! overload.
 
+mod awake;
 mod idle;
 mod latency;
 mod overload;
@@ -34,6 +36,8 @@ const PARTS: &[(&str, Part)] = &[
     ("idle sessions", idle::sessions),
     ("units", idle::units),
     ("latency", latency::measure),
+    ("awake", awake::paced),
+    ("rivals", awake::rivals),
     ("overload", overload::measure),
 ];
 
