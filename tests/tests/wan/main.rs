@@ -402,6 +402,48 @@ fn json(path: &Path) -> Result<Value> {
     Ok(serde_json::from_str(&fs::read_to_string(path)?)?)
 }
 
+/// Nobody's machine carries 400 Gb/s packet by packet: what comes is this machine's, and each result says so.
+#[test]
+fn a_link_that_is_faster_than_this_machine_is_doubted_and_not_measured() -> Result<()> {
+    if !may()? {
+        return Ok(());
+    }
+    let directory = tempfile::tempdir()?;
+    let file = |name: &str| directory.path().join(name);
+    let (report, result) = (file("report"), file("result"));
+    let lunette = binary().display();
+    let far = format!("{lunette} serve --lun 0=mem:64M --portal 0.0.0.0:3260 --target {TARGET_NAME}");
+    let near = format!(
+        "{lunette} bench iscsi://$LUNETTE_FAR/{TARGET_NAME}/0 --size 512K --random 0 --depth 32 --time 1 --output {}",
+        result.display()
+    );
+    let report_path = report.display().to_string();
+    let at_far = ["--far", &far, "--far-port", "3260", "--", "sh", "-c", &near];
+    let finished = wan(&[&["run", "--link", "rate=400G", "--report", &report_path], &at_far[..]].concat())?;
+    ensure!(finished.success(), "{}: {}", finished.ending(), finished.output);
+    let (report, result) = (json(&report)?, json(&result)?);
+    for doubt in [&report["doubt"], &result["link_doubt"]] {
+        let is_doubted = doubt.as_str().is_some_and(|doubt| doubt.starts_with("this machine is too "));
+        ensure!(is_doubted, "{report} {result}");
+    }
+    ensure!(finished.output.contains("warning: this machine is too "), "{}", finished.output);
+
+    let finished = wan(&["check", "--json", "--link", "rate=400G"])?;
+    assert_eq!(finished.ending(), "exit status 6", "{}", finished.output);
+    let checked: Value = serde_json::from_str(finished.output.lines().next().context("a line")?)?;
+    let figures = checked["links"][0]["figures"].as_array().context("figures")?;
+    let rates: Vec<&Value> = figures
+        .iter()
+        .filter(|figure| figure["what"].as_str().is_some_and(|what| what.starts_with("rate")))
+        .collect();
+    ensure!(rates.len() == 2 && rates.iter().all(|rate| rate["good"] == false), "{checked}");
+    ensure!(
+        checked["ceiling"]["tcp_gbit_per_s"].as_f64().is_some_and(|ceiling| ceiling < 400.0),
+        "{checked}"
+    );
+    Ok(())
+}
+
 /// Whoever carries the packets is stopped while more of them come than the kernel keeps.
 #[test]
 fn what_this_machine_loses_is_told_and_is_in_the_results_of_that_time() -> Result<()> {
