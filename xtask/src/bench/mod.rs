@@ -230,7 +230,7 @@ pub(crate) fn run(workspace: &Workspace, bench: &Bench) -> Result<bool> {
             ("peers", peers::SETTING, common, peers::measure_file)
         }
         Bench::Peers(peers::Options { memory: true, common }) => {
-            ("peers", peers::SETTING_MEMORY, common, peers::measure_memory)
+            ("peers-memory", peers::SETTING_MEMORY, common, peers::measure_memory)
         }
         Bench::Floor(options) => ("floor", floor::SETTING, options, floor::measure),
         Bench::Initiator(options) => ("initiator", initiator::SETTING, options, initiator::measure),

@@ -14,7 +14,7 @@ const DOCUMENTS: [&str; 2] = ["README.md", GUIDE];
 const GUIDE: &str = "docs/guide/measure.md";
 
 /// Benchmarks whose tables stand at the end of the guide, each under a heading of its own.
-const OF_GUIDE: [&str; 3] = ["floor", "engines", "scale"];
+const OF_GUIDE: [&str; 4] = ["floor", "engines", "scale", "peers-memory"];
 
 /// Replaces what stands between the marks of each result's benchmark.
 pub(crate) fn write(workspace: &Workspace, results: &[PathBuf]) -> Result<()> {
