@@ -16,6 +16,7 @@ pub mod report;
 mod result;
 mod stages;
 mod study;
+mod usual;
 
 pub use advise::{MeasuredPath, Outcome, Trial, measure_path, tcp_window_bytes};
 pub use bench::monitor::{Monitor, Phase};

@@ -93,8 +93,9 @@ pub struct Negotiated {
     pub data_digest: bool,
     /// Connections that the session had.
     pub connections: usize,
-    /// The median time of TEST UNIT READY before the workload, one after the other for 50 ms and at least five: the network and
-    /// what every command costs both ends. None where nobody has looked.
+    /// What TEST UNIT READY took before the workload, one after the other for 50 ms and at least five: the network and what every
+    /// command costs both ends. The mean of those that took less than ten times the median, or the median of fewer than twenty.
+    /// None where nobody has looked.
     #[serde(default)]
     pub idle_round_trip_us: Option<f64>,
 }

@@ -13,6 +13,7 @@ use lunette_workload::{Kind, Operation};
 
 use super::{End, Ended, Endpoint, Fault, Moments};
 use crate::bench::split::SessionName;
+use crate::usual::usual;
 use crate::{LabError, Negotiated};
 
 /// How often a unit is asked whether it is ready, before it counts as one that is not; each time it may have something else to
@@ -40,13 +41,6 @@ impl<'a> SessionDisk<'a> {
     pub(crate) fn one(options: &'a Options, lun: Lun, block_bytes: u32) -> Self {
         Self { options, luns: vec![lun], unit_bytes: u64::MAX, block_bytes }
     }
-}
-
-/// The middle one: what a command takes as a rule, of which many in a row are made. The least of them would be a command that
-/// nothing held up.
-fn middle(mut times: Vec<Duration>) -> Duration {
-    times.sort();
-    times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
 /// See the module's documentation.
@@ -86,7 +80,7 @@ impl Session {
             let times = session.insist(session.first(), unit::test_unit_ready().cdb())?;
             took.push(times.done.saturating_sub(times.queued));
         }
-        session.idle_round_trip = middle(took);
+        session.idle_round_trip = usual(took).unwrap_or_default();
         Ok(session)
     }
 
@@ -277,16 +271,5 @@ impl Endpoint for Session {
 
     fn abandon(self) {
         self.engine.abandon();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_command_that_nothing_held_up_is_not_what_commands_take() {
-        let of = |us: &[u64]| middle(us.iter().copied().map(Duration::from_micros).collect()).as_micros();
-        assert_eq!((of(&[105, 90, 104, 9000, 106]), of(&[70]), of(&[])), (105, 70, 0));
     }
 }

@@ -19,6 +19,7 @@ use super::site::Site;
 use super::statistics::median;
 use crate::LabError;
 use crate::host::{ProcessorTime, Shares};
+use crate::usual::usual;
 
 /// Of nobody else here.
 const PORT: u16 = 5007;
@@ -197,7 +198,7 @@ fn measured(site: &Site, exchange: Exchange) -> Result<(Duration, f64), LabError
     Ok((round_trip(site, exchange)?, stolen_since(before)))
 }
 
-/// The middle one of several round trips over a link on which nothing else is. Each end is a thread that waits in the kernel for
+/// What a round trip usually takes over a link on which nothing else is. Each end is a thread that waits in the kernel for
 /// what is to come, so that being woken is part of it, as it is of everything that programs exchange; and it waits as programs do
 /// that have many connections to wait for.
 ///
@@ -213,9 +214,7 @@ fn round_trip(site: &Site, exchange: Exchange) -> Result<Duration, LabError> {
         scope.spawn(|| answer(&far, exchange));
         let times = ask(&near, exchange);
         drop(near);
-        let seconds = times.map_err(&failed)?.iter().map(Duration::as_secs_f64).collect();
-        let middle = median(seconds).and_then(|middle| Duration::try_from_secs_f64(middle).ok());
-        middle.ok_or(LabError::Panicked)
+        usual(times.map_err(&failed)?).ok_or(LabError::Panicked)
     })
 }
 
