@@ -9,7 +9,7 @@ use crate::chance::Probability;
 use crate::loss::Loss;
 use crate::named::named_links;
 use crate::ports::IscsiPorts;
-use crate::quantity::{Bytes, QuantityError, Rate, Time, parse_bytes, parse_time};
+use crate::quantity::{BYTES_MAX, Bytes, QuantityError, Rate, Time, parse_bytes, parse_time};
 use crate::shape::{Jitter, Link, Reorder, Shape};
 
 /// Why a text does not describe a link.
@@ -217,7 +217,8 @@ impl Draft {
                 None => {}
                 // What is under way in a round trip: the usual measure for a drop-tail queue.
                 Some(rate) if !has_queue => {
-                    shape.queue_bytes = rate.bytes_in(round_trip.max(QUEUE_TIME_MIN)).max(QUEUE_BYTES_MIN);
+                    let round_trips_worth = rate.bytes_in(round_trip.max(QUEUE_TIME_MIN));
+                    shape.queue_bytes = round_trips_worth.clamp(QUEUE_BYTES_MIN, BYTES_MAX);
                 }
                 Some(_) => {}
             }
@@ -348,6 +349,7 @@ mod tests {
             "loss=0.1%/20%/80%",
             "rate=1M,reserve=50%,iscsi-port=3261/3260,down.iscsi-port=860",
             "up.loss=0.1%/20%/80%/0.01%",
+            "rate=100G,rtt=100ms",
         ]) {
             let once = link(text);
             assert_eq!(link(&once.to_string()), once, "{text}: {once}");

@@ -141,7 +141,7 @@ impl fmt::Display for Time {
 const BYTE_UNITS: &[(&str, u64)] = &[("M", 1 << 20), ("K", 1 << 10), ("", 1)];
 
 /// The longest queue: 1 GiB.
-const BYTES_MAX: u64 = 1 << 30;
+pub(crate) const BYTES_MAX: u64 = 1 << 30;
 
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, QuantityError> {
     // A fraction of K would be no whole number of bytes, or look like one that is not meant.

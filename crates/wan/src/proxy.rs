@@ -31,8 +31,11 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 /// Headers of IPv4 and TCP with a time stamp, which each segment has on the line.
 const HEADERS: usize = 52;
 
-/// What of one connection is read and not written yet, at least, in bytes.
+/// What of one connection is read and not written yet, in bytes: at least, and at most, for it is in memory.
 const WINDOW_BYTES_MIN: u64 = 1 << 20;
+const WINDOW_BYTES_MAX: u64 = 1 << 30;
+/// The same where no rate says what a link holds: 5 Gbit/s over 100 ms.
+const WINDOW_BYTES_OF_NO_RATE: u64 = 64 << 20;
 
 /// A running proxy. Dropping it ends it.
 #[derive(Debug)]
@@ -126,8 +129,9 @@ impl Drop for Proxy {
 
 /// What may be under way of one connection: enough to keep the link busy for two round trips.
 fn window(link: &Link, shape: &Shape) -> u64 {
-    let busy = shape.rate.map_or(0, |rate| rate.bytes_in(link.round_trip() * 2));
-    busy.max(WINDOW_BYTES_MIN)
+    shape.rate.map_or(WINDOW_BYTES_OF_NO_RATE, |rate| {
+        rate.bytes_in(link.round_trip() * 2).clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX)
+    })
 }
 
 /// Where connections come in.
@@ -246,4 +250,22 @@ fn deliver(arrived: Receiver<Vec<u8>>, from: &TcpStream, mut to: &TcpStream, par
     }
     parcel.refuse();
     let _ = (from.shutdown(Shutdown::Read), to.shutdown(Shutdown::Write));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_has_under_way_what_the_link_holds_and_no_more_than_memory_should() {
+        for (link, bytes) in [
+            ("rate=155M,rtt=50ms", 1_937_500),
+            ("rate=1M,rtt=1ms", WINDOW_BYTES_MIN),
+            ("rate=10G,rtt=10s", WINDOW_BYTES_MAX),
+            ("rtt=100ms", WINDOW_BYTES_OF_NO_RATE),
+        ] {
+            let described: Link = link.parse().expect("a link");
+            assert_eq!(window(&described, &described.up), bytes, "{link}");
+        }
+    }
 }
