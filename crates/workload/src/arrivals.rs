@@ -32,23 +32,15 @@ impl Arrivals {
         let rate = text.parse::<f64>().ok().filter(|rate| is_plain && (RATE_MIN..=RATE_MAX).contains(rate));
         rate.ok_or_else(|| WorkloadError::Rate(text.to_owned()))
     }
-
-    /// What one of several workers has to do of it.
-    #[must_use]
-    pub fn share(self, workers: u32) -> Self {
-        let workers = f64::from(workers.max(1));
-        match self {
-            Self::Closed => Self::Closed,
-            Self::Even(rate) => Self::Even(rate / workers),
-            Self::Poisson(rate) => Self::Poisson(rate / workers),
-        }
-    }
 }
 
 /// The times of one worker's operations.
 #[derive(Debug, Clone)]
 pub struct Schedule {
+    /// Of all workers.
     arrivals: Arrivals,
+    worker: u32,
+    workers: u32,
     random: Random,
     count: u64,
     /// When the last one was, in seconds.
@@ -56,10 +48,12 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The schedule of this worker.
+    /// The schedule of one of several workers, counted from 0, of operations that begin like that by all of them together. At equal
+    /// distances they take turns.
     #[must_use]
-    pub fn new(arrivals: Arrivals, seed: u64, worker: u32) -> Self {
-        Self { arrivals, random: Random::new(seed, worker, Purpose::Arrival), count: 0, last_s: 0.0 }
+    pub fn new(arrivals: Arrivals, seed: u64, worker: u32, workers: u32) -> Self {
+        let random = Random::new(seed, worker, Purpose::Arrival);
+        Self { arrivals, worker, workers: workers.max(1), random, count: 0, last_s: 0.0 }
     }
 
     /// When the next operation is to begin, from the start; `None` in a closed loop: as soon as there is room.
@@ -67,8 +61,13 @@ impl Schedule {
         let at_s = match self.arrivals {
             Arrivals::Closed => return None,
             // Not a sum, which would add up its errors.
-            Arrivals::Even(rate) => self.count as f64 / rate,
-            Arrivals::Poisson(rate) => self.last_s - (1.0 - self.random.unit()).ln() / rate,
+            Arrivals::Even(rate) => {
+                (self.count as f64 * f64::from(self.workers) + f64::from(self.worker)) / rate
+            }
+            // Independent processes are one of the sum of their rates.
+            Arrivals::Poisson(rate) => {
+                self.last_s - (1.0 - self.random.unit()).ln() / (rate / f64::from(self.workers))
+            }
         };
         self.count += 1;
         self.last_s = at_s;
@@ -81,7 +80,7 @@ mod tests {
     use super::*;
 
     fn arrivals(arrivals: Arrivals, count: usize) -> Vec<Duration> {
-        let mut schedule = Schedule::new(arrivals, 5, 0);
+        let mut schedule = Schedule::new(arrivals, 5, 0, 1);
         (0..count).map_while(|_| schedule.next_arrival()).collect()
     }
 
@@ -131,8 +130,19 @@ mod tests {
     }
 
     #[test]
-    fn workers_share_a_rate() {
-        assert_eq!(Arrivals::Poisson(10.0).share(4), Arrivals::Poisson(2.5));
-        assert_eq!(Arrivals::Even(10.0).share(0), Arrivals::Even(10.0));
+    fn workers_share_a_rate_and_take_turns_at_equal_distances() {
+        let mut times: Vec<Duration> = (0..4)
+            .flat_map(|worker| {
+                let mut schedule = Schedule::new(Arrivals::Even(1000.0), 5, worker, 4);
+                (0..25).map_while(move |_| schedule.next_arrival()).collect::<Vec<_>>()
+            })
+            .collect();
+        times.sort_unstable();
+        let expected: Vec<Duration> = (0..100).map(Duration::from_millis).collect();
+        assert_eq!(times, expected);
+
+        let mut schedule = Schedule::new(Arrivals::Poisson(1000.0), 5, 3, 4);
+        let last = (0..10_000).map_while(|_| schedule.next_arrival()).last().expect("a time");
+        assert!((last.as_secs_f64() / 40.0 - 1.0).abs() < 0.05, "{last:?}: a quarter of the rate");
     }
 }

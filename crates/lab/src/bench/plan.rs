@@ -188,14 +188,14 @@ impl Plan {
             Work::Trace { trace, pace, .. } => {
                 return Ok(Source::taken(Arc::clone(trace), *pace, worker, self.workers));
             }
-            Work::Workload { workload, arrivals } => (workload, arrivals.share(self.workers)),
+            Work::Workload { workload, arrivals } => (workload, *arrivals),
         };
         let (range, place) =
             if self.verify { (self.share(worker), (0, 1)) } else { (self.range, (worker, self.workers)) };
         // Workers with a range of their own still draw from streams of their own.
         let seed = if self.verify { self.seed.wrapping_add(u64::from(worker) << 32) } else { self.seed };
         let generator = Generator::new(workload, range, self.block_bytes, seed, place)?;
-        Ok(Source::made(generator, arrivals, self.seed, worker))
+        Ok(Source::made(generator, arrivals, self.seed, [worker, self.workers]))
     }
 
     /// What one worker remembers of its part of the range; nothing unless everything is verified.

@@ -24,8 +24,13 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    pub(crate) fn made(generator: Generator, arrivals: Arrivals, seed: u64, worker: u32) -> Self {
-        let mut schedule = Schedule::new(arrivals, seed, worker);
+    pub(crate) fn made(
+        generator: Generator,
+        arrivals: Arrivals,
+        seed: u64,
+        [worker, workers]: [u32; 2],
+    ) -> Self {
+        let mut schedule = Schedule::new(arrivals, seed, worker, workers);
         let arrival = schedule.next_arrival().map_or(Arrival::Now, Arrival::At);
         Self::Made { generator: Box::new(generator), schedule, arrival }
     }
