@@ -5,7 +5,7 @@ use std::time::Duration;
 use lunette_workload::{Kind, Operation, Range, content};
 
 use super::monitor::Monitor;
-use super::worker::STOP_PATIENCE;
+use super::worker::{AGAIN_MAX, BUSY_PAUSE, STOP_PATIENCE};
 use crate::LabError;
 use crate::endpoint::{End, Endpoint};
 
@@ -37,7 +37,10 @@ pub(crate) fn fill<E: Endpoint>(
     monitor: &Monitor,
 ) -> Result<Filled, LabError> {
     let (mut at, end) = (range.offset_bytes, range.offset_bytes + range.length_bytes);
+    // Each write, and how often it was sent again because the unit had something else to tell.
     let mut slots = [None; DEPTH as usize];
+    // What a busy unit did not take.
+    let mut refused = Vec::new();
     let mut free: Vec<u32> = (0..DEPTH).collect();
     let mut ended = Vec::new();
     let mut stopped = None;
@@ -60,14 +63,25 @@ pub(crate) fn fill<E: Endpoint>(
             let operation = Operation { kind: Kind::Write, offset_bytes: at, length_bytes };
             let mut buffer = endpoint.buffer(length_bytes)?;
             content::fill(seed, at, 1, &mut buffer);
-            slots[slot as usize] = Some(operation);
+            slots[slot as usize] = Some((operation, 0));
             endpoint.submit(slot, &operation, buffer);
             at += u64::from(length_bytes);
         }
+        // One at a time, so that the way stays narrow while it is busy.
+        if let Some((slot, operation, buffer)) = refused.pop() {
+            if free.len() + refused.len() + 1 == DEPTH as usize {
+                std::thread::sleep(BUSY_PAUSE);
+            }
+            endpoint.submit(slot, &operation, buffer);
+        }
         endpoint.poll(PATIENCE, &mut ended)?;
         for ended in ended.drain(..) {
-            let (Some(operation), Some(buffer)) = (slots[ended.slot as usize], ended.buffer) else {
+            let (Some((operation, again)), Some(buffer)) = (&mut slots[ended.slot as usize], ended.buffer)
+            else {
                 continue;
+            };
+            let of_it = |reason: &str| {
+                LabError::NotReady(format!("writing at byte {}: {reason}", operation.offset_bytes))
             };
             match ended.end {
                 End::Good => {
@@ -76,12 +90,13 @@ pub(crate) fn fill<E: Endpoint>(
                     monitor.add_filled(u64::from(operation.length_bytes));
                 }
                 End::Again | End::Busy if stopped.is_some() => free.push(ended.slot),
-                End::Again | End::Busy => endpoint.submit(ended.slot, &operation, buffer),
-                End::Failed(fault) => {
-                    let reason = fault.reason();
-                    let text = format!("writing at byte {}: {reason}", operation.offset_bytes);
-                    return Err(LabError::NotReady(text));
+                End::Busy => refused.push((ended.slot, *operation, buffer)),
+                End::Again if *again < AGAIN_MAX => {
+                    *again += 1;
+                    endpoint.submit(ended.slot, operation, buffer);
                 }
+                End::Again => return Err(of_it("the unit has something else to tell each time")),
+                End::Failed(fault) => return Err(of_it(fault.reason())),
             }
         }
     }
@@ -141,6 +156,63 @@ mod tests {
             assert!(self.under_way.is_empty(), "a flush beside writes");
             Ok(())
         }
+    }
+
+    /// Refuses so many writes before it takes any, as busy.
+    struct Refusing {
+        end: fn() -> End,
+        left: u32,
+        under_way: Vec<u32>,
+        most: usize,
+    }
+
+    impl Endpoint for Refusing {
+        type Buffer = Vec<u8>;
+
+        fn now(&self) -> Duration {
+            Duration::ZERO
+        }
+
+        fn buffer(&mut self, length_bytes: u32) -> Result<Vec<u8>, LabError> {
+            Ok(vec![0; length_bytes as usize])
+        }
+
+        fn recycle(&mut self, _: Vec<u8>) {}
+
+        fn submit(&mut self, slot: u32, _: &Operation, _: Vec<u8>) {
+            self.under_way.push(slot);
+        }
+
+        fn poll(&mut self, _: Duration, ended: &mut Vec<Ended<Vec<u8>>>) -> Result<(), LabError> {
+            if self.left < 100 {
+                self.most = self.most.max(self.under_way.len());
+            }
+            for slot in self.under_way.drain(..) {
+                let end = if self.left > 0 { (self.end)() } else { End::Good };
+                self.left = self.left.saturating_sub(1);
+                ended.push(Ended { slot, end, buffer: Some(Vec::new()), moments: Moments::default() });
+            }
+            Ok(())
+        }
+
+        fn flush(&mut self) -> Result<(), LabError> {
+            Ok(())
+        }
+    }
+
+    fn refused(end: fn() -> End, left: u32) -> (Result<Filled, String>, usize) {
+        let mut endpoint = Refusing { end, left, under_way: Vec::new(), most: 0 };
+        let range = Range { offset_bytes: 0, length_bytes: 8 * PIECE_BYTES };
+        let filled = fill(&mut endpoint, range, 1, &Monitor::default());
+        (filled.map_err(|error| error.to_string()), endpoint.most)
+    }
+
+    #[test]
+    fn a_busy_unit_is_asked_one_at_a_time_and_one_that_always_has_something_to_tell_not_for_ever() {
+        assert_eq!(refused(|| End::Busy, 120), (Ok(Filled::Whole), 1));
+        assert_eq!(refused(|| End::Again, 400).0, Ok(Filled::Whole), "50 times each");
+        let (told, _) = refused(|| End::Again, u32::MAX);
+        assert!(told.is_err_and(|text| text.contains("something else to tell")));
     }
 
     /// How a filling ends that is stopped when its first writes are under way, which end after so long; how many writes there were, and

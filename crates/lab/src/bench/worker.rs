@@ -17,13 +17,13 @@ use crate::{Ending, LabError, Negotiated};
 /// How long nothing may happen before the worker looks whether it is to end.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// How often one operation is sent again that the unit did not take for another reason than that it is busy.
-const AGAIN_MAX: u32 = 64;
+pub(crate) const AGAIN_MAX: u32 = 64;
 /// How long after the end arrivals of an open loop still begin that had their time before.
 const GRACE: Duration = Duration::from_secs(1);
 /// How long operations under way are waited for when the measurement is stopped.
 pub(crate) const STOP_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a busy unit is left alone when nothing of this worker's is under way.
-const BUSY_PAUSE: Duration = Duration::from_millis(1);
+pub(crate) const BUSY_PAUSE: Duration = Duration::from_millis(1);
 
 /// An operation under way.
 #[derive(Debug, Clone, Copy)]
@@ -31,7 +31,8 @@ struct Slot {
     operation: Operation,
     /// When it was to begin.
     intended: Duration,
-    tries: u32,
+    /// How often it was sent again because the unit had something else to tell.
+    again: u32,
 }
 
 /// What a worker has at its end.
@@ -188,13 +189,11 @@ impl<'a, E: Endpoint> Worker<'a, E> {
 
     /// What is to begin now.
     fn next(&mut self, now: Duration) -> Next {
-        if let Some((operation, intended)) = self.held.take() {
-            return self.unless_in_the_way(operation, intended);
-        }
-        let intended = match self.source.arrival() {
-            Arrival::Now => now,
-            Arrival::At(arrival) => self.start.saturating_add(arrival),
-            Arrival::Never => return Next::Never,
+        let intended = match (&self.held, self.source.arrival()) {
+            (Some((_, intended)), _) => *intended,
+            (None, Arrival::Now) => now,
+            (None, Arrival::At(arrival)) => self.start.saturating_add(arrival),
+            (None, Arrival::Never) => return Next::Never,
         };
         let under_way = (self.slots.len() - self.free.len()) as u64;
         let is_enough = match (self.end, self.count) {
@@ -210,10 +209,8 @@ impl<'a, E: Endpoint> Worker<'a, E> {
         if intended > now {
             return Next::NotBefore(intended);
         }
-        match self.source.take() {
-            Some(operation) => self.unless_in_the_way(operation, intended),
-            None => Next::Never,
-        }
+        let next = self.held.take().or_else(|| Some((self.source.take()?, intended)));
+        next.map_or(Next::Never, |(operation, intended)| self.unless_in_the_way(operation, intended))
     }
 
     fn unless_in_the_way(&mut self, operation: Operation, intended: Duration) -> Next {
@@ -232,7 +229,7 @@ impl<'a, E: Endpoint> Worker<'a, E> {
                 content::fill(self.plan.seed, offset_bytes, generation, grain);
             }
         }
-        self.slots[slot as usize] = Some(Slot { operation, intended, tries: 0 });
+        self.slots[slot as usize] = Some(Slot { operation, intended, again: 0 });
         self.endpoint.submit(slot, &operation, buffer);
         Ok(())
     }
@@ -253,7 +250,6 @@ impl<'a, E: Endpoint> Worker<'a, E> {
     fn ended(&mut self, ended: Ended<E::Buffer>) -> Option<u32> {
         let slot = self.slots.get_mut(ended.slot as usize)?.as_mut()?;
         let Slot { operation, intended, .. } = *slot;
-        slot.tries += 1;
         let fault = match (ended.end, ended.buffer) {
             (End::Good, Some(buffer)) => {
                 self.leave(ended.slot, &operation);
@@ -264,7 +260,8 @@ impl<'a, E: Endpoint> Worker<'a, E> {
                 self.refused.push((ended.slot, buffer));
                 return None;
             }
-            (End::Again, Some(buffer)) if slot.tries <= AGAIN_MAX => {
+            (End::Again, Some(buffer)) if slot.again < AGAIN_MAX => {
+                slot.again += 1;
                 self.recorder.again += 1;
                 self.endpoint.submit(ended.slot, &operation, buffer);
                 return None;
@@ -348,6 +345,9 @@ impl<'a, E: Endpoint> Worker<'a, E> {
         if let Some(end) = self.end {
             // Arrivals that had their time, and no room.
             let limit = end.min(now);
+            if self.is_open && self.held.is_some_and(|(_, intended)| intended < limit) {
+                self.recorder.unserved += 1;
+            }
             while let Arrival::At(arrival) = self.source.arrival()
                 && self.start.saturating_add(arrival) < limit
             {
@@ -445,17 +445,12 @@ mod tests {
         }
     }
 
-    /// One second that does not count and three that do, where everything ends after so long; when that was over, whether
-    /// something was left, and the longest time of what did not count, in seconds.
-    fn ends(until: Duration, patience: Option<Duration>) -> (u64, bool, u64) {
+    /// 4 KiB at random, four at a time.
+    fn plan(until: Until, read: Percent) -> Plan {
         let url: TargetUrl = "iscsi://127.0.0.1/iqn.2026-11.io.lunette:lab/0".parse().expect("a URL");
-        let workload = Workload {
-            sizes: Sizes::one(4096),
-            read: Percent::ALL,
-            random: Percent::ALL,
-            spread: Spread::Uniform,
-        };
-        let plan = Plan {
+        let workload =
+            Workload { sizes: Sizes::one(4096), read, random: Percent::ALL, spread: Spread::Uniform };
+        Plan {
             disk: Disk::Unit { options: Box::new(url.options()), lun: Lun::default() },
             block_bytes: 512,
             range: Range { offset_bytes: 0, length_bytes: 1 << 20 },
@@ -463,13 +458,19 @@ mod tests {
             depth: 4,
             workers: 1,
             warm_up: S(1),
-            until: Until::Time(S(3)),
+            until,
             verify: false,
             target_times: None,
             seed: 1,
             interval: S(1),
-            patience,
-        };
+            patience: None,
+        }
+    }
+
+    /// One second that does not count and three that do, where everything ends after so long; when that was over, whether
+    /// something was left, and the longest time of what did not count, in seconds.
+    fn ends(until: Duration, patience: Option<Duration>) -> (u64, bool, u64) {
+        let plan = Plan { patience, ..plan(Until::Time(S(3)), Percent::ALL) };
         let monitor = Monitor::default();
         let slow = Slow { now: Duration::ZERO, until, slots: Vec::new() };
         let worker = Worker::new(&plan, &monitor, 0, slow, None, None).expect("a worker");
@@ -486,5 +487,86 @@ mod tests {
         assert_eq!(ends(S(60), None), (60, false, 60));
         assert_eq!(ends(S(60), Some(S(2))), (6, true, 6));
         assert_eq!(ends(S(5), Some(S(2))), (5, false, 5));
+    }
+
+    /// Answers one command after the other, with what is said of its number; a millisecond each.
+    struct Scripted<F> {
+        now: Duration,
+        slots: Vec<u32>,
+        answered: u32,
+        end: F,
+    }
+
+    impl<F: FnMut(u32) -> End> Endpoint for Scripted<F> {
+        type Buffer = Vec<u8>;
+
+        fn now(&self) -> Duration {
+            self.now
+        }
+
+        fn buffer(&mut self, length_bytes: u32) -> Result<Vec<u8>, LabError> {
+            Ok(vec![0; length_bytes as usize])
+        }
+
+        fn recycle(&mut self, _: Vec<u8>) {}
+
+        fn submit(&mut self, slot: u32, _: &Operation, _: Vec<u8>) {
+            self.slots.push(slot);
+        }
+
+        fn poll(&mut self, _: Duration, ended: &mut Vec<Ended<Vec<u8>>>) -> Result<(), LabError> {
+            self.now += Duration::from_millis(1);
+            if !self.slots.is_empty() {
+                let moments = Moments { queued: self.now, done: self.now, ..Moments::default() };
+                let (slot, end) = (self.slots.remove(0), (self.end)(self.answered));
+                self.answered += 1;
+                ended.push(Ended { slot, end, buffer: Some(vec![0; 4096]), moments });
+            }
+            Ok(())
+        }
+
+        fn flush(&mut self) -> Result<(), LabError> {
+            Ok(())
+        }
+    }
+
+    fn scripted<F: FnMut(u32) -> End>(end: F) -> Scripted<F> {
+        Scripted { now: Duration::ZERO, slots: Vec::new(), answered: 0, end }
+    }
+
+    #[test]
+    fn a_busy_unit_may_still_have_something_to_tell() {
+        let plan = Plan { warm_up: Duration::ZERO, depth: 1, ..plan(Until::Count(1), Percent::ALL) };
+        let monitor = Monitor::default();
+        let endpoint = scripted(|number| match number {
+            0..=99 => End::Busy,
+            100 => End::Again,
+            _ => End::Good,
+        });
+        let done = Worker::new(&plan, &monitor, 0, endpoint, None, None).expect("a worker").run();
+        assert_eq!((done.recorder.busy, done.recorder.again, done.recorder.operations()), (100, 1, 1));
+        assert!(!monitor.is_stopped(), "nothing has failed");
+    }
+
+    #[test]
+    fn who_waits_for_another_one_does_not_begin_after_the_end() {
+        // One block, so that all but one wait.
+        let range = Range { offset_bytes: 0, length_bytes: 4096 };
+        let plan =
+            Plan { range, verify: true, warm_up: Duration::ZERO, ..plan(Until::Time(S(1)), Percent::ZERO) };
+        let monitor = Monitor::default();
+        let ledger = Ledger::new(range, 4096).expect("a ledger");
+        let mut ends = 0;
+        let endpoint = scripted(|_| {
+            ends += 1;
+            if ends == 3 {
+                monitor.stop();
+            }
+            End::Good
+        });
+        let done = Worker::new(&plan, &monitor, 0, endpoint, Some(ledger), None).expect("a worker").run();
+        assert!(!done.is_abandoned);
+        drop(done);
+        assert_eq!(ends, 3, "the one that was under way was the last");
     }
 }

@@ -21,7 +21,7 @@ pub(crate) enum End {
     Good,
     /// Not now: it is sent again at once.
     Again,
-    /// There is no room for it (BUSY, TASK SET FULL): it is sent again when others have ended.
+    /// There is no room for it (BUSY, TASK SET FULL), or the unit becomes ready only now: it is sent again when others have ended.
     Busy,
     Failed(Fault),
 }

@@ -16,9 +16,11 @@ use crate::bench::split::SessionName;
 use crate::usual::usual;
 use crate::{LabError, Negotiated};
 
-/// How often a unit is asked whether it is ready, before it counts as one that is not; each time it may have something else to
-/// tell first.
+/// How often a unit may have something else to tell when it is asked whether it is ready, before it counts as one that is not.
 const READY_TRIES: u32 = 64;
+/// For how long it may be busy, or become ready, and after which pause it is asked again.
+const READY_WAIT: Duration = Duration::from_secs(60);
+const READY_PAUSE: Duration = Duration::from_millis(100);
 /// How often it is asked once it is, for the time that a command without data takes: for so long, and at least so often.
 const IDLE_TIME: Duration = Duration::from_millis(50);
 const IDLE_TRIES_MIN: usize = 5;
@@ -90,15 +92,27 @@ impl Session {
 
     /// Runs a command that moves no data, again and again until it ends well.
     fn insist(&mut self, lun: Lun, cdb: &[u8]) -> Result<Times, LabError> {
-        for _ in 0..READY_TRIES {
+        let (mut tries, begun) = (0, self.engine.elapsed());
+        loop {
             let completion = self.alone(lun, cdb)?;
             match outcome(&completion) {
                 End::Good => return Ok(completion.times),
                 End::Failed(fault) => return Err(LabError::NotReady(fault.reason().to_owned())),
-                End::Again | End::Busy => {}
+                End::Again if tries < READY_TRIES => tries += 1,
+                End::Again => {
+                    return Err(LabError::NotReady("it has something else to tell each time".into()));
+                }
+                End::Busy if self.engine.elapsed().saturating_sub(begun) < READY_WAIT => {
+                    std::thread::sleep(READY_PAUSE);
+                }
+                End::Busy => {
+                    let seconds = READY_WAIT.as_secs();
+                    return Err(LabError::NotReady(format!(
+                        "it was busy, or not ready yet, for {seconds} s"
+                    )));
+                }
             }
         }
-        Err(LabError::NotReady("it has something else to tell each time".into()))
     }
 
     /// Runs it once.
@@ -180,7 +194,8 @@ fn refusal(status: &Status) -> End {
     let sense = Sense::decode(&status.sense);
     match (StatusCode::from_code(status.code), sense) {
         (Some(StatusCode::Busy | StatusCode::TaskSetFull), _) => End::Busy,
-        (_, Some(sense)) if sense.is_unit_attention() || sense.becomes_ready() => End::Again,
+        (_, Some(sense)) if sense.becomes_ready() => End::Busy,
+        (_, Some(sense)) if sense.is_unit_attention() => End::Again,
         (_, Some(sense)) => refused(format!("the target refused it: {sense}")),
         (Some(code), None) => refused(format!("the target refused it: {}", code.name())),
         (None, None) => refused(format!("the target answered status {:#04x}", status.code)),
@@ -247,7 +262,16 @@ impl Endpoint for Session {
         let range = BlockRange { lba: 0, blocks: 0, block_length_bytes: self.block_bytes };
         let command = medium::synchronize_cache(CdbForm::Ten, range);
         let command = command.map_err(|error| LabError::Plan(error.to_string()))?;
-        self.luns.clone().into_iter().try_for_each(|lun| self.insist(lun, command.cdb()).map(drop))
+        for lun in self.luns.clone() {
+            let completion = self.alone(lun, command.cdb())?;
+            let is_good = completion.result.as_ref().is_ok_and(Status::is_good);
+            let sense = completion.result.ok().and_then(|status| Sense::decode(&status.sense));
+            // Who does not know the command has no cache that it could be for.
+            if !is_good && !sense.is_some_and(|sense| sense.is_unknown_command()) {
+                self.insist(lun, command.cdb())?;
+            }
+        }
+        Ok(())
     }
 
     fn negotiated(&self) -> Option<Negotiated> {

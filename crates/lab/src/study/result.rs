@@ -57,7 +57,7 @@ pub struct LinkFacts {
     /// TCP's congestion control at both ends.
     #[serde(default)]
     pub congestion_control: String,
-    /// How late the packets were, there and back, by their medians, in microseconds.
+    /// How late the packets were taken in and sent on, there and back, by their medians, in microseconds.
     pub late_us: u64,
     /// Packets that were lost because this machine was too slow.
     pub overrun: u64,

@@ -265,7 +265,10 @@ impl Site {
             });
         };
         let statistics = emulator.statistics().map_err(LabError::system("counters of the network"))?;
-        let late: Duration = statistics.iter().map(|direction| direction.lateness_median).sum();
+        let late: Duration = statistics
+            .iter()
+            .map(|direction| direction.lateness_median + direction.intake_lateness_median)
+            .sum();
         let overrun: u64 = statistics.iter().map(|direction| direction.overrun).sum();
         Ok(LinkFacts {
             description: link.to_string(),
