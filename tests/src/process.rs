@@ -2,6 +2,7 @@
 //!
 //! Not a general process library: standard input is always closed, standard output and standard error are one stream.
 
+use std::fs;
 use std::io::{self, BufRead, BufReader, PipeReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -112,6 +113,33 @@ pub fn run_with(
         child.wait()?;
     }
     Ok(Finished { status, output, elapsed: start.elapsed() })
+}
+
+/// Processes that this one has started, directly or not, and their arguments.
+///
+/// # Errors
+/// The system does not say which processes there are.
+pub fn started_by(parent: u32) -> io::Result<Vec<(u32, String)>> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir("/proc")?.flatten() {
+        let Ok(id) = entry.file_name().to_string_lossy().parse::<u32>() else { continue };
+        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        // State and parent stand behind the name, which is in parentheses (proc(5)).
+        let words = stat.rsplit_once(')').map(|pair| pair.1.split_whitespace().collect::<Vec<_>>());
+        let of = words.and_then(|words| words.get(1)?.parse::<u32>().ok());
+        let arguments =
+            fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default().replace('\0', " ");
+        all.extend(of.map(|of| (id, of, arguments)));
+    }
+    let mut found: Vec<(u32, String)> = Vec::new();
+    let mut parents = vec![parent];
+    while let Some(parent) = parents.pop() {
+        for (id, _, arguments) in all.iter().filter(|process| process.1 == parent) {
+            parents.push(*id);
+            found.push((*id, arguments.clone()));
+        }
+    }
+    Ok(found)
 }
 
 /// The first SIGINT or SIGTERM ends every running group, then this process, with the shell's status for that signal.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use lunette_tests::lunette::binary;
 use lunette_tests::need_programs;
-use lunette_tests::process::{Finished, run};
+use lunette_tests::process::{Finished, run, started_by};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -249,36 +249,15 @@ fn kill_in_the_middle(scheme: &str, mounted: &str) -> Result<()> {
     until("the end of the loop device", || Ok((row.is_empty() || !backing()?.contains(&row)).then_some(())))
 }
 
-/// Processes that this one has started, directly or not, and their arguments.
-fn started_by(parent: u32) -> Result<Vec<(u32, String)>> {
-    let mut all = Vec::new();
-    for entry in fs::read_dir("/proc")?.flatten() {
-        let Ok(id) = entry.file_name().to_string_lossy().parse::<u32>() else { continue };
-        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        // State and parent stand behind the name, which is in parentheses (proc(5)).
-        let words = stat.rsplit_once(')').map(|pair| pair.1.split_whitespace().collect::<Vec<_>>());
-        let of = words.and_then(|words| words.get(1)?.parse::<u32>().ok());
-        let arguments =
-            fs::read_to_string(entry.path().join("cmdline")).unwrap_or_default().replace('\0', " ");
-        all.extend(of.map(|of| (id, of, arguments)));
-    }
-    let mut found: Vec<(u32, String)> = Vec::new();
-    let mut parents = vec![parent];
-    while let Some(parent) = parents.pop() {
-        for (id, _, arguments) in all.iter().filter(|process| process.1 == parent) {
-            parents.push(*id);
-            found.push((*id, arguments.clone()));
-        }
-    }
-    Ok(found)
-}
-
-/// Kills what a study has on its way to a disk while a file system there is used; the study fails, and takes everything with it.
+/// Kills what a study has on its way to a disk while a file system there is used. That run has failed; all others find everything
+/// new, and nothing is left.
 fn fail_in_the_middle(victim: &str) -> Result<()> {
     let scratch = scratch()?;
     let below = scratch.path().to_str().context("a name")?;
     let mut command = study("lu-files", scratch.path(), &["scheme=iscsi", "network=gige"]);
-    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let results = tempfile::tempdir()?;
+    command.arg("--quick").arg("--output").arg(results.path());
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
     let mut running = Running(child);
     let process = format!("/proc/{}", running.0.id());
     let is_it = |mount: &(String, String)| mount.0.ends_with("/root") && mount.1.starts_with("7:");
@@ -306,7 +285,16 @@ fn fail_in_the_middle(victim: &str) -> Result<()> {
     }
     let status = until("the end of the study", || Ok(running.0.try_wait()?))?;
     let said = said(&mut running)?;
-    ensure!(status.code() == Some(1) && said.contains("lu-files: "), "{status}: {said}");
+    ensure!(
+        status.code() == Some(1) && said.contains("lu-files: runs of a cell have failed"),
+        "{status}: {said}"
+    );
+    let result: Value = serde_json::from_str(&fs::read_to_string(results.path().join("lu-files.json"))?)?;
+    let cells = result["cells"].as_array().context("cells")?;
+    // One piece of work gives all of them a figure; the first one that wanted it has none.
+    let failed = &result["failed"];
+    ensure!(cells.len() == 19 && failed.as_array().is_some_and(|failed| failed.len() == 1), "{result}");
+    assert_eq!((&failed[0]["is_measured"], &failed[0]["runs"]), (&false.into(), &1.into()), "{failed}");
     let names: Vec<_> = fs::read_dir(scratch.path())?.flatten().map(|entry| entry.path()).collect();
     ensure!(names.is_empty(), "{names:?} is left of a study that says: {said}");
     until("the end of all mounts and processes", || Ok(left(below)?.is_empty().then_some(())))?;

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 
 use lunette_workload::WorkloadError;
 
@@ -42,6 +43,17 @@ pub enum LabError {
         /// Why.
         source: io::Error,
     },
+    /// The target of an emulated link has ended by itself.
+    #[error("the target has ended by itself ({status}){}", seen.as_ref().map(|seen| format!(": {seen}")).unwrap_or_default())]
+    TargetEnded {
+        /// How it has ended.
+        status: ExitStatus,
+        /// What was seen of that, by whoever used it.
+        seen: Option<Box<LabError>>,
+    },
+    /// What failed before is not tried any more.
+    #[error("{0}")]
+    GivenUp(String),
     /// A thread of the measurement has ended without a result: a defect.
     #[error("a thread of the measurement panicked")]
     Panicked,
@@ -50,7 +62,12 @@ pub enum LabError {
 impl LabError {
     /// Whether another target may have caused it, and not the plan or this process.
     pub(crate) const fn may_be_of_a_target(&self) -> bool {
-        !matches!(self, Self::Plan(_) | Self::Needs(_) | Self::Panicked)
+        !self.is_of_plan() && !matches!(self, Self::Panicked)
+    }
+
+    /// Whether what was asked for cannot be had here, whatever is tried.
+    pub(crate) const fn is_of_plan(&self) -> bool {
+        matches!(self, Self::Plan(_) | Self::Needs(_))
     }
 
     pub(crate) fn system(what: &'static str) -> impl Fn(io::Error) -> Self {

@@ -208,9 +208,12 @@ pub(crate) fn failure(error: &LabError) -> Failure {
         LabError::Workload(_) | LabError::Plan(_) => Failure::usage(error.to_string()),
         LabError::NotReady(_) => Failure::scsi(error.to_string(), None),
         LabError::Times { .. } => Failure::new("nothing was measured", error).with_help(TIMES_HELP),
-        LabError::Needs(_) | LabError::Network(_) | LabError::System { .. } | LabError::Panicked => {
-            Failure::new("nothing was measured", error)
-        }
+        LabError::Needs(_)
+        | LabError::Network(_)
+        | LabError::System { .. }
+        | LabError::TargetEnded { .. }
+        | LabError::GivenUp(_)
+        | LabError::Panicked => Failure::new("nothing was measured", error),
     }
 }
 

@@ -33,7 +33,7 @@ Examples:
   lunette lab run dalgic-sweep --proxy
   lunette lab run --all --quick --output results && lunette lab report results
 
-Exit status: 0 when all figures are there, 1 when something went wrong on this machine, 2 when the command line is wrong, 125 when \
+Exit status: 0 when all figures are there, 1 when runs have failed or something else went wrong on this machine, 2 when the command line is wrong, 125 when \
 there is no emulated network.";
 
 const CHECK_EXAMPLES: &str = "\
@@ -54,7 +54,8 @@ pub(crate) enum LabCommand {
     /// Run studies, each figure beside the published one and what the model expects
     ///
     /// Each link of a study is a network of its own on this machine, with `lunette serve` at its far end; nothing else is reached.
-    /// As `lunette wan run`, it needs no privilege where users may make namespaces. Ctrl-C ends it and keeps what was measured.
+    /// As `lunette wan run`, it needs no privilege where users may make namespaces. A run that fails is told, and the others go on.
+    /// Ctrl-C ends it and keeps what was measured.
     #[command(after_help = RUN_EXAMPLES)]
     Run(RunOptions),
     /// Make a page (HTML) and a text (Markdown) of the results in a directory
@@ -65,8 +66,8 @@ pub(crate) enum LabCommand {
     },
     /// Tell how many cells of the results in a directory reach 95 % of what link and model let through, and which do not
     ///
-    /// Of dalgic-tcp and dalgic-sweep each cell is to reach it. In every study each published figure that is off by more than 10 % is
-    /// to have the reason beside it.
+    /// Of dalgic-tcp and dalgic-sweep each cell is to reach it. In every study no run may have failed, and each published figure that is
+    /// off by more than 10 % is to have the reason beside it.
     #[command(after_help = CHECK_EXAMPLES)]
     Check {
         /// The directory that `lab run --output` wrote to
@@ -204,7 +205,7 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
     } else {
         options.studies.iter().map(|named| named.0).collect()
     };
-    let mut first = None;
+    let (mut first, mut lost) = (None, Vec::new());
     for study in chosen {
         let stops = interrupts.flag();
         let laboratory = Laboratory {
@@ -240,12 +241,17 @@ fn run_studies(options: &RunOptions) -> Result<(), Failure> {
         let written = path.map_or(Ok(()), |path| output::write(&path, &result, output::Form::Lines));
         tell(options.json, &result, text::text)?;
         written?;
+        lost.extend(text::lost(&result));
         if stops.load(Ordering::Relaxed) {
             say("lunette: ended early, on request");
             break;
         }
     }
-    first.map_or(Ok(()), Err)
+    match first {
+        Some(failure) => Err(failure),
+        None if lost.is_empty() => Ok(()),
+        None => Err(Failure::local(lost.join("; "))),
+    }
 }
 
 fn run_one(
@@ -264,6 +270,11 @@ fn run_one(
         bar.set_position(told.done as u64);
         let values = told.parameters.iter().map(|pair| pair.1.as_str()).collect::<Vec<_>>();
         bar.set_message(values.join(" "));
+        if let Some(why) = told.failed {
+            let pairs = told.parameters.iter().map(|(name, value)| format!("{name} {value}"));
+            let words: Vec<String> = [study.name.to_owned()].into_iter().chain(pairs).collect();
+            bar.suspend(|| say(&format!("lunette: {} has failed: {why}", words.join(", "))));
+        }
     };
     let result = laboratory.run(study, &told);
     bar.finish_and_clear();

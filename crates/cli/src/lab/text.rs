@@ -1,8 +1,26 @@
 //! A study's result for people.
 
-use lunette_lab::{StudyResult, report, summaries};
+use lunette_lab::{Failed, StudyResult, report, summaries};
 
 use crate::initiator::table;
+
+/// So many cells are named that have lost runs; their result has all.
+const NAMED_MAX: usize = 5;
+
+/// Which cells of a study have lost runs, if any has.
+pub(crate) fn lost(result: &StudyResult) -> Option<String> {
+    let name = |failed: &Failed| {
+        let words: Vec<&str> = failed.parameters.iter().map(|pair| pair.1.as_str()).collect();
+        words.join(" ")
+    };
+    let mut names: Vec<String> = result.failed.iter().take(NAMED_MAX).map(name).collect();
+    let count = result.failed.len();
+    if count > NAMED_MAX {
+        names.push(format!("{} more", count - NAMED_MAX));
+    }
+    let cells = if count == 1 { "a cell" } else { &format!("{count} cells") };
+    (count > 0).then(|| format!("{}: runs of {cells} have failed: {}", result.study, names.join(", ")))
+}
 
 /// The table, and what is to be said about it.
 pub(crate) fn text(result: &StudyResult) -> String {

@@ -1,12 +1,12 @@
 //! Whether results are what this project promises: how many cells reach what the link and the model let through, that none is off the model
-//! without an explanation, and whether each published figure that is another one has its reason.
+//! without an explanation, that no run has failed, and whether each published figure that is another one has its reason.
 
 use std::fmt;
 
 use serde::Serialize;
 
 use super::figure_text;
-use super::notes::named;
+use super::notes::{lost, named};
 use crate::study::{CellResult, HELD, OFF, REACHED, StudyResult, study};
 
 /// What is to be said of one study.
@@ -22,6 +22,8 @@ pub struct Verdict {
     pub is_quick: bool,
     /// What makes another study of it than the published one.
     pub altered: Option<String>,
+    /// Cells of which runs have failed, those of other targets as well, each with its reason; each is a defect.
+    pub failed: Vec<String>,
     /// Cells that the study has and the result has not.
     pub absent: usize,
     /// Cells that reach what the model expects.
@@ -61,6 +63,7 @@ impl Verdict {
             is_missing: true,
             is_quick: false,
             altered: None,
+            failed: Vec::new(),
             absent,
             reached: 0,
             modelled: 0,
@@ -88,6 +91,7 @@ impl Verdict {
             is_missing: false,
             is_quick: result.is_quick,
             altered: result.altered.clone(),
+            failed: result.failed.iter().map(lost).collect(),
             absent: study(&result.study).map_or(0, |study| study.size()).saturating_sub(cells.len()),
             reached: modelled.iter().filter(|reaches| **reaches).count(),
             modelled: modelled.len(),
@@ -107,6 +111,7 @@ impl Verdict {
         !self.is_missing
             && self.altered.is_none()
             && is_reached
+            && self.failed.is_empty()
             && self.defects.is_empty()
             && self.unexplained.is_empty()
     }
@@ -170,10 +175,16 @@ impl fmt::Display for Verdict {
         if self.absent > 0 {
             write!(f, "; {} cells were not measured", self.absent)?;
         }
+        if !self.failed.is_empty() {
+            write!(f, "; runs of {} cells have failed", self.failed.len())?;
+        }
         if let Some(altered) = &self.altered {
             write!(f, "; it is another study: {altered}")?;
         }
         f.write_str(if self.is_quick { "; short runs" } else { "" })?;
+        for line in &self.failed {
+            write!(f, "\n  failed: {line}")?;
+        }
         for line in &self.short {
             write!(f, "\n  less: {line}")?;
         }

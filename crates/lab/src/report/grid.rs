@@ -143,6 +143,7 @@ mod tests {
             altered: None,
             negotiated: Vec::new(),
             cells,
+            failed: Vec::new(),
         }
     }
 

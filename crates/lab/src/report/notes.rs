@@ -2,10 +2,10 @@
 
 use super::figure_text;
 use super::table::LINKS_MAX;
-use crate::study::{CellResult, LinkFacts, OFF, REACHED, StudyResult, UNEXPLAINED, median};
+use crate::study::{CellResult, Failed, LinkFacts, OFF, REACHED, StudyResult, UNEXPLAINED, median};
 
-/// What is to be said about single cells, under headings: where the time of operations went, where this machine was the limit, and why
-/// figures differ from the model and from what was published.
+/// What is to be said about single cells, under headings: of which runs have failed, where the time of operations went, where this
+/// machine was the limit, and why figures differ from the model and from what was published.
 #[must_use]
 pub fn sections(result: &StudyResult) -> Vec<(&'static str, Vec<String>)> {
     let parts = |cell: &CellResult| {
@@ -41,6 +41,7 @@ pub fn sections(result: &StudyResult) -> Vec<(&'static str, Vec<String>)> {
         Some(format!("{}: {measured} {}, {}: {because}.", named(cell), cell.unit, cell.limit))
     };
     let sections = [
+        ("Runs that have failed", result.failed.iter().map(lost).collect()),
         ("Where the time of an operation went", result.cells.iter().filter_map(parts).collect::<Vec<_>>()),
         ("Where this machine was the limit", result.cells.iter().filter_map(machine).collect()),
         ("What other limits follow from", result.cells.iter().filter_map(because).collect()),
@@ -55,8 +56,19 @@ pub fn sections(result: &StudyResult) -> Vec<(&'static str, Vec<String>)> {
 
 /// A cell's parameters in words.
 pub(super) fn named(cell: &CellResult) -> String {
-    let words: Vec<String> = cell.parameters.iter().map(|(name, value)| format!("{name} {value}")).collect();
+    in_words(&cell.parameters)
+}
+
+fn in_words(parameters: &[(String, String)]) -> String {
+    let words: Vec<String> = parameters.iter().map(|(name, value)| format!("{name} {value}")).collect();
     words.join(", ")
+}
+
+/// A cell that has lost runs, and why.
+pub(super) fn lost(failed: &Failed) -> String {
+    let runs = if failed.runs == 1 { "1 run".to_owned() } else { format!("{} runs", failed.runs) };
+    let figure = if failed.is_measured { "others count" } else { "there is no figure" };
+    format!("{}: {runs}, {figure}; {}.", in_words(&failed.parameters), failed.reason)
 }
 
 /// What is to be said about the figures, in sentences.
@@ -64,6 +76,13 @@ pub(super) fn named(cell: &CellResult) -> String {
 pub fn notes(result: &StudyResult) -> Vec<String> {
     let mut notes = vec![result.differs.clone()];
     let cells = &result.cells;
+    if !result.failed.is_empty() {
+        let without = result.failed.iter().filter(|failed| !failed.is_measured).count();
+        notes.push(format!(
+            "Runs of {} cells have failed; {without} of these cells have no figure. Each stands below with its reason.",
+            result.failed.len()
+        ));
+    }
     let off = |to: fn(&CellResult) -> Option<f64>| {
         let is_off = |cell: &&CellResult| to(cell).is_some_and(|to| (cell.measured / to - 1.0).abs() > OFF);
         (cells.iter().filter(is_off).count(), cells.iter().filter(|cell| to(cell).is_some()).count())

@@ -6,7 +6,7 @@ use super::check::percent;
 use super::html::anchor;
 use super::notes::command_us;
 use super::*;
-use crate::{CellResult, Further, Host, LatencyParts, LinkFacts, StudyResult, Times};
+use crate::{CellResult, Failed, Further, Host, LatencyParts, LinkFacts, StudyResult, Times};
 
 fn result(parameter: &str) -> StudyResult {
     let cell = |value: &str, measured, model, published| CellResult {
@@ -54,6 +54,7 @@ fn result(parameter: &str) -> StudyResult {
             cell("50", 0.1, Some(4.0), None),
             cell("2", 0.0, None, Some(0.0)),
         ],
+        failed: Vec::new(),
     }
 }
 
@@ -375,4 +376,42 @@ fn a_page_has_each_study_with_its_figures_and_no_markup_of_others() {
     assert_eq!(page.matches("<tr class=\"off\">").count(), 2);
     let text = markdown(&[result("a|b")]);
     assert!(text.contains("| a\\|b | 0 | 18.7 |"), "{text}");
+}
+
+#[test]
+fn runs_that_have_failed_are_told_everywhere_and_never_pass() {
+    let mut result = result("read");
+    result.cells[1].limit = "link-rate".into();
+    (result.cells[1].measured, result.cells[2].published) = (3.99, None);
+    assert!(check(&[result.clone()])[2].is_met());
+    let lost = |rtt_ms: &str, runs, is_measured| Failed {
+        parameters: vec![("mode".into(), "read".into()), ("rtt_ms".into(), rtt_ms.into())],
+        link: Some("oc3-0".into()),
+        runs,
+        is_measured,
+        reason: "the target has <ended>".into(),
+    };
+    result.failed = vec![lost("2", 1, true), lost("100", 3, false)];
+    let lines = [
+        "mode read, rtt_ms 2: 1 run, others count; the target has <ended>.",
+        "mode read, rtt_ms 100: 3 runs, there is no figure; the target has <ended>.",
+    ];
+    assert_eq!(sections(&result)[0].1, lines);
+    assert!(
+        notes(&result).join("\n").contains("Runs of 2 cells have failed; 1 of these cells have no figure.")
+    );
+    let (page, text) = (html(std::slice::from_ref(&result)), markdown(std::slice::from_ref(&result)));
+    assert!(page.contains("<summary>Runs that have failed</summary>") && page.contains("rtt_ms 100: 3 runs"));
+    assert!(page.contains("&lt;ended&gt;") && text.contains("- mode read, rtt_ms 100: 3 runs"), "{text}");
+    let verdict = check(&[result.clone()]).remove(2);
+    let told = verdict.to_string();
+    assert!(!verdict.is_met() && told.contains("; runs of 2 cells have failed"), "{told}");
+    assert!(told.contains(&format!("\n  failed: {}\n  failed: {}", lines[0], lines[1])), "{told}");
+    // Where nothing at all was measured as well.
+    result.cells.clear();
+    assert!(html(std::slice::from_ref(&result)).contains(lines[1].split(';').next().expect("a part")));
+    // Results from before have no such list.
+    let mut json = serde_json::to_value(&result).expect("JSON");
+    assert!(json.as_object_mut().expect("an object").remove("failed").is_some());
+    assert!(serde_json::from_value::<StudyResult>(json).is_ok_and(|read| read.failed.is_empty()));
 }

@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::failures::Failures;
 use super::probe::Run;
 use super::result::LinkFacts;
 use super::selection::Aimed;
 use super::versions::Identity;
-use crate::LabError;
 
 /// A run is not what this machine does if its host gave more than this share of the processor time that it wanted to others meanwhile.
 pub(super) const STOLEN_MAX: f64 = 0.05;
@@ -23,55 +23,83 @@ const MORE_MAX: f64 = 0.1;
 
 /// What is collected over a study.
 pub(super) struct Collected {
-    /// Of each cell, by its turns.
+    /// Of each cell, in order.
     pub(super) runs: Vec<Vec<Run>>,
+    /// In which turn each of them was done: some turns may have failed.
+    turns: Vec<Vec<usize>>,
     /// How long those took that were done first.
     took: Vec<Vec<Duration>>,
     pub(super) links: BTreeMap<String, LinkFacts>,
     pub(super) targets: BTreeMap<String, Identity>,
+    /// Runs that did not come.
+    pub(super) failures: Failures,
     /// What each link may have for runs that are done again; none: [`AGAIN_MAX`].
     patience: Option<Duration>,
-    /// Runs that were done again, each as its cell, its turn and how long it took.
+    /// Runs that were done again, each as its cell, its place and how long it took.
     again: Vec<(usize, usize, Duration)>,
     /// Cells that have had more runs, and how long these took of each.
     more: BTreeMap<usize, Vec<Duration>>,
     /// The runs of which not the first time counts.
     replaced: BTreeSet<(usize, usize)>,
-    /// Why the first of them failed that did.
-    failure: Option<String>,
-    /// Why the first one failed of those that were more.
-    failure_of_more: Option<String>,
 }
 
 impl Collected {
-    /// Nothing yet of so many cells.
-    pub(super) fn of(cells: usize, patience: Option<Duration>) -> Self {
+    /// Nothing yet of cells that are to have so many runs.
+    pub(super) fn of(planned: Vec<usize>, patience: Option<Duration>) -> Self {
+        let cells = planned.len();
         Self {
             runs: (0..cells).map(|_| Vec::new()).collect(),
+            turns: vec![Vec::new(); cells],
             took: vec![Vec::new(); cells],
             links: BTreeMap::new(),
             targets: BTreeMap::new(),
+            failures: Failures::of(planned),
             patience,
             again: Vec::new(),
             more: BTreeMap::new(),
             replaced: BTreeSet::new(),
-            failure: None,
-            failure_of_more: None,
         }
     }
 
-    /// Takes the next run of a cell.
-    pub(super) fn add(&mut self, at: usize, run: Run, took: Duration) {
+    /// Takes the run of a cell in a turn.
+    pub(super) fn add(&mut self, at: usize, turn: usize, run: Run, took: Duration) {
         self.runs[at].push(run);
+        self.turns[at].push(turn);
         self.took[at].push(took);
     }
 
-    /// Runs that are over, each once.
-    pub(super) fn done(&self) -> usize {
-        self.runs.iter().map(Vec::len).sum()
+    /// Nothing was measured, and nothing has failed.
+    pub(super) fn is_untouched(&self) -> bool {
+        self.failures.is_empty() && self.runs.iter().all(Vec::is_empty)
     }
 
-    /// Of the runs over this link that are worth nothing, the one that is to be done again next, as its cell and turn, where there is time
+    /// Runs that are over, each once, and those that will not come.
+    pub(super) fn done(&self, cells: &[Aimed]) -> usize {
+        let done = |(at, runs): (usize, &Vec<Run>)| self.failures.done(at, cells[at].peer, runs.len());
+        self.runs.iter().enumerate().map(done).sum()
+    }
+
+    /// Whether a cell is to have more runs by the plan.
+    pub(super) fn is_short(&self, at: usize) -> bool {
+        self.failures.is_short(at, self.runs[at].len())
+    }
+
+    /// In which turn a cell has had a run.
+    pub(super) fn turn(&self, at: usize, place: usize) -> usize {
+        self.turns[at][place]
+    }
+
+    /// A turn in which a cell has had no run.
+    pub(super) fn next_turn(&self, at: usize) -> usize {
+        self.turns[at].iter().max().map_or(0, |turn| turn + 1)
+    }
+
+    /// Gives up what cells have not had of their runs by the plan.
+    pub(super) fn give_up(&mut self, cells: impl Iterator<Item = usize>, reason: &str) {
+        cells.for_each(|at| self.failures.give_up(at, self.runs[at].len(), reason));
+    }
+
+    /// Of the runs over this link that are worth nothing, the one that is to be done again next, as its cell and place, where there is time
     /// for it: the one that was most seldom, and of those the one that most was stolen from.
     pub(super) fn next_again(&self, cells: &[Aimed], link: Option<&str>) -> Option<(usize, usize)> {
         let own: BTreeSet<usize> = (0..cells.len()).filter(|at| cells[*at].link() == link).collect();
@@ -119,7 +147,12 @@ impl Collected {
             }
         };
         let may = |at: &usize| {
-            is_own(at) && !self.more.contains_key(at) && !self.runs[*at].is_empty() && has_time(at)
+            let is_left_out = self.failures.is_left_out(cells[*at].peer);
+            is_own(at)
+                && !is_left_out
+                && !self.more.contains_key(at)
+                && !self.runs[*at].is_empty()
+                && has_time(at)
         };
         let wanting =
             (0..cells.len()).filter(may).filter_map(|at| Some((at, wants_more(&cells[at], &self.runs[at])?)));
@@ -135,15 +168,12 @@ impl Collected {
     }
 
     /// Takes one more run of a cell, which counts as all others; where it has failed, the cell keeps what it has.
-    pub(super) fn add_more(&mut self, at: usize, run: Result<Run, LabError>, took: Duration) {
+    pub(super) fn add_more(&mut self, at: usize, turn: usize, run: Option<Run>, took: Duration) {
         // What fails at once takes its share of the time all the same.
         let first = self.took[at].first().copied().unwrap_or_default();
-        self.more.entry(at).or_default().push(if run.is_ok() { took } else { took.max(first) });
-        match run {
-            Ok(run) => self.add(at, run, took),
-            Err(error) => {
-                self.failure_of_more.get_or_insert_with(|| error.to_string());
-            }
+        self.more.entry(at).or_default().push(if run.is_some() { took } else { took.max(first) });
+        if let Some(run) = run {
+            self.add(at, turn, run, took);
         }
     }
 
@@ -152,10 +182,13 @@ impl Collected {
         self.again.iter().filter(|again| (again.0, again.1) == (at, turn)).count()
     }
 
-    /// Runs that count as it is and are worth nothing, each as its cell, its turn and what was stolen.
+    /// Runs that count as it is and are worth nothing, each as its cell, its place and what was stolen.
     fn worthless(&self, cells: &[Aimed]) -> Vec<(usize, usize, f64)> {
         let mut found = Vec::new();
         for (at, (aimed, runs)) in cells.iter().zip(&self.runs).enumerate() {
+            if self.failures.is_left_out(aimed.peer) {
+                continue;
+            }
             let stolen = runs.iter().map(Run::stolen_for_sure).enumerate();
             let is_worthless = |stolen: f64| aimed.cell.probe.is_of_its_own() && stolen > STOLEN_MAX;
             found.extend(stolen.filter(|run| is_worthless(run.1)).map(|(turn, stolen)| (at, turn, stolen)));
@@ -165,32 +198,24 @@ impl Collected {
 
     /// Of a run and the one that was done again for it, that one in which others had less counts; the first one where the second
     /// has failed.
-    pub(super) fn choose(&mut self, at: usize, turn: usize, again: Result<Run, LabError>, took: Duration) {
+    pub(super) fn choose(&mut self, at: usize, place: usize, again: Option<Run>, took: Duration) {
         // What fails at once takes its share of the patience all the same.
-        let counted = if again.is_ok() { took } else { took.max(self.took[at][turn]) };
-        self.again.push((at, turn, counted));
-        let first = &mut self.runs[at][turn];
-        match again {
-            Ok(again) if less_was_stolen(&again, first) => {
-                *first = again;
-                self.replaced.insert((at, turn));
-            }
-            Ok(_) => {}
-            Err(error) => {
-                self.failure.get_or_insert_with(|| error.to_string());
-            }
+        let counted = if again.is_some() { took } else { took.max(self.took[at][place]) };
+        self.again.push((at, place, counted));
+        let first = &mut self.runs[at][place];
+        if let Some(again) = again.filter(|again| less_was_stolen(again, first)) {
+            *first = again;
+            self.replaced.insert((at, place));
         }
     }
 
     /// What is to be said of runs that cells had more than others.
     pub(super) fn told_of_more(&self) -> Option<String> {
         let of = self.more.len();
-        let failed = self.failure_of_more.as_ref().map(|failure| format!(" One more failed: {failure}."));
         (of > 0).then(|| {
             format!(
                 "As far as there was time, up to {MORE} more runs were given to what nobody could explain by its first ones, and to what fell short of the model in \
-                 studies that are held to it: {of} of all cells; the median of all runs of a cell counts.{}",
-                failed.unwrap_or_default()
+                 studies that are held to it: {of} of all cells; the median of all runs of a cell counts."
             )
         })
     }
@@ -203,16 +228,13 @@ impl Collected {
             return None;
         }
         let runs: BTreeSet<(usize, usize)> = self.again.iter().map(|again| (again.0, again.1)).collect();
-        let failed =
-            self.failure.as_ref().map(|failure| format!(" One that was done again failed: {failure}."));
         Some(format!(
             "Runs in which, or in whose echo, the host gave more than {percent:.0} % of the processor time that this machine wanted to others: {} were done again behind all others \
              of their link, {} times in all; of all times that one counts in which it was least, whatever its figure, which was not the first in {}. \
-             {worthless} of those that count are such runs.{}",
+             {worthless} of those that count are such runs.",
             runs.len(),
             self.again.len(),
-            self.replaced.len(),
-            failed.unwrap_or_default()
+            self.replaced.len()
         ))
     }
 }
@@ -239,9 +261,9 @@ mod tests {
     fn collected(name: &str, runs: Vec<Vec<Run>>, patience: Option<Duration>) -> (Vec<Aimed>, Collected) {
         let cells = (study(name).expect("a study").cells)(1);
         let cells: Vec<Aimed> = cells.into_iter().map(|cell| Aimed { cell, peer: None }).collect();
-        let mut collected = Collected::of(cells.len(), patience);
+        let mut collected = Collected::of(vec![3; cells.len()], patience);
         for (at, runs) in runs.into_iter().enumerate() {
-            runs.into_iter().for_each(|run| collected.add(at, run, TOOK));
+            runs.into_iter().enumerate().for_each(|(turn, run)| collected.add(at, turn, run, TOOK));
         }
         (cells, collected)
     }
@@ -259,10 +281,10 @@ mod tests {
         assert!(told.contains(": 0 were done again") && told.contains(" 3 of those that count"), "{told}");
         // It is not the figure that one is chosen by; who has had a turn is behind the others.
         let again = [
-            ((1, 1), Ok(run(0.1, 0.2))),
-            ((0, 0), Ok(run(99.0, 0.07))),
-            ((1, 2), Err(LabError::Panicked)),
-            ((1, 1), Ok(run(0.2, 0.01))),
+            ((1, 1), Some(run(0.1, 0.2))),
+            ((0, 0), Some(run(99.0, 0.07))),
+            ((1, 2), None),
+            ((1, 1), Some(run(0.2, 0.01))),
         ];
         for (expected, again) in again {
             assert_eq!(collected.next_again(&cells, link), Some(expected));
@@ -271,11 +293,10 @@ mod tests {
         assert_eq!(collected.next_again(&cells, link), None, "there is no time left");
         let figure = |at: usize, turn: usize| collected.runs[at][turn].measured;
         assert_eq!([figure(1, 1), figure(0, 0), figure(1, 2)], [0.2, 9.0, 5.0]);
-        assert_eq!(collected.done(), 5);
+        assert_eq!(collected.done(&cells), 5);
         let told = collected.told_of_again(&cells).unwrap_or_default();
         assert!(told.contains(": 3 were done again") && told.contains(" 4 times in all"), "{told}");
         assert!(told.contains("not the first in 1. 2 of those that count"), "{told}");
-        assert!(told.contains("done again failed: "), "{told}");
     }
 
     #[test]
@@ -288,24 +309,21 @@ mod tests {
         assert_eq!(collected.next_more(&cells, Some("gige,rtt=1h"), is_low), None, "another link's turn");
         assert_eq!(collected.told_of_more(), None);
         // Who has begun goes on, whatever comes, and who has failed keeps what there is.
-        for (expected, more) in [
-            (1, Ok(run(9.0, 0.0))),
-            (1, Ok(run(8.0, 0.0))),
-            (2, Err(LabError::Panicked)),
-            (2, Ok(run(7.0, 0.0))),
-        ] {
+        for (expected, more) in
+            [(1, Some(run(9.0, 0.0))), (1, Some(run(8.0, 0.0))), (2, None), (2, Some(run(7.0, 0.0)))]
+        {
             assert_eq!(collected.next_more(&cells, link, is_low), Some(expected));
-            collected.add_more(expected, more, TOOK);
+            collected.add_more(expected, 3, more, TOOK);
         }
         assert_eq!(collected.next_more(&cells, link, is_low), None, "there is no time left");
         let figures = |at: usize| collected.runs[at].iter().map(|run| run.measured).collect::<Vec<_>>();
         assert_eq!((figures(1), figures(2), figures(3)), (vec![1.0, 9.0, 8.0], vec![2.0, 7.0], vec![3.0]));
         let told = collected.told_of_more().unwrap_or_default();
-        assert!(told.contains(": 2 of all cells") && told.contains("One more failed: "), "{told}");
+        assert!(told.contains(": 2 of all cells"), "{told}");
         // One that was held up is done again as all others.
         let (cells, mut collected) = self::collected("dalgic-lan", vec![vec![run(1.0, 0.0)]], None);
         assert_eq!(collected.next_more(&cells, cells[0].link(), is_low), Some(0), "one always may");
-        collected.add_more(0, Ok(run(1.0, 0.5)), TOOK);
+        collected.add_more(0, 3, Some(run(1.0, 0.5)), TOOK);
         assert_eq!(collected.next_again(&cells, cells[0].link()), Some((0, 1)));
         let shared = self::collected("lu-login", vec![vec![run(1.0, 0.0)]], None);
         assert_eq!(shared.1.next_more(&shared.0, shared.0[0].link(), is_low), None, "work of several cells");
@@ -318,10 +336,10 @@ mod tests {
         let (cells, mut collected) = collected("dalgic-lan", first, None);
         let mut had = BTreeSet::new();
         while let Some(at) = collected.next_more(&cells, cells[0].link(), |_, _| Some(0.0)) {
-            collected.add_more(at, Ok(run(1.0, 0.0)), TOOK);
+            collected.add_more(at, 3, Some(run(1.0, 0.0)), TOOK);
             had.insert(at);
         }
-        assert_eq!((had.len(), collected.done()), (2, 48 + 2 * MORE));
+        assert_eq!((had.len(), collected.done(&cells)), (2, 48 + 2 * MORE));
     }
 
     #[test]
@@ -330,7 +348,7 @@ mod tests {
         let held_up = Run { exchanged: Some(exchanged), ..run(9.0, 0.0) };
         let (cells, mut collected) = collected("dalgic-lan", vec![vec![held_up]], None);
         assert_eq!(collected.next_again(&cells, cells[0].link()), Some((0, 0)));
-        collected.choose(0, 0, Ok(run(1.0, 0.2)), TOOK);
+        collected.choose(0, 0, Some(run(1.0, 0.2)), TOOK);
         assert_eq!(collected.runs[0][0].measured, 1.0, "less was stolen of all together");
     }
 
@@ -338,7 +356,7 @@ mod tests {
     fn a_good_run_is_not_done_again() {
         let (cells, mut collected) =
             collected("dalgic-lan", vec![vec![run(9.0, 0.5), run(9.0, 0.05)]], Some(TOOK * 100));
-        collected.choose(0, 0, Ok(run(9.0, 0.04)), TOOK);
+        collected.choose(0, 0, Some(run(9.0, 0.04)), TOOK);
         assert_eq!(collected.next_again(&cells, cells[0].link()), None);
         let (cells, collected) = self::collected("dalgic-lan", vec![vec![run(9.0, 0.05)]], None);
         assert_eq!(collected.told_of_again(&cells), None);
@@ -351,19 +369,19 @@ mod tests {
         let (cells, mut collected) = collected("dalgic-lan", runs, None);
         for turn in 0..2 {
             assert_eq!(collected.next_again(&cells, cells[0].link()), Some((0, turn)));
-            collected.choose(0, turn, Ok(run(9.0, 0.6)), TOOK);
+            collected.choose(0, turn, Some(run(9.0, 0.6)), TOOK);
         }
         assert_eq!(collected.next_again(&cells, cells[0].link()), None);
         // And one where there are few, but that once.
         let (cells, mut few) = self::collected("dalgic-lan", vec![vec![run(9.0, 0.5)]], None);
         assert_eq!(few.next_again(&cells, cells[0].link()), Some((0, 0)));
-        few.choose(0, 0, Ok(run(9.0, 0.6)), Duration::ZERO);
+        few.choose(0, 0, Some(run(9.0, 0.6)), Duration::ZERO);
         assert_eq!(few.next_again(&cells, cells[0].link()), None);
         // What fails at once is not tried for ever.
         let (cells, mut failing) = self::collected("dalgic-lan", vec![vec![run(9.0, 0.5)]], Some(TOOK * 3));
         for _ in 0..3 {
             assert_eq!(failing.next_again(&cells, cells[0].link()), Some((0, 0)));
-            failing.choose(0, 0, Err(LabError::Panicked), Duration::ZERO);
+            failing.choose(0, 0, None, Duration::ZERO);
         }
         assert_eq!(failing.next_again(&cells, cells[0].link()), None);
     }

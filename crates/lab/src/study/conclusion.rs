@@ -40,16 +40,21 @@ impl Laboratory<'_> {
         collected: Collected,
     ) -> StudyResult {
         let mut agreements: Vec<Negotiated> = Vec::new();
+        let failures = &collected.failures;
+        let is_in = |aimed: &&Aimed| !failures.is_left_out(aimed.peer);
         let of_peer = |aimed: &Aimed| match aimed.peer {
             Some(Peer::Lio) => Some("qemu"),
             peer => peer.map(Peer::name),
         };
-        let took_part =
-            cells.iter().flat_map(|aimed| aimed.cell.probe.programs().iter().copied().chain(of_peer(aimed)));
+        let took_part = cells
+            .iter()
+            .filter(is_in)
+            .flat_map(|aimed| aimed.cell.probe.programs().iter().copied().chain(of_peer(aimed)));
         let took_part: Vec<&str> = took_part.collect();
-        let is_partial =
-            collected.runs.iter().zip(cells).any(|(runs, aimed)| runs.len() < self.runs(&aimed.cell));
-        let results = cells.iter().zip(&collected.runs);
+        let has_peers = cells.iter().filter(is_in).any(|aimed| aimed.peer.is_some());
+        let is_partial = (0..cells.len()).any(|at| is_in(&&cells[at]) && collected.is_short(at));
+        let failed = failures.told(cells, |at| collected.runs[at].len());
+        let results = cells.iter().zip(&collected.runs).filter(|(aimed, _)| is_in(aimed));
         let results =
             results.filter_map(|(aimed, runs)| result(study, aimed, runs, &mut agreements, self.is_quick));
         let mut cells: Vec<CellResult> = results.collect();
@@ -69,10 +74,10 @@ impl Laboratory<'_> {
             study: study.name.to_owned(),
             paper: study.paper.to_owned(),
             question: study.question.to_owned(),
-            differs: if self.peers.is_empty() {
-                study.differs.to_owned()
-            } else {
+            differs: if has_peers {
                 format!("{} {PEERS_DIFFER}", study.differs)
+            } else {
+                study.differs.to_owned()
             },
             axes: study.axes.map(|(across, curves)| (across.to_owned(), curves.to_owned())),
             host,
@@ -85,6 +90,7 @@ impl Laboratory<'_> {
             altered: self.altered(),
             negotiated: agreements,
             cells,
+            failed,
         }
     }
 

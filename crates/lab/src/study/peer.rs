@@ -113,7 +113,7 @@ pub(super) fn find(name: &str) -> Option<PathBuf> {
 #[derive(Debug)]
 pub(super) struct Running {
     pub(super) peer: Peer,
-    child: Child,
+    pub(super) child: Child,
     directory: Directory,
     /// The disk: memory, which the peer has as an open file.
     _disk: OwnedFd,

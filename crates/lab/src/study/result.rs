@@ -38,7 +38,7 @@ pub struct StudyResult {
     pub seed: u64,
     /// One short run a cell.
     pub is_quick: bool,
-    /// It was ended early: cells are missing.
+    /// It was ended early: cells are missing that have not failed.
     pub is_partial: bool,
     /// What sessions agreed on; cells say which.
     pub negotiated: Vec<Negotiated>,
@@ -47,6 +47,24 @@ pub struct StudyResult {
     pub altered: Option<String>,
     /// The figures, in the order of the published table.
     pub cells: Vec<CellResult>,
+    /// The cells of which runs have failed, in the same order; those without any other run have no figure.
+    #[serde(default)]
+    pub failed: Vec<Failed>,
+}
+
+/// A cell of which runs have failed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Failed {
+    /// What is varied here.
+    pub parameters: Vec<(String, String)>,
+    /// The name of its link; none without a network.
+    pub link: Option<String>,
+    /// How many have failed, or were not tried any more for what had failed before.
+    pub runs: usize,
+    /// Whether it has others, and with them a figure among the cells.
+    pub is_measured: bool,
+    /// Why the first of them failed.
+    pub reason: String,
 }
 
 /// A link, and how it was kept.

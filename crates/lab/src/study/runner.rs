@@ -1,26 +1,19 @@
-//! A study is run: link by link, each cell as often as it takes, the runs of a link's cells interleaved.
+//! A study is run: what is to be measured, link by link, and what is to be said of it besides.
 
-use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::env;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use lunette_link::Link;
-use lunette_wan::isolate_mounts;
-
-use super::collected::{Collected, STOLEN_MAX};
-use super::conclusion::so_far;
-use super::judgement::HELD;
+use super::collected::Collected;
+use super::group::Group;
 use super::peer::Peer;
-use super::probe::{self, Duty, Kept, Place, Probe, Run};
 use super::result::StudyResult;
-use super::selection::{Aimed, divided, order};
-use super::setting::{self, Ends, Key, Setting};
+use super::selection::{Aimed, divided};
+use super::setting::{self, Key, Setting};
 use super::site::Site;
-use super::versions;
 use super::{Cell, Study, expected, guest, scratch};
 use crate::bench::plan::REQUESTS_BYTES_MAX;
 use crate::{Host, LabError};
@@ -29,7 +22,7 @@ use crate::{Host, LabError};
 const RUNS: usize = 3;
 
 /// The one that systems had when these papers were written; each kernel has it, for every network.
-const CONGESTION_CONTROL: &str = "reno";
+pub(super) const CONGESTION_CONTROL: &str = "reno";
 
 /// What is to be said where exchanges or a cache are the model.
 const EXPECTED_DIFFERS: &str = " The model of logins and of files by NFS is round trips and bytes alone, that of a hit rate how much of the files fits into \
@@ -74,41 +67,28 @@ pub struct Laboratory<'a> {
 /// What is told while a study runs.
 #[derive(Debug, Clone, Copy)]
 pub struct Told<'a> {
-    /// Runs that are over.
+    /// Runs that are over, those that have failed as well.
     pub done: usize,
     /// Runs that there are.
     pub of: usize,
     /// The parameters of the cell that was measured last.
     pub parameters: &'a [(&'static str, String)],
+    /// Why that has failed, as a clause, if it has.
+    pub failed: Option<&'a str>,
 }
 
 impl Laboratory<'_> {
-    /// Runs a study; `told` hears of each run, also of those that are done again. The process must have the privileges for a network
+    /// Runs a study; `told` hears of each run, also of those that are done again. A run that fails is one run less of its cell, which the
+    /// result names; the others go on, over a new network with a new target. The process must have the privileges for a network
     /// ([`lunette_wan::acquire_privileges`]).
     ///
     /// # Errors
-    /// A network, a target or a session could not be had, or a cell failed.
+    /// What was asked for cannot be had here, or no network or target of ours for the first cell: nothing was measured.
     pub fn run(&self, study: &Study, told: &(dyn Fn(Told<'_>) + Sync)) -> Result<StudyResult, LabError> {
         let (peers, absent) = self.peers_of(study);
         let are_asked_for = !self.peers.is_empty();
         let laboratory = Laboratory { peers: &peers, ..*self };
-        let beside = laboratory.run_beside(study, are_asked_for, told);
-        let mut result = match beside {
-            // Nobody has asked for them, and our own cells do not need them.
-            Err(error) if !are_asked_for && !peers.is_empty() && error.may_be_of_a_target() => {
-                let mut alone = self.run_beside(study, are_asked_for, told)?;
-                alone.differs +=
-                    &format!(" Beside other targets it failed, so it was run again without them: {error}.");
-                alone
-            }
-            beside => {
-                let mut result = beside?;
-                if self.is_quick && !are_asked_for && !peers.is_empty() {
-                    result.differs += QUICK_PEERS_DIFFER;
-                }
-                result
-            }
-        };
+        let mut result = laboratory.run_beside(study, are_asked_for, told)?;
         for lack in absent {
             result.differs +=
                 &format!(" A target that the study compares is left out on this machine: {lack}.");
@@ -165,22 +145,42 @@ impl Laboratory<'_> {
         if cells.is_empty() {
             return Err(LabError::Needs(lacking.join("; ")));
         }
-        let mut collected = Collected::of(cells.len(), self.patience);
-        let mut links: Vec<Option<&str>> = Vec::new();
-        for link in cells.iter().map(Aimed::link) {
-            if !links.contains(&link) {
-                links.push(link);
-            }
-        }
-        for link in links {
+        let planned = cells.iter().map(|aimed| self.runs(&aimed.cell)).collect();
+        let mut collected = Collected::of(planned, self.patience);
+        for group in self.groups(study, &cells, are_asked_for, told)? {
+            let (name, own) = (group.name(), group.own());
             // A thread of its own: it stays in the namespace of the target, which ends with it.
-            let group = || self.group(link, study, &cells, &mut collected, told);
-            let joined = thread::scope(|scope| scope.spawn(group).join());
-            joined.unwrap_or(Err(LabError::Panicked))?;
+            let into = &mut collected;
+            let measure = move || {
+                let mut group = group;
+                group.measure(into)
+            };
+            let joined = thread::scope(|scope| scope.spawn(measure).join());
+            let Err(error) = joined.unwrap_or(Err(LabError::Panicked)) else { continue };
+            if collected.is_untouched() {
+                return Err(error);
+            }
+            let reason = error.to_string();
+            collected.give_up(own.iter().copied(), &reason);
+            let (done, of) = (collected.done(&cells), collected.failures.planned());
+            let failed = format!("all that is left of {}: {reason}", name.unwrap_or("what has no link"));
+            told(Told { done, of: of.max(done), parameters: &[], failed: Some(&failed) });
         }
         let told_of_others = [collected.told_of_again(&cells), collected.told_of_more()];
+        let left_out: Vec<String> = collected
+            .failures
+            .left_out()
+            .map(|(peer, reason)| {
+                format!("{peer}, which nobody has asked for, is left out, for it has failed: {reason}.")
+            })
+            .collect();
+        let has_peers =
+            cells.iter().any(|aimed| aimed.peer.is_some() && !collected.failures.is_left_out(aimed.peer));
         let mut result = self.conclude(study, host, &cells, collected);
-        for told in told_of_others.into_iter().flatten() {
+        if self.is_quick && !are_asked_for && has_peers {
+            result.differs += QUICK_PEERS_DIFFER;
+        }
+        for told in told_of_others.into_iter().flatten().chain(left_out) {
             result.differs += &format!(" {told}");
         }
         if !self.set.is_empty() {
@@ -214,8 +214,26 @@ impl Laboratory<'_> {
         Ok(result)
     }
 
+    /// The cells by their links. Those over a network come first: where there is none, nothing else was measured for nothing.
+    fn groups<'a>(
+        &'a self,
+        study: &'a Study,
+        cells: &'a [Aimed],
+        are_asked_for: bool,
+        told: &'a (dyn Fn(Told<'_>) + Sync),
+    ) -> Result<Vec<Group<'a>>, LabError> {
+        let mut links: Vec<Option<&str>> = Vec::new();
+        for link in cells.iter().map(Aimed::link) {
+            if !links.contains(&link) {
+                links.push(link);
+            }
+        }
+        links.sort_by_key(Option::is_none);
+        links.into_iter().map(|link| Group::new(self, study, (cells, link), are_asked_for, told)).collect()
+    }
+
     /// What was asked for is had, or nothing is measured.
-    fn check_control(&self, site: &Site) -> Result<(), LabError> {
+    pub(super) fn check_control(&self, site: &Site) -> Result<(), LabError> {
         let Some(wanted) = self.congestion_control else { return Ok(()) };
         let has = site.congestion_control()?;
         if has == wanted {
@@ -246,126 +264,6 @@ impl Laboratory<'_> {
     pub(super) fn runs(&self, cell: &Cell) -> usize {
         let quick = cell.probe.quick_runs();
         if self.is_quick { quick } else { quick.max(RUNS) }
-    }
-
-    /// All cells of one link.
-    fn group(
-        &self,
-        name: Option<&str>,
-        study: &Study,
-        cells: &[Aimed],
-        collected: &mut Collected,
-        told: &(dyn Fn(Told<'_>) + Sync),
-    ) -> Result<(), LabError> {
-        if self.stops.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        let own = |aimed: &&Aimed| aimed.link() == name;
-        if cells.iter().filter(own).any(|aimed| matches!(aimed.cell.probe, Probe::Files(_))) {
-            isolate_mounts().map_err(LabError::system("a mount namespace"))?;
-        }
-        let described = name.map(|name| name.parse::<Link>().map(|link| (name, link))).transpose();
-        let described = described.map_err(|error| LabError::Plan(error.to_string()))?;
-        // Each target has a link of its own, and all are there at the same time, so that they can take turns.
-        let mut sites: Vec<(Option<Peer>, Site)> = Vec::new();
-        let controls = [self.congestion_control.unwrap_or(CONGESTION_CONTROL)];
-        let ends = Ends::of(self.set);
-        if let Some((_, link)) = &described {
-            for aimed in cells.iter().filter(|aimed| aimed.link() == name) {
-                if !sites.iter().any(|site| site.0 == aimed.peer) {
-                    let site = match aimed.peer {
-                        None if self.is_proxied => Site::open_proxied(link, self.seed, self.binary, &ends),
-                        None => Site::open(link, self.seed, &controls, self.binary, &ends),
-                        Some(peer) => Site::open_peer(link, self.seed, &controls, self.binary, peer, &ends),
-                    }?;
-                    self.check_control(&site)?;
-                    let target = aimed.peer.map_or("lunette", Peer::name);
-                    // What it is called is not what is measured.
-                    if !collected.targets.contains_key(target)
-                        && let Ok(identity) = versions::identity(&site)
-                    {
-                        collected.targets.insert(target.to_owned(), identity);
-                    }
-                    sites.push((aimed.peer, site));
-                }
-            }
-        }
-        let (image, kept) = (OnceCell::new(), Kept::default());
-        let all_runs: usize = cells.iter().map(|aimed| self.runs(&aimed.cell)).sum();
-        let turns = cells.iter().filter(own).map(|aimed| self.runs(&aimed.cell)).max().unwrap_or_default();
-        let run = |at: usize, turn: usize| {
-            let Aimed { cell, peer } = &cells[at];
-            let seed = self.seed.wrapping_add(turn as u64);
-            let site = sites.iter().find(|site| site.0 == *peer).map(|site| &site.1);
-            let over = site.zip(described.as_ref().map(|described| &described.1));
-            let round_trip = over.map(|(_, link)| link.round_trip()).unwrap_or_default();
-            let duty = Duty::on(round_trip, cell.probe.to_grow(over.map(|over| over.1)), seed, self.is_quick);
-            let place =
-                Place { over, binary: self.binary, scratch: self.scratch, image: &image, kept: &kept };
-            probe::run_once(place, &cell.probe, duty)
-        };
-        let is_stopped = || self.stops.load(Ordering::Relaxed);
-        let tell = |collected: &Collected, at: usize| {
-            let done = collected.done();
-            told(Told { done, of: all_runs.max(done), parameters: &cells[at].cell.parameters });
-        };
-        for turn in 0..turns {
-            for at in order(cells, turn) {
-                let aimed = &cells[at];
-                if !own(&aimed) || turn >= self.runs(&aimed.cell) {
-                    continue;
-                }
-                if is_stopped() {
-                    break;
-                }
-                let begun = Instant::now();
-                let done = run(at, turn)?;
-                collected.add(at, done, begun.elapsed());
-                tell(collected, at);
-            }
-        }
-        let comes_to = |aimed: &Aimed, runs: &[Run]| so_far(study, aimed, runs, self.is_quick);
-        let is_puzzling = |aimed: &Aimed, runs: &[Run]| {
-            let cell = comes_to(aimed, runs)?;
-            let is_of_echo = cell.exceeds_model() && cell.echo_stolen > STOLEN_MAX;
-            (cell.is_unexplained() || is_of_echo).then(|| cell.distance_from_model())
-        };
-        let falls_short = |aimed: &Aimed, runs: &[Run]| {
-            let cell = comes_to(aimed, runs).filter(|cell| HELD.contains(&study.name) && cell.is_ours())?;
-            (cell.reaches_model() == Some(false)).then(|| cell.distance_from_model())
-        };
-        // There is a figure already: that another one cannot be had is told, and no more. Who has time may try others.
-        let mut goes_on = true;
-        while goes_on && !is_stopped() {
-            let begun = Instant::now();
-            if let Some((at, turn)) = collected.next_again(cells, name) {
-                let again = run(at, turn);
-                goes_on = again.is_ok() || self.patience.is_some();
-                collected.choose(at, turn, again, begun.elapsed());
-                tell(collected, at);
-                continue;
-            }
-            let more = collected.next_more(cells, name, is_puzzling);
-            let Some(at) = more.or_else(|| collected.next_more(cells, name, falls_short)) else { break };
-            let more = run(at, collected.runs[at].len());
-            goes_on = more.is_ok() || self.patience.is_some();
-            collected.add_more(at, more, begun.elapsed());
-            tell(collected, at);
-        }
-        if let Some((name, link)) = described {
-            for (peer, site) in &sites {
-                let facts = site.facts(&link)?;
-                let known = collected.links.entry(name.to_owned()).or_insert_with(|| facts.clone());
-                // What commands are held against is the way to our own target.
-                let echo_us = if peer.is_none() { facts.echo_us } else { known.echo_us };
-                // The worst of them is told.
-                if (facts.is_doubtful, facts.late_us) > (known.is_doubtful, known.late_us) {
-                    *known = facts;
-                }
-                known.echo_us = echo_us;
-            }
-        }
-        Ok(())
     }
 }
 

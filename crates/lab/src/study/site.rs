@@ -5,9 +5,10 @@ use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use lunette_initiator::{IscsiName, Lun, Options, Portal, Timing};
 use lunette_link::Link;
@@ -40,6 +41,8 @@ const LATE: Duration = Duration::from_micros(300);
 /// Its blocks, in bytes.
 pub(crate) const BLOCK_BYTES: u32 = 512;
 
+/// So long is waited for the end of a target that somebody has just found to be gone: its sockets end before its process.
+const FAREWELL: Duration = Duration::from_millis(200);
 /// The silence after which a target counts as gone.
 const SILENCE: Duration = Duration::from_secs(60);
 
@@ -69,7 +72,7 @@ enum Server {
     Peer(peer::Running),
     /// The kernel's, in a virtual machine.
     Lio {
-        _guest: Guest,
+        guest: Guest,
     },
 }
 
@@ -152,7 +155,7 @@ impl Site {
         let emulator = network(link, seed, controls, binary, ends)?;
         let target = if peer == Peer::Lio {
             let ends = (emulator.near(), emulator.far());
-            Server::Lio { _guest: Guest::lio(ends, link.mtu, peer.disk().0, LIO_BYTES)? }
+            Server::Lio { guest: Guest::lio(ends, link.mtu, peer.disk().0, LIO_BYTES)? }
         } else {
             Server::Peer(peer::start(peer, emulator.far())?)
         };
@@ -173,6 +176,29 @@ impl Site {
     /// Whether the target is ours.
     pub(crate) const fn is_ours(&self) -> bool {
         matches!(self.target, Server::Lunette(_))
+    }
+
+    /// How the target has ended; nothing while it runs, as it is to do as long as this is here.
+    pub(super) fn ended(&mut self) -> Option<ExitStatus> {
+        let process = match &mut self.target {
+            Server::Lunette(target) => target,
+            Server::Peer(running) => &mut running.child,
+            Server::Lio { guest } => &mut guest.machine,
+        };
+        // Where that cannot be told, whoever uses it sees it.
+        process.try_wait().ok().flatten()
+    }
+
+    /// What went wrong here, with the end of the target where that is why.
+    pub(super) fn blamed(&mut self, error: LabError) -> LabError {
+        let began = Instant::now();
+        loop {
+            match self.ended() {
+                Some(status) => return LabError::TargetEnded { status, seen: Some(Box::new(error)) },
+                None if began.elapsed() > FAREWELL => return error,
+                None => thread::sleep(Duration::from_millis(5)),
+            }
+        }
     }
 
     /// The name of the target, and its unit.

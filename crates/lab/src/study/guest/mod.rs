@@ -48,7 +48,7 @@ const LIO: &str = include_str!("lio.sh");
 /// A running guest.
 #[derive(Debug)]
 pub(crate) struct Guest {
-    machine: Child,
+    pub(super) machine: Child,
     /// What it has as /mnt/host.
     directory: Directory,
     jobs: AtomicU32,

@@ -520,6 +520,13 @@ pub(crate) struct Kept {
     logins: login::Kept,
 }
 
+impl Kept {
+    /// The same, where the next one who needs an image makes a new one.
+    pub(crate) fn without_image(self) -> Self {
+        Self { files: self.files.without_image(), ..self }
+    }
+}
+
 /// How long one run is measured, and what comes before.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Duty {

@@ -108,6 +108,13 @@ pub(in crate::study::probe) struct Kept {
     done: RefCell<Vec<(Job, u64, Outcome)>>,
 }
 
+impl Kept {
+    /// The same without the image, which somebody may still write to.
+    pub(in crate::study::probe) fn without_image(self) -> Self {
+        Self { image: OnceCell::new(), ..self }
+    }
+}
+
 /// Whose files an image has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Files {
