@@ -150,6 +150,71 @@ fn only_designs_with_a_page_cache_have_hits() -> Result<()> {
     Ok(())
 }
 
+/// The agreements of a short run of a study's cells with these settings, each with what is told of one of its cells.
+fn agreed_with(name: &str, only: &[&str], set: &[&str]) -> Result<Vec<(String, Value)>> {
+    let scratch = scratch()?;
+    let mut command = study(name, scratch.path(), only);
+    command.arg("--quick").args(set.iter().flat_map(|one| ["--set", one]));
+    let finished = run(&mut command, LIMIT)?;
+    if is_lacking(&finished) {
+        return Ok(Vec::new());
+    }
+    ensure!(finished.success(), "{}: {}", finished.ending(), finished.output);
+    let result: Value = serde_json::from_str(finished.output.trim())?;
+    let mut agreed = Vec::new();
+    for cell in result["cells"].as_array().context("cells")? {
+        let own = parameters(cell);
+        for one in set {
+            let (key, value) = one.split_once('=').context("a setting")?;
+            assert_eq!(own.get(key), Some(&value), "{cell}");
+        }
+        ensure!(cell["measured"].as_f64() > Some(0.0), "{cell}");
+        let place = usize::try_from(cell["negotiated"].as_u64().context("a session")?)?;
+        agreed.push((cell["parameters"].to_string(), result["negotiated"][place].clone()));
+    }
+    Ok(agreed)
+}
+
+#[test]
+fn keys_are_set_for_file_systems_and_transfers() -> Result<()> {
+    let only = ["disk=iscsi-gige", "file_mib=1"];
+    let set =
+        ["InitialR2T=Yes", "FirstBurstLength=32768", "MaxRecvDataSegmentLength=65536", "DataDigest=CRC32C"];
+    let agreed = agreed_with("dr-local", &only, &set)?;
+    // Transfers need no privileges; with them there are as many cells with a file system.
+    ensure!(agreed.is_empty() || agreed.iter().any(|(cell, _)| cell.contains("blocks")), "{agreed:?}");
+    for (cell, agreed) in agreed {
+        let told = ["initial_r2t", "data_digest", "header_digest", "immediate_data"].map(|key| &agreed[key]);
+        assert_eq!(told, [true, true, false, true], "{cell}: {agreed}");
+        let lengths =
+            ["first_burst_length", "max_recv_data_segment_length", "target_max_recv_data_segment_length"];
+        assert_eq!(lengths.map(|key| &agreed[key]), [32768, 65536, 65536], "{cell}: {agreed}");
+    }
+    // What is not set stays the study's.
+    let only = ["design=threads", "figure=hit-rate", "files=512"];
+    let set = ["InitialR2T=No", "MaxOutstandingR2T=4", "MaxConnections=2"];
+    for (cell, agreed) in agreed_with("fujita-netserver", &only, &set)? {
+        assert_eq!([&agreed["initial_r2t"], &agreed["immediate_data"]], [false, true], "{cell}: {agreed}");
+        let told = ["max_outstanding_r2t", "max_connections", "first_burst_length", "max_burst_length"];
+        assert_eq!(told.map(|key| &agreed[key]), [4, 2, 64 << 10, 256 << 10], "{cell}: {agreed}");
+    }
+    // Neither NFS nor SMB has them, and what is under way is the file system's affair.
+    let scratch = scratch()?;
+    for (only, set) in [("scheme=nfs", "DataDigest=CRC32C"), ("scheme=iscsi", "depth=4")] {
+        let refused = run(study("lu-files", scratch.path(), &[only]).args(["--set", set]), LIMIT)?;
+        if is_lacking(&refused) {
+            continue;
+        }
+        let key = set.split('=').next().context("a key")?;
+        ensure!(
+            refused.output.contains(&format!("no such cell that has all of {key}")),
+            "{}",
+            refused.output
+        );
+    }
+    Ok(())
+}
+
 /// A running study, killed with its test.
 struct Running(Child);
 

@@ -240,8 +240,9 @@ impl<'a> Group<'a> {
         let round_trip = over.map(|(_, link)| link.round_trip()).unwrap_or_default();
         let grows = cell.probe.to_grow(over.map(|over| over.1));
         let duty = Duty::on(round_trip, grows, seed, self.laboratory.is_quick);
-        let Laboratory { binary, scratch, .. } = *self.laboratory;
-        let place = Place { over, binary, scratch, image: &self.image, kept: &self.kept };
+        let Laboratory { binary, scratch, set, .. } = *self.laboratory;
+        let set = if over.is_some() { set } else { &[] };
+        let place = Place { over, binary, scratch, set, image: &self.image, kept: &self.kept };
         let done = probe::run_once(place, &cell.probe, duty);
         let took = begun.elapsed();
         match done {

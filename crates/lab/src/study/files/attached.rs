@@ -12,9 +12,9 @@ use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 
+use crate::study::ready;
 use crate::study::service::PORT;
 use crate::study::site::{Site, TARGET};
-use crate::study::{Keys, ready};
 use crate::{LabError, Negotiated};
 
 /// Longer than it takes to flush and to log out.
@@ -30,20 +30,20 @@ pub(crate) struct Attached {
 }
 
 impl Attached {
-    /// Attaches the service's unit, at a directory that it makes, by a session with these keys. Without caching, nothing is read
-    /// before it is asked for, and nothing is answered before the target has answered it.
+    /// Attaches the service's unit, at a directory that it makes, by a session with the keys that a query asks for. Without caching,
+    /// nothing is read before it is asked for, and nothing is answered before the target has answered it.
     pub(crate) fn start(
         site: &Site,
         binary: &Path,
         directory: &Path,
-        keys: Keys,
+        query: &str,
         caches: bool,
     ) -> Result<Self, LabError> {
         fs::create_dir_all(directory).map_err(LabError::system("a directory for an attached disk"))?;
         let mut command = Command::new(binary);
         command
             .arg("attach")
-            .arg(format!("iscsi://{}:{PORT}/{TARGET}/0{}", FAR.ipv4, keys.query()))
+            .arg(format!("iscsi://{}:{PORT}/{TARGET}/0{query}", FAR.ipv4))
             .arg(directory)
             // A lost session is a lost figure.
             .args(["--json", "--recovery", "0"])

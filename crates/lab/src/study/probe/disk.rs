@@ -217,25 +217,15 @@ impl DiskProbe {
     }
 
     /// A session as the probe wants it.
-    fn unit(&self, mut options: Options, lun: Lun) -> Disk {
+    pub(super) fn session(&self, mut options: Options) -> Options {
         options.connections = self.connections;
-        let wishes = &mut options.wishes;
-        match self.keys {
-            Keys::Defaults => {}
-            Keys::Solicited => (wishes.initial_r2t, wishes.immediate_data) = (true, false),
-            Keys::Unsolicited { request_bytes } => {
-                wishes.first_burst_length = wishes.first_burst_length.max(request_bytes);
-            }
-            Keys::Fujita => {
-                (wishes.initial_r2t, wishes.immediate_data) = (true, true);
-                wishes.max_recv_data_segment_length = 128 << 10;
-                wishes.max_burst_length = 256 << 10;
-                wishes.first_burst_length = 64 << 10;
-                wishes.max_outstanding_r2t = 1;
-            }
-        }
-        setting::wish(&self.set, wishes);
-        let options = Box::new(options);
+        self.keys.wish(&self.set, &mut options.wishes);
+        options
+    }
+
+    /// The same with its units.
+    fn unit(&self, options: Options, lun: Lun) -> Disk {
+        let options = Box::new(self.session(options));
         if self.units == 1 {
             return Disk::Unit { options, lun };
         }
@@ -404,31 +394,7 @@ fn figure(measured: &Measured, ending: &Ending, metric: Metric) -> Result<Run, L
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lunette_initiator::TargetUrl;
     use lunette_workload::{Percent, Spread};
-
-    #[test]
-    fn a_url_asks_for_the_same_keys() {
-        let workload = Workload {
-            sizes: Sizes::one(4096),
-            read: Percent::ALL,
-            random: Percent::ALL,
-            spread: Spread::Uniform,
-        };
-        let plain = DiskProbe::new(workload, 1, Metric::MegabytesPerSecond);
-        for keys in
-            [Keys::Defaults, Keys::Solicited, Keys::Unsolicited { request_bytes: 2 << 20 }, Keys::Fujita]
-        {
-            let text = format!("iscsi://127.0.0.1/{TARGET}/0{}", keys.query());
-            let url: TargetUrl = text.parse().expect("a URL");
-            let plain = DiskProbe { keys, ..plain.clone() };
-            let bare = text.split('?').next().and_then(|text| text.parse::<TargetUrl>().ok()).expect("a URL");
-            let Disk::Unit { options, .. } = plain.unit(bare.options(), Lun::default()) else {
-                panic!("a unit");
-            };
-            assert_eq!(url.options().wishes, options.wishes, "{keys:?}");
-        }
-    }
 
     #[test]
     fn a_size_that_is_set_still_goes_unasked() {

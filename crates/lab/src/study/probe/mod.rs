@@ -2,6 +2,7 @@
 
 mod disk;
 mod files;
+mod keys;
 mod login;
 mod model;
 mod recovery;
@@ -35,6 +36,7 @@ use crate::{LabError, LatencyParts, Monitor, Negotiated, Times};
 
 pub(crate) use disk::{DiskProbe, Load};
 pub(crate) use files::{Figure, FilesProbe, Job, SIZES_KIB, Scheme};
+pub(crate) use keys::Keys;
 pub(crate) use login::{Authentication, EXCHANGES, LOGINS, LoginPhase, LoginProbe};
 pub(crate) use shared::SharedProbe;
 pub(crate) use tcp_facts::{HELD_UP, ORDER_CARRIES, STOOD_STILL, WINDOWS_CARRY};
@@ -66,20 +68,6 @@ pub(crate) enum Probe {
     Files(FilesProbe),
 }
 
-/// What a session is to agree on, where that is not up to both sides' defaults.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Keys {
-    /// Whatever is best.
-    #[default]
-    Defaults,
-    /// Each write waits for an R2T: InitialR2T=Yes, ImmediateData=No.
-    Solicited,
-    /// A write's data goes with it: FirstBurstLength is at least this request.
-    Unsolicited { request_bytes: u32 },
-    /// InitialR2T=Yes, ImmediateData=Yes, and lengths as Fujita and Ogawara had them.
-    Fujita,
-}
-
 /// How a target gets at its disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Design {
@@ -93,30 +81,6 @@ pub(crate) enum Design {
     Threads,
     /// io_uring, past the page cache.
     Uring,
-}
-
-impl Keys {
-    /// What stands behind a disk in a URL, so that the session is to have them.
-    pub(crate) fn query(self) -> String {
-        match self {
-            Self::Defaults => String::new(),
-            Self::Solicited => "?initial_r2t=yes&immediate_data=no".to_owned(),
-            Self::Unsolicited { request_bytes } => format!("?first_burst_length={request_bytes}"),
-            Self::Fujita => {
-                "?initial_r2t=yes&immediate_data=yes&first_burst_length=65536&max_burst_length=262144\
-                             &max_recv_data_segment_length=131072&max_outstanding_r2t=1"
-                    .to_owned()
-            }
-        }
-    }
-
-    /// What the target's configuration says of them.
-    pub(crate) const fn limits(self) -> &'static str {
-        match self {
-            Self::Fujita => "\n[limits]\nmax_recv_data_segment_length_bytes = \"128K\"\n",
-            Self::Defaults | Self::Solicited | Self::Unsolicited { .. } => "",
-        }
-    }
 }
 
 impl Design {
@@ -209,7 +173,8 @@ impl Probe {
         true
     }
 
-    /// Whether this can be set for it. A session has its keys, a network its packets, a target of ours its disk.
+    /// Whether this can be set for it. A session has its keys, a network its packets and buffers, a target of ours its disk; how much
+    /// is under way on an attached disk is the file system's affair, and in which pieces.
     fn has(&self, key: Key) -> bool {
         match (self, key) {
             (_, Key::Mtu) | (Self::Tcp { .. }, Key::TcpBufferBytes) => true,
@@ -217,8 +182,8 @@ impl Probe {
                 // A trace has sizes of its own.
                 key != Key::RequestBytes || matches!(disk.load, Load::Workload(_))
             }
-            (Self::Transfer(_) | Self::Virtual(_), Key::Write) => true,
-            (Self::Files(files), Key::Write) => files.has_target(),
+            (Self::Transfer(_), _) | (Self::Virtual(_), Key::Write) => true,
+            (Self::Files(files), key) => files.has_target() && !matches!(key, Key::Depth | Key::RequestBytes),
             _ => false,
         }
     }
@@ -507,6 +472,8 @@ pub(crate) struct Place<'a> {
     pub(crate) binary: &'a Path,
     /// A directory for files, on a disk.
     pub(crate) scratch: &'a Path,
+    /// What a user has set for all cells over this link; nothing without one.
+    pub(crate) set: &'a [Setting],
     /// An image that cells share, once one of them has made it.
     pub(crate) image: &'a OnceCell<Image>,
     /// What cells of the link share.

@@ -15,10 +15,11 @@ use crate::endpoint::{End, Endpoint, Local, Session, SessionDisk};
 use crate::study::echo::Echo;
 use crate::study::image::Image;
 use crate::study::service::Service;
+use crate::study::setting::Setting;
 use crate::study::site::{BLOCK_BYTES, TARGET};
 
 /// As a file system's read-ahead and write-back would have it.
-const REQUEST_BYTES: u64 = 256 << 10;
+const REQUEST_BYTES: u32 = 256 << 10;
 const DEPTH: u32 = 8;
 /// So long goes it on, if there are parts enough: the system counts the time of disks and processors in steps of up to 10 ms.
 const ENOUGH: Duration = Duration::from_millis(200);
@@ -37,16 +38,26 @@ pub(crate) struct TransferProbe {
 }
 
 impl TransferProbe {
-    /// The same without an end, as the model knows it.
-    fn workload(&self) -> DiskProbe {
+    /// The same without an end, as the model knows it, with what is set.
+    fn workload(&self, set: &[Setting]) -> DiskProbe {
         let workload = Workload {
-            sizes: Sizes::one(REQUEST_BYTES as u32),
+            sizes: Sizes::one(REQUEST_BYTES),
             read: if self.kind == Kind::Read { Percent::ALL } else { Percent::ZERO },
             random: Percent::ZERO,
             spread: Spread::Uniform,
         };
-        DiskProbe::new(workload, DEPTH, Metric::MegabytesPerSecond)
+        let mut probe = DiskProbe::new(workload, DEPTH, Metric::MegabytesPerSecond);
+        probe.set(set);
+        probe
     }
+}
+
+/// In which requests a part is carried.
+#[derive(Debug, Clone, Copy)]
+struct Pieces {
+    size_bytes: u32,
+    /// So many are under way.
+    depth: u32,
 }
 
 /// How many parts there are.
@@ -60,6 +71,8 @@ pub(super) fn run(place: Place<'_>, probe: &TransferProbe) -> Result<Run, LabErr
     let image = Image::make(place.scratch, probe.length_bytes * most)?;
     let observer = Observer::at(place);
     let name = image.path().to_string_lossy().into_owned();
+    let workload = probe.workload(place.set);
+    let pieces = Pieces { size_bytes: workload.mix().size_bytes, depth: workload.depth };
     let cached;
     let (mut modelled, mut negotiated, mut exchanged) = (None, None, None);
     let (rate, seen) = if let Some((site, link)) = place.over {
@@ -67,14 +80,14 @@ pub(super) fn run(place: Place<'_>, probe: &TransferProbe) -> Result<Run, LabErr
         let _service = Service::start(site, place.binary, &target, &[])?;
         cached = image.cool()?;
         let (options, lun) = Service::options()?;
+        let options = workload.session(options);
         let disk = SessionDisk::one(&options, lun, BLOCK_BYTES);
         let driven = Driven { link, congestion_control: &site.congestion_control()? };
-        let workload = probe.workload();
         let echo = Echo::before(site, model::payload(driven, &workload))?;
         let (told, agreed) = site.near(|| {
             let session = Session::open(&disk)?;
             let agreed = session.negotiated();
-            Ok::<_, LabError>((carry(session, probe, (most, ENOUGH), observer)?, agreed))
+            Ok::<_, LabError>((carry(session, probe, pieces, (most, ENOUGH), observer)?, agreed))
         })??;
         if let Some(agreed) = &agreed {
             // All of it has been answered.
@@ -90,8 +103,8 @@ pub(super) fn run(place: Place<'_>, probe: &TransferProbe) -> Result<Run, LabErr
         };
         let volume = Volume::open(&spec).map_err(|error| LabError::NotReady(error.to_string()))?;
         cached = image.cool()?;
-        let told =
-            Local::open(&Arc::clone(&volume)).and_then(|local| carry(local, probe, (most, ENOUGH), observer));
+        let opened = Local::open(&Arc::clone(&volume));
+        let told = opened.and_then(|local| carry(local, probe, pieces, (most, ENOUGH), observer));
         // Everything was flushed.
         let _ = volume.close();
         told?
@@ -109,6 +122,7 @@ pub(super) fn run(place: Place<'_>, probe: &TransferProbe) -> Result<Run, LabErr
 fn carry<E: Endpoint>(
     mut endpoint: E,
     probe: &TransferProbe,
+    pieces: Pieces,
     (most, enough): (u64, Duration),
     observer: Observer<'_>,
 ) -> Result<(f64, Seen), LabError> {
@@ -116,7 +130,7 @@ fn carry<E: Endpoint>(
         let began = Instant::now();
         let mut parts = 0;
         while parts == 0 || (parts < most && began.elapsed() < enough) {
-            part(&mut endpoint, probe, parts * probe.length_bytes)?;
+            part(&mut endpoint, probe, pieces, parts * probe.length_bytes)?;
             parts += 1;
         }
         let bytes = parts * probe.length_bytes;
@@ -129,16 +143,21 @@ fn carry<E: Endpoint>(
 }
 
 /// One part in order, with a few requests under way; then a flush after writes.
-fn part<E: Endpoint>(endpoint: &mut E, probe: &TransferProbe, offset_bytes: u64) -> Result<(), LabError> {
+fn part<E: Endpoint>(
+    endpoint: &mut E,
+    probe: &TransferProbe,
+    pieces: Pieces,
+    offset_bytes: u64,
+) -> Result<(), LabError> {
     let mut next = offset_bytes;
     let end_bytes = offset_bytes + probe.length_bytes;
     let mut under_way = 0;
-    let mut slots = vec![None; DEPTH as usize];
+    let mut slots = vec![None; pieces.depth as usize];
     let mut ended = Vec::new();
     while next < end_bytes || under_way > 0 {
         for (slot, operation) in (0..).zip(&mut slots) {
             if operation.is_none() && next < end_bytes {
-                let length = (end_bytes - next).min(REQUEST_BYTES);
+                let length = (end_bytes - next).min(pieces.size_bytes.into());
                 let begun = Operation { kind: probe.kind, offset_bytes: next, length_bytes: length as u32 };
                 let buffer = endpoint.buffer(begun.length_bytes)?;
                 endpoint.submit(slot, &begun, buffer);
@@ -198,7 +217,8 @@ mod tests {
         let observer = Observer::without_network(directory.path());
         let of = |kind, most, enough| {
             let local = Local::open(&Arc::clone(&volume)).expect("an endpoint");
-            carry(local, &TransferProbe { kind, length_bytes: 1 << 20 }, (most, enough), observer)
+            let pieces = Pieces { size_bytes: 96 << 10, depth: 3 };
+            carry(local, &TransferProbe { kind, length_bytes: 1 << 20 }, pieces, (most, enough), observer)
         };
         // There is no fourth one to be read.
         assert!(of(Kind::Read, 4, Duration::MAX).is_err() && of(Kind::Read, 4, Duration::ZERO).is_ok());

@@ -23,6 +23,7 @@ use crate::study::files::{self, Attached, Mounted, ShareKind, watched};
 use crate::study::image::Image;
 use crate::study::memory::MemoryBound;
 use crate::study::service::Service;
+use crate::study::setting;
 use crate::study::site::{Site, TARGET};
 use crate::{LabError, Negotiated};
 
@@ -202,7 +203,8 @@ pub(super) fn run(place: Place<'_>, probe: &FilesProbe, duty: Duty) -> Result<Ru
             let congestion_control = site.congestion_control()?;
             let driven = Driven { link, congestion_control: &congestion_control };
             let shape = if figure == Figure::Read { &link.down } else { &link.up };
-            model::plain(&model::path(driven, shape, link.round_trip(), None))
+            let window_bytes = setting::tcp_buffer(place.set).map(|bytes| bytes as u64);
+            model::plain(&model::path(driven, shape, link.round_trip(), window_bytes))
         }
         _ => None,
     };
@@ -253,7 +255,7 @@ fn beside(image: &Image, name: &str) -> PathBuf {
 struct Way<'a> {
     /// What the target's configuration says of the disk.
     lines: &'a str,
-    /// What the session is to agree on.
+    /// What the session is to agree on where nothing else is set.
     keys: Keys,
     /// Whether `lunette attach` reads ahead and answers early.
     caches: bool,
@@ -279,7 +281,8 @@ fn over_iscsi<T: Send>(
     if let Some(bound) = &bound {
         service.bind(bound).map_err(LabError::system("a bound of the target's memory"))?;
     }
-    let mut attached = Attached::start(site, place.binary, &beside(image, "attached"), way.keys, way.caches)?;
+    let query = way.keys.query(place.set);
+    let mut attached = Attached::start(site, place.binary, &beside(image, "attached"), &query, way.caches)?;
     let (disk, negotiated) = (attached.file().to_owned(), attached.negotiated().cloned());
     let use_it = || {
         let mounted = Mounted::new(&disk, beside(image, "root"), way.is_synchronous)?;
