@@ -107,10 +107,9 @@ pub fn study(name: &str) -> Option<&'static Study> {
 /// Tables beside that of all figures, as a paper has them; most studies have none.
 #[must_use]
 pub fn summaries(result: &StudyResult) -> Vec<Summary> {
-    if result.study == trinkle::PROFILES.name {
-        [trinkle::by_target(&result.cells), trinkle::shares(&result.cells)].concat()
-    } else {
-        Vec::new()
+    match &*result.study {
+        name if name == trinkle::PROFILES.name => trinkle::tables(&result.cells),
+        _ => Vec::new(),
     }
 }
 
@@ -198,7 +197,7 @@ mod tests {
             ("dalgic-lan", 24),
             ("dalgic-connections", 0),
             ("trinkle-baseline", 5),
-            ("trinkle-profiles", 40),
+            ("trinkle-profiles", 45),
             ("lu-light", 24),
             ("lu-heavy", 24),
             ("lu-trace", 6),

@@ -65,17 +65,23 @@ impl Laboratory<'_> {
         self.only.iter().all(|(name, value)| has(name, value) || is_ours(name, value))
     }
 
-    /// A cell with what is set, which are parameters of it; nothing if it is over a link and has something of it not.
+    /// A cell with what is set, which are parameters of it; nothing if it is over a link and has something of it not. What others are
+    /// divided by stays for their sake, with as much of it as plain TCP has.
     pub(super) fn with_keys(&self, mut cell: Cell) -> Option<Cell> {
         if self.set.is_empty() {
             return Some(cell);
         }
-        let is_set = cell.link.is_some() && cell.probe.set(self.set);
+        let is_ceiling = trinkle::is_ceiling(&cell);
+        let is_of_tcp = |setting: &&Setting| matches!(setting.key, Key::Mtu | Key::TcpBufferBytes);
+        let own: Vec<Setting> =
+            self.set.iter().filter(|one| !is_ceiling || is_of_tcp(one)).copied().collect();
+        let is_set = cell.link.is_some() && cell.probe.set(&own);
         if cell.link.is_some() && !is_set {
             return None;
         }
         cell.link = cell.link.map(|link| setting::link(self.set, &link));
-        let value = |setting: &Setting| if is_set { setting.value() } else { "-".to_owned() };
+        let has = |setting: &Setting| is_set && own.contains(setting);
+        let value = |setting: &Setting| if has(setting) { setting.value() } else { "-".to_owned() };
         cell.parameters.extend(self.set.iter().map(|setting| (setting.key.name(), value(setting))));
         Some(cell)
     }
@@ -235,6 +241,30 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn ceilings_stay_beside_what_is_set_for_others() {
+        let told = |set: &[&str]| {
+            let set: Vec<Setting> = set.iter().map(|one| one.parse().expect("a setting")).collect();
+            with_peers(&[], |laboratory| {
+                let laboratory = Laboratory { set: &set, ..*laboratory };
+                let cells = (study("trinkle-profiles").expect("a study").cells)(1).into_iter();
+                let cells = cells
+                    .filter(|cell| trinkle::is_ceiling(cell))
+                    .filter_map(|cell| laboratory.with_keys(cell));
+                let told = |cell: Cell| {
+                    let set =
+                        cell.parameters[3..].iter().map(|own| own.1.clone()).collect::<Vec<_>>().join(" ");
+                    (cell.link.unwrap_or_default(), set)
+                };
+                cells.map(told).collect::<Vec<_>>()
+            })
+        };
+        let all = told(&["depth=8", "mtu=9000"]);
+        assert_eq!(all.len(), 5);
+        assert_eq!(all[0], ("gige,mtu=9000".to_owned(), "- 9000".to_owned()));
+        assert_eq!(all[4], (String::new(), "- -".to_owned()), "the store has neither");
+    }
+
+    #[test]
     fn a_quick_run_of_all_leaves_wide_cells_out() {
         let count = |name: &str, is_quick, only: &[(String, String)]| {
             with_peers(&[], |laboratory| {
@@ -278,6 +308,7 @@ pub(super) mod tests {
                 aimed.filter(|aimed| laboratory.has_time_for(aimed, are_asked_for)).count()
             })
         };
-        assert_eq!((count(false, false), count(true, true), count(true, false)), (40, 40, 20 + 4));
+        // Twenty profiles, and the store, which has no target.
+        assert_eq!((count(false, false), count(true, true), count(true, false)), (41, 41, 21 + 4));
     }
 }

@@ -1,15 +1,17 @@
 //! Trinkle: a comparison of iSCSI targets by ten access profiles.
 
+mod tables;
+
 use lunette_workload::{Percent, Profile, Sizes, Spread, Workload, profiles};
 
 use super::conclusion::DEVIATION;
 use super::peer::Peer;
 use super::probe::VirtualProbe;
 use super::published::{TRINKLE, TRINKLE_BASELINE};
-use super::result::{CellResult, Summary};
 use super::statistics::median;
 use super::{Cell, DiskProbe, Metric, OfPeer, Probe, Study, parameters};
-use crate::report::figure_text;
+
+pub(super) use tables::tables;
 
 const PAPER: &str = "Trinkle, a comparison of iSCSI targets (IET, SCST, LIO, ISTGT)";
 
@@ -32,7 +34,8 @@ pub(crate) const PROFILES: Study = Study {
     differs: "Our target on emulated Gigabit Ethernet, and beside it tgtd and istgt where they are installed, or those of --peers; memory instead of disks, so the profiles of applications show \
               the network and the target, and there the paper's disks. The physical initiator is ours, the virtual one Linux's with fio in a virtual \
               machine. Beside our target stands the median of the paper's four; beside tgtd IET, whose appendix B configures tgt, beside istgt ISTGT, \
-              and beside lio LIO.",
+              and beside lio LIO. SCST is a kernel module that is not measured here: its figures are in the tables alone. The rows of the initiator none are the ceilings, measured \
+              over the same links and by the same store in the same run.",
     axes: None,
     cells,
 };
@@ -40,7 +43,16 @@ pub(crate) const PROFILES: Study = Study {
 /// Other targets that the comparison has where they are installed.
 pub(super) const PEERS: [Peer; 2] = [Peer::Tgtd, Peer::Istgt];
 
-/// The paper's targets, and which of ours each is beside.
+/// Frames by the paper's names, and the links that have them.
+const FRAMES: [(&str, &str); 2] = [("standard", "gige"), ("jumbo", "gige-jumbo")];
+const INITIATORS: [&str; 2] = ["physical", "virtual"];
+/// Whose cells are ceilings, and how these are called in the place of a profile.
+const NOBODY: &str = "none";
+const TO_TARGET: &str = "network-to-target";
+const TO_INITIATOR: &str = "network-to-initiator";
+const STORE: &str = "store";
+
+/// The paper's targets, and which of those here each is beside; SCST, a kernel module of its own, beside none.
 pub(super) const TARGETS: [(&str, Option<&str>); 4] =
     [("IET", Some("tgtd")), ("SCST", None), ("LIO", Some("lio")), ("ISTGT", Some("istgt"))];
 
@@ -73,24 +85,55 @@ fn title(profile: &str) -> &'static str {
 }
 
 fn baseline(_seed: u64) -> Vec<Cell> {
-    let cell = |what: &str, frames: &str, direction: &str, link: Option<&str>, probe| Cell {
-        parameters: parameters([
-            ("what", what.to_owned()),
-            ("frames", frames.to_owned()),
-            ("direction", direction.to_owned()),
-        ]),
-        link: link.map(str::to_owned),
-        probe,
-        published: TRINKLE_BASELINE.one(&[("what", what)], "mb_per_s"),
-        published_times: None,
-        beside: Vec::new(),
-        of_peers: Vec::new(),
+    let named = |ceiling: &Ceiling| {
+        parameters([
+            ("what", ceiling.what.to_owned()),
+            ("frames", ceiling.frames.to_owned()),
+            ("direction", ceiling.direction.to_owned()),
+        ])
     };
-    let mut cells = Vec::new();
-    for (frames, link) in [("standard", "gige"), ("jumbo", "gige-jumbo")] {
-        for (direction, to_target) in [("to-target", true), ("to-initiator", false)] {
+    ceilings()
+        .into_iter()
+        .map(|ceiling| (named(&ceiling), ceiling))
+        .map(|(named, ceiling)| ceiling.cell(named))
+        .collect()
+}
+
+/// What a network or a store gives without iSCSI.
+struct Ceiling {
+    /// How the published table has it.
+    what: &'static str,
+    frames: &'static str,
+    direction: &'static str,
+    /// What it is called among profiles.
+    profile: &'static str,
+    link: Option<&'static str>,
+    probe: Probe,
+}
+
+impl Ceiling {
+    fn cell(self, parameters: Vec<(&'static str, String)>) -> Cell {
+        Cell {
+            parameters,
+            link: self.link.map(str::to_owned),
+            probe: self.probe,
+            published: TRINKLE_BASELINE.one(&[("what", self.what)], "mb_per_s"),
+            published_times: None,
+            beside: Vec::new(),
+            of_peers: Vec::new(),
+        }
+    }
+}
+
+/// Plain TCP both ways over each link, and the store, read in order.
+fn ceilings() -> Vec<Ceiling> {
+    let mut ceilings = Vec::new();
+    for (frames, link) in FRAMES {
+        for (direction, profile, to_target) in
+            [("to-target", TO_TARGET, true), ("to-initiator", TO_INITIATOR, false)]
+        {
             let probe = Probe::Tcp { to_target, buffer_bytes: None };
-            cells.push(cell("network", frames, direction, Some(link), probe));
+            ceilings.push(Ceiling { what: "network", frames, direction, profile, link: Some(link), probe });
         }
     }
     let in_order = Workload {
@@ -100,26 +143,46 @@ fn baseline(_seed: u64) -> Vec<Cell> {
         spread: Spread::Uniform,
     };
     let probe = Probe::Disk(DiskProbe::new(in_order, 1, Metric::MegabytesPerSecond));
-    cells.push(cell("store", "-", "read", None, probe));
-    cells
+    ceilings.push(Ceiling {
+        what: "store",
+        frames: "-",
+        direction: "read",
+        profile: STORE,
+        link: None,
+        probe,
+    });
+    ceilings
+}
+
+/// Whether the paper tells a profile's operations per second, and not its rate.
+fn is_iops(profile: &Profile) -> bool {
+    profile.name.ends_with("iops")
+}
+
+/// Whether a cell of the profiles is one of the ceilings that the others are divided by.
+pub(super) fn is_ceiling(cell: &Cell) -> bool {
+    cell.parameters.iter().any(|own| own.0 == "initiator" && own.1 == NOBODY)
 }
 
 fn cells(_seed: u64) -> Vec<Cell> {
+    let named = |initiator: &str, profile: &str, frames: &str| {
+        parameters([
+            ("initiator", initiator.to_owned()),
+            ("profile", profile.to_owned()),
+            ("frames", frames.to_owned()),
+        ])
+    };
     let mut cells = Vec::new();
-    for initiator in ["physical", "virtual"] {
+    for initiator in INITIATORS {
         for profile in profiles() {
-            for (frames, link) in [("standard", "gige"), ("jumbo", "gige-jumbo")] {
-                let is_iops = profile.name.ends_with("iops");
-                let metric = if is_iops { Metric::OperationsPerSecond } else { Metric::MebibytesPerSecond };
+            for (frames, link) in FRAMES {
+                let metric =
+                    if is_iops(profile) { Metric::OperationsPerSecond } else { Metric::MebibytesPerSecond };
                 let of = |target| published(initiator, frames, profile.name, target);
                 let OfPeer { published, beside, .. } = of(None);
                 let beside_ours = TARGETS.iter().filter(|target| target.1.is_some());
                 cells.push(Cell {
-                    parameters: parameters([
-                        ("initiator", initiator.to_owned()),
-                        ("profile", profile.name.to_owned()),
-                        ("frames", frames.to_owned()),
-                    ]),
+                    parameters: named(initiator, profile.name, frames),
                     link: Some(link.to_owned()),
                     probe: if initiator == "physical" {
                         Probe::Disk(DiskProbe::new(profile.workload(), profile.depth, metric))
@@ -134,6 +197,10 @@ fn cells(_seed: u64) -> Vec<Cell> {
             }
         }
     }
+    cells.extend(ceilings().into_iter().map(|ceiling| {
+        let parameters = named(NOBODY, ceiling.profile, ceiling.frames);
+        ceiling.cell(parameters)
+    }));
     cells
 }
 
@@ -147,91 +214,8 @@ pub(super) fn is_compared(cell: &Cell) -> bool {
     has("profile", &COMPARED) && has("frames", &["standard"]) && !has("initiator", &["virtual"])
 }
 
-/// What share of the paper's two ceilings each cell has, and the paper's own: of what its network and its store gave without iSCSI (4.1).
-pub(crate) fn shares(cells: &[CellResult]) -> Vec<Summary> {
-    let ceiling = |what| TRINKLE_BASELINE.one(&[("what", what)], "mb_per_s");
-    let (Some(network), Some(store)) = (ceiling("network"), ceiling("store")) else { return Vec::new() };
-    let value = |cell: &CellResult, name: &str| {
-        cell.parameters.iter().find(|pair| pair.0 == name).map(|pair| pair.1.clone())
-    };
-    let mebibytes = Metric::MebibytesPerSecond.unit();
-    let megabytes = |mebibytes: f64| mebibytes * f64::from(1 << 20) / 1e6;
-    let measured = |cell: &CellResult| {
-        let beside = || cell.further.iter().find(|one| one.name == mebibytes).map(|one| one.measured);
-        if cell.unit == mebibytes { Some(cell.measured) } else { beside() }.map(megabytes)
-    };
-    let published = |cell: &CellResult| {
-        let profile: Profile = value(cell, "profile")?.parse().ok()?;
-        let figure = cell.published?;
-        let of_operations = figure * f64::from(profile.size_bytes) / 1e6;
-        Some(if cell.unit == mebibytes { megabytes(figure) } else { of_operations })
-    };
-    let told = |figure: Option<f64>| figure.map_or_else(|| "-".to_owned(), figure_text);
-    let row = |cell: &CellResult| {
-        let target = value(cell, "target").unwrap_or_else(|| "lunette".to_owned());
-        let names = ["initiator", "frames", "profile"].map(|name| value(cell, name).unwrap_or_default());
-        let figures = [measured(cell), published(cell)].into_iter().flat_map(|figure| {
-            let share = |of: f64| figure.map(|figure| figure / of * 100.0);
-            [figure, share(network), share(store)].map(told)
-        });
-        std::iter::once(target).chain(names).chain(figures).collect()
-    };
-    let columns = ["target", "initiator", "frames", "profile", "MB/s", "% of network", "% of store"];
-    let published = ["MB/s published", "% of network published", "% of store published"];
-    let columns = columns.iter().chain(&published).map(|name| (*name).to_owned()).collect();
-    let title = format!(
-        "Shares of the paper's two ceilings: {} MB/s by its network, {} MB/s by its store",
-        figure_text(network),
-        figure_text(store)
-    );
-    vec![Summary { title, columns, rows: cells.iter().map(row).collect() }]
-}
-
-/// Throughput and operations by target, ours and the paper's: what its figures 4.21 and 4.22 compare.
-pub(crate) fn by_target(cells: &[CellResult]) -> Vec<Summary> {
-    let value = |cell: &CellResult, name: &str| {
-        cell.parameters.iter().find(|pair| pair.0 == name).map(|pair| pair.1.clone())
-    };
-    let kind = |cell: &CellResult| {
-        let target = value(cell, "target").unwrap_or_else(|| "lunette".to_owned());
-        [target, value(cell, "initiator").unwrap_or_default(), value(cell, "frames").unwrap_or_default()]
-    };
-    let mut kinds: Vec<[String; 3]> = Vec::new();
-    for kind in cells.iter().map(kind) {
-        if !kinds.contains(&kind) {
-            kinds.push(kind);
-        }
-    }
-    let told = |figure: Option<f64>| figure.map_or_else(|| "-".to_owned(), figure_text);
-    let mut rows: Vec<Vec<String>> = Vec::new();
-    for own in &kinds {
-        let figure = |profile: &str| {
-            let is_it =
-                |cell: &&CellResult| kind(cell) == *own && value(cell, "profile").as_deref() == Some(profile);
-            cells.iter().find(is_it).map(|cell| cell.measured)
-        };
-        let row = own.iter().cloned().chain(["measured".to_owned()]);
-        rows.push(row.chain(COMPARED.map(|profile| told(figure(profile)))).collect());
-    }
-    let mut beside: Vec<&[String]> = kinds.iter().map(|kind| &kind[1..]).collect();
-    beside.sort();
-    beside.dedup();
-    for (target, _) in TARGETS {
-        for kind in &beside {
-            let figure = |profile| published(&kind[0], &kind[1], profile, Some(target)).published;
-            let row = [target.to_owned(), kind[0].clone(), kind[1].clone(), "published".to_owned()];
-            rows.push(row.into_iter().chain(COMPARED.map(|profile| told(figure(profile)))).collect());
-        }
-    }
-    let columns =
-        ["target", "initiator", "frames", "", "read MiB/s", "write MiB/s", "read IOPS", "write IOPS"];
-    let title = "Maximum throughput and operations by target".to_owned();
-    vec![Summary { title, columns: columns.map(str::to_owned).to_vec(), rows }]
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::Further;
     use super::*;
 
     #[test]
@@ -250,57 +234,32 @@ mod tests {
         };
         assert!(of("tgtd").is_some() && of("tgtd") == paper("IET") && of("istgt") == paper("ISTGT"));
         assert_eq!((of("lio"), first.of_peers.len()), (paper("LIO"), 3));
-        assert!(cells.iter().all(|cell| cell.published.is_some() && cell.beside.len() == 1));
+        assert!(cells.iter().all(|cell| cell.published.is_some()));
+        assert!(cells.iter().all(|cell| cell.beside.len() == usize::from(!is_ceiling(cell))));
     }
 
     #[test]
-    fn targets_are_compared_beside_the_papers() {
-        let cell = |profile: &str, target: &str, measured| CellResult {
-            parameters: vec![
-                ("initiator".into(), "physical".into()),
-                ("profile".into(), profile.into()),
-                ("frames".into(), "standard".into()),
-                ("target".into(), target.into()),
-            ],
-            ..CellResult::of(vec![measured], measured, "IOPS")
+    fn the_ceilings_are_measured_over_the_links_of_what_is_divided_by_them() {
+        let cells = cells(1);
+        let (ceilings, others): (Vec<&Cell>, Vec<&Cell>) = cells.iter().partition(|cell| is_ceiling(cell));
+        assert_eq!((ceilings.len(), others.len()), (5, 40));
+        let links = |cells: &[&Cell], frames: &str| {
+            let has = |cell: &&&Cell| cell.parameters.contains(&("frames", frames.to_owned()));
+            let mut links: Vec<_> = cells.iter().filter(has).map(|cell| cell.link.clone()).collect();
+            links.dedup();
+            links
         };
-        let cells = [
-            cell("max-iops", "lunette", 50_000.0),
-            cell("max-iops", "tgtd", 30_000.0),
-            cell("sql-16k", "tgtd", 1.0),
-        ];
-        let rows = by_target(&cells).remove(0).rows;
-        assert_eq!(rows[0].join(" "), "lunette physical standard measured - - 50000 -");
-        assert_eq!(rows[1].join(" "), "tgtd physical standard measured - - 30000 -");
-        assert_eq!(rows[2].join(" "), "IET physical standard published 113 109 49157 53569");
-        assert_eq!(rows.len(), 2 + 4);
-        assert!(rows.iter().all(|row| row.len() == 8));
-    }
-
-    #[test]
-    fn each_cell_has_its_share_of_both_ceilings() {
-        let cell = |profile: &str, measured, unit, published, further| CellResult {
-            parameters: vec![
-                ("initiator".into(), "physical".into()),
-                ("profile".into(), profile.into()),
-                ("frames".into(), "standard".into()),
-                ("target".into(), "tgtd".into()),
-            ],
-            published,
-            further,
-            ..CellResult::of(vec![measured], measured, unit)
+        for (frames, _) in FRAMES {
+            assert_eq!(links(&ceilings, frames), links(&others, frames), "{frames}");
+        }
+        // What is measured is what the study of the ceilings alone has.
+        let told = |cells: &[Cell]| {
+            let ceilings =
+                cells.iter().filter(|cell| matches!(cell.probe, Probe::Tcp { .. }) || cell.link.is_none());
+            ceilings
+                .map(|cell| format!("{:?} {:?} {:?}", cell.link, cell.probe, cell.published))
+                .collect::<Vec<_>>()
         };
-        let beside = vec![Further::new("MiB/s", 25.0, "")];
-        let cells = [
-            cell("max-throughput", 100.0, "MiB/s", Some(106.8), Vec::new()),
-            cell("max-iops", 51_200.0, "IOPS", Some(43_750.0), beside),
-            cell("max-iops", 51_200.0, "IOPS", None, Vec::new()),
-        ];
-        let Summary { title, columns, rows } = shares(&cells).remove(0);
-        assert!(title.contains("112 MB/s by its network, 430 MB/s by its store"), "{title}");
-        assert_eq!(rows[0].join(" "), "tgtd physical standard max-throughput 105 93.6 24.4 112 100.0 26.0");
-        assert_eq!(rows[1].join(" "), "tgtd physical standard max-iops 26.2 23.4 6.10 22.4 20.0 5.21");
-        assert_eq!(rows[2][4..], ["-"; 6]);
-        assert!(rows.iter().all(|row| row.len() == columns.len()));
+        assert_eq!(told(&cells), told(&baseline(1)));
     }
 }

@@ -86,7 +86,7 @@ fn kinds(study: &Study, cell: &Cell) -> &'static [&'static str] {
         "lu-files" => &["disks: ", "disks and hosts: ", "disks and server: "],
         "lu-light" | "lu-heavy" | "lu-trace" => &["disks: "],
         "trinkle-baseline" => &["disks: ", "frames: "],
-        "trinkle-profiles" => &["disks: ", "hosts: "],
+        "trinkle-profiles" => &["disks: ", "hosts: ", "frames: "],
         _ => &["hosts: ", "there ", "the published figure is rounded"],
     }
 }
