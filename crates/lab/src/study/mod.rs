@@ -109,6 +109,7 @@ pub fn study(name: &str) -> Option<&'static Study> {
 pub fn summaries(result: &StudyResult) -> Vec<Summary> {
     match &*result.study {
         name if name == trinkle::PROFILES.name => trinkle::tables(&result.cells),
+        name if name == lu_files::FILES.name => lu_files::tables(&result.cells),
         _ => Vec::new(),
     }
 }
