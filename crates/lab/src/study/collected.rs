@@ -33,6 +33,8 @@ pub(super) struct Collected {
     pub(super) targets: BTreeMap<String, Identity>,
     /// Runs that did not come.
     pub(super) failures: Failures,
+    /// Of what took part in virtual machines.
+    pub(super) guest_versions: BTreeMap<String, String>,
     /// What each link may have for runs that are done again; none: [`AGAIN_MAX`].
     patience: Option<Duration>,
     /// Runs that were done again, each as its cell, its place and how long it took.
@@ -54,6 +56,7 @@ impl Collected {
             links: BTreeMap::new(),
             targets: BTreeMap::new(),
             failures: Failures::of(planned),
+            guest_versions: BTreeMap::new(),
             patience,
             again: Vec::new(),
             more: BTreeMap::new(),

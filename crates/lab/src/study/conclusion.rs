@@ -81,7 +81,7 @@ impl Laboratory<'_> {
             },
             axes: study.axes.map(|(across, curves)| (across.to_owned(), curves.to_owned())),
             host,
-            versions: versions::versions(&took_part),
+            versions: versions::versions(&took_part, collected.guest_versions),
             targets: collected.targets,
             link: collected.links,
             seed: self.seed,

@@ -313,8 +313,9 @@ impl<'a> Group<'a> {
         self.tell(at, Some(&format!("{reason}; nothing more is measured there")), collected);
     }
 
-    /// How a link was kept: of several networks in its place the worst is told.
+    /// What took part in a virtual machine, and how a link was kept: of several networks in its place the worst is told.
     fn note_facts(&self, peer: Option<Peer>, site: &Site, collected: &mut Collected) {
+        collected.guest_versions.extend(site.guest_versions());
         let Some((name, link)) = self.name.zip(self.link.as_ref()) else { return };
         // Each run has its own part of it.
         let Ok(facts) = site.facts(link) else { return };

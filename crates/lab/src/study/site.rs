@@ -1,5 +1,6 @@
 //! Where cells over a network are measured: an emulated link with a target at its far end.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -278,6 +279,12 @@ impl Site {
 
     pub(super) const fn echoes(&self) -> &Echoes {
         &self.echoes
+    }
+
+    /// What its virtual machines say of their versions, by the names that results have.
+    pub(super) fn guest_versions(&self) -> BTreeMap<String, String> {
+        let target = if let Server::Lio { guest } = &self.target { Some(guest) } else { None };
+        self.guest.get().into_iter().chain(target).flat_map(|guest| guest.versions().clone()).collect()
     }
 
     /// How the link was kept.

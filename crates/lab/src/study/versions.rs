@@ -14,20 +14,25 @@ use super::peer::find;
 use super::site::Site;
 use crate::LabError;
 
-/// A name that results have, the program that is asked, and how.
-const PROGRAMS: [(&str, &str, &str); 7] = [
-    ("tgtd", "tgtd", "--version"),
-    ("istgt", "istgt", "-V"),
-    ("samba", "smbd", "--version"),
-    ("smbclient", "smbclient", "--version"),
-    ("nfs-ganesha", "ganesha.nfsd", "-v"),
-    ("qemu", "qemu-system-x86_64", "--version"),
-    ("e2fsprogs", "mke2fs", "-V"),
+/// A name that results have, the program that is asked, and how. Who does not say his own version is asked for by his package.
+const PROGRAMS: [(&str, &str, &[&str]); 9] = [
+    ("tgtd", "tgtd", &["--version"]),
+    ("istgt", "istgt", &["-V"]),
+    ("samba", "smbd", &["--version"]),
+    ("smbclient", "smbclient", &["--version"]),
+    ("nfs-ganesha", "ganesha.nfsd", &["-v"]),
+    ("rpcbind", "dpkg-query", &["--show", "rpcbind"]),
+    ("postmark", "dpkg-query", &["--show", "postmark"]),
+    ("qemu", "qemu-system-x86_64", &["--version"]),
+    ("e2fsprogs", "mke2fs", &["-V"]),
 ];
 /// Longer than a program takes to say its version.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest version that is told, in characters.
 const VERSION_MAX: usize = 120;
+/// What names begin with that virtual machines tell, and how many of them there may be.
+const OF_GUEST: &str = "guest-";
+const GUEST_VERSIONS_MAX: usize = 8;
 /// A new nexus has unit attentions to tell first (SAM-5, 5.14).
 const TRIES: usize = 4;
 
@@ -42,19 +47,42 @@ pub struct Identity {
     pub revision: String,
 }
 
-/// The versions of these programs by their names, and nothing of all others that could take part.
-pub(super) fn versions(named: &[&str]) -> BTreeMap<String, Option<String>> {
-    let of = |(name, program, option): (&str, &str, &str)| {
-        let version = if named.contains(&name) { version(program, option) } else { None };
+/// The versions of these programs by their names, and nothing of all others that could take part; beside them what virtual machines
+/// say of theirs.
+pub(super) fn versions(
+    named: &[&str],
+    of_guests: BTreeMap<String, String>,
+) -> BTreeMap<String, Option<String>> {
+    let of = |(name, program, words): (&str, &str, &[&str])| {
+        let version = if named.contains(&name) { version(program, words) } else { None };
         (name.to_owned(), version)
     };
-    PROGRAMS.into_iter().map(of).collect()
+    let of_guests = of_guests.into_iter().map(|(name, version)| (name, Some(version)));
+    PROGRAMS.into_iter().map(of).chain(of_guests).collect()
+}
+
+/// What a virtual machine says of versions: a line for each, the name first.
+pub(super) fn told(text: &str) -> BTreeMap<String, String> {
+    let version = |line: &str| {
+        let (name, version) = line.split_once(' ')?;
+        let version = in_a_line(version)?;
+        name.starts_with(OF_GUEST).then(|| (name.to_owned(), version))
+    };
+    text.lines().take(GUEST_VERSIONS_MAX).filter_map(version).collect()
+}
+
+/// The first line that says something, as results have it.
+fn in_a_line(said: &str) -> Option<String> {
+    let blank = |character: char| if character.is_control() { ' ' } else { character };
+    let plain = |line: &str| line.chars().map(blank).collect::<String>();
+    let line = said.lines().map(plain).find(|line| !line.trim().is_empty())?;
+    Some(line.trim().chars().take(VERSION_MAX).collect())
 }
 
 /// The first line that a program says of its version; nothing where it is not here, or does not say.
-fn version(program: &str, option: &str) -> Option<String> {
+fn version(program: &str, words: &[&str]) -> Option<String> {
     let mut command = Command::new(find(program)?);
-    command.arg(option).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().ok()?;
     let began = Instant::now();
     // What it says is far less than a pipe holds.
@@ -75,10 +103,7 @@ fn version(program: &str, option: &str) -> Option<String> {
     // Some say it on one, some on the other.
     child.stdout.take()?.take(4096).read_to_end(&mut said).ok()?;
     child.stderr.take()?.take(4096).read_to_end(&mut said).ok()?;
-    let said = String::from_utf8_lossy(&said);
-    let plain = |line: &str| line.chars().filter(|character| !character.is_control()).collect::<String>();
-    let line = said.lines().map(plain).find(|line| !line.trim().is_empty())?;
-    Some(line.trim().chars().take(VERSION_MAX).collect())
+    in_a_line(&String::from_utf8_lossy(&said))
 }
 
 /// Asks a site's target by INQUIRY.
@@ -114,8 +139,12 @@ mod tests {
 
     #[test]
     fn who_took_part_is_asked_and_nobody_else() {
-        let told = versions(&["e2fsprogs"]);
-        assert_eq!(told.len(), PROGRAMS.len());
+        let of_guest = ("guest-kernel".to_owned(), "6.1".to_owned());
+        let mut told = versions(&["e2fsprogs"], BTreeMap::from([of_guest]));
+        assert_eq!(
+            (told.len(), told.remove("guest-kernel")),
+            (PROGRAMS.len() + 1, Some(Some("6.1".to_owned())))
+        );
         assert!(told.iter().all(|(name, version)| name == "e2fsprogs" || version.is_none()), "{told:?}");
         let here = find("mke2fs").is_some();
         assert_eq!(told["e2fsprogs"].as_ref().is_some_and(|version| version.contains('.')), here, "{told:?}");
@@ -123,9 +152,44 @@ mod tests {
 
     #[test]
     fn a_version_is_one_line_of_a_program_that_ends_well() {
-        assert_eq!(version("echo", "\u{7}  1.2\n3"), Some("1.2".to_owned()));
+        assert_eq!(version("echo", &["\u{7}  1.2\n3"]), Some("1.2".to_owned()));
+        assert_eq!(version("echo", &["a-package\t1.2-3"]), Some("a-package 1.2-3".to_owned()));
         for (program, option) in [("false", "--version"), ("lunette-no-such-program", "-v")] {
-            assert_eq!(version(program, option), None, "{program}");
+            assert_eq!(version(program, &[option]), None, "{program}");
+        }
+    }
+
+    #[test]
+    fn all_programs_of_a_study_have_a_version_that_is_asked_for() {
+        for study in super::super::studies() {
+            for cell in (study.cells)(1) {
+                for name in cell.probe.programs() {
+                    assert!(PROGRAMS.iter().any(|program| program.0 == *name), "{}: {name}", study.name);
+                }
+            }
+        }
+        let programs = |name: &str| {
+            let study = super::super::study(name).expect("a study");
+            let cells = (study.cells)(1);
+            cells.iter().flat_map(|cell| cell.probe.programs().iter().copied()).collect::<Vec<_>>()
+        };
+        assert!(
+            programs("fujita-postmark").contains(&"postmark") && programs("lu-files").contains(&"rpcbind")
+        );
+    }
+
+    #[test]
+    fn a_virtual_machine_tells_its_versions_and_nobody_elses() {
+        let text = "guest-kernel 6.1.0-37-amd64\nguest-lio Datera Inc.\u{1b} iSCSI Target v4.1.0\nqemu 1\nguest-fio\nguest-x  \n";
+        let told: Vec<(String, String)> = told(text).into_iter().collect();
+        let told: Vec<(&str, &str)> = told.iter().map(|(name, version)| (&**name, &**version)).collect();
+        assert_eq!(
+            told,
+            [("guest-kernel", "6.1.0-37-amd64"), ("guest-lio", "Datera Inc.  iSCSI Target v4.1.0")]
+        );
+        for script in [include_str!("guest/initiator.sh"), include_str!("guest/lio.sh")] {
+            assert!(script.contains("/mnt/host/versions\ntouch /mnt/host/told-ready"), "before it is ready");
+            assert!(script.matches("echo \"guest-").count() >= 2);
         }
     }
 }

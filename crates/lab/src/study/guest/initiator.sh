@@ -12,6 +12,11 @@ disk=/dev/disk/by-path/ip-$PORTAL-iscsi-$TARGET-lun-$LUN
 until [ -b "$disk" ]; do sleep 0.1; done
 # For fio, a colon would end a name.
 disk=$(readlink -f "$disk")
+{
+    echo "guest-kernel $(uname --kernel-release)"
+    echo "guest-open-iscsi $(iscsiadm --version)"
+    echo "guest-fio $(fio --version)"
+} >/mnt/host/versions
 touch /mnt/host/told-ready
 number=0
 while :; do

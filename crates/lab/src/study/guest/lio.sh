@@ -20,5 +20,9 @@ echo 1 >"$group/attrib/cache_dynamic_acls"
 # As deep as ours, so that its window does not decide.
 echo 128 >"$group/attrib/default_cmdsn_depth"
 echo 1 >"$group/enable"
+{
+    echo "guest-kernel $(uname --kernel-release)"
+    echo "guest-lio $(cat /sys/kernel/config/target/iscsi/lio_version)"
+} >/mnt/host/versions
 touch /mnt/host/told-ready
 while :; do sleep 3600; done

@@ -5,6 +5,7 @@
 //! TCP goes through the link. It is killed when it is dropped, and when the thread ends that has started it; its device goes with
 //! the namespace.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::fs;
 use std::io;
@@ -21,7 +22,7 @@ use rustix::fs::{Access, access};
 
 use super::peer::{command, find};
 use super::scratch::Directory;
-use super::tool;
+use super::{tool, versions};
 use crate::LabError;
 
 /// The directory of the image: the variable that the project's tests have for it, too.
@@ -52,6 +53,8 @@ pub(crate) struct Guest {
     /// What it has as /mnt/host.
     directory: Directory,
     jobs: AtomicU32,
+    /// What it says of its own, by the names that results have.
+    versions: BTreeMap<String, String>,
 }
 
 /// What this machine lacks for one; nothing if it lacks nothing.
@@ -133,8 +136,11 @@ impl Guest {
         fs::write(directory.path().join("script"), text).map_err(&failed)?;
         let mut qemu = qemu(&image, directory.path(), mtu);
         let machine = own.spawn_mortal(&mut qemu).map_err(LabError::system("a virtual machine"))?;
-        let mut guest = Self { machine, directory, jobs: AtomicU32::new(0) };
+        let mut guest = Self { machine, directory, jobs: AtomicU32::new(0), versions: BTreeMap::new() };
         guest.wait_until_ready()?;
+        // What it cannot say is not known.
+        let told = fs::read_to_string(guest.directory.path().join("versions")).unwrap_or_default();
+        guest.versions = versions::told(&told);
         Ok(guest)
     }
 
@@ -151,6 +157,11 @@ impl Guest {
             thread::sleep(STEP);
         }
         Ok(())
+    }
+
+    /// The versions of what takes part in it.
+    pub(crate) const fn versions(&self) -> &BTreeMap<String, String> {
+        &self.versions
     }
 
     /// The end of what its script has said.

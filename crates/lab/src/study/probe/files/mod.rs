@@ -159,7 +159,8 @@ impl FilesProbe {
     pub(crate) const fn programs(&self) -> &'static [&'static str] {
         match self.job {
             Job::Each(Scheme::Share(ShareKind::Smb)) => &["e2fsprogs", "samba", "smbclient"],
-            Job::Each(Scheme::Share(ShareKind::Nfs)) => &["e2fsprogs", "nfs-ganesha"],
+            Job::Each(Scheme::Share(ShareKind::Nfs)) => &["e2fsprogs", "nfs-ganesha", "rpcbind"],
+            Job::Mail(_) => &["e2fsprogs", "postmark"],
             _ => &["e2fsprogs"],
         }
     }
