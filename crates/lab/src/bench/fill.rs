@@ -26,17 +26,17 @@ pub(crate) enum Filled {
     Abandoned,
 }
 
-/// Writes generation 1 everywhere and makes it stable. When it is stopped, the writes under way are waited for.
+/// Writes generation 1 everywhere in these ranges and makes it stable. When it is stopped, the writes under way are waited for.
 ///
 /// # Errors
 /// A write fails. To be stopped is none.
 pub(crate) fn fill<E: Endpoint>(
     endpoint: &mut E,
-    range: Range,
+    ranges: &[Range],
     seed: u64,
     monitor: &Monitor,
 ) -> Result<Filled, LabError> {
-    let (mut at, end) = (range.offset_bytes, range.offset_bytes + range.length_bytes);
+    let mut left = ranges.iter().copied().flat_map(pieces).peekable();
     // Each write, and how often it was sent again because the unit had something else to tell.
     let mut slots = [None; DEPTH as usize];
     // What a busy unit did not take.
@@ -44,9 +44,10 @@ pub(crate) fn fill<E: Endpoint>(
     let mut free: Vec<u32> = (0..DEPTH).collect();
     let mut ended = Vec::new();
     let mut stopped = None;
-    while at < end || free.len() < DEPTH as usize {
+    while left.peek().is_some() || free.len() < DEPTH as usize {
         if monitor.is_stopped() {
             let now = endpoint.now();
+            free.extend(refused.drain(..).map(|(slot, ..)| slot));
             if free.len() == DEPTH as usize {
                 return Ok(Filled::Stopped);
             }
@@ -54,18 +55,15 @@ pub(crate) fn fill<E: Endpoint>(
                 return Ok(Filled::Abandoned);
             }
         }
-        while at < end
-            && stopped.is_none()
+        while stopped.is_none()
+            && !free.is_empty()
+            && let Some(operation) = left.next()
             && let Some(slot) = free.pop()
         {
-            // A piece is not longer than a number of 32 bits can say.
-            let length_bytes = PIECE_BYTES.min(end - at) as u32;
-            let operation = Operation { kind: Kind::Write, offset_bytes: at, length_bytes };
-            let mut buffer = endpoint.buffer(length_bytes)?;
-            content::fill(seed, at, 1, &mut buffer);
+            let mut buffer = endpoint.buffer(operation.length_bytes)?;
+            content::fill(seed, operation.offset_bytes, 1, &mut buffer);
             slots[slot as usize] = Some((operation, 0));
             endpoint.submit(slot, &operation, buffer);
-            at += u64::from(length_bytes);
         }
         // One at a time, so that the way stays narrow while it is busy.
         if let Some((slot, operation, buffer)) = refused.pop() {
@@ -105,6 +103,19 @@ pub(crate) fn fill<E: Endpoint>(
     }
     endpoint.flush()?;
     Ok(Filled::Whole)
+}
+
+/// The writes of a range, one behind the other.
+fn pieces(range: Range) -> impl Iterator<Item = Operation> {
+    let end = range.offset_bytes + range.length_bytes;
+    let mut at = range.offset_bytes;
+    std::iter::from_fn(move || {
+        let offset_bytes = at;
+        // A piece is not longer than a number of 32 bits can say.
+        let length_bytes = PIECE_BYTES.min(end - at) as u32;
+        at += u64::from(length_bytes);
+        (length_bytes > 0).then_some(Operation { kind: Kind::Write, offset_bytes, length_bytes })
+    })
 }
 
 #[cfg(test)]
@@ -203,7 +214,7 @@ mod tests {
     fn refused(end: fn() -> End, left: u32) -> (Result<Filled, String>, usize) {
         let mut endpoint = Refusing { end, left, under_way: Vec::new(), most: 0 };
         let range = Range { offset_bytes: 0, length_bytes: 8 * PIECE_BYTES };
-        let filled = fill(&mut endpoint, range, 1, &Monitor::default());
+        let filled = fill(&mut endpoint, &[range], 1, &Monitor::default());
         (filled.map_err(|error| error.to_string()), endpoint.most)
     }
 
@@ -222,8 +233,18 @@ mod tests {
         let (now, under_way, submitted) = (Duration::ZERO, Vec::new(), 0);
         let mut endpoint = Stopped { monitor: &monitor, now, until, end, under_way, submitted };
         let range = Range { offset_bytes: 0, length_bytes: pieces * PIECE_BYTES };
-        let filled = fill(&mut endpoint, range, 1, &monitor).expect("no fault");
+        let filled = fill(&mut endpoint, &[range], 1, &monitor).expect("no fault");
         (filled, endpoint.submitted, endpoint.under_way.len())
+    }
+
+    #[test]
+    fn each_range_is_written_from_its_begin_to_its_end() {
+        let range = |offset_bytes, length_bytes| Range { offset_bytes, length_bytes };
+        let ranges = [range(512, 0), range(1024, 512), range(PIECE_BYTES, 2 * PIECE_BYTES + 512)];
+        let told = |operation: Operation| (operation.offset_bytes, u64::from(operation.length_bytes));
+        let written: Vec<_> = ranges.into_iter().flat_map(pieces).map(told).collect();
+        let whole = |at: u64| (at * PIECE_BYTES, PIECE_BYTES);
+        assert_eq!(written, [(1024, 512), whole(1), whole(2), (3 * PIECE_BYTES, 512)]);
     }
 
     #[test]

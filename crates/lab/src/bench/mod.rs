@@ -12,8 +12,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use self::fill::Filled;
-pub(crate) use self::fill::fill;
+pub(crate) use self::fill::{Filled, fill};
 use self::monitor::{Monitor, Phase};
 use self::plan::{Disk, Plan};
 use self::recorder::Recorder;
@@ -169,7 +168,7 @@ fn through<E: Endpoint>(
         let mut filled = Filled::Whole;
         if ledger.is_some() {
             monitor.enter(Phase::Filling);
-            filled = fill(&mut endpoint, plan.share(number), plan.seed, monitor)?;
+            filled = fill(&mut endpoint, &[plan.share(number)], plan.seed, monitor)?;
         }
         Ok((endpoint, ledger, filled))
     });

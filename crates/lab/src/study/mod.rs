@@ -40,6 +40,7 @@ mod tool;
 mod trinkle;
 mod versions;
 mod why;
+mod written;
 
 pub use judgement::REACHED;
 pub(crate) use judgement::{HELD, OFF, UNEXPLAINED};

@@ -21,6 +21,7 @@ use super::peer::{self, Peer};
 use super::ready;
 use super::result::LinkFacts;
 use super::setting::Ends;
+use super::written::Written;
 use crate::LabError;
 
 pub(crate) const TARGET: &str = "iqn.2026-11.io.lunette:lab";
@@ -58,13 +59,18 @@ pub(crate) struct Site {
     ends: Ends,
     /// What is exchanged by plain TCP, with nothing else on the link.
     echoes: Echoes,
+    /// What was written on the target's disk before it was read.
+    written: Written,
 }
 
 /// What is between the two ends.
 enum Way {
     Emulated(Emulator),
-    /// Where nobody may make a network. Both ends are this machine as it is.
-    Proxied(Proxy),
+    /// Where nobody may make a network. Both ends are this machine as it is, and the target is reached without the proxy as well.
+    Proxied {
+        proxy: Proxy,
+        portal: SocketAddr,
+    },
 }
 
 /// What serves at the far end.
@@ -89,13 +95,7 @@ impl Site {
     ) -> Result<Self, LabError> {
         let emulator = network(link, seed, controls, binary, ends)?;
         let target = serve(&emulator, binary, &configuration(Self::address(PORT), ends), &[])?;
-        Ok(Self {
-            target: Server::Lunette(target),
-            guest: OnceLock::new(),
-            way: Way::Emulated(emulator),
-            ends: ends.clone(),
-            echoes: Echoes::default(),
-        })
+        Ok(Self::of(Server::Lunette(target), Way::Emulated(emulator), ends))
     }
 
     /// Starts the target on the loopback address, and a proxy with the delay and the rate of the link before it.
@@ -106,13 +106,18 @@ impl Site {
         let portal =
             portal.ok_or_else(|| LabError::NotReady("the target does not say where it is".to_owned()))?;
         let proxy = Proxy::start(nowhere, portal, link, seed)?;
-        Ok(Self {
+        Ok(Self::of(target, Way::Proxied { proxy, portal }, ends))
+    }
+
+    fn of(target: Server, way: Way, ends: &Ends) -> Self {
+        Self {
             target,
             guest: OnceLock::new(),
-            way: Way::Proxied(proxy),
+            way,
             ends: ends.clone(),
             echoes: Echoes::default(),
-        })
+            written: Written::default(),
+        }
     }
 
     /// The network.
@@ -122,13 +127,13 @@ impl Site {
     pub(crate) fn emulator(&self) -> Result<&Emulator, LabError> {
         match &self.way {
             Way::Emulated(emulator) => Ok(emulator),
-            Way::Proxied(_) => Err(LabError::Plan("a proxy has no ends and no losses".to_owned())),
+            Way::Proxied { .. } => Err(LabError::Plan("a proxy has no ends and no losses".to_owned())),
         }
     }
 
     /// Whether a proxy stands for the network.
     pub(crate) const fn is_proxied(&self) -> bool {
-        matches!(self.way, Way::Proxied(_))
+        matches!(self.way, Way::Proxied { .. })
     }
 
     /// Does something while TCP at both ends has buffers of so many bytes of data at most.
@@ -160,13 +165,7 @@ impl Site {
         } else {
             Server::Peer(peer::start(peer, emulator.far())?)
         };
-        Ok(Self {
-            target,
-            guest: OnceLock::new(),
-            way: Way::Emulated(emulator),
-            ends: ends.clone(),
-            echoes: Echoes::default(),
-        })
+        Ok(Self::of(target, Way::Emulated(emulator), ends))
     }
 
     /// What is set for targets of ours that are started here.
@@ -214,7 +213,7 @@ impl Site {
     /// Where the target is reached.
     fn portal(&self) -> SocketAddr {
         match (&self.way, &self.target) {
-            (Way::Proxied(proxy), _) => proxy.address(),
+            (Way::Proxied { proxy, .. }, _) => proxy.address(),
             (Way::Emulated(_), Server::Lio { .. }) => SocketAddr::from((guest::ADDRESS, PORT)),
             (Way::Emulated(_), _) => Self::address(PORT),
         }
@@ -240,7 +239,19 @@ impl Site {
 
     /// How to log in to the target.
     pub(crate) fn options(&self) -> Result<(Options, Lun), LabError> {
-        let ((name, lun), portal) = (self.disk(), self.portal());
+        self.options_by(self.portal())
+    }
+
+    /// How to do so where the target is ([`Site::at_target`]).
+    pub(super) fn options_at_target(&self) -> Result<(Options, Lun), LabError> {
+        self.options_by(match &self.way {
+            Way::Proxied { portal, .. } => *portal,
+            Way::Emulated(_) => self.portal(),
+        })
+    }
+
+    fn options_by(&self, portal: SocketAddr) -> Result<(Options, Lun), LabError> {
+        let (name, lun) = self.disk();
         let lun = Lun::new(lun).unwrap_or_default();
         let name = IscsiName::parse(name).map_err(|error| LabError::Plan(error.to_string()))?;
         let mut options = Options::new(name, Portal::new(portal.ip().to_string(), portal.port()));
@@ -254,7 +265,17 @@ impl Site {
             Way::Emulated(emulator) => {
                 emulator.near().within(|| Ok(work())).map_err(LabError::system("the near end"))
             }
-            Way::Proxied(_) => Ok(work()),
+            Way::Proxied { .. } => Ok(work()),
+        }
+    }
+
+    /// Does something where the target is, with nothing of the link between.
+    pub(super) fn at_target<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LabError> {
+        match &self.way {
+            Way::Emulated(emulator) => {
+                emulator.far().within(|| Ok(work())).map_err(LabError::system("the far end"))
+            }
+            Way::Proxied { .. } => Ok(work()),
         }
     }
 
@@ -272,13 +293,22 @@ impl Site {
     pub(crate) fn congestion_control(&self) -> Result<String, LabError> {
         let name = match &self.way {
             Way::Emulated(emulator) => emulator.near().within(congestion_control),
-            Way::Proxied(_) => congestion_control(),
+            Way::Proxied { .. } => congestion_control(),
         };
         name.map_err(LabError::system("the name of the congestion control"))
     }
 
     pub(super) const fn echoes(&self) -> &Echoes {
         &self.echoes
+    }
+
+    pub(super) const fn written(&self) -> &Written {
+        &self.written
+    }
+
+    /// Whether the disk has all its memory from the beginning, as LIO's has.
+    pub(super) const fn has_memory(&self) -> bool {
+        matches!(self.target, Server::Lio { .. })
     }
 
     /// What its virtual machines say of their versions, by the names that results have.

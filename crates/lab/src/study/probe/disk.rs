@@ -159,10 +159,11 @@ impl DiskProbe {
     pub(super) fn endless(&self, site: &Site, duty: Duty) -> Result<Plan, LabError> {
         let (options, lun) = site.options()?;
         let plan = self.plan(self.unit(options, lun), duty);
+        site.write_once(&self.read_ranges(&plan), duty.seed)?;
         Ok(Plan { warm_up: Duration::ZERO, until: Until::Time(ENDLESS), ..plan })
     }
 
-    fn plan(&self, disk: Disk, duty: Duty) -> Plan {
+    pub(super) fn plan(&self, disk: Disk, duty: Duty) -> Plan {
         let (work, length_bytes, warm_up, until) = match &self.load {
             Load::Workload(workload) if self.design.is_some() => {
                 let work = Work::Workload { workload: workload.clone(), arrivals: Arrivals::Closed };
@@ -202,6 +203,14 @@ impl DiskProbe {
 }
 
 impl DiskProbe {
+    /// The units that it uses, the first of which is this one, and how many bytes of each.
+    fn units(&self, first: Lun) -> (Vec<Lun>, u64) {
+        if self.units == 1 {
+            return (vec![first], u64::MAX);
+        }
+        ((0..self.units).map(|number| Lun::new(number).unwrap_or_default()).collect(), self.unit_bytes())
+    }
+
     /// How many bytes of each unit are used: of all together as many as of one that is alone.
     const fn unit_bytes(&self) -> u64 {
         RANGE_BYTES / self.units as u64 / UNIT_STEP_BYTES * UNIT_STEP_BYTES
@@ -229,8 +238,8 @@ impl DiskProbe {
         if self.units == 1 {
             return Disk::Unit { options, lun };
         }
-        let luns = (0..self.units).map(|number| Lun::new(number).unwrap_or_default()).collect();
-        Disk::Units { options, luns, unit_bytes: self.unit_bytes() }
+        let (luns, unit_bytes) = self.units(lun);
+        Disk::Units { options, luns, unit_bytes }
     }
 }
 
@@ -277,7 +286,15 @@ pub(super) fn run(
         None if recorded.is_some() => (None, Service::options()?),
         None => (None, site.options()?),
     };
+    let beside = options.clone();
     let mut plan = probe.plan(probe.unit(options, lun), duty);
+    let read = probe.read_ranges(&plan);
+    if service.is_some() || recorded.is_some() {
+        let (luns, unit_bytes) = probe.units(lun);
+        site.write_units((&beside, luns, unit_bytes), &read, duty.seed)?;
+    } else {
+        site.write_once(&read, duty.seed)?;
+    }
     plan.target_times = recorded.as_ref().map(Recorded::times);
     let control = site.congestion_control()?;
     let disk_before = probe.design.and_then(|_| DiskTime::now(place.scratch));
@@ -343,12 +360,9 @@ fn local(probe: &DiskProbe, duty: Duty, monitor: &Monitor) -> Result<Run, LabErr
     };
     let volume = Volume::open(&spec).map_err(|error| LabError::NotReady(error.to_string()))?;
     let plan = probe.plan(Disk::Local(Arc::clone(&volume)), duty);
-    // What was never written is one block of zeroes, which a processor has in its cache.
-    if let Load::Workload(_) = &probe.load {
-        let mut local = Local::open(&volume)?;
-        fill(&mut local, plan.range, duty.seed, &Monitor::default())?;
-        local.close();
-    }
+    let mut local = Local::open(&volume)?;
+    fill(&mut local, &probe.read_ranges(&plan), duty.seed, &Monitor::default())?;
+    local.close();
     let carried = patiently(plan, |plan| bench(plan, monitor));
     // It has nothing to lose.
     let _ = volume.close();

@@ -5,6 +5,7 @@ mod files;
 mod keys;
 mod login;
 mod model;
+mod ranges;
 mod recovery;
 mod seen;
 mod shared;

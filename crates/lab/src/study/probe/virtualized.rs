@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lunette_workload::Profile;
+use lunette_workload::{Percent, Profile, Range};
 
 use super::model::{self, Driven};
 use super::{Duty, Metric, Place, Run, both_units};
@@ -25,6 +25,9 @@ pub(super) fn run(place: Place<'_>, probe: &VirtualProbe, duty: Duty) -> Result<
     let Some((site, link)) = place.over else {
         return Err(LabError::Plan("without a network there is no initiator".to_owned()));
     };
+    if probe.profile.read > Percent::ZERO {
+        site.write_once(&[Range { offset_bytes: 0, length_bytes: RANGE_BYTES }], duty.seed)?;
+    }
     let guest = site.guest(link.mtu)?;
     // Whole seconds, which is what fio knows.
     let seconds = |time: Duration| time.as_secs_f64().ceil().max(1.0) as u64;
