@@ -87,6 +87,13 @@ fn a_file_is_not_copied_onto_itself() {
     assert_eq!(fs::read(&image).expect("a file"), data);
 }
 
+/// The name of the disk that nobody else may give.
+fn unique_name(url: &str) -> String {
+    let info = good(&["info", url, "--json"]).json();
+    let mut names = info["names"].as_array().expect("names").iter().filter_map(|name| name.as_str());
+    names.find(|name| name.starts_with("uuid.")).expect("a UUID").to_owned()
+}
+
 /// What a copy of `image` to the disk of that name leaves that was broken off behind `done_bytes`.
 fn write_record(record: &Path, image: &Path, name: &str, done_bytes: u64) {
     let metadata = fs::metadata(image).expect("a file");
@@ -108,7 +115,7 @@ fn what_differs_is_copied_again() {
     sparse_file(&image);
     let served = Served::start(&["mem:8M"], &[]);
     let url = served.url(0);
-    let name = good(&["info", &url, "--json"]).json()["names"][0].as_str().expect("a name").to_owned();
+    let name = unique_name(&url);
     // As if all had been copied, and the disk were changed by somebody else.
     write_record(&record, &image, &name, 8 << 20);
     let resume = ["copy", path(&image), &url, "--resume", path(&record)];
@@ -130,10 +137,13 @@ fn a_copy_goes_on_where_it_was_and_only_with_its_own_record() {
     assert!(!fs::exists(record).expect("a directory"), "a complete copy leaves no record");
 
     // As if it had been broken off after 5 MiB: what lies before is not looked at again.
-    let info = good(&["info", &url, "--json"]).json();
-    let name = info["names"][0].as_str().expect("a name");
     let metadata = fs::metadata(&image).expect("a file");
-    write_record(Path::new(record), &image, name, 5 << 20);
+    // Others may give a disk of theirs such a name.
+    let info = good(&["info", &url, "--json"]).json();
+    let local = info["names"][0].as_str().filter(|name| name.starts_with("naa.3")).expect("a local name");
+    write_record(Path::new(record), &image, local, 5 << 20);
+    assert!(refused(2, &resume).contains("the record of another copy"));
+    write_record(Path::new(record), &image, &unique_name(&url), 5 << 20);
     good(&["erase", &url, "--yes"]);
     let touched = metadata.modified().expect("a time") + std::time::Duration::from_secs(1);
     let source = fs::File::options().write(true).open(&image).expect("a file");

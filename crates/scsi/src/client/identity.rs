@@ -90,23 +90,7 @@ impl UnitIdentity {
     /// The two have a name in common that is unique in the world. Names without a vendor's number are not: some targets
     /// count their units from the same one on each host.
     pub fn shares_unique_name(&self, other: &UnitIdentity) -> bool {
-        self.names.iter().any(|name| is_unique(name) && other.names.contains(name))
-    }
-}
-
-/// True for a name that nobody else may give: one with the number of an organization, and a UUID.
-fn is_unique(name: &Designator) -> bool {
-    match name {
-        // The organization's 24 bits come behind the four of the format; format 3 is assigned locally.
-        Designator::Naa(bytes) => match bytes.as_slice() {
-            [first, second, third, fourth, ..] => {
-                *first >> 4 != 3 && (first & 15, *second, *third, fourth >> 4) != (0, 0, 0, 0)
-            }
-            _ => false,
-        },
-        Designator::Eui64(bytes) => bytes.iter().take(3).any(|byte| *byte != 0),
-        Designator::Uuid(_) => true,
-        _ => false,
+        self.names.iter().any(|name| name.is_unique() && other.names.contains(name))
     }
 }
 
@@ -116,7 +100,7 @@ impl fmt::Display for UnitIdentity {
         if !self.serial.is_empty() {
             write!(f, " {}", self.serial)?;
         }
-        self.names.iter().find(|name| is_unique(name)).map_or(Ok(()), |name| write!(f, " ({name})"))
+        self.names.iter().find(|name| name.is_unique()).map_or(Ok(()), |name| write!(f, " ({name})"))
     }
 }
 
@@ -159,14 +143,5 @@ mod tests {
         }
         let text = was.difference(&UnitIdentity::of(&facts("a", 1, 9))).map(|told| told.to_string());
         assert_eq!(text.as_deref(), Some("it had 8 blocks of 512 bytes, and has 9 blocks of 512 bytes"));
-    }
-
-    #[test]
-    fn names_without_an_organization_are_not_unique() {
-        let unique = |name| is_unique(&Designator::Naa(name));
-        assert!(unique(vec![0x60, 0x01, 0x40, 0x50]) && unique(vec![0x50, 0, 0, 0x10]));
-        assert!(!unique(vec![0x60, 0, 0, 0x0e]) && !unique(vec![0x33, 1, 1, 1]) && !unique(vec![0x60]));
-        assert!(is_unique(&Designator::Uuid([1; 16])) && !is_unique(&Designator::VendorId("x".into())));
-        assert!(is_unique(&Designator::Eui64(vec![0, 0, 1])) && !is_unique(&Designator::Eui64(vec![0; 8])));
     }
 }

@@ -123,9 +123,10 @@ fn matches_config(facts: &UnitFacts, config: &LogicalUnitConfig) {
         (&identity.vendor, &identity.product, &identity.revision, &identity.serial)
     );
     assert_eq!(facts.inquiry.removable, config.removable);
-    let world_wide: Vec<_> = facts.designations.iter().filter(|name| name.is_world_wide()).collect();
-    assert_eq!(world_wide[0].designator, Designator::Naa(identity.naa.to_be_bytes().to_vec()));
-    assert_eq!(world_wide[1].designator, Designator::Uuid(identity.uuid));
+    let named = |name: &Designator| facts.designations.iter().find(|told| told.designator == *name);
+    let naa = named(&Designator::Naa(identity.naa.to_be_bytes().to_vec())).expect("the NAA identifier");
+    assert!(!naa.is_world_wide(), "it is assigned locally");
+    assert!(named(&Designator::Uuid(identity.uuid)).expect("the UUID").is_world_wide());
     let told = facts.designations.iter().all(|name| !matches!(name.designator, Designator::Unknown { .. }));
     assert!(told, "{:?}", facts.designations);
     let capacity = facts.capacity.expect("a capacity");

@@ -2,8 +2,10 @@
 
 use std::ops::Range;
 
-use lunette_scsi::client::UnitIdentity;
+use lunette_initiator::TargetUrl;
 use lunette_scsi::client::medium::Caching;
+use lunette_scsi::client::vpd::identification::Association;
+use lunette_scsi::client::{UnitFacts, UnitIdentity};
 
 use super::super::amount::Span;
 use super::super::disk::Disk;
@@ -16,6 +18,7 @@ use crate::failure::Failure;
 
 pub(super) struct DiskEnd {
     disk: Disk,
+    identity: String,
     whole: Span,
     /// What is known of the way from it.
     reads: Flow,
@@ -26,14 +29,15 @@ pub(super) struct DiskEnd {
 }
 
 impl DiskEnd {
-    pub(super) fn open(disk: Disk, depth: Depth) -> Result<DiskEnd, Failure> {
+    pub(super) fn open(disk: Disk, url: &TargetUrl, depth: Depth) -> Result<DiskEnd, Failure> {
         let capacity = disk.capacity()?;
         let block_bytes = capacity.block_length_bytes;
         let writes = WriteStream::new(&disk, block_bytes, Flow::new(depth), Caching::default());
         let tells_space = capacity.details.provisioning_managed && capacity.details.reads_zeros;
         let whole = Span { lba: 0, blocks: capacity.blocks, block_bytes };
         let (reads, zeros) = (Flow::new(depth), Zeros::of(&disk, block_bytes));
-        Ok(DiskEnd { disk, whole, reads, writes, tells_space, zeros })
+        let identity = identity(&disk.facts, url);
+        Ok(DiskEnd { disk, identity, whole, reads, writes, tells_space, zeros })
     }
 
     fn block(&self) -> u64 {
@@ -82,18 +86,34 @@ impl DiskEnd {
     }
 }
 
+/// A name that is unique in the world; of a disk that has none what it says of itself, and where it is. Its port is left out: the
+/// same target may come back at another. Its host is not, since some targets give their disks, and themselves, the same names on
+/// each.
+fn identity(facts: &UnitFacts, url: &TargetUrl) -> String {
+    if let Some(name) = facts.designations.iter().find(|name| name.is_world_wide()) {
+        return name.designator.to_string();
+    }
+    let of_unit = facts.designations.iter().filter(|name| name.association == Association::LogicalUnit);
+    let names: Vec<_> = of_unit.map(|name| name.designator.to_string()).collect();
+    format!(
+        "{} {} {} ({}), LUN {} of {} at {}",
+        facts.inquiry.vendor,
+        facts.inquiry.product,
+        facts.serial,
+        names.join(", "),
+        url.lun,
+        url.target.as_str(),
+        url.portal.host.to_lowercase()
+    )
+}
+
 impl Endpoint for DiskEnd {
     fn name(&self) -> String {
         self.disk.name.clone()
     }
 
     fn identity(&self) -> String {
-        let facts = &self.disk.facts;
-        let world_wide = facts.designations.iter().find(|name| name.is_world_wide());
-        world_wide.map_or_else(
-            || format!("{} {} {}", facts.inquiry.vendor, facts.inquiry.product, facts.serial),
-            |name| name.designator.to_string(),
-        )
+        self.identity.clone()
     }
 
     fn unit(&self) -> Option<UnitIdentity> {
@@ -166,14 +186,45 @@ impl Endpoint for DiskEnd {
 
 #[cfg(test)]
 mod tests {
+    use lunette_scsi::client::vpd::identification::{Designation, Designator};
+
     use super::super::super::stream::tests::disk_without;
     use super::*;
+
+    #[test]
+    fn only_a_unique_name_is_the_whole_identity() {
+        let of = |name: Designator, url: &str| {
+            let name =
+                Designation { association: Association::LogicalUnit, protocol: None, designator: name };
+            let facts = UnitFacts { designations: vec![name], ..UnitFacts::default() };
+            identity(&facts, &url.parse().unwrap())
+        };
+        // What tgtd gives its first disk on every host, and what is assigned locally.
+        for naa in
+            [vec![0x60, 0, 0, 0, 0, 0, 0, 0, 0x0e, 0, 0, 0, 0, 1, 0, 1], vec![0x33, 0, 0, 0, 0, 0, 0, 1]]
+        {
+            let name = Designator::Naa(naa);
+            let one = of(name.clone(), "iscsi://192.0.2.1/iqn.2001-04.com.example:disk/1");
+            assert!(one.contains(&name.to_string()), "{one}");
+            assert_eq!(one, of(name.clone(), "iscsi://192.0.2.1:860/iqn.2001-04.com.example:disk/1"));
+            for url in [
+                "iscsi://192.0.2.2/iqn.2001-04.com.example:disk/1",
+                "iscsi://192.0.2.1/iqn.2001-04.com.example:b/1",
+                "iscsi://192.0.2.1/iqn.2001-04.com.example:disk/2",
+            ] {
+                assert_ne!(one, of(name.clone(), url));
+            }
+        }
+        let name = Designator::Uuid([1; 16]);
+        assert_eq!(of(name.clone(), "iscsi://192.0.2.1/iqn.2001-04.com.example:disk/1"), name.to_string());
+    }
 
     #[test]
     fn holes_are_written_where_the_unit_does_not_know_write_same() {
         const WRITE_SAME_16: u8 = 0x93;
         let (disk, seen) = disk_without(WRITE_SAME_16);
-        let mut end = DiskEnd::open(disk, Depth::Commands(4)).unwrap();
+        let url = "iscsi://192.0.2.1/iqn.2001-04.com.example:disk/1".parse().unwrap();
+        let mut end = DiskEnd::open(disk, &url, Depth::Commands(4)).unwrap();
         end.empty(0, 1 << 20).unwrap();
         end.empty(4 << 20, 3 << 20).unwrap();
         end.settle().unwrap();

@@ -65,7 +65,7 @@ pub(super) fn open_source(
     depth: Depth,
 ) -> Result<Box<dyn Endpoint>, Failure> {
     match end {
-        End::Disk(url) => Ok(Box::new(DiskEnd::open(Disk::open(url, access)?, depth)?)),
+        End::Disk(url) => Ok(Box::new(DiskEnd::open(Disk::open(url, access)?, url, depth)?)),
         End::File(path) => {
             let file = File::open(path)
                 .map_err(|error| Failure::new(format!("cannot open {}", path.display()), &error))?;
@@ -88,7 +88,7 @@ pub(super) fn open_destination(
                 let message = format!("{} is read-only for this initiator", disk.name);
                 return Err(Failure::scsi(message, Some("see the target's configuration".to_owned())));
             }
-            return Ok(Box::new(DiskEnd::open(disk, options.depth.into())?));
+            return Ok(Box::new(DiskEnd::open(disk, url, options.depth.into())?));
         }
         End::File(path) => path,
     };

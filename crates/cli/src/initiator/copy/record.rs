@@ -26,6 +26,13 @@ struct State {
     done_bytes: u64,
 }
 
+impl State {
+    fn what(&self) -> String {
+        let (source, destination) = (printable(&self.source), printable(&self.destination));
+        format!("from {source} to {destination}, {} bytes", self.size_bytes)
+    }
+}
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Record {
@@ -80,13 +87,13 @@ impl Record {
             let help = format!("remove {} to begin anew", self.path.display());
             return Err(Failure::usage(message).with_help(&help));
         }
-        if (State { done_bytes, ..fresh }) != *old || done_bytes > size_bytes {
+        let fresh = State { done_bytes, ..fresh };
+        if fresh != *old || done_bytes > size_bytes {
             return Err(Failure::usage(format!(
-                "{} is the record of another copy: from {} to {}, {} bytes",
+                "{} is the record of another copy: {}; this one is {}",
                 self.path.display(),
-                printable(&old.source),
-                printable(&old.destination),
-                old.size_bytes
+                old.what(),
+                fresh.what()
             ))
             .with_help("remove it to begin anew"));
         }
@@ -154,7 +161,9 @@ mod tests {
         for (destination, size) in [("naa.3", 1000), ("naa.2", 999)] {
             let other =
                 Record::open(&path).unwrap().begin(ends(destination), changed("1"), size).unwrap_err();
-            assert!(other.to_string().contains("the record of another copy"), "{other}");
+            let said = other.to_string();
+            let told = ["the record of another copy: from naa.1 to naa.2, 1000 bytes", destination];
+            assert!(told.into_iter().all(|told| said.contains(told)), "{said}");
         }
         for at in [changed("2"), None] {
             let later = Record::open(&path).unwrap().begin(ends("naa.2"), at, 1000).unwrap_err();

@@ -66,9 +66,26 @@ pub struct Designation {
 impl Designation {
     /// It says which medium this is, on whichever path it is reached: a name of the logical unit that is unique in the world.
     pub fn is_world_wide(&self) -> bool {
-        let is_unique =
-            matches!(self.designator, Designator::Naa(_) | Designator::Eui64(_) | Designator::Uuid(_));
-        self.association == Association::LogicalUnit && is_unique
+        self.association == Association::LogicalUnit && self.designator.is_unique()
+    }
+}
+
+impl Designator {
+    /// True for a name that nobody else may give: one with the number of an organization, and a UUID. Some targets count
+    /// their units from the same name on each host.
+    pub(crate) fn is_unique(&self) -> bool {
+        match self {
+            // The organization's 24 bits come behind the four of the format; format 3 is assigned locally.
+            Designator::Naa(bytes) => match bytes.as_slice() {
+                [first, second, third, fourth, ..] => {
+                    *first >> 4 != 3 && (first & 15, *second, *third, fourth >> 4) != (0, 0, 0, 0)
+                }
+                _ => false,
+            },
+            Designator::Eui64(bytes) => bytes.iter().take(3).any(|byte| *byte != 0),
+            Designator::Uuid(_) => true,
+            _ => false,
+        }
     }
 }
 
@@ -232,7 +249,7 @@ mod tests {
         assert_eq!((found[3].association, found[3].protocol), (Association::TargetPort, Some(5)));
         assert_eq!(found[0].protocol, None);
         let world_wide: Vec<_> = found.iter().map(Designation::is_world_wide).collect();
-        assert_eq!(world_wide, [true, true, false, false, false]);
+        assert_eq!(world_wide, [false, true, false, false, false], "NAA 3 is assigned locally");
     }
 
     #[test]
@@ -268,5 +285,14 @@ mod tests {
         let mut wrong = data.clone();
         wrong[4 + 11] = 200;
         assert!(scsi_ports().decode(&wrong).is_err());
+    }
+
+    #[test]
+    fn names_without_an_organization_are_not_unique() {
+        let unique = |name| Designator::Naa(name).is_unique();
+        assert!(unique(vec![0x60, 0x01, 0x40, 0x50]) && unique(vec![0x50, 0, 0, 0x10]));
+        assert!(!unique(vec![0x60, 0, 0, 0x0e]) && !unique(vec![0x33, 1, 1, 1]) && !unique(vec![0x60]));
+        assert!(Designator::Uuid([1; 16]).is_unique() && !Designator::VendorId("x".into()).is_unique());
+        assert!(Designator::Eui64(vec![0, 0, 1]).is_unique() && !Designator::Eui64(vec![0; 8]).is_unique());
     }
 }
