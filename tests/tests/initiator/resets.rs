@@ -83,14 +83,17 @@ fn each_flush_beside_a_reset_fails_and_what_is_answered_later_is_of_another_sess
     let before = engine.submit(read(0, 0, 1, 512));
     let hearing = engine.submit(hears_of_a_reset());
     let flushes = [(); 3].map(|()| engine.submit(flush()));
+    let beside = engine.submit(write(0, 1, 1, pattern(1, 512)));
     let after = engine.submit(read(0, 0, 1, 512));
     let all = wait_for_all(&mut engine);
     for flush in flushes {
         assert_eq!(all[&flush].result, Err(CommandError::ResetSinceFlush));
     }
-    assert!(all[&before].is_good() && all[&after].is_good());
+    assert!([before, beside, after].into_iter().all(|id| all[&id].is_good()));
     let sessions = [before, hearing, flushes[2], after].map(|id| all[&id].session);
     assert_eq!(sessions, [0, 1, 1, 1]);
+    assert_eq!(all[&beside].session, 0, "it may have been carried out before the reset");
+    assert_eq!(execute(&mut engine, write(0, 1, 1, pattern(1, 512))).session, 1);
     let next = execute(&mut engine, flush());
     assert!(next.is_good() && next.session == 1, "{:?}", next.result);
 }

@@ -2,7 +2,7 @@
 //! written again before anybody can notice. A disk that has no such cache may get one at any time, so it makes no difference. What
 //! was written with FUA is stable whatever happens: of that only the place is kept, so that nothing older comes over it.
 //!
-//! Each change is kept with the session that it was answered in, as `Completion::session` counts them: resets are counted too. A
+//! Each change is kept with the session that it was sent in, as `Completion::session` counts them: resets are counted too. A
 //! flush that is answered in the same session proves it stable if it was sent after that answer; one in a later session proves
 //! nothing about it, and a read of its blocks in a later session may miss it.
 
@@ -93,7 +93,7 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Keeps a change that was answered in this session.
+    /// Keeps a change that was answered, and counts as of this session.
     pub(super) fn push(&mut self, session: u32, change: Change) {
         let covers_nothing = change.is_stable() && self.oldest.is_none();
         if change.blocks(1).is_empty() || covers_nothing {

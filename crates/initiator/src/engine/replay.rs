@@ -73,6 +73,15 @@ pub(crate) const fn kind_leaves_dirty(kind: Kind, is_good: bool) -> bool {
     }
 }
 
+/// The session that the completion of a command tells. A change may have been answered before a reset that came to light before
+/// the answer: it counts as of the session that it was sent in. What was read or made stable is of the session of its answer.
+pub(crate) const fn session_told(kind: Kind, sent_in: u32, answered_in: u32) -> u32 {
+    match kind {
+        Kind::Writes | Kind::Other => sent_in,
+        Kind::Reads | Kind::Flushes => answered_in,
+    }
+}
+
 /// Whether a command goes on in the next session. `may_have_run`: it had left.
 pub(super) fn may_go_on(command: &Command, may_have_run: bool) -> bool {
     kind_may_go_on(command.replay, kind(command.cdb.bytes()), may_have_run)

@@ -23,6 +23,8 @@ pub(super) struct Pending {
     pub(super) serial: u64,
     /// Its task in the present session.
     pub(super) task: Option<TaskHandle>,
+    /// The session that it was sent in last, counted as in [`Completion::session`].
+    session: u32,
     /// PDUs in queues that refer to its buffer.
     queued: u32,
     /// How it ended, while PDUs are still queued.
@@ -113,6 +115,7 @@ impl Table {
             command,
             serial,
             task: None,
+            session: self.session,
             queued: 0,
             ending: None,
             may_have_run: false,
@@ -145,7 +148,7 @@ impl Table {
         self.slots.get_mut(place as usize)
     }
 
-    /// What ends from now on was answered in another session, or after a reset.
+    /// What is sent or answered from now on is so in another session, or after a reset.
     pub(super) fn next_session(&mut self) {
         self.session = self.session.saturating_add(1);
     }
@@ -158,7 +161,7 @@ impl Table {
     /// Notes which task a command is in the present session.
     pub(super) fn begin(&mut self, place: u32, task: TaskHandle) {
         if let Some(pending) = self.slots.get_mut(place as usize) {
-            pending.task = Some(task);
+            (pending.task, pending.session) = (Some(task), self.session);
             pending.times.tag = Some(task.initiator_task_tag());
             if self.of_tasks.len() <= task.place() {
                 self.of_tasks.resize(task.place() + 1, u32::MAX);
@@ -219,6 +222,8 @@ impl Table {
 
     fn complete(&mut self, now: Duration, place: u32, (result, received): Ending) {
         let Some(pending) = self.slots.try_remove(place as usize) else { return };
+        let session =
+            replay::session_told(replay::kind(pending.command.cdb.bytes()), pending.session, self.session);
         let buffer = match pending.command.data {
             Data::None => Vec::new(),
             Data::In(buffer) | Data::Out(buffer) => buffer,
@@ -232,7 +237,7 @@ impl Table {
             received,
             times,
             attempts: pending.attempts,
-            session: self.session,
+            session,
         });
     }
 

@@ -54,6 +54,8 @@ pub(crate) struct Entry<T> {
     facts: Facts,
     pub(crate) serial: u64,
     pub(crate) place: Place,
+    /// The session that it was sent in last.
+    session: u32,
     /// Since when it waits, whatever was tried in between.
     waits_since: Duration,
     /// It may have been carried out.
@@ -144,7 +146,7 @@ pub(crate) struct Core<T> {
     resetting: Option<Duration>,
     reset_at: Duration,
     /// See [`crate::Completion::session`].
-    pub(crate) session: u32,
+    session: u32,
     /// Something was written that no good flush has covered.
     is_dirty: bool,
     /// The unit was reset after that.
@@ -192,6 +194,7 @@ impl<T> Core<T> {
             facts,
             serial: self.serials,
             place: Place::Waiting,
+            session: self.session,
             waits_since: now,
             has_run: false,
             is_haunted: false,
@@ -239,6 +242,7 @@ impl<T> Core<T> {
             self.is_dirty = false;
         }
         (entry.place, entry.attempts) = (Place::Sent { path, at: now }, entry.attempts + 1);
+        entry.session = self.session;
         self.paths[path].outstanding += 1;
         self.paths[path].sent += 1;
         self.actions.push_back(Action::Send { key, path });
@@ -306,6 +310,13 @@ impl<T> Core<T> {
         (entry.place, entry.waits_since) = (Place::Waiting, now);
         self.waiting.push_back(key);
         Verdict::Kept
+    }
+
+    /// See [`crate::Completion::session`].
+    pub(crate) fn session_of(&self, key: usize) -> u32 {
+        self.entries
+            .get(key)
+            .map_or(self.session, |entry| replay::session_told(entry.facts.kind, entry.session, self.session))
     }
 
     /// The unit has answered a command.

@@ -241,7 +241,7 @@ impl Engine {
     pub(super) fn complete(&mut self, key: usize, result: Result<Status, CommandError>) {
         let id = self.id_of(key);
         let attempts = self.core.entries.get(key).map_or(0, |entry| entry.attempts);
-        let session = self.core.session;
+        let session = self.core.session_of(key);
         let Some(mut held) = self.core.take(key) else { return };
         let buffer = take_buffer(&mut held.command.data);
         let received = if result.is_ok() { held.received } else { 0 };

@@ -149,6 +149,22 @@ fn a_reset_that_any_path_tells_of_fails_the_next_flush_once() {
     assert_eq!(core.session, 2);
 }
 
+/// What is answered in one turn is heard of behind the reset, whatever came first.
+#[test]
+fn a_write_beside_a_reset_counts_as_before_it() {
+    let mut world = World::new(&[1, 2]);
+    world.finish();
+    let core = &mut world.core;
+    let facts = |kind| Facts { kind, replay: Replay::Always, extent: Extent::Nothing };
+    let kinds = [Kind::Writes, Kind::Other, Kind::Reads, Kind::Flushes];
+    let keys = kinds.map(|kind| core.submit(world.now, facts(kind), 0));
+    core.note_reset();
+    assert_eq!(keys.map(|key| core.session_of(key)), [0, 0, 1, 1]);
+    core.ended(world.now, keys[0], Outcome::NotYet);
+    core.pump(world.now);
+    assert_eq!(core.session_of(keys[0]), 1, "it was sent again");
+}
+
 /// A flush that a path has not carried out promises nothing: what it was to cover may still be lost.
 #[test]
 fn a_reset_while_a_flush_waits_for_another_path_fails_it() {
