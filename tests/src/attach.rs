@@ -189,12 +189,20 @@ impl Attached {
         self.end()
     }
 
-    /// Sends it the signal.
+    /// Sends it SIGTERM.
     ///
     /// # Errors
     /// It has ended.
     pub fn terminate(&self) -> Result<()> {
-        Ok(kill_process(Pid::from_child(&self.child), Signal::TERM)?)
+        self.signal(Signal::TERM)
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
     /// Waits for its end; it must say that all is well.

@@ -11,6 +11,7 @@ mod keeping;
 mod others;
 mod restart;
 mod serving;
+mod signals;
 mod sparse;
 mod without_root;
 

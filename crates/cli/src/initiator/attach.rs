@@ -1,5 +1,7 @@
 //! `lunette attach`: a disk for programs that know no iSCSI, until it is detached.
 
+mod signals;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,8 +17,6 @@ use lunette_initiator::blocking::Session;
 use lunette_initiator::{EngineEvent, TargetUrl};
 use lunette_lab::Negotiated;
 use serde::Serialize;
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 
 use super::access::{AccessOptions, Ways};
 use super::attached::{Attached, End, Socket};
@@ -30,9 +30,6 @@ use crate::log::{self, LogFilter};
 
 /// How often is looked whether something has happened to the session.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
-
-/// The status that a second signal ends with: what was not flushed may not be stable.
-const CUT_OFF: i32 = 1;
 
 #[derive(Debug, Clone, Serialize)]
 struct Ready {
@@ -114,16 +111,16 @@ pub(crate) struct AttachOptions {
 
 /// Attaches a disk, and returns when it is detached and everything is stable.
 pub(crate) fn run(options: &AttachOptions) -> Result<(), Failure> {
-    // Before the login, so that a signal during it is not lost.
-    let signals =
-        Signals::new([SIGTERM, SIGINT]).map_err(|error| Failure::new("cannot wait for signals", &error))?;
+    let heeded = signals::heed()?;
     log::start(&options.log);
     let (disk, negotiated) = open(options)?;
     let disk = Arc::new(disk);
+    heeded.is_open();
     let shown = show(options, &disk, negotiated);
     let (face, handle, ready) = match shown {
         Ok(shown) => shown,
         Err(failure) => {
+            drop(heeded);
             // Nothing was written.
             let _ = disk.close();
             return Err(failure);
@@ -131,7 +128,7 @@ pub(crate) fn run(options: &AttachOptions) -> Result<(), Failure> {
     };
     let (json, is_detached) = (options.json, AtomicBool::new(false));
     let shared = Arc::new(Shared { disk, handle, ready, json, is_detached });
-    heed(signals, Arc::clone(&shared))?;
+    heeded.is_shown(Arc::clone(&shared));
     let socket = answer_detach(&shared);
     tell(options.json, &shared.ready, |ready| {
         let how = if ready.read_only { ", read-only" } else { "" };
@@ -327,25 +324,6 @@ impl Shared {
             Ok(()) => Ok(()),
         }
     }
-}
-
-/// Detaches at the first signal and ends at the second. What `lunette detach` asks for is none: nobody was told then what the
-/// next one does.
-fn heed(mut signals: Signals, shared: Arc<Shared>) -> Result<(), Failure> {
-    let run = move || {
-        let mut is_first = true;
-        for _ in &mut signals {
-            if !is_first {
-                say("lunette: ending at once; what was not flushed may be lost");
-                std::process::exit(CUT_OFF);
-            }
-            is_first = false;
-            shared.is_detached.store(true, Ordering::SeqCst);
-            say("lunette: detaching as soon as nobody uses it; a second signal ends at once");
-            shared.stop();
-        }
-    };
-    spawn("signals", run)
 }
 
 /// Tells what happens to the session, and ends when it is lost for good or the disk is.
