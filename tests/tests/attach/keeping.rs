@@ -1,8 +1,10 @@
 //! What is kept of an attached disk until it is flushed (docs/decisions/0028): in which order it is made again, how much of it there
 //! may be, and that it does not matter which cache the target said it has.
 
-use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
+use std::{fs, io, thread};
 
 use lunette_block::OperationKind;
 use lunette_tests::attach::{Attached, Client, command};
@@ -54,6 +56,57 @@ fn what_is_made_again_goes_around_what_was_written_through_after_it() {
     assert_eq!(client.flush().expect("an answer"), 0);
     assert!(fs::read(&image).expect("the image")[..65_536] == expected, "what is flushed is there");
     attached.detach().expect("all is stable");
+    target.stop().expect("a clean end");
+}
+
+/// Leads to this target, which does not know SYNCHRONIZE CACHE(10) by this way: it becomes a command that nobody has.
+fn way_without_flushes(target: SocketAddr) -> io::Result<SocketAddr> {
+    const SYNCHRONIZE_CACHE_10: u8 = 0x35;
+    const VENDOR_SPECIFIC: u8 = 0xc0;
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?;
+    let lead = move |mut near: TcpStream| -> io::Result<()> {
+        let mut far = TcpStream::connect(target)?;
+        let (mut answers, mut asker) = (far.try_clone()?, near.try_clone()?);
+        thread::spawn(move || {
+            let _ = io::copy(&mut answers, &mut asker);
+            let _ = asker.shutdown(Shutdown::Both);
+        });
+        let mut header = [0; 48];
+        while near.read_exact(&mut header).is_ok() {
+            if header[0] & 0x3f == 1 && header[32] == SYNCHRONIZE_CACHE_10 {
+                header[32] = VENDOR_SPECIFIC;
+            }
+            far.write_all(&header)?;
+            let data = u64::from(u32::from_be_bytes([0, header[5], header[6], header[7]]));
+            let rest = u64::from(header[4]) * 4 + data.next_multiple_of(4);
+            io::copy(&mut (&near).take(rest), &mut far)?;
+        }
+        far.shutdown(Shutdown::Both)
+    };
+    thread::spawn(move || {
+        for near in listener.incoming().flatten() {
+            thread::spawn(move || lead(near));
+        }
+    });
+    Ok(address)
+}
+
+#[test]
+fn only_a_disk_with_a_write_cache_has_to_know_flushes() {
+    let target = Lunette::serve().luns(["0=mem:1M", "1=mem:1M,write=back"]).start().expect("a target");
+    let way = way_without_flushes(target.portal()).expect("a way");
+    for (lun, is_fine) in [(0, true), (1, false)] {
+        let url = target.url(lun).replace(&target.portal().to_string(), &way.to_string());
+        let attached = Attached::start(&url, &["--no-write-behind"]).expect("attached");
+        let mut client = attached.client().expect("a client");
+        for seed in 0..3 {
+            let data = pattern(seed, 4096);
+            assert_eq!(client.write(0, &data).expect("an answer"), 0);
+            assert_eq!(client.flush().expect("an answer") == 0, is_fine, "unit {lun}");
+        }
+        assert_eq!(attached.detach().is_ok(), is_fine, "unit {lun}");
+    }
     target.stop().expect("a clean end");
 }
 

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use lunette_initiator::{CommandError, EngineEvent, Notice, Submitted, blocking};
+use lunette_initiator::{CommandError, Completion, EngineEvent, Notice, Submitted, blocking};
 use lunette_scsi::client::medium::{self, BlockRange, Caching, CdbForm};
-use lunette_scsi::client::{Command, DoesNotFit, SameBlocks, UnitFacts};
+use lunette_scsi::client::{Command, DoesNotFit, SameBlocks, Sense, UnitFacts};
 
 use super::error::DiskError;
 use super::journal::Change;
@@ -155,13 +155,21 @@ impl Unit {
                 // Its completion counts the reset.
                 Err(CommandError::ResetSinceFlush) => {}
                 Err(error) if !self.is_lost() && may_flush_again(error, &mut overdue) => continue,
-                _ if !self.link.is_good(&command, &ended)? => continue,
+                _ if !self.needs_no_flush(&ended) && !self.link.is_good(&command, &ended)? => continue,
                 _ if self.link.journal().flushed(mark, ended.session) => return Ok(()),
                 _ => {}
             }
             self.make_again(ended.session)?;
         }
         Err(DiskError::Io("no flush is answered, however often it is tried".into()))
+    }
+
+    /// A flush was refused as unknown by a unit that says that it has no write cache: what it has answered is stable.
+    fn needs_no_flush(&self, ended: &Completion) -> bool {
+        let sense = ended.result.as_ref().ok().and_then(|status| Sense::decode(&status.sense));
+        !self.facts.has_write_cache()
+            && !self.is_exchanged()
+            && sense.is_some_and(|sense| sense.is_unknown_command())
     }
 
     /// What has happened to the session since the last call.
