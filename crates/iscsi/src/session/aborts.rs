@@ -5,7 +5,7 @@
 use lunette_wire::{Cid, LunField};
 
 use super::data_in::{Completion, GOOD, TASK_ABORTED};
-use super::task::{Phase, TaskId};
+use super::task::{Phase, Task, TaskId};
 use super::{Event, Outbox, Session, Share};
 impl<D: Share> Session<D> {
     /// Aborts this session's tasks on a logical unit, or on all, but those that are `spared`, because another session asked
@@ -73,10 +73,12 @@ impl<D: Share> Session<D> {
         begun.iter().any(|id| !spared.contains(id))
     }
 
-    /// True while a task that [`Self::abort_tasks`] named has not ended.
+    /// True while a task that [`Self::abort_tasks`] named has not ended. One whose answer waits for something, its initiator's data or
+    /// the fence, has: others need not wait for that.
     #[must_use]
     pub fn is_open(&self, id: TaskId) -> bool {
-        self.tasks.get(id).is_some_and(|task| !matches!(task.phase, Phase::Draining | Phase::Held))
+        let is_at_work = |task: &Task| !matches!(task.phase, Phase::Draining | Phase::Held);
+        self.tasks.get(id).is_some_and(is_at_work) && !self.fence.keeps(id)
     }
 
     /// Aborts a task. True when it has not ended yet: it is in a store, or its initiator, who asked for the abort

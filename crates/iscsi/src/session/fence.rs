@@ -81,6 +81,11 @@ impl<D> Fence<D> {
         });
     }
 
+    /// Whether it keeps a command's end.
+    pub(super) fn keeps(&self, id: TaskId) -> bool {
+        self.kept.iter().any(|kept| matches!(kept, Kept::Completion { id: of, .. } if *of == id))
+    }
+
     /// Forgets a command's end that was kept, and says with which status it had ended; none when there is none.
     pub(super) fn forget(&mut self, id: TaskId) -> Option<u8> {
         let status = |kept: &Kept<D>| match kept {

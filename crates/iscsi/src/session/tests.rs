@@ -4,6 +4,7 @@
 mod at_once;
 mod both_ways;
 mod declaration;
+mod fence;
 mod order;
 
 use lunette_wire::initiator::{

@@ -6,19 +6,19 @@ use lunette_wire::{DataSn, InitiatorPdu};
 use super::*;
 use crate::parameters::TaskReporting;
 
-const OTHER: Cid = Cid(1);
+pub(super) const OTHER: Cid = Cid(1);
 const UNIT: LunField = LunField([0, 5, 0, 0, 0, 0, 0, 0]);
 
 /// A session of two connections, and the numbers that its initiator has used.
-struct Pair {
-    bench: Bench,
+pub(super) struct Pair {
+    pub(super) bench: Bench,
     next_cmd_sn: u32,
     /// The newest StatSN that was seen on each connection, and one.
-    exp_stat_sn: [u32; 2],
+    pub(super) exp_stat_sn: [u32; 2],
 }
 
 impl Pair {
-    fn new(task_reporting: TaskReporting, protocol_level: u8) -> Self {
+    pub(super) fn new(task_reporting: TaskReporting, protocol_level: u8) -> Self {
         let mut bench = Bench::new(SessionType::Normal);
         bench.session.parameters.task_reporting = task_reporting;
         bench.session.parameters.protocol_level = protocol_level;
@@ -27,7 +27,7 @@ impl Pair {
         Self { bench, next_cmd_sn: 1, exp_stat_sn: [1, 1] }
     }
 
-    fn command(&mut self, cid: Cid, write: bool) -> TaskId {
+    pub(super) fn command(&mut self, cid: Cid, write: bool) -> TaskId {
         let cmd_sn = CmdSn(self.next_cmd_sn);
         self.next_cmd_sn += 1;
         self.numbered(cid, write, (cmd_sn, cmd_sn.0)).expect("in the window")
@@ -48,14 +48,14 @@ impl Pair {
         self.bench.session.command(now, cid, (&bhs, &pdu, &[]), 0, &mut self.bench.outbox)
     }
 
-    fn complete(&mut self, id: TaskId, fenced: bool) {
+    pub(super) fn complete(&mut self, id: TaskId, fenced: bool) {
         let status = if fenced { 2 } else { 0 };
         let ended =
             Completion { status, status_qualifier: 0x1234, sense: &[], transfer: Transfer::None, fenced };
         self.bench.session.complete(id, ended, &mut self.bench.outbox);
     }
 
-    fn manage(&mut self, function: TaskManagementFunction, referenced: u32) {
+    pub(super) fn manage(&mut self, function: TaskManagementFunction, referenced: u32) {
         let request = TaskManagementRequest {
             immediate: true,
             function,
@@ -71,7 +71,7 @@ impl Pair {
     }
 
     /// Lets the driver carry out the one function that it was told of.
-    fn carry_out(&mut self) {
+    pub(super) fn carry_out(&mut self) {
         let is_function = |event: &mut Event| matches!(event, Event::Manage { .. });
         let events: Vec<Event> = self.bench.outbox.events.extract_if(.., is_function).collect();
         let [Event::Manage { id, .. }] = events[..] else { panic!("one function, not {events:?}") };
@@ -80,7 +80,7 @@ impl Pair {
     }
 
     /// What was sent: connection and PDU, pings apart. They arrive, and are acknowledged with the next PDU.
-    fn sent(&mut self) -> Vec<(Cid, TargetPdu)> {
+    pub(super) fn sent(&mut self) -> Vec<(Cid, TargetPdu)> {
         let mut sent = Vec::new();
         for outgoing in self.bench.outbox.pdus.drain(..) {
             let pdu = TargetPdu::decode(&outgoing.bhs).expect("our own PDU");
@@ -94,7 +94,7 @@ impl Pair {
     }
 
     /// Tags and connections of the responses that were sent.
-    fn responses(&mut self) -> Vec<(u16, u32)> {
+    pub(super) fn responses(&mut self) -> Vec<(u16, u32)> {
         let tag = |pdu: &TargetPdu| match pdu {
             TargetPdu::ScsiResponse(pdu) => pdu.initiator_task_tag.0,
             TargetPdu::TaskManagementResponse(pdu) => pdu.initiator_task_tag.0,
@@ -104,7 +104,7 @@ impl Pair {
     }
 
     /// The initiator acknowledges all that it has seen on a connection.
-    fn acknowledge(&mut self, cid: Cid, lun: LunField) {
+    pub(super) fn acknowledge(&mut self, cid: Cid, lun: LunField) {
         let pdu = NopOut {
             immediate: true,
             lun,
