@@ -37,6 +37,8 @@ pub(super) struct Connection {
     pub(super) heard_at: Duration,
     pub(super) ping: Option<Ping>,
     next_ping_tag: u32,
+    /// What had been acknowledged when a fence was last seen to wait for more, and since when it has been that.
+    stuck: Option<(StatSn, Duration)>,
     /// The logout that the target asked for.
     pub(super) logout_due: Option<LogoutDue>,
     /// A Close event has been emitted, or the driver has dropped it: nothing more is taken from this connection.
@@ -80,6 +82,7 @@ impl Connection {
             heard_at: now,
             ping: None,
             next_ping_tag: 0,
+            stuck: None,
             logout_due: None,
             closing: false,
             leaving: false,
@@ -117,6 +120,14 @@ impl Connection {
     /// True when all status before `stat_sn` has arrived.
     pub(super) const fn has_acknowledged(&self, stat_sn: StatSn) -> bool {
         !self.acknowledged.precedes(stat_sn)
+    }
+
+    /// For how long it has acknowledged nothing; looked at about once a second. Zero while nobody waits for that.
+    pub(super) fn stuck_for(&mut self, now: Duration, is_awaited: bool) -> Duration {
+        let acknowledged = self.acknowledged;
+        let stuck = self.stuck.filter(|&(before, _)| is_awaited && before == acknowledged);
+        self.stuck = is_awaited.then(|| stuck.unwrap_or((acknowledged, now)));
+        stuck.map_or(Duration::ZERO, |(_, since)| now.saturating_sub(since))
     }
 
     /// True while new requests are taken from it.

@@ -151,11 +151,13 @@ impl<D: Share> Session<D> {
 
     /// Gives a connection up, and the session with it.
     pub(super) fn close_connection(&mut self, cid: Cid, reason: CloseReason, outbox: &mut Outbox<D>) {
-        if matches!(reason, CloseReason::Silent(_)) && self.retains() {
+        let has_died = matches!(reason, CloseReason::Silent(_) | CloseReason::Unacknowledged(_));
+        if has_died && self.retains() {
             self.emit_close(cid, reason, outbox);
             return self.retain(cid, outbox);
         }
         if let CloseReason::Silent(_)
+        | CloseReason::Unacknowledged(_)
         | CloseReason::LogoutOverdue(_)
         | CloseReason::DataOverdue(_)
         | CloseReason::ReadsOverdue(_) = reason

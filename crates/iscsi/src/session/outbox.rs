@@ -64,6 +64,9 @@ pub enum CloseReason {
     /// The initiator answered no ping and sent nothing else.
     #[error("no answer to a NOP-In within {0} ms")]
     Silent(u128),
+    /// The initiator sent things, but acknowledged nothing of what a fence waits for.
+    #[error("no acknowledgement of a status within {0} ms")]
+    Unacknowledged(u128),
     /// A discovery session, which is not pinged, asked for nothing.
     #[error("no request in a discovery session for {0} ms")]
     DiscoveryIdle(u128),

@@ -24,6 +24,10 @@ const ASYNC_SESSION_DROP: u8 = 3;
 /// who needs more has mostly given it up itself.
 const DATA_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// How long a fence waits for an acknowledgement while none at all comes. Whoever sends something else is alive, and would let it
+/// stand for ever. Twice the time for data: a long answer may have to be taken first, and nobody but the session itself waits.
+const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_secs(60);
+
 impl<D: Share> Session<D> {
     /// Says that other initiators' commands wait for a task that has been [solicited](Self::solicit) and whose data has not come; the
     /// driver calls this about once a second for each such task. Thirty seconds after the first time the session
@@ -143,6 +147,11 @@ impl<D: Share> Session<D> {
             let late = CloseReason::LogoutOverdue(due.within.as_millis());
             return self.close_connection(cid, late, outbox);
         }
+        let is_awaited = self.fence.waits_for(cid);
+        if connection.stuck_for(now, is_awaited) >= ACKNOWLEDGEMENT_TIMEOUT {
+            let stuck = CloseReason::Unacknowledged(ACKNOWLEDGEMENT_TIMEOUT.as_millis());
+            return self.close_connection(cid, stuck, outbox);
+        }
         if let Some(ping) = connection.ping {
             // Any PDU shows that the initiator lives, even when it leaves the ping unanswered.
             if connection.heard_at >= ping.sent_at {
@@ -153,7 +162,7 @@ impl<D: Share> Session<D> {
             }
             return;
         }
-        if self.fence.waits_for(cid) {
+        if is_awaited {
             // The fence has asked, whether or not there is a keepalive: an initiator that is dead must not hold it up.
             connection.ping = Some(Ping { tag: connection.latest_ping_tag(), sent_at: now });
             return;

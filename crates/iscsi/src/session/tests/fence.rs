@@ -22,3 +22,49 @@ fn a_task_that_only_the_fence_keeps_is_over_for_others() {
     let [(OTHER, TargetPdu::ScsiResponse(response))] = sent[..] else { panic!("one response, not {sent:?}") };
     assert_eq!(response.status, 0x40, "TASK ABORTED");
 }
+
+/// The seconds until a connection is given up because of the fence, while its initiator sends something every second. It acknowledges
+/// one status more at each of `acknowledged_at`.
+fn stands_for_s(pair: &mut Pair, cid: Cid, acknowledged_at: &[u32]) -> Option<u32> {
+    pair.bench.outbox.events.clear();
+    // The other connection says nothing.
+    pair.bench.session.settings.nop_interval = None;
+    (1..300).find(|second| {
+        if acknowledged_at.contains(second) {
+            pair.exp_stat_sn[cid.0 as usize] += 1;
+        }
+        pair.acknowledge(cid, LunField::default());
+        let events = pair.bench.tick_after(SECOND);
+        if let Some(event) = events.first() {
+            let reason = CloseReason::Unacknowledged(60_000);
+            assert_eq!(*event, Event::Close { cid, reason });
+        }
+        !events.is_empty()
+    })
+}
+
+/// Signs of life are not what the fence waits for.
+#[test]
+fn a_fence_does_not_wait_for_ever_for_an_acknowledgement() {
+    // The fenced response itself has gone out.
+    let mut pair = Pair::new(TaskReporting::ResponseFence, 1);
+    let (fenced, behind) = (pair.command(CID, false), pair.command(OTHER, false));
+    pair.complete(fenced, true);
+    assert_eq!(pair.responses(), [(0, 1)]);
+    pair.exp_stat_sn = [1, 1];
+    assert_eq!(stands_for_s(&mut pair, CID, &[]), None, "nobody waits for it");
+    pair.complete(behind, false);
+    assert_eq!(stands_for_s(&mut pair, CID, &[]), Some(61));
+    assert!(pair.bench.session.is_closing());
+
+    // It waits for three others, which are acknowledged slowly.
+    for (acknowledged_at, given_up) in [(&[][..], Some(61)), (&[50, 100], Some(160)), (&[50, 100, 150], None)]
+    {
+        let mut pair = Pair::new(TaskReporting::Rfc3720, 1);
+        let ids = [OTHER, OTHER, OTHER, CID].map(|cid| pair.command(cid, false));
+        ids.iter().for_each(|&id| pair.complete(id, id == ids[3]));
+        assert_eq!(pair.responses(), [(1, 1), (1, 2), (1, 3)]);
+        pair.exp_stat_sn = [1, 1];
+        assert_eq!(stands_for_s(&mut pair, OTHER, acknowledged_at), given_up, "{acknowledged_at:?}");
+    }
+}
