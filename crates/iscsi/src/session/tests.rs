@@ -319,20 +319,25 @@ fn data_that_others_wait_for_has_a_limit() {
     };
     let taken = bench.session.command(bench.now, CID, (&pdu.encode(0), &pdu, &[]), 0, &mut bench.outbox);
     let id = taken.expect("a command");
-    bench.session.others_wait(bench.now, id, &mut bench.outbox);
+    bench.session.others_wait(bench.now, id, true, &mut bench.outbox);
     bench.now += 60 * SECOND;
-    bench.session.others_wait(bench.now, id, &mut bench.outbox);
+    bench.session.others_wait(bench.now, id, true, &mut bench.outbox);
     // Until data is asked for, the task is not its initiator's affair.
     assert!(matches!(bench.outbox.events[..], [Event::Execute(_)]));
     bench.session.solicit(id, 512, &mut bench.outbox);
     assert!(matches!(bench.sent()[..], [TargetPdu::ReadyToTransfer(_)]));
     bench.outbox.events.clear();
-    bench.session.others_wait(bench.now, id, &mut bench.outbox);
+    bench.session.others_wait(bench.now, id, true, &mut bench.outbox);
     bench.now += 29 * SECOND;
-    bench.session.others_wait(bench.now, id, &mut bench.outbox);
-    assert!(bench.outbox.events.is_empty());
+    bench.session.others_wait(bench.now, id, true, &mut bench.outbox);
+    bench.session.others_wait(bench.now, id, false, &mut bench.outbox);
     bench.now += SECOND;
-    bench.session.others_wait(bench.now, id, &mut bench.outbox);
+    bench.session.others_wait(bench.now, id, true, &mut bench.outbox);
+    bench.now += 29 * SECOND;
+    bench.session.others_wait(bench.now, id, true, &mut bench.outbox);
+    assert!(bench.outbox.events.is_empty(), "they did not wait all the time");
+    bench.now += SECOND;
+    bench.session.others_wait(bench.now, id, true, &mut bench.outbox);
     let events = std::mem::take(&mut bench.outbox.events);
     assert!(
         matches!(
@@ -342,7 +347,7 @@ fn data_that_others_wait_for_has_a_limit() {
         "{events:?}"
     );
     assert!(matches!(bench.sent()[..], [TargetPdu::AsynchronousMessage(_)]), "it is told (11.9.1)");
-    bench.session.others_wait(bench.now, id, &mut bench.outbox);
+    bench.session.others_wait(bench.now, id, true, &mut bench.outbox);
     assert!(bench.outbox.events.is_empty(), "the task has gone");
 }
 

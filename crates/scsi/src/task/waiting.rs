@@ -147,13 +147,13 @@ impl Task {
         }
     }
 
-    /// Whether it waits for its initiator's data while other commands of its unit wait to begin, which may be until it
-    /// ends: the driver is to give the initiator so much time and no more.
+    /// Whether it waits for its initiator's data while other initiators' commands of its unit wait for it to end: the driver is to give
+    /// the initiator so much time and no more.
     pub fn keeps_others_waiting(&self, nexus: &Nexus) -> bool {
         self.place == Place::Collecting
             && self
                 .path
                 .and_then(|index| nexus.path(index))
-                .is_some_and(|path| path.unit.tasks().has_dormant())
+                .is_some_and(|path| path.unit.tasks().waits_for_data(&path.member, self.attribute))
     }
 }

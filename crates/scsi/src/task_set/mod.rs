@@ -297,9 +297,9 @@ impl TaskSet {
         })
     }
 
-    /// Whether commands wait to begin; who has begun and collects data keeps them waiting, or does so soon.
-    pub(crate) fn has_dormant(&self) -> bool {
-        self.is_shut.load(Ordering::SeqCst) && self.lock().has_dormant()
+    /// Whether commands of others wait to begin until this member's command ends, which has begun and collects data.
+    pub(crate) fn waits_for_data(&self, member: &Member, attribute: Attribute) -> bool {
+        self.is_shut.load(Ordering::SeqCst) && self.lock().has_dormant_beside(member, attribute)
     }
 
     /// Whether commands of others wait while answers to this member's reads have yet to be taken.

@@ -327,13 +327,61 @@ fn reads_are_copied_for_a_while_after_a_command_that_would_wait_for_them() {
 #[test]
 fn who_collects_data_knows_whether_others_wait() {
     let mut world = World::new();
+    let waits = |world: &World, attribute| {
+        [0, 1].map(|nexus| world.set.waits_for_data(&world.members[nexus], attribute))
+    };
     world.arrive(0, Attribute::Simple, false);
     world.step(0, true);
-    assert!(!world.set.has_dormant());
-    world.arrive(1, Attribute::Ordered, false);
-    assert!(world.set.has_dormant());
+    assert_eq!(waits(&world, Attribute::Simple), [false, false], "nobody is there");
+    world.arrive(0, Attribute::Ordered, false);
+    assert_eq!(waits(&world, Attribute::Simple), [false, true], "whoever waits for itself harms nobody");
+    world.arrive(1, Attribute::Simple, false);
+    assert_eq!(waits(&world, Attribute::Simple), [true, true], "it is behind the ordered one");
+    world.abort(2);
     world.abort(1);
-    assert!(!world.set.has_dormant());
+    world.arrive(1, Attribute::Ordered, false);
+    assert_eq!(waits(&world, Attribute::Simple), [true, false]);
+    let name = NexusName {
+        initiator_port: "iqn.2026-11.io.lunette:i,i,0x1".into(),
+        target_port: TargetPort::new(1).unwrap(),
+    };
+    let faulty = Manner { naca: true, ..plain(Attribute::Simple) };
+    assert_eq!(world.set.fault(&world.members[2], faulty, &name, world.turn(0)), Entry::Begun);
+    assert_eq!(waits(&world, Attribute::Simple), [false, false], "whoever is blocked waits for another");
+    world.set.end_allegiance();
+    world.abort(3);
+    assert_eq!(waits(&world, Attribute::Simple), [false, false]);
+}
+
+/// What is before a COMPARE AND WRITE at the medium goes on without the data, and so do those that wait behind that.
+#[test]
+fn who_waits_for_the_medium_waits_for_nobodys_data() {
+    let mut world = World::new();
+    world.arrive(0, Attribute::Simple, false);
+    world.step(0, true);
+    world.arrive(1, Attribute::Simple, true);
+    world.step(1, false);
+    assert_eq!(world.commands[1].state, State::Alone);
+    world.arrive(2, Attribute::Simple, false);
+    assert!(matches!(world.commands[2].state, State::Dormant(_)));
+    assert!(!world.set.waits_for_data(&world.members[0], Attribute::Simple));
+    world.arrive(2, Attribute::Ordered, false);
+    assert!(world.set.waits_for_data(&world.members[0], Attribute::Simple), "it will");
+}
+
+#[test]
+fn a_command_that_all_newer_ones_wait_for_knows_it_while_it_collects_data() {
+    for attribute in [Attribute::Ordered, Attribute::HeadOfQueue] {
+        let mut world = World::new();
+        world.arrive(0, attribute, false);
+        world.step(0, true);
+        world.arrive(0, Attribute::Simple, false);
+        assert!(!world.set.waits_for_data(&world.members[0], attribute));
+        world.arrive(1, Attribute::HeadOfQueue, false);
+        assert!(!world.set.waits_for_data(&world.members[0], attribute), "it begins at once");
+        world.arrive(1, Attribute::Simple, false);
+        assert!(world.set.waits_for_data(&world.members[0], attribute));
+    }
 }
 
 #[test]

@@ -265,14 +265,13 @@ impl TargetSession {
         context
     }
 
-    /// Tells the core of tasks that keep other initiators waiting because their data has not come, or has not been taken.
+    /// Tells the core whether tasks keep other initiators waiting because their data has not come, or has not been taken.
     pub(super) fn bound_waiting(&mut self, now: Duration, outbox: &mut Outbox<Segment>) {
         let Some(attachment) = &self.attachment else { return };
         for context in self.contexts.iter().flatten() {
-            if context.command.as_ref().is_some_and(|command| command.keeps_others_waiting(&attachment.nexus))
-            {
-                self.core.others_wait(now, context.id, outbox);
-            }
+            let Some(command) = &context.command else { continue };
+            let do_wait = command.keeps_others_waiting(&attachment.nexus);
+            self.core.others_wait(now, context.id, do_wait, outbox);
         }
         self.core.others_wait_for_reads(now, attachment.nexus.keeps_others_waiting(), outbox);
     }

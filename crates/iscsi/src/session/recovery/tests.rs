@@ -297,12 +297,12 @@ fn a_kept_task_that_others_wait_for_is_given_up() {
     let command = ScsiCommand { write: true, expected_data_transfer_length: 1024, ..ScsiCommand::default() };
     let id = bench.command(command);
     bench.session.solicit(id, 1024, &mut bench.outbox);
-    bench.session.others_wait(bench.now, id, &mut bench.outbox);
+    bench.session.others_wait(bench.now, id, true, &mut bench.outbox);
     bench.session.connection_lost(CID, true, &mut bench.outbox);
     bench.outbox.events.clear();
-    bench.session.others_wait(bench.now + Duration::from_secs(29), id, &mut bench.outbox);
+    bench.session.others_wait(bench.now + Duration::from_secs(29), id, true, &mut bench.outbox);
     assert!(bench.outbox.events.is_empty());
-    bench.session.others_wait(bench.now + Duration::from_secs(30), id, &mut bench.outbox);
+    bench.session.others_wait(bench.now + Duration::from_secs(30), id, true, &mut bench.outbox);
     assert!(matches!(bench.outbox.events[..], [Event::Dropped(dropped)] if dropped == id));
     assert!(!bench.session.has_ended());
 }
