@@ -247,9 +247,7 @@ pub(super) mod tests {
             with_peers(&[], |laboratory| {
                 let laboratory = Laboratory { set: &set, ..*laboratory };
                 let cells = (study("trinkle-profiles").expect("a study").cells)(1).into_iter();
-                let cells = cells
-                    .filter(|cell| trinkle::is_ceiling(cell))
-                    .filter_map(|cell| laboratory.with_keys(cell));
+                let cells = cells.filter(trinkle::is_ceiling).filter_map(|cell| laboratory.with_keys(cell));
                 let told = |cell: Cell| {
                     let set =
                         cell.parameters[3..].iter().map(|own| own.1.clone()).collect::<Vec<_>>().join(" ");

@@ -59,7 +59,7 @@ mod tests {
         assert_eq!(of(100, &|_| ()), (whole, whole));
         assert_eq!(of(20, &|_| ()), (whole, whole));
         assert_eq!(of(0, &|_| ()), ((0, 0), (0, 0)), "nobody reads");
-        assert_eq!(of(100, &|probe| probe.units = 6), ((1, 42 * 6 << 20), (1, 42 * 6 << 20)));
+        assert_eq!(of(100, &|probe| probe.units = 6), ((1, (42 * 6) << 20), (1, (42 * 6) << 20)));
         assert_eq!(
             of(100, &|probe| probe.design = Some(Design::Uring)),
             ((0, 0), (0, 0)),
