@@ -222,6 +222,7 @@ fn described(
         loss: shape.loss.mean(),
         congestion_control: CongestionControl::default(),
         tcp_window_bytes: tcp_window,
+        queue_bytes: shape.rate.map(|_| shape.queue_bytes),
     });
     Ok((paths, link))
 }

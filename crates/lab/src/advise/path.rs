@@ -129,6 +129,7 @@ impl MeasuredPath {
             // The target's, which cannot be seen from here.
             congestion_control: CongestionControl::default(),
             tcp_window_bytes: None,
+            queue_bytes: None,
         };
         // The line carries headers beside the data.
         let payload = path.payload_bytes_per_s().unwrap_or(line);

@@ -1,6 +1,7 @@
 //! Which settings lift a limit, one after the other, until the line is full.
 
-use super::{Expected, Limit, NetworkPath, Settings, expect_mix, mixed};
+use super::both_ways::BothWays;
+use super::{Expected, Limit, NetworkPath, Settings, expect_mix};
 use crate::{Kind, Sizes};
 
 /// The most commands that are advised: what a session of Lunette's initiator and target holds.
@@ -86,19 +87,26 @@ impl Question<'_> {
     /// What is to be expected of a read, and of a write.
     #[must_use]
     pub fn each(&self) -> [Expected; 2] {
-        let read = Settings { max_recv_data_segment_length: self.read_segment_bytes, ..self.settings };
+        let [read, write] = self.settings_of_each();
         let [down, up] = &self.paths;
-        [
-            expect_mix(down, &read, Kind::Read, self.sizes),
-            expect_mix(up, &self.settings, Kind::Write, self.sizes),
-        ]
+        [expect_mix(down, &read, Kind::Read, self.sizes), expect_mix(up, &write, Kind::Write, self.sizes)]
     }
 
-    /// Data per second of the mix, in bytes, and what limits it.
+    /// MaxRecvDataSegmentLength is that of who receives.
+    fn settings_of_each(&self) -> [Settings; 2] {
+        [Settings { max_recv_data_segment_length: self.read_segment_bytes, ..self.settings }, self.settings]
+    }
+
+    /// Both on their way.
+    fn both_ways(&self) -> BothWays {
+        BothWays::of(&self.paths, &self.each(), &self.settings_of_each(), self.sizes, self.read_share)
+    }
+
+    /// Data per second of the mix, in bytes, and what limits it, with what each direction of the path does to the other one
+    /// (RFC 3449).
     #[must_use]
     pub fn expected(&self) -> (f64, Limit) {
-        let [read, write] = self.each();
-        mixed(&read, &write, self.read_share)
+        self.both_ways().expected()
     }
 
     /// The same with one setting changed; nothing if it is so already.
@@ -131,8 +139,11 @@ impl Question<'_> {
     /// What could lift a limit, each as far as the line needs it, what costs nothing first.
     fn candidates(&self, limit: Limit) -> Vec<Change> {
         let Some(full) = self.full() else { return Vec::new() };
+        // Acknowledgements that wait make as much more of a window necessary.
+        let both = self.both_ways();
         let most = |needed: &dyn Fn(&NetworkPath, f64) -> f64| {
-            self.paths.iter().zip(full).map(|(path, rate)| needed(path, rate)).fold(0.0, f64::max)
+            let each = self.paths.iter().zip(full).enumerate();
+            each.map(|(way, (path, rate))| needed(path, rate) * both.stretch(way)).fold(0.0, f64::max)
         };
         let connections = |each: fn(&NetworkPath) -> Option<f64>| {
             // Twice the line: headers take their share, and connections are not equally fast.
@@ -177,7 +188,13 @@ impl Question<'_> {
         let [read_s, write_s] = self.each().map(|expected| expected.command_time.as_secs_f64());
         let mean_s = read_s * self.read_share + write_s * (1.0 - self.read_share);
         let needed = (full.iter().sum::<f64>() * mean_s / self.sizes.mean() * WINDOW_ROOM).ceil();
-        needed.clamp(1.0, f64::from(WINDOW_MAX)) as u32
+        let needed = needed.clamp(1.0, f64::from(WINDOW_MAX)) as u32;
+        // Of commands that are not all alike it takes more.
+        if self.read_share > 0.0 && self.read_share < 1.0 {
+            needed.max(self.both_ways().commands_for_all(WINDOW_MAX))
+        } else {
+            needed
+        }
     }
 }
 
@@ -231,6 +248,7 @@ mod tests {
                 loss: 0.0,
                 congestion_control: CongestionControl::Cubic,
                 tcp_window_bytes: None,
+                queue_bytes: None,
             }; 2],
             settings: Settings {
                 initial_r2t: true,
@@ -324,6 +342,7 @@ mod tests {
             rtt_us in 1_u64..1_000_000,
             losses in prop::array::uniform2(prop::sample::select(vec![0.0, 1e-6, 1e-4, 1e-2])),
             tcp_window in prop::option::of(1_u64 << 14..=TCP_WINDOW_BYTES_MAX),
+            queue in prop::option::of(1_u64 << 14..1 << 26),
             sizes_kib in prop::collection::vec((1_u32..8192, 1_u32..100), 1..4),
             window in 1_u32..300,
             read_percent in 0_u32..=100,
@@ -337,6 +356,7 @@ mod tests {
                 path.round_trip = Duration::from_micros(rtt_us);
                 path.loss = loss;
                 path.tcp_window_bytes = tcp_window;
+                path.queue_bytes = queue;
             }
             question.sizes = &sizes;
             question.settings.window = window;

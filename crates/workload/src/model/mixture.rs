@@ -40,7 +40,8 @@ pub fn expect_mix(path: &NetworkPath, settings: &Settings, kind: Kind, sizes: &S
 
 /// What is to be expected of reads and writes side by side, of which this share reads; and the limit.
 ///
-/// The two directions of a line do not disturb each other, so each kind may use its own up to its limits; commands are shared.
+/// The two directions of a line are taken not to disturb each other, so that each kind may use its own up to its limits;
+/// commands are shared. Where one direction is much narrower they do ([`super::advice::Question::expected`]).
 #[must_use]
 pub fn mixed(read: &Expected, write: &Expected, read_share: f64) -> (f64, Limit) {
     if read_share >= 1.0 {

@@ -16,6 +16,7 @@
 //! what congestion control makes of losses.
 
 pub mod advice;
+mod both_ways;
 mod mixture;
 mod path;
 mod turns;
@@ -209,6 +210,7 @@ mod tests {
             loss: 0.0,
             congestion_control: CongestionControl::Cubic,
             tcp_window_bytes: None,
+            queue_bytes: None,
         }
     }
 
@@ -357,6 +359,7 @@ mod tests {
                         loss,
                         congestion_control,
                         tcp_window_bytes,
+                        queue_bytes: None,
                     }
                 },
             )

@@ -50,6 +50,8 @@ pub struct NetworkPath {
     pub congestion_control: CongestionControl,
     /// The most data of one connection that may be under way; `None`: the system finds it out and it is large enough.
     pub tcp_window_bytes: Option<u64>,
+    /// What waits in front of its line before packets are dropped; `None`: nobody knows, and it is large enough.
+    pub queue_bytes: Option<u64>,
 }
 
 impl NetworkPath {
@@ -144,6 +146,7 @@ mod tests {
         loss: 0.0,
         congestion_control: CongestionControl::Cubic,
         tcp_window_bytes: None,
+        queue_bytes: None,
     };
 
     #[test]

@@ -35,6 +35,7 @@ pub(super) fn path(
         loss: shape.loss.mean(),
         congestion_control: CongestionControl::named(driven.congestion_control),
         tcp_window_bytes,
+        queue_bytes: shape.rate.map(|_| shape.queue_bytes),
     }
 }
 
