@@ -76,6 +76,17 @@ impl Relay {
         self.is_frozen.store(true, Ordering::SeqCst);
     }
 
+    /// Cuts all connections but the oldest, and carries no others.
+    pub fn leave_one(&self) {
+        self.is_closed.store(true, Ordering::SeqCst);
+        let mut streams = self.streams.lock().expect("no panic");
+        let newer = streams.len().min(2);
+        for stream in streams.drain(newer..) {
+            // One end may have closed it already.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
     /// Cuts all connections, and carries no others.
     pub fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);

@@ -22,10 +22,22 @@ use crate::{Error, Options, Phase};
 /// What was done to log in, for people: each portal that was tried.
 #[derive(Debug, Clone, Default)]
 pub struct LoginRecord {
-    /// The tries in their order; redirections lead from one to the next.
+    /// The tries in their order; redirections lead from one to the next. Of those for further connections of a session that goes on
+    /// the last 32.
     pub attempts: Vec<Attempt>,
     /// What was asked behind the login where that was a discovery: for targets, and to log out.
     pub exchanges: Vec<Exchange>,
+}
+
+/// As many tries are kept as a session may have connections.
+const ATTEMPTS_KEPT: usize = 32;
+
+impl LoginRecord {
+    /// Adds a later login; of all tries the last are kept.
+    pub(crate) fn add(&mut self, later: LoginRecord) {
+        self.attempts.extend(later.attempts);
+        self.attempts.drain(..self.attempts.len().saturating_sub(ATTEMPTS_KEPT));
+    }
 }
 
 /// A request and its answer. Times are from the beginning of the first try.

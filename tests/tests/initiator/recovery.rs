@@ -1,6 +1,6 @@
 //! Sessions that are lost: commands that go on in the next one, and commands that must not.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lunette_block::OperationKind;
 use lunette_initiator::{
@@ -53,6 +53,40 @@ fn at_level_two_tasks_outlive_their_connections() {
         }
         engine.close().expect("a logout");
     }
+}
+
+/// It may be away for good.
+#[test]
+fn at_level_two_a_connection_that_cannot_be_had_again_is_tried_less_and_less_often() {
+    let target = InProcess::start_with(&["mem:64M"], |config| config.limits.error_recovery_level = 2);
+    let relay = Relay::to(target.portal());
+    let mut engine = at_level_two(&target, &relay, 2);
+    make_ready(&mut engine, 0);
+    relay.leave_one();
+    let since = Instant::now();
+    let (mut tries, mut seen, mut told) = (0, engine.login_record().attempts.len(), 0);
+    let mut turn = |engine: &mut Engine| {
+        engine.poll(Some(Duration::from_millis(20)), &mut Vec::new()).expect("the system lets us");
+        let events = std::iter::from_fn(|| engine.event());
+        events.filter(|event| matches!(event, EngineEvent::ConnectionMissing { .. })).count()
+    };
+    while tries < 4 {
+        told += turn(&mut engine);
+        let recorded = engine.login_record().attempts.len();
+        tries += usize::from(recorded > seen);
+        seen = recorded;
+    }
+    // After half a second, one, and two.
+    assert!(since.elapsed() >= Duration::from_millis(3500), "{:?}", since.elapsed());
+    assert_eq!(told, 1);
+    relay.open();
+    while engine.connections().len() < 2 {
+        assert_eq!(turn(&mut engine), 0);
+    }
+    for lba in 0..4 {
+        assert!(execute(&mut engine, write(0, lba, 1, pattern(lba, 512))).is_good());
+    }
+    engine.close().expect("a logout");
 }
 
 /// Sends what was submitted.

@@ -8,6 +8,7 @@ use lunette_iscsi::parameters::ConnectionParameters;
 use lunette_wire::{Cid, LunField};
 
 use super::overdue::{Remedy, Reply, may_repeat};
+use super::recovery::Rejoin;
 use super::{Engine, replay};
 use crate::multipath::PathNews;
 use crate::{CommandError, Portal, Status};
@@ -42,7 +43,8 @@ pub enum EngineEvent {
         /// Why.
         reason: String,
     },
-    /// A further connection of the session could not be had; it goes on without it.
+    /// A further connection of the session could not be had; it goes on without it. Of one that was lost, and is tried again and
+    /// again, this is told once.
     ConnectionMissing {
         /// Why.
         reason: String,
@@ -203,7 +205,7 @@ impl Engine {
             Event::ConnectionFailed { connection, loss } => {
                 tracing::warn!(%loss, "a connection failed");
                 if let Some(cid) = self.reset_link(connection) {
-                    self.rejoin = Some((self.now, cid));
+                    self.rejoin = Some(Rejoin::new(self.now, cid));
                 }
             }
             Event::SessionEnded if self.is_moving => self.lost("the target asked for a logout".into()),

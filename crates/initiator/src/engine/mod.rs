@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use lunette_iscsi::initiator::login::{Outcome, Purpose};
 use lunette_iscsi::initiator::session::{Function, Logout, Outbox, RequestHandle, Session, Settings};
 use lunette_iscsi::parameters::SessionParameters;
-use lunette_wire::{Cid, Isid, LunField, Tsih};
+use lunette_wire::{Isid, LunField, Tsih};
 use rustix::event::epoll;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -39,7 +39,7 @@ use crate::{CommandError, Completion, Error, Options, Phase};
 use guard::{Check, Guard};
 use link::Link;
 use overdue::Overdue;
-use recovery::{Down, Job};
+use recovery::{Down, Job, Rejoin};
 use table::Table;
 
 /// Connections are found by their numbers, which begin behind this one.
@@ -165,8 +165,7 @@ pub struct Engine {
     record: LoginRecord,
     jobs: (Sender<Job>, Receiver<Job>),
     is_joining: bool,
-    /// When a connection is to take the place of one that was lost, at ErrorRecoveryLevel 2; and that one's name.
-    rejoin: Option<(Duration, Cid)>,
+    rejoin: Option<Rejoin>,
     /// What the system said about a connection that broke.
     detail: Option<String>,
     /// Requests that abort commands, which end by themselves.

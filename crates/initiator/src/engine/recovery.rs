@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lunette_iscsi::initiator::login::Purpose;
+use lunette_wire::Cid;
 
 use super::event::unanswered;
 use super::{Engine, EngineEvent, State, new_session, replay};
@@ -36,14 +37,34 @@ pub(super) struct Down {
     reason: String,
 }
 
+/// A connection that is to take the place of one that was lost, at ErrorRecoveryLevel 2.
+#[derive(Debug)]
+pub(super) struct Rejoin {
+    next_try: Duration,
+    tries: u32,
+    /// The lost one's name.
+    cid: Cid,
+}
+
+impl Rejoin {
+    /// It is lost.
+    pub(super) fn new(now: Duration, cid: Cid) -> Self {
+        Self { next_try: now, tries: 0, cid }
+    }
+
+    pub(super) fn deadline(&self) -> Duration {
+        self.next_try
+    }
+}
+
+/// How long to wait after this many tries.
+fn wait(tries: u32) -> Duration {
+    WAIT_MIN.saturating_mul(1 << tries.saturating_sub(1).min(10)).min(WAIT_MAX)
+}
+
 impl Down {
     pub(super) fn deadline(&self) -> Option<Duration> {
         (!self.is_trying).then_some(self.next_try)
-    }
-
-    /// How long to wait after this many tries.
-    fn wait(tries: u32) -> Duration {
-        WAIT_MIN.saturating_mul(1 << tries.saturating_sub(1).min(10)).min(WAIT_MAX)
     }
 }
 
@@ -104,15 +125,15 @@ impl Engine {
                     self.came_back(*result);
                 }
                 Job::Joining(record, result) => {
-                    self.record.attempts.extend(record.attempts);
+                    self.record.add(record);
                     if !std::mem::take(&mut self.is_joining) || !self.is_up() {
                         continue;
                     }
                     if self.joined(*result) {
                         self.rejoin = None;
                         self.join_more();
-                    } else if let Some((at, _)) = &mut self.rejoin {
-                        *at = self.now + WAIT_MIN;
+                    } else if let Some(rejoin) = &mut self.rejoin {
+                        rejoin.next_try = self.now + wait(rejoin.tries);
                     }
                 }
             }
@@ -131,16 +152,19 @@ impl Engine {
     /// Has another connection take the place of a lost one: with its name where it was the last one (6.3.4), with a new one where
     /// another can log it out. The session says when it is too late.
     pub(super) fn replace_lost(&mut self) {
-        let Some((at, cid)) = self.rejoin else { return };
+        let Some(Rejoin { next_try, cid, .. }) = self.rejoin else { return };
         if !self.is_up() || self.session.is_over() || self.is_closing {
             self.rejoin = None;
-        } else if !self.is_joining && self.now >= at {
+        } else if !self.is_joining && self.now >= next_try {
             let Some(mut goal) = self.next_join() else {
                 self.rejoin = None;
                 return;
             };
             if self.links.is_empty() {
                 goal.cid = cid;
+            }
+            if let Some(rejoin) = &mut self.rejoin {
+                rejoin.tries = rejoin.tries.saturating_add(1);
             }
             self.is_joining = true;
             self.log_in_beside(goal, self.links.len(), Job::Joining);
@@ -178,7 +202,7 @@ impl Engine {
             Ok(connected) => connected,
             Err(error) => {
                 let is_hopeless = !error.is_temporary();
-                down.next_try = self.now + Down::wait(down.tries);
+                down.next_try = self.now + wait(down.tries);
                 let is_too_late = down.next_try > down.since.saturating_add(self.options.timing.recovery);
                 if is_hopeless || is_too_late {
                     let reason = format!("{}; {error}; {}", down.reason, error.advice());
@@ -251,6 +275,11 @@ impl Engine {
             self.add_link(connected)
         });
         if let Err(error) = &added {
+            if self.rejoin.as_ref().is_some_and(|rejoin| rejoin.tries > 1) {
+                // It was told, and may go on for ever.
+                tracing::debug!(%error, "a connection of the session cannot be had again yet");
+                return false;
+            }
             tracing::warn!(%error, "a further connection of the session could not be had");
             self.events.push_back(EngineEvent::ConnectionMissing { reason: error.to_string() });
         }
@@ -260,12 +289,35 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
+    use lunette_iscsi::initiator::login::Trace;
+
     use super::*;
+    use crate::{Attempt, Portal};
 
     #[test]
     fn tries_are_as_far_apart_as_is_said() {
-        let waits: Vec<u64> = (1..8).map(|tries| Down::wait(tries).as_millis() as u64).collect();
+        let waits: Vec<u64> = (1..8).map(|tries| wait(tries).as_millis() as u64).collect();
         assert_eq!(waits, [500, 1000, 2000, 4000, 8000, 10_000, 10_000]);
-        assert_eq!(Down::wait(u32::MAX), WAIT_MAX);
+        assert_eq!(wait(u32::MAX), WAIT_MAX);
+    }
+
+    #[test]
+    fn the_last_tries_to_log_in_are_kept() {
+        let attempt = |began| Attempt {
+            portal: Portal::new("192.0.2.1", 3260),
+            address: None,
+            began: Duration::from_secs(began),
+            resolved: None,
+            connected: None,
+            ended: Duration::ZERO,
+            trace: Trace::default(),
+            end: String::new(),
+        };
+        let mut record = LoginRecord::default();
+        for began in 0..100 {
+            record.add(LoginRecord { attempts: vec![attempt(began)], ..LoginRecord::default() });
+        }
+        let kept: Vec<u64> = record.attempts.iter().map(|attempt| attempt.began.as_secs()).collect();
+        assert_eq!(kept, (68..100).collect::<Vec<_>>());
     }
 }

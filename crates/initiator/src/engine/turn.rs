@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rustix::event::epoll;
 
+use super::recovery::Rejoin;
 use super::{EVENTS_MAX, Engine, State};
 use crate::Error;
 
@@ -39,7 +40,7 @@ impl Engine {
             State::Up | State::Over(_) => None,
         };
         let check = self.check_deadline();
-        let rejoin = self.rejoin.filter(|_| self.is_up() && !self.is_joining).map(|(at, _)| at);
+        let rejoin = self.rejoin.as_ref().filter(|_| self.is_up() && !self.is_joining).map(Rejoin::deadline);
         let overdue = if self.is_up() { self.overdue.deadline() } else { None };
         let others = [session, recovery, rejoin, check, overdue, self.refill_at()];
         others.into_iter().flatten().chain(leaving).min()
