@@ -192,6 +192,36 @@ fn data_is_asked_for_when_there_is_memory() {
     }
 }
 
+/// Short commands that are answered at once say nothing about memory, but their window opens again all the same.
+#[test]
+fn a_window_opens_again_while_only_short_commands_come() {
+    const DEPTH: u32 = 8;
+    let target = InProcess::start_with(&[DISK], |config| {
+        config.limits.buffer_memory_bytes = LENGTH as u64;
+        config.limits.window_depth = DEPTH as u16;
+    });
+    let [mut first, mut second] = sessions(&target);
+    let held = send(&mut first, 1);
+    let r2t = asked(&mut first, held[0]);
+    let width = |session: &Raw| session.max_cmd_sn().since(session.cmd_sn);
+    let whole = width(&second);
+    let waiting = send(&mut second, 1);
+    second.waits(A_WHILE).expect("there is no memory");
+    let cmd_sn = second.cmd_sn.plus(u32::MAX);
+    let abort = second.manage_task(TaskManagementFunction::AbortTask, 0, waiting[0], cmd_sn).expect("sent");
+    assert_eq!(second.managed(abort).expect("an answer"), COMPLETE);
+    answer(&mut first, &r2t, 0);
+    first.good(held[0]).expect("a write");
+    let mut read = || {
+        let tag = second.read(0, 0, 1).expect("sent");
+        second.data_in(tag).expect("a block");
+        width(&second)
+    };
+    let narrow = (0..3 * DEPTH).map(|_| read()).min();
+    assert!(narrow < Some(whole), "{narrow:?} of {whole}");
+    wait_until("the window is whole again", || read() == whole);
+}
+
 /// TASK SET FULL (SAM-5).
 #[test]
 fn who_gets_no_memory_for_long_is_told() {

@@ -44,9 +44,7 @@ impl Reactor {
     pub(super) fn finish(&mut self, index: usize, id: TaskId, completion: &lunette_scsi::Completion) {
         let Some(session) = self.sessions.get_mut(index) else { return };
         let mut context = session.take_context(id);
-        if session.core.has_narrow_window() {
-            session.core.hold_window(session.is_crowded());
-        }
+        session.relax_window();
         if let Some(times) = context.as_mut().and_then(|context| context.times.take()) {
             session.tell_times(self.shared.recorder.as_ref(), self.started.elapsed(), id, *times);
         }

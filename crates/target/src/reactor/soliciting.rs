@@ -134,9 +134,16 @@ impl TargetSession {
     }
 
     /// Whether there is no room for more commands than the initiator has now.
-    pub(super) fn is_crowded(&self) -> bool {
+    fn is_crowded(&self) -> bool {
         let Unasked { short, dropped_bytes, .. } = self.unasked;
         short.is_some() || dropped_bytes > 0 && !self.pool.has_room_unasked(2 * dropped_bytes)
+    }
+
+    /// Lets a narrow window open, or keeps it as it is while there is no room for more.
+    pub(super) fn relax_window(&mut self) {
+        if self.core.has_narrow_window() {
+            self.core.hold_window(self.is_crowded());
+        }
     }
 }
 
@@ -357,10 +364,13 @@ impl Reactor {
         }
     }
 
-    /// Once a second: what has not come for long does not count any more, and who has waited for memory for long is told.
+    /// Once a second: what has not come for long does not count any more, who has waited for memory for long is told, and a window that
+    /// was kept narrow may open.
     pub(super) fn bound_unasked(&mut self, index: usize) {
         let now = self.now;
         let Some(session) = self.sessions.get_mut(index) else { return };
+        // Commands that end at once do not look.
+        session.relax_window();
         if session.unasked.tasks.is_empty() {
             return;
         }
