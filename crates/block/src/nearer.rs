@@ -19,9 +19,9 @@ const LINES: usize = 8;
 pub(crate) fn bring(start: *const u8, length_bytes: usize) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
 
-    for offset in (0..length_bytes).step_by(LINE_BYTES).take(LINES) {
+    for line in 0..length_bytes.div_ceil(LINE_BYTES).min(LINES) {
         // SAFETY: it reads nothing and cannot fail, whatever the address.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(offset).cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_add(line * LINE_BYTES).cast()) };
     }
 }
 

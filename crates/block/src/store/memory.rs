@@ -3,13 +3,15 @@
 //! Memory is taken for 64-KiB chunks when they are first written and given back when they are unmapped. The table
 //! of chunks has two levels, so a large disk that is hardly used costs little. Where chunks have their memory from is in [`chunks`].
 
+mod chunk;
 mod chunks;
 
 use std::io;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, TryLockError};
+use std::sync::{Arc, OnceLock, RwLockReadGuard};
 
 use rustix::io::Errno;
 
+use chunk::Chunk;
 use chunks::Areas;
 
 use super::{Allocation, AtomicWrites, Extent, Features, Store, push_extent};
@@ -26,7 +28,6 @@ const GROUP_BYTES: u64 = (CHUNK_BYTES * CHUNKS_IN_GROUP) as u64;
 /// Bounds the first-level table to 2^20 entries of 16 bytes.
 const SIZE_BYTES_MAX: u64 = 64 << 40;
 
-type Chunk = RwLock<Option<Slot>>;
 type Group = Box<[Chunk]>;
 
 /// What was never written reads as a part of these.
@@ -113,7 +114,7 @@ impl MemoryStore {
 
     fn chunk_for_write(&self, piece: Piece) -> io::Result<&Chunk> {
         let group = self.groups.get(piece.group).ok_or(Errno::INVAL)?;
-        let chunks = group.get_or_init(|| (0..CHUNKS_IN_GROUP).map(|_| RwLock::new(None)).collect());
+        let chunks = group.get_or_init(|| (0..CHUNKS_IN_GROUP).map(|_| Chunk::default()).collect());
         chunks.get(piece.chunk).ok_or_else(|| Errno::INVAL.into())
     }
 
@@ -127,23 +128,12 @@ impl MemoryStore {
                 .and_then(|group| self.groups.get(group))
                 .is_some_and(|group| group.get().is_some());
             if written {
-                let free = pieces(at, in_group).filter_map(|piece| self.clear_piece(piece)).collect();
+                let clear = |piece: Piece| self.chunk(piece)?.clear(piece.start..piece.start + piece.len);
+                let free = pieces(at, in_group).filter_map(clear).collect();
                 self.areas.give_back(free);
             }
             at += in_group;
         }
-    }
-
-    /// What is to be given back of it: a whole chunk.
-    fn clear_piece(&self, piece: Piece) -> Option<Slot> {
-        let mut slot = self.chunk(piece)?.write().unwrap_or_else(PoisonError::into_inner);
-        if piece.len == CHUNK_BYTES {
-            return slot.take();
-        }
-        if let Some(memory) = slot.as_mut() {
-            memory.bytes_mut()[piece.start..piece.start + piece.len].fill(0);
-        }
-        None
     }
 }
 
@@ -192,7 +182,7 @@ impl Store for MemoryStore {
         for piece in pieces(offset, rest.len() as u64) {
             let (front, back) = rest.split_at_mut(piece.len);
             rest = back;
-            let slot = self.chunk(piece).map(|chunk| chunk.read().unwrap_or_else(PoisonError::into_inner));
+            let slot = self.chunk(piece).map(Chunk::read);
             match slot.as_deref() {
                 Some(Some(memory)) => {
                     front.copy_from_slice(&memory.bytes()[piece.start..piece.start + piece.len]);
@@ -215,12 +205,8 @@ impl Store for MemoryStore {
     fn lend(&self, offset: u64, length: u64, waits: bool) -> Option<Lent<'_>> {
         let piece = pieces(offset, length).next()?;
         let chunk = match self.chunk(piece) {
-            Some(chunk) if waits => Some(chunk.read().unwrap_or_else(PoisonError::into_inner)),
-            Some(chunk) => match chunk.try_read() {
-                Ok(locked) => Some(locked),
-                Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-                Err(TryLockError::WouldBlock) => return None,
-            },
+            Some(chunk) if waits => Some(chunk.read()),
+            Some(chunk) => Some(chunk.try_read()?),
             None => None,
         };
         Some(Lent::of(LockedPiece { chunk, start: piece.start, end: piece.start + piece.len }))
@@ -228,12 +214,7 @@ impl Store for MemoryStore {
 
     fn expect(&self, offset: u64, length: u64) {
         let Some(piece) = pieces(offset, length).next() else { return };
-        // Where somebody writes there it is near enough. The lock is given back first, for that would wait for what is asked for.
-        let start = match self.chunk(piece).map(RwLock::try_read) {
-            Some(Ok(slot)) => slot.as_ref().map(|memory| memory.bytes().as_ptr()),
-            _ => None,
-        };
-        if let Some(start) = start {
+        if let Some(start) = self.chunk(piece).and_then(Chunk::hint) {
             nearer::bring(start.wrapping_add(piece.start), piece.len);
         }
     }
@@ -243,11 +224,8 @@ impl Store for MemoryStore {
         for piece in pieces(offset, rest.len() as u64) {
             let (front, back) = rest.split_at(piece.len);
             rest = back;
-            let mut slot = self.chunk_for_write(piece)?.write().unwrap_or_else(PoisonError::into_inner);
-            let memory = match slot.as_mut() {
-                Some(memory) => memory,
-                None => slot.insert(self.areas.take().ok_or(Errno::NOSPC)?),
-            };
+            let mut slot = self.chunk_for_write(piece)?.write(&self.areas)?;
+            let memory = slot.as_mut().ok_or(Errno::NOSPC)?;
             memory.bytes_mut()[piece.start..piece.start + piece.len].copy_from_slice(front);
         }
         Ok(())
@@ -256,10 +234,7 @@ impl Store for MemoryStore {
     fn write_atomic_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         // All its memory is there before any of it is written.
         for piece in pieces(offset, data.len() as u64) {
-            let mut slot = self.chunk_for_write(piece)?.write().unwrap_or_else(PoisonError::into_inner);
-            if slot.is_none() {
-                *slot = Some(self.areas.take().ok_or(Errno::NOSPC)?);
-            }
+            drop(self.chunk_for_write(piece)?.write(&self.areas)?);
         }
         self.write_at(offset, data)
     }
@@ -301,9 +276,7 @@ impl Store for MemoryStore {
                 continue;
             }
             let Some(piece) = pieces(at, in_group).next() else { break };
-            let has_memory = self
-                .chunk(piece)
-                .is_some_and(|chunk| chunk.read().unwrap_or_else(PoisonError::into_inner).is_some());
+            let has_memory = self.chunk(piece).is_some_and(|chunk| chunk.read().is_some());
             let allocation = if has_memory { Allocation::Data } else { Allocation::Hole };
             let next = Extent { offset: at, length: piece.len as u64, allocation };
             if !push_extent(&mut extents, next) {
