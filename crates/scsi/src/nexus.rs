@@ -33,6 +33,23 @@ pub struct Nexus {
     membership: Option<Membership>,
 }
 
+/// The way from a nexus to one of its units.
+#[derive(Clone, Copy, Debug)]
+pub struct Way<'a> {
+    pub(crate) nexus: &'a Nexus,
+    /// In the nexus's [`LunMap`].
+    pub(crate) index: usize,
+    pub(crate) path: &'a Path,
+}
+
+impl Way<'_> {
+    /// The place of the unit in [`Device::units`].
+    #[inline]
+    pub fn place(&self) -> usize {
+        self.path.place
+    }
+}
+
 impl Nexus {
     /// A nexus of `initiator_port_name` (for iSCSI `iqn...,i,0x<ISID>`) with every unit of `device` through `target_port`, one
     /// of the device's ports.
@@ -122,6 +139,13 @@ impl Nexus {
     /// the driver is to give the initiator so much time and no more.
     pub fn keeps_others_waiting(&self) -> bool {
         self.paths.attached().any(|path| path.unit.tasks().waits_for_unsent(&path.member))
+    }
+
+    /// The way to the unit that `lun` names for this nexus, for who begins commands there.
+    #[inline]
+    pub fn way_to(&self, lun: Lun) -> Option<Way<'_>> {
+        let (index, path) = self.find(lun)?;
+        Some(Way { nexus: self, index, path })
     }
 
     pub(crate) fn find(&self, lun: Lun) -> Option<(usize, &Path)> {
@@ -247,7 +271,8 @@ pub(crate) mod tests {
     fn lookup_tells_the_place_in_the_device() {
         let nexus = nexus(&device(), "host");
         assert_eq!(nexus.find(Lun::from_number(2)).map(|(index, _)| index), Some(1));
-        assert!(nexus.find(Lun::from_number(1)).is_none());
+        assert_eq!(nexus.way_to(Lun::from_number(2)).map(|way| way.place()), Some(1));
+        assert!(nexus.find(Lun::from_number(1)).is_none() && nexus.way_to(Lun::from_number(1)).is_none());
         assert!(nexus.find(Lun::REPORT_LUNS).is_none());
     }
 

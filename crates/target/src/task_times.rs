@@ -114,6 +114,7 @@ pub(crate) struct TaskName {
 /// A command that ends before it becomes a task, and its recorder. Nothing of it is carried out where nobody records.
 pub(crate) struct Watch<'a> {
     recorder: &'a Recorder,
+    io: Option<Io>,
     /// Where times are recorded.
     timed: Option<(Instant, TaskTimes)>,
 }
@@ -122,31 +123,28 @@ impl<'a> Watch<'a> {
     #[cold]
     pub(crate) fn begin(recorder: &'a Recorder) -> Self {
         let timed = recorder.has_times().then(|| (Instant::now(), TaskTimes::new(Duration::ZERO)));
-        Self { recorder, timed }
+        Self { recorder, io: None, timed }
     }
 
-    /// Its unit's store has it.
+    /// Its unit's store has it, to do this.
     #[cold]
-    pub(crate) fn enters_store(&mut self) {
+    pub(crate) fn enters_store(&mut self, io: Io) {
+        self.io = Some(io);
         if let Some((clock, times)) = &mut self.timed {
             times.enter(clock.elapsed(), Stage::Store);
         }
     }
 
-    /// The store has done it.
+    /// The store of the unit with this NAA identifier has done it, and it is answered.
     #[cold]
-    pub(crate) fn leaves_store(&mut self, naa: u64, io: &Io) {
-        if let Some((clock, times)) = &mut self.timed {
-            times.enter(clock.elapsed(), Stage::Rest);
-            times.reaches(naa);
+    pub(crate) fn end(self, naa: u64, name: TaskName) {
+        if let Some(io) = &self.io {
+            self.recorder.record(naa, io);
         }
-        self.recorder.record(naa, io);
-    }
-
-    /// It is answered.
-    #[cold]
-    pub(crate) fn end(self, name: TaskName) {
-        if let Some(spent) = self.timed.and_then(|(clock, times)| times.end(clock.elapsed())) {
+        let Some((clock, mut times)) = self.timed else { return };
+        times.enter(clock.elapsed(), Stage::Rest);
+        times.reaches(naa);
+        if let Some(spent) = times.end(clock.elapsed()) {
             self.recorder.record_times(name, spent);
         }
     }

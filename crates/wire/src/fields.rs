@@ -16,18 +16,21 @@ pub(crate) fn bytes_at<const N: usize>(bhs: &Bhs, at: usize) -> [u8; N] {
     bytes
 }
 
+#[inline]
 pub(crate) fn put<const N: usize>(bhs: &mut Bhs, at: usize, bytes: [u8; N]) {
     bhs[at..at + N].copy_from_slice(&bytes);
 }
 
 /// Writes a DataSegmentLength (11.2.1.6), a 24-bit field; every caller's length is bounded by a negotiated
 /// MaxRecvDataSegmentLength, which is below 2^24.
+#[inline]
 pub(crate) fn put_data_length(bhs: &mut Bhs, length: usize) {
     debug_assert!(length < 1 << 24);
     let [_, a, b, c] = (length as u32).to_be_bytes();
     put(bhs, 5, [a, b, c]);
 }
 
+#[inline]
 pub(crate) const fn bit(set: bool, mask: u8) -> u8 {
     if set { mask } else { 0 }
 }

@@ -7,38 +7,50 @@
 use std::time::Duration;
 
 use lunette_wire::initiator::ScsiCommand;
-use lunette_wire::target::{Residual, ScsiDataIn, ScsiResponse};
+use lunette_wire::target::{Numbers, Residual, ScsiDataIn, ScsiResponse};
 use lunette_wire::{Bhs, Cid, TargetTransferTag};
 
 use super::data_in::{COMPLETED_AT_TARGET, GOOD};
 use super::task::TaskId;
-use super::{Admission, Session, Share};
+use super::{Session, Share};
+
+/// A command could be delivered now and end at once. It holds until the session is next changed.
+#[derive(Debug)]
+pub struct Deliverable {
+    /// The place of the connection that has brought it.
+    connection: usize,
+}
 
 impl<D: Share> Session<D> {
     /// Whether a command that has come whole, with `data_length` bytes of immediate data, could end now: its number is the
-    /// next one (4.2.2.1), nothing waits for that, and nothing is wrong with its PDU. Nothing changes. Who begins it
-    /// then ends it by [`Self::answer_at_once`], or brings it to [`Self::command`] before anything else happens.
+    /// next one (4.2.2.1), nothing waits for that, nothing is wrong with its PDU, and what it may read goes out in one. Nothing
+    /// changes. Who begins it then ends it by [`Self::answer_at_once`], or brings it to [`Self::command`] before anything else
+    /// happens.
     #[must_use]
-    pub fn takes_at_once(&self, cid: Cid, pdu: &ScsiCommand, data_length: u32) -> bool {
+    pub fn takes_at_once(&self, cid: Cid, pdu: &ScsiCommand, data_length: u32) -> Option<Deliverable> {
+        let at = self.connections.iter().position(|of| of.cid == cid)?;
+        let connection = &self.connections[at];
         let is_one_way = pdu.read != pdu.write;
-        let has_all_data = pdu.is_final && (pdu.read || data_length == pdu.expected_data_transfer_length);
-        is_one_way
-            && has_all_data
+        let expected = pdu.expected_data_transfer_length;
+        let segment_max = connection.parameters.max_send_data_segment_length & !3;
+        let is_whole = if pdu.read {
+            expected <= segment_max.min(self.parameters.max_burst_length)
+        } else {
+            data_length == expected
+        };
+        let is_deliverable = is_one_way
+            && is_whole
+            && pdu.is_final
             && !pdu.immediate
+            && !connection.closing
+            && connection.declared.is_none()
             && !self.recovers()
             && !self.fence.is_up()
             && self.early_functions.is_empty()
             && self.window.is_next_alone(pdu.cmd_sn)
-            && self.connections.iter().any(|of| of.cid == cid && !of.closing && of.declared.is_none())
             && self.command_fault(cid, pdu, data_length).is_ok()
-            && self.unsolicited_fault(pdu, data_length).is_none()
-    }
-
-    /// Whether so many bytes of a read go out in one PDU.
-    #[must_use]
-    pub fn sends_in_one(&self, cid: Cid, length: u32) -> bool {
-        let cut = self.cut(Some(cid), length);
-        length <= cut.segment_max.min(cut.burst_max)
+            && self.unsolicited_fault(pdu, data_length).is_none();
+        is_deliverable.then_some(Deliverable { connection: at })
     }
 
     /// What the next task will be called: for what has to be named before it is one.
@@ -48,21 +60,28 @@ impl<D: Share> Session<D> {
     }
 
     /// Answers a command with GOOD that [`Self::takes_at_once`] has just allowed and that called for so many bytes, at least one: the
-    /// header of its Data-In PDU, whose data segment is as much of them as the initiator expects, or of its response. A read goes out
-    /// in one PDU ([`Self::sends_in_one`]). `None`: its connection is gone.
+    /// header of its Data-In PDU, whose data segment is as much of them as the initiator expects, or of its response. `None`: its
+    /// connection is gone.
     pub fn answer_at_once(
         &mut self,
         now: Duration,
-        cid: Cid,
+        deliverable: Deliverable,
         (bhs, pdu): (&Bhs, &ScsiCommand),
         length: u32,
     ) -> Option<Bhs> {
-        self.connection_mut(cid)?.hear(now, bhs);
-        let admission = self.window.admit(pdu.cmd_sn);
-        debug_assert_eq!(admission, Admission::Next);
+        let connection = self.connections.get_mut(deliverable.connection)?;
+        connection.hear(now, bhs);
+        debug_assert!(self.window.is_next_alone(pdu.cmd_sn), "nothing has changed");
+        self.window.take_next_alone();
         self.window.release();
+        self.window_untold = false;
+        let numbers = Numbers {
+            stat_sn: connection.take_stat_sn(),
+            exp_cmd_sn: self.window.exp_cmd_sn(),
+            max_cmd_sn: self.window.max_cmd_sn(),
+        };
         let (expected, initiator_task_tag) = (pdu.expected_data_transfer_length, pdu.initiator_task_tag);
-        let (residual, numbers) = (Residual::between(expected, length.into()), self.status_numbers(cid)?);
+        let residual = Residual::between(expected, length.into());
         if pdu.read {
             let answer = ScsiDataIn {
                 is_final: true,

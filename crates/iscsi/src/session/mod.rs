@@ -34,6 +34,7 @@ use lunette_wire::initiator::ScsiCommand;
 use lunette_wire::target::{NopIn, Numbers};
 use lunette_wire::{Bhs, Cid, CmdSn, InitiatorTaskTag, LunField, StatSn, TargetTransferTag};
 
+pub use at_once::Deliverable;
 pub use data_in::{Completion, Transfer};
 pub use data_out::Placement;
 pub use management::{FunctionAnswer, MANAGEMENT_MAX, ManagementId};

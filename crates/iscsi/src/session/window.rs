@@ -104,6 +104,11 @@ impl<T> CommandWindow<T> {
         self.early.is_empty() && self.judge(cmd_sn) == Admission::Next
     }
 
+    /// Counts the number as received for which [`Self::is_next_alone`] is true.
+    pub(crate) fn take_next_alone(&mut self) {
+        self.exp_cmd_sn = self.exp_cmd_sn.next();
+    }
+
     /// Keeps a request that [`Self::judge`] called early.
     pub fn park(&mut self, cmd_sn: CmdSn, request: T) {
         let ahead = cmd_sn.since(self.exp_cmd_sn) as usize;

@@ -318,7 +318,8 @@ fn run(context: &Context<'_>, row: &Command, handler: Handler, cdb: &Cdb) -> Pro
 }
 
 /// What stands in the way of a command at present, before its handler looks at what it asks for.
-#[inline]
+#[allow(clippy::inline_always, reason = "nearly always nothing does, and a call costs as much as to look")]
+#[inline(always)]
 fn hindrance(context: &Context<'_>, row: &Command, cdb: &Cdb) -> Option<Progress> {
     if context.itl().is_limited()
         && let Some(refusal) = refused_to_nexus(context.itl(), row, cdb)
@@ -366,7 +367,8 @@ pub(crate) fn refused_after_wait(context: &Context<'_>, state: &State, cdb: &Cdb
 }
 
 /// What keeps a command from the unit, whichever nexus it comes from.
-#[inline]
+#[allow(clippy::inline_always, reason = "as above")]
+#[inline(always)]
 fn check_unit(context: &Context<'_>, row: &Command) -> Result<(), SenseData> {
     let unit = context.unit();
     if !row.runs_when_occupied

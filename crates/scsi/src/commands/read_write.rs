@@ -67,18 +67,16 @@ impl Wanted {
     /// `None` for other commands.
     #[inline]
     pub(crate) fn of(cdb: &Cdb) -> Option<Wanted> {
-        let (writes, blocks, force_unit_access) = match cdb[0] {
-            READ_10 => (false, BlockRange::of_10(cdb), is_forced(cdb)),
-            READ_16 => (false, BlockRange::of_16(cdb), is_forced(cdb)),
-            READ_12 => (false, BlockRange::of_12(cdb), is_forced(cdb)),
-            READ_6 => (false, BlockRange::of_6(cdb), false),
-            WRITE_10 => (true, BlockRange::of_10(cdb), is_forced(cdb)),
-            WRITE_16 => (true, BlockRange::of_16(cdb), is_forced(cdb)),
-            WRITE_12 => (true, BlockRange::of_12(cdb), is_forced(cdb)),
-            WRITE_6 => (true, BlockRange::of_6(cdb), false),
+        let (blocks, has_flags) = match cdb[0] {
+            READ_10 | WRITE_10 => (BlockRange::of_10(cdb), true),
+            READ_16 | WRITE_16 => (BlockRange::of_16(cdb), true),
+            READ_12 | WRITE_12 => (BlockRange::of_12(cdb), true),
+            READ_6 | WRITE_6 => (BlockRange::of_6(cdb), false),
             _ => return None,
         };
-        Some(Wanted { blocks, writes, force_unit_access })
+        // The codes of all four lengths differ in the same bit.
+        let writes = cdb[0] & (READ_6 ^ WRITE_6) != 0;
+        Some(Wanted { blocks, writes, force_unit_access: has_flags && is_forced(cdb) })
     }
 
     /// `None`: it is not within the unit, or too long for it.

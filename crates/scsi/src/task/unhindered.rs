@@ -6,18 +6,14 @@ use super::{Event, Next, Place, Task, Terms};
 use crate::bytes::Cdb;
 use crate::commands::{self, Context, Transfer, Wanted};
 use crate::io::{Io, IoOutcome};
-use crate::lun::Lun;
-use crate::nexus::Nexus;
-use crate::paths::Path;
+use crate::nexus::Way;
 use crate::task_set::Attribute;
 
 /// A READ or WRITE that may go to the medium at once. It is in its unit's task set until it [ends](Self::end), or is dropped: it
 /// can then be begun anew as a [`Task`], if it has not been on the medium.
 #[derive(Debug)]
 pub struct Unhindered<'a> {
-    nexus: &'a Nexus,
-    path: &'a Path,
-    index: usize,
+    way: Way<'a>,
     cdb: &'a Cdb,
     terms: &'a Terms,
     transfer: Transfer,
@@ -35,11 +31,11 @@ pub enum Ended {
 }
 
 impl<'a> Unhindered<'a> {
-    /// Begins the READ or WRITE `cdb` for `lun` if it is SIMPLE and nothing keeps it from its medium: no unit attention, no
+    /// Begins the READ or WRITE `cdb` on the `way` to its unit if it is SIMPLE and nothing keeps it from its medium: no unit attention, no
     /// reservation, no other command, nothing about its unit or its CDB, no protection information, no mark or token on what
     /// it changes. `None`: it is another command, or is to be begun as a [`Task`], which tells what the matter is; nothing has changed.
-    pub fn begin(nexus: &'a Nexus, lun: Lun, cdb: &'a Cdb, terms: &'a Terms) -> Option<Self> {
-        let (index, path) = nexus.find(lun)?;
+    pub fn begin(way: Way<'a>, cdb: &'a Cdb, terms: &'a Terms) -> Option<Self> {
+        let Way { nexus, path, .. } = way;
         let wanted = Wanted::of(cdb)?;
         let tasks = path.unit.tasks();
         if terms.attribute != Attribute::Simple || tasks.is_shut() {
@@ -51,9 +47,7 @@ impl<'a> Unhindered<'a> {
         }
         let context = Context { nexus, path, announced_bytes: terms.data_out_bytes };
         match commands::unhindered(&context, cdb, &wanted) {
-            Some(transfer) if !path.unit.watch().is_armed() => {
-                Some(Self { nexus, path, index, cdb, terms, transfer })
-            }
+            Some(transfer) if !path.unit.watch().is_armed() => Some(Self { way, cdb, terms, transfer }),
             _ => {
                 tasks.leave(&path.member, Attribute::Simple, false);
                 None
@@ -61,14 +55,9 @@ impl<'a> Unhindered<'a> {
         }
     }
 
-    /// The place of its unit in [`crate::Device::units`].
-    pub fn unit_index(&self) -> usize {
-        self.path.place
-    }
-
     /// Where another READ or WRITE of this unit would go on the medium, and how much it would move, in bytes; not whether it may.
     pub fn range_of(&self, cdb: &Cdb) -> Option<(u64, u32)> {
-        let range = Wanted::of(cdb)?.range(&self.path.unit)?;
+        let range = Wanted::of(cdb)?.range(&self.way.path.unit)?;
         Some((range.offset_bytes, range.length_bytes))
     }
 
@@ -94,12 +83,12 @@ impl<'a> Unhindered<'a> {
 
     /// How many commands have been alone at the medium of its unit: if it is another number than before, somebody was there in between.
     pub fn alone_count(&self) -> u64 {
-        self.path.unit.tasks().alone_count()
+        self.way.path.unit.tasks().alone_count()
     }
 
     /// Whether a part of its data may be stored before the rest has come; counts as one part if not.
     pub fn may_store_early(&self) -> bool {
-        self.path.unit.tasks().may_store_early()
+        self.way.path.unit.tasks().may_store_early()
     }
 
     /// The same as a task asks for it.
@@ -114,7 +103,7 @@ impl<'a> Unhindered<'a> {
 
     /// All of it has been read or written.
     pub fn end(self) -> Ended {
-        let unit = &self.path.unit;
+        let unit = &self.way.path.unit;
         // A reset may have turned off the write cache, which is then flushed first.
         let is_kept = !self.writes() || self.stable() || unit.write_cache_enabled();
         if is_kept && !unit.tasks().is_blocking() {
@@ -123,7 +112,7 @@ impl<'a> Unhindered<'a> {
         if !self.writes() {
             return Ended::Again;
         }
-        let nexus = self.nexus;
+        let nexus = self.way.nexus;
         let mut task = self.into_task();
         let next = task.resume(nexus, Event::Io { result: Ok(IoOutcome::Done), data_out: &[], medium: &[] });
         Ended::Later(Box::new((task, next)))
@@ -139,7 +128,7 @@ impl<'a> Unhindered<'a> {
     /// A task that is on the medium.
     fn into_task(self) -> Task {
         let mut task = Task::new(*self.cdb, self.terms);
-        (task.path, task.unit) = (Some(self.index), Some(self.path.place));
+        (task.path, task.unit) = (Some(self.way.index), Some(self.way.path.place));
         task.state = self.transfer.under_way();
         task.place = Place::Running;
         // It takes the place in the task set over.
@@ -150,6 +139,7 @@ impl<'a> Unhindered<'a> {
 
 impl Drop for Unhindered<'_> {
     fn drop(&mut self) {
-        self.path.unit.tasks().leave(&self.path.member, Attribute::Simple, false);
+        let path = self.way.path;
+        path.unit.tasks().leave(&path.member, Attribute::Simple, false);
     }
 }

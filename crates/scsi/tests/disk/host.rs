@@ -206,7 +206,7 @@ pub(crate) struct Host {
 /// What a driver does for a command that it ends at once.
 pub(crate) fn foreseen(nexus: &Nexus, lun: Lun, cdb: &[u8]) -> Option<Io> {
     let (block, terms) = (padded(&cdb[..cdb.len().min(16)]), Terms::default());
-    Unhindered::begin(nexus, lun, &block, &terms).map(|command| command.io())
+    Unhindered::begin(nexus.way_to(lun)?, &block, &terms).map(|command| command.io())
 }
 
 /// Begins a command. What a driver would do that ends it at once is what it asks for.

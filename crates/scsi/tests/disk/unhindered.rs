@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lunette_scsi::{
     Attribute, Ended, Io, LogicalUnitConfig, Next, Nexus, ProtectionType, Saved, Status, Task, Terms,
-    Unhindered,
+    Unhindered, Way,
 };
 
 use crate::allegiance::{MARK, Pair, WRITE, done, establish, io, lun, start};
@@ -14,9 +14,13 @@ use crate::host::*;
 
 const READ: [u8; 10] = [0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0];
 
+fn way(nexus: &Nexus) -> Way<'_> {
+    nexus.way_to(lun(nexus)).expect("it has a unit")
+}
+
 fn foreseen(nexus: &Nexus, cdb: &[u8], attribute: Attribute) -> Option<Io> {
     let terms = Terms { attribute, ..Terms::default() };
-    Unhindered::begin(nexus, lun(nexus), &padded(cdb), &terms).map(|command| command.io())
+    Unhindered::begin(way(nexus), &padded(cdb), &terms).map(|command| command.io())
 }
 
 fn is_unhindered(nexus: &Nexus, cdb: &[u8]) -> bool {
@@ -49,7 +53,7 @@ fn plain_reads_and_writes_of_every_length_are() {
 fn where_another_one_would_go_is_told_if_it_is_within_the_unit() {
     let host = Host::new(config());
     let (cdb, terms) = (padded(&READ), Terms::default());
-    let read = Unhindered::begin(&host.nexus, host.lun, &cdb, &terms).expect("nothing is there");
+    let read = Unhindered::begin(way(&host.nexus), &cdb, &terms).expect("nothing is there");
     let range = Some((5 * BLOCK as u64, 2 * BLOCK as u32));
     assert_eq!([cdb10(0x28, 0, 5, 2), cdb16(0x8a, 0, 5, 2)].map(|cdb| read.range_of(&cdb)), [range; 2]);
     let no_range =
@@ -119,7 +123,7 @@ fn it_has_its_place_among_the_commands_of_its_unit() {
     let pair = Pair::new();
     let (cdb, terms) = (padded(&READ), Terms::default());
     for is_dropped in [true, false] {
-        let read = Unhindered::begin(&pair.first, lun(&pair.first), &cdb, &terms).expect("nothing is there");
+        let read = Unhindered::begin(way(&pair.first), &cdb, &terms).expect("nothing is there");
         let (mut ordered, next) = start(&pair.second, &WRITE, Attribute::Ordered, 7);
         assert_eq!(next, Next::Wait);
         assert!(!is_unhindered(&pair.first, &READ), "the older one is ORDERED");
@@ -142,8 +146,7 @@ fn an_allegiance_holds_the_answer_back() {
     let pair = Pair::new();
     let (read, write) = (padded(&READ), padded(&WRITE));
     let terms = Terms { key: 9, ..Terms::default() };
-    let begin =
-        |cdb| Unhindered::begin(&pair.second, lun(&pair.second), cdb, &terms).expect("nothing is there");
+    let begin = |cdb| Unhindered::begin(way(&pair.second), cdb, &terms).expect("nothing is there");
     let (reads, writes) = (begin(&read), begin(&write));
     establish(&pair);
     assert!(matches!(reads.end(), Ended::Again));
@@ -163,7 +166,7 @@ fn what_was_written_to_a_cache_that_is_gone_is_flushed() {
     let mut host = Host::new(without_cache());
     set_cache(&mut host, WCE);
     let (cdb, terms) = (padded(&WRITE), Terms::default());
-    let write = Unhindered::begin(&host.nexus, host.lun, &cdb, &terms).expect("nothing is there");
+    let write = Unhindered::begin(way(&host.nexus), &cdb, &terms).expect("nothing is there");
     assert!(!write.stable());
     let unit = Arc::clone(host.nexus.device().unit(host.lun).expect("a unit"));
     assert!(host.nexus.logical_unit_reset(host.lun));

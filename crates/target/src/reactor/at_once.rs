@@ -5,7 +5,6 @@
 //! its PDU: a task, a context, the way through an engine (docs/decisions/0041). A command that turns out to be of another kind
 //! goes the way of all: see `commands`.
 
-use lunette_block::BufferPool;
 use lunette_iscsi::session;
 use lunette_scsi::{Ended, Io, Lun, Next, Task, Terms, Unhindered};
 use lunette_wire::initiator::ScsiCommand;
@@ -15,7 +14,6 @@ use super::Reactor;
 use super::commands::store_tag;
 use super::connection::Connection;
 use super::cut_through::SEGMENT_BYTES_MIN;
-use super::strip::Strip;
 use super::waiting::attribute;
 use crate::task_times::{SessionName, TaskName, Watch};
 
@@ -87,17 +85,15 @@ impl Reactor {
         let Some(connection) = self.connections.get_mut(connection) else { return AtOnce::Left };
         let Some(attachment) = &session.attachment else { return AtOnce::Left };
         let lun = Lun::from_bytes(pdu.lun.0);
-        let expected = pdu.expected_data_transfer_length;
-        let volume = attachment.nexus.place_of(lun).and_then(|place| attachment.target.volumes.get(place));
+        let Some(way) = attachment.nexus.way_to(lun) else { return AtOnce::Left };
+        let volume = attachment.target.volumes.get(way.place());
         let Some(volume) = volume.filter(|volume| volume.transfers_at_once()) else { return AtOnce::Left };
-        // A data segment's length has 24 bits.
-        let is_put_off = session.postponed > 0 || self.company.wants_pieces(index, data.len());
-        if is_put_off
-            || !session.core.takes_at_once(cid, pdu, data.len() as u32)
-            || (pdu.read && !session.core.sends_in_one(cid, expected))
-        {
+        if session.postponed > 0 || self.company.wants_pieces(index, data.len()) {
             return AtOnce::Left;
         }
+        // A data segment's length has 24 bits.
+        let deliverable = session.core.takes_at_once(cid, pdu, data.len() as u32);
+        let Some(deliverable) = deliverable else { return AtOnce::Left };
 
         let mut watch = self.shared.recorder.as_ref().map(Watch::begin);
         let terms = Terms {
@@ -106,9 +102,7 @@ impl Reactor {
             data_out_bytes: Some(data.len() as u32),
             key: store_tag(index, session.core.next_task()),
         };
-        let Some(command) = Unhindered::begin(&attachment.nexus, lun, &pdu.cdb, &terms) else {
-            return AtOnce::LeftAlone;
-        };
+        let Some(command) = Unhindered::begin(way, &pdu.cdb, &terms) else { return AtOnce::LeftAlone };
         // A CDB may ask for more than its initiator expects, or for the other direction.
         let length = command.length_bytes();
         let is_plain = command.writes() == pdu.write
@@ -120,26 +114,28 @@ impl Reactor {
         }
 
         if let Some(watch) = &mut watch {
-            watch.enters_store();
+            watch.enters_store(command.io());
         }
         self.has_cut_through |= data.len() >= SEGMENT_BYTES_MIN;
         // Commands that may follow this one.
         let others = (self.unparsed.bytes / BHS_LENGTH).min(usize::from(self.at_once_left) - 1);
-        let mut answer = None;
+        let Connection { transmitter, digests, .. } = connection;
         let is_done = if pdu.write {
             volume.write_at_once(command.offset_bytes(), data, command.stable())
         } else {
-            answer = Answer::new(connection, &session.pool, length as usize, others);
-            let room = answer.as_mut().and_then(|answer| answer.room(connection, length as usize));
+            let room = transmitter.room(&session.pool, length as usize, others, *digests);
             room.is_some_and(|room| volume.read_at_once(command.offset_bytes(), room))
         };
         let next = self.unparsed.short_command(pdu.lun).and_then(|cdb| command.range_of(cdb));
-        let (naa, io) = (volume.identity().naa, watch.is_some().then(|| command.io()));
         let ended = if is_done { command.end() } else { Ended::Later(Box::new(command.wait())) };
         match ended {
             Ended::Good => {}
-            Ended::Again => return AtOnce::LeftAlone,
+            Ended::Again => {
+                transmitter.withdraw();
+                return AtOnce::LeftAlone;
+            }
             Ended::Later(later) => {
+                transmitter.withdraw();
                 self.go_on_as_task((index, cid), (bhs, pdu), data, *later);
                 return AtOnce::Taken;
             }
@@ -148,21 +144,25 @@ impl Reactor {
         if let Some((offset, length)) = next {
             volume.expect(offset, length);
         }
-        if let (Some(mut watch), Some(io)) = (watch, io) {
-            watch.leaves_store(naa, &io);
+        if let Some(watch) = watch {
             let name = SessionName { isid: session.key.isid, tsih: session.place.tsih };
-            watch.end(TaskName { session: name, tag: pdu.initiator_task_tag });
+            let name = TaskName { session: name, tag: pdu.initiator_task_tag };
+            watch.end(volume.identity().naa, name);
         }
 
         self.at_once_left -= 1;
         self.company.note_command(index, length as usize);
-        let Some(bhs) = session.core.answer_at_once(self.now, cid, (bhs, pdu), length) else {
+        let Some(bhs) = session.core.answer_at_once(self.now, deliverable, (bhs, pdu), length) else {
+            transmitter.withdraw();
             return AtOnce::Taken;
         };
-        match answer {
-            Some(answer) => answer.close(connection, &bhs, length.min(expected) as usize),
-            None if others > 0 => connection.push_header(&bhs, &session.pool),
-            None => connection.transmitter.push(&bhs, session::Payload::None, connection.digests),
+        if pdu.read {
+            let sent = length.min(pdu.expected_data_transfer_length);
+            transmitter.close(&bhs, sent as usize, *digests);
+        } else if others > 0 {
+            connection.push_header(&bhs, &session.pool);
+        } else {
+            transmitter.push(&bhs, session::Payload::None, *digests);
         }
         if !std::mem::replace(&mut connection.is_dirty, true) {
             self.dirty.push(connection.token.index);
@@ -207,40 +207,6 @@ impl Reactor {
             return self.finish_starved(index, id);
         }
         self.drive(index, id, next);
-    }
-}
-
-/// Where the answer of a read is made ready: in the strip that ends what the connection has to send, or in a new one.
-struct Answer {
-    new: Option<Strip>,
-}
-
-impl Answer {
-    /// `None` where there is no memory. A strip that has to wait for the peer is kept until all of it is sent, so it has one place.
-    fn new(connection: &Connection, pool: &BufferPool, length: usize, others: usize) -> Option<Self> {
-        let Connection { transmitter, digests, .. } = connection;
-        if transmitter.has_room(length, *digests) {
-            return Some(Self { new: None });
-        }
-        let others = if transmitter.is_blocked() { 0 } else { others };
-        Some(Self { new: Some(Strip::new(pool, length, others + 1, *digests)?) })
-    }
-
-    fn room<'a>(&'a mut self, connection: &'a mut Connection, length: usize) -> Option<&'a mut [u8]> {
-        match &mut self.new {
-            Some(strip) => strip.room(length, connection.digests),
-            None => connection.transmitter.room(length, connection.digests),
-        }
-    }
-
-    fn close(self, connection: &mut Connection, bhs: &Bhs, length: usize) {
-        match self.new {
-            Some(mut strip) => {
-                strip.close(bhs, length, connection.digests);
-                connection.transmitter.push_strip(strip);
-            }
-            None => connection.transmitter.close(bhs, length, connection.digests),
-        }
     }
 }
 

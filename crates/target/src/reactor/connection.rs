@@ -327,8 +327,11 @@ impl Connection {
 
     /// Queues a PDU without data beside others of its kind: in a strip, as long as there is memory for one.
     pub(super) fn push_header(&mut self, bhs: &Bhs, pool: &BufferPool) {
-        let is_strip_wanted = !self.transmitter.has_room(0, self.digests) && !self.transmitter.is_blocked();
-        match if is_strip_wanted { Strip::of_headers(pool, self.digests) } else { None } {
+        if self.transmitter.push_to_strip(bhs, self.digests) {
+            return;
+        }
+        let is_blocked = self.transmitter.is_blocked();
+        match if is_blocked { None } else { Strip::of_headers(pool, self.digests) } {
             Some(mut strip) => {
                 strip.close(bhs, 0, self.digests);
                 self.transmitter.push_strip(strip);
@@ -339,6 +342,7 @@ impl Connection {
 
     /// Sends before the turn ends if that pays; see [`Transmitter::is_eager`]. A failure shows again, and is dealt with, when the turn's
     /// answers are sent.
+    #[inline]
     pub(super) fn send_early(&mut self, limit: SendLimit) {
         if self.transmitter.is_eager() {
             let _ = self.send(limit);
@@ -346,6 +350,7 @@ impl Connection {
     }
 
     /// Sends what is queued, as far as the socket takes it and up to about what `limit` leaves.
+    #[inline(never)]
     fn send(&mut self, limit: SendLimit) -> Result<Progress, SendError> {
         let before = self.transmitter.queued_bytes();
         let progress = self.transmitter.send(&self.socket, self.sent.left(limit));

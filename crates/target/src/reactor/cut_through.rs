@@ -121,8 +121,9 @@ fn store(
     part: Part<'_>,
     before: Option<u64>,
 ) -> Option<(usize, u64)> {
-    let command = Unhindered::begin(&attachment.nexus, lun, cdb, terms)?;
-    let volume = attachment.target.volumes.get(command.unit_index())?;
+    let way = attachment.nexus.way_to(lun)?;
+    let volume = attachment.target.volumes.get(way.place())?;
+    let command = Unhindered::begin(way, cdb, terms)?;
     let length = command.length_bytes();
     let alone_count = command.alone_count();
     let is_plain = command.writes()

@@ -32,10 +32,15 @@ impl Reactor {
         }
     }
 
+    #[inline]
     pub(super) fn queue_pdus(&mut self, index: usize) {
-        if self.outbox.pdus.is_empty() {
-            return;
+        if !self.outbox.pdus.is_empty() {
+            self.queue_each(index);
         }
+    }
+
+    #[inline(never)]
+    fn queue_each(&mut self, index: usize) {
         let Some(session) = self.sessions.get(index) else {
             self.outbox.pdus.clear();
             return;

@@ -2,7 +2,8 @@
 //! from, and all of them are one slice of one write.
 
 use lunette_block::{Buffer, BufferPool};
-use lunette_wire::frame::Digests;
+use lunette_wire::digest::crc32c;
+use lunette_wire::frame::{Digests, padding};
 use lunette_wire::{BHS_LENGTH, Bhs};
 
 use super::framing::{Head, Tail};
@@ -54,11 +55,9 @@ impl Strip {
 
     /// Where the data of the next PDU goes, if there is room for it. Nothing is in it until it is closed.
     pub(super) fn room(&mut self, data_length: usize, digests: Digests) -> Option<&mut [u8]> {
-        if !self.has_room(data_length, digests) {
-            return None;
-        }
-        let start = self.filled + Head::length(digests);
-        self.buffer.get_mut(start..start + data_length)
+        let head_length = Head::length(digests);
+        let place = self.buffer.get_mut(self.filled..self.filled + pdu_length(data_length, digests))?;
+        place.get_mut(head_length..head_length + data_length)
     }
 
     /// Makes a PDU of this header and of what is in the room; of no more of it than `data_length`. Answers its length in bytes.
@@ -66,15 +65,18 @@ impl Strip {
         let length = pdu_length(data_length, digests);
         let Some(place) = self.buffer.get_mut(self.filled..self.filled + length) else { return 0 };
         let (head, rest) = place.split_at_mut(Head::length(digests));
-        if digests.header {
-            head.copy_from_slice(Head::of(bhs, digests).bytes());
-        } else {
-            // Of a known length: no call of a function.
-            head[..BHS_LENGTH].copy_from_slice(bhs);
+        // Both of a known length: no call of a function.
+        head[..BHS_LENGTH].copy_from_slice(bhs);
+        if let Some(digest) = head[BHS_LENGTH..].first_chunk_mut() {
+            *digest = crc32c(bhs);
         }
-        let (data, tail) = rest.split_at_mut(data_length);
-        if !tail.is_empty() {
-            tail.copy_from_slice(Tail::of(data, digests).bytes());
+        // The digest covers the padding, which lies behind the data here.
+        let (padded, digest) = rest.split_at_mut(data_length + padding(data_length));
+        if padded.len() > data_length {
+            padded[data_length..].fill(0);
+        }
+        if let Some(digest) = digest.first_chunk_mut() {
+            *digest = crc32c(padded);
         }
         self.filled += length;
         length
@@ -84,7 +86,6 @@ impl Strip {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lunette_wire::digest::crc32c;
 
     const NO_DIGESTS: Digests = Digests { header: false, data: false };
     const BOTH: Digests = Digests { header: true, data: true };

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::TcpStream;
 
-use lunette_block::{CachedRange, LentRange, SendError};
+use lunette_block::{BufferPool, CachedRange, LentRange, SendError};
 use lunette_iscsi::session::Payload;
 use lunette_wire::Bhs;
 use lunette_wire::digest::Crc32c;
@@ -188,18 +188,22 @@ pub(super) struct Transmitter {
 
 impl Transmitter {
     pub(super) fn push(&mut self, bhs: &Bhs, payload: Payload<Segment>, digests: Digests) {
-        if matches!(payload, Payload::None)
-            && let Some(strip) = self.strip()
-            && strip.has_room(0, digests)
-        {
-            let closed = strip.close(bhs, 0, digests);
-            return self.queued_bytes += closed;
+        if matches!(payload, Payload::None) && self.push_to_strip(bhs, digests) {
+            return;
         }
         let pdu = QueuedPdu::new(bhs, payload, digests);
         self.queued_bytes += pdu.length;
         self.owned_bytes += pdu.body.owned_length();
         self.digested_late += usize::from(pdu.is_digested_late);
         self.queue.push_back(Queued::Pdu(pdu));
+    }
+
+    /// Queues a PDU without data if the queue ends with a strip that has room for it.
+    pub(super) fn push_to_strip(&mut self, bhs: &Bhs, digests: Digests) -> bool {
+        let Some(strip) = self.strip().filter(|strip| strip.has_room(0, digests)) else { return false };
+        let closed = strip.close(bhs, 0, digests);
+        self.queued_bytes += closed;
+        true
     }
 
     /// The strip that ends the queue: what is closed in it comes next.
@@ -215,10 +219,30 @@ impl Transmitter {
         matches!(self.queue.back(), Some(Queued::Strip(strip)) if strip.has_room(data_length, digests))
     }
 
-    /// Where the data of the next PDU can be brought to, in the strip that ends the queue. [`Self::close`] makes it a PDU; until then
-    /// nothing is in the queue, and another PDU may come in its place.
-    pub(super) fn room(&mut self, data_length: usize, digests: Digests) -> Option<&mut [u8]> {
+    /// Where the data of the next PDU can be brought to: in the strip that ends the queue, or else in a new one, with room for `others`
+    /// like it. What was brought there becomes a PDU by [`Self::close`]; before anything else is queued it is that, or
+    /// [withdrawn](Self::withdraw). `None` where there is no memory.
+    pub(super) fn room(
+        &mut self,
+        pool: &BufferPool,
+        data_length: usize,
+        others: usize,
+        digests: Digests,
+    ) -> Option<&mut [u8]> {
+        if !self.has_room(data_length, digests) {
+            // One that has to wait for the peer is kept until all of it is sent, so it has one place.
+            let others = if self.is_blocked { 0 } else { others };
+            self.queue.push_back(Queued::Strip(Strip::new(pool, data_length, others + 1, digests)?));
+        }
         self.strip()?.room(data_length, digests)
+    }
+
+    /// Nothing comes of the [`Self::room`].
+    #[cold]
+    pub(super) fn withdraw(&mut self) {
+        if self.strip().is_some_and(|strip| strip.length() == 0) {
+            self.queue.pop_back();
+        }
     }
 
     /// Queues a PDU with what is in the [`Self::room`].

@@ -97,6 +97,7 @@ impl Numbers {
         }
     }
 
+    #[inline]
     fn put(self, bhs: &mut Bhs) {
         put(bhs, 24, self.stat_sn.0.to_be_bytes());
         put(bhs, 28, self.exp_cmd_sn.0.to_be_bytes());
@@ -104,6 +105,7 @@ impl Numbers {
     }
 }
 
+#[inline]
 fn header(opcode: Opcode, flags: u8, data_length: usize) -> Bhs {
     let mut bhs = [0; BHS_LENGTH];
     bhs[0] = opcode as u8;

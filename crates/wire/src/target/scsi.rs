@@ -21,6 +21,7 @@ impl Residual {
     const UNDERFLOW: u8 = 0x02;
 
     /// Compares what a command would move (`actual`, bytes) with what the initiator expected.
+    #[inline]
     #[must_use]
     pub fn between(expected: u32, actual: u64) -> Self {
         match u64::from(expected).cmp(&actual) {
@@ -36,6 +37,7 @@ impl Residual {
     /// The flags of a bidirectional read residual, o and u, lie so far above O and U.
     const BIDIRECTIONAL_SHIFT: u32 = 2;
 
+    #[inline]
     const fn flags(self) -> u8 {
         match self {
             Self::None => 0,
@@ -44,6 +46,7 @@ impl Residual {
         }
     }
 
+    #[inline]
     const fn count(self) -> u32 {
         match self {
             Self::None => 0,
@@ -104,6 +107,7 @@ impl ScsiResponse {
     }
 
     /// The header for `data_length` bytes of sense and response data.
+    #[inline]
     #[must_use]
     pub fn encode(&self, data_length: usize) -> Bhs {
         let read_flags = self.bidirectional_read_residual.flags() << Residual::BIDIRECTIONAL_SHIFT;
@@ -162,6 +166,7 @@ impl ScsiDataIn {
     }
 
     /// The header for a segment of `data_length` bytes.
+    #[inline]
     #[must_use]
     pub fn encode(&self, data_length: usize) -> Bhs {
         let flags = bit(self.is_final, FINAL)

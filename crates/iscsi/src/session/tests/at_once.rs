@@ -20,12 +20,13 @@ fn write(cmd_sn: u32) -> ScsiCommand {
 
 impl Bench {
     fn takes(&self, pdu: &ScsiCommand, data_length: u32) -> bool {
-        self.session.takes_at_once(CID, pdu, data_length)
+        self.session.takes_at_once(CID, pdu, data_length).is_some()
     }
 
     fn answer(&mut self, pdu: &ScsiCommand, data_length: usize, length: u32) -> TargetPdu {
         let bhs = pdu.encode(data_length);
-        let answer = self.session.answer_at_once(self.now, CID, (&bhs, pdu), length);
+        let deliverable = self.session.takes_at_once(CID, pdu, data_length as u32).expect("it is taken");
+        let answer = self.session.answer_at_once(self.now, deliverable, (&bhs, pdu), length);
         TargetPdu::decode(&answer.expect("its connection is there")).expect("it is a PDU")
     }
 }
@@ -69,7 +70,7 @@ fn what_has_to_be_a_task_is_not_taken() {
     assert!(!bench.takes(&read(1), 4), "data where none belongs");
     let reserved = InitiatorTaskTag::RESERVED;
     assert!(!bench.takes(&ScsiCommand { initiator_task_tag: reserved, ..read(1) }, 0), "11.2.1.8");
-    assert!(!bench.session.takes_at_once(Cid(7), &read(1), 0), "no connection of the session");
+    assert!(!bench.session.takes_at_once(Cid(7), &read(1), 0).is_some(), "no connection of the session");
     assert!(bench.takes(&read(1), 0));
 
     // A later command waits for this one.
@@ -116,15 +117,30 @@ fn session(change: impl FnOnce(&mut SessionParameters)) -> Session<()> {
 #[test]
 fn nothing_that_may_have_to_be_recovered_is_taken() {
     let session = session(|of| of.error_recovery_level = 1);
-    assert!(!session.takes_at_once(CID, &read(1), 0));
+    assert!(session.takes_at_once(CID, &read(1), 0).is_none());
+}
+
+/// 13.12, 13.13: the longest data segment that the initiator takes, and the longest sequence.
+#[test]
+fn what_takes_several_pdus_is_not_taken() {
+    let takes = |session: &Session<()>, bytes| {
+        let pdu = ScsiCommand { expected_data_transfer_length: bytes, ..read(1) };
+        session.takes_at_once(CID, &pdu, 0).is_some()
+    };
+    let mut in_segments = session(|of| of.max_burst_length = 1 << 20);
+    in_segments.set_max_send_data_segment_length(CID, 8195);
+    assert!(takes(&in_segments, 8192) && !takes(&in_segments, 8193), "a multiple of four (11.7.7)");
+    let mut in_bursts = session(|of| of.max_burst_length = 4096);
+    in_bursts.set_max_send_data_segment_length(CID, 1 << 20);
+    assert!(takes(&in_bursts, 4096) && !takes(&in_bursts, 4097));
 }
 
 /// What was not agreed on (13.11) fails its command, as a task.
 #[test]
 fn immediate_data_that_was_not_agreed_on_is_not_taken() {
     let session = session(|of| of.immediate_data = false);
-    assert!(session.takes_at_once(CID, &read(1), 0));
-    assert!(!session.takes_at_once(CID, &write(1), 512));
+    assert!(session.takes_at_once(CID, &read(1), 0).is_some());
+    assert!(session.takes_at_once(CID, &write(1), 512).is_none());
 }
 
 /// 4.2.2.1.

@@ -1,5 +1,6 @@
 //! Commands that the driver ends before they are tasks.
 
+use lunette_iscsi::session::Deliverable;
 use lunette_wire::Cid;
 use lunette_wire::initiator::ScsiCommand;
 
@@ -14,23 +15,23 @@ impl Target {
         cid: Cid,
         pdu: &ScsiCommand,
         data: &[u8],
-    ) -> Option<(u32, Vec<u8>)> {
+    ) -> Option<(Deliverable, u32, Vec<u8>)> {
         // The others between them see what stands beside such a command.
         let is_wanted = self.answers_at_once && pdu.cmd_sn.0.is_multiple_of(2) && pdu.lun == UNIT;
-        let session = &self.sessions[session].session;
-        if !is_wanted || !session.takes_at_once(cid, pdu, data.len() as u32) {
+        if !is_wanted {
             return None;
         }
+        let deliverable = self.sessions[session].session.takes_at_once(cid, pdu, data.len() as u32)?;
         let (offset, length) = extent(&pdu.cdb);
         let moved = length.min(pdu.expected_data_transfer_length);
         match pdu.cdb[0] {
-            READ_10 if moved > 0 && session.sends_in_one(cid, moved) => {
-                Some((length, self.disk[offset..offset + moved as usize].to_vec()))
+            READ_10 if moved > 0 => {
+                Some((deliverable, length, self.disk[offset..offset + moved as usize].to_vec()))
             }
             WRITE_10 => {
                 let whole = (moved / BLOCK * BLOCK) as usize;
                 self.disk[offset..offset + whole].copy_from_slice(&data[..whole]);
-                Some((length, Vec::new()))
+                Some((deliverable, length, Vec::new()))
             }
             _ => None,
         }

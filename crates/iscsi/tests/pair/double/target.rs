@@ -379,10 +379,10 @@ impl Target {
         let Received { bhs, data, data_intact, .. } = received;
         if let Ok(InitiatorPdu::ScsiCommand(pdu)) = InitiatorPdu::decode(&bhs)
             && data_intact
-            && let Some((length, data)) = self.do_at_once(session, cid, &pdu, &data)
+            && let Some((deliverable, length, data)) = self.do_at_once(session, cid, &pdu, &data)
         {
             return self.with_session(session, |full, outbox| {
-                let bhs = full.session.answer_at_once(now, cid, (&bhs, &pdu), length);
+                let bhs = full.session.answer_at_once(now, deliverable, (&bhs, &pdu), length);
                 let bhs = bhs.expect("its connection is there");
                 let payload = if data.is_empty() { Payload::None } else { Payload::Bytes(data) };
                 outbox.pdus.push(Outgoing { cid, bhs, payload });

@@ -273,7 +273,7 @@ fn a_strip_that_is_sent_in_part_takes_more() {
         expected += strip.close(&[1; BHS_LENGTH], 1000, digests);
         transmitter.push_strip(strip);
         for _ in 0..20 {
-            transmitter.room(1000, digests).unwrap().fill(2);
+            transmitter.room(&pool, 1000, 0, digests).unwrap().fill(2);
             transmitter.close(&[2; BHS_LENGTH], 1000, digests);
             expected += 1052;
         }
@@ -288,7 +288,7 @@ fn a_strip_that_is_sent_in_part_takes_more() {
     assert_eq!(transmitter.send(&near, 0).unwrap(), Progress::Blocked);
     assert!(transmitter.is_blocked());
     for _ in 0..20 {
-        transmitter.room(1000, digests).unwrap().fill(3);
+        transmitter.room(&pool, 1000, 0, digests).unwrap().fill(3);
         transmitter.close(&[3; BHS_LENGTH], 1000, digests);
         transmitter.push(&[4; BHS_LENGTH], Payload::None, digests);
         expected += 1052 + BHS_LENGTH;
@@ -366,7 +366,7 @@ fn go_out_in_order(digests: Digests) {
         expect(&mut expected, 100, &bytes[index..index + 30_001]);
         for part in [&bytes[..30_001], &bytes[9..700]] {
             assert!(transmitter.has_room(part.len(), digests));
-            transmitter.room(part.len(), digests).unwrap().copy_from_slice(part);
+            transmitter.room(&pool, part.len(), 0, digests).unwrap().copy_from_slice(part);
             transmitter.close(&[101; BHS_LENGTH], part.len(), digests);
             expect(&mut expected, 101, part);
         }
@@ -485,4 +485,34 @@ fn for_a_full_socket_nothing_is_read() {
         }
     };
     assert!(matches!(error, SendError::Store(_)), "{error}");
+}
+
+#[test]
+fn room_that_nothing_was_brought_to_is_as_if_it_had_not_been_there() {
+    let (digests, pool) = (Digests { header: true, data: true }, BufferPool::new(1 << 20));
+    let mut transmitter = Transmitter::default();
+    assert_eq!(transmitter.room(&pool, 512, 3, digests).unwrap().len(), 512);
+    transmitter.withdraw();
+    assert_eq!((transmitter.len(), pool.in_use_bytes()), (0, 0));
+
+    transmitter.room(&pool, 512, 3, digests).unwrap().fill(1);
+    transmitter.close(&[1; BHS_LENGTH], 512, digests);
+    assert!(
+        transmitter.has_room(3 * (512 + BHS_LENGTH + 8) - BHS_LENGTH - 8, digests),
+        "it has room for the others"
+    );
+    let queued_bytes = transmitter.queued_bytes();
+    transmitter.room(&pool, 512, 3, digests).unwrap().fill(2);
+    transmitter.withdraw();
+    assert_eq!((transmitter.len(), transmitter.queued_bytes()), (1, queued_bytes));
+}
+
+/// What waits for the peer is held until all of it is sent.
+#[test]
+fn who_takes_nothing_gets_room_for_one_answer_at_a_time() {
+    let (digests, pool) = (Digests::default(), BufferPool::new(1 << 20));
+    let mut transmitter = Transmitter { is_blocked: true, ..Transmitter::default() };
+    transmitter.room(&pool, 4000, 30, digests).unwrap().fill(1);
+    transmitter.close(&[1; BHS_LENGTH], 4000, digests);
+    assert_eq!(pool.in_use_bytes(), 4096);
 }
