@@ -128,7 +128,7 @@ pub(crate) fn run(options: &AttachOptions) -> Result<(), Failure> {
     };
     let (json, is_detached) = (options.json, AtomicBool::new(false));
     let shared = Arc::new(Shared { disk, handle, ready, json, is_detached });
-    heeded.is_shown(Arc::clone(&shared));
+    heeded.show(Arc::clone(&shared));
     let socket = answer_detach(&shared);
     tell(options.json, &shared.ready, |ready| {
         let how = if ready.read_only { ", read-only" } else { "" };

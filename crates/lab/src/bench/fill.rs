@@ -40,7 +40,7 @@ pub(crate) fn fill<E: Endpoint>(
     // Each write, and how often it was sent again because the unit had something else to tell.
     let mut slots = [None; DEPTH as usize];
     // What a busy unit did not take.
-    let mut refused = Vec::new();
+    let mut refused: Vec<(u32, Operation, E::Buffer)> = Vec::new();
     let mut free: Vec<u32> = (0..DEPTH).collect();
     let mut ended = Vec::new();
     let mut stopped = None;

@@ -15,7 +15,7 @@ use crate::failure::{Failure, say};
 /// The status that a second signal ends with: what was not flushed may not be stable.
 const CUT_OFF: i32 = 1;
 
-/// Tells the thread that heeds signals how far the disk is. Dropped before [`Heeded::is_shown`], there will be none.
+/// Tells the thread that heeds signals how far the disk is. Dropped before [`Heeded::show`], there will be none.
 pub(super) struct Heeded {
     is_opening: Arc<Mutex<bool>>,
     shown: Sender<Arc<Shared>>,
@@ -28,7 +28,7 @@ impl Heeded {
     }
 
     /// It is there for others.
-    pub(super) fn is_shown(self, shared: Arc<Shared>) {
+    pub(super) fn show(self, shared: Arc<Shared>) {
         // The thread is there as long as the process.
         let _ = self.shown.send(shared);
     }
