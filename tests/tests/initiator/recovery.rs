@@ -65,7 +65,7 @@ fn at_level_two_a_connection_that_cannot_be_had_again_is_tried_less_and_less_oft
     relay.leave_one();
     let since = Instant::now();
     let (mut tries, mut seen, mut told) = (0, engine.login_record().attempts.len(), 0);
-    let mut turn = |engine: &mut Engine| {
+    let turn = |engine: &mut Engine| {
         engine.poll(Some(Duration::from_millis(20)), &mut Vec::new()).expect("the system lets us");
         let events = std::iter::from_fn(|| engine.event());
         events.filter(|event| matches!(event, EngineEvent::ConnectionMissing { .. })).count()

@@ -70,7 +70,7 @@ fn what_has_to_be_a_task_is_not_taken() {
     assert!(!bench.takes(&read(1), 4), "data where none belongs");
     let reserved = InitiatorTaskTag::RESERVED;
     assert!(!bench.takes(&ScsiCommand { initiator_task_tag: reserved, ..read(1) }, 0), "11.2.1.8");
-    assert!(!bench.session.takes_at_once(Cid(7), &read(1), 0).is_some(), "no connection of the session");
+    assert!(bench.session.takes_at_once(Cid(7), &read(1), 0).is_none(), "no connection of the session");
     assert!(bench.takes(&read(1), 0));
 
     // A later command waits for this one.
