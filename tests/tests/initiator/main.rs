@@ -4,6 +4,7 @@
 mod commands;
 mod elsewhere;
 mod engine;
+mod erasing;
 mod examples;
 mod faces;
 mod guard;

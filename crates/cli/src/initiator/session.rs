@@ -16,6 +16,7 @@ use lunette_wire::target::Residual;
 use super::port::{Done, Port};
 use crate::failure::{Failure, say};
 
+const REQUEST_SENSE: u8 = 0x03;
 /// How often a session may be lost and had again without any command being answered: what a target does to the first try it
 /// does to all of them.
 const LOSSES_MAX: u32 = 8;
@@ -136,8 +137,11 @@ impl Port for SessionPort {
                 Transfer::In { .. } => Data::In(data),
                 Transfer::Out { .. } | Transfer::List(_) => Data::Out(data),
             },
-            // Each block is written once in a run, so that to write it again after a lost session changes nothing.
-            replay: if matches!(command.transfer(), Transfer::Out { .. }) {
+            // Each block is written once in a run, so that to write it again after a lost session changes nothing. Who asks for sense
+            // data wants to know how far a unit is, and may ask again.
+            replay: if matches!(command.transfer(), Transfer::Out { .. })
+                || command.cdb().first() == Some(&REQUEST_SENSE)
+            {
                 Replay::Always
             } else {
                 Replay::WhereSafe
