@@ -1,9 +1,10 @@
 //! The Linux kernel in a virtual machine. Its initiator against the binary: file systems, restarts, multipath, growth, and
 //! what the programs of sg3-utils make of a unit. Its NBD client on an attached disk. Our initiator against its target
-//! (LIO). Skipped, visibly, where no machine can be booted.
+//! (LIO). The cells of the lab that have an end there. Skipped, visibly, where no machine can be booted.
 
 mod failures;
 mod filesystems;
+mod lab;
 mod lio;
 mod nbd;
 mod units;
