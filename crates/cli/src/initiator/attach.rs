@@ -115,7 +115,7 @@ pub(crate) fn run(options: &AttachOptions) -> Result<(), Failure> {
     log::start(&options.log);
     let (disk, negotiated) = open(options)?;
     let disk = Arc::new(disk);
-    heeded.is_open();
+    heeded.opened();
     let shown = show(options, &disk, negotiated);
     let (face, handle, ready) = match shown {
         Ok(shown) => shown,
@@ -128,7 +128,7 @@ pub(crate) fn run(options: &AttachOptions) -> Result<(), Failure> {
     };
     let (json, is_detached) = (options.json, AtomicBool::new(false));
     let shared = Arc::new(Shared { disk, handle, ready, json, is_detached });
-    heeded.show(Arc::clone(&shared));
+    heeded.shown(Arc::clone(&shared));
     let socket = answer_detach(&shared);
     tell(options.json, &shared.ready, |ready| {
         let how = if ready.read_only { ", read-only" } else { "" };

@@ -15,7 +15,7 @@ use crate::failure::{Failure, say};
 /// The status that a second signal ends with: what was not flushed may not be stable.
 const CUT_OFF: i32 = 1;
 
-/// Tells the thread that heeds signals how far the disk is. Dropped before [`Heeded::show`], there will be none.
+/// Tells the thread that heeds signals how far the disk is. Dropped before [`Heeded::shown`], there will be none.
 pub(super) struct Heeded {
     is_opening: Arc<Mutex<bool>>,
     shown: Sender<Arc<Shared>>,
@@ -23,12 +23,12 @@ pub(super) struct Heeded {
 
 impl Heeded {
     /// It is opened; from here on something may be mounted.
-    pub(super) fn is_open(&self) {
+    pub(super) fn opened(&self) {
         *self.is_opening.lock().unwrap_or_else(PoisonError::into_inner) = false;
     }
 
     /// It is there for others.
-    pub(super) fn show(self, shared: Arc<Shared>) {
+    pub(super) fn shown(self, shared: Arc<Shared>) {
         // The thread is there as long as the process.
         let _ = self.shown.send(shared);
     }
