@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use lunette_block::OperationKind;
 use lunette_block::fault::{Effect, Rule, When};
 use lunette_target::config::TargetConfig;
-use lunette_tests::in_process::{InProcess, LIMIT};
+use lunette_tests::in_process::{InProcess, LIMIT, wait_until};
 use lunette_tests::initiator::LoginOptions;
 use lunette_tests::raw::{Raw, lun_field, plain, write};
 use lunette_wire::initiator::{
@@ -346,6 +346,30 @@ fn the_session_that_asked_may_end_before_the_answer() {
     let reset = again.manage(Function::LogicalUnitReset, 0).expect("sent");
     assert_eq!(again.managed(reset).expect("an answer"), COMPLETE);
     expect_attention(&mut other, 0, BUS_DEVICE_RESET);
+}
+
+/// Whoever asks for many and goes leaves little to be done, but not nothing.
+#[test]
+fn resets_by_sessions_that_have_ended_take_effect() {
+    let target = InProcess::start(&[DISK, SECOND_DISK]);
+    let (mut victim, mut bystander) = (session(&target, 1), session(&target, 2));
+    target.hold(0, OperationKind::Write);
+    victim.write(0, 0, &[0xaa; 512]).expect("sent");
+    target.wait_for_calls(0, OperationKind::Write, 1);
+    for port in 3..8 {
+        let mut asking = session(&target, port);
+        for _ in 0..32 {
+            asking.manage(Function::LogicalUnitReset, 0).expect("sent");
+            asking.manage(Function::ClearTaskSet, 0).expect("sent");
+        }
+        asking.silent().expect("a task is in a store");
+    }
+    bystander.silent().expect("a task is in a store");
+    expect_ready(&mut bystander, 0);
+    target.faults(0).clear();
+    wait_until("the unit is reset", || {
+        bystander.test_unit_ready(0).expect("an answer").codes() == BUS_DEVICE_RESET
+    });
 }
 
 #[test]

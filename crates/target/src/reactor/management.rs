@@ -4,20 +4,19 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use lunette_iscsi::session::{FunctionAnswer, ManagementId, TaskId};
-use lunette_scsi::{Lun, LunMap, Nexus, NexusName, TargetPort};
+use lunette_scsi::{Lun, Nexus, NexusName};
 use lunette_wire::initiator::TaskManagementFunction;
 use lunette_wire::target::TaskManagementOutcome;
 use lunette_wire::{Cid, LunField};
 use tracing::{debug, info, warn};
 
 use super::connection::{Disconnect, Token};
+use super::pending::PendingFunction;
 use super::preempt::settled_failures;
 use super::session::Attachment;
 use super::session::TargetSession;
 use super::{Message, Reactor, Waiter};
 use crate::registry::SessionPlace;
-use crate::units::ServedTarget;
-use crate::upkeep;
 
 /// Which tasks a function aborts on all reactors.
 #[derive(Debug, Clone)]
@@ -44,46 +43,6 @@ impl AbortScope {
     pub(super) fn has_failed(&self) -> bool {
         self.is_told && self.spared.is_some()
     }
-}
-
-/// A function of a session of this reactor that waits for the reactors' answers.
-#[derive(Debug)]
-pub(super) struct PendingFunction {
-    request: u64,
-    reactors_left: usize,
-    session: usize,
-    place: SessionPlace,
-    target: Arc<ServedTarget>,
-    /// What the session's initiator sees of the target.
-    view: Arc<LunMap>,
-    port: TargetPort,
-    id: ManagementId,
-    function: TaskManagementFunction,
-    lun: LunField,
-}
-
-impl PendingFunction {
-    /// What the function does to units once the tasks are gone.
-    fn take_effect(&self, nexus: &Nexus) {
-        let lun = Lun::from_bytes(self.lun.0);
-        match self.function {
-            // Who has lost commands by it, or its nexus, knows already.
-            TaskManagementFunction::ClearTaskSet | TaskManagementFunction::ItNexusReset => {}
-            TaskManagementFunction::LogicalUnitReset => {
-                nexus.logical_unit_reset(lun);
-            }
-            _ => nexus.target_reset(),
-        }
-    }
-}
-
-/// Tasks of this reactor that were aborted for a function and are still in a store.
-#[derive(Debug)]
-pub(super) struct PendingAbort {
-    scope: AbortScope,
-    tasks: Vec<(usize, SessionPlace, TaskId)>,
-    /// Operations of copies on units of the scope, for commands of other units: those go on, and end where that was a reset.
-    pieces: Vec<(usize, SessionPlace, TaskId)>,
 }
 
 /// Carries out a function that concerns nobody but the session that asks. The session itself has aborted its tasks, and
@@ -128,7 +87,11 @@ impl Reactor {
             let outcome = TaskManagementOutcome::LunDoesNotExist;
             return session.core.management_done(id, outcome, &mut self.outbox);
         }
-        if let Some(left_out) = session.told_functions.take(Instant::now()) {
+        let now = Instant::now();
+        let of_session = session.told_functions.take(now);
+        // Whoever begins session after session has a new one each time.
+        if let Some(left_out) = of_session.and_then(|left_out| self.told_functions.take_after(now, left_out))
+        {
             let lun = Lun::from_bytes(lun.0).number();
             info!(initiator = %session.initiator, ?function, ?lun, left_out, "task management");
         }
@@ -167,6 +130,8 @@ impl Reactor {
             id,
             function,
             lun,
+            unit,
+            is_orphan: false,
         });
         for reactor in &self.shared.reactors {
             reactor.send(Message::AbortTasks(scope.clone()));
@@ -220,73 +185,7 @@ impl Reactor {
             self.run_session(index);
         }
         let pieces = self.copies_on_units_of(&scope);
-        self.pending_aborts.push(PendingAbort { scope, tasks, pieces });
-    }
-
-    /// Answers aborts whose last task has left its store.
-    pub(super) fn settle_pending(&mut self) {
-        if self.pending_aborts.is_empty() {
-            return;
-        }
-        let sessions = &self.sessions;
-        self.pending_aborts.retain_mut(|pending| {
-            pending.tasks.retain(|(index, place, id)| {
-                sessions
-                    .get(*index)
-                    .is_some_and(|session| session.place == *place && session.core.is_open(*id))
-            });
-            pending.pieces.retain(|(index, place, id)| {
-                sessions
-                    .get(*index)
-                    .filter(|session| session.place == *place)
-                    .and_then(|session| session.contexts.get(id.slot())?.as_ref())
-                    .is_some_and(|context| context.id == *id && context.copies_on.is_some())
-            });
-            let is_over = pending.tasks.is_empty() && pending.pieces.is_empty();
-            if is_over {
-                let gone = Message::TasksGone { request: pending.scope.request };
-                self.shared.reactors[pending.scope.reactor].send(gone);
-            }
-            !is_over
-        });
-    }
-
-    /// One reactor has answered; after the last one the function takes effect and is answered itself.
-    pub(super) fn tasks_gone(&mut self, request: u64) {
-        if self.preemption_answered(request) {
-            return;
-        }
-        let Some(at) = self.pending_functions.iter().position(|pending| pending.request == request) else {
-            return;
-        };
-        self.pending_functions[at].reactors_left -= 1;
-        if self.pending_functions[at].reactors_left > 0 {
-            return;
-        }
-        let pending = self.pending_functions.swap_remove(at);
-        let session = self.sessions.get_mut(pending.session).filter(|session| session.place == pending.place);
-        let Some((session, attachment)) =
-            session.and_then(|session| Some((&mut session.core, session.attachment.as_ref()?)))
-        else {
-            // Who asked is gone. The tasks of others are gone too, and unit attentions are all that tells them: a nexus
-            // for the moment stands in.
-            let port = "a session that has ended".to_owned();
-            let device = Arc::clone(&pending.target.device);
-            pending.take_effect(&Nexus::mapped(device, pending.port, Arc::clone(&pending.view), port));
-            return self.shared.upkeep.send(upkeep::Message::Work);
-        };
-        pending.take_effect(&attachment.nexus);
-        // A reset may have left a write cache to be flushed.
-        self.shared.upkeep.send(upkeep::Message::Work);
-        let target = attachment.target_index;
-        let outcome = TaskManagementOutcome::FunctionComplete;
-        session.management_done(pending.id, outcome, &mut self.outbox);
-        self.run_session(pending.session);
-        if pending.function == TaskManagementFunction::TargetColdReset {
-            for reactor in &self.shared.reactors {
-                reactor.send(Message::EndTarget { target });
-            }
-        }
+        self.pending_aborts.add(tasks, pieces, (scope.reactor, scope.request));
     }
 
     /// TARGET COLD RESET ends all sessions of the target (11.5.1) and tells them (4.2.6); what is queued, its response
@@ -401,6 +300,7 @@ impl Reactor {
         self.queue_pdus(index);
         let Some(session) = self.sessions.try_remove(index) else { return };
         debug!(initiator = %session.initiator, reactor = self.index, "session ended");
+        self.orphan_functions(session.place);
         // First the nexus, so that a new session of the same name starts with clean unit attentions.
         drop(session.attachment);
         self.shared.registry.release(&session.key, session.place);

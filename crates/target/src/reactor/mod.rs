@@ -24,6 +24,7 @@ mod landing;
 mod login;
 mod management;
 mod pace;
+mod pending;
 mod preempt;
 mod receive;
 mod requests;
@@ -62,6 +63,7 @@ use tracing::{debug, error, info, warn};
 use crate::mailbox::Mailbox;
 use crate::registry::SessionPlace;
 use crate::saver::WaitingCommand;
+use crate::seldom::Ration;
 use crate::server::Shared;
 use company::{Company, Unanswered};
 use connection::{Connection, Disconnect, Token};
@@ -113,6 +115,13 @@ pub(crate) enum Message {
     TasksGone {
         /// The function, as its reactor named it.
         request: u64,
+    },
+    /// Nobody waits any more for the tasks that these were to abort: they need no answer.
+    ForgetAborts {
+        /// Whose they are.
+        reactor: usize,
+        /// As that reactor named them, in rising order.
+        requests: Arc<[u64]>,
     },
     /// The state of a unit was stored for a command of this reactor, or could not be.
     StateStored {
@@ -206,11 +215,13 @@ pub(crate) struct Reactor {
     finished: Vec<IoCompletion>,
     /// The stores may have finished more than the last turn has looked at.
     is_collecting: bool,
-    pending_functions: Vec<management::PendingFunction>,
-    pending_aborts: Vec<management::PendingAbort>,
+    pending_functions: Vec<pending::PendingFunction>,
+    pending_aborts: pending::PendingAborts,
     pending_preemptions: Vec<preempt::PendingPreemption>,
     at_work: Vec<WaitingCommand>,
     next_request: u64,
+    /// Task management functions of all sessions that are logged.
+    told_functions: Ration,
     draining: bool,
     /// Drained, and counted as such.
     idle: bool,
@@ -271,10 +282,11 @@ impl Reactor {
             finished: Vec::new(),
             is_collecting: false,
             pending_functions: Vec::new(),
-            pending_aborts: Vec::new(),
+            pending_aborts: pending::PendingAborts::default(),
             pending_preemptions: Vec::new(),
             at_work: Vec::new(),
             next_request: 0,
+            told_functions: Ration::large(),
             draining: false,
             idle: false,
             stopped: false,
@@ -423,6 +435,7 @@ impl Reactor {
             Message::AbortTasks(scope) => self.abort_for(scope),
             Message::Turn { key } => self.go_on(key),
             Message::TasksGone { request } => self.tasks_gone(request),
+            Message::ForgetAborts { reactor, requests } => self.pending_aborts.forget(reactor, &requests),
             Message::StateStored { waiter, is_stable } => self.state_stored(waiter, is_stable),
             // Who waits for it is answered at the end of the turn.
             Message::WorkEnded => {}

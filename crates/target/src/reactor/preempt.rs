@@ -68,7 +68,10 @@ impl Reactor {
     /// reservations is done. False: it waits for nobody.
     pub(super) fn end_preemption(&mut self, waiter: WaitingCommand) -> bool {
         let found = self.pending_preemptions.iter().position(|pending| pending.waiter == waiter);
-        found.map(|at| self.pending_preemptions.swap_remove(at)).is_some()
+        let Some(at) = found else { return false };
+        let request = self.pending_preemptions.swap_remove(at).request;
+        self.forget_requests(vec![request]);
+        true
     }
 
     /// One reactor has answered `request`; after the last one the command goes on. False: no command waits for it.
