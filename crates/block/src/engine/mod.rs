@@ -42,6 +42,11 @@ pub const INLINE_BYTES_MAX: usize = 1 << 20;
 /// So much memory is given back on the submitting thread in a turn: some 85 microseconds for each MiB (docs/decisions/0015).
 const CLEARED_INLINE_BYTES_MAX: u64 = 4 << 20;
 
+/// Operations up to this length do not wait behind long ones that others have begun: when that is used up, too, they are
+/// done on the submitting thread, so many bytes of them in a turn.
+const CLEARED_SHORT_BYTES: u64 = 64 << 10;
+const CLEARED_SHORT_BYTES_MAX: u64 = 1 << 20;
+
 /// One thread's way to all volumes.
 #[derive(Debug)]
 pub struct IoContext {
@@ -49,8 +54,9 @@ pub struct IoContext {
     submitted: usize,
     /// Nobody else waits while a store is waited for.
     may_wait: bool,
-    /// What was given back of memory in this turn.
+    /// What was given back of memory in this turn, and by short operations beyond what is for all.
     cleared_bytes: u64,
+    cleared_short_bytes: u64,
     finished: Vec<IoCompletion>,
     calls: Vec<Call>,
     commits: Vec<Commit>,
@@ -84,6 +90,7 @@ impl IoContext {
             submitted: 0,
             may_wait: true,
             cleared_bytes: 0,
+            cleared_short_bytes: 0,
             finished: Vec::new(),
             calls: Vec::new(),
             commits: Vec::new(),
@@ -102,9 +109,9 @@ impl IoContext {
 
     /// For who does other work between turns: what came back through a ring is then handed out in parts, one for each call of this, and
     /// [`Self::as_fd`] stays readable until the last. Who never calls it gets all at once. Of memory that is
-    /// given back, what is more than 4 MiB since the last call of this is done elsewhere.
+    /// given back, what is more than 4 MiB since the last call of this, and 1 MiB by short operations, is done elsewhere.
     pub fn next_turn(&mut self) {
-        self.cleared_bytes = 0;
+        (self.cleared_bytes, self.cleared_short_bytes) = (0, 0);
         if let RingState::Open(ring) = &mut self.ring {
             ring.allow_more();
         }
@@ -170,12 +177,18 @@ impl IoContext {
         let (Operation::Zero { length, .. } | Operation::Unmap { length, .. }) = operation else {
             return false;
         };
-        let cleared_bytes = self.cleared_bytes.saturating_add(*length);
-        if cleared_bytes > CLEARED_INLINE_BYTES_MAX {
-            return true;
-        }
-        self.cleared_bytes = cleared_bytes;
-        false
+        let takes = |cleared_bytes: &mut u64, most: u64| {
+            let sum = cleared_bytes.saturating_add(*length);
+            let has_room = sum <= most;
+            if has_room {
+                *cleared_bytes = sum;
+            }
+            has_room
+        };
+        let is_short = *length <= CLEARED_SHORT_BYTES;
+        let has_room = takes(&mut self.cleared_bytes, CLEARED_INLINE_BYTES_MAX)
+            || is_short && takes(&mut self.cleared_short_bytes, CLEARED_SHORT_BYTES_MAX);
+        !has_room
     }
 
     /// Operations that were submitted and not yet handed out by [`Self::complete`].
@@ -327,9 +340,18 @@ mod tests {
         // All of a turn counts, and what others do does not.
         context.next_turn();
         let unmap = |length| Operation::Unmap { offset: 0, length };
+        let (short, longer) = (CLEARED_SHORT_BYTES, CLEARED_SHORT_BYTES + 512);
         let at_once =
-            [most - 1024, 512, 1024, 512].map(|length| is_done_at_once(&mut context, unmap(length)));
+            [most - longer, 512, longer, short].map(|length| is_done_at_once(&mut context, unmap(length)));
         assert_eq!(at_once, [true, true, false, true]);
+        // Short ones have something of their own, but not for ever.
+        for _ in 0..CLEARED_SHORT_BYTES_MAX / short {
+            assert!(!is_done_at_once(&mut context, unmap(longer)));
+            assert!(is_done_at_once(&mut context, unmap(short)));
+        }
+        assert!(!is_done_at_once(&mut context, unmap(short)));
+        context.next_turn();
+        assert!(is_done_at_once(&mut context, unmap(most)) && is_done_at_once(&mut context, unmap(short)));
         volume.close().expect("nothing is under way");
     }
 
