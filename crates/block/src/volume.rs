@@ -36,8 +36,6 @@ pub struct Volume {
     /// What operations are held against; see [`Volume::look_at_size`].
     size_bytes: AtomicU64,
     features: Features,
-    /// [`Store::in_memory`]
-    in_memory: bool,
     store: Arc<dyn Store>,
     durability: Arc<Durability>,
     closed: AtomicBool,
@@ -100,7 +98,6 @@ impl Volume {
             stored_block_bytes: spec.stored_block_bytes(),
             size_bytes: AtomicU64::new(store.size_bytes()),
             features,
-            in_memory: store.in_memory(),
             durability: Arc::new(Durability::new(&spec.name, Arc::clone(&store))),
             store,
             closed: AtomicBool::new(false),
@@ -265,11 +262,6 @@ impl Volume {
 
     pub(crate) fn uncopied(&self) -> &Uncopied {
         &self.uncopied
-    }
-
-    /// Whether its store is memory.
-    pub(crate) fn in_memory(&self) -> bool {
-        self.in_memory
     }
 
     pub(crate) fn store(&self) -> &dyn Store {

@@ -14,13 +14,13 @@ const PIECE_BYTES: usize = 64 << 10;
 impl Volume {
     /// Whether asking is worth while at all: the store is memory, or its engine uses the page cache without waiting.
     pub fn transfers_at_once(&self) -> bool {
-        self.in_memory() || self.engine() == EngineKind::Threads
+        self.store().in_memory() || self.engine() == EngineKind::Threads
     }
 
     /// Bytes of a write that are worth a call of [`Self::write_at_once`] of their own, where a write of `length_bytes` would be a copy
     /// on the submitting thread but for what makes it stable. `None` where it would be something else.
     pub fn copied_piece_bytes(&self, length_bytes: usize) -> Option<usize> {
-        let is_copied = self.in_memory()
+        let is_copied = self.store().in_memory()
             || length_bytes <= super::INLINE_BYTES_MAX
                 && self.engine() == EngineKind::Threads
                 && self.store().buffers_writes()
@@ -34,7 +34,7 @@ impl Volume {
         if !self.takes_at_once(offset, buffer.len()) {
             return false;
         }
-        if self.in_memory() {
+        if self.store().in_memory() {
             return shielded(|| self.store().read_at(offset, buffer)).is_ok();
         }
         self.engine() == EngineKind::Threads
@@ -54,7 +54,7 @@ impl Volume {
             return false;
         }
         let write = || shielded(|| self.store().write_at(offset, data)).is_ok();
-        if self.in_memory() {
+        if self.store().in_memory() {
             return write();
         }
         let began = Instant::now();
