@@ -73,8 +73,8 @@ impl<D: Share> Session<D> {
         begun.iter().any(|id| !spared.contains(id))
     }
 
-    /// True while a task that [`Self::abort_tasks`] named has not ended. One whose answer waits for something, its initiator's data or
-    /// the fence, has: others need not wait for that.
+    /// True while a task that [`Self::abort_tasks`] named has not ended. One whose answer waits for something, its initiator's data
+    /// or the fence, has: others need not wait for that.
     #[must_use]
     pub fn is_open(&self, id: TaskId) -> bool {
         let is_at_work = |task: &Task| !matches!(task.phase, Phase::Draining | Phase::Held);

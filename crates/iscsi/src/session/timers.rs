@@ -29,8 +29,8 @@ const DATA_TIMEOUT: Duration = Duration::from_secs(30);
 const ACKNOWLEDGEMENT_TIMEOUT: Duration = Duration::from_secs(60);
 
 impl<D: Share> Session<D> {
-    /// Says whether other initiators' commands wait for a task that has been [solicited](Self::solicit) and whose data has not come;
-    /// the driver calls this about once a second for each such task. Once that has been so for thirty seconds the session
+    /// Says whether other initiators' commands wait for a task that has been [solicited](Self::solicit) and whose data has not
+    /// come; the driver calls this about once a second for each such task. Once that has been so for thirty seconds the session
     /// ends (session recovery, 7.1.4.4): the task alone cannot, since its status may not go out before the end of the
     /// sequences that were asked for (7.8), and a task whose connection is gone has nobody to hear of it.
     pub fn others_wait(&mut self, now: Duration, id: TaskId, do_wait: bool, outbox: &mut Outbox<D>) {

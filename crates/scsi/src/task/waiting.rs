@@ -147,8 +147,8 @@ impl Task {
         }
     }
 
-    /// Whether it waits for its initiator's data while other initiators' commands of its unit wait for it to end: the driver is to give
-    /// the initiator so much time and no more.
+    /// Whether it waits for its initiator's data while other initiators' commands of its unit wait for it to end: the driver is to
+    /// give the initiator so much time and no more.
     pub fn keeps_others_waiting(&self, nexus: &Nexus) -> bool {
         self.place == Place::Collecting
             && self

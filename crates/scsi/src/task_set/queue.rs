@@ -280,8 +280,8 @@ impl Queue {
         dormant.any(is_other) || stalled.any(is_other)
     }
 
-    /// Commands of others than `member` wait to begin until one of its commands ends that has begun, or do so once nobody is alone at
-    /// the medium, and not for the end of an allegiance.
+    /// Commands of others than `member` wait to begin until one of its commands ends that has begun, or do so once nobody is alone
+    /// at the medium, and not for the end of an allegiance.
     pub(super) fn has_dormant_beside(&self, member: &Member, attribute: Attribute) -> bool {
         // An ORDERED one waits for all that have begun, and what is newer waits for it.
         let mut does_wait = matches!(attribute, Attribute::Ordered | Attribute::HeadOfQueue);

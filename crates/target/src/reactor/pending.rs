@@ -62,8 +62,8 @@ impl PendingFunction {
     }
 }
 
-/// Which functions of sessions that have ended need not be carried out any more: those without an effect, and of those with the same
-/// effect all but the last, which waits for most. In rising order.
+/// Which functions of sessions that have ended need not be carried out any more: those without an effect, and of those with the
+/// same effect all but the last, which waits for most. In rising order.
 fn superfluous<E: Eq + Hash>(orphans: impl IntoIterator<Item = (u64, Option<E>)>) -> Vec<u64> {
     let mut last = HashMap::new();
     let mut superfluous = Vec::new();
@@ -89,7 +89,8 @@ pub(super) type TaskPlace = (usize, SessionPlace, TaskId);
 #[derive(Debug)]
 struct PendingAbort<T> {
     tasks: Vec<T>,
-    /// Operations of copies on units that are reset or cleared, for commands of other units: those go on, and end where that was a reset.
+    /// Operations of copies on units that are reset or cleared, for commands of other units: those go on, and end where that was a
+    /// reset.
     pieces: Vec<T>,
     /// Whom to answer: reactors with their requests.
     askers: Vec<(usize, u64)>,

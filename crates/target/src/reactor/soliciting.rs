@@ -364,8 +364,8 @@ impl Reactor {
         }
     }
 
-    /// Once a second: what has not come for long does not count any more, who has waited for memory for long is told, and a window that
-    /// was kept narrow may open.
+    /// Once a second: what has not come for long does not count any more, who has waited for memory for long is told, and a window
+    /// that was kept narrow may open.
     pub(super) fn bound_unasked(&mut self, index: usize) {
         let now = self.now;
         let Some(session) = self.sessions.get_mut(index) else { return };

@@ -23,8 +23,8 @@ fn a_task_that_only_the_fence_keeps_is_over_for_others() {
     assert_eq!(response.status, 0x40, "TASK ABORTED");
 }
 
-/// The seconds until a connection is given up because of the fence, while its initiator sends something every second. It acknowledges
-/// one status more at each of `acknowledged_at`.
+/// The seconds until a connection is given up because of the fence, while its initiator sends something every second. It
+/// acknowledges one status more at each of `acknowledged_at`.
 fn stands_for_s(pair: &mut Pair, cid: Cid, acknowledged_at: &[u32]) -> Option<u32> {
     pair.bench.outbox.events.clear();
     // The other connection says nothing.
