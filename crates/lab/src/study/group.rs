@@ -116,6 +116,7 @@ impl<'a> Group<'a> {
             }
         }
         self.measure_more(collected);
+        self.look_after_all(collected);
         for stand in &self.stands {
             if let Some(site) = stand.site().and_then(Option::as_ref) {
                 self.note_facts(stand.peer, site, collected);
@@ -190,6 +191,16 @@ impl<'a> Group<'a> {
         let done = collected.done(self.cells);
         let of = collected.failures.planned().max(done);
         (self.told)(Told { done, of, parameters: &self.cells[at].cell.parameters, failed });
+    }
+
+    /// Nobody comes any more who would notice that a target has ended, as one that crashes at the last logout.
+    fn look_after_all(&mut self, collected: &mut Collected) {
+        for number in 0..self.stands.len() {
+            let last = self.own().into_iter().rfind(|&at| self.number(at) == number);
+            if let Some(at) = last.filter(|_| !self.is_stopped()) {
+                self.look_after(at, collected);
+            }
+        }
     }
 
     /// Sees to it that a stand has its site.
