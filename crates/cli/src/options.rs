@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
-use lunette_target::config::{AccessRule, Cores, LunFlag, parse_allow_flag, parse_portal, parse_target_name};
+use lunette_target::config::{
+    AccessRule, Cores, LunFlag, Poll, parse_allow_flag, parse_portal, parse_target_name,
+};
 
 use crate::advise::{AdviseOptions, EXAMPLES as ADVISE_EXAMPLES};
 use crate::bench::{BenchOptions, after_help};
@@ -142,9 +144,17 @@ pub(crate) struct ServeOptions {
     /// [default: one thread for each processor, wherever the system puts them]
     #[arg(long, value_name = "LIST", conflicts_with = "config")]
     pub(crate) cores: Option<Cores>,
-    /// Never sleep: each thread that serves connections takes a whole processor, and answers without being woken
-    #[arg(long, conflicts_with = "config")]
-    pub(crate) poll: bool,
+    /// When threads that serve connections stay awake while they wait: adaptive, while that pays; always: each takes a whole
+    /// processor, and answers without being woken; never: asleep at once [default: adaptive; --poll alone: always]
+    #[arg(
+        long,
+        value_name = "WHEN",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "always",
+        conflicts_with = "config"
+    )]
+    pub(crate) poll: Option<Poll>,
     /// Have buffers and disks in memory in large pages, if the kernel lets programs ask for them; the log says what came of it
     #[arg(long, conflicts_with = "config")]
     pub(crate) large_pages: bool,
@@ -253,13 +263,29 @@ mod tests {
             let arguments = ["serve", "--config", "l.toml", flag[0], flag[1]];
             assert_eq!(refused(&arguments), ErrorKind::ArgumentConflict, "{flag:?}");
         }
-        for flag in ["--poll", "--large-pages"] {
+        for flag in ["--poll", "--poll=never", "--large-pages"] {
             let arguments = ["serve", "--config", "l.toml", flag];
             assert_eq!(refused(&arguments), ErrorKind::ArgumentConflict, "{flag}");
         }
         assert_eq!(refused(&["serve"]), ErrorKind::MissingRequiredArgument);
         let lonely = ["serve", "--lun", "a", "--chap-mutual", "t=env:T"];
         assert_eq!(refused(&lonely), ErrorKind::MissingRequiredArgument);
+    }
+
+    #[test]
+    fn poll_alone_is_always() {
+        let poll = |arguments: &[&str]| {
+            let options =
+                Options::try_parse_from(["lunette", "serve", "--lun", "a"].iter().chain(arguments).copied());
+            match options.map(|options| options.command) {
+                Ok(Command::Serve(serve)) => serve.poll,
+                other => panic!("{arguments:?}: {other:?}"),
+            }
+        };
+        assert_eq!(poll(&[]), None);
+        assert_eq!(poll(&["--poll", "--cores", "0"]), Some(Poll::Always));
+        assert_eq!(poll(&["--poll=never"]), Some(Poll::Never));
+        assert_eq!(refused(&["serve", "--lun", "a", "--poll=true,"]), ErrorKind::ValueValidation);
     }
 
     #[test]

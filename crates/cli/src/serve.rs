@@ -89,7 +89,8 @@ fn config(options: ServeOptions) -> Result<Config, Failure> {
                 scsi_events: false,
                 redirect: None,
             }];
-            let reactors = Reactors { count: None, cores: options.cores, poll: options.poll };
+            let reactors =
+                Reactors { count: None, cores: options.cores, poll: options.poll.unwrap_or_default() };
             let limits = Limits::default();
             let state_directory = options.state_directory;
             let (trace_directory, task_times) = (options.trace_directory, options.task_times);

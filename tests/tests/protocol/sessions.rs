@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use lunette_block::OperationKind;
 use lunette_block::fault::{Effect, Rule, When};
+use lunette_target::config::Poll;
 use lunette_tests::connection::Connection;
 use lunette_tests::in_process::{InProcess, LIMIT, wait_until};
 use lunette_tests::initiator::{Initiator, LoginOptions};
@@ -257,7 +258,7 @@ fn a_reactor_that_stays_on_its_processor_and_never_sleeps_serves() {
     let target = InProcess::start_with(&[DISK], |config| {
         config.reactors.count = None;
         config.reactors.cores = Some(first.to_string().parse().expect("a list of one"));
-        config.reactors.poll = true;
+        config.reactors.poll = Poll::Always;
     });
     let mut session = target.session(1);
     let tag = session.write(0, 5, &[0xaa; BLOCK_BYTES]).expect("sent");

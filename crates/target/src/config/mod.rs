@@ -42,7 +42,7 @@ pub use lunette_iscsi::parameters::DigestPolicy;
 pub use lunette_scsi::{AccessState, ProtectionType};
 pub use port_group::{PortGroupConfig, parse_access_state};
 pub use portal::{DEFAULT_GROUP, PortalConfig};
-pub use reactors::{Cores, Reactors};
+pub use reactors::{Cores, Poll, Reactors};
 pub use secret::{SecretError, SecretFault, SecretSource, parse_chap_name};
 pub use size::{Size, SizeError};
 pub use store::{StoreText, StoreTextError};

@@ -28,9 +28,43 @@ pub struct Reactors {
     /// pinning showed no gain where other programs share the processors (docs/decisions/0015).
     #[serde(deserialize_with = "cores")]
     pub cores: Option<Cores>,
-    /// Whether they never sleep: each then takes a whole processor, and answers without being woken. Default false: a
-    /// reactor stays awake only while that pays.
-    pub poll: bool,
+    /// Whether they stay awake while they wait.
+    #[serde(deserialize_with = "poll")]
+    pub poll: Poll,
+}
+
+/// Whether a thread stays awake while it waits for commands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Poll {
+    /// Only while that pays, as it has lately shown.
+    #[default]
+    Adaptive,
+    /// It never sleeps: it takes a whole processor, and answers without being woken.
+    Always,
+    /// It sleeps at once, and takes no more of a processor than its commands do.
+    Never,
+}
+
+impl FromStr for Poll {
+    type Err = ValueError;
+
+    fn from_str(word: &str) -> Result<Self, ValueError> {
+        match word {
+            // Files of earlier versions say true and false.
+            "adaptive" | "false" => Ok(Self::Adaptive),
+            "always" | "true" => Ok(Self::Always),
+            "never" => Ok(Self::Never),
+            _ => Err(ValueError(format!(
+                "{word:?} is not known; use adaptive (awake while that pays), always (never asleep) or never (always \
+                 asleep)"
+            ))),
+        }
+    }
+}
+
+fn poll<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Poll, D::Error> {
+    let Parsed(poll) = serde::Deserialize::deserialize(deserializer)?;
+    Ok(poll)
 }
 
 fn cores<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Cores>, D::Error> {
@@ -191,12 +225,23 @@ mod tests {
     fn a_count_must_fit_the_cores() {
         let read =
             |text: &str| toml::from_str::<Reactors>(text).unwrap().validate().map_err(|e| e.to_string());
-        assert_eq!(read("count = 2\ncores = \"0-1\"\npoll = true"), Ok(()));
+        assert_eq!(read("count = 2\ncores = \"0-1\""), Ok(()));
         assert_eq!(
             read("count = 3\ncores = \"0-1\""),
             Err("there are 3 reactors and 2 cores for them; leave count out".into())
         );
         assert_eq!(read("count = 0"), Err("must be 1 to 1024, not 0".into()));
         assert_eq!(toml::from_str::<Reactors>("").unwrap(), Reactors::default());
+    }
+
+    #[test]
+    fn how_they_wait_is_a_word() {
+        let read = |text: &str| toml::from_str::<Reactors>(text).map(|reactors| reactors.poll);
+        for (word, poll) in [("adaptive", Poll::Adaptive), ("always", Poll::Always), ("never", Poll::Never)] {
+            assert_eq!(read(&format!("poll = \"{word}\"")).unwrap(), poll);
+        }
+        assert_eq!((read("poll = true"), read("poll = false")), (Ok(Poll::Always), Ok(Poll::Adaptive)));
+        let error = read("poll = \"now\"").unwrap_err().to_string();
+        assert!(error.contains("\"now\" is not known; use adaptive"), "{error}");
     }
 }

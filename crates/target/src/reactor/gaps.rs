@@ -3,7 +3,7 @@
 //! Pure: it is told how long waits took, and has no clock. Waiting awake saves the waking, [`WAKING`], and costs the gap.
 //! So three things hold, whatever comes when:
 //!
-//! - No wait is awake for more than [`AWAKE_MAX`], twice what it can save.
+//! - No wait is awake for more than [`AWAKE_MAX`], twice what it can save; for a queue, [`AWAKE_MAX_QUEUE`].
 //! - Time awake in vain is at most one part in [`VAIN_SHARE`] of the time waited, and [`OWED_MAX`] once.
 //! - Time that others took while we were awake is paid for in the same way, [`RIVAL_FACTOR`] times.
 
@@ -15,6 +15,9 @@ const WAKING: Duration = Duration::from_micros(50);
 /// The longest gap that is spent awake, and the longest learnt gap with which any is. Twice the waking, since an initiator
 /// that sleeps has one too: who does not keep it waiting saves his own part of each round of two.
 pub(super) const AWAKE_MAX: Duration = WAKING.saturating_mul(2);
+
+/// The longest gap that is spent awake for a queue: an initiator answers all of it first. Whether that pays is not a gap's to say.
+const AWAKE_MAX_QUEUE: Duration = AWAKE_MAX.saturating_mul(2);
 
 /// Where even short gaps are given this long: it is half of what going to sleep too early costs.
 const AWAKE_MIN: Duration = Duration::from_micros(25);
@@ -32,7 +35,7 @@ const VAIN_SHARE: u32 = 8;
 const OWED_MAX: Duration = Duration::from_micros(400);
 
 /// A moment awake that took longer than this was somebody else's: it takes a microsecond or two otherwise.
-const OTHERS_RAN: Duration = Duration::from_micros(20);
+pub(super) const OTHERS_RAN: Duration = Duration::from_micros(20);
 
 /// Who offers a processor to a program that needs it waits for that program's whole turn. What was lost so costs this
 /// many times as much as what was spent in vain, so it is lost in one part in `VAIN_SHARE * RIVAL_FACTOR` of the time.
@@ -78,6 +81,11 @@ impl Gaps {
         let patience = (2 * self.typical).clamp(AWAKE_MIN, AWAKE_MAX);
         let may_be = self.typical <= AWAKE_MAX && self.owed + patience <= OWED_MAX;
         if may_be { patience } else { Duration::ZERO }
+    }
+
+    /// How long the next wait may be awake where a queue is waited for so.
+    pub(super) fn patience_for_a_queue(&self) -> Duration {
+        if self.owed + AWAKE_MAX_QUEUE <= OWED_MAX { AWAKE_MAX_QUEUE } else { Duration::ZERO }
     }
 
     /// Learns how a wait went.

@@ -37,6 +37,7 @@ mod strip;
 mod text;
 mod timing;
 mod transmit;
+mod trial;
 mod visitor;
 mod wait;
 mod waiting;
@@ -244,7 +245,7 @@ impl Reactor {
         let io = IoContext::new()?;
         epoll::add(&epoll, &*mailbox, epoll::EventData::new_u64(TOKEN_MAILBOX), epoll::EventFlags::IN)?;
         epoll::add(&epoll, io.as_fd(), epoll::EventData::new_u64(TOKEN_IO), epoll::EventFlags::IN)?;
-        let vigil = if shared.config.reactors.poll { Vigil::sleepless() } else { Vigil::default() };
+        let vigil = Vigil::new(shared.config.reactors.poll);
         let reactor = Self {
             shared,
             index,
