@@ -6,14 +6,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use lunette_tests::lunette::Lunette;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::super::generator::Workload;
 use super::super::own::{self, Paced};
 use super::super::report::{Bar, Figure, Row, Section, Unit};
 use super::super::sample::{Samples, interleave_warm};
-use super::super::targets::{Floor, Target};
+use super::super::targets::{Floor, Target, processor_us, rates};
 use super::super::{Findings, Stand};
+use super::KIB;
 
 /// From one read to the next, in microseconds: where being awake pays, and where it does not.
 const DISTANCES_US: [u32; 4] = [20, 60, 140, 300];
@@ -24,6 +26,8 @@ const UNPAID_US: u32 = 140;
 const IDLE_BAR: Bar = Bar::AtMost(0.01);
 /// Time awake in vain, of the time that is waited.
 const VAIN_BAR: Bar = Bar::AtMost(0.125);
+/// Who tries out what pays may lose little by it: a twentieth of the time goes to trials.
+const QUEUES_BAR: Bar = Bar::AtLeast(0.95);
 /// What programs that never sleep keep of the processors beside Lunette, of what they keep beside the loop.
 const RIVALS_BAR: Bar = Bar::AtLeast(0.9);
 
@@ -80,6 +84,50 @@ pub(super) fn paced(stand: &Stand<'_>, _: &mut Findings) -> Result<Section> {
         ));
     }
     target.stop()?;
+    Ok(section)
+}
+
+/// What it brings, and costs, that queues are waited for awake where that pays: beside the same target that always sleeps.
+pub(super) fn queues(stand: &Stand<'_>, _: &mut Findings) -> Result<Section> {
+    let workloads = [
+        Workload::read(4 * KIB, 8),
+        Workload::write(4 * KIB, 8),
+        Workload::read(4 * KIB, 32),
+        Workload::write(4 * KIB, 32),
+        Workload::read(512 * KIB, 8),
+    ];
+    let adaptive = Target::lunette(stand, "mem:256M")?;
+    let asleep = Lunette::command(stand.lunette()).luns(["mem:256M"]).args(["--poll=never"]);
+    let asleep = Target::launched(asleep)?;
+    let samples = interleave_warm(stand.rounds(), workloads.len(), 2, |row, side| {
+        [&adaptive, &asleep][side].load(stand, &workloads[row], stand.until())
+    })?;
+    let mut section = Section::new("Queues, one session, memory");
+    for (workload, sides) in workloads.iter().zip(&samples) {
+        let [adaptive, asleep] = &sides[..] else { anyhow::bail!("two sides") };
+        let [adaptive_rates, asleep_rates] = [adaptive, asleep].map(|runs| rates(runs, workload.block_bytes));
+        let [adaptive_us, asleep_us] = [adaptive, asleep].map(|runs| processor_us(runs));
+        let rate = |column: &str, rates: &[f64]| {
+            Figure::new(column, Unit::of_rate(workload.block_bytes), Samples::of(rates.to_vec()))
+        };
+        let time = |column: &str, times: &[f64]| {
+            Figure::new(column, Unit::Microseconds, Samples::of(times.to_vec()))
+        };
+        section.rows.push(Row::new(
+            workload.title(),
+            [
+                rate("awake where it pays", &adaptive_rates),
+                rate("always asleep", &asleep_rates),
+                Figure::ratio("ratio", &adaptive_rates, &asleep_rates)
+                    .map(|figure| figure.with_bar(Some(QUEUES_BAR))),
+                time("processor time", &adaptive_us),
+                time("asleep, processor time", &asleep_us),
+                Figure::ratio("ratio of processor time", &adaptive_us, &asleep_us),
+            ],
+        ));
+    }
+    adaptive.stop()?;
+    asleep.stop()?;
     Ok(section)
 }
 

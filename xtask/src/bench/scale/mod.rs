@@ -37,6 +37,7 @@ const PARTS: &[(&str, Part)] = &[
     ("units", idle::units),
     ("latency", latency::measure),
     ("awake", awake::paced),
+    ("queues", awake::queues),
     ("rivals", awake::rivals),
     ("overload", overload::measure),
 ];
