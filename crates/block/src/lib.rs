@@ -57,7 +57,7 @@ mod spec;
 mod state;
 mod store;
 mod uncopied;
-mod usage;
+pub mod usage;
 mod volume;
 
 pub use buffer::{Buffer, BufferPool};

@@ -285,7 +285,7 @@ mod tests {
         assert_eq!(poll(&[]), None);
         assert_eq!(poll(&["--poll", "--cores", "0"]), Some(Poll::Always));
         assert_eq!(poll(&["--poll=never"]), Some(Poll::Never));
-        assert_eq!(refused(&["serve", "--lun", "a", "--poll=true,"]), ErrorKind::ValueValidation);
+        assert_eq!(refused(&["serve", "--lun", "a", "--poll=true"]), ErrorKind::ValueValidation);
     }
 
     #[test]

@@ -8,6 +8,8 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 use std::str::FromStr;
 
+use serde::de::{self, Visitor};
+
 use super::Invalid;
 use super::value::{Parsed, ValueError};
 
@@ -50,9 +52,8 @@ impl FromStr for Poll {
 
     fn from_str(word: &str) -> Result<Self, ValueError> {
         match word {
-            // Files of earlier versions say true and false.
-            "adaptive" | "false" => Ok(Self::Adaptive),
-            "always" | "true" => Ok(Self::Always),
+            "adaptive" => Ok(Self::Adaptive),
+            "always" => Ok(Self::Always),
             "never" => Ok(Self::Never),
             _ => Err(ValueError(format!(
                 "{word:?} is not known; use adaptive (awake while that pays), always (never asleep) or never (always \
@@ -63,8 +64,26 @@ impl FromStr for Poll {
 }
 
 fn poll<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Poll, D::Error> {
-    let Parsed(poll) = serde::Deserialize::deserialize(deserializer)?;
-    Ok(poll)
+    deserializer.deserialize_any(PollVisitor)
+}
+
+/// A word; files of earlier versions say true and false.
+struct PollVisitor;
+
+impl Visitor<'_> for PollVisitor {
+    type Value = Poll;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("\"adaptive\", \"always\" or \"never\"")
+    }
+
+    fn visit_str<E: de::Error>(self, word: &str) -> Result<Poll, E> {
+        word.parse().map_err(E::custom)
+    }
+
+    fn visit_bool<E: de::Error>(self, is_always: bool) -> Result<Poll, E> {
+        Ok(if is_always { Poll::Always } else { Poll::Adaptive })
+    }
 }
 
 fn cores<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Cores>, D::Error> {
@@ -243,5 +262,7 @@ mod tests {
         assert_eq!((read("poll = true"), read("poll = false")), (Ok(Poll::Always), Ok(Poll::Adaptive)));
         let error = read("poll = \"now\"").unwrap_err().to_string();
         assert!(error.contains("\"now\" is not known; use adaptive"), "{error}");
+        let error = read("poll = 1").unwrap_err().to_string();
+        assert!(error.contains("expected \"adaptive\", \"always\" or \"never\""), "{error}");
     }
 }

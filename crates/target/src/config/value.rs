@@ -259,10 +259,6 @@ impl<T: FromStr<Err: fmt::Display>> Visitor<'_> for Text<T> {
         text.parse().map_err(E::custom)
     }
 
-    fn visit_bool<E: de::Error>(self, truth: bool) -> Result<T, E> {
-        self.visit_str(if truth { "true" } else { "false" })
-    }
-
     fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
         self.visit_str(&number.to_string())
     }

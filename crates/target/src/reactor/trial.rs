@@ -10,6 +10,12 @@ use std::time::Duration;
 /// Time is looked at in pieces of this length: some fifty rounds with an initiator. A trial is one.
 const PIECE: Duration = Duration::from_millis(5);
 
+/// Where rounds are long a piece is, too, up to this length; what has too few of them by then tells nothing.
+const PIECE_MAX: Duration = PIECE.saturating_mul(4);
+
+/// Waits for a queue that a piece has to have where it is slept for; awake, many waits are no longer for a queue.
+const ROUNDS_MIN: u32 = 32;
+
 /// Trials begin after so many pieces of the better manner at most, so that a twentieth of the time goes to them.
 const TERM_MAX: u32 = 20;
 
@@ -22,6 +28,15 @@ const LOG2_RATIO_MAX: f32 = 1.0;
 /// Awake has to bring a tenth more for its price, the processor.
 const LOG2_WORTH_MIN: f32 = 0.1375;
 
+/// How a queue was waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Manner {
+    Awake,
+    Asleep,
+    /// Asleep, because there was too much time in vain that had not been paid back.
+    Indebted,
+}
+
 /// What trials have shown so far.
 #[derive(Debug)]
 pub(super) struct Trial {
@@ -32,56 +47,85 @@ pub(super) struct Trial {
     term: u32,
     /// Pieces until a trial begins.
     left: u32,
-    /// PDUs a second in the piece before this one.
-    rate_before: f32,
-    /// PDUs of this piece, and how long it has taken so far.
-    pdus: usize,
+    /// PDUs a second in the piece before this one; `None` if it told nothing.
+    rate_before: Option<f32>,
+    piece: Piece,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Piece {
     time: Duration,
+    pdus: usize,
+    /// Waits for a queue.
+    rounds: u32,
+    is_indebted: bool,
 }
 
 impl Default for Trial {
     fn default() -> Self {
-        Self {
-            worth: 0.0,
-            is_trying: false,
-            term: 1,
-            left: 1,
-            rate_before: 0.0,
-            pdus: 0,
-            time: Duration::ZERO,
-        }
+        Self { worth: 0.0, is_trying: false, term: 1, left: 1, rate_before: None, piece: Piece::default() }
     }
 }
 
 impl Trial {
+    #[cfg(test)]
+    pub(super) fn awake() -> Self {
+        Self { worth: LOG2_RATIO_MAX, ..Self::default() }
+    }
+
     /// Whether a queue is waited for awake now.
     pub(super) fn is_awake(&self) -> bool {
-        (self.worth > LOG2_WORTH_MIN) != self.is_trying
+        self.pays() != self.is_trying
+    }
+
+    fn pays(&self) -> bool {
+        self.worth > LOG2_WORTH_MIN
+    }
+
+    /// A queue is waited for in this manner.
+    pub(super) fn waits(&mut self, manner: Manner) {
+        self.piece.rounds += 1;
+        self.piece.is_indebted |= manner == Manner::Indebted;
     }
 
     /// So many PDUs came in the time since the call before, which is one wait and one turn.
     pub(super) fn note(&mut self, pdus: usize, time: Duration) {
         if time >= PIECE {
-            // Nothing was to be done, or the processor was lost: what this interrupts begins anew. Behind a long pause comes
-            // something else.
-            let is_long = time >= PIECE * TERM_MAX;
-            self.begin_term(if is_long { 1 } else { self.term });
-            (self.pdus, self.time) = (0, Duration::ZERO);
+            self.pause(time);
             return;
         }
-        self.pdus += pdus;
-        self.time += time;
-        if self.time < PIECE {
+        self.piece.pdus += pdus;
+        self.piece.time += time;
+        let has_rounds = self.is_awake() || self.piece.rounds >= ROUNDS_MIN;
+        if self.piece.time < if has_rounds { PIECE } else { PIECE_MAX } {
             return;
         }
-        let rate = std::mem::take(&mut self.pdus) as f32 / std::mem::take(&mut self.time).as_secs_f32();
-        if self.is_trying {
-            let is_as_expected = self.learn(rate);
-            self.begin_term(if is_as_expected { self.term * 2 } else { self.term / 4 });
-        } else {
+        let Piece { time, pdus, is_indebted, .. } = std::mem::take(&mut self.piece);
+        let rate = (has_rounds && !is_indebted && pdus > 0).then(|| pdus as f32 / time.as_secs_f32());
+        if !self.is_trying {
             self.rate_before = rate;
-            self.left -= 1;
-            self.is_trying = self.left == 0;
+            self.left = self.left.saturating_sub(1);
+            self.is_trying = self.left == 0 && rate.is_some();
+        } else if let Some((now, before)) = rate.zip(self.rate_before) {
+            let was_as_expected = self.learn(now / before);
+            self.begin_term(if was_as_expected { self.term * 2 } else { self.term / 4 });
+        } else {
+            self.begin_term(self.term);
+        }
+    }
+
+    /// Nothing was to be done, or the processor was lost: the piece that this interrupts begins anew.
+    fn pause(&mut self, time: Duration) {
+        self.piece = Piece::default();
+        if self.pays() {
+            // Where each burst is followed by one there are no trials, and nothing to be awake for.
+            self.worth -= self.worth / WEIGHT;
+        }
+        if time >= PIECE * TERM_MAX {
+            // What comes now is something else.
+            self.begin_term(1);
+        } else if self.is_trying {
+            (self.is_trying, self.left) = (false, 1);
         }
     }
 
@@ -91,16 +135,13 @@ impl Trial {
         self.left = self.term;
     }
 
-    /// A trial had this rate. Says whether that is as what was thought.
-    fn learn(&mut self, rate: f32) -> bool {
-        let thought_awake = !self.is_awake();
-        let (awake, asleep) = if thought_awake { (self.rate_before, rate) } else { (rate, self.rate_before) };
-        if awake <= 0.0 || asleep <= 0.0 {
-            return true;
-        }
-        let ratio = (awake / asleep).log2().clamp(-LOG2_RATIO_MAX, LOG2_RATIO_MAX);
-        self.worth += (ratio - self.worth) / WEIGHT;
-        (ratio > LOG2_WORTH_MIN) == thought_awake
+    /// A trial had so many times the rate of the piece before. Says whether that is as what was thought.
+    fn learn(&mut self, ratio: f32) -> bool {
+        let pays = self.pays();
+        let of_awake = if pays { -ratio.log2() } else { ratio.log2() };
+        let of_awake = of_awake.clamp(-LOG2_RATIO_MAX, LOG2_RATIO_MAX);
+        self.worth += (of_awake - self.worth) / WEIGHT;
+        (of_awake > LOG2_WORTH_MIN) == pays
     }
 }
 
@@ -123,6 +164,7 @@ mod tests {
             if trial.is_awake() {
                 awake += turn;
             }
+            trial.waits(if trial.is_awake() { Manner::Awake } else { Manner::Asleep });
             trial.note(TURN, turn);
             gone += turn;
         }
@@ -184,24 +226,87 @@ mod tests {
     fn one_lost_trial_proves_nothing_and_a_pause_ends_one() {
         let mut trial = Trial::default();
         serve(&mut trial, SECOND, || [180e3, 100e3]);
-        let worth = trial.worth;
-        while !trial.is_trying {
-            trial.note(TURN, Duration::from_micros(40));
-        }
+        let serve_while = |trial: &mut Trial, pdus, is_trying| {
+            while trial.is_trying == is_trying {
+                trial.waits(Manner::Asleep);
+                trial.note(pdus, Duration::from_micros(40));
+            }
+        };
+        serve_while(&mut trial, TURN, false);
         assert!(!trial.is_awake());
         trial.note(TURN, PIECE);
-        assert!(trial.is_awake() && trial.worth == worth, "a pause: {trial:?}");
-        while !trial.is_trying {
-            trial.note(TURN, Duration::from_micros(40));
-        }
-        while trial.is_trying {
-            trial.note(100 * TURN, Duration::from_micros(80));
-        }
+        assert!(trial.is_awake() && !trial.is_trying, "a pause: {trial:?}");
+        serve_while(&mut trial, TURN, false);
+        serve_while(&mut trial, 50 * TURN, true);
         assert!(trial.is_awake(), "one trial gave fifty times as much: {trial:?}");
+    }
+
+    #[test]
+    fn who_could_not_be_awake_has_proved_nothing() {
+        let mut trial = Trial::default();
+        serve(&mut trial, SECOND, || [180e3, 100e3]);
+        let worth = trial.worth;
+        for _ in 0..100_000 {
+            trial.waits(if trial.is_awake() { Manner::Indebted } else { Manner::Asleep });
+            trial.note(TURN, Duration::from_micros(80));
+        }
+        assert!(trial.worth == worth, "{worth} {trial:?}");
+    }
+
+    #[test]
+    fn one_command_after_the_other_proves_nothing_of_queues() {
+        for rates in [[180e3, 100e3], [75e3, 100e3]] {
+            let mut trial = Trial::default();
+            serve(&mut trial, SECOND, || rates);
+            let worth = trial.worth;
+            for number in 0..100_000_u64 {
+                trial.note(1, Duration::from_micros(20 + number % 50));
+            }
+            assert_eq!(trial.worth > LOG2_WORTH_MIN, worth > LOG2_WORTH_MIN, "{worth} {trial:?}");
+        }
+    }
+
+    #[test]
+    fn a_queue_that_comes_now_and_then_is_soon_slept_for() {
+        let mut trial = Trial::default();
+        serve(&mut trial, SECOND, || [180e3, 100e3]);
+        for _ in 0..20 {
+            trial.waits(Manner::Awake);
+            trial.note(TURN, Duration::from_micros(100));
+            trial.note(TURN, PIECE + Duration::from_millis(1));
+        }
+        assert!(!trial.is_awake(), "{trial:?}");
+    }
+
+    #[test]
+    fn a_host_that_often_stops_this_machine_does_not_stop_trials() {
+        let mut trial = Trial::default();
+        serve(&mut trial, SECOND, || [100e3, 100e3]);
+        for _ in 0..50 {
+            serve(&mut trial, 8 * PIECE, || [180e3, 100e3]);
+            trial.note(TURN, 2 * PIECE);
+        }
+        assert!(trial.worth > LOG2_WORTH_MIN, "{trial:?}");
     }
 
     proptest! {
         #![proptest_config(cases(32))]
+
+        /// Queues that come by chance, from 2,000 to 20,000 a second, are answered as quickly either way.
+        #[test]
+        fn chance_decides_little(seed: u64, per_second in 2e3..20e3_f64) {
+            let mut state = seed | 1;
+            let mut rates = || {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                let even = (state >> 11) as f64 / (1_u64 << 53) as f64;
+                [TURN as f64 * per_second / -(1.0 - even).ln().min(-1e-3); 2]
+            };
+            let mut trial = Trial::default();
+            let share = serve(&mut trial, 20 * SECOND, &mut rates);
+            prop_assert!(share < 0.3, "{share}");
+        }
 
         /// A processor that others take for a while, now and then, changes little.
         #[test]

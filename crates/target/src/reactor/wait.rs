@@ -7,19 +7,18 @@
 //! awake. Where several commands come at a time, [`super::trial`] finds out which is better: awake, or asleep while they
 //! gather.
 
-use std::ffi::c_long;
 use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use nix::sys::resource::{UsageWho, getrusage};
+use lunette_block::usage::times_given_way;
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::thread::sched_yield;
 
-use super::gaps::{AWAKE_MAX, Gaps, OTHERS_RAN, Waited, others_ran};
-use super::trial::Trial;
+use super::gaps::{AWAKE_MAX, AWAKE_MAX_QUEUE, Awake, Gaps, Waited};
+use super::trial::{Manner, Trial};
 use crate::config::Poll;
 
 /// More PDUs than this in one turn are a queue, not one command after the other.
@@ -30,7 +29,6 @@ const SHALLOW_MAX: usize = 2;
 pub(super) struct Vigil {
     gaps: Gaps,
     trial: Trial,
-    rivals: Rivals,
     /// When the wait before this one began.
     began_last: Option<Instant>,
     poll: Poll,
@@ -69,52 +67,40 @@ impl Vigil {
         }
         let is_queue = pdus > SHALLOW_MAX;
         if is_queue && !self.trial.is_awake() {
+            self.trial.waits(Manner::Asleep);
             self.gaps.forget();
-            return poll(epoll, events, limit);
-        }
-        let patience = if is_queue { self.gaps.patience_for_a_queue() } else { self.gaps.patience() };
-        let (mut awake, mut stolen, mut taken) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
-        while awake < patience && taken.is_zero() {
-            poll(epoll, events, Duration::ZERO)?;
-            let took = began.elapsed() - awake - stolen;
-            if !others_ran(took) {
-                awake += took;
-            } else if self.rivals.ran() {
-                awake += took;
-                taken = took;
-            } else {
-                awake += OTHERS_RAN;
-                stolen += took - OTHERS_RAN;
+            poll(epoll, events, limit)?;
+            if self.gaps.is_owing() {
+                self.gaps.pay_back(began.elapsed());
             }
+            return Ok(());
+        }
+        let (patience, soon) = if is_queue {
+            let patience = self.gaps.patience_for_a_queue();
+            self.trial.waits(if patience.is_zero() { Manner::Indebted } else { Manner::Awake });
+            (patience, AWAKE_MAX_QUEUE)
+        } else {
+            (self.gaps.patience(), AWAKE_MAX)
+        };
+        let patience = patience.min(limit);
+        let mut awake = Awake::default();
+        let mut given_way = None;
+        while awake.time < patience && awake.taken.is_zero() {
+            poll(epoll, events, Duration::ZERO)?;
+            awake.moment(began.elapsed(), || given_way.is_some_and(|before| times_given_way() != before));
             if !events.is_empty() {
                 // Where the event came soon, whoever had the processor may have been the initiator itself.
-                let taken = if awake > AWAKE_MAX { taken } else { Duration::ZERO };
-                self.gaps.learn(Waited { gap: awake, in_vain: Duration::ZERO, taken });
+                let taken = if awake.time > soon { awake.taken } else { Duration::ZERO };
+                self.gaps.learn(Waited { gap: awake.time, in_vain: Duration::ZERO, taken });
                 return Ok(());
             }
+            given_way.get_or_insert_with(times_given_way);
             sched_yield();
         }
-        poll(epoll, events, limit)?;
-        self.gaps.learn(Waited { gap: began.elapsed() - stolen, in_vain: awake - taken, taken });
+        poll(epoll, events, limit.saturating_sub(awake.time + awake.stolen))?;
+        let gap = began.elapsed().saturating_sub(awake.stolen);
+        self.gaps.learn(Waited { gap, in_vain: awake.time - awake.taken, taken: awake.taken });
         Ok(())
-    }
-}
-
-/// Whom else the scheduler gives this thread's processor to. The host of a virtual machine takes it, too, but for nobody here:
-/// sleeping would give nothing to those who run beside us.
-#[derive(Debug, Default)]
-struct Rivals {
-    /// How often this thread has had to give way, as it last looked.
-    switches: c_long,
-}
-
-impl Rivals {
-    /// Whether the thread that calls this had to give way since it called this last.
-    fn ran(&mut self) -> bool {
-        // It fails for no thread that exists.
-        let switches =
-            getrusage(UsageWho::RUSAGE_THREAD).map_or(0, |usage| usage.involuntary_context_switches());
-        std::mem::replace(&mut self.switches, switches) != switches
     }
 }
 
@@ -129,9 +115,6 @@ fn poll(epoll: &impl AsFd, events: &mut Vec<epoll::Event>, limit: Duration) -> i
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
-
-    use rustix::thread::{CpuSet, sched_getaffinity};
     use rustix::time::{ClockId, clock_gettime};
 
     use super::*;
@@ -175,31 +158,18 @@ mod tests {
     }
 
     #[test]
-    fn a_program_on_the_same_processor_is_seen() {
-        let allowed = sched_getaffinity(None).unwrap();
-        let core = (0..CpuSet::MAX_CPU).find(|core| allowed.is_set(*core)).unwrap();
-        let (is_over, began) = (AtomicBool::new(false), Instant::now());
-        let stays = || super::super::stay_on(core);
-        let seen = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                stays();
-                while !is_over.load(Ordering::Relaxed) {
-                    std::hint::spin_loop();
-                }
-            });
-            let waits = scope.spawn(|| {
-                stays();
-                let mut rivals = Rivals::default();
-                rivals.ran();
-                while !rivals.ran() && began.elapsed() < Duration::from_secs(20) {
-                    std::hint::spin_loop();
-                }
-                is_over.store(true, Ordering::Relaxed);
-                began.elapsed() < Duration::from_secs(20)
-            });
-            waits.join().unwrap()
-        });
-        assert!(seen);
+    fn a_queue_is_waited_for_awake_where_that_has_paid() {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let mut events = Vec::with_capacity(4);
+        let mut vigil = Vigil { trial: Trial::awake(), ..Vigil::default() };
+        let (began, busy) = (Instant::now(), clock_gettime(ClockId::ThreadCPUTime));
+        vigil.wait(&epoll, &mut events, Duration::from_millis(3), SHALLOW_MAX + 1).unwrap();
+        let busy = Duration::try_from(clock_gettime(ClockId::ThreadCPUTime) - busy).unwrap();
+        assert!(began.elapsed() >= Duration::from_millis(3) && vigil.gaps.is_owing(), "{vigil:?}");
+        assert!(busy < Duration::from_millis(2), "{busy:?}");
+        let mut never = Vigil { trial: Trial::awake(), ..Vigil::new(Poll::Never) };
+        never.wait(&epoll, &mut events, Duration::from_millis(3), SHALLOW_MAX + 1).unwrap();
+        assert!(!never.gaps.is_owing());
     }
 
     /// One that has learnt that events come at once, as they do from what is in `epoll`.
