@@ -135,12 +135,17 @@ pub(crate) struct Sample {
 impl Target {
     /// Lunette with one unit, described as `--lun` takes it.
     pub(crate) fn lunette(stand: &Stand<'_>, lun: &str) -> Result<Self> {
+        Self::lunette_with(stand, lun, &[])
+    }
+
+    /// [`Self::lunette`] with more arguments.
+    pub(crate) fn lunette_with(stand: &Stand<'_>, lun: &str, arguments: &[&str]) -> Result<Self> {
         let mut lun = format!("0={lun}");
         if let Some(more) = stand.lun_options() {
             lun.push(',');
             lun.push_str(more);
         }
-        Self::launched(Lunette::command(stand.lunette()).luns([lun]))
+        Self::launched(Lunette::command(stand.lunette()).luns([lun]).args(arguments))
     }
 
     /// Lunette with what `launch` says.

@@ -6,7 +6,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use lunette_tests::lunette::Lunette;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::super::generator::Workload;
@@ -97,8 +96,7 @@ pub(super) fn queues(stand: &Stand<'_>, _: &mut Findings) -> Result<Section> {
         Workload::read(512 * KIB, 8),
     ];
     let adaptive = Target::lunette(stand, "mem:256M")?;
-    let asleep = Lunette::command(stand.lunette()).luns(["mem:256M"]).args(["--poll=never"]);
-    let asleep = Target::launched(asleep)?;
+    let asleep = Target::lunette_with(stand, "mem:256M", &["--poll=never"])?;
     let samples = interleave_warm(stand.rounds(), workloads.len(), 2, |row, side| {
         [&adaptive, &asleep][side].load(stand, &workloads[row], stand.until())
     })?;
@@ -131,32 +129,35 @@ pub(super) fn queues(stand: &Stand<'_>, _: &mut Findings) -> Result<Section> {
     Ok(section)
 }
 
-/// What is left for programs that never sleep, one for each processor, beside one read after the other.
+/// What is left for programs that never sleep, one for each processor, beside one read after the other and beside a queue.
 pub(super) fn rivals(stand: &Stand<'_>, _: &mut Findings) -> Result<Section> {
     let target = Target::lunette(stand, "mem:256M")?;
     let floor = Target::floor(stand, "mem:256M", Floor::Plain)?;
-    let samples = interleave_warm(stand.rounds(), 1, 2, |_, side| {
+    let workloads = [Workload::default(), Workload::read(4 * KIB, 32)];
+    let samples = interleave_warm(stand.rounds(), workloads.len(), 2, |row, side| {
         let of = [&target, &floor][side];
-        let (load, kept) = beside_rivals(|| of.load(stand, &Workload::default(), stand.until()))?;
+        let (load, kept) = beside_rivals(|| of.load(stand, &workloads[row], stand.until()))?;
         Ok((load?.measured.operations_per_s, kept))
     })?;
-    let [ours, floors] = &samples[0][..] else { anyhow::bail!("two sides") };
-    let (rates, kept): (Vec<f64>, Vec<f64>) = ours.iter().copied().unzip();
-    let (floor_rates, floor_kept): (Vec<f64>, Vec<f64>) = floors.iter().copied().unzip();
     let rate =
         |column: &str, rates: &[f64]| Figure::new(column, Unit::PerSecond, Samples::of(rates.to_vec()));
     let mut section = Section::new("Beside programs that never sleep, one for each processor");
-    section.rows.push(Row::new(
-        Workload::default().title(),
-        [
-            share("they keep of the processors", &kept, None),
-            share("beside a floor", &floor_kept, None),
-            Figure::ratio("ratio", &kept, &floor_kept).map(|figure| figure.with_bar(Some(RIVALS_BAR))),
-            rate("reads", &rates),
-            rate("a floor's", &floor_rates),
-            Figure::ratio("ratio of reads", &rates, &floor_rates),
-        ],
-    ));
+    for (workload, sides) in workloads.iter().zip(&samples) {
+        let [ours, floors] = &sides[..] else { anyhow::bail!("two sides") };
+        let (rates, kept): (Vec<f64>, Vec<f64>) = ours.iter().copied().unzip();
+        let (floor_rates, floor_kept): (Vec<f64>, Vec<f64>) = floors.iter().copied().unzip();
+        section.rows.push(Row::new(
+            workload.title(),
+            [
+                share("they keep of the processors", &kept, None),
+                share("beside a floor", &floor_kept, None),
+                Figure::ratio("ratio", &kept, &floor_kept).map(|figure| figure.with_bar(Some(RIVALS_BAR))),
+                rate("reads", &rates),
+                rate("a floor's", &floor_rates),
+                Figure::ratio("ratio of reads", &rates, &floor_rates),
+            ],
+        ));
+    }
     target.stop()?;
     Ok(section)
 }
