@@ -13,10 +13,10 @@ const PIECE: Duration = Duration::from_millis(5);
 /// Where rounds are long a piece is, too, up to this length; what has too few of them by then tells nothing.
 const PIECE_MAX: Duration = PIECE.saturating_mul(4);
 
-/// Waits for a queue that a piece has to have where it is slept for; awake, many waits are no longer for a queue.
+/// Waits for a queue that a piece asleep has to have. Awake, many waits are no longer for a queue: it has come one by one.
 const ROUNDS_MIN: u32 = 32;
 
-/// Trials begin after so many pieces of the better manner at most, so that a twentieth of the time goes to them.
+/// Trials begin after so many pieces of the better manner at most: where rates are steady a twentieth of the time goes to them.
 const TERM_MAX: u32 = 20;
 
 /// The weight of the latest trial: one part in so many.
@@ -100,27 +100,42 @@ impl Trial {
         if self.piece.time < if has_rounds { PIECE } else { PIECE_MAX } {
             return;
         }
-        let Piece { time, pdus, is_indebted, .. } = std::mem::take(&mut self.piece);
+        let Piece { time, pdus, rounds, is_indebted } = std::mem::take(&mut self.piece);
         let rate = (has_rounds && !is_indebted && pdus > 0).then(|| pdus as f32 / time.as_secs_f32());
         if !self.is_trying {
             self.rate_before = rate;
             self.left = self.left.saturating_sub(1);
-            self.is_trying = self.left == 0 && rate.is_some();
+            if self.left == 0 && rate.is_some() {
+                self.is_trying = true;
+                return;
+            }
+            if self.left > 0 {
+                return;
+            }
         } else if let Some((now, before)) = rate.zip(self.rate_before) {
             let was_as_expected = self.learn(now / before);
             self.begin_term(if was_as_expected { self.term * 2 } else { self.term / 4 });
-        } else {
-            self.begin_term(self.term);
+            return;
+        }
+        // Queues come, and nothing can be told of them: they are too few, or awake waits for them too often in vain.
+        if rounds > 0 {
+            self.doubt();
+        }
+        self.begin_term(self.term * 2);
+    }
+
+    /// Nothing speaks for being awake any more, unless trials do.
+    fn doubt(&mut self) {
+        if self.pays() {
+            self.worth -= self.worth / WEIGHT;
         }
     }
 
     /// Nothing was to be done, or the processor was lost: the piece that this interrupts begins anew.
     fn pause(&mut self, time: Duration) {
         self.piece = Piece::default();
-        if self.pays() {
-            // Where each burst is followed by one there are no trials, and nothing to be awake for.
-            self.worth -= self.worth / WEIGHT;
-        }
+        // Where each burst is followed by one there are no trials.
+        self.doubt();
         if time >= PIECE * TERM_MAX {
             // What comes now is something else.
             self.begin_term(1);
@@ -150,6 +165,7 @@ mod tests {
     use lunette_cases::cases;
     use proptest::prelude::*;
 
+    use super::super::gaps::{Gaps, Waited};
     use super::*;
 
     /// PDUs of each turn.
@@ -200,12 +216,11 @@ mod tests {
             let mut trial = Trial::default();
             serve(&mut trial, SECOND, || before);
             serve(&mut trial, 2 * TERM_MAX * PIECE, || now);
-            let share = serve(&mut trial, SECOND, || now);
-            assert_eq!(share > 0.5, now[0] > now[1], "{share}");
+            assert_eq!(trial.pays(), now[0] > now[1], "{trial:?}");
             serve(&mut trial, SECOND, || before);
             trial.note(0, SECOND);
-            let share = serve(&mut trial, 24 * PIECE, || now);
-            assert_eq!(share > 0.5, now[0] > now[1], "behind a pause: {share}");
+            serve(&mut trial, 24 * PIECE, || now);
+            assert_eq!(trial.pays(), now[0] > now[1], "behind a pause: {trial:?}");
         }
     }
 
@@ -242,15 +257,61 @@ mod tests {
     }
 
     #[test]
-    fn who_could_not_be_awake_has_proved_nothing() {
+    fn a_debt_is_no_verdict_but_a_doubt() {
         let mut trial = Trial::default();
         serve(&mut trial, SECOND, || [180e3, 100e3]);
-        let worth = trial.worth;
-        for _ in 0..100_000 {
-            trial.waits(if trial.is_awake() { Manner::Indebted } else { Manner::Asleep });
-            trial.note(TURN, Duration::from_micros(80));
+        let indebted = |trial: &mut Trial, time: Duration| {
+            for _ in 0..time.as_micros() / 80 {
+                trial.waits(if trial.is_awake() { Manner::Indebted } else { Manner::Asleep });
+                trial.note(TURN, Duration::from_micros(80));
+            }
+        };
+        indebted(&mut trial, SECOND / 5);
+        assert!(trial.pays(), "a fifth of a second: {trial:?}");
+        indebted(&mut trial, 4 * SECOND);
+        assert!(!trial.pays(), "four seconds: {trial:?}");
+        serve(&mut trial, SECOND, || [180e3, 100e3]);
+        assert!(trial.pays());
+    }
+
+    #[test]
+    fn queues_that_come_too_seldom_to_be_told_of_are_soon_slept_for() {
+        for distance in [Duration::from_micros(300), Duration::from_millis(1), Duration::from_millis(3)] {
+            let (mut trial, mut gaps) = (Trial::default(), Gaps::default());
+            serve(&mut trial, SECOND, || [180e3, 100e3]);
+            let mut spent = [Duration::ZERO; 2];
+            for turn in 0..40_000_u32 {
+                let is_late = turn >= 20_000;
+                let patience = gaps.patience_for_a_queue();
+                let manner = match (trial.is_awake(), patience.is_zero()) {
+                    (false, _) => Manner::Asleep,
+                    (true, true) => Manner::Indebted,
+                    (true, false) => Manner::Awake,
+                };
+                trial.waits(manner);
+                if manner == Manner::Asleep {
+                    gaps.pay_back(distance);
+                } else {
+                    gaps.learn(Waited { gap: distance, in_vain: patience, taken: Duration::ZERO });
+                    spent[usize::from(is_late)] += patience;
+                }
+                trial.note(TURN, distance);
+            }
+            assert!(!trial.pays(), "{distance:?}: {trial:?}");
+            let share = spent[1].as_secs_f64() / (20_000.0 * distance.as_secs_f64());
+            assert!(share < 0.01, "{distance:?}: {share} of the time in vain");
         }
-        assert!(trial.worth == worth, "{worth} {trial:?}");
+    }
+
+    #[test]
+    fn long_commands_are_slept_for_unless_trials_tell_more() {
+        let mut trial = Trial::default();
+        serve(&mut trial, SECOND, || [180e3, 100e3]);
+        for _ in 0..4_000 {
+            trial.waits(if trial.is_awake() { Manner::Awake } else { Manner::Asleep });
+            trial.note(TURN, Duration::from_micros(1500));
+        }
+        assert!(!trial.pays(), "{trial:?}");
     }
 
     #[test]

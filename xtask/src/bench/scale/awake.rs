@@ -25,7 +25,7 @@ const UNPAID_US: u32 = 140;
 const IDLE_BAR: Bar = Bar::AtMost(0.01);
 /// Time awake in vain, of the time that is waited.
 const VAIN_BAR: Bar = Bar::AtMost(0.125);
-/// Who tries out what pays may lose little by it: a twentieth of the time goes to trials.
+/// Who tries out what pays may lose little by it: where rates are steady a twentieth of the time goes to trials.
 const QUEUES_BAR: Bar = Bar::AtLeast(0.95);
 /// What programs that never sleep keep of the processors beside Lunette, of what they keep beside the loop.
 const RIVALS_BAR: Bar = Bar::AtLeast(0.9);
