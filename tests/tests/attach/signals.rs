@@ -17,13 +17,20 @@ const SOON: Duration = Duration::from_secs(10);
 /// Long enough for a signal to be heeded.
 const A_WHILE: Duration = Duration::from_millis(300);
 
+/// Whoever runs these tests may be told to outlive a terminal (nohup), which all that he starts inherits.
+fn heeding_its_terminal() -> Command {
+    let mut command = Command::new("env");
+    command.arg("--default-signal=HUP").arg(binary());
+    command
+}
+
 #[test]
 fn a_signal_before_the_disk_is_there_ends_it_at_once() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
     let portal = silent.local_addr().expect("an address");
     let url = format!("iscsi://{portal}/iqn.2026-11.io.lunette:disk/0");
     for (signal, status) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
-        let mut command = Command::new(binary());
+        let mut command = heeding_its_terminal();
         command.args(["attach", &url, "--nbd", "127.0.0.1:0"]).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("it starts");
         // It logs in, and nobody answers.
@@ -45,7 +52,9 @@ fn a_terminal_that_is_closed_detaches_however_often_it_says_so() {
     let directory = tempfile::tempdir().expect("a directory");
     let image = directory.path().join("disk.img");
     let target = serve(&image, ",write=back").start().expect("a target");
-    let attached = Attached::start(&target.url(0), &[]).expect("attached");
+    let mut command = heeding_its_terminal();
+    command.args(["attach", &target.url(0), "--json", "--nbd", "127.0.0.1:0"]);
+    let attached = Attached::of(command).expect("attached");
     let mut client = attached.client().expect("a client");
     let data = pattern(1, 1 << 20);
     assert_eq!(client.write(0, &data).expect("an answer"), 0);
