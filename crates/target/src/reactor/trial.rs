@@ -104,12 +104,9 @@ impl Trial {
         let rate = (has_rounds && !is_indebted && pdus > 0).then(|| pdus as f32 / time.as_secs_f32());
         if !self.is_trying {
             self.rate_before = rate;
-            self.left = self.left.saturating_sub(1);
-            if self.left == 0 && rate.is_some() {
-                self.is_trying = true;
-                return;
-            }
-            if self.left > 0 {
+            self.left -= 1;
+            self.is_trying = self.left == 0 && rate.is_some();
+            if self.is_trying || self.left > 0 {
                 return;
             }
         } else if let Some((now, before)) = rate.zip(self.rate_before) {
