@@ -120,6 +120,7 @@ const PURE_EXTERNAL: &[&str] = &[
     "base64",
     "bytes",
     "crc-fast",
+    "crc32c",
     "md-5",
     "rand_xoshiro",
     "sha1",
