@@ -158,9 +158,7 @@ impl<P: Packet> Pipe<P> {
         self.counts.offered += 1;
         let length = self.line_bytes(&packet) as u64;
         let class = class(&self.shape, &packet);
-        if !self.queue.push(&self.shape, class, now, length, packet) {
-            self.counts.dropped += 1;
-        }
+        self.counts.dropped += self.queue.push(&self.shape, class, now, length, packet);
         self.transmit(now);
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Two classes take turns by weight, as in start-time fair queueing (Goyal and others, 1996): the next packet is of the class
 //! that had less of its share so far, and one that was idle begins where the others are: it has nothing to catch up on, and
-//! nothing to pay for.
+//! nothing to pay for. Room is shared likewise: one may have what the other does not use, until that wants its share.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -67,25 +67,28 @@ fn lane(shape: &Shape, class: Class) -> (usize, f64) {
 }
 
 impl<P> Queue<P> {
-    /// Takes a packet, or says that there is no room. An empty lane takes any packet, so that none is too long for good.
-    pub(crate) fn push(
-        &mut self,
-        shape: &Shape,
-        class: Class,
-        now: Duration,
-        length: u64,
-        packet: P,
-    ) -> bool {
+    /// Takes a packet, and says how many are dropped for that: it itself where there is no room, or the last of the other class
+    /// if that has more than its share while this one would not. An empty lane takes any packet, so that none is too long for good.
+    pub(crate) fn push(&mut self, shape: &Shape, class: Class, now: Duration, length: u64, packet: P) -> u64 {
         let (index, share) = lane(shape, class);
-        let lane = &self.lanes[index];
-        let room = (shape.queue_bytes as f64 * share) as u64;
-        if !lane.packets.is_empty() && lane.bytes + length > room {
-            return false;
+        let [own, other] = [&self.lanes[index], &self.lanes[1 - index]];
+        let room = shape.queue_bytes;
+        let is_full = own.bytes + other.bytes + length > room;
+        let is_due = own.packets.is_empty() || own.bytes + length <= (room as f64 * share) as u64;
+        if is_full && !is_due {
+            return 1;
+        }
+        let mut pushed_out = 0;
+        while self.lanes[0].bytes + self.lanes[1].bytes + length > room {
+            let other = &mut self.lanes[1 - index];
+            let Some(last) = other.packets.pop_back() else { break };
+            other.bytes -= last.length;
+            pushed_out += 1;
         }
         let number = self.taken;
         self.taken += 1;
         self.add(index, Waiting { number, since: now, length, packet });
-        true
+        pushed_out
     }
 
     fn add(&mut self, index: usize, waiting: Waiting<P>) {

@@ -375,6 +375,26 @@ fn a_reservation_is_kept_and_what_is_unused_is_given_on() {
 }
 
 #[test]
+fn room_that_nobody_else_uses_is_given_on_too() {
+    let of = |is_iscsi: bool, numbers: std::ops::Range<usize>| {
+        numbers.map(move |number| (Duration::ZERO, Numbered { is_iscsi, ..packet(number, 1000) }))
+    };
+    let counts = |offers: Vec<_>| {
+        let (arrived, counts) = run(&shape("rate=1M,queue=10000,reserve=60%"), 1, &offers);
+        let iscsi: Vec<_> = arrived.iter().filter(|(_, packet)| packet.is_iscsi).collect();
+        assert_eq!(arrived.len() as u64 + counts.dropped, counts.offered);
+        (iscsi.len(), arrived.len() - iscsi.len(), counts.dropped)
+    };
+    // One in the transmitter, and ten that wait.
+    assert_eq!(counts(of(false, 0..15).collect()), (0, 11, 4), "others alone have all of the queue");
+    assert_eq!(counts(of(true, 0..15).collect()), (11, 0, 4), "and so has iSCSI");
+    let others_first = of(false, 0..15).chain(of(true, 15..30)).collect();
+    assert_eq!(counts(others_first), (6, 5, 19), "who has more than its share gives way");
+    let iscsi_first = of(true, 0..15).chain(of(false, 15..30)).collect();
+    assert_eq!(counts(iscsi_first), (7, 4, 19));
+}
+
+#[test]
 fn a_reservation_is_for_the_ports_that_it_names() {
     // Without their port packets are as any others; with 3261 it is the others that have the share.
     let (reserved, _) = shares("rate=40M,queue=64K,reserve=60%,iscsi-port=3262", |number| number % 10 < 2);
