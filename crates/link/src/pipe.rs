@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::chance::{Chance, Purpose};
 use crate::loss::Wire;
-use crate::quantity::Rate;
+use crate::quantity::{Rate, Rest};
 use crate::queue::{Class, Queue};
 use crate::shape::Shape;
 
@@ -98,6 +98,8 @@ pub struct Pipe<P> {
     queue: Queue<P>,
     /// When the transmitter has sent what it took.
     free_at: Duration,
+    /// What that is too late by for being whole nanoseconds; the next packet has it back if it begins then.
+    rounded_up: Rest,
     wire: Wire,
     chances: Chances,
     /// The last packet's deviation from the delay, -1 to 1 of the most; none before the first packet.
@@ -125,6 +127,7 @@ impl<P: Packet> Pipe<P> {
             shape,
             queue: Queue::default(),
             free_at: Duration::ZERO,
+            rounded_up: Rest::default(),
             wire: Wire::default(),
             chances: Chances {
                 loss: chance(Purpose::Loss),
@@ -211,7 +214,7 @@ impl<P: Packet> Pipe<P> {
             (Some(old), Some(new)) => old.time_at(left, new),
             (None, Some(_)) => left,
         };
-        self.free_at = now.saturating_add(taken);
+        (self.free_at, self.rounded_up) = (now.saturating_add(taken), Rest::default());
         let Leaving { first, before, is_late } = self.leaving;
         let mut flying = std::mem::take(&mut self.flying).into_vec();
         for Reverse(copy) in flying.iter_mut().filter(|flying| flying.0.number >= first) {
@@ -253,8 +256,11 @@ impl<P: Packet> Pipe<P> {
                 return;
             }
             let Some(packet) = self.queue.pop(&self.shape) else { return };
-            let time = self.shape.rate.map_or(Duration::ZERO, |rate| rate.time_for(self.line_bytes(&packet)));
-            self.free_at = begin.saturating_add(time);
+            let before = if begin == self.free_at { self.rounded_up } else { Rest::default() };
+            let line_bytes = self.line_bytes(&packet);
+            let (time, rest) =
+                self.shape.rate.map_or_else(Default::default, |rate| rate.time_behind(before, line_bytes));
+            (self.free_at, self.rounded_up) = (begin.saturating_add(time), rest);
             self.put_on_wire(packet);
         }
     }

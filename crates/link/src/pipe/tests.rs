@@ -85,7 +85,19 @@ fn the_first_bit_waits_and_the_last_arrives_after_the_delay() {
     let shape = shape("rate=155M,rtt=50ms");
     let (arrived, _) = run(&shape, 1, &at_once(3, 1500));
     let times: Vec<_> = arrived.iter().map(|(at, _)| at.as_nanos()).collect();
-    assert_eq!(times, [25_077_420, 25_154_840, 25_232_260]);
+    assert_eq!(times, [25_077_420, 25_154_839, 25_232_259], "77,419.35 ns each");
+}
+
+#[test]
+fn short_packets_take_no_longer_than_the_rate_says() {
+    // 5.12 ns each, of which none may be lost to whole nanoseconds.
+    let (arrived, _) = run(&shape("rate=100G,queue=1M"), 1, &at_once(10_000, 64));
+    assert_eq!(arrived.last().map(|(at, _)| at.as_nanos()), Some(51_200));
+    // What is behind a pause begins anew: 6 ns each.
+    let offers: Vec<_> =
+        (0..3).map(|number| (Duration::from_nanos(number as u64 * 10), packet(number, 64))).collect();
+    let (arrived, _) = run(&shape("rate=100G,queue=1M"), 1, &offers);
+    assert_eq!(arrived.iter().map(|(at, _)| at.as_nanos()).collect::<Vec<_>>(), [6, 16, 26]);
 }
 
 #[test]
@@ -528,7 +540,8 @@ proptest! {
         }
     }
 
-    /// With or without a reservation: what leaves at the end of a window of time has been sent in it, but for one packet.
+    /// With or without a reservation: what leaves at the end of a window of time has been sent in it, but for one packet, and for the
+    /// nanosecond to which times are rounded.
     #[test]
     fn no_window_of_time_has_more_than_the_rate_and_a_packet(
         shape in any_shape(), bits_per_s in 1000u64..10_000_000_000, offers in offers(), seed: u64,
@@ -544,7 +557,8 @@ proptest! {
             let (mut sum, bits_of_first) = (0, bits[first]);
             for ((end, _), bits) in arrived.iter().zip(&bits).skip(first) {
                 sum += bits;
-                let most = (*end - *begin).as_nanos() * u128::from(bits_per_s) + bits_of_first * 1_000_000_000;
+                let nanoseconds = (*end - *begin).as_nanos() + 1;
+                let most = nanoseconds * u128::from(bits_per_s) + bits_of_first * 1_000_000_000;
                 prop_assert!(sum * 1_000_000_000 <= most, "{} bits from {:?} to {:?}", sum, begin, end);
             }
         }
