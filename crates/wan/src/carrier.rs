@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::device::{Device, Intake, Outlet, Received, Refused};
 use crate::packet::IpPacket;
-use crate::waking::{SLEEP_MAX, Waking};
+use crate::waking::{Lateness, SLEEP_MAX, Waking};
 
 /// Packets that are taken from the kernel before those that are due go out, and the other way round; a few more may come at once.
 const BATCH: usize = 64;
@@ -31,7 +31,7 @@ pub(crate) struct Carried {
     pub(crate) unreadable: u64,
     /// How long after its time each packet went out, in microseconds.
     pub(crate) lateness_us: Histogram<u64>,
-    /// How long each packet waited at most until it was taken in, in microseconds.
+    /// How long packets waited until they were taken in, in microseconds: each the mean of some milliseconds.
     pub(crate) intake_lateness_us: Histogram<u64>,
 }
 
@@ -76,6 +76,8 @@ pub(crate) struct Carrier {
     pub(crate) wake: OwnedFd,
     pub(crate) order: Arc<ReshapeOrder>,
     pub(crate) began: Instant,
+    /// Segments go out each by itself.
+    pub(crate) keeps_apart: bool,
 }
 
 impl Carrier {
@@ -89,20 +91,20 @@ impl Carrier {
         let (mut intake, mut outlet) = (Intake::new(), Outlet::default());
         let mut due = Vec::with_capacity(BATCH);
         let mut waking = Waking::new();
-        while let Some(overslept) = self.wait()? {
-            let taken = self.take_in(&mut intake)?;
-            self.let_out(&mut outlet, &mut due)?;
-            if let Some((packets, late)) = waking.take(taken as u64, overslept, self.began.elapsed()) {
-                let mut carried = self.carried.lock().unwrap_or_else(PoisonError::into_inner);
-                carried.intake_lateness_us.saturating_record_n(micros(late), packets);
+        while let Some(Woken { there_is_more, overslept }) = self.wait()? {
+            let mut turn = Turn::default();
+            if there_is_more {
+                self.take_in(&mut intake, &mut turn)?;
             }
+            self.let_out(&mut outlet, &mut due, &mut turn)?;
+            let late = waking.take(turn.taken, overslept, self.began.elapsed());
+            self.tell(&turn, late);
         }
         Ok(())
     }
 
-    /// Waits for a packet, or for the time of one, and says how much longer that took than it should at most; `None` when it is
-    /// time to end.
-    fn wait(&mut self) -> io::Result<Option<Duration>> {
+    /// Waits for a packet, or for the time of one; `None` when it is time to end.
+    fn wait(&mut self) -> io::Result<Option<Woken>> {
         let asked_at = self.began.elapsed();
         let left = self.pipe.next_at().map_or(SLEEP_MAX, |at| at.saturating_sub(asked_at).min(SLEEP_MAX));
         let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
@@ -110,13 +112,14 @@ impl Carrier {
             PollFd::new(&*self.from, PollFlags::IN),
             PollFd::from_borrowed_fd(self.wake.as_fd(), PollFlags::IN),
         ];
-        let goes_on = match poll(&mut descriptors, Some(&timeout)) {
-            Ok(_) if descriptors[1].revents().is_empty() => true,
-            Ok(_) => self.heed()?,
-            Err(Errno::INTR) => true,
+        match poll(&mut descriptors, Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
-        };
-        Ok(goes_on.then(|| self.began.elapsed().saturating_sub(asked_at + left)))
+        }
+        let [there_is_more, is_called] = descriptors.map(|descriptor| !descriptor.revents().is_empty());
+        let goes_on = !is_called || self.heed()?;
+        let overslept = self.began.elapsed().saturating_sub(asked_at + left);
+        Ok(goes_on.then_some(Woken { there_is_more, overslept }))
     }
 
     /// What the other end of the pipe wants; false if it is gone.
@@ -126,49 +129,97 @@ impl Carrier {
         }
         let mut shape = self.order.shape.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(shape) = shape.take() {
+            self.keeps_apart |= self.pipe.shape().reorder.share.get() > 0.0;
             self.pipe.reshape(self.began.elapsed(), shape);
             self.order.taken.notify_all();
         }
         Ok(true)
     }
 
-    /// Takes in what there is, and says how many packets that were.
-    fn take_in(&mut self, intake: &mut Intake) -> io::Result<usize> {
-        let mut count = 0;
-        while count < BATCH {
+    /// Takes in what there is.
+    fn take_in(&mut self, intake: &mut Intake, turn: &mut Turn) -> io::Result<()> {
+        while turn.taken < BATCH as u64 {
             let now = self.began.elapsed();
             let pipe = &mut self.pipe;
             match self.from.receive(intake, |packet| pipe.offer(now, packet))? {
                 Received::Nothing => break,
-                Received::Packets(more) => count += more,
+                Received::Packets(more) => turn.taken += more as u64,
                 Received::Unreadable => {
-                    self.carried.lock().unwrap_or_else(PoisonError::into_inner).unreadable += 1;
-                    count += 1;
+                    turn.unreadable += 1;
+                    turn.taken += 1;
                 }
             }
         }
-        Ok(count)
+        Ok(())
     }
 
-    fn let_out(&mut self, outlet: &mut Outlet, due: &mut Vec<IpPacket>) -> io::Result<()> {
-        let mut lateness = [0u64; BATCH];
+    /// Lets out what is due.
+    fn let_out(&mut self, outlet: &mut Outlet, due: &mut Vec<IpPacket>, turn: &mut Turn) -> io::Result<()> {
         let now = self.began.elapsed();
-        while due.len() < BATCH {
+        while turn.let_out < BATCH {
             let Some((at, packet)) = self.pipe.arrive(now) else { break };
-            lateness[due.len()] = micros(now.saturating_sub(at));
+            turn.lateness_us[turn.let_out] = micros(now.saturating_sub(at));
+            turn.let_out += 1;
             due.push(packet);
         }
-        let count = due.len();
-        // What this link puts out of order must not be put in order again.
-        let may_join = self.pipe.shape().reorder.share.get() == 0.0;
-        let refused = self.to.send(outlet, due.drain(..), may_join)?;
-        let mut carried = self.carried.lock().unwrap_or_else(PoisonError::into_inner);
-        carried.counts = self.pipe.counts();
-        carried.refused += refused;
-        for value in &lateness[..count] {
-            carried.lateness_us.saturating_record(*value);
+        if turn.let_out == 0 {
+            return Ok(());
+        }
+        // What this link puts out of order must not be put in order again, nor what the one before it did.
+        self.keeps_apart =
+            self.pipe.shape().reorder.share.get() > 0.0 || self.keeps_apart && self.pipe.under_way() > 0;
+        turn.refused = self.to.send(outlet, due.drain(..), !self.keeps_apart)?;
+        // The kernel takes them one after the other, and receives each before it takes the next.
+        let took_us = micros(self.began.elapsed().saturating_sub(now));
+        let count = turn.let_out as u64;
+        for (before, late_us) in (1..).zip(&mut turn.lateness_us[..turn.let_out]) {
+            *late_us += took_us * before / count;
         }
         Ok(())
+    }
+
+    /// Has others see what was done.
+    fn tell(&self, turn: &Turn, late: Option<Lateness>) {
+        if turn.taken == 0 && turn.let_out == 0 && late.is_none() {
+            return;
+        }
+        let mut carried = self.carried.lock().unwrap_or_else(PoisonError::into_inner);
+        carried.counts = self.pipe.counts();
+        carried.refused += turn.refused;
+        carried.unreadable += turn.unreadable;
+        for late_us in &turn.lateness_us[..turn.let_out] {
+            carried.lateness_us.saturating_record(*late_us);
+        }
+        if let Some((packets, late)) = late {
+            carried.intake_lateness_us.saturating_record_n(micros(late), packets);
+        }
+    }
+}
+
+/// What ended a wait.
+struct Woken {
+    /// The device has something.
+    there_is_more: bool,
+    /// How much longer the wait was than it should be at most.
+    overslept: Duration,
+}
+
+/// What was done between two waits.
+struct Turn {
+    /// Packets that were taken in.
+    taken: u64,
+    /// How many of them are none.
+    unreadable: u64,
+    /// Packets that were let out.
+    let_out: usize,
+    refused: Refused,
+    /// How long after its time each went out.
+    lateness_us: [u64; BATCH],
+}
+
+impl Default for Turn {
+    fn default() -> Self {
+        Self { taken: 0, unreadable: 0, let_out: 0, refused: Refused::default(), lateness_us: [0; BATCH] }
     }
 }
 

@@ -13,7 +13,7 @@ use tun_rs::{DeviceBuilder, GROTable, SyncDevice, VIRTIO_NET_HDR_LEN};
 use crate::emulator::End;
 use crate::error::WanError;
 use crate::namespace::Namespace;
-use crate::packet::IpPacket;
+use crate::packet::{IpPacket, keep_udp_checksum, tcp_segment};
 
 /// Bits of an end's addresses that both ends have: the other end is then a neighbour.
 const PREFIX_IPV4: u8 = 30;
@@ -116,8 +116,10 @@ impl Device {
         let Intake { whole, parts, sizes, .. } = intake;
         match self.tun.recv_multiple(whole, parts, sizes, VIRTIO_NET_HDR_LEN) {
             Ok(count) => {
-                for (part, size) in parts.iter().zip(sizes.iter()).take(count) {
-                    take(IpPacket::new(&part[VIRTIO_NET_HDR_LEN..VIRTIO_NET_HDR_LEN + size]));
+                for (part, size) in parts.iter_mut().zip(sizes.iter()).take(count) {
+                    let packet = &mut part[VIRTIO_NET_HDR_LEN..VIRTIO_NET_HDR_LEN + size];
+                    keep_udp_checksum(packet);
+                    take(IpPacket::new(packet));
                 }
                 Ok(Received::Packets(count))
             }
@@ -161,6 +163,7 @@ impl Device {
     fn flush(&self, outlet: &mut Outlet, is_damaged: bool) -> io::Result<Refused> {
         let bytes = outlet.waiting.iter().map(|packet| packet.len() - VIRTIO_NET_HDR_LEN).sum::<usize>();
         let offered = Refused { packets: outlet.waiting.len() as u64, bytes: bytes as u64 };
+        outlet.make_room_to_join();
         let sent = self.tun.send_multiple(&mut outlet.joined, &mut outlet.waiting, VIRTIO_NET_HDR_LEN);
         outlet.waiting.clear();
         refused_of(sent, offered, is_damaged)
@@ -212,8 +215,11 @@ impl AddAssign for Refused {
 fn refused_of(sent: io::Result<usize>, offered: Refused, is_damaged: bool) -> io::Result<Refused> {
     match sent {
         Ok(_) => Ok(Refused::default()),
-        // A full receive queue drops, as that of any network card.
+        // A full receive queue drops, as that of any network card; so do a device that somebody has set down, and who has no memory.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(offered),
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EIO | libc::ENOBUFS | libc::ENOMEM)) => {
+            Ok(offered)
+        }
         // What the kernel cannot take for a packet. After a bit of its header was turned that is what the link did.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
             Ok(if is_damaged { Refused::default() } else { offered })
@@ -266,9 +272,73 @@ pub(crate) struct Outlet {
     joined: GROTable,
 }
 
+impl Outlet {
+    /// A segment takes those that follow it only where its buffer has room for them and, for `tun-rs`, twice that of the device.
+    fn make_room_to_join(&mut self) {
+        let mut at = 0;
+        while at < self.waiting.len() {
+            let (count, bytes) = self.followers(at);
+            if count > 0 {
+                // No more: what is joined must not become longer than a packet may be.
+                self.waiting[at].reserve_exact(VIRTIO_NET_HDR_LEN + bytes);
+            }
+            at += 1 + count;
+        }
+    }
+
+    /// The segments that the one at this place can take, and their bytes: those of its connection, up to one that is pushed or shorter.
+    fn followers(&self, at: usize) -> (usize, usize) {
+        let segment = |at: usize| {
+            let packet = &self.waiting.get(at)?[VIRTIO_NET_HDR_LEN..];
+            Some((tcp_segment(packet)?, packet.len()))
+        };
+        let (mut count, mut bytes) = (0, 0);
+        let Some((first, length)) = segment(at) else { return (count, bytes) };
+        let mut is_last = first.is_pushed;
+        while let Some((next, next_length)) = segment(at + 1 + count) {
+            if is_last || next.ports != first.ports || bytes + length + next_length > PACKET_BYTES_MAX {
+                break;
+            }
+            is_last = next.is_pushed || next_length < length;
+            (count, bytes) = (count + 1, bytes + next_length);
+        }
+        (count, bytes)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn segments_that_follow_one_of_their_connection_have_room_behind_it() {
+        let packet = |protocol: u8, port: u8, is_pushed: bool, length: usize| {
+            let mut bytes = vec![0; length];
+            (bytes[0], bytes[9], bytes[21], bytes[33]) = (0x45, protocol, port, u8::from(is_pushed) * 8);
+            IpPacket::new(&bytes).into_bytes()
+        };
+        let tcp = |port, is_pushed, length| packet(6, port, is_pushed, length);
+        let udp = || packet(17, 3, false, 1000);
+        let waiting = vec![
+            tcp(1, false, 1000),
+            tcp(1, false, 1000),
+            tcp(1, true, 1000),
+            tcp(1, false, 1000),
+            tcp(1, false, 400),
+            tcp(1, true, 1000),
+            tcp(1, false, 1000),
+            tcp(2, false, 1000),
+            udp(),
+            udp(),
+            tcp(1, false, 40_000),
+            tcp(1, false, 40_000),
+        ];
+        let mut outlet = Outlet { waiting, ..Outlet::default() };
+        outlet.make_room_to_join();
+        let room = |at: usize| outlet.waiting[at].capacity() - outlet.waiting[at].len();
+        assert!(room(0) >= 2000 + VIRTIO_NET_HDR_LEN && room(3) >= 400 + VIRTIO_NET_HDR_LEN);
+        assert_eq!([1, 2, 4, 5, 6, 7, 8, 9, 10, 11].map(room), [0; 10]);
+    }
 
     #[test]
     fn what_the_kernel_does_not_take_is_counted_unless_the_link_has_made_it_so() {
@@ -279,7 +349,8 @@ mod tests {
         assert_eq!(refused_of(Ok(4000), offered, false).map_err(|_| ()), Ok(Refused::default()));
         assert_eq!((of(libc::EAGAIN, false), of(libc::EAGAIN, true)), (Ok(offered), Ok(offered)));
         assert_eq!((of(libc::EINVAL, false), of(libc::EINVAL, true)), (Ok(offered), Ok(Refused::default())));
-        assert_eq!(of(libc::EIO, false), Err(()), "the device has failed");
+        assert_eq!([libc::EIO, libc::ENOBUFS, libc::ENOMEM].map(|errno| of(errno, true)), [Ok(offered); 3]);
+        assert_eq!(of(libc::EBADFD, false), Err(()), "the device has failed");
         let unfit = io::Error::new(io::ErrorKind::InvalidInput, "no packet");
         assert_eq!(refused_of(Err(unfit), offered, false).map_err(|_| ()), Ok(offered));
         let received = |error: io::Error| received_of(error).map_err(|_| ());

@@ -31,7 +31,8 @@ pub struct Statistics {
     pub lateness_p99: Duration,
     /// The longest.
     pub lateness_max: Duration,
-    /// How long a packet waited at most until this process took it in: the median.
+    /// How long packets waited until this process took them in, each as long as the mean of some milliseconds, or as the thread was
+    /// stopped for if that was longer than one: the median.
     pub intake_lateness_median: Duration,
     /// That of 99 in 100.
     pub intake_lateness_p99: Duration,
@@ -74,6 +75,7 @@ impl Direction {
             wake: woken,
             order: Arc::clone(&order),
             began: Instant::now(),
+            keeps_apart: false,
         };
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || carrier.run());
         let thread = thread.map_err(WanError::of("a thread"))?;

@@ -4,6 +4,10 @@ use lunette_link::Packet;
 use tun_rs::VIRTIO_NET_HDR_LEN;
 
 const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+/// The flag of TCP.
+const PUSH: u8 = 8;
 
 /// Where TCP begins in an IPv6 packet without extension headers, which TCP segments do not have here.
 const IPV6_HEADER_LENGTH: usize = 40;
@@ -44,7 +48,7 @@ impl Packet for IpPacket {
     }
 
     fn tcp_ports(&self) -> Option<[u16; 2]> {
-        ports(self.bytes())
+        tcp_segment(self.bytes()).map(|segment| segment.ports)
     }
 
     fn flip(&mut self, bit: u64) {
@@ -55,8 +59,17 @@ impl Packet for IpPacket {
     }
 }
 
-/// The ports of a TCP segment, of its first fragment if there are several.
-fn ports(packet: &[u8]) -> Option<[u16; 2]> {
+/// What others want to know of a segment of TCP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TcpSegment {
+    /// That it comes from and goes to.
+    pub(crate) ports: [u16; 2],
+    /// It has the flag PSH: the last of what was written together.
+    pub(crate) is_pushed: bool,
+}
+
+/// A TCP segment, or the first fragment of one.
+pub(crate) fn tcp_segment(packet: &[u8]) -> Option<TcpSegment> {
     let tcp = match packet.first()? >> 4 {
         4 if packet.get(9) == Some(&TCP) && u16_at(packet, 6)? & 0x1fff == 0 => {
             usize::from(packet[0] & 0xf) * 4
@@ -64,7 +77,33 @@ fn ports(packet: &[u8]) -> Option<[u16; 2]> {
         6 if packet.get(6) == Some(&TCP) => IPV6_HEADER_LENGTH,
         _ => return None,
     };
-    Some([u16_at(packet, tcp)?, u16_at(packet, tcp + 2)?])
+    let is_pushed = packet.get(tcp + 13).is_some_and(|flags| flags & PUSH != 0);
+    Some(TcpSegment { ports: [u16_at(packet, tcp)?, u16_at(packet, tcp + 2)?], is_pushed })
+}
+
+/// A sum of zero is sent as its other form (RFC 768), since zero is that of a datagram without one, which IPv6 throws away. `tun-rs`
+/// leaves it zero where it makes the sum.
+pub(crate) fn keep_udp_checksum(packet: &mut [u8]) {
+    const SUM: usize = IPV6_HEADER_LENGTH + 6;
+    let is_udp = packet.first().is_some_and(|byte| byte >> 4 == 6) && packet.get(6) == Some(&UDP);
+    // Whoever sends datagrams without a sum has one of zero, too, and is right to.
+    if is_udp && u16_at(packet, SUM) == Some(0) && udp_sum_of_ipv6(packet) == 0xffff {
+        packet[SUM..SUM + 2].fill(0xff);
+    }
+}
+
+/// The one's complement sum of a datagram and of what RFC 8200, 8.1 has in front of it.
+fn udp_sum_of_ipv6(packet: &[u8]) -> u16 {
+    let datagram = &packet[IPV6_HEADER_LENGTH..];
+    let words = |bytes: &[u8]| -> u64 {
+        bytes.chunks(2).map(|word| u64::from(word[0]) << 8 | u64::from(*word.get(1).unwrap_or(&0))).sum()
+    };
+    let mut sum =
+        words(&packet[8..IPV6_HEADER_LENGTH]) + datagram.len() as u64 + u64::from(UDP) + words(datagram);
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
@@ -103,6 +142,30 @@ mod tests {
         }
         for length in 0..28 {
             none(IpPacket::new(&ipv4(TCP, 0, [3260, 1]).bytes()[..length]));
+        }
+    }
+
+    #[test]
+    fn a_checksum_of_zero_is_sent_in_its_other_form() {
+        // From and to ::, ports 1 and 2, ten bytes: with 17 and 10 and 10 for protocol and lengths that leaves 0xffd7 for the data.
+        let mut datagram = vec![0; 50];
+        (datagram[0], datagram[6]) = (0x60, UDP);
+        (datagram[41], datagram[43], datagram[45]) = (1, 2, 10);
+        datagram[48..].copy_from_slice(&[0xff, 0xd7]);
+        let kept = |packet: &[u8]| {
+            let mut kept = packet.to_vec();
+            keep_udp_checksum(&mut kept);
+            (kept[46..48].to_vec(), kept[..46] == packet[..46] && kept[48..] == packet[48..])
+        };
+        assert_eq!(kept(&datagram), (vec![0xff; 2], true));
+        let mut without = datagram.clone();
+        without[49] = 0xd6;
+        assert_eq!(kept(&without), (vec![0; 2], true), "its sender made none");
+        let mut tcp = datagram.clone();
+        tcp[6] = TCP;
+        assert_eq!(kept(&tcp), (vec![0; 2], true));
+        for length in 0..48 {
+            keep_udp_checksum(&mut datagram[..length]);
         }
     }
 

@@ -292,3 +292,54 @@ fn packets_may_be_shorter_than_ipv6_has_them() {
     assert!(gets_ipv6());
     assert!(transfer(&emulator, &pattern(100_000)) < LIMIT);
 }
+
+/// Packets that the far end's device has received, by the kernel's count; segments that were joined are one.
+fn received(emulator: &Emulator) -> u64 {
+    let devices =
+        emulator.far().within(|| std::fs::read_to_string("/proc/thread-self/net/dev")).expect("counters");
+    let device = devices.lines().find_map(|line| line.trim().strip_prefix("far:")).expect("the device");
+    device.split_ascii_whitespace().nth(1).and_then(|packets| packets.parse().ok()).expect("a number")
+}
+
+#[test]
+fn segments_that_are_due_together_go_out_joined() {
+    let Some(emulator) = network("rtt=4ms") else { return };
+    if !emulator.offloads() {
+        return lunette_skip::record_lacking("the kernel has no segmentation offload for network devices");
+    }
+    let before = received(&emulator);
+    transfer(&emulator, &pattern(8_000_000));
+    let [up, _] = emulator.statistics().expect("counters");
+    let (arrived, joined) = (up.counts.arrived, received(&emulator) - before);
+    assert!(arrived > 5000, "on the link each is a packet of its own: {arrived}");
+    assert!(joined < arrived / 4, "{joined} for {arrived}");
+    // Where the link puts segments out of order they stay as they are.
+    let Some(emulator) = network("rtt=20ms,reorder=1%/1ms") else { return };
+    let before = received(&emulator);
+    transfer(&emulator, &pattern(1_000_000));
+    let [up, _] = emulator.statistics().expect("counters");
+    assert_eq!(received(&emulator) - before, up.counts.arrived);
+}
+
+#[test]
+fn a_datagram_whose_checksum_is_zero_comes_through() {
+    let Some(emulator) = network("rtt=2ms") else { return };
+    let near = emulator.near().within(|| UdpSocket::bind((NEAR.ipv6, 0))).expect("a socket");
+    let far = emulator.far().within(|| UdpSocket::bind((FAR.ipv6, 0))).expect("a socket");
+    near.connect(far.local_addr().expect("a socket")).expect("a socket");
+    far.set_read_timeout(Some(LIMIT)).expect("a socket");
+    // All of RFC 8200, 8.1 but the data: what that has to be for a sum of 0xffff, whose complement is zero.
+    let ports = [&near, &far].map(|socket| u64::from(socket.local_addr().expect("a socket").port()));
+    let addresses =
+        [NEAR.ipv6, FAR.ipv6].map(|address| address.segments().map(u64::from).iter().sum::<u64>());
+    let (protocol, length) = (17, 8 + 2);
+    let mut sum = addresses.iter().chain(&ports).sum::<u64>() + protocol + 2 * length;
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    let data = (0xffff - sum as u16).to_be_bytes();
+    near.send(&data).expect("a socket");
+    let mut bytes = [0; 16];
+    assert_eq!(far.recv(&mut bytes).expect("the datagram"), 2);
+    assert_eq!(bytes[..2], data);
+}
