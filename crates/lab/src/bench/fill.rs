@@ -120,102 +120,27 @@ fn pieces(range: Range) -> impl Iterator<Item = Operation> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::double::Double;
     use super::*;
-    use crate::endpoint::{Ended, Moments};
 
-    /// Is stopped with the first look at it, and answers nothing before its time; a flush is not to have anything beside it.
-    struct Stopped<'a> {
-        monitor: &'a Monitor,
-        now: Duration,
-        until: Duration,
-        end: fn() -> End,
-        under_way: Vec<u32>,
-        submitted: usize,
-    }
-
-    impl Endpoint for Stopped<'_> {
-        type Buffer = Vec<u8>;
-
-        fn now(&self) -> Duration {
-            self.now
-        }
-
-        fn buffer(&mut self, length_bytes: u32) -> Result<Vec<u8>, LabError> {
-            Ok(vec![0; length_bytes as usize])
-        }
-
-        fn recycle(&mut self, _: Vec<u8>) {}
-
-        fn submit(&mut self, slot: u32, _: &Operation, _: Vec<u8>) {
-            self.under_way.push(slot);
-            self.submitted += 1;
-        }
-
-        fn poll(&mut self, timeout: Duration, ended: &mut Vec<Ended<Vec<u8>>>) -> Result<(), LabError> {
-            self.monitor.stop();
-            self.now += timeout;
-            if self.now >= self.until {
-                let end = self.end;
-                let end =
-                    |slot| Ended { slot, end: end(), buffer: Some(Vec::new()), moments: Moments::default() };
-                ended.extend(self.under_way.drain(..).map(end));
+    /// How a filling ends whose unit refuses so many writes before it takes any; and the most that it had at once near the end.
+    fn refused(end: fn() -> End, mut left: u32) -> (Result<Filled, String>, usize) {
+        let mut most = 0;
+        let mut endpoint = Double::new(|at, _| {
+            if left < 100 {
+                most = most.max(at.under_way.len());
             }
-            Ok(())
-        }
-
-        fn flush(&mut self) -> Result<(), LabError> {
-            assert!(self.under_way.is_empty(), "a flush beside writes");
-            Ok(())
-        }
-    }
-
-    /// Refuses so many writes before it takes any, as busy.
-    struct Refusing {
-        end: fn() -> End,
-        left: u32,
-        under_way: Vec<u32>,
-        most: usize,
-    }
-
-    impl Endpoint for Refusing {
-        type Buffer = Vec<u8>;
-
-        fn now(&self) -> Duration {
-            Duration::ZERO
-        }
-
-        fn buffer(&mut self, length_bytes: u32) -> Result<Vec<u8>, LabError> {
-            Ok(vec![0; length_bytes as usize])
-        }
-
-        fn recycle(&mut self, _: Vec<u8>) {}
-
-        fn submit(&mut self, slot: u32, _: &Operation, _: Vec<u8>) {
-            self.under_way.push(slot);
-        }
-
-        fn poll(&mut self, _: Duration, ended: &mut Vec<Ended<Vec<u8>>>) -> Result<(), LabError> {
-            if self.left < 100 {
-                self.most = self.most.max(self.under_way.len());
-            }
-            for slot in self.under_way.drain(..) {
-                let end = if self.left > 0 { (self.end)() } else { End::Good };
-                self.left = self.left.saturating_sub(1);
-                ended.push(Ended { slot, end, buffer: Some(Vec::new()), moments: Moments::default() });
-            }
-            Ok(())
-        }
-
-        fn flush(&mut self) -> Result<(), LabError> {
-            Ok(())
-        }
-    }
-
-    fn refused(end: fn() -> End, left: u32) -> (Result<Filled, String>, usize) {
-        let mut endpoint = Refusing { end, left, under_way: Vec::new(), most: 0 };
+            let end = |slot| {
+                let end = if left > 0 { end() } else { End::Good };
+                left = left.saturating_sub(1);
+                (slot, end)
+            };
+            at.under_way.drain(..).map(end).collect()
+        });
         let range = Range { offset_bytes: 0, length_bytes: 8 * PIECE_BYTES };
         let filled = fill(&mut endpoint, &[range], 1, &Monitor::default());
-        (filled.map_err(|error| error.to_string()), endpoint.most)
+        drop(endpoint);
+        (filled.map_err(|error| error.to_string()), most)
     }
 
     #[test]
@@ -228,13 +153,19 @@ mod tests {
 
     /// How a filling ends that is stopped when its first writes are under way, which end after so long; how many writes there were, and
     /// how many were left.
-    fn stopped(pieces: u64, until: Duration, end: fn() -> End) -> (Filled, usize, usize) {
+    fn stopped(pieces: u64, until: Duration, end: fn() -> End) -> (Filled, u32, usize) {
         let monitor = Monitor::default();
-        let (now, under_way, submitted) = (Duration::ZERO, Vec::new(), 0);
-        let mut endpoint = Stopped { monitor: &monitor, now, until, end, under_way, submitted };
+        let mut endpoint = Double::new(|at, timeout| {
+            monitor.stop();
+            at.now += timeout;
+            if at.now < until {
+                return Vec::new();
+            }
+            at.under_way.drain(..).map(|slot| (slot, end())).collect()
+        });
         let range = Range { offset_bytes: 0, length_bytes: pieces * PIECE_BYTES };
         let filled = fill(&mut endpoint, &[range], 1, &monitor).expect("no fault");
-        (filled, endpoint.submitted, endpoint.under_way.len())
+        (filled, endpoint.at.submitted, endpoint.at.under_way.len())
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! A plan is carried out: workers on threads of their own begin together, and what they counted is added up.
 
+#[cfg(test)]
+mod double;
 mod fill;
 pub(crate) mod monitor;
 pub(crate) mod plan;

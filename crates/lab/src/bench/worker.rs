@@ -399,51 +399,13 @@ fn processor_time() -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use super::super::double::{At, Double, Over};
     use super::*;
     use crate::bench::plan::{Disk, Work};
     use lunette_initiator::{Lun, TargetUrl};
     use lunette_workload::{Arrivals, Percent, Range, Sizes, Spread, Workload};
 
     const S: fn(u64) -> Duration = Duration::from_secs;
-
-    /// Where nothing ends before its time; its clock goes on by nothing but waiting.
-    struct Slow {
-        now: Duration,
-        until: Duration,
-        slots: Vec<u32>,
-    }
-
-    impl Endpoint for Slow {
-        type Buffer = Vec<u8>;
-
-        fn now(&self) -> Duration {
-            self.now
-        }
-
-        fn buffer(&mut self, length_bytes: u32) -> Result<Vec<u8>, LabError> {
-            Ok(vec![0; length_bytes as usize])
-        }
-
-        fn recycle(&mut self, _: Vec<u8>) {}
-
-        fn submit(&mut self, slot: u32, _: &Operation, _: Vec<u8>) {
-            self.slots.push(slot);
-        }
-
-        fn poll(&mut self, timeout: Duration, ended: &mut Vec<Ended<Vec<u8>>>) -> Result<(), LabError> {
-            self.now += timeout.max(Duration::from_millis(1));
-            if self.now >= self.until {
-                let moments = Moments { done: self.now, ..Moments::default() };
-                let end = |slot| Ended { slot, end: End::Good, buffer: Some(Vec::new()), moments };
-                ended.extend(self.slots.drain(..).map(end));
-            }
-            Ok(())
-        }
-
-        fn flush(&mut self) -> Result<(), LabError> {
-            Ok(())
-        }
-    }
 
     /// 4 KiB at random, four at a time.
     fn plan(until: Until, read: Percent) -> Plan {
@@ -472,14 +434,17 @@ mod tests {
     fn ends(until: Duration, patience: Option<Duration>) -> (u64, bool, u64) {
         let plan = Plan { patience, ..plan(Until::Time(S(3)), Percent::ALL) };
         let monitor = Monitor::default();
-        let slow = Slow { now: Duration::ZERO, until, slots: Vec::new() };
+        let slow = Double::new(|at, timeout| {
+            at.now += timeout.max(Duration::from_millis(1));
+            if at.now >= until { at.all_good() } else { Vec::new() }
+        });
         let worker = Worker::new(&plan, &monitor, 0, slow, None, None).expect("a worker");
         let done = worker.run();
         let Done { recorder, endpoint, is_abandoned, .. } = done;
         assert_eq!((recorder.measured, monitor.phase()), (S(3), Phase::Ending));
         assert_eq!((recorder.operations(), recorder.under_way), (0, 4));
         assert_eq!(recorder.steps.iter().map(|step| step.operations).collect::<Vec<_>>(), [0, 0, 0]);
-        (endpoint.now.as_secs(), is_abandoned, recorder.under_way_longest.as_secs())
+        (endpoint.at.now.as_secs(), is_abandoned, recorder.under_way_longest.as_secs())
     }
 
     #[test]
@@ -490,48 +455,16 @@ mod tests {
     }
 
     /// Answers one command after the other, with what is said of its number; a millisecond each.
-    struct Scripted<F> {
-        now: Duration,
-        slots: Vec<u32>,
-        answered: u32,
-        end: F,
-    }
-
-    impl<F: FnMut(u32) -> End> Endpoint for Scripted<F> {
-        type Buffer = Vec<u8>;
-
-        fn now(&self) -> Duration {
-            self.now
-        }
-
-        fn buffer(&mut self, length_bytes: u32) -> Result<Vec<u8>, LabError> {
-            Ok(vec![0; length_bytes as usize])
-        }
-
-        fn recycle(&mut self, _: Vec<u8>) {}
-
-        fn submit(&mut self, slot: u32, _: &Operation, _: Vec<u8>) {
-            self.slots.push(slot);
-        }
-
-        fn poll(&mut self, _: Duration, ended: &mut Vec<Ended<Vec<u8>>>) -> Result<(), LabError> {
-            self.now += Duration::from_millis(1);
-            if !self.slots.is_empty() {
-                let moments = Moments { queued: self.now, done: self.now, ..Moments::default() };
-                let (slot, end) = (self.slots.remove(0), (self.end)(self.answered));
-                self.answered += 1;
-                ended.push(Ended { slot, end, buffer: Some(vec![0; 4096]), moments });
+    fn scripted(mut end: impl FnMut(u32) -> End) -> Double<impl FnMut(&mut At, Duration) -> Vec<Over>> {
+        let mut answered = 0;
+        Double::new(move |at, _| {
+            at.now += Duration::from_millis(1);
+            if at.under_way.is_empty() {
+                return Vec::new();
             }
-            Ok(())
-        }
-
-        fn flush(&mut self) -> Result<(), LabError> {
-            Ok(())
-        }
-    }
-
-    fn scripted<F: FnMut(u32) -> End>(end: F) -> Scripted<F> {
-        Scripted { now: Duration::ZERO, slots: Vec::new(), answered: 0, end }
+            answered += 1;
+            vec![(at.under_way.remove(0), end(answered - 1))]
+        })
     }
 
     #[test]

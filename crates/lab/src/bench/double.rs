@@ -1,0 +1,74 @@
+//! An endpoint of tests: its clock goes on by nothing but waiting, and what ends when, each test says.
+
+use std::time::Duration;
+
+use lunette_workload::Operation;
+
+use crate::LabError;
+use crate::endpoint::{End, Ended, Endpoint, Moments};
+
+/// What a test sees of it, and changes.
+pub(super) struct At {
+    pub(super) now: Duration,
+    /// The slots of what is under way and when each began, the first one first.
+    pub(super) under_way: Vec<(u32, Duration)>,
+    /// Operations that were begun, those among them that were sent again.
+    pub(super) submitted: u32,
+}
+
+/// See the module's documentation. At each poll the test lets time go by, which may be as much as is said, and takes out of what is
+/// under way whatever ends now.
+pub(super) struct Double<F> {
+    pub(super) at: At,
+    poll: F,
+}
+
+/// An end of one of those that were under way.
+pub(super) type Over = ((u32, Duration), End);
+
+impl<F: FnMut(&mut At, Duration) -> Vec<Over>> Double<F> {
+    pub(super) const fn new(poll: F) -> Self {
+        Self { at: At { now: Duration::ZERO, under_way: Vec::new(), submitted: 0 }, poll }
+    }
+}
+
+impl At {
+    /// All of it ends well.
+    pub(super) fn all_good(&mut self) -> Vec<Over> {
+        self.under_way.drain(..).map(|slot| (slot, End::Good)).collect()
+    }
+}
+
+impl<F: FnMut(&mut At, Duration) -> Vec<Over>> Endpoint for Double<F> {
+    type Buffer = Vec<u8>;
+
+    fn now(&self) -> Duration {
+        self.at.now
+    }
+
+    fn buffer(&mut self, length_bytes: u32) -> Result<Vec<u8>, LabError> {
+        Ok(vec![0; length_bytes as usize])
+    }
+
+    fn recycle(&mut self, _: Vec<u8>) {}
+
+    fn submit(&mut self, slot: u32, _: &Operation, _: Vec<u8>) {
+        self.at.under_way.push((slot, self.at.now));
+        self.at.submitted += 1;
+    }
+
+    fn poll(&mut self, timeout: Duration, ended: &mut Vec<Ended<Vec<u8>>>) -> Result<(), LabError> {
+        let over = (self.poll)(&mut self.at, timeout);
+        let done = self.at.now;
+        ended.extend(over.into_iter().map(|((slot, queued), end)| {
+            let moments = Moments { queued, done, ..Moments::default() };
+            Ended { slot, end, buffer: Some(Vec::new()), moments }
+        }));
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), LabError> {
+        assert!(self.at.under_way.is_empty(), "a flush beside writes");
+        Ok(())
+    }
+}
