@@ -295,8 +295,11 @@ pub enum Ending {
 /// The figures.
 #[derive(Debug, Serialize)]
 pub struct Measured {
-    /// How long was measured, in seconds.
+    /// How long was measured, in seconds: what rates are of. In an open loop with a time until the last moment in which operations were
+    /// to begin, or began where that was later.
     pub seconds: f64,
+    /// How long after that the last operation that counts ended, in seconds; 0 in a closed loop, and where there is no time.
+    pub drain_s: f64,
     /// Operations that counted.
     pub operations: u64,
     /// Bytes that they moved.
@@ -398,8 +401,8 @@ impl Latency {
 pub struct Series {
     /// The length of each step in seconds: what was asked for, or so many times doubled that there are 1,048,576 steps at most.
     pub interval_s: f64,
-    /// The steps from the beginning of what counts until its end, which may be within the last one: operations, bytes, mean and
-    /// largest latency in microseconds.
+    /// The steps from the beginning of what counts until its end, which may be within the last one, and the drain of an open loop:
+    /// operations that ended then, bytes, mean and largest latency in microseconds.
     pub steps: Vec<(u64, u64, f64, f64)>,
 }
 
@@ -414,6 +417,7 @@ impl Measured {
         };
         Self {
             seconds,
+            drain_s: sum.drained.as_secs_f64(),
             operations: sum.operations(),
             bytes,
             operations_per_s: rate(sum.operations()),

@@ -76,6 +76,8 @@ pub(crate) struct Recorder {
     pub(crate) under_way_longest: Duration,
     /// How long was measured.
     pub(crate) measured: Duration,
+    /// How long after that the last operation that counts ended.
+    pub(crate) drained: Duration,
     /// Processor time of the whole process meanwhile; 0 with all but one worker.
     pub(crate) processor: Duration,
 }
@@ -98,6 +100,7 @@ impl Recorder {
             under_way: 0,
             under_way_longest: Duration::ZERO,
             measured: Duration::ZERO,
+            drained: Duration::ZERO,
             processor: Duration::ZERO,
         }
     }
@@ -168,9 +171,10 @@ impl Recorder {
         self.under_way_longest = self.under_way_longest.max(took);
     }
 
-    /// So long was measured, and the time series is as long, whether anything ended in its last steps or not.
-    pub(crate) fn end(&mut self, measured: Duration) {
-        self.measured = measured;
+    /// So long was measured, and the time series is as long at least, whether anything ended in its last steps or not. What counts ended
+    /// so much later.
+    pub(crate) fn end(&mut self, measured: Duration, drained: Duration) {
+        (self.measured, self.drained) = (measured, drained);
         if let Some(last_ns) = nanoseconds(measured).checked_sub(1) {
             self.step(last_ns);
         }
@@ -209,6 +213,7 @@ impl Recorder {
         self.under_way += other.under_way;
         self.under_way_longest = self.under_way_longest.max(other.under_way_longest);
         self.measured = self.measured.max(other.measured);
+        self.drained = self.drained.max(other.drained);
         self.processor += other.processor;
     }
 }
@@ -245,13 +250,14 @@ mod tests {
         let moments = |done| Moments { done: us(done), ..Moments::default() };
         one.record(Kind::Read, 512, us(0), &moments(5), us(5));
         other.record(Kind::Write, 1024, us(0), &moments(25), us(25));
-        other.end(us(41));
+        other.end(us(41), us(3));
         other.leave_out(us(7));
         one.leave_out(us(9));
         one.add(&other);
         assert_eq!((one.operations(), one.read.bytes, one.write.bytes), (2, 512, 1024));
         assert_eq!(one.steps.iter().map(|step| step.operations).collect::<Vec<_>>(), [1, 0, 1, 0, 0]);
-        assert_eq!((one.measured, one.under_way, one.under_way_longest), (us(41), 2, us(9)));
+        assert_eq!((one.measured, one.drained), (us(41), us(3)));
+        assert_eq!((one.under_way, one.under_way_longest), (2, us(9)));
     }
     #[test]
     fn steps_that_would_be_too_many_become_longer() {
@@ -266,10 +272,10 @@ mod tests {
         };
         let last = STEPS_MAX * 10;
         let mut whole = recorded(&[5, last - 1]);
-        whole.end(ns(last));
+        whole.end(ns(last), ns(0));
         assert_eq!((whole.interval(), whole.steps.len() as u64), (ns(10), STEPS_MAX));
         let mut wide = recorded(&[5, 15, 25, 4 * last - 1]);
-        wide.end(ns(4 * last));
+        wide.end(ns(4 * last), ns(0));
         assert_eq!((wide.interval(), wide.steps.len() as u64), (ns(40), STEPS_MAX));
         let counts = |recorder: &Recorder| (recorder.steps[0].operations, recorder.steps[1].operations);
         assert_eq!((counts(&wide), wide.steps.last().map(|step| step.operations)), ((3, 0), Some(1)));

@@ -72,6 +72,8 @@ pub(crate) struct Worker<'a, E: Endpoint> {
     count: Option<u64>,
     /// Processor time of the process when things began to count.
     processor: Option<Duration>,
+    /// When the last one began of those that count in an open loop.
+    last_begun: Duration,
     last_done: Duration,
 }
 
@@ -109,6 +111,7 @@ impl<'a, E: Endpoint> Worker<'a, E> {
             end,
             count: plan.count(number),
             processor: None,
+            last_begun: begin,
             last_done: begin,
             endpoint,
             plan,
@@ -164,6 +167,9 @@ impl<'a, E: Endpoint> Worker<'a, E> {
                     self.free.pop();
                     // In a closed loop an operation was to begin when it does.
                     let intended = if self.is_open { intended } else { now };
+                    if intended >= self.begin {
+                        self.last_begun = now;
+                    }
                     if let Err(error) = self.submit(slot, operation, intended) {
                         self.monitor.fail(Ending::Lost(error.to_string()));
                         return None;
@@ -338,7 +344,8 @@ impl<'a, E: Endpoint> Worker<'a, E> {
     fn conclude(mut self) -> Done<E> {
         let now = self.endpoint.now();
         let until = match self.end {
-            Some(end) if self.is_open => end.max(self.last_done),
+            // What began late for want of room was no longer in time, and a disk that is asked for too much has no higher rate for it.
+            Some(end) if self.is_open => end.max(self.last_begun),
             Some(end) => end,
             None => self.last_done,
         };
@@ -358,7 +365,8 @@ impl<'a, E: Endpoint> Worker<'a, E> {
         for slot in self.slots.iter().flatten() {
             self.recorder.leave_out(now.saturating_sub(slot.intended));
         }
-        self.recorder.end(until.saturating_sub(self.begin));
+        let drained = self.last_done.saturating_sub(until.max(self.begin));
+        self.recorder.end(until.saturating_sub(self.begin), drained);
         if let Some(before) = self.processor.filter(|_| self.is_first) {
             self.recorder.processor = processor_time().saturating_sub(before);
         }
@@ -479,6 +487,48 @@ mod tests {
         let done = Worker::new(&plan, &monitor, 0, endpoint, None, None).expect("a worker").run();
         assert_eq!((done.recorder.busy, done.recorder.again, done.recorder.operations()), (100, 1, 1));
         assert!(!monitor.is_stopped(), "nothing has failed");
+    }
+
+    /// What comes at equal distances, so many a second of one worker.
+    fn evenly(plan: Plan, rate: f64) -> Plan {
+        let Work::Workload { workload, .. } = plan.work else { panic!("a trace") };
+        Plan { work: Work::Workload { workload, arrivals: Arrivals::Even(rate) }, ..plan }
+    }
+
+    /// Where every operation takes as long as it says of the number that it has, if nothing else is under way.
+    fn taking(latency: impl Fn(u32) -> Duration) -> Double<impl FnMut(&mut At, Duration) -> Vec<Over>> {
+        let (mut seen, mut due) = (0, Vec::<(Duration, (u32, Duration))>::new());
+        Double::new(move |at: &mut At, timeout| {
+            for slot in at.under_way.drain(..) {
+                due.push((slot.1 + latency(seen), slot));
+                seen += 1;
+            }
+            let first = due.iter().map(|(time, _)| *time).min().unwrap_or(Duration::MAX);
+            at.now = (at.now + timeout).min(first.max(at.now));
+            let over = due.extract_if(.., |(time, _)| *time <= at.now);
+            over.map(|(_, slot)| (slot, End::Good)).collect()
+        })
+    }
+
+    #[test]
+    fn the_rate_of_an_open_loop_is_of_the_time_in_which_it_was_to_begin() {
+        let run = |plan: &Plan, latency: &dyn Fn(u32) -> Duration| {
+            let monitor = Monitor::default();
+            let worker = Worker::new(plan, &monitor, 0, taking(latency), None, None).expect("a worker");
+            let recorder = worker.run().recorder;
+            assert_eq!(recorder.steps.iter().map(|step| step.operations).sum::<u64>(), recorder.operations());
+            (recorder.operations(), recorder.measured, recorder.drained)
+        };
+        let plan = Plan { depth: 64, ..evenly(plan(Until::Time(S(3)), Percent::ALL), 100.0) };
+        let ms = Duration::from_millis;
+        assert_eq!(run(&plan, &|_| ms(5)), (300, S(3), Duration::ZERO));
+        // The last one was to begin 10 ms before the end.
+        assert_eq!(run(&plan, &|_| ms(200)), (300, S(3), ms(190)));
+        // One of the first that count takes very long.
+        assert_eq!(run(&plan, &|number| if number == 110 { S(60) } else { ms(5) }), (300, S(3), ms(57_100)));
+        // Half of what comes has no room, and for a second what came in time still begins: 50 a second do.
+        let much = Plan { depth: 1, warm_up: Duration::ZERO, ..plan };
+        assert_eq!(run(&much, &|_| ms(20)), (200, ms(3980), ms(20)));
     }
 
     #[test]
