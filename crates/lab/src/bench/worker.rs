@@ -55,6 +55,8 @@ pub(crate) struct Worker<'a, E: Endpoint> {
     ledger: Option<Ledger>,
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
+    /// How many of those under way are of an open loop's warm-up, and will not count.
+    of_warm_up: usize,
     /// One that waits for another that touches the same blocks.
     held: Option<(Operation, Duration)>,
     /// What a busy unit did not take, with its buffer.
@@ -101,6 +103,7 @@ impl<'a, E: Endpoint> Worker<'a, E> {
             ledger,
             slots: vec![None; plan.depth as usize],
             free: (0..plan.depth).rev().collect(),
+            of_warm_up: 0,
             held: None,
             refused: Vec::new(),
             recorder: Recorder::new(plan.interval),
@@ -201,12 +204,12 @@ impl<'a, E: Endpoint> Worker<'a, E> {
             (None, Arrival::At(arrival)) => self.start.saturating_add(arrival),
             (None, Arrival::Never) => return Next::Never,
         };
-        let under_way = (self.slots.len() - self.free.len()) as u64;
+        let to_count = (self.slots.len() - self.free.len() - self.of_warm_up) as u64;
         let is_enough = match (self.end, self.count) {
             // What was to begin before the end is not left out because the disk is slow, for a while.
             (Some(end), _) if self.is_open => intended >= end || now >= end.saturating_add(GRACE),
             (Some(end), _) => now >= end,
-            (None, Some(count)) => self.recorder.operations() + under_way >= count && now >= self.begin,
+            (None, Some(count)) => self.recorder.operations() + to_count >= count && now >= self.begin,
             (None, None) => false,
         };
         if is_enough {
@@ -235,6 +238,7 @@ impl<'a, E: Endpoint> Worker<'a, E> {
                 content::fill(self.plan.seed, offset_bytes, generation, grain);
             }
         }
+        self.of_warm_up += usize::from(self.is_of_warm_up(intended));
         self.slots[slot as usize] = Some(Slot { operation, intended, again: 0 });
         self.endpoint.submit(slot, &operation, buffer);
         Ok(())
@@ -258,7 +262,7 @@ impl<'a, E: Endpoint> Worker<'a, E> {
         let Slot { operation, intended, .. } = *slot;
         let fault = match (ended.end, ended.buffer) {
             (End::Good, Some(buffer)) => {
-                self.leave(ended.slot, &operation);
+                self.leave(ended.slot, &operation, intended);
                 return self.good(&operation, intended, &ended.moments, buffer);
             }
             (End::Busy, Some(buffer)) => {
@@ -276,18 +280,24 @@ impl<'a, E: Endpoint> Worker<'a, E> {
             (_, Some(_)) => Fault::Refused("the unit has something else to tell each time".into()),
             (_, None) => Fault::Lost("its buffer did not come back".into()),
         };
-        self.leave(ended.slot, &operation);
+        self.leave(ended.slot, &operation, intended);
         self.monitor.fail(fault.ending(&describe(&operation)));
         None
     }
 
     /// The place of an operation that is over is free.
-    fn leave(&mut self, slot: u32, operation: &Operation) {
+    fn leave(&mut self, slot: u32, operation: &Operation, intended: Duration) {
         if let Some(ledger) = &mut self.ledger {
             ledger.end(operation);
         }
+        self.of_warm_up -= usize::from(self.is_of_warm_up(intended));
         self.slots[slot as usize] = None;
         self.free.push(slot);
+    }
+
+    /// Of a closed loop all that is under way at the begin counts when it ends.
+    fn is_of_warm_up(&self, intended: Duration) -> bool {
+        self.is_open && intended < self.begin
     }
 
     /// An operation ended well.
@@ -529,6 +539,18 @@ mod tests {
         // Half of what comes has no room, and for a second what came in time still begins: 50 a second do.
         let much = Plan { depth: 1, warm_up: Duration::ZERO, ..plan };
         assert_eq!(run(&much, &|_| ms(20)), (200, ms(3980), ms(20)));
+    }
+
+    #[test]
+    fn what_is_under_way_from_the_warm_up_keeps_nobody_from_being_counted() {
+        let plan = Plan { depth: 64, ..evenly(plan(Until::Count(10), Percent::ALL), 100.0) };
+        let monitor = Monitor::default();
+        let latency = Duration::from_millis(200);
+        let worker = Worker::new(&plan, &monitor, 0, taking(|_| latency), None, None).expect("a worker");
+        let recorder = worker.run().recorder;
+        // The last one was to begin 90 ms after the first, and none of them waited for another.
+        assert_eq!((recorder.operations(), recorder.measured.as_millis()), (10, 290));
+        assert!(recorder.read.latency_ns.max() < 201_000_000, "{}", recorder.read.latency_ns.max());
     }
 
     #[test]
