@@ -325,7 +325,7 @@ pub struct Measured {
     /// Times that a session was lost and had again.
     pub session_losses: u64,
     /// Operations that were under way at the end and are in no other figure: in a closed loop what had not ended by then, in an
-    /// open one what was no longer waited for.
+    /// open one what was no longer waited for, or was still of the warm-up.
     pub under_way_at_end: u64,
     /// The longest time that one of those took, until it ended or was no longer waited for, in microseconds; 0 if there were none.
     pub under_way_longest_us: f64,

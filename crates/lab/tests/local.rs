@@ -230,6 +230,8 @@ fn plans_that_cannot_be_are_refused() {
     assert!(refused(&|plan| plan.depth = 0).contains("the depth is a number from 1 to 4096"));
     assert!(refused(&|plan| plan.workers = 65).contains("from 1 to 64"));
     assert!(refused(&|plan| plan.until = Until::Count(0)).contains("nothing is to be measured"));
+    let few = refused(&|plan| (plan.workers, plan.until) = (4, Until::Count(3)));
+    assert!(few.contains("4 workers cannot share 3 operations"), "{few}");
     let much = refused(&|plan| {
         (plan.work, plan.depth) = (work("5M", Spread::Uniform, Arrivals::Closed), 129);
         plan.range.length_bytes = 1 << 30;

@@ -49,7 +49,7 @@ pub enum Disk {
 pub enum Until {
     /// For this time.
     Time(Duration),
-    /// For so many operations of all workers together.
+    /// For so many operations of all workers together, one of each at least.
     Count(u64),
 }
 
@@ -129,6 +129,14 @@ impl Plan {
             return Err(LabError::Plan("nothing is to be measured".into()));
         }
         self.check_memory()?;
+        if let Until::Count(count) = self.until
+            && count < u64::from(self.workers)
+        {
+            return Err(LabError::Plan(format!(
+                "{} workers cannot share {count} operations: give a greater --count, or fewer --workers",
+                self.workers
+            )));
+        }
         if let Until::Time(time) = self.until {
             let steps = time.as_nanos().div_ceil(self.interval.as_nanos());
             if steps > u128::from(STEPS_MAX) {

@@ -326,7 +326,9 @@ impl<'a, E: Endpoint> Worker<'a, E> {
             self.last_done = self.last_done.max(moments.done);
             let since_begin = moments.done.saturating_sub(self.begin);
             self.recorder.record(operation.kind, operation.length_bytes, intended, moments, since_begin);
-        } else if self.is_full() || self.end.is_some_and(|end| moments.done >= end) {
+        } else if moments.done >= self.begin
+            && (self.is_full() || self.end.is_some_and(|end| moments.done >= end))
+        {
             self.recorder.leave_out(moments.done.saturating_sub(intended));
         }
         Some(operation.length_bytes)
@@ -551,6 +553,21 @@ mod tests {
         // The last one was to begin 90 ms after the first, and none of them waited for another.
         assert_eq!((recorder.operations(), recorder.measured.as_millis()), (10, 290));
         assert!(recorder.read.latency_ns.max() < 201_000_000, "{}", recorder.read.latency_ns.max());
+    }
+
+    #[test]
+    fn what_ended_before_anything_counts_was_not_under_way_at_the_end() {
+        let (plan, monitor) = (plan(Until::Count(1), Percent::ALL), Monitor::default());
+        let mut worker =
+            Worker::new(&plan, &monitor, 0, scripted(|_| End::Good), None, None).expect("a worker");
+        let operation = Operation { kind: Kind::Read, offset_bytes: 0, length_bytes: 4096 };
+        let under_way = [1000, 999, 1001].map(|ms| {
+            let done = Duration::from_millis(ms);
+            let moments = Moments { done, ..Moments::default() };
+            worker.good(&operation, Duration::ZERO, &moments, Vec::new());
+            worker.recorder.under_way
+        });
+        assert_eq!((worker.recorder.operations(), under_way), (1, [0, 0, 1]));
     }
 
     #[test]
