@@ -320,7 +320,8 @@ pub struct Measured {
     pub busy: u64,
     /// Times that it had something else to tell first.
     pub again: u64,
-    /// Arrivals of an open loop that were still waiting at the end.
+    /// Arrivals of an open loop that were still waiting at the end. Of random ones of a worker those beyond 1,048,576 are as many as come
+    /// on average.
     pub unserved: u64,
     /// Times that a session was lost and had again.
     pub session_losses: u64,

@@ -19,6 +19,8 @@ pub enum Arrivals {
     Poisson(f64),
 }
 
+/// So many random distances are drawn to count arrivals; it takes some hundredths of a second.
+const DRAWN_MAX: u64 = 1 << 20;
 const RATE_MIN: f64 = 0.001;
 const RATE_MAX: f64 = 1e7;
 
@@ -61,9 +63,7 @@ impl Schedule {
         let at_s = match self.arrivals {
             Arrivals::Closed => return None,
             // Not a sum, which would add up its errors.
-            Arrivals::Even(rate) => {
-                (self.count as f64 * f64::from(self.workers) + f64::from(self.worker)) / rate
-            }
+            Arrivals::Even(rate) => self.even_s(rate, self.count),
             // Independent processes are one of the sum of their rates.
             Arrivals::Poisson(rate) => {
                 self.last_s - (1.0 - self.random.unit()).ln() / (rate / f64::from(self.workers))
@@ -71,8 +71,43 @@ impl Schedule {
         };
         self.count += 1;
         self.last_s = at_s;
-        Some(Duration::try_from_secs_f64(at_s).unwrap_or(Duration::MAX))
+        Some(duration(at_s))
     }
+
+    /// How many of the next ones are to begin before this time, from the start; 0 in a closed loop.
+    ///
+    /// At random distances more than 1,048,576 are an estimate: the others are as many as come in the rest of the time on average.
+    #[must_use]
+    pub fn count_before(mut self, time: Duration) -> u64 {
+        match self.arrivals {
+            Arrivals::Closed => 0,
+            Arrivals::Even(rate) => {
+                let is_before = |count| duration(self.even_s(rate, count)) < time;
+                let of_all = time.as_secs_f64() * rate - f64::from(self.worker);
+                // Rounding may make it one too many or too few.
+                let about = (of_all / f64::from(self.workers)) as u64;
+                let first_behind =
+                    (about.saturating_sub(1)..=about.saturating_add(2)).find(|count| !is_before(*count));
+                first_behind.unwrap_or(about).saturating_sub(self.count)
+            }
+            Arrivals::Poisson(rate) => {
+                let drawn = (0..DRAWN_MAX).take_while(|_| self.next_arrival() < Some(time)).count() as u64;
+                if drawn < DRAWN_MAX {
+                    return drawn;
+                }
+                let left_s = (time.as_secs_f64() - self.last_s).max(0.0);
+                drawn + (left_s * rate / f64::from(self.workers)).round() as u64
+            }
+        }
+    }
+
+    fn even_s(&self, rate: f64, count: u64) -> f64 {
+        (count as f64 * f64::from(self.workers) + f64::from(self.worker)) / rate
+    }
+}
+
+fn duration(s: f64) -> Duration {
+    Duration::try_from_secs_f64(s).unwrap_or(Duration::MAX)
 }
 
 #[cfg(test)]
@@ -117,6 +152,37 @@ mod tests {
         });
         let greatest = greatest.fold(0.0, f64::max);
         assert!(greatest < 1.95 / (count as f64).sqrt(), "{greatest}");
+    }
+
+    #[test]
+    fn what_comes_before_a_time_is_counted_without_all_of_it() {
+        let schedule = |kind, worker, begun| {
+            let mut schedule = Schedule::new(kind, 5, worker, 3);
+            for _ in 0..begun {
+                schedule.next_arrival();
+            }
+            schedule
+        };
+        let times = [0.0, 1e-9, 0.001, 0.3, 1.0, 1.7, 2.0].map(Duration::from_secs_f64);
+        for kind in
+            [Arrivals::Even(1000.0), Arrivals::Even(0.7), Arrivals::Even(12_345.6), Arrivals::Poisson(3000.0)]
+        {
+            for (worker, begun) in [(0, 0), (1, 0), (2, 7), (0, 100)] {
+                for time in times {
+                    let mut one_by_one = schedule(kind, worker, begun);
+                    let expected =
+                        std::iter::from_fn(|| one_by_one.next_arrival()).take_while(|at| *at < time).count();
+                    let counted = schedule(kind, worker, begun).count_before(time);
+                    assert_eq!(counted, expected as u64, "{kind:?}, {worker}, {begun}, {time:?}");
+                }
+            }
+        }
+        assert_eq!(schedule(Arrivals::Closed, 0, 0).count_before(Duration::MAX), 0);
+        // Years of the highest rate.
+        let years = Duration::from_secs(100_000_000);
+        assert_eq!(schedule(Arrivals::Even(3e6), 0, 5).count_before(years), 100_000_000_000_000 - 5);
+        let random = schedule(Arrivals::Poisson(3e6), 0, 0).count_before(years) as f64;
+        assert!((random / 1e14 - 1.0).abs() < 1e-6, "{random}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lunette_workload::{Arrivals, Generator, Operation, Pace, Schedule, Trace};
+use lunette_workload::{Arrivals, Generator, Operation, Pace, Record, Schedule, Trace};
 
 /// When the next operation is to begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,14 +52,9 @@ impl Source {
     pub(crate) fn arrival(&self) -> Arrival {
         match self {
             Self::Made { arrival, .. } => *arrival,
-            Self::Taken { trace, next, pace, .. } => match (trace.records().get(*next), pace) {
-                (None, _) => Arrival::Never,
-                (Some(_), Pace::None) => Arrival::Now,
-                (Some(record), Pace::Times(times)) => {
-                    let seconds = record.at.as_secs_f64() / times;
-                    Arrival::At(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
-                }
-            },
+            Self::Taken { trace, next, pace, .. } => {
+                trace.records().get(*next).map_or(Arrival::Never, |record| of_record(record, *pace))
+            }
         }
     }
 
@@ -75,6 +70,29 @@ impl Source {
                 *next += *workers;
                 Some(operation)
             }
+        }
+    }
+    /// How many of the next ones are to begin before this time after the start. Very many random ones are an estimate
+    /// ([`Schedule::count_before`]).
+    pub(crate) fn count_before(&self, time: Duration) -> u64 {
+        let is_before = |arrival| matches!(arrival, Arrival::At(at) if at < time);
+        match self {
+            Self::Made { arrival, .. } if !is_before(*arrival) => 0,
+            Self::Made { schedule, .. } => 1 + schedule.clone().count_before(time),
+            Self::Taken { trace, next, workers, pace } => {
+                let own = trace.records().iter().skip(*next).step_by(*workers);
+                own.take_while(|record| is_before(of_record(record, *pace))).count() as u64
+            }
+        }
+    }
+}
+
+fn of_record(record: &Record, pace: Pace) -> Arrival {
+    match pace {
+        Pace::None => Arrival::Now,
+        Pace::Times(times) => {
+            let seconds = record.at.as_secs_f64() / times;
+            Arrival::At(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
         }
     }
 }

@@ -367,12 +367,7 @@ impl<'a, E: Endpoint> Worker<'a, E> {
             if self.is_open && self.held.is_some_and(|(_, intended)| intended < limit) {
                 self.recorder.unserved += 1;
             }
-            while let Arrival::At(arrival) = self.source.arrival()
-                && self.start.saturating_add(arrival) < limit
-            {
-                self.recorder.unserved += 1;
-                self.source.take();
-            }
+            self.recorder.unserved += self.source.count_before(limit.saturating_sub(self.start));
         }
         for slot in self.slots.iter().flatten() {
             self.recorder.leave_out(now.saturating_sub(slot.intended));
@@ -419,6 +414,8 @@ fn processor_time() -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::super::double::{At, Double, Over};
     use super::*;
     use crate::bench::plan::{Disk, Work};
@@ -541,6 +538,16 @@ mod tests {
         // Half of what comes has no room, and for a second what came in time still begins: 50 a second do.
         let much = Plan { depth: 1, warm_up: Duration::ZERO, ..plan };
         assert_eq!(run(&much, &|_| ms(20)), (200, ms(3980), ms(20)));
+    }
+
+    #[test]
+    fn what_had_no_room_is_counted_and_not_made() {
+        let plan = Plan { depth: 1, ..evenly(plan(Until::Time(S(99)), Percent::ALL), 1e7) };
+        let (monitor, begun) = (Monitor::default(), Instant::now());
+        let worker = Worker::new(&plan, &monitor, 0, taking(|_| S(200)), None, None).expect("a worker");
+        // All but the one that had the room.
+        assert_eq!(worker.run().recorder.unserved, 1_000_000_000 - 1);
+        assert!(begun.elapsed() < S(10), "one by one they take minutes");
     }
 
     #[test]
